@@ -1,0 +1,4 @@
+//! Building and timing candidates.
+pub mod measurement;
+
+pub use measurement::{Candidate, CandidateError, MeasureError, Measurement, Measurer, RunSecs};

@@ -1,0 +1,155 @@
+//! What measuring a candidate yields.
+
+use autotune_schedules::{Config, Target, Workload};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// A schedule to be built, checked and timed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// What it computes.
+    pub workload: Workload,
+    /// The machine it is made for.
+    pub target: Target,
+    /// The schedule.
+    pub config: Config,
+}
+
+/// Run time of one checked candidate. Times are of one run of every stage that is not ahead of time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunSecs {
+    /// The figure candidates are ranked by: a low quantile of the repeats, which is steadier than their median.
+    pub run_secs: f64,
+    /// Median of the repeats.
+    pub median_secs: f64,
+    /// Interquartile range of the repeats over their median.
+    pub spread: f64,
+    /// Number of timed repeats.
+    pub repeats: usize,
+    /// True if timing stopped early because the candidate was clearly slower than the incumbent.
+    pub stopped_early: bool,
+    /// Largest deviation from the reference over the reference's largest magnitude.
+    pub max_rel_error: f64,
+}
+
+/// Why a candidate has no run time. A failed candidate is data.
+#[derive(Clone, Debug, PartialEq, Error, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum CandidateError {
+    /// The config cannot be lowered for this workload and target.
+    #[error("cannot be lowered: {message}")]
+    Lower {
+        /// Why.
+        message: String,
+    },
+    /// The compiler refused the generated code.
+    #[error("build failed: {message}")]
+    Build {
+        /// The compiler's own words.
+        message: String,
+    },
+    /// Building took too long.
+    #[error("build timed out after {limit_secs} s")]
+    BuildTimeout {
+        /// The limit.
+        limit_secs: f64,
+    },
+    /// The output differs from the reference.
+    #[error("wrong result: relative error {max_rel_error:.3e} exceeds {tolerance:.1e}")]
+    WrongResult {
+        /// Largest deviation over the reference's largest magnitude (infinite if not a number).
+        #[serde(with = "infinite_as_null")]
+        max_rel_error: f64,
+        /// What is allowed.
+        tolerance: f64,
+    },
+    /// The worker died while running it.
+    #[error("crashed: {message}")]
+    Crash {
+        /// Signal or exit status.
+        message: String,
+    },
+    /// It ran too long; its process group was killed.
+    #[error("timed out after {limit_secs} s")]
+    Timeout {
+        /// The limit.
+        limit_secs: f64,
+    },
+    /// It needed more memory than allowed.
+    #[error("out of memory: {message}")]
+    OutOfMemory {
+        /// What was asked for.
+        message: String,
+    },
+}
+
+/// The outcome of measuring one candidate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// Run time, or why there is none.
+    pub outcome: Result<RunSecs, CandidateError>,
+    /// Wall-clock seconds spent lowering and building.
+    pub build_secs: f64,
+    /// Wall-clock seconds spent in the worker.
+    pub measure_secs: f64,
+}
+
+impl Measurement {
+    /// The ranking time of a candidate that ran.
+    pub fn run_secs(&self) -> Option<f64> {
+        self.outcome.as_ref().ok().map(|r| r.run_secs)
+    }
+}
+
+/// Broken infrastructure: nothing can be said about the candidates.
+#[derive(Debug, Error)]
+pub enum MeasureError {
+    /// No C compiler on this machine.
+    #[error("no C compiler found: tried {tried}; install gcc or clang, or set CC to one")]
+    NoCompiler {
+        /// Names that were looked for.
+        tried: String,
+    },
+    /// The worker program cannot be started.
+    #[error("cannot start the measuring worker '{program}': {source}")]
+    Spawn {
+        /// Its path.
+        program: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The worker keeps failing without running a candidate.
+    #[error("the measuring worker fails: {message}")]
+    Worker {
+        /// What it said.
+        message: String,
+    },
+    /// A file could not be written or read.
+    #[error("{what}: {source}")]
+    Io {
+        /// The file and the action.
+        what: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// Measures candidates on one device.
+pub trait Measurer {
+    /// One measurement per candidate, in order. A failed candidate is part of the result; an error means that the
+    /// infrastructure is broken.
+    fn measure(&mut self, candidates: &[Candidate]) -> Result<Vec<Measurement>, MeasureError>;
+}
+
+/// JSON has no infinity: it is written as null.
+mod infinite_as_null {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(value: &f64, s: S) -> Result<S::Ok, S::Error> {
+        if value.is_finite() { s.serialize_some(value) } else { s.serialize_none() }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+        Ok(Option::<f64>::deserialize(d)?.unwrap_or(f64::INFINITY))
+    }
+}

@@ -1,0 +1,146 @@
+//! Affine integer expressions over loop variables.
+
+use std::fmt;
+use std::ops::{Add, Mul};
+
+use serde::{Deserialize, Serialize};
+
+/// A loop variable, unique within its program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct VarId(pub u32);
+
+/// `constant + sum of coefficient * variable`; terms are sorted by variable and no coefficient is zero.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Affine {
+    /// The value where every variable is zero.
+    pub constant: i64,
+    /// Variables and their coefficients.
+    pub terms: Vec<(VarId, i64)>,
+}
+
+impl Affine {
+    /// A constant.
+    pub fn constant(value: i64) -> Self {
+        Self { constant: value, terms: Vec::new() }
+    }
+
+    /// One variable.
+    pub fn var(var: VarId) -> Self {
+        Self { constant: 0, terms: vec![(var, 1)] }
+    }
+
+    /// The constant if no variable occurs.
+    pub fn as_constant(&self) -> Option<i64> {
+        self.terms.is_empty().then_some(self.constant)
+    }
+
+    /// Coefficient of `var`, zero where it does not occur.
+    pub fn coefficient(&self, var: VarId) -> i64 {
+        self.terms.iter().find(|(v, _)| *v == var).map_or(0, |&(_, c)| c)
+    }
+
+    /// The value where each variable has the value that `value_of` gives it.
+    pub fn eval(&self, value_of: impl Fn(VarId) -> i64) -> i64 {
+        self.terms.iter().fold(self.constant, |acc, &(var, c)| acc + c * value_of(var))
+    }
+
+    /// `var` replaced by `replacement`.
+    pub fn substitute(&self, var: VarId, replacement: &Affine) -> Self {
+        let coefficient = self.coefficient(var);
+        if coefficient == 0 {
+            return self.clone();
+        }
+        let rest = Self { constant: self.constant, terms: self.terms.iter().copied().filter(|t| t.0 != var).collect() };
+        rest + replacement.clone() * coefficient
+    }
+
+    /// Smallest and largest value where each variable runs over `0..extent_of(var)`.
+    pub fn range(&self, extent_of: impl Fn(VarId) -> usize) -> (i64, i64) {
+        self.terms.iter().fold((self.constant, self.constant), |(low, high), &(var, c)| {
+            let reach = c * (extent_of(var) as i64 - 1);
+            (low + reach.min(0), high + reach.max(0))
+        })
+    }
+}
+
+impl Add for Affine {
+    type Output = Affine;
+
+    fn add(self, other: Affine) -> Affine {
+        let mut terms = self.terms;
+        for (var, c) in other.terms {
+            match terms.binary_search_by_key(&var, |t| t.0) {
+                Ok(i) => {
+                    terms[i].1 += c;
+                    if terms[i].1 == 0 {
+                        terms.remove(i);
+                    }
+                }
+                Err(i) => terms.insert(i, (var, c)),
+            }
+        }
+        Affine { constant: self.constant + other.constant, terms }
+    }
+}
+
+impl Add<i64> for Affine {
+    type Output = Affine;
+
+    fn add(mut self, offset: i64) -> Affine {
+        self.constant += offset;
+        self
+    }
+}
+
+impl Mul<i64> for Affine {
+    type Output = Affine;
+
+    fn mul(self, factor: i64) -> Affine {
+        if factor == 0 {
+            return Affine::default();
+        }
+        let terms = self.terms.into_iter().map(|(v, c)| (v, c * factor)).collect();
+        Affine { constant: self.constant * factor, terms }
+    }
+}
+
+impl Affine {
+    /// The text with variables named by `name_of`, constant last: `4*oh.0 + kh + -1`.
+    pub fn display<'a>(&'a self, name_of: impl Fn(VarId) -> String + 'a) -> impl fmt::Display + 'a {
+        fmt::from_fn(move |f| {
+            for (i, &(var, c)) in self.terms.iter().enumerate() {
+                if i > 0 {
+                    f.write_str(" + ")?;
+                }
+                if c != 1 {
+                    write!(f, "{c}*")?;
+                }
+                f.write_str(&name_of(var))?;
+            }
+            match (self.terms.is_empty(), self.constant) {
+                (true, c) => write!(f, "{c}"),
+                (false, 0) => Ok(()),
+                (false, c) => write!(f, " + {c}"),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arithmetic_keeps_terms_sorted_and_nonzero() {
+        let (a, b) = (VarId(0), VarId(1));
+        let x = Affine::var(b) * 3 + Affine::var(a) * 2 + 5;
+        assert_eq!(x.terms, [(a, 2), (b, 3)]);
+        assert_eq!((x.clone() + Affine::var(a) * -2).terms, [(b, 3)]);
+        assert_eq!(x.eval(|v| if v == a { 1 } else { 10 }), 37);
+        assert_eq!(x.range(|_| 4), (5, 20));
+        assert_eq!((Affine::var(a) * -1).range(|_| 4), (-3, 0));
+        assert_eq!(x.substitute(b, &(Affine::var(a) + 1)), Affine::var(a) * 5 + 8);
+        assert_eq!(x.display(|v| format!("v{}", v.0)).to_string(), "2*v0 + 3*v1 + 5");
+        assert_eq!((x * 0).as_constant(), Some(0));
+    }
+}

@@ -1,0 +1,2 @@
+//! Code generators: each reads the same loop nests.
+pub mod c;

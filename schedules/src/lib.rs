@@ -1,0 +1,21 @@
+//! Workloads, schedule spaces, loop nests and code generators.
+#![warn(missing_docs)]
+
+pub mod affine;
+pub mod codegen;
+pub mod config;
+pub mod lower;
+pub mod plan;
+pub mod program;
+pub mod space;
+pub mod target;
+pub mod workload;
+
+pub use affine::{Affine, VarId};
+pub use config::{Config, Value};
+pub use lower::{LowerError, lower};
+pub use plan::KernelPlan;
+pub use program::Program;
+pub use space::ScheduleSpace;
+pub use target::{CpuTarget, Isa, Target, TargetError};
+pub use workload::{Conv2d, Matmul, Operator, Workload, WorkloadError};

@@ -1,0 +1,60 @@
+//! What a runtime must know to run a kernel: its buffers and its entry points. Independent of how the kernel was made.
+
+use serde::{Deserialize, Serialize};
+
+use crate::program::{Layout, Program, Role, Scope, When};
+
+/// A buffer of a kernel, by its position in [`KernelPlan::buffers`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanBuffer {
+    /// What it is for.
+    pub role: Role,
+    /// True if the runtime provides it (scope global); false for thread-private memory, whose pointer is null.
+    pub global: bool,
+    /// Physical shape, outermost first.
+    pub shape: Vec<usize>,
+    /// How the logical tensor lies in it.
+    pub layout: Layout,
+}
+
+/// One entry point of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanStage {
+    /// Symbol of a function `void f(float *const *buffers, char *local, long begin, long end)` (C ABI) that runs the tasks
+    /// `begin..end`. `buffers[i]` is the buffer `i`, 64-byte aligned; `local` is `local_bytes` of memory that no other
+    /// thread uses meanwhile, 64-byte aligned.
+    pub symbol: String,
+    /// When it runs.
+    pub when: When,
+    /// Number of tasks; any partition of `0..tasks` among threads is right.
+    pub tasks: usize,
+}
+
+/// A kernel's interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelPlan {
+    /// Every buffer.
+    pub buffers: Vec<PlanBuffer>,
+    /// Entry points, run in this order with a barrier between them.
+    pub stages: Vec<PlanStage>,
+    /// Thread-private memory per thread.
+    pub local_bytes: usize,
+}
+
+impl KernelPlan {
+    /// The interface of a program's kernel.
+    pub fn of(program: &Program) -> Self {
+        let buffers = program.buffers.iter().map(|b| PlanBuffer {
+            role: b.role,
+            global: b.scope == Scope::Global,
+            shape: b.shape.clone(),
+            layout: b.layout,
+        });
+        let stages = program.stages.iter().map(|s| PlanStage {
+            symbol: format!("autotune_{}", s.name),
+            when: s.when,
+            tasks: s.tasks(),
+        });
+        Self { buffers: buffers.collect(), stages: stages.collect(), local_bytes: program.local_bytes() }
+    }
+}

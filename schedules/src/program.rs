@@ -1,0 +1,288 @@
+//! The loop nest: what a config is lowered to, and what features, interpreter and code generators read.
+//!
+//! A [`Program`] is a list of buffers and a list of stages. A stage is a forest of loops; its leaves are stores.
+//! Every loop has a constant extent, every index is affine in the loop variables, and there are no branches:
+//! remainders are nests of their own and padding is resolved while lowering.
+
+use serde::{Deserialize, Serialize};
+
+use crate::affine::{Affine, VarId};
+use crate::workload::Workload;
+
+/// A buffer, by its position in [`Program::buffers`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BufferId(pub u32);
+
+/// What a buffer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The data operand, given by the caller.
+    Input,
+    /// The weight operand, given by the caller.
+    Weight,
+    /// One value per output channel or column, given by the caller.
+    Bias,
+    /// A tensor of the output's logical shape and layout, added at the final store; given by the caller.
+    Residual,
+    /// The result.
+    Output,
+    /// A copy of an operand in another layout.
+    Packed,
+    /// Partial sums of one register tile.
+    Accumulator,
+}
+
+/// Where a buffer lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// Memory that every thread sees and that outlives the stages.
+    Global,
+    /// Memory of one thread, valid inside the [`Node::Alloc`] that names it.
+    Local,
+    /// Registers of one thread: every index is constant once unrolled and vectorised loops are expanded.
+    /// Valid inside the [`Node::Alloc`] that names it.
+    Register,
+}
+
+/// How the logical tensor (axes as in [`crate::workload`]) lies in a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// The logical axes, row-major. For operands of role packed or accumulator it says nothing.
+    Plain,
+    /// `[n, c/block, h, w, block]` for a logical `[n, c, h, w]`; `block` divides `c`.
+    ChannelBlocked(usize),
+}
+
+/// A dense row-major array of f32.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Buffer {
+    /// A name that is a C identifier and unique within the program.
+    pub name: String,
+    /// What it is for.
+    pub role: Role,
+    /// Where it lives.
+    pub scope: Scope,
+    /// Physical shape, outermost first.
+    pub shape: Vec<usize>,
+    /// How the logical tensor lies in it.
+    pub layout: Layout,
+}
+
+impl Buffer {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// True if some dimension is zero.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Row-major strides in elements.
+    pub fn strides(&self) -> Vec<usize> {
+        let mut strides = vec![1; self.shape.len()];
+        for d in (1..self.shape.len()).rev() {
+            strides[d - 1] = strides[d] * self.shape[d];
+        }
+        strides
+    }
+}
+
+/// One element of a buffer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Access {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// One index per physical dimension.
+    pub index: Vec<Affine>,
+}
+
+/// A value of type f32.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Expr {
+    /// A constant.
+    Const(f32),
+    /// An element of a buffer.
+    Load(Access),
+    /// Sum.
+    Add(Box<Expr>, Box<Expr>),
+    /// Product.
+    Mul(Box<Expr>, Box<Expr>),
+    /// The larger of two.
+    Max(Box<Expr>, Box<Expr>),
+}
+
+impl Expr {
+    /// Calls `visit` on every load, left to right.
+    pub fn for_each_load<'a>(&'a self, visit: &mut impl FnMut(&'a Access)) {
+        match self {
+            Expr::Const(_) => {}
+            Expr::Load(access) => visit(access),
+            Expr::Add(a, b) | Expr::Mul(a, b) | Expr::Max(a, b) => {
+                a.for_each_load(visit);
+                b.for_each_load(visit);
+            }
+        }
+    }
+}
+
+/// How a loop runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LoopKind {
+    /// One iteration after another.
+    Serial,
+    /// Iterations in any order on any thread. Only at the top of a stage: every loop around a parallel loop is parallel.
+    Parallel,
+    /// Written out.
+    Unrolled,
+    /// All iterations at once in vector registers; the extent may be any number of lanes.
+    /// It has no loops inside. An accumulate in it adds to distinct elements.
+    Vectorized,
+}
+
+/// `for var in 0..extent { body }`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Loop {
+    /// The variable.
+    pub var: VarId,
+    /// Number of iterations, at least 1.
+    pub extent: usize,
+    /// How it runs.
+    pub kind: LoopKind,
+    /// What is repeated.
+    pub body: Vec<Node>,
+}
+
+/// What a store does with the old value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StoreMode {
+    /// Overwrites it.
+    Assign,
+    /// Adds to it.
+    Accumulate,
+}
+
+/// `dst = value` or `dst += value`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Store {
+    /// Where to.
+    pub dst: Access,
+    /// Overwrite or add.
+    pub mode: StoreMode,
+    /// What.
+    pub value: Expr,
+    /// For the multiply-accumulate of the contraction: the value of each of [`Program::axes`] at this store, by which the
+    /// verifier proves that every iteration is covered exactly once. Empty for every other store.
+    pub point: Vec<Affine>,
+}
+
+/// A node of the tree.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Node {
+    /// A loop.
+    Loop(Loop),
+    /// A leaf.
+    Store(Store),
+    /// The scope of a local or register buffer; its contents are undefined at the start.
+    Alloc {
+        /// The buffer.
+        buffer: BufferId,
+        /// Where it is valid.
+        body: Vec<Node>,
+    },
+}
+
+/// When a stage runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum When {
+    /// Once, when the weights are known; its cost does not count.
+    AheadOfTime,
+    /// In every run.
+    EveryRun,
+}
+
+/// A forest of loops with a barrier behind it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// A name that is a C identifier and unique within the program.
+    pub name: String,
+    /// When it runs.
+    pub when: When,
+    /// Loops; the top-level trees are independent of one another and may run in any order and at once.
+    pub body: Vec<Node>,
+}
+
+impl Stage {
+    /// Number of units of work that may run in any order: for each top-level tree, the product of the extents of its
+    /// leading parallel loops (1 where there is none).
+    pub fn tasks(&self) -> usize {
+        self.body.iter().map(|node| parallel_prefix(node).iter().map(|l| l.extent).product::<usize>()).sum()
+    }
+}
+
+/// The perfectly nested parallel loops at the top of a tree, outermost first.
+pub fn parallel_prefix(node: &Node) -> Vec<&Loop> {
+    let mut loops = Vec::new();
+    let mut at = node;
+    while let Node::Loop(l) = at {
+        if l.kind != LoopKind::Parallel {
+            break;
+        }
+        loops.push(l);
+        match l.body.as_slice() {
+            [only] => at = only,
+            _ => break,
+        }
+    }
+    loops
+}
+
+/// One axis of the contraction's iteration space.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AxisInfo {
+    /// Name, as in the workload.
+    pub name: String,
+    /// Number of iterations.
+    pub extent: usize,
+    /// True for a reduction axis, false for a spatial one.
+    pub reduce: bool,
+}
+
+/// A lowered schedule.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// What it computes.
+    pub workload: Workload,
+    /// The contraction's iteration space, the meaning of [`Store::point`].
+    pub axes: Vec<AxisInfo>,
+    /// Name of every loop variable, by [`VarId`].
+    pub vars: Vec<String>,
+    /// Every buffer, by [`BufferId`].
+    pub buffers: Vec<Buffer>,
+    /// What runs, in this order.
+    pub stages: Vec<Stage>,
+}
+
+impl Program {
+    /// The buffer behind an id.
+    pub fn buffer(&self, id: BufferId) -> &Buffer {
+        &self.buffers[id.0 as usize]
+    }
+
+    /// The first buffer of a role, if there is one.
+    pub fn find(&self, role: Role) -> Option<BufferId> {
+        self.buffers.iter().position(|b| b.role == role).map(|i| BufferId(i as u32))
+    }
+
+    /// Bytes of thread-private memory that one thread needs.
+    pub fn local_bytes(&self) -> usize {
+        self.buffers.iter().filter(|b| b.scope == Scope::Local).map(|b| (b.len() * 4).next_multiple_of(64)).sum()
+    }
+}
