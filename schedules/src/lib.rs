@@ -6,6 +6,7 @@ pub mod codegen;
 pub mod config;
 pub mod lower;
 pub mod plan;
+pub mod print;
 pub mod program;
 pub mod reference;
 pub mod space;
