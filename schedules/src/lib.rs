@@ -4,6 +4,7 @@
 pub mod affine;
 pub mod codegen;
 pub mod config;
+pub mod interp;
 pub mod lower;
 pub mod plan;
 pub mod print;
@@ -16,6 +17,7 @@ pub mod workload;
 
 pub use affine::{Affine, VarId};
 pub use config::{Config, Value};
+pub use interp::{InterpError, interpret};
 pub use lower::{LowerError, lower};
 pub use plan::KernelPlan;
 pub use program::Program;
