@@ -1,5 +1,7 @@
 //! The interpreter against the reference, and the mistakes it must not let pass.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use autotune_schedules::program::{Expr, LoopKind, Node, Role, StoreMode};
