@@ -4,6 +4,8 @@
 pub mod affine;
 pub mod codegen;
 pub mod config;
+pub mod contraction;
+pub mod direct;
 pub mod interp;
 pub mod lower;
 pub mod plan;
