@@ -15,6 +15,7 @@ pub mod reference;
 pub mod space;
 pub mod target;
 pub mod tensor;
+pub mod verify;
 pub mod workload;
 
 pub use affine::{Affine, VarId};
@@ -27,4 +28,5 @@ pub use reference::{max_rel_error, reference, tolerance};
 pub use space::ScheduleSpace;
 pub use target::{CpuTarget, Isa, Target, TargetError};
 pub use tensor::Operands;
+pub use verify::{VerifyError, verify};
 pub use workload::{Conv2d, Matmul, Operator, Workload, WorkloadError};
