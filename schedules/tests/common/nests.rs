@@ -96,6 +96,17 @@ pub fn number(value: usize) -> Affine {
     Affine::constant(value as i64)
 }
 
+/// Calls `change` on every store, first to last.
+pub fn for_each_store(nodes: &mut [Node], change: &mut impl FnMut(&mut Store)) {
+    for node in nodes {
+        match node {
+            Node::Loop(l) => for_each_store(&mut l.body, change),
+            Node::Alloc { body, .. } => for_each_store(body, change),
+            Node::Store(store) => change(store),
+        }
+    }
+}
+
 /// `extent` cut into tiles of `tile`: `(start, tiles, size)` of the whole tiles and of the remainder.
 fn pieces(extent: usize, tile: usize) -> Vec<(usize, usize, usize)> {
     let whole = extent / tile;
