@@ -12,8 +12,8 @@ pub struct Builder(pub Program);
 
 impl Builder {
     /// A program with the workload's own buffers; input, output and residual lie in `data` layout.
-    pub fn new(workload: &Workload, axes: &[(&str, usize, bool)], data: [Layout; 2]) -> Self {
-        let axes = axes.iter().map(|&(name, extent, reduce)| AxisInfo { name: name.into(), extent, reduce }).collect();
+    pub fn new(workload: &Workload, axes: &[(&'static str, usize, bool)], data: [Layout; 2]) -> Self {
+        let axes = axes.iter().map(|&(name, extent, reduce)| AxisInfo { name, extent, reduce }).collect();
         let program = Program { workload: *workload, axes, vars: Vec::new(), buffers: Vec::new(), stages: Vec::new() };
         let mut builder = Self(program);
         let [input, output] = data;
