@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! PATH/FORMAT    "autotune-db 1": what this is, and which version; written last when a database is made
+//! PATH/flushed   how many records were durable after the last flush, so that losing some is noticed
 //! PATH/holder    lock file; its text names the process that has the database open
 //! PATH/sled/     the records
 //! ```
@@ -98,6 +99,22 @@ impl Files {
             None => Ok(()),
         }
     }
+
+    /// Remembers that so many records are durable.
+    pub(crate) fn remember_flushed(&self, path: &Path, records: u64) -> Result<(), DbError> {
+        if self.log.is_none() {
+            return Ok(());
+        }
+        let count_path = path.join("flushed");
+        fs::write(&count_path, format!("{records}\n"))
+            .map_err(io_error("cannot write", &count_path))
+    }
+}
+
+/// How many records were durable after the last flush; 0 if that is not known.
+pub(crate) fn flushed(path: &Path) -> u64 {
+    let text = fs::read_to_string(path.join("flushed")).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
 }
 
 fn engine() -> sled::Config {
@@ -162,7 +179,7 @@ fn check_unmade(path: &Path) -> Result<(), DbError> {
             .file_name()
             .to_string_lossy()
             .into_owned();
-        if !["holder", "sled", "FORMAT.new"].contains(&name.as_str()) {
+        if !["flushed", "holder", "sled", "FORMAT.new"].contains(&name.as_str()) {
             return Err(DbError::NotADatabase {
                 path: path.to_path_buf(),
                 found: name,
@@ -219,6 +236,9 @@ pub(crate) fn guarded<T>(path: &Path, run: impl FnOnce() -> sled::Result<T>) -> 
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(sled::Error::Io(source))) => Err(io_error("cannot use", path)(source)),
+        Ok(Err(sled::Error::Corruption { .. })) => {
+            Err(corrupt("a checksum does not match".to_string()))
+        }
         Ok(Err(e)) => Err(corrupt(e.to_string())),
         Err(panic) => Err(corrupt(panic_text(panic.as_ref()))),
     }

@@ -75,7 +75,7 @@ fn unix_secs() -> u64 {
 /// file's text only tells who holds it, so text left behind by a killed process is harmless.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    _file: File,
+    file: File,
 }
 
 impl Hold {
@@ -106,7 +106,15 @@ impl Hold {
             Err(TryLockError::Error(e)) => return Err(failed("cannot lock")(e)),
         }
         write_holder(&mut file).map_err(failed("cannot write"))?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
+    }
+}
+
+impl Drop for Hold {
+    /// Unlocks expressly: while another thread starts a process, the new one shares the open file until it executes, and
+    /// closing the file here would leave the lock with it.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use autotune_schedules::config::fnv1a;
 use autotune_schedules::{Config, Workload};
 
 use crate::error::DbError;
-use crate::files::{Files, guarded};
+use crate::files::{self, Files, guarded};
 use crate::index::{TaskIndex, ranking};
 use crate::keys::{self, Space};
 use crate::record::TuningRecord;
@@ -37,6 +38,7 @@ pub struct TuningDb {
     path: PathBuf,
     files: Files,
     appending: Mutex<()>,
+    records: AtomicU64,
 }
 
 impl fmt::Debug for TuningDb {
@@ -56,12 +58,27 @@ impl TuningDb {
     /// [`Corrupt`](DbError::Corrupt), [`Io`](DbError::Io).
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DbError> {
         let path = path.as_ref();
-        let files = Files::open(path)?;
-        Ok(Self {
+        let mut db = Self::with_files(path, Files::open(path)?)?;
+        let (found, flushed) = (*db.records.get_mut(), files::flushed(path));
+        if found < flushed {
+            return Err(DbError::Lost {
+                path: path.to_path_buf(),
+                flushed,
+                found,
+            });
+        }
+        Ok(db)
+    }
+
+    fn with_files(path: &Path, files: Files) -> Result<Self, DbError> {
+        let mut db = Self {
             path: path.to_path_buf(),
             files,
             appending: Mutex::new(()),
-        })
+            records: AtomicU64::new(0),
+        };
+        *db.records.get_mut() = db.tasks()?.iter().map(|t| t.records).sum();
+        Ok(db)
     }
 
     /// Opens the database at `path`, which must exist: [`NotFound`](DbError::NotFound) otherwise. For looking up, where a
@@ -89,11 +106,7 @@ impl TuningDb {
 
     /// An empty database that is gone once the handle is dropped.
     pub fn temporary() -> Result<Self, DbError> {
-        Ok(Self {
-            path: "(temporary)".into(),
-            files: Files::temporary()?,
-            appending: Mutex::new(()),
-        })
+        Self::with_files(Path::new("(temporary)"), Files::temporary()?)
     }
 
     /// Stores one record. See [`append_all`](Self::append_all).
@@ -154,13 +167,17 @@ impl TuningDb {
         }
         if !new_lines.is_empty() {
             guarded(&self.path, || self.files.sled.apply_batch(batch))?;
+            self.records
+                .fetch_add(new_lines.len() as u64, Ordering::Release);
         }
         Ok(new_lines.len())
     }
 
     /// Makes everything appended so far durable, against loss of power too.
     pub fn flush(&self) -> Result<(), DbError> {
-        self.files.flush(&self.path)
+        let records = self.records.load(Ordering::Acquire);
+        self.files.flush(&self.path)?;
+        self.files.remember_flushed(&self.path, records)
     }
 
     /// The record to deploy for a task, found through an index, or `None` if nothing is known to run.
@@ -240,13 +257,13 @@ impl TuningDb {
     }
 
     /// Number of records.
-    pub fn len(&self) -> Result<u64, DbError> {
-        Ok(self.tasks()?.iter().map(|t| t.records).sum())
+    pub fn len(&self) -> u64 {
+        self.records.load(Ordering::Acquire)
     }
 
     /// True if there is no record.
-    pub fn is_empty(&self) -> Result<bool, DbError> {
-        Ok(self.len()? == 0)
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Where it is.
