@@ -52,9 +52,7 @@ pub enum DbError {
         holder: Holder,
     },
     /// The files of the database do not make sense.
-    #[error(
-        "{path} is corrupt: {detail}; restore it from a copy or import an exported log into a new database"
-    )]
+    #[error("{path} is corrupt: {detail}; restore it from a copy or import an exported log into a new database")]
     Corrupt {
         /// The path.
         path: PathBuf,

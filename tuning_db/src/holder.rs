@@ -28,9 +28,7 @@ pub struct Holder {
 
 impl Holder {
     fn this_process() -> Self {
-        let words: Vec<String> = std::env::args_os()
-            .map(|a| a.to_string_lossy().into_owned())
-            .collect();
+        let words: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Self {
             pid: std::process::id(),
@@ -41,12 +39,7 @@ impl Holder {
     }
 
     fn unknown() -> Self {
-        Self {
-            pid: 0,
-            host: String::new(),
-            command: String::new(),
-            since_unix_secs: unix_secs(),
-        }
+        Self { pid: 0, host: String::new(), command: String::new(), since_unix_secs: unix_secs() }
     }
 }
 
@@ -66,9 +59,7 @@ impl fmt::Display for Holder {
 }
 
 fn unix_secs() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_secs())
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
 /// The exclusive hold on a database. The lock on the file decides and ends with the process, however it ends; the
@@ -81,13 +72,7 @@ pub(crate) struct Hold {
 impl Hold {
     /// Takes the hold on the database at `db_path` through the file `holder_path`.
     pub(crate) fn take(db_path: &Path, holder_path: &Path) -> Result<Self, DbError> {
-        let failed = |action| {
-            move |source: io::Error| DbError::Io {
-                action,
-                path: holder_path.to_path_buf(),
-                source,
-            }
-        };
+        let failed = |action| move |source: io::Error| DbError::Io { action, path: holder_path.to_path_buf(), source };
         let mut file = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -98,10 +83,7 @@ impl Hold {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(DbError::Held {
-                    path: db_path.to_path_buf(),
-                    holder: read_holder(&mut file),
-                });
+                return Err(DbError::Held { path: db_path.to_path_buf(), holder: read_holder(&mut file) });
             }
             Err(TryLockError::Error(e)) => return Err(failed("cannot lock")(e)),
         }
@@ -122,9 +104,7 @@ impl Drop for Hold {
 fn read_holder(file: &mut File) -> Holder {
     let mut text = String::new();
     let read = file.take(1 << 16).read_to_string(&mut text);
-    read.ok()
-        .and_then(|_| serde_json::from_str(&text).ok())
-        .unwrap_or_else(Holder::unknown)
+    read.ok().and_then(|_| serde_json::from_str(&text).ok()).unwrap_or_else(Holder::unknown)
 }
 
 fn write_holder(file: &mut File) -> io::Result<()> {

@@ -12,15 +12,12 @@ use support::{TARGETS, WORKLOADS, record};
 
 fn filled(path: &Path) {
     let db = TuningDb::open(path).unwrap();
-    db.append(&record(WORKLOADS[0], TARGETS[0], 0, 1e-3))
-        .unwrap();
+    db.append(&record(WORKLOADS[0], TARGETS[0], 0, 1e-3)).unwrap();
 }
 
 fn listing(dir: &Path) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(dir)
-        .unwrap()
-        .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
-        .collect();
+    let mut names: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
 }
@@ -57,10 +54,7 @@ fn another_directory_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("thesis.tex"), "...").unwrap();
     let error = TuningDb::open(dir.path()).unwrap_err();
-    assert!(
-        matches!(&error, DbError::NotADatabase { found, .. } if found == "thesis.tex"),
-        "{error}"
-    );
+    assert!(matches!(&error, DbError::NotADatabase { found, .. } if found == "thesis.tex"), "{error}");
     assert_eq!(listing(dir.path()), ["thesis.tex"]);
 }
 
@@ -80,23 +74,8 @@ fn a_newer_format_is_refused_untouched() {
     fs::create_dir(path.join("sled")).unwrap();
     fs::write(path.join("sled/unknown"), "from the future").unwrap();
     let error = TuningDb::open(&path).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            DbError::NewerFormat {
-                found: 2,
-                supported: 1,
-                ..
-            }
-        ),
-        "{error}"
-    );
-    assert!(
-        error
-            .to_string()
-            .contains("format 2, newer than the supported format 1"),
-        "{error}"
-    );
+    assert!(matches!(error, DbError::NewerFormat { found: 2, supported: 1, .. }), "{error}");
+    assert!(error.to_string().contains("format 2, newer than the supported format 1"), "{error}");
     assert_eq!(
         (listing(&path), listing(&path.join("sled"))),
         (vec!["FORMAT".into(), "sled".into()], vec!["unknown".into()])
@@ -108,19 +87,10 @@ fn a_damaged_format_file_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     filled(&path);
-    for text in [
-        "",
-        "autotune-db",
-        "autotune-db x",
-        "\u{0}\u{0}",
-        "something else 1",
-    ] {
+    for text in ["", "autotune-db", "autotune-db x", "\u{0}\u{0}", "something else 1"] {
         fs::write(path.join("FORMAT"), text).unwrap();
         let error = TuningDb::open(&path).unwrap_err();
-        assert!(
-            matches!(error, DbError::Corrupt { .. }) && error.to_string().contains("FORMAT"),
-            "{error}"
-        );
+        assert!(matches!(error, DbError::Corrupt { .. }) && error.to_string().contains("FORMAT"), "{error}");
     }
     fs::write(path.join("FORMAT"), "autotune-db 1\n").unwrap();
     assert_eq!(TuningDb::open(&path).unwrap().len(), 1);
@@ -133,10 +103,7 @@ fn a_database_killed_while_being_made_is_made_again() {
     filled(&path);
     fs::rename(path.join("FORMAT"), path.join("FORMAT.new")).unwrap();
     assert_eq!(TuningDb::open(&path).unwrap().len(), 1);
-    assert_eq!(
-        fs::read_to_string(path.join("FORMAT")).unwrap(),
-        "autotune-db 1\n"
-    );
+    assert_eq!(fs::read_to_string(path.join("FORMAT")).unwrap(), "autotune-db 1\n");
 }
 
 #[test]
@@ -147,10 +114,7 @@ fn lost_records_are_noticed() {
     fs::remove_dir_all(path.join("sled")).unwrap();
     let error = TuningDb::open(&path).unwrap_err();
     assert!(matches!(error, DbError::Corrupt { .. }), "{error}");
-    assert!(
-        error.to_string().contains("its records are gone"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("its records are gone"), "{error}");
 }
 
 #[test]
@@ -171,21 +135,14 @@ fn a_second_handle_is_told_who_holds_it() {
     let path = dir.path().join("db");
     let held = TuningDb::open(&path).unwrap();
     let error = TuningDb::open(&path).unwrap_err();
-    assert!(
-        matches!(&error, DbError::Held { holder, .. } if holder.pid == std::process::id()),
-        "{error}"
-    );
+    assert!(matches!(&error, DbError::Held { holder, .. } if holder.pid == std::process::id()), "{error}");
     let error = TuningDb::open_waiting(&path, Duration::from_millis(120)).unwrap_err();
     assert!(matches!(error, DbError::Held { .. }), "{error}");
     std::thread::scope(|scope| {
-        let waiting = scope
-            .spawn(|| TuningDb::open_waiting(&path, Duration::from_secs(600)).map(|db| db.len()));
+        let waiting = scope.spawn(|| TuningDb::open_waiting(&path, Duration::from_secs(600)).map(|db| db.len()));
         drop(held);
         assert_eq!(waiting.join().unwrap().unwrap(), 0);
     });
     fs::write(path.join("holder"), "left behind").unwrap();
-    assert!(
-        TuningDb::open(&path).is_ok(),
-        "the lock decides, not the text"
-    );
+    assert!(TuningDb::open(&path).is_ok(), "the lock decides, not the text");
 }

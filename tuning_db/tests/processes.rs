@@ -37,30 +37,16 @@ fn main() -> ExitCode {
         })
     };
     let trials = vec![
-        trial(
-            "another_process_is_told_who_holds_it",
-            another_process_is_told_who_holds_it,
-        ),
-        trial(
-            "kill_9_loses_at_most_the_batch_in_flight",
-            kill_9_loses_at_most_the_batch_in_flight,
-        ),
-        trial(
-            "damaged_files_are_an_error_or_recovered",
-            damaged_files_are_an_error_or_recovered,
-        ),
+        trial("another_process_is_told_who_holds_it", another_process_is_told_who_holds_it),
+        trial("kill_9_loses_at_most_the_batch_in_flight", kill_9_loses_at_most_the_batch_in_flight),
+        trial("damaged_files_are_an_error_or_recovered", damaged_files_are_an_error_or_recovered),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 fn start(role: &str, arguments: &[&str]) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .env(ROLE, role)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.env(ROLE, role).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
 
@@ -82,25 +68,14 @@ fn another_process_is_told_who_holds_it() {
     let path = dir.path().join("db");
     let mut child = start("hold", &[path.to_str().unwrap()]);
     let mut said = String::new();
-    BufReader::new(child.stdout.take().unwrap())
-        .read_line(&mut said)
-        .unwrap();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
     assert_eq!(said, "open\n");
 
     let error = TuningDb::open(&path).unwrap_err();
-    assert!(
-        matches!(&error, DbError::Held { holder, .. } if holder.pid == child.id()),
-        "{error}"
-    );
+    assert!(matches!(&error, DbError::Held { holder, .. } if holder.pid == child.id()), "{error}");
     let text = error.to_string();
-    assert!(
-        text.contains(&format!("is held by pid {}", child.id())),
-        "{text}"
-    );
-    assert!(
-        text.contains(path.to_str().unwrap()) && text.contains("processes"),
-        "{text}"
-    );
+    assert!(text.contains(&format!("is held by pid {}", child.id())), "{text}");
+    assert!(text.contains(path.to_str().unwrap()) && text.contains("processes"), "{text}");
 
     drop(child.stdin.take());
     TuningDb::open_waiting(&path, Duration::from_secs(600)).unwrap();
@@ -115,9 +90,7 @@ fn batches(seed: u64) -> impl Iterator<Item = Vec<TuningRecord>> {
         if rng.random_bool(0.2) {
             return random_race(&mut rng, &like, number);
         }
-        (0..rng.random_range(1..12))
-            .map(|_| random_record(&mut rng))
-            .collect()
+        (0..rng.random_range(1..12)).map(|_| random_record(&mut rng)).collect()
     })
 }
 
@@ -167,11 +140,7 @@ fn kill_9_loses_at_most_the_batch_in_flight() {
         child.kill().unwrap();
         let output = child.wait_with_output().unwrap();
         let what = format!("round {round}");
-        assert_eq!(
-            String::from_utf8_lossy(&output.stderr),
-            "",
-            "{what}: the tuner failed by itself"
-        );
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{what}: the tuner failed by itself");
         let told = String::from_utf8(output.stdout).unwrap();
         let told: usize = told.lines().last().map_or(0, |n| n.parse().unwrap());
         kills_after_a_flush += usize::from(told > 0);
@@ -179,10 +148,7 @@ fn kill_9_loses_at_most_the_batch_in_flight() {
 
         let db = TuningDb::open(&path).unwrap_or_else(|e| panic!("{what}: {e}"));
         let there = db.len() as usize;
-        assert!(
-            there >= acknowledged,
-            "{what}: {there} of {acknowledged} acknowledged records are there"
-        );
+        assert!(there >= acknowledged, "{what}: {there} of {acknowledged} acknowledged records are there");
         let (mut all, mut flushed) = (Vec::new(), 0);
         for (number, batch) in batches(seed).enumerate() {
             if flushed > acknowledged || flushed >= there {
@@ -192,10 +158,7 @@ fn kill_9_loses_at_most_the_batch_in_flight() {
             all.extend(batch);
             flushed = all.len();
             let halved = begun < there && there < flushed;
-            assert!(
-                !(halved && at_once(number)),
-                "{what}: half of a batch that was appended at once"
-            );
+            assert!(!(halved && at_once(number)), "{what}: half of a batch that was appended at once");
         }
         assert!(there <= all.len(), "{what}: more than the batch in flight");
         all.truncate(there);
@@ -207,10 +170,7 @@ fn kill_9_loses_at_most_the_batch_in_flight() {
             there_before = 0;
         }
     }
-    assert!(
-        kills_after_a_flush > 0,
-        "the kills came too early to show anything"
-    );
+    assert!(kills_after_a_flush > 0, "the kills came too early to show anything");
 }
 
 /// Opens the database, reads everything in it and appends to it; tells what came of it.
@@ -240,9 +200,7 @@ fn damaged_files_are_an_error_or_recovered() {
     let mut total = 0;
     for seed in 0..3 {
         let db = TuningDb::open(&whole).unwrap();
-        batches(seed)
-            .take(12)
-            .for_each(|batch| assert!(db.append_all(&batch).is_ok()));
+        batches(seed).take(12).for_each(|batch| assert!(db.append_all(&batch).is_ok()));
         db.flush().unwrap();
         total = db.len();
     }
@@ -274,10 +232,7 @@ fn finish(mut child: Child, what: &str) -> (String, String) {
         }
     };
     let output = child.wait_with_output().unwrap();
-    let (said, complaint) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
+    let (said, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(status.success(), "{what}: {status}: {said} {complaint}");
     (said.into_owned(), complaint.into_owned())
 }
@@ -285,10 +240,7 @@ fn finish(mut child: Child, what: &str) -> (String, String) {
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
-        let (source, target) = (
-            entry.as_ref().unwrap().path(),
-            to.join(entry.unwrap().file_name()),
-        );
+        let (source, target) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));
         if source.is_dir() {
             copy(&source, &target)
         } else {
@@ -298,17 +250,10 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn files(dir: &Path, found: &mut Vec<PathBuf>) {
-    let mut paths: Vec<PathBuf> = fs::read_dir(dir)
-        .unwrap()
-        .map(|e| e.unwrap().path())
-        .collect();
+    let mut paths: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
     paths.sort();
     for path in paths {
-        if path.is_dir() {
-            files(&path, found)
-        } else {
-            found.push(path)
-        }
+        if path.is_dir() { files(&path, found) } else { found.push(path) }
     }
 }
 
@@ -318,11 +263,7 @@ fn damage(path: &Path, rng: &mut impl Rng) -> String {
     files(&path.join("sled"), &mut found);
     // The log itself is one file of several but holds nearly everything.
     let log = path.join("sled/db");
-    let victim = if rng.random_bool(0.5) {
-        log
-    } else {
-        found[rng.random_range(0..found.len())].clone()
-    };
+    let victim = if rng.random_bool(0.5) { log } else { found[rng.random_range(0..found.len())].clone() };
     let mut bytes = fs::read(&victim).unwrap();
     let used = bytes.iter().rposition(|&b| b != 0).map_or(1, |p| p + 1);
     let at = rng.random_range(0..used);
@@ -355,8 +296,5 @@ fn damage(path: &Path, rng: &mut impl Rng) -> String {
         }
     };
     fs::write(&victim, bytes).unwrap();
-    format!(
-        "{} {how} at {at} of {used}",
-        victim.file_name().unwrap().to_string_lossy()
-    )
+    format!("{} {how} at {at} of {used}", victim.file_name().unwrap().to_string_lossy())
 }
