@@ -444,7 +444,7 @@ fn the_surroundings_get_what_they_expect() {
     interface(matmul(), &|p| p.buffers[0].scope = Scope::Local);
     interface(matmul(), &|p| p.stages[0].name = "compute".into());
     interface(matmul(), &|p| p.axes[3].extent += 1);
-    interface(matmul(), &|p| p.axes[3].name = "z".into());
+    interface(matmul(), &|p| p.axes[3].name = "z");
     interface(matmul(), &|p| p.axes[3].reduce = false);
     interface(matmul(), &|p| p.workload = "matmul:m=7,n=21,k=14".parse().unwrap());
     interface(conv(), &|p| p.workload = "conv2d:c=4,h=1,w=9,o=8,kh=1,kw=3,ph=0,pw=1".parse().unwrap());
