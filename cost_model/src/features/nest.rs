@@ -226,9 +226,9 @@ impl<'a> Nest<'a> {
         let matmul = matches!(self.program.workload.op, Operator::Matmul(_));
         Some(match axis.name.as_str() {
             _ if axis.reduce => AxisClass::Reduce,
-            "o" => AxisClass::Column,
+            "o" | "oi" => AxisClass::Column,
             "n" if matmul => AxisClass::Column,
-            "g" | "b" => AxisClass::Batch,
+            "g" | "gi" | "b" => AxisClass::Batch,
             _ => AxisClass::Row,
         })
     }

@@ -154,8 +154,12 @@ impl RegisterTile {
             chain += FORWARD_LATENCY;
         }
         let spilled = (self.registers - registers as f64).max(0.0);
-        let overhead =
-            1.0 / self.unrolled_steps + (TILE_EXIT_CYCLES + self.fmas) / self.inner_steps;
+        let tile_exit = if self.body > self.tile {
+            TILE_EXIT_CYCLES
+        } else {
+            0.0
+        };
+        let overhead = 1.0 / self.unrolled_steps + tile_exit / self.inner_steps;
         self.cycles = issue.max(chain) + spilled + overhead;
     }
 

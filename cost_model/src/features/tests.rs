@@ -4,7 +4,9 @@ use autotune_schedules::program::{
     Access, AxisInfo, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Role, Scope, Stage,
     Store, StoreMode, When,
 };
-use autotune_schedules::{Affine, CpuTarget, Program, Target, VarId};
+use autotune_schedules::{
+    Affine, Config, CpuTarget, Program, ScheduleSpace, Target, VarId, Workload, lower,
+};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -871,6 +873,67 @@ fn footprints_agree_with_enumeration() {
         assert!(
             (fewest * 0.8..=most * 1.3).contains(&found),
             "seed {seed}: {found} lines, {fewest} to {most} by enumeration"
+        );
+    }
+}
+
+const WORKLOADS: [&str; 12] = [
+    "conv2d:c=3,h=32,w=32,o=16,k=7,s=2,p=3,bias,act=relu",
+    "conv2d:c=64,h=56,w=56,o=64,k=3,p=1",
+    "conv2d:c=512,h=7,w=7,o=512,k=3,p=1,bias,add,act=relu",
+    "conv2d:c=64,h=28,w=28,o=128,k=1,s=2",
+    "conv2d:c=48,h=15,w=17,o=48,k=3,p=1,g=48",
+    "conv2d:n=2,c=12,h=9,w=11,o=20,kh=3,kw=5,p=2,d=2,g=4",
+    "conv2d:c=1,h=5,w=5,o=1,k=5",
+    "matmul:m=197,n=768,k=3072,bias",
+    "matmul:m=1,n=1000,k=512",
+    "matmul:m=1,n=1,k=1",
+    "matmul:b=12,m=197,n=197,k=64",
+    "matmul:m=37,n=1,k=5",
+];
+
+#[test]
+fn every_config_of_every_workload_gives_a_row_of_its_own() {
+    for (number, workload) in WORKLOADS.into_iter().enumerate() {
+        let workload: Workload = workload.parse().unwrap();
+        let target = target(1 + number % 3);
+        let space = ScheduleSpace::new(&workload, &target);
+        let mut rng = ChaCha8Rng::seed_from_u64(number as u64);
+        let mut configs: Vec<Config> = (0..24).map(|_| space.sample(&mut rng)).collect();
+        configs.push(space.default_config());
+        let mut programs: Vec<Program> = Vec::new();
+        for config in &configs {
+            let program = lower(&workload, &target, config).unwrap();
+            if !programs.contains(&program) {
+                programs.push(program);
+            }
+        }
+        let rows = extract_all(&programs, &target);
+        let mut distinct = Vec::new();
+        for row in rows.outer_iter().map(|row| row.to_vec()) {
+            for (name, value) in names().iter().zip(&row) {
+                assert!(value.is_finite(), "{name} of {workload} is {value}");
+            }
+            let is = |name, low: f64, high: f64| {
+                let value = column(&row, name);
+                assert!(
+                    (low..=high).contains(&value),
+                    "{workload}: {name} is {value}"
+                );
+            };
+            is("total.fmas.per_direct_fma", 0.3, 1.0);
+            is("total.stores.per_output", 1.0, 1e6);
+            is("total.lane_use.ratio", 0.124, 1.0);
+            is("register.in_memory.flag", 0.0, 0.0);
+            is("estimate.roofline.cycles_per_flop", 1.0 / 32.0, 1e3);
+            if !distinct.contains(&row) {
+                distinct.push(row);
+            }
+        }
+        let (distinct, all) = (distinct.len(), programs.len());
+        assert!(
+            10 * distinct >= 9 * all,
+            "{workload}: {all} programs have {distinct} different rows"
         );
     }
 }
