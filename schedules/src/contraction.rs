@@ -91,7 +91,12 @@ impl Contraction {
             at * conv.stride[d] as i64 + k * conv.dilation[d] as i64 + -(conv.pad[d] as i64)
         };
         let channel = g.clone() * group_o as i64 + o;
-        let data = vec![n.clone(), g * group_c as i64 + c.clone(), tap(y.clone(), kh.clone(), 0), tap(x.clone(), kw.clone(), 1)];
+        let data = vec![
+            n.clone(),
+            g * group_c as i64 + c.clone(),
+            tap(y.clone(), kh.clone(), 0),
+            tap(x.clone(), kw.clone(), 1),
+        ];
         Self {
             axes,
             data: Operand { shape: workload.input_shape(), index: data },
@@ -186,10 +191,7 @@ pub fn blocked(operand: &Operand, lane: AxisId, block: usize) -> Operand {
 pub fn divide(affine: &Affine, divisor: usize) -> Affine {
     let divisor = divisor as i64;
     debug_assert!(affine.constant % divisor == 0 && affine.terms.iter().all(|t| t.1 % divisor == 0));
-    Affine {
-        constant: affine.constant / divisor,
-        terms: affine.terms.iter().map(|&(v, c)| (v, c / divisor)).collect(),
-    }
+    Affine { constant: affine.constant / divisor, terms: affine.terms.iter().map(|&(v, c)| (v, c / divisor)).collect() }
 }
 
 /// The operand in `layout`, whose block (if any) runs over `lane`.
