@@ -57,9 +57,7 @@ pub const FEATURE_COUNT: usize = width(WHOLE) + width(LEAF);
 
 static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
     let whole = WHOLE.iter().flat_map(|family| family.names());
-    whole
-        .chain(LEAF.iter().flat_map(|family| family.names()))
-        .collect()
+    whole.chain(LEAF.iter().flat_map(|family| family.names())).collect()
 });
 
 /// The name of every column, in order: what it is, then its unit. Letters, digits, dots and underscores only.
@@ -79,8 +77,7 @@ pub fn extract_all(programs: &[Program], target: &Target) -> Array2<f32> {
     let mut rows = Array2::zeros((programs.len(), FEATURE_COUNT));
     if let Some(values) = rows.as_slice_mut() {
         let rows = values.par_chunks_exact_mut(FEATURE_COUNT);
-        rows.zip(programs)
-            .for_each(|(row, program)| extract_into(program, target, row));
+        rows.zip(programs).for_each(|(row, program)| extract_into(program, target, row));
     }
     rows
 }

@@ -65,10 +65,7 @@ impl CacheModel {
         for (slot, access) in operand_accesses(nest, leaf).into_iter().enumerate() {
             let Some(access) = access else { continue };
             model.operands[slot] = Some(model.tracked.len());
-            let (locality_tile, locality_task) = (
-                &mut model.tile_locality[slot],
-                &mut model.task_locality[slot],
-            );
+            let (locality_tile, locality_task) = (&mut model.tile_locality[slot], &mut model.task_locality[slot]);
             let tracked = Tracked::new(nest, access, loops, loops.len(), |level, region| {
                 if level == tile {
                     *locality_tile = Locality::of(region);
@@ -79,13 +76,11 @@ impl CacheModel {
             });
             model.tracked.push(tracked);
         }
-        for (access, loops, shared) in companions(nest, leaf) {
+        for Companion { access, loops, shared, .. } in companions(nest, leaf) {
             if nest.program.buffer(access.buffer).role == Role::Output {
                 model.operands[2] = Some(model.tracked.len());
             }
-            model
-                .tracked
-                .push(Tracked::new(nest, access, loops, shared, |_, _| {}));
+            model.tracked.push(Tracked::new(nest, access, loops, shared, |_, _| {}));
         }
         for (level, bytes) in model.working_set.iter_mut().enumerate() {
             *bytes = model.tracked.iter().map(|t| t.at(level).bytes).sum();
@@ -95,12 +90,7 @@ impl CacheModel {
 
     /// What the loops inside `level` touch of the data operand (0), the weight operand (1) or the output (2).
     pub(super) fn footprint(&self, operand: usize, level: usize) -> Footprint {
-        let tracked = self
-            .operands
-            .get(operand)
-            .copied()
-            .flatten()
-            .and_then(|i| self.tracked.get(i));
+        let tracked = self.operands.get(operand).copied().flatten().and_then(|i| self.tracked.get(i));
         tracked.map_or(Footprint::default(), |t| t.at(level))
     }
 
@@ -116,10 +106,7 @@ impl CacheModel {
 
     /// The outermost level whose working set fits a cache of `capacity` bytes; the innermost if none does.
     pub(super) fn fitting_level(&self, capacity: f64) -> usize {
-        self.working_set
-            .iter()
-            .position(|&bytes| bytes <= capacity)
-            .unwrap_or(self.extents.len())
+        self.working_set.iter().position(|&bytes| bytes <= capacity).unwrap_or(self.extents.len())
     }
 
     /// Bytes that cross into a cache of `capacity` bytes for each floating-point operation of the tree, by
@@ -129,25 +116,13 @@ impl CacheModel {
         for tracked in &self.tracked {
             bytes[tracked.operand as usize] += self.traffic_of(tracked, capacity);
         }
-        bytes.map(|b| {
-            if self.trips > 0.0 {
-                b / (2.0 * self.trips)
-            } else {
-                0.0
-            }
-        })
+        bytes.map(|b| if self.trips > 0.0 { b / (2.0 * self.trips) } else { 0.0 })
     }
 
     fn traffic_of(&self, tracked: &Tracked, capacity: f64) -> f64 {
-        (0..tracked.shared)
-            .rev()
-            .fold(tracked.at(tracked.shared).bytes, |bytes, level| {
-                if self.working_set(level + 1) <= capacity {
-                    tracked.at(level).bytes
-                } else {
-                    bytes * self.extents[level]
-                }
-            })
+        (0..tracked.shared).rev().fold(tracked.at(tracked.shared).bytes, |bytes, level| {
+            if self.working_set(level + 1) <= capacity { tracked.at(level).bytes } else { bytes * self.extents[level] }
+        })
     }
 }
 
@@ -169,17 +144,11 @@ impl Tracked {
             if level < shared {
                 region.widen(loops[level]);
             }
-            footprints[level] = Footprint {
-                elements: region.elements(),
-                bytes: region.blocks(LINE_BYTES) * LINE_BYTES,
-            };
+            footprints[level] =
+                Footprint { elements: region.elements(), bytes: region.blocks(LINE_BYTES) * LINE_BYTES };
             at_level(level, &region);
         }
-        Self {
-            operand: nest.operand(access.buffer),
-            shared,
-            footprints,
-        }
+        Self { operand: nest.operand(access.buffer), shared, footprints }
     }
 
     fn at(&self, level: usize) -> Footprint {
@@ -189,46 +158,45 @@ impl Tracked {
 
 impl Locality {
     fn of(region: &Region) -> Self {
-        Self {
-            pages: region.blocks(PAGE_BYTES),
-            lines_per_set: region.lines_per_set(),
-        }
+        Self { pages: region.blocks(PAGE_BYTES), lines_per_set: region.lines_per_set() }
     }
 }
 
+/// The most telling access of the tree to a buffer that the operands of the multiply-accumulate are not.
+struct Companion<'n> {
+    access: &'n Access,
+    /// The loops around it.
+    loops: &'n [&'n Loop],
+    /// How many of them are around the multiply-accumulate too.
+    shared: usize,
+    trips: f64,
+}
+
 /// For every buffer in memory that the tree of `leaf` touches and the operands of `leaf` do not: the access that shares
-/// the most loops with `leaf` (then the one that runs most often), the loops around it, and the number shared.
-fn companions<'n>(nest: &'n Nest, leaf: &Leaf<'n>) -> Vec<(&'n Access, &'n [&'n Loop], usize)> {
+/// the most loops with `leaf`, then the one that runs most often.
+fn companions<'n>(nest: &'n Nest, leaf: &Leaf<'n>) -> Vec<Companion<'n>> {
     let own = nest.loops_of(leaf);
     let mut taken = vec![false; nest.program.buffers.len()];
     for access in operand_accesses(nest, leaf).into_iter().flatten() {
         taken[access.buffer.0 as usize] = true;
     }
-    let mut best: Vec<Option<(usize, f64, &Access, &[&Loop])>> = vec![None; taken.len()];
+    let mut best: Vec<Option<Companion>> = taken.iter().map(|_| None).collect();
     for other in nest.leaves.iter().filter(|other| other.tree == leaf.tree) {
-        let itself = std::ptr::eq(other.store, leaf.store);
-        if other.is_mac() && !itself {
+        if other.is_mac() && !std::ptr::eq(other.store, leaf.store) {
             continue;
         }
         let loops = nest.loops_of(other);
-        let shared = own
-            .iter()
-            .zip(loops)
-            .take_while(|(a, b)| std::ptr::eq(**a, **b))
-            .count();
+        let shared = own.iter().zip(loops).take_while(|(a, b)| std::ptr::eq(**a, **b)).count();
         other.for_each_access(|access| {
             let buffer = access.buffer.0 as usize;
             if taken[buffer] || nest.scope(access.buffer) == Scope::Register {
                 return;
             }
-            let rank = (shared, other.trips);
-            if best[buffer].is_none_or(|(shared, trips, ..)| (shared, trips) < rank) {
-                best[buffer] = Some((shared, other.trips, access, loops));
+            let companion = Companion { access, loops, shared, trips: other.trips };
+            if best[buffer].as_ref().is_none_or(|b| (b.shared, b.trips) < (shared, other.trips)) {
+                best[buffer] = Some(companion);
             }
         });
     }
-    best.into_iter()
-        .flatten()
-        .map(|(shared, _, access, loops)| (access, loops, shared))
-        .collect()
+    best.into_iter().flatten().collect()
 }

@@ -35,13 +35,7 @@ pub(super) const fn one<T>(
     scale: Scale,
     value: fn(&T, usize) -> f64,
 ) -> Columns<T> {
-    Columns {
-        name,
-        unit,
-        parts: SINGLE,
-        scale,
-        value,
-    }
+    Columns { name, unit, parts: SINGLE, scale, value }
 }
 
 /// One column for each part.
@@ -52,25 +46,13 @@ pub(super) const fn each<T>(
     scale: Scale,
     value: fn(&T, usize) -> f64,
 ) -> Columns<T> {
-    Columns {
-        name,
-        unit,
-        parts,
-        scale,
-        value,
-    }
+    Columns { name, unit, parts, scale, value }
 }
 
 impl<T> Columns<T> {
     pub(super) fn names(&self) -> impl Iterator<Item = String> + '_ {
-        let log = if self.scale == Scale::Linear {
-            ""
-        } else {
-            "log2_"
-        };
-        self.parts
-            .iter()
-            .map(move |part| format!("{}.{log}{}", self.name.replace('*', part), self.unit))
+        let log = if self.scale == Scale::Linear { "" } else { "log2_" };
+        self.parts.iter().map(move |part| format!("{}.{log}{}", self.name.replace('*', part), self.unit))
     }
 
     fn value(&self, of: &T, part: usize) -> f32 {
@@ -95,15 +77,9 @@ pub(super) const fn width<T>(table: &[Columns<T>]) -> usize {
 }
 
 /// Writes the values of a table to the front of `row` and returns the rest of it; zeros for `None`.
-pub(super) fn write<'r, T>(
-    table: &[Columns<T>],
-    of: Option<&T>,
-    row: &'r mut [f32],
-) -> &'r mut [f32] {
+pub(super) fn write<'r, T>(table: &[Columns<T>], of: Option<&T>, row: &'r mut [f32]) -> &'r mut [f32] {
     let (mine, rest) = row.split_at_mut(width(table));
-    let values = table
-        .iter()
-        .flat_map(|family| (0..family.parts.len()).map(move |part| (family, part)));
+    let values = table.iter().flat_map(|family| (0..family.parts.len()).map(move |part| (family, part)));
     for (slot, (family, part)) in mine.iter_mut().zip(values) {
         *slot = of.map_or(0.0, |of| family.value(of, part));
     }
@@ -171,15 +147,8 @@ impl Whole {
         match by {
             0 => (self.totals.mac_cycles + self.totals.other_cycles) / self.flops,
             _ => {
-                let traffic = self
-                    .dominant
-                    .as_ref()
-                    .map_or([0.0; 3], |d| d.traffic[by - 1]);
-                let sharers = if by == 3 {
-                    self.machine.threads as f64
-                } else {
-                    1.0
-                };
+                let traffic = self.dominant.as_ref().map_or([0.0; 3], |d| d.traffic[by - 1]);
+                let sharers = if by == 3 { self.machine.threads as f64 } else { 1.0 };
                 // What is written is read first and written back later.
                 (traffic[0] + traffic[1] + 2.0 * traffic[2]) * sharers / BYTES_PER_CYCLE[by - 1]
             }
@@ -192,13 +161,9 @@ impl Whole {
 
     fn taps(&self) -> [f64; 4] {
         match self.workload.op {
-            Operator::Conv2d(c) => [
-                c.kh * c.kw,
-                c.stride[0] * c.stride[1],
-                c.dilation[0] * c.dilation[1],
-                c.groups,
-            ]
-            .map(|x| x as f64),
+            Operator::Conv2d(c) => {
+                [c.kh * c.kw, c.stride[0] * c.stride[1], c.dilation[0] * c.dilation[1], c.groups].map(|x| x as f64)
+            }
             Operator::Matmul(m) => [1.0, 1.0, 1.0, m.b as f64],
         }
     }
@@ -210,113 +175,51 @@ use Scale::{Linear, Log2};
 pub(super) const WHOLE: &[Columns<Whole>] = &[
     // The workload.
     one("workload.work", "flop", Log2, |w, _| w.flops),
-    one("workload.reduction", "steps", Log2, |w, _| {
-        w.workload.reduction_len() as f64
-    }),
+    one("workload.reduction", "steps", Log2, |w, _| w.workload.reduction_len() as f64),
     one("workload.data", "bytes", Log2, |w, _| 4.0 * w.elements.data),
-    one("workload.weight", "bytes", Log2, |w, _| {
-        4.0 * w.elements.weight
-    }),
-    one("workload.output", "bytes", Log2, |w, _| {
-        4.0 * w.elements.output
-    }),
-    one("workload.intensity", "flop_per_byte", Log2, |w, _| {
-        w.flops / w.min_bytes
-    }),
-    each(
-        "workload.*",
-        "count",
-        &["taps", "stride", "dilation", "batch"],
-        Log2,
-        |w, i| w.taps()[i],
-    ),
-    one("workload.is_matmul", "flag", Linear, |w, _| {
-        f64::from(u8::from(matches!(w.workload.op, Operator::Matmul(_))))
-    }),
+    one("workload.weight", "bytes", Log2, |w, _| 4.0 * w.elements.weight),
+    one("workload.output", "bytes", Log2, |w, _| 4.0 * w.elements.output),
+    one("workload.intensity", "flop_per_byte", Log2, |w, _| w.flops / w.min_bytes),
+    each("workload.*", "count", &["taps", "stride", "dilation", "batch"], Log2, |w, i| w.taps()[i]),
+    one("workload.is_matmul", "flag", Linear, |w, _| f64::from(u8::from(matches!(w.workload.op, Operator::Matmul(_))))),
     // The target.
-    one("target.threads", "count", Log2, |w, _| {
-        w.machine.threads as f64
-    }),
+    one("target.threads", "count", Log2, |w, _| w.machine.threads as f64),
     one("target.lanes", "count", Log2, |w, _| w.machine.lanes as f64),
-    one("target.vector_registers", "count", Log2, |w, _| {
-        w.machine.vector_registers as f64
-    }),
-    each("target.*", "bytes", &["l1", "l2", "l3"], Log2, |w, i| {
-        w.machine.cache_bytes[i]
-    }),
+    one("target.vector_registers", "count", Log2, |w, _| w.machine.vector_registers as f64),
+    each("target.*", "bytes", &["l1", "l2", "l3"], Log2, |w, i| w.machine.cache_bytes[i]),
     // How the work divides.
-    one("parallel.tasks", "count", Log2, |w, _| {
-        w.totals.division.tasks
-    }),
-    one("parallel.tasks_per_thread", "count", Log2, |w, _| {
-        w.totals.division.tasks / w.machine.threads as f64
-    }),
+    one("parallel.tasks", "count", Log2, |w, _| w.totals.division.tasks),
+    one("parallel.tasks_per_thread", "count", Log2, |w, _| w.totals.division.tasks / w.machine.threads as f64),
     one("parallel.imbalance", "ratio", Linear, |w, _| w.imbalance()),
-    one("parallel.longest_task", "ratio", Linear, |w, _| {
-        w.totals.division.longest_task
-    }),
-    one("parallel.work_per_task", "flop", Log2, |w, _| {
-        w.flops / w.totals.division.tasks.max(1.0)
-    }),
+    one("parallel.longest_task", "ratio", Linear, |w, _| w.totals.division.longest_task),
+    one("parallel.work_per_task", "flop", Log2, |w, _| w.flops / w.totals.division.tasks.max(1.0)),
     one("parallel.stages", "count", Linear, |w, _| w.totals.stages),
     // Sums over all leaves.
     one("total.trees", "count", Log2, |w, _| w.totals.trees),
     one("total.leaves", "count", Log2, |w, _| w.totals.leaves),
-    one("total.mac_leaves", "count", Log2, |w, _| {
-        w.totals.mac_leaves
-    }),
+    one("total.mac_leaves", "count", Log2, |w, _| w.totals.mac_leaves),
     one("total.code", "bytes", Log2, |w, _| w.totals.code_bytes),
-    one("total.fmas", "per_direct_fma", Linear, |w, _| {
-        2.0 * w.totals.fmas / w.flops
-    }),
-    one("total.lane_use", "ratio", Linear, |w, _| {
-        w.totals.fmas / (w.totals.fma_instructions * w.machine.lanes as f64)
-    }),
-    one("total.partial_vectors", "share", Linear, |w, _| {
-        w.totals.partial_fmas / w.totals.fmas
-    }),
-    one("total.dominant_leaf", "share", Linear, |w, _| {
-        w.dominant.as_ref().map_or(0.0, |d| d.trips / w.totals.fmas)
-    }),
-    one("total.global_copies", "bytes_per_flop", Linear, |w, _| {
-        w.totals.global_copy_bytes / w.flops
-    }),
-    one("total.local_copies", "bytes_per_flop", Linear, |w, _| {
-        w.totals.local_copy_bytes / w.flops
-    }),
-    one("total.copies", "instructions_per_flop", Linear, |w, _| {
-        w.totals.copy_instructions / w.flops
-    }),
-    one("total.reloads", "per_output", Linear, |w, _| {
-        w.totals.reloaded_elements / w.elements.output
-    }),
-    one("total.stores", "per_output", Linear, |w, _| {
-        w.totals.stored_elements / w.elements.output
-    }),
-    one("total.packed", "per_l2", Log2, |w, _| {
-        w.totals.packed_bytes / w.machine.cache_bytes[1]
-    }),
-    one("total.local", "per_l1", Log2, |w, _| {
-        w.totals.local_bytes / w.machine.cache_bytes[0]
-    }),
+    one("total.fmas", "per_direct_fma", Linear, |w, _| 2.0 * w.totals.fmas / w.flops),
+    one("total.lane_use", "ratio", Linear, |w, _| w.totals.fmas / (w.totals.fma_instructions * w.machine.lanes as f64)),
+    one("total.partial_vectors", "share", Linear, |w, _| w.totals.partial_fmas / w.totals.fmas),
+    one("total.dominant_leaf", "share", Linear, |w, _| w.dominant.as_ref().map_or(0.0, |d| d.trips / w.totals.fmas)),
+    one("total.global_copies", "bytes_per_flop", Linear, |w, _| w.totals.global_copy_bytes / w.flops),
+    one("total.local_copies", "bytes_per_flop", Linear, |w, _| w.totals.local_copy_bytes / w.flops),
+    one("total.copies", "instructions_per_flop", Linear, |w, _| w.totals.copy_instructions / w.flops),
+    one("total.reloads", "per_output", Linear, |w, _| w.totals.reloaded_elements / w.elements.output),
+    one("total.stores", "per_output", Linear, |w, _| w.totals.stored_elements / w.elements.output),
+    one("total.packed", "per_l2", Log2, |w, _| w.totals.packed_bytes / w.machine.cache_bytes[1]),
+    one("total.local", "per_l1", Log2, |w, _| w.totals.local_bytes / w.machine.cache_bytes[0]),
     one("total.overhead", "share", Linear, |w, _| {
         w.totals.other_cycles / (w.totals.other_cycles + w.totals.mac_cycles)
     }),
     // Estimates of the time.
-    each(
-        "estimate.*",
-        "cycles_per_flop",
-        &["compute", "l2", "l3", "memory"],
-        Linear,
-        Whole::bound,
-    ),
+    each("estimate.*", "cycles_per_flop", &["compute", "l2", "l3", "memory"], Linear, Whole::bound),
     one("estimate.roofline", "cycles_per_flop", Linear, |w, _| {
         (0..4).map(|by| w.bound(by)).fold(0.0, f64::max) * w.imbalance()
     }),
     one("estimate.sum", "cycles_per_flop", Linear, |w, _| {
         (w.bound(0) + 0.5 * (1..4).map(|by| w.bound(by)).sum::<f64>()) * w.imbalance()
     }),
-    one("estimate.wall", "cycles_per_flop", Linear, |w, _| {
-        w.totals.division.wall_cycles / w.flops
-    }),
+    one("estimate.wall", "cycles_per_flop", Linear, |w, _| w.totals.division.wall_cycles / w.flops),
 ];

@@ -35,11 +35,7 @@ impl Span {
 
     /// Number of distinct values: exact for one loop, for nested tiles, and for sliding windows that overlap or abut.
     fn count(&self) -> f64 {
-        if self.step == 0 {
-            1.0
-        } else {
-            self.combinations.min((self.reach / self.step + 1) as f64)
-        }
+        if self.step == 0 { 1.0 } else { self.combinations.min((self.reach / self.step + 1) as f64) }
     }
 }
 
@@ -64,20 +60,8 @@ struct Runs {
 impl<'a> Region<'a> {
     pub(super) fn new(nest: &Nest, access: &'a Access) -> Self {
         let strides = nest.strides(access.buffer);
-        let spans = strides
-            .iter()
-            .map(|&stride| Span {
-                reach: 0,
-                step: 0,
-                combinations: 1.0,
-                stride,
-            })
-            .collect();
-        Self {
-            access,
-            spans,
-            combinations: 1.0,
-        }
+        let spans = strides.iter().map(|&stride| Span { reach: 0, step: 0, combinations: 1.0, stride }).collect();
+        Self { access, spans, combinations: 1.0 }
     }
 
     /// Adds one loop to those that run.
@@ -100,11 +84,7 @@ impl<'a> Region<'a> {
 
     /// Number of distinct elements.
     pub(super) fn elements(&self) -> f64 {
-        self.spans
-            .iter()
-            .map(Span::count)
-            .product::<f64>()
-            .min(self.combinations)
+        self.spans.iter().map(Span::count).product::<f64>().min(self.combinations)
     }
 
     /// Number of aligned blocks of `block_bytes` that hold an element: exact for one stretch that starts on a block,
@@ -116,11 +96,7 @@ impl<'a> Region<'a> {
 
     /// Merges the dimensions, innermost first, while the gap between neighbouring stretches is below a block.
     fn runs(&self, block_bytes: f64) -> Runs {
-        let mut runs = Runs {
-            count: 1.0,
-            elements: 1.0,
-            aligned: true,
-        };
+        let mut runs = Runs { count: 1.0, elements: 1.0, aligned: true };
         for span in self.spans.iter().rev().filter(|s| s.reach > 0) {
             let count = span.count();
             let reach = (span.reach * span.stride) as f64;
@@ -158,11 +134,7 @@ impl<'a> Region<'a> {
 impl Runs {
     fn blocks(&self, block_bytes: f64) -> f64 {
         let bytes = self.elements * ELEMENT_BYTES;
-        if self.aligned {
-            (bytes / block_bytes).ceil()
-        } else {
-            (bytes - ELEMENT_BYTES) / block_bytes + 1.0
-        }
+        if self.aligned { (bytes / block_bytes).ceil() } else { (bytes - ELEMENT_BYTES) / block_bytes + 1.0 }
     }
 }
 

@@ -78,9 +78,7 @@ impl Dominant {
             curve: CURVE_BYTES.map(|capacity| cache.traffic(capacity).iter().sum()),
             caches,
             machine,
-            vector_class: vector
-                .and_then(|l| nest.class(l.var))
-                .map_or(0.0, |class| 1.0 + class as u8 as f64),
+            vector_class: vector.and_then(|l| nest.class(l.var)).map_or(0.0, |class| 1.0 + class as u8 as f64),
             vector_strides: stride(vector),
             next_strides: stride(next),
             loops: loops.iter().map(|l| (l.extent as f64, l.kind)).collect(),
@@ -110,10 +108,7 @@ impl Dominant {
     /// How often the loop in a slot touches an element of an operand again: 1 for never, its extent for always.
     fn slot_reuse(&self, slot: usize, operand: usize) -> f64 {
         self.slot(slot).map_or(0.0, |i| {
-            let (inside, outside) = (
-                self.cache.footprint(operand, i + 1),
-                self.cache.footprint(operand, i),
-            );
+            let (inside, outside) = (self.cache.footprint(operand, i + 1), self.cache.footprint(operand, i));
             self.loops[i].0 * inside.elements / outside.elements
         })
     }
@@ -136,21 +131,13 @@ impl Dominant {
     fn reuse(&self, part: usize) -> f64 {
         let level = self.level(part % 4);
         let elements = self.cache.footprint(part / 4, level).elements;
-        if elements > 0.0 {
-            self.cache.fmas(level) / elements
-        } else {
-            0.0
-        }
+        if elements > 0.0 { self.cache.fmas(level) / elements } else { 0.0 }
     }
 
     /// Share of the bytes of the touched lines that is used, while the accumulators live.
     fn line_use(&self, operand: usize) -> f64 {
         let footprint = self.cache.footprint(operand, self.tile.tile);
-        if footprint.bytes > 0.0 {
-            4.0 * footprint.elements / footprint.bytes
-        } else {
-            0.0
-        }
+        if footprint.bytes > 0.0 { 4.0 * footprint.elements / footprint.bytes } else { 0.0 }
     }
 
     fn fitting_level(&self, cache: usize) -> usize {
@@ -184,17 +171,8 @@ const PAIR: &[&str] = &["data", "weight"];
 const SLOTS: &[&str] = &["0", "1", "2", "3", "4", "5", "6"];
 const CACHES: &[&str] = &["l1", "l2", "l3"];
 const CURVE: &[&str] = &["4k", "16k", "64k", "256k", "1m", "4m"];
-const TRAFFIC: &[&str] = &[
-    "l1.data",
-    "l1.weight",
-    "l1.output",
-    "l2.data",
-    "l2.weight",
-    "l2.output",
-    "l3.data",
-    "l3.weight",
-    "l3.output",
-];
+const TRAFFIC: &[&str] =
+    &["l1.data", "l1.weight", "l1.output", "l2.data", "l2.weight", "l2.output", "l3.data", "l3.weight", "l3.output"];
 const PARTS: &[&str] = &[
     "body.column",
     "body.row",
@@ -217,104 +195,44 @@ const PARTS: &[&str] = &[
 /// The columns of the dominant multiply-accumulate.
 pub(super) const LEAF: &[Columns<Dominant>] = &[
     // The register tile.
-    one("vector.extent", "elements", Log2, |d, _| {
-        d.tile.vector_extent
-    }),
+    one("vector.extent", "elements", Log2, |d, _| d.tile.vector_extent),
     one("vector.class", "code", Linear, |d, _| d.vector_class),
     one("vector.lane_use", "ratio", Linear, |d, _| d.tile.lane_use),
-    each("vector.stride.*", "elements", PAIR, SignedLog2, |d, i| {
-        d.vector_strides[i]
-    }),
-    one("register.accumulators", "vectors", Linear, |d, _| {
-        d.tile.fmas
-    }),
-    one("register.free", "vectors", Linear, |d, _| {
-        d.machine.vector_registers as f64 - d.tile.registers
-    }),
-    one("register.latency_hidden", "ratio", Linear, |d, _| {
-        (d.tile.fmas / (FMA_LATENCY * FMA_PER_CYCLE)).min(1.0)
-    }),
-    one("register.vector_loads", "per_fma", Linear, |d, _| {
-        d.tile.vector_loads / d.tile.fmas
-    }),
-    one("register.broadcasts", "per_fma", Linear, |d, _| {
-        d.tile.broadcasts / d.tile.fmas
-    }),
-    one("register.gathers", "per_fma", Linear, |d, _| {
-        d.tile.gathers / d.tile.fmas
-    }),
-    one("register.unrolled", "steps", Log2, |d, _| {
-        d.tile.unrolled_steps
-    }),
+    each("vector.stride.*", "elements", PAIR, SignedLog2, |d, i| d.vector_strides[i]),
+    one("register.accumulators", "vectors", Linear, |d, _| d.tile.fmas),
+    one("register.free", "vectors", Linear, |d, _| d.machine.vector_registers as f64 - d.tile.registers),
+    one("register.latency_hidden", "ratio", Linear, |d, _| (d.tile.fmas / (FMA_LATENCY * FMA_PER_CYCLE)).min(1.0)),
+    one("register.vector_loads", "per_fma", Linear, |d, _| d.tile.vector_loads / d.tile.fmas),
+    one("register.broadcasts", "per_fma", Linear, |d, _| d.tile.broadcasts / d.tile.fmas),
+    one("register.gathers", "per_fma", Linear, |d, _| d.tile.gathers / d.tile.fmas),
+    one("register.unrolled", "steps", Log2, |d, _| d.tile.unrolled_steps),
     one("register.inner", "steps", Log2, |d, _| d.tile.inner_steps),
     one("register.code", "bytes", Log2, |d, _| d.tile.code_bytes),
-    one("register.in_memory", "flag", Linear, |d, _| {
-        f64::from(u8::from(d.tile.in_memory))
-    }),
+    one("register.in_memory", "flag", Linear, |d, _| f64::from(u8::from(d.tile.in_memory))),
     one("register.efficiency", "share_of_peak", Linear, |d, _| {
         d.tile.elements / (d.machine.lanes as f64 * FMA_PER_CYCLE * d.tile.cycles)
     }),
     // The chain of loops.
     each("iterations.*", "count", PARTS, Log2, |d, i| d.iterations[i]),
-    each("loop.*.extent", "count", SLOTS, Log2, |d, i| {
-        d.slot(i).map_or(0.0, |at| d.loops[at].0)
-    }),
+    each("loop.*.extent", "count", SLOTS, Log2, |d, i| d.slot(i).map_or(0.0, |at| d.loops[at].0)),
     each("loop.*.kind", "code", SLOTS, Linear, Dominant::slot_kind),
-    each("loop.*.working_set", "bytes", SLOTS, Log2, |d, i| {
-        d.slot(i).map_or(0.0, |at| d.cache.working_set(at))
-    }),
-    each("loop.*.data_reuse", "count", SLOTS, Log2, |d, i| {
-        d.slot_reuse(i, 0)
-    }),
-    each("loop.*.weight_reuse", "count", SLOTS, Log2, |d, i| {
-        d.slot_reuse(i, 1)
-    }),
-    each("loop.0.stride.*", "elements", PAIR, SignedLog2, |d, i| {
-        d.next_strides[i]
-    }),
+    each("loop.*.working_set", "bytes", SLOTS, Log2, |d, i| d.slot(i).map_or(0.0, |at| d.cache.working_set(at))),
+    each("loop.*.data_reuse", "count", SLOTS, Log2, |d, i| d.slot_reuse(i, 0)),
+    each("loop.*.weight_reuse", "count", SLOTS, Log2, |d, i| d.slot_reuse(i, 1)),
+    each("loop.0.stride.*", "elements", PAIR, SignedLog2, |d, i| d.next_strides[i]),
     // What it touches.
-    each(
-        "footprint.*",
-        "bytes",
-        POINTS,
-        Log2,
-        Dominant::footprint_bytes,
-    ),
+    each("footprint.*", "bytes", POINTS, Log2, Dominant::footprint_bytes),
     each("reuse.*", "fmas_per_element", POINTS, Log2, Dominant::reuse),
     each("line_use.*", "ratio", OPERANDS, Linear, Dominant::line_use),
-    each("pages.tile.*", "count", PAIR, Log2, |d, i| {
-        d.cache.tile_locality[i].pages
-    }),
-    each("pages.task.*", "count", PAIR, Log2, |d, i| {
-        d.cache.task_locality[i].pages
-    }),
-    each("lines_per_set.tile.*", "count", PAIR, Log2, |d, i| {
-        d.cache.tile_locality[i].lines_per_set
-    }),
+    each("pages.tile.*", "count", PAIR, Log2, |d, i| d.cache.tile_locality[i].pages),
+    each("pages.task.*", "count", PAIR, Log2, |d, i| d.cache.task_locality[i].pages),
+    each("lines_per_set.tile.*", "count", PAIR, Log2, |d, i| d.cache.tile_locality[i].lines_per_set),
     // The caches.
-    each("traffic.*", "bytes_per_flop", TRAFFIC, Linear, |d, i| {
-        d.traffic[i / 3][i % 3]
-    }),
-    each("traffic_at.*", "bytes_per_flop", CURVE, Linear, |d, i| {
-        d.curve[i]
-    }),
-    each("fits.*", "fmas", CACHES, Log2, |d, i| {
-        d.cache.fmas(d.fitting_level(i))
-    }),
-    each("fill.*", "ratio", CACHES, Log2, |d, i| {
-        d.cache.working_set(d.fitting_level(i)) / d.caches[i]
-    }),
-    each(
-        "overflow.*",
-        "ratio",
-        CACHES,
-        Log2,
-        Dominant::first_overflow,
-    ),
-    each("tile_set.*", "ratio", CACHES, Log2, |d, i| {
-        d.cache.working_set(d.tile.tile) / d.caches[i]
-    }),
-    each("task_set.*", "ratio", CACHES, Log2, |d, i| {
-        d.cache.working_set(d.task) / d.caches[i]
-    }),
+    each("traffic.*", "bytes_per_flop", TRAFFIC, Linear, |d, i| d.traffic[i / 3][i % 3]),
+    each("traffic_at.*", "bytes_per_flop", CURVE, Linear, |d, i| d.curve[i]),
+    each("fits.*", "fmas", CACHES, Log2, |d, i| d.cache.fmas(d.fitting_level(i))),
+    each("fill.*", "ratio", CACHES, Log2, |d, i| d.cache.working_set(d.fitting_level(i)) / d.caches[i]),
+    each("overflow.*", "ratio", CACHES, Log2, Dominant::first_overflow),
+    each("tile_set.*", "ratio", CACHES, Log2, |d, i| d.cache.working_set(d.tile.tile) / d.caches[i]),
+    each("task_set.*", "ratio", CACHES, Log2, |d, i| d.cache.working_set(d.task) / d.caches[i]),
 ];

@@ -87,22 +87,11 @@ impl<'a> Nest<'a> {
             leaves: Vec::with_capacity(64),
             trees: Vec::with_capacity(16),
             stages: 0,
-            strides: program
-                .buffers
-                .iter()
-                .map(|b| row_major(&b.shape))
-                .collect(),
-            operands: program
-                .buffers
-                .iter()
-                .map(|b| operand_of_role(b.role))
-                .collect(),
+            strides: program.buffers.iter().map(|b| row_major(&b.shape)).collect(),
+            operands: program.buffers.iter().map(|b| operand_of_role(b.role)).collect(),
             axis_of: vec![None; program.vars.len()],
         };
-        let mut walk = Walk {
-            stack: Vec::with_capacity(32),
-            opened: vec![0; program.buffers.len()],
-        };
+        let mut walk = Walk { stack: Vec::with_capacity(32), opened: vec![0; program.buffers.len()] };
         for stage in &program.stages {
             nest.add_stage(stage, &mut walk);
         }
@@ -115,14 +104,8 @@ impl<'a> Nest<'a> {
             return;
         }
         for node in &stage.body {
-            let tasks = parallel_prefix(node)
-                .iter()
-                .map(|l| l.extent as f64)
-                .product();
-            self.trees.push(Tree {
-                stage: self.stages,
-                tasks,
-            });
+            let tasks = parallel_prefix(node).iter().map(|l| l.extent as f64).product();
+            self.trees.push(Tree { stage: self.stages, tasks });
             self.add_nodes(std::slice::from_ref(node), walk);
         }
         self.stages += 1;
@@ -170,9 +153,7 @@ impl<'a> Nest<'a> {
     fn follow_copies(&mut self, nodes: &'a [Node]) {
         for node in nodes {
             match node {
-                Node::Loop(Loop { body, .. }) | Node::Alloc { body, .. } => {
-                    self.follow_copies(body)
-                }
+                Node::Loop(Loop { body, .. }) | Node::Alloc { body, .. } => self.follow_copies(body),
                 Node::Store(store) => self.follow_copy(store),
             }
         }
@@ -181,9 +162,7 @@ impl<'a> Nest<'a> {
     fn follow_copy(&mut self, store: &Store) {
         if self.program.buffer(store.dst.buffer).role == Role::Packed {
             let mut source = None;
-            store
-                .value
-                .for_each_load(&mut |load| source = source.or(Some(load.buffer)));
+            store.value.for_each_load(&mut |load| source = source.or(Some(load.buffer)));
             if let Some(source) = source {
                 self.operands[store.dst.buffer.0 as usize] = self.operand(source);
             }
@@ -212,12 +191,7 @@ impl<'a> Nest<'a> {
     /// Distance in elements between the addresses of two neighbouring iterations of `var`.
     pub(super) fn stride_along(&self, access: &Access, var: VarId) -> i64 {
         let strides = self.strides(access.buffer);
-        access
-            .index
-            .iter()
-            .zip(strides)
-            .map(|(index, stride)| index.coefficient(var) * stride)
-            .sum()
+        access.index.iter().zip(strides).map(|(index, stride)| index.coefficient(var) * stride).sum()
     }
 
     /// What the axis that a variable runs along indexes; `None` for loops that belong to copies only.
@@ -251,9 +225,7 @@ fn operand_of_role(role: Role) -> Operand {
         Role::Input => Operand::Data,
         Role::Weight => Operand::Weight,
         // A packed buffer is settled when the copy that fills it is met.
-        Role::Packed | Role::Bias | Role::Residual | Role::Output | Role::Accumulator => {
-            Operand::Output
-        }
+        Role::Packed | Role::Bias | Role::Residual | Role::Output | Role::Accumulator => Operand::Output,
     }
 }
 
@@ -267,8 +239,5 @@ fn row_major(shape: &[usize]) -> Vec<i64> {
 
 /// The innermost loop if it is vectorised.
 pub(super) fn vector_loop<'a>(loops: &[&'a Loop]) -> Option<&'a Loop> {
-    loops
-        .last()
-        .copied()
-        .filter(|l| l.kind == LoopKind::Vectorized)
+    loops.last().copied().filter(|l| l.kind == LoopKind::Vectorized)
 }

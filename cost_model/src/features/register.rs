@@ -29,11 +29,7 @@ pub(super) fn pieces(extent: usize, lanes: usize) -> f64 {
 
 /// How often the straight-line code around a leaf is written out.
 fn written_out(loops: &[&Loop]) -> f64 {
-    loops
-        .iter()
-        .filter(|l| l.kind == LoopKind::Unrolled)
-        .map(|l| l.extent as f64)
-        .product()
+    loops.iter().filter(|l| l.kind == LoopKind::Unrolled).map(|l| l.extent as f64).product()
 }
 
 /// What one reduction step of a multiply-accumulate needs. A step is one iteration of all reduction loops: it adds
@@ -86,11 +82,7 @@ impl RegisterTile {
         let vectors = pieces(extent, lanes);
 
         let steps = |range: Range<usize>| -> f64 {
-            loops[range]
-                .iter()
-                .filter(|l| nest.is_reduction(l.var))
-                .map(|l| l.extent as f64)
-                .product()
+            loops[range].iter().filter(|l| nest.is_reduction(l.var)).map(|l| l.extent as f64).product()
         };
         let mut tile_of_registers = Self {
             tile,
@@ -105,10 +97,7 @@ impl RegisterTile {
             ..Self::default()
         };
         let scalar_end = loops.len() - usize::from(vector.is_some());
-        for l in loops[body..scalar_end]
-            .iter()
-            .filter(|l| !nest.is_reduction(l.var))
-        {
+        for l in loops[body..scalar_end].iter().filter(|l| !nest.is_reduction(l.var)) {
             tile_of_registers.fmas *= l.extent as f64;
             tile_of_registers.elements *= l.extent as f64;
         }
@@ -120,14 +109,7 @@ impl RegisterTile {
     }
 
     /// Counts the loads of one operand in a step: one for each distinct element or vector of it.
-    fn add_load(
-        &mut self,
-        nest: &Nest,
-        load: &Access,
-        unrolled: &[&Loop],
-        vector: Option<&Loop>,
-        vectors: f64,
-    ) {
+    fn add_load(&mut self, nest: &Nest, load: &Access, unrolled: &[&Loop], vector: Option<&Loop>, vectors: f64) {
         let distinct: f64 = unrolled
             .iter()
             .filter(|l| !nest.is_reduction(l.var) && nest.stride_along(load, l.var) != 0)
@@ -145,20 +127,15 @@ impl RegisterTile {
         self.registers = self.fmas + self.vector_loads.max(1.0) + self.broadcasts.min(1.0);
         self.code_bytes = written_out * (1.0 + loads / self.fmas) * INSTRUCTION_BYTES;
 
-        let mut issue = (self.fmas / FMA_PER_CYCLE)
-            .max(loads / LOADS_PER_CYCLE)
-            .max((self.fmas + loads) / INSTRUCTIONS_PER_CYCLE);
+        let mut issue =
+            (self.fmas / FMA_PER_CYCLE).max(loads / LOADS_PER_CYCLE).max((self.fmas + loads) / INSTRUCTIONS_PER_CYCLE);
         let mut chain = FMA_LATENCY;
         if self.in_memory {
             issue += self.fmas;
             chain += FORWARD_LATENCY;
         }
         let spilled = (self.registers - registers as f64).max(0.0);
-        let tile_exit = if self.body > self.tile {
-            TILE_EXIT_CYCLES
-        } else {
-            0.0
-        };
+        let tile_exit = if self.body > self.tile { TILE_EXIT_CYCLES } else { 0.0 };
         let overhead = 1.0 / self.unrolled_steps + tile_exit / self.inner_steps;
         self.cycles = issue.max(chain) + spilled + overhead;
     }
@@ -190,8 +167,7 @@ impl CopyCost {
         let mut elements = 0.0;
         leaf.for_each_access(|access| {
             if nest.scope(access.buffer) != Scope::Register {
-                let contiguous =
-                    vector.is_none_or(|l| matches!(nest.stride_along(access, l.var), 0 | 1));
+                let contiguous = vector.is_none_or(|l| matches!(nest.stride_along(access, l.var), 0 | 1));
                 once += if contiguous { vectors } else { extent as f64 };
                 elements += 1.0;
             }

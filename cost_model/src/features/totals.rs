@@ -76,10 +76,7 @@ impl Totals {
             let cycles = if leaf.is_mac() {
                 let tile = RegisterTile::new(nest, leaf, machine.lanes, machine.vector_registers);
                 let cycles = totals.add_mac(leaf, &tile);
-                if dominant
-                    .as_ref()
-                    .is_none_or(|(best, _)| nest.leaves[*best].trips < leaf.trips)
-                {
+                if dominant.as_ref().is_none_or(|(best, _)| nest.leaves[*best].trips < leaf.trips) {
                     dominant = Some((i, tile));
                 }
                 cycles
@@ -114,9 +111,9 @@ impl Totals {
             (Role::Output, _) => self.stored_elements += leaf.trips,
             (_, Scope::Register) => {
                 let mut reloads = false;
-                leaf.store.value.for_each_load(&mut |load| {
-                    reloads |= nest.program.buffer(load.buffer).role == Role::Output
-                });
+                leaf.store
+                    .value
+                    .for_each_load(&mut |load| reloads |= nest.program.buffer(load.buffer).role == Role::Output);
                 if reloads {
                     self.reloaded_elements += leaf.trips;
                 }
@@ -150,10 +147,7 @@ impl Division {
             division.wall_cycles += busiest_thread(&trees, threads);
             if cycles > most && cycles > 0.0 {
                 most = cycles;
-                let longest = trees
-                    .iter()
-                    .map(|(tasks, cycles)| cycles / tasks)
-                    .fold(0.0, f64::max);
+                let longest = trees.iter().map(|(tasks, cycles)| cycles / tasks).fold(0.0, f64::max);
                 division.tasks = trees.iter().map(|t| t.0).sum();
                 division.longest_task = longest / (cycles / threads as f64);
             }
@@ -201,21 +195,11 @@ fn filled_bytes(nest: &Nest) -> f64 {
     for leaf in &nest.leaves {
         filled[leaf.store.dst.buffer.0 as usize] = true;
     }
-    let packed = program
-        .buffers
-        .iter()
-        .zip(filled)
-        .filter(|(b, f)| *f && b.role == Role::Packed);
-    packed
-        .filter(|(b, _)| b.scope == Scope::Global)
-        .map(|(b, _)| 4.0 * b.len() as f64)
-        .sum()
+    let packed = program.buffers.iter().zip(filled).filter(|(b, f)| *f && b.role == Role::Packed);
+    packed.filter(|(b, _)| b.scope == Scope::Global).map(|(b, _)| 4.0 * b.len() as f64).sum()
 }
 
 /// Number of parallel loops at the head of a chain.
 pub(super) fn parallel_depth(nest: &Nest, leaf: &Leaf) -> usize {
-    nest.loops_of(leaf)
-        .iter()
-        .take_while(|l| l.kind == LoopKind::Parallel)
-        .count()
+    nest.loops_of(leaf).iter().take_while(|l| l.kind == LoopKind::Parallel).count()
 }
