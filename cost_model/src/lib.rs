@@ -3,6 +3,7 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | [`features`] | named columns that describe a lowered schedule |
 //! | [`sample`] | [`Sample`]: what is learnt from |
 //! | [`score`] | [`relative_throughputs`]: from measured times to scores |
 //! | [`model`] | [`CostModel`], the contract of all models, and [`XgbModel`], gradient-boosted trees |
@@ -37,6 +38,7 @@
 //! # Ok::<(), autotune_cost_model::ModelError>(())
 //! ```
 
+pub mod features;
 pub mod metrics;
 pub mod model;
 pub mod sample;
