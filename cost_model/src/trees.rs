@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn without_rows_there_are_no_predictions() {
         let random = &mut ChaCha8Rng::seed_from_u64(3);
-        assert_eq!(trees(&train(random, 3, 2, "reg:squarederror")).predict(&[]), []);
+        assert!(trees(&train(random, 3, 2, "reg:squarederror")).predict(&[]).is_empty());
     }
 
     /// A model of one tree over two columns.
