@@ -1,5 +1,7 @@
 //! What measuring a candidate yields.
 
+use std::ops::ControlFlow;
+
 use autotune_schedules::{Config, Target, Workload};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -75,12 +77,34 @@ pub enum CandidateError {
         /// The limit.
         limit_secs: f64,
     },
+    /// It wrote where it must not: outside its buffers or into an operand.
+    #[error("stray write: {message}")]
+    StrayWrite {
+        /// Which memory was changed.
+        message: String,
+    },
     /// It needed more memory than allowed.
     #[error("out of memory: {message}")]
     OutOfMemory {
         /// What was asked for.
         message: String,
     },
+}
+
+impl CandidateError {
+    /// The word for this kind of failure, the `kind` of its JSON form.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Lower { .. } => "lower",
+            Self::Build { .. } => "build",
+            Self::BuildTimeout { .. } => "build_timeout",
+            Self::WrongResult { .. } => "wrong_result",
+            Self::Crash { .. } => "crash",
+            Self::Timeout { .. } => "timeout",
+            Self::StrayWrite { .. } => "stray_write",
+            Self::OutOfMemory { .. } => "out_of_memory",
+        }
+    }
 }
 
 /// The outcome of measuring one candidate.
@@ -135,10 +159,21 @@ pub enum MeasureError {
 }
 
 /// Measures candidates on one device.
+///
+/// A failed candidate is a result; an error means that the infrastructure is broken and says nothing about candidates.
 pub trait Measurer {
-    /// One measurement per candidate, in order. A failed candidate is part of the result; an error means that the
-    /// infrastructure is broken.
-    fn measure(&mut self, candidates: &[Candidate]) -> Result<Vec<Measurement>, MeasureError>;
+    /// Measures the candidates one after the other and hands each measurement, with the candidate's position, to
+    /// `on_result` as soon as it is there, in order. [`ControlFlow::Break`] ends the batch; the candidates behind it are
+    /// not measured.
+    fn measure(
+        &mut self,
+        candidates: &[Candidate],
+        on_result: &mut dyn FnMut(usize, Measurement) -> ControlFlow<()>,
+    ) -> Result<(), MeasureError>;
+
+    /// Measures a few candidates in turns, many short rounds of each, so that whatever disturbs the machine disturbs
+    /// all of them: for comparisons that must be fair. One measurement per candidate, in order.
+    fn race(&mut self, candidates: &[Candidate]) -> Result<Vec<Measurement>, MeasureError>;
 }
 
 /// JSON has no infinity: it is written as null.
@@ -146,7 +181,11 @@ mod infinite_as_null {
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub(super) fn serialize<S: Serializer>(value: &f64, s: S) -> Result<S::Ok, S::Error> {
-        if value.is_finite() { s.serialize_some(value) } else { s.serialize_none() }
+        if value.is_finite() {
+            s.serialize_some(value)
+        } else {
+            s.serialize_none()
+        }
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {

@@ -1,0 +1,297 @@
+//! The tensors a workload reads, and how a logical tensor lies in memory.
+//!
+//! ```
+//! use autotune_schedules::program::Layout;
+//! use autotune_schedules::tensor::{from_layout, to_layout};
+//! use ndarray::ArrayD;
+//!
+//! let logical = ArrayD::from_shape_fn(vec![1, 4, 1, 2], |i| (10 * i[1] + i[3]) as f32);
+//! let physical = to_layout(&logical, Layout::ChannelBlocked(2)).unwrap();
+//! assert_eq!(physical, [0.0, 10.0, 1.0, 11.0, 20.0, 30.0, 21.0, 31.0]);
+//! assert_eq!(from_layout(&physical, &[1, 4, 1, 2], Layout::ChannelBlocked(2)).unwrap(), logical);
+//! ```
+
+use ndarray::{ArrayD, ArrayViewD, IxDyn};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use thiserror::Error;
+
+use crate::program::Layout;
+use crate::workload::Workload;
+
+/// The operands of one run, in their logical shapes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operands {
+    /// The data operand, [`Workload::input_shape`].
+    pub input: ArrayD<f32>,
+    /// The weight operand, [`Workload::weight_shape`].
+    pub weight: ArrayD<f32>,
+    /// `[Workload::bias_len]`; there exactly if the epilogue adds a bias.
+    pub bias: Option<ArrayD<f32>>,
+    /// [`Workload::output_shape`]; there exactly if the epilogue adds a residual.
+    pub residual: Option<ArrayD<f32>>,
+}
+
+/// Operands that do not belong to a workload.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("operand '{operand}' has shape {found:?}, the workload wants {wanted:?}")]
+pub struct OperandError {
+    /// Which operand.
+    pub operand: &'static str,
+    /// Its shape; `None` if it is absent.
+    pub found: Option<Vec<usize>>,
+    /// The workload's shape; `None` if the operand should be absent.
+    pub wanted: Option<Vec<usize>>,
+}
+
+impl Operands {
+    /// Random operands that let no wrong kernel pass: every value is of either sign and between 0.1 and 1 in
+    /// magnitude, so that no term vanishes, and bias and residual are scaled by half the square root of the reduction's
+    /// length, so that they weigh as much as the sums they are added to.
+    ///
+    /// The same seed gives the same values on every machine.
+    pub fn random(workload: &Workload, seed: u64) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut tensor = |shape: Vec<usize>, scale: f32| {
+            ArrayD::from_shape_simple_fn(IxDyn(&shape), || scale * value(&mut rng))
+        };
+        let sum_scale = 0.5 * (workload.reduction_len() as f32).sqrt();
+        Self {
+            input: tensor(workload.input_shape(), 1.0),
+            weight: tensor(workload.weight_shape(), 1.0),
+            bias: workload
+                .epilogue
+                .bias
+                .then(|| tensor(vec![workload.bias_len()], sum_scale)),
+            residual: workload
+                .epilogue
+                .residual
+                .then(|| tensor(workload.output_shape(), sum_scale)),
+        }
+    }
+
+    /// Whether every operand has the workload's shape and none is missing or too many.
+    pub fn check(&self, workload: &Workload) -> Result<(), OperandError> {
+        let check = |operand, tensor: Option<&ArrayD<f32>>, wanted: Option<Vec<usize>>| {
+            let found = tensor.map(|t| t.shape().to_vec());
+            if found == wanted {
+                Ok(())
+            } else {
+                Err(OperandError {
+                    operand,
+                    found,
+                    wanted,
+                })
+            }
+        };
+        let epilogue = workload.epilogue;
+        check("input", Some(&self.input), Some(workload.input_shape()))?;
+        check("weight", Some(&self.weight), Some(workload.weight_shape()))?;
+        check(
+            "bias",
+            self.bias.as_ref(),
+            epilogue.bias.then(|| vec![workload.bias_len()]),
+        )?;
+        check(
+            "residual",
+            self.residual.as_ref(),
+            epilogue.residual.then(|| workload.output_shape()),
+        )
+    }
+}
+
+/// Uniform in ±[0.1, 1).
+fn value(rng: &mut impl Rng) -> f32 {
+    let magnitude = rng.random_range(0.1f32..1.0);
+    if rng.random() { magnitude } else { -magnitude }
+}
+
+/// A layout that does not fit a tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum LayoutError {
+    /// A channel-blocked layout of a tensor that is not `[n, c, h, w]`.
+    #[error("a channel-blocked layout needs a tensor [n, c, h, w], not {shape:?}")]
+    Rank {
+        /// The logical shape.
+        shape: Vec<usize>,
+    },
+    /// The block does not divide the channels.
+    #[error("a block of {block} does not divide {channels} channels")]
+    Block {
+        /// Channels of the tensor.
+        channels: usize,
+        /// Channels of a block.
+        block: usize,
+    },
+    /// The physical data has not as many elements as the shape.
+    #[error("{found} elements for a tensor of shape {shape:?}")]
+    Len {
+        /// The logical shape.
+        shape: Vec<usize>,
+        /// Elements given.
+        found: usize,
+    },
+}
+
+/// The shape, outermost first, of a tensor of shape `logical` in `layout`.
+pub fn physical_shape(logical: &[usize], layout: Layout) -> Result<Vec<usize>, LayoutError> {
+    let Layout::ChannelBlocked(block) = layout else {
+        return Ok(logical.to_vec());
+    };
+    let &[n, c, h, w] = logical else {
+        return Err(LayoutError::Rank {
+            shape: logical.to_vec(),
+        });
+    };
+    if block == 0 || !c.is_multiple_of(block) {
+        return Err(LayoutError::Block { channels: c, block });
+    }
+    Ok(vec![n, c / block, h, w, block])
+}
+
+/// The elements of a logical tensor in the order in which `layout` puts them into memory.
+pub fn to_layout(logical: &ArrayD<f32>, layout: Layout) -> Result<Vec<f32>, LayoutError> {
+    let shape = physical_shape(logical.shape(), layout)?;
+    let (&[n, blocks, h, w, block], Layout::ChannelBlocked(_)) = (shape.as_slice(), layout) else {
+        return Ok(logical.iter().copied().collect());
+    };
+    let rows = logical.as_standard_layout();
+    let split = reshape(rows.view(), &[n, blocks, block, h, w])?;
+    Ok(split
+        .permuted_axes(IxDyn(&[0, 1, 3, 4, 2]))
+        .iter()
+        .copied()
+        .collect())
+}
+
+/// The logical tensor of shape `logical` whose elements lie in `physical` as `layout` says.
+pub fn from_layout(
+    physical: &[f32],
+    logical: &[usize],
+    layout: Layout,
+) -> Result<ArrayD<f32>, LayoutError> {
+    let shape = physical_shape(logical, layout)?;
+    let found = physical.len();
+    let view = ArrayViewD::from_shape(IxDyn(&shape), physical).map_err(|_| LayoutError::Len {
+        shape: logical.to_vec(),
+        found,
+    })?;
+    if layout == Layout::Plain {
+        return Ok(view.to_owned());
+    }
+    let merged = view.permuted_axes(IxDyn(&[0, 1, 4, 2, 3]));
+    let merged = merged.as_standard_layout();
+    reshape(merged.view(), logical).map(|tensor| tensor.to_owned())
+}
+
+/// A view of a row-major tensor under another shape of the same length.
+fn reshape<'a>(
+    tensor: ArrayViewD<'a, f32>,
+    shape: &[usize],
+) -> Result<ArrayViewD<'a, f32>, LayoutError> {
+    let found = tensor.len();
+    tensor
+        .into_shape_with_order(IxDyn(shape))
+        .map_err(|_| LayoutError::Len {
+            shape: shape.to_vec(),
+            found,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_operands_have_the_workloads_shapes_and_no_easy_values() {
+        let workload: Workload = "conv2d:c=8,h=5,w=6,o=4,k=3,p=1,g=2,bias,add"
+            .parse()
+            .unwrap();
+        let operands = Operands::random(&workload, 7);
+        assert_eq!(operands.check(&workload), Ok(()));
+        assert_eq!(operands, Operands::random(&workload, 7));
+        assert_ne!(operands, Operands::random(&workload, 8));
+        assert!(
+            operands
+                .input
+                .iter()
+                .chain(&operands.weight)
+                .all(|x| (0.1..1.0).contains(&x.abs()))
+        );
+        assert!(operands.input.iter().any(|&x| x > 0.0) && operands.input.iter().any(|&x| x < 0.0));
+        let (bias, residual) = (operands.bias.unwrap(), operands.residual.unwrap());
+        assert!(
+            bias.iter()
+                .chain(&residual)
+                .all(|x| (0.3..3.0).contains(&x.abs()))
+        );
+    }
+
+    #[test]
+    fn operands_of_another_workload_are_named() {
+        let plain: Workload = "matmul:m=3,n=4,k=5".parse().unwrap();
+        let biased: Workload = "matmul:m=3,n=4,k=5,bias".parse().unwrap();
+        let wider: Workload = "matmul:m=3,n=6,k=5".parse().unwrap();
+        let operands = Operands::random(&plain, 0);
+        assert_eq!(operands.check(&biased).unwrap_err().operand, "bias");
+        assert_eq!(operands.check(&wider).unwrap_err().operand, "weight");
+        assert_eq!(
+            Operands::random(&biased, 0)
+                .check(&plain)
+                .unwrap_err()
+                .operand,
+            "bias"
+        );
+    }
+
+    #[test]
+    fn blocked_layout_puts_the_channels_of_a_block_side_by_side() {
+        let shape = [2, 6, 3, 5];
+        let logical = ArrayD::from_shape_fn(shape.to_vec(), |i| {
+            (i[0] * 1000 + i[1] * 100 + i[2] * 10 + i[3]) as f32
+        });
+        let layout = Layout::ChannelBlocked(3);
+        let physical = to_layout(&logical, layout).unwrap();
+        let view = ArrayViewD::from_shape(vec![2, 2, 3, 5, 3], &physical).unwrap();
+        assert_eq!(physical_shape(&shape, layout).unwrap(), view.shape());
+        for (i, &x) in logical.indexed_iter() {
+            assert_eq!(view[[i[0], i[1] / 3, i[2], i[3], i[1] % 3]], x);
+        }
+        assert_eq!(from_layout(&physical, &shape, layout).unwrap(), logical);
+        let plain = to_layout(&logical, Layout::Plain).unwrap();
+        assert_eq!(plain, logical.as_slice().unwrap());
+        assert_eq!(from_layout(&plain, &shape, Layout::Plain).unwrap(), logical);
+    }
+
+    #[test]
+    fn a_transposed_view_is_read_in_logical_order() {
+        let logical = ArrayD::from_shape_fn(vec![2, 3], |i| (i[0] * 3 + i[1]) as f32);
+        let transposed = logical.t().to_owned();
+        assert_eq!(
+            to_layout(&transposed, Layout::Plain).unwrap(),
+            [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]
+        );
+    }
+
+    #[test]
+    fn misfits_are_errors() {
+        let blocked = Layout::ChannelBlocked;
+        let channels = 6;
+        assert_eq!(
+            physical_shape(&[1, 6, 2, 2], blocked(4)),
+            Err(LayoutError::Block { channels, block: 4 })
+        );
+        assert_eq!(
+            physical_shape(&[1, 6, 2, 2], blocked(0)),
+            Err(LayoutError::Block { channels, block: 0 })
+        );
+        assert!(matches!(
+            physical_shape(&[6, 2], blocked(2)),
+            Err(LayoutError::Rank { .. })
+        ));
+        assert!(matches!(
+            from_layout(&[0.0; 5], &[6], Layout::Plain),
+            Err(LayoutError::Len { .. })
+        ));
+    }
+}
