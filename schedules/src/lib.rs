@@ -4,8 +4,11 @@
 pub mod affine;
 pub mod codegen;
 pub mod config;
+pub mod contraction;
+pub mod direct;
 pub mod lower;
 pub mod plan;
+pub mod print;
 pub mod program;
 pub mod reference;
 pub mod space;

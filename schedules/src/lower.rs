@@ -1,15 +1,385 @@
-//! Lowering (stub)
-use crate::{Config, Program, Target, Workload};
+//! Lowering: from a config to loop nests.
+//!
+//! Each level of tiles splits an axis that covers `extent` elements from `base`:
+//!
+//! ```text
+//! for x in 0..50 { body(x) }          →   for t in 0..6 { for i in 0..8 { body(8*t + i) } }
+//!                                         for i in 0..2 { body(48 + i) }
+//! ```
+//!
+//! Remainders are nests of their own. Where data is read in place, the tiles that touch padding are peeled off the ends in
+//! the same way, the kernel loops over them are written out, and taps in the padding are left out:
+//!
+//! ```text
+//! for x in 0..56 { for k in 0..3 { acc[x] += in[x + k - 1] * w[k] } }       (in: 56 elements, padding 1)
+//!   →  acc[0] += in[0] * w[1];  acc[0] += in[1] * w[2]
+//!      for x in 0..54 { for k in 0..3 { acc[1 + x] += in[x + k] * w[k] } }
+//!      acc[55] += in[54] * w[0];  acc[55] += in[55] * w[1]
+//! ```
+//!
+//! A reduction split over cache chunks becomes a first chunk (accumulators start at zero), middle chunks, and a last chunk
+//! (with the epilogue); in between partial sums live in the output buffer.
+
+use thiserror::Error;
+
+use crate::affine::{Affine, VarId};
+use crate::config::Config;
+use crate::contraction::AxisId;
+use crate::direct::{self, DataMode, Direct, TileLoop};
+use crate::program::{
+    Access, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode, When,
+};
+use crate::target::Target;
+use crate::workload::{Activation, Workload};
+
+mod copy;
+mod leaf;
 
 /// Why a config cannot be lowered.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LowerError {
-    /// stub
-    #[error("config: {0}")]
-    Config(String),
+    /// The config belongs to no known sketch.
+    #[error("unknown sketch '{0}'")]
+    UnknownSketch(String),
+    /// A knob is malformed, does not fit the workload, or breaks a limit of the target.
+    #[error("knob '{name}': {reason}")]
+    Knob {
+        /// The knob.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl LowerError {
+    pub(crate) fn knob(name: &str, reason: impl Into<String>) -> Self {
+        Self::Knob { name: name.to_string(), reason: reason.into() }
+    }
 }
 
 /// The loop nests of a config.
-pub fn lower(_workload: &Workload, _target: &Target, _config: &Config) -> Result<Program, LowerError> {
-    unimplemented!()
+pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Program, LowerError> {
+    if config.sketch != direct::SKETCH {
+        return Err(LowerError::UnknownSketch(config.sketch.clone()));
+    }
+    let cpu = target.cpu();
+    let direct = Direct::new(workload, cpu, config)?;
+    Ok(Lowering::new(workload, &direct, cpu.lanes()).run())
+}
+
+/// What one axis covers at some depth of the nest: `base..base + extent`.
+#[derive(Clone, Debug)]
+struct Span {
+    base: Affine,
+    extent: usize,
+}
+
+/// A span per axis of the contraction.
+type Region = Vec<Span>;
+
+/// `count` tiles of `extent` elements each, the first at `start`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Segment {
+    start: usize,
+    count: usize,
+    extent: usize,
+}
+
+struct Lowering<'a> {
+    workload: &'a Workload,
+    direct: &'a Direct,
+    lanes: usize,
+    vars: Vec<String>,
+    extents: Vec<usize>,
+    buffers: Vec<Buffer>,
+    input: BufferId,
+    weight: BufferId,
+    bias: Option<BufferId>,
+    residual: Option<BufferId>,
+    output: BufferId,
+    packed_weight: Option<BufferId>,
+    /// The padded copy (whole or tile) that the compute nest reads.
+    copied_data: Option<BufferId>,
+    /// Region of the innermost enclosing data tile.
+    tile_region: Option<Region>,
+}
+
+impl<'a> Lowering<'a> {
+    fn new(workload: &'a Workload, direct: &'a Direct, lanes: usize) -> Self {
+        let mut buffers = Vec::new();
+        let mut add = |name: &str, role, shape: &[usize], layout| {
+            buffers.push(Buffer { name: name.into(), role, scope: Scope::Global, shape: shape.to_vec(), layout });
+            BufferId(buffers.len() as u32 - 1)
+        };
+        let input = add("input", Role::Input, &direct.input.shape, direct.in_layout);
+        let weight = add("weight", Role::Weight, &direct.contraction.weight.shape, Layout::Plain);
+        let epilogue = workload.epilogue;
+        let bias = epilogue.bias.then(|| add("bias", Role::Bias, &[workload.bias_len()], Layout::Plain));
+        let residual =
+            epilogue.residual.then(|| add("residual", Role::Residual, &direct.output.shape, direct.out_layout));
+        let output = add("output", Role::Output, &direct.output.shape, direct.out_layout);
+        Self {
+            workload,
+            direct,
+            lanes,
+            vars: Vec::new(),
+            extents: Vec::new(),
+            buffers,
+            input,
+            weight,
+            bias,
+            residual,
+            output,
+            packed_weight: None,
+            copied_data: None,
+            tile_region: None,
+        }
+    }
+
+    fn run(mut self) -> Program {
+        let mut stages = Vec::new();
+        if self.direct.packed_weights {
+            let body = self.pack_weight();
+            let when =
+                if self.direct.contraction.weight_is_constant { When::AheadOfTime } else { When::EveryRun };
+            stages.push(Stage { name: "pack_weight".into(), when, body });
+        }
+        if self.direct.data_mode == DataMode::Copy {
+            let body = self.copy_input();
+            stages.push(Stage { name: "copy_input".into(), when: When::EveryRun, body });
+        }
+        let body = self.compute();
+        stages.push(Stage { name: "compute".into(), when: When::EveryRun, body });
+        Program {
+            workload: *self.workload,
+            axes: self.direct.contraction.axes.clone(),
+            vars: self.vars,
+            buffers: self.buffers,
+            stages,
+        }
+    }
+
+    fn var(&mut self, name: String, extent: usize) -> VarId {
+        self.vars.push(name);
+        self.extents.push(extent);
+        VarId(self.vars.len() as u32 - 1)
+    }
+
+    fn buffer(&mut self, name: String, role: Role, scope: Scope, shape: Vec<usize>) -> BufferId {
+        if let Some(i) = self.buffers.iter().position(|b| b.name == name) {
+            return BufferId(i as u32);
+        }
+        self.buffers.push(Buffer { name, role, scope, shape, layout: Layout::Plain });
+        BufferId(self.buffers.len() as u32 - 1)
+    }
+
+    fn axis_name(&self, axis: AxisId) -> &str {
+        &self.direct.contraction.axes[axis].name
+    }
+
+    /// `for var in 0..extent { body }`, or the body alone with the constant 0 where the extent is 1.
+    fn repeat(
+        &mut self,
+        name: String,
+        extent: usize,
+        kind: LoopKind,
+        body: impl FnOnce(&mut Self, Affine) -> Vec<Node>,
+    ) -> Vec<Node> {
+        if extent == 1 {
+            return body(self, Affine::default());
+        }
+        let var = self.var(name, extent);
+        let body = body(self, Affine::var(var));
+        if body.is_empty() { body } else { vec![Node::Loop(Loop { var, extent, kind, body })] }
+    }
+
+    /// The stage's trees: one per combination of segments of the parallel loops, each perfectly nested.
+    fn compute(&mut self) -> Vec<Node> {
+        let axes = &self.direct.contraction.axes;
+        let region: Region = axes.iter().map(|a| Span { base: Affine::default(), extent: a.extent }).collect();
+        let spatial_prefix = self.direct.cache.iter().take_while(|l| !axes[l.axis].reduce).count();
+        let (parallel, serial) = self.direct.cache.split_at(self.direct.parallel.min(spatial_prefix));
+        let mut levels: Vec<TileLoop> = self.direct.batch.iter().map(|&axis| TileLoop { axis, tile: 1 }).collect();
+        levels.extend(parallel);
+        let mut roots = Vec::new();
+        self.roots(&levels, serial, region, &mut Vec::new(), &mut roots);
+        roots
+    }
+
+    fn roots(
+        &mut self,
+        levels: &[TileLoop],
+        serial: &[TileLoop],
+        region: Region,
+        loops: &mut Vec<(VarId, usize)>,
+        roots: &mut Vec<Node>,
+    ) {
+        let Some((level, rest)) = levels.split_first() else {
+            if loops.is_empty() {
+                // A tree of its own, since the nodes within it depend on one another.
+                loops.push((self.var("task".into(), 1), 1));
+            }
+            let mut body = self.cache_nest(serial, region);
+            for &(var, extent) in loops.iter().rev() {
+                body = vec![Node::Loop(Loop { var, extent, kind: LoopKind::Parallel, body })];
+            }
+            roots.extend(body);
+            return;
+        };
+        for segment in self.segments(*level, &region, self.peels_cache_tiles()) {
+            let mut inner = region.clone();
+            let depth = loops.len();
+            let offset = if segment.count == 1 {
+                Affine::default()
+            } else {
+                let var = self.var(format!("{}.0", self.axis_name(level.axis)), segment.count);
+                loops.push((var, segment.count));
+                Affine::var(var) * segment.extent as i64
+            };
+            narrow(&mut inner[level.axis], segment, offset);
+            self.roots(rest, serial, inner, loops, roots);
+            loops.truncate(depth);
+        }
+    }
+
+    /// Serial loops over cache tiles, with the copy of the data tile outside the loops that do not concern it.
+    fn cache_nest(&mut self, levels: &[TileLoop], region: Region) -> Vec<Node> {
+        let tile_is_due = self.direct.data_mode == DataMode::Tile
+            && self.tile_region.is_none()
+            && !levels.iter().any(|l| self.direct.data.uses(l.axis));
+        if tile_is_due {
+            let shape = self.direct.tile_shape();
+            let buffer = self.buffer("data_tile".into(), Role::Packed, Scope::Local, shape);
+            self.copied_data = Some(buffer);
+            let mut body = self.copy_tile(buffer, &region);
+            self.tile_region = Some(region.clone());
+            body.extend(self.cache_nest(levels, region));
+            self.tile_region = None;
+            return vec![Node::Alloc { buffer, body }];
+        }
+        let Some((level, rest)) = levels.split_first() else {
+            let inner = self.direct.inner.clone();
+            return self.register_nest(&inner, region);
+        };
+        let peel = self.peels_cache_tiles() && self.tile_region.is_none();
+        self.tiled(*level, &region, peel, 0, &mut |this, inner| this.cache_nest(rest, inner))
+    }
+
+    /// Serial loops over the register tiles of a cache tile.
+    fn register_nest(&mut self, levels: &[TileLoop], region: Region) -> Vec<Node> {
+        let Some((level, rest)) = levels.split_first() else {
+            return self.leaf(&region);
+        };
+        let peel = self.direct.data_mode == DataMode::InPlace;
+        self.tiled(*level, &region, peel, 1, &mut |this, inner| this.register_nest(rest, inner))
+    }
+
+    /// One level of tiles: a nest per segment.
+    fn tiled(
+        &mut self,
+        level: TileLoop,
+        region: &Region,
+        peel: bool,
+        depth: usize,
+        body: &mut dyn FnMut(&mut Self, Region) -> Vec<Node>,
+    ) -> Vec<Node> {
+        let mut nodes = Vec::new();
+        for segment in self.segments(level, region, peel) {
+            let name = format!("{}.{depth}", self.axis_name(level.axis));
+            nodes.extend(self.repeat(name, segment.count, LoopKind::Serial, |this, index| {
+                let mut inner = region.clone();
+                narrow(&mut inner[level.axis], segment, index * segment.extent as i64);
+                body(this, inner)
+            }));
+        }
+        nodes
+    }
+
+    fn peels_cache_tiles(&self) -> bool {
+        self.direct.data_mode != DataMode::Copy
+    }
+
+    /// The tiles of an axis, grouped: whole tiles in one loop, the remainder by itself; of a reduction axis also the first
+    /// and the last tile by themselves; if `peel`, also each tile that touches padding.
+    fn segments(&self, level: TileLoop, region: &Region, peel: bool) -> Vec<Segment> {
+        let TileLoop { axis, tile } = level;
+        let extent = region[axis].extent;
+        let count = extent.div_ceil(tile);
+        let is_reduction = self.direct.contraction.axes[axis].reduce;
+        let alone = |t: usize| {
+            if is_reduction {
+                return t == 0 || t + 1 == count;
+            }
+            let mut inner = region.clone();
+            let single = Segment { start: t * tile, count: 1, extent: tile.min(extent - t * tile) };
+            narrow(&mut inner[axis], single, Affine::default());
+            !self.is_interior(&inner, Some(axis))
+        };
+        let check = is_reduction || (peel && !self.is_interior(region, Some(axis)));
+        let mut segments: Vec<Segment> = Vec::new();
+        let mut open = false;
+        for t in 0..count {
+            let size = tile.min(extent - t * tile);
+            let single = size < tile || (check && alone(t));
+            match segments.last_mut() {
+                Some(last) if open && !single => last.count += 1,
+                _ => segments.push(Segment { start: t * tile, count: 1, extent: size }),
+            }
+            open = !single;
+        }
+        segments
+    }
+
+    /// True if no tap of the region lies in the padding of a dimension that `axis` concerns (any dimension for `None`).
+    fn is_interior(&self, region: &Region, axis: Option<AxisId>) -> bool {
+        let data = &self.direct.contraction.data;
+        (0..data.shape.len()).all(|dim| {
+            let concerned = axis.is_none_or(|a| data.index[dim].coefficient(VarId(a as u32)) != 0);
+            !concerned || self.dim_is_interior(region, dim)
+        })
+    }
+
+    fn dim_is_interior(&self, region: &Region, dim: usize) -> bool {
+        let data = &self.direct.contraction.data;
+        let (mut low, mut high) = (data.index[dim].constant, data.index[dim].constant);
+        for &(axis, c) in &data.index[dim].terms {
+            let span = &region[axis.0 as usize];
+            let (first, last) = span.base.range(|v| self.extents[v.0 as usize]);
+            low += c * first;
+            high += c * (last + span.extent as i64 - 1);
+        }
+        low >= 0 && high < data.shape[dim] as i64
+    }
+}
+
+/// The span of one tile of `segment`, `offset` elements behind its first.
+fn narrow(span: &mut Span, segment: Segment, offset: Affine) {
+    span.base = span.base.clone() + offset + segment.start as i64;
+    span.extent = segment.extent;
+}
+
+/// The index with every axis replaced by `value_of(axis)`.
+fn at(index: &Affine, value_of: impl Fn(AxisId) -> Affine) -> Affine {
+    index.terms.iter().fold(Affine::constant(index.constant), |acc, &(axis, c)| acc + value_of(axis.0 as usize) * c)
+}
+
+fn load(buffer: BufferId, index: Vec<Affine>) -> Expr {
+    Expr::Load(Access { buffer, index })
+}
+
+fn add(a: Expr, b: Expr) -> Expr {
+    Expr::Add(Box::new(a), Box::new(b))
+}
+
+fn assign(buffer: BufferId, index: Vec<Affine>, value: Expr) -> Node {
+    Node::Store(Store { dst: Access { buffer, index }, mode: StoreMode::Assign, value, point: Vec::new() })
+}
+
+/// `act(sum + bias + residual)`, the last two where they exist.
+fn epilogue(activation: Activation, sum: Expr, bias: Option<Expr>, residual: Option<Expr>) -> Expr {
+    let value = [bias, residual].into_iter().flatten().fold(sum, add);
+    match activation {
+        Activation::None => value,
+        Activation::Relu => Expr::Max(Box::new(value), Box::new(Expr::Const(0.0))),
+    }
 }

@@ -1,52 +1,222 @@
-//! Schedule spaces (stub)
-use crate::{Config, Target, Workload};
-use rand::Rng;
+//! Schedule spaces: every schedule of one workload on one target, as a union of sketches, each a product of knobs.
+
+use rand::{Rng, RngExt};
+
+use crate::config::{Config, Value};
+use crate::direct::{self, Direct};
+use crate::target::Target;
+use crate::workload::Workload;
+
+/// A named choice among values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Knob {
+    /// Name in configs.
+    pub name: String,
+    /// What it may be, at least one value, without repetition.
+    pub values: Vec<Value>,
+}
+
+impl Knob {
+    /// One of some words.
+    pub fn choice(name: &str, words: &[&str]) -> Self {
+        Self { name: name.into(), values: words.iter().map(|w| Value::Choice(w.to_string())).collect() }
+    }
+
+    /// One of some tiles.
+    pub fn tile(name: &str, tiles: Vec<Vec<usize>>) -> Self {
+        Self { name: name.into(), values: tiles.into_iter().map(Value::Tile).collect() }
+    }
+
+    /// Any order of some loops.
+    pub fn order(name: &str, axes: &[&str]) -> Self {
+        let mut values = Vec::new();
+        permutations(axes.iter().map(|a| a.to_string()).collect(), Vec::new(), &mut values);
+        Self { name: name.into(), values: values.into_iter().map(Value::Order).collect() }
+    }
+}
+
+fn permutations(rest: Vec<String>, chosen: Vec<String>, all: &mut Vec<Vec<String>>) {
+    if rest.is_empty() {
+        all.push(chosen);
+        return;
+    }
+    for i in 0..rest.len() {
+        let (mut rest, mut chosen) = (rest.clone(), chosen.clone());
+        chosen.push(rest.remove(i));
+        permutations(rest, chosen, all);
+    }
+}
+
+/// Structurally similar programs: a product of knobs, of which the valid combinations can be proposed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sketch {
+    /// Name in configs.
+    pub name: &'static str,
+    /// What may be chosen.
+    pub knobs: Vec<Knob>,
+}
+
+impl Sketch {
+    /// Number of combinations, invalid ones included.
+    pub fn len(&self) -> u128 {
+        self.knobs.iter().map(|k| k.values.len() as u128).product()
+    }
+
+    /// Never true: every knob has a value.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    fn config(&self, mut pick: impl FnMut(&Knob) -> usize) -> Config {
+        let knobs = self.knobs.iter().map(|k| (k.name.clone(), k.values[pick(k)].clone())).collect();
+        Config { sketch: self.name.into(), knobs }
+    }
+
+    /// The combination that `wanted` names by the position of each knob's value; none if it names none for some knob.
+    pub(crate) fn config_of(&self, wanted: impl Fn(&Knob) -> Option<usize>) -> Option<Config> {
+        let knobs = self.knobs.iter().map(|k| Some((k.name.clone(), k.values.get(wanted(k)?)?.clone()))).collect::<Option<_>>()?;
+        Some(Config { sketch: self.name.into(), knobs })
+    }
+
+    /// Combination number `index` in mixed radix, the last knob fastest.
+    pub(crate) fn nth(&self, mut index: u128) -> Config {
+        let mut digits = vec![0; self.knobs.len()];
+        for (digit, knob) in digits.iter_mut().zip(&self.knobs).rev() {
+            *digit = (index % knob.values.len() as u128) as usize;
+            index /= knob.values.len() as u128;
+        }
+        let mut digits = digits.into_iter();
+        self.config(|_| digits.next().unwrap_or(0))
+    }
+}
 
 /// Every schedule of one workload on one target.
+///
+/// ```
+/// use autotune_schedules::{CpuTarget, ScheduleSpace, Target, Workload};
+/// let workload: Workload = "conv2d:c=64,h=56,w=56,o=64,k=3,p=1".parse().unwrap();
+/// let space = ScheduleSpace::new(&workload, &Target::Cpu(CpuTarget::generic_avx2(1)));
+/// assert!(space.len() > 1_000_000);
+/// assert!(space.contains(&space.default_config()));
+/// ```
 #[derive(Clone, Debug)]
 pub struct ScheduleSpace {
     workload: Workload,
+    target: Target,
+    sketches: Vec<Sketch>,
 }
+
+/// Draws after which sampling gives up on finding a valid combination and falls back to the default.
+const MAX_DRAWS: usize = 100_000;
 
 impl ScheduleSpace {
     /// The space of `workload` on `target`.
-    pub fn new(workload: &Workload, _target: &Target) -> Self {
-        Self { workload: *workload }
+    pub fn new(workload: &Workload, target: &Target) -> Self {
+        let direct = Sketch { name: direct::SKETCH, knobs: direct::knobs(workload, target.cpu()) };
+        Self { workload: *workload, target: target.clone(), sketches: vec![direct] }
     }
+
     /// The workload.
     pub fn workload(&self) -> &Workload {
         &self.workload
     }
-    /// Number of knob combinations (validity not subtracted).
-    pub fn len(&self) -> u128 {
-        unimplemented!()
+
+    /// The target.
+    pub fn target(&self) -> &Target {
+        &self.target
     }
-    /// Never empty.
+
+    /// The sketches.
+    pub fn sketches(&self) -> &[Sketch] {
+        &self.sketches
+    }
+
+    /// Number of knob combinations, invalid ones included.
+    pub fn len(&self) -> u128 {
+        self.sketches.iter().map(Sketch::len).sum()
+    }
+
+    /// Never true.
     pub fn is_empty(&self) -> bool {
         false
     }
-    /// The untuned schedule.
+
+    /// True if the combination keeps the rules between knobs and the limits of the target.
+    fn is_valid(&self, config: &Config) -> bool {
+        Direct::new(&self.workload, self.target.cpu(), config).is_ok()
+    }
+
+    fn sketch(&self, config: &Config) -> Option<&Sketch> {
+        self.sketches.iter().find(|s| s.name == config.sketch)
+    }
+
+    /// The untuned schedule: what a fixed rule picks without measuring.
     pub fn default_config(&self) -> Config {
-        unimplemented!()
+        direct::default_config(&self.workload, self.target.cpu(), &self.sketches[0])
     }
-    /// A valid config drawn uniformly from the knobs.
-    pub fn sample<R: Rng>(&self, _rng: &mut R) -> Config {
-        unimplemented!()
+
+    /// A valid config; knobs are drawn uniformly and invalid combinations rejected.
+    pub fn sample<R: Rng + ?Sized>(&self, rng: &mut R) -> Config {
+        for _ in 0..MAX_DRAWS {
+            let sketch = &self.sketches[rng.random_range(0..self.sketches.len())];
+            let config = sketch.config(|k| rng.random_range(0..k.values.len()));
+            if self.is_valid(&config) {
+                return config;
+            }
+        }
+        self.default_config()
     }
-    /// A valid config that differs from `config` in one knob (a fresh sample if there is none).
-    pub fn neighbor<R: Rng>(&self, _config: &Config, _rng: &mut R) -> Config {
-        unimplemented!()
+
+    /// A valid config that differs from `config` in one knob; a fresh sample if none is found.
+    pub fn neighbor<R: Rng + ?Sized>(&self, config: &Config, rng: &mut R) -> Config {
+        if let Some(sketch) = self.sketch(config) {
+            for _ in 0..256 {
+                let knob = &sketch.knobs[rng.random_range(0..sketch.knobs.len())];
+                let value = &knob.values[rng.random_range(0..knob.values.len())];
+                if config.knobs.get(&knob.name) == Some(value) {
+                    continue;
+                }
+                let mut other = config.clone();
+                other.knobs.insert(knob.name.clone(), value.clone());
+                if self.is_valid(&other) {
+                    return other;
+                }
+            }
+        }
+        self.sample(rng)
     }
-    /// A valid config, each knob from one of the parents.
-    pub fn crossover<R: Rng>(&self, _a: &Config, _b: &Config, _rng: &mut R) -> Config {
-        unimplemented!()
+
+    /// A valid config with each knob from one of the parents; the first parent if none is found.
+    pub fn crossover<R: Rng + ?Sized>(&self, a: &Config, b: &Config, rng: &mut R) -> Config {
+        if a.sketch != b.sketch {
+            return a.clone();
+        }
+        for _ in 0..64 {
+            let mut child = a.clone();
+            for (name, value) in &b.knobs {
+                if rng.random_bool(0.5) {
+                    child.knobs.insert(name.clone(), value.clone());
+                }
+            }
+            if self.is_valid(&child) {
+                return child;
+            }
+        }
+        a.clone()
     }
+
     /// Every valid config, in a fixed order.
     pub fn iter(&self) -> impl Iterator<Item = Config> + '_ {
-        std::iter::empty()
+        self.sketches
+            .iter()
+            .flat_map(|sketch| (0..sketch.len()).map(|i| sketch.nth(i)))
+            .filter(|config| self.is_valid(config))
     }
-    /// True if the config can be proposed: every knob known, its value allowed, and the whole valid.
-    pub fn contains(&self, _config: &Config) -> bool {
-        unimplemented!()
+
+    /// True if the config can be proposed: its sketch and every knob known, every value allowed, and the whole valid.
+    pub fn contains(&self, config: &Config) -> bool {
+        let Some(sketch) = self.sketch(config) else { return false };
+        let known = sketch.knobs.iter().all(|k| config.knobs.get(&k.name).is_some_and(|v| k.values.contains(v)));
+        known && config.knobs.len() == sketch.knobs.len() && self.is_valid(config)
     }
 }

@@ -1,0 +1,201 @@
+//! The one description that every operator is lowered from: named axes, an affine access per operand, padding and
+//! epilogue.
+//!
+//! `output[spatial axes] = act(sum over reduce axes of data[..] * weight[..] + bias + residual)`.
+
+use crate::affine::{Affine, VarId};
+use crate::program::{AxisInfo, Layout};
+use crate::workload::{Conv2d, Matmul, Operator, Workload};
+
+/// An axis of the contraction, by its position in [`Contraction::axes`]. In [`Affine`]s of an operand, `VarId(axis)`
+/// stands for the axis.
+pub type AxisId = usize;
+
+/// How one operand is accessed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// Physical shape, outermost first.
+    pub shape: Vec<usize>,
+    /// Index per physical dimension, affine in the axes.
+    pub index: Vec<Affine>,
+}
+
+impl Operand {
+    /// Row-major stride of `axis` in elements.
+    pub fn stride(&self, axis: AxisId) -> i64 {
+        let mut stride = 1;
+        let mut total = 0;
+        for (index, &extent) in self.index.iter().zip(&self.shape).rev() {
+            total += index.coefficient(VarId(axis as u32)) * stride;
+            stride *= extent as i64;
+        }
+        total
+    }
+
+    /// True if the element read depends on `axis`.
+    pub fn uses(&self, axis: AxisId) -> bool {
+        self.index.iter().any(|i| i.coefficient(VarId(axis as u32)) != 0)
+    }
+}
+
+/// An operator as an affine contraction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contraction {
+    /// Iteration space.
+    pub axes: Vec<AxisInfo>,
+    /// The data operand; indices beyond its shape read zero (padding).
+    pub data: Operand,
+    /// The weight operand.
+    pub weight: Operand,
+    /// The result (and the residual).
+    pub output: Operand,
+    /// Index into the bias.
+    pub bias: Affine,
+    /// True if the weight operand is known ahead of time.
+    pub weight_is_constant: bool,
+}
+
+fn axis(name: &str, extent: usize, reduce: bool) -> AxisInfo {
+    AxisInfo { name: name.to_string(), extent, reduce }
+}
+
+fn var(axis: AxisId) -> Affine {
+    Affine::var(VarId(axis as u32))
+}
+
+impl Contraction {
+    /// The contraction of a workload with every operand in its plain layout.
+    pub fn of(workload: &Workload) -> Self {
+        match workload.op {
+            Operator::Conv2d(conv) => Self::of_conv2d(workload, &conv),
+            Operator::Matmul(matmul) => Self::of_matmul(workload, &matmul),
+        }
+    }
+
+    /// Axes `n, g, o, oh, ow | c, kh, kw`, with `o` and `c` counted within a group.
+    fn of_conv2d(workload: &Workload, conv: &Conv2d) -> Self {
+        let [oh, ow] = conv.output_hw();
+        let (group_o, group_c) = (conv.o / conv.groups, conv.c / conv.groups);
+        let axes = vec![
+            axis("n", conv.n, false),
+            axis("g", conv.groups, false),
+            axis("o", group_o, false),
+            axis("oh", oh, false),
+            axis("ow", ow, false),
+            axis("c", group_c, true),
+            axis("kh", conv.kh, true),
+            axis("kw", conv.kw, true),
+        ];
+        let (n, g, o, y, x, c, kh, kw) = (var(0), var(1), var(2), var(3), var(4), var(5), var(6), var(7));
+        let tap = |at: Affine, k: Affine, d: usize| {
+            at * conv.stride[d] as i64 + k * conv.dilation[d] as i64 + -(conv.pad[d] as i64)
+        };
+        let channel = g.clone() * group_o as i64 + o;
+        let data = vec![n.clone(), g * group_c as i64 + c.clone(), tap(y.clone(), kh.clone(), 0), tap(x.clone(), kw.clone(), 1)];
+        Self {
+            axes,
+            data: Operand { shape: workload.input_shape(), index: data },
+            weight: Operand { shape: workload.weight_shape(), index: vec![channel.clone(), c, kh, kw] },
+            output: Operand { shape: workload.output_shape(), index: vec![n, channel.clone(), y, x] },
+            bias: channel,
+            weight_is_constant: true,
+        }
+        .without_unit_axes()
+    }
+
+    /// Axes `b, m, n | k`.
+    fn of_matmul(workload: &Workload, mm: &Matmul) -> Self {
+        let axes = vec![axis("b", mm.b, false), axis("m", mm.m, false), axis("n", mm.n, false), axis("k", mm.k, true)];
+        let (b, m, n, k) = (var(0), var(1), var(2), var(3));
+        Self {
+            axes,
+            data: Operand { shape: workload.input_shape(), index: vec![b.clone(), m.clone(), k.clone()] },
+            weight: Operand { shape: workload.weight_shape(), index: vec![b.clone(), k, n.clone()] },
+            output: Operand { shape: workload.output_shape(), index: vec![b, m, n.clone()] },
+            bias: n,
+            weight_is_constant: mm.b == 1,
+        }
+        .without_unit_axes()
+    }
+
+    /// Every axis of extent 1 taken as the constant 0 in the accesses (the axis itself stays).
+    fn without_unit_axes(mut self) -> Self {
+        for id in 0..self.axes.len() {
+            if self.axes[id].extent == 1 {
+                self.substitute(id, &Affine::default());
+            }
+        }
+        self
+    }
+
+    fn substitute(&mut self, axis: AxisId, replacement: &Affine) {
+        let id = VarId(axis as u32);
+        for operand in [&mut self.data, &mut self.weight, &mut self.output] {
+            for index in &mut operand.index {
+                *index = index.substitute(id, replacement);
+            }
+        }
+        self.bias = self.bias.substitute(id, replacement);
+    }
+
+    /// The axis called `name`.
+    pub fn axis(&self, name: &str) -> Option<AxisId> {
+        self.axes.iter().position(|a| a.name == name)
+    }
+
+    /// Splits `axis` (extent a multiple of `block`) into itself, now counting blocks, and a new innermost axis `{name}i` of
+    /// extent `block`, whose id is returned: `for o in 0..64` → `for o in 0..4 { for oi in 0..16 }`.
+    pub fn split(&mut self, axis: AxisId, block: usize) -> AxisId {
+        let inner = self.axes.len();
+        let info = &mut self.axes[axis];
+        info.extent /= block;
+        let blocks = if info.extent == 1 { Affine::default() } else { var(axis) * block as i64 };
+        let new = AxisInfo { name: format!("{}i", info.name), extent: block, reduce: info.reduce };
+        self.axes.push(new);
+        self.substitute(axis, &(blocks + var(inner)));
+        inner
+    }
+
+    /// Lowest and highest value of `data.index[dim]` over the whole iteration space.
+    pub fn data_range(&self, dim: usize) -> (i64, i64) {
+        self.data.index[dim].range(|v| self.axes[v.0 as usize].extent)
+    }
+
+    /// True if some tap lies in the padding.
+    pub fn is_padded(&self) -> bool {
+        (0..self.data.shape.len()).any(|d| {
+            let (low, high) = self.data_range(d);
+            low < 0 || high >= self.data.shape[d] as i64
+        })
+    }
+}
+
+/// The operand of logical `[n, c, h, w]` seen as `[n, c/block, h, w, block]`. `lane` is the axis that runs over the block.
+pub fn blocked(operand: &Operand, lane: AxisId, block: usize) -> Operand {
+    let mut blocked = operand.clone();
+    blocked.shape[1] /= block;
+    blocked.shape.push(block);
+    let channel = blocked.index[1].clone() + var(lane) * -1;
+    debug_assert!(channel.constant % block as i64 == 0 && channel.terms.iter().all(|t| t.1 % block as i64 == 0));
+    blocked.index[1] = divide(&channel, block);
+    blocked.index.push(var(lane));
+    blocked
+}
+
+/// `affine / divisor` where every coefficient and the constant are multiples of it.
+pub fn divide(affine: &Affine, divisor: usize) -> Affine {
+    let divisor = divisor as i64;
+    debug_assert!(affine.constant % divisor == 0 && affine.terms.iter().all(|t| t.1 % divisor == 0));
+    Affine {
+        constant: affine.constant / divisor,
+        terms: affine.terms.iter().map(|&(v, c)| (v, c / divisor)).collect(),
+    }
+}
+
+/// The operand in `layout`, whose block (if any) runs over `lane`.
+pub fn with_layout(operand: &Operand, layout: Layout, lane: Option<AxisId>) -> Operand {
+    match (layout, lane) {
+        (Layout::ChannelBlocked(block), Some(lane)) => blocked(operand, lane, block),
+        _ => operand.clone(),
+    }
+}

@@ -1,0 +1,248 @@
+//! Stages and nests that copy operands into other layouts: packed weights, the padded input, the padded data tile.
+
+use super::{Lowering, Region, Segment, assign, at, load};
+use crate::affine::Affine;
+use crate::contraction::AxisId;
+use crate::direct::TileLoop;
+use crate::program::{BufferId, Expr, Layout, Loop, LoopKind, Node, Role, Scope};
+
+/// Dimensions of the packed weights, outermost first.
+pub(super) struct PackedWeightDims {
+    /// Axes by register tile: the index is the tile's number.
+    pub(super) tiles: Vec<(AxisId, usize)>,
+    /// Reduction axes, in the order of the reduction loops.
+    pub(super) reduce: Vec<AxisId>,
+    /// Axes within the register tile, the vectorised one last.
+    pub(super) registers: Vec<(AxisId, usize)>,
+}
+
+/// A run of one dimension of a copy.
+#[derive(Clone)]
+struct Run {
+    start: usize,
+    len: usize,
+    /// Source index at `start`; none in the padding.
+    source: Option<Affine>,
+}
+
+/// Dimensions over whose elements a stage of copies is parallel.
+const PARALLEL_DIMS: usize = 3;
+
+impl Lowering<'_> {
+    pub(super) fn packed_weight_dims(&self) -> PackedWeightDims {
+        let axes = &self.direct.contraction.axes;
+        let used = |a: AxisId| self.direct.contraction.weight.uses(a);
+        let spatial = |a: AxisId| !axes[a].reduce && used(a);
+        let tiles = (0..axes.len())
+            .filter(|&a| spatial(a))
+            .map(|a| (a, self.direct.register_extent(a)))
+            .filter(|&(a, tile)| axes[a].extent > tile)
+            .collect();
+        let reduce = self.direct.reduce.iter().copied().filter(|&a| used(a)).collect();
+        let registers = self.direct.register_tile().into_iter().filter(|&(a, _)| spatial(a)).collect();
+        PackedWeightDims { tiles, reduce, registers }
+    }
+
+    /// ```text
+    /// for each register tile of output channels: for each reduction step: for each channel of the tile
+    ///   weight_packed[tile, step, channel] = weight[tile * size + channel, step]
+    /// ```
+    /// Channels beyond the last are left undefined.
+    pub(super) fn pack_weight(&mut self) -> Vec<Node> {
+        let dims = self.packed_weight_dims();
+        let extent = |a: AxisId| self.direct.contraction.axes[a].extent;
+        let shape = (dims.tiles.iter().map(|&(a, tile)| extent(a).div_ceil(tile)))
+            .chain(dims.reduce.iter().map(|&a| extent(a)))
+            .chain(dims.registers.iter().map(|&(_, tile)| tile))
+            .collect();
+        let packed = self.buffer("weight_packed".into(), Role::Packed, Scope::Global, shape);
+        self.packed_weight = Some(packed);
+        let mut roots = Vec::new();
+        self.pack_tiles(packed, &dims, &mut Vec::new(), &mut roots);
+        roots
+    }
+
+    /// One tree per combination of whole and remainder tiles.
+    fn pack_tiles(&mut self, packed: BufferId, dims: &PackedWeightDims, chosen: &mut Vec<Segment>, roots: &mut Vec<Node>) {
+        let Some(&(axis, tile)) = dims.tiles.get(chosen.len()) else {
+            let tree = self.pack_nest(packed, dims, chosen);
+            roots.push(tree);
+            return;
+        };
+        let region: Region = self.whole_region();
+        for segment in self.segments(TileLoop { axis, tile }, &region, false) {
+            chosen.push(segment);
+            self.pack_tiles(packed, dims, chosen, roots);
+            chosen.pop();
+        }
+    }
+
+    fn pack_nest(&mut self, packed: BufferId, dims: &PackedWeightDims, chosen: &[Segment]) -> Node {
+        let mut value = vec![Affine::default(); self.direct.contraction.axes.len()];
+        let mut index = Vec::new();
+        let mut loops = Vec::new();
+        for (&(axis, tile), segment) in dims.tiles.iter().zip(chosen) {
+            let var = self.var(format!("{}.0", self.axis_name(axis)), segment.count);
+            loops.push((var, segment.count, LoopKind::Parallel));
+            index.push(Affine::var(var) + (segment.start / tile) as i64);
+            value[axis] = Affine::var(var) * tile as i64 + segment.start as i64;
+        }
+        if loops.is_empty() {
+            loops.push((self.var("task".into(), 1), 1, LoopKind::Parallel));
+        }
+        for &axis in &dims.reduce {
+            let extent = self.direct.contraction.axes[axis].extent;
+            let var = self.var(format!("{}.r", self.axis_name(axis)), extent);
+            loops.push((var, extent, LoopKind::Serial));
+            index.push(Affine::var(var));
+            value[axis] = Affine::var(var);
+        }
+        for &(axis, tile) in &dims.registers {
+            let extent = match dims.tiles.iter().position(|t| t.0 == axis) {
+                Some(i) => chosen[i].extent,
+                None => tile,
+            };
+            let kind = if axis == self.direct.vector { LoopKind::Vectorized } else { LoopKind::Serial };
+            let var = self.var(format!("{}.t", self.axis_name(axis)), extent);
+            loops.push((var, extent, kind));
+            index.push(Affine::var(var));
+            value[axis] = value[axis].clone() + Affine::var(var);
+        }
+        let source = self.direct.contraction.weight.index.iter().map(|i| at(i, |a| value[a].clone())).collect();
+        let mut body = vec![assign(packed, index, load(self.weight, source))];
+        for (var, extent, kind) in loops.into_iter().rev() {
+            body = vec![Node::Loop(Loop { var, extent, kind, body })];
+        }
+        body.remove(0)
+    }
+
+    fn whole_region(&self) -> Region {
+        let axes = &self.direct.contraction.axes;
+        axes.iter().map(|a| super::Span { base: Affine::default(), extent: a.extent }).collect()
+    }
+
+    /// The whole input with its padding written out: `data_copy[.., h + pad, w + pad, ..] = input[.., h, w, ..]`, zero in the
+    /// padding.
+    pub(super) fn copy_input(&mut self) -> Vec<Node> {
+        let region = self.whole_region();
+        let runs = self.runs(&region);
+        let shape = runs.iter().map(|dim| dim.iter().map(|r| r.len).sum()).collect();
+        let copy = self.buffer("data_copy".into(), Role::Packed, Scope::Global, shape);
+        self.copied_data = Some(copy);
+        self.copy_nests(copy, &runs, true)
+    }
+
+    /// What the cache tile of `region` reads, with its padding written out.
+    pub(super) fn copy_tile(&mut self, tile: BufferId, region: &Region) -> Vec<Node> {
+        let runs = self.runs(region);
+        self.copy_nests(tile, &runs, false)
+    }
+
+    /// Per dimension of the data operand, what `region` reads: padding before, elements, padding behind.
+    fn runs(&self, region: &Region) -> Vec<Vec<Run>> {
+        let data = &self.direct.data;
+        let plain = &self.direct.contraction.data;
+        let mut dims = Vec::new();
+        for (d, index) in data.index.iter().enumerate() {
+            let base = at(index, |a| region[a].base.clone());
+            let (low, high) = index.range(|v| region[v.0 as usize].extent);
+            let len = (high - low + 1) as usize;
+            let padded = d < plain.shape.len() && !self.dim_is_interior(region, d);
+            if !padded {
+                dims.push(vec![Run { start: 0, len, source: Some(base) }]);
+                continue;
+            }
+            debug_assert!(base.as_constant().is_some(), "bases of boundary tiles are constants");
+            let before = (-base.constant).clamp(0, len as i64) as usize;
+            let end = (data.shape[d] as i64 - base.constant).clamp(before as i64, len as i64) as usize;
+            let runs = [
+                Run { start: 0, len: before, source: None },
+                Run { start: before, len: end - before, source: Some(base + before as i64) },
+                Run { start: end, len: len - end, source: None },
+            ];
+            dims.push(runs.into_iter().filter(|r| r.len > 0).collect());
+        }
+        dims
+    }
+
+    /// One perfect nest per combination of runs, the innermost dimension in whole vectors and a remainder.
+    fn copy_nests(&mut self, dst: BufferId, dims: &[Vec<Run>], parallel: bool) -> Vec<Node> {
+        let mut nests = Vec::new();
+        let total: usize = dims.iter().map(Vec::len).product();
+        for mut number in 0..total {
+            let mut chosen = Vec::new();
+            for dim in dims.iter().rev() {
+                chosen.push(dim[number % dim.len()].clone());
+                number /= dim.len();
+            }
+            chosen.reverse();
+            let Some(last) = chosen.pop() else { continue };
+            let whole = last.len / self.lanes * self.lanes;
+            for (start, len) in [(0, whole), (whole, last.len - whole)] {
+                if len > 0 {
+                    let source = last.source.clone().map(|s| s + start as i64);
+                    let part = Run { start: last.start + start, len, source };
+                    nests.push(self.copy_nest(dst, &chosen, &part, parallel));
+                }
+            }
+        }
+        nests
+    }
+
+    fn copy_nest(&mut self, dst: BufferId, outer: &[Run], last: &Run, parallel: bool) -> Node {
+        let mut loops = Vec::new();
+        let mut index = Vec::new();
+        let mut source = Some(Vec::new());
+        let mut add = |run: &Run, offset: Affine| {
+            index.push(offset.clone() + run.start as i64);
+            source = match (source.take(), &run.source) {
+                (Some(mut indices), Some(base)) => {
+                    indices.push(base.clone() + offset);
+                    Some(indices)
+                }
+                _ => None,
+            };
+        };
+        for (d, run) in outer.iter().enumerate() {
+            let kind = if parallel && d < PARALLEL_DIMS { LoopKind::Parallel } else { LoopKind::Serial };
+            if run.len == 1 && kind == LoopKind::Serial {
+                add(run, Affine::default());
+                continue;
+            }
+            let var = self.var(format!("d{d}"), run.len);
+            loops.push((var, run.len, kind));
+            add(run, Affine::var(var));
+        }
+        let mut offset = Affine::default();
+        let vector = last.len.min(self.lanes);
+        if last.len > vector {
+            let var = self.var("v.0".into(), last.len / vector);
+            loops.push((var, last.len / vector, LoopKind::Serial));
+            offset = Affine::var(var) * vector as i64;
+        }
+        let var = self.var("v".into(), vector);
+        loops.push((var, vector, LoopKind::Vectorized));
+        add(last, offset + Affine::var(var));
+        let value = match source {
+            Some(indices) => load(self.input, self.input_index(indices)),
+            None => Expr::Const(0.0),
+        };
+        let mut body = vec![assign(dst, index, value)];
+        for (var, extent, kind) in loops.into_iter().rev() {
+            body = vec![Node::Loop(Loop { var, extent, kind, body })];
+        }
+        body.remove(0)
+    }
+
+    /// An index of the data operand as the compute nest sees it, in the layout of the input.
+    fn input_index(&self, mut data_index: Vec<Affine>) -> Vec<Affine> {
+        let data_is_blocked = self.direct.data.shape.len() > self.direct.contraction.data.shape.len();
+        if data_is_blocked && self.direct.in_layout == Layout::Plain {
+            let block = self.direct.data.shape[self.direct.data.shape.len() - 1] as i64;
+            if let Some(lane) = data_index.pop() {
+                data_index[1] = data_index[1].clone() * block + lane;
+            }
+        }
+        data_index
+    }
+}

@@ -1,0 +1,279 @@
+//! The register tile: start, reduction, final store.
+
+use super::{Lowering, Region, assign, at, epilogue, load};
+use crate::affine::{Affine, VarId};
+use crate::contraction::{AxisId, divide};
+use crate::direct::DataMode;
+use crate::program::{Access, BufferId, Expr, LoopKind, Node, Role, Scope, Store, StoreMode};
+
+/// A part of the register tile along one axis: `start..start + len` within the tile.
+#[derive(Clone, Copy)]
+struct Part {
+    axis: AxisId,
+    start: usize,
+    len: usize,
+}
+
+/// How one reduction loop of a register tile is run.
+#[derive(Clone, Copy)]
+enum Steps {
+    /// Every value written out as a constant while lowering.
+    Constants,
+    /// An unrolled loop.
+    Unrolled,
+    /// A serial loop.
+    Serial,
+    /// A serial loop over unrolled groups of this size, and the remainder unrolled.
+    Groups(usize),
+}
+
+/// The offsets of the axes within the register tile.
+type Local = Vec<Affine>;
+
+impl Lowering<'_> {
+    /// ```text
+    /// alloc acc
+    ///   acc[..] = 0, or the partial sums in the output if this is not the first reduction chunk
+    ///   reduction loops: acc[..] += data[..] * weight[..]
+    ///   output[..] = act(acc[..] + bias + residual), or the partial sums if this is not the last chunk
+    /// ```
+    pub(super) fn leaf(&mut self, region: &Region) -> Vec<Node> {
+        let parts = self.parts(region);
+        let shape: Vec<usize> = parts.iter().map(|p| p.len).collect();
+        let words: Vec<String> = shape.iter().map(usize::to_string).collect();
+        let acc = self.buffer(format!("acc_{}", words.join("x")), Role::Accumulator, Scope::Register, shape);
+        let axes = &self.direct.contraction.axes;
+        let mut reduced = (0..axes.len()).filter(|&a| axes[a].reduce);
+        let is_first = reduced.clone().all(|a| region[a].base.as_constant() == Some(0));
+        let is_last = reduced
+            .all(|a| region[a].base.as_constant().is_some_and(|b| b as usize + region[a].extent == axes[a].extent));
+
+        let mut body = self.over_parts(&parts, |this, local| {
+            let start = if is_first { Expr::Const(0.0) } else { load(this.output, this.output_index(region, local)) };
+            vec![assign(acc, acc_index(&parts, local), start)]
+        });
+        let steps = self.steps(region);
+        let mut local: Local = vec![Affine::default(); region.len()];
+        body.extend(self.reduction(&steps, region, &mut local, acc, &parts));
+        body.extend(self.over_parts(&parts, |this, local| vec![this.finish(region, local, acc, &parts, is_last)]));
+        vec![Node::Alloc { buffer: acc, body }]
+    }
+
+    /// Axes of the register tile in this region, the vectorised one last (always present).
+    fn parts(&self, region: &Region) -> Vec<Part> {
+        let tile = self.direct.register_tile();
+        let whole = |&(axis, _): &(AxisId, usize)| Part { axis, start: 0, len: region[axis].extent };
+        let vector = self.direct.vector;
+        tile.iter().map(whole).filter(|p| p.len > 1 || p.axis == vector).collect()
+    }
+
+    /// Unrolled loops over the parts, the last vectorised; `body` gets the offset of every axis.
+    fn over_parts(&mut self, parts: &[Part], body: impl FnOnce(&mut Self, &Local) -> Vec<Node>) -> Vec<Node> {
+        let local = vec![Affine::default(); self.direct.contraction.axes.len()];
+        self.over_parts_from(parts, local, body)
+    }
+
+    fn over_parts_from(
+        &mut self,
+        parts: &[Part],
+        mut local: Local,
+        body: impl FnOnce(&mut Self, &Local) -> Vec<Node>,
+    ) -> Vec<Node> {
+        let mut vars = Vec::new();
+        for part in parts {
+            local[part.axis] = Affine::constant(part.start as i64);
+            if part.len > 1 {
+                let var = self.var(format!("{}.t", self.axis_name(part.axis)), part.len);
+                local[part.axis] = Affine::var(var) + part.start as i64;
+                let kind =
+                    if part.axis == self.direct.vector { LoopKind::Vectorized } else { LoopKind::Unrolled };
+                vars.push((var, part.len, kind));
+            }
+        }
+        let mut nodes = body(self, &local);
+        for (var, extent, kind) in vars.into_iter().rev() {
+            nodes = vec![Node::Loop(crate::program::Loop { var, extent, kind, body: nodes })];
+        }
+        nodes
+    }
+
+    /// Which reduction loops are unrolled: from the innermost outwards while their product stays within the knob.
+    fn steps(&self, region: &Region) -> Vec<Steps> {
+        let data = &self.direct.contraction.data;
+        let mut budget = self.direct.unroll;
+        let mut steps = Vec::new();
+        for &axis in self.direct.reduce.iter().rev() {
+            let extent = region[axis].extent;
+            let touches_padding = self.direct.data_mode == DataMode::InPlace
+                && (0..data.shape.len()).any(|dim| {
+                    let used = data.index[dim].coefficient(VarId(axis as u32)) != 0;
+                    used && !self.dim_is_interior(region, dim)
+                });
+            steps.push(if touches_padding {
+                Steps::Constants
+            } else if extent <= budget {
+                budget /= extent;
+                Steps::Unrolled
+            } else if budget > 1 {
+                let group = std::mem::replace(&mut budget, 1);
+                Steps::Groups(group)
+            } else {
+                Steps::Serial
+            });
+        }
+        steps.reverse();
+        steps
+    }
+
+    /// The reduction loops from depth `region.reduce.len() - steps.len()` on, and the multiply-accumulates in them.
+    fn reduction(
+        &mut self,
+        steps: &[Steps],
+        region: &Region,
+        local: &mut Local,
+        acc: BufferId,
+        parts: &[Part],
+    ) -> Vec<Node> {
+        let Some((step, rest)) = steps.split_first() else {
+            return self.multiply_accumulate(region, local, acc, parts);
+        };
+        let axis = self.direct.reduce[self.direct.reduce.len() - steps.len()];
+        let extent = region[axis].extent;
+        let name = format!("{}.r", self.axis_name(axis));
+        let mut go = |this: &mut Self, value: Affine| {
+            local[axis] = value;
+            this.reduction(rest, region, local, acc, parts)
+        };
+        match *step {
+            Steps::Constants => (0..extent).flat_map(|k| go(self, Affine::constant(k as i64))).collect(),
+            Steps::Unrolled => self.repeat(name, extent, LoopKind::Unrolled, go),
+            Steps::Serial => self.repeat(name, extent, LoopKind::Serial, go),
+            Steps::Groups(group) => {
+                let whole = extent / group * group;
+                let inner = format!("{}.u", self.axis_name(axis));
+                let mut nodes = self.repeat(name, extent / group, LoopKind::Serial, |this, outer| {
+                    this.repeat(inner.clone(), group, LoopKind::Unrolled, |this, u| go(this, outer * group as i64 + u))
+                });
+                if whole < extent {
+                    nodes.extend(self.repeat(inner, extent - whole, LoopKind::Unrolled, |this, u| {
+                        go(this, u + whole as i64)
+                    }));
+                }
+                nodes
+            }
+        }
+    }
+
+    /// `acc += data * weight` over the part of the register tile whose taps are not padding.
+    fn multiply_accumulate(&mut self, region: &Region, local: &Local, acc: BufferId, parts: &[Part]) -> Vec<Node> {
+        let Some(valid) = self.valid_parts(region, local, parts) else {
+            return Vec::new();
+        };
+        self.over_parts_from(&valid, local.clone(), |this, local| {
+            let point: Vec<Affine> = (0..region.len()).map(|a| region[a].base.clone() + local[a].clone()).collect();
+            let data = load(this.data_buffer(), this.data_index(&point));
+            let weight = this.weight_access(region, local, &point);
+            let dst = Access { buffer: acc, index: acc_index(parts, local) };
+            let value = Expr::Mul(Box::new(data), Box::new(weight));
+            vec![Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point })]
+        })
+    }
+
+    /// The parts without the elements whose taps lie in the padding; none if nothing is left. Where data is read in place and
+    /// a dimension is not interior, the reduction offsets and the bases that concern it are constants.
+    fn valid_parts(&self, region: &Region, local: &Local, parts: &[Part]) -> Option<Vec<Part>> {
+        let mut valid = parts.to_vec();
+        if self.direct.data_mode != DataMode::InPlace {
+            return Some(valid);
+        }
+        let data = &self.direct.contraction.data;
+        for dim in 0..data.shape.len() {
+            if self.dim_is_interior(region, dim) {
+                continue;
+            }
+            let first = at(&data.index[dim], |a| {
+                let offset = if parts.iter().any(|p| p.axis == a) { Affine::default() } else { local[a].clone() };
+                region[a].base.clone() + offset
+            });
+            debug_assert!(first.as_constant().is_some(), "bases of boundary tiles are constants");
+            let first = first.constant;
+            let limit = data.shape[dim] as i64;
+            match valid.iter_mut().find(|p| data.index[dim].coefficient(VarId(p.axis as u32)) != 0) {
+                Some(part) => {
+                    let stride = data.index[dim].coefficient(VarId(part.axis as u32));
+                    let low = (-first).max(0).div_ceil_by(stride);
+                    let high = ((limit - 1 - first).div_euclid(stride) + 1).min(part.len as i64);
+                    if low >= high {
+                        return None;
+                    }
+                    (part.start, part.len) = (low as usize, (high - low) as usize);
+                }
+                None if first < 0 || first >= limit => return None,
+                None => {}
+            }
+        }
+        Some(valid)
+    }
+
+    fn data_buffer(&self) -> BufferId {
+        self.copied_data.unwrap_or(self.input)
+    }
+
+    /// Index into the buffer that the compute nest reads the data operand from.
+    fn data_index(&self, point: &[Affine]) -> Vec<Affine> {
+        let data = &self.direct.data;
+        let index = |d: usize| at(&data.index[d], |a| point[a].clone());
+        (0..data.index.len())
+            .map(|d| match (self.direct.data_mode, &self.tile_region) {
+                (DataMode::Tile, Some(tile)) => index(d) + at(&data.index[d], |a| tile[a].base.clone()) * -1,
+                (DataMode::Copy, _) => index(d) + -data.index[d].range(|v| self.direct.contraction.axes[v.0 as usize].extent).0,
+                _ => index(d),
+            })
+            .collect()
+    }
+
+    fn weight_access(&self, region: &Region, local: &Local, point: &[Affine]) -> Expr {
+        let weight = &self.direct.contraction.weight;
+        let Some(packed) = self.packed_weight else {
+            return load(self.weight, weight.index.iter().map(|i| at(i, |a| point[a].clone())).collect());
+        };
+        let dims = self.packed_weight_dims();
+        let tiles = dims.tiles.iter().map(|&(a, tile)| divide(&region[a].base, tile));
+        let reduce = dims.reduce.iter().map(|&a| point[a].clone());
+        let registers = dims.registers.iter().map(|&(a, _)| local[a].clone());
+        load(packed, tiles.chain(reduce).chain(registers).collect())
+    }
+
+    fn output_index(&self, region: &Region, local: &Local) -> Vec<Affine> {
+        let value = |a: AxisId| region[a].base.clone() + local[a].clone();
+        self.direct.output.index.iter().map(|i| at(i, value)).collect()
+    }
+
+    fn finish(&self, region: &Region, local: &Local, acc: BufferId, parts: &[Part], is_last: bool) -> Node {
+        let index = self.output_index(region, local);
+        let sum = load(acc, acc_index(parts, local));
+        if !is_last {
+            return assign(self.output, index, sum);
+        }
+        let channel = at(&self.direct.contraction.bias, |a| region[a].base.clone() + local[a].clone());
+        let bias = self.bias.map(|b| load(b, vec![channel]));
+        let residual = self.residual.map(|r| load(r, index.clone()));
+        assign(self.output, index, epilogue(self.workload.epilogue.activation, sum, bias, residual))
+    }
+}
+
+fn acc_index(parts: &[Part], local: &Local) -> Vec<Affine> {
+    parts.iter().map(|p| local[p.axis].clone()).collect()
+}
+
+trait DivCeil {
+    fn div_ceil_by(self, divisor: i64) -> i64;
+}
+
+impl DivCeil for i64 {
+    /// Rounded up, for a positive divisor.
+    fn div_ceil_by(self, divisor: i64) -> i64 {
+        -(-self).div_euclid(divisor)
+    }
+}
+

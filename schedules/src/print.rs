@@ -1,0 +1,162 @@
+//! The loop nest as text.
+//!
+//! One line a buffer, loop or store; `-> workload` says what is computed:
+//!
+//! ```text
+//! buffer weight_packed: packed global [4, 64, 16]
+//! stage pack_weight (ahead of time)
+//!   parallel oo in 0..4
+//!     serial k in 0..64
+//!       vectorized ol in 0..16
+//!         weight_packed[oo, k, ol] = weight[k, 16*oo + ol]
+//! ```
+
+use std::fmt;
+
+use crate::affine::Affine;
+use crate::program::{
+    Access, Buffer, Expr, Layout, LoopKind, Node, Program, Role, Scope, StoreMode, When,
+};
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "workload {}", self.workload)?;
+        f.write_str("axes")?;
+        for axis in &self.axes {
+            let word = if axis.reduce { " reduce" } else { "" };
+            write!(f, "{word} {}={}", axis.name, axis.extent)?;
+        }
+        writeln!(f)?;
+        for buffer in &self.buffers {
+            write_buffer(f, buffer)?;
+        }
+        for stage in &self.stages {
+            let when = match stage.when {
+                When::AheadOfTime => "ahead of time",
+                When::EveryRun => "every run",
+            };
+            writeln!(f, "stage {} ({when})", stage.name)?;
+            self.write_nodes(f, &stage.body, 1)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_buffer(f: &mut fmt::Formatter<'_>, buffer: &Buffer) -> fmt::Result {
+    let role = match buffer.role {
+        Role::Input => "input",
+        Role::Weight => "weight",
+        Role::Bias => "bias",
+        Role::Residual => "residual",
+        Role::Output => "output",
+        Role::Packed => "packed",
+        Role::Accumulator => "accumulator",
+    };
+    let scope = match buffer.scope {
+        Scope::Global => "global",
+        Scope::Local => "local",
+        Scope::Register => "register",
+    };
+    write!(
+        f,
+        "buffer {}: {role} {scope} {:?}",
+        buffer.name, buffer.shape
+    )?;
+    match buffer.layout {
+        Layout::Plain => writeln!(f),
+        Layout::ChannelBlocked(block) => writeln!(f, " c-blocked {block}"),
+    }
+}
+
+impl Program {
+    /// Name of a buffer, also where the id is wrong.
+    fn buffer_name(&self, access: &Access) -> &str {
+        self.buffers
+            .get(access.buffer.0 as usize)
+            .map_or("?", |b| &b.name)
+    }
+
+    fn write_nodes(&self, f: &mut fmt::Formatter<'_>, nodes: &[Node], depth: usize) -> fmt::Result {
+        for node in nodes {
+            write!(f, "{:1$}", "", 2 * depth)?;
+            match node {
+                Node::Loop(l) => {
+                    let kind = match l.kind {
+                        LoopKind::Serial => "serial",
+                        LoopKind::Parallel => "parallel",
+                        LoopKind::Unrolled => "unrolled",
+                        LoopKind::Vectorized => "vectorized",
+                    };
+                    writeln!(
+                        f,
+                        "{kind} {} in 0..{}",
+                        self.affine(&Affine::var(l.var)),
+                        l.extent
+                    )?;
+                    self.write_nodes(f, &l.body, depth + 1)?;
+                }
+                Node::Alloc { buffer, body } => {
+                    let access = Access {
+                        buffer: *buffer,
+                        index: Vec::new(),
+                    };
+                    writeln!(f, "alloc {}", self.buffer_name(&access))?;
+                    self.write_nodes(f, body, depth + 1)?;
+                }
+                Node::Store(store) => {
+                    self.write_access(f, &store.dst)?;
+                    f.write_str(match store.mode {
+                        StoreMode::Assign => " = ",
+                        StoreMode::Accumulate => " += ",
+                    })?;
+                    self.write_expr(f, &store.value, false)?;
+                    writeln!(f)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An affine index with the program's names of the variables.
+    pub(crate) fn affine(&self, affine: &Affine) -> String {
+        let name = |var: crate::VarId| {
+            self.vars
+                .get(var.0 as usize)
+                .map_or("?", String::as_str)
+                .to_string()
+        };
+        affine.display(name).to_string()
+    }
+
+    fn write_access(&self, f: &mut fmt::Formatter<'_>, access: &Access) -> fmt::Result {
+        let index: Vec<String> = access.index.iter().map(|a| self.affine(a)).collect();
+        write!(f, "{}[{}]", self.buffer_name(access), index.join(", "))
+    }
+
+    /// `factor`: the expression is a factor of a product, so that a sum needs parentheses.
+    fn write_expr(&self, f: &mut fmt::Formatter<'_>, expr: &Expr, factor: bool) -> fmt::Result {
+        match expr {
+            Expr::Const(value) => write!(f, "{value:?}"),
+            Expr::Load(access) => self.write_access(f, access),
+            Expr::Add(a, b) => {
+                f.write_str(if factor { "(" } else { "" })?;
+                self.write_expr(f, a, false)?;
+                f.write_str(" + ")?;
+                self.write_expr(f, b, false)?;
+                f.write_str(if factor { ")" } else { "" })
+            }
+            Expr::Mul(a, b) => {
+                self.write_expr(f, a, true)?;
+                f.write_str(" * ")?;
+                self.write_expr(f, b, true)
+            }
+            Expr::Max(a, b) => {
+                f.write_str("max(")?;
+                self.write_expr(f, a, false)?;
+                f.write_str(", ")?;
+                self.write_expr(f, b, false)?;
+                f.write_str(")")
+            }
+        }
+    }
+}
