@@ -190,9 +190,23 @@ pub(crate) enum Failure {
     /// Bad usage: exit code 2.
     #[error("{0}")]
     Usage(String),
+    /// Another process has what is needed: exit code 1.
+    #[error("{0}")]
+    Busy(String),
     /// Stopped by Ctrl-C with everything measured kept: exit code 130.
     #[error("interrupted: everything measured is kept, rerun the same command to go on")]
     Interrupted,
+}
+
+impl Failure {
+    /// The process's exit code.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Usage(_) => 2,
+            Failure::Busy(_) => 1,
+            Failure::Interrupted => 130,
+        }
+    }
 }
 
 /// The command line parsed, or what to print and the exit code: help and version as clap words them, errors in one line.

@@ -67,7 +67,7 @@ pub fn batch_size(trials: usize, tasks: usize) -> usize {
 /// The task that gets the next `batch` trials; `None` if all have retired or are on a plateau.
 ///
 /// Every task first gets its first batch, the heaviest (by `first_cost`) first; then the one with the most to gain.
-pub fn next_task(tasks: &[Progress], first_cost: &[f64], batch: usize) -> Option<usize> {
+pub fn next_task(tasks: &[&Progress], first_cost: &[f64], batch: usize) -> Option<usize> {
     let open = || {
         tasks
             .iter()
