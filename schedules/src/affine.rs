@@ -3,30 +3,30 @@
 use std::fmt;
 use std::ops::{Add, Mul};
 
-use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 /// A loop variable, unique within its program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VarId(pub u32);
 
 /// `constant + sum of coefficient * variable`; terms are sorted by variable and no coefficient is zero.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Affine {
     /// The value where every variable is zero.
     pub constant: i64,
     /// Variables and their coefficients.
-    pub terms: Vec<(VarId, i64)>,
+    pub terms: SmallVec<[(VarId, i64); 4]>,
 }
 
 impl Affine {
     /// A constant.
     pub fn constant(value: i64) -> Self {
-        Self { constant: value, terms: Vec::new() }
+        Self { constant: value, terms: SmallVec::new() }
     }
 
     /// One variable.
     pub fn var(var: VarId) -> Self {
-        Self { constant: 0, terms: vec![(var, 1)] }
+        Self { constant: 0, terms: smallvec::smallvec![(var, 1)] }
     }
 
     /// The constant if no variable occurs.
@@ -134,8 +134,8 @@ mod tests {
     fn arithmetic_keeps_terms_sorted_and_nonzero() {
         let (a, b) = (VarId(0), VarId(1));
         let x = Affine::var(b) * 3 + Affine::var(a) * 2 + 5;
-        assert_eq!(x.terms, [(a, 2), (b, 3)]);
-        assert_eq!((x.clone() + Affine::var(a) * -2).terms, [(b, 3)]);
+        assert_eq!(x.terms.as_slice(), [(a, 2), (b, 3)]);
+        assert_eq!((x.clone() + Affine::var(a) * -2).terms.as_slice(), [(b, 3)]);
         assert_eq!(x.eval(|v| if v == a { 1 } else { 10 }), 37);
         assert_eq!(x.range(|_| 4), (5, 20));
         assert_eq!((Affine::var(a) * -1).range(|_| 4), (-3, 0));

@@ -77,10 +77,7 @@ mod tests {
         ];
         let config = Config { sketch: "direct".into(), knobs: knobs.into_iter().collect() };
         let json = serde_json::to_string(&config).unwrap();
-        assert_eq!(
-            json,
-            r#"{"sketch":"direct","knobs":{"data":"inplace","order":["o","oh"],"tile.o":[64,32]}}"#
-        );
+        assert_eq!(json, r#"{"sketch":"direct","knobs":{"data":"inplace","order":["o","oh"],"tile.o":[64,32]}}"#);
         assert_eq!(serde_json::from_str::<Config>(&json).unwrap(), config);
         assert_eq!(config.to_string(), "direct; data=inplace; order=o>oh; tile.o=64x32");
         assert_eq!(config.stable_hash(), fnv1a(b"direct; data=inplace; order=o>oh; tile.o=64x32"));

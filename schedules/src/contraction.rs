@@ -55,8 +55,8 @@ pub struct Contraction {
     pub weight_is_constant: bool,
 }
 
-fn axis(name: &str, extent: usize, reduce: bool) -> AxisInfo {
-    AxisInfo { name: name.to_string(), extent, reduce }
+fn axis(name: &'static str, extent: usize, reduce: bool) -> AxisInfo {
+    AxisInfo { name, extent, reduce }
 }
 
 fn var(axis: AxisId) -> Affine {
@@ -91,7 +91,12 @@ impl Contraction {
             at * conv.stride[d] as i64 + k * conv.dilation[d] as i64 + -(conv.pad[d] as i64)
         };
         let channel = g.clone() * group_o as i64 + o;
-        let data = vec![n.clone(), g * group_c as i64 + c.clone(), tap(y.clone(), kh.clone(), 0), tap(x.clone(), kw.clone(), 1)];
+        let data = vec![
+            n.clone(),
+            g * group_c as i64 + c.clone(),
+            tap(y.clone(), kh.clone(), 0),
+            tap(x.clone(), kw.clone(), 1),
+        ];
         Self {
             axes,
             data: Operand { shape: workload.input_shape(), index: data },
@@ -143,14 +148,14 @@ impl Contraction {
         self.axes.iter().position(|a| a.name == name)
     }
 
-    /// Splits `axis` (extent a multiple of `block`) into itself, now counting blocks, and a new innermost axis `{name}i` of
+    /// Splits a channel axis (extent a multiple of `block`) into itself, now counting blocks, and a new innermost axis of
     /// extent `block`, whose id is returned: `for o in 0..64` → `for o in 0..4 { for oi in 0..16 }`.
     pub fn split(&mut self, axis: AxisId, block: usize) -> AxisId {
         let inner = self.axes.len();
         let info = &mut self.axes[axis];
         info.extent /= block;
         let blocks = if info.extent == 1 { Affine::default() } else { var(axis) * block as i64 };
-        let new = AxisInfo { name: format!("{}i", info.name), extent: block, reduce: info.reduce };
+        let new = AxisInfo { name: lane_name(info.name).unwrap_or(info.name), extent: block, reduce: info.reduce };
         self.axes.push(new);
         self.substitute(axis, &(blocks + var(inner)));
         inner
@@ -170,6 +175,16 @@ impl Contraction {
     }
 }
 
+/// Name of the axis over the lanes of a block of channel axis `name`; none for other axes.
+pub fn lane_name(name: &str) -> Option<&'static str> {
+    match name {
+        "o" => Some("oi"),
+        "g" => Some("gi"),
+        "c" => Some("ci"),
+        _ => None,
+    }
+}
+
 /// The operand of logical `[n, c, h, w]` seen as `[n, c/block, h, w, block]`. `lane` is the axis that runs over the block.
 pub fn blocked(operand: &Operand, lane: AxisId, block: usize) -> Operand {
     let mut blocked = operand.clone();
@@ -186,10 +201,7 @@ pub fn blocked(operand: &Operand, lane: AxisId, block: usize) -> Operand {
 pub fn divide(affine: &Affine, divisor: usize) -> Affine {
     let divisor = divisor as i64;
     debug_assert!(affine.constant % divisor == 0 && affine.terms.iter().all(|t| t.1 % divisor == 0));
-    Affine {
-        constant: affine.constant / divisor,
-        terms: affine.terms.iter().map(|&(v, c)| (v, c / divisor)).collect(),
-    }
+    Affine { constant: affine.constant / divisor, terms: affine.terms.iter().map(|&(v, c)| (v, c / divisor)).collect() }
 }
 
 /// The operand in `layout`, whose block (if any) runs over `lane`.

@@ -14,7 +14,7 @@
 //! [`Direct`] is the typed form of a config of this sketch; [`knobs`] lists what may be chosen.
 
 use crate::config::{Config, Value};
-use crate::contraction::{AxisId, Contraction, Operand, with_layout};
+use crate::contraction::{AxisId, Contraction, Operand, lane_name, with_layout};
 use crate::lower::LowerError;
 use crate::program::Layout;
 use crate::space::{Knob, Sketch};
@@ -101,13 +101,9 @@ struct Roles {
 impl Roles {
     fn of(workload: &Workload) -> Self {
         match workload.op {
-            Operator::Conv2d(c) if c.groups > 1 && c.o == c.groups => Self {
-                spatial: vec!["g", "oh", "ow"],
-                batch: vec!["n"],
-                reduce: "c",
-                channel: "g",
-                width: Some("ow"),
-            },
+            Operator::Conv2d(c) if c.groups > 1 && c.o == c.groups => {
+                Self { spatial: vec!["g", "oh", "ow"], batch: vec!["n"], reduce: "c", channel: "g", width: Some("ow") }
+            }
             Operator::Conv2d(_) => Self {
                 spatial: vec!["o", "oh", "ow"],
                 batch: vec!["n", "g"],
@@ -149,7 +145,9 @@ pub fn knobs(workload: &Workload, target: &CpuTarget) -> Vec<Knob> {
     let contraction = Contraction::of(workload);
     let roles = Roles::of(workload);
     let (input_blocks, output_blocks) = blockable(workload, block_size(target));
-    let layouts = |blocks: bool| if blocks { &["plain", "blocked"][..] } else { &["plain"][..] };
+    let layouts = |blocks: bool| {
+        if blocks { &["plain", "blocked"][..] } else { &["plain"][..] }
+    };
     let mut knobs = Vec::new();
     if let Operator::Conv2d(_) = workload.op {
         knobs.push(Knob::choice("layout.in", layouts(input_blocks)));
@@ -244,8 +242,10 @@ impl<'a> Reader<'a> {
 
     fn tile<const N: usize>(&self, name: &str) -> Result<[usize; N], LowerError> {
         match self.get(name)? {
-            Value::Tile(sizes) if sizes.iter().all(|&s| s > 0 && s <= 1 << 24) => <[usize; N]>::try_from(sizes.as_slice())
-                .map_err(|_| LowerError::knob(name, format!("has {} levels instead of {N}", sizes.len()))),
+            Value::Tile(sizes) if sizes.iter().all(|&s| s > 0 && s <= 1 << 24) => {
+                <[usize; N]>::try_from(sizes.as_slice())
+                    .map_err(|_| LowerError::knob(name, format!("has {} levels instead of {N}", sizes.len())))
+            }
             other => Err(LowerError::knob(name, format!("'{other}' is not a tile"))),
         }
     }
@@ -291,12 +291,16 @@ impl Direct {
             "inplace" => DataMode::InPlace,
             "copy" => DataMode::Copy,
             "tile" => DataMode::Tile,
-            other => return Err(LowerError::knob("data", format!("'{other}' is not inplace, copy or tile"))),
+            other => {
+                return Err(LowerError::knob("data", format!("'{other}' is not inplace, copy or tile")));
+            }
         };
         let packed_weights = match reader.choice("weights")? {
             "packed" => true,
             "inplace" => false,
-            other => return Err(LowerError::knob("weights", format!("'{other}' is not packed or inplace"))),
+            other => {
+                return Err(LowerError::knob("weights", format!("'{other}' is not packed or inplace")));
+            }
         };
         let plain = Contraction::of(workload);
         let present = |names: &[&'static str]| -> Vec<&'static str> {
@@ -330,8 +334,11 @@ impl Direct {
             }
         }
         let axis_of = |name: &str| contraction.axis(name);
+        let lane_of = |name: &str| lane_name(name).and_then(axis_of);
         // A tile of a split axis counts elements of the unsplit one in the config, blocks in the loops.
-        let scale = |name: &str| if axis_of(&format!("{name}i")).is_some() { block } else { 1 };
+        let scale = |name: &str| {
+            if lane_of(name).is_some() { block } else { 1 }
+        };
         let mut cache_tiles = Vec::new();
         let mut register_tiles = Vec::new();
         for &name in &spatial {
@@ -339,7 +346,10 @@ impl Direct {
             let [cache, register] = reader.tile::<2>(&knob)?;
             let unit = scale(name);
             if register % unit != 0 {
-                return Err(LowerError::knob(&knob, format!("register tile {register} is no multiple of the block {unit}")));
+                return Err(LowerError::knob(
+                    &knob,
+                    format!("register tile {register} is no multiple of the block {unit}"),
+                ));
             }
             if cache % register != 0 {
                 return Err(LowerError::knob(&knob, format!("{cache} is no multiple of {register}")));
@@ -368,7 +378,7 @@ impl Direct {
         if ![Some(roles.channel), roles.width].contains(&Some(vector_name)) {
             return Err(LowerError::knob("vector", format!("'{vector_name}' is not an axis that vectors run along")));
         }
-        let vector = axis_of(&format!("{vector_name}i")).or(axis_of(vector_name));
+        let vector = lane_of(vector_name).or(axis_of(vector_name));
         let direct = Self {
             input: with_layout(&contraction.data, in_layout, in_lane),
             in_layout,
@@ -401,7 +411,8 @@ impl Direct {
 
     /// Spatial axes of the register tile with their extents, outermost first, the vectorised one last.
     pub fn register_tile(&self) -> Vec<(AxisId, usize)> {
-        let spatial = (0..self.contraction.axes.len()).filter(|&a| !self.contraction.axes[a].reduce && a != self.vector);
+        let spatial =
+            (0..self.contraction.axes.len()).filter(|&a| !self.contraction.axes[a].reduce && a != self.vector);
         let mut tile: Vec<_> = spatial.map(|a| (a, self.register_extent(a))).filter(|t| t.1 > 1).collect();
         tile.push((self.vector, self.register_extent(self.vector)));
         tile
@@ -429,18 +440,19 @@ impl Direct {
         self.check_memory(target)
     }
 
-    /// Every operand must have stride 0 or 1 along the vector.
+    /// Along the vector weights and output must have stride 0 or 1 (the output any along packed channels), the data operand
+    /// too unless the vector runs along the width.
     fn check_vector(&self) -> Result<(), LowerError> {
-        if self.contraction.axes[self.vector].extent == 1 {
+        if self.register_extent(self.vector) == 1 {
             return Ok(());
-        }
-        if ![0, 1].contains(&self.data.stride(self.vector)) {
-            return Err(LowerError::knob("vector", "the data operand is strided along it"));
         }
         if !self.packed_weights && ![0, 1].contains(&self.contraction.weight.stride(self.vector)) {
             return Err(LowerError::knob("vector", "the weights are strided along it"));
         }
         let along_width = !self.contraction.weight.uses(self.vector);
+        if !along_width && ![0, 1].contains(&self.data.stride(self.vector)) {
+            return Err(LowerError::knob("vector", "the data operand is strided along it"));
+        }
         if along_width && self.output.stride(self.vector) != 1 {
             return Err(LowerError::knob("vector", "the output is strided along it"));
         }
@@ -543,36 +555,20 @@ pub fn pieces(extent: usize, lanes: usize) -> usize {
     extent / lanes + (extent % lanes).count_ones() as usize
 }
 
-/// A fixed rule without measuring: blocked layouts where they fit, data read in place, weights packed, vectors over the
-/// output channels, the largest register tile of two vectors by as many columns as the registers hold, rows and channel
-/// tiles in parallel, the reduction whole.
+/// A fixed rule without measuring: vectors over the output channels (else the width), blocked layouts where they fit, data
+/// read in place, weights packed, the largest register tile of up to two vectors by as many columns as the registers hold,
+/// rows and channel tiles in parallel, the reduction whole.
 pub fn default_config(workload: &Workload, target: &CpuTarget, sketch: &Sketch) -> Config {
     let roles = Roles::of(workload);
-    let long = match workload.op {
-        Operator::Conv2d(_) => "ow",
-        Operator::Matmul(_) => "m",
-    };
-    for layout in ["blocked", "plain"] {
-        for data in ["inplace", "tile"] {
-            for vectors in [2, 1] {
+    let lanes = target.lanes();
+    for channels in [2 * lanes, lanes, 4, 2, 1] {
+        for vector in [Some(roles.channel), roles.width].into_iter().flatten() {
+            for (layout, data) in DEFAULT_DATA {
                 for width in (1..=28).rev() {
-                    let wanted = |knob: &Knob| -> Option<usize> {
-                        let word = |w: &str| knob.values.iter().position(|v| *v == Value::Choice(w.into()));
-                        match knob.name.as_str() {
-                            "data" => word(data),
-                            "weights" => word("packed"),
-                            "unroll" => word("4"),
-                            "parallel" => word("2").or(Some(0)),
-                            name if name.starts_with("layout.") => word(layout).or(Some(0)),
-                            name => match name.strip_prefix("tile.") {
-                                Some(axis) if axis == roles.channel => widest(knob, vectors * target.lanes()),
-                                Some(axis) if axis == long => whole(knob, width),
-                                Some(axis) if axis == roles.reduce => Some(knob.values.len() - 1),
-                                _ => Some(0),
-                            },
-                        }
+                    let words = [("vector", vector), ("data", data), ("layout", layout)];
+                    let Some(config) = default_candidate(&roles, sketch, &words, channels, width) else {
+                        continue;
                     };
-                    let Some(config) = sketch.config_of(wanted) else { continue };
                     if Direct::new(workload, target, &config).is_ok() {
                         return config;
                     }
@@ -581,6 +577,43 @@ pub fn default_config(workload: &Workload, target: &CpuTarget, sketch: &Sketch) 
         }
     }
     sketch.nth(0)
+}
+
+/// Layouts and data modes in the order in which the default tries them.
+const DEFAULT_DATA: [(&str, &str); 6] = [
+    ("blocked", "inplace"),
+    ("blocked", "copy"),
+    ("blocked", "tile"),
+    ("plain", "inplace"),
+    ("plain", "copy"),
+    ("plain", "tile"),
+];
+
+/// The combination with the given words and register tile, if the knobs have it.
+fn default_candidate(
+    roles: &Roles,
+    sketch: &Sketch,
+    words: &[(&str, &str)],
+    channels: usize,
+    width: usize,
+) -> Option<Config> {
+    sketch.config_of(|knob| {
+        let position = |word: &str| knob.values.iter().position(|v| *v == Value::Choice(word.into()));
+        let (group, axis) = knob.name.split_once('.').unwrap_or((&knob.name, ""));
+        match (group, axis) {
+            ("tile", axis) if axis == roles.channel => widest(knob, channels),
+            ("tile", "ow" | "m") => whole(knob, width),
+            ("tile", axis) if axis == roles.reduce => Some(knob.values.len() - 1),
+            ("weights", _) => position("packed"),
+            ("unroll", _) => position("4"),
+            ("parallel", _) => position("2").or(Some(0)),
+            ("layout", _) => position(words[2].1).or(Some(0)),
+            (name, _) => match words.iter().find(|w| w.0 == name) {
+                Some((_, word)) => position(word),
+                None => Some(0),
+            },
+        }
+    })
 }
 
 /// The value whose register tile is the largest up to `limit` and whose cache tile is no larger.

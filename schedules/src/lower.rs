@@ -140,8 +140,7 @@ impl<'a> Lowering<'a> {
         let mut stages = Vec::new();
         if self.direct.packed_weights {
             let body = self.pack_weight();
-            let when =
-                if self.direct.contraction.weight_is_constant { When::AheadOfTime } else { When::EveryRun };
+            let when = if self.direct.contraction.weight_is_constant { When::AheadOfTime } else { When::EveryRun };
             stages.push(Stage { name: "pack_weight".into(), when, body });
         }
         if self.direct.data_mode == DataMode::Copy {

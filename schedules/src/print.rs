@@ -14,9 +14,7 @@
 use std::fmt;
 
 use crate::affine::Affine;
-use crate::program::{
-    Access, Buffer, Expr, Layout, LoopKind, Node, Program, Role, Scope, StoreMode, When,
-};
+use crate::program::{Access, Buffer, Expr, Layout, LoopKind, Node, Program, Role, Scope, StoreMode, When};
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,11 +55,7 @@ fn write_buffer(f: &mut fmt::Formatter<'_>, buffer: &Buffer) -> fmt::Result {
         Scope::Local => "local",
         Scope::Register => "register",
     };
-    write!(
-        f,
-        "buffer {}: {role} {scope} {:?}",
-        buffer.name, buffer.shape
-    )?;
+    write!(f, "buffer {}: {role} {scope} {:?}", buffer.name, buffer.shape)?;
     match buffer.layout {
         Layout::Plain => writeln!(f),
         Layout::ChannelBlocked(block) => writeln!(f, " c-blocked {block}"),
@@ -71,9 +65,7 @@ fn write_buffer(f: &mut fmt::Formatter<'_>, buffer: &Buffer) -> fmt::Result {
 impl Program {
     /// Name of a buffer, also where the id is wrong.
     fn buffer_name(&self, access: &Access) -> &str {
-        self.buffers
-            .get(access.buffer.0 as usize)
-            .map_or("?", |b| &b.name)
+        self.buffers.get(access.buffer.0 as usize).map_or("?", |b| &b.name)
     }
 
     fn write_nodes(&self, f: &mut fmt::Formatter<'_>, nodes: &[Node], depth: usize) -> fmt::Result {
@@ -87,19 +79,11 @@ impl Program {
                         LoopKind::Unrolled => "unrolled",
                         LoopKind::Vectorized => "vectorized",
                     };
-                    writeln!(
-                        f,
-                        "{kind} {} in 0..{}",
-                        self.affine(&Affine::var(l.var)),
-                        l.extent
-                    )?;
+                    writeln!(f, "{kind} {} in 0..{}", self.affine(&Affine::var(l.var)), l.extent)?;
                     self.write_nodes(f, &l.body, depth + 1)?;
                 }
                 Node::Alloc { buffer, body } => {
-                    let access = Access {
-                        buffer: *buffer,
-                        index: Vec::new(),
-                    };
+                    let access = Access { buffer: *buffer, index: Vec::new() };
                     writeln!(f, "alloc {}", self.buffer_name(&access))?;
                     self.write_nodes(f, body, depth + 1)?;
                 }
@@ -119,12 +103,7 @@ impl Program {
 
     /// An affine index with the program's names of the variables.
     pub(crate) fn affine(&self, affine: &Affine) -> String {
-        let name = |var: crate::VarId| {
-            self.vars
-                .get(var.0 as usize)
-                .map_or("?", String::as_str)
-                .to_string()
-        };
+        let name = |var: crate::VarId| self.vars.get(var.0 as usize).map_or("?", String::as_str).to_string();
         affine.display(name).to_string()
     }
 

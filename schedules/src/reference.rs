@@ -68,9 +68,7 @@ fn by_rows(shape: &[usize], row: impl Fn(usize, &mut [f64]) + Sync) -> ArrayD<f6
     let mut sums = ArrayD::zeros(shape.to_vec());
     let width = shape.last().copied().unwrap_or(1);
     if let Some(all) = sums.as_slice_mut() {
-        all.par_chunks_mut(width)
-            .enumerate()
-            .for_each(|(index, out)| row(index, out));
+        all.par_chunks_mut(width).enumerate().for_each(|(index, out)| row(index, out));
     }
     sums
 }
@@ -104,9 +102,7 @@ fn conv2d(conv: &Conv2d, operands: &Operands) -> ArrayD<f64> {
 fn zero_padded(conv: &Conv2d, input: &ArrayD<f32>) -> ArrayD<f32> {
     let [ph, pw] = conv.pad;
     let mut padded = ArrayD::zeros(vec![conv.n, conv.c, conv.h + 2 * ph, conv.w + 2 * pw]);
-    padded
-        .slice_mut(ndarray::s![.., .., ph..ph + conv.h, pw..pw + conv.w])
-        .assign(input);
+    padded.slice_mut(ndarray::s![.., .., ph..ph + conv.h, pw..pw + conv.w]).assign(input);
     padded
 }
 
@@ -172,13 +168,10 @@ mod tests {
             for c in 0..per_group {
                 for kh in 0..conv.kh {
                     for kw in 0..conv.kw {
-                        let y = (i[2] * conv.stride[0] + kh * conv.dilation[0]) as i64
-                            - conv.pad[0] as i64;
-                        let x = (i[3] * conv.stride[1] + kw * conv.dilation[1]) as i64
-                            - conv.pad[1] as i64;
+                        let y = (i[2] * conv.stride[0] + kh * conv.dilation[0]) as i64 - conv.pad[0] as i64;
+                        let x = (i[3] * conv.stride[1] + kw * conv.dilation[1]) as i64 - conv.pad[1] as i64;
                         if y >= 0 && x >= 0 && y < conv.h as i64 && x < conv.w as i64 {
-                            let data =
-                                t.input[[i[0], group * per_group + c, y as usize, x as usize]];
+                            let data = t.input[[i[0], group * per_group + c, y as usize, x as usize]];
                             sum += f64::from(data) * f64::from(t.weight[[i[1], c, kh, kw]]);
                         }
                     }
@@ -215,9 +208,7 @@ mod tests {
             let Some(workload) = random_conv(&mut rng) else {
                 continue;
             };
-            let Operator::Conv2d(conv) = workload.op else {
-                unreachable!()
-            };
+            let Operator::Conv2d(conv) = workload.op else { unreachable!() };
             let operands = Operands::random(&workload, tried);
             let wanted = seven_loops(&conv, &operands).mapv(|x| x as f32);
             let error = max_rel_error(&reference(&workload, &operands), &wanted);
@@ -228,25 +219,16 @@ mod tests {
 
     #[test]
     fn products_agree_with_ndarray() {
-        for text in [
-            "matmul:m=7,n=5,k=9",
-            "matmul:b=3,m=4,n=6,k=2",
-            "matmul:m=1,n=1,k=1",
-        ] {
+        for text in ["matmul:m=7,n=5,k=9", "matmul:b=3,m=4,n=6,k=2", "matmul:m=1,n=1,k=1"] {
             let workload: Workload = text.parse().unwrap();
             let operands = Operands::random(&workload, 3);
             let output = reference(&workload, &operands);
             for b in 0..output.shape()[0] {
-                let matrix = |t: &ArrayD<f32>| {
-                    t.slice(s![b, .., ..])
-                        .mapv(f64::from)
-                        .into_dimensionality::<Ix2>()
-                        .unwrap()
-                };
+                let matrix =
+                    |t: &ArrayD<f32>| t.slice(s![b, .., ..]).mapv(f64::from).into_dimensionality::<Ix2>().unwrap();
                 let wanted = matrix(&operands.input).dot(&matrix(&operands.weight));
                 let wanted = wanted.mapv(|x| x as f32).into_dyn();
-                let error =
-                    max_rel_error(&output.slice(s![b, .., ..]).to_owned().into_dyn(), &wanted);
+                let error = max_rel_error(&output.slice(s![b, .., ..]).to_owned().into_dyn(), &wanted);
                 assert!(error < 1e-6, "{text}, batch {b}: {error}");
             }
         }
@@ -255,23 +237,12 @@ mod tests {
     #[test]
     fn epilogue_adds_bias_and_residual_before_the_activation() {
         for (plain, fused) in [
-            (
-                "conv2d:c=2,h=4,w=3,o=5,k=1",
-                "conv2d:c=2,h=4,w=3,o=5,k=1,bias,add,act=relu",
-            ),
-            (
-                "matmul:b=2,m=3,n=4,k=5",
-                "matmul:b=2,m=3,n=4,k=5,bias,add,act=relu",
-            ),
+            ("conv2d:c=2,h=4,w=3,o=5,k=1", "conv2d:c=2,h=4,w=3,o=5,k=1,bias,add,act=relu"),
+            ("matmul:b=2,m=3,n=4,k=5", "matmul:b=2,m=3,n=4,k=5,bias,add,act=relu"),
         ] {
-            let (plain, fused): (Workload, Workload) =
-                (plain.parse().unwrap(), fused.parse().unwrap());
+            let (plain, fused): (Workload, Workload) = (plain.parse().unwrap(), fused.parse().unwrap());
             let operands = Operands::random(&fused, 5);
-            let bare = Operands {
-                bias: None,
-                residual: None,
-                ..operands.clone()
-            };
+            let bare = Operands { bias: None, residual: None, ..operands.clone() };
             let sums = reference(&plain, &bare);
             let output = reference(&fused, &operands);
             let (bias, residual) = (operands.bias.unwrap(), operands.residual.unwrap());
@@ -279,10 +250,7 @@ mod tests {
             for (i, &sum) in sums.indexed_iter() {
                 let channel = if i.ndim() == 4 { i[1] } else { i[2] };
                 let whole = sum + bias[channel] + residual[&i];
-                assert!(
-                    (output[&i] - whole.max(0.0)).abs() < 1e-5,
-                    "{fused} at {i:?}"
-                );
+                assert!((output[&i] - whole.max(0.0)).abs() < 1e-5, "{fused} at {i:?}");
                 clipped += usize::from(whole < 0.0);
             }
             assert!(clipped > 0 && clipped < sums.len());
@@ -291,28 +259,15 @@ mod tests {
 
     #[test]
     fn errors_are_relative_to_the_largest_value_and_never_hide() {
-        let tensor =
-            |values: &[f32]| ArrayD::from_shape_vec(vec![values.len()], values.to_vec()).unwrap();
+        let tensor = |values: &[f32]| ArrayD::from_shape_vec(vec![values.len()], values.to_vec()).unwrap();
         let wanted = tensor(&[1.0, -4.0]);
         assert_eq!(max_rel_error(&tensor(&[1.5, -4.0]), &wanted), 0.125);
-        assert_eq!(
-            max_rel_error(&tensor(&[f32::NAN, -4.0]), &wanted),
-            f64::INFINITY
-        );
-        assert_eq!(
-            max_rel_error(&tensor(&[f32::INFINITY, -4.0]), &wanted),
-            f64::INFINITY
-        );
-        assert_eq!(
-            max_rel_error(&wanted, &tensor(&[1.0, f32::NAN])),
-            f64::INFINITY
-        );
+        assert_eq!(max_rel_error(&tensor(&[f32::NAN, -4.0]), &wanted), f64::INFINITY);
+        assert_eq!(max_rel_error(&tensor(&[f32::INFINITY, -4.0]), &wanted), f64::INFINITY);
+        assert_eq!(max_rel_error(&wanted, &tensor(&[1.0, f32::NAN])), f64::INFINITY);
         assert_eq!(max_rel_error(&tensor(&[1.0]), &wanted), f64::INFINITY);
         assert_eq!(max_rel_error(&tensor(&[0.0]), &tensor(&[0.0])), 0.0);
-        assert_eq!(
-            max_rel_error(&tensor(&[1.0]), &tensor(&[0.0])),
-            f64::INFINITY
-        );
+        assert_eq!(max_rel_error(&tensor(&[1.0]), &tensor(&[0.0])), f64::INFINITY);
     }
 
     #[test]
@@ -321,8 +276,6 @@ mod tests {
         let mut operands = Operands::random(&workload, 9);
         let wanted = reference(&workload, &operands);
         operands.input[[0, 2, 1000]] = 0.0;
-        assert!(
-            max_rel_error(&reference(&workload, &operands), &wanted) > 5.0 * tolerance(&workload)
-        );
+        assert!(max_rel_error(&reference(&workload, &operands), &wanted) > 5.0 * tolerance(&workload));
     }
 }

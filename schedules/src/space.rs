@@ -74,7 +74,11 @@ impl Sketch {
 
     /// The combination that `wanted` names by the position of each knob's value; none if it names none for some knob.
     pub(crate) fn config_of(&self, wanted: impl Fn(&Knob) -> Option<usize>) -> Option<Config> {
-        let knobs = self.knobs.iter().map(|k| Some((k.name.clone(), k.values.get(wanted(k)?)?.clone()))).collect::<Option<_>>()?;
+        let knobs = self
+            .knobs
+            .iter()
+            .map(|k| Some((k.name.clone(), k.values.get(wanted(k)?)?.clone())))
+            .collect::<Option<_>>()?;
         Some(Config { sketch: self.name.into(), knobs })
     }
 
@@ -215,7 +219,9 @@ impl ScheduleSpace {
 
     /// True if the config can be proposed: its sketch and every knob known, every value allowed, and the whole valid.
     pub fn contains(&self, config: &Config) -> bool {
-        let Some(sketch) = self.sketch(config) else { return false };
+        let Some(sketch) = self.sketch(config) else {
+            return false;
+        };
         let known = sketch.knobs.iter().all(|k| config.knobs.get(&k.name).is_some_and(|v| k.values.contains(v)));
         known && config.knobs.len() == sketch.knobs.len() && self.is_valid(config)
     }

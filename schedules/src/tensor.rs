@@ -52,21 +52,14 @@ impl Operands {
     /// The same seed gives the same values on every machine.
     pub fn random(workload: &Workload, seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut tensor = |shape: Vec<usize>, scale: f32| {
-            ArrayD::from_shape_simple_fn(IxDyn(&shape), || scale * value(&mut rng))
-        };
+        let mut tensor =
+            |shape: Vec<usize>, scale: f32| ArrayD::from_shape_simple_fn(IxDyn(&shape), || scale * value(&mut rng));
         let sum_scale = 0.5 * (workload.reduction_len() as f32).sqrt();
         Self {
             input: tensor(workload.input_shape(), 1.0),
             weight: tensor(workload.weight_shape(), 1.0),
-            bias: workload
-                .epilogue
-                .bias
-                .then(|| tensor(vec![workload.bias_len()], sum_scale)),
-            residual: workload
-                .epilogue
-                .residual
-                .then(|| tensor(workload.output_shape(), sum_scale)),
+            bias: workload.epilogue.bias.then(|| tensor(vec![workload.bias_len()], sum_scale)),
+            residual: workload.epilogue.residual.then(|| tensor(workload.output_shape(), sum_scale)),
         }
     }
 
@@ -74,29 +67,13 @@ impl Operands {
     pub fn check(&self, workload: &Workload) -> Result<(), OperandError> {
         let check = |operand, tensor: Option<&ArrayD<f32>>, wanted: Option<Vec<usize>>| {
             let found = tensor.map(|t| t.shape().to_vec());
-            if found == wanted {
-                Ok(())
-            } else {
-                Err(OperandError {
-                    operand,
-                    found,
-                    wanted,
-                })
-            }
+            if found == wanted { Ok(()) } else { Err(OperandError { operand, found, wanted }) }
         };
         let epilogue = workload.epilogue;
         check("input", Some(&self.input), Some(workload.input_shape()))?;
         check("weight", Some(&self.weight), Some(workload.weight_shape()))?;
-        check(
-            "bias",
-            self.bias.as_ref(),
-            epilogue.bias.then(|| vec![workload.bias_len()]),
-        )?;
-        check(
-            "residual",
-            self.residual.as_ref(),
-            epilogue.residual.then(|| workload.output_shape()),
-        )
+        check("bias", self.bias.as_ref(), epilogue.bias.then(|| vec![workload.bias_len()]))?;
+        check("residual", self.residual.as_ref(), epilogue.residual.then(|| workload.output_shape()))
     }
 }
 
@@ -139,9 +116,7 @@ pub fn physical_shape(logical: &[usize], layout: Layout) -> Result<Vec<usize>, L
         return Ok(logical.to_vec());
     };
     let &[n, c, h, w] = logical else {
-        return Err(LayoutError::Rank {
-            shape: logical.to_vec(),
-        });
+        return Err(LayoutError::Rank { shape: logical.to_vec() });
     };
     if block == 0 || !c.is_multiple_of(block) {
         return Err(LayoutError::Block { channels: c, block });
@@ -157,25 +132,15 @@ pub fn to_layout(logical: &ArrayD<f32>, layout: Layout) -> Result<Vec<f32>, Layo
     };
     let rows = logical.as_standard_layout();
     let split = reshape(rows.view(), &[n, blocks, block, h, w])?;
-    Ok(split
-        .permuted_axes(IxDyn(&[0, 1, 3, 4, 2]))
-        .iter()
-        .copied()
-        .collect())
+    Ok(split.permuted_axes(IxDyn(&[0, 1, 3, 4, 2])).iter().copied().collect())
 }
 
 /// The logical tensor of shape `logical` whose elements lie in `physical` as `layout` says.
-pub fn from_layout(
-    physical: &[f32],
-    logical: &[usize],
-    layout: Layout,
-) -> Result<ArrayD<f32>, LayoutError> {
+pub fn from_layout(physical: &[f32], logical: &[usize], layout: Layout) -> Result<ArrayD<f32>, LayoutError> {
     let shape = physical_shape(logical, layout)?;
     let found = physical.len();
-    let view = ArrayViewD::from_shape(IxDyn(&shape), physical).map_err(|_| LayoutError::Len {
-        shape: logical.to_vec(),
-        found,
-    })?;
+    let view = ArrayViewD::from_shape(IxDyn(&shape), physical)
+        .map_err(|_| LayoutError::Len { shape: logical.to_vec(), found })?;
     if layout == Layout::Plain {
         return Ok(view.to_owned());
     }
@@ -185,17 +150,9 @@ pub fn from_layout(
 }
 
 /// A view of a row-major tensor under another shape of the same length.
-fn reshape<'a>(
-    tensor: ArrayViewD<'a, f32>,
-    shape: &[usize],
-) -> Result<ArrayViewD<'a, f32>, LayoutError> {
+fn reshape<'a>(tensor: ArrayViewD<'a, f32>, shape: &[usize]) -> Result<ArrayViewD<'a, f32>, LayoutError> {
     let found = tensor.len();
-    tensor
-        .into_shape_with_order(IxDyn(shape))
-        .map_err(|_| LayoutError::Len {
-            shape: shape.to_vec(),
-            found,
-        })
+    tensor.into_shape_with_order(IxDyn(shape)).map_err(|_| LayoutError::Len { shape: shape.to_vec(), found })
 }
 
 #[cfg(test)]
@@ -204,27 +161,15 @@ mod tests {
 
     #[test]
     fn random_operands_have_the_workloads_shapes_and_no_easy_values() {
-        let workload: Workload = "conv2d:c=8,h=5,w=6,o=4,k=3,p=1,g=2,bias,add"
-            .parse()
-            .unwrap();
+        let workload: Workload = "conv2d:c=8,h=5,w=6,o=4,k=3,p=1,g=2,bias,add".parse().unwrap();
         let operands = Operands::random(&workload, 7);
         assert_eq!(operands.check(&workload), Ok(()));
         assert_eq!(operands, Operands::random(&workload, 7));
         assert_ne!(operands, Operands::random(&workload, 8));
-        assert!(
-            operands
-                .input
-                .iter()
-                .chain(&operands.weight)
-                .all(|x| (0.1..1.0).contains(&x.abs()))
-        );
+        assert!(operands.input.iter().chain(&operands.weight).all(|x| (0.1..1.0).contains(&x.abs())));
         assert!(operands.input.iter().any(|&x| x > 0.0) && operands.input.iter().any(|&x| x < 0.0));
         let (bias, residual) = (operands.bias.unwrap(), operands.residual.unwrap());
-        assert!(
-            bias.iter()
-                .chain(&residual)
-                .all(|x| (0.3..3.0).contains(&x.abs()))
-        );
+        assert!(bias.iter().chain(&residual).all(|x| (0.3..3.0).contains(&x.abs())));
     }
 
     #[test]
@@ -235,21 +180,13 @@ mod tests {
         let operands = Operands::random(&plain, 0);
         assert_eq!(operands.check(&biased).unwrap_err().operand, "bias");
         assert_eq!(operands.check(&wider).unwrap_err().operand, "weight");
-        assert_eq!(
-            Operands::random(&biased, 0)
-                .check(&plain)
-                .unwrap_err()
-                .operand,
-            "bias"
-        );
+        assert_eq!(Operands::random(&biased, 0).check(&plain).unwrap_err().operand, "bias");
     }
 
     #[test]
     fn blocked_layout_puts_the_channels_of_a_block_side_by_side() {
         let shape = [2, 6, 3, 5];
-        let logical = ArrayD::from_shape_fn(shape.to_vec(), |i| {
-            (i[0] * 1000 + i[1] * 100 + i[2] * 10 + i[3]) as f32
-        });
+        let logical = ArrayD::from_shape_fn(shape.to_vec(), |i| (i[0] * 1000 + i[1] * 100 + i[2] * 10 + i[3]) as f32);
         let layout = Layout::ChannelBlocked(3);
         let physical = to_layout(&logical, layout).unwrap();
         let view = ArrayViewD::from_shape(vec![2, 2, 3, 5, 3], &physical).unwrap();
@@ -267,31 +204,16 @@ mod tests {
     fn a_transposed_view_is_read_in_logical_order() {
         let logical = ArrayD::from_shape_fn(vec![2, 3], |i| (i[0] * 3 + i[1]) as f32);
         let transposed = logical.t().to_owned();
-        assert_eq!(
-            to_layout(&transposed, Layout::Plain).unwrap(),
-            [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]
-        );
+        assert_eq!(to_layout(&transposed, Layout::Plain).unwrap(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
     }
 
     #[test]
     fn misfits_are_errors() {
         let blocked = Layout::ChannelBlocked;
         let channels = 6;
-        assert_eq!(
-            physical_shape(&[1, 6, 2, 2], blocked(4)),
-            Err(LayoutError::Block { channels, block: 4 })
-        );
-        assert_eq!(
-            physical_shape(&[1, 6, 2, 2], blocked(0)),
-            Err(LayoutError::Block { channels, block: 0 })
-        );
-        assert!(matches!(
-            physical_shape(&[6, 2], blocked(2)),
-            Err(LayoutError::Rank { .. })
-        ));
-        assert!(matches!(
-            from_layout(&[0.0; 5], &[6], Layout::Plain),
-            Err(LayoutError::Len { .. })
-        ));
+        assert_eq!(physical_shape(&[1, 6, 2, 2], blocked(4)), Err(LayoutError::Block { channels, block: 4 }));
+        assert_eq!(physical_shape(&[1, 6, 2, 2], blocked(0)), Err(LayoutError::Block { channels, block: 0 }));
+        assert!(matches!(physical_shape(&[6, 2], blocked(2)), Err(LayoutError::Rank { .. })));
+        assert!(matches!(from_layout(&[0.0; 5], &[6], Layout::Plain), Err(LayoutError::Len { .. })));
     }
 }

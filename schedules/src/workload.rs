@@ -416,12 +416,7 @@ struct Fields {
 }
 
 impl Fields {
-    fn parse(
-        op: &'static str,
-        known: &'static str,
-        example: &'static str,
-        text: &str,
-    ) -> Result<Self, WorkloadError> {
+    fn parse(op: &'static str, known: &'static str, example: &'static str, text: &str) -> Result<Self, WorkloadError> {
         let mut pairs: Vec<(String, Option<String>)> = Vec::new();
         for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             let (key, value) = match part.split_once('=') {

@@ -1,5 +1,7 @@
 //! The text of a loop nest.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use autotune_schedules::program::{Expr, Node};
@@ -23,22 +25,13 @@ fn sums_in_products_keep_their_parentheses() {
     let boxed = |x: f32| Box::new(Expr::Const(x));
     let sum = Expr::Add(boxed(1.0), Box::new(Expr::Mul(boxed(2.0), boxed(-0.5))));
     let value = Expr::Mul(Box::new(sum), Box::new(Expr::Max(boxed(3.0), boxed(0.0))));
-    let Node::Store(mut store) = nests::assign(
-        nests::access(
-            program
-                .find(autotune_schedules::program::Role::Output)
-                .unwrap(),
-            &[],
-        ),
-        value,
-    ) else {
+    let Node::Store(mut store) =
+        nests::assign(nests::access(program.find(autotune_schedules::program::Role::Output).unwrap(), &[]), value)
+    else {
         unreachable!()
     };
     store.dst.index.push(nests::number(3));
     program.stages[1].body = vec![Node::Store(store)];
     let text = program.to_string();
-    assert!(
-        text.ends_with("\n  output[3] = (1.0 + 2.0 * -0.5) * max(3.0, 0.0)\n"),
-        "{text}"
-    );
+    assert!(text.ends_with("\n  output[3] = (1.0 + 2.0 * -0.5) * max(3.0, 0.0)\n"), "{text}");
 }

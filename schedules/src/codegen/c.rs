@@ -1,7 +1,461 @@
-//! Portable C (stub)
-use crate::{Program, Target};
+//! Portable C with GNU vector extensions.
+//!
+//! Every register tile becomes a function of its own whose parameters point at the tile's first elements; tiles that differ
+//! only in position share one. Within it the accumulators are local variables of vector type, unrolled loops are written
+//! out, and a vectorised loop of any extent becomes whole vectors followed by ever smaller powers of two:
+//!
+//! ```text
+//! unrolled y in 0..2 { vectorized x in 0..24 { acc[y, x] += in[y] * w[x] } }      (8 lanes)
+//!   →  vec8 x0 = LD8(p1 + 0), x1 = LD8(p1 + 8), x2 = LD8(p1 + 16);  float x3 = p0[0], x4 = p0[1];
+//!      a0 += x3 * x0;  a8 += x3 * x1;  a16 += x3 * x2;  a24 += x4 * x0;  ...
+//! ```
 
-/// C source of the program's kernel: one exported function per stage with the interface of [`crate::plan::PlanStage`].
-pub fn generate(_program: &Program, _target: &Target) -> String {
-    unimplemented!()
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Write;
+
+use crate::affine::{Affine, VarId};
+use crate::plan::KernelPlan;
+use crate::program::{Access, BufferId, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix};
+use crate::target::Target;
+
+/// C source of the program's kernel: one exported function per stage with the interface of
+/// [`crate::plan::PlanStage::symbol`].
+pub fn generate(program: &Program, target: &Target) -> String {
+    let mut generator =
+        Generator { program, lanes: target.cpu().lanes(), leaves: String::new(), leaf_names: HashMap::new() };
+    let plan = KernelPlan::of(program);
+    let stages: Vec<String> =
+        program.stages.iter().zip(&plan.stages).map(|(s, p)| generator.stage(&s.body, &p.symbol)).collect();
+    let mut source = prelude(generator.lanes);
+    source.push_str(&generator.leaves);
+    stages.iter().for_each(|s| source.push_str(s));
+    source
+}
+
+/// Vector types of 2 to `lanes` elements with unaligned access, splat and maximum.
+fn prelude(lanes: usize) -> String {
+    let mut text = String::from("#define LEAF static __attribute__((noinline)) void\n");
+    text.push_str("static inline float max1(float a, float b) { return a > b ? a : b; }\n");
+    let mut n = 2;
+    while n <= lanes {
+        let (bytes, splat) = (n * 4, vec!["x"; n].join(", "));
+        let _ = write!(
+            text,
+            "typedef float vec{n} __attribute__((vector_size({bytes})));\n\
+             typedef int i{n} __attribute__((vector_size({bytes})));\n\
+             typedef float u{n} __attribute__((vector_size({bytes}), aligned(4), may_alias));\n\
+             #define LD{n}(p) ((vec{n})*(const u{n} *)(p))\n\
+             #define ST{n}(p, x) (*(u{n} *)(p) = (u{n})(x))\n\
+             static inline vec{n} splat{n}(float x) {{ return (vec{n}){{{splat}}}; }}\n\
+             static inline vec{n} max{n}(vec{n} a, vec{n} b) {{ i{n} m = a > b; return (vec{n})(((i{n})a & m) | ((i{n})b & ~m)); }}\n",
+        );
+        n *= 2;
+    }
+    text
+}
+
+struct Generator<'a> {
+    program: &'a Program,
+    lanes: usize,
+    /// Text of every register-tile function.
+    leaves: String,
+    /// Text of a function without its name → its name.
+    leaf_names: HashMap<String, String>,
+}
+
+impl Generator<'_> {
+    fn stage(&mut self, body: &[Node], symbol: &str) -> String {
+        let mut text = format!("void {symbol}(float *const *buffers, char *local, long begin, long end) {{\n");
+        let mut local_offset = 0;
+        for (i, buffer) in self.program.buffers.iter().enumerate() {
+            match buffer.scope {
+                Scope::Global => {
+                    let _ = writeln!(text, "  float *const b{i} = buffers[{i}];");
+                }
+                Scope::Local => {
+                    let _ = writeln!(text, "  float *const b{i} = (float *)(local + {local_offset});");
+                    local_offset += (buffer.len() * 4).next_multiple_of(64);
+                }
+                Scope::Register => {}
+            }
+        }
+        text.push_str("  (void)local;\n");
+        let mut first = 0;
+        for node in body {
+            let loops = parallel_prefix(node);
+            let count: usize = loops.iter().map(|l| l.extent).product();
+            let last = first + count;
+            let _ = writeln!(
+                text,
+                "  for (long t = begin > {first} ? begin : {first}; t < (end < {last} ? end : {last}); ++t) {{"
+            );
+            let _ = writeln!(text, "    long r = t - {first};");
+            for l in loops.iter().rev() {
+                let _ = writeln!(text, "    const long v{} = r % {}; r /= {};", l.var.0, l.extent, l.extent);
+            }
+            let inner = loops.last().map_or(std::slice::from_ref(node), |l| l.body.as_slice());
+            let mut writer = Writer::new(self, Names::Stage);
+            writer.nodes(inner);
+            text.push_str(&writer.text);
+            text.push_str("  }\n");
+            first = last;
+        }
+        text.push_str("}\n");
+        text
+    }
+
+    /// Emits the function of a register tile unless there is one alike, and returns the call.
+    fn leaf_call(&mut self, alloc: &Node) -> String {
+        let leaf = Leaf::of(self.program, alloc);
+        let parameters: Vec<String> = (0..leaf.pointers.len()).map(|i| format!("float *restrict p{i}")).collect();
+        let arguments: Vec<String> = leaf
+            .pointers
+            .iter()
+            .map(|p| format!("b{} + {}", p.buffer.0, p.base.display(|v| format!("v{}", v.0))))
+            .collect();
+        let mut writer = Writer::new(self, Names::Leaf(leaf));
+        if let Node::Alloc { body, .. } = alloc {
+            writer.nodes(body);
+        }
+        let declared: String =
+            writer.accumulators.iter().map(|(flat, lanes)| format!("  {} a{flat};\n", type_name(*lanes))).collect();
+        let text = format!("({}) {{\n{declared}{}}}\n", parameters.join(", "), writer.text);
+        let next = format!("tile{}", self.leaf_names.len());
+        let name = self.leaf_names.entry(text).or_insert_with_key(|text| {
+            let _ = write!(self.leaves, "LEAF {next}{text}");
+            next
+        });
+        format!("{name}({});", arguments.join(", "))
+    }
+}
+
+/// A pointer that a register tile gets: elements of `buffer` from `base` on, affine in the variables outside.
+struct Pointer {
+    buffer: BufferId,
+    base: Affine,
+}
+
+/// What a register tile reads and writes.
+struct Leaf {
+    pointers: Vec<Pointer>,
+    /// Variables bound inside, in order of appearance.
+    inner: Vec<VarId>,
+    /// Global and local buffers that it writes.
+    written: BTreeSet<BufferId>,
+}
+
+impl Leaf {
+    fn of(program: &Program, node: &Node) -> Self {
+        let mut leaf = Leaf { pointers: Vec::new(), inner: Vec::new(), written: BTreeSet::new() };
+        leaf.bind(node);
+        leaf.collect(program, node);
+        leaf
+    }
+
+    fn bind(&mut self, node: &Node) {
+        match node {
+            Node::Loop(l) => {
+                self.inner.push(l.var);
+                l.body.iter().for_each(|n| self.bind(n));
+            }
+            Node::Alloc { body, .. } => body.iter().for_each(|n| self.bind(n)),
+            Node::Store(_) => {}
+        }
+    }
+
+    fn collect(&mut self, program: &Program, node: &Node) {
+        match node {
+            Node::Loop(Loop { body, .. }) | Node::Alloc { body, .. } => {
+                body.iter().for_each(|n| self.collect(program, n));
+            }
+            Node::Store(store) => {
+                self.written.insert(store.dst.buffer);
+                store.value.for_each_load(&mut |access| self.touch(program, access));
+                self.touch(program, &store.dst);
+            }
+        }
+    }
+
+    fn touch(&mut self, program: &Program, access: &Access) {
+        if program.buffer(access.buffer).scope != Scope::Register {
+            let offset = flat_offset(program, access);
+            if self.find(access.buffer, &offset).is_none() {
+                let terms = offset.terms.into_iter().filter(|t| !self.inner.contains(&t.0)).collect();
+                self.pointers
+                    .push(Pointer { buffer: access.buffer, base: Affine { constant: offset.constant, terms } });
+            }
+        }
+    }
+
+    /// The pointer from which `offset` is constant in the variables outside.
+    fn find(&self, buffer: BufferId, offset: &Affine) -> Option<usize> {
+        let is_outer = |t: &&(VarId, i64)| !self.inner.contains(&t.0);
+        self.pointers
+            .iter()
+            .position(|p| p.buffer == buffer && p.base.terms.iter().eq(offset.terms.iter().filter(is_outer)))
+    }
+}
+
+/// Row-major offset of an access in elements.
+fn flat_offset(program: &Program, access: &Access) -> Affine {
+    let strides = program.buffer(access.buffer).strides();
+    access.index.iter().zip(strides).fold(Affine::default(), |acc, (index, stride)| acc + index.clone() * stride as i64)
+}
+
+/// What variables and buffers are called.
+enum Names {
+    /// `v<id>` and `b<id>`.
+    Stage,
+    /// `i<position>` and `p<position>`.
+    Leaf(Leaf),
+}
+
+/// The vectorised loop being written: lanes `start..start + lanes` of `var`.
+#[derive(Clone, Copy)]
+struct Vector {
+    var: VarId,
+    start: usize,
+    lanes: usize,
+}
+
+/// An expression in C and its number of lanes (1 for a scalar).
+struct Value {
+    text: String,
+    lanes: usize,
+}
+
+struct Writer<'g, 'p> {
+    generator: &'g mut Generator<'p>,
+    names: Names,
+    text: String,
+    depth: usize,
+    /// Values of the unrolled variables around.
+    constants: HashMap<VarId, i64>,
+    vector: Option<Vector>,
+    /// Loads that have a name, per enclosing C block.
+    loaded: Vec<HashMap<String, String>>,
+    next_name: usize,
+    /// Flat index and lanes of every accumulator variable.
+    accumulators: BTreeSet<(i64, usize)>,
+}
+
+impl<'g, 'p> Writer<'g, 'p> {
+    fn new(generator: &'g mut Generator<'p>, names: Names) -> Self {
+        let depth = if matches!(names, Names::Stage) { 2 } else { 1 };
+        Self {
+            generator,
+            names,
+            text: String::new(),
+            depth,
+            constants: HashMap::new(),
+            vector: None,
+            loaded: vec![HashMap::new()],
+            next_name: 0,
+            accumulators: BTreeSet::new(),
+        }
+    }
+
+    fn line(&mut self, text: &str) {
+        for _ in 0..self.depth {
+            self.text.push_str("  ");
+        }
+        self.text.push_str(text);
+        self.text.push('\n');
+    }
+
+    fn nodes(&mut self, nodes: &[Node]) {
+        for node in nodes {
+            match node {
+                Node::Loop(l) => self.looped(l),
+                Node::Store(store) => self.store(store),
+                Node::Alloc { buffer, body } => match self.generator.program.buffer(*buffer).scope {
+                    Scope::Register => {
+                        let call = self.generator.leaf_call(node);
+                        self.line(&call);
+                    }
+                    _ => self.nodes(body),
+                },
+            }
+        }
+    }
+
+    fn looped(&mut self, l: &Loop) {
+        match l.kind {
+            LoopKind::Serial | LoopKind::Parallel => {
+                let name = self.var_name(l.var);
+                self.line(&format!("for (long {name} = 0; {name} < {}; ++{name}) {{", l.extent));
+                self.depth += 1;
+                self.loaded.push(HashMap::new());
+                self.nodes(&l.body);
+                self.loaded.pop();
+                self.depth -= 1;
+                self.line("}");
+            }
+            LoopKind::Unrolled => {
+                for value in 0..l.extent {
+                    self.constants.insert(l.var, value as i64);
+                    self.nodes(&l.body);
+                }
+                self.constants.remove(&l.var);
+            }
+            LoopKind::Vectorized => {
+                let mut start = 0;
+                while start < l.extent {
+                    let lanes = (1 << (l.extent - start).ilog2()).min(self.generator.lanes);
+                    self.vector = Some(Vector { var: l.var, start, lanes });
+                    self.nodes(&l.body);
+                    start += lanes;
+                }
+                self.vector = None;
+            }
+        }
+    }
+
+    fn store(&mut self, store: &Store) {
+        let lanes = self.vector.map_or(1, |v| v.lanes);
+        let value = self.expr(&store.value);
+        let accumulate = store.mode == StoreMode::Accumulate;
+        if self.generator.program.buffer(store.dst.buffer).scope == Scope::Register {
+            let name = self.accumulator(&store.dst);
+            let value = if accumulate { value.text } else { splat(value, lanes) };
+            self.line(&format!("{name} {} {value};", if accumulate { "+=" } else { "=" }));
+            return;
+        }
+        let (pointer, offset, stride) = self.address(&store.dst);
+        let op = if accumulate { "+=" } else { "=" };
+        if lanes == 1 {
+            self.line(&format!("{pointer}[{offset}] {op} {};", value.text));
+        } else if stride == 1 {
+            let value = splat(value, lanes);
+            let value = if accumulate { format!("LD{lanes}({pointer} + {offset}) + {value}") } else { value };
+            self.line(&format!("ST{lanes}({pointer} + {offset}, {value});"));
+        } else {
+            let name = self.name();
+            let value = splat(value, lanes);
+            self.line(&format!("const vec{lanes} {name} = {value};"));
+            for i in 0..lanes {
+                let at = if stride == 0 { offset.clone() } else { format!("{offset} + {}", i as i64 * stride) };
+                self.line(&format!("{pointer}[{at}] {op} {name}[{i}];"));
+            }
+        }
+    }
+
+    fn expr(&mut self, expr: &Expr) -> Value {
+        match expr {
+            Expr::Const(value) => Value { text: format!("{value:?}f"), lanes: 1 },
+            Expr::Load(access) => self.load(access),
+            Expr::Add(a, b) => self.binary(a, b, "+"),
+            Expr::Mul(a, b) => self.binary(a, b, "*"),
+            Expr::Max(a, b) => {
+                let (a, b) = (self.expr(a), self.expr(b));
+                let lanes = a.lanes.max(b.lanes);
+                Value { text: format!("max{lanes}({}, {})", splat(a, lanes), splat(b, lanes)), lanes }
+            }
+        }
+    }
+
+    fn binary(&mut self, a: &Expr, b: &Expr, op: &str) -> Value {
+        let (a, b) = (self.expr(a), self.expr(b));
+        let lanes = a.lanes.max(b.lanes);
+        Value { text: format!("({} {op} {})", a.text, b.text), lanes }
+    }
+
+    /// The load of an element, or of one per lane; given a name where nothing in the register tile can change it.
+    fn load(&mut self, access: &Access) -> Value {
+        let buffer = self.generator.program.buffer(access.buffer);
+        let lanes = self.vector.map_or(1, |v| v.lanes);
+        if buffer.scope == Scope::Register {
+            return Value { text: self.accumulator(access), lanes };
+        }
+        let (pointer, offset, stride) = self.address(access);
+        let (text, lanes) = match (lanes, stride) {
+            (1, _) | (_, 0) => (format!("{pointer}[{offset}]"), 1),
+            (_, 1) => (format!("LD{lanes}({pointer} + {offset})"), lanes),
+            _ => {
+                let element = |i: i64| format!("{pointer}[{offset} + {}]", i * stride);
+                let elements: Vec<String> = (0..lanes as i64).map(element).collect();
+                (format!("((vec{lanes}){{{}}})", elements.join(", ")), lanes)
+            }
+        };
+        let is_stable = match &self.names {
+            Names::Leaf(leaf) => !leaf.written.contains(&access.buffer),
+            Names::Stage => false,
+        };
+        if !is_stable {
+            return Value { text, lanes };
+        }
+        if let Some(name) = self.loaded.iter().rev().find_map(|scope| scope.get(&text)) {
+            return Value { text: name.clone(), lanes };
+        }
+        let name = self.name();
+        self.line(&format!("const {} {name} = {text};", type_name(lanes)));
+        if let Some(scope) = self.loaded.last_mut() {
+            scope.insert(text, name.clone());
+        }
+        Value { text: name, lanes }
+    }
+
+    fn name(&mut self) -> String {
+        self.next_name += 1;
+        format!("x{}", self.next_name - 1)
+    }
+
+    /// The variable of an accumulator: constants once unrolled variables are written out.
+    fn accumulator(&mut self, access: &Access) -> String {
+        let offset = flat_offset(self.generator.program, access);
+        let lanes = self.vector.map_or(1, |v| v.lanes);
+        let flat = offset.eval(|v| match self.vector {
+            Some(vector) if vector.var == v => vector.start as i64,
+            _ => self.constants.get(&v).copied().unwrap_or(0),
+        });
+        self.accumulators.insert((flat, lanes));
+        format!("a{flat}")
+    }
+
+    /// Pointer, offset in C, and stride along the vector of an access to memory.
+    fn address(&self, access: &Access) -> (String, String, i64) {
+        let mut offset = flat_offset(self.generator.program, access);
+        let pointer = match &self.names {
+            Names::Stage => format!("b{}", access.buffer.0),
+            Names::Leaf(leaf) => match leaf.find(access.buffer, &offset) {
+                Some(i) => {
+                    offset = offset + leaf.pointers[i].base.clone() * -1;
+                    format!("p{i}")
+                }
+                None => format!("b{}", access.buffer.0),
+            },
+        };
+        let mut stride = 0;
+        let mut folded = Affine::constant(offset.constant);
+        for &(var, c) in &offset.terms {
+            match (self.vector, self.constants.get(&var)) {
+                (Some(vector), _) if vector.var == var => {
+                    stride = c;
+                    folded.constant += c * vector.start as i64;
+                }
+                (_, Some(value)) => folded.constant += c * value,
+                _ => folded = folded + Affine::var(var) * c,
+            }
+        }
+        (pointer, folded.display(|v| self.var_name(v)).to_string(), stride)
+    }
+
+    fn var_name(&self, var: VarId) -> String {
+        match &self.names {
+            Names::Stage => format!("v{}", var.0),
+            Names::Leaf(leaf) => match leaf.inner.iter().position(|&v| v == var) {
+                Some(i) => format!("i{i}"),
+                None => format!("v{}", var.0),
+            },
+        }
+    }
+}
+
+fn type_name(lanes: usize) -> String {
+    if lanes == 1 { "float".into() } else { format!("vec{lanes}") }
+}
+
+/// The value with `lanes` lanes.
+fn splat(value: Value, lanes: usize) -> String {
+    if value.lanes == lanes { value.text } else { format!("splat{lanes}({})", value.text) }
 }

@@ -63,7 +63,13 @@ impl Lowering<'_> {
     }
 
     /// One tree per combination of whole and remainder tiles.
-    fn pack_tiles(&mut self, packed: BufferId, dims: &PackedWeightDims, chosen: &mut Vec<Segment>, roots: &mut Vec<Node>) {
+    fn pack_tiles(
+        &mut self,
+        packed: BufferId,
+        dims: &PackedWeightDims,
+        chosen: &mut Vec<Segment>,
+        roots: &mut Vec<Node>,
+    ) {
         let Some(&(axis, tile)) = dims.tiles.get(chosen.len()) else {
             let tree = self.pack_nest(packed, dims, chosen);
             roots.push(tree);

@@ -85,8 +85,7 @@ impl Lowering<'_> {
             if part.len > 1 {
                 let var = self.var(format!("{}.t", self.axis_name(part.axis)), part.len);
                 local[part.axis] = Affine::var(var) + part.start as i64;
-                let kind =
-                    if part.axis == self.direct.vector { LoopKind::Vectorized } else { LoopKind::Unrolled };
+                let kind = if part.axis == self.direct.vector { LoopKind::Vectorized } else { LoopKind::Unrolled };
                 vars.push((var, part.len, kind));
             }
         }
@@ -155,9 +154,9 @@ impl Lowering<'_> {
                     this.repeat(inner.clone(), group, LoopKind::Unrolled, |this, u| go(this, outer * group as i64 + u))
                 });
                 if whole < extent {
-                    nodes.extend(self.repeat(inner, extent - whole, LoopKind::Unrolled, |this, u| {
-                        go(this, u + whole as i64)
-                    }));
+                    nodes.extend(
+                        self.repeat(inner, extent - whole, LoopKind::Unrolled, |this, u| go(this, u + whole as i64)),
+                    );
                 }
                 nodes
             }
@@ -226,7 +225,9 @@ impl Lowering<'_> {
         (0..data.index.len())
             .map(|d| match (self.direct.data_mode, &self.tile_region) {
                 (DataMode::Tile, Some(tile)) => index(d) + at(&data.index[d], |a| tile[a].base.clone()) * -1,
-                (DataMode::Copy, _) => index(d) + -data.index[d].range(|v| self.direct.contraction.axes[v.0 as usize].extent).0,
+                (DataMode::Copy, _) => {
+                    index(d) + -data.index[d].range(|v| self.direct.contraction.axes[v.0 as usize].extent).0
+                }
                 _ => index(d),
             })
             .collect()
@@ -276,4 +277,3 @@ impl DivCeil for i64 {
         -(-self).div_euclid(divisor)
     }
 }
-

@@ -1,8 +1,7 @@
 //! Programs made by hand, so that oracle and verifier are tested without the lowering.
 
 use autotune_schedules::program::{
-    Access, AxisInfo, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Role, Scope, Stage,
-    Store, StoreMode, When,
+    Access, AxisInfo, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Role, Scope, Stage, Store, StoreMode, When,
 };
 use autotune_schedules::tensor::physical_shape;
 use autotune_schedules::workload::{Activation, Operator};
@@ -13,31 +12,13 @@ pub struct Builder(pub Program);
 
 impl Builder {
     /// A program with the workload's own buffers; input, output and residual lie in `data` layout.
-    pub fn new(workload: &Workload, axes: &[(&str, usize, bool)], data: [Layout; 2]) -> Self {
-        let axes = axes
-            .iter()
-            .map(|&(name, extent, reduce)| AxisInfo {
-                name: name.into(),
-                extent,
-                reduce,
-            })
-            .collect();
-        let program = Program {
-            workload: *workload,
-            axes,
-            vars: Vec::new(),
-            buffers: Vec::new(),
-            stages: Vec::new(),
-        };
+    pub fn new(workload: &Workload, axes: &[(&'static str, usize, bool)], data: [Layout; 2]) -> Self {
+        let axes = axes.iter().map(|&(name, extent, reduce)| AxisInfo { name, extent, reduce }).collect();
+        let program = Program { workload: *workload, axes, vars: Vec::new(), buffers: Vec::new(), stages: Vec::new() };
         let mut builder = Self(program);
         let [input, output] = data;
         builder.operand("input", Role::Input, &workload.input_shape(), input);
-        builder.operand(
-            "weight",
-            Role::Weight,
-            &workload.weight_shape(),
-            Layout::Plain,
-        );
+        builder.operand("weight", Role::Weight, &workload.weight_shape(), Layout::Plain);
         if workload.epilogue.bias {
             builder.operand("bias", Role::Bias, &[workload.bias_len()], Layout::Plain);
         }
@@ -50,25 +31,13 @@ impl Builder {
 
     fn operand(&mut self, name: &str, role: Role, shape: &[usize], layout: Layout) {
         let shape = physical_shape(shape, layout).unwrap();
-        self.0.buffers.push(Buffer {
-            name: name.into(),
-            role,
-            scope: Scope::Global,
-            shape,
-            layout,
-        });
+        self.0.buffers.push(Buffer { name: name.into(), role, scope: Scope::Global, shape, layout });
     }
 
     /// Another buffer.
     pub fn buffer(&mut self, name: &str, role: Role, scope: Scope, shape: &[usize]) -> BufferId {
         let shape = shape.to_vec();
-        self.0.buffers.push(Buffer {
-            name: name.into(),
-            role,
-            scope,
-            shape,
-            layout: Layout::Plain,
-        });
+        self.0.buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain });
         BufferId(self.0.buffers.len() as u32 - 1)
     }
 
@@ -82,11 +51,7 @@ impl Builder {
     }
 
     pub fn stage(&mut self, name: &str, when: When, body: Vec<Node>) {
-        self.0.stages.push(Stage {
-            name: name.into(),
-            when,
-            body,
-        });
+        self.0.stages.push(Stage { name: name.into(), when, body });
     }
 
     /// `act(sum + bias[channel] + residual[at])`.
@@ -94,16 +59,10 @@ impl Builder {
         let epilogue = self.0.workload.epilogue;
         let mut value = sum;
         if epilogue.bias {
-            value = Expr::Add(
-                Box::new(value),
-                Box::new(load(self.role(Role::Bias), &[channel])),
-            );
+            value = Expr::Add(Box::new(value), Box::new(load(self.role(Role::Bias), &[channel])));
         }
         if epilogue.residual {
-            value = Expr::Add(
-                Box::new(value),
-                Box::new(load(self.role(Role::Residual), at)),
-            );
+            value = Expr::Add(Box::new(value), Box::new(load(self.role(Role::Residual), at)));
         }
         match epilogue.activation {
             Activation::None => value,
@@ -113,19 +72,11 @@ impl Builder {
 }
 
 pub fn repeat(kind: LoopKind, var: VarId, extent: usize, body: Vec<Node>) -> Node {
-    Node::Loop(Loop {
-        var,
-        extent,
-        kind,
-        body,
-    })
+    Node::Loop(Loop { var, extent, kind, body })
 }
 
 pub fn access(buffer: BufferId, index: &[Affine]) -> Access {
-    Access {
-        buffer,
-        index: index.to_vec(),
-    }
+    Access { buffer, index: index.to_vec() }
 }
 
 pub fn load(buffer: BufferId, index: &[Affine]) -> Expr {
@@ -133,35 +84,34 @@ pub fn load(buffer: BufferId, index: &[Affine]) -> Expr {
 }
 
 pub fn assign(dst: Access, value: Expr) -> Node {
-    Node::Store(Store {
-        dst,
-        mode: StoreMode::Assign,
-        value,
-        point: Vec::new(),
-    })
+    Node::Store(Store { dst, mode: StoreMode::Assign, value, point: Vec::new() })
 }
 
 pub fn multiply_add(dst: Access, a: Expr, b: Expr, point: &[Affine]) -> Node {
     let value = Expr::Mul(Box::new(a), Box::new(b));
-    Node::Store(Store {
-        dst,
-        mode: StoreMode::Accumulate,
-        value,
-        point: point.to_vec(),
-    })
+    Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point: point.to_vec() })
 }
 
 pub fn number(value: usize) -> Affine {
     Affine::constant(value as i64)
 }
 
+/// Calls `change` on every store, first to last.
+pub fn for_each_store(nodes: &mut [Node], change: &mut impl FnMut(&mut Store)) {
+    for node in nodes {
+        match node {
+            Node::Loop(l) => for_each_store(&mut l.body, change),
+            Node::Alloc { body, .. } => for_each_store(body, change),
+            Node::Store(store) => change(store),
+        }
+    }
+}
+
 /// `extent` cut into tiles of `tile`: `(start, tiles, size)` of the whole tiles and of the remainder.
 fn pieces(extent: usize, tile: usize) -> Vec<(usize, usize, usize)> {
     let whole = extent / tile;
     let cut = [(0, whole, tile), (whole * tile, 1, extent % tile)];
-    cut.into_iter()
-        .filter(|&(_, tiles, size)| tiles > 0 && size > 0)
-        .collect()
+    cut.into_iter().filter(|&(_, tiles, size)| tiles > 0 && size > 0).collect()
 }
 
 /// `matmul` (`b=1`) on register tiles of `rows` by `lanes`, the weight packed ahead of time into panels of `lanes` columns,
@@ -169,30 +119,14 @@ fn pieces(extent: usize, tile: usize) -> Vec<(usize, usize, usize)> {
 pub fn tiled_matmul(text: &str, [rows, lanes, depth]: [usize; 3]) -> Program {
     use LoopKind::{Parallel, Serial, Unrolled, Vectorized};
     let workload: Workload = text.parse().unwrap();
-    let Operator::Matmul(mm) = workload.op else {
-        panic!("{text} is no matmul")
-    };
-    let axes = [
-        ("b", 1, false),
-        ("m", mm.m, false),
-        ("n", mm.n, false),
-        ("k", mm.k, true),
-    ];
+    let Operator::Matmul(mm) = workload.op else { panic!("{text} is no matmul") };
+    let axes = [("b", 1, false), ("m", mm.m, false), ("n", mm.n, false), ("k", mm.k, true)];
     let mut p = Builder::new(&workload, &axes, [Layout::Plain; 2]);
     let panels = mm.n.div_ceil(lanes);
-    let packed = p.buffer(
-        "weight_packed",
-        Role::Packed,
-        Scope::Global,
-        &[panels, mm.k, lanes],
-    );
+    let packed = p.buffer("weight_packed", Role::Packed, Scope::Global, &[panels, mm.k, lanes]);
     let acc = p.buffer("acc", Role::Accumulator, Scope::Register, &[rows, lanes]);
     let [mo, no, ko, kk, i, v] = ["mo", "no", "ko", "kk", "i", "v"].map(|name| p.var(name));
-    let (input, weight, output) = (
-        p.role(Role::Input),
-        p.role(Role::Weight),
-        p.role(Role::Output),
-    );
+    let (input, weight, output) = (p.role(Role::Input), p.role(Role::Weight), p.role(Role::Output));
     let var = Affine::var;
 
     let mut pack = Vec::new();
@@ -200,43 +134,21 @@ pub fn tiled_matmul(text: &str, [rows, lanes, depth]: [usize; 3]) -> Program {
     for (n0, tiles_n, size_n) in pieces(mm.n, lanes) {
         let panel = var(no) + (n0 / lanes) as i64;
         let col = var(no) * lanes as i64 + var(v) + n0 as i64;
-        let copy = assign(
-            access(packed, &[panel.clone(), var(kk), var(v)]),
-            load(weight, &[number(0), var(kk), col.clone()]),
-        );
-        let line = repeat(
-            Serial,
-            kk,
-            mm.k,
-            vec![repeat(Vectorized, v, size_n, vec![copy])],
-        );
+        let copy =
+            assign(access(packed, &[panel.clone(), var(kk), var(v)]), load(weight, &[number(0), var(kk), col.clone()]));
+        let line = repeat(Serial, kk, mm.k, vec![repeat(Vectorized, v, size_n, vec![copy])]);
         pack.push(repeat(Parallel, no, tiles_n, vec![line]));
 
         for (m0, tiles_m, size_m) in pieces(mm.m, rows) {
             let row = var(mo) * rows as i64 + var(i) + m0 as i64;
-            let tile = |body| {
-                repeat(
-                    Unrolled,
-                    i,
-                    size_m,
-                    vec![repeat(Vectorized, v, size_n, vec![body])],
-                )
-            };
+            let tile = |body| repeat(Unrolled, i, size_m, vec![repeat(Vectorized, v, size_n, vec![body])]);
             let sum = access(acc, &[var(i), var(v)]);
             let out = [number(0), row.clone(), col.clone()];
             let chunk = |k0: Affine, len: usize, first: bool, last: bool| {
                 let k = k0 + var(kk);
-                let start = if first {
-                    Expr::Const(0.0)
-                } else {
-                    load(output, &out)
-                };
+                let start = if first { Expr::Const(0.0) } else { load(output, &out) };
                 let end = Expr::Load(sum.clone());
-                let end = if last {
-                    p.epilogue(end, col.clone(), &out)
-                } else {
-                    end
-                };
+                let end = if last { p.epilogue(end, col.clone(), &out) } else { end };
                 let product = multiply_add(
                     sum.clone(),
                     load(input, &[number(0), row.clone(), k.clone()]),
@@ -261,12 +173,7 @@ pub fn tiled_matmul(text: &str, [rows, lanes, depth]: [usize; 3]) -> Program {
                 body.push(repeat(Serial, ko, chunks - 2, vec![middle]));
             }
             body.push(chunk(number((chunks - 1) * depth), tail, chunks == 1, true));
-            compute.push(repeat(
-                Parallel,
-                no,
-                tiles_n,
-                vec![repeat(Parallel, mo, tiles_m, body)],
-            ));
+            compute.push(repeat(Parallel, no, tiles_n, vec![repeat(Parallel, mo, tiles_m, body)]));
         }
     }
     p.stage("pack_weight", When::AheadOfTime, pack);
@@ -279,10 +186,7 @@ fn peel(extent: usize, outputs: usize, taps: usize, stride: usize, pad: usize) -
     let mut runs: Vec<[usize; 4]> = Vec::new();
     for out in 0..outputs {
         let seen = |&tap: &usize| (pad..extent + pad).contains(&(out * stride + tap));
-        let (first, count) = (
-            (0..taps).find(seen).unwrap_or(0),
-            (0..taps).filter(seen).count(),
-        );
+        let (first, count) = ((0..taps).find(seen).unwrap_or(0), (0..taps).filter(seen).count());
         match runs.last_mut() {
             Some([_, outs, f, c]) if (*f, *c) == (first, count) => *outs += 1,
             _ => runs.push([out, 1, first, count]),
@@ -292,9 +196,7 @@ fn peel(extent: usize, outputs: usize, taps: usize, stride: usize, pad: usize) -
 }
 
 fn conv_axes(workload: &Workload) -> Vec<(&'static str, usize, bool)> {
-    let Operator::Conv2d(c) = workload.op else {
-        panic!("{workload} is no conv2d")
-    };
+    let Operator::Conv2d(c) = workload.op else { panic!("{workload} is no conv2d") };
     let [oh, ow] = c.output_hw();
     vec![
         ("n", 1, false),
@@ -312,19 +214,13 @@ fn conv_axes(workload: &Workload) -> Vec<(&'static str, usize, bool)> {
 pub fn peeled_conv(text: &str) -> Program {
     use LoopKind::{Parallel, Serial, Vectorized};
     let workload: Workload = text.parse().unwrap();
-    let Operator::Conv2d(conv) = workload.op else {
-        panic!("{text} is no conv2d")
-    };
+    let Operator::Conv2d(conv) = workload.op else { panic!("{text} is no conv2d") };
     let [sh, sw] = conv.stride.map(|s| s as i64);
     let [ph, pw] = conv.pad.map(|p| p as i64);
     let blocked = Layout::ChannelBlocked;
     let mut p = Builder::new(&workload, &conv_axes(&workload), [blocked(2), blocked(4)]);
     let acc = p.buffer("acc", Role::Accumulator, Scope::Register, &[4]);
-    let (input, weight, output) = (
-        p.role(Role::Input),
-        p.role(Role::Weight),
-        p.role(Role::Output),
-    );
+    let (input, weight, output) = (p.role(Role::Input), p.role(Role::Weight), p.role(Role::Output));
     let names = ["ob", "y", "x", "cb", "cl", "kh", "kw", "v"];
     let [ob, y, x, cb, cl, kh, kw, v] = names.map(|name| p.var(name));
     let var = Affine::var;
@@ -344,46 +240,16 @@ pub fn peeled_conv(text: &str) -> Program {
             let product = multiply_add(
                 sum.clone(),
                 load(input, &[number(0), var(cb), in_row, in_col, var(cl)]),
-                load(
-                    weight,
-                    &[o.clone(), c.clone(), tap_h.clone(), tap_w.clone()],
-                ),
-                &[
-                    number(0),
-                    o.clone(),
-                    row.clone(),
-                    col.clone(),
-                    c,
-                    tap_h,
-                    tap_w,
-                ],
+                load(weight, &[o.clone(), c.clone(), tap_h.clone(), tap_w.clone()]),
+                &[number(0), o.clone(), row.clone(), col.clone(), c, tap_h, tap_w],
             );
-            let taps = repeat(
-                Serial,
-                kh,
-                taps_h,
-                vec![repeat(Serial, kw, taps_w, vec![lanes(product)])],
-            );
-            let sums = repeat(
-                Serial,
-                cb,
-                conv.c / 2,
-                vec![repeat(Serial, cl, 2, vec![taps])],
-            );
+            let taps = repeat(Serial, kh, taps_h, vec![repeat(Serial, kw, taps_w, vec![lanes(product)])]);
+            let sums = repeat(Serial, cb, conv.c / 2, vec![repeat(Serial, cl, 2, vec![taps])]);
             let out = [number(0), var(ob), row, col, var(v)];
             let end = p.epilogue(Expr::Load(sum.clone()), o, &out);
-            let body = vec![
-                lanes(assign(sum, Expr::Const(0.0))),
-                sums,
-                lanes(assign(access(output, &out), end)),
-            ];
+            let body = vec![lanes(assign(sum, Expr::Const(0.0))), sums, lanes(assign(access(output, &out), end))];
             let tile = Node::Alloc { buffer: acc, body };
-            nests.push(repeat(
-                Serial,
-                y,
-                rows,
-                vec![repeat(Serial, x, cols, vec![tile])],
-            ));
+            nests.push(repeat(Serial, y, rows, vec![repeat(Serial, x, cols, vec![tile])]));
         }
     }
     let compute = vec![repeat(Parallel, ob, conv.o / 4, nests)];
@@ -395,40 +261,24 @@ pub fn peeled_conv(text: &str) -> Program {
 pub fn padded_conv(text: &str) -> Program {
     use LoopKind::{Parallel, Serial};
     let workload: Workload = text.parse().unwrap();
-    let Operator::Conv2d(conv) = workload.op else {
-        panic!("{text} is no conv2d")
-    };
+    let Operator::Conv2d(conv) = workload.op else { panic!("{text} is no conv2d") };
     let [ph, pw] = conv.pad;
     let mut p = Builder::new(&workload, &conv_axes(&workload), [Layout::Plain; 2]);
     let (height, width) = (conv.h + 2 * ph, conv.w + 2 * pw);
-    let padded = p.buffer(
-        "input_padded",
-        Role::Packed,
-        Scope::Global,
-        &[conv.c, height, width],
-    );
-    let (input, weight, output) = (
-        p.role(Role::Input),
-        p.role(Role::Weight),
-        p.role(Role::Output),
-    );
+    let padded = p.buffer("input_padded", Role::Packed, Scope::Global, &[conv.c, height, width]);
+    let (input, weight, output) = (p.role(Role::Input), p.role(Role::Weight), p.role(Role::Output));
     let [o, c, y, x, kh, kw] = ["o", "c", "y", "x", "kh", "kw"].map(|name| p.var(name));
     let var = Affine::var;
     let [oh, ow] = conv.output_hw();
 
-    let plane =
-        |rows, cols, body| repeat(Serial, y, rows, vec![repeat(Serial, x, cols, vec![body])]);
+    let plane = |rows, cols, body| repeat(Serial, y, rows, vec![repeat(Serial, x, cols, vec![body])]);
     let clear = assign(access(padded, &[var(c), var(y), var(x)]), Expr::Const(0.0));
     let copy = assign(
         access(padded, &[var(c), var(y) + ph as i64, var(x) + pw as i64]),
         load(input, &[number(0), var(c), var(y), var(x)]),
     );
     let pad = vec![plane(height, width, clear), plane(conv.h, conv.w, copy)];
-    p.stage(
-        "pad_input",
-        When::EveryRun,
-        vec![repeat(Parallel, c, conv.c, pad)],
-    );
+    p.stage("pad_input", When::EveryRun, vec![repeat(Parallel, c, conv.c, pad)]);
 
     let out = [number(0), var(o), var(y), var(x)];
     let row = var(y) * conv.stride[0] as i64 + var(kh);
@@ -439,26 +289,10 @@ pub fn padded_conv(text: &str) -> Program {
         load(weight, &[var(o), var(c), var(kh), var(kw)]),
         &[number(0), var(o), var(y), var(x), var(c), var(kh), var(kw)],
     );
-    let taps = repeat(
-        Serial,
-        kh,
-        conv.kh,
-        vec![repeat(Serial, kw, conv.kw, vec![product])],
-    );
+    let taps = repeat(Serial, kh, conv.kh, vec![repeat(Serial, kw, conv.kw, vec![product])]);
     let sums = repeat(Serial, c, conv.c, vec![plane(oh, ow, taps)]);
-    let end = assign(
-        access(output, &out),
-        p.epilogue(load(output, &out), var(o), &out),
-    );
-    let body = vec![
-        plane(oh, ow, assign(access(output, &out), Expr::Const(0.0))),
-        sums,
-        plane(oh, ow, end),
-    ];
-    p.stage(
-        "compute",
-        When::EveryRun,
-        vec![repeat(Parallel, o, conv.o, body)],
-    );
+    let end = assign(access(output, &out), p.epilogue(load(output, &out), var(o), &out));
+    let body = vec![plane(oh, ow, assign(access(output, &out), Expr::Const(0.0))), sums, plane(oh, ow, end)];
+    p.stage("compute", When::EveryRun, vec![repeat(Parallel, o, conv.o, body)]);
     p.0
 }

@@ -1,0 +1,93 @@
+//! Generated C against the reference, on random workloads and random configs.
+
+mod common;
+
+use std::process::Command;
+use std::{env, fs};
+
+use autotune_schedules::codegen::c;
+use autotune_schedules::program::{Role, When};
+use autotune_schedules::tensor::{from_layout, to_layout};
+use autotune_schedules::{
+    KernelPlan, Operands, Program, ScheduleSpace, Target, Workload, lower, max_rel_error, reference, tolerance,
+};
+use common::workloads::random_workload;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+type Entry = unsafe extern "C" fn(*const *mut f32, *mut u8, i64, i64);
+
+/// Builds the program with the C compiler, runs every stage split at an odd place, and returns the output.
+fn run_c(program: &Program, target: &Target, operands: &Operands) -> ndarray::ArrayD<f32> {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, library) = (dir.path().join("k.c"), dir.path().join("k.so"));
+    fs::write(&source, c::generate(program, target)).unwrap();
+    let compiler = env::var("CC").unwrap_or_else(|_| "cc".into());
+    let flags = [
+        "-O1",
+        "-shared",
+        "-fPIC",
+        "-march=native",
+        "-Wall",
+        "-Werror",
+        "-Wno-unused-variable",
+        "-Wno-psabi",
+        "-Wno-array-bounds",
+    ];
+    let output = Command::new(compiler).args(flags).arg("-o").arg(&library).arg(&source).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let plan = KernelPlan::of(program);
+    let fill = |role: Role, layout| match role {
+        Role::Input => Some(to_layout(&operands.input, layout).unwrap()),
+        Role::Weight => Some(to_layout(&operands.weight, layout).unwrap()),
+        Role::Bias => operands.bias.as_ref().map(|b| to_layout(b, layout).unwrap()),
+        Role::Residual => operands.residual.as_ref().map(|r| to_layout(r, layout).unwrap()),
+        _ => None,
+    };
+    let mut buffers: Vec<Vec<f32>> = plan
+        .buffers
+        .iter()
+        .map(|b| fill(b.role, b.layout).unwrap_or_else(|| vec![f32::NAN; b.shape.iter().product()]))
+        .collect();
+    let pointers: Vec<*mut f32> = buffers.iter_mut().map(|b| b.as_mut_ptr()).collect();
+    let mut local = vec![0u8; plan.local_bytes + 64];
+    let local = local.as_mut_ptr().wrapping_add(local.as_ptr().align_offset(64));
+    // SAFETY: the library was just built from a program that keeps within the buffers of its plan.
+    unsafe {
+        let library = libloading::Library::new(&library).unwrap();
+        for when in [When::AheadOfTime, When::EveryRun] {
+            for stage in plan.stages.iter().filter(|s| s.when == when) {
+                let entry: libloading::Symbol<Entry> = library.get(stage.symbol.as_bytes()).unwrap();
+                let (tasks, split) = (stage.tasks as i64, stage.tasks as i64 / 3);
+                entry(pointers.as_ptr(), local, split, tasks);
+                entry(pointers.as_ptr(), local, 0, split);
+            }
+        }
+    }
+    let output = program.find(Role::Output).unwrap();
+    let layout = program.buffer(output).layout;
+    from_layout(&buffers[output.0 as usize], &program.workload.output_shape(), layout).unwrap()
+}
+
+fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let space = ScheduleSpace::new(workload, target);
+    let operands = Operands::random(workload, seed);
+    let expected = reference(workload, &operands);
+    for i in 0..configs {
+        let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
+        assert!(space.contains(&config), "{workload}: {config} {:?}", lower(workload, target, &config).err());
+        let program = lower(workload, target, &config).unwrap();
+        let error = max_rel_error(&run_c(&program, target, &operands), &expected);
+        assert!(error <= tolerance(workload), "seed {seed}: {workload}\n{config}\nerror {error}\n{program}");
+    }
+}
+
+#[test]
+fn random_programs_agree_with_the_reference() {
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    for seed in 0..40 {
+        let workload = random_workload(&mut ChaCha8Rng::seed_from_u64(seed));
+        check(&workload, &target, seed, 3);
+    }
+}
