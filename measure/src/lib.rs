@@ -1,6 +1,73 @@
-//! Building and timing candidates.
-pub mod measurement;
-pub mod summary;
+//! Builds candidates, checks them and times them on the machine at hand.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`measurement`] | the vocabulary: [`Candidate`], [`Measurement`], [`CandidateError`], [`MeasureError`], the trait [`Measurer`] |
+//! | [`summary`] | why candidates failed, in a few lines |
+//! | [`options`] | limits and timing |
+//! | [`compiler`], [`builder`] | C compiler found at run time, parallel builds |
+//! | [`kernel`], [`buffers`], [`team`], [`affinity`] | running a built kernel in this process |
+//! | [`local`] | [`CpuMeasurer`]: in a worker process that may die |
+//! | [`in_process`] | [`InProcessMeasurer`]: here, without protection |
+//! | [`worker`], [`location`] | the worker's main function, and where its program is |
+//! | [`ceilings`] | what this machine can do at best |
+//!
+//! A candidate is lowered and compiled, loaded by a worker, run once on random operands, and compared with the reference
+//! before its time counts; then it is warmed up and timed until a time floor is reached, unless it is clearly slower than
+//! the fastest so far; then it is checked again.
+//!
+//! ```no_run
+//! use std::ops::ControlFlow;
+//! use autotune_measure::{Candidate, CpuMeasurer, MeasureOptions, Measurer};
+//!
+//! # fn measure(candidates: &[Candidate]) -> Result<(), autotune_measure::MeasureError> {
+//! let mut measurer = CpuMeasurer::new(MeasureOptions::default())?;
+//! measurer.measure(candidates, &mut |index, measurement| {
+//!     match measurement.outcome {
+//!         Ok(run) => println!("{index}: {:.3} ms", run.run_secs * 1e3),
+//!         Err(error) => println!("{index}: {error}"),
+//!     }
+//!     ControlFlow::Continue(())
+//! })?;
+//! # Ok(()) }
+//! ```
+//!
+//! The crate needs a Unix-like system; pinning and the memory limit need Linux.
+#![warn(missing_docs)]
 
+pub mod affinity;
+pub mod buffers;
+pub mod builder;
+pub mod ceilings;
+pub mod compiler;
+mod front;
+mod harness;
+mod host;
+pub mod in_process;
+pub mod kernel;
+pub mod local;
+pub mod location;
+pub mod measurement;
+mod memory;
+pub mod options;
+mod problem;
+mod process;
+mod protocol;
+pub mod summary;
+pub mod team;
+mod trial;
+pub mod worker;
+
+pub use affinity::pin_to_core;
+pub use buffers::{Buffers, NoMemory};
+pub use builder::{Build, Builder, Built};
+pub use ceilings::Ceilings;
+pub use compiler::Compiler;
+pub use in_process::InProcessMeasurer;
+pub use kernel::{Kernel, KernelError};
+pub use local::CpuMeasurer;
+pub use location::WorkerCommand;
 pub use measurement::{Candidate, CandidateError, MeasureError, Measurement, Measurer, RunSecs};
+pub use options::{MeasureOptions, TimingOptions};
 pub use summary::failure_summary;
+pub use team::Team;

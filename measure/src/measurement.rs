@@ -134,6 +134,15 @@ pub enum MeasureError {
         /// Names that were looked for.
         tried: String,
     },
+    /// No program that could serve as the worker.
+    #[error(
+        "no measuring worker found: there is no `autotune` beside {near}; build it (`cargo build -p autotune`) or set \
+         AUTOTUNE_WORKER to its path"
+    )]
+    NoWorker {
+        /// The folder that was looked into first.
+        near: String,
+    },
     /// The worker program cannot be started.
     #[error("cannot start the measuring worker '{program}': {source}")]
     Spawn {
@@ -181,11 +190,7 @@ mod infinite_as_null {
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub(super) fn serialize<S: Serializer>(value: &f64, s: S) -> Result<S::Ok, S::Error> {
-        if value.is_finite() {
-            s.serialize_some(value)
-        } else {
-            s.serialize_none()
-        }
+        if value.is_finite() { s.serialize_some(value) } else { s.serialize_none() }
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {

@@ -17,10 +17,8 @@ pub fn failure_summary(measurements: &[Measurement]) -> String {
         }
     }
     causes.sort_by_key(|&(_, count, _)| std::cmp::Reverse(count));
-    let lines = causes
-        .iter()
-        .take(CAUSES)
-        .map(|(_, count, example)| format!("{count} of {}: {example}", measurements.len()));
+    let lines =
+        causes.iter().take(CAUSES).map(|(_, count, example)| format!("{count} of {}: {example}", measurements.len()));
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -29,30 +27,15 @@ mod tests {
     use super::*;
 
     fn failed(error: CandidateError) -> Measurement {
-        Measurement {
-            outcome: Err(error),
-            build_secs: 0.0,
-            measure_secs: 0.0,
-        }
+        Measurement { outcome: Err(error), build_secs: 0.0, measure_secs: 0.0 }
     }
 
     #[test]
     fn most_frequent_cause_comes_first_in_its_own_words() {
-        let crash = |n: u32| {
-            failed(CandidateError::Crash {
-                message: format!("signal {n}"),
-            })
-        };
-        let build = || {
-            failed(CandidateError::Build {
-                message: "x.c:1:1: error: no".into(),
-            })
-        };
+        let crash = |n: u32| failed(CandidateError::Crash { message: format!("signal {n}") });
+        let build = || failed(CandidateError::Build { message: "x.c:1:1: error: no".into() });
         let text = failure_summary(&[crash(11), build(), build(), crash(6), crash(4)]);
-        assert_eq!(
-            text,
-            "3 of 5: crashed: signal 11\n2 of 5: build failed: x.c:1:1: error: no"
-        );
+        assert_eq!(text, "3 of 5: crashed: signal 11\n2 of 5: build failed: x.c:1:1: error: no");
         assert_eq!(failure_summary(&[]), "");
     }
 
@@ -61,12 +44,8 @@ mod tests {
         let all = [
             failed(CandidateError::Timeout { limit_secs: 1.0 }),
             failed(CandidateError::BuildTimeout { limit_secs: 1.0 }),
-            failed(CandidateError::Lower {
-                message: "a".into(),
-            }),
-            failed(CandidateError::Build {
-                message: "b".into(),
-            }),
+            failed(CandidateError::Lower { message: "a".into() }),
+            failed(CandidateError::Build { message: "b".into() }),
         ];
         assert_eq!(failure_summary(&all).lines().count(), CAUSES);
     }

@@ -1,0 +1,104 @@
+//! Pinning threads to cores.
+
+use std::sync::OnceLock;
+
+/// Pins the calling thread to the `index`-th core that this process may run on, counted so that different physical
+/// cores come first. Where pinning is not to be had (other systems than Linux, fewer cores) the thread stays free.
+pub fn pin_to_core(index: usize) {
+    if let Some(&core) = allowed_cores().get(index) {
+        pin(core);
+    }
+}
+
+/// Logical processors that this process might run on when this was first asked, first threads of each core first.
+/// Ask before any thread is pinned: a pinned thread's own mask no longer tells.
+pub(crate) fn allowed_cores() -> &'static [usize] {
+    static CORES: OnceLock<Vec<usize>> = OnceLock::new();
+    CORES.get_or_init(|| {
+        let mut cores = affinity_mask();
+        cores.sort_by_key(|&core| (rank_among_siblings(core), core));
+        cores
+    })
+}
+
+/// 0 for the first hardware thread of a physical core, 1 for the second.
+fn rank_among_siblings(core: usize) -> usize {
+    let path = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    rank_in_list(text.trim(), core)
+}
+
+/// Position of `core` in a list such as `0,64` or `0-1`; 0 if it is not there.
+fn rank_in_list(list: &str, core: usize) -> usize {
+    let mut rank = 0;
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) else {
+            return 0;
+        };
+        if (first..=last).contains(&core) {
+            return rank + core - first;
+        }
+        rank += (last + 1).saturating_sub(first);
+    }
+    0
+}
+
+#[cfg(target_os = "linux")]
+fn affinity_mask() -> Vec<usize> {
+    // SAFETY: an all-zero cpu_set_t is an empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is a valid cpu_set_t of the size given; 0 means the calling thread.
+    let status = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) };
+    if status != 0 {
+        return Vec::new();
+    }
+    let possible = 0..libc::CPU_SETSIZE as usize;
+    // SAFETY: every index is below CPU_SETSIZE.
+    possible.filter(|&core| unsafe { libc::CPU_ISSET(core, &set) }).collect()
+}
+
+#[cfg(target_os = "linux")]
+fn pin(core: usize) {
+    // SAFETY: an all-zero cpu_set_t is an empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `core` came from a cpu_set_t and is below CPU_SETSIZE.
+    unsafe { libc::CPU_SET(core, &mut set) };
+    // SAFETY: `set` is a valid cpu_set_t of the size given; 0 means the calling thread. Failure leaves the thread free.
+    unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn affinity_mask() -> Vec<usize> {
+    Vec::new()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn pin(_core: usize) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn second_hardware_threads_come_after_the_first() {
+        assert_eq!(rank_in_list("0,64", 0), 0);
+        assert_eq!(rank_in_list("0,64", 64), 1);
+        assert_eq!(rank_in_list("2-3", 3), 1);
+        assert_eq!(rank_in_list("0-1,8-9", 9), 3);
+        assert_eq!(rank_in_list("", 5), 0);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_pinned_thread_stays_on_its_core() {
+        let cores = allowed_cores();
+        assert!(!cores.is_empty());
+        let last = cores.len() - 1;
+        let mask = std::thread::spawn(move || {
+            pin_to_core(last);
+            affinity_mask()
+        });
+        assert_eq!(mask.join().unwrap(), [cores[last]]);
+    }
+}

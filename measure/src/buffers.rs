@@ -1,0 +1,217 @@
+//! The memory of one kernel instance, in which stray writes show.
+
+use std::alloc::{self, Layout};
+use std::ffi::c_char;
+use std::ptr::NonNull;
+
+use autotune_schedules::KernelPlan;
+use thiserror::Error;
+
+/// f32 elements of a cache line, to which every buffer is aligned.
+const LINE: usize = 16;
+/// f32 elements of the guard before and behind every buffer.
+const GUARD: usize = 4 * LINE;
+/// What guards hold: a bit pattern that no arithmetic yields.
+const GUARD_BITS: u32 = 0x7fa5_c3a5;
+/// Alignment of the whole, a page, so that equal plans get equally placed buffers.
+const PAGE: usize = 4096;
+
+/// Memory for a plan that cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the kernel's buffers need {bytes} bytes, which cannot be had")]
+pub struct NoMemory {
+    /// What was asked for (`usize::MAX` if it overflows).
+    pub bytes: usize,
+}
+
+/// Every buffer of a plan and the thread-private memory of `threads` threads: one block, 64-byte aligned parts, a
+/// guard around each. Everything is NaN at first.
+pub struct Buffers {
+    memory: NonNull<f32>,
+    layout: Layout,
+    /// One per buffer of the plan; null for thread-private ones.
+    pointers: Vec<*mut f32>,
+    /// Elements of each buffer; 0 for thread-private ones.
+    lens: Vec<usize>,
+    /// One per thread.
+    locals: Vec<*mut c_char>,
+    /// First element and length of every guard.
+    guards: Vec<(usize, usize)>,
+}
+
+// SAFETY: the memory belongs to this value alone and is reached only through it.
+unsafe impl Send for Buffers {}
+
+impl Buffers {
+    /// Memory for `plan`, run by up to `threads` threads.
+    pub fn new(plan: &KernelPlan, threads: usize) -> Result<Self, NoMemory> {
+        let (buffer_lens, local_len) = part_lens(plan)?;
+        let parts = buffer_lens.iter().copied().chain(std::iter::repeat_n(local_len, threads));
+        let (starts, total) = place(parts)?;
+        let bytes = total.checked_mul(4).ok_or(NoMemory { bytes: usize::MAX })?;
+        let layout = Layout::from_size_align(bytes, PAGE).map_err(|_| NoMemory { bytes })?;
+        // SAFETY: the layout is not empty: there is at least one guard.
+        let memory = NonNull::new(unsafe { alloc::alloc(layout) }.cast::<f32>()).ok_or(NoMemory { bytes })?;
+        // SAFETY: each start lies inside the block.
+        let at = |start: usize| unsafe { memory.as_ptr().add(start) };
+        let (buffer_starts, local_starts) = starts.split_at(buffer_lens.len());
+        let pointers = buffer_starts.iter().zip(&plan.buffers);
+        let pointers = pointers.map(|(&s, b)| if b.global { at(s) } else { std::ptr::null_mut() }).collect();
+        let locals = local_starts.iter().map(|&s| at(s).cast()).collect();
+        let mut guards = Vec::with_capacity(starts.len() + 1);
+        let lens = buffer_lens.iter().copied().chain(std::iter::repeat_n(local_len, threads));
+        let mut end = 0;
+        for (&start, len) in starts.iter().zip(lens) {
+            guards.push((end, start - end));
+            end = start + len;
+        }
+        guards.push((end, total - end));
+        let mut buffers = Self { memory, layout, pointers, lens: buffer_lens, locals, guards };
+        buffers.block_mut().fill(f32::NAN);
+        for (start, len) in buffers.guards.clone() {
+            buffers.block_mut()[start..start + len].fill(f32::from_bits(GUARD_BITS));
+        }
+        Ok(buffers)
+    }
+
+    /// Bytes that [`Buffers::new`] asks for.
+    pub fn bytes(plan: &KernelPlan, threads: usize) -> Result<usize, NoMemory> {
+        let (buffer_lens, local_len) = part_lens(plan)?;
+        let parts = buffer_lens.into_iter().chain(std::iter::repeat_n(local_len, threads));
+        place(parts)?.1.checked_mul(4).ok_or(NoMemory { bytes: usize::MAX })
+    }
+
+    /// The elements of buffer `index` of the plan, in physical order; empty for thread-private ones.
+    ///
+    /// # Panics
+    ///
+    /// If the plan has no such buffer.
+    pub fn buffer(&self, index: usize) -> &[f32] {
+        if self.lens[index] == 0 {
+            return &[];
+        }
+        // SAFETY: the pointer and length describe a part of the block that lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.pointers[index], self.lens[index]) }
+    }
+
+    /// The elements of buffer `index`, to be filled.
+    ///
+    /// # Panics
+    ///
+    /// If the plan has no such buffer.
+    pub fn buffer_mut(&mut self, index: usize) -> &mut [f32] {
+        if self.lens[index] == 0 {
+            return &mut [];
+        }
+        // SAFETY: as in `buffer`, and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.pointers[index], self.lens[index]) }
+    }
+
+    /// False if something wrote between the buffers.
+    pub fn guards_intact(&self) -> bool {
+        let guard = |&(start, len): &(usize, usize)| &self.block()[start..start + len];
+        self.guards.iter().map(guard).all(|g| g.iter().all(|x| x.to_bits() == GUARD_BITS))
+    }
+
+    /// Elements of each buffer, 0 for thread-private ones.
+    pub(crate) fn lens(&self) -> &[usize] {
+        &self.lens
+    }
+
+    /// What a kernel gets: a pointer per buffer, and one to the private memory of each thread.
+    pub(crate) fn arguments(&mut self) -> (&[*mut f32], &[*mut c_char]) {
+        (&self.pointers, &self.locals)
+    }
+
+    fn block(&self) -> &[f32] {
+        // SAFETY: the block has this many elements, all initialised in `new`, and lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.layout.size() / 4) }
+    }
+
+    fn block_mut(&mut self) -> &mut [f32] {
+        // SAFETY: as in `block`, and `self` is borrowed mutably; `new` fills the block before anything reads it.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.layout.size() / 4) }
+    }
+}
+
+impl Drop for Buffers {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout.
+        unsafe { alloc::dealloc(self.memory.as_ptr().cast(), self.layout) };
+    }
+}
+
+/// Elements of each buffer (0 if thread-private), and of the thread-private memory of a thread.
+pub(crate) fn part_lens(plan: &KernelPlan) -> Result<(Vec<usize>, usize), NoMemory> {
+    let len = |shape: &[usize]| shape.iter().try_fold(1usize, |product, &d| product.checked_mul(d));
+    let lens = plan.buffers.iter().map(|b| if b.global { len(&b.shape) } else { Some(0) });
+    let lens: Option<Vec<usize>> = lens.collect();
+    Ok((lens.ok_or(NoMemory { bytes: usize::MAX })?, plan.local_bytes.div_ceil(4)))
+}
+
+/// First element of each part, each on a line of its own with a guard before it, and the length of the whole.
+fn place(lens: impl Iterator<Item = usize>) -> Result<(Vec<usize>, usize), NoMemory> {
+    let mut starts = Vec::new();
+    let mut end = GUARD;
+    for len in lens {
+        starts.push(end);
+        let behind = len.checked_add(GUARD).and_then(|e| e.checked_next_multiple_of(LINE));
+        end = behind.and_then(|e| e.checked_add(end)).ok_or(NoMemory { bytes: usize::MAX })?;
+    }
+    Ok((starts, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use autotune_schedules::plan::PlanBuffer;
+    use autotune_schedules::program::{Layout as Lie, Role};
+
+    fn plan(shapes: &[&[usize]], local_bytes: usize) -> KernelPlan {
+        let buffer = |shape: &&[usize]| PlanBuffer {
+            role: Role::Input,
+            global: true,
+            shape: shape.to_vec(),
+            layout: Lie::Plain,
+        };
+        KernelPlan { buffers: shapes.iter().map(buffer).collect(), stages: vec![], local_bytes }
+    }
+
+    #[test]
+    fn parts_are_aligned_apart_and_nan() {
+        let plan = plan(&[&[3, 5], &[1], &[64]], 100);
+        let mut buffers = Buffers::new(&plan, 2).unwrap();
+        for i in 0..3 {
+            assert_eq!(buffers.buffer(i).len(), plan.buffers[i].shape.iter().product::<usize>());
+            assert_eq!(buffers.buffer(i).as_ptr() as usize % 64, 0);
+            assert!(buffers.buffer(i).iter().all(|x| x.is_nan()));
+            buffers.buffer_mut(i).fill(i as f32);
+        }
+        assert_eq!(buffers.buffer(0), [0.0; 15]);
+        assert_eq!(buffers.buffer(1), [1.0]);
+        let (_, locals) = buffers.arguments();
+        assert!(locals.iter().all(|&l| l as usize % 64 == 0));
+        assert!((locals[1] as usize).abs_diff(locals[0] as usize) >= 100);
+        assert!(buffers.guards_intact());
+    }
+
+    #[test]
+    fn every_write_just_outside_a_buffer_shows() {
+        let plan = plan(&[&[15], &[16], &[1]], 4);
+        for buffer in 0..3 {
+            for offset in [-64isize, -1, plan.buffers[buffer].shape[0] as isize, 60] {
+                let mut buffers = Buffers::new(&plan, 1).unwrap();
+                // SAFETY: the element lies in the block, inside a guard.
+                unsafe { buffers.buffer_mut(buffer).as_mut_ptr().offset(offset).write(0.0) };
+                assert!(!buffers.guards_intact(), "buffer {buffer}, offset {offset}");
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_sizes_are_errors() {
+        assert!(Buffers::new(&plan(&[&[usize::MAX, 2]], 0), 1).is_err());
+        assert!(Buffers::new(&plan(&[&[usize::MAX / 8]], 0), 1).is_err());
+        assert_eq!(Buffers::bytes(&plan(&[&[16]], 0), 1), Ok(4 * (64 + 16 + 64 + 64)));
+    }
+}

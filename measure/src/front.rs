@@ -1,0 +1,112 @@
+//! What every measurer does around the running of kernels: building, incumbents, order.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use autotune_schedules::{Target, Workload};
+
+use crate::builder::{Builder, Built};
+use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, RunSecs};
+
+/// Runs built kernels.
+pub(crate) trait Runner {
+    /// Checks and times one.
+    fn time(
+        &mut self,
+        built: &Built,
+        incumbent_secs: Option<f64>,
+    ) -> Result<Result<RunSecs, CandidateError>, MeasureError>;
+
+    /// Checks several and times them in turns; one outcome each.
+    fn race(&mut self, built: &[Built]) -> Result<Vec<Result<RunSecs, CandidateError>>, MeasureError>;
+}
+
+/// Builder and incumbents around a runner.
+pub(crate) struct Front<R> {
+    pub(crate) builder: Builder,
+    pub(crate) runner: R,
+    incumbents: HashMap<(Workload, Target), f64>,
+}
+
+impl<R: Runner> Front<R> {
+    pub(crate) fn new(builder: Builder, runner: R) -> Self {
+        Self { builder, runner, incumbents: HashMap::new() }
+    }
+
+    /// Sets the time against which candidates of a workload are stopped early.
+    pub(crate) fn set_incumbent(&mut self, workload: &Workload, target: &Target, run_secs: f64) {
+        self.incumbents.insert((workload.clone(), target.clone()), run_secs);
+    }
+
+    /// [`crate::Measurer::measure`].
+    pub(crate) fn measure(
+        &mut self,
+        candidates: &[Candidate],
+        on_result: &mut dyn FnMut(usize, Measurement) -> ControlFlow<()>,
+    ) -> Result<(), MeasureError> {
+        for (index, build) in self.builder.build(candidates).into_iter().enumerate() {
+            let measurement = match build.outcome {
+                Ok(built) => Measurement { build_secs: build.build_secs, ..self.run_built(&built)? },
+                Err(error) => Measurement { outcome: Err(error), build_secs: build.build_secs, measure_secs: 0.0 },
+            };
+            if on_result(index, measurement).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures one kernel; the fastest so far becomes the incumbent.
+    pub(crate) fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError> {
+        let key = (built.workload.clone(), built.target.clone());
+        let incumbent = self.incumbents.get(&key).copied();
+        let start = Instant::now();
+        let outcome = self.runner.time(built, incumbent)?;
+        let measure_secs = start.elapsed().as_secs_f64();
+        if let Ok(run) = &outcome
+            && incumbent.is_none_or(|secs| run.run_secs < secs)
+        {
+            self.incumbents.insert(key, run.run_secs);
+        }
+        Ok(Measurement { outcome, build_secs: 0.0, measure_secs })
+    }
+
+    /// [`crate::Measurer::race`].
+    pub(crate) fn race(&mut self, candidates: &[Candidate]) -> Result<Vec<Measurement>, MeasureError> {
+        let builds = self.builder.build(candidates);
+        let kernels: Vec<Result<Built, CandidateError>> = builds.iter().map(|b| b.outcome.clone()).collect();
+        let mut measurements = self.race_built(&kernels)?;
+        for (measurement, build) in measurements.iter_mut().zip(&builds) {
+            measurement.build_secs = build.build_secs;
+        }
+        Ok(measurements)
+    }
+
+    /// Races those that were built. Each runs alone first, so that one that dies does so without the others.
+    pub(crate) fn race_built(
+        &mut self,
+        kernels: &[Result<Built, CandidateError>],
+    ) -> Result<Vec<Measurement>, MeasureError> {
+        let mut measurements = Vec::with_capacity(kernels.len());
+        for kernel in kernels {
+            let start = Instant::now();
+            let outcome = match kernel {
+                Ok(built) => self.runner.time(built, None)?,
+                Err(error) => Err(error.clone()),
+            };
+            let measure_secs = start.elapsed().as_secs_f64();
+            measurements.push(Measurement { outcome, build_secs: 0.0, measure_secs });
+        }
+        let alive = |(built, m): (&Result<Built, _>, &Measurement)| built.clone().ok().filter(|_| m.outcome.is_ok());
+        let racers: Vec<Built> = kernels.iter().zip(&measurements).filter_map(alive).collect();
+        let start = Instant::now();
+        let outcomes = if racers.is_empty() { Vec::new() } else { self.runner.race(&racers)? };
+        let each_secs = start.elapsed().as_secs_f64() / racers.len().max(1) as f64;
+        for (measurement, outcome) in measurements.iter_mut().filter(|m| m.outcome.is_ok()).zip(outcomes) {
+            measurement.measure_secs += each_secs;
+            measurement.outcome = outcome;
+        }
+        Ok(measurements)
+    }
+}

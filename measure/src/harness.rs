@@ -1,0 +1,200 @@
+//! The timing loop: warm-up, adaptive repeats, early stop. Knows no kernels: it is handed a function that runs one.
+
+use crate::options::TimingOptions;
+
+/// A repeat takes at least this long: shorter kernels run several times in it, so that reading the clock costs nothing.
+const REPEAT_SECS: f64 = 20e-6;
+
+/// Repeats after which a candidate may be stopped early.
+const STOP_REPEATS: usize = 3;
+
+/// Times the time floor after which timing ends however few the repeats.
+const CEILING_FLOORS: f64 = 20.0;
+
+/// The quantile that [`crate::RunSecs::run_secs`] is.
+const LOW_QUANTILE: f64 = 0.1;
+
+/// Most runs in one repeat.
+const MAX_RUNS: usize = 10_000;
+
+/// Times of the repeats of one kernel, in seconds a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Samples {
+    secs: Vec<f64>,
+    stopped_early: bool,
+}
+
+/// Figures of [`Samples`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Summary {
+    pub(crate) low_secs: f64,
+    pub(crate) median_secs: f64,
+    pub(crate) spread: f64,
+    pub(crate) repeats: usize,
+    pub(crate) stopped_early: bool,
+}
+
+/// Runs in one repeat for a kernel that takes `run_secs`.
+pub(crate) fn runs_per_repeat(run_secs: f64) -> usize {
+    let runs = (REPEAT_SECS / run_secs.max(1e-9)).ceil();
+    (runs as usize).clamp(1, MAX_RUNS)
+}
+
+/// Warms up and returns the fastest run seen. `repeat(n)` runs the kernel `n` times and returns the seconds that took;
+/// `first_secs` is what its first run took, which is warm-up enough if it was long.
+pub(crate) fn warm_up(options: &TimingOptions, first_secs: f64, repeat: &mut impl FnMut(usize) -> f64) -> f64 {
+    let (mut elapsed, mut fastest) = (first_secs, first_secs);
+    while elapsed < options.warmup_secs {
+        let runs = runs_per_repeat(fastest);
+        // A clock that stands still must not keep the loop going.
+        let secs = repeat(runs).max(1e-9);
+        elapsed += secs;
+        fastest = fastest.min(secs / runs as f64);
+    }
+    fastest
+}
+
+/// Repeats until the floor of time and of repeats is reached, or until the kernel is clearly slower than the incumbent.
+/// `estimate_secs` is the fastest run seen so far; it speaks for the candidate too.
+pub(crate) fn sample(
+    options: &TimingOptions,
+    estimate_secs: f64,
+    incumbent_secs: Option<f64>,
+    repeat: &mut impl FnMut(usize) -> f64,
+) -> Samples {
+    let runs = runs_per_repeat(estimate_secs);
+    let mut samples = Samples::default();
+    let (mut elapsed, mut fastest) = (0.0, estimate_secs);
+    while samples.secs.len() < options.max_repeats.max(1) {
+        let secs = repeat(runs);
+        elapsed += secs;
+        samples.secs.push(secs / runs as f64);
+        fastest = fastest.min(secs / runs as f64);
+        let repeats = samples.secs.len();
+        if incumbent_secs.is_some_and(|incumbent| hopeless(options, repeats, fastest, incumbent)) {
+            samples.stopped_early = true;
+            break;
+        }
+        let enough = repeats >= options.min_repeats && elapsed >= options.floor_secs;
+        if enough || elapsed >= CEILING_FLOORS * options.floor_secs {
+            break;
+        }
+    }
+    samples
+}
+
+/// Clearly slower than the incumbent: by the stop factor after a few repeats, by twice as much after the first.
+fn hopeless(options: &TimingOptions, repeats: usize, fastest: f64, incumbent: f64) -> bool {
+    let limit = options.stop_factor * incumbent;
+    fastest > 2.0 * limit || (repeats >= STOP_REPEATS && fastest > limit)
+}
+
+impl Samples {
+    /// Adds the repeats of another round.
+    pub(crate) fn append(&mut self, mut other: Samples) {
+        self.secs.append(&mut other.secs);
+    }
+
+    /// The figures. Without repeats they are not numbers.
+    pub(crate) fn summary(&self) -> Summary {
+        let mut sorted = self.secs.clone();
+        sorted.sort_by(f64::total_cmp);
+        let median_secs = quantile(&sorted, 0.5);
+        Summary {
+            low_secs: quantile(&sorted, LOW_QUANTILE),
+            median_secs,
+            spread: (quantile(&sorted, 0.75) - quantile(&sorted, 0.25)) / median_secs,
+            repeats: sorted.len(),
+            stopped_early: self.stopped_early,
+        }
+    }
+}
+
+/// Linear interpolation between the closest ranks of sorted values.
+fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let at = q * sorted.len().saturating_sub(1) as f64;
+    let (low, high) = (sorted.get(at.floor() as usize), sorted.get(at.ceil() as usize));
+    match (low, high) {
+        (Some(low), Some(high)) => low + (high - low) * at.fract(),
+        _ => f64::NAN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    /// A kernel of constant speed; counts its runs.
+    fn steady(run_secs: f64, runs: &mut usize) -> impl FnMut(usize) -> f64 {
+        move |n| {
+            *runs += n;
+            n as f64 * run_secs
+        }
+    }
+
+    #[test]
+    fn short_kernels_are_batched_and_the_floor_is_kept() {
+        let mut rng = ChaCha8Rng::seed_from_u64(11);
+        for _ in 0..500 {
+            let options = TimingOptions { max_repeats: 1_000_000, ..TimingOptions::default() };
+            let run_secs = 10f64.powf(rng.random_range(-7.0..0.0));
+            let mut runs = 0;
+            let summary = sample(&options, run_secs, None, &mut steady(run_secs, &mut runs)).summary();
+            let elapsed = runs as f64 * run_secs;
+            let ceiling = CEILING_FLOORS * options.floor_secs;
+            assert!(elapsed >= options.floor_secs * 0.999, "{run_secs}: {elapsed}");
+            assert!(summary.repeats >= options.min_repeats || elapsed >= ceiling * 0.999, "{run_secs}: {summary:?}");
+            assert!(elapsed <= ceiling + run_secs * 5.0 + 1e-3, "{run_secs}: {elapsed}");
+            assert!(run_secs * runs as f64 / summary.repeats as f64 >= REPEAT_SECS * 0.999);
+            assert!((summary.low_secs / run_secs - 1.0).abs() < 1e-9 && summary.spread < 1e-9);
+            assert!(!summary.stopped_early);
+        }
+    }
+
+    #[test]
+    fn clearly_slower_candidates_stop_early_and_others_do_not() {
+        let options = TimingOptions::default();
+        let stopped = |run_secs: f64| {
+            let mut runs = 0;
+            let samples = sample(&options, run_secs, Some(1e-3), &mut steady(run_secs, &mut runs));
+            (samples.stopped_early, samples.secs.len())
+        };
+        assert_eq!(stopped(1.4e-3), (false, 18));
+        assert_eq!(stopped(1.6e-3), (true, STOP_REPEATS));
+        assert_eq!(stopped(3.1e-3), (true, 1));
+        assert_eq!(stopped(0.5e-3), (false, 50));
+    }
+
+    #[test]
+    fn one_disturbed_repeat_stops_nobody() {
+        let mut calls = 0;
+        let mut repeat = |runs: usize| {
+            calls += 1;
+            runs as f64 * if calls == 1 { 9e-3 } else { 1e-3 }
+        };
+        let samples = sample(&TimingOptions::default(), 1e-3, Some(1e-3), &mut repeat);
+        assert!(!samples.stopped_early);
+        assert_eq!(samples.summary().median_secs, 1e-3);
+    }
+
+    #[test]
+    fn warm_up_lasts_and_finds_the_speed() {
+        let options = TimingOptions::default();
+        let mut runs = 0;
+        let fastest = warm_up(&options, 1e-4, &mut steady(1e-5, &mut runs));
+        assert_eq!(fastest, 1e-5);
+        assert!(runs as f64 * 1e-5 >= options.warmup_secs - 1e-4);
+        assert_eq!(warm_up(&options, 0.01, &mut |_| panic!("a long first run is warm-up enough")), 0.01);
+        assert!(warm_up(&options, 1e-6, &mut |_| 0.0) > 0.0);
+    }
+
+    #[test]
+    fn quantiles_interpolate() {
+        assert_eq!(quantile(&[1.0, 2.0, 3.0], 0.5), 2.0);
+        assert_eq!(quantile(&[1.0, 2.0], 0.25), 1.25);
+        assert_eq!(quantile(&[4.0], 0.1), 4.0);
+        assert!(quantile(&[], 0.5).is_nan());
+    }
+}

@@ -1,0 +1,276 @@
+//! One worker process, seen from the measurer.
+
+use std::io::{self, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::location::{WORKER_ARGUMENT, WorkerCommand};
+use crate::measurement::{CandidateError, MeasureError, RunSecs};
+use crate::memory::max_resident_bytes;
+use crate::process::kill_group;
+use crate::protocol::{self, MemoryAtStart, Request, Response};
+
+/// How long a worker may take to report for duty.
+const HELLO_LIMIT: Duration = Duration::from_secs(20);
+
+/// How long a worker that hung up may take to end by itself.
+const EXIT_LIMIT: Duration = Duration::from_secs(2);
+
+/// Bytes of the worker's standard error that are kept.
+const WORDS_BYTES: usize = 4096;
+
+/// Characters of them that are quoted.
+const QUOTE_CHARS: usize = 200;
+
+/// A running worker in a process group of its own. It dies with this value.
+pub(crate) struct WorkerProcess {
+    pid: u32,
+    input: ChildStdin,
+    responses: Receiver<Response>,
+    words: Words,
+    ended: Option<End>,
+}
+
+/// How a worker ended.
+#[derive(Clone, Debug)]
+struct End {
+    status: ExitStatus,
+    /// True if it was killed from here.
+    killed: bool,
+    peak_bytes: usize,
+}
+
+/// Why a worker gave no outcome.
+pub(crate) enum Loss {
+    /// It died or fell silent before a kernel ran.
+    Early(String),
+    /// The kernel made it die, or ran too long.
+    Kernel(CandidateError),
+    /// It says that the request cannot be carried out.
+    Refused(String),
+}
+
+impl WorkerProcess {
+    /// Starts a worker and waits until it is ready.
+    pub(crate) fn spawn(command: &WorkerCommand) -> Result<Self, MeasureError> {
+        let spawn_error = |source| MeasureError::Spawn { program: command.program.display().to_string(), source };
+        let mut child = Command::new(&command.program)
+            .arg(WORKER_ARGUMENT)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .map_err(spawn_error)?;
+        let (Some(input), Some(output), Some(errors)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(spawn_error(io::Error::other("its standard streams are missing")));
+        };
+        let responses = read_responses(output);
+        let mut worker = Self { pid: child.id(), input, responses, words: Words::listen(errors), ended: None };
+        let fault = match worker.responses.recv_timeout(HELLO_LIMIT) {
+            Ok(Response::Hello { version: protocol::VERSION }) => return Ok(worker),
+            Ok(Response::Hello { .. }) => "it is of another version".to_string(),
+            Ok(_) => "its first message is not a greeting".to_string(),
+            Err(RecvTimeoutError::Timeout) => "it does not report for duty".to_string(),
+            Err(RecvTimeoutError::Disconnected) => worker.describe_end(),
+        };
+        Err(MeasureError::Worker { message: format!("'{} {WORKER_ARGUMENT}': {fault}", command.program.display()) })
+    }
+
+    /// Process number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Has a request carried out within `limit`. After any error the worker is of no more use.
+    pub(crate) fn ask(
+        &mut self,
+        request: &Request,
+        limit: Duration,
+    ) -> Result<Vec<Result<RunSecs, CandidateError>>, Loss> {
+        if protocol::send(&mut self.input, request).is_err() {
+            return Err(Loss::Early(self.describe_end()));
+        }
+        let deadline = Instant::now() + limit;
+        let mut started: Option<MemoryAtStart> = None;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.responses.recv_timeout(left) {
+                Ok(Response::Started { memory }) => started = Some(memory),
+                Ok(Response::Done { outcomes }) => return Ok(outcomes),
+                Ok(Response::Failed { message }) => return Err(Loss::Refused(message)),
+                Ok(Response::Hello { .. }) => return Err(Loss::Early("it started anew".into())),
+                Err(RecvTimeoutError::Timeout) if started.is_some() => {
+                    return Err(Loss::Kernel(CandidateError::Timeout { limit_secs: limit.as_secs_f64() }));
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(Loss::Early("it does not answer".into()));
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(match started {
+                        Some(memory) => Loss::Kernel(self.blame(memory)),
+                        None => Loss::Early(self.describe_end()),
+                    });
+                }
+            }
+        }
+    }
+
+    /// What a kernel did that the worker died of.
+    fn blame(&mut self, memory: MemoryAtStart) -> CandidateError {
+        let message = self.describe_end();
+        let Some(end) = &self.ended else {
+            return CandidateError::Crash { message };
+        };
+        let filled = memory.resident_bytes.saturating_add(memory.allowance_bytes / 10 * 8);
+        let grown = end.peak_bytes > memory.peak_bytes && end.peak_bytes >= filled;
+        let killed_by_system = !end.killed && end.status.signal() == Some(libc::SIGKILL);
+        if grown || killed_by_system || self.words.contain("memory allocation of") {
+            let allowed = memory.allowance_bytes >> 20;
+            return CandidateError::OutOfMemory { message: format!("{message}; it might allocate {allowed} MiB") };
+        }
+        CandidateError::Crash { message }
+    }
+
+    /// Waits for the end and puts it into words.
+    fn describe_end(&mut self) -> String {
+        let end = self.end().clone();
+        let how = match (end.killed, end.status.signal(), end.status.code()) {
+            (true, _, _) => "it closed its connection but kept running".to_string(),
+            (_, Some(signal), _) => format!("signal {signal}{}", signal_name(signal)),
+            (_, None, Some(code)) => format!("it exited with status {code}"),
+            (_, None, None) => end.status.to_string(),
+        };
+        match self.words.last_line() {
+            Some(line) => format!("{how}; its last words: {line}"),
+            None => how,
+        }
+    }
+
+    /// Waits for the process, if need be with force, and kills what it left in its group.
+    fn end(&mut self) -> &End {
+        if self.ended.is_none() {
+            let deadline = Instant::now() + EXIT_LIMIT;
+            let mut killed = false;
+            while !has_exited(self.pid) {
+                if Instant::now() > deadline {
+                    killed = true;
+                    break;
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            self.kill_and_reap(killed);
+        }
+        let unknown = || End { status: ExitStatus::from_raw(0), killed: true, peak_bytes: 0 };
+        self.ended.get_or_insert_with(unknown)
+    }
+
+    fn kill_and_reap(&mut self, killed: bool) {
+        if self.ended.is_none() {
+            kill_group(self.pid);
+            self.ended = Some(reap(self.pid, killed));
+        }
+    }
+}
+
+impl Drop for WorkerProcess {
+    fn drop(&mut self) {
+        self.kill_and_reap(true);
+    }
+}
+
+/// True if the child ended (or is none); it can still be waited for.
+fn has_exited(pid: u32) -> bool {
+    // SAFETY: an all-zero siginfo_t is valid.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: `info` is a valid siginfo_t to write to.
+    let status = unsafe { libc::waitid(libc::P_PID, pid as libc::id_t, &mut info, options) };
+    // SAFETY: waitid filled `info` in or left it zero.
+    status != 0 || unsafe { info.si_pid() } != 0
+}
+
+/// Waits for the child.
+fn reap(pid: u32, killed: bool) -> End {
+    let mut status = 0;
+    // SAFETY: an all-zero rusage is valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both are valid to write to, and the child is ours: nothing else waits for it.
+    while unsafe { libc::wait4(pid as libc::pid_t, &mut status, 0, &mut usage) } < 0
+        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    {}
+    End { status: ExitStatus::from_raw(status), killed, peak_bytes: max_resident_bytes(&usage) }
+}
+
+/// Receives in a thread, so that waiting can have a limit. The channel closes with the stream, or at the first noise.
+fn read_responses(mut output: ChildStdout) -> Receiver<Response> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        while let Ok(Some(response)) = protocol::receive(&mut output) {
+            if sender.send(response).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+/// The end of what a worker wrote to its standard error.
+struct Words {
+    tail: Arc<Mutex<Vec<u8>>>,
+    /// Closed once everything is read.
+    done: Receiver<()>,
+}
+
+impl Words {
+    fn listen(mut errors: ChildStderr) -> Self {
+        let tail = Arc::new(Mutex::new(Vec::new()));
+        let (open, done) = mpsc::channel();
+        let kept = Arc::clone(&tail);
+        thread::spawn(move || {
+            let _open: mpsc::Sender<()> = open;
+            let mut chunk = [0; WORDS_BYTES];
+            while let Ok(len @ 1..) = errors.read(&mut chunk) {
+                let mut tail = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                tail.extend_from_slice(&chunk[..len]);
+                let excess = tail.len().saturating_sub(WORDS_BYTES);
+                tail.drain(..excess);
+            }
+        });
+        Self { tail, done }
+    }
+
+    fn text(&self) -> String {
+        // A process that left the group may hold the stream open: do not wait for it.
+        let _ = self.done.recv_timeout(Duration::from_millis(200));
+        String::from_utf8_lossy(&self.tail.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+
+    fn contain(&self, needle: &str) -> bool {
+        self.text().contains(needle)
+    }
+
+    fn last_line(&self) -> Option<String> {
+        let text = self.text();
+        let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+        Some(line.chars().take(QUOTE_CHARS).collect())
+    }
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        libc::SIGSEGV => " (SIGSEGV, invalid memory access)",
+        libc::SIGBUS => " (SIGBUS, invalid memory access)",
+        libc::SIGILL => " (SIGILL, illegal instruction)",
+        libc::SIGFPE => " (SIGFPE, arithmetic error)",
+        libc::SIGABRT => " (SIGABRT, abort)",
+        libc::SIGKILL => " (SIGKILL, as sent by the system when memory runs out)",
+        libc::SIGTERM => " (SIGTERM)",
+        _ => "",
+    }
+}

@@ -1,0 +1,133 @@
+//! Measures CPU kernels in the calling process.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::thread;
+
+use autotune_schedules::{Target, Workload};
+
+use crate::affinity;
+use crate::builder::{Builder, Built};
+use crate::compiler::Compiler;
+use crate::front::{Front, Runner};
+use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, Measurer, RunSecs};
+use crate::options::{MeasureOptions, TimingOptions};
+use crate::problem::Problem;
+use crate::team::Team;
+use crate::trial::{self, Trial};
+
+/// Measures candidates on this machine's CPU in a thread of this process: no worker program is needed, and no time is
+/// spent on one.
+///
+/// There is no protection: a kernel that crashes, hangs, writes beyond its buffers or exhausts memory takes the process
+/// with it, and [`MeasureOptions::run_limit_secs`] and [`MeasureOptions::memory_slack_bytes`] have no effect. Wrong
+/// results and writes just beside the buffers are found as in [`crate::CpuMeasurer`].
+pub struct InProcessMeasurer {
+    front: Front<Here>,
+}
+
+impl InProcessMeasurer {
+    /// A measurer with the compiler of this machine.
+    ///
+    /// # Safety
+    ///
+    /// The caller accepts that generated code runs in this process with no protection against its faults.
+    pub unsafe fn new(options: MeasureOptions) -> Result<Self, MeasureError> {
+        let builder = Builder::new(Compiler::find()?, options.build_limit_secs)?;
+        let here = Here { timing: options.timing, problems: HashMap::new() };
+        Ok(Self { front: Front::new(builder, here) })
+    }
+
+    /// The builder, and through it the compiler.
+    pub fn builder(&mut self) -> &mut Builder {
+        &mut self.front.builder
+    }
+
+    /// Sets the time against which candidates of a workload are stopped early. Without it, that is the fastest this
+    /// measurer has measured.
+    pub fn set_incumbent(&mut self, workload: &Workload, target: &Target, run_secs: f64) {
+        self.front.set_incumbent(workload, target, run_secs);
+    }
+
+    /// Measures a kernel that is built already.
+    pub fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError> {
+        self.front.run_built(built)
+    }
+
+    /// Races kernels that are built already; [`Measurer::race`].
+    pub fn race_built(&mut self, built: &[Built]) -> Result<Vec<Measurement>, MeasureError> {
+        self.front.race_built(&built.iter().cloned().map(Ok).collect::<Vec<_>>())
+    }
+}
+
+impl Measurer for InProcessMeasurer {
+    fn measure(
+        &mut self,
+        candidates: &[Candidate],
+        on_result: &mut dyn FnMut(usize, Measurement) -> ControlFlow<()>,
+    ) -> Result<(), MeasureError> {
+        self.front.measure(candidates, on_result)
+    }
+
+    fn race(&mut self, candidates: &[Candidate]) -> Result<Vec<Measurement>, MeasureError> {
+        self.front.race(candidates)
+    }
+}
+
+/// Runs kernels here.
+struct Here {
+    timing: TimingOptions,
+    problems: HashMap<Workload, Problem>,
+}
+
+impl Here {
+    fn problem(&mut self, workload: &Workload) -> &Problem {
+        self.problems.entry(workload.clone()).or_insert_with(|| Problem::new(workload))
+    }
+}
+
+/// Runs `f` in a thread of its own that is pinned to the first core, with a team; the caller's thread stays free.
+fn pinned<T: Send>(threads: usize, f: impl FnOnce(&mut Team) -> T + Send) -> Result<T, MeasureError> {
+    affinity::allowed_cores();
+    let run = move || {
+        affinity::pin_to_core(0);
+        f(&mut Team::new(threads))
+    };
+    let panicked = |_| MeasureError::Worker { message: "the measuring thread panicked".into() };
+    thread::scope(|scope| scope.spawn(run).join()).map_err(panicked)
+}
+
+impl Runner for Here {
+    fn time(
+        &mut self,
+        built: &Built,
+        incumbent_secs: Option<f64>,
+    ) -> Result<Result<RunSecs, CandidateError>, MeasureError> {
+        let timing = self.timing.clone();
+        let problem = self.problem(&built.workload);
+        pinned(built.target.cpu().threads, |team| {
+            // SAFETY: whoever made the measurer accepted that.
+            let mut trial = unsafe { Trial::new(problem, built, timing.cold, team) }?;
+            trial::measure(&mut trial, &timing, incumbent_secs, team)
+        })
+    }
+
+    fn race(&mut self, built: &[Built]) -> Result<Vec<Result<RunSecs, CandidateError>>, MeasureError> {
+        for b in built {
+            self.problem(&b.workload);
+        }
+        let threads = built.iter().map(|b| b.target.cpu().threads).max().unwrap_or(1);
+        let (timing, problems) = (&self.timing, &self.problems);
+        let outcomes = pinned(threads, |team| {
+            let mut trials = Vec::with_capacity(built.len());
+            for b in built {
+                let problem = problems.get(&b.workload).ok_or_else(|| "its workload is unknown".to_string())?;
+                // SAFETY: as in `time`.
+                let trial = unsafe { Trial::new(problem, b, timing.cold, team) };
+                trials.push(trial.map_err(|e| e.to_string())?);
+            }
+            Ok(trial::race(&mut trials, timing, team))
+        })?;
+        outcomes.map_err(|message: String| MeasureError::Worker { message })
+    }
+}

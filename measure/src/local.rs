@@ -1,0 +1,197 @@
+//! Measures CPU kernels in a worker process.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use autotune_schedules::{Target, Workload};
+use tempfile::TempDir;
+
+use crate::builder::{Builder, Built};
+use crate::compiler::{Compiler, scratch_dir};
+use crate::front::{Front, Runner};
+use crate::host::{Loss, WorkerProcess};
+use crate::location::WorkerCommand;
+use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, Measurer, RunSecs};
+use crate::options::MeasureOptions;
+use crate::problem::Problem;
+use crate::process::duration;
+use crate::protocol::{Job, Request, Task};
+
+/// Workers that may die before running a kernel, one after the other, until the infrastructure counts as broken.
+const EARLY_DEATHS: usize = 3;
+
+/// Most bytes of operand files that are kept.
+const PROBLEM_BYTES: u64 = 1 << 30;
+
+/// Measures candidates on this machine's CPU, each in a worker process that may crash, hang or misbehave at no risk to
+/// the caller. Candidates are built in parallel, then run one by one.
+///
+/// A failed candidate's worker is replaced. A candidate that fails in a worker which ran others before, unless by
+/// running too long, is tried again in a fresh one, and that verdict counts: memory that an earlier kernel corrupted
+/// is no fault of it.
+pub struct CpuMeasurer {
+    front: Front<Workers>,
+}
+
+impl CpuMeasurer {
+    /// A measurer with the compiler and the worker program of this machine ([`Compiler::find`], [`WorkerCommand::find`]).
+    pub fn new(options: MeasureOptions) -> Result<Self, MeasureError> {
+        Self::with(WorkerCommand::find()?, Compiler::find()?, options)
+    }
+
+    /// A measurer with a given worker program and compiler. The worker is started when it is first needed.
+    pub fn with(command: WorkerCommand, compiler: Compiler, options: MeasureOptions) -> Result<Self, MeasureError> {
+        let builder = Builder::new(compiler, options.build_limit_secs)?;
+        let workers =
+            Workers { command, options, dir: scratch_dir()?, worker: None, problems: Vec::new(), problem_count: 0 };
+        Ok(Self { front: Front::new(builder, workers) })
+    }
+
+    /// The builder, and through it the compiler.
+    pub fn builder(&mut self) -> &mut Builder {
+        &mut self.front.builder
+    }
+
+    /// The compiler.
+    pub fn compiler(&self) -> &Compiler {
+        self.front.builder.compiler()
+    }
+
+    /// The options.
+    pub fn options(&self) -> &MeasureOptions {
+        &self.front.runner.options
+    }
+
+    /// Sets the time against which candidates of a workload are stopped early. Without it, that is the fastest this
+    /// measurer has measured.
+    pub fn set_incumbent(&mut self, workload: &Workload, target: &Target, run_secs: f64) {
+        self.front.set_incumbent(workload, target, run_secs);
+    }
+
+    /// Measures a kernel that is built already.
+    pub fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError> {
+        self.front.run_built(built)
+    }
+
+    /// Races kernels that are built already; [`Measurer::race`].
+    pub fn race_built(&mut self, built: &[Built]) -> Result<Vec<Measurement>, MeasureError> {
+        self.front.race_built(&built.iter().cloned().map(Ok).collect::<Vec<_>>())
+    }
+
+    /// Process number of the worker, if one is running.
+    pub fn worker_pid(&self) -> Option<u32> {
+        self.front.runner.worker.as_ref().map(WorkerProcess::pid)
+    }
+}
+
+impl Measurer for CpuMeasurer {
+    fn measure(
+        &mut self,
+        candidates: &[Candidate],
+        on_result: &mut dyn FnMut(usize, Measurement) -> ControlFlow<()>,
+    ) -> Result<(), MeasureError> {
+        self.front.measure(candidates, on_result)
+    }
+
+    fn race(&mut self, candidates: &[Candidate]) -> Result<Vec<Measurement>, MeasureError> {
+        self.front.race(candidates)
+    }
+}
+
+/// The worker, replaced as needed, and the files it reads.
+struct Workers {
+    command: WorkerCommand,
+    options: MeasureOptions,
+    dir: TempDir,
+    worker: Option<WorkerProcess>,
+    /// Operand files, oldest first, with their sizes.
+    problems: Vec<(Workload, PathBuf, u64)>,
+    problem_count: usize,
+}
+
+impl Workers {
+    fn job(&mut self, built: &Built) -> Result<Job, MeasureError> {
+        Ok(Job { built: built.clone(), problem: self.problem_file(&built.workload)? })
+    }
+
+    /// The file of a workload's operands and reference, made when first asked for.
+    fn problem_file(&mut self, workload: &Workload) -> Result<PathBuf, MeasureError> {
+        if let Some((_, path, _)) = self.problems.iter().find(|(w, _, _)| w == workload) {
+            return Ok(path.clone());
+        }
+        let path = self.dir.path().join(format!("problem{}", self.problem_count));
+        self.problem_count += 1;
+        let io = |source| MeasureError::Io { what: format!("writing {}", path.display()), source };
+        Problem::new(workload).write(&path).map_err(io)?;
+        let bytes = std::fs::metadata(&path).map_err(io)?.len();
+        while self.problems.iter().map(|(_, _, b)| b).sum::<u64>() + bytes > PROBLEM_BYTES && !self.problems.is_empty()
+        {
+            let (_, oldest, _) = self.problems.remove(0);
+            std::fs::remove_file(&oldest).map_err(io)?;
+        }
+        self.problems.push((workload.clone(), path.clone(), bytes));
+        Ok(path)
+    }
+
+    /// Has a task carried out by the worker; `Err` in the inner result if it killed the worker.
+    fn ask(&mut self, task: Task, kernels: usize) -> Result<Result<Outcomes, CandidateError>, MeasureError> {
+        let request =
+            Request { timing: self.options.timing.clone(), memory_slack_bytes: self.options.memory_slack_bytes, task };
+        let limit = duration(self.options.run_limit_secs * kernels as f64);
+        let mut early_deaths = 0;
+        loop {
+            let (mut worker, fresh) = match self.worker.take() {
+                Some(worker) => (worker, false),
+                None => (WorkerProcess::spawn(&self.command)?, true),
+            };
+            let failed = match worker.ask(&request, limit) {
+                Ok(outcomes) if outcomes.len() != kernels => {
+                    return Err(MeasureError::Worker { message: "it answered something else".into() });
+                }
+                Ok(outcomes) if outcomes.iter().all(Result::is_ok) => {
+                    self.worker = Some(worker);
+                    return Ok(Ok(outcomes));
+                }
+                Ok(outcomes) => Ok(outcomes),
+                Err(Loss::Kernel(error @ CandidateError::Timeout { .. })) => return Ok(Err(error)),
+                Err(Loss::Kernel(error)) => Err(error),
+                Err(Loss::Refused(message)) => return Err(MeasureError::Worker { message }),
+                Err(Loss::Early(message)) => {
+                    early_deaths += 1;
+                    if early_deaths >= EARLY_DEATHS {
+                        return Err(MeasureError::Worker { message });
+                    }
+                    continue;
+                }
+            };
+            if fresh {
+                return Ok(failed);
+            }
+        }
+    }
+}
+
+/// One outcome per kernel.
+type Outcomes = Vec<Result<RunSecs, CandidateError>>;
+
+impl Runner for Workers {
+    fn time(
+        &mut self,
+        built: &Built,
+        incumbent_secs: Option<f64>,
+    ) -> Result<Result<RunSecs, CandidateError>, MeasureError> {
+        let task = Task::Time { job: self.job(built)?, incumbent_secs };
+        let outcome = self.ask(task, 1)?.map(|outcomes| outcomes.into_iter().next());
+        match outcome {
+            Ok(Some(outcome)) => Ok(outcome),
+            Ok(None) => Err(MeasureError::Worker { message: "it answered nothing".into() }),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    fn race(&mut self, built: &[Built]) -> Result<Outcomes, MeasureError> {
+        let jobs = built.iter().map(|b| self.job(b)).collect::<Result<_, _>>()?;
+        self.ask(Task::Race { jobs }, built.len())?
+            .map_err(|error| MeasureError::Worker { message: format!("in a race: {error}") })
+    }
+}

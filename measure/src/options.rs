@@ -1,0 +1,51 @@
+//! How candidates are built and timed.
+
+use serde::{Deserialize, Serialize};
+
+/// How a kernel is timed. The defaults suit kernels of 10 µs to 100 ms.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TimingOptions {
+    /// Untimed runs go on for this long.
+    pub warmup_secs: f64,
+    /// Timed repeats go on for at least this long.
+    pub floor_secs: f64,
+    /// Fewest repeats, unless the candidate is stopped early or takes twenty times `floor_secs`.
+    pub min_repeats: usize,
+    /// Most repeats.
+    pub max_repeats: usize,
+    /// A candidate whose fastest of the first three repeats is slower than this many times the incumbent is stopped.
+    pub stop_factor: f64,
+    /// Every run uses another copy of all buffers, so many that none is left in the last-level cache; else every run
+    /// uses the same buffers.
+    pub cold: bool,
+}
+
+impl Default for TimingOptions {
+    fn default() -> Self {
+        Self { warmup_secs: 0.003, floor_secs: 0.025, min_repeats: 5, max_repeats: 1000, stop_factor: 1.5, cold: false }
+    }
+}
+
+/// What a measurer may spend on a candidate, and how it times.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeasureOptions {
+    /// How kernels are timed.
+    pub timing: TimingOptions,
+    /// Wall-clock limit of one compiler run.
+    pub build_limit_secs: f64,
+    /// Wall-clock limit in the worker, loading, checking and timing together.
+    pub run_limit_secs: f64,
+    /// Memory a kernel may allocate beyond its buffers.
+    pub memory_slack_bytes: usize,
+}
+
+impl Default for MeasureOptions {
+    fn default() -> Self {
+        Self {
+            timing: TimingOptions::default(),
+            build_limit_secs: 20.0,
+            run_limit_secs: 15.0,
+            memory_slack_bytes: 512 << 20,
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The worker process: runs kernels that may do anything.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver};
+
+use autotune_schedules::Workload;
+
+use crate::affinity::pin_to_core;
+use crate::measurement::CandidateError;
+use crate::memory;
+use crate::problem::Problem;
+use crate::protocol::{self, Job, Request, Response, Task};
+use crate::team::Team;
+use crate::trial::{self, Trial};
+
+/// Serves a measurer over standard input and output until the input ends: the main function of a program that is
+/// started as a worker, [`crate::WorkerCommand`]. Nothing else may use standard input and output before or after.
+pub fn serve() -> ExitCode {
+    match serve_requests() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("measuring worker: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve_requests() -> io::Result<()> {
+    let (input, output) = take_standard_streams()?;
+    let mut output = File::from(output);
+    memory::forbid_core_files();
+    let requests = read_in_background(input);
+    let mut worker = Worker { team: Team::new(1), problem: None };
+    pin_to_core(0);
+    protocol::send(&mut output, &Response::Hello { version: protocol::VERSION })?;
+    while let Ok(request) = requests.recv() {
+        let response = worker.answer(&request, &mut output)?;
+        memory::lift();
+        protocol::send(&mut output, &response)?;
+    }
+    Ok(())
+}
+
+/// Moves the protocol away from the descriptors 0 and 1, which kernels may write to: input is empty from now on, and
+/// output goes to standard error.
+fn take_standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
+    let input = io::stdin().as_fd().try_clone_to_owned()?;
+    let output = io::stdout().as_fd().try_clone_to_owned()?;
+    let empty = File::open("/dev/null")?;
+    for (from, to) in [(empty.as_raw_fd(), 0), (2, 1)] {
+        // SAFETY: both descriptors are open; nothing in this process relies on what `to` was.
+        if unsafe { libc::dup2(from, to) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok((input, output))
+}
+
+/// Reads requests in a thread that ends the process with the input, whatever the kernels are doing: no worker outlives
+/// its measurer.
+fn read_in_background(input: OwnedFd) -> Receiver<Request> {
+    let (sender, receiver) = mpsc::channel();
+    let mut input = File::from(input);
+    std::thread::spawn(move || {
+        while let Ok(Some(request)) = protocol::receive(&mut input) {
+            if sender.send(request).is_err() {
+                break;
+            }
+        }
+        // SAFETY: `_exit` ends the process at once and runs nothing.
+        unsafe { libc::_exit(0) };
+    });
+    receiver
+}
+
+struct Worker {
+    team: Team,
+    /// The last one: candidates of a workload come in batches.
+    problem: Option<Problem>,
+}
+
+impl Worker {
+    fn answer(&mut self, request: &Request, output: &mut File) -> io::Result<Response> {
+        match &request.task {
+            Task::Time { job, incumbent_secs } => {
+                let problem = match self.problem(job) {
+                    Ok(problem) => problem,
+                    Err(message) => return Ok(Response::Failed { message }),
+                };
+                let outcome = match self.start(request, &[job], output)? {
+                    Ok(()) => self.time(job, &problem, request, *incumbent_secs),
+                    Err(error) => Err(error),
+                };
+                self.problem = Some(problem);
+                Ok(Response::Done { outcomes: vec![outcome] })
+            }
+            Task::Race { jobs } => self.race(jobs, request, output),
+        }
+    }
+
+    /// The job's problem: the one at hand if it is of the same workload, else read from its file.
+    fn problem(&mut self, job: &Job) -> Result<Problem, String> {
+        let workload: &Workload = &job.built.workload;
+        match self.problem.take_if(|p| p.workload == *workload) {
+            Some(problem) => Ok(problem),
+            None => Problem::read(&job.problem, workload).map_err(|e| format!("{}: {e}", job.problem.display())),
+        }
+    }
+
+    /// Sets the memory limit and the team up for the jobs, and tells the measurer that from now on they are to blame.
+    fn start(&mut self, request: &Request, jobs: &[&Job], output: &mut File) -> io::Result<Result<(), CandidateError>> {
+        let threads = jobs.iter().map(|job| job.built.target.cpu().threads).max().unwrap_or(1);
+        if self.team.threads() != threads {
+            self.team = Team::new(threads);
+        }
+        let mut allowance = request.memory_slack_bytes;
+        for job in jobs {
+            let needed = trial::needed_bytes(&job.built.plan, &job.built.target, request.timing.cold);
+            // Beside its buffers, a trial keeps the operands, and an output that is compared: at most as much again.
+            let bytes = needed.map_or(usize::MAX, |b| b.saturating_mul(2));
+            if bytes > memory::physical_bytes() {
+                let message = format!("its buffers and their copies need {bytes} bytes");
+                return Ok(Err(CandidateError::OutOfMemory { message }));
+            }
+            allowance = allowance.saturating_add(bytes);
+        }
+        let memory = memory::limit_growth(allowance);
+        protocol::send(output, &Response::Started { memory })?;
+        Ok(Ok(()))
+    }
+
+    fn time(
+        &mut self,
+        job: &Job,
+        problem: &Problem,
+        request: &Request,
+        incumbent_secs: Option<f64>,
+    ) -> Result<crate::RunSecs, CandidateError> {
+        // SAFETY: this process is there to run code that nobody vouches for; if it breaks, it is replaced.
+        let mut trial = unsafe { Trial::new(problem, &job.built, request.timing.cold, &mut self.team) }?;
+        trial::measure(&mut trial, &request.timing, incumbent_secs, &mut self.team)
+    }
+
+    fn race(&mut self, jobs: &[Job], request: &Request, output: &mut File) -> io::Result<Response> {
+        let problems: Result<Vec<Problem>, String> = jobs.iter().map(|job| self.problem(job)).collect();
+        let problems = match problems {
+            Ok(problems) => problems,
+            Err(message) => return Ok(Response::Failed { message }),
+        };
+        if let Err(error) = self.start(request, &jobs.iter().collect::<Vec<_>>(), output)? {
+            return Ok(Response::Done { outcomes: vec![Err(error); jobs.len()] });
+        }
+        let mut trials = Vec::with_capacity(jobs.len());
+        for (job, problem) in jobs.iter().zip(&problems) {
+            // SAFETY: as in `time`.
+            match unsafe { Trial::new(problem, &job.built, request.timing.cold, &mut self.team) } {
+                Ok(trial) => trials.push(trial),
+                Err(error) => {
+                    return Ok(Response::Failed { message: error.to_string() });
+                }
+            }
+        }
+        Ok(Response::Done { outcomes: trial::race(&mut trials, &request.timing, &mut self.team) })
+    }
+}

@@ -1,0 +1,290 @@
+//! The contract of [`Measurer`], run on every implementation.
+
+use std::ops::ControlFlow;
+
+use autotune_measure::{
+    Builder, Built, Candidate, CandidateError, CpuMeasurer, InProcessMeasurer, MeasureError, MeasureOptions,
+    Measurement, Measurer,
+};
+use autotune_schedules::{Config, ScheduleSpace, Workload};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::kernels::{self, build, options, right, source, target};
+
+/// What the tests need beside [`Measurer`].
+pub(crate) trait Subject: Measurer + Sized {
+    fn make(options: MeasureOptions) -> Self;
+    fn builder(&mut self) -> &mut Builder;
+    fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError>;
+    fn race_built(&mut self, built: &[Built]) -> Result<Vec<Measurement>, MeasureError>;
+    fn set_incumbent(&mut self, workload: &Workload, run_secs: f64);
+}
+
+macro_rules! subject {
+    ($type:ty, $make:expr) => {
+        impl Subject for $type {
+            fn make(options: MeasureOptions) -> Self {
+                $make(options).unwrap()
+            }
+            fn builder(&mut self) -> &mut Builder {
+                self.builder()
+            }
+            fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError> {
+                self.run_built(built)
+            }
+            fn race_built(&mut self, built: &[Built]) -> Result<Vec<Measurement>, MeasureError> {
+                self.race_built(built)
+            }
+            fn set_incumbent(&mut self, workload: &Workload, run_secs: f64) {
+                self.set_incumbent(workload, &target(1), run_secs);
+            }
+        }
+    };
+}
+
+subject!(CpuMeasurer, CpuMeasurer::new);
+// SAFETY: the kernels of this file are wrong, but only inside their buffers and guards.
+subject!(InProcessMeasurer, |options| unsafe { InProcessMeasurer::new(options) });
+
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        &[$((stringify!($name), $name::<CpuMeasurer>, $name::<InProcessMeasurer>)),*]
+    };
+}
+
+/// Name, run in a worker, run in this process.
+pub(crate) const TESTS: &[(&str, fn(), fn())] = on_both![
+    a_right_kernel_is_timed,
+    threads_divide_the_tasks,
+    cold_buffers_are_right_too,
+    wrong_kernels_are_rejected,
+    a_kernel_that_is_right_only_at_first_is_rejected,
+    writes_to_operands_and_beside_buffers_are_found,
+    work_on_the_data_ahead_of_time_is_found,
+    a_plan_of_another_workload_is_refused,
+    a_missing_entry_point_is_a_build_error,
+    clearly_slower_kernels_are_stopped_early,
+    a_race_times_all_and_ranks_them,
+    candidates_come_back_in_order,
+    a_batch_ends_where_it_is_told_to,
+    equal_candidates_are_built_once,
+];
+
+fn outcome<S: Subject>(subject: &mut S, built: &Built) -> Result<autotune_measure::RunSecs, CandidateError> {
+    subject.run_built(built).unwrap().outcome
+}
+
+fn a_right_kernel_is_timed<S: Subject>() {
+    let mut subject = S::make(options());
+    let built = right(subject.builder(), 1);
+    let measurement = subject.run_built(&built).unwrap();
+    let run = measurement.outcome.clone().unwrap();
+    assert_eq!(measurement.run_secs(), Some(run.run_secs));
+    assert!(run.run_secs > 0.0 && run.run_secs <= run.median_secs && run.median_secs < 1e-2, "{run:?}");
+    assert!(run.repeats >= options().timing.min_repeats && run.spread >= 0.0 && !run.stopped_early, "{run:?}");
+    assert!(run.max_rel_error < 1e-5, "{run:?}");
+    assert!(measurement.measure_secs >= options().timing.floor_secs);
+}
+
+fn threads_divide_the_tasks<S: Subject>() {
+    let mut subject = S::make(options());
+    for threads in [2, 3, 5] {
+        let built = right(subject.builder(), threads);
+        outcome(&mut subject, &built).unwrap();
+    }
+}
+
+fn cold_buffers_are_right_too<S: Subject>() {
+    let mut options = options();
+    options.timing.cold = true;
+    let mut subject = S::make(options);
+    let built = right(subject.builder(), 1);
+    outcome(&mut subject, &built).unwrap();
+    let accumulating = build(subject.builder(), 1, &source("", "", "out[0] += calls++ > M ? 1 : 0;"));
+    assert!(matches!(outcome(&mut subject, &accumulating), Err(CandidateError::WrongResult { .. })));
+}
+
+fn wrong_kernels_are_rejected<S: Subject>() {
+    let mut subject = S::make(options());
+    let faults = [
+        ("one product lost", "sum[7] -= 0", "if (m == 3) out[5] = residual[m * N + 5];"),
+        ("a constant", "", "for (int n = 0; n < N; n++) out[n] = 1;"),
+        ("zeros", "", "memset(out, 0, N * sizeof *out);"),
+        ("not a number", "", "if (m == M - 1) out[N - 1] = 0.0f / (float)sink;"),
+        ("infinite", "", "if (m == 0) out[0] = 1.0f / (float)sink;"),
+        ("a row left out", "if (m == 5) continue;", ""),
+        ("nothing done", "continue;", ""),
+        ("slightly off", "", "for (int n = 0; n < N; n++) out[n] *= 1.001f;"),
+        ("neighbours swapped", "", "float t = out[0]; out[0] = out[1]; out[1] = t;"),
+    ];
+    for (name, before, after) in faults {
+        let before = if name == "one product lost" { "" } else { before };
+        let built = build(subject.builder(), 1, &source("", before, after));
+        let result = outcome(&mut subject, &built);
+        assert!(matches!(result, Err(CandidateError::WrongResult { .. })), "{name}: {result:?}");
+    }
+    let built = right(subject.builder(), 1);
+    outcome(&mut subject, &built).unwrap();
+}
+
+fn a_kernel_that_is_right_only_at_first_is_rejected<S: Subject>() {
+    let mut subject = S::make(options());
+    let faults = [
+        ("keeps the first output", "if (calls++ >= M) continue;", ""),
+        (
+            "adds to its output",
+            "float old[N]; memcpy(old, out, sizeof old);",
+            "if (calls++ >= M) for (int n = 0; n < N; n++) out[n] += old[n];",
+        ),
+        ("adds to its packed weights", "if (calls++ >= M) b[5][m] += 1;", ""),
+    ];
+    for (name, before, after) in faults {
+        let built = build(subject.builder(), 1, &source("", before, after));
+        let result = outcome(&mut subject, &built);
+        assert!(matches!(result, Err(CandidateError::WrongResult { .. })), "{name}: {result:?}");
+    }
+}
+
+fn writes_to_operands_and_beside_buffers_are_found<S: Subject>() {
+    let mut subject = S::make(options());
+    let faults = [
+        ("input", "", "b[0][m * K + 1] = 0;"),
+        ("residual", "", "residual == b[3] ? (void)(b[3][m * N] = 0) : (void)0;"),
+        ("behind the output", "", "if (m == M - 1) out[N] = 0;"),
+        ("before the output", "", "if (m == 0) out[-1] = 0;"),
+        ("behind the local memory", "((float *)local)[N] = 0;", ""),
+    ];
+    for (name, before, after) in faults {
+        let built = build(subject.builder(), 1, &source("", before, after));
+        let result = outcome(&mut subject, &built);
+        let found = match name {
+            // What reads the operand in the next run shows it first.
+            "input" | "residual" => {
+                matches!(result, Err(CandidateError::WrongResult { .. } | CandidateError::StrayWrite { .. }))
+            }
+            _ => matches!(result, Err(CandidateError::StrayWrite { .. })),
+        };
+        assert!(found, "{name}: {result:?}");
+    }
+    // The weight is only read ahead of time: no result shows that it changed.
+    let built = build(subject.builder(), 1, &source("", "", "b[1][m] = 0;"));
+    let result = outcome(&mut subject, &built);
+    let Err(CandidateError::StrayWrite { message }) = result else { panic!("{result:?}") };
+    assert!(message.contains("weight"), "{message}");
+}
+
+fn work_on_the_data_ahead_of_time_is_found<S: Subject>() {
+    let mut subject = S::make(options());
+    let ahead = "static float kept[M * K]; memcpy(kept, b[0], sizeof kept); extern float *keep; keep = kept;";
+    let text = format!("float *keep;{}", source(ahead, "extern float *keep; data = keep;", ""));
+    let built = build(subject.builder(), 1, &text);
+    let result = outcome(&mut subject, &built);
+    assert!(matches!(result, Err(CandidateError::WrongResult { .. })), "{result:?}");
+}
+
+fn a_plan_of_another_workload_is_refused<S: Subject>() {
+    let mut subject = S::make(options());
+    let mut built = right(subject.builder(), 1);
+    built.plan.buffers[0].shape = vec![1, kernels::M, kernels::K + 1];
+    assert!(matches!(outcome(&mut subject, &built), Err(CandidateError::Lower { .. })));
+    built.plan.buffers.remove(0);
+    built.plan.buffers[3].shape = vec![3];
+    assert!(matches!(outcome(&mut subject, &built), Err(CandidateError::Lower { .. })));
+}
+
+fn a_missing_entry_point_is_a_build_error<S: Subject>() {
+    let mut subject = S::make(options());
+    let built = build(subject.builder(), 1, "void autotune_pack(void) {}");
+    let result = outcome(&mut subject, &built);
+    let Err(CandidateError::Build { message }) = result else { panic!("{result:?}") };
+    assert!(message.contains("autotune_main"), "{message}");
+    let refused = subject.builder().build_source(&kernels::workload(), &target(1), &kernels::plan(), "int x = y;");
+    let Err(CandidateError::Build { message }) = refused else { panic!("{refused:?}") };
+    assert!(message.contains('y'), "{message}");
+}
+
+fn clearly_slower_kernels_are_stopped_early<S: Subject>() {
+    let mut subject = S::make(options());
+    let built = right(subject.builder(), 1);
+    subject.set_incumbent(&kernels::workload(), 1e-9);
+    let run = outcome(&mut subject, &built).unwrap();
+    assert!(run.stopped_early && run.repeats < options().timing.min_repeats, "{run:?}");
+    let mut fresh = S::make(options());
+    let built = right(fresh.builder(), 1);
+    assert!(!outcome(&mut fresh, &built).unwrap().stopped_early);
+    let slow = kernels::with(fresh.builder(), "for (int i = 0; i < 100000; i++) sink = i;");
+    assert!(outcome(&mut fresh, &slow).unwrap().stopped_early, "the fastest so far is the incumbent");
+}
+
+fn a_race_times_all_and_ranks_them<S: Subject>() {
+    let mut subject = S::make(options());
+    let fast = right(subject.builder(), 1);
+    let slow = kernels::with(subject.builder(), "for (int i = 0; i < 20000; i++) sink = i;");
+    let wrong = kernels::with(subject.builder(), "continue;");
+    let results = subject.race_built(&[slow, wrong, fast]).unwrap();
+    let times: Vec<Option<f64>> = results.iter().map(Measurement::run_secs).collect();
+    let [Some(slow_secs), None, Some(fast_secs)] = times[..] else { panic!("{results:?}") };
+    assert!(slow_secs > 2.0 * fast_secs, "{results:?}");
+    assert!(results[0].outcome.as_ref().unwrap().repeats >= 20 && !results[0].outcome.as_ref().unwrap().stopped_early);
+    assert!(subject.race_built(&[]).unwrap().is_empty());
+}
+
+/// Random schedules of a small convolution, with one that no lowering knows in their midst.
+fn candidates(count: usize) -> Vec<Candidate> {
+    let workload: Workload = "conv2d:n=1,c=16,h=14,w=14,o=32,k=3,s=1,p=1,bias,act=relu".parse().unwrap();
+    let target = target(2);
+    let space = ScheduleSpace::new(&workload, &target);
+    let mut rng = ChaCha8Rng::seed_from_u64(17);
+    let candidate = |config| Candidate { workload, target: target.clone(), config };
+    let mut candidates: Vec<_> = (0..count).map(|_| candidate(space.sample(&mut rng))).collect();
+    candidates.insert(count / 2, candidate(Config { sketch: "no such sketch".into(), knobs: Default::default() }));
+    candidates
+}
+
+fn candidates_come_back_in_order<S: Subject>() {
+    let mut subject = S::make(options());
+    let candidates = candidates(6);
+    let mut results = Vec::new();
+    let mut on_result = |index, measurement: Measurement| {
+        assert_eq!(index, results.len());
+        results.push(measurement);
+        ControlFlow::Continue(())
+    };
+    subject.measure(&candidates, &mut on_result).unwrap();
+    assert_eq!(results.len(), candidates.len());
+    for (index, (result, candidate)) in results.iter().zip(&candidates).enumerate() {
+        match &result.outcome {
+            Ok(run) => assert!(index != 3 && run.run_secs > 0.0 && result.build_secs > 0.0, "{result:?}"),
+            Err(error) => {
+                assert!(index == 3 && matches!(error, CandidateError::Lower { .. }), "{}: {error}", candidate.config);
+            }
+        }
+    }
+    let raced = subject.race(&candidates[2..5]).unwrap();
+    assert!(raced[0].outcome.is_ok() && raced[2].outcome.is_ok());
+    assert!(matches!(raced[1].outcome, Err(CandidateError::Lower { .. })));
+}
+
+fn a_batch_ends_where_it_is_told_to<S: Subject>() {
+    let mut subject = S::make(options());
+    let mut seen = Vec::new();
+    let mut on_result = |index, _| {
+        seen.push(index);
+        if index == 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    subject.measure(&candidates(4), &mut on_result).unwrap();
+    assert_eq!(seen, [0, 1]);
+    subject.measure(&[], &mut |_, _| panic!("nothing to measure")).unwrap();
+}
+
+fn equal_candidates_are_built_once<S: Subject>() {
+    let mut subject = S::make(options());
+    let one = candidates(1).pop().unwrap();
+    let builds = subject.builder().build(&[one.clone(), one.clone()]);
+    let again = subject.builder().build(&[one]);
+    let library = |build: &autotune_measure::Build| build.outcome.as_ref().unwrap().library.clone();
+    assert_eq!(library(&builds[0]), library(&builds[1]));
+    assert_eq!(library(&builds[0]), library(&again[0]));
+    assert!(again[0].build_secs < builds[0].build_secs);
+}

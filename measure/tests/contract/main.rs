@@ -1,0 +1,42 @@
+//! What every measurer must do, run on both of them, and what the worker must survive.
+//!
+//! The program is its own worker: started with the argument `worker` it serves.
+
+mod both;
+mod faults;
+mod kernels;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    match std::env::args().nth(1).as_deref() {
+        Some("worker") => return autotune_measure::worker::serve(),
+        Some(faults::HOLDER_ARGUMENT) => faults::hold_an_endless_kernel(),
+        _ => {}
+    }
+    let own_path = match std::env::current_exe() {
+        Ok(path) => path,
+        Err(error) => panic!("this program's path: {error}"),
+    };
+    // SAFETY: no other thread runs yet.
+    unsafe { std::env::set_var("AUTOTUNE_WORKER", own_path) };
+    let mut arguments = Arguments::from_args();
+    // Kernels are timed: one test at a time.
+    arguments.test_threads = Some(1);
+    libtest_mimic::run(&arguments, tests()).exit_code()
+}
+
+fn tests() -> Vec<Trial> {
+    let test = |name: &str, run: fn()| {
+        Trial::test(name, move || {
+            run();
+            Ok(())
+        })
+    };
+    let both = both::TESTS.iter().flat_map(|&(name, in_worker, here)| {
+        [test(&format!("worker::{name}"), in_worker), test(&format!("in_process::{name}"), here)]
+    });
+    both.chain(faults::TESTS.iter().map(|&(name, run)| test(&format!("faults::{name}"), run))).collect()
+}
