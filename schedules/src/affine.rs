@@ -10,12 +10,18 @@ use smallvec::SmallVec;
 pub struct VarId(pub u32);
 
 /// `constant + sum of coefficient * variable`; terms are sorted by variable and no coefficient is zero.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Affine {
     /// The value where every variable is zero.
     pub constant: i64,
     /// Variables and their coefficients.
     pub terms: SmallVec<[(VarId, i64); 4]>,
+}
+
+impl Clone for Affine {
+    fn clone(&self) -> Self {
+        Self { constant: self.constant, terms: SmallVec::from_slice(&self.terms) }
+    }
 }
 
 impl Affine {
@@ -44,6 +50,25 @@ impl Affine {
         self.terms.iter().fold(self.constant, |acc, &(var, c)| acc + c * value_of(var))
     }
 
+    /// Adds `other * factor`.
+    pub fn add_scaled(&mut self, other: &Affine, factor: i64) {
+        self.constant += other.constant * factor;
+        if factor == 0 {
+            return;
+        }
+        for &(var, c) in &other.terms {
+            match self.terms.binary_search_by_key(&var, |t| t.0) {
+                Ok(i) => {
+                    self.terms[i].1 += c * factor;
+                    if self.terms[i].1 == 0 {
+                        self.terms.remove(i);
+                    }
+                }
+                Err(i) => self.terms.insert(i, (var, c * factor)),
+            }
+        }
+    }
+
     /// `var` replaced by `replacement`.
     pub fn substitute(&self, var: VarId, replacement: &Affine) -> Self {
         let coefficient = self.coefficient(var);
@@ -66,20 +91,9 @@ impl Affine {
 impl Add for Affine {
     type Output = Affine;
 
-    fn add(self, other: Affine) -> Affine {
-        let mut terms = self.terms;
-        for (var, c) in other.terms {
-            match terms.binary_search_by_key(&var, |t| t.0) {
-                Ok(i) => {
-                    terms[i].1 += c;
-                    if terms[i].1 == 0 {
-                        terms.remove(i);
-                    }
-                }
-                Err(i) => terms.insert(i, (var, c)),
-            }
-        }
-        Affine { constant: self.constant + other.constant, terms }
+    fn add(mut self, other: Affine) -> Affine {
+        self.add_scaled(&other, 1);
+        self
     }
 }
 
@@ -95,12 +109,13 @@ impl Add<i64> for Affine {
 impl Mul<i64> for Affine {
     type Output = Affine;
 
-    fn mul(self, factor: i64) -> Affine {
+    fn mul(mut self, factor: i64) -> Affine {
         if factor == 0 {
             return Affine::default();
         }
-        let terms = self.terms.into_iter().map(|(v, c)| (v, c * factor)).collect();
-        Affine { constant: self.constant * factor, terms }
+        self.constant *= factor;
+        self.terms.iter_mut().for_each(|t| t.1 *= factor);
+        self
     }
 }
 

@@ -588,7 +588,8 @@ fn check_tasks(program: &Program, writes: &[Write]) -> Result<(), VerifyError> {
 
 /// Every multiply-add that is needed happens exactly once.
 fn check_coverage(program: &Program, found: &Found) -> Result<(), VerifyError> {
-    let in_place = found.products.iter().any(|(_, in_place)| *in_place);
+    // A program whose every tap is padding multiplies nothing at all.
+    let in_place = found.products.is_empty() || found.products.iter().any(|(_, in_place)| *in_place);
     if let Some((mixed, _)) = found.products.iter().find(|(_, own)| *own != in_place) {
         let problem = Problem::Point("data is read from a copy here, in place elsewhere".into());
         return Err(VerifyError {

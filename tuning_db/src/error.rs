@@ -52,14 +52,26 @@ pub enum DbError {
         holder: Holder,
     },
     /// The files of the database do not make sense.
-    #[error(
-        "{path} is corrupt: {detail}; restore it from a copy or import an exported log into a new database"
-    )]
+    #[error("{path} is corrupt: {detail}; restore it from a copy or import an exported log into a new database")]
     Corrupt {
         /// The path.
         path: PathBuf,
         /// What was found.
         detail: String,
+    },
+    /// The storage engine recovered from damage to its files, but not everything: records that were durable are gone.
+    #[error(
+        "{path} has lost {} of {flushed} records, its files were damaged; restore it from a copy, or delete \
+         {path}/flushed to go on with what is left",
+        flushed - found
+    )]
+    Lost {
+        /// The path.
+        path: PathBuf,
+        /// Records that were durable.
+        flushed: u64,
+        /// Records that are left.
+        found: u64,
     },
     /// One stored entry cannot be read; the others can.
     #[error("entry '{key}' of {path} cannot be read: {reason}")]

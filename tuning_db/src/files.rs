@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! PATH/FORMAT    "autotune-db 1": what this is, and which version; written last when a database is made
+//! PATH/flushed   how many records were durable after the last flush, so that losing some is noticed
 //! PATH/holder    lock file; its text names the process that has the database open
 //! PATH/sled/     the records
 //! ```
@@ -39,19 +40,13 @@ impl Files {
     pub(crate) fn temporary() -> Result<Self, DbError> {
         let path = Path::new("(temporary)");
         let sled = guarded(path, || engine().temporary(true).open())?;
-        Ok(Self {
-            sled,
-            log: None,
-            _hold: None,
-        })
+        Ok(Self { sled, log: None, _hold: None })
     }
 
     /// Opens the database at `path`, or makes one if nothing or an empty directory is there.
     pub(crate) fn open(path: &Path) -> Result<Self, DbError> {
         fs::create_dir_all(path).map_err(|e| match e.kind() {
-            ErrorKind::AlreadyExists => DbError::NotADirectory {
-                path: path.to_path_buf(),
-            },
+            ErrorKind::AlreadyExists => DbError::NotADirectory { path: path.to_path_buf() },
             _ => io_error("cannot create", path)(e),
         })?;
         check_format(path)?;
@@ -63,25 +58,16 @@ impl Files {
         let sled = open_engine(path, &dir)?;
         let log_path = dir.join("db");
         let log = File::open(&log_path).map_err(io_error("cannot open", &log_path))?;
-        let files = Self {
-            sled,
-            log: Some(log),
-            _hold: Some(hold),
-        };
+        let files = Self { sled, log: Some(log), _hold: Some(hold) };
         let marked = guarded(path, || files.sled.get(MARKER_KEY))?.is_some();
         match (made, marked) {
             (true, true) => {}
             (true, false) => {
                 let detail = "its records are gone".to_string();
-                return Err(DbError::Corrupt {
-                    path: path.to_path_buf(),
-                    detail,
-                });
+                return Err(DbError::Corrupt { path: path.to_path_buf(), detail });
             }
             (false, _) => {
-                guarded(path, || {
-                    files.sled.insert(MARKER_KEY, &FORMAT.to_be_bytes())
-                })?;
+                guarded(path, || files.sled.insert(MARKER_KEY, &FORMAT.to_be_bytes()))?;
                 files.flush(path)?;
                 write_format(path)?;
             }
@@ -98,12 +84,25 @@ impl Files {
             None => Ok(()),
         }
     }
+
+    /// Remembers that so many records are durable.
+    pub(crate) fn remember_flushed(&self, path: &Path, records: u64) -> Result<(), DbError> {
+        if self.log.is_none() {
+            return Ok(());
+        }
+        let count_path = path.join("flushed");
+        fs::write(&count_path, format!("{records}\n")).map_err(io_error("cannot write", &count_path))
+    }
+}
+
+/// How many records were durable after the last flush; 0 if that is not known.
+pub(crate) fn flushed(path: &Path) -> u64 {
+    let text = fs::read_to_string(path.join("flushed")).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
 }
 
 fn engine() -> sled::Config {
-    sled::Config::new()
-        .cache_capacity(CACHE_BYTES)
-        .flush_every_ms(None)
+    sled::Config::new().cache_capacity(CACHE_BYTES).flush_every_ms(None)
 }
 
 /// Opens the storage engine. The hold is ours, so if the engine's own lock is taken, a closed handle is still being
@@ -113,8 +112,7 @@ fn open_engine(path: &Path, dir: &Path) -> Result<sled::Db, DbError> {
     loop {
         match guarded(path, || engine().path(dir).open()) {
             Err(DbError::Io { source, .. })
-                if source.to_string().contains("could not acquire lock")
-                    && start.elapsed() < CLOSING =>
+                if source.to_string().contains("could not acquire lock") && start.elapsed() < CLOSING =>
             {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -131,25 +129,16 @@ fn check_format(path: &Path) -> Result<bool, DbError> {
         Err(e) if e.kind() == ErrorKind::NotFound => return check_unmade(path).map(|()| false),
         Err(e) => return Err(io_error("cannot read", &format_path)(e)),
     };
-    let version = text
-        .trim_end()
-        .strip_prefix(FORMAT_WORD)
-        .and_then(|rest| rest.trim_start().parse::<u32>().ok());
+    let version = text.trim_end().strip_prefix(FORMAT_WORD).and_then(|rest| rest.trim_start().parse::<u32>().ok());
     match version {
-        Some(found) if found > FORMAT => Err(DbError::NewerFormat {
-            path: path.to_path_buf(),
-            found,
-            supported: FORMAT,
-        }),
+        Some(found) if found > FORMAT => {
+            Err(DbError::NewerFormat { path: path.to_path_buf(), found, supported: FORMAT })
+        }
         Some(FORMAT) => Ok(true),
         _ => {
             let word: String = text.chars().take(40).collect();
-            let detail =
-                format!("its FORMAT file says {word:?} instead of \"{FORMAT_WORD} {FORMAT}\"");
-            Err(DbError::Corrupt {
-                path: path.to_path_buf(),
-                detail,
-            })
+            let detail = format!("its FORMAT file says {word:?} instead of \"{FORMAT_WORD} {FORMAT}\"");
+            Err(DbError::Corrupt { path: path.to_path_buf(), detail })
         }
     }
 }
@@ -157,16 +146,9 @@ fn check_format(path: &Path) -> Result<bool, DbError> {
 fn check_unmade(path: &Path) -> Result<(), DbError> {
     let failed = io_error("cannot list", path);
     for entry in fs::read_dir(path).map_err(&failed)? {
-        let name = entry
-            .map_err(&failed)?
-            .file_name()
-            .to_string_lossy()
-            .into_owned();
-        if !["holder", "sled", "FORMAT.new"].contains(&name.as_str()) {
-            return Err(DbError::NotADatabase {
-                path: path.to_path_buf(),
-                found: name,
-            });
+        let name = entry.map_err(&failed)?.file_name().to_string_lossy().into_owned();
+        if !["flushed", "holder", "sled", "FORMAT.new"].contains(&name.as_str()) {
+            return Err(DbError::NotADatabase { path: path.to_path_buf(), found: name });
         }
     }
     Ok(())
@@ -203,22 +185,16 @@ fn remove_unfinished_snapshots(dir: &Path) -> Result<(), DbError> {
 
 pub(crate) fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> DbError + use<> {
     let path: PathBuf = path.to_path_buf();
-    move |source| DbError::Io {
-        action,
-        path: path.clone(),
-        source,
-    }
+    move |source| DbError::Io { action, path: path.clone(), source }
 }
 
 /// Runs an operation of the storage engine. The engine panics on some damage to its files; that is an error here.
 pub(crate) fn guarded<T>(path: &Path, run: impl FnOnce() -> sled::Result<T>) -> Result<T, DbError> {
-    let corrupt = |detail| DbError::Corrupt {
-        path: path.to_path_buf(),
-        detail,
-    };
+    let corrupt = |detail| DbError::Corrupt { path: path.to_path_buf(), detail };
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(sled::Error::Io(source))) => Err(io_error("cannot use", path)(source)),
+        Ok(Err(sled::Error::Corruption { .. })) => Err(corrupt("a checksum does not match".to_string())),
         Ok(Err(e)) => Err(corrupt(e.to_string())),
         Err(panic) => Err(corrupt(panic_text(panic.as_ref()))),
     }
@@ -226,7 +202,5 @@ pub(crate) fn guarded<T>(path: &Path, run: impl FnOnce() -> sled::Result<T>) -> 
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or(panic.downcast_ref::<&str>().copied())
-        .unwrap_or("the storage engine failed")
-        .to_string()
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("the storage engine failed").to_string()
 }

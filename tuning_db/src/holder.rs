@@ -28,9 +28,7 @@ pub struct Holder {
 
 impl Holder {
     fn this_process() -> Self {
-        let words: Vec<String> = std::env::args_os()
-            .map(|a| a.to_string_lossy().into_owned())
-            .collect();
+        let words: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Self {
             pid: std::process::id(),
@@ -41,12 +39,7 @@ impl Holder {
     }
 
     fn unknown() -> Self {
-        Self {
-            pid: 0,
-            host: String::new(),
-            command: String::new(),
-            since_unix_secs: unix_secs(),
-        }
+        Self { pid: 0, host: String::new(), command: String::new(), since_unix_secs: unix_secs() }
     }
 }
 
@@ -66,28 +59,20 @@ impl fmt::Display for Holder {
 }
 
 fn unix_secs() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_secs())
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
 /// The exclusive hold on a database. The lock on the file decides and ends with the process, however it ends; the
 /// file's text only tells who holds it, so text left behind by a killed process is harmless.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    _file: File,
+    file: File,
 }
 
 impl Hold {
     /// Takes the hold on the database at `db_path` through the file `holder_path`.
     pub(crate) fn take(db_path: &Path, holder_path: &Path) -> Result<Self, DbError> {
-        let failed = |action| {
-            move |source: io::Error| DbError::Io {
-                action,
-                path: holder_path.to_path_buf(),
-                source,
-            }
-        };
+        let failed = |action| move |source: io::Error| DbError::Io { action, path: holder_path.to_path_buf(), source };
         let mut file = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -98,15 +83,20 @@ impl Hold {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(DbError::Held {
-                    path: db_path.to_path_buf(),
-                    holder: read_holder(&mut file),
-                });
+                return Err(DbError::Held { path: db_path.to_path_buf(), holder: read_holder(&mut file) });
             }
             Err(TryLockError::Error(e)) => return Err(failed("cannot lock")(e)),
         }
         write_holder(&mut file).map_err(failed("cannot write"))?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
+    }
+}
+
+impl Drop for Hold {
+    /// Unlocks expressly: while another thread starts a process, the new one shares the open file until it executes, and
+    /// closing the file here would leave the lock with it.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
     }
 }
 
@@ -114,9 +104,7 @@ impl Hold {
 fn read_holder(file: &mut File) -> Holder {
     let mut text = String::new();
     let read = file.take(1 << 16).read_to_string(&mut text);
-    read.ok()
-        .and_then(|_| serde_json::from_str(&text).ok())
-        .unwrap_or_else(Holder::unknown)
+    read.ok().and_then(|_| serde_json::from_str(&text).ok()).unwrap_or_else(Holder::unknown)
 }
 
 fn write_holder(file: &mut File) -> io::Result<()> {

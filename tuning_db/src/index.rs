@@ -17,11 +17,7 @@ pub(crate) struct Timed {
 impl Timed {
     fn of(seq: u64, record: &TuningRecord) -> Option<Self> {
         let run_secs = record.measurement.run_secs()?;
-        Some(Self {
-            seq,
-            run_secs,
-            config_hash: record.config.stable_hash(),
-        })
+        Some(Self { seq, run_secs, config_hash: record.config.stable_hash() })
     }
 }
 
@@ -64,22 +60,11 @@ impl TaskIndex {
         };
         let mut race = match self.race {
             Some(race) if race.id == id => race,
-            _ => Race {
-                id,
-                incumbent: self.best,
-                incumbent_raced: false,
-                fastest: None,
-            },
+            _ => Race { id, incumbent: self.best, incumbent_raced: false, fastest: None },
         };
-        race.incumbent_raced |= race
-            .incumbent
-            .is_some_and(|i| i.config_hash == record.config.stable_hash());
+        race.incumbent_raced |= race.incumbent.is_some_and(|i| i.config_hash == record.config.stable_hash());
         race.fastest = faster(race.fastest, timed);
-        self.best = if race.incumbent_raced {
-            race.fastest
-        } else {
-            faster(race.incumbent, race.fastest)
-        };
+        self.best = if race.incumbent_raced { race.fastest } else { faster(race.incumbent, race.fastest) };
         self.race = Some(race);
     }
 }
@@ -96,20 +81,10 @@ pub(crate) fn ranking(log: &[TuningRecord], k: usize) -> Vec<usize> {
     let mut standings: HashMap<u64, Standing> = HashMap::new();
     for (place, record) in log.iter().enumerate() {
         let timed = Timed::of(place as u64, record);
-        let standing = standings
-            .entry(record.config.stable_hash())
-            .or_insert(Standing {
-                race: None,
-                timed: None,
-            });
+        let standing = standings.entry(record.config.stable_hash()).or_insert(Standing { race: None, timed: None });
         match (record.phase, standing.race) {
             (Phase::Search, Some(_)) => {}
-            (Phase::Race { id }, race) if race != Some(id) => {
-                *standing = Standing {
-                    race: Some(id),
-                    timed,
-                }
-            }
+            (Phase::Race { id }, race) if race != Some(id) => *standing = Standing { race: Some(id), timed },
             _ => standing.timed = faster(standing.timed, timed),
         }
     }

@@ -32,9 +32,7 @@ impl TuningDb {
         for pair in self.lines() {
             let (key, line) = pair?;
             self.decode(&key, &line)?;
-            out.write_all(&line)
-                .and_then(|()| out.write_all(b"\n"))
-                .map_err(&failed)?;
+            out.write_all(&line).and_then(|()| out.write_all(b"\n")).map_err(&failed)?;
             records += 1;
         }
         out.flush().map_err(failed)?;
@@ -52,10 +50,7 @@ impl TuningDb {
             added += self.append_all(batch)?;
         }
         self.flush()?;
-        Ok(ImportReport {
-            added,
-            skipped_duplicates: records.len() - added,
-        })
+        Ok(ImportReport { added, skipped_duplicates: records.len() - added })
     }
 
     fn read_log(&self, mut log: impl BufRead) -> Result<Vec<TuningRecord>, DbError> {
@@ -64,9 +59,7 @@ impl TuningDb {
         for line in 1.. {
             bytes.clear();
             let mut limited = log.by_ref().take(MAX_LINE_BYTES);
-            let read = limited
-                .read_until(b'\n', &mut bytes)
-                .map_err(io_error("cannot import into", self.path()))?;
+            let read = limited.read_until(b'\n', &mut bytes).map_err(io_error("cannot import into", self.path()))?;
             if read == 0 {
                 break;
             }
@@ -74,9 +67,7 @@ impl TuningDb {
             if read as u64 == MAX_LINE_BYTES && bytes.last() != Some(&b'\n') {
                 return Err(malformed(format!("longer than {MAX_LINE_BYTES} bytes")));
             }
-            let text = std::str::from_utf8(&bytes)
-                .map_err(|e| malformed(e.to_string()))?
-                .trim();
+            let text = std::str::from_utf8(&bytes).map_err(|e| malformed(e.to_string()))?.trim();
             if !text.is_empty() {
                 records.push(TuningRecord::from_line(text).map_err(|e| malformed(e.to_string()))?);
             }

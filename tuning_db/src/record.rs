@@ -67,9 +67,7 @@ pub struct Provenance {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RecordError {
     /// It was written by a newer version of this library.
-    #[error(
-        "record version {found} is newer than the supported version {supported}; update the tuner to read it"
-    )]
+    #[error("record version {found} is newer than the supported version {supported}; update the tuner to read it")]
     NewerVersion {
         /// Version found.
         found: u32,
@@ -108,12 +106,8 @@ impl TuningRecord {
     /// numbers are written with as many digits as it takes to read the same number again.
     pub fn to_line(&self) -> Result<String, RecordError> {
         self.check()?;
-        let line = Line {
-            version: RECORD_VERSION,
-            record: self,
-        };
-        let text =
-            serde_json::to_string(&line).map_err(|e| RecordError::Malformed(e.to_string()))?;
+        let line = Line { version: RECORD_VERSION, record: self };
+        let text = serde_json::to_string(&line).map_err(|e| RecordError::Malformed(e.to_string()))?;
         Self::from_line(&text)?;
         Ok(text)
     }
@@ -123,10 +117,7 @@ impl TuningRecord {
         let malformed = |e: serde_json::Error| RecordError::Malformed(e.to_string());
         let VersionProbe { version } = serde_json::from_str(line).map_err(malformed)?;
         if version > RECORD_VERSION {
-            return Err(RecordError::NewerVersion {
-                found: version,
-                supported: RECORD_VERSION,
-            });
+            return Err(RecordError::NewerVersion { found: version, supported: RECORD_VERSION });
         }
         let record: Self = serde_json::from_str(line).map_err(malformed)?;
         record.check()?;
@@ -136,10 +127,7 @@ impl TuningRecord {
     fn check(&self) -> Result<(), RecordError> {
         let invalid = |field, reason: String| Err(RecordError::Invalid { field, reason });
         if self.target.is_empty() || self.target.chars().any(char::is_control) {
-            return invalid(
-                "target",
-                format!("{:?} is empty or has control characters", self.target),
-            );
+            return invalid("target", format!("{:?} is empty or has control characters", self.target));
         }
         if let Err(e) = self.workload.checked() {
             return invalid("workload", e.to_string());

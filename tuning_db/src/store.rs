@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use autotune_schedules::config::fnv1a;
 use autotune_schedules::{Config, Workload};
 
 use crate::error::DbError;
-use crate::files::{Files, guarded};
+use crate::files::{self, Files, guarded};
 use crate::index::{TaskIndex, ranking};
 use crate::keys::{self, Space};
 use crate::record::TuningRecord;
@@ -37,13 +38,12 @@ pub struct TuningDb {
     path: PathBuf,
     files: Files,
     appending: Mutex<()>,
+    records: AtomicU64,
 }
 
 impl fmt::Debug for TuningDb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TuningDb")
-            .field("path", &self.path)
-            .finish_non_exhaustive()
+        f.debug_struct("TuningDb").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
@@ -56,12 +56,18 @@ impl TuningDb {
     /// [`Corrupt`](DbError::Corrupt), [`Io`](DbError::Io).
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DbError> {
         let path = path.as_ref();
-        let files = Files::open(path)?;
-        Ok(Self {
-            path: path.to_path_buf(),
-            files,
-            appending: Mutex::new(()),
-        })
+        let mut db = Self::with_files(path, Files::open(path)?)?;
+        let (found, flushed) = (*db.records.get_mut(), files::flushed(path));
+        if found < flushed {
+            return Err(DbError::Lost { path: path.to_path_buf(), flushed, found });
+        }
+        Ok(db)
+    }
+
+    fn with_files(path: &Path, files: Files) -> Result<Self, DbError> {
+        let mut db = Self { path: path.to_path_buf(), files, appending: Mutex::new(()), records: AtomicU64::new(0) };
+        *db.records.get_mut() = db.tasks()?.iter().map(|t| t.records).sum();
+        Ok(db)
     }
 
     /// Opens the database at `path`, which must exist: [`NotFound`](DbError::NotFound) otherwise. For looking up, where a
@@ -69,9 +75,7 @@ impl TuningDb {
     pub fn open_existing(path: impl AsRef<Path>) -> Result<Self, DbError> {
         let path = path.as_ref();
         if !path.exists() {
-            return Err(DbError::NotFound {
-                path: path.to_path_buf(),
-            });
+            return Err(DbError::NotFound { path: path.to_path_buf() });
         }
         Self::open(path)
     }
@@ -89,11 +93,7 @@ impl TuningDb {
 
     /// An empty database that is gone once the handle is dropped.
     pub fn temporary() -> Result<Self, DbError> {
-        Ok(Self {
-            path: "(temporary)".into(),
-            files: Files::temporary()?,
-            appending: Mutex::new(()),
-        })
+        Self::with_files(Path::new("(temporary)"), Files::temporary()?)
     }
 
     /// Stores one record. See [`append_all`](Self::append_all).
@@ -108,14 +108,8 @@ impl TuningDb {
     /// [`Refused`](DbError::Refused) for a record that no measurement can yield (a time that is not positive, a number
     /// that is not finite, a workload that makes no sense).
     pub fn append_all(&self, records: &[TuningRecord]) -> Result<usize, DbError> {
-        let lines = records
-            .iter()
-            .map(TuningRecord::to_line)
-            .collect::<Result<Vec<_>, _>>()?;
-        let _appending = self
-            .appending
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let lines = records.iter().map(TuningRecord::to_line).collect::<Result<Vec<_>, _>>()?;
+        let _appending = self.appending.lock().unwrap_or_else(PoisonError::into_inner);
         let mut batch = sled::Batch::default();
         let mut tasks: BTreeMap<Vec<u8>, TaskIndex> = BTreeMap::new();
         let mut new_lines: HashSet<&str> = HashSet::new();
@@ -133,17 +127,9 @@ impl TuningDb {
                     entry.insert(index)
                 }
             };
-            let record_key = keys::member(
-                Space::Record,
-                &record.target,
-                &record.workload,
-                task.records,
-            );
+            let record_key = keys::member(Space::Record, &record.target, &record.workload, task.records);
             let config_hash = record.config.stable_hash();
-            batch.insert(
-                keys::member(Space::Config, &record.target, &record.workload, config_hash),
-                &[],
-            );
+            batch.insert(keys::member(Space::Config, &record.target, &record.workload, config_hash), &[]);
             batch.insert(line_key, record_key.as_slice());
             batch.insert(record_key, line.as_bytes());
             task.push(record);
@@ -154,13 +140,16 @@ impl TuningDb {
         }
         if !new_lines.is_empty() {
             guarded(&self.path, || self.files.sled.apply_batch(batch))?;
+            self.records.fetch_add(new_lines.len() as u64, Ordering::Release);
         }
         Ok(new_lines.len())
     }
 
     /// Makes everything appended so far durable, against loss of power too.
     pub fn flush(&self) -> Result<(), DbError> {
-        self.files.flush(&self.path)
+        let records = self.records.load(Ordering::Acquire);
+        self.files.flush(&self.path)?;
+        self.files.remember_flushed(&self.path, records)
     }
 
     /// The record to deploy for a task, found through an index, or `None` if nothing is known to run.
@@ -199,26 +188,13 @@ impl TuningDb {
     /// A config stands with its fastest record of the last race it took part in, and is left out if it failed there;
     /// without a race it stands with its fastest record of the search. Times of the search are optimistic, so the first
     /// need not be [`best`](Self::best).
-    pub fn top(
-        &self,
-        workload: &Workload,
-        target: &str,
-        k: usize,
-    ) -> Result<Vec<TuningRecord>, DbError> {
+    pub fn top(&self, workload: &Workload, target: &str, k: usize) -> Result<Vec<TuningRecord>, DbError> {
         let log = self.query(workload, target)?;
-        Ok(ranking(&log, k)
-            .into_iter()
-            .filter_map(|place| log.get(place).cloned())
-            .collect())
+        Ok(ranking(&log, k).into_iter().filter_map(|place| log.get(place).cloned()).collect())
     }
 
     /// True if the config was measured for the task, whatever came of it. Found through an index.
-    pub fn contains(
-        &self,
-        workload: &Workload,
-        target: &str,
-        config: &Config,
-    ) -> Result<bool, DbError> {
+    pub fn contains(&self, workload: &Workload, target: &str, config: &Config) -> Result<bool, DbError> {
         let key = keys::member(Space::Config, target, workload, config.stable_hash());
         guarded(&self.path, || self.files.sled.contains_key(&key))
     }
@@ -227,26 +203,22 @@ impl TuningDb {
     pub fn tasks(&self) -> Result<Vec<TaskSummary>, DbError> {
         let mut summaries = Vec::new();
         for (key, value) in self.pairs(&keys::space(Space::Index))? {
-            let (target, workload) = keys::parse_task(&key)
-                .ok_or_else(|| self.bad_entry(&key, "its key names no task"))?;
+            let (target, workload) =
+                keys::parse_task(&key).ok_or_else(|| self.bad_entry(&key, "its key names no task"))?;
             let TaskIndex { records, .. } = self.decode_index(&key, &value)?;
-            summaries.push(TaskSummary {
-                target,
-                workload,
-                records,
-            });
+            summaries.push(TaskSummary { target, workload, records });
         }
         Ok(summaries)
     }
 
     /// Number of records.
-    pub fn len(&self) -> Result<u64, DbError> {
-        Ok(self.tasks()?.iter().map(|t| t.records).sum())
+    pub fn len(&self) -> u64 {
+        self.records.load(Ordering::Acquire)
     }
 
     /// True if there is no record.
-    pub fn is_empty(&self) -> Result<bool, DbError> {
-        Ok(self.len()? == 0)
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Where it is.
@@ -265,20 +237,14 @@ impl TuningDb {
     }
 
     fn scan(&self, prefix: &[u8]) -> Result<Vec<TuningRecord>, DbError> {
-        self.pairs(prefix)?
-            .iter()
-            .map(|(key, line)| self.decode(key, line))
-            .collect()
+        self.pairs(prefix)?.iter().map(|(key, line)| self.decode(key, line)).collect()
     }
 
     fn pairs(&self, prefix: &[u8]) -> Result<Vec<(sled::IVec, sled::IVec)>, DbError> {
         self.iterate(prefix.to_vec()).collect()
     }
 
-    fn iterate(
-        &self,
-        prefix: Vec<u8>,
-    ) -> impl Iterator<Item = Result<(sled::IVec, sled::IVec), DbError>> {
+    fn iterate(&self, prefix: Vec<u8>) -> impl Iterator<Item = Result<(sled::IVec, sled::IVec), DbError>> {
         let mut pairs = self.files.sled.scan_prefix(prefix);
         std::iter::from_fn(move || guarded(&self.path, || pairs.next().transpose()).transpose())
     }
@@ -288,11 +254,7 @@ impl TuningDb {
             let Some(record_key) = self.files.sled.get(line_key)? else {
                 return Ok(false);
             };
-            Ok(self
-                .files
-                .sled
-                .get(record_key)?
-                .is_some_and(|stored| stored == line.as_bytes()))
+            Ok(self.files.sled.get(record_key)?.is_some_and(|stored| stored == line.as_bytes()))
         })
     }
 
@@ -308,10 +270,6 @@ impl TuningDb {
     }
 
     fn bad_entry(&self, key: &[u8], reason: impl ToString) -> DbError {
-        DbError::BadEntry {
-            path: self.path.clone(),
-            key: keys::readable(key),
-            reason: reason.to_string(),
-        }
+        DbError::BadEntry { path: self.path.clone(), key: keys::readable(key), reason: reason.to_string() }
     }
 }

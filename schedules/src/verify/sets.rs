@@ -1,6 +1,6 @@
 //! Sets of whole numbers, and boxes: products of one set per axis.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::affine::{Affine, VarId};
 
@@ -8,7 +8,7 @@ use crate::affine::{Affine, VarId};
 const MAX_INTERVALS: usize = 1 << 16;
 
 /// A set of whole numbers: sorted, disjoint, half-open intervals that do not touch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Set(Vec<(i64, i64)>);
 
 /// Product of one set per axis.
@@ -147,22 +147,41 @@ fn parts(
     axis: usize,
     extent: usize,
 ) -> Vec<(i64, Vec<usize>)> {
-    let mut cuts = vec![0];
+    // Few sets differ: the boxes come from few tilings.
+    let mut number_of = HashMap::new();
+    let mut groups: Vec<(&Set, Vec<usize>)> = Vec::new();
     for &i in at_hand {
-        cuts.extend(boxes[i][axis].0.iter().flat_map(|&(low, high)| [low, high]));
+        let set = &boxes[i][axis];
+        let number = *number_of.entry(set).or_insert(groups.len());
+        match groups.get_mut(number) {
+            Some((_, members)) => members.push(i),
+            None => groups.push((set, vec![i])),
+        }
     }
+    let ends = groups
+        .iter()
+        .flat_map(|(set, _)| set.0.iter().flat_map(|&(low, high)| [low, high]));
+    let mut cuts: Vec<i64> = std::iter::once(0)
+        .chain(ends)
+        .filter(|&cut| cut < extent as i64)
+        .collect();
     cuts.sort_unstable();
     cuts.dedup();
     let mut seen = HashSet::new();
     let mut parts = Vec::new();
-    for start in cuts.into_iter().filter(|&cut| cut < extent as i64) {
-        let inside: Vec<usize> = at_hand
-            .iter()
-            .copied()
-            .filter(|&i| boxes[i][axis].contains(start))
+    for start in cuts {
+        let inside: Vec<usize> = (0..groups.len())
+            .filter(|&g| groups[g].0.contains(start))
             .collect();
-        if seen.insert(inside.clone()) {
-            parts.push((start, inside));
+        if !seen.contains(&inside) {
+            parts.push((
+                start,
+                inside
+                    .iter()
+                    .flat_map(|&g| groups[g].1.iter().copied())
+                    .collect(),
+            ));
+            seen.insert(inside);
         }
     }
     parts
@@ -288,7 +307,10 @@ mod tests {
             covers += usize::from(gap(&boxes, &extents).is_none());
         }
         let fair = 100..1900;
-        assert!(fair.contains(&overlaps) && fair.contains(&covers), "{overlaps} {covers}");
+        assert!(
+            fair.contains(&overlaps) && fair.contains(&covers),
+            "{overlaps} {covers}"
+        );
     }
 
     #[test]
