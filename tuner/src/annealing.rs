@@ -13,8 +13,9 @@ use crate::select::{select_diverse, standard_deviation};
 
 /// Chains that walk the space side by side.
 const CHAINS: usize = 128;
-/// Moves of every chain per ask, over which the temperature falls from 1 to 0.
-const STEPS: usize = 24;
+/// Configs scored per config wanted, over all chains. It bounds what search costs against what it saves: scoring a config takes
+/// some hundred microseconds, most of them lowering, measuring one some ten milliseconds.
+const SCORED_PER_CONFIG: usize = 64;
 /// Moves without a better candidate among the best after which the walk ends.
 const EARLY_STOP: usize = 8;
 /// Chains that start from the best measured configs instead of from where they were.
@@ -38,17 +39,11 @@ pub(crate) struct Annealing {
 
 impl Searcher for Annealing {
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Config> {
-        let Ask {
-            space,
-            score,
-            seen,
-            n,
-            rng,
-        } = ask;
+        let Ask { space, score, seen, n, rng } = ask;
         let mut batch = Batch::new(seen, n);
         if let Some(score) = score {
             let explored = (0..n).filter(|_| rng.random_bool(RANDOM_SHARE)).count();
-            let candidates = self.walk(space, score, seen, n * CANDIDATES_PER_CONFIG, rng);
+            let candidates = self.walk(space, score, seen, n, rng);
             for i in select_diverse(&candidates, n - explored) {
                 batch.push(candidates[i].0.clone());
             }
@@ -58,9 +53,7 @@ impl Searcher for Annealing {
     }
 
     fn tell(&mut self, results: &[(Config, Measurement)]) {
-        let ran = results
-            .iter()
-            .filter_map(|(config, m)| Some((config.clone(), m.run_secs()?)));
+        let ran = results.iter().filter_map(|(config, m)| Some((config.clone(), m.run_secs()?)));
         self.elites.extend(ran);
         self.elites.sort_by(|a, b| a.1.total_cmp(&b.1));
         self.elites.truncate(ELITES);
@@ -68,34 +61,28 @@ impl Searcher for Annealing {
 }
 
 impl Annealing {
-    /// The best `keep` distinct unseen configs met on the way, best first.
+    /// The best distinct unseen configs met on the way, best first, from which `n` are to be picked. The temperature falls from 1
+    /// to 0 over the moves.
     fn walk(
         &mut self,
         space: &ScheduleSpace,
         score: &mut ScoreFn<'_>,
         seen: &HashSet<u64>,
-        keep: usize,
+        n: usize,
         rng: &mut ChaCha8Rng,
     ) -> Vec<(Config, f32)> {
         self.restart(space, rng);
-        let mut best = Best::new(seen, keep);
+        let steps = (n * SCORED_PER_CONFIG).div_ceil(CHAINS);
+        let mut best = Best::new(seen, n * CANDIDATES_PER_CONFIG);
         let mut scores = score(&self.chains);
         best.offer(&self.chains, &scores);
         let spread = standard_deviation(scores.iter().copied().flatten()).max(f32::MIN_POSITIVE);
         let mut idle = 0;
-        for step in 0..STEPS {
-            let temperature = 1.0 - step as f32 / STEPS as f32;
-            let moved: Vec<Config> = self
-                .chains
-                .iter()
-                .map(|config| space.neighbor(config, rng))
-                .collect();
+        for step in 0..steps {
+            let temperature = 1.0 - step as f32 / steps as f32;
+            let moved: Vec<Config> = self.chains.iter().map(|config| space.neighbor(config, rng)).collect();
             let moved_scores = score(&moved);
-            idle = if best.offer(&moved, &moved_scores) {
-                0
-            } else {
-                idle + 1
-            };
+            idle = if best.offer(&moved, &moved_scores) { 0 } else { idle + 1 };
             if idle >= EARLY_STOP {
                 break;
             }
@@ -125,9 +112,7 @@ fn accepts(old: Option<f32>, new: Option<f32>, temperature: f32, rng: &mut ChaCh
     match (old, new) {
         (_, None) => false,
         (None, Some(_)) => true,
-        (Some(old), Some(new)) => {
-            new >= old || rng.random::<f32>() < ((new - old) / temperature).exp()
-        }
+        (Some(old), Some(new)) => new >= old || rng.random::<f32>() < ((new - old) / temperature).exp(),
     }
 }
 
@@ -144,22 +129,14 @@ struct Best<'a> {
 
 impl<'a> Best<'a> {
     fn new(seen: &'a HashSet<u64>, keep: usize) -> Self {
-        Self {
-            seen,
-            met: HashSet::new(),
-            keep,
-            held: Vec::new(),
-            bar: f32::NEG_INFINITY,
-        }
+        Self { seen, met: HashSet::new(), keep, held: Vec::new(), bar: f32::NEG_INFINITY }
     }
 
     /// Takes those that belong to the best so far; says whether there were any.
     fn offer(&mut self, configs: &[Config], scores: &[Option<f32>]) -> bool {
         let mut improved = false;
         for (config, score) in configs.iter().zip(scores) {
-            let Some(score) =
-                score.filter(|s| !s.is_nan() && (self.held.len() < self.keep || *s > self.bar))
-            else {
+            let Some(score) = score.filter(|s| !s.is_nan() && (self.held.len() < self.keep || *s > self.bar)) else {
                 continue;
             };
             let hash = config.stable_hash();
@@ -169,21 +146,14 @@ impl<'a> Best<'a> {
             }
         }
         if improved {
-            self.held
-                .sort_by(|a, b| b.1.total_cmp(&a.1).then(a.2.cmp(&b.2)));
+            self.held.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.2.cmp(&b.2)));
             self.held.truncate(self.keep);
-            self.bar = self
-                .held
-                .last()
-                .map_or(f32::NEG_INFINITY, |(_, score, _)| *score);
+            self.bar = self.held.last().map_or(f32::NEG_INFINITY, |(_, score, _)| *score);
         }
         improved
     }
 
     fn into_sorted(self) -> Vec<(Config, f32)> {
-        self.held
-            .into_iter()
-            .map(|(config, score, _)| (config, score))
-            .collect()
+        self.held.into_iter().map(|(config, score, _)| (config, score)).collect()
     }
 }

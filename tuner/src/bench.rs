@@ -22,11 +22,7 @@ pub fn bench(
     db: &TuningDb,
     observer: &mut dyn Observer,
 ) -> Result<Vec<TaskReport>, TuneError> {
-    let recorder = Recorder {
-        db,
-        target,
-        options,
-    };
+    let recorder = Recorder { db, target, options };
     let mut reports = Vec::new();
     for (i, task) in tasks.iter().enumerate() {
         if options.cancel.is_cancelled() {
@@ -35,10 +31,7 @@ pub fn bench(
         observer.event(&Event::Racing { task: i });
         let space = ScheduleSpace::new(&task.workload, target);
         let standing = race(&recorder, &space, 0, measurer)?;
-        let searched = recorder
-            .query(&task.workload)?
-            .into_iter()
-            .filter(|r| r.phase == Phase::Search);
+        let searched = recorder.query(&task.workload)?.into_iter().filter(|r| r.phase == Phase::Search);
         let outcomes: Vec<_> = searched.map(|r| r.measurement.outcome).collect();
         reports.push(TaskReport {
             trials: outcomes.len(),
@@ -46,6 +39,5 @@ pub fn bench(
             ..TaskReport::new(task, standing, options.ceilings)
         });
     }
-    db.flush()?;
     Ok(reports)
 }

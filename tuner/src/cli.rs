@@ -167,20 +167,12 @@ pub(crate) struct DbArgs {
 impl DbArgs {
     /// The database's folder: the one given, else `$AUTOTUNE_DB`, `$XDG_DATA_HOME/autotune/db` or `~/.local/share/autotune/db`.
     pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
-        let var = |name: &str| {
-            std::env::var_os(name)
-                .filter(|value| !value.is_empty())
-                .map(PathBuf::from)
-        };
+        let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let given = self.db.clone().or_else(|| var("AUTOTUNE_DB"));
         let data_home = || var("XDG_DATA_HOME").or_else(|| Some(var("HOME")?.join(".local/share")));
         given
             .or_else(|| Some(data_home()?.join("autotune/db")))
-            .ok_or_else(|| {
-                Failure::Usage(
-                    "no place for the tuning database: give --db PATH or set AUTOTUNE_DB".into(),
-                )
-            })
+            .ok_or_else(|| Failure::Usage("no place for the tuning database: give --db PATH or set AUTOTUNE_DB".into()))
     }
 }
 
@@ -210,13 +202,9 @@ impl Failure {
 }
 
 /// The command line parsed, or what to print and the exit code: help and version as clap words them, errors in one line.
-pub(crate) fn parse(
-    args: impl IntoIterator<Item = std::ffi::OsString>,
-) -> Result<Cli, (String, u8)> {
+pub(crate) fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, (String, u8)> {
     Cli::try_parse_from(args).map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            (error.render().ansi().to_string(), 0)
-        }
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => (error.render().ansi().to_string(), 0),
         _ => (one_line(&error), 2),
     })
 }
@@ -231,17 +219,17 @@ fn one_line(error: &clap::Error) -> String {
     let words: Vec<&str> = paragraph.split_whitespace().collect();
     let line = words.join(" ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
-    // For a value refused by its own parser the reason is enough: it names the value itself.
-    let line = line
-        .split_once("': ")
-        .filter(|(head, _)| head.starts_with("invalid value"))
-        .map_or(line, |(_, why)| why);
+    // A reason that quotes what is wrong needs no introduction.
+    let line = match line.split_once("': ") {
+        Some((head, reason)) if head.starts_with("invalid value") && reason.contains('\'') => reason,
+        _ => line,
+    };
     format!("{line} (see autotune --help)")
 }
 
 fn parse_trials(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(0) => Err("--trials 0 measures nothing: give at least 1".into()),
+        Ok(0) => Err("--trials '0' measures nothing: give at least 1".into()),
         Ok(n) => Ok(n),
         Err(_) => Err(format!("--trials '{text}' is not a whole number")),
     }
@@ -257,13 +245,9 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     let mut total = Duration::ZERO;
     let mut rest = text.trim();
     while !rest.is_empty() {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(rest.len());
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         let (number, tail) = rest.split_at(digits);
-        let unit_len = tail
-            .find(|c: char| !c.is_ascii_alphabetic())
-            .unwrap_or(tail.len());
+        let unit_len = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
         let (unit, next) = tail.split_at(unit_len);
         let millis: u64 = match unit {
             "ms" => 1,
@@ -272,21 +256,11 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
             "h" => 3_600_000,
             _ => return Err(bad()),
         };
-        let part = number
-            .parse::<u64>()
-            .ok()
-            .and_then(|n| n.checked_mul(millis))
-            .ok_or_else(bad)?;
-        total = total
-            .checked_add(Duration::from_millis(part))
-            .ok_or_else(bad)?;
+        let part = number.parse::<u64>().ok().and_then(|n| n.checked_mul(millis)).ok_or_else(bad)?;
+        total = total.checked_add(Duration::from_millis(part)).ok_or_else(bad)?;
         rest = next;
     }
-    if total.is_zero() {
-        Err(bad())
-    } else {
-        Ok(total)
-    }
+    if total.is_zero() { Err(bad()) } else { Ok(total) }
 }
 
 #[cfg(test)]
@@ -312,30 +286,14 @@ mod tests {
 
     #[test]
     fn a_subject_alone_is_tuned_and_subcommands_stand_beside_it() {
-        let tune = parsed("autotune resnet18 --trials 256 --time-budget 1h30m --tuner ga --seed 7")
-            .unwrap()
-            .tune;
-        assert_eq!(
-            (tune.trials, tune.tuner, tune.seed),
-            (Some(256), SearchKind::Genetic, 7)
-        );
+        let tune = parsed("autotune resnet18 --trials 256 --time-budget 1h30m --tuner ga --seed 7").unwrap().tune;
+        assert_eq!((tune.trials, tune.tuner, tune.seed), (Some(256), SearchKind::Genetic, 7));
         assert_eq!(tune.time_budget, Some(Duration::from_secs(5400)));
         assert_eq!(tune.network.unwrap().tasks.len(), 13);
-        assert!(matches!(
-            parsed("autotune targets").unwrap().command,
-            Some(Command::Targets)
-        ));
-        assert!(matches!(
-            parsed("autotune tasks resnet18").unwrap().command,
-            Some(Command::Tasks { .. })
-        ));
+        assert!(matches!(parsed("autotune targets").unwrap().command, Some(Command::Targets)));
+        assert!(matches!(parsed("autotune tasks resnet18").unwrap().command, Some(Command::Tasks { .. })));
         let log = parsed("autotune log export - --db x").unwrap().command;
-        assert!(matches!(
-            log,
-            Some(Command::Log {
-                action: LogAction::Export { .. }
-            })
-        ));
+        assert!(matches!(log, Some(Command::Log { action: LogAction::Export { .. } })));
     }
 
     #[test]
@@ -343,38 +301,26 @@ mod tests {
         for (line, expected) in [
             ("autotune", "<NETWORK|WORKLOAD>"),
             ("autotune resnet19", "unknown network 'resnet19'"),
-            ("autotune resnet18 --trials 0", "--trials 0"),
+            ("autotune resnet18 --trials 0", "--trials '0'"),
             ("autotune resnet18 --trials many", "--trials 'many'"),
             ("autotune resnet18 --tuner bayes", "unknown tuner 'bayes'"),
             ("autotune resnet18 --time-budget 0s", "--time-budget '0s'"),
             ("autotune resnet18 --time-budget 5x", "--time-budget '5x'"),
-            (
-                "autotune resnet18 --time-budget 99999999999999999999h",
-                "--time-budget",
-            ),
+            ("autotune resnet18 --time-budget 99999999999999999999h", "--time-budget"),
             ("autotune resnet18 --frobnicate", "--frobnicate"),
             ("autotune resnet18 extra", "extra"),
-            (
-                "autotune conv2d:c=0,h=8,w=8,o=4,k=3",
-                "field 'c': must be at least 1",
-            ),
+            ("autotune conv2d:c=0,h=8,w=8,o=4,k=3", "field 'c': must be at least 1"),
             ("autotune conv2d:c=3,h=8,w=8,o=4,k=3,g=2", "field 'g'"),
             ("autotune matmul:m=4,n=4", "field 'k' is missing"),
             ("autotune best resnet18", "unknown operator 'resnet18'"),
             ("autotune best", "<WORKLOAD>"),
             ("autotune log", "missing"),
-            (
-                "autotune show matmul:m=4,n=4,k=4 --config {",
-                "--config is not a schedule",
-            ),
+            ("autotune show matmul:m=4,n=4,k=4 --config {", "--config is not a schedule"),
         ] {
             let message = error(line);
             assert!(message.contains(expected), "{line}: {message}");
         }
-        assert!(
-            parsed("autotune --help")
-                .is_err_and(|(text, code)| code == 0 && text.contains("Examples:"))
-        );
+        assert!(parsed("autotune --help").is_err_and(|(text, code)| code == 0 && text.contains("Examples:")));
     }
 
     #[test]

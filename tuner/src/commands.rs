@@ -29,24 +29,10 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         None => tune::run(cli.tune)?,
         Some(Command::Tasks { network, target }) => tasks::run(&network, &target.detect()?)?,
-        Some(Command::Best {
-            workload,
-            target,
-            db,
-        }) => best::run(&workload, &target.detect()?, &db)?,
+        Some(Command::Best { workload, target, db }) => best::run(&workload, &target.detect()?, &db)?,
         Some(Command::Log { action }) => log::run(action)?,
-        Some(Command::Bench {
-            network,
-            target,
-            db,
-            json,
-        }) => bench::run(&network, &target.detect()?, &db, json)?,
-        Some(Command::Show {
-            workload,
-            config,
-            target,
-            db,
-        }) => show::run(&workload, config, &target.detect()?, &db)?,
+        Some(Command::Bench { network, target, db, json }) => bench::run(&network, &target.detect()?, &db, json)?,
+        Some(Command::Show { workload, config, target, db }) => show::run(&workload, config, &target.detect()?, &db)?,
         Some(Command::Targets) => targets::run()?,
         Some(Command::Worker) => return Ok(autotune_measure::worker::serve()),
     }
@@ -56,9 +42,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
 /// Writes to standard output. A reader that has gone away (`| head`) is no failure.
 fn print(text: &str) -> Result<()> {
     match writeln!(std::io::stdout(), "{}", text.trim_end()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(e).context("cannot write to standard output")
-        }
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(e).context("cannot write to standard output"),
         _ => Ok(()),
     }
 }
@@ -74,9 +58,7 @@ fn look_up_db(db: &DbArgs) -> Result<Option<TuningDb>> {
     if !path.exists() {
         return Ok(None);
     }
-    Ok(Some(
-        TuningDb::open_waiting(path, LOOK_UP_WAIT).map_err(refusal)?,
-    ))
+    Ok(Some(TuningDb::open_waiting(path, LOOK_UP_WAIT).map_err(refusal)?))
 }
 
 /// A database that is busy may be free later; one that cannot be used was badly chosen.
@@ -117,9 +99,7 @@ fn measurer(target: &Target) -> Result<(CpuMeasurer, Ceilings, Setup)> {
 /// The processor as Linux names it.
 fn device_name() -> Option<String> {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = cpuinfo
-        .lines()
-        .find(|line| line.starts_with("model name"))?;
+    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_string())
 }
 
@@ -129,10 +109,7 @@ struct JsonSink(Option<PathBuf>);
 impl JsonSink {
     fn new(path: Option<PathBuf>) -> Result<Self> {
         if let Some(file) = path.as_deref().filter(|path| *path != Path::new("-")) {
-            let opened = std::fs::OpenOptions::new()
-                .append(true)
-                .create(true)
-                .open(file);
+            let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
             opened.map_err(|e| Failure::Usage(format!("--json {}: {e}", file.display())))?;
         }
         Ok(Self(path))
@@ -147,8 +124,7 @@ impl JsonSink {
         match &self.0 {
             None => Ok(()),
             Some(_) if self.is_stdout() => print(&json()?),
-            Some(file) => std::fs::write(file, json()? + "\n")
-                .with_context(|| format!("--json {}", file.display())),
+            Some(file) => std::fs::write(file, json()? + "\n").with_context(|| format!("--json {}", file.display())),
         }
     }
 

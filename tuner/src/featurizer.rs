@@ -25,19 +25,12 @@ pub(crate) struct Featurizer {
 
 impl Featurizer {
     pub(crate) fn new(target: Target) -> Self {
-        Self {
-            target,
-            young: HashMap::new(),
-            old: HashMap::new(),
-        }
+        Self { target, young: HashMap::new(), old: HashMap::new() }
     }
 
     /// A row per config, in order.
     pub(crate) fn rows(&mut self, workload: &Workload, configs: &[Config]) -> Vec<Row> {
-        let keys: Vec<_> = configs
-            .par_iter()
-            .map(|config| (*workload, config.stable_hash()))
-            .collect();
+        let keys: Vec<_> = configs.par_iter().map(|config| (*workload, config.stable_hash())).collect();
         let mut missing: HashMap<(Workload, u64), &Config> = HashMap::new();
         for (key, config) in keys.iter().zip(configs) {
             if !self.young.contains_key(key) {
@@ -47,15 +40,10 @@ impl Featurizer {
                 }
             }
         }
-        let fresh: Vec<_> = missing
-            .into_par_iter()
-            .map(|(key, config)| (key, self.extract(workload, config)))
-            .collect();
+        let fresh: Vec<_> =
+            missing.into_par_iter().map(|(key, config)| (key, self.extract(workload, config))).collect();
         self.young.extend(fresh);
-        let rows = keys
-            .iter()
-            .map(|key| self.young.get(key).cloned().flatten())
-            .collect();
+        let rows = keys.iter().map(|key| self.young.get(key).cloned().flatten()).collect();
         if self.young.len() > GENERATION {
             self.old = std::mem::take(&mut self.young);
         }

@@ -33,15 +33,9 @@ impl Searcher for Genetic {
                 if batch.is_full() {
                     break;
                 }
-                let child =
-                    ask.space
-                        .crossover(self.parent(ask.rng), self.parent(ask.rng), ask.rng);
+                let child = ask.space.crossover(self.parent(ask.rng), self.parent(ask.rng), ask.rng);
                 let mutated = ask.rng.random_bool(MUTATION);
-                batch.push(if mutated {
-                    ask.space.neighbor(&child, ask.rng)
-                } else {
-                    child
-                });
+                batch.push(if mutated { ask.space.neighbor(&child, ask.rng) } else { child });
             }
         }
         batch.fill(ask.space, ask.rng);
@@ -49,9 +43,7 @@ impl Searcher for Genetic {
     }
 
     fn tell(&mut self, results: &[(Config, Measurement)]) {
-        let ran = results
-            .iter()
-            .filter_map(|(config, m)| Some((config.clone(), m.run_secs()?)));
+        let ran = results.iter().filter_map(|(config, m)| Some((config.clone(), m.run_secs()?)));
         self.population.extend(ran);
         self.population.sort_by(|a, b| a.1.total_cmp(&b.1));
         self.population.truncate(POPULATION);

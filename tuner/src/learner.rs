@@ -42,21 +42,13 @@ pub(crate) struct Learner {
 
 impl Learner {
     pub(crate) fn new(target: Target) -> Self {
-        Self {
-            featurizer: Featurizer::new(target),
-            examples: Vec::new(),
-            model: XgbModel::default(),
-            fitted: 0,
-        }
+        Self { featurizer: Featurizer::new(target), examples: Vec::new(), model: XgbModel::default(), fitted: 0 }
     }
 
     /// Takes the records of earlier runs in.
     pub(crate) fn tell_records(&mut self, records: &[TuningRecord]) {
         for of_workload in records.chunk_by(|a, b| a.workload == b.workload) {
-            let results: Vec<_> = of_workload
-                .iter()
-                .map(|r| (r.config.clone(), r.measurement.clone()))
-                .collect();
+            let results: Vec<_> = of_workload.iter().map(|r| (r.config.clone(), r.measurement.clone())).collect();
             self.tell(&of_workload[0].workload, &results);
         }
     }
@@ -67,20 +59,14 @@ impl Learner {
         let rows = self.featurizer.rows(workload, &configs);
         for (row, (_, measurement)) in rows.into_iter().zip(results) {
             let run_secs = measurement.run_secs();
-            self.examples.extend(row.map(|features| Example {
-                features,
-                workload: *workload,
-                run_secs,
-            }));
+            self.examples.extend(row.map(|features| Example { features, workload: *workload, run_secs }));
         }
     }
 
     /// Fits the model if enough was learnt since the last time.
     pub(crate) fn refit(&mut self) -> Result<(), ModelError> {
         let fresh = self.examples.len() - self.fitted;
-        if self.examples.len() < FIRST_FIT
-            || fresh <= self.examples.len().min(SAMPLES) / REFIT_SHARE
-        {
+        if self.examples.len() < FIRST_FIT || fresh <= self.examples.len().min(SAMPLES) / REFIT_SHARE {
             return Ok(());
         }
         let from = self.examples.len().saturating_sub(SAMPLES);
@@ -93,16 +79,8 @@ impl Learner {
     pub(crate) fn ranking(&self) -> Result<Option<Ranking>, ModelError> {
         let from = self.examples.len().saturating_sub(SAMPLES);
         let numbered = || self.examples[from..].iter().enumerate();
-        let known = samples(
-            numbered()
-                .filter(|(i, _)| i % HOLD_OUT != 0)
-                .map(|(_, example)| example),
-        );
-        let held_out = samples(
-            numbered()
-                .filter(|(i, _)| i % HOLD_OUT == 0)
-                .map(|(_, example)| example),
-        );
+        let known = samples(numbered().filter(|(i, _)| i % HOLD_OUT != 0).map(|(_, example)| example));
+        let held_out = samples(numbered().filter(|(i, _)| i % HOLD_OUT == 0).map(|(_, example)| example));
         if known.len() < FIRST_FIT {
             return Ok(None);
         }
@@ -141,9 +119,7 @@ impl Learner {
         let rows = self.featurizer.rows(workload, configs);
         let lowered: Vec<&[f32]> = rows.iter().flatten().map(|row| &**row).collect();
         let mut scores = predict(&self.model, &lowered).into_iter();
-        rows.iter()
-            .map(|row| row.as_ref().and_then(|_| scores.next()))
-            .collect()
+        rows.iter().map(|row| row.as_ref().and_then(|_| scores.next())).collect()
     }
 }
 
@@ -157,11 +133,7 @@ fn samples<'a>(examples: impl Iterator<Item = &'a Example>) -> Vec<Sample> {
     for (group, members) in (0..).zip(groups.values()) {
         let run_secs: Vec<Option<f64>> = members.iter().map(|example| example.run_secs).collect();
         for (example, score) in members.iter().zip(relative_throughputs(&run_secs)) {
-            samples.push(Sample {
-                features: example.features.to_vec(),
-                score,
-                group,
-            });
+            samples.push(Sample { features: example.features.to_vec(), score, group });
         }
     }
     samples
@@ -173,7 +145,5 @@ fn predict(model: &XgbModel, rows: &[&[f32]]) -> Vec<f32> {
     if width == 0 {
         return Vec::new();
     }
-    model.predict(
-        Array2::from_shape_fn((rows.len(), width), |(row, column)| rows[row][column]).view(),
-    )
+    model.predict(Array2::from_shape_fn((rows.len(), width), |(row, column)| rows[row][column]).view())
 }

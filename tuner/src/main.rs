@@ -22,10 +22,6 @@ fn main() -> ExitCode {
     };
     commands::run(cli).unwrap_or_else(|error| {
         eprintln!("autotune: {error:#}");
-        ExitCode::from(
-            error
-                .downcast_ref::<Failure>()
-                .map_or(1, Failure::exit_code),
-        )
+        ExitCode::from(error.downcast_ref::<Failure>().map_or(1, Failure::exit_code))
     })
 }

@@ -21,11 +21,7 @@ impl Task {
             autotune_schedules::Operator::Conv2d(_) => "conv2d",
             autotune_schedules::Operator::Matmul(_) => "matmul",
         };
-        Self {
-            name: name.into(),
-            workload,
-            count: 1,
-        }
+        Self { name: name.into(), workload, count: 1 }
     }
 
     /// Weight of the task's time in what is minimised: its count, and 1 for a task that the network lists but never runs.
@@ -66,46 +62,18 @@ pub enum SubjectError {
 
 /// ResNet-18 at batch 1 with batch normalisation folded: name, occurrences, workload.
 const RESNET18: [(&str, usize, &str); 13] = [
-    (
-        "C1",
-        1,
-        "conv2d:c=3,h=224,w=224,o=64,k=7,s=2,p=3,bias,act=relu",
-    ),
+    ("C1", 1, "conv2d:c=3,h=224,w=224,o=64,k=7,s=2,p=3,bias,act=relu"),
     ("C2", 4, "conv2d:c=64,h=56,w=56,o=64,k=3,p=1,bias,act=relu"),
     ("C3", 0, "conv2d:c=64,h=56,w=56,o=64,k=1,bias"),
-    (
-        "C4",
-        1,
-        "conv2d:c=64,h=56,w=56,o=128,k=3,s=2,p=1,bias,act=relu",
-    ),
+    ("C4", 1, "conv2d:c=64,h=56,w=56,o=128,k=3,s=2,p=1,bias,act=relu"),
     ("C5", 1, "conv2d:c=64,h=56,w=56,o=128,k=1,s=2,bias"),
-    (
-        "C6",
-        3,
-        "conv2d:c=128,h=28,w=28,o=128,k=3,p=1,bias,add,act=relu",
-    ),
-    (
-        "C7",
-        1,
-        "conv2d:c=128,h=28,w=28,o=256,k=3,s=2,p=1,bias,act=relu",
-    ),
+    ("C6", 3, "conv2d:c=128,h=28,w=28,o=128,k=3,p=1,bias,add,act=relu"),
+    ("C7", 1, "conv2d:c=128,h=28,w=28,o=256,k=3,s=2,p=1,bias,act=relu"),
     ("C8", 1, "conv2d:c=128,h=28,w=28,o=256,k=1,s=2,bias"),
-    (
-        "C9",
-        3,
-        "conv2d:c=256,h=14,w=14,o=256,k=3,p=1,bias,add,act=relu",
-    ),
-    (
-        "C10",
-        1,
-        "conv2d:c=256,h=14,w=14,o=512,k=3,s=2,p=1,bias,act=relu",
-    ),
+    ("C9", 3, "conv2d:c=256,h=14,w=14,o=256,k=3,p=1,bias,add,act=relu"),
+    ("C10", 1, "conv2d:c=256,h=14,w=14,o=512,k=3,s=2,p=1,bias,act=relu"),
     ("C11", 1, "conv2d:c=256,h=14,w=14,o=512,k=1,s=2,bias"),
-    (
-        "C12",
-        3,
-        "conv2d:c=512,h=7,w=7,o=512,k=3,p=1,bias,add,act=relu",
-    ),
+    ("C12", 3, "conv2d:c=512,h=7,w=7,o=512,k=3,p=1,bias,add,act=relu"),
     ("dense", 1, "matmul:m=1,n=1000,k=512,bias"),
 ];
 
@@ -128,14 +96,8 @@ impl Network {
             return Ok(Self::named(subject)?);
         }
         match subject.parse::<Workload>() {
-            Ok(workload) => Ok(Self {
-                name: workload.to_string(),
-                tasks: vec![Task::single(workload)],
-            }),
-            Err(source) => Err(SubjectError::Workload {
-                text: subject.to_string(),
-                source,
-            }),
+            Ok(workload) => Ok(Self { name: workload.to_string(), tasks: vec![Task::single(workload)] }),
+            Err(source) => Err(SubjectError::Workload { text: subject.to_string(), source }),
         }
     }
 
@@ -150,16 +112,9 @@ impl Network {
     pub fn resnet18() -> Self {
         let task = |&(name, count, text): &(&str, usize, &str)| {
             let workload = text.parse().ok()?;
-            Some(Task {
-                name: name.to_string(),
-                workload,
-                count,
-            })
+            Some(Task { name: name.to_string(), workload, count })
         };
-        Self {
-            name: "resnet18".into(),
-            tasks: RESNET18.iter().filter_map(task).collect(),
-        }
+        Self { name: "resnet18".into(), tasks: RESNET18.iter().filter_map(task).collect() }
     }
 }
 
@@ -169,21 +124,9 @@ mod tests {
     use autotune_schedules::Operator;
     use autotune_schedules::workload::{Activation, Conv2d, Epilogue, Matmul};
 
-    const BIAS: Epilogue = Epilogue {
-        bias: true,
-        residual: false,
-        activation: Activation::None,
-    };
-    const RELU: Epilogue = Epilogue {
-        bias: true,
-        residual: false,
-        activation: Activation::Relu,
-    };
-    const ADD_RELU: Epilogue = Epilogue {
-        bias: true,
-        residual: true,
-        activation: Activation::Relu,
-    };
+    const BIAS: Epilogue = Epilogue { bias: true, residual: false, activation: Activation::None };
+    const RELU: Epilogue = Epilogue { bias: true, residual: false, activation: Activation::Relu };
+    const ADD_RELU: Epilogue = Epilogue { bias: true, residual: true, activation: Activation::Relu };
 
     /// Every convolution of the network in the order in which it runs, written down from its definition.
     fn graph() -> Vec<Workload> {
@@ -227,15 +170,7 @@ mod tests {
         for task in &network.tasks {
             let same: Vec<_> = graph.iter().filter(|w| w.op == task.workload.op).collect();
             let Operator::Conv2d(_) = task.workload.op else {
-                assert_eq!(
-                    task.workload.op,
-                    Operator::Matmul(Matmul {
-                        b: 1,
-                        m: 1,
-                        n: 1000,
-                        k: 512
-                    })
-                );
+                assert_eq!(task.workload.op, Operator::Matmul(Matmul { b: 1, m: 1, n: 1000, k: 512 }));
                 assert_eq!((task.count, task.workload.epilogue), (1, BIAS));
                 continue;
             };
@@ -244,11 +179,7 @@ mod tests {
             let most = [RELU, ADD_RELU, BIAS].into_iter().map(votes).max().unwrap();
             assert_eq!(votes(task.workload.epilogue), most, "{}", task.name);
             if votes(RELU) == most && most > 0 {
-                assert_eq!(
-                    task.workload.epilogue, RELU,
-                    "{}: ties go to bias + relu",
-                    task.name
-                );
+                assert_eq!(task.workload.epilogue, RELU, "{}: ties go to bias + relu", task.name);
             }
         }
         let listed: usize = network.tasks.iter().map(|t| t.count).sum();

@@ -8,19 +8,9 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 /// The observer that suits standard error.
 pub(crate) fn observer(time_budget: Option<Duration>) -> Box<dyn Observer> {
-    let board = Board {
-        tasks: Vec::new(),
-        done: 0,
-        trials: None,
-        time_budget,
-        start: Instant::now(),
-    };
+    let board = Board { tasks: Vec::new(), done: 0, trials: None, time_budget, start: Instant::now() };
     if std::io::stderr().is_terminal() {
-        Box::new(Bars {
-            board,
-            overall: ProgressBar::hidden(),
-            bars: Vec::new(),
-        })
+        Box::new(Bars { board, overall: ProgressBar::hidden(), bars: Vec::new() })
     } else {
         Box::new(Lines { board })
     }
@@ -38,11 +28,7 @@ impl Row {
     /// `85.3 GFLOP/s (2.71 ms)`.
     fn best(&self) -> String {
         if self.best_secs.is_finite() {
-            format!(
-                "{:.1} GFLOP/s ({:.4} ms)",
-                self.flops / self.best_secs / 1e9,
-                self.best_secs * 1e3
-            )
+            format!("{:.1} GFLOP/s ({:.4} ms)", self.flops / self.best_secs / 1e9, self.best_secs * 1e3)
         } else {
             "nothing ran yet".into()
         }
@@ -74,9 +60,7 @@ impl Board {
 
     /// `12/256`, or `12` without a limit.
     fn counter(&self) -> String {
-        self.trials.map_or(self.done.to_string(), |trials| {
-            format!("{}/{trials}", self.done)
-        })
+        self.trials.map_or(self.done.to_string(), |trials| format!("{}/{trials}", self.done))
     }
 
     /// Takes a result in; says whether it was the task's best.
@@ -102,10 +86,7 @@ fn retired(row: &Row, why: &Retired) -> String {
         Retired::Exhausted => format!("{}: every schedule of its space was measured", row.name),
         Retired::Failing(causes) => {
             let causes = causes.replace('\n', "\n  ");
-            format!(
-                "{}: stopped, every candidate of its first batch failed:\n  {causes}",
-                row.name
-            )
+            format!("{}: stopped, every candidate of its first batch failed:\n  {causes}", row.name)
         }
     }
 }
@@ -119,24 +100,12 @@ impl Observer for Lines {
     fn event(&mut self, event: &Event<'_>) {
         let board = &mut self.board;
         match event {
-            Event::Started {
-                tasks,
-                resumed,
-                trials,
-            } => board.start(tasks, resumed, *trials),
-            Event::Measured {
-                task, best_secs, ..
-            } => {
+            Event::Started { tasks, resumed, trials } => board.start(tasks, resumed, *trials),
+            Event::Measured { task, best_secs, .. } => {
                 if board.measured(*task, *best_secs) {
                     let row = &board.tasks[*task];
                     let left = board.time_left().unwrap_or_default();
-                    eprintln!(
-                        "[{}] {}: {}, {} trials{left}",
-                        board.counter(),
-                        row.name,
-                        row.best(),
-                        row.trials
-                    );
+                    eprintln!("[{}] {}: {}, {} trials{left}", board.counter(), row.name, row.best(), row.trials);
                 }
             }
             Event::Retired { task, why } => eprintln!("{}", retired(&board.tasks[*task], why)),
@@ -158,9 +127,8 @@ struct Bars {
 
 impl Bars {
     fn start(&mut self) {
-        let style = |template: &str| {
-            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
-        };
+        let style =
+            |template: &str| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let group = MultiProgress::new();
         let template = match self.board.trials {
             Some(_) => "{bar:30} {pos}/{len} trials, {elapsed} elapsed, {eta} left",
@@ -170,19 +138,12 @@ impl Bars {
             Some(trials) => ProgressBar::new(trials as u64),
             None => ProgressBar::no_length(),
         };
-        self.overall = group.add(
-            overall
-                .with_style(style(template))
-                .with_position(self.board.done as u64),
-        );
+        self.overall = group.add(overall.with_style(style(template)).with_position(self.board.done as u64));
         self.overall.reset_eta();
         self.bars.clear();
         for row in &self.board.tasks {
-            let bar =
-                ProgressBar::no_length().with_style(style("  {prefix:8} {pos:>4} trials  {msg}"));
-            let bar = bar
-                .with_prefix(row.name.clone())
-                .with_position(row.trials as u64);
+            let bar = ProgressBar::no_length().with_style(style("  {prefix:8} {pos:>4} trials  {msg}"));
+            let bar = bar.with_prefix(row.name.clone()).with_position(row.trials as u64);
             self.bars.push(group.add(bar));
         }
         for bar in &self.bars {
@@ -200,21 +161,14 @@ impl Bars {
 impl Observer for Bars {
     fn event(&mut self, event: &Event<'_>) {
         match event {
-            Event::Started {
-                tasks,
-                resumed,
-                trials,
-            } => {
+            Event::Started { tasks, resumed, trials } => {
                 self.board.start(tasks, resumed, *trials);
                 self.start();
             }
-            Event::Measured {
-                task, best_secs, ..
-            } => {
+            Event::Measured { task, best_secs, .. } => {
                 self.board.measured(*task, *best_secs);
                 self.overall.inc(1);
-                self.overall
-                    .set_message(self.board.time_left().unwrap_or_default());
+                self.overall.set_message(self.board.time_left().unwrap_or_default());
                 if let Some(bar) = self.bars.get(*task) {
                     bar.inc(1);
                 }

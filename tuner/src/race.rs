@@ -20,15 +20,10 @@ pub(crate) struct Recorder<'a> {
 }
 
 impl Recorder<'_> {
-    /// Appends one measurement.
-    pub(crate) fn append(
-        &self,
-        candidate: &Candidate,
-        measurement: &Measurement,
-        phase: Phase,
-    ) -> Result<(), DbError> {
+    /// Appends one measurement, durably.
+    pub(crate) fn append(&self, candidate: &Candidate, measurement: &Measurement, phase: Phase) -> Result<(), DbError> {
         let setup = self.options.setup.clone();
-        self.db.append(&TuningRecord {
+        let record = TuningRecord {
             workload: candidate.workload,
             target: self.target.key(),
             config: candidate.config.clone(),
@@ -43,7 +38,9 @@ impl Recorder<'_> {
                 seed: self.options.seed,
                 unix_secs: since_1970().as_secs(),
             },
-        })
+        };
+        self.db.append(&record)?;
+        self.db.flush()
     }
 
     pub(crate) fn query(&self, workload: &Workload) -> Result<Vec<TuningRecord>, DbError> {
@@ -52,9 +49,7 @@ impl Recorder<'_> {
 }
 
 fn since_1970() -> Duration {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Where a task stands: its default and its best, as last measured. After a race both are of that race, so that they compare.
@@ -68,8 +63,7 @@ impl Standing {
     /// The standing that the database tells.
     pub(crate) fn of(recorder: &Recorder<'_>, space: &ScheduleSpace) -> Result<Self, DbError> {
         let (workload, default) = (space.workload(), space.default_config());
-        let ran =
-            |record: &TuningRecord| record.config == default && record.measurement.outcome.is_ok();
+        let ran = |record: &TuningRecord| record.config == default && record.measurement.outcome.is_ok();
         Ok(Self {
             default: recorder.query(workload)?.into_iter().rfind(ran),
             best: recorder.db.best(workload, &recorder.target.key())?,
@@ -88,19 +82,12 @@ pub(crate) fn race(
     let (workload, target) = (*space.workload(), recorder.target);
     let mut racers: Vec<Config> = vec![space.default_config()];
     let best = recorder.db.best(&workload, &target.key())?;
-    for record in best
-        .into_iter()
-        .chain(recorder.db.top(&workload, &target.key(), more)?)
-    {
+    for record in best.into_iter().chain(recorder.db.top(&workload, &target.key(), more)?) {
         if !racers.contains(&record.config) && space.contains(&record.config) {
             racers.push(record.config);
         }
     }
-    let candidate = |config| Candidate {
-        workload,
-        target: target.clone(),
-        config,
-    };
+    let candidate = |config| Candidate { workload, target: target.clone(), config };
     let candidates: Vec<Candidate> = racers.into_iter().map(candidate).collect();
     let id = since_1970().as_nanos() as u64;
     for (candidate, measurement) in candidates.iter().zip(measurer.race(&candidates)?) {

@@ -36,12 +36,7 @@ pub(crate) struct Batch<'a> {
 impl<'a> Batch<'a> {
     /// An empty batch that takes `n` configs.
     pub(crate) fn new(seen: &'a HashSet<u64>, n: usize) -> Self {
-        Self {
-            seen,
-            taken: HashSet::new(),
-            n,
-            configs: Vec::new(),
-        }
+        Self { seen, taken: HashSet::new(), n, configs: Vec::new() }
     }
 
     /// True once it holds what it takes.
@@ -63,11 +58,7 @@ impl<'a> Batch<'a> {
     pub(crate) fn fill(&mut self, space: &ScheduleSpace, rng: &mut ChaCha8Rng) {
         let mut vain = 0;
         while !self.is_full() && vain < DRAWS_PER_CONFIG {
-            vain = if self.push(space.sample(rng)) {
-                0
-            } else {
-                vain + 1
-            };
+            vain = if self.push(space.sample(rng)) { 0 } else { vain + 1 };
         }
         if !self.is_full() {
             self.walk(space);

@@ -92,10 +92,7 @@ impl TaskReport {
     /// The report of a task without trials; whoever made some adds them.
     pub(crate) fn new(task: &Task, standing: Standing, ceilings: Option<Ceilings>) -> Self {
         let workload = task.workload;
-        let best = standing
-            .best
-            .as_ref()
-            .and_then(|record| record.measurement.outcome.as_ref().ok());
+        let best = standing.best.as_ref().and_then(|record| record.measurement.outcome.as_ref().ok());
         let best_secs = best.map(|run| run.run_secs);
         Self {
             name: task.name.clone(),
@@ -103,9 +100,7 @@ impl TaskReport {
             count: task.count,
             trials: 0,
             failed_trials: 0,
-            default_secs: standing
-                .default
-                .and_then(|record| record.measurement.run_secs()),
+            default_secs: standing.default.and_then(|record| record.measurement.run_secs()),
             best_secs,
             gflops: best_secs.map(|secs| workload.flops() / secs / 1e9),
             roofline_fraction: ceilings
@@ -176,13 +171,7 @@ impl Report {
 
     /// Where the time went, in one line.
     pub fn time_line(&self) -> String {
-        let TimeShares {
-            propose,
-            build,
-            run,
-            fit,
-            race,
-        } = self.shares;
+        let TimeShares { propose, build, run, fit, race } = self.shares;
         let total = self.tuning_time.as_secs_f64().max(f64::MIN_POSITIVE);
         let percent = |part: Duration| format!("{:.0} %", 100.0 * part.as_secs_f64() / total);
         format!(
@@ -198,31 +187,13 @@ impl Report {
 }
 
 /// One JSON object: `target`, `tasks` and `tuning_secs`; times in seconds, `null` where there is none.
-pub fn to_json(
-    target: &str,
-    tasks: &[TaskReport],
-    tuning_time: Duration,
-) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(&Json {
-        target,
-        tasks,
-        tuning_secs: tuning_time.as_secs_f64(),
-    })
+pub fn to_json(target: &str, tasks: &[TaskReport], tuning_time: Duration) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(&Json { target, tasks, tuning_secs: tuning_time.as_secs_f64() })
 }
 
 /// The table of task reports, and the total over the network below it where there are several.
 pub fn table(tasks: &[TaskReport]) -> String {
-    let headers = [
-        "task",
-        "times",
-        "default ms",
-        "best ms",
-        "speed-up",
-        "GFLOP/s",
-        "of roofline",
-        "trials",
-        "failed",
-    ];
+    let headers = ["task", "times", "default ms", "best ms", "speed-up", "GFLOP/s", "of roofline", "trials", "failed"];
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_header(headers);
     for task in tasks {
@@ -235,10 +206,7 @@ pub fn table(tasks: &[TaskReport]) -> String {
             ms(task.best_secs),
             or_dash(task.speed_up().map(|x| format!("{x:.2}x"))),
             or_dash(task.gflops.map(|g| format!("{g:.1}"))),
-            or_dash(
-                task.roofline_fraction
-                    .map(|r| format!("{:.0} %", r * 100.0)),
-            ),
+            or_dash(task.roofline_fraction.map(|r| format!("{:.0} %", r * 100.0))),
             task.trials.to_string(),
             task.failed_trials.to_string(),
         ]);
@@ -248,20 +216,12 @@ pub fn table(tasks: &[TaskReport]) -> String {
     }
     let total = |secs: fn(&TaskReport) -> Option<f64>| {
         let counted = tasks.iter().filter(|task| task.count > 0);
-        counted
-            .map(|task| Some(secs(task)? * task.count as f64))
-            .sum::<Option<f64>>()
+        counted.map(|task| Some(secs(task)? * task.count as f64)).sum::<Option<f64>>()
     };
-    match (
-        tasks.len() > 1,
-        total(|t| t.default_secs),
-        total(|t| t.best_secs),
-    ) {
+    match (tasks.len() > 1, total(|t| t.default_secs), total(|t| t.best_secs)) {
         (true, Some(default), Some(best)) => {
             let (default_ms, best_ms, speed_up) = (default * 1e3, best * 1e3, default / best);
-            format!(
-                "{table}\nnetwork: default {default_ms:.3} ms, best {best_ms:.3} ms, speed-up {speed_up:.2}x"
-            )
+            format!("{table}\nnetwork: default {default_ms:.3} ms, best {best_ms:.3} ms, speed-up {speed_up:.2}x")
         }
         _ => table.to_string(),
     }

@@ -48,11 +48,7 @@ impl Progress {
         }
         let window = (WINDOW_BATCHES * batch).min(self.best_after.len() - 1);
         let before = self.best_after[self.best_after.len() - 1 - window];
-        let recent = if before.is_finite() && window > 0 {
-            (before - best) / window as f64
-        } else {
-            0.0
-        };
+        let recent = if before.is_finite() && window > 0 { (before - best) / window as f64 } else { 0.0 };
         let expected = (best - self.floor_secs).max(PLATEAU_GAIN * best) / trials;
         self.weight * (RECENT_WEIGHT * recent + (1.0 - RECENT_WEIGHT) * expected)
     }
@@ -68,25 +64,14 @@ pub fn batch_size(trials: usize, tasks: usize) -> usize {
 ///
 /// Every task first gets its first batch, the heaviest (by `first_cost`) first; then the one with the most to gain.
 pub fn next_task(tasks: &[&Progress], first_cost: &[f64], batch: usize) -> Option<usize> {
-    let open = || {
-        tasks
-            .iter()
-            .enumerate()
-            .filter(|(_, task)| !task.retired && !task.on_plateau())
-    };
+    let open = || tasks.iter().enumerate().filter(|(_, task)| !task.retired && !task.on_plateau());
     let first_of = |best: Option<(usize, f64)>, (i, value): (usize, f64)| match best {
         Some((_, most)) if most >= value => best,
         _ => Some((i, value)),
     };
     let fresh = open().filter(|(_, task)| task.best_after.is_empty());
-    let heaviest = fresh
-        .map(|(i, _)| (i, first_cost.get(i).copied().unwrap_or(0.0)))
-        .fold(None, first_of);
-    let most_gain = || {
-        open()
-            .map(|(i, task)| (i, task.gain_per_trial(batch)))
-            .fold(None, first_of)
-    };
+    let heaviest = fresh.map(|(i, _)| (i, first_cost.get(i).copied().unwrap_or(0.0))).fold(None, first_of);
+    let most_gain = || open().map(|(i, task)| (i, task.gain_per_trial(batch))).fold(None, first_of);
     heaviest.or_else(most_gain).map(|(i, _)| i)
 }
 
@@ -98,17 +83,12 @@ mod tests {
     fn simulate(tasks: &[(f64, f64)], trials: usize, batch: usize) -> Vec<usize> {
         let mut progress: Vec<Progress> = tasks
             .iter()
-            .map(|&(weight, _)| Progress {
-                weight,
-                floor_secs: 0.0,
-                best_after: Vec::new(),
-                retired: false,
-            })
+            .map(|&(weight, _)| Progress { weight, floor_secs: 0.0, best_after: Vec::new(), retired: false })
             .collect();
         let cost: Vec<f64> = tasks.iter().map(|(weight, secs)| weight * secs).collect();
         let mut order = Vec::new();
         while order.len() * batch < trials {
-            let Some(i) = next_task(&progress, &cost, batch) else {
+            let Some(i) = next_task(&progress.iter().collect::<Vec<_>>(), &cost, batch) else {
                 break;
             };
             for _ in 0..batch {
@@ -132,46 +112,22 @@ mod tests {
         let share = |i| order.iter().filter(|&&j| j == i).count();
         assert!(share(1) > share(2) && share(2) > share(0), "{order:?}");
         assert!(share(0) >= 1);
-        assert!(
-            share(1) <= 5 * share(2),
-            "no task starves another of its size: {order:?}"
-        );
+        assert!(share(1) <= 5 * share(2), "no task starves another of its size: {order:?}");
     }
 
     #[test]
     fn retired_and_plateaued_tasks_get_nothing() {
-        let open = Progress {
-            weight: 1.0,
-            floor_secs: 0.0,
-            best_after: vec![1.0; 4],
-            retired: false,
-        };
-        let retired = Progress {
-            weight: 100.0,
-            retired: true,
-            ..open.clone()
-        };
-        let plateau = Progress {
-            weight: 100.0,
-            best_after: vec![1.0; PATIENCE + 1],
-            ..open.clone()
-        };
+        let open = Progress { weight: 1.0, floor_secs: 0.0, best_after: vec![1.0; 4], retired: false };
+        let retired = Progress { weight: 100.0, retired: true, ..open.clone() };
+        let plateau = Progress { weight: 100.0, best_after: vec![1.0; PATIENCE + 1], ..open.clone() };
         let cost = [1.0; 3];
-        assert_eq!(
-            next_task(&[retired.clone(), open, plateau.clone()], &cost, 8),
-            Some(1)
-        );
-        assert_eq!(next_task(&[retired, plateau], &cost, 8), None);
+        assert_eq!(next_task(&[&retired, &open, &plateau], &cost, 8), Some(1));
+        assert_eq!(next_task(&[&retired, &plateau], &cost, 8), None);
     }
 
     #[test]
     fn a_plateau_needs_patience_and_small_gain() {
-        let task = |best_after| Progress {
-            weight: 1.0,
-            floor_secs: 0.0,
-            best_after,
-            retired: false,
-        };
+        let task = |best_after| Progress { weight: 1.0, floor_secs: 0.0, best_after, retired: false };
         assert!(!task(vec![1.0; PATIENCE]).on_plateau());
         assert!(task(vec![1.0; PATIENCE + 1]).on_plateau());
         let mut gained = vec![1.0; PATIENCE];

@@ -14,28 +14,18 @@ const DIVERSITY_WEIGHT: f32 = 0.1;
 /// Returns positions in `scored`, in the order of choice; the first is the one with the best score, up to diversity.
 pub fn select_diverse(scored: &[(Config, f32)], n: usize) -> Vec<usize> {
     let spread = standard_deviation(scored.iter().map(|(_, score)| *score)).max(f32::MIN_POSITIVE);
-    let top = scored
-        .iter()
-        .map(|(_, score)| *score)
-        .fold(f32::NEG_INFINITY, f32::max);
+    let top = scored.iter().map(|(_, score)| *score).fold(f32::NEG_INFINITY, f32::max);
     let mut covered: HashSet<(&str, &str, &Value)> = HashSet::new();
     let mut left: Vec<usize> = (0..scored.len()).collect();
     let mut chosen = Vec::new();
     while chosen.len() < n {
         let gain = |&i: &usize| {
             let (config, score) = &scored[i];
-            let fresh = knob_values(config)
-                .filter(|value| !covered.contains(value))
-                .count();
+            let fresh = knob_values(config).filter(|value| !covered.contains(value)).count();
             (score - top) / spread + DIVERSITY_WEIGHT * fresh as f32
         };
         // `max_by` keeps the last of equals: reversed, that is the earliest.
-        let best = left
-            .iter()
-            .enumerate()
-            .rev()
-            .map(|(at, i)| (at, gain(i)))
-            .max_by(|a, b| a.1.total_cmp(&b.1));
+        let best = left.iter().enumerate().rev().map(|(at, i)| (at, gain(i))).max_by(|a, b| a.1.total_cmp(&b.1));
         let Some((at, _)) = best else { break };
         let i = left.remove(at);
         covered.extend(knob_values(&scored[i].0));
@@ -46,10 +36,7 @@ pub fn select_diverse(scored: &[(Config, f32)], n: usize) -> Vec<usize> {
 
 /// The knob values of a config, told apart by sketch: the same knob means different things in different sketches.
 fn knob_values(config: &Config) -> impl Iterator<Item = (&str, &str, &Value)> {
-    config
-        .knobs
-        .iter()
-        .map(|(name, value)| (config.sketch.as_str(), name.as_str(), value))
+    config.knobs.iter().map(|(name, value)| (config.sketch.as_str(), name.as_str(), value))
 }
 
 /// Standard deviation, 0 for none.
@@ -64,13 +51,8 @@ mod tests {
     use super::*;
 
     fn config(knobs: &[(&str, &str)]) -> Config {
-        let knobs = knobs
-            .iter()
-            .map(|(k, v)| (k.to_string(), Value::Choice(v.to_string())));
-        Config {
-            sketch: "s".into(),
-            knobs: knobs.collect(),
-        }
+        let knobs = knobs.iter().map(|(k, v)| (k.to_string(), Value::Choice(v.to_string())));
+        Config { sketch: "s".into(), knobs: knobs.collect() }
     }
 
     #[test]
@@ -95,11 +77,7 @@ mod tests {
                 (config(&[("a", "1")]), score(10.0)),
                 (config(&[("a", "2")]), score(1.0)),
             ];
-            assert_eq!(
-                select_diverse(&scored, 2),
-                [2, 1],
-                "scale {scale}, offset {offset}"
-            );
+            assert_eq!(select_diverse(&scored, 2), [2, 1], "scale {scale}, offset {offset}");
         }
     }
 }

@@ -96,50 +96,26 @@ impl<'a> Session<'a> {
     ) -> Result<Self, TuneError> {
         let start = Instant::now();
         let mut learner = Learner::new(target.clone());
-        let floor = |task: &Task| {
-            options
-                .ceilings
-                .map_or(0.0, |c| task.workload.flops() / c.flops_per_sec)
-        };
+        let floor = |task: &Task| options.ceilings.map_or(0.0, |c| task.workload.flops() / c.flops_per_sec);
         let mut states = Vec::new();
         for task in tasks {
             let records = db.query(&task.workload, &target.key())?;
-            states.push(TaskState::new(
-                task.clone(),
-                target,
-                options.search,
-                options.seed,
-                floor(task),
-                &records,
-            ));
+            states.push(TaskState::new(task.clone(), target, options.search, options.seed, floor(task), &records));
         }
         if options.search == SearchKind::Model {
             learner.tell_records(&db.query_target(&target.key())?);
             learner.refit()?;
         }
         let resumed = states.iter().map(|s| s.resumed).collect();
-        observer.event(&Event::Started {
-            tasks,
-            resumed,
-            trials: options.trials,
-        });
-        let planned = options
-            .trials
-            .unwrap_or(DEFAULT_TRIALS_PER_TASK * tasks.len());
+        observer.event(&Event::Started { tasks, resumed, trials: options.trials });
+        let planned = options.trials.unwrap_or(DEFAULT_TRIALS_PER_TASK * tasks.len());
         Ok(Self {
             target,
             options,
             measurer,
-            recorder: Recorder {
-                db,
-                target,
-                options,
-            },
+            recorder: Recorder { db, target, options },
             observer,
-            first_cost: tasks
-                .iter()
-                .map(|t| t.weight() * t.workload.flops())
-                .collect(),
+            first_cost: tasks.iter().map(|t| t.weight() * t.workload.flops()).collect(),
             tasks: states,
             learner,
             batch: batch_size(planned, tasks.len()),
@@ -153,20 +129,14 @@ impl<'a> Session<'a> {
     }
 
     fn out_of_time(&self) -> bool {
-        self.options
-            .time_budget
-            .is_some_and(|budget| self.start.elapsed() > budget.mul_f64(SEARCH_SHARE))
+        self.options.time_budget.is_some_and(|budget| self.start.elapsed() > budget.mul_f64(SEARCH_SHARE))
     }
 
     /// The limit that ends the search now, if one does.
     fn limit_reached(&self) -> Option<Stop> {
         if self.options.cancel.is_cancelled() {
             Some(Stop::Cancelled)
-        } else if self
-            .options
-            .trials
-            .is_some_and(|trials| self.trials() >= trials)
-        {
+        } else if self.options.trials.is_some_and(|trials| self.trials() >= trials) {
             Some(Stop::Trials)
         } else if self.out_of_time() {
             Some(Stop::TimeBudget)
@@ -184,19 +154,13 @@ impl<'a> Session<'a> {
     /// The next batch of a task, within the trials that are left.
     fn propose(&mut self, task: usize) -> Vec<Config> {
         let start = Instant::now();
-        let left = self
-            .options
-            .trials
-            .map_or(self.batch, |trials| trials.saturating_sub(self.trials()));
+        let left = self.options.trials.map_or(self.batch, |trials| trials.saturating_sub(self.trials()));
         let n = self.batch.min(left);
         let state = &mut self.tasks[task];
         let workload = state.task.workload;
         let learner = &mut self.learner;
         let batch = if learner.has_model() {
-            state.ask(
-                n,
-                Some(&mut |configs: &[Config]| learner.score(&workload, configs)),
-            )
+            state.ask(n, Some(&mut |configs: &[Config]| learner.score(&workload, configs)))
         } else {
             state.ask(n, None)
         };
@@ -206,36 +170,19 @@ impl<'a> Session<'a> {
 
     /// Measures a batch; each result is appended to the database as it comes. Fewer results than configs if the run is
     /// cancelled or out of time.
-    fn measure(
-        &mut self,
-        task: usize,
-        batch: Vec<Config>,
-    ) -> Result<Vec<(Config, Measurement)>, TuneError> {
+    fn measure(&mut self, task: usize, batch: Vec<Config>) -> Result<Vec<(Config, Measurement)>, TuneError> {
         let start = Instant::now();
         let workload = self.tasks[task].task.workload;
-        let candidate = |config: &Config| Candidate {
-            workload,
-            target: self.target.clone(),
-            config: config.clone(),
-        };
+        let candidate = |config: &Config| Candidate { workload, target: self.target.clone(), config: config.clone() };
         let candidates: Vec<Candidate> = batch.iter().map(candidate).collect();
-        let deadline = self
-            .options
-            .time_budget
-            .map(|budget| self.start + budget.mul_f64(SEARCH_SHARE));
+        let deadline = self.options.time_budget.map(|budget| self.start + budget.mul_f64(SEARCH_SHARE));
         let mut best_secs = self.tasks[task].progress.best_secs();
         let mut results: Vec<(Config, Measurement)> = Vec::new();
         let mut appended = Ok(());
         self.measurer.measure(&candidates, &mut |i, measurement| {
-            appended = self
-                .recorder
-                .append(&candidates[i], &measurement, Phase::Search);
+            appended = self.recorder.append(&candidates[i], &measurement, Phase::Search);
             best_secs = best_secs.min(measurement.run_secs().unwrap_or(f64::INFINITY));
-            self.observer.event(&Event::Measured {
-                task,
-                measurement: &measurement,
-                best_secs,
-            });
+            self.observer.event(&Event::Measured { task, measurement: &measurement, best_secs });
             results.push((candidates[i].config.clone(), measurement));
             let late = deadline.is_some_and(|deadline| Instant::now() > deadline);
             if appended.is_err() || late || self.options.cancel.is_cancelled() {
@@ -246,8 +193,7 @@ impl<'a> Session<'a> {
         })?;
         appended?;
         let in_worker: f64 = results.iter().map(|(_, m)| m.measure_secs).sum();
-        self.shares
-            .measured(start.elapsed(), Duration::from_secs_f64(in_worker.max(0.0)));
+        self.shares.measured(start.elapsed(), Duration::from_secs_f64(in_worker.max(0.0)));
         Ok(results)
     }
 
@@ -278,8 +224,7 @@ impl<'a> Session<'a> {
         let start = Instant::now();
         let mut reports = Vec::new();
         for (task, state) in self.tasks.iter().enumerate() {
-            let idle = self.options.cancel.is_cancelled()
-                || matches!(state.retired, Some(Retired::Failing(_)));
+            let idle = self.options.cancel.is_cancelled() || matches!(state.retired, Some(Retired::Failing(_)));
             let standing = if idle || is_settled(&self.recorder, &state.task.workload)? {
                 Standing::of(&self.recorder, &state.space)?
             } else {
@@ -293,7 +238,6 @@ impl<'a> Session<'a> {
                 ..TaskReport::new(&state.task, standing, self.options.ceilings)
             });
         }
-        self.recorder.db.flush()?;
         self.shares.race = start.elapsed();
         Ok(Report {
             target: self.target.key(),

@@ -57,12 +57,7 @@ impl TaskState {
         let mut state = Self {
             task,
             space,
-            progress: Progress {
-                weight,
-                floor_secs,
-                best_after: Vec::new(),
-                retired: false,
-            },
+            progress: Progress { weight, floor_secs, best_after: Vec::new(), retired: false },
             retired: None,
             failed: 0,
             resumed,
@@ -70,9 +65,7 @@ impl TaskState {
             seen: records.iter().map(|r| r.config.stable_hash()).collect(),
             rng: ChaCha8Rng::seed_from_u64(autotune_schedules::config::fnv1a(mix.as_bytes())),
         };
-        let results: Vec<_> = searched()
-            .map(|r| (r.config.clone(), r.measurement.clone()))
-            .collect();
+        let results: Vec<_> = searched().map(|r| (r.config.clone(), r.measurement.clone())).collect();
         state.tell(&results);
         state
     }
@@ -83,11 +76,7 @@ impl TaskState {
     }
 
     /// Up to `n` configs to measure next, none of them measured before. The first of a task is its default config.
-    pub(crate) fn ask<'a>(
-        &'a mut self,
-        n: usize,
-        score: Option<&'a mut ScoreFn<'a>>,
-    ) -> Vec<Config> {
+    pub(crate) fn ask<'a>(&'a mut self, n: usize, score: Option<&'a mut ScoreFn<'a>>) -> Vec<Config> {
         let default = self.space.default_config();
         let mut batch = Vec::new();
         if self.seen.insert(default.stable_hash()) {
@@ -95,13 +84,7 @@ impl TaskState {
         }
         let n = n.saturating_sub(batch.len());
         let (space, seen, rng) = (&self.space, &self.seen, &mut self.rng);
-        batch.extend(self.searcher.ask(Ask {
-            space,
-            score,
-            seen,
-            n,
-            rng,
-        }));
+        batch.extend(self.searcher.ask(Ask { space, score, seen, n, rng }));
         batch
     }
 
@@ -111,9 +94,7 @@ impl TaskState {
             self.seen.insert(config.stable_hash());
             let secs = measurement.run_secs();
             self.failed += usize::from(secs.is_none());
-            self.progress
-                .best_after
-                .push(self.progress.best_secs().min(secs.unwrap_or(f64::INFINITY)));
+            self.progress.best_after.push(self.progress.best_secs().min(secs.unwrap_or(f64::INFINITY)));
         }
         self.searcher.tell(results);
     }

@@ -15,9 +15,7 @@ pub(super) fn run(workload: &Workload, target: &Target, db: &DbArgs) -> Result<(
         bail!("no schedule is known for {workload} on {target}: tune it first");
     };
     if !ScheduleSpace::new(workload, target).contains(&best.config) {
-        bail!(
-            "the best schedule known for {workload} no longer fits the schedule space: tune it again"
-        );
+        bail!("the best schedule known for {workload} no longer fits the schedule space: tune it again");
     }
     print(&serde_json::to_string_pretty(&best)?)
 }

@@ -22,9 +22,7 @@ fn export(file: &Path, db: &DbArgs) -> Result<()> {
     let records = if file == Path::new("-") {
         db.export(BufWriter::new(stdout().lock()))?
     } else {
-        db.export(BufWriter::new(
-            File::create(file).map_err(|e| unusable(file, &e))?,
-        ))?
+        db.export(BufWriter::new(File::create(file).map_err(|e| unusable(file, &e))?))?
     };
     eprintln!("exported {records} record(s) from {}", db.path().display());
     Ok(())
@@ -38,10 +36,7 @@ fn import(file: &Path, db: &DbArgs) -> Result<()> {
         open_db(db)?.import(log)
     };
     let report = report.map_err(refusal)?;
-    eprintln!(
-        "imported {} record(s), {} already there",
-        report.added, report.skipped_duplicates
-    );
+    eprintln!("imported {} record(s), {} already there", report.added, report.skipped_duplicates);
     Ok(())
 }
 

@@ -10,13 +10,7 @@ use super::print;
 
 pub(super) fn run(network: &Network, target: &Target) -> Result<()> {
     let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN).set_header([
-        "task",
-        "times",
-        "MFLOP",
-        "schedules",
-        "workload",
-    ]);
+    table.load_style(ASCII_MARKDOWN).set_header(["task", "times", "MFLOP", "schedules", "workload"]);
     for task in &network.tasks {
         let space = ScheduleSpace::new(&task.workload, target);
         table.add_row([
@@ -30,14 +24,6 @@ pub(super) fn run(network: &Network, target: &Target) -> Result<()> {
     for column in table.column_iter_mut().skip(1).take(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let total: f64 = network
-        .tasks
-        .iter()
-        .map(|task| task.count as f64 * task.workload.flops())
-        .sum();
-    print(&format!(
-        "{table}\n{}: {:.3} GFLOP in all",
-        network.name,
-        total / 1e9
-    ))
+    let total: f64 = network.tasks.iter().map(|task| task.count as f64 * task.workload.flops()).sum();
+    print(&format!("{table}\n{}: {:.3} GFLOP in all", network.name, total / 1e9))
 }

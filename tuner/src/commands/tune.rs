@@ -32,28 +32,10 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         ceilings: Some(ceilings),
         setup,
     };
-    eprintln!(
-        "tuning {} for {target}; database {}",
-        network.name,
-        db.path().display()
-    );
-    eprintln!(
-        "{}",
-        plan(
-            &options,
-            network.tasks.len(),
-            known_trials(&db, &args, &target)?
-        )
-    );
+    eprintln!("tuning {} for {target}; database {}", network.name, db.path().display());
+    eprintln!("{}", plan(&options, network.tasks.len(), known_trials(&db, &args, &target)?));
     let mut observer = progress::observer(args.time_budget);
-    let report = tune(
-        &network.tasks,
-        &target,
-        &options,
-        &mut measurer,
-        &db,
-        &mut *observer,
-    )?;
+    let report = tune(&network.tasks, &target, &options, &mut measurer, &db, &mut *observer)?;
     drop(observer);
     json.write(|| report.to_json())?;
     json.say(&report.table())?;
@@ -67,11 +49,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
 fn known_trials(db: &TuningDb, args: &TuneArgs, target: &Target) -> Result<usize> {
     let mut known = 0;
     for task in args.network.iter().flat_map(|network| &network.tasks) {
-        known += db
-            .query(&task.workload, &target.key())?
-            .iter()
-            .filter(|r| r.phase == Phase::Search)
-            .count();
+        known += db.query(&task.workload, &target.key())?.iter().filter(|r| r.phase == Phase::Search).count();
     }
     Ok(known)
 }
@@ -84,9 +62,7 @@ fn plan(options: &TuneOptions, tasks: usize, known: usize) -> String {
         (None, Some(time)) => format!("{} s", time.as_secs_f64()),
         (None, None) => "no limit".into(),
     };
-    let of = options
-        .trials
-        .map_or(String::new(), |trials| format!(" of {trials}"));
+    let of = options.trials.map_or(String::new(), |trials| format!(" of {trials}"));
     let start = match (known, options.trials) {
         (0, _) => String::new(),
         (known, Some(trials)) if known >= trials => {
@@ -94,10 +70,7 @@ fn plan(options: &TuneOptions, tasks: usize, known: usize) -> String {
         }
         (known, _) => format!("; continuing: {known}{of} trials already measured"),
     };
-    format!(
-        "{tasks} task(s), {limit} in total, tuner {}, seed {}{start}",
-        options.search, options.seed
-    )
+    format!("{tasks} task(s), {limit} in total, tuner {}, seed {}{start}", options.search, options.seed)
 }
 
 /// What is said below the table.
@@ -122,19 +95,9 @@ fn verdict(report: &Report) -> Result<()> {
     if report.stop == Stop::Cancelled {
         return Err(Failure::Interrupted.into());
     }
-    let failing = report
-        .tasks
-        .iter()
-        .filter(|task| matches!(task.retired, Some(Retired::Failing(_))));
+    let failing = report.tasks.iter().filter(|task| matches!(task.retired, Some(Retired::Failing(_))));
     let names: Vec<&str> = failing.map(|task| task.name.as_str()).collect();
-    anyhow::ensure!(
-        names.is_empty(),
-        "no schedule of {} ran; the causes are above",
-        names.join(", ")
-    );
-    anyhow::ensure!(
-        !report.found_nothing(),
-        "nothing was measured: give more time or trials"
-    );
+    anyhow::ensure!(names.is_empty(), "no schedule of {} ran; the causes are above", names.join(", "));
+    anyhow::ensure!(!report.found_nothing(), "nothing was measured: give more time or trials");
     Ok(())
 }

@@ -8,21 +8,19 @@ use autotune_schedules::{Config, Value};
 
 /// Measures by formula; counts what it measured.
 #[derive(Default)]
-pub struct PaperDevice {
+pub(crate) struct PaperDevice {
     /// Configs measured, races not counted.
-    pub measured: Vec<Config>,
+    pub(crate) measured: Vec<Config>,
     /// Every config fails.
-    pub broken: bool,
+    pub(crate) broken: bool,
     /// Called before each measurement with the number of measurements so far.
-    pub before: Option<Box<dyn FnMut(usize)>>,
+    pub(crate) before: Option<Box<dyn FnMut(usize)>>,
 }
 
 impl PaperDevice {
     fn outcome(&self, candidate: &Candidate) -> Measurement {
         let outcome = if self.broken {
-            Err(CandidateError::Build {
-                message: "paper tears".into(),
-            })
+            Err(CandidateError::Build { message: "paper tears".into() })
         } else {
             let run_secs = paper_secs(candidate);
             Ok(RunSecs {
@@ -34,11 +32,7 @@ impl PaperDevice {
                 max_rel_error: 1e-7,
             })
         };
-        Measurement {
-            outcome,
-            build_secs: 0.0,
-            measure_secs: 0.0,
-        }
+        Measurement { outcome, build_secs: 0.0, measure_secs: 0.0 }
     }
 }
 
@@ -61,22 +55,14 @@ impl Measurer for PaperDevice {
     }
 
     fn race(&mut self, candidates: &[Candidate]) -> Result<Vec<Measurement>, MeasureError> {
-        Ok(candidates
-            .iter()
-            .map(|candidate| self.outcome(candidate))
-            .collect())
+        Ok(candidates.iter().map(|candidate| self.outcome(candidate)).collect())
     }
 }
 
 /// The paper device's run time: 100 GFLOP/s slowed down by a factor per knob. Each level of a tile has an ideal size, and
 /// larger and smaller ones cost the square of their distance in octaves; words and orders cost up to a half each.
-pub fn paper_secs(candidate: &Candidate) -> f64 {
-    let slowdown: f64 = candidate
-        .config
-        .knobs
-        .iter()
-        .map(|(name, value)| 1.0 + cost(name, value))
-        .product();
+pub(crate) fn paper_secs(candidate: &Candidate) -> f64 {
+    let slowdown: f64 = candidate.config.knobs.iter().map(|(name, value)| 1.0 + cost(name, value)).product();
     candidate.workload.flops() / 100e9 * slowdown
 }
 
