@@ -2,7 +2,7 @@
 //!
 //! By default they are those contained in a crates.io package, which cargo itself downloads into its own cache: the
 //! manifest in `source/` names the package, its lock file pins the checksum. `XGBOOST_SOURCE_DIR` replaces them with a
-//! source tree of XGBoost that has its submodule `dmlc-core` checked out.
+//! source tree of XGBoost, named by an absolute path, that has its submodule `dmlc-core` checked out.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,10 @@ pub(crate) fn locate(crate_dir: &Path) -> Result<PathBuf, String> {
 
     if let Some(dir) = env::var_os(OVERRIDE).filter(|dir| !dir.is_empty()) {
         let dir = PathBuf::from(dir);
-        return match check(&dir) {
-            Ok(()) => Ok(dir),
-            Err(reason) => Err(format!("{OVERRIDE}={}: {reason}", dir.display())),
-        };
+        let absolute = dir.canonicalize().map_err(|error| error.to_string());
+        return absolute
+            .and_then(|absolute| check(&absolute).map(|()| absolute))
+            .map_err(|reason| format!("{OVERRIDE}={}: {reason}", dir.display()));
     }
     let dir = downloaded(&manifest, crate_dir)?;
     println!("cargo::rerun-if-changed={}", dir.join("include/xgboost/version_config.h").display());
