@@ -124,7 +124,9 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    const METRICS: [fn(&[f32], &[f32]) -> Option<f64>; 3] =
+    type Metric = fn(&[f32], &[f32]) -> Option<f64>;
+
+    const METRICS: [Metric; 3] =
         [pairwise_accuracy, |predicted, actual| top_k_recall(predicted, actual, 3), spearman];
 
     #[test]

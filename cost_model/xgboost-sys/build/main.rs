@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     match build() {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            for line in message.lines() {
+            for line in message.lines().filter(|line| !line.trim().is_empty()) {
                 println!("cargo::error={line}");
             }
             ExitCode::FAILURE
