@@ -71,14 +71,15 @@ pub(crate) fn sample(
 ) -> Samples {
     let runs = runs_per_repeat(estimate_secs);
     let mut samples = Samples::default();
-    let (mut elapsed, mut fastest) = (0.0, estimate_secs);
+    let (mut elapsed, mut fastest) = (0.0f64, estimate_secs);
     while samples.secs.len() < options.max_repeats.max(1) {
         let secs = repeat(runs);
         elapsed += secs;
         samples.secs.push(secs / runs as f64);
         fastest = fastest.min(secs / runs as f64);
         let repeats = samples.secs.len();
-        if incumbent_secs.is_some_and(|incumbent| hopeless(options, repeats, fastest, incumbent)) {
+        let heard = elapsed >= options.warmup_secs;
+        if heard && incumbent_secs.is_some_and(|incumbent| hopeless(options, repeats, fastest, incumbent)) {
             samples.stopped_early = true;
             break;
         }
@@ -91,7 +92,7 @@ pub(crate) fn sample(
     samples
 }
 
-/// Clearly slower than the incumbent: by the stop factor after a few repeats, by twice as much after the first.
+/// Clearly slower than the incumbent, once it ran as long as a warm-up so that a moment's disturbance does not decide: by the stop factor after a few repeats, by twice as much after the first.
 fn hopeless(options: &TimingOptions, repeats: usize, fastest: f64, incumbent: f64) -> bool {
     let limit = options.stop_factor * incumbent;
     fastest > 2.0 * limit || (repeats >= STOP_REPEATS && fastest > limit)
