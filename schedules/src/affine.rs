@@ -3,30 +3,36 @@
 use std::fmt;
 use std::ops::{Add, Mul};
 
-use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 /// A loop variable, unique within its program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VarId(pub u32);
 
 /// `constant + sum of coefficient * variable`; terms are sorted by variable and no coefficient is zero.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Affine {
     /// The value where every variable is zero.
     pub constant: i64,
     /// Variables and their coefficients.
-    pub terms: Vec<(VarId, i64)>,
+    pub terms: SmallVec<[(VarId, i64); 4]>,
+}
+
+impl Clone for Affine {
+    fn clone(&self) -> Self {
+        Self { constant: self.constant, terms: SmallVec::from_slice(&self.terms) }
+    }
 }
 
 impl Affine {
     /// A constant.
     pub fn constant(value: i64) -> Self {
-        Self { constant: value, terms: Vec::new() }
+        Self { constant: value, terms: SmallVec::new() }
     }
 
     /// One variable.
     pub fn var(var: VarId) -> Self {
-        Self { constant: 0, terms: vec![(var, 1)] }
+        Self { constant: 0, terms: smallvec::smallvec![(var, 1)] }
     }
 
     /// The constant if no variable occurs.
@@ -42,6 +48,25 @@ impl Affine {
     /// The value where each variable has the value that `value_of` gives it.
     pub fn eval(&self, value_of: impl Fn(VarId) -> i64) -> i64 {
         self.terms.iter().fold(self.constant, |acc, &(var, c)| acc + c * value_of(var))
+    }
+
+    /// Adds `other * factor`.
+    pub fn add_scaled(&mut self, other: &Affine, factor: i64) {
+        self.constant += other.constant * factor;
+        if factor == 0 {
+            return;
+        }
+        for &(var, c) in &other.terms {
+            match self.terms.binary_search_by_key(&var, |t| t.0) {
+                Ok(i) => {
+                    self.terms[i].1 += c * factor;
+                    if self.terms[i].1 == 0 {
+                        self.terms.remove(i);
+                    }
+                }
+                Err(i) => self.terms.insert(i, (var, c * factor)),
+            }
+        }
     }
 
     /// `var` replaced by `replacement`.
@@ -66,20 +91,9 @@ impl Affine {
 impl Add for Affine {
     type Output = Affine;
 
-    fn add(self, other: Affine) -> Affine {
-        let mut terms = self.terms;
-        for (var, c) in other.terms {
-            match terms.binary_search_by_key(&var, |t| t.0) {
-                Ok(i) => {
-                    terms[i].1 += c;
-                    if terms[i].1 == 0 {
-                        terms.remove(i);
-                    }
-                }
-                Err(i) => terms.insert(i, (var, c)),
-            }
-        }
-        Affine { constant: self.constant + other.constant, terms }
+    fn add(mut self, other: Affine) -> Affine {
+        self.add_scaled(&other, 1);
+        self
     }
 }
 
@@ -95,12 +109,13 @@ impl Add<i64> for Affine {
 impl Mul<i64> for Affine {
     type Output = Affine;
 
-    fn mul(self, factor: i64) -> Affine {
+    fn mul(mut self, factor: i64) -> Affine {
         if factor == 0 {
             return Affine::default();
         }
-        let terms = self.terms.into_iter().map(|(v, c)| (v, c * factor)).collect();
-        Affine { constant: self.constant * factor, terms }
+        self.constant *= factor;
+        self.terms.iter_mut().for_each(|t| t.1 *= factor);
+        self
     }
 }
 
@@ -134,13 +149,14 @@ mod tests {
     fn arithmetic_keeps_terms_sorted_and_nonzero() {
         let (a, b) = (VarId(0), VarId(1));
         let x = Affine::var(b) * 3 + Affine::var(a) * 2 + 5;
-        assert_eq!(x.terms, [(a, 2), (b, 3)]);
-        assert_eq!((x.clone() + Affine::var(a) * -2).terms, [(b, 3)]);
+        assert_eq!(x.terms.as_slice(), [(a, 2), (b, 3)]);
+        assert_eq!((x.clone() + Affine::var(a) * -2).terms.as_slice(), [(b, 3)]);
         assert_eq!(x.eval(|v| if v == a { 1 } else { 10 }), 37);
         assert_eq!(x.range(|_| 4), (5, 20));
         assert_eq!((Affine::var(a) * -1).range(|_| 4), (-3, 0));
         assert_eq!(x.substitute(b, &(Affine::var(a) + 1)), Affine::var(a) * 5 + 8);
         assert_eq!(x.display(|v| format!("v{}", v.0)).to_string(), "2*v0 + 3*v1 + 5");
-        assert_eq!((x * 0).as_constant(), Some(0));
+        let zero = 0;
+        assert_eq!((x * zero).as_constant(), Some(0));
     }
 }

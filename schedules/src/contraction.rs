@@ -55,8 +55,8 @@ pub struct Contraction {
     pub weight_is_constant: bool,
 }
 
-fn axis(name: &str, extent: usize, reduce: bool) -> AxisInfo {
-    AxisInfo { name: name.to_string(), extent, reduce }
+fn axis(name: &'static str, extent: usize, reduce: bool) -> AxisInfo {
+    AxisInfo { name, extent, reduce }
 }
 
 fn var(axis: AxisId) -> Affine {
@@ -148,14 +148,14 @@ impl Contraction {
         self.axes.iter().position(|a| a.name == name)
     }
 
-    /// Splits `axis` (extent a multiple of `block`) into itself, now counting blocks, and a new innermost axis `{name}i` of
+    /// Splits a channel axis (extent a multiple of `block`) into itself, now counting blocks, and a new innermost axis of
     /// extent `block`, whose id is returned: `for o in 0..64` → `for o in 0..4 { for oi in 0..16 }`.
     pub fn split(&mut self, axis: AxisId, block: usize) -> AxisId {
         let inner = self.axes.len();
         let info = &mut self.axes[axis];
         info.extent /= block;
         let blocks = if info.extent == 1 { Affine::default() } else { var(axis) * block as i64 };
-        let new = AxisInfo { name: format!("{}i", info.name), extent: block, reduce: info.reduce };
+        let new = AxisInfo { name: lane_name(info.name).unwrap_or(info.name), extent: block, reduce: info.reduce };
         self.axes.push(new);
         self.substitute(axis, &(blocks + var(inner)));
         inner
@@ -172,6 +172,16 @@ impl Contraction {
             let (low, high) = self.data_range(d);
             low < 0 || high >= self.data.shape[d] as i64
         })
+    }
+}
+
+/// Name of the axis over the lanes of a block of channel axis `name`; none for other axes.
+pub fn lane_name(name: &str) -> Option<&'static str> {
+    match name {
+        "o" => Some("oi"),
+        "g" => Some("gi"),
+        "c" => Some("ci"),
+        _ => None,
     }
 }
 

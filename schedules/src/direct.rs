@@ -14,7 +14,7 @@
 //! [`Direct`] is the typed form of a config of this sketch; [`knobs`] lists what may be chosen.
 
 use crate::config::{Config, Value};
-use crate::contraction::{AxisId, Contraction, Operand, with_layout};
+use crate::contraction::{AxisId, Contraction, Operand, lane_name, with_layout};
 use crate::lower::LowerError;
 use crate::program::Layout;
 use crate::space::{Knob, Sketch};
@@ -334,9 +334,10 @@ impl Direct {
             }
         }
         let axis_of = |name: &str| contraction.axis(name);
+        let lane_of = |name: &str| lane_name(name).and_then(axis_of);
         // A tile of a split axis counts elements of the unsplit one in the config, blocks in the loops.
         let scale = |name: &str| {
-            if axis_of(&format!("{name}i")).is_some() { block } else { 1 }
+            if lane_of(name).is_some() { block } else { 1 }
         };
         let mut cache_tiles = Vec::new();
         let mut register_tiles = Vec::new();
@@ -377,7 +378,7 @@ impl Direct {
         if ![Some(roles.channel), roles.width].contains(&Some(vector_name)) {
             return Err(LowerError::knob("vector", format!("'{vector_name}' is not an axis that vectors run along")));
         }
-        let vector = axis_of(&format!("{vector_name}i")).or(axis_of(vector_name));
+        let vector = lane_of(vector_name).or(axis_of(vector_name));
         let direct = Self {
             input: with_layout(&contraction.data, in_layout, in_lane),
             in_layout,

@@ -1,11 +1,44 @@
 //! Workloads, schedule spaces, loop nests and code generators.
-#![warn(missing_docs)]
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`workload`] | what is to be computed: operator, sizes, epilogue; the text form |
+//! | [`target`] | the machine that code is made for |
+//! | [`contraction`] | the one description that every operator is lowered from |
+//! | [`space`], [`config`] | every schedule of a workload on a target; one of them |
+//! | [`direct`] | the direct sketch: its knobs, their rules, its typed form |
+//! | [`lower`](mod@lower) | from a config to loop nests |
+//! | [`program`], [`affine`] | the loop nests, the hub that everything below reads |
+//! | [`verify`], [`interp`], [`print`] | independent proof, slow execution, text |
+//! | [`codegen`], [`plan`] | source code, and the interface of the kernel built from it |
+//! | [`tensor`], [`reference`](mod@reference) | operands and layouts, the result that kernels are checked against |
+//!
+//! From a workload to C source:
+//!
+//! ```
+//! use autotune_schedules::{CpuTarget, Operands, ScheduleSpace, Target, Workload};
+//! use autotune_schedules::{codegen::c, interpret, lower, max_rel_error, reference, tolerance};
+//! use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
+//!
+//! let workload: Workload = "conv2d:c=8,h=6,w=6,o=8,k=3,p=1,bias,act=relu".parse()?;
+//! let target = Target::Cpu(CpuTarget::generic_avx2(1));
+//! let space = ScheduleSpace::new(&workload, &target);
+//! let config = space.sample(&mut ChaCha8Rng::seed_from_u64(0));
+//! let program = lower(&workload, &target, &config)?;
+//! println!("{program}\n{}", c::generate(&program, &target));
+//!
+//! let operands = Operands::random(&workload, 0);
+//! let output = interpret(&program, &operands)?;
+//! assert!(max_rel_error(&output, &reference(&workload, &operands)) <= tolerance(&workload));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod affine;
 pub mod codegen;
 pub mod config;
 pub mod contraction;
 pub mod direct;
+pub mod interp;
 pub mod lower;
 pub mod plan;
 pub mod print;
@@ -14,10 +47,12 @@ pub mod reference;
 pub mod space;
 pub mod target;
 pub mod tensor;
+pub mod verify;
 pub mod workload;
 
 pub use affine::{Affine, VarId};
 pub use config::{Config, Value};
+pub use interp::{InterpError, interpret};
 pub use lower::{LowerError, lower};
 pub use plan::KernelPlan;
 pub use program::Program;
@@ -25,4 +60,5 @@ pub use reference::{max_rel_error, reference, tolerance};
 pub use space::ScheduleSpace;
 pub use target::{CpuTarget, Isa, Target, TargetError};
 pub use tensor::Operands;
+pub use verify::{VerifyError, verify};
 pub use workload::{Conv2d, Matmul, Operator, Workload, WorkloadError};

@@ -173,7 +173,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn axis_name(&self, axis: AxisId) -> &str {
-        &self.direct.contraction.axes[axis].name
+        self.direct.contraction.axes[axis].name
     }
 
     /// `for var in 0..extent { body }`, or the body alone with the constant 0 where the extent is 1.
@@ -305,21 +305,26 @@ impl<'a> Lowering<'a> {
         let extent = region[axis].extent;
         let count = extent.div_ceil(tile);
         let is_reduction = self.direct.contraction.axes[axis].reduce;
-        let alone = |t: usize| {
+        let check = is_reduction || (peel && !self.is_interior(region, Some(axis)));
+        let mut inner = if check { region.clone() } else { Region::new() };
+        let mut alone = |t: usize| {
             if is_reduction {
                 return t == 0 || t + 1 == count;
             }
-            let mut inner = region.clone();
-            let single = Segment { start: t * tile, count: 1, extent: tile.min(extent - t * tile) };
-            narrow(&mut inner[axis], single, Affine::default());
+            inner[axis] =
+                Span { base: region[axis].base.clone() + (t * tile) as i64, extent: tile.min(extent - t * tile) };
             !self.is_interior(&inner, Some(axis))
         };
-        let check = is_reduction || (peel && !self.is_interior(region, Some(axis)));
+        if !check {
+            let whole = Segment { start: 0, count: extent / tile, extent: tile };
+            let rest = Segment { start: extent / tile * tile, count: 1, extent: extent % tile };
+            return [whole, rest].into_iter().filter(|s| s.count * s.extent > 0).collect();
+        }
         let mut segments: Vec<Segment> = Vec::new();
         let mut open = false;
         for t in 0..count {
             let size = tile.min(extent - t * tile);
-            let single = size < tile || (check && alone(t));
+            let single = size < tile || alone(t);
             match segments.last_mut() {
                 Some(last) if open && !single => last.count += 1,
                 _ => segments.push(Segment { start: t * tile, count: 1, extent: size }),
@@ -357,9 +362,16 @@ fn narrow(span: &mut Span, segment: Segment, offset: Affine) {
     span.extent = segment.extent;
 }
 
-/// The index with every axis replaced by `value_of(axis)`.
-fn at(index: &Affine, value_of: impl Fn(AxisId) -> Affine) -> Affine {
-    index.terms.iter().fold(Affine::constant(index.constant), |acc, &(axis, c)| acc + value_of(axis.0 as usize) * c)
+/// The index with every axis replaced by its value.
+fn at(index: &Affine, values: &[Affine]) -> Affine {
+    let mut total = Affine::constant(index.constant);
+    index.terms.iter().for_each(|&(axis, c)| total.add_scaled(&values[axis.0 as usize], c));
+    total
+}
+
+/// The first element of the region along every axis.
+fn bases(region: &Region) -> Vec<Affine> {
+    region.iter().map(|span| span.base.clone()).collect()
 }
 
 fn load(buffer: BufferId, index: Vec<Affine>) -> Expr {

@@ -10,7 +10,7 @@ use crate::affine::{Affine, VarId};
 use crate::workload::Workload;
 
 /// A buffer, by its position in [`Program::buffers`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BufferId(pub u32);
 
 /// What a buffer is for.
@@ -34,8 +34,7 @@ pub enum Role {
 }
 
 /// Where a buffer lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// Memory that every thread sees and that outlives the stages.
     Global,
@@ -57,7 +56,7 @@ pub enum Layout {
 }
 
 /// A dense row-major array of f32.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
     /// A name that is a C identifier and unique within the program.
     pub name: String,
@@ -93,7 +92,7 @@ impl Buffer {
 }
 
 /// One element of a buffer.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Access {
     /// The buffer.
     pub buffer: BufferId,
@@ -102,7 +101,7 @@ pub struct Access {
 }
 
 /// A value of type f32.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
     /// A constant.
     Const(f32),
@@ -131,8 +130,7 @@ impl Expr {
 }
 
 /// How a loop runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LoopKind {
     /// One iteration after another.
     Serial,
@@ -146,7 +144,7 @@ pub enum LoopKind {
 }
 
 /// `for var in 0..extent { body }`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Loop {
     /// The variable.
     pub var: VarId,
@@ -159,8 +157,7 @@ pub struct Loop {
 }
 
 /// What a store does with the old value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoreMode {
     /// Overwrites it.
     Assign,
@@ -169,7 +166,7 @@ pub enum StoreMode {
 }
 
 /// `dst = value` or `dst += value`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Store {
     /// Where to.
     pub dst: Access,
@@ -183,7 +180,7 @@ pub struct Store {
 }
 
 /// A node of the tree.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Node {
     /// A loop.
     Loop(Loop),
@@ -209,7 +206,7 @@ pub enum When {
 }
 
 /// A forest of loops with a barrier behind it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Stage {
     /// A name that is a C identifier and unique within the program.
     pub name: String,
@@ -245,10 +242,10 @@ pub fn parallel_prefix(node: &Node) -> Vec<&Loop> {
 }
 
 /// One axis of the contraction's iteration space.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AxisInfo {
-    /// Name, as in the workload.
-    pub name: String,
+    /// Name, as in the workload; `oi`, `ci`, `gi` for the lanes of a channel block.
+    pub name: &'static str,
     /// Number of iterations.
     pub extent: usize,
     /// True for a reduction axis, false for a spatial one.
@@ -256,7 +253,7 @@ pub struct AxisInfo {
 }
 
 /// A lowered schedule.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     /// What it computes.
     pub workload: Workload,

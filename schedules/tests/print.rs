@@ -1,5 +1,7 @@
 //! The text of a loop nest.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use autotune_schedules::program::{Expr, Node};

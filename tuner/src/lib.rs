@@ -1,1 +1,61 @@
-//! (skeleton)
+//! Learned-cost-model autotuner for tensor programs: searchers, the tuning loop, networks and reports.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`network`] | [`Task`]: a workload and how often it runs; [`Network`]: ResNet-18 |
+//! | [`search`] | the trait [`Searcher`] and its kinds: annealing over the model, genetic, random, grid |
+//! | [`select`] | picking a diverse batch of promising configs |
+//! | [`scheduler`] | which task gets the next trials, and when none gains any more |
+//! | [`session`] | [`tune`]: the tuning loop |
+//! | [`bench`](mod@bench) | [`bench()`]: winners measured again |
+//! | [`options`] | [`TuneOptions`], [`Cancel`] |
+//! | [`observer`] | [`Observer`]: following a run |
+//! | [`report`] | [`Report`]: table and JSON |
+//! | [`task`] | why a task got no more trials |
+//!
+//! A task's searcher proposes a batch, the measurer measures it, every result is appended to the database at once, the cost
+//! model is refitted on all records of the target, and the scheduler picks the task with the most to gain. At the end the
+//! best few of each task are raced against its default.
+//!
+//! ```no_run
+//! use autotune::{Silent, Task, TuneOptions, tune};
+//! use autotune_db::TuningDb;
+//! use autotune_measure::{CpuMeasurer, MeasureOptions};
+//! use autotune_schedules::Target;
+//!
+//! let target = Target::detect("cpu", None)?;
+//! let tasks = [Task::single("matmul:m=512,n=512,k=512".parse()?)];
+//! let options = TuneOptions { trials: Some(64), ..TuneOptions::default() };
+//! let mut measurer = CpuMeasurer::new(MeasureOptions::default())?;
+//! let db = TuningDb::open("tuning.db")?;
+//! let report = tune(&tasks, &target, &options, &mut measurer, &db, &mut Silent)?;
+//! println!("{}", report.table());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod annealing;
+pub mod bench;
+mod featurizer;
+mod genetic;
+mod grid;
+mod learner;
+pub mod network;
+pub mod observer;
+pub mod options;
+mod race;
+mod random;
+pub mod report;
+pub mod scheduler;
+pub mod search;
+pub mod select;
+pub mod session;
+pub mod task;
+
+pub use bench::bench;
+pub use network::{Network, Task};
+pub use observer::{Event, Observer, Silent};
+pub use options::{Cancel, Setup, TuneOptions};
+pub use report::{Report, Stop, TaskReport};
+pub use search::{Ask, ScoreFn, SearchKind, Searcher};
+pub use session::{TuneError, tune};
+pub use task::Retired;

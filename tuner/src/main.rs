@@ -1,1 +1,27 @@
-fn main() {}
+//! The `autotune` command.
+
+mod cli;
+mod commands;
+mod progress;
+
+use std::process::ExitCode;
+
+use cli::Failure;
+
+fn main() -> ExitCode {
+    let cli = match cli::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err((text, 0)) => {
+            print!("{text}");
+            return ExitCode::SUCCESS;
+        }
+        Err((message, code)) => {
+            eprintln!("autotune: {message}");
+            return ExitCode::from(code);
+        }
+    };
+    commands::run(cli).unwrap_or_else(|error| {
+        eprintln!("autotune: {error:#}");
+        ExitCode::from(error.downcast_ref::<Failure>().map_or(1, Failure::exit_code))
+    })
+}

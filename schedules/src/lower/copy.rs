@@ -1,6 +1,6 @@
 //! Stages and nests that copy operands into other layouts: packed weights, the padded input, the padded data tile.
 
-use super::{Lowering, Region, Segment, assign, at, load};
+use super::{Lowering, Region, Segment, assign, at, bases, load};
 use crate::affine::Affine;
 use crate::contraction::AxisId;
 use crate::direct::TileLoop;
@@ -114,7 +114,7 @@ impl Lowering<'_> {
             index.push(Affine::var(var));
             value[axis] = value[axis].clone() + Affine::var(var);
         }
-        let source = self.direct.contraction.weight.index.iter().map(|i| at(i, |a| value[a].clone())).collect();
+        let source = self.direct.contraction.weight.index.iter().map(|i| at(i, &value)).collect();
         let mut body = vec![assign(packed, index, load(self.weight, source))];
         for (var, extent, kind) in loops.into_iter().rev() {
             body = vec![Node::Loop(Loop { var, extent, kind, body })];
@@ -148,9 +148,10 @@ impl Lowering<'_> {
     fn runs(&self, region: &Region) -> Vec<Vec<Run>> {
         let data = &self.direct.data;
         let plain = &self.direct.contraction.data;
+        let origin = bases(region);
         let mut dims = Vec::new();
         for (d, index) in data.index.iter().enumerate() {
-            let base = at(index, |a| region[a].base.clone());
+            let base = at(index, &origin);
             let (low, high) = index.range(|v| region[v.0 as usize].extent);
             let len = (high - low + 1) as usize;
             let padded = d < plain.shape.len() && !self.dim_is_interior(region, d);

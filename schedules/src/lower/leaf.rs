@@ -1,6 +1,6 @@
 //! The register tile: start, reduction, final store.
 
-use super::{Lowering, Region, assign, at, epilogue, load};
+use super::{Lowering, Region, assign, at, bases, epilogue, load};
 use crate::affine::{Affine, VarId};
 use crate::contraction::{AxisId, divide};
 use crate::direct::DataMode;
@@ -169,7 +169,7 @@ impl Lowering<'_> {
             return Vec::new();
         };
         self.over_parts_from(&valid, local.clone(), |this, local| {
-            let point: Vec<Affine> = (0..region.len()).map(|a| region[a].base.clone() + local[a].clone()).collect();
+            let point = point(region, local);
             let data = load(this.data_buffer(), this.data_index(&point));
             let weight = this.weight_access(region, local, &point);
             let dst = Access { buffer: acc, index: acc_index(parts, local) };
@@ -190,10 +190,13 @@ impl Lowering<'_> {
             if self.dim_is_interior(region, dim) {
                 continue;
             }
-            let first = at(&data.index[dim], |a| {
-                let offset = if parts.iter().any(|p| p.axis == a) { Affine::default() } else { local[a].clone() };
-                region[a].base.clone() + offset
-            });
+            let mut values = bases(region);
+            for (axis, value) in values.iter_mut().enumerate() {
+                if !parts.iter().any(|p| p.axis == axis) {
+                    value.add_scaled(&local[axis], 1);
+                }
+            }
+            let first = at(&data.index[dim], &values);
             debug_assert!(first.as_constant().is_some(), "bases of boundary tiles are constants");
             let first = first.constant;
             let limit = data.shape[dim] as i64;
@@ -221,22 +224,26 @@ impl Lowering<'_> {
     /// Index into the buffer that the compute nest reads the data operand from.
     fn data_index(&self, point: &[Affine]) -> Vec<Affine> {
         let data = &self.direct.data;
-        let index = |d: usize| at(&data.index[d], |a| point[a].clone());
-        (0..data.index.len())
-            .map(|d| match (self.direct.data_mode, &self.tile_region) {
-                (DataMode::Tile, Some(tile)) => index(d) + at(&data.index[d], |a| tile[a].base.clone()) * -1,
-                (DataMode::Copy, _) => {
-                    index(d) + -data.index[d].range(|v| self.direct.contraction.axes[v.0 as usize].extent).0
-                }
-                _ => index(d),
-            })
-            .collect()
+        let mut indices: Vec<Affine> = data.index.iter().map(|index| at(index, point)).collect();
+        match (self.direct.data_mode, &self.tile_region) {
+            (DataMode::Tile, Some(tile)) => {
+                let origin = bases(tile);
+                indices.iter_mut().zip(&data.index).for_each(|(i, index)| i.add_scaled(&at(index, &origin), -1));
+            }
+            (DataMode::Copy, _) => {
+                let axes = &self.direct.contraction.axes;
+                let low = |index: &Affine| index.range(|v| axes[v.0 as usize].extent).0;
+                indices.iter_mut().zip(&data.index).for_each(|(i, index)| i.constant -= low(index));
+            }
+            _ => {}
+        }
+        indices
     }
 
     fn weight_access(&self, region: &Region, local: &Local, point: &[Affine]) -> Expr {
         let weight = &self.direct.contraction.weight;
         let Some(packed) = self.packed_weight else {
-            return load(self.weight, weight.index.iter().map(|i| at(i, |a| point[a].clone())).collect());
+            return load(self.weight, weight.index.iter().map(|i| at(i, point)).collect());
         };
         let dims = self.packed_weight_dims();
         let tiles = dims.tiles.iter().map(|&(a, tile)| divide(&region[a].base, tile));
@@ -246,8 +253,8 @@ impl Lowering<'_> {
     }
 
     fn output_index(&self, region: &Region, local: &Local) -> Vec<Affine> {
-        let value = |a: AxisId| region[a].base.clone() + local[a].clone();
-        self.direct.output.index.iter().map(|i| at(i, value)).collect()
+        let point = point(region, local);
+        self.direct.output.index.iter().map(|i| at(i, &point)).collect()
     }
 
     fn finish(&self, region: &Region, local: &Local, acc: BufferId, parts: &[Part], is_last: bool) -> Node {
@@ -256,11 +263,16 @@ impl Lowering<'_> {
         if !is_last {
             return assign(self.output, index, sum);
         }
-        let channel = at(&self.direct.contraction.bias, |a| region[a].base.clone() + local[a].clone());
+        let channel = at(&self.direct.contraction.bias, &point(region, local));
         let bias = self.bias.map(|b| load(b, vec![channel]));
         let residual = self.residual.map(|r| load(r, index.clone()));
         assign(self.output, index, epilogue(self.workload.epilogue.activation, sum, bias, residual))
     }
+}
+
+/// The value of every axis.
+fn point(region: &Region, local: &Local) -> Vec<Affine> {
+    region.iter().zip(local).map(|(span, offset)| span.base.clone() + offset.clone()).collect()
 }
 
 fn acc_index(parts: &[Part], local: &Local) -> Vec<Affine> {

@@ -1,5 +1,5 @@
 //! What the integration tests share. Each test binary uses its own part of it.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod nests;
 pub mod workloads;

@@ -12,8 +12,8 @@ pub struct Builder(pub Program);
 
 impl Builder {
     /// A program with the workload's own buffers; input, output and residual lie in `data` layout.
-    pub fn new(workload: &Workload, axes: &[(&str, usize, bool)], data: [Layout; 2]) -> Self {
-        let axes = axes.iter().map(|&(name, extent, reduce)| AxisInfo { name: name.into(), extent, reduce }).collect();
+    pub fn new(workload: &Workload, axes: &[(&'static str, usize, bool)], data: [Layout; 2]) -> Self {
+        let axes = axes.iter().map(|&(name, extent, reduce)| AxisInfo { name, extent, reduce }).collect();
         let program = Program { workload: *workload, axes, vars: Vec::new(), buffers: Vec::new(), stages: Vec::new() };
         let mut builder = Self(program);
         let [input, output] = data;
@@ -94,6 +94,17 @@ pub fn multiply_add(dst: Access, a: Expr, b: Expr, point: &[Affine]) -> Node {
 
 pub fn number(value: usize) -> Affine {
     Affine::constant(value as i64)
+}
+
+/// Calls `change` on every store, first to last.
+pub fn for_each_store(nodes: &mut [Node], change: &mut impl FnMut(&mut Store)) {
+    for node in nodes {
+        match node {
+            Node::Loop(l) => for_each_store(&mut l.body, change),
+            Node::Alloc { body, .. } => for_each_store(body, change),
+            Node::Store(store) => change(store),
+        }
+    }
 }
 
 /// `extent` cut into tiles of `tile`: `(start, tiles, size)` of the whole tiles and of the remainder.

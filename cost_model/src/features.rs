@@ -1,0 +1,114 @@
+//! Features: a program as a row of numbers that tell fast schedules from slow ones.
+//!
+//! Every program, of any workload and any schedule, gives a row of [`FEATURE_COUNT`] finite numbers; [`names`] says what
+//! each is, its unit last. Everything follows from extents and strides: no loop is run, and a row takes
+//! microseconds. The rows are in the spirit of "Learning to Optimize Tensor Programs" (Chen et al., NeurIPS 2018,
+//! section 4.1: per-loop context features and the relation of touched memory to reuse) and of "Ansor" (Zheng et al.,
+//! OSDI 2020, appendix B), with a cache and a register model in place of raw counts.
+//!
+//! A program is many sibling nests (the main tile, remainders, boundaries). One multiply-accumulate, the *dominant* one
+//! that runs most often, is described in detail; sums over all leaves describe the rest.
+//!
+//! | columns | what they say |
+//! |---|---|
+//! | `workload.*`, `target.*` | sizes of the problem, of the vectors and of the caches, so that a model may serve many |
+//! | `parallel.*` | tasks, how evenly they divide among the threads, work of one task, stages (barriers) |
+//! | `total.*` | over all leaves: code size, use of vector lanes, copies, partial sums read back, bookkeeping |
+//! | `estimate.*` | cycles per flop were the kernel bound by arithmetic, by each cache, by memory; their maximum and sum |
+//! | `vector.*`, `register.*` | the register tile: accumulators, loads for each multiply-add, spare registers, code |
+//! | `iterations.<part>.<class>` | the tile sizes: iterations in the straight-line code, while the accumulators live, in the cache tiles and in parallel, over axes that index the weight (`column`), the data (`row`), both (`reduce`) or everything (`batch`) |
+//! | `loop.<i>.*` | the loops outside the straight-line code, innermost first: extent, kind, bytes touched, reuse |
+//! | `footprint.*`, `reuse.*` | per operand: bytes of lines touched and multiply-adds per element at four points (`body`: straight-line code, `tile`: while the accumulators live, `above`: one loop further out, `task`) |
+//! | `line_use.*`, `pages.*`, `lines_per_set.*` | spatial locality: used part of the lines, pages of 4 KiB, conflicts |
+//! | `traffic.<cache>.<operand>` | bytes per flop that come into each cache |
+//! | `traffic_at.<size>` | the same for caches of fixed sizes: the curve of traffic over capacity |
+//! | `fits.*`, `fill.*`, `overflow.*` | multiply-adds of the largest nest that fits a cache, how full it is, how far the next is over |
+//! | `tile_set.*`, `task_set.*` | working set of a register tile and of a task over each cache |
+//!
+//! Sizes and counts are `log2(1 + x)` (signed where `x` has a sign); ratios are as they are.
+//!
+//! ```
+//! use autotune_cost_model::features;
+//! use autotune_schedules::{CpuTarget, ScheduleSpace, Target, Workload, lower};
+//!
+//! let workload: Workload = "matmul:m=64,n=64,k=64".parse()?;
+//! let target = Target::Cpu(CpuTarget::generic_avx2(1));
+//! let config = ScheduleSpace::new(&workload, &target).default_config();
+//! let row = features::extract(&lower(&workload, &target, &config)?, &target);
+//! assert_eq!(row.len(), features::FEATURE_COUNT);
+//! let lane_use = features::names().iter().position(|n| n == "vector.lane_use.ratio").unwrap();
+//! assert_eq!(row[lane_use], 1.0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod cache;
+mod columns;
+mod footprint;
+mod leaf;
+mod nest;
+mod register;
+mod totals;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::LazyLock;
+
+use autotune_schedules::{Program, Target};
+use ndarray::Array2;
+use rayon::prelude::*;
+
+use columns::{Elements, Machine, WHOLE, Whole, width, write};
+use leaf::{Dominant, LEAF};
+use nest::Nest;
+use totals::Totals;
+
+/// Changes whenever a column changes its place or meaning; a model is only good for the version it was fitted on.
+pub const VERSION: u32 = 1;
+
+/// Number of columns.
+pub const FEATURE_COUNT: usize = width(WHOLE) + width(LEAF);
+
+static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let whole = WHOLE.iter().flat_map(|family| family.names());
+    whole.chain(LEAF.iter().flat_map(|family| family.names())).collect()
+});
+
+/// The name of every column, in order: what it is, then its unit. Letters, digits, dots and underscores only.
+pub fn names() -> &'static [String] {
+    &NAMES
+}
+
+/// The features of a program for a target: [`FEATURE_COUNT`] finite values, in the order of [`names`].
+pub fn extract(program: &Program, target: &Target) -> Vec<f32> {
+    let mut row = vec![0.0; FEATURE_COUNT];
+    extract_into(program, target, &mut row);
+    row
+}
+
+/// The features of every program, one row each; axes are `[program, column]`. Uses rayon's current thread pool.
+pub fn extract_all(programs: &[Program], target: &Target) -> Array2<f32> {
+    let mut rows = Array2::zeros((programs.len(), FEATURE_COUNT));
+    if let Some(values) = rows.as_slice_mut() {
+        let rows = values.par_chunks_exact_mut(FEATURE_COUNT);
+        rows.zip(programs).for_each(|(row, program)| extract_into(program, target, row));
+    }
+    rows
+}
+
+fn extract_into(program: &Program, target: &Target, row: &mut [f32]) {
+    let machine = Machine::of(target.cpu());
+    let nest = Nest::new(program);
+    let (totals, dominant) = Totals::new(&nest, machine);
+    let whole = Whole {
+        workload: program.workload,
+        machine,
+        totals,
+        dominant: dominant.map(|(i, tile)| Dominant::new(&nest, &nest.leaves[i], tile, machine)),
+        flops: program.workload.flops(),
+        min_bytes: program.workload.min_bytes(),
+        elements: Elements::of(&program.workload),
+    };
+    let rest = write(WHOLE, Some(&whole), row);
+    write(LEAF, whole.dominant.as_ref(), rest);
+}

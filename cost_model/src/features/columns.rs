@@ -1,0 +1,225 @@
+//! The type of the column tables, and the columns of the whole program.
+
+use autotune_schedules::{CpuTarget, Operator, Workload};
+
+use super::leaf::Dominant;
+use super::totals::Totals;
+
+/// How a value is compressed. A name says `log2_` before its unit for both logarithms.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scale {
+    /// As it is.
+    Linear,
+    /// `log2(1 + x)` of a size or count.
+    Log2,
+    /// `log2(1 + |x|)` with the sign of `x`.
+    SignedLog2,
+}
+
+/// A family of columns, one for each of `parts`, computed by `value` from the position of the part.
+pub(super) struct Columns<T: ?Sized> {
+    /// The name, with `*` where the part goes.
+    name: &'static str,
+    unit: &'static str,
+    parts: &'static [&'static str],
+    scale: Scale,
+    value: fn(&T, usize) -> f64,
+}
+
+const SINGLE: &[&str] = &[""];
+
+/// One column.
+pub(super) const fn one<T>(
+    name: &'static str,
+    unit: &'static str,
+    scale: Scale,
+    value: fn(&T, usize) -> f64,
+) -> Columns<T> {
+    Columns { name, unit, parts: SINGLE, scale, value }
+}
+
+/// One column for each part.
+pub(super) const fn each<T>(
+    name: &'static str,
+    unit: &'static str,
+    parts: &'static [&'static str],
+    scale: Scale,
+    value: fn(&T, usize) -> f64,
+) -> Columns<T> {
+    Columns { name, unit, parts, scale, value }
+}
+
+impl<T> Columns<T> {
+    pub(super) fn names(&self) -> impl Iterator<Item = String> + '_ {
+        let log = if self.scale == Scale::Linear { "" } else { "log2_" };
+        self.parts.iter().map(move |part| format!("{}.{log}{}", self.name.replace('*', part), self.unit))
+    }
+
+    fn value(&self, of: &T, part: usize) -> f32 {
+        let x = (self.value)(of, part);
+        let x = match self.scale {
+            Scale::Linear => x,
+            Scale::Log2 => (1.0 + x.max(0.0)).log2(),
+            Scale::SignedLog2 => (1.0 + x.abs()).log2().copysign(x),
+        };
+        if x.is_finite() { x as f32 } else { 0.0 }
+    }
+}
+
+/// Number of columns of a table.
+pub(super) const fn width<T>(table: &[Columns<T>]) -> usize {
+    let (mut i, mut sum) = (0, 0);
+    while i < table.len() {
+        sum += table[i].parts.len();
+        i += 1;
+    }
+    sum
+}
+
+/// Writes the values of a table to the front of `row` and returns the rest of it; zeros for `None`.
+pub(super) fn write<'r, T>(table: &[Columns<T>], of: Option<&T>, row: &'r mut [f32]) -> &'r mut [f32] {
+    let (mine, rest) = row.split_at_mut(width(table));
+    let values = table.iter().flat_map(|family| (0..family.parts.len()).map(move |part| (family, part)));
+    for (slot, (family, part)) in mine.iter_mut().zip(values) {
+        *slot = of.map_or(0.0, |of| family.value(of, part));
+    }
+    rest
+}
+
+/// What the columns of the whole program are computed from.
+pub(super) struct Whole {
+    pub(super) workload: Workload,
+    pub(super) machine: Machine,
+    pub(super) totals: Totals,
+    pub(super) dominant: Option<Dominant>,
+    pub(super) flops: f64,
+    pub(super) min_bytes: f64,
+    pub(super) elements: Elements,
+}
+
+/// What is used of a target.
+#[derive(Clone, Copy)]
+pub(super) struct Machine {
+    pub(super) threads: usize,
+    /// f32 lanes of a vector register.
+    pub(super) lanes: usize,
+    pub(super) vector_registers: usize,
+    /// First-level data, second-level and third-level cache.
+    pub(super) cache_bytes: [f64; 3],
+}
+
+impl Machine {
+    pub(super) fn of(cpu: &CpuTarget) -> Self {
+        Self {
+            threads: cpu.threads.max(1),
+            lanes: cpu.lanes(),
+            vector_registers: cpu.isa.vector_registers(),
+            cache_bytes: [cpu.l1d_bytes, cpu.l2_bytes, cpu.l3_bytes].map(|b| b.max(1) as f64),
+        }
+    }
+}
+
+/// Elements of the operands and the output.
+#[derive(Clone, Copy)]
+pub(super) struct Elements {
+    pub(super) data: f64,
+    pub(super) weight: f64,
+    pub(super) output: f64,
+}
+
+impl Elements {
+    pub(super) fn of(workload: &Workload) -> Self {
+        let count = |shape: Vec<usize>| shape.into_iter().map(|d| d as f64).product();
+        Self {
+            data: count(workload.input_shape()),
+            weight: count(workload.weight_shape()),
+            output: count(workload.output_shape()),
+        }
+    }
+}
+
+impl Whole {
+    /// Cycles per floating-point operation of one thread, were it bound by arithmetic and copies (0), or by the traffic from
+    /// the second-level cache (1), the third (2) or memory (3) alone, at nominal bandwidths.
+    fn bound(&self, by: usize) -> f64 {
+        /// Bytes a cycle into the first-level cache, into the second, and from memory for all threads together.
+        const BYTES_PER_CYCLE: [f64; 3] = [32.0, 20.0, 10.0];
+        match by {
+            0 => (self.totals.mac_cycles + self.totals.other_cycles) / self.flops,
+            _ => {
+                let traffic = self.dominant.as_ref().map_or([0.0; 3], |d| d.traffic[by - 1]);
+                let sharers = if by == 3 { self.machine.threads as f64 } else { 1.0 };
+                // What is written is read first and written back later.
+                (traffic[0] + traffic[1] + 2.0 * traffic[2]) * sharers / BYTES_PER_CYCLE[by - 1]
+            }
+        }
+    }
+
+    fn imbalance(&self) -> f64 {
+        self.totals.division.imbalance.max(1.0)
+    }
+
+    fn taps(&self) -> [f64; 4] {
+        match self.workload.op {
+            Operator::Conv2d(c) => {
+                [c.kh * c.kw, c.stride[0] * c.stride[1], c.dilation[0] * c.dilation[1], c.groups].map(|x| x as f64)
+            }
+            Operator::Matmul(m) => [1.0, 1.0, 1.0, m.b as f64],
+        }
+    }
+}
+
+use Scale::{Linear, Log2};
+
+/// The columns of the whole program.
+pub(super) const WHOLE: &[Columns<Whole>] = &[
+    // The workload.
+    one("workload.work", "flop", Log2, |w, _| w.flops),
+    one("workload.reduction", "steps", Log2, |w, _| w.workload.reduction_len() as f64),
+    one("workload.data", "bytes", Log2, |w, _| 4.0 * w.elements.data),
+    one("workload.weight", "bytes", Log2, |w, _| 4.0 * w.elements.weight),
+    one("workload.output", "bytes", Log2, |w, _| 4.0 * w.elements.output),
+    one("workload.intensity", "flop_per_byte", Log2, |w, _| w.flops / w.min_bytes),
+    each("workload.*", "count", &["taps", "stride", "dilation", "batch"], Log2, |w, i| w.taps()[i]),
+    one("workload.is_matmul", "flag", Linear, |w, _| f64::from(u8::from(matches!(w.workload.op, Operator::Matmul(_))))),
+    // The target.
+    one("target.threads", "count", Log2, |w, _| w.machine.threads as f64),
+    one("target.lanes", "count", Log2, |w, _| w.machine.lanes as f64),
+    one("target.vector_registers", "count", Log2, |w, _| w.machine.vector_registers as f64),
+    each("target.*", "bytes", &["l1", "l2", "l3"], Log2, |w, i| w.machine.cache_bytes[i]),
+    // How the work divides.
+    one("parallel.tasks", "count", Log2, |w, _| w.totals.division.tasks),
+    one("parallel.tasks_per_thread", "count", Log2, |w, _| w.totals.division.tasks / w.machine.threads as f64),
+    one("parallel.imbalance", "ratio", Linear, |w, _| w.imbalance()),
+    one("parallel.longest_task", "ratio", Linear, |w, _| w.totals.division.longest_task),
+    one("parallel.work_per_task", "flop", Log2, |w, _| w.flops / w.totals.division.tasks.max(1.0)),
+    one("parallel.stages", "count", Linear, |w, _| w.totals.stages),
+    // Sums over all leaves.
+    one("total.trees", "count", Log2, |w, _| w.totals.trees),
+    one("total.leaves", "count", Log2, |w, _| w.totals.leaves),
+    one("total.mac_leaves", "count", Log2, |w, _| w.totals.mac_leaves),
+    one("total.code", "bytes", Log2, |w, _| w.totals.code_bytes),
+    one("total.fmas", "per_direct_fma", Linear, |w, _| 2.0 * w.totals.fmas / w.flops),
+    one("total.lane_use", "ratio", Linear, |w, _| w.totals.fmas / (w.totals.fma_instructions * w.machine.lanes as f64)),
+    one("total.partial_vectors", "share", Linear, |w, _| w.totals.partial_fmas / w.totals.fmas),
+    one("total.dominant_leaf", "share", Linear, |w, _| w.dominant.as_ref().map_or(0.0, |d| d.trips / w.totals.fmas)),
+    one("total.global_copies", "bytes_per_flop", Linear, |w, _| w.totals.global_copy_bytes / w.flops),
+    one("total.local_copies", "bytes_per_flop", Linear, |w, _| w.totals.local_copy_bytes / w.flops),
+    one("total.copies", "instructions_per_flop", Linear, |w, _| w.totals.copy_instructions / w.flops),
+    one("total.reloads", "per_output", Linear, |w, _| w.totals.reloaded_elements / w.elements.output),
+    one("total.stores", "per_output", Linear, |w, _| w.totals.stored_elements / w.elements.output),
+    one("total.packed", "per_l2", Log2, |w, _| w.totals.packed_bytes / w.machine.cache_bytes[1]),
+    one("total.local", "per_l1", Log2, |w, _| w.totals.local_bytes / w.machine.cache_bytes[0]),
+    one("total.overhead", "share", Linear, |w, _| {
+        w.totals.other_cycles / (w.totals.other_cycles + w.totals.mac_cycles)
+    }),
+    // Estimates of the time.
+    each("estimate.*", "cycles_per_flop", &["compute", "l2", "l3", "memory"], Linear, Whole::bound),
+    one("estimate.roofline", "cycles_per_flop", Linear, |w, _| {
+        (0..4).map(|by| w.bound(by)).fold(0.0, f64::max) * w.imbalance()
+    }),
+    one("estimate.sum", "cycles_per_flop", Linear, |w, _| {
+        (w.bound(0) + 0.5 * (1..4).map(|by| w.bound(by)).sum::<f64>()) * w.imbalance()
+    }),
+    one("estimate.wall", "cycles_per_flop", Linear, |w, _| w.totals.division.wall_cycles / w.flops),
+];

@@ -1,0 +1,146 @@
+//! How much of a buffer a set of loops touches, from extents and strides alone.
+
+use autotune_schedules::program::{Access, Loop};
+
+use super::nest::Nest;
+
+/// Bytes of a cache line.
+pub(super) const LINE_BYTES: f64 = 64.0;
+/// Bytes of a page of virtual memory.
+pub(super) const PAGE_BYTES: f64 = 4096.0;
+/// Addresses this many bytes apart fall into the same set of a usual first-level cache (64 sets of 64-byte lines).
+const SET_PERIOD_BYTES: i64 = 4096;
+
+const ELEMENT_BYTES: f64 = 4.0;
+
+/// The values that one index takes.
+#[derive(Clone, Copy)]
+struct Span {
+    /// Distance from the smallest to the largest value.
+    reach: i64,
+    /// Greatest common divisor of the coefficients of the loops so far; 0 for none.
+    step: i64,
+    /// Product of the extents of the loops that move the index.
+    combinations: f64,
+    /// Address distance of neighbouring values, in elements.
+    stride: i64,
+}
+
+impl Span {
+    fn widen(&mut self, coefficient: i64, extent: usize) {
+        self.reach += coefficient.abs() * (extent as i64 - 1);
+        self.step = gcd(self.step, coefficient.abs());
+        self.combinations *= extent as f64;
+    }
+
+    /// Number of distinct values: exact for one loop, for nested tiles, and for sliding windows that overlap or abut.
+    fn count(&self) -> f64 {
+        if self.step == 0 { 1.0 } else { self.combinations.min((self.reach / self.step + 1) as f64) }
+    }
+}
+
+/// The part of a buffer that one access touches while some of the loops around it run.
+///
+/// It starts as one element and grows by [`Region::widen`], a loop at a time.
+pub(super) struct Region<'a> {
+    access: &'a Access,
+    spans: Vec<Span>,
+    /// Product of the extents of the loops that move the access.
+    combinations: f64,
+}
+
+/// Stretches of memory without gaps, all of the same length.
+struct Runs {
+    count: f64,
+    elements: f64,
+    /// True if every stretch starts at the same offset within a block.
+    aligned: bool,
+}
+
+impl<'a> Region<'a> {
+    pub(super) fn new(nest: &Nest, access: &'a Access) -> Self {
+        let strides = nest.strides(access.buffer);
+        let spans = strides.iter().map(|&stride| Span { reach: 0, step: 0, combinations: 1.0, stride }).collect();
+        Self { access, spans, combinations: 1.0 }
+    }
+
+    /// Adds one loop to those that run.
+    pub(super) fn widen(&mut self, l: &Loop) {
+        if l.extent <= 1 {
+            return;
+        }
+        let mut moved = false;
+        for (span, index) in self.spans.iter_mut().zip(&self.access.index) {
+            let coefficient = index.coefficient(l.var);
+            if coefficient != 0 {
+                span.widen(coefficient, l.extent);
+                moved = true;
+            }
+        }
+        if moved {
+            self.combinations *= l.extent as f64;
+        }
+    }
+
+    /// Number of distinct elements.
+    pub(super) fn elements(&self) -> f64 {
+        self.spans.iter().map(Span::count).product::<f64>().min(self.combinations)
+    }
+
+    /// Number of aligned blocks of `block_bytes` that hold an element: exact for one stretch that starts on a block,
+    /// an expectation over the starting points for stretches at uneven distances.
+    pub(super) fn blocks(&self, block_bytes: f64) -> f64 {
+        let runs = self.runs(block_bytes);
+        (runs.count * runs.blocks(block_bytes)).min(self.elements())
+    }
+
+    /// Merges the dimensions, innermost first, while the gap between neighbouring stretches is below a block.
+    fn runs(&self, block_bytes: f64) -> Runs {
+        let mut runs = Runs { count: 1.0, elements: 1.0, aligned: true };
+        for span in self.spans.iter().rev().filter(|s| s.reach > 0) {
+            let count = span.count();
+            let reach = (span.reach * span.stride) as f64;
+            let spacing = reach / (count - 1.0);
+            if runs.count == 1.0 && (spacing - runs.elements) * ELEMENT_BYTES < block_bytes {
+                runs.elements += reach;
+            } else {
+                runs.count *= count;
+                runs.aligned &= (spacing * ELEMENT_BYTES) % block_bytes == 0.0;
+            }
+        }
+        runs
+    }
+
+    /// Lines that compete for one set of a first-level cache, on average over the sets in use. Large where rows lie a
+    /// multiple of 4 KiB apart.
+    pub(super) fn lines_per_set(&self) -> f64 {
+        let runs = self.runs(LINE_BYTES);
+        let mut places = runs.blocks(LINE_BYTES);
+        let mut first_apart = false;
+        for span in self.spans.iter().rev().filter(|s| s.reach > 0) {
+            let count = span.count();
+            let spacing = (span.reach * span.stride) / (count as i64 - 1).max(1);
+            first_apart |= (spacing as f64) >= runs.elements;
+            if first_apart {
+                let bytes = spacing * ELEMENT_BYTES as i64;
+                places *= count.min((SET_PERIOD_BYTES / gcd(SET_PERIOD_BYTES, bytes)) as f64);
+            }
+        }
+        let sets = SET_PERIOD_BYTES as f64 / LINE_BYTES;
+        self.blocks(LINE_BYTES) / places.min(sets)
+    }
+}
+
+impl Runs {
+    fn blocks(&self, block_bytes: f64) -> f64 {
+        let bytes = self.elements * ELEMENT_BYTES;
+        if self.aligned { (bytes / block_bytes).ceil() } else { (bytes - ELEMENT_BYTES) / block_bytes + 1.0 }
+    }
+}
+
+fn gcd(mut a: i64, mut b: i64) -> i64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

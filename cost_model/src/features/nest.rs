@@ -1,0 +1,243 @@
+//! A program flattened to its leaves: what each leaf does, under which loops, for which operand.
+
+use std::ops::Range;
+
+use autotune_schedules::affine::VarId;
+use autotune_schedules::program::{
+    Access, BufferId, Loop, LoopKind, Node, Role, Scope, Stage, Store, When, parallel_prefix,
+};
+use autotune_schedules::{Operator, Program};
+
+/// The side of the contraction that a buffer serves; a packed copy serves the side it is copied from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operand {
+    Data,
+    Weight,
+    /// The output and what is read and written with it: bias, residual, partial sums.
+    Output,
+}
+
+/// What an axis of the contraction indexes, in the words of a matrix product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AxisClass {
+    /// Weight and output: `o` of conv2d, `n` of matmul.
+    Column,
+    /// Data and output: `n`, `oh`, `ow` of conv2d, `m` of matmul.
+    Row,
+    /// Data and weight.
+    Reduce,
+    /// Everything: `g` of conv2d, `b` of matmul.
+    Batch,
+}
+
+/// One store that runs in every run.
+pub(super) struct Leaf<'a> {
+    pub(super) store: &'a Store,
+    /// Position of the loops around it in [`Nest::loops`], outermost first.
+    pub(super) loops: Range<usize>,
+    /// Position of its top-level tree in [`Nest::trees`].
+    pub(super) tree: usize,
+    /// Number of loops around the allocation of the register buffer it writes; `None` if it writes memory.
+    pub(super) register_depth: Option<usize>,
+    /// Number of times it runs.
+    pub(super) trips: f64,
+}
+
+impl<'a> Leaf<'a> {
+    /// True for the multiply-accumulate of the contraction.
+    pub(super) fn is_mac(&self) -> bool {
+        !self.store.point.is_empty()
+    }
+
+    /// Calls `visit` on the access that is written and on every access that is read.
+    pub(super) fn for_each_access(&self, mut visit: impl FnMut(&'a Access)) {
+        visit(&self.store.dst);
+        self.store.value.for_each_load(&mut visit);
+    }
+}
+
+/// A top-level tree of a stage.
+pub(super) struct Tree {
+    /// Position of its stage among the stages that run in every run.
+    pub(super) stage: usize,
+    /// Number of units of work that may run at once.
+    pub(super) tasks: f64,
+}
+
+/// The stages of a program that run in every run.
+pub(super) struct Nest<'a> {
+    pub(super) program: &'a Program,
+    pub(super) loops: Vec<&'a Loop>,
+    pub(super) leaves: Vec<Leaf<'a>>,
+    pub(super) trees: Vec<Tree>,
+    /// Number of stages that run in every run.
+    pub(super) stages: usize,
+    /// Row-major strides of every buffer, in elements.
+    strides: Vec<Vec<i64>>,
+    operands: Vec<Operand>,
+    /// Axis of the contraction that each loop variable runs along.
+    axis_of: Vec<Option<u8>>,
+}
+
+impl<'a> Nest<'a> {
+    pub(super) fn new(program: &'a Program) -> Self {
+        let mut nest = Nest {
+            program,
+            loops: Vec::with_capacity(512),
+            leaves: Vec::with_capacity(64),
+            trees: Vec::with_capacity(16),
+            stages: 0,
+            strides: program.buffers.iter().map(|b| row_major(&b.shape)).collect(),
+            operands: program.buffers.iter().map(|b| operand_of_role(b.role)).collect(),
+            axis_of: vec![None; program.vars.len()],
+        };
+        let mut walk = Walk { stack: Vec::with_capacity(32), opened: vec![0; program.buffers.len()] };
+        for stage in &program.stages {
+            nest.add_stage(stage, &mut walk);
+        }
+        nest
+    }
+
+    fn add_stage(&mut self, stage: &'a Stage, walk: &mut Walk<'a>) {
+        if stage.when == When::AheadOfTime {
+            self.follow_copies(&stage.body);
+            return;
+        }
+        for node in &stage.body {
+            let tasks = parallel_prefix(node).iter().map(|l| l.extent as f64).product();
+            self.trees.push(Tree { stage: self.stages, tasks });
+            self.add_nodes(std::slice::from_ref(node), walk);
+        }
+        self.stages += 1;
+    }
+
+    fn add_nodes(&mut self, nodes: &'a [Node], walk: &mut Walk<'a>) {
+        for node in nodes {
+            match node {
+                Node::Loop(l) => {
+                    walk.stack.push(l);
+                    self.add_nodes(&l.body, walk);
+                    walk.stack.pop();
+                }
+                Node::Alloc { buffer, body } => {
+                    walk.opened[buffer.0 as usize] = walk.stack.len();
+                    self.add_nodes(body, walk);
+                }
+                Node::Store(store) => {
+                    self.follow_copy(store);
+                    self.add_leaf(store, walk);
+                }
+            }
+        }
+    }
+
+    fn add_leaf(&mut self, store: &'a Store, walk: &Walk<'a>) {
+        for (axis, along) in store.point.iter().enumerate() {
+            for &(var, _) in &along.terms {
+                self.axis_of[var.0 as usize] = Some(axis as u8);
+            }
+        }
+        let start = self.loops.len();
+        self.loops.extend_from_slice(&walk.stack);
+        let dst = store.dst.buffer;
+        let in_registers = self.program.buffer(dst).scope == Scope::Register;
+        self.leaves.push(Leaf {
+            store,
+            loops: start..self.loops.len(),
+            tree: self.trees.len() - 1,
+            register_depth: in_registers.then(|| walk.opened[dst.0 as usize]),
+            trips: walk.stack.iter().map(|l| l.extent as f64).product(),
+        });
+    }
+
+    fn follow_copies(&mut self, nodes: &'a [Node]) {
+        for node in nodes {
+            match node {
+                Node::Loop(Loop { body, .. }) | Node::Alloc { body, .. } => self.follow_copies(body),
+                Node::Store(store) => self.follow_copy(store),
+            }
+        }
+    }
+
+    fn follow_copy(&mut self, store: &Store) {
+        if self.program.buffer(store.dst.buffer).role == Role::Packed {
+            let mut source = None;
+            store.value.for_each_load(&mut |load| source = source.or(Some(load.buffer)));
+            if let Some(source) = source {
+                self.operands[store.dst.buffer.0 as usize] = self.operand(source);
+            }
+        }
+    }
+
+    /// The loops around a leaf, outermost first.
+    pub(super) fn loops_of(&self, leaf: &Leaf<'a>) -> &[&'a Loop] {
+        &self.loops[leaf.loops.clone()]
+    }
+
+    /// The side of the contraction that a buffer serves.
+    pub(super) fn operand(&self, buffer: BufferId) -> Operand {
+        self.operands[buffer.0 as usize]
+    }
+
+    /// Row-major strides of a buffer, in elements.
+    pub(super) fn strides(&self, buffer: BufferId) -> &[i64] {
+        &self.strides[buffer.0 as usize]
+    }
+
+    pub(super) fn scope(&self, buffer: BufferId) -> Scope {
+        self.program.buffer(buffer).scope
+    }
+
+    /// Distance in elements between the addresses of two neighbouring iterations of `var`.
+    pub(super) fn stride_along(&self, access: &Access, var: VarId) -> i64 {
+        let strides = self.strides(access.buffer);
+        access.index.iter().zip(strides).map(|(index, stride)| index.coefficient(var) * stride).sum()
+    }
+
+    /// What the axis that a variable runs along indexes; `None` for loops that belong to copies only.
+    pub(super) fn class(&self, var: VarId) -> Option<AxisClass> {
+        let axis = &self.program.axes[usize::from(self.axis_of[var.0 as usize]?)];
+        let matmul = matches!(self.program.workload.op, Operator::Matmul(_));
+        Some(match axis.name {
+            _ if axis.reduce => AxisClass::Reduce,
+            "o" | "oi" => AxisClass::Column,
+            "n" if matmul => AxisClass::Column,
+            "g" | "gi" | "b" => AxisClass::Batch,
+            _ => AxisClass::Row,
+        })
+    }
+
+    /// True if `var` runs along a reduction axis.
+    pub(super) fn is_reduction(&self, var: VarId) -> bool {
+        self.axis_of[var.0 as usize].is_some_and(|axis| self.program.axes[usize::from(axis)].reduce)
+    }
+}
+
+/// Where the walk over a stage stands.
+struct Walk<'a> {
+    stack: Vec<&'a Loop>,
+    /// Number of loops around the latest allocation of each buffer.
+    opened: Vec<usize>,
+}
+
+fn operand_of_role(role: Role) -> Operand {
+    match role {
+        Role::Input => Operand::Data,
+        Role::Weight => Operand::Weight,
+        // A packed buffer is settled when the copy that fills it is met.
+        Role::Packed | Role::Bias | Role::Residual | Role::Output | Role::Accumulator => Operand::Output,
+    }
+}
+
+fn row_major(shape: &[usize]) -> Vec<i64> {
+    let mut strides = vec![1; shape.len()];
+    for d in (1..shape.len()).rev() {
+        strides[d - 1] = strides[d] * shape[d] as i64;
+    }
+    strides
+}
+
+/// The innermost loop if it is vectorised.
+pub(super) fn vector_loop<'a>(loops: &[&'a Loop]) -> Option<&'a Loop> {
+    loops.last().copied().filter(|l| l.kind == LoopKind::Vectorized)
+}

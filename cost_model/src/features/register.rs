@@ -1,0 +1,200 @@
+//! The register tile of a multiply-accumulate, and what a leaf costs in instructions.
+//!
+//! The constants describe a common out-of-order core (two fused multiply-adds of latency four, two loads and one
+//! store a cycle); they make one strong feature out of several, and the learned model corrects them.
+
+use std::ops::Range;
+
+use autotune_schedules::program::{Access, Loop, LoopKind, Scope};
+
+use super::nest::{Leaf, Nest, Operand, vector_loop};
+
+/// Cycles from one multiply-add to the next that needs its result.
+pub(super) const FMA_LATENCY: f64 = 4.0;
+/// Multiply-adds that may start in a cycle.
+pub(super) const FMA_PER_CYCLE: f64 = 2.0;
+const LOADS_PER_CYCLE: f64 = 2.0;
+const INSTRUCTIONS_PER_CYCLE: f64 = 5.0;
+/// Cycles from the store of a partial sum to the next that is loaded from the same place.
+const FORWARD_LATENCY: f64 = 9.0;
+/// Cycles lost where the loop around a register tile ends.
+const TILE_EXIT_CYCLES: f64 = 20.0;
+const INSTRUCTION_BYTES: f64 = 7.0;
+
+/// Instructions for `extent` neighbouring elements: whole vectors, then one narrower piece for each power of two in
+/// the rest.
+pub(super) fn pieces(extent: usize, lanes: usize) -> f64 {
+    (extent / lanes) as f64 + f64::from((extent % lanes).count_ones())
+}
+
+/// How often the straight-line code around a leaf is written out.
+fn written_out(loops: &[&Loop]) -> f64 {
+    loops.iter().filter(|l| l.kind == LoopKind::Unrolled).map(|l| l.extent as f64).product()
+}
+
+/// What one reduction step of a multiply-accumulate needs. A step is one iteration of all reduction loops: it adds
+/// once to every accumulator.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RegisterTile {
+    /// Number of loops around the accumulators' life.
+    pub(super) tile: usize,
+    /// Number of loops around the straight-line code: the unrolled and vectorised loops that end the chain.
+    pub(super) body: usize,
+    /// Extent of the vectorised loop, 1 where there is none.
+    pub(super) vector_extent: f64,
+    /// Share of the vector lanes in use.
+    pub(super) lane_use: f64,
+    /// Vector multiply-adds, which is the number of accumulators.
+    pub(super) fmas: f64,
+    /// Elements that the accumulators hold.
+    pub(super) elements: f64,
+    /// Loads of neighbouring elements into a vector.
+    pub(super) vector_loads: f64,
+    /// Loads of one element into all lanes.
+    pub(super) broadcasts: f64,
+    /// Loads of one element into one lane.
+    pub(super) gathers: f64,
+    /// Vector registers alive at once: accumulators, the operand that is loaded as vectors, one broadcast.
+    pub(super) registers: f64,
+    /// Steps in the straight-line code.
+    pub(super) unrolled_steps: f64,
+    /// Steps while the accumulators live.
+    pub(super) inner_steps: f64,
+    /// Bytes of straight-line code.
+    pub(super) code_bytes: f64,
+    /// True if the accumulators are no registers but memory.
+    pub(super) in_memory: bool,
+    /// Estimated cycles of one step, its share of loop and tile overhead included.
+    pub(super) cycles: f64,
+}
+
+impl RegisterTile {
+    /// The register tile of a multiply-accumulate on vectors of `lanes` elements, of which there are `registers`.
+    pub(super) fn new(nest: &Nest, leaf: &Leaf, lanes: usize, registers: usize) -> Self {
+        let loops = nest.loops_of(leaf);
+        let body = loops
+            .iter()
+            .rposition(|l| !matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized))
+            .map_or(0, |last| last + 1);
+        let tile = leaf.register_depth.unwrap_or(body);
+        let vector = vector_loop(loops);
+        let extent = vector.map_or(1, |l| l.extent);
+        let vectors = pieces(extent, lanes);
+
+        let steps = |range: Range<usize>| -> f64 {
+            loops[range].iter().filter(|l| nest.is_reduction(l.var)).map(|l| l.extent as f64).product()
+        };
+        let mut tile_of_registers = Self {
+            tile,
+            body,
+            vector_extent: extent as f64,
+            lane_use: extent as f64 / (vectors * lanes as f64),
+            fmas: vectors,
+            elements: extent as f64,
+            unrolled_steps: steps(body..loops.len()),
+            inner_steps: steps(tile..loops.len()),
+            in_memory: leaf.register_depth.is_none(),
+            ..Self::default()
+        };
+        let scalar_end = loops.len() - usize::from(vector.is_some());
+        for l in loops[body..scalar_end].iter().filter(|l| !nest.is_reduction(l.var)) {
+            tile_of_registers.fmas *= l.extent as f64;
+            tile_of_registers.elements *= l.extent as f64;
+        }
+        leaf.store.value.for_each_load(&mut |load| {
+            tile_of_registers.add_load(nest, load, &loops[body..scalar_end], vector, vectors);
+        });
+        tile_of_registers.finish(registers, written_out(loops) * vectors);
+        tile_of_registers
+    }
+
+    /// Counts the loads of one operand in a step: one for each distinct element or vector of it.
+    fn add_load(&mut self, nest: &Nest, load: &Access, unrolled: &[&Loop], vector: Option<&Loop>, vectors: f64) {
+        let distinct: f64 = unrolled
+            .iter()
+            .filter(|l| !nest.is_reduction(l.var) && nest.stride_along(load, l.var) != 0)
+            .map(|l| l.extent as f64)
+            .product();
+        match vector.map_or(0, |l| nest.stride_along(load, l.var)) {
+            0 => self.broadcasts += distinct,
+            1 => self.vector_loads += distinct * vectors,
+            _ => self.gathers += distinct * self.vector_extent,
+        }
+    }
+
+    fn finish(&mut self, registers: usize, written_out: f64) {
+        let loads = self.vector_loads + self.broadcasts + 2.0 * self.gathers;
+        self.registers = self.fmas + self.vector_loads.max(1.0) + self.broadcasts.min(1.0);
+        self.code_bytes = written_out * (1.0 + loads / self.fmas) * INSTRUCTION_BYTES;
+
+        let mut issue =
+            (self.fmas / FMA_PER_CYCLE).max(loads / LOADS_PER_CYCLE).max((self.fmas + loads) / INSTRUCTIONS_PER_CYCLE);
+        let mut chain = FMA_LATENCY;
+        if self.in_memory {
+            issue += self.fmas;
+            chain += FORWARD_LATENCY;
+        }
+        let spilled = (self.registers - registers as f64).max(0.0);
+        let tile_exit = if self.body > self.tile { TILE_EXIT_CYCLES } else { 0.0 };
+        let overhead = 1.0 / self.unrolled_steps + tile_exit / self.inner_steps;
+        self.cycles = issue.max(chain) + spilled + overhead;
+    }
+
+    /// Number of steps that all runs of the leaf take.
+    pub(super) fn steps(&self, leaf: &Leaf) -> f64 {
+        leaf.trips / self.elements
+    }
+}
+
+/// What a leaf other than a multiply-accumulate needs in all its runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CopyCost {
+    /// Loads and stores of memory, in instructions.
+    pub(super) instructions: f64,
+    /// Bytes loaded and stored.
+    pub(super) bytes: f64,
+    /// Bytes of code.
+    pub(super) code_bytes: f64,
+}
+
+impl CopyCost {
+    pub(super) fn new(nest: &Nest, leaf: &Leaf, lanes: usize) -> Self {
+        let loops = nest.loops_of(leaf);
+        let vector = vector_loop(loops);
+        let extent = vector.map_or(1, |l| l.extent);
+        let vectors = pieces(extent, lanes);
+        let mut once = 0.0;
+        let mut elements = 0.0;
+        leaf.for_each_access(|access| {
+            if nest.scope(access.buffer) != Scope::Register {
+                let contiguous = vector.is_none_or(|l| matches!(nest.stride_along(access, l.var), 0 | 1));
+                once += if contiguous { vectors } else { extent as f64 };
+                elements += 1.0;
+            }
+        });
+        Self {
+            instructions: once * leaf.trips / extent as f64,
+            bytes: 4.0 * elements * leaf.trips,
+            code_bytes: written_out(loops) * (once + vectors) * INSTRUCTION_BYTES,
+        }
+    }
+
+    /// Estimated cycles.
+    pub(super) fn cycles(&self) -> f64 {
+        self.instructions
+    }
+}
+
+/// Roles of the two loads of a multiply-accumulate, for the columns that describe each by itself.
+pub(super) fn operand_accesses<'a>(nest: &Nest, leaf: &Leaf<'a>) -> [Option<&'a Access>; 2] {
+    let mut found = [None, None];
+    leaf.store.value.for_each_load(&mut |load| {
+        let slot = match nest.operand(load.buffer) {
+            Operand::Data => 0,
+            Operand::Weight => 1,
+            Operand::Output => return,
+        };
+        found[slot] = found[slot].or(Some(load));
+    });
+    found
+}

@@ -1,0 +1,166 @@
+//! What holds for every program.
+
+use autotune_schedules::program::{Expr, Node};
+use autotune_schedules::{Affine, Config, Program, ScheduleSpace, VarId, Workload, lower};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::programs::{Gemm, SMALL, column, gemm, padded_conv, target};
+use crate::features::{FEATURE_COUNT, extract, extract_all, names};
+
+#[test]
+fn all_programs_give_rows_of_finite_numbers() {
+    let mut programs = vec![gemm(SMALL), padded_conv(3, 9, 5), padded_conv(64, 56, 64)];
+    let nothing = Program { stages: Vec::new(), ..gemm(SMALL) };
+    let one = gemm(Gemm { m: 1, n: 1, k: 1, rows: 1, columns: 1 });
+    programs.extend([nothing, one]);
+    for program in &programs {
+        for threads in [1, 2, 64] {
+            let row = extract(program, &target(threads));
+            assert_eq!(row.len(), FEATURE_COUNT);
+            for (name, value) in names().iter().zip(&row) {
+                assert!(value.is_finite(), "{name} of {} is {value}", program.workload);
+            }
+        }
+    }
+}
+
+#[test]
+fn extract_all_is_extract_row_by_row() {
+    let programs = [gemm(SMALL), padded_conv(8, 14, 16), gemm(Gemm { m: 27, ..SMALL })];
+    let rows = extract_all(&programs, &target(2));
+    assert_eq!(rows.shape(), [3, FEATURE_COUNT]);
+    for (row, program) in rows.outer_iter().zip(&programs) {
+        assert_eq!(row.to_vec(), extract(program, &target(2)));
+    }
+    assert_eq!(extract_all(&[], &target(2)).shape(), [0, FEATURE_COUNT]);
+}
+
+/// The same program with variable `v` called `renamed[v]`.
+fn renumber(program: &Program, renamed: &[u32]) -> Program {
+    fn affine(a: &mut Affine, renamed: &[u32]) {
+        for term in &mut a.terms {
+            term.0 = VarId(renamed[term.0.0 as usize]);
+        }
+        a.terms.sort();
+    }
+    fn value(e: &mut Expr, renamed: &[u32]) {
+        match e {
+            Expr::Const(_) => {}
+            Expr::Load(access) => access.index.iter_mut().for_each(|a| affine(a, renamed)),
+            Expr::Add(a, b) | Expr::Mul(a, b) | Expr::Max(a, b) => {
+                value(a, renamed);
+                value(b, renamed);
+            }
+        }
+    }
+    fn nodes(body: &mut [Node], renamed: &[u32]) {
+        for node in body {
+            match node {
+                Node::Loop(l) => {
+                    l.var = VarId(renamed[l.var.0 as usize]);
+                    nodes(&mut l.body, renamed);
+                }
+                Node::Alloc { body, .. } => nodes(body, renamed),
+                Node::Store(s) => {
+                    value(&mut s.value, renamed);
+                    s.dst.index.iter_mut().chain(&mut s.point).for_each(|a| affine(a, renamed));
+                }
+            }
+        }
+    }
+    let mut program = program.clone();
+    program.stages.iter_mut().for_each(|s| nodes(&mut s.body, renamed));
+    program
+}
+
+#[test]
+fn names_of_variables_do_not_matter() {
+    for program in [gemm(Gemm { m: 27, ..SMALL }), padded_conv(8, 14, 16)] {
+        let reversed: Vec<u32> = (0..program.vars.len() as u32).rev().collect();
+        assert_eq!(extract(&renumber(&program, &reversed), &target(2)), extract(&program, &target(2)));
+    }
+}
+
+const WORKLOADS: [&str; 12] = [
+    "conv2d:c=3,h=32,w=32,o=16,k=7,s=2,p=3,bias,act=relu",
+    "conv2d:c=64,h=56,w=56,o=64,k=3,p=1",
+    "conv2d:c=512,h=7,w=7,o=512,k=3,p=1,bias,add,act=relu",
+    "conv2d:c=64,h=28,w=28,o=128,k=1,s=2",
+    "conv2d:c=48,h=15,w=17,o=48,k=3,p=1,g=48",
+    "conv2d:n=2,c=12,h=9,w=11,o=20,kh=3,kw=5,p=2,d=2,g=4",
+    "conv2d:c=1,h=5,w=5,o=1,k=5",
+    "matmul:m=197,n=768,k=3072,bias",
+    "matmul:m=1,n=1000,k=512",
+    "matmul:m=1,n=1,k=1",
+    "matmul:b=12,m=197,n=197,k=64",
+    "matmul:m=37,n=1,k=5",
+];
+
+#[test]
+fn every_config_of_every_workload_gives_a_row_of_its_own() {
+    for (number, workload) in WORKLOADS.into_iter().enumerate() {
+        let workload: Workload = workload.parse().unwrap();
+        let target = target(1 + number % 3);
+        let space = ScheduleSpace::new(&workload, &target);
+        let mut rng = ChaCha8Rng::seed_from_u64(number as u64);
+        let mut configs: Vec<Config> = (0..24).map(|_| space.sample(&mut rng)).collect();
+        configs.push(space.default_config());
+        let mut programs: Vec<Program> = Vec::new();
+        for config in &configs {
+            let program = lower(&workload, &target, config).unwrap();
+            if !programs.contains(&program) {
+                programs.push(program);
+            }
+        }
+        let rows = extract_all(&programs, &target);
+        let mut distinct = Vec::new();
+        for row in rows.outer_iter().map(|row| row.to_vec()) {
+            for (name, value) in names().iter().zip(&row) {
+                assert!(value.is_finite(), "{name} of {workload} is {value}");
+            }
+            let is = |name, low: f64, high: f64| {
+                let value = column(&row, name);
+                assert!((low..=high).contains(&value), "{workload}: {name} is {value}");
+            };
+            is("total.fmas.per_direct_fma", 0.3, 1.0);
+            is("total.stores.per_output", 1.0, 1e6);
+            is("total.lane_use.ratio", 0.124, 1.0);
+            is("register.in_memory.flag", 0.0, 0.0);
+            is("estimate.roofline.cycles_per_flop", 1.0 / 32.0, 1e3);
+            if !distinct.contains(&row) {
+                distinct.push(row);
+            }
+        }
+        // Of the smallest workloads, programs differ in the order of equal loops only.
+        let (distinct, all) = (distinct.len(), programs.len());
+        assert!(
+            workload.flops() < 1e3 || 5 * distinct >= 4 * all,
+            "{workload}: {all} programs have {distinct} different rows"
+        );
+    }
+}
+
+/// A larger cache never lets more in, and no cache lets in less than every operand once.
+#[test]
+fn traffic_falls_with_capacity() {
+    for seed in 0..50 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let rows = rng.random_range(1..9);
+        let columns = 8 * rng.random_range(1..5);
+        let g = Gemm {
+            m: rows * rng.random_range(1..40),
+            n: columns * rng.random_range(1..40),
+            k: rng.random_range(1..900),
+            rows,
+            columns,
+        };
+        let row = extract(&gemm(g), &target(1));
+        let curve = ["4k", "16k", "64k", "256k", "1m", "4m"]
+            .map(|size| column(&row, &format!("traffic_at.{size}.bytes_per_flop")));
+        assert!(curve.is_sorted_by(|a, b| *a >= b * 0.999), "seed {seed}: {g:?} {curve:?}");
+        let operands = (g.m * g.k + g.k * g.n + g.m * g.n) as f64 * 4.0;
+        let least = operands / (2.0 * (g.m * g.n * g.k) as f64);
+        assert!(curve[5] >= least * 0.99, "seed {seed}: {g:?} {} < {least}", curve[5]);
+    }
+}

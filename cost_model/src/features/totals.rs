@@ -1,0 +1,205 @@
+//! Sums over all leaves, and how the work divides among threads.
+
+use autotune_schedules::program::{LoopKind, Role, Scope};
+
+use super::columns::Machine;
+use super::nest::{Leaf, Nest};
+use super::register::{CopyCost, RegisterTile};
+
+/// Cycles for the threads to meet at the end of a stage.
+const BARRIER_CYCLES: f64 = 3000.0;
+
+/// Sums over all leaves of the stages that run in every run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Totals {
+    pub(super) leaves: f64,
+    pub(super) mac_leaves: f64,
+    pub(super) trees: f64,
+    pub(super) stages: f64,
+    /// Multiply-adds of single elements.
+    pub(super) fmas: f64,
+    /// Multiply-add instructions.
+    pub(super) fma_instructions: f64,
+    /// Multiply-adds of single elements in leaves that leave lanes idle.
+    pub(super) partial_fmas: f64,
+    /// Bytes loaded and stored by copies into packed buffers that all threads see.
+    pub(super) global_copy_bytes: f64,
+    /// The same for packed buffers of one thread.
+    pub(super) local_copy_bytes: f64,
+    /// Loads and stores, in instructions, of all copies into packed buffers.
+    pub(super) copy_instructions: f64,
+    /// Partial sums read back from the output.
+    pub(super) reloaded_elements: f64,
+    /// Elements of the output written, every time anew.
+    pub(super) stored_elements: f64,
+    /// Bytes of straight-line code.
+    pub(super) code_bytes: f64,
+    /// Estimated cycles of all multiply-adds, on one thread.
+    pub(super) mac_cycles: f64,
+    /// Estimated cycles of all other leaves, on one thread.
+    pub(super) other_cycles: f64,
+    /// Bytes of global packed buffers that are filled in every run.
+    pub(super) packed_bytes: f64,
+    /// Bytes of packed memory per thread.
+    pub(super) local_bytes: f64,
+    pub(super) division: Division,
+}
+
+/// How the work divides among threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Division {
+    /// Units of work of the stage that works longest.
+    pub(super) tasks: f64,
+    /// Cycles of that stage's longest unit of work over the mean cycles of a thread.
+    pub(super) longest_task: f64,
+    /// Cycles until the last thread is done over the mean cycles of a thread, where each thread is given equally many
+    /// neighbouring tasks, over all stages.
+    pub(super) imbalance: f64,
+    /// Cycles until the last thread is done, over all stages, barriers included.
+    pub(super) wall_cycles: f64,
+}
+
+impl Totals {
+    /// The sums, the position of the multiply-accumulate that runs most often (the first of them), and its register tile.
+    pub(super) fn new(nest: &Nest, machine: Machine) -> (Self, Option<(usize, RegisterTile)>) {
+        let mut totals = Self {
+            leaves: nest.leaves.len() as f64,
+            trees: nest.trees.len() as f64,
+            stages: nest.stages as f64,
+            local_bytes: nest.program.local_bytes() as f64,
+            packed_bytes: filled_bytes(nest),
+            ..Self::default()
+        };
+        let mut tree_cycles = vec![0.0; nest.trees.len()];
+        let mut dominant: Option<(usize, RegisterTile)> = None;
+        for (i, leaf) in nest.leaves.iter().enumerate() {
+            let cycles = if leaf.is_mac() {
+                let tile = RegisterTile::new(nest, leaf, machine.lanes, machine.vector_registers);
+                let cycles = totals.add_mac(leaf, &tile);
+                if dominant.as_ref().is_none_or(|(best, _)| nest.leaves[*best].trips < leaf.trips) {
+                    dominant = Some((i, tile));
+                }
+                cycles
+            } else {
+                totals.add_copy(nest, leaf, machine.lanes)
+            };
+            tree_cycles[leaf.tree] += cycles;
+        }
+        totals.division = Division::new(nest, &tree_cycles, machine.threads);
+        (totals, dominant)
+    }
+
+    fn add_mac(&mut self, leaf: &Leaf, tile: &RegisterTile) -> f64 {
+        let cycles = tile.steps(leaf) * tile.cycles;
+        self.mac_leaves += 1.0;
+        self.fmas += leaf.trips;
+        self.fma_instructions += tile.steps(leaf) * tile.fmas;
+        if tile.lane_use < 1.0 {
+            self.partial_fmas += leaf.trips;
+        }
+        self.code_bytes += tile.code_bytes;
+        self.mac_cycles += cycles;
+        cycles
+    }
+
+    fn add_copy(&mut self, nest: &Nest, leaf: &Leaf, lanes: usize) -> f64 {
+        let cost = CopyCost::new(nest, leaf, lanes);
+        let dst = nest.program.buffer(leaf.store.dst.buffer);
+        match (dst.role, dst.scope) {
+            (Role::Packed, Scope::Global) => self.global_copy_bytes += cost.bytes,
+            (Role::Packed, _) => self.local_copy_bytes += cost.bytes,
+            (Role::Output, _) => self.stored_elements += leaf.trips,
+            (_, Scope::Register) => {
+                let mut reloads = false;
+                leaf.store
+                    .value
+                    .for_each_load(&mut |load| reloads |= nest.program.buffer(load.buffer).role == Role::Output);
+                if reloads {
+                    self.reloaded_elements += leaf.trips;
+                }
+            }
+            _ => {}
+        }
+        if dst.role == Role::Packed {
+            self.copy_instructions += cost.instructions;
+        }
+        self.code_bytes += cost.code_bytes;
+        self.other_cycles += cost.cycles();
+        cost.cycles()
+    }
+}
+
+impl Division {
+    /// `tree_cycles` are the cycles of all runs of each tree on one thread.
+    fn new(nest: &Nest, tree_cycles: &[f64], threads: usize) -> Self {
+        let mut division = Self::default();
+        let (mut total, mut most) = (0.0, -1.0);
+        for stage in 0..nest.stages {
+            let trees: Vec<(f64, f64)> = nest
+                .trees
+                .iter()
+                .zip(tree_cycles)
+                .filter(|(tree, _)| tree.stage == stage)
+                .map(|(tree, &cycles)| (tree.tasks, cycles))
+                .collect();
+            let cycles: f64 = trees.iter().map(|t| t.1).sum();
+            total += cycles;
+            division.wall_cycles += busiest_thread(&trees, threads);
+            if cycles > most && cycles > 0.0 {
+                most = cycles;
+                let longest = trees.iter().map(|(tasks, cycles)| cycles / tasks).fold(0.0, f64::max);
+                division.tasks = trees.iter().map(|t| t.0).sum();
+                division.longest_task = longest / (cycles / threads as f64);
+            }
+        }
+        if total > 0.0 {
+            division.imbalance = division.wall_cycles / (total / threads as f64);
+        }
+        if threads > 1 {
+            division.wall_cycles += BARRIER_CYCLES * nest.stages as f64;
+        }
+        division
+    }
+}
+
+/// Cycles of the busiest of `threads` threads that are each given equally many neighbouring tasks of `trees`, whose
+/// items are a number of tasks and the cycles of all of them together.
+pub(super) fn busiest_thread(trees: &[(f64, f64)], threads: usize) -> f64 {
+    let tasks: f64 = trees.iter().map(|t| t.0).sum();
+    let cycles_before = |task: f64| {
+        let mut left = task;
+        let mut cycles = 0.0;
+        for &(tasks, tree_cycles) in trees {
+            let taken = left.min(tasks);
+            cycles += tree_cycles * taken / tasks;
+            left -= taken;
+            if left <= 0.0 {
+                break;
+            }
+        }
+        cycles
+    };
+    let (mut before, mut busiest) = (0.0, 0.0f64);
+    for thread in 1..=threads {
+        let after = cycles_before((tasks * thread as f64 / threads as f64).floor());
+        busiest = busiest.max(after - before);
+        before = after;
+    }
+    busiest
+}
+
+/// Bytes of the global packed buffers that some leaf writes.
+fn filled_bytes(nest: &Nest) -> f64 {
+    let program = nest.program;
+    let mut filled = vec![false; program.buffers.len()];
+    for leaf in &nest.leaves {
+        filled[leaf.store.dst.buffer.0 as usize] = true;
+    }
+    let packed = program.buffers.iter().zip(filled).filter(|(b, f)| *f && b.role == Role::Packed);
+    packed.filter(|(b, _)| b.scope == Scope::Global).map(|(b, _)| 4.0 * b.len() as f64).sum()
+}
+
+/// Number of parallel loops at the head of a chain.
+pub(super) fn parallel_depth(nest: &Nest, leaf: &Leaf) -> usize {
+    nest.loops_of(leaf).iter().take_while(|l| l.kind == LoopKind::Parallel).count()
+}

@@ -1,0 +1,421 @@
+//! The loop nest executed one iteration after another: slow and obviously right, the oracle for every code generator.
+//!
+//! Memory that nothing has written is NaN, also in a buffer that is entered again, and every operation passes NaN on, so
+//! that a read of undefined memory shows in the output. Tasks that touch each other's memory are an error.
+
+use ndarray::ArrayD;
+use thiserror::Error;
+
+use crate::affine::{Affine, VarId};
+use crate::program::{
+    Access, BufferId, Expr, Loop, Node, Program, Role, Scope, Stage, Store, StoreMode, parallel_prefix,
+};
+use crate::tensor::{LayoutError, OperandError, Operands, from_layout, to_layout};
+
+/// Why a program cannot be executed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum InterpError {
+    /// The operands are not the workload's.
+    #[error(transparent)]
+    Operand(#[from] OperandError),
+    /// A buffer's layout does not fit its tensor.
+    #[error("buffer '{buffer}': {source}")]
+    Layout {
+        /// The buffer.
+        buffer: String,
+        /// What does not fit.
+        source: LayoutError,
+    },
+    /// A buffer that is given or returned has not the size of its tensor.
+    #[error("buffer '{buffer}' has {found} elements, its tensor {wanted}")]
+    BufferLen {
+        /// The buffer.
+        buffer: String,
+        /// Elements of the buffer.
+        found: usize,
+        /// Elements of the tensor.
+        wanted: usize,
+    },
+    /// The program has no buffer of role output.
+    #[error("the program has no output")]
+    NoOutput,
+    /// An index leaves its dimension. Loops are rectangular, so that the extreme of an index is reached.
+    #[error("stage '{stage}': {buffer}: index {index} in dimension {dim} of extent {extent}")]
+    OutOfBounds {
+        /// The stage.
+        stage: String,
+        /// The buffer.
+        buffer: String,
+        /// Physical dimension, outermost is 0.
+        dim: usize,
+        /// The extreme index.
+        index: i64,
+        /// Extent of the dimension.
+        extent: usize,
+    },
+    /// A local or register buffer is used outside its allocation.
+    #[error("stage '{stage}': '{buffer}' is used outside its allocation")]
+    OutOfScope {
+        /// The stage.
+        stage: String,
+        /// The buffer.
+        buffer: String,
+    },
+    /// An operand is written.
+    #[error("stage '{stage}': the operand '{buffer}' is written")]
+    ReadOnly {
+        /// The stage.
+        stage: String,
+        /// The buffer.
+        buffer: String,
+    },
+    /// One task of a stage writes what another one reads or writes.
+    #[error("stage '{stage}': two tasks meet in {buffer}, element {offset}")]
+    Race {
+        /// The stage.
+        stage: String,
+        /// The buffer.
+        buffer: String,
+        /// The element, counted row-major.
+        offset: usize,
+    },
+    /// The tree makes no sense.
+    #[error("stage '{stage}': {reason}")]
+    Malformed {
+        /// The stage.
+        stage: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// The output of `program`, [`crate::Workload::output_shape`].
+///
+/// Vectorized, unrolled and parallel loops run like serial ones. A location of global memory that is written by one task
+/// of a stage (see [`Stage::tasks`]) and read or written by another is an [`InterpError::Race`].
+pub fn interpret(program: &Program, operands: &Operands) -> Result<ArrayD<f32>, InterpError> {
+    operands.check(&program.workload)?;
+    let mut memory = Vec::new();
+    for buffer in &program.buffers {
+        let tensor = match buffer.role {
+            Role::Input => Some(&operands.input),
+            Role::Weight => Some(&operands.weight),
+            Role::Bias => operands.bias.as_ref(),
+            Role::Residual => operands.residual.as_ref(),
+            Role::Output | Role::Packed | Role::Accumulator => None,
+        };
+        let data = match tensor {
+            Some(tensor) => to_layout(tensor, buffer.layout)
+                .map_err(|source| InterpError::Layout { buffer: buffer.name.clone(), source })?,
+            None => vec![f32::NAN; buffer.len()],
+        };
+        if data.len() != buffer.len() {
+            let (found, wanted) = (buffer.len(), data.len());
+            return Err(InterpError::BufferLen { buffer: buffer.name.clone(), found, wanted });
+        }
+        memory.push(data);
+    }
+    let mut machine = Machine { memory, vars: vec![0; program.vars.len()], marks: Vec::new(), task: 0 };
+    for stage in &program.stages {
+        run_stage(program, stage, &mut machine)?;
+    }
+    let output = program.find(Role::Output).ok_or(InterpError::NoOutput)?;
+    let buffer = program.buffer(output);
+    from_layout(&machine.memory[output.0 as usize], &program.workload.output_shape(), buffer.layout)
+        .map_err(|source| InterpError::Layout { buffer: buffer.name.clone(), source })
+}
+
+fn run_stage(program: &Program, stage: &Stage, machine: &mut Machine) -> Result<(), InterpError> {
+    let mut compiler = Compiler {
+        program,
+        stage,
+        extents: vec![None; program.vars.len()],
+        open: Vec::new(),
+        written: vec![false; program.buffers.len()],
+    };
+    let trees: Vec<Step> = stage.body.iter().map(|n| compiler.node(n)).collect::<Result<_, _>>()?;
+    let shared = program.buffers.iter().zip(&compiler.written);
+    machine.marks =
+        shared.map(|(b, &written)| (written && b.scope == Scope::Global).then(|| Marks::new(b.len()))).collect();
+    machine.task = 0;
+    for (node, tree) in stage.body.iter().zip(&trees) {
+        machine.run_tasks(tree, parallel_prefix(node).len()).map_err(|conflict| InterpError::Race {
+            stage: stage.name.clone(),
+            buffer: program.buffers[conflict.buffer].name.clone(),
+            offset: conflict.offset,
+        })?;
+    }
+    Ok(())
+}
+
+/// A node whose accesses are proven to be in bounds and are flat.
+enum Step {
+    Loop { var: usize, extent: i64, body: Vec<Step> },
+    Alloc { buffer: usize, body: Vec<Step> },
+    Store { dst: Flat, mode: StoreMode, value: Value },
+}
+
+enum Value {
+    Const(f32),
+    Load(Flat),
+    Add(Box<Value>, Box<Value>),
+    Mul(Box<Value>, Box<Value>),
+    Max(Box<Value>, Box<Value>),
+}
+
+/// An element of a buffer by its row-major offset.
+struct Flat {
+    buffer: usize,
+    offset: Affine,
+}
+
+/// Turns the nodes of a stage into steps.
+struct Compiler<'a> {
+    program: &'a Program,
+    stage: &'a Stage,
+    /// Extent of every variable whose loop is open.
+    extents: Vec<Option<usize>>,
+    /// Allocations that are open.
+    open: Vec<BufferId>,
+    /// By buffer: whether the stage stores to it.
+    written: Vec<bool>,
+}
+
+impl Compiler<'_> {
+    fn malformed(&self, reason: String) -> InterpError {
+        InterpError::Malformed { stage: self.stage.name.clone(), reason }
+    }
+
+    fn nodes(&mut self, nodes: &[Node]) -> Result<Vec<Step>, InterpError> {
+        nodes.iter().map(|node| self.node(node)).collect()
+    }
+
+    fn node(&mut self, node: &Node) -> Result<Step, InterpError> {
+        match node {
+            Node::Loop(l) => self.repeat(l),
+            Node::Alloc { buffer, body } => {
+                let index = self.buffer(*buffer)?;
+                self.open.push(*buffer);
+                let body = self.nodes(body);
+                self.open.pop();
+                Ok(Step::Alloc { buffer: index, body: body? })
+            }
+            Node::Store(store) => self.store(store),
+        }
+    }
+
+    fn repeat(&mut self, l: &Loop) -> Result<Step, InterpError> {
+        let var = l.var.0 as usize;
+        match self.extents.get(var) {
+            None => return Err(self.malformed(format!("loop variable {var} has no name"))),
+            Some(Some(_)) => {
+                return Err(self.malformed(format!("two nested loops over variable {var}")));
+            }
+            Some(None) if l.extent == 0 => {
+                return Err(self.malformed(format!("no iteration of variable {var}")));
+            }
+            Some(None) => {}
+        }
+        self.extents[var] = Some(l.extent);
+        let body = self.nodes(&l.body);
+        self.extents[var] = None;
+        Ok(Step::Loop { var, extent: l.extent as i64, body: body? })
+    }
+
+    fn store(&mut self, store: &Store) -> Result<Step, InterpError> {
+        let dst = self.access(&store.dst)?;
+        let target = &self.program.buffers[dst.buffer];
+        if matches!(target.role, Role::Input | Role::Weight | Role::Bias | Role::Residual) {
+            let (stage, buffer) = (self.stage.name.clone(), target.name.clone());
+            return Err(InterpError::ReadOnly { stage, buffer });
+        }
+        self.written[dst.buffer] = true;
+        Ok(Step::Store { dst, mode: store.mode, value: self.value(&store.value)? })
+    }
+
+    fn value(&self, expr: &Expr) -> Result<Value, InterpError> {
+        let boxed = |expr: &Expr| self.value(expr).map(Box::new);
+        Ok(match expr {
+            Expr::Const(value) => Value::Const(*value),
+            Expr::Load(access) => Value::Load(self.access(access)?),
+            Expr::Add(a, b) => Value::Add(boxed(a)?, boxed(b)?),
+            Expr::Mul(a, b) => Value::Mul(boxed(a)?, boxed(b)?),
+            Expr::Max(a, b) => Value::Max(boxed(a)?, boxed(b)?),
+        })
+    }
+
+    fn buffer(&self, id: BufferId) -> Result<usize, InterpError> {
+        let index = id.0 as usize;
+        if index < self.program.buffers.len() {
+            Ok(index)
+        } else {
+            Err(self.malformed(format!("there is no buffer {index}")))
+        }
+    }
+
+    /// Checks every dimension over the whole run of the open loops, then adds up the strides.
+    fn access(&self, access: &Access) -> Result<Flat, InterpError> {
+        let index = self.buffer(access.buffer)?;
+        let buffer = &self.program.buffers[index];
+        let (stage, name) = (self.stage.name.clone(), buffer.name.clone());
+        if buffer.scope != Scope::Global && !self.open.contains(&access.buffer) {
+            return Err(InterpError::OutOfScope { stage, buffer: name });
+        }
+        if access.index.len() != buffer.shape.len() {
+            let (found, wanted) = (access.index.len(), buffer.shape.len());
+            return Err(self.malformed(format!("{found} indices for the {wanted} dimensions of {name}")));
+        }
+        let mut offset = Affine::default();
+        let dims = access.index.iter().zip(&buffer.shape).zip(buffer.strides());
+        for (dim, ((affine, &extent), stride)) in dims.enumerate() {
+            let closed = |&&(var, _): &&(VarId, i64)| self.extent(var).is_none();
+            if let Some((var, _)) = affine.terms.iter().find(closed) {
+                return Err(self.malformed(format!("variable {} is used outside its loop", var.0)));
+            }
+            let (low, high) = affine.range(|var| self.extent(var).unwrap_or(1));
+            if low < 0 || high >= extent as i64 {
+                let index = if low < 0 { low } else { high };
+                return Err(InterpError::OutOfBounds { stage, buffer: name, dim, index, extent });
+            }
+            offset = offset + affine.clone() * stride as i64;
+        }
+        Ok(Flat { buffer: index, offset })
+    }
+
+    fn extent(&self, var: VarId) -> Option<usize> {
+        self.extents.get(var.0 as usize).copied().flatten()
+    }
+}
+
+/// Who touched each element of a buffer in this stage: 0 nobody, else the number of the task.
+struct Marks {
+    writer: Vec<u32>,
+    reader: Vec<u32>,
+}
+
+/// The reader of an element that more than one task has read.
+const MANY: u32 = u32::MAX;
+
+impl Marks {
+    fn new(len: usize) -> Self {
+        Self { writer: vec![0; len], reader: vec![0; len] }
+    }
+
+    /// Notes a read; false if another task has written the element.
+    fn read(&mut self, offset: usize, task: u32) -> bool {
+        let reader = &mut self.reader[offset];
+        *reader = if *reader == 0 || *reader == task { task } else { MANY };
+        let writer = self.writer[offset];
+        writer == 0 || writer == task
+    }
+
+    /// Notes a write; false if another task has read or written the element.
+    fn write(&mut self, offset: usize, task: u32) -> bool {
+        let free = |mark: u32| mark == 0 || mark == task;
+        let alone = free(self.writer[offset]) && free(self.reader[offset]);
+        self.writer[offset] = task;
+        alone
+    }
+}
+
+/// Two tasks meet in an element.
+struct Conflict {
+    buffer: usize,
+    offset: usize,
+}
+
+struct Machine {
+    /// By buffer.
+    memory: Vec<Vec<f32>>,
+    /// Value of every loop variable whose loop is open.
+    vars: Vec<i64>,
+    /// By buffer: there if the stage writes the buffer and tasks share it.
+    marks: Vec<Option<Marks>>,
+    /// The running task, counted from 1 in each stage.
+    task: u32,
+}
+
+impl Machine {
+    /// Runs a tree whose outermost `prefix` loops make the tasks.
+    fn run_tasks(&mut self, step: &Step, prefix: usize) -> Result<(), Conflict> {
+        let Step::Loop { var, extent, body } = step else {
+            self.task += 1;
+            return self.run(step);
+        };
+        if prefix == 0 {
+            self.task += 1;
+            return self.run(step);
+        }
+        for value in 0..*extent {
+            self.vars[*var] = value;
+            if prefix > 1 {
+                body.iter().try_for_each(|step| self.run_tasks(step, prefix - 1))?;
+            } else {
+                self.task += 1;
+                body.iter().try_for_each(|step| self.run(step))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, step: &Step) -> Result<(), Conflict> {
+        match step {
+            Step::Loop { var, extent, body } => {
+                for value in 0..*extent {
+                    self.vars[*var] = value;
+                    for step in body {
+                        self.run(step)?;
+                    }
+                }
+                Ok(())
+            }
+            Step::Alloc { buffer, body } => {
+                self.memory[*buffer].fill(f32::NAN);
+                body.iter().try_for_each(|step| self.run(step))
+            }
+            Step::Store { dst, mode, value } => {
+                let mut value = self.eval(value)?;
+                if *mode == StoreMode::Accumulate {
+                    value += self.load(dst)?;
+                }
+                let offset = self.offset(dst);
+                let task = self.task;
+                if let Some(marks) = &mut self.marks[dst.buffer]
+                    && !marks.write(offset, task)
+                {
+                    return Err(Conflict { buffer: dst.buffer, offset });
+                }
+                self.memory[dst.buffer][offset] = value;
+                Ok(())
+            }
+        }
+    }
+
+    fn eval(&mut self, value: &Value) -> Result<f32, Conflict> {
+        Ok(match value {
+            Value::Const(value) => *value,
+            Value::Load(flat) => self.load(flat)?,
+            Value::Add(a, b) => self.eval(a)? + self.eval(b)?,
+            Value::Mul(a, b) => self.eval(a)? * self.eval(b)?,
+            Value::Max(a, b) => {
+                let (a, b) = (self.eval(a)?, self.eval(b)?);
+                if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) }
+            }
+        })
+    }
+
+    fn load(&mut self, flat: &Flat) -> Result<f32, Conflict> {
+        let offset = self.offset(flat);
+        let task = self.task;
+        if let Some(marks) = &mut self.marks[flat.buffer]
+            && !marks.read(offset, task)
+        {
+            return Err(Conflict { buffer: flat.buffer, offset });
+        }
+        Ok(self.memory[flat.buffer][offset])
+    }
+
+    fn offset(&self, flat: &Flat) -> usize {
+        flat.offset.eval(|var| self.vars[var.0 as usize]) as usize
+    }
+}

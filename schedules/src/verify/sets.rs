@@ -1,0 +1,258 @@
+//! Sets of whole numbers, and boxes: products of one set per axis.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::affine::{Affine, VarId};
+
+/// Intervals that one set may consist of. Tiles leave few; more is refused rather than taking forever.
+const MAX_INTERVALS: usize = 1 << 16;
+
+/// A set of whole numbers: sorted, disjoint, half-open intervals that do not touch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Set(Vec<(i64, i64)>);
+
+/// Product of one set per axis.
+pub(super) type SetBox = Vec<Set>;
+
+impl Set {
+    /// The values of `affine`; `None` if it is not plain that each occurs once, or if they are too scattered.
+    ///
+    /// Plain is a mixed radix: of the terms sorted by coefficient, each coefficient is at least the span of the terms before
+    /// it, as in `32*t + 4*u + i` with `u` in `0..8` and `i` in `0..4`.
+    pub(super) fn of(affine: &Affine, extent_of: impl Fn(VarId) -> usize) -> Option<Self> {
+        let mut start = affine.constant;
+        let mut terms = Vec::new();
+        for &(var, coefficient) in &affine.terms {
+            let last = extent_of(var) as i64 - 1;
+            start += (coefficient * last).min(0);
+            if last > 0 {
+                terms.push((coefficient.abs(), last));
+            }
+        }
+        terms.sort_unstable();
+        let mut intervals = vec![(0, 1)];
+        let mut span = 1;
+        for (step, last) in terms {
+            if step < span {
+                return None;
+            }
+            intervals = if intervals.len() == 1 && step == span {
+                vec![(0, step * (last + 1))]
+            } else {
+                repeat(&intervals, step, last)?
+            };
+            span += step * last;
+        }
+        Some(Self(intervals.into_iter().map(|(low, high)| (start + low, start + high)).collect()))
+    }
+
+    pub(super) fn len(&self) -> u128 {
+        self.0.iter().map(|(low, high)| (high - low) as u128).sum()
+    }
+
+    fn contains(&self, value: i64) -> bool {
+        let behind = self.0.partition_point(|&(low, _)| low <= value);
+        behind > 0 && value < self.0[behind - 1].1
+    }
+}
+
+/// The intervals, and their copies `step, 2*step, .. last*step` higher; they start at 0 and span no more than `step`.
+fn repeat(intervals: &[(i64, i64)], step: i64, last: i64) -> Option<Vec<(i64, i64)>> {
+    if intervals.len().checked_mul(last as usize + 1)? > MAX_INTERVALS {
+        return None;
+    }
+    let mut all: Vec<(i64, i64)> = Vec::new();
+    for copy in 0..=last {
+        for &(low, high) in intervals {
+            let (low, high) = (low + copy * step, high + copy * step);
+            match all.last_mut() {
+                Some(previous) if previous.1 == low => previous.1 = high,
+                _ => all.push((low, high)),
+            }
+        }
+    }
+    Some(all)
+}
+
+/// Number of points of a box.
+pub(super) fn volume(set_box: &SetBox) -> u128 {
+    set_box.iter().map(Set::len).product()
+}
+
+/// Two boxes of different labels with a point in common. `extents`: the size of each axis, which the sets stay within.
+///
+/// The space is cut axis by axis where the boxes at hand begin and end; a part that only boxes of one label reach is left.
+pub(super) fn overlap(boxes: &[SetBox], labels: &[usize], extents: &[usize]) -> Option<(usize, usize)> {
+    fn search(
+        boxes: &[SetBox],
+        labels: &[usize],
+        extents: &[usize],
+        axis: usize,
+        at_hand: Vec<usize>,
+    ) -> Option<(usize, usize)> {
+        let (&first, rest) = at_hand.split_first()?;
+        let other = *rest.iter().find(|&&i| labels[i] != labels[first])?;
+        if axis == extents.len() {
+            return Some((first, other));
+        }
+        parts(boxes, &at_hand, axis, extents[axis])
+            .into_iter()
+            .find_map(|(_, inside)| search(boxes, labels, extents, axis + 1, inside))
+    }
+    search(boxes, labels, extents, 0, (0..boxes.len()).collect())
+}
+
+/// A point of the space that no box contains.
+pub(super) fn gap(boxes: &[SetBox], extents: &[usize]) -> Option<Vec<i64>> {
+    fn search(boxes: &[SetBox], extents: &[usize], point: &mut Vec<i64>, at_hand: Vec<usize>) -> bool {
+        let axis = point.len();
+        if at_hand.is_empty() {
+            point.resize(extents.len(), 0);
+            return true;
+        }
+        if axis == extents.len() {
+            return false;
+        }
+        parts(boxes, &at_hand, axis, extents[axis]).into_iter().any(|(start, inside)| {
+            point.truncate(axis);
+            point.push(start);
+            search(boxes, extents, point, inside)
+        })
+    }
+    let mut point = Vec::new();
+    search(boxes, extents, &mut point, (0..boxes.len()).collect()).then_some(point)
+}
+
+/// The axis `0..extent` cut where the sets of the boxes at hand begin and end: the first value of each kind of part, and
+/// which of the boxes contain it. Parts that the same boxes contain are one kind.
+fn parts(boxes: &[SetBox], at_hand: &[usize], axis: usize, extent: usize) -> Vec<(i64, Vec<usize>)> {
+    // Few sets differ: the boxes come from few tilings.
+    let mut number_of = HashMap::new();
+    let mut groups: Vec<(&Set, Vec<usize>)> = Vec::new();
+    for &i in at_hand {
+        let set = &boxes[i][axis];
+        let number = *number_of.entry(set).or_insert(groups.len());
+        match groups.get_mut(number) {
+            Some((_, members)) => members.push(i),
+            None => groups.push((set, vec![i])),
+        }
+    }
+    let ends = groups.iter().flat_map(|(set, _)| set.0.iter().flat_map(|&(low, high)| [low, high]));
+    let mut cuts: Vec<i64> = std::iter::once(0).chain(ends).filter(|&cut| cut < extent as i64).collect();
+    cuts.sort_unstable();
+    cuts.dedup();
+    let mut seen = HashSet::new();
+    let mut parts = Vec::new();
+    for start in cuts {
+        let inside: Vec<usize> = (0..groups.len()).filter(|&g| groups[g].0.contains(start)).collect();
+        if !seen.contains(&inside) {
+            parts.push((start, inside.iter().flat_map(|&g| groups[g].1.iter().copied()).collect()));
+            seen.insert(inside);
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+    use std::collections::BTreeSet;
+
+    fn values(set: &Set) -> BTreeSet<i64> {
+        set.0.iter().flat_map(|&(low, high)| low..high).collect()
+    }
+
+    /// Every value of the affine with how often it occurs at most.
+    fn enumerate(affine: &Affine, extents: &[usize]) -> Option<BTreeSet<i64>> {
+        let mut all = vec![affine.constant];
+        for &(var, c) in &affine.terms {
+            let extent = extents[var.0 as usize] as i64;
+            all = all.iter().flat_map(|&x| (0..extent).map(move |i| x + c * i)).collect();
+        }
+        let distinct: BTreeSet<i64> = all.iter().copied().collect();
+        (distinct.len() == all.len()).then_some(distinct)
+    }
+
+    #[test]
+    fn sets_of_affines_are_their_values() {
+        let mut rng = ChaCha8Rng::seed_from_u64(3);
+        let mut known = 0;
+        for case in 0..5000 {
+            let extents: Vec<usize> = (0..3).map(|_| rng.random_range(1..5)).collect();
+            let mut affine = Affine::constant(rng.random_range(-5..5));
+            for var in 0..3 {
+                affine = affine + Affine::var(VarId(var)) * rng.random_range(-12..=12);
+            }
+            let wanted = enumerate(&affine, &extents);
+            if let Some(set) = Set::of(&affine, |v| extents[v.0 as usize]) {
+                assert_eq!(Some(values(&set)), wanted, "case {case}: {affine:?} {extents:?}");
+                assert_eq!(set.len(), values(&set).len() as u128);
+                assert!((-60..60).all(|x| set.contains(x) == values(&set).contains(&x)));
+                assert!(set.0.windows(2).all(|w| w[0].1 < w[1].0), "intervals touch: {set:?}");
+                known += 1;
+            }
+        }
+        assert!(known > 1000, "only {known} of the affines were understood");
+    }
+
+    #[test]
+    fn tiles_are_understood_and_repetition_is_not() {
+        let extents = [3, 8, 4];
+        let var = |v: u32| Affine::var(VarId(v));
+        let set = |affine: &Affine| Set::of(affine, |v| extents[v.0 as usize]);
+        assert_eq!(set(&(var(0) * 32 + var(1) * 4 + var(2))), Some(Set(vec![(0, 96)])));
+        assert_eq!(set(&(var(0) * 32 + var(2) + 28)), Some(Set(vec![(28, 32), (60, 64), (92, 96)])));
+        assert_eq!(set(&(var(0) + var(2))), None);
+        let wide = |_| 1 << 20;
+        assert_eq!(Set::of(&(var(0) * 2), wide), None, "too scattered");
+        assert_eq!(Set::of(&var(0), wide), Some(Set(vec![(0, 1 << 20)])));
+    }
+
+    fn random_boxes(rng: &mut ChaCha8Rng, extents: &[usize]) -> Vec<SetBox> {
+        let count = rng.random_range(1..6);
+        let mut random_set = |extent: usize| {
+            if rng.random() {
+                return Set(vec![(0, extent as i64)]);
+            }
+            let low = rng.random_range(0..extent as i64);
+            let high = rng.random_range(low + 1..=extent as i64);
+            Set(vec![(low, high)])
+        };
+        (0..count).map(|_| extents.iter().map(|&e| random_set(e)).collect()).collect()
+    }
+
+    #[test]
+    fn overlaps_and_gaps_are_those_of_the_points() {
+        let mut rng = ChaCha8Rng::seed_from_u64(4);
+        let extents = [4, 3, 5];
+        let points: Vec<[i64; 3]> = (0..60).map(|i| [i / 15, i / 5 % 3, i % 5]).collect();
+        let inside = |b: &SetBox, p: &[i64]| b.iter().zip(p).all(|(set, &x)| set.contains(x));
+        let (mut overlaps, mut covers) = (0, 0);
+        for case in 0..2000 {
+            let boxes = random_boxes(&mut rng, &extents);
+            let labels: Vec<usize> = (0..boxes.len()).map(|_| rng.random_range(0..3)).collect();
+            let meet = |i: usize, j: usize| points.iter().any(|p| inside(&boxes[i], p) && inside(&boxes[j], p));
+            let clash = |i: usize, j: usize| labels[i] != labels[j] && meet(i, j);
+            let any = (0..boxes.len()).any(|i| (0..i).any(|j| clash(i, j)));
+            let found = overlap(&boxes, &labels, &extents);
+            assert_eq!(found.is_some(), any, "case {case}: {boxes:?} {labels:?}");
+            assert!(found.is_none_or(|(i, j)| clash(i, j)), "case {case}");
+            let covered = |p: &[i64]| boxes.iter().any(|b| inside(b, p));
+            let hole = gap(&boxes, &extents);
+            assert_eq!(hole.is_none(), points.iter().all(|p| covered(p)), "case {case}: {boxes:?}");
+            assert!(hole.is_none_or(|p| !covered(&p)), "case {case}");
+            overlaps += usize::from(any);
+            covers += usize::from(gap(&boxes, &extents).is_none());
+        }
+        let fair = 100..1900;
+        assert!(fair.contains(&overlaps) && fair.contains(&covers), "{overlaps} {covers}");
+    }
+
+    #[test]
+    fn volumes_multiply() {
+        let set_box = vec![Set(vec![(0, 3), (5, 7)]), Set(vec![(1, 5)])];
+        assert_eq!(volume(&set_box), 20);
+    }
+}

@@ -1,0 +1,46 @@
+//! Loop nests and C sources of a few schedules against files under `tests/golden`, refreshed by `UPDATE_GOLDEN=1`.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_schedules::codegen::c;
+use autotune_schedules::{Config, CpuTarget, ScheduleSpace, Target, Value, Workload, lower};
+use common::assert_golden;
+
+fn golden(name: &str, workload: &str, changes: &[(&str, Value)]) {
+    let target = Target::Cpu(CpuTarget::generic_avx2(1));
+    let workload: Workload = workload.parse().unwrap();
+    let mut config: Config = ScheduleSpace::new(&workload, &target).default_config();
+    for (knob, value) in changes {
+        assert!(config.knobs.insert(knob.to_string(), value.clone()).is_some(), "no knob {knob}");
+    }
+    let program = lower(&workload, &target, &config).unwrap();
+    assert_golden(&format!("{name}.txt"), &program.to_string());
+    assert_golden(&format!("{name}.c"), &c::generate(&program, &target));
+}
+
+#[test]
+fn conv2d_in_place_peels_padding() {
+    golden("conv2d_inplace", "conv2d:c=8,h=5,w=7,o=8,k=3,p=1,bias,act=relu", &[]);
+}
+
+#[test]
+fn conv2d_copies_tiles_and_splits_the_reduction() {
+    golden(
+        "conv2d_tile",
+        "conv2d:c=16,h=6,w=6,o=10,k=3,p=1",
+        &[
+            ("layout.in", Value::Choice("plain".into())),
+            ("data", Value::Choice("tile".into())),
+            ("tile.c", Value::Tile(vec![8])),
+            ("tile.oh", Value::Tile(vec![4, 2])),
+            ("tile.ow", Value::Tile(vec![6, 3])),
+        ],
+    );
+}
+
+#[test]
+fn matmul_has_remainders() {
+    golden("matmul_remainders", "matmul:m=5,n=19,k=6", &[("tile.m", Value::Tile(vec![2, 2]))]);
+}

@@ -1,0 +1,540 @@
+//! The verifier on right programs, and on every way of breaking them that is listed here.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_schedules::program::{Access, BufferId, Expr, Loop, LoopKind, Node, Role, Scope, Store, StoreMode, When};
+use autotune_schedules::verify::Problem;
+use autotune_schedules::{Affine, CpuTarget, InterpError, Operands, Program, Target, VarId, interpret, verify};
+use common::nests;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+fn target() -> Target {
+    Target::Cpu(CpuTarget::generic_avx2(2))
+}
+
+fn matmul() -> Program {
+    nests::tiled_matmul("matmul:m=7,n=21,k=14,bias,act=relu", [4, 8, 4])
+}
+
+fn conv() -> Program {
+    nests::peeled_conv("conv2d:c=4,h=1,w=9,o=8,kh=1,kw=3,ph=0,pw=1,add")
+}
+
+fn padded() -> Program {
+    nests::padded_conv("conv2d:c=2,h=4,w=5,o=3,k=3,p=1,bias")
+}
+
+/// The problem of `program` after `change`.
+fn problem(mut program: Program, change: impl FnOnce(&mut Program)) -> Problem {
+    assert_eq!(verify(&program, &target()), Ok(()));
+    change(&mut program);
+    match verify(&program, &target()) {
+        Err(e) => e.problem,
+        Ok(()) => panic!("not found to be wrong:\n{program}"),
+    }
+}
+
+macro_rules! assert_problem {
+    ($problem:expr, $pattern:pat $(if $guard:expr)?) => {{
+        let problem = $problem;
+        assert!(matches!(&problem, $pattern $(if $guard)?), "{problem:?}");
+    }};
+}
+
+/// Calls `change` on every loop, outer before inner.
+fn for_each_loop(nodes: &mut [Node], change: &mut impl FnMut(&mut Loop)) {
+    for node in nodes {
+        match node {
+            Node::Loop(l) => {
+                change(l);
+                for_each_loop(&mut l.body, change);
+            }
+            Node::Alloc { body, .. } => for_each_loop(body, change),
+            Node::Store(_) => {}
+        }
+    }
+}
+
+fn change_loop(program: &mut Program, stage: usize, number: usize, change: impl Fn(&mut Loop)) {
+    let mut at = 0;
+    for_each_loop(&mut program.stages[stage].body, &mut |l| {
+        if at == number {
+            change(l);
+        }
+        at += 1;
+    });
+    assert!(number < at, "the stage has only {at} loops");
+}
+
+fn change_store(program: &mut Program, stage: usize, number: usize, change: impl Fn(&mut Store)) {
+    let mut at = 0;
+    nests::for_each_store(&mut program.stages[stage].body, &mut |store| {
+        if at == number {
+            change(store);
+        }
+        at += 1;
+    });
+    assert!(number < at, "the stage has only {at} stores");
+}
+
+fn change_products(program: &mut Program, change: impl Fn(&mut Store)) {
+    for stage in &mut program.stages {
+        nests::for_each_store(&mut stage.body, &mut |store| {
+            if !store.point.is_empty() {
+                change(store);
+            }
+        });
+    }
+}
+
+fn var(program: &Program, name: &str) -> VarId {
+    VarId(program.vars.iter().position(|v| v == name).unwrap() as u32)
+}
+
+fn left(store: &mut Store) -> &mut Access {
+    match &mut store.value {
+        Expr::Mul(a, _) => match &mut **a {
+            Expr::Load(access) => access,
+            _ => panic!("no load"),
+        },
+        _ => panic!("no product"),
+    }
+}
+
+fn the_loop(node: &mut Node) -> &mut Loop {
+    match node {
+        Node::Loop(l) => l,
+        _ => panic!("no loop"),
+    }
+}
+
+#[test]
+fn right_programs_are_proven() {
+    let mut rng = ChaCha8Rng::seed_from_u64(21);
+    for case in 0..200 {
+        let mut pick = |high: usize| rng.random_range(1..=high);
+        let text = format!("matmul:m={},n={},k={},bias,add,act=relu", pick(40), pick(40), pick(40));
+        let program = nests::tiled_matmul(&text, [pick(9), pick(16), pick(20)]);
+        assert_eq!(verify(&program, &target()), Ok(()), "case {case}\n{program}");
+    }
+    for text in [
+        "conv2d:c=4,h=5,w=6,o=8,k=3,p=1,bias,add,act=relu",
+        "conv2d:c=2,h=9,w=7,o=4,k=3,s=2,p=1,bias",
+        "conv2d:c=4,h=1,w=9,o=8,kh=1,kw=3,ph=0,pw=1",
+        "conv2d:c=2,h=8,w=8,o=4,k=5,s=2,p=2",
+        "conv2d:c=256,h=14,w=14,o=256,k=3,p=1",
+    ] {
+        for program in [nests::peeled_conv(text), nests::padded_conv(text)] {
+            assert_eq!(verify(&program, &target()), Ok(()), "{program}");
+        }
+    }
+}
+
+#[test]
+fn a_lost_remainder_is_incomplete() {
+    let lost = |tree: usize| problem(matmul(), |p| drop(p.stages[1].body.remove(tree)));
+    for tree in 0..4 {
+        assert_problem!(lost(tree), Problem::Incomplete { .. });
+    }
+    // A chunk of the reduction: the output is assigned all the same.
+    let chunk = problem(matmul(), |p| {
+        let rows = the_loop(&mut the_loop(&mut p.stages[1].body[0]).body[0]);
+        rows.body.remove(1);
+    });
+    assert_problem!(chunk, Problem::Incomplete { .. });
+    // A boundary column of the convolution.
+    let column = problem(conv(), |p| drop(the_loop(&mut p.stages[0].body[0]).body.remove(2)));
+    assert_problem!(column, Problem::Incomplete { covered, required } if required > covered);
+}
+
+#[test]
+fn a_loop_too_short_or_too_long_is_found() {
+    assert_problem!(problem(matmul(), |p| change_loop(p, 1, 0, |l| l.extent = 1)), Problem::Incomplete { .. });
+    assert_problem!(problem(matmul(), |p| change_loop(p, 1, 0, |l| l.extent = 3)), Problem::Point(_));
+    let taps = |extent| {
+        problem(conv(), |p| {
+            let kw = var(p, "kw");
+            for_each_loop(&mut p.stages[0].body, &mut |l| {
+                if l.var == kw && l.extent == 3 {
+                    l.extent = extent;
+                }
+            });
+        })
+    };
+    assert_problem!(taps(2), Problem::Incomplete { .. });
+    assert_problem!(taps(4), Problem::OutOfBounds { .. });
+    assert_problem!(problem(matmul(), |p| change_loop(p, 1, 2, |l| l.extent = 0)), Problem::Nesting(_));
+}
+
+#[test]
+fn iterations_that_run_twice_are_found() {
+    // A leaf twice.
+    let twice = problem(conv(), |p| {
+        let kw = var(p, "kw");
+        for_each_loop(&mut p.stages[0].body, &mut |l| {
+            if l.var == kw {
+                l.body.push(l.body[0].clone());
+            }
+        });
+    });
+    assert_problem!(twice, Problem::Overlap { .. });
+    // A tree twice: two tasks store to the same output.
+    let tree = problem(matmul(), |p| {
+        let again = p.stages[1].body[3].clone();
+        p.stages[1].body.push(again);
+    });
+    assert_problem!(tree, Problem::Conflict { .. });
+    // A loop around it all that no axis knows.
+    let repeated = problem(padded(), |p| {
+        p.vars.push("again".into());
+        let again = VarId(p.vars.len() as u32 - 1);
+        let body = &mut the_loop(&mut p.stages[1].body[0]).body;
+        *body = vec![nests::repeat(LoopKind::Serial, again, 2, std::mem::take(body))];
+    });
+    assert_problem!(repeated, Problem::Point(_));
+    // Tiles that overlap instead of lying side by side.
+    let overlapping = problem(matmul(), |p| {
+        let [no, v] = ["no", "v"].map(|name| Affine::var(var(p, name)));
+        change_products(p, |store| {
+            if store.point[2].constant == 0 {
+                store.point[2] = no.clone() * 7 + v.clone();
+            }
+        });
+    });
+    assert_problem!(overlapping, Problem::Point(_));
+}
+
+#[test]
+fn tiles_that_are_shifted_are_found() {
+    // The second row of tiles starts one too early: twice there, never at the end.
+    let shifted = problem(matmul(), |p| {
+        change_products(p, |store| {
+            if store.point[1].constant == 4 {
+                store.point[1] = store.point[1].clone() + -1;
+                left(store).index[1] = left(store).index[1].clone() + -1;
+            }
+        });
+    });
+    assert_problem!(shifted, Problem::Overlap { .. });
+    let beyond = problem(matmul(), |p| {
+        change_products(p, |store| store.point[3] = store.point[3].clone() + 1);
+    });
+    assert_problem!(beyond, Problem::WrongElement { .. } | Problem::Point(_));
+}
+
+#[test]
+fn operands_read_in_place_at_another_element_are_found() {
+    for dim in [1, 3, 4] {
+        let wrong = problem(conv(), |p| {
+            change_products(p, |store| {
+                let value = &mut left(store).index[dim];
+                *value = Affine { constant: 0, ..Affine::default() };
+            });
+        });
+        assert_problem!(wrong, Problem::WrongElement { .. });
+    }
+    let swapped = problem(padded(), |p| {
+        let [kh, kw] = ["kh", "kw"].map(|name| Affine::var(var(p, name)));
+        change_products(p, |store| {
+            let Expr::Mul(_, weight) = &mut store.value else { unreachable!() };
+            let Expr::Load(weight) = &mut **weight else { unreachable!() };
+            (weight.index[2], weight.index[3]) = (kw.clone(), kh.clone());
+        });
+    });
+    assert_problem!(swapped, Problem::WrongElement { buffer, dim: 2 } if buffer == "weight");
+}
+
+#[test]
+fn padding_that_is_read_in_place_is_out_of_bounds() {
+    let below = problem(conv(), |p| {
+        change_products(p, |store| left(store).index[3] = left(store).index[3].clone() + -1);
+    });
+    assert_problem!(below, Problem::OutOfBounds { dim: 3, low: -1, .. });
+    let store = problem(matmul(), |p| {
+        change_store(p, 0, 1, |store| store.dst.index[0] = store.dst.index[0].clone() + 1);
+    });
+    assert_problem!(store, Problem::OutOfBounds { dim: 0, high: 3, extent: 3, .. });
+}
+
+#[test]
+fn an_output_that_is_not_assigned_is_found() {
+    let accumulated = problem(conv(), |p| {
+        let output = p.find(Role::Output).unwrap();
+        nests::for_each_store(&mut p.stages[0].body, &mut |store| {
+            if store.dst.buffer == output && store.dst.index[3].constant == 8 {
+                store.mode = StoreMode::Accumulate;
+            }
+        });
+    });
+    assert_problem!(accumulated, Problem::OutputGap { index } if index[3] == 8);
+    let lost = problem(conv(), |p| {
+        for_each_loop(&mut p.stages[0].body, &mut |l| {
+            if let [Node::Alloc { body, .. }] = l.body.as_mut_slice() {
+                body.truncate(2);
+            }
+        });
+    });
+    assert_problem!(lost, Problem::OutputGap { .. });
+}
+
+#[test]
+fn private_buffers_stay_in_their_allocation() {
+    let moved = problem(conv(), |p| {
+        for_each_loop(&mut p.stages[0].body, &mut |l| {
+            if let [Node::Alloc { body, .. }] = l.body.as_mut_slice() {
+                let end = body.pop().unwrap();
+                l.body.push(end);
+            }
+        });
+    });
+    assert_problem!(moved, Problem::OutOfScope(name) if name == "acc");
+    let twice = problem(conv(), |p| {
+        let acc = p.find(Role::Accumulator).unwrap();
+        let rows = the_loop(&mut p.stages[0].body[0]);
+        rows.body = vec![Node::Alloc { buffer: acc, body: std::mem::take(&mut rows.body) }];
+    });
+    assert_problem!(twice, Problem::Nesting(_));
+    let global = problem(conv(), |p| {
+        let output = p.find(Role::Output).unwrap();
+        let tree = p.stages[0].body.remove(0);
+        p.stages[0].body.push(Node::Alloc { buffer: output, body: vec![tree] });
+    });
+    assert_problem!(global, Problem::Nesting(_));
+}
+
+#[test]
+fn registers_are_chosen_by_written_out_loops() {
+    let serial = problem(matmul(), |p| {
+        let i = var(p, "i");
+        for_each_loop(&mut p.stages[1].body, &mut |l| {
+            if l.var == i {
+                l.kind = LoopKind::Serial;
+            }
+        });
+    });
+    assert_problem!(serial, Problem::RegisterIndex { buffer, var } if buffer == "acc" && var == "i");
+    let outside = problem(conv(), |p| {
+        let cb = Affine::var(var(p, "cb"));
+        change_products(p, |store| store.dst.index[0] = cb.clone());
+    });
+    assert_problem!(outside, Problem::RegisterIndex { .. });
+}
+
+#[test]
+fn variables_stay_in_their_loops() {
+    let unbound = problem(matmul(), |p| {
+        let ko = Affine::var(var(p, "ko"));
+        change_store(p, 0, 0, |store| store.dst.index[1] = ko.clone());
+    });
+    assert_problem!(unbound, Problem::OutOfScope(name) if name == "ko");
+    let nameless = problem(matmul(), |p| drop(p.vars.pop()));
+    assert_problem!(nameless, Problem::Nesting(_));
+    let reused = problem(matmul(), |p| {
+        let no = var(p, "no");
+        change_loop(p, 1, 1, |l| l.var = no);
+    });
+    assert_problem!(reused, Problem::Nesting(_));
+}
+
+#[test]
+fn parallel_loops_are_on_top_and_vectors_at_the_bottom() {
+    let below = problem(matmul(), |p| {
+        change_loop(p, 1, 0, |l| l.kind = LoopKind::Serial);
+    });
+    assert_problem!(below, Problem::Nesting(_));
+    let in_alloc = problem(conv(), |p| {
+        let tree = the_loop(&mut p.stages[0].body[0]);
+        tree.kind = LoopKind::Parallel;
+        for_each_loop(&mut tree.body, &mut |l| l.kind = LoopKind::Parallel);
+    });
+    assert_problem!(in_alloc, Problem::Nesting(_));
+    let around = problem(matmul(), |p| {
+        let i = var(p, "i");
+        for_each_loop(&mut p.stages[1].body, &mut |l| {
+            if l.var == i {
+                l.kind = LoopKind::Vectorized;
+            }
+        });
+    });
+    assert_problem!(around, Problem::Nesting(_));
+}
+
+#[test]
+fn lanes_and_tasks_store_to_elements_of_their_own() {
+    let lanes = problem(matmul(), |p| {
+        change_products(p, |store| store.dst.index[1] = nests::number(0));
+    });
+    assert_problem!(lanes, Problem::Conflict { buffer, .. } if buffer == "acc");
+    // The reduction over input channels split among tasks.
+    let tasks = problem(padded(), |p| {
+        let tree = the_loop(&mut p.stages[1].body[0]);
+        let (o, extent) = (tree.var, tree.extent);
+        let mut sums = tree.body.remove(1);
+        the_loop(&mut sums).kind = LoopKind::Parallel;
+        let [first, last] = [0, 1].map(|i| nests::repeat(LoopKind::Serial, o, extent, vec![tree.body[i].clone()]));
+        let mut stages = [first, nests::repeat(LoopKind::Parallel, o, extent, vec![sums]), last].map(|tree| {
+            let mut stage = p.stages[1].clone();
+            stage.body = vec![tree];
+            stage
+        });
+        for (i, stage) in stages.iter_mut().enumerate() {
+            stage.name = format!("compute_{i}");
+        }
+        p.stages.truncate(1);
+        p.stages.extend(stages);
+    });
+    assert_problem!(tasks, Problem::Conflict { buffer, .. } if buffer == "output");
+}
+
+#[test]
+fn stages_touch_what_they_may() {
+    let store_to = |role: Role| {
+        problem(nests::tiled_matmul("matmul:m=8,n=8,k=4,bias,add", [4, 8, 4]), |p| {
+            let buffer = p.find(role).unwrap();
+            let index = vec![nests::number(0); p.buffer(buffer).shape.len()];
+            let store = nests::assign(Access { buffer, index }, Expr::Const(0.0));
+            p.stages[1].body.push(store);
+        })
+    };
+    for role in [Role::Input, Role::Weight, Role::Bias, Role::Residual] {
+        assert_problem!(store_to(role), Problem::Forbidden { access: "written", .. });
+    }
+    // What was packed ahead of time is there for every run.
+    assert_problem!(store_to(Role::Packed), Problem::Forbidden { access: "written", .. });
+    let early = problem(padded(), |p| p.stages[0].when = When::AheadOfTime);
+    assert_problem!(early, Problem::Forbidden { buffer, access: "read" } if buffer == "input");
+    let output = problem(padded(), |p| {
+        let (output, weight) = (p.find(Role::Output).unwrap(), p.find(Role::Weight).unwrap());
+        let zeros = vec![nests::number(0); 4];
+        let store = nests::assign(nests::access(output, &zeros), nests::load(weight, &zeros));
+        p.stages[0].when = When::AheadOfTime;
+        p.stages[0].body = vec![store];
+    });
+    assert_problem!(output, Problem::Forbidden { buffer, access: "written" } if buffer == "output");
+}
+
+#[test]
+fn products_without_points_do_not_count() {
+    assert_problem!(
+        problem(matmul(), |p| change_products(p, |store| store.point.clear())),
+        Problem::Incomplete { covered: 0, .. }
+    );
+    assert_problem!(problem(matmul(), |p| change_products(p, |store| drop(store.point.pop()))), Problem::Point(_));
+    assert_problem!(
+        problem(matmul(), |p| change_products(p, |store| store.mode = StoreMode::Assign)),
+        Problem::Point(_)
+    );
+    assert_problem!(
+        problem(padded(), |p| change_products(p, |store| store.value = Expr::Const(1.0))),
+        Problem::Point(_)
+    );
+}
+
+#[test]
+fn the_surroundings_get_what_they_expect() {
+    let interface = |program: Program, change: &dyn Fn(&mut Program)| {
+        assert_problem!(problem(program, change), Problem::Interface(_));
+    };
+    interface(matmul(), &|p| p.buffers[0].shape[1] += 1);
+    interface(matmul(), &|p| p.buffers[0].name = "weight".into());
+    interface(matmul(), &|p| p.buffers[0].name = "a b".into());
+    interface(matmul(), &|p| p.buffers[0].role = Role::Packed);
+    interface(matmul(), &|p| p.buffers[0].scope = Scope::Local);
+    interface(matmul(), &|p| p.stages[0].name = "compute".into());
+    interface(matmul(), &|p| p.axes[3].extent += 1);
+    interface(matmul(), &|p| p.axes[3].name = "z");
+    interface(matmul(), &|p| p.axes[3].reduce = false);
+    interface(matmul(), &|p| p.workload = "matmul:m=7,n=21,k=14".parse().unwrap());
+    interface(conv(), &|p| p.workload = "conv2d:c=4,h=1,w=9,o=8,kh=1,kw=3,ph=0,pw=1".parse().unwrap());
+}
+
+#[test]
+fn memory_has_limits() {
+    for (scope, shape) in [(Scope::Local, vec![1 << 12, (1 << 12) + 1]), (Scope::Global, vec![usize::MAX, 4])] {
+        let memory = problem(matmul(), |p| {
+            let mut big = p.buffers[0].clone();
+            (big.name, big.role, big.scope, big.shape) = ("big".into(), Role::Packed, scope, shape);
+            p.buffers.push(big);
+        });
+        assert_problem!(memory, Problem::Memory { .. });
+    }
+    assert_problem!(problem(matmul(), |p| p.stages[0].body.clear()), Problem::Nesting(_));
+}
+
+#[test]
+fn errors_tell_the_place() {
+    let mut program = matmul();
+    change_loop(&mut program, 1, 0, |l| l.extent = 3);
+    let error = verify(&program, &target()).unwrap_err();
+    assert!(error.place.starts_with("stage 'compute', no > mo > kk > i > v"), "{error}");
+    assert!(error.to_string().contains("axis 'n' of extent 21 goes from 0 to 23"), "{error}");
+}
+
+/// A random small change of an index, an extent, a kind, or the list of nodes.
+fn mutate(program: &mut Program, rng: &mut ChaCha8Rng) {
+    let stage = rng.random_range(0..program.stages.len());
+    let pick = rng.random_range(0..200usize);
+    let vars = program.vars.len() as u32;
+    let buffers = program.buffers.len() as u32;
+    let delta = [-1, 1, 8][rng.random_range(0..3)];
+    let other_var = Affine::var(VarId(rng.random_range(0..vars)));
+    let other_buffer = BufferId(rng.random_range(0..buffers));
+    let kind = rng.random_range(0..9);
+    let (mut loops, mut stores) = (0, 0);
+    for_each_loop(&mut program.stages[stage].body, &mut |_| loops += 1);
+    nests::for_each_store(&mut program.stages[stage].body, &mut |_| stores += 1);
+    let store =
+        |program: &mut Program, change: &dyn Fn(&mut Store)| change_store(program, stage, pick % stores, change);
+    let at = |index: &mut Vec<Affine>| pick / 7 % index.len().max(1);
+    match kind {
+        0 => change_loop(program, stage, pick % loops, |l| l.extent = l.extent.saturating_add_signed(delta as isize)),
+        1 => change_loop(program, stage, pick % loops, |l| l.kind = LoopKind::Serial),
+        2 => change_loop(program, stage, pick % loops, |l| l.kind = LoopKind::Parallel),
+        3 => change_loop(program, stage, pick % loops, |l| drop(l.body.pop())),
+        4 => change_loop(program, stage, pick % loops, |l| l.body.extend(l.body.first().cloned())),
+        5 => store(program, &|s| {
+            let d = at(&mut s.dst.index);
+            s.dst.index[d] = s.dst.index[d].clone() + delta;
+        }),
+        6 => store(program, &|s| {
+            let d = at(&mut s.dst.index);
+            s.dst.index[d] = s.dst.index[d].clone() + other_var.clone();
+        }),
+        7 => store(program, &|s| s.dst.buffer = other_buffer),
+        _ => store(program, &|s| {
+            if let Expr::Mul(a, _) = &mut s.value
+                && let Expr::Load(load) = &mut **a
+            {
+                let d = at(&mut load.index);
+                load.index[d] = load.index[d].clone() + delta;
+            }
+        }),
+    }
+}
+
+#[test]
+fn what_is_proven_runs() {
+    let (mut proven, mut refuted) = (0, 0);
+    for seed in 0..3000 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut program = [
+            nests::tiled_matmul("matmul:m=5,n=11,k=7,bias", [4, 8, 3]),
+            nests::peeled_conv("conv2d:c=4,h=3,w=4,o=4,k=3,p=1"),
+            nests::padded_conv("conv2d:c=2,h=3,w=4,o=2,k=3,p=1"),
+        ][seed as usize % 3]
+            .clone();
+        mutate(&mut program, &mut rng);
+        let result = interpret(&program, &Operands::random(&program.workload, seed));
+        let proof = verify(&program, &target());
+        match (&proof, &result) {
+            (Ok(()), Ok(_)) => proven += 1,
+            // Tasks that read what others write are left to the interpreter.
+            (Ok(()), Err(InterpError::Race { .. })) => {}
+            (Ok(()), Err(e)) => panic!("proven, but {e}, seed {seed}\n{program}"),
+            (Err(_), _) => refuted += 1,
+        }
+    }
+    assert!(proven > 100 && refuted > 1000, "{proven} proven, {refuted} refuted");
+}

@@ -1,0 +1,159 @@
+//! Simulated annealing over the predictions of the cost model (AutoTVM paper, section 3.3).
+
+use std::collections::HashSet;
+
+use autotune_measure::Measurement;
+use autotune_schedules::{Config, ScheduleSpace};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+
+use crate::random::Batch;
+use crate::search::{Ask, ScoreFn, Searcher};
+use crate::select::{select_diverse, standard_deviation};
+
+/// Chains that walk the space side by side.
+const CHAINS: usize = 128;
+/// Configs scored per config wanted, over all chains. It bounds what search costs against what it saves: scoring a config takes
+/// some hundred microseconds, most of them lowering, measuring one some ten milliseconds.
+const SCORED_PER_CONFIG: usize = 64;
+/// Moves without a better candidate among the best after which the walk ends.
+const EARLY_STOP: usize = 8;
+/// Chains that start from the best measured configs instead of from where they were.
+const ELITES: usize = 16;
+/// Share of every batch that is drawn at random, whatever the model says.
+const RANDOM_SHARE: f64 = 0.05;
+/// Candidates per config wanted from which the diverse batch is picked: the paper's lambda.
+const CANDIDATES_PER_CONFIG: usize = 3;
+
+/// Walks the space by single-knob moves, uphill in predicted score, and picks a diverse batch of the best points seen.
+///
+/// The chains persist from ask to ask, so that the walk goes on under the refitted model; some of them restart from the best
+/// configs measured. Scores may be of any sign and scale: the temperature is in units of their spread over the chains.
+/// Without a model it draws at random.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Annealing {
+    chains: Vec<Config>,
+    /// The best measured configs and their times, fastest first.
+    elites: Vec<(Config, f64)>,
+}
+
+impl Searcher for Annealing {
+    fn ask(&mut self, ask: Ask<'_>) -> Vec<Config> {
+        let Ask { space, score, seen, n, rng } = ask;
+        let mut batch = Batch::new(seen, n);
+        if let Some(score) = score {
+            let explored = (0..n).filter(|_| rng.random_bool(RANDOM_SHARE)).count();
+            let candidates = self.walk(space, score, seen, n, rng);
+            for i in select_diverse(&candidates, n - explored) {
+                batch.push(candidates[i].0.clone());
+            }
+        }
+        batch.fill(space, rng);
+        batch.configs
+    }
+
+    fn tell(&mut self, results: &[(Config, Measurement)]) {
+        let ran = results.iter().filter_map(|(config, m)| Some((config.clone(), m.run_secs()?)));
+        self.elites.extend(ran);
+        self.elites.sort_by(|a, b| a.1.total_cmp(&b.1));
+        self.elites.truncate(ELITES);
+    }
+}
+
+impl Annealing {
+    /// The best distinct unseen configs met on the way, best first, from which `n` are to be picked. The temperature falls from 1
+    /// to 0 over the moves.
+    fn walk(
+        &mut self,
+        space: &ScheduleSpace,
+        score: &mut ScoreFn<'_>,
+        seen: &HashSet<u64>,
+        n: usize,
+        rng: &mut ChaCha8Rng,
+    ) -> Vec<(Config, f32)> {
+        self.restart(space, rng);
+        let steps = (n * SCORED_PER_CONFIG).div_ceil(CHAINS);
+        let mut best = Best::new(seen, n * CANDIDATES_PER_CONFIG);
+        let mut scores = score(&self.chains);
+        best.offer(&self.chains, &scores);
+        let spread = standard_deviation(scores.iter().copied().flatten()).max(f32::MIN_POSITIVE);
+        let mut idle = 0;
+        for step in 0..steps {
+            let temperature = 1.0 - step as f32 / steps as f32;
+            let moved: Vec<Config> = self.chains.iter().map(|config| space.neighbor(config, rng)).collect();
+            let moved_scores = score(&moved);
+            idle = if best.offer(&moved, &moved_scores) { 0 } else { idle + 1 };
+            if idle >= EARLY_STOP {
+                break;
+            }
+            for (chain, (config, new)) in moved.into_iter().zip(moved_scores).enumerate() {
+                if accepts(scores[chain], new, spread * temperature, rng) {
+                    self.chains[chain] = config;
+                    scores[chain] = new;
+                }
+            }
+        }
+        best.into_sorted()
+    }
+
+    /// Brings the chains to their number, the first of them onto the best measured configs.
+    fn restart(&mut self, space: &ScheduleSpace, rng: &mut ChaCha8Rng) {
+        while self.chains.len() < CHAINS {
+            self.chains.push(space.sample(rng));
+        }
+        for (chain, (elite, _)) in self.chains.iter_mut().zip(&self.elites) {
+            chain.clone_from(elite);
+        }
+    }
+}
+
+/// Metropolis' rule; a config that cannot be lowered has no score and loses against any that can.
+fn accepts(old: Option<f32>, new: Option<f32>, temperature: f32, rng: &mut ChaCha8Rng) -> bool {
+    match (old, new) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(old), Some(new)) => new >= old || rng.random::<f32>() < ((new - old) / temperature).exp(),
+    }
+}
+
+/// The best distinct unseen configs among those offered.
+struct Best<'a> {
+    seen: &'a HashSet<u64>,
+    met: HashSet<u64>,
+    keep: usize,
+    /// Configs with their scores and hashes; the best `keep` of them count.
+    held: Vec<(Config, f32, u64)>,
+    /// Score to beat once `keep` are held.
+    bar: f32,
+}
+
+impl<'a> Best<'a> {
+    fn new(seen: &'a HashSet<u64>, keep: usize) -> Self {
+        Self { seen, met: HashSet::new(), keep, held: Vec::new(), bar: f32::NEG_INFINITY }
+    }
+
+    /// Takes those that belong to the best so far; says whether there were any.
+    fn offer(&mut self, configs: &[Config], scores: &[Option<f32>]) -> bool {
+        let mut improved = false;
+        for (config, score) in configs.iter().zip(scores) {
+            let Some(score) = score.filter(|s| !s.is_nan() && (self.held.len() < self.keep || *s > self.bar)) else {
+                continue;
+            };
+            let hash = config.stable_hash();
+            if !self.seen.contains(&hash) && self.met.insert(hash) {
+                self.held.push((config.clone(), score, hash));
+                improved = true;
+            }
+        }
+        if improved {
+            self.held.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.2.cmp(&b.2)));
+            self.held.truncate(self.keep);
+            self.bar = self.held.last().map_or(f32::NEG_INFINITY, |(_, score, _)| *score);
+        }
+        improved
+    }
+
+    fn into_sorted(self) -> Vec<(Config, f32)> {
+        self.held.into_iter().map(|(config, score, _)| (config, score)).collect()
+    }
+}

@@ -1,0 +1,43 @@
+//! Measuring winners again.
+
+use autotune_db::{Phase, TuningDb};
+use autotune_measure::Measurer;
+use autotune_schedules::{ScheduleSpace, Target};
+
+use crate::network::Task;
+use crate::observer::{Event, Observer};
+use crate::options::TuneOptions;
+use crate::race::{Recorder, race};
+use crate::report::TaskReport;
+use crate::session::TuneError;
+
+/// Measures the best known config of each task against its default, interleaved and checked, and appends the results to `db`.
+/// A task of which nothing is known yet has its default measured. Of `options`, the ceilings, the setup and the cancelling
+/// count.
+pub fn bench(
+    tasks: &[Task],
+    target: &Target,
+    options: &TuneOptions,
+    measurer: &mut dyn Measurer,
+    db: &TuningDb,
+    observer: &mut dyn Observer,
+) -> Result<Vec<TaskReport>, TuneError> {
+    let recorder = Recorder { db, target, options };
+    let mut reports = Vec::new();
+    for (i, task) in tasks.iter().enumerate() {
+        if options.cancel.is_cancelled() {
+            break;
+        }
+        observer.event(&Event::Racing { task: i });
+        let space = ScheduleSpace::new(&task.workload, target);
+        let standing = race(&recorder, &space, 0, measurer)?;
+        let searched = recorder.query(&task.workload)?.into_iter().filter(|r| r.phase == Phase::Search);
+        let outcomes: Vec<_> = searched.map(|r| r.measurement.outcome).collect();
+        reports.push(TaskReport {
+            trials: outcomes.len(),
+            failed_trials: outcomes.iter().filter(|outcome| outcome.is_err()).count(),
+            ..TaskReport::new(task, standing, options.ceilings)
+        });
+    }
+    Ok(reports)
+}

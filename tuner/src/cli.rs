@@ -1,0 +1,334 @@
+//! The command line: its words, and bad ones told in one line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use autotune::{Network, SearchKind};
+use autotune_schedules::{Config, Target, Workload};
+use clap::{Args, Parser, Subcommand, error::ErrorKind};
+
+const EXAMPLES: &str = "\
+Examples:
+  autotune resnet18 --target cpu --trials 256      tune a network
+  autotune conv2d:c=64,h=56,w=56,o=64,k=3,p=1      tune one workload
+  autotune matmul:m=512,n=512,k=512 --threads 1 --time-budget 60s
+  autotune resnet18 --trials 512                   go on where the last run ended
+  autotune tasks resnet18                          what there is to tune
+  autotune best matmul:m=512,n=512,k=512           the best schedule found so far
+  autotune show matmul:m=512,n=512,k=512           its loop nest and generated code
+  autotune log export tuned.jsonl                  the database as JSON Lines
+
+A workload is an operator and its sizes:
+  conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1       optional: n, kh,kw, s (sh,sw), p (ph,pw), d (dh,dw), g
+  matmul:m=512,n=512,k=512                         optional: b
+and an epilogue for either: bias, add, act=relu.
+
+Ctrl-C stops after the measurement in progress; what was measured is kept and the next run goes on from there. A second
+Ctrl-C stops at once.
+
+Exit codes: 0 done, 1 failure, 2 bad usage, 130 interrupted by Ctrl-C.";
+
+/// Finds fast schedules for tensor operators by measuring a few hundred and learning from them.
+#[derive(Debug, Parser)]
+#[command(name = "autotune", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) tune: TuneArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Lists the tasks of a network: how often each occurs, its FLOPs and the size of its schedule space
+    Tasks {
+        /// A network (resnet18) or a workload (conv2d:..., matmul:...)
+        #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Network::of)]
+        network: Network,
+        #[command(flatten)]
+        target: TargetArgs,
+    },
+    /// Prints the best schedule in the database, its time and its provenance as JSON
+    Best {
+        /// A workload (conv2d:..., matmul:...)
+        #[arg(value_name = "WORKLOAD")]
+        workload: Workload,
+        #[command(flatten)]
+        target: TargetArgs,
+        #[command(flatten)]
+        db: DbArgs,
+    },
+    /// Exports or imports the database as JSON Lines, one record a line
+    Log {
+        #[command(subcommand)]
+        action: LogAction,
+    },
+    /// Re-measures the best schedules against the default ones, interleaved and checked
+    Bench {
+        /// A network (resnet18) or a workload (conv2d:..., matmul:...)
+        #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Network::of)]
+        network: Network,
+        #[command(flatten)]
+        target: TargetArgs,
+        #[command(flatten)]
+        db: DbArgs,
+        /// Write the result as one JSON object to this file ('-' for standard output)
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
+    /// Prints the loop nest and the generated C of a schedule
+    Show {
+        /// A workload (conv2d:..., matmul:...)
+        #[arg(value_name = "WORKLOAD")]
+        workload: Workload,
+        /// The schedule as JSON; the best in the database if absent, else the default one
+        #[arg(long, value_name = "JSON", value_parser = parse_config)]
+        config: Option<Config>,
+        #[command(flatten)]
+        target: TargetArgs,
+        #[command(flatten)]
+        db: DbArgs,
+    },
+    /// Lists the devices found and their measured ceilings
+    Targets,
+    /// Serves measurements to a parent process over standard input and output
+    #[command(hide = true)]
+    Worker,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogAction {
+    /// Writes every record to FILE ('-' for standard output)
+    Export {
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        #[command(flatten)]
+        db: DbArgs,
+    },
+    /// Adds the records of FILE ('-' for standard input); those already present are left alone
+    Import {
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        #[command(flatten)]
+        db: DbArgs,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TuneArgs {
+    /// A network (resnet18) or a workload (conv2d:..., matmul:...)
+    #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Network::of, required = true)]
+    pub(crate) network: Option<Network>,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    /// Measurements in total over all tasks, earlier runs included [default: 64 per task, or no limit with --time-budget]
+    #[arg(long, value_name = "N", value_parser = parse_trials)]
+    pub(crate) trials: Option<usize>,
+    /// Wall-clock time after which to stop: 90s, 10m, 1h30m
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) time_budget: Option<Duration>,
+    /// How schedules are proposed: xgb (cost model), ga, random or grid
+    #[arg(long, value_name = "TUNER", default_value = "xgb")]
+    pub(crate) tuner: SearchKind,
+    /// Seed of every random choice
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+    /// Write the result as one JSON object to this file ('-' for standard output)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TargetArgs {
+    /// The device to make code for
+    #[arg(long, value_name = "TARGET", default_value = "cpu")]
+    target: String,
+    /// Threads that a kernel runs on [default: all cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+impl TargetArgs {
+    /// The target on this machine.
+    pub(crate) fn detect(&self) -> Result<Target, Failure> {
+        Target::detect(&self.target, self.threads).map_err(|e| Failure::Usage(e.to_string()))
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DbArgs {
+    /// The tuning database, created when absent [default: $AUTOTUNE_DB, else autotune/db in the user's data directory]
+    #[arg(long, value_name = "PATH")]
+    db: Option<PathBuf>,
+}
+
+impl DbArgs {
+    /// The database's folder: the one given, else `$AUTOTUNE_DB`, `$XDG_DATA_HOME/autotune/db` or `~/.local/share/autotune/db`.
+    pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
+        let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let given = self.db.clone().or_else(|| var("AUTOTUNE_DB"));
+        let data_home = || var("XDG_DATA_HOME").or_else(|| Some(var("HOME")?.join(".local/share")));
+        given
+            .or_else(|| Some(data_home()?.join("autotune/db")))
+            .ok_or_else(|| Failure::Usage("no place for the tuning database: give --db PATH or set AUTOTUNE_DB".into()))
+    }
+}
+
+/// Why the command ends without having done its work.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// Bad usage: exit code 2.
+    #[error("{0}")]
+    Usage(String),
+    /// Another process has what is needed: exit code 1.
+    #[error("{0}")]
+    Busy(String),
+    /// Stopped by Ctrl-C with everything measured kept: exit code 130.
+    #[error("interrupted: everything measured is kept, rerun the same command to go on")]
+    Interrupted,
+}
+
+impl Failure {
+    /// The process's exit code.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Usage(_) => 2,
+            Failure::Busy(_) => 1,
+            Failure::Interrupted => 130,
+        }
+    }
+}
+
+/// The command line parsed, or what to print and the exit code: help and version as clap words them, errors in one line.
+pub(crate) fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, (String, u8)> {
+    Cli::try_parse_from(args).map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => (error.render().ansi().to_string(), 0),
+        _ => (one_line(&error), 2),
+    })
+}
+
+/// The first paragraph of clap's message on one line, without its leading `error:`.
+fn one_line(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "a subcommand or an argument is missing (see autotune --help)".into();
+    }
+    let text = error.render().to_string();
+    let paragraph = text.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = paragraph.split_whitespace().collect();
+    let line = words.join(" ");
+    let line = line.strip_prefix("error: ").unwrap_or(&line);
+    // A reason that quotes what is wrong needs no introduction.
+    let line = match line.split_once("': ") {
+        Some((head, reason)) if head.starts_with("invalid value") && reason.contains('\'') => reason,
+        _ => line,
+    };
+    format!("{line} (see autotune --help)")
+}
+
+fn parse_trials(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("--trials '0' measures nothing: give at least 1".into()),
+        Ok(n) => Ok(n),
+        Err(_) => Err(format!("--trials '{text}' is not a whole number")),
+    }
+}
+
+fn parse_config(text: &str) -> Result<Config, String> {
+    serde_json::from_str(text).map_err(|e| format!("--config is not a schedule in JSON: {e}"))
+}
+
+/// `90`, `90s`, `10m`, `1h30m`, `500ms`; at least a millisecond.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let bad = || format!("--time-budget '{text}' is not a time such as 90s, 10m or 1h30m");
+    let mut total = Duration::ZERO;
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (number, tail) = rest.split_at(digits);
+        let unit_len = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
+        let (unit, next) = tail.split_at(unit_len);
+        let millis: u64 = match unit {
+            "ms" => 1,
+            "s" | "" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return Err(bad()),
+        };
+        let part = number.parse::<u64>().ok().and_then(|n| n.checked_mul(millis)).ok_or_else(bad)?;
+        total = total.checked_add(Duration::from_millis(part)).ok_or_else(bad)?;
+        rest = next;
+    }
+    if total.is_zero() { Err(bad()) } else { Ok(total) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parsed(line: &str) -> Result<Cli, (String, u8)> {
+        parse(line.split_whitespace().map(Into::into))
+    }
+
+    fn error(line: &str) -> String {
+        let (message, code) = parsed(line).unwrap_err();
+        assert_eq!(code, 2, "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+        message
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_subject_alone_is_tuned_and_subcommands_stand_beside_it() {
+        let tune = parsed("autotune resnet18 --trials 256 --time-budget 1h30m --tuner ga --seed 7").unwrap().tune;
+        assert_eq!((tune.trials, tune.tuner, tune.seed), (Some(256), SearchKind::Genetic, 7));
+        assert_eq!(tune.time_budget, Some(Duration::from_secs(5400)));
+        assert_eq!(tune.network.unwrap().tasks.len(), 13);
+        assert!(matches!(parsed("autotune targets").unwrap().command, Some(Command::Targets)));
+        assert!(matches!(parsed("autotune tasks resnet18").unwrap().command, Some(Command::Tasks { .. })));
+        let log = parsed("autotune log export - --db x").unwrap().command;
+        assert!(matches!(log, Some(Command::Log { action: LogAction::Export { .. } })));
+    }
+
+    #[test]
+    fn bad_usage_is_one_line_that_names_the_problem() {
+        for (line, expected) in [
+            ("autotune", "<NETWORK|WORKLOAD>"),
+            ("autotune resnet19", "unknown network 'resnet19'"),
+            ("autotune resnet18 --trials 0", "--trials '0'"),
+            ("autotune resnet18 --trials many", "--trials 'many'"),
+            ("autotune resnet18 --tuner bayes", "unknown tuner 'bayes'"),
+            ("autotune resnet18 --time-budget 0s", "--time-budget '0s'"),
+            ("autotune resnet18 --time-budget 5x", "--time-budget '5x'"),
+            ("autotune resnet18 --time-budget 99999999999999999999h", "--time-budget"),
+            ("autotune resnet18 --frobnicate", "--frobnicate"),
+            ("autotune resnet18 extra", "extra"),
+            ("autotune conv2d:c=0,h=8,w=8,o=4,k=3", "field 'c': must be at least 1"),
+            ("autotune conv2d:c=3,h=8,w=8,o=4,k=3,g=2", "field 'g'"),
+            ("autotune matmul:m=4,n=4", "field 'k' is missing"),
+            ("autotune best resnet18", "unknown operator 'resnet18'"),
+            ("autotune best", "<WORKLOAD>"),
+            ("autotune log", "missing"),
+            ("autotune show matmul:m=4,n=4,k=4 --config {", "--config is not a schedule"),
+        ] {
+            let message = error(line);
+            assert!(message.contains(expected), "{line}: {message}");
+        }
+        assert!(parsed("autotune --help").is_err_and(|(text, code)| code == 0 && text.contains("Examples:")));
+    }
+
+    #[test]
+    fn threads_and_target_are_checked_against_the_machine() {
+        let detect = |line: &str| parsed(line).unwrap().tune.target.detect();
+        assert!(detect("autotune resnet18 --threads 1").is_ok());
+        let error = |line| detect(line).unwrap_err().to_string();
+        assert!(error("autotune resnet18 --threads 100000").contains("--threads 100000"));
+        assert!(error("autotune resnet18 --target tpu").contains("unknown target 'tpu'"));
+    }
+}

@@ -1,0 +1,37 @@
+//! `autotune show WORKLOAD`.
+
+use anyhow::Result;
+use autotune_schedules::codegen::c;
+use autotune_schedules::{Config, ScheduleSpace, Target, Workload, lower};
+
+use super::{look_up_db, print};
+use crate::cli::{DbArgs, Failure};
+
+pub(super) fn run(workload: &Workload, config: Option<Config>, target: &Target, db: &DbArgs) -> Result<()> {
+    let (config, origin) = match config {
+        Some(config) => (config, "as given".to_string()),
+        None => best_or_default(workload, target, db)?,
+    };
+    let program = lower(workload, target, &config).map_err(|e| Failure::Usage(format!("--config: {e}")))?;
+    print(&format!(
+        "// target {target}\n// schedule, {origin}: {config}\n// {}\n\n{program}\n{}",
+        serde_json::to_string(&config)?,
+        c::generate(&program, target),
+    ))
+}
+
+/// The best schedule in the database, else the default one, and where it comes from.
+fn best_or_default(workload: &Workload, target: &Target, db: &DbArgs) -> Result<(Config, String)> {
+    let space = ScheduleSpace::new(workload, target);
+    let best = match look_up_db(db)? {
+        Some(db) => db.best(workload, &target.key())?,
+        None => None,
+    };
+    Ok(match best.filter(|record| space.contains(&record.config)) {
+        Some(record) => {
+            let ms = record.measurement.run_secs().unwrap_or(f64::NAN) * 1e3;
+            (record.config, format!("the best in the database ({ms:.4} ms)"))
+        }
+        None => (space.default_config(), "the default".into()),
+    })
+}

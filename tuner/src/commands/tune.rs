@@ -1,0 +1,103 @@
+//! `autotune NETWORK|WORKLOAD`.
+
+use anyhow::Result;
+use autotune::session::DEFAULT_TRIALS_PER_TASK;
+use autotune::{Report, Retired, Stop, TuneOptions, tune};
+use autotune_db::{Phase, TuningDb};
+use autotune_schedules::Target;
+
+use super::{JsonSink, cancel_on_ctrl_c, measurer, open_db};
+use crate::cli::{Failure, TuneArgs};
+use crate::progress;
+
+pub(super) fn run(args: TuneArgs) -> Result<()> {
+    let Some(network) = &args.network else {
+        return Err(Failure::Usage("no network or workload given".into()).into());
+    };
+    let target = args.target.detect()?;
+    let json = JsonSink::new(args.json.clone())?;
+    let db = open_db(&args.db)?;
+    let cancel = cancel_on_ctrl_c()?;
+    let (mut measurer, ceilings, setup) = measurer(&target)?;
+    let trials = match (args.trials, args.time_budget) {
+        (None, None) => Some(DEFAULT_TRIALS_PER_TASK * network.tasks.len()),
+        (trials, _) => trials,
+    };
+    let options = TuneOptions {
+        trials,
+        time_budget: args.time_budget,
+        search: args.tuner,
+        seed: args.seed,
+        cancel,
+        ceilings: Some(ceilings),
+        setup,
+    };
+    eprintln!("tuning {} for {target}; database {}", network.name, db.path().display());
+    eprintln!("{}", plan(&options, network.tasks.len(), known_trials(&db, &args, &target)?));
+    let mut observer = progress::observer(args.time_budget);
+    let report = tune(&network.tasks, &target, &options, &mut measurer, &db, &mut *observer)?;
+    drop(observer);
+    json.write(|| report.to_json())?;
+    json.say(&report.table())?;
+    for line in summary(&report) {
+        json.say(&line)?;
+    }
+    verdict(&report)
+}
+
+/// Trials that the database has of the network already.
+fn known_trials(db: &TuningDb, args: &TuneArgs, target: &Target) -> Result<usize> {
+    let mut known = 0;
+    for task in args.network.iter().flat_map(|network| &network.tasks) {
+        known += db.query(&task.workload, &target.key())?.iter().filter(|r| r.phase == Phase::Search).count();
+    }
+    Ok(known)
+}
+
+/// What the run is going to do, in one line.
+fn plan(options: &TuneOptions, tasks: usize, known: usize) -> String {
+    let limit = match (options.trials, options.time_budget) {
+        (Some(trials), Some(time)) => format!("{trials} trials or {} s", time.as_secs_f64()),
+        (Some(trials), None) => format!("{trials} trials"),
+        (None, Some(time)) => format!("{} s", time.as_secs_f64()),
+        (None, None) => "no limit".into(),
+    };
+    let of = options.trials.map_or(String::new(), |trials| format!(" of {trials}"));
+    let start = match (known, options.trials) {
+        (0, _) => String::new(),
+        (known, Some(trials)) if known >= trials => {
+            format!("; nothing left to do: {known}{of} trials already measured")
+        }
+        (known, _) => format!("; continuing: {known}{of} trials already measured"),
+    };
+    format!("{tasks} task(s), {limit} in total, tuner {}, seed {}{start}", options.search, options.seed)
+}
+
+/// What is said below the table.
+fn summary(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(ranking) = report.ranking {
+        lines.push(format!(
+            "model, on {} held-out samples: pairwise accuracy {:.3}, recall of the fastest fifth {:.3}",
+            ranking.samples, ranking.pairwise_accuracy, ranking.top_recall,
+        ));
+    }
+    lines.push(report.time_line());
+    match report.stop {
+        Stop::Trials | Stop::Cancelled => {}
+        Stop::TimeBudget => lines.push("stopped: the time is used up".into()),
+        Stop::Plateau => lines.push("stopped: no task gains any more".into()),
+    }
+    lines
+}
+
+fn verdict(report: &Report) -> Result<()> {
+    if report.stop == Stop::Cancelled {
+        return Err(Failure::Interrupted.into());
+    }
+    let failing = report.tasks.iter().filter(|task| matches!(task.retired, Some(Retired::Failing(_))));
+    let names: Vec<&str> = failing.map(|task| task.name.as_str()).collect();
+    anyhow::ensure!(names.is_empty(), "no schedule of {} ran; the causes are above", names.join(", "));
+    anyhow::ensure!(!report.found_nothing(), "nothing was measured: give more time or trials");
+    Ok(())
+}

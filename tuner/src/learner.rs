@@ -1,0 +1,149 @@
+//! The cost model of a run: what it is fitted on, and when.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use autotune_cost_model::metrics::{pairwise_accuracy, top_k_recall};
+use autotune_cost_model::{CostModel, ModelError, Sample, XgbModel, relative_throughputs};
+use autotune_db::TuningRecord;
+use autotune_measure::Measurement;
+use autotune_schedules::{Config, Target, Workload};
+use ndarray::Array2;
+
+use crate::featurizer::Featurizer;
+use crate::report::Ranking;
+
+/// Samples that a model is fitted on at most: the latest.
+const SAMPLES: usize = 5_000;
+/// Samples without which there is no model.
+const FIRST_FIT: usize = 16;
+/// The model is refitted once the samples have grown by one in this many, so that fitting stays a small share of the time
+/// however many there are.
+const REFIT_SHARE: usize = 16;
+/// One example in this many is held out to judge the model.
+const HOLD_OUT: usize = 5;
+
+/// One measured config.
+struct Example {
+    features: Arc<[f32]>,
+    workload: Workload,
+    /// Run time, if it ran.
+    run_secs: Option<f64>,
+}
+
+/// Samples of one target, over all its workloads, and the model fitted on them: a task begins with what its siblings taught.
+pub(crate) struct Learner {
+    featurizer: Featurizer,
+    examples: Vec<Example>,
+    model: XgbModel,
+    /// Examples when the model was last fitted.
+    fitted: usize,
+}
+
+impl Learner {
+    pub(crate) fn new(target: Target) -> Self {
+        Self { featurizer: Featurizer::new(target), examples: Vec::new(), model: XgbModel::default(), fitted: 0 }
+    }
+
+    /// Takes the records of earlier runs in.
+    pub(crate) fn tell_records(&mut self, records: &[TuningRecord]) {
+        for of_workload in records.chunk_by(|a, b| a.workload == b.workload) {
+            let results: Vec<_> = of_workload.iter().map(|r| (r.config.clone(), r.measurement.clone())).collect();
+            self.tell(&of_workload[0].workload, &results);
+        }
+    }
+
+    /// Takes results in; configs that cannot be lowered teach nothing.
+    pub(crate) fn tell(&mut self, workload: &Workload, results: &[(Config, Measurement)]) {
+        let configs: Vec<Config> = results.iter().map(|(config, _)| config.clone()).collect();
+        let rows = self.featurizer.rows(workload, &configs);
+        for (row, (_, measurement)) in rows.into_iter().zip(results) {
+            let run_secs = measurement.run_secs();
+            self.examples.extend(row.map(|features| Example { features, workload: *workload, run_secs }));
+        }
+    }
+
+    /// Fits the model if enough was learnt since the last time.
+    pub(crate) fn refit(&mut self) -> Result<(), ModelError> {
+        let fresh = self.examples.len() - self.fitted;
+        if self.examples.len() < FIRST_FIT || fresh <= self.examples.len().min(SAMPLES) / REFIT_SHARE {
+            return Ok(());
+        }
+        let from = self.examples.len().saturating_sub(SAMPLES);
+        self.model.fit(&samples(self.examples[from..].iter()))?;
+        self.fitted = self.examples.len();
+        Ok(())
+    }
+
+    /// How well a model fitted on four fifths of the examples ranks the rest; `None` if there are too few to tell.
+    pub(crate) fn ranking(&self) -> Result<Option<Ranking>, ModelError> {
+        let from = self.examples.len().saturating_sub(SAMPLES);
+        let numbered = || self.examples[from..].iter().enumerate();
+        let known = samples(numbered().filter(|(i, _)| i % HOLD_OUT != 0).map(|(_, example)| example));
+        let held_out = samples(numbered().filter(|(i, _)| i % HOLD_OUT == 0).map(|(_, example)| example));
+        if known.len() < FIRST_FIT {
+            return Ok(None);
+        }
+        let mut model = XgbModel::default();
+        model.fit(&known)?;
+        let (mut judged, mut pairwise, mut recall) = (0, 0.0, 0.0);
+        for group in held_out.chunk_by(|a, b| a.group == b.group) {
+            let rows: Vec<&[f32]> = group.iter().map(|sample| &*sample.features).collect();
+            let actual: Vec<f32> = group.iter().map(|sample| sample.score).collect();
+            let predicted = predict(&model, &rows);
+            let top = top_k_recall(&predicted, &actual, group.len().div_ceil(HOLD_OUT));
+            if let Some((accuracy, top)) = pairwise_accuracy(&predicted, &actual).zip(top) {
+                judged += group.len();
+                pairwise += accuracy * group.len() as f64;
+                recall += top * group.len() as f64;
+            }
+        }
+        let mean = |sum: f64| sum / judged as f64;
+        Ok((judged > 0).then(|| Ranking {
+            samples: judged,
+            pairwise_accuracy: mean(pairwise),
+            top_recall: mean(recall),
+        }))
+    }
+
+    /// True once there is a model.
+    pub(crate) fn has_model(&self) -> bool {
+        self.model.feature_count().is_some()
+    }
+
+    /// The model's score of each config; `None` for one that cannot be lowered, and for all where there is no model.
+    pub(crate) fn score(&mut self, workload: &Workload, configs: &[Config]) -> Vec<Option<f32>> {
+        if !self.has_model() {
+            return vec![None; configs.len()];
+        }
+        let rows = self.featurizer.rows(workload, configs);
+        let lowered: Vec<&[f32]> = rows.iter().flatten().map(|row| &**row).collect();
+        let mut scores = predict(&self.model, &lowered).into_iter();
+        rows.iter().map(|row| row.as_ref().and_then(|_| scores.next())).collect()
+    }
+}
+
+/// One sample per example: the group is the workload, the score the throughput relative to the group's best.
+fn samples<'a>(examples: impl Iterator<Item = &'a Example>) -> Vec<Sample> {
+    let mut groups: BTreeMap<Workload, Vec<&Example>> = BTreeMap::new();
+    for example in examples {
+        groups.entry(example.workload).or_default().push(example);
+    }
+    let mut samples = Vec::new();
+    for (group, members) in (0..).zip(groups.values()) {
+        let run_secs: Vec<Option<f64>> = members.iter().map(|example| example.run_secs).collect();
+        for (example, score) in members.iter().zip(relative_throughputs(&run_secs)) {
+            samples.push(Sample { features: example.features.to_vec(), score, group });
+        }
+    }
+    samples
+}
+
+/// The model's score of each row.
+fn predict(model: &XgbModel, rows: &[&[f32]]) -> Vec<f32> {
+    let width = rows.first().map_or(0, |row| row.len());
+    if width == 0 {
+        return Vec::new();
+    }
+    model.predict(Array2::from_shape_fn((rows.len(), width), |(row, column)| rows[row][column]).view())
+}

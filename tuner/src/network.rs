@@ -1,0 +1,202 @@
+//! Networks as lists of tuning tasks.
+
+use autotune_schedules::{Workload, WorkloadError};
+use thiserror::Error;
+
+/// One workload to be tuned, and how often its network runs it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    /// Short name, unique within the network (`C2`, `dense`).
+    pub name: String,
+    /// What it computes.
+    pub workload: Workload,
+    /// Occurrences in the network; see [`Network::resnet18`] for the one task with none.
+    pub count: usize,
+}
+
+impl Task {
+    /// A workload by itself, occurring once.
+    pub fn single(workload: Workload) -> Self {
+        let name = match workload.op {
+            autotune_schedules::Operator::Conv2d(_) => "conv2d",
+            autotune_schedules::Operator::Matmul(_) => "matmul",
+        };
+        Self { name: name.into(), workload, count: 1 }
+    }
+
+    /// Weight of the task's time in what is minimised: its count, and 1 for a task that the network lists but never runs.
+    pub fn weight(&self) -> f64 {
+        self.count.max(1) as f64
+    }
+}
+
+/// A neural network as far as tuning cares: its distinct workloads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Network {
+    /// The word on the command line.
+    pub name: String,
+    /// Distinct workloads in the order in which they first run.
+    pub tasks: Vec<Task>,
+}
+
+/// No network of that name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("unknown network '{0}': expected {names}, or a workload such as conv2d:c=64,h=56,w=56,o=64,k=3,p=1", names = Network::NAMES.join(", "))]
+pub struct UnknownNetwork(pub String);
+
+/// Neither a network nor a workload.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SubjectError {
+    /// A word that names no network.
+    #[error(transparent)]
+    Network(#[from] UnknownNetwork),
+    /// A workload that makes no sense.
+    #[error("malformed workload '{text}': {source}")]
+    Workload {
+        /// The text as given.
+        text: String,
+        /// The field at fault.
+        source: WorkloadError,
+    },
+}
+
+/// ResNet-18 at batch 1 with batch normalisation folded: name, occurrences, workload.
+const RESNET18: [(&str, usize, &str); 13] = [
+    ("C1", 1, "conv2d:c=3,h=224,w=224,o=64,k=7,s=2,p=3,bias,act=relu"),
+    ("C2", 4, "conv2d:c=64,h=56,w=56,o=64,k=3,p=1,bias,act=relu"),
+    ("C3", 0, "conv2d:c=64,h=56,w=56,o=64,k=1,bias"),
+    ("C4", 1, "conv2d:c=64,h=56,w=56,o=128,k=3,s=2,p=1,bias,act=relu"),
+    ("C5", 1, "conv2d:c=64,h=56,w=56,o=128,k=1,s=2,bias"),
+    ("C6", 3, "conv2d:c=128,h=28,w=28,o=128,k=3,p=1,bias,add,act=relu"),
+    ("C7", 1, "conv2d:c=128,h=28,w=28,o=256,k=3,s=2,p=1,bias,act=relu"),
+    ("C8", 1, "conv2d:c=128,h=28,w=28,o=256,k=1,s=2,bias"),
+    ("C9", 3, "conv2d:c=256,h=14,w=14,o=256,k=3,p=1,bias,add,act=relu"),
+    ("C10", 1, "conv2d:c=256,h=14,w=14,o=512,k=3,s=2,p=1,bias,act=relu"),
+    ("C11", 1, "conv2d:c=256,h=14,w=14,o=512,k=1,s=2,bias"),
+    ("C12", 3, "conv2d:c=512,h=7,w=7,o=512,k=3,p=1,bias,add,act=relu"),
+    ("dense", 1, "matmul:m=1,n=1000,k=512,bias"),
+];
+
+impl Network {
+    /// Names that [`Network::named`] knows.
+    pub const NAMES: [&'static str; 1] = ["resnet18"];
+
+    /// The network called `name`.
+    pub fn named(name: &str) -> Result<Self, UnknownNetwork> {
+        match name {
+            "resnet18" => Ok(Self::resnet18()),
+            other => Err(UnknownNetwork(other.to_string())),
+        }
+    }
+
+    /// The network called `subject`, or the workload that it spells as a network of one task.
+    pub fn of(subject: &str) -> Result<Self, SubjectError> {
+        let operator = subject.split(':').next().unwrap_or_default();
+        if !subject.contains(':') && !matches!(operator, "conv2d" | "matmul") {
+            return Ok(Self::named(subject)?);
+        }
+        match subject.parse::<Workload>() {
+            Ok(workload) => Ok(Self { name: workload.to_string(), tasks: vec![Task::single(workload)] }),
+            Err(source) => Err(SubjectError::Workload { text: subject.to_string(), source }),
+        }
+    }
+
+    /// ResNet-18 (He et al., 2016) for inference at batch 1 and 224x224: the twelve convolution shapes of the AutoTVM
+    /// paper's Table 1 and the classifier, 20 convolutions and one matrix product in all.
+    ///
+    /// Batch normalisation is folded into a bias. A shape that occurs with different epilogues is one task, with the
+    /// epilogue of most of its occurrences, and bias + ReLU where they are as many. The first convolution of a basic block
+    /// carries bias + ReLU, the second bias + residual + ReLU, a projection shortcut bias alone. C3, the projection
+    /// shortcut of the first stage, is in the paper's table but not in the published network, whose first stage keeps its
+    /// width: its count is 0, and it is tuned as if it ran once.
+    pub fn resnet18() -> Self {
+        let task = |&(name, count, text): &(&str, usize, &str)| {
+            let workload = text.parse().ok()?;
+            Some(Task { name: name.to_string(), workload, count })
+        };
+        Self { name: "resnet18".into(), tasks: RESNET18.iter().filter_map(task).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use autotune_schedules::Operator;
+    use autotune_schedules::workload::{Activation, Conv2d, Epilogue, Matmul};
+
+    const BIAS: Epilogue = Epilogue { bias: true, residual: false, activation: Activation::None };
+    const RELU: Epilogue = Epilogue { bias: true, residual: false, activation: Activation::Relu };
+    const ADD_RELU: Epilogue = Epilogue { bias: true, residual: true, activation: Activation::Relu };
+
+    /// Every convolution of the network in the order in which it runs, written down from its definition.
+    fn graph() -> Vec<Workload> {
+        let conv = |c, hw, o, k, s, epilogue| {
+            let conv = Conv2d {
+                n: 1,
+                c,
+                h: hw,
+                w: hw,
+                o,
+                kh: k,
+                kw: k,
+                stride: [s, s],
+                pad: [k / 2, k / 2],
+                dilation: [1, 1],
+                groups: 1,
+            };
+            Workload::conv2d(conv).unwrap().with_epilogue(epilogue)
+        };
+        let mut convs = vec![conv(3, 224, 64, 7, 2, RELU)];
+        let (mut c, mut hw) = (64, 56);
+        for o in [64, 128, 256, 512] {
+            for _block in 0..2 {
+                let s = if o == c { 1 } else { 2 };
+                convs.push(conv(c, hw, o, 3, s, RELU));
+                if o != c {
+                    convs.push(conv(c, hw, o, 1, s, BIAS));
+                }
+                (c, hw) = (o, hw / s);
+                convs.push(conv(c, hw, o, 3, 1, ADD_RELU));
+            }
+        }
+        convs
+    }
+
+    #[test]
+    fn resnet18_counts_and_epilogues_match_the_graph() {
+        let (network, graph) = (Network::resnet18(), graph());
+        assert_eq!(network.tasks.len(), 13);
+        assert_eq!(graph.len(), 20);
+        for task in &network.tasks {
+            let same: Vec<_> = graph.iter().filter(|w| w.op == task.workload.op).collect();
+            let Operator::Conv2d(_) = task.workload.op else {
+                assert_eq!(task.workload.op, Operator::Matmul(Matmul { b: 1, m: 1, n: 1000, k: 512 }));
+                assert_eq!((task.count, task.workload.epilogue), (1, BIAS));
+                continue;
+            };
+            assert_eq!(task.count, same.len(), "{}", task.name);
+            let votes = |e: Epilogue| same.iter().filter(|w| w.epilogue == e).count();
+            let most = [RELU, ADD_RELU, BIAS].into_iter().map(votes).max().unwrap();
+            assert_eq!(votes(task.workload.epilogue), most, "{}", task.name);
+            if votes(RELU) == most && most > 0 {
+                assert_eq!(task.workload.epilogue, RELU, "{}: ties go to bias + relu", task.name);
+            }
+        }
+        let listed: usize = network.tasks.iter().map(|t| t.count).sum();
+        assert_eq!(listed, 21);
+        assert!(network.tasks.iter().all(|t| t.weight() >= 1.0));
+    }
+
+    #[test]
+    fn a_subject_is_a_network_or_a_workload() {
+        assert_eq!(Network::of("resnet18").unwrap().tasks.len(), 13);
+        let one = Network::of("matmul:m=8,n=16,k=8").unwrap();
+        assert_eq!((one.tasks.len(), one.tasks[0].count), (1, 1));
+        let error = |subject: &str| Network::of(subject).unwrap_err().to_string();
+        assert!(error("resnet19").contains("unknown network 'resnet19': expected resnet18"));
+        assert!(error("").contains("unknown network ''"));
+        assert!(error("conv2d").contains("is missing"));
+        assert!(error("matmul:m=0,n=1,k=1").contains("field 'm': must be at least 1"));
+        assert!(error("conv3d:c=1").contains("unknown operator 'conv3d'"));
+    }
+}

@@ -1,0 +1,55 @@
+//! What a run tells while it goes on.
+
+use autotune_measure::Measurement;
+
+use crate::network::Task;
+use crate::task::Retired;
+
+/// Something that happened during a run. Tasks are named by their position.
+#[derive(Clone, Debug)]
+pub enum Event<'a> {
+    /// The run begins.
+    Started {
+        /// The tasks, in the order of their positions.
+        tasks: &'a [Task],
+        /// Trials of earlier runs, per task.
+        resumed: Vec<usize>,
+        /// Trials in total when the run is over, those of earlier runs included; `None` if there is no limit.
+        trials: Option<usize>,
+    },
+    /// A candidate was measured and its record is in the database.
+    Measured {
+        /// The task.
+        task: usize,
+        /// What came out.
+        measurement: &'a Measurement,
+        /// The task's best run time so far; infinite if nothing ran.
+        best_secs: f64,
+    },
+    /// A task gets no more trials.
+    Retired {
+        /// The task.
+        task: usize,
+        /// Why.
+        why: &'a Retired,
+    },
+    /// The best of a task are about to be raced against its default.
+    Racing {
+        /// The task.
+        task: usize,
+    },
+}
+
+/// Follows a run.
+pub trait Observer {
+    /// Takes note of something that happened.
+    fn event(&mut self, event: &Event<'_>);
+}
+
+/// Takes note of nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Observer for Silent {
+    fn event(&mut self, _event: &Event<'_>) {}
+}

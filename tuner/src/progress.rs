@@ -1,0 +1,188 @@
+//! Progress on standard error: bars on a terminal, plain lines otherwise.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use autotune::{Event, Observer, Retired, Task};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+/// The observer that suits standard error.
+pub(crate) fn observer(time_budget: Option<Duration>) -> Box<dyn Observer> {
+    let board = Board { tasks: Vec::new(), done: 0, trials: None, time_budget, start: Instant::now() };
+    if std::io::stderr().is_terminal() {
+        Box::new(Bars { board, overall: ProgressBar::hidden(), bars: Vec::new() })
+    } else {
+        Box::new(Lines { board })
+    }
+}
+
+/// One task as the display knows it.
+struct Row {
+    name: String,
+    flops: f64,
+    trials: usize,
+    best_secs: f64,
+}
+
+impl Row {
+    /// `85.3 GFLOP/s (2.71 ms)`.
+    fn best(&self) -> String {
+        if self.best_secs.is_finite() {
+            format!("{:.1} GFLOP/s ({:.4} ms)", self.flops / self.best_secs / 1e9, self.best_secs * 1e3)
+        } else {
+            "nothing ran yet".into()
+        }
+    }
+}
+
+/// What both displays show.
+struct Board {
+    tasks: Vec<Row>,
+    /// Trials so far, those of earlier runs included.
+    done: usize,
+    trials: Option<usize>,
+    time_budget: Option<Duration>,
+    start: Instant,
+}
+
+impl Board {
+    fn start(&mut self, tasks: &[Task], resumed: &[usize], trials: Option<usize>) {
+        let row = |(task, &trials): (&Task, &usize)| Row {
+            name: task.name.clone(),
+            flops: task.workload.flops(),
+            trials,
+            best_secs: f64::INFINITY,
+        };
+        self.tasks = tasks.iter().zip(resumed).map(row).collect();
+        self.done = resumed.iter().sum();
+        self.trials = trials;
+    }
+
+    /// `12/256`, or `12` without a limit.
+    fn counter(&self) -> String {
+        self.trials.map_or(self.done.to_string(), |trials| format!("{}/{trials}", self.done))
+    }
+
+    /// Takes a result in; says whether it was the task's best.
+    fn measured(&mut self, task: usize, best_secs: f64) -> bool {
+        self.done += 1;
+        let Some(row) = self.tasks.get_mut(task) else {
+            return false;
+        };
+        row.trials += 1;
+        let better = best_secs < row.best_secs;
+        row.best_secs = best_secs;
+        better
+    }
+
+    fn time_left(&self) -> Option<String> {
+        let left = self.time_budget?.saturating_sub(self.start.elapsed());
+        Some(format!(", {} s left", left.as_secs()))
+    }
+}
+
+fn retired(row: &Row, why: &Retired) -> String {
+    match why {
+        Retired::Exhausted => format!("{}: every schedule of its space was measured", row.name),
+        Retired::Failing(causes) => {
+            let causes = causes.replace('\n', "\n  ");
+            format!("{}: stopped, every candidate of its first batch failed:\n  {causes}", row.name)
+        }
+    }
+}
+
+/// A line whenever a task's best improves.
+struct Lines {
+    board: Board,
+}
+
+impl Observer for Lines {
+    fn event(&mut self, event: &Event<'_>) {
+        let board = &mut self.board;
+        match event {
+            Event::Started { tasks, resumed, trials } => board.start(tasks, resumed, *trials),
+            Event::Measured { task, best_secs, .. } => {
+                if board.measured(*task, *best_secs) {
+                    let row = &board.tasks[*task];
+                    let left = board.time_left().unwrap_or_default();
+                    eprintln!("[{}] {}: {}, {} trials{left}", board.counter(), row.name, row.best(), row.trials);
+                }
+            }
+            Event::Retired { task, why } => eprintln!("{}", retired(&board.tasks[*task], why)),
+            Event::Racing { task } => {
+                if let Some(row) = board.tasks.get(*task) {
+                    eprintln!("racing the best of {} against its default", row.name);
+                }
+            }
+        }
+    }
+}
+
+/// A bar for the whole and one per task.
+struct Bars {
+    board: Board,
+    overall: ProgressBar,
+    bars: Vec<ProgressBar>,
+}
+
+impl Bars {
+    fn start(&mut self) {
+        let style =
+            |template: &str| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let group = MultiProgress::new();
+        let template = match self.board.trials {
+            Some(_) => "{bar:30} {pos}/{len} trials, {elapsed} elapsed, {eta} left",
+            None => "{spinner} {pos} trials, {elapsed} elapsed{msg}",
+        };
+        let overall = match self.board.trials {
+            Some(trials) => ProgressBar::new(trials as u64),
+            None => ProgressBar::no_length(),
+        };
+        self.overall = group.add(overall.with_style(style(template)).with_position(self.board.done as u64));
+        self.overall.reset_eta();
+        self.bars.clear();
+        for row in &self.board.tasks {
+            let bar = ProgressBar::no_length().with_style(style("  {prefix:8} {pos:>4} trials  {msg}"));
+            let bar = bar.with_prefix(row.name.clone()).with_position(row.trials as u64);
+            self.bars.push(group.add(bar));
+        }
+        for bar in &self.bars {
+            bar.tick();
+        }
+    }
+
+    fn show(&self, task: usize, message: String) {
+        if let Some(bar) = self.bars.get(task) {
+            bar.set_message(message);
+        }
+    }
+}
+
+impl Observer for Bars {
+    fn event(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Started { tasks, resumed, trials } => {
+                self.board.start(tasks, resumed, *trials);
+                self.start();
+            }
+            Event::Measured { task, best_secs, .. } => {
+                self.board.measured(*task, *best_secs);
+                self.overall.inc(1);
+                self.overall.set_message(self.board.time_left().unwrap_or_default());
+                if let Some(bar) = self.bars.get(*task) {
+                    bar.inc(1);
+                }
+                self.show(*task, self.board.tasks[*task].best());
+            }
+            Event::Retired { task, why } => {
+                let text = retired(&self.board.tasks[*task], why);
+                self.overall.suspend(|| eprintln!("{text}"));
+            }
+            Event::Racing { task } => {
+                if let Some(row) = self.board.tasks.get(*task) {
+                    self.show(*task, format!("{}, racing against the default", row.best()));
+                }
+            }
+        }
+    }
+}

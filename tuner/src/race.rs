@@ -1,0 +1,103 @@
+//! Writing records, and the final race of the best few configs of a task against its default.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use autotune_db::{DbError, Phase, Provenance, TuningDb, TuningRecord};
+use autotune_measure::{Candidate, Measurement, Measurer};
+use autotune_schedules::{Config, ScheduleSpace, Target, Workload};
+
+use crate::options::TuneOptions;
+use crate::session::TuneError;
+
+/// Configs of a task that race against its default, besides the best so far.
+pub(crate) const RACERS: usize = 3;
+
+/// Appends measurements of a run to its database.
+pub(crate) struct Recorder<'a> {
+    pub(crate) db: &'a TuningDb,
+    pub(crate) target: &'a Target,
+    pub(crate) options: &'a TuneOptions,
+}
+
+impl Recorder<'_> {
+    /// Appends one measurement, durably.
+    pub(crate) fn append(&self, candidate: &Candidate, measurement: &Measurement, phase: Phase) -> Result<(), DbError> {
+        let setup = self.options.setup.clone();
+        let record = TuningRecord {
+            workload: candidate.workload,
+            target: self.target.key(),
+            config: candidate.config.clone(),
+            measurement: measurement.clone(),
+            phase,
+            provenance: Provenance {
+                device: setup.device,
+                compiler: setup.compiler,
+                flags: setup.flags,
+                tuner_version: env!("CARGO_PKG_VERSION").into(),
+                harness: setup.harness,
+                seed: self.options.seed,
+                unix_secs: since_1970().as_secs(),
+            },
+        };
+        self.db.append(&record)?;
+        self.db.flush()
+    }
+
+    pub(crate) fn query(&self, workload: &Workload) -> Result<Vec<TuningRecord>, DbError> {
+        self.db.query(workload, &self.target.key())
+    }
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Where a task stands: its default and its best, as last measured. After a race both are of that race, so that they compare.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Standing {
+    pub(crate) default: Option<TuningRecord>,
+    pub(crate) best: Option<TuningRecord>,
+}
+
+impl Standing {
+    /// The standing that the database tells.
+    pub(crate) fn of(recorder: &Recorder<'_>, space: &ScheduleSpace) -> Result<Self, DbError> {
+        let (workload, default) = (space.workload(), space.default_config());
+        let ran = |record: &TuningRecord| record.config == default && record.measurement.outcome.is_ok();
+        Ok(Self {
+            default: recorder.query(workload)?.into_iter().rfind(ran),
+            best: recorder.db.best(workload, &recorder.target.key())?,
+        })
+    }
+}
+
+/// Races the default of a task, its best and up to `more` of its other fast configs, interleaved, and appends the results. The
+/// fastest of the race is the best from then on, be it the default.
+pub(crate) fn race(
+    recorder: &Recorder<'_>,
+    space: &ScheduleSpace,
+    more: usize,
+    measurer: &mut dyn Measurer,
+) -> Result<Standing, TuneError> {
+    let (workload, target) = (*space.workload(), recorder.target);
+    let mut racers: Vec<Config> = vec![space.default_config()];
+    let best = recorder.db.best(&workload, &target.key())?;
+    for record in best.into_iter().chain(recorder.db.top(&workload, &target.key(), more)?) {
+        if !racers.contains(&record.config) && space.contains(&record.config) {
+            racers.push(record.config);
+        }
+    }
+    let candidate = |config| Candidate { workload, target: target.clone(), config };
+    let candidates: Vec<Candidate> = racers.into_iter().map(candidate).collect();
+    let id = since_1970().as_nanos() as u64;
+    for (candidate, measurement) in candidates.iter().zip(measurer.race(&candidates)?) {
+        recorder.append(candidate, &measurement, Phase::Race { id })?;
+    }
+    Ok(Standing::of(recorder, space)?)
+}
+
+/// True if nothing was measured of the task since its last race.
+pub(crate) fn is_settled(recorder: &Recorder<'_>, workload: &Workload) -> Result<bool, DbError> {
+    let last = recorder.query(workload)?.pop();
+    Ok(last.is_some_and(|record| matches!(record.phase, Phase::Race { .. })))
+}

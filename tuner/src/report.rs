@@ -1,0 +1,228 @@
+//! How a run went: the table, and the JSON of `--json`.
+
+use std::time::Duration;
+
+use autotune_measure::Ceilings;
+use autotune_schedules::{Config, Workload};
+use comfy_table::presets::ASCII_MARKDOWN;
+use comfy_table::{CellAlignment, Table};
+use serde::Serialize;
+
+use crate::network::Task;
+use crate::race::Standing;
+use crate::task::Retired;
+
+/// Why a search ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The trials are used up.
+    Trials,
+    /// The time is used up.
+    TimeBudget,
+    /// No task gains any more, or every config was measured.
+    Plateau,
+    /// It was cancelled.
+    Cancelled,
+}
+
+/// Where the wall-clock time went.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TimeShares {
+    /// Proposing candidates: search, lowering, features, predictions.
+    pub propose: Duration,
+    /// Building candidates, as far as the device waited for it.
+    pub build: Duration,
+    /// Checking and timing candidates.
+    pub run: Duration,
+    /// Learning: features of the results, fitting the model.
+    pub fit: Duration,
+    /// The final race.
+    pub race: Duration,
+}
+
+impl TimeShares {
+    /// Takes in one batch that took `wall`, of which `in_worker` was spent checking and timing.
+    pub(crate) fn measured(&mut self, wall: Duration, in_worker: Duration) {
+        let run = in_worker.min(wall);
+        self.run += run;
+        self.build += wall - run;
+    }
+
+    /// Share of the search's time that went into search and model.
+    pub fn search_share(&self) -> f64 {
+        let search = (self.propose + self.fit).as_secs_f64();
+        search / (search + (self.build + self.run).as_secs_f64()).max(f64::MIN_POSITIVE)
+    }
+}
+
+/// What a run found for one task.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TaskReport {
+    /// The task's name in its network.
+    #[serde(skip)]
+    pub name: String,
+    /// What it computes.
+    pub workload: Workload,
+    /// Occurrences in the network.
+    pub count: usize,
+    /// Measurements, those of earlier runs included, races not.
+    pub trials: usize,
+    /// Those without a run time.
+    pub failed_trials: usize,
+    /// Run time of the default schedule.
+    pub default_secs: Option<f64>,
+    /// Run time of the best schedule.
+    pub best_secs: Option<f64>,
+    /// Throughput of the best schedule, operations of the direct algorithm counted.
+    pub gflops: Option<f64>,
+    /// The roofline's run time over that of the best schedule: every operation of the direct algorithm at full speed, or every
+    /// operand moved through memory once, whichever takes longer (Williams et al., 2009). Beyond 1 where operands stay in
+    /// a cache, or an algorithm does fewer operations.
+    pub roofline_fraction: Option<f64>,
+    /// Deviation of the best schedule's output from the reference, over the reference's largest magnitude.
+    pub max_rel_error: Option<f64>,
+    /// The best schedule.
+    pub config: Option<Config>,
+    /// Why the task got no more trials.
+    #[serde(skip)]
+    pub retired: Option<Retired>,
+}
+
+impl TaskReport {
+    /// The report of a task without trials; whoever made some adds them.
+    pub(crate) fn new(task: &Task, standing: Standing, ceilings: Option<Ceilings>) -> Self {
+        let workload = task.workload;
+        let best = standing.best.as_ref().and_then(|record| record.measurement.outcome.as_ref().ok());
+        let best_secs = best.map(|run| run.run_secs);
+        Self {
+            name: task.name.clone(),
+            workload,
+            count: task.count,
+            trials: 0,
+            failed_trials: 0,
+            default_secs: standing.default.and_then(|record| record.measurement.run_secs()),
+            best_secs,
+            gflops: best_secs.map(|secs| workload.flops() / secs / 1e9),
+            roofline_fraction: ceilings
+                .zip(best_secs)
+                .map(|(c, secs)| c.min_secs(workload.flops(), workload.min_bytes()) / secs),
+            max_rel_error: best.map(|run| run.max_rel_error),
+            config: standing.best.map(|record| record.config),
+            retired: None,
+        }
+    }
+
+    /// How many times faster the best schedule is than the default.
+    pub fn speed_up(&self) -> Option<f64> {
+        Some(self.default_secs? / self.best_secs?)
+    }
+}
+
+/// How well the model ranks configs it has not seen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ranking {
+    /// Measured configs that the model was judged on, in tasks with at least two of them.
+    pub samples: usize,
+    /// Share of pairs of the same task that it puts in the right order.
+    pub pairwise_accuracy: f64,
+    /// Share of the task's fastest fifth that it puts among its own fastest fifth.
+    pub top_recall: f64,
+}
+
+/// How a run went.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Key of the target.
+    pub target: String,
+    /// One report per task, in the order given.
+    pub tasks: Vec<TaskReport>,
+    /// How well the model ranks, if there was one.
+    pub ranking: Option<Ranking>,
+    /// Wall-clock time of the run.
+    pub tuning_time: Duration,
+    /// Where it went.
+    pub shares: TimeShares,
+    /// Why the search ended.
+    pub stop: Stop,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    target: &'a str,
+    tasks: &'a [TaskReport],
+    tuning_secs: f64,
+}
+
+impl Report {
+    /// One JSON object: `target`, `tasks` and `tuning_secs`; times in seconds, `null` where there is none.
+    pub fn to_json(&self) -> serde_json::Result<String> {
+        to_json(&self.target, &self.tasks, self.tuning_time)
+    }
+
+    /// True if nothing ran of any task.
+    pub fn found_nothing(&self) -> bool {
+        self.tasks.iter().all(|task| task.best_secs.is_none())
+    }
+
+    /// The table of tasks, and below it the network's total where it has several.
+    pub fn table(&self) -> String {
+        table(&self.tasks)
+    }
+
+    /// Where the time went, in one line.
+    pub fn time_line(&self) -> String {
+        let TimeShares { propose, build, run, fit, race } = self.shares;
+        let total = self.tuning_time.as_secs_f64().max(f64::MIN_POSITIVE);
+        let percent = |part: Duration| format!("{:.0} %", 100.0 * part.as_secs_f64() / total);
+        format!(
+            "{total:.1} s: propose {}, build {}, run {}, fit {}, race {} (search and model {:.0} % of the search's time)",
+            percent(propose),
+            percent(build),
+            percent(run),
+            percent(fit),
+            percent(race),
+            100.0 * self.shares.search_share(),
+        )
+    }
+}
+
+/// One JSON object: `target`, `tasks` and `tuning_secs`; times in seconds, `null` where there is none.
+pub fn to_json(target: &str, tasks: &[TaskReport], tuning_time: Duration) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(&Json { target, tasks, tuning_secs: tuning_time.as_secs_f64() })
+}
+
+/// The table of task reports, and the total over the network below it where there are several.
+pub fn table(tasks: &[TaskReport]) -> String {
+    let headers = ["task", "times", "default ms", "best ms", "speed-up", "GFLOP/s", "of roofline", "trials", "failed"];
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN).set_header(headers);
+    for task in tasks {
+        let or_dash = |cell: Option<String>| cell.unwrap_or_else(|| "-".into());
+        let ms = |secs: Option<f64>| or_dash(secs.map(|s| format!("{:.4}", s * 1e3)));
+        table.add_row([
+            task.name.clone(),
+            task.count.to_string(),
+            ms(task.default_secs),
+            ms(task.best_secs),
+            or_dash(task.speed_up().map(|x| format!("{x:.2}x"))),
+            or_dash(task.gflops.map(|g| format!("{g:.1}"))),
+            or_dash(task.roofline_fraction.map(|r| format!("{:.0} %", r * 100.0))),
+            task.trials.to_string(),
+            task.failed_trials.to_string(),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let total = |secs: fn(&TaskReport) -> Option<f64>| {
+        let counted = tasks.iter().filter(|task| task.count > 0);
+        counted.map(|task| Some(secs(task)? * task.count as f64)).sum::<Option<f64>>()
+    };
+    match (tasks.len() > 1, total(|t| t.default_secs), total(|t| t.best_secs)) {
+        (true, Some(default), Some(best)) => {
+            let (default_ms, best_ms, speed_up) = (default * 1e3, best * 1e3, default / best);
+            format!("{table}\nnetwork: default {default_ms:.3} ms, best {best_ms:.3} ms, speed-up {speed_up:.2}x")
+        }
+        _ => table.to_string(),
+    }
+}

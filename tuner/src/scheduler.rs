@@ -1,0 +1,146 @@
+//! Which task gets the next batch of trials, and when there is nothing left to gain.
+
+/// Trials over which the recent gain of a task is taken, in batches.
+const WINDOW_BATCHES: usize = 3;
+/// Weight of the recent gain against the expected one.
+const RECENT_WEIGHT: f64 = 0.2;
+/// A task is on a plateau if its last [`PATIENCE`] trials lowered its best time by less than this share.
+const PLATEAU_GAIN: f64 = 0.01;
+/// Trials without gain after which a task is on a plateau.
+pub const PATIENCE: usize = 128;
+/// Smallest and largest number of trials in a batch.
+const BATCH: (usize, usize) = (8, 32);
+
+/// What the scheduler knows of one task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// Factor of the task's time in what is minimised.
+    pub weight: f64,
+    /// Run time that the task cannot be expected to go below, for instance from the device's ceilings; 0 if unknown.
+    pub floor_secs: f64,
+    /// Best run time after each trial so far; infinite before the first that ran.
+    pub best_after: Vec<f64>,
+    /// True if the task gets no more trials: its space is used up, or nothing of it runs.
+    pub retired: bool,
+}
+
+impl Progress {
+    /// Best run time so far, infinite if there is none.
+    pub fn best_secs(&self) -> f64 {
+        self.best_after.last().copied().unwrap_or(f64::INFINITY)
+    }
+
+    /// True if the last [`PATIENCE`] trials brought next to nothing.
+    pub fn on_plateau(&self) -> bool {
+        let Some(before) = self.best_after.len().checked_sub(PATIENCE + 1) else {
+            return false;
+        };
+        self.best_secs() > self.best_after[before] * (1.0 - PLATEAU_GAIN)
+    }
+
+    /// Seconds of weighted run time that one more trial is expected to save: the recent gain per trial, blended with an
+    /// optimistic guess that as many trials again would reach the floor. This is the gradient of Ansor's task scheduler
+    /// (Zheng et al., 2020, section 6) with a known floor in place of the speeds of similar tasks.
+    fn gain_per_trial(&self, batch: usize) -> f64 {
+        let (trials, best) = (self.best_after.len() as f64, self.best_secs());
+        if !best.is_finite() {
+            return f64::INFINITY;
+        }
+        let window = (WINDOW_BATCHES * batch).min(self.best_after.len() - 1);
+        let before = self.best_after[self.best_after.len() - 1 - window];
+        let recent = if before.is_finite() && window > 0 { (before - best) / window as f64 } else { 0.0 };
+        let expected = (best - self.floor_secs).max(PLATEAU_GAIN * best) / trials;
+        self.weight * (RECENT_WEIGHT * recent + (1.0 - RECENT_WEIGHT) * expected)
+    }
+}
+
+/// Trials in one batch where `trials` are shared by `tasks`: small enough that every task is refined several times, large enough
+/// to keep builds in parallel and the model cheap.
+pub fn batch_size(trials: usize, tasks: usize) -> usize {
+    (trials / tasks.max(1) / 4).clamp(BATCH.0, BATCH.1)
+}
+
+/// The task that gets the next `batch` trials; `None` if all have retired or are on a plateau.
+///
+/// Every task first gets its first batch, the heaviest (by `first_cost`) first; then the one with the most to gain.
+pub fn next_task(tasks: &[&Progress], first_cost: &[f64], batch: usize) -> Option<usize> {
+    let open = || tasks.iter().enumerate().filter(|(_, task)| !task.retired && !task.on_plateau());
+    let first_of = |best: Option<(usize, f64)>, (i, value): (usize, f64)| match best {
+        Some((_, most)) if most >= value => best,
+        _ => Some((i, value)),
+    };
+    let fresh = open().filter(|(_, task)| task.best_after.is_empty());
+    let heaviest = fresh.map(|(i, _)| (i, first_cost.get(i).copied().unwrap_or(0.0))).fold(None, first_of);
+    let most_gain = || open().map(|(i, task)| (i, task.gain_per_trial(batch))).fold(None, first_of);
+    heaviest.or_else(most_gain).map(|(i, _)| i)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A task whose best time after `t` trials is `floor + (start - floor) / t`.
+    fn simulate(tasks: &[(f64, f64)], trials: usize, batch: usize) -> Vec<usize> {
+        let mut progress: Vec<Progress> = tasks
+            .iter()
+            .map(|&(weight, _)| Progress { weight, floor_secs: 0.0, best_after: Vec::new(), retired: false })
+            .collect();
+        let cost: Vec<f64> = tasks.iter().map(|(weight, secs)| weight * secs).collect();
+        let mut order = Vec::new();
+        while order.len() * batch < trials {
+            let Some(i) = next_task(&progress.iter().collect::<Vec<_>>(), &cost, batch) else {
+                break;
+            };
+            for _ in 0..batch {
+                let t = progress[i].best_after.len() as f64 + 1.0;
+                progress[i].best_after.push(tasks[i].1 * (0.2 + 0.8 / t));
+            }
+            order.push(i);
+        }
+        order
+    }
+
+    #[test]
+    fn every_task_gets_a_first_batch_heaviest_first() {
+        let order = simulate(&[(1.0, 1e-3), (4.0, 2e-3), (1.0, 5e-3)], 24, 8);
+        assert_eq!(order, [1, 2, 0]);
+    }
+
+    #[test]
+    fn heavy_tasks_get_more_trials() {
+        let order = simulate(&[(1.0, 1e-4), (4.0, 2e-3), (1.0, 2e-3)], 400, 8);
+        let share = |i| order.iter().filter(|&&j| j == i).count();
+        assert!(share(1) > share(2) && share(2) > share(0), "{order:?}");
+        assert!(share(0) >= 1);
+        assert!(share(1) <= 5 * share(2), "no task starves another of its size: {order:?}");
+    }
+
+    #[test]
+    fn retired_and_plateaued_tasks_get_nothing() {
+        let open = Progress { weight: 1.0, floor_secs: 0.0, best_after: vec![1.0; 4], retired: false };
+        let retired = Progress { weight: 100.0, retired: true, ..open.clone() };
+        let plateau = Progress { weight: 100.0, best_after: vec![1.0; PATIENCE + 1], ..open.clone() };
+        let cost = [1.0; 3];
+        assert_eq!(next_task(&[&retired, &open, &plateau], &cost, 8), Some(1));
+        assert_eq!(next_task(&[&retired, &plateau], &cost, 8), None);
+    }
+
+    #[test]
+    fn a_plateau_needs_patience_and_small_gain() {
+        let task = |best_after| Progress { weight: 1.0, floor_secs: 0.0, best_after, retired: false };
+        assert!(!task(vec![1.0; PATIENCE]).on_plateau());
+        assert!(task(vec![1.0; PATIENCE + 1]).on_plateau());
+        let mut gained = vec![1.0; PATIENCE];
+        gained.push(0.9);
+        assert!(!task(gained).on_plateau());
+        assert!(!task(vec![f64::INFINITY; 3]).on_plateau());
+    }
+
+    #[test]
+    fn batches_follow_the_trials_per_task() {
+        assert_eq!(batch_size(256, 13), 8);
+        assert_eq!(batch_size(64, 1), 16);
+        assert_eq!(batch_size(1000, 1), 32);
+        assert_eq!(batch_size(0, 0), 8);
+    }
+}

@@ -1,0 +1,251 @@
+//! The tuning loop.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use autotune_cost_model::ModelError;
+use autotune_db::{DbError, Phase, TuningDb};
+use autotune_measure::{Candidate, MeasureError, Measurement, Measurer, failure_summary};
+use autotune_schedules::{Config, Target};
+use thiserror::Error;
+
+use crate::learner::Learner;
+use crate::network::Task;
+use crate::observer::{Event, Observer};
+use crate::options::TuneOptions;
+use crate::race::{RACERS, Recorder, Standing, is_settled, race};
+use crate::report::{Report, Stop, TaskReport, TimeShares};
+use crate::scheduler::{batch_size, next_task};
+use crate::search::SearchKind;
+use crate::task::{Retired, TaskState};
+
+/// Trials per task after which a run without any limit of its own is planned to end.
+pub const DEFAULT_TRIALS_PER_TASK: usize = 64;
+/// Share of the time budget that the search may use; the rest is for the final race.
+const SEARCH_SHARE: f64 = 0.9;
+
+/// Why a run cannot go on. Everything measured before is in the database.
+#[derive(Debug, Error)]
+pub enum TuneError {
+    /// The measuring infrastructure is broken.
+    #[error(transparent)]
+    Measure(#[from] MeasureError),
+    /// The database cannot be read or written.
+    #[error(transparent)]
+    Db(#[from] DbError),
+    /// The cost model cannot be fitted.
+    #[error("the cost model cannot be fitted: {0}")]
+    Model(#[from] ModelError),
+}
+
+/// Tunes `tasks` for `target` until the trials or the time are used up, no task gains any more, or the run is cancelled; then
+/// races the best few of each task against its default.
+///
+/// Every measurement is appended to `db` as it comes, so that an interrupted run loses nothing. Records that are in `db`
+/// already count as trials, are not measured again, and teach the model, as do those of other workloads on the same target.
+pub fn tune(
+    tasks: &[Task],
+    target: &Target,
+    options: &TuneOptions,
+    measurer: &mut dyn Measurer,
+    db: &TuningDb,
+    observer: &mut dyn Observer,
+) -> Result<Report, TuneError> {
+    let mut session = Session::resume(tasks, target, options, measurer, db, observer)?;
+    let stop = loop {
+        if let Some(stop) = session.limit_reached() {
+            break stop;
+        }
+        let Some(task) = session.next_task() else {
+            break Stop::Plateau;
+        };
+        let batch = session.propose(task);
+        if batch.is_empty() {
+            session.retire(task, Retired::Exhausted);
+            continue;
+        }
+        let results = session.measure(task, batch)?;
+        session.learn(task, &results)?;
+    };
+    session.finish(stop)
+}
+
+struct Session<'a> {
+    target: &'a Target,
+    options: &'a TuneOptions,
+    measurer: &'a mut dyn Measurer,
+    recorder: Recorder<'a>,
+    observer: &'a mut dyn Observer,
+    tasks: Vec<TaskState>,
+    first_cost: Vec<f64>,
+    learner: Learner,
+    batch: usize,
+    start: Instant,
+    shares: TimeShares,
+}
+
+impl<'a> Session<'a> {
+    /// Takes in what the database knows of the target.
+    fn resume(
+        tasks: &[Task],
+        target: &'a Target,
+        options: &'a TuneOptions,
+        measurer: &'a mut dyn Measurer,
+        db: &'a TuningDb,
+        observer: &'a mut dyn Observer,
+    ) -> Result<Self, TuneError> {
+        let start = Instant::now();
+        let mut learner = Learner::new(target.clone());
+        let floor = |task: &Task| options.ceilings.map_or(0.0, |c| task.workload.flops() / c.flops_per_sec);
+        let mut states = Vec::new();
+        for task in tasks {
+            let records = db.query(&task.workload, &target.key())?;
+            states.push(TaskState::new(task.clone(), target, options.search, options.seed, floor(task), &records));
+        }
+        if options.search == SearchKind::Model {
+            learner.tell_records(&db.query_target(&target.key())?);
+            learner.refit()?;
+        }
+        let resumed = states.iter().map(|s| s.resumed).collect();
+        observer.event(&Event::Started { tasks, resumed, trials: options.trials });
+        let planned = options.trials.unwrap_or(DEFAULT_TRIALS_PER_TASK * tasks.len());
+        Ok(Self {
+            target,
+            options,
+            measurer,
+            recorder: Recorder { db, target, options },
+            observer,
+            first_cost: tasks.iter().map(|t| t.weight() * t.workload.flops()).collect(),
+            tasks: states,
+            learner,
+            batch: batch_size(planned, tasks.len()),
+            start,
+            shares: TimeShares::default(),
+        })
+    }
+
+    fn trials(&self) -> usize {
+        self.tasks.iter().map(TaskState::trials).sum()
+    }
+
+    fn out_of_time(&self) -> bool {
+        self.options.time_budget.is_some_and(|budget| self.start.elapsed() > budget.mul_f64(SEARCH_SHARE))
+    }
+
+    /// The limit that ends the search now, if one does.
+    fn limit_reached(&self) -> Option<Stop> {
+        if self.options.cancel.is_cancelled() {
+            Some(Stop::Cancelled)
+        } else if self.options.trials.is_some_and(|trials| self.trials() >= trials) {
+            Some(Stop::Trials)
+        } else if self.out_of_time() {
+            Some(Stop::TimeBudget)
+        } else {
+            None
+        }
+    }
+
+    /// The task with the most to gain.
+    fn next_task(&self) -> Option<usize> {
+        let progress: Vec<_> = self.tasks.iter().map(|t| &t.progress).collect();
+        next_task(&progress, &self.first_cost, self.batch)
+    }
+
+    /// The next batch of a task, within the trials that are left.
+    fn propose(&mut self, task: usize) -> Vec<Config> {
+        let start = Instant::now();
+        let left = self.options.trials.map_or(self.batch, |trials| trials.saturating_sub(self.trials()));
+        let n = self.batch.min(left);
+        let state = &mut self.tasks[task];
+        let workload = state.task.workload;
+        let learner = &mut self.learner;
+        let batch = if learner.has_model() {
+            state.ask(n, Some(&mut |configs: &[Config]| learner.score(&workload, configs)))
+        } else {
+            state.ask(n, None)
+        };
+        self.shares.propose += start.elapsed();
+        batch
+    }
+
+    /// Measures a batch; each result is appended to the database as it comes. Fewer results than configs if the run is
+    /// cancelled or out of time.
+    fn measure(&mut self, task: usize, batch: Vec<Config>) -> Result<Vec<(Config, Measurement)>, TuneError> {
+        let start = Instant::now();
+        let workload = self.tasks[task].task.workload;
+        let candidate = |config: &Config| Candidate { workload, target: self.target.clone(), config: config.clone() };
+        let candidates: Vec<Candidate> = batch.iter().map(candidate).collect();
+        let deadline = self.options.time_budget.map(|budget| self.start + budget.mul_f64(SEARCH_SHARE));
+        let mut best_secs = self.tasks[task].progress.best_secs();
+        let mut results: Vec<(Config, Measurement)> = Vec::new();
+        let mut appended = Ok(());
+        self.measurer.measure(&candidates, &mut |i, measurement| {
+            appended = self.recorder.append(&candidates[i], &measurement, Phase::Search);
+            best_secs = best_secs.min(measurement.run_secs().unwrap_or(f64::INFINITY));
+            self.observer.event(&Event::Measured { task, measurement: &measurement, best_secs });
+            results.push((candidates[i].config.clone(), measurement));
+            let late = deadline.is_some_and(|deadline| Instant::now() > deadline);
+            if appended.is_err() || late || self.options.cancel.is_cancelled() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })?;
+        appended?;
+        let in_worker: f64 = results.iter().map(|(_, m)| m.measure_secs).sum();
+        self.shares.measured(start.elapsed(), Duration::from_secs_f64(in_worker.max(0.0)));
+        Ok(results)
+    }
+
+    /// Hands results to the searcher and the model. A task of which nothing has run retires.
+    fn learn(&mut self, task: usize, results: &[(Config, Measurement)]) -> Result<(), TuneError> {
+        let start = Instant::now();
+        self.tasks[task].tell(results);
+        if !self.tasks[task].progress.best_secs().is_finite() && !results.is_empty() {
+            let measurements: Vec<Measurement> = results.iter().map(|(_, m)| m.clone()).collect();
+            self.retire(task, Retired::Failing(failure_summary(&measurements)));
+        }
+        if self.options.search == SearchKind::Model {
+            let workload = self.tasks[task].task.workload;
+            self.learner.tell(&workload, results);
+            self.learner.refit()?;
+        }
+        self.shares.fit += start.elapsed();
+        Ok(())
+    }
+
+    fn retire(&mut self, task: usize, why: Retired) {
+        self.observer.event(&Event::Retired { task, why: &why });
+        self.tasks[task].retire(why);
+    }
+
+    /// Races the best of each task, unless the run is cancelled, and tells how it all went.
+    fn finish(mut self, stop: Stop) -> Result<Report, TuneError> {
+        let start = Instant::now();
+        let mut reports = Vec::new();
+        for (task, state) in self.tasks.iter().enumerate() {
+            let idle = self.options.cancel.is_cancelled() || matches!(state.retired, Some(Retired::Failing(_)));
+            let standing = if idle || is_settled(&self.recorder, &state.task.workload)? {
+                Standing::of(&self.recorder, &state.space)?
+            } else {
+                self.observer.event(&Event::Racing { task });
+                race(&self.recorder, &state.space, RACERS, self.measurer)?
+            };
+            reports.push(TaskReport {
+                trials: state.trials(),
+                failed_trials: state.failed,
+                retired: state.retired.clone(),
+                ..TaskReport::new(&state.task, standing, self.options.ceilings)
+            });
+        }
+        self.shares.race = start.elapsed();
+        Ok(Report {
+            target: self.target.key(),
+            tasks: reports,
+            ranking: self.learner.ranking()?,
+            tuning_time: self.start.elapsed(),
+            shares: self.shares,
+            stop,
+        })
+    }
+}

@@ -1,0 +1,107 @@
+//! The state of one task while it is tuned.
+
+use std::collections::HashSet;
+
+use autotune_db::{Phase, TuningRecord};
+use autotune_measure::Measurement;
+use autotune_schedules::{Config, ScheduleSpace, Target};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::network::Task;
+use crate::scheduler::Progress;
+use crate::search::{Ask, ScoreFn, SearchKind, Searcher};
+
+/// Why a task gets no more trials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Retired {
+    /// Every config of its space was measured.
+    Exhausted,
+    /// Every candidate of its first batch failed: the most frequent causes, one a line.
+    Failing(String),
+}
+
+/// A task, its space, its searcher and what was measured so far.
+pub(crate) struct TaskState {
+    pub(crate) task: Task,
+    pub(crate) space: ScheduleSpace,
+    pub(crate) progress: Progress,
+    pub(crate) retired: Option<Retired>,
+    /// Trials without a run time.
+    pub(crate) failed: usize,
+    /// Trials that earlier runs made.
+    pub(crate) resumed: usize,
+    searcher: Box<dyn Searcher>,
+    seen: HashSet<u64>,
+    rng: ChaCha8Rng,
+}
+
+impl TaskState {
+    /// A task with the `records` of earlier runs taken in.
+    ///
+    /// Its random numbers follow from the seed, the workload and the number of those records, so that a resumed search does not
+    /// repeat itself and a rerun from the same state is the same.
+    pub(crate) fn new(
+        task: Task,
+        target: &Target,
+        search: SearchKind,
+        seed: u64,
+        floor_secs: f64,
+        records: &[TuningRecord],
+    ) -> Self {
+        let space = ScheduleSpace::new(&task.workload, target);
+        let searched = || records.iter().filter(|r| r.phase == Phase::Search);
+        let resumed = searched().count();
+        let mix = format!("{seed} {} {resumed}", task.workload);
+        let weight = task.weight();
+        let mut state = Self {
+            task,
+            space,
+            progress: Progress { weight, floor_secs, best_after: Vec::new(), retired: false },
+            retired: None,
+            failed: 0,
+            resumed,
+            searcher: search.searcher(),
+            seen: records.iter().map(|r| r.config.stable_hash()).collect(),
+            rng: ChaCha8Rng::seed_from_u64(autotune_schedules::config::fnv1a(mix.as_bytes())),
+        };
+        let results: Vec<_> = searched().map(|r| (r.config.clone(), r.measurement.clone())).collect();
+        state.tell(&results);
+        state
+    }
+
+    /// Number of trials so far, those of earlier runs included.
+    pub(crate) fn trials(&self) -> usize {
+        self.progress.best_after.len()
+    }
+
+    /// Up to `n` configs to measure next, none of them measured before. The first of a task is its default config.
+    pub(crate) fn ask<'a>(&'a mut self, n: usize, score: Option<&'a mut ScoreFn<'a>>) -> Vec<Config> {
+        let default = self.space.default_config();
+        let mut batch = Vec::new();
+        if self.seen.insert(default.stable_hash()) {
+            batch.push(default);
+        }
+        let n = n.saturating_sub(batch.len());
+        let (space, seen, rng) = (&self.space, &self.seen, &mut self.rng);
+        batch.extend(self.searcher.ask(Ask { space, score, seen, n, rng }));
+        batch
+    }
+
+    /// Takes results in.
+    pub(crate) fn tell(&mut self, results: &[(Config, Measurement)]) {
+        for (config, measurement) in results {
+            self.seen.insert(config.stable_hash());
+            let secs = measurement.run_secs();
+            self.failed += usize::from(secs.is_none());
+            self.progress.best_after.push(self.progress.best_secs().min(secs.unwrap_or(f64::INFINITY)));
+        }
+        self.searcher.tell(results);
+    }
+
+    /// Ends the task's trials.
+    pub(crate) fn retire(&mut self, why: Retired) {
+        self.progress.retired = true;
+        self.retired = Some(why);
+    }
+}

@@ -1,0 +1,297 @@
+//! The `autotune` command, driven as a user drives it.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const TINY: &str = "matmul:m=8,n=16,k=8";
+
+/// A folder of its own for each test.
+struct Place {
+    dir: TempDir,
+}
+
+/// How a command ended.
+struct Ended {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Ended {
+    fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// Checks that it failed with one line that holds `words`.
+    fn expect_line(self, code: i32, words: &str) {
+        let ended = self.expect(code);
+        assert_eq!(ended.stderr.lines().count(), 1, "more than one line:\n{}", ended.stderr);
+        assert!(ended.stderr.contains(words), "'{words}' is not in: {}", ended.stderr);
+        assert!(ended.stderr.starts_with("autotune: "), "{}", ended.stderr);
+    }
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The command with its database in this place.
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_autotune"));
+        command.args(line.split_whitespace()).current_dir(self.dir.path());
+        command.env("AUTOTUNE_DB", self.path("db")).env("RUST_BACKTRACE", "0").stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, line: &str) -> Ended {
+        finish(self.command(line))
+    }
+
+    /// Starts a run that goes on for long, and returns once it has measured something.
+    fn start(&self, line: &str) -> Child {
+        let mut child = self.command(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = child.stderr.as_mut().unwrap();
+        let mut told = String::new();
+        for line in BufReader::new(&mut *stderr).lines() {
+            let line = line.unwrap();
+            if line.starts_with('[') {
+                return child;
+            }
+            told.push_str(&line);
+        }
+        panic!("ended before it measured anything: {told}");
+    }
+
+    /// The records of the database, as JSON.
+    fn records(&self) -> Vec<Value> {
+        let lines = self.run("log export -").expect(0).stdout;
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Records of the search, races left out.
+    fn searched(&self) -> usize {
+        self.records().iter().filter(|record| record["phase"] == "search").count()
+    }
+
+    fn json(&self, name: &str) -> Value {
+        serde_json::from_str(&fs::read_to_string(self.path(name)).unwrap()).unwrap()
+    }
+}
+
+fn finish(mut command: Command) -> Ended {
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+fn signal(child: &Child, signal: i32) {
+    // SAFETY: sends a signal to a child that has not been waited for, so its process number is still its own.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+}
+
+#[test]
+fn help_shows_examples_and_every_subcommand_has_help() {
+    let place = Place::new();
+    let help = place.run("--help").expect(0).stdout;
+    for word in ["Examples:", "--time-budget", "Exit codes", "targets", "tasks", "best", "log", "bench", "show"] {
+        assert!(help.contains(word), "'{word}' is not in:\n{help}");
+    }
+    assert!(!help.contains("worker"), "the worker is no business of the user:\n{help}");
+    for subcommand in ["targets", "tasks", "best", "log", "log export", "log import", "bench", "show"] {
+        assert!(place.run(&format!("{subcommand} --help")).expect(0).stdout.contains("Usage:"));
+    }
+    assert!(place.run("--version").expect(0).stdout.starts_with("autotune "));
+}
+
+#[test]
+fn bad_usage_is_one_line_and_code_2() {
+    let place = Place::new();
+    fs::write(place.path("file"), "text").unwrap();
+    fs::create_dir(place.path("full")).unwrap();
+    fs::write(place.path("full/letter.txt"), "dear").unwrap();
+    for (line, words) in [
+        ("", "NETWORK|WORKLOAD"),
+        ("resnet19", "unknown network 'resnet19'"),
+        ("resnet18 --target tpu", "unknown target 'tpu'"),
+        ("resnet18 --tuner bayes", "unknown tuner 'bayes'"),
+        ("resnet18 --trials 0", "--trials '0'"),
+        ("resnet18 --trials -1", "-1"),
+        ("resnet18 --threads 0", "--threads 0"),
+        ("resnet18 --threads 4096", "--threads 4096"),
+        ("resnet18 --time-budget soon", "'soon'"),
+        ("resnet18 --seed x", "--seed"),
+        ("resnet18 --frobnicate", "--frobnicate"),
+        ("conv3d:c=1", "unknown operator 'conv3d'"),
+        ("conv2d:c=3,h=8,w=8,k=3", "'o' is missing"),
+        ("conv2d:c=three,h=8,w=8,o=4,k=3", "field 'c'"),
+        ("conv2d:c=0,h=8,w=8,o=4,k=3", "field 'c'"),
+        ("conv2d:c=3,h=99999999999,w=99999999999,o=4,k=3", "overflows"),
+        ("conv2d:c=3,h=8,w=8,o=4,k=3,p=9", "field 'ph'"),
+        ("conv2d:c=3,h=8,w=8,o=4,k=3,s=0", "field 'sh'"),
+        ("conv2d:c=3,h=8,w=8,o=4,k=3,g=2", "field 'g'"),
+        ("matmul:m=4294967296,n=4294967296,k=2", "overflows"),
+        ("matmul:m=8,n=16,k=8 --trials 1 --db file", "file"),
+        ("matmul:m=8,n=16,k=8 --trials 1 --db file/below", "file/below"),
+        ("matmul:m=8,n=16,k=8 --trials 1 --db full", "not a tuning database"),
+        ("matmul:m=8,n=16,k=8 --trials 1 --json no/such/folder/x.json", "no/such/folder/x.json"),
+        ("best resnet18", "unknown operator 'resnet18'"),
+        ("tasks vgg", "unknown network 'vgg'"),
+        ("show matmul:m=8,n=16,k=8 --config {}", "--config"),
+        (r#"show matmul:m=8,n=16,k=8 --config {"sketch":"none","knobs":{}}"#, "--config"),
+        ("log export", "<FILE>"),
+        ("log import no-such-file", "no-such-file"),
+        ("log import file", "line 1"),
+    ] {
+        let ended = place.run(line);
+        assert_eq!(ended.code, Some(2), "{line}: {}", ended.stderr);
+        ended.expect_line(2, words);
+    }
+}
+
+#[test]
+fn a_corrupt_database_is_refused_and_left_alone() {
+    let place = Place::new();
+    place.run(&format!("{TINY} --trials 1")).expect(0);
+    let format = place.path("db").join("FORMAT");
+    fs::write(&format, "not a number").unwrap();
+    place.run(&format!("{TINY} --trials 2")).expect_line(2, "db");
+    assert_eq!(fs::read_to_string(&format).unwrap(), "not a number");
+}
+
+#[test]
+fn without_a_compiler_it_says_so() {
+    let place = Place::new();
+    for (name, value) in [("CC", "/nonexistent/cc"), ("PATH", "")] {
+        let mut command = place.command(&format!("{TINY} --trials 8"));
+        command.env_remove("CC").env(name, value);
+        finish(command).expect_line(1, "no C compiler found");
+    }
+}
+
+#[test]
+fn a_workload_is_tuned_looked_up_shown_benched_exported_and_imported() {
+    let place = Place::new();
+    let ended = place.run(&format!("{TINY} --trials 8 --json out.json")).expect(0);
+    for word in ["speed-up", "of roofline", "propose", "build", "run", "fit"] {
+        assert!(ended.stdout.contains(word), "'{word}' is not in:\n{}", ended.stdout);
+    }
+    let report = place.json("out.json");
+    let task = &report["tasks"][0];
+    assert_eq!((&task["workload"], &task["count"], &task["trials"]), (&TINY.into(), &1.into(), &8.into()));
+    let secs = |key: &str| task[key].as_f64().unwrap();
+    assert!(secs("best_secs") > 0.0 && secs("best_secs") <= secs("default_secs"));
+    assert!(secs("gflops") > 0.0 && secs("roofline_fraction") > 0.0 && secs("max_rel_error") < 1e-3);
+    assert!(report["tuning_secs"].as_f64().unwrap() > 0.0);
+    assert_eq!(task["failed_trials"], 0, "every config of the space runs and is right");
+
+    let best: Value = serde_json::from_str(&place.run(&format!("best {TINY}")).expect(0).stdout).unwrap();
+    assert_eq!(best["config"], task["config"]);
+    assert_eq!(best["target"], report["target"]);
+    assert!(!best["provenance"]["compiler"].as_str().unwrap().is_empty());
+    place.run("best matmul:m=9,n=9,k=9").expect_line(1, "no schedule is known for matmul:m=9,n=9,k=9");
+
+    let shown = place.run(&format!("show {TINY}")).expect(0).stdout;
+    assert!(shown.contains("the best in the database") && shown.contains("vector_size"), "{shown}");
+    let config = serde_json::to_string(&best["config"]).unwrap();
+    let given = place.run(&format!("show {TINY} --config {config}")).expect(0).stdout;
+    assert!(given.contains("as given"));
+    assert!(place.run("show matmul:m=9,n=9,k=9").expect(0).stdout.contains("the default"));
+
+    place.run(&format!("bench {TINY} --json bench.json")).expect(0);
+    assert!(place.json("bench.json")["tasks"][0]["best_secs"].as_f64().unwrap() > 0.0);
+
+    let export = place.run("log export all.jsonl").expect(0);
+    let exported = fs::read_to_string(place.path("all.jsonl")).unwrap();
+    assert!(export.stderr.contains(&format!("exported {} record(s)", exported.lines().count())));
+    assert!(place.run("log import all.jsonl --db copy").expect(0).stderr.contains("0 already there"));
+    assert!(place.run("log import all.jsonl --db copy").expect(0).stderr.contains("imported 0 record(s)"));
+    assert_eq!(place.run("log export - --db copy").expect(0).stdout, exported);
+    let mut import = place.command("log import - --db piped");
+    import.stdin(fs::File::open(place.path("all.jsonl")).unwrap());
+    let words = format!("imported {} record(s)", exported.lines().count());
+    assert!(finish(import).expect(0).stderr.contains(&words));
+}
+
+#[test]
+fn a_rerun_goes_on_where_the_last_one_ended() {
+    let place = Place::new();
+    assert!(!place.run(&format!("{TINY} --trials 8")).expect(0).stderr.contains("already measured"));
+    let records = place.records().len();
+    let again = place.run(&format!("{TINY} --trials 8 --json again.json")).expect(0);
+    assert!(again.stderr.contains("nothing left to do: 8 of 8 trials already measured"), "{}", again.stderr);
+    assert_eq!(place.records().len(), records, "nothing was measured again");
+    assert_eq!(place.json("again.json")["tasks"][0]["trials"], 8);
+    let more = place.run(&format!("{TINY} --trials 12 --tuner random")).expect(0);
+    assert!(more.stderr.contains("continuing: 8 of 12 trials already measured"), "{}", more.stderr);
+    let searched: Vec<Value> = place.records().into_iter().filter(|r| r["phase"] == "search").collect();
+    assert_eq!(searched.len(), 12);
+    let configs: std::collections::HashSet<String> = searched.iter().map(|r| r["config"].to_string()).collect();
+    assert_eq!(configs.len(), 12, "no config was measured twice");
+}
+
+#[test]
+fn what_a_killed_run_measured_is_kept() {
+    let place = Place::new();
+    let mut child = place.start(&format!("{TINY} --trials 500 --tuner random"));
+    signal(&child, libc::SIGKILL);
+    child.wait().unwrap();
+    let kept = place.searched();
+    assert!(kept >= 1);
+    let resumed = place.run(&format!("{TINY} --trials {} --tuner random", kept + 2)).expect(0);
+    let words = format!("continuing: {kept} of {} trials already measured", kept + 2);
+    assert!(resumed.stderr.contains(&words), "{}", resumed.stderr);
+    assert_eq!(place.searched(), kept + 2);
+}
+
+#[test]
+fn ctrl_c_ends_cleanly_with_everything_kept() {
+    let place = Place::new();
+    let mut child = place.start(&format!("{TINY} --trials 500 --tuner random --json out.json"));
+    signal(&child, libc::SIGINT);
+    let mut stdout = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(stdout.contains("speed-up"), "the table of what there is:\n{stdout}");
+    let trials = place.json("out.json")["tasks"][0]["trials"].as_u64().unwrap() as usize;
+    assert!(trials >= 1 && trials < 500);
+    assert_eq!(place.searched(), trials);
+}
+
+#[test]
+fn a_database_in_use_is_refused_with_its_holder() {
+    let place = Place::new();
+    let mut child = place.start(&format!("{TINY} --trials 500 --tuner random"));
+    let refused = place.run(&format!("{TINY} --trials 4")).expect(1);
+    assert!(refused.stderr.contains(&format!("held by pid {}", child.id())), "{}", refused.stderr);
+    signal(&child, libc::SIGKILL);
+    child.wait().unwrap();
+}
+
+#[test]
+fn networks_and_targets_are_listed() {
+    let place = Place::new();
+    let tasks = place.run("tasks resnet18").expect(0).stdout;
+    assert!(tasks.contains("C12") && tasks.contains("dense") && tasks.contains("3.628 GFLOP"), "{tasks}");
+    let targets = place.run("targets").expect(0).stdout;
+    assert!(targets.contains("GFLOP/s") && targets.contains("GB/s") && targets.contains("threads="), "{targets}");
+}
+
+#[test]
+fn a_time_budget_ends_the_run() {
+    let place = Place::new();
+    let ended = place.run(&format!("{TINY} --time-budget 1s --tuner random")).expect(0);
+    assert!(ended.stdout.contains("stopped: the time is used up"), "{}", ended.stdout);
+    assert!(Path::new(&place.path("db")).is_dir());
+}

@@ -1,0 +1,223 @@
+//! Searching without hardware: a paper device whose run times follow from a formula.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::HashSet;
+
+use autotune::{Ask, Cancel, Network, SearchKind, Silent, Stop, Task, TuneOptions, tune};
+use autotune_db::{Phase, TuningDb};
+use autotune_schedules::{Config, CpuTarget, ScheduleSpace, Target, Workload};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use support::PaperDevice;
+
+const KINDS: [SearchKind; 4] = [SearchKind::Model, SearchKind::Genetic, SearchKind::Random, SearchKind::Grid];
+
+fn target() -> Target {
+    Target::Cpu(CpuTarget::generic_avx2(2))
+}
+
+fn workload(text: &str) -> Workload {
+    text.parse().unwrap()
+}
+
+fn options(search: SearchKind, trials: usize, seed: u64) -> TuneOptions {
+    TuneOptions { trials: Some(trials), search, seed, ..TuneOptions::default() }
+}
+
+/// Best time found for a workload by a fresh run.
+fn best_secs(text: &str, options: &TuneOptions) -> f64 {
+    let db = TuningDb::temporary().unwrap();
+    let tasks = [Task::single(workload(text))];
+    let report = tune(&tasks, &target(), options, &mut PaperDevice::default(), &db, &mut Silent).unwrap();
+    report.tasks[0].best_secs.unwrap()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[test]
+fn annealing_with_a_model_beats_random_and_genetic_search_at_equal_trials() {
+    let text = "matmul:m=96,n=192,k=64";
+    let found = |kind| median((0..3).map(|seed| best_secs(text, &options(kind, 96, seed))).collect());
+    let (model, genetic, random) = (found(SearchKind::Model), found(SearchKind::Genetic), found(SearchKind::Random));
+    eprintln!("model {model}, genetic {genetic}, random {random}");
+    assert!(model < 0.9 * random, "model {model}, random {random}");
+    assert!(model < genetic, "model {model}, genetic {genetic}");
+}
+
+#[test]
+fn searchers_propose_only_valid_unseen_distinct_configs() {
+    let target = target();
+    for text in ["matmul:m=12,n=16,k=8", "conv2d:c=8,h=9,w=9,o=16,k=3,p=1"] {
+        let space = ScheduleSpace::new(&workload(text), &target);
+        for kind in KINDS {
+            let (mut searcher, mut seen) = (kind.searcher(), HashSet::new());
+            let mut rng = ChaCha8Rng::seed_from_u64(7);
+            // A score of only negative values: rank scores may be.
+            let mut score = |configs: &[Config]| {
+                configs.iter().map(|c| Some(-1.0 - (c.stable_hash() % 1000) as f32)).collect::<Vec<_>>()
+            };
+            for round in 0..6 {
+                let asked = Ask { space: &space, score: Some(&mut score), seen: &seen, n: 9, rng: &mut rng };
+                let batch = searcher.ask(asked);
+                assert_eq!(batch.len(), 9, "{kind} {text} round {round}");
+                for config in &batch {
+                    assert!(space.contains(config), "{kind}: {config}");
+                    assert!(seen.insert(config.stable_hash()), "{kind}: {config} twice");
+                }
+            }
+        }
+    }
+}
+
+/// A run on the paper device with its own database.
+struct Run {
+    db: TuningDb,
+    tasks: Vec<Task>,
+}
+
+impl Run {
+    fn new(texts: &[&str]) -> Self {
+        Self { db: TuningDb::temporary().unwrap(), tasks: texts.iter().map(|t| Task::single(workload(t))).collect() }
+    }
+
+    fn tune(&self, options: &TuneOptions, device: &mut PaperDevice) -> autotune::Report {
+        tune(&self.tasks, &target(), options, device, &self.db, &mut Silent).unwrap()
+    }
+
+    fn searched(&self) -> usize {
+        let records = self.db.query_target(&target().key()).unwrap();
+        records.iter().filter(|r| r.phase == Phase::Search).count()
+    }
+}
+
+const SMALL: &str = "matmul:m=12,n=16,k=8";
+
+#[test]
+fn the_same_seed_measures_the_same_configs() {
+    for kind in KINDS {
+        let measured = |seed| {
+            let mut device = PaperDevice::default();
+            Run::new(&[SMALL]).tune(&options(kind, 40, seed), &mut device);
+            device.measured
+        };
+        assert_eq!(measured(3), measured(3), "{kind}");
+        if kind != SearchKind::Grid {
+            assert_ne!(measured(3), measured(4), "{kind}");
+        }
+    }
+}
+
+#[test]
+fn the_default_comes_first_and_the_best_is_never_slower() {
+    let run = Run::new(&[SMALL, "matmul:m=1,n=40,k=8"]);
+    let mut device = PaperDevice::default();
+    let report = run.tune(&options(SearchKind::Random, 20, 0), &mut device);
+    for (task, report) in run.tasks.iter().zip(&report.tasks) {
+        let default = ScheduleSpace::new(&task.workload, &target()).default_config();
+        assert!(device.measured.contains(&default));
+        assert!(report.best_secs.unwrap() <= report.default_secs.unwrap());
+    }
+    assert_eq!(report.tasks.iter().map(|t| t.trials).sum::<usize>(), 20);
+    assert_eq!(report.stop, Stop::Trials);
+}
+
+#[test]
+fn a_resumed_run_measures_only_what_is_left_and_nothing_twice() {
+    for kind in KINDS {
+        let run = Run::new(&[SMALL]);
+        let mut device = PaperDevice::default();
+        run.tune(&options(kind, 24, 5), &mut device);
+        run.tune(&options(kind, 24, 5), &mut device);
+        assert_eq!(device.measured.len(), 24, "{kind}");
+        let report = run.tune(&options(kind, 40, 5), &mut device);
+        assert_eq!((device.measured.len(), report.tasks[0].trials), (40, 40), "{kind}");
+        let distinct: HashSet<u64> = device.measured.iter().map(Config::stable_hash).collect();
+        assert_eq!(distinct.len(), 40, "{kind}");
+    }
+}
+
+#[test]
+fn a_cancelled_run_keeps_everything_it_measured() {
+    let (run, cancel) = (Run::new(&[SMALL]), Cancel::default());
+    let switch = cancel.clone();
+    let before = move |measured| {
+        if measured == 10 {
+            switch.cancel();
+        }
+    };
+    let mut device = PaperDevice { before: Some(Box::new(before)), ..PaperDevice::default() };
+    let options = TuneOptions { cancel, ..options(SearchKind::Model, 100, 0) };
+    let report = run.tune(&options, &mut device);
+    assert_eq!(report.stop, Stop::Cancelled);
+    assert_eq!((device.measured.len(), run.searched(), report.tasks[0].trials), (11, 11, 11));
+    assert!(report.tasks[0].best_secs.is_some());
+}
+
+#[test]
+fn a_task_of_which_nothing_runs_is_stopped_after_its_first_batch() {
+    let run = Run::new(&[SMALL, "matmul:m=20,n=16,k=8"]);
+    let mut device = PaperDevice { broken: true, ..PaperDevice::default() };
+    let report = run.tune(&options(SearchKind::Model, 200, 0), &mut device);
+    assert!(report.found_nothing());
+    for task in &report.tasks {
+        let Some(autotune::Retired::Failing(causes)) = &task.retired else { panic!("{:?}", task.retired) };
+        assert!(causes.contains("paper tears"), "{causes}");
+        assert_eq!(task.trials, task.failed_trials);
+        assert!(task.trials <= 32);
+    }
+    let json: serde_json::Value = serde_json::from_str(&report.to_json().unwrap()).unwrap();
+    assert!(json["tasks"][0]["best_secs"].is_null());
+}
+
+#[test]
+fn a_small_space_is_searched_to_its_end() {
+    let text = "matmul:m=1,n=1,k=1";
+    let size = ScheduleSpace::new(&workload(text), &target()).iter().count();
+    for kind in KINDS {
+        let mut device = PaperDevice::default();
+        let report = Run::new(&[text]).tune(&options(kind, 100_000, 0), &mut device);
+        assert_eq!(report.stop, Stop::Plateau, "{kind}");
+        assert!(device.measured.len() == size || device.measured.len() > autotune::scheduler::PATIENCE, "{kind}");
+    }
+}
+
+#[test]
+fn heavy_tasks_of_a_network_get_more_trials() {
+    let (light, heavy) = ("matmul:m=4,n=16,k=8", "matmul:m=64,n=64,k=64");
+    let mut run = Run::new(&[light, heavy]);
+    run.tasks[1].count = 3;
+    let report = run.tune(&options(SearchKind::Random, 160, 0), &mut PaperDevice::default());
+    let trials: Vec<usize> = report.tasks.iter().map(|t| t.trials).collect();
+    assert!(trials[0] >= 8 && trials[1] > 2 * trials[0], "{trials:?}");
+}
+
+#[test]
+fn what_one_workload_taught_helps_the_next() {
+    let (first, second) = ("matmul:m=96,n=192,k=64", "matmul:m=128,n=160,k=64");
+    let found = |taught: bool, seed| {
+        let mut run = Run::new(&[first]);
+        if taught {
+            run.tune(&options(SearchKind::Model, 96, 100 + seed), &mut PaperDevice::default());
+        }
+        run.tasks = vec![Task::single(workload(second))];
+        run.tune(&options(SearchKind::Model, 16, seed), &mut PaperDevice::default()).tasks[0].best_secs.unwrap()
+    };
+    let [taught, fresh] = [true, false].map(|taught| median((0..3).map(|seed| found(taught, seed)).collect()));
+    assert!(taught < fresh, "taught {taught}, fresh {fresh}");
+}
+
+#[test]
+fn resnet18_goes_through_on_paper() {
+    let tasks = Network::resnet18().tasks;
+    let db = TuningDb::temporary().unwrap();
+    let options = options(SearchKind::Random, 130, 0);
+    let report = tune(&tasks, &target(), &options, &mut PaperDevice::default(), &db, &mut Silent).unwrap();
+    assert_eq!(report.tasks.iter().map(|t| t.trials).sum::<usize>(), 130);
+    assert!(report.tasks.iter().all(|t| t.trials >= 8 && t.best_secs <= t.default_secs));
+    assert!(report.table().contains("network: default"));
+}

@@ -1,0 +1,85 @@
+//! A device that exists only on paper: the run time of a config is a formula, so that search is tested without hardware.
+
+use std::ops::ControlFlow;
+
+use autotune_measure::{Candidate, CandidateError, MeasureError, Measurement, Measurer, RunSecs};
+use autotune_schedules::config::fnv1a;
+use autotune_schedules::{Config, Value};
+
+/// Measures by formula; counts what it measured.
+#[derive(Default)]
+pub(crate) struct PaperDevice {
+    /// Configs measured, races not counted.
+    pub(crate) measured: Vec<Config>,
+    /// Every config fails.
+    pub(crate) broken: bool,
+    /// Called before each measurement with the number of measurements so far.
+    pub(crate) before: Option<Box<dyn FnMut(usize)>>,
+}
+
+impl PaperDevice {
+    fn outcome(&self, candidate: &Candidate) -> Measurement {
+        let outcome = if self.broken {
+            Err(CandidateError::Build { message: "paper tears".into() })
+        } else {
+            let run_secs = paper_secs(candidate);
+            Ok(RunSecs {
+                run_secs,
+                median_secs: run_secs,
+                spread: 0.0,
+                repeats: 1,
+                stopped_early: false,
+                max_rel_error: 1e-7,
+            })
+        };
+        Measurement { outcome, build_secs: 0.0, measure_secs: 0.0 }
+    }
+}
+
+impl Measurer for PaperDevice {
+    fn measure(
+        &mut self,
+        candidates: &[Candidate],
+        on_result: &mut dyn FnMut(usize, Measurement) -> ControlFlow<()>,
+    ) -> Result<(), MeasureError> {
+        for (i, candidate) in candidates.iter().enumerate() {
+            if let Some(before) = &mut self.before {
+                before(self.measured.len());
+            }
+            self.measured.push(candidate.config.clone());
+            if on_result(i, self.outcome(candidate)).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn race(&mut self, candidates: &[Candidate]) -> Result<Vec<Measurement>, MeasureError> {
+        Ok(candidates.iter().map(|candidate| self.outcome(candidate)).collect())
+    }
+}
+
+/// The paper device's run time: 100 GFLOP/s slowed down by a factor per knob. Each level of a tile has an ideal size, and
+/// larger and smaller ones cost the square of their distance in octaves; words and orders cost up to a half each.
+pub(crate) fn paper_secs(candidate: &Candidate) -> f64 {
+    let slowdown: f64 = candidate.config.knobs.iter().map(|(name, value)| 1.0 + cost(name, value)).product();
+    candidate.workload.flops() / 100e9 * slowdown
+}
+
+fn cost(name: &str, value: &Value) -> f64 {
+    match value {
+        Value::Tile(sizes) => {
+            let off = |(level, size): (usize, &usize)| {
+                let ideal = 1.0 + 4.0 * unit(&format!("{name}.{level}"));
+                ((*size as f64).log2() - ideal).powi(2)
+            };
+            0.05 * sizes.iter().enumerate().map(off).sum::<f64>()
+        }
+        other => 0.5 * unit(&format!("{name}={other}")),
+    }
+}
+
+/// A number in `0..1` that follows from a text.
+fn unit(text: &str) -> f64 {
+    (fnv1a(text.as_bytes()) >> 11) as f64 / (1u64 << 53) as f64
+}

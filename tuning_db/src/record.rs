@@ -1,0 +1,142 @@
+//! One measured schedule and the causes of its time.
+
+use autotune_measure::Measurement;
+use autotune_schedules::{Config, Workload};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Version of the written form of a record. It grows when the meaning of an existing field changes; a field that is
+/// merely added leaves it alone, because readers pass over fields they do not know.
+pub const RECORD_VERSION: u32 = 1;
+
+/// What was measured, what came out, and everything needed to judge or repeat it.
+///
+/// Records keep causes: features and scores are recomputed from workload, target and config.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TuningRecord {
+    /// What is computed.
+    pub workload: Workload,
+    /// Key of the machine: `Target::key()`.
+    pub target: String,
+    /// The schedule.
+    pub config: Config,
+    /// Its time, or why it has none.
+    pub measurement: Measurement,
+    /// How the schedule came to be measured.
+    #[serde(default)]
+    pub phase: Phase,
+    /// Under which circumstances.
+    pub provenance: Provenance,
+}
+
+/// How a schedule came to be measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Proposed by a searcher and measured once.
+    #[default]
+    Search,
+    /// Measured again, interleaved with the other winners of a search, to settle which is fastest.
+    Race {
+        /// Shared by the records of one race and by no other race of the same task, such as its starting time in
+        /// nanoseconds.
+        id: u64,
+    },
+}
+
+/// The circumstances of a measurement.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Provenance {
+    /// Name of the device as the system tells it.
+    pub device: String,
+    /// Compiler or assembler and its version.
+    pub compiler: String,
+    /// Its flags.
+    pub flags: String,
+    /// Version of the tuner.
+    pub tuner_version: String,
+    /// Timing options: warm-up, repeats, time floor, cache state.
+    pub harness: String,
+    /// Seed of the search.
+    pub seed: u64,
+    /// When it was measured, in seconds since 1970 (UTC).
+    pub unix_secs: u64,
+}
+
+/// Why a written record cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RecordError {
+    /// It was written by a newer version of this library.
+    #[error("record version {found} is newer than the supported version {supported}; update the tuner to read it")]
+    NewerVersion {
+        /// Version found.
+        found: u32,
+        /// Newest version that can be read.
+        supported: u32,
+    },
+    /// It is not a record.
+    #[error("not a tuning record: {0}")]
+    Malformed(String),
+    /// A field holds what no measurement can yield.
+    #[error("field '{field}': {reason}")]
+    Invalid {
+        /// The field.
+        field: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct VersionProbe {
+    version: u32,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    version: u32,
+    #[serde(flatten)]
+    record: &'a TuningRecord,
+}
+
+impl TuningRecord {
+    /// The record as one line of JSON, without the line end, after checking that it can be read back.
+    ///
+    /// Equal records yield equal lines, and [`from_line`](Self::from_line) followed by `to_line` changes nothing:
+    /// numbers are written with as many digits as it takes to read the same number again.
+    pub fn to_line(&self) -> Result<String, RecordError> {
+        self.check()?;
+        let line = Line { version: RECORD_VERSION, record: self };
+        let text = serde_json::to_string(&line).map_err(|e| RecordError::Malformed(e.to_string()))?;
+        Self::from_line(&text)?;
+        Ok(text)
+    }
+
+    /// Reads a record from one line of JSON. Unknown fields are passed over; a newer record version is an error.
+    pub fn from_line(line: &str) -> Result<Self, RecordError> {
+        let malformed = |e: serde_json::Error| RecordError::Malformed(e.to_string());
+        let VersionProbe { version } = serde_json::from_str(line).map_err(malformed)?;
+        if version > RECORD_VERSION {
+            return Err(RecordError::NewerVersion { found: version, supported: RECORD_VERSION });
+        }
+        let record: Self = serde_json::from_str(line).map_err(malformed)?;
+        record.check()?;
+        Ok(record)
+    }
+
+    fn check(&self) -> Result<(), RecordError> {
+        let invalid = |field, reason: String| Err(RecordError::Invalid { field, reason });
+        if self.target.is_empty() || self.target.chars().any(char::is_control) {
+            return invalid("target", format!("{:?} is empty or has control characters", self.target));
+        }
+        if let Err(e) = self.workload.checked() {
+            return invalid("workload", e.to_string());
+        }
+        match self.measurement.run_secs() {
+            Some(secs) if !(secs.is_finite() && secs > 0.0) => {
+                invalid("run_secs", format!("{secs} is not a positive time"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
