@@ -126,8 +126,7 @@ mod tests {
 
     type Metric = fn(&[f32], &[f32]) -> Option<f64>;
 
-    const METRICS: [Metric; 3] =
-        [pairwise_accuracy, |predicted, actual| top_k_recall(predicted, actual, 3), spearman];
+    const METRICS: [Metric; 3] = [pairwise_accuracy, |predicted, actual| top_k_recall(predicted, actual, 3), spearman];
 
     #[test]
     fn undefined_where_there_is_nothing_to_compare() {

@@ -1,17 +1,19 @@
 //! Compiles XGBoost's C++ sources into one static library.
 //!
 //! Needs a C++17 compiler and, for the first build on a machine, whatever cargo needs to download a package. The
-//! sources are found by [`source`], grouped into a few translation units by [`unit`], and compiled with optimisation
-//! in every cargo profile.
+//! sources are found by [`source`], grouped into a few translation units by [`unit`], compiled with optimisation in
+//! every cargo profile, and kept for the other profiles by [`store`].
 
 mod source;
+mod store;
 mod unit;
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use unit::Optimization;
+use store::Store;
+use unit::{Optimization, Unit};
 
 const LIBRARY: &str = "autotune_xgboost";
 
@@ -34,13 +36,14 @@ fn build() -> Result<(), String> {
     println!("cargo::rerun-if-changed={}", crate_dir.join("build").display());
     println!("cargo::rerun-if-changed={}", native_dir.display());
 
-    let source_dir = source::locate(&crate_dir)?;
-    let units = unit::write(&source_dir, &native_dir, &out_dir.join("units"))?;
+    let source = source::locate(&crate_dir)?;
+    let units = unit::write(&source.dir, &native_dir, &out_dir.join("units"))?;
+    let store = if source.immutable { Store::open(&out_dir) } else { None };
 
     // Two compilations side by side; the job server shared with cargo keeps the number of compilers within its limit.
     let compile = |optimization: Optimization| {
-        let files = units.iter().filter(|unit| unit.optimization == optimization).map(|unit| &unit.path);
-        compiler(&source_dir, optimization).files(files).try_compile_intermediates().map_err(explain)
+        let units = units.iter().filter(|unit| unit.optimization == optimization);
+        compile(units, &compiler(&source.dir, optimization), store.as_ref())
     };
     let (hot, cold) = std::thread::scope(|scope| {
         let cold = scope.spawn(|| compile(Optimization::Cold));
@@ -50,12 +53,41 @@ fn build() -> Result<(), String> {
 
     // Objectives, tree builders and predictors enter their registries from static initialisers, to which nothing
     // refers: the whole archive must be linked.
-    compiler(&source_dir, Optimization::Hot)
+    compiler(&source.dir, Optimization::Hot)
         .link_lib_modifier("+whole-archive")
         .objects(hot?)
         .objects(cold?)
         .try_compile(LIBRARY)
         .map_err(explain)
+}
+
+/// The object files of `units`: those in the store, and those that have to be compiled.
+fn compile<'a>(
+    units: impl Iterator<Item = &'a Unit>,
+    compiler: &cc::Build,
+    store: Option<&Store>,
+) -> Result<Vec<PathBuf>, String> {
+    let mut objects = Vec::new();
+    let mut missing = Vec::new();
+    for unit in units {
+        let kept = store.and_then(|store| store.path(unit, compiler));
+        match kept {
+            Some(kept) if kept.is_file() => objects.push(kept),
+            kept => missing.push((unit, kept)),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(objects);
+    }
+    let files = missing.iter().map(|(unit, _)| &unit.path);
+    let compiled = compiler.clone().files(files).try_compile_intermediates().map_err(explain)?;
+    for ((_, kept), object) in missing.iter().zip(&compiled) {
+        if let (Some(store), Some(kept)) = (store, kept) {
+            store.keep(object, kept);
+        }
+    }
+    objects.extend(compiled);
+    Ok(objects)
 }
 
 fn compiler(source_dir: &Path, optimization: Optimization) -> cc::Build {

@@ -13,8 +13,14 @@ const PACKAGE: &str = "xgboost_lib-sys";
 /// Major and minor version of the C++ sources that `unit` knows the files of.
 const VERSION: (&str, &str) = ("3", "4");
 
-/// The root of a source tree: it holds `include/`, `src/` and `dmlc-core/`.
-pub(crate) fn locate(crate_dir: &Path) -> Result<PathBuf, String> {
+pub(crate) struct Source {
+    /// The root of a source tree: it holds `include/`, `src/` and `dmlc-core/`.
+    pub(crate) dir: PathBuf,
+    /// Whether nobody edits it: another version would lie in another folder.
+    pub(crate) immutable: bool,
+}
+
+pub(crate) fn locate(crate_dir: &Path) -> Result<Source, String> {
     println!("cargo::rerun-if-env-changed={OVERRIDE}");
     let manifest = crate_dir.join("source").join("Cargo.toml");
     println!("cargo::rerun-if-changed={}", manifest.display());
@@ -24,7 +30,7 @@ pub(crate) fn locate(crate_dir: &Path) -> Result<PathBuf, String> {
         let dir = PathBuf::from(dir);
         let absolute = dir.canonicalize().map_err(|error| error.to_string());
         return absolute
-            .and_then(|absolute| check(&absolute).map(|()| absolute))
+            .and_then(|absolute| check(&absolute).map(|()| Source { dir: absolute, immutable: false }))
             .map_err(|reason| format!("{OVERRIDE}={}: {reason}", dir.display()));
     }
     let dir = downloaded(&manifest, crate_dir)?;
@@ -32,7 +38,7 @@ pub(crate) fn locate(crate_dir: &Path) -> Result<PathBuf, String> {
     check(&dir).map_err(|reason| {
         format!("{}: {reason}\nremove this folder so that cargo unpacks the package again", dir.display())
     })?;
-    Ok(dir)
+    Ok(Source { dir, immutable: true })
 }
 
 /// Has cargo download the package, unless it already lies in cargo's cache.

@@ -29,6 +29,8 @@ impl Optimization {
 /// One file to compile.
 pub(crate) struct Unit {
     pub(crate) path: PathBuf,
+    /// Files of this crate that it includes.
+    pub(crate) native: Vec<PathBuf>,
     pub(crate) optimization: Optimization,
 }
 
@@ -157,10 +159,10 @@ pub(crate) fn write(source_dir: &Path, native_dir: &Path, unit_dir: &Path) -> Re
     fs::create_dir_all(unit_dir).map_err(|error| format!("cannot create {}: {error}", unit_dir.display()))?;
     let mut units = Vec::with_capacity(GROUPS.len());
     for group in GROUPS {
-        let native = [PRELUDE].into_iter().chain(group.native.iter().copied()).map(|file| native_dir.join(file));
+        let native: Vec<PathBuf> = [PRELUDE].iter().chain(group.native).map(|file| native_dir.join(file)).collect();
         let files = group.files.iter().map(|file| source_dir.join("src").join(format!("{file}.cc")));
         let mut text = String::new();
-        for file in native.chain(files) {
+        for file in native.iter().cloned().chain(files) {
             if !file.is_file() {
                 return Err(format!("the source file {} is missing", file.display()));
             }
@@ -171,7 +173,7 @@ pub(crate) fn write(source_dir: &Path, native_dir: &Path, unit_dir: &Path) -> Re
         // A name that no header of XGBoost bears.
         let path = unit_dir.join(format!("unit_{}.cc", group.name));
         fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        units.push(Unit { path, optimization: group.optimization });
+        units.push(Unit { path, native, optimization: group.optimization });
     }
     Ok(units)
 }

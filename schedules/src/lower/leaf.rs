@@ -1,5 +1,7 @@
 //! The register tile: start, reduction, final store.
 
+use std::ops::Range;
+
 use super::{Lowering, Region, assign, at, bases, epilogue, load};
 use crate::affine::{Affine, VarId};
 use crate::contraction::{AxisId, divide};
@@ -14,7 +16,16 @@ struct Part {
     len: usize,
 }
 
-/// How one reduction loop of a register tile is run.
+/// One reduction loop of a register tile: `start..start + extent` of its axis.
+#[derive(Clone, Copy)]
+struct Reduction {
+    axis: AxisId,
+    start: usize,
+    extent: usize,
+    steps: Steps,
+}
+
+/// How a reduction loop is run.
 #[derive(Clone, Copy)]
 enum Steps {
     /// Every value written out as a constant while lowering.
@@ -52,9 +63,11 @@ impl Lowering<'_> {
             let start = if is_first { Expr::Const(0.0) } else { load(this.output, this.output_index(region, local)) };
             vec![assign(acc, acc_index(&parts, local), start)]
         });
-        let steps = self.steps(region);
-        let mut local: Local = vec![Affine::default(); region.len()];
-        body.extend(self.reduction(&steps, region, &mut local, acc, &parts));
+        let loops = self.reductions(region, &parts);
+        if loops.iter().all(|l| l.extent > 0) {
+            let mut local: Local = vec![Affine::default(); region.len()];
+            body.extend(self.reduction(&loops, region, &mut local, acc, &parts));
+        }
         body.extend(self.over_parts(&parts, |this, local| vec![this.finish(region, local, acc, &parts, is_last)]));
         vec![Node::Alloc { buffer: acc, body }]
     }
@@ -96,54 +109,76 @@ impl Lowering<'_> {
         nodes
     }
 
-    /// Which reduction loops are unrolled: from the innermost outwards while their product stays within the knob.
-    fn steps(&self, region: &Region) -> Vec<Steps> {
+    /// The reduction loops, outermost first. They are unrolled from the innermost outwards while their product stays within
+    /// the knob. A kernel loop over a padded dimension is cut to the taps that are not padding where the tile is one element
+    /// wide there, and written out where it is wider.
+    fn reductions(&self, region: &Region, parts: &[Part]) -> Vec<Reduction> {
         let data = &self.direct.contraction.data;
         let mut budget = self.direct.unroll;
-        let mut steps = Vec::new();
+        let mut loops = Vec::new();
         for &axis in self.direct.reduce.iter().rev() {
-            let extent = region[axis].extent;
-            let touches_padding = self.direct.data_mode == DataMode::InPlace
-                && (0..data.shape.len()).any(|dim| {
-                    let used = data.index[dim].coefficient(VarId(axis as u32)) != 0;
-                    used && !self.dim_is_interior(region, dim)
-                });
-            steps.push(if touches_padding {
+            let mut taps = 0..region[axis].extent;
+            let mut constants = false;
+            if let Some(dim) = self.padded_dim(region, axis) {
+                constants = parts.iter().any(|p| p.len > 1 && data.index[dim].coefficient(VarId(p.axis as u32)) != 0);
+                if !constants {
+                    taps = self.taps_inside(region, dim, axis);
+                }
+            }
+            let (start, extent) = (taps.start, taps.len());
+            let steps = if constants {
                 Steps::Constants
             } else if extent <= budget {
-                budget /= extent;
+                budget /= extent.max(1);
                 Steps::Unrolled
             } else if budget > 1 {
-                let group = std::mem::replace(&mut budget, 1);
-                Steps::Groups(group)
+                Steps::Groups(std::mem::replace(&mut budget, 1))
             } else {
                 Steps::Serial
-            });
+            };
+            loops.push(Reduction { axis, start, extent, steps });
         }
-        steps.reverse();
-        steps
+        loops.reverse();
+        loops
     }
 
-    /// The reduction loops from depth `region.reduce.len() - steps.len()` on, and the multiply-accumulates in them.
+    /// The dimension with padding in this region that a reduction axis runs over, where data is read in place.
+    fn padded_dim(&self, region: &Region, axis: AxisId) -> Option<usize> {
+        let data = &self.direct.contraction.data;
+        let concerned = |&dim: &usize| data.index[dim].coefficient(VarId(axis as u32)) != 0;
+        let in_place = self.direct.data_mode == DataMode::InPlace;
+        (0..data.shape.len()).filter(concerned).find(|&dim| in_place && !self.dim_is_interior(region, dim))
+    }
+
+    /// The values of a kernel axis whose tap is not padding, for a region of one element along dimension `dim`.
+    fn taps_inside(&self, region: &Region, dim: usize, axis: AxisId) -> Range<usize> {
+        let data = &self.direct.contraction.data;
+        let step = data.index[dim].coefficient(VarId(axis as u32));
+        let first = at(&data.index[dim], &bases(region)).constant;
+        let (low, high) = inside(first, step, data.shape[dim]);
+        let extent = region[axis].extent as i64;
+        let (low, high) = (low.min(extent), high.min(extent));
+        low as usize..high.max(low) as usize
+    }
+
+    /// The given reduction loops, outermost first, and the multiply-accumulates in them.
     fn reduction(
         &mut self,
-        steps: &[Steps],
+        loops: &[Reduction],
         region: &Region,
         local: &mut Local,
         acc: BufferId,
         parts: &[Part],
     ) -> Vec<Node> {
-        let Some((step, rest)) = steps.split_first() else {
+        let Some((&Reduction { axis, start, extent, steps }, rest)) = loops.split_first() else {
             return self.multiply_accumulate(region, local, acc, parts);
         };
-        let axis = self.direct.reduce[self.direct.reduce.len() - steps.len()];
-        let extent = region[axis].extent;
         let name = format!("{}.r", self.axis_name(axis));
         let mut go = |this: &mut Self, value: Affine| {
-            local[axis] = value;
+            local[axis] = value + start as i64;
             this.reduction(rest, region, local, acc, parts)
         };
-        match *step {
+        match steps {
             Steps::Constants => (0..extent).flat_map(|k| go(self, Affine::constant(k as i64))).collect(),
             Steps::Unrolled => self.repeat(name, extent, LoopKind::Unrolled, go),
             Steps::Serial => self.repeat(name, extent, LoopKind::Serial, go),
@@ -179,7 +214,8 @@ impl Lowering<'_> {
     }
 
     /// The parts without the elements whose taps lie in the padding; none if nothing is left. Where data is read in place and
-    /// a dimension is not interior, the reduction offsets and the bases that concern it are constants.
+    /// a dimension is not interior, the bases that concern it are constants, and so are the reduction offsets unless they were
+    /// cut to taps inside.
     fn valid_parts(&self, region: &Region, local: &Local, parts: &[Part]) -> Option<Vec<Part>> {
         let mut valid = parts.to_vec();
         if self.direct.data_mode != DataMode::InPlace {
@@ -197,14 +233,13 @@ impl Lowering<'_> {
                 }
             }
             let first = at(&data.index[dim], &values);
-            debug_assert!(first.as_constant().is_some(), "bases of boundary tiles are constants");
-            let first = first.constant;
+            let Some(first) = first.as_constant() else { continue };
             let limit = data.shape[dim] as i64;
             match valid.iter_mut().find(|p| data.index[dim].coefficient(VarId(p.axis as u32)) != 0) {
                 Some(part) => {
                     let stride = data.index[dim].coefficient(VarId(part.axis as u32));
-                    let low = (-first).max(0).div_ceil_by(stride);
-                    let high = ((limit - 1 - first).div_euclid(stride) + 1).min(part.len as i64);
+                    let (low, high) = inside(first, stride, data.shape[dim]);
+                    let high = high.min(part.len as i64);
                     if low >= high {
                         return None;
                     }
@@ -279,13 +314,9 @@ fn acc_index(parts: &[Part], local: &Local) -> Vec<Affine> {
     parts.iter().map(|p| local[p.axis].clone()).collect()
 }
 
-trait DivCeil {
-    fn div_ceil_by(self, divisor: i64) -> i64;
-}
-
-impl DivCeil for i64 {
-    /// Rounded up, for a positive divisor.
-    fn div_ceil_by(self, divisor: i64) -> i64 {
-        -(-self).div_euclid(divisor)
-    }
+/// The range of `i >= 0` with `0 <= first + step * i < limit`, for a positive step; empty if its end is not beyond its start.
+fn inside(first: i64, step: i64, limit: usize) -> (i64, i64) {
+    let low = -first.min(0).div_euclid(step);
+    let high = (limit as i64 - 1 - first).div_euclid(step) + 1;
+    (low, high)
 }

@@ -1,0 +1,48 @@
+//! Compiled units, shared by the builds of one target folder.
+//!
+//! Cargo runs this build script once for each profile, and once more for clippy, with the same result each time. A unit
+//! is compiled by the first of them and found here by the others.
+
+use std::ffi::OsString;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use crate::unit::Unit;
+
+pub(crate) struct Store {
+    dir: PathBuf,
+}
+
+impl Store {
+    /// A store in the target folder around `out_dir`, or none where cargo marks no such folder.
+    pub(crate) fn open(out_dir: &Path) -> Option<Self> {
+        let target_dir = out_dir.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file())?;
+        let dir = target_dir.join("autotune-xgboost");
+        fs::create_dir_all(&dir).ok()?;
+        Some(Self { dir })
+    }
+
+    /// Where the object of `unit`, compiled by `compiler`, lies or should lie; none if that cannot be told.
+    pub(crate) fn path(&self, unit: &Unit, compiler: &cc::Build) -> Option<PathBuf> {
+        let tool = compiler.try_get_compiler().ok()?;
+        let version = tool.to_command().arg("--version").output().ok()?;
+        let mut hasher = DefaultHasher::new();
+        (std::env::var_os("TARGET"), tool.path(), tool.args(), version.stdout).hash(&mut hasher);
+        fs::read(&unit.path).ok()?.hash(&mut hasher);
+        for native in &unit.native {
+            fs::read(native).ok()?.hash(&mut hasher);
+        }
+        let stem = unit.path.file_stem()?.to_str()?;
+        Some(self.dir.join(format!("{stem}-{:016x}.o", hasher.finish())))
+    }
+
+    /// Keeps a copy of `object` at `path`. Others see either all of it or nothing. A failure costs time later on.
+    pub(crate) fn keep(&self, object: &Path, path: &Path) {
+        let mut partial = OsString::from(path);
+        partial.push(format!(".{}", std::process::id()));
+        if fs::copy(object, &partial).is_err() || fs::rename(&partial, path).is_err() {
+            let _ = fs::remove_file(&partial);
+        }
+    }
+}
