@@ -26,6 +26,20 @@
 //! | `tile_set.*`, `task_set.*` | working set of a register tile and of a task over each cache |
 //!
 //! Sizes and counts are `log2(1 + x)` (signed where `x` has a sign); ratios are as they are.
+//!
+//! ```
+//! use autotune_cost_model::features;
+//! use autotune_schedules::{CpuTarget, ScheduleSpace, Target, Workload, lower};
+//!
+//! let workload: Workload = "matmul:m=64,n=64,k=64".parse()?;
+//! let target = Target::Cpu(CpuTarget::generic_avx2(1));
+//! let config = ScheduleSpace::new(&workload, &target).default_config();
+//! let row = features::extract(&lower(&workload, &target, &config)?, &target);
+//! assert_eq!(row.len(), features::FEATURE_COUNT);
+//! let lane_use = features::names().iter().position(|n| n == "vector.lane_use.ratio").unwrap();
+//! assert_eq!(row[lane_use], 1.0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod cache;
 mod columns;

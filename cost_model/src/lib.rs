@@ -1,2 +1,54 @@
-//! (skeleton)
+//! The cost model of the autotuner: from features of a candidate to a score that says how fast it will be, learnt from
+//! candidates that were measured.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`features`] | named columns that describe a lowered schedule |
+//! | [`sample`] | [`Sample`]: what is learnt from |
+//! | [`score`] | [`relative_throughputs`]: from measured times to scores |
+//! | [`model`] | [`CostModel`], the contract of all models, and [`XgbModel`], gradient-boosted trees |
+//! | [`metrics`] | how well predictions rank candidates |
+//!
+//! XGBoost trains the trees (`booster`); predicting is done here (`trees`), with the same results and much less time
+//! per call. Neither databases nor devices are known to this crate.
+//!
+//! ```
+//! use autotune_cost_model::{CostModel, Sample, XgbModel, metrics, relative_throughputs};
+//! use ndarray::Array2;
+//!
+//! // Candidates of one tuning task: two features each, and the time each took (the fourth failed).
+//! let features = Array2::from_shape_fn((32, 2), |(row, column)| ((row * [5, 3][column]) % [32, 7][column]) as f32);
+//! let run_secs: Vec<Option<f64>> = (features.rows().into_iter().enumerate())
+//!     .map(|(row, features)| (row != 3).then(|| 1e-3 + 1e-4 * f64::from(features[0])))
+//!     .collect();
+//! let scores = relative_throughputs(&run_secs);
+//!
+//! let samples: Vec<Sample> = (features.rows().into_iter().zip(&scores))
+//!     .map(|(features, &score)| Sample { features: features.to_vec(), score, group: 0 })
+//!     .collect();
+//! let mut model = XgbModel::default();
+//! assert_eq!(model.predict(features.view()), [0.0; 32]);
+//! model.fit(&samples)?;
+//!
+//! // Higher is better: rank by the predictions.
+//! let predicted = model.predict(features.view());
+//! let best = (0..32).max_by(|&a, &b| predicted[a].total_cmp(&predicted[b]));
+//! assert!(best.is_some_and(|best| scores[best] > 0.7));
+//! assert!(metrics::pairwise_accuracy(&predicted, &scores).is_some_and(|accuracy| accuracy > 0.9));
+//! # Ok::<(), autotune_cost_model::ModelError>(())
+//! ```
+
 pub mod features;
+pub mod metrics;
+pub mod model;
+pub mod sample;
+pub mod score;
+
+mod booster;
+mod trees;
+
+pub use booster::BoosterError;
+pub use model::{CostModel, ModelError, Objective, XgbModel, XgbParams};
+pub use sample::Sample;
+pub use score::relative_throughputs;
+pub use trees::TreesError;

@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(buffers.buffer(0), [0.0; 15]);
         assert_eq!(buffers.buffer(1), [1.0]);
         let (_, locals) = buffers.arguments();
-        assert!(locals.iter().all(|&l| l as usize % 64 == 0));
+        assert!(locals.iter().all(|&l| (l as usize).is_multiple_of(64)));
         assert!((locals[1] as usize).abs_diff(locals[0] as usize) >= 100);
         assert!(buffers.guards_intact());
     }

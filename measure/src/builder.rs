@@ -119,7 +119,7 @@ impl Builder {
     fn built(&self, workload: &Workload, target: &Target, generated: Generated) -> Result<Built, CandidateError> {
         let missing = || Err(CandidateError::Build { message: "the source was not compiled".into() });
         let library = self.builds.get(&generated.key).cloned().unwrap_or_else(missing)?;
-        Ok(Built { workload: workload.clone(), target: target.clone(), plan: generated.plan, library })
+        Ok(Built { workload: *workload, target: target.clone(), plan: generated.plan, library })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::location::{WORKER_ARGUMENT, WorkerCommand};
 use crate::measurement::{CandidateError, MeasureError, RunSecs};
-use crate::memory::max_resident_bytes;
+use crate::memory::reported_bytes;
 use crate::process::kill_group;
 use crate::protocol::{self, MemoryAtStart, Request, Response};
 
@@ -28,20 +28,20 @@ const QUOTE_CHARS: usize = 200;
 
 /// A running worker in a process group of its own. It dies with this value.
 pub(crate) struct WorkerProcess {
-    pid: u32,
+    child: Child,
+    /// True once the child was waited for: its number may belong to another process then.
+    reaped: bool,
     input: ChildStdin,
     responses: Receiver<Response>,
     words: Words,
-    ended: Option<End>,
 }
 
 /// How a worker ended.
-#[derive(Clone, Debug)]
 struct End {
-    status: ExitStatus,
-    /// True if it was killed from here.
+    /// `None` if the system does not tell.
+    status: Option<ExitStatus>,
+    /// True if it had to be killed from here.
     killed: bool,
-    peak_bytes: usize,
 }
 
 /// Why a worker gave no outcome.
@@ -71,20 +71,20 @@ impl WorkerProcess {
             return Err(spawn_error(io::Error::other("its standard streams are missing")));
         };
         let responses = read_responses(output);
-        let mut worker = Self { pid: child.id(), input, responses, words: Words::listen(errors), ended: None };
+        let mut worker = Self { child, reaped: false, input, responses, words: Words::listen(errors) };
         let fault = match worker.responses.recv_timeout(HELLO_LIMIT) {
             Ok(Response::Hello { version: protocol::VERSION }) => return Ok(worker),
             Ok(Response::Hello { .. }) => "it is of another version".to_string(),
             Ok(_) => "its first message is not a greeting".to_string(),
             Err(RecvTimeoutError::Timeout) => "it does not report for duty".to_string(),
-            Err(RecvTimeoutError::Disconnected) => worker.describe_end(),
+            Err(RecvTimeoutError::Disconnected) => worker.last_words(),
         };
         Err(MeasureError::Worker { message: format!("'{} {WORKER_ARGUMENT}': {fault}", command.program.display()) })
     }
 
     /// Process number.
     pub(crate) fn pid(&self) -> u32 {
-        self.pid
+        self.child.id()
     }
 
     /// Has a request carried out within `limit`. After any error the worker is of no more use.
@@ -94,7 +94,7 @@ impl WorkerProcess {
         limit: Duration,
     ) -> Result<Vec<Result<RunSecs, CandidateError>>, Loss> {
         if protocol::send(&mut self.input, request).is_err() {
-            return Err(Loss::Early(self.describe_end()));
+            return Err(Loss::Early(self.last_words()));
         }
         let deadline = Instant::now() + limit;
         let mut started: Option<MemoryAtStart> = None;
@@ -114,7 +114,7 @@ impl WorkerProcess {
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(match started {
                         Some(memory) => Loss::Kernel(self.blame(memory)),
-                        None => Loss::Early(self.describe_end()),
+                        None => Loss::Early(self.last_words()),
                     });
                 }
             }
@@ -123,14 +123,12 @@ impl WorkerProcess {
 
     /// What a kernel did that the worker died of.
     fn blame(&mut self, memory: MemoryAtStart) -> CandidateError {
-        let message = self.describe_end();
-        let Some(end) = &self.ended else {
-            return CandidateError::Crash { message };
-        };
-        let filled = memory.resident_bytes.saturating_add(memory.allowance_bytes / 10 * 8);
-        let grown = end.peak_bytes > memory.peak_bytes && end.peak_bytes >= filled;
-        let killed_by_system = !end.killed && end.status.signal() == Some(libc::SIGKILL);
-        if grown || killed_by_system || self.words.contain("memory allocation of") {
+        let end = self.end();
+        let message = self.describe(&end);
+        let full_bytes = memory.data_bytes.saturating_add(memory.allowance_bytes / 10 * 9);
+        let filled = self.words.reported_bytes().is_some_and(|bytes| bytes >= full_bytes);
+        let killed_by_system = !end.killed && end.status.is_some_and(|s| s.signal() == Some(libc::SIGKILL));
+        if filled || killed_by_system || message.contains("memory allocation of") {
             let allowed = memory.allowance_bytes >> 20;
             return CandidateError::OutOfMemory { message: format!("{message}; it might allocate {allowed} MiB") };
         }
@@ -138,13 +136,18 @@ impl WorkerProcess {
     }
 
     /// Waits for the end and puts it into words.
-    fn describe_end(&mut self) -> String {
-        let end = self.end().clone();
-        let how = match (end.killed, end.status.signal(), end.status.code()) {
-            (true, _, _) => "it closed its connection but kept running".to_string(),
-            (_, Some(signal), _) => format!("signal {signal}{}", signal_name(signal)),
-            (_, None, Some(code)) => format!("it exited with status {code}"),
-            (_, None, None) => end.status.to_string(),
+    fn last_words(&mut self) -> String {
+        let end = self.end();
+        self.describe(&end)
+    }
+
+    fn describe(&self, end: &End) -> String {
+        let status = end.status;
+        let how = match (status.and_then(|s| s.signal()), status.and_then(|s| s.code())) {
+            _ if end.killed => "it closed its connection but kept running".to_string(),
+            (Some(signal), _) => format!("signal {signal}{}", signal_name(signal)),
+            (None, Some(code)) => format!("it exited with status {code}"),
+            (None, None) => "it ended".to_string(),
         };
         match self.words.last_line() {
             Some(line) => format!("{how}; its last words: {line}"),
@@ -153,34 +156,33 @@ impl WorkerProcess {
     }
 
     /// Waits for the process, if need be with force, and kills what it left in its group.
-    fn end(&mut self) -> &End {
-        if self.ended.is_none() {
-            let deadline = Instant::now() + EXIT_LIMIT;
-            let mut killed = false;
-            while !has_exited(self.pid) {
-                if Instant::now() > deadline {
-                    killed = true;
-                    break;
-                }
-                thread::sleep(Duration::from_millis(1));
-            }
-            self.kill_and_reap(killed);
+    fn end(&mut self) -> End {
+        let deadline = Instant::now() + EXIT_LIMIT;
+        while !self.has_exited() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
         }
-        let unknown = || End { status: ExitStatus::from_raw(0), killed: true, peak_bytes: 0 };
-        self.ended.get_or_insert_with(unknown)
+        let killed = !self.has_exited();
+        End { status: self.kill_and_reap(), killed }
     }
 
-    fn kill_and_reap(&mut self, killed: bool) {
-        if self.ended.is_none() {
-            kill_group(self.pid);
-            self.ended = Some(reap(self.pid, killed));
+    /// True if the process ended; it need not have been waited for.
+    fn has_exited(&self) -> bool {
+        self.reaped || has_exited(self.child.id())
+    }
+
+    fn kill_and_reap(&mut self) -> Option<ExitStatus> {
+        if !self.reaped {
+            kill_group(self.child.id());
         }
+        let status = self.child.wait().ok();
+        self.reaped = true;
+        status
     }
 }
 
 impl Drop for WorkerProcess {
     fn drop(&mut self) {
-        self.kill_and_reap(true);
+        self.kill_and_reap();
     }
 }
 
@@ -193,18 +195,6 @@ fn has_exited(pid: u32) -> bool {
     let status = unsafe { libc::waitid(libc::P_PID, pid as libc::id_t, &mut info, options) };
     // SAFETY: waitid filled `info` in or left it zero.
     status != 0 || unsafe { info.si_pid() } != 0
-}
-
-/// Waits for the child.
-fn reap(pid: u32, killed: bool) -> End {
-    let mut status = 0;
-    // SAFETY: an all-zero rusage is valid.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: both are valid to write to, and the child is ours: nothing else waits for it.
-    while unsafe { libc::wait4(pid as libc::pid_t, &mut status, 0, &mut usage) } < 0
-        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
-    {}
-    End { status: ExitStatus::from_raw(status), killed, peak_bytes: max_resident_bytes(&usage) }
 }
 
 /// Receives in a thread, so that waiting can have a limit. The channel closes with the stream, or at the first noise.
@@ -251,14 +241,15 @@ impl Words {
         String::from_utf8_lossy(&self.tail.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
 
-    fn contain(&self, needle: &str) -> bool {
-        self.text().contains(needle)
+    /// The memory use that the dying worker reported.
+    fn reported_bytes(&self) -> Option<usize> {
+        self.text().lines().rev().find_map(reported_bytes)
     }
 
     fn last_line(&self) -> Option<String> {
         let text = self.text();
-        let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
-        Some(line.chars().take(QUOTE_CHARS).collect())
+        let spoken = |line: &&str| !line.is_empty() && reported_bytes(line).is_none();
+        Some(text.lines().map(str::trim).rfind(spoken)?.chars().take(QUOTE_CHARS).collect())
     }
 }
 

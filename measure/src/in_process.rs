@@ -33,7 +33,17 @@ impl InProcessMeasurer {
     ///
     /// The caller accepts that generated code runs in this process with no protection against its faults.
     pub unsafe fn new(options: MeasureOptions) -> Result<Self, MeasureError> {
-        let builder = Builder::new(Compiler::find()?, options.build_limit_secs)?;
+        // SAFETY: the caller accepts it.
+        unsafe { Self::with(Compiler::find()?, options) }
+    }
+
+    /// A measurer with a given compiler.
+    ///
+    /// # Safety
+    ///
+    /// As [`InProcessMeasurer::new`].
+    pub unsafe fn with(compiler: Compiler, options: MeasureOptions) -> Result<Self, MeasureError> {
+        let builder = Builder::new(compiler, options.build_limit_secs)?;
         let here = Here { timing: options.timing, problems: HashMap::new() };
         Ok(Self { front: Front::new(builder, here) })
     }
@@ -82,7 +92,7 @@ struct Here {
 
 impl Here {
     fn problem(&mut self, workload: &Workload) -> &Problem {
-        self.problems.entry(workload.clone()).or_insert_with(|| Problem::new(workload))
+        self.problems.entry(*workload).or_insert_with(|| Problem::new(workload))
     }
 }
 

@@ -129,7 +129,7 @@ impl Workers {
             let (_, oldest, _) = self.problems.remove(0);
             std::fs::remove_file(&oldest).map_err(io)?;
         }
-        self.problems.push((workload.clone(), path.clone(), bytes));
+        self.problems.push((*workload, path.clone(), bytes));
         Ok(path)
     }
 
@@ -180,7 +180,7 @@ impl Runner for Workers {
         built: &Built,
         incumbent_secs: Option<f64>,
     ) -> Result<Result<RunSecs, CandidateError>, MeasureError> {
-        let task = Task::Time { job: self.job(built)?, incumbent_secs };
+        let task = Task::Time { job: Box::new(self.job(built)?), incumbent_secs };
         let outcome = self.ask(task, 1)?.map(|outcomes| outcomes.into_iter().next());
         match outcome {
             Ok(Some(outcome)) => Ok(outcome),

@@ -23,7 +23,7 @@ impl Problem {
     pub(crate) fn new(workload: &Workload) -> Self {
         let operands = Operands::random(workload, SEED);
         let reference = reference(workload, &operands);
-        Self { workload: workload.clone(), operands, reference }
+        Self { workload: *workload, operands, reference }
     }
 
     /// Writes the tensors, for a process on this machine.
@@ -48,7 +48,7 @@ impl Problem {
         let reference = tensor(workload.output_shape())?;
         let operands = Operands { input, weight, bias, residual };
         match file.read(&mut [0])? {
-            0 => Ok(Self { workload: workload.clone(), operands, reference }),
+            0 => Ok(Self { workload: *workload, operands, reference }),
             _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too long")),
         }
     }

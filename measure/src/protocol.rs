@@ -36,7 +36,7 @@ pub(crate) struct Request {
 /// One kernel alone or several in turns.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Task {
-    Time { job: Job, incumbent_secs: Option<f64> },
+    Time { job: Box<Job>, incumbent_secs: Option<f64> },
     Race { jobs: Vec<Job> },
 }
 
@@ -56,10 +56,8 @@ pub(crate) enum Response {
 /// Memory of the worker before a kernel ran, to tell a death for want of memory from others.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct MemoryAtStart {
-    /// Resident now.
-    pub(crate) resident_bytes: usize,
-    /// Largest resident size so far.
-    pub(crate) peak_bytes: usize,
+    /// Private writable memory.
+    pub(crate) data_bytes: usize,
     /// What the worker may allocate on top of what it has.
     pub(crate) allowance_bytes: usize,
 }

@@ -32,6 +32,7 @@ fn serve_requests() -> io::Result<()> {
     let (input, output) = take_standard_streams()?;
     let mut output = File::from(output);
     memory::forbid_core_files();
+    memory::report_when_dying();
     let requests = read_in_background(input);
     let mut worker = Worker { team: Team::new(1), problem: None };
     pin_to_core(0);

@@ -156,6 +156,7 @@ mod tests {
         assert_eq!((Affine::var(a) * -1).range(|_| 4), (-3, 0));
         assert_eq!(x.substitute(b, &(Affine::var(a) + 1)), Affine::var(a) * 5 + 8);
         assert_eq!(x.display(|v| format!("v{}", v.0)).to_string(), "2*v0 + 3*v1 + 5");
-        assert_eq!((x * 0).as_constant(), Some(0));
+        let zero = 0;
+        assert_eq!((x * zero).as_constant(), Some(0));
     }
 }

@@ -8,8 +8,7 @@ use thiserror::Error;
 
 use crate::affine::{Affine, VarId};
 use crate::program::{
-    Access, BufferId, Expr, Loop, Node, Program, Role, Scope, Stage, Store, StoreMode,
-    parallel_prefix,
+    Access, BufferId, Expr, Loop, Node, Program, Role, Scope, Stage, Store, StoreMode, parallel_prefix,
 };
 use crate::tensor::{LayoutError, OperandError, Operands, from_layout, to_layout};
 
@@ -106,44 +105,24 @@ pub fn interpret(program: &Program, operands: &Operands) -> Result<ArrayD<f32>, 
             Role::Output | Role::Packed | Role::Accumulator => None,
         };
         let data = match tensor {
-            Some(tensor) => {
-                to_layout(tensor, buffer.layout).map_err(|source| InterpError::Layout {
-                    buffer: buffer.name.clone(),
-                    source,
-                })?
-            }
+            Some(tensor) => to_layout(tensor, buffer.layout)
+                .map_err(|source| InterpError::Layout { buffer: buffer.name.clone(), source })?,
             None => vec![f32::NAN; buffer.len()],
         };
         if data.len() != buffer.len() {
             let (found, wanted) = (buffer.len(), data.len());
-            return Err(InterpError::BufferLen {
-                buffer: buffer.name.clone(),
-                found,
-                wanted,
-            });
+            return Err(InterpError::BufferLen { buffer: buffer.name.clone(), found, wanted });
         }
         memory.push(data);
     }
-    let mut machine = Machine {
-        memory,
-        vars: vec![0; program.vars.len()],
-        marks: Vec::new(),
-        task: 0,
-    };
+    let mut machine = Machine { memory, vars: vec![0; program.vars.len()], marks: Vec::new(), task: 0 };
     for stage in &program.stages {
         run_stage(program, stage, &mut machine)?;
     }
     let output = program.find(Role::Output).ok_or(InterpError::NoOutput)?;
     let buffer = program.buffer(output);
-    from_layout(
-        &machine.memory[output.0 as usize],
-        &program.workload.output_shape(),
-        buffer.layout,
-    )
-    .map_err(|source| InterpError::Layout {
-        buffer: buffer.name.clone(),
-        source,
-    })
+    from_layout(&machine.memory[output.0 as usize], &program.workload.output_shape(), buffer.layout)
+        .map_err(|source| InterpError::Layout { buffer: buffer.name.clone(), source })
 }
 
 fn run_stage(program: &Program, stage: &Stage, machine: &mut Machine) -> Result<(), InterpError> {
@@ -154,44 +133,26 @@ fn run_stage(program: &Program, stage: &Stage, machine: &mut Machine) -> Result<
         open: Vec::new(),
         written: vec![false; program.buffers.len()],
     };
-    let trees: Vec<Step> = stage
-        .body
-        .iter()
-        .map(|n| compiler.node(n))
-        .collect::<Result<_, _>>()?;
+    let trees: Vec<Step> = stage.body.iter().map(|n| compiler.node(n)).collect::<Result<_, _>>()?;
     let shared = program.buffers.iter().zip(&compiler.written);
-    machine.marks = shared
-        .map(|(b, &written)| (written && b.scope == Scope::Global).then(|| Marks::new(b.len())))
-        .collect();
+    machine.marks =
+        shared.map(|(b, &written)| (written && b.scope == Scope::Global).then(|| Marks::new(b.len()))).collect();
     machine.task = 0;
     for (node, tree) in stage.body.iter().zip(&trees) {
-        machine
-            .run_tasks(tree, parallel_prefix(node).len())
-            .map_err(|conflict| InterpError::Race {
-                stage: stage.name.clone(),
-                buffer: program.buffers[conflict.buffer].name.clone(),
-                offset: conflict.offset,
-            })?;
+        machine.run_tasks(tree, parallel_prefix(node).len()).map_err(|conflict| InterpError::Race {
+            stage: stage.name.clone(),
+            buffer: program.buffers[conflict.buffer].name.clone(),
+            offset: conflict.offset,
+        })?;
     }
     Ok(())
 }
 
 /// A node whose accesses are proven to be in bounds and are flat.
 enum Step {
-    Loop {
-        var: usize,
-        extent: i64,
-        body: Vec<Step>,
-    },
-    Alloc {
-        buffer: usize,
-        body: Vec<Step>,
-    },
-    Store {
-        dst: Flat,
-        mode: StoreMode,
-        value: Value,
-    },
+    Loop { var: usize, extent: i64, body: Vec<Step> },
+    Alloc { buffer: usize, body: Vec<Step> },
+    Store { dst: Flat, mode: StoreMode, value: Value },
 }
 
 enum Value {
@@ -222,10 +183,7 @@ struct Compiler<'a> {
 
 impl Compiler<'_> {
     fn malformed(&self, reason: String) -> InterpError {
-        InterpError::Malformed {
-            stage: self.stage.name.clone(),
-            reason,
-        }
+        InterpError::Malformed { stage: self.stage.name.clone(), reason }
     }
 
     fn nodes(&mut self, nodes: &[Node]) -> Result<Vec<Step>, InterpError> {
@@ -240,10 +198,7 @@ impl Compiler<'_> {
                 self.open.push(*buffer);
                 let body = self.nodes(body);
                 self.open.pop();
-                Ok(Step::Alloc {
-                    buffer: index,
-                    body: body?,
-                })
+                Ok(Step::Alloc { buffer: index, body: body? })
             }
             Node::Store(store) => self.store(store),
         }
@@ -264,29 +219,18 @@ impl Compiler<'_> {
         self.extents[var] = Some(l.extent);
         let body = self.nodes(&l.body);
         self.extents[var] = None;
-        Ok(Step::Loop {
-            var,
-            extent: l.extent as i64,
-            body: body?,
-        })
+        Ok(Step::Loop { var, extent: l.extent as i64, body: body? })
     }
 
     fn store(&mut self, store: &Store) -> Result<Step, InterpError> {
         let dst = self.access(&store.dst)?;
         let target = &self.program.buffers[dst.buffer];
-        if matches!(
-            target.role,
-            Role::Input | Role::Weight | Role::Bias | Role::Residual
-        ) {
+        if matches!(target.role, Role::Input | Role::Weight | Role::Bias | Role::Residual) {
             let (stage, buffer) = (self.stage.name.clone(), target.name.clone());
             return Err(InterpError::ReadOnly { stage, buffer });
         }
         self.written[dst.buffer] = true;
-        Ok(Step::Store {
-            dst,
-            mode: store.mode,
-            value: self.value(&store.value)?,
-        })
+        Ok(Step::Store { dst, mode: store.mode, value: self.value(&store.value)? })
     }
 
     fn value(&self, expr: &Expr) -> Result<Value, InterpError> {
@@ -315,16 +259,11 @@ impl Compiler<'_> {
         let buffer = &self.program.buffers[index];
         let (stage, name) = (self.stage.name.clone(), buffer.name.clone());
         if buffer.scope != Scope::Global && !self.open.contains(&access.buffer) {
-            return Err(InterpError::OutOfScope {
-                stage,
-                buffer: name,
-            });
+            return Err(InterpError::OutOfScope { stage, buffer: name });
         }
         if access.index.len() != buffer.shape.len() {
             let (found, wanted) = (access.index.len(), buffer.shape.len());
-            return Err(self.malformed(format!(
-                "{found} indices for the {wanted} dimensions of {name}"
-            )));
+            return Err(self.malformed(format!("{found} indices for the {wanted} dimensions of {name}")));
         }
         let mut offset = Affine::default();
         let dims = access.index.iter().zip(&buffer.shape).zip(buffer.strides());
@@ -336,20 +275,11 @@ impl Compiler<'_> {
             let (low, high) = affine.range(|var| self.extent(var).unwrap_or(1));
             if low < 0 || high >= extent as i64 {
                 let index = if low < 0 { low } else { high };
-                return Err(InterpError::OutOfBounds {
-                    stage,
-                    buffer: name,
-                    dim,
-                    index,
-                    extent,
-                });
+                return Err(InterpError::OutOfBounds { stage, buffer: name, dim, index, extent });
             }
             offset = offset + affine.clone() * stride as i64;
         }
-        Ok(Flat {
-            buffer: index,
-            offset,
-        })
+        Ok(Flat { buffer: index, offset })
     }
 
     fn extent(&self, var: VarId) -> Option<usize> {
@@ -368,20 +298,13 @@ const MANY: u32 = u32::MAX;
 
 impl Marks {
     fn new(len: usize) -> Self {
-        Self {
-            writer: vec![0; len],
-            reader: vec![0; len],
-        }
+        Self { writer: vec![0; len], reader: vec![0; len] }
     }
 
     /// Notes a read; false if another task has written the element.
     fn read(&mut self, offset: usize, task: u32) -> bool {
         let reader = &mut self.reader[offset];
-        *reader = if *reader == 0 || *reader == task {
-            task
-        } else {
-            MANY
-        };
+        *reader = if *reader == 0 || *reader == task { task } else { MANY };
         let writer = self.writer[offset];
         writer == 0 || writer == task
     }
@@ -426,8 +349,7 @@ impl Machine {
         for value in 0..*extent {
             self.vars[*var] = value;
             if prefix > 1 {
-                body.iter()
-                    .try_for_each(|step| self.run_tasks(step, prefix - 1))?;
+                body.iter().try_for_each(|step| self.run_tasks(step, prefix - 1))?;
             } else {
                 self.task += 1;
                 body.iter().try_for_each(|step| self.run(step))?;
@@ -461,10 +383,7 @@ impl Machine {
                 if let Some(marks) = &mut self.marks[dst.buffer]
                     && !marks.write(offset, task)
                 {
-                    return Err(Conflict {
-                        buffer: dst.buffer,
-                        offset,
-                    });
+                    return Err(Conflict { buffer: dst.buffer, offset });
                 }
                 self.memory[dst.buffer][offset] = value;
                 Ok(())
@@ -480,11 +399,7 @@ impl Machine {
             Value::Mul(a, b) => self.eval(a)? * self.eval(b)?,
             Value::Max(a, b) => {
                 let (a, b) = (self.eval(a)?, self.eval(b)?);
-                if a.is_nan() || b.is_nan() {
-                    f32::NAN
-                } else {
-                    a.max(b)
-                }
+                if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) }
             }
         })
     }
@@ -495,10 +410,7 @@ impl Machine {
         if let Some(marks) = &mut self.marks[flat.buffer]
             && !marks.read(offset, task)
         {
-            return Err(Conflict {
-                buffer: flat.buffer,
-                offset,
-            });
+            return Err(Conflict { buffer: flat.buffer, offset });
         }
         Ok(self.memory[flat.buffer][offset])
     }

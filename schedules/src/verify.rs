@@ -14,18 +14,15 @@ use std::collections::HashSet;
 
 use thiserror::Error;
 
-use crate::affine::{Affine, VarId};
-use crate::program::{
-    Access, Buffer, BufferId, Expr, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
-    StoreMode, When, parallel_prefix,
-};
+use crate::program::{BufferId, Program, Role, Scope, StoreMode, When};
 use crate::target::Target;
-use crate::workload::Operator;
 
 mod interface;
 mod sets;
+mod walk;
 
-use sets::{Set, SetBox};
+use sets::SetBox;
+use walk::{Found, Walk, Write, place_name};
 
 /// What is wrong with a program, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -101,9 +98,7 @@ pub enum Problem {
     #[error("{0}")]
     Point(String),
     /// An operand is read in place at another element than the point asks for.
-    #[error(
-        "'{buffer}' is read at another index than the iteration asks for in logical dimension {dim}"
-    )]
+    #[error("'{buffer}' is read at another index than the iteration asks for in logical dimension {dim}")]
     WrongElement {
         /// The operand.
         buffer: String,
@@ -141,23 +136,11 @@ pub fn verify(program: &Program, target: &Target) -> Result<(), VerifyError> {
         let place = || format!("stage '{}'", stage.name);
         if stage.body.is_empty() {
             let problem = Problem::Nesting("a stage without tasks".into());
-            return Err(VerifyError {
-                place: place(),
-                problem,
-            });
+            return Err(VerifyError { place: place(), problem });
         }
         let first_write = found.writes.len();
         for (tree, node) in stage.body.iter().enumerate() {
-            let mut walk = Walk {
-                program,
-                stage: (index, stage),
-                tree,
-                prefix: parallel_prefix(node).iter().map(|l| l.var).collect(),
-                loops: Vec::new(),
-                allocs: Vec::new(),
-                found: &mut found,
-            };
-            walk.node(node)?;
+            Walk::new(program, (index, stage), (tree, node), &mut found).node(node)?;
         }
         check_tasks(program, &found.writes[first_write..])?;
         if stage.when == When::AheadOfTime {
@@ -169,399 +152,6 @@ pub fn verify(program: &Program, target: &Target) -> Result<(), VerifyError> {
     check_output(program, &found)
 }
 
-/// A store's place and the box that it covers.
-struct Covered {
-    place: (usize, Vec<VarId>),
-    set_box: SetBox,
-}
-
-/// A store to global memory.
-struct Write {
-    buffer: BufferId,
-    mode: StoreMode,
-    tree: usize,
-    covered: Covered,
-}
-
-/// What the walk over the trees has found.
-#[derive(Default)]
-struct Found {
-    /// The multiply-accumulates, and whether they read data in place.
-    products: Vec<(Covered, bool)>,
-    writes: Vec<Write>,
-    /// Buffers that were written ahead of time.
-    ahead_of_time: HashSet<BufferId>,
-}
-
-/// The way from the root of a tree to a node.
-struct Walk<'a, 'f> {
-    program: &'a Program,
-    stage: (usize, &'a Stage),
-    tree: usize,
-    /// Variables whose iterations are tasks.
-    prefix: Vec<VarId>,
-    /// Enclosing loops, outermost first.
-    loops: Vec<&'a Loop>,
-    /// Enclosing allocations with the number of loops around them.
-    allocs: Vec<(BufferId, usize)>,
-    found: &'f mut Found,
-}
-
-impl<'a> Walk<'a, '_> {
-    fn fail<T>(&self, problem: Problem) -> Result<T, VerifyError> {
-        let vars: Vec<VarId> = self.loops.iter().map(|l| l.var).collect();
-        Err(VerifyError {
-            place: place_name(self.program, &(self.stage.0, vars)),
-            problem,
-        })
-    }
-
-    fn nesting<T>(&self, what: &str) -> Result<T, VerifyError> {
-        self.fail(Problem::Nesting(what.into()))
-    }
-
-    fn node(&mut self, node: &'a Node) -> Result<(), VerifyError> {
-        let in_vector = self
-            .loops
-            .last()
-            .is_some_and(|l| l.kind == LoopKind::Vectorized);
-        match node {
-            Node::Loop(_) | Node::Alloc { .. } if in_vector => {
-                self.nesting("a vectorized loop with a loop or an allocation in it")
-            }
-            Node::Loop(l) => {
-                let is_top = self.allocs.is_empty()
-                    && self.loops.iter().all(|l| l.kind == LoopKind::Parallel);
-                if l.kind == LoopKind::Parallel && !is_top {
-                    return self.nesting("a parallel loop that is not at the top");
-                }
-                if l.extent == 0 || l.extent > i64::MAX as usize {
-                    return self.nesting("a loop without iterations");
-                }
-                if l.var.0 as usize >= self.program.vars.len()
-                    || self.loops.iter().any(|o| o.var == l.var)
-                {
-                    return self.nesting("two loops over one variable, or one without a name");
-                }
-                self.loops.push(l);
-                l.body.iter().try_for_each(|node| self.node(node))?;
-                self.loops.pop();
-                Ok(())
-            }
-            Node::Alloc { buffer, body } => {
-                let scope = self.program.buffers.get(buffer.0 as usize).map(|b| b.scope);
-                let is_open = self.allocs.iter().any(|(open, _)| open == buffer);
-                if is_open || !matches!(scope, Some(Scope::Local | Scope::Register)) {
-                    return self
-                        .nesting("an allocation of a buffer that is global or allocated already");
-                }
-                self.allocs.push((*buffer, self.loops.len()));
-                body.iter().try_for_each(|node| self.node(node))?;
-                self.allocs.pop();
-                Ok(())
-            }
-            Node::Store(store) => self.store(store),
-        }
-    }
-
-    fn extent(&self, var: VarId) -> usize {
-        self.loops
-            .iter()
-            .find(|l| l.var == var)
-            .map_or(1, |l| l.extent)
-    }
-
-    /// Place and box of a store by the values of its axes or indices; `None` if they are not plainly a box.
-    fn covered(&self, values: &[Affine]) -> Option<Covered> {
-        let mut vars: Vec<VarId> = Vec::new();
-        for &(var, _) in values.iter().flat_map(|value| &value.terms) {
-            if self.extent(var) > 1 && vars.contains(&var) {
-                return None;
-            }
-            vars.push(var);
-        }
-        let set_box = values
-            .iter()
-            .map(|value| Set::of(value, |var| self.extent(var)))
-            .collect::<Option<_>>()?;
-        let path = self.loops.iter().map(|l| l.var).collect();
-        Some(Covered {
-            place: (self.stage.0, path),
-            set_box,
-        })
-    }
-
-    fn store(&mut self, store: &'a Store) -> Result<(), VerifyError> {
-        let dst = self.access(&store.dst)?;
-        let mut loads = Vec::new();
-        store.value.for_each_load(&mut |access| loads.push(access));
-        for load in &loads {
-            let buffer = self.access(load)?;
-            if self.stage.1.when == When::AheadOfTime && !self.is_known_ahead(load.buffer, buffer) {
-                return self.fail(Problem::Forbidden {
-                    buffer: buffer.name.clone(),
-                    access: "read",
-                });
-            }
-        }
-        let is_packing = self.stage.1.when == When::AheadOfTime;
-        let may_write = match dst.role {
-            Role::Input | Role::Weight | Role::Bias | Role::Residual => false,
-            Role::Output => !is_packing,
-            Role::Packed | Role::Accumulator => {
-                is_packing || !self.found.ahead_of_time.contains(&store.dst.buffer)
-            }
-        };
-        if !may_write {
-            return self.fail(Problem::Forbidden {
-                buffer: dst.name.clone(),
-                access: "written",
-            });
-        }
-        self.check_lanes(&store.dst, dst)?;
-        if dst.scope == Scope::Global {
-            self.global_write(store, dst)?;
-        }
-        if store.point.is_empty() {
-            Ok(())
-        } else {
-            self.product(store)
-        }
-    }
-
-    /// True for what stages ahead of time may read: constant weights, what was made of them, private memory.
-    fn is_known_ahead(&self, id: BufferId, buffer: &Buffer) -> bool {
-        let weights_are_constant =
-            !matches!(self.program.workload.op, Operator::Matmul(m) if m.b > 1);
-        match buffer.role {
-            Role::Weight => weights_are_constant,
-            Role::Packed => {
-                let in_stage = self
-                    .found
-                    .writes
-                    .iter()
-                    .any(|w| w.buffer == id && w.covered.place.0 == self.stage.0);
-                buffer.scope != Scope::Global || in_stage || self.found.ahead_of_time.contains(&id)
-            }
-            Role::Accumulator => true,
-            Role::Input | Role::Bias | Role::Residual | Role::Output => false,
-        }
-    }
-
-    /// Lanes of a vector store to distinct elements.
-    fn check_lanes(&self, access: &Access, dst: &Buffer) -> Result<(), VerifyError> {
-        let Some(vector) = self
-            .loops
-            .last()
-            .filter(|l| l.kind == LoopKind::Vectorized && l.extent > 1)
-        else {
-            return Ok(());
-        };
-        if access.index.iter().any(|i| i.coefficient(vector.var) != 0) {
-            return Ok(());
-        }
-        let what = "all lanes of a vector store to one element".into();
-        self.fail(Problem::Conflict {
-            buffer: dst.name.clone(),
-            what,
-        })
-    }
-
-    /// Notes a store to global memory; each task stores to elements of its own.
-    fn global_write(&mut self, store: &Store, dst: &Buffer) -> Result<(), VerifyError> {
-        let stays = |var: &&VarId| {
-            self.extent(**var) > 1 && store.dst.index.iter().all(|i| i.coefficient(**var) == 0)
-        };
-        let shared = self.prefix.iter().find(stays);
-        let (Some(covered), None) = (self.covered(&store.dst.index), shared) else {
-            let what = "not plainly an element of its own for every task".into();
-            return self.fail(Problem::Conflict {
-                buffer: dst.name.clone(),
-                what,
-            });
-        };
-        let (buffer, mode) = (store.dst.buffer, store.mode);
-        self.found.writes.push(Write {
-            buffer,
-            mode,
-            tree: self.tree,
-            covered,
-        });
-        Ok(())
-    }
-
-    /// Rank, scope, bounds and register rule of an access.
-    fn access(&self, access: &Access) -> Result<&'a Buffer, VerifyError> {
-        let Some(buffer) = self.program.buffers.get(access.buffer.0 as usize) else {
-            return self.nesting("an access to a buffer that does not exist");
-        };
-        let alloc = self.allocs.iter().find(|(open, _)| *open == access.buffer);
-        if buffer.scope != Scope::Global && alloc.is_none() {
-            return self.fail(Problem::OutOfScope(buffer.name.clone()));
-        }
-        if access.index.len() != buffer.shape.len() {
-            return self.nesting("an access with more or fewer indices than dimensions");
-        }
-        for (dim, (index, &extent)) in access.index.iter().zip(&buffer.shape).enumerate() {
-            self.check_vars(index)?;
-            let (low, high) = index.range(|var| self.extent(var));
-            if low < 0 || high >= extent as i64 {
-                let buffer = buffer.name.clone();
-                return self.fail(Problem::OutOfBounds {
-                    buffer,
-                    dim,
-                    low,
-                    high,
-                    extent,
-                });
-            }
-            if let (Scope::Register, Some(&(_, depth))) = (buffer.scope, alloc) {
-                self.check_register(buffer, index, depth)?;
-            }
-        }
-        Ok(buffer)
-    }
-
-    fn check_vars(&self, affine: &Affine) -> Result<(), VerifyError> {
-        let unbound = |(var, _): &&(VarId, i64)| self.loops.iter().all(|l| l.var != *var);
-        match affine.terms.iter().find(unbound) {
-            Some(&(var, _)) => {
-                self.fail(Problem::OutOfScope(self.program.affine(&Affine::var(var))))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// An index of a register buffer uses written-out loops within the allocation only.
-    fn check_register(
-        &self,
-        buffer: &Buffer,
-        index: &Affine,
-        depth: usize,
-    ) -> Result<(), VerifyError> {
-        let is_constant = |var: VarId| {
-            let mut inner = self.loops[depth..].iter();
-            inner.any(|l| {
-                l.var == var && matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized)
-            })
-        };
-        match index.terms.iter().find(|(var, _)| !is_constant(*var)) {
-            Some(&(var, _)) => {
-                let var = self.program.affine(&Affine::var(var));
-                self.fail(Problem::RegisterIndex {
-                    buffer: buffer.name.clone(),
-                    var,
-                })
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Notes a multiply-accumulate of the contraction.
-    fn product(&mut self, store: &Store) -> Result<(), VerifyError> {
-        let point = |what: &str| Problem::Point(what.into());
-        let operands = match &store.value {
-            Expr::Mul(a, b) if store.mode == StoreMode::Accumulate => match (&**a, &**b) {
-                (Expr::Load(a), Expr::Load(b)) => [a, b],
-                _ => {
-                    return self.fail(point(
-                        "a point at something else than a product of two loads",
-                    ));
-                }
-            },
-            _ => {
-                return self.fail(point(
-                    "a point at something else than a product that is accumulated",
-                ));
-            }
-        };
-        if store.point.len() != self.program.axes.len() {
-            return self.fail(point("a point with more or fewer values than axes"));
-        }
-        store
-            .point
-            .iter()
-            .try_for_each(|value| self.check_vars(value))?;
-        for l in self.loops.iter().filter(|l| l.extent > 1) {
-            let moves = |value: &Affine| value.coefficient(l.var) != 0;
-            if !store.point.iter().any(moves) {
-                let name = self.program.affine(&Affine::var(l.var));
-                return self.fail(Problem::Point(format!(
-                    "the same points again in each iteration of '{name}'"
-                )));
-            }
-        }
-        let Some(covered) = self.covered(&store.point) else {
-            return self.fail(point(
-                "points that are not plainly a box with each point taken once",
-            ));
-        };
-        for (axis, value) in self.program.axes.iter().zip(&store.point) {
-            let (low, high) = value.range(|var| self.extent(var));
-            if low < 0 || high >= axis.extent as i64 {
-                let what = format!(
-                    "axis '{}' of extent {} goes from {low} to {high}",
-                    axis.name, axis.extent
-                );
-                return self.fail(Problem::Point(what));
-            }
-        }
-        let in_place = self.check_operands(store, operands)?;
-        self.found.products.push((covered, in_place));
-        Ok(())
-    }
-
-    /// Operands read in place are read where the point says. True if the data operand is.
-    fn check_operands(&self, store: &Store, operands: [&Access; 2]) -> Result<bool, VerifyError> {
-        let [data, weight] = interface::operand_indices(self.program, &store.point);
-        let mut in_place = false;
-        for access in operands {
-            let buffer = self.program.buffer(access.buffer);
-            let wanted = match buffer.role {
-                Role::Input => &data,
-                Role::Weight => &weight,
-                Role::Packed => continue,
-                _ => {
-                    return self.fail(Problem::Forbidden {
-                        buffer: buffer.name.clone(),
-                        access: "read",
-                    });
-                }
-            };
-            in_place |= buffer.role == Role::Input;
-            let found = interface::logical_index(&access.index, buffer.layout);
-            // A variable that is always zero says nothing.
-            let plain = |affine: &Affine| {
-                let terms = affine
-                    .terms
-                    .iter()
-                    .copied()
-                    .filter(|&(var, _)| self.extent(var) > 1);
-                Affine {
-                    constant: affine.constant,
-                    terms: terms.collect(),
-                }
-            };
-            if let Some(dim) = (0..wanted.len()).find(|&d| plain(&found[d]) != plain(&wanted[d])) {
-                return self.fail(Problem::WrongElement {
-                    buffer: buffer.name.clone(),
-                    dim,
-                });
-            }
-        }
-        Ok(in_place)
-    }
-}
-
-fn place_name(program: &Program, (stage, vars): &(usize, Vec<VarId>)) -> String {
-    let mut name = format!("stage '{}'", program.stages[*stage].name);
-    for (i, &var) in vars.iter().enumerate() {
-        name.push_str(if i == 0 { ", " } else { " > " });
-        name.push_str(&program.affine(&Affine::var(var)));
-    }
-    name
-}
-
 /// Trees of one stage store to different elements.
 fn check_tasks(program: &Program, writes: &[Write]) -> Result<(), VerifyError> {
     let buffers: HashSet<BufferId> = writes.iter().map(|w| w.buffer).collect();
@@ -570,16 +160,10 @@ fn check_tasks(program: &Program, writes: &[Write]) -> Result<(), VerifyError> {
         let labels: Vec<usize> = here.iter().map(|w| w.tree).collect();
         let boxes: Vec<SetBox> = here.iter().map(|w| w.covered.set_box.clone()).collect();
         if let Some((a, b)) = sets::overlap(&boxes, &labels, &program.buffer(id).shape) {
-            let what = format!(
-                "an element that {} stores, too",
-                place_name(program, &here[b].covered.place)
-            );
+            let what = format!("an element that {} stores, too", place_name(program, &here[b].covered.place));
             return Err(VerifyError {
                 place: place_name(program, &here[a].covered.place),
-                problem: Problem::Conflict {
-                    buffer: program.buffer(id).name.clone(),
-                    what,
-                },
+                problem: Problem::Conflict { buffer: program.buffer(id).name.clone(), what },
             });
         }
     }
@@ -592,55 +176,31 @@ fn check_coverage(program: &Program, found: &Found) -> Result<(), VerifyError> {
     let in_place = found.products.is_empty() || found.products.iter().any(|(_, in_place)| *in_place);
     if let Some((mixed, _)) = found.products.iter().find(|(_, own)| *own != in_place) {
         let problem = Problem::Point("data is read from a copy here, in place elsewhere".into());
-        return Err(VerifyError {
-            place: place_name(program, &mixed.place),
-            problem,
-        });
+        return Err(VerifyError { place: place_name(program, &mixed.place), problem });
     }
-    let boxes: Vec<SetBox> = found
-        .products
-        .iter()
-        .map(|(p, _)| p.set_box.clone())
-        .collect();
+    let boxes: Vec<SetBox> = found.products.iter().map(|(p, _)| p.set_box.clone()).collect();
     let extents: Vec<usize> = program.axes.iter().map(|a| a.extent).collect();
     let labels: Vec<usize> = (0..boxes.len()).collect();
     if let Some((a, b)) = sets::overlap(&boxes, &labels, &extents) {
         let place = |i: usize| place_name(program, &found.products[i].0.place);
-        return Err(VerifyError {
-            place: place(a),
-            problem: Problem::Overlap { other: place(b) },
-        });
+        return Err(VerifyError { place: place(a), problem: Problem::Overlap { other: place(b) } });
     }
     let covered = boxes.iter().map(sets::volume).sum();
     let required = interface::required_points(&program.workload, in_place);
     if covered != required {
         let problem = Problem::Incomplete { covered, required };
-        return Err(VerifyError {
-            place: "program".into(),
-            problem,
-        });
+        return Err(VerifyError { place: "program".into(), problem });
     }
     Ok(())
 }
 
 /// Every element of the output is assigned.
 fn check_output(program: &Program, found: &Found) -> Result<(), VerifyError> {
-    let is_output =
-        |w: &&Write| w.mode == StoreMode::Assign && program.buffer(w.buffer).role == Role::Output;
-    let boxes: Vec<SetBox> = found
-        .writes
-        .iter()
-        .filter(is_output)
-        .map(|w| w.covered.set_box.clone())
-        .collect();
-    let shape = program
-        .find(Role::Output)
-        .map_or(&[][..], |id| &program.buffer(id).shape);
+    let is_output = |w: &&Write| w.mode == StoreMode::Assign && program.buffer(w.buffer).role == Role::Output;
+    let boxes: Vec<SetBox> = found.writes.iter().filter(is_output).map(|w| w.covered.set_box.clone()).collect();
+    let shape = program.find(Role::Output).map_or(&[][..], |id| &program.buffer(id).shape);
     match sets::gap(&boxes, shape) {
-        Some(index) => Err(VerifyError {
-            place: "program".into(),
-            problem: Problem::OutputGap { index },
-        }),
+        Some(index) => Err(VerifyError { place: "program".into(), problem: Problem::OutputGap { index } }),
         None => Ok(()),
     }
 }

@@ -5,26 +5,20 @@
 mod common;
 
 use autotune_schedules::program::{Expr, LoopKind, Node, Role, StoreMode};
-use autotune_schedules::{
-    Affine, InterpError, Operands, Program, interpret, max_rel_error, reference, tolerance,
-};
+use autotune_schedules::{Affine, InterpError, Operands, Program, interpret, max_rel_error, reference, tolerance};
 use common::nests;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 fn error_of(program: &Program, seed: u64) -> f64 {
     let operands = Operands::random(&program.workload, seed);
-    let output =
-        interpret(program, &operands).unwrap_or_else(|e| panic!("{e}, seed {seed}\n{program}"));
+    let output = interpret(program, &operands).unwrap_or_else(|e| panic!("{e}, seed {seed}\n{program}"));
     max_rel_error(&output, &reference(&program.workload, &operands))
 }
 
 fn assert_right(program: &Program, seed: u64) {
     let error = error_of(program, seed);
-    assert!(
-        error <= tolerance(&program.workload),
-        "error {error}, seed {seed}\n{program}"
-    );
+    assert!(error <= tolerance(&program.workload), "error {error}, seed {seed}\n{program}");
 }
 
 fn failure_of(program: &Program) -> InterpError {
@@ -56,16 +50,8 @@ fn tiled_matmuls_agree_with_the_reference() {
     let mut rng = ChaCha8Rng::seed_from_u64(11);
     for seed in 0..40 {
         let mut pick = |high: usize| rng.random_range(1..=high);
-        let text = format!(
-            "matmul:m={},n={},k={},bias,add,act=relu",
-            pick(9),
-            pick(20),
-            pick(20)
-        );
-        assert_right(
-            &nests::tiled_matmul(&text, [pick(5), pick(8), pick(9)]),
-            seed,
-        );
+        let text = format!("matmul:m={},n={},k={},bias,add,act=relu", pick(9), pick(20), pick(20));
+        assert_right(&nests::tiled_matmul(&text, [pick(5), pick(8), pick(9)]), seed);
     }
 }
 
@@ -102,13 +88,7 @@ fn an_allocation_forgets_what_the_last_one_held() {
     let clear = tile.remove(0);
     let acc = program.find(Role::Accumulator).unwrap();
     let rows = body_at(&mut program.stages[0].body, 1);
-    rows.insert(
-        0,
-        Node::Alloc {
-            buffer: acc,
-            body: vec![clear],
-        },
-    );
+    rows.insert(0, Node::Alloc { buffer: acc, body: vec![clear] });
     assert_eq!(error_of(&program, 0), f64::INFINITY);
 }
 
@@ -122,25 +102,11 @@ fn a_stage_that_is_left_out_shows() {
 #[test]
 fn indices_out_of_bounds_name_stage_buffer_and_index() {
     let mut program = matmul();
-    let Node::Loop(no) = &mut program.stages[0].body[1] else {
-        unreachable!()
-    };
+    let Node::Loop(no) = &mut program.stages[0].body[1] else { unreachable!() };
     no.extent = 2;
     let error = failure_of(&program);
-    let InterpError::OutOfBounds {
-        stage,
-        buffer,
-        dim,
-        index,
-        extent,
-    } = &error
-    else {
-        panic!("{error}")
-    };
-    assert_eq!(
-        (stage.as_str(), buffer.as_str()),
-        ("pack_weight", "weight_packed")
-    );
+    let InterpError::OutOfBounds { stage, buffer, dim, index, extent } = &error else { panic!("{error}") };
+    assert_eq!((stage.as_str(), buffer.as_str()), ("pack_weight", "weight_packed"));
     assert_eq!((*dim, *index, *extent), (0, 3, 3));
 
     let mut program = conv();
@@ -152,41 +118,23 @@ fn indices_out_of_bounds_name_stage_buffer_and_index() {
         }
     });
     let error = failure_of(&program);
-    assert!(
-        matches!(
-            &error,
-            InterpError::OutOfBounds {
-                dim: 2,
-                index: -1,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(&error, InterpError::OutOfBounds { dim: 2, index: -1, .. }), "{error}");
 }
 
 #[test]
 fn private_memory_ends_with_its_allocation() {
     let mut program = conv();
     let tile = body_at(&mut program.stages[0].body, 3);
-    let Node::Alloc { body, .. } = &mut tile[0] else {
-        unreachable!()
-    };
+    let Node::Alloc { body, .. } = &mut tile[0] else { unreachable!() };
     let end = body.pop().unwrap();
     tile.push(end);
-    assert!(matches!(
-        failure_of(&program),
-        InterpError::OutOfScope { .. }
-    ));
+    assert!(matches!(failure_of(&program), InterpError::OutOfScope { .. }));
 }
 
 #[test]
 fn operands_are_read_only() {
     let mut program = matmul();
-    let (input, output) = (
-        program.find(Role::Input).unwrap(),
-        program.find(Role::Output).unwrap(),
-    );
+    let (input, output) = (program.find(Role::Input).unwrap(), program.find(Role::Output).unwrap());
     let zero = nests::number(0);
     let index = [zero.clone(), zero.clone(), zero];
     let store = nests::assign(nests::access(input, &index), nests::load(output, &index));
@@ -205,9 +153,7 @@ fn malformed_trees_are_errors() {
     malformed(&|p| p.vars.clear());
     malformed(&|p| p.buffers.truncate(4));
     let first = |p: &mut Program, change: &dyn Fn(&mut autotune_schedules::program::Loop)| {
-        let Node::Loop(l) = &mut p.stages[1].body[0] else {
-            unreachable!()
-        };
+        let Node::Loop(l) = &mut p.stages[1].body[0] else { unreachable!() };
         change(l);
     };
     malformed(&|p| first(p, &|l| l.extent = 0));
@@ -226,30 +172,19 @@ fn tasks_that_share_an_element_race() {
         let zero = nests::number(0);
         let own = [zero.clone(), var, zero.clone(), zero.clone()];
         let first = [zero.clone(), zero.clone(), zero.clone(), zero];
-        let (dst, src) = if mode == StoreMode::Assign {
-            (&first, &own)
-        } else {
-            (&own, &first)
-        };
+        let (dst, src) = if mode == StoreMode::Assign { (&first, &own) } else { (&own, &first) };
         let stray = nests::assign(nests::access(output, dst), nests::load(output, src));
-        let Node::Loop(tasks) = &mut program.stages[1].body[0] else {
-            unreachable!()
-        };
+        let Node::Loop(tasks) = &mut program.stages[1].body[0] else { unreachable!() };
         tasks.body.push(stray);
         program
     };
     for mode in [StoreMode::Assign, StoreMode::Accumulate] {
         let program = overlapping(mode);
         let error = failure_of(&program);
-        assert!(
-            matches!(&error, InterpError::Race { buffer, offset: 0, .. } if buffer == "output"),
-            "{error}"
-        );
+        assert!(matches!(&error, InterpError::Race { buffer, offset: 0, .. } if buffer == "output"), "{error}");
         // The same nest is no race where one task runs it all.
         let mut serial = program;
-        let Node::Loop(tasks) = &mut serial.stages[1].body[0] else {
-            unreachable!()
-        };
+        let Node::Loop(tasks) = &mut serial.stages[1].body[0] else { unreachable!() };
         tasks.kind = LoopKind::Serial;
         assert!(interpret(&serial, &Operands::random(&serial.workload, 0)).is_ok());
     }
@@ -258,15 +193,9 @@ fn tasks_that_share_an_element_race() {
 #[test]
 fn trees_of_a_stage_are_tasks_of_their_own() {
     let mut program = nests::padded_conv("conv2d:c=2,h=3,w=3,o=4,k=1");
-    let Node::Loop(tasks) = program.stages[1].body[0].clone() else {
-        unreachable!()
-    };
+    let Node::Loop(tasks) = program.stages[1].body[0].clone() else { unreachable!() };
     let serial = |body: Vec<Node>| nests::repeat(LoopKind::Serial, tasks.var, tasks.extent, body);
-    program.stages[1].body = tasks
-        .body
-        .iter()
-        .map(|node| serial(vec![node.clone()]))
-        .collect();
+    program.stages[1].body = tasks.body.iter().map(|node| serial(vec![node.clone()])).collect();
     let error = failure_of(&program);
     assert!(matches!(error, InterpError::Race { .. }), "{error}");
     // A barrier between them makes it right.

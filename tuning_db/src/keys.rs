@@ -76,7 +76,7 @@ pub(crate) fn readable(key: &[u8]) -> String {
     let mut parts = key.splitn(4, |&b| b == 0);
     let mut text = || String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
     let (kind, target, workload) = (text(), text(), text());
-    let mut words = format!("{kind} {target} {workload}");
+    let mut words = format!("{kind} {target} {workload}").trim_end().to_string();
     if let Some(place) = parts.next().and_then(|n| <[u8; 8]>::try_from(n).ok()) {
         words += &format!(" #{}", u64::from_be_bytes(place));
     }

@@ -273,3 +273,44 @@ impl TuningDb {
         DbError::BadEntry { path: self.path.clone(), key: keys::readable(key), reason: reason.to_string() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_that_cannot_be_read_are_named() {
+        let db = TuningDb::temporary().unwrap();
+        let (target, workload): (_, Workload) = ("cpu:x", "matmul:m=1,n=2,k=3".parse().unwrap());
+        db.files.sled.insert(keys::member(Space::Record, target, &workload, 7), b"{}").unwrap();
+        let said =
+            "entry 'r cpu:x matmul:m=1,n=2,k=3 #7' of (temporary) cannot be read: not a tuning record: missing field";
+        for error in [
+            db.query(&workload, target).unwrap_err(),
+            db.query_target(target).unwrap_err(),
+            db.top(&workload, target, 1).unwrap_err(),
+            db.export(std::io::sink()).unwrap_err(),
+        ] {
+            assert!(matches!(error, DbError::BadEntry { .. }));
+            assert!(error.to_string().starts_with(said), "{error}");
+        }
+        assert_eq!(db.best(&workload, target).unwrap(), None);
+
+        let index = keys::task(Space::Index, target, &workload);
+        let best = r#"{"records":9,"best":{"seq":8,"run_secs":1.0,"config_hash":1},"race":null}"#;
+        db.files.sled.insert(&index, best).unwrap();
+        let error = db.best(&workload, target).unwrap_err().to_string();
+        assert!(error.contains("#8") && error.contains("the index names it but it is gone"), "{error}");
+
+        db.files.sled.insert(&index, b"\xff").unwrap();
+        for error in [db.best(&workload, target).unwrap_err(), db.tasks().unwrap_err()] {
+            assert!(error.to_string().starts_with("entry 'i cpu:x matmul:m=1,n=2,k=3' of"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_engine_is_an_error() {
+        let error = guarded::<()>(Path::new("some.db"), || panic!("slot {} is gone", 3)).unwrap_err();
+        assert!(error.to_string().starts_with("some.db is corrupt: slot 3 is gone"), "{error}");
+    }
+}

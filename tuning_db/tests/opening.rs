@@ -118,6 +118,26 @@ fn lost_records_are_noticed() {
 }
 
 #[test]
+fn losing_some_of_the_flushed_records_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = TuningDb::open(&path).unwrap();
+    db.append(&record(WORKLOADS[0], TARGETS[0], 0, 1e-3)).unwrap();
+    db.flush().unwrap();
+    db.append(&record(WORKLOADS[0], TARGETS[0], 1, 1e-3)).unwrap();
+    drop(db);
+    let counter = path.join("flushed");
+    assert_eq!(fs::read_to_string(&counter).unwrap(), "1\n");
+    for (text, lost) in [("1\n", false), ("2\n", false), ("3\n", true), ("", false), ("\u{0}\u{0}", false)] {
+        fs::write(&counter, text).unwrap();
+        match TuningDb::open(&path) {
+            Ok(db) => assert!(!lost && db.len() == 2, "{text:?}"),
+            Err(error) => assert!(lost && error.to_string().contains("lost 1 of 3 records"), "{text:?}: {error}"),
+        }
+    }
+}
+
+#[test]
 fn an_unfinished_snapshot_is_cleared_away() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");

@@ -198,7 +198,7 @@ impl<'a> Nest<'a> {
     pub(super) fn class(&self, var: VarId) -> Option<AxisClass> {
         let axis = &self.program.axes[usize::from(self.axis_of[var.0 as usize]?)];
         let matmul = matches!(self.program.workload.op, Operator::Matmul(_));
-        Some(match axis.name.as_str() {
+        Some(match axis.name {
             _ if axis.reduce => AxisClass::Reduce,
             "o" | "oi" => AxisClass::Column,
             "n" if matmul => AxisClass::Column,

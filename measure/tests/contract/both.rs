@@ -4,13 +4,13 @@ use std::ops::ControlFlow;
 
 use autotune_measure::{
     Builder, Built, Candidate, CandidateError, CpuMeasurer, InProcessMeasurer, MeasureError, MeasureOptions,
-    Measurement, Measurer,
+    Measurement, Measurer, WorkerCommand,
 };
 use autotune_schedules::{Config, ScheduleSpace, Workload};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::kernels::{self, build, options, right, source, target};
+use crate::kernels::{self, build, compiler, options, right, source, target};
 
 /// What the tests need beside [`Measurer`].
 pub(crate) trait Subject: Measurer + Sized {
@@ -43,9 +43,11 @@ macro_rules! subject {
     };
 }
 
-subject!(CpuMeasurer, CpuMeasurer::new);
-// SAFETY: the kernels of this file are wrong, but only inside their buffers and guards.
-subject!(InProcessMeasurer, |options| unsafe { InProcessMeasurer::new(options) });
+subject!(CpuMeasurer, |options| CpuMeasurer::with(WorkerCommand::find()?, compiler(), options));
+subject!(InProcessMeasurer, |options| {
+    // SAFETY: the kernels of this file are wrong, but only inside their buffers and guards.
+    unsafe { InProcessMeasurer::with(compiler(), options) }
+});
 
 macro_rules! on_both {
     ($($name:ident),* $(,)?) => {
@@ -54,7 +56,9 @@ macro_rules! on_both {
 }
 
 /// Name, run in a worker, run in this process.
-pub(crate) const TESTS: &[(&str, fn(), fn())] = on_both![
+pub(crate) type Test = (&'static str, fn(), fn());
+
+pub(crate) const TESTS: &[Test] = on_both![
     a_right_kernel_is_timed,
     threads_divide_the_tasks,
     cold_buffers_are_right_too,
@@ -77,7 +81,7 @@ fn outcome<S: Subject>(subject: &mut S, built: &Built) -> Result<autotune_measur
 
 fn a_right_kernel_is_timed<S: Subject>() {
     let mut subject = S::make(options());
-    let built = right(subject.builder(), 1);
+    let built = right(1);
     let measurement = subject.run_built(&built).unwrap();
     let run = measurement.outcome.clone().unwrap();
     assert_eq!(measurement.run_secs(), Some(run.run_secs));
@@ -90,7 +94,7 @@ fn a_right_kernel_is_timed<S: Subject>() {
 fn threads_divide_the_tasks<S: Subject>() {
     let mut subject = S::make(options());
     for threads in [2, 3, 5] {
-        let built = right(subject.builder(), threads);
+        let built = right(threads);
         outcome(&mut subject, &built).unwrap();
     }
 }
@@ -99,9 +103,9 @@ fn cold_buffers_are_right_too<S: Subject>() {
     let mut options = options();
     options.timing.cold = true;
     let mut subject = S::make(options);
-    let built = right(subject.builder(), 1);
+    let built = right(1);
     outcome(&mut subject, &built).unwrap();
-    let accumulating = build(subject.builder(), 1, &source("", "", "out[0] += calls++ > M ? 1 : 0;"));
+    let accumulating = build(1, &source("", "", "out[0] += calls++ > M ? 1 : 0;"));
     assert!(matches!(outcome(&mut subject, &accumulating), Err(CandidateError::WrongResult { .. })));
 }
 
@@ -120,11 +124,11 @@ fn wrong_kernels_are_rejected<S: Subject>() {
     ];
     for (name, before, after) in faults {
         let before = if name == "one product lost" { "" } else { before };
-        let built = build(subject.builder(), 1, &source("", before, after));
+        let built = build(1, &source("", before, after));
         let result = outcome(&mut subject, &built);
         assert!(matches!(result, Err(CandidateError::WrongResult { .. })), "{name}: {result:?}");
     }
-    let built = right(subject.builder(), 1);
+    let built = right(1);
     outcome(&mut subject, &built).unwrap();
 }
 
@@ -140,7 +144,7 @@ fn a_kernel_that_is_right_only_at_first_is_rejected<S: Subject>() {
         ("adds to its packed weights", "if (calls++ >= M) b[5][m] += 1;", ""),
     ];
     for (name, before, after) in faults {
-        let built = build(subject.builder(), 1, &source("", before, after));
+        let built = build(1, &source("", before, after));
         let result = outcome(&mut subject, &built);
         assert!(matches!(result, Err(CandidateError::WrongResult { .. })), "{name}: {result:?}");
     }
@@ -156,7 +160,7 @@ fn writes_to_operands_and_beside_buffers_are_found<S: Subject>() {
         ("behind the local memory", "((float *)local)[N] = 0;", ""),
     ];
     for (name, before, after) in faults {
-        let built = build(subject.builder(), 1, &source("", before, after));
+        let built = build(1, &source("", before, after));
         let result = outcome(&mut subject, &built);
         let found = match name {
             // What reads the operand in the next run shows it first.
@@ -168,7 +172,7 @@ fn writes_to_operands_and_beside_buffers_are_found<S: Subject>() {
         assert!(found, "{name}: {result:?}");
     }
     // The weight is only read ahead of time: no result shows that it changed.
-    let built = build(subject.builder(), 1, &source("", "", "b[1][m] = 0;"));
+    let built = build(1, &source("", "", "b[1][m] = 0;"));
     let result = outcome(&mut subject, &built);
     let Err(CandidateError::StrayWrite { message }) = result else { panic!("{result:?}") };
     assert!(message.contains("weight"), "{message}");
@@ -178,14 +182,14 @@ fn work_on_the_data_ahead_of_time_is_found<S: Subject>() {
     let mut subject = S::make(options());
     let ahead = "static float kept[M * K]; memcpy(kept, b[0], sizeof kept); extern float *keep; keep = kept;";
     let text = format!("float *keep;{}", source(ahead, "extern float *keep; data = keep;", ""));
-    let built = build(subject.builder(), 1, &text);
+    let built = build(1, &text);
     let result = outcome(&mut subject, &built);
     assert!(matches!(result, Err(CandidateError::WrongResult { .. })), "{result:?}");
 }
 
 fn a_plan_of_another_workload_is_refused<S: Subject>() {
     let mut subject = S::make(options());
-    let mut built = right(subject.builder(), 1);
+    let mut built = right(1);
     built.plan.buffers[0].shape = vec![1, kernels::M, kernels::K + 1];
     assert!(matches!(outcome(&mut subject, &built), Err(CandidateError::Lower { .. })));
     built.plan.buffers.remove(0);
@@ -195,33 +199,33 @@ fn a_plan_of_another_workload_is_refused<S: Subject>() {
 
 fn a_missing_entry_point_is_a_build_error<S: Subject>() {
     let mut subject = S::make(options());
-    let built = build(subject.builder(), 1, "void autotune_pack(void) {}");
+    let built = build(1, "void autotune_pack(void) {}");
     let result = outcome(&mut subject, &built);
     let Err(CandidateError::Build { message }) = result else { panic!("{result:?}") };
     assert!(message.contains("autotune_main"), "{message}");
-    let refused = subject.builder().build_source(&kernels::workload(), &target(1), &kernels::plan(), "int x = y;");
+    let refused = kernels::try_build(1, "int x = y;");
     let Err(CandidateError::Build { message }) = refused else { panic!("{refused:?}") };
     assert!(message.contains('y'), "{message}");
 }
 
 fn clearly_slower_kernels_are_stopped_early<S: Subject>() {
     let mut subject = S::make(options());
-    let built = right(subject.builder(), 1);
+    let built = right(1);
     subject.set_incumbent(&kernels::workload(), 1e-9);
     let run = outcome(&mut subject, &built).unwrap();
     assert!(run.stopped_early && run.repeats < options().timing.min_repeats, "{run:?}");
     let mut fresh = S::make(options());
-    let built = right(fresh.builder(), 1);
+    let built = right(1);
     assert!(!outcome(&mut fresh, &built).unwrap().stopped_early);
-    let slow = kernels::with(fresh.builder(), "for (int i = 0; i < 100000; i++) sink = i;");
+    let slow = kernels::with("for (int i = 0; i < 100000; i++) sink = i;");
     assert!(outcome(&mut fresh, &slow).unwrap().stopped_early, "the fastest so far is the incumbent");
 }
 
 fn a_race_times_all_and_ranks_them<S: Subject>() {
     let mut subject = S::make(options());
-    let fast = right(subject.builder(), 1);
-    let slow = kernels::with(subject.builder(), "for (int i = 0; i < 20000; i++) sink = i;");
-    let wrong = kernels::with(subject.builder(), "continue;");
+    let fast = right(1);
+    let slow = kernels::with("for (int i = 0; i < 20000; i++) sink = i;");
+    let wrong = kernels::with("continue;");
     let results = subject.race_built(&[slow, wrong, fast]).unwrap();
     let times: Vec<Option<f64>> = results.iter().map(Measurement::run_secs).collect();
     let [Some(slow_secs), None, Some(fast_secs)] = times[..] else { panic!("{results:?}") };

@@ -1,6 +1,8 @@
 //! Kernels written by hand, right and wrong, for one matmul.
 
-use autotune_measure::{Builder, Built, MeasureOptions};
+use std::sync::{Mutex, PoisonError};
+
+use autotune_measure::{Builder, Built, CandidateError, Compiler, MeasureOptions};
 use autotune_schedules::plan::{PlanBuffer, PlanStage};
 use autotune_schedules::program::{Layout, Role, When};
 use autotune_schedules::{CpuTarget, KernelPlan, Target, Workload};
@@ -83,15 +85,37 @@ void autotune_main(float *const *b, char *local, long begin, long end) {{
     )
 }
 
-pub(crate) fn build(builder: &mut Builder, threads: usize, source: &str) -> Built {
-    builder.build_source(&workload(), &target(threads), &plan(), source).unwrap()
+static BUILDER: Mutex<Option<Builder>> = Mutex::new(None);
+
+/// One builder for all tests, so that each kernel is compiled once.
+fn with_builder<T>(f: impl FnOnce(&mut Builder) -> T) -> T {
+    let mut builder = BUILDER.lock().unwrap_or_else(PoisonError::into_inner);
+    let find = || Builder::new(Compiler::find().unwrap(), 20.0).unwrap();
+    f(builder.get_or_insert_with(find))
 }
 
-pub(crate) fn right(builder: &mut Builder, threads: usize) -> Built {
-    build(builder, threads, &source("", "", ""))
+/// Removes what was built.
+pub(crate) fn clean_up() {
+    BUILDER.lock().unwrap_or_else(PoisonError::into_inner).take();
+}
+
+pub(crate) fn compiler() -> Compiler {
+    with_builder(|builder| builder.compiler().clone())
+}
+
+pub(crate) fn try_build(threads: usize, source: &str) -> Result<Built, CandidateError> {
+    with_builder(|builder| builder.build_source(&workload(), &target(threads), &plan(), source))
+}
+
+pub(crate) fn build(threads: usize, source: &str) -> Built {
+    try_build(threads, source).unwrap()
+}
+
+pub(crate) fn right(threads: usize) -> Built {
+    build(threads, &source("", "", ""))
 }
 
 /// The right kernel with code before every row's work.
-pub(crate) fn with(builder: &mut Builder, before: &str) -> Built {
-    build(builder, 1, &source("", before, ""))
+pub(crate) fn with(before: &str) -> Built {
+    build(1, &source("", before, ""))
 }

@@ -1,6 +1,7 @@
 //! What every measurer must do, run on both of them, and what the worker must survive.
 //!
 //! The program is its own worker: started with the argument `worker` it serves.
+#![allow(clippy::unwrap_used)]
 
 mod both;
 mod faults;
@@ -25,7 +26,9 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Kernels are timed: one test at a time.
     arguments.test_threads = Some(1);
-    libtest_mimic::run(&arguments, tests()).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, tests());
+    kernels::clean_up();
+    conclusion.exit_code()
 }
 
 fn tests() -> Vec<Trial> {

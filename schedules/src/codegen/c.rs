@@ -32,10 +32,11 @@ pub fn generate(program: &Program, target: &Target) -> String {
     source
 }
 
-/// Vector types of 2 to `lanes` elements with unaligned access, splat and maximum.
+/// Vector types of 2 to `lanes` elements with unaligned access, splat and maximum (which passes on a first operand that is
+/// not a number).
 fn prelude(lanes: usize) -> String {
     let mut text = String::from("#define LEAF static __attribute__((noinline)) void\n");
-    text.push_str("static inline float max1(float a, float b) { return a > b ? a : b; }\n");
+    text.push_str("static inline float max1(float a, float b) { return a < b ? b : a; }\n");
     let mut n = 2;
     while n <= lanes {
         let (bytes, splat) = (n * 4, vec!["x"; n].join(", "));
@@ -47,7 +48,7 @@ fn prelude(lanes: usize) -> String {
              #define LD{n}(p) ((vec{n})*(const u{n} *)(p))\n\
              #define ST{n}(p, x) (*(u{n} *)(p) = (u{n})(x))\n\
              static inline vec{n} splat{n}(float x) {{ return (vec{n}){{{splat}}}; }}\n\
-             static inline vec{n} max{n}(vec{n} a, vec{n} b) {{ i{n} m = a > b; return (vec{n})(((i{n})a & m) | ((i{n})b & ~m)); }}\n",
+             static inline vec{n} max{n}(vec{n} a, vec{n} b) {{ i{n} m = a < b; return (vec{n})(((i{n})b & m) | ((i{n})a & ~m)); }}\n",
         );
         n *= 2;
     }

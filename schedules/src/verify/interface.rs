@@ -16,12 +16,7 @@ const MAX_GLOBAL_BYTES: u64 = 8 << 30;
 
 /// Names, roles, shapes and axes are those of the workload.
 pub(super) fn check_interface(program: &Program) -> Result<(), VerifyError> {
-    let fail = |place: String, what: String| {
-        Err(VerifyError {
-            place,
-            problem: Problem::Interface(what),
-        })
-    };
+    let fail = |place: String, what: String| Err(VerifyError { place, problem: Problem::Interface(what) });
     let mut names = HashSet::new();
     for buffer in &program.buffers {
         let place = format!("buffer '{}'", buffer.name);
@@ -40,10 +35,7 @@ pub(super) fn check_interface(program: &Program) -> Result<(), VerifyError> {
             return fail(place, "an operand or the output is not global".into());
         }
         if physical_shape(&logical, buffer.layout).as_ref() != Ok(&buffer.shape) {
-            return fail(
-                place,
-                format!("shape {:?} is not {logical:?} in its layout", buffer.shape),
-            );
+            return fail(place, format!("shape {:?} is not {logical:?} in its layout", buffer.shape));
         }
     }
     let epilogue = program.workload.epilogue;
@@ -56,31 +48,19 @@ pub(super) fn check_interface(program: &Program) -> Result<(), VerifyError> {
     ] {
         let found = program.buffers.iter().filter(|b| b.role == role).count();
         if found != wanted {
-            return fail(
-                "program".into(),
-                format!("{found} buffers of role {role:?}, not {wanted}"),
-            );
+            return fail("program".into(), format!("{found} buffers of role {role:?}, not {wanted}"));
         }
     }
     let mut stages = HashSet::new();
-    if let Some(bad) = program
-        .stages
-        .iter()
-        .find(|s| !is_identifier(&s.name) || !stages.insert(&s.name))
-    {
-        return fail(
-            format!("stage '{}'", bad.name),
-            "the name is no C identifier or not unique".into(),
-        );
+    if let Some(bad) = program.stages.iter().find(|s| !is_identifier(&s.name) || !stages.insert(&s.name)) {
+        return fail(format!("stage '{}'", bad.name), "the name is no C identifier or not unique".into());
     }
     check_axes(program)
 }
 
 fn is_identifier(name: &str) -> bool {
     let mut chars = name.chars();
-    chars
-        .next()
-        .is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+    chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
         && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
@@ -106,16 +86,11 @@ fn workload_axes(workload: &Workload) -> Vec<(&'static str, usize)> {
 
 /// The axes are the workload's; an axis `x` may be split into blocks `x` of `xi` elements, one of extent 1 may be absent.
 fn check_axes(program: &Program) -> Result<(), VerifyError> {
-    let fail = |what: String| {
-        Err(VerifyError {
-            place: "program".into(),
-            problem: Problem::Interface(what),
-        })
-    };
+    let fail = |what: String| Err(VerifyError { place: "program".into(), problem: Problem::Interface(what) });
     let known = workload_axes(&program.workload);
     let mut names = HashSet::new();
     for axis in &program.axes {
-        let whole = axis.name.strip_suffix('i').unwrap_or(&axis.name);
+        let whole = axis.name.strip_suffix('i').unwrap_or(axis.name);
         let wanted = known.iter().find(|(name, _)| *name == whole);
         let reduces = ["c", "kh", "kw", "k"].contains(&whole);
         if wanted.is_none() || axis.reduce != reduces || !names.insert(&axis.name) {
@@ -123,13 +98,7 @@ fn check_axes(program: &Program) -> Result<(), VerifyError> {
         }
     }
     for (name, wanted) in known {
-        let extent = |name: &str| {
-            program
-                .axes
-                .iter()
-                .find(|a| a.name == name)
-                .map_or(1, |a| a.extent)
-        };
+        let extent = |name: &str| program.axes.iter().find(|a| a.name == name).map_or(1, |a| a.extent);
         let found = extent(name).checked_mul(extent(&format!("{name}i")));
         if found != Some(wanted) {
             return fail(format!("axis '{name}' does not have {wanted} iterations"));
@@ -146,21 +115,11 @@ pub(super) fn check_memory(program: &Program, target: &Target) -> Result<(), Ver
     for (scope, limit) in [(Scope::Local, local_limit), (Scope::Global, global_limit)] {
         let buffers = program.buffers.iter().filter(|b| b.scope == scope);
         let bytes = buffers.fold(0u64, |sum, b| {
-            let elements = b
-                .shape
-                .iter()
-                .fold(1u64, |len, &d| len.saturating_mul(d as u64));
+            let elements = b.shape.iter().fold(1u64, |len, &d| len.saturating_mul(d as u64));
             sum.saturating_add(elements.saturating_mul(4))
         });
         if bytes > limit {
-            return Err(VerifyError {
-                place: "program".into(),
-                problem: Problem::Memory {
-                    scope,
-                    bytes,
-                    limit,
-                },
-            });
+            return Err(VerifyError { place: "program".into(), problem: Problem::Memory { scope, bytes, limit } });
         }
     }
     Ok(())
@@ -170,14 +129,9 @@ pub(super) fn check_memory(program: &Program, target: &Target) -> Result<(), Ver
 pub(super) fn operand_indices(program: &Program, point: &[Affine]) -> [Vec<Affine>; 2] {
     let find = |name: &str| program.axes.iter().position(|a| a.name == name);
     let axis = |name: &str| {
-        let outer = find(name)
-            .and_then(|i| point.get(i))
-            .cloned()
-            .unwrap_or_default();
+        let outer = find(name).and_then(|i| point.get(i)).cloned().unwrap_or_default();
         match find(&format!("{name}i")) {
-            Some(i) => {
-                outer * program.axes[i].extent as i64 + point.get(i).cloned().unwrap_or_default()
-            }
+            Some(i) => outer * program.axes[i].extent as i64 + point.get(i).cloned().unwrap_or_default(),
             None => outer,
         }
     };
@@ -185,21 +139,13 @@ pub(super) fn operand_indices(program: &Program, point: &[Affine]) -> [Vec<Affin
         Operator::Conv2d(conv) => {
             let size = |channels: usize| (channels / conv.groups) as i64;
             let tap = |out: &str, kernel: &str, d: usize| {
-                axis(out) * conv.stride[d] as i64
-                    + axis(kernel) * conv.dilation[d] as i64
-                    + -(conv.pad[d] as i64)
+                axis(out) * conv.stride[d] as i64 + axis(kernel) * conv.dilation[d] as i64 + -(conv.pad[d] as i64)
             };
             let c = axis("g") * size(conv.c) + axis("c");
             let o = axis("g") * size(conv.o) + axis("o");
-            [
-                vec![axis("n"), c, tap("oh", "kh", 0), tap("ow", "kw", 1)],
-                vec![o, axis("c"), axis("kh"), axis("kw")],
-            ]
+            [vec![axis("n"), c, tap("oh", "kh", 0), tap("ow", "kw", 1)], vec![o, axis("c"), axis("kh"), axis("kw")]]
         }
-        Operator::Matmul(_) => [
-            vec![axis("b"), axis("m"), axis("k")],
-            vec![axis("b"), axis("k"), axis("n")],
-        ],
+        Operator::Matmul(_) => [vec![axis("b"), axis("m"), axis("k")], vec![axis("b"), axis("k"), axis("n")]],
     }
 }
 
@@ -207,12 +153,7 @@ pub(super) fn operand_indices(program: &Program, point: &[Affine]) -> [Vec<Affin
 pub(super) fn logical_index(physical: &[Affine], layout: Layout) -> Vec<Affine> {
     match (layout, physical) {
         (Layout::ChannelBlocked(block), [n, c, h, w, lane]) => {
-            vec![
-                n.clone(),
-                c.clone() * block as i64 + lane.clone(),
-                h.clone(),
-                w.clone(),
-            ]
+            vec![n.clone(), c.clone() * block as i64 + lane.clone(), h.clone(), w.clone()]
         }
         _ => physical.to_vec(),
     }
@@ -220,10 +161,7 @@ pub(super) fn logical_index(physical: &[Affine], layout: Layout) -> Vec<Affine> 
 
 /// Number of multiply-adds: all of the iteration space, or those whose data is not padding.
 pub(super) fn required_points(workload: &Workload, skip_padding: bool) -> u128 {
-    let all = workload_axes(workload)
-        .iter()
-        .map(|&(_, extent)| extent as u128)
-        .product();
+    let all = workload_axes(workload).iter().map(|&(_, extent)| extent as u128).product();
     let Operator::Conv2d(conv) = workload.op else {
         return all;
     };
@@ -237,20 +175,14 @@ pub(super) fn required_points(workload: &Workload, skip_padding: bool) -> u128 {
                 // Outputs x with 0 <= stride * x + offset < extent.
                 let offset = (k * conv.dilation[d]) as i64 - conv.pad[d] as i64;
                 let stride = conv.stride[d] as i64;
-                let first = (-offset)
-                    .max(0)
-                    .unsigned_abs()
-                    .div_ceil(conv.stride[d] as u64) as i64;
+                let first = (-offset).max(0).unsigned_abs().div_ceil(conv.stride[d] as u64) as i64;
                 let behind = (extent as i64 - 1 - offset).div_euclid(stride) + 1;
                 (behind.min(outputs[d] as i64) - first).max(0) as u128
             })
             .sum()
     };
     let [oh, ow] = outputs;
-    let window = [oh, ow, conv.kh, conv.kw]
-        .iter()
-        .map(|&e| e as u128)
-        .product::<u128>();
+    let window = [oh, ow, conv.kh, conv.kw].iter().map(|&e| e as u128).product::<u128>();
     all / window * taps(0, conv.h, conv.kh) * taps(1, conv.w, conv.kw)
 }
 
@@ -268,31 +200,17 @@ mod tests {
             "conv2d:c=1,h=1,w=1,o=1,k=1,s=4,p=1",
         ] {
             let workload: Workload = text.parse().unwrap();
-            let Operator::Conv2d(conv) = workload.op else {
-                unreachable!()
-            };
+            let Operator::Conv2d(conv) = workload.op else { unreachable!() };
             let [oh, ow] = conv.output_hw();
             let taps = |outputs: usize, kernel: usize, extent: usize, d: usize| {
-                let at =
-                    |x, k| (x * conv.stride[d] + k * conv.dilation[d]) as i64 - conv.pad[d] as i64;
-                let hits = |x| {
-                    (0..kernel)
-                        .filter(|&k| (0..extent as i64).contains(&at(x, k)))
-                        .count()
-                };
+                let at = |x, k| (x * conv.stride[d] + k * conv.dilation[d]) as i64 - conv.pad[d] as i64;
+                let hits = |x| (0..kernel).filter(|&k| (0..extent as i64).contains(&at(x, k))).count();
                 (0..outputs).map(hits).sum::<usize>()
             };
-            let wanted = conv.n
-                * conv.o
-                * (conv.c / conv.groups)
-                * taps(oh, conv.kh, conv.h, 0)
-                * taps(ow, conv.kw, conv.w, 1);
+            let wanted =
+                conv.n * conv.o * (conv.c / conv.groups) * taps(oh, conv.kh, conv.h, 0) * taps(ow, conv.kw, conv.w, 1);
             assert_eq!(required_points(&workload, true), wanted as u128, "{text}");
-            assert_eq!(
-                required_points(&workload, false) as f64 * 2.0,
-                workload.flops(),
-                "{text}"
-            );
+            assert_eq!(required_points(&workload, false) as f64 * 2.0, workload.flops(), "{text}");
         }
     }
 }

@@ -43,12 +43,7 @@ impl Set {
             };
             span += step * last;
         }
-        Some(Self(
-            intervals
-                .into_iter()
-                .map(|(low, high)| (start + low, start + high))
-                .collect(),
-        ))
+        Some(Self(intervals.into_iter().map(|(low, high)| (start + low, start + high)).collect()))
     }
 
     pub(super) fn len(&self) -> u128 {
@@ -87,11 +82,7 @@ pub(super) fn volume(set_box: &SetBox) -> u128 {
 /// Two boxes of different labels with a point in common. `extents`: the size of each axis, which the sets stay within.
 ///
 /// The space is cut axis by axis where the boxes at hand begin and end; a part that only boxes of one label reach is left.
-pub(super) fn overlap(
-    boxes: &[SetBox],
-    labels: &[usize],
-    extents: &[usize],
-) -> Option<(usize, usize)> {
+pub(super) fn overlap(boxes: &[SetBox], labels: &[usize], extents: &[usize]) -> Option<(usize, usize)> {
     fn search(
         boxes: &[SetBox],
         labels: &[usize],
@@ -113,12 +104,7 @@ pub(super) fn overlap(
 
 /// A point of the space that no box contains.
 pub(super) fn gap(boxes: &[SetBox], extents: &[usize]) -> Option<Vec<i64>> {
-    fn search(
-        boxes: &[SetBox],
-        extents: &[usize],
-        point: &mut Vec<i64>,
-        at_hand: Vec<usize>,
-    ) -> bool {
+    fn search(boxes: &[SetBox], extents: &[usize], point: &mut Vec<i64>, at_hand: Vec<usize>) -> bool {
         let axis = point.len();
         if at_hand.is_empty() {
             point.resize(extents.len(), 0);
@@ -127,13 +113,11 @@ pub(super) fn gap(boxes: &[SetBox], extents: &[usize]) -> Option<Vec<i64>> {
         if axis == extents.len() {
             return false;
         }
-        parts(boxes, &at_hand, axis, extents[axis])
-            .into_iter()
-            .any(|(start, inside)| {
-                point.truncate(axis);
-                point.push(start);
-                search(boxes, extents, point, inside)
-            })
+        parts(boxes, &at_hand, axis, extents[axis]).into_iter().any(|(start, inside)| {
+            point.truncate(axis);
+            point.push(start);
+            search(boxes, extents, point, inside)
+        })
     }
     let mut point = Vec::new();
     search(boxes, extents, &mut point, (0..boxes.len()).collect()).then_some(point)
@@ -141,12 +125,7 @@ pub(super) fn gap(boxes: &[SetBox], extents: &[usize]) -> Option<Vec<i64>> {
 
 /// The axis `0..extent` cut where the sets of the boxes at hand begin and end: the first value of each kind of part, and
 /// which of the boxes contain it. Parts that the same boxes contain are one kind.
-fn parts(
-    boxes: &[SetBox],
-    at_hand: &[usize],
-    axis: usize,
-    extent: usize,
-) -> Vec<(i64, Vec<usize>)> {
+fn parts(boxes: &[SetBox], at_hand: &[usize], axis: usize, extent: usize) -> Vec<(i64, Vec<usize>)> {
     // Few sets differ: the boxes come from few tilings.
     let mut number_of = HashMap::new();
     let mut groups: Vec<(&Set, Vec<usize>)> = Vec::new();
@@ -158,29 +137,16 @@ fn parts(
             None => groups.push((set, vec![i])),
         }
     }
-    let ends = groups
-        .iter()
-        .flat_map(|(set, _)| set.0.iter().flat_map(|&(low, high)| [low, high]));
-    let mut cuts: Vec<i64> = std::iter::once(0)
-        .chain(ends)
-        .filter(|&cut| cut < extent as i64)
-        .collect();
+    let ends = groups.iter().flat_map(|(set, _)| set.0.iter().flat_map(|&(low, high)| [low, high]));
+    let mut cuts: Vec<i64> = std::iter::once(0).chain(ends).filter(|&cut| cut < extent as i64).collect();
     cuts.sort_unstable();
     cuts.dedup();
     let mut seen = HashSet::new();
     let mut parts = Vec::new();
     for start in cuts {
-        let inside: Vec<usize> = (0..groups.len())
-            .filter(|&g| groups[g].0.contains(start))
-            .collect();
+        let inside: Vec<usize> = (0..groups.len()).filter(|&g| groups[g].0.contains(start)).collect();
         if !seen.contains(&inside) {
-            parts.push((
-                start,
-                inside
-                    .iter()
-                    .flat_map(|&g| groups[g].1.iter().copied())
-                    .collect(),
-            ));
+            parts.push((start, inside.iter().flat_map(|&g| groups[g].1.iter().copied()).collect()));
             seen.insert(inside);
         }
     }
@@ -203,10 +169,7 @@ mod tests {
         let mut all = vec![affine.constant];
         for &(var, c) in &affine.terms {
             let extent = extents[var.0 as usize] as i64;
-            all = all
-                .iter()
-                .flat_map(|&x| (0..extent).map(move |i| x + c * i))
-                .collect();
+            all = all.iter().flat_map(|&x| (0..extent).map(move |i| x + c * i)).collect();
         }
         let distinct: BTreeSet<i64> = all.iter().copied().collect();
         (distinct.len() == all.len()).then_some(distinct)
@@ -224,17 +187,10 @@ mod tests {
             }
             let wanted = enumerate(&affine, &extents);
             if let Some(set) = Set::of(&affine, |v| extents[v.0 as usize]) {
-                assert_eq!(
-                    Some(values(&set)),
-                    wanted,
-                    "case {case}: {affine:?} {extents:?}"
-                );
+                assert_eq!(Some(values(&set)), wanted, "case {case}: {affine:?} {extents:?}");
                 assert_eq!(set.len(), values(&set).len() as u128);
                 assert!((-60..60).all(|x| set.contains(x) == values(&set).contains(&x)));
-                assert!(
-                    set.0.windows(2).all(|w| w[0].1 < w[1].0),
-                    "intervals touch: {set:?}"
-                );
+                assert!(set.0.windows(2).all(|w| w[0].1 < w[1].0), "intervals touch: {set:?}");
                 known += 1;
             }
         }
@@ -246,14 +202,8 @@ mod tests {
         let extents = [3, 8, 4];
         let var = |v: u32| Affine::var(VarId(v));
         let set = |affine: &Affine| Set::of(affine, |v| extents[v.0 as usize]);
-        assert_eq!(
-            set(&(var(0) * 32 + var(1) * 4 + var(2))),
-            Some(Set(vec![(0, 96)]))
-        );
-        assert_eq!(
-            set(&(var(0) * 32 + var(2) + 28)),
-            Some(Set(vec![(28, 32), (60, 64), (92, 96)]))
-        );
+        assert_eq!(set(&(var(0) * 32 + var(1) * 4 + var(2))), Some(Set(vec![(0, 96)])));
+        assert_eq!(set(&(var(0) * 32 + var(2) + 28)), Some(Set(vec![(28, 32), (60, 64), (92, 96)])));
         assert_eq!(set(&(var(0) + var(2))), None);
         let wide = |_| 1 << 20;
         assert_eq!(Set::of(&(var(0) * 2), wide), None, "too scattered");
@@ -270,9 +220,7 @@ mod tests {
             let high = rng.random_range(low + 1..=extent as i64);
             Set(vec![(low, high)])
         };
-        (0..count)
-            .map(|_| extents.iter().map(|&e| random_set(e)).collect())
-            .collect()
+        (0..count).map(|_| extents.iter().map(|&e| random_set(e)).collect()).collect()
     }
 
     #[test]
@@ -285,11 +233,7 @@ mod tests {
         for case in 0..2000 {
             let boxes = random_boxes(&mut rng, &extents);
             let labels: Vec<usize> = (0..boxes.len()).map(|_| rng.random_range(0..3)).collect();
-            let meet = |i: usize, j: usize| {
-                points
-                    .iter()
-                    .any(|p| inside(&boxes[i], p) && inside(&boxes[j], p))
-            };
+            let meet = |i: usize, j: usize| points.iter().any(|p| inside(&boxes[i], p) && inside(&boxes[j], p));
             let clash = |i: usize, j: usize| labels[i] != labels[j] && meet(i, j);
             let any = (0..boxes.len()).any(|i| (0..i).any(|j| clash(i, j)));
             let found = overlap(&boxes, &labels, &extents);
@@ -297,20 +241,13 @@ mod tests {
             assert!(found.is_none_or(|(i, j)| clash(i, j)), "case {case}");
             let covered = |p: &[i64]| boxes.iter().any(|b| inside(b, p));
             let hole = gap(&boxes, &extents);
-            assert_eq!(
-                hole.is_none(),
-                points.iter().all(|p| covered(p)),
-                "case {case}: {boxes:?}"
-            );
+            assert_eq!(hole.is_none(), points.iter().all(|p| covered(p)), "case {case}: {boxes:?}");
             assert!(hole.is_none_or(|p| !covered(&p)), "case {case}");
             overlaps += usize::from(any);
             covers += usize::from(gap(&boxes, &extents).is_none());
         }
         let fair = 100..1900;
-        assert!(
-            fair.contains(&overlaps) && fair.contains(&covers),
-            "{overlaps} {covers}"
-        );
+        assert!(fair.contains(&overlaps) && fair.contains(&covers), "{overlaps} {covers}");
     }
 
     #[test]

@@ -14,8 +14,8 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    pub(super) fn new(workload: &str, axes: &[(&str, usize, bool)]) -> Self {
-        let axes = axes.iter().map(|&(name, extent, reduce)| AxisInfo { name: name.into(), extent, reduce }).collect();
+    pub(super) fn new(workload: &str, axes: &[(&'static str, usize, bool)]) -> Self {
+        let axes = axes.iter().map(|&(name, extent, reduce)| AxisInfo { name, extent, reduce }).collect();
         let workload = workload.parse().unwrap();
         Self { program: Program { workload, axes, vars: Vec::new(), buffers: Vec::new(), stages: Vec::new() } }
     }

@@ -1,0 +1,326 @@
+//! XGBoost behind a safe interface: matrices and boosters that free themselves, errors that carry XGBoost's text.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::ptr;
+
+use autotune_xgboost_sys as sys;
+use thiserror::Error;
+
+/// A call into XGBoost that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("XGBoost: {message} (in {function})")]
+pub struct BoosterError {
+    /// The function of XGBoost's C API.
+    pub function: &'static str,
+    /// What XGBoost says about it.
+    pub message: String,
+}
+
+type Result<T> = std::result::Result<T, BoosterError>;
+
+/// The rows to train on, copied into XGBoost.
+pub(crate) struct Matrix {
+    handle: sys::DMatrixHandle,
+    row_count: usize,
+}
+
+impl Matrix {
+    /// Copies `values`, row-major with `columns` values per row. NaN is a missing value; infinities are an error.
+    pub(crate) fn new(values: &[f32], columns: usize) -> Result<Self> {
+        let data = matrix_interface(values, columns)?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: both texts end in NUL and outlive the call; `data` describes memory of `values`, which is only read.
+        check("XGDMatrixCreateFromDense", unsafe {
+            sys::XGDMatrixCreateFromDense(data.as_ptr(), DENSE_CONFIG.as_ptr(), &mut handle)
+        })?;
+        Ok(Self { handle, row_count: values.len() / columns })
+    }
+
+    /// Sets the label of each row.
+    pub(crate) fn set_labels(&mut self, labels: &[f32]) -> Result<()> {
+        self.set(c"label", labels, "<f4")
+    }
+
+    /// Sets the ranking group of each row; rows of a group must be adjacent and the numbers must not decrease.
+    pub(crate) fn set_groups(&mut self, groups: &[u32]) -> Result<()> {
+        self.set(c"qid", groups, "<u4")
+    }
+
+    /// `element` is numpy's name of `T`.
+    fn set<T>(&mut self, field: &CStr, values: &[T], element: &str) -> Result<()> {
+        const FUNCTION: &str = "XGDMatrixSetInfoFromInterface";
+        if values.len() != self.row_count {
+            return Err(error(FUNCTION, format!("{} values for {} rows", values.len(), self.row_count)));
+        }
+        let data = interface(values.as_ptr(), &values.len().to_string(), element)?;
+        // SAFETY: the handle is valid until drop; both texts end in NUL and outlive the call; `data` describes memory
+        // of `values`, which is only read.
+        check(FUNCTION, unsafe {
+            sys::XGDMatrixSetInfoFromInterface(self.handle, field.as_ptr(), data.as_ptr())
+        })
+    }
+}
+
+impl Drop for Matrix {
+    fn drop(&mut self) {
+        // SAFETY: the handle is valid and never used again. A failure leaves nothing to be done.
+        unsafe { sys::XGDMatrixFree(self.handle) };
+    }
+}
+
+/// How a model is written as bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Binary JSON: compact, what is stored.
+    Ubjson,
+    /// Text: what [`crate::trees::Trees`] is read from.
+    Json,
+}
+
+/// A gradient-boosted model.
+pub(crate) struct Booster {
+    handle: sys::BoosterHandle,
+}
+
+impl Booster {
+    /// Trains `rounds` trees. XGBoost ignores parameters it does not know.
+    pub(crate) fn train(matrix: &Matrix, params: &[(&str, String)], rounds: u32) -> Result<Self> {
+        let mut booster = Self::new(&[matrix.handle])?;
+        for (name, value) in params {
+            booster.set_param(name, value)?;
+        }
+        for round in 0..rounds {
+            let round = c_int::try_from(round)
+                .map_err(|_| error("XGBoosterUpdateOneIter", format!("{rounds} rounds are too many")))?;
+            // SAFETY: both handles are valid; the booster is not shared with any other thread.
+            check("XGBoosterUpdateOneIter", unsafe {
+                sys::XGBoosterUpdateOneIter(booster.handle, round, matrix.handle)
+            })?;
+        }
+        Ok(booster)
+    }
+
+    /// Reads a model written by [`Booster::to_bytes`] in either format.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let booster = Self::new(&[])?;
+        // SAFETY: the pointer and the length are those of a slice that outlives the call.
+        check("XGBoosterLoadModelFromBuffer", unsafe {
+            sys::XGBoosterLoadModelFromBuffer(booster.handle, bytes.as_ptr().cast(), bytes.len() as u64)
+        })?;
+        Ok(booster)
+    }
+
+    /// The model as bytes.
+    pub(crate) fn to_bytes(&self, format: Format) -> Result<Vec<u8>> {
+        let config = match format {
+            Format::Ubjson => c"{\"format\": \"ubj\"}",
+            Format::Json => c"{\"format\": \"json\"}",
+        };
+        let mut len = 0;
+        let mut bytes = ptr::null();
+        // SAFETY: the handle is valid, the text ends in NUL, the results are written to live variables.
+        check("XGBoosterSaveModelToBuffer", unsafe {
+            sys::XGBoosterSaveModelToBuffer(self.handle, config.as_ptr(), &mut len, &mut bytes)
+        })?;
+        // SAFETY: after success `bytes` points to `len` bytes that stay valid until the next call with this handle.
+        Ok(unsafe { copied(bytes.cast::<u8>(), len) })
+    }
+
+    /// Predicts row-major `values` with `columns` values per row, as XGBoost itself does it.
+    #[cfg(test)]
+    pub(crate) fn predict(&self, values: &[f32], columns: usize) -> Result<Vec<f32>> {
+        let data = matrix_interface(values, columns)?;
+        let config = c"{\"type\": 0, \"training\": false, \"iteration_begin\": 0, \"iteration_end\": 0, \
+                       \"strict_shape\": false, \"missing\": NaN}";
+        let mut shape = ptr::null();
+        let mut dimensions = 0;
+        let mut predictions = ptr::null();
+        // SAFETY: the handle is valid, the texts end in NUL, `data` describes memory of `values`, which is only read,
+        // and the results are written to live variables. A null matrix is allowed.
+        check("XGBoosterPredictFromDense", unsafe {
+            sys::XGBoosterPredictFromDense(
+                self.handle,
+                data.as_ptr(),
+                config.as_ptr(),
+                ptr::null_mut(),
+                &mut shape,
+                &mut dimensions,
+                &mut predictions,
+            )
+        })?;
+        // SAFETY: after success `shape` points to `dimensions` lengths that stay valid until the next call.
+        let len = unsafe { copied(shape, dimensions) }.iter().product();
+        // SAFETY: the predictions are as many as the shape says, and as long-lived.
+        Ok(unsafe { copied(predictions, len) })
+    }
+
+    /// All parameters in effect, as JSON.
+    #[cfg(test)]
+    pub(crate) fn config(&self) -> Result<String> {
+        let mut len = 0;
+        let mut text = ptr::null();
+        // SAFETY: the handle is valid, the results are written to live variables.
+        check("XGBoosterSaveJsonConfig", unsafe { sys::XGBoosterSaveJsonConfig(self.handle, &mut len, &mut text) })?;
+        // SAFETY: after success `text` points to `len` bytes that stay valid until the next call with this handle.
+        Ok(String::from_utf8_lossy(&unsafe { copied(text.cast::<u8>(), len) }).into_owned())
+    }
+
+    fn new(matrices: &[sys::DMatrixHandle]) -> Result<Self> {
+        // Errors are returned; warnings are of no use to the caller of a library. The setting is the thread's own.
+        // SAFETY: the text ends in NUL.
+        check("XGBSetGlobalConfig", unsafe { sys::XGBSetGlobalConfig(c"{\"verbosity\": 0}".as_ptr()) })?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: the pointer and the length are those of a slice of valid handles; the booster keeps what it needs.
+        check("XGBoosterCreate", unsafe {
+            sys::XGBoosterCreate(matrices.as_ptr(), matrices.len() as u64, &mut handle)
+        })?;
+        Ok(Self { handle })
+    }
+
+    fn set_param(&mut self, name: &str, value: &str) -> Result<()> {
+        const FUNCTION: &str = "XGBoosterSetParam";
+        let (name, value) = (text(FUNCTION, name)?, text(FUNCTION, value)?);
+        // SAFETY: the handle is valid, both texts end in NUL and outlive the call.
+        check(FUNCTION, unsafe { sys::XGBoosterSetParam(self.handle, name.as_ptr(), value.as_ptr()) })
+    }
+}
+
+impl Drop for Booster {
+    fn drop(&mut self) {
+        // SAFETY: the handle is valid and never used again. A failure leaves nothing to be done.
+        unsafe { sys::XGBoosterFree(self.handle) };
+    }
+}
+
+const DENSE_CONFIG: &CStr = c"{\"missing\": NaN, \"nthread\": 1}";
+
+/// The description of a row-major matrix that XGBoost takes.
+fn matrix_interface(values: &[f32], columns: usize) -> Result<CString> {
+    const FUNCTION: &str = "XGDMatrixCreateFromDense";
+    if columns == 0 || values.is_empty() || !values.len().is_multiple_of(columns) {
+        return Err(error(FUNCTION, format!("{} values do not fill rows of {columns}", values.len())));
+    }
+    interface(values.as_ptr(), &format!("{}, {columns}", values.len() / columns), "<f4")
+}
+
+/// The description of an array that XGBoost takes. XGBoost reads the memory through the address in the text.
+fn interface<T>(values: *const T, shape: &str, element: &str) -> Result<CString> {
+    let address = values.expose_provenance();
+    let json = format!(
+        "{{\"data\": [{address}, true], \"shape\": [{shape}], \"typestr\": \"{element}\", \"version\": 3}}"
+    );
+    text("XGDMatrixCreateFromDense", &json)
+}
+
+/// # Safety
+///
+/// Unless `len` is 0, `values` must point to `len` initialised values that nobody changes during the call.
+unsafe fn copied<T: Copy>(values: *const T, len: u64) -> Vec<T> {
+    if len == 0 || values.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the caller vouches for the memory; it exists, so its length fits a usize.
+    unsafe { std::slice::from_raw_parts(values, len as usize) }.to_vec()
+}
+
+fn text(function: &'static str, text: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| error(function, format!("{text:?} contains a NUL")))
+}
+
+fn error(function: &'static str, message: String) -> BoosterError {
+    BoosterError { function, message }
+}
+
+fn check(function: &'static str, code: c_int) -> Result<()> {
+    if code == 0 {
+        return Ok(());
+    }
+    // SAFETY: XGBoost returns a text that ends in NUL and stays valid until the next call on this thread.
+    let message: *const c_char = unsafe { sys::XGBGetLastError() };
+    // SAFETY: as above; it is never null.
+    let message = unsafe { CStr::from_ptr(message) }.to_string_lossy();
+    Err(error(function, plain(&message).to_owned()))
+}
+
+/// The message without the time and the source line that XGBoost puts before it.
+fn plain(message: &str) -> &str {
+    let message = message.trim();
+    match (message.starts_with('['), message.find(".cc:").or_else(|| message.find(".h:"))) {
+        (true, Some(at)) => message[at..].split_once(": ").map_or(message, |(_, rest)| rest),
+        _ => message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn params(pairs: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
+        pairs.iter().map(|&(name, value)| (name, value.to_owned())).collect()
+    }
+
+    fn matrix() -> Matrix {
+        let mut matrix = Matrix::new(&[1.0, 2.0, f32::NAN, 4.0, 5.0, 6.0], 2).unwrap();
+        matrix.set_labels(&[1.0, 2.0, 3.0]).unwrap();
+        matrix
+    }
+
+    #[test]
+    fn bytes_of_both_formats_load_again() {
+        let booster = Booster::train(&matrix(), &params(&[("min_child_weight", "0")]), 5).unwrap();
+        let rows = [0.5, 7.0, f32::NAN, 1.0, 9.0, f32::NAN];
+        let predicted = booster.predict(&rows, 2).unwrap();
+        assert_eq!(predicted.len(), 3);
+        assert!(predicted.iter().any(|&score| score != predicted[0]), "{predicted:?}");
+        for format in [Format::Ubjson, Format::Json] {
+            let bytes = booster.to_bytes(format).unwrap();
+            let loaded = Booster::from_bytes(&bytes).unwrap();
+            assert_eq!(loaded.predict(&rows, 2).unwrap(), predicted, "{format:?}");
+            assert_eq!(loaded.to_bytes(format).unwrap(), bytes, "{format:?}");
+        }
+    }
+
+    #[test]
+    fn errors_carry_the_text_of_xgboost() {
+        let error = Booster::train(&matrix(), &params(&[("max_depth", "-1")]), 1).err().unwrap();
+        assert_eq!(error.function, "XGBoosterUpdateOneIter");
+        assert!(error.message.contains("max_depth"), "{error}");
+        assert!(!error.message.starts_with('['), "{error}");
+
+        let error = Booster::train(&matrix(), &params(&[("objective", "rank:nothing")]), 1).err().unwrap();
+        assert!(error.message.contains("rank:nothing"), "{error}");
+
+        let error = Matrix::new(&[1.0, f32::INFINITY], 1).err().unwrap();
+        assert!(error.message.contains("inf"), "{error}");
+        let error = Booster::from_bytes(b"no model at all").err().unwrap();
+        assert_eq!(error.function, "XGBoosterLoadModelFromBuffer");
+        assert!(Booster::from_bytes(b"").is_err());
+        assert!(Booster::from_bytes(b"{}").is_err());
+    }
+
+    #[test]
+    fn what_is_left_out_of_the_library_is_an_error() {
+        for (name, value) in [
+            ("booster", "gblinear"),
+            ("tree_method", "exact"),
+            ("tree_method", "approx"),
+            ("objective", "survival:aft"),
+            ("objective", "multi:softmax"),
+        ] {
+            let error = Booster::train(&matrix(), &params(&[(name, value), ("num_class", "3")]), 1).err();
+            assert!(error.is_some(), "{name}={value}");
+        }
+    }
+
+    #[test]
+    fn slices_of_the_wrong_length_are_refused() {
+        assert!(Matrix::new(&[1.0, 2.0, 3.0], 2).is_err());
+        assert!(Matrix::new(&[], 2).is_err());
+        assert!(Matrix::new(&[1.0], 0).is_err());
+        let mut matrix = matrix();
+        assert!(matrix.set_labels(&[1.0]).is_err());
+        assert!(matrix.set_groups(&[1, 1, 1, 1]).is_err());
+        assert!(matrix.set_groups(&[2, 1, 1]).is_err(), "groups must not decrease");
+        assert!(Booster::train(&matrix, &params(&[("eta", "0\0")]), 1).is_err());
+    }
+}

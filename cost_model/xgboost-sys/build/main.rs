@@ -1,0 +1,102 @@
+//! Compiles XGBoost's C++ sources into one static library.
+//!
+//! Needs a C++17 compiler and, for the first build on a machine, whatever cargo needs to download a package. The
+//! sources are found by [`source`], grouped into a few translation units by [`unit`], and compiled with optimisation
+//! in every cargo profile.
+
+mod source;
+mod unit;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use unit::Optimization;
+
+const LIBRARY: &str = "autotune_xgboost";
+
+fn main() -> ExitCode {
+    match build() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            for line in message.lines() {
+                println!("cargo::error={line}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn build() -> Result<(), String> {
+    let crate_dir = directory("CARGO_MANIFEST_DIR")?;
+    let out_dir = directory("OUT_DIR")?;
+    let native_dir = crate_dir.join("native");
+    println!(
+        "cargo::rerun-if-changed={}",
+        crate_dir.join("build").display()
+    );
+    println!("cargo::rerun-if-changed={}", native_dir.display());
+
+    let source_dir = source::locate(&crate_dir)?;
+    let units = unit::write(&source_dir, &native_dir, &out_dir.join("units"))?;
+
+    // Two compilations side by side; the job server shared with cargo keeps the number of compilers within its limit.
+    let compile = |optimization: Optimization| {
+        let files = units
+            .iter()
+            .filter(|unit| unit.optimization == optimization)
+            .map(|unit| &unit.path);
+        compiler(&source_dir, optimization)
+            .files(files)
+            .try_compile_intermediates()
+            .map_err(explain)
+    };
+    let (hot, cold) = std::thread::scope(|scope| {
+        let cold = scope.spawn(|| compile(Optimization::Cold));
+        (compile(Optimization::Hot), cold.join())
+    });
+    let cold = cold.map_err(|_| "the thread compiling XGBoost's cold units panicked".to_owned())?;
+
+    // Objectives, tree builders and predictors enter their registries from static initialisers, to which nothing
+    // refers: the whole archive must be linked.
+    compiler(&source_dir, Optimization::Hot)
+        .link_lib_modifier("+whole-archive")
+        .objects(hot?)
+        .objects(cold?)
+        .try_compile(LIBRARY)
+        .map_err(explain)
+}
+
+fn compiler(source_dir: &Path, optimization: Optimization) -> cc::Build {
+    let mut build = cc::Build::new();
+    build
+        .cpp(true)
+        .std("c++17")
+        .opt_level(optimization.level())
+        .debug(false)
+        .warnings(false)
+        .flag_if_supported("-w")
+        .flag_if_supported("-fvisibility=hidden")
+        .define("NDEBUG", None)
+        // Log lines go to XGBoost's own logger; error messages carry no stack trace.
+        .define("DMLC_LOG_CUSTOMIZE", "1")
+        .define("DMLC_LOG_STACK_TRACE", "0")
+        .include(source_dir.join("include"))
+        .include(source_dir.join("dmlc-core/include"))
+        .include(source_dir.join("src"));
+    build
+}
+
+fn explain(error: cc::Error) -> String {
+    format!(
+        "compiling XGBoost failed: {error}\n\
+         XGBoost needs a C++17 compiler (g++ 8.1 or later, or clang++): install one (on Debian: apt install g++), \
+         or name one in the environment variable CXX"
+    )
+}
+
+fn directory(variable: &str) -> Result<PathBuf, String> {
+    env::var_os(variable)
+        .map(PathBuf::from)
+        .ok_or_else(|| format!("cargo did not set {variable}"))
+}

@@ -1,0 +1,135 @@
+//! Where XGBoost's C++ sources lie.
+//!
+//! By default they are those contained in a crates.io package, which cargo itself downloads into its own cache: the
+//! manifest in `source/` names the package, its lock file pins the checksum. `XGBOOST_SOURCE_DIR` replaces them with a
+//! source tree of XGBoost that has its submodule `dmlc-core` checked out.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const OVERRIDE: &str = "XGBOOST_SOURCE_DIR";
+const PACKAGE: &str = "xgboost_lib-sys";
+/// Major and minor version of the C++ sources that `unit` knows the files of.
+const VERSION: (&str, &str) = ("3", "4");
+
+/// The root of a source tree: it holds `include/`, `src/` and `dmlc-core/`.
+pub(crate) fn locate(crate_dir: &Path) -> Result<PathBuf, String> {
+    println!("cargo::rerun-if-env-changed={OVERRIDE}");
+    let manifest = crate_dir.join("source").join("Cargo.toml");
+    println!("cargo::rerun-if-changed={}", manifest.display());
+    println!(
+        "cargo::rerun-if-changed={}",
+        manifest.with_file_name("Cargo.lock").display()
+    );
+
+    if let Some(dir) = env::var_os(OVERRIDE).filter(|dir| !dir.is_empty()) {
+        let dir = PathBuf::from(dir);
+        return match check(&dir) {
+            Ok(()) => Ok(dir),
+            Err(reason) => Err(format!("{OVERRIDE}={}: {reason}", dir.display())),
+        };
+    }
+    let dir = downloaded(&manifest, crate_dir)?;
+    println!(
+        "cargo::rerun-if-changed={}",
+        dir.join("include/xgboost/version_config.h").display()
+    );
+    check(&dir).map_err(|reason| {
+        format!(
+            "{}: {reason}\nremove this folder so that cargo unpacks the package again",
+            dir.display()
+        )
+    })?;
+    Ok(dir)
+}
+
+/// Has cargo download the package, unless it already lies in cargo's cache.
+fn downloaded(manifest: &Path, crate_dir: &Path) -> Result<PathBuf, String> {
+    let mut output = metadata(manifest, crate_dir, true)?;
+    if !output.status.success() {
+        output = metadata(manifest, crate_dir, false)?;
+    }
+    if !output.status.success() {
+        return Err(format!(
+            "cargo could not download the package {PACKAGE}, which contains XGBoost's C++ sources:\n{}\n\
+             If this machine has no network: run `cargo fetch --locked --manifest-path {}` where there is one and \
+             bring the cargo home along, or unpack XGBoost {}.{} with its submodule dmlc-core and set {OVERRIDE} to \
+             that folder",
+            String::from_utf8_lossy(&output.stderr).trim_end(),
+            manifest.display(),
+            VERSION.0,
+            VERSION.1,
+        ));
+    }
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("cargo metadata printed something else than JSON: {error}"))?;
+    metadata["packages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|package| package["name"] == PACKAGE)
+        .and_then(|package| package["manifest_path"].as_str())
+        .map(|path| Path::new(path).with_file_name("xgboost"))
+        .ok_or_else(|| {
+            format!(
+                "cargo metadata of {} does not list {PACKAGE}",
+                manifest.display()
+            )
+        })
+}
+
+fn metadata(manifest: &Path, crate_dir: &Path, offline: bool) -> Result<Output, String> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(&cargo);
+    command
+        .args([
+            "metadata",
+            "--locked",
+            "--format-version",
+            "1",
+            "--manifest-path",
+        ])
+        .arg(manifest)
+        .current_dir(crate_dir)
+        // Wrappers that the outer build runs rustc through are no concern of this query.
+        .env_remove("RUSTC_WRAPPER")
+        .env_remove("RUSTC_WORKSPACE_WRAPPER");
+    if offline {
+        command.arg("--offline");
+    }
+    command
+        .output()
+        .map_err(|error| format!("cannot run {}: {error}", Path::new(&cargo).display()))
+}
+
+/// Whether `dir` holds the sources that the units are made of.
+fn check(dir: &Path) -> Result<(), String> {
+    let header = dir.join("include/xgboost/version_config.h");
+    let text = std::fs::read_to_string(&header).map_err(|error| {
+        format!(
+            "this is no source tree of XGBoost: {}: {error}",
+            header.display()
+        )
+    })?;
+    let define = |name: &str| {
+        text.lines().find_map(|line| {
+            let mut words = line.split_whitespace();
+            (words.next() == Some("#define") && words.next() == Some(name)).then(|| words.next())?
+        })
+    };
+    let version = (define("XGBOOST_VER_MAJOR"), define("XGBOOST_VER_MINOR"));
+    if version != (Some(VERSION.0), Some(VERSION.1)) {
+        return Err(format!(
+            "this is XGBoost {}.{}; version {}.{} is needed",
+            version.0.unwrap_or("?"),
+            version.1.unwrap_or("?"),
+            VERSION.0,
+            VERSION.1
+        ));
+    }
+    if !dir.join("dmlc-core/include/dmlc/base.h").is_file() {
+        return Err("the submodule dmlc-core is missing (git submodule update --init)".to_owned());
+    }
+    Ok(())
+}
