@@ -124,7 +124,9 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    const METRICS: [fn(&[f32], &[f32]) -> Option<f64>; 3] =
+    type Metric = fn(&[f32], &[f32]) -> Option<f64>;
+
+    const METRICS: [Metric; 3] =
         [pairwise_accuracy, |predicted, actual| top_k_recall(predicted, actual, 3), spearman];
 
     #[test]
@@ -179,7 +181,8 @@ mod tests {
             // Few values, so that there are ties.
             let mut scores = || -> Vec<f32> { (0..len).map(|_| random.random_range(-8..8) as f32).collect() };
             let (predicted, actual) = (scores(), scores());
-            let warp = |values: &[f32]| -> Vec<f32> { values.iter().map(|value| value.powi(3) * 0.25 - 700.0).collect() };
+            let warp =
+                |values: &[f32]| -> Vec<f32> { values.iter().map(|value| value.powi(3) * 0.25 - 700.0).collect() };
             let negated = |values: &[f32]| -> Vec<f32> { values.iter().map(|value| -value).collect() };
             for metric in METRICS {
                 let expected = metric(&predicted, &actual);

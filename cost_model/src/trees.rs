@@ -148,12 +148,8 @@ impl Trees {
         if len == 0 {
             return Err("it has no nodes");
         }
-        let lens = [
-            tree.right_children.len(),
-            tree.split_indices.len(),
-            tree.split_conditions.len(),
-            tree.default_left.len(),
-        ];
+        let lens =
+            [tree.right_children.len(), tree.split_indices.len(), tree.split_conditions.len(), tree.default_left.len()];
         if lens != [len; 4] {
             return Err("its columns differ in length");
         }
@@ -250,7 +246,7 @@ struct TreeJson {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::booster::{Booster, Format, Matrix};
+    use crate::booster::{Booster, Matrix};
     use rand::{Rng, RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
@@ -285,7 +281,7 @@ mod tests {
     }
 
     fn trees(booster: &Booster) -> Trees {
-        Trees::from_json(&booster.to_bytes(Format::Json).unwrap()).unwrap()
+        Trees::from_json(&booster.to_json().unwrap()).unwrap()
     }
 
     fn bits(values: &[f32]) -> Vec<u32> {

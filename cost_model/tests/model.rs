@@ -128,10 +128,11 @@ fn groups_keep_their_own_scale() {
     for group in [7, 2, 900_000_000] {
         // Negative scores, and a scale a thousand times that of the others.
         let scale = if group == 2 { 1000.0 } else { 1.0 };
-        train.extend(synthetic::samples(&mut random, 400, group).into_iter().map(|sample| Sample {
-            score: (sample.score - 2.0) * scale,
-            ..sample
-        }));
+        train.extend(
+            synthetic::samples(&mut random, 400, group)
+                .into_iter()
+                .map(|sample| Sample { score: (sample.score - 2.0) * scale, ..sample }),
+        );
     }
     train.shuffle(&mut random);
     let mut model = XgbModel::default();
@@ -149,9 +150,8 @@ fn ranking_ignores_the_scale_of_scores() {
     for seed in 0..5 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let samples = synthetic::samples(&mut random, 150, 0);
-        let warped: Vec<Sample> = (samples.iter().cloned())
-            .map(|sample| Sample { score: (sample.score - 1.0) * 1e4, ..sample })
-            .collect();
+        let warped: Vec<Sample> =
+            (samples.iter().cloned()).map(|sample| Sample { score: (sample.score - 1.0) * 1e4, ..sample }).collect();
         let features = matrix(&samples);
         let mut model = small(Objective::RankPairwise);
         model.fit(&samples).unwrap();
@@ -295,15 +295,47 @@ fn bad_samples_are_typed_errors_and_change_nothing() {
 fn bad_parameters_are_errors_that_name_them() {
     let samples = synthetic::samples(&mut ChaCha8Rng::seed_from_u64(4), 50, 0);
     let params = XgbParams::default;
-    for (params, name) in [
+    for (params, expected) in [
+        (XgbParams { rounds: 0, ..params() }, "rounds"),
+        (XgbParams { depth: 0, ..params() }, "depth"),
+        (XgbParams { depth: 17, ..params() }, "depth"),
         (XgbParams { eta: -1.0, ..params() }, "eta"),
         (XgbParams { eta: f32::NAN, ..params() }, "eta"),
-        (XgbParams { max_bin: 0, ..params() }, "max_bin"),
+        (XgbParams { max_bin: 1, ..params() }, "max_bin"),
+        (XgbParams { min_child_weight: f32::NAN, ..params() }, "min_child_weight"),
         (XgbParams { subsample: 2.0, ..params() }, "subsample"),
-        (XgbParams { feature_share: 0.0, ..params() }, "colsample_bytree"),
+        (XgbParams { feature_share: 0.0, ..params() }, "feature_share"),
+        (XgbParams { pairs_per_sample: 0, ..params() }, "pairs_per_sample"),
     ] {
-        let error = XgbModel::new(params).fit(&samples).unwrap_err().to_string();
-        assert!(error.contains(name), "{name}: {error}");
+        let error = XgbModel::new(params).fit(&samples).unwrap_err();
+        assert!(matches!(error, ModelError::Parameter { name, .. } if name == expected), "{expected}: {error}");
+    }
+    let extreme = XgbParams { depth: 16, eta: 1.0, max_bin: 65_536, pairs_per_sample: 1024, ..params() };
+    for (subsample, feature_share) in [(1e-6, 1.0), (1.0, 1e-6), (1.0, 1.0)] {
+        for (min_child_weight, objective) in [(0.0, OBJECTIVES[0]), (1e30, OBJECTIVES[1]), (0.0, OBJECTIVES[1])] {
+            let params = XgbParams { subsample, feature_share, min_child_weight, objective, ..extreme.clone() };
+            let mut model = XgbModel::new(params.clone());
+            model.fit(&samples).unwrap_or_else(|error| panic!("{params:?}: {error}"));
+            let predicted = model.predict(matrix(&samples).view());
+            assert!(predicted.iter().all(|score| score.is_finite()), "{params:?}");
+        }
+    }
+}
+
+#[test]
+fn huge_scores_are_ranked_or_refused() {
+    let samples: Vec<Sample> =
+        (0..40).map(|i| sample(&[i as f32], if i < 20 { f32::MIN } else { f32::MAX }, 0)).collect();
+    let features = matrix(&samples);
+    let mut model = small(Objective::RankPairwise);
+    model.fit(&samples).unwrap();
+    let predicted = model.predict(features.view());
+    assert!(predicted[..20].iter().all(|low| predicted[20..].iter().all(|high| low < high)), "{predicted:?}");
+
+    let mut model = small(Objective::SquaredError);
+    match model.fit(&samples) {
+        Ok(()) => assert!(model.predict(features.view()).iter().all(|score| score.is_finite())),
+        Err(error) => assert!(matches!(error, ModelError::Diverged | ModelError::Booster(_)), "{error}"),
     }
 }
 
@@ -333,6 +365,18 @@ fn damaged_bytes_are_errors_and_change_nothing() {
         let end = random.random_range(0..bytes.len());
         assert!(model.load(&bytes[..end]).is_err(), "{end} bytes of {}", bytes.len());
         assert_eq!(model.predict(features.view()), predicted);
+    }
+    // Other digits may be another model, but never a crash.
+    for _ in 0..200 {
+        let mut other = bytes.clone();
+        for _ in 0..random.random_range(1..4) {
+            let at = random.random_range(0..other.len());
+            other[at] = random.random_range(0..=255);
+        }
+        let model = XgbModel::from_bytes(&other).ok();
+        if let Some(model) = model.filter(|model| model.feature_count() == Some(synthetic::COLUMNS)) {
+            assert_eq!(model.predict(features.view()).len(), samples.len());
+        }
     }
 }
 

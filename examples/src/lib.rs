@@ -1,1 +1,39 @@
-//! (skeleton)
+//! What the examples share. Each is a file beside this crate's manifest:
+//!
+//! | example | what it shows |
+//! |---|---|
+//! | `tune_conv2d` | tuning one convolution through the library |
+//! | `query_database` | what a compiler does at deploy time: look up the best schedule, build it, run it |
+//! | `custom_search` | a search loop of one's own on the parts: space, lowering, features, cost model, measurer |
+//! | `compare_search` | the learned search against random search at equal trials |
+//!
+//! Run one with `cargo run --release -p autotune-examples --example tune_conv2d`.
+//!
+//! Candidates run in a worker process. A program that has no `autotune` command beside it can be its own worker:
+//!
+//! ```no_run
+//! fn main() -> anyhow::Result<()> {
+//!     autotune_examples::serve_if_worker();
+//!     let measurer = autotune_examples::measurer()?;
+//! #   drop(measurer);
+//!     Ok(())
+//! }
+//! ```
+
+use autotune_measure::compiler::Compiler;
+use autotune_measure::location::{WORKER_ARGUMENT, WorkerCommand};
+use autotune_measure::{CpuMeasurer, MeasureOptions};
+
+/// Serves a measurer and ends the process if it was started as a worker; call it first in `main`.
+pub fn serve_if_worker() {
+    if std::env::args().nth(1).as_deref() == Some(WORKER_ARGUMENT) {
+        let _ = autotune_measure::worker::serve();
+        std::process::exit(0);
+    }
+}
+
+/// A measurer whose worker is this very program.
+pub fn measurer() -> anyhow::Result<CpuMeasurer> {
+    let command = WorkerCommand { program: std::env::current_exe()? };
+    Ok(CpuMeasurer::with(command, Compiler::find()?, MeasureOptions::default())?)
+}

@@ -102,7 +102,7 @@ fn measure(target: &Target, compiler: &Compiler) -> Result<Ceilings, MeasureErro
 }
 
 fn fault(cause: impl std::fmt::Display) -> MeasureError {
-    MeasureError::Worker { message: format!("measuring the ceilings: {cause}") }
+    MeasureError::Ceilings { message: cause.to_string() }
 }
 
 fn fastest_secs(kernel: &Kernel, team: &mut Team, buffers: &mut Buffers) -> f64 {

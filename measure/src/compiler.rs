@@ -62,7 +62,7 @@ impl Compiler {
         let with = |wished: &[&str]| Self {
             path: path.clone(),
             version: version.clone(),
-            flags: own.iter().chain(wished).chain(&NEEDED_FLAGS).map(|f| f.to_string()).collect(),
+            flags: wished.iter().chain(&own).chain(&NEEDED_FLAGS).map(|f| f.to_string()).collect(),
         };
         let works = |wished: &[&str]| {
             let source = "void probe(float *x, long n) { for (long i = 0; i < n; i++) x[i] += 1; }";

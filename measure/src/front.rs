@@ -9,6 +9,10 @@ use autotune_schedules::{Target, Workload};
 use crate::builder::{Builder, Built};
 use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, RunSecs};
 
+/// Candidates per core that are built before the first of them is run: enough to keep the cores busy, and few enough
+/// that results come, and a break is heard, every few seconds.
+const BUILDS_PER_CORE: usize = 4;
+
 /// Runs built kernels.
 pub(crate) trait Runner {
     /// Checks and times one.
@@ -45,13 +49,19 @@ impl<R: Runner> Front<R> {
         candidates: &[Candidate],
         on_result: &mut dyn FnMut(usize, Measurement) -> ControlFlow<()>,
     ) -> Result<(), MeasureError> {
-        for (index, build) in self.builder.build(candidates).into_iter().enumerate() {
-            let measurement = match build.outcome {
-                Ok(built) => Measurement { build_secs: build.build_secs, ..self.run_built(&built)? },
-                Err(error) => Measurement { outcome: Err(error), build_secs: build.build_secs, measure_secs: 0.0 },
-            };
-            if on_result(index, measurement).is_break() {
-                break;
+        let chunk = BUILDS_PER_CORE * std::thread::available_parallelism().map_or(1, usize::from);
+        let mut index = 0;
+        for candidates in candidates.chunks(chunk) {
+            for build in self.builder.build(candidates) {
+                let build_secs = build.build_secs;
+                let measurement = match build.outcome {
+                    Ok(built) => Measurement { build_secs, ..self.run_built(&built)? },
+                    Err(error) => Measurement { outcome: Err(error), build_secs, measure_secs: 0.0 },
+                };
+                if on_result(index, measurement).is_break() {
+                    return Ok(());
+                }
+                index += 1;
             }
         }
         Ok(())
@@ -88,6 +98,10 @@ impl<R: Runner> Front<R> {
         &mut self,
         kernels: &[Result<Built, CandidateError>],
     ) -> Result<Vec<Measurement>, MeasureError> {
+        let mut targets = kernels.iter().flatten().map(|built| &built.target);
+        if targets.next().is_some_and(|first| targets.any(|other| other != first)) {
+            return Err(MeasureError::MixedTargets);
+        }
         let mut measurements = Vec::with_capacity(kernels.len());
         for kernel in kernels {
             let start = Instant::now();

@@ -11,6 +11,12 @@ const STOP_REPEATS: usize = 3;
 /// Times the time floor after which timing ends however few the repeats.
 const CEILING_FLOORS: f64 = 20.0;
 
+/// Times the time floor that an unsettled kernel is timed for.
+const UNSETTLED_FLOORS: f64 = 3.0;
+
+/// Largest ratio of the low quantile to the fastest repeat at which a kernel counts as settled.
+const SETTLED_RATIO: f64 = 1.02;
+
 /// The quantile that [`crate::RunSecs::run_secs`] is.
 const LOW_QUANTILE: f64 = 0.1;
 
@@ -54,7 +60,8 @@ pub(crate) fn warm_up(options: &TimingOptions, first_secs: f64, repeat: &mut imp
     fastest
 }
 
-/// Repeats until the floor of time and of repeats is reached, or until the kernel is clearly slower than the incumbent.
+/// Repeats until the floor of time and of repeats is reached and the ranking figure has settled (on a busy machine at
+/// most three times as long), or until the kernel is clearly slower than the incumbent.
 /// `estimate_secs` is the fastest run seen so far; it speaks for the candidate too.
 pub(crate) fn sample(
     options: &TimingOptions,
@@ -64,26 +71,28 @@ pub(crate) fn sample(
 ) -> Samples {
     let runs = runs_per_repeat(estimate_secs);
     let mut samples = Samples::default();
-    let (mut elapsed, mut fastest) = (0.0, estimate_secs);
+    let (mut elapsed, mut fastest) = (0.0f64, estimate_secs);
     while samples.secs.len() < options.max_repeats.max(1) {
         let secs = repeat(runs);
         elapsed += secs;
         samples.secs.push(secs / runs as f64);
         fastest = fastest.min(secs / runs as f64);
         let repeats = samples.secs.len();
-        if incumbent_secs.is_some_and(|incumbent| hopeless(options, repeats, fastest, incumbent)) {
+        let heard = elapsed >= options.warmup_secs;
+        if heard && incumbent_secs.is_some_and(|incumbent| hopeless(options, repeats, fastest, incumbent)) {
             samples.stopped_early = true;
             break;
         }
         let enough = repeats >= options.min_repeats && elapsed >= options.floor_secs;
-        if enough || elapsed >= CEILING_FLOORS * options.floor_secs {
+        let settled = || samples.settled() || elapsed >= UNSETTLED_FLOORS * options.floor_secs;
+        if (enough && settled()) || elapsed >= CEILING_FLOORS * options.floor_secs {
             break;
         }
     }
     samples
 }
 
-/// Clearly slower than the incumbent: by the stop factor after a few repeats, by twice as much after the first.
+/// Clearly slower than the incumbent, once it ran as long as a warm-up so that a moment's disturbance does not decide: by the stop factor after a few repeats, by twice as much after the first.
 fn hopeless(options: &TimingOptions, repeats: usize, fastest: f64, incumbent: f64) -> bool {
     let limit = options.stop_factor * incumbent;
     fastest > 2.0 * limit || (repeats >= STOP_REPEATS && fastest > limit)
@@ -93,6 +102,14 @@ impl Samples {
     /// Adds the repeats of another round.
     pub(crate) fn append(&mut self, mut other: Samples) {
         self.secs.append(&mut other.secs);
+    }
+
+    /// True if the low quantile is near the fastest repeat, so that more repeats would hardly change it.
+    fn settled(&self) -> bool {
+        let fastest = self.secs.iter().copied().fold(f64::INFINITY, f64::min);
+        let near = self.secs.iter().filter(|&&secs| secs <= SETTLED_RATIO * fastest).count();
+        // The quantile lies at this rank, between two samples.
+        near as f64 >= 1.0 + (LOW_QUANTILE * (self.secs.len() as f64 - 1.0)).ceil()
     }
 
     /// The figures. Without repeats they are not numbers.
@@ -177,6 +194,22 @@ mod tests {
         let samples = sample(&TimingOptions::default(), 1e-3, Some(1e-3), &mut repeat);
         assert!(!samples.stopped_early);
         assert_eq!(samples.summary().median_secs, 1e-3);
+    }
+
+    #[test]
+    fn disturbed_kernels_are_timed_longer_but_not_forever() {
+        let options = TimingOptions::default();
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        let mut elapsed = 0.0;
+        let mut noisy = |runs: usize| {
+            let secs = runs as f64 * 1e-3 * rng.random_range(1.0..3.0);
+            elapsed += secs;
+            secs
+        };
+        let summary = sample(&options, 1e-3, None, &mut noisy).summary();
+        assert!(elapsed > 2.0 * options.floor_secs, "{elapsed}: {summary:?}");
+        assert!(elapsed < 3.2 * options.floor_secs, "{elapsed}: {summary:?}");
+        assert!(summary.low_secs < 1.5e-3 && summary.spread > 0.1, "{summary:?}");
     }
 
     #[test]

@@ -90,12 +90,6 @@ struct Here {
     problems: HashMap<Workload, Problem>,
 }
 
-impl Here {
-    fn problem(&mut self, workload: &Workload) -> &Problem {
-        self.problems.entry(*workload).or_insert_with(|| Problem::new(workload))
-    }
-}
-
 /// Runs `f` in a thread of its own that is pinned to the first core, with a team; the caller's thread stays free.
 fn pinned<T: Send>(threads: usize, f: impl FnOnce(&mut Team) -> T + Send) -> Result<T, MeasureError> {
     affinity::allowed_cores();
@@ -113,31 +107,27 @@ impl Runner for Here {
         built: &Built,
         incumbent_secs: Option<f64>,
     ) -> Result<Result<RunSecs, CandidateError>, MeasureError> {
-        let timing = self.timing.clone();
-        let problem = self.problem(&built.workload);
+        let (timing, problems) = (&self.timing, &mut self.problems);
+        let problem = problems.entry(built.workload).or_insert_with(|| Problem::new(&built.workload));
         pinned(built.target.cpu().threads, |team| {
             // SAFETY: whoever made the measurer accepted that.
             let mut trial = unsafe { Trial::new(problem, built, timing.cold, team) }?;
-            trial::measure(&mut trial, &timing, incumbent_secs, team)
+            trial::measure(&mut trial, timing, incumbent_secs, team)
         })
     }
 
     fn race(&mut self, built: &[Built]) -> Result<Vec<Result<RunSecs, CandidateError>>, MeasureError> {
-        for b in built {
-            self.problem(&b.workload);
-        }
-        let threads = built.iter().map(|b| b.target.cpu().threads).max().unwrap_or(1);
-        let (timing, problems) = (&self.timing, &self.problems);
+        let threads = built.first().map_or(1, |b| b.target.cpu().threads);
+        let (timing, problems) = (&self.timing, &mut self.problems);
         let outcomes = pinned(threads, |team| {
             let mut trials = Vec::with_capacity(built.len());
             for b in built {
-                let problem = problems.get(&b.workload).ok_or_else(|| "its workload is unknown".to_string())?;
+                let problem = problems.entry(b.workload).or_insert_with(|| Problem::new(&b.workload));
                 // SAFETY: as in `time`.
-                let trial = unsafe { Trial::new(problem, b, timing.cold, team) };
-                trials.push(trial.map_err(|e| e.to_string())?);
+                trials.push(unsafe { Trial::new(problem, b, timing.cold, team) }?);
             }
             Ok(trial::race(&mut trials, timing, team))
         })?;
-        outcomes.map_err(|message: String| MeasureError::Worker { message })
+        outcomes.map_err(|error: CandidateError| MeasureError::Worker { message: format!("in a race: {error}") })
     }
 }

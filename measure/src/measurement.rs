@@ -157,6 +157,15 @@ pub enum MeasureError {
         /// What it said.
         message: String,
     },
+    /// Candidates of several targets in one race.
+    #[error("a race needs candidates of one target")]
+    MixedTargets,
+    /// The machine's ceilings cannot be measured.
+    #[error("cannot measure the machine's ceilings: {message}")]
+    Ceilings {
+        /// Why.
+        message: String,
+    },
     /// A file could not be written or read.
     #[error("{what}: {source}")]
     Io {
@@ -181,7 +190,8 @@ pub trait Measurer {
     ) -> Result<(), MeasureError>;
 
     /// Measures a few candidates in turns, many short rounds of each, so that whatever disturbs the machine disturbs
-    /// all of them: for comparisons that must be fair. One measurement per candidate, in order.
+    /// all of them: for comparisons that must be fair. One measurement per candidate, in order. The candidates must be
+    /// of one target.
     fn race(&mut self, candidates: &[Candidate]) -> Result<Vec<Measurement>, MeasureError>;
 }
 

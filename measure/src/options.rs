@@ -13,7 +13,8 @@ pub struct TimingOptions {
     pub min_repeats: usize,
     /// Most repeats.
     pub max_repeats: usize,
-    /// A candidate whose fastest of the first three repeats is slower than this many times the incumbent is stopped.
+    /// A candidate whose fastest of three or more repeats, over at least `warmup_secs`, is slower than this many times
+    /// the incumbent is stopped; after one repeat if it is twice as slow again.
     pub stop_factor: f64,
     /// Every run uses another copy of all buffers, so many that none is left in the last-level cache; else every run
     /// uses the same buffers.

@@ -1,9 +1,13 @@
 //! A workload with operands and the right answer.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
+use std::sync::Arc;
 
+use autotune_schedules::program::{Layout, Role};
+use autotune_schedules::tensor::{LayoutError, to_layout};
 use autotune_schedules::{Operands, Workload, reference};
 use ndarray::ArrayD;
 
@@ -11,11 +15,12 @@ use ndarray::ArrayD;
 const SEED: u64 = 0x0a07_07e5;
 
 /// Random operands of a workload, none of which lets a wrong kernel pass, and the output for them.
-#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Problem {
     pub(crate) workload: Workload,
-    pub(crate) operands: Operands,
-    pub(crate) reference: ArrayD<f32>,
+    operands: Operands,
+    reference: ArrayD<f32>,
+    /// Tensors as they lie in memory, made when first asked for: most candidates of a workload want the same.
+    arranged: HashMap<(Role, Layout), Arc<[f32]>>,
 }
 
 impl Problem {
@@ -23,7 +28,27 @@ impl Problem {
     pub(crate) fn new(workload: &Workload) -> Self {
         let operands = Operands::random(workload, SEED);
         let reference = reference(workload, &operands);
-        Self { workload: *workload, operands, reference }
+        Self { workload: *workload, operands, reference, arranged: HashMap::new() }
+    }
+
+    /// The elements of the operand of a role, or of the reference for the output, in the order in which `layout` puts
+    /// them into memory; `None` if the workload has none.
+    pub(crate) fn arranged(&mut self, role: Role, layout: Layout) -> Result<Option<Arc<[f32]>>, LayoutError> {
+        if let Some(known) = self.arranged.get(&(role, layout)) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        let tensor = match role {
+            Role::Input => Some(&self.operands.input),
+            Role::Weight => Some(&self.operands.weight),
+            Role::Bias => self.operands.bias.as_ref(),
+            Role::Residual => self.operands.residual.as_ref(),
+            Role::Output => Some(&self.reference),
+            Role::Packed | Role::Accumulator => None,
+        };
+        let Some(tensor) = tensor else { return Ok(None) };
+        let elements: Arc<[f32]> = to_layout(tensor, layout)?.into();
+        self.arranged.insert((role, layout), Arc::clone(&elements));
+        Ok(Some(elements))
     }
 
     /// Writes the tensors, for a process on this machine.
@@ -48,7 +73,7 @@ impl Problem {
         let reference = tensor(workload.output_shape())?;
         let operands = Operands { input, weight, bias, residual };
         match file.read(&mut [0])? {
-            0 => Ok(Self { workload: *workload, operands, reference }),
+            0 => Ok(Self { workload: *workload, operands, reference, arranged: HashMap::new() }),
             _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too long")),
         }
     }
@@ -73,11 +98,28 @@ mod tests {
             let problem = Problem::new(&workload);
             let path = dir.path().join("problem");
             problem.write(&path).unwrap();
-            assert_eq!(Problem::read(&path, &workload).unwrap(), problem);
+            let read = Problem::read(&path, &workload).unwrap();
+            assert_eq!((read.operands, read.reference), (problem.operands, problem.reference));
             let smaller: Workload = "matmul:m=2,n=2,k=2".parse().unwrap();
             let larger: Workload = "matmul:m=64,n=64,k=64".parse().unwrap();
             assert!(Problem::read(&path, &smaller).is_err());
             assert!(Problem::read(&path, &larger).is_err());
         }
+    }
+
+    #[test]
+    fn arranged_tensors_are_those_of_the_layout_asked_for() {
+        let workload: Workload = "conv2d:c=4,h=3,w=2,o=8,k=1,add".parse().unwrap();
+        let mut problem = Problem::new(&workload);
+        let (input, reference) = (problem.operands.input.clone(), problem.reference.clone());
+        for layout in [Layout::Plain, Layout::ChannelBlocked(2), Layout::ChannelBlocked(4), Layout::Plain] {
+            for (role, tensor) in [(Role::Input, &input), (Role::Output, &reference)] {
+                let arranged = problem.arranged(role, layout).unwrap().unwrap();
+                assert_eq!(*arranged, *to_layout(tensor, layout).unwrap());
+            }
+        }
+        assert_eq!(problem.arranged(Role::Bias, Layout::Plain).unwrap(), None);
+        assert!(problem.arranged(Role::Residual, Layout::Plain).unwrap().is_some());
+        assert!(problem.arranged(Role::Input, Layout::ChannelBlocked(3)).is_err());
     }
 }

@@ -1,11 +1,12 @@
 //! One loaded kernel with operands: run, checked, timed. What the worker and the in-process measurer share.
 
+use std::sync::Arc;
 use std::time::Instant;
 
+use autotune_schedules::plan::PlanBuffer;
 use autotune_schedules::program::Role;
-use autotune_schedules::tensor::{from_layout, to_layout};
 use autotune_schedules::{KernelPlan, Target, max_rel_error, tolerance};
-use ndarray::ArrayD;
+use ndarray::{ArrayD, ArrayView1};
 
 use crate::buffers::{Buffers, NoMemory};
 use crate::builder::Built;
@@ -26,14 +27,19 @@ const RACE_ROUNDS: usize = 20;
 /// Part of the time floor that a candidate runs in each round of a race.
 const RACE_ROUND_FLOOR: f64 = 0.2;
 
+/// Positions in a plan, and the elements that belong there.
+type Placed = Vec<(usize, Arc<[f32]>)>;
+
 /// A kernel, its buffers and what they must hold.
-pub(crate) struct Trial<'a> {
-    problem: &'a Problem,
+pub(crate) struct Trial {
     kernel: Kernel,
-    /// Position in the plan and physical elements of every operand.
-    operands: Vec<(usize, Vec<f32>)>,
+    /// Position in the plan and elements of every operand.
+    operands: Placed,
     /// Position of the output in the plan.
     output: usize,
+    /// What the output must be, in its layout, and the error it may have.
+    reference: ArrayD<f32>,
+    tolerance: f64,
     /// Runs go through these in turns.
     copies: Vec<Buffers>,
     /// Runs so far.
@@ -58,7 +64,7 @@ fn copies(bytes: usize, target: &Target, cold: bool) -> usize {
     wanted.min(MAX_COPIES).min(MAX_COPIES_BYTES / bytes).max(1)
 }
 
-impl<'a> Trial<'a> {
+impl Trial {
     /// Loads a kernel, fills its buffers and runs what runs ahead of time. The data operands are put in only after that,
     /// so that nothing of them can have been used before its time.
     ///
@@ -66,7 +72,7 @@ impl<'a> Trial<'a> {
     ///
     /// The code of `built` runs in this process: see [`Kernel::load`].
     pub(crate) unsafe fn new(
-        problem: &'a Problem,
+        problem: &mut Problem,
         built: &Built,
         cold: bool,
         team: &mut Team,
@@ -76,10 +82,13 @@ impl<'a> Trial<'a> {
         let kernel = unsafe { Kernel::load(&built.library, built.plan.clone()) };
         let kernel = kernel.map_err(|e| CandidateError::Build { message: e.to_string() })?;
         let operands = physical_operands(problem, kernel.plan())?;
-        let output = output_position(problem, kernel.plan())?;
+        let (output, reference) = physical_output(problem, kernel.plan())?;
         let bytes = Buffers::bytes(kernel.plan(), team.threads()).map_err(memory)?;
-        let mut trial = Self { problem, kernel, operands, output, copies: Vec::new(), runs: 0, max_rel_error: 0.0 };
-        for _ in 0..copies(bytes, &built.target, cold) {
+        let tolerance = tolerance(&problem.workload);
+        let copies_wanted = copies(bytes, &built.target, cold);
+        let copies = Vec::with_capacity(copies_wanted);
+        let mut trial = Self { kernel, operands, output, reference, tolerance, copies, runs: 0, max_rel_error: 0.0 };
+        for _ in 0..copies_wanted {
             let mut buffers = Buffers::new(trial.kernel.plan(), team.threads()).map_err(memory)?;
             trial.fill(&mut buffers, team);
             trial.copies.push(buffers);
@@ -132,7 +141,7 @@ impl<'a> Trial<'a> {
                 return Err(CandidateError::StrayWrite { message: "memory beside its buffers changed".into() });
             }
             for (position, values) in &self.operands {
-                let same = copy.buffer(*position).iter().zip(values).all(|(a, b)| a.to_bits() == b.to_bits());
+                let same = copy.buffer(*position).iter().zip(&**values).all(|(a, b)| a.to_bits() == b.to_bits());
                 if !same {
                     let message = format!("the {:?} operand changed", plan.buffers[*position].role).to_lowercase();
                     return Err(CandidateError::StrayWrite { message });
@@ -150,13 +159,13 @@ impl<'a> Trial<'a> {
 
     /// Compares the first copy's output with the reference.
     fn compare(&mut self) -> Result<(), CandidateError> {
-        let layout = self.kernel.plan().buffers[self.output].layout;
-        let reference = &self.problem.reference;
-        let output = from_layout(self.copies[0].buffer(self.output), reference.shape(), layout);
-        let output = output.map_err(|e| misfit(Role::Output, &e.to_string()))?;
-        let (error, tolerance) = (max_rel_error(&output, reference), tolerance(&self.problem.workload));
+        let output = ArrayD::from_shape_vec(self.reference.shape(), self.copies[0].buffer(self.output).to_vec());
+        let error = output.map_or(f64::INFINITY, |output| max_rel_error(&output, &self.reference));
         self.max_rel_error = self.max_rel_error.max(error);
-        if error <= tolerance { Ok(()) } else { Err(CandidateError::WrongResult { max_rel_error: error, tolerance }) }
+        if error <= self.tolerance {
+            return Ok(());
+        }
+        Err(CandidateError::WrongResult { max_rel_error: error, tolerance: self.tolerance })
     }
 
     fn run_secs(&self, samples: &Samples) -> RunSecs {
@@ -174,7 +183,7 @@ impl<'a> Trial<'a> {
 
 /// Checks and times one kernel.
 pub(crate) fn measure(
-    trial: &mut Trial<'_>,
+    trial: &mut Trial,
     options: &TimingOptions,
     incumbent_secs: Option<f64>,
     team: &mut Team,
@@ -190,7 +199,7 @@ pub(crate) fn measure(
 /// Times kernels in turns, a short while each, round after round, each round starting with another; checks each
 /// before and after.
 pub(crate) fn race(
-    trials: &mut [Trial<'_>],
+    trials: &mut [Trial],
     options: &TimingOptions,
     team: &mut Team,
 ) -> Vec<Result<RunSecs, CandidateError>> {
@@ -214,7 +223,7 @@ pub(crate) fn race(
             }
         }
     }
-    let finish = |(trial, lane): (&mut Trial<'_>, Result<(f64, Samples), CandidateError>)| {
+    let finish = |(trial, lane): (&mut Trial, Result<(f64, Samples), CandidateError>)| {
         let (_, samples) = lane?;
         trial.recheck(team)?;
         Ok(trial.run_secs(&samples))
@@ -223,34 +232,30 @@ pub(crate) fn race(
 }
 
 /// Where each operand lies in the plan, and its elements there.
-fn physical_operands(problem: &Problem, plan: &KernelPlan) -> Result<Vec<(usize, Vec<f32>)>, CandidateError> {
-    let mut operands = Vec::new();
-    for (position, buffer) in plan.buffers.iter().enumerate() {
-        let given = &problem.operands;
-        let tensor: Option<&ArrayD<f32>> = match buffer.role {
-            Role::Input => Some(&given.input),
-            Role::Weight => Some(&given.weight),
-            Role::Bias => given.bias.as_ref(),
-            Role::Residual => given.residual.as_ref(),
-            Role::Output | Role::Packed | Role::Accumulator => continue,
-        };
-        let tensor = tensor.ok_or_else(|| misfit(buffer.role, "the workload has none"))?;
-        let values = to_layout(tensor, buffer.layout).map_err(|e| misfit(buffer.role, &e.to_string()))?;
-        if !buffer.global || buffer.shape.iter().product::<usize>() != values.len() {
-            return Err(misfit(buffer.role, &format!("{} elements do not fit {:?}", values.len(), buffer.shape)));
-        }
-        operands.push((position, values));
-    }
-    Ok(operands)
+fn physical_operands(problem: &mut Problem, plan: &KernelPlan) -> Result<Placed, CandidateError> {
+    let given = |b: &PlanBuffer| matches!(b.role, Role::Input | Role::Weight | Role::Bias | Role::Residual);
+    let operands = plan.buffers.iter().enumerate().filter(|(_, b)| given(b));
+    operands.map(|(position, buffer)| Ok((position, elements(problem, buffer)?))).collect()
 }
 
-/// Where the output lies in the plan.
-fn output_position(problem: &Problem, plan: &KernelPlan) -> Result<usize, CandidateError> {
-    let elements = problem.reference.len();
-    let fits = |b: &autotune_schedules::plan::PlanBuffer| {
-        b.role == Role::Output && b.global && b.shape.iter().product::<usize>() == elements
-    };
-    plan.buffers.iter().position(fits).ok_or_else(|| misfit(Role::Output, &format!("no buffer of {elements} elements")))
+/// Where the output lies in the plan, and what it must be, as a row of elements.
+fn physical_output(problem: &mut Problem, plan: &KernelPlan) -> Result<(usize, ArrayD<f32>), CandidateError> {
+    let position = plan.buffers.iter().position(|b| b.role == Role::Output);
+    let position = position.ok_or_else(|| misfit(Role::Output, "there is none"))?;
+    let reference = elements(problem, &plan.buffers[position])?;
+    Ok((position, ArrayView1::from(&*reference).into_dyn().to_owned()))
+}
+
+/// The elements that belong into a buffer of the plan.
+fn elements(problem: &mut Problem, buffer: &PlanBuffer) -> Result<Arc<[f32]>, CandidateError> {
+    let elements = problem.arranged(buffer.role, buffer.layout).map_err(|e| misfit(buffer.role, &e.to_string()))?;
+    let elements = elements.ok_or_else(|| misfit(buffer.role, "the workload has none"))?;
+    let len = buffer.shape.iter().try_fold(1usize, |product, &d| product.checked_mul(d));
+    if !buffer.global || len != Some(elements.len()) {
+        let what = format!("{} elements do not fit shape {:?}", elements.len(), buffer.shape);
+        return Err(misfit(buffer.role, &what));
+    }
+    Ok(elements)
 }
 
 /// A plan that is not one of the workload: what lowering made cannot be run.

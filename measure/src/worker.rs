@@ -85,21 +85,46 @@ struct Worker {
 
 impl Worker {
     fn answer(&mut self, request: &Request, output: &mut File) -> io::Result<Response> {
-        match &request.task {
-            Task::Time { job, incumbent_secs } => {
-                let problem = match self.problem(job) {
-                    Ok(problem) => problem,
-                    Err(message) => return Ok(Response::Failed { message }),
-                };
-                let outcome = match self.start(request, &[job], output)? {
-                    Ok(()) => self.time(job, &problem, request, *incumbent_secs),
-                    Err(error) => Err(error),
-                };
-                self.problem = Some(problem);
-                Ok(Response::Done { outcomes: vec![outcome] })
+        let jobs = match &request.task {
+            Task::Time { job, .. } => std::slice::from_ref(&**job),
+            Task::Race { jobs } => jobs,
+        };
+        // The first problem is read before the jobs count as started: it is no part of a candidate's time.
+        if let Some(job) = jobs.first() {
+            match self.problem(job) {
+                Ok(problem) => self.problem = Some(problem),
+                Err(message) => return Ok(Response::Failed { message }),
             }
-            Task::Race { jobs } => self.race(jobs, request, output),
         }
+        if let Err(error) = self.start(request, jobs, output)? {
+            return Ok(Response::Done { outcomes: vec![Err(error); jobs.len()] });
+        }
+        let mut trials = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            match (self.load(job, request.timing.cold), &request.task) {
+                (Ok(Ok(trial)), _) => trials.push(trial),
+                (Ok(Err(error)), Task::Time { .. }) => return Ok(Response::Done { outcomes: vec![Err(error)] }),
+                (Ok(Err(error)), Task::Race { .. }) => return Ok(Response::Failed { message: error.to_string() }),
+                (Err(message), _) => return Ok(Response::Failed { message }),
+            }
+        }
+        let (timing, team) = (&request.timing, &mut self.team);
+        let outcomes = match &request.task {
+            Task::Time { incumbent_secs, .. } => {
+                trials.iter_mut().map(|trial| trial::measure(trial, timing, *incumbent_secs, team)).collect()
+            }
+            Task::Race { .. } => trial::race(&mut trials, timing, team),
+        };
+        Ok(Response::Done { outcomes })
+    }
+
+    /// A job's kernel with its operands; the outer error is not the kernel's fault.
+    fn load(&mut self, job: &Job, cold: bool) -> Result<Result<Trial, CandidateError>, String> {
+        let mut problem = self.problem(job)?;
+        // SAFETY: this process is there to run code that nobody vouches for; if it breaks, it is replaced.
+        let trial = unsafe { Trial::new(&mut problem, &job.built, cold, &mut self.team) };
+        self.problem = Some(problem);
+        Ok(trial)
     }
 
     /// The job's problem: the one at hand if it is of the same workload, else read from its file.
@@ -112,7 +137,7 @@ impl Worker {
     }
 
     /// Sets the memory limit and the team up for the jobs, and tells the measurer that from now on they are to blame.
-    fn start(&mut self, request: &Request, jobs: &[&Job], output: &mut File) -> io::Result<Result<(), CandidateError>> {
+    fn start(&mut self, request: &Request, jobs: &[Job], output: &mut File) -> io::Result<Result<(), CandidateError>> {
         let threads = jobs.iter().map(|job| job.built.target.cpu().threads).max().unwrap_or(1);
         if self.team.threads() != threads {
             self.team = Team::new(threads);
@@ -131,39 +156,5 @@ impl Worker {
         let memory = memory::limit_growth(allowance);
         protocol::send(output, &Response::Started { memory })?;
         Ok(Ok(()))
-    }
-
-    fn time(
-        &mut self,
-        job: &Job,
-        problem: &Problem,
-        request: &Request,
-        incumbent_secs: Option<f64>,
-    ) -> Result<crate::RunSecs, CandidateError> {
-        // SAFETY: this process is there to run code that nobody vouches for; if it breaks, it is replaced.
-        let mut trial = unsafe { Trial::new(problem, &job.built, request.timing.cold, &mut self.team) }?;
-        trial::measure(&mut trial, &request.timing, incumbent_secs, &mut self.team)
-    }
-
-    fn race(&mut self, jobs: &[Job], request: &Request, output: &mut File) -> io::Result<Response> {
-        let problems: Result<Vec<Problem>, String> = jobs.iter().map(|job| self.problem(job)).collect();
-        let problems = match problems {
-            Ok(problems) => problems,
-            Err(message) => return Ok(Response::Failed { message }),
-        };
-        if let Err(error) = self.start(request, &jobs.iter().collect::<Vec<_>>(), output)? {
-            return Ok(Response::Done { outcomes: vec![Err(error); jobs.len()] });
-        }
-        let mut trials = Vec::with_capacity(jobs.len());
-        for (job, problem) in jobs.iter().zip(&problems) {
-            // SAFETY: as in `time`.
-            match unsafe { Trial::new(problem, &job.built, request.timing.cold, &mut self.team) } {
-                Ok(trial) => trials.push(trial),
-                Err(error) => {
-                    return Ok(Response::Failed { message: error.to_string() });
-                }
-            }
-        }
-        Ok(Response::Done { outcomes: trial::race(&mut trials, &request.timing, &mut self.team) })
     }
 }

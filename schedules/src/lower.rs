@@ -173,7 +173,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn axis_name(&self, axis: AxisId) -> &str {
-        &self.direct.contraction.axes[axis].name
+        self.direct.contraction.axes[axis].name
     }
 
     /// `for var in 0..extent { body }`, or the body alone with the constant 0 where the extent is 1.

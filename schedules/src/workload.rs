@@ -324,7 +324,7 @@ fn check_conv(c: &Conv2d) -> Result<(), WorkloadError> {
             ("g", c.groups),
         ],
     )?;
-    if c.c % c.groups != 0 || c.o % c.groups != 0 {
+    if !c.c.is_multiple_of(c.groups) || !c.o.is_multiple_of(c.groups) {
         let reason = format!("{} groups do not divide c={} and o={}", c.groups, c.c, c.o);
         return Err(WorkloadError::Unfit { op, field: "g", reason });
     }

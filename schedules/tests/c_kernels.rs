@@ -1,5 +1,7 @@
 //! Generated C against the reference, on random workloads and random configs.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::process::Command;

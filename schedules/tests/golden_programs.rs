@@ -1,5 +1,7 @@
 //! Loop nests and C sources of a few schedules against files under `tests/golden`, refreshed by `UPDATE_GOLDEN=1`.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use autotune_schedules::codegen::c;

@@ -1,5 +1,7 @@
 //! Random workloads × random configs: the verifier accepts what lowering makes, and the interpreter agrees with the reference.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use autotune_schedules::interp::interpret;

@@ -4,10 +4,10 @@ use autotune_cost_model::{Sample, relative_throughputs};
 use rand::{Rng, RngExt};
 
 /// Features per sample.
-pub const COLUMNS: usize = 120;
+pub(crate) const COLUMNS: usize = 120;
 
 /// `len` candidates of the task `group`; tasks differ in size. One in twenty fails.
-pub fn samples(random: &mut impl Rng, len: usize, group: u32) -> Vec<Sample> {
+pub(crate) fn samples(random: &mut impl Rng, len: usize, group: u32) -> Vec<Sample> {
     let mut features = Vec::with_capacity(len);
     let mut run_secs = Vec::with_capacity(len);
     for _ in 0..len {

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     match build() {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            for line in message.lines() {
+            for line in message.lines().filter(|line| !line.trim().is_empty()) {
                 println!("cargo::error={line}");
             }
             ExitCode::FAILURE
@@ -31,10 +31,7 @@ fn build() -> Result<(), String> {
     let crate_dir = directory("CARGO_MANIFEST_DIR")?;
     let out_dir = directory("OUT_DIR")?;
     let native_dir = crate_dir.join("native");
-    println!(
-        "cargo::rerun-if-changed={}",
-        crate_dir.join("build").display()
-    );
+    println!("cargo::rerun-if-changed={}", crate_dir.join("build").display());
     println!("cargo::rerun-if-changed={}", native_dir.display());
 
     let source_dir = source::locate(&crate_dir)?;
@@ -42,14 +39,8 @@ fn build() -> Result<(), String> {
 
     // Two compilations side by side; the job server shared with cargo keeps the number of compilers within its limit.
     let compile = |optimization: Optimization| {
-        let files = units
-            .iter()
-            .filter(|unit| unit.optimization == optimization)
-            .map(|unit| &unit.path);
-        compiler(&source_dir, optimization)
-            .files(files)
-            .try_compile_intermediates()
-            .map_err(explain)
+        let files = units.iter().filter(|unit| unit.optimization == optimization).map(|unit| &unit.path);
+        compiler(&source_dir, optimization).files(files).try_compile_intermediates().map_err(explain)
     };
     let (hot, cold) = std::thread::scope(|scope| {
         let cold = scope.spawn(|| compile(Optimization::Cold));
@@ -96,7 +87,5 @@ fn explain(error: cc::Error) -> String {
 }
 
 fn directory(variable: &str) -> Result<PathBuf, String> {
-    env::var_os(variable)
-        .map(PathBuf::from)
-        .ok_or_else(|| format!("cargo did not set {variable}"))
+    env::var_os(variable).map(PathBuf::from).ok_or_else(|| format!("cargo did not set {variable}"))
 }

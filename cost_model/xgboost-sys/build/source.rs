@@ -2,7 +2,7 @@
 //!
 //! By default they are those contained in a crates.io package, which cargo itself downloads into its own cache: the
 //! manifest in `source/` names the package, its lock file pins the checksum. `XGBOOST_SOURCE_DIR` replaces them with a
-//! source tree of XGBoost that has its submodule `dmlc-core` checked out.
+//! source tree of XGBoost, named by an absolute path, that has its submodule `dmlc-core` checked out.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -18,28 +18,19 @@ pub(crate) fn locate(crate_dir: &Path) -> Result<PathBuf, String> {
     println!("cargo::rerun-if-env-changed={OVERRIDE}");
     let manifest = crate_dir.join("source").join("Cargo.toml");
     println!("cargo::rerun-if-changed={}", manifest.display());
-    println!(
-        "cargo::rerun-if-changed={}",
-        manifest.with_file_name("Cargo.lock").display()
-    );
+    println!("cargo::rerun-if-changed={}", manifest.with_file_name("Cargo.lock").display());
 
     if let Some(dir) = env::var_os(OVERRIDE).filter(|dir| !dir.is_empty()) {
         let dir = PathBuf::from(dir);
-        return match check(&dir) {
-            Ok(()) => Ok(dir),
-            Err(reason) => Err(format!("{OVERRIDE}={}: {reason}", dir.display())),
-        };
+        let absolute = dir.canonicalize().map_err(|error| error.to_string());
+        return absolute
+            .and_then(|absolute| check(&absolute).map(|()| absolute))
+            .map_err(|reason| format!("{OVERRIDE}={}: {reason}", dir.display()));
     }
     let dir = downloaded(&manifest, crate_dir)?;
-    println!(
-        "cargo::rerun-if-changed={}",
-        dir.join("include/xgboost/version_config.h").display()
-    );
+    println!("cargo::rerun-if-changed={}", dir.join("include/xgboost/version_config.h").display());
     check(&dir).map_err(|reason| {
-        format!(
-            "{}: {reason}\nremove this folder so that cargo unpacks the package again",
-            dir.display()
-        )
+        format!("{}: {reason}\nremove this folder so that cargo unpacks the package again", dir.display())
     })?;
     Ok(dir)
 }
@@ -62,34 +53,36 @@ fn downloaded(manifest: &Path, crate_dir: &Path) -> Result<PathBuf, String> {
             VERSION.1,
         ));
     }
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)
-        .map_err(|error| format!("cargo metadata printed something else than JSON: {error}"))?;
-    metadata["packages"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .find(|package| package["name"] == PACKAGE)
-        .and_then(|package| package["manifest_path"].as_str())
-        .map(|path| Path::new(path).with_file_name("xgboost"))
-        .ok_or_else(|| {
-            format!(
-                "cargo metadata of {} does not list {PACKAGE}",
-                manifest.display()
-            )
-        })
+    manifest_path(&String::from_utf8_lossy(&output.stdout))
+        .map(|path| path.with_file_name("xgboost"))
+        .ok_or_else(|| format!("cargo metadata of {} does not list {PACKAGE}", manifest.display()))
+}
+
+/// The manifest of the package in cargo's JSON. Looks for one kind of string only: a parser of JSON would be one more
+/// dependency whose updates have all of XGBoost compiled again.
+fn manifest_path(json: &str) -> Option<PathBuf> {
+    json.split("\"manifest_path\":\"").skip(1).find_map(|rest| {
+        let mut path = String::new();
+        let mut characters = rest.chars();
+        loop {
+            match characters.next()? {
+                '"' => break,
+                '\\' => path.push(characters.next()?),
+                character => path.push(character),
+            }
+        }
+        let path = PathBuf::from(path);
+        // The folder bears the package's name, with the version in cargo's cache, without where it is vendored.
+        let folder = path.parent()?.file_name()?.to_str()?;
+        folder.starts_with(PACKAGE).then_some(path)
+    })
 }
 
 fn metadata(manifest: &Path, crate_dir: &Path, offline: bool) -> Result<Output, String> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(&cargo);
     command
-        .args([
-            "metadata",
-            "--locked",
-            "--format-version",
-            "1",
-            "--manifest-path",
-        ])
+        .args(["metadata", "--locked", "--format-version", "1", "--manifest-path"])
         .arg(manifest)
         .current_dir(crate_dir)
         // Wrappers that the outer build runs rustc through are no concern of this query.
@@ -98,20 +91,14 @@ fn metadata(manifest: &Path, crate_dir: &Path, offline: bool) -> Result<Output, 
     if offline {
         command.arg("--offline");
     }
-    command
-        .output()
-        .map_err(|error| format!("cannot run {}: {error}", Path::new(&cargo).display()))
+    command.output().map_err(|error| format!("cannot run {}: {error}", Path::new(&cargo).display()))
 }
 
 /// Whether `dir` holds the sources that the units are made of.
 fn check(dir: &Path) -> Result<(), String> {
     let header = dir.join("include/xgboost/version_config.h");
-    let text = std::fs::read_to_string(&header).map_err(|error| {
-        format!(
-            "this is no source tree of XGBoost: {}: {error}",
-            header.display()
-        )
-    })?;
+    let text = std::fs::read_to_string(&header)
+        .map_err(|error| format!("this is no source tree of XGBoost: {}: {error}", header.display()))?;
     let define = |name: &str| {
         text.lines().find_map(|line| {
             let mut words = line.split_whitespace();

@@ -51,11 +51,7 @@ const GROUPS: &[Group] = &[
         name: "objective",
         optimization: Optimization::Cold,
         native: &[],
-        files: &[
-            "common/ranking_utils",
-            "objective/lambdarank_obj",
-            "objective/regression_obj",
-        ],
+        files: &["common/ranking_utils", "objective/lambdarank_obj", "objective/regression_obj"],
     },
     Group {
         name: "grow",
@@ -75,12 +71,7 @@ const GROUPS: &[Group] = &[
         name: "predict",
         optimization: Optimization::Cold,
         native: &[],
-        files: &[
-            "predictor/cpu_predictor",
-            "tree/multi_target_tree_model",
-            "tree/tree_model",
-            "tree/tree_view",
-        ],
+        files: &["predictor/cpu_predictor", "tree/multi_target_tree_model", "tree/tree_model", "tree/tree_view"],
     },
     Group {
         name: "quantize",
@@ -162,20 +153,12 @@ const GROUPS: &[Group] = &[
 ];
 
 /// Writes the units into `unit_dir`.
-pub(crate) fn write(
-    source_dir: &Path,
-    native_dir: &Path,
-    unit_dir: &Path,
-) -> Result<Vec<Unit>, String> {
-    fs::create_dir_all(unit_dir)
-        .map_err(|error| format!("cannot create {}: {error}", unit_dir.display()))?;
+pub(crate) fn write(source_dir: &Path, native_dir: &Path, unit_dir: &Path) -> Result<Vec<Unit>, String> {
+    fs::create_dir_all(unit_dir).map_err(|error| format!("cannot create {}: {error}", unit_dir.display()))?;
     let mut units = Vec::with_capacity(GROUPS.len());
     for group in GROUPS {
         let native = [PRELUDE].into_iter().chain(group.native.iter().copied()).map(|file| native_dir.join(file));
-        let files = group
-            .files
-            .iter()
-            .map(|file| source_dir.join("src").join(format!("{file}.cc")));
+        let files = group.files.iter().map(|file| source_dir.join("src").join(format!("{file}.cc")));
         let mut text = String::new();
         for file in native.chain(files) {
             if !file.is_file() {
@@ -187,12 +170,8 @@ pub(crate) fn write(
         }
         // A name that no header of XGBoost bears.
         let path = unit_dir.join(format!("unit_{}.cc", group.name));
-        fs::write(&path, text)
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        units.push(Unit {
-            path,
-            optimization: group.optimization,
-        });
+        fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        units.push(Unit { path, optimization: group.optimization });
     }
     Ok(units)
 }

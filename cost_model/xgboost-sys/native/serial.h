@@ -1,5 +1,5 @@
 // Included at the head of every unit: this build has no OpenMP, all loops and sorts run on the calling thread. What
-// XGBoost instantiates for many threads nevertheless is kept away from the compiler, which saves a third of its time.
+// XGBoost instantiates for many threads nevertheless is kept away from the compiler, which saves some of its time.
 #pragma once
 #include <dmlc/common.h>
 

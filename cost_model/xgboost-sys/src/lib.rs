@@ -29,22 +29,14 @@ unsafe extern "C" {
 
     /// Copies a row-major matrix described by `data` (array interface). `config` has the keys `missing` (the value
     /// that stands for "missing", `NaN` for instance; NaN itself is always missing) and `nthread`.
-    pub fn XGDMatrixCreateFromDense(
-        data: *const c_char,
-        config: *const c_char,
-        out: *mut DMatrixHandle,
-    ) -> c_int;
+    pub fn XGDMatrixCreateFromDense(data: *const c_char, config: *const c_char, out: *mut DMatrixHandle) -> c_int;
 
     /// Frees a matrix; boosters that were given it keep what they need.
     pub fn XGDMatrixFree(handle: DMatrixHandle) -> c_int;
 
     /// Copies a vector described by `data` (array interface) into the field `label`, `weight`, `base_margin` (f32) or
     /// `qid` (u32, not decreasing: the ranking group of each row).
-    pub fn XGDMatrixSetInfoFromInterface(
-        handle: DMatrixHandle,
-        field: *const c_char,
-        data: *const c_char,
-    ) -> c_int;
+    pub fn XGDMatrixSetInfoFromInterface(handle: DMatrixHandle, field: *const c_char, data: *const c_char) -> c_int;
 
     /// Writes the number of rows.
     pub fn XGDMatrixNumRow(handle: DMatrixHandle, out: *mut BstUlong) -> c_int;
@@ -53,29 +45,17 @@ unsafe extern "C" {
     pub fn XGDMatrixNumCol(handle: DMatrixHandle, out: *mut BstUlong) -> c_int;
 
     /// Creates a booster that caches predictions for the `len` matrices, which must outlive no call but this one.
-    pub fn XGBoosterCreate(
-        dmats: *const DMatrixHandle,
-        len: BstUlong,
-        out: *mut BoosterHandle,
-    ) -> c_int;
+    pub fn XGBoosterCreate(dmats: *const DMatrixHandle, len: BstUlong, out: *mut BoosterHandle) -> c_int;
 
     /// Frees a booster.
     pub fn XGBoosterFree(handle: BoosterHandle) -> c_int;
 
     /// Sets one training parameter. Names that do not exist are accepted silently; values are checked by the first
     /// round of training.
-    pub fn XGBoosterSetParam(
-        handle: BoosterHandle,
-        name: *const c_char,
-        value: *const c_char,
-    ) -> c_int;
+    pub fn XGBoosterSetParam(handle: BoosterHandle, name: *const c_char, value: *const c_char) -> c_int;
 
     /// Trains one round: round numbers start at 0.
-    pub fn XGBoosterUpdateOneIter(
-        handle: BoosterHandle,
-        iter: c_int,
-        dtrain: DMatrixHandle,
-    ) -> c_int;
+    pub fn XGBoosterUpdateOneIter(handle: BoosterHandle, iter: c_int, dtrain: DMatrixHandle) -> c_int;
 
     /// Writes the number of rounds trained.
     pub fn XGBoosterBoostedRounds(handle: BoosterHandle, out: *mut c_int) -> c_int;
@@ -115,18 +95,11 @@ unsafe extern "C" {
     ) -> c_int;
 
     /// Replaces the booster's model with one saved by [`XGBoosterSaveModelToBuffer`]; the format is detected.
-    pub fn XGBoosterLoadModelFromBuffer(
-        handle: BoosterHandle,
-        buf: *const c_void,
-        len: BstUlong,
-    ) -> c_int;
+    pub fn XGBoosterLoadModelFromBuffer(handle: BoosterHandle, buf: *const c_void, len: BstUlong) -> c_int;
 
     /// Writes all parameters in effect as a JSON object.
-    pub fn XGBoosterSaveJsonConfig(
-        handle: BoosterHandle,
-        out_len: *mut BstUlong,
-        out_str: *mut *const c_char,
-    ) -> c_int;
+    pub fn XGBoosterSaveJsonConfig(handle: BoosterHandle, out_len: *mut BstUlong, out_str: *mut *const c_char)
+    -> c_int;
 
     /// Writes the number of names or types set through [`XGBoosterSetStrFeatureInfo`], and the strings.
     pub fn XGBoosterGetStrFeatureInfo(

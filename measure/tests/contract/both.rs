@@ -213,7 +213,7 @@ fn clearly_slower_kernels_are_stopped_early<S: Subject>() {
     let built = right(1);
     subject.set_incumbent(&kernels::workload(), 1e-9);
     let run = outcome(&mut subject, &built).unwrap();
-    assert!(run.stopped_early && run.repeats < options().timing.min_repeats, "{run:?}");
+    assert!(run.stopped_early, "{run:?}");
     let mut fresh = S::make(options());
     let built = right(1);
     assert!(!outcome(&mut fresh, &built).unwrap().stopped_early);
@@ -232,11 +232,12 @@ fn a_race_times_all_and_ranks_them<S: Subject>() {
     assert!(slow_secs > 2.0 * fast_secs, "{results:?}");
     assert!(results[0].outcome.as_ref().unwrap().repeats >= 20 && !results[0].outcome.as_ref().unwrap().stopped_early);
     assert!(subject.race_built(&[]).unwrap().is_empty());
+    assert!(matches!(subject.race_built(&[right(1), right(2)]), Err(MeasureError::MixedTargets)));
 }
 
 /// Random schedules of a small convolution, with one that no lowering knows in their midst.
 fn candidates(count: usize) -> Vec<Candidate> {
-    let workload: Workload = "conv2d:n=1,c=16,h=14,w=14,o=32,k=3,s=1,p=1,bias,act=relu".parse().unwrap();
+    let workload: Workload = "conv2d:n=1,c=4,h=6,w=6,o=8,k=1,bias,act=relu".parse().unwrap();
     let target = target(2);
     let space = ScheduleSpace::new(&workload, &target);
     let mut rng = ChaCha8Rng::seed_from_u64(17);

@@ -202,7 +202,11 @@ pub(crate) fn hold_an_endless_kernel() -> ! {
 
 fn no_worker_outlives_a_killed_parent() {
     let program = std::env::current_exe().unwrap();
-    let mut holder = Command::new(program).arg(HOLDER_ARGUMENT).stdout(Stdio::piped()).spawn().unwrap();
+    // A killed process cannot remove its temporary files.
+    let files = tempfile::tempdir().unwrap();
+    let mut holder = Command::new(program);
+    holder.arg(HOLDER_ARGUMENT).env("TMPDIR", files.path()).stdout(Stdio::piped());
+    let mut holder = holder.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let worker: u32 = line.trim().parse().unwrap();

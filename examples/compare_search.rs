@@ -1,0 +1,47 @@
+//! The learned search against random search at equal trials: geometric mean over ResNet-18's tasks and some seeds.
+//!
+//! `cargo run --release -p autotune-examples --example compare_search [TRIALS [SEEDS [THREADS]]]`
+//!
+//! For each seed both searches start from an empty database. Prints a Markdown table: for each task and seed the best time
+//! found by random search over the best time found by the learned one (above 1: learned is better).
+
+use autotune::{Network, Report, SearchKind, Silent, TuneOptions, tune};
+use autotune_db::TuningDb;
+use autotune_schedules::Target;
+
+fn main() -> anyhow::Result<()> {
+    autotune_examples::serve_if_worker();
+    let argument = |i: usize, default: usize| std::env::args().nth(i).map_or(Ok(default), |a| a.parse());
+    let (trials, seeds, threads) = (argument(1, 256)?, argument(2, 3)?, argument(3, 1)?);
+    let target = Target::detect("cpu", Some(threads))?;
+    let network = Network::resnet18();
+    println!("{target}, {trials} trials over {} tasks\n", network.tasks.len());
+    println!("| task | {} |", (0..seeds).map(|s| format!("seed {s}")).collect::<Vec<_>>().join(" | "));
+    println!("|---|{}", "---|".repeat(seeds));
+    let mut measurer = autotune_examples::measurer()?;
+    let mut run = |search: SearchKind, seed: usize| -> anyhow::Result<Report> {
+        let db = TuningDb::temporary()?;
+        let options = TuneOptions { trials: Some(trials), search, seed: seed as u64, ..TuneOptions::default() };
+        Ok(tune(&network.tasks, &target, &options, &mut measurer, &db, &mut Silent)?)
+    };
+    let mut ratios = vec![Vec::new(); network.tasks.len()];
+    for seed in 0..seeds {
+        let (learned, random) = (run(SearchKind::Model, seed)?, run(SearchKind::Random, seed)?);
+        for ((row, learned), random) in ratios.iter_mut().zip(&learned.tasks).zip(&random.tasks) {
+            row.push(match (random.best_secs, learned.best_secs) {
+                (Some(random), Some(learned)) => random / learned,
+                _ => f64::NAN,
+            });
+        }
+    }
+    let line = |name: &str, row: &[f64]| {
+        println!("| {name} | {} |", row.iter().map(|r| format!("{r:.3}")).collect::<Vec<_>>().join(" | "));
+    };
+    for (task, row) in network.tasks.iter().zip(&ratios) {
+        line(&task.name, row);
+    }
+    let geomean = |seed: usize| (ratios.iter().map(|row| row[seed].ln()).sum::<f64>() / ratios.len() as f64).exp();
+    let means: Vec<f64> = (0..seeds).map(geomean).collect();
+    line("geometric mean", &means);
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! What a compiler does at deploy time: look up the best schedule of an operator, build its kernel, run it in its own process.
+//!
+//! `cargo run --release -p autotune-examples --example query_database [DATABASE]`
+//!
+//! Without a database the schedule is the untuned one, which is also what a compiler falls back to on a miss.
+
+use autotune_db::TuningDb;
+use autotune_measure::buffers::Buffers;
+use autotune_measure::compiler::Compiler;
+use autotune_measure::kernel::Kernel;
+use autotune_measure::team::Team;
+use autotune_schedules::program::Role;
+use autotune_schedules::tensor::{from_layout, to_layout};
+use autotune_schedules::{
+    KernelPlan, Operands, ScheduleSpace, Target, Workload, codegen, lower, max_rel_error, reference,
+};
+
+fn main() -> anyhow::Result<()> {
+    let workload: Workload = "conv2d:c=32,h=28,w=28,o=32,k=3,p=1,bias,act=relu".parse()?;
+    let target = Target::detect("cpu", Some(1))?;
+    let space = ScheduleSpace::new(&workload, &target);
+    let best = match std::env::args().nth(1) {
+        Some(path) => TuningDb::open_existing(path)?.best(&workload, &target.key())?,
+        None => None,
+    };
+    let hit = best.map(|record| record.config).filter(|config| space.contains(config));
+    println!("{}", if hit.is_some() { "found in the database:" } else { "not in a database, the untuned schedule:" });
+    let config = hit.unwrap_or_else(|| space.default_config());
+    println!("{config}");
+
+    let program = lower(&workload, &target, &config)?;
+    let dir = tempfile::tempdir()?;
+    let library = dir.path().join("kernel.so");
+    let limit = std::time::Duration::from_secs(60);
+    Compiler::find()?.compile(&codegen::c::generate(&program, &target), &library, limit)?;
+
+    let plan = KernelPlan::of(&program);
+    let mut team = Team::new(target.cpu().threads);
+    let mut buffers = Buffers::new(&plan, team.threads())?;
+    let operands = Operands::random(&workload, 0);
+    let mut output = 0;
+    for (i, buffer) in plan.buffers.iter().enumerate() {
+        let tensor = match buffer.role {
+            Role::Input => Some(&operands.input),
+            Role::Weight => Some(&operands.weight),
+            Role::Bias => operands.bias.as_ref(),
+            Role::Residual => operands.residual.as_ref(),
+            Role::Output => {
+                output = i;
+                None
+            }
+            Role::Packed | Role::Accumulator => None,
+        };
+        if let Some(tensor) = tensor {
+            buffers.buffer_mut(i).copy_from_slice(&to_layout(tensor, buffer.layout)?);
+        }
+    }
+    // SAFETY: the library was just built from a verified generator's source for this very plan.
+    let kernel = unsafe { Kernel::load(&library, plan.clone())? };
+    kernel.prepare(&mut team, &mut buffers);
+    kernel.run(&mut team, &mut buffers);
+
+    let result = from_layout(buffers.buffer(output), &workload.output_shape(), plan.buffers[output].layout)?;
+    println!("largest relative error: {:.1e}", max_rel_error(&result, &reference(&workload, &operands)));
+    Ok(())
+}
