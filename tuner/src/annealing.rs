@@ -15,7 +15,7 @@ use crate::select::{select_diverse, standard_deviation};
 const CHAINS: usize = 128;
 /// Configs scored per config wanted, over all chains. It bounds what search costs against what it saves: scoring a config takes
 /// some hundred microseconds, most of them lowering, measuring one some ten milliseconds.
-const SCORED_PER_CONFIG: usize = 64;
+const SCORED_PER_CONFIG: usize = 128;
 /// Moves without a better candidate among the best after which the walk ends.
 const EARLY_STOP: usize = 8;
 /// Chains that start from the best measured configs instead of from where they were.
@@ -96,8 +96,12 @@ impl Annealing {
         best.into_sorted()
     }
 
-    /// Brings the chains to their number, the first of them onto the best measured configs.
+    /// Brings the chains to their number, one of them at first on the default, and the first of them onto the best measured
+    /// configs.
     fn restart(&mut self, space: &ScheduleSpace, rng: &mut ChaCha8Rng) {
+        if self.chains.is_empty() {
+            self.chains.push(space.default_config());
+        }
         while self.chains.len() < CHAINS {
             self.chains.push(space.sample(rng));
         }

@@ -62,16 +62,12 @@ impl Place {
     /// Starts a run that goes on for long, and returns once it has measured something.
     fn start(&self, line: &str) -> Child {
         let mut child = self.command(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let stderr = child.stderr.as_mut().unwrap();
-        let mut told = String::new();
-        for line in BufReader::new(&mut *stderr).lines() {
-            let line = line.unwrap();
-            if line.starts_with('[') {
-                return child;
-            }
-            told.push_str(&line);
+        let mut lines = BufReader::new(child.stderr.as_mut().unwrap()).lines().map(Result::unwrap);
+        let measured = lines.any(|line| line.starts_with('['));
+        if !measured {
+            panic!("ended before it measured anything: {:?}", child.wait());
         }
-        panic!("ended before it measured anything: {told}");
+        child
     }
 
     /// The records of the database, as JSON.
@@ -265,7 +261,7 @@ fn ctrl_c_ends_cleanly_with_everything_kept() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(stdout.contains("speed-up"), "the table of what there is:\n{stdout}");
     let trials = place.json("out.json")["tasks"][0]["trials"].as_u64().unwrap() as usize;
-    assert!(trials >= 1 && trials < 500);
+    assert!((1..500).contains(&trials));
     assert_eq!(place.searched(), trials);
 }
 

@@ -7,10 +7,11 @@ use std::collections::HashSet;
 
 use autotune::{Ask, Cancel, Network, SearchKind, Silent, Stop, Task, TuneOptions, tune};
 use autotune_db::{Phase, TuningDb};
+use autotune_measure::Candidate;
 use autotune_schedules::{Config, CpuTarget, ScheduleSpace, Target, Workload};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use support::PaperDevice;
+use support::{PaperDevice, paper_secs};
 
 const KINDS: [SearchKind; 4] = [SearchKind::Model, SearchKind::Genetic, SearchKind::Random, SearchKind::Grid];
 
@@ -44,7 +45,6 @@ fn annealing_with_a_model_beats_random_and_genetic_search_at_equal_trials() {
     let text = "matmul:m=96,n=192,k=64";
     let found = |kind| median((0..3).map(|seed| best_secs(text, &options(kind, 96, seed))).collect());
     let (model, genetic, random) = (found(SearchKind::Model), found(SearchKind::Genetic), found(SearchKind::Random));
-    eprintln!("model {model}, genetic {genetic}, random {random}");
     assert!(model < 0.9 * random, "model {model}, random {random}");
     assert!(model < genetic, "model {model}, genetic {genetic}");
 }
@@ -71,6 +71,27 @@ fn searchers_propose_only_valid_unseen_distinct_configs() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn annealing_climbs_scores_of_any_sign() {
+    let (target, workload) = (target(), workload("matmul:m=96,n=192,k=64"));
+    let space = ScheduleSpace::new(&workload, &target);
+    let secs = |config: &Config| {
+        let config = config.clone();
+        paper_secs(&Candidate { workload, target: target.clone(), config }) as f32
+    };
+    let mean_secs = |kind: SearchKind, offset: f32| {
+        let mut score = |configs: &[Config]| configs.iter().map(|c| Some(offset - 1e3 * secs(c))).collect::<Vec<_>>();
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let asked = Ask { space: &space, score: Some(&mut score), seen: &HashSet::new(), n: 16, rng: &mut rng };
+        kind.searcher().ask(asked).iter().map(secs).sum::<f32>() / 16.0
+    };
+    let random = mean_secs(SearchKind::Random, 0.0);
+    for offset in [-100.0, 0.0, 100.0] {
+        let annealed = mean_secs(SearchKind::Model, offset);
+        assert!(annealed < 0.5 * random, "offset {offset}: annealed {annealed}, random {random}");
     }
 }
 
