@@ -20,6 +20,9 @@ use crate::team::Team;
 /// Independent accumulators: more than any core needs to hide the latency of a multiply-add.
 const ACCUMULATORS: usize = 12;
 
+/// Independent sums of the reading loop.
+const READ_ACCUMULATORS: usize = 8;
+
 /// f32 elements between the operands of two tasks: no two share a cache line, and the widest vector fits.
 const LINE: usize = 16;
 
@@ -47,6 +50,10 @@ pub struct Ceilings {
     pub flops_per_sec: f64,
     /// Bytes read plus bytes written per second by a copy in memory, larger than any cache, on the target's threads.
     pub bytes_per_sec: f64,
+    /// Bytes read per second from the second-level caches, from the last-level cache and from memory, on the target's threads.
+    pub read_bytes_per_sec: [f64; 3],
+    /// Sizes of the second-level caches of the target's threads together and of the last-level cache.
+    pub cache_bytes: [f64; 2],
 }
 
 impl Ceilings {
@@ -63,9 +70,11 @@ impl Ceilings {
         Ok(ceilings)
     }
 
-    /// The least seconds in which work of `flops` on `bytes` can be done.
+    /// The least seconds in which work of `flops` on `bytes` can be done over and over: operands that fit a cache are read
+    /// from there.
     pub fn min_secs(&self, flops: f64, bytes: f64) -> f64 {
-        (flops / self.flops_per_sec).max(bytes / self.bytes_per_sec)
+        let level = self.cache_bytes.iter().position(|&size| bytes <= size).unwrap_or(self.cache_bytes.len());
+        (flops / self.flops_per_sec).max(bytes / self.read_bytes_per_sec[level])
     }
 }
 
@@ -76,7 +85,11 @@ fn measure(target: &Target, compiler: &Compiler) -> Result<Ceilings, MeasureErro
     let library = dir.path().join("ceilings.so");
     let widths = [cpu.lanes(), cpu.lanes() / 2];
     let chunk = (2 * cpu.l3_bytes).clamp(MIN_COPY_BYTES, MAX_COPY_BYTES) / 4 / cpu.threads;
-    compiler.compile(&source(&widths, chunk), &library, BUILD_LIMIT).map_err(fault)?;
+    let l2_bytes = (cpu.l2_bytes * cpu.threads).min(cpu.l3_bytes);
+    // Half of a cache is surely in it; beyond the second level, enough not to be.
+    let reads = [l2_bytes / 2, (cpu.l3_bytes / 2).max(2 * l2_bytes).min(MAX_COPY_BYTES), 4 * chunk * cpu.threads];
+    let read_chunks = reads.map(|bytes| (bytes / 4 / cpu.threads).next_multiple_of(LINE * READ_ACCUMULATORS));
+    compiler.compile(&source(&widths, chunk, &read_chunks), &library, BUILD_LIMIT).map_err(fault)?;
     let best_secs = |symbol: &str, elements: usize, threads: usize| {
         // SAFETY: the library was built from `source`, whose functions keep the contract for these plans.
         let kernel = unsafe { Kernel::load(&library, plan(symbol, elements, threads)) }.map_err(fault)?;
@@ -96,7 +109,15 @@ fn measure(target: &Target, compiler: &Compiler) -> Result<Ceilings, MeasureErro
         }
         let copied_bytes = (2 * 4 * chunk * cpu.threads) as f64;
         let bytes_per_sec = copied_bytes / best_secs("autotune_copy", chunk * cpu.threads, cpu.threads)?;
-        Ok(Ceilings { core_flops_per_sec: core, flops_per_sec: all.max(core), bytes_per_sec })
+        let mut read_bytes_per_sec = [0.0f64; 3];
+        for (level, &chunk) in read_chunks.iter().enumerate() {
+            let bytes = (4 * chunk * cpu.threads) as f64;
+            let secs = best_secs(&format!("autotune_read{level}"), chunk * cpu.threads, cpu.threads)?;
+            read_bytes_per_sec[level] = bytes / secs;
+        }
+        let cache_bytes = [l2_bytes as f64, cpu.l3_bytes as f64];
+        let flops_per_sec = all.max(core);
+        Ok(Ceilings { core_flops_per_sec: core, flops_per_sec, bytes_per_sec, read_bytes_per_sec, cache_bytes })
     };
     thread::scope(|scope| scope.spawn(run).join()).map_err(|_| fault("the measuring thread panicked"))?
 }
@@ -126,8 +147,9 @@ fn plan(symbol: &str, elements: usize, tasks: usize) -> KernelPlan {
 }
 
 /// C functions: `autotune_fma{w}` for each vector width in lanes, whose task `t` runs multiply-adds and leaves their sum
-/// in line `t` of the second buffer, and `autotune_copy`, whose task `t` copies the `t`-th chunk of the first buffer.
-fn source(widths: &[usize], chunk: usize) -> String {
+/// in line `t` of the second buffer, `autotune_copy`, whose task `t` copies the `t`-th chunk of the first buffer, and
+/// `autotune_read{level}`, whose task `t` reads the `t`-th chunk and leaves its sum.
+fn source(widths: &[usize], chunk: usize, read_chunks: &[usize]) -> String {
     let mut text = String::from("#include <string.h>\n");
     let each = |f: &dyn Fn(usize) -> String, between: &str| (0..ACCUMULATORS).map(f).collect::<Vec<_>>().join(between);
     for w in widths {
@@ -158,6 +180,29 @@ void autotune_fma{w}(float *const *buffers, char *local, long begin, long end) {
 }}
 "
     );
+    for (level, read) in read_chunks.iter().enumerate() {
+        let each = |f: &dyn Fn(usize) -> String, between: &str| {
+            (0..READ_ACCUMULATORS).map(f).collect::<Vec<_>>().join(between)
+        };
+        let start = each(&|i| format!("r{i} = {{0}}"), ", ");
+        let step = each(&|i| format!("r{i} += *(const line *)(p + i + {});", i * LINE), " ");
+        let sum = each(&|i| format!("r{i}"), " + ");
+        text += &format!(
+            "void autotune_read{level}(float *const *buffers, char *local, long begin, long end) {{
+    typedef float line __attribute__((vector_size({bytes}), may_alias));
+    for (long t = begin; t < end; t++) {{
+        const float *p = buffers[0] + {read} * t;
+        line {start};
+        for (long i = 0; i < {read}; i += {stride}) {{ {step} }}
+        line sum = {sum};
+        memcpy(buffers[1] + {LINE} * t, &sum, sizeof sum);
+    }}
+}}
+",
+            bytes = 4 * LINE,
+            stride = LINE * READ_ACCUMULATORS,
+        );
+    }
     text
 }
 
@@ -175,13 +220,22 @@ mod tests {
         assert!((2e8..2e12).contains(&ceilings.core_flops_per_sec), "{ceilings:?}");
         assert!(ceilings.flops_per_sec >= ceilings.core_flops_per_sec);
         assert!((1e8..1e13).contains(&ceilings.bytes_per_sec), "{ceilings:?}");
+        assert!(ceilings.read_bytes_per_sec.iter().all(|rate| (1e8..1e14).contains(rate)), "{ceilings:?}");
         assert_eq!(Ceilings::measure(&target, &compiler).unwrap(), ceilings);
     }
 
     #[test]
     fn the_roofline_is_the_larger_of_two_times() {
-        let ceilings = Ceilings { core_flops_per_sec: 1e9, flops_per_sec: 2e9, bytes_per_sec: 1e9 };
+        let ceilings = Ceilings {
+            core_flops_per_sec: 1e9,
+            flops_per_sec: 2e9,
+            bytes_per_sec: 1e9,
+            read_bytes_per_sec: [4e9, 2e9, 1e9],
+            cache_bytes: [1e3, 1e6],
+        };
         assert_eq!(ceilings.min_secs(4e9, 1e9), 2.0);
+        assert_eq!(ceilings.min_secs(0.0, 1e3), 1e3 / 4e9);
+        assert_eq!(ceilings.min_secs(0.0, 1e6), 1e6 / 2e9);
         assert_eq!(ceilings.min_secs(4e9, 8e9), 8.0);
     }
 }

@@ -29,7 +29,6 @@ const CANDIDATES_PER_CONFIG: usize = 3;
 ///
 /// The chains persist from ask to ask, so that the walk goes on under the refitted model; some of them restart from the best
 /// configs measured. Scores may be of any sign and scale: the temperature is in units of their spread over the chains.
-/// Without a model it draws at random.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Annealing {
     chains: Vec<Config>,
@@ -41,12 +40,10 @@ impl Searcher for Annealing {
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Config> {
         let Ask { space, score, seen, n, rng } = ask;
         let mut batch = Batch::new(seen, n);
-        if let Some(score) = score {
-            let explored = (0..n).filter(|_| rng.random_bool(RANDOM_SHARE)).count();
-            let candidates = self.walk(space, score, seen, n, rng);
-            for i in select_diverse(&candidates, n - explored) {
-                batch.push(candidates[i].0.clone());
-            }
+        let explored = (0..n).filter(|_| rng.random_bool(RANDOM_SHARE)).count();
+        let candidates = self.walk(space, score, seen, n, rng);
+        for i in select_diverse(&candidates, n - explored) {
+            batch.push(candidates[i].0.clone());
         }
         batch.fill(space, rng);
         batch.configs

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use autotune_cost_model::metrics::{pairwise_accuracy, top_k_recall};
-use autotune_cost_model::{CostModel, ModelError, Sample, XgbModel, relative_throughputs};
+use autotune_cost_model::{CostModel, ModelError, Sample, XgbModel, features, relative_throughputs};
 use autotune_db::TuningRecord;
 use autotune_measure::Measurement;
 use autotune_schedules::{Config, Target, Workload};
@@ -20,6 +20,8 @@ const FIRST_FIT: usize = 16;
 /// The model is refitted once the samples have grown by one in this many, so that fitting stays a small share of the time
 /// however many there are.
 const REFIT_SHARE: usize = 16;
+/// The feature that ranks configs before there is a model.
+const ESTIMATE: &str = "estimate.sum.cycles_per_flop";
 /// One example in this many is held out to judge the model.
 const HOLD_OUT: usize = 5;
 
@@ -38,11 +40,15 @@ pub(crate) struct Learner {
     model: XgbModel,
     /// Examples when the model was last fitted.
     fitted: usize,
+    /// Column of the analytic estimate: the less, the faster.
+    estimate: usize,
 }
 
 impl Learner {
     pub(crate) fn new(target: Target) -> Self {
-        Self { featurizer: Featurizer::new(target), examples: Vec::new(), model: XgbModel::default(), fitted: 0 }
+        let estimate = features::names().iter().position(|name| name == ESTIMATE).unwrap_or(0);
+        let featurizer = Featurizer::new(target);
+        Self { featurizer, examples: Vec::new(), model: XgbModel::default(), fitted: 0, estimate }
     }
 
     /// Takes the records of earlier runs in.
@@ -106,17 +112,13 @@ impl Learner {
         }))
     }
 
-    /// True once there is a model.
-    pub(crate) fn has_model(&self) -> bool {
-        self.model.feature_count().is_some()
-    }
-
-    /// The model's score of each config; `None` for one that cannot be lowered, and for all where there is no model.
+    /// The score of each config, `None` for one that cannot be lowered: the model's, or before there is one the analytic
+    /// estimate among the features.
     pub(crate) fn score(&mut self, workload: &Workload, configs: &[Config]) -> Vec<Option<f32>> {
-        if !self.has_model() {
-            return vec![None; configs.len()];
-        }
         let rows = self.featurizer.rows(workload, configs);
+        if self.model.feature_count().is_none() {
+            return rows.iter().map(|row| row.as_ref().map(|row| -row[self.estimate])).collect();
+        }
         let lowered: Vec<&[f32]> = rows.iter().flatten().map(|row| &**row).collect();
         let mut scores = predict(&self.model, &lowered).into_iter();
         rows.iter().map(|row| row.as_ref().and_then(|_| scores.next())).collect()

@@ -22,8 +22,8 @@ pub type ScoreFn<'a> = dyn FnMut(&[Config]) -> Vec<Option<f32>> + 'a;
 pub struct Ask<'a> {
     /// Where configs come from.
     pub space: &'a ScheduleSpace,
-    /// Predictions, once there is a model.
-    pub score: Option<&'a mut ScoreFn<'a>>,
+    /// Predictions.
+    pub score: &'a mut ScoreFn<'a>,
     /// Stable hashes of the configs that must not be proposed: those already measured.
     pub seen: &'a HashSet<u64>,
     /// How many configs are wanted.

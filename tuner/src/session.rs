@@ -159,11 +159,7 @@ impl<'a> Session<'a> {
         let state = &mut self.tasks[task];
         let workload = state.task.workload;
         let learner = &mut self.learner;
-        let batch = if learner.has_model() {
-            state.ask(n, Some(&mut |configs: &[Config]| learner.score(&workload, configs)))
-        } else {
-            state.ask(n, None)
-        };
+        let batch = state.ask(n, &mut |configs: &[Config]| learner.score(&workload, configs));
         self.shares.propose += start.elapsed();
         batch
     }

@@ -76,7 +76,7 @@ impl TaskState {
     }
 
     /// Up to `n` configs to measure next, none of them measured before. The first of a task is its default config.
-    pub(crate) fn ask<'a>(&'a mut self, n: usize, score: Option<&'a mut ScoreFn<'a>>) -> Vec<Config> {
+    pub(crate) fn ask<'a>(&'a mut self, n: usize, score: &'a mut ScoreFn<'a>) -> Vec<Config> {
         let default = self.space.default_config();
         let mut batch = Vec::new();
         if self.seen.insert(default.stable_hash()) {
