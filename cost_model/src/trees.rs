@@ -112,10 +112,11 @@ impl Trees {
         for root in &self.roots {
             let lanes = predictions.chunks_exact_mut(LANES).zip(values.chunks_exact(LANES * columns));
             for (predictions, rows) in lanes {
+                let rows: [&[f32]; LANES] = std::array::from_fn(|lane| &rows[lane * columns..][..columns]);
                 let mut at = [root.node as usize; LANES];
                 for _ in 0..root.depth {
-                    for (lane, at) in at.iter_mut().enumerate() {
-                        *at = self.next(*at, &rows[lane * columns..]);
+                    for (at, row) in at.iter_mut().zip(rows) {
+                        *at = self.next(*at, row);
                     }
                 }
                 for (prediction, at) in predictions.iter_mut().zip(at) {
