@@ -16,6 +16,7 @@ use autotune_schedules::{
 use common::workloads::random_workload;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
 
 type Entry = unsafe extern "C" fn(*const *mut f32, *mut u8, i64, i64);
 
@@ -88,8 +89,8 @@ fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
 #[test]
 fn random_programs_agree_with_the_reference() {
     let target = Target::detect("cpu", Some(1)).unwrap();
-    for seed in 0..40 {
+    (0..40u64).into_par_iter().for_each(|seed| {
         let workload = random_workload(&mut ChaCha8Rng::seed_from_u64(seed));
         check(&workload, &target, seed, 3);
-    }
+    });
 }

@@ -7,7 +7,7 @@ mod common;
 use autotune_schedules::interp::interpret;
 use autotune_schedules::verify::verify;
 use autotune_schedules::{
-    CpuTarget, Operands, ScheduleSpace, Target, Workload, lower, max_rel_error, reference, tolerance,
+    Config, CpuTarget, Operands, ScheduleSpace, Target, Workload, lower, max_rel_error, reference, tolerance,
 };
 use common::workloads::random_workload;
 use rand::SeedableRng;
@@ -22,6 +22,8 @@ fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
         let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
         let context = format!("seed {seed}: {workload}\n{config}");
         assert!(space.contains(&config), "{context}");
+        let json = serde_json::to_string(&config).unwrap();
+        assert_eq!(serde_json::from_str::<Config>(&json).unwrap(), config, "{context}");
         let program = lower(workload, target, &config).unwrap();
         verify(&program, target).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
         let output = interpret(&program, &operands).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));

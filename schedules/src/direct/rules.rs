@@ -1,0 +1,131 @@
+//! Rules between the knobs of the direct sketch, and limits of the target.
+
+use super::{DataMode, Direct, extent};
+use crate::affine::VarId;
+use crate::contraction::AxisId;
+use crate::lower::LowerError;
+use crate::program::Layout;
+use crate::target::CpuTarget;
+
+/// Straight-line multiply-accumulates of one loop body beyond which compilers are slow and the instruction cache overflows.
+const MAX_BODY: usize = 1024;
+/// Tiles that may be peeled off one end of an axis for padding.
+const MAX_PEELED: i64 = 4;
+
+impl Direct {
+    /// Rules between knobs and limits of the target.
+    pub(super) fn check(&self, target: &CpuTarget, data_layout: Layout) -> Result<(), LowerError> {
+        let plain_in = self.in_layout == Layout::Plain;
+        let plain_data = data_layout == Layout::Plain;
+        if !plain_in && plain_data {
+            return Err(LowerError::knob("layout.data", "a blocked input is not copied to a plain layout"));
+        }
+        match self.data_mode {
+            DataMode::InPlace if plain_in != plain_data => {
+                return Err(LowerError::knob("layout.data", "differs from layout.in though data is read in place"));
+            }
+            DataMode::Copy if plain_in == plain_data && !self.contraction.is_padded() => {
+                return Err(LowerError::knob("data", "a copy without padding or another layout"));
+            }
+            _ => {}
+        }
+        self.check_vector()?;
+        self.check_registers(target)?;
+        self.check_peeling()?;
+        self.check_memory(target)
+    }
+
+    /// Along the vector weights and output must have stride 0 or 1 (the output any along packed channels), the data operand
+    /// too unless the vector runs along the width.
+    fn check_vector(&self) -> Result<(), LowerError> {
+        if self.register_extent(self.vector) == 1 {
+            return Ok(());
+        }
+        if !self.packed_weights && ![0, 1].contains(&self.contraction.weight.stride(self.vector)) {
+            return Err(LowerError::knob("vector", "the weights are strided along it"));
+        }
+        let along_width = !self.contraction.weight.uses(self.vector);
+        if !along_width && ![0, 1].contains(&self.data.stride(self.vector)) {
+            return Err(LowerError::knob("vector", "the data operand is strided along it"));
+        }
+        if along_width && self.output.stride(self.vector) != 1 {
+            return Err(LowerError::knob("vector", "the output is strided along it"));
+        }
+        if along_width && self.data_mode == DataMode::InPlace && self.contraction.is_padded() {
+            return Err(LowerError::knob("data", "vectors along a padded axis need a copy"));
+        }
+        Ok(())
+    }
+
+    /// Register budget and length of the straight-line body.
+    fn check_registers(&self, target: &CpuTarget) -> Result<(), LowerError> {
+        let pieces = pieces(self.register_extent(self.vector), target.lanes());
+        let tile = self.register_tile();
+        let product = |uses: &dyn Fn(AxisId) -> bool| -> usize {
+            tile.iter().filter(|t| t.0 != self.vector && uses(t.0)).map(|t| t.1).product()
+        };
+        let accumulators = product(&|_| true) * pieces;
+        let weights_are_vectors = self.contraction.weight.uses(self.vector);
+        let data_are_vectors = self.data.uses(self.vector);
+        let weights = product(&|a| self.contraction.weight.uses(a)) * if weights_are_vectors { pieces } else { 1 };
+        let data = product(&|a| self.data.uses(a)) * if data_are_vectors { pieces } else { 1 };
+        let needed = accumulators + weights.min(data) + 1;
+        let registers = target.isa.vector_registers();
+        if needed > registers {
+            let reason = format!("the register tile needs {needed} vector registers of {registers}");
+            return Err(LowerError::knob("tile", reason));
+        }
+        let steps = if self.contraction.is_padded() && self.data_mode == DataMode::InPlace {
+            let taps = |n: &str| extent(&self.contraction, n);
+            self.unroll.max(taps("kh") * taps("kw"))
+        } else {
+            self.unroll
+        };
+        if accumulators * steps > MAX_BODY {
+            let reason = format!("{} multiply-accumulates in a row exceed {MAX_BODY}", accumulators * steps);
+            return Err(LowerError::knob("unroll", reason));
+        }
+        Ok(())
+    }
+
+    /// Peeling must stay small.
+    fn check_peeling(&self) -> Result<(), LowerError> {
+        if self.data_mode == DataMode::Copy {
+            return Ok(());
+        }
+        for dim in 0..self.contraction.data.shape.len() {
+            let (low, high) = self.contraction.data_range(dim);
+            let over = (-low).max(high - self.contraction.data.shape[dim] as i64 + 1);
+            if over <= 0 {
+                continue;
+            }
+            let index = &self.contraction.data.index[dim];
+            let tiles = if self.data_mode == DataMode::InPlace { &self.inner } else { &self.cache };
+            for l in tiles {
+                let stride = index.coefficient(VarId(l.axis as u32));
+                let spatial = !self.contraction.axes[l.axis].reduce;
+                if stride > 0 && spatial && over > stride * l.tile as i64 * MAX_PEELED {
+                    return Err(LowerError::knob("tile", "too many tiles would be peeled for padding"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A copied tile must fit the last-level cache share of a thread.
+    fn check_memory(&self, target: &CpuTarget) -> Result<(), LowerError> {
+        if self.data_mode == DataMode::Tile {
+            let bytes = self.tile_shape().iter().product::<usize>() * 4;
+            let limit = (target.l3_bytes / target.cores).max(target.l2_bytes);
+            if bytes > limit {
+                return Err(LowerError::knob("data", format!("a copied tile of {bytes} bytes exceeds {limit}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Vector registers that hold `extent` elements: whole vectors, then ever smaller powers of two.
+pub fn pieces(extent: usize, lanes: usize) -> usize {
+    extent / lanes + (extent % lanes).count_ones() as usize
+}
