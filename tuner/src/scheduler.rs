@@ -55,9 +55,10 @@ impl Progress {
 }
 
 /// Trials in one batch where `trials` are shared by `tasks`: small enough that every task is refined several times, large enough
-/// to keep builds in parallel and the model cheap.
+/// to keep builds in parallel and the model cheap, and never so large that the trials end before every task had its first.
 pub fn batch_size(trials: usize, tasks: usize) -> usize {
-    (trials / tasks.max(1) / 4).clamp(BATCH.0, BATCH.1)
+    let share = trials / tasks.max(1);
+    (share / 4).clamp(BATCH.0, BATCH.1).min(share.max(1))
 }
 
 /// The task that gets the next `batch` trials; `None` if all have retired or are on a plateau.
@@ -141,6 +142,7 @@ mod tests {
         assert_eq!(batch_size(256, 13), 8);
         assert_eq!(batch_size(64, 1), 16);
         assert_eq!(batch_size(1000, 1), 32);
-        assert_eq!(batch_size(0, 0), 8);
+        assert_eq!(batch_size(60, 13), 4);
+        assert_eq!(batch_size(5, 13), 1);
     }
 }
