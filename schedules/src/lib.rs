@@ -9,7 +9,7 @@
 //! | [`direct`] | the direct sketch: its knobs, their rules, its typed form |
 //! | [`lower`](mod@lower) | from a config to loop nests |
 //! | [`program`], [`affine`] | the loop nests, the hub that everything below reads |
-//! | [`verify`], [`interp`], [`print`] | independent proof, slow execution, text |
+//! | [`verify`](mod@verify), [`interp`], [`print`](mod@print) | independent proof, slow execution, text |
 //! | [`codegen`], [`plan`] | source code, and the interface of the kernel built from it |
 //! | [`tensor`], [`reference`](mod@reference) | operands and layouts, the result that kernels are checked against |
 //!
