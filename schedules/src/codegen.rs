@@ -1,2 +1,3 @@
 //! Code generators: each reads the same loop nests.
 pub mod c;
+pub mod x86;
