@@ -80,6 +80,19 @@ impl Op {
 }
 
 impl Value {
+    /// Registers that it takes to evaluate, besides accumulators (Sethi and Ullman, "The generation of optimal code for
+    /// arithmetic expressions", 1970).
+    fn registers(&self) -> usize {
+        match self {
+            Value::Accumulator(_) => 0,
+            Value::Constant(_) | Value::Load(_) => 1,
+            Value::Add(a, b) | Value::Mul(a, b) | Value::Max(a, b) => match (a.registers(), b.registers()) {
+                (a, b) if a == b => a + 1,
+                (a, b) => a.max(b),
+            },
+        }
+    }
+
     fn for_each_source(&self, visit: &mut impl FnMut(Source)) {
         match self {
             Value::Accumulator(_) => {}
@@ -220,10 +233,15 @@ impl Block<'_> {
             Value::Mul(a, b) => (Arithmetic::Mul, a, b),
             Value::Max(a, b) => (Arithmetic::Max, b, a),
         };
-        let a = self.value(a)?;
-        let b = match &**b {
-            Value::Load(memory) => self.operand(Source::Memory(*memory))?,
-            other => Operand::Register(self.value(other)?),
+        let (a, b) = if b.registers() > a.registers() {
+            let b = self.value(b)?;
+            (self.value(a)?, Operand::Register(b))
+        } else {
+            let a = self.value(a)?;
+            match &**b {
+                Value::Load(memory) => (a, self.operand(Source::Memory(*memory))?),
+                other => (a, Operand::Register(self.value(other)?)),
+            }
         };
         self.release(Operand::Register(a));
         self.release(b);
