@@ -4,59 +4,74 @@
 //! use is farthest makes room (Belady, "A study of replacement algorithms for a virtual-storage computer", 1966), which is
 //! known, as nothing branches. A value that is not worth a register is a memory operand where the instruction set has it.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::AssembleError;
 use super::emit::{Address, Arithmetic, Emitter, Operand, Shape, Vector};
 use super::leaf::{Memory, Op, Value};
 use super::stage::pointer_register;
 use crate::program::StoreMode;
+use crate::target::Isa;
 
 /// Emits a block, with `accumulators` registers in use.
 pub(super) fn emit(emitter: &mut Emitter, ops: &[Op], accumulators: usize) -> Result<(), AssembleError> {
-    let order = order(ops);
     let mut block = Block {
         sources: Vec::new(),
-        ids: HashMap::new(),
+        ids: FxHashMap::default(),
         at: 0,
         temps: vec![Temp::default(); emitter.isa.vector_registers() - accumulators],
         first: accumulators as u8,
         emitter,
     };
+    let factors: Vec<[usize; 2]> = ops.iter().map(|op| block.factors(op)).collect();
+    let order = order(ops, &factors, block.sources.len());
     for (at, &i) in order.iter().enumerate() {
-        ops[i].for_each_source(&mut |source| block.will_use(source, at));
+        match &ops[i] {
+            Op::MulAdd { .. } => factors[i].iter().for_each(|&id| block.sources[id].at.push(at)),
+            Op::Set { value, .. } | Op::Store { value, .. } => value.for_each_source(&mut |source| {
+                let id = block.id(source);
+                block.sources[id].at.push(at);
+            }),
+        }
     }
     for (at, &i) in order.iter().enumerate() {
         block.at = at;
-        block.op(&ops[i])?;
+        match &ops[i] {
+            Op::MulAdd { acc, .. } => block.multiply_add(*acc as Vector, factors[i])?,
+            Op::Set { acc, mode, value } => block.set(*acc as Vector, *mode, value)?,
+            Op::Store { dst, mode, value } => block.store(dst, *mode, value)?,
+        }
     }
     Ok(())
 }
 
 /// The order in which a block's operations are emitted: within each run of multiply-adds to distinct accumulators, those that
-/// share an operand of the kind with more distinct values follow one another, so that the fewer stay in registers.
-fn order(ops: &[Op]) -> Vec<usize> {
+/// share a factor of the kind with more distinct values follow one another, so that the fewer stay in registers. `factors`
+/// has the numbers, below `sources`, of both factors of each multiply-add.
+fn order(ops: &[Op], factors: &[[usize; 2]], sources: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..ops.len()).collect();
+    let mut first = [vec![usize::MAX; sources], vec![usize::MAX; sources]];
     let mut start = 0;
     while start < ops.len() {
-        let mut written = [0u64; 4];
+        let mut written = 0u32;
         let mut end = start;
-        let (mut first_a, mut first_b) = (HashMap::new(), HashMap::new());
-        while let Some(&Op::MulAdd { acc, a, b }) = ops.get(end) {
-            let (word, bit) = (acc as usize / 64 % 4, 1 << (acc % 64));
-            if written[word] & bit != 0 {
+        let mut distinct = [0, 0];
+        while let Some(&Op::MulAdd { acc, .. }) = ops.get(end) {
+            if written & 1 << acc != 0 {
                 break;
             }
-            written[word] |= bit;
-            first_a.entry(a).or_insert(end);
-            first_b.entry(b).or_insert(end);
+            written |= 1 << acc;
+            for side in 0..2 {
+                let first = &mut first[side][factors[end][side]];
+                if *first == usize::MAX || *first < start {
+                    *first = end;
+                    distinct[side] += 1;
+                }
+            }
             end += 1;
         }
-        let by_a = first_a.len() > first_b.len();
-        order[start..end].sort_by_key(|&i| match &ops[i] {
-            Op::MulAdd { a, b, .. } => if by_a { first_a.get(a) } else { first_b.get(b) }.copied(),
-            _ => None,
-        });
+        let side = usize::from(distinct[0] <= distinct[1]);
+        order[start..end].sort_by_key(|&i| first[side][factors[i][side]]);
         start = end.max(start + 1);
     }
     order
@@ -68,15 +83,6 @@ enum Source {
     Memory(Memory),
     /// Bits of an f32.
     Constant(u32),
-}
-
-impl Op {
-    fn for_each_source(&self, visit: &mut impl FnMut(Source)) {
-        match self {
-            Op::MulAdd { a, b, .. } => [a, b].into_iter().for_each(|m| visit(Source::Memory(*m))),
-            Op::Set { value, .. } | Op::Store { value, .. } => value.for_each_source(visit),
-        }
-    }
 }
 
 impl Value {
@@ -111,12 +117,16 @@ struct Uses {
     source: Source,
     at: Vec<usize>,
     next: usize,
+    /// The register that holds it.
+    temp: Option<usize>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Temp {
     /// Number of the source it holds.
     holds: Option<usize>,
+    /// Position of that source's next use; 0 where it holds none.
+    next_use: usize,
     /// Operands being used that it must be kept for.
     pins: usize,
 }
@@ -124,7 +134,7 @@ struct Temp {
 struct Block<'e> {
     emitter: &'e mut Emitter,
     sources: Vec<Uses>,
-    ids: HashMap<Source, usize>,
+    ids: FxHashMap<Source, usize>,
     /// Position of the present operation.
     at: usize,
     /// The registers from `first` on.
@@ -133,12 +143,21 @@ struct Block<'e> {
 }
 
 impl Block<'_> {
-    fn will_use(&mut self, source: Source, at: usize) {
+    /// The number of a source.
+    fn id(&mut self, source: Source) -> usize {
         let id = *self.ids.entry(source).or_insert(self.sources.len());
         if id == self.sources.len() {
-            self.sources.push(Uses { source, at: Vec::new(), next: 0 });
+            self.sources.push(Uses { source, at: Vec::new(), next: 0, temp: None });
         }
-        self.sources[id].at.push(at);
+        id
+    }
+
+    /// Numbers of the factors of a multiply-add.
+    fn factors(&mut self, op: &Op) -> [usize; 2] {
+        match op {
+            Op::MulAdd { a, b, .. } => [a, b].map(|m| self.id(Source::Memory(*m))),
+            _ => [0; 2],
+        }
     }
 
     /// Position of the first use of a source behind the present operation.
@@ -150,21 +169,14 @@ impl Block<'_> {
         uses.at.get(uses.next).copied().unwrap_or(usize::MAX)
     }
 
-    fn op(&mut self, op: &Op) -> Result<(), AssembleError> {
-        match op {
-            Op::MulAdd { acc, a, b } => {
-                let (a, b) = (Source::Memory(*a), Source::Memory(*b));
-                let (kept, other) = if self.memory_operand(a).is_some() { (b, a) } else { (a, b) };
-                let resident = self.resident(other).map(Operand::Register);
-                let kept = self.source(kept)?;
-                let other = resident.map_or_else(|| self.operand(other), Ok)?;
-                self.emitter.arithmetic(Arithmetic::MulAdd, *acc as Vector, kept, other);
-                self.release(Operand::Register(kept));
-                self.release(other);
-            }
-            Op::Set { acc, mode, value } => self.set(*acc as Vector, *mode, value)?,
-            Op::Store { dst, mode, value } => self.store(dst, *mode, value)?,
-        }
+    fn multiply_add(&mut self, acc: Vector, [a, b]: [usize; 2]) -> Result<(), AssembleError> {
+        let (kept, other) = if self.memory_operand(a).is_some() { (b, a) } else { (a, b) };
+        let resident = self.resident(other).map(Operand::Register);
+        let kept = self.source(kept)?;
+        let other = resident.map_or_else(|| self.operand(other), Ok)?;
+        self.emitter.arithmetic(Arithmetic::MulAdd, acc, kept, other);
+        self.release(Operand::Register(kept));
+        self.release(other);
         Ok(())
     }
 
@@ -207,9 +219,13 @@ impl Block<'_> {
                 }
             }
         }
-        let (sources, written) = (&self.sources, dst.buffer);
-        let is_stale = |id: usize| matches!(sources[id].source, Source::Memory(m) if m.buffer == written);
-        self.temps.iter_mut().filter(|t| t.holds.is_some_and(is_stale)).for_each(|t| t.holds = None);
+        for temp in &mut self.temps {
+            let Some(id) = temp.holds else { continue };
+            if matches!(self.sources[id].source, Source::Memory(m) if m.buffer == dst.buffer) {
+                self.sources[id].temp = None;
+                *temp = Temp { pins: temp.pins, ..Temp::default() };
+            }
+        }
         Ok(())
     }
 
@@ -227,8 +243,14 @@ impl Block<'_> {
     fn value(&mut self, value: &Value) -> Result<Vector, AssembleError> {
         let (op, a, b) = match value {
             Value::Accumulator(acc) => return Ok(*acc as Vector),
-            Value::Constant(bits) => return self.source(Source::Constant(*bits)),
-            Value::Load(memory) => return self.source(Source::Memory(*memory)),
+            Value::Constant(bits) => {
+                let id = self.id(Source::Constant(*bits));
+                return self.source(id);
+            }
+            Value::Load(memory) => {
+                let id = self.id(Source::Memory(*memory));
+                return self.source(id);
+            }
             Value::Add(a, b) => (Arithmetic::Add, a, b),
             Value::Mul(a, b) => (Arithmetic::Mul, a, b),
             Value::Max(a, b) => (Arithmetic::Max, b, a),
@@ -239,7 +261,10 @@ impl Block<'_> {
         } else {
             let a = self.value(a)?;
             match &**b {
-                Value::Load(memory) => (a, self.operand(Source::Memory(*memory))?),
+                Value::Load(memory) => {
+                    let id = self.id(Source::Memory(*memory));
+                    (a, self.operand(id)?)
+                }
                 other => (a, Operand::Register(self.value(other)?)),
             }
         };
@@ -250,71 +275,63 @@ impl Block<'_> {
         Ok(to)
     }
 
-    /// The source as an operand; to be released.
-    fn operand(&mut self, source: Source) -> Result<Operand, AssembleError> {
-        match self.memory_operand(source) {
+    /// A source as an operand; to be released.
+    fn operand(&mut self, id: usize) -> Result<Operand, AssembleError> {
+        match self.memory_operand(id) {
             Some(operand) => Ok(operand),
-            None => self.source(source).map(Operand::Register),
+            None => self.source(id).map(Operand::Register),
         }
     }
 
-    /// The source as a memory operand, if that is possible, it is in no register, and is not worth one.
-    fn memory_operand(&mut self, source: Source) -> Option<Operand> {
-        let Source::Memory(memory) = source else { return None };
+    /// A source as a memory operand, if that is possible, it is in no register, and is not worth one.
+    fn memory_operand(&mut self, id: usize) -> Option<Operand> {
+        let Uses { source: Source::Memory(memory), temp: None, .. } = self.sources[id] else { return None };
         let operand = match memory.shape {
             Shape::Lanes(n) if n == self.emitter.lanes() => Operand::Vector(address(&memory)),
-            Shape::Splat if self.emitter.isa == crate::target::Isa::Avx512 => Operand::Splat(address(&memory)),
+            Shape::Splat if self.emitter.isa == Isa::Avx512 => Operand::Splat(address(&memory)),
             _ => return None,
         };
-        let id = self.ids[&source];
-        if self.temps.iter().any(|t| t.holds == Some(id)) {
-            return None;
-        }
         let next = self.next_use(id);
-        let is_worth_it = next < usize::MAX
-            && (0..self.temps.len()).any(|i| match self.temps[i] {
-                Temp { pins: 0, holds: None } => true,
-                Temp { pins: 0, holds: Some(other) } => self.next_use(other) > next,
-                _ => false,
-            });
+        let gives_way = |t: &Temp| t.pins == 0 && (t.holds.is_none() || t.next_use > next);
+        let is_worth_it = next < usize::MAX && self.temps.iter().any(gives_way);
         if is_worth_it { None } else { Some(operand) }
     }
 
     /// The register of a source, loaded if need be; to be released.
-    fn source(&mut self, source: Source) -> Result<Vector, AssembleError> {
-        if let Some(register) = self.resident(source) {
+    fn source(&mut self, id: usize) -> Result<Vector, AssembleError> {
+        if let Some(register) = self.resident(id) {
             return Ok(register);
         }
         let register = self.spare()?;
-        match source {
+        match self.sources[id].source {
             Source::Memory(memory) => self.emitter.load(register, memory.shape, address(&memory)),
             Source::Constant(bits) => self.emitter.constant(register, bits),
         }
-        self.temps[(register - self.first) as usize].holds = Some(self.ids[&source]);
+        let i = (register - self.first) as usize;
+        self.temps[i] = Temp { holds: Some(id), next_use: self.next_use(id), pins: 1 };
+        self.sources[id].temp = Some(i);
         Ok(register)
     }
 
     /// The register that a source is in, if there is one; to be released.
-    fn resident(&mut self, source: Source) -> Option<Vector> {
-        let id = self.ids[&source];
-        let i = self.temps.iter().position(|t| t.holds == Some(id))?;
+    fn resident(&mut self, id: usize) -> Option<Vector> {
+        let i = self.sources[id].temp?;
         self.temps[i].pins += 1;
+        self.temps[i].next_use = self.next_use(id);
         Some(self.first + i as u8)
     }
 
     /// A register to write to; to be released.
     fn spare(&mut self) -> Result<Vector, AssembleError> {
-        let mut best = None;
-        for i in 0..self.temps.len() {
-            let Temp { holds, pins: 0 } = self.temps[i] else { continue };
-            let distance = holds.map_or(usize::MAX, |id| self.next_use(id));
-            if best.is_none_or(|(_, d)| distance > d) {
-                best = Some((i, distance));
-            }
-        }
         let available = self.temps.len();
-        let (i, _) = best.ok_or(AssembleError::RegisterTile { needed: available + 1, available })?;
-        self.temps[i] = Temp { holds: None, pins: 1 };
+        let distance = |t: &Temp| if t.holds.is_some() { t.next_use } else { usize::MAX };
+        let free = (0..available).filter(|&i| self.temps[i].pins == 0);
+        let farthest = free.max_by_key(|&i| (distance(&self.temps[i]), std::cmp::Reverse(i)));
+        let i = farthest.ok_or(AssembleError::RegisterTile { needed: available + 1, available })?;
+        if let Some(id) = self.temps[i].holds {
+            self.sources[id].temp = None;
+        }
+        self.temps[i] = Temp { holds: None, next_use: 0, pins: 1 };
         Ok(self.first + i as u8)
     }
 

@@ -10,7 +10,7 @@
 //!                 p0 += 4; p1 += 80 }
 //! ```
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::AssembleError;
 use super::emit::Shape;
@@ -88,7 +88,7 @@ pub(super) fn build(program: &Program, lanes: usize, node: &Node) -> Result<(Lea
         pointers: &resolver.pointers,
         values: vec![0; program.vars.len()],
         vector: None,
-        accumulators: HashMap::new(),
+        accumulators: FxHashMap::default(),
         items: Vec::new(),
         block: Vec::new(),
     };
@@ -211,7 +211,7 @@ struct Expander<'p> {
     values: Vec<i64>,
     vector: Option<Lanes>,
     /// Number and lanes of the accumulator at each flat offset.
-    accumulators: HashMap<(BufferId, i64), (u16, usize)>,
+    accumulators: FxHashMap<(BufferId, i64), (u16, usize)>,
     items: Vec<Item>,
     block: Vec<Op>,
 }

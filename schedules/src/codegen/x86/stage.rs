@@ -3,10 +3,10 @@
 //! Variables outside leaves live on the stack. A leaf is a subroutine that gets its pointers in registers and may change every
 //! register but the stack pointer; leaves that do the same share one subroutine.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use iced_x86::{Code, Register};
+use rustc_hash::FxHashMap;
 
 use super::emit::{Address, Emitter, Goal, Shape};
 use super::leaf::{Item, Leaf, Memory, Op, Pointer, Value, build};
@@ -56,14 +56,14 @@ pub(super) struct Generator<'p> {
     program: &'p Program,
     pub(super) emitter: Emitter,
     leaves: Vec<Rc<Leaf>>,
-    numbers: HashMap<Rc<Leaf>, usize>,
+    numbers: FxHashMap<Rc<Leaf>, usize>,
     /// Variables bound outside leaves, in the order of their slots.
     vars: Vec<VarId>,
 }
 
 impl<'p> Generator<'p> {
     pub(super) fn new(program: &'p Program, emitter: Emitter) -> Self {
-        Self { program, emitter, leaves: Vec::new(), numbers: HashMap::new(), vars: Vec::new() }
+        Self { program, emitter, leaves: Vec::new(), numbers: FxHashMap::default(), vars: Vec::new() }
     }
 
     /// Emits a stage and returns its offset.
