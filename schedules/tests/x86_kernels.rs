@@ -6,11 +6,13 @@
 mod common;
 
 use autotune_schedules::codegen::x86::{AssembleError, assemble, disassemble};
+use autotune_schedules::program::{Expr, LoopKind, Role, StoreMode};
 use autotune_schedules::{
-    CpuTarget, Isa, Operands, Program, ScheduleSpace, Target, Workload, lower, max_rel_error, reference, tolerance,
+    Affine, CpuTarget, Isa, Operands, Program, ScheduleSpace, Target, VarId, Workload, lower, max_rel_error, reference,
+    tolerance,
 };
 use common::machine;
-use common::nests::{padded_conv, peeled_conv, tiled_matmul};
+use common::nests::{access, assign, for_each_store, number, padded_conv, peeled_conv, repeat, tiled_matmul};
 use common::workloads::random_workload;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -77,6 +79,58 @@ fn a_tile_beyond_the_registers_is_refused() {
     assert_eq!(refused, Err(AssembleError::RegisterTile { needed: 18, available: 16 }));
     assert!(assemble(&program, &target(Isa::Avx512, 1)).is_ok());
     assert_eq!(assemble(&program, &target(Isa::Neon, 1)), Err(AssembleError::Isa(Isa::Neon)));
+}
+
+#[test]
+fn every_number_of_lanes_agrees_with_the_reference() {
+    for isa in ISAS {
+        for lanes in 1..=20 {
+            let program = tiled_matmul(&format!("matmul:m=4,n={},k=5,bias", 2 * lanes + lanes / 2), [3, lanes, 2]);
+            check_program(&program, &target(isa, 1), lanes as u64, &format!("{lanes} lanes, {isa}"));
+        }
+    }
+}
+
+#[test]
+fn indices_that_are_no_registers_are_refused() {
+    let refused = Err(AssembleError::RegisterIndex { buffer: "acc".into() });
+    let whole = tiled_matmul("matmul:m=2,n=8,k=4", [2, 8, 4]);
+    let kk = VarId(whole.vars.iter().position(|v| v == "kk").unwrap() as u32);
+    let change = |new: &dyn Fn(&mut Vec<Affine>)| {
+        let mut program = whole.clone();
+        for_each_store(&mut program.stages[1].body, &mut |store| {
+            if store.mode == StoreMode::Accumulate {
+                new(&mut store.dst.index);
+            }
+        });
+        assemble(&program, &target(Isa::Avx2, 1))
+    };
+    assert!(change(&|_| {}).is_ok());
+    assert_eq!(change(&|index| index[0] = Affine::var(kk)), refused);
+    assert_eq!(change(&|index| index[1] = index[1].clone() + 1), refused);
+    assert_eq!(change(&|index| index[1] = index[1].clone() * 2), refused);
+}
+
+#[test]
+fn far_elements_are_refused() {
+    let mut program = tiled_matmul("matmul:m=2,n=8,k=4", [2, 8, 4]);
+    program.buffers[0].shape[2] = 1 << 29;
+    assert_eq!(assemble(&program, &target(Isa::Avx2, 1)), Err(AssembleError::Displacement { bytes: 1 << 31 }));
+}
+
+#[test]
+fn deep_nests_are_refused() {
+    let mut program = tiled_matmul("matmul:m=2,n=8,k=4", [2, 8, 4]);
+    let output = program.find(Role::Output).unwrap();
+    let nest = |depth: u32| {
+        let store = assign(access(output, &[number(0), number(0), number(0)]), Expr::Const(1.5));
+        (0..depth).fold(store, |body, d| repeat(LoopKind::Serial, VarId(d % 6), 2, vec![body]))
+    };
+    program.stages[1].body = vec![nest(13)];
+    assert!(assemble(&program, &target(Isa::Avx512, 1)).is_ok());
+    program.stages[1].body = vec![nest(14)];
+    let refused = Err(AssembleError::Pointers { needed: 15, available: 14 });
+    assert_eq!(assemble(&program, &target(Isa::Avx512, 1)), refused);
 }
 
 #[test]

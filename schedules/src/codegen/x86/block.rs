@@ -351,3 +351,30 @@ fn is_strided(memory: &Memory) -> bool {
 fn address(memory: &Memory) -> Address {
     Address { base: pointer_register(memory.pointer), disp: memory.disp }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::BufferId;
+
+    #[test]
+    fn multiply_adds_are_grouped_by_the_factor_of_more_values() {
+        let factor = |i: usize| Memory { buffer: BufferId(0), pointer: 0, disp: 4 * i as i32, shape: Shape::Splat };
+        let grid = |step: u16, rows: usize, columns: usize| {
+            let at = move |(i, (r, c))| (step + i as u16, [r, rows + c]);
+            (0..rows).flat_map(move |r| (0..columns).map(move |c| (r, c))).enumerate().map(at)
+        };
+        let mut ops = Vec::new();
+        let mut factors = Vec::new();
+        // Two steps over the same 2 x 3 accumulators, between them another kind of operation.
+        for _ in 0..2 {
+            for (acc, [a, b]) in grid(0, 2, 3) {
+                ops.push(Op::MulAdd { acc, a: factor(a), b: factor(b) });
+                factors.push([a, b]);
+            }
+            ops.push(Op::Set { acc: 9, mode: StoreMode::Assign, value: Value::Constant(0) });
+            factors.push([0; 2]);
+        }
+        assert_eq!(order(&ops, &factors, 5), [0, 3, 1, 4, 2, 5, 6, 7, 10, 8, 11, 9, 12, 13]);
+    }
+}

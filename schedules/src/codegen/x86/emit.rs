@@ -118,7 +118,7 @@ impl Emitter {
         Ok((bytes, code_bytes))
     }
 
-    pub(super) fn fail(&mut self, error: AssembleError) {
+    fn fail(&mut self, error: AssembleError) {
         self.error.get_or_insert(error);
     }
 
@@ -197,8 +197,7 @@ impl Emitter {
             }
             Shape::Lanes(n) => self.load_part_avx2(v, n, at),
             Shape::Strided { lanes, stride } => {
-                let step = Address { disp: LANES_AT.disp, ..LANES_AT };
-                self.copy_elements((step, 4), (at, stride), lanes);
+                self.copy_elements((LANES_AT, 4), (at, stride), lanes);
                 self.load(v, Shape::Lanes(lanes), LANES_AT);
             }
         }
@@ -341,17 +340,17 @@ impl Emitter {
     }
 
     /// An instruction on a register and the word at an address.
-    pub(super) fn from_memory(&mut self, code: Code, register: Register, at: Address) {
+    pub(super) fn with_memory(&mut self, code: Code, register: Register, at: Address) {
         self.push(Instruction::with2(code, register, memory(at)));
     }
 
     /// `[at] = register`.
-    pub(super) fn to_memory(&mut self, at: Address, register: Register) {
+    pub(super) fn write(&mut self, at: Address, register: Register) {
         self.push(Instruction::with2(Code::Mov_rm64_r64, memory(at), register));
     }
 
     /// `[at] = value`.
-    pub(super) fn set_memory(&mut self, at: Address, value: i32) {
+    pub(super) fn write_value(&mut self, at: Address, value: i32) {
         self.push(Instruction::with2(Code::Mov_rm64_imm32, memory(at), value));
     }
 
@@ -384,7 +383,7 @@ impl Emitter {
             Ok(f) => self.push(Instruction::with3(Code::Imul_r64_rm64_imm32, Register::RAX, memory(at), f)),
             Err(_) => {
                 self.set(Register::RAX, factor);
-                self.from_memory(Code::Imul_r64_rm64, Register::RAX, at);
+                self.with_memory(Code::Imul_r64_rm64, Register::RAX, at);
             }
         }
         self.binary(Code::Add_r64_rm64, register, Register::RAX);

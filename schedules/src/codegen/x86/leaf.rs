@@ -174,9 +174,7 @@ impl<'p> Resolver<'p> {
         let steps: Vec<(VarId, i64)> = self.serial.iter().map(|&v| (v, offset.coefficient(v))).collect();
         let clashes = |p: &Pointer| p.steps.iter().any(|s| steps.iter().any(|t| s.0 == t.0 && s.1 != t.1));
         let found = self.pointers.iter().position(|p| {
-            p.buffer == buffer
-                && p.base.terms.iter().eq(offset.terms.iter().filter(|t| is_outer(t.0)))
-                && !clashes(p)
+            p.buffer == buffer && p.base.terms.iter().eq(offset.terms.iter().filter(|t| is_outer(t.0))) && !clashes(p)
         });
         let pointer = found.unwrap_or(self.pointers.len());
         if found.is_none() {

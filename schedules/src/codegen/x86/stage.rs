@@ -87,17 +87,17 @@ impl<'p> Generator<'p> {
         let e = &mut self.emitter;
         PRESERVED.iter().for_each(|&r| e.unary(Code::Push_r64, r));
         e.add(Register::RSP, -frame);
-        e.to_memory(slot(BEGIN), Register::RDX);
-        e.to_memory(slot(END), Register::RCX);
+        e.write(slot(BEGIN), Register::RDX);
+        e.write(slot(END), Register::RCX);
         for (i, buffer) in self.program.buffers.iter().enumerate() {
             match buffer.scope {
                 Scope::Global => {
                     let at = Address { base: Register::RDI, disp: 8 * i as i32 };
-                    e.from_memory(Code::Mov_r64_rm64, Register::RAX, at);
-                    e.to_memory(slot(BUFFERS + i), Register::RAX);
+                    e.with_memory(Code::Mov_r64_rm64, Register::RAX, at);
+                    e.write(slot(BUFFERS + i), Register::RAX);
                 }
                 Scope::Local => {
-                    e.to_memory(slot(BUFFERS + i), Register::RSI);
+                    e.write(slot(BUFFERS + i), Register::RSI);
                     e.add(Register::RSI, (buffer.len() as i64 * 4 + 63) / 64 * 64);
                 }
                 Scope::Register => {}
@@ -114,7 +114,7 @@ impl<'p> Generator<'p> {
         let to_check = self.emitter.branch(Code::Jmp_rel32_64, Goal::Code(0));
         let top = self.emitter.here();
         let e = &mut self.emitter;
-        e.from_memory(Code::Mov_r64_rm64, Register::RAX, slot(TASK));
+        e.with_memory(Code::Mov_r64_rm64, Register::RAX, slot(TASK));
         e.add(Register::RAX, -(first as i64));
         self.vars = loops.iter().map(|l| l.var).collect();
         for (i, l) in loops.iter().enumerate().rev() {
@@ -122,13 +122,13 @@ impl<'p> Generator<'p> {
             e.binary(Code::Xor_r32_rm32, Register::EDX, Register::EDX);
             e.set(Register::RCX, l.extent as i64);
             e.unary(Code::Div_rm64, Register::RCX);
-            e.to_memory(slot(BUFFERS + self.program.buffers.len() + i), Register::RDX);
+            e.write(slot(BUFFERS + self.program.buffers.len() + i), Register::RDX);
         }
         self.nodes(loops.last().map_or(std::slice::from_ref(node), |l| l.body.as_slice()))?;
         self.advance(TASK);
         self.emitter.aim(to_check);
-        self.emitter.from_memory(Code::Mov_r64_rm64, Register::RAX, slot(TASK));
-        self.emitter.from_memory(Code::Cmp_r64_rm64, Register::RAX, slot(TASKS_END));
+        self.emitter.with_memory(Code::Mov_r64_rm64, Register::RAX, slot(TASK));
+        self.emitter.with_memory(Code::Cmp_r64_rm64, Register::RAX, slot(TASKS_END));
         self.emitter.branch_back(Code::Jl_rel32_64, top);
         Ok(count)
     }
@@ -136,17 +136,17 @@ impl<'p> Generator<'p> {
     /// `[to] = [from]`, or `limit` where `beyond` holds of the two.
     fn clamp(&mut self, from: usize, to: usize, limit: i64, beyond: Code) {
         let e = &mut self.emitter;
-        e.from_memory(Code::Mov_r64_rm64, Register::RAX, slot(from));
+        e.with_memory(Code::Mov_r64_rm64, Register::RAX, slot(from));
         e.set(Register::RCX, limit);
         e.binary(Code::Cmp_r64_rm64, Register::RAX, Register::RCX);
         e.binary(beyond, Register::RAX, Register::RCX);
-        e.to_memory(slot(to), Register::RAX);
+        e.write(slot(to), Register::RAX);
     }
 
     fn advance(&mut self, number: usize) {
-        self.emitter.from_memory(Code::Mov_r64_rm64, Register::RAX, slot(number));
+        self.emitter.with_memory(Code::Mov_r64_rm64, Register::RAX, slot(number));
         self.emitter.add(Register::RAX, 1);
-        self.emitter.to_memory(slot(number), Register::RAX);
+        self.emitter.write(slot(number), Register::RAX);
     }
 
     fn nodes(&mut self, nodes: &'p [Node]) -> Result<(), AssembleError> {
@@ -155,7 +155,7 @@ impl<'p> Generator<'p> {
             Node::Loop(l) if l.body.iter().any(has_alloc) => {
                 let number = self.var_slot(self.vars.len());
                 self.vars.push(l.var);
-                self.emitter.set_memory(slot(number), 0);
+                self.emitter.write_value(slot(number), 0);
                 let top = self.emitter.here();
                 self.nodes(&l.body)?;
                 self.advance(number);
@@ -191,7 +191,7 @@ impl<'p> Generator<'p> {
 
     fn point(&mut self, register: Register, pointer: &Pointer) {
         let buffer = slot(BUFFERS + pointer.buffer.0 as usize);
-        self.emitter.from_memory(Code::Mov_r64_rm64, register, buffer);
+        self.emitter.with_memory(Code::Mov_r64_rm64, register, buffer);
         for &(var, coefficient) in &pointer.base.terms {
             if let Some(position) = self.vars.iter().rposition(|&v| v == var) {
                 let at = slot(self.var_slot(position));
