@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::AssembleError;
 use super::emit::{Address, Arithmetic, Emitter, Operand, Shape, Vector};
-use super::leaf::{Memory, Op, Value};
+use super::leaf::{Memory, Op, Place, Value};
 use super::stage::pointer_register;
 use crate::program::StoreMode;
 use crate::target::Isa;
@@ -85,13 +85,13 @@ enum Source {
     Constant(u32),
 }
 
-impl Value {
+impl Value<Place> {
     /// Registers that it takes to evaluate, besides accumulators (Sethi and Ullman, "The generation of optimal code for
     /// arithmetic expressions", 1970).
     fn registers(&self) -> usize {
         match self {
-            Value::Accumulator(_) => 0,
-            Value::Constant(_) | Value::Load(_) => 1,
+            Value::Load(Place::Accumulator(_)) => 0,
+            Value::Constant(_) | Value::Load(Place::Memory(_)) => 1,
             Value::Add(a, b) | Value::Mul(a, b) | Value::Max(a, b) => match (a.registers(), b.registers()) {
                 (a, b) if a == b => a + 1,
                 (a, b) => a.max(b),
@@ -101,9 +101,9 @@ impl Value {
 
     fn for_each_source(&self, visit: &mut impl FnMut(Source)) {
         match self {
-            Value::Accumulator(_) => {}
+            Value::Load(Place::Accumulator(_)) => {}
             Value::Constant(bits) => visit(Source::Constant(*bits)),
-            Value::Load(memory) => visit(Source::Memory(*memory)),
+            Value::Load(Place::Memory(memory)) => visit(Source::Memory(*memory)),
             Value::Add(a, b) | Value::Mul(a, b) | Value::Max(a, b) => {
                 a.for_each_source(visit);
                 b.for_each_source(visit);
@@ -180,10 +180,10 @@ impl Block<'_> {
         Ok(())
     }
 
-    fn set(&mut self, acc: Vector, mode: StoreMode, value: &Value) -> Result<(), AssembleError> {
+    fn set(&mut self, acc: Vector, mode: StoreMode, value: &Value<Place>) -> Result<(), AssembleError> {
         match (mode, value) {
             (StoreMode::Assign, Value::Constant(bits)) => self.emitter.constant(acc, *bits),
-            (StoreMode::Assign, Value::Load(m)) => self.emitter.load(acc, m.shape, address(m)),
+            (StoreMode::Assign, Value::Load(Place::Memory(m))) => self.emitter.load(acc, m.shape, address(m)),
             _ => {
                 let value = self.value(value)?;
                 match mode {
@@ -198,9 +198,9 @@ impl Block<'_> {
         Ok(())
     }
 
-    fn store(&mut self, dst: &Memory, mode: StoreMode, value: &Value) -> Result<(), AssembleError> {
+    fn store(&mut self, dst: &Memory, mode: StoreMode, value: &Value<Place>) -> Result<(), AssembleError> {
         match (mode, value) {
-            (StoreMode::Assign, Value::Load(from)) if is_strided(from) => self.copy_strided(dst, from),
+            (StoreMode::Assign, Value::Load(Place::Memory(from))) if is_strided(from) => self.copy_strided(dst, from),
             _ => {
                 let mut value = self.value(value)?;
                 if mode == StoreMode::Accumulate {
@@ -240,14 +240,14 @@ impl Block<'_> {
     }
 
     /// The register of a value; to be released.
-    fn value(&mut self, value: &Value) -> Result<Vector, AssembleError> {
+    fn value(&mut self, value: &Value<Place>) -> Result<Vector, AssembleError> {
         let (op, a, b) = match value {
-            Value::Accumulator(acc) => return Ok(*acc as Vector),
+            Value::Load(Place::Accumulator(acc)) => return Ok(*acc as Vector),
             Value::Constant(bits) => {
                 let id = self.id(Source::Constant(*bits));
                 return self.source(id);
             }
-            Value::Load(memory) => {
+            Value::Load(Place::Memory(memory)) => {
                 let id = self.id(Source::Memory(*memory));
                 return self.source(id);
             }
@@ -261,7 +261,7 @@ impl Block<'_> {
         } else {
             let a = self.value(a)?;
             match &**b {
-                Value::Load(memory) => {
+                Value::Load(Place::Memory(memory)) => {
                     let id = self.id(Source::Memory(*memory));
                     (a, self.operand(id)?)
                 }

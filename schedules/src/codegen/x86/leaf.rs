@@ -11,23 +11,21 @@
 //! ```
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::AssembleError;
 use super::emit::Shape;
 use crate::affine::{Affine, VarId};
 use crate::codegen::c::flat_offset;
-use crate::program::{Access, BufferId, Expr, LoopKind, Node, Program, Scope, Store, StoreMode};
+use crate::program::{Access, BufferId, Expr, LoopKind, Node, Program, Scope, StoreMode};
 
 /// Elements of `buffer` from `base` on, affine in the variables outside.
 pub(super) struct Pointer {
     pub(super) buffer: BufferId,
     pub(super) base: Affine,
-    /// Coefficients of the serial variables inside around its accesses.
-    steps: Vec<(VarId, i64)>,
 }
 
 /// What a leaf does, given its pointers.
-#[derive(PartialEq, Eq, Hash)]
 pub(super) struct Leaf {
     pub(super) items: Vec<Item>,
     /// Number of pointers.
@@ -36,7 +34,6 @@ pub(super) struct Leaf {
     pub(super) accumulators: usize,
 }
 
-#[derive(PartialEq, Eq, Hash)]
 pub(super) enum Item {
     Block(Vec<Op>),
     Loop {
@@ -47,25 +44,66 @@ pub(super) enum Item {
     },
 }
 
-#[derive(PartialEq, Eq, Hash)]
 pub(super) enum Op {
     /// Accumulator += product of two values in memory.
     MulAdd { acc: u16, a: Memory, b: Memory },
     /// Accumulator = value, or += value.
-    Set { acc: u16, mode: StoreMode, value: Value },
+    Set { acc: u16, mode: StoreMode, value: Value<Place> },
     /// Memory = value, or += value.
-    Store { dst: Memory, mode: StoreMode, value: Value },
+    Store { dst: Memory, mode: StoreMode, value: Value<Place> },
 }
 
+/// An expression over loads of type `L`.
 #[derive(PartialEq, Eq, Hash)]
-pub(super) enum Value {
-    Accumulator(u16),
+pub(super) enum Value<L> {
     /// Bits of an f32.
     Constant(u32),
-    Load(Memory),
-    Add(Box<Value>, Box<Value>),
-    Mul(Box<Value>, Box<Value>),
-    Max(Box<Value>, Box<Value>),
+    Load(L),
+    Add(Box<Value<L>>, Box<Value<L>>),
+    Mul(Box<Value<L>>, Box<Value<L>>),
+    Max(Box<Value<L>>, Box<Value<L>>),
+}
+
+impl<L> Value<L> {
+    /// The expression with every load replaced, left to right.
+    fn try_map<M, E>(&self, load: &mut impl FnMut(&L) -> Result<M, E>) -> Result<Value<M>, E> {
+        let mut both = |a: &Self, b: &Self| Ok((Box::new(a.try_map(load)?), Box::new(b.try_map(load)?)));
+        Ok(match self {
+            Value::Add(a, b) => both(a, b).map(|(a, b)| Value::Add(a, b))?,
+            Value::Mul(a, b) => both(a, b).map(|(a, b)| Value::Mul(a, b))?,
+            Value::Max(a, b) => both(a, b).map(|(a, b)| Value::Max(a, b))?,
+            Value::Constant(bits) => Value::Constant(*bits),
+            Value::Load(l) => Value::Load(load(l)?),
+        })
+    }
+}
+
+impl<'e> Value<&'e Access> {
+    fn of(expr: &'e Expr) -> Self {
+        let both = |a: &'e Expr, b: &'e Expr| (Box::new(Value::of(a)), Box::new(Value::of(b)));
+        match expr {
+            Expr::Const(value) => Value::Constant(value.to_bits()),
+            Expr::Load(access) => Value::Load(access),
+            Expr::Add(a, b) => {
+                let (a, b) = both(a, b);
+                Value::Add(a, b)
+            }
+            Expr::Mul(a, b) => {
+                let (a, b) = both(a, b);
+                Value::Mul(a, b)
+            }
+            Expr::Max(a, b) => {
+                let (a, b) = both(a, b);
+                Value::Max(a, b)
+            }
+        }
+    }
+}
+
+/// Where a value is.
+pub(super) enum Place {
+    Accumulator(u16),
+    Memory(Memory),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,35 +115,55 @@ pub(super) struct Memory {
     pub(super) shape: Shape,
 }
 
-/// The leaf of a node and the pointers that it is to be given.
-pub(super) fn build(program: &Program, lanes: usize, node: &Node) -> Result<(Leaf, Vec<Pointer>), AssembleError> {
-    let mut resolver = Resolver { program, inner: Vec::new(), serial: Vec::new(), pointers: Vec::new() };
-    resolver.bind(node);
-    let tree = resolver.resolve(std::slice::from_ref(node))?;
-    let mut expander = Expander {
-        program,
-        lanes,
-        pointers: &resolver.pointers,
-        values: vec![0; program.vars.len()],
-        vector: None,
-        accumulators: FxHashMap::default(),
-        items: Vec::new(),
-        block: Vec::new(),
-    };
-    expander.trees(&tree)?;
-    expander.flush();
-    expander.check_accumulators()?;
-    let (items, accumulators) = (expander.items, expander.accumulators.len());
-    Ok((Leaf { items, pointers: resolver.pointers.len(), accumulators }, resolver.pointers))
+/// A leaf before loops are written out. Leaves that differ only in their pointers are equal.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct Nest {
+    trees: Vec<Tree>,
+    /// Number of variables, which are numbered in order of appearance.
+    vars: usize,
+    /// For each pointer, the coefficients of the serial variables around its accesses.
+    steps: Vec<Vec<(VarId, i64)>>,
 }
 
 /// A node whose accesses are resolved.
-enum Tree<'p> {
-    Loop { var: VarId, extent: usize, kind: LoopKind, body: Vec<Tree<'p>> },
-    Store { store: &'p Store, dst: Resolved, loads: Vec<Resolved> },
+#[derive(PartialEq, Eq, Hash)]
+enum Tree {
+    Loop { var: VarId, extent: usize, kind: LoopKind, body: Vec<Tree> },
+    Store { dst: Resolved, mode: StoreMode, value: Value<Resolved> },
+}
+
+impl Nest {
+    /// The nest of a node, and the pointers that it is to be given.
+    pub(super) fn of(program: &Program, node: &Node) -> Result<(Self, Vec<Pointer>), AssembleError> {
+        let mut resolver =
+            Resolver { program, inner: Vec::new(), serial: Vec::new(), pointers: Vec::new(), steps: Vec::new() };
+        resolver.bind(node);
+        let trees = resolver.resolve(std::slice::from_ref(node))?;
+        Ok((Self { trees, vars: resolver.inner.len(), steps: resolver.steps }, resolver.pointers))
+    }
+
+    /// The leaf with loops written out, for vectors of `lanes` elements.
+    pub(super) fn expand(&self, program: &Program, lanes: usize) -> Result<Leaf, AssembleError> {
+        let mut expander = Expander {
+            program,
+            lanes,
+            steps: &self.steps,
+            values: vec![0; self.vars],
+            vector: None,
+            accumulators: FxHashMap::default(),
+            items: Vec::new(),
+            block: Vec::new(),
+        };
+        expander.trees(&self.trees)?;
+        expander.flush();
+        expander.check_accumulators()?;
+        let (items, accumulators) = (expander.items, expander.accumulators.len());
+        Ok(Leaf { items, pointers: self.steps.len(), accumulators })
+    }
 }
 
 /// An access as a pointer and what is added to it: affine in the unrolled and vectorised variables, in elements.
+#[derive(PartialEq, Eq, Hash)]
 struct Resolved {
     buffer: BufferId,
     /// None for accumulators.
@@ -120,9 +178,10 @@ struct Resolver<'p> {
     /// Serial ones around the present node.
     serial: Vec<VarId>,
     pointers: Vec<Pointer>,
+    steps: Vec<Vec<(VarId, i64)>>,
 }
 
-impl<'p> Resolver<'p> {
+impl Resolver<'_> {
     fn bind(&mut self, node: &Node) {
         match node {
             Node::Loop(l) => {
@@ -134,7 +193,7 @@ impl<'p> Resolver<'p> {
         }
     }
 
-    fn resolve(&mut self, nodes: &'p [Node]) -> Result<Vec<Tree<'p>>, AssembleError> {
+    fn resolve(&mut self, nodes: &[Node]) -> Result<Vec<Tree>, AssembleError> {
         let mut trees = Vec::with_capacity(nodes.len());
         for node in nodes {
             match node {
@@ -148,48 +207,60 @@ impl<'p> Resolver<'p> {
                     if is_serial {
                         self.serial.pop();
                     }
-                    trees.push(Tree::Loop { var: l.var, extent: l.extent, kind: l.kind, body });
+                    trees.push(Tree::Loop { var: self.local(l.var), extent: l.extent, kind: l.kind, body });
                 }
                 Node::Store(store) => {
-                    let mut accesses = Vec::new();
-                    store.value.for_each_load(&mut |access| accesses.push(access));
-                    let loads = accesses.into_iter().map(|a| self.access(a)).collect::<Result<_, _>>()?;
-                    trees.push(Tree::Store { store, dst: self.access(&store.dst)?, loads });
+                    let value = Value::of(&store.value).try_map(&mut |access| self.access(access))?;
+                    trees.push(Tree::Store { dst: self.access(&store.dst)?, mode: store.mode, value });
                 }
             }
         }
         Ok(trees)
     }
 
+    /// The number of a variable that is bound inside.
+    fn local(&self, var: VarId) -> VarId {
+        VarId(self.inner.iter().position(|&v| v == var).unwrap_or(0) as u32)
+    }
+
+    /// The terms of variables bound inside, numbered.
+    fn local_terms(&self, terms: impl Iterator<Item = (VarId, i64)>) -> SmallVec<[(VarId, i64); 4]> {
+        let mut terms: SmallVec<_> = terms.map(|(v, c)| (self.local(v), c)).collect();
+        terms.sort_unstable();
+        terms
+    }
+
     fn access(&mut self, access: &Access) -> Result<Resolved, AssembleError> {
         let buffer = access.buffer;
-        let mut offset = flat_offset(self.program, access);
+        let Affine { constant, terms } = flat_offset(self.program, access);
         let is_outer = |v: VarId| !self.inner.contains(&v);
         if self.program.buffer(buffer).scope == Scope::Register {
-            if offset.terms.iter().any(|t| is_outer(t.0) || self.serial.contains(&t.0)) {
+            if terms.iter().any(|t| is_outer(t.0) || self.serial.contains(&t.0)) {
                 return Err(AssembleError::register_index(self.program, buffer));
             }
+            let offset = Affine { constant, terms: self.local_terms(terms.into_iter()) };
             return Ok(Resolved { buffer, pointer: None, offset });
         }
-        let steps: Vec<(VarId, i64)> = self.serial.iter().map(|&v| (v, offset.coefficient(v))).collect();
-        let clashes = |p: &Pointer| p.steps.iter().any(|s| steps.iter().any(|t| s.0 == t.0 && s.1 != t.1));
-        let found = self.pointers.iter().position(|p| {
-            p.buffer == buffer && p.base.terms.iter().eq(offset.terms.iter().filter(|t| is_outer(t.0))) && !clashes(p)
+        let coefficient = |v: VarId| terms.iter().find(|t| t.0 == v).map_or(0, |t| t.1);
+        let steps: Vec<(VarId, i64)> = self.serial.iter().map(|&v| (self.local(v), coefficient(v))).collect();
+        let clashes = |known: &[(VarId, i64)]| known.iter().any(|s| steps.iter().any(|t| s.0 == t.0 && s.1 != t.1));
+        let found = self.pointers.iter().zip(&self.steps).position(|(p, known)| {
+            p.buffer == buffer && p.base.terms.iter().eq(terms.iter().filter(|t| is_outer(t.0))) && !clashes(known)
         });
         let pointer = found.unwrap_or(self.pointers.len());
+        let inner = |t: &(VarId, i64)| !is_outer(t.0) && !self.serial.contains(&t.0);
+        let inner_terms = self.local_terms(terms.iter().copied().filter(inner));
         if found.is_none() {
-            let terms = offset.terms.iter().copied().filter(|t| is_outer(t.0)).collect();
-            let base = Affine { constant: offset.constant, terms };
-            self.pointers.push(Pointer { buffer, base, steps: Vec::new() });
+            let outer_terms = terms.iter().copied().filter(|t| is_outer(t.0)).collect();
+            self.pointers.push(Pointer { buffer, base: Affine { constant, terms: outer_terms } });
+            self.steps.push(Vec::new());
         }
-        let known = &mut self.pointers[pointer];
         for step in steps {
-            if !known.steps.contains(&step) {
-                known.steps.push(step);
+            if !self.steps[pointer].contains(&step) {
+                self.steps[pointer].push(step);
             }
         }
-        offset.terms.retain(|t| !is_outer(t.0) && !self.serial.contains(&t.0));
-        offset.constant -= known.base.constant;
+        let offset = Affine { constant: constant - self.pointers[pointer].base.constant, terms: inner_terms };
         Ok(Resolved { buffer, pointer: Some(pointer), offset })
     }
 }
@@ -204,7 +275,7 @@ struct Lanes {
 struct Expander<'p> {
     program: &'p Program,
     lanes: usize,
-    pointers: &'p [Pointer],
+    steps: &'p [Vec<(VarId, i64)>],
     /// Values of the unrolled variables around, by variable.
     values: Vec<i64>,
     vector: Option<Lanes>,
@@ -223,7 +294,7 @@ impl Expander<'_> {
 
     fn trees(&mut self, trees: &[Tree]) -> Result<(), AssembleError> {
         trees.iter().try_for_each(|tree| match tree {
-            Tree::Store { store, dst, loads } => self.store(store, dst, loads),
+            Tree::Store { dst, mode, value } => self.store(dst, *mode, value),
             Tree::Loop { var, extent, kind, body } => match kind {
                 LoopKind::Serial | LoopKind::Parallel => self.serial(*var, *extent, body),
                 LoopKind::Unrolled => (0..*extent).try_for_each(|value| {
@@ -248,55 +319,30 @@ impl Expander<'_> {
         let done = self.trees(body);
         self.flush();
         let body = std::mem::replace(&mut self.items, before);
-        let step = |p: &Pointer| p.steps.iter().find(|s| s.0 == var && s.1 != 0).map(|s| s.1 * 4);
-        let steps = self.pointers.iter().enumerate().filter_map(|(i, p)| Some((i, step(p)?))).collect();
+        let step = |steps: &[(VarId, i64)]| steps.iter().find(|s| s.0 == var && s.1 != 0).map(|s| s.1 * 4);
+        let steps = self.steps.iter().enumerate().filter_map(|(i, p)| Some((i, step(p)?))).collect();
         self.items.push(Item::Loop { extent, steps, body });
         done
     }
 
-    fn store(&mut self, store: &Store, dst: &Resolved, loads: &[Resolved]) -> Result<(), AssembleError> {
-        let is_register = dst.pointer.is_none();
-        let accumulates = store.mode == StoreMode::Accumulate;
-        let op = match (&store.value, loads) {
-            (Expr::Mul(_, _), [a, b])
-                if is_register && accumulates && a.pointer.is_some() && b.pointer.is_some() && is_product(store) =>
-            {
-                Op::MulAdd { acc: self.accumulator(dst)?, a: self.load(a)?, b: self.load(b)? }
-            }
-            _ => {
-                let value = self.value(&store.value, &mut loads.iter())?;
-                if is_register {
-                    Op::Set { acc: self.accumulator(dst)?, mode: store.mode, value }
-                } else {
-                    Op::Store { dst: self.memory(dst)?, mode: store.mode, value }
-                }
-            }
+    fn store(&mut self, dst: &Resolved, mode: StoreMode, value: &Value<Resolved>) -> Result<(), AssembleError> {
+        if dst.pointer.is_none()
+            && mode == StoreMode::Accumulate
+            && let Value::Mul(a, b) = value
+            && let (Value::Load(a), Value::Load(b)) = (&**a, &**b)
+            && let (Place::Memory(a), Place::Memory(b)) = (self.load(a)?, self.load(b)?)
+        {
+            let acc = self.accumulator(dst)?;
+            self.block.push(Op::MulAdd { acc, a, b });
+            return Ok(());
+        }
+        let value = value.try_map(&mut |load| self.load(load))?;
+        let op = match dst.pointer {
+            None => Op::Set { acc: self.accumulator(dst)?, mode, value },
+            Some(pointer) => Op::Store { dst: self.memory(dst, pointer)?, mode, value },
         };
         self.block.push(op);
         Ok(())
-    }
-
-    /// The value of an expression whose loads are the next of `loads`, left to right.
-    fn value<'r>(
-        &mut self,
-        expr: &Expr,
-        loads: &mut impl Iterator<Item = &'r Resolved>,
-    ) -> Result<Value, AssembleError> {
-        let mut pair = |a: &Expr, b: &Expr| -> Result<_, AssembleError> {
-            let a = self.value(a, loads)?;
-            Ok((Box::new(a), Box::new(self.value(b, loads)?)))
-        };
-        Ok(match expr {
-            Expr::Const(value) => Value::Constant(value.to_bits()),
-            Expr::Add(a, b) => pair(a, b).map(|(a, b)| Value::Add(a, b))?,
-            Expr::Mul(a, b) => pair(a, b).map(|(a, b)| Value::Mul(a, b))?,
-            Expr::Max(a, b) => pair(a, b).map(|(a, b)| Value::Max(a, b))?,
-            Expr::Load(_) => match loads.next() {
-                Some(load) if load.pointer.is_none() => Value::Accumulator(self.accumulator(load)?),
-                Some(load) => Value::Load(self.load(load)?),
-                None => Value::Constant(0),
-            },
-        })
     }
 
     /// Offset in elements at the first lane, stride along the vector, and number of lanes.
@@ -308,7 +354,7 @@ impl Expander<'_> {
         }
     }
 
-    fn memory(&self, access: &Resolved) -> Result<Memory, AssembleError> {
+    fn memory(&self, access: &Resolved, pointer: usize) -> Result<Memory, AssembleError> {
         let (first, stride, lanes) = self.place(&access.offset);
         let (first, stride) = (first * 4, stride * 4);
         let last = first + stride * (lanes as i64 - 1);
@@ -319,15 +365,18 @@ impl Expander<'_> {
             (_, 4) => Shape::Lanes(lanes as u8),
             _ => Shape::Strided { lanes: lanes as u8, stride },
         };
-        Ok(Memory { buffer: access.buffer, pointer: access.pointer.unwrap_or(0), disp, shape })
+        Ok(Memory { buffer: access.buffer, pointer, disp, shape })
     }
 
-    fn load(&self, access: &Resolved) -> Result<Memory, AssembleError> {
-        let mut memory = self.memory(access)?;
+    fn load(&mut self, access: &Resolved) -> Result<Place, AssembleError> {
+        let Some(pointer) = access.pointer else {
+            return Ok(Place::Accumulator(self.accumulator(access)?));
+        };
+        let mut memory = self.memory(access, pointer)?;
         if matches!(memory.shape, Shape::Strided { stride: 0, .. }) {
             memory.shape = Shape::Splat;
         }
-        Ok(memory)
+        Ok(Place::Memory(memory))
     }
 
     fn accumulator(&mut self, access: &Resolved) -> Result<u16, AssembleError> {
@@ -352,9 +401,4 @@ impl Expander<'_> {
         }
         Ok(())
     }
-}
-
-/// True if the value is the product of two loads.
-fn is_product(store: &Store) -> bool {
-    matches!(&store.value, Expr::Mul(a, b) if matches!((&**a, &**b), (Expr::Load(_), Expr::Load(_))))
 }

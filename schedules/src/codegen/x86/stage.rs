@@ -3,13 +3,11 @@
 //! Variables outside leaves live on the stack. A leaf is a subroutine that gets its pointers in registers and may change every
 //! register but the stack pointer; leaves that do the same share one subroutine.
 
-use std::rc::Rc;
-
 use iced_x86::{Code, Register};
 use rustc_hash::FxHashMap;
 
 use super::emit::{Address, Emitter, Goal, Shape};
-use super::leaf::{Item, Leaf, Memory, Op, Pointer, Value, build};
+use super::leaf::{Item, Leaf, Memory, Nest, Op, Place, Pointer, Value};
 use super::{AssembleError, block};
 use crate::affine::VarId;
 use crate::program::{Node, Program, Scope, Stage, parallel_prefix};
@@ -55,8 +53,8 @@ fn slot(number: usize) -> Address {
 pub(super) struct Generator<'p> {
     program: &'p Program,
     pub(super) emitter: Emitter,
-    leaves: Vec<Rc<Leaf>>,
-    numbers: FxHashMap<Rc<Leaf>, usize>,
+    leaves: Vec<Leaf>,
+    numbers: FxHashMap<Nest, usize>,
     /// Variables bound outside leaves, in the order of their slots.
     vars: Vec<VarId>,
 }
@@ -175,15 +173,19 @@ impl<'p> Generator<'p> {
 
     /// Computes a leaf's pointers and calls it.
     fn call(&mut self, node: &Node) -> Result<(), AssembleError> {
-        let (leaf, pointers) = build(self.program, usize::from(self.emitter.lanes()), node)?;
-        check(&leaf, self.emitter.isa.vector_registers())?;
+        let (nest, pointers) = Nest::of(self.program, node)?;
+        let number = match self.numbers.get(&nest) {
+            Some(&number) => number,
+            None => {
+                let leaf = nest.expand(self.program, usize::from(self.emitter.lanes()))?;
+                check(&leaf, self.emitter.isa.vector_registers())?;
+                self.leaves.push(leaf);
+                self.numbers.insert(nest, self.leaves.len() - 1);
+                self.leaves.len() - 1
+            }
+        };
         for (i, pointer) in pointers.iter().enumerate() {
             self.point(pointer_register(i), pointer);
-        }
-        let leaf = Rc::new(leaf);
-        let number = *self.numbers.entry(leaf.clone()).or_insert(self.leaves.len());
-        if number == self.leaves.len() {
-            self.leaves.push(leaf);
         }
         self.emitter.branch(Code::Call_rel32_64, Goal::Leaf(number));
         Ok(())
@@ -299,10 +301,10 @@ fn partial_vectors(item: &Item, whole: u8, parts: &mut Vec<u8>) {
     }
 }
 
-fn for_each_load(value: &Value, visit: &mut impl FnMut(&Memory)) {
+fn for_each_load(value: &Value<Place>, visit: &mut impl FnMut(&Memory)) {
     match value {
-        Value::Accumulator(_) | Value::Constant(_) => {}
-        Value::Load(memory) => visit(memory),
+        Value::Load(Place::Accumulator(_)) | Value::Constant(_) => {}
+        Value::Load(Place::Memory(memory)) => visit(memory),
         Value::Add(a, b) | Value::Mul(a, b) | Value::Max(a, b) => {
             for_each_load(a, visit);
             for_each_load(b, visit);
