@@ -87,6 +87,20 @@ impl AssembleError {
 }
 
 /// Machine code of the program's kernel.
+///
+/// ```
+/// use autotune_schedules::codegen::x86::{assemble, disassemble};
+/// use autotune_schedules::{CpuTarget, KernelPlan, ScheduleSpace, Target, Workload, lower};
+///
+/// let workload: Workload = "matmul:m=4,n=16,k=8".parse()?;
+/// let target = Target::Cpu(CpuTarget::generic_avx2(1));
+/// let config = ScheduleSpace::new(&workload, &target).default_config();
+/// let program = lower(&workload, &target, &config)?;
+/// let code = assemble(&program, &target)?;
+/// assert_eq!(code.entries.len(), KernelPlan::of(&program).stages.len());
+/// assert!(disassemble(&code).contains("vfmadd231ps ymm"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn assemble(program: &Program, target: &Target) -> Result<MachineCode, AssembleError> {
     let isa = target.cpu().isa;
     if !matches!(isa, Isa::Avx2 | Isa::Avx512) {
