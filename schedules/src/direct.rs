@@ -125,15 +125,15 @@ fn extent(contraction: &Contraction, name: &str) -> usize {
     contraction.axis(name).map_or(1, |a| contraction.axes[a].extent)
 }
 
-/// Channel counts that decide which blocked layouts fit: `(input per group, output per group, input = output channel)`.
+/// Whether the input and the output can be channel-blocked.
 fn blockable(workload: &Workload, block: usize) -> (bool, bool) {
     match workload.op {
-        Operator::Conv2d(c) => {
-            let depthwise = c.groups > 1 && c.o == c.groups && c.c == c.groups;
-            let input = (depthwise && c.c % block == 0) || (c.c / c.groups) % block == 0;
-            let output = (depthwise && c.o % block == 0) || (c.o / c.groups) % block == 0;
-            (input, output)
+        // Vectors run over the groups; an input of several channels a group has no lanes that go with them.
+        Operator::Conv2d(c) if c.groups > 1 && c.o == c.groups => {
+            let output = c.o.is_multiple_of(block);
+            (output && c.c == c.groups, output)
         }
+        Operator::Conv2d(c) => ((c.c / c.groups).is_multiple_of(block), (c.o / c.groups).is_multiple_of(block)),
         Operator::Matmul(_) => (false, false),
     }
 }

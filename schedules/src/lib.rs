@@ -10,7 +10,7 @@
 //! | [`lower`](mod@lower) | from a config to loop nests |
 //! | [`program`], [`affine`] | the loop nests, the hub that everything below reads |
 //! | [`verify`](mod@verify), [`interp`], [`print`](mod@print) | independent proof, slow execution, text |
-//! | [`codegen`], [`plan`] | source code, and the interface of the kernel built from it |
+//! | [`codegen`], [`plan`] | C source or machine code, and the interface of the kernel built from it |
 //! | [`tensor`], [`reference`](mod@reference) | operands and layouts, the result that kernels are checked against |
 //!
 //! From a workload to C source:

@@ -73,3 +73,10 @@ fn iteration_lists_valid_configs_once() {
     configs.dedup();
     assert_eq!(configs.len(), count);
 }
+
+#[test]
+fn groups_of_several_inputs_and_one_output_lower() {
+    let target = Target::Cpu(CpuTarget::generic_avx2(1));
+    check(&"conv2d:c=64,h=5,w=6,o=8,k=3,p=1,g=8,bias".parse().unwrap(), &target, 0, 20);
+    check(&"conv2d:c=16,h=5,w=6,o=16,k=3,p=1,g=16,bias".parse().unwrap(), &target, 0, 20);
+}

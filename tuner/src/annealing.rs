@@ -20,8 +20,6 @@ const SCORED_PER_CONFIG: usize = 128;
 const EARLY_STOP: usize = 8;
 /// Chains that start from the best measured configs instead of from where they were.
 const ELITES: usize = 16;
-/// Share of every batch that is drawn at random, whatever the model says.
-const RANDOM_SHARE: f64 = 0.05;
 /// Candidates per config wanted from which the diverse batch is picked: the paper's lambda.
 const CANDIDATES_PER_CONFIG: usize = 3;
 
@@ -38,9 +36,9 @@ pub(crate) struct Annealing {
 
 impl Searcher for Annealing {
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Config> {
-        let Ask { space, score, seen, n, rng } = ask;
+        let Ask { space, score, explore, seen, n, rng } = ask;
         let mut batch = Batch::new(seen, n);
-        let explored = (0..n).filter(|_| rng.random_bool(RANDOM_SHARE)).count();
+        let explored = (0..n).filter(|_| rng.random_bool(explore)).count();
         let candidates = self.walk(space, score, seen, n, rng);
         for i in select_diverse(&candidates, n - explored) {
             batch.push(candidates[i].0.clone());

@@ -112,6 +112,12 @@ impl Learner {
         }))
     }
 
+    /// Share of a batch to be drawn at random, whatever the scores say: the usual epsilon, and half as long as there is only an
+    /// estimate to go by, which a model must be able to contradict.
+    pub(crate) fn explore_share(&self) -> f64 {
+        if self.model.feature_count().is_some() { 0.05 } else { 0.5 }
+    }
+
     /// The score of each config, `None` for one that cannot be lowered: the model's, or before there is one the analytic
     /// estimate among the features.
     pub(crate) fn score(&mut self, workload: &Workload, configs: &[Config]) -> Vec<Option<f32>> {

@@ -24,6 +24,8 @@ pub struct Ask<'a> {
     pub space: &'a ScheduleSpace,
     /// Predictions.
     pub score: &'a mut ScoreFn<'a>,
+    /// Share of the configs to be drawn at random, whatever the predictions say.
+    pub explore: f64,
     /// Stable hashes of the configs that must not be proposed: those already measured.
     pub seen: &'a HashSet<u64>,
     /// How many configs are wanted.

@@ -159,7 +159,8 @@ impl<'a> Session<'a> {
         let state = &mut self.tasks[task];
         let workload = state.task.workload;
         let learner = &mut self.learner;
-        let batch = state.ask(n, &mut |configs: &[Config]| learner.score(&workload, configs));
+        let explore = learner.explore_share();
+        let batch = state.ask(n, &mut |configs: &[Config]| learner.score(&workload, configs), explore);
         self.shares.propose += start.elapsed();
         batch
     }

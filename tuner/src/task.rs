@@ -76,7 +76,7 @@ impl TaskState {
     }
 
     /// Up to `n` configs to measure next, none of them measured before. The first of a task is its default config.
-    pub(crate) fn ask<'a>(&'a mut self, n: usize, score: &'a mut ScoreFn<'a>) -> Vec<Config> {
+    pub(crate) fn ask<'a>(&'a mut self, n: usize, score: &'a mut ScoreFn<'a>, explore: f64) -> Vec<Config> {
         let default = self.space.default_config();
         let mut batch = Vec::new();
         if self.seen.insert(default.stable_hash()) {
@@ -84,7 +84,7 @@ impl TaskState {
         }
         let n = n.saturating_sub(batch.len());
         let (space, seen, rng) = (&self.space, &self.seen, &mut self.rng);
-        batch.extend(self.searcher.ask(Ask { space, score, seen, n, rng }));
+        batch.extend(self.searcher.ask(Ask { space, score, explore, seen, n, rng }));
         batch
     }
 

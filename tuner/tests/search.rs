@@ -62,7 +62,7 @@ fn searchers_propose_only_valid_unseen_distinct_configs() {
                 configs.iter().map(|c| Some(-1.0 - (c.stable_hash() % 1000) as f32)).collect::<Vec<_>>()
             };
             for round in 0..6 {
-                let asked = Ask { space: &space, score: &mut score, seen: &seen, n: 9, rng: &mut rng };
+                let asked = Ask { space: &space, score: &mut score, explore: 0.05, seen: &seen, n: 9, rng: &mut rng };
                 let batch = searcher.ask(asked);
                 assert_eq!(batch.len(), 9, "{kind} {text} round {round}");
                 for config in &batch {
@@ -85,7 +85,8 @@ fn annealing_climbs_scores_of_any_sign() {
     let mean_secs = |kind: SearchKind, offset: f32| {
         let mut score = |configs: &[Config]| configs.iter().map(|c| Some(offset - 1e3 * secs(c))).collect::<Vec<_>>();
         let mut rng = ChaCha8Rng::seed_from_u64(1);
-        let asked = Ask { space: &space, score: &mut score, seen: &HashSet::new(), n: 16, rng: &mut rng };
+        let asked =
+            Ask { space: &space, score: &mut score, explore: 0.05, seen: &HashSet::new(), n: 16, rng: &mut rng };
         kind.searcher().ask(asked).iter().map(secs).sum::<f32>() / 16.0
     };
     let random = mean_secs(SearchKind::Random, 0.0);

@@ -198,7 +198,7 @@ impl Leaf {
 }
 
 /// Row-major offset of an access in elements.
-fn flat_offset(program: &Program, access: &Access) -> Affine {
+pub(super) fn flat_offset(program: &Program, access: &Access) -> Affine {
     let strides = program.buffer(access.buffer).strides();
     access.index.iter().zip(strides).fold(Affine::default(), |acc, (index, stride)| acc + index.clone() * stride as i64)
 }

@@ -1,6 +1,8 @@
 //! What the integration tests share. Each test binary uses its own part of it.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+#[cfg(target_arch = "x86_64")]
+pub mod machine;
 pub mod nests;
 pub mod workloads;
 

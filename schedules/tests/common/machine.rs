@@ -1,0 +1,158 @@
+//! Runs assembled kernels in this process.
+
+use std::{ptr, slice};
+
+use autotune_schedules::codegen::x86::MachineCode;
+use autotune_schedules::program::{Role, When};
+use autotune_schedules::tensor::{from_layout, to_layout};
+use autotune_schedules::{Isa, KernelPlan, Operands, Program};
+use ndarray::ArrayD;
+
+pub type Entry = unsafe extern "C" fn(*const *mut f32, *mut u8, i64, i64);
+
+/// True if this machine runs code for the instruction set; says so where it does not.
+pub fn runs(isa: Isa) -> bool {
+    let runs = match isa {
+        Isa::Avx512 => is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl"),
+        Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+        _ => false,
+    };
+    if !runs {
+        eprintln!("this machine does not run {isa}: assembled only");
+    }
+    runs
+}
+
+/// Code in executable memory.
+pub struct Executable {
+    base: *mut libc::c_void,
+    len: usize,
+    entries: Vec<usize>,
+}
+
+impl Executable {
+    pub fn new(code: &MachineCode) -> Self {
+        let len = code.bytes.len();
+        // SAFETY: a fresh anonymous mapping of `len` bytes, written before it becomes executable.
+        let base = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let base = libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+            assert_ne!(base, libc::MAP_FAILED);
+            slice::from_raw_parts_mut(base.cast::<u8>(), len).copy_from_slice(&code.bytes);
+            assert_eq!(libc::mprotect(base, len, libc::PROT_READ | libc::PROT_EXEC), 0);
+            base
+        };
+        Self { base, len, entries: code.entries.clone() }
+    }
+
+    pub fn entry(&self, stage: usize) -> Entry {
+        // SAFETY: every entry is the offset of a function of this type.
+        unsafe { std::mem::transmute::<*mut u8, Entry>(self.base.cast::<u8>().add(self.entries[stage])) }
+    }
+}
+
+impl Drop for Executable {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made.
+        unsafe { libc::munmap(self.base, self.len) };
+    }
+}
+
+/// Floats on either side of every buffer that no kernel may read or write.
+const GUARD: usize = 64;
+const CANARY: u32 = 0x7fc0_beef;
+
+/// Memory between canaries, 64-byte aligned.
+pub struct Guarded {
+    memory: Vec<f32>,
+    start: usize,
+    len: usize,
+}
+
+impl Guarded {
+    pub fn new(content: &[f32]) -> Self {
+        let len = content.len();
+        let mut memory = vec![f32::from_bits(CANARY); len + 2 * GUARD + 16];
+        let start = GUARD + memory[GUARD..].as_ptr().align_offset(64);
+        memory[start..start + len].copy_from_slice(content);
+        Self { memory, start, len }
+    }
+
+    pub fn content(&self) -> &[f32] {
+        &self.memory[self.start..self.start + self.len]
+    }
+
+    pub fn pointer(&mut self) -> *mut f32 {
+        self.memory[self.start..].as_mut_ptr()
+    }
+
+    /// True if nothing outside was written.
+    pub fn is_intact(&self) -> bool {
+        let guards = [&self.memory[..self.start], &self.memory[self.start + self.len..]];
+        guards.iter().all(|g| g.iter().all(|x| x.to_bits() == CANARY))
+    }
+}
+
+/// The buffers of a plan, filled with operands, or with NaN where there is none.
+pub fn buffers(plan: &KernelPlan, operands: &Operands) -> Vec<Guarded> {
+    let fill = |role: Role, layout| match role {
+        Role::Input => Some(to_layout(&operands.input, layout).unwrap()),
+        Role::Weight => Some(to_layout(&operands.weight, layout).unwrap()),
+        Role::Bias => operands.bias.as_ref().map(|b| to_layout(b, layout).unwrap()),
+        Role::Residual => operands.residual.as_ref().map(|r| to_layout(r, layout).unwrap()),
+        _ => None,
+    };
+    let empty = |b: &autotune_schedules::plan::PlanBuffer| vec![f32::NAN; b.shape.iter().product()];
+    plan.buffers.iter().map(|b| Guarded::new(&fill(b.role, b.layout).unwrap_or_else(|| empty(b)))).collect()
+}
+
+/// Calls an entry point and checks that it preserves the registers that a function must.
+pub fn call(entry: Entry, buffers: &[*mut f32], local: *mut u8, begin: i64, end: i64) {
+    let wanted = [1u64, 2, 3, 4];
+    let mut seen = [0u64; 4];
+    // SAFETY: the kernel keeps within the buffers of its plan; rbx and rbp are saved here since they cannot be operands.
+    unsafe {
+        std::arch::asm!(
+            "push rbx", "push rbp", "mov rbx, rax", "sub rsp, 8", "mov rbp, rsp",
+            "and rsp, -16",
+            "call r10",
+            "mov rsp, rbp", "add rsp, 8", "mov rax, rbx", "pop rbp", "pop rbx",
+            inlateout("rax") 77u64 => seen[0],
+            inlateout("r12") wanted[1] => seen[1],
+            inlateout("r13") wanted[2] => seen[2],
+            inlateout("r14") wanted[3] => seen[3],
+            in("r10") entry,
+            in("rdi") buffers.as_ptr(),
+            in("rsi") local,
+            in("rdx") begin,
+            in("rcx") end,
+            clobber_abi("C"),
+        );
+    }
+    assert_eq!(seen, [77, wanted[1], wanted[2], wanted[3]], "a register was not preserved");
+}
+
+/// Runs every stage, split at an odd place and backwards, and returns the output.
+pub fn run(program: &Program, code: &MachineCode, operands: &Operands) -> ArrayD<f32> {
+    let plan = KernelPlan::of(program);
+    let executable = Executable::new(code);
+    let mut buffers = buffers(&plan, operands);
+    let pointers: Vec<*mut f32> = buffers.iter_mut().map(Guarded::pointer).collect();
+    let mut local = Guarded::new(&vec![f32::NAN; plan.local_bytes / 4]);
+    for when in [When::AheadOfTime, When::EveryRun] {
+        for (i, stage) in plan.stages.iter().enumerate().filter(|(_, s)| s.when == when) {
+            let (tasks, split) = (stage.tasks as i64, stage.tasks as i64 / 3);
+            let local = local.pointer().cast::<u8>();
+            call(executable.entry(i), &pointers, local, split, tasks);
+            call(executable.entry(i), &pointers, local, split, split);
+            call(executable.entry(i), &pointers, local, 0, split);
+        }
+    }
+    assert!(local.is_intact(), "a write outside local memory");
+    for (i, buffer) in buffers.iter().enumerate() {
+        assert!(buffer.is_intact(), "a write outside buffer {i}");
+    }
+    let output = program.find(Role::Output).unwrap();
+    let layout = program.buffer(output).layout;
+    from_layout(buffers[output.0 as usize].content(), &program.workload.output_shape(), layout).unwrap()
+}

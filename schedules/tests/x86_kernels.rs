@@ -1,0 +1,143 @@
+//! Assembled kernels against the reference, on random workloads and random configs.
+
+#![cfg(target_arch = "x86_64")]
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_schedules::codegen::x86::{AssembleError, assemble, disassemble};
+use autotune_schedules::program::{Expr, LoopKind, Role, StoreMode};
+use autotune_schedules::{
+    Affine, CpuTarget, Isa, Operands, Program, ScheduleSpace, Target, VarId, Workload, lower, max_rel_error, reference,
+    tolerance,
+};
+use common::machine;
+use common::nests::{access, assign, for_each_store, number, padded_conv, peeled_conv, repeat, tiled_matmul};
+use common::workloads::random_workload;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+
+const ISAS: [Isa; 2] = [Isa::Avx2, Isa::Avx512];
+
+fn target(isa: Isa, threads: usize) -> Target {
+    Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(threads) })
+}
+
+fn check_program(program: &Program, target: &Target, seed: u64, context: &str) {
+    let code = assemble(program, target).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
+    assert_eq!(code.entries.len(), program.stages.len());
+    if !machine::runs(target.cpu().isa) {
+        return;
+    }
+    let operands = Operands::random(&program.workload, seed);
+    let output = machine::run(program, &code, &operands);
+    let error = max_rel_error(&output, &reference(&program.workload, &operands));
+    assert!(error <= tolerance(&program.workload), "{context}\nerror {error}\n{program}");
+}
+
+fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let space = ScheduleSpace::new(workload, target);
+    for i in 0..configs {
+        let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
+        let program = lower(workload, target, &config).unwrap();
+        check_program(&program, target, seed, &format!("seed {seed}, {}: {workload}\n{config}", target.cpu().isa));
+    }
+}
+
+#[test]
+fn random_programs_agree_with_the_reference() {
+    for isa in ISAS {
+        (0..60u64).into_par_iter().for_each(|seed| {
+            let workload = random_workload(&mut ChaCha8Rng::seed_from_u64(seed));
+            check(&workload, &target(isa, 1 + seed as usize % 2), seed, 6);
+        });
+    }
+}
+
+#[test]
+fn handmade_programs_agree_with_the_reference() {
+    let programs = [
+        tiled_matmul("matmul:m=7,n=21,k=13,bias,act=relu", [3, 8, 5]),
+        tiled_matmul("matmul:m=5,n=19,k=6,bias,add", [2, 16, 2]),
+        tiled_matmul("matmul:m=5,n=23,k=6", [2, 11, 2]),
+        peeled_conv("conv2d:c=4,h=7,w=6,o=8,k=3,p=1,bias,act=relu"),
+        padded_conv("conv2d:c=3,h=5,w=6,o=4,k=3,p=1,s=2,bias,add,act=relu"),
+    ];
+    for isa in ISAS {
+        for (i, program) in programs.iter().enumerate() {
+            check_program(program, &target(isa, 1), 7, &format!("handmade {i}, {isa}"));
+        }
+    }
+}
+
+#[test]
+fn a_tile_beyond_the_registers_is_refused() {
+    let program = tiled_matmul("matmul:m=16,n=16,k=4", [8, 16, 4]);
+    let refused = assemble(&program, &target(Isa::Avx2, 1));
+    assert_eq!(refused, Err(AssembleError::RegisterTile { needed: 18, available: 16 }));
+    assert!(assemble(&program, &target(Isa::Avx512, 1)).is_ok());
+    assert_eq!(assemble(&program, &target(Isa::Neon, 1)), Err(AssembleError::Isa(Isa::Neon)));
+}
+
+#[test]
+fn every_number_of_lanes_agrees_with_the_reference() {
+    for isa in ISAS {
+        for lanes in 1..=20 {
+            let program = tiled_matmul(&format!("matmul:m=4,n={},k=5,bias", 2 * lanes + lanes / 2), [3, lanes, 2]);
+            check_program(&program, &target(isa, 1), lanes as u64, &format!("{lanes} lanes, {isa}"));
+        }
+    }
+}
+
+#[test]
+fn indices_that_are_no_registers_are_refused() {
+    let refused = Err(AssembleError::RegisterIndex { buffer: "acc".into() });
+    let whole = tiled_matmul("matmul:m=2,n=8,k=4", [2, 8, 4]);
+    let kk = VarId(whole.vars.iter().position(|v| v == "kk").unwrap() as u32);
+    let change = |new: &dyn Fn(&mut Vec<Affine>)| {
+        let mut program = whole.clone();
+        for_each_store(&mut program.stages[1].body, &mut |store| {
+            if store.mode == StoreMode::Accumulate {
+                new(&mut store.dst.index);
+            }
+        });
+        assemble(&program, &target(Isa::Avx2, 1))
+    };
+    assert!(change(&|_| {}).is_ok());
+    assert_eq!(change(&|index| index[0] = Affine::var(kk)), refused);
+    assert_eq!(change(&|index| index[1] = index[1].clone() + 1), refused);
+    assert_eq!(change(&|index| index[1] = index[1].clone() * 2), refused);
+}
+
+#[test]
+fn far_elements_are_refused() {
+    let mut program = tiled_matmul("matmul:m=2,n=8,k=4", [2, 8, 4]);
+    program.buffers[0].shape[2] = 1 << 29;
+    assert_eq!(assemble(&program, &target(Isa::Avx2, 1)), Err(AssembleError::Displacement { bytes: 1 << 31 }));
+}
+
+#[test]
+fn deep_nests_are_refused() {
+    let mut program = tiled_matmul("matmul:m=2,n=8,k=4", [2, 8, 4]);
+    let output = program.find(Role::Output).unwrap();
+    let nest = |depth: u32| {
+        let store = assign(access(output, &[number(0), number(0), number(0)]), Expr::Const(1.5));
+        (0..depth).fold(store, |body, d| repeat(LoopKind::Serial, VarId(d % 6), 2, vec![body]))
+    };
+    program.stages[1].body = vec![nest(13)];
+    assert!(assemble(&program, &target(Isa::Avx512, 1)).is_ok());
+    program.stages[1].body = vec![nest(14)];
+    let refused = Err(AssembleError::Pointers { needed: 15, available: 14 });
+    assert_eq!(assemble(&program, &target(Isa::Avx512, 1)), refused);
+}
+
+#[test]
+fn disassembly_of_a_small_kernel() {
+    let program = tiled_matmul("matmul:m=2,n=11,k=3,bias,act=relu", [2, 11, 3]);
+    for isa in ISAS {
+        let code = assemble(&program, &target(isa, 1)).unwrap();
+        common::assert_golden(&format!("tiled_matmul_{isa}.asm"), &disassemble(&code));
+    }
+}
