@@ -10,7 +10,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 pub(crate) fn observer(time_budget: Option<Duration>) -> Box<dyn Observer> {
     let board = Board { tasks: Vec::new(), done: 0, trials: None, time_budget, start: Instant::now() };
     if std::io::stderr().is_terminal() {
-        Box::new(Bars { board, overall: ProgressBar::hidden(), bars: Vec::new() })
+        Box::new(Bars { board, group: MultiProgress::new(), overall: ProgressBar::hidden(), bars: Vec::new() })
     } else {
         Box::new(Lines { board })
     }
@@ -118,9 +118,10 @@ impl Observer for Lines {
     }
 }
 
-/// A bar for the whole and one per task.
+/// A bar for the whole and one per task; they leave the terminal when this is dropped.
 struct Bars {
     board: Board,
+    group: MultiProgress,
     overall: ProgressBar,
     bars: Vec<ProgressBar>,
 }
@@ -129,7 +130,6 @@ impl Bars {
     fn start(&mut self) {
         let style =
             |template: &str| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        let group = MultiProgress::new();
         let template = match self.board.trials {
             Some(_) => "{bar:30} {pos}/{len} trials, {elapsed} elapsed, {eta} left",
             None => "{spinner} {pos} trials, {elapsed} elapsed{msg}",
@@ -138,13 +138,13 @@ impl Bars {
             Some(trials) => ProgressBar::new(trials as u64),
             None => ProgressBar::no_length(),
         };
-        self.overall = group.add(overall.with_style(style(template)).with_position(self.board.done as u64));
+        self.overall = self.group.add(overall.with_style(style(template)).with_position(self.board.done as u64));
         self.overall.reset_eta();
         self.bars.clear();
         for row in &self.board.tasks {
             let bar = ProgressBar::no_length().with_style(style("  {prefix:8} {pos:>4} trials  {msg}"));
             let bar = bar.with_prefix(row.name.clone()).with_position(row.trials as u64);
-            self.bars.push(group.add(bar));
+            self.bars.push(self.group.add(bar));
         }
         for bar in &self.bars {
             bar.tick();
@@ -155,6 +155,13 @@ impl Bars {
         if let Some(bar) = self.bars.get(task) {
             bar.set_message(message);
         }
+    }
+}
+
+impl Drop for Bars {
+    fn drop(&mut self) {
+        // Nothing can be done for a terminal that is gone.
+        let _ = self.group.clear();
     }
 }
 
