@@ -172,6 +172,12 @@ impl<'a> Lowering<'a> {
         BufferId(self.buffers.len() as u32 - 1)
     }
 
+    /// The whole iteration space.
+    fn whole_region(&self) -> Region {
+        let axes = &self.direct.contraction.axes;
+        axes.iter().map(|a| Span { base: Affine::default(), extent: a.extent }).collect()
+    }
+
     fn axis_name(&self, axis: AxisId) -> &str {
         self.direct.contraction.axes[axis].name
     }
@@ -195,7 +201,7 @@ impl<'a> Lowering<'a> {
     /// The stage's trees: one per combination of segments of the parallel loops, each perfectly nested.
     fn compute(&mut self) -> Vec<Node> {
         let axes = &self.direct.contraction.axes;
-        let region: Region = axes.iter().map(|a| Span { base: Affine::default(), extent: a.extent }).collect();
+        let region = self.whole_region();
         let spatial_prefix = self.direct.cache.iter().take_while(|l| !axes[l.axis].reduce).count();
         let (parallel, serial) = self.direct.cache.split_at(self.direct.parallel.min(spatial_prefix));
         let mut levels: Vec<TileLoop> = self.direct.batch.iter().map(|&axis| TileLoop { axis, tile: 1 }).collect();
@@ -218,11 +224,9 @@ impl<'a> Lowering<'a> {
                 // A tree of its own, since the nodes within it depend on one another.
                 loops.push((self.var("task".into(), 1), 1));
             }
-            let mut body = self.cache_nest(serial, region);
-            for &(var, extent) in loops.iter().rev() {
-                body = vec![Node::Loop(Loop { var, extent, kind: LoopKind::Parallel, body })];
-            }
-            roots.extend(body);
+            let body = self.cache_nest(serial, region);
+            let parallel = loops.iter().map(|&(var, extent)| (var, extent, LoopKind::Parallel)).collect();
+            roots.extend(nest(parallel, body));
             return;
         };
         for segment in self.segments(*level, &region, self.peels_cache_tiles()) {
@@ -367,6 +371,12 @@ fn at(index: &Affine, values: &[Affine]) -> Affine {
     let mut total = Affine::constant(index.constant);
     index.terms.iter().for_each(|&(axis, c)| total.add_scaled(&values[axis.0 as usize], c));
     total
+}
+
+/// The body within perfectly nested loops, given outermost first.
+fn nest(loops: Vec<(VarId, usize, LoopKind)>, body: Vec<Node>) -> Vec<Node> {
+    let wrap = |body, (var, extent, kind)| vec![Node::Loop(Loop { var, extent, kind, body })];
+    loops.into_iter().rev().fold(body, wrap)
 }
 
 /// The first element of the region along every axis.

@@ -9,10 +9,11 @@ use std::{env, fs};
 
 use autotune_schedules::codegen::c;
 use autotune_schedules::program::{Role, When};
-use autotune_schedules::tensor::{from_layout, to_layout};
+use autotune_schedules::tensor::from_layout;
 use autotune_schedules::{
     KernelPlan, Operands, Program, ScheduleSpace, Target, Workload, lower, max_rel_error, reference, tolerance,
 };
+use common::contents;
 use common::workloads::random_workload;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -40,18 +41,7 @@ fn run_c(program: &Program, target: &Target, operands: &Operands) -> ndarray::Ar
     let output = Command::new(compiler).args(flags).arg("-o").arg(&library).arg(&source).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let plan = KernelPlan::of(program);
-    let fill = |role: Role, layout| match role {
-        Role::Input => Some(to_layout(&operands.input, layout).unwrap()),
-        Role::Weight => Some(to_layout(&operands.weight, layout).unwrap()),
-        Role::Bias => operands.bias.as_ref().map(|b| to_layout(b, layout).unwrap()),
-        Role::Residual => operands.residual.as_ref().map(|r| to_layout(r, layout).unwrap()),
-        _ => None,
-    };
-    let mut buffers: Vec<Vec<f32>> = plan
-        .buffers
-        .iter()
-        .map(|b| fill(b.role, b.layout).unwrap_or_else(|| vec![f32::NAN; b.shape.iter().product()]))
-        .collect();
+    let mut buffers: Vec<Vec<f32>> = plan.buffers.iter().map(|b| contents(b, operands)).collect();
     let pointers: Vec<*mut f32> = buffers.iter_mut().map(|b| b.as_mut_ptr()).collect();
     let mut local = vec![0u8; plan.local_bytes + 64];
     let local = local.as_mut_ptr().wrapping_add(local.as_ptr().align_offset(64));

@@ -8,8 +8,8 @@ use autotune_schedules::{Config, Value};
 const DIVERSITY_WEIGHT: f32 = 0.1;
 
 /// Up to `n` of the `scored` configs, greedily maximising the sum of their scores plus a tenth of their standard deviation
-/// times the number of
-/// distinct knob values among them. Scores are of any sign and scale; they are compared in units of their spread.
+/// times the number of distinct knob values among them. Scores are of any sign and scale; they are compared in units of
+/// their spread.
 ///
 /// The objective is submodular, so the greedy choice is within `1 - 1/e` of the best. Ties go to the earlier config.
 /// Returns positions in `scored`, in the order of choice; the first is the one with the best score, up to diversity.

@@ -14,6 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 
 use crate::affine::{Affine, VarId};
+use crate::codegen::{bound_vars, flat_offset};
 use crate::plan::KernelPlan;
 use crate::program::{Access, BufferId, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix};
 use crate::target::Target;
@@ -147,21 +148,9 @@ struct Leaf {
 
 impl Leaf {
     fn of(program: &Program, node: &Node) -> Self {
-        let mut leaf = Leaf { pointers: Vec::new(), inner: Vec::new(), written: BTreeSet::new() };
-        leaf.bind(node);
+        let mut leaf = Leaf { pointers: Vec::new(), inner: bound_vars(node), written: BTreeSet::new() };
         leaf.collect(program, node);
         leaf
-    }
-
-    fn bind(&mut self, node: &Node) {
-        match node {
-            Node::Loop(l) => {
-                self.inner.push(l.var);
-                l.body.iter().for_each(|n| self.bind(n));
-            }
-            Node::Alloc { body, .. } => body.iter().for_each(|n| self.bind(n)),
-            Node::Store(_) => {}
-        }
     }
 
     fn collect(&mut self, program: &Program, node: &Node) {
@@ -195,12 +184,6 @@ impl Leaf {
             .iter()
             .position(|p| p.buffer == buffer && p.base.terms.iter().eq(offset.terms.iter().filter(is_outer)))
     }
-}
-
-/// Row-major offset of an access in elements.
-pub(super) fn flat_offset(program: &Program, access: &Access) -> Affine {
-    let strides = program.buffer(access.buffer).strides();
-    access.index.iter().zip(strides).fold(Affine::default(), |acc, (index, stride)| acc + index.clone() * stride as i64)
 }
 
 /// What variables and buffers are called.

@@ -133,7 +133,7 @@ fn widest(knob: &Knob, limit: usize) -> Option<usize> {
     knob.values.iter().rposition(fits)
 }
 
-/// The value with the given register tile whose cache tile covers the axis; the largest register tile of an axis shorter than 2.
+/// The value with the given register tile whose cache tile covers the axis.
 fn whole(knob: &Knob, register: usize) -> Option<usize> {
     knob.values.iter().rposition(|v| matches!(v, Value::Tile(t) if t.len() == 2 && t[1] == register))
 }

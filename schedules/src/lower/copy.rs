@@ -1,10 +1,10 @@
 //! Stages and nests that copy operands into other layouts: packed weights, the padded input, the padded data tile.
 
-use super::{Lowering, Region, Segment, assign, at, bases, load};
+use super::{Lowering, Region, Segment, assign, at, bases, load, nest};
 use crate::affine::Affine;
 use crate::contraction::AxisId;
 use crate::direct::TileLoop;
-use crate::program::{BufferId, Expr, Layout, Loop, LoopKind, Node, Role, Scope};
+use crate::program::{BufferId, Expr, Layout, LoopKind, Node, Role, Scope};
 
 /// Dimensions of the packed weights, outermost first.
 pub(super) struct PackedWeightDims {
@@ -72,7 +72,7 @@ impl Lowering<'_> {
     ) {
         let Some(&(axis, tile)) = dims.tiles.get(chosen.len()) else {
             let tree = self.pack_nest(packed, dims, chosen);
-            roots.push(tree);
+            roots.extend(tree);
             return;
         };
         let region: Region = self.whole_region();
@@ -83,7 +83,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn pack_nest(&mut self, packed: BufferId, dims: &PackedWeightDims, chosen: &[Segment]) -> Node {
+    fn pack_nest(&mut self, packed: BufferId, dims: &PackedWeightDims, chosen: &[Segment]) -> Vec<Node> {
         let mut value = vec![Affine::default(); self.direct.contraction.axes.len()];
         let mut index = Vec::new();
         let mut loops = Vec::new();
@@ -115,16 +115,7 @@ impl Lowering<'_> {
             value[axis] = value[axis].clone() + Affine::var(var);
         }
         let source = self.direct.contraction.weight.index.iter().map(|i| at(i, &value)).collect();
-        let mut body = vec![assign(packed, index, load(self.weight, source))];
-        for (var, extent, kind) in loops.into_iter().rev() {
-            body = vec![Node::Loop(Loop { var, extent, kind, body })];
-        }
-        body.remove(0)
-    }
-
-    fn whole_region(&self) -> Region {
-        let axes = &self.direct.contraction.axes;
-        axes.iter().map(|a| super::Span { base: Affine::default(), extent: a.extent }).collect()
+        nest(loops, vec![assign(packed, index, load(self.weight, source))])
     }
 
     /// The whole input with its padding written out: `data_copy[.., h + pad, w + pad, ..] = input[.., h, w, ..]`, zero in the
@@ -189,14 +180,14 @@ impl Lowering<'_> {
                 if len > 0 {
                     let source = last.source.clone().map(|s| s + start as i64);
                     let part = Run { start: last.start + start, len, source };
-                    nests.push(self.copy_nest(dst, &chosen, &part, parallel));
+                    nests.extend(self.copy_nest(dst, &chosen, &part, parallel));
                 }
             }
         }
         nests
     }
 
-    fn copy_nest(&mut self, dst: BufferId, outer: &[Run], last: &Run, parallel: bool) -> Node {
+    fn copy_nest(&mut self, dst: BufferId, outer: &[Run], last: &Run, parallel: bool) -> Vec<Node> {
         let mut loops = Vec::new();
         let mut index = Vec::new();
         let mut source = Some(Vec::new());
@@ -234,11 +225,7 @@ impl Lowering<'_> {
             Some(indices) => load(self.input, self.input_index(indices)),
             None => Expr::Const(0.0),
         };
-        let mut body = vec![assign(dst, index, value)];
-        for (var, extent, kind) in loops.into_iter().rev() {
-            body = vec![Node::Loop(Loop { var, extent, kind, body })];
-        }
-        body.remove(0)
+        nest(loops, vec![assign(dst, index, value)])
     }
 
     /// An index of the data operand as the compute nest sees it, in the layout of the input.

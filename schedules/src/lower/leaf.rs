@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Lowering, Region, assign, at, bases, epilogue, load};
+use super::{Lowering, Region, assign, at, bases, epilogue, load, nest};
 use crate::affine::{Affine, VarId};
 use crate::contraction::{AxisId, divide};
 use crate::direct::DataMode;
@@ -102,11 +102,8 @@ impl Lowering<'_> {
                 vars.push((var, part.len, kind));
             }
         }
-        let mut nodes = body(self, &local);
-        for (var, extent, kind) in vars.into_iter().rev() {
-            nodes = vec![Node::Loop(crate::program::Loop { var, extent, kind, body: nodes })];
-        }
-        nodes
+        let body = body(self, &local);
+        nest(vars, body)
     }
 
     /// The reduction loops, outermost first. They are unrolled from the innermost outwards while their product stays within

@@ -4,7 +4,7 @@ use std::{ptr, slice};
 
 use autotune_schedules::codegen::x86::MachineCode;
 use autotune_schedules::program::{Role, When};
-use autotune_schedules::tensor::{from_layout, to_layout};
+use autotune_schedules::tensor::from_layout;
 use autotune_schedules::{Isa, KernelPlan, Operands, Program};
 use ndarray::ArrayD;
 
@@ -95,15 +95,7 @@ impl Guarded {
 
 /// The buffers of a plan, filled with operands, or with NaN where there is none.
 pub fn buffers(plan: &KernelPlan, operands: &Operands) -> Vec<Guarded> {
-    let fill = |role: Role, layout| match role {
-        Role::Input => Some(to_layout(&operands.input, layout).unwrap()),
-        Role::Weight => Some(to_layout(&operands.weight, layout).unwrap()),
-        Role::Bias => operands.bias.as_ref().map(|b| to_layout(b, layout).unwrap()),
-        Role::Residual => operands.residual.as_ref().map(|r| to_layout(r, layout).unwrap()),
-        _ => None,
-    };
-    let empty = |b: &autotune_schedules::plan::PlanBuffer| vec![f32::NAN; b.shape.iter().product()];
-    plan.buffers.iter().map(|b| Guarded::new(&fill(b.role, b.layout).unwrap_or_else(|| empty(b)))).collect()
+    plan.buffers.iter().map(|b| Guarded::new(&super::contents(b, operands))).collect()
 }
 
 /// Calls an entry point and checks that it preserves the registers that a function must.

@@ -9,6 +9,24 @@ pub mod workloads;
 use std::path::Path;
 use std::{env, fs};
 
+use autotune_schedules::Operands;
+use autotune_schedules::plan::PlanBuffer;
+use autotune_schedules::program::Role;
+use autotune_schedules::tensor::to_layout;
+
+/// What a buffer holds before a kernel runs: its operand, or NaN where there is none.
+pub fn contents(buffer: &PlanBuffer, operands: &Operands) -> Vec<f32> {
+    let operand = match buffer.role {
+        Role::Input => Some(&operands.input),
+        Role::Weight => Some(&operands.weight),
+        Role::Bias => operands.bias.as_ref(),
+        Role::Residual => operands.residual.as_ref(),
+        _ => None,
+    };
+    let values = operand.map(|tensor| to_layout(tensor, buffer.layout).unwrap());
+    values.unwrap_or_else(|| vec![f32::NAN; buffer.shape.iter().product()])
+}
+
 /// Asserts that `text` is the content of `tests/golden/{name}`; with `UPDATE_GOLDEN=1` in the environment the file is
 /// written instead.
 pub fn assert_golden(name: &str, text: &str) {

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::AssembleError;
 use super::emit::Shape;
 use crate::affine::{Affine, VarId};
-use crate::codegen::c::flat_offset;
+use crate::codegen::{bound_vars, flat_offset};
 use crate::program::{Access, BufferId, Expr, LoopKind, Node, Program, Scope, StoreMode};
 
 /// Elements of `buffer` from `base` on, affine in the variables outside.
@@ -136,8 +136,7 @@ impl Nest {
     /// The nest of a node, and the pointers that it is to be given.
     pub(super) fn of(program: &Program, node: &Node) -> Result<(Self, Vec<Pointer>), AssembleError> {
         let mut resolver =
-            Resolver { program, inner: Vec::new(), serial: Vec::new(), pointers: Vec::new(), steps: Vec::new() };
-        resolver.bind(node);
+            Resolver { program, inner: bound_vars(node), serial: Vec::new(), pointers: Vec::new(), steps: Vec::new() };
         let trees = resolver.resolve(std::slice::from_ref(node))?;
         Ok((Self { trees, vars: resolver.inner.len(), steps: resolver.steps }, resolver.pointers))
     }
@@ -182,17 +181,6 @@ struct Resolver<'p> {
 }
 
 impl Resolver<'_> {
-    fn bind(&mut self, node: &Node) {
-        match node {
-            Node::Loop(l) => {
-                self.inner.push(l.var);
-                l.body.iter().for_each(|n| self.bind(n));
-            }
-            Node::Alloc { body, .. } => body.iter().for_each(|n| self.bind(n)),
-            Node::Store(_) => {}
-        }
-    }
-
     fn resolve(&mut self, nodes: &[Node]) -> Result<Vec<Tree>, AssembleError> {
         let mut trees = Vec::with_capacity(nodes.len());
         for node in nodes {
