@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use autotune_schedules::plan::PlanBuffer;
 use autotune_schedules::program::Role;
-use autotune_schedules::{KernelPlan, Target, max_rel_error, tolerance};
+use autotune_schedules::{KernelPlan, Target, max_rel_error};
 use ndarray::{ArrayD, ArrayView1};
 
 use crate::buffers::{Buffers, NoMemory};
@@ -70,7 +70,7 @@ impl Trial {
     ///
     /// # Safety
     ///
-    /// The code of `built` runs in this process: see [`Kernel::load`].
+    /// The code of `built` runs in this process: see [`Kernel::new`].
     pub(crate) unsafe fn new(
         problem: &mut Problem,
         built: &Built,
@@ -79,15 +79,23 @@ impl Trial {
     ) -> Result<Self, CandidateError> {
         let memory = |e: NoMemory| CandidateError::OutOfMemory { message: e.to_string() };
         // SAFETY: the caller's promise.
-        let kernel = unsafe { Kernel::load(&built.library, built.plan.clone()) };
+        let kernel = unsafe { Kernel::new(&built.code, built.plan.clone()) };
         let kernel = kernel.map_err(|e| CandidateError::Build { message: e.to_string() })?;
         let operands = physical_operands(problem, kernel.plan())?;
         let (output, reference) = physical_output(problem, kernel.plan())?;
         let bytes = Buffers::bytes(kernel.plan(), team.threads()).map_err(memory)?;
-        let tolerance = tolerance(&problem.workload);
         let copies_wanted = copies(bytes, &built.target, cold);
         let copies = Vec::with_capacity(copies_wanted);
-        let mut trial = Self { kernel, operands, output, reference, tolerance, copies, runs: 0, max_rel_error: 0.0 };
+        let mut trial = Self {
+            kernel,
+            operands,
+            output,
+            reference,
+            tolerance: built.tolerance,
+            copies,
+            runs: 0,
+            max_rel_error: 0.0,
+        };
         for _ in 0..copies_wanted {
             let mut buffers = Buffers::new(trial.kernel.plan(), team.threads()).map_err(memory)?;
             trial.fill(&mut buffers, team);
