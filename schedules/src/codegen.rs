@@ -8,8 +8,12 @@ pub mod x86;
 
 /// Row-major offset of an access in elements.
 fn flat_offset(program: &Program, access: &Access) -> Affine {
-    let strides = program.buffer(access.buffer).strides();
-    access.index.iter().zip(strides).fold(Affine::default(), |acc, (index, stride)| acc + index.clone() * stride as i64)
+    let (mut offset, mut stride) = (Affine::default(), 1);
+    for (index, &extent) in access.index.iter().zip(&program.buffer(access.buffer).shape).rev() {
+        offset.add_scaled(index, stride);
+        stride *= extent as i64;
+    }
+    offset
 }
 
 /// The variables of the loops in a node, in order of appearance.

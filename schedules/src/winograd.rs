@@ -149,7 +149,7 @@ impl Winograd {
 
     /// Shape of the products of a block of tiles and a chunk of channels: `[o block, tile, xi, lane]`, the last but one odd.
     pub fn product_shape(&self) -> [usize; 4] {
-        [self.chunk, self.tiles.iter().product(), self.a() * self.a() | 1, self.block]
+        [self.chunk, self.tiles.iter().product(), (self.a() * self.a()) | 1, self.block]
     }
 
     /// Rules between knobs and limits of the target.

@@ -140,7 +140,7 @@ impl<'a> Lowering<'a> {
         let mut stages = vec![stage("transform_weight", When::AheadOfTime, self.transform_weight())];
         let runs = [0, 1].map(|dim| self.block_runs(dim));
         if self.winograd.staged {
-            let body = self.trees(&runs, |this, blocks| this.transform_input_stage(blocks));
+            let body = self.trees(&runs, Self::transform_input_stage);
             stages.push(stage("transform_input", When::EveryRun, body));
         }
         let body = self.trees(&runs, Self::compute);
@@ -272,7 +272,7 @@ impl<'a> Lowering<'a> {
         if staged {
             return nests;
         }
-        let mut body = self.transform_input(blocks);
+        let mut body = self.transform_input(blocks, None);
         body.extend(nests.into_iter().flatten());
         vec![vec![Node::Alloc { buffer: self.inputs, body }]]
     }

@@ -122,7 +122,7 @@ impl Transform {
                 continue;
             };
             let half = |sign: f64| -> Vec<f64> { row.iter().zip(other).map(|(a, b)| (a + sign * b) / 2.0).collect() };
-            let (even, odd) = (transform.term(half(1.0)), transform.term(half(-1.0)));
+            let (even, odd) = (transform.term(&half(1.0)), transform.term(&half(-1.0)));
             let opposite = (odd.0, -odd.1);
             transform.outputs.extend([vec![even, odd], vec![even, opposite]]);
             rest = &behind[1..];
@@ -130,14 +130,14 @@ impl Transform {
         transform
     }
 
-    /// Adds a term, scaled so that its last factor is 1, unless it is a single input; returns the scaled use of it.
-    fn term(&mut self, row: Vec<f64>) -> (Source, f64) {
-        if let [only] = sum_of(&row)[..] {
+    /// Adds a term unless it is a single input; returns its use.
+    fn term(&mut self, row: &[f64]) -> (Source, f64) {
+        let sum = sum_of(row);
+        if let [only] = sum[..] {
             return only;
         }
-        let last = row.iter().rev().copied().find(|c| *c != 0.0).unwrap_or(1.0);
-        self.terms.push(sum_of(&row.iter().map(|c| c / last).collect::<Vec<_>>()));
-        (Source::Term(self.terms.len() - 1), last)
+        self.terms.push(sum);
+        (Source::Term(self.terms.len() - 1), 1.0)
     }
 
     /// Neighbouring columns that differ in signs only are added and subtracted first, and each output uses one of the two.

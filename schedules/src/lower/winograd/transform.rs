@@ -74,53 +74,48 @@ impl Lowering<'_> {
     /// The stage that transforms the whole input: channel blocks are tasks, too.
     pub(super) fn transform_input_stage(&mut self, blocks: &Blocks) -> Vec<Vec<Node>> {
         let c_blocks = self.winograd.c_blocks();
-        let body = self.repeat("c.0", c_blocks, LoopKind::Parallel, |this, c_block| {
-            this.input_segments(blocks, &mut |this, body| body(this, c_block.clone()))
-        });
-        vec![body]
+        vec![self.repeat("c.0", c_blocks, LoopKind::Parallel, |this, c| this.transform_input(blocks, Some(c)))]
     }
 
-    /// The transformed input of a block.
-    pub(super) fn transform_input(&mut self, blocks: &Blocks) -> Vec<Node> {
-        let c_blocks = self.winograd.c_blocks();
-        self.input_segments(blocks, &mut |this, body| {
-            this.repeat("c.0", c_blocks, LoopKind::Serial, |this, c| body(this, c))
+    /// The transformed input of a block, of one block of channels or of all.
+    pub(super) fn transform_input(&mut self, blocks: &Blocks, c_block: Option<Affine>) -> Vec<Node> {
+        self.over_segments(blocks, "input", |this, segments, row, private| {
+            let columns = |this: &mut Self, c_block: Affine| {
+                this.over_columns(segments[1], |this, column| {
+                    this.input_tile(blocks, segments, &[row.clone(), column], &c_block, private)
+                })
+            };
+            match c_block.clone() {
+                Some(c_block) => columns(this, c_block),
+                None => this.repeat("c.0", this.winograd.c_blocks(), LoopKind::Serial, columns),
+            }
         })
     }
 
-    /// A nest per combination of segments; `over_channels` makes the loop over channel blocks.
-    fn input_segments(
+    /// A nest per combination of segments of rows and columns, for one row of tiles at a time, so that blocks that differ in
+    /// the number of rows have the same nests; `body` gets the row within the block.
+    fn over_segments(
         &mut self,
         blocks: &Blocks,
-        over_channels: &mut dyn FnMut(&mut Self, &mut dyn FnMut(&mut Self, Affine) -> Vec<Node>) -> Vec<Node>,
+        name: &str,
+        mut body: impl FnMut(&mut Self, [&Segment; 2], Affine, Private) -> Vec<Node>,
     ) -> Vec<Node> {
         let [rows, columns] = blocks.runs;
         let mut nodes = Vec::new();
         for row in &rows.segments {
-            for column in &columns.segments {
-                nodes.extend(self.with_private("input", |this, private| {
-                    over_channels(this, &mut |this, c_block| {
-                        this.over_tiles([row, column], |this, tile| {
-                            this.input_tile(blocks, [row, column], &tile, &c_block, private)
-                        })
-                    })
-                }));
-            }
+            nodes.extend(self.repeat("th.1", row.count, LoopKind::Serial, |this, r| {
+                let r = r + row.start as i64;
+                let nest =
+                    |column| this.with_private(name, |this, private| body(this, [row, column], r.clone(), private));
+                columns.segments.iter().flat_map(nest).collect()
+            }));
         }
         nodes
     }
 
-    /// Serial loops over the tiles of a segment; `body` gets their numbers within the block.
-    fn over_tiles(
-        &mut self,
-        [row, column]: [&Segment; 2],
-        body: impl FnOnce(&mut Self, [Affine; 2]) -> Vec<Node>,
-    ) -> Vec<Node> {
-        self.repeat("th.1", row.count, LoopKind::Serial, |this, r| {
-            this.repeat("tw.1", column.count, LoopKind::Serial, |this, c| {
-                body(this, [r + row.start as i64, c + column.start as i64])
-            })
-        })
+    /// A serial loop over the columns of tiles of a segment; `body` gets the column within the block.
+    fn over_columns(&mut self, segment: &Segment, body: impl FnOnce(&mut Self, Affine) -> Vec<Node>) -> Vec<Node> {
+        self.repeat("tw.1", segment.count, LoopKind::Serial, |this, c| body(this, c + segment.start as i64))
     }
 
     /// Allocates the result of the first pass, `[a, a, lane]`, and registers for shared terms.
@@ -186,20 +181,13 @@ impl Lowering<'_> {
 
     /// The outputs of a block for the `size` channel blocks from `chunk` on.
     pub(super) fn transform_output(&mut self, blocks: &Blocks, chunk: &Affine, size: usize) -> Vec<Node> {
-        let [rows, columns] = blocks.runs;
-        let mut nodes = Vec::new();
-        for row in &rows.segments {
-            for column in &columns.segments {
-                nodes.extend(self.with_private("output", |this, private| {
-                    this.repeat("o.1", size, LoopKind::Serial, |this, o_block| {
-                        this.over_tiles([row, column], |this, tile| {
-                            this.output_tile(blocks, [row, column], &tile, chunk, &o_block, private)
-                        })
-                    })
-                }));
-            }
-        }
-        nodes
+        self.over_segments(blocks, "output", |this, segments, row, private| {
+            this.repeat("o.1", size, LoopKind::Serial, |this, o_block| {
+                this.over_columns(segments[1], |this, column| {
+                    this.output_tile(blocks, segments, &[row.clone(), column], chunk, &o_block, private)
+                })
+            })
+        })
     }
 
     /// ```text
