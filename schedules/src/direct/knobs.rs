@@ -94,17 +94,16 @@ fn reduce_tiles(extent: usize) -> Vec<Vec<usize>> {
 }
 
 /// A fixed rule without measuring: vectors over the output channels (else the width), blocked layouts where they fit, data
-/// read in place, weights packed, the largest register tile of up to two vectors by as many columns as the registers hold,
-/// rows and channel tiles in parallel, the reduction whole, rows of taps outermost in it.
+/// read in place, constant weights packed, the largest register tile of a few vectors by as many columns as the registers hold,
+/// tiles of columns and rows in parallel, the reduction whole, rows of taps outermost in it.
 pub fn default_config(workload: &Workload, target: &CpuTarget, sketch: &Sketch) -> Config {
-    let roles = Roles::of(workload);
-    let lanes = target.lanes();
-    for channels in [2 * lanes, lanes, 4, 2, 1] {
+    let rule = DefaultRule::of(workload, target);
+    for &channels in &rule.channels {
         for vector in vectors(workload, target) {
             for (layout, data) in DEFAULT_DATA {
-                for width in (1..=28).rev() {
+                for width in (1..=rule.width).rev() {
                     let words = [("vector", vector), ("data", data), ("layout", layout)];
-                    let Some(config) = default_candidate(&roles, sketch, &words, channels, width) else {
+                    let Some(config) = rule.candidate(sketch, &words, channels, width) else {
                         continue;
                     };
                     if Direct::new(workload, target, &config).is_ok() {
@@ -127,38 +126,67 @@ const DEFAULT_DATA: [(&str, &str); 6] = [
     ("plain", "tile"),
 ];
 
-/// The combination with the given words and register tile, if the knobs have it.
-fn default_candidate(
-    roles: &Roles,
-    sketch: &Sketch,
-    words: &[(&str, &str)],
-    channels: usize,
+/// What the default schedule of a workload tries.
+struct DefaultRule {
+    roles: Roles,
+    /// Register tiles along the channels, best first.
+    channels: Vec<usize>,
+    /// Largest register tile along the width (rows of a matrix product).
     width: usize,
-) -> Option<Config> {
-    sketch.config_of(|knob| {
-        let position = |word: &str| knob.values.iter().position(|v| *v == Value::Choice(word.into()));
-        let (group, axis) = knob.name.split_once('.').unwrap_or((&knob.name, ""));
-        match (group, axis) {
-            ("tile", axis) if axis == roles.channel => widest(knob, channels),
-            ("tile", "ow" | "m") => whole(knob, width),
-            ("tile", axis) if axis == roles.reduce => Some(knob.values.len() - 1),
-            ("order", "reduce") => Some(rows_first(knob)),
-            ("weights", _) => position("packed"),
-            ("unroll", _) => position("4"),
-            ("parallel", _) => position("2").or(Some(0)),
-            ("layout", _) => position(words[2].1).or(Some(0)),
-            (name, _) => match words.iter().find(|w| w.0 == name) {
-                Some((_, word)) => position(word),
-                None => Some(0),
-            },
-        }
-    })
+    /// Register tile along the height.
+    height: usize,
+    unroll: &'static str,
 }
 
-/// The first order whose outermost axis is `kh`: where rows of taps lie in the padding, the weights are still read in one go.
-fn rows_first(knob: &Knob) -> usize {
-    let first = |v: &Value| matches!(v, Value::Order(axes) if axes.first().is_some_and(|a| a == "kh"));
+impl DefaultRule {
+    fn of(workload: &Workload, target: &CpuTarget) -> Self {
+        let roles = Roles::of(workload);
+        let lanes = target.lanes();
+        // Neighbouring outputs of a depthwise convolution share what they read, those of others the weights, too.
+        let (vectors, width, height, unroll) = match workload.op {
+            Operator::Matmul(_) if target.isa.vector_registers() >= 32 => (3, 28, 1, "4"),
+            Operator::Conv2d(_) if roles.channel == "g" => (1, 3, 3, "16"),
+            _ => (2, 28, 1, "4"),
+        };
+        let channels = (1..=vectors).rev().map(|v| v * lanes).chain([4, 2, 1]).collect();
+        Self { roles, channels, width, height, unroll }
+    }
+
+    /// The combination with the given words and register tile, if the knobs have it.
+    fn candidate(&self, sketch: &Sketch, words: &[(&str, &str)], channels: usize, width: usize) -> Option<Config> {
+        sketch.config_of(|knob| {
+            let position = |word: &str| knob.values.iter().position(|v| *v == Value::Choice(word.into()));
+            let (group, axis) = knob.name.split_once('.').unwrap_or((&knob.name, ""));
+            match (group, axis) {
+                ("tile", axis) if axis == self.roles.channel => widest(knob, channels),
+                ("tile", "ow") => whole(knob, width),
+                ("tile", "m") => widest(knob, width).filter(|&i| is_register_tile(&knob.values[i], width)),
+                ("tile", "oh") => widest(knob, self.height),
+                ("tile", axis) if axis == self.roles.reduce => Some(knob.values.len() - 1),
+                ("order", "reduce") => Some(starting_with(knob, "kh")),
+                ("order", "") => Some(starting_with(knob, self.roles.channel)),
+                ("weights", _) => position("inplace").or(Some(0)),
+                ("unroll", _) => position(self.unroll),
+                ("parallel", _) => position("2").or(Some(0)),
+                ("layout", _) => position(words[2].1).or(Some(0)),
+                (name, _) => match words.iter().find(|w| w.0 == name) {
+                    Some((_, word)) => position(word),
+                    None => Some(0),
+                },
+            }
+        })
+    }
+}
+
+/// The first order whose outermost axis is `axis`. With `kh` outermost in the reduction the weights are read in one go even
+/// where some rows of taps lie in the padding.
+fn starting_with(knob: &Knob, axis: &str) -> usize {
+    let first = |v: &Value| matches!(v, Value::Order(axes) if axes.first().is_some_and(|a| a == axis));
     knob.values.iter().position(first).unwrap_or(0)
+}
+
+fn is_register_tile(value: &Value, size: usize) -> bool {
+    matches!(value, Value::Tile(t) if t.last() == Some(&size))
 }
 
 /// The value whose register tile is the largest up to `limit` and whose cache tile is no larger.
