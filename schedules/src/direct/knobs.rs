@@ -97,9 +97,13 @@ fn reduce_tiles(extent: usize) -> Vec<Vec<usize>> {
 /// read in place, constant weights packed, the largest register tile of a few vectors by as many columns as the registers hold,
 /// tiles of columns and rows in parallel, the reduction whole, rows of taps outermost in it.
 pub fn default_config(workload: &Workload, target: &CpuTarget, sketch: &Sketch) -> Config {
-    let rule = DefaultRule::of(workload, target);
-    for &channels in &rule.channels {
+    let lanes = target.lanes();
+    for channels in [3 * lanes, 2 * lanes, lanes, 4, 2, 1] {
         for vector in vectors(workload, target) {
+            let rule = DefaultRule::of(workload, target, vector);
+            if channels > rule.vectors * lanes {
+                continue;
+            }
             for (layout, data) in DEFAULT_DATA {
                 for width in (1..=rule.width).rev() {
                     let words = [("vector", vector), ("data", data), ("layout", layout)];
@@ -129,8 +133,8 @@ const DEFAULT_DATA: [(&str, &str); 6] = [
 /// What the default schedule of a workload tries.
 struct DefaultRule {
     roles: Roles,
-    /// Register tiles along the channels, best first.
-    channels: Vec<usize>,
+    /// Most vectors of the register tile along the channels.
+    vectors: usize,
     /// Largest register tile along the width (rows of a matrix product).
     width: usize,
     /// Register tile along the height.
@@ -139,17 +143,14 @@ struct DefaultRule {
 }
 
 impl DefaultRule {
-    fn of(workload: &Workload, target: &CpuTarget) -> Self {
-        let roles = Roles::of(workload);
-        let lanes = target.lanes();
+    fn of(workload: &Workload, target: &CpuTarget, vector: &str) -> Self {
         // Neighbouring outputs of a depthwise convolution share what they read, those of others the weights, too.
         let (vectors, width, height, unroll) = match workload.op {
             Operator::Matmul(_) if target.isa.vector_registers() >= 32 => (3, 28, 1, "4"),
-            Operator::Conv2d(_) if roles.channel == "g" => (1, 3, 3, "16"),
+            Operator::Conv2d(_) if vector == "g" => (1, 3, 3, "16"),
             _ => (2, 28, 1, "4"),
         };
-        let channels = (1..=vectors).rev().map(|v| v * lanes).chain([4, 2, 1]).collect();
-        Self { roles, channels, width, height, unroll }
+        Self { roles: Roles::of(workload), vectors, width, height, unroll }
     }
 
     /// The combination with the given words and register tile, if the knobs have it.
