@@ -244,12 +244,10 @@ impl<'a> Lowering<'a> {
 
     /// The stage's trees: one per combination of segments of the parallel loops, each perfectly nested.
     fn compute(&mut self) -> Vec<Node> {
-        let axes = &self.direct.contraction.axes;
         let mut region = self.whole_region();
-        let spatial_prefix = self.direct.cache.iter().take_while(|l| !axes[l.axis].reduce).count();
-        let (parallel, serial) = self.direct.cache.split_at(self.direct.parallel.min(spatial_prefix));
-        let mut levels: Vec<TileLoop> = self.direct.batch.iter().map(|&axis| TileLoop { axis, tile: 1 }).collect();
-        levels.extend(parallel);
+        let levels = self.direct.parallel_loops();
+        let direct = self.direct;
+        let serial = &direct.cache[levels.len() - direct.batch.len()..];
         let mut roots = Vec::new();
         self.roots(&levels, serial, &mut region, &mut Vec::new(), &mut roots);
         roots

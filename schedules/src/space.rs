@@ -1,6 +1,7 @@
 //! Schedule spaces: every schedule of one workload on one target, as a union of sketches, each a product of knobs.
 
-use rand::{Rng, RngExt};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 use crate::config::{Config, Value};
 use crate::direct::{self, Direct};
@@ -145,30 +146,34 @@ impl ScheduleSpace {
         false
     }
 
-    /// True if the combination keeps the rules between knobs and the limits of the target.
+    /// True if the combination keeps the rules between knobs and the limits of the target, and keeps every thread busy.
     fn is_valid(&self, config: &Config) -> bool {
-        Direct::new(&self.workload, self.target.cpu(), config).is_ok()
+        let cpu = self.target.cpu();
+        Direct::new(&self.workload, cpu, config).is_ok_and(|direct| direct.is_balanced(cpu))
     }
 
     fn sketch(&self, config: &Config) -> Option<&Sketch> {
         self.sketches.iter().find(|s| s.name == config.sketch)
     }
 
-    /// The untuned schedule: what a fixed rule picks without measuring.
+    /// The untuned schedule: what a fixed rule picks without measuring; where that breaks a rule, the same sample every time.
     pub fn default_config(&self) -> Config {
         direct::default_config(&self.workload, self.target.cpu(), &self.sketches[0])
+            .or_else(|| self.draw(&mut ChaCha8Rng::seed_from_u64(0)))
+            .unwrap_or_else(|| self.sketches[0].nth(0))
     }
 
     /// A valid config; knobs are drawn uniformly and invalid combinations rejected.
     pub fn sample<R: Rng + ?Sized>(&self, rng: &mut R) -> Config {
-        for _ in 0..MAX_DRAWS {
+        self.draw(rng).unwrap_or_else(|| self.default_config())
+    }
+
+    fn draw<R: Rng + ?Sized>(&self, rng: &mut R) -> Option<Config> {
+        (0..MAX_DRAWS).find_map(|_| {
             let sketch = &self.sketches[rng.random_range(0..self.sketches.len())];
             let config = sketch.config(|k| rng.random_range(0..k.values.len()));
-            if self.is_valid(&config) {
-                return config;
-            }
-        }
-        self.default_config()
+            self.is_valid(&config).then_some(config)
+        })
     }
 
     /// A valid config that differs from `config` in one knob; a fresh sample if none is found.

@@ -96,7 +96,9 @@ fn reduce_tiles(extent: usize) -> Vec<Vec<usize>> {
 /// A fixed rule without measuring: vectors over the output channels (else the width), blocked layouts where they fit, data
 /// read in place, constant weights packed, the largest register tile of a few vectors by as many columns as the registers hold,
 /// tiles of columns and rows in parallel, the reduction whole, rows of taps outermost in it.
-pub fn default_config(workload: &Workload, target: &CpuTarget, sketch: &Sketch) -> Config {
+///
+/// None if no such schedule keeps the rules.
+pub fn default_config(workload: &Workload, target: &CpuTarget, sketch: &Sketch) -> Option<Config> {
     let lanes = target.lanes();
     for channels in [3 * lanes, 2 * lanes, lanes, 4, 2, 1] {
         for vector in vectors(workload, target) {
@@ -106,18 +108,20 @@ pub fn default_config(workload: &Workload, target: &CpuTarget, sketch: &Sketch) 
             }
             for (layout, data) in DEFAULT_DATA {
                 for width in (1..=rule.width).rev() {
-                    let words = [("vector", vector), ("data", data), ("layout", layout)];
-                    let Some(config) = rule.candidate(sketch, &words, channels, width) else {
-                        continue;
-                    };
-                    if Direct::new(workload, target, &config).is_ok() {
-                        return config;
+                    for parallel in ["2", "1", "3"] {
+                        let words = [("vector", vector), ("data", data), ("layout", layout), ("parallel", parallel)];
+                        let Some(config) = rule.candidate(sketch, &words, [channels, width]) else {
+                            continue;
+                        };
+                        if Direct::new(workload, target, &config).is_ok_and(|direct| direct.is_balanced(target)) {
+                            return Some(config);
+                        }
                     }
                 }
             }
         }
     }
-    sketch.nth(0)
+    None
 }
 
 /// Layouts and data modes in the order in which the default tries them.
@@ -139,6 +143,8 @@ struct DefaultRule {
     width: usize,
     /// Register tile along the height.
     height: usize,
+    /// Axis of the outermost loop over tiles.
+    outermost: &'static str,
     unroll: &'static str,
 }
 
@@ -150,11 +156,13 @@ impl DefaultRule {
             Operator::Conv2d(_) if vector == "g" => (1, 3, 3, "16"),
             _ => (2, 28, 1, "4"),
         };
-        Self { roles: Roles::of(workload), vectors, width, height, unroll }
+        let roles = Roles::of(workload);
+        let outermost = if matches!(workload.op, Operator::Matmul(m) if m.b > 1) { "m" } else { roles.channel };
+        Self { roles, vectors, width, height, outermost, unroll }
     }
 
     /// The combination with the given words and register tile, if the knobs have it.
-    fn candidate(&self, sketch: &Sketch, words: &[(&str, &str)], channels: usize, width: usize) -> Option<Config> {
+    fn candidate(&self, sketch: &Sketch, words: &[(&str, &str)], [channels, width]: [usize; 2]) -> Option<Config> {
         sketch.config_of(|knob| {
             let position = |word: &str| knob.values.iter().position(|v| *v == Value::Choice(word.into()));
             let (group, axis) = knob.name.split_once('.').unwrap_or((&knob.name, ""));
@@ -165,10 +173,9 @@ impl DefaultRule {
                 ("tile", "oh") => widest(knob, self.height),
                 ("tile", axis) if axis == self.roles.reduce => Some(knob.values.len() - 1),
                 ("order", "reduce") => Some(starting_with(knob, "kh")),
-                ("order", "") => Some(starting_with(knob, self.roles.channel)),
+                ("order", "") => Some(starting_with(knob, self.outermost)),
                 ("weights", _) => position("inplace").or(Some(0)),
                 ("unroll", _) => position(self.unroll),
-                ("parallel", _) => position("2").or(Some(0)),
                 ("layout", _) => position(words[2].1).or(Some(0)),
                 (name, _) => match words.iter().find(|w| w.0 == name) {
                     Some((_, word)) => position(word),

@@ -133,7 +133,7 @@ impl Direct {
     }
 
     /// Extent of the kernel along the padded dimension that a spatial axis concerns, if there is one.
-    fn padded_taps(&self, axis: AxisId) -> Option<usize> {
+    pub(super) fn padded_taps(&self, axis: AxisId) -> Option<usize> {
         let data = &self.contraction.data;
         let concerns = |dim: &usize| data.index[*dim].coefficient(VarId(axis as u32)) != 0;
         let dim = (0..data.shape.len()).filter(concerns).find(|&dim| self.contraction.pads(dim))?;
