@@ -189,12 +189,12 @@ mod tests {
             let samples = sample(&options, run_secs, Some(1e-3), &mut steady(run_secs, &mut runs));
             (samples.stopped_early, samples.secs.len())
         };
-        assert_eq!(stopped(1.4e-3), (false, 18));
+        assert_eq!(stopped(1.4e-3), (false, 8));
         assert_eq!(stopped(1.6e-3), (true, STOP_REPEATS));
         assert_eq!(stopped(3.1e-3), (true, 1));
         let mut repeat = |_| panic!("the warm-up was evidence enough");
         assert!(sample(&options, 6.1e-3, Some(1e-3), &mut repeat).stopped_early);
-        assert_eq!(stopped(0.5e-3), (false, 50));
+        assert_eq!(stopped(0.5e-3), (false, 20));
     }
 
     #[test]

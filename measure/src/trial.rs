@@ -24,7 +24,7 @@ const MAX_COPIES_BYTES: usize = 1 << 30;
 const RACE_ROUNDS: usize = 20;
 
 /// Part of the time floor that a candidate runs in each round of a race.
-const RACE_ROUND_FLOOR: f64 = 0.2;
+const RACE_ROUND_FLOOR: f64 = 0.3;
 
 /// Positions in a plan, and the elements that belong there.
 type Placed = Vec<(usize, Arc<[f32]>)>;
