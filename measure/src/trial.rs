@@ -151,6 +151,11 @@ impl Trial {
         Ok(())
     }
 
+    /// Largest deviation from the reference so far.
+    pub(crate) fn max_rel_error(&self) -> f64 {
+        self.max_rel_error
+    }
+
     fn run_first_copy(&mut self, team: &mut Team) -> f64 {
         let start = Instant::now();
         self.kernel.run(team, &mut self.copies[0]);
