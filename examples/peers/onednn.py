@@ -39,7 +39,7 @@ class Peer:
 
     name = "oneDNN"
 
-    def __init__(self, threads):
+    def __init__(self, cores):
         found = os.environ.get("ONEDNN_LIBRARY") or next(iter(glob.glob(f"{sys.prefix}/lib/libdnnl.so.3")), None)
         if found is None:
             raise ImportError(f"no libdnnl.so.3 under {sys.prefix}/lib")

@@ -1,5 +1,6 @@
 """ONNX Runtime: all graph optimisations, inputs and outputs bound once, its threads spinning between runs."""
 
+import os
 import pathlib
 import tempfile
 import time
@@ -17,15 +18,19 @@ REORDERS = ("ReorderInput", "ReorderOutput")
 class Peer:
     name = "ONNX Runtime"
 
-    def __init__(self, threads):
-        self.version, self.threads = ort.__version__, threads
+    def __init__(self, cores):
+        self.version, self.cores = ort.__version__, cores
+        os.sched_setaffinity(0, cores[:1])  # of the calling thread, which works too
 
     def session(self, model, level, save_to=None):
         options = ort.SessionOptions()
         options.graph_optimization_level = level
-        options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
+        options.intra_op_num_threads, options.inter_op_num_threads = len(self.cores), 1
         options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
         options.add_session_config_entry("session.intra_op.allow_spinning", "1")
+        if len(self.cores) > 1:
+            helpers = ";".join(str(core + 1) for core in self.cores[1:])  # it counts processors from 1
+            options.add_session_config_entry("session.intra_op_thread_affinities", helpers)
         options.log_severity_level = 3
         if save_to:
             options.optimized_model_filepath = save_to

@@ -2,6 +2,7 @@
 
 import ctypes
 import glob
+import os
 import pathlib
 
 import numpy as np
@@ -19,10 +20,13 @@ class Arguments(ctypes.Structure):
 class Peer:
     name = "OpenBLAS"
 
-    def __init__(self, threads):
+    def __init__(self, cores):
         folder = pathlib.Path(np.__file__).parents[1] / "numpy.libs"
         self.lib = ctypes.CDLL(glob.glob(f"{folder}/libscipy_openblas64_*.so")[0])
-        self.lib.scipy_openblas_set_num_threads64_(threads)
+        self.lib.scipy_openblas_set_num_threads64_(len(cores))
+        # One of its threads on each core; they are the only ones here.
+        for thread, core in zip(sorted(map(int, os.listdir("/proc/self/task"))), cores):
+            os.sched_setaffinity(thread, [core])
         self.lib.scipy_openblas_get_config64_.restype = ctypes.c_char_p
         self.version = self.lib.scipy_openblas_get_config64_().decode().split()[1]
         self.lib.scipy_openblas_get_corename64_.restype = ctypes.c_char_p

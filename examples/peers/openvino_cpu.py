@@ -18,7 +18,7 @@ byref = ctypes.byref
 class Peer:
     name = "OpenVINO"
 
-    def __init__(self, threads):
+    def __init__(self, cores):
         self.version = ov.__version__.split("-")[0]
         folder = pathlib.Path(ov.__file__).parent / "libs"
         self.lib = ctypes.CDLL(glob.glob(f"{folder}/libopenvino_c.so*")[0])
@@ -27,7 +27,7 @@ class Peer:
         properties = {
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": "1",
-            "INFERENCE_NUM_THREADS": str(threads),
+            "INFERENCE_NUM_THREADS": str(len(cores)),
             "INFERENCE_PRECISION_HINT": "f32",
             "ENABLE_CPU_PINNING": "YES",
         }

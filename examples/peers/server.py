@@ -43,7 +43,7 @@ def main():
     os.environ.update(OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads, OMP_WAIT_POLICY="active",
                       OMP_PROC_BIND="true", OMP_PLACES=",".join(f"{{{core}}}" for core in cores))
     try:
-        peer = importlib.import_module(MODULES[peer_name]).Peer(len(cores))
+        peer = importlib.import_module(MODULES[peer_name]).Peer(cores)
     except (Exception, SystemExit) as e:
         return answer({"error": f"{type(e).__name__}: {e}"})
     answer({"name": peer.name, "version": peer.version})
