@@ -20,7 +20,6 @@
 //! }
 //! ```
 
-use autotune_measure::compiler::Compiler;
 use autotune_measure::location::{WORKER_ARGUMENT, WorkerCommand};
 use autotune_measure::{CpuMeasurer, MeasureOptions};
 
@@ -35,5 +34,5 @@ pub fn serve_if_worker() {
 /// A measurer whose worker is this very program.
 pub fn measurer() -> anyhow::Result<CpuMeasurer> {
     let command = WorkerCommand { program: std::env::current_exe()? };
-    Ok(CpuMeasurer::with(command, Compiler::find()?, MeasureOptions::default())?)
+    Ok(CpuMeasurer::with(command, MeasureOptions::default())?)
 }

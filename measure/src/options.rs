@@ -1,6 +1,59 @@
 //! How candidates are built and timed.
 
+use std::fmt;
+use std::str::FromStr;
+
+use autotune_schedules::Isa;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// How candidates are turned into code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Backend {
+    /// In this process (`asm`), [`autotune_schedules::codegen::x86`]: microseconds a candidate. What it cannot express,
+    /// and everything for instruction sets that it does not know, is left to the C compiler.
+    #[default]
+    Assembler,
+    /// By a C compiler found at run time (`c`).
+    C,
+}
+
+impl Backend {
+    /// What candidates for an instruction set are built with unless C is asked for.
+    pub fn default_for(isa: Isa) -> Self {
+        match isa {
+            Isa::Avx2 | Isa::Avx512 => Self::Assembler,
+            Isa::Neon | Isa::Generic => Self::C,
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Assembler => "asm",
+            Self::C => "c",
+        })
+    }
+}
+
+/// No backend of that name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("unknown backend '{0}': expected asm or c")]
+pub struct UnknownBackend(pub String);
+
+impl FromStr for Backend {
+    type Err = UnknownBackend;
+
+    fn from_str(word: &str) -> Result<Self, UnknownBackend> {
+        match word {
+            "asm" => Ok(Self::Assembler),
+            "c" => Ok(Self::C),
+            other => Err(UnknownBackend(other.to_string())),
+        }
+    }
+}
 
 /// How a kernel is timed. The defaults suit kernels of 10 µs to 100 ms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +85,8 @@ impl Default for TimingOptions {
 pub struct MeasureOptions {
     /// How kernels are timed.
     pub timing: TimingOptions,
+    /// How candidates are turned into code.
+    pub backend: Backend,
     /// Wall-clock limit of one compiler run.
     pub build_limit_secs: f64,
     /// Wall-clock limit in the worker, loading, checking and timing together.
@@ -44,6 +99,7 @@ impl Default for MeasureOptions {
     fn default() -> Self {
         Self {
             timing: TimingOptions::default(),
+            backend: Backend::default(),
             build_limit_secs: 20.0,
             run_limit_secs: 15.0,
             memory_slack_bytes: 512 << 20,

@@ -70,7 +70,7 @@ impl Trial {
     ///
     /// # Safety
     ///
-    /// The code of `built` runs in this process: see [`Kernel::load`].
+    /// The code of `built` runs in this process: see [`Kernel::new`].
     pub(crate) unsafe fn new(
         problem: &mut Problem,
         built: &Built,
@@ -79,7 +79,7 @@ impl Trial {
     ) -> Result<Self, CandidateError> {
         let memory = |e: NoMemory| CandidateError::OutOfMemory { message: e.to_string() };
         // SAFETY: the caller's promise.
-        let kernel = unsafe { Kernel::load(&built.library, built.plan.clone()) };
+        let kernel = unsafe { Kernel::new(&built.code, built.plan.clone()) };
         let kernel = kernel.map_err(|e| CandidateError::Build { message: e.to_string() })?;
         let operands = physical_operands(problem, kernel.plan())?;
         let (output, reference) = physical_output(problem, kernel.plan())?;

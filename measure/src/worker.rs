@@ -36,11 +36,11 @@ fn serve_requests() -> io::Result<()> {
     let requests = read_in_background(input);
     let mut worker = Worker { team: Team::new(1), problem: None };
     pin_to_core(0);
-    protocol::send(&mut output, &Response::Hello { version: protocol::VERSION })?;
-    while let Ok(request) = requests.recv() {
-        let response = worker.answer(&request, &mut output)?;
+    protocol::send(&mut output, &Response::Hello { version: protocol::VERSION }, &[])?;
+    while let Ok((request, raw)) = requests.recv() {
+        let response = worker.answer(&request, &raw, &mut output)?;
         memory::lift();
-        protocol::send(&mut output, &response)?;
+        protocol::send(&mut output, &response, &[])?;
     }
     Ok(())
 }
@@ -62,7 +62,7 @@ fn take_standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Reads requests in a thread that ends the process with the input, whatever the kernels are doing: no worker outlives
 /// its measurer.
-fn read_in_background(input: OwnedFd) -> Receiver<Request> {
+fn read_in_background(input: OwnedFd) -> Receiver<(Request, Vec<u8>)> {
     let (sender, receiver) = mpsc::channel();
     let mut input = File::from(input);
     std::thread::spawn(move || {
@@ -84,7 +84,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn answer(&mut self, request: &Request, output: &mut File) -> io::Result<Response> {
+    fn answer(&mut self, request: &Request, raw: &[u8], output: &mut File) -> io::Result<Response> {
         let jobs = match &request.task {
             Task::Time { job, .. } => std::slice::from_ref(&**job),
             Task::Race { jobs } => jobs,
@@ -101,7 +101,7 @@ impl Worker {
         }
         let mut trials = Vec::with_capacity(jobs.len());
         for job in jobs {
-            match (self.load(job, request.timing.cold), &request.task) {
+            match (self.load(job, raw, request.timing.cold), &request.task) {
                 (Ok(Ok(trial)), _) => trials.push(trial),
                 (Ok(Err(error)), Task::Time { .. }) => return Ok(Response::Done { outcomes: vec![Err(error)] }),
                 (Ok(Err(error)), Task::Race { .. }) => return Ok(Response::Failed { message: error.to_string() }),
@@ -119,17 +119,18 @@ impl Worker {
     }
 
     /// A job's kernel with its operands; the outer error is not the kernel's fault.
-    fn load(&mut self, job: &Job, cold: bool) -> Result<Result<Trial, CandidateError>, String> {
+    fn load(&mut self, job: &Job, raw: &[u8], cold: bool) -> Result<Result<Trial, CandidateError>, String> {
+        let built = job.built(raw).ok_or("machine code is missing")?;
         let mut problem = self.problem(job)?;
         // SAFETY: this process is there to run code that nobody vouches for; if it breaks, it is replaced.
-        let trial = unsafe { Trial::new(&mut problem, &job.built, cold, &mut self.team) };
+        let trial = unsafe { Trial::new(&mut problem, &built, cold, &mut self.team) };
         self.problem = Some(problem);
         Ok(trial)
     }
 
     /// The job's problem: the one at hand if it is of the same workload, else read from its file.
     fn problem(&mut self, job: &Job) -> Result<Problem, String> {
-        let workload: &Workload = &job.built.workload;
+        let workload: &Workload = &job.workload;
         match self.problem.take_if(|p| p.workload == *workload) {
             Some(problem) => Ok(problem),
             None => Problem::read(&job.problem, workload).map_err(|e| format!("{}: {e}", job.problem.display())),
@@ -138,13 +139,13 @@ impl Worker {
 
     /// Sets the memory limit and the team up for the jobs, and tells the measurer that from now on they are to blame.
     fn start(&mut self, request: &Request, jobs: &[Job], output: &mut File) -> io::Result<Result<(), CandidateError>> {
-        let threads = jobs.iter().map(|job| job.built.target.cpu().threads).max().unwrap_or(1);
+        let threads = jobs.iter().map(|job| job.target.cpu().threads).max().unwrap_or(1);
         if self.team.threads() != threads {
             self.team = Team::new(threads);
         }
         let mut allowance = request.memory_slack_bytes;
         for job in jobs {
-            let needed = trial::needed_bytes(&job.built.plan, &job.built.target, request.timing.cold);
+            let needed = trial::needed_bytes(&job.plan, &job.target, request.timing.cold);
             // Beside its buffers, a trial keeps the operands, and an output that is compared: at most as much again.
             let bytes = needed.map_or(usize::MAX, |b| b.saturating_mul(2));
             if bytes > memory::physical_bytes() {
@@ -154,7 +155,7 @@ impl Worker {
             allowance = allowance.saturating_add(bytes);
         }
         let memory = memory::limit_growth(allowance);
-        protocol::send(output, &Response::Started { memory })?;
+        protocol::send(output, &Response::Started { memory }, &[])?;
         Ok(Ok(()))
     }
 }

@@ -4,7 +4,9 @@ use rand::{Rng, RngExt};
 
 use crate::config::{Config, Value};
 use crate::direct::{self, Direct};
+use crate::lower::LowerError;
 use crate::target::Target;
+use crate::winograd::{self, Winograd};
 use crate::workload::Workload;
 
 /// A named choice among values.
@@ -110,12 +112,22 @@ pub struct ScheduleSpace {
     sketches: Vec<Sketch>,
 }
 
-/// Draws after which sampling gives up on finding a valid combination and falls back to the default.
+/// Draws after which sampling gives up on finding a valid combination of a sketch and falls back to the default.
 const MAX_DRAWS: usize = 100_000;
+/// One in so many neighbours is of another sketch where there are several.
+const SKETCH_CHANGE: u32 = 32;
 
 impl ScheduleSpace {
     /// The space of `workload` on `target`.
     pub fn new(workload: &Workload, target: &Target) -> Self {
+        let mut space = Self::exact(workload, target);
+        let knobs = winograd::knobs(workload, target.cpu());
+        space.sketches.extend(knobs.map(|knobs| Sketch { name: winograd::SKETCH, knobs }));
+        space
+    }
+
+    /// The part of the space whose configs are exact ([`Config::is_exact`]).
+    pub fn exact(workload: &Workload, target: &Target) -> Self {
         let direct = Sketch { name: direct::SKETCH, knobs: direct::knobs(workload, target.cpu()) };
         Self { workload: *workload, target: target.clone(), sketches: vec![direct] }
     }
@@ -147,7 +159,16 @@ impl ScheduleSpace {
 
     /// True if the combination keeps the rules between knobs and the limits of the target.
     fn is_valid(&self, config: &Config) -> bool {
-        Direct::new(&self.workload, self.target.cpu(), config).is_ok()
+        self.check(config).is_ok()
+    }
+
+    /// The first rule or limit that the combination breaks.
+    fn check(&self, config: &Config) -> Result<(), LowerError> {
+        let cpu = self.target.cpu();
+        match config.sketch.as_str() {
+            winograd::SKETCH => Winograd::new(&self.workload, cpu, config).map(drop),
+            _ => Direct::new(&self.workload, cpu, config).map(drop),
+        }
     }
 
     fn sketch(&self, config: &Config) -> Option<&Sketch> {
@@ -159,10 +180,10 @@ impl ScheduleSpace {
         direct::default_config(&self.workload, self.target.cpu(), &self.sketches[0])
     }
 
-    /// A valid config; knobs are drawn uniformly and invalid combinations rejected.
+    /// A valid config: a sketch is drawn, then knobs uniformly, and invalid combinations are rejected.
     pub fn sample<R: Rng + ?Sized>(&self, rng: &mut R) -> Config {
+        let sketch = &self.sketches[rng.random_range(0..self.sketches.len())];
         for _ in 0..MAX_DRAWS {
-            let sketch = &self.sketches[rng.random_range(0..self.sketches.len())];
             let config = sketch.config(|k| rng.random_range(0..k.values.len()));
             if self.is_valid(&config) {
                 return config;
@@ -171,9 +192,11 @@ impl ScheduleSpace {
         self.default_config()
     }
 
-    /// A valid config that differs from `config` in one knob; a fresh sample if none is found.
+    /// A valid config that differs from `config` in one knob; a fresh sample if none is found, and now and then where there
+    /// are several sketches.
     pub fn neighbor<R: Rng + ?Sized>(&self, config: &Config, rng: &mut R) -> Config {
-        if let Some(sketch) = self.sketch(config) {
+        let moves_on = self.sketches.len() > 1 && rng.random_ratio(1, SKETCH_CHANGE);
+        if let Some(sketch) = self.sketch(config).filter(|_| !moves_on) {
             for _ in 0..256 {
                 let knob = &sketch.knobs[rng.random_range(0..sketch.knobs.len())];
                 let value = &knob.values[rng.random_range(0..knob.values.len())];

@@ -18,7 +18,7 @@ fn error_of(program: &Program, seed: u64) -> f64 {
 
 fn assert_right(program: &Program, seed: u64) {
     let error = error_of(program, seed);
-    assert!(error <= tolerance(&program.workload), "error {error}, seed {seed}\n{program}");
+    assert!(error <= EXACT_TOLERANCE, "error {error}, seed {seed}\n{program}");
 }
 
 fn failure_of(program: &Program) -> InterpError {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use autotune::{Network, SearchKind};
+use autotune_measure::Backend;
 use autotune_schedules::{Config, Target, Workload};
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
@@ -72,11 +73,14 @@ pub(crate) enum Command {
         target: TargetArgs,
         #[command(flatten)]
         db: DbArgs,
+        /// How code is made: asm (in this process, where the CPU has AVX2 or AVX-512) or c (by a C compiler)
+        #[arg(long, value_name = "BACKEND", default_value_t)]
+        backend: Backend,
         /// Write the result as one JSON object to this file ('-' for standard output)
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
-    /// Prints the loop nest and the generated C of a schedule
+    /// Prints the loop nest of a schedule and the code made from it
     Show {
         /// A workload (conv2d:..., matmul:...)
         #[arg(value_name = "WORKLOAD")]
@@ -88,6 +92,9 @@ pub(crate) enum Command {
         target: TargetArgs,
         #[command(flatten)]
         db: DbArgs,
+        /// The code to print: asm (where the CPU has AVX2 or AVX-512, else C) or c
+        #[arg(long, value_name = "BACKEND", default_value_t)]
+        backend: Backend,
     },
     /// Lists the devices found and their measured ceilings
     Targets,
@@ -130,6 +137,9 @@ pub(crate) struct TuneArgs {
     /// How schedules are proposed: xgb (cost model), ga, random or grid
     #[arg(long, value_name = "TUNER", default_value = "xgb")]
     pub(crate) tuner: SearchKind,
+    /// How code is made: asm (in this process, where the CPU has AVX2 or AVX-512) or c (by a C compiler)
+    #[arg(long, value_name = "BACKEND", default_value_t)]
+    pub(crate) backend: Backend,
     /// Seed of every random choice
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
@@ -304,6 +314,7 @@ mod tests {
             ("autotune resnet18 --trials 0", "--trials '0'"),
             ("autotune resnet18 --trials many", "--trials 'many'"),
             ("autotune resnet18 --tuner bayes", "unknown tuner 'bayes'"),
+            ("autotune resnet18 --backend rust", "unknown backend 'rust'"),
             ("autotune resnet18 --time-budget 0s", "--time-budget '0s'"),
             ("autotune resnet18 --time-budget 5x", "--time-budget '5x'"),
             ("autotune resnet18 --time-budget 99999999999999999999h", "--time-budget"),

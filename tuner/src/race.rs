@@ -23,6 +23,9 @@ impl Recorder<'_> {
     /// Appends one measurement, durably.
     pub(crate) fn append(&self, candidate: &Candidate, measurement: &Measurement, phase: Phase) -> Result<(), DbError> {
         let setup = self.options.setup.clone();
+        let toolchain = measurement.toolchain.clone();
+        let backend = toolchain.as_ref().map(|t| t.backend);
+        let (compiler, flags) = toolchain.map(|t| (t.compiler, t.flags)).unwrap_or_default();
         let record = TuningRecord {
             workload: candidate.workload,
             target: self.target.key(),
@@ -31,8 +34,9 @@ impl Recorder<'_> {
             phase,
             provenance: Provenance {
                 device: setup.device,
-                compiler: setup.compiler,
-                flags: setup.flags,
+                backend,
+                compiler,
+                flags,
                 tuner_version: env!("CARGO_PKG_VERSION").into(),
                 harness: setup.harness,
                 seed: self.options.seed,

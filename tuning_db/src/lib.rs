@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
-//! use autotune_measure::{Measurement, RunSecs};
+//! use autotune_measure::{Backend, Measurement, RunSecs};
 //! use autotune_schedules::{Config, Target, Value, Workload};
 //!
 //! let workload: Workload = "matmul:m=64,n=64,k=64".parse()?;
@@ -28,12 +28,14 @@
 //!             stopped_early: false,
 //!             max_rel_error: 1e-7,
 //!         }),
+//!         toolchain: None,
 //!         build_secs: 0.05,
 //!         measure_secs: 0.02,
 //!     },
 //!     phase: Phase::Search,
 //!     provenance: Provenance {
 //!         device: "AMD EPYC".into(),
+//!         backend: Some(Backend::C),
 //!         compiler: "gcc 12.2".into(),
 //!         flags: "-O3".into(),
 //!         tuner_version: "0.1.0".into(),

@@ -18,7 +18,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let json = JsonSink::new(args.json.clone())?;
     let db = open_db(&args.db)?;
     let cancel = cancel_on_ctrl_c()?;
-    let (mut measurer, ceilings, setup) = measurer(&target)?;
+    let (mut measurer, ceilings, setup) = measurer(&target, args.backend)?;
     let trials = match (args.trials, args.time_budget) {
         (None, None) => Some(DEFAULT_TRIALS_PER_TASK * network.tasks.len()),
         (trials, _) => trials,
