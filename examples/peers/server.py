@@ -7,7 +7,8 @@ The first line tells `{"name", "version"}`. Then
     {"prepare": WORKLOAD, "exact": false}  ->  {"how", "max_rel_error"}      builds the fastest variant, checks its output
     {"turn": SECS}                         ->  {"run_secs": [..]}            runs for so long: seconds a run of each repeat
 
-and for anything that fails {"error": WHY}. One thread runs on each core.
+where "exact" rules Winograd out. The answer is {"absent": true} if the library has no such operator, {"error": WHY} for
+anything that fails. One thread runs on each core.
 """
 
 import importlib
@@ -82,9 +83,11 @@ def prepare(peer, workload, exact):
                 best = (secs, op, {"how": op.how, "max_rel_error": error})
         except Exception as e:
             why.append(f"{name}: {e}")
-    if best is None:
-        raise RuntimeError("; ".join(why) or "the library has no such operator")
-    return best[1], best[2]
+    if best is not None:
+        return best[1], best[2]
+    if why:
+        raise RuntimeError("; ".join(why))
+    return None, {"absent": True}
 
 
 def turn(op, floor_secs):

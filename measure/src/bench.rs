@@ -15,11 +15,11 @@ const MIN_REPEATS: usize = 3;
 /// A built kernel in this process with operands and a team, its output checked.
 ///
 /// ```no_run
-/// use autotune_measure::{Bench, Builder, Candidate, Compiler, pin_to_core};
+/// use autotune_measure::{Bench, Builder, Candidate, MeasureOptions, pin_to_core};
 /// # fn compare(candidates: &[Candidate]) -> Result<(), Box<dyn std::error::Error>> {
-/// let mut builder = Builder::new(Compiler::find()?, 20.0)?;
+/// let mut builder = Builder::new(MeasureOptions::default().backend, 20.0);
 /// pin_to_core(0);
-/// for build in builder.build(candidates) {
+/// for build in builder.build(candidates)? {
 ///     // SAFETY: the candidates are known to run.
 ///     let mut bench = unsafe { Bench::new(&build.outcome?)? };
 ///     println!("{:?}", bench.turn(0.02));
@@ -74,17 +74,17 @@ impl Bench {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Builder, Candidate, Compiler};
+    use crate::{Builder, Candidate, MeasureOptions};
     use autotune_schedules::{ScheduleSpace, Target, Workload};
 
     #[test]
     fn a_bench_runs_turn_after_turn_and_stays_right() {
-        let mut builder = Builder::new(Compiler::find().unwrap(), 20.0).unwrap();
+        let mut builder = Builder::new(MeasureOptions::default().backend, 20.0);
         let target = Target::detect("cpu", None).unwrap();
         for text in ["matmul:m=5,n=7,k=9,bias", "conv2d:c=3,h=9,w=9,o=5,k=3,p=1,add,act=relu"] {
             let workload: Workload = text.parse().unwrap();
             let config = ScheduleSpace::new(&workload, &target).default_config();
-            let build = builder.build(&[Candidate { workload, target: target.clone(), config }]).remove(0);
+            let build = builder.build(&[Candidate { workload, target: target.clone(), config }]).unwrap().remove(0);
             // SAFETY: the default config's kernel is made by the code generator.
             let mut bench = unsafe { Bench::new(&build.outcome.unwrap()) }.unwrap();
             for floor_secs in [0.0, 0.001] {

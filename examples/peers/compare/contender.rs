@@ -38,10 +38,10 @@ impl<'a> Contender<'a> {
         Ok(GemmCrate::new(workload, threads)?.map(|made| Self::GemmCrate(Box::new(made))))
     }
 
-    /// A library's operator, built and checked.
-    pub(crate) fn peer(server: &'a mut Server, workload: &Workload, exact: bool) -> Result<Self> {
+    /// A library's operator, built and checked, if it has it.
+    pub(crate) fn peer(server: &'a mut Server, workload: &Workload, exact: bool) -> Result<Option<Self>> {
         let prepared = server.prepare(workload, exact)?;
-        Ok(Self::Peer(server, prepared))
+        Ok(prepared.map(|prepared| Self::Peer(server, prepared)))
     }
 
     fn turn(&mut self, secs: f64) -> Result<Vec<f64>> {

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use autotune::{Silent, Task, TuneOptions, tune};
 use autotune_db::TuningDb;
-use autotune_measure::{Builder, Candidate, Ceilings, Compiler, Measurer, pin_to_core};
+use autotune_measure::{Builder, Candidate, Ceilings, MeasureOptions, Measurer, pin_to_core};
 use autotune_schedules::{Config, ScheduleSpace, Target, Workload};
 use clap::Parser;
 
@@ -69,9 +69,9 @@ fn main() -> Result<()> {
     for &threads in &args.threads {
         let target = Target::detect("cpu", Some(threads))?;
         tune_missing(&subjects, &target, &db, args.trials)?;
-        let compiler = Compiler::find()?;
-        let ceilings = Ceilings::measure(&target, &compiler)?;
-        let mut builder = Builder::new(compiler, 60.0)?;
+        let ceilings = Ceilings::measure(&target)?;
+        let MeasureOptions { backend, build_limit_secs, .. } = MeasureOptions::default();
+        let mut builder = Builder::new(backend, build_limit_secs);
         let mut servers = server::start_all(&args.peers, threads)?;
         let mut table = Table::new(&target, &ceilings);
         let measure = || -> Result<()> {
@@ -113,7 +113,7 @@ fn tune_missing(subjects: &[Subject], target: &Target, db: &TuningDb, trials: us
     }
     eprintln!("tuning {} task(s) with {trials} trials each for {target}", tasks.len());
     let mut measurer = autotune_examples::measurer()?;
-    let ceilings = Some(Ceilings::measure(target, measurer.compiler())?);
+    let ceilings = Some(Ceilings::measure(target)?);
     let options = TuneOptions { trials: Some(trials * tasks.len()), ceilings, ..TuneOptions::default() };
     tune(&tasks, target, &options, &mut measurer as &mut dyn Measurer, db, &mut Silent)?;
     Ok(())
@@ -122,7 +122,7 @@ fn tune_missing(subjects: &[Subject], target: &Target, db: &TuningDb, trials: us
 /// The database's best schedule; the untuned one if it has none.
 fn schedule(workload: &Workload, target: &Target, db: &TuningDb, exact: bool) -> Result<Config> {
     let space = ScheduleSpace::new(workload, target);
-    let fits = |config: &Config| space.contains(config) && !(exact && config.sketch.starts_with("winograd"));
+    let fits = |config: &Config| space.contains(config) && (!exact || config.is_exact());
     let best = db.best(workload, &target.key())?.map(|record| record.config).filter(fits);
     if best.is_some() || !exact {
         return Ok(best.unwrap_or_else(|| space.default_config()));
@@ -143,13 +143,13 @@ fn compare(
     let workload = subject.workload;
     let config = schedule(&workload, target, db, args.exact)?;
     let candidate = Candidate { workload, target: target.clone(), config: config.clone() };
-    let build = builder.build(std::slice::from_ref(&candidate)).pop().context("nothing was built")?;
+    let build = builder.build(std::slice::from_ref(&candidate))?.pop().context("nothing was built")?;
     let ours = Contender::ours(&build.outcome?)?;
     let mut contenders = vec![ours];
     contenders.extend(Contender::gemm_crate(&workload, target.cpu().threads)?);
     for server in servers {
         match Contender::peer(server, &workload, args.exact) {
-            Ok(peer) => contenders.push(peer),
+            Ok(peer) => contenders.extend(peer),
             Err(why) => eprintln!("{}: {why:#}", subject.name),
         }
     }

@@ -78,10 +78,13 @@ impl Server {
         Ok(server)
     }
 
-    /// Builds an operator, tries its variants and checks its output.
-    pub(crate) fn prepare(&mut self, workload: &Workload, exact: bool) -> Result<Prepared> {
+    /// Builds an operator, tries its variants and checks its output; `None` if the library has no such operator.
+    pub(crate) fn prepare(&mut self, workload: &Workload, exact: bool) -> Result<Option<Prepared>> {
         let answer = self.ask(&json!({"prepare": fields(workload), "exact": exact}))?;
-        Ok(serde_json::from_value(answer)?)
+        if answer["absent"] == true {
+            return Ok(None);
+        }
+        Ok(Some(serde_json::from_value(answer)?))
     }
 
     /// Runs the prepared operator for `secs`: seconds a run of each repeat.
