@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use autotune_schedules::codegen::c;
 use autotune_schedules::codegen::x86::{AssembleError, MachineCode, assemble};
-use autotune_schedules::{KernelPlan, Target, Workload, lower};
+use autotune_schedules::{EXACT_TOLERANCE, KernelPlan, Target, Workload, lower, tolerance};
 use rayon::prelude::*;
 
 use crate::compiler::Compiler;
@@ -32,6 +32,8 @@ pub struct Built {
     pub target: Target,
     /// Its interface.
     pub plan: KernelPlan,
+    /// The relative error that its output may have, [`tolerance`].
+    pub tolerance: f64,
     /// The code.
     pub code: Code,
 }
@@ -101,8 +103,9 @@ impl Builder {
                     (library.map(Code::Library), compiler.map(Toolchain::c), compile_secs)
                 }
             };
-            let Candidate { workload, target, .. } = candidate;
-            let outcome = code.map(|code| Built { workload: *workload, target: target.clone(), plan, code });
+            let Candidate { workload, target, config } = candidate;
+            let (target, tolerance) = (target.clone(), tolerance(config));
+            let outcome = code.map(|code| Built { workload: *workload, target, plan, tolerance, code });
             Build { outcome, toolchain, build_secs: secs + compile_secs }
         };
         Ok(candidates.iter().zip(drafts).map(finish).collect())
@@ -121,7 +124,13 @@ impl Builder {
         let built = self.libraries().map_err(no_compiler)?.compile(&[&source]).pop();
         let missing = || Err(CandidateError::Build { message: "it was not compiled".into() });
         let library = built.map_or_else(missing, |(library, _)| library)?;
-        Ok(Built { workload: *workload, target: target.clone(), plan: plan.clone(), code: Code::Library(library) })
+        Ok(Built {
+            workload: *workload,
+            target: target.clone(),
+            plan: plan.clone(),
+            tolerance: EXACT_TOLERANCE,
+            code: Code::Library(library),
+        })
     }
 
     /// The libraries of those drafts that are sources, in their order, and the compiler's seconds for each.

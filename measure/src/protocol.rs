@@ -27,6 +27,7 @@ pub(crate) struct Job {
     pub(crate) workload: Workload,
     pub(crate) target: Target,
     pub(crate) plan: KernelPlan,
+    tolerance: f64,
     code: CodePlace,
     /// File with the operands and the reference.
     pub(crate) problem: PathBuf,
@@ -53,8 +54,9 @@ impl Job {
                 CodePlace::Machine { bytes: start..raw.len(), code_bytes, entries }
             }
         };
-        let Built { workload, target, plan, .. } = built;
-        Self { workload: *workload, target: target.clone(), plan: plan.clone(), code, problem }
+        let Built { workload, target, plan, tolerance, .. } = built;
+        let (target, plan) = (target.clone(), plan.clone());
+        Self { workload: *workload, target, plan, tolerance: *tolerance, code, problem }
     }
 
     /// What is to be run, with its machine code from the message's raw bytes; `None` if it is not there.
@@ -67,8 +69,9 @@ impl Job {
                 entries: entries.clone(),
             }),
         };
-        let Self { workload, target, plan, .. } = self;
-        Some(Built { workload: *workload, target: target.clone(), plan: plan.clone(), code })
+        let Self { workload, target, plan, tolerance, .. } = self;
+        let (target, plan) = (target.clone(), plan.clone());
+        Some(Built { workload: *workload, target, plan, tolerance: *tolerance, code })
     }
 }
 
@@ -171,6 +174,7 @@ mod tests {
             workload: "matmul:m=2,n=3,k=4".parse().unwrap(),
             target: target.clone(),
             plan: plan.clone(),
+            tolerance: 1e-4,
             code: Code::Machine(MachineCode { bytes: bytes.to_vec(), code_bytes: bytes.len(), entries: vec![0] }),
         };
         let (first, second) = (built(&[1, 2, 3]), built(&[4, 5]));

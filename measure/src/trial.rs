@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use autotune_schedules::plan::PlanBuffer;
 use autotune_schedules::program::Role;
-use autotune_schedules::{KernelPlan, Target, max_rel_error, tolerance};
+use autotune_schedules::{KernelPlan, Target, max_rel_error};
 use ndarray::{ArrayD, ArrayView1};
 
 use crate::buffers::{Buffers, NoMemory};
@@ -84,10 +84,18 @@ impl Trial {
         let operands = physical_operands(problem, kernel.plan())?;
         let (output, reference) = physical_output(problem, kernel.plan())?;
         let bytes = Buffers::bytes(kernel.plan(), team.threads()).map_err(memory)?;
-        let tolerance = tolerance(&problem.workload);
         let copies_wanted = copies(bytes, &built.target, cold);
         let copies = Vec::with_capacity(copies_wanted);
-        let mut trial = Self { kernel, operands, output, reference, tolerance, copies, runs: 0, max_rel_error: 0.0 };
+        let mut trial = Self {
+            kernel,
+            operands,
+            output,
+            reference,
+            tolerance: built.tolerance,
+            copies,
+            runs: 0,
+            max_rel_error: 0.0,
+        };
         for _ in 0..copies_wanted {
             let mut buffers = Buffers::new(trial.kernel.plan(), team.threads()).map_err(memory)?;
             trial.fill(&mut buffers, team);

@@ -5,7 +5,9 @@
 mod common;
 
 use autotune_schedules::program::{Expr, LoopKind, Node, Role, StoreMode};
-use autotune_schedules::{Affine, InterpError, Operands, Program, interpret, max_rel_error, reference, tolerance};
+use autotune_schedules::{
+    Affine, EXACT_TOLERANCE, InterpError, Operands, Program, interpret, max_rel_error, reference,
+};
 use common::nests;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

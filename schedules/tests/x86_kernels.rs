@@ -8,8 +8,8 @@ mod common;
 use autotune_schedules::codegen::x86::{AssembleError, assemble, disassemble};
 use autotune_schedules::program::{Expr, LoopKind, Role, StoreMode};
 use autotune_schedules::{
-    EXACT_TOLERANCE, Affine, CpuTarget, Isa, Operands, Program, ScheduleSpace, Target, VarId, Workload, lower, max_rel_error, reference,
-    tolerance,
+    Affine, CpuTarget, EXACT_TOLERANCE, Isa, Operands, Program, ScheduleSpace, Target, VarId, Workload, lower,
+    max_rel_error, reference, tolerance,
 };
 use common::machine;
 use common::nests::{access, assign, for_each_store, number, padded_conv, peeled_conv, repeat, tiled_matmul};

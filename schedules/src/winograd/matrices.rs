@@ -71,9 +71,8 @@ impl Matrices {
         let mut weight: Matrix = (0..points.len()).map(scaled).collect();
         weight.push(unit(TAPS - 1, TAPS).collect());
         let last = unit(m - 1, m);
-        let output = last.enumerate().map(|(i, infinity)| {
-            points.iter().map(|p| p.powi(i as i32)).chain([infinity]).collect()
-        });
+        let output =
+            last.enumerate().map(|(i, infinity)| points.iter().map(|p| p.powi(i as i32)).chain([infinity]).collect());
         Self { output: output.collect(), weight, input }
     }
 }

@@ -43,14 +43,18 @@ impl Lowering<'_> {
             let mut nodes = Vec::new();
             let mut go = |this: &mut Self, t_run: Tiles, o_run: Tiles| {
                 let leaf = |this: &mut Self, t: Affine, o: Affine| {
-                    this.register_tile(blocks, chunk, RegisterTile {
-                        xi: xi.clone(),
-                        first_tile: t * positions as i64 + t_run.start as i64,
-                        tiles: t_run.size,
-                        first_block: o.clone() * channels as i64 + o_run.start as i64,
-                        panel: chunk_panel.clone() + o + (o_run.start / channels) as i64,
-                        blocks: o_run.size,
-                    })
+                    this.register_tile(
+                        blocks,
+                        chunk,
+                        RegisterTile {
+                            xi: xi.clone(),
+                            first_tile: t * positions as i64 + t_run.start as i64,
+                            tiles: t_run.size,
+                            first_block: o.clone() * channels as i64 + o_run.start as i64,
+                            panel: chunk_panel.clone() + o + (o_run.start / channels) as i64,
+                            blocks: o_run.size,
+                        },
+                    )
                 };
                 let serial = LoopKind::Serial;
                 nodes.extend(if tiles_outside {
@@ -88,7 +92,9 @@ impl Lowering<'_> {
             this.repeat("c.1", steps, LoopKind::Serial, |this, group| {
                 this.repeat("c.u", unroll, LoopKind::Unrolled, |this, step| {
                     let lane = group * unroll as i64 + step;
-                    this.over_tile(&tile, |this, at| vec![this.multiply_add(blocks, chunk, &tile, acc, at, &c_block, &lane)])
+                    this.over_tile(&tile, |this, at| {
+                        vec![this.multiply_add(blocks, chunk, &tile, acc, at, &c_block, &lane)]
+                    })
                 })
             })
         }));
@@ -124,10 +130,7 @@ impl Lowering<'_> {
         let [t, o, lane] = at.clone();
         let c = c_block.clone() * block + c_lane.clone();
         let t_in_block = tile.first_tile.clone() + t;
-        let data = self.inputs_index(
-            blocks,
-            [tile.xi.clone(), c_block.clone(), t_in_block.clone(), c_lane.clone()],
-        );
+        let data = self.inputs_index(blocks, [tile.xi.clone(), c_block.clone(), t_in_block.clone(), c_lane.clone()]);
         let weight = vec![tile.xi.clone(), tile.panel.clone(), c.clone(), o.clone(), lane.clone()];
         let channel = (chunk.clone() + tile.first_block.clone() + o) * block + lane;
         let point = vec![blocks.image.clone(), tile.xi.clone(), self.first_tile(blocks) + t_in_block, channel, c];

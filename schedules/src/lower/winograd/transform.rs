@@ -83,7 +83,9 @@ impl Lowering<'_> {
     /// The transformed input of a block.
     pub(super) fn transform_input(&mut self, blocks: &Blocks) -> Vec<Node> {
         let c_blocks = self.winograd.c_blocks();
-        self.input_segments(blocks, &mut |this, body| this.repeat("c.0", c_blocks, LoopKind::Serial, |this, c| body(this, c)))
+        self.input_segments(blocks, &mut |this, body| {
+            this.repeat("c.0", c_blocks, LoopKind::Serial, |this, c| body(this, c))
+        })
     }
 
     /// A nest per combination of segments; `over_channels` makes the loop over channel blocks.
@@ -158,7 +160,8 @@ impl Lowering<'_> {
             this.lanes(|this, lane| {
                 let input = |y: usize| {
                     let [top, left] = origin.clone();
-                    let index = vec![blocks.image.clone(), c_block.clone(), top + y as i64, left + x.clone(), lane.clone()];
+                    let index =
+                        vec![blocks.image.clone(), c_block.clone(), top + y as i64, left + x.clone(), lane.clone()];
                     load(this.input, index)
                 };
                 let output = |i: usize, value| assign(half, vec![constant(i), x.clone(), lane.clone()], value);
