@@ -164,6 +164,11 @@ impl Trial {
         Ok(())
     }
 
+    /// Largest deviation from the reference so far.
+    pub(crate) fn max_rel_error(&self) -> f64 {
+        self.max_rel_error
+    }
+
     /// Compares the output of a copy with the reference.
     fn compare(&mut self, copy: usize) -> Result<(), CandidateError> {
         let difference = largest_difference(self.copies[copy].buffer(self.output), &self.reference);
