@@ -143,7 +143,7 @@ impl Trial {
 
     /// Checks after timing that the last run, on top of earlier ones, was right, then, unless the kernel was given up, one
     /// on a fresh output, and that no operand and nothing outside the buffers changed in all the runs.
-    fn recheck(&mut self, given_up: bool, team: &mut Team) -> Result<(), CandidateError> {
+    pub(crate) fn recheck(&mut self, given_up: bool, team: &mut Team) -> Result<(), CandidateError> {
         let last = self.runs.checked_sub(1).map_or(0, |last| last % self.copies.len());
         self.compare(last)?;
         if !given_up {
