@@ -16,7 +16,6 @@ const SEED: u64 = 0x0a07_07e5;
 
 /// Random operands of a workload, none of which lets a wrong kernel pass, and the output for them.
 pub(crate) struct Problem {
-    pub(crate) workload: Workload,
     operands: Operands,
     reference: ArrayD<f32>,
     /// Largest magnitude in the reference.
@@ -30,12 +29,12 @@ impl Problem {
     pub(crate) fn new(workload: &Workload) -> Self {
         let operands = Operands::random(workload, SEED);
         let reference = reference(workload, &operands);
-        Self::of(*workload, operands, reference)
+        Self::of(operands, reference)
     }
 
-    fn of(workload: Workload, operands: Operands, reference: ArrayD<f32>) -> Self {
+    fn of(operands: Operands, reference: ArrayD<f32>) -> Self {
         let largest = reference.iter().fold(0.0, |largest: f32, x| largest.max(x.abs()));
-        Self { workload, operands, reference, largest, arranged: HashMap::new() }
+        Self { operands, reference, largest, arranged: HashMap::new() }
     }
 
     /// Largest magnitude in the reference.
@@ -93,7 +92,7 @@ impl Problem {
         let reference = tensor(workload.output_shape())?;
         let operands = Operands { input, weight, bias, residual };
         match file.read(&mut [0])? {
-            0 => Ok(Self::of(*workload, operands, reference)),
+            0 => Ok(Self::of(operands, reference)),
             _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too long")),
         }
     }
