@@ -13,7 +13,8 @@ use crate::session::TuneError;
 /// Configs of a task that race against its default, besides the best so far.
 pub(crate) const RACERS: usize = 3;
 
-/// How long a measurement may wait to be made durable: waiting for the disk each time would cost as much as measuring.
+/// How long a measurement may be at the mercy of a power failure: waiting for the disk each time would cost as much as
+/// measuring.
 const FLUSH_EVERY: Duration = Duration::from_millis(250);
 
 /// Appends measurements of a run to its database.
@@ -29,8 +30,8 @@ impl<'a> Recorder<'a> {
         Self { db, target, options, flushed: Cell::new(None) }
     }
 
-    /// Appends one measurement. It is durable after a quarter of a second of further appending, or after
-    /// [`Recorder::flush`]: what a killed process loses is less than that.
+    /// Appends one measurement: from then on it outlives the process, and a loss of power after a quarter of a second of further
+    /// appending or after [`Recorder::flush`].
     pub(crate) fn append(&self, candidate: &Candidate, measurement: &Measurement, phase: Phase) -> Result<(), DbError> {
         let setup = self.options.setup.clone();
         let toolchain = measurement.toolchain.clone();
