@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     };
     let trials = vec![
         trial("another_process_is_told_who_holds_it", another_process_is_told_who_holds_it),
-        trial("kill_9_loses_nothing_that_was_appended", kill_9_loses_at_most_the_batch_in_flight),
+        trial("kill_9_loses_nothing_that_was_appended", kill_9_loses_nothing_that_was_appended),
         trial("damaged_files_are_an_error_or_recovered", damaged_files_are_an_error_or_recovered),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
