@@ -1,6 +1,6 @@
 //! What takes turns on the machine.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use autotune_measure::{Bench, Built};
 use autotune_schedules::Workload;
 
@@ -68,7 +68,8 @@ pub(crate) fn race(contenders: &mut [Contender<'_>], rounds: usize, turn_secs: f
     for round in 0..rounds {
         for offset in 0..contenders.len() {
             let index = (round + offset) % contenders.len();
-            lanes[index].round_secs.push(low(contenders[index].turn(turn_secs)?));
+            let repeats = contenders[index].turn(turn_secs).with_context(|| lanes[index].name.clone())?;
+            lanes[index].round_secs.push(low(repeats));
         }
     }
     for contender in contenders {
