@@ -38,12 +38,12 @@ impl Bench {
     ///
     /// # Safety
     ///
-    /// The code runs in this process without protection: see [`crate::Kernel::load`].
+    /// The code runs in this process without protection: see [`crate::Kernel::new`].
     pub unsafe fn new(built: &Built) -> Result<Self, CandidateError> {
         let mut team = Team::new(built.target.cpu().threads);
         let mut problem = Problem::new(&built.workload);
         // SAFETY: the caller's promise.
-        let mut trial = unsafe { Trial::new(&mut problem, built, false, &mut team) }?;
+        let mut trial = unsafe { Trial::new(&mut problem, built, false, None, &mut team) }?;
         trial.check(&mut team)?;
         Ok(Self { trial, team })
     }
@@ -62,7 +62,7 @@ impl Bench {
 
     /// Checks the output again, and that nothing but the output changed in all the runs.
     pub fn recheck(&mut self) -> Result<(), CandidateError> {
-        self.trial.recheck(&mut self.team)
+        self.trial.recheck(false, &mut self.team)
     }
 
     /// Largest deviation from the reference so far, over the reference's largest magnitude.

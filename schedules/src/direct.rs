@@ -162,11 +162,12 @@ impl Layouts {
             }
             layout => Ok(layout),
         };
+        let data = if reader.has("layout.data") { "layout.data" } else { "layout.in" };
         Ok(Self {
             block,
             input_blocks,
             input: layout("layout.in", input_blocks)?,
-            data: layout("layout.data", input_blocks)?,
+            data: layout(data, input_blocks)?,
             output: layout("layout.out", output_blocks)?,
         })
     }

@@ -193,11 +193,8 @@ impl Winograd {
     }
 }
 
-/// The largest relative error of right kernels with tiles of `m` outputs.
+/// The relative error that kernels with tiles of `m` outputs may have and still be right: ten times the largest error met, or
+/// more. On 200 random convolutions of 16 to 512 channels those were 1e-6 for `m = 2`, 4e-6 for 3, 5e-6 for 4 and 4e-5 for 6.
 pub fn tolerance(m: usize) -> f64 {
-    match m {
-        2 => 1e-4,
-        3 | 4 => 2e-4,
-        _ => 1e-3,
-    }
+    if m <= 4 { 1e-4 } else { 4e-4 }
 }

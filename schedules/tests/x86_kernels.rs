@@ -13,7 +13,7 @@ use autotune_schedules::{
 };
 use common::machine;
 use common::nests::{access, assign, for_each_store, number, padded_conv, peeled_conv, repeat, tiled_matmul};
-use common::workloads::random_workload;
+use common::workloads::{random_winograd, random_workload, sample_winograd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -53,6 +53,24 @@ fn random_programs_agree_with_the_reference() {
         (0..60u64).into_par_iter().for_each(|seed| {
             let workload = random_workload(&mut ChaCha8Rng::seed_from_u64(seed));
             check(&workload, &target(isa, 1 + seed as usize % 2), seed, 6);
+        });
+    }
+}
+
+#[test]
+fn random_winograd_programs_agree_with_the_reference() {
+    for isa in ISAS {
+        (0..60u64).into_par_iter().for_each(|seed| {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let target = target(isa, 1 + seed as usize % 2);
+            let workload = random_winograd(&mut rng, target.cpu().lanes());
+            let space = ScheduleSpace::new(&workload, &target);
+            for _ in 0..4 {
+                let config = sample_winograd(&space, &mut rng);
+                let program = lower(&workload, &target, &config).unwrap();
+                let context = format!("seed {seed}, {isa}: {workload}\n{config}");
+                check_program(&program, &target, seed, tolerance(&config), &context);
+            }
         });
     }
 }

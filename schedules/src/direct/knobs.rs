@@ -12,49 +12,76 @@ pub fn knobs(workload: &Workload, target: &CpuTarget) -> Vec<Knob> {
     let contraction = Contraction::of(workload);
     let roles = Roles::of(workload);
     let (input_blocks, output_blocks) = blockable(workload, block_size(target));
-    let layouts = |blocks: bool| {
-        if blocks { &["plain", "blocked"][..] } else { &["plain"][..] }
-    };
-    let mut knobs = Vec::new();
-    if let Operator::Conv2d(_) = workload.op {
-        knobs.push(Knob::choice("layout.in", layouts(input_blocks)));
-        knobs.push(Knob::choice("layout.data", layouts(input_blocks)));
-        knobs.push(Knob::choice("layout.out", layouts(output_blocks)));
+    let vectors = vectors(workload, target);
+    let layouts =
+        |name: &str, blocks: bool| Knob::choice(name, if blocks { &["plain", "blocked"] } else { &["plain"] });
+    // Vectors along the channels read single elements of the data, for which a copy is no better.
+    let is_matmul = matches!(workload.op, Operator::Matmul(_));
+    let copies = !is_matmul && vectors.len() > 1;
+    let mut data = vec!["inplace"];
+    data.extend((copies && (contraction.is_padded() || input_blocks)).then_some("copy"));
+    data.extend((copies || is_matmul).then_some("tile"));
+    let mut knobs = vec![Knob::choice("data", &data)];
+    if !is_matmul {
+        knobs.push(layouts("layout.in", input_blocks));
+        knobs.push(layouts("layout.out", output_blocks));
     }
-    let copies = contraction.is_padded() || input_blocks;
-    knobs.push(Knob::choice("data", if copies { &["inplace", "copy", "tile"] } else { &["inplace", "tile"] }));
-    knobs.push(Knob::choice("weights", &["packed", "inplace"]));
-    let vectors: Vec<&str> = [Some(roles.channel), roles.width].into_iter().flatten().collect();
+    if copies {
+        knobs.push(layouts("layout.data", input_blocks));
+    }
+    // Constant weights are packed for nothing.
+    let weights = if contraction.weight_is_constant { &["packed"][..] } else { &["packed", "inplace"][..] };
+    knobs.push(Knob::choice("weights", weights));
     knobs.push(Knob::choice("vector", &vectors));
     for name in &roles.spatial {
-        let vector = vectors.contains(name);
-        let values = spatial_tiles(extent(&contraction, name), target.lanes(), vector);
-        knobs.push(Knob::tile(&format!("tile.{name}"), values));
+        let extent = extent(&contraction, name);
+        let registers = register_tiles(extent, name, &vectors, target.lanes());
+        knobs.push(Knob::tile(&format!("tile.{name}"), spatial_tiles(extent, &registers)));
     }
     knobs.push(Knob::tile(&format!("tile.{}", roles.reduce), reduce_tiles(extent(&contraction, roles.reduce))));
     let names = LoopNames::of(&roles, &contraction, input_blocks);
     let orders = [("order", &names.cache), ("order.inner", &names.spatial), ("order.reduce", &names.reduce)];
     knobs.extend(orders.into_iter().filter(|(_, axes)| !axes.is_empty()).map(|(name, axes)| Knob::order(name, axes)));
-    knobs.push(Knob::choice("unroll", &["1", "2", "4", "8", "16", "32"]));
+    knobs.push(Knob::choice("unroll", &["1", "2", "4", "8", "16"]));
     let parallel: &[&str] = if target.threads > 1 { &["1", "2", "3"] } else { &["1"] };
     knobs.push(Knob::choice("parallel", &parallel[..parallel.len().min(names.spatial.len().max(1))]));
     knobs
 }
 
-/// `[cache tile, register tile]` values: the cache tile is a multiple of the register tile, or covers the whole axis.
-fn spatial_tiles(extent: usize, lanes: usize, vector: bool) -> Vec<Vec<usize>> {
-    let mut registers: Vec<usize> = (1..=8).chain([10, 12, 14, 16, 28]).collect();
-    if vector {
-        registers.extend([1, 2, 3, 4].map(|v| v * lanes));
-        registers.extend([extent, extent.div_ceil(2)].into_iter().filter(|&e| e <= 4 * lanes));
-    }
-    registers.retain(|&r| r <= extent);
-    registers.sort_unstable();
-    registers.dedup();
+/// Axes that vectors may run along: the channels; the width, too, where the channels are not whole vectors or the input has no
+/// lanes that go with them.
+fn vectors(workload: &Workload, target: &CpuTarget) -> Vec<&'static str> {
+    let roles = Roles::of(workload);
+    let whole = extent(&Contraction::of(workload), roles.channel).is_multiple_of(target.lanes());
+    let lanes_match = roles.channel != "g" || blockable(workload, block_size(target)).0;
+    let width = roles.width.filter(|_| !whole || !lanes_match);
+    [Some(roles.channel), width].into_iter().flatten().collect()
+}
+
+/// Register tiles of an axis: whole vectors or the whole axis where the vector may run along it, single elements where it may
+/// run along another.
+fn register_tiles(extent: usize, name: &str, vectors: &[&str], lanes: usize) -> Vec<usize> {
     let mut tiles = Vec::new();
-    for register in registers {
+    if vectors.contains(&name) {
+        tiles.extend([1, 2, 3, 4].map(|v| v * lanes));
+        tiles.extend((extent <= 4 * lanes).then_some(extent));
+    }
+    if vectors != [name] {
+        tiles.extend(1..=8);
+        tiles.extend(if name == "oh" { &[][..] } else { &[9, 10, 12, 13, 14, 16, 20, 24, 28][..] });
+    }
+    tiles.retain(|&t| t <= extent);
+    tiles.sort_unstable();
+    tiles.dedup();
+    tiles
+}
+
+/// `[cache tile, register tile]` values: the cache tile is a multiple of the register tile, or covers the whole axis.
+fn spatial_tiles(extent: usize, registers: &[usize]) -> Vec<Vec<usize>> {
+    let mut tiles = Vec::new();
+    for &register in registers {
         let whole = extent.div_ceil(register);
-        let counts = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64].into_iter().filter(|&m| m < whole);
+        let counts = [1, 2, 3, 4, 6, 8, 12, 16, 32, 64].into_iter().filter(|&m| m < whole);
         tiles.extend(counts.chain([whole]).map(|m| vec![m * register, register]));
     }
     tiles
@@ -68,12 +95,12 @@ fn reduce_tiles(extent: usize) -> Vec<Vec<usize>> {
 
 /// A fixed rule without measuring: vectors over the output channels (else the width), blocked layouts where they fit, data
 /// read in place, weights packed, the largest register tile of up to two vectors by as many columns as the registers hold,
-/// rows and channel tiles in parallel, the reduction whole.
+/// rows and channel tiles in parallel, the reduction whole, rows of taps outermost in it.
 pub fn default_config(workload: &Workload, target: &CpuTarget, sketch: &Sketch) -> Config {
     let roles = Roles::of(workload);
     let lanes = target.lanes();
     for channels in [2 * lanes, lanes, 4, 2, 1] {
-        for vector in [Some(roles.channel), roles.width].into_iter().flatten() {
+        for vector in vectors(workload, target) {
             for (layout, data) in DEFAULT_DATA {
                 for width in (1..=28).rev() {
                     let words = [("vector", vector), ("data", data), ("layout", layout)];
@@ -115,6 +142,7 @@ fn default_candidate(
             ("tile", axis) if axis == roles.channel => widest(knob, channels),
             ("tile", "ow" | "m") => whole(knob, width),
             ("tile", axis) if axis == roles.reduce => Some(knob.values.len() - 1),
+            ("order", "reduce") => Some(rows_first(knob)),
             ("weights", _) => position("packed"),
             ("unroll", _) => position("4"),
             ("parallel", _) => position("2").or(Some(0)),
@@ -125,6 +153,12 @@ fn default_candidate(
             },
         }
     })
+}
+
+/// The first order whose outermost axis is `kh`: where rows of taps lie in the padding, the weights are still read in one go.
+fn rows_first(knob: &Knob) -> usize {
+    let first = |v: &Value| matches!(v, Value::Order(axes) if axes.first().is_some_and(|a| a == "kh"));
+    knob.values.iter().position(first).unwrap_or(0)
 }
 
 /// The value whose register tile is the largest up to `limit` and whose cache tile is no larger.

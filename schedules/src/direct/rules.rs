@@ -9,6 +9,8 @@ use crate::target::CpuTarget;
 
 /// Straight-line multiply-accumulates of one loop body beyond which compilers are slow and the instruction cache overflows.
 const MAX_BODY: usize = 1024;
+/// The same of all register tiles together: whole ones, remainders and those that touch padding.
+const MAX_CODE: usize = 8 * MAX_BODY;
 /// Tiles that may be peeled off one end of an axis for padding.
 const MAX_PEELED: i64 = 4;
 
@@ -29,16 +31,26 @@ impl Direct {
             }
             _ => {}
         }
-        self.check_vector()?;
-        self.check_registers(target)?;
+        self.check_vector(target)?;
+        let body = self.check_registers(target)?;
         self.check_peeling()?;
-        self.check_memory(target)
+        self.check_memory(target)?;
+        let code = body.saturating_mul(self.leaves());
+        if code > MAX_CODE {
+            let reason = format!("{code} multiply-accumulates in all register tiles exceed {MAX_CODE}");
+            return Err(LowerError::knob("tile", reason));
+        }
+        Ok(())
     }
 
-    /// Along the vector weights and output must have stride 0 or 1 (the output any along packed channels), the data operand
+    /// The vector is whole registers or the whole axis. Along it weights and output must have stride 0 or 1 (the output any along packed channels), the data operand
     /// too unless the vector runs along the width.
-    fn check_vector(&self) -> Result<(), LowerError> {
-        if self.register_extent(self.vector) == 1 {
+    fn check_vector(&self, target: &CpuTarget) -> Result<(), LowerError> {
+        let register = self.register_extent(self.vector);
+        if !register.is_multiple_of(target.lanes()) && register < self.contraction.axes[self.vector].extent {
+            return Err(LowerError::knob("tile", format!("{register} elements are no whole vectors")));
+        }
+        if register == 1 {
             return Ok(());
         }
         if !self.packed_weights && ![0, 1].contains(&self.contraction.weight.stride(self.vector)) {
@@ -57,8 +69,8 @@ impl Direct {
         Ok(())
     }
 
-    /// Register budget and length of the straight-line body.
-    fn check_registers(&self, target: &CpuTarget) -> Result<(), LowerError> {
+    /// Register budget and length of the straight-line body, which is returned.
+    fn check_registers(&self, target: &CpuTarget) -> Result<usize, LowerError> {
         let pieces = pieces(self.register_extent(self.vector), target.lanes());
         let tile = self.register_tile();
         let product = |uses: &dyn Fn(AxisId) -> bool| -> usize {
@@ -85,7 +97,32 @@ impl Direct {
             let reason = format!("{} multiply-accumulates in a row exceed {MAX_BODY}", accumulators * steps);
             return Err(LowerError::knob("unroll", reason));
         }
-        Ok(())
+        Ok(accumulators * steps)
+    }
+
+    /// Number of nests that the register tiles become: along each axis, runs of like tiles in runs of like cache tiles.
+    fn leaves(&self) -> usize {
+        let axes = 0..self.contraction.axes.len();
+        axes.filter(|a| !self.batch.contains(a)).map(|a| self.leaves_along(a)).fold(1, usize::saturating_mul)
+    }
+
+    fn leaves_along(&self, axis: AxisId) -> usize {
+        let extent = self.contraction.axes[axis].extent;
+        let tile = self.cache_extent(axis);
+        let (whole, rest) = (extent / tile, extent % tile);
+        if self.contraction.axes[axis].reduce {
+            return extent.div_ceil(tile).min(3);
+        }
+        let register = self.register_extent(axis);
+        let runs = |extent: usize| usize::from(extent >= register) + usize::from(!extent.is_multiple_of(register));
+        let touches_padding = self.data_mode == DataMode::InPlace && {
+            let dims = 0..self.contraction.data.shape.len();
+            let index = |d: usize| &self.contraction.data.index[d];
+            dims.filter(|&d| index(d).coefficient(VarId(axis as u32)) != 0).any(|d| self.contraction.pads(d))
+        };
+        // A cache tile at either end is by itself, and so is a register tile at either end of the axis.
+        let ends = if touches_padding { whole.saturating_sub(1).min(2) * runs(tile) + 2 } else { 0 };
+        usize::from(whole > 0) * runs(tile) + usize::from(rest > 0) * runs(rest) + ends
     }
 
     /// Peeling must stay small.
