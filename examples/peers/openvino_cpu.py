@@ -26,7 +26,6 @@ class Peer:
         self.call("ov_core_create", byref(self.core))
         properties = {
             "PERFORMANCE_HINT": "LATENCY",
-            "NUM_STREAMS": "1",
             "INFERENCE_NUM_THREADS": str(len(cores)),
             "INFERENCE_PRECISION_HINT": "f32",
             "ENABLE_CPU_PINNING": "YES",

@@ -62,13 +62,20 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// Gives every contender a turn in every round, each round beginning with another.
+/// Gives every contender a turn in every round, each round beginning with another. One that fails is left out.
 pub(crate) fn race(contenders: &mut [Contender<'_>], rounds: usize, turn_secs: f64) -> Result<Vec<Lane>> {
     let mut lanes: Vec<Lane> = contenders.iter().map(Contender::lane).collect();
     for round in 0..rounds {
         for offset in 0..contenders.len() {
             let index = (round + offset) % contenders.len();
-            lanes[index].round_secs.push(low(contenders[index].turn(turn_secs)?));
+            let lane = &mut lanes[index];
+            if lane.round_secs.len() < round {
+                continue;
+            }
+            match contenders[index].turn(turn_secs) {
+                Ok(repeats) => lane.round_secs.push(low(repeats)),
+                Err(why) => eprintln!("{} fails and is left out: {why:#}", lane.name),
+            }
         }
     }
     for contender in contenders {
@@ -76,6 +83,7 @@ pub(crate) fn race(contenders: &mut [Contender<'_>], rounds: usize, turn_secs: f
             bench.recheck()?;
         }
     }
+    lanes.retain(|lane| lane.round_secs.len() == rounds);
     Ok(lanes)
 }
 

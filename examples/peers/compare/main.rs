@@ -14,7 +14,7 @@ mod suites;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use autotune::{Silent, Task, TuneOptions, tune};
+use autotune::{Setup, Silent, Task, TuneOptions, tune};
 use autotune_db::TuningDb;
 use autotune_measure::{Builder, Candidate, Ceilings, MeasureOptions, Measurer, pin_to_core};
 use autotune_schedules::{Config, ScheduleSpace, Target, Workload};
@@ -91,8 +91,8 @@ fn main() -> Result<()> {
     println!("{}", run.markdown());
     if let Some(out) = &args.out {
         let write = |extension: &str, text: String| {
-            let file = out.with_extension(extension);
-            std::fs::write(&file, text).with_context(|| file.display().to_string())
+            let file = format!("{}.{extension}", out.display());
+            std::fs::write(&file, text).with_context(|| file.clone())
         };
         write("md", run.markdown())?;
         write("json", serde_json::to_string_pretty(&run)? + "\n")?;
@@ -114,7 +114,8 @@ fn tune_missing(subjects: &[Subject], target: &Target, db: &TuningDb, trials: us
     eprintln!("tuning {} task(s) with {trials} trials each for {target}", tasks.len());
     let mut measurer = autotune_examples::measurer()?;
     let ceilings = Some(Ceilings::measure(target)?);
-    let options = TuneOptions { trials: Some(trials * tasks.len()), ceilings, ..TuneOptions::default() };
+    let setup = Setup { device: report::device_name(), harness: serde_json::to_string(&measurer.options().timing)? };
+    let options = TuneOptions { trials: Some(trials * tasks.len()), ceilings, setup, ..TuneOptions::default() };
     tune(&tasks, target, &options, &mut measurer as &mut dyn Measurer, db, &mut Silent)?;
     Ok(())
 }

@@ -57,11 +57,8 @@ struct Figures {
 
 impl Run {
     pub(crate) fn new(rounds: usize, turn_ms: u64, exact: bool) -> Self {
-        let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-        let device = model.map_or("unknown processor", |(_, name)| name).to_string();
         let unix_secs = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        Self { device, unix_secs, rounds, turn_ms, exact, tables: Vec::new() }
+        Self { device: device_name(), unix_secs, rounds, turn_ms, exact, tables: Vec::new() }
     }
 
     /// One table for each number of threads and suite.
@@ -172,6 +169,13 @@ impl Comparison {
     }
 }
 
+/// The processor as Linux names it.
+pub(crate) fn device_name() -> String {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    model.map_or("unknown processor", |(_, name)| name).to_string()
+}
+
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
@@ -187,7 +191,7 @@ fn geomean(values: &[f64]) -> Option<f64> {
 
 /// Day of the proleptic Gregorian calendar, UTC, such as 2026-01-31.
 fn date(unix_secs: u64) -> String {
-    let leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let (mut days, mut year, mut month) = (unix_secs / 86_400, 1970, 0);
     while days >= 365 + u64::from(leap(year)) {
         days -= 365 + u64::from(leap(year));

@@ -49,23 +49,23 @@ pub(crate) fn start_all(folder: &Path, threads: usize) -> Result<Vec<Server>> {
     };
     let listed: Vec<Listed> = serde_json::from_str(&text).with_context(|| list.display().to_string())?;
     let mut servers = Vec::new();
-    for peer in listed {
-        match Server::start(folder, &peer, threads) {
+    for (i, peer) in listed.iter().enumerate() {
+        let log = folder.join(format!("server{i}.log"));
+        match Server::start(folder, peer, threads, &log) {
             Ok(server) => servers.push(server),
-            Err(why) => eprintln!("{} is left out: {why:#}", peer.peer),
+            Err(why) => eprintln!("{} is left out: {why:#}; see {}", peer.peer, log.display()),
         }
     }
     Ok(servers)
 }
 
 impl Server {
-    fn start(folder: &Path, peer: &Listed, threads: usize) -> Result<Self> {
+    fn start(folder: &Path, peer: &Listed, threads: usize, log: &Path) -> Result<Self> {
         let cores: Vec<String> = allowed_cores().iter().take(threads).map(usize::to_string).collect();
         let mut command = Command::new(folder.join("bin/python"));
         command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/peers/server.py")).arg(&peer.peer).arg(cores.join(","));
         command.envs(&peer.env).env("PEERS_TIMING", folder.join("timing.so")).env("PYTHONDONTWRITEBYTECODE", "1");
-        let log = std::fs::File::create(folder.join("server.log"))?;
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(std::fs::File::create(log)?);
         let mut child = command.spawn().with_context(|| format!("{:?}", command.get_program()))?;
         let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             bail!("no pipes");
@@ -117,9 +117,11 @@ impl Server {
     /// Stops the process and waits until it has stopped (or ended).
     fn stop(&self) {
         self.signal(libc::SIGSTOP);
-        let mut status = 0;
-        // SAFETY: the process is this one's child; the status is a live integer.
-        unsafe { libc::waitpid(self.child.id() as libc::pid_t, &mut status, libc::WUNTRACED) };
+        // SAFETY: all zeros are a value of the type, which the call overwrites.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let states = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
+        // SAFETY: the process is this one's child, and `info` lives. It is left to be waited for.
+        unsafe { libc::waitid(libc::P_PID, self.child.id(), &mut info, states) };
     }
 
     fn signal(&self, signal: libc::c_int) {

@@ -1,6 +1,6 @@
 //! The workloads that are compared.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use autotune::Network;
 use autotune_schedules::Workload;
 use autotune_schedules::workload::{Epilogue, Operator};
@@ -65,7 +65,9 @@ fn of_word(word: &str) -> Result<Vec<Subject>> {
         "extra" => of_texts(word, &EXTRA)?,
         "resnet18" => convolutions(word, |epilogue| epilogue),
         "resnet18-plain" => convolutions(word, |_| Epilogue::default()),
-        text => of_texts("given", &[text])?,
+        text => {
+            of_texts("given", &[text]).with_context(|| format!("'{text}' is no suite ({}) either", ALL.join(", ")))?
+        }
     })
 }
 
