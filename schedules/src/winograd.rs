@@ -64,7 +64,7 @@ pub struct Winograd {
 }
 
 /// The convolution, if the sketch has it: 3x3 taps, stride 1, dilation 1, one group, padding up to 2, channels that blocks
-/// divide, and more than one output along some axis.
+/// divide.
 pub fn applies(workload: &Workload, target: &CpuTarget) -> Option<Conv2d> {
     let Operator::Conv2d(conv) = workload.op else { return None };
     let block = block_size(target);
@@ -74,9 +74,15 @@ pub fn applies(workload: &Workload, target: &CpuTarget) -> Option<Conv2d> {
         && conv.groups == 1
         && conv.pad.iter().all(|&p| p < TAPS)
         && conv.c.is_multiple_of(block)
-        && conv.o.is_multiple_of(block)
-        && conv.output_hw().into_iter().any(|extent| extent > 1);
+        && conv.o.is_multiple_of(block);
     fits.then_some(conv)
+}
+
+/// True if tiles of `m` outputs take fewer multiply-adds than the direct way.
+fn saves_work(conv: &Conv2d, m: usize) -> bool {
+    let [oh, ow] = conv.output_hw();
+    let a = m + TAPS - 1;
+    oh.div_ceil(m) * ow.div_ceil(m) * a * a < oh * ow * TAPS * TAPS
 }
 
 impl Winograd {
@@ -149,9 +155,8 @@ impl Winograd {
     /// Rules between knobs and limits of the target.
     fn check(&self, target: &CpuTarget) -> Result<(), LowerError> {
         let refuse = |name: &str, reason: String| Err(LowerError::knob(name, reason));
-        let [oh, ow] = self.conv.output_hw();
-        if !TILE_SIZES.contains(&self.m) || self.m > oh.max(ow) {
-            return refuse("m", format!("no tiles of {} for {oh}x{ow} outputs", self.m));
+        if !TILE_SIZES.contains(&self.m) || !saves_work(&self.conv, self.m) {
+            return refuse("m", format!("tiles of {0}x{0} save nothing", self.m));
         }
         let grid = self.grid();
         for (name, size, count) in [("tile.th", self.tiles[0], grid[0]), ("tile.tw", self.tiles[1], grid[1])] {

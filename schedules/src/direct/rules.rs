@@ -1,6 +1,6 @@
 //! Rules between the knobs of the direct sketch, and limits of the target.
 
-use super::{DataMode, Direct, extent};
+use super::{DataMode, Direct};
 use crate::affine::VarId;
 use crate::contraction::AxisId;
 use crate::lower::LowerError;
@@ -11,6 +11,8 @@ use crate::target::CpuTarget;
 const MAX_BODY: usize = 1024;
 /// The same of all register tiles together: whole ones, remainders and those that touch padding.
 const MAX_CODE: usize = 8 * MAX_BODY;
+/// Nests that all register tiles together may become.
+const MAX_LEAVES: usize = 32;
 /// Tiles that may be peeled off one end of an axis for padding.
 const MAX_PEELED: i64 = 4;
 
@@ -35,16 +37,11 @@ impl Direct {
         let body = self.check_registers(target)?;
         self.check_peeling()?;
         self.check_memory(target)?;
-        let code = body.saturating_mul(self.leaves());
-        if code > MAX_CODE {
-            let reason = format!("{code} multiply-accumulates in all register tiles exceed {MAX_CODE}");
-            return Err(LowerError::knob("tile", reason));
-        }
-        Ok(())
+        self.check_code(body)
     }
 
-    /// The vector is whole registers or the whole axis. Along it weights and output must have stride 0 or 1 (the output any along packed channels), the data operand
-    /// too unless the vector runs along the width.
+    /// The vector is whole registers or the whole axis. Along it weights and output must have stride 0 or 1 (the output any
+    /// along packed channels), the data operand too unless the vector runs along the width.
     fn check_vector(&self, target: &CpuTarget) -> Result<(), LowerError> {
         let register = self.register_extent(self.vector);
         if !register.is_multiple_of(target.lanes()) && register < self.contraction.axes[self.vector].extent {
@@ -87,42 +84,61 @@ impl Direct {
             let reason = format!("the register tile needs {needed} vector registers of {registers}");
             return Err(LowerError::knob("tile", reason));
         }
-        let steps = if self.contraction.is_padded() && self.data_mode == DataMode::InPlace {
-            let taps = |n: &str| extent(&self.contraction, n);
-            self.unroll.max(taps("kh") * taps("kw"))
-        } else {
-            self.unroll
-        };
-        if accumulators * steps > MAX_BODY {
-            let reason = format!("{} multiply-accumulates in a row exceed {MAX_BODY}", accumulators * steps);
+        if accumulators * self.unroll > MAX_BODY {
+            let reason = format!("{} multiply-accumulates in a row exceed {MAX_BODY}", accumulators * self.unroll);
             return Err(LowerError::knob("unroll", reason));
         }
-        Ok(accumulators * steps)
+        Ok(accumulators * self.unroll)
     }
 
-    /// Number of nests that the register tiles become: along each axis, runs of like tiles in runs of like cache tiles.
-    fn leaves(&self) -> usize {
-        let axes = 0..self.contraction.axes.len();
-        axes.filter(|a| !self.batch.contains(a)).map(|a| self.leaves_along(a)).fold(1, usize::saturating_mul)
+    /// The register tiles must not become too much code: along each axis, runs of like tiles in runs of like cache tiles are
+    /// nests of their own. `body` is the length of the straight-line body of a whole one.
+    fn check_code(&self, body: usize) -> Result<(), LowerError> {
+        let (mut leaves, mut code) = (1, body);
+        for axis in (0..self.contraction.axes.len()).filter(|a| !self.batch.contains(a)) {
+            let [along, taps] = self.leaves_along(axis);
+            (leaves, code) = (leaves * along, code * taps);
+            if leaves > MAX_LEAVES || code > MAX_CODE {
+                let reason = format!("{leaves} nests with {code} multiply-accumulates or more");
+                return Err(LowerError::knob("tile", reason));
+            }
+        }
+        Ok(())
     }
 
-    fn leaves_along(&self, axis: AxisId) -> usize {
+    /// Nests along an axis, and the same where one in which taps are written out counts that often.
+    fn leaves_along(&self, axis: AxisId) -> [usize; 2] {
         let extent = self.contraction.axes[axis].extent;
-        let tile = self.cache_extent(axis);
-        let (whole, rest) = (extent / tile, extent % tile);
+        let tile = self.cache_extent(axis).min(extent);
+        let count = extent.div_ceil(tile);
         if self.contraction.axes[axis].reduce {
-            return extent.div_ceil(tile).min(3);
+            return [count.min(3); 2];
         }
         let register = self.register_extent(axis);
-        let runs = |extent: usize| usize::from(extent >= register) + usize::from(!extent.is_multiple_of(register));
-        let touches_padding = self.data_mode == DataMode::InPlace && {
-            let dims = 0..self.contraction.data.shape.len();
-            let index = |d: usize| &self.contraction.data.index[d];
-            dims.filter(|&d| index(d).coefficient(VarId(axis as u32)) != 0).any(|d| self.contraction.pads(d))
+        let taps = if self.data_mode == DataMode::InPlace { self.padded_taps(axis) } else { None };
+        // Of the register tiles in `extent` elements, the remainder or so many at the ends of the axis are by themselves.
+        let runs = |extent: usize, ends: usize| {
+            let tiles = extent.div_ceil(register);
+            let leaves = tiles.min(ends.max(usize::from(!extent.is_multiple_of(register))) + 1);
+            let written_out = if register > 1 { taps.unwrap_or(1) - 1 } else { 0 };
+            [leaves, leaves + ends.min(tiles) * written_out]
         };
-        // A cache tile at either end is by itself, and so is a register tile at either end of the axis.
-        let ends = if touches_padding { whole.saturating_sub(1).min(2) * runs(tile) + 2 } else { 0 };
-        usize::from(whole > 0) * runs(tile) + usize::from(rest > 0) * runs(rest) + ends
+        let sum = |a: [usize; 2], b: [usize; 2]| [a[0] + b[0], a[1] + b[1]];
+        match (taps, count) {
+            (None, _) => sum(runs(tile, 0), if count > 1 { runs(extent % tile, 0) } else { [0; 2] }),
+            (Some(_), 1) => runs(extent, 2),
+            (Some(_), 2) => sum(runs(tile, 1), runs(extent - tile, 1)),
+            (Some(_), _) => sum(sum(runs(tile, 1), runs(tile, 0)), runs(extent - (count - 1) * tile, 1)),
+        }
+    }
+
+    /// Extent of the kernel along the padded dimension that a spatial axis concerns, if there is one.
+    fn padded_taps(&self, axis: AxisId) -> Option<usize> {
+        let data = &self.contraction.data;
+        let concerns = |dim: &usize| data.index[*dim].coefficient(VarId(axis as u32)) != 0;
+        let dim = (0..data.shape.len()).filter(concerns).find(|&dim| self.contraction.pads(dim))?;
+        let reduced = data.index[dim].terms.iter().map(|t| &self.contraction.axes[t.0.0 as usize]);
+        Some(reduced.filter(|a| a.reduce).map(|a| a.extent).product())
     }
 
     /// Peeling must stay small.

@@ -1,6 +1,6 @@
 //! What may be chosen in the Winograd sketch.
 
-use super::{TILE_SIZES, applies};
+use super::{TILE_SIZES, applies, saves_work};
 use crate::direct::block_size;
 use crate::space::Knob;
 use crate::target::CpuTarget;
@@ -19,7 +19,10 @@ pub fn knobs(workload: &Workload, target: &CpuTarget) -> Option<Vec<Knob>> {
     let conv = applies(workload, target)?;
     let block = block_size(target);
     let [oh, ow] = conv.output_hw();
-    let sizes: Vec<String> = TILE_SIZES.iter().filter(|&&m| m <= oh.max(ow)).map(usize::to_string).collect();
+    let sizes: Vec<String> = TILE_SIZES.iter().filter(|&&m| saves_work(&conv, m)).map(usize::to_string).collect();
+    if sizes.is_empty() {
+        return None;
+    }
     let sizes: Vec<&str> = sizes.iter().map(String::as_str).collect();
     let unrolls: Vec<String> = (0..=block.ilog2()).map(|k| (1 << k).to_string()).collect();
     let unrolls: Vec<&str> = unrolls.iter().map(String::as_str).collect();

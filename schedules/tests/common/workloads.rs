@@ -24,7 +24,7 @@ fn random_epilogue<R: Rng>(rng: &mut R) -> Epilogue {
     }
 }
 
-/// A workload that the Winograd sketch applies to on channel blocks of `block`.
+/// A workload that the Winograd sketch is for on channel blocks of `block`: of two outputs or more along both axes.
 pub fn random_winograd<R: Rng>(rng: &mut R, block: usize) -> Workload {
     let conv = Conv2d {
         n: pick(rng, &[1, 1, 1, 2]),
@@ -40,7 +40,9 @@ pub fn random_winograd<R: Rng>(rng: &mut R, block: usize) -> Workload {
         groups: 1,
     };
     match Workload::conv2d(conv) {
-        Ok(workload) if workload.output_shape()[2..] != [1, 1] => workload.with_epilogue(random_epilogue(rng)),
+        Ok(workload) if workload.output_shape()[2..].iter().all(|&extent| extent > 1) => {
+            workload.with_epilogue(random_epilogue(rng))
+        }
         _ => random_winograd(rng, block),
     }
 }
