@@ -120,16 +120,10 @@ const SKETCH_CHANGE: u32 = 32;
 impl ScheduleSpace {
     /// The space of `workload` on `target`.
     pub fn new(workload: &Workload, target: &Target) -> Self {
-        let mut space = Self::exact(workload, target);
+        let mut sketches = vec![Sketch { name: direct::SKETCH, knobs: direct::knobs(workload, target.cpu()) }];
         let knobs = winograd::knobs(workload, target.cpu());
-        space.sketches.extend(knobs.map(|knobs| Sketch { name: winograd::SKETCH, knobs }));
-        space
-    }
-
-    /// The part of the space whose configs are exact ([`Config::is_exact`]).
-    pub fn exact(workload: &Workload, target: &Target) -> Self {
-        let direct = Sketch { name: direct::SKETCH, knobs: direct::knobs(workload, target.cpu()) };
-        Self { workload: *workload, target: target.clone(), sketches: vec![direct] }
+        sketches.extend(knobs.map(|knobs| Sketch { name: winograd::SKETCH, knobs }));
+        Self { workload: *workload, target: target.clone(), sketches }
     }
 
     /// The workload.

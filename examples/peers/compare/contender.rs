@@ -39,8 +39,8 @@ impl<'a> Contender<'a> {
     }
 
     /// A library's operator, built and checked, if it has it.
-    pub(crate) fn peer(server: &'a mut Server, workload: &Workload, exact: bool) -> Result<Option<Self>> {
-        let prepared = server.prepare(workload, exact)?;
+    pub(crate) fn peer(server: &'a mut Server, workload: &Workload) -> Result<Option<Self>> {
+        let prepared = server.prepare(workload)?;
         Ok(prepared.map(|prepared| Self::Peer(server, prepared)))
     }
 

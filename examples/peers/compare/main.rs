@@ -1,6 +1,6 @@
 //! Tuned kernels beside the kernels of other libraries, measured interleaved in one run.
 //!
-//! `cargo run --release -p autotune-examples --example compare_peers -- --db tuning.db --suite resnet18,matmul --threads 1,2`
+//! `cargo run --release -p autotune-examples --features peers --example compare_peers -- --db tuning.db --suite resnet18,matmul --threads 1,2`
 //!
 //! Kernels come from the tuning database; what it lacks is tuned into it first. The libraries are those that
 //! `examples/peers/setup.sh` installed; without it there is the `gemm` crate alone. See `examples/peers/README.md`.
@@ -60,7 +60,7 @@ struct Args {
 fn main() -> Result<()> {
     autotune_examples::serve_if_worker();
     let args = Args::parse();
-    let subjects = suites::subjects(&args.suite)?;
+    let subjects = suites::subjects(&args.suite, args.exact)?;
     let db = match &args.db {
         Some(path) => TuningDb::open(path)?,
         None => TuningDb::temporary()?,
@@ -121,15 +121,10 @@ fn tune_missing(subjects: &[Subject], target: &Target, db: &TuningDb, trials: us
 }
 
 /// The database's best schedule; the untuned one if it has none.
-fn schedule(workload: &Workload, target: &Target, db: &TuningDb, exact: bool) -> Result<Config> {
+fn schedule(workload: &Workload, target: &Target, db: &TuningDb) -> Result<Config> {
     let space = ScheduleSpace::new(workload, target);
-    let fits = |config: &Config| space.contains(config) && (!exact || config.is_exact());
-    let best = db.best(workload, &target.key())?.map(|record| record.config).filter(fits);
-    if best.is_some() || !exact {
-        return Ok(best.unwrap_or_else(|| space.default_config()));
-    }
-    let others = db.top(workload, &target.key(), usize::MAX)?.into_iter().map(|record| record.config);
-    Ok(others.into_iter().find(fits).unwrap_or_else(|| space.default_config()))
+    let best = db.best(workload, &target.key())?.map(|record| record.config);
+    Ok(best.filter(|config| space.contains(config)).unwrap_or_else(|| space.default_config()))
 }
 
 /// Measures one workload with everything that has it.
@@ -142,14 +137,14 @@ fn compare(
     args: &Args,
 ) -> Result<Comparison> {
     let workload = subject.workload;
-    let config = schedule(&workload, target, db, args.exact)?;
+    let config = schedule(&workload, target, db)?;
     let candidate = Candidate { workload, target: target.clone(), config: config.clone() };
     let build = builder.build(std::slice::from_ref(&candidate))?.pop().context("nothing was built")?;
     let ours = Contender::ours(&build.outcome?)?;
     let mut contenders = vec![ours];
     contenders.extend(Contender::gemm_crate(&workload, target.cpu().threads)?);
     for server in servers {
-        match Contender::peer(server, &workload, args.exact) {
+        match Contender::peer(server, &workload) {
             Ok(peer) => contenders.extend(peer),
             Err(why) => eprintln!("{}: {why:#}", subject.name),
         }

@@ -79,8 +79,8 @@ impl Server {
     }
 
     /// Builds an operator, tries its variants and checks its output; `None` if the library has no such operator.
-    pub(crate) fn prepare(&mut self, workload: &Workload, exact: bool) -> Result<Option<Prepared>> {
-        let answer = self.ask(&json!({"prepare": fields(workload), "exact": exact}))?;
+    pub(crate) fn prepare(&mut self, workload: &Workload) -> Result<Option<Prepared>> {
+        let answer = self.ask(&json!({"prepare": fields(workload), "exact": workload.exact}))?;
         if answer["absent"] == true {
             return Ok(None);
         }

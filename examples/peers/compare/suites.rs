@@ -51,10 +51,12 @@ const VGG: [&str; 9] = [
 
 const EXTRA: [&str; 2] = ["conv2d:c=64,h=28,w=28,o=64,k=5,p=2", "conv2d:c=128,h=28,w=28,o=128,k=3,p=2,d=2"];
 
-/// The workloads of suites, and workloads given as text.
-pub(crate) fn subjects(words: &[String]) -> Result<Vec<Subject>> {
+/// The workloads of suites, and workloads given as text; all of them exact if `exact`.
+pub(crate) fn subjects(words: &[String], exact: bool) -> Result<Vec<Subject>> {
     let words = words.iter().flat_map(|word| if word == "all" { ALL.to_vec() } else { vec![word.as_str()] });
-    words.map(of_word).collect::<Result<Vec<_>>>().map(|lists| lists.into_iter().flatten().collect())
+    let mut subjects: Vec<Subject> = words.map(of_word).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+    subjects.iter_mut().for_each(|subject| subject.workload.exact |= exact);
+    Ok(subjects)
 }
 
 fn of_word(word: &str) -> Result<Vec<Subject>> {
