@@ -22,7 +22,7 @@ use crate::workload::{Operator, Workload};
 
 mod balance;
 mod knobs;
-mod reader;
+pub(crate) mod reader;
 mod rules;
 
 pub use knobs::{default_config, knobs};
@@ -140,7 +140,7 @@ fn blockable(workload: &Workload, block: usize) -> (bool, bool) {
 }
 
 /// The block of channel-blocked layouts: one vector on AVX-512, at least 8.
-fn block_size(target: &CpuTarget) -> usize {
+pub(crate) fn block_size(target: &CpuTarget) -> usize {
     target.lanes().max(8)
 }
 

@@ -33,10 +33,12 @@ use crate::program::{
     Access, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode, When,
 };
 use crate::target::Target;
+use crate::winograd::Winograd;
 use crate::workload::{Activation, Workload};
 
 mod copy;
 mod leaf;
+mod winograd;
 
 use copy::PackedWeight;
 
@@ -46,6 +48,14 @@ pub enum LowerError {
     /// The config belongs to no known sketch.
     #[error("unknown sketch '{0}'")]
     UnknownSketch(String),
+    /// The sketch is not for such workloads.
+    #[error("no sketch '{sketch}' of {workload}")]
+    Unfit {
+        /// The sketch.
+        sketch: String,
+        /// The workload.
+        workload: String,
+    },
     /// A knob is malformed, does not fit the workload, or breaks a limit of the target.
     #[error("knob '{name}': {reason}")]
     Knob {
@@ -64,12 +74,12 @@ impl LowerError {
 
 /// The loop nests of a config.
 pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Program, LowerError> {
-    if config.sketch != direct::SKETCH {
-        return Err(LowerError::UnknownSketch(config.sketch.clone()));
-    }
     let cpu = target.cpu();
-    let direct = Direct::new(workload, cpu, config)?;
-    Ok(Lowering::new(workload, &direct, cpu.lanes()).run())
+    match config.sketch.as_str() {
+        direct::SKETCH => Ok(Lowering::new(workload, &Direct::new(workload, cpu, config)?, cpu.lanes()).run()),
+        winograd::SKETCH => Ok(winograd::lower(workload, &Winograd::new(workload, cpu, config)?)),
+        unknown => Err(LowerError::UnknownSketch(unknown.into())),
+    }
 }
 
 /// What one axis covers at some depth of the nest: `base..base + extent`.

@@ -6,6 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::config::{Config, Value};
 use crate::direct::{self, Direct};
 use crate::target::Target;
+use crate::winograd::{self, Winograd};
 use crate::workload::Workload;
 
 /// A named choice among values.
@@ -111,14 +112,18 @@ pub struct ScheduleSpace {
     sketches: Vec<Sketch>,
 }
 
-/// Draws after which sampling gives up on finding a valid combination and falls back to the default.
+/// Draws after which sampling gives up on finding a valid combination of a sketch and falls back to the default.
 const MAX_DRAWS: usize = 100_000;
+/// One in so many neighbours is of another sketch where there are several.
+const SKETCH_CHANGE: u32 = 32;
 
 impl ScheduleSpace {
     /// The space of `workload` on `target`.
     pub fn new(workload: &Workload, target: &Target) -> Self {
-        let direct = Sketch { name: direct::SKETCH, knobs: direct::knobs(workload, target.cpu()) };
-        Self { workload: *workload, target: target.clone(), sketches: vec![direct] }
+        let mut sketches = vec![Sketch { name: direct::SKETCH, knobs: direct::knobs(workload, target.cpu()) }];
+        let knobs = winograd::knobs(workload, target.cpu());
+        sketches.extend(knobs.map(|knobs| Sketch { name: winograd::SKETCH, knobs }));
+        Self { workload: *workload, target: target.clone(), sketches }
     }
 
     /// The workload.
@@ -149,7 +154,10 @@ impl ScheduleSpace {
     /// True if the combination keeps the rules between knobs and the limits of the target, and keeps every thread busy.
     fn is_valid(&self, config: &Config) -> bool {
         let cpu = self.target.cpu();
-        Direct::new(&self.workload, cpu, config).is_ok_and(|direct| direct.is_balanced(cpu))
+        match config.sketch.as_str() {
+            winograd::SKETCH => Winograd::new(&self.workload, cpu, config).is_ok(),
+            _ => Direct::new(&self.workload, cpu, config).is_ok_and(|direct| direct.is_balanced(cpu)),
+        }
     }
 
     fn sketch(&self, config: &Config) -> Option<&Sketch> {
@@ -158,27 +166,28 @@ impl ScheduleSpace {
 
     /// The untuned schedule: what a fixed rule picks without measuring; where that breaks a rule, the same sample every time.
     pub fn default_config(&self) -> Config {
-        direct::default_config(&self.workload, self.target.cpu(), &self.sketches[0])
-            .or_else(|| self.draw(&mut ChaCha8Rng::seed_from_u64(0)))
-            .unwrap_or_else(|| self.sketches[0].nth(0))
+        let direct = &self.sketches[0];
+        direct::default_config(&self.workload, self.target.cpu(), direct)
+            .or_else(|| self.draw(direct, &mut ChaCha8Rng::seed_from_u64(0)))
+            .unwrap_or_else(|| direct.nth(0))
     }
 
-    /// A valid config; knobs are drawn uniformly and invalid combinations rejected.
+    /// A valid config: a sketch is drawn, then knobs uniformly, and invalid combinations are rejected.
     pub fn sample<R: Rng + ?Sized>(&self, rng: &mut R) -> Config {
-        self.draw(rng).unwrap_or_else(|| self.default_config())
+        let sketch = &self.sketches[rng.random_range(0..self.sketches.len())];
+        self.draw(sketch, rng).unwrap_or_else(|| self.default_config())
     }
 
-    fn draw<R: Rng + ?Sized>(&self, rng: &mut R) -> Option<Config> {
-        (0..MAX_DRAWS).find_map(|_| {
-            let sketch = &self.sketches[rng.random_range(0..self.sketches.len())];
-            let config = sketch.config(|k| rng.random_range(0..k.values.len()));
-            self.is_valid(&config).then_some(config)
-        })
+    fn draw<R: Rng + ?Sized>(&self, sketch: &Sketch, rng: &mut R) -> Option<Config> {
+        let mut draw = || sketch.config(|k| rng.random_range(0..k.values.len()));
+        (0..MAX_DRAWS).map(|_| draw()).find(|config| self.is_valid(config))
     }
 
-    /// A valid config that differs from `config` in one knob; a fresh sample if none is found.
+    /// A valid config that differs from `config` in one knob; a fresh sample if none is found, and now and then where there
+    /// are several sketches.
     pub fn neighbor<R: Rng + ?Sized>(&self, config: &Config, rng: &mut R) -> Config {
-        if let Some(sketch) = self.sketch(config) {
+        let moves_on = self.sketches.len() > 1 && rng.random_ratio(1, SKETCH_CHANGE);
+        if let Some(sketch) = self.sketch(config).filter(|_| !moves_on) {
             for _ in 0..256 {
                 let knob = &sketch.knobs[rng.random_range(0..sketch.knobs.len())];
                 let value = &knob.values[rng.random_range(0..knob.values.len())];
