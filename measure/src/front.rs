@@ -94,7 +94,7 @@ impl<R: Runner> Front<R> {
         Ok(measurements)
     }
 
-    /// Races those that were built. Each runs alone first, so that one that dies does so without the others.
+    /// Races those that were built. Each runs alone first, for a moment, so that one that dies does so without the others.
     pub(crate) fn race_built(
         &mut self,
         kernels: &[Result<Built, CandidateError>],
@@ -107,7 +107,7 @@ impl<R: Runner> Front<R> {
         for kernel in kernels {
             let start = Instant::now();
             let outcome = match kernel {
-                Ok(built) => self.runner.time(built, None)?,
+                Ok(built) => self.runner.time(built, Some(0.0))?,
                 Err(error) => Err(error.clone()),
             };
             let measure_secs = start.elapsed().as_secs_f64();

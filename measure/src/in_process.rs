@@ -100,7 +100,7 @@ impl Runner for Here {
         let problem = problems.entry(built.workload).or_insert_with(|| Problem::new(&built.workload));
         pinned(built.target.cpu().threads, |team| {
             // SAFETY: whoever made the measurer accepted that.
-            let mut trial = unsafe { Trial::new(problem, built, timing.cold, team) }?;
+            let mut trial = unsafe { Trial::new(problem, built, timing.cold, None, team) }?;
             trial::measure(&mut trial, timing, incumbent_secs, team)
         })
     }
@@ -113,7 +113,7 @@ impl Runner for Here {
             for b in built {
                 let problem = problems.entry(b.workload).or_insert_with(|| Problem::new(&b.workload));
                 // SAFETY: as in `time`.
-                trials.push(unsafe { Trial::new(problem, b, timing.cold, team) }?);
+                trials.push(unsafe { Trial::new(problem, b, timing.cold, None, team) }?);
             }
             Ok(trial::race(&mut trials, timing, team))
         })?;

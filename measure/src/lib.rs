@@ -10,6 +10,7 @@
 //! | [`local`] | [`CpuMeasurer`]: in a worker process that may die |
 //! | [`in_process`] | [`InProcessMeasurer`]: here, without protection |
 //! | [`worker`], [`location`] | the worker's main function, and where its program is |
+//! | [`bench`](mod@bench) | [`Bench`]: a kernel that stays loaded, timed in turns with others |
 //! | [`ceilings`] | what this machine can do at best |
 //!
 //! A candidate is lowered and assembled or compiled, loaded by a worker, run once on random operands, and compared with the reference
@@ -36,6 +37,7 @@
 #![warn(missing_docs)]
 
 pub mod affinity;
+pub mod bench;
 pub mod buffers;
 pub mod builder;
 pub mod ceilings;
@@ -61,7 +63,8 @@ pub mod team;
 mod trial;
 pub mod worker;
 
-pub use affinity::pin_to_core;
+pub use affinity::{allowed_cores, pin_to_core};
+pub use bench::Bench;
 pub use buffers::{Buffers, NoMemory};
 pub use builder::{Build, Builder, Built, Code};
 pub use ceilings::Ceilings;

@@ -56,6 +56,12 @@ impl FromStr for Backend {
 }
 
 /// How a kernel is timed. The defaults suit kernels of 10 µs to 100 ms.
+///
+/// They are as short as search allows: a search can bear noise, since the best few are raced against each other in the end.
+/// On a quiet core the time of a convolution varies by half a percent whatever the floor. On one that other processes share,
+/// floors of 1.5 to 6 ms rank schedules within 1.5 times of the best hardly better than chance (rank correlation 0.1 to 0.5
+/// with a floor of 100 ms, for kernels of 1 to 2 ms), 10 ms about as well as 25 ms (0.3 to 0.7 against 0.5 to 0.7), and
+/// 100 ms itself only to 0.7 to 0.8.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimingOptions {
     /// Untimed runs go on for this long.
@@ -66,8 +72,9 @@ pub struct TimingOptions {
     pub min_repeats: usize,
     /// Most repeats.
     pub max_repeats: usize,
-    /// A candidate whose fastest of three or more repeats, over at least `warmup_secs`, is slower than this many times
-    /// the incumbent is stopped; after one repeat if it is twice as slow again.
+    /// A candidate whose fastest run, over the warm-up and three repeats, is slower than this many times the incumbent is
+    /// stopped; after one repeat if it is twice as slow again, and right after the warm-up if it is four times as slow. It
+    /// is not run again on a fresh output then; its last output is still compared.
     pub stop_factor: f64,
     /// Every run uses another copy of all buffers, so many that none is left in the last-level cache; else every run
     /// uses the same buffers.
@@ -76,7 +83,7 @@ pub struct TimingOptions {
 
 impl Default for TimingOptions {
     fn default() -> Self {
-        Self { warmup_secs: 0.003, floor_secs: 0.025, min_repeats: 5, max_repeats: 1000, stop_factor: 1.5, cold: false }
+        Self { warmup_secs: 0.001, floor_secs: 0.01, min_repeats: 5, max_repeats: 1000, stop_factor: 1.5, cold: false }
     }
 }
 

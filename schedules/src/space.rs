@@ -1,10 +1,10 @@
 //! Schedule spaces: every schedule of one workload on one target, as a union of sketches, each a product of knobs.
 
-use rand::{Rng, RngExt};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 use crate::config::{Config, Value};
 use crate::direct::{self, Direct};
-use crate::lower::LowerError;
 use crate::target::Target;
 use crate::winograd::{self, Winograd};
 use crate::workload::Workload;
@@ -120,16 +120,10 @@ const SKETCH_CHANGE: u32 = 32;
 impl ScheduleSpace {
     /// The space of `workload` on `target`.
     pub fn new(workload: &Workload, target: &Target) -> Self {
-        let mut space = Self::exact(workload, target);
+        let mut sketches = vec![Sketch { name: direct::SKETCH, knobs: direct::knobs(workload, target.cpu()) }];
         let knobs = winograd::knobs(workload, target.cpu());
-        space.sketches.extend(knobs.map(|knobs| Sketch { name: winograd::SKETCH, knobs }));
-        space
-    }
-
-    /// The part of the space whose configs are exact ([`Config::is_exact`]).
-    pub fn exact(workload: &Workload, target: &Target) -> Self {
-        let direct = Sketch { name: direct::SKETCH, knobs: direct::knobs(workload, target.cpu()) };
-        Self { workload: *workload, target: target.clone(), sketches: vec![direct] }
+        sketches.extend(knobs.map(|knobs| Sketch { name: winograd::SKETCH, knobs }));
+        Self { workload: *workload, target: target.clone(), sketches }
     }
 
     /// The workload.
@@ -157,17 +151,12 @@ impl ScheduleSpace {
         false
     }
 
-    /// True if the combination keeps the rules between knobs and the limits of the target.
+    /// True if the combination keeps the rules between knobs and the limits of the target, and keeps every thread busy.
     fn is_valid(&self, config: &Config) -> bool {
-        self.check(config).is_ok()
-    }
-
-    /// The first rule or limit that the combination breaks.
-    fn check(&self, config: &Config) -> Result<(), LowerError> {
         let cpu = self.target.cpu();
         match config.sketch.as_str() {
-            winograd::SKETCH => Winograd::new(&self.workload, cpu, config).map(drop),
-            _ => Direct::new(&self.workload, cpu, config).map(drop),
+            winograd::SKETCH => Winograd::new(&self.workload, cpu, config).is_ok(),
+            _ => Direct::new(&self.workload, cpu, config).is_ok_and(|direct| direct.is_balanced(cpu)),
         }
     }
 
@@ -175,21 +164,23 @@ impl ScheduleSpace {
         self.sketches.iter().find(|s| s.name == config.sketch)
     }
 
-    /// The untuned schedule: what a fixed rule picks without measuring.
+    /// The untuned schedule: what a fixed rule picks without measuring; where that breaks a rule, the same sample every time.
     pub fn default_config(&self) -> Config {
-        direct::default_config(&self.workload, self.target.cpu(), &self.sketches[0])
+        let direct = &self.sketches[0];
+        direct::default_config(&self.workload, self.target.cpu(), direct)
+            .or_else(|| self.draw(direct, &mut ChaCha8Rng::seed_from_u64(0)))
+            .unwrap_or_else(|| direct.nth(0))
     }
 
     /// A valid config: a sketch is drawn, then knobs uniformly, and invalid combinations are rejected.
     pub fn sample<R: Rng + ?Sized>(&self, rng: &mut R) -> Config {
         let sketch = &self.sketches[rng.random_range(0..self.sketches.len())];
-        for _ in 0..MAX_DRAWS {
-            let config = sketch.config(|k| rng.random_range(0..k.values.len()));
-            if self.is_valid(&config) {
-                return config;
-            }
-        }
-        self.default_config()
+        self.draw(sketch, rng).unwrap_or_else(|| self.default_config())
+    }
+
+    fn draw<R: Rng + ?Sized>(&self, sketch: &Sketch, rng: &mut R) -> Option<Config> {
+        let mut draw = || sketch.config(|k| rng.random_range(0..k.values.len()));
+        (0..MAX_DRAWS).map(|_| draw()).find(|config| self.is_valid(config))
     }
 
     /// A valid config that differs from `config` in one knob; a fresh sample if none is found, and now and then where there

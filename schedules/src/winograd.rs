@@ -68,7 +68,8 @@ pub struct Winograd {
 pub fn applies(workload: &Workload, target: &CpuTarget) -> Option<Conv2d> {
     let Operator::Conv2d(conv) = workload.op else { return None };
     let block = block_size(target);
-    let fits = [conv.kh, conv.kw] == [TAPS; 2]
+    let fits = !workload.exact
+        && [conv.kh, conv.kw] == [TAPS; 2]
         && conv.stride == [1; 2]
         && conv.dilation == [1; 2]
         && conv.groups == 1

@@ -22,7 +22,7 @@ Examples:
 A workload is an operator and its sizes:
   conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1       optional: n, kh,kw, s (sh,sw), p (ph,pw), d (dh,dw), g
   matmul:m=512,n=512,k=512                         optional: b
-and an epilogue for either: bias, add, act=relu.
+and for either an epilogue: bias, add, act=relu; and exact: no Winograd.
 
 Ctrl-C stops after the measurement in progress; what was measured is kept and the next run goes on from there. A second
 Ctrl-C stops at once.
@@ -73,6 +73,9 @@ pub(crate) enum Command {
         target: TargetArgs,
         #[command(flatten)]
         db: DbArgs,
+        /// No Winograd: what was tuned with --exact
+        #[arg(long)]
+        exact: bool,
         /// How code is made: asm (in this process, where the CPU has AVX2 or AVX-512) or c (by a C compiler)
         #[arg(long, value_name = "BACKEND", default_value_t)]
         backend: Backend,
@@ -140,6 +143,9 @@ pub(crate) struct TuneArgs {
     /// How code is made: asm (in this process, where the CPU has AVX2 or AVX-512) or c (by a C compiler)
     #[arg(long, value_name = "BACKEND", default_value_t)]
     pub(crate) backend: Backend,
+    /// No Winograd: only schedules that add up the operator's own products. Like ',exact' behind every workload
+    #[arg(long)]
+    pub(crate) exact: bool,
     /// Seed of every random choice
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,

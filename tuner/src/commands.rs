@@ -31,7 +31,8 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Some(Command::Tasks { network, target }) => tasks::run(&network, &target.detect()?)?,
         Some(Command::Best { workload, target, db }) => best::run(&workload, &target.detect()?, &db)?,
         Some(Command::Log { action }) => log::run(action)?,
-        Some(Command::Bench { network, target, db, backend, json }) => {
+        Some(Command::Bench { network, target, db, exact, backend, json }) => {
+            let network = if exact { network.exact() } else { network };
             bench::run(&network, &target.detect()?, &db, backend, json)?;
         }
         Some(Command::Show { workload, config, target, db, backend }) => {

@@ -48,7 +48,7 @@
 //! let db = TuningDb::temporary()?; // or TuningDb::open("tuning.db")?
 //! db.append(&record(16, 30e-6))?;
 //! db.append(&record(32, 20e-6))?;
-//! db.flush()?; // durable from here on
+//! db.flush()?; // survives a loss of power from here on
 //!
 //! let best = db.best(&workload, &target)?.ok_or("nothing measured yet")?;
 //! assert_eq!(best.measurement.run_secs(), Some(20e-6));

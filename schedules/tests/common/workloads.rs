@@ -84,12 +84,12 @@ fn random_conv<R: Rng>(rng: &mut R) -> Workload {
         dilation,
         groups,
     };
-    Workload { op: Operator::Conv2d(conv), dtype: Default::default(), epilogue: Default::default() }
+    Workload { op: Operator::Conv2d(conv), dtype: Default::default(), epilogue: Default::default(), exact: false }
 }
 
 fn random_matmul<R: Rng>(rng: &mut R) -> Workload {
     let mut size = || pick(rng, &[1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 48, 64, 97, 128, 197]);
     let (m, n, k) = (size(), size(), size());
     let matmul = Matmul { b: pick(rng, &[1, 1, 1, 2, 3]), m, n, k };
-    Workload { op: Operator::Matmul(matmul), dtype: Default::default(), epilogue: Default::default() }
+    Workload { op: Operator::Matmul(matmul), dtype: Default::default(), epilogue: Default::default(), exact: false }
 }

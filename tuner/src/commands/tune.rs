@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use autotune::session::DEFAULT_TRIALS_PER_TASK;
-use autotune::{Report, Retired, Stop, TuneOptions, tune};
+use autotune::{Network, Report, Retired, Stop, TuneOptions, tune};
 use autotune_db::{Phase, TuningDb};
 use autotune_schedules::Target;
 
@@ -10,7 +10,10 @@ use super::{JsonSink, cancel_on_ctrl_c, measurer, open_db};
 use crate::cli::{Failure, TuneArgs};
 use crate::progress;
 
-pub(super) fn run(args: TuneArgs) -> Result<()> {
+pub(super) fn run(mut args: TuneArgs) -> Result<()> {
+    if args.exact {
+        args.network = args.network.map(Network::exact);
+    }
     let Some(network) = &args.network else {
         return Err(Failure::Usage("no network or workload given".into()).into());
     };

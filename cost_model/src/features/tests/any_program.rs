@@ -189,7 +189,8 @@ fn winograd_programs_count_the_work_they_do() {
     for (part, bytes) in [("data", 4.0 * 5.0 * 64.0), ("weight", 4.0 * 16.0 * 64.0)] {
         close(count(&row, &format!("footprint.{part}.tile.log2_bytes")), bytes, part);
     }
-    let space = ScheduleSpace::exact(&program.workload, &target(1));
+    let workload = Workload { exact: true, ..program.workload };
+    let space = ScheduleSpace::new(&workload, &target(1));
     let direct = lower(&program.workload, &target(1), &space.default_config()).unwrap();
     let estimate = |program| column(&extract(program, &target(1)), "estimate.sum.cycles_per_flop");
     assert!(estimate(&program) < 0.8 * estimate(&direct), "{} {}", estimate(&program), estimate(&direct));
