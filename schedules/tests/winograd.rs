@@ -5,10 +5,13 @@
 mod common;
 
 use autotune_schedules::interp::interpret;
-use autotune_schedules::verify::verify;
+use autotune_schedules::program::{Buffer, BufferId, Loop, Node, Role};
+use autotune_schedules::verify::{Problem, verify};
 use autotune_schedules::{
-    Config, CpuTarget, Isa, Operands, ScheduleSpace, Target, Workload, lower, max_rel_error, reference, tolerance,
+    Config, CpuTarget, Isa, Operands, Program, ScheduleSpace, Target, Workload, lower, max_rel_error, reference,
+    tolerance,
 };
+use common::nests::for_each_store;
 use common::workloads::{random_winograd, sample_winograd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -45,5 +48,98 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
                 assert!(error <= tolerance(&config), "{context}\nerror {error}\n{program}");
             }
         });
+    }
+}
+
+fn small() -> (Workload, Target, Config) {
+    let target = target(Isa::Avx2, 1);
+    let workload: Workload = "conv2d:c=16,h=9,w=7,o=16,k=3,p=1,bias".parse().unwrap();
+    let config = sample_winograd(&ScheduleSpace::new(&workload, &target), &mut ChaCha8Rng::seed_from_u64(0));
+    (workload, target, config)
+}
+
+fn for_each_loop(nodes: &mut [Node], change: &mut impl FnMut(&mut Loop)) {
+    for node in nodes {
+        match node {
+            Node::Loop(l) => {
+                change(l);
+                for_each_loop(&mut l.body, change);
+            }
+            Node::Alloc { body, .. } => for_each_loop(body, change),
+            Node::Store(_) => {}
+        }
+    }
+}
+
+/// The problem that the verifier finds after `change`.
+fn problem(change: impl FnOnce(&mut Program)) -> Problem {
+    let (workload, target, config) = small();
+    let mut program = lower(&workload, &target, &config).unwrap();
+    assert_eq!(verify(&program, &target), Ok(()));
+    change(&mut program);
+    verify(&program, &target).unwrap_err().problem
+}
+
+#[test]
+fn products_left_out_or_done_twice_are_found() {
+    let with_xi = |change: &dyn Fn(&mut Loop)| {
+        problem(|program| {
+            let xi = program.vars.iter().rposition(|v| v == "xi").unwrap();
+            let body = &mut program.stages.last_mut().unwrap().body;
+            for_each_loop(body, &mut |l| {
+                if l.var.0 as usize == xi {
+                    change(l);
+                }
+            });
+        })
+    };
+    assert!(matches!(with_xi(&|l| l.extent -= 1), Problem::Incomplete { .. }));
+    assert!(matches!(with_xi(&|l| l.extent += 1), Problem::OutOfBounds { .. }));
+    assert!(matches!(with_xi(&|l| l.body.extend(l.body.clone())), Problem::Overlap { .. }));
+}
+
+#[test]
+fn axes_of_another_size_of_tiles_are_found() {
+    for axis in 0..5 {
+        assert!(matches!(problem(|program| program.axes[axis].extent += 1), Problem::Interface(_)), "axis {axis}");
+    }
+    let matmul = problem(|program| program.workload = "matmul:m=9,n=16,k=16".parse().unwrap());
+    assert!(matches!(matmul, Problem::Interface(_)));
+}
+
+#[test]
+fn tiles_without_outputs_are_found() {
+    let lost = problem(|program| {
+        let output = program.find(Role::Output).unwrap();
+        let elsewhere = program.buffers.len() as u32;
+        let copy = Buffer { name: "elsewhere".into(), role: Role::Packed, ..program.buffer(output).clone() };
+        program.buffers.push(copy);
+        let mut first = true;
+        for_each_store(&mut program.stages.last_mut().unwrap().body, &mut |store| {
+            if store.dst.buffer == output && std::mem::take(&mut first) {
+                store.dst.buffer = BufferId(elsewhere);
+            }
+        });
+    });
+    assert!(matches!(lost, Problem::OutputGap { .. }), "{lost:?}");
+}
+
+#[test]
+fn workloads_that_the_sketch_is_not_for_have_none() {
+    let (_, target, config) = small();
+    for text in [
+        "conv2d:c=16,h=9,w=7,o=16,k=3,s=2,p=1",
+        "conv2d:c=16,h=9,w=7,o=16,k=3,d=2,p=1",
+        "conv2d:c=16,h=9,w=7,o=16,k=3,p=1,g=2",
+        "conv2d:c=16,h=9,w=7,o=16,k=3,p=3",
+        "conv2d:c=12,h=9,w=7,o=16,k=3,p=1",
+        "conv2d:c=16,h=9,w=7,o=12,k=3,p=1",
+        "conv2d:c=16,h=9,w=7,o=16,kh=3,kw=1",
+        "conv2d:c=16,h=1,w=1,o=16,k=3,p=1",
+        "matmul:m=9,n=16,k=16",
+    ] {
+        let workload: Workload = text.parse().unwrap();
+        assert_eq!(ScheduleSpace::new(&workload, &target).sketches().len(), 1, "{text}");
+        assert!(lower(&workload, &target, &config).is_err(), "{text}");
     }
 }
