@@ -27,7 +27,7 @@ pub enum Role {
     Residual,
     /// The result.
     Output,
-    /// A copy of an operand in another layout.
+    /// A copy of an operand in another layout, a transform of it, or what a transform keeps on the way.
     Packed,
     /// Partial sums of one register tile.
     Accumulator,
@@ -244,7 +244,8 @@ pub fn parallel_prefix(node: &Node) -> Vec<&Loop> {
 /// One axis of the contraction's iteration space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AxisInfo {
-    /// Name, as in the workload; `oi`, `ci`, `gi` for the lanes of a channel block.
+    /// Name, as in the workload; `oi`, `ci`, `gi` for the lanes of a channel block. A Winograd program has `xi` for the products
+    /// of a tile and `t` for the tiles of an image.
     pub name: &'static str,
     /// Number of iterations.
     pub extent: usize,
