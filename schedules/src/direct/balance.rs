@@ -11,38 +11,31 @@ const MAX_SHARE: f64 = 1.12;
 /// Vectors of outputs per thread from which on there is enough to divide.
 const MANY_VECTORS: usize = 16;
 
-/// Tasks of equal size.
-type Equal = (usize, usize);
+/// A number of consecutive tasks and the outputs of each.
+type Run = (usize, usize);
 
 impl Direct {
     /// True if the threads of the target finish at about the same time, or the workload is too small for that.
     ///
-    /// Thread `i` of `t` gets the tasks `tasks*i/t..tasks*(i+1)/t`, and the time of a task is proportional to the outputs of its
-    /// tile.
+    /// Thread `i` of `t` gets the tasks `tasks*i/t..tasks*(i+1)/t`, and the time of a task is proportional to its outputs.
     pub fn is_balanced(&self, target: &CpuTarget) -> bool {
-        let outputs = |a: &AxisId| !self.contraction.axes[*a].reduce;
-        let vectors: usize = (0..self.contraction.axes.len())
-            .filter(outputs)
-            .map(|a| {
-                if a == self.vector {
-                    self.contraction.axes[a].extent.div_ceil(target.lanes())
-                } else {
-                    self.contraction.axes[a].extent
-                }
-            })
-            .product();
-        target.threads == 1
-            || vectors < MANY_VECTORS * target.threads
-            || self.largest_share(target.threads) <= MAX_SHARE
+        let axes = self.contraction.axes.iter().enumerate();
+        let vectors_along = |(a, extent): (AxisId, usize)| {
+            if a == self.vector { extent.div_ceil(target.lanes()) } else { extent }
+        };
+        let vectors: usize =
+            axes.filter(|(_, axis)| !axis.reduce).map(|(a, axis)| vectors_along((a, axis.extent))).product();
+        let is_small = vectors < MANY_VECTORS * target.threads;
+        target.threads == 1 || is_small || self.largest_share(target.threads) <= MAX_SHARE
     }
 
     /// The largest share of the work that one of so many threads has, as a multiple of a fair share.
     fn largest_share(&self, threads: usize) -> f64 {
-        let mut runs: Vec<Equal> = vec![(1, 1)];
+        let mut runs: Vec<Run> = vec![(1, 1)];
         for level in self.parallel_loops() {
-            let segments = self.segment_sizes(level.axis, level.tile);
-            let along = |&(count, size): &Equal| {
-                segments.iter().map(move |s| (count * s.0, size * s.1)).collect::<SmallVec<[Equal; 4]>>()
+            let segments = self.runs_along(level.axis, level.tile);
+            let along = |&(count, size): &Run| {
+                segments.iter().map(move |s| (count * s.0, size * s.1)).collect::<SmallVec<[Run; 4]>>()
             };
             runs = runs.iter().flat_map(along).collect();
         }
@@ -61,14 +54,14 @@ impl Direct {
         shares.into_iter().max().unwrap_or(0) as f64 * threads as f64 / total.max(1) as f64
     }
 
-    /// Number and extent of the tiles of a parallel loop, in the order of their tasks.
-    fn segment_sizes(&self, axis: AxisId, tile: usize) -> SmallVec<[Equal; 4]> {
+    /// Numbers and extents of the tiles of a parallel loop, in the order of their tasks.
+    fn runs_along(&self, axis: AxisId, tile: usize) -> SmallVec<[Run; 4]> {
         let extent = self.contraction.axes[axis].extent;
         let (whole, rest) = (extent / tile, extent % tile);
         let peels = self.data_mode != DataMode::Copy && self.padded_taps(axis).is_some();
-        let ends = if peels && whole > 1 { [1, 1] } else { [0, 0] };
-        let last = if rest > 0 { 0 } else { ends[1] };
-        let sizes = [(ends[0], tile), (whole - ends[0] - last, tile), (last, tile), (1, rest)];
+        let first = usize::from(peels && whole > 1);
+        let last = if rest > 0 { 0 } else { first };
+        let sizes = [(first, tile), (whole - first - last, tile), (last, tile), (1, rest)];
         sizes.into_iter().filter(|s| s.0 * s.1 > 0).collect()
     }
 }
