@@ -37,6 +37,9 @@ const LINE: usize = 16;
 /// Rounds of the multiply-add loop in one task, about half a millisecond.
 const ROUNDS: usize = 300_000;
 
+/// Stages of next to no work that are run in a row.
+const FORKS: usize = 1000;
+
 /// Short repeats of each figure, of which the best counts.
 const REPEATS: usize = 20;
 
@@ -62,6 +65,8 @@ pub struct Ceilings {
     pub read_bytes_per_sec: [f64; 3],
     /// Sizes of the second-level caches of the target's threads together and of the last-level cache.
     pub cache_bytes: [f64; 2],
+    /// Seconds that a stage of next to no work takes on the target's threads, run after run: what a fork and join costs.
+    pub fork_join_secs: f64,
 }
 
 impl Ceilings {
@@ -190,15 +195,16 @@ fn measure(target: &Target) -> Result<Ceilings, MeasureError> {
     // Half of a cache is surely in it; beyond the second level, enough not to be.
     let reads = [l2_bytes / 2, (cpu.l3_bytes / 2).max(2 * l2_bytes).min(MAX_COPY_BYTES), 4 * chunk * cpu.threads];
     let read_chunks = reads.map(|bytes| (bytes / 4 / cpu.threads).next_multiple_of(LINE * READ_ACCUMULATORS));
-    let best_secs = |name: Loop, chunk: usize, threads: usize| {
+    let best_secs_of = |runs: usize, name: Loop, chunk: usize, threads: usize| {
         let kernel = loops.kernel(name, plan(name, chunk * threads, threads))?;
         let mut team = Team::new(threads);
         let mut buffers = Buffers::new(kernel.plan(), threads).map_err(fault)?;
         // Multiply-adds with these stay finite and normal.
         (0..2).for_each(|i| buffers.buffer_mut(i).fill(0.5));
         buffers.buffer_mut(2).fill(f32::from_bits(u32::try_from(chunk).map_err(fault)?));
-        Ok(fastest_secs(&kernel, &mut team, &mut buffers))
+        Ok(fastest_secs(runs, &kernel, &mut team, &mut buffers))
     };
+    let best_secs = |name: Loop, chunk: usize, threads: usize| best_secs_of(1, name, chunk, threads);
     let run = || {
         pin_to_core(0);
         let (mut core, mut all) = (0.0f64, 0.0f64);
@@ -215,8 +221,14 @@ fn measure(target: &Target) -> Result<Ceilings, MeasureError> {
             read_bytes_per_sec[level] = bytes / best_secs(Loop::Read, chunk, cpu.threads)?;
         }
         let cache_bytes = [l2_bytes as f64, cpu.l3_bytes as f64];
-        let flops_per_sec = all.max(core);
-        Ok(Ceilings { core_flops_per_sec: core, flops_per_sec, bytes_per_sec, read_bytes_per_sec, cache_bytes })
+        Ok(Ceilings {
+            core_flops_per_sec: core,
+            flops_per_sec: all.max(core),
+            bytes_per_sec,
+            read_bytes_per_sec,
+            cache_bytes,
+            fork_join_secs: best_secs_of(FORKS, Loop::Read, LINE * READ_ACCUMULATORS, cpu.threads)?,
+        })
     };
     thread::scope(|scope| scope.spawn(run).join()).map_err(|_| fault("the measuring thread panicked"))?
 }
@@ -225,11 +237,12 @@ fn fault(cause: impl std::fmt::Display) -> MeasureError {
     MeasureError::Ceilings { message: cause.to_string() }
 }
 
-fn fastest_secs(kernel: &Kernel, team: &mut Team, buffers: &mut Buffers) -> f64 {
+/// Seconds a run, of the fastest of several repeats of so many runs.
+fn fastest_secs(runs: usize, kernel: &Kernel, team: &mut Team, buffers: &mut Buffers) -> f64 {
     let mut timed = || {
         let start = Instant::now();
-        kernel.run(team, buffers);
-        start.elapsed().as_secs_f64()
+        (0..runs).for_each(|_| kernel.run(team, buffers));
+        start.elapsed().as_secs_f64() / runs as f64
     };
     timed();
     (0..REPEATS).map(|_| timed()).fold(f64::INFINITY, f64::min)
@@ -259,6 +272,7 @@ mod tests {
         assert!(ceilings.flops_per_sec >= ceilings.core_flops_per_sec);
         assert!((1e8..1e13).contains(&ceilings.bytes_per_sec), "{ceilings:?}");
         assert!(ceilings.read_bytes_per_sec.iter().all(|rate| (1e8..1e14).contains(rate)), "{ceilings:?}");
+        assert!((1e-9..1e-3).contains(&ceilings.fork_join_secs), "{ceilings:?}");
         assert_eq!(Ceilings::measure(&target).unwrap(), ceilings);
     }
 
@@ -299,6 +313,7 @@ mod tests {
             bytes_per_sec: 1e9,
             read_bytes_per_sec: [4e9, 2e9, 1e9],
             cache_bytes: [1e3, 1e6],
+            fork_join_secs: 1e-6,
         };
         assert_eq!(ceilings.min_secs(4e9, 1e9), 2.0);
         assert_eq!(ceilings.min_secs(0.0, 1e3), 1e3 / 4e9);

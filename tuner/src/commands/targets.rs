@@ -13,7 +13,7 @@ pub(super) fn run() -> Result<()> {
     let compiler = Compiler::find().map_or("none found".into(), |compiler| compiler.version);
     print(&format!(
         "cpu: {}\n  key       {target}\n  cores     {}, {} vectors of {} f32\n  caches    {} KiB L1d, {} KiB L2 a core, {} KiB L3\n  \
-         code      {}, C compiler: {compiler}\n  ceilings  {:.1} GFLOP/s f32 on one core, {:.1} on {} thread(s), {:.1} GB/s copied in memory",
+         code      {}, C compiler: {compiler}\n  ceilings  {:.1} GFLOP/s f32 on one core, {:.1} on {} thread(s), {:.1} GB/s copied in memory\n  threads   fork and join {:.2} us",
         device_name().unwrap_or_else(|| cpu.model.clone()),
         cpu.cores,
         cpu.isa,
@@ -29,5 +29,6 @@ pub(super) fn run() -> Result<()> {
         ceilings.flops_per_sec / 1e9,
         cpu.threads,
         ceilings.bytes_per_sec / 1e9,
+        ceilings.fork_join_secs * 1e6,
     ))
 }
