@@ -80,7 +80,9 @@ impl Ceilings {
 
 fn measure(target: &Target, compiler: &Compiler) -> Result<Ceilings, MeasureError> {
     allowed_cores();
-    let cpu = target.cpu();
+    let Some(cpu) = target.cpu() else {
+        return Err(MeasureError::Ceilings { message: format!("{target} is no CPU") });
+    };
     let dir = scratch_dir()?;
     let library = dir.path().join("ceilings.so");
     let widths = [cpu.lanes(), cpu.lanes() / 2];
@@ -141,7 +143,7 @@ fn plan(symbol: &str, elements: usize, tasks: usize) -> KernelPlan {
     let buffer = |role| PlanBuffer { role, global: true, shape: vec![elements], layout: Layout::Plain };
     KernelPlan {
         buffers: vec![buffer(Role::Input), buffer(Role::Output)],
-        stages: vec![PlanStage { symbol: symbol.into(), when: When::EveryRun, tasks }],
+        stages: vec![PlanStage { symbol: symbol.into(), when: When::EveryRun, tasks, launch: None }],
         local_bytes: 0,
     }
 }

@@ -4,6 +4,7 @@ use crate::affine::{Affine, VarId};
 use crate::program::{Access, Node, Program};
 
 pub mod c;
+pub mod gpu;
 pub mod x86;
 
 /// Row-major offset of an access in elements.
@@ -17,7 +18,8 @@ fn bound_vars(node: &Node) -> Vec<VarId> {
     let of = |body: &[Node]| body.iter().flat_map(bound_vars).collect::<Vec<_>>();
     match node {
         Node::Loop(l) => [vec![l.var], of(&l.body)].concat(),
-        Node::Alloc { body, .. } => of(body),
-        Node::Store(_) => Vec::new(),
+        Node::Unflatten { digits, body, .. } => [digits.iter().map(|d| d.var).collect(), of(body)].concat(),
+        Node::Alloc { body, .. } | Node::Guard { body, .. } => of(body),
+        Node::Store(_) | Node::Barrier => Vec::new(),
     }
 }

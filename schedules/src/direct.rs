@@ -21,7 +21,7 @@ use crate::target::CpuTarget;
 use crate::workload::{Operator, Workload};
 
 mod knobs;
-mod reader;
+pub(crate) mod reader;
 mod rules;
 
 pub use knobs::{default_config, knobs};

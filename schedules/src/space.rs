@@ -5,6 +5,7 @@ use rand::{Rng, RngExt};
 use crate::config::{Config, Value};
 use crate::direct::{self, Direct};
 use crate::target::Target;
+use crate::tiled::{self, Tiled};
 use crate::workload::Workload;
 
 /// A named choice among values.
@@ -67,7 +68,7 @@ impl Sketch {
         false
     }
 
-    fn config(&self, mut pick: impl FnMut(&Knob) -> usize) -> Config {
+    pub(crate) fn config(&self, mut pick: impl FnMut(&Knob) -> usize) -> Config {
         let knobs = self.knobs.iter().map(|k| (k.name.clone(), k.values[pick(k)].clone())).collect();
         Config { sketch: self.name.into(), knobs }
     }
@@ -116,8 +117,11 @@ const MAX_DRAWS: usize = 100_000;
 impl ScheduleSpace {
     /// The space of `workload` on `target`.
     pub fn new(workload: &Workload, target: &Target) -> Self {
-        let direct = Sketch { name: direct::SKETCH, knobs: direct::knobs(workload, target.cpu()) };
-        Self { workload: *workload, target: target.clone(), sketches: vec![direct] }
+        let sketch = match target {
+            Target::Cpu(cpu) => Sketch { name: direct::SKETCH, knobs: direct::knobs(workload, cpu) },
+            Target::Gpu(gpu) => Sketch { name: tiled::SKETCH, knobs: tiled::knobs(workload, gpu) },
+        };
+        Self { workload: *workload, target: target.clone(), sketches: vec![sketch] }
     }
 
     /// The workload.
@@ -147,7 +151,10 @@ impl ScheduleSpace {
 
     /// True if the combination keeps the rules between knobs and the limits of the target.
     fn is_valid(&self, config: &Config) -> bool {
-        Direct::new(&self.workload, self.target.cpu(), config).is_ok()
+        match &self.target {
+            Target::Cpu(cpu) => Direct::new(&self.workload, cpu, config).is_ok(),
+            Target::Gpu(gpu) => Tiled::new(&self.workload, gpu, config).is_ok(),
+        }
     }
 
     fn sketch(&self, config: &Config) -> Option<&Sketch> {
@@ -156,7 +163,10 @@ impl ScheduleSpace {
 
     /// The untuned schedule: what a fixed rule picks without measuring.
     pub fn default_config(&self) -> Config {
-        direct::default_config(&self.workload, self.target.cpu(), &self.sketches[0])
+        match &self.target {
+            Target::Cpu(cpu) => direct::default_config(&self.workload, cpu, &self.sketches[0]),
+            Target::Gpu(gpu) => tiled::default_config(&self.workload, gpu, &self.sketches[0]),
+        }
     }
 
     /// A valid config; knobs are drawn uniformly and invalid combinations rejected.

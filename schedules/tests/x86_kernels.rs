@@ -27,7 +27,7 @@ fn target(isa: Isa, threads: usize) -> Target {
 fn check_program(program: &Program, target: &Target, seed: u64, context: &str) {
     let code = assemble(program, target).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
     assert_eq!(code.entries.len(), program.stages.len());
-    if !machine::runs(target.cpu().isa) {
+    if !machine::runs(target.cpu().unwrap().isa) {
         return;
     }
     let operands = Operands::random(&program.workload, seed);
@@ -42,7 +42,7 @@ fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
     for i in 0..configs {
         let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
         let program = lower(workload, target, &config).unwrap();
-        check_program(&program, target, seed, &format!("seed {seed}, {}: {workload}\n{config}", target.cpu().isa));
+        check_program(&program, target, seed, &format!("seed {seed}, {}: {workload}\n{config}", target.cpu().unwrap().isa));
     }
 }
 

@@ -88,7 +88,7 @@ fn measurer(target: &Target) -> Result<(CpuMeasurer, Ceilings, Setup)> {
     let measurer = CpuMeasurer::new(MeasureOptions::default())?;
     let ceilings = Ceilings::measure(target, measurer.compiler())?;
     let setup = Setup {
-        device: device_name().unwrap_or_else(|| target.cpu().model.clone()),
+        device: device_name().unwrap_or_else(|| target.device().to_string()),
         compiler: measurer.compiler().version.clone(),
         flags: measurer.compiler().flags.join(" "),
         harness: serde_json::to_string(&measurer.options().timing)?,

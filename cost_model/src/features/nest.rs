@@ -127,6 +127,8 @@ impl<'a> Nest<'a> {
                     self.follow_copy(store);
                     self.add_leaf(store, walk);
                 }
+                Node::Guard { body, .. } | Node::Unflatten { body, .. } => self.add_nodes(body, walk),
+                Node::Barrier => {}
             }
         }
     }
@@ -153,7 +155,11 @@ impl<'a> Nest<'a> {
     fn follow_copies(&mut self, nodes: &'a [Node]) {
         for node in nodes {
             match node {
-                Node::Loop(Loop { body, .. }) | Node::Alloc { body, .. } => self.follow_copies(body),
+                Node::Loop(Loop { body, .. })
+                | Node::Alloc { body, .. }
+                | Node::Guard { body, .. }
+                | Node::Unflatten { body, .. } => self.follow_copies(body),
+                Node::Barrier => {}
                 Node::Store(store) => self.follow_copy(store),
             }
         }

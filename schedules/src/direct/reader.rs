@@ -5,27 +5,27 @@ use crate::lower::LowerError;
 use crate::program::Layout;
 
 /// Reads knobs of a config by name and type.
-pub(super) struct Reader<'a>(pub(super) &'a Config);
+pub(crate) struct Reader<'a>(pub(crate) &'a Config);
 
 impl<'a> Reader<'a> {
     fn get(&self, name: &str) -> Result<&'a Value, LowerError> {
         self.0.knobs.get(name).ok_or_else(|| LowerError::knob(name, "is missing"))
     }
 
-    pub(super) fn choice(&self, name: &str) -> Result<&'a str, LowerError> {
+    pub(crate) fn choice(&self, name: &str) -> Result<&'a str, LowerError> {
         match self.get(name)? {
             Value::Choice(word) => Ok(word),
             other => Err(LowerError::knob(name, format!("'{other}' is not a choice"))),
         }
     }
 
-    pub(super) fn number(&self, name: &str) -> Result<usize, LowerError> {
+    pub(crate) fn number(&self, name: &str) -> Result<usize, LowerError> {
         let word = self.choice(name)?;
         let number = word.parse().ok().filter(|&n| n > 0 && n <= 4096);
         number.ok_or_else(|| LowerError::knob(name, format!("'{word}' is not a number from 1 to 4096")))
     }
 
-    pub(super) fn layout(&self, name: &str, block: usize) -> Result<Layout, LowerError> {
+    pub(crate) fn layout(&self, name: &str, block: usize) -> Result<Layout, LowerError> {
         if !self.0.knobs.contains_key(name) {
             return Ok(Layout::Plain);
         }
@@ -36,7 +36,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn tile<const N: usize>(&self, name: &str) -> Result<[usize; N], LowerError> {
+    pub(crate) fn tile<const N: usize>(&self, name: &str) -> Result<[usize; N], LowerError> {
         match self.get(name)? {
             Value::Tile(sizes) if sizes.iter().all(|&s| s > 0 && s <= 1 << 24) => {
                 <[usize; N]>::try_from(sizes.as_slice())
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A permutation of `expected`; there is no knob for the order of nothing.
-    pub(super) fn order(&self, name: &str, expected: &[&str]) -> Result<Vec<&'a str>, LowerError> {
+    pub(crate) fn order(&self, name: &str, expected: &[&str]) -> Result<Vec<&'a str>, LowerError> {
         if expected.is_empty() && !self.0.knobs.contains_key(name) {
             return Ok(Vec::new());
         }

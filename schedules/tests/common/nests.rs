@@ -101,8 +101,11 @@ pub fn for_each_store(nodes: &mut [Node], change: &mut impl FnMut(&mut Store)) {
     for node in nodes {
         match node {
             Node::Loop(l) => for_each_store(&mut l.body, change),
-            Node::Alloc { body, .. } => for_each_store(body, change),
+            Node::Alloc { body, .. } | Node::Guard { body, .. } | Node::Unflatten { body, .. } => {
+                for_each_store(body, change);
+            }
             Node::Store(store) => change(store),
+            Node::Barrier => {}
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use anyhow::Result;
 use autotune_measure::{Ceilings, Compiler};
-use autotune_schedules::Target;
+use autotune_schedules::{CpuTarget, Target};
 
 use super::{device_name, print};
 
 pub(super) fn run() -> Result<()> {
     let compiler = Compiler::find()?;
-    let target = Target::detect("cpu", None)?;
-    let cpu = target.cpu();
+    let cpu = CpuTarget::detect(None)?;
+    let target = Target::Cpu(cpu.clone());
     let ceilings = Ceilings::measure(&target, &compiler)?;
     print(&format!(
         "cpu: {}\n  key       {target}\n  cores     {}, {} vectors of {} f32\n  caches    {} KiB L1d, {} KiB L2 a core, {} KiB L3\n  \

@@ -98,7 +98,7 @@ impl<'p> Generator<'p> {
                     e.write(slot(BUFFERS + i), Register::RSI);
                     e.add(Register::RSI, (buffer.len() as i64 * 4 + 63) / 64 * 64);
                 }
-                Scope::Register => {}
+                Scope::Shared | Scope::Register => {}
             }
         }
     }
@@ -215,8 +215,8 @@ fn depth(node: &Node) -> usize {
     let below = |body: &[Node]| body.iter().map(depth).max().unwrap_or(0);
     match node {
         Node::Loop(l) => 1 + below(&l.body),
-        Node::Alloc { body, .. } => below(body),
-        Node::Store(_) => 0,
+        Node::Alloc { body, .. } | Node::Guard { body, .. } | Node::Unflatten { body, .. } => below(body),
+        Node::Store(_) | Node::Barrier => 0,
     }
 }
 
@@ -224,7 +224,7 @@ fn has_alloc(node: &Node) -> bool {
     match node {
         Node::Loop(l) => l.body.iter().any(has_alloc),
         Node::Alloc { .. } => true,
-        Node::Store(_) => false,
+        Node::Store(_) | Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } => false,
     }
 }
 

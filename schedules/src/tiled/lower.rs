@@ -1,0 +1,525 @@
+//! Lowering of the tiled sketch.
+
+use crate::affine::{Affine, VarId};
+use crate::contraction::AxisId;
+use crate::lower::{assign, at, epilogue, load, nest};
+use crate::program::{
+    Access, Buffer, BufferId, Digit, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store,
+    StoreMode, When,
+};
+use crate::tiled::{SpatialTile, Tiled, reduce_first};
+use crate::workload::Workload;
+
+/// Threads of a block that packs weights.
+const PACK_THREADS: usize = 256;
+/// Rounds of a copy that are written out; more are a loop.
+const MAX_UNROLLED_ROUNDS: usize = 8;
+
+/// The loop nests of a config.
+pub(crate) fn lower(workload: &Workload, tiled: &Tiled) -> Program {
+    Lowering::new(workload, tiled).run()
+}
+
+struct Lowering<'a> {
+    workload: &'a Workload,
+    tiled: &'a Tiled,
+    vars: Vec<String>,
+    extents: Vec<usize>,
+    buffers: Vec<Buffer>,
+    /// Where the compute stage reads data and weights.
+    sources: [BufferId; 2],
+    shared: [BufferId; 2],
+    fragments: [BufferId; 2],
+    /// What is on its way to shared memory with two stages.
+    prefetched: Vec<BufferId>,
+    acc: BufferId,
+    output: BufferId,
+    bias: Option<BufferId>,
+    residual: Option<BufferId>,
+    /// Linear number of the thread.
+    thread: Affine,
+    /// First element of the block, per axis.
+    block_base: Vec<Affine>,
+    /// First element of the thread within the block's tile, per axis.
+    thread_base: Vec<Affine>,
+}
+
+/// Position of an element in the tile of a thread, per axis: its virtual thread and its place within it.
+type Place = Vec<(AxisId, [Affine; 2])>;
+
+impl<'a> Lowering<'a> {
+    fn new(workload: &'a Workload, tiled: &'a Tiled) -> Self {
+        let mut buffers = Vec::new();
+        let mut add = |name: &str, role, scope, shape: Vec<usize>| {
+            buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain });
+            BufferId(buffers.len() as u32 - 1)
+        };
+        let mut global = |name: &str, role, shape: &[usize]| add(name, role, Scope::Global, shape.to_vec());
+        let contraction = &tiled.contraction;
+        let input = global("input", Role::Input, &contraction.data.shape);
+        let mut weight = global("weight", Role::Weight, &contraction.weight.shape);
+        let bias = workload.epilogue.bias.then(|| global("bias", Role::Bias, &[workload.bias_len()]));
+        let residual =
+            workload.epilogue.residual.then(|| global("residual", Role::Residual, &contraction.output.shape));
+        let output = global("output", Role::Output, &contraction.output.shape);
+        if tiled.packed_weights {
+            weight = global("weight_packed", Role::Packed, &tiled.staged[1].source.shape);
+        }
+        let slots = |which: usize| {
+            let mut shape = tiled.staged[which].shape(tiled.pad);
+            shape.insert(0, tiled.stages);
+            shape
+        };
+        let shared = ["data_shared", "weight_shared"];
+        let shared = [0, 1].map(|which| add(shared[which], Role::Packed, Scope::Shared, slots(which)));
+        let tile = |tiles: &[SpatialTile]| tiles.iter().flat_map(|t| [t.strands(), t.register]).collect::<Vec<_>>();
+        let fragments = ["data_frag", "weight_frag"];
+        let fragments =
+            [0, 1].map(|which| add(fragments[which], Role::Packed, Scope::Register, tile(&tiled.tiles_of(which))));
+        let prefetched = ["data_next", "weight_next"];
+        let rounds = |which: usize| tiled.staged[which].rounds(tiled.threads());
+        let in_flight = if tiled.stages == 2 { 0..2 } else { 0..0 };
+        let prefetched: Vec<BufferId> = in_flight
+            .map(|which| {
+                let shape = vec![rounds(which), tiled.staged[which].vector];
+                add(prefetched[which], Role::Packed, Scope::Register, shape)
+            })
+            .collect();
+        let acc = add("acc", Role::Accumulator, Scope::Register, tile(&tiled.spatial));
+        let axes = contraction.axes.len();
+        Self {
+            workload,
+            tiled,
+            vars: Vec::new(),
+            extents: Vec::new(),
+            buffers,
+            sources: [input, weight],
+            shared,
+            fragments,
+            prefetched,
+            acc,
+            output,
+            bias,
+            residual,
+            thread: Affine::default(),
+            block_base: vec![Affine::default(); axes],
+            thread_base: vec![Affine::default(); axes],
+        }
+    }
+
+    fn run(mut self) -> Program {
+        let mut stages = Vec::new();
+        if self.tiled.packed_weights {
+            stages.push(Stage { name: "pack_weight".into(), when: When::AheadOfTime, body: self.pack_weight() });
+        }
+        stages.push(Stage { name: "compute".into(), when: When::EveryRun, body: self.compute() });
+        Program {
+            workload: *self.workload,
+            axes: self.tiled.contraction.axes.clone(),
+            vars: self.vars,
+            buffers: self.buffers,
+            stages,
+        }
+    }
+
+    fn var(&mut self, name: String, extent: usize) -> VarId {
+        self.vars.push(name);
+        self.extents.push(extent);
+        VarId(self.vars.len() as u32 - 1)
+    }
+
+    /// A variable with its loop pushed to `loops`, or zero where the extent is 1.
+    fn open(&mut self, name: String, extent: usize, kind: LoopKind, loops: &mut Loops) -> Affine {
+        if extent == 1 {
+            return Affine::default();
+        }
+        let var = self.var(name, extent);
+        loops.push((var, extent, kind));
+        Affine::var(var)
+    }
+
+    fn name(&self, axis: AxisId) -> &'static str {
+        self.tiled.contraction.axes[axis].name
+    }
+
+    fn extent(&self, axis: AxisId) -> usize {
+        self.tiled.contraction.axes[axis].extent
+    }
+
+    /// True if the index can leave `0..extent`.
+    fn leaves(&self, index: &Affine, extent: usize) -> bool {
+        let (low, high) = index.range(|v| self.extents[v.0 as usize]);
+        low < 0 || high >= extent as i64
+    }
+
+    fn guards(&self, bounds: impl IntoIterator<Item = (Affine, usize)>) -> Vec<InBounds> {
+        let bounds = bounds.into_iter().filter(|(index, extent)| self.leaves(index, *extent));
+        bounds.map(|(index, extent)| InBounds { index, extent }).collect()
+    }
+
+    /// `for every element: packed[reduction, rest] = weight[rest, reduction]`, a block per element but for the last
+    /// dimension, along which run the threads.
+    fn pack_weight(&mut self) -> Vec<Node> {
+        let original = self.tiled.contraction.weight.clone();
+        let packed = self.tiled.staged[1].source.clone();
+        let mut loops = Vec::new();
+        let mut index = Vec::new();
+        let last = packed.shape.len() - 1;
+        for (dim, &extent) in packed.shape.iter().enumerate() {
+            let name = format!("p{dim}");
+            if dim < last {
+                index.push(self.open(name, extent, LoopKind::Block, &mut loops));
+            } else {
+                let threads = extent.min(PACK_THREADS);
+                let block = self.open(format!("{name}.b"), extent.div_ceil(threads), LoopKind::Block, &mut loops);
+                let thread = self.var(format!("{name}.t"), threads);
+                loops.push((thread, threads, LoopKind::Thread));
+                index.push(block * threads as i64 + Affine::var(thread));
+            }
+        }
+        // Where each dimension of the packed weights lies in the original ones.
+        let order = reduce_first(&self.tiled.contraction, &original);
+        let mut from = vec![Affine::default(); original.shape.len()];
+        order.iter().zip(&index).for_each(|(&dim, value)| from[dim] = value.clone());
+        let when = self.guards([(index[last].clone(), packed.shape[last])]);
+        let weight = self.buffers.iter().position(|b| b.role == Role::Weight).map_or(0, |i| i as u32);
+        let copy = assign(self.sources[1], index, load(BufferId(weight), from));
+        nest(loops, guarded(when, vec![copy]))
+    }
+
+    fn compute(&mut self) -> Vec<Node> {
+        let mut loops = Vec::new();
+        self.open_blocks(&mut loops);
+        self.open_threads(&mut loops);
+        let mut body = self.clear();
+        let reduce = self.tiled.reduce.clone();
+        body.extend(self.chunks(&reduce, &mut Vec::new()));
+        body.extend(self.write_output());
+        let buffers = [&self.shared[..], &self.prefetched, &self.fragments, &[self.acc]].concat();
+        let body = buffers.into_iter().rev().fold(body, |body, buffer| vec![Node::Alloc { buffer, body }]);
+        nest(loops, body)
+    }
+
+    fn open_blocks(&mut self, loops: &mut Loops) {
+        for &axis in &self.tiled.batch {
+            self.block_base[axis] = self.open(format!("{}.b", self.name(axis)), self.extent(axis), LoopKind::Block, loops);
+        }
+        for &axis in &self.tiled.order {
+            let Some(&tile) = self.tiled.spatial.iter().find(|t| t.axis == axis) else {
+                continue;
+            };
+            let count = self.extent(axis).div_ceil(tile.block);
+            let block = self.open(format!("{}.b", self.name(axis)), count, LoopKind::Block, loops);
+            self.block_base[axis] = block * tile.block as i64;
+        }
+    }
+
+    /// Thread loops, at least one, so that what is within is a thread's.
+    fn open_threads(&mut self, loops: &mut Loops) {
+        let mut opened = Vec::new();
+        for &tile in &self.tiled.spatial {
+            let thread = self.open(format!("{}.t", self.name(tile.axis)), tile.threads(), LoopKind::Thread, &mut opened);
+            self.thread = self.thread.clone() * tile.threads() as i64 + thread.clone();
+            self.thread_base[tile.axis] = thread * tile.register as i64;
+        }
+        if opened.is_empty() {
+            opened.push((self.var("t".into(), 1), 1, LoopKind::Thread));
+        }
+        loops.append(&mut opened);
+    }
+
+    /// Loops over a thread's elements of some tiles, written out, the last one `innermost`.
+    fn tile_loops(&mut self, tiles: &[SpatialTile], innermost: LoopKind) -> (Loops, Place) {
+        let (mut loops, mut place) = (Vec::new(), Vec::new());
+        for tile in tiles {
+            let name = self.name(tile.axis);
+            let strand = self.open(format!("{name}.v"), tile.strands(), LoopKind::Unrolled, &mut loops);
+            let register = self.open(format!("{name}.r"), tile.register, LoopKind::Unrolled, &mut loops);
+            place.push((tile.axis, [strand, register]));
+        }
+        if let (Some(last), Some(tile)) = (loops.last_mut(), tiles.last())
+            && tile.register > 1
+        {
+            last.2 = innermost;
+        }
+        (loops, place)
+    }
+
+    /// The element of a thread's tile, counted from the first of the block's.
+    fn in_block(&self, place: &Place) -> Vec<Affine> {
+        let mut values = vec![Affine::default(); self.tiled.contraction.axes.len()];
+        for (axis, [strand, register]) in place {
+            let tile = self.tiled.spatial.iter().find(|t| t.axis == *axis);
+            let step = tile.map_or(0, |t| t.strand as i64);
+            values[*axis] = strand.clone() * step + self.thread_base[*axis].clone() + register.clone();
+        }
+        values
+    }
+
+    /// `acc = 0`.
+    fn clear(&mut self) -> Vec<Node> {
+        let tiled = self.tiled;
+        let (loops, place) = self.tile_loops(&tiled.spatial, LoopKind::Unrolled);
+        nest(loops, vec![assign(self.acc, registers(&place), Expr::Const(0.0))])
+    }
+
+    /// Serial loops over the chunks of all reduction axes but the last, which is pipelined.
+    fn chunks(&mut self, rest: &[(AxisId, usize)], base: &mut Vec<(AxisId, Affine)>) -> Vec<Node> {
+        match rest {
+            [] => self.one_stage(base),
+            [(axis, chunk)] if self.tiled.stages == 2 => self.two_stages(*axis, *chunk, base),
+            [(axis, chunk), rest @ ..] => {
+                let mut loops = Vec::new();
+                let count = self.extent(*axis).div_ceil(*chunk);
+                let q = self.open(format!("{}.0", self.name(*axis)), count, LoopKind::Serial, &mut loops);
+                base.push((*axis, q * *chunk as i64));
+                let body = self.chunks(rest, base);
+                base.pop();
+                nest(loops, body)
+            }
+        }
+    }
+
+    /// `copy; barrier; multiply; barrier`.
+    fn one_stage(&mut self, base: &[(AxisId, Affine)]) -> Vec<Node> {
+        let zero = Affine::default();
+        let mut nodes = self.copy(Way::Direct(&zero), base);
+        nodes.push(Node::Barrier);
+        nodes.extend(self.multiply(&zero, base));
+        nodes.push(Node::Barrier);
+        nodes
+    }
+
+    /// The loop over the chunks of an axis with two chunks in shared memory; see [`crate::tiled`]. The loop runs over pairs
+    /// of chunks, so that the slot of each is a constant.
+    fn two_stages(&mut self, axis: AxisId, chunk: usize, base: &mut Vec<(AxisId, Affine)>) -> Vec<Node> {
+        let count = self.extent(axis).div_ceil(chunk);
+        let chunk = chunk as i64;
+        let slot = |n: usize| Affine::constant(n as i64 % 2);
+        base.push((axis, Affine::default()));
+        let mut nodes = self.copy(Way::Direct(&slot(0)), base);
+        nodes.push(Node::Barrier);
+        let pairs = (count - 1) / 2;
+        if pairs > 0 {
+            let mut loops = Vec::new();
+            let pair = self.open(format!("{}.0", self.name(axis)), pairs, LoopKind::Serial, &mut loops);
+            let (here, there) = (pair.clone() * (2 * chunk), pair * (2 * chunk) + chunk);
+            let mut body = self.step(axis, [here, there.clone()], 0, base);
+            body.extend(self.step(axis, [there.clone(), there + chunk], 1, base));
+            nodes.extend(nest(loops, body));
+        }
+        if count.is_multiple_of(2) {
+            let at = |q: usize| Affine::constant(q as i64 * chunk);
+            nodes.extend(self.step(axis, [at(count - 2), at(count - 1)], 0, base));
+        }
+        set(base, Affine::constant((count as i64 - 1) * chunk));
+        nodes.extend(self.multiply(&slot(count - 1), base));
+        base.pop();
+        if !base.is_empty() {
+            nodes.push(Node::Barrier);
+        }
+        nodes
+    }
+
+    /// Multiplies the chunk at `here`, in slot `slot`, while the one at `next` is loaded.
+    fn step(
+        &mut self,
+        axis: AxisId,
+        [here, next]: [Affine; 2],
+        slot: i64,
+        base: &mut Vec<(AxisId, Affine)>,
+    ) -> Vec<Node> {
+        debug_assert_eq!(base.last().map(|b| b.0), Some(axis));
+        set(base, next);
+        let mut nodes = self.copy(Way::Fetch, base);
+        set(base, here);
+        nodes.extend(self.multiply(&Affine::constant(slot), base));
+        nodes.extend(self.copy(Way::Put(&Affine::constant(1 - slot)), base));
+        nodes.push(Node::Barrier);
+        nodes
+    }
+
+    /// Copies what the block needs of a chunk of both operands.
+    fn copy(&mut self, way: Way, base: &[(AxisId, Affine)]) -> Vec<Node> {
+        (0..2).flat_map(|which| self.copy_operand(which, way, base)).collect()
+    }
+
+    /// ```text
+    /// for i in 0..rounds { unflatten (x0, x1, ..) = i*threads + thread { for v in 0..vector { shared[x] = source[base + x] } } }
+    /// ```
+    fn copy_operand(&mut self, which: usize, way: Way, base: &[(AxisId, Affine)]) -> Vec<Node> {
+        let staged = &self.tiled.staged[which];
+        let (threads, vector) = (self.tiled.threads(), staged.vector);
+        let rounds = staged.rounds(threads);
+        let unroll = rounds <= MAX_UNROLLED_ROUNDS || !matches!(way, Way::Direct(_));
+        let kind = if unroll { LoopKind::Unrolled } else { LoopKind::Serial };
+        let mut loops = Vec::new();
+        let round = self.open("i".into(), rounds, kind, &mut loops);
+        let value = round.clone() * threads as i64 + self.thread.clone();
+        let last = staged.extents.len() - 1;
+        let (mut digits, mut places) = (Vec::new(), Vec::new());
+        for (dim, &extent) in staged.extents.iter().enumerate() {
+            let step = if dim == last { vector } else { 1 };
+            if extent == step && dim != last {
+                places.push(Affine::default());
+                continue;
+            }
+            let var = self.var(format!("x{dim}"), extent / step);
+            digits.push(Digit { var, extent: extent / step });
+            places.push(Affine::var(var) * step as i64);
+        }
+        let mut lanes = Vec::new();
+        let lane = self.open("v".into(), vector, LoopKind::Vectorized, &mut lanes);
+        places[last] = places[last].clone() + lane.clone();
+        let next = || vec![round.clone(), lane.clone()];
+        let store = match way {
+            Way::Direct(slot) => assign(self.shared[which], self.shared_index(which, slot, &places), self.fetch(which, &places, base)),
+            Way::Fetch => assign(self.prefetched[which], next(), self.fetch(which, &places, base)),
+            Way::Put(slot) => {
+                assign(self.shared[which], self.shared_index(which, slot, &places), load(self.prefetched[which], next()))
+            }
+        };
+        nest(loops, vec![Node::Unflatten { value, digits, body: nest(lanes, vec![store]) }])
+    }
+
+    fn shared_index(&self, which: usize, slot: &Affine, places: &[Affine]) -> Vec<Affine> {
+        let order = self.tiled.staged[which].order.iter();
+        std::iter::once(slot.clone()).chain(order.map(|&dim| places[dim].clone())).collect()
+    }
+
+    /// The element of an operand `places` behind the first that the block needs of a chunk; zero beyond the tensor or the
+    /// axis.
+    fn fetch(&self, which: usize, places: &[Affine], base: &[(AxisId, Affine)]) -> Expr {
+        let source = &self.tiled.staged[which].source;
+        let mut values = self.block_base.clone();
+        base.iter().for_each(|(axis, value)| values[*axis] = value.clone());
+        let (mut index, mut bounds) = (Vec::new(), Vec::new());
+        for (dim, affine) in source.index.iter().enumerate() {
+            index.push(at(affine, &values) + places[dim].clone());
+            // The one axis that this dimension counts, but for a batch axis, ends where the axis does; any other where the
+            // tensor does.
+            let own: Vec<_> = affine.terms.iter().filter(|t| !self.tiled.batch.contains(&(t.0.0 as usize))).collect();
+            bounds.push(match own[..] {
+                [&(VarId(axis), 1)] if affine.constant == 0 => {
+                    let axis = axis as usize;
+                    (values[axis].clone() + places[dim].clone(), self.extent(axis))
+                }
+                _ => (index[dim].clone(), source.shape[dim]),
+            });
+        }
+        let value = load(self.sources[which], index);
+        let when = self.guards(bounds);
+        if when.is_empty() { value } else { Expr::Guarded { when, value: Box::new(value) } }
+    }
+
+    /// Adds the products of a chunk, which lies in `slot`.
+    fn multiply(&mut self, slot: &Affine, base: &[(AxisId, Affine)]) -> Vec<Node> {
+        let (loops, steps) = self.step_loops();
+        let mut nodes = Vec::new();
+        for which in 0..2 {
+            let tiles = self.tiled.tiles_of(which);
+            let (loops, place) = self.tile_loops(&tiles, LoopKind::Vectorized);
+            let mut values = self.in_block(&place);
+            steps.iter().for_each(|(axis, step)| values[*axis] = step.clone());
+            let source = &self.tiled.staged[which].source;
+            let places: Vec<Affine> =
+                source.index.iter().map(|index| at(&Affine { constant: 0, ..index.clone() }, &values)).collect();
+            let value = load(self.shared[which], self.shared_index(which, slot, &places));
+            nodes.extend(nest(loops, vec![assign(self.fragments[which], registers(&place), value)]));
+        }
+        nodes.extend(self.multiply_add(&steps, base));
+        nest(loops, nodes)
+    }
+
+    /// Loops over the steps of a chunk, and the step along each axis. The innermost ones are written out while that makes
+    /// `unroll` steps at most; a loop is split if a divisor of its extent fits.
+    fn step_loops(&mut self) -> (Loops, Vec<(AxisId, Affine)>) {
+        let mut budget = self.tiled.unroll;
+        let mut split: Vec<(AxisId, usize, usize)> = Vec::new();
+        for &(axis, chunk) in self.tiled.reduce.iter().rev() {
+            let inner = (1..=chunk.min(budget)).rev().find(|d| chunk.is_multiple_of(*d)).unwrap_or(1);
+            budget = if inner == chunk { budget / inner } else { 1 };
+            split.push((axis, chunk / inner, inner));
+        }
+        let (mut loops, mut steps) = (Vec::new(), Vec::new());
+        for &(axis, outer, inner) in split.iter().rev() {
+            let name = self.name(axis);
+            let serial = self.open(format!("{name}.1"), outer, LoopKind::Serial, &mut loops);
+            let unrolled = self.open(format!("{name}.u"), inner, LoopKind::Unrolled, &mut loops);
+            steps.push((axis, serial * inner as i64 + unrolled));
+        }
+        (loops, steps)
+    }
+
+    /// `acc += data_frag * weight_frag` over the tile of the thread.
+    fn multiply_add(&mut self, steps: &[(AxisId, Affine)], base: &[(AxisId, Affine)]) -> Vec<Node> {
+        let tiled = self.tiled;
+        let (loops, place) = self.tile_loops(&tiled.spatial, LoopKind::Unrolled);
+        let mut point = self.in_block(&place);
+        for (axis, value) in point.iter_mut().enumerate() {
+            *value = value.clone() + self.block_base[axis].clone();
+        }
+        for (axis, value) in steps.iter().chain(base) {
+            point[*axis] = point[*axis].clone() + value.clone();
+        }
+        let operand = |which: usize| {
+            let used: Place = place.iter().filter(|p| self.tiled.staged[which].source.uses(p.0)).cloned().collect();
+            Box::new(load(self.fragments[which], registers(&used)))
+        };
+        let store = Node::Store(Store {
+            dst: Access { buffer: self.acc, index: registers(&place) },
+            mode: StoreMode::Accumulate,
+            value: Expr::Mul(operand(0), operand(1)),
+            point,
+        });
+        nest(loops, vec![store])
+    }
+
+    /// `output = act(acc + bias + residual)` where the tile does not stick out.
+    fn write_output(&mut self) -> Vec<Node> {
+        let tiled = self.tiled;
+        let (loops, place) = self.tile_loops(&tiled.spatial, LoopKind::Vectorized);
+        let mut values = self.in_block(&place);
+        for (axis, value) in values.iter_mut().enumerate() {
+            *value = value.clone() + self.block_base[axis].clone();
+        }
+        let contraction = &self.tiled.contraction;
+        let index: Vec<Affine> = contraction.output.index.iter().map(|i| at(i, &values)).collect();
+        let bias = self.bias.map(|bias| load(bias, vec![at(&contraction.bias, &values)]));
+        let residual = self.residual.map(|residual| load(residual, index.clone()));
+        let sum = load(self.acc, registers(&place));
+        let value = epilogue(self.workload.epilogue.activation, sum, bias, residual);
+        let when = self.guards(self.tiled.spatial.iter().map(|t| (values[t.axis].clone(), self.extent(t.axis))));
+        nest(loops, guarded(when, vec![assign(self.output, index, value)]))
+    }
+}
+
+type Loops = Vec<(VarId, usize, LoopKind)>;
+
+/// How a chunk is copied.
+#[derive(Clone, Copy)]
+enum Way<'a> {
+    /// Into a slot of shared memory.
+    Direct(&'a Affine),
+    /// Into registers.
+    Fetch,
+    /// From there into a slot.
+    Put(&'a Affine),
+}
+
+/// The base of the axis that is being pipelined.
+fn set(base: &mut [(AxisId, Affine)], value: Affine) {
+    if let Some(last) = base.last_mut() {
+        last.1 = value;
+    }
+}
+
+/// Index of a register buffer with two dimensions per axis.
+fn registers(place: &Place) -> Vec<Affine> {
+    place.iter().flat_map(|(_, index)| index.iter().cloned()).collect()
+}
+
+/// The body where the conditions hold.
+fn guarded(when: Vec<InBounds>, body: Vec<Node>) -> Vec<Node> {
+    if when.is_empty() { body } else { vec![Node::Guard { when, body }] }
+}
