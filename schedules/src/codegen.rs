@@ -15,11 +15,11 @@ fn flat_offset(program: &Program, access: &Access) -> Affine {
 
 /// The variables of the loops in a node, in order of appearance.
 fn bound_vars(node: &Node) -> Vec<VarId> {
-    let of = |body: &[Node]| body.iter().flat_map(bound_vars).collect::<Vec<_>>();
-    match node {
-        Node::Loop(l) => [vec![l.var], of(&l.body)].concat(),
-        Node::Unflatten { digits, body, .. } => [digits.iter().map(|d| d.var).collect(), of(body)].concat(),
-        Node::Alloc { body, .. } | Node::Guard { body, .. } => of(body),
-        Node::Store(_) | Node::Barrier => Vec::new(),
-    }
+    let mut vars = match node {
+        Node::Loop(l) => vec![l.var],
+        Node::Unflatten { digits, .. } => digits.iter().map(|d| d.var).collect(),
+        _ => Vec::new(),
+    };
+    vars.extend(node.body().iter().flat_map(bound_vars));
+    vars
 }

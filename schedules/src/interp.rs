@@ -12,7 +12,8 @@ use thiserror::Error;
 use crate::affine::{Affine, VarId};
 use crate::launch::Grid;
 use crate::program::{
-    Access, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode, parallel_prefix,
+    Access, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode,
+    parallel_prefix,
 };
 use crate::tensor::{LayoutError, OperandError, Operands, from_layout, to_layout};
 

@@ -62,20 +62,15 @@ impl Launch {
 pub(crate) fn shared_offsets(program: &Program, nodes: &[Node]) -> Vec<(usize, usize)> {
     fn collect(program: &Program, nodes: &[Node], found: &mut Vec<(usize, usize)>) {
         for node in nodes {
-            match node {
-                Node::Loop(Loop { body, .. }) | Node::Guard { body, .. } | Node::Unflatten { body, .. } => {
-                    collect(program, body, found);
-                }
-                Node::Alloc { buffer, body } => {
-                    let (id, info) = (buffer.0 as usize, program.buffer(*buffer));
-                    if info.scope == Scope::Shared && found.iter().all(|&(known, _)| known != id) {
-                        let start = found.last().map_or(0, |&(_, end)| end);
-                        found.push((id, start + info.len().next_multiple_of(4)));
-                    }
-                    collect(program, body, found);
-                }
-                Node::Store(_) | Node::Barrier => {}
+            if let Node::Alloc { buffer, .. } = node
+                && let Some(info) = program.buffers.get(buffer.0 as usize)
+                && info.scope == Scope::Shared
+                && found.iter().all(|&(known, _)| known != buffer.0 as usize)
+            {
+                let start = found.last().map_or(0, |&(_, end)| end);
+                found.push((buffer.0 as usize, start + info.len().next_multiple_of(4)));
             }
+            collect(program, node.body(), found);
         }
     }
     let mut found = Vec::new();

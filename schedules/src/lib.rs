@@ -47,8 +47,8 @@ pub mod program;
 pub mod reference;
 pub mod space;
 pub mod target;
-pub mod tiled;
 pub mod tensor;
+pub mod tiled;
 pub mod verify;
 pub mod workload;
 

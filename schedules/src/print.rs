@@ -123,8 +123,7 @@ impl Program {
     }
 
     fn conditions(&self, when: &[InBounds]) -> String {
-        let words: Vec<String> =
-            when.iter().map(|c| format!("{} in 0..{}", self.affine(&c.index), c.extent)).collect();
+        let words: Vec<String> = when.iter().map(|c| format!("{} in 0..{}", self.affine(&c.index), c.extent)).collect();
         words.join(" and ")
     }
 

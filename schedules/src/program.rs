@@ -259,6 +259,30 @@ pub enum Node {
     },
 }
 
+impl Node {
+    /// The nodes within; none in a leaf.
+    pub fn body(&self) -> &[Node] {
+        match self {
+            Node::Loop(Loop { body, .. })
+            | Node::Alloc { body, .. }
+            | Node::Guard { body, .. }
+            | Node::Unflatten { body, .. } => body,
+            Node::Store(_) | Node::Barrier => &[],
+        }
+    }
+
+    /// The nodes within; `None` for a leaf.
+    pub fn body_mut(&mut self) -> Option<&mut Vec<Node>> {
+        match self {
+            Node::Loop(Loop { body, .. })
+            | Node::Alloc { body, .. }
+            | Node::Guard { body, .. }
+            | Node::Unflatten { body, .. } => Some(body),
+            Node::Store(_) | Node::Barrier => None,
+        }
+    }
+}
+
 /// One digit of a [`Node::Unflatten`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digit {

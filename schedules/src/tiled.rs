@@ -44,6 +44,9 @@ pub use knobs::{default_config, knobs};
 
 use crate::direct::reader::Reader;
 
+/// Rounds of a copy that are written out with one stage; more are a loop.
+const MAX_UNROLLED_ROUNDS: usize = 8;
+
 /// Name of the sketch in configs.
 pub const SKETCH: &str = "tiled";
 
@@ -295,18 +298,19 @@ impl Tiled {
         self.spatial.iter().copied().filter(|t| self.staged[which].source.uses(t.axis)).collect()
     }
 
-    /// Registers that a thread needs, about: partial sums, what a step multiplies, what is on its way to shared memory,
-    /// and `OVERHEAD` addresses and counters.
+    /// Registers that a thread needs, about: partial sums, what a step multiplies, what is on its way to shared memory, and
+    /// addresses and conditions, which compilers keep for every round of a copy that is written out. The numbers are those
+    /// above which few of some hundred kernels spilled (NVRTC 13.0).
     pub fn registers(&self) -> usize {
         const OVERHEAD: usize = 24;
         let product = |tiles: &[SpatialTile]| tiles.iter().map(SpatialTile::per_thread).product::<usize>();
         let fragments: usize = (0..2).map(|which| product(&self.tiles_of(which))).sum();
-        let prefetched = if self.stages == 2 {
-            self.staged.iter().map(|s| s.rounds(self.threads()) * s.vector).sum()
-        } else {
-            0
-        };
-        product(&self.spatial) + fragments + prefetched + OVERHEAD
+        let copies = self.staged.iter().map(|s| match (self.stages, s.rounds(self.threads())) {
+            (2, rounds) => rounds * (s.vector + 10),
+            (_, rounds) if rounds <= MAX_UNROLLED_ROUNDS => rounds * 4,
+            _ => 4,
+        });
+        product(&self.spatial) + fragments + copies.sum::<usize>() + OVERHEAD
     }
 }
 

@@ -71,7 +71,10 @@ fn survey(configs: usize, seed: u64) -> [usize; 3] {
             }
         }
     }
-    eprintln!("NVRTC {:?}, sm {architectures:?}: {compiled} compiled, {spilled} spill, {beyond} beyond the estimate", nvrtc.version);
+    eprintln!(
+        "NVRTC {:?}, sm {architectures:?}: {compiled} compiled, {spilled} spill, {beyond} beyond the estimate",
+        nvrtc.version
+    );
     [compiled, spilled, beyond]
 }
 

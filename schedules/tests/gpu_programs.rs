@@ -5,11 +5,11 @@
 
 mod common;
 
-use autotune_schedules::program::{Loop, Node, Scope, StoreMode};
+use autotune_schedules::program::{Node, Scope, StoreMode};
 use autotune_schedules::verify::Problem;
 use autotune_schedules::{
-    Config, InterpError, Operands, Program, ScheduleSpace, Target, Workload, interpret, lower, max_rel_error, reference,
-    tolerance, verify,
+    Config, InterpError, Operands, Program, ScheduleSpace, Target, Workload, interpret, lower, max_rel_error,
+    reference, tolerance, verify,
 };
 use common::workloads::random_workload;
 use rand::SeedableRng;
@@ -47,15 +47,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
 /// Calls `change` on every list of nodes, outermost first.
 fn for_each_list(nodes: &mut Vec<Node>, change: &mut impl FnMut(&mut Vec<Node>)) {
     change(nodes);
-    for node in nodes {
-        match node {
-            Node::Loop(Loop { body, .. })
-            | Node::Alloc { body, .. }
-            | Node::Guard { body, .. }
-            | Node::Unflatten { body, .. } => for_each_list(body, change),
-            Node::Store(_) | Node::Barrier => {}
-        }
-    }
+    nodes.iter_mut().filter_map(Node::body_mut).for_each(|body| for_each_list(body, change));
 }
 
 /// A program with some barrier, the `number`th, left out; `None` if there are fewer.
@@ -149,7 +141,10 @@ fn planted_faults_are_found() {
                 store.point[3] = store.point[3].clone() + 1;
             }
         });
-        assert!(matches!(problem, Some(Problem::Incomplete { .. } | Problem::Overlap { .. })), "{problem:?}\n{program}");
+        assert!(
+            matches!(problem, Some(Problem::Incomplete { .. } | Problem::Overlap { .. })),
+            "{problem:?}\n{program}"
+        );
         // More shared memory than there is.
         let mut broken = program.clone();
         let shared = broken.buffers.iter_mut().find(|b| b.scope == Scope::Shared).unwrap();

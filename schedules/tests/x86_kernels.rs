@@ -42,7 +42,12 @@ fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
     for i in 0..configs {
         let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
         let program = lower(workload, target, &config).unwrap();
-        check_program(&program, target, seed, &format!("seed {seed}, {}: {workload}\n{config}", target.cpu().unwrap().isa));
+        check_program(
+            &program,
+            target,
+            seed,
+            &format!("seed {seed}, {}: {workload}\n{config}", target.cpu().unwrap().isa),
+        );
     }
 }
 

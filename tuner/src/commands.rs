@@ -85,6 +85,9 @@ fn cancel_on_ctrl_c() -> Result<Cancel> {
 
 /// The measurer of this machine, its ceilings for the target, and what records tell of it.
 fn measurer(target: &Target) -> Result<(CpuMeasurer, Ceilings, Setup)> {
+    if target.cpu().is_none() {
+        return Err(Failure::Usage(format!("kernels for {target} can be shown, not measured")).into());
+    }
     let measurer = CpuMeasurer::new(MeasureOptions::default())?;
     let ceilings = Ceilings::measure(target, measurer.compiler())?;
     let setup = Setup {

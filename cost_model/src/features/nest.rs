@@ -154,14 +154,10 @@ impl<'a> Nest<'a> {
 
     fn follow_copies(&mut self, nodes: &'a [Node]) {
         for node in nodes {
-            match node {
-                Node::Loop(Loop { body, .. })
-                | Node::Alloc { body, .. }
-                | Node::Guard { body, .. }
-                | Node::Unflatten { body, .. } => self.follow_copies(body),
-                Node::Barrier => {}
-                Node::Store(store) => self.follow_copy(store),
+            if let Node::Store(store) = node {
+                self.follow_copy(store);
             }
+            self.follow_copies(node.body());
         }
     }
 

@@ -18,9 +18,7 @@ use crate::affine::{Affine, VarId};
 use crate::codegen::flat_offset;
 use crate::launch::{Grid, Launch, shared_offsets};
 use crate::plan::KernelPlan;
-use crate::program::{
-    Access, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Scope, Stage, Store, StoreMode,
-};
+use crate::program::{Access, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Scope, Stage, Store, StoreMode};
 use crate::target::GpuApi;
 
 mod dialect;

@@ -60,7 +60,9 @@ pub(super) fn run(mut compiler: Compiler, grid: &Grid, machine: &mut Machine) ->
 /// Values of the variables of nested loops, in order, for every combination; the innermost fastest.
 fn numbers(loops: &[&Loop]) -> Vec<Vec<(usize, i64)>> {
     loops.iter().fold(vec![Vec::new()], |outer, l| {
-        let with = |values: &Vec<(usize, i64)>, value: usize| [values.as_slice(), &[(l.var.0 as usize, value as i64)]].concat();
+        let with = |values: &Vec<(usize, i64)>, value: usize| {
+            [values.as_slice(), &[(l.var.0 as usize, value as i64)]].concat()
+        };
         outer.iter().flat_map(|values| (0..l.extent).map(move |value| with(values, value))).collect()
     })
 }

@@ -120,16 +120,13 @@ const STARTS: usize = 64;
 const MAX_DRAWS: usize = 20_000;
 
 /// Time of a kernel in units of one multiply-add of every thread, roughly: work (padding included) by what a multiply-add
-/// costs with its share of loads, by how badly the device is filled.
+/// costs with its share of loads (an element of shared memory twice a multiply-add), by how badly the device is filled.
 fn estimate(tiled: &Tiled, target: &GpuTarget) -> f64 {
     let threads = tiled.threads();
     let per_thread: usize = tiled.spatial.iter().map(SpatialTile::per_thread).product();
     let steps: usize = tiled.reduce.iter().map(|r| r.1).product();
-    let chunks: f64 = tiled
-        .reduce
-        .iter()
-        .map(|&(axis, chunk)| tiled.contraction.axes[axis].extent.div_ceil(chunk) as f64)
-        .product();
+    let chunks: f64 =
+        tiled.reduce.iter().map(|&(axis, chunk)| tiled.contraction.axes[axis].extent.div_ceil(chunk) as f64).product();
     let multiplies = (per_thread * steps) as f64;
     let fragments: usize =
         (0..2).map(|which| tiled.tiles_of(which).iter().map(SpatialTile::per_thread).product::<usize>()).sum();
@@ -137,7 +134,7 @@ fn estimate(tiled: &Tiled, target: &GpuTarget) -> f64 {
     let branches = steps as f64 / tiled.unroll.min(16) as f64 * 4.0;
     let barriers = if tiled.stages == 2 { 40.0 } else { 120.0 };
     let conflicts = if tiled.pad == 4 { 0.0 } else { 1.0 };
-    let chunk_cost = multiplies + (fragments * steps) as f64 * 0.5 + copies + branches + barriers + conflicts;
+    let chunk_cost = multiplies + (fragments * steps) as f64 * 2.0 + copies + branches + barriers + conflicts;
     let resident = [
         target.threads_per_multiprocessor / threads,
         target.registers_per_multiprocessor / (tiled.registers() * threads),

@@ -7,13 +7,11 @@ use crate::program::{
     Access, Buffer, BufferId, Digit, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store,
     StoreMode, When,
 };
-use crate::tiled::{SpatialTile, Tiled, reduce_first};
+use crate::tiled::{MAX_UNROLLED_ROUNDS, SpatialTile, Tiled, reduce_first};
 use crate::workload::Workload;
 
 /// Threads of a block that packs weights.
 const PACK_THREADS: usize = 256;
-/// Rounds of a copy that are written out; more are a loop.
-const MAX_UNROLLED_ROUNDS: usize = 8;
 
 /// The loop nests of a config.
 pub(crate) fn lower(workload: &Workload, tiled: &Tiled) -> Program {
@@ -202,7 +200,8 @@ impl<'a> Lowering<'a> {
 
     fn open_blocks(&mut self, loops: &mut Loops) {
         for &axis in &self.tiled.batch {
-            self.block_base[axis] = self.open(format!("{}.b", self.name(axis)), self.extent(axis), LoopKind::Block, loops);
+            self.block_base[axis] =
+                self.open(format!("{}.b", self.name(axis)), self.extent(axis), LoopKind::Block, loops);
         }
         for &axis in &self.tiled.order {
             let Some(&tile) = self.tiled.spatial.iter().find(|t| t.axis == axis) else {
@@ -218,7 +217,8 @@ impl<'a> Lowering<'a> {
     fn open_threads(&mut self, loops: &mut Loops) {
         let mut opened = Vec::new();
         for &tile in &self.tiled.spatial {
-            let thread = self.open(format!("{}.t", self.name(tile.axis)), tile.threads(), LoopKind::Thread, &mut opened);
+            let thread =
+                self.open(format!("{}.t", self.name(tile.axis)), tile.threads(), LoopKind::Thread, &mut opened);
             self.thread = self.thread.clone() * tile.threads() as i64 + thread.clone();
             self.thread_base[tile.axis] = thread * tile.register as i64;
         }
@@ -322,13 +322,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Multiplies the chunk at `here`, in slot `slot`, while the one at `next` is loaded.
-    fn step(
-        &mut self,
-        axis: AxisId,
-        [here, next]: [Affine; 2],
-        slot: i64,
-        base: &mut Vec<(AxisId, Affine)>,
-    ) -> Vec<Node> {
+    fn step(&mut self, axis: AxisId, [here, next]: [Affine; 2], slot: i64, base: &mut [(AxisId, Affine)]) -> Vec<Node> {
         debug_assert_eq!(base.last().map(|b| b.0), Some(axis));
         set(base, next);
         let mut nodes = self.copy(Way::Fetch, base);
@@ -373,11 +367,15 @@ impl<'a> Lowering<'a> {
         places[last] = places[last].clone() + lane.clone();
         let next = || vec![round.clone(), lane.clone()];
         let store = match way {
-            Way::Direct(slot) => assign(self.shared[which], self.shared_index(which, slot, &places), self.fetch(which, &places, base)),
-            Way::Fetch => assign(self.prefetched[which], next(), self.fetch(which, &places, base)),
-            Way::Put(slot) => {
-                assign(self.shared[which], self.shared_index(which, slot, &places), load(self.prefetched[which], next()))
+            Way::Direct(slot) => {
+                assign(self.shared[which], self.shared_index(which, slot, &places), self.fetch(which, &places, base))
             }
+            Way::Fetch => assign(self.prefetched[which], next(), self.fetch(which, &places, base)),
+            Way::Put(slot) => assign(
+                self.shared[which],
+                self.shared_index(which, slot, &places),
+                load(self.prefetched[which], next()),
+            ),
         };
         nest(loops, vec![Node::Unflatten { value, digits, body: nest(lanes, vec![store]) }])
     }

@@ -18,8 +18,9 @@ impl Tiled {
         self.check_threads(target)?;
         self.check_memory(target)?;
         let needed = self.registers();
-        let of_block = target.registers_per_multiprocessor / self.threads();
-        let available = target.registers_per_thread.min(of_block);
+        // A multiprocessor deals registers out to four warps at a time, eight for each thread.
+        let of_block = target.registers_per_multiprocessor / self.threads().next_multiple_of(4 * target.warp_threads);
+        let available = target.registers_per_thread.min(of_block / 8 * 8);
         if needed > available {
             return Err(LowerError::knob("tile", format!("a thread needs {needed} registers of {available}")));
         }
@@ -103,5 +104,8 @@ impl Tiled {
 
 /// The widest copy that a row of the operand allows.
 pub(super) fn widest(row: &Affine, last: usize) -> usize {
-    [4, 2].into_iter().find(|&w| last.is_multiple_of(w) && (row.constant.unsigned_abs() as usize).is_multiple_of(w)).unwrap_or(1)
+    [4, 2]
+        .into_iter()
+        .find(|&w| last.is_multiple_of(w) && (row.constant.unsigned_abs() as usize).is_multiple_of(w))
+        .unwrap_or(1)
 }

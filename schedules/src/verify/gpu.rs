@@ -7,7 +7,7 @@ use super::{Problem, VerifyError};
 use crate::affine::{Affine, VarId};
 use crate::launch::{Grid, Launch};
 use crate::program::{
-    Access, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Scope, Stage, Store, StoreMode,
+    Access, BufferId, Digit, Expr, InBounds, LoopKind, Node, Program, Scope, Stage, Store, StoreMode,
 };
 use crate::target::{GpuTarget, Target};
 
@@ -71,14 +71,10 @@ fn check_global(program: &Program, body: &[Node]) -> Result<(), Problem> {
 
 fn for_each_store<'a>(nodes: &'a [Node], visit: &mut impl FnMut(&'a Store)) {
     for node in nodes {
-        match node {
-            Node::Store(store) => visit(store),
-            Node::Barrier => {}
-            Node::Loop(Loop { body, .. })
-            | Node::Alloc { body, .. }
-            | Node::Guard { body, .. }
-            | Node::Unflatten { body, .. } => for_each_store(body, visit),
+        if let Node::Store(store) = node {
+            visit(store);
         }
+        for_each_store(node.body(), visit);
     }
 }
 
@@ -251,12 +247,5 @@ impl Phases<'_> {
 }
 
 fn has_barrier(node: &Node) -> bool {
-    match node {
-        Node::Barrier => true,
-        Node::Store(_) => false,
-        Node::Loop(Loop { body, .. })
-        | Node::Alloc { body, .. }
-        | Node::Guard { body, .. }
-        | Node::Unflatten { body, .. } => body.iter().any(has_barrier),
-    }
+    *node == Node::Barrier || node.body().iter().any(has_barrier)
 }

@@ -8,8 +8,8 @@ use super::{Problem, VerifyError, interface};
 use crate::affine::{Affine, VarId};
 use crate::launch::Grid;
 use crate::program::{
-    Access, Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode, When,
-    parallel_prefix,
+    Access, Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
+    StoreMode, When, parallel_prefix,
 };
 use crate::workload::Operator;
 

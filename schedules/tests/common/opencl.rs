@@ -77,9 +77,7 @@ impl OpenCl {
         unsafe {
             let mut buffer = Buffer::create(&self.context, CL_MEM_READ_WRITE, values.len(), ptr::null_mut())
                 .map_err(|e| e.to_string())?;
-            self.queue
-                .enqueue_write_buffer(&mut buffer, CL_BLOCKING, 0, values, &[])
-                .map_err(|e| e.to_string())?;
+            self.queue.enqueue_write_buffer(&mut buffer, CL_BLOCKING, 0, values, &[]).map_err(|e| e.to_string())?;
             Ok(buffer)
         }
     }

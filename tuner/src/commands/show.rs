@@ -1,7 +1,7 @@
 //! `autotune show WORKLOAD`.
 
 use anyhow::Result;
-use autotune_schedules::codegen::c;
+use autotune_schedules::codegen::{c, gpu};
 use autotune_schedules::{Config, ScheduleSpace, Target, Workload, lower};
 
 use super::{look_up_db, print};
@@ -13,10 +13,13 @@ pub(super) fn run(workload: &Workload, config: Option<Config>, target: &Target, 
         None => best_or_default(workload, target, db)?,
     };
     let program = lower(workload, target, &config).map_err(|e| Failure::Usage(format!("--config: {e}")))?;
+    let source = match target {
+        Target::Cpu(_) => c::generate(&program, target),
+        Target::Gpu(device) => gpu::generate(&program, device.api),
+    };
     print(&format!(
-        "// target {target}\n// schedule, {origin}: {config}\n// {}\n\n{program}\n{}",
+        "// target {target}\n// schedule, {origin}: {config}\n// {}\n\n{program}\n{source}",
         serde_json::to_string(&config)?,
-        c::generate(&program, target),
     ))
 }
 

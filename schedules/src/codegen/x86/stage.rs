@@ -212,20 +212,11 @@ impl<'p> Generator<'p> {
 
 /// Loops around the innermost node, at most.
 fn depth(node: &Node) -> usize {
-    let below = |body: &[Node]| body.iter().map(depth).max().unwrap_or(0);
-    match node {
-        Node::Loop(l) => 1 + below(&l.body),
-        Node::Alloc { body, .. } | Node::Guard { body, .. } | Node::Unflatten { body, .. } => below(body),
-        Node::Store(_) | Node::Barrier => 0,
-    }
+    usize::from(matches!(node, Node::Loop(_))) + node.body().iter().map(depth).max().unwrap_or(0)
 }
 
 fn has_alloc(node: &Node) -> bool {
-    match node {
-        Node::Loop(l) => l.body.iter().any(has_alloc),
-        Node::Alloc { .. } => true,
-        Node::Store(_) | Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } => false,
-    }
+    matches!(node, Node::Alloc { .. }) || node.body().iter().any(has_alloc)
 }
 
 /// Fails where the leaf needs more registers than there are. Two vectors hold what is being computed.
