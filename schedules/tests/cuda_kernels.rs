@@ -38,7 +38,9 @@ fn compiler() -> Option<(Nvrtc, Vec<u32>)> {
     }
 }
 
-/// Registers beyond the estimate that are not worth a word: addresses that the compiler keeps.
+/// Bytes of spills that count. The compiler at times spills a few registers of a kernel far below its limit.
+const SPILL_BYTES: usize = 128;
+/// Registers beyond the estimate that count: the compiler keeps addresses where it has registers to spare.
 const SLACK: usize = 40;
 
 fn survey(configs: usize, seed: u64) -> [usize; 3] {
@@ -62,7 +64,7 @@ fn survey(configs: usize, seed: u64) -> [usize; 3] {
                 let usage = nvrtc.compile(&source, sm).unwrap_or_else(|e| panic!("{config}\n{source}\n{e}"));
                 let compute = usage.iter().find(|u| u.symbol == "autotune_compute").unwrap();
                 compiled += 1;
-                if compute.spill_bytes > 0 {
+                if compute.spill_bytes > SPILL_BYTES {
                     spilled += 1;
                     eprintln!("sm_{sm}, {workload}, {config}: {compute:?}, estimate {estimate}");
                     assert!(i > 0, "the default schedule spills");
