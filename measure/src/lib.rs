@@ -9,6 +9,7 @@
 //! | [`kernel`], [`buffers`], [`team`], [`affinity`] | running a built kernel in this process |
 //! | [`local`] | [`CpuMeasurer`]: in a worker process that may die |
 //! | [`in_process`] | [`InProcessMeasurer`]: here, without protection |
+//! | [`gpu`] | [`GpuMeasurer`]: on a GPU, here, without protection |
 //! | [`worker`], [`location`] | the worker's main function, and where its program is |
 //! | [`ceilings`] | what this machine can do at best |
 //!
@@ -41,6 +42,7 @@ pub mod builder;
 pub mod ceilings;
 pub mod compiler;
 mod front;
+pub mod gpu;
 mod harness;
 mod host;
 pub mod in_process;
@@ -63,6 +65,7 @@ pub use buffers::{Buffers, NoMemory};
 pub use builder::{Build, Builder, Built};
 pub use ceilings::Ceilings;
 pub use compiler::Compiler;
+pub use gpu::GpuMeasurer;
 pub use in_process::InProcessMeasurer;
 pub use kernel::{Kernel, KernelError};
 pub use local::CpuMeasurer;
