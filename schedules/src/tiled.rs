@@ -28,6 +28,15 @@
 //!      multiply slot (Q-1)%2
 //! ```
 //!
+//! With `split=n` each of `n` blocks takes a part of the innermost chunked axis, for outputs too small to fill a device; partial sums go
+//! through global memory, and a stage of its own adds them up, always in the same order:
+//!
+//! ```text
+//! for q in 0..Q { acc += .. }; output = act(acc + ..)
+//!   →  block s in 0..n { for q in 0..Q/n { acc += .. }; partial[s] = acc }
+//!      sum = 0; for s in 0..n { sum += partial[s] }; output = act(sum + ..)
+//! ```
+//!
 //! The sketch is the one of Volkov and Demmel (SC 2008) and of AutoTVM's GPU templates.
 
 use crate::config::Config;
@@ -138,6 +147,8 @@ pub struct Tiled {
     pub stages: usize,
     /// Most reduction steps in one straight-line body.
     pub unroll: usize,
+    /// Blocks that share the reduction of one tile.
+    pub split: usize,
 }
 
 /// The axes of a workload as the knobs name them.
@@ -247,6 +258,7 @@ impl Tiled {
             pad: pad(&reader)?,
             stages: reader.number("stages")?,
             unroll: reader.number("unroll")?,
+            split: reader.number("split")?,
             contraction,
         };
         tiled.measure_chunks();
@@ -275,16 +287,21 @@ impl Tiled {
         self.spatial.iter().map(SpatialTile::threads).product()
     }
 
-    /// Blocks of the grid.
+    /// Blocks of the grid of the compute stage.
     pub fn blocks(&self) -> usize {
         let axes = &self.contraction.axes;
         let tiles: usize = self.spatial.iter().map(|t| axes[t.axis].extent.div_ceil(t.block)).product();
-        tiles * self.batch.iter().map(|&a| axes[a].extent).product::<usize>()
+        tiles * self.split * self.batch.iter().map(|&a| axes[a].extent).product::<usize>()
     }
 
     /// Chunks of the innermost reduction axis.
-    pub fn chunks(&self) -> usize {
+    fn all_chunks(&self) -> usize {
         self.reduce.last().map_or(1, |&(axis, chunk)| self.contraction.axes[axis].extent.div_ceil(chunk))
+    }
+
+    /// Chunks of the innermost reduction axis that one block takes.
+    pub fn chunks(&self) -> usize {
+        self.all_chunks().div_ceil(self.split)
     }
 
     /// Shared memory of a block.

@@ -50,12 +50,16 @@ fn for_each_list(nodes: &mut Vec<Node>, change: &mut impl FnMut(&mut Vec<Node>))
     nodes.iter_mut().filter_map(Node::body_mut).for_each(|body| for_each_list(body, change));
 }
 
+/// The nodes of the stage that multiplies.
+fn compute(program: &mut Program) -> &mut Vec<Node> {
+    &mut program.stages.iter_mut().find(|s| s.name == "compute").unwrap().body
+}
+
 /// A program with some barrier, the `number`th, left out; `None` if there are fewer.
 fn without_barrier(program: &Program, number: usize) -> Option<Program> {
     let mut program = program.clone();
     let (mut seen, mut removed) = (0, false);
-    let body = &mut program.stages.last_mut()?.body;
-    for_each_list(body, &mut |list| {
+    for_each_list(compute(&mut program), &mut |list| {
         let mut at = 0;
         while at < list.len() {
             let is_barrier = list[at] == Node::Barrier;
@@ -71,7 +75,7 @@ fn without_barrier(program: &Program, number: usize) -> Option<Program> {
     removed.then_some(program)
 }
 
-/// Without any of its barriers a program of several chunks races, and both the interpreter and the verifier say so.
+/// A barrier left out is a race, and both the interpreter and the verifier say so.
 #[test]
 fn a_missing_barrier_is_a_race() {
     let target = Target::detect("cuda:sm_80", None).unwrap();
@@ -88,7 +92,7 @@ fn a_missing_barrier_is_a_race() {
             while let Some(broken) = without_barrier(&program, number) {
                 let proof = verify(&broken, &target).unwrap_err();
                 assert!(matches!(proof.problem, Problem::Conflict { .. }), "{config}: {proof}");
-                // The last barrier behind the last chunk protects nothing, and one chunk needs only the first.
+                // A single thread that does not need what others copied is no race, but nothing that is proven.
                 match interpret(&broken, &operands) {
                     Err(InterpError::Race { buffer, .. }) => {
                         assert!(buffer.ends_with("_shared"), "{buffer}");
@@ -108,12 +112,12 @@ fn planted_faults_are_found() {
     let workload: Workload = "matmul:m=40,n=36,k=24,bias".parse().unwrap();
     let space = ScheduleSpace::new(&workload, &target);
     let mut rng = ChaCha8Rng::seed_from_u64(8);
-    let mut unguarded = 0;
-    for _ in 0..20 {
+    let (mut unguarded, mut strict) = (0, 0);
+    for _ in 0..40 {
         let program = lower(&workload, &target, &space.sample(&mut rng)).unwrap();
         let fails = |change: &mut dyn FnMut(&mut Vec<Node>)| {
             let mut broken = program.clone();
-            for_each_list(&mut broken.stages.last_mut().unwrap().body, &mut |list| change(list));
+            for_each_list(compute(&mut broken), &mut |list| change(list));
             (broken != program).then(|| verify(&broken, &target).unwrap_err().problem)
         };
         // The output stored where the tile sticks out.
@@ -126,13 +130,6 @@ fn planted_faults_are_found() {
             assert!(matches!(problem, Problem::OutOfBounds { .. }), "{problem}\n{program}");
             unguarded += 1;
         }
-        // A condition that is too strict.
-        let problem = fails(&mut |list| {
-            if let [Node::Guard { when, .. }] = &mut list[..] {
-                when[0].extent -= 1;
-            }
-        });
-        assert!(problem.is_none_or(|p| matches!(p, Problem::OutputGap { .. })), "{program}");
         // The product of another step.
         let problem = fails(&mut |list| {
             if let [Node::Store(store)] = &mut list[..]
@@ -150,8 +147,19 @@ fn planted_faults_are_found() {
         let shared = broken.buffers.iter_mut().find(|b| b.scope == Scope::Shared).unwrap();
         shared.shape[1] += 1 << 16;
         assert!(matches!(verify(&broken, &target).unwrap_err().problem, Problem::Memory { .. }));
+        // A condition that is too strict; the way of partial sums is not proven.
+        if program.stages.len() > 1 {
+            continue;
+        }
+        let problem = fails(&mut |list| {
+            if let [Node::Guard { when, .. }] = &mut list[..] {
+                when[0].extent -= 1;
+            }
+        });
+        assert!(problem.is_none_or(|p| matches!(p, Problem::OutputGap { .. })), "{program}");
+        strict += 1;
     }
-    assert!(unguarded > 5, "{unguarded}");
+    assert!(unguarded > 5 && strict > 5, "{unguarded} {strict}");
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn in_the_simulator() {
     let target = Target::detect("opencl", None).unwrap();
     let config = ScheduleSpace::new(&workload, &target).default_config();
     let mut program: Program = lower(&workload, &target, &config).unwrap();
-    without_barriers(&mut program.stages.last_mut().unwrap().body);
+    program.stages.iter_mut().for_each(|stage| without_barriers(&mut stage.body));
     device.run(&program, &Operands::random(&workload, 0)).unwrap();
 }
 

@@ -34,6 +34,9 @@ pub fn knobs(workload: &Workload, target: &GpuTarget) -> Vec<Knob> {
     knobs.push(Knob::choice("pad", &["0", "2", "4"]));
     knobs.push(Knob::choice("stages", &["1", "2"]));
     knobs.push(Knob::choice("unroll", &["1", "2", "4", "8", "16", "32", "64"]));
+    let splits: &[&str] =
+        if roles.reduce.iter().any(|n| extent(&contraction, n) > 1) { &["1", "2", "4", "8", "16"] } else { &["1"] };
+    knobs.push(Knob::choice("split", splits));
     knobs
 }
 
@@ -146,5 +149,8 @@ fn estimate(tiled: &Tiled, target: &GpuTarget) -> f64 {
     // Few threads on a multiprocessor cannot hide the latency of what they wait for.
     let busy = (resident * threads) as f64;
     let rate = (busy / 512.0).min(1.0);
-    waves * chunks * chunk_cost * busy / rate
+    // A second launch, and partial sums written and read.
+    let outputs: usize = tiled.contraction.output.shape.iter().product();
+    let again = if tiled.split > 1 { 3e5 + (8 * tiled.split * outputs / target.multiprocessors) as f64 } else { 0.0 };
+    waves * chunks * chunk_cost * busy / rate + again
 }

@@ -1,7 +1,7 @@
 //! Lowering of the tiled sketch.
 
 use crate::affine::{Affine, VarId};
-use crate::contraction::AxisId;
+use crate::contraction::{AxisId, Operand, divide};
 use crate::lower::{assign, at, epilogue, load, nest};
 use crate::program::{
     Access, Buffer, BufferId, Digit, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store,
@@ -10,8 +10,8 @@ use crate::program::{
 use crate::tiled::{MAX_UNROLLED_ROUNDS, SpatialTile, Tiled, reduce_first};
 use crate::workload::Workload;
 
-/// Threads of a block that packs weights.
-const PACK_THREADS: usize = 256;
+/// Threads of a block that packs weights or adds up partial sums.
+const COPY_THREADS: usize = 256;
 
 /// The loop nests of a config.
 pub(crate) fn lower(workload: &Workload, tiled: &Tiled) -> Program {
@@ -31,13 +31,17 @@ struct Lowering<'a> {
     /// What is on its way to shared memory with two stages.
     prefetched: Vec<BufferId>,
     acc: BufferId,
+    /// Sums of the parts of a split reduction, if it is split.
+    partial: Option<BufferId>,
     output: BufferId,
     bias: Option<BufferId>,
     residual: Option<BufferId>,
     /// Linear number of the thread.
     thread: Affine,
-    /// First element of the block, per axis.
+    /// First element of the block, per spatial axis.
     block_base: Vec<Affine>,
+    /// First element of the block along the innermost reduction axis.
+    split_base: Affine,
     /// First element of the thread within the block's tile, per axis.
     thread_base: Vec<Affine>,
 }
@@ -63,6 +67,10 @@ impl<'a> Lowering<'a> {
         if tiled.packed_weights {
             weight = global("weight_packed", Role::Packed, &tiled.staged[1].source.shape);
         }
+        let partial = (tiled.split > 1).then(|| {
+            let shape = [&[tiled.split], &contraction.output.shape[..]].concat();
+            global("partial", Role::Accumulator, &shape)
+        });
         let slots = |which: usize| {
             let mut shape = tiled.staged[which].shape(tiled.pad);
             shape.insert(0, tiled.stages);
@@ -96,11 +104,13 @@ impl<'a> Lowering<'a> {
             fragments,
             prefetched,
             acc,
+            partial,
             output,
             bias,
             residual,
             thread: Affine::default(),
             block_base: vec![Affine::default(); axes],
+            split_base: Affine::default(),
             thread_base: vec![Affine::default(); axes],
         }
     }
@@ -111,6 +121,9 @@ impl<'a> Lowering<'a> {
             stages.push(Stage { name: "pack_weight".into(), when: When::AheadOfTime, body: self.pack_weight() });
         }
         stages.push(Stage { name: "compute".into(), when: When::EveryRun, body: self.compute() });
+        if let Some(partial) = self.partial {
+            stages.push(Stage { name: "add_partial".into(), when: When::EveryRun, body: self.add_partial(partial) });
+        }
         Program {
             workload: *self.workload,
             axes: self.tiled.contraction.axes.clone(),
@@ -168,7 +181,7 @@ impl<'a> Lowering<'a> {
             if dim < last {
                 index.push(self.open(name, extent, LoopKind::Block, &mut loops));
             } else {
-                let threads = extent.min(PACK_THREADS);
+                let threads = extent.min(COPY_THREADS);
                 let block = self.open(format!("{name}.b"), extent.div_ceil(threads), LoopKind::Block, &mut loops);
                 let thread = self.var(format!("{name}.t"), threads);
                 loops.push((thread, threads, LoopKind::Thread));
@@ -199,6 +212,10 @@ impl<'a> Lowering<'a> {
     }
 
     fn open_blocks(&mut self, loops: &mut Loops) {
+        if let Some(&(axis, chunk)) = self.tiled.reduce.last() {
+            let part = self.open(format!("{}.s", self.name(axis)), self.tiled.split, LoopKind::Block, loops);
+            self.split_base = part * (self.tiled.chunks() * chunk) as i64;
+        }
         for &axis in &self.tiled.batch {
             self.block_base[axis] =
                 self.open(format!("{}.b", self.name(axis)), self.extent(axis), LoopKind::Block, loops);
@@ -270,9 +287,12 @@ impl<'a> Lowering<'a> {
             [(axis, chunk)] if self.tiled.stages == 2 => self.two_stages(*axis, *chunk, base),
             [(axis, chunk), rest @ ..] => {
                 let mut loops = Vec::new();
-                let count = self.extent(*axis).div_ceil(*chunk);
+                let (count, first) = match rest {
+                    [] => (self.tiled.chunks(), self.split_base.clone()),
+                    _ => (self.extent(*axis).div_ceil(*chunk), Affine::default()),
+                };
                 let q = self.open(format!("{}.0", self.name(*axis)), count, LoopKind::Serial, &mut loops);
-                base.push((*axis, q * *chunk as i64));
+                base.push((*axis, q * *chunk as i64 + first));
                 let body = self.chunks(rest, base);
                 base.pop();
                 nest(loops, body)
@@ -286,39 +306,49 @@ impl<'a> Lowering<'a> {
         let mut nodes = self.copy(Way::Direct(&zero), base);
         nodes.push(Node::Barrier);
         nodes.extend(self.multiply(&zero, base));
-        nodes.push(Node::Barrier);
+        if self.tiled.chunks() > 1 || self.repeats_chunks() {
+            nodes.push(Node::Barrier);
+        }
         nodes
     }
 
     /// The loop over the chunks of an axis with two chunks in shared memory; see [`crate::tiled`]. The loop runs over pairs
     /// of chunks, so that the slot of each is a constant.
     fn two_stages(&mut self, axis: AxisId, chunk: usize, base: &mut Vec<(AxisId, Affine)>) -> Vec<Node> {
-        let count = self.extent(axis).div_ceil(chunk);
+        let count = self.tiled.chunks();
         let chunk = chunk as i64;
+        let first = self.split_base.clone();
         let slot = |n: usize| Affine::constant(n as i64 % 2);
-        base.push((axis, Affine::default()));
+        base.push((axis, first.clone()));
         let mut nodes = self.copy(Way::Direct(&slot(0)), base);
         nodes.push(Node::Barrier);
         let pairs = (count - 1) / 2;
         if pairs > 0 {
             let mut loops = Vec::new();
             let pair = self.open(format!("{}.0", self.name(axis)), pairs, LoopKind::Serial, &mut loops);
-            let (here, there) = (pair.clone() * (2 * chunk), pair * (2 * chunk) + chunk);
+            let here = pair * (2 * chunk) + first.clone();
+            let there = here.clone() + chunk;
             let mut body = self.step(axis, [here, there.clone()], 0, base);
             body.extend(self.step(axis, [there.clone(), there + chunk], 1, base));
             nodes.extend(nest(loops, body));
         }
         if count.is_multiple_of(2) {
-            let at = |q: usize| Affine::constant(q as i64 * chunk);
+            let at = |q: usize| first.clone() + q as i64 * chunk;
             nodes.extend(self.step(axis, [at(count - 2), at(count - 1)], 0, base));
         }
-        set(base, Affine::constant((count as i64 - 1) * chunk));
+        set(base, first + (count as i64 - 1) * chunk);
         nodes.extend(self.multiply(&slot(count - 1), base));
         base.pop();
-        if !base.is_empty() {
+        // The next round begins with a copy to the first slot.
+        if self.repeats_chunks() && !count.is_multiple_of(2) {
             nodes.push(Node::Barrier);
         }
         nodes
+    }
+
+    /// True if there are loops around the one over chunks of the innermost reduction axis.
+    fn repeats_chunks(&self) -> bool {
+        self.tiled.reduce.iter().rev().skip(1).any(|&(axis, chunk)| chunk < self.extent(axis))
     }
 
     /// Multiplies the chunk at `here`, in slot `slot`, while the one at `next` is loaded.
@@ -473,7 +503,7 @@ impl<'a> Lowering<'a> {
         nest(loops, vec![store])
     }
 
-    /// `output = act(acc + bias + residual)` where the tile does not stick out.
+    /// `output = act(acc + bias + residual)` or `partial[part] = acc` where the tile does not stick out.
     fn write_output(&mut self) -> Vec<Node> {
         let tiled = self.tiled;
         let (loops, place) = self.tile_loops(&tiled.spatial, LoopKind::Vectorized);
@@ -483,12 +513,73 @@ impl<'a> Lowering<'a> {
         }
         let contraction = &self.tiled.contraction;
         let index: Vec<Affine> = contraction.output.index.iter().map(|i| at(i, &values)).collect();
-        let bias = self.bias.map(|bias| load(bias, vec![at(&contraction.bias, &values)]));
-        let residual = self.residual.map(|residual| load(residual, index.clone()));
         let sum = load(self.acc, registers(&place));
-        let value = epilogue(self.workload.epilogue.activation, sum, bias, residual);
+        let store = match self.partial {
+            Some(partial) => {
+                let part = divide(&self.split_base, self.split_elements());
+                assign(partial, [vec![part], index].concat(), sum)
+            }
+            None => {
+                let bias = at(&contraction.bias, &values);
+                let value = self.epilogue(sum, bias, &index);
+                assign(self.output, index, value)
+            }
+        };
         let when = self.guards(self.tiled.spatial.iter().map(|t| (values[t.axis].clone(), self.extent(t.axis))));
-        nest(loops, guarded(when, vec![assign(self.output, index, value)]))
+        nest(loops, guarded(when, vec![store]))
+    }
+
+    /// Elements of the innermost reduction axis that one block takes.
+    fn split_elements(&self) -> usize {
+        self.tiled.reduce.last().map_or(1, |&(_, chunk)| self.tiled.chunks() * chunk)
+    }
+
+    /// `act(sum + bias + residual)` for the element `index` of the output.
+    fn epilogue(&self, sum: Expr, channel: Affine, index: &[Affine]) -> Expr {
+        let bias = self.bias.map(|bias| load(bias, vec![channel]));
+        let residual = self.residual.map(|residual| load(residual, index.to_vec()));
+        epilogue(self.workload.epilogue.activation, sum, bias, residual)
+    }
+
+    /// `for every element: sum = 0; for s in 0..split { sum += partial[s] }; output = act(sum + bias + residual)`, a thread
+    /// per element.
+    fn add_partial(&mut self, partial: BufferId) -> Vec<Node> {
+        let tiled = self.tiled;
+        let Operand { shape, index: axes } = &tiled.contraction.output;
+        let (mut loops, mut unrolled) = (Vec::new(), Vec::new());
+        let blocks = shape.iter().product::<usize>().div_ceil(COPY_THREADS);
+        let block = self.open("b".into(), blocks, LoopKind::Block, &mut loops);
+        let thread = self.open("t".into(), COPY_THREADS, LoopKind::Thread, &mut loops);
+        let part = self.open("s".into(), tiled.split, LoopKind::Unrolled, &mut unrolled);
+        let mut digits = Vec::new();
+        for (dim, &extent) in shape.iter().enumerate() {
+            digits.push(Digit { var: self.var(format!("d{dim}"), extent), extent });
+        }
+        let index: Vec<Affine> = digits.iter().map(|d| Affine::var(d.var)).collect();
+        let channel = axes.iter().position(|axis| *axis == tiled.contraction.bias).map_or(0, |dim| dim);
+        let name = "sum".into();
+        let shape = Vec::new();
+        self.buffers.push(Buffer {
+            name,
+            role: Role::Accumulator,
+            scope: Scope::Register,
+            shape,
+            layout: Layout::Plain,
+        });
+        let sum = BufferId(self.buffers.len() as u32 - 1);
+        let add = Node::Store(Store {
+            dst: Access { buffer: sum, index: Vec::new() },
+            mode: StoreMode::Accumulate,
+            value: load(partial, [vec![part], index.clone()].concat()),
+            point: Vec::new(),
+        });
+        let mut body = vec![assign(sum, Vec::new(), Expr::Const(0.0))];
+        body.extend(nest(unrolled, vec![add]));
+        let value = self.epilogue(load(sum, Vec::new()), index[channel].clone(), &index);
+        body.push(assign(self.output, index, value));
+        let value = block * COPY_THREADS as i64 + thread;
+        let body = vec![Node::Alloc { buffer: sum, body: vec![Node::Unflatten { value, digits, body }] }];
+        nest(loops, body)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{SpatialTile, Staged, Tiled};
 use crate::affine::{Affine, VarId};
+use crate::contraction::{Contraction, Operand};
 use crate::lower::LowerError;
 use crate::target::GpuTarget;
 
@@ -27,6 +28,9 @@ impl Tiled {
         let body = self.unroll * self.spatial.iter().map(SpatialTile::per_thread).product::<usize>();
         if body > MAX_BODY {
             return Err(LowerError::knob("unroll", format!("{body} multiply-adds in a row exceed {MAX_BODY}")));
+        }
+        if (self.split - 1) * self.chunks() >= self.all_chunks() {
+            return Err(LowerError::knob("split", "a block without a chunk"));
         }
         match self.stages {
             1 => {}
@@ -64,9 +68,9 @@ impl Tiled {
         if bytes > limit {
             return Err(LowerError::knob("tile", format!("{bytes} bytes of shared memory exceed {limit}")));
         }
-        let operands = [&self.contraction.data, &self.contraction.weight, &self.contraction.output];
-        let elements = |shape: &[usize]| shape.iter().fold(1usize, |n, &d| n.saturating_mul(d));
-        if operands.iter().any(|o| elements(&o.shape) > MAX_INDEX) {
+        let Contraction { data, weight, output, .. } = &self.contraction;
+        let elements = |(o, n): (&Operand, usize)| o.shape.iter().fold(n, |n, &d| n.saturating_mul(d));
+        if [(data, 1), (weight, 1), (output, self.split)].into_iter().map(elements).any(|n| n > MAX_INDEX) {
             return Err(LowerError::knob("tile", "an operand of 2^31 elements or more"));
         }
         Ok(())

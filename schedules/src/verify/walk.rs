@@ -234,9 +234,22 @@ impl<'a, 'f> Walk<'a, 'f> {
 
     /// Notes a store to global memory; each task stores to elements of its own.
     fn global_write(&mut self, store: &Store, dst: &Buffer) -> Result<(), VerifyError> {
-        let stays = |var: &&VarId| self.extent(**var) > 1 && store.dst.index.iter().all(|i| i.coefficient(**var) == 0);
-        let shared = self.prefix.iter().find(stays);
-        let (Some(covered), None, true) = (self.covered(&store.dst.index), shared, self.digits.is_empty()) else {
+        let tells = |values: &[Affine], var: VarId| {
+            self.extent(var) == 1 || values.iter().any(|value| value.coefficient(var) != 0)
+        };
+        let own = match &self.digits[..] {
+            [] => self.prefix.iter().all(|&var| tells(&store.dst.index, var)),
+            // Every combination of digits occurs, each once.
+            [Digits { value, digits }] => {
+                let count: usize = digits.iter().map(|d| d.extent).product();
+                let all = Set::of(value, |var| self.extent(var)).and_then(|set| set.as_prefix());
+                all.is_some_and(|n| n >= count)
+                    && self.prefix.iter().all(|&var| tells(std::slice::from_ref(*value), var))
+                    && digits.iter().all(|d| tells(&store.dst.index, d.var))
+            }
+            _ => false,
+        };
+        let (Some(covered), true) = (self.covered(&store.dst.index), own) else {
             let what = "not plainly an element of its own for every task".into();
             return self.fail(Problem::Conflict { buffer: dst.name.clone(), what });
         };
