@@ -5,10 +5,7 @@
 //! Without a database the schedule is the untuned one, which is also what a compiler falls back to on a miss.
 
 use autotune_db::TuningDb;
-use autotune_measure::buffers::Buffers;
-use autotune_measure::compiler::Compiler;
-use autotune_measure::kernel::Kernel;
-use autotune_measure::team::Team;
+use autotune_measure::{Buffers, Code, Compiler, Kernel, Team};
 use autotune_schedules::program::Role;
 use autotune_schedules::tensor::{from_layout, to_layout};
 use autotune_schedules::{
@@ -30,9 +27,16 @@ fn main() -> anyhow::Result<()> {
 
     let program = lower(&workload, &target, &config)?;
     let dir = tempfile::tempdir()?;
-    let library = dir.path().join("kernel.so");
-    let limit = std::time::Duration::from_secs(60);
-    Compiler::find()?.compile(&codegen::c::generate(&program, &target), &library, limit)?;
+    let code = match codegen::x86::assemble(&program, &target) {
+        Ok(code) => Code::Machine(code),
+        // Not an x86-64 with AVX2 or AVX-512: a C compiler it is.
+        Err(_) => {
+            let library = dir.path().join("kernel.so");
+            let limit = std::time::Duration::from_secs(60);
+            Compiler::find()?.compile(&codegen::c::generate(&program, &target), &library, limit)?;
+            Code::Library(library)
+        }
+    };
 
     let plan = KernelPlan::of(&program);
     let mut team = Team::new(target.threads());
@@ -55,8 +59,8 @@ fn main() -> anyhow::Result<()> {
             buffers.buffer_mut(i).copy_from_slice(&to_layout(tensor, buffer.layout)?);
         }
     }
-    // SAFETY: the library was just built from a verified generator's source for this very plan.
-    let kernel = unsafe { Kernel::load(&library, plan.clone())? };
+    // SAFETY: the code was just generated for this very plan and processor.
+    let kernel = unsafe { Kernel::new(&code, plan.clone())? };
     kernel.prepare(&mut team, &mut buffers);
     kernel.run(&mut team, &mut buffers);
 

@@ -6,6 +6,8 @@
 //! | `query_database` | what a compiler does at deploy time: look up the best schedule, build it, run it |
 //! | `custom_search` | a search loop of one's own on the parts: space, lowering, features, cost model, measurer |
 //! | `compare_search` | the learned search against random search at equal trials |
+//! | `compare_peers` | tuned kernels beside other libraries' kernels, interleaved (`peers/README.md`) |
+//! | `plot_curve` | the best network time so far against tuning seconds, as an SVG |
 //!
 //! Run one with `cargo run --release -p autotune-examples --example tune_conv2d`.
 //!
@@ -20,7 +22,6 @@
 //! }
 //! ```
 
-use autotune_measure::compiler::Compiler;
 use autotune_measure::location::{WORKER_ARGUMENT, WorkerCommand};
 use autotune_measure::{CpuMeasurer, MeasureOptions};
 
@@ -35,5 +36,5 @@ pub fn serve_if_worker() {
 /// A measurer whose worker is this very program.
 pub fn measurer() -> anyhow::Result<CpuMeasurer> {
     let command = WorkerCommand { program: std::env::current_exe()? };
-    Ok(CpuMeasurer::with(command, Compiler::find()?, MeasureOptions::default())?)
+    Ok(CpuMeasurer::with(command, MeasureOptions::default())?)
 }

@@ -12,7 +12,7 @@ pub fn pin_to_core(index: usize) {
 
 /// Logical processors that this process might run on when this was first asked, first threads of each core first.
 /// Ask before any thread is pinned: a pinned thread's own mask no longer tells.
-pub(crate) fn allowed_cores() -> &'static [usize] {
+pub fn allowed_cores() -> &'static [usize] {
     static CORES: OnceLock<Vec<usize>> = OnceLock::new();
     CORES.get_or_init(|| {
         let mut cores = affinity_mask();

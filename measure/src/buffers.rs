@@ -5,6 +5,7 @@ use std::ffi::c_char;
 use std::ptr::NonNull;
 
 use autotune_schedules::KernelPlan;
+use autotune_schedules::program::Role;
 use thiserror::Error;
 
 /// f32 elements of a cache line, to which every buffer is aligned.
@@ -27,8 +28,9 @@ pub struct NoMemory {
 /// Every buffer of a plan and the thread-private memory of `threads` threads: one block, 64-byte aligned parts, a
 /// guard around each. Everything is NaN at first.
 pub struct Buffers {
-    memory: NonNull<f32>,
-    layout: Layout,
+    memory: Memory,
+    /// Elements of the memory that are in use.
+    len: usize,
     /// One per buffer of the plan; null for thread-private ones.
     pointers: Vec<*mut f32>,
     /// Elements of each buffer; 0 for thread-private ones.
@@ -39,21 +41,63 @@ pub struct Buffers {
     guards: Vec<(usize, usize)>,
 }
 
-// SAFETY: the memory belongs to this value alone and is reached only through it.
+// SAFETY: the pointers are into the memory, which belongs to this value alone and is reached only through it.
 unsafe impl Send for Buffers {}
+
+/// Initialised memory at a page's start.
+pub(crate) struct Memory {
+    start: NonNull<f32>,
+    layout: Layout,
+}
+
+// SAFETY: the memory belongs to this value alone.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    fn new(bytes: usize) -> Result<Self, NoMemory> {
+        let layout = Layout::from_size_align(bytes, PAGE).map_err(|_| NoMemory { bytes })?;
+        // SAFETY: the layout is not empty: there is at least one guard.
+        let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }.cast::<f32>());
+        Ok(Self { start: start.ok_or(NoMemory { bytes })?, layout })
+    }
+
+    /// Its size.
+    pub(crate) fn bytes(&self) -> usize {
+        self.layout.size()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout.
+        unsafe { alloc::dealloc(self.start.as_ptr().cast(), self.layout) };
+    }
+}
 
 impl Buffers {
     /// Memory for `plan`, run by up to `threads` threads.
     pub fn new(plan: &KernelPlan, threads: usize) -> Result<Self, NoMemory> {
+        Self::reusing(None, plan, threads, |_| true)
+    }
+
+    /// The same in memory that is there already, if it is large enough. Only those buffers are NaN at first whose role is to
+    /// be `poisoned`; the others hold anything.
+    pub(crate) fn reusing(
+        memory: Option<Memory>,
+        plan: &KernelPlan,
+        threads: usize,
+        poisoned: impl Fn(Role) -> bool,
+    ) -> Result<Self, NoMemory> {
         let (buffer_lens, local_len) = part_lens(plan)?;
         let parts = buffer_lens.iter().copied().chain(std::iter::repeat_n(local_len, threads));
         let (starts, total) = place(parts)?;
         let bytes = total.checked_mul(4).ok_or(NoMemory { bytes: usize::MAX })?;
-        let layout = Layout::from_size_align(bytes, PAGE).map_err(|_| NoMemory { bytes })?;
-        // SAFETY: the layout is not empty: there is at least one guard.
-        let memory = NonNull::new(unsafe { alloc::alloc(layout) }.cast::<f32>()).ok_or(NoMemory { bytes })?;
-        // SAFETY: each start lies inside the block.
-        let at = |start: usize| unsafe { memory.as_ptr().add(start) };
+        let memory = match memory.filter(|memory| memory.bytes() >= bytes) {
+            Some(memory) => memory,
+            None => Memory::new(bytes)?,
+        };
+        // SAFETY: each start lies inside the memory.
+        let at = |start: usize| unsafe { memory.start.as_ptr().add(start) };
         let (buffer_starts, local_starts) = starts.split_at(buffer_lens.len());
         let pointers = buffer_starts.iter().zip(&plan.buffers);
         let pointers = pointers.map(|(&s, b)| if b.global { at(s) } else { std::ptr::null_mut() }).collect();
@@ -66,12 +110,22 @@ impl Buffers {
             end = start + len;
         }
         guards.push((end, total - end));
-        let mut buffers = Self { memory, layout, pointers, lens: buffer_lens, locals, guards };
-        buffers.block_mut().fill(f32::NAN);
+        let mut buffers = Self { memory, len: total, pointers, lens: buffer_lens, locals, guards };
+        for (index, _) in plan.buffers.iter().enumerate().filter(|(_, b)| poisoned(b.role)) {
+            buffers.buffer_mut(index).fill(f32::NAN);
+        }
+        for start in local_starts {
+            buffers.block_mut()[*start..start + local_len].fill(f32::NAN);
+        }
         for (start, len) in buffers.guards.clone() {
             buffers.block_mut()[start..start + len].fill(f32::from_bits(GUARD_BITS));
         }
         Ok(buffers)
+    }
+
+    /// The memory, to be used again.
+    pub(crate) fn into_memory(self) -> Memory {
+        self.memory
     }
 
     /// Bytes that [`Buffers::new`] asks for.
@@ -124,20 +178,13 @@ impl Buffers {
     }
 
     fn block(&self) -> &[f32] {
-        // SAFETY: the block has this many elements, all initialised in `new`, and lives as long as `self`.
-        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.layout.size() / 4) }
+        // SAFETY: the block has this many elements, all initialised, and lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.memory.start.as_ptr(), self.len) }
     }
 
     fn block_mut(&mut self) -> &mut [f32] {
-        // SAFETY: as in `block`, and `self` is borrowed mutably; `new` fills the block before anything reads it.
-        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.layout.size() / 4) }
-    }
-}
-
-impl Drop for Buffers {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout.
-        unsafe { alloc::dealloc(self.memory.as_ptr().cast(), self.layout) };
+        // SAFETY: as in `block`, and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.start.as_ptr(), self.len) }
     }
 }
 
@@ -165,7 +212,7 @@ fn place(lens: impl Iterator<Item = usize>) -> Result<(Vec<usize>, usize), NoMem
 mod tests {
     use super::*;
     use autotune_schedules::plan::PlanBuffer;
-    use autotune_schedules::program::{Layout as Lie, Role};
+    use autotune_schedules::program::Layout as Lie;
 
     fn plan(shapes: &[&[usize]], local_bytes: usize) -> KernelPlan {
         let buffer = |shape: &&[usize]| PlanBuffer {
@@ -193,6 +240,23 @@ mod tests {
         assert!(locals.iter().all(|&l| (l as usize).is_multiple_of(64)));
         assert!((locals[1] as usize).abs_diff(locals[0] as usize) >= 100);
         assert!(buffers.guards_intact());
+    }
+
+    #[test]
+    fn memory_used_again_shows_nothing_of_its_past() {
+        let (large, small) = (plan(&[&[300], &[70]], 40), plan(&[&[16], &[33], &[5]], 8));
+        let mut buffers = Buffers::new(&large, 2).unwrap();
+        buffers.block_mut().fill(1.0);
+        let memory = buffers.into_memory();
+        let (bytes, start) = (memory.bytes(), memory.start);
+        let mut buffers = Buffers::reusing(Some(memory), &small, 2, |_| true).unwrap();
+        assert_eq!(buffers.memory.start, start);
+        assert!((0..3).all(|i| buffers.buffer(i).iter().all(|x| x.is_nan())));
+        assert!(buffers.guards_intact());
+        let bits: Vec<u32> = buffers.block_mut().iter().map(|x| x.to_bits()).collect();
+        assert!(!bits.contains(&1f32.to_bits()), "thread-private memory is NaN too");
+        let again = Buffers::reusing(Some(buffers.into_memory()), &large, 3, |_| true).unwrap();
+        assert!(again.memory.bytes() > bytes && again.guards_intact());
     }
 
     #[test]

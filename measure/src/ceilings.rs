@@ -1,21 +1,29 @@
 //! What this machine can do at best: the roofline's two lines.
 
 use std::collections::HashMap;
+use std::ffi::{c_char, c_long};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use autotune_schedules::plan::{PlanBuffer, PlanStage};
 use autotune_schedules::program::{Layout, Role, When};
-use autotune_schedules::{KernelPlan, Target};
+use autotune_schedules::{Isa, KernelPlan, Target};
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 
 use crate::affinity::{allowed_cores, pin_to_core};
 use crate::buffers::Buffers;
-use crate::compiler::{Compiler, scratch_dir};
+use crate::compiler::Compiler;
 use crate::kernel::Kernel;
 use crate::measurement::MeasureError;
-use crate::team::Team;
+use crate::scratch::scratch_dir;
+use crate::team::{StageFn, Team};
+
+mod compiled;
+#[cfg(target_arch = "x86_64")]
+mod native;
 
 /// Independent accumulators: more than any core needs to hide the latency of a multiply-add.
 const ACCUMULATORS: usize = 12;
@@ -58,14 +66,16 @@ pub struct Ceilings {
 
 impl Ceilings {
     /// Measures the target's ceilings, which takes under a second; the second time it is asked, it remembers.
-    pub fn measure(target: &Target, compiler: &Compiler) -> Result<Self, MeasureError> {
+    ///
+    /// It needs a C compiler where there is no assembler for the target's instruction set.
+    pub fn measure(target: &Target) -> Result<Self, MeasureError> {
         static KNOWN: Mutex<Option<HashMap<Target, Ceilings>>> = Mutex::new(None);
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         let known = known.get_or_insert_with(HashMap::new);
         if let Some(&ceilings) = known.get(target) {
             return Ok(ceilings);
         }
-        let ceilings = measure(target, compiler)?;
+        let ceilings = measure(target)?;
         known.insert(target.clone(), ceilings);
         Ok(ceilings)
     }
@@ -78,44 +88,133 @@ impl Ceilings {
     }
 }
 
-fn measure(target: &Target, compiler: &Compiler) -> Result<Ceilings, MeasureError> {
+/// A loop that reaches a ceiling, as a stage with three buffers: operands, results, and the number of elements of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loop {
+    /// Task `t` runs independent multiply-adds on line `t` of the operands, vectors of so many f32, and leaves their sum in
+    /// line `t` of the results.
+    MultiplyAdd { lanes: usize },
+    /// Task `t` copies the `t`-th chunk of the operands to the results.
+    Copy,
+    /// Task `t` reads the `t`-th chunk of the operands and leaves its sum in line `t` of the results.
+    Read,
+}
+
+impl Loop {
+    /// Name of its C function.
+    fn symbol(self) -> String {
+        match self {
+            Loop::MultiplyAdd { lanes } => format!("autotune_fma{lanes}"),
+            Loop::Copy => "autotune_copy".into(),
+            Loop::Read => "autotune_read".into(),
+        }
+    }
+}
+
+/// Elements of a chunk.
+///
+/// # Safety
+///
+/// The buffers are those of a [`Loop`].
+unsafe fn chunk(buffers: *const *mut f32) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { (**buffers.add(2)).to_bits() as usize }
+}
+
+/// [`Loop::Copy`].
+///
+/// # Safety
+///
+/// The buffers are those of a [`Loop`] with a chunk of operands and of results for every task.
+unsafe extern "C" fn copy(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
+    // SAFETY: the caller's promise; the buffers are apart.
+    unsafe {
+        let (chunk, from, to) = (chunk(buffers), *buffers, *buffers.add(1));
+        let (start, len) = (chunk * begin as usize, chunk * (end - begin) as usize);
+        std::ptr::copy_nonoverlapping(from.add(start), to.add(start), len);
+    }
+}
+
+/// The loops for an instruction set.
+struct Loops {
+    /// Vectors, in lanes, that multiply-adds are tried with.
+    widths: Vec<usize>,
+    /// The folder and the library of those that are compiled.
+    compiled: Option<(TempDir, PathBuf)>,
+}
+
+impl Loops {
+    fn of(isa: Isa) -> Result<Self, MeasureError> {
+        let lanes = isa.vector_bytes() / 4;
+        let widths: Vec<usize> = [lanes, lanes / 2].into_iter().filter(|&lanes| lanes >= 4).collect();
+        let has_native = |&lanes: &usize| native(Loop::MultiplyAdd { lanes }).is_some();
+        let native_widths: Vec<usize> = widths.iter().copied().filter(has_native).collect();
+        if !native_widths.is_empty() && native(Loop::Read).is_some() {
+            return Ok(Self { widths: native_widths, compiled: None });
+        }
+        let dir = scratch_dir()?;
+        let library = dir.path().join("ceilings.so");
+        Compiler::find()?.compile(&compiled::source(&widths), &library, BUILD_LIMIT).map_err(fault)?;
+        Ok(Self { widths, compiled: Some((dir, library)) })
+    }
+
+    fn kernel(&self, name: Loop, plan: KernelPlan) -> Result<Kernel, MeasureError> {
+        let kernel = match (&self.compiled, native(name)) {
+            // SAFETY: the library was built from `source`, whose functions keep the contract for these plans.
+            (Some((_, library)), None) => unsafe { Kernel::load(library, plan) },
+            // SAFETY: the function is for this processor and keeps the contract for these plans.
+            (_, Some(function)) => unsafe { Kernel::of_functions(vec![function], plan) },
+            (None, None) => return Err(fault("a loop is missing")),
+        };
+        kernel.map_err(fault)
+    }
+}
+
+/// The function of a loop in this library; `None` if there is none for this processor.
+fn native(name: Loop) -> Option<StageFn> {
+    if name == Loop::Copy {
+        return Some(copy);
+    }
+    #[cfg(target_arch = "x86_64")]
+    return native::find(name);
+    #[cfg(not(target_arch = "x86_64"))]
+    None
+}
+
+fn measure(target: &Target) -> Result<Ceilings, MeasureError> {
     allowed_cores();
     let Some(cpu) = target.cpu() else {
-        return Err(MeasureError::Ceilings { message: format!("{target} is no CPU") });
+        return Err(fault(format!("{target} is no CPU")));
     };
-    let dir = scratch_dir()?;
-    let library = dir.path().join("ceilings.so");
-    let widths = [cpu.lanes(), cpu.lanes() / 2];
+    let loops = Loops::of(cpu.isa)?;
     let chunk = (2 * cpu.l3_bytes).clamp(MIN_COPY_BYTES, MAX_COPY_BYTES) / 4 / cpu.threads;
     let l2_bytes = (cpu.l2_bytes * cpu.threads).min(cpu.l3_bytes);
     // Half of a cache is surely in it; beyond the second level, enough not to be.
     let reads = [l2_bytes / 2, (cpu.l3_bytes / 2).max(2 * l2_bytes).min(MAX_COPY_BYTES), 4 * chunk * cpu.threads];
     let read_chunks = reads.map(|bytes| (bytes / 4 / cpu.threads).next_multiple_of(LINE * READ_ACCUMULATORS));
-    compiler.compile(&source(&widths, chunk, &read_chunks), &library, BUILD_LIMIT).map_err(fault)?;
-    let best_secs = |symbol: &str, elements: usize, threads: usize| {
-        // SAFETY: the library was built from `source`, whose functions keep the contract for these plans.
-        let kernel = unsafe { Kernel::load(&library, plan(symbol, elements, threads)) }.map_err(fault)?;
+    let best_secs = |name: Loop, chunk: usize, threads: usize| {
+        let kernel = loops.kernel(name, plan(name, chunk * threads, threads))?;
         let mut team = Team::new(threads);
         let mut buffers = Buffers::new(kernel.plan(), threads).map_err(fault)?;
         // Multiply-adds with these stay finite and normal.
         (0..2).for_each(|i| buffers.buffer_mut(i).fill(0.5));
+        buffers.buffer_mut(2).fill(f32::from_bits(u32::try_from(chunk).map_err(fault)?));
         Ok(fastest_secs(&kernel, &mut team, &mut buffers))
     };
     let run = || {
         pin_to_core(0);
         let (mut core, mut all) = (0.0f64, 0.0f64);
-        for width in widths {
-            let (symbol, flops) = (format!("autotune_fma{width}"), (2 * width * ACCUMULATORS * ROUNDS) as f64);
-            core = core.max(flops / best_secs(&symbol, LINE, 1)?);
-            all = all.max(flops * cpu.threads as f64 / best_secs(&symbol, LINE * cpu.threads, cpu.threads)?);
+        for &lanes in &loops.widths {
+            let (name, flops) = (Loop::MultiplyAdd { lanes }, (2 * lanes * ACCUMULATORS * ROUNDS) as f64);
+            core = core.max(flops / best_secs(name, LINE, 1)?);
+            all = all.max(flops * cpu.threads as f64 / best_secs(name, LINE, cpu.threads)?);
         }
         let copied_bytes = (2 * 4 * chunk * cpu.threads) as f64;
-        let bytes_per_sec = copied_bytes / best_secs("autotune_copy", chunk * cpu.threads, cpu.threads)?;
+        let bytes_per_sec = copied_bytes / best_secs(Loop::Copy, chunk, cpu.threads)?;
         let mut read_bytes_per_sec = [0.0f64; 3];
         for (level, &chunk) in read_chunks.iter().enumerate() {
             let bytes = (4 * chunk * cpu.threads) as f64;
-            let secs = best_secs(&format!("autotune_read{level}"), chunk * cpu.threads, cpu.threads)?;
-            read_bytes_per_sec[level] = bytes / secs;
+            read_bytes_per_sec[level] = bytes / best_secs(Loop::Read, chunk, cpu.threads)?;
         }
         let cache_bytes = [l2_bytes as f64, cpu.l3_bytes as f64];
         let flops_per_sec = all.max(core);
@@ -138,74 +237,14 @@ fn fastest_secs(kernel: &Kernel, team: &mut Team, buffers: &mut Buffers) -> f64 
     (0..REPEATS).map(|_| timed()).fold(f64::INFINITY, f64::min)
 }
 
-/// Two buffers and one stage.
-fn plan(symbol: &str, elements: usize, tasks: usize) -> KernelPlan {
-    let buffer = |role| PlanBuffer { role, global: true, shape: vec![elements], layout: Layout::Plain };
+/// The stage of a loop with its three buffers.
+fn plan(name: Loop, elements: usize, tasks: usize) -> KernelPlan {
+    let buffer = |role, len| PlanBuffer { role, global: true, shape: vec![len], layout: Layout::Plain };
     KernelPlan {
-        buffers: vec![buffer(Role::Input), buffer(Role::Output)],
-        stages: vec![PlanStage { symbol: symbol.into(), when: When::EveryRun, tasks, launch: None }],
+        buffers: vec![buffer(Role::Input, elements), buffer(Role::Output, elements), buffer(Role::Bias, 1)],
+        stages: vec![PlanStage { symbol: name.symbol(), when: When::EveryRun, tasks, launch: None }],
         local_bytes: 0,
     }
-}
-
-/// C functions: `autotune_fma{w}` for each vector width in lanes, whose task `t` runs multiply-adds and leaves their sum
-/// in line `t` of the second buffer, `autotune_copy`, whose task `t` copies the `t`-th chunk of the first buffer, and
-/// `autotune_read{level}`, whose task `t` reads the `t`-th chunk and leaves its sum.
-fn source(widths: &[usize], chunk: usize, read_chunks: &[usize]) -> String {
-    let mut text = String::from("#include <string.h>\n");
-    let each = |f: &dyn Fn(usize) -> String, between: &str| (0..ACCUMULATORS).map(f).collect::<Vec<_>>().join(between);
-    for w in widths {
-        let start = each(&|i| format!("a{i} = x + {i}.0f"), ", ");
-        let step = each(&|i| format!("a{i} = a{i} * x + y;"), " ");
-        let sum = each(&|i| format!("a{i}"), " + ");
-        text += &format!(
-            "typedef float v{w} __attribute__((vector_size({bytes})));
-void autotune_fma{w}(float *const *buffers, char *local, long begin, long end) {{
-    for (long t = begin; t < end; t++) {{
-        v{w} x, y, sum;
-        memcpy(&x, buffers[0] + {LINE} * t, sizeof x);
-        memcpy(&y, buffers[0] + {LINE} * t, sizeof y);
-        v{w} {start};
-        for (long i = 0; i < {ROUNDS}; i++) {{ {step} }}
-        sum = {sum};
-        memcpy(buffers[1] + {LINE} * t, &sum, sizeof sum);
-    }}
-}}
-",
-            bytes = 4 * w
-        );
-    }
-    text += &format!(
-        "void autotune_copy(float *const *buffers, char *local, long begin, long end) {{
-    for (long t = begin; t < end; t++)
-        memcpy(buffers[1] + {chunk} * t, buffers[0] + {chunk} * t, {chunk} * sizeof(float));
-}}
-"
-    );
-    for (level, read) in read_chunks.iter().enumerate() {
-        let each = |f: &dyn Fn(usize) -> String, between: &str| {
-            (0..READ_ACCUMULATORS).map(f).collect::<Vec<_>>().join(between)
-        };
-        let start = each(&|i| format!("r{i} = {{0}}"), ", ");
-        let step = each(&|i| format!("r{i} += *(const line *)(p + i + {});", i * LINE), " ");
-        let sum = each(&|i| format!("r{i}"), " + ");
-        text += &format!(
-            "void autotune_read{level}(float *const *buffers, char *local, long begin, long end) {{
-    typedef float line __attribute__((vector_size({bytes}), may_alias));
-    for (long t = begin; t < end; t++) {{
-        const float *p = buffers[0] + {read} * t;
-        line {start};
-        for (long i = 0; i < {read}; i += {stride}) {{ {step} }}
-        line sum = {sum};
-        memcpy(buffers[1] + {LINE} * t, &sum, sizeof sum);
-    }}
-}}
-",
-            bytes = 4 * LINE,
-            stride = LINE * READ_ACCUMULATORS,
-        );
-    }
-    text
 }
 
 #[cfg(test)]
@@ -216,14 +255,42 @@ mod tests {
     #[test]
     fn ceilings_are_plausible_and_remembered() {
         let target = Target::Cpu(CpuTarget::detect(Some(1)).unwrap());
-        let compiler = Compiler::find().unwrap();
-        let ceilings = Ceilings::measure(&target, &compiler).unwrap();
+        let ceilings = Ceilings::measure(&target).unwrap();
         // Any 64-bit core of this century does more than a tenth of a multiply-add per nanosecond, and none a thousand.
         assert!((2e8..2e12).contains(&ceilings.core_flops_per_sec), "{ceilings:?}");
         assert!(ceilings.flops_per_sec >= ceilings.core_flops_per_sec);
         assert!((1e8..1e13).contains(&ceilings.bytes_per_sec), "{ceilings:?}");
         assert!(ceilings.read_bytes_per_sec.iter().all(|rate| (1e8..1e14).contains(rate)), "{ceilings:?}");
-        assert_eq!(Ceilings::measure(&target, &compiler).unwrap(), ceilings);
+        assert_eq!(Ceilings::measure(&target).unwrap(), ceilings);
+    }
+
+    #[test]
+    fn loops_compiled_from_c_do_the_same_work() {
+        let dir = scratch_dir().unwrap();
+        let library = dir.path().join("ceilings.so");
+        Compiler::find().unwrap().compile(&compiled::source(&[8, 4]), &library, BUILD_LIMIT).unwrap();
+        let compiled = Loops { widths: vec![8, 4], compiled: Some((dir, library.clone())) };
+        let mut team = Team::new(2);
+        let chunk = 3 * LINE * READ_ACCUMULATORS;
+        let mut sums = Vec::new();
+        for name in [Loop::Read, Loop::MultiplyAdd { lanes: 8 }] {
+            let plan = plan(name, 2 * chunk, 2);
+            // SAFETY: built from `source` for such plans.
+            let from_c = unsafe { Kernel::load(&library, plan.clone()) }.unwrap();
+            for kernel in [from_c, compiled.kernel(name, plan).unwrap()] {
+                let mut buffers = Buffers::new(kernel.plan(), 2).unwrap();
+                buffers.buffer_mut(0).fill(0.5);
+                buffers.buffer_mut(2).fill(f32::from_bits(chunk as u32));
+                kernel.run(&mut team, &mut buffers);
+                assert!(buffers.guards_intact());
+                let lines = [0, LINE]
+                    .map(|line| buffers.buffer(1)[line..line + LINE].iter().filter(|x| x.is_finite()).sum::<f32>());
+                assert_eq!(lines[0], lines[1]);
+                sums.push((name, lines[0]));
+            }
+        }
+        assert!(sums.iter().all(|&(name, sum)| name != Loop::Read || sum == 0.5 * chunk as f32), "{sums:?}");
+        assert!(sums.iter().all(|&(_, sum)| sum > 0.0), "{sums:?}");
     }
 
     #[test]

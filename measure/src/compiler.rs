@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::measurement::{CandidateError, MeasureError};
 use crate::process::run_with_limit;
+use crate::scratch::scratch_dir;
 
 /// What every build needs.
 const NEEDED_FLAGS: [&str; 4] = ["-x", "c", "-shared", "-fPIC"];
@@ -99,12 +100,6 @@ impl Compiler {
             None => Err(CandidateError::BuildTimeout { limit_secs }),
         }
     }
-}
-
-/// A private directory for what is built.
-pub(crate) fn scratch_dir() -> Result<tempfile::TempDir, MeasureError> {
-    let io = |source| MeasureError::Io { what: "making a temporary directory".into(), source };
-    tempfile::Builder::new().prefix("autotune-").tempdir().map_err(io)
 }
 
 /// The first errors among a compiler's output, else its first lines, else how it ended.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use autotune_schedules::{Target, Workload};
 
-use crate::builder::{Builder, Built};
+use crate::builder::{Build, Builder, Built};
 use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, RunSecs};
 
 /// Candidates per core that are built before the first of them is run: enough to keep the cores busy, and few enough
@@ -52,11 +52,11 @@ impl<R: Runner> Front<R> {
         let chunk = BUILDS_PER_CORE * std::thread::available_parallelism().map_or(1, usize::from);
         let mut index = 0;
         for candidates in candidates.chunks(chunk) {
-            for build in self.builder.build(candidates) {
-                let build_secs = build.build_secs;
-                let measurement = match build.outcome {
-                    Ok(built) => Measurement { build_secs, ..self.run_built(&built)? },
-                    Err(error) => Measurement { outcome: Err(error), build_secs, measure_secs: 0.0 },
+            for build in self.builder.build(candidates)? {
+                let Build { outcome, toolchain, build_secs } = build;
+                let measurement = match outcome {
+                    Ok(built) => Measurement { toolchain, build_secs, ..self.run_built(&built)? },
+                    Err(error) => Measurement { outcome: Err(error), toolchain, build_secs, measure_secs: 0.0 },
                 };
                 if on_result(index, measurement).is_break() {
                     return Ok(());
@@ -79,21 +79,22 @@ impl<R: Runner> Front<R> {
         {
             self.incumbents.insert(key, run.run_secs);
         }
-        Ok(Measurement { outcome, build_secs: 0.0, measure_secs })
+        Ok(Measurement { outcome, toolchain: None, build_secs: 0.0, measure_secs })
     }
 
     /// [`crate::Measurer::race`].
     pub(crate) fn race(&mut self, candidates: &[Candidate]) -> Result<Vec<Measurement>, MeasureError> {
-        let builds = self.builder.build(candidates);
+        let builds = self.builder.build(candidates)?;
         let kernels: Vec<Result<Built, CandidateError>> = builds.iter().map(|b| b.outcome.clone()).collect();
         let mut measurements = self.race_built(&kernels)?;
-        for (measurement, build) in measurements.iter_mut().zip(&builds) {
+        for (measurement, build) in measurements.iter_mut().zip(builds) {
             measurement.build_secs = build.build_secs;
+            measurement.toolchain = build.toolchain;
         }
         Ok(measurements)
     }
 
-    /// Races those that were built. Each runs alone first, so that one that dies does so without the others.
+    /// Races those that were built. Each runs alone first, for a moment, so that one that dies does so without the others.
     pub(crate) fn race_built(
         &mut self,
         kernels: &[Result<Built, CandidateError>],
@@ -106,11 +107,11 @@ impl<R: Runner> Front<R> {
         for kernel in kernels {
             let start = Instant::now();
             let outcome = match kernel {
-                Ok(built) => self.runner.time(built, None)?,
+                Ok(built) => self.runner.time(built, Some(0.0))?,
                 Err(error) => Err(error.clone()),
             };
             let measure_secs = start.elapsed().as_secs_f64();
-            measurements.push(Measurement { outcome, build_secs: 0.0, measure_secs });
+            measurements.push(Measurement { outcome, toolchain: None, build_secs: 0.0, measure_secs });
         }
         let alive = |(built, m): (&Result<Built, _>, &Measurement)| built.clone().ok().filter(|_| m.outcome.is_ok());
         let racers: Vec<Built> = kernels.iter().zip(&measurements).filter_map(alive).collect();

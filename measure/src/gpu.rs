@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use autotune_schedules::codegen::gpu::generate;
-use autotune_schedules::{GpuTarget, KernelPlan, Target, Workload, lower};
+use autotune_schedules::{GpuTarget, KernelPlan, Target, Workload, lower, tolerance};
 use rayon::prelude::*;
 
 use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, Measurer, RunSecs};
@@ -28,6 +28,8 @@ const BUILDS_AT_ONCE: usize = 64;
 pub(crate) struct Code {
     workload: Workload,
     plan: KernelPlan,
+    /// Largest relative error that is right.
+    tolerance: f64,
     bytes: Vec<u8>,
 }
 
@@ -81,16 +83,14 @@ trait Bench {
 struct On<D> {
     device: D,
     /// Of the last workload: candidates of a workload come in batches.
-    problem: Option<Problem>,
+    problem: Option<(Workload, Problem)>,
 }
 
 impl<D: Device> On<D> {
     fn trial(&mut self, code: &Code) -> Result<Trial<'_, D>, CandidateError> {
-        let problem = match self.problem.take_if(|p| p.workload == code.workload) {
-            Some(problem) => problem,
-            None => Problem::new(&code.workload),
-        };
-        Trial::new(&self.device, self.problem.insert(problem), code)
+        let known = self.problem.take_if(|(workload, _)| *workload == code.workload);
+        let known = known.unwrap_or_else(|| (code.workload, Problem::new(&code.workload)));
+        Trial::new(&self.device, &mut self.problem.insert(known).1, code)
     }
 }
 
@@ -191,7 +191,8 @@ fn build(candidate: &Candidate, compiler: Compiler) -> Result<Code, CandidateErr
     let program = lower(&candidate.workload, &candidate.target, &candidate.config)
         .map_err(|e| CandidateError::Lower { message: e.to_string() })?;
     let bytes = compiler.compile(&generate(&program, gpu.api))?;
-    Ok(Code { workload: candidate.workload, plan: KernelPlan::of(&program), bytes })
+    let (plan, tolerance) = (KernelPlan::of(&program), tolerance(&candidate.config));
+    Ok(Code { workload: candidate.workload, plan, tolerance, bytes })
 }
 
 impl Measurer for GpuMeasurer {
@@ -209,7 +210,7 @@ impl Measurer for GpuMeasurer {
                     Err(error) => Err(error),
                 };
                 let measure_secs = start.elapsed().as_secs_f64();
-                if on_result(index, Measurement { outcome, build_secs, measure_secs }).is_break() {
+                if on_result(index, Measurement { outcome, toolchain: None, build_secs, measure_secs }).is_break() {
                     return Ok(());
                 }
                 index += 1;
@@ -231,9 +232,13 @@ impl Measurer for GpuMeasurer {
         let nothing = || Err(CandidateError::Crash { message: "the race gave no result".into() });
         let measurement = |(code, build_secs): &(Result<Code, CandidateError>, f64)| match code {
             Ok(_) => {
-                Measurement { outcome: outcomes.next().unwrap_or_else(nothing), build_secs: *build_secs, measure_secs }
+                let outcome = outcomes.next().unwrap_or_else(nothing);
+                Measurement { outcome, toolchain: None, build_secs: *build_secs, measure_secs }
             }
-            Err(error) => Measurement { outcome: Err(error.clone()), build_secs: *build_secs, measure_secs: 0.0 },
+            Err(error) => {
+                let outcome = Err(error.clone());
+                Measurement { outcome, toolchain: None, build_secs: *build_secs, measure_secs: 0.0 }
+            }
         };
         Ok(builds.iter().map(measurement).collect())
     }

@@ -8,6 +8,9 @@ const REPEAT_SECS: f64 = 20e-6;
 /// Repeats after which a candidate may be stopped early.
 const STOP_REPEATS: usize = 3;
 
+/// Times the stop factor by which a candidate must be slower to be stopped on the evidence of its warm-up alone.
+const HOPELESS: f64 = 4.0;
+
 /// Times the time floor after which timing ends however few the repeats.
 const CEILING_FLOORS: f64 = 20.0;
 
@@ -69,6 +72,9 @@ pub(crate) fn sample(
     incumbent_secs: Option<f64>,
     repeat: &mut impl FnMut(usize) -> f64,
 ) -> Samples {
+    if incumbent_secs.is_some_and(|incumbent| estimate_secs > HOPELESS * options.stop_factor * incumbent) {
+        return Samples { secs: vec![estimate_secs], stopped_early: true };
+    }
     let runs = runs_per_repeat(estimate_secs);
     let mut samples = Samples::default();
     let (mut elapsed, mut fastest) = (0.0f64, estimate_secs);
@@ -78,8 +84,7 @@ pub(crate) fn sample(
         samples.secs.push(secs / runs as f64);
         fastest = fastest.min(secs / runs as f64);
         let repeats = samples.secs.len();
-        let heard = elapsed >= options.warmup_secs;
-        if heard && incumbent_secs.is_some_and(|incumbent| hopeless(options, repeats, fastest, incumbent)) {
+        if incumbent_secs.is_some_and(|incumbent| hopeless(options, repeats, fastest, incumbent)) {
             samples.stopped_early = true;
             break;
         }
@@ -92,13 +97,19 @@ pub(crate) fn sample(
     samples
 }
 
-/// Clearly slower than the incumbent, once it ran as long as a warm-up so that a moment's disturbance does not decide: by the stop factor after a few repeats, by twice as much after the first.
+/// Clearly slower than the incumbent: by the stop factor after a few repeats, by twice as much after the first. Its warm-up
+/// speaks for it too, so that a moment's disturbance does not decide.
 fn hopeless(options: &TimingOptions, repeats: usize, fastest: f64, incumbent: f64) -> bool {
     let limit = options.stop_factor * incumbent;
     fastest > 2.0 * limit || (repeats >= STOP_REPEATS && fastest > limit)
 }
 
 impl Samples {
+    /// True if the kernel was clearly slower than the incumbent.
+    pub(crate) fn stopped_early(&self) -> bool {
+        self.stopped_early
+    }
+
     /// Adds the repeats of another round.
     pub(crate) fn append(&mut self, mut other: Samples) {
         self.secs.append(&mut other.secs);
@@ -178,10 +189,12 @@ mod tests {
             let samples = sample(&options, run_secs, Some(1e-3), &mut steady(run_secs, &mut runs));
             (samples.stopped_early, samples.secs.len())
         };
-        assert_eq!(stopped(1.4e-3), (false, 18));
+        assert_eq!(stopped(1.4e-3), (false, 8));
         assert_eq!(stopped(1.6e-3), (true, STOP_REPEATS));
         assert_eq!(stopped(3.1e-3), (true, 1));
-        assert_eq!(stopped(0.5e-3), (false, 50));
+        let mut repeat = |_| panic!("the warm-up was evidence enough");
+        assert!(sample(&options, 6.1e-3, Some(1e-3), &mut repeat).stopped_early);
+        assert_eq!(stopped(0.5e-3), (false, 20));
     }
 
     #[test]

@@ -87,13 +87,14 @@ impl WorkerProcess {
         self.child.id()
     }
 
-    /// Has a request carried out within `limit`. After any error the worker is of no more use.
+    /// Has a request, sent with its raw bytes, carried out within `limit`. After any error the worker is of no more use.
     pub(crate) fn ask(
         &mut self,
         request: &Request,
+        raw: &[u8],
         limit: Duration,
     ) -> Result<Vec<Result<RunSecs, CandidateError>>, Loss> {
-        if protocol::send(&mut self.input, request).is_err() {
+        if protocol::send(&mut self.input, request, raw).is_err() {
             return Err(Loss::Early(self.last_words()));
         }
         let deadline = Instant::now() + limit;
@@ -201,7 +202,7 @@ fn has_exited(pid: u32) -> bool {
 fn read_responses(mut output: ChildStdout) -> Receiver<Response> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        while let Ok(Some(response)) = protocol::receive(&mut output) {
+        while let Ok(Some((response, _))) = protocol::receive(&mut output) {
             if sender.send(response).is_err() {
                 break;
             }

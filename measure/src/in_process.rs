@@ -8,7 +8,6 @@ use autotune_schedules::{Target, Workload};
 
 use crate::affinity;
 use crate::builder::{Builder, Built};
-use crate::compiler::Compiler;
 use crate::front::{Front, Runner};
 use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, Measurer, RunSecs};
 use crate::options::{MeasureOptions, TimingOptions};
@@ -27,28 +26,18 @@ pub struct InProcessMeasurer {
 }
 
 impl InProcessMeasurer {
-    /// A measurer with the compiler of this machine.
+    /// A measurer of this machine.
     ///
     /// # Safety
     ///
     /// The caller accepts that generated code runs in this process with no protection against its faults.
-    pub unsafe fn new(options: MeasureOptions) -> Result<Self, MeasureError> {
-        // SAFETY: the caller accepts it.
-        unsafe { Self::with(Compiler::find()?, options) }
-    }
-
-    /// A measurer with a given compiler.
-    ///
-    /// # Safety
-    ///
-    /// As [`InProcessMeasurer::new`].
-    pub unsafe fn with(compiler: Compiler, options: MeasureOptions) -> Result<Self, MeasureError> {
-        let builder = Builder::new(compiler, options.build_limit_secs)?;
+    pub unsafe fn new(options: MeasureOptions) -> Self {
+        let builder = Builder::new(options.backend, options.build_limit_secs);
         let here = Here { timing: options.timing, problems: HashMap::new() };
-        Ok(Self { front: Front::new(builder, here) })
+        Self { front: Front::new(builder, here) }
     }
 
-    /// The builder, and through it the compiler.
+    /// The builder.
     pub fn builder(&mut self) -> &mut Builder {
         &mut self.front.builder
     }
@@ -111,7 +100,7 @@ impl Runner for Here {
         let problem = problems.entry(built.workload).or_insert_with(|| Problem::new(&built.workload));
         pinned(built.target.threads(), |team| {
             // SAFETY: whoever made the measurer accepted that.
-            let mut trial = unsafe { Trial::new(problem, built, timing.cold, team) }?;
+            let mut trial = unsafe { Trial::new(problem, built, timing.cold, None, team) }?;
             trial::measure(&mut trial, timing, incumbent_secs, team)
         })
     }
@@ -124,7 +113,7 @@ impl Runner for Here {
             for b in built {
                 let problem = problems.entry(b.workload).or_insert_with(|| Problem::new(&b.workload));
                 // SAFETY: as in `time`.
-                trials.push(unsafe { Trial::new(problem, b, timing.cold, team) }?);
+                trials.push(unsafe { Trial::new(problem, b, timing.cold, None, team) }?);
             }
             Ok(trial::race(&mut trials, timing, team))
         })?;

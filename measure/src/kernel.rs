@@ -3,11 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use autotune_schedules::KernelPlan;
+use autotune_schedules::codegen::x86::MachineCode;
 use autotune_schedules::program::When;
 use libloading::Library;
 use thiserror::Error;
 
 use crate::buffers::{Buffers, part_lens};
+use crate::builder::Code;
+use crate::executable::Executable;
 use crate::team::{StageFn, Team, Work};
 
 /// A kernel that cannot be loaded.
@@ -29,6 +32,22 @@ pub enum KernelError {
         /// The entry point.
         symbol: String,
     },
+    /// Machine code that does not begin where a stage of the plan should.
+    #[error("machine code with {entries} entries in {code_bytes} bytes does not fit a plan of {stages} stages")]
+    Entries {
+        /// Entries that it has.
+        entries: usize,
+        /// Its length.
+        code_bytes: usize,
+        /// Stages of the plan.
+        stages: usize,
+    },
+    /// Machine code of another processor than this.
+    #[error("x86-64 machine code does not run on {}", std::env::consts::ARCH)]
+    Architecture,
+    /// Memory for machine code cannot be had.
+    #[error("no executable memory: {0}")]
+    Memory(std::io::Error),
     /// The plan's sizes overflow.
     #[error("the plan's buffers overflow the address space")]
     Overflow,
@@ -53,31 +72,94 @@ pub struct Kernel {
     lens: Vec<usize>,
     stages: Vec<(StageFn, When, usize)>,
     /// Keeps the code of `stages` in memory.
-    _library: Library,
+    _code: Option<Loaded>,
+}
+
+/// What holds a kernel's code; only its end matters.
+#[expect(dead_code, reason = "functions of the kernel point into them")]
+enum Loaded {
+    Library(Library),
+    Memory(Executable),
 }
 
 impl Kernel {
+    /// Loads code for `plan`.
+    ///
+    /// # Safety
+    ///
+    /// The code runs in this process with its rights. The caller vouches that it is for this processor, that a library's
+    /// initialisers are harmless, and that the functions keep the contract of
+    /// [`autotune_schedules::plan::PlanStage`] for `plan`: they touch only the plan's buffers and thread-private memory,
+    /// within their bounds, and disjoint tasks may run at once. Then [`Kernel::prepare`] and [`Kernel::run`] are safe.
+    /// To run code that nobody vouches for, measure it in a worker.
+    pub unsafe fn new(code: &Code, plan: KernelPlan) -> Result<Self, KernelError> {
+        match code {
+            // SAFETY: the caller vouches for the code.
+            Code::Library(path) => unsafe { Self::load(path, plan) },
+            // SAFETY: as above.
+            Code::Machine(code) => unsafe { Self::from_machine_code(code, plan) },
+        }
+    }
+
     /// Loads the shared object at `path`.
     ///
     /// # Safety
     ///
-    /// The code runs in this process with its rights. The caller vouches that the library's initialisers are harmless
-    /// and that its functions keep the contract of [`autotune_schedules::plan::PlanStage`] for `plan`: they touch only
-    /// the plan's buffers and thread-private memory, within their bounds, and disjoint tasks may run at once. Then
-    /// [`Kernel::prepare`] and [`Kernel::run`] are safe. To run code that nobody vouches for, measure it in a worker.
+    /// As [`Kernel::new`].
     pub unsafe fn load(path: &Path, plan: KernelPlan) -> Result<Self, KernelError> {
-        let (lens, _) = part_lens(&plan).map_err(|_| KernelError::Overflow)?;
         // SAFETY: the caller vouches for the library's initialisers.
         let library =
             unsafe { Library::new(path) }.map_err(|source| KernelError::Open { path: path.into(), source })?;
-        let mut stages = Vec::with_capacity(plan.stages.len());
+        let mut functions = Vec::with_capacity(plan.stages.len());
         for stage in &plan.stages {
-            // SAFETY: the caller vouches for the type; the pointer is used only while `_library` lives.
+            // SAFETY: the caller vouches for the type; the pointer is used only while the library is loaded.
             let function = unsafe { library.get::<StageFn>(stage.symbol.as_bytes()) };
             let missing = |_| KernelError::Symbol { path: path.into(), symbol: stage.symbol.clone() };
-            stages.push((*function.map_err(missing)?, stage.when, stage.tasks));
+            functions.push(*function.map_err(missing)?);
         }
-        Ok(Self { plan, lens, stages, _library: library })
+        Self::of(functions, Some(Loaded::Library(library)), plan)
+    }
+
+    /// Copies machine code into memory that is executable and not writable.
+    ///
+    /// # Safety
+    ///
+    /// As [`Kernel::new`].
+    pub unsafe fn from_machine_code(code: &MachineCode, plan: KernelPlan) -> Result<Self, KernelError> {
+        if !cfg!(target_arch = "x86_64") {
+            return Err(KernelError::Architecture);
+        }
+        let (entries, code_bytes, stages) = (code.entries.len(), code.code_bytes, plan.stages.len());
+        let cut_off = code_bytes > code.bytes.len();
+        if cut_off || entries != stages || code.entries.iter().any(|&entry| entry >= code_bytes) {
+            return Err(KernelError::Entries { entries, code_bytes, stages });
+        }
+        let executable = Executable::new(code).map_err(KernelError::Memory)?;
+        let function = |&entry: &usize| {
+            let address = executable.at(entry)?;
+            // SAFETY: the caller vouches that a function of this type begins there; the pointer is used only while the
+            // memory is mapped.
+            Some(unsafe { std::mem::transmute::<*const u8, StageFn>(address) })
+        };
+        let functions: Option<Vec<StageFn>> = code.entries.iter().map(function).collect();
+        let functions = functions.ok_or(KernelError::Entries { entries, code_bytes, stages })?;
+        Self::of(functions, Some(Loaded::Memory(executable)), plan)
+    }
+
+    /// Takes functions of this program, one per stage.
+    ///
+    /// # Safety
+    ///
+    /// As [`Kernel::new`].
+    pub(crate) unsafe fn of_functions(functions: Vec<StageFn>, plan: KernelPlan) -> Result<Self, KernelError> {
+        Self::of(functions, None, plan)
+    }
+
+    /// A kernel of one function per stage, kept in memory by `code`.
+    fn of(functions: Vec<StageFn>, code: Option<Loaded>, plan: KernelPlan) -> Result<Self, KernelError> {
+        let (lens, _) = part_lens(&plan).map_err(|_| KernelError::Overflow)?;
+        let stages = functions.into_iter().zip(&plan.stages).map(|(f, stage)| (f, stage.when, stage.tasks)).collect();
+        Ok(Self { plan, lens, stages, _code: code })
     }
 
     /// The interface the kernel was loaded with.
@@ -108,7 +190,7 @@ impl Kernel {
         for &(function, _, tasks) in self.stages.iter().filter(|(_, when, _)| *when == now) {
             let (pointers, locals) = buffers.arguments();
             let work = Work { function, buffers: pointers, locals, tasks };
-            // SAFETY: `load`'s caller vouched for the function; the pointers are of the plan's buffers and threads.
+            // SAFETY: `new`'s caller vouched for the function; the pointers are of the plan's buffers and threads.
             unsafe { team.run(work) };
         }
     }

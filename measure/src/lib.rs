@@ -5,15 +5,16 @@
 //! | [`measurement`] | the vocabulary: [`Candidate`], [`Measurement`], [`CandidateError`], [`MeasureError`], the trait [`Measurer`] |
 //! | [`summary`] | why candidates failed, in a few lines |
 //! | [`options`] | limits and timing |
-//! | [`compiler`], [`builder`] | C compiler found at run time, parallel builds |
+//! | [`builder`], [`compiler`] | parallel builds: machine code in this process, or a C compiler found at run time |
 //! | [`kernel`], [`buffers`], [`team`], [`affinity`] | running a built kernel in this process |
 //! | [`local`] | [`CpuMeasurer`]: in a worker process that may die |
 //! | [`in_process`] | [`InProcessMeasurer`]: here, without protection |
 //! | [`gpu`] | [`GpuMeasurer`]: on a GPU, here, without protection |
 //! | [`worker`], [`location`] | the worker's main function, and where its program is |
+//! | [`bench`](mod@bench) | [`Bench`]: a kernel that stays loaded, timed in turns with others |
 //! | [`ceilings`] | what this machine can do at best |
 //!
-//! A candidate is lowered and compiled, loaded by a worker, run once on random operands, and compared with the reference
+//! A candidate is lowered and assembled or compiled, loaded by a worker, run once on random operands, and compared with the reference
 //! before its time counts; then it is warmed up and timed until a time floor is reached, unless it is clearly slower than
 //! the fastest so far; then it is checked again.
 //!
@@ -37,16 +38,19 @@
 #![warn(missing_docs)]
 
 pub mod affinity;
+pub mod bench;
 pub mod buffers;
 pub mod builder;
 pub mod ceilings;
 pub mod compiler;
+mod executable;
 mod front;
 pub mod gpu;
 mod harness;
 mod host;
 pub mod in_process;
 pub mod kernel;
+mod libraries;
 pub mod local;
 pub mod location;
 pub mod measurement;
@@ -55,14 +59,16 @@ pub mod options;
 mod problem;
 mod process;
 mod protocol;
+mod scratch;
 pub mod summary;
 pub mod team;
 mod trial;
 pub mod worker;
 
-pub use affinity::pin_to_core;
+pub use affinity::{allowed_cores, pin_to_core};
+pub use bench::Bench;
 pub use buffers::{Buffers, NoMemory};
-pub use builder::{Build, Builder, Built};
+pub use builder::{Build, Builder, Built, Code};
 pub use ceilings::Ceilings;
 pub use compiler::Compiler;
 pub use gpu::GpuMeasurer;
@@ -70,7 +76,7 @@ pub use in_process::InProcessMeasurer;
 pub use kernel::{Kernel, KernelError};
 pub use local::CpuMeasurer;
 pub use location::WorkerCommand;
-pub use measurement::{Candidate, CandidateError, MeasureError, Measurement, Measurer, RunSecs};
-pub use options::{MeasureOptions, TimingOptions};
+pub use measurement::{Candidate, CandidateError, MeasureError, Measurement, Measurer, RunSecs, Toolchain};
+pub use options::{Backend, MeasureOptions, TimingOptions};
 pub use summary::failure_summary;
 pub use team::Team;

@@ -7,7 +7,6 @@ use autotune_schedules::{Target, Workload};
 use tempfile::TempDir;
 
 use crate::builder::{Builder, Built};
-use crate::compiler::{Compiler, scratch_dir};
 use crate::front::{Front, Runner};
 use crate::host::{Loss, WorkerProcess};
 use crate::location::WorkerCommand;
@@ -16,6 +15,7 @@ use crate::options::MeasureOptions;
 use crate::problem::Problem;
 use crate::process::duration;
 use crate::protocol::{Job, Request, Task};
+use crate::scratch::scratch_dir;
 
 /// Workers that may die before running a kernel, one after the other, until the infrastructure counts as broken.
 const EARLY_DEATHS: usize = 3;
@@ -34,27 +34,22 @@ pub struct CpuMeasurer {
 }
 
 impl CpuMeasurer {
-    /// A measurer with the compiler and the worker program of this machine ([`Compiler::find`], [`WorkerCommand::find`]).
+    /// A measurer with the worker program of this machine ([`WorkerCommand::find`]).
     pub fn new(options: MeasureOptions) -> Result<Self, MeasureError> {
-        Self::with(WorkerCommand::find()?, Compiler::find()?, options)
+        Self::with(WorkerCommand::find()?, options)
     }
 
-    /// A measurer with a given worker program and compiler. The worker is started when it is first needed.
-    pub fn with(command: WorkerCommand, compiler: Compiler, options: MeasureOptions) -> Result<Self, MeasureError> {
-        let builder = Builder::new(compiler, options.build_limit_secs)?;
+    /// A measurer with a given worker program, which is started when it is first needed.
+    pub fn with(command: WorkerCommand, options: MeasureOptions) -> Result<Self, MeasureError> {
+        let builder = Builder::new(options.backend, options.build_limit_secs);
         let workers =
             Workers { command, options, dir: scratch_dir()?, worker: None, problems: Vec::new(), problem_count: 0 };
         Ok(Self { front: Front::new(builder, workers) })
     }
 
-    /// The builder, and through it the compiler.
+    /// The builder.
     pub fn builder(&mut self) -> &mut Builder {
         &mut self.front.builder
-    }
-
-    /// The compiler.
-    pub fn compiler(&self) -> &Compiler {
-        self.front.builder.compiler()
     }
 
     /// The options.
@@ -110,8 +105,9 @@ struct Workers {
 }
 
 impl Workers {
-    fn job(&mut self, built: &Built) -> Result<Job, MeasureError> {
-        Ok(Job { built: built.clone(), problem: self.problem_file(&built.workload)? })
+    /// The job of running `built`; its machine code is added to the raw bytes.
+    fn job(&mut self, built: &Built, raw: &mut Vec<u8>) -> Result<Job, MeasureError> {
+        Ok(Job::new(built, self.problem_file(&built.workload)?, raw))
     }
 
     /// The file of a workload's operands and reference, made when first asked for.
@@ -134,7 +130,12 @@ impl Workers {
     }
 
     /// Has a task carried out by the worker; `Err` in the inner result if it killed the worker.
-    fn ask(&mut self, task: Task, kernels: usize) -> Result<Result<Outcomes, CandidateError>, MeasureError> {
+    fn ask(
+        &mut self,
+        task: Task,
+        raw: &[u8],
+        kernels: usize,
+    ) -> Result<Result<Outcomes, CandidateError>, MeasureError> {
         let request =
             Request { timing: self.options.timing.clone(), memory_slack_bytes: self.options.memory_slack_bytes, task };
         let limit = duration(self.options.run_limit_secs * kernels as f64);
@@ -144,7 +145,7 @@ impl Workers {
                 Some(worker) => (worker, false),
                 None => (WorkerProcess::spawn(&self.command)?, true),
             };
-            let failed = match worker.ask(&request, limit) {
+            let failed = match worker.ask(&request, raw, limit) {
                 Ok(outcomes) if outcomes.len() != kernels => {
                     return Err(MeasureError::Worker { message: "it answered something else".into() });
                 }
@@ -180,8 +181,9 @@ impl Runner for Workers {
         built: &Built,
         incumbent_secs: Option<f64>,
     ) -> Result<Result<RunSecs, CandidateError>, MeasureError> {
-        let task = Task::Time { job: Box::new(self.job(built)?), incumbent_secs };
-        let outcome = self.ask(task, 1)?.map(|outcomes| outcomes.into_iter().next());
+        let mut raw = Vec::new();
+        let task = Task::Time { job: Box::new(self.job(built, &mut raw)?), incumbent_secs };
+        let outcome = self.ask(task, &raw, 1)?.map(|outcomes| outcomes.into_iter().next());
         match outcome {
             Ok(Some(outcome)) => Ok(outcome),
             Ok(None) => Err(MeasureError::Worker { message: "it answered nothing".into() }),
@@ -190,8 +192,9 @@ impl Runner for Workers {
     }
 
     fn race(&mut self, built: &[Built]) -> Result<Outcomes, MeasureError> {
-        let jobs = built.iter().map(|b| self.job(b)).collect::<Result<_, _>>()?;
-        self.ask(Task::Race { jobs }, built.len())?
+        let mut raw = Vec::new();
+        let jobs = built.iter().map(|b| self.job(b, &mut raw)).collect::<Result<_, _>>()?;
+        self.ask(Task::Race { jobs }, &raw, built.len())?
             .map_err(|error| MeasureError::Worker { message: format!("in a race: {error}") })
     }
 }

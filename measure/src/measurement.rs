@@ -6,6 +6,9 @@ use autotune_schedules::{Config, Target, Workload};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::compiler::Compiler;
+use crate::options::Backend;
+
 /// A schedule to be built, checked and timed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
@@ -44,10 +47,10 @@ pub enum CandidateError {
         /// Why.
         message: String,
     },
-    /// The compiler refused the generated code.
+    /// The compiler refused the generated code, or the assembler cannot express it and there is no compiler.
     #[error("build failed: {message}")]
     Build {
-        /// The compiler's own words.
+        /// Their own words.
         message: String,
     },
     /// Building took too long.
@@ -107,11 +110,39 @@ impl CandidateError {
     }
 }
 
+/// What made a candidate's code.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Toolchain {
+    /// The kind of it.
+    pub backend: Backend,
+    /// Assembler or compiler and its version.
+    pub compiler: String,
+    /// Its flags.
+    pub flags: String,
+}
+
+impl Toolchain {
+    /// The assembler of this library.
+    pub(crate) fn assembler() -> Self {
+        let compiler = concat!("autotune assembler ", env!("CARGO_PKG_VERSION")).to_string();
+        Self { backend: Backend::Assembler, compiler, flags: String::new() }
+    }
+
+    /// A C compiler.
+    pub(crate) fn c(compiler: &Compiler) -> Self {
+        Self { backend: Backend::C, compiler: compiler.version.clone(), flags: compiler.flags.join(" ") }
+    }
+}
+
 /// The outcome of measuring one candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Run time, or why there is none.
     pub outcome: Result<RunSecs, CandidateError>,
+    /// What made its code; `None` where that is not known. No part of the written form: records tell it in their
+    /// provenance.
+    #[serde(skip)]
+    pub toolchain: Option<Toolchain>,
     /// Wall-clock seconds spent lowering and building.
     pub build_secs: f64,
     /// Wall-clock seconds spent in the worker.

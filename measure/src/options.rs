@@ -1,8 +1,67 @@
 //! How candidates are built and timed.
 
+use std::fmt;
+use std::str::FromStr;
+
+use autotune_schedules::Isa;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// How candidates are turned into code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Backend {
+    /// In this process (`asm`), [`autotune_schedules::codegen::x86`]: microseconds a candidate. What it cannot express,
+    /// and everything for instruction sets that it does not know, is left to the C compiler.
+    #[default]
+    Assembler,
+    /// By a C compiler found at run time (`c`).
+    C,
+}
+
+impl Backend {
+    /// What candidates for an instruction set are built with unless C is asked for.
+    pub fn default_for(isa: Isa) -> Self {
+        match isa {
+            Isa::Avx2 | Isa::Avx512 => Self::Assembler,
+            Isa::Neon | Isa::Generic => Self::C,
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Assembler => "asm",
+            Self::C => "c",
+        })
+    }
+}
+
+/// No backend of that name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("unknown backend '{0}': expected asm or c")]
+pub struct UnknownBackend(pub String);
+
+impl FromStr for Backend {
+    type Err = UnknownBackend;
+
+    fn from_str(word: &str) -> Result<Self, UnknownBackend> {
+        match word {
+            "asm" => Ok(Self::Assembler),
+            "c" => Ok(Self::C),
+            other => Err(UnknownBackend(other.to_string())),
+        }
+    }
+}
 
 /// How a kernel is timed. The defaults suit kernels of 10 µs to 100 ms.
+///
+/// They are as short as search allows: a search can bear noise, since the best few are raced against each other in the end.
+/// On a quiet core the time of a convolution varies by half a percent whatever the floor. On one that other processes share,
+/// floors of 1.5 to 6 ms rank schedules within 1.5 times of the best hardly better than chance (rank correlation 0.1 to 0.5
+/// with a floor of 100 ms, for kernels of 1 to 2 ms), 10 ms about as well as 25 ms (0.3 to 0.7 against 0.5 to 0.7), and
+/// 100 ms itself only to 0.7 to 0.8.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimingOptions {
     /// Untimed runs go on for this long.
@@ -13,8 +72,9 @@ pub struct TimingOptions {
     pub min_repeats: usize,
     /// Most repeats.
     pub max_repeats: usize,
-    /// A candidate whose fastest of three or more repeats, over at least `warmup_secs`, is slower than this many times
-    /// the incumbent is stopped; after one repeat if it is twice as slow again.
+    /// A candidate whose fastest run, over the warm-up and three repeats, is slower than this many times the incumbent is
+    /// stopped; after one repeat if it is twice as slow again, and right after the warm-up if it is four times as slow. It
+    /// is not run again on a fresh output then; its last output is still compared.
     pub stop_factor: f64,
     /// Every run uses another copy of all buffers, so many that none is left in the last-level cache; else every run
     /// uses the same buffers.
@@ -23,7 +83,7 @@ pub struct TimingOptions {
 
 impl Default for TimingOptions {
     fn default() -> Self {
-        Self { warmup_secs: 0.003, floor_secs: 0.025, min_repeats: 5, max_repeats: 1000, stop_factor: 1.5, cold: false }
+        Self { warmup_secs: 0.001, floor_secs: 0.01, min_repeats: 5, max_repeats: 1000, stop_factor: 1.5, cold: false }
     }
 }
 
@@ -32,6 +92,8 @@ impl Default for TimingOptions {
 pub struct MeasureOptions {
     /// How kernels are timed.
     pub timing: TimingOptions,
+    /// How candidates are turned into code.
+    pub backend: Backend,
     /// Wall-clock limit of one compiler run.
     pub build_limit_secs: f64,
     /// Wall-clock limit in the worker, loading, checking and timing together.
@@ -44,6 +106,7 @@ impl Default for MeasureOptions {
     fn default() -> Self {
         Self {
             timing: TimingOptions::default(),
+            backend: Backend::default(),
             build_limit_secs: 20.0,
             run_limit_secs: 15.0,
             memory_slack_bytes: 512 << 20,

@@ -16,9 +16,10 @@ const SEED: u64 = 0x0a07_07e5;
 
 /// Random operands of a workload, none of which lets a wrong kernel pass, and the output for them.
 pub(crate) struct Problem {
-    pub(crate) workload: Workload,
     operands: Operands,
     reference: ArrayD<f32>,
+    /// Largest magnitude in the reference.
+    largest: f32,
     /// Tensors as they lie in memory, made when first asked for: most candidates of a workload want the same.
     arranged: HashMap<(Role, Layout), Arc<[f32]>>,
 }
@@ -28,7 +29,25 @@ impl Problem {
     pub(crate) fn new(workload: &Workload) -> Self {
         let operands = Operands::random(workload, SEED);
         let reference = reference(workload, &operands);
-        Self { workload: *workload, operands, reference, arranged: HashMap::new() }
+        Self::of(operands, reference)
+    }
+
+    fn of(operands: Operands, reference: ArrayD<f32>) -> Self {
+        let largest = reference.iter().fold(0.0, |largest: f32, x| largest.max(x.abs()));
+        Self { operands, reference, largest, arranged: HashMap::new() }
+    }
+
+    /// Largest magnitude in the reference.
+    pub(crate) fn largest(&self) -> f32 {
+        self.largest
+    }
+
+    /// Bytes of the tensors, in every layout that was asked for.
+    pub(crate) fn bytes(&self) -> usize {
+        let Operands { input, weight, bias, residual } = &self.operands;
+        let tensors = [Some(input), Some(weight), bias.as_ref(), residual.as_ref(), Some(&self.reference)];
+        let plain: usize = tensors.into_iter().flatten().map(|tensor| tensor.len()).sum();
+        4 * (plain + self.arranged.values().map(|elements| elements.len()).sum::<usize>())
     }
 
     /// The elements of the operand of a role, or of the reference for the output, in the order in which `layout` puts
@@ -73,7 +92,7 @@ impl Problem {
         let reference = tensor(workload.output_shape())?;
         let operands = Operands { input, weight, bias, residual };
         match file.read(&mut [0])? {
-            0 => Ok(Self { workload: *workload, operands, reference, arranged: HashMap::new() }),
+            0 => Ok(Self::of(operands, reference)),
             _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too long")),
         }
     }

@@ -1,18 +1,22 @@
-//! What a measurer and its worker say to each other: JSON with its length before it, over the worker's standard input
-//! and output.
+//! What a measurer and its worker say to each other over the worker's standard input and output. A message is two
+//! lengths (32 bits, little endian), a text in JSON of the first, and raw bytes of the second: machine code.
 
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::path::PathBuf;
+
+use autotune_schedules::codegen::x86::MachineCode;
+use autotune_schedules::{KernelPlan, Target, Workload};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::builder::Built;
+use crate::builder::{Built, Code};
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
 
 /// Changes with every change of the messages: measurer and worker must be of one version.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Largest message; more is noise that something else wrote.
 const MAX_BYTES: u32 = 64 << 20;
@@ -20,9 +24,55 @@ const MAX_BYTES: u32 = 64 << 20;
 /// A kernel to be run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
-    pub(crate) built: Built,
+    pub(crate) workload: Workload,
+    pub(crate) target: Target,
+    pub(crate) plan: KernelPlan,
+    tolerance: f64,
+    code: CodePlace,
     /// File with the operands and the reference.
     pub(crate) problem: PathBuf,
+}
+
+/// Where the code of a job is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum CodePlace {
+    /// In a shared object.
+    Library(PathBuf),
+    /// Among the raw bytes of the message.
+    Machine { bytes: Range<usize>, code_bytes: usize, entries: Vec<usize> },
+}
+
+impl Job {
+    /// The job of running `built`; its machine code is added to the message's raw bytes.
+    pub(crate) fn new(built: &Built, problem: PathBuf, raw: &mut Vec<u8>) -> Self {
+        let code = match &built.code {
+            Code::Library(path) => CodePlace::Library(path.clone()),
+            Code::Machine(MachineCode { bytes, code_bytes, entries }) => {
+                let start = raw.len();
+                raw.extend(bytes);
+                let (code_bytes, entries) = (*code_bytes, entries.clone());
+                CodePlace::Machine { bytes: start..raw.len(), code_bytes, entries }
+            }
+        };
+        let Built { workload, target, plan, tolerance, .. } = built;
+        let (target, plan) = (target.clone(), plan.clone());
+        Self { workload: *workload, target, plan, tolerance: *tolerance, code, problem }
+    }
+
+    /// What is to be run, with its machine code from the message's raw bytes; `None` if it is not there.
+    pub(crate) fn built(&self, raw: &[u8]) -> Option<Built> {
+        let code = match &self.code {
+            CodePlace::Library(path) => Code::Library(path.clone()),
+            CodePlace::Machine { bytes, code_bytes, entries } => Code::Machine(MachineCode {
+                bytes: raw.get(bytes.clone())?.to_vec(),
+                code_bytes: *code_bytes,
+                entries: entries.clone(),
+            }),
+        };
+        let Self { workload, target, plan, tolerance, .. } = self;
+        let (target, plan) = (target.clone(), plan.clone());
+        Some(Built { workload: *workload, target, plan, tolerance: *tolerance, code })
+    }
 }
 
 /// What to do.
@@ -63,30 +113,37 @@ pub(crate) struct MemoryAtStart {
 }
 
 /// Writes one message.
-pub(crate) fn send(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
-    let body = serde_json::to_vec(message)?;
-    let len = u32::try_from(body.len()).ok().filter(|&len| len <= MAX_BYTES);
-    let len = len.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the message is too long"))?;
-    let mut frame = len.to_le_bytes().to_vec();
-    frame.extend(body);
+pub(crate) fn send(to: &mut impl Write, message: &impl Serialize, raw: &[u8]) -> io::Result<()> {
+    let text = serde_json::to_vec(message)?;
+    let mut frame = Vec::with_capacity(8 + text.len() + raw.len());
+    for part in [text.as_slice(), raw] {
+        let len = u32::try_from(part.len()).ok().filter(|&len| len <= MAX_BYTES);
+        let len = len.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the message is too long"))?;
+        frame.extend(len.to_le_bytes());
+    }
+    frame.extend(text);
+    frame.extend(raw);
     to.write_all(&frame)?;
     to.flush()
 }
 
-/// Reads one message; `None` at a proper end.
-pub(crate) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
-    let mut len = [0; 4];
-    match from.read_exact(&mut len) {
+/// Reads one message and its raw bytes; `None` at a proper end.
+pub(crate) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<(T, Vec<u8>)>> {
+    let mut lens = [0; 8];
+    match from.read_exact(&mut lens) {
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         other => other?,
     }
-    let len = u32::from_le_bytes(len);
-    if len > MAX_BYTES {
+    let [a, b, c, d, e, f, g, h] = lens;
+    let [text_len, raw_len] = [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])];
+    if text_len.max(raw_len) > MAX_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "this is no message"));
     }
-    let mut body = vec![0; len as usize];
-    from.read_exact(&mut body)?;
-    Ok(Some(serde_json::from_slice(&body)?))
+    let mut text = vec![0; text_len as usize];
+    from.read_exact(&mut text)?;
+    let mut raw = vec![0; raw_len as usize];
+    from.read_exact(&mut raw)?;
+    Ok(Some((serde_json::from_slice(&text)?, raw)))
 }
 
 #[cfg(test)]
@@ -98,26 +155,47 @@ mod tests {
     #[test]
     fn messages_arrive_whole_and_in_order() {
         let mut pipe = Vec::new();
-        send(&mut pipe, &Response::Hello { version: 7 }).unwrap();
+        send(&mut pipe, &Response::Hello { version: 7 }, &[1, 2, 3]).unwrap();
         let wrong = CandidateError::WrongResult { max_rel_error: f64::INFINITY, tolerance: 1e-4 };
-        send(&mut pipe, &Response::Done { outcomes: vec![Err(wrong.clone())] }).unwrap();
+        send(&mut pipe, &Response::Done { outcomes: vec![Err(wrong.clone())] }, &[]).unwrap();
         let mut from = pipe.as_slice();
-        assert!(matches!(receive(&mut from), Ok(Some(Response::Hello { version: 7 }))));
-        let Ok(Some(Response::Done { outcomes })) = receive(&mut from) else { panic!() };
+        let Ok(Some((Response::Hello { version: 7 }, raw))) = receive(&mut from) else { panic!() };
+        assert_eq!(raw, [1, 2, 3]);
+        let Ok(Some((Response::Done { outcomes }, _))) = receive(&mut from) else { panic!() };
         assert_eq!(outcomes, [Err(wrong)]);
         assert!(matches!(receive::<Response>(&mut from), Ok(None)));
+    }
+
+    #[test]
+    fn jobs_carry_their_machine_code() {
+        let target = Target::Cpu(autotune_schedules::CpuTarget::generic_avx2(2));
+        let plan = KernelPlan { buffers: vec![], stages: vec![], local_bytes: 0 };
+        let built = |bytes: &[u8]| Built {
+            workload: "matmul:m=2,n=3,k=4".parse().unwrap(),
+            target: target.clone(),
+            plan: plan.clone(),
+            tolerance: 1e-4,
+            code: Code::Machine(MachineCode { bytes: bytes.to_vec(), code_bytes: bytes.len(), entries: vec![0] }),
+        };
+        let (first, second) = (built(&[1, 2, 3]), built(&[4, 5]));
+        let mut raw = Vec::new();
+        let jobs = [&first, &second].map(|b| Job::new(b, "p".into(), &mut raw));
+        assert_eq!(jobs[0].built(&raw), Some(first));
+        assert_eq!(jobs[1].built(&raw), Some(second));
+        assert_eq!(jobs[1].built(&raw[..4]), None);
     }
 
     #[test]
     fn noise_is_an_error_and_never_a_panic() {
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         for _ in 0..2000 {
-            let len = rng.random_range(4..40);
+            let len = rng.random_range(8..40);
             let mut noise: Vec<u8> = (0..len).map(|_| rng.random()).collect();
-            noise[3] = 0;
-            noise[2] = 0;
+            for high in [2, 3, 6, 7] {
+                noise[high] = 0;
+            }
             assert!(receive::<Response>(&mut noise.as_slice()).is_err());
         }
-        assert!(receive::<Response>(&mut [0xff; 8].as_slice()).is_err());
+        assert!(receive::<Response>(&mut [0xff; 9].as_slice()).is_err());
     }
 }

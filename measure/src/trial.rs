@@ -5,10 +5,9 @@ use std::time::Instant;
 
 use autotune_schedules::plan::PlanBuffer;
 use autotune_schedules::program::Role;
-use autotune_schedules::{KernelPlan, Target, max_rel_error, tolerance};
-use ndarray::{ArrayD, ArrayView1};
+use autotune_schedules::{KernelPlan, Target};
 
-use crate::buffers::{Buffers, NoMemory};
+use crate::buffers::{Buffers, Memory, NoMemory};
 use crate::builder::Built;
 use crate::harness::{self, Samples};
 use crate::kernel::Kernel;
@@ -25,7 +24,7 @@ const MAX_COPIES_BYTES: usize = 1 << 30;
 const RACE_ROUNDS: usize = 20;
 
 /// Part of the time floor that a candidate runs in each round of a race.
-const RACE_ROUND_FLOOR: f64 = 0.2;
+const RACE_ROUND_FLOOR: f64 = 0.3;
 
 /// Positions in a plan, and the elements that belong there.
 type Placed = Vec<(usize, Arc<[f32]>)>;
@@ -37,8 +36,9 @@ pub(crate) struct Trial {
     operands: Placed,
     /// Position of the output in the plan.
     output: usize,
-    /// What the output must be, in its layout, and the error it may have.
-    reference: ArrayD<f32>,
+    /// What the output must be, in its layout, its largest magnitude, and the error relative to that it may have.
+    reference: Arc<[f32]>,
+    largest: f32,
     tolerance: f64,
     /// Runs go through these in turns.
     copies: Vec<Buffers>,
@@ -70,30 +70,40 @@ impl Trial {
     ///
     /// # Safety
     ///
-    /// The code of `built` runs in this process: see [`Kernel::load`].
+    /// The code of `built` runs in this process: see [`Kernel::new`].
     pub(crate) unsafe fn new(
         problem: &mut Problem,
         built: &Built,
         cold: bool,
+        memory: Option<Memory>,
         team: &mut Team,
     ) -> Result<Self, CandidateError> {
-        let memory = |e: NoMemory| CandidateError::OutOfMemory { message: e.to_string() };
+        let no_memory = |e: NoMemory| CandidateError::OutOfMemory { message: e.to_string() };
         // SAFETY: the caller's promise.
-        let kernel = unsafe { Kernel::load(&built.library, built.plan.clone()) };
+        let kernel = unsafe { Kernel::new(&built.code, built.plan.clone()) };
         let kernel = kernel.map_err(|e| CandidateError::Build { message: e.to_string() })?;
         let operands = physical_operands(problem, kernel.plan())?;
         let (output, reference) = physical_output(problem, kernel.plan())?;
-        let bytes = Buffers::bytes(kernel.plan(), team.threads()).map_err(memory)?;
-        let tolerance = tolerance(&problem.workload);
+        let bytes = Buffers::bytes(kernel.plan(), team.threads()).map_err(no_memory)?;
+        let (largest, tolerance) = (problem.largest(), built.tolerance);
         let copies_wanted = copies(bytes, &built.target, cold);
         let copies = Vec::with_capacity(copies_wanted);
-        let mut trial = Self { kernel, operands, output, reference, tolerance, copies, runs: 0, max_rel_error: 0.0 };
+        let mut trial =
+            Self { kernel, operands, output, reference, largest, tolerance, copies, runs: 0, max_rel_error: 0.0 };
+        let mut memory = memory;
         for _ in 0..copies_wanted {
-            let mut buffers = Buffers::new(trial.kernel.plan(), team.threads()).map_err(memory)?;
+            let (plan, threads) = (trial.kernel.plan(), team.threads());
+            let mut buffers =
+                Buffers::reusing(memory.take(), plan, threads, |role| !is_set_early(role)).map_err(no_memory)?;
             trial.fill(&mut buffers, team);
             trial.copies.push(buffers);
         }
         Ok(trial)
+    }
+
+    /// Memory for the next trial.
+    pub(crate) fn into_memory(self) -> Option<Memory> {
+        self.copies.into_iter().next().map(Buffers::into_memory)
     }
 
     fn fill(&self, buffers: &mut Buffers, team: &mut Team) {
@@ -104,17 +114,19 @@ impl Trial {
                 }
             }
         };
-        put(buffers, |role| matches!(role, Role::Weight | Role::Bias));
+        put(buffers, is_set_early);
         self.kernel.prepare(team, buffers);
-        put(buffers, |role| matches!(role, Role::Input | Role::Residual));
+        put(buffers, |role| !is_set_early(role));
     }
 
     /// Runs once and compares; returns the seconds of the run. The output is NaN before, and so is everything that
     /// nobody filled.
     pub(crate) fn check(&mut self, team: &mut Team) -> Result<f64, CandidateError> {
         self.copies[0].buffer_mut(self.output).fill(f32::NAN);
-        let secs = self.run_first_copy(team);
-        self.compare()?;
+        let start = Instant::now();
+        self.kernel.run(team, &mut self.copies[0]);
+        let secs = start.elapsed().as_secs_f64();
+        self.compare(0)?;
         Ok(secs)
     }
 
@@ -129,20 +141,21 @@ impl Trial {
         start.elapsed().as_secs_f64()
     }
 
-    /// Checks after timing that a run on top of earlier ones is right, then one on a fresh output, and that no operand
-    /// and nothing outside the buffers changed in all the runs.
-    pub(crate) fn recheck(&mut self, team: &mut Team) -> Result<(), CandidateError> {
-        self.run_first_copy(team);
-        self.compare()?;
-        self.check(team)?;
+    /// Checks after timing that the last run, on top of earlier ones, was right, then, unless the kernel was given up, one
+    /// on a fresh output, and that no operand and nothing outside the buffers changed in all the runs.
+    pub(crate) fn recheck(&mut self, given_up: bool, team: &mut Team) -> Result<(), CandidateError> {
+        let last = self.runs.checked_sub(1).map_or(0, |last| last % self.copies.len());
+        self.compare(last)?;
+        if !given_up {
+            self.check(team)?;
+        }
         let plan = self.kernel.plan();
         for copy in &self.copies {
             if !copy.guards_intact() {
                 return Err(CandidateError::StrayWrite { message: "memory beside its buffers changed".into() });
             }
             for (position, values) in &self.operands {
-                let same = copy.buffer(*position).iter().zip(&**values).all(|(a, b)| a.to_bits() == b.to_bits());
-                if !same {
+                if !same_bits(copy.buffer(*position), values) {
                     let message = format!("the {:?} operand changed", plan.buffers[*position].role).to_lowercase();
                     return Err(CandidateError::StrayWrite { message });
                 }
@@ -151,16 +164,15 @@ impl Trial {
         Ok(())
     }
 
-    fn run_first_copy(&mut self, team: &mut Team) -> f64 {
-        let start = Instant::now();
-        self.kernel.run(team, &mut self.copies[0]);
-        start.elapsed().as_secs_f64()
+    /// Largest deviation from the reference so far.
+    pub(crate) fn max_rel_error(&self) -> f64 {
+        self.max_rel_error
     }
 
-    /// Compares the first copy's output with the reference.
-    fn compare(&mut self) -> Result<(), CandidateError> {
-        let output = ArrayD::from_shape_vec(self.reference.shape(), self.copies[0].buffer(self.output).to_vec());
-        let error = output.map_or(f64::INFINITY, |output| max_rel_error(&output, &self.reference));
+    /// Compares the output of a copy with the reference.
+    fn compare(&mut self, copy: usize) -> Result<(), CandidateError> {
+        let difference = largest_difference(self.copies[copy].buffer(self.output), &self.reference);
+        let error = if difference == 0.0 { 0.0 } else { f64::from(difference) / f64::from(self.largest) };
         self.max_rel_error = self.max_rel_error.max(error);
         if error <= self.tolerance {
             return Ok(());
@@ -192,7 +204,7 @@ pub(crate) fn measure(
     let mut repeat = |runs| trial.repeat(runs, team);
     let estimate_secs = harness::warm_up(options, first_secs, &mut repeat);
     let samples = harness::sample(options, estimate_secs, incumbent_secs, &mut repeat);
-    trial.recheck(team)?;
+    trial.recheck(samples.stopped_early(), team)?;
     Ok(trial.run_secs(&samples))
 }
 
@@ -225,7 +237,7 @@ pub(crate) fn race(
     }
     let finish = |(trial, lane): (&mut Trial, Result<(f64, Samples), CandidateError>)| {
         let (_, samples) = lane?;
-        trial.recheck(team)?;
+        trial.recheck(false, team)?;
         Ok(trial.run_secs(&samples))
     };
     trials.iter_mut().zip(lanes).map(finish).collect()
@@ -238,12 +250,16 @@ fn physical_operands(problem: &mut Problem, plan: &KernelPlan) -> Result<Placed,
     operands.map(|(position, buffer)| Ok((position, elements(problem, buffer)?))).collect()
 }
 
-/// Where the output lies in the plan, and what it must be, as a row of elements.
-fn physical_output(problem: &mut Problem, plan: &KernelPlan) -> Result<(usize, ArrayD<f32>), CandidateError> {
+/// True for the operands that are in place when the stages run that run ahead of time.
+fn is_set_early(role: Role) -> bool {
+    matches!(role, Role::Weight | Role::Bias)
+}
+
+/// Where the output lies in the plan, and what it must be.
+fn physical_output(problem: &mut Problem, plan: &KernelPlan) -> Result<(usize, Arc<[f32]>), CandidateError> {
     let position = plan.buffers.iter().position(|b| b.role == Role::Output);
     let position = position.ok_or_else(|| misfit(Role::Output, "there is none"))?;
-    let reference = elements(problem, &plan.buffers[position])?;
-    Ok((position, ArrayView1::from(&*reference).into_dyn().to_owned()))
+    Ok((position, elements(problem, &plan.buffers[position])?))
 }
 
 /// The elements that belong into a buffer of the plan.
@@ -258,7 +274,69 @@ fn elements(problem: &mut Problem, buffer: &PlanBuffer) -> Result<Arc<[f32]>, Ca
     Ok(elements)
 }
 
+/// Largest difference between elements; infinite if one of `actual` is not a finite number, or some are missing.
+fn largest_difference(actual: &[f32], reference: &[f32]) -> f32 {
+    /// Elements that are looked at side by side.
+    const LANES: usize = 16;
+    if actual.len() != reference.len() {
+        return f32::INFINITY;
+    }
+    let (mut worst, mut odd) = ([0.0f32; LANES], [false; LANES]);
+    let mut look = |actual: &[f32], reference: &[f32]| {
+        for (lane, (a, r)) in actual.iter().zip(reference).enumerate() {
+            let difference = (a - r).abs();
+            worst[lane] = if difference > worst[lane] { difference } else { worst[lane] };
+            odd[lane] |= !difference.is_finite();
+        }
+    };
+    let (actual, reference) = (actual.chunks_exact(LANES), reference.chunks_exact(LANES));
+    look(actual.remainder(), reference.remainder());
+    actual.zip(reference).for_each(|(a, r)| look(a, r));
+    if odd.contains(&true) { f32::INFINITY } else { worst.into_iter().fold(0.0, f32::max) }
+}
+
+/// True if two rows of numbers are the same, bit by bit.
+fn same_bits(a: &[f32], b: &[f32]) -> bool {
+    let differences =
+        |(a, b): (&[f32], &[f32])| a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a.to_bits() ^ b.to_bits()));
+    a.len() == b.len() && a.chunks(1024).zip(b.chunks(1024)).all(|rows| differences(rows) == 0)
+}
+
 /// A plan that is not one of the workload: what lowering made cannot be run.
 fn misfit(role: Role, what: &str) -> CandidateError {
     CandidateError::Lower { message: format!("the plan's {role:?} buffer: {what}").to_lowercase() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    #[test]
+    fn one_differing_element_is_found_wherever_it_is() {
+        let mut rng = ChaCha8Rng::seed_from_u64(8);
+        for len in [1, 2, 15, 16, 17, 33, 1024, 1025, 3000] {
+            let reference: Vec<f32> = (0..len).map(|_| rng.random_range(-1.0..1.0)).collect();
+            assert_eq!(largest_difference(&reference, &reference), 0.0);
+            assert!(same_bits(&reference, &reference));
+            for _ in 0..20 {
+                let at = rng.random_range(0..len);
+                let with = |value: f32| {
+                    let mut changed = reference.clone();
+                    changed[at] = value;
+                    changed
+                };
+                let off = with(reference[at] + 3.0);
+                assert!((largest_difference(&off, &reference) - 3.0).abs() < 1e-6, "{len}: {at}");
+                for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                    assert_eq!(largest_difference(&with(odd), &reference), f32::INFINITY, "{len}: {at}");
+                }
+                assert!(!same_bits(&off, &reference), "{len}: {at}");
+                assert!(!same_bits(&with(f32::from_bits(reference[at].to_bits() ^ 1)), &reference), "{len}: {at}");
+            }
+        }
+        assert_eq!(largest_difference(&[1.0], &[1.0, 2.0]), f32::INFINITY);
+        assert!(!same_bits(&[1.0], &[1.0, 2.0]) && !same_bits(&[0.0], &[-0.0]));
+    }
 }

@@ -1,5 +1,6 @@
 //! The worker process: runs kernels that may do anything.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -9,6 +10,7 @@ use std::sync::mpsc::{self, Receiver};
 use autotune_schedules::Workload;
 
 use crate::affinity::pin_to_core;
+use crate::buffers::Memory;
 use crate::measurement::CandidateError;
 use crate::memory;
 use crate::problem::Problem;
@@ -34,13 +36,13 @@ fn serve_requests() -> io::Result<()> {
     memory::forbid_core_files();
     memory::report_when_dying();
     let requests = read_in_background(input);
-    let mut worker = Worker { team: Team::new(1), problem: None };
+    let mut worker = Worker { team: Team::new(1), problems: HashMap::new(), spare: None };
     pin_to_core(0);
-    protocol::send(&mut output, &Response::Hello { version: protocol::VERSION })?;
-    while let Ok(request) = requests.recv() {
-        let response = worker.answer(&request, &mut output)?;
+    protocol::send(&mut output, &Response::Hello { version: protocol::VERSION }, &[])?;
+    while let Ok((request, raw)) = requests.recv() {
+        let response = worker.answer(&request, &raw, &mut output)?;
         memory::lift();
-        protocol::send(&mut output, &response)?;
+        protocol::send(&mut output, &response, &[])?;
     }
     Ok(())
 }
@@ -62,7 +64,7 @@ fn take_standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Reads requests in a thread that ends the process with the input, whatever the kernels are doing: no worker outlives
 /// its measurer.
-fn read_in_background(input: OwnedFd) -> Receiver<Request> {
+fn read_in_background(input: OwnedFd) -> Receiver<(Request, Vec<u8>)> {
     let (sender, receiver) = mpsc::channel();
     let mut input = File::from(input);
     std::thread::spawn(move || {
@@ -77,23 +79,32 @@ fn read_in_background(input: OwnedFd) -> Receiver<Request> {
     receiver
 }
 
+/// Most bytes of problems that are kept.
+const PROBLEM_BYTES: usize = 1 << 30;
+/// Most bytes of buffers that are kept from one trial to the next.
+const SPARE_BYTES: usize = 256 << 20;
+
 struct Worker {
     team: Team,
-    /// The last one: candidates of a workload come in batches.
-    problem: Option<Problem>,
+    /// Those read so far: batches of candidates of several workloads come in turns.
+    problems: HashMap<Workload, Problem>,
+    /// Memory of the last trial's buffers: it need not be had from the system again.
+    spare: Option<Memory>,
 }
 
 impl Worker {
-    fn answer(&mut self, request: &Request, output: &mut File) -> io::Result<Response> {
+    fn answer(&mut self, request: &Request, raw: &[u8], output: &mut File) -> io::Result<Response> {
         let jobs = match &request.task {
             Task::Time { job, .. } => std::slice::from_ref(&**job),
             Task::Race { jobs } => jobs,
         };
-        // The first problem is read before the jobs count as started: it is no part of a candidate's time.
-        if let Some(job) = jobs.first() {
-            match self.problem(job) {
-                Ok(problem) => self.problem = Some(problem),
-                Err(message) => return Ok(Response::Failed { message }),
+        // Problems are read before the jobs count as started: they are no part of a candidate's time.
+        if self.problems.values().map(Problem::bytes).sum::<usize>() > PROBLEM_BYTES {
+            self.problems.clear();
+        }
+        for job in jobs {
+            if let Err(message) = self.read_problem(job) {
+                return Ok(Response::Failed { message });
             }
         }
         if let Err(error) = self.start(request, jobs, output)? {
@@ -101,7 +112,7 @@ impl Worker {
         }
         let mut trials = Vec::with_capacity(jobs.len());
         for job in jobs {
-            match (self.load(job, request.timing.cold), &request.task) {
+            match (self.load(job, raw, request.timing.cold), &request.task) {
                 (Ok(Ok(trial)), _) => trials.push(trial),
                 (Ok(Err(error)), Task::Time { .. }) => return Ok(Response::Done { outcomes: vec![Err(error)] }),
                 (Ok(Err(error)), Task::Race { .. }) => return Ok(Response::Failed { message: error.to_string() }),
@@ -115,36 +126,38 @@ impl Worker {
             }
             Task::Race { .. } => trial::race(&mut trials, timing, team),
         };
+        let memory = trials.into_iter().next().and_then(Trial::into_memory);
+        self.spare = memory.filter(|memory| memory.bytes() <= SPARE_BYTES);
         Ok(Response::Done { outcomes })
     }
 
     /// A job's kernel with its operands; the outer error is not the kernel's fault.
-    fn load(&mut self, job: &Job, cold: bool) -> Result<Result<Trial, CandidateError>, String> {
-        let mut problem = self.problem(job)?;
+    fn load(&mut self, job: &Job, raw: &[u8], cold: bool) -> Result<Result<Trial, CandidateError>, String> {
+        let built = job.built(raw).ok_or("machine code is missing")?;
+        let problem = self.problems.get_mut(&job.workload).ok_or("the problem is missing")?;
         // SAFETY: this process is there to run code that nobody vouches for; if it breaks, it is replaced.
-        let trial = unsafe { Trial::new(&mut problem, &job.built, cold, &mut self.team) };
-        self.problem = Some(problem);
-        Ok(trial)
+        Ok(unsafe { Trial::new(problem, &built, cold, self.spare.take(), &mut self.team) })
     }
 
-    /// The job's problem: the one at hand if it is of the same workload, else read from its file.
-    fn problem(&mut self, job: &Job) -> Result<Problem, String> {
-        let workload: &Workload = &job.built.workload;
-        match self.problem.take_if(|p| p.workload == *workload) {
-            Some(problem) => Ok(problem),
-            None => Problem::read(&job.problem, workload).map_err(|e| format!("{}: {e}", job.problem.display())),
+    /// Reads the job's problem unless it is there.
+    fn read_problem(&mut self, job: &Job) -> Result<(), String> {
+        if self.problems.contains_key(&job.workload) {
+            return Ok(());
         }
+        let read = Problem::read(&job.problem, &job.workload);
+        self.problems.insert(job.workload, read.map_err(|e| format!("{}: {e}", job.problem.display()))?);
+        Ok(())
     }
 
     /// Sets the memory limit and the team up for the jobs, and tells the measurer that from now on they are to blame.
     fn start(&mut self, request: &Request, jobs: &[Job], output: &mut File) -> io::Result<Result<(), CandidateError>> {
-        let threads = jobs.iter().map(|job| job.built.target.threads()).max().unwrap_or(1);
+        let threads = jobs.iter().map(|job| job.target.threads()).max().unwrap_or(1);
         if self.team.threads() != threads {
             self.team = Team::new(threads);
         }
         let mut allowance = request.memory_slack_bytes;
         for job in jobs {
-            let needed = trial::needed_bytes(&job.built.plan, &job.built.target, request.timing.cold);
+            let needed = trial::needed_bytes(&job.plan, &job.target, request.timing.cold);
             // Beside its buffers, a trial keeps the operands, and an output that is compared: at most as much again.
             let bytes = needed.map_or(usize::MAX, |b| b.saturating_mul(2));
             if bytes > memory::physical_bytes() {
@@ -154,7 +167,7 @@ impl Worker {
             allowance = allowance.saturating_add(bytes);
         }
         let memory = memory::limit_growth(allowance);
-        protocol::send(output, &Response::Started { memory })?;
+        protocol::send(output, &Response::Started { memory }, &[])?;
         Ok(Ok(()))
     }
 }

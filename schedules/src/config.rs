@@ -46,6 +46,12 @@ impl Config {
     pub fn stable_hash(&self) -> u64 {
         fnv1a(self.to_string().as_bytes())
     }
+
+    /// True if its kernels add up the workload's own products, in whatever order; false if they transform operands first, at
+    /// the cost of larger rounding errors.
+    pub fn is_exact(&self) -> bool {
+        self.sketch != crate::winograd::SKETCH
+    }
 }
 
 /// FNV-1a over bytes, 64 bits: <http://www.isthe.com/chongo/tech/comp/fnv/>.

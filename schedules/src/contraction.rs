@@ -166,12 +166,15 @@ impl Contraction {
         self.data.index[dim].range(|v| self.axes[v.0 as usize].extent)
     }
 
+    /// True if some tap lies in the padding of dimension `dim` of the data operand.
+    pub fn pads(&self, dim: usize) -> bool {
+        let (low, high) = self.data_range(dim);
+        low < 0 || high >= self.data.shape[dim] as i64
+    }
+
     /// True if some tap lies in the padding.
     pub fn is_padded(&self) -> bool {
-        (0..self.data.shape.len()).any(|d| {
-            let (low, high) = self.data_range(d);
-            low < 0 || high >= self.data.shape[d] as i64
-        })
+        (0..self.data.shape.len()).any(|dim| self.pads(dim))
     }
 }
 

@@ -20,6 +20,7 @@ use crate::program::Layout;
 use crate::target::CpuTarget;
 use crate::workload::{Operator, Workload};
 
+mod balance;
 mod knobs;
 pub(crate) mod reader;
 mod rules;
@@ -139,7 +140,7 @@ fn blockable(workload: &Workload, block: usize) -> (bool, bool) {
 }
 
 /// The block of channel-blocked layouts: one vector on AVX-512, at least 8.
-fn block_size(target: &CpuTarget) -> usize {
+pub(crate) fn block_size(target: &CpuTarget) -> usize {
     target.lanes().max(8)
 }
 
@@ -162,11 +163,12 @@ impl Layouts {
             }
             layout => Ok(layout),
         };
+        let data = if reader.has("layout.data") { "layout.data" } else { "layout.in" };
         Ok(Self {
             block,
             input_blocks,
             input: layout("layout.in", input_blocks)?,
-            data: layout("layout.data", input_blocks)?,
+            data: layout(data, input_blocks)?,
             output: layout("layout.out", output_blocks)?,
         })
     }
@@ -329,6 +331,13 @@ impl Direct {
         let mut tile: Vec<_> = spatial.map(|a| (a, self.register_extent(a))).filter(|t| t.1 > 1).collect();
         tile.push((self.vector, self.register_extent(self.vector)));
         tile
+    }
+
+    /// The loops whose iterations are tasks, outermost first: the batch, then the leading cache loops.
+    pub fn parallel_loops(&self) -> Vec<TileLoop> {
+        let is_spatial = |l: &&TileLoop| !self.contraction.axes[l.axis].reduce;
+        let leading = self.cache.iter().take_while(is_spatial).take(self.parallel).copied();
+        self.batch.iter().map(|&axis| TileLoop { axis, tile: 1 }).chain(leading).collect()
     }
 
     /// Extent of `axis` within one cache tile.

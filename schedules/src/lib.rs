@@ -7,6 +7,7 @@
 //! | [`contraction`] | the one description that every operator is lowered from |
 //! | [`space`], [`config`] | every schedule of a workload on a target; one of them |
 //! | [`direct`], [`tiled`] | the sketches for CPUs and for GPUs: knobs, their rules, typed form |
+//! | [`winograd`] | the Winograd sketch for CPUs: its knobs, their rules, its matrices |
 //! | [`lower`](mod@lower) | from a config to loop nests |
 //! | [`program`], [`affine`] | the loop nests, the hub that everything below reads |
 //! | [`verify`](mod@verify), [`interp`], [`print`](mod@print) | independent proof, slow execution, text |
@@ -29,7 +30,7 @@
 //!
 //! let operands = Operands::random(&workload, 0);
 //! let output = interpret(&program, &operands)?;
-//! assert!(max_rel_error(&output, &reference(&workload, &operands)) <= tolerance(&workload));
+//! assert!(max_rel_error(&output, &reference(&workload, &operands)) <= tolerance(&config));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -50,6 +51,7 @@ pub mod target;
 pub mod tensor;
 pub mod tiled;
 pub mod verify;
+pub mod winograd;
 pub mod workload;
 
 pub use affine::{Affine, VarId};
@@ -59,7 +61,7 @@ pub use launch::Launch;
 pub use lower::{LowerError, lower};
 pub use plan::KernelPlan;
 pub use program::Program;
-pub use reference::{max_rel_error, reference, tolerance};
+pub use reference::{EXACT_TOLERANCE, max_rel_error, reference, tolerance};
 pub use space::ScheduleSpace;
 pub use target::{CpuTarget, GpuApi, GpuTarget, Isa, Target, TargetError};
 pub use tensor::Operands;

@@ -20,6 +20,9 @@
 //! A reduction split over cache chunks becomes a first chunk (accumulators start at zero), middle chunks, and a last chunk
 //! (with the epilogue); in between partial sums live in the output buffer.
 
+use std::rc::Rc;
+
+use smallvec::SmallVec;
 use thiserror::Error;
 
 use crate::affine::{Affine, VarId};
@@ -31,10 +34,14 @@ use crate::program::{
 };
 use crate::target::Target;
 use crate::tiled::{self, Tiled};
+use crate::winograd::Winograd;
 use crate::workload::{Activation, Workload};
 
 mod copy;
 mod leaf;
+mod winograd;
+
+use copy::PackedWeight;
 
 /// Why a config cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -42,6 +49,14 @@ pub enum LowerError {
     /// The config belongs to no known sketch of the target.
     #[error("unknown sketch '{0}'")]
     UnknownSketch(String),
+    /// The sketch is not for such workloads.
+    #[error("no sketch '{sketch}' of {workload}")]
+    Unfit {
+        /// The sketch.
+        sketch: String,
+        /// The workload.
+        workload: String,
+    },
     /// A knob is malformed, does not fit the workload, or breaks a limit of the target.
     #[error("knob '{name}': {reason}")]
     Knob {
@@ -62,11 +77,11 @@ impl LowerError {
 pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Program, LowerError> {
     match (target, config.sketch.as_str()) {
         (Target::Cpu(cpu), direct::SKETCH) => {
-            let direct = Direct::new(workload, cpu, config)?;
-            Ok(Lowering::new(workload, &direct, cpu.lanes()).run())
+            Ok(Lowering::new(workload, &Direct::new(workload, cpu, config)?, cpu.lanes()).run())
         }
+        (Target::Cpu(cpu), winograd::SKETCH) => Ok(winograd::lower(workload, &Winograd::new(workload, cpu, config)?)),
         (Target::Gpu(gpu), tiled::SKETCH) => Ok(tiled::lower::lower(workload, &Tiled::new(workload, gpu, config)?)),
-        _ => Err(LowerError::UnknownSketch(config.sketch.clone())),
+        (_, unknown) => Err(LowerError::UnknownSketch(unknown.into())),
     }
 }
 
@@ -88,19 +103,54 @@ struct Segment {
     extent: usize,
 }
 
+impl Segment {
+    /// Its tile of number `index` within `outer`.
+    fn tile(self, outer: &Span, index: Affine) -> Span {
+        let base = index * self.extent as i64 + outer.base.clone() + self.start as i64;
+        Span { base, extent: self.extent }
+    }
+}
+
+/// Of the elements of an axis, those for which `low <= step * element <= high`.
+struct Bounds {
+    step: i64,
+    low: i64,
+    high: i64,
+}
+
+/// Where in the nest a loop over an axis is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    /// Over cache tiles.
+    Cache,
+    /// Over register tiles.
+    Register,
+    /// Over reduction steps.
+    Reduce,
+    /// Over unrolled reduction steps within a serial one.
+    Unroll,
+    /// Within the register tile.
+    Tile,
+}
+
+/// What follows the axis in the name of a loop, by level.
+const LEVELS: [&str; 5] = ["0", "1", "r", "u", "t"];
+
 struct Lowering<'a> {
     workload: &'a Workload,
     direct: &'a Direct,
     lanes: usize,
     vars: Vec<String>,
     extents: Vec<usize>,
+    /// Name of a loop over each axis at each [`Level`].
+    names: Vec<[String; LEVELS.len()]>,
     buffers: Vec<Buffer>,
     input: BufferId,
     weight: BufferId,
     bias: Option<BufferId>,
     residual: Option<BufferId>,
     output: BufferId,
-    packed_weight: Option<BufferId>,
+    packed_weight: Option<Rc<PackedWeight>>,
     /// The padded copy (whole or tile) that the compute nest reads.
     copied_data: Option<BufferId>,
     /// Region of the innermost enclosing data tile.
@@ -121,12 +171,14 @@ impl<'a> Lowering<'a> {
         let residual =
             epilogue.residual.then(|| add("residual", Role::Residual, &direct.output.shape, direct.out_layout));
         let output = add("output", Role::Output, &direct.output.shape, direct.out_layout);
+        let axes = direct.contraction.axes.iter();
         Self {
             workload,
             direct,
             lanes,
             vars: Vec::new(),
             extents: Vec::new(),
+            names: axes.map(|a| LEVELS.map(|level| format!("{}.{level}", a.name))).collect(),
             buffers,
             input,
             weight,
@@ -181,14 +233,16 @@ impl<'a> Lowering<'a> {
         axes.iter().map(|a| Span { base: Affine::default(), extent: a.extent }).collect()
     }
 
-    fn axis_name(&self, axis: AxisId) -> &str {
-        self.direct.contraction.axes[axis].name
+    /// The variable of a loop over an axis.
+    fn axis_var(&mut self, axis: AxisId, level: Level, extent: usize) -> VarId {
+        let name = self.names[axis][level as usize].clone();
+        self.var(name, extent)
     }
 
     /// `for var in 0..extent { body }`, or the body alone with the constant 0 where the extent is 1.
     fn repeat(
         &mut self,
-        name: String,
+        (axis, level): (AxisId, Level),
         extent: usize,
         kind: LoopKind,
         body: impl FnOnce(&mut Self, Affine) -> Vec<Node>,
@@ -196,21 +250,19 @@ impl<'a> Lowering<'a> {
         if extent == 1 {
             return body(self, Affine::default());
         }
-        let var = self.var(name, extent);
+        let var = self.axis_var(axis, level, extent);
         let body = body(self, Affine::var(var));
         if body.is_empty() { body } else { vec![Node::Loop(Loop { var, extent, kind, body })] }
     }
 
     /// The stage's trees: one per combination of segments of the parallel loops, each perfectly nested.
     fn compute(&mut self) -> Vec<Node> {
-        let axes = &self.direct.contraction.axes;
-        let region = self.whole_region();
-        let spatial_prefix = self.direct.cache.iter().take_while(|l| !axes[l.axis].reduce).count();
-        let (parallel, serial) = self.direct.cache.split_at(self.direct.parallel.min(spatial_prefix));
-        let mut levels: Vec<TileLoop> = self.direct.batch.iter().map(|&axis| TileLoop { axis, tile: 1 }).collect();
-        levels.extend(parallel);
+        let mut region = self.whole_region();
+        let levels = self.direct.parallel_loops();
+        let direct = self.direct;
+        let serial = &direct.cache[levels.len() - direct.batch.len()..];
         let mut roots = Vec::new();
-        self.roots(&levels, serial, region, &mut Vec::new(), &mut roots);
+        self.roots(&levels, serial, &mut region, &mut Vec::new(), &mut roots);
         roots
     }
 
@@ -218,7 +270,7 @@ impl<'a> Lowering<'a> {
         &mut self,
         levels: &[TileLoop],
         serial: &[TileLoop],
-        region: Region,
+        region: &mut Region,
         loops: &mut Vec<(VarId, usize)>,
         roots: &mut Vec<Node>,
     ) {
@@ -232,24 +284,24 @@ impl<'a> Lowering<'a> {
             roots.extend(nest(parallel, body));
             return;
         };
-        for segment in self.segments(*level, &region, self.peels_cache_tiles()) {
-            let mut inner = region.clone();
+        let outer = region[level.axis].clone();
+        for segment in self.segments(*level, region, self.peels_cache_tiles()) {
             let depth = loops.len();
-            let offset = if segment.count == 1 {
-                Affine::default()
-            } else {
-                let var = self.var(format!("{}.0", self.axis_name(level.axis)), segment.count);
+            let mut index = Affine::default();
+            if segment.count > 1 {
+                let var = self.axis_var(level.axis, Level::Cache, segment.count);
                 loops.push((var, segment.count));
-                Affine::var(var) * segment.extent as i64
-            };
-            narrow(&mut inner[level.axis], segment, offset);
-            self.roots(rest, serial, inner, loops, roots);
+                index = Affine::var(var);
+            }
+            region[level.axis] = segment.tile(&outer, index);
+            self.roots(rest, serial, region, loops, roots);
             loops.truncate(depth);
         }
+        region[level.axis] = outer;
     }
 
     /// Serial loops over cache tiles, with the copy of the data tile outside the loops that do not concern it.
-    fn cache_nest(&mut self, levels: &[TileLoop], region: Region) -> Vec<Node> {
+    fn cache_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
         let tile_is_due = self.direct.data_mode == DataMode::Tile
             && self.tile_region.is_none()
             && !levels.iter().any(|l| self.direct.data.uses(l.axis));
@@ -257,47 +309,48 @@ impl<'a> Lowering<'a> {
             let shape = self.direct.tile_shape();
             let buffer = self.buffer("data_tile".into(), Role::Packed, Scope::Local, shape);
             self.copied_data = Some(buffer);
-            let mut body = self.copy_tile(buffer, &region);
+            let mut body = self.copy_tile(buffer, region);
             self.tile_region = Some(region.clone());
             body.extend(self.cache_nest(levels, region));
             self.tile_region = None;
             return vec![Node::Alloc { buffer, body }];
         }
         let Some((level, rest)) = levels.split_first() else {
-            let inner = self.direct.inner.clone();
-            return self.register_nest(&inner, region);
+            let direct = self.direct;
+            return self.register_nest(&direct.inner, region);
         };
         let peel = self.peels_cache_tiles() && self.tile_region.is_none();
-        self.tiled(*level, &region, peel, 0, &mut |this, inner| this.cache_nest(rest, inner))
+        self.tiled(*level, region, peel, Level::Cache, &mut |this, inner| this.cache_nest(rest, inner))
     }
 
     /// Serial loops over the register tiles of a cache tile.
-    fn register_nest(&mut self, levels: &[TileLoop], region: Region) -> Vec<Node> {
+    fn register_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
         let Some((level, rest)) = levels.split_first() else {
-            return self.leaf(&region);
+            return self.leaf(region);
         };
         let peel = self.direct.data_mode == DataMode::InPlace;
-        self.tiled(*level, &region, peel, 1, &mut |this, inner| this.register_nest(rest, inner))
+        self.tiled(*level, region, peel, Level::Register, &mut |this, inner| this.register_nest(rest, inner))
     }
 
     /// One level of tiles: a nest per segment.
     fn tiled(
         &mut self,
-        level: TileLoop,
-        region: &Region,
+        tiles: TileLoop,
+        region: &mut Region,
         peel: bool,
-        depth: usize,
-        body: &mut dyn FnMut(&mut Self, Region) -> Vec<Node>,
+        level: Level,
+        body: &mut dyn FnMut(&mut Self, &mut Region) -> Vec<Node>,
     ) -> Vec<Node> {
         let mut nodes = Vec::new();
-        for segment in self.segments(level, region, peel) {
-            let name = format!("{}.{depth}", self.axis_name(level.axis));
-            nodes.extend(self.repeat(name, segment.count, LoopKind::Serial, |this, index| {
-                let mut inner = region.clone();
-                narrow(&mut inner[level.axis], segment, index * segment.extent as i64);
+        let outer = region[tiles.axis].clone();
+        for segment in self.segments(tiles, region, peel) {
+            let inner = &mut *region;
+            nodes.extend(self.repeat((tiles.axis, level), segment.count, LoopKind::Serial, |this, index| {
+                inner[tiles.axis] = segment.tile(&outer, index);
                 body(this, inner)
             }));
         }
+        region[tiles.axis] = outer;
         nodes
     }
 
@@ -307,31 +360,25 @@ impl<'a> Lowering<'a> {
 
     /// The tiles of an axis, grouped: whole tiles in one loop, the remainder by itself; of a reduction axis also the first
     /// and the last tile by themselves; if `peel`, also each tile that touches padding.
-    fn segments(&self, level: TileLoop, region: &Region, peel: bool) -> Vec<Segment> {
+    fn segments(&self, level: TileLoop, region: &Region, peel: bool) -> SmallVec<[Segment; 4]> {
         let TileLoop { axis, tile } = level;
         let extent = region[axis].extent;
         let count = extent.div_ceil(tile);
         let is_reduction = self.direct.contraction.axes[axis].reduce;
-        let check = is_reduction || (peel && !self.is_interior(region, Some(axis)));
-        let mut inner = if check { region.clone() } else { Region::new() };
-        let mut alone = |t: usize| {
-            if is_reduction {
-                return t == 0 || t + 1 == count;
-            }
-            inner[axis] =
-                Span { base: region[axis].base.clone() + (t * tile) as i64, extent: tile.min(extent - t * tile) };
-            !self.is_interior(&inner, Some(axis))
-        };
-        if !check {
+        let bounds = if peel && !is_reduction { self.bounds_along(axis, region) } else { SmallVec::new() };
+        if !is_reduction && bounds.is_empty() {
             let whole = Segment { start: 0, count: extent / tile, extent: tile };
             let rest = Segment { start: extent / tile * tile, count: 1, extent: extent % tile };
             return [whole, rest].into_iter().filter(|s| s.count * s.extent > 0).collect();
         }
-        let mut segments: Vec<Segment> = Vec::new();
+        let mut segments: SmallVec<[Segment; 4]> = SmallVec::new();
         let mut open = false;
         for t in 0..count {
             let size = tile.min(extent - t * tile);
-            let single = size < tile || alone(t);
+            let (first, last) = ((t * tile) as i64, (t * tile + size - 1) as i64);
+            let is_inside = |b: &Bounds| b.step * first >= b.low && b.step * last <= b.high;
+            let is_end = is_reduction && (t == 0 || t + 1 == count);
+            let single = size < tile || is_end || !bounds.iter().all(is_inside);
             match segments.last_mut() {
                 Some(last) if open && !single => last.count += 1,
                 _ => segments.push(Segment { start: t * tile, count: 1, extent: size }),
@@ -341,32 +388,40 @@ impl<'a> Lowering<'a> {
         segments
     }
 
-    /// True if no tap of the region lies in the padding of a dimension that `axis` concerns (any dimension for `None`).
-    fn is_interior(&self, region: &Region, axis: Option<AxisId>) -> bool {
+    /// What keeps the tiles of a spatial axis out of the padding, for each dimension that the axis concerns and where some
+    /// tile of the region is in it.
+    fn bounds_along(&self, axis: AxisId, region: &Region) -> SmallVec<[Bounds; 2]> {
         let data = &self.direct.contraction.data;
-        (0..data.shape.len()).all(|dim| {
-            let concerned = axis.is_none_or(|a| data.index[dim].coefficient(VarId(a as u32)) != 0);
-            !concerned || self.dim_is_interior(region, dim)
-        })
+        let mut bounds = SmallVec::new();
+        for (dim, index) in data.index.iter().enumerate() {
+            let step = index.coefficient(VarId(axis as u32));
+            let (low, high) = self.dim_range(region, dim);
+            let limit = data.shape[dim] as i64 - 1;
+            if step != 0 && (low < 0 || high > limit) {
+                let reach = step * (region[axis].extent as i64 - 1);
+                bounds.push(Bounds { step, low: -low, high: limit - (high - reach) });
+            }
+        }
+        bounds
     }
 
     fn dim_is_interior(&self, region: &Region, dim: usize) -> bool {
-        let data = &self.direct.contraction.data;
-        let (mut low, mut high) = (data.index[dim].constant, data.index[dim].constant);
-        for &(axis, c) in &data.index[dim].terms {
+        let (low, high) = self.dim_range(region, dim);
+        low >= 0 && high < self.direct.contraction.data.shape[dim] as i64
+    }
+
+    /// Lowest and highest index that a region reads along a dimension of the data operand.
+    fn dim_range(&self, region: &Region, dim: usize) -> (i64, i64) {
+        let index = &self.direct.contraction.data.index[dim];
+        let (mut low, mut high) = (index.constant, index.constant);
+        for &(axis, c) in &index.terms {
             let span = &region[axis.0 as usize];
             let (first, last) = span.base.range(|v| self.extents[v.0 as usize]);
             low += c * first;
             high += c * (last + span.extent as i64 - 1);
         }
-        low >= 0 && high < data.shape[dim] as i64
+        (low, high)
     }
-}
-
-/// The span of one tile of `segment`, `offset` elements behind its first.
-fn narrow(span: &mut Span, segment: Segment, offset: Affine) {
-    span.base = span.base.clone() + offset + segment.start as i64;
-    span.extent = segment.extent;
 }
 
 /// The index with every axis replaced by its value.

@@ -3,7 +3,9 @@
 use ndarray::ArrayD;
 use rayon::prelude::*;
 
+use crate::config::{Config, Value};
 use crate::tensor::Operands;
+use crate::winograd;
 use crate::workload::{Activation, Conv2d, Matmul, Operator, Workload};
 
 /// The output of `workload`, [`Workload::output_shape`], summed in f64 and rounded once.
@@ -49,13 +51,20 @@ pub fn max_rel_error(actual: &ArrayD<f32>, reference: &ArrayD<f32>) -> f64 {
     if worst == 0.0 { 0.0 } else { worst / largest }
 }
 
-/// The [`max_rel_error`] that a kernel of `workload` may have and still be right.
+/// The [`max_rel_error`] that sums of a workload's own products in f32, in any order, may have and still be right.
 ///
-/// 1e-4 for sums of products in f32 in any order: the rounding errors of a sum of `k` products of random signs grow
-/// with `sqrt(k)` like the sum itself, so that the error relative to the largest output stays near the f32 unit roundoff
-/// (6e-8), a thousand times below, whereas one missing or doubled product shows: it is about `1/sqrt(k)` of an output.
-pub fn tolerance(_workload: &Workload) -> f64 {
-    1e-4
+/// The rounding errors of a sum of `k` products of random signs grow with `sqrt(k)` like the sum itself, so that the error
+/// relative to the largest output stays near the f32 unit roundoff (6e-8), a thousand times below, whereas one missing or
+/// doubled product shows: it is about `1/sqrt(k)` of an output.
+pub const EXACT_TOLERANCE: f64 = 1e-4;
+
+/// The [`max_rel_error`] that a kernel made from `config` may have and still be right: [`EXACT_TOLERANCE`], or that of
+/// [`winograd::tolerance`].
+pub fn tolerance(config: &Config) -> f64 {
+    match config.knobs.get("m") {
+        Some(Value::Choice(m)) if !config.is_exact() => winograd::tolerance(m.parse().unwrap_or_default()),
+        _ => EXACT_TOLERANCE,
+    }
 }
 
 /// A row-major copy in f64.
@@ -276,6 +285,6 @@ mod tests {
         let mut operands = Operands::random(&workload, 9);
         let wanted = reference(&workload, &operands);
         operands.input[[0, 2, 1000]] = 0.0;
-        assert!(max_rel_error(&reference(&workload, &operands), &wanted) > 5.0 * tolerance(&workload));
+        assert!(max_rel_error(&reference(&workload, &operands), &wanted) > 5.0 * EXACT_TOLERANCE);
     }
 }

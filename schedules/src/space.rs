@@ -1,11 +1,13 @@
 //! Schedule spaces: every schedule of one workload on one target, as a union of sketches, each a product of knobs.
 
-use rand::{Rng, RngExt};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 use crate::config::{Config, Value};
 use crate::direct::{self, Direct};
 use crate::target::Target;
 use crate::tiled::{self, Tiled};
+use crate::winograd::{self, Winograd};
 use crate::workload::Workload;
 
 /// A named choice among values.
@@ -111,17 +113,23 @@ pub struct ScheduleSpace {
     sketches: Vec<Sketch>,
 }
 
-/// Draws after which sampling gives up on finding a valid combination and falls back to the default.
+/// Draws after which sampling gives up on finding a valid combination of a sketch and falls back to the default.
 const MAX_DRAWS: usize = 100_000;
+/// One in so many neighbours is of another sketch where there are several.
+const SKETCH_CHANGE: u32 = 32;
 
 impl ScheduleSpace {
     /// The space of `workload` on `target`.
     pub fn new(workload: &Workload, target: &Target) -> Self {
-        let sketch = match target {
-            Target::Cpu(cpu) => Sketch { name: direct::SKETCH, knobs: direct::knobs(workload, cpu) },
-            Target::Gpu(gpu) => Sketch { name: tiled::SKETCH, knobs: tiled::knobs(workload, gpu) },
+        let sketches = match target {
+            Target::Cpu(cpu) => {
+                let direct = Sketch { name: direct::SKETCH, knobs: direct::knobs(workload, cpu) };
+                let winograd = winograd::knobs(workload, cpu).map(|knobs| Sketch { name: winograd::SKETCH, knobs });
+                std::iter::once(direct).chain(winograd).collect()
+            }
+            Target::Gpu(gpu) => vec![Sketch { name: tiled::SKETCH, knobs: tiled::knobs(workload, gpu) }],
         };
-        Self { workload: *workload, target: target.clone(), sketches: vec![sketch] }
+        Self { workload: *workload, target: target.clone(), sketches }
     }
 
     /// The workload.
@@ -149,11 +157,14 @@ impl ScheduleSpace {
         false
     }
 
-    /// True if the combination keeps the rules between knobs and the limits of the target.
+    /// True if the combination keeps the rules between knobs and the limits of the target, and keeps every thread busy.
     fn is_valid(&self, config: &Config) -> bool {
-        match &self.target {
-            Target::Cpu(cpu) => Direct::new(&self.workload, cpu, config).is_ok(),
-            Target::Gpu(gpu) => Tiled::new(&self.workload, gpu, config).is_ok(),
+        match (&self.target, config.sketch.as_str()) {
+            (Target::Cpu(cpu), winograd::SKETCH) => Winograd::new(&self.workload, cpu, config).is_ok(),
+            (Target::Cpu(cpu), _) => {
+                Direct::new(&self.workload, cpu, config).is_ok_and(|direct| direct.is_balanced(cpu))
+            }
+            (Target::Gpu(gpu), _) => Tiled::new(&self.workload, gpu, config).is_ok(),
         }
     }
 
@@ -161,29 +172,33 @@ impl ScheduleSpace {
         self.sketches.iter().find(|s| s.name == config.sketch)
     }
 
-    /// The untuned schedule: what a fixed rule picks without measuring.
+    /// The untuned schedule: what a fixed rule picks without measuring; where that breaks a rule, the same sample every time.
     pub fn default_config(&self) -> Config {
+        let first = &self.sketches[0];
         match &self.target {
-            Target::Cpu(cpu) => direct::default_config(&self.workload, cpu, &self.sketches[0]),
-            Target::Gpu(gpu) => tiled::default_config(&self.workload, gpu, &self.sketches[0]),
+            Target::Cpu(cpu) => direct::default_config(&self.workload, cpu, first),
+            Target::Gpu(gpu) => tiled::default_config(&self.workload, gpu, first),
         }
+        .or_else(|| self.draw(first, &mut ChaCha8Rng::seed_from_u64(0)))
+        .unwrap_or_else(|| first.nth(0))
     }
 
-    /// A valid config; knobs are drawn uniformly and invalid combinations rejected.
+    /// A valid config: a sketch is drawn, then knobs uniformly, and invalid combinations are rejected.
     pub fn sample<R: Rng + ?Sized>(&self, rng: &mut R) -> Config {
-        for _ in 0..MAX_DRAWS {
-            let sketch = &self.sketches[rng.random_range(0..self.sketches.len())];
-            let config = sketch.config(|k| rng.random_range(0..k.values.len()));
-            if self.is_valid(&config) {
-                return config;
-            }
-        }
-        self.default_config()
+        let sketch = &self.sketches[rng.random_range(0..self.sketches.len())];
+        self.draw(sketch, rng).unwrap_or_else(|| self.default_config())
     }
 
-    /// A valid config that differs from `config` in one knob; a fresh sample if none is found.
+    fn draw<R: Rng + ?Sized>(&self, sketch: &Sketch, rng: &mut R) -> Option<Config> {
+        let mut draw = || sketch.config(|k| rng.random_range(0..k.values.len()));
+        (0..MAX_DRAWS).map(|_| draw()).find(|config| self.is_valid(config))
+    }
+
+    /// A valid config that differs from `config` in one knob; a fresh sample if none is found, and now and then where there
+    /// are several sketches.
     pub fn neighbor<R: Rng + ?Sized>(&self, config: &Config, rng: &mut R) -> Config {
-        if let Some(sketch) = self.sketch(config) {
+        let moves_on = self.sketches.len() > 1 && rng.random_ratio(1, SKETCH_CHANGE);
+        if let Some(sketch) = self.sketch(config).filter(|_| !moves_on) {
             for _ in 0..256 {
                 let knob = &sketch.knobs[rng.random_range(0..sketch.knobs.len())];
                 let value = &knob.values[rng.random_range(0..knob.values.len())];

@@ -196,7 +196,7 @@ fn check_coverage(program: &Program, found: &Found) -> Result<(), VerifyError> {
         return Err(VerifyError { place: place(a), problem: Problem::Overlap { other: place(b) } });
     }
     let covered = boxes.iter().map(sets::volume).sum();
-    let required = interface::required_points(&program.workload, in_place);
+    let required = interface::required_points(program, in_place);
     if covered != required {
         let problem = Problem::Incomplete { covered, required };
         return Err(VerifyError { place: "program".into(), problem });

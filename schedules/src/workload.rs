@@ -127,6 +127,9 @@ pub struct Workload {
     pub dtype: DType,
     /// Fused tail.
     pub epilogue: Epilogue,
+    /// True if kernels may only add up the workload's own products, in whatever order; false if they may also transform
+    /// operands first (Winograd) at the cost of larger rounding errors.
+    pub exact: bool,
 }
 
 /// Why a workload makes no sense. Names the offending field.
@@ -198,12 +201,12 @@ pub enum WorkloadError {
 impl Workload {
     /// A checked f32 convolution without epilogue.
     pub fn conv2d(conv: Conv2d) -> Result<Self, WorkloadError> {
-        Self { op: Operator::Conv2d(conv), dtype: DType::F32, epilogue: Epilogue::default() }.checked()
+        Self { op: Operator::Conv2d(conv), dtype: DType::F32, epilogue: Epilogue::default(), exact: false }.checked()
     }
 
     /// A checked f32 matrix product without epilogue.
     pub fn matmul(matmul: Matmul) -> Result<Self, WorkloadError> {
-        Self { op: Operator::Matmul(matmul), dtype: DType::F32, epilogue: Epilogue::default() }.checked()
+        Self { op: Operator::Matmul(matmul), dtype: DType::F32, epilogue: Epilogue::default(), exact: false }.checked()
     }
 
     /// The same workload with another epilogue.
@@ -385,7 +388,7 @@ mod tests {
             "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1",
             "conv2d:n=2,c=32,h=17,w=19,o=32,kh=3,kw=5,sh=1,sw=2,ph=1,pw=2,dh=2,dw=1,g=32,bias,add,act=relu",
             "matmul:m=1,n=1000,k=512,bias",
-            "matmul:b=12,m=197,n=197,k=64",
+            "matmul:b=12,m=197,n=197,k=64,act=relu,exact",
         ] {
             let w: Workload = text.parse().unwrap();
             assert_eq!(w.to_string(), text);

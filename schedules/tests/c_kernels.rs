@@ -11,10 +11,10 @@ use autotune_schedules::codegen::c;
 use autotune_schedules::program::{Role, When};
 use autotune_schedules::tensor::from_layout;
 use autotune_schedules::{
-    KernelPlan, Operands, Program, ScheduleSpace, Target, Workload, lower, max_rel_error, reference, tolerance,
+    Config, KernelPlan, Operands, Program, ScheduleSpace, Target, Workload, lower, max_rel_error, reference, tolerance,
 };
 use common::contents;
-use common::workloads::random_workload;
+use common::workloads::{random_winograd, random_workload, sample_winograd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -62,17 +62,15 @@ fn run_c(program: &Program, target: &Target, operands: &Operands) -> ndarray::Ar
     from_layout(&buffers[output.0 as usize], &program.workload.output_shape(), layout).unwrap()
 }
 
-fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+fn check(workload: &Workload, target: &Target, seed: u64, configs: impl Fn(&ScheduleSpace) -> Vec<Config>) {
     let space = ScheduleSpace::new(workload, target);
     let operands = Operands::random(workload, seed);
     let expected = reference(workload, &operands);
-    for i in 0..configs {
-        let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
+    for config in configs(&space) {
         assert!(space.contains(&config), "{workload}: {config} {:?}", lower(workload, target, &config).err());
         let program = lower(workload, target, &config).unwrap();
         let error = max_rel_error(&run_c(&program, target, &operands), &expected);
-        assert!(error <= tolerance(workload), "seed {seed}: {workload}\n{config}\nerror {error}\n{program}");
+        assert!(error <= tolerance(&config), "seed {seed}: {workload}\n{config}\nerror {error}\n{program}");
     }
 }
 
@@ -80,7 +78,21 @@ fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
 fn random_programs_agree_with_the_reference() {
     let target = Target::detect("cpu", Some(1)).unwrap();
     (0..40u64).into_par_iter().for_each(|seed| {
-        let workload = random_workload(&mut ChaCha8Rng::seed_from_u64(seed));
-        check(&workload, &target, seed, 3);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let workload = random_workload(&mut rng);
+        check(&workload, &target, seed, |space| {
+            let mut rng = rng.clone();
+            vec![space.default_config(), space.sample(&mut rng), space.sample(&mut rng)]
+        });
+    });
+}
+
+#[test]
+fn random_winograd_programs_agree_with_the_reference() {
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    (0..8u64).into_par_iter().for_each(|seed| {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let workload = random_winograd(&mut rng, target.cpu().unwrap().lanes().max(8));
+        check(&workload, &target, seed, |space| vec![sample_winograd(space, &mut rng.clone())]);
     });
 }

@@ -11,13 +11,17 @@ use common::assert_golden;
 fn golden(name: &str, workload: &str, changes: &[(&str, Value)]) {
     let target = Target::Cpu(CpuTarget::generic_avx2(1));
     let workload: Workload = workload.parse().unwrap();
-    let mut config: Config = ScheduleSpace::new(&workload, &target).default_config();
+    let config = ScheduleSpace::new(&workload, &target).default_config();
+    golden_of(name, &workload, &target, config, changes);
+}
+
+fn golden_of(name: &str, workload: &Workload, target: &Target, mut config: Config, changes: &[(&str, Value)]) {
     for (knob, value) in changes {
         assert!(config.knobs.insert(knob.to_string(), value.clone()).is_some(), "no knob {knob}");
     }
-    let program = lower(&workload, &target, &config).unwrap();
+    let program = lower(workload, target, &config).unwrap();
     assert_golden(&format!("{name}.txt"), &program.to_string());
-    assert_golden(&format!("{name}.c"), &c::generate(&program, &target));
+    assert_golden(&format!("{name}.c"), &c::generate(&program, target));
 }
 
 #[test]
@@ -43,4 +47,15 @@ fn conv2d_copies_tiles_and_splits_the_reduction() {
 #[test]
 fn matmul_has_remainders() {
     golden("matmul_remainders", "matmul:m=5,n=19,k=6", &[("tile.m", Value::Tile(vec![2, 2]))]);
+}
+
+#[test]
+fn winograd_peels_tiles_at_the_borders() {
+    let target = Target::Cpu(CpuTarget::generic_avx2(1));
+    let workload: Workload = "conv2d:c=16,h=6,w=5,o=24,k=3,p=1,bias,act=relu".parse().unwrap();
+    let config = serde_json::from_str(
+        r#"{"sketch":"winograd","knobs":{"m":"2","tile.th":[1],"tile.tw":[3],"tile.register":[2,16],"tile.o":[24],
+            "input":"fused","order.inner":["o","t"],"unroll":"2"}}"#,
+    );
+    golden_of("winograd", &workload, &target, config.unwrap(), &[]);
 }

@@ -5,7 +5,9 @@
 mod common;
 
 use autotune_schedules::program::{Expr, LoopKind, Node, Role, StoreMode};
-use autotune_schedules::{Affine, InterpError, Operands, Program, interpret, max_rel_error, reference, tolerance};
+use autotune_schedules::{
+    Affine, EXACT_TOLERANCE, InterpError, Operands, Program, interpret, max_rel_error, reference,
+};
 use common::nests;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -18,7 +20,7 @@ fn error_of(program: &Program, seed: u64) -> f64 {
 
 fn assert_right(program: &Program, seed: u64) {
     let error = error_of(program, seed);
-    assert!(error <= tolerance(&program.workload), "error {error}, seed {seed}\n{program}");
+    assert!(error <= EXACT_TOLERANCE, "error {error}, seed {seed}\n{program}");
 }
 
 fn failure_of(program: &Program) -> InterpError {

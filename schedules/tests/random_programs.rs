@@ -5,9 +5,10 @@
 mod common;
 
 use autotune_schedules::interp::interpret;
+use autotune_schedules::program::{Node, parallel_prefix};
 use autotune_schedules::verify::verify;
 use autotune_schedules::{
-    Config, CpuTarget, Operands, ScheduleSpace, Target, Workload, lower, max_rel_error, reference, tolerance,
+    Config, CpuTarget, Isa, Operands, ScheduleSpace, Target, Workload, lower, max_rel_error, reference, tolerance,
 };
 use common::workloads::random_workload;
 use rand::SeedableRng;
@@ -28,7 +29,7 @@ fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
         verify(&program, target).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
         let output = interpret(&program, &operands).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
         let error = max_rel_error(&output, &expected);
-        assert!(error <= tolerance(workload), "{context}\nerror {error}\n{program}");
+        assert!(error <= tolerance(&config), "{context}\nerror {error}\n{program}");
     }
 }
 
@@ -42,6 +43,57 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
         for seed in 0..60 {
             let workload = random_workload(&mut ChaCha8Rng::seed_from_u64(seed));
             check(&workload, &Target::Cpu(cpu.clone()), seed, 4);
+        }
+    }
+}
+
+#[test]
+fn defaults_can_be_proposed() {
+    for isa in [Isa::Avx2, Isa::Avx512] {
+        for seed in 0..400 {
+            let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 3) });
+            let workload = random_workload(&mut ChaCha8Rng::seed_from_u64(seed));
+            let space = ScheduleSpace::new(&workload, &target);
+            let config = space.default_config();
+            assert!(space.contains(&config), "seed {seed}, {isa}: {workload}\n{config}");
+        }
+    }
+}
+
+/// Multiply-adds of a node.
+fn products(node: &Node) -> f64 {
+    let within = node.body().iter().map(products).sum::<f64>();
+    match node {
+        Node::Loop(l) => l.extent as f64 * within,
+        Node::Store(store) => f64::from(!store.point.is_empty()),
+        _ => within,
+    }
+}
+
+#[test]
+fn threads_get_equal_shares() {
+    let target = Target::Cpu(CpuTarget::generic_avx2(2));
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    for text in [
+        "conv2d:c=16,h=14,w=14,o=64,k=1",
+        "conv2d:c=16,h=14,w=15,o=24,k=1,s=2",
+        "conv2d:n=3,c=32,h=9,w=9,o=32,k=1,g=32",
+        "matmul:m=128,n=64,k=16",
+        "matmul:b=5,m=19,n=33,k=16",
+    ] {
+        let workload: Workload = text.parse().unwrap();
+        let space = ScheduleSpace::new(&workload, &target);
+        for i in 0..30 {
+            let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
+            let program = lower(&workload, &target, &config).unwrap();
+            let mut tasks = Vec::new();
+            for tree in &program.stages.last().unwrap().body {
+                let count = parallel_prefix(tree).iter().map(|l| l.extent).product();
+                tasks.extend(vec![products(tree) / count as f64; count]);
+            }
+            let first: f64 = tasks[..tasks.len() / 2].iter().sum();
+            let share = first / tasks.iter().sum::<f64>();
+            assert!((0.43..0.57).contains(&share), "{share} of {text}\n{config}");
         }
     }
 }

@@ -8,12 +8,12 @@ mod common;
 use autotune_schedules::codegen::x86::{AssembleError, assemble, disassemble};
 use autotune_schedules::program::{Expr, LoopKind, Role, StoreMode};
 use autotune_schedules::{
-    Affine, CpuTarget, Isa, Operands, Program, ScheduleSpace, Target, VarId, Workload, lower, max_rel_error, reference,
-    tolerance,
+    Affine, CpuTarget, EXACT_TOLERANCE, Isa, Operands, Program, ScheduleSpace, Target, VarId, Workload, lower,
+    max_rel_error, reference, tolerance,
 };
 use common::machine;
 use common::nests::{access, assign, for_each_store, number, padded_conv, peeled_conv, repeat, tiled_matmul};
-use common::workloads::random_workload;
+use common::workloads::{random_winograd, random_workload, sample_winograd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -24,7 +24,7 @@ fn target(isa: Isa, threads: usize) -> Target {
     Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(threads) })
 }
 
-fn check_program(program: &Program, target: &Target, seed: u64, context: &str) {
+fn check_program(program: &Program, target: &Target, seed: u64, tolerance: f64, context: &str) {
     let code = assemble(program, target).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
     assert_eq!(code.entries.len(), program.stages.len());
     if !machine::runs(target.cpu().unwrap().isa) {
@@ -33,7 +33,7 @@ fn check_program(program: &Program, target: &Target, seed: u64, context: &str) {
     let operands = Operands::random(&program.workload, seed);
     let output = machine::run(program, &code, &operands);
     let error = max_rel_error(&output, &reference(&program.workload, &operands));
-    assert!(error <= tolerance(&program.workload), "{context}\nerror {error}\n{program}");
+    assert!(error <= tolerance, "{context}\nerror {error}\n{program}");
 }
 
 fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
@@ -42,12 +42,8 @@ fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
     for i in 0..configs {
         let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
         let program = lower(workload, target, &config).unwrap();
-        check_program(
-            &program,
-            target,
-            seed,
-            &format!("seed {seed}, {}: {workload}\n{config}", target.cpu().unwrap().isa),
-        );
+        let context = format!("seed {seed}, {}: {workload}\n{config}", target.cpu().unwrap().isa);
+        check_program(&program, target, seed, tolerance(&config), &context);
     }
 }
 
@@ -57,6 +53,24 @@ fn random_programs_agree_with_the_reference() {
         (0..60u64).into_par_iter().for_each(|seed| {
             let workload = random_workload(&mut ChaCha8Rng::seed_from_u64(seed));
             check(&workload, &target(isa, 1 + seed as usize % 2), seed, 6);
+        });
+    }
+}
+
+#[test]
+fn random_winograd_programs_agree_with_the_reference() {
+    for isa in ISAS {
+        (0..60u64).into_par_iter().for_each(|seed| {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let target = target(isa, 1 + seed as usize % 2);
+            let workload = random_winograd(&mut rng, target.cpu().unwrap().lanes());
+            let space = ScheduleSpace::new(&workload, &target);
+            for _ in 0..4 {
+                let config = sample_winograd(&space, &mut rng);
+                let program = lower(&workload, &target, &config).unwrap();
+                let context = format!("seed {seed}, {isa}: {workload}\n{config}");
+                check_program(&program, &target, seed, tolerance(&config), &context);
+            }
         });
     }
 }
@@ -72,7 +86,7 @@ fn handmade_programs_agree_with_the_reference() {
     ];
     for isa in ISAS {
         for (i, program) in programs.iter().enumerate() {
-            check_program(program, &target(isa, 1), 7, &format!("handmade {i}, {isa}"));
+            check_program(program, &target(isa, 1), 7, EXACT_TOLERANCE, &format!("handmade {i}, {isa}"));
         }
     }
 }
@@ -91,7 +105,7 @@ fn every_number_of_lanes_agrees_with_the_reference() {
     for isa in ISAS {
         for lanes in 1..=20 {
             let program = tiled_matmul(&format!("matmul:m=4,n={},k=5,bias", 2 * lanes + lanes / 2), [3, lanes, 2]);
-            check_program(&program, &target(isa, 1), lanes as u64, &format!("{lanes} lanes, {isa}"));
+            check_program(&program, &target(isa, 1), lanes as u64, EXACT_TOLERANCE, &format!("{lanes} lanes, {isa}"));
         }
     }
 }

@@ -22,7 +22,7 @@ pub fn bench(
     db: &TuningDb,
     observer: &mut dyn Observer,
 ) -> Result<Vec<TaskReport>, TuneError> {
-    let recorder = Recorder { db, target, options };
+    let recorder = Recorder::new(db, target, options);
     let mut reports = Vec::new();
     for (i, task) in tasks.iter().enumerate() {
         if options.cancel.is_cancelled() {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use autotune::{Network, SearchKind};
+use autotune_measure::Backend;
 use autotune_schedules::{Config, Target, Workload};
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
@@ -21,7 +22,7 @@ Examples:
 A workload is an operator and its sizes:
   conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1       optional: n, kh,kw, s (sh,sw), p (ph,pw), d (dh,dw), g
   matmul:m=512,n=512,k=512                         optional: b
-and an epilogue for either: bias, add, act=relu.
+and for either an epilogue: bias, add, act=relu; and exact: no Winograd.
 
 Ctrl-C stops after the measurement in progress; what was measured is kept and the next run goes on from there. A second
 Ctrl-C stops at once.
@@ -72,11 +73,17 @@ pub(crate) enum Command {
         target: TargetArgs,
         #[command(flatten)]
         db: DbArgs,
+        /// No Winograd: what was tuned with --exact
+        #[arg(long)]
+        exact: bool,
+        /// How code is made: asm (in this process, where the CPU has AVX2 or AVX-512) or c (by a C compiler)
+        #[arg(long, value_name = "BACKEND", default_value_t)]
+        backend: Backend,
         /// Write the result as one JSON object to this file ('-' for standard output)
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
-    /// Prints the loop nest and the generated C of a schedule
+    /// Prints the loop nest of a schedule and the code made from it
     Show {
         /// A workload (conv2d:..., matmul:...)
         #[arg(value_name = "WORKLOAD")]
@@ -88,6 +95,9 @@ pub(crate) enum Command {
         target: TargetArgs,
         #[command(flatten)]
         db: DbArgs,
+        /// The code to print: asm (where the CPU has AVX2 or AVX-512, else C) or c
+        #[arg(long, value_name = "BACKEND", default_value_t)]
+        backend: Backend,
     },
     /// Lists the devices found and their measured ceilings
     Targets,
@@ -130,6 +140,12 @@ pub(crate) struct TuneArgs {
     /// How schedules are proposed: xgb (cost model), ga, random or grid
     #[arg(long, value_name = "TUNER", default_value = "xgb")]
     pub(crate) tuner: SearchKind,
+    /// How code is made: asm (in this process, where the CPU has AVX2 or AVX-512) or c (by a C compiler)
+    #[arg(long, value_name = "BACKEND", default_value_t)]
+    pub(crate) backend: Backend,
+    /// No Winograd: only schedules that add up the operator's own products. Like ',exact' behind every workload
+    #[arg(long)]
+    pub(crate) exact: bool,
     /// Seed of every random choice
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
@@ -304,6 +320,7 @@ mod tests {
             ("autotune resnet18 --trials 0", "--trials '0'"),
             ("autotune resnet18 --trials many", "--trials 'many'"),
             ("autotune resnet18 --tuner bayes", "unknown tuner 'bayes'"),
+            ("autotune resnet18 --backend rust", "unknown backend 'rust'"),
             ("autotune resnet18 --time-budget 0s", "--time-budget '0s'"),
             ("autotune resnet18 --time-budget 5x", "--time-budget '5x'"),
             ("autotune resnet18 --time-budget 99999999999999999999h", "--time-budget"),

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use autotune::{Cancel, Setup};
 use autotune_db::{DbError, TuningDb};
-use autotune_measure::{Ceilings, CpuMeasurer, MeasureOptions};
+use autotune_measure::{Backend, Ceilings, CpuMeasurer, MeasureOptions};
 use autotune_schedules::Target;
 
 use crate::cli::{Cli, Command, DbArgs, Failure};
@@ -31,8 +31,13 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Some(Command::Tasks { network, target }) => tasks::run(&network, &target.detect()?)?,
         Some(Command::Best { workload, target, db }) => best::run(&workload, &target.detect()?, &db)?,
         Some(Command::Log { action }) => log::run(action)?,
-        Some(Command::Bench { network, target, db, json }) => bench::run(&network, &target.detect()?, &db, json)?,
-        Some(Command::Show { workload, config, target, db }) => show::run(&workload, config, &target.detect()?, &db)?,
+        Some(Command::Bench { network, target, db, exact, backend, json }) => {
+            let network = if exact { network.exact() } else { network };
+            bench::run(&network, &target.detect()?, &db, backend, json)?;
+        }
+        Some(Command::Show { workload, config, target, db, backend }) => {
+            show::run(&workload, config, &target.detect()?, &db, backend)?;
+        }
         Some(Command::Targets) => targets::run()?,
         Some(Command::Worker) => return Ok(autotune_measure::worker::serve()),
     }
@@ -84,16 +89,14 @@ fn cancel_on_ctrl_c() -> Result<Cancel> {
 }
 
 /// The measurer of this machine, its ceilings for the target, and what records tell of it.
-fn measurer(target: &Target) -> Result<(CpuMeasurer, Ceilings, Setup)> {
+fn measurer(target: &Target, backend: Backend) -> Result<(CpuMeasurer, Ceilings, Setup)> {
     if target.cpu().is_none() {
         return Err(Failure::Usage(format!("kernels for {target} can be shown, not measured")).into());
     }
-    let measurer = CpuMeasurer::new(MeasureOptions::default())?;
-    let ceilings = Ceilings::measure(target, measurer.compiler())?;
+    let measurer = CpuMeasurer::new(MeasureOptions { backend, ..MeasureOptions::default() })?;
+    let ceilings = Ceilings::measure(target)?;
     let setup = Setup {
         device: device_name().unwrap_or_else(|| target.device().to_string()),
-        compiler: measurer.compiler().version.clone(),
-        flags: measurer.compiler().flags.join(" "),
         harness: serde_json::to_string(&measurer.options().timing)?,
     };
     Ok((measurer, ceilings, setup))

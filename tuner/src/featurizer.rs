@@ -30,7 +30,7 @@ impl Featurizer {
 
     /// A row per config, in order.
     pub(crate) fn rows(&mut self, workload: &Workload, configs: &[Config]) -> Vec<Row> {
-        let keys: Vec<_> = configs.par_iter().map(|config| (*workload, config.stable_hash())).collect();
+        let keys: Vec<_> = configs.iter().map(|config| (*workload, config.stable_hash())).collect();
         let mut missing: HashMap<(Workload, u64), &Config> = HashMap::new();
         for (key, config) in keys.iter().zip(configs) {
             if !self.young.contains_key(key) {

@@ -19,7 +19,7 @@ const SAMPLES: usize = 5_000;
 const FIRST_FIT: usize = 16;
 /// The model is refitted once the samples have grown by one in this many, so that fitting stays a small share of the time
 /// however many there are.
-const REFIT_SHARE: usize = 16;
+const REFIT_SHARE: usize = 10;
 /// The feature that ranks configs before there is a model.
 const ESTIMATE: &str = "estimate.sum.cycles_per_flop";
 /// One example in this many is held out to judge the model.

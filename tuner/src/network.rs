@@ -101,6 +101,12 @@ impl Network {
         }
     }
 
+    /// The same network with every workload exact ([`Workload::exact`]).
+    pub fn exact(mut self) -> Self {
+        self.tasks.iter_mut().for_each(|task| task.workload.exact = true);
+        self
+    }
+
     /// ResNet-18 (He et al., 2016) for inference at batch 1 and 224x224: the twelve convolution shapes of the AutoTVM
     /// paper's Table 1 and the classifier, 20 convolutions and one matrix product in all.
     ///

@@ -39,10 +39,6 @@ pub struct TuneOptions {
 pub struct Setup {
     /// Name of the device.
     pub device: String,
-    /// Compiler or assembler and its version.
-    pub compiler: String,
-    /// Its flags.
-    pub flags: String,
     /// Timing options: warm-up, repeats, time floor, cache state.
     pub harness: String,
 }

@@ -1,6 +1,7 @@
 //! Writing records, and the final race of the best few configs of a task against its default.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::cell::Cell;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use autotune_db::{DbError, Phase, Provenance, TuningDb, TuningRecord};
 use autotune_measure::{Candidate, Measurement, Measurer};
@@ -12,17 +13,30 @@ use crate::session::TuneError;
 /// Configs of a task that race against its default, besides the best so far.
 pub(crate) const RACERS: usize = 3;
 
+/// How long a measurement may be at the mercy of a power failure: waiting for the disk each time would cost as much as
+/// measuring.
+const FLUSH_EVERY: Duration = Duration::from_millis(250);
+
 /// Appends measurements of a run to its database.
 pub(crate) struct Recorder<'a> {
     pub(crate) db: &'a TuningDb,
     pub(crate) target: &'a Target,
     pub(crate) options: &'a TuneOptions,
+    flushed: Cell<Option<Instant>>,
 }
 
-impl Recorder<'_> {
-    /// Appends one measurement, durably.
+impl<'a> Recorder<'a> {
+    pub(crate) fn new(db: &'a TuningDb, target: &'a Target, options: &'a TuneOptions) -> Self {
+        Self { db, target, options, flushed: Cell::new(None) }
+    }
+
+    /// Appends one measurement: from then on it outlives the process, and a loss of power after a quarter of a second of further
+    /// appending or after [`Recorder::flush`].
     pub(crate) fn append(&self, candidate: &Candidate, measurement: &Measurement, phase: Phase) -> Result<(), DbError> {
         let setup = self.options.setup.clone();
+        let toolchain = measurement.toolchain.clone();
+        let backend = toolchain.as_ref().map(|t| t.backend);
+        let (compiler, flags) = toolchain.map(|t| (t.compiler, t.flags)).unwrap_or_default();
         let record = TuningRecord {
             workload: candidate.workload,
             target: self.target.key(),
@@ -31,8 +45,9 @@ impl Recorder<'_> {
             phase,
             provenance: Provenance {
                 device: setup.device,
-                compiler: setup.compiler,
-                flags: setup.flags,
+                backend,
+                compiler,
+                flags,
                 tuner_version: env!("CARGO_PKG_VERSION").into(),
                 harness: setup.harness,
                 seed: self.options.seed,
@@ -40,7 +55,15 @@ impl Recorder<'_> {
             },
         };
         self.db.append(&record)?;
-        self.db.flush()
+        let recent = self.flushed.get().is_some_and(|flushed| flushed.elapsed() < FLUSH_EVERY);
+        if recent { Ok(()) } else { self.flush() }
+    }
+
+    /// Makes everything appended durable.
+    pub(crate) fn flush(&self) -> Result<(), DbError> {
+        self.db.flush()?;
+        self.flushed.set(Some(Instant::now()));
+        Ok(())
     }
 
     pub(crate) fn query(&self, workload: &Workload) -> Result<Vec<TuningRecord>, DbError> {
@@ -93,6 +116,7 @@ pub(crate) fn race(
     for (candidate, measurement) in candidates.iter().zip(measurer.race(&candidates)?) {
         recorder.append(candidate, &measurement, Phase::Race { id })?;
     }
+    recorder.flush()?;
     Ok(Standing::of(recorder, space)?)
 }
 

@@ -25,34 +25,48 @@ pub enum Stop {
     Cancelled,
 }
 
-/// Where the wall-clock time went.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Where the wall-clock time of a run went, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct TimeShares {
+    /// Reading the database, and fitting the model on what it knows.
+    pub start_secs: f64,
     /// Proposing candidates: search, lowering, features, predictions.
-    pub propose: Duration,
-    /// Building candidates, as far as the device waited for it.
-    pub build: Duration,
+    pub propose_secs: f64,
+    /// Building candidates, as far as the device waited for it; operands and references too.
+    pub build_secs: f64,
     /// Checking and timing candidates.
-    pub run: Duration,
+    pub run_secs: f64,
+    /// Writing results to the database.
+    pub record_secs: f64,
     /// Learning: features of the results, fitting the model.
-    pub fit: Duration,
+    pub fit_secs: f64,
     /// The final race.
-    pub race: Duration,
+    pub race_secs: f64,
 }
 
 impl TimeShares {
-    /// Takes in one batch that took `wall`, of which `in_worker` was spent checking and timing.
-    pub(crate) fn measured(&mut self, wall: Duration, in_worker: Duration) {
-        let run = in_worker.min(wall);
-        self.run += run;
-        self.build += wall - run;
+    /// Takes in one batch that took `wall_secs`, of which so much was spent checking and timing, and recording.
+    pub(crate) fn measured(&mut self, wall_secs: f64, run_secs: f64, record_secs: f64) {
+        self.run_secs += run_secs;
+        self.record_secs += record_secs;
+        self.build_secs += (wall_secs - run_secs - record_secs).max(0.0);
     }
 
-    /// Share of the search's time that went into search and model.
-    pub fn search_share(&self) -> f64 {
-        let search = (self.propose + self.fit).as_secs_f64();
-        search / (search + (self.build + self.run).as_secs_f64()).max(f64::MIN_POSITIVE)
+    /// Seconds of the search, from the first proposal to the last fit.
+    pub fn search_secs(&self) -> f64 {
+        self.propose_secs + self.build_secs + self.run_secs + self.record_secs + self.fit_secs
     }
+}
+
+/// A step of the curve of what was found against time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CurvePoint {
+    /// Wall-clock seconds since the run began.
+    pub elapsed_secs: f64,
+    /// Trials of this run so far.
+    pub trials: usize,
+    /// Sum over the tasks of the best run time so far, as the search measured it, times the occurrences in the network.
+    pub network_secs: f64,
 }
 
 /// What a run found for one task.
@@ -142,6 +156,10 @@ pub struct Report {
     pub tuning_time: Duration,
     /// Where it went.
     pub shares: TimeShares,
+    /// Trials of this run.
+    pub new_trials: usize,
+    /// A point for every improvement, from the first at which something ran of every task.
+    pub curve: Vec<CurvePoint>,
     /// Why the search ended.
     pub stop: Stop,
 }
@@ -151,12 +169,41 @@ struct Json<'a> {
     target: &'a str,
     tasks: &'a [TaskReport],
     tuning_secs: f64,
+    #[serde(flatten)]
+    search: Option<SearchJson<'a>>,
+}
+
+/// What the JSON of a tuning run has beyond that of a benchmark.
+#[derive(Serialize)]
+struct SearchJson<'a> {
+    new_trials: usize,
+    trials_per_sec: Option<f64>,
+    time: TimeShares,
+    curve: &'a [CurvePoint],
 }
 
 impl Report {
-    /// One JSON object: `target`, `tasks` and `tuning_secs`; times in seconds, `null` where there is none.
+    /// One JSON object: `target`, `tasks`, `tuning_secs`, `new_trials`, `trials_per_sec`, `time` ([`TimeShares`]) and `curve`
+    /// ([`CurvePoint`]); times in seconds, `null` where there is none.
     pub fn to_json(&self) -> serde_json::Result<String> {
-        to_json(&self.target, &self.tasks, self.tuning_time)
+        let search = SearchJson {
+            new_trials: self.new_trials,
+            trials_per_sec: self.trials_per_sec(),
+            time: self.shares,
+            curve: &self.curve,
+        };
+        let tuning_secs = self.tuning_time.as_secs_f64();
+        serde_json::to_string_pretty(&Json {
+            target: &self.target,
+            tasks: &self.tasks,
+            tuning_secs,
+            search: Some(search),
+        })
+    }
+
+    /// Trials per second of search, the final race left out; `None` if there were none.
+    pub fn trials_per_sec(&self) -> Option<f64> {
+        (self.new_trials > 0).then(|| self.new_trials as f64 / self.shares.search_secs().max(f64::MIN_POSITIVE))
     }
 
     /// True if nothing ran of any task.
@@ -169,26 +216,35 @@ impl Report {
         table(&self.tasks)
     }
 
-    /// Where the time went, in one line.
+    /// Trials per second, and where the time went, in one line.
     pub fn time_line(&self) -> String {
-        let TimeShares { propose, build, run, fit, race } = self.shares;
         let total = self.tuning_time.as_secs_f64().max(f64::MIN_POSITIVE);
-        let percent = |part: Duration| format!("{:.0} %", 100.0 * part.as_secs_f64() / total);
-        format!(
-            "{total:.1} s: propose {}, build {}, run {}, fit {}, race {} (search and model {:.0} % of the search's time)",
-            percent(propose),
-            percent(build),
-            percent(run),
-            percent(fit),
-            percent(race),
-            100.0 * self.shares.search_share(),
-        )
+        let shares = &self.shares;
+        let parts = [
+            ("start", shares.start_secs),
+            ("propose", shares.propose_secs),
+            ("build", shares.build_secs),
+            ("run", shares.run_secs),
+            ("record", shares.record_secs),
+            ("fit", shares.fit_secs),
+            ("race", shares.race_secs),
+        ];
+        let parts = parts.map(|(name, secs)| format!("{name} {:.0} %", 100.0 * secs / total));
+        let speed = self.trials_per_sec().map_or(String::new(), |speed| {
+            let model_ms = 1e3 * (shares.propose_secs + shares.fit_secs) / self.new_trials.max(1) as f64;
+            format!(
+                "{} trials, {speed:.1} a second ({:.1} ms each, search and model {model_ms:.1} ms of it); ",
+                self.new_trials,
+                1e3 / speed,
+            )
+        });
+        format!("{speed}{total:.1} s: {}", parts.join(", "))
     }
 }
 
 /// One JSON object: `target`, `tasks` and `tuning_secs`; times in seconds, `null` where there is none.
 pub fn to_json(target: &str, tasks: &[TaskReport], tuning_time: Duration) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(&Json { target, tasks, tuning_secs: tuning_time.as_secs_f64() })
+    serde_json::to_string_pretty(&Json { target, tasks, tuning_secs: tuning_time.as_secs_f64(), search: None })
 }
 
 /// The table of task reports, and the total over the network below it where there are several.

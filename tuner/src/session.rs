@@ -1,7 +1,7 @@
 //! The tuning loop.
 
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use autotune_cost_model::ModelError;
 use autotune_db::{DbError, Phase, TuningDb};
@@ -14,14 +14,15 @@ use crate::network::Task;
 use crate::observer::{Event, Observer};
 use crate::options::TuneOptions;
 use crate::race::{RACERS, Recorder, Standing, is_settled, race};
-use crate::report::{Report, Stop, TaskReport, TimeShares};
+use crate::report::{CurvePoint, Report, Stop, TaskReport, TimeShares};
 use crate::scheduler::{batch_size, next_task};
 use crate::search::SearchKind;
 use crate::task::{Retired, TaskState};
 
 /// Trials per task after which a run without any limit of its own is planned to end.
 pub const DEFAULT_TRIALS_PER_TASK: usize = 64;
-/// Share of the time budget that the search may use; the rest is for the final race.
+/// Share of the time budget that the search may use; the rest is for the final race. Where that is not enough, only the best
+/// of a task races against its default.
 const SEARCH_SHARE: f64 = 0.9;
 
 /// Why a run cannot go on. Everything measured before is in the database.
@@ -41,7 +42,7 @@ pub enum TuneError {
 /// Tunes `tasks` for `target` until the trials or the time are used up, no task gains any more, or the run is cancelled; then
 /// races the best few of each task against its default.
 ///
-/// Every measurement is appended to `db` as it comes, so that an interrupted run loses nothing. Records that are in `db`
+/// Every measurement is appended to `db` as it comes: an interrupted run loses nothing, a killed one a quarter of a second. Records that are in `db`
 /// already count as trials, are not measured again, and teach the model, as do those of other workloads on the same target.
 pub fn tune(
     tasks: &[Task],
@@ -82,6 +83,7 @@ struct Session<'a> {
     batch: usize,
     start: Instant,
     shares: TimeShares,
+    curve: Vec<CurvePoint>,
 }
 
 impl<'a> Session<'a> {
@@ -113,14 +115,15 @@ impl<'a> Session<'a> {
             target,
             options,
             measurer,
-            recorder: Recorder { db, target, options },
+            recorder: Recorder::new(db, target, options),
             observer,
             first_cost: tasks.iter().map(|t| t.weight() * t.workload.flops()).collect(),
             tasks: states,
             learner,
             batch: batch_size(planned, tasks.len()),
             start,
-            shares: TimeShares::default(),
+            shares: TimeShares { start_secs: start.elapsed().as_secs_f64(), ..TimeShares::default() },
+            curve: Vec::new(),
         })
     }
 
@@ -161,7 +164,7 @@ impl<'a> Session<'a> {
         let learner = &mut self.learner;
         let explore = learner.explore_share();
         let batch = state.ask(n, &mut |configs: &[Config]| learner.score(&workload, configs), explore);
-        self.shares.propose += start.elapsed();
+        self.shares.propose_secs += start.elapsed().as_secs_f64();
         batch
     }
 
@@ -176,8 +179,11 @@ impl<'a> Session<'a> {
         let mut best_secs = self.tasks[task].progress.best_secs();
         let mut results: Vec<(Config, Measurement)> = Vec::new();
         let mut appended = Ok(());
+        let mut record_secs = 0.0;
         self.measurer.measure(&candidates, &mut |i, measurement| {
+            let record_start = Instant::now();
             appended = self.recorder.append(&candidates[i], &measurement, Phase::Search);
+            record_secs += record_start.elapsed().as_secs_f64();
             best_secs = best_secs.min(measurement.run_secs().unwrap_or(f64::INFINITY));
             self.observer.event(&Event::Measured { task, measurement: &measurement, best_secs });
             results.push((candidates[i].config.clone(), measurement));
@@ -189,8 +195,8 @@ impl<'a> Session<'a> {
             }
         })?;
         appended?;
-        let in_worker: f64 = results.iter().map(|(_, m)| m.measure_secs).sum();
-        self.shares.measured(start.elapsed(), Duration::from_secs_f64(in_worker.max(0.0)));
+        let run_secs: f64 = results.iter().map(|(_, m)| m.measure_secs).sum();
+        self.shares.measured(start.elapsed().as_secs_f64(), run_secs, record_secs);
         Ok(results)
     }
 
@@ -207,8 +213,25 @@ impl<'a> Session<'a> {
             self.learner.tell(&workload, results);
             self.learner.refit()?;
         }
-        self.shares.fit += start.elapsed();
+        self.shares.fit_secs += start.elapsed().as_secs_f64();
+        self.note_progress();
         Ok(())
+    }
+
+    /// Adds a point to the curve if something got better.
+    fn note_progress(&mut self) {
+        let secs = |task: &TaskState| task.task.weight() * task.progress.best_secs();
+        let network_secs: f64 = self.tasks.iter().map(secs).sum();
+        let before = self.curve.last().map_or(f64::INFINITY, |point| point.network_secs);
+        if network_secs < before {
+            let elapsed_secs = self.start.elapsed().as_secs_f64();
+            self.curve.push(CurvePoint { elapsed_secs, trials: self.new_trials(), network_secs });
+        }
+    }
+
+    /// Trials of this run.
+    fn new_trials(&self) -> usize {
+        self.tasks.iter().map(|task| task.trials() - task.resumed).sum()
     }
 
     fn retire(&mut self, task: usize, why: Retired) {
@@ -216,17 +239,21 @@ impl<'a> Session<'a> {
         self.tasks[task].retire(why);
     }
 
-    /// Races the best of each task, unless the run is cancelled, and tells how it all went.
+    /// Races the best few of each task, unless the run is cancelled, and tells how it all went.
     fn finish(mut self, stop: Stop) -> Result<Report, TuneError> {
         let start = Instant::now();
+        self.recorder.flush()?;
         let mut reports = Vec::new();
+        let left = self.options.time_budget.map(|budget| budget.saturating_sub(self.start.elapsed()));
         for (task, state) in self.tasks.iter().enumerate() {
             let idle = self.options.cancel.is_cancelled() || matches!(state.retired, Some(Retired::Failing(_)));
             let standing = if idle || is_settled(&self.recorder, &state.task.workload)? {
                 Standing::of(&self.recorder, &state.space)?
             } else {
                 self.observer.event(&Event::Racing { task });
-                race(&self.recorder, &state.space, RACERS, self.measurer)?
+                let share = (task + 1) as f64 / self.tasks.len() as f64;
+                let late = left.is_some_and(|left| start.elapsed() > left.mul_f64(share));
+                race(&self.recorder, &state.space, if late { 0 } else { RACERS }, self.measurer)?
             };
             reports.push(TaskReport {
                 trials: state.trials(),
@@ -235,12 +262,14 @@ impl<'a> Session<'a> {
                 ..TaskReport::new(&state.task, standing, self.options.ceilings)
             });
         }
-        self.shares.race = start.elapsed();
+        self.shares.race_secs = start.elapsed().as_secs_f64();
         Ok(Report {
             target: self.target.key(),
             tasks: reports,
             ranking: self.learner.ranking()?,
             tuning_time: self.start.elapsed(),
+            new_trials: self.new_trials(),
+            curve: std::mem::take(&mut self.curve),
             shares: self.shares,
             stop,
         })

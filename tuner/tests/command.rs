@@ -6,6 +6,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use autotune_measure::Backend;
+use autotune_schedules::Target;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -142,6 +144,9 @@ fn bad_usage_is_one_line_and_code_2() {
         ("matmul:m=8,n=16,k=8 --trials 1 --db file/below", "file/below"),
         ("matmul:m=8,n=16,k=8 --trials 1 --db full", "not a tuning database"),
         ("matmul:m=8,n=16,k=8 --trials 1 --json no/such/folder/x.json", "no/such/folder/x.json"),
+        ("matmul:m=8,n=16,k=8 --trials 1 --target cuda:sm_90", "not measured"),
+        ("show matmul:m=8,n=16,k=8 --target cuda:sm_13", "cuda:sm_90"),
+        ("show matmul:m=8,n=16,k=8 --target opencl --threads 2", "--threads"),
         ("best resnet18", "unknown operator 'resnet18'"),
         ("tasks vgg", "unknown network 'vgg'"),
         ("show matmul:m=8,n=16,k=8 --config {}", "--config"),
@@ -167,12 +172,25 @@ fn a_corrupt_database_is_refused_and_left_alone() {
 }
 
 #[test]
-fn without_a_compiler_it_says_so() {
+fn without_a_compiler_it_assembles_or_says_so() {
     let place = Place::new();
+    let target = Target::detect("cpu", None).unwrap();
     for (name, value) in [("CC", "/nonexistent/cc"), ("PATH", "")] {
-        let mut command = place.command(&format!("{TINY} --trials 8"));
-        command.env_remove("CC").env(name, value);
-        finish(command).expect_line(1, "no C compiler found");
+        let run = |line: &str| {
+            let mut command = place.command(line);
+            command.env_remove("CC").env(name, value);
+            finish(command)
+        };
+        match Backend::default_for(target.cpu().unwrap().isa) {
+            Backend::Assembler => {
+                run(&format!("{TINY} --trials 8 --db {name}")).expect(0);
+                run(&format!("bench {TINY} --db {name}")).expect(0);
+                run("targets").expect(0);
+                let ended = run(&format!("{TINY} --trials 8 --backend c --db c")).expect(1);
+                assert!(ended.stderr.contains("no C compiler found"), "{}", ended.stderr);
+            }
+            Backend::C => run(&format!("{TINY} --trials 8")).expect_line(1, "no C compiler found"),
+        }
     }
 }
 
@@ -199,11 +217,22 @@ fn a_workload_is_tuned_looked_up_shown_benched_exported_and_imported() {
     place.run("best matmul:m=9,n=9,k=9").expect_line(1, "no schedule is known for matmul:m=9,n=9,k=9");
 
     let shown = place.run(&format!("show {TINY}")).expect(0).stdout;
-    assert!(shown.contains("the best in the database") && shown.contains("vector_size"), "{shown}");
+    assert!(shown.contains("the best in the database"), "{shown}");
+    let assembled = Backend::default_for(Target::detect("cpu", None).unwrap().cpu().unwrap().isa) == Backend::Assembler;
+    assert_eq!(shown.contains("vfmadd231ps"), assembled, "{shown}");
+    assert_eq!(best["provenance"]["backend"], if assembled { "assembler" } else { "c" });
+    let source = place.run(&format!("show {TINY} --backend c")).expect(0).stdout;
+    assert!(source.contains("vector_size") && !source.contains("vfmadd231ps"), "{source}");
+    place.run(&format!("bench {TINY} --backend c --db compiled")).expect(0);
+    let compiled = place.run("log export - --db compiled").expect(0).stdout;
+    assert!(compiled.contains("\"backend\":\"c\"") && !compiled.contains("assembler"), "{compiled}");
     let config = serde_json::to_string(&best["config"]).unwrap();
     let given = place.run(&format!("show {TINY} --config {config}")).expect(0).stdout;
     assert!(given.contains("as given"));
     assert!(place.run("show matmul:m=9,n=9,k=9").expect(0).stdout.contains("the default"));
+    for (gpu, word) in [("cuda:sm_90", "__global__ void"), ("opencl", "__kernel ")] {
+        assert!(place.run(&format!("show {TINY} --target {gpu}")).expect(0).stdout.contains(word));
+    }
 
     place.run(&format!("bench {TINY} --json bench.json")).expect(0);
     assert!(place.json("bench.json")["tasks"][0]["best_secs"].as_f64().unwrap() > 0.0);

@@ -75,10 +75,14 @@ impl Files {
         Ok(files)
     }
 
-    /// Makes everything stored so far durable. The engine itself only waits until the system has begun writing, which
-    /// outlives the process but not a power failure.
+    /// Hands everything stored so far to the operating system: it outlives the process, but not a loss of power.
+    pub(crate) fn write_out(&self, path: &Path) -> Result<(), DbError> {
+        guarded(path, || self.sled.flush()).map(drop)
+    }
+
+    /// Makes everything stored so far durable.
     pub(crate) fn flush(&self, path: &Path) -> Result<(), DbError> {
-        guarded(path, || self.sled.flush())?;
+        self.write_out(path)?;
         match &self.log {
             Some(log) => log.sync_data().map_err(io_error("cannot flush", path)),
             None => Ok(()),

@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
-//! use autotune_measure::{Measurement, RunSecs};
+//! use autotune_measure::{Backend, Measurement, RunSecs};
 //! use autotune_schedules::{Config, Target, Value, Workload};
 //!
 //! let workload: Workload = "matmul:m=64,n=64,k=64".parse()?;
@@ -28,12 +28,14 @@
 //!             stopped_early: false,
 //!             max_rel_error: 1e-7,
 //!         }),
+//!         toolchain: None,
 //!         build_secs: 0.05,
 //!         measure_secs: 0.02,
 //!     },
 //!     phase: Phase::Search,
 //!     provenance: Provenance {
 //!         device: "AMD EPYC".into(),
+//!         backend: Some(Backend::C),
 //!         compiler: "gcc 12.2".into(),
 //!         flags: "-O3".into(),
 //!         tuner_version: "0.1.0".into(),
@@ -46,7 +48,7 @@
 //! let db = TuningDb::temporary()?; // or TuningDb::open("tuning.db")?
 //! db.append(&record(16, 30e-6))?;
 //! db.append(&record(32, 20e-6))?;
-//! db.flush()?; // durable from here on
+//! db.flush()?; // survives a loss of power from here on
 //!
 //! let best = db.best(&workload, &target)?.ok_or("nothing measured yet")?;
 //! assert_eq!(best.measurement.run_secs(), Some(20e-6));

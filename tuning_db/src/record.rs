@@ -1,6 +1,6 @@
 //! One measured schedule and the causes of its time.
 
-use autotune_measure::Measurement;
+use autotune_measure::{Backend, Measurement};
 use autotune_schedules::{Config, Workload};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -49,7 +49,10 @@ pub enum Phase {
 pub struct Provenance {
     /// Name of the device as the system tells it.
     pub device: String,
-    /// Compiler or assembler and its version.
+    /// What kind of generator made the code; `None` if it made none, and in records from before there were two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<Backend>,
+    /// Assembler or compiler and its version.
     pub compiler: String,
     /// Its flags.
     pub flags: String,

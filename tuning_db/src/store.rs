@@ -32,8 +32,8 @@ pub struct TaskSummary {
 
 /// Tuning records on disk. One process at a time has a database open; within it the handle may be shared by threads.
 ///
-/// A record is visible once [`append`](Self::append) returns and survives anything once [`flush`](Self::flush) has
-/// returned; a process killed in between loses at most what it appended since. Dropping the handle flushes.
+/// Once [`append`](Self::append) has returned, a record is visible and outlives the process, killed or not; once
+/// [`flush`](Self::flush) has returned, it outlives a loss of power too. Dropping the handle flushes.
 pub struct TuningDb {
     path: PathBuf,
     files: Files,
@@ -140,6 +140,7 @@ impl TuningDb {
         }
         if !new_lines.is_empty() {
             guarded(&self.path, || self.files.sled.apply_batch(batch))?;
+            self.files.write_out(&self.path)?;
             self.records.fetch_add(new_lines.len() as u64, Ordering::Release);
         }
         Ok(new_lines.len())

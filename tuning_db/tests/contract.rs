@@ -249,6 +249,10 @@ fn unknown_fields_of_a_record_are_passed_over() {
     let older = line.replace("\"phase\":\"search\",", "");
     assert_ne!(line, older);
     assert!(TuningRecord::from_line(&older).is_ok());
+    let older = line.replace("\"backend\":\"c\",", "");
+    assert_ne!(line, older);
+    let read = TuningRecord::from_line(&older).unwrap();
+    assert_eq!((read.provenance.backend, read.to_line()), (None, Ok(older)), "records of before there were backends");
     let newer = line.replace("\"version\":1", "\"version\":2");
     assert_eq!(TuningRecord::from_line(&newer), Err(RecordError::NewerVersion { found: 2, supported: 1 }));
 }
@@ -261,7 +265,7 @@ fn the_written_form_is_fixed() {
         r#""config":{"sketch":"direct","knobs":{"order":["m","n"],"tile.m":[8,4]}},"#,
         r#""measurement":{"outcome":{"Ok":{"run_secs":0.000015,"median_secs":0.000015,"spread":0.1,"repeats":7,"#,
         r#""stopped_early":false,"max_rel_error":1e-7}},"build_secs":0.07,"measure_secs":0.01},"#,
-        r#""phase":{"race":{"id":9}},"provenance":{"device":"a \"quoted\" device – ü","compiler":"gcc 12","#,
+        r#""phase":{"race":{"id":9}},"provenance":{"device":"a \"quoted\" device – ü","backend":"c","compiler":"gcc 12","#,
         r#""flags":"-O3","tuner_version":"0.1.0","harness":"repeats=7","seed":18446744073709551615,"#,
         r#""unix_secs":1760000000}}"#,
     );

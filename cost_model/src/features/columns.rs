@@ -164,7 +164,9 @@ impl Whole {
         match by {
             0 => (self.totals.mac_cycles + self.totals.other_cycles) / self.flops,
             _ => {
-                let traffic = self.dominant.as_ref().map_or([0.0; 3], |d| d.traffic[by - 1]);
+                // Traffic is for each operation that the program does, of which Winograd programs do fewer.
+                let work = 2.0 * self.totals.fmas / self.flops;
+                let traffic = self.dominant.as_ref().map_or([0.0; 3], |d| d.traffic[by - 1].map(|bytes| bytes * work));
                 let sharers = if by == 3 { self.machine.threads as f64 } else { 1.0 };
                 // What is written is read first and written back later.
                 (traffic[0] + traffic[1] + 2.0 * traffic[2]) * sharers / BYTES_PER_CYCLE[by - 1]

@@ -22,11 +22,11 @@ pub(super) enum Operand {
 pub(super) enum AxisClass {
     /// Weight and output: `o` of conv2d, `n` of matmul.
     Column,
-    /// Data and output: `n`, `oh`, `ow` of conv2d, `m` of matmul.
+    /// Data and output: `n`, `oh`, `ow` of conv2d, `m` of matmul, the tiles `t` of a Winograd program.
     Row,
     /// Data and weight.
     Reduce,
-    /// Everything: `g` of conv2d, `b` of matmul.
+    /// Everything: `g` of conv2d, `b` of matmul, the products `xi` of a Winograd program.
     Batch,
 }
 
@@ -204,7 +204,7 @@ impl<'a> Nest<'a> {
             _ if axis.reduce => AxisClass::Reduce,
             "o" | "oi" => AxisClass::Column,
             "n" if matmul => AxisClass::Column,
-            "g" | "gi" | "b" => AxisClass::Batch,
+            "g" | "gi" | "b" | "xi" => AxisClass::Batch,
             _ => AxisClass::Row,
         })
     }

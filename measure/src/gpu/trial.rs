@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use autotune_schedules::program::{Role, When};
-use autotune_schedules::{KernelPlan, max_rel_error, tolerance};
+use autotune_schedules::{KernelPlan, max_rel_error};
 use ndarray::{ArrayD, ArrayView1};
 
 use super::{Code, Device};
@@ -58,7 +58,7 @@ impl<'d, D: Device> Trial<'d, D> {
         let output = output.ok_or_else(|| misfit("the plan has no output".into()))?;
         let module = device.load(&code.bytes, &code.plan)?;
         let memory = slots.iter().map(|slot| device.upload(&undefined(slot.len))).collect::<Result<_, _>>()?;
-        let (plan, tolerance) = (code.plan.clone(), tolerance(&problem.workload));
+        let (plan, tolerance) = (code.plan.clone(), code.tolerance);
         let mut trial = Self { device, module, plan, slots, memory, output, tolerance, max_rel_error: 0.0 };
         trial.put(|role| matches!(role, Role::Weight | Role::Bias))?;
         trial.run(When::AheadOfTime)?;

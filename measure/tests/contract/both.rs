@@ -3,14 +3,14 @@
 use std::ops::ControlFlow;
 
 use autotune_measure::{
-    Builder, Built, Candidate, CandidateError, CpuMeasurer, InProcessMeasurer, MeasureError, MeasureOptions,
-    Measurement, Measurer, WorkerCommand,
+    Backend, Build, Builder, Built, Candidate, CandidateError, Code, CpuMeasurer, InProcessMeasurer, MeasureError,
+    MeasureOptions, Measurement, Measurer, WorkerCommand,
 };
 use autotune_schedules::{Config, ScheduleSpace, Workload};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::kernels::{self, build, compiler, options, right, source, target};
+use crate::kernels::{self, build, options, right, source, target};
 
 /// What the tests need beside [`Measurer`].
 pub(crate) trait Subject: Measurer + Sized {
@@ -25,7 +25,7 @@ macro_rules! subject {
     ($type:ty, $make:expr) => {
         impl Subject for $type {
             fn make(options: MeasureOptions) -> Self {
-                $make(options).unwrap()
+                $make(options)
             }
             fn builder(&mut self) -> &mut Builder {
                 self.builder()
@@ -43,10 +43,10 @@ macro_rules! subject {
     };
 }
 
-subject!(CpuMeasurer, |options| CpuMeasurer::with(WorkerCommand::find()?, compiler(), options));
+subject!(CpuMeasurer, |options| CpuMeasurer::with(WorkerCommand::find().unwrap(), options).unwrap());
 subject!(InProcessMeasurer, |options| {
     // SAFETY: the kernels of this file are wrong, but only inside their buffers and guards.
-    unsafe { InProcessMeasurer::with(compiler(), options) }
+    unsafe { InProcessMeasurer::new(options) }
 });
 
 macro_rules! on_both {
@@ -72,7 +72,8 @@ pub(crate) const TESTS: &[Test] = on_both![
     a_race_times_all_and_ranks_them,
     candidates_come_back_in_order,
     a_batch_ends_where_it_is_told_to,
-    equal_candidates_are_built_once,
+    equal_sources_are_compiled_once,
+    both_backends_make_right_kernels,
 ];
 
 fn outcome<S: Subject>(subject: &mut S, built: &Built) -> Result<autotune_measure::RunSecs, CandidateError> {
@@ -283,13 +284,36 @@ fn a_batch_ends_where_it_is_told_to<S: Subject>() {
     subject.measure(&[], &mut |_, _| panic!("nothing to measure")).unwrap();
 }
 
-fn equal_candidates_are_built_once<S: Subject>() {
-    let mut subject = S::make(options());
+fn equal_sources_are_compiled_once<S: Subject>() {
+    let mut subject = S::make(MeasureOptions { backend: Backend::C, ..options() });
     let one = candidates(1).pop().unwrap();
-    let builds = subject.builder().build(&[one.clone(), one.clone()]);
-    let again = subject.builder().build(&[one]);
-    let library = |build: &autotune_measure::Build| build.outcome.as_ref().unwrap().library.clone();
-    assert_eq!(library(&builds[0]), library(&builds[1]));
-    assert_eq!(library(&builds[0]), library(&again[0]));
+    let builds = subject.builder().build(&[one.clone(), one.clone()]).unwrap();
+    let again = subject.builder().build(&[one]).unwrap();
+    let code = |build: &Build| build.outcome.as_ref().unwrap().code.clone();
+    assert!(matches!(code(&builds[0]), Code::Library(_)));
+    assert_eq!(code(&builds[0]), code(&builds[1]));
+    assert_eq!(code(&builds[0]), code(&again[0]));
     assert!(again[0].build_secs < builds[0].build_secs);
+    assert!(builds.iter().all(|build| build.toolchain.as_ref().is_some_and(|t| t.backend == Backend::C)));
+}
+
+fn both_backends_make_right_kernels<S: Subject>() {
+    for backend in [Backend::Assembler, Backend::C] {
+        let mut subject = S::make(MeasureOptions { backend, ..options() });
+        let mut ran = 0;
+        let mut on_result = |_, measurement: Measurement| {
+            if let Ok(run) = &measurement.outcome {
+                let expected = match backend {
+                    Backend::Assembler => Backend::default_for(target(1).cpu().unwrap().isa),
+                    Backend::C => Backend::C,
+                };
+                assert_eq!(measurement.toolchain.as_ref().unwrap().backend, expected);
+                assert!(run.max_rel_error < 1e-5 && run.run_secs > 0.0, "{backend}: {run:?}");
+                ran += 1;
+            }
+            ControlFlow::Continue(())
+        };
+        subject.measure(&candidates(4), &mut on_result).unwrap();
+        assert_eq!(ran, 4, "{backend}");
+    }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use autotune_measure::{Built, CandidateError, CpuMeasurer, MeasureError, MeasureOptions, WorkerCommand};
 
-use crate::kernels::{self, build, options, right, source, with};
+use crate::kernels::{build, options, right, source, with};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("every_fault_is_classified", every_fault_is_classified),
@@ -26,7 +26,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 pub(crate) const HOLDER_ARGUMENT: &str = "hold-an-endless-kernel";
 
 fn measurer_with(options: MeasureOptions) -> CpuMeasurer {
-    CpuMeasurer::with(WorkerCommand::find().unwrap(), kernels::compiler(), options).unwrap()
+    CpuMeasurer::with(WorkerCommand::find().unwrap(), options).unwrap()
 }
 
 fn measurer() -> CpuMeasurer {
@@ -220,7 +220,7 @@ fn no_worker_outlives_a_killed_parent() {
 fn broken_infrastructure_is_an_error() {
     let with_program = |program: &str| {
         let command = WorkerCommand { program: program.into() };
-        let mut measurer = CpuMeasurer::with(command, kernels::compiler(), options()).unwrap();
+        let mut measurer = CpuMeasurer::with(command, options()).unwrap();
         measurer.run_built(&right(1)).unwrap_err()
     };
     assert!(matches!(with_program("/no/such/worker"), MeasureError::Spawn { .. }));

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use autotune_measure::{Builder, Built, CandidateError, Compiler, MeasureOptions};
+use autotune_measure::{Backend, Builder, Built, CandidateError, MeasureOptions};
 use autotune_schedules::plan::{PlanBuffer, PlanStage};
 use autotune_schedules::program::{Layout, Role, When};
 use autotune_schedules::{CpuTarget, KernelPlan, Target, Workload};
@@ -90,17 +90,12 @@ static BUILDER: Mutex<Option<Builder>> = Mutex::new(None);
 /// One builder for all tests, so that each kernel is compiled once.
 fn with_builder<T>(f: impl FnOnce(&mut Builder) -> T) -> T {
     let mut builder = BUILDER.lock().unwrap_or_else(PoisonError::into_inner);
-    let find = || Builder::new(Compiler::find().unwrap(), 20.0).unwrap();
-    f(builder.get_or_insert_with(find))
+    f(builder.get_or_insert_with(|| Builder::new(Backend::C, 20.0)))
 }
 
 /// Removes what was built.
 pub(crate) fn clean_up() {
     BUILDER.lock().unwrap_or_else(PoisonError::into_inner).take();
-}
-
-pub(crate) fn compiler() -> Compiler {
-    with_builder(|builder| builder.compiler().clone())
 }
 
 pub(crate) fn try_build(threads: usize, source: &str) -> Result<Built, CandidateError> {

@@ -6,6 +6,8 @@
 mod both;
 mod faults;
 mod kernels;
+#[cfg(target_arch = "x86_64")]
+mod machine;
 
 use std::process::ExitCode;
 
@@ -41,5 +43,9 @@ fn tests() -> Vec<Trial> {
     let both = both::TESTS.iter().flat_map(|&(name, in_worker, here)| {
         [test(&format!("worker::{name}"), in_worker), test(&format!("in_process::{name}"), here)]
     });
-    both.chain(faults::TESTS.iter().map(|&(name, run)| test(&format!("faults::{name}"), run))).collect()
+    #[cfg(target_arch = "x86_64")]
+    let faults = || faults::TESTS.iter().chain(machine::TESTS);
+    #[cfg(not(target_arch = "x86_64"))]
+    let faults = || faults::TESTS.iter();
+    both.chain(faults().map(|&(name, run)| test(&format!("faults::{name}"), run))).collect()
 }

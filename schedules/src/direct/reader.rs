@@ -12,6 +12,10 @@ impl<'a> Reader<'a> {
         self.0.knobs.get(name).ok_or_else(|| LowerError::knob(name, "is missing"))
     }
 
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.knobs.contains_key(name)
+    }
+
     pub(crate) fn choice(&self, name: &str) -> Result<&'a str, LowerError> {
         match self.get(name)? {
             Value::Choice(word) => Ok(word),
@@ -26,7 +30,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn layout(&self, name: &str, block: usize) -> Result<Layout, LowerError> {
-        if !self.0.knobs.contains_key(name) {
+        if !self.has(name) {
             return Ok(Layout::Plain);
         }
         match self.choice(name)? {
@@ -48,7 +52,7 @@ impl<'a> Reader<'a> {
 
     /// A permutation of `expected`; there is no knob for the order of nothing.
     pub(crate) fn order(&self, name: &str, expected: &[&str]) -> Result<Vec<&'a str>, LowerError> {
-        if expected.is_empty() && !self.0.knobs.contains_key(name) {
+        if expected.is_empty() && !self.has(name) {
             return Ok(Vec::new());
         }
         let Value::Order(axes) = self.get(name)? else {

@@ -1,6 +1,6 @@
 //! Rules between the knobs of the direct sketch, and limits of the target.
 
-use super::{DataMode, Direct, extent};
+use super::{DataMode, Direct};
 use crate::affine::VarId;
 use crate::contraction::AxisId;
 use crate::lower::LowerError;
@@ -9,6 +9,10 @@ use crate::target::CpuTarget;
 
 /// Straight-line multiply-accumulates of one loop body beyond which compilers are slow and the instruction cache overflows.
 const MAX_BODY: usize = 1024;
+/// The same of all register tiles together: whole ones, remainders and those that touch padding.
+const MAX_CODE: usize = 8 * MAX_BODY;
+/// Nests that all register tiles together may become.
+const MAX_LEAVES: usize = 32;
 /// Tiles that may be peeled off one end of an axis for padding.
 const MAX_PEELED: i64 = 4;
 
@@ -29,16 +33,21 @@ impl Direct {
             }
             _ => {}
         }
-        self.check_vector()?;
-        self.check_registers(target)?;
+        self.check_vector(target)?;
+        let body = self.check_registers(target)?;
         self.check_peeling()?;
-        self.check_memory(target)
+        self.check_memory(target)?;
+        self.check_code(body)
     }
 
-    /// Along the vector weights and output must have stride 0 or 1 (the output any along packed channels), the data operand
-    /// too unless the vector runs along the width.
-    fn check_vector(&self) -> Result<(), LowerError> {
-        if self.register_extent(self.vector) == 1 {
+    /// The vector is whole registers or the whole axis. Along it weights and output must have stride 0 or 1 (the output any
+    /// along packed channels), the data operand too unless the vector runs along the width.
+    fn check_vector(&self, target: &CpuTarget) -> Result<(), LowerError> {
+        let register = self.register_extent(self.vector);
+        if !register.is_multiple_of(target.lanes()) && register < self.contraction.axes[self.vector].extent {
+            return Err(LowerError::knob("tile", format!("{register} elements are no whole vectors")));
+        }
+        if register == 1 {
             return Ok(());
         }
         if !self.packed_weights && ![0, 1].contains(&self.contraction.weight.stride(self.vector)) {
@@ -57,8 +66,8 @@ impl Direct {
         Ok(())
     }
 
-    /// Register budget and length of the straight-line body.
-    fn check_registers(&self, target: &CpuTarget) -> Result<(), LowerError> {
+    /// Register budget and length of the straight-line body, which is returned.
+    fn check_registers(&self, target: &CpuTarget) -> Result<usize, LowerError> {
         let pieces = pieces(self.register_extent(self.vector), target.lanes());
         let tile = self.register_tile();
         let product = |uses: &dyn Fn(AxisId) -> bool| -> usize {
@@ -75,17 +84,61 @@ impl Direct {
             let reason = format!("the register tile needs {needed} vector registers of {registers}");
             return Err(LowerError::knob("tile", reason));
         }
-        let steps = if self.contraction.is_padded() && self.data_mode == DataMode::InPlace {
-            let taps = |n: &str| extent(&self.contraction, n);
-            self.unroll.max(taps("kh") * taps("kw"))
-        } else {
-            self.unroll
-        };
-        if accumulators * steps > MAX_BODY {
-            let reason = format!("{} multiply-accumulates in a row exceed {MAX_BODY}", accumulators * steps);
+        if accumulators * self.unroll > MAX_BODY {
+            let reason = format!("{} multiply-accumulates in a row exceed {MAX_BODY}", accumulators * self.unroll);
             return Err(LowerError::knob("unroll", reason));
         }
+        Ok(accumulators * self.unroll)
+    }
+
+    /// The register tiles must not become too much code: along each axis, runs of like tiles in runs of like cache tiles are
+    /// nests of their own. `body` is the length of the straight-line body of a whole one.
+    fn check_code(&self, body: usize) -> Result<(), LowerError> {
+        let (mut leaves, mut code) = (1, body);
+        for axis in (0..self.contraction.axes.len()).filter(|a| !self.batch.contains(a)) {
+            let [along, taps] = self.leaves_along(axis);
+            (leaves, code) = (leaves * along, code * taps);
+            if leaves > MAX_LEAVES || code > MAX_CODE {
+                let reason = format!("{leaves} nests with {code} multiply-accumulates or more");
+                return Err(LowerError::knob("tile", reason));
+            }
+        }
         Ok(())
+    }
+
+    /// Nests along an axis, and the same where one in which taps are written out counts that often.
+    fn leaves_along(&self, axis: AxisId) -> [usize; 2] {
+        let extent = self.contraction.axes[axis].extent;
+        let tile = self.cache_extent(axis).min(extent);
+        let count = extent.div_ceil(tile);
+        if self.contraction.axes[axis].reduce {
+            return [count.min(3); 2];
+        }
+        let register = self.register_extent(axis);
+        let taps = if self.data_mode == DataMode::InPlace { self.padded_taps(axis) } else { None };
+        // Of the register tiles in `extent` elements, the remainder or so many at the ends of the axis are by themselves.
+        let runs = |extent: usize, ends: usize| {
+            let tiles = extent.div_ceil(register);
+            let leaves = tiles.min(ends.max(usize::from(!extent.is_multiple_of(register))) + 1);
+            let written_out = if register > 1 { taps.unwrap_or(1) - 1 } else { 0 };
+            [leaves, leaves + ends.min(tiles) * written_out]
+        };
+        let sum = |a: [usize; 2], b: [usize; 2]| [a[0] + b[0], a[1] + b[1]];
+        match (taps, count) {
+            (None, _) => sum(runs(tile, 0), if count > 1 { runs(extent % tile, 0) } else { [0; 2] }),
+            (Some(_), 1) => runs(extent, 2),
+            (Some(_), 2) => sum(runs(tile, 1), runs(extent - tile, 1)),
+            (Some(_), _) => sum(sum(runs(tile, 1), runs(tile, 0)), runs(extent - (count - 1) * tile, 1)),
+        }
+    }
+
+    /// Extent of the kernel along the padded dimension that a spatial axis concerns, if there is one.
+    pub(super) fn padded_taps(&self, axis: AxisId) -> Option<usize> {
+        let data = &self.contraction.data;
+        let concerns = |dim: &usize| data.index[*dim].coefficient(VarId(axis as u32)) != 0;
+        let dim = (0..data.shape.len()).filter(concerns).find(|&dim| self.contraction.pads(dim))?;
+        let reduced = data.index[dim].terms.iter().map(|t| &self.contraction.axes[t.0.0 as usize]);
+        Some(reduced.filter(|a| a.reduce).map(|a| a.extent).product())
     }
 
     /// Peeling must stay small.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Lowering, Region, assign, at, bases, epilogue, load, nest};
+use super::{Level, Lowering, Region, assign, at, bases, epilogue, load, nest};
 use crate::affine::{Affine, VarId};
 use crate::contraction::{AxisId, divide};
 use crate::direct::DataMode;
@@ -96,7 +96,7 @@ impl Lowering<'_> {
         for part in parts {
             local[part.axis] = Affine::constant(part.start as i64);
             if part.len > 1 {
-                let var = self.var(format!("{}.t", self.axis_name(part.axis)), part.len);
+                let var = self.axis_var(part.axis, Level::Tile, part.len);
                 local[part.axis] = Affine::var(var) + part.start as i64;
                 let kind = if part.axis == self.direct.vector { LoopKind::Vectorized } else { LoopKind::Unrolled };
                 vars.push((var, part.len, kind));
@@ -170,20 +170,19 @@ impl Lowering<'_> {
         let Some((&Reduction { axis, start, extent, steps }, rest)) = loops.split_first() else {
             return self.multiply_accumulate(region, local, acc, parts);
         };
-        let name = format!("{}.r", self.axis_name(axis));
         let mut go = |this: &mut Self, value: Affine| {
             local[axis] = value + start as i64;
             this.reduction(rest, region, local, acc, parts)
         };
         match steps {
             Steps::Constants => (0..extent).flat_map(|k| go(self, Affine::constant(k as i64))).collect(),
-            Steps::Unrolled => self.repeat(name, extent, LoopKind::Unrolled, go),
-            Steps::Serial => self.repeat(name, extent, LoopKind::Serial, go),
+            Steps::Unrolled => self.repeat((axis, Level::Reduce), extent, LoopKind::Unrolled, go),
+            Steps::Serial => self.repeat((axis, Level::Reduce), extent, LoopKind::Serial, go),
             Steps::Groups(group) => {
                 let whole = extent / group * group;
-                let inner = format!("{}.u", self.axis_name(axis));
-                let mut nodes = self.repeat(name, extent / group, LoopKind::Serial, |this, outer| {
-                    this.repeat(inner.clone(), group, LoopKind::Unrolled, |this, u| go(this, outer * group as i64 + u))
+                let inner = (axis, Level::Unroll);
+                let mut nodes = self.repeat((axis, Level::Reduce), extent / group, LoopKind::Serial, |this, outer| {
+                    this.repeat(inner, group, LoopKind::Unrolled, |this, u| go(this, outer * group as i64 + u))
                 });
                 if whole < extent {
                     nodes.extend(
@@ -223,14 +222,7 @@ impl Lowering<'_> {
             if self.dim_is_interior(region, dim) {
                 continue;
             }
-            let mut values = bases(region);
-            for (axis, value) in values.iter_mut().enumerate() {
-                if !parts.iter().any(|p| p.axis == axis) {
-                    value.add_scaled(&local[axis], 1);
-                }
-            }
-            let first = at(&data.index[dim], &values);
-            let Some(first) = first.as_constant() else { continue };
+            let Some(first) = first_element(&data.index[dim], region, local, parts) else { continue };
             let limit = data.shape[dim] as i64;
             match valid.iter_mut().find(|p| data.index[dim].coefficient(VarId(p.axis as u32)) != 0) {
                 Some(part) => {
@@ -274,14 +266,13 @@ impl Lowering<'_> {
 
     fn weight_access(&self, region: &Region, local: &Local, point: &[Affine]) -> Expr {
         let weight = &self.direct.contraction.weight;
-        let Some(packed) = self.packed_weight else {
+        let Some(packed) = &self.packed_weight else {
             return load(self.weight, weight.index.iter().map(|i| at(i, point)).collect());
         };
-        let dims = self.packed_weight_dims();
-        let tiles = dims.tiles.iter().map(|&(a, tile)| divide(&region[a].base, tile));
-        let reduce = dims.reduce.iter().map(|&a| point[a].clone());
-        let registers = dims.registers.iter().map(|&(a, _)| local[a].clone());
-        load(packed, tiles.chain(reduce).chain(registers).collect())
+        let tiles = packed.tiles.iter().map(|&(a, tile)| divide(&region[a].base, tile));
+        let reduce = packed.reduce.iter().map(|&a| point[a].clone());
+        let registers = packed.registers.iter().map(|&(a, _)| local[a].clone());
+        load(packed.buffer, tiles.chain(reduce).chain(registers).collect())
     }
 
     fn output_index(&self, region: &Region, local: &Local) -> Vec<Affine> {
@@ -300,6 +291,15 @@ impl Lowering<'_> {
         let residual = self.residual.map(|r| load(r, index.clone()));
         assign(self.output, index, epilogue(self.workload.epilogue.activation, sum, bias, residual))
     }
+}
+
+/// The index of the register tile's first element, if it is a constant.
+fn first_element(index: &Affine, region: &Region, local: &Local, parts: &[Part]) -> Option<i64> {
+    index.terms.iter().try_fold(index.constant, |sum, &(axis, c)| {
+        let axis = axis.0 as usize;
+        let offset = if parts.iter().any(|p| p.axis == axis) { 0 } else { local[axis].as_constant()? };
+        Some(sum + c * (region[axis].base.as_constant()? + offset))
+    })
 }
 
 /// The value of every axis.

@@ -80,8 +80,8 @@ fn long_chunks(extent: usize) -> Vec<Vec<usize>> {
 }
 
 /// What an analytic estimate prefers, without measuring: the best of some random combinations, improved knob by knob until no
-/// other value of a single knob is better. The same on every machine.
-pub fn default_config(workload: &Workload, target: &GpuTarget, sketch: &Sketch) -> Config {
+/// other value of a single knob is better. The same on every machine; `None` if no combination is found.
+pub fn default_config(workload: &Workload, target: &GpuTarget, sketch: &Sketch) -> Option<Config> {
     let cost = |config: &Config| Tiled::new(workload, target, config).ok().map(|tiled| estimate(&tiled, target));
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let mut best: Option<(f64, Config)> = None;
@@ -98,9 +98,7 @@ pub fn default_config(workload: &Workload, target: &GpuTarget, sketch: &Sketch) 
             break;
         }
     }
-    let Some((mut least, mut config)) = best else {
-        return sketch.nth(0);
-    };
+    let (mut least, mut config) = best?;
     loop {
         let before = least;
         for knob in &sketch.knobs {
@@ -113,7 +111,7 @@ pub fn default_config(workload: &Workload, target: &GpuTarget, sketch: &Sketch) 
             }
         }
         if least == before {
-            return config;
+            return Some(config);
         }
     }
 }

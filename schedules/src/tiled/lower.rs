@@ -1,14 +1,18 @@
 //! Lowering of the tiled sketch.
 
 use crate::affine::{Affine, VarId};
-use crate::contraction::{AxisId, Operand, divide};
+use crate::contraction::{AxisId, divide};
 use crate::lower::{assign, at, epilogue, load, nest};
 use crate::program::{
-    Access, Buffer, BufferId, Digit, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store,
-    StoreMode, When,
+    Access, Buffer, BufferId, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode,
+    When,
 };
-use crate::tiled::{MAX_UNROLLED_ROUNDS, SpatialTile, Tiled, reduce_first};
+use crate::tiled::{SpatialTile, Tiled};
 use crate::workload::Workload;
+
+mod chunks;
+mod copy;
+mod partial;
 
 /// Threads of a block that packs weights or adds up partial sums.
 const COPY_THREADS: usize = 256;
@@ -168,36 +172,6 @@ impl<'a> Lowering<'a> {
         bounds.map(|(index, extent)| InBounds { index, extent }).collect()
     }
 
-    /// `for every element: packed[reduction, rest] = weight[rest, reduction]`, a block per element but for the last
-    /// dimension, along which run the threads.
-    fn pack_weight(&mut self) -> Vec<Node> {
-        let original = self.tiled.contraction.weight.clone();
-        let packed = self.tiled.staged[1].source.clone();
-        let mut loops = Vec::new();
-        let mut index = Vec::new();
-        let last = packed.shape.len() - 1;
-        for (dim, &extent) in packed.shape.iter().enumerate() {
-            let name = format!("p{dim}");
-            if dim < last {
-                index.push(self.open(name, extent, LoopKind::Block, &mut loops));
-            } else {
-                let threads = extent.min(COPY_THREADS);
-                let block = self.open(format!("{name}.b"), extent.div_ceil(threads), LoopKind::Block, &mut loops);
-                let thread = self.var(format!("{name}.t"), threads);
-                loops.push((thread, threads, LoopKind::Thread));
-                index.push(block * threads as i64 + Affine::var(thread));
-            }
-        }
-        // Where each dimension of the packed weights lies in the original ones.
-        let order = reduce_first(&self.tiled.contraction, &original);
-        let mut from = vec![Affine::default(); original.shape.len()];
-        order.iter().zip(&index).for_each(|(&dim, value)| from[dim] = value.clone());
-        let when = self.guards([(index[last].clone(), packed.shape[last])]);
-        let weight = self.buffers.iter().position(|b| b.role == Role::Weight).map_or(0, |i| i as u32);
-        let copy = assign(self.sources[1], index, load(BufferId(weight), from));
-        nest(loops, guarded(when, vec![copy]))
-    }
-
     fn compute(&mut self) -> Vec<Node> {
         let mut loops = Vec::new();
         self.open_blocks(&mut loops);
@@ -278,166 +252,6 @@ impl<'a> Lowering<'a> {
         let tiled = self.tiled;
         let (loops, place) = self.tile_loops(&tiled.spatial, LoopKind::Unrolled);
         nest(loops, vec![assign(self.acc, registers(&place), Expr::Const(0.0))])
-    }
-
-    /// Serial loops over the chunks of all reduction axes but the last, which is pipelined.
-    fn chunks(&mut self, rest: &[(AxisId, usize)], base: &mut Vec<(AxisId, Affine)>) -> Vec<Node> {
-        match rest {
-            [] => self.one_stage(base),
-            [(axis, chunk)] if self.tiled.stages == 2 => self.two_stages(*axis, *chunk, base),
-            [(axis, chunk), rest @ ..] => {
-                let mut loops = Vec::new();
-                let (count, first) = match rest {
-                    [] => (self.tiled.chunks(), self.split_base.clone()),
-                    _ => (self.extent(*axis).div_ceil(*chunk), Affine::default()),
-                };
-                let q = self.open(format!("{}.0", self.name(*axis)), count, LoopKind::Serial, &mut loops);
-                base.push((*axis, q * *chunk as i64 + first));
-                let body = self.chunks(rest, base);
-                base.pop();
-                nest(loops, body)
-            }
-        }
-    }
-
-    /// `copy; barrier; multiply; barrier`.
-    fn one_stage(&mut self, base: &[(AxisId, Affine)]) -> Vec<Node> {
-        let zero = Affine::default();
-        let mut nodes = self.copy(Way::Direct(&zero), base);
-        nodes.push(Node::Barrier);
-        nodes.extend(self.multiply(&zero, base));
-        if self.tiled.chunks() > 1 || self.repeats_chunks() {
-            nodes.push(Node::Barrier);
-        }
-        nodes
-    }
-
-    /// The loop over the chunks of an axis with two chunks in shared memory; see [`crate::tiled`]. The loop runs over pairs
-    /// of chunks, so that the slot of each is a constant.
-    fn two_stages(&mut self, axis: AxisId, chunk: usize, base: &mut Vec<(AxisId, Affine)>) -> Vec<Node> {
-        let count = self.tiled.chunks();
-        let chunk = chunk as i64;
-        let first = self.split_base.clone();
-        let slot = |n: usize| Affine::constant(n as i64 % 2);
-        base.push((axis, first.clone()));
-        let mut nodes = self.copy(Way::Direct(&slot(0)), base);
-        nodes.push(Node::Barrier);
-        let pairs = (count - 1) / 2;
-        if pairs > 0 {
-            let mut loops = Vec::new();
-            let pair = self.open(format!("{}.0", self.name(axis)), pairs, LoopKind::Serial, &mut loops);
-            let here = pair * (2 * chunk) + first.clone();
-            let there = here.clone() + chunk;
-            let mut body = self.step(axis, [here, there.clone()], 0, base);
-            body.extend(self.step(axis, [there.clone(), there + chunk], 1, base));
-            nodes.extend(nest(loops, body));
-        }
-        if count.is_multiple_of(2) {
-            let at = |q: usize| first.clone() + q as i64 * chunk;
-            nodes.extend(self.step(axis, [at(count - 2), at(count - 1)], 0, base));
-        }
-        set(base, first + (count as i64 - 1) * chunk);
-        nodes.extend(self.multiply(&slot(count - 1), base));
-        base.pop();
-        // The next round begins with a copy to the first slot.
-        if self.repeats_chunks() && !count.is_multiple_of(2) {
-            nodes.push(Node::Barrier);
-        }
-        nodes
-    }
-
-    /// True if there are loops around the one over chunks of the innermost reduction axis.
-    fn repeats_chunks(&self) -> bool {
-        self.tiled.reduce.iter().rev().skip(1).any(|&(axis, chunk)| chunk < self.extent(axis))
-    }
-
-    /// Multiplies the chunk at `here`, in slot `slot`, while the one at `next` is loaded.
-    fn step(&mut self, axis: AxisId, [here, next]: [Affine; 2], slot: i64, base: &mut [(AxisId, Affine)]) -> Vec<Node> {
-        debug_assert_eq!(base.last().map(|b| b.0), Some(axis));
-        set(base, next);
-        let mut nodes = self.copy(Way::Fetch, base);
-        set(base, here);
-        nodes.extend(self.multiply(&Affine::constant(slot), base));
-        nodes.extend(self.copy(Way::Put(&Affine::constant(1 - slot)), base));
-        nodes.push(Node::Barrier);
-        nodes
-    }
-
-    /// Copies what the block needs of a chunk of both operands.
-    fn copy(&mut self, way: Way, base: &[(AxisId, Affine)]) -> Vec<Node> {
-        (0..2).flat_map(|which| self.copy_operand(which, way, base)).collect()
-    }
-
-    /// ```text
-    /// for i in 0..rounds { unflatten (x0, x1, ..) = i*threads + thread { for v in 0..vector { shared[x] = source[base + x] } } }
-    /// ```
-    fn copy_operand(&mut self, which: usize, way: Way, base: &[(AxisId, Affine)]) -> Vec<Node> {
-        let staged = &self.tiled.staged[which];
-        let (threads, vector) = (self.tiled.threads(), staged.vector);
-        let rounds = staged.rounds(threads);
-        let unroll = rounds <= MAX_UNROLLED_ROUNDS || !matches!(way, Way::Direct(_));
-        let kind = if unroll { LoopKind::Unrolled } else { LoopKind::Serial };
-        let mut loops = Vec::new();
-        let round = self.open("i".into(), rounds, kind, &mut loops);
-        let value = round.clone() * threads as i64 + self.thread.clone();
-        let last = staged.extents.len() - 1;
-        let (mut digits, mut places) = (Vec::new(), Vec::new());
-        for (dim, &extent) in staged.extents.iter().enumerate() {
-            let step = if dim == last { vector } else { 1 };
-            if extent == step && dim != last {
-                places.push(Affine::default());
-                continue;
-            }
-            let var = self.var(format!("x{dim}"), extent / step);
-            digits.push(Digit { var, extent: extent / step });
-            places.push(Affine::var(var) * step as i64);
-        }
-        let mut lanes = Vec::new();
-        let lane = self.open("v".into(), vector, LoopKind::Vectorized, &mut lanes);
-        places[last] = places[last].clone() + lane.clone();
-        let next = || vec![round.clone(), lane.clone()];
-        let store = match way {
-            Way::Direct(slot) => {
-                assign(self.shared[which], self.shared_index(which, slot, &places), self.fetch(which, &places, base))
-            }
-            Way::Fetch => assign(self.prefetched[which], next(), self.fetch(which, &places, base)),
-            Way::Put(slot) => assign(
-                self.shared[which],
-                self.shared_index(which, slot, &places),
-                load(self.prefetched[which], next()),
-            ),
-        };
-        nest(loops, vec![Node::Unflatten { value, digits, body: nest(lanes, vec![store]) }])
-    }
-
-    fn shared_index(&self, which: usize, slot: &Affine, places: &[Affine]) -> Vec<Affine> {
-        let order = self.tiled.staged[which].order.iter();
-        std::iter::once(slot.clone()).chain(order.map(|&dim| places[dim].clone())).collect()
-    }
-
-    /// The element of an operand `places` behind the first that the block needs of a chunk; zero beyond the tensor or the
-    /// axis.
-    fn fetch(&self, which: usize, places: &[Affine], base: &[(AxisId, Affine)]) -> Expr {
-        let source = &self.tiled.staged[which].source;
-        let mut values = self.block_base.clone();
-        base.iter().for_each(|(axis, value)| values[*axis] = value.clone());
-        let (mut index, mut bounds) = (Vec::new(), Vec::new());
-        for (dim, affine) in source.index.iter().enumerate() {
-            index.push(at(affine, &values) + places[dim].clone());
-            // The one axis that this dimension counts, but for a batch axis, ends where the axis does; any other where the
-            // tensor does.
-            let own: Vec<_> = affine.terms.iter().filter(|t| !self.tiled.batch.contains(&(t.0.0 as usize))).collect();
-            bounds.push(match own[..] {
-                [&(VarId(axis), 1)] if affine.constant == 0 => {
-                    let axis = axis as usize;
-                    (values[axis].clone() + places[dim].clone(), self.extent(axis))
-                }
-                _ => (index[dim].clone(), source.shape[dim]),
-            });
-        }
-        let value = load(self.sources[which], index);
-        let when = self.guards(bounds);
-        if when.is_empty() { value } else { Expr::Guarded { when, value: Box::new(value) } }
     }
 
     /// Adds the products of a chunk, which lies in `slot`.
@@ -540,68 +354,9 @@ impl<'a> Lowering<'a> {
         let residual = self.residual.map(|residual| load(residual, index.to_vec()));
         epilogue(self.workload.epilogue.activation, sum, bias, residual)
     }
-
-    /// `for every element: sum = 0; for s in 0..split { sum += partial[s] }; output = act(sum + bias + residual)`, a thread
-    /// per element.
-    fn add_partial(&mut self, partial: BufferId) -> Vec<Node> {
-        let tiled = self.tiled;
-        let Operand { shape, index: axes } = &tiled.contraction.output;
-        let (mut loops, mut unrolled) = (Vec::new(), Vec::new());
-        let blocks = shape.iter().product::<usize>().div_ceil(COPY_THREADS);
-        let block = self.open("b".into(), blocks, LoopKind::Block, &mut loops);
-        let thread = self.open("t".into(), COPY_THREADS, LoopKind::Thread, &mut loops);
-        let part = self.open("s".into(), tiled.split, LoopKind::Unrolled, &mut unrolled);
-        let mut digits = Vec::new();
-        for (dim, &extent) in shape.iter().enumerate() {
-            digits.push(Digit { var: self.var(format!("d{dim}"), extent), extent });
-        }
-        let index: Vec<Affine> = digits.iter().map(|d| Affine::var(d.var)).collect();
-        let channel = axes.iter().position(|axis| *axis == tiled.contraction.bias).map_or(0, |dim| dim);
-        let name = "sum".into();
-        let shape = Vec::new();
-        self.buffers.push(Buffer {
-            name,
-            role: Role::Accumulator,
-            scope: Scope::Register,
-            shape,
-            layout: Layout::Plain,
-        });
-        let sum = BufferId(self.buffers.len() as u32 - 1);
-        let add = Node::Store(Store {
-            dst: Access { buffer: sum, index: Vec::new() },
-            mode: StoreMode::Accumulate,
-            value: load(partial, [vec![part], index.clone()].concat()),
-            point: Vec::new(),
-        });
-        let mut body = vec![assign(sum, Vec::new(), Expr::Const(0.0))];
-        body.extend(nest(unrolled, vec![add]));
-        let value = self.epilogue(load(sum, Vec::new()), index[channel].clone(), &index);
-        body.push(assign(self.output, index, value));
-        let value = block * COPY_THREADS as i64 + thread;
-        let body = vec![Node::Alloc { buffer: sum, body: vec![Node::Unflatten { value, digits, body }] }];
-        nest(loops, body)
-    }
 }
 
 type Loops = Vec<(VarId, usize, LoopKind)>;
-
-/// How a chunk is copied.
-#[derive(Clone, Copy)]
-enum Way<'a> {
-    /// Into a slot of shared memory.
-    Direct(&'a Affine),
-    /// Into registers.
-    Fetch,
-    /// From there into a slot.
-    Put(&'a Affine),
-}
-
-/// The base of the axis that is being pipelined.
-fn set(base: &mut [(AxisId, Affine)], value: Affine) {
-    if let Some(last) = base.last_mut() {
-        last.1 = value;
-    }
-}
 
 /// Index of a register buffer with two dimensions per axis.
 fn registers(place: &Place) -> Vec<Affine> {

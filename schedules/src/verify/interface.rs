@@ -84,9 +84,26 @@ fn workload_axes(workload: &Workload) -> Vec<(&'static str, usize)> {
     }
 }
 
+/// Name and extent of the axes of the matrix products of a Winograd program: images, products of a tile, tiles, channels; none
+/// for other programs, which have no axis `xi`.
+fn winograd_axes(program: &Program) -> Option<Vec<(&'static str, usize)>> {
+    let Operator::Conv2d(conv) = program.workload.op else { return None };
+    let products = program.axes.iter().find(|a| a.name == "xi")?.extent;
+    let a = products.isqrt();
+    let m = a.checked_sub(2).filter(|&m| m > 0 && a * a == products)?;
+    let fits = [conv.kh, conv.kw] == [3; 2] && conv.stride == [1; 2] && conv.dilation == [1; 2] && conv.groups == 1;
+    let tiles = conv.output_hw().map(|extent| extent.div_ceil(m));
+    fits.then(|| vec![("n", conv.n), ("xi", products), ("t", tiles[0] * tiles[1]), ("o", conv.o), ("c", conv.c)])
+}
+
 /// The axes are the workload's; an axis `x` may be split into blocks `x` of `xi` elements, one of extent 1 may be absent.
 fn check_axes(program: &Program) -> Result<(), VerifyError> {
     let fail = |what: String| Err(VerifyError { place: "program".into(), problem: Problem::Interface(what) });
+    if let Some(wanted) = winograd_axes(program) {
+        let found = program.axes.iter().map(|a| (a.name, a.extent, a.reduce));
+        let same = found.eq(wanted.iter().map(|&(name, extent)| (name, extent, name == "c")));
+        return if same { Ok(()) } else { fail("the axes are not those of a Winograd program".into()) };
+    }
     let known = workload_axes(&program.workload);
     let mut names = HashSet::new();
     for axis in &program.axes {
@@ -161,7 +178,14 @@ pub(super) fn logical_index(physical: &[Affine], layout: Layout) -> Vec<Affine> 
 }
 
 /// Number of multiply-adds: all of the iteration space, or those whose data is not padding.
-pub(super) fn required_points(workload: &Workload, skip_padding: bool) -> u128 {
+pub(super) fn required_points(program: &Program, skip_padding: bool) -> u128 {
+    match winograd_axes(program) {
+        Some(axes) => axes.iter().map(|&(_, extent)| extent as u128).product(),
+        None => workload_points(&program.workload, skip_padding),
+    }
+}
+
+fn workload_points(workload: &Workload, skip_padding: bool) -> u128 {
     let all = workload_axes(workload).iter().map(|&(_, extent)| extent as u128).product();
     let Operator::Conv2d(conv) = workload.op else {
         return all;
@@ -210,8 +234,8 @@ mod tests {
             };
             let wanted =
                 conv.n * conv.o * (conv.c / conv.groups) * taps(oh, conv.kh, conv.h, 0) * taps(ow, conv.kw, conv.w, 1);
-            assert_eq!(required_points(&workload, true), wanted as u128, "{text}");
-            assert_eq!(required_points(&workload, false) as f64 * 2.0, workload.flops(), "{text}");
+            assert_eq!(workload_points(&workload, true), wanted as u128, "{text}");
+            assert_eq!(workload_points(&workload, false) as f64 * 2.0, workload.flops(), "{text}");
         }
     }
 }

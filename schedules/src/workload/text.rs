@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use super::{Activation, Conv2d, DType, Epilogue, Matmul, Operator, Workload, WorkloadError};
 
-const CONV_FIELDS: &str = "n,c,h,w,o,k,kh,kw,s,sh,sw,p,ph,pw,d,dh,dw,g,dtype,bias,add,act";
-const MATMUL_FIELDS: &str = "b,m,n,k,dtype,bias,add,act";
+const CONV_FIELDS: &str = "n,c,h,w,o,k,kh,kw,s,sh,sw,p,ph,pw,d,dh,dw,g,dtype,bias,add,act,exact";
+const MATMUL_FIELDS: &str = "b,m,n,k,dtype,bias,add,act,exact";
 const CONV_EXAMPLE: &str = "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1";
 const MATMUL_EXAMPLE: &str = "matmul:m=512,n=512,k=512";
 
@@ -47,9 +47,10 @@ impl fmt::Display for Workload {
             f.write_str(",add")?;
         }
         match self.epilogue.activation {
-            Activation::None => Ok(()),
-            Activation::Relu => f.write_str(",act=relu"),
+            Activation::None => {}
+            Activation::Relu => f.write_str(",act=relu")?,
         }
+        if self.exact { f.write_str(",exact") } else { Ok(()) }
     }
 }
 
@@ -180,7 +181,8 @@ impl FromStr for Workload {
                     dilation: f.pair("d", "dh", "dw", Some(1))?,
                     groups: f.number("g")?.unwrap_or(1),
                 };
-                Self { op: Operator::Conv2d(conv), dtype: f.dtype()?, epilogue: f.epilogue()? }.checked()
+                Self { op: Operator::Conv2d(conv), dtype: f.dtype()?, epilogue: f.epilogue()?, exact: f.flag("exact")? }
+                    .checked()
             }
             "matmul" => {
                 let f = Fields::parse("matmul", MATMUL_FIELDS, MATMUL_EXAMPLE, rest)?;
@@ -190,7 +192,13 @@ impl FromStr for Workload {
                     n: f.required("n")?,
                     k: f.required("k")?,
                 };
-                Self { op: Operator::Matmul(matmul), dtype: f.dtype()?, epilogue: f.epilogue()? }.checked()
+                Self {
+                    op: Operator::Matmul(matmul),
+                    dtype: f.dtype()?,
+                    epilogue: f.epilogue()?,
+                    exact: f.flag("exact")?,
+                }
+                .checked()
             }
             other => Err(WorkloadError::UnknownOperator(other.to_string())),
         }

@@ -2,23 +2,55 @@
 //! epilogues.
 
 use autotune_schedules::workload::{Activation, Epilogue};
-use autotune_schedules::{Conv2d, Matmul, Operator, Workload};
+use autotune_schedules::{Config, Conv2d, Matmul, Operator, ScheduleSpace, Workload, winograd};
 use rand::{Rng, RngExt};
 
 /// A workload of at most about a million multiply-adds.
 pub fn random_workload<R: Rng>(rng: &mut R) -> Workload {
     loop {
         let workload = if rng.random_bool(0.7) { random_conv(rng) } else { random_matmul(rng) };
-        let epilogue = Epilogue {
-            bias: rng.random_bool(0.5),
-            residual: rng.random_bool(0.3),
-            activation: if rng.random_bool(0.5) { Activation::Relu } else { Activation::None },
-        };
-        match workload.with_epilogue(epilogue).checked() {
+        match workload.with_epilogue(random_epilogue(rng)).checked() {
             Ok(w) if w.flops() < 2e6 => return w,
             _ => {}
         }
     }
+}
+
+fn random_epilogue<R: Rng>(rng: &mut R) -> Epilogue {
+    Epilogue {
+        bias: rng.random_bool(0.5),
+        residual: rng.random_bool(0.3),
+        activation: if rng.random_bool(0.5) { Activation::Relu } else { Activation::None },
+    }
+}
+
+/// A workload that the Winograd sketch is for on channel blocks of `block`: of two outputs or more along both axes.
+pub fn random_winograd<R: Rng>(rng: &mut R, block: usize) -> Workload {
+    let conv = Conv2d {
+        n: pick(rng, &[1, 1, 1, 2]),
+        c: block * pick(rng, &[1, 1, 2, 3]),
+        h: pick(rng, &[1, 2, 3, 5, 6, 7, 8, 11, 13, 14, 17]),
+        w: pick(rng, &[2, 3, 4, 5, 7, 9, 10, 12, 13, 15]),
+        o: block * pick(rng, &[1, 2, 3, 5]),
+        kh: 3,
+        kw: 3,
+        stride: [1, 1],
+        pad: [pick(rng, &[0, 1, 1, 2]), pick(rng, &[0, 1, 1, 2])],
+        dilation: [1, 1],
+        groups: 1,
+    };
+    match Workload::conv2d(conv) {
+        Ok(workload) if workload.output_shape()[2..].iter().all(|&extent| extent > 1) => {
+            workload.with_epilogue(random_epilogue(rng))
+        }
+        _ => random_winograd(rng, block),
+    }
+}
+
+/// A config of the Winograd sketch.
+pub fn sample_winograd<R: Rng>(space: &ScheduleSpace, rng: &mut R) -> Config {
+    let drawn = (0..200).map(|_| space.sample(rng)).find(|config| config.sketch == winograd::SKETCH);
+    drawn.unwrap_or_else(|| panic!("no Winograd config of {}", space.workload()))
 }
 
 fn pick<R: Rng>(rng: &mut R, values: &[usize]) -> usize {
@@ -52,12 +84,12 @@ fn random_conv<R: Rng>(rng: &mut R) -> Workload {
         dilation,
         groups,
     };
-    Workload { op: Operator::Conv2d(conv), dtype: Default::default(), epilogue: Default::default() }
+    Workload { op: Operator::Conv2d(conv), dtype: Default::default(), epilogue: Default::default(), exact: false }
 }
 
 fn random_matmul<R: Rng>(rng: &mut R) -> Workload {
     let mut size = || pick(rng, &[1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 48, 64, 97, 128, 197]);
     let (m, n, k) = (size(), size(), size());
     let matmul = Matmul { b: pick(rng, &[1, 1, 1, 2, 3]), m, n, k };
-    Workload { op: Operator::Matmul(matmul), dtype: Default::default(), epilogue: Default::default() }
+    Workload { op: Operator::Matmul(matmul), dtype: Default::default(), epilogue: Default::default(), exact: false }
 }

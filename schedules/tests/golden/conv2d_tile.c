@@ -50,9 +50,9 @@ LEAF tile0(float *restrict p0, float *restrict p1, float *restrict p2) {
     for (long i4 = 0; i4 < 3; ++i4) {
       for (long i5 = 0; i5 < 2; ++i5) {
         const float x0 = p0[64*i3 + 8*i4 + 4*i5];
-        const vec8 x1 = LD8(p1 + 240*i3 + 80*i4 + 40*i5);
+        const vec8 x1 = LD8(p1 + 480*i3 + 80*i4 + 40*i5);
         a0 += (x0 * x1);
-        const vec2 x2 = LD2(p1 + 240*i3 + 80*i4 + 40*i5 + 8);
+        const vec2 x2 = LD2(p1 + 480*i3 + 80*i4 + 40*i5 + 8);
         a8 += (x0 * x2);
         const float x3 = p0[64*i3 + 8*i4 + 4*i5 + 8];
         a10 += (x3 * x1);
@@ -70,9 +70,9 @@ LEAF tile0(float *restrict p0, float *restrict p1, float *restrict p2) {
         a50 += (x7 * x1);
         a58 += (x7 * x2);
         const float x8 = p0[64*i3 + 8*i4 + 4*i5 + 1];
-        const vec8 x9 = LD8(p1 + 240*i3 + 80*i4 + 40*i5 + 10);
+        const vec8 x9 = LD8(p1 + 480*i3 + 80*i4 + 40*i5 + 10);
         a0 += (x8 * x9);
-        const vec2 x10 = LD2(p1 + 240*i3 + 80*i4 + 40*i5 + 18);
+        const vec2 x10 = LD2(p1 + 480*i3 + 80*i4 + 40*i5 + 18);
         a8 += (x8 * x10);
         const float x11 = p0[64*i3 + 8*i4 + 4*i5 + 9];
         a10 += (x11 * x9);
@@ -90,9 +90,9 @@ LEAF tile0(float *restrict p0, float *restrict p1, float *restrict p2) {
         a50 += (x15 * x9);
         a58 += (x15 * x10);
         const float x16 = p0[64*i3 + 8*i4 + 4*i5 + 2];
-        const vec8 x17 = LD8(p1 + 240*i3 + 80*i4 + 40*i5 + 20);
+        const vec8 x17 = LD8(p1 + 480*i3 + 80*i4 + 40*i5 + 20);
         a0 += (x16 * x17);
-        const vec2 x18 = LD2(p1 + 240*i3 + 80*i4 + 40*i5 + 28);
+        const vec2 x18 = LD2(p1 + 480*i3 + 80*i4 + 40*i5 + 28);
         a8 += (x16 * x18);
         const float x19 = p0[64*i3 + 8*i4 + 4*i5 + 10];
         a10 += (x19 * x17);
@@ -110,9 +110,9 @@ LEAF tile0(float *restrict p0, float *restrict p1, float *restrict p2) {
         a50 += (x23 * x17);
         a58 += (x23 * x18);
         const float x24 = p0[64*i3 + 8*i4 + 4*i5 + 3];
-        const vec8 x25 = LD8(p1 + 240*i3 + 80*i4 + 40*i5 + 30);
+        const vec8 x25 = LD8(p1 + 480*i3 + 80*i4 + 40*i5 + 30);
         a0 += (x24 * x25);
-        const vec2 x26 = LD2(p1 + 240*i3 + 80*i4 + 40*i5 + 38);
+        const vec2 x26 = LD2(p1 + 480*i3 + 80*i4 + 40*i5 + 38);
         a8 += (x24 * x26);
         const float x27 = p0[64*i3 + 8*i4 + 4*i5 + 11];
         a10 += (x27 * x25);
@@ -234,9 +234,9 @@ LEAF tile1(float *restrict p0, float *restrict p1, float *restrict p2) {
     for (long i4 = 0; i4 < 3; ++i4) {
       for (long i5 = 0; i5 < 2; ++i5) {
         const float x0 = p1[64*i3 + 8*i4 + 4*i5];
-        const vec8 x1 = LD8(p2 + 240*i3 + 80*i4 + 40*i5);
+        const vec8 x1 = LD8(p2 + 480*i3 + 80*i4 + 40*i5);
         a0 += (x0 * x1);
-        const vec2 x2 = LD2(p2 + 240*i3 + 80*i4 + 40*i5 + 8);
+        const vec2 x2 = LD2(p2 + 480*i3 + 80*i4 + 40*i5 + 8);
         a8 += (x0 * x2);
         const float x3 = p1[64*i3 + 8*i4 + 4*i5 + 8];
         a10 += (x3 * x1);
@@ -254,9 +254,9 @@ LEAF tile1(float *restrict p0, float *restrict p1, float *restrict p2) {
         a50 += (x7 * x1);
         a58 += (x7 * x2);
         const float x8 = p1[64*i3 + 8*i4 + 4*i5 + 1];
-        const vec8 x9 = LD8(p2 + 240*i3 + 80*i4 + 40*i5 + 10);
+        const vec8 x9 = LD8(p2 + 480*i3 + 80*i4 + 40*i5 + 10);
         a0 += (x8 * x9);
-        const vec2 x10 = LD2(p2 + 240*i3 + 80*i4 + 40*i5 + 18);
+        const vec2 x10 = LD2(p2 + 480*i3 + 80*i4 + 40*i5 + 18);
         a8 += (x8 * x10);
         const float x11 = p1[64*i3 + 8*i4 + 4*i5 + 9];
         a10 += (x11 * x9);
@@ -274,9 +274,9 @@ LEAF tile1(float *restrict p0, float *restrict p1, float *restrict p2) {
         a50 += (x15 * x9);
         a58 += (x15 * x10);
         const float x16 = p1[64*i3 + 8*i4 + 4*i5 + 2];
-        const vec8 x17 = LD8(p2 + 240*i3 + 80*i4 + 40*i5 + 20);
+        const vec8 x17 = LD8(p2 + 480*i3 + 80*i4 + 40*i5 + 20);
         a0 += (x16 * x17);
-        const vec2 x18 = LD2(p2 + 240*i3 + 80*i4 + 40*i5 + 28);
+        const vec2 x18 = LD2(p2 + 480*i3 + 80*i4 + 40*i5 + 28);
         a8 += (x16 * x18);
         const float x19 = p1[64*i3 + 8*i4 + 4*i5 + 10];
         a10 += (x19 * x17);
@@ -294,9 +294,9 @@ LEAF tile1(float *restrict p0, float *restrict p1, float *restrict p2) {
         a50 += (x23 * x17);
         a58 += (x23 * x18);
         const float x24 = p1[64*i3 + 8*i4 + 4*i5 + 3];
-        const vec8 x25 = LD8(p2 + 240*i3 + 80*i4 + 40*i5 + 30);
+        const vec8 x25 = LD8(p2 + 480*i3 + 80*i4 + 40*i5 + 30);
         a0 += (x24 * x25);
-        const vec2 x26 = LD2(p2 + 240*i3 + 80*i4 + 40*i5 + 38);
+        const vec2 x26 = LD2(p2 + 480*i3 + 80*i4 + 40*i5 + 38);
         a8 += (x24 * x26);
         const float x27 = p1[64*i3 + 8*i4 + 4*i5 + 11];
         a10 += (x27 * x25);
@@ -399,12 +399,12 @@ void autotune_pack_weight(float *const *buffers, char *local, long begin, long e
   for (long t = begin > 0 ? begin : 0; t < (end < 1 ? end : 1); ++t) {
     long r = t - 0;
     const long v0 = r % 1; r /= 1;
-    for (long v1 = 0; v1 < 2; ++v1) {
-      for (long v2 = 0; v2 < 3; ++v2) {
+    for (long v1 = 0; v1 < 3; ++v1) {
+      for (long v2 = 0; v2 < 2; ++v2) {
         for (long v3 = 0; v3 < 3; ++v3) {
           for (long v4 = 0; v4 < 8; ++v4) {
-            ST8(b3 + 720*v1 + 240*v2 + 80*v3 + 10*v4, ((vec8){b1[72*v1 + 3*v2 + v3 + 9*v4 + 0], b1[72*v1 + 3*v2 + v3 + 9*v4 + 144], b1[72*v1 + 3*v2 + v3 + 9*v4 + 288], b1[72*v1 + 3*v2 + v3 + 9*v4 + 432], b1[72*v1 + 3*v2 + v3 + 9*v4 + 576], b1[72*v1 + 3*v2 + v3 + 9*v4 + 720], b1[72*v1 + 3*v2 + v3 + 9*v4 + 864], b1[72*v1 + 3*v2 + v3 + 9*v4 + 1008]}));
-            ST2(b3 + 720*v1 + 240*v2 + 80*v3 + 10*v4 + 8, ((vec2){b1[72*v1 + 3*v2 + v3 + 9*v4 + 1152 + 0], b1[72*v1 + 3*v2 + v3 + 9*v4 + 1152 + 144]}));
+            ST8(b3 + 480*v1 + 240*v2 + 80*v3 + 10*v4, ((vec8){b1[3*v1 + 72*v2 + v3 + 9*v4 + 0], b1[3*v1 + 72*v2 + v3 + 9*v4 + 144], b1[3*v1 + 72*v2 + v3 + 9*v4 + 288], b1[3*v1 + 72*v2 + v3 + 9*v4 + 432], b1[3*v1 + 72*v2 + v3 + 9*v4 + 576], b1[3*v1 + 72*v2 + v3 + 9*v4 + 720], b1[3*v1 + 72*v2 + v3 + 9*v4 + 864], b1[3*v1 + 72*v2 + v3 + 9*v4 + 1008]}));
+            ST2(b3 + 480*v1 + 240*v2 + 80*v3 + 10*v4 + 8, ((vec2){b1[3*v1 + 72*v2 + v3 + 9*v4 + 1152 + 0], b1[3*v1 + 72*v2 + v3 + 9*v4 + 1152 + 144]}));
           }
         }
       }
@@ -460,7 +460,7 @@ void autotune_compute(float *const *buffers, char *local, long begin, long end) 
     }
     for (long v44 = 0; v44 < 2; ++v44) {
       for (long v45 = 0; v45 < 2; ++v45) {
-        tile1(b2 + 12*v44 + 3*v45, b4 + 128*v44 + 24*v45, b3 + 720);
+        tile1(b2 + 12*v44 + 3*v45, b4 + 128*v44 + 24*v45, b3 + 240);
       }
     }
     for (long v59 = 0; v59 < 3; ++v59) {
@@ -499,7 +499,7 @@ void autotune_compute(float *const *buffers, char *local, long begin, long end) 
     }
     ST8(b4 + 248, splat8(0.0f));
     for (long v95 = 0; v95 < 2; ++v95) {
-      tile1(b2 + 3*v95 + 24, b4 + 24*v95, b3 + 720);
+      tile1(b2 + 3*v95 + 24, b4 + 24*v95, b3 + 240);
     }
   }
 }

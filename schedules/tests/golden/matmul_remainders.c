@@ -84,6 +84,44 @@ LEAF tile0(float *restrict p0, float *restrict p1, float *restrict p2) {
   ST8(p2 + 27, a24);
 }
 LEAF tile1(float *restrict p0, float *restrict p1, float *restrict p2) {
+  vec8 a0;
+  vec8 a8;
+  a0 = splat8(0.0f);
+  a8 = splat8(0.0f);
+  const float x0 = p0[0];
+  const vec8 x1 = LD8(p1 + 0);
+  a0 += (x0 * x1);
+  const vec8 x2 = LD8(p1 + 8);
+  a8 += (x0 * x2);
+  const float x3 = p0[1];
+  const vec8 x4 = LD8(p1 + 16);
+  a0 += (x3 * x4);
+  const vec8 x5 = LD8(p1 + 24);
+  a8 += (x3 * x5);
+  const float x6 = p0[2];
+  const vec8 x7 = LD8(p1 + 32);
+  a0 += (x6 * x7);
+  const vec8 x8 = LD8(p1 + 40);
+  a8 += (x6 * x8);
+  const float x9 = p0[3];
+  const vec8 x10 = LD8(p1 + 48);
+  a0 += (x9 * x10);
+  const vec8 x11 = LD8(p1 + 56);
+  a8 += (x9 * x11);
+  const float x12 = p0[4];
+  const vec8 x13 = LD8(p1 + 64);
+  a0 += (x12 * x13);
+  const vec8 x14 = LD8(p1 + 72);
+  a8 += (x12 * x14);
+  const float x15 = p0[5];
+  const vec8 x16 = LD8(p1 + 80);
+  a0 += (x15 * x16);
+  const vec8 x17 = LD8(p1 + 88);
+  a8 += (x15 * x17);
+  ST8(p2 + 0, a0);
+  ST8(p2 + 8, a8);
+}
+LEAF tile2(float *restrict p0, float *restrict p1, float *restrict p2) {
   vec2 a0;
   float a2;
   vec2 a3;
@@ -144,44 +182,6 @@ LEAF tile1(float *restrict p0, float *restrict p1, float *restrict p2) {
   p2[2] = a2;
   ST2(p2 + 19, a3);
   p2[21] = a5;
-}
-LEAF tile2(float *restrict p0, float *restrict p1, float *restrict p2) {
-  vec8 a0;
-  vec8 a8;
-  a0 = splat8(0.0f);
-  a8 = splat8(0.0f);
-  const float x0 = p0[0];
-  const vec8 x1 = LD8(p1 + 0);
-  a0 += (x0 * x1);
-  const vec8 x2 = LD8(p1 + 8);
-  a8 += (x0 * x2);
-  const float x3 = p0[1];
-  const vec8 x4 = LD8(p1 + 16);
-  a0 += (x3 * x4);
-  const vec8 x5 = LD8(p1 + 24);
-  a8 += (x3 * x5);
-  const float x6 = p0[2];
-  const vec8 x7 = LD8(p1 + 32);
-  a0 += (x6 * x7);
-  const vec8 x8 = LD8(p1 + 40);
-  a8 += (x6 * x8);
-  const float x9 = p0[3];
-  const vec8 x10 = LD8(p1 + 48);
-  a0 += (x9 * x10);
-  const vec8 x11 = LD8(p1 + 56);
-  a8 += (x9 * x11);
-  const float x12 = p0[4];
-  const vec8 x13 = LD8(p1 + 64);
-  a0 += (x12 * x13);
-  const vec8 x14 = LD8(p1 + 72);
-  a8 += (x12 * x14);
-  const float x15 = p0[5];
-  const vec8 x16 = LD8(p1 + 80);
-  a0 += (x15 * x16);
-  const vec8 x17 = LD8(p1 + 88);
-  a8 += (x15 * x17);
-  ST8(p2 + 0, a0);
-  ST8(p2 + 8, a8);
 }
 LEAF tile3(float *restrict p0, float *restrict p1, float *restrict p2) {
   vec2 a0;
@@ -250,16 +250,20 @@ void autotune_compute(float *const *buffers, char *local, long begin, long end) 
   float *const b2 = buffers[2];
   float *const b3 = buffers[3];
   (void)local;
-  for (long t = begin > 0 ? begin : 0; t < (end < 2 ? end : 2); ++t) {
+  for (long t = begin > 0 ? begin : 0; t < (end < 1 ? end : 1); ++t) {
     long r = t - 0;
-    const long v6 = r % 2; r /= 2;
-    tile0(b0 + 12*v6, b3 + 0, b2 + 38*v6);
-    tile1(b0 + 12*v6, b3 + 96, b2 + 38*v6 + 16);
+    const long v6 = r % 1; r /= 1;
+    for (long v7 = 0; v7 < 2; ++v7) {
+      tile0(b0 + 12*v7, b3 + 0, b2 + 38*v7);
+    }
+    tile1(b0 + 24, b3 + 0, b2 + 76);
   }
-  for (long t = begin > 2 ? begin : 2; t < (end < 3 ? end : 3); ++t) {
-    long r = t - 2;
-    const long v27 = r % 1; r /= 1;
-    tile2(b0 + 24, b3 + 0, b2 + 76);
+  for (long t = begin > 1 ? begin : 1; t < (end < 2 ? end : 2); ++t) {
+    long r = t - 1;
+    const long v24 = r % 1; r /= 1;
+    for (long v25 = 0; v25 < 2; ++v25) {
+      tile2(b0 + 12*v25, b3 + 96, b2 + 38*v25 + 16);
+    }
     tile3(b0 + 24, b3 + 96, b2 + 92);
   }
 }

@@ -6,18 +6,25 @@ use std::time::Instant;
 use anyhow::Result;
 use autotune::report::{table, to_json};
 use autotune::{Network, TuneOptions, bench};
+use autotune_measure::Backend;
 use autotune_schedules::Target;
 
 use super::{JsonSink, cancel_on_ctrl_c, measurer, open_db};
 use crate::cli::{DbArgs, Failure};
 use crate::progress;
 
-pub(super) fn run(network: &Network, target: &Target, db: &DbArgs, json: Option<PathBuf>) -> Result<()> {
+pub(super) fn run(
+    network: &Network,
+    target: &Target,
+    db: &DbArgs,
+    backend: Backend,
+    json: Option<PathBuf>,
+) -> Result<()> {
     let start = Instant::now();
     let json = JsonSink::new(json)?;
     let db = open_db(db)?;
     let cancel = cancel_on_ctrl_c()?;
-    let (mut measurer, ceilings, setup) = measurer(target)?;
+    let (mut measurer, ceilings, setup) = measurer(target, backend)?;
     let options = TuneOptions { cancel: cancel.clone(), ceilings: Some(ceilings), setup, ..TuneOptions::default() };
     let mut observer = progress::observer(None);
     let reports = bench(&network.tasks, target, &options, &mut measurer, &db, &mut *observer)?;

@@ -1,19 +1,19 @@
 //! `autotune targets`.
 
 use anyhow::Result;
-use autotune_measure::{Ceilings, Compiler};
+use autotune_measure::{Backend, Ceilings, Compiler};
 use autotune_schedules::{CpuTarget, Target};
 
 use super::{device_name, print};
 
 pub(super) fn run() -> Result<()> {
-    let compiler = Compiler::find()?;
     let cpu = CpuTarget::detect(None)?;
     let target = Target::Cpu(cpu.clone());
-    let ceilings = Ceilings::measure(&target, &compiler)?;
+    let ceilings = Ceilings::measure(&target)?;
+    let compiler = Compiler::find().map_or("none found".into(), |compiler| compiler.version);
     print(&format!(
         "cpu: {}\n  key       {target}\n  cores     {}, {} vectors of {} f32\n  caches    {} KiB L1d, {} KiB L2 a core, {} KiB L3\n  \
-         compiler  {}\n  ceilings  {:.1} GFLOP/s f32 on one core, {:.1} on {} thread(s), {:.1} GB/s copied in memory",
+         code      {}, C compiler: {compiler}\n  ceilings  {:.1} GFLOP/s f32 on one core, {:.1} on {} thread(s), {:.1} GB/s copied in memory",
         device_name().unwrap_or_else(|| cpu.model.clone()),
         cpu.cores,
         cpu.isa,
@@ -21,7 +21,10 @@ pub(super) fn run() -> Result<()> {
         cpu.l1d_bytes >> 10,
         cpu.l2_bytes >> 10,
         cpu.l3_bytes >> 10,
-        compiler.version,
+        match Backend::default_for(cpu.isa) {
+            Backend::Assembler => "assembled in this process",
+            Backend::C => "compiled from C",
+        },
         ceilings.core_flops_per_sec / 1e9,
         ceilings.flops_per_sec / 1e9,
         cpu.threads,

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use autotune::session::DEFAULT_TRIALS_PER_TASK;
-use autotune::{Report, Retired, Stop, TuneOptions, tune};
+use autotune::{Network, Report, Retired, Stop, TuneOptions, tune};
 use autotune_db::{Phase, TuningDb};
 use autotune_schedules::Target;
 
@@ -10,7 +10,10 @@ use super::{JsonSink, cancel_on_ctrl_c, measurer, open_db};
 use crate::cli::{Failure, TuneArgs};
 use crate::progress;
 
-pub(super) fn run(args: TuneArgs) -> Result<()> {
+pub(super) fn run(mut args: TuneArgs) -> Result<()> {
+    if args.exact {
+        args.network = args.network.map(Network::exact);
+    }
     let Some(network) = &args.network else {
         return Err(Failure::Usage("no network or workload given".into()).into());
     };
@@ -18,7 +21,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let json = JsonSink::new(args.json.clone())?;
     let db = open_db(&args.db)?;
     let cancel = cancel_on_ctrl_c()?;
-    let (mut measurer, ceilings, setup) = measurer(&target)?;
+    let (mut measurer, ceilings, setup) = measurer(&target, args.backend)?;
     let trials = match (args.trials, args.time_budget) {
         (None, None) => Some(DEFAULT_TRIALS_PER_TASK * network.tasks.len()),
         (trials, _) => trials,

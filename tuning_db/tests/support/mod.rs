@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
-use autotune_measure::{CandidateError, Measurement, RunSecs};
+use autotune_measure::{Backend, CandidateError, Measurement, RunSecs};
 use autotune_schedules::{Config, Value, Workload};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -37,10 +37,11 @@ pub fn record(workload: &str, target: &str, number: usize, run_secs: f64) -> Tun
         workload: workload.parse().unwrap(),
         target: target.into(),
         config: config(number),
-        measurement: Measurement { outcome: Ok(run), build_secs: 0.07, measure_secs: 0.01 },
+        measurement: Measurement { outcome: Ok(run), toolchain: None, build_secs: 0.07, measure_secs: 0.01 },
         phase: Phase::Search,
         provenance: Provenance {
             device: "a \"quoted\" device – ü".into(),
+            backend: Some(Backend::C),
             compiler: "gcc 12".into(),
             flags: "-O3".into(),
             tuner_version: "0.1.0".into(),

@@ -99,6 +99,15 @@ impl Value<Place> {
         }
     }
 
+    /// True if it reads a register of partial sums.
+    fn reads(&self, acc: Vector) -> bool {
+        match self {
+            Value::Load(Place::Accumulator(other)) => *other == u16::from(acc),
+            Value::Constant(_) | Value::Load(Place::Memory(_)) => false,
+            Value::Add(a, b) | Value::Mul(a, b) | Value::Max(a, b) => a.reads(acc) || b.reads(acc),
+        }
+    }
+
     fn for_each_source(&self, visit: &mut impl FnMut(Source)) {
         match self {
             Value::Load(Place::Accumulator(_)) => {}
@@ -184,14 +193,16 @@ impl Block<'_> {
         match (mode, value) {
             (StoreMode::Assign, Value::Constant(bits)) => self.emitter.constant(acc, *bits),
             (StoreMode::Assign, Value::Load(Place::Memory(m))) => self.emitter.load(acc, m.shape, address(m)),
-            _ => {
-                let value = self.value(value)?;
-                match mode {
-                    StoreMode::Assign => self.emitter.copy(acc, value),
-                    StoreMode::Accumulate => {
-                        self.emitter.arithmetic(Arithmetic::Add, acc, acc, Operand::Register(value));
-                    }
+            (StoreMode::Assign, value) => {
+                let value = self.value(value, (!value.reads(acc)).then_some(acc))?;
+                if value != acc {
+                    self.emitter.copy(acc, value);
+                    self.release(Operand::Register(value));
                 }
+            }
+            (StoreMode::Accumulate, value) => {
+                let value = self.value(value, None)?;
+                self.emitter.arithmetic(Arithmetic::Add, acc, acc, Operand::Register(value));
                 self.release(Operand::Register(value));
             }
         }
@@ -202,7 +213,7 @@ impl Block<'_> {
         match (mode, value) {
             (StoreMode::Assign, Value::Load(Place::Memory(from))) if is_strided(from) => self.copy_strided(dst, from),
             _ => {
-                let mut value = self.value(value)?;
+                let mut value = self.value(value, None)?;
                 if mode == StoreMode::Accumulate {
                     let old = self.spare()?;
                     self.emitter.load(old, dst.shape, address(dst));
@@ -239,8 +250,9 @@ impl Block<'_> {
         self.emitter.copy_elements((address(dst), to), (address(from), stride), lanes);
     }
 
-    /// The register of a value; to be released.
-    fn value(&mut self, value: &Value<Place>) -> Result<Vector, AssembleError> {
+    /// The register of a value; to be released. What is computed last goes to `to`, if given, which the
+    /// value must not read.
+    fn value(&mut self, value: &Value<Place>, to: Option<Vector>) -> Result<Vector, AssembleError> {
         let (op, a, b) = match value {
             Value::Load(Place::Accumulator(acc)) => return Ok(*acc as Vector),
             Value::Constant(bits) => {
@@ -251,28 +263,69 @@ impl Block<'_> {
                 let id = self.id(Source::Memory(*memory));
                 return self.source(id);
             }
-            Value::Add(a, b) => (Arithmetic::Add, a, b),
-            Value::Mul(a, b) => (Arithmetic::Mul, a, b),
-            Value::Max(a, b) => (Arithmetic::Max, b, a),
+            Value::Add(a, b) => match scaled(b) {
+                Some((factor, b)) if factor == f32::to_bits(-1.0) => (Arithmetic::Sub, a, b),
+                Some((factor, b)) => return self.add_scaled(a, factor, b, to),
+                None => (Arithmetic::Add, a, &**b),
+            },
+            Value::Mul(a, b) => (Arithmetic::Mul, a, &**b),
+            Value::Max(a, b) => (Arithmetic::Max, b, &**a),
         };
         let (a, b) = if b.registers() > a.registers() {
-            let b = self.value(b)?;
-            (self.value(a)?, Operand::Register(b))
+            let b = self.value(b, None)?;
+            (self.value(a, None)?, Operand::Register(b))
         } else {
-            let a = self.value(a)?;
-            match &**b {
-                Value::Load(Place::Memory(memory)) => {
-                    let id = self.id(Source::Memory(*memory));
-                    (a, self.operand(id)?)
-                }
-                other => (a, Operand::Register(self.value(other)?)),
-            }
+            let a = self.value(a, None)?;
+            (a, self.value_operand(b)?)
         };
         self.release(Operand::Register(a));
         self.release(b);
-        let to = self.spare()?;
+        let to = to.map_or_else(|| self.spare(), Ok)?;
         self.emitter.arithmetic(op, to, a, b);
         Ok(to)
+    }
+
+    /// The register of `a + factor * b`.
+    fn add_scaled(
+        &mut self,
+        a: &Value<Place>,
+        factor: u32,
+        b: &Value<Place>,
+        to: Option<Vector>,
+    ) -> Result<Vector, AssembleError> {
+        let sum = self.value(a, to)?;
+        let to = match to {
+            Some(to) => to,
+            None if self.is_scratch(sum) => sum,
+            None => self.spare()?,
+        };
+        if to != sum {
+            self.emitter.copy(to, sum);
+            self.release(Operand::Register(sum));
+        }
+        let factor = self.id(Source::Constant(factor));
+        let factor = self.source(factor)?;
+        let b = self.value_operand(b)?;
+        self.emitter.arithmetic(Arithmetic::MulAdd, to, factor, b);
+        self.release(Operand::Register(factor));
+        self.release(b);
+        Ok(to)
+    }
+
+    /// True for a register that holds neither partial sums nor a source.
+    fn is_scratch(&self, register: Vector) -> bool {
+        register.checked_sub(self.first).is_some_and(|i| self.temps[i as usize].holds.is_none())
+    }
+
+    /// A value as an operand; to be released.
+    fn value_operand(&mut self, value: &Value<Place>) -> Result<Operand, AssembleError> {
+        match value {
+            Value::Load(Place::Memory(memory)) => {
+                let id = self.id(Source::Memory(*memory));
+                self.operand(id)
+            }
+            other => self.value(other, None).map(Operand::Register),
+        }
     }
 
     /// A source as an operand; to be released.
@@ -341,6 +394,17 @@ impl Block<'_> {
         {
             self.temps[i as usize].pins -= 1;
         }
+    }
+}
+
+/// A product with a constant, as the constant's bits and the other factor.
+fn scaled(value: &Value<Place>) -> Option<(u32, &Value<Place>)> {
+    match value {
+        Value::Mul(a, b) => match (&**a, &**b) {
+            (Value::Constant(bits), other) | (other, Value::Constant(bits)) => Some((*bits, other)),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -46,6 +46,7 @@ pub(super) enum Operand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Arithmetic {
     Add,
+    Sub,
     Mul,
     /// The second operand where either is not a number.
     Max,
@@ -302,6 +303,7 @@ impl Emitter {
     pub(super) fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: Operand) {
         let code = match op {
             Arithmetic::Add => self.pick(Code::VEX_Vaddps_ymm_ymm_ymmm256, Code::EVEX_Vaddps_zmm_k1z_zmm_zmmm512b32_er),
+            Arithmetic::Sub => self.pick(Code::VEX_Vsubps_ymm_ymm_ymmm256, Code::EVEX_Vsubps_zmm_k1z_zmm_zmmm512b32_er),
             Arithmetic::Mul => self.pick(Code::VEX_Vmulps_ymm_ymm_ymmm256, Code::EVEX_Vmulps_zmm_k1z_zmm_zmmm512b32_er),
             Arithmetic::Max => {
                 self.pick(Code::VEX_Vmaxps_ymm_ymm_ymmm256, Code::EVEX_Vmaxps_zmm_k1z_zmm_zmmm512b32_sae)

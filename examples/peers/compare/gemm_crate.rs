@@ -1,0 +1,81 @@
+//! The f32 kernels of the `gemm` crate, in this process.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use autotune_measure::pin_to_core;
+use autotune_schedules::workload::{Epilogue, Matmul, Operator};
+use autotune_schedules::{EXACT_TOLERANCE, Operands, Workload, max_rel_error, reference};
+use gemm_common::Parallelism;
+use gemm_f32::gemm::f32::get_gemm_fn;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+/// Seconds that a repeat takes at least.
+const REPEAT_SECS: f64 = 20e-6;
+
+/// A matrix product in row-major operands.
+pub(crate) struct GemmCrate {
+    matmul: Matmul,
+    operands: Operands,
+    output: Vec<f32>,
+    /// Threads pinned to the first cores, where there are several.
+    pool: Option<ThreadPool>,
+    pub(crate) max_rel_error: f64,
+}
+
+impl GemmCrate {
+    /// `None` for what the crate has no function for: convolutions, batches, epilogues.
+    pub(crate) fn new(workload: &Workload, threads: usize) -> Result<Option<Self>> {
+        let matmul = match workload.op {
+            Operator::Matmul(m) if m.b == 1 && workload.epilogue == Epilogue::default() => m,
+            _ => return Ok(None),
+        };
+        let pool = ThreadPoolBuilder::new().num_threads(threads).start_handler(pin_to_core);
+        let pool = if threads > 1 { Some(pool.build()?) } else { None };
+        let operands = Operands::random(workload, 0);
+        let output = vec![f32::NAN; matmul.m * matmul.n];
+        let mut made = Self { matmul, operands, output, pool, max_rel_error: 0.0 };
+        made.repeat(1);
+        let output = ndarray::ArrayD::from_shape_vec(workload.output_shape(), made.output.clone())?;
+        made.max_rel_error = max_rel_error(&output, &reference(workload, &made.operands));
+        ensure!(made.max_rel_error <= EXACT_TOLERANCE, "the gemm crate is wrong by {:.1e}", made.max_rel_error);
+        Ok(Some(made))
+    }
+
+    /// Runs for at least `floor_secs`; seconds a run of each repeat.
+    pub(crate) fn turn(&mut self, floor_secs: f64) -> Vec<f64> {
+        self.repeat(1);
+        let runs = (REPEAT_SECS / self.repeat(1)).ceil().clamp(1.0, 1e4) as usize;
+        let (start, mut repeats) = (Instant::now(), Vec::new());
+        while repeats.len() < 3 || start.elapsed().as_secs_f64() < floor_secs {
+            repeats.push(self.repeat(runs) / runs as f64);
+        }
+        repeats
+    }
+
+    fn repeat(&mut self, runs: usize) -> f64 {
+        let Matmul { m, n, k, .. } = self.matmul;
+        let Self { operands, output, pool, .. } = self;
+        let parallelism =
+            pool.as_ref().map_or(Parallelism::None, |pool| Parallelism::Rayon(pool.current_num_threads()));
+        let (a, b) = (operands.input.as_ptr() as usize, operands.weight.as_ptr() as usize);
+        let gemm = get_gemm_fn();
+        let mut work = || {
+            let start = Instant::now();
+            for _ in 0..runs {
+                let (c, a, b) = (output.as_mut_ptr(), a as *const f32, b as *const f32);
+                let (row, depth) = (n as isize, k as isize);
+                // The product of the transposed operands, which are column-major: the order that the kernels are made for.
+                // SAFETY: the pointers are of m*n, k*n and m*k elements; only the first is written.
+                unsafe {
+                    gemm(n, m, k, c, row, 1, false, b, row, 1, a, depth, 1, 0.0, 1.0, false, false, false, parallelism);
+                }
+            }
+            start.elapsed().as_secs_f64()
+        };
+        match pool {
+            Some(pool) => pool.install(work),
+            None => work(),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The loops that find the ceilings of x86-64, instruction by instruction: they need no compiler at run time, and do not
+//! depend on how this library is optimised.
+
+use std::arch::asm;
+use std::ffi::{c_char, c_long};
+
+use super::{LINE, Loop, ROUNDS};
+use crate::team::StageFn;
+
+/// The function of a loop; `None` if there is none for this processor.
+pub(super) fn find(name: Loop) -> Option<StageFn> {
+    let avx512 = is_x86_feature_detected!("avx512f");
+    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    match name {
+        Loop::MultiplyAdd { lanes: 16 } if avx512 => Some(multiply_add_16),
+        Loop::MultiplyAdd { lanes: 8 } if avx2 => Some(multiply_add_8),
+        Loop::Read if avx512 => Some(read_16),
+        Loop::Read if avx2 => Some(read_8),
+        _ => None,
+    }
+}
+
+/// The loops with the vector registers called `$r`, of `$bytes` bytes. The numbers are those of the accumulators.
+macro_rules! loops {
+    ($multiply_add:ident, $read:ident, $feature:literal, $r:literal, $bytes:literal, $($n:literal)*; $($m:literal)*) => {
+        /// # Safety
+        ///
+        /// As [`Loop::MultiplyAdd`], on a processor with the feature.
+        #[target_feature(enable = $feature)]
+        unsafe extern "C" fn $multiply_add(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
+            for task in begin..end {
+                let line = LINE as isize * task as isize;
+                // SAFETY: the caller's promise; reads and writes at most a line, and names what it overwrites.
+                unsafe {
+                    asm!(
+                        concat!("vmovups ", $r, "12, [{data}]"),
+                        $(concat!("vmovaps ", $r, $n, ", ", $r, "12"),)*
+                        "2:",
+                        $(concat!("vfmadd213ps ", $r, $n, ", ", $r, "12, ", $r, "12"),)*
+                        "sub {rounds}, 1",
+                        "jnz 2b",
+                        $(concat!("vaddps ", $r, "12, ", $r, "12, ", $r, $n),)*
+                        concat!("vmovups [{sum}], ", $r, "12"),
+                        data = in(reg) (*buffers).offset(line),
+                        sum = in(reg) (*buffers.add(1)).offset(line),
+                        rounds = inout(reg) ROUNDS => _,
+                        out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
+                        out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+                        out("xmm12") _,
+                        options(nostack),
+                    );
+                }
+            }
+        }
+
+        /// # Safety
+        ///
+        /// As [`Loop::Read`], on a processor with the feature.
+        #[target_feature(enable = $feature)]
+        unsafe extern "C" fn $read(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
+            for task in begin..end {
+                // SAFETY: the caller's promise; reads a chunk, writes at most a line, and names what it overwrites.
+                unsafe {
+                    let chunk = super::chunk(buffers);
+                    let data = (*buffers).add(chunk * task as usize);
+                    asm!(
+                        "vxorps xmm8, xmm8, xmm8",
+                        $(concat!("vmovaps ", $r, $m, ", ", $r, "8"),)*
+                        "2:",
+                        $(concat!("vaddps ", $r, $m, ", ", $r, $m, ", [{data} + ", $bytes, "*", $m, "]"),)*
+                        concat!("add {data}, 8*", $bytes),
+                        "cmp {data}, {end}",
+                        "jb 2b",
+                        $(concat!("vaddps ", $r, "8, ", $r, "8, ", $r, $m),)*
+                        concat!("vmovups [{sum}], ", $r, "8"),
+                        data = inout(reg) data => _,
+                        end = in(reg) data.add(chunk),
+                        sum = in(reg) (*buffers.add(1)).offset(LINE as isize * task as isize),
+                        out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
+                        out("xmm6") _, out("xmm7") _, out("xmm8") _,
+                        options(nostack),
+                    );
+                }
+            }
+        }
+    };
+}
+
+loops!(multiply_add_8, read_8, "avx2,fma", "ymm", "32", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11"; "0" "1" "2" "3" "4" "5" "6" "7");
+loops!(multiply_add_16, read_16, "avx512f", "zmm", "64", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11"; "0" "1" "2" "3" "4" "5" "6" "7");

@@ -1,0 +1,77 @@
+//! Shared objects built from C sources, each source once.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use autotune_schedules::config::fnv1a;
+use rayon::prelude::*;
+use tempfile::TempDir;
+
+use crate::builder::timed;
+use crate::compiler::Compiler;
+use crate::measurement::{CandidateError, MeasureError};
+use crate::scratch::scratch_dir;
+
+/// Hash and length of a source.
+type SourceKey = (u64, usize);
+
+/// C source of a kernel.
+pub(crate) struct Source {
+    text: String,
+    key: SourceKey,
+}
+
+impl Source {
+    pub(crate) fn new(text: String) -> Self {
+        let key = (fnv1a(text.as_bytes()), text.len());
+        Self { text, key }
+    }
+}
+
+/// What a compiler built. The files live as long as this.
+pub(crate) struct Libraries {
+    compiler: Compiler,
+    limit: Duration,
+    dir: TempDir,
+    /// What became of each source.
+    builds: HashMap<SourceKey, Result<PathBuf, CandidateError>>,
+}
+
+impl Libraries {
+    /// None yet; the compiler gets `limit` of wall-clock time for each.
+    pub(crate) fn new(compiler: Compiler, limit: Duration) -> Result<Self, MeasureError> {
+        Ok(Self { compiler, limit, dir: scratch_dir()?, builds: HashMap::new() })
+    }
+
+    pub(crate) fn compiler(&self) -> &Compiler {
+        &self.compiler
+    }
+
+    /// Compiles those sources that were not compiled before, on every core. For each source the library and the seconds
+    /// that the compiler took now: 0 for a source that was built before.
+    pub(crate) fn compile(&mut self, sources: &[&Source]) -> Vec<(Result<PathBuf, CandidateError>, f64)> {
+        let mut todo: HashMap<SourceKey, (&str, PathBuf)> = HashMap::new();
+        for source in sources.iter().filter(|s| !self.builds.contains_key(&s.key)) {
+            let number = self.builds.len() + todo.len();
+            let library = || self.dir.path().join(format!("kernel{number}.so"));
+            todo.entry(source.key).or_insert_with(|| (&source.text, library()));
+        }
+        let compile = |(key, (source, library)): (SourceKey, (&str, PathBuf))| {
+            let (outcome, secs) = timed(|| self.compiler.compile(source, &library, self.limit));
+            (key, outcome.map(|()| library), secs)
+        };
+        let done: Vec<_> = todo.into_par_iter().map(compile).collect();
+        let mut secs_of = HashMap::with_capacity(done.len());
+        for (key, outcome, secs) in done {
+            secs_of.insert(key, secs);
+            self.builds.insert(key, outcome);
+        }
+        let missing = || Err(CandidateError::Build { message: "the source was not compiled".into() });
+        let outcome = |s: &&Source| {
+            let library = self.builds.get(&s.key).cloned().unwrap_or_else(missing);
+            (library, secs_of.get(&s.key).copied().unwrap_or(0.0))
+        };
+        sources.iter().map(outcome).collect()
+    }
+}

@@ -1,0 +1,209 @@
+//! Broken machine code: it must be found out, and kill at most the worker. The faults are planted into the assembled kernel
+//! of a real candidate.
+
+use autotune_measure::{Backend, Builder, Candidate};
+use autotune_measure::{Built, CandidateError, Code, CpuMeasurer, Measurement, WorkerCommand};
+use autotune_schedules::codegen::x86::MachineCode;
+use autotune_schedules::program::{Role, When};
+use autotune_schedules::{ScheduleSpace, Workload};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::kernels::{options, target};
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("machine_code_faults_are_classified", machine_code_faults_are_classified),
+    ("machine_code_that_hangs_is_killed", machine_code_that_hangs_is_killed),
+    ("machine_code_that_writes_astray_is_found", machine_code_that_writes_astray_is_found),
+    ("machine_code_that_computes_wrongly_is_found", machine_code_that_computes_wrongly_is_found),
+    ("machine_code_cannot_be_overwritten", machine_code_cannot_be_overwritten),
+    ("machine_code_that_does_not_fit_its_plan_is_refused", machine_code_that_does_not_fit_its_plan_is_refused),
+    ("garbage_kills_only_the_worker", garbage_kills_only_the_worker),
+];
+
+/// Bytes of instructions.
+const UD2: &[u8] = &[0x0f, 0x0b];
+const INT3: &[u8] = &[0xcc];
+const JUMP_TO_ITSELF: &[u8] = &[0xeb, 0xfe];
+const RET: &[u8] = &[0xc3];
+/// `xor eax,eax; div eax; ret`
+const DIVIDE_BY_ZERO: &[u8] = &[0x31, 0xc0, 0xf7, 0xf0, 0xc3];
+/// `xor eax,eax; mov [rax],eax; ret`
+const WRITE_TO_NULL: &[u8] = &[0x31, 0xc0, 0x89, 0x00, 0xc3];
+/// `push rax; jmp` to it
+const EXHAUST_STACK: &[u8] = &[0x50, 0xeb, 0xfd];
+/// `lea rax,[rip-7]; mov byte [rax],0c3h; ret`: writes to itself.
+const OVERWRITE_ITSELF: &[u8] = &[0x48, 0x8d, 0x05, 0xf9, 0xff, 0xff, 0xff, 0xc6, 0x00, 0xc3, 0xc3];
+
+/// The assembled default schedule of a small convolution with packed weights or without, on one thread.
+fn right() -> Built {
+    let workload: Workload = "conv2d:n=1,c=8,h=9,w=7,o=16,k=3,p=1,bias,add,act=relu".parse().unwrap();
+    let target = target(1);
+    let config = ScheduleSpace::new(&workload, &target).default_config();
+    let candidate = Candidate { workload, target, config };
+    let mut builds = Builder::new(Backend::Assembler, 20.0).build(&[candidate]).unwrap();
+    builds.remove(0).outcome.unwrap()
+}
+
+fn code(built: &mut Built) -> &mut MachineCode {
+    match &mut built.code {
+        Code::Machine(code) => code,
+        Code::Library(path) => panic!("not assembled but {}", path.display()),
+    }
+}
+
+/// The right kernel whose stages of one kind are other code, after which they do what they should if `then_work`.
+fn with(instructions: &[u8], when: When, then_work: bool) -> Built {
+    let mut built = right();
+    let stages: Vec<usize> = (0..built.plan.stages.len()).filter(|&s| built.plan.stages[s].when == when).collect();
+    let code = code(&mut built);
+    for stage in stages {
+        let (old, new) = (code.entries[stage], code.bytes.len());
+        code.bytes.extend(instructions);
+        if then_work {
+            let distance = old as i32 - (code.bytes.len() + 5) as i32;
+            code.bytes.push(0xe9);
+            code.bytes.extend(distance.to_le_bytes());
+        }
+        code.entries[stage] = new;
+        code.code_bytes = code.bytes.len();
+    }
+    built
+}
+
+/// `mov rax,[rdi+8*position]; mov dword [rax+offset],0`: writes a zero to a buffer.
+fn write_to(position: usize, offset: i32) -> Vec<u8> {
+    let mut bytes = vec![0x48, 0x8b, 0x87];
+    bytes.extend((8 * position as i32).to_le_bytes());
+    bytes.extend([0xc7, 0x80]);
+    bytes.extend(offset.to_le_bytes());
+    bytes.extend([0; 4]);
+    bytes
+}
+
+fn measurer() -> CpuMeasurer {
+    CpuMeasurer::with(WorkerCommand::find().unwrap(), options()).unwrap()
+}
+
+fn outcome(measurer: &mut CpuMeasurer, built: &Built) -> Measurement {
+    measurer.run_built(built).unwrap()
+}
+
+fn assert_well(measurer: &mut CpuMeasurer) {
+    outcome(measurer, &right()).outcome.unwrap();
+}
+
+fn crash(measurer: &mut CpuMeasurer, built: &Built, words: &str) {
+    let outcome = outcome(measurer, built).outcome;
+    let Err(CandidateError::Crash { message }) = &outcome else { panic!("{words}: {outcome:?}") };
+    assert!(message.contains(words), "{words}: {message}");
+}
+
+fn machine_code_faults_are_classified() {
+    let mut measurer = measurer();
+    assert_well(&mut measurer);
+    for (instructions, words) in [
+        (UD2, "SIGILL"),
+        (INT3, "signal 5"),
+        (DIVIDE_BY_ZERO, "SIGFPE"),
+        (WRITE_TO_NULL, "SIGSEGV"),
+        (EXHAUST_STACK, "SIGSEGV"),
+    ] {
+        crash(&mut measurer, &with(instructions, When::EveryRun, false), words);
+        assert_well(&mut measurer);
+    }
+    let far = i32::MAX;
+    let output = right().plan.buffers.iter().position(|b| b.role == Role::Output).unwrap();
+    crash(&mut measurer, &with(&write_to(output, far), When::EveryRun, true), "SIGSEGV");
+    assert_well(&mut measurer);
+}
+
+fn machine_code_that_hangs_is_killed() {
+    let mut options = options();
+    options.run_limit_secs = 0.3;
+    let mut measurer = CpuMeasurer::with(WorkerCommand::find().unwrap(), options).unwrap();
+    let endless = with(JUMP_TO_ITSELF, When::EveryRun, false);
+    assert_eq!(outcome(&mut measurer, &endless).outcome, Err(CandidateError::Timeout { limit_secs: 0.3 }));
+    assert_well(&mut measurer);
+}
+
+fn machine_code_that_writes_astray_is_found() {
+    let mut measurer = measurer();
+    let plan = right().plan;
+    for (position, buffer) in plan.buffers.iter().enumerate().filter(|(_, b)| b.global) {
+        let len = 4 * buffer.shape.iter().product::<usize>() as i32;
+        for offset in [-4, len, len + 60] {
+            let built = with(&write_to(position, offset), When::EveryRun, true);
+            let outcome = outcome(&mut measurer, &built).outcome;
+            assert!(
+                matches!(outcome, Err(CandidateError::StrayWrite { .. })),
+                "{:?} {offset}: {outcome:?}",
+                buffer.role
+            );
+        }
+        if buffer.role != Role::Output {
+            let built = with(&write_to(position, len - 4), When::EveryRun, true);
+            let outcome = outcome(&mut measurer, &built).outcome;
+            let found = matches!(outcome, Err(CandidateError::StrayWrite { .. } | CandidateError::WrongResult { .. }));
+            assert!(found, "{:?}: {outcome:?}", buffer.role);
+        }
+    }
+    assert_well(&mut measurer);
+}
+
+fn machine_code_that_computes_wrongly_is_found() {
+    let mut measurer = measurer();
+    // What a kernel before it left in the buffers must not pass for its own.
+    for _ in 0..2 {
+        assert_well(&mut measurer);
+        for when in [When::EveryRun, When::AheadOfTime] {
+            let idle = with(RET, when, false);
+            if idle.plan.stages.iter().all(|stage| stage.when != when) {
+                continue;
+            }
+            let outcome = outcome(&mut measurer, &idle).outcome;
+            assert!(matches!(outcome, Err(CandidateError::WrongResult { .. })), "{when:?}: {outcome:?}");
+            assert_well(&mut measurer);
+        }
+    }
+    assert!(right().plan.stages.iter().any(|stage| stage.when == When::AheadOfTime), "nothing runs ahead of time");
+}
+
+fn machine_code_cannot_be_overwritten() {
+    crash(&mut measurer(), &with(OVERWRITE_ITSELF, When::EveryRun, false), "SIGSEGV");
+}
+
+fn machine_code_that_does_not_fit_its_plan_is_refused() {
+    let mut measurer = measurer();
+    let mut refused = |change: &dyn Fn(&mut MachineCode)| {
+        let mut built = right();
+        change(code(&mut built));
+        let outcome = outcome(&mut measurer, &built).outcome;
+        let Err(CandidateError::Build { message }) = &outcome else { panic!("{outcome:?}") };
+        message.clone()
+    };
+    assert!(refused(&|code| code.entries.clear()).contains("entries"));
+    assert!(refused(&|code| code.entries.push(0)).contains("entries"));
+    assert!(refused(&|code| code.entries[0] = code.code_bytes).contains("entries"));
+    assert!(refused(&|code| code.bytes.truncate(code.entries[0])).contains("entries"));
+}
+
+fn garbage_kills_only_the_worker() {
+    let mut options = options();
+    options.run_limit_secs = 0.5;
+    let mut measurer = CpuMeasurer::with(WorkerCommand::find().unwrap(), options).unwrap();
+    let mut rng = ChaCha8Rng::seed_from_u64(29);
+    for _ in 0..20 {
+        let mut built = right();
+        let code = code(&mut built);
+        if rng.random() {
+            rng.fill_bytes(&mut code.bytes);
+        } else {
+            let at = rng.random_range(0..code.code_bytes);
+            code.bytes[at] ^= 1 << rng.random_range(0..8);
+        }
+        // Whatever comes of it, the measurer lives and the next kernel is measured; a flipped bit may even be harmless.
+        let _ = outcome(&mut measurer, &built);
+        assert_well(&mut measurer);
+    }
+}

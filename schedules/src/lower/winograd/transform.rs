@@ -1,0 +1,281 @@
+//! The transforms of filters, inputs and products, each as two passes of one-dimensional transforms.
+
+use super::*;
+use crate::winograd::matrices::{Source, Sum};
+
+/// The sum as an expression: terms with factor 1 first, so that what follows are fused multiply-adds.
+fn sum(terms: &Sum, value: impl Fn(Source) -> Expr) -> Expr {
+    let product = |c: f64, x: Expr| if c == 1.0 { x } else { Expr::Mul(Box::new(Expr::Const(c as f32)), Box::new(x)) };
+    let mut order: Vec<(Source, f64)> = terms.clone();
+    order.sort_by_key(|(_, c)| *c != 1.0);
+    let mut values = order.into_iter().map(|(source, c)| product(c, value(source)));
+    match values.next() {
+        Some(first) => values.fold(first, add),
+        None => Expr::Const(0.0),
+    }
+}
+
+impl Lowering<'_> {
+    /// ```text
+    /// for each register tile of channels, c
+    ///   half[i, kw] = sum over kh of G[i, kh] * weight[o, c, kh, kw]
+    ///   U[i * a + j, o, c] = sum over kw of G[j, kw] * half[i, kw]
+    /// ```
+    /// Channels beyond the last are left undefined.
+    pub(super) fn transform_weight(&mut self) -> Vec<Node> {
+        let Winograd { conv, block, register: [_, channels], .. } = *self.winograd;
+        let (a, o_blocks) = (self.winograd.a(), self.winograd.o_blocks());
+        let transform = Transform::plain(&self.matrices.weight);
+        let half = self.private("weight_half", Scope::Local, vec![a, TAPS, block]);
+        let mut trees = Vec::new();
+        for (first, count, size) in [(0, o_blocks / channels, channels), (o_blocks / channels, 1, o_blocks % channels)]
+        {
+            if count * size == 0 {
+                continue;
+            }
+            let (panel, c) = (self.var("o.0"), self.var("c"));
+            let number = Affine::var(panel) + first as i64;
+            let body = self.repeat("o.1", size, LoopKind::Serial, |this, o| {
+                let channel = (number.clone() * channels as i64 + o.clone()) * block as i64;
+                let body = this.lanes(|this, lane| {
+                    let weight = |kh: usize, kw: usize| {
+                        let tap = [kh, kw].map(|k| Affine::constant(k as i64));
+                        let [kh, kw] = tap;
+                        load(this.weight, vec![channel.clone() + lane.clone(), Affine::var(c), kh, kw])
+                    };
+                    let at = |i: usize, k: usize| vec![constant(i), constant(k), lane.clone()];
+                    let input = |source, k| match source {
+                        Source::Input(kh) | Source::Term(kh) => weight(kh, k),
+                    };
+                    let mut nodes = Vec::new();
+                    for (i, output) in transform.outputs.iter().enumerate() {
+                        nodes.extend((0..TAPS).map(|k| assign(half, at(i, k), sum(output, |s| input(s, k)))));
+                    }
+                    for i in 0..a {
+                        for (j, output) in transform.outputs.iter().enumerate() {
+                            let value = sum(output, |source| match source {
+                                Source::Input(k) | Source::Term(k) => load(half, at(i, k)),
+                            });
+                            let index =
+                                vec![constant(i * a + j), number.clone(), Affine::var(c), o.clone(), lane.clone()];
+                            nodes.push(assign(this.weights, index, value));
+                        }
+                    }
+                    nodes
+                });
+                vec![Node::Alloc { buffer: half, body }]
+            });
+            let loops = vec![(panel, count, LoopKind::Parallel), (c, conv.c, LoopKind::Parallel)];
+            trees.extend(nest(loops, body));
+        }
+        trees
+    }
+
+    /// The stage that transforms the whole input: channel blocks are tasks, too.
+    pub(super) fn transform_input_stage(&mut self, blocks: &Blocks) -> Vec<Vec<Node>> {
+        let c_blocks = self.winograd.c_blocks();
+        let body = self.repeat("c.0", c_blocks, LoopKind::Parallel, |this, c_block| {
+            this.input_segments(blocks, &mut |this, body| body(this, c_block.clone()))
+        });
+        vec![body]
+    }
+
+    /// The transformed input of a block.
+    pub(super) fn transform_input(&mut self, blocks: &Blocks) -> Vec<Node> {
+        let c_blocks = self.winograd.c_blocks();
+        self.input_segments(blocks, &mut |this, body| {
+            this.repeat("c.0", c_blocks, LoopKind::Serial, |this, c| body(this, c))
+        })
+    }
+
+    /// A nest per combination of segments; `over_channels` makes the loop over channel blocks.
+    fn input_segments(
+        &mut self,
+        blocks: &Blocks,
+        over_channels: &mut dyn FnMut(&mut Self, &mut dyn FnMut(&mut Self, Affine) -> Vec<Node>) -> Vec<Node>,
+    ) -> Vec<Node> {
+        let [rows, columns] = blocks.runs;
+        let mut nodes = Vec::new();
+        for row in &rows.segments {
+            for column in &columns.segments {
+                nodes.extend(self.with_private("input", |this, private| {
+                    over_channels(this, &mut |this, c_block| {
+                        this.over_tiles([row, column], |this, tile| {
+                            this.input_tile(blocks, [row, column], &tile, &c_block, private)
+                        })
+                    })
+                }));
+            }
+        }
+        nodes
+    }
+
+    /// Serial loops over the tiles of a segment; `body` gets their numbers within the block.
+    fn over_tiles(
+        &mut self,
+        [row, column]: [&Segment; 2],
+        body: impl FnOnce(&mut Self, [Affine; 2]) -> Vec<Node>,
+    ) -> Vec<Node> {
+        self.repeat("th.1", row.count, LoopKind::Serial, |this, r| {
+            this.repeat("tw.1", column.count, LoopKind::Serial, |this, c| {
+                body(this, [r + row.start as i64, c + column.start as i64])
+            })
+        })
+    }
+
+    /// Allocates the result of the first pass, `[a, a, lane]`, and registers for shared terms.
+    fn with_private(&mut self, name: &str, body: impl FnOnce(&mut Self, Private) -> Vec<Node>) -> Vec<Node> {
+        let (a, block) = (self.winograd.a(), self.winograd.block);
+        let half = self.private(&format!("{name}_half"), Scope::Local, vec![a, a, block]);
+        let terms = self.private(&format!("{name}_terms"), Scope::Register, vec![a, block]);
+        let body = body(self, Private { half, terms });
+        vec![Node::Alloc { buffer: half, body: vec![Node::Alloc { buffer: terms, body }] }]
+    }
+
+    /// The row or column of tiles that a block's tile is, by the number of its first output.
+    fn first_output(&self, blocks: &Blocks, dim: usize, tile: &Affine) -> Affine {
+        let Winograd { m, tiles, .. } = *self.winograd;
+        (blocks.number[dim].clone() * tiles[dim] as i64 + tile.clone()) * m as i64
+    }
+
+    /// ```text
+    /// for each column x of the tile: half[i, x] = sum over y of Bᵀ[i, y] * input[y, x]
+    /// for each row i:                V[i * a + j] = sum over x of Bᵀ[j, x] * half[i, x]
+    /// ```
+    fn input_tile(
+        &mut self,
+        blocks: &Blocks,
+        [row, column]: [&Segment; 2],
+        tile: &[Affine; 2],
+        c_block: &Affine,
+        Private { half, terms }: Private,
+    ) -> Vec<Node> {
+        let (a, pad) = (self.winograd.a(), self.winograd.conv.pad);
+        let origin = [0, 1].map(|dim| self.first_output(blocks, dim, &tile[dim]) + -(pad[dim] as i64));
+        let down = Transform::sharing_rows(&self.matrices.input).trimmed(row.inputs.clone(), a);
+        let across = Transform::sharing_rows(&self.matrices.input).trimmed(column.inputs.clone(), a);
+        let first = column.inputs.start as i64;
+        let mut nodes = self.repeat("x", column.inputs.len(), LoopKind::Unrolled, |this, x| {
+            let x = x + first;
+            this.lanes(|this, lane| {
+                let input = |y: usize| {
+                    let [top, left] = origin.clone();
+                    let index =
+                        vec![blocks.image.clone(), c_block.clone(), top + y as i64, left + x.clone(), lane.clone()];
+                    load(this.input, index)
+                };
+                let output = |i: usize, value| assign(half, vec![constant(i), x.clone(), lane.clone()], value);
+                apply(&down, terms, &lane, input, output)
+            })
+        });
+        let width = blocks.runs[1].tiles as i64;
+        let position = tile[0].clone() * width + tile[1].clone();
+        nodes.extend(self.repeat("i", a, LoopKind::Unrolled, |this, i| {
+            this.lanes(|this, lane| {
+                let input = |x: usize| load(half, vec![i.clone(), constant(x), lane.clone()]);
+                let output = |j: usize, value| {
+                    let xi = i.clone() * a as i64 + j as i64;
+                    let rest = [xi, c_block.clone(), position.clone(), lane.clone()];
+                    assign(this.inputs, this.inputs_index(blocks, rest), value)
+                };
+                apply(&across, terms, &lane, input, output)
+            })
+        }));
+        nodes
+    }
+
+    /// The outputs of a block for the `size` channel blocks from `chunk` on.
+    pub(super) fn transform_output(&mut self, blocks: &Blocks, chunk: &Affine, size: usize) -> Vec<Node> {
+        let [rows, columns] = blocks.runs;
+        let mut nodes = Vec::new();
+        for row in &rows.segments {
+            for column in &columns.segments {
+                nodes.extend(self.with_private("output", |this, private| {
+                    this.repeat("o.1", size, LoopKind::Serial, |this, o_block| {
+                        this.over_tiles([row, column], |this, tile| {
+                            this.output_tile(blocks, [row, column], &tile, chunk, &o_block, private)
+                        })
+                    })
+                }));
+            }
+        }
+        nodes
+    }
+
+    /// ```text
+    /// for each column j of the products: half[y, j] = sum over i of Aᵀ[y, i] * M[i * a + j]
+    /// for each row y of outputs:         output[y, x] = act(sum over j of Aᵀ[x, j] * half[y, j] + bias + residual[y, x])
+    /// ```
+    fn output_tile(
+        &mut self,
+        blocks: &Blocks,
+        [row, column]: [&Segment; 2],
+        tile: &[Affine; 2],
+        chunk: &Affine,
+        o_block: &Affine,
+        Private { half, terms }: Private,
+    ) -> Vec<Node> {
+        let a = self.winograd.a();
+        let transform = Transform::sharing_columns(&self.matrices.output);
+        let (down, across) = (transform.trimmed(0..a, row.outputs), transform.trimmed(0..a, column.outputs));
+        let position = tile[0].clone() * blocks.runs[1].tiles as i64 + tile[1].clone();
+        let mut nodes = self.repeat("j", a, LoopKind::Unrolled, |this, j| {
+            this.lanes(|this, lane| {
+                let input = |i: usize| {
+                    let xi = j.clone() + (i * a) as i64;
+                    load(this.products, vec![o_block.clone(), position.clone(), xi, lane.clone()])
+                };
+                let output = |y: usize, value| assign(half, vec![constant(y), j.clone(), lane.clone()], value);
+                apply(&down, terms, &lane, input, output)
+            })
+        });
+        let first = [0, 1].map(|dim| self.first_output(blocks, dim, &tile[dim]));
+        let block = chunk.clone() + o_block.clone();
+        nodes.extend(self.repeat("y", row.outputs, LoopKind::Unrolled, |this, y| {
+            this.lanes(|this, lane| {
+                let input = |j: usize| load(half, vec![y.clone(), constant(j), lane.clone()]);
+                let output = |x: usize, value| {
+                    let [top, left] = first.clone();
+                    let index =
+                        vec![blocks.image.clone(), block.clone(), top + y.clone(), left + x as i64, lane.clone()];
+                    let channel = block.clone() * this.winograd.block as i64 + lane.clone();
+                    let bias = this.bias.map(|b| load(b, vec![channel]));
+                    let residual = this.residual.map(|r| load(r, index.clone()));
+                    assign(this.output, index, epilogue(this.workload.epilogue.activation, value, bias, residual))
+                };
+                apply(&across, terms, &lane, input, output)
+            })
+        }));
+        nodes
+    }
+}
+
+/// What a transform keeps between its passes.
+#[derive(Clone, Copy)]
+struct Private {
+    half: BufferId,
+    terms: BufferId,
+}
+
+fn constant(value: usize) -> Affine {
+    Affine::constant(value as i64)
+}
+
+/// The stores of a one-dimensional transform: shared terms into registers, then the outputs.
+fn apply(
+    transform: &Transform,
+    terms: BufferId,
+    lane: &Affine,
+    input: impl Fn(usize) -> Expr,
+    output: impl Fn(usize, Expr) -> Node,
+) -> Vec<Node> {
+    let term = |k: usize| vec![constant(k), lane.clone()];
+    let value = |source| match source {
+        Source::Input(k) => input(k),
+        Source::Term(k) => load(terms, term(k)),
+    };
+    let shared = transform.terms.iter().enumerate().filter(|(_, t)| !t.is_empty());
+    let mut nodes: Vec<Node> = shared.map(|(k, t)| assign(terms, term(k), sum(t, value))).collect();
+    nodes.extend(transform.outputs.iter().enumerate().map(|(k, o)| output(k, sum(o, value))));
+    nodes
+}

@@ -1,0 +1,68 @@
+//! What may be chosen in the Winograd sketch.
+
+use super::{TILE_SIZES, applies, saves_work};
+use crate::direct::block_size;
+use crate::space::Knob;
+use crate::target::CpuTarget;
+use crate::workload::Workload;
+
+/// Numbers of tiles, channel blocks and the like that knobs offer besides the whole.
+const COUNTS: [usize; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32];
+
+/// Accumulators below which multiply-adds wait for one another.
+const MIN_ACCUMULATORS: usize = 8;
+/// Outputs of an image below which there may be too few tiles for that.
+const SMALL_IMAGE: usize = 64;
+
+/// Every knob of the sketch with its values, for one workload and target; none where the sketch does not apply.
+pub fn knobs(workload: &Workload, target: &CpuTarget) -> Option<Vec<Knob>> {
+    let conv = applies(workload, target)?;
+    let block = block_size(target);
+    let [oh, ow] = conv.output_hw();
+    let sizes: Vec<String> = TILE_SIZES.iter().filter(|&&m| saves_work(&conv, m)).map(usize::to_string).collect();
+    if sizes.is_empty() {
+        return None;
+    }
+    let sizes: Vec<&str> = sizes.iter().map(String::as_str).collect();
+    let unrolls: Vec<String> = (0..=block.ilog2()).map(|k| (1 << k).to_string()).collect();
+    let unrolls: Vec<&str> = unrolls.iter().map(String::as_str).collect();
+    Some(vec![
+        Knob::choice("m", &sizes),
+        Knob::tile("tile.th", tiles(oh)),
+        Knob::tile("tile.tw", tiles(ow)),
+        Knob::tile("tile.register", registers(target, block, conv.o / block, oh * ow)),
+        Knob::tile("tile.o", counts(conv.o / block).map(|count| vec![count * block]).collect()),
+        Knob::choice("input", &["fused", "stage"]),
+        Knob::order("order.inner", &["o", "t"]),
+        Knob::choice("unroll", &unrolls),
+    ])
+}
+
+/// The offered counts up to `whole`, and `whole`.
+fn counts(whole: usize) -> impl Iterator<Item = usize> {
+    COUNTS.into_iter().filter(move |&count| count < whole).chain([whole])
+}
+
+/// Rows or columns of tiles in a block: the offered counts, and all of them for each size of tiles.
+fn tiles(extent: usize) -> Vec<Vec<usize>> {
+    let mut values: Vec<usize> = TILE_SIZES.iter().flat_map(|m| counts(extent.div_ceil(*m))).collect();
+    values.sort_unstable();
+    values.dedup();
+    values.into_iter().map(|count| vec![count]).collect()
+}
+
+/// Register tiles `[positions, channels]` with enough accumulators and no more than there are registers for.
+fn registers(target: &CpuTarget, block: usize, o_blocks: usize, positions: usize) -> Vec<Vec<usize>> {
+    let budget = target.isa.vector_registers();
+    let per_block = (block / target.lanes()).max(1);
+    let mut values = Vec::new();
+    for channels in 1..=o_blocks.min(4) {
+        let vectors = channels * per_block;
+        for t in (1..=positions).take_while(|t| t * vectors + vectors.min(*t) < budget) {
+            if t * vectors >= MIN_ACCUMULATORS || positions < SMALL_IMAGE {
+                values.push(vec![t, channels * block]);
+            }
+        }
+    }
+    values
+}
