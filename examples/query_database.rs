@@ -39,7 +39,7 @@ fn main() -> anyhow::Result<()> {
     };
 
     let plan = KernelPlan::of(&program);
-    let mut team = Team::new(target.cpu().threads);
+    let mut team = Team::new(target.threads());
     let mut buffers = Buffers::new(&plan, team.threads())?;
     let operands = Operands::random(&workload, 0);
     let mut output = 0;

@@ -97,7 +97,7 @@ pub fn extract_all(programs: &[Program], target: &Target) -> Array2<f32> {
 }
 
 fn extract_into(program: &Program, target: &Target, row: &mut [f32]) {
-    let machine = Machine::of(target.cpu());
+    let machine = Machine::of(target);
     let nest = Nest::new(program);
     let (totals, dominant) = Totals::new(&nest, machine);
     let whole = Whole {

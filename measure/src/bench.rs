@@ -40,7 +40,7 @@ impl Bench {
     ///
     /// The code runs in this process without protection: see [`crate::Kernel::new`].
     pub unsafe fn new(built: &Built) -> Result<Self, CandidateError> {
-        let mut team = Team::new(built.target.cpu().threads);
+        let mut team = Team::new(built.target.threads());
         let mut problem = Problem::new(&built.workload);
         // SAFETY: the caller's promise.
         let mut trial = unsafe { Trial::new(&mut problem, built, false, None, &mut team) }?;

@@ -188,7 +188,9 @@ fn native(name: Loop) -> Option<StageFn> {
 
 fn measure(target: &Target) -> Result<Ceilings, MeasureError> {
     allowed_cores();
-    let cpu = target.cpu();
+    let Some(cpu) = target.cpu() else {
+        return Err(fault(format!("{target} is no CPU")));
+    };
     let loops = Loops::of(cpu.isa)?;
     let chunk = (2 * cpu.l3_bytes).clamp(MIN_COPY_BYTES, MAX_COPY_BYTES) / 4 / cpu.threads;
     let l2_bytes = (cpu.l2_bytes * cpu.threads).min(cpu.l3_bytes);
@@ -253,7 +255,7 @@ fn plan(name: Loop, elements: usize, tasks: usize) -> KernelPlan {
     let buffer = |role, len| PlanBuffer { role, global: true, shape: vec![len], layout: Layout::Plain };
     KernelPlan {
         buffers: vec![buffer(Role::Input, elements), buffer(Role::Output, elements), buffer(Role::Bias, 1)],
-        stages: vec![PlanStage { symbol: name.symbol(), when: When::EveryRun, tasks }],
+        stages: vec![PlanStage { symbol: name.symbol(), when: When::EveryRun, tasks, launch: None }],
         local_bytes: 0,
     }
 }

@@ -98,7 +98,7 @@ impl Runner for Here {
     ) -> Result<Result<RunSecs, CandidateError>, MeasureError> {
         let (timing, problems) = (&self.timing, &mut self.problems);
         let problem = problems.entry(built.workload).or_insert_with(|| Problem::new(&built.workload));
-        pinned(built.target.cpu().threads, |team| {
+        pinned(built.target.threads(), |team| {
             // SAFETY: whoever made the measurer accepted that.
             let mut trial = unsafe { Trial::new(problem, built, timing.cold, None, team) }?;
             trial::measure(&mut trial, timing, incumbent_secs, team)
@@ -106,7 +106,7 @@ impl Runner for Here {
     }
 
     fn race(&mut self, built: &[Built]) -> Result<Vec<Result<RunSecs, CandidateError>>, MeasureError> {
-        let threads = built.first().map_or(1, |b| b.target.cpu().threads);
+        let threads = built.first().map_or(1, |b| b.target.threads());
         let (timing, problems) = (&self.timing, &mut self.problems);
         let outcomes = pinned(threads, |team| {
             let mut trials = Vec::with_capacity(built.len());

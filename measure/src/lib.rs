@@ -9,6 +9,7 @@
 //! | [`kernel`], [`buffers`], [`team`], [`affinity`] | running a built kernel in this process |
 //! | [`local`] | [`CpuMeasurer`]: in a worker process that may die |
 //! | [`in_process`] | [`InProcessMeasurer`]: here, without protection |
+//! | [`gpu`] | [`GpuMeasurer`]: on a GPU, here, without protection |
 //! | [`worker`], [`location`] | the worker's main function, and where its program is |
 //! | [`bench`](mod@bench) | [`Bench`]: a kernel that stays loaded, timed in turns with others |
 //! | [`ceilings`] | what this machine can do at best |
@@ -44,6 +45,7 @@ pub mod ceilings;
 pub mod compiler;
 mod executable;
 mod front;
+pub mod gpu;
 mod harness;
 mod host;
 pub mod in_process;
@@ -69,6 +71,7 @@ pub use buffers::{Buffers, NoMemory};
 pub use builder::{Build, Builder, Built, Code};
 pub use ceilings::Ceilings;
 pub use compiler::Compiler;
+pub use gpu::GpuMeasurer;
 pub use in_process::InProcessMeasurer;
 pub use kernel::{Kernel, KernelError};
 pub use local::CpuMeasurer;

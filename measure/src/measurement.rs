@@ -191,6 +191,12 @@ pub enum MeasureError {
     /// Candidates of several targets in one race.
     #[error("a race needs candidates of one target")]
     MixedTargets,
+    /// No GPU, or one that does not do what it is told any more.
+    #[error("GPU: {message}")]
+    Device {
+        /// What it says.
+        message: String,
+    },
     /// The machine's ceilings cannot be measured.
     #[error("cannot measure the machine's ceilings: {message}")]
     Ceilings {

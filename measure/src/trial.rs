@@ -50,7 +50,7 @@ pub(crate) struct Trial {
 
 /// Bytes that a trial's buffers need.
 pub(crate) fn needed_bytes(plan: &KernelPlan, target: &Target, cold: bool) -> Result<usize, NoMemory> {
-    let bytes = Buffers::bytes(plan, target.cpu().threads)?;
+    let bytes = Buffers::bytes(plan, target.threads())?;
     bytes.checked_mul(copies(bytes, target, cold)).ok_or(NoMemory { bytes: usize::MAX })
 }
 
@@ -60,7 +60,7 @@ fn copies(bytes: usize, target: &Target, cold: bool) -> usize {
         return 1;
     }
     let bytes = bytes.max(1);
-    let wanted = (2 * target.cpu().l3_bytes).div_ceil(bytes) + 1;
+    let wanted = (2 * target.last_level_cache_bytes()).div_ceil(bytes) + 1;
     wanted.min(MAX_COPIES).min(MAX_COPIES_BYTES / bytes).max(1)
 }
 

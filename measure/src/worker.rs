@@ -151,7 +151,7 @@ impl Worker {
 
     /// Sets the memory limit and the team up for the jobs, and tells the measurer that from now on they are to blame.
     fn start(&mut self, request: &Request, jobs: &[Job], output: &mut File) -> io::Result<Result<(), CandidateError>> {
-        let threads = jobs.iter().map(|job| job.target.cpu().threads).max().unwrap_or(1);
+        let threads = jobs.iter().map(|job| job.target.threads()).max().unwrap_or(1);
         if self.team.threads() != threads {
             self.team = Team::new(threads);
         }

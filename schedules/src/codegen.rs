@@ -4,6 +4,7 @@ use crate::affine::{Affine, VarId};
 use crate::program::{Access, Node, Program};
 
 pub mod c;
+pub mod gpu;
 pub mod x86;
 
 /// Row-major offset of an access in elements.
@@ -18,10 +19,11 @@ fn flat_offset(program: &Program, access: &Access) -> Affine {
 
 /// The variables of the loops in a node, in order of appearance.
 fn bound_vars(node: &Node) -> Vec<VarId> {
-    let of = |body: &[Node]| body.iter().flat_map(bound_vars).collect::<Vec<_>>();
-    match node {
-        Node::Loop(l) => [vec![l.var], of(&l.body)].concat(),
-        Node::Alloc { body, .. } => of(body),
-        Node::Store(_) => Vec::new(),
-    }
+    let mut vars = match node {
+        Node::Loop(l) => vec![l.var],
+        Node::Unflatten { digits, .. } => digits.iter().map(|d| d.var).collect(),
+        _ => Vec::new(),
+    };
+    vars.extend(node.body().iter().flat_map(bound_vars));
+    vars
 }

@@ -2,15 +2,22 @@
 //!
 //! Memory that nothing has written is NaN, also in a buffer that is entered again, and every operation passes NaN on, so
 //! that a read of undefined memory shows in the output. Tasks that touch each other's memory are an error.
+//!
+//! The threads of a GPU's block run one after the other from barrier to barrier. Two of them that touch one element of shared
+//! memory between two barriers, or of global memory at any time, are an error if one of them writes.
 
 use ndarray::ArrayD;
 use thiserror::Error;
 
 use crate::affine::{Affine, VarId};
+use crate::launch::Grid;
 use crate::program::{
-    Access, BufferId, Expr, Loop, Node, Program, Role, Scope, Stage, Store, StoreMode, parallel_prefix,
+    Access, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode,
+    parallel_prefix,
 };
 use crate::tensor::{LayoutError, OperandError, Operands, from_layout, to_layout};
+
+mod grid;
 
 /// Why a program cannot be executed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -39,7 +46,8 @@ pub enum InterpError {
     /// The program has no buffer of role output.
     #[error("the program has no output")]
     NoOutput,
-    /// An index leaves its dimension. Loops are rectangular, so that the extreme of an index is reached.
+    /// An index leaves its dimension. Loops are rectangular, so that the extreme of an index is reached; where conditions
+    /// guard it, it is an index that is used.
     #[error("stage '{stage}': {buffer}: index {index} in dimension {dim} of extent {extent}")]
     OutOfBounds {
         /// The stage.
@@ -69,7 +77,7 @@ pub enum InterpError {
         /// The buffer.
         buffer: String,
     },
-    /// One task of a stage writes what another one reads or writes.
+    /// One task of a stage (on a GPU: one thread) writes what another one reads or writes.
     #[error("stage '{stage}': two tasks meet in {buffer}, element {offset}")]
     Race {
         /// The stage.
@@ -92,7 +100,8 @@ pub enum InterpError {
 /// The output of `program`, [`crate::Workload::output_shape`].
 ///
 /// Vectorized, unrolled and parallel loops run like serial ones. A location of global memory that is written by one task
-/// of a stage (see [`Stage::tasks`]) and read or written by another is an [`InterpError::Race`].
+/// of a stage (see [`Stage::tasks`]) and read or written by another is an [`InterpError::Race`], and so is one of shared
+/// memory that is touched by two threads of a block without a barrier between.
 pub fn interpret(program: &Program, operands: &Operands) -> Result<ArrayD<f32>, InterpError> {
     operands.check(&program.workload)?;
     let mut memory = Vec::new();
@@ -115,7 +124,15 @@ pub fn interpret(program: &Program, operands: &Operands) -> Result<ArrayD<f32>, 
         }
         memory.push(data);
     }
-    let mut machine = Machine { memory, vars: vec![0; program.vars.len()], marks: Vec::new(), task: 0 };
+    let mut machine = Machine {
+        memory,
+        vars: vec![0; program.vars.len()],
+        marks: Vec::new(),
+        task: 0,
+        private_len: vec![0; program.buffers.len()],
+        thread: 0,
+        phase: grid::Phase::default(),
+    };
     for stage in &program.stages {
         run_stage(program, stage, &mut machine)?;
     }
@@ -132,18 +149,17 @@ fn run_stage(program: &Program, stage: &Stage, machine: &mut Machine) -> Result<
         extents: vec![None; program.vars.len()],
         open: Vec::new(),
         written: vec![false; program.buffers.len()],
+        guards: 0,
+        in_grid: false,
     };
+    if let Some(grid) = Grid::of(stage) {
+        return grid::run(compiler, &grid, machine);
+    }
     let trees: Vec<Step> = stage.body.iter().map(|n| compiler.node(n)).collect::<Result<_, _>>()?;
-    let shared = program.buffers.iter().zip(&compiler.written);
-    machine.marks =
-        shared.map(|(b, &written)| (written && b.scope == Scope::Global).then(|| Marks::new(b.len()))).collect();
-    machine.task = 0;
+    machine.watch(program, &compiler.written);
     for (node, tree) in stage.body.iter().zip(&trees) {
-        machine.run_tasks(tree, parallel_prefix(node).len()).map_err(|conflict| InterpError::Race {
-            stage: stage.name.clone(),
-            buffer: program.buffers[conflict.buffer].name.clone(),
-            offset: conflict.offset,
-        })?;
+        let done = machine.run_tasks(tree, parallel_prefix(node).len());
+        done.map_err(|fault| fault.error(program, stage))?;
     }
     Ok(())
 }
@@ -153,6 +169,9 @@ enum Step {
     Loop { var: usize, extent: i64, body: Vec<Step> },
     Alloc { buffer: usize, body: Vec<Step> },
     Store { dst: Flat, mode: StoreMode, value: Value },
+    Barrier,
+    Guard { when: Vec<InBounds>, body: Vec<Step> },
+    Unflatten { value: Affine, digits: Vec<(usize, i64)>, body: Vec<Step> },
 }
 
 enum Value {
@@ -161,12 +180,15 @@ enum Value {
     Add(Box<Value>, Box<Value>),
     Mul(Box<Value>, Box<Value>),
     Max(Box<Value>, Box<Value>),
+    Guarded(Vec<InBounds>, Box<Value>),
 }
 
 /// An element of a buffer by its row-major offset.
 struct Flat {
     buffer: usize,
     offset: Affine,
+    /// Dimensions whose index stays in bounds only by conditions around it: position, index, extent.
+    guarded: Vec<(usize, Affine, usize)>,
 }
 
 /// Turns the nodes of a stage into steps.
@@ -179,6 +201,10 @@ struct Compiler<'a> {
     open: Vec<BufferId>,
     /// By buffer: whether the stage stores to it.
     written: Vec<bool>,
+    /// Conditions and digits that are open, by which an index may be kept in bounds.
+    guards: usize,
+    /// True within the loops of a grid, where GPU nodes have their meaning.
+    in_grid: bool,
 }
 
 impl Compiler<'_> {
@@ -201,6 +227,7 @@ impl Compiler<'_> {
                 Ok(Step::Alloc { buffer: index, body: body? })
             }
             Node::Store(store) => self.store(store),
+            Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } => self.gpu_node(node),
         }
     }
 
@@ -215,6 +242,9 @@ impl Compiler<'_> {
                 return Err(self.malformed(format!("no iteration of variable {var}")));
             }
             Some(None) => {}
+        }
+        if matches!(l.kind, LoopKind::Block | LoopKind::Thread) {
+            return Err(self.malformed(format!("variable {var} makes blocks or threads within a nest")));
         }
         self.extents[var] = Some(l.extent);
         let body = self.nodes(&l.body);
@@ -233,9 +263,10 @@ impl Compiler<'_> {
         Ok(Step::Store { dst, mode: store.mode, value: self.value(&store.value)? })
     }
 
-    fn value(&self, expr: &Expr) -> Result<Value, InterpError> {
-        let boxed = |expr: &Expr| self.value(expr).map(Box::new);
+    fn value(&mut self, expr: &Expr) -> Result<Value, InterpError> {
+        let mut boxed = |expr: &Expr| self.value(expr).map(Box::new);
         Ok(match expr {
+            Expr::Guarded { when, value } => self.guarded_value(when, value)?,
             Expr::Const(value) => Value::Const(*value),
             Expr::Load(access) => Value::Load(self.access(access)?),
             Expr::Add(a, b) => Value::Add(boxed(a)?, boxed(b)?),
@@ -265,7 +296,7 @@ impl Compiler<'_> {
             let (found, wanted) = (access.index.len(), buffer.shape.len());
             return Err(self.malformed(format!("{found} indices for the {wanted} dimensions of {name}")));
         }
-        let mut offset = Affine::default();
+        let (mut offset, mut guarded) = (Affine::default(), Vec::new());
         let dims = access.index.iter().zip(&buffer.shape).zip(buffer.strides());
         for (dim, ((affine, &extent), stride)) in dims.enumerate() {
             let closed = |&&(var, _): &&(VarId, i64)| self.extent(var).is_none();
@@ -274,12 +305,17 @@ impl Compiler<'_> {
             }
             let (low, high) = affine.range(|var| self.extent(var).unwrap_or(1));
             if low < 0 || high >= extent as i64 {
+                if self.guards > 0 {
+                    guarded.push((dim, affine.clone(), extent));
+                    offset = offset + affine.clone() * stride as i64;
+                    continue;
+                }
                 let index = if low < 0 { low } else { high };
                 return Err(InterpError::OutOfBounds { stage, buffer: name, dim, index, extent });
             }
             offset = offset + affine.clone() * stride as i64;
         }
-        Ok(Flat { buffer: index, offset })
+        Ok(Flat { buffer: index, offset, guarded })
     }
 
     fn extent(&self, var: VarId) -> Option<usize> {
@@ -287,41 +323,58 @@ impl Compiler<'_> {
     }
 }
 
-/// Who touched each element of a buffer in this stage: 0 nobody, else the number of the task.
+/// Who touched each element of a buffer: the number of a task, from 1 on.
 struct Marks {
-    writer: Vec<u32>,
-    reader: Vec<u32>,
+    writer: Vec<u64>,
+    /// Two of the tasks that have read, different ones if there are two.
+    readers: Vec<[u64; 2]>,
 }
-
-/// The reader of an element that more than one task has read.
-const MANY: u32 = u32::MAX;
 
 impl Marks {
     fn new(len: usize) -> Self {
-        Self { writer: vec![0; len], reader: vec![0; len] }
+        Self { writer: vec![0; len], readers: vec![[0; 2]; len] }
     }
 
-    /// Notes a read; false if another task has written the element.
-    fn read(&mut self, offset: usize, task: u32) -> bool {
-        let reader = &mut self.reader[offset];
-        *reader = if *reader == 0 || *reader == task { task } else { MANY };
+    /// Notes a read; false if another task has written the element. Tasks up to number `over` do not count.
+    fn read(&mut self, offset: usize, task: u64, over: u64) -> bool {
+        let [first, second] = &mut self.readers[offset];
+        if *first <= over || *first == task {
+            *first = task;
+        } else {
+            *second = task;
+        }
         let writer = self.writer[offset];
-        writer == 0 || writer == task
+        writer <= over || writer == task
     }
 
-    /// Notes a write; false if another task has read or written the element.
-    fn write(&mut self, offset: usize, task: u32) -> bool {
-        let free = |mark: u32| mark == 0 || mark == task;
-        let alone = free(self.writer[offset]) && free(self.reader[offset]);
+    /// Notes a write; false if another task has read or written the element. Tasks up to number `over` do not count.
+    fn write(&mut self, offset: usize, task: u64, over: u64) -> bool {
+        let free = |mark: u64| mark <= over || mark == task;
+        let alone = free(self.writer[offset]) && self.readers[offset].into_iter().all(free);
         self.writer[offset] = task;
         alone
     }
 }
 
-/// Two tasks meet in an element.
-struct Conflict {
-    buffer: usize,
-    offset: usize,
+/// What goes wrong in a run.
+enum Fault {
+    /// Two tasks meet in an element.
+    Race { buffer: usize, offset: usize },
+    /// A guarded index is out of bounds nevertheless.
+    OutOfBounds { buffer: usize, dim: usize, index: i64, extent: usize },
+}
+
+impl Fault {
+    fn error(self, program: &Program, stage: &Stage) -> InterpError {
+        let stage = stage.name.clone();
+        let name = |buffer: usize| program.buffers[buffer].name.clone();
+        match self {
+            Fault::Race { buffer, offset } => InterpError::Race { stage, buffer: name(buffer), offset },
+            Fault::OutOfBounds { buffer, dim, index, extent } => {
+                InterpError::OutOfBounds { stage, buffer: name(buffer), dim, index, extent }
+            }
+        }
+    }
 }
 
 struct Machine {
@@ -331,13 +384,26 @@ struct Machine {
     vars: Vec<i64>,
     /// By buffer: there if the stage writes the buffer and tasks share it.
     marks: Vec<Option<Marks>>,
-    /// The running task, counted from 1 in each stage.
-    task: u32,
+    /// The running task (on a GPU: thread of the grid), counted from 1 in each stage.
+    task: u64,
+    /// By buffer: elements of one thread where each thread of a block has its own, else 0.
+    private_len: Vec<usize>,
+    /// The running thread of its block.
+    thread: usize,
+    phase: grid::Phase,
 }
 
 impl Machine {
+    /// Begins a stage: notes who touches the global buffers that it writes.
+    fn watch(&mut self, program: &Program, written: &[bool]) {
+        let shared = program.buffers.iter().zip(written);
+        self.marks =
+            shared.map(|(b, &written)| (written && b.scope == Scope::Global).then(|| Marks::new(b.len()))).collect();
+        self.task = 0;
+    }
+
     /// Runs a tree whose outermost `prefix` loops make the tasks.
-    fn run_tasks(&mut self, step: &Step, prefix: usize) -> Result<(), Conflict> {
+    fn run_tasks(&mut self, step: &Step, prefix: usize) -> Result<(), Fault> {
         let Step::Loop { var, extent, body } = step else {
             self.task += 1;
             return self.run(step);
@@ -358,7 +424,7 @@ impl Machine {
         Ok(())
     }
 
-    fn run(&mut self, step: &Step) -> Result<(), Conflict> {
+    fn run(&mut self, step: &Step) -> Result<(), Fault> {
         match step {
             Step::Loop { var, extent, body } => {
                 for value in 0..*extent {
@@ -370,7 +436,7 @@ impl Machine {
                 Ok(())
             }
             Step::Alloc { buffer, body } => {
-                self.memory[*buffer].fill(f32::NAN);
+                self.clear(*buffer);
                 body.iter().try_for_each(|step| self.run(step))
             }
             Step::Store { dst, mode, value } => {
@@ -378,20 +444,34 @@ impl Machine {
                 if *mode == StoreMode::Accumulate {
                     value += self.load(dst)?;
                 }
-                let offset = self.offset(dst);
-                let task = self.task;
+                let offset = self.offset(dst)?;
+                let (task, over) = self.phase.who(dst.buffer, self.task);
                 if let Some(marks) = &mut self.marks[dst.buffer]
-                    && !marks.write(offset, task)
+                    && !marks.write(offset, task, over)
                 {
-                    return Err(Conflict { buffer: dst.buffer, offset });
+                    return Err(Fault::Race { buffer: dst.buffer, offset });
                 }
                 self.memory[dst.buffer][offset] = value;
+                Ok(())
+            }
+            // Where all threads wait, one has nothing to do.
+            Step::Barrier => Ok(()),
+            Step::Guard { when, body } => {
+                if self.holds(when) {
+                    body.iter().try_for_each(|step| self.run(step))?;
+                }
+                Ok(())
+            }
+            Step::Unflatten { value, digits, body } => {
+                if self.bind(value, digits) {
+                    body.iter().try_for_each(|step| self.run(step))?;
+                }
                 Ok(())
             }
         }
     }
 
-    fn eval(&mut self, value: &Value) -> Result<f32, Conflict> {
+    fn eval(&mut self, value: &Value) -> Result<f32, Fault> {
         Ok(match value {
             Value::Const(value) => *value,
             Value::Load(flat) => self.load(flat)?,
@@ -401,21 +481,38 @@ impl Machine {
                 let (a, b) = (self.eval(a)?, self.eval(b)?);
                 if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) }
             }
+            Value::Guarded(when, value) => {
+                if self.holds(when) {
+                    self.eval(value)?
+                } else {
+                    0.0
+                }
+            }
         })
     }
 
-    fn load(&mut self, flat: &Flat) -> Result<f32, Conflict> {
-        let offset = self.offset(flat);
-        let task = self.task;
+    fn load(&mut self, flat: &Flat) -> Result<f32, Fault> {
+        let offset = self.offset(flat)?;
+        let (task, over) = self.phase.who(flat.buffer, self.task);
         if let Some(marks) = &mut self.marks[flat.buffer]
-            && !marks.read(offset, task)
+            && !marks.read(offset, task, over)
         {
-            return Err(Conflict { buffer: flat.buffer, offset });
+            return Err(Fault::Race { buffer: flat.buffer, offset });
         }
         Ok(self.memory[flat.buffer][offset])
     }
 
-    fn offset(&self, flat: &Flat) -> usize {
-        flat.offset.eval(|var| self.vars[var.0 as usize]) as usize
+    fn at(&self, affine: &Affine) -> i64 {
+        affine.eval(|var| self.vars[var.0 as usize])
+    }
+
+    fn offset(&self, flat: &Flat) -> Result<usize, Fault> {
+        for &(dim, ref index, extent) in &flat.guarded {
+            let index = self.at(index);
+            if index < 0 || index >= extent as i64 {
+                return Err(Fault::OutOfBounds { buffer: flat.buffer, dim, index, extent });
+            }
+        }
+        Ok(self.at(&flat.offset) as usize + self.thread * self.private_len[flat.buffer])
     }
 }

@@ -6,12 +6,12 @@
 //! | [`target`] | the machine that code is made for |
 //! | [`contraction`] | the one description that every operator is lowered from |
 //! | [`space`], [`config`] | every schedule of a workload on a target; one of them |
-//! | [`direct`] | the direct sketch: its knobs, their rules, its typed form |
-//! | [`winograd`] | the Winograd sketch: its knobs, their rules, its matrices |
+//! | [`direct`], [`tiled`] | the sketches for CPUs and for GPUs: knobs, their rules, typed form |
+//! | [`winograd`] | the Winograd sketch for CPUs: its knobs, their rules, its matrices |
 //! | [`lower`](mod@lower) | from a config to loop nests |
 //! | [`program`], [`affine`] | the loop nests, the hub that everything below reads |
 //! | [`verify`](mod@verify), [`interp`], [`print`](mod@print) | independent proof, slow execution, text |
-//! | [`codegen`], [`plan`] | C source or machine code, and the interface of the kernel built from it |
+//! | [`codegen`], [`plan`], [`launch`] | C, machine code, CUDA or OpenCL, and the interface of the kernel built from it |
 //! | [`tensor`], [`reference`](mod@reference) | operands and layouts, the result that kernels are checked against |
 //!
 //! From a workload to C source:
@@ -40,6 +40,7 @@ pub mod config;
 pub mod contraction;
 pub mod direct;
 pub mod interp;
+pub mod launch;
 pub mod lower;
 pub mod plan;
 pub mod print;
@@ -48,6 +49,7 @@ pub mod reference;
 pub mod space;
 pub mod target;
 pub mod tensor;
+pub mod tiled;
 pub mod verify;
 pub mod winograd;
 pub mod workload;
@@ -55,12 +57,13 @@ pub mod workload;
 pub use affine::{Affine, VarId};
 pub use config::{Config, Value};
 pub use interp::{InterpError, interpret};
+pub use launch::Launch;
 pub use lower::{LowerError, lower};
 pub use plan::KernelPlan;
 pub use program::Program;
 pub use reference::{EXACT_TOLERANCE, max_rel_error, reference, tolerance};
 pub use space::ScheduleSpace;
-pub use target::{CpuTarget, Isa, Target, TargetError};
+pub use target::{CpuTarget, GpuApi, GpuTarget, Isa, Target, TargetError};
 pub use tensor::Operands;
 pub use verify::{VerifyError, verify};
 pub use workload::{Conv2d, Matmul, Operator, Workload, WorkloadError};

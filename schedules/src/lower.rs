@@ -33,6 +33,7 @@ use crate::program::{
     Access, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode, When,
 };
 use crate::target::Target;
+use crate::tiled::{self, Tiled};
 use crate::winograd::Winograd;
 use crate::workload::{Activation, Workload};
 
@@ -45,7 +46,7 @@ use copy::PackedWeight;
 /// Why a config cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LowerError {
-    /// The config belongs to no known sketch.
+    /// The config belongs to no known sketch of the target.
     #[error("unknown sketch '{0}'")]
     UnknownSketch(String),
     /// The sketch is not for such workloads.
@@ -74,11 +75,13 @@ impl LowerError {
 
 /// The loop nests of a config.
 pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Program, LowerError> {
-    let cpu = target.cpu();
-    match config.sketch.as_str() {
-        direct::SKETCH => Ok(Lowering::new(workload, &Direct::new(workload, cpu, config)?, cpu.lanes()).run()),
-        winograd::SKETCH => Ok(winograd::lower(workload, &Winograd::new(workload, cpu, config)?)),
-        unknown => Err(LowerError::UnknownSketch(unknown.into())),
+    match (target, config.sketch.as_str()) {
+        (Target::Cpu(cpu), direct::SKETCH) => {
+            Ok(Lowering::new(workload, &Direct::new(workload, cpu, config)?, cpu.lanes()).run())
+        }
+        (Target::Cpu(cpu), winograd::SKETCH) => Ok(winograd::lower(workload, &Winograd::new(workload, cpu, config)?)),
+        (Target::Gpu(gpu), tiled::SKETCH) => Ok(tiled::lower::lower(workload, &Tiled::new(workload, gpu, config)?)),
+        (_, unknown) => Err(LowerError::UnknownSketch(unknown.into())),
     }
 }
 
@@ -422,14 +425,14 @@ impl<'a> Lowering<'a> {
 }
 
 /// The index with every axis replaced by its value.
-fn at(index: &Affine, values: &[Affine]) -> Affine {
+pub(crate) fn at(index: &Affine, values: &[Affine]) -> Affine {
     let mut total = Affine::constant(index.constant);
     index.terms.iter().for_each(|&(axis, c)| total.add_scaled(&values[axis.0 as usize], c));
     total
 }
 
 /// The body within perfectly nested loops, given outermost first.
-fn nest(loops: Vec<(VarId, usize, LoopKind)>, body: Vec<Node>) -> Vec<Node> {
+pub(crate) fn nest(loops: Vec<(VarId, usize, LoopKind)>, body: Vec<Node>) -> Vec<Node> {
     let wrap = |body, (var, extent, kind)| vec![Node::Loop(Loop { var, extent, kind, body })];
     loops.into_iter().rev().fold(body, wrap)
 }
@@ -439,7 +442,7 @@ fn bases(region: &Region) -> Vec<Affine> {
     region.iter().map(|span| span.base.clone()).collect()
 }
 
-fn load(buffer: BufferId, index: Vec<Affine>) -> Expr {
+pub(crate) fn load(buffer: BufferId, index: Vec<Affine>) -> Expr {
     Expr::Load(Access { buffer, index })
 }
 
@@ -447,12 +450,12 @@ fn add(a: Expr, b: Expr) -> Expr {
     Expr::Add(Box::new(a), Box::new(b))
 }
 
-fn assign(buffer: BufferId, index: Vec<Affine>, value: Expr) -> Node {
+pub(crate) fn assign(buffer: BufferId, index: Vec<Affine>, value: Expr) -> Node {
     Node::Store(Store { dst: Access { buffer, index }, mode: StoreMode::Assign, value, point: Vec::new() })
 }
 
 /// `act(sum + bias + residual)`, the last two where they exist.
-fn epilogue(activation: Activation, sum: Expr, bias: Option<Expr>, residual: Option<Expr>) -> Expr {
+pub(crate) fn epilogue(activation: Activation, sum: Expr, bias: Option<Expr>, residual: Option<Expr>) -> Expr {
     let value = [bias, residual].into_iter().flatten().fold(sum, add);
     match activation {
         Activation::None => value,

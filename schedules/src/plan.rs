@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::launch::Launch;
 use crate::program::{Layout, Program, Role, Scope, When};
 
 /// A buffer of a kernel, by its position in [`KernelPlan::buffers`].
@@ -22,12 +23,16 @@ pub struct PlanBuffer {
 pub struct PlanStage {
     /// Symbol of a function `void f(float *const *buffers, char *local, long begin, long end)` (C ABI) that runs the tasks
     /// `begin..end`. `buffers[i]` is the buffer `i`, 64-byte aligned; `local` is `local_bytes` of memory that no other
-    /// thread uses meanwhile, 64-byte aligned.
+    /// thread uses meanwhile, 64-byte aligned. Of a stage with a launch: a kernel whose parameters are pointers to the global
+    /// buffers, in order, each 16-byte aligned.
     pub symbol: String,
     /// When it runs.
     pub when: When,
     /// Number of tasks; any partition of `0..tasks` among threads is right.
     pub tasks: usize,
+    /// The grid on a GPU; `None` for a stage that the CPU runs.
+    #[serde(default)]
+    pub launch: Option<Launch>,
 }
 
 /// A kernel's interface.
@@ -54,6 +59,7 @@ impl KernelPlan {
             symbol: format!("autotune_{}", s.name),
             when: s.when,
             tasks: s.tasks(),
+            launch: Launch::of(program, s),
         });
         Self { buffers: buffers.collect(), stages: stages.collect(), local_bytes: program.local_bytes() }
     }

@@ -14,7 +14,7 @@
 use std::fmt;
 
 use crate::affine::Affine;
-use crate::program::{Access, Buffer, Expr, Layout, LoopKind, Node, Program, Role, Scope, StoreMode, When};
+use crate::program::{Access, Buffer, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, StoreMode, When};
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,6 +52,7 @@ fn write_buffer(f: &mut fmt::Formatter<'_>, buffer: &Buffer) -> fmt::Result {
     };
     let scope = match buffer.scope {
         Scope::Global => "global",
+        Scope::Shared => "shared",
         Scope::Local => "local",
         Scope::Register => "register",
     };
@@ -78,6 +79,8 @@ impl Program {
                         LoopKind::Parallel => "parallel",
                         LoopKind::Unrolled => "unrolled",
                         LoopKind::Vectorized => "vectorized",
+                        LoopKind::Block => "block",
+                        LoopKind::Thread => "thread",
                     };
                     writeln!(f, "{kind} {} in 0..{}", self.affine(&Affine::var(l.var)), l.extent)?;
                     self.write_nodes(f, &l.body, depth + 1)?;
@@ -85,6 +88,18 @@ impl Program {
                 Node::Alloc { buffer, body } => {
                     let access = Access { buffer: *buffer, index: Vec::new() };
                     writeln!(f, "alloc {}", self.buffer_name(&access))?;
+                    self.write_nodes(f, body, depth + 1)?;
+                }
+                Node::Barrier => writeln!(f, "barrier")?,
+                Node::Guard { when, body } => {
+                    writeln!(f, "if {}", self.conditions(when))?;
+                    self.write_nodes(f, body, depth + 1)?;
+                }
+                Node::Unflatten { value, digits, body } => {
+                    let names: Vec<String> = digits.iter().map(|d| self.affine(&Affine::var(d.var))).collect();
+                    let extents: Vec<String> = digits.iter().map(|d| d.extent.to_string()).collect();
+                    let (names, extents) = (names.join(", "), extents.join("x"));
+                    writeln!(f, "unflatten ({names}) in {extents} = {}", self.affine(value))?;
                     self.write_nodes(f, body, depth + 1)?;
                 }
                 Node::Store(store) => {
@@ -105,6 +120,11 @@ impl Program {
     pub(crate) fn affine(&self, affine: &Affine) -> String {
         let name = |var: crate::VarId| self.vars.get(var.0 as usize).map_or("?", String::as_str).to_string();
         affine.display(name).to_string()
+    }
+
+    fn conditions(&self, when: &[InBounds]) -> String {
+        let words: Vec<String> = when.iter().map(|c| format!("{} in 0..{}", self.affine(&c.index), c.extent)).collect();
+        words.join(" and ")
     }
 
     fn write_access(&self, f: &mut fmt::Formatter<'_>, access: &Access) -> fmt::Result {
@@ -135,6 +155,11 @@ impl Program {
                 f.write_str(", ")?;
                 self.write_expr(f, b, false)?;
                 f.write_str(")")
+            }
+            Expr::Guarded { when, value } => {
+                write!(f, "(if {} then ", self.conditions(when))?;
+                self.write_expr(f, value, false)?;
+                f.write_str(" else 0)")
             }
         }
     }

@@ -1,8 +1,28 @@
 //! The loop nest: what a config is lowered to, and what features, interpreter and code generators read.
 //!
 //! A [`Program`] is a list of buffers and a list of stages. A stage is a forest of loops; its leaves are stores.
-//! Every loop has a constant extent, every index is affine in the loop variables, and there are no branches:
+//! Every loop has a constant extent, every index is affine in the loop variables, and on a CPU there are no branches:
 //! remainders are nests of their own and padding is resolved while lowering.
+//!
+//! # GPU stages
+//!
+//! A stage for a GPU is one tree and one kernel launch. Its block loops are outermost, its thread loops directly within,
+//! and what is within those is run by every thread of a block, in step from [`Node::Barrier`] to barrier only:
+//!
+//! ```text
+//! block m.b in 0..8
+//!   thread m.t in 0..16
+//!     thread n.t in 0..16                     linear thread number: 16*m.t + n.t
+//!       alloc tile                            shared: one for the block
+//!         serial k.0 in 0..32
+//!           unrolled i in 0..2
+//!             unflatten (x, y) in 8x64 = 256*i + 16*m.t + n.t
+//!               tile[x, y] = if m.b*64 + y in 0..500 then input[..] else 0
+//!           barrier
+//!           ...
+//! ```
+//!
+//! Tiles that stick out are guarded ([`InBounds`]) instead of peeled.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +58,8 @@ pub enum Role {
 pub enum Scope {
     /// Memory that every thread sees and that outlives the stages.
     Global,
+    /// Memory of one block of threads, valid inside the [`Node::Alloc`] that names it. GPU only.
+    Shared,
     /// Memory of one thread, valid inside the [`Node::Alloc`] that names it.
     Local,
     /// Registers of one thread: every index is constant once unrolled and vectorised loops are expanded.
@@ -100,6 +122,15 @@ pub struct Access {
     pub index: Vec<Affine>,
 }
 
+/// The condition `0 <= index < extent`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct InBounds {
+    /// What is compared.
+    pub index: Affine,
+    /// Behind the last value for which the condition holds.
+    pub extent: usize,
+}
+
 /// A value of type f32.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
@@ -113,6 +144,13 @@ pub enum Expr {
     Mul(Box<Expr>, Box<Expr>),
     /// The larger of two.
     Max(Box<Expr>, Box<Expr>),
+    /// The value where every condition holds, elsewhere zero; nothing is loaded there. GPU only.
+    Guarded {
+        /// The conditions.
+        when: Vec<InBounds>,
+        /// The value where they hold.
+        value: Box<Expr>,
+    },
 }
 
 impl Expr {
@@ -125,6 +163,7 @@ impl Expr {
                 a.for_each_load(visit);
                 b.for_each_load(visit);
             }
+            Expr::Guarded { value, .. } => value.for_each_load(visit),
         }
     }
 }
@@ -141,6 +180,11 @@ pub enum LoopKind {
     /// All iterations at once in vector registers; the extent may be any number of lanes.
     /// It has no loops inside. An accumulate in it adds to distinct elements.
     Vectorized,
+    /// Each iteration by a block of threads of its own, in any order. Only at the top of a GPU stage.
+    Block,
+    /// Each iteration by a thread of its own; nested thread loops number the threads of a block, the innermost fastest.
+    /// Only directly within the block loops.
+    Thread,
 }
 
 /// `for var in 0..extent { body }`.
@@ -193,6 +237,59 @@ pub enum Node {
         /// Where it is valid.
         body: Vec<Node>,
     },
+    /// All threads of a block wait for each other; what they have stored to shared memory is seen behind it. GPU only, and
+    /// only where all threads of a block come by: within loops and allocations, nothing else.
+    Barrier,
+    /// The body where every condition holds, else nothing. GPU only.
+    Guard {
+        /// The conditions.
+        when: Vec<InBounds>,
+        /// What is done where they hold.
+        body: Vec<Node>,
+    },
+    /// Binds each digit's variable such that `value = (d0 * extent(d1) + d1) * extent(d2) + d2 ..` and `0 <= d < extent(d)`;
+    /// where there are no such digits, the body is not run. GPU only.
+    Unflatten {
+        /// The number that is taken apart; never negative.
+        value: Affine,
+        /// Its digits, the most significant first.
+        digits: Vec<Digit>,
+        /// What is done with them.
+        body: Vec<Node>,
+    },
+}
+
+impl Node {
+    /// The nodes within; none in a leaf.
+    pub fn body(&self) -> &[Node] {
+        match self {
+            Node::Loop(Loop { body, .. })
+            | Node::Alloc { body, .. }
+            | Node::Guard { body, .. }
+            | Node::Unflatten { body, .. } => body,
+            Node::Store(_) | Node::Barrier => &[],
+        }
+    }
+
+    /// The nodes within; `None` for a leaf.
+    pub fn body_mut(&mut self) -> Option<&mut Vec<Node>> {
+        match self {
+            Node::Loop(Loop { body, .. })
+            | Node::Alloc { body, .. }
+            | Node::Guard { body, .. }
+            | Node::Unflatten { body, .. } => Some(body),
+            Node::Store(_) | Node::Barrier => None,
+        }
+    }
+}
+
+/// One digit of a [`Node::Unflatten`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digit {
+    /// The variable that is bound.
+    pub var: VarId,
+    /// It is in `0..extent`.
+    pub extent: usize,
 }
 
 /// When a stage runs.

@@ -6,6 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::config::{Config, Value};
 use crate::direct::{self, Direct};
 use crate::target::Target;
+use crate::tiled::{self, Tiled};
 use crate::winograd::{self, Winograd};
 use crate::workload::Workload;
 
@@ -69,7 +70,7 @@ impl Sketch {
         false
     }
 
-    fn config(&self, mut pick: impl FnMut(&Knob) -> usize) -> Config {
+    pub(crate) fn config(&self, mut pick: impl FnMut(&Knob) -> usize) -> Config {
         let knobs = self.knobs.iter().map(|k| (k.name.clone(), k.values[pick(k)].clone())).collect();
         Config { sketch: self.name.into(), knobs }
     }
@@ -120,9 +121,14 @@ const SKETCH_CHANGE: u32 = 32;
 impl ScheduleSpace {
     /// The space of `workload` on `target`.
     pub fn new(workload: &Workload, target: &Target) -> Self {
-        let mut sketches = vec![Sketch { name: direct::SKETCH, knobs: direct::knobs(workload, target.cpu()) }];
-        let knobs = winograd::knobs(workload, target.cpu());
-        sketches.extend(knobs.map(|knobs| Sketch { name: winograd::SKETCH, knobs }));
+        let sketches = match target {
+            Target::Cpu(cpu) => {
+                let direct = Sketch { name: direct::SKETCH, knobs: direct::knobs(workload, cpu) };
+                let winograd = winograd::knobs(workload, cpu).map(|knobs| Sketch { name: winograd::SKETCH, knobs });
+                std::iter::once(direct).chain(winograd).collect()
+            }
+            Target::Gpu(gpu) => vec![Sketch { name: tiled::SKETCH, knobs: tiled::knobs(workload, gpu) }],
+        };
         Self { workload: *workload, target: target.clone(), sketches }
     }
 
@@ -153,10 +159,12 @@ impl ScheduleSpace {
 
     /// True if the combination keeps the rules between knobs and the limits of the target, and keeps every thread busy.
     fn is_valid(&self, config: &Config) -> bool {
-        let cpu = self.target.cpu();
-        match config.sketch.as_str() {
-            winograd::SKETCH => Winograd::new(&self.workload, cpu, config).is_ok(),
-            _ => Direct::new(&self.workload, cpu, config).is_ok_and(|direct| direct.is_balanced(cpu)),
+        match (&self.target, config.sketch.as_str()) {
+            (Target::Cpu(cpu), winograd::SKETCH) => Winograd::new(&self.workload, cpu, config).is_ok(),
+            (Target::Cpu(cpu), _) => {
+                Direct::new(&self.workload, cpu, config).is_ok_and(|direct| direct.is_balanced(cpu))
+            }
+            (Target::Gpu(gpu), _) => Tiled::new(&self.workload, gpu, config).is_ok(),
         }
     }
 
@@ -166,10 +174,13 @@ impl ScheduleSpace {
 
     /// The untuned schedule: what a fixed rule picks without measuring; where that breaks a rule, the same sample every time.
     pub fn default_config(&self) -> Config {
-        let direct = &self.sketches[0];
-        direct::default_config(&self.workload, self.target.cpu(), direct)
-            .or_else(|| self.draw(direct, &mut ChaCha8Rng::seed_from_u64(0)))
-            .unwrap_or_else(|| direct.nth(0))
+        let first = &self.sketches[0];
+        match &self.target {
+            Target::Cpu(cpu) => direct::default_config(&self.workload, cpu, first),
+            Target::Gpu(gpu) => tiled::default_config(&self.workload, gpu, first),
+        }
+        .or_else(|| self.draw(first, &mut ChaCha8Rng::seed_from_u64(0)))
+        .unwrap_or_else(|| first.nth(0))
     }
 
     /// A valid config: a sketch is drawn, then knobs uniformly, and invalid combinations are rejected.

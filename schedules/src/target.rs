@@ -1,4 +1,4 @@
-//! The machine that code is made for: its instruction set, vector width, cores and caches.
+//! The machine that code is made for: a CPU (instruction set, cores, caches) or a GPU (interface, limits).
 
 use std::fmt;
 use std::fs;
@@ -6,6 +6,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+mod gpu;
+
+pub use gpu::{GpuApi, GpuTarget};
 
 /// Instruction set family of a CPU target, as far as the code generators care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -89,14 +93,22 @@ pub struct CpuTarget {
 pub enum Target {
     /// A CPU.
     Cpu(CpuTarget),
+    /// A GPU.
+    Gpu(GpuTarget),
 }
 
 /// Why a target cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TargetError {
     /// The word names no target.
-    #[error("unknown target '{0}': expected 'cpu'")]
-    Unknown(String),
+    #[error("unknown target '{word}': expected 'cpu', 'opencl' or one of {}", gpu::STATED_CUDA.join(", "))]
+    Unknown {
+        /// The word.
+        word: String,
+    },
+    /// A number of threads for a GPU.
+    #[error("--threads is for CPUs, not for '{0}'")]
+    GpuThreads(String),
     /// More threads than cores, or none.
     #[error("--threads {threads} does not fit this machine: it has {cores} core(s)")]
     Threads {
@@ -108,26 +120,60 @@ pub enum TargetError {
 }
 
 impl Target {
-    /// The target called `word` (`cpu`) on this machine, for kernels of `threads` threads (all cores if `None`).
+    /// The target called `word`: `cpu` is this machine's, for kernels of `threads` threads (all cores if `None`); a GPU is
+    /// stated, whether this machine has one or not ([`GpuTarget::stated`]).
     pub fn detect(word: &str, threads: Option<usize>) -> Result<Self, TargetError> {
-        match word {
-            "cpu" => Ok(Target::Cpu(CpuTarget::detect(threads)?)),
-            other => Err(TargetError::Unknown(other.to_string())),
+        match (word, GpuTarget::stated(word)) {
+            ("cpu", _) => Ok(Target::Cpu(CpuTarget::detect(threads)?)),
+            (_, None) => Err(TargetError::Unknown { word: word.to_string() }),
+            (_, Some(_)) if threads.is_some() => Err(TargetError::GpuThreads(word.to_string())),
+            (_, Some(gpu)) => Ok(Target::Gpu(gpu)),
         }
     }
 
     /// The key under which the database keeps this target's records: stable across runs, unique per processor model,
-    /// instruction set and thread count.
+    /// instruction set and thread count, or per GPU model and compute capability.
     pub fn key(&self) -> String {
         match self {
             Target::Cpu(c) => format!("cpu:{}:{}:threads={}", c.model, c.isa, c.threads),
+            Target::Gpu(g) => g.key(),
         }
     }
 
-    /// The CPU behind the target.
-    pub fn cpu(&self) -> &CpuTarget {
+    /// The CPU, if it is one.
+    pub fn cpu(&self) -> Option<&CpuTarget> {
         match self {
-            Target::Cpu(c) => c,
+            Target::Cpu(c) => Some(c),
+            Target::Gpu(_) => None,
+        }
+    }
+
+    /// The GPU, if it is one.
+    pub fn gpu(&self) -> Option<&GpuTarget> {
+        match self {
+            Target::Cpu(_) => None,
+            Target::Gpu(g) => Some(g),
+        }
+    }
+
+    /// Model of the processor, without spaces.
+    pub fn device(&self) -> &str {
+        match self {
+            Target::Cpu(c) => &c.model,
+            Target::Gpu(g) => &g.model,
+        }
+    }
+
+    /// Host threads that run a kernel: those of a CPU's kernel, the one that launches a GPU's.
+    pub fn threads(&self) -> usize {
+        self.cpu().map_or(1, |c| c.threads)
+    }
+
+    /// The cache behind which there is only memory.
+    pub fn last_level_cache_bytes(&self) -> usize {
+        match self {
+            Target::Cpu(c) => c.l3_bytes,
+            Target::Gpu(g) => g.l2_bytes,
         }
     }
 }

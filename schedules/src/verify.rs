@@ -4,7 +4,12 @@
 //! multiply-add of the contraction happens exactly once; where operands are read in place they are read at the right
 //! element; every element of the output is assigned; tasks do not write the same global element; memory stays within the target's limits.
 //!
-//! Not proven is the way of values through packed copies and accumulators; [`crate::interp`] tests that.
+//! Of a GPU stage, too: blocks and threads are within the target's limits; every thread reaches every barrier; between two
+//! barriers no thread touches an element of shared memory that another one writes; guarded accesses are in bounds. A
+//! multiply-add whose point lies beyond its axes does not count.
+//!
+//! Not proven is the way of values through packed copies, shared memory and accumulators, among it that what lies beyond
+//! the axes adds zero; [`crate::interp`] tests that.
 //!
 //! The proof of "exactly once": [`crate::program::Store::point`] makes each multiply-accumulate, together with the loops around
 //! it, a box: a set of values per axis, each taken once. The boxes are pairwise disjoint, and together they have as many
@@ -17,6 +22,7 @@ use thiserror::Error;
 use crate::program::{BufferId, Program, Role, Scope, StoreMode, When};
 use crate::target::Target;
 
+mod gpu;
 mod interface;
 mod sets;
 mod walk;
@@ -40,6 +46,9 @@ pub enum Problem {
     /// Buffers, axes or names are not what the workload and its surroundings expect.
     #[error("{0}")]
     Interface(String),
+    /// Blocks or threads that the target does not have.
+    #[error("{0}")]
+    Launch(String),
     /// Too much memory.
     #[error("{bytes} bytes of {scope:?} memory exceed {limit}")]
     Memory {
@@ -138,6 +147,7 @@ pub fn verify(program: &Program, target: &Target) -> Result<(), VerifyError> {
             let problem = Problem::Nesting("a stage without tasks".into());
             return Err(VerifyError { place: place(), problem });
         }
+        gpu::check_stage(program, stage, target)?;
         let first_write = found.writes.len();
         for (tree, node) in stage.body.iter().enumerate() {
             Walk::new(program, (index, stage), (tree, node), &mut found).node(node)?;

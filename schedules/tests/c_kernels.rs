@@ -92,7 +92,7 @@ fn random_winograd_programs_agree_with_the_reference() {
     let target = Target::detect("cpu", Some(1)).unwrap();
     (0..8u64).into_par_iter().for_each(|seed| {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let workload = random_winograd(&mut rng, target.cpu().lanes().max(8));
+        let workload = random_winograd(&mut rng, target.cpu().unwrap().lanes().max(8));
         check(&workload, &target, seed, |space| vec![sample_winograd(space, &mut rng.clone())]);
     });
 }

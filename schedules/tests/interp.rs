@@ -40,11 +40,7 @@ fn body_at(nodes: &mut Vec<Node>, depth: usize) -> &mut Vec<Node> {
     if depth == 0 {
         return nodes;
     }
-    match &mut nodes[0] {
-        Node::Loop(l) => body_at(&mut l.body, depth - 1),
-        Node::Alloc { body, .. } => body_at(body, depth - 1),
-        Node::Store(_) => panic!("a store has no body"),
-    }
+    body_at(nodes[0].body_mut().unwrap(), depth - 1)
 }
 
 #[test]

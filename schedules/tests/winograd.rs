@@ -27,7 +27,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
         (0..40u64).into_par_iter().for_each(|seed| {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let target = target(isa, 1 + seed as usize % 2);
-            let workload = random_winograd(&mut rng, target.cpu().lanes().max(8));
+            let workload = random_winograd(&mut rng, target.cpu().unwrap().lanes().max(8));
             let space = ScheduleSpace::new(&workload, &target);
             let operands = Operands::random(&workload, seed);
             let expected = reference(&workload, &operands);

@@ -27,7 +27,7 @@ fn target(isa: Isa, threads: usize) -> Target {
 fn check_program(program: &Program, target: &Target, seed: u64, tolerance: f64, context: &str) {
     let code = assemble(program, target).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
     assert_eq!(code.entries.len(), program.stages.len());
-    if !machine::runs(target.cpu().isa) {
+    if !machine::runs(target.cpu().unwrap().isa) {
         return;
     }
     let operands = Operands::random(&program.workload, seed);
@@ -42,7 +42,7 @@ fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
     for i in 0..configs {
         let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
         let program = lower(workload, target, &config).unwrap();
-        let context = format!("seed {seed}, {}: {workload}\n{config}", target.cpu().isa);
+        let context = format!("seed {seed}, {}: {workload}\n{config}", target.cpu().unwrap().isa);
         check_program(&program, target, seed, tolerance(&config), &context);
     }
 }
@@ -63,7 +63,7 @@ fn random_winograd_programs_agree_with_the_reference() {
         (0..60u64).into_par_iter().for_each(|seed| {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let target = target(isa, 1 + seed as usize % 2);
-            let workload = random_winograd(&mut rng, target.cpu().lanes());
+            let workload = random_winograd(&mut rng, target.cpu().unwrap().lanes());
             let space = ScheduleSpace::new(&workload, &target);
             for _ in 0..4 {
                 let config = sample_winograd(&space, &mut rng);

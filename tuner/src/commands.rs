@@ -90,10 +90,13 @@ fn cancel_on_ctrl_c() -> Result<Cancel> {
 
 /// The measurer of this machine, its ceilings for the target, and what records tell of it.
 fn measurer(target: &Target, backend: Backend) -> Result<(CpuMeasurer, Ceilings, Setup)> {
+    if target.cpu().is_none() {
+        return Err(Failure::Usage(format!("kernels for {target} can be shown, not measured")).into());
+    }
     let measurer = CpuMeasurer::new(MeasureOptions { backend, ..MeasureOptions::default() })?;
     let ceilings = Ceilings::measure(target)?;
     let setup = Setup {
-        device: device_name().unwrap_or_else(|| target.cpu().model.clone()),
+        device: device_name().unwrap_or_else(|| target.device().to_string()),
         harness: serde_json::to_string(&measurer.options().timing)?,
     };
     Ok((measurer, ceilings, setup))

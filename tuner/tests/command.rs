@@ -144,6 +144,9 @@ fn bad_usage_is_one_line_and_code_2() {
         ("matmul:m=8,n=16,k=8 --trials 1 --db file/below", "file/below"),
         ("matmul:m=8,n=16,k=8 --trials 1 --db full", "not a tuning database"),
         ("matmul:m=8,n=16,k=8 --trials 1 --json no/such/folder/x.json", "no/such/folder/x.json"),
+        ("matmul:m=8,n=16,k=8 --trials 1 --target cuda:sm_90", "not measured"),
+        ("show matmul:m=8,n=16,k=8 --target cuda:sm_13", "cuda:sm_90"),
+        ("show matmul:m=8,n=16,k=8 --target opencl --threads 2", "--threads"),
         ("best resnet18", "unknown operator 'resnet18'"),
         ("tasks vgg", "unknown network 'vgg'"),
         ("show matmul:m=8,n=16,k=8 --config {}", "--config"),
@@ -178,7 +181,7 @@ fn without_a_compiler_it_assembles_or_says_so() {
             command.env_remove("CC").env(name, value);
             finish(command)
         };
-        match Backend::default_for(target.cpu().isa) {
+        match Backend::default_for(target.cpu().unwrap().isa) {
             Backend::Assembler => {
                 run(&format!("{TINY} --trials 8 --db {name}")).expect(0);
                 run(&format!("bench {TINY} --db {name}")).expect(0);
@@ -215,7 +218,7 @@ fn a_workload_is_tuned_looked_up_shown_benched_exported_and_imported() {
 
     let shown = place.run(&format!("show {TINY}")).expect(0).stdout;
     assert!(shown.contains("the best in the database"), "{shown}");
-    let assembled = Backend::default_for(Target::detect("cpu", None).unwrap().cpu().isa) == Backend::Assembler;
+    let assembled = Backend::default_for(Target::detect("cpu", None).unwrap().cpu().unwrap().isa) == Backend::Assembler;
     assert_eq!(shown.contains("vfmadd231ps"), assembled, "{shown}");
     assert_eq!(best["provenance"]["backend"], if assembled { "assembler" } else { "c" });
     let source = place.run(&format!("show {TINY} --backend c")).expect(0).stdout;
@@ -227,6 +230,9 @@ fn a_workload_is_tuned_looked_up_shown_benched_exported_and_imported() {
     let given = place.run(&format!("show {TINY} --config {config}")).expect(0).stdout;
     assert!(given.contains("as given"));
     assert!(place.run("show matmul:m=9,n=9,k=9").expect(0).stdout.contains("the default"));
+    for (gpu, word) in [("cuda:sm_90", "__global__ void"), ("opencl", "__kernel ")] {
+        assert!(place.run(&format!("show {TINY} --target {gpu}")).expect(0).stdout.contains(word));
+    }
 
     place.run(&format!("bench {TINY} --json bench.json")).expect(0);
     assert!(place.json("bench.json")["tasks"][0]["best_secs"].as_f64().unwrap() > 0.0);

@@ -1,6 +1,6 @@
 //! The type of the column tables, and the columns of the whole program.
 
-use autotune_schedules::{CpuTarget, Operator, Workload};
+use autotune_schedules::{CpuTarget, GpuTarget, Operator, Target, Workload};
 
 use super::leaf::Dominant;
 use super::totals::Totals;
@@ -109,12 +109,29 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn of(cpu: &CpuTarget) -> Self {
+    pub(super) fn of(target: &Target) -> Self {
+        match target {
+            Target::Cpu(cpu) => Self::of_cpu(cpu),
+            Target::Gpu(gpu) => Self::of_gpu(gpu),
+        }
+    }
+
+    fn of_cpu(cpu: &CpuTarget) -> Self {
         Self {
             threads: cpu.threads.max(1),
             lanes: cpu.lanes(),
             vector_registers: cpu.isa.vector_registers(),
             cache_bytes: [cpu.l1d_bytes, cpu.l2_bytes, cpu.l3_bytes].map(|b| b.max(1) as f64),
+        }
+    }
+
+    /// A multiprocessor as a core: the registers of one of its threads, its shared memory, and the cache of all of them.
+    fn of_gpu(gpu: &GpuTarget) -> Self {
+        Self {
+            threads: gpu.multiprocessors.max(1),
+            lanes: 1,
+            vector_registers: gpu.registers_per_thread,
+            cache_bytes: [gpu.shared_bytes_per_block, gpu.l2_bytes, gpu.l2_bytes].map(|b| b.max(1) as f64),
         }
     }
 }

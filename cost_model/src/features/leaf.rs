@@ -100,7 +100,7 @@ impl Dominant {
         self.slot(slot).map_or(0.0, |i| match self.loops[i].1 {
             LoopKind::Serial if (self.reductions >> i.min(31)) & 1 == 1 => 1.0,
             LoopKind::Serial => 2.0,
-            LoopKind::Parallel => 3.0,
+            LoopKind::Parallel | LoopKind::Block | LoopKind::Thread => 3.0,
             LoopKind::Unrolled | LoopKind::Vectorized => 4.0,
         })
     }

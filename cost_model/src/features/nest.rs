@@ -127,6 +127,8 @@ impl<'a> Nest<'a> {
                     self.follow_copy(store);
                     self.add_leaf(store, walk);
                 }
+                Node::Guard { body, .. } | Node::Unflatten { body, .. } => self.add_nodes(body, walk),
+                Node::Barrier => {}
             }
         }
     }
@@ -152,10 +154,10 @@ impl<'a> Nest<'a> {
 
     fn follow_copies(&mut self, nodes: &'a [Node]) {
         for node in nodes {
-            match node {
-                Node::Loop(Loop { body, .. }) | Node::Alloc { body, .. } => self.follow_copies(body),
-                Node::Store(store) => self.follow_copy(store),
+            if let Node::Store(store) = node {
+                self.follow_copy(store);
             }
+            self.follow_copies(node.body());
         }
     }
 

@@ -142,7 +142,7 @@ fn compare(
     let build = builder.build(std::slice::from_ref(&candidate))?.pop().context("nothing was built")?;
     let ours = Contender::ours(&build.outcome?)?;
     let mut contenders = vec![ours];
-    contenders.extend(Contender::gemm_crate(&workload, target.cpu().threads)?);
+    contenders.extend(Contender::gemm_crate(&workload, target.threads())?);
     for server in servers {
         match Contender::peer(server, &workload) {
             Ok(peer) => contenders.extend(peer),

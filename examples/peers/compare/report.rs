@@ -82,7 +82,7 @@ impl Run {
 impl Table {
     pub(crate) fn new(target: &Target, ceilings: &Ceilings) -> Self {
         let peak_gflops = ceilings.flops_per_sec * 1e-9;
-        Self { target: target.key(), threads: target.cpu().threads, peak_gflops, comparisons: Vec::new() }
+        Self { target: target.key(), threads: target.threads(), peak_gflops, comparisons: Vec::new() }
     }
 
     fn markdown(&self, text: &mut String) {

@@ -304,7 +304,7 @@ fn both_backends_make_right_kernels<S: Subject>() {
         let mut on_result = |_, measurement: Measurement| {
             if let Ok(run) = &measurement.outcome {
                 let expected = match backend {
-                    Backend::Assembler => Backend::default_for(target(1).cpu().isa),
+                    Backend::Assembler => Backend::default_for(target(1).cpu().unwrap().isa),
                     Backend::C => Backend::C,
                 };
                 assert_eq!(measurement.toolchain.as_ref().unwrap().backend, expected);

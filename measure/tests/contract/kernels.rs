@@ -31,7 +31,7 @@ pub(crate) fn workload() -> Workload {
 pub(crate) fn plan() -> KernelPlan {
     let buffer =
         |role, shape: &[usize]| PlanBuffer { role, global: true, shape: shape.to_vec(), layout: Layout::Plain };
-    let stage = |name: &str, when, tasks| PlanStage { symbol: format!("autotune_{name}"), when, tasks };
+    let stage = |name: &str, when, tasks| PlanStage { symbol: format!("autotune_{name}"), when, tasks, launch: None };
     KernelPlan {
         buffers: vec![
             buffer(Role::Input, &[1, M, K]),

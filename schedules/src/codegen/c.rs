@@ -17,13 +17,16 @@ use crate::affine::{Affine, VarId};
 use crate::codegen::{bound_vars, flat_offset};
 use crate::plan::KernelPlan;
 use crate::program::{Access, BufferId, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix};
-use crate::target::Target;
+use crate::target::{CpuTarget, Target};
+
+/// f32 lanes of a vector where the target is no CPU.
+const DEFAULT_LANES: usize = 4;
 
 /// C source of the program's kernel: one exported function per stage with the interface of
-/// [`crate::plan::PlanStage::symbol`].
+/// [`crate::plan::PlanStage::symbol`]. A C compiler refuses the source of a program made for a GPU.
 pub fn generate(program: &Program, target: &Target) -> String {
-    let mut generator =
-        Generator { program, lanes: target.cpu().lanes(), leaves: String::new(), leaf_names: HashMap::new() };
+    let lanes = target.cpu().map_or(DEFAULT_LANES, CpuTarget::lanes);
+    let mut generator = Generator { program, lanes, leaves: String::new(), leaf_names: HashMap::new() };
     let plan = KernelPlan::of(program);
     let stages: Vec<String> =
         program.stages.iter().zip(&plan.stages).map(|(s, p)| generator.stage(&s.body, &p.symbol)).collect();
@@ -78,7 +81,7 @@ impl Generator<'_> {
                     let _ = writeln!(text, "  float *const b{i} = (float *)(local + {local_offset});");
                     local_offset += (buffer.len() * 4).next_multiple_of(64);
                 }
-                Scope::Register => {}
+                Scope::Shared | Scope::Register => {}
             }
         }
         text.push_str("  (void)local;\n");
@@ -158,6 +161,7 @@ impl Leaf {
             Node::Loop(Loop { body, .. }) | Node::Alloc { body, .. } => {
                 body.iter().for_each(|n| self.collect(program, n));
             }
+            Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } => {}
             Node::Store(store) => {
                 self.written.insert(store.dst.buffer);
                 store.value.for_each_load(&mut |access| self.touch(program, access));
@@ -252,6 +256,7 @@ impl<'g, 'p> Writer<'g, 'p> {
             match node {
                 Node::Loop(l) => self.looped(l),
                 Node::Store(store) => self.store(store),
+                Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } => self.line("#error \"for a GPU\""),
                 Node::Alloc { buffer, body } => match self.generator.program.buffer(*buffer).scope {
                     Scope::Register => {
                         let call = self.generator.leaf_call(node);
@@ -265,7 +270,7 @@ impl<'g, 'p> Writer<'g, 'p> {
 
     fn looped(&mut self, l: &Loop) {
         match l.kind {
-            LoopKind::Serial | LoopKind::Parallel => {
+            LoopKind::Serial | LoopKind::Parallel | LoopKind::Block | LoopKind::Thread => {
                 let name = self.var_name(l.var);
                 self.line(&format!("for (long {name} = 0; {name} < {}; ++{name}) {{", l.extent));
                 self.depth += 1;
@@ -330,6 +335,7 @@ impl<'g, 'p> Writer<'g, 'p> {
             Expr::Load(access) => self.load(access),
             Expr::Add(a, b) => self.binary(a, b, "+"),
             Expr::Mul(a, b) => self.binary(a, b, "*"),
+            Expr::Guarded { .. } => Value { text: "for_a_gpu".into(), lanes: 1 },
             Expr::Max(a, b) => {
                 let (a, b) = (self.expr(a), self.expr(b));
                 let lanes = a.lanes.max(b.lanes);

@@ -47,6 +47,9 @@ pub enum AssembleError {
     /// The instruction set is neither AVX2 nor AVX-512.
     #[error("no assembler for instruction set {0}")]
     Isa(Isa),
+    /// The target or the program is a GPU's.
+    #[error("no assembler for GPUs")]
+    Gpu,
     /// The partial sums of a register tile, and what is being added to them, exceed the vector registers.
     #[error("a register tile needs {needed} vector registers of {available}")]
     RegisterTile {
@@ -102,7 +105,7 @@ impl AssembleError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn assemble(program: &Program, target: &Target) -> Result<MachineCode, AssembleError> {
-    let isa = target.cpu().isa;
+    let isa = target.cpu().ok_or(AssembleError::Gpu)?.isa;
     if !matches!(isa, Isa::Avx2 | Isa::Avx512) {
         return Err(AssembleError::Isa(isa));
     }

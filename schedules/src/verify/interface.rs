@@ -11,7 +11,7 @@ use crate::workload::{Operator, Workload};
 
 /// Largest thread-private memory of one thread of a CPU kernel.
 const MAX_LOCAL_BYTES: u64 = 64 << 20;
-/// Largest memory of all global buffers of a CPU kernel.
+/// Largest memory of all global buffers of a kernel.
 const MAX_GLOBAL_BYTES: u64 = 8 << 30;
 
 /// Names, roles, shapes and axes are those of the workload.
@@ -128,6 +128,7 @@ fn check_axes(program: &Program) -> Result<(), VerifyError> {
 pub(super) fn check_memory(program: &Program, target: &Target) -> Result<(), VerifyError> {
     let (local_limit, global_limit) = match target {
         Target::Cpu(_) => (MAX_LOCAL_BYTES, MAX_GLOBAL_BYTES),
+        Target::Gpu(gpu) => (4 * gpu.registers_per_thread as u64, MAX_GLOBAL_BYTES),
     };
     for (scope, limit) in [(Scope::Local, local_limit), (Scope::Global, global_limit)] {
         let buffers = program.buffers.iter().filter(|b| b.scope == scope);

@@ -46,6 +46,20 @@ impl Set {
         Some(Self(intervals.into_iter().map(|(low, high)| (start + low, start + high)).collect()))
     }
 
+    /// Those of the values that are in `0..extent`.
+    pub(super) fn below(&self, extent: usize) -> Self {
+        let within = self.0.iter().map(|&(low, high)| (low.max(0), high.min(extent as i64)));
+        Self(within.filter(|(low, high)| low < high).collect())
+    }
+
+    /// `n` if the values are `0..n`.
+    pub(super) fn as_prefix(&self) -> Option<usize> {
+        match self.0[..] {
+            [(0, high)] => Some(high as usize),
+            _ => None,
+        }
+    }
+
     pub(super) fn len(&self) -> u128 {
         self.0.iter().map(|(low, high)| (high - low) as u128).sum()
     }

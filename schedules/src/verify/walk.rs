@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
+use super::gpu::{self, Digits};
 use super::sets::{Set, SetBox};
 use super::{Problem, VerifyError, interface};
 use crate::affine::{Affine, VarId};
+use crate::launch::Grid;
 use crate::program::{
-    Access, Buffer, BufferId, Expr, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode, When,
-    parallel_prefix,
+    Access, Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
+    StoreMode, When, parallel_prefix,
 };
 use crate::workload::Operator;
 
@@ -46,6 +48,12 @@ pub(super) struct Walk<'a, 'f> {
     loops: Vec<&'a Loop>,
     /// Enclosing allocations with the number of loops around them.
     allocs: Vec<(BufferId, usize)>,
+    /// Enclosing conditions.
+    guards: Vec<&'a InBounds>,
+    /// Enclosing [`Node::Unflatten`]s.
+    digits: Vec<Digits<'a>>,
+    /// True in a GPU stage.
+    on_gpu: bool,
     found: &'f mut Found,
 }
 
@@ -57,8 +65,12 @@ impl<'a, 'f> Walk<'a, 'f> {
         (tree, root): (usize, &'a Node),
         found: &'f mut Found,
     ) -> Self {
-        let prefix = parallel_prefix(root).iter().map(|l| l.var).collect();
-        Self { program, stage, tree, prefix, loops: Vec::new(), allocs: Vec::new(), found }
+        let grid = Grid::of(stage.1);
+        let on_gpu = grid.is_some();
+        let tasks = grid.map_or_else(|| parallel_prefix(root), |g| [g.blocks, g.threads].concat());
+        let prefix = tasks.iter().map(|l| l.var).collect();
+        let (loops, allocs, guards, digits) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { program, stage, tree, prefix, loops, allocs, guards, digits, on_gpu, found }
     }
 
     fn fail<T>(&self, problem: Problem) -> Result<T, VerifyError> {
@@ -74,18 +86,47 @@ impl<'a, 'f> Walk<'a, 'f> {
     pub(super) fn node(&mut self, node: &'a Node) -> Result<(), VerifyError> {
         let in_vector = self.loops.last().is_some_and(|l| l.kind == LoopKind::Vectorized);
         match node {
-            Node::Loop(_) | Node::Alloc { .. } if in_vector => {
+            Node::Loop(_) | Node::Alloc { .. } | Node::Unflatten { .. } if in_vector => {
                 self.nesting("a vectorized loop with a loop or an allocation in it")
+            }
+            Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } if !self.on_gpu => {
+                self.nesting("a node for GPUs in a stage for a CPU")
+            }
+            Node::Barrier if in_vector || !self.guards.is_empty() || !self.digits.is_empty() => {
+                self.nesting("a barrier that not every thread reaches")
+            }
+            Node::Barrier => Ok(()),
+            Node::Guard { when, body } => {
+                let outer = self.guards.len();
+                when.iter().try_for_each(|condition| self.check_vars(&condition.index))?;
+                self.guards.extend(when);
+                body.iter().try_for_each(|node| self.node(node))?;
+                self.guards.truncate(outer);
+                Ok(())
+            }
+            Node::Unflatten { value, digits, body } => {
+                self.check_vars(value)?;
+                let is_bound = |d: &Digit| self.is_bound(d.var) || d.var.0 as usize >= self.program.vars.len();
+                if digits.iter().any(|d| d.extent == 0 || is_bound(d)) || value.range(|v| self.extent(v)).0 < 0 {
+                    return self.nesting("digits of a negative number, or without a value or a name of their own");
+                }
+                self.digits.push(Digits { value, digits });
+                body.iter().try_for_each(|node| self.node(node))?;
+                self.digits.pop();
+                Ok(())
             }
             Node::Loop(l) => {
                 let is_top = self.allocs.is_empty() && self.loops.iter().all(|l| l.kind == LoopKind::Parallel);
                 if l.kind == LoopKind::Parallel && !is_top {
                     return self.nesting("a parallel loop that is not at the top");
                 }
+                if matches!(l.kind, LoopKind::Block | LoopKind::Thread) && !self.prefix.contains(&l.var) {
+                    return self.nesting("a loop over blocks or threads that is not at the top");
+                }
                 if l.extent == 0 || l.extent > i64::MAX as usize {
                     return self.nesting("a loop without iterations");
                 }
-                if l.var.0 as usize >= self.program.vars.len() || self.loops.iter().any(|o| o.var == l.var) {
+                if l.var.0 as usize >= self.program.vars.len() || self.is_bound(l.var) {
                     return self.nesting("two loops over one variable, or one without a name");
                 }
                 self.loops.push(l);
@@ -96,7 +137,8 @@ impl<'a, 'f> Walk<'a, 'f> {
             Node::Alloc { buffer, body } => {
                 let scope = self.program.buffers.get(buffer.0 as usize).map(|b| b.scope);
                 let is_open = self.allocs.iter().any(|(open, _)| open == buffer);
-                if is_open || !matches!(scope, Some(Scope::Local | Scope::Register)) {
+                let private = matches!(scope, Some(Scope::Local | Scope::Register));
+                if is_open || !(private || self.on_gpu && scope == Some(Scope::Shared)) {
                     return self.nesting("an allocation of a buffer that is global or allocated already");
                 }
                 self.allocs.push((*buffer, self.loops.len()));
@@ -109,29 +151,39 @@ impl<'a, 'f> Walk<'a, 'f> {
     }
 
     fn extent(&self, var: VarId) -> usize {
-        self.loops.iter().find(|l| l.var == var).map_or(1, |l| l.extent)
+        let digit = || self.digits.iter().flat_map(|d| d.digits).find(|d| d.var == var).map_or(1, |d| d.extent);
+        self.loops.iter().find(|l| l.var == var).map_or_else(digit, |l| l.extent)
+    }
+
+    fn is_bound(&self, var: VarId) -> bool {
+        self.loops.iter().any(|l| l.var == var) || self.digits.iter().any(|d| d.digits.iter().any(|d| d.var == var))
     }
 
     /// Place and box of a store by the values of its axes or indices; `None` if they are not plainly a box.
     fn covered(&self, values: &[Affine]) -> Option<Covered> {
+        let (values, within) = gpu::apply_guards(values, &self.guards, |var| self.extent(var))?;
+        let extent = |var: VarId| within.get(&var).copied().unwrap_or_else(|| self.extent(var));
         let mut vars: Vec<VarId> = Vec::new();
         for &(var, _) in values.iter().flat_map(|value| &value.terms) {
-            if self.extent(var) > 1 && vars.contains(&var) {
+            if extent(var) > 1 && vars.contains(&var) {
                 return None;
             }
             vars.push(var);
         }
-        let set_box = values.iter().map(|value| Set::of(value, |var| self.extent(var))).collect::<Option<_>>()?;
+        let set_box = values.iter().map(|value| Set::of(value, extent)).collect::<Option<_>>()?;
         let path = self.loops.iter().map(|l| l.var).collect();
         Some(Covered { place: (self.stage.0, path), set_box })
     }
 
     fn store(&mut self, store: &'a Store) -> Result<(), VerifyError> {
-        let dst = self.access(&store.dst)?;
+        let dst = self.access(&store.dst, &self.guards)?;
         let mut loads = Vec::new();
-        store.value.for_each_load(&mut |access| loads.push(access));
-        for load in &loads {
-            let buffer = self.access(load)?;
+        gpu::guarded_loads(&store.value, &mut self.guards.clone(), &mut loads);
+        for (load, guards) in &loads {
+            for condition in guards {
+                self.check_vars(&condition.index)?;
+            }
+            let buffer = self.access(load, guards)?;
             if self.stage.1.when == When::AheadOfTime && !self.is_known_ahead(load.buffer, buffer) {
                 return self.fail(Problem::Forbidden { buffer: buffer.name.clone(), access: "read" });
             }
@@ -146,8 +198,10 @@ impl<'a, 'f> Walk<'a, 'f> {
             return self.fail(Problem::Forbidden { buffer: dst.name.clone(), access: "written" });
         }
         self.check_lanes(&store.dst, dst)?;
-        if dst.scope == Scope::Global {
-            self.global_write(store, dst)?;
+        match dst.scope {
+            Scope::Global => self.global_write(store, dst)?,
+            Scope::Shared => self.shared_write(store, dst)?,
+            Scope::Local | Scope::Register => {}
         }
         if store.point.is_empty() { Ok(()) } else { self.product(store) }
     }
@@ -180,9 +234,22 @@ impl<'a, 'f> Walk<'a, 'f> {
 
     /// Notes a store to global memory; each task stores to elements of its own.
     fn global_write(&mut self, store: &Store, dst: &Buffer) -> Result<(), VerifyError> {
-        let stays = |var: &&VarId| self.extent(**var) > 1 && store.dst.index.iter().all(|i| i.coefficient(**var) == 0);
-        let shared = self.prefix.iter().find(stays);
-        let (Some(covered), None) = (self.covered(&store.dst.index), shared) else {
+        let tells = |values: &[Affine], var: VarId| {
+            self.extent(var) == 1 || values.iter().any(|value| value.coefficient(var) != 0)
+        };
+        let own = match &self.digits[..] {
+            [] => self.prefix.iter().all(|&var| tells(&store.dst.index, var)),
+            // Every combination of digits occurs, each once.
+            [Digits { value, digits }] => {
+                let count: usize = digits.iter().map(|d| d.extent).product();
+                let all = Set::of(value, |var| self.extent(var)).and_then(|set| set.as_prefix());
+                all.is_some_and(|n| n >= count)
+                    && self.prefix.iter().all(|&var| tells(std::slice::from_ref(*value), var))
+                    && digits.iter().all(|d| tells(&store.dst.index, d.var))
+            }
+            _ => false,
+        };
+        let (Some(covered), true) = (self.covered(&store.dst.index), own) else {
             let what = "not plainly an element of its own for every task".into();
             return self.fail(Problem::Conflict { buffer: dst.name.clone(), what });
         };
@@ -191,8 +258,30 @@ impl<'a, 'f> Walk<'a, 'f> {
         Ok(())
     }
 
+    /// Each thread stores to elements of its own, among those that one store touches between two barriers.
+    fn shared_write(&self, store: &Store, dst: &Buffer) -> Result<(), VerifyError> {
+        let threads = self.prefix.iter().copied().filter(|&var| {
+            self.extent(var) > 1 && self.loops.iter().any(|l| l.var == var && l.kind == LoopKind::Thread)
+        });
+        let indexed = |var: VarId| store.dst.index.iter().any(|i| i.coefficient(var) != 0);
+        let tells_threads = match &self.digits[..] {
+            [] => threads.clone().all(indexed),
+            [Digits { value, digits }] => {
+                threads.clone().all(|var| value.coefficient(var) != 0)
+                    && Set::of(value, |var| self.extent(var)).is_some()
+                    && digits.iter().all(|d| d.extent == 1 || indexed(d.var))
+            }
+            _ => false,
+        };
+        if tells_threads && self.covered(&store.dst.index).is_some() {
+            return Ok(());
+        }
+        let what = "not plainly an element of its own for every thread".into();
+        self.fail(Problem::Conflict { buffer: dst.name.clone(), what })
+    }
+
     /// Rank, scope, bounds and register rule of an access.
-    fn access(&self, access: &Access) -> Result<&'a Buffer, VerifyError> {
+    fn access(&self, access: &Access, guards: &[&InBounds]) -> Result<&'a Buffer, VerifyError> {
         let Some(buffer) = self.program.buffers.get(access.buffer.0 as usize) else {
             return self.nesting("an access to a buffer that does not exist");
         };
@@ -205,7 +294,9 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
         for (dim, (index, &extent)) in access.index.iter().zip(&buffer.shape).enumerate() {
             self.check_vars(index)?;
-            let (low, high) = index.range(|var| self.extent(var));
+            let Some((low, high)) = gpu::range(index, guards, |var| self.extent(var)) else {
+                continue;
+            };
             if low < 0 || high >= extent as i64 {
                 let buffer = buffer.name.clone();
                 return self.fail(Problem::OutOfBounds { buffer, dim, low, high, extent });
@@ -218,7 +309,7 @@ impl<'a, 'f> Walk<'a, 'f> {
     }
 
     fn check_vars(&self, affine: &Affine) -> Result<(), VerifyError> {
-        let unbound = |(var, _): &&(VarId, i64)| self.loops.iter().all(|l| l.var != *var);
+        let unbound = |(var, _): &&(VarId, i64)| !self.is_bound(*var);
         match affine.terms.iter().find(unbound) {
             Some(&(var, _)) => self.fail(Problem::OutOfScope(self.program.affine(&Affine::var(var)))),
             None => Ok(()),
@@ -265,12 +356,19 @@ impl<'a, 'f> Walk<'a, 'f> {
                 return self.fail(Problem::Point(format!("the same points again in each iteration of '{name}'")));
             }
         }
-        let Some(covered) = self.covered(&store.point) else {
+        if !self.guards.is_empty() || !self.digits.is_empty() {
+            return self.fail(point("points under a condition"));
+        }
+        let Some(mut covered) = self.covered(&store.point) else {
             return self.fail(point("points that are not plainly a box with each point taken once"));
         };
+        if self.on_gpu {
+            let axes = covered.set_box.iter_mut().zip(&self.program.axes);
+            axes.for_each(|(set, axis)| *set = set.below(axis.extent));
+        }
         for (axis, value) in self.program.axes.iter().zip(&store.point) {
             let (low, high) = value.range(|var| self.extent(var));
-            if low < 0 || high >= axis.extent as i64 {
+            if low < 0 || (high >= axis.extent as i64 && !self.on_gpu) {
                 let what = format!("axis '{}' of extent {} goes from {low} to {high}", axis.name, axis.extent);
                 return self.fail(Problem::Point(what));
             }

@@ -4,6 +4,10 @@
 #[cfg(target_arch = "x86_64")]
 pub mod machine;
 pub mod nests;
+#[cfg(unix)]
+pub mod nvrtc;
+#[cfg(unix)]
+pub mod opencl;
 pub mod workloads;
 
 use std::path::Path;
@@ -13,6 +17,13 @@ use autotune_schedules::Operands;
 use autotune_schedules::plan::PlanBuffer;
 use autotune_schedules::program::Role;
 use autotune_schedules::tensor::to_layout;
+
+/// Says that a test cannot run here; a failure if `AUTOTUNE_REQUIRE` lists the tool.
+pub fn missing(tool: &str, reason: &str) {
+    let required = env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
+    assert!(required.split(',').all(|name| name != tool), "{tool} is required: {reason}");
+    eprintln!("skipped, {tool} is missing: {reason}");
+}
 
 /// What a buffer holds before a kernel runs: its operand, or NaN where there is none.
 pub fn contents(buffer: &PlanBuffer, operands: &Operands) -> Vec<f32> {

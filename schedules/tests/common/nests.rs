@@ -99,10 +99,11 @@ pub fn number(value: usize) -> Affine {
 /// Calls `change` on every store, first to last.
 pub fn for_each_store(nodes: &mut [Node], change: &mut impl FnMut(&mut Store)) {
     for node in nodes {
-        match node {
-            Node::Loop(l) => for_each_store(&mut l.body, change),
-            Node::Alloc { body, .. } => for_each_store(body, change),
-            Node::Store(store) => change(store),
+        if let Node::Store(store) = node {
+            change(store);
+        }
+        if let Some(body) = node.body_mut() {
+            for_each_store(body, change);
         }
     }
 }

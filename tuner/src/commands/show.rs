@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use autotune_measure::Backend;
-use autotune_schedules::codegen::{c, x86};
+use autotune_schedules::codegen::{c, gpu, x86};
 use autotune_schedules::{Config, ScheduleSpace, Target, Workload, lower};
 
 use super::{look_up_db, print};
@@ -20,9 +20,12 @@ pub(super) fn run(
         None => best_or_default(workload, target, db)?,
     };
     let program = lower(workload, target, &config).map_err(|e| Failure::Usage(format!("--config: {e}")))?;
-    let code = match backend {
-        Backend::Assembler => x86::assemble(&program, target).map(|code| x86::disassemble(&code)).ok(),
-        Backend::C => None,
+    let code = match (target, backend) {
+        (Target::Gpu(device), _) => Some(gpu::generate(&program, device.api)),
+        (Target::Cpu(_), Backend::Assembler) => {
+            x86::assemble(&program, target).map(|code| x86::disassemble(&code)).ok()
+        }
+        (Target::Cpu(_), Backend::C) => None,
     };
     print(&format!(
         "// target {target}\n// schedule, {origin}: {config}\n// {}\n\n{program}\n{}",

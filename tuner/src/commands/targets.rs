@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use autotune_measure::{Backend, Ceilings, Compiler};
-use autotune_schedules::Target;
+use autotune_schedules::{CpuTarget, Target};
 
 use super::{device_name, print};
 
 pub(super) fn run() -> Result<()> {
-    let target = Target::detect("cpu", None)?;
-    let cpu = target.cpu();
+    let cpu = CpuTarget::detect(None)?;
+    let target = Target::Cpu(cpu.clone());
     let ceilings = Ceilings::measure(&target)?;
     let compiler = Compiler::find().map_or("none found".into(), |compiler| compiler.version);
     print(&format!(

@@ -1,7 +1,7 @@
 //! What holds for every program.
 
 use autotune_schedules::program::{Expr, Node};
-use autotune_schedules::{Affine, Config, Program, ScheduleSpace, VarId, Workload, lower};
+use autotune_schedules::{Affine, Config, Program, ScheduleSpace, Target, VarId, Workload, lower};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -14,6 +14,13 @@ fn all_programs_give_rows_of_finite_numbers() {
     let nothing = Program { stages: Vec::new(), ..gemm(SMALL) };
     let one = gemm(Gemm { m: 1, n: 1, k: 1, rows: 1, columns: 1 });
     programs.extend([nothing, one]);
+    let gpu = Target::detect("cuda:sm_90", None).unwrap();
+    for text in ["matmul:m=64,n=100,k=33,bias", "conv2d:c=8,h=14,w=14,o=16,k=3,p=1,act=relu"] {
+        let workload: Workload = text.parse().unwrap();
+        let config = ScheduleSpace::new(&workload, &gpu).default_config();
+        programs.push(lower(&workload, &gpu, &config).unwrap());
+    }
+    assert!(extract_all(&programs, &gpu).iter().all(|value| value.is_finite()));
     for program in &programs {
         for threads in [1, 2, 64] {
             let row = extract(program, &target(threads));
@@ -52,20 +59,21 @@ fn renumber(program: &Program, renamed: &[u32]) -> Program {
                 value(a, renamed);
                 value(b, renamed);
             }
+            Expr::Guarded { .. } => panic!("a program for a CPU has no conditions"),
         }
     }
     fn nodes(body: &mut [Node], renamed: &[u32]) {
         for node in body {
             match node {
-                Node::Loop(l) => {
-                    l.var = VarId(renamed[l.var.0 as usize]);
-                    nodes(&mut l.body, renamed);
-                }
-                Node::Alloc { body, .. } => nodes(body, renamed),
+                Node::Loop(l) => l.var = VarId(renamed[l.var.0 as usize]),
                 Node::Store(s) => {
                     value(&mut s.value, renamed);
                     s.dst.index.iter_mut().chain(&mut s.point).for_each(|a| affine(a, renamed));
                 }
+                _ => {}
+            }
+            if let Some(body) = node.body_mut() {
+                nodes(body, renamed);
             }
         }
     }

@@ -79,24 +79,16 @@ impl<L> Value<L> {
 }
 
 impl<'e> Value<&'e Access> {
-    fn of(expr: &'e Expr) -> Self {
-        let both = |a: &'e Expr, b: &'e Expr| (Box::new(Value::of(a)), Box::new(Value::of(b)));
-        match expr {
+    fn of(expr: &'e Expr) -> Result<Self, AssembleError> {
+        let boxed = |expr: &'e Expr| Value::of(expr).map(Box::new);
+        Ok(match expr {
             Expr::Const(value) => Value::Constant(value.to_bits()),
             Expr::Load(access) => Value::Load(access),
-            Expr::Add(a, b) => {
-                let (a, b) = both(a, b);
-                Value::Add(a, b)
-            }
-            Expr::Mul(a, b) => {
-                let (a, b) = both(a, b);
-                Value::Mul(a, b)
-            }
-            Expr::Max(a, b) => {
-                let (a, b) = both(a, b);
-                Value::Max(a, b)
-            }
-        }
+            Expr::Add(a, b) => Value::Add(boxed(a)?, boxed(b)?),
+            Expr::Mul(a, b) => Value::Mul(boxed(a)?, boxed(b)?),
+            Expr::Max(a, b) => Value::Max(boxed(a)?, boxed(b)?),
+            Expr::Guarded { .. } => return Err(AssembleError::Gpu),
+        })
     }
 }
 
@@ -187,7 +179,7 @@ impl Resolver<'_> {
             match node {
                 Node::Alloc { body, .. } => trees.extend(self.resolve(body)?),
                 Node::Loop(l) => {
-                    let is_serial = matches!(l.kind, LoopKind::Serial | LoopKind::Parallel);
+                    let is_serial = !matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized);
                     if is_serial {
                         self.serial.push(l.var);
                     }
@@ -198,9 +190,10 @@ impl Resolver<'_> {
                     trees.push(Tree::Loop { var: self.local(l.var), extent: l.extent, kind: l.kind, body });
                 }
                 Node::Store(store) => {
-                    let value = Value::of(&store.value).try_map(&mut |access| self.access(access))?;
+                    let value = Value::of(&store.value)?.try_map(&mut |access| self.access(access))?;
                     trees.push(Tree::Store { dst: self.access(&store.dst)?, mode: store.mode, value });
                 }
+                Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } => return Err(AssembleError::Gpu),
             }
         }
         Ok(trees)
@@ -284,7 +277,6 @@ impl Expander<'_> {
         trees.iter().try_for_each(|tree| match tree {
             Tree::Store { dst, mode, value } => self.store(dst, *mode, value),
             Tree::Loop { var, extent, kind, body } => match kind {
-                LoopKind::Serial | LoopKind::Parallel => self.serial(*var, *extent, body),
                 LoopKind::Unrolled => (0..*extent).try_for_each(|value| {
                     self.values[var.0 as usize] = value as i64;
                     self.trees(body)
@@ -297,6 +289,7 @@ impl Expander<'_> {
                     self.vector = None;
                     done
                 }),
+                _ => self.serial(*var, *extent, body),
             },
         })
     }

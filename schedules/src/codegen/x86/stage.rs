@@ -98,7 +98,7 @@ impl<'p> Generator<'p> {
                     e.write(slot(BUFFERS + i), Register::RSI);
                     e.add(Register::RSI, (buffer.len() as i64 * 4 + 63) / 64 * 64);
                 }
-                Scope::Register => {}
+                Scope::Shared | Scope::Register => {}
             }
         }
     }
@@ -212,20 +212,11 @@ impl<'p> Generator<'p> {
 
 /// Loops around the innermost node, at most.
 fn depth(node: &Node) -> usize {
-    let below = |body: &[Node]| body.iter().map(depth).max().unwrap_or(0);
-    match node {
-        Node::Loop(l) => 1 + below(&l.body),
-        Node::Alloc { body, .. } => below(body),
-        Node::Store(_) => 0,
-    }
+    usize::from(matches!(node, Node::Loop(_))) + node.body().iter().map(depth).max().unwrap_or(0)
 }
 
 fn has_alloc(node: &Node) -> bool {
-    match node {
-        Node::Loop(l) => l.body.iter().any(has_alloc),
-        Node::Alloc { .. } => true,
-        Node::Store(_) => false,
-    }
+    matches!(node, Node::Alloc { .. }) || node.body().iter().any(has_alloc)
 }
 
 /// Fails where the leaf needs more registers than there are. Two vectors hold what is being computed.

@@ -1,0 +1,411 @@
+//! CUDA C and OpenCL C: one printer, two dialects.
+//!
+//! Each stage becomes a kernel; its parameters are the global buffers, in order. Block and thread loops become the digits of
+//! the block's and the thread's number, shared buffers parts of the block's shared memory, register buffers arrays whose
+//! every index is a constant once the loops marked for it are unrolled. A vectorised loop becomes accesses of 4 or 2 elements
+//! where they are contiguous, aligned and guarded as a whole, else an unrolled loop:
+//!
+//! ```text
+//! vectorized v in 0..4 { data_frag[v] = data_shared[0, k, 4*m.t + v] }
+//!   →  const float4 x0 = *(const float4 *)(data_shared + 128*k + 4*m_t);
+//!      data_frag[0] = x0.x;  data_frag[1] = x0.y;  data_frag[2] = x0.z;  data_frag[3] = x0.w;
+//! ```
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write;
+
+use crate::affine::{Affine, VarId};
+use crate::codegen::flat_offset;
+use crate::launch::{Grid, Launch, shared_offsets};
+use crate::plan::KernelPlan;
+use crate::program::{Access, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Scope, Stage, Store, StoreMode};
+use crate::target::GpuApi;
+
+mod dialect;
+
+use dialect::Dialect;
+
+/// Source of the program's kernels, named and launched as [`KernelPlan::of`] says. A stage that is not for a GPU becomes an
+/// `#error`.
+///
+/// ```
+/// use autotune_schedules::codegen::gpu;
+/// use autotune_schedules::{GpuApi, ScheduleSpace, Target, Workload, lower};
+///
+/// let workload: Workload = "matmul:m=64,n=64,k=64".parse()?;
+/// let target = Target::detect("cuda:sm_90", None)?;
+/// let config = ScheduleSpace::new(&workload, &target).default_config();
+/// let source = gpu::generate(&lower(&workload, &target, &config)?, GpuApi::Cuda { sm: 90 });
+/// assert!(source.contains("__global__ void"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn generate(program: &Program, api: GpuApi) -> String {
+    let dialect = Dialect::of(api);
+    let mut source = dialect.prelude();
+    for (stage, plan) in program.stages.iter().zip(&KernelPlan::of(program).stages) {
+        match (Grid::of(stage), plan.launch) {
+            (Some(grid), Some(launch)) => {
+                let mut writer = Writer::new(program, dialect);
+                writer.kernel(stage, &plan.symbol, &grid, launch);
+                source.push_str(&writer.text);
+            }
+            _ => {
+                let _ = writeln!(source, "#error \"stage {} is not for a GPU\"", stage.name);
+            }
+        }
+    }
+    source
+}
+
+/// The lanes of a vectorised loop that are being written: `start..start + lanes` of `var`.
+#[derive(Clone, Copy)]
+struct Vector {
+    var: VarId,
+    start: usize,
+    lanes: usize,
+}
+
+struct Writer<'a> {
+    program: &'a Program,
+    dialect: Dialect,
+    text: String,
+    depth: usize,
+    /// Extents of loops and digits, open or not.
+    extents: HashMap<VarId, usize>,
+    vector: Option<Vector>,
+    next_name: usize,
+}
+
+impl<'a> Writer<'a> {
+    fn new(program: &'a Program, dialect: Dialect) -> Self {
+        let (text, extents) = (String::new(), HashMap::new());
+        Self { program, dialect, text, depth: 1, extents, vector: None, next_name: 0 }
+    }
+
+    fn line(&mut self, text: &str) {
+        for _ in 0..self.depth {
+            self.text.push_str("  ");
+        }
+        self.text.push_str(text);
+        self.text.push('\n');
+    }
+
+    fn kernel(&mut self, stage: &Stage, symbol: &str, grid: &Grid, launch: Launch) {
+        let used = Used::of(grid.body);
+        let buffers = self.program.buffers.iter().enumerate();
+        let global = buffers.clone().filter(|(_, b)| b.scope == Scope::Global);
+        let parameters: Vec<String> =
+            global.map(|(i, b)| self.dialect.parameter(&b.name, used.stored.contains(&BufferId(i as u32)))).collect();
+        let _ = writeln!(self.text, "// stage {}: {} blocks of {} threads", stage.name, launch.blocks, launch.threads);
+        let _ = writeln!(self.text, "{}", self.dialect.signature(symbol, &parameters.join(", "), launch.threads));
+        let shared = shared_offsets(self.program, grid.body);
+        if !shared.is_empty() {
+            self.dialect.shared_memory().iter().for_each(|text| self.line(text));
+        }
+        let mut start = 0;
+        for (id, end) in shared {
+            let buffer = &self.program.buffers[id];
+            self.line(&self.dialect.shared_buffer(&buffer.name, start, buffer.len()));
+            start = end;
+        }
+        for (_, buffer) in buffers.filter(|(i, _)| used.allocated.contains(&BufferId(*i as u32))) {
+            if matches!(buffer.scope, Scope::Register | Scope::Local) {
+                self.line(&format!("float {}[{}];", buffer.name, buffer.len()));
+            }
+        }
+        self.numbers(&grid.blocks, self.dialect.block_number(), "block");
+        self.numbers(&grid.threads, self.dialect.thread_number(), "thread");
+        self.nodes(grid.body);
+        self.text.push_str("}\n");
+    }
+
+    /// The variables of nested loops by the number of their combination, the innermost fastest.
+    fn numbers(&mut self, loops: &[&Loop], number: &str, name: &str) {
+        loops.iter().for_each(|l| {
+            self.extents.insert(l.var, l.extent);
+        });
+        self.line(&format!("int {name} = {number};"));
+        for (i, l) in loops.iter().enumerate().rev() {
+            let var = self.name(l.var);
+            if i == 0 {
+                self.line(&format!("const int {var} = {name};"));
+            } else {
+                self.line(&format!("const int {var} = {name} % {}; {name} /= {};", l.extent, l.extent));
+            }
+        }
+    }
+
+    fn name(&self, var: VarId) -> String {
+        let name = self.program.vars.get(var.0 as usize).map_or("v", String::as_str);
+        format!("{}_{}", name.replace(|c: char| !c.is_ascii_alphanumeric(), "_"), var.0)
+    }
+
+    fn extent(&self, var: VarId) -> usize {
+        self.extents.get(&var).copied().unwrap_or(1)
+    }
+
+    /// The affine with the vectorised variable at lane `lane`.
+    fn at_lane(&self, affine: &Affine, lane: usize) -> Affine {
+        match self.vector {
+            Some(v) => affine.substitute(v.var, &Affine::constant((v.start + lane) as i64)),
+            None => affine.clone(),
+        }
+    }
+
+    fn affine(&self, affine: &Affine, lane: usize) -> String {
+        self.at_lane(affine, lane).display(|v| self.name(v)).to_string()
+    }
+
+    fn nodes(&mut self, nodes: &[Node]) {
+        nodes.iter().for_each(|node| self.node(node));
+    }
+
+    fn block(&mut self, head: &str, body: &[Node]) {
+        self.line(&format!("{head} {{"));
+        self.depth += 1;
+        self.nodes(body);
+        self.depth -= 1;
+        self.line("}");
+    }
+
+    fn node(&mut self, node: &Node) {
+        match node {
+            Node::Loop(l) => self.looped(l),
+            Node::Alloc { body, .. } => self.nodes(body),
+            Node::Barrier => self.line(self.dialect.barrier()),
+            Node::Guard { when, body } => match self.conditions(when, 0) {
+                Some(text) => self.block(&format!("if ({text})"), body),
+                None => self.nodes(body),
+            },
+            Node::Unflatten { value, digits, body } => {
+                self.line("{");
+                self.depth += 1;
+                let whole = format!("e{}", self.next_name);
+                self.next_name += 1;
+                self.line(&format!("int {whole} = {};", self.affine(value, 0)));
+                for (i, digit) in digits.iter().enumerate().rev() {
+                    self.extents.insert(digit.var, digit.extent);
+                    let (name, extent) = (self.name(digit.var), digit.extent);
+                    if i == 0 {
+                        self.line(&format!("const int {name} = {whole};"));
+                    } else {
+                        self.line(&format!("const int {name} = {whole} % {extent}; {whole} /= {extent};"));
+                    }
+                }
+                let count: usize = digits.iter().map(|d| d.extent).product();
+                let (_, most) = value.range(|v| self.extent(v));
+                match digits.first() {
+                    Some(first) if most >= count as i64 => {
+                        self.block(&format!("if ({} < {})", self.name(first.var), first.extent), body);
+                    }
+                    _ => self.nodes(body),
+                }
+                self.depth -= 1;
+                self.line("}");
+            }
+            Node::Store(store) => self.store(store),
+        }
+    }
+
+    fn looped(&mut self, l: &Loop) {
+        self.extents.insert(l.var, l.extent);
+        if l.kind == LoopKind::Vectorized && self.lanes(l, 0) > 1 {
+            let mut start = 0;
+            while start < l.extent {
+                let lanes = self.lanes(l, start);
+                self.vector = Some(Vector { var: l.var, start, lanes });
+                self.nodes(&l.body);
+                start += lanes;
+            }
+            self.vector = None;
+            return;
+        }
+        if matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized) {
+            self.line("#pragma unroll");
+        } else {
+            self.line("#pragma unroll 1");
+        }
+        let name = self.name(l.var);
+        self.block(&format!("for (int {name} = 0; {name} < {}; ++{name})", l.extent), &l.body);
+    }
+
+    /// Lanes that are written at once from `start` on: as many as some access takes and all conditions have in common.
+    fn lanes(&self, l: &Loop, start: usize) -> usize {
+        let used = Used::of(&l.body);
+        let fits = |&lanes: &usize| {
+            let vector = Vector { var: l.var, start, lanes };
+            start + lanes <= l.extent
+                && used.accesses.iter().any(|access| self.is_contiguous(access, vector))
+                && used.conditions.iter().all(|condition| self.is_uniform(condition, vector))
+        };
+        [4, 2].into_iter().find(fits).unwrap_or(1)
+    }
+
+    /// True if the lanes access neighbouring elements of memory, the first of them aligned.
+    fn is_contiguous(&self, access: &Access, vector: Vector) -> bool {
+        let in_memory = matches!(self.program.buffer(access.buffer).scope, Scope::Global | Scope::Shared);
+        let offset = flat_offset(self.program, access);
+        in_memory && offset.coefficient(vector.var) == 1 && self.starts_aligned(&offset, vector)
+    }
+
+    /// True if the first lane's value is a multiple of the number of lanes.
+    fn starts_aligned(&self, affine: &Affine, vector: Vector) -> bool {
+        let first = affine.substitute(vector.var, &Affine::constant(vector.start as i64));
+        let lanes = vector.lanes as i64;
+        first.constant % lanes == 0 && first.terms.iter().all(|&(v, c)| c % lanes == 0 || self.extent(v) == 1)
+    }
+
+    /// True if the condition holds for all lanes or for none.
+    fn is_uniform(&self, condition: &InBounds, vector: Vector) -> bool {
+        match condition.index.coefficient(vector.var) {
+            0 => true,
+            1 => self.starts_aligned(&condition.index, vector) && condition.extent.is_multiple_of(vector.lanes),
+            _ => false,
+        }
+    }
+
+    /// The conditions in C, without what always holds; `None` if that is all.
+    fn conditions(&self, when: &[InBounds], lane: usize) -> Option<String> {
+        let texts: Vec<String> = when.iter().filter_map(|c| self.condition(c, lane)).collect();
+        (!texts.is_empty()).then(|| texts.join(" && "))
+    }
+
+    fn condition(&self, condition: &InBounds, lane: usize) -> Option<String> {
+        let index = self.at_lane(&condition.index, lane);
+        let (low, high) = index.range(|v| self.extent(v));
+        let (text, extent) = (self.affine(&index, 0), condition.extent);
+        match (low < 0, high >= extent as i64) {
+            (false, false) => None,
+            (false, true) => Some(format!("{text} < {extent}")),
+            // A negative index is a large number without sign.
+            (true, _) => Some(format!("(unsigned)({text}) < {extent}u")),
+        }
+    }
+
+    fn store(&mut self, store: &Store) {
+        let lanes = self.vector.map_or(1, |v| v.lanes);
+        let values = self.expr(&store.value, lanes);
+        let accumulate = store.mode == StoreMode::Accumulate;
+        let vector = self.vector.filter(|&v| v.lanes > 1 && !accumulate && self.is_contiguous(&store.dst, v));
+        if vector.is_some() {
+            let pointer = self.vector_pointer(&store.dst, lanes, true);
+            self.line(&format!("{pointer} = {};", self.dialect.vector(&values)));
+            return;
+        }
+        let op = if accumulate { "+=" } else { "=" };
+        for (lane, value) in values.iter().enumerate() {
+            self.line(&format!("{} {op} {value};", self.element(&store.dst, lane)));
+        }
+    }
+
+    fn element(&self, access: &Access, lane: usize) -> String {
+        let offset = flat_offset(self.program, access);
+        format!("{}[{}]", self.program.buffer(access.buffer).name, self.affine(&offset, lane))
+    }
+
+    /// The elements of all lanes as one vector in memory.
+    fn vector_pointer(&self, access: &Access, lanes: usize, stored: bool) -> String {
+        let buffer = self.program.buffer(access.buffer);
+        let offset = self.affine(&flat_offset(self.program, access), 0);
+        let vector = self.dialect.vector_pointer(lanes, buffer.scope, stored);
+        format!("*({vector})({} + {offset})", buffer.name)
+    }
+
+    /// The value of each lane.
+    fn expr(&mut self, expr: &Expr, lanes: usize) -> Vec<String> {
+        match expr {
+            Expr::Const(value) => vec![format!("{value:?}f"); lanes],
+            Expr::Load(access) => self.load(access, lanes, None),
+            Expr::Add(a, b) => self.binary(a, b, lanes, |a, b| format!("({a} + {b})")),
+            Expr::Mul(a, b) => self.binary(a, b, lanes, |a, b| format!("({a} * {b})")),
+            Expr::Max(a, b) => self.binary(a, b, lanes, |a, b| format!("max1({a}, {b})")),
+            Expr::Guarded { when, value } => {
+                if let (Expr::Load(access), Some(when)) = (&**value, self.conditions(when, 0))
+                    && self.vector.is_some_and(|v| self.is_contiguous(access, v))
+                {
+                    return self.load(access, lanes, Some(when));
+                }
+                let values = self.expr(value, lanes);
+                let guarded = values.into_iter().enumerate().map(|(lane, value)| match self.conditions(when, lane) {
+                    Some(when) => format!("({when} ? {value} : 0.0f)"),
+                    None => value,
+                });
+                guarded.collect()
+            }
+        }
+    }
+
+    fn binary(&mut self, a: &Expr, b: &Expr, lanes: usize, text: impl Fn(String, String) -> String) -> Vec<String> {
+        let (a, b) = (self.expr(a, lanes), self.expr(b, lanes));
+        a.into_iter().zip(b).map(|(a, b)| text(a, b)).collect()
+    }
+
+    /// The elements of all lanes; where they are contiguous they are loaded at once, into a name.
+    fn load(&mut self, access: &Access, lanes: usize, when: Option<String>) -> Vec<String> {
+        if !self.vector.is_some_and(|v| v.lanes > 1 && self.is_contiguous(access, v)) {
+            return (0..lanes).map(|lane| self.element(access, lane)).collect();
+        }
+        let name = format!("x{}", self.next_name);
+        self.next_name += 1;
+        let mut value = self.vector_pointer(access, lanes, false);
+        if let Some(when) = when {
+            value = format!("({when}) ? {value} : {}", self.dialect.vector(&vec!["0.0f".to_string(); lanes]));
+        }
+        self.line(&format!("const float{lanes} {name} = {value};"));
+        ["x", "y", "z", "w"][..lanes].iter().map(|part| format!("{name}.{part}")).collect()
+    }
+}
+
+/// What occurs in some nodes.
+#[derive(Default)]
+struct Used<'a> {
+    accesses: Vec<&'a Access>,
+    conditions: Vec<&'a InBounds>,
+    stored: HashSet<BufferId>,
+    allocated: HashSet<BufferId>,
+}
+
+impl<'a> Used<'a> {
+    fn of(nodes: &'a [Node]) -> Self {
+        let mut used = Self::default();
+        used.nodes(nodes);
+        used
+    }
+
+    fn nodes(&mut self, nodes: &'a [Node]) {
+        for node in nodes {
+            match node {
+                Node::Barrier => {}
+                Node::Loop(Loop { body, .. }) | Node::Unflatten { body, .. } => self.nodes(body),
+                Node::Guard { when, body } => {
+                    self.conditions.extend(when);
+                    self.nodes(body);
+                }
+                Node::Alloc { buffer, body } => {
+                    self.allocated.insert(*buffer);
+                    self.nodes(body);
+                }
+                Node::Store(store) => {
+                    self.stored.insert(store.dst.buffer);
+                    self.accesses.push(&store.dst);
+                    self.expr(&store.value);
+                }
+            }
+        }
+    }
+
+    fn expr(&mut self, expr: &'a Expr) {
+        match expr {
+            Expr::Const(_) => {}
+            Expr::Load(access) => self.accesses.push(access),
+            Expr::Add(a, b) | Expr::Mul(a, b) | Expr::Max(a, b) => {
+                self.expr(a);
+                self.expr(b);
+            }
+            Expr::Guarded { when, value } => {
+                self.conditions.extend(when);
+                self.expr(value);
+            }
+        }
+    }
+}

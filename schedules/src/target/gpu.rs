@@ -1,0 +1,143 @@
+//! GPUs: the interface that kernels are written for, and what a kernel may use.
+
+use serde::{Deserialize, Serialize};
+
+/// What kernels are written in and launched through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GpuApi {
+    /// CUDA C for one compute capability.
+    Cuda {
+        /// Compute capability times ten, as in `sm_90`.
+        sm: u32,
+    },
+    /// OpenCL C 1.2.
+    OpenCl,
+}
+
+/// A GPU and its limits.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct GpuTarget {
+    /// How it is programmed.
+    pub api: GpuApi,
+    /// Model without spaces; `any` for a stated target.
+    pub model: String,
+    /// Multiprocessors (OpenCL: compute units).
+    pub multiprocessors: usize,
+    /// Threads that run in step.
+    pub warp_threads: usize,
+    /// Most threads of a block.
+    pub threads_per_block: usize,
+    /// Most threads on a multiprocessor at once.
+    pub threads_per_multiprocessor: usize,
+    /// Most shared memory of a block (OpenCL: local memory), dynamic memory included.
+    pub shared_bytes_per_block: usize,
+    /// Shared memory of a multiprocessor.
+    pub shared_bytes_per_multiprocessor: usize,
+    /// 32-bit registers of a multiprocessor.
+    pub registers_per_multiprocessor: usize,
+    /// Most 32-bit registers of a thread.
+    pub registers_per_thread: usize,
+    /// Second-level cache of the device.
+    pub l2_bytes: usize,
+}
+
+/// Words of the CUDA targets that can be stated.
+pub(super) const STATED_CUDA: [&str; 6] =
+    ["cuda:sm_70", "cuda:sm_75", "cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90"];
+
+/// Limits by compute capability, from the table of technical specifications in the CUDA C++ Programming Guide;
+/// multiprocessors and second-level cache are those of a common device: V100, T4, A100, RTX 3090, RTX 4090, H100 SXM.
+/// Columns: capability, multiprocessors, threads and KiB of shared memory of a multiprocessor, KiB of a block, MiB of cache.
+const CUDA_LIMITS: [[usize; 6]; 6] = [
+    [70, 80, 2048, 96, 96, 6],
+    [75, 40, 1024, 64, 64, 4],
+    [80, 108, 2048, 164, 163, 40],
+    [86, 82, 1536, 100, 99, 6],
+    [89, 128, 1536, 100, 99, 72],
+    [90, 132, 2048, 228, 227, 50],
+];
+
+impl GpuTarget {
+    /// The GPU of a word, whether there is one or not: `cuda:sm_90` (70, 75, 80, 86, 89, 90) has the limits of its compute
+    /// capability, `opencl` limits that most devices keep (256 threads a group, 32 KiB of local memory).
+    ///
+    /// ```
+    /// use autotune_schedules::GpuTarget;
+    /// assert_eq!(GpuTarget::stated("cuda:sm_80").unwrap().shared_bytes_per_block, 163 << 10);
+    /// assert_eq!(GpuTarget::stated("opencl").unwrap().threads_per_block, 256);
+    /// ```
+    pub fn stated(word: &str) -> Option<Self> {
+        if word == "opencl" {
+            return Some(Self::any_opencl());
+        }
+        let sm: usize = word.strip_prefix("cuda:sm_")?.parse().ok()?;
+        let [_, multiprocessors, threads, shared_kib, block_kib, l2_mib] =
+            *CUDA_LIMITS.iter().find(|limits| limits[0] == sm)?;
+        Some(Self {
+            api: GpuApi::Cuda { sm: sm as u32 },
+            model: "any".into(),
+            multiprocessors,
+            warp_threads: 32,
+            threads_per_block: 1024,
+            threads_per_multiprocessor: threads,
+            shared_bytes_per_block: block_kib << 10,
+            shared_bytes_per_multiprocessor: shared_kib << 10,
+            registers_per_multiprocessor: 64 << 10,
+            registers_per_thread: 255,
+            l2_bytes: l2_mib << 20,
+        })
+    }
+
+    fn any_opencl() -> Self {
+        Self {
+            api: GpuApi::OpenCl,
+            model: "any".into(),
+            multiprocessors: 16,
+            warp_threads: 32,
+            threads_per_block: 256,
+            threads_per_multiprocessor: 1024,
+            shared_bytes_per_block: 32 << 10,
+            shared_bytes_per_multiprocessor: 64 << 10,
+            registers_per_multiprocessor: 32 << 10,
+            registers_per_thread: 128,
+            l2_bytes: 1 << 20,
+        }
+    }
+
+    pub(super) fn key(&self) -> String {
+        match self.api {
+            GpuApi::Cuda { sm } => format!("cuda:sm_{sm}:{}", self.model),
+            GpuApi::OpenCl => format!("opencl:{}", self.model),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::{Target, TargetError};
+
+    #[test]
+    fn every_listed_word_has_limits_and_a_key_of_its_own() {
+        let words = || STATED_CUDA.iter().chain(&["opencl"]);
+        let mut keys: Vec<String> = words().map(|word| Target::detect(word, None).unwrap().key()).collect();
+        assert!(keys.contains(&"cuda:sm_90:any".to_string()));
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), words().count());
+        for word in words() {
+            let target = Target::Gpu(GpuTarget::stated(word).unwrap());
+            let json = serde_json::to_string(&target).unwrap();
+            assert_eq!(serde_json::from_str::<Target>(&json).unwrap(), target);
+        }
+    }
+
+    #[test]
+    fn other_words_are_refused() {
+        for word in ["cuda", "cuda:sm_91", "cuda:90", "cuda:sm_", "opencl:0", "gpu"] {
+            assert_eq!(Target::detect(word, None), Err(TargetError::Unknown { word: word.into() }));
+        }
+        assert_eq!(Target::detect("opencl", Some(2)), Err(TargetError::GpuThreads("opencl".into())));
+    }
+}

@@ -1,0 +1,154 @@
+//! What may be chosen in the tiled sketch, and what is chosen without measuring.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{Roles, SpatialTile, Tiled, can_pack, extent, rules, weight_source};
+use crate::config::Config;
+use crate::contraction::{Contraction, Operand};
+use crate::space::{Knob, Sketch};
+use crate::target::GpuTarget;
+use crate::workload::Workload;
+
+/// Every knob of the sketch with its values, for one workload and target.
+pub fn knobs(workload: &Workload, target: &GpuTarget) -> Vec<Knob> {
+    let contraction = Contraction::of(workload);
+    let roles = Roles::of(workload, &contraction);
+    let mut knobs = Vec::new();
+    for name in &roles.spatial {
+        knobs.push(Knob::tile(&format!("tile.{name}"), spatial_tiles(extent(&contraction, name), target)));
+    }
+    for name in roles.reduce.iter().filter(|n| extent(&contraction, n) > 1) {
+        let whole = extent(&contraction, name);
+        let chunks = if *name == roles.long() { long_chunks(whole) } else { vec![vec![1], vec![whole]] };
+        knobs.push(Knob::tile(&format!("tile.{name}"), chunks));
+    }
+    if !roles.spatial.is_empty() {
+        knobs.push(Knob::order("order", &roles.spatial));
+    }
+    knobs.push(Knob::choice("weights", if can_pack(&contraction) { &["packed", "inplace"] } else { &["inplace"] }));
+    let packed = weight_source(&contraction, can_pack(&contraction));
+    let weights = [&contraction.weight, &packed].map(widest).into_iter().max().unwrap_or(1);
+    knobs.push(Knob::choice("vector.data", vectors(widest(&contraction.data))));
+    knobs.push(Knob::choice("vector.weight", vectors(weights)));
+    knobs.push(Knob::choice("pad", &["0", "2", "4"]));
+    knobs.push(Knob::choice("stages", &["1", "2"]));
+    knobs.push(Knob::choice("unroll", &["1", "2", "4", "8", "16", "32", "64"]));
+    let splits: &[&str] =
+        if roles.reduce.iter().any(|n| extent(&contraction, n) > 1) { &["1", "2", "4", "8", "16"] } else { &["1"] };
+    knobs.push(Knob::choice("split", splits));
+    knobs
+}
+
+/// The widest aligned copy of whole rows.
+fn widest(operand: &Operand) -> usize {
+    match (operand.index.last(), operand.shape.last()) {
+        (Some(index), Some(&row)) => rules::widest(index, row),
+        _ => 1,
+    }
+}
+
+fn vectors(widest: usize) -> &'static [&'static str] {
+    match widest {
+        4 => &["1", "2", "4"],
+        2 => &["1", "2"],
+        _ => &["1"],
+    }
+}
+
+/// `[block, strand, register]` values: threads are powers of two or divide the axis, and no block is wholly outside.
+fn spatial_tiles(extent: usize, target: &GpuTarget) -> Vec<Vec<usize>> {
+    let most_threads = target.threads_per_block.min(extent.next_power_of_two()).min(256);
+    let threads = (1..=most_threads).filter(|&t| t.is_power_of_two() || (t <= 64 && extent.is_multiple_of(t)));
+    let registers = (1..=8).filter(|&r| [1, 2, 4, 8].contains(&r) || extent.is_multiple_of(r));
+    let mut tiles = Vec::new();
+    for register in registers {
+        for threads in threads.clone() {
+            let strand = threads * register;
+            let fits = |strands: usize| strands * strand < 2 * extent.max(1);
+            tiles.extend([1, 2, 4].into_iter().filter(|&s| fits(s)).map(|s| vec![s * strand, strand, register]));
+        }
+    }
+    tiles
+}
+
+/// `[chunk]` values of the long reduction axis.
+fn long_chunks(extent: usize) -> Vec<Vec<usize>> {
+    let chunks = [1, 2, 4, 8, 16, 32, 64];
+    let some = chunks.into_iter().filter(|&c| c < extent).chain((extent <= 64).then_some(extent));
+    some.map(|c| vec![c]).collect()
+}
+
+/// What an analytic estimate prefers, without measuring: the best of some random combinations, improved knob by knob until no
+/// other value of a single knob is better. The same on every machine; `None` if no combination is found.
+pub fn default_config(workload: &Workload, target: &GpuTarget, sketch: &Sketch) -> Option<Config> {
+    let cost = |config: &Config| Tiled::new(workload, target, config).ok().map(|tiled| estimate(&tiled, target));
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    let mut best: Option<(f64, Config)> = None;
+    let mut valid = 0;
+    for _ in 0..MAX_DRAWS {
+        let config = sketch.config(|knob| rng.random_range(0..knob.values.len()));
+        if let Some(cost) = cost(&config) {
+            valid += 1;
+            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                best = Some((cost, config));
+            }
+        }
+        if valid == STARTS {
+            break;
+        }
+    }
+    let (mut least, mut config) = best?;
+    loop {
+        let before = least;
+        for knob in &sketch.knobs {
+            for value in &knob.values {
+                let mut other = config.clone();
+                other.knobs.insert(knob.name.clone(), value.clone());
+                if let Some(cost) = cost(&other).filter(|cost| *cost < least) {
+                    (least, config) = (cost, other);
+                }
+            }
+        }
+        if least == before {
+            return Some(config);
+        }
+    }
+}
+
+/// Valid combinations that the default starts from, and draws to find them in.
+const STARTS: usize = 64;
+const MAX_DRAWS: usize = 20_000;
+
+/// Time of a kernel in units of one multiply-add of every thread, roughly: work (padding included) by what a multiply-add
+/// costs with its share of loads (an element of shared memory twice a multiply-add), by how badly the device is filled.
+fn estimate(tiled: &Tiled, target: &GpuTarget) -> f64 {
+    let threads = tiled.threads();
+    let per_thread: usize = tiled.spatial.iter().map(SpatialTile::per_thread).product();
+    let steps: usize = tiled.reduce.iter().map(|r| r.1).product();
+    let chunks: f64 =
+        tiled.reduce.iter().map(|&(axis, chunk)| tiled.contraction.axes[axis].extent.div_ceil(chunk) as f64).product();
+    let multiplies = (per_thread * steps) as f64;
+    let fragments: usize =
+        (0..2).map(|which| tiled.tiles_of(which).iter().map(SpatialTile::per_thread).product::<usize>()).sum();
+    let copies: f64 = tiled.staged.iter().map(|s| s.rounds(threads) as f64 * (8.0 + s.vector as f64)).sum();
+    let branches = steps as f64 / tiled.unroll.min(16) as f64 * 4.0;
+    let barriers = if tiled.stages == 2 { 40.0 } else { 120.0 };
+    let conflicts = if tiled.pad == 4 { 0.0 } else { 1.0 };
+    let chunk_cost = multiplies + (fragments * steps) as f64 * 2.0 + copies + branches + barriers + conflicts;
+    let resident = [
+        target.threads_per_multiprocessor / threads,
+        target.registers_per_multiprocessor / (tiled.registers() * threads),
+        target.shared_bytes_per_multiprocessor / tiled.shared_bytes().max(1),
+    ];
+    let resident = resident.into_iter().min().unwrap_or(1).clamp(1, 16);
+    let slots = (target.multiprocessors * resident) as f64;
+    let waves = (tiled.blocks() as f64 / slots).ceil();
+    // Few threads on a multiprocessor cannot hide the latency of what they wait for.
+    let busy = (resident * threads) as f64;
+    let rate = (busy / 512.0).min(1.0);
+    // A second launch, and partial sums written and read.
+    let outputs: usize = tiled.contraction.output.shape.iter().product();
+    let again = if tiled.split > 1 { 3e5 + (8 * tiled.split * outputs / target.multiprocessors) as f64 } else { 0.0 };
+    waves * chunks * chunk_cost * busy / rate + again
+}

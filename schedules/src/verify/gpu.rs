@@ -1,0 +1,251 @@
+//! What only GPU stages have: launches, guards, phases between barriers.
+
+use std::collections::HashMap;
+
+use super::sets::Set;
+use super::{Problem, VerifyError};
+use crate::affine::{Affine, VarId};
+use crate::launch::{Grid, Launch};
+use crate::program::{
+    Access, BufferId, Digit, Expr, InBounds, LoopKind, Node, Program, Scope, Stage, Store, StoreMode,
+};
+use crate::target::{GpuTarget, Target};
+
+/// An open [`Node::Unflatten`].
+pub(super) struct Digits<'a> {
+    pub(super) value: &'a Affine,
+    pub(super) digits: &'a [Digit],
+}
+
+/// A stage is made for the target and keeps its limits; if for a GPU, its threads do not meet in memory.
+pub(super) fn check_stage(program: &Program, stage: &Stage, target: &Target) -> Result<(), VerifyError> {
+    let fail = |problem: Problem| Err(VerifyError { place: format!("stage '{}'", stage.name), problem });
+    match (target.gpu(), Grid::of(stage), Launch::of(program, stage)) {
+        (None, None, _) => Ok(()),
+        (Some(gpu), Some(grid), Some(launch)) => {
+            check_launch(launch, gpu).or_else(fail)?;
+            check_global(program, grid.body).or_else(fail)?;
+            let mut phases = Phases { program, fixed: HashMap::new(), extents: HashMap::new(), touched: Vec::new() };
+            grid.blocks.iter().chain(&grid.threads).for_each(|l| {
+                phases.extents.insert(l.var, l.extent);
+            });
+            phases.nodes(grid.body).or_else(fail)
+        }
+        _ => fail(Problem::Nesting(format!("not a stage for {target}"))),
+    }
+}
+
+fn check_launch(launch: Launch, gpu: &GpuTarget) -> Result<(), Problem> {
+    if launch.threads > gpu.threads_per_block {
+        return Err(Problem::Launch(format!("{} threads a block exceed {}", launch.threads, gpu.threads_per_block)));
+    }
+    if launch.blocks > i32::MAX as usize {
+        return Err(Problem::Launch(format!("{} blocks", launch.blocks)));
+    }
+    let (bytes, limit) = (launch.shared_bytes as u64, gpu.shared_bytes_per_block as u64);
+    if bytes > limit {
+        return Err(Problem::Memory { scope: Scope::Shared, bytes, limit });
+    }
+    Ok(())
+}
+
+/// A buffer that the stage stores to is stored to in one place, and not read.
+fn check_global(program: &Program, body: &[Node]) -> Result<(), Problem> {
+    let (mut stored, mut loaded): (Vec<BufferId>, Vec<BufferId>) = (Vec::new(), Vec::new());
+    for_each_store(body, &mut |store| {
+        stored.push(store.dst.buffer);
+        store.value.for_each_load(&mut |access| loaded.push(access.buffer));
+        if store.mode == StoreMode::Accumulate {
+            loaded.push(store.dst.buffer);
+        }
+    });
+    let is_global = |id: &BufferId| program.buffers.get(id.0 as usize).is_some_and(|b| b.scope == Scope::Global);
+    for (i, id) in stored.iter().enumerate().filter(|(_, id)| is_global(id)) {
+        if loaded.contains(id) || stored[..i].contains(id) {
+            let what = "stored in a second place or read where it is stored".into();
+            return Err(Problem::Conflict { buffer: program.buffer(*id).name.clone(), what });
+        }
+    }
+    Ok(())
+}
+
+fn for_each_store<'a>(nodes: &'a [Node], visit: &mut impl FnMut(&'a Store)) {
+    for node in nodes {
+        if let Node::Store(store) = node {
+            visit(store);
+        }
+        for_each_store(node.body(), visit);
+    }
+}
+
+/// Every load of an expression with the conditions under which it happens.
+pub(super) fn guarded_loads<'a>(
+    expr: &'a Expr,
+    guards: &mut Vec<&'a InBounds>,
+    loads: &mut Vec<(&'a Access, Vec<&'a InBounds>)>,
+) {
+    match expr {
+        Expr::Const(_) => {}
+        Expr::Load(access) => loads.push((access, guards.clone())),
+        Expr::Add(a, b) | Expr::Mul(a, b) | Expr::Max(a, b) => {
+            guarded_loads(a, guards, loads);
+            guarded_loads(b, guards, loads);
+        }
+        Expr::Guarded { when, value } => {
+            let outer = guards.len();
+            guards.extend(when);
+            guarded_loads(value, guards, loads);
+            guards.truncate(outer);
+        }
+    }
+}
+
+/// `(c, rest)` such that `affine = c * part + rest` and no variable of `part` occurs in `rest`; `None` if there are none, or
+/// `part` is constant.
+fn split_off(affine: &Affine, part: &Affine) -> Option<(i64, Affine)> {
+    let &(first, coefficient) = part.terms.first()?;
+    let c = affine.coefficient(first) / coefficient;
+    let mut rest = affine.clone();
+    rest.add_scaled(part, -c);
+    (c != 0 && part.terms.iter().all(|(var, _)| rest.coefficient(*var) == 0)).then_some((c, rest))
+}
+
+/// Smallest and largest value of an index where the conditions hold; `None` if one of them never does.
+pub(super) fn range(
+    index: &Affine,
+    guards: &[&InBounds],
+    extent_of: impl Fn(VarId) -> usize + Copy,
+) -> Option<(i64, i64)> {
+    let (mut low, mut high) = index.range(extent_of);
+    for guard in guards {
+        let (least, most) = guard.index.range(extent_of);
+        let (least, most) = (least.max(0), most.min(guard.extent as i64 - 1));
+        if least > most {
+            return None;
+        }
+        if let Some((c, rest)) = split_off(index, &guard.index) {
+            let ends = [c * least, c * most];
+            let (from, to) = rest.range(extent_of);
+            low = low.max(from + ends[0].min(ends[1]));
+            high = high.min(to + ends[0].max(ends[1]));
+        }
+    }
+    Some((low, high))
+}
+
+/// The values with what each condition compares replaced by a variable of its own, and the extents of those variables. `None`
+/// if a condition is not plainly about one of the values, or does not leave it `0..n`, each taken once.
+pub(super) fn apply_guards(
+    values: &[Affine],
+    guards: &[&InBounds],
+    extent_of: impl Fn(VarId) -> usize + Copy,
+) -> Option<(Vec<Affine>, HashMap<VarId, usize>)> {
+    let (mut values, mut extents) = (values.to_vec(), HashMap::new());
+    for guard in guards {
+        let left = Set::of(&guard.index, extent_of)?.below(guard.extent).as_prefix()?;
+        let (at, (c, rest)) = values.iter().enumerate().find_map(|(i, v)| Some((i, split_off(v, &guard.index)?)))?;
+        let var = VarId(u32::MAX - extents.len() as u32);
+        extents.insert(var, left);
+        values[at] = rest + Affine::var(var) * c;
+    }
+    Some((values, extents))
+}
+
+/// An access to shared memory: the smallest and largest index in each dimension.
+struct Touch {
+    buffer: BufferId,
+    store: *const Store,
+    writes: bool,
+    ranges: Vec<(i64, i64)>,
+}
+
+/// Follows a block from barrier to barrier. A serial loop around barriers is followed twice, so that its end meets its
+/// beginning; an unrolled one in full.
+struct Phases<'a> {
+    program: &'a Program,
+    /// Values of the loops around barriers.
+    fixed: HashMap<VarId, i64>,
+    /// Extents of the other loops and of digits.
+    extents: HashMap<VarId, usize>,
+    /// Since the last barrier.
+    touched: Vec<Touch>,
+}
+
+impl Phases<'_> {
+    fn nodes(&mut self, nodes: &[Node]) -> Result<(), Problem> {
+        nodes.iter().try_for_each(|node| self.node(node))
+    }
+
+    fn node(&mut self, node: &Node) -> Result<(), Problem> {
+        match node {
+            Node::Barrier => {
+                self.touched.clear();
+                Ok(())
+            }
+            Node::Loop(l) if l.body.iter().any(has_barrier) => {
+                let times = if l.kind == LoopKind::Unrolled { l.extent } else { l.extent.min(2) };
+                for value in 0..times {
+                    self.fixed.insert(l.var, value as i64);
+                    self.nodes(&l.body)?;
+                }
+                self.fixed.remove(&l.var);
+                Ok(())
+            }
+            Node::Loop(l) => {
+                self.extents.insert(l.var, l.extent);
+                self.nodes(&l.body)
+            }
+            Node::Unflatten { digits, body, .. } => {
+                digits.iter().for_each(|d| {
+                    self.extents.insert(d.var, d.extent);
+                });
+                self.nodes(body)
+            }
+            Node::Alloc { body, .. } | Node::Guard { body, .. } => self.nodes(body),
+            Node::Store(store) => {
+                let mut touch = Ok(());
+                store.value.for_each_load(&mut |access| {
+                    if touch.is_ok() {
+                        touch = self.touch(store, access, false);
+                    }
+                });
+                touch?;
+                if store.mode == StoreMode::Accumulate {
+                    self.touch(store, &store.dst, false)?;
+                }
+                self.touch(store, &store.dst, true)
+            }
+        }
+    }
+
+    fn touch(&mut self, store: &Store, access: &Access, writes: bool) -> Result<(), Problem> {
+        let Some(buffer) = self.program.buffers.get(access.buffer.0 as usize) else {
+            return Ok(());
+        };
+        if buffer.scope != Scope::Shared {
+            return Ok(());
+        }
+        let fail = |what: &str| Err(Problem::Conflict { buffer: buffer.name.clone(), what: what.into() });
+        let serial = |(var, _): &(VarId, i64)| self.fixed.contains_key(var);
+        if access.index.iter().any(|index| index.terms.iter().any(serial)) {
+            return fail("an index that depends on a loop around barriers");
+        }
+        let ranges: Vec<_> =
+            access.index.iter().map(|i| i.range(|var| self.extents.get(&var).copied().unwrap_or(1))).collect();
+        let meets = |other: &&Touch| {
+            // Threads that run one store touch elements of their own: that is checked where the store is.
+            let same = std::ptr::eq(other.store, store) && other.writes == writes;
+            let apart = other.ranges.iter().zip(&ranges).any(|(a, b)| a.1 < b.0 || b.1 < a.0);
+            other.buffer == access.buffer && (writes || other.writes) && !same && !apart
+        };
+        if self.touched.iter().any(|other| meets(&other)) {
+            return fail("an element that one thread writes and another one touches without a barrier between");
+        }
+        self.touched.push(Touch { buffer: access.buffer, store, writes, ranges });
+        Ok(())
+    }
+}
+
+fn has_barrier(node: &Node) -> bool {
+    *node == Node::Barrier || node.body().iter().any(has_barrier)
+}

@@ -1,0 +1,84 @@
+//! Generated OpenCL on the machine's first device (on most machines PoCL's, which is the CPU).
+
+use std::ptr;
+
+use autotune_schedules::program::{Role, When};
+use autotune_schedules::tensor::from_layout;
+use autotune_schedules::{GpuApi, KernelPlan, Operands, Program, codegen};
+use ndarray::ArrayD;
+use opencl3::command_queue::CommandQueue;
+use opencl3::context::Context;
+use opencl3::device::{CL_DEVICE_TYPE_ALL, Device, get_all_devices};
+use opencl3::kernel::{ExecuteKernel, Kernel};
+use opencl3::memory::{Buffer, CL_MEM_READ_WRITE};
+use opencl3::types::CL_BLOCKING;
+
+use super::contents;
+
+/// A device and its queue.
+pub struct OpenCl {
+    context: Context,
+    queue: CommandQueue,
+    pub name: String,
+}
+
+impl OpenCl {
+    /// The first device, or why there is none.
+    pub fn find() -> Result<Self, String> {
+        let devices = get_all_devices(CL_DEVICE_TYPE_ALL).map_err(|e| format!("no OpenCL: {e}"))?;
+        let device = Device::new(*devices.first().ok_or("no OpenCL device")?);
+        let context = Context::from_device(&device).map_err(|e| e.to_string())?;
+        // SAFETY: the device is the context's.
+        let queue = unsafe { CommandQueue::create(&context, device.id(), 0) }.map_err(|e| e.to_string())?;
+        Ok(Self { context, queue, name: device.name().map_err(|e| e.to_string())? })
+    }
+
+    /// The output of the program's kernels.
+    pub fn run(&self, program: &Program, operands: &Operands) -> Result<ArrayD<f32>, String> {
+        let source = codegen::gpu::generate(program, GpuApi::OpenCl);
+        let built = opencl3::program::Program::create_and_build_from_source(&self.context, &source, "")?;
+        let plan = KernelPlan::of(program);
+        let (mut buffers, mut output) = (Vec::new(), None);
+        for buffer in plan.buffers.iter().filter(|b| b.global) {
+            let values = contents(buffer, operands);
+            if buffer.role == Role::Output {
+                output = Some((buffers.len(), buffer));
+            }
+            buffers.push(self.upload(&values)?);
+        }
+        for when in [When::AheadOfTime, When::EveryRun] {
+            for stage in plan.stages.iter().filter(|s| s.when == when) {
+                let launch = stage.launch.ok_or("a stage without a launch")?;
+                let kernel = Kernel::create(&built, &stage.symbol).map_err(|e| e.to_string())?;
+                let mut call = ExecuteKernel::new(&kernel);
+                // SAFETY: the parameters of a kernel are the global buffers, in order, which it stays within.
+                let done = unsafe {
+                    buffers.iter().for_each(|buffer| {
+                        call.set_arg(buffer);
+                    });
+                    call.set_global_work_size(launch.blocks * launch.threads)
+                        .set_local_work_size(launch.threads)
+                        .enqueue_nd_range(&self.queue)
+                };
+                done.map_err(|e| e.to_string())?;
+                self.queue.finish().map_err(|e| e.to_string())?;
+            }
+        }
+        let (number, buffer) = output.ok_or("no output")?;
+        let mut values = vec![0.0f32; buffer.shape.iter().product()];
+        // SAFETY: the buffer has as many elements.
+        unsafe { self.queue.enqueue_read_buffer(&buffers[number], CL_BLOCKING, 0, &mut values, &[]) }
+            .map_err(|e| e.to_string())?;
+        from_layout(&values, &program.workload.output_shape(), buffer.layout).map_err(|e| e.to_string())
+    }
+
+    fn upload(&self, values: &[f32]) -> Result<Buffer<f32>, String> {
+        // SAFETY: the buffer has as many elements as are written to it.
+        unsafe {
+            let mut buffer = Buffer::create(&self.context, CL_MEM_READ_WRITE, values.len(), ptr::null_mut())
+                .map_err(|e| e.to_string())?;
+            self.queue.enqueue_write_buffer(&mut buffer, CL_BLOCKING, 0, values, &[]).map_err(|e| e.to_string())?;
+            Ok(buffer)
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Generated CUDA through the compiler, for several generations of GPUs: no GPU is needed.
+//!
+//! Where there is no NVRTC, these tests say so and pass; `AUTOTUNE_REQUIRE=nvrtc` makes that a failure.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_schedules::tiled::Tiled;
+use autotune_schedules::{GpuApi, ScheduleSpace, Target, Workload, codegen, lower};
+use common::missing;
+use common::nvrtc::Nvrtc;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+const WORKLOADS: [&str; 4] = [
+    "matmul:m=1000,n=512,k=768,bias,act=relu",
+    "conv2d:n=4,c=64,h=56,w=56,o=64,k=3,p=1,bias,add,act=relu",
+    "conv2d:n=2,c=128,h=28,w=28,o=256,k=1,s=2",
+    "conv2d:n=1,c=96,h=28,w=28,o=96,k=5,p=2,g=96",
+];
+
+/// The compiler and those of the architectures that it knows.
+fn compiler() -> Option<(Nvrtc, Vec<u32>)> {
+    match Nvrtc::find() {
+        Ok(nvrtc) => {
+            let known = |sm: &u32| nvrtc.architectures.contains(&(*sm as i32));
+            // The oldest that a compiler knows differs.
+            let oldest = [70, 75].into_iter().find(known);
+            let all = oldest.into_iter().chain([80, 90].into_iter().filter(known)).collect();
+            Some((nvrtc, all))
+        }
+        Err(reason) => {
+            missing("nvrtc", &reason);
+            None
+        }
+    }
+}
+
+/// Bytes of spills that count. The compiler at times spills a few registers of a kernel far below its limit.
+const SPILL_BYTES: usize = 128;
+/// Registers beyond the estimate that count: the compiler keeps addresses where it has registers to spare.
+const SLACK: usize = 40;
+
+fn survey(configs: usize, seed: u64) -> [usize; 3] {
+    let Some((nvrtc, architectures)) = compiler() else {
+        return [0; 3];
+    };
+    assert!(architectures.len() >= 2, "NVRTC {:?} knows {:?}", nvrtc.version, nvrtc.architectures);
+    let (mut compiled, mut spilled, mut beyond) = (0, 0, 0);
+    for &sm in &architectures {
+        let target = Target::detect(&format!("cuda:sm_{sm}"), None).unwrap();
+        let gpu = target.gpu().unwrap();
+        for text in WORKLOADS {
+            let workload: Workload = text.parse().unwrap();
+            let space = ScheduleSpace::new(&workload, &target);
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            for i in 0..configs {
+                let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
+                let estimate = Tiled::new(&workload, gpu, &config).unwrap().registers();
+                let program = lower(&workload, &target, &config).unwrap();
+                let source = codegen::gpu::generate(&program, GpuApi::Cuda { sm });
+                let usage = nvrtc.compile(&source, sm).unwrap_or_else(|e| panic!("{config}\n{source}\n{e}"));
+                let compute = usage.iter().find(|u| u.symbol == "autotune_compute").unwrap();
+                compiled += 1;
+                if compute.spill_bytes > SPILL_BYTES {
+                    spilled += 1;
+                    eprintln!("sm_{sm}, {workload}, {config}: {compute:?}, estimate {estimate}");
+                    assert!(i > 0, "the default schedule spills");
+                }
+                beyond += usize::from(compute.registers > estimate + SLACK);
+            }
+        }
+    }
+    eprintln!(
+        "NVRTC {:?}, sm {architectures:?}: {compiled} compiled, {spilled} spill, {beyond} beyond the estimate",
+        nvrtc.version
+    );
+    [compiled, spilled, beyond]
+}
+
+#[test]
+fn kernels_compile_without_spills() {
+    let [compiled, spilled, beyond] = survey(3, 1);
+    assert!(spilled * 50 <= compiled && beyond * 5 <= compiled, "{spilled} and {beyond} of {compiled}");
+}
+
+/// What is refused or spilled among many: a minute or two.
+#[test]
+#[ignore = "minutes of compiling"]
+fn few_kernels_of_many_spill() {
+    let [compiled, spilled, _] = survey(60, 2);
+    assert!(spilled * 50 <= compiled, "{spilled} of {compiled}");
+}

@@ -1,0 +1,123 @@
+//! Generated OpenCL against the reference, on random workloads and random configs, and under a simulator that finds races.
+//!
+//! Where there is no OpenCL device or no simulator, these tests say so and pass; `AUTOTUNE_REQUIRE=opencl,oclgrind` makes that a
+//! failure.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+use std::{env, panic};
+
+use autotune_schedules::program::Node;
+use autotune_schedules::{
+    Operands, Program, ScheduleSpace, Target, Workload, lower, max_rel_error, reference, tolerance,
+};
+use common::missing;
+use common::opencl::OpenCl;
+use common::workloads::random_workload;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+/// Where Debian has the simulator.
+const OCLGRIND: &str = "/usr/lib/oclgrind/liboclgrind-rt.so";
+/// What the simulated process runs: `all`, or `racing` for a kernel whose barriers are left out.
+const SIMULATED: &str = "AUTOTUNE_SIMULATED";
+
+fn check(device: &OpenCl, workload: &Workload, seed: u64, configs: usize) {
+    let target = Target::detect("opencl", None).unwrap();
+    let space = ScheduleSpace::new(workload, &target);
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let operands = Operands::random(workload, seed);
+    let expected = reference(workload, &operands);
+    for i in 0..configs {
+        let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
+        let program = lower(workload, &target, &config).unwrap();
+        let context = format!("seed {seed}: {workload} on {}\n{config}\n{program}", device.name);
+        let output = device.run(&program, &operands).unwrap_or_else(|e| panic!("{context}\n{e}"));
+        let error = max_rel_error(&output, &expected);
+        assert!(error <= tolerance(&config), "{context}\nerror {error}");
+    }
+}
+
+#[test]
+fn kernels_agree_with_the_reference() {
+    if env::var_os(SIMULATED).is_some() {
+        return;
+    }
+    // SAFETY: no other thread of this process reads the environment yet: the other test only starts a child.
+    unsafe { env::set_var("POCL_KERNEL_CACHE", "0") };
+    let device = match OpenCl::find() {
+        Ok(device) => device,
+        Err(reason) => return missing("opencl", &reason),
+    };
+    for seed in 0..10 {
+        check(&device, &random_workload(&mut ChaCha8Rng::seed_from_u64(seed)), seed, 2);
+    }
+}
+
+fn without_barriers(nodes: &mut Vec<Node>) {
+    nodes.retain(|node| *node != Node::Barrier);
+    nodes.iter_mut().filter_map(Node::body_mut).for_each(without_barriers);
+}
+
+/// Runs in a process of its own that has the simulator for its OpenCL.
+#[test]
+fn in_the_simulator() {
+    let Some(what) = env::var_os(SIMULATED) else {
+        return;
+    };
+    let device = OpenCl::find().unwrap();
+    if what == "all" {
+        for (seed, text) in [
+            "matmul:m=17,n=20,k=12,bias,act=relu",
+            "conv2d:c=5,h=6,w=7,o=9,k=3,p=1",
+            "conv2d:c=8,h=5,w=5,o=8,k=3,p=1,s=2,g=8",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            check(&device, &text.parse().unwrap(), seed as u64, 3);
+        }
+        return;
+    }
+    let workload: Workload = "matmul:m=16,n=16,k=32".parse().unwrap();
+    let target = Target::detect("opencl", None).unwrap();
+    let config = ScheduleSpace::new(&workload, &target).default_config();
+    let mut program: Program = lower(&workload, &target, &config).unwrap();
+    program.stages.iter_mut().for_each(|stage| without_barriers(&mut stage.body));
+    device.run(&program, &Operands::random(&workload, 0)).unwrap();
+}
+
+/// What the simulator writes of the kernels.
+fn simulate(what: &str) -> String {
+    let output = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "in_the_simulator", "--nocapture"])
+        .env(SIMULATED, what)
+        .env("OPENCL_DYLIB_PATH", OCLGRIND)
+        .env("OCLGRIND_DATA_RACES", "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stdout));
+    text
+}
+
+#[test]
+fn the_simulator_finds_no_fault_but_a_planted_one() {
+    if env::var_os(SIMULATED).is_some() {
+        return;
+    }
+    if !Path::new(OCLGRIND).exists() {
+        return missing("oclgrind", &format!("no {OCLGRIND}"));
+    }
+    let faults = ["race", "Invalid", "Uninitialized", "divergence"];
+    let says = |text: &str| faults.iter().any(|word| text.contains(word));
+    let text = simulate("all");
+    assert!(!says(&text), "{text}");
+    let text = simulate("racing");
+    assert!(text.contains("race"), "{text}");
+}
