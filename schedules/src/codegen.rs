@@ -22,6 +22,6 @@ fn bound_vars(node: &Node) -> Vec<VarId> {
     match node {
         Node::Loop(l) => [vec![l.var], of(&l.body)].concat(),
         Node::Alloc { body, .. } => of(body),
-        Node::Store(_) => Vec::new(),
+        Node::Store(_) | Node::Prefetch { .. } => Vec::new(),
     }
 }

@@ -153,6 +153,7 @@ enum Step {
     Loop { var: usize, extent: i64, body: Vec<Step> },
     Alloc { buffer: usize, body: Vec<Step> },
     Store { dst: Flat, mode: StoreMode, value: Value },
+    Nothing,
 }
 
 enum Value {
@@ -201,6 +202,7 @@ impl Compiler<'_> {
                 Ok(Step::Alloc { buffer: index, body: body? })
             }
             Node::Store(store) => self.store(store),
+            Node::Prefetch { access, .. } => self.access(access).map(|_| Step::Nothing),
         }
     }
 
@@ -373,6 +375,7 @@ impl Machine {
                 self.memory[*buffer].fill(f32::NAN);
                 body.iter().try_for_each(|step| self.run(step))
             }
+            Step::Nothing => Ok(()),
             Step::Store { dst, mode, value } => {
                 let mut value = self.eval(value)?;
                 if *mode == StoreMode::Accumulate {

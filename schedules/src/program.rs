@@ -1,6 +1,7 @@
 //! The loop nest: what a config is lowered to, and what features, interpreter and code generators read.
 //!
-//! A [`Program`] is a list of buffers and a list of stages. A stage is a forest of loops; its leaves are stores.
+//! A [`Program`] is a list of buffers and a list of stages. A stage is a forest of loops; its leaves are stores and
+//! prefetches.
 //! Every loop has a constant extent, every index is affine in the loop variables, and there are no branches:
 //! remainders are nests of their own and padding is resolved while lowering.
 
@@ -192,6 +193,13 @@ pub enum Node {
         buffer: BufferId,
         /// Where it is valid.
         body: Vec<Node>,
+    },
+    /// A hint that memory is read soon; without effect on any value. Not in a vectorized loop.
+    Prefetch {
+        /// An element in global or local memory.
+        access: Access,
+        /// So many elements behind it is what is read soon, which may lie beyond the end of the buffer.
+        ahead: usize,
     },
 }
 

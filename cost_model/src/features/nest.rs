@@ -127,6 +127,7 @@ impl<'a> Nest<'a> {
                     self.follow_copy(store);
                     self.add_leaf(store, walk);
                 }
+                Node::Prefetch { .. } => {}
             }
         }
     }
@@ -155,6 +156,7 @@ impl<'a> Nest<'a> {
             match node {
                 Node::Loop(Loop { body, .. }) | Node::Alloc { body, .. } => self.follow_copies(body),
                 Node::Store(store) => self.follow_copy(store),
+                Node::Prefetch { .. } => {}
             }
         }
     }

@@ -74,8 +74,8 @@ impl<'a, 'f> Walk<'a, 'f> {
     pub(super) fn node(&mut self, node: &'a Node) -> Result<(), VerifyError> {
         let in_vector = self.loops.last().is_some_and(|l| l.kind == LoopKind::Vectorized);
         match node {
-            Node::Loop(_) | Node::Alloc { .. } if in_vector => {
-                self.nesting("a vectorized loop with a loop or an allocation in it")
+            Node::Loop(_) | Node::Alloc { .. } | Node::Prefetch { .. } if in_vector => {
+                self.nesting("a vectorized loop with something else than stores in it")
             }
             Node::Loop(l) => {
                 let is_top = self.allocs.is_empty() && self.loops.iter().all(|l| l.kind == LoopKind::Parallel);
@@ -105,6 +105,10 @@ impl<'a, 'f> Walk<'a, 'f> {
                 Ok(())
             }
             Node::Store(store) => self.store(store),
+            Node::Prefetch { access, .. } => match self.access(access)?.scope {
+                Scope::Register => self.nesting("a prefetch of registers"),
+                Scope::Global | Scope::Local => Ok(()),
+            },
         }
     }
 

@@ -51,6 +51,8 @@ pub(super) enum Op {
     Set { acc: u16, mode: StoreMode, value: Value<Place> },
     /// Memory = value, or += value.
     Store { dst: Memory, mode: StoreMode, value: Value<Place> },
+    /// A hint that memory is read soon.
+    Prefetch(Memory),
 }
 
 /// An expression over loads of type `L`.
@@ -130,6 +132,7 @@ pub(super) struct Nest {
 enum Tree {
     Loop { var: VarId, extent: usize, kind: LoopKind, body: Vec<Tree> },
     Store { dst: Resolved, mode: StoreMode, value: Value<Resolved> },
+    Prefetch(Resolved),
 }
 
 impl Nest {
@@ -200,6 +203,11 @@ impl Resolver<'_> {
                 Node::Store(store) => {
                     let value = Value::of(&store.value).try_map(&mut |access| self.access(access))?;
                     trees.push(Tree::Store { dst: self.access(&store.dst)?, mode: store.mode, value });
+                }
+                Node::Prefetch { access, ahead } => {
+                    let mut at = self.access(access)?;
+                    at.offset.constant += *ahead as i64;
+                    trees.push(Tree::Prefetch(at));
                 }
             }
         }
@@ -283,6 +291,12 @@ impl Expander<'_> {
     fn trees(&mut self, trees: &[Tree]) -> Result<(), AssembleError> {
         trees.iter().try_for_each(|tree| match tree {
             Tree::Store { dst, mode, value } => self.store(dst, *mode, value),
+            Tree::Prefetch(at) => {
+                if let Place::Memory(memory) = self.load(at)? {
+                    self.block.push(Op::Prefetch(memory));
+                }
+                Ok(())
+            }
             Tree::Loop { var, extent, kind, body } => match kind {
                 LoopKind::Serial | LoopKind::Parallel => self.serial(*var, *extent, body),
                 LoopKind::Unrolled => (0..*extent).try_for_each(|value| {

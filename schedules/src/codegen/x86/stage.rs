@@ -216,7 +216,7 @@ fn depth(node: &Node) -> usize {
     match node {
         Node::Loop(l) => 1 + below(&l.body),
         Node::Alloc { body, .. } => below(body),
-        Node::Store(_) => 0,
+        Node::Store(_) | Node::Prefetch { .. } => 0,
     }
 }
 
@@ -224,7 +224,7 @@ fn has_alloc(node: &Node) -> bool {
     match node {
         Node::Loop(l) => l.body.iter().any(has_alloc),
         Node::Alloc { .. } => true,
-        Node::Store(_) => false,
+        Node::Store(_) | Node::Prefetch { .. } => false,
     }
 }
 
@@ -297,6 +297,7 @@ fn partial_vectors(item: &Item, whole: u8, parts: &mut Vec<u8>) {
                 add(dst);
                 for_each_load(value, &mut add);
             }
+            Op::Prefetch(_) => {}
         }),
     }
 }
