@@ -172,6 +172,7 @@ enum Step {
     Barrier,
     Guard { when: Vec<InBounds>, body: Vec<Step> },
     Unflatten { value: Affine, digits: Vec<(usize, i64)>, body: Vec<Step> },
+    Nothing,
 }
 
 enum Value {
@@ -228,6 +229,7 @@ impl Compiler<'_> {
             }
             Node::Store(store) => self.store(store),
             Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } => self.gpu_node(node),
+            Node::Prefetch { access, .. } => self.access(access).map(|_| Step::Nothing),
         }
     }
 
@@ -439,6 +441,7 @@ impl Machine {
                 self.clear(*buffer);
                 body.iter().try_for_each(|step| self.run(step))
             }
+            Step::Nothing => Ok(()),
             Step::Store { dst, mode, value } => {
                 let mut value = self.eval(value)?;
                 if *mode == StoreMode::Accumulate {

@@ -111,6 +111,11 @@ impl Program {
                     self.write_expr(f, &store.value, false)?;
                     writeln!(f)?;
                 }
+                Node::Prefetch { access, ahead } => {
+                    f.write_str("prefetch ")?;
+                    self.write_access(f, access)?;
+                    writeln!(f, " + {ahead}")?;
+                }
             }
         }
         Ok(())

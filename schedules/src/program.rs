@@ -1,7 +1,7 @@
 //! The loop nest: what a config is lowered to, and what features, interpreter and code generators read.
 //!
-//! A [`Program`] is a list of buffers and a list of stages. A stage is a forest of loops; its leaves are stores.
-//! Every loop has a constant extent, every index is affine in the loop variables, and on a CPU there are no branches:
+//! A [`Program`] is a list of buffers and a list of stages. A stage is a forest of loops; its leaves are stores and
+//! prefetches. Every loop has a constant extent, every index is affine in the loop variables, and on a CPU there are no branches:
 //! remainders are nests of their own and padding is resolved while lowering.
 //!
 //! # GPU stages
@@ -237,6 +237,13 @@ pub enum Node {
         /// Where it is valid.
         body: Vec<Node>,
     },
+    /// A hint that memory is read soon; without effect on any value. Not in a vectorized loop.
+    Prefetch {
+        /// An element in global or local memory.
+        access: Access,
+        /// So many elements behind it is what is read soon, which may lie beyond the end of the buffer.
+        ahead: usize,
+    },
     /// All threads of a block wait for each other; what they have stored to shared memory is seen behind it. GPU only, and
     /// only where all threads of a block come by: within loops and allocations, nothing else.
     Barrier,
@@ -267,7 +274,7 @@ impl Node {
             | Node::Alloc { body, .. }
             | Node::Guard { body, .. }
             | Node::Unflatten { body, .. } => body,
-            Node::Store(_) | Node::Barrier => &[],
+            Node::Store(_) | Node::Prefetch { .. } | Node::Barrier => &[],
         }
     }
 
@@ -278,7 +285,7 @@ impl Node {
             | Node::Alloc { body, .. }
             | Node::Guard { body, .. }
             | Node::Unflatten { body, .. } => Some(body),
-            Node::Store(_) | Node::Barrier => None,
+            Node::Store(_) | Node::Prefetch { .. } | Node::Barrier => None,
         }
     }
 }

@@ -61,6 +61,8 @@ pub struct Winograd {
     pub tiles_outside: bool,
     /// Reduction steps in one straight-line body; divides the block.
     pub unroll: usize,
+    /// Distance in f32 elements at which transformed weights are prefetched, 0 for none.
+    pub prefetch: usize,
 }
 
 /// The convolution, if the sketch has it: 3x3 taps, stride 1, dilation 1, one group, padding up to 2, channels that blocks
@@ -117,6 +119,7 @@ impl Winograd {
             },
             tiles_outside: reader.order("order.inner", &["o", "t"])?.first() == Some(&"t"),
             unroll: reader.number("unroll")?,
+            prefetch: reader.prefetch()?,
         };
         winograd.check(target)?;
         Ok(winograd)

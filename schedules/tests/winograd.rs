@@ -60,13 +60,11 @@ fn small() -> (Workload, Target, Config) {
 
 fn for_each_loop(nodes: &mut [Node], change: &mut impl FnMut(&mut Loop)) {
     for node in nodes {
-        match node {
-            Node::Loop(l) => {
-                change(l);
-                for_each_loop(&mut l.body, change);
-            }
-            Node::Alloc { body, .. } => for_each_loop(body, change),
-            Node::Store(_) => {}
+        if let Node::Loop(l) = node {
+            change(l);
+        }
+        if let Some(body) = node.body_mut() {
+            for_each_loop(body, change);
         }
     }
 }

@@ -128,7 +128,7 @@ impl<'a> Nest<'a> {
                     self.add_leaf(store, walk);
                 }
                 Node::Guard { body, .. } | Node::Unflatten { body, .. } => self.add_nodes(body, walk),
-                Node::Barrier => {}
+                Node::Barrier | Node::Prefetch { .. } => {}
             }
         }
     }

@@ -167,6 +167,7 @@ impl Leaf {
                 store.value.for_each_load(&mut |access| self.touch(program, access));
                 self.touch(program, &store.dst);
             }
+            Node::Prefetch { access, .. } => self.touch(program, access),
         }
     }
 
@@ -257,6 +258,7 @@ impl<'g, 'p> Writer<'g, 'p> {
                 Node::Loop(l) => self.looped(l),
                 Node::Store(store) => self.store(store),
                 Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } => self.line("#error \"for a GPU\""),
+                Node::Prefetch { access, ahead } => self.prefetch(access, *ahead),
                 Node::Alloc { buffer, body } => match self.generator.program.buffer(*buffer).scope {
                     Scope::Register => {
                         let call = self.generator.leaf_call(node);
@@ -298,6 +300,13 @@ impl<'g, 'p> Writer<'g, 'p> {
                 self.vector = None;
             }
         }
+    }
+
+    /// The address is made as an integer, since no pointer may point beyond a buffer's end.
+    fn prefetch(&mut self, access: &Access, ahead: usize) {
+        let (pointer, offset, _) = self.address(access);
+        let bytes = 4 * ahead;
+        self.line(&format!("__builtin_prefetch((const void *)((__UINTPTR_TYPE__)({pointer} + {offset}) + {bytes}));"));
     }
 
     fn store(&mut self, store: &Store) {

@@ -173,6 +173,7 @@ impl<'a> Writer<'a> {
             Node::Loop(l) => self.looped(l),
             Node::Alloc { body, .. } => self.nodes(body),
             Node::Barrier => self.line(self.dialect.barrier()),
+            Node::Prefetch { .. } => {}
             Node::Guard { when, body } => match self.conditions(when, 0) {
                 Some(text) => self.block(&format!("if ({text})"), body),
                 None => self.nodes(body),
@@ -375,7 +376,7 @@ impl<'a> Used<'a> {
     fn nodes(&mut self, nodes: &'a [Node]) {
         for node in nodes {
             match node {
-                Node::Barrier => {}
+                Node::Barrier | Node::Prefetch { .. } => {}
                 Node::Loop(Loop { body, .. }) | Node::Unflatten { body, .. } => self.nodes(body),
                 Node::Guard { when, body } => {
                     self.conditions.extend(when);

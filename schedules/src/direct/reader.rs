@@ -29,6 +29,19 @@ impl<'a> Reader<'a> {
         number.ok_or_else(|| LowerError::knob(name, format!("'{word}' is not a number from 1 to 4096")))
     }
 
+    /// Distance of prefetches in f32 elements, which the knob gives in bytes; 0 for none, as where there is no knob.
+    pub(crate) fn prefetch(&self) -> Result<usize, LowerError> {
+        const NAME: &str = "prefetch";
+        if !self.has(NAME) {
+            return Ok(0);
+        }
+        let word = self.choice(NAME)?;
+        let bytes = word.parse().ok().filter(|&bytes: &usize| bytes <= 1 << 20 && bytes.is_multiple_of(4));
+        let bytes =
+            bytes.ok_or_else(|| LowerError::knob(NAME, format!("'{word}' is no number of bytes up to 1 MiB")))?;
+        Ok(bytes / 4)
+    }
+
     pub(crate) fn layout(&self, name: &str, block: usize) -> Result<Layout, LowerError> {
         if !self.has(name) {
             return Ok(Layout::Plain);

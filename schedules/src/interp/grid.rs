@@ -123,7 +123,7 @@ fn is_collective(step: &Step) -> bool {
     match step {
         Step::Barrier | Step::Alloc { .. } => true,
         Step::Loop { body, .. } => body.iter().any(is_collective),
-        Step::Store { .. } | Step::Guard { .. } | Step::Unflatten { .. } => false,
+        Step::Store { .. } | Step::Nothing | Step::Guard { .. } | Step::Unflatten { .. } => false,
     }
 }
 

@@ -182,6 +182,7 @@ impl Phases<'_> {
                 self.touched.clear();
                 Ok(())
             }
+            Node::Prefetch { .. } => Ok(()),
             Node::Loop(l) if l.body.iter().any(has_barrier) => {
                 let times = if l.kind == LoopKind::Unrolled { l.extent } else { l.extent.min(2) };
                 for value in 0..times {

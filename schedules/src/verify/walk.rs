@@ -86,8 +86,8 @@ impl<'a, 'f> Walk<'a, 'f> {
     pub(super) fn node(&mut self, node: &'a Node) -> Result<(), VerifyError> {
         let in_vector = self.loops.last().is_some_and(|l| l.kind == LoopKind::Vectorized);
         match node {
-            Node::Loop(_) | Node::Alloc { .. } | Node::Unflatten { .. } if in_vector => {
-                self.nesting("a vectorized loop with a loop or an allocation in it")
+            Node::Loop(_) | Node::Alloc { .. } | Node::Prefetch { .. } | Node::Unflatten { .. } if in_vector => {
+                self.nesting("a vectorized loop with something else than stores in it")
             }
             Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } if !self.on_gpu => {
                 self.nesting("a node for GPUs in a stage for a CPU")
@@ -147,6 +147,10 @@ impl<'a, 'f> Walk<'a, 'f> {
                 Ok(())
             }
             Node::Store(store) => self.store(store),
+            Node::Prefetch { access, .. } => match self.access(access, &self.guards)?.scope {
+                Scope::Register => self.nesting("a prefetch of registers"),
+                Scope::Global | Scope::Local | Scope::Shared => Ok(()),
+            },
         }
     }
 

@@ -35,6 +35,7 @@ pub fn knobs(workload: &Workload, target: &CpuTarget) -> Option<Vec<Knob>> {
         Knob::choice("input", &["fused", "stage"]),
         Knob::order("order.inner", &["o", "t"]),
         Knob::choice("unroll", &unrolls),
+        Knob::choice("prefetch", &["0", "1024", "2048", "4096"]),
     ])
 }
 

@@ -70,6 +70,7 @@ fn renumber(program: &Program, renamed: &[u32]) -> Program {
                     value(&mut s.value, renamed);
                     s.dst.index.iter_mut().chain(&mut s.point).for_each(|a| affine(a, renamed));
                 }
+                Node::Prefetch { access, .. } => access.index.iter_mut().for_each(|a| affine(a, renamed)),
                 _ => {}
             }
             if let Some(body) = node.body_mut() {

@@ -32,6 +32,7 @@ pub(super) fn emit(emitter: &mut Emitter, ops: &[Op], accumulators: usize) -> Re
                 let id = block.id(source);
                 block.sources[id].at.push(at);
             }),
+            Op::Prefetch(_) => {}
         }
     }
     for (at, &i) in order.iter().enumerate() {
@@ -40,6 +41,7 @@ pub(super) fn emit(emitter: &mut Emitter, ops: &[Op], accumulators: usize) -> Re
             Op::MulAdd { acc, .. } => block.multiply_add(*acc as Vector, factors[i])?,
             Op::Set { acc, mode, value } => block.set(*acc as Vector, *mode, value)?,
             Op::Store { dst, mode, value } => block.store(dst, *mode, value)?,
+            Op::Prefetch(memory) => block.emitter.prefetch(address(memory)),
         }
     }
     Ok(())

@@ -275,6 +275,11 @@ impl Emitter {
         }
     }
 
+    /// Asks for the cache line of an address.
+    pub(super) fn prefetch(&mut self, at: Address) {
+        self.push(Instruction::with1(Code::Prefetcht0_m8, memory(at)));
+    }
+
     /// `v` is a constant of these bits in every lane.
     pub(super) fn constant(&mut self, v: Vector, bits: u32) {
         let full = self.full(v);

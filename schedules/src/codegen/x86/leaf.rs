@@ -51,6 +51,8 @@ pub(super) enum Op {
     Set { acc: u16, mode: StoreMode, value: Value<Place> },
     /// Memory = value, or += value.
     Store { dst: Memory, mode: StoreMode, value: Value<Place> },
+    /// A hint that memory is read soon.
+    Prefetch(Memory),
 }
 
 /// An expression over loads of type `L`.
@@ -122,6 +124,7 @@ pub(super) struct Nest {
 enum Tree {
     Loop { var: VarId, extent: usize, kind: LoopKind, body: Vec<Tree> },
     Store { dst: Resolved, mode: StoreMode, value: Value<Resolved> },
+    Prefetch(Resolved),
 }
 
 impl Nest {
@@ -194,6 +197,11 @@ impl Resolver<'_> {
                     trees.push(Tree::Store { dst: self.access(&store.dst)?, mode: store.mode, value });
                 }
                 Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } => return Err(AssembleError::Gpu),
+                Node::Prefetch { access, ahead } => {
+                    let mut at = self.access(access)?;
+                    at.offset.constant += *ahead as i64;
+                    trees.push(Tree::Prefetch(at));
+                }
             }
         }
         Ok(trees)
@@ -276,6 +284,12 @@ impl Expander<'_> {
     fn trees(&mut self, trees: &[Tree]) -> Result<(), AssembleError> {
         trees.iter().try_for_each(|tree| match tree {
             Tree::Store { dst, mode, value } => self.store(dst, *mode, value),
+            Tree::Prefetch(at) => {
+                if let Place::Memory(memory) = self.load(at)? {
+                    self.block.push(Op::Prefetch(memory));
+                }
+                Ok(())
+            }
             Tree::Loop { var, extent, kind, body } => match kind {
                 LoopKind::Unrolled => (0..*extent).try_for_each(|value| {
                     self.values[var.0 as usize] = value as i64;

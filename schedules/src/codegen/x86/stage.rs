@@ -288,6 +288,7 @@ fn partial_vectors(item: &Item, whole: u8, parts: &mut Vec<u8>) {
                 add(dst);
                 for_each_load(value, &mut add);
             }
+            Op::Prefetch(_) => {}
         }),
     }
 }

@@ -1,7 +1,11 @@
 //! The matrix products: `M[o, t, xi] = sum over c of V[xi, c, t] * U[xi, o, c]`.
 
+use super::transform::constant;
 use super::*;
 use crate::contraction::divide;
+
+/// f32 elements of a cache line.
+const LINE: usize = 16;
 
 /// `count` tiles of `size` elements, the first at `start`.
 #[derive(Clone, Copy)]
@@ -76,7 +80,8 @@ impl Lowering<'_> {
     /// ```text
     /// alloc acc
     ///   acc[..] = 0
-    ///   c: acc[t, o] += V[xi, c, t] * U[xi, o, c]
+    ///   c: prefetch U[xi, o, c] + distance               (with prefetch > 0)
+    ///      acc[t, o] += V[xi, c, t] * U[xi, o, c]
     ///   M[o, t, xi] = acc[t, o]
     /// ```
     fn register_tile(&mut self, tile: &RegisterTile) -> Vec<Node> {
@@ -88,7 +93,9 @@ impl Lowering<'_> {
             this.repeat("c.1", block / unroll, LoopKind::Serial, |this, group| {
                 this.repeat("c.u", unroll, LoopKind::Unrolled, |this, step| {
                     let c = [c_block, group * unroll as i64 + step];
-                    this.over_tile(tile, |this, at| vec![this.multiply_add(tile, acc, at, &c)])
+                    let mut nodes = this.prefetch(tile, &c);
+                    nodes.extend(this.over_tile(tile, |this, at| vec![this.multiply_add(tile, acc, at, &c)]));
+                    nodes
                 })
             })
         }));
@@ -107,6 +114,22 @@ impl Lowering<'_> {
                 this.lanes(|this, lane| body(this, &[t, o, lane]))
             })
         })
+    }
+
+    /// Prefetches as many lines of weights as a step of the reduction reads, in the order in which the weights lie in memory:
+    /// the panel's next steps, then the next panel. What the last panel's are ahead of is not read, at the end of everything.
+    fn prefetch(&self, tile: &RegisterTile, [c_block, c_lane]: &[Affine; 2]) -> Vec<Node> {
+        let Winograd { block, register: [_, channels], prefetch, .. } = *self.winograd;
+        if prefetch == 0 {
+            return Vec::new();
+        }
+        let c = c_block.clone() * block as i64 + c_lane.clone();
+        let line = |first: usize| {
+            let index =
+                vec![tile.xi.clone(), tile.panel.clone(), c.clone(), constant(first / block), constant(first % block)];
+            Node::Prefetch { access: Access { buffer: self.weights, index }, ahead: prefetch }
+        };
+        (0..channels * block).step_by(LINE).map(line).collect()
     }
 
     /// `acc[t, o] += V * U` at block and lane `c` of the input channels.

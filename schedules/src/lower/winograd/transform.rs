@@ -245,7 +245,7 @@ struct Private {
     terms: BufferId,
 }
 
-fn constant(value: usize) -> Affine {
+pub(super) fn constant(value: usize) -> Affine {
     Affine::constant(value as i64)
 }
 
