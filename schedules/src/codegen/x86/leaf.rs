@@ -67,6 +67,18 @@ pub(super) enum Value<L> {
 }
 
 impl<L> Value<L> {
+    /// The expression with every load as `load` has it, left to right.
+    fn of<E>(expr: &Expr, load: &mut impl FnMut(&Access) -> Result<L, E>) -> Result<Self, E> {
+        let mut both = |a: &Expr, b: &Expr| Ok((Box::new(Self::of(a, load)?), Box::new(Self::of(b, load)?)));
+        Ok(match expr {
+            Expr::Add(a, b) => both(a, b).map(|(a, b)| Value::Add(a, b))?,
+            Expr::Mul(a, b) => both(a, b).map(|(a, b)| Value::Mul(a, b))?,
+            Expr::Max(a, b) => both(a, b).map(|(a, b)| Value::Max(a, b))?,
+            Expr::Const(value) => Value::Constant(value.to_bits()),
+            Expr::Load(access) => Value::Load(load(access)?),
+        })
+    }
+
     /// The expression with every load replaced, left to right.
     fn try_map<M, E>(&self, load: &mut impl FnMut(&L) -> Result<M, E>) -> Result<Value<M>, E> {
         let mut both = |a: &Self, b: &Self| Ok((Box::new(a.try_map(load)?), Box::new(b.try_map(load)?)));
@@ -77,28 +89,6 @@ impl<L> Value<L> {
             Value::Constant(bits) => Value::Constant(*bits),
             Value::Load(l) => Value::Load(load(l)?),
         })
-    }
-}
-
-impl<'e> Value<&'e Access> {
-    fn of(expr: &'e Expr) -> Self {
-        let both = |a: &'e Expr, b: &'e Expr| (Box::new(Value::of(a)), Box::new(Value::of(b)));
-        match expr {
-            Expr::Const(value) => Value::Constant(value.to_bits()),
-            Expr::Load(access) => Value::Load(access),
-            Expr::Add(a, b) => {
-                let (a, b) = both(a, b);
-                Value::Add(a, b)
-            }
-            Expr::Mul(a, b) => {
-                let (a, b) = both(a, b);
-                Value::Mul(a, b)
-            }
-            Expr::Max(a, b) => {
-                let (a, b) = both(a, b);
-                Value::Max(a, b)
-            }
-        }
     }
 }
 
@@ -201,7 +191,7 @@ impl Resolver<'_> {
                     trees.push(Tree::Loop { var: self.local(l.var), extent: l.extent, kind: l.kind, body });
                 }
                 Node::Store(store) => {
-                    let value = Value::of(&store.value).try_map(&mut |access| self.access(access))?;
+                    let value = Value::of(&store.value, &mut |access| self.access(access))?;
                     trees.push(Tree::Store { dst: self.access(&store.dst)?, mode: store.mode, value });
                 }
                 Node::Prefetch { access, ahead } => {
