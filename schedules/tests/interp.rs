@@ -43,7 +43,7 @@ fn body_at(nodes: &mut Vec<Node>, depth: usize) -> &mut Vec<Node> {
     match &mut nodes[0] {
         Node::Loop(l) => body_at(&mut l.body, depth - 1),
         Node::Alloc { body, .. } => body_at(body, depth - 1),
-        Node::Store(_) => panic!("a store has no body"),
+        Node::Store(_) | Node::Prefetch { .. } => panic!("a leaf has no body"),
     }
 }
 

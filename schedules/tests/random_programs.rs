@@ -67,6 +67,7 @@ fn products(node: &Node) -> f64 {
         Node::Loop(l) => l.extent as f64 * sum(&l.body),
         Node::Alloc { body, .. } => sum(body),
         Node::Store(store) => f64::from(!store.point.is_empty()),
+        Node::Prefetch { .. } => 0.0,
     }
 }
 
