@@ -257,6 +257,46 @@ fn padding_that_is_read_in_place_is_out_of_bounds() {
 }
 
 #[test]
+fn prefetches_are_checked_like_loads() {
+    let changed = |change: &dyn Fn(&mut Program, &mut Vec<Node>)| {
+        problem(matmul(), |p| {
+            let mut stage = p.stages.remove(1);
+            for_each_loop(&mut stage.body, &mut |l| {
+                if l.kind == LoopKind::Serial && matches!(l.body.last(), Some(Node::Prefetch { .. })) {
+                    change(p, &mut l.body);
+                }
+            });
+            p.stages.push(stage);
+        })
+    };
+    let with = |change: &dyn Fn(&mut Program, &mut Access)| {
+        changed(&|p, body| {
+            if let Some(Node::Prefetch { access, .. }) = body.last_mut() {
+                change(p, access);
+            }
+        })
+    };
+    assert_problem!(with(&|_, a| a.index[1].constant += 1), Problem::OutOfBounds { dim: 1, .. });
+    assert_problem!(with(&|_, a| a.index.truncate(2)), Problem::Nesting(_));
+    assert_problem!(with(&|p, a| a.index[0] = Affine::var(var(p, "v"))), Problem::OutOfScope(name) if name == "v");
+    assert_problem!(with(&|_, a| a.buffer = BufferId(99)), Problem::Nesting(_));
+    let registers = with(&|p, a| {
+        let buffer = p.find(Role::Accumulator).unwrap();
+        *a = Access { buffer, index: vec![nests::number(0), nests::number(0)] };
+    });
+    assert_problem!(registers, Problem::Nesting(_));
+    let in_vector = changed(&|_, body| {
+        let prefetch = body.pop().unwrap();
+        for_each_loop(body, &mut |l| {
+            if l.kind == LoopKind::Vectorized {
+                l.body.push(prefetch.clone());
+            }
+        });
+    });
+    assert_problem!(in_vector, Problem::Nesting(_));
+}
+
+#[test]
 fn an_output_that_is_not_assigned_is_found() {
     let accumulated = problem(conv(), |p| {
         let output = p.find(Role::Output).unwrap();

@@ -8,7 +8,7 @@ use autotune_schedules::interp::interpret;
 use autotune_schedules::program::{Buffer, BufferId, Loop, Node, Role};
 use autotune_schedules::verify::{Problem, verify};
 use autotune_schedules::{
-    Config, CpuTarget, Isa, Operands, Program, ScheduleSpace, Target, Workload, lower, max_rel_error, reference,
+    Config, CpuTarget, Isa, Operands, Program, ScheduleSpace, Target, Value, Workload, lower, max_rel_error, reference,
     tolerance,
 };
 use common::nests::for_each_store;
@@ -76,6 +76,23 @@ fn problem(change: impl FnOnce(&mut Program)) -> Problem {
     assert_eq!(verify(&program, &target), Ok(()));
     change(&mut program);
     verify(&program, &target).unwrap_err().problem
+}
+
+#[test]
+fn configs_from_before_there_were_prefetches_have_none() {
+    let (workload, target, mut config) = small();
+    let mut lowered = |prefetch: Option<&str>| {
+        config.knobs.remove("prefetch");
+        config.knobs.extend(prefetch.map(|bytes| ("prefetch".to_string(), Value::Choice(bytes.into()))));
+        lower(&workload, &target, &config)
+    };
+    let none = lowered(None).unwrap();
+    assert!(!none.to_string().contains("prefetch"));
+    assert_eq!(lowered(Some("0")).unwrap(), none);
+    assert!(lowered(Some("4096")).unwrap().to_string().contains(" + 1024\n"));
+    for malformed in ["", "-4096", "4098", "2097152"] {
+        assert!(lowered(Some(malformed)).is_err(), "{malformed}");
+    }
 }
 
 #[test]

@@ -9,6 +9,10 @@ use crate::workload::Workload;
 /// Numbers of tiles, channel blocks and the like that knobs offer besides the whole.
 const COUNTS: [usize; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32];
 
+/// Distances of prefetches in bytes. Products of few tiles read each weight once, and what the hardware prefetches stops at the
+/// ends of pages.
+const PREFETCHES: [&str; 3] = ["0", "4096", "8192"];
+
 /// Accumulators below which multiply-adds wait for one another.
 const MIN_ACCUMULATORS: usize = 8;
 /// Outputs of an image below which there may be too few tiles for that.
@@ -35,7 +39,7 @@ pub fn knobs(workload: &Workload, target: &CpuTarget) -> Option<Vec<Knob>> {
         Knob::choice("input", &["fused", "stage"]),
         Knob::order("order.inner", &["o", "t"]),
         Knob::choice("unroll", &unrolls),
-        Knob::choice("prefetch", &["0", "1024", "2048", "4096"]),
+        Knob::choice("prefetch", &PREFETCHES),
     ])
 }
 

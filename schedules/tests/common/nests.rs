@@ -156,9 +156,10 @@ pub fn tiled_matmul(text: &str, [rows, lanes, depth]: [usize; 3]) -> Program {
                     load(packed, &[panel.clone(), k.clone(), var(v)]),
                     &[number(0), row.clone(), col.clone(), k.clone()],
                 );
+                let next = Node::Prefetch { access: access(packed, &[panel.clone(), k, number(0)]), ahead: 3 * lanes };
                 let body = vec![
                     tile(assign(sum.clone(), start)),
-                    repeat(Serial, kk, len, vec![tile(product)]),
+                    repeat(Serial, kk, len, vec![tile(product), next]),
                     tile(assign(access(output, &out), end)),
                 ];
                 Node::Alloc { buffer: acc, body }

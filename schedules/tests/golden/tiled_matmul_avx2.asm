@@ -154,28 +154,29 @@ stage 1:
    294  vmaskmovps ymm5, ymm5, [rsi+20h]
    29a  vfmadd231ps ymm1, ymm4, ymm5
    29f  vfmadd231ps ymm3, ymm6, ymm5
-   2a4  add rdi, 4
-   2a8  add rsi, 2Ch
-   2ac  dec r8
-   2af  jne near 271h
-   2b5  add rdi, 0FFFFFFFFFFFFFFF4h
-   2b9  add rsi, 0FFFFFFFFFFFFFF7Ch
-   2c0  vxorps ymm4, ymm4, ymm4
-   2c4  vmovups ymm5, [rdx]
-   2c9  vaddps ymm6, ymm0, ymm5
-   2cd  vmaxps ymm6, ymm4, ymm6
-   2d1  vmovups [rcx], ymm6
-   2d6  vmovups ymm6, [rel 354h]
-   2de  vmaskmovps ymm6, ymm6, [rdx+20h]
-   2e4  vaddps ymm7, ymm1, ymm6
-   2e8  vmaxps ymm7, ymm4, ymm7
-   2ec  vmovups ymm8, [rel 354h]
-   2f4  vmaskmovps [rcx+20h], ymm8, ymm7
-   2fa  vaddps ymm5, ymm2, ymm5
-   2fe  vmaxps ymm5, ymm4, ymm5
-   302  vmovups [rcx+2Ch], ymm5
-   307  vaddps ymm5, ymm3, ymm6
-   30b  vmaxps ymm4, ymm4, ymm5
-   30f  vmovups ymm5, [rel 354h]
-   317  vmaskmovps [rcx+4Ch], ymm5, ymm4
-   31d  ret
+   2a4  prefetcht0 [rsi+84h]
+   2ab  add rdi, 4
+   2af  add rsi, 2Ch
+   2b3  dec r8
+   2b6  jne near 271h
+   2bc  add rdi, 0FFFFFFFFFFFFFFF4h
+   2c0  add rsi, 0FFFFFFFFFFFFFF7Ch
+   2c7  vxorps ymm4, ymm4, ymm4
+   2cb  vmovups ymm5, [rdx]
+   2d0  vaddps ymm6, ymm0, ymm5
+   2d4  vmaxps ymm6, ymm4, ymm6
+   2d8  vmovups [rcx], ymm6
+   2dd  vmovups ymm6, [rel 354h]
+   2e5  vmaskmovps ymm6, ymm6, [rdx+20h]
+   2eb  vaddps ymm7, ymm1, ymm6
+   2ef  vmaxps ymm7, ymm4, ymm7
+   2f3  vmovups ymm8, [rel 354h]
+   2fb  vmaskmovps [rcx+20h], ymm8, ymm7
+   301  vaddps ymm5, ymm2, ymm5
+   305  vmaxps ymm5, ymm4, ymm5
+   309  vmovups [rcx+2Ch], ymm5
+   30e  vaddps ymm5, ymm3, ymm6
+   312  vmaxps ymm4, ymm4, ymm5
+   316  vmovups ymm5, [rel 354h]
+   31e  vmaskmovps [rcx+4Ch], ymm5, ymm4
+   324  ret

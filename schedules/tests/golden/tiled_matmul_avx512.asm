@@ -146,18 +146,19 @@ stage 1:
    267  vmovups zmm2{k1}{z}, [rsi]
    26e  vfmadd231ps zmm0, zmm2, [rdi]{1to16}
    275  vfmadd231ps zmm1, zmm2, [rdi+0Ch]{1to16}
-   27c  add rdi, 4
-   280  add rsi, 2Ch
-   284  dec r8
-   287  jne near 267h
-   28d  add rdi, 0FFFFFFFFFFFFFFF4h
-   291  add rsi, 0FFFFFFFFFFFFFF7Ch
-   298  vpxord zmm2, zmm2, zmm2
-   29e  vmovups zmm3{k1}{z}, [rdx]
-   2a5  vaddps zmm4, zmm0, zmm3
-   2ab  vmaxps zmm4, zmm2, zmm4
-   2b1  vmovups [rcx]{k1}, zmm4
-   2b8  vaddps zmm3, zmm1, zmm3
-   2be  vmaxps zmm2, zmm2, zmm3
-   2c4  vmovups [rcx+2Ch]{k1}, zmm2
-   2ce  ret
+   27c  prefetcht0 [rsi+84h]
+   283  add rdi, 4
+   287  add rsi, 2Ch
+   28b  dec r8
+   28e  jne near 267h
+   294  add rdi, 0FFFFFFFFFFFFFFF4h
+   298  add rsi, 0FFFFFFFFFFFFFF7Ch
+   29f  vpxord zmm2, zmm2, zmm2
+   2a5  vmovups zmm3{k1}{z}, [rdx]
+   2ac  vaddps zmm4, zmm0, zmm3
+   2b2  vmaxps zmm4, zmm2, zmm4
+   2b8  vmovups [rcx]{k1}, zmm4
+   2bf  vaddps zmm3, zmm1, zmm3
+   2c5  vmaxps zmm2, zmm2, zmm3
+   2cb  vmovups [rcx+2Ch]{k1}, zmm2
+   2d5  ret

@@ -379,10 +379,17 @@ impl Block<'_> {
     /// A register to write to; to be released.
     fn spare(&mut self) -> Result<Vector, AssembleError> {
         let available = self.temps.len();
-        let distance = |t: &Temp| if t.holds.is_some() { t.next_use } else { usize::MAX };
-        let free = (0..available).filter(|&i| self.temps[i].pins == 0);
-        let farthest = free.max_by_key(|&i| (distance(&self.temps[i]), std::cmp::Reverse(i)));
-        let i = farthest.ok_or(AssembleError::RegisterTile { needed: available + 1, available })?;
+        let mut farthest = None;
+        for (i, temp) in self.temps.iter().enumerate().filter(|(_, t)| t.pins == 0) {
+            let distance = if temp.holds.is_some() { temp.next_use } else { usize::MAX };
+            if farthest.is_none_or(|(_, most)| distance > most) {
+                farthest = Some((i, distance));
+            }
+            if distance == usize::MAX {
+                break;
+            }
+        }
+        let (i, _) = farthest.ok_or(AssembleError::RegisterTile { needed: available + 1, available })?;
         if let Some(id) = self.temps[i].holds {
             self.sources[id].temp = None;
         }

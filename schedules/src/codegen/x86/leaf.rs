@@ -67,6 +67,19 @@ pub(super) enum Value<L> {
 }
 
 impl<L> Value<L> {
+    /// The expression with every load as `load` has it, left to right.
+    fn of(expr: &Expr, load: &mut impl FnMut(&Access) -> Result<L, AssembleError>) -> Result<Self, AssembleError> {
+        let mut both = |a: &Expr, b: &Expr| Ok((Box::new(Self::of(a, load)?), Box::new(Self::of(b, load)?)));
+        Ok(match expr {
+            Expr::Add(a, b) => both(a, b).map(|(a, b)| Value::Add(a, b))?,
+            Expr::Mul(a, b) => both(a, b).map(|(a, b)| Value::Mul(a, b))?,
+            Expr::Max(a, b) => both(a, b).map(|(a, b)| Value::Max(a, b))?,
+            Expr::Const(value) => Value::Constant(value.to_bits()),
+            Expr::Load(access) => Value::Load(load(access)?),
+            Expr::Guarded { .. } => return Err(AssembleError::Gpu),
+        })
+    }
+
     /// The expression with every load replaced, left to right.
     fn try_map<M, E>(&self, load: &mut impl FnMut(&L) -> Result<M, E>) -> Result<Value<M>, E> {
         let mut both = |a: &Self, b: &Self| Ok((Box::new(a.try_map(load)?), Box::new(b.try_map(load)?)));
@@ -76,20 +89,6 @@ impl<L> Value<L> {
             Value::Max(a, b) => both(a, b).map(|(a, b)| Value::Max(a, b))?,
             Value::Constant(bits) => Value::Constant(*bits),
             Value::Load(l) => Value::Load(load(l)?),
-        })
-    }
-}
-
-impl<'e> Value<&'e Access> {
-    fn of(expr: &'e Expr) -> Result<Self, AssembleError> {
-        let boxed = |expr: &'e Expr| Value::of(expr).map(Box::new);
-        Ok(match expr {
-            Expr::Const(value) => Value::Constant(value.to_bits()),
-            Expr::Load(access) => Value::Load(access),
-            Expr::Add(a, b) => Value::Add(boxed(a)?, boxed(b)?),
-            Expr::Mul(a, b) => Value::Mul(boxed(a)?, boxed(b)?),
-            Expr::Max(a, b) => Value::Max(boxed(a)?, boxed(b)?),
-            Expr::Guarded { .. } => return Err(AssembleError::Gpu),
         })
     }
 }
@@ -193,7 +192,7 @@ impl Resolver<'_> {
                     trees.push(Tree::Loop { var: self.local(l.var), extent: l.extent, kind: l.kind, body });
                 }
                 Node::Store(store) => {
-                    let value = Value::of(&store.value)?.try_map(&mut |access| self.access(access))?;
+                    let value = Value::of(&store.value, &mut |access| self.access(access))?;
                     trees.push(Tree::Store { dst: self.access(&store.dst)?, mode: store.mode, value });
                 }
                 Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } => return Err(AssembleError::Gpu),
