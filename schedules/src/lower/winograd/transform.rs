@@ -17,7 +17,7 @@ fn sum(terms: &Sum, value: impl Fn(Source) -> Expr) -> Expr {
 
 impl Lowering<'_> {
     /// ```text
-    /// for each register tile of channels, each of its channel blocks, c
+    /// for each register tile of channels, c
     ///   half[i, kw] = sum over kh of G[i, kh] * weight[o, c, kh, kw]
     ///   U[i * a + j, o, c] = sum over kw of G[j, kw] * half[i, kw]
     /// ```
@@ -33,10 +33,9 @@ impl Lowering<'_> {
             if count * size == 0 {
                 continue;
             }
-            let panel = self.var("o.0");
+            let (panel, c) = (self.var("o.0"), self.var("c"));
             let number = Affine::var(panel) + first as i64;
-            let body = self.repeat("o.1", size, LoopKind::Parallel, |this, o| {
-                let c = this.var("c");
+            let body = self.repeat("o.1", size, LoopKind::Serial, |this, o| {
                 let channel = (number.clone() * channels as i64 + o.clone()) * block as i64;
                 let body = this.lanes(|this, lane| {
                     let weight = |kh: usize, kw: usize| {
@@ -64,9 +63,10 @@ impl Lowering<'_> {
                     }
                     nodes
                 });
-                nest(vec![(c, conv.c, LoopKind::Parallel)], vec![Node::Alloc { buffer: half, body }])
+                vec![Node::Alloc { buffer: half, body }]
             });
-            trees.extend(nest(vec![(panel, count, LoopKind::Parallel)], body));
+            let loops = vec![(panel, count, LoopKind::Parallel), (c, conv.c, LoopKind::Parallel)];
+            trees.extend(nest(loops, body));
         }
         trees
     }
