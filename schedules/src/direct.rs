@@ -6,7 +6,7 @@
 //!     [copy of the data tile]                       data=tile
 //!       loops of `order.inner`                      (register tiles)
 //!         acc = 0 or the partial sums in the output
-//!         loops of `order.reduce`                   (unrolled up to `unroll` steps, weights prefetched with `prefetch`)
+//!         loops of `order.reduce`                   (unrolled up to `unroll` steps)
 //!           unrolled register tile, one vectorised axis: acc += data * weight
 //!         output = act(acc + bias + residual) or the partial sums
 //! ```
@@ -86,8 +86,6 @@ pub struct Direct {
     pub reduce: Vec<AxisId>,
     /// Most reduction steps in one straight-line body.
     pub unroll: usize,
-    /// Distance in f32 elements at which packed weights are prefetched, 0 for none.
-    pub prefetch: usize,
 }
 
 /// The axes of a workload as the knobs name them.
@@ -311,7 +309,6 @@ impl Direct {
             inner: split.loops(&reader.order("order.inner", &names.spatial)?, &tiles.register),
             reduce: reader.order("order.reduce", &names.reduce)?.iter().filter_map(axis_of).collect(),
             unroll: reader.number("unroll")?,
-            prefetch: reader.prefetch()?,
             contraction: split.contraction,
         };
         direct.check(target, layouts.data)?;

@@ -43,9 +43,6 @@ mod winograd;
 
 use copy::PackedWeight;
 
-/// f32 elements of a cache line, by which is prefetched.
-const LINE: usize = 16;
-
 /// Why a config cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LowerError {

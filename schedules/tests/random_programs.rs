@@ -8,10 +8,9 @@ use autotune_schedules::interp::interpret;
 use autotune_schedules::program::{Node, parallel_prefix};
 use autotune_schedules::verify::verify;
 use autotune_schedules::{
-    Config, CpuTarget, Isa, LowerError, Operands, ScheduleSpace, Target, Value, Workload, lower, max_rel_error,
-    reference, tolerance,
+    Config, CpuTarget, Isa, Operands, ScheduleSpace, Target, Workload, lower, max_rel_error, reference, tolerance,
 };
-use common::workloads::{random_workload, with_prefetch};
+use common::workloads::random_workload;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -24,8 +23,6 @@ fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
         let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
         let context = format!("seed {seed}: {workload}\n{config}");
         assert!(space.contains(&config), "{context}");
-        let config = with_prefetch(config, &mut rng);
-        let context = format!("seed {seed}: {workload}\n{config}");
         let json = serde_json::to_string(&config).unwrap();
         assert_eq!(serde_json::from_str::<Config>(&json).unwrap(), config, "{context}");
         let program = lower(workload, target, &config).unwrap();
@@ -99,25 +96,6 @@ fn threads_get_equal_shares() {
             assert!((0.43..0.57).contains(&share), "{share} of {text}\n{config}");
         }
     }
-}
-
-#[test]
-fn prefetches_are_offered_for_weights_beyond_the_second_level_cache() {
-    let cpu = CpuTarget { l2_bytes: 64 << 10, ..CpuTarget::generic_avx2(1) };
-    for (text, offered) in [("matmul:m=4,n=128,k=128", false), ("matmul:m=4,n=129,k=128", true)] {
-        let space = ScheduleSpace::new(&text.parse().unwrap(), &Target::Cpu(cpu.clone()));
-        let config = space.default_config();
-        let wanted = offered.then(|| Value::Choice("0".into()));
-        assert_eq!(config.knobs.get("prefetch"), wanted.as_ref(), "{text}");
-        assert!(space.contains(&config), "{text}");
-    }
-    // Each of several matrices has weights of its own, which are not packed before the run.
-    let space = ScheduleSpace::new(&"matmul:b=2,m=4,n=129,k=128".parse().unwrap(), &Target::Cpu(cpu));
-    let mut config = space.default_config();
-    config.knobs.insert("weights".into(), Value::Choice("inplace".into()));
-    config.knobs.insert("prefetch".into(), Value::Choice("4096".into()));
-    let refused = lower(space.workload(), space.target(), &config);
-    assert!(matches!(&refused, Err(LowerError::Knob { name, .. }) if name == "prefetch"), "{refused:?}");
 }
 
 #[test]

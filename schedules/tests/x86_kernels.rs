@@ -13,7 +13,7 @@ use autotune_schedules::{
 };
 use common::machine;
 use common::nests::{access, assign, for_each_store, number, padded_conv, peeled_conv, repeat, tiled_matmul};
-use common::workloads::{random_winograd, random_workload, sample_winograd, with_prefetch};
+use common::workloads::{random_winograd, random_workload, sample_winograd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -41,7 +41,6 @@ fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
     let space = ScheduleSpace::new(workload, target);
     for i in 0..configs {
         let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
-        let config = with_prefetch(config, &mut rng);
         let program = lower(workload, target, &config).unwrap();
         let context = format!("seed {seed}, {}: {workload}\n{config}", target.cpu().unwrap().isa);
         check_program(&program, target, seed, tolerance(&config), &context);

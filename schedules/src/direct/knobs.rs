@@ -7,9 +7,6 @@ use crate::space::{Knob, Sketch};
 use crate::target::CpuTarget;
 use crate::workload::{Operator, Workload};
 
-/// Distance at which weights may be prefetched.
-const PREFETCH_BYTES: &str = "4096";
-
 /// Every knob of the sketch with its values, for one workload and target.
 pub fn knobs(workload: &Workload, target: &CpuTarget) -> Vec<Knob> {
     let contraction = Contraction::of(workload);
@@ -46,11 +43,6 @@ pub fn knobs(workload: &Workload, target: &CpuTarget) -> Vec<Knob> {
     let orders = [("order", &names.cache), ("order.inner", &names.spatial), ("order.reduce", &names.reduce)];
     knobs.extend(orders.into_iter().filter(|(_, axes)| !axes.is_empty()).map(|(name, axes)| Knob::order(name, axes)));
     knobs.push(Knob::choice("unroll", &["1", "2", "4", "8", "16"]));
-    // Weights that stay in the second-level cache are there in time.
-    let weight_bytes = 4 * contraction.weight.shape.iter().product::<usize>();
-    if contraction.weight_is_constant && weight_bytes > target.l2_bytes {
-        knobs.push(Knob::choice("prefetch", &["0", PREFETCH_BYTES]));
-    }
     let parallel: &[&str] = if target.threads > 1 { &["1", "2", "3"] } else { &["1"] };
     knobs.push(Knob::choice("parallel", &parallel[..parallel.len().min(names.spatial.len().max(1))]));
     knobs

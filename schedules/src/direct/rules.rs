@@ -33,9 +33,6 @@ impl Direct {
             }
             _ => {}
         }
-        if self.prefetch > 0 && !self.packed_weights {
-            return Err(LowerError::knob("prefetch", "the weights are not packed"));
-        }
         self.check_vector(target)?;
         let body = self.check_registers(target)?;
         self.check_peeling()?;

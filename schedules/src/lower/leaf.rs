@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{LINE, Level, Lowering, PackedWeight, Region, assign, at, bases, epilogue, load, nest};
+use super::{Level, Lowering, Region, assign, at, bases, epilogue, load, nest};
 use crate::affine::{Affine, VarId};
 use crate::contraction::{AxisId, divide};
 use crate::direct::DataMode;
@@ -199,34 +199,14 @@ impl Lowering<'_> {
         let Some(valid) = self.valid_parts(region, local, parts) else {
             return Vec::new();
         };
-        let mut nodes = self.prefetch(region, local);
-        nodes.extend(self.over_parts_from(&valid, local.clone(), |this, local| {
+        self.over_parts_from(&valid, local.clone(), |this, local| {
             let point = point(region, local);
             let data = load(this.data_buffer(), this.data_index(&point));
             let weight = this.weight_access(region, local, &point);
             let dst = Access { buffer: acc, index: acc_index(parts, local) };
             let value = Expr::Mul(Box::new(data), Box::new(weight));
             vec![Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point })]
-        }));
-        nodes
-    }
-
-    /// Prefetches as many lines of packed weights as a step of the reduction reads, in the order in which they lie in memory.
-    fn prefetch(&self, region: &Region, local: &Local) -> Vec<Node> {
-        let (Some(packed), ahead @ 1..) = (&self.packed_weight, self.direct.prefetch) else {
-            return Vec::new();
-        };
-        let row: usize = packed.registers.iter().map(|r| r.1).product();
-        let line = |mut first: usize| {
-            let mut index = self.packed_index(packed, region, &point(region, local), local);
-            let registers = index.len() - packed.registers.len();
-            for (position, &(_, extent)) in index[registers..].iter_mut().zip(&packed.registers).rev() {
-                *position = Affine::constant((first % extent) as i64);
-                first /= extent;
-            }
-            Node::Prefetch { access: Access { buffer: packed.buffer, index }, ahead }
-        };
-        (0..row).step_by(LINE).map(line).collect()
+        })
     }
 
     /// The parts without the elements whose taps lie in the padding; none if nothing is left. Where data is read in place and
@@ -289,15 +269,10 @@ impl Lowering<'_> {
         let Some(packed) = &self.packed_weight else {
             return load(self.weight, weight.index.iter().map(|i| at(i, point)).collect());
         };
-        load(packed.buffer, self.packed_index(packed, region, point, local))
-    }
-
-    /// Index into the packed weights: tiles, reduction, then the register tile.
-    fn packed_index(&self, packed: &PackedWeight, region: &Region, point: &[Affine], local: &Local) -> Vec<Affine> {
         let tiles = packed.tiles.iter().map(|&(a, tile)| divide(&region[a].base, tile));
         let reduce = packed.reduce.iter().map(|&a| point[a].clone());
         let registers = packed.registers.iter().map(|&(a, _)| local[a].clone());
-        tiles.chain(reduce).chain(registers).collect()
+        load(packed.buffer, tiles.chain(reduce).chain(registers).collect())
     }
 
     fn output_index(&self, region: &Region, local: &Local) -> Vec<Affine> {

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::{LINE, add, assign, epilogue, load, nest};
+use super::{add, assign, epilogue, load, nest};
 use crate::affine::{Affine, VarId};
 use crate::program::{
     Access, AxisInfo, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,

@@ -2,7 +2,7 @@
 //! epilogues.
 
 use autotune_schedules::workload::{Activation, Epilogue};
-use autotune_schedules::{Config, Conv2d, Matmul, Operator, ScheduleSpace, Value, Workload, winograd};
+use autotune_schedules::{Config, Conv2d, Matmul, Operator, ScheduleSpace, Workload, winograd};
 use rand::{Rng, RngExt};
 
 /// A workload of at most about a million multiply-adds.
@@ -22,15 +22,6 @@ fn random_epilogue<R: Rng>(rng: &mut R) -> Epilogue {
         residual: rng.random_bool(0.3),
         activation: if rng.random_bool(0.5) { Activation::Relu } else { Activation::None },
     }
-}
-
-/// The config, some of those with packed weights with prefetches, which spaces offer for large weights only.
-pub fn with_prefetch<R: Rng>(mut config: Config, rng: &mut R) -> Config {
-    if config.knobs.get("weights") == Some(&Value::Choice("packed".into())) {
-        let bytes = ["0", "64", "4096"][rng.random_range(0..3)];
-        config.knobs.insert("prefetch".into(), Value::Choice(bytes.into()));
-    }
-    config
 }
 
 /// A workload that the Winograd sketch is for on channel blocks of `block`: of two outputs or more along both axes.

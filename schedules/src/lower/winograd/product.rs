@@ -4,6 +4,9 @@ use super::transform::constant;
 use super::*;
 use crate::contraction::divide;
 
+/// f32 elements of a cache line.
+const LINE: usize = 16;
+
 /// `count` tiles of `size` elements, the first at `start`.
 #[derive(Clone, Copy)]
 struct Tiles {
