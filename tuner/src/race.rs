@@ -13,6 +13,12 @@ use crate::session::TuneError;
 /// Configs of a task that race against its default, besides the best so far.
 pub(crate) const RACERS: usize = 3;
 
+/// Races of a task, at most: one that was disturbed is run again.
+const ATTEMPTS: usize = 3;
+
+/// Times its fastest that a racer takes when the machine is disturbed.
+const DISTURBED: f64 = 1.2;
+
 /// How long a measurement may be at the mercy of a power failure: waiting for the disk each time would cost as much as
 /// measuring.
 const FLUSH_EVERY: Duration = Duration::from_millis(250);
@@ -95,7 +101,8 @@ impl Standing {
 }
 
 /// Races the default of a task, its best and up to `more` of its other fast configs, interleaved, and appends the results. The
-/// fastest of the race is the best from then on, be it the default.
+/// fastest of the race is the best from then on, be it the default. A race in which all are much slower than they were before is
+/// run again.
 pub(crate) fn race(
     recorder: &Recorder<'_>,
     space: &ScheduleSpace,
@@ -110,18 +117,66 @@ pub(crate) fn race(
             racers.push(record.config);
         }
     }
+    let records = recorder.query(&workload)?;
+    let known_secs = racers.iter().map(|racer| fastest_secs(&records, racer)).collect::<Vec<_>>();
     let candidate = |config| Candidate { workload, target: target.clone(), config };
     let candidates: Vec<Candidate> = racers.into_iter().map(candidate).collect();
-    let id = since_1970().as_nanos() as u64;
-    for (candidate, measurement) in candidates.iter().zip(measurer.race(&candidates)?) {
-        recorder.append(candidate, &measurement, Phase::Race { id })?;
+    for attempt in 1..=ATTEMPTS {
+        let id = since_1970().as_nanos() as u64;
+        let measurements = measurer.race(&candidates)?;
+        for (candidate, measurement) in candidates.iter().zip(&measurements) {
+            recorder.append(candidate, measurement, Phase::Race { id })?;
+        }
+        if attempt == ATTEMPTS || !is_disturbed(&measurements, &known_secs) {
+            break;
+        }
     }
     recorder.flush()?;
     Ok(Standing::of(recorder, space)?)
+}
+
+/// The fastest that a config was measured at.
+fn fastest_secs(records: &[TuningRecord], config: &Config) -> Option<f64> {
+    let own = records.iter().filter(|r| r.config == *config).filter_map(|r| r.measurement.run_secs());
+    own.min_by(f64::total_cmp)
+}
+
+/// True if every racer that was measured before is much slower now: something else had the machine.
+fn is_disturbed(measurements: &[Measurement], known_secs: &[Option<f64>]) -> bool {
+    let both = measurements.iter().zip(known_secs).filter_map(|(m, known)| Some((m.run_secs()?, (*known)?)));
+    let slower: Vec<bool> = both.map(|(now, known)| now > DISTURBED * known).collect();
+    !slower.is_empty() && slower.iter().all(|&slower| slower)
 }
 
 /// True if nothing was measured of the task since its last race.
 pub(crate) fn is_settled(recorder: &Recorder<'_>, workload: &Workload) -> Result<bool, DbError> {
     let last = recorder.query(workload)?.pop();
     Ok(last.is_some_and(|record| matches!(record.phase, Phase::Race { .. })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use autotune_measure::RunSecs;
+
+    fn ran(run_secs: f64) -> Measurement {
+        let secs = RunSecs {
+            run_secs,
+            median_secs: run_secs,
+            spread: 0.0,
+            repeats: 5,
+            stopped_early: false,
+            max_rel_error: 0.0,
+        };
+        Measurement { outcome: Ok(secs), toolchain: None, build_secs: 0.0, measure_secs: 0.0 }
+    }
+
+    #[test]
+    fn a_race_is_disturbed_if_all_are_slower_than_known() {
+        let race = [ran(2.0), ran(2.5)];
+        assert!(is_disturbed(&race, &[Some(1.0), Some(2.0)]));
+        assert!(is_disturbed(&race, &[None, Some(2.0)]));
+        assert!(!is_disturbed(&race, &[Some(1.9), Some(1.0)]));
+        assert!(!is_disturbed(&race, &[None, None]));
+    }
 }
