@@ -58,10 +58,9 @@ impl FromStr for Backend {
 /// How a kernel is timed. The defaults suit kernels of 10 µs to 100 ms.
 ///
 /// They are as short as search allows: a search can bear noise, since the best few are raced against each other in the end.
-/// On a quiet core the time of a convolution varies by half a percent whatever the floor. On one that other processes share,
-/// floors of 1.5 to 6 ms rank schedules within 1.5 times of the best hardly better than chance (rank correlation 0.1 to 0.5
-/// with a floor of 100 ms, for kernels of 1 to 2 ms), 10 ms about as well as 25 ms (0.3 to 0.7 against 0.5 to 0.7), and
-/// 100 ms itself only to 0.7 to 0.8.
+/// On cores that other processes share, floors of 1.5 to 6 ms rank schedules within 1.5 times of the best hardly better than
+/// chance (rank correlation 0.1 to 0.5 with a floor of 100 ms, for kernels of 1 to 2 ms), 10 ms about as well as 25 ms (0.3 to
+/// 0.7 against 0.5 to 0.7), and 100 ms itself only to 0.7 to 0.8.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimingOptions {
     /// Untimed runs go on for this long.
