@@ -1,6 +1,7 @@
 //! OpenCL devices.
 
 use std::ptr;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use autotune_schedules::{GpuApi, GpuTarget, KernelPlan, Launch};
@@ -29,7 +30,11 @@ pub(crate) struct Module(Vec<(Kernel, Launch)>);
 impl OpenClDevice {
     /// Device `ordinal`, counted over all platforms, or why there is none.
     pub fn open(ordinal: usize) -> Result<Self, String> {
+        // Some implementations have no devices for a second thread that asks while the first one's answer is being prepared.
+        static ASKING: Mutex<()> = Mutex::new(());
+        let asking = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
         let devices = get_all_devices(CL_DEVICE_TYPE_ALL).map_err(|e| format!("no OpenCL: {e}"))?;
+        drop(asking);
         let id =
             devices.get(ordinal).ok_or_else(|| format!("{} OpenCL device(s), no number {ordinal}", devices.len()))?;
         let device = ClDevice::new(*id);
