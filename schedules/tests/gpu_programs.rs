@@ -7,32 +7,11 @@ mod common;
 
 use autotune_schedules::program::{Node, Scope, StoreMode};
 use autotune_schedules::verify::Problem;
-use autotune_schedules::{
-    Config, InterpError, Operands, Program, ScheduleSpace, Target, Workload, interpret, lower, max_rel_error,
-    reference, tolerance, verify,
-};
+use autotune_schedules::{InterpError, Operands, Program, ScheduleSpace, Target, Workload, interpret, lower, verify};
+use common::random_programs::check;
 use common::workloads::random_workload;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-
-fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let space = ScheduleSpace::new(workload, target);
-    let operands = Operands::random(workload, seed);
-    let expected = reference(workload, &operands);
-    for i in 0..configs {
-        let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
-        let context = format!("seed {seed}: {workload} on {target}\n{config}");
-        assert!(space.contains(&config), "{context}");
-        let json = serde_json::to_string(&config).unwrap();
-        assert_eq!(serde_json::from_str::<Config>(&json).unwrap(), config, "{context}");
-        let program = lower(workload, target, &config).unwrap();
-        verify(&program, target).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
-        let output = interpret(&program, &operands).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
-        let error = max_rel_error(&output, &expected);
-        assert!(error <= tolerance(&config), "{context}\nerror {error}\n{program}");
-    }
-}
 
 #[test]
 fn random_programs_are_proven_and_agree_with_the_reference() {

@@ -43,21 +43,9 @@ macro_rules! assert_problem {
     }};
 }
 
-/// Calls `change` on every loop, outer before inner.
-fn for_each_loop(nodes: &mut [Node], change: &mut impl FnMut(&mut Loop)) {
-    for node in nodes {
-        if let Node::Loop(l) = node {
-            change(l);
-        }
-        if let Some(body) = node.body_mut() {
-            for_each_loop(body, change);
-        }
-    }
-}
-
 fn change_loop(program: &mut Program, stage: usize, number: usize, change: impl Fn(&mut Loop)) {
     let mut at = 0;
-    for_each_loop(&mut program.stages[stage].body, &mut |l| {
+    nests::for_each_loop(&mut program.stages[stage].body, &mut |l| {
         if at == number {
             change(l);
         }
@@ -154,7 +142,7 @@ fn a_loop_too_short_or_too_long_is_found() {
     let taps = |extent| {
         problem(conv(), |p| {
             let kw = var(p, "kw");
-            for_each_loop(&mut p.stages[0].body, &mut |l| {
+            nests::for_each_loop(&mut p.stages[0].body, &mut |l| {
                 if l.var == kw && l.extent == 3 {
                     l.extent = extent;
                 }
@@ -171,7 +159,7 @@ fn iterations_that_run_twice_are_found() {
     // A leaf twice.
     let twice = problem(conv(), |p| {
         let kw = var(p, "kw");
-        for_each_loop(&mut p.stages[0].body, &mut |l| {
+        nests::for_each_loop(&mut p.stages[0].body, &mut |l| {
             if l.var == kw {
                 l.body.push(l.body[0].clone());
             }
@@ -261,7 +249,7 @@ fn prefetches_are_checked_like_loads() {
     let changed = |change: &dyn Fn(&mut Program, &mut Vec<Node>)| {
         problem(matmul(), |p| {
             let mut stage = p.stages.remove(1);
-            for_each_loop(&mut stage.body, &mut |l| {
+            nests::for_each_loop(&mut stage.body, &mut |l| {
                 if l.kind == LoopKind::Serial && matches!(l.body.last(), Some(Node::Prefetch { .. })) {
                     change(p, &mut l.body);
                 }
@@ -287,7 +275,7 @@ fn prefetches_are_checked_like_loads() {
     assert_problem!(registers, Problem::Nesting(_));
     let in_vector = changed(&|_, body| {
         let prefetch = body.pop().unwrap();
-        for_each_loop(body, &mut |l| {
+        nests::for_each_loop(body, &mut |l| {
             if l.kind == LoopKind::Vectorized {
                 l.body.push(prefetch.clone());
             }
@@ -308,7 +296,7 @@ fn an_output_that_is_not_assigned_is_found() {
     });
     assert_problem!(accumulated, Problem::OutputGap { index } if index[3] == 8);
     let lost = problem(conv(), |p| {
-        for_each_loop(&mut p.stages[0].body, &mut |l| {
+        nests::for_each_loop(&mut p.stages[0].body, &mut |l| {
             if let [Node::Alloc { body, .. }] = l.body.as_mut_slice() {
                 body.truncate(2);
             }
@@ -320,7 +308,7 @@ fn an_output_that_is_not_assigned_is_found() {
 #[test]
 fn private_buffers_stay_in_their_allocation() {
     let moved = problem(conv(), |p| {
-        for_each_loop(&mut p.stages[0].body, &mut |l| {
+        nests::for_each_loop(&mut p.stages[0].body, &mut |l| {
             if let [Node::Alloc { body, .. }] = l.body.as_mut_slice() {
                 let end = body.pop().unwrap();
                 l.body.push(end);
@@ -346,7 +334,7 @@ fn private_buffers_stay_in_their_allocation() {
 fn registers_are_chosen_by_written_out_loops() {
     let serial = problem(matmul(), |p| {
         let i = var(p, "i");
-        for_each_loop(&mut p.stages[1].body, &mut |l| {
+        nests::for_each_loop(&mut p.stages[1].body, &mut |l| {
             if l.var == i {
                 l.kind = LoopKind::Serial;
             }
@@ -385,12 +373,12 @@ fn parallel_loops_are_on_top_and_vectors_at_the_bottom() {
     let in_alloc = problem(conv(), |p| {
         let tree = the_loop(&mut p.stages[0].body[0]);
         tree.kind = LoopKind::Parallel;
-        for_each_loop(&mut tree.body, &mut |l| l.kind = LoopKind::Parallel);
+        nests::for_each_loop(&mut tree.body, &mut |l| l.kind = LoopKind::Parallel);
     });
     assert_problem!(in_alloc, Problem::Nesting(_));
     let around = problem(matmul(), |p| {
         let i = var(p, "i");
-        for_each_loop(&mut p.stages[1].body, &mut |l| {
+        nests::for_each_loop(&mut p.stages[1].body, &mut |l| {
             if l.var == i {
                 l.kind = LoopKind::Vectorized;
             }
@@ -521,7 +509,7 @@ fn mutate(program: &mut Program, rng: &mut ChaCha8Rng) {
     let other_buffer = BufferId(rng.random_range(0..buffers));
     let kind = rng.random_range(0..9);
     let (mut loops, mut stores) = (0, 0);
-    for_each_loop(&mut program.stages[stage].body, &mut |_| loops += 1);
+    nests::for_each_loop(&mut program.stages[stage].body, &mut |_| loops += 1);
     nests::for_each_store(&mut program.stages[stage].body, &mut |_| stores += 1);
     let store =
         |program: &mut Program, change: &dyn Fn(&mut Store)| change_store(program, stage, pick % stores, change);

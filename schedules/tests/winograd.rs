@@ -11,7 +11,7 @@ use autotune_schedules::{
     Config, CpuTarget, Isa, Operands, Program, ScheduleSpace, Target, Value, Workload, lower, max_rel_error, reference,
     tolerance,
 };
-use common::nests::for_each_store;
+use common::nests::{for_each_loop, for_each_store};
 use common::workloads::{random_winograd, sample_winograd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -56,17 +56,6 @@ fn small() -> (Workload, Target, Config) {
     let workload: Workload = "conv2d:c=16,h=9,w=7,o=16,k=3,p=1,bias".parse().unwrap();
     let config = sample_winograd(&ScheduleSpace::new(&workload, &target), &mut ChaCha8Rng::seed_from_u64(0));
     (workload, target, config)
-}
-
-fn for_each_loop(nodes: &mut [Node], change: &mut impl FnMut(&mut Loop)) {
-    for node in nodes {
-        if let Node::Loop(l) = node {
-            change(l);
-        }
-        if let Some(body) = node.body_mut() {
-            for_each_loop(body, change);
-        }
-    }
 }
 
 /// The problem that the verifier finds after `change`.

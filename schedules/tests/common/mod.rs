@@ -8,6 +8,7 @@ pub mod nests;
 pub mod nvrtc;
 #[cfg(unix)]
 pub mod opencl;
+pub mod random_programs;
 pub mod workloads;
 
 use std::path::Path;

@@ -96,6 +96,18 @@ pub fn number(value: usize) -> Affine {
     Affine::constant(value as i64)
 }
 
+/// Calls `change` on every loop, outer before inner.
+pub fn for_each_loop(nodes: &mut [Node], change: &mut impl FnMut(&mut Loop)) {
+    for node in nodes {
+        if let Node::Loop(l) = node {
+            change(l);
+        }
+        if let Some(body) = node.body_mut() {
+            for_each_loop(body, change);
+        }
+    }
+}
+
 /// Calls `change` on every store, first to last.
 pub fn for_each_store(nodes: &mut [Node], change: &mut impl FnMut(&mut Store)) {
     for node in nodes {

@@ -1,0 +1,28 @@
+//! Random configs of a workload, proven and interpreted.
+
+use autotune_schedules::{
+    Config, Operands, ScheduleSpace, Target, Workload, interpret, lower, max_rel_error, reference, tolerance, verify,
+};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+/// The default and random configs: they are in the space and survive serialisation, the verifier accepts their programs, and
+/// the interpreter agrees with the reference.
+pub fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let space = ScheduleSpace::new(workload, target);
+    let operands = Operands::random(workload, seed);
+    let expected = reference(workload, &operands);
+    for i in 0..configs {
+        let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
+        let context = format!("seed {seed}: {workload} on {target}\n{config}");
+        assert!(space.contains(&config), "{context}");
+        let json = serde_json::to_string(&config).unwrap();
+        assert_eq!(serde_json::from_str::<Config>(&json).unwrap(), config, "{context}");
+        let program = lower(workload, target, &config).unwrap();
+        verify(&program, target).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
+        let output = interpret(&program, &operands).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
+        let error = max_rel_error(&output, &expected);
+        assert!(error <= tolerance(&config), "{context}\nerror {error}\n{program}");
+    }
+}
