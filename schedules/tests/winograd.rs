@@ -5,7 +5,7 @@
 mod common;
 
 use autotune_schedules::interp::interpret;
-use autotune_schedules::program::{Buffer, BufferId, Loop, Node, Role};
+use autotune_schedules::program::{Buffer, BufferId, Loop, Role};
 use autotune_schedules::verify::{Problem, verify};
 use autotune_schedules::{
     Config, CpuTarget, Isa, Operands, Program, ScheduleSpace, Target, Value, Workload, lower, max_rel_error, reference,
