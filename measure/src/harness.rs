@@ -1,5 +1,6 @@
 //! The timing loop: warm-up, adaptive repeats, early stop. Knows no kernels: it is handed a function that runs one.
 
+use crate::measurement::RunSecs;
 use crate::options::TimingOptions;
 
 /// A repeat takes at least this long: shorter kernels run several times in it, so that reading the clock costs nothing.
@@ -31,16 +32,6 @@ const MAX_RUNS: usize = 10_000;
 pub(crate) struct Samples {
     secs: Vec<f64>,
     stopped_early: bool,
-}
-
-/// Figures of [`Samples`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Summary {
-    pub(crate) low_secs: f64,
-    pub(crate) median_secs: f64,
-    pub(crate) spread: f64,
-    pub(crate) repeats: usize,
-    pub(crate) stopped_early: bool,
 }
 
 /// Runs in one repeat for a kernel that takes `run_secs`.
@@ -123,17 +114,18 @@ impl Samples {
         near as f64 >= 1.0 + (LOW_QUANTILE * (self.secs.len() as f64 - 1.0)).ceil()
     }
 
-    /// The figures. Without repeats they are not numbers.
-    pub(crate) fn summary(&self) -> Summary {
+    /// The figures, beside the error that was found. Without repeats they are not numbers.
+    pub(crate) fn run_secs(&self, max_rel_error: f64) -> RunSecs {
         let mut sorted = self.secs.clone();
         sorted.sort_by(f64::total_cmp);
         let median_secs = quantile(&sorted, 0.5);
-        Summary {
-            low_secs: quantile(&sorted, LOW_QUANTILE),
+        RunSecs {
+            run_secs: quantile(&sorted, LOW_QUANTILE),
             median_secs,
             spread: (quantile(&sorted, 0.75) - quantile(&sorted, 0.25)) / median_secs,
             repeats: sorted.len(),
             stopped_early: self.stopped_early,
+            max_rel_error,
         }
     }
 }
@@ -169,14 +161,14 @@ mod tests {
             let options = TimingOptions { max_repeats: 1_000_000, ..TimingOptions::default() };
             let run_secs = 10f64.powf(rng.random_range(-7.0..0.0));
             let mut runs = 0;
-            let summary = sample(&options, run_secs, None, &mut steady(run_secs, &mut runs)).summary();
+            let summary = sample(&options, run_secs, None, &mut steady(run_secs, &mut runs)).run_secs(0.0);
             let elapsed = runs as f64 * run_secs;
             let ceiling = CEILING_FLOORS * options.floor_secs;
             assert!(elapsed >= options.floor_secs * 0.999, "{run_secs}: {elapsed}");
             assert!(summary.repeats >= options.min_repeats || elapsed >= ceiling * 0.999, "{run_secs}: {summary:?}");
             assert!(elapsed <= ceiling + run_secs * 5.0 + 1e-3, "{run_secs}: {elapsed}");
             assert!(run_secs * runs as f64 / summary.repeats as f64 >= REPEAT_SECS * 0.999);
-            assert!((summary.low_secs / run_secs - 1.0).abs() < 1e-9 && summary.spread < 1e-9);
+            assert!((summary.run_secs / run_secs - 1.0).abs() < 1e-9 && summary.spread < 1e-9);
             assert!(!summary.stopped_early);
         }
     }
@@ -206,7 +198,7 @@ mod tests {
         };
         let samples = sample(&TimingOptions::default(), 1e-3, Some(1e-3), &mut repeat);
         assert!(!samples.stopped_early);
-        assert_eq!(samples.summary().median_secs, 1e-3);
+        assert_eq!(samples.run_secs(0.0).median_secs, 1e-3);
     }
 
     #[test]
@@ -219,10 +211,10 @@ mod tests {
             elapsed += secs;
             secs
         };
-        let summary = sample(&options, 1e-3, None, &mut noisy).summary();
+        let summary = sample(&options, 1e-3, None, &mut noisy).run_secs(0.0);
         assert!(elapsed > 2.0 * options.floor_secs, "{elapsed}: {summary:?}");
         assert!(elapsed < 3.2 * options.floor_secs, "{elapsed}: {summary:?}");
-        assert!(summary.low_secs < 1.5e-3 && summary.spread > 0.1, "{summary:?}");
+        assert!(summary.run_secs < 1.5e-3 && summary.spread > 0.1, "{summary:?}");
     }
 
     #[test]

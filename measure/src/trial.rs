@@ -171,25 +171,12 @@ impl Trial {
 
     /// Compares the output of a copy with the reference.
     fn compare(&mut self, copy: usize) -> Result<(), CandidateError> {
-        let difference = largest_difference(self.copies[copy].buffer(self.output), &self.reference);
-        let error = if difference == 0.0 { 0.0 } else { f64::from(difference) / f64::from(self.largest) };
+        let error = relative_error(self.copies[copy].buffer(self.output), &self.reference, self.largest);
         self.max_rel_error = self.max_rel_error.max(error);
         if error <= self.tolerance {
             return Ok(());
         }
         Err(CandidateError::WrongResult { max_rel_error: error, tolerance: self.tolerance })
-    }
-
-    fn run_secs(&self, samples: &Samples) -> RunSecs {
-        let summary = samples.summary();
-        RunSecs {
-            run_secs: summary.low_secs,
-            median_secs: summary.median_secs,
-            spread: summary.spread,
-            repeats: summary.repeats,
-            stopped_early: summary.stopped_early,
-            max_rel_error: self.max_rel_error,
-        }
     }
 }
 
@@ -205,7 +192,7 @@ pub(crate) fn measure(
     let estimate_secs = harness::warm_up(options, first_secs, &mut repeat);
     let samples = harness::sample(options, estimate_secs, incumbent_secs, &mut repeat);
     trial.recheck(samples.stopped_early(), team)?;
-    Ok(trial.run_secs(&samples))
+    Ok(samples.run_secs(trial.max_rel_error))
 }
 
 /// Times kernels in turns, a short while each, round after round, each round starting with another; checks each
@@ -238,7 +225,7 @@ pub(crate) fn race(
     let finish = |(trial, lane): (&mut Trial, Result<(f64, Samples), CandidateError>)| {
         let (_, samples) = lane?;
         trial.recheck(false, team)?;
-        Ok(trial.run_secs(&samples))
+        Ok(samples.run_secs(trial.max_rel_error))
     };
     trials.iter_mut().zip(lanes).map(finish).collect()
 }
@@ -274,6 +261,13 @@ fn elements(problem: &mut Problem, buffer: &PlanBuffer) -> Result<Arc<[f32]>, Ca
     Ok(elements)
 }
 
+/// Largest difference between elements over the largest magnitude in the reference; infinite if one of `actual` is not a
+/// finite number, or some are missing.
+pub(crate) fn relative_error(actual: &[f32], reference: &[f32], largest: f32) -> f64 {
+    let difference = largest_difference(actual, reference);
+    if difference == 0.0 { 0.0 } else { f64::from(difference) / f64::from(largest) }
+}
+
 /// Largest difference between elements; infinite if one of `actual` is not a finite number, or some are missing.
 fn largest_difference(actual: &[f32], reference: &[f32]) -> f32 {
     /// Elements that are looked at side by side.
@@ -296,7 +290,7 @@ fn largest_difference(actual: &[f32], reference: &[f32]) -> f32 {
 }
 
 /// True if two rows of numbers are the same, bit by bit.
-fn same_bits(a: &[f32], b: &[f32]) -> bool {
+pub(crate) fn same_bits(a: &[f32], b: &[f32]) -> bool {
     let differences =
         |(a, b): (&[f32], &[f32])| a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a.to_bits() ^ b.to_bits()));
     a.len() == b.len() && a.chunks(1024).zip(b.chunks(1024)).all(|rows| differences(rows) == 0)

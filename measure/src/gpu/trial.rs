@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use autotune_schedules::KernelPlan;
 use autotune_schedules::program::{Role, When};
-use autotune_schedules::{KernelPlan, max_rel_error};
-use ndarray::{ArrayD, ArrayView1};
 
 use super::{Code, Device};
 use crate::harness::{self, Samples};
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
 use crate::problem::Problem;
+use crate::trial::{relative_error, same_bits};
 
 /// Elements behind each buffer that must not change.
 const GUARD: usize = 1024;
@@ -37,6 +37,8 @@ pub(super) struct Trial<'d, D: Device> {
     slots: Vec<Slot>,
     memory: Vec<D::Memory>,
     output: usize,
+    /// Largest magnitude in the reference.
+    largest: f32,
     tolerance: f64,
     max_rel_error: f64,
 }
@@ -58,8 +60,8 @@ impl<'d, D: Device> Trial<'d, D> {
         let output = output.ok_or_else(|| misfit("the plan has no output".into()))?;
         let module = device.load(&code.bytes, &code.plan)?;
         let memory = slots.iter().map(|slot| device.upload(&undefined(slot.len))).collect::<Result<_, _>>()?;
-        let (plan, tolerance) = (code.plan.clone(), code.tolerance);
-        let mut trial = Self { device, module, plan, slots, memory, output, tolerance, max_rel_error: 0.0 };
+        let (plan, largest, tolerance) = (code.plan.clone(), problem.largest(), code.tolerance);
+        let mut trial = Self { device, module, plan, slots, memory, output, largest, tolerance, max_rel_error: 0.0 };
         trial.put(|role| matches!(role, Role::Weight | Role::Bias))?;
         trial.run(When::AheadOfTime)?;
         trial.put(|role| matches!(role, Role::Input | Role::Residual))?;
@@ -102,10 +104,7 @@ impl<'d, D: Device> Trial<'d, D> {
         let Slot { len, values, .. } = &self.slots[self.output];
         let mut output = vec![0.0; *len];
         self.device.read(&self.memory[self.output], &mut output)?;
-        let wanted = values.as_ref().map(|values| ArrayView1::from(&**values).into_dyn().to_owned());
-        let error = wanted.map_or(f64::INFINITY, |wanted: ArrayD<f32>| {
-            max_rel_error(&ArrayView1::from(&output).into_dyn().to_owned(), &wanted)
-        });
+        let error = values.as_ref().map_or(f64::INFINITY, |wanted| relative_error(&output, wanted, self.largest));
         self.max_rel_error = self.max_rel_error.max(error);
         if error <= self.tolerance {
             return Ok(());
@@ -126,25 +125,13 @@ impl<'d, D: Device> Trial<'d, D> {
             if behind.iter().any(|value| value.to_bits() != GUARD_BITS) {
                 return Err(CandidateError::StrayWrite { message: "memory behind its buffers changed".into() });
             }
-            let same = |values: &[f32]| values.iter().zip(inside).all(|(a, b)| a.to_bits() == b.to_bits());
-            if slot.role != Role::Output && slot.values.as_ref().is_some_and(|values| !same(values)) {
+            let changed = slot.values.as_ref().is_some_and(|values| !same_bits(values, inside));
+            if slot.role != Role::Output && changed {
                 let message = format!("the {:?} operand changed", slot.role).to_lowercase();
                 return Err(CandidateError::StrayWrite { message });
             }
         }
         Ok(())
-    }
-
-    fn run_secs(&self, samples: &Samples) -> RunSecs {
-        let summary = samples.summary();
-        RunSecs {
-            run_secs: summary.low_secs,
-            median_secs: summary.median_secs,
-            spread: summary.spread,
-            repeats: summary.repeats,
-            stopped_early: summary.stopped_early,
-            max_rel_error: self.max_rel_error,
-        }
     }
 
     /// Checks and times.
@@ -159,7 +146,7 @@ impl<'d, D: Device> Trial<'d, D> {
         let samples = harness::sample(options, estimate_secs, incumbent_secs, &mut |runs| clock.repeat(runs));
         clock.failed.map_or(Ok(()), Err)?;
         self.recheck()?;
-        Ok(self.run_secs(&samples))
+        Ok(samples.run_secs(self.max_rel_error))
     }
 }
 
@@ -213,7 +200,7 @@ pub(super) fn race<'d, D: Device>(
     let finish = |lane: Result<(Trial<'d, D>, f64, Samples), CandidateError>| {
         let (mut trial, _, samples) = lane?;
         trial.recheck()?;
-        Ok(trial.run_secs(&samples))
+        Ok(samples.run_secs(trial.max_rel_error))
     };
     lanes.into_iter().map(finish).collect()
 }
