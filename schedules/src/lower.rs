@@ -157,20 +157,45 @@ struct Lowering<'a> {
     tile_region: Option<Region>,
 }
 
-impl<'a> Lowering<'a> {
-    fn new(workload: &'a Workload, direct: &'a Direct, lanes: usize) -> Self {
-        let mut buffers = Vec::new();
-        let mut add = |name: &str, role, shape: &[usize], layout| {
+/// The buffers that the caller gives and gets.
+pub(crate) struct OperandBuffers {
+    pub(crate) input: BufferId,
+    pub(crate) weight: BufferId,
+    pub(crate) bias: Option<BufferId>,
+    pub(crate) residual: Option<BufferId>,
+    pub(crate) output: BufferId,
+}
+
+impl OperandBuffers {
+    /// Adds them to `buffers`: weights and bias plain, input and output (and residual) of a physical shape and layout.
+    pub(crate) fn new(
+        buffers: &mut Vec<Buffer>,
+        workload: &Workload,
+        input: (&[usize], Layout),
+        output: (&[usize], Layout),
+    ) -> Self {
+        let mut add = |name: &str, role, (shape, layout): (&[usize], Layout)| {
             buffers.push(Buffer { name: name.into(), role, scope: Scope::Global, shape: shape.to_vec(), layout });
             BufferId(buffers.len() as u32 - 1)
         };
-        let input = add("input", Role::Input, &direct.input.shape, direct.in_layout);
-        let weight = add("weight", Role::Weight, &direct.contraction.weight.shape, Layout::Plain);
         let epilogue = workload.epilogue;
-        let bias = epilogue.bias.then(|| add("bias", Role::Bias, &[workload.bias_len()], Layout::Plain));
-        let residual =
-            epilogue.residual.then(|| add("residual", Role::Residual, &direct.output.shape, direct.out_layout));
-        let output = add("output", Role::Output, &direct.output.shape, direct.out_layout);
+        Self {
+            input: add("input", Role::Input, input),
+            weight: add("weight", Role::Weight, (&workload.weight_shape(), Layout::Plain)),
+            bias: epilogue.bias.then(|| add("bias", Role::Bias, (&[workload.bias_len()], Layout::Plain))),
+            residual: epilogue.residual.then(|| add("residual", Role::Residual, output)),
+            output: add("output", Role::Output, output),
+        }
+    }
+}
+
+impl<'a> Lowering<'a> {
+    fn new(workload: &'a Workload, direct: &'a Direct, lanes: usize) -> Self {
+        let mut buffers = Vec::new();
+        let inputs = (direct.input.shape.as_slice(), direct.in_layout);
+        let outputs = (direct.output.shape.as_slice(), direct.out_layout);
+        let OperandBuffers { input, weight, bias, residual, output } =
+            OperandBuffers::new(&mut buffers, workload, inputs, outputs);
         let axes = direct.contraction.axes.iter();
         Self {
             workload,

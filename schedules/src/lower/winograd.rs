@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::{add, assign, epilogue, load, nest};
+use super::{OperandBuffers, add, assign, epilogue, load, nest};
 use crate::affine::{Affine, VarId};
 use crate::program::{
     Access, AxisInfo, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
@@ -78,36 +78,31 @@ struct Lowering<'a> {
 impl<'a> Lowering<'a> {
     fn new(workload: &'a Workload, winograd: &'a Winograd) -> Self {
         let mut buffers = Vec::new();
-        let mut buffer = |name: &str, role, scope, shape: Vec<usize>, layout| {
-            buffers.push(Buffer { name: name.into(), role, scope, shape, layout });
-            BufferId(buffers.len() as u32 - 1)
-        };
         let Winograd { conv, block, .. } = *winograd;
         let [oh, ow] = conv.output_hw();
         let (c_blocks, o_blocks, xis) = (winograd.c_blocks(), winograd.o_blocks(), winograd.a() * winograd.a());
         let blocked = Layout::ChannelBlocked(block);
         let out_shape = vec![conv.n, o_blocks, oh, ow, block];
         let in_shape = vec![conv.n, c_blocks, conv.h, conv.w, block];
-        let global = Scope::Global;
-        let input = buffer("input", Role::Input, global, in_shape, blocked);
-        let weight = buffer("weight", Role::Weight, global, workload.weight_shape(), Layout::Plain);
-        let epilogue = workload.epilogue;
-        let bias = epilogue.bias.then(|| buffer("bias", Role::Bias, global, vec![conv.o], Layout::Plain));
-        let residual =
-            epilogue.residual.then(|| buffer("residual", Role::Residual, global, out_shape.clone(), blocked));
-        let output = buffer("output", Role::Output, global, out_shape, blocked);
+        let OperandBuffers { input, weight, bias, residual, output } =
+            OperandBuffers::new(&mut buffers, workload, (&in_shape, blocked), (&out_shape, blocked));
+        let mut packed = |name: &str, scope, shape: Vec<usize>| {
+            let (name, role, layout) = (name.into(), Role::Packed, Layout::Plain);
+            buffers.push(Buffer { name, role, scope, shape, layout });
+            BufferId(buffers.len() as u32 - 1)
+        };
         let channels = winograd.register[1];
         let weights_shape = vec![xis, o_blocks.div_ceil(channels), conv.c, channels, block];
-        let weights = buffer("weight_transformed", Role::Packed, global, weights_shape, Layout::Plain);
+        let weights = packed("weight_transformed", Scope::Global, weights_shape);
         let mut inputs_shape = winograd.input_shape().to_vec();
         if winograd.staged {
             let [rows, columns] = [0, 1].map(|d| winograd.grid()[d].div_ceil(winograd.tiles[d]));
             inputs_shape.splice(0..0, [conv.n, rows, columns]);
         }
-        let inputs_scope = if winograd.staged { global } else { Scope::Local };
-        let inputs = buffer("input_transformed", Role::Packed, inputs_scope, inputs_shape, Layout::Plain);
+        let inputs_scope = if winograd.staged { Scope::Global } else { Scope::Local };
+        let inputs = packed("input_transformed", inputs_scope, inputs_shape);
         let products_shape = winograd.product_shape().to_vec();
-        let products = buffer("products", Role::Packed, Scope::Local, products_shape, Layout::Plain);
+        let products = packed("products", Scope::Local, products_shape);
         let axis = |name, extent, reduce| AxisInfo { name, extent, reduce };
         let axes = vec![
             axis("n", conv.n, false),

@@ -2,7 +2,7 @@
 
 use crate::affine::{Affine, VarId};
 use crate::contraction::{AxisId, divide};
-use crate::lower::{assign, at, epilogue, load, nest};
+use crate::lower::{OperandBuffers, assign, at, epilogue, load, nest};
 use crate::program::{
     Access, Buffer, BufferId, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode,
     When,
@@ -56,18 +56,16 @@ type Place = Vec<(AxisId, [Affine; 2])>;
 impl<'a> Lowering<'a> {
     fn new(workload: &'a Workload, tiled: &'a Tiled) -> Self {
         let mut buffers = Vec::new();
+        let contraction = &tiled.contraction;
+        let plain = |shape| (shape, Layout::Plain);
+        let (inputs, outputs) = (plain(contraction.data.shape.as_slice()), plain(contraction.output.shape.as_slice()));
+        let OperandBuffers { input, mut weight, bias, residual, output } =
+            OperandBuffers::new(&mut buffers, workload, inputs, outputs);
         let mut add = |name: &str, role, scope, shape: Vec<usize>| {
             buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain });
             BufferId(buffers.len() as u32 - 1)
         };
         let mut global = |name: &str, role, shape: &[usize]| add(name, role, Scope::Global, shape.to_vec());
-        let contraction = &tiled.contraction;
-        let input = global("input", Role::Input, &contraction.data.shape);
-        let mut weight = global("weight", Role::Weight, &contraction.weight.shape);
-        let bias = workload.epilogue.bias.then(|| global("bias", Role::Bias, &[workload.bias_len()]));
-        let residual =
-            workload.epilogue.residual.then(|| global("residual", Role::Residual, &contraction.output.shape));
-        let output = global("output", Role::Output, &contraction.output.shape);
         if tiled.packed_weights {
             weight = global("weight_packed", Role::Packed, &tiled.staged[1].source.shape);
         }
