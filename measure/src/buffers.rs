@@ -143,6 +143,11 @@ impl Buffers {
         Ok(buffers)
     }
 
+    /// Size of the memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
     /// The memory, to be used again.
     pub(crate) fn into_memory(self) -> Memory {
         self.memory

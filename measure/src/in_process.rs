@@ -14,6 +14,7 @@ use crate::options::{MeasureOptions, TimingOptions};
 use crate::problem::Problem;
 use crate::team::Team;
 use crate::trial::{self, Trial};
+use crate::yardstick::Yardsticks;
 
 /// Measures candidates on this machine's CPU in a thread of this process: no worker program is needed, and no time is
 /// spent on one.
@@ -33,7 +34,7 @@ impl InProcessMeasurer {
     /// The caller accepts that generated code runs in this process with no protection against its faults.
     pub unsafe fn new(options: MeasureOptions) -> Self {
         let builder = Builder::new(options.backend, options.build_limit_secs);
-        let here = Here { timing: options.timing, problems: HashMap::new() };
+        let here = Here { timing: options.timing, problems: HashMap::new(), yardsticks: Yardsticks::default() };
         Self { front: Front::new(builder, here) }
     }
 
@@ -77,6 +78,7 @@ impl Measurer for InProcessMeasurer {
 struct Here {
     timing: TimingOptions,
     problems: HashMap<Workload, Problem>,
+    yardsticks: Yardsticks,
 }
 
 /// Runs `f` in a thread of its own that is pinned to the first core, with a team; the caller's thread stays free.
@@ -96,12 +98,12 @@ impl Runner for Here {
         built: &Built,
         incumbent_secs: Option<f64>,
     ) -> Result<Result<RunSecs, CandidateError>, MeasureError> {
-        let (timing, problems) = (&self.timing, &mut self.problems);
+        let (timing, problems, yardsticks) = (&self.timing, &mut self.problems, &mut self.yardsticks);
         let problem = problems.entry(built.workload).or_insert_with(|| Problem::new(&built.workload));
         pinned(built.target.threads(), |team| {
             // SAFETY: whoever made the measurer accepted that.
-            let mut trial = unsafe { Trial::new(problem, built, timing.cold, None, team) }?;
-            trial::measure(&mut trial, timing, incumbent_secs, team)
+            let trial = unsafe { Trial::new(problem, built, timing.cold, None, team) }?;
+            yardsticks.measure(&built.workload, trial, timing, incumbent_secs, team).0
         })
     }
 

@@ -194,20 +194,23 @@ impl ScheduleSpace {
         (0..MAX_DRAWS).map(|_| draw()).find(|config| self.is_valid(config))
     }
 
-    /// A valid config that differs from `config` in one knob; a fresh sample if none is found, and now and then where there
-    /// are several sketches.
+    /// A valid config that differs from `config` in one knob, or in two or more with half the probability each time: good configs
+    /// can be apart by knobs that must change together, a tile and the registers for it, say. A fresh sample if none is found, and
+    /// now and then where there are several sketches.
     pub fn neighbor<R: Rng + ?Sized>(&self, config: &Config, rng: &mut R) -> Config {
         let moves_on = self.sketches.len() > 1 && rng.random_ratio(1, SKETCH_CHANGE);
         if let Some(sketch) = self.sketch(config).filter(|_| !moves_on) {
             for _ in 0..256 {
-                let knob = &sketch.knobs[rng.random_range(0..sketch.knobs.len())];
-                let value = &knob.values[rng.random_range(0..knob.values.len())];
-                if config.knobs.get(&knob.name) == Some(value) {
-                    continue;
-                }
                 let mut other = config.clone();
-                other.knobs.insert(knob.name.clone(), value.clone());
-                if self.is_valid(&other) {
+                loop {
+                    let knob = &sketch.knobs[rng.random_range(0..sketch.knobs.len())];
+                    let value = &knob.values[rng.random_range(0..knob.values.len())];
+                    other.knobs.insert(knob.name.clone(), value.clone());
+                    if rng.random() {
+                        break;
+                    }
+                }
+                if other != *config && self.is_valid(&other) {
                     return other;
                 }
             }
