@@ -23,7 +23,7 @@
 //! ```
 
 use autotune_measure::location::{WORKER_ARGUMENT, WorkerCommand};
-use autotune_measure::{CpuMeasurer, MeasureOptions};
+use autotune_measure::{MeasureOptions, WorkerMeasurer};
 
 /// Serves a measurer and ends the process if it was started as a worker; call it first in `main`.
 pub fn serve_if_worker() {
@@ -34,7 +34,7 @@ pub fn serve_if_worker() {
 }
 
 /// A measurer whose worker is this very program.
-pub fn measurer() -> anyhow::Result<CpuMeasurer> {
+pub fn measurer() -> anyhow::Result<WorkerMeasurer> {
     let command = WorkerCommand { program: std::env::current_exe()? };
-    Ok(CpuMeasurer::with(command, MeasureOptions::default())?)
+    Ok(WorkerMeasurer::with(command, MeasureOptions::default())?)
 }

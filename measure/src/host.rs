@@ -97,12 +97,15 @@ impl WorkerProcess {
         if protocol::send(&mut self.input, request, raw).is_err() {
             return Err(Loss::Early(self.last_words()));
         }
-        let deadline = Instant::now() + limit;
+        let mut deadline = Instant::now() + limit;
         let mut started: Option<MemoryAtStart> = None;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.responses.recv_timeout(left) {
-                Ok(Response::Started { memory }) => started = Some(memory),
+                Ok(Response::Started { memory }) => {
+                    started = Some(memory);
+                    deadline = Instant::now() + limit;
+                }
                 Ok(Response::Done { outcomes }) => return Ok(outcomes),
                 Ok(Response::Failed { message }) => return Err(Loss::Refused(message)),
                 Ok(Response::Hello { .. }) => return Err(Loss::Early("it started anew".into())),

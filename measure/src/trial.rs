@@ -217,7 +217,7 @@ pub(crate) fn race(
             if let Ok((estimate_secs, samples)) = &mut lanes[index] {
                 let mut repeat = |runs| trial.repeat(runs, team);
                 // The kernel before this one left its own data in the caches.
-                repeat(harness::runs_per_repeat(*estimate_secs));
+                repeat(harness::runs_per_repeat(&round, *estimate_secs));
                 samples.append(harness::sample(&round, *estimate_secs, None, &mut repeat));
             }
         }

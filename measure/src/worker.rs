@@ -7,14 +7,15 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver};
 
-use autotune_schedules::Workload;
+use autotune_schedules::{GpuTarget, Workload};
 
-use crate::affinity::pin_to_core;
+use crate::affinity::{allowed_cores, pin_to_core};
 use crate::buffers::Memory;
+use crate::gpu::{self, Gpu};
 use crate::measurement::CandidateError;
 use crate::memory;
 use crate::problem::Problem;
-use crate::protocol::{self, Job, Request, Response, Task};
+use crate::protocol::{self, Job, MemoryAtStart, Request, Response, Task};
 use crate::team::Team;
 use crate::trial::{self, Trial};
 
@@ -36,8 +37,8 @@ fn serve_requests() -> io::Result<()> {
     memory::forbid_core_files();
     memory::report_when_dying();
     let requests = read_in_background(input);
-    let mut worker = Worker { team: Team::new(1), problems: HashMap::new(), spare: None };
-    pin_to_core(0);
+    allowed_cores();
+    let mut worker = Worker { team: Team::new(1), problems: HashMap::new(), spare: None, gpu: None };
     protocol::send(&mut output, &Response::Hello { version: protocol::VERSION }, &[])?;
     while let Ok((request, raw)) = requests.recv() {
         let response = worker.answer(&request, &raw, &mut output)?;
@@ -90,6 +91,8 @@ struct Worker {
     problems: HashMap<Workload, Problem>,
     /// Memory of the last trial's buffers: it need not be had from the system again.
     spare: Option<Memory>,
+    /// The device of the last job that was for a GPU.
+    gpu: Option<(GpuTarget, Box<dyn Gpu>)>,
 }
 
 impl Worker {
@@ -107,6 +110,60 @@ impl Worker {
                 return Ok(Response::Failed { message });
             }
         }
+        match jobs.first().and_then(|job| job.target.gpu()) {
+            Some(target) => self.answer_on_gpu(request, jobs, target, raw, output),
+            None => self.answer_on_cpu(request, jobs, raw, output),
+        }
+    }
+
+    /// Opens the device unless it is open, which is no part of a candidate's time either; times or races.
+    fn answer_on_gpu(
+        &mut self,
+        request: &Request,
+        jobs: &[Job],
+        target: &GpuTarget,
+        raw: &[u8],
+        output: &mut File,
+    ) -> io::Result<Response> {
+        let failed = |message: String| Ok(Response::Failed { message });
+        let open = match self.gpu.take_if(|(open, _)| open == target) {
+            Some(open) => open,
+            None => match gpu::open(target) {
+                Ok(device) => (target.clone(), device),
+                Err(error) => return failed(error.to_string()),
+            },
+        };
+        let (_, device) = self.gpu.insert(open);
+        let memory = MemoryAtStart { data_bytes: 0, allowance_bytes: usize::MAX };
+        protocol::send(output, &Response::Started { memory }, &[])?;
+        let mut trials = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let (Some(built), Some(problem)) = (job.built(raw), self.problems.get_mut(&job.workload)) else {
+                return failed("a job's code or problem is missing".into());
+            };
+            match device.load(problem, &built, request.timing.cold) {
+                Ok(trial) => trials.push(trial),
+                Err(error) => return Ok(Response::Done { outcomes: vec![Err(error); jobs.len()] }),
+            }
+        }
+        let timing = &request.timing;
+        let outcomes = match &request.task {
+            Task::Time { incumbent_secs, .. } => {
+                trials.iter_mut().map(|trial| gpu::trial::measure(&mut **trial, timing, *incumbent_secs)).collect()
+            }
+            Task::Race { .. } => gpu::trial::race(trials, timing),
+        };
+        Ok(Response::Done { outcomes })
+    }
+
+    fn answer_on_cpu(
+        &mut self,
+        request: &Request,
+        jobs: &[Job],
+        raw: &[u8],
+        output: &mut File,
+    ) -> io::Result<Response> {
+        pin_to_core(0);
         if let Err(error) = self.start(request, jobs, output)? {
             return Ok(Response::Done { outcomes: vec![Err(error); jobs.len()] });
         }

@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use autotune_measure::{
-    Backend, Build, Builder, Built, Candidate, CandidateError, Code, CpuMeasurer, InProcessMeasurer, MeasureError,
-    MeasureOptions, Measurement, Measurer, WorkerCommand,
+    Backend, Build, Builder, Built, Candidate, CandidateError, Code, InProcessMeasurer, MeasureError, MeasureOptions,
+    Measurement, Measurer, WorkerCommand, WorkerMeasurer,
 };
 use autotune_schedules::{Config, ScheduleSpace, Workload};
 use rand::SeedableRng;
@@ -43,7 +43,7 @@ macro_rules! subject {
     };
 }
 
-subject!(CpuMeasurer, |options| CpuMeasurer::with(WorkerCommand::find().unwrap(), options).unwrap());
+subject!(WorkerMeasurer, |options| WorkerMeasurer::with(WorkerCommand::find().unwrap(), options).unwrap());
 subject!(InProcessMeasurer, |options| {
     // SAFETY: the kernels of this file are wrong, but only inside their buffers and guards.
     unsafe { InProcessMeasurer::new(options) }
@@ -51,7 +51,7 @@ subject!(InProcessMeasurer, |options| {
 
 macro_rules! on_both {
     ($($name:ident),* $(,)?) => {
-        &[$((stringify!($name), $name::<CpuMeasurer>, $name::<InProcessMeasurer>)),*]
+        &[$((stringify!($name), $name::<WorkerMeasurer>, $name::<InProcessMeasurer>)),*]
     };
 }
 

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use autotune_measure::{Built, CandidateError, CpuMeasurer, MeasureError, MeasureOptions, WorkerCommand};
+use autotune_measure::{Built, CandidateError, MeasureError, MeasureOptions, WorkerCommand, WorkerMeasurer};
 
 use crate::kernels::{build, options, right, source, with};
 
@@ -25,19 +25,19 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 /// The argument that makes this program measure an endless kernel.
 pub(crate) const HOLDER_ARGUMENT: &str = "hold-an-endless-kernel";
 
-fn measurer_with(options: MeasureOptions) -> CpuMeasurer {
-    CpuMeasurer::with(WorkerCommand::find().unwrap(), options).unwrap()
+fn measurer_with(options: MeasureOptions) -> WorkerMeasurer {
+    WorkerMeasurer::with(WorkerCommand::find().unwrap(), options).unwrap()
 }
 
-fn measurer() -> CpuMeasurer {
+fn measurer() -> WorkerMeasurer {
     measurer_with(options())
 }
 
-fn fault(measurer: &mut CpuMeasurer, built: &Built) -> CandidateError {
+fn fault(measurer: &mut WorkerMeasurer, built: &Built) -> CandidateError {
     measurer.run_built(built).unwrap().outcome.unwrap_err()
 }
 
-fn assert_well(measurer: &mut CpuMeasurer) {
+fn assert_well(measurer: &mut WorkerMeasurer) {
     let built = right(1);
     measurer.run_built(&built).unwrap().outcome.unwrap();
 }
@@ -220,7 +220,7 @@ fn no_worker_outlives_a_killed_parent() {
 fn broken_infrastructure_is_an_error() {
     let with_program = |program: &str| {
         let command = WorkerCommand { program: program.into() };
-        let mut measurer = CpuMeasurer::with(command, options()).unwrap();
+        let mut measurer = WorkerMeasurer::with(command, options()).unwrap();
         measurer.run_built(&right(1)).unwrap_err()
     };
     assert!(matches!(with_program("/no/such/worker"), MeasureError::Spawn { .. }));

@@ -1,4 +1,4 @@
-//! Measures CPU kernels in a worker process.
+//! Measures kernels in a worker process.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -23,17 +23,18 @@ const EARLY_DEATHS: usize = 3;
 /// Most bytes of operand files that are kept.
 const PROBLEM_BYTES: u64 = 1 << 30;
 
-/// Measures candidates on this machine's CPU, each in a worker process that may crash, hang or misbehave at no risk to
-/// the caller. Candidates are built in parallel, then run one by one.
+/// Measures candidates on this machine's CPU or a GPU of it, whichever their target says, in a worker process that may crash, hang
+/// or misbehave at no risk to the caller. The worker alone opens the GPU. Candidates are built in parallel, those for GPUs while
+/// others run, and run one by one.
 ///
 /// A failed candidate's worker is replaced. A candidate that fails in a worker which ran others before, unless by
 /// running too long, is tried again in a fresh one, and that verdict counts: memory that an earlier kernel corrupted
 /// is no fault of it.
-pub struct CpuMeasurer {
+pub struct WorkerMeasurer {
     front: Front<Workers>,
 }
 
-impl CpuMeasurer {
+impl WorkerMeasurer {
     /// A measurer with the worker program of this machine ([`WorkerCommand::find`]).
     pub fn new(options: MeasureOptions) -> Result<Self, MeasureError> {
         Self::with(WorkerCommand::find()?, options)
@@ -54,7 +55,7 @@ impl CpuMeasurer {
 
     /// The options.
     pub fn options(&self) -> &MeasureOptions {
-        &self.front.runner.options
+        &self.front.runner().options
     }
 
     /// Sets the time against which candidates of a workload are stopped early. Without it, that is the fastest this
@@ -75,11 +76,11 @@ impl CpuMeasurer {
 
     /// Process number of the worker, if one is running.
     pub fn worker_pid(&self) -> Option<u32> {
-        self.front.runner.worker.as_ref().map(WorkerProcess::pid)
+        self.front.runner().worker.as_ref().map(WorkerProcess::pid)
     }
 }
 
-impl Measurer for CpuMeasurer {
+impl Measurer for WorkerMeasurer {
     fn measure(
         &mut self,
         candidates: &[Candidate],
@@ -149,7 +150,7 @@ impl Workers {
                 Ok(outcomes) if outcomes.len() != kernels => {
                     return Err(MeasureError::Worker { message: "it answered something else".into() });
                 }
-                Ok(outcomes) if outcomes.iter().all(Result::is_ok) => {
+                Ok(outcomes) if outcomes.iter().all(is_harmless) => {
                     self.worker = Some(worker);
                     return Ok(Ok(outcomes));
                 }
@@ -170,6 +171,11 @@ impl Workers {
             }
         }
     }
+}
+
+/// True for the outcome of a kernel that ran well, or not at all: the worker can run others.
+fn is_harmless(outcome: &Result<RunSecs, CandidateError>) -> bool {
+    matches!(outcome, Ok(_) | Err(CandidateError::Lower { .. } | CandidateError::Build { .. }))
 }
 
 /// One outcome per kernel.
