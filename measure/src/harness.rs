@@ -164,7 +164,7 @@ mod tests {
             assert!(elapsed >= options.floor_secs * 0.999, "{run_secs}: {elapsed}");
             assert!(summary.repeats >= options.min_repeats || elapsed >= ceiling * 0.999, "{run_secs}: {summary:?}");
             assert!(elapsed <= ceiling + run_secs * 5.0 + 1e-3, "{run_secs}: {elapsed}");
-            assert!(run_secs * runs as f64 / summary.repeats as f64 >= REPEAT_SECS * 0.999);
+            assert!(run_secs * runs as f64 / summary.repeats as f64 >= options.repeat_secs * 0.999);
             assert!((summary.run_secs / run_secs - 1.0).abs() < 1e-9 && summary.spread < 1e-9);
             assert!(!summary.stopped_early);
         }

@@ -221,7 +221,8 @@ impl Device for CudaDevice {
         let module = self.context.load_module(Ptx::from_binary(cubin.clone())).map_err(|e| refused(words(e)))?;
         let stages = plan.stages.iter().map(|stage| {
             let launch = stage.launch.ok_or_else(|| refused(format!("stage {} is not for a GPU", stage.symbol)))?;
-            let function = module.load_function(&stage.symbol).map_err(|e| refused(words(e)))?;
+            let named = |e| refused(format!("{}: {}", stage.symbol, words(e)));
+            let function = module.load_function(&stage.symbol).map_err(named)?;
             let most = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: the function is that of the module.
             let set = unsafe {

@@ -120,7 +120,8 @@ impl Device for OpenClDevice {
         let program = Program::create_and_build_from_source(&self.context, source, "").map_err(refused)?;
         let stages = plan.stages.iter().map(|stage| {
             let launch = stage.launch.ok_or_else(|| refused(format!("stage {} is not for a GPU", stage.symbol)))?;
-            let kernel = Kernel::create(&program, &stage.symbol).map_err(|e| refused(e.to_string()))?;
+            let kernel = Kernel::create(&program, &stage.symbol);
+            let kernel = kernel.map_err(|e| refused(format!("{}: {e}", stage.symbol)))?;
             Ok((kernel, launch))
         });
         Ok(Module(stages.collect::<Result<_, _>>()?))

@@ -7,22 +7,32 @@ use std::time::{Duration, Instant};
 
 use autotune_measure::{Built, CandidateError, MeasureError, MeasureOptions, WorkerCommand, WorkerMeasurer};
 
-use crate::kernels::{build, options, right, source, with};
+use crate::kernels::{build, on_gpu, options, right, source, with};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("every_fault_is_classified", every_fault_is_classified),
     ("a_hang_is_killed_with_its_children", a_hang_is_killed_with_its_children),
     ("too_much_memory_is_told_from_a_crash", too_much_memory_is_told_from_a_crash),
     ("noise_on_standard_output_harms_nobody", noise_on_standard_output_harms_nobody),
-    ("a_worker_killed_between_candidates_is_replaced", a_worker_killed_between_candidates_is_replaced),
     ("the_innocent_are_tried_again", the_innocent_are_tried_again),
-    ("a_kernel_that_dies_in_a_race_does_not_spoil_it", a_kernel_that_dies_in_a_race_does_not_spoil_it),
-    ("no_worker_outlives_its_measurer", no_worker_outlives_its_measurer),
-    ("no_worker_outlives_a_killed_parent", no_worker_outlives_a_killed_parent),
     ("broken_infrastructure_is_an_error", broken_infrastructure_is_an_error),
 ];
 
-/// The argument that makes this program measure an endless kernel.
+/// Those that are the same for kernels on GPUs.
+pub(crate) const COMMON_TESTS: &[(&str, fn())] = &[
+    ("deaths_and_hangs_cost_only_the_worker", deaths_and_hangs_cost_only_the_worker),
+    ("a_worker_killed_between_candidates_is_replaced", a_worker_killed_between_candidates_is_replaced),
+    ("a_kernel_that_dies_in_a_race_does_not_spoil_it", a_kernel_that_dies_in_a_race_does_not_spoil_it),
+    ("no_worker_outlives_its_measurer", no_worker_outlives_its_measurer),
+    ("no_worker_outlives_a_killed_parent", no_worker_outlives_a_killed_parent),
+];
+
+/// A kernel dies of it.
+const DEATH: &str = "*(volatile float *)8 = 1;";
+/// A kernel never ends.
+const ENDLESS: &str = "for (;;) sink++;";
+
+/// The argument that makes this program measure an endless kernel; another behind it, on a GPU.
 pub(crate) const HOLDER_ARGUMENT: &str = "hold-an-endless-kernel";
 
 fn measurer_with(options: MeasureOptions) -> WorkerMeasurer {
@@ -59,7 +69,7 @@ fn await_death(pid: u32) {
 fn every_fault_is_classified() {
     let mut measurer = measurer();
     let faults = [
-        ("*(volatile float *)8 = 1;", "SIGSEGV"),
+        (DEATH, "SIGSEGV"),
         ("fprintf(stderr, \"cannot go on\\n\"); abort();", "cannot go on"),
         ("sink = (9 + sink) % sink;", "SIGFPE"),
         ("__builtin_trap();", "SIG"),
@@ -147,6 +157,25 @@ fn noise_on_standard_output_harms_nobody() {
     assert_well(&mut measurer);
 }
 
+fn deaths_and_hangs_cost_only_the_worker() {
+    let mut options = options();
+    options.run_limit_secs = if on_gpu() { 3.0 } else { 0.4 };
+    let limit_secs = options.run_limit_secs;
+    let mut measurer = measurer_with(options);
+    assert_well(&mut measurer);
+    let worker = measurer.worker_pid().unwrap();
+    let error = fault(&mut measurer, &with(DEATH));
+    assert!(matches!(&error, CandidateError::Crash { message } if message.contains("SIGSEGV")), "{error:?}");
+    await_death(worker);
+    assert_well(&mut measurer);
+    let worker = measurer.worker_pid().unwrap();
+    assert_eq!(fault(&mut measurer, &with(ENDLESS)), CandidateError::Timeout { limit_secs });
+    await_death(worker);
+    let late = with(&format!("if (again()) {DEATH}"));
+    assert!(matches!(fault(&mut measurer, &late), CandidateError::Crash { .. }));
+    assert_well(&mut measurer);
+}
+
 fn a_worker_killed_between_candidates_is_replaced() {
     let mut measurer = measurer();
     for pause_ms in [0, 30] {
@@ -173,7 +202,7 @@ fn the_innocent_are_tried_again() {
 fn a_kernel_that_dies_in_a_race_does_not_spoil_it() {
     let mut measurer = measurer();
     let good = right(1);
-    let bad = with("abort();");
+    let bad = with(DEATH);
     let results = measurer.race_built(&[good.clone(), bad, good]).unwrap();
     assert!(results[0].outcome.is_ok() && results[2].outcome.is_ok());
     assert!(matches!(results[1].outcome, Err(CandidateError::Crash { .. })));
@@ -196,7 +225,7 @@ pub(crate) fn hold_an_endless_kernel() -> ! {
     assert_well(&mut measurer);
     println!("{}", measurer.worker_pid().unwrap());
     std::io::stdout().flush().unwrap();
-    let endless = with("for (;;) sink++;");
+    let endless = with(ENDLESS);
     panic!("it ended: {:?}", measurer.run_built(&endless));
 }
 
@@ -205,7 +234,7 @@ fn no_worker_outlives_a_killed_parent() {
     // A killed process cannot remove its temporary files.
     let files = tempfile::tempdir().unwrap();
     let mut holder = Command::new(program);
-    holder.arg(HOLDER_ARGUMENT).env("TMPDIR", files.path()).stdout(Stdio::piped());
+    holder.arg(HOLDER_ARGUMENT).args(on_gpu().then_some("gpu")).env("TMPDIR", files.path()).stdout(Stdio::piped());
     let mut holder = holder.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -48,7 +48,7 @@ fn right() -> Built {
 fn code(built: &mut Built) -> &mut MachineCode {
     match &mut built.code {
         Code::Machine(code) => code,
-        Code::Library(path) => panic!("not assembled but {}", path.display()),
+        other => panic!("not assembled but {other:?}"),
     }
 }
 
