@@ -16,7 +16,6 @@ use tempfile::TempDir;
 use crate::affinity::{allowed_cores, pin_to_core};
 use crate::buffers::Buffers;
 use crate::compiler::Compiler;
-use crate::gpu;
 use crate::kernel::Kernel;
 use crate::measurement::MeasureError;
 use crate::scratch::scratch_dir;
@@ -73,9 +72,10 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// Measures the target's ceilings in this process, which takes a second or so; the second time it is asked, it remembers.
+    /// Measures a CPU's ceilings, which takes under a second; the second time it is asked, it remembers. Those of a GPU are for
+    /// a worker to measure: [`crate::WorkerMeasurer::ceilings`].
     ///
-    /// On CPUs it needs a C compiler where there is no assembler for the target's instruction set.
+    /// It needs a C compiler where there is no assembler for the target's instruction set.
     pub fn measure(target: &Target) -> Result<Self, MeasureError> {
         static KNOWN: Mutex<Option<HashMap<Target, Ceilings>>> = Mutex::new(None);
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,10 +83,7 @@ impl Ceilings {
         if let Some(&ceilings) = known.get(target) {
             return Ok(ceilings);
         }
-        let ceilings = match target.gpu() {
-            Some(target) => gpu::open(target)?.ceilings().map_err(fault)?,
-            None => measure(target)?,
-        };
+        let ceilings = measure(target)?;
         known.insert(target.clone(), ceilings);
         Ok(ceilings)
     }

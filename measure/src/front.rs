@@ -90,6 +90,10 @@ impl<R: Runner> Front<R> {
         &self.runs.runner
     }
 
+    pub(crate) fn runner_mut(&mut self) -> &mut R {
+        &mut self.runs.runner
+    }
+
     /// Sets the time against which candidates of a workload are stopped early.
     pub(crate) fn set_incumbent(&mut self, workload: &Workload, target: &Target, run_secs: f64) {
         self.runs.incumbents.insert((*workload, target.clone()), run_secs);

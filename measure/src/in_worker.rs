@@ -3,10 +3,11 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use autotune_schedules::{Target, Workload};
+use autotune_schedules::{GpuTarget, Target, Workload};
 use tempfile::TempDir;
 
 use crate::builder::{Builder, Built};
+use crate::ceilings::Ceilings;
 use crate::front::{Front, Runner};
 use crate::host::{Loss, WorkerProcess};
 use crate::location::WorkerCommand;
@@ -14,7 +15,7 @@ use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, M
 use crate::options::MeasureOptions;
 use crate::problem::Problem;
 use crate::process::duration;
-use crate::protocol::{Job, Request, Task};
+use crate::protocol::{Job, Request, Response, Task};
 use crate::scratch::scratch_dir;
 
 /// Workers that may die before running a kernel, one after the other, until the infrastructure counts as broken.
@@ -74,6 +75,14 @@ impl WorkerMeasurer {
         self.front.race_built(&built.iter().cloned().map(Ok).collect::<Vec<_>>())
     }
 
+    /// The target's ceilings: a CPU's measured here, a GPU's by the worker.
+    pub fn ceilings(&mut self, target: &Target) -> Result<Ceilings, MeasureError> {
+        match target.gpu() {
+            Some(gpu) => self.front.runner_mut().ceilings(gpu),
+            None => Ceilings::measure(target),
+        }
+    }
+
     /// Process number of the worker, if one is running.
     pub fn worker_pid(&self) -> Option<u32> {
         self.front.runner().worker.as_ref().map(WorkerProcess::pid)
@@ -130,6 +139,26 @@ impl Workers {
         Ok(path)
     }
 
+    fn request(&self, task: Task) -> Request {
+        Request { timing: self.options.timing.clone(), memory_slack_bytes: self.options.memory_slack_bytes, task }
+    }
+
+    /// What a GPU can do at best, measured by the worker.
+    fn ceilings(&mut self, target: &GpuTarget) -> Result<Ceilings, MeasureError> {
+        let mut worker = self.worker.take().map_or_else(|| WorkerProcess::spawn(&self.command), Ok)?;
+        let request = self.request(Task::Ceilings { target: target.clone() });
+        let fault = |message: String| MeasureError::Ceilings { message };
+        match worker.ask(&request, &[], duration(self.options.run_limit_secs)) {
+            Ok(Response::Ceilings { ceilings }) => {
+                self.worker = Some(worker);
+                Ok(ceilings)
+            }
+            Ok(_) => Err(fault("the worker answered something else".into())),
+            Err(Loss::Kernel(error)) => Err(fault(error.to_string())),
+            Err(Loss::Refused(message) | Loss::Early(message)) => Err(fault(message)),
+        }
+    }
+
     /// Has a task carried out by the worker; `Err` in the inner result if it killed the worker.
     fn ask(
         &mut self,
@@ -137,8 +166,7 @@ impl Workers {
         raw: &[u8],
         kernels: usize,
     ) -> Result<Result<Outcomes, CandidateError>, MeasureError> {
-        let request =
-            Request { timing: self.options.timing.clone(), memory_slack_bytes: self.options.memory_slack_bytes, task };
+        let request = self.request(task);
         let limit = duration(self.options.run_limit_secs * kernels as f64);
         let mut early_deaths = 0;
         loop {
@@ -146,15 +174,17 @@ impl Workers {
                 Some(worker) => (worker, false),
                 None => (WorkerProcess::spawn(&self.command)?, true),
             };
-            let failed = match worker.ask(&request, raw, limit) {
-                Ok(outcomes) if outcomes.len() != kernels => {
-                    return Err(MeasureError::Worker { message: "it answered something else".into() });
-                }
-                Ok(outcomes) if outcomes.iter().all(is_harmless) => {
+            let answer = worker.ask(&request, raw, limit).map(|answer| match answer {
+                Response::Done { outcomes } if outcomes.len() == kernels => Some(outcomes),
+                _ => None,
+            });
+            let failed = match answer {
+                Ok(None) => return Err(MeasureError::Worker { message: "it answered something else".into() }),
+                Ok(Some(outcomes)) if outcomes.iter().all(is_harmless) => {
                     self.worker = Some(worker);
                     return Ok(Ok(outcomes));
                 }
-                Ok(outcomes) => Ok(outcomes),
+                Ok(Some(outcomes)) => Ok(outcomes),
                 Err(Loss::Kernel(error @ CandidateError::Timeout { .. })) => return Ok(Err(error)),
                 Err(Loss::Kernel(error)) => Err(error),
                 Err(Loss::Refused(message)) => return Err(MeasureError::Worker { message }),

@@ -6,17 +6,18 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use autotune_schedules::codegen::x86::MachineCode;
-use autotune_schedules::{KernelPlan, Target, Workload};
+use autotune_schedules::{GpuTarget, KernelPlan, Target, Workload};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::builder::{Built, Code};
+use crate::ceilings::Ceilings;
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
 
 /// Changes with every change of the messages: measurer and worker must be of one version.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// Largest message; more is noise that something else wrote.
 const MAX_BYTES: u32 = 64 << 20;
@@ -93,14 +94,15 @@ pub(crate) struct Request {
     pub(crate) task: Task,
 }
 
-/// One kernel alone or several in turns.
+/// One kernel alone, several in turns, or what a GPU can do at best.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Task {
     Time { job: Box<Job>, incumbent_secs: Option<f64> },
     Race { jobs: Vec<Job> },
+    Ceilings { target: GpuTarget },
 }
 
-/// What the worker says: `Hello` once, then for each request `Started` and `Done`, or `Failed`.
+/// What the worker says: `Hello` once, then for each request `Started` and `Done` or `Ceilings`, or `Failed`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Response {
     /// Ready.
@@ -109,6 +111,8 @@ pub(crate) enum Response {
     Started { memory: MemoryAtStart },
     /// One outcome per job.
     Done { outcomes: Vec<Result<RunSecs, CandidateError>> },
+    /// What the GPU can do.
+    Ceilings { ceilings: Ceilings },
     /// The request cannot be carried out; not a kernel's fault.
     Failed { message: String },
 }

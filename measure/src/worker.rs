@@ -100,6 +100,7 @@ impl Worker {
         let jobs = match &request.task {
             Task::Time { job, .. } => std::slice::from_ref(&**job),
             Task::Race { jobs } => jobs,
+            Task::Ceilings { target } => return self.ceilings(target, output),
         };
         // Problems are read before the jobs count as started: they are no part of a candidate's time.
         if self.problems.values().map(Problem::bytes).sum::<usize>() > PROBLEM_BYTES {
@@ -116,7 +117,31 @@ impl Worker {
         }
     }
 
-    /// Opens the device unless it is open, which is no part of a candidate's time either; times or races.
+    /// The device, opened unless it is open. From then on a death is the work's doing.
+    fn start_on_gpu(&mut self, target: &GpuTarget, output: &mut File) -> io::Result<Result<(), String>> {
+        if self.gpu.as_ref().is_none_or(|(open, _)| open != target) {
+            self.gpu = match gpu::open(target) {
+                Ok(device) => Some((target.clone(), device)),
+                Err(error) => return Ok(Err(error.to_string())),
+            };
+        }
+        let memory = MemoryAtStart { data_bytes: 0, allowance_bytes: usize::MAX };
+        protocol::send(output, &Response::Started { memory }, &[])?;
+        Ok(Ok(()))
+    }
+
+    fn ceilings(&mut self, target: &GpuTarget, output: &mut File) -> io::Result<Response> {
+        let started = self.start_on_gpu(target, output)?;
+        let measured = started.and_then(|()| match &self.gpu {
+            Some((_, device)) => device.ceilings().map_err(|error| error.to_string()),
+            None => Err("the device is not open".into()),
+        });
+        Ok(match measured {
+            Ok(ceilings) => Response::Ceilings { ceilings },
+            Err(message) => Response::Failed { message },
+        })
+    }
+
     fn answer_on_gpu(
         &mut self,
         request: &Request,
@@ -126,16 +151,12 @@ impl Worker {
         output: &mut File,
     ) -> io::Result<Response> {
         let failed = |message: String| Ok(Response::Failed { message });
-        let open = match self.gpu.take_if(|(open, _)| open == target) {
-            Some(open) => open,
-            None => match gpu::open(target) {
-                Ok(device) => (target.clone(), device),
-                Err(error) => return failed(error.to_string()),
-            },
+        if let Err(message) = self.start_on_gpu(target, output)? {
+            return failed(message);
+        }
+        let Some((_, device)) = &self.gpu else {
+            return failed("the device is not open".into());
         };
-        let (_, device) = self.gpu.insert(open);
-        let memory = MemoryAtStart { data_bytes: 0, allowance_bytes: usize::MAX };
-        protocol::send(output, &Response::Started { memory }, &[])?;
         let mut trials = Vec::with_capacity(jobs.len());
         for job in jobs {
             let (Some(built), Some(problem)) = (job.built(raw), self.problems.get_mut(&job.workload)) else {
@@ -151,7 +172,7 @@ impl Worker {
             Task::Time { incumbent_secs, .. } => {
                 trials.iter_mut().map(|trial| gpu::trial::measure(&mut **trial, timing, *incumbent_secs)).collect()
             }
-            Task::Race { .. } => gpu::trial::race(trials, timing),
+            _ => gpu::trial::race(trials, timing),
         };
         Ok(Response::Done { outcomes })
     }
@@ -172,7 +193,7 @@ impl Worker {
             match (self.load(job, raw, request.timing.cold), &request.task) {
                 (Ok(Ok(trial)), _) => trials.push(trial),
                 (Ok(Err(error)), Task::Time { .. }) => return Ok(Response::Done { outcomes: vec![Err(error)] }),
-                (Ok(Err(error)), Task::Race { .. }) => return Ok(Response::Failed { message: error.to_string() }),
+                (Ok(Err(error)), _) => return Ok(Response::Failed { message: error.to_string() }),
                 (Err(message), _) => return Ok(Response::Failed { message }),
             }
         }
@@ -181,7 +202,7 @@ impl Worker {
             Task::Time { incumbent_secs, .. } => {
                 trials.iter_mut().map(|trial| trial::measure(trial, timing, *incumbent_secs, team)).collect()
             }
-            Task::Race { .. } => trial::race(&mut trials, timing, team),
+            _ => trial::race(&mut trials, timing, team),
         };
         let memory = trials.into_iter().next().and_then(Trial::into_memory);
         self.spare = memory.filter(|memory| memory.bytes() <= SPARE_BYTES);

@@ -102,8 +102,8 @@ impl Place {
         let (target, gpu) = target.device()?;
         let timing = TimingOptions::for_target(&target);
         let harness = serde_json::to_string(&timing)?;
-        let measurer = WorkerMeasurer::new(MeasureOptions { backend, timing, ..MeasureOptions::default() })?;
-        let ceilings = Ceilings::measure(&target)?;
+        let mut measurer = WorkerMeasurer::new(MeasureOptions { backend, timing, ..MeasureOptions::default() })?;
+        let ceilings = measurer.ceilings(&target)?;
         let name = gpu.map(|gpu| gpu.title()).or_else(|| device_name(&target));
         let device = name.unwrap_or_else(|| target.device().to_string());
         Ok(Self { target, measurer, ceilings, setup: Setup { device, harness } })

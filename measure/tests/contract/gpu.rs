@@ -82,7 +82,7 @@ fn what_is_for_another_device_is_refused() {
 
 fn ceilings_are_plausible() {
     let target = Target::Gpu(gpu::find("opencl").unwrap().target);
-    let ceilings = Ceilings::measure(&target).unwrap();
+    let ceilings: Ceilings = measurer(options()).ceilings(&target).unwrap();
     assert!((1e8..1e15).contains(&ceilings.flops_per_sec), "{ceilings:?}");
     assert!((1e7..1e14).contains(&ceilings.bytes_per_sec), "{ceilings:?}");
     assert!(ceilings.read_bytes_per_sec.iter().all(|rate| (1e7..1e15).contains(rate)), "{ceilings:?}");

@@ -2,16 +2,17 @@
 
 use anyhow::Result;
 use autotune_measure::gpu::{cuda, opencl};
-use autotune_measure::{Backend, Ceilings, Compiler, GpuInfo, MeasureError};
+use autotune_measure::{Backend, Ceilings, Compiler, GpuInfo, MeasureError, MeasureOptions, WorkerMeasurer};
 use autotune_schedules::{CpuTarget, GpuApi, Target};
 
 use super::{device_name, print};
 
 pub(super) fn run() -> Result<()> {
     print(&cpu()?)?;
+    let mut measurer = WorkerMeasurer::new(MeasureOptions::default())?;
     for (word, devices) in [("cuda", cuda::devices()), ("opencl", opencl::devices())] {
         match devices {
-            Ok(devices) => devices.iter().try_for_each(|info| print(&gpu(word, info)))?,
+            Ok(devices) => devices.iter().try_for_each(|info| print(&gpu(word, info, &mut measurer)))?,
             Err(reason) => print(&format!("{word}: none: {reason}"))?,
         }
     }
@@ -46,7 +47,7 @@ fn cpu() -> Result<String> {
 }
 
 /// A GPU; one that cannot be measured says why.
-fn gpu(word: &str, info: &GpuInfo) -> String {
+fn gpu(word: &str, info: &GpuInfo, measurer: &mut WorkerMeasurer) -> String {
     let target = &info.target;
     let code = match target.api {
         GpuApi::Cuda { .. } => match cuda::compiler_version() {
@@ -64,7 +65,7 @@ fn gpu(word: &str, info: &GpuInfo) -> String {
             ceilings.fork_join_secs * 1e6,
         )
     };
-    let ceilings = Ceilings::measure(&Target::Gpu(target.clone()));
+    let ceilings = measurer.ceilings(&Target::Gpu(target.clone()));
     format!(
         "{word}: {}\n  key       {}\n  limits    {} multiprocessors, {} threads and {} KiB of shared memory a block, {} KiB L2\n  \
          code      {code}\n  ceilings  {}",
