@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use autotune_schedules::{GpuTarget, Target, Workload};
 use tempfile::TempDir;
@@ -20,6 +21,9 @@ use crate::scratch::scratch_dir;
 
 /// Workers that may die before running a kernel, one after the other, until the infrastructure counts as broken.
 const EARLY_DEATHS: usize = 3;
+
+/// How long a GPU's ceilings may take.
+const CEILINGS_LIMIT: Duration = Duration::from_secs(60);
 
 /// Most bytes of operand files that are kept.
 const PROBLEM_BYTES: u64 = 1 << 30;
@@ -148,7 +152,7 @@ impl Workers {
         let mut worker = self.worker.take().map_or_else(|| WorkerProcess::spawn(&self.command), Ok)?;
         let request = self.request(Task::Ceilings { target: target.clone() });
         let fault = |message: String| MeasureError::Ceilings { message };
-        match worker.ask(&request, &[], duration(self.options.run_limit_secs)) {
+        match worker.ask(&request, &[], CEILINGS_LIMIT) {
             Ok(Response::Ceilings { ceilings }) => {
                 self.worker = Some(worker);
                 Ok(ceilings)

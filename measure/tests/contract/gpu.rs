@@ -12,9 +12,9 @@ use autotune_schedules::{ScheduleSpace, Target, Workload};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::kernels::{options, right};
+use crate::kernels::{Place, options, place, right, target};
 
-/// On an OpenCL device.
+/// On a device.
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("generated_kernels_are_right_while_others_are_built", generated_kernels_are_right_while_others_are_built),
     ("what_is_for_another_device_is_refused", what_is_for_another_device_is_refused),
@@ -23,7 +23,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 ];
 
 /// Without a device.
-pub(crate) const CUDA_TESTS: &[(&str, fn())] = &[
+pub(crate) const COMPILER_TESTS: &[(&str, fn())] = &[
     ("candidates_are_built_without_a_device", candidates_are_built_without_a_device),
     ("a_machine_without_a_device_says_what_to_install", a_machine_without_a_device_says_what_to_install),
 ];
@@ -34,9 +34,13 @@ fn missing(tool: &str, reason: &str) {
     eprintln!("skipped, {tool} is missing: {reason}");
 }
 
-/// True if there is an OpenCL device.
-pub(crate) fn is_there() -> bool {
-    opencl::devices().map_err(|reason| missing("opencl", &reason)).is_ok()
+/// True if this machine has what kernels are to run on.
+pub(crate) fn is_there(place: Place) -> bool {
+    match place {
+        Place::Cpu => true,
+        Place::OpenCl => opencl::devices().map_err(|reason| missing("opencl", &reason)).is_ok(),
+        Place::Cuda => gpu::find("cuda").map_err(|reason| missing("cuda", &reason.to_string())).is_ok(),
+    }
 }
 
 fn measurer(options: MeasureOptions) -> WorkerMeasurer {
@@ -52,10 +56,11 @@ fn candidates(text: &str, target: &Target, count: usize) -> Vec<Candidate> {
 }
 
 fn generated_kernels_are_right_while_others_are_built() {
-    // The stated limits: this device's own may allow more threads than any GPU.
-    let target = Target::detect("opencl", None).unwrap();
-    let mut all = candidates("matmul:m=40,n=33,k=20,bias", &target, 4);
-    all.extend(candidates("conv2d:c=6,h=9,w=9,o=20,k=3,p=1,act=relu", &target, 4));
+    let target = target(1);
+    // A device that is no GPU takes long to compile them.
+    let count = if place() == Place::Cuda { 100 } else { 4 };
+    let mut all = candidates("matmul:m=40,n=33,k=20,bias", &target, count);
+    all.extend(candidates("conv2d:c=6,h=9,w=9,o=20,k=3,p=1,act=relu", &target, count));
     let mut results: Vec<Measurement> = Vec::new();
     let mut on_result = |index, measurement| {
         assert_eq!(index, results.len());
@@ -68,6 +73,7 @@ fn generated_kernels_are_right_while_others_are_built() {
         let run = measurement.outcome.as_ref().unwrap_or_else(|e| panic!("{}: {e}", candidate.config));
         assert!(run.run_secs > 0.0 && run.run_secs.is_finite() && run.max_rel_error < 1e-4, "{run:?}");
         assert!(measurement.toolchain.as_ref().is_some_and(|t| t.backend.is_none()) && measurement.build_secs > 0.0);
+        assert_eq!(measurement.resources.is_some(), place() == Place::Cuda);
     }
 }
 
@@ -81,7 +87,8 @@ fn what_is_for_another_device_is_refused() {
 }
 
 fn ceilings_are_plausible() {
-    let target = Target::Gpu(gpu::find("opencl").unwrap().target);
+    let word = if place() == Place::Cuda { "cuda" } else { "opencl" };
+    let target = Target::Gpu(gpu::find(word).unwrap().target);
     let ceilings: Ceilings = measurer(options()).ceilings(&target).unwrap();
     assert!((1e8..1e15).contains(&ceilings.flops_per_sec), "{ceilings:?}");
     assert!((1e7..1e14).contains(&ceilings.bytes_per_sec), "{ceilings:?}");

@@ -1,6 +1,5 @@
 //! Kernels written by hand, right and wrong, for one matmul, on the CPU or on a GPU.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use autotune_measure::{Backend, Builder, Built, CandidateError, MeasureOptions};
@@ -24,21 +23,36 @@ pub(crate) fn options() -> MeasureOptions {
     options
 }
 
-/// Where the kernels of the running test are for: tests run one at a time.
-static ON_GPU: AtomicBool = AtomicBool::new(false);
+/// What kernels run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Cpu,
+    OpenCl,
+    Cuda,
+}
 
-pub(crate) fn set_on_gpu(on_gpu: bool) {
-    ON_GPU.store(on_gpu, Ordering::SeqCst);
+/// That of the running test: tests run one at a time.
+static PLACE: Mutex<Place> = Mutex::new(Place::Cpu);
+
+pub(crate) fn set_place(place: Place) {
+    *PLACE.lock().unwrap_or_else(PoisonError::into_inner) = place;
+}
+
+pub(crate) fn place() -> Place {
+    *PLACE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn on_gpu() -> bool {
-    ON_GPU.load(Ordering::SeqCst)
+    place() != Place::Cpu
 }
 
-/// The CPU with so many threads, or OpenCL with limits that most devices keep.
+/// The CPU with so many threads, OpenCL with limits that most devices keep (one that is no GPU may allow more threads than any), or
+/// the CUDA device.
 pub(crate) fn target(threads: usize) -> Target {
-    if on_gpu() {
-        return Target::detect("opencl", None).unwrap();
+    match place() {
+        Place::OpenCl => return Target::detect("opencl", None).unwrap(),
+        Place::Cuda => return Target::Gpu(autotune_measure::gpu::find("cuda").unwrap().target),
+        Place::Cpu => {}
     }
     Target::Cpu(CpuTarget { threads, ..CpuTarget::detect(None).unwrap() })
 }
@@ -75,7 +89,11 @@ pub(crate) fn plan() -> KernelPlan {
 /// The right kernel with code put in: `ahead` at the end of the stage that runs ahead of time, `before` and `after`
 /// around every row's work. `again()` is true in every run but the first.
 pub(crate) fn source(ahead: &str, before: &str, after: &str) -> String {
-    if on_gpu() { opencl_source(ahead, before, after) } else { c_source(ahead, before, after) }
+    match place() {
+        Place::Cpu => c_source(ahead, before, after),
+        Place::OpenCl => gpu_source(ahead, before, after),
+        Place::Cuda => format!("{CUDA_WORDS}{}", gpu_source(ahead, before, after)),
+    }
 }
 
 fn c_source(ahead: &str, before: &str, after: &str) -> String {
@@ -116,7 +134,15 @@ void autotune_main(float *const *b, char *local, long begin, long end) {{
     )
 }
 
-fn opencl_source(ahead: &str, before: &str, after: &str) -> String {
+/// OpenCL's words in CUDA's.
+const CUDA_WORDS: &str = r#"
+#define __global
+#define __kernel extern "C" __global__
+#define get_global_id(dimension) (int)(blockIdx.x * blockDim.x + threadIdx.x)
+#define get_global_size(dimension) (int)(gridDim.x * blockDim.x)
+"#;
+
+fn gpu_source(ahead: &str, before: &str, after: &str) -> String {
     let names = ["input", "weights", "biases", "residuals", "output", "packed", "rows"];
     let parameters = names.map(|name| format!("__global float *{name}")).join(", ");
     let buffers = format!("__global float *b[] = {{ {} }};", names.join(", "));

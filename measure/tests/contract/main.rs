@@ -1,8 +1,8 @@
-//! What every measurer must do, run on both of them with kernels on the CPU and on an OpenCL device (PoCL is the CPU in the
-//! guise of one), and what the worker must survive.
+//! What every measurer must do, run on both of them with kernels on the CPU, on an OpenCL device (PoCL is the CPU in the guise of
+//! one) and on a CUDA device, and what the worker must survive.
 //!
-//! Where there is no OpenCL device or no CUDA compiler, the tests that need them say so and pass; `AUTOTUNE_REQUIRE=opencl,nvrtc`
-//! makes that a failure.
+//! Where there is no such device or no CUDA compiler, the tests that need them say so and pass;
+//! `AUTOTUNE_REQUIRE=opencl,cuda,nvrtc` makes that a failure.
 //!
 //! The program is its own worker: started with the argument `worker` it serves.
 #![allow(clippy::unwrap_used)]
@@ -18,11 +18,17 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
+use kernels::Place;
+
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("worker") => return autotune_measure::worker::serve(),
         Some(faults::HOLDER_ARGUMENT) => {
-            kernels::set_on_gpu(std::env::args().nth(2).is_some());
+            kernels::set_place(match std::env::args().nth(2).as_deref() {
+                Some("OpenCl") => Place::OpenCl,
+                Some("Cuda") => Place::Cuda,
+                _ => Place::Cpu,
+            });
             faults::hold_an_endless_kernel()
         }
         _ => {}
@@ -52,17 +58,10 @@ fn main() -> ExitCode {
 }
 
 fn tests() -> Vec<Trial> {
-    let test = |name: String, run: fn()| {
+    let test = |place: Place, name: String, run: fn()| {
         Trial::test(name, move || {
-            kernels::set_on_gpu(false);
-            run();
-            Ok(())
-        })
-    };
-    let on_gpu = |name: String, run: fn()| {
-        Trial::test(name, move || {
-            if gpu::is_there() {
-                kernels::set_on_gpu(true);
+            if gpu::is_there(place) {
+                kernels::set_place(place);
                 run();
             }
             Ok(())
@@ -70,20 +69,23 @@ fn tests() -> Vec<Trial> {
     };
     let mut tests = Vec::new();
     for &(name, in_worker, here) in both::TESTS.iter().chain(both::CPU_TESTS) {
-        tests.extend([test(format!("worker::{name}"), in_worker), test(format!("in_process::{name}"), here)]);
-    }
-    for &(name, in_worker, here) in both::TESTS {
-        tests.push(on_gpu(format!("gpu::worker::{name}"), in_worker));
-        if !both::ABOUT_WRONG_KERNELS.contains(&name) {
-            tests.push(on_gpu(format!("gpu::in_process::{name}"), here));
-        }
+        tests.push(test(Place::Cpu, format!("worker::{name}"), in_worker));
+        tests.push(test(Place::Cpu, format!("in_process::{name}"), here));
     }
     let mut faults: Vec<(&str, fn())> = [faults::TESTS, faults::COMMON_TESTS].concat();
     #[cfg(target_arch = "x86_64")]
     faults.extend(machine::TESTS);
-    tests.extend(faults.iter().map(|&(name, run)| test(format!("faults::{name}"), run)));
-    tests.extend(faults::COMMON_TESTS.iter().map(|&(name, run)| on_gpu(format!("gpu::faults::{name}"), run)));
-    tests.extend(gpu::TESTS.iter().map(|&(name, run)| on_gpu(format!("gpu::{name}"), run)));
-    tests.extend(gpu::CUDA_TESTS.iter().map(|&(name, run)| test(format!("cuda::{name}"), run)));
+    tests.extend(faults.iter().map(|&(name, run)| test(Place::Cpu, format!("faults::{name}"), run)));
+    tests.extend(gpu::COMPILER_TESTS.iter().map(|&(name, run)| test(Place::Cpu, format!("compiler::{name}"), run)));
+    for (place, word) in [(Place::OpenCl, "opencl"), (Place::Cuda, "cuda")] {
+        for &(name, in_worker, here) in both::TESTS {
+            tests.push(test(place, format!("{word}::worker::{name}"), in_worker));
+            if !both::ABOUT_WRONG_KERNELS.contains(&name) {
+                tests.push(test(place, format!("{word}::in_process::{name}"), here));
+            }
+        }
+        let others = faults::COMMON_TESTS.iter().chain(gpu::TESTS);
+        tests.extend(others.map(|&(name, run)| test(place, format!("{word}::{name}"), run)));
+    }
     tests
 }
