@@ -134,9 +134,8 @@ struct Device {
 fn devices(args: &Args) -> Result<Vec<Device>> {
     if args.target == "cpu" {
         anyhow::ensure!(!args.threads.is_empty(), "no number of threads");
-        let device = |&threads: &usize| {
-            Ok(Device { target: Target::detect("cpu", Some(threads))?, name: report::cpu_name() })
-        };
+        let device =
+            |&threads: &usize| Ok(Device { target: Target::detect("cpu", Some(threads))?, name: report::cpu_name() });
         return args.threads.iter().map(device).collect();
     }
     let found = gpu::find(&args.target)?;

@@ -24,11 +24,8 @@ const MATMUL: [&str; 6] = [
 ];
 
 /// Squares that fill a GPU.
-const SQUARES: [&str; 3] = [
-    "matmul:m=1024,n=1024,k=1024",
-    "matmul:m=4096,n=4096,k=4096",
-    "matmul:m=8192,n=8192,k=8192",
-];
+const SQUARES: [&str; 3] =
+    ["matmul:m=1024,n=1024,k=1024", "matmul:m=4096,n=4096,k=4096", "matmul:m=8192,n=8192,k=8192"];
 
 /// Depthwise and pointwise layers of MobileNet (Howard et al., 2017).
 const MOBILENET: [&str; 9] = [
