@@ -171,3 +171,27 @@ impl Loop {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loops_are_cuda() {
+        if cuda::compiler_version().is_err() {
+            let required = std::env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
+            assert!(!required.split(',').any(|name| name == "nvrtc"), "nvrtc is required");
+            return eprintln!("skipped, nvrtc is missing");
+        }
+        let read = Loop::Read { vectors: 7, rounds: 2 };
+        for (name, instruction) in [(Loop::MultiplyAdd { lanes: 1 }, "fmaf("), (Loop::Copy, "to[t]"), (read, "round")] {
+            let source = name.source(GpuApi::Cuda { sm: 90 });
+            let compiled = cuda::compile(&source, 90).unwrap_or_else(|e| panic!("{source}\n{e}"));
+            assert!(
+                source.contains(instruction) && compiled.resources().spill_bytes == 0,
+                "{source}\n{}",
+                compiled.log
+            );
+        }
+    }
+}

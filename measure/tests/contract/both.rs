@@ -216,8 +216,7 @@ fn a_plan_of_another_workload_is_refused<S: Subject>() {
 
 fn a_missing_entry_point_is_a_build_error<S: Subject>() {
     let mut subject = S::make(options());
-    let kernel = if kernels::on_gpu() { "__kernel " } else { "" };
-    let built = build(1, &format!("{kernel}void autotune_pack(void) {{}}"));
+    let built = build(1, &kernels::without_main());
     let result = outcome(&mut subject, &built);
     let Err(CandidateError::Build { message }) = result else { panic!("{result:?}") };
     assert!(message.contains("autotune_"), "{message}");

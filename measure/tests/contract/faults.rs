@@ -28,9 +28,9 @@ pub(crate) const COMMON_TESTS: &[(&str, fn())] = &[
 ];
 
 /// A kernel dies of it.
-const DEATH: &str = "*(volatile float *)8 = 1;";
+pub(crate) const DEATH: &str = "*(volatile float *)8 = 1;";
 /// A kernel never ends.
-const ENDLESS: &str = "for (;;) sink++;";
+pub(crate) const ENDLESS: &str = "for (;;) sink++;";
 
 /// The argument that makes this program measure an endless kernel; the place is another behind it.
 pub(crate) const HOLDER_ARGUMENT: &str = "hold-an-endless-kernel";

@@ -12,7 +12,8 @@ use autotune_schedules::{ScheduleSpace, Target, Workload};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::kernels::{Place, options, place, right, target};
+use crate::faults::{DEATH, ENDLESS};
+use crate::kernels::{Place, options, place, right, set_place, source, target, without_main};
 
 /// On a device.
 pub(crate) const TESTS: &[(&str, fn())] = &[
@@ -25,6 +26,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 /// Without a device.
 pub(crate) const COMPILER_TESTS: &[(&str, fn())] = &[
     ("candidates_are_built_without_a_device", candidates_are_built_without_a_device),
+    ("the_kernels_of_these_tests_are_cuda_too", the_kernels_of_these_tests_are_cuda_too),
     ("a_machine_without_a_device_says_what_to_install", a_machine_without_a_device_says_what_to_install),
 ];
 
@@ -123,6 +125,20 @@ fn candidates_are_built_without_a_device() {
     }
     let broken = cuda::compile("__global__ void f() { int x = ; }", 90);
     assert!(matches!(&broken, Err(CandidateError::Build { message }) if message.contains("error")), "{broken:?}");
+}
+
+fn the_kernels_of_these_tests_are_cuda_too() {
+    if let Err(reason) = cuda::compiler_version() {
+        return missing("nvrtc", &reason);
+    }
+    set_place(Place::Cuda);
+    let adding = "float old[N]; for (int n = 0; n < N; n++) old[n] = out[n];";
+    let faults = ["", DEATH, ENDLESS, "if (again()) continue;", "usleep", adding];
+    let compile = |code: &str| cuda::compile(&source("", code, ""), 90);
+    for code in faults {
+        assert_eq!(compile(code).is_ok(), code != "usleep", "{code}: {:?}", compile(code).map(|_| ()));
+    }
+    assert!(cuda::compile(&without_main(), 90).is_ok());
 }
 
 fn a_machine_without_a_device_says_what_to_install() {

@@ -134,6 +134,16 @@ void autotune_main(float *const *b, char *local, long begin, long end) {{
     )
 }
 
+/// A source with one entry point, and not the one that matters.
+pub(crate) fn without_main() -> String {
+    let kernel = match place() {
+        Place::Cpu => "",
+        Place::OpenCl => "__kernel",
+        Place::Cuda => "extern \"C\" __global__",
+    };
+    format!("{kernel} void autotune_pack(void) {{}}")
+}
+
 /// OpenCL's words in CUDA's.
 const CUDA_WORDS: &str = r#"
 #define __global
