@@ -195,7 +195,7 @@ pub(crate) fn measure(
     mut yardstick: Option<&mut Yardstick>,
 ) -> Result<RunSecs, CandidateError> {
     let first_secs = trial.check(team)?;
-    let mut slowdown = |team: &mut Team| yardstick.as_mut().map_or(1.0, |yardstick| yardstick.slowdown(team));
+    let mut slowdown = |team: &mut Team| yardstick.as_mut().map_or(1.0, |yardstick| yardstick.slowdown(options, team));
     let before = slowdown(team);
     let mut repeat = |runs| trial.repeat(runs, team);
     let estimate_secs = harness::warm_up(options, first_secs, &mut repeat);
@@ -228,7 +228,7 @@ pub(crate) fn race(
             if let Ok((estimate_secs, samples)) = &mut lanes[index] {
                 let mut repeat = |runs| trial.repeat(runs, team);
                 // The kernel before this one left its own data in the caches.
-                repeat(harness::runs_per_repeat(*estimate_secs));
+                repeat(harness::runs_per_repeat(&round, *estimate_secs));
                 samples.append(harness::sample(&round, *estimate_secs, None, &mut repeat));
             }
         }

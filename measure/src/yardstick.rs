@@ -32,8 +32,8 @@ pub(crate) struct Yardstick {
 
 impl Yardstick {
     /// Times longer that the kernel takes now than it ever did.
-    pub(crate) fn slowdown(&mut self, team: &mut Team) -> f64 {
-        let runs = runs_per_repeat(self.fastest_secs);
+    pub(crate) fn slowdown(&mut self, options: &TimingOptions, team: &mut Team) -> f64 {
+        let runs = runs_per_repeat(options, self.fastest_secs);
         let (mut elapsed, mut now) = (0.0, f64::INFINITY);
         for _ in 0..LOOK_REPEATS {
             let secs = self.trial.repeat(runs, team);

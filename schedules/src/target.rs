@@ -101,7 +101,7 @@ pub enum Target {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TargetError {
     /// The word names no target.
-    #[error("unknown target '{word}': expected 'cpu', 'opencl' or one of {}", gpu::STATED_CUDA.join(", "))]
+    #[error("unknown target '{word}': expected 'cpu', 'cuda', 'opencl' or one of {}", gpu::STATED_CUDA.join(", "))]
     Unknown {
         /// The word.
         word: String,

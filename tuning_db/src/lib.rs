@@ -30,6 +30,7 @@
 //!             max_rel_error: 1e-7,
 //!         }),
 //!         toolchain: None,
+//!         resources: None,
 //!         build_secs: 0.05,
 //!         measure_secs: 0.02,
 //!     },
