@@ -104,7 +104,7 @@ impl Builder {
                 }
             };
             let Candidate { workload, target, config } = candidate;
-            let (target, tolerance) = (target.clone(), tolerance(config));
+            let (target, tolerance) = (target.clone(), tolerance(workload, config));
             let outcome = code.map(|code| Built { workload: *workload, target, plan, tolerance, code });
             Build { outcome, toolchain, build_secs: secs + compile_secs }
         };

@@ -191,7 +191,7 @@ fn build(candidate: &Candidate, compiler: Compiler) -> Result<Code, CandidateErr
     let program = lower(&candidate.workload, &candidate.target, &candidate.config)
         .map_err(|e| CandidateError::Lower { message: e.to_string() })?;
     let bytes = compiler.compile(&generate(&program, gpu.api))?;
-    let (plan, tolerance) = (KernelPlan::of(&program), tolerance(&candidate.config));
+    let (plan, tolerance) = (KernelPlan::of(&program), tolerance(&candidate.workload, &candidate.config));
     Ok(Code { workload: candidate.workload, plan, tolerance, bytes })
 }
 

@@ -127,8 +127,11 @@ impl<'a> Nest<'a> {
                     self.follow_copy(store);
                     self.add_leaf(store, walk);
                 }
-                Node::Guard { body, .. } | Node::Unflatten { body, .. } => self.add_nodes(body, walk),
-                Node::Barrier | Node::Prefetch { .. } => {}
+                Node::Guard { body, .. }
+                | Node::Unflatten { body, .. }
+                | Node::CopyGroup { body }
+                | Node::Mma { body } => self.add_nodes(body, walk),
+                Node::Barrier | Node::AwaitCopies { .. } | Node::Prefetch { .. } => {}
             }
         }
     }
