@@ -166,9 +166,11 @@ impl Mma {
     /// Shape in shared memory of what a block needs of the data and of the weights, with the slots of the stages outermost.
     pub fn shared(&self) -> [Vec<usize>; 2] {
         let pad = COPY_BYTES / self.dtype.bytes();
-        let weights = match self.gemm.columns_are_rows {
-            true => [self.columns.block, self.chunk + pad],
-            false => [self.chunk, self.columns.block + pad],
+        let weights = match (self.gemm.columns_are_rows, self.dtype) {
+            (true, _) => [self.columns.block, self.chunk + pad],
+            // There is no `ldmatrix` that transposes words: four lanes read four rows, eight elements of each.
+            (false, DType::Tf32) => [self.chunk, self.columns.block + 2 * pad],
+            (false, _) => [self.chunk, self.columns.block + pad],
         };
         [[self.rows.block, self.chunk + pad], weights].map(|[rows, row]| vec![self.stages, rows, row])
     }
@@ -189,10 +191,12 @@ impl Mma {
     /// Registers that a thread needs, about: sums, what two steps multiply, and what the compiler keeps of the addresses and
     /// conditions of copies. The numbers are those above which few of some hundred kernels spilled (NVRTC 13.0).
     pub fn registers(&self) -> usize {
-        const OVERHEAD: usize = 40;
+        const OVERHEAD: usize = 30;
         let [rows, columns] = self.instructions();
-        let copies: usize = self.rounds().iter().sum();
-        4 * rows * columns + 2 * (4 * rows + 2 * columns) + 4 * copies + OVERHEAD
+        let [data, weight] = self.rounds();
+        // Those of a convolution's data hold a pixel, too.
+        let copies = 3 * weight + if self.gemm.outer.is_empty() { 3 } else { 6 } * data;
+        4 * rows * columns + 4 * rows + 2 * columns + copies + OVERHEAD
     }
 }
 
@@ -200,4 +204,10 @@ impl Mma {
 pub fn is_for(workload: &Workload, target: &GpuTarget) -> bool {
     let has_instructions = matches!(target.api, GpuApi::Cuda { sm } if sm >= 80);
     has_instructions && WarpTile::steps(workload.dtype).is_some()
+}
+
+/// True if half of the columns and of the steps of an instruction are used at least.
+pub fn fills(workload: &Workload) -> bool {
+    let gemm = Gemm::new(workload, false);
+    gemm.columns.extent >= 8 && gemm.steps.extent >= 4
 }

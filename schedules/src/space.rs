@@ -173,7 +173,8 @@ impl ScheduleSpace {
             }
             Target::Gpu(gpu) => {
                 let mma = mma::knobs(workload, gpu).map(|knobs| Sketch { name: mma::SKETCH, knobs });
-                let tiled = (workload.dtype != DType::Tf32 || mma.is_none())
+                // Where there are enough columns for tensor cores, nothing else comes near them.
+                let tiled = (mma.is_none() || !mma::fills(workload) && workload.dtype != DType::Tf32)
                     .then(|| Sketch { name: tiled::SKETCH, knobs: tiled::knobs(workload, gpu) });
                 mma.into_iter().chain(tiled).collect()
             }

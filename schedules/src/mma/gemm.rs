@@ -122,7 +122,7 @@ impl Gemm {
         spatial.into_iter().chain(at.outer.iter().cloned()).chain([at.step.clone()]).collect()
     }
 
-    /// Index of an element of the data, and what must be within `0..extent` for it to be there.
+    /// Index of an element of the data, and what must be within `0..extent` for it to be there, the step last.
     pub(super) fn data(&self, at: &Place) -> (Vec<Affine>, Vec<(Affine, usize)>) {
         let step = (at.step.clone(), self.steps.extent);
         match (self.op, &at.pixel[..], &at.outer[..]) {
@@ -156,7 +156,7 @@ impl Gemm {
         }
     }
 
-    /// Index of an element of the weights where the compute stage reads them, and what must be within `0..extent`.
+    /// Index of an element of the weights where the compute stage reads them, and what must be within `0..extent`, the step last.
     pub(super) fn weight(&self, at: &Place) -> (Vec<Affine>, Vec<(Affine, usize)>) {
         let bounds = vec![(at.column.clone(), self.columns.extent), (at.step.clone(), self.steps.extent)];
         let column = match self.op {

@@ -72,7 +72,8 @@ fn estimate(mma: &Mma, target: &GpuTarget) -> f64 {
     // Fewer blocks than slots leave each with a larger part of its multiprocessor.
     let sharing = (mma.blocks() as f64 / target.multiprocessors as f64).ceil().min(resident as f64);
     let few_warps = (8.0 / (sharing * mma.warps() as f64)).max(1.0);
-    let busy = sharing * (multiplies.max(read).max(copied) * few_warps.sqrt() + narrow) + BARRIER;
+    // Half of the reading is hidden behind multiplying.
+    let busy = sharing * ((multiplies.max(read) + 0.5 * read).max(copied) * few_warps.sqrt() + narrow) + BARRIER;
     let chunk_cycles = busy.max(LATENCY / (mma.stages - 1) as f64);
     let outputs = (mma.gemm.batch.extent * mma.gemm.rows.extent * mma.gemm.columns.extent) as f64;
     let again = if mma.split > 1 {

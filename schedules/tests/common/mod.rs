@@ -3,11 +3,14 @@
 
 #[cfg(target_arch = "x86_64")]
 pub mod machine;
+#[cfg(unix)]
+pub mod cuda_on_cpu;
 pub mod nests;
 #[cfg(unix)]
 pub mod nvrtc;
 #[cfg(unix)]
 pub mod opencl;
+pub mod pipelines;
 pub mod random_programs;
 pub mod workloads;
 

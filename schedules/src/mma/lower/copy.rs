@@ -86,7 +86,11 @@ impl Lowering<'_> {
     }
 
     /// `shared = source`, zero where the source has no such element.
-    fn copy(&self, which: usize, shared: Vec<Affine>, (index, bounds): (Vec<Affine>, Vec<(Affine, usize)>)) -> Node {
+    fn copy(&self, which: usize, shared: Vec<Affine>, (index, mut bounds): (Vec<Affine>, Vec<(Affine, usize)>)) -> Node {
+        if self.mma.gemm.steps.extent.is_multiple_of(self.mma.chunk) {
+            // No step of a chunk is beyond the last.
+            bounds.pop();
+        }
         let value = load(self.sources[which], index);
         let when = self.guards(bounds);
         let value = if when.is_empty() { value } else { Expr::Guarded { when, value: Box::new(value) } };
