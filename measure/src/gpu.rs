@@ -55,7 +55,7 @@ impl Compiler {
 pub(crate) trait Device {
     /// Loaded code.
     type Module;
-    /// Elements on the device.
+    /// 32-bit words on the device.
     type Memory;
 
     fn compiler(&self) -> Compiler;

@@ -17,8 +17,8 @@ use crate::program::{
     Access, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode,
     parallel_prefix,
 };
-use crate::workload::DType;
 use crate::tensor::{LayoutError, OperandError, Operands, from_layout, to_layout};
+use crate::workload::DType;
 
 mod grid;
 

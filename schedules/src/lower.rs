@@ -29,11 +29,11 @@ use crate::affine::{Affine, VarId};
 use crate::config::Config;
 use crate::contraction::AxisId;
 use crate::direct::{self, DataMode, Direct, TileLoop};
+use crate::mma::{self, Mma};
 use crate::program::{
     Access, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode, When,
 };
 use crate::target::Target;
-use crate::mma::{self, Mma};
 use crate::tiled::{self, Tiled};
 use crate::winograd::Winograd;
 use crate::workload::{Activation, DType, Workload};

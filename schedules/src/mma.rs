@@ -183,9 +183,8 @@ impl Mma {
     /// Copies of which each is of up to [`COPY_BYTES`], and how many of them a thread does, for the data and the weights of a
     /// chunk.
     pub fn rounds(&self) -> [usize; 2] {
-        [(self.rows.block, 0), (self.columns.block, 1)].map(|(extent, which)| {
-            (extent * self.chunk / self.gemm.vectors[which]).div_ceil(self.threads())
-        })
+        [(self.rows.block, 0), (self.columns.block, 1)]
+            .map(|(extent, which)| (extent * self.chunk / self.gemm.vectors[which]).div_ceil(self.threads()))
     }
 
     /// Registers that a thread needs, about: sums, what two steps multiply, and what the compiler keeps of the addresses and

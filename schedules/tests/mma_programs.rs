@@ -101,11 +101,7 @@ fn planted_faults_are_found() {
 
 #[test]
 fn types_that_a_target_does_not_have_are_refused() {
-    for (word, dtypes) in [
-        ("cpu", &TYPES[..]),
-        ("opencl", &TYPES),
-        ("cuda:sm_75", &[DType::Bf16, DType::Tf32]),
-    ] {
+    for (word, dtypes) in [("cpu", &TYPES[..]), ("opencl", &TYPES), ("cuda:sm_75", &[DType::Bf16, DType::Tf32])] {
         let target = Target::detect(word, None).unwrap();
         for &dtype in dtypes {
             let workload = Workload { dtype, .."matmul:m=40,n=36,k=24".parse().unwrap() };

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use autotune_schedules::KernelPlan;
+use autotune_schedules::plan::PlanBuffer;
 use autotune_schedules::program::{Role, When};
+use autotune_schedules::{DType, KernelPlan};
 
 use super::{Code, Device};
 use crate::harness::{self, Samples};
@@ -12,7 +13,7 @@ use crate::options::TimingOptions;
 use crate::problem::Problem;
 use crate::trial::{relative_error, same_bits};
 
-/// Elements behind each buffer that must not change.
+/// Words behind each buffer that must not change.
 const GUARD: usize = 1024;
 /// What they hold: a number that no kernel computes.
 const GUARD_BITS: u32 = 0xffc0_dead;
@@ -24,9 +25,23 @@ const RACE_ROUND_FLOOR: f64 = 0.2;
 /// One global buffer.
 struct Slot {
     role: Role,
+    dtype: DType,
+    /// Number of elements.
     len: usize,
-    /// What the operand holds; for the output, what it must hold.
+    /// Size in 32-bit words, which is what a device's memory is made of here.
+    words: usize,
+    /// What the operand holds, as words; for the output, the values that it must hold.
     values: Option<Arc<[f32]>>,
+}
+
+impl Slot {
+    fn new(buffer: &PlanBuffer, values: Option<Arc<[f32]>>) -> Self {
+        let (role, dtype, len) = (buffer.role, buffer.dtype, buffer.shape.iter().product::<usize>());
+        let words = (len * dtype.bytes()).div_ceil(4);
+        let pack = |v: Arc<[f32]>| dtype.words(&v).into_iter().map(f32::from_bits).collect();
+        let is_packed = dtype.bytes() < 4 && role != Role::Output;
+        Self { role, dtype, len, words, values: if is_packed { values.map(pack) } else { values } }
+    }
 }
 
 /// A kernel, its global buffers in the order of the plan, and what they must hold.
@@ -50,16 +65,16 @@ impl<'d, D: Device> Trial<'d, D> {
         let mut slots = Vec::new();
         for buffer in code.plan.buffers.iter().filter(|b| b.global) {
             let values = problem.arranged(buffer.role, buffer.layout).map_err(|e| misfit(e.to_string()))?;
-            let len = buffer.shape.iter().product();
+            let len: usize = buffer.shape.iter().product();
             if values.as_ref().is_some_and(|v| v.len() != len) {
                 return Err(misfit(format!("the {:?} buffer has not the size of its tensor", buffer.role)));
             }
-            slots.push(Slot { role: buffer.role, len, values });
+            slots.push(Slot::new(buffer, values));
         }
         let output = slots.iter().position(|s| s.role == Role::Output);
         let output = output.ok_or_else(|| misfit("the plan has no output".into()))?;
         let module = device.load(&code.bytes, &code.plan)?;
-        let memory = slots.iter().map(|slot| device.upload(&undefined(slot.len))).collect::<Result<_, _>>()?;
+        let memory = slots.iter().map(|slot| device.upload(&undefined(slot.words))).collect::<Result<_, _>>()?;
         let (plan, largest, tolerance) = (code.plan.clone(), problem.largest(), code.tolerance);
         let mut trial = Self { device, module, plan, slots, memory, output, largest, tolerance, max_rel_error: 0.0 };
         trial.put(|role| matches!(role, Role::Weight | Role::Bias))?;
@@ -94,16 +109,20 @@ impl<'d, D: Device> Trial<'d, D> {
 
     /// Runs once on an output of nothing and compares; the seconds of the run.
     fn check(&mut self) -> Result<f64, CandidateError> {
-        self.device.write(&mut self.memory[self.output], &undefined(self.slots[self.output].len))?;
+        self.device.write(&mut self.memory[self.output], &undefined(self.slots[self.output].words))?;
         let secs = self.repeat(1)?;
         self.compare()?;
         Ok(secs)
     }
 
     fn compare(&mut self) -> Result<(), CandidateError> {
-        let Slot { len, values, .. } = &self.slots[self.output];
-        let mut output = vec![0.0; *len];
+        let Slot { dtype, len, words, values, .. } = &self.slots[self.output];
+        let mut output = vec![0.0; *words];
         self.device.read(&self.memory[self.output], &mut output)?;
+        if dtype.bytes() < 4 {
+            let words: Vec<u32> = output.iter().map(|word| word.to_bits()).collect();
+            output = dtype.values(&words, *len);
+        }
         let error = values.as_ref().map_or(f64::INFINITY, |wanted| relative_error(&output, wanted, self.largest));
         self.max_rel_error = self.max_rel_error.max(error);
         if error <= self.tolerance {
@@ -119,9 +138,9 @@ impl<'d, D: Device> Trial<'d, D> {
         self.compare()?;
         self.check()?;
         for (slot, memory) in self.slots.iter().zip(&self.memory) {
-            let mut found = vec![0.0f32; slot.len + GUARD];
+            let mut found = vec![0.0f32; slot.words + GUARD];
             self.device.read(memory, &mut found)?;
-            let (inside, behind) = found.split_at(slot.len);
+            let (inside, behind) = found.split_at(slot.words);
             if behind.iter().any(|value| value.to_bits() != GUARD_BITS) {
                 return Err(CandidateError::StrayWrite { message: "memory behind its buffers changed".into() });
             }
@@ -205,9 +224,9 @@ pub(super) fn race<'d, D: Device>(
     lanes.into_iter().map(finish).collect()
 }
 
-/// `len` elements that are not numbers, and the guard behind them.
-fn undefined(len: usize) -> Vec<f32> {
-    let mut values = vec![f32::NAN; len];
-    values.resize(len + GUARD, f32::from_bits(GUARD_BITS));
+/// So many words that are no numbers, nor are their halves, and the guard behind them.
+fn undefined(words: usize) -> Vec<f32> {
+    let mut values = vec![f32::from_bits(u32::MAX); words];
+    values.resize(words + GUARD, f32::from_bits(GUARD_BITS));
     values
 }

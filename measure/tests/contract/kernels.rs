@@ -29,8 +29,13 @@ pub(crate) fn workload() -> Workload {
 
 /// Input, weight, bias, residual, output, and the weight transposed ahead of time; one task a row.
 pub(crate) fn plan() -> KernelPlan {
-    let buffer =
-        |role, shape: &[usize]| PlanBuffer { role, global: true, shape: shape.to_vec(), layout: Layout::Plain, dtype: Default::default() };
+    let buffer = |role, shape: &[usize]| PlanBuffer {
+        role,
+        global: true,
+        shape: shape.to_vec(),
+        layout: Layout::Plain,
+        dtype: Default::default(),
+    };
     let stage = |name: &str, when, tasks| PlanStage { symbol: format!("autotune_{name}"), when, tasks, launch: None };
     KernelPlan {
         buffers: vec![

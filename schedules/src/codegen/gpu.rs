@@ -23,7 +23,9 @@ use crate::affine::{Affine, VarId};
 use crate::codegen::flat_offset;
 use crate::launch::{Grid, Launch, shared_offsets};
 use crate::plan::KernelPlan;
-use crate::program::{Access, Buffer, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Scope, Stage, Store, StoreMode};
+use crate::program::{
+    Access, Buffer, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Scope, Stage, Store, StoreMode,
+};
 use crate::target::GpuApi;
 use crate::workload::DType;
 
@@ -93,7 +95,17 @@ struct Writer<'a> {
 impl<'a> Writer<'a> {
     fn new(program: &'a Program, dialect: Dialect) -> Self {
         let (text, extents) = (String::new(), HashMap::new());
-        Self { program, dialect, text, depth: 1, extents, vector: None, lanes: [None; 2], in_group: false, next_name: 0 }
+        Self {
+            program,
+            dialect,
+            text,
+            depth: 1,
+            extents,
+            vector: None,
+            lanes: [None; 2],
+            in_group: false,
+            next_name: 0,
+        }
     }
 
     fn line(&mut self, text: &str) {

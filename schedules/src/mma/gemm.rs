@@ -164,7 +164,7 @@ impl Gemm {
             Operator::Conv2d(_) => at.batch.clone() * self.columns.extent as i64 + at.column.clone(),
         };
         let index = match self.packed {
-            true => [&[column], &at.outer[..], &[at.step.clone()]].concat(),
+            true => [&[column], &at.outer[..], std::slice::from_ref(&at.step)].concat(),
             false => self.given_weight(column, at),
         };
         (index, bounds)

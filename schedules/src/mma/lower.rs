@@ -59,9 +59,8 @@ impl<'a> Lowering<'a> {
             true => add("weight_packed", Role::Packed, Scope::Global, mma.gemm.packed_shape()),
             false => operands.weight,
         };
-        let partial = (mma.split > 1).then(|| {
-            add("partial", Role::Accumulator, Scope::Global, [&[mma.split], &output.0[..]].concat())
-        });
+        let partial = (mma.split > 1)
+            .then(|| add("partial", Role::Accumulator, Scope::Global, [&[mma.split], &output.0[..]].concat()));
         let [data_shape, weight_shape] = mma.shared();
         let shared = [
             add("data_shared", Role::Packed, Scope::Shared, data_shape),
@@ -96,7 +95,8 @@ impl<'a> Lowering<'a> {
         stages.push(Stage { name: "compute".into(), when: When::EveryRun, body: self.compute() });
         if let Some(partial) = self.partial {
             let channel = self.buffers[self.operands.output.0 as usize].shape.len() - 1;
-            let sums = Sums { workload: self.workload, operands: &self.operands, partial, parts: self.mma.split, channel };
+            let sums =
+                Sums { workload: self.workload, operands: &self.operands, partial, parts: self.mma.split, channel };
             let body = add_partial(&sums, &mut self.vars, &mut self.buffers);
             stages.push(Stage { name: "add_partial".into(), when: When::EveryRun, body });
         }

@@ -44,7 +44,8 @@ impl Mma {
             return Err(LowerError::knob("raster", "does not divide the tiles of rows"));
         }
         let elements = |shape: Vec<usize>, times: usize| shape.into_iter().fold(times, usize::saturating_mul);
-        let operands = [(workload.input_shape(), 1), (workload.weight_shape(), 1), (workload.output_shape(), self.split)];
+        let operands =
+            [(workload.input_shape(), 1), (workload.weight_shape(), 1), (workload.output_shape(), self.split)];
         let most = operands.map(|(shape, times)| elements(shape, times)).into_iter().max().unwrap_or(0);
         fail("tile", "elements of an operand", most, MAX_INDEX)
     }

@@ -94,10 +94,13 @@ impl<'a> WarpTile<'a> {
         let varies = |index: &Affine, wanted: &[(VarId, i64)]| {
             let found = index.terms.iter().filter(|(var, _)| variable(*var) && extent(*var) > 1);
             let wanted = wanted.iter().filter(|(var, _)| extent(*var) > 1);
-            found.clone().count() == wanted.clone().count() && wanted.clone().all(|term| found.clone().any(|f| f == term))
+            found.clone().count() == wanted.clone().count()
+                && wanted.clone().all(|term| found.clone().any(|f| f == term))
         };
         let is = |access: &Access, last: [&[(VarId, i64)]; 2]| match &access.index[..] {
-            [outer @ .., a, b] => varies(a, last[0]) && varies(b, last[1]) && outer.iter().all(|index| varies(index, &[])),
+            [outer @ .., a, b] => {
+                varies(a, last[0]) && varies(b, last[1]) && outer.iter().all(|index| varies(index, &[]))
+            }
             _ => false,
         };
         if !is(self.rows, [&along_rows, &reduction])

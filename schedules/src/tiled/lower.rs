@@ -119,7 +119,8 @@ impl<'a> Lowering<'a> {
         if let Some(partial) = self.partial {
             let Contraction { output, bias, .. } = &self.tiled.contraction;
             let channel = output.index.iter().position(|axis| axis == bias).unwrap_or(0);
-            let sums = Sums { workload: self.workload, operands: &self.operands, partial, parts: self.tiled.split, channel };
+            let sums =
+                Sums { workload: self.workload, operands: &self.operands, partial, parts: self.tiled.split, channel };
             let body = add_partial(&sums, &mut self.vars, &mut self.buffers);
             stages.push(Stage { name: "add_partial".into(), when: When::EveryRun, body });
         }

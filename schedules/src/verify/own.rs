@@ -48,9 +48,7 @@ impl Walk<'_, '_> {
                 let count: usize = digits.iter().map(|d| d.extent).product();
                 let all = Set::of(value, |var| self.extent(var)).and_then(|set| set.as_prefix());
                 let one = |&var: &VarId| has(value, var) != index.iter().any(|i| has(i, var)) || self.extent(var) == 1;
-                all.is_some_and(|n| n >= count)
-                    && self.prefix.iter().all(one)
-                    && digits.iter().all(|d| indexed(d.var))
+                all.is_some_and(|n| n >= count) && self.prefix.iter().all(one) && digits.iter().all(|d| indexed(d.var))
             }
             _ => false,
         };

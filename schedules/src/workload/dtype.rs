@@ -114,7 +114,9 @@ mod tests {
             let scale = 2f32.powi(bits + 2);
             assert_eq!(dtype.multiplied(third), (third * scale).round() / scale, "{dtype:?}");
             assert_eq!(dtype.multiplied(dtype.multiplied(third)), dtype.multiplied(third));
-            assert!((f64::from(dtype.stored(third)) - f64::from(third)).abs() <= dtype.unit_roundoff() * f64::from(third));
+            assert!(
+                (f64::from(dtype.stored(third)) - f64::from(third)).abs() <= dtype.unit_roundoff() * f64::from(third)
+            );
             assert!(dtype.multiplied(f32::NAN).is_nan() && dtype.stored(f32::NAN).is_nan());
         }
         assert_eq!(DType::Tf32.stored(third), third);

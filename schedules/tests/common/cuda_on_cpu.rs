@@ -41,10 +41,14 @@ impl OnCpu {
             writeln!(text, "namespace k{number} {{\n{space}\n{kernels}\n}}").unwrap();
             for (stage, of) in plan.stages.iter().enumerate() {
                 let kernel = format!("[](void **p) {{ call(k{number}::{}, p); }}", of.symbol);
-                let run = format!("run_grid({kernel}, buffers, blocks, threads, k{number}::shared, {bytes}, backwards)");
+                let run =
+                    format!("run_grid({kernel}, buffers, blocks, threads, k{number}::shared, {bytes}, backwards)");
                 let head = format!("extern \"C\" const char *run_{number}_{stage}");
-                writeln!(text, "{head}(void **buffers, unsigned blocks, unsigned threads, int backwards) {{ return {run}; }}")
-                    .unwrap();
+                writeln!(
+                    text,
+                    "{head}(void **buffers, unsigned blocks, unsigned threads, int backwards) {{ return {run}; }}"
+                )
+                .unwrap();
             }
         }
         fs::write(&source, text).map_err(|e| e.to_string())?;

@@ -1,10 +1,10 @@
 //! What the integration tests share. Each test binary uses its own part of it.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
-#[cfg(target_arch = "x86_64")]
-pub mod machine;
 #[cfg(unix)]
 pub mod cuda_on_cpu;
+#[cfg(target_arch = "x86_64")]
+pub mod machine;
 pub mod nests;
 #[cfg(unix)]
 pub mod nvrtc;

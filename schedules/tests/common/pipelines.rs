@@ -67,7 +67,6 @@ pub fn faults(program: &Program) -> Vec<(&'static str, Program)> {
     ]
 }
 
-
 /// Calls `change` on both factors of a multiply-accumulate.
 pub fn for_each_factor(store: &mut Store, change: &mut impl FnMut(&mut Access)) {
     if let Expr::Mul(a, b) = &mut store.value {

@@ -82,7 +82,9 @@ impl Writer<'_> {
         if dtype == DType::Tf32 {
             for (name, count) in [("a", 4 * is), ("b", 2 * js)] {
                 lines.push("    #pragma unroll".into());
-                lines.push(format!("    for (int i = 0; i < {count}; ++i) {name}[i / 4][i % 4] = to_tf32({name}[i / 4][i % 4]);"));
+                lines.push(format!(
+                    "    for (int i = 0; i < {count}; ++i) {name}[i / 4][i % 4] = to_tf32({name}[i / 4][i % 4]);"
+                ));
             }
         }
         lines.extend([
@@ -100,7 +102,8 @@ impl Writer<'_> {
     /// Address of the element of an operand where the loops of the tile begin, for lane 0.
     fn start(&self, access: &Access, tile: &WarpTile) -> String {
         let inner = tile.loops.iter().map(|l| l.var).chain(self.lanes.iter().flatten().copied());
-        let start = inner.fold(flat_offset(self.program, access), |offset, var| offset.substitute(var, &Affine::default()));
+        let start =
+            inner.fold(flat_offset(self.program, access), |offset, var| offset.substitute(var, &Affine::default()));
         format!("{} + {}", self.program.buffer(access.buffer).name, self.affine(&start, 0))
     }
 }

@@ -86,7 +86,12 @@ impl Lowering<'_> {
     }
 
     /// `shared = source`, zero where the source has no such element.
-    fn copy(&self, which: usize, shared: Vec<Affine>, (index, mut bounds): (Vec<Affine>, Vec<(Affine, usize)>)) -> Node {
+    fn copy(
+        &self,
+        which: usize,
+        shared: Vec<Affine>,
+        (index, mut bounds): (Vec<Affine>, Vec<(Affine, usize)>),
+    ) -> Node {
         if self.mma.gemm.steps.extent.is_multiple_of(self.mma.chunk) {
             // No step of a chunk is beyond the last.
             bounds.pop();

@@ -26,7 +26,7 @@ impl Lowering<'_> {
         let store = |this: &Self, at: &super::Place| {
             let (index, channel) = gemm.output(at);
             let store = match this.partial {
-                Some(partial) => assign(partial, [&[this.part.clone()], &index[..]].concat(), acc),
+                Some(partial) => assign(partial, [std::slice::from_ref(&this.part), &index[..]].concat(), acc),
                 None => {
                     let value = fused(this.workload, &this.operands, acc, channel, &index);
                     assign(this.operands.output, index, value)
