@@ -245,6 +245,7 @@ mod tests {
             global: true,
             shape: shape.to_vec(),
             layout: Lie::Plain,
+            dtype: Default::default(),
         };
         KernelPlan { buffers: shapes.iter().map(buffer).collect(), stages: vec![], local_bytes }
     }

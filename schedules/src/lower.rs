@@ -29,16 +29,18 @@ use crate::affine::{Affine, VarId};
 use crate::config::Config;
 use crate::contraction::AxisId;
 use crate::direct::{self, DataMode, Direct, TileLoop};
+use crate::mma::{self, Mma};
 use crate::program::{
     Access, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode, When,
 };
 use crate::target::Target;
 use crate::tiled::{self, Tiled};
 use crate::winograd::Winograd;
-use crate::workload::{Activation, Workload};
+use crate::workload::{Activation, DType, Workload};
 
 mod copy;
 mod leaf;
+pub(crate) mod partial;
 mod winograd;
 
 use copy::PackedWeight;
@@ -49,6 +51,14 @@ pub enum LowerError {
     /// The config belongs to no known sketch of the target.
     #[error("unknown sketch '{0}'")]
     UnknownSketch(String),
+    /// The target has no kernels for elements of the workload's type.
+    #[error("no kernels for elements of type {} on {target}", dtype.word())]
+    DType {
+        /// The target's key.
+        target: String,
+        /// The type.
+        dtype: DType,
+    },
     /// The sketch is not for such workloads.
     #[error("no sketch '{sketch}' of {workload}")]
     Unfit {
@@ -75,12 +85,16 @@ impl LowerError {
 
 /// The loop nests of a config.
 pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Program, LowerError> {
+    if !target.supports(workload.dtype) {
+        return Err(LowerError::DType { target: target.key(), dtype: workload.dtype });
+    }
     match (target, config.sketch.as_str()) {
         (Target::Cpu(cpu), direct::SKETCH) => {
             Ok(Lowering::new(workload, &Direct::new(workload, cpu, config)?, cpu.lanes()).run())
         }
         (Target::Cpu(cpu), winograd::SKETCH) => Ok(winograd::lower(workload, &Winograd::new(workload, cpu, config)?)),
         (Target::Gpu(gpu), tiled::SKETCH) => Ok(tiled::lower::lower(workload, &Tiled::new(workload, gpu, config)?)),
+        (Target::Gpu(gpu), mma::SKETCH) => Ok(mma::lower::lower(workload, &Mma::new(workload, gpu, config)?)),
         (_, unknown) => Err(LowerError::UnknownSketch(unknown.into())),
     }
 }
@@ -158,6 +172,7 @@ struct Lowering<'a> {
 }
 
 /// The buffers that the caller gives and gets.
+#[derive(Clone, Copy)]
 pub(crate) struct OperandBuffers {
     pub(crate) input: BufferId,
     pub(crate) weight: BufferId,

@@ -130,9 +130,12 @@ impl<'a> Nest<'a> {
                     self.follow_copy(store);
                     self.add_leaf(store, walk);
                 }
-                Node::Guard { body, .. } | Node::Unflatten { body, .. } => self.add_nodes(body, walk),
+                Node::Guard { body, .. }
+                | Node::Unflatten { body, .. }
+                | Node::CopyGroup { body }
+                | Node::Mma { body } => self.add_nodes(body, walk),
                 Node::Prefetch { .. } => self.prefetches += trips(walk),
-                Node::Barrier => {}
+                Node::Barrier | Node::AwaitCopies { .. } => {}
             }
         }
     }
