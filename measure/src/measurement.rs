@@ -46,8 +46,10 @@ fn undisturbed() -> f64 {
 }
 
 impl RunSecs {
-    /// The times that were to be expected had the machine not been so many times slower than usual.
-    pub(crate) fn undisturbed(self, slowdown: f64) -> Self {
+    /// The times that were to be expected had the machine not been so many times slower than usual, but not below
+    /// `least_secs` if they were not measured below it.
+    pub(crate) fn undisturbed(self, slowdown: f64, least_secs: f64) -> Self {
+        let slowdown = slowdown.min((self.run_secs / least_secs).max(1.0));
         let (run_secs, median_secs) = (self.run_secs / slowdown, self.median_secs / slowdown);
         Self { run_secs, median_secs, slowdown, ..self }
     }

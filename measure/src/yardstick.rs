@@ -21,10 +21,12 @@ const LOOK_REPEATS: usize = 3;
 const LOOK_SECS: f64 = 0.002;
 /// A candidate becomes the yardstick if it takes less than this part of the present one's time.
 const FASTER: f64 = 0.97;
+/// Beyond this, a moment's hiccup is likelier than a slow machine.
+const MAX_SLOWDOWN: f64 = 2.5;
 /// Most bytes of yardsticks that are kept.
 const KEPT_BYTES: usize = 512 << 20;
 
-/// A kernel with operands, and the fastest it ever ran.
+/// A kernel with operands, and the fastest it ever ran: as measured, so that errors do not add up from yardstick to yardstick.
 pub(crate) struct Yardstick {
     trial: Trial,
     fastest_secs: f64,
@@ -44,7 +46,7 @@ impl Yardstick {
             }
         }
         self.fastest_secs = self.fastest_secs.min(now);
-        now / self.fastest_secs
+        (now / self.fastest_secs).min(MAX_SLOWDOWN)
     }
 }
 
@@ -68,7 +70,7 @@ impl Yardsticks {
         let bar = yardstick.as_ref().map_or(f64::INFINITY, |yardstick| FASTER * yardstick.fastest_secs);
         let spare = match &outcome {
             Ok(run) if !run.stopped_early && run.run_secs < bar && !options.cold => {
-                let new = Yardstick { trial, fastest_secs: run.run_secs };
+                let new = Yardstick { trial, fastest_secs: run.run_secs * run.slowdown };
                 yardstick.replace(new).and_then(|old| old.trial.into_memory())
             }
             _ => trial.into_memory(),
