@@ -122,7 +122,7 @@ impl Builder {
                 }
             };
             let Candidate { workload, target, config } = candidate;
-            let (target, tolerance) = (target.clone(), tolerance(config));
+            let (target, tolerance) = (target.clone(), tolerance(workload, config));
             let outcome = code.map(|code| Built { workload: *workload, target, plan, tolerance, code });
             Build { outcome, toolchain, resources, build_secs: secs + compile_secs }
         };

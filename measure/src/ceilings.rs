@@ -255,7 +255,13 @@ fn fastest_secs(runs: usize, kernel: &Kernel, team: &mut Team, buffers: &mut Buf
 
 /// The stage of a loop with its three buffers.
 fn plan(name: Loop, elements: usize, tasks: usize) -> KernelPlan {
-    let buffer = |role, len| PlanBuffer { role, global: true, shape: vec![len], layout: Layout::Plain };
+    let buffer = |role, len| PlanBuffer {
+        role,
+        global: true,
+        shape: vec![len],
+        layout: Layout::Plain,
+        dtype: Default::default(),
+    };
     KernelPlan {
         buffers: vec![buffer(Role::Input, elements), buffer(Role::Output, elements), buffer(Role::Bias, 1)],
         stages: vec![PlanStage { symbol: name.symbol(), when: When::EveryRun, tasks, launch: None }],

@@ -123,6 +123,7 @@ impl Samples {
             repeats: sorted.len(),
             stopped_early: self.stopped_early,
             max_rel_error,
+            slowdown: 1.0,
         }
     }
 }
@@ -172,7 +173,7 @@ mod tests {
 
     #[test]
     fn clearly_slower_candidates_stop_early_and_others_do_not() {
-        let options = TimingOptions::default();
+        let options = TimingOptions { floor_secs: 0.01, ..TimingOptions::default() };
         let stopped = |run_secs: f64| {
             let mut runs = 0;
             let samples = sample(&options, run_secs, Some(1e-3), &mut steady(run_secs, &mut runs));

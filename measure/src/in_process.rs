@@ -17,6 +17,7 @@ use crate::options::{MeasureOptions, TimingOptions};
 use crate::problem::Problem;
 use crate::team::Team;
 use crate::trial::{self, Trial};
+use crate::yardstick::Yardsticks;
 
 /// Measures candidates on this machine's CPU or a GPU of it, whichever their target says, in this process: no worker program is
 /// needed, and no time is spent on one.
@@ -36,7 +37,12 @@ impl InProcessMeasurer {
     /// The caller accepts that generated code runs in this process with no protection against its faults.
     pub unsafe fn new(options: MeasureOptions) -> Self {
         let builder = Builder::new(options.backend, options.build_limit_secs);
-        let here = Here { timing: options.timing, problems: HashMap::new(), gpus: HashMap::new() };
+        let here = Here {
+            timing: options.timing,
+            problems: HashMap::new(),
+            yardsticks: Yardsticks::default(),
+            gpus: HashMap::new(),
+        };
         Self { front: Front::new(builder, here) }
     }
 
@@ -80,6 +86,7 @@ impl Measurer for InProcessMeasurer {
 struct Here {
     timing: TimingOptions,
     problems: HashMap<Workload, Problem>,
+    yardsticks: Yardsticks,
     /// Those that were opened.
     gpus: HashMap<GpuTarget, Box<dyn Gpu>>,
 }
@@ -121,12 +128,12 @@ impl Runner for Here {
             let loaded = self.load(target, built)?;
             return Ok(loaded.and_then(|mut trial| gpu::trial::measure(&mut *trial, &self.timing, incumbent_secs)));
         }
-        let (timing, problems) = (&self.timing, &mut self.problems);
+        let (timing, problems, yardsticks) = (&self.timing, &mut self.problems, &mut self.yardsticks);
         let problem = problems.entry(built.workload).or_insert_with(|| Problem::new(&built.workload));
         pinned(built.target.threads(), |team| {
             // SAFETY: whoever made the measurer accepted that.
-            let mut trial = unsafe { Trial::new(problem, built, timing.cold, None, team) }?;
-            trial::measure(&mut trial, timing, incumbent_secs, team)
+            let trial = unsafe { Trial::new(problem, built, timing.cold, None, team) }?;
+            yardsticks.measure(&built.workload, trial, timing, incumbent_secs, team).0
         })
     }
 

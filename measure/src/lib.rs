@@ -64,6 +64,7 @@ pub mod summary;
 pub mod team;
 mod trial;
 pub mod worker;
+mod yardstick;
 
 pub use affinity::{allowed_cores, pin_to_core};
 pub use bench::Bench;

@@ -35,6 +35,22 @@ pub struct RunSecs {
     pub stopped_early: bool,
     /// Largest deviation from the reference over the reference's largest magnitude.
     pub max_rel_error: f64,
+    /// Times slower than usual that the machine was while this was timed, by a kernel that was timed just before and after: the
+    /// other times are those measured divided by this. 1 in races, whose times are as measured.
+    #[serde(default = "undisturbed")]
+    pub slowdown: f64,
+}
+
+fn undisturbed() -> f64 {
+    1.0
+}
+
+impl RunSecs {
+    /// The times that were to be expected had the machine not been so many times slower than usual.
+    pub(crate) fn undisturbed(self, slowdown: f64) -> Self {
+        let (run_secs, median_secs) = (self.run_secs / slowdown, self.median_secs / slowdown);
+        Self { run_secs, median_secs, slowdown, ..self }
+    }
 }
 
 /// Why a candidate has no run time. A failed candidate is data.

@@ -58,9 +58,8 @@ impl FromStr for Backend {
 /// How a kernel is timed. The defaults suit kernels of 10 µs to 100 ms on CPUs.
 ///
 /// They are as short as search allows: a search can bear noise, since the best few are raced against each other in the end.
-/// On cores that other processes share, floors of 1.5 to 6 ms rank schedules within 1.5 times of the best hardly better than
-/// chance (rank correlation 0.1 to 0.5 with a floor of 100 ms, for kernels of 1 to 2 ms), 10 ms about as well as 25 ms (0.3 to
-/// 0.7 against 0.5 to 0.7), and 100 ms itself only to 0.7 to 0.8.
+/// What disturbs a machine lasts longer than any floor worth waiting for: floors of 2, 4, 6 and 10 ms put equally many pairs of
+/// kernels that are more than 1 % apart in the right order. That is what [`crate::RunSecs::slowdown`] is for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimingOptions {
     /// Untimed runs go on for this long.
@@ -88,7 +87,7 @@ impl Default for TimingOptions {
         Self {
             warmup_secs: 0.001,
             repeat_secs: 20e-6,
-            floor_secs: 0.01,
+            floor_secs: 0.004,
             min_repeats: 5,
             max_repeats: 1000,
             stop_factor: 1.5,
@@ -103,7 +102,7 @@ impl TimingOptions {
     pub fn for_target(target: &Target) -> Self {
         match target {
             Target::Cpu(_) => Self::default(),
-            Target::Gpu(_) => Self { warmup_secs: 0.005, repeat_secs: 200e-6, ..Self::default() },
+            Target::Gpu(_) => Self { warmup_secs: 0.005, repeat_secs: 200e-6, floor_secs: 0.01, ..Self::default() },
         }
     }
 }

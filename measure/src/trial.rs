@@ -15,6 +15,7 @@ use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
 use crate::problem::Problem;
 use crate::team::Team;
+use crate::yardstick::Yardstick;
 
 /// Most copies of the buffers for cold timing, and most bytes of them.
 const MAX_COPIES: usize = 64;
@@ -106,6 +107,11 @@ impl Trial {
         self.copies.into_iter().next().map(Buffers::into_memory)
     }
 
+    /// Bytes of its buffers.
+    pub(crate) fn bytes(&self) -> usize {
+        self.copies.iter().map(Buffers::memory_bytes).sum()
+    }
+
     fn fill(&self, buffers: &mut Buffers, team: &mut Team) {
         let put = |buffers: &mut Buffers, wanted: fn(Role) -> bool| {
             for (position, values) in &self.operands {
@@ -180,19 +186,24 @@ impl Trial {
     }
 }
 
-/// Checks and times one kernel.
+/// Checks and times one kernel, by a yardstick if there is one.
 pub(crate) fn measure(
     trial: &mut Trial,
     options: &TimingOptions,
     incumbent_secs: Option<f64>,
     team: &mut Team,
+    mut yardstick: Option<&mut Yardstick>,
 ) -> Result<RunSecs, CandidateError> {
     let first_secs = trial.check(team)?;
+    let mut slowdown = |team: &mut Team| yardstick.as_mut().map_or(1.0, |yardstick| yardstick.slowdown(options, team));
+    let before = slowdown(team);
     let mut repeat = |runs| trial.repeat(runs, team);
     let estimate_secs = harness::warm_up(options, first_secs, &mut repeat);
-    let samples = harness::sample(options, estimate_secs, incumbent_secs, &mut repeat);
+    let samples = harness::sample(options, estimate_secs, incumbent_secs.map(|secs| secs * before), &mut repeat);
+    // What counts of the repeats is their low quantile: the better of the two moments.
+    let slowdown = slowdown(team).min(before);
     trial.recheck(samples.stopped_early(), team)?;
-    Ok(samples.run_secs(trial.max_rel_error))
+    Ok(samples.run_secs(trial.max_rel_error).undisturbed(slowdown))
 }
 
 /// Times kernels in turns, a short while each, round after round, each round starting with another; checks each

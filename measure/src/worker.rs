@@ -18,6 +18,7 @@ use crate::problem::Problem;
 use crate::protocol::{self, Job, MemoryAtStart, Request, Response, Task};
 use crate::team::Team;
 use crate::trial::{self, Trial};
+use crate::yardstick::Yardsticks;
 
 /// Serves a measurer over standard input and output until the input ends: the main function of a program that is
 /// started as a worker, [`crate::WorkerCommand`]. Nothing else may use standard input and output before or after.
@@ -38,7 +39,13 @@ fn serve_requests() -> io::Result<()> {
     memory::report_when_dying();
     let requests = read_in_background(input);
     allowed_cores();
-    let mut worker = Worker { team: Team::new(1), problems: HashMap::new(), spare: None, gpu: None };
+    let mut worker = Worker {
+        team: Team::new(1),
+        problems: HashMap::new(),
+        yardsticks: Yardsticks::default(),
+        spare: None,
+        gpu: None,
+    };
     protocol::send(&mut output, &Response::Hello { version: protocol::VERSION }, &[])?;
     while let Ok((request, raw)) = requests.recv() {
         let response = worker.answer(&request, &raw, &mut output)?;
@@ -89,6 +96,7 @@ struct Worker {
     team: Team,
     /// Those read so far: batches of candidates of several workloads come in turns.
     problems: HashMap<Workload, Problem>,
+    yardsticks: Yardsticks,
     /// Memory of the last trial's buffers: it need not be had from the system again.
     spare: Option<Memory>,
     /// The device of the last job that was for a GPU.
@@ -198,13 +206,17 @@ impl Worker {
             }
         }
         let (timing, team) = (&request.timing, &mut self.team);
-        let outcomes = match &request.task {
-            Task::Time { incumbent_secs, .. } => {
-                trials.iter_mut().map(|trial| trial::measure(trial, timing, *incumbent_secs, team)).collect()
+        let (outcomes, memory) = match (&request.task, trials.pop()) {
+            (Task::Time { job, incumbent_secs }, Some(trial)) => {
+                let (outcome, memory) = self.yardsticks.measure(&job.workload, trial, timing, *incumbent_secs, team);
+                (vec![outcome], memory)
             }
-            _ => trial::race(&mut trials, timing, team),
+            (_, last) => {
+                trials.extend(last);
+                let outcomes = trial::race(&mut trials, timing, team);
+                (outcomes, trials.pop().and_then(Trial::into_memory))
+            }
         };
-        let memory = trials.into_iter().next().and_then(Trial::into_memory);
         self.spare = memory.filter(|memory| memory.bytes() <= SPARE_BYTES);
         Ok(Response::Done { outcomes })
     }

@@ -52,13 +52,13 @@ impl Launch {
     pub fn of(program: &Program, stage: &Stage) -> Option<Self> {
         let grid = Grid::of(stage)?;
         let blocks = grid.blocks.iter().map(|l| l.extent).product();
-        let shared_bytes = shared_offsets(program, grid.body).last().map_or(0, |&(_, end)| end * 4);
+        let shared_bytes = shared_offsets(program, grid.body).last().map_or(0, |&(_, end)| end);
         Some(Self { blocks, threads: grid.block_threads(), shared_bytes })
     }
 }
 
-/// Each shared buffer that is allocated in the nodes: its position in [`Program::buffers`] and the float behind its last in
-/// the block's shared memory. Buffers begin at multiples of 16 bytes and do not overlap.
+/// Each shared buffer that is allocated in the nodes: its position in [`Program::buffers`] and the byte behind its last, rounded
+/// up, in the block's shared memory. Buffers begin at multiples of 16 bytes and do not overlap.
 pub(crate) fn shared_offsets(program: &Program, nodes: &[Node]) -> Vec<(usize, usize)> {
     fn collect(program: &Program, nodes: &[Node], found: &mut Vec<(usize, usize)>) {
         for node in nodes {
@@ -68,7 +68,8 @@ pub(crate) fn shared_offsets(program: &Program, nodes: &[Node]) -> Vec<(usize, u
                 && found.iter().all(|&(known, _)| known != buffer.0 as usize)
             {
                 let start = found.last().map_or(0, |&(_, end)| end);
-                found.push((buffer.0 as usize, start + info.len().next_multiple_of(4)));
+                let bytes = info.len() * program.dtype(*buffer).bytes();
+                found.push((buffer.0 as usize, start + bytes.next_multiple_of(16)));
             }
             collect(program, node.body(), found);
         }

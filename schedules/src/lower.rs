@@ -29,19 +29,22 @@ use crate::affine::{Affine, VarId};
 use crate::config::Config;
 use crate::contraction::AxisId;
 use crate::direct::{self, DataMode, Direct, TileLoop};
+use crate::mma::{self, Mma};
 use crate::program::{
     Access, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode, When,
 };
 use crate::target::Target;
 use crate::tiled::{self, Tiled};
 use crate::winograd::Winograd;
-use crate::workload::{Activation, Workload};
+use crate::workload::{Activation, DType, Workload};
 
 mod copy;
 mod leaf;
+mod pack;
+pub(crate) mod partial;
 mod winograd;
 
-use copy::PackedWeight;
+use pack::Packed;
 
 /// Why a config cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -49,6 +52,14 @@ pub enum LowerError {
     /// The config belongs to no known sketch of the target.
     #[error("unknown sketch '{0}'")]
     UnknownSketch(String),
+    /// The target has no kernels for elements of the workload's type.
+    #[error("no kernels for elements of type {} on {target}", dtype.word())]
+    DType {
+        /// The target's key.
+        target: String,
+        /// The type.
+        dtype: DType,
+    },
     /// The sketch is not for such workloads.
     #[error("no sketch '{sketch}' of {workload}")]
     Unfit {
@@ -75,12 +86,16 @@ impl LowerError {
 
 /// The loop nests of a config.
 pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Program, LowerError> {
+    if !target.supports(workload.dtype) {
+        return Err(LowerError::DType { target: target.key(), dtype: workload.dtype });
+    }
     match (target, config.sketch.as_str()) {
         (Target::Cpu(cpu), direct::SKETCH) => {
             Ok(Lowering::new(workload, &Direct::new(workload, cpu, config)?, cpu.lanes()).run())
         }
         (Target::Cpu(cpu), winograd::SKETCH) => Ok(winograd::lower(workload, &Winograd::new(workload, cpu, config)?)),
         (Target::Gpu(gpu), tiled::SKETCH) => Ok(tiled::lower::lower(workload, &Tiled::new(workload, gpu, config)?)),
+        (Target::Gpu(gpu), mma::SKETCH) => Ok(mma::lower::lower(workload, &Mma::new(workload, gpu, config)?)),
         (_, unknown) => Err(LowerError::UnknownSketch(unknown.into())),
     }
 }
@@ -150,7 +165,9 @@ struct Lowering<'a> {
     bias: Option<BufferId>,
     residual: Option<BufferId>,
     output: BufferId,
-    packed_weight: Option<Rc<PackedWeight>>,
+    packed_weight: Option<Rc<Packed>>,
+    /// The panel that the compute nest reads.
+    panel: Option<Rc<Packed>>,
     /// The padded copy (whole or tile) that the compute nest reads.
     copied_data: Option<BufferId>,
     /// Region of the innermost enclosing data tile.
@@ -158,6 +175,7 @@ struct Lowering<'a> {
 }
 
 /// The buffers that the caller gives and gets.
+#[derive(Clone, Copy)]
 pub(crate) struct OperandBuffers {
     pub(crate) input: BufferId,
     pub(crate) weight: BufferId,
@@ -211,6 +229,7 @@ impl<'a> Lowering<'a> {
             residual,
             output,
             packed_weight: None,
+            panel: None,
             copied_data: None,
             tile_region: None,
         }
@@ -327,18 +346,15 @@ impl<'a> Lowering<'a> {
 
     /// Serial loops over cache tiles, with the copy of the data tile outside the loops that do not concern it.
     fn cache_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
-        let tile_is_due = self.direct.data_mode == DataMode::Tile
-            && self.tile_region.is_none()
-            && !levels.iter().any(|l| self.direct.data.uses(l.axis));
-        if tile_is_due {
-            let shape = self.direct.tile_shape();
-            let buffer = self.buffer("data_tile".into(), Role::Packed, Scope::Local, shape);
-            self.copied_data = Some(buffer);
-            let mut body = self.copy_tile(buffer, region);
+        let copies = matches!(self.direct.data_mode, DataMode::Tile | DataMode::Panel);
+        if copies && self.tile_region.is_none() && !levels.iter().any(|l| self.direct.data.uses(l.axis)) {
             self.tile_region = Some(region.clone());
-            body.extend(self.cache_nest(levels, region));
+            let nodes = match self.direct.data_mode {
+                DataMode::Panel => self.in_panel(region, levels),
+                _ => self.in_tile(region, |this, region| this.cache_nest(levels, region)),
+            };
             self.tile_region = None;
-            return vec![Node::Alloc { buffer, body }];
+            return nodes;
         }
         let Some((level, rest)) = levels.split_first() else {
             let direct = self.direct;
@@ -346,6 +362,33 @@ impl<'a> Lowering<'a> {
         };
         let peel = self.peels_cache_tiles() && self.tile_region.is_none();
         self.tiled(*level, region, peel, Level::Cache, &mut |this, inner| this.cache_nest(rest, inner))
+    }
+
+    /// What is done with a padded copy of what a cache tile reads.
+    fn in_tile(&mut self, region: &mut Region, rest: impl FnOnce(&mut Self, &mut Region) -> Vec<Node>) -> Vec<Node> {
+        let shape = self.direct.tile_shape();
+        let buffer = self.buffer("data_tile".into(), Role::Packed, Scope::Local, shape);
+        self.copied_data = Some(buffer);
+        let mut body = self.copy_tile(buffer, region);
+        body.extend(rest(self, region));
+        vec![Node::Alloc { buffer, body }]
+    }
+
+    /// What is done with a panel of what a cache tile reads: made of the input, or of a padded copy where it touches padding.
+    fn in_panel(&mut self, region: &mut Region, levels: &[TileLoop]) -> Vec<Node> {
+        let is_interior = (0..self.direct.contraction.data.shape.len()).all(|dim| self.dim_is_interior(region, dim));
+        let rest = |this: &mut Self, region: &mut Region, source: Option<BufferId>| {
+            let (buffer, mut body) = this.pack_panel(region, source);
+            body.extend(this.cache_nest(levels, region));
+            vec![Node::Alloc { buffer, body }]
+        };
+        if is_interior {
+            return rest(self, region, None);
+        }
+        self.in_tile(region, |this, region| {
+            let source = this.copied_data;
+            rest(this, region, source)
+        })
     }
 
     /// Serial loops over the register tiles of a cache tile.

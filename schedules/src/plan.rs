@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::launch::Launch;
-use crate::program::{Layout, Program, Role, Scope, When};
+use crate::program::{BufferId, Layout, Program, Role, Scope, When};
+use crate::workload::DType;
 
 /// A buffer of a kernel, by its position in [`KernelPlan::buffers`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +17,9 @@ pub struct PlanBuffer {
     pub shape: Vec<usize>,
     /// How the logical tensor lies in it.
     pub layout: Layout,
+    /// Type of its elements.
+    #[serde(default)]
+    pub dtype: DType,
 }
 
 /// One entry point of a kernel.
@@ -49,7 +53,8 @@ pub struct KernelPlan {
 impl KernelPlan {
     /// The interface of a program's kernel.
     pub fn of(program: &Program) -> Self {
-        let buffers = program.buffers.iter().map(|b| PlanBuffer {
+        let buffers = program.buffers.iter().enumerate().map(|(id, b)| PlanBuffer {
+            dtype: program.dtype(BufferId(id as u32)),
             role: b.role,
             global: b.scope == Scope::Global,
             shape: b.shape.clone(),

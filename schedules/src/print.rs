@@ -91,6 +91,15 @@ impl Program {
                     self.write_nodes(f, body, depth + 1)?;
                 }
                 Node::Barrier => writeln!(f, "barrier")?,
+                Node::CopyGroup { body } => {
+                    writeln!(f, "copy group")?;
+                    self.write_nodes(f, body, depth + 1)?;
+                }
+                Node::AwaitCopies { but } => writeln!(f, "await copies but of {but} groups")?,
+                Node::Mma { body } => {
+                    writeln!(f, "mma")?;
+                    self.write_nodes(f, body, depth + 1)?;
+                }
                 Node::Guard { when, body } => {
                     writeln!(f, "if {}", self.conditions(when))?;
                     self.write_nodes(f, body, depth + 1)?;

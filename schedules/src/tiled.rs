@@ -43,7 +43,7 @@ use crate::config::Config;
 use crate::contraction::{AxisId, Contraction, Operand};
 use crate::lower::LowerError;
 use crate::target::GpuTarget;
-use crate::workload::{Operator, Workload};
+use crate::workload::{DType, Operator, Workload};
 
 mod knobs;
 pub(crate) mod lower;
@@ -218,6 +218,10 @@ impl Tiled {
     /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
     /// target.
     pub fn new(workload: &Workload, target: &GpuTarget, config: &Config) -> Result<Self, LowerError> {
+        if workload.dtype == DType::Tf32 {
+            let (sketch, workload) = (SKETCH.into(), workload.to_string());
+            return Err(LowerError::Unfit { sketch, workload });
+        }
         let contraction = Contraction::of(workload);
         let roles = Roles::of(workload, &contraction);
         let reader = Reader(config);

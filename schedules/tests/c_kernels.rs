@@ -70,7 +70,7 @@ fn check(workload: &Workload, target: &Target, seed: u64, configs: impl Fn(&Sche
         assert!(space.contains(&config), "{workload}: {config} {:?}", lower(workload, target, &config).err());
         let program = lower(workload, target, &config).unwrap();
         let error = max_rel_error(&run_c(&program, target, &operands), &expected);
-        assert!(error <= tolerance(&config), "seed {seed}: {workload}\n{config}\nerror {error}\n{program}");
+        assert!(error <= tolerance(workload, &config), "seed {seed}: {workload}\n{config}\nerror {error}\n{program}");
     }
 }
 

@@ -43,7 +43,7 @@ fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
         let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
         let program = lower(workload, target, &config).unwrap();
         let context = format!("seed {seed}, {}: {workload}\n{config}", target.cpu().unwrap().isa);
-        check_program(&program, target, seed, tolerance(&config), &context);
+        check_program(&program, target, seed, tolerance(workload, &config), &context);
     }
 }
 
@@ -69,7 +69,7 @@ fn random_winograd_programs_agree_with_the_reference() {
                 let config = sample_winograd(&space, &mut rng);
                 let program = lower(&workload, &target, &config).unwrap();
                 let context = format!("seed {seed}, {isa}: {workload}\n{config}");
-                check_program(&program, &target, seed, tolerance(&config), &context);
+                check_program(&program, &target, seed, tolerance(&workload, &config), &context);
             }
         });
     }

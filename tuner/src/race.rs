@@ -166,6 +166,7 @@ mod tests {
             spread: 0.0,
             repeats: 5,
             stopped_early: false,
+            slowdown: 1.0,
             max_rel_error: 0.0,
         };
         Measurement::of(Ok(secs))

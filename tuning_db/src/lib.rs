@@ -26,6 +26,7 @@
 //!             spread: 0.01,
 //!             repeats: 10,
 //!             stopped_early: false,
+//!             slowdown: 1.0,
 //!             max_rel_error: 1e-7,
 //!         }),
 //!         toolchain: None,

@@ -112,7 +112,13 @@ impl<'d, D: Device> Bench<'d, D> {
 }
 
 fn plan(blocks: usize, vectors: usize) -> KernelPlan {
-    let buffer = |role| PlanBuffer { role, global: true, shape: vec![LANES * vectors], layout: Layout::Plain };
+    let buffer = |role| PlanBuffer {
+        role,
+        global: true,
+        shape: vec![LANES * vectors],
+        layout: Layout::Plain,
+        dtype: Default::default(),
+    };
     let launch = Launch { blocks, threads: THREADS, shared_bytes: 0 };
     let stage = PlanStage { symbol: "ceiling".into(), when: When::EveryRun, tasks: blocks, launch: Some(launch) };
     KernelPlan { buffers: vec![buffer(Role::Input), buffer(Role::Output)], stages: vec![stage], local_bytes: 0 }

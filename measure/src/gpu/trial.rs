@@ -3,8 +3,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use autotune_schedules::KernelPlan;
+use autotune_schedules::plan::PlanBuffer;
 use autotune_schedules::program::{Role, When};
+use autotune_schedules::{DType, KernelPlan};
 
 use super::Device;
 use crate::builder::Built;
@@ -14,7 +15,7 @@ use crate::options::TimingOptions;
 use crate::problem::Problem;
 use crate::trial::{relative_error, same_bits};
 
-/// Elements behind each buffer that must not change.
+/// Words behind each buffer that must not change.
 const GUARD: usize = 1024;
 /// What they hold: a number that no kernel computes.
 const GUARD_BITS: u32 = 0xffc0_dead;
@@ -42,9 +43,23 @@ pub(crate) trait Loaded {
 /// One global buffer.
 struct Slot {
     role: Role,
+    dtype: DType,
+    /// Number of elements.
     len: usize,
-    /// What the operand holds; for the output, what it must hold.
+    /// Size in 32-bit words, which is what a device's memory is made of here.
+    words: usize,
+    /// What the operand holds, as words; for the output, the values that it must hold.
     values: Option<Arc<[f32]>>,
+}
+
+impl Slot {
+    fn new(buffer: &PlanBuffer, values: Option<Arc<[f32]>>) -> Self {
+        let (role, dtype, len) = (buffer.role, buffer.dtype, buffer.shape.iter().product::<usize>());
+        let words = (len * dtype.bytes()).div_ceil(4);
+        let pack = |v: Arc<[f32]>| dtype.words(&v).into_iter().map(f32::from_bits).collect();
+        let is_packed = dtype.bytes() < 4 && role != Role::Output;
+        Self { role, dtype, len, words, values: if is_packed { values.map(pack) } else { values } }
+    }
 }
 
 /// A kernel, its global buffers in the order of the plan, and what they must hold.
@@ -83,13 +98,13 @@ impl<D: Device> Trial<D> {
             if values.as_ref().is_some_and(|v| v.len() != len) {
                 return Err(misfit(format!("the {:?} buffer has not the size of its tensor", buffer.role)));
             }
-            slots.push(Slot { role: buffer.role, len, values });
+            slots.push(Slot::new(buffer, values));
         }
         let output = slots.iter().position(|s| s.role == Role::Output);
         let output = output.ok_or_else(|| misfit("the plan has no output".into()))?;
         let module = device.load(&built.code, &built.plan)?;
         let (plan, largest, tolerance) = (built.plan.clone(), problem.largest(), built.tolerance);
-        let bytes = 4 * slots.iter().map(|slot| slot.len).sum::<usize>().max(1);
+        let bytes = 4 * slots.iter().map(|slot| slot.words).sum::<usize>().max(1);
         let copies = (cold_bytes / bytes + 1).min(MAX_COPIES).min((MAX_COPIES_BYTES / bytes).max(1));
         let mut trial = Self {
             device,
@@ -104,7 +119,7 @@ impl<D: Device> Trial<D> {
             max_rel_error: 0.0,
         };
         for copy in 0..copies {
-            let memory = trial.slots.iter().map(|slot| trial.device.upload(bytes_of(&undefined(slot.len))));
+            let memory = trial.slots.iter().map(|slot| trial.device.upload(bytes_of(&undefined(slot.words))));
             let memory = memory.collect::<Result<_, _>>()?;
             trial.copies.push(memory);
             trial.put(copy, |role| matches!(role, Role::Weight | Role::Bias))?;
@@ -134,9 +149,13 @@ impl<D: Device> Trial<D> {
 
     /// Compares the output of a copy with the reference.
     fn compare(&mut self, copy: usize) -> Result<(), CandidateError> {
-        let Slot { len, values, .. } = &self.slots[self.output];
-        let mut output = vec![0.0; *len];
+        let Slot { dtype, len, words, values, .. } = &self.slots[self.output];
+        let mut output = vec![0.0; *words];
         self.device.read(&self.copies[copy][self.output], bytes_of_mut(&mut output))?;
+        if dtype.bytes() < 4 {
+            let words: Vec<u32> = output.iter().map(|word| word.to_bits()).collect();
+            output = dtype.values(&words, *len);
+        }
         let error = values.as_ref().map_or(f64::INFINITY, |wanted| relative_error(&output, wanted, self.largest));
         self.max_rel_error = self.max_rel_error.max(error);
         if error <= self.tolerance {
@@ -148,7 +167,7 @@ impl<D: Device> Trial<D> {
 
 impl<D: Device> Loaded for Trial<D> {
     fn check(&mut self) -> Result<(), CandidateError> {
-        let nothing = undefined(self.slots[self.output].len);
+        let nothing = undefined(self.slots[self.output].words);
         self.device.write(&mut self.copies[0][self.output], bytes_of(&nothing))?;
         self.run(0, When::EveryRun)?;
         self.compare(0)
@@ -172,9 +191,9 @@ impl<D: Device> Loaded for Trial<D> {
             self.check()?;
         }
         for (memory, slot) in self.copies.iter().flat_map(|copy| copy.iter().zip(&self.slots)) {
-            let mut found = vec![0.0f32; slot.len + GUARD];
+            let mut found = vec![0.0f32; slot.words + GUARD];
             self.device.read(memory, bytes_of_mut(&mut found))?;
-            let (inside, behind) = found.split_at(slot.len);
+            let (inside, behind) = found.split_at(slot.words);
             if behind.iter().any(|value| value.to_bits() != GUARD_BITS) {
                 return Err(CandidateError::StrayWrite { message: "memory behind its buffers changed".into() });
             }
@@ -272,10 +291,10 @@ pub(crate) fn race(trials: Vec<Box<dyn Loaded>>, options: &TimingOptions) -> Vec
     lanes.into_iter().map(finish).collect()
 }
 
-/// `len` elements that are not numbers, and the guard behind them.
-fn undefined(len: usize) -> Vec<f32> {
-    let mut values = vec![f32::NAN; len];
-    values.resize(len + GUARD, f32::from_bits(GUARD_BITS));
+/// So many words that are no numbers, nor are their halves, and the guard behind them.
+fn undefined(words: usize) -> Vec<f32> {
+    let mut values = vec![f32::from_bits(u32::MAX); words];
+    values.resize(words + GUARD, f32::from_bits(GUARD_BITS));
     values
 }
 

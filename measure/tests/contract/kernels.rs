@@ -64,8 +64,13 @@ pub(crate) fn workload() -> Workload {
 /// Input, weight, bias, residual, output, and the weight transposed ahead of time; one task a row. On a GPU one block, and another
 /// buffer of one number for each row.
 pub(crate) fn plan() -> KernelPlan {
-    let buffer =
-        |role, shape: &[usize]| PlanBuffer { role, global: true, shape: shape.to_vec(), layout: Layout::Plain };
+    let buffer = |role, shape: &[usize]| PlanBuffer {
+        role,
+        global: true,
+        shape: shape.to_vec(),
+        layout: Layout::Plain,
+        dtype: Default::default(),
+    };
     let launch = on_gpu().then_some(Launch { blocks: 1, threads: THREADS, shared_bytes: 0 });
     let stage = |name: &str, when, tasks| PlanStage { symbol: format!("autotune_{name}"), when, tasks, launch };
     let mut plan = KernelPlan {

@@ -1,5 +1,6 @@
 //! What may be chosen in the direct sketch, and what is chosen without measuring.
 
+use super::rules::MIN_PANEL_REUSE;
 use super::{Direct, LoopNames, Roles, block_size, blockable, extent};
 use crate::config::{Config, Value};
 use crate::contraction::Contraction;
@@ -21,6 +22,8 @@ pub fn knobs(workload: &Workload, target: &CpuTarget) -> Vec<Knob> {
     let mut data = vec!["inplace"];
     data.extend((copies && (contraction.is_padded() || input_blocks)).then_some("copy"));
     data.extend((copies || is_matmul).then_some("tile"));
+    let shares_data = roles.channel != "g" && extent(&contraction, roles.channel) >= MIN_PANEL_REUSE;
+    data.extend(shares_data.then_some("panel"));
     let mut knobs = vec![Knob::choice("data", &data)];
     if !is_matmul {
         knobs.push(layouts("layout.in", input_blocks));

@@ -13,6 +13,8 @@ const MAX_BODY: usize = 1024;
 const MAX_CODE: usize = 8 * MAX_BODY;
 /// Nests that all register tiles together may become.
 const MAX_LEAVES: usize = 32;
+/// Fewest outputs that are made of an element of a panel, per pixel.
+pub(super) const MIN_PANEL_REUSE: usize = 32;
 /// Tiles that may be peeled off one end of an axis for padding.
 const MAX_PEELED: i64 = 4;
 
@@ -25,8 +27,8 @@ impl Direct {
             return Err(LowerError::knob("layout.data", "a blocked input is not copied to a plain layout"));
         }
         match self.data_mode {
-            DataMode::InPlace if plain_in != plain_data => {
-                return Err(LowerError::knob("layout.data", "differs from layout.in though data is read in place"));
+            DataMode::InPlace | DataMode::Panel if plain_in != plain_data => {
+                return Err(LowerError::knob("layout.data", "differs from layout.in though no copy has it"));
             }
             DataMode::Copy if plain_in == plain_data && !self.contraction.is_padded() => {
                 return Err(LowerError::knob("data", "a copy without padding or another layout"));
@@ -165,8 +167,18 @@ impl Direct {
         Ok(())
     }
 
-    /// A copied tile must fit the last-level cache share of a thread.
+    /// A copied tile must fit the last-level cache share of a thread, a panel the second-level cache. A panel must be read
+    /// often enough to be worth its copy.
     fn check_memory(&self, target: &CpuTarget) -> Result<(), LowerError> {
+        if self.data_mode == DataMode::Panel {
+            let (reuse, bytes, limit) = (self.panel_reuse(), self.panel_bytes(), target.l2_bytes);
+            if reuse < MIN_PANEL_REUSE {
+                return Err(LowerError::knob("data", format!("a panel for {reuse} outputs a pixel")));
+            }
+            if bytes > limit {
+                return Err(LowerError::knob("data", format!("a panel of {bytes} bytes exceeds {limit}")));
+            }
+        }
         if self.data_mode == DataMode::Tile {
             let bytes = self.tile_shape().iter().product::<usize>() * 4;
             let limit = (target.l3_bytes / target.cores).max(target.l2_bytes);

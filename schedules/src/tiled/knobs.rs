@@ -1,8 +1,5 @@
 //! What may be chosen in the tiled sketch, and what is chosen without measuring.
 
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
-
 use super::{Roles, SpatialTile, Tiled, can_pack, extent, rules, weight_source};
 use crate::config::Config;
 use crate::contraction::{Contraction, Operand};
@@ -79,46 +76,10 @@ fn long_chunks(extent: usize) -> Vec<Vec<usize>> {
     some.map(|c| vec![c]).collect()
 }
 
-/// What an analytic estimate prefers, without measuring: the best of some random combinations, improved knob by knob until no
-/// other value of a single knob is better. The same on every machine; `None` if no combination is found.
+/// What an analytic estimate prefers, without measuring; the same on every machine.
 pub fn default_config(workload: &Workload, target: &GpuTarget, sketch: &Sketch) -> Option<Config> {
-    let cost = |config: &Config| Tiled::new(workload, target, config).ok().map(|tiled| estimate(&tiled, target));
-    let mut rng = ChaCha8Rng::seed_from_u64(0);
-    let mut best: Option<(f64, Config)> = None;
-    let mut valid = 0;
-    for _ in 0..MAX_DRAWS {
-        let config = sketch.config(|knob| rng.random_range(0..knob.values.len()));
-        if let Some(cost) = cost(&config) {
-            valid += 1;
-            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-                best = Some((cost, config));
-            }
-        }
-        if valid == STARTS {
-            break;
-        }
-    }
-    let (mut least, mut config) = best?;
-    loop {
-        let before = least;
-        for knob in &sketch.knobs {
-            for value in &knob.values {
-                let mut other = config.clone();
-                other.knobs.insert(knob.name.clone(), value.clone());
-                if let Some(cost) = cost(&other).filter(|cost| *cost < least) {
-                    (least, config) = (cost, other);
-                }
-            }
-        }
-        if least == before {
-            return Some(config);
-        }
-    }
+    sketch.least(|config| Tiled::new(workload, target, config).ok().map(|tiled| estimate(&tiled, target)))
 }
-
-/// Valid combinations that the default starts from, and draws to find them in.
-const STARTS: usize = 64;
-const MAX_DRAWS: usize = 20_000;
 
 /// Time of a kernel in units of one multiply-add of every thread, roughly: work (padding included) by what a multiply-add
 /// costs with its share of loads (an element of shared memory twice a multiply-add), by how badly the device is filled.

@@ -1,8 +1,9 @@
 //! Lowering of the tiled sketch.
 
 use crate::affine::{Affine, VarId};
-use crate::contraction::{AxisId, divide};
-use crate::lower::{OperandBuffers, assign, at, epilogue, load, nest};
+use crate::contraction::{AxisId, Contraction, divide};
+use crate::lower::partial::{Sums, add_partial, fused};
+use crate::lower::{OperandBuffers, assign, at, load, nest};
 use crate::program::{
     Access, Buffer, BufferId, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode,
     When,
@@ -12,10 +13,6 @@ use crate::workload::Workload;
 
 mod chunks;
 mod copy;
-mod partial;
-
-/// Threads of a block that packs weights or adds up partial sums.
-const COPY_THREADS: usize = 256;
 
 /// The loop nests of a config.
 pub(crate) fn lower(workload: &Workload, tiled: &Tiled) -> Program {
@@ -37,9 +34,7 @@ struct Lowering<'a> {
     acc: BufferId,
     /// Sums of the parts of a split reduction, if it is split.
     partial: Option<BufferId>,
-    output: BufferId,
-    bias: Option<BufferId>,
-    residual: Option<BufferId>,
+    operands: OperandBuffers,
     /// Linear number of the thread.
     thread: Affine,
     /// First element of the block, per spatial axis.
@@ -59,8 +54,8 @@ impl<'a> Lowering<'a> {
         let contraction = &tiled.contraction;
         let plain = |shape| (shape, Layout::Plain);
         let (inputs, outputs) = (plain(contraction.data.shape.as_slice()), plain(contraction.output.shape.as_slice()));
-        let OperandBuffers { input, mut weight, bias, residual, output } =
-            OperandBuffers::new(&mut buffers, workload, inputs, outputs);
+        let operands = OperandBuffers::new(&mut buffers, workload, inputs, outputs);
+        let mut weight = operands.weight;
         let mut add = |name: &str, role, scope, shape: Vec<usize>| {
             buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain });
             BufferId(buffers.len() as u32 - 1)
@@ -101,15 +96,13 @@ impl<'a> Lowering<'a> {
             vars: Vec::new(),
             extents: Vec::new(),
             buffers,
-            sources: [input, weight],
+            sources: [operands.input, weight],
             shared,
             fragments,
             prefetched,
             acc,
             partial,
-            output,
-            bias,
-            residual,
+            operands,
             thread: Affine::default(),
             block_base: vec![Affine::default(); axes],
             split_base: Affine::default(),
@@ -124,7 +117,12 @@ impl<'a> Lowering<'a> {
         }
         stages.push(Stage { name: "compute".into(), when: When::EveryRun, body: self.compute() });
         if let Some(partial) = self.partial {
-            stages.push(Stage { name: "add_partial".into(), when: When::EveryRun, body: self.add_partial(partial) });
+            let Contraction { output, bias, .. } = &self.tiled.contraction;
+            let channel = output.index.iter().position(|axis| axis == bias).unwrap_or(0);
+            let sums =
+                Sums { workload: self.workload, operands: &self.operands, partial, parts: self.tiled.split, channel };
+            let body = add_partial(&sums, &mut self.vars, &mut self.buffers);
+            stages.push(Stage { name: "add_partial".into(), when: When::EveryRun, body });
         }
         Program {
             workload: *self.workload,
@@ -333,8 +331,8 @@ impl<'a> Lowering<'a> {
             }
             None => {
                 let bias = at(&contraction.bias, &values);
-                let value = self.epilogue(sum, bias, &index);
-                assign(self.output, index, value)
+                let value = fused(self.workload, &self.operands, sum, bias, &index);
+                assign(self.operands.output, index, value)
             }
         };
         let when = self.guards(self.tiled.spatial.iter().map(|t| (values[t.axis].clone(), self.extent(t.axis))));
@@ -344,13 +342,6 @@ impl<'a> Lowering<'a> {
     /// Elements of the innermost reduction axis that one block takes.
     fn split_elements(&self) -> usize {
         self.tiled.reduce.last().map_or(1, |&(_, chunk)| self.tiled.chunks() * chunk)
-    }
-
-    /// `act(sum + bias + residual)` for the element `index` of the output.
-    fn epilogue(&self, sum: Expr, channel: Affine, index: &[Affine]) -> Expr {
-        let bias = self.bias.map(|bias| load(bias, vec![channel]));
-        let residual = self.residual.map(|residual| load(residual, index.to_vec()));
-        epilogue(self.workload.epilogue.activation, sum, bias, residual)
     }
 }
 

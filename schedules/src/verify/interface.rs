@@ -84,6 +84,15 @@ fn workload_axes(workload: &Workload) -> Vec<(&'static str, usize)> {
     }
 }
 
+/// The axes of a convolution whose pixels, images and all, are one axis `p`; none for other programs, which have no such axis.
+fn pixel_axes(program: &Program) -> Option<Vec<(&'static str, usize)>> {
+    let Operator::Conv2d(c) = program.workload.op else { return None };
+    let [oh, ow] = c.output_hw();
+    let mut axes = vec![("p", c.n * oh * ow)];
+    axes.extend(workload_axes(&program.workload).into_iter().filter(|(name, _)| !["n", "oh", "ow"].contains(name)));
+    program.axes.iter().any(|a| a.name == "p").then_some(axes)
+}
+
 /// Name and extent of the axes of the matrix products of a Winograd program: images, products of a tile, tiles, channels; none
 /// for other programs, which have no axis `xi`.
 fn winograd_axes(program: &Program) -> Option<Vec<(&'static str, usize)>> {
@@ -104,7 +113,7 @@ fn check_axes(program: &Program) -> Result<(), VerifyError> {
         let same = found.eq(wanted.iter().map(|&(name, extent)| (name, extent, name == "c")));
         return if same { Ok(()) } else { fail("the axes are not those of a Winograd program".into()) };
     }
-    let known = workload_axes(&program.workload);
+    let known = pixel_axes(program).unwrap_or_else(|| workload_axes(&program.workload));
     let mut names = HashSet::new();
     for axis in &program.axes {
         let whole = axis.name.strip_suffix('i').unwrap_or(axis.name);

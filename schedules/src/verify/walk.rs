@@ -9,7 +9,7 @@ use crate::affine::{Affine, VarId};
 use crate::launch::Grid;
 use crate::program::{
     Access, Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
-    StoreMode, When, parallel_prefix,
+    StoreMode, WarpTile, When, parallel_prefix,
 };
 use crate::workload::Operator;
 
@@ -39,22 +39,24 @@ pub(super) struct Found {
 
 /// The way from the root of a tree to a node.
 pub(super) struct Walk<'a, 'f> {
-    program: &'a Program,
+    pub(super) program: &'a Program,
     stage: (usize, &'a Stage),
-    tree: usize,
+    pub(super) tree: usize,
     /// Variables whose iterations are tasks.
-    prefix: Vec<VarId>,
+    pub(super) prefix: Vec<VarId>,
     /// Enclosing loops, outermost first.
-    loops: Vec<&'a Loop>,
+    pub(super) loops: Vec<&'a Loop>,
     /// Enclosing allocations with the number of loops around them.
     allocs: Vec<(BufferId, usize)>,
     /// Enclosing conditions.
-    guards: Vec<&'a InBounds>,
+    pub(super) guards: Vec<&'a InBounds>,
     /// Enclosing [`Node::Unflatten`]s.
-    digits: Vec<Digits<'a>>,
+    pub(super) digits: Vec<Digits<'a>>,
     /// True in a GPU stage.
     on_gpu: bool,
-    found: &'f mut Found,
+    /// True within a group of copies.
+    pub(super) in_group: bool,
+    pub(super) found: &'f mut Found,
 }
 
 impl<'a, 'f> Walk<'a, 'f> {
@@ -70,15 +72,15 @@ impl<'a, 'f> Walk<'a, 'f> {
         let tasks = grid.map_or_else(|| parallel_prefix(root), |g| [g.blocks, g.threads].concat());
         let prefix = tasks.iter().map(|l| l.var).collect();
         let (loops, allocs, guards, digits) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { program, stage, tree, prefix, loops, allocs, guards, digits, on_gpu, found }
+        Self { program, stage, tree, prefix, loops, allocs, guards, digits, on_gpu, in_group: false, found }
     }
 
-    fn fail<T>(&self, problem: Problem) -> Result<T, VerifyError> {
+    pub(super) fn fail<T>(&self, problem: Problem) -> Result<T, VerifyError> {
         let vars: Vec<VarId> = self.loops.iter().map(|l| l.var).collect();
         Err(VerifyError { place: place_name(self.program, &(self.stage.0, vars)), problem })
     }
 
-    fn nesting<T>(&self, what: &str) -> Result<T, VerifyError> {
+    pub(super) fn nesting<T>(&self, what: &str) -> Result<T, VerifyError> {
         self.fail(Problem::Nesting(what.into()))
     }
 
@@ -89,8 +91,39 @@ impl<'a, 'f> Walk<'a, 'f> {
             Node::Loop(_) | Node::Alloc { .. } | Node::Prefetch { .. } | Node::Unflatten { .. } if in_vector => {
                 self.nesting("a vectorized loop with something else than stores in it")
             }
-            Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } if !self.on_gpu => {
+            Node::Barrier
+            | Node::Guard { .. }
+            | Node::Unflatten { .. }
+            | Node::CopyGroup { .. }
+            | Node::AwaitCopies { .. }
+            | Node::Mma { .. }
+                if !self.on_gpu =>
+            {
                 self.nesting("a node for GPUs in a stage for a CPU")
+            }
+            Node::CopyGroup { .. } | Node::AwaitCopies { .. }
+                if in_vector || self.in_group || !self.guards.is_empty() || !self.digits.is_empty() =>
+            {
+                self.nesting("a group of copies that not every thread begins and awaits")
+            }
+            Node::CopyGroup { body } => {
+                self.in_group = true;
+                body.iter().try_for_each(|node| self.node(node))?;
+                self.in_group = false;
+                Ok(())
+            }
+            Node::AwaitCopies { .. } => Ok(()),
+            Node::Mma { .. } if in_vector || !self.guards.is_empty() => {
+                self.nesting("matrix instructions that not every thread reaches")
+            }
+            Node::Mma { body } => {
+                let (tile, grid) = (WarpTile::of(body), Grid::of(self.stage.1));
+                let (Some(tile), Some(grid)) = (tile, grid) else {
+                    return self.nesting("matrix instructions of another form");
+                };
+                let check = tile.check(self.program, &grid);
+                body.iter().try_for_each(|node| self.node(node))?;
+                check.or_else(|what| self.nesting(what))
             }
             Node::Barrier if in_vector || !self.guards.is_empty() || !self.digits.is_empty() => {
                 self.nesting("a barrier that not every thread reaches")
@@ -154,7 +187,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
     }
 
-    fn extent(&self, var: VarId) -> usize {
+    pub(super) fn extent(&self, var: VarId) -> usize {
         let digit = || self.digits.iter().flat_map(|d| d.digits).find(|d| d.var == var).map_or(1, |d| d.extent);
         self.loops.iter().find(|l| l.var == var).map_or_else(digit, |l| l.extent)
     }
@@ -164,8 +197,8 @@ impl<'a, 'f> Walk<'a, 'f> {
     }
 
     /// Place and box of a store by the values of its axes or indices; `None` if they are not plainly a box.
-    fn covered(&self, values: &[Affine]) -> Option<Covered> {
-        let (values, within) = gpu::apply_guards(values, &self.guards, |var| self.extent(var))?;
+    pub(super) fn covered(&self, values: &[Affine], guards: &[&InBounds]) -> Option<Covered> {
+        let (values, within) = gpu::apply_guards(values, guards, |var| self.extent(var))?;
         let extent = |var: VarId| within.get(&var).copied().unwrap_or_else(|| self.extent(var));
         let mut vars: Vec<VarId> = Vec::new();
         for &(var, _) in values.iter().flat_map(|value| &value.terms) {
@@ -192,6 +225,7 @@ impl<'a, 'f> Walk<'a, 'f> {
                 return self.fail(Problem::Forbidden { buffer: buffer.name.clone(), access: "read" });
             }
         }
+        self.check_copy(store, dst)?;
         let is_packing = self.stage.1.when == When::AheadOfTime;
         let may_write = match dst.role {
             Role::Input | Role::Weight | Role::Bias | Role::Residual => false,
@@ -233,54 +267,6 @@ impl<'a, 'f> Walk<'a, 'f> {
             return Ok(());
         }
         let what = "all lanes of a vector store to one element".into();
-        self.fail(Problem::Conflict { buffer: dst.name.clone(), what })
-    }
-
-    /// Notes a store to global memory; each task stores to elements of its own.
-    fn global_write(&mut self, store: &Store, dst: &Buffer) -> Result<(), VerifyError> {
-        let tells = |values: &[Affine], var: VarId| {
-            self.extent(var) == 1 || values.iter().any(|value| value.coefficient(var) != 0)
-        };
-        let own = match &self.digits[..] {
-            [] => self.prefix.iter().all(|&var| tells(&store.dst.index, var)),
-            // Every combination of digits occurs, each once.
-            [Digits { value, digits }] => {
-                let count: usize = digits.iter().map(|d| d.extent).product();
-                let all = Set::of(value, |var| self.extent(var)).and_then(|set| set.as_prefix());
-                all.is_some_and(|n| n >= count)
-                    && self.prefix.iter().all(|&var| tells(std::slice::from_ref(*value), var))
-                    && digits.iter().all(|d| tells(&store.dst.index, d.var))
-            }
-            _ => false,
-        };
-        let (Some(covered), true) = (self.covered(&store.dst.index), own) else {
-            let what = "not plainly an element of its own for every task".into();
-            return self.fail(Problem::Conflict { buffer: dst.name.clone(), what });
-        };
-        let (buffer, mode) = (store.dst.buffer, store.mode);
-        self.found.writes.push(Write { buffer, mode, tree: self.tree, covered });
-        Ok(())
-    }
-
-    /// Each thread stores to elements of its own, among those that one store touches between two barriers.
-    fn shared_write(&self, store: &Store, dst: &Buffer) -> Result<(), VerifyError> {
-        let threads = self.prefix.iter().copied().filter(|&var| {
-            self.extent(var) > 1 && self.loops.iter().any(|l| l.var == var && l.kind == LoopKind::Thread)
-        });
-        let indexed = |var: VarId| store.dst.index.iter().any(|i| i.coefficient(var) != 0);
-        let tells_threads = match &self.digits[..] {
-            [] => threads.clone().all(indexed),
-            [Digits { value, digits }] => {
-                threads.clone().all(|var| value.coefficient(var) != 0)
-                    && Set::of(value, |var| self.extent(var)).is_some()
-                    && digits.iter().all(|d| d.extent == 1 || indexed(d.var))
-            }
-            _ => false,
-        };
-        if tells_threads && self.covered(&store.dst.index).is_some() {
-            return Ok(());
-        }
-        let what = "not plainly an element of its own for every thread".into();
         self.fail(Problem::Conflict { buffer: dst.name.clone(), what })
     }
 
@@ -353,17 +339,18 @@ impl<'a, 'f> Walk<'a, 'f> {
             return self.fail(point("a point with more or fewer values than axes"));
         }
         store.point.iter().try_for_each(|value| self.check_vars(value))?;
+        if !self.guards.is_empty() || !self.digits.iter().all(|d| self.is_always_there(d, &store.point)) {
+            return self.fail(point("points under a condition"));
+        }
+        let counts = |digits: &&Digits| store.point.iter().any(|value| digits.digits.iter().any(|d| has(value, d.var)));
+        let numbers: Vec<&Affine> = self.digits.iter().filter(counts).map(|d| d.value).collect();
         for l in self.loops.iter().filter(|l| l.extent > 1) {
-            let moves = |value: &Affine| value.coefficient(l.var) != 0;
-            if !store.point.iter().any(moves) {
+            if !store.point.iter().chain(numbers.iter().copied()).any(|value| has(value, l.var)) {
                 let name = self.program.affine(&Affine::var(l.var));
                 return self.fail(Problem::Point(format!("the same points again in each iteration of '{name}'")));
             }
         }
-        if !self.guards.is_empty() || !self.digits.is_empty() {
-            return self.fail(point("points under a condition"));
-        }
-        let Some(mut covered) = self.covered(&store.point) else {
+        let Some(mut covered) = self.covered(&store.point, &self.guards) else {
             return self.fail(point("points that are not plainly a box with each point taken once"));
         };
         if self.on_gpu {
@@ -409,6 +396,11 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
         Ok(in_place)
     }
+}
+
+/// True if the variable occurs.
+pub(super) fn has(value: &Affine, var: VarId) -> bool {
+    value.coefficient(var) != 0
 }
 
 pub(super) fn place_name(program: &Program, (stage, vars): &(usize, Vec<VarId>)) -> String {

@@ -23,6 +23,6 @@ pub fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
         verify(&program, target).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
         let output = interpret(&program, &operands).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
         let error = max_rel_error(&output, &expected);
-        assert!(error <= tolerance(&config), "{context}\nerror {error}\n{program}");
+        assert!(error <= tolerance(workload, &config), "{context}\nerror {error}\n{program}");
     }
 }

@@ -29,6 +29,7 @@ impl PaperDevice {
                 spread: 0.0,
                 repeats: 1,
                 stopped_early: false,
+                slowdown: 1.0,
                 max_rel_error: 1e-7,
             })
         };

@@ -195,7 +195,12 @@ impl Resolver<'_> {
                     let value = Value::of(&store.value, &mut |access| self.access(access))?;
                     trees.push(Tree::Store { dst: self.access(&store.dst)?, mode: store.mode, value });
                 }
-                Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } => return Err(AssembleError::Gpu),
+                Node::Barrier
+                | Node::Guard { .. }
+                | Node::Unflatten { .. }
+                | Node::CopyGroup { .. }
+                | Node::AwaitCopies { .. }
+                | Node::Mma { .. } => return Err(AssembleError::Gpu),
                 Node::Prefetch { access, ahead } => {
                     let mut at = self.access(access)?;
                     at.offset.constant += *ahead as i64;

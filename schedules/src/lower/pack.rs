@@ -1,0 +1,296 @@
+//! Operands copied into the order in which register tiles read them: the weights by a stage of their own, panels of the data
+//! operand by each thread as it goes.
+
+use std::rc::Rc;
+
+use smallvec::SmallVec;
+
+use super::{Level, Lowering, Region, Segment, assign, at, bases, load, nest};
+use crate::affine::Affine;
+use crate::contraction::{AxisId, Operand, divide};
+use crate::direct::TileLoop;
+use crate::program::{BufferId, LoopKind, Node, Role, Scope};
+
+/// A packed operand: an element's index is the numbers of its register tile, then its place within.
+pub(super) struct Packed {
+    pub(super) buffer: BufferId,
+    /// Axes with several register tiles, and the extent of those.
+    tiles: Vec<(AxisId, usize)>,
+    /// What one register tile reads, in the order in which it lies in memory.
+    inner: Vec<Inner>,
+    /// What is packed; none for the whole operand.
+    region: Option<Region>,
+}
+
+/// A reduction axis or an axis of the register tile.
+#[derive(Clone, Copy)]
+struct Inner {
+    axis: AxisId,
+    extent: usize,
+    is_reduced: bool,
+}
+
+impl Packed {
+    /// The index of an element of the register tile `region`, `local` within it.
+    pub(super) fn index(&self, region: &Region, local: &[Affine]) -> Vec<Affine> {
+        let base = |axis: AxisId| {
+            let mut base = region[axis].base.clone();
+            if let Some(origin) = &self.region {
+                base.add_scaled(&origin[axis].base, -1);
+            }
+            base
+        };
+        let tiles = self.tiles.iter().map(|&(axis, tile)| divide(&base(axis), tile));
+        let inner = self.inner.iter().map(|i| {
+            let local = local[i.axis].clone();
+            if i.is_reduced { base(i.axis) + local } else { local }
+        });
+        tiles.chain(inner).collect()
+    }
+}
+
+/// A combination of whole and remainder tiles.
+#[derive(Clone)]
+struct Combination {
+    /// The tiles along each axis with several.
+    tiles: SmallVec<[Segment; 2]>,
+    /// What one of them reads.
+    inner: Vec<Inner>,
+}
+
+/// What is packed.
+struct Source {
+    buffer: BufferId,
+    operand: Operand,
+    /// The first element along every axis.
+    base: Vec<Affine>,
+}
+
+/// A loop of a copy: `count` times `step` elements of an axis, from `start` on.
+#[derive(Clone, Copy)]
+struct Steps {
+    axis: AxisId,
+    start: usize,
+    step: usize,
+    count: usize,
+    level: Level,
+    kind: LoopKind,
+}
+
+impl Steps {
+    /// Every element of an axis.
+    fn each(inner: &Inner, kind: LoopKind) -> Self {
+        let level = if inner.is_reduced { Level::Reduce } else { Level::Tile };
+        Self { axis: inner.axis, start: 0, step: 1, count: inner.extent, level, kind }
+    }
+}
+
+/// Copies of a vector that are written out one behind the other.
+const MAX_COPIES: usize = 16;
+/// Longest run of elements that is written out as vectors.
+const MAX_RUN: usize = 64;
+/// Rows and columns of the blocks in which a panel is transposed.
+const BLOCK: usize = 4;
+
+impl Lowering<'_> {
+    /// ```text
+    /// for each register tile of output channels: for each reduction step: for each channel of the tile
+    ///   weight_packed[tile, step, channel] = weight[tile * size + channel, step]
+    /// ```
+    /// Channels beyond the last are left undefined.
+    pub(super) fn pack_weight(&mut self) -> Vec<Node> {
+        let weight = &self.direct.contraction.weight;
+        let axes = &self.direct.contraction.axes;
+        let [tiles, reduce, registers] = self.packed_axes(weight, |a| axes[a].extent);
+        let inner = reduce.iter().map(|&r| (r, true)).chain(registers.iter().map(|&r| (r, false)));
+        let packed = self.packed("weight_packed", Scope::Global, tiles, inner.collect(), None);
+        let source = Source { buffer: self.weight, operand: weight.clone(), base: vec![Affine::default(); axes.len()] };
+        let vector = self.direct.vector;
+        let region = self.whole_region();
+        let kind = |i: &Inner| if i.axis == vector { LoopKind::Vectorized } else { LoopKind::Serial };
+        let mut nodes = Vec::new();
+        for part in self.combinations(&packed, &region) {
+            let steps: Vec<Steps> = part.inner.iter().map(|i| Steps::each(i, kind(i))).collect();
+            nodes.extend(self.pack_nest(&packed, &source, &part.tiles, &steps, LoopKind::Parallel));
+        }
+        self.packed_weight = Some(Rc::new(packed));
+        nodes
+    }
+
+    /// ```text
+    /// for each register tile of the cache tile: for each reduction step: for each pixel of the register tile
+    ///   data_panel[tile, step, pixel] = input[tile * size * stride + pixel * stride + step]
+    /// ```
+    /// Pixels beyond the last are left undefined. With channels side by side in the source, those of a block are innermost,
+    /// unless vectors run along the pixels. `tile`, if there is one, holds what the region reads, padding included.
+    pub(super) fn pack_panel(&mut self, region: &Region, tile: Option<BufferId>) -> (BufferId, Vec<Node>) {
+        let data = &self.direct.data;
+        let [tiles, reduce, registers] = self.packed_axes(data, |a| self.direct.cache_extent(a));
+        let lanes = self.direct.contraction.axis("ci").filter(|_| !data.uses(self.direct.vector));
+        let (reduce, last): (Vec<_>, Vec<_>) = reduce.into_iter().partition(|r| Some(r.0) != lanes);
+        let inner = reduce.iter().map(|&r| (r, true)).chain(registers.iter().map(|&r| (r, false)));
+        let inner = inner.chain(last.iter().map(|&r| (r, true))).collect();
+        let packed = self.packed("data_panel", Scope::Local, tiles, inner, Some(region.clone()));
+        let source = match tile {
+            None => Source { buffer: self.input, operand: data.clone(), base: bases(region) },
+            Some(buffer) => {
+                let linear = |index: &Affine| index.clone() + -index.constant;
+                let index = data.index.iter().map(linear).collect();
+                let operand = Operand { shape: self.direct.tile_shape(), index };
+                Source { buffer, operand, base: vec![Affine::default(); region.len()] }
+            }
+        };
+        let mut nodes = Vec::new();
+        for part in self.combinations(&packed, region) {
+            for steps in panel_nests(&source.operand, &part.inner, self.lanes) {
+                nodes.extend(self.pack_nest(&packed, &source, &part.tiles, &steps, LoopKind::Serial));
+            }
+        }
+        let buffer = packed.buffer;
+        self.panel = Some(Rc::new(packed));
+        (buffer, nodes)
+    }
+
+    /// Axes of an operand that covers so much of each axis: those with several register tiles, those of the reduction, those
+    /// of the register tile.
+    fn packed_axes(&self, operand: &Operand, covers: impl Fn(AxisId) -> usize) -> [Vec<(AxisId, usize)>; 3] {
+        let axes = &self.direct.contraction.axes;
+        let used = |a: &AxisId| operand.uses(*a);
+        let tiles = (0..axes.len())
+            .filter(|&a| !axes[a].reduce && used(&a))
+            .map(|a| (a, self.direct.register_extent(a)))
+            .filter(|&(a, tile)| covers(a) > tile);
+        let reduce = self.direct.reduce.iter().copied().filter(used).map(|a| (a, covers(a)));
+        let registers = self.direct.register_tile().into_iter().filter(|(a, _)| used(a));
+        [tiles.collect(), reduce.collect(), registers.collect()]
+    }
+
+    fn packed(
+        &mut self,
+        name: &str,
+        scope: Scope,
+        tiles: Vec<(AxisId, usize)>,
+        inner: Vec<((AxisId, usize), bool)>,
+        region: Option<Region>,
+    ) -> Packed {
+        let extent = |axis: AxisId| match &region {
+            Some(_) => self.direct.cache_extent(axis),
+            None => self.direct.contraction.axes[axis].extent,
+        };
+        let counts = tiles.iter().map(|&(axis, tile)| extent(axis).div_ceil(tile));
+        let shape = counts.chain(inner.iter().map(|i| i.0.1)).collect();
+        let buffer = self.buffer(name.into(), Role::Packed, scope, shape);
+        let inner = inner.into_iter().map(|((axis, extent), is_reduced)| Inner { axis, extent, is_reduced });
+        Packed { buffer, tiles, inner: inner.collect(), region }
+    }
+
+    /// Each combination of whole and remainder tiles in `region`, with the extents along the inner axes.
+    fn combinations(&self, packed: &Packed, region: &Region) -> Vec<Combination> {
+        let mut combinations: Vec<Combination> =
+            vec![Combination { tiles: SmallVec::new(), inner: packed.inner.clone() }];
+        for &(axis, tile) in &packed.tiles {
+            let segments = self.segments(TileLoop { axis, tile }, region, false);
+            let with = |part: &Combination, segment: &Segment| {
+                let mut part = part.clone();
+                part.tiles.push(*segment);
+                part.inner.iter_mut().filter(|i| i.axis == axis).for_each(|i| i.extent = segment.extent);
+                part
+            };
+            combinations = combinations.iter().flat_map(|p| segments.iter().map(move |s| with(p, s))).collect();
+        }
+        let cut = |i: &mut Inner| i.extent = i.extent.min(region[i.axis].extent);
+        combinations.iter_mut().for_each(|p| p.inner.iter_mut().for_each(cut));
+        combinations
+    }
+
+    fn pack_nest(
+        &mut self,
+        packed: &Packed,
+        source: &Source,
+        chosen: &[Segment],
+        steps: &[Steps],
+        kind: LoopKind,
+    ) -> Vec<Node> {
+        let mut value = source.base.clone();
+        let mut index = Vec::new();
+        let mut loops = Vec::new();
+        for (&(axis, tile), segment) in packed.tiles.iter().zip(chosen) {
+            let level = if kind == LoopKind::Parallel { Level::Cache } else { Level::Register };
+            let var = self.axis_var(axis, level, segment.count);
+            loops.push((var, segment.count, kind));
+            index.push(Affine::var(var) + (segment.start / tile) as i64);
+            value[axis].add_scaled(&Affine::var(var), tile as i64);
+            value[axis].constant += segment.start as i64;
+        }
+        if loops.is_empty() && kind == LoopKind::Parallel {
+            loops.push((self.var("task".into(), 1), 1, kind));
+        }
+        let mut local = vec![Affine::default(); value.len()];
+        for step in steps {
+            local[step.axis].constant += step.start as i64;
+            if step.count > 1 || step.kind == LoopKind::Vectorized {
+                let var = self.axis_var(step.axis, step.level, step.count);
+                loops.push((var, step.count, step.kind));
+                local[step.axis].add_scaled(&Affine::var(var), step.step as i64);
+            }
+        }
+        for inner in &packed.inner {
+            value[inner.axis].add_scaled(&local[inner.axis], 1);
+            index.push(std::mem::take(&mut local[inner.axis]));
+        }
+        let from = source.operand.index.iter().map(|i| at(i, &value)).collect();
+        nest(loops, vec![assign(packed.buffer, index, load(source.buffer, from))])
+    }
+}
+
+/// The nests that copy one register tile of a panel. Where its innermost axis is strided in the source, but a reduction axis is
+/// not, they transpose blocks of both:
+///
+/// ```text
+/// serial m.u in 0..7 { serial k.r in 0..64 { unrolled k.u in 0..4 { vectorized m.t in 0..4 {
+///   data_panel[4*k.r + k.u, 4*m.u + m.t] = input[4*m.u + m.t, 4*k.r + k.u] } } } }
+/// ```
+fn panel_nests(source: &Operand, inner: &[Inner], lanes: usize) -> Vec<Vec<Steps>> {
+    let Some((last, outer)) = inner.split_last() else {
+        return vec![Vec::new()];
+    };
+    let each = |i: &Inner| Steps::each(i, LoopKind::Serial);
+    let row = outer.iter().find(|i| i.extent >= BLOCK && source.stride(i.axis) == 1);
+    if let Some(row) = row.filter(|_| last.extent >= BLOCK && source.stride(last.axis) != 1) {
+        let around = || outer.iter().filter(|i| i.axis != row.axis).map(each);
+        let block = |[over_rows, rows]: [Steps; 2], [over_columns, columns]: [Steps; 2]| {
+            let rows = Steps { kind: LoopKind::Unrolled, ..rows };
+            around().chain([over_columns, over_rows, rows, columns]).collect()
+        };
+        let rows = runs(row, BLOCK);
+        return runs(last, BLOCK).iter().flat_map(|c| rows.iter().map(|r| block(*r, *c))).collect();
+    }
+    let mut copies = last.extent.div_ceil(lanes);
+    let mut around: Vec<Steps> = outer.iter().map(each).collect();
+    for step in around.iter_mut().rev() {
+        copies *= step.count;
+        if copies > MAX_COPIES {
+            break;
+        }
+        step.kind = LoopKind::Unrolled;
+    }
+    let runs = runs(last, if last.extent <= MAX_RUN { last.extent } else { lanes });
+    runs.iter().map(|run| around.iter().chain(run).copied().collect()).collect()
+}
+
+/// An axis in groups of `group` elements, and the rest: over groups, then in vectors within one.
+fn runs(inner: &Inner, group: usize) -> SmallVec<[[Steps; 2]; 2]> {
+    let Inner { axis, extent, .. } = *inner;
+    let levels = if inner.is_reduced { [Level::Reduce, Level::Unroll] } else { [Level::Unroll, Level::Tile] };
+    let part = |start: usize, count: usize, len: usize| {
+        [
+            Steps { axis, start, step: group, count, level: levels[0], kind: LoopKind::Serial },
+            Steps { axis, start: 0, step: 1, count: len, level: levels[1], kind: LoopKind::Vectorized },
+        ]
+    };
+    let whole = extent / group;
+    [part(0, whole, group), part(whole * group, 1, extent % group)]
+        .into_iter()
+        .filter(|[over, within]| over.count * within.count > 0)
+        .collect()
+}
