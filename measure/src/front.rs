@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use autotune_schedules::{Target, Workload};
+use rayon::ThreadPoolBuilder;
 
 use crate::builder::{Build, Builder, Built};
 use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, RunSecs};
@@ -117,12 +118,18 @@ impl<R: Runner> Front<R> {
             return Ok(());
         }
         let Self { builder, runs } = self;
+        // One core is left to what launches kernels: it must not be late.
+        let threads = (cores - 1).max(1);
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build();
+        let io = |e| MeasureError::Io { what: "starting threads".into(), source: std::io::Error::other(e) };
+        let pool = pool.map_err(io)?;
         thread::scope(|scope| {
             let (sender, receiver) = mpsc::sync_channel(1);
             scope.spawn(move || {
-                let mut chunks = candidates.chunks(BUILDS_PER_CORE_AHEAD * cores);
+                let mut chunks = candidates.chunks(BUILDS_PER_CORE_AHEAD * threads);
+                let mut build = |candidates| pool.install(|| builder.build(candidates));
                 // Nobody receives any more after a break.
-                while chunks.next().is_some_and(|candidates| sender.send(builder.build(candidates)).is_ok()) {}
+                while chunks.next().is_some_and(|candidates| sender.send(build(candidates)).is_ok()) {}
             });
             for builds in receiver {
                 if runs.run(builds?, &mut index, on_result)?.is_break() {

@@ -168,7 +168,7 @@ fn fields(workload: &Workload) -> Value {
         }),
         Operator::Matmul(m) => json!({"op": "matmul", "b": m.b, "m": m.m, "n": m.n, "k": m.k}),
     };
-    fields["dtype"] = "f32".into();
+    fields["dtype"] = workload.dtype.word().into();
     fields["bias"] = workload.epilogue.bias.into();
     fields["add"] = workload.epilogue.residual.into();
     fields["relu"] = (workload.epilogue.activation == Activation::Relu).into();

@@ -158,23 +158,24 @@ fn noise_on_standard_output_harms_nobody() {
 }
 
 fn deaths_and_hangs_cost_only_the_worker() {
-    let mut options = options();
-    options.run_limit_secs = if on_gpu() { 3.0 } else { 0.4 };
-    let limit_secs = options.run_limit_secs;
-    let mut measurer = measurer_with(options);
+    let mut measurer = measurer();
     assert_well(&mut measurer);
     let worker = measurer.worker_pid().unwrap();
     let error = fault(&mut measurer, &with(DEATH));
     let CandidateError::Crash { message } = &error else { panic!("{error:?}") };
     assert!(message.contains("SIGSEGV") || (on_gpu() && message.contains("ILLEGAL")), "{message}");
     await_death(worker);
-    assert_well(&mut measurer);
-    let worker = measurer.worker_pid().unwrap();
-    assert_eq!(fault(&mut measurer, &with(ENDLESS)), CandidateError::Timeout { limit_secs });
-    await_death(worker);
     let late = with(&format!("if (again()) {DEATH}"));
     assert!(matches!(fault(&mut measurer, &late), CandidateError::Crash { .. }));
     assert_well(&mut measurer);
+
+    let limit_secs = if on_gpu() { 3.0 } else { 0.4 };
+    let mut impatient = measurer_with(MeasureOptions { run_limit_secs: limit_secs, ..options() });
+    assert_well(&mut impatient);
+    let worker = impatient.worker_pid().unwrap();
+    assert_eq!(fault(&mut impatient, &with(ENDLESS)), CandidateError::Timeout { limit_secs });
+    await_death(worker);
+    assert_well(&mut impatient);
 }
 
 fn a_worker_killed_between_candidates_is_replaced() {

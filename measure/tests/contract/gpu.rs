@@ -60,9 +60,15 @@ fn candidates(text: &str, target: &Target, count: usize) -> Vec<Candidate> {
 fn generated_kernels_are_right_while_others_are_built() {
     let target = target(1);
     // A device that is no GPU takes long to compile them.
-    let count = if place() == Place::Cuda { 100 } else { 4 };
+    let count = if place() == Place::Cuda { 100 } else { 2 };
     let mut all = candidates("matmul:m=40,n=33,k=20,bias", &target, count);
     all.extend(candidates("conv2d:c=6,h=9,w=9,o=20,k=3,p=1,act=relu", &target, count));
+    if place() == Place::Cuda {
+        for dtype in ["tf32", "f16", "bf16"] {
+            all.extend(candidates(&format!("matmul:m=72,n=88,k=80,dtype={dtype},bias"), &target, 30));
+            all.extend(candidates(&format!("conv2d:c=16,h=14,w=14,o=32,k=3,p=1,dtype={dtype}"), &target, 30));
+        }
+    }
     let mut results: Vec<Measurement> = Vec::new();
     let mut on_result = |index, measurement| {
         assert_eq!(index, results.len());
@@ -73,7 +79,7 @@ fn generated_kernels_are_right_while_others_are_built() {
     assert_eq!(results.len(), all.len());
     for (measurement, candidate) in results.iter().zip(&all) {
         let run = measurement.outcome.as_ref().unwrap_or_else(|e| panic!("{}: {e}", candidate.config));
-        assert!(run.run_secs > 0.0 && run.run_secs.is_finite() && run.max_rel_error < 1e-4, "{run:?}");
+        assert!(run.run_secs > 0.0 && run.run_secs.is_finite() && run.max_rel_error < 1e-2, "{run:?}");
         assert!(measurement.toolchain.as_ref().is_some_and(|t| t.backend.is_none()) && measurement.build_secs > 0.0);
         assert_eq!(measurement.resources.is_some(), place() == Place::Cuda);
     }
@@ -114,7 +120,8 @@ fn candidates_are_built_without_a_device() {
         return missing("nvrtc", &reason);
     }
     let target = Target::detect("cuda:sm_90", None).unwrap();
-    let candidates = candidates("matmul:m=256,n=256,k=64,bias,act=relu", &target, 3);
+    let mut candidates = candidates("matmul:m=256,n=256,k=64,bias,act=relu", &target, 3);
+    candidates.extend(self::candidates("matmul:m=256,n=256,k=64,dtype=f16", &target, 2));
     let builds = Builder::new(MeasureOptions::default().backend, 20.0).build(&candidates).unwrap();
     for build in builds {
         assert!(build.outcome.is_ok() && build.build_secs > 0.0);
