@@ -17,6 +17,7 @@ use crate::problem::Problem;
 
 pub mod cuda;
 pub mod opencl;
+mod tensor_map;
 mod trial;
 
 use trial::Trial;

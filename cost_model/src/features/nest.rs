@@ -130,7 +130,8 @@ impl<'a> Nest<'a> {
                 Node::Guard { body, .. }
                 | Node::Unflatten { body, .. }
                 | Node::CopyGroup { body }
-                | Node::Mma { body } => self.add_nodes(body, walk),
+                | Node::BoxCopy { body }
+                | Node::Mma { body, .. } => self.add_nodes(body, walk),
                 Node::Barrier | Node::AwaitCopies { .. } | Node::Prefetch { .. } => {}
             }
         }

@@ -36,7 +36,13 @@ pub(crate) fn plan() -> KernelPlan {
         layout: Layout::Plain,
         dtype: Default::default(),
     };
-    let stage = |name: &str, when, tasks| PlanStage { symbol: format!("autotune_{name}"), when, tasks, launch: None };
+    let stage = |name: &str, when, tasks| PlanStage {
+        symbol: format!("autotune_{name}"),
+        when,
+        tasks,
+        launch: None,
+        boxes: vec![],
+    };
     KernelPlan {
         buffers: vec![
             buffer(Role::Input, &[1, M, K]),
