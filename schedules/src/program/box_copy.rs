@@ -18,6 +18,8 @@ pub const BOX_ROW_BYTES: usize = 128;
 /// Rows in shared memory have [`BOX_ROW_BYTES`]; eight of them, 1024 bytes, lie in the order of the hardware's swizzle of 128
 /// bytes, which only other instructions see.
 pub struct BoxCopy<'a> {
+    /// Loops around, written out.
+    pub rounds: Vec<&'a Loop>,
     /// The number that is taken apart into row and column.
     pub number: &'a Affine,
     /// Row and column.
@@ -35,8 +37,9 @@ pub struct BoxCopy<'a> {
 impl<'a> BoxCopy<'a> {
     /// The parts of the nest; `None` if the body has another structure.
     pub fn of(body: &'a [Node]) -> Option<Self> {
-        let mut body = body;
+        let (mut rounds, mut body) = (Vec::new(), body);
         while let [Node::Loop(l)] = body {
+            rounds.push(l);
             body = &l.body;
         }
         let [Node::Unflatten { value: number, digits, body }] = body else { return None };
@@ -47,7 +50,7 @@ impl<'a> BoxCopy<'a> {
             value => (&[], value),
         };
         let Expr::Load(from) = value else { return None };
-        (digits.len() == 2).then_some(Self { number, digits, vector, to: &store.dst, from, when })
+        (digits.len() == 2).then_some(Self { rounds, number, digits, vector, to: &store.dst, from, when })
     }
 
     /// Rows and columns of the box.

@@ -122,13 +122,16 @@ impl<'a, 'f> Walk<'a, 'f> {
                 let Some(copy) = BoxCopy::of(body) else {
                     return self.nesting("a copy of a box of another form");
                 };
+                if !self.is_of_block(&copy) {
+                    return self.nesting("a copy of a box that is not the same for all threads, or not of all of it");
+                }
                 let check = copy.check(self.program);
                 body.iter().try_for_each(|node| self.node(node))?;
                 check.or_else(|what| self.nesting(what))
             }
             Node::Mma { by, body } => {
                 let (tile, grid) = (WarpTile::of(body), Grid::of(self.stage.1));
-                let (Some(tile), Some(grid)) = (tile, grid) else {
+                let (Some(tile), Some(grid), true) = (tile, grid, self.is_uniform()) else {
                     return self.nesting("matrix instructions of another form");
                 };
                 let check = tile.check(self.program, &grid, *by);
