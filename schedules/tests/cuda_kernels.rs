@@ -124,8 +124,14 @@ fn half_precision_compiles_where_there_are_no_tensor_cores_for_it() {
 #[test]
 #[ignore = "minutes of compiling"]
 fn few_kernels_of_many_spill() {
-    for workloads in [&WORKLOADS[..], &FOR_TENSOR_CORES] {
-        let [compiled, spilled, _] = survey(workloads, 70, 60, 2);
-        assert!(spilled * 50 <= compiled, "{spilled} of {compiled}");
-    }
+    let [compiled, spilled, _] = survey(&WORKLOADS, 70, 60, 2);
+    assert!(spilled * 50 <= compiled, "{spilled} of {compiled}");
+}
+
+/// The same for tensor cores.
+#[test]
+#[ignore = "minutes of compiling"]
+fn few_kernels_for_tensor_cores_of_many_spill() {
+    let [compiled, spilled, _] = survey(&FOR_TENSOR_CORES, 80, 20, 2);
+    assert!(spilled * 50 <= compiled, "{spilled} of {compiled}");
 }

@@ -5,6 +5,7 @@
 
 mod common;
 
+use autotune_schedules::affine::{Affine, VarId};
 use autotune_schedules::program::Node;
 use autotune_schedules::verify::Problem;
 use autotune_schedules::{
@@ -102,6 +103,31 @@ fn planted_faults_are_found() {
             let problem = verify(&broken, &target).unwrap_err().problem;
             assert!(!matches!(problem, Problem::Conflict { .. }), "{dim}: {problem}");
         }
+    }
+}
+
+#[test]
+fn copies_that_no_instruction_does_are_found() {
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    let workload: Workload = "matmul:m=70,n=16,k=392,dtype=bf16".parse().unwrap();
+    let config = group_config(&workload, "tile.m=64x64 tile.n=16x16 stages=4 raster=1");
+    let program = lower(&workload, &target, &config).unwrap();
+    let lane = program.vars.iter().rposition(|name| name == "n.t").unwrap();
+    for fault in 0..4 {
+        let broken = broken(&program, |list| {
+            for node in list.iter_mut() {
+                let Node::BoxCopy { body } = node else { continue };
+                common::pipelines::for_each_number(body, &mut |number| number.constant += i64::from(fault == 0));
+                common::nests::for_each_store(body, &mut |store| match fault {
+                    // A row too few, another box for every lane, more than the slot.
+                    1 => store.dst.index[0] = store.dst.index[0].clone() + Affine::var(VarId(lane as u32)),
+                    2 => store.dst.index.swap(1, 2),
+                    3 => store.dst.index[1] = store.dst.index[1].clone() + 8,
+                    _ => {}
+                });
+            }
+        });
+        assert!(verify(&broken, &target).is_err(), "fault {fault} is proven");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Programs of the sketch for tensor cores with stated knobs, and faults in their pipelines.
 
+use autotune_schedules::affine::Affine;
 use autotune_schedules::program::{Access, Expr, Node, Scope, Store};
 use autotune_schedules::{Config, Program, ScheduleSpace, Target, Value, Workload};
 
@@ -86,4 +87,15 @@ pub fn for_each_factor(store: &mut Store, change: &mut impl FnMut(&mut Access)) 
             }
         }
     }
+}
+
+/// Calls `change` on every number that is taken apart.
+pub fn for_each_number(nodes: &mut Vec<Node>, change: &mut impl FnMut(&mut Affine)) {
+    for_each_list(nodes, &mut |list| {
+        for node in list {
+            if let Node::Unflatten { value, .. } = node {
+                change(value);
+            }
+        }
+    });
 }
