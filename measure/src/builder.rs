@@ -220,7 +220,7 @@ fn gpu_code(source: String, api: GpuApi, plan: &KernelPlan) -> Result<Ready, Can
     let no_compiler = |message: String| CandidateError::Build { message };
     let compiler = cuda::compiler_version().map_err(no_compiler)?;
     let compiled = cuda::compile(&source, sm)?;
-    let toolchain = Toolchain { backend: None, compiler, flags: cuda::flags(sm).join(" ") };
+    let toolchain = Toolchain { backend: None, compiler, flags: cuda::flags(&format!("sm_{sm}")).join(" ") };
     let mut resources = compiled.resources();
     let dynamic = plan.stages.iter().filter_map(|stage| stage.launch).map(|launch| launch.shared_bytes);
     resources.shared_bytes += dynamic.max().unwrap_or(0);

@@ -264,7 +264,7 @@ fn plan(name: Loop, elements: usize, tasks: usize) -> KernelPlan {
     };
     KernelPlan {
         buffers: vec![buffer(Role::Input, elements), buffer(Role::Output, elements), buffer(Role::Bias, 1)],
-        stages: vec![PlanStage { symbol: name.symbol(), when: When::EveryRun, tasks, launch: None }],
+        stages: vec![PlanStage { symbol: name.symbol(), when: When::EveryRun, tasks, launch: None, boxes: vec![] }],
         local_bytes: 0,
     }
 }

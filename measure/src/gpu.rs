@@ -18,6 +18,7 @@ use crate::problem::Problem;
 pub(crate) mod ceilings;
 pub mod cuda;
 pub mod opencl;
+mod tensor_map;
 pub(crate) mod trial;
 
 use trial::{Loaded, Trial};

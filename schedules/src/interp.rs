@@ -243,6 +243,7 @@ impl Compiler<'_> {
             | Node::Unflatten { .. }
             | Node::CopyGroup { .. }
             | Node::AwaitCopies { .. }
+            | Node::BoxCopy { .. }
             | Node::Mma { .. } => self.gpu_node(node),
             Node::Prefetch { access, .. } => self.access(access).map(|_| Step::Nothing),
         }

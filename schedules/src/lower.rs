@@ -95,7 +95,9 @@ pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Pr
         }
         (Target::Cpu(cpu), winograd::SKETCH) => Ok(winograd::lower(workload, &Winograd::new(workload, cpu, config)?)),
         (Target::Gpu(gpu), tiled::SKETCH) => Ok(tiled::lower::lower(workload, &Tiled::new(workload, gpu, config)?)),
-        (Target::Gpu(gpu), mma::SKETCH) => Ok(mma::lower::lower(workload, &Mma::new(workload, gpu, config)?)),
+        (Target::Gpu(gpu), mma::SKETCH | mma::GROUP_SKETCH) => {
+            Ok(mma::lower::lower(workload, &Mma::new(workload, gpu, config)?))
+        }
         (_, unknown) => Err(LowerError::UnknownSketch(unknown.into())),
     }
 }

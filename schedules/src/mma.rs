@@ -31,13 +31,32 @@
 //! read in the second-level cache.
 //!
 //! The sketch is CUTLASS's multistage kernel for the Ampere generation.
+//!
+//! # Warp groups
+//!
+//! A second sketch, `wgmma`, is for compute capability 9.0, matrix products with packed weights, and types of 16 bits. Four warps
+//! multiply by one instruction, which reads both operands from shared memory while the warps go on; one thread starts the copy of
+//! each operand's tile, which the copy engine does by itself. The instructions for chunk `q` run while the threads wait for
+//! chunk `q+1`, so that what is overwritten meanwhile is the slot of chunk `q-1` at the earliest:
+//!
+//! ```text
+//! serial q in 0..chunks
+//!   await copies but of stages-3 groups
+//!   barrier                                       (the instructions for chunk q-2 are done, those for q-1 may not be)
+//!   copy group { box copy: chunk q + stages-2 to the slot of chunk q-2 }
+//!   mma by warp group { acc += data_shared[q % stages] * weight_shared[q % stages] }
+//! ```
+//!
+//! No warp only copies (as in CUTLASS's warp-specialised kernels): a thread that also multiplies starts the copies, which are two
+//! instructions a chunk.
 
 use crate::config::Config;
 use crate::direct::reader::Reader;
+use crate::launch::ARRIVAL_BYTES;
 use crate::lower::LowerError;
-use crate::program::{LANES, WarpTile};
+use crate::program::{LANES, Team, WarpTile};
 use crate::target::{GpuApi, GpuTarget};
-use crate::workload::{DType, Workload};
+use crate::workload::{DType, Operator, Workload};
 
 mod gemm;
 mod knobs;
@@ -45,10 +64,12 @@ pub(crate) mod lower;
 mod rules;
 
 pub use gemm::Gemm;
-pub use knobs::{default_config, knobs};
+pub use knobs::{default_config, group_knobs, knobs};
 
 /// Name of the sketch in configs.
 pub const SKETCH: &str = "mma";
+/// Name of the sketch for warp groups in configs.
+pub const GROUP_SKETCH: &str = "wgmma";
 
 /// Threads of a warp.
 const WARP: usize = LANES[0] * LANES[1];
@@ -60,12 +81,12 @@ const COPY_BYTES: usize = 16;
 pub struct Tile {
     /// Elements of a block.
     pub block: usize,
-    /// Elements of a warp; divides `block`.
+    /// Elements of a warp, or of a warp group; divides `block`.
     pub warp: usize,
 }
 
 impl Tile {
-    /// Warps along it.
+    /// Warps or warp groups along it.
     pub fn warps(self) -> usize {
         self.block / self.warp
     }
@@ -78,6 +99,8 @@ pub struct Mma {
     pub gemm: Gemm,
     /// Type of the operands.
     pub dtype: DType,
+    /// Who multiplies together.
+    pub by: Team,
     /// Tile of the rows.
     pub rows: Tile,
     /// Tile of the columns.
@@ -96,8 +119,9 @@ impl Mma {
     /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
     /// target.
     pub fn new(workload: &Workload, target: &GpuTarget, config: &Config) -> Result<Self, LowerError> {
-        if !is_for(workload, target) {
-            return Err(LowerError::Unfit { sketch: SKETCH.into(), workload: workload.to_string() });
+        let by = if config.sketch == GROUP_SKETCH { Team::WarpGroup } else { Team::Warp };
+        if !is_for(workload, target, by) {
+            return Err(LowerError::Unfit { sketch: config.sketch.clone(), workload: workload.to_string() });
         }
         let reader = Reader(config);
         let tile = |name: &str| {
@@ -116,7 +140,7 @@ impl Mma {
             _ => reader.number("raster")?,
         };
         let (stages, split) = (reader.number("stages")?, reader.number("split")?);
-        let mma = Self { gemm, dtype: workload.dtype, rows, columns, chunk, stages, split, raster };
+        let mma = Self { gemm, dtype: workload.dtype, by, rows, columns, chunk, stages, split, raster };
         mma.check(workload, target)?;
         Ok(mma)
     }
@@ -128,12 +152,20 @@ impl Mma {
 
     /// Warps of a block.
     pub fn warps(&self) -> usize {
-        self.rows.warps() * self.columns.warps()
+        self.threads() / WARP
     }
 
     /// Threads of a block.
     pub fn threads(&self) -> usize {
-        WARP * self.warps()
+        self.by.threads() * self.rows.warps() * self.columns.warps()
+    }
+
+    /// Chunks whose copies begin before the first is multiplied.
+    pub fn ahead(&self) -> usize {
+        match self.by {
+            Team::Warp => self.stages - 1,
+            Team::WarpGroup => self.stages - 2,
+        }
     }
 
     /// Tiles of rows and of columns.
@@ -158,14 +190,18 @@ impl Mma {
         self.all_chunks() / self.split
     }
 
-    /// Instructions of a warp's tile along rows and columns.
+    /// Instructions of a warp's tile along rows, and pairs of columns of a lane. For a warp group, the latter are of one
+    /// instruction.
     pub fn instructions(&self) -> [usize; 2] {
-        [self.rows.warp / 16, self.columns.warp / 8]
+        [self.rows.warp / self.by.rows(), self.columns.warp / 8]
     }
 
     /// Shape in shared memory of what a block needs of the data and of the weights, with the slots of the stages outermost.
     pub fn shared(&self) -> [Vec<usize>; 2] {
-        let pad = COPY_BYTES / self.dtype.bytes();
+        let pad = match self.by {
+            Team::Warp => COPY_BYTES / self.dtype.bytes(),
+            Team::WarpGroup => 0,
+        };
         let weights = match (self.gemm.columns_are_rows, self.dtype) {
             (true, _) => [self.columns.block, self.chunk + pad],
             // There is no `ldmatrix` that transposes words: four lanes read four rows, eight elements of each.
@@ -177,7 +213,11 @@ impl Mma {
 
     /// Shared memory of a block.
     pub fn shared_bytes(&self) -> usize {
-        self.shared().iter().map(|shape| shape.iter().product::<usize>() * self.dtype.bytes()).sum()
+        let arrivals = match self.by {
+            Team::Warp => 0,
+            Team::WarpGroup => (ARRIVAL_BYTES * self.stages).next_multiple_of(16),
+        };
+        self.shared().iter().map(|shape| shape.iter().product::<usize>() * self.dtype.bytes()).sum::<usize>() + arrivals
     }
 
     /// Copies of which each is of up to [`COPY_BYTES`], and how many of them a thread does, for the data and the weights of a
@@ -193,16 +233,26 @@ impl Mma {
         const OVERHEAD: usize = 30;
         let [rows, columns] = self.instructions();
         let [data, weight] = self.rounds();
+        if self.by == Team::WarpGroup {
+            return 4 * rows * columns + OVERHEAD;
+        }
         // Those of a convolution's data hold a pixel, too.
         let copies = 3 * weight + if self.gemm.outer.is_empty() { 3 } else { 6 } * data;
         4 * rows * columns + 4 * rows + 2 * columns + copies + OVERHEAD
     }
 }
 
-/// True if there are matrix instructions for the workload's type on the target.
-pub fn is_for(workload: &Workload, target: &GpuTarget) -> bool {
-    let has_instructions = matches!(target.api, GpuApi::Cuda { sm } if sm >= 80);
-    has_instructions && WarpTile::steps(workload.dtype).is_some()
+/// True if a team has matrix instructions for the workload on the target.
+pub fn is_for(workload: &Workload, target: &GpuTarget, by: Team) -> bool {
+    let GpuApi::Cuda { sm } = target.api else { return false };
+    let bytes = workload.dtype.bytes();
+    match (by, workload.op) {
+        (Team::Warp, _) => sm >= 80 && WarpTile::steps(workload.dtype).is_some(),
+        (Team::WarpGroup, Operator::Matmul(m)) => {
+            sm == 90 && bytes == 2 && m.b == 1 && (m.k * bytes).is_multiple_of(COPY_BYTES) && m.m > 1
+        }
+        (Team::WarpGroup, Operator::Conv2d(_)) => false,
+    }
 }
 
 /// True if half of the columns and of the steps of an instruction are used at least.

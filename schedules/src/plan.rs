@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::launch::Launch;
+use crate::launch::{Launch, boxes};
 use crate::program::{BufferId, Layout, Program, Role, Scope, When};
 use crate::workload::DType;
 
@@ -22,6 +22,16 @@ pub struct PlanBuffer {
     pub dtype: DType,
 }
 
+/// A part of a matrix that one instruction copies, for which a kernel wants a tensor map: of the last two dimensions of a
+/// buffer, with a swizzle of 128 bytes and zeros beyond the edges (CUDA, `cuTensorMapEncodeTiled`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorBox {
+    /// Position of the buffer in [`KernelPlan::buffers`].
+    pub buffer: usize,
+    /// Rows and columns of the part.
+    pub shape: [usize; 2],
+}
+
 /// One entry point of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanStage {
@@ -37,6 +47,9 @@ pub struct PlanStage {
     /// The grid on a GPU; `None` for a stage that the CPU runs.
     #[serde(default)]
     pub launch: Option<Launch>,
+    /// Boxes whose tensor maps are further parameters, in order, behind the buffers.
+    #[serde(default)]
+    pub boxes: Vec<TensorBox>,
 }
 
 /// A kernel's interface.
@@ -65,6 +78,7 @@ impl KernelPlan {
             when: s.when,
             tasks: s.tasks(),
             launch: Launch::of(program, s),
+            boxes: boxes(s),
         });
         Self { buffers: buffers.collect(), stages: stages.collect(), local_bytes: program.local_bytes() }
     }

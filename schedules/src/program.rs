@@ -32,9 +32,11 @@ use serde::{Deserialize, Serialize};
 use crate::affine::{Affine, VarId};
 use crate::workload::{DType, Workload};
 
+mod box_copy;
 mod warp_tile;
 
-pub use warp_tile::{LANES, WarpTile};
+pub use box_copy::{BOX_ROW_BYTES, BoxCopy};
+pub use warp_tile::{LANES, Team, WarpTile};
 
 /// A buffer, by its position in [`Program::buffers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -264,9 +266,17 @@ pub enum Node {
         /// Groups that may still be under way.
         but: usize,
     },
-    /// A multiply-accumulate nest of the form of [`WarpTile`], which the threads of each warp run together by matrix
-    /// instructions: every thread adds to its own sums what the body says. GPU only.
+    /// A nest of the form of [`BoxCopy`] in a group of copies, which one instruction does for all threads. GPU only.
+    BoxCopy {
+        /// The nest.
+        body: Vec<Node>,
+    },
+    /// A multiply-accumulate nest of the form of [`WarpTile`], which the threads of each team run together by matrix
+    /// instructions: every thread adds to its own sums what the body says. What a [`Team::WarpGroup`] reads it may go on
+    /// reading until the second barrier behind. GPU only.
     Mma {
+        /// Whose instructions.
+        by: Team,
         /// The nest.
         body: Vec<Node>,
     },
@@ -300,7 +310,8 @@ impl Node {
             | Node::Alloc { body, .. }
             | Node::Guard { body, .. }
             | Node::CopyGroup { body }
-            | Node::Mma { body }
+            | Node::BoxCopy { body }
+            | Node::Mma { body, .. }
             | Node::Unflatten { body, .. } => body,
             Node::Store(_) | Node::Prefetch { .. } | Node::Barrier | Node::AwaitCopies { .. } => &[],
         }
@@ -313,7 +324,8 @@ impl Node {
             | Node::Alloc { body, .. }
             | Node::Guard { body, .. }
             | Node::CopyGroup { body }
-            | Node::Mma { body }
+            | Node::BoxCopy { body }
+            | Node::Mma { body, .. }
             | Node::Unflatten { body, .. } => Some(body),
             Node::Store(_) | Node::Prefetch { .. } | Node::Barrier | Node::AwaitCopies { .. } => None,
         }

@@ -176,7 +176,8 @@ impl ScheduleSpace {
                 // Where there are enough columns for tensor cores, nothing else comes near them.
                 let tiled = (mma.is_none() || !mma::fills(workload) && workload.dtype != DType::Tf32)
                     .then(|| Sketch { name: tiled::SKETCH, knobs: tiled::knobs(workload, gpu) });
-                mma.into_iter().chain(tiled).collect()
+                let groups = mma::group_knobs(workload, gpu).map(|knobs| Sketch { name: mma::GROUP_SKETCH, knobs });
+                groups.into_iter().chain(mma).chain(tiled).collect()
             }
         };
         Self { workload: *workload, target: target.clone(), sketches }
@@ -215,7 +216,7 @@ impl ScheduleSpace {
             (Target::Cpu(cpu), _) => {
                 Direct::new(&self.workload, cpu, config).is_ok_and(|direct| direct.is_balanced(cpu))
             }
-            (Target::Gpu(gpu), mma::SKETCH) => Mma::new(&self.workload, gpu, config).is_ok(),
+            (Target::Gpu(gpu), mma::SKETCH | mma::GROUP_SKETCH) => Mma::new(&self.workload, gpu, config).is_ok(),
             (Target::Gpu(gpu), _) => Tiled::new(&self.workload, gpu, config).is_ok(),
         }
     }
@@ -229,7 +230,7 @@ impl ScheduleSpace {
         let first = &self.sketches[0];
         match &self.target {
             Target::Cpu(cpu) => direct::default_config(&self.workload, cpu, first),
-            Target::Gpu(gpu) if first.name == mma::SKETCH => mma::default_config(&self.workload, gpu, first),
+            Target::Gpu(gpu) if first.name != tiled::SKETCH => mma::default_config(&self.workload, gpu, first),
             Target::Gpu(gpu) => tiled::default_config(&self.workload, gpu, first),
         }
         .or_else(|| self.draw(first, &mut ChaCha8Rng::seed_from_u64(0)))

@@ -56,7 +56,7 @@ const SLACK: usize = 40;
 /// Registers that a sketch expects its kernel to need.
 fn registers(workload: &Workload, gpu: &GpuTarget, config: &Config) -> usize {
     match config.sketch.as_str() {
-        mma::SKETCH => Mma::new(workload, gpu, config).unwrap().registers(),
+        mma::SKETCH | mma::GROUP_SKETCH => Mma::new(workload, gpu, config).unwrap().registers(),
         _ => Tiled::new(workload, gpu, config).unwrap().registers(),
     }
 }
@@ -82,9 +82,6 @@ fn survey(workloads: &[&str], oldest: u32, configs: usize, seed: u64) -> [usize;
                 let usage = nvrtc.compile(&source, sm).unwrap_or_else(|e| panic!("{config}\n{source}\n{e}"));
                 let compute = usage.iter().find(|u| u.symbol == "autotune_compute").unwrap();
                 compiled += 1;
-                if std::env::var_os("VERBOSE").is_some() {
-                    eprintln!("sm_{sm} {workload} {config}: {compute:?} estimate {estimate}");
-                }
                 if compute.spill_bytes > SPILL_BYTES {
                     spilled += 1;
                     eprintln!("sm_{sm}, {workload}, {config}: {compute:?}, estimate {estimate}");
@@ -127,8 +124,14 @@ fn half_precision_compiles_where_there_are_no_tensor_cores_for_it() {
 #[test]
 #[ignore = "minutes of compiling"]
 fn few_kernels_of_many_spill() {
-    for workloads in [&WORKLOADS[..], &FOR_TENSOR_CORES] {
-        let [compiled, spilled, _] = survey(workloads, 70, 60, 2);
-        assert!(spilled * 50 <= compiled, "{spilled} of {compiled}");
-    }
+    let [compiled, spilled, _] = survey(&WORKLOADS, 70, 60, 2);
+    assert!(spilled * 50 <= compiled, "{spilled} of {compiled}");
+}
+
+/// The same for tensor cores.
+#[test]
+#[ignore = "minutes of compiling"]
+fn few_kernels_for_tensor_cores_of_many_spill() {
+    let [compiled, spilled, _] = survey(&FOR_TENSOR_CORES, 80, 20, 2);
+    assert!(spilled * 50 <= compiled, "{spilled} of {compiled}");
 }

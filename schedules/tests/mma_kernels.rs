@@ -7,10 +7,12 @@
 
 mod common;
 
-use autotune_schedules::{Config, Operands, Program, Workload, lower, max_rel_error, reference, tolerance, verify};
+use autotune_schedules::{
+    Config, Operands, Program, Target, Workload, lower, max_rel_error, reference, tolerance, verify,
+};
 use common::cuda_on_cpu::OnCpu;
 use common::missing;
-use common::pipelines::{config, faults, target};
+use common::pipelines::{config, faults, group_config};
 
 /// Workloads with the knobs of small blocks of several warps, and the rest as it comes.
 const CASES: [(&str, &str); 7] = [
@@ -23,17 +25,31 @@ const CASES: [(&str, &str); 7] = [
     ("conv2d:n=2,c=5,h=4,w=4,o=7,k=1,dtype=bf16", "tile.m=32x16 tile.n=16x16 tile.k=16 stages=2"),
 ];
 
+/// The same for warp groups.
+const GROUP_CASES: [(&str, &str); 3] = [
+    ("matmul:m=130,n=40,k=392,dtype=f16,bias,act=relu", "tile.m=128x64 tile.n=32x32 stages=4"),
+    ("matmul:m=128,n=48,k=192,dtype=bf16,add", "tile.m=128x128 tile.n=48x48 stages=3 split=3"),
+    ("matmul:m=60,n=16,k=328,dtype=f16", "tile.m=64x64 tile.n=16x16 stages=5"),
+];
+
 #[test]
 fn kernels_agree_with_the_reference_and_faults_show() {
     let case = |(text, knobs): &(&str, &str)| {
         let workload: Workload = text.parse().unwrap();
         (workload, config(&workload, knobs))
     };
-    let cases: Vec<(Workload, Config)> = CASES.iter().map(case).collect();
-    let mut programs: Vec<Program> = cases.iter().map(|(w, c)| lower(w, &target(), c).unwrap()).collect();
-    let faults = faults(&programs[0]);
-    programs.iter().for_each(|program| verify(program, &target()).unwrap());
-    programs.extend(faults.iter().map(|(_, program)| program.clone()));
+    let group_case = |(text, knobs): &(&str, &str)| {
+        let workload: Workload = text.parse().unwrap();
+        (workload, group_config(&workload, knobs))
+    };
+    let cases: Vec<(Workload, Config)> = CASES.iter().map(case).chain(GROUP_CASES.iter().map(group_case)).collect();
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    let mut programs: Vec<Program> = cases.iter().map(|(w, c)| lower(w, &target, c).unwrap()).collect();
+    programs.iter().for_each(|program| verify(program, &target).unwrap());
+    let of = [0, CASES.len()];
+    let faults: Vec<(usize, &str, Program)> =
+        of.iter().flat_map(|&case| faults(&programs[case]).into_iter().map(move |(what, p)| (case, what, p))).collect();
+    programs.extend(faults.iter().map(|(_, _, program)| program.clone()));
     let kernels = match OnCpu::build(programs) {
         Ok(kernels) => kernels,
         Err(reason) => return missing("g++", &reason),
@@ -49,12 +65,12 @@ fn kernels_agree_with_the_reference_and_faults_show() {
             assert!(error <= tolerance(workload, config), "{workload} {config}: error {error}");
         }
     }
-    let (workload, config) = &cases[0];
-    for (number, (what, _)) in faults.iter().enumerate() {
+    for (number, (case, what, _)) in faults.iter().enumerate() {
+        let (workload, config) = &cases[*case];
         let shows = |backwards: bool| match error(cases.len() + number, workload, backwards) {
             Ok(error) => error > tolerance(workload, config),
             Err(_) => true,
         };
-        assert!(shows(false) || shows(true), "{what} does not show");
+        assert!(shows(false) || shows(true), "{config}: {what} does not show");
     }
 }

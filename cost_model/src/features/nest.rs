@@ -133,7 +133,8 @@ impl<'a> Nest<'a> {
                 Node::Guard { body, .. }
                 | Node::Unflatten { body, .. }
                 | Node::CopyGroup { body }
-                | Node::Mma { body } => self.add_nodes(body, walk),
+                | Node::BoxCopy { body }
+                | Node::Mma { body, .. } => self.add_nodes(body, walk),
                 Node::Prefetch { .. } => self.prefetches += trips(walk),
                 Node::Barrier | Node::AwaitCopies { .. } => {}
             }

@@ -120,7 +120,13 @@ fn plan(blocks: usize, vectors: usize) -> KernelPlan {
         dtype: Default::default(),
     };
     let launch = Launch { blocks, threads: THREADS, shared_bytes: 0 };
-    let stage = PlanStage { symbol: "ceiling".into(), when: When::EveryRun, tasks: blocks, launch: Some(launch) };
+    let stage = PlanStage {
+        symbol: "ceiling".into(),
+        when: When::EveryRun,
+        tasks: blocks,
+        launch: Some(launch),
+        boxes: vec![],
+    };
     KernelPlan { buffers: vec![buffer(Role::Input), buffer(Role::Output)], stages: vec![stage], local_bytes: 0 }
 }
 

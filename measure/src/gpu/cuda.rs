@@ -7,15 +7,17 @@ use std::panic::catch_unwind;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use autotune_schedules::codegen::gpu::architecture;
 use autotune_schedules::{GpuApi, GpuTarget, KernelPlan, Launch};
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute, CUevent_flags, CUfunction_attribute_enum};
 use cudarc::driver::{
-    CudaContext, CudaFunction, CudaSlice, CudaStream, DriverError, LaunchConfig, PushKernelArg, result,
+    CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, DriverError, LaunchConfig, PushKernelArg, result,
     sys as driver_sys,
 };
 use cudarc::nvrtc::{Ptx, result as nvrtc, sys};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
+use super::tensor_map::{MapPlan, TensorMap};
 use super::{Device, GpuInfo, is_meant, model};
 use crate::builder::Code;
 use crate::measurement::{CandidateError, Resources};
@@ -81,18 +83,19 @@ fn find_nvrtc() -> Result<(), String> {
     FOUND.get_or_init(search).clone()
 }
 
-/// The compiler's flags for a compute capability (times ten).
-pub(crate) fn flags(sm: u32) -> [String; 2] {
-    [format!("--gpu-architecture=sm_{sm}"), "--ptxas-options=-v".into()]
+/// The compiler's flags for an architecture.
+pub(crate) fn flags(architecture: &str) -> [String; 2] {
+    [format!("--gpu-architecture={architecture}"), "--ptxas-options=-v".into()]
 }
 
-/// Compiles CUDA C to machine code of compute capability `sm` (times ten). Needs NVRTC, but no device; may be called from many
+/// Compiles CUDA C to machine code of compute capability `sm` (times ten), for the architecture that it needs. Needs NVRTC, but no
+/// device; may be called from many
 /// threads at once.
 pub fn compile(source: &str, sm: u32) -> Result<Compiled, CandidateError> {
     let refused = |message: String| CandidateError::Build { message };
     find_nvrtc().map_err(refused)?;
+    let options = flags(&architecture(source, sm));
     let source = CString::new(source).map_err(|e| refused(e.to_string()))?;
-    let options = flags(sm);
     // A symbol that this version of the library lacks is a panic.
     let compiled = catch_unwind(|| {
         let program = nvrtc::create_program(&source, Some(c"kernel.cu")).map_err(|e| e.to_string())?;
@@ -182,8 +185,8 @@ pub(crate) struct CudaDevice {
     stream: Arc<CudaStream>,
 }
 
-/// Kernels of a plan's stages, with their launches.
-pub(crate) struct Module(Vec<(CudaFunction, Launch)>);
+/// Kernels of a plan's stages, with their launches and the tensor maps that they take.
+pub(crate) struct Module(Vec<(CudaFunction, Launch, Vec<MapPlan>)>);
 
 impl CudaDevice {
     /// The device that the target means, or why there is none.
@@ -229,7 +232,8 @@ impl Device for CudaDevice {
                 result::function::set_function_attribute(function.cu_function(), most, launch.shared_bytes as i32)
             };
             set.map_err(|e| refused(words(e)))?;
-            Ok((function, launch))
+            let maps: Result<_, String> = stage.boxes.iter().map(|one| MapPlan::new(plan, one)).collect();
+            Ok((function, launch, maps.map_err(refused)?))
         });
         Ok(Module(stages.collect::<Result<_, _>>()?))
     }
@@ -254,7 +258,7 @@ impl Device for CudaDevice {
     }
 
     fn launch(&self, module: &Module, number: usize, buffers: &mut [CudaSlice<u8>]) -> Result<(), CandidateError> {
-        let Some((function, launch)) = module.0.get(number) else {
+        let Some((function, launch, maps)) = module.0.get(number) else {
             return Err(CandidateError::Crash { message: format!("no stage {number}") });
         };
         let config = LaunchConfig {
@@ -262,11 +266,20 @@ impl Device for CudaDevice {
             block_dim: (launch.threads as u32, 1, 1),
             shared_mem_bytes: launch.shared_bytes as u32,
         };
+        let map = |plan: &MapPlan| {
+            let buffer = buffers.get(plan.buffer).ok_or("a box of no buffer")?;
+            plan.encode(buffer.device_ptr(&self.stream).0)
+        };
+        let maps: Result<Vec<TensorMap>, String> = maps.iter().map(map).collect();
+        let maps = maps.map_err(|message| CandidateError::Crash { message })?;
         let mut call = self.stream.launch_builder(function);
         buffers.iter_mut().for_each(|buffer| {
             call.arg(buffer);
         });
-        // SAFETY: the parameters of a kernel are its plan's global buffers, in order. That it stays within them is what
+        maps.iter().for_each(|map| {
+            call.arg(map);
+        });
+        // SAFETY: the parameters of a kernel are its plan's global buffers and tensor maps, in order. That it stays within them is what
         // whoever measures generated code takes upon himself.
         unsafe { call.launch(config) }.map_err(fault)?;
         Ok(())

@@ -72,7 +72,8 @@ pub(crate) fn plan() -> KernelPlan {
         dtype: Default::default(),
     };
     let launch = on_gpu().then_some(Launch { blocks: 1, threads: THREADS, shared_bytes: 0 });
-    let stage = |name: &str, when, tasks| PlanStage { symbol: format!("autotune_{name}"), when, tasks, launch };
+    let stage =
+        |name: &str, when, tasks| PlanStage { symbol: format!("autotune_{name}"), when, tasks, launch, boxes: vec![] };
     let mut plan = KernelPlan {
         buffers: vec![
             buffer(Role::Input, &[1, M, K]),

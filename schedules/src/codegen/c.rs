@@ -166,6 +166,7 @@ impl Leaf {
             | Node::Unflatten { .. }
             | Node::CopyGroup { .. }
             | Node::AwaitCopies { .. }
+            | Node::BoxCopy { .. }
             | Node::Mma { .. } => {}
             Node::Store(store) => {
                 self.written.insert(store.dst.buffer);
@@ -267,6 +268,7 @@ impl<'g, 'p> Writer<'g, 'p> {
                 | Node::Unflatten { .. }
                 | Node::CopyGroup { .. }
                 | Node::AwaitCopies { .. }
+                | Node::BoxCopy { .. }
                 | Node::Mma { .. } => self.line("#error \"for a GPU\""),
                 Node::Prefetch { access, ahead } => self.prefetch(access, *ahead),
                 Node::Alloc { buffer, body } => match self.generator.program.buffer(*buffer).scope {

@@ -21,10 +21,11 @@ use std::fmt::Write;
 
 use crate::affine::{Affine, VarId};
 use crate::codegen::flat_offset;
-use crate::launch::{Grid, Launch, shared_offsets};
+use crate::launch::{Grid, Launch, box_copies, boxes, shared_offsets};
 use crate::plan::KernelPlan;
+use crate::plan::TensorBox;
 use crate::program::{
-    Access, Buffer, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Scope, Stage, Store, StoreMode,
+    Access, Buffer, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Scope, Stage, Store, StoreMode, Team,
 };
 use crate::target::GpuApi;
 use crate::workload::DType;
@@ -69,6 +70,12 @@ pub fn generate(program: &Program, api: GpuApi) -> String {
     source
 }
 
+/// The architecture that CUDA source of [`generate`] is compiled for, for compute capability `sm` (times ten): `sm_90`, or
+/// `sm_90a` where it uses what only that has.
+pub fn architecture(source: &str, sm: u32) -> String {
+    format!("sm_{sm}{}", if source.contains("wgmma") { "a" } else { "" })
+}
+
 /// The lanes of a vectorised loop that are being written: `start..start + lanes` of `var`.
 #[derive(Clone, Copy)]
 struct Vector {
@@ -87,8 +94,13 @@ struct Writer<'a> {
     vector: Option<Vector>,
     /// The two innermost thread loops.
     lanes: [Option<VarId>; 2],
+    /// The third.
+    group_warp: Option<VarId>,
     /// True within a group of copies.
     in_group: bool,
+    /// What has tensor maps, and the slots that it is copied to: none where copies are not of boxes.
+    boxes: Vec<TensorBox>,
+    slots: usize,
     next_name: usize,
 }
 
@@ -103,7 +115,10 @@ impl<'a> Writer<'a> {
             extents,
             vector: None,
             lanes: [None; 2],
+            group_warp: None,
             in_group: false,
+            boxes: Vec::new(),
+            slots: 0,
             next_name: 0,
         }
     }
@@ -124,12 +139,17 @@ impl<'a> Writer<'a> {
             let id = BufferId(i as u32);
             self.dialect.parameter(self.program.dtype(id), &b.name, used.stored.contains(&id))
         };
-        let parameters: Vec<String> = global.map(parameter).collect();
+        self.boxes = boxes(stage);
+        self.slots =
+            box_copies(grid.body).iter().map(|copy| self.program.buffer(copy.to.buffer).shape[0]).max().unwrap_or(0);
+        let maps = (0..self.boxes.len()).map(|i| format!("const __grid_constant__ TensorMap map{i}"));
+        let parameters: Vec<String> = global.map(parameter).chain(maps).collect();
         let _ = writeln!(self.text, "// stage {}: {} blocks of {} threads", stage.name, launch.blocks, launch.threads);
         let _ = writeln!(self.text, "{}", self.dialect.signature(symbol, &parameters.join(", "), launch.threads));
         let shared = shared_offsets(self.program, grid.body);
         if !shared.is_empty() {
-            self.dialect.shared_memory().iter().for_each(|text| self.line(text));
+            let alignment = if self.boxes.is_empty() { 16 } else { 1024 };
+            self.dialect.shared_memory(alignment).iter().for_each(|text| self.line(text));
         }
         let mut start = 0;
         for (id, end) in shared {
@@ -137,6 +157,11 @@ impl<'a> Writer<'a> {
             let dtype = self.program.dtype(BufferId(id as u32));
             self.line(&self.dialect.shared_buffer(dtype, &buffer.name, start, buffer.len()));
             start = end;
+        }
+        if self.slots > 0 {
+            self.line(&format!("unsigned long long *const arrivals = (unsigned long long *)(shared + {start});"));
+            self.line("int issued = 0, awaited = 0;");
+            self.line(&format!("begin_arrivals(arrivals, {});", self.slots));
         }
         for (_, buffer) in buffers.filter(|(i, _)| used.allocated.contains(&BufferId(*i as u32))) {
             if matches!(buffer.scope, Scope::Register | Scope::Local) {
@@ -148,6 +173,7 @@ impl<'a> Writer<'a> {
         if let Some(lanes) = grid.threads.last_chunk::<2>() {
             self.lanes = lanes.map(|l| Some(l.var));
         }
+        self.group_warp = grid.threads.len().checked_sub(3).map(|at| grid.threads[at].var);
         self.nodes(grid.body);
         self.text.push_str("}\n");
     }
@@ -210,12 +236,20 @@ impl<'a> Writer<'a> {
                 self.in_group = true;
                 self.nodes(body);
                 self.in_group = false;
-                self.dialect.end_group().iter().for_each(|text| self.line(text));
+                match self.slots {
+                    0 => self.dialect.end_group().iter().for_each(|text| self.line(text)),
+                    slots => self.line(&format!("end_group_of_boxes(arrivals, {slots}, issued);")),
+                }
+            }
+            Node::AwaitCopies { but } if self.slots > 0 => {
+                self.line(&format!("await_boxes(arrivals, {}, awaited, issued - {but});", self.slots));
             }
             Node::AwaitCopies { but } => {
                 self.dialect.await_copies(*but).iter().for_each(|text| self.line(text));
             }
-            Node::Mma { body } => self.mma(body),
+            Node::BoxCopy { body } => self.copy_box(body),
+            Node::Mma { by: Team::Warp, body } => self.mma(body),
+            Node::Mma { by: Team::WarpGroup, body } => self.group_mma(body),
             Node::Prefetch { .. } => {}
             Node::Guard { when, body } => match self.conditions(when, 0) {
                 Some(text) => self.block(&format!("if ({text})"), body),
@@ -271,6 +305,9 @@ impl<'a> Writer<'a> {
         }
         let name = self.name(l.var);
         self.block(&format!("for (int {name} = 0; {name} < {}; ++{name})", l.extent), &l.body);
+        if l.kind == LoopKind::Serial && Used::of(&l.body).groups {
+            self.line("await_products<0>();");
+        }
     }
 
     /// Lanes that are written at once from `start` on: as many as some access takes and all conditions have in common.

@@ -2,14 +2,14 @@
 
 use super::{COPY_BYTES, Gemm, Mma};
 use crate::config::Config;
-use crate::program::WarpTile;
+use crate::program::{BOX_ROW_BYTES, Team, WarpTile};
 use crate::space::{Knob, Sketch};
 use crate::target::GpuTarget;
 use crate::workload::{DType, Workload};
 
 /// Every knob of the sketch with its values; none for workloads that it is not for.
 pub fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
-    let steps = WarpTile::steps(workload.dtype).filter(|_| super::is_for(workload, target))?;
+    let steps = WarpTile::steps(workload.dtype).filter(|_| super::is_for(workload, target, Team::Warp))?;
     let gemm = Gemm::new(workload, false);
     // Rows of a chunk of 32, 64 or 128 bytes.
     let chunks = [1, 2, 4].map(|n| vec![2 * COPY_BYTES / workload.dtype.bytes() * n]);
@@ -21,6 +21,27 @@ pub fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
         Knob::tile("tile.k", chunks.iter().filter(|chunk| fits(chunk)).cloned().collect()),
         Knob::choice("weights", Gemm::weight_choices(workload)),
         Knob::choice("stages", &["2", "3", "4", "5"]),
+        Knob::choice("raster", &["1", "2", "4", "8", "16", "all"]),
+        Knob::choice("split", &["1", "2", "3", "4", "6", "8", "16"]),
+    ])
+}
+
+/// Every knob of the sketch for warp groups with its values; none for workloads that it is not for.
+pub fn group_knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
+    let gemm = Gemm::new(workload, true);
+    if !super::is_for(workload, target, Team::WarpGroup) {
+        return None;
+    }
+    let rows = [[64, 64], [128, 64], [128, 128], [192, 64], [256, 64], [256, 128]];
+    let fits = |tile: &[usize; 2]| tile[0] == 64 || tile[0] < 2 * gemm.rows.extent.next_multiple_of(64);
+    let columns = (1..=16).map(|n| 16 * n).filter(|&n| n == 16 || n < 2 * gemm.columns.extent.next_multiple_of(16));
+    let chunk = BOX_ROW_BYTES / workload.dtype.bytes();
+    Some(vec![
+        Knob::tile("tile.m", rows.iter().filter(|tile| fits(tile)).map(|tile| tile.to_vec()).collect()),
+        Knob::tile("tile.n", columns.map(|n| vec![n, n]).collect()),
+        Knob::tile("tile.k", vec![vec![chunk]]),
+        Knob::choice("weights", &["packed"]),
+        Knob::choice("stages", &["3", "4", "5", "6", "8"]),
         Knob::choice("raster", &["1", "2", "4", "8", "16", "all"]),
         Knob::choice("split", &["1", "2", "3", "4", "6", "8", "16"]),
     ])
@@ -56,10 +77,18 @@ fn estimate(mma: &Mma, target: &GpuTarget) -> f64 {
     let bytes = mma.dtype.bytes() as f64;
     let chunk = mma.chunk as f64;
     let (rows, columns) = (mma.rows.block as f64, mma.columns.block as f64);
-    let rate = if mma.dtype == DType::Tf32 { MULTIPLIES / 2.0 } else { MULTIPLIES };
+    let rate = match (mma.by, mma.dtype) {
+        (Team::WarpGroup, _) => 2.0 * MULTIPLIES,
+        (Team::Warp, DType::Tf32) => MULTIPLIES / 2.0,
+        (Team::Warp, _) => MULTIPLIES,
+    };
     let multiplies = rows * columns * chunk / rate;
-    let read = mma.warps() as f64 * (mma.rows.warp + mma.columns.warp) as f64 * chunk * bytes / SHARED_BYTES;
+    // Each team reads its rows and its columns.
+    let teams = (mma.threads() / mma.by.threads()) as f64;
+    let read = teams * (mma.rows.warp + mma.columns.warp) as f64 * chunk * bytes / SHARED_BYTES;
     let copied = (rows + columns) * chunk * bytes / COPIED_BYTES;
+    // The copy engine asks for whole tiles.
+    let copied = if mma.by == Team::WarpGroup { 0.75 * copied } else { copied };
     let narrow: f64 = (0..2).map(|i| mma.rounds()[i] as f64 * if mma.gemm.vectors[i] < 4 { 30.0 } else { 4.0 }).sum();
     let resident = [
         target.threads_per_multiprocessor / mma.threads(),
@@ -73,8 +102,12 @@ fn estimate(mma: &Mma, target: &GpuTarget) -> f64 {
     let sharing = (mma.blocks() as f64 / target.multiprocessors as f64).ceil().min(resident as f64);
     let few_warps = (8.0 / (sharing * mma.warps() as f64)).max(1.0);
     // Half of the reading is hidden behind multiplying.
-    let busy = sharing * ((multiplies.max(read) + 0.5 * read).max(copied) * few_warps.sqrt() + narrow) + BARRIER;
-    let chunk_cycles = busy.max(LATENCY / (mma.stages - 1) as f64);
+    let busy = match mma.by {
+        Team::Warp => sharing * ((multiplies.max(read) + 0.5 * read).max(copied) * few_warps.sqrt() + narrow) + BARRIER,
+        // A second warp group multiplies while the first one waits.
+        Team::WarpGroup => sharing * multiplies.max(read).max(copied) * (1.0 + 0.1 / teams) + BARRIER / 2.0,
+    };
+    let chunk_cycles = busy.max(LATENCY / mma.ahead() as f64);
     let outputs = (mma.gemm.batch.extent * mma.gemm.rows.extent * mma.gemm.columns.extent) as f64;
     let again = if mma.split > 1 {
         LAUNCH + 8.0 * (mma.split as f64 + 1.0) * outputs / (target.multiprocessors as f64 * COPIED_BYTES)

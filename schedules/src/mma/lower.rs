@@ -7,7 +7,7 @@ use crate::lower::partial::{Sums, add_partial};
 use crate::lower::{OperandBuffers, assign, load, nest};
 use crate::program::{
     Access, Buffer, BufferId, Digit, Expr, InBounds, LANES, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store,
-    StoreMode, When,
+    StoreMode, Team, When,
 };
 use crate::workload::Workload;
 
@@ -36,7 +36,7 @@ struct Lowering<'a> {
     part: Affine,
     /// First element of the block: batch, row, column.
     block: Place,
-    /// First row and column of the warp within the block.
+    /// First row and column of the warp within the block, for the first of its sums.
     warp: [Affine; 2],
     /// The lane's number along rows and along columns.
     lane: [Affine; 2],
@@ -178,12 +178,17 @@ impl<'a> Lowering<'a> {
             self.thread = self.thread.clone() * tile.warps() as i64 + warp.clone();
             warp * tile.warp as i64
         });
+        self.warp = warps;
+        if self.mma.by == Team::WarpGroup {
+            let warp = self.open(format!("{}.g", gemm.rows.name), 4, LoopKind::Thread, loops);
+            self.thread = self.thread.clone() * 4 + warp.clone();
+            self.warp[0] = self.warp[0].clone() + warp * 16;
+        }
         self.lane = [(gemm.rows.name, LANES[0]), (gemm.columns.name, LANES[1])].map(|(name, lanes)| {
             let lane = self.open(format!("{name}.t"), lanes, LoopKind::Thread, loops);
             self.thread = self.thread.clone() * lanes as i64 + lane.clone();
             lane
         });
-        self.warp = warps;
     }
 
     /// `acc = 0`.
@@ -197,7 +202,7 @@ impl<'a> Lowering<'a> {
 
     /// The loop over chunks, with the copies of the next ones under way; see [`crate::mma`].
     fn pipeline(&mut self) -> Vec<Node> {
-        let (ahead, chunks) = (self.mma.stages - 1, self.mma.chunks());
+        let (ahead, chunks) = (self.mma.ahead(), self.mma.chunks());
         let mut first = Vec::new();
         let s = self.open("s", ahead, LoopKind::Unrolled, &mut first);
         let copies = self.copy_chunk(&s, &s);
@@ -271,13 +276,13 @@ impl<'a> Lowering<'a> {
             let point = mma.gemm.point(&place);
             let dst = Access { buffer: this.acc, index: acc };
             let store = Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point });
-            vec![Node::Mma { body: nest(loops, vec![store]) }]
+            vec![Node::Mma { by: mma.by, body: nest(loops, vec![store]) }]
         })
     }
 
     /// Row within the block's tile of the lane's sums `i` and `h`.
     fn row(&self, i: Affine, h: Affine) -> Affine {
-        self.warp[0].clone() + i * 16 + h * LANES[0] as i64 + self.lane[0].clone()
+        self.warp[0].clone() + i * self.mma.by.rows() as i64 + h * LANES[0] as i64 + self.lane[0].clone()
     }
 
     /// Column within the block's tile of the lane's sums `j` and `c`.

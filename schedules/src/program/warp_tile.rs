@@ -1,12 +1,36 @@
 //! The form of nests that a warp runs by matrix instructions.
 
-use super::{Access, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
+use super::{Access, BOX_ROW_BYTES, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
 use crate::affine::{Affine, VarId};
 use crate::launch::Grid;
 use crate::workload::DType;
 
 /// Extents of the two innermost thread loops, which number the lanes of a warp.
 pub const LANES: [usize; 2] = [8, 4];
+
+/// The threads that run a [`Node::Mma`] together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Team {
+    /// The lanes of a warp.
+    Warp,
+    /// The lanes of four warps, numbered by the third thread loop from within, of extent 4.
+    WarpGroup,
+}
+
+impl Team {
+    /// Rows of one instruction.
+    pub fn rows(self) -> usize {
+        match self {
+            Team::Warp => 16,
+            Team::WarpGroup => 64,
+        }
+    }
+
+    /// Its threads.
+    pub fn threads(self) -> usize {
+        2 * self.rows()
+    }
+}
 
 /// The nest of a [`Node::Mma`], six written-out loops around one multiply-accumulate. With `r` and `q` the two innermost
 /// thread loops, [`LANES`] wide, `K` the steps of one instruction (16 for f16 and bf16, 8 for tf32), and anything that is the
@@ -25,6 +49,9 @@ pub const LANES: [usize; 2] = [8, 4];
 /// or `columns[.., K*s + k + .., 8*j + 2*q + c + ..]`. This is how the instructions `m16n8k16` and `m16n8k8` deal out their
 /// result to the lanes of a warp (PTX ISA, "Matrix Fragments for mma.m16n8k16" and "for mma.m16n8k8"); the operands, which
 /// other lanes need as well, come from shared memory, where rows of operands begin at multiples of 16 bytes.
+///
+/// With `g` the number of a warp in its [`Team::WarpGroup`], the row is `64*i + 16*g + 8*h + r + ..` there, as `wgmma` deals it
+/// out; columns are rows in shared memory, and both operands are as a [`super::BoxCopy`] leaves them.
 pub struct WarpTile<'a> {
     /// The loops `s, i, j, h, c, k`.
     pub loops: [&'a Loop; 6],
@@ -66,13 +93,19 @@ impl<'a> WarpTile<'a> {
     }
 
     /// Whether extents and indices are those of the form, or what is not.
-    pub fn check(&self, program: &Program, grid: &Grid) -> Result<(), &'static str> {
+    pub fn check(&self, program: &Program, grid: &Grid, by: Team) -> Result<(), &'static str> {
         let Some(steps) = Self::steps(program.workload.dtype) else {
             return Err("matrix instructions of a type that has none");
         };
         let lanes: Option<[&Loop; 2]> = grid.threads.last_chunk().copied();
         let Some([row, pair]) = lanes.filter(|lanes| lanes.map(|l| l.extent) == LANES) else {
             return Err("matrix instructions in a block whose threads are not numbered by the lanes of warps");
+        };
+        let of_group = grid.threads.len().checked_sub(3).map(|at| grid.threads[at]).filter(|l| l.extent == 4);
+        let warp = match by {
+            Team::Warp => None,
+            Team::WarpGroup if of_group.is_some() && program.workload.dtype.bytes() == 2 => of_group.map(|l| l.var),
+            Team::WarpGroup => return Err("matrix instructions of warp groups in a block without, or of other types"),
         };
         let [s, i, j, h, c, k] = self.loops;
         let written_out = self.loops.iter().all(|l| l.kind == LoopKind::Unrolled);
@@ -85,9 +118,11 @@ impl<'a> WarpTile<'a> {
         if !sums || self.store.dst.index != own || acc.shape != [i.extent, j.extent, 2, 2] {
             return Err("matrix instructions with sums elsewhere than in the registers of the lanes");
         }
-        let variable = |var: VarId| self.loops.iter().any(|l| l.var == var) || [row.var, pair.var].contains(&var);
+        let of_team = |var: VarId| [row.var, pair.var].contains(&var) || warp == Some(var);
+        let variable = |var: VarId| self.loops.iter().any(|l| l.var == var) || of_team(var);
         let reduction = [(s.var, steps as i64), (k.var, 1)];
-        let along_rows = [(i.var, 16), (h.var, 8), (row.var, 1)];
+        let mut along_rows = vec![(i.var, by.rows() as i64), (h.var, 8), (row.var, 1)];
+        along_rows.extend(warp.map(|var| (var, 16)));
         let along_columns = [(j.var, 8), (pair.var, 2), (c.var, 1)];
         // What is the same for all lanes is left out; what is always zero says nothing.
         let extent = |var: VarId| self.loops.iter().find(|l| l.var == var).map_or(2, |l| l.extent);
@@ -104,7 +139,8 @@ impl<'a> WarpTile<'a> {
             _ => false,
         };
         if !is(self.rows, [&along_rows, &reduction])
-            || !(is(self.columns, [&along_columns, &reduction]) || is(self.columns, [&reduction, &along_columns]))
+            || !(is(self.columns, [&along_columns, &reduction])
+                || (by == Team::Warp && is(self.columns, [&reduction, &along_columns])))
         {
             return Err("operands that matrix instructions do not deal out to the lanes like this");
         }
@@ -116,7 +152,16 @@ impl<'a> WarpTile<'a> {
                 let rest = index.terms.iter().filter(|(var, _)| !variable(*var) || *var == j.var);
                 index.constant % unit == 0 && rest.clone().all(|&(_, c)| c % unit == 0)
             };
-            buffer.scope == Scope::Shared && row % unit == 0 && access.index.last().is_some_and(whole)
+            let swizzled = |access: &Access| {
+                let eighth = |index: &Affine| {
+                    let rest = index.terms.iter().filter(|(var, _)| !variable(*var));
+                    index.constant % 8 == 0 && rest.clone().all(|&(_, c)| c % 8 == 0)
+                };
+                // Instructions find the swizzle by address: tiles begin with a whole group of eight rows of 128 bytes.
+                row * 16 == unit * BOX_ROW_BYTES as i64 && access.index.len() == 3 && eighth(&access.index[1])
+            };
+            let rows = by == Team::Warp || swizzled(access);
+            buffer.scope == Scope::Shared && row % unit == 0 && rows && access.index.last().is_some_and(whole)
         };
         if !aligned(self.rows) || !aligned(self.columns) {
             return Err("operands of matrix instructions that are not rows of shared memory at multiples of 16 bytes");

@@ -6,7 +6,7 @@ use super::gpu::Digits;
 use super::sets::Set;
 use super::walk::{Walk, Write, has};
 use crate::affine::{Affine, VarId};
-use crate::program::{Buffer, Expr, LoopKind, Scope, Store, StoreMode};
+use crate::program::{BoxCopy, Buffer, Expr, LoopKind, Scope, Store, StoreMode};
 
 impl Walk<'_, '_> {
     /// Within a group of copies there are only copies from global to shared memory.
@@ -22,6 +22,27 @@ impl Walk<'_, '_> {
             return self.nesting("a group of copies with something else in it");
         }
         Ok(())
+    }
+
+    fn is_thread(&self, var: VarId) -> bool {
+        self.loops.iter().any(|l| l.var == var && l.kind == LoopKind::Thread)
+    }
+
+    /// True if conditions and digits around are the same for all threads of a block.
+    pub(super) fn is_uniform(&self) -> bool {
+        let numbers = self.digits.iter().map(|d| d.value).chain(self.guards.iter().map(|guard| &guard.index));
+        numbers.flat_map(|number| &number.terms).all(|&(var, _)| !self.is_thread(var))
+    }
+
+    /// True if a box is the same for all threads of a block, and they copy all of it together.
+    pub(super) fn is_of_block(&self, copy: &BoxCopy) -> bool {
+        let rounds = |var: VarId| copy.rounds.iter().find(|l| l.var == var).map(|l| l.extent);
+        let all = Set::of(copy.number, |var| rounds(var).unwrap_or_else(|| self.extent(var)));
+        let count: usize = copy.digits.iter().map(|d| d.extent).product();
+        let origins = [copy.origin(copy.to), copy.origin(copy.from)].concat();
+        self.is_uniform()
+            && origins.iter().flat_map(|index| &index.terms).all(|&(var, _)| !self.is_thread(var))
+            && all.and_then(|set| set.as_prefix()).is_some_and(|n| n >= count)
     }
 
     /// True if every number has the digits, and, where the values depend on the digits, every combination of digits occurs once.
@@ -63,11 +84,10 @@ impl Walk<'_, '_> {
 
     /// Each thread stores to elements of its own, among those that one store touches between two barriers.
     pub(super) fn shared_write(&self, store: &Store, dst: &Buffer) -> Result<(), VerifyError> {
-        let is_thread = |var: VarId| self.loops.iter().any(|l| l.var == var && l.kind == LoopKind::Thread);
-        let threads = self.prefix.iter().copied().filter(|&var| self.extent(var) > 1 && is_thread(var));
+        let threads = self.prefix.iter().copied().filter(|&var| self.extent(var) > 1 && self.is_thread(var));
         let indexed = |var: VarId| store.dst.index.iter().any(|i| has(i, var));
         // Numbers that are the same for all threads tell none of them.
-        let mut numbers = self.digits.iter().filter(|d| d.value.terms.iter().any(|&(var, _)| is_thread(var)));
+        let mut numbers = self.digits.iter().filter(|d| d.value.terms.iter().any(|&(var, _)| self.is_thread(var)));
         let tells_threads = match (numbers.next(), numbers.next()) {
             (None, _) => threads.clone().all(indexed),
             (Some(Digits { value, digits }), None) => {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use super::Problem;
 use crate::affine::{Affine, VarId};
 use crate::launch::Grid;
-use crate::program::{Access, BufferId, Digit, InBounds, LoopKind, Node, Program, Scope, Store, StoreMode};
+use crate::program::{Access, BufferId, Digit, InBounds, LoopKind, Node, Program, Scope, Store, StoreMode, Team};
 
 /// No thread touches an element of shared memory that another one writes, or that a copy under way will write.
 pub(super) fn check(program: &Program, grid: &Grid) -> Result<(), Problem> {
@@ -15,6 +15,7 @@ pub(super) fn check(program: &Program, grid: &Grid) -> Result<(), Problem> {
         fixed: HashMap::new(),
         extents: grid_loops.map(|l| (l.var, l.extent)).collect(),
         touched: Vec::new(),
+        reading: Vec::new(),
         in_group: None,
         groups: VecDeque::new(),
     };
@@ -55,6 +56,8 @@ struct Phases<'a> {
     extents: HashMap<VarId, usize>,
     /// Since the last barrier.
     touched: Vec<Touch>,
+    /// What the latest matrix instructions of warp groups may still read.
+    reading: Vec<Touch>,
     /// Copies of the open group.
     in_group: Option<Vec<Touch>>,
     /// Copies of the groups that are not awaited yet, the oldest first.
@@ -69,7 +72,7 @@ impl Phases<'_> {
     fn node(&mut self, node: &Node) -> Result<(), Problem> {
         match node {
             Node::Barrier => {
-                self.touched.clear();
+                self.touched = self.reading.clone();
                 Ok(())
             }
             Node::Prefetch { .. } => Ok(()),
@@ -92,7 +95,13 @@ impl Phases<'_> {
                 let fails = |c: &InBounds| self.exact(&c.index).is_some_and(|i| !(0..c.extent as i64).contains(&i));
                 if when.iter().any(fails) { Ok(()) } else { self.nodes(body) }
             }
-            Node::Alloc { body, .. } | Node::Mma { body } => self.nodes(body),
+            Node::Mma { by: Team::WarpGroup, body } => {
+                let before = self.touched.len();
+                self.nodes(body)?;
+                self.reading = self.touched[before..].to_vec();
+                Ok(())
+            }
+            Node::Alloc { body, .. } | Node::Mma { body, .. } | Node::BoxCopy { body } => self.nodes(body),
             Node::CopyGroup { body } => {
                 self.in_group = Some(Vec::new());
                 self.nodes(body)?;

@@ -8,7 +8,7 @@ use super::{Problem, VerifyError, interface};
 use crate::affine::{Affine, VarId};
 use crate::launch::Grid;
 use crate::program::{
-    Access, Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
+    Access, BoxCopy, Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
     StoreMode, WarpTile, When, parallel_prefix,
 };
 use crate::workload::Operator;
@@ -96,6 +96,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             | Node::Unflatten { .. }
             | Node::CopyGroup { .. }
             | Node::AwaitCopies { .. }
+            | Node::BoxCopy { .. }
             | Node::Mma { .. }
                 if !self.on_gpu =>
             {
@@ -116,12 +117,24 @@ impl<'a, 'f> Walk<'a, 'f> {
             Node::Mma { .. } if in_vector || !self.guards.is_empty() => {
                 self.nesting("matrix instructions that not every thread reaches")
             }
-            Node::Mma { body } => {
+            Node::BoxCopy { .. } if in_vector || !self.in_group => self.nesting("a copy of a box that is in no group"),
+            Node::BoxCopy { body } => {
+                let Some(copy) = BoxCopy::of(body) else {
+                    return self.nesting("a copy of a box of another form");
+                };
+                if !self.is_of_block(&copy) {
+                    return self.nesting("a copy of a box that is not the same for all threads, or not of all of it");
+                }
+                let check = copy.check(self.program);
+                body.iter().try_for_each(|node| self.node(node))?;
+                check.or_else(|what| self.nesting(what))
+            }
+            Node::Mma { by, body } => {
                 let (tile, grid) = (WarpTile::of(body), Grid::of(self.stage.1));
-                let (Some(tile), Some(grid)) = (tile, grid) else {
+                let (Some(tile), Some(grid), true) = (tile, grid, self.is_uniform()) else {
                     return self.nesting("matrix instructions of another form");
                 };
-                let check = tile.check(self.program, &grid);
+                let check = tile.check(self.program, &grid, *by);
                 body.iter().try_for_each(|node| self.node(node))?;
                 check.or_else(|what| self.nesting(what))
             }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
+use autotune_schedules::plan::TensorBox;
 use autotune_schedules::program::{Role, When};
 use autotune_schedules::tensor::from_layout;
 use autotune_schedules::{GpuApi, KernelPlan, Operands, Program, codegen};
@@ -20,6 +21,21 @@ pub struct OnCpu {
     library: Library,
     plans: Vec<(KernelPlan, Program)>,
     _folder: TempDir,
+}
+
+/// The shim's `TensorMap`.
+#[repr(C)]
+struct Map {
+    base: *mut c_void,
+    rows_columns: [c_int; 2],
+    box_rows_columns: [c_int; 2],
+}
+
+fn map(plan: &KernelPlan, one: &TensorBox, pointers: &[*mut c_void]) -> Map {
+    let number = plan.buffers[..one.buffer].iter().filter(|b| b.global).count();
+    let &[.., rows, columns] = &plan.buffers[one.buffer].shape[..] else { panic!("a box of no matrix") };
+    let ints = |sizes: [usize; 2]| sizes.map(|size| size as c_int);
+    Map { base: pointers[number], rows_columns: ints([rows, columns]), box_rows_columns: ints(one.shape) }
 }
 
 type Run = unsafe extern "C" fn(*mut *mut c_void, c_uint, c_uint, c_int) -> *const c_char;
@@ -78,16 +94,23 @@ impl OnCpu {
             words.push(GUARD);
             memory.push(words.chunks(4).map(|c| std::array::from_fn(|i| c.get(i).copied().unwrap_or(GUARD))).collect());
         }
-        let mut pointers: Vec<*mut c_void> = memory.iter_mut().map(|m| m.as_mut_ptr().cast()).collect();
+        let pointers: Vec<*mut c_void> = memory.iter_mut().map(|m| m.as_mut_ptr().cast()).collect();
         for when in [When::AheadOfTime, When::EveryRun] {
             for (stage, of) in plan.stages.iter().enumerate().filter(|(_, s)| s.when == when) {
                 let launch = of.launch.ok_or("a stage without a launch")?;
+                let mut maps: Vec<Map> = of.boxes.iter().map(|one| map(plan, one, &pointers)).collect();
+                let mut arguments = pointers.clone();
+                arguments.extend(maps.iter_mut().map(|map| std::ptr::from_mut(map).cast::<c_void>()));
                 let symbol = format!("run_{number}_{stage}");
                 // SAFETY: the function was generated with this type; the buffers are the plan's.
                 let wrong = unsafe {
                     let run = self.library.get::<Run>(symbol.as_bytes()).map_err(|e| e.to_string())?;
-                    let wrong =
-                        run(pointers.as_mut_ptr(), launch.blocks as u32, launch.threads as u32, c_int::from(backwards));
+                    let wrong = run(
+                        arguments.as_mut_ptr(),
+                        launch.blocks as u32,
+                        launch.threads as u32,
+                        c_int::from(backwards),
+                    );
                     (!wrong.is_null()).then(|| CStr::from_ptr(wrong).to_string_lossy().into_owned())
                 };
                 wrong.map_or(Ok(()), Err)?;

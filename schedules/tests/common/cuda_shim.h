@@ -18,6 +18,7 @@
 #define __shared__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(threads)
+#define __grid_constant__
 
 struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };
@@ -53,7 +54,12 @@ struct Copy {
   int bytes;
 };
 
-enum State { READY, AT_WARP, AT_BARRIER, DONE };
+struct Product {
+  float *sums;
+  const char *rows, *columns;
+};
+
+enum State { READY, AT_WARP, AT_ARRIVAL, AT_BARRIER, DONE };
 
 struct Fibre {
   ucontext_t context;
@@ -63,6 +69,10 @@ struct Fibre {
   void *operands[3];
   std::vector<Copy> open;
   std::deque<std::vector<Copy>> groups;
+  std::vector<Product> products;
+  std::deque<std::vector<Product>> product_groups;
+  // The group of boxes that it awaits.
+  size_t awaits;
 };
 
 static struct { unsigned x; } blockIdx;
@@ -85,20 +95,20 @@ static void wait(State state) {
 
 static void __syncthreads() { wait(AT_BARRIER); }
 
-// The last lane of a warp to come by does the work of all.
-static void together(void (*operation)(Fibre *), void *x, void *y, void *z) {
+// The last lane of a team to come by does the work of all.
+static void together(void (*operation)(Fibre *), void *x, void *y, void *z, int team = 32) {
   current->operands[0] = x;
   current->operands[1] = y;
   current->operands[2] = z;
-  Fibre *lanes = &fibres[current->index.x / 32 * 32];
-  for (int lane = 0; lane < 32; ++lane)
+  Fibre *lanes = &fibres[current->index.x / team * team];
+  for (int lane = 0; lane < team; ++lane)
     if (&lanes[lane] != current && lanes[lane].state == AT_WARP && warp_operation != operation)
       return fail("lanes of a warp do different things");
   warp_operation = operation;
-  for (int lane = 0; lane < 32; ++lane)
+  for (int lane = 0; lane < team; ++lane)
     if (&lanes[lane] != current && lanes[lane].state != AT_WARP) return wait(AT_WARP);
   operation(lanes);
-  for (int lane = 0; lane < 32; ++lane) lanes[lane].state = READY;
+  for (int lane = 0; lane < team; ++lane) lanes[lane].state = READY;
 }
 
 template <bool TRANSPOSED>
@@ -162,6 +172,84 @@ static void await_copies() {
     for (const Copy &copy : current->groups.front()) memcpy(copy.to, copy.value, copy.bytes);
 }
 
+// Boxes of a matrix, and instructions of warp groups that read them: rows of 128 bytes, whose parts of 16 bytes are swapped
+// by the three bits of the address above them.
+struct TensorMap {
+  const uint16_t *base;
+  int rows, columns, box_rows, box_columns;
+};
+static std::vector<std::vector<Copy>> box_groups;
+static std::vector<Copy> open_boxes;
+static char *swizzled(const void *at) {
+  const uintptr_t address = (uintptr_t)at;
+  return (char *)(address ^ (address >> 7 & 7) << 4);
+}
+static void begin_arrivals(unsigned long long *, int) { __syncthreads(); }
+static void copy_box(const TensorMap *map, void *to, int column, int row, unsigned long long *, int bytes) {
+  if ((uintptr_t)to % 1024) fail("a box that is not aligned");
+  if (bytes != 2 * map->box_rows * map->box_columns) fail("a box of another size than its map's");
+  for (int r = 0; r < map->box_rows; ++r)
+    for (int c = 0; c < map->box_columns; c += 8) {
+      Copy copy = {swizzled((char *)to + 128 * r + 2 * c), {}, 16};
+      for (int i = 0; i < 8; ++i)
+        if (row + r < map->rows && column + c + i < map->columns)
+          memcpy(copy.value + 2 * i, map->base + (long)(row + r) * map->columns + column + c + i, 2);
+      memset(copy.to, 0xff, 16);
+      open_boxes.push_back(copy);
+    }
+}
+static void end_group_of_boxes(unsigned long long *, int, int &issued) {
+  ++issued;
+  if (threadIdx.x != 0) return;
+  box_groups.push_back(std::move(open_boxes));
+  open_boxes.clear();
+}
+static void await_boxes(unsigned long long *, int, int &awaited, int until) {
+  for (; awaited < until; ++awaited) {
+    current->awaits = awaited;
+    while (box_groups.size() <= current->awaits) wait(AT_ARRIVAL);
+    for (const Copy &copy : box_groups[awaited]) memcpy(copy.to, copy.value, copy.bytes);
+    box_groups[awaited].clear();
+  }
+}
+
+// PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16", for the oldest products of a warp group. They are done no earlier
+// than they are awaited.
+template <int COLUMNS, float (*VALUE)(unsigned)>
+static void multiply_group(Fibre *lanes) {
+  auto value = [](const char *line, int number, int k) {
+    return VALUE(*(const uint16_t *)swizzled(line + 128 * number + 2 * k));
+  };
+  for (size_t product = 0; product < lanes[0].product_groups.front().size(); ++product)
+    for (int lane = 0; lane < 128; ++lane) {
+      const Product &own = lanes[lane].product_groups.front()[product];
+      for (int sum = 0; sum < COLUMNS / 2; ++sum) {
+        const int row = lane / 32 * 16 + lane % 32 / 4 + sum / 2 % 2 * 8, column = sum / 4 * 8 + lane % 4 * 2 + sum % 2;
+        for (int k = 0; k < 16; ++k) own.sums[sum] += value(own.rows, row, k) * value(own.columns, column, k);
+      }
+    }
+  for (int lane = 0; lane < 128; ++lane) lanes[lane].product_groups.pop_front();
+}
+static void (*group_operation)(Fibre *);
+template <int COLUMNS, float (*VALUE)(unsigned)>
+static void group_product(float *sums, const void *rows, const void *columns) {
+  group_operation = multiply_group<COLUMNS, VALUE>;
+  current->products.push_back({sums, (const char *)rows, (const char *)columns});
+}
+#define GROUP(n)                                                                                                  \
+  static void group_f16_n##n(float *s, const void *a, const void *b) { group_product<n, from_f16>(s, a, b); }     \
+  static void group_bf16_n##n(float *s, const void *a, const void *b) { group_product<n, from_bf16>(s, a, b); }
+GROUP(16) GROUP(32) GROUP(48) GROUP(64) GROUP(80) GROUP(96) GROUP(112) GROUP(128)
+static void begin_products() {}
+static void end_products() {
+  current->product_groups.push_back(std::move(current->products));
+  current->products.clear();
+}
+template <int BUT>
+static void await_products() {
+  while (current->product_groups.size() > BUT) together(group_operation, nullptr, nullptr, nullptr, 128);
+}
+
 typedef void (*Kernel)(void **buffers);
 static Kernel running;
 static void **arguments;
@@ -172,17 +260,42 @@ static void begin() {
   swapcontext(&current->context, &scheduler);
 }
 
+template <class Type>
+struct Argument {
+  static Type of(void *buffer) { return (Type)buffer; }
+};
+template <>
+struct Argument<TensorMap> {
+  static TensorMap of(void *map) { return *(TensorMap *)map; }
+};
 template <class... Types, size_t... I>
 static void call(void (*kernel)(Types...), void **buffers, std::index_sequence<I...>) {
-  kernel((Types)buffers[I]...);
+  kernel(Argument<Types>::of(buffers[I])...);
 }
 template <class... Types>
 static void call(void (*kernel)(Types...), void **buffers) {
   call(kernel, buffers, std::index_sequence_for<Types...>());
 }
 
+// Runs the lanes of a warp while one of them can go on; false after a failure.
+static bool run_warp(unsigned warp, bool &any) {
+  for (bool again = true; again;) {
+    again = false;
+    for (size_t i = 32 * warp; i < 32 * warp + 32 && i < fibres.size(); ++i)
+      while (fibres[i].state == READY || (fibres[i].state == AT_ARRIVAL && fibres[i].awaits < box_groups.size())) {
+        fibres[i].state = READY;
+        current = &fibres[i];
+        any = again = true;
+        swapcontext(&scheduler, &current->context);
+        if (*failure) return false;
+      }
+  }
+  return true;
+}
+
 static bool run_block(unsigned threads, bool backwards, std::vector<char> &stacks, size_t stack_bytes) {
   fibres = std::vector<Fibre>(threads);
+  box_groups.clear();
   for (unsigned i = 0; i < threads; ++i) {
     Fibre &fibre = fibres[i];
     getcontext(&fibre.context);
@@ -193,19 +306,16 @@ static bool run_block(unsigned threads, bool backwards, std::vector<char> &stack
     makecontext(&fibre.context, begin, 0);
   }
   for (;;) {
-    const unsigned warps = (threads + 31) / 32;
+    // Warp by warp, and warp group by warp group, as far as they get.
+    const unsigned groups = (threads + 127) / 128;
     bool moved = false;
-    for (unsigned turn = 0; turn < warps; ++turn) {
-      const unsigned warp = backwards ? warps - 1 - turn : turn;
-      for (bool any = true; any;) {
+    for (unsigned turn = 0; turn < groups; ++turn) {
+      const unsigned group = backwards ? groups - 1 - turn : turn;
+      for (bool any = true; any; moved = moved || any) {
         any = false;
-        for (unsigned i = 32 * warp; i < 32 * warp + 32 && i < threads; ++i)
-          while (fibres[i].state == READY) {
-            current = &fibres[i];
-            any = moved = true;
-            swapcontext(&scheduler, &current->context);
-            if (*failure) return false;
-          }
+        for (unsigned next = 0; next < 4; ++next) {
+          if (!run_warp(4 * group + (backwards ? 3 - next : next), any)) return false;
+        }
       }
     }
     unsigned done = 0, waiting = 0;
@@ -214,8 +324,11 @@ static bool run_block(unsigned threads, bool backwards, std::vector<char> &stack
       waiting += fibre.state == AT_BARRIER;
     }
     if (done == threads) return true;
-    if (!moved || waiting != threads) return fail("threads wait for others that do not come"), false;
-    for (Fibre &fibre : fibres) fibre.state = READY;
+    if (waiting == threads) {
+      for (Fibre &fibre : fibres) fibre.state = READY;
+    } else if (!moved) {
+      return fail("threads wait for others that do not come"), false;
+    }
   }
 }
 

@@ -1,7 +1,7 @@
 //! Where CUDA C and OpenCL C differ.
 
-use super::element;
 use super::used::Used;
+use super::{element, mma};
 use crate::program::{Program, Scope};
 use crate::target::GpuApi;
 use crate::workload::DType;
@@ -28,14 +28,14 @@ impl Dialect {
             Dialect::OpenCl => "static inline",
         };
         let mut text = format!("{qualifiers} float max1(float a, float b) {{ return a < b ? b : a; }}\n");
-        let mut parts = Vec::new();
+        let (mut parts, mut products) = (Vec::new(), String::new());
         match program.workload.dtype {
             DType::F16 => parts.push(include_str!("cuda/f16.cu")),
             DType::Bf16 => parts.push(include_str!("cuda/bf16.cu")),
             DType::F32 | DType::Tf32 => {}
         }
         let used: Vec<Used> = program.stages.iter().map(|stage| Used::of(&stage.body)).collect();
-        if used.iter().any(|used| used.copies) {
+        if used.iter().any(|used| used.copies && !used.boxes) {
             parts.push(include_str!("cuda/copies.cu"));
         }
         if used.iter().any(|used| used.matrices) {
@@ -46,9 +46,18 @@ impl Dialect {
                 DType::Bf16 => include_str!("cuda/mma_bf16.cu"),
             });
         }
+        if used.iter().any(|used| used.boxes) {
+            parts.push(include_str!("cuda/boxes.cu"));
+        }
+        if used.iter().any(|used| used.groups) {
+            parts.push(include_str!("cuda/groups.cu"));
+            let widths = program.stages.iter().flat_map(|stage| mma::widths(&stage.body));
+            products.extend(widths.map(|width| mma::group_product(program.workload.dtype, width)));
+        }
         if self == Dialect::Cuda && !parts.is_empty() {
             text.push_str("#ifdef __CUDACC__\n");
             parts.iter().for_each(|part| text.push_str(part));
+            text.push_str(&products);
             text.push_str("#endif\n");
         }
         text
@@ -77,9 +86,9 @@ impl Dialect {
     }
 
     /// What comes before the shared buffers of a kernel. CUDA limits static shared memory to 48 KiB, so it is dynamic.
-    pub(super) fn shared_memory(self) -> Option<&'static str> {
+    pub(super) fn shared_memory(self, alignment: usize) -> Option<String> {
         match self {
-            Dialect::Cuda => Some("extern __shared__ __align__(16) unsigned char shared[];"),
+            Dialect::Cuda => Some(format!("extern __shared__ __align__({alignment}) unsigned char shared[];")),
             Dialect::OpenCl => None,
         }
     }

@@ -3,7 +3,8 @@
 use super::{Writer, element};
 use crate::affine::{Affine, VarId};
 use crate::codegen::flat_offset;
-use crate::program::{Access, Expr, InBounds, Node, Store, WarpTile};
+use crate::plan::TensorBox;
+use crate::program::{Access, BoxCopy, Expr, InBounds, Node, Store, Team, WarpTile};
 use crate::workload::DType;
 
 impl Writer<'_> {
@@ -99,6 +100,75 @@ impl Writer<'_> {
         lines.iter().for_each(|line| self.line(line));
     }
 
+    /// ```text
+    /// box copy { shared[slot, ..] = matrix[..] }
+    ///   →  if (threadIdx.x == 0) copy_box(map, shared + .., column, row, ..)
+    /// ```
+    pub(super) fn copy_box(&mut self, body: &[Node]) {
+        let place = BoxCopy::of(body).and_then(|copy| {
+            let one = TensorBox { buffer: copy.from.buffer.0 as usize, shape: copy.shape() };
+            Some((self.boxes.iter().position(|known| *known == one)?, copy))
+        });
+        let Some((map, copy)) = place else {
+            self.line("#error \"a copy of a box of another form\"");
+            return;
+        };
+        let to = Access { index: copy.origin(copy.to), ..copy.to.clone() };
+        let origin = copy.origin(copy.from);
+        let [.., row, column] = &origin[..] else { return };
+        let (row, column) = (self.affine(row, 0), self.affine(column, 0));
+        let bytes = copy.shape().iter().product::<usize>() * self.dtype(&to).bytes();
+        let arrival = format!("&arrivals[issued % {}]", self.slots);
+        let to = self.address(&to);
+        self.line(&format!("if (threadIdx.x == 0) copy_box(&map{map}, {to}, {column}, {row}, {arrival}, {bytes});"));
+    }
+
+    /// ```text
+    /// mma by warp group { unrolled s, i, j, .. { acc[i, j, ..] += rows[..] * columns[..] } }
+    ///   →  for s, i { wgmma(acc[i], rows, columns) };  all but these are awaited
+    /// ```
+    pub(super) fn group_mma(&mut self, body: &[Node]) {
+        let Some(tile) = WarpTile::of(body) else {
+            self.line("#error \"matrix instructions of another form\"");
+            return;
+        };
+        let [s, i, j, ..] = tile.loops;
+        let dtype = self.dtype(tile.rows);
+        let (element, word) = (element::type_of(dtype), dtype.word());
+        let (rows, columns) = (flat_offset(self.program, tile.rows), flat_offset(self.program, tile.columns));
+        let (rows_start, columns_start) = (self.group_start(tile.rows, &tile), self.start(tile.columns, &tile));
+        let sums = &self.program.buffer(tile.store.dst.buffer).name;
+        let rows_at = format!("rows + {}*i + {}*s", rows.coefficient(i.var), rows.coefficient(s.var));
+        let columns_at = format!("columns + {}*s", columns.coefficient(s.var));
+        let lines = [
+            "{".to_string(),
+            format!("  const {element} *const rows = {rows_start};"),
+            format!("  const {element} *const columns = {columns_start};"),
+            "  begin_products();".into(),
+            "  #pragma unroll".into(),
+            format!("  for (int s = 0; s < {}; ++s)", s.extent),
+            "    #pragma unroll".into(),
+            format!("    for (int i = 0; i < {}; ++i)", i.extent),
+            format!("      group_{word}_n{}({sums} + {}*i, {rows_at}, {columns_at});", 8 * j.extent, 4 * j.extent),
+            "  end_products();".into(),
+            "  await_products<1>();".into(),
+            "}".into(),
+        ];
+        lines.iter().for_each(|line| self.line(line));
+    }
+
+    /// [`Self::start`] for the first warp of a group.
+    fn group_start(&self, access: &Access, tile: &WarpTile) -> String {
+        let first = self.group_warp.map_or_else(
+            || access.clone(),
+            |var| {
+                let index = access.index.iter().map(|index| index.substitute(var, &Affine::default()));
+                Access { index: index.collect(), buffer: access.buffer }
+            },
+        );
+        self.start(&first, tile)
+    }
+
     /// Address of the element of an operand where the loops of the tile begin, for lane 0.
     fn start(&self, access: &Access, tile: &WarpTile) -> String {
         let inner = tile.loops.iter().map(|l| l.var).chain(self.lanes.iter().flatten().copied());
@@ -106,4 +176,34 @@ impl Writer<'_> {
             inner.fold(flat_offset(self.program, access), |offset, var| offset.substitute(var, &Affine::default()));
         format!("{} + {}", self.program.buffer(access.buffer).name, self.affine(&start, 0))
     }
+}
+
+/// Columns of the instructions of warp groups, each once.
+pub(super) fn widths(nodes: &[Node]) -> Vec<usize> {
+    let mut found = Vec::new();
+    for node in nodes {
+        match node {
+            Node::Mma { by: Team::WarpGroup, body } => {
+                found.extend(WarpTile::of(body).map(|tile| 8 * tile.loops[2].extent))
+            }
+            node => found.extend(widths(node.body())),
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The function for one instruction of a warp group, which has a register for each sum.
+pub(super) fn group_product(dtype: DType, width: usize) -> String {
+    let (word, sums) = (dtype.word(), width / 2);
+    let list = |text: &dyn Fn(usize) -> String| (0..sums).map(text).collect::<Vec<_>>().join(", ");
+    let (registers, operands) = (list(&|i| format!("%{i}")), list(&|i| format!("\"+f\"(sums[{i}])")));
+    let instruction = format!("wgmma.mma_async.sync.aligned.m64n{width}k16.f32.{word}.{word}");
+    format!(
+        "static __device__ __forceinline__ void group_{word}_n{width}(float *sums, const void *rows, const void *columns) {{\n  \
+         asm volatile(\"{{ .reg .pred add; setp.ne.b32 add, 1, 0; {instruction} {{{registers}}}, %{sums}, %{}, add, 1, 1, 0, 0; }}\"\n    \
+         : {operands}\n    : \"l\"(matrix(rows)), \"l\"(matrix(columns)));\n}}\n",
+        sums + 1
+    )
 }

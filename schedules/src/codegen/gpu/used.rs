@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::program::{Access, BufferId, Expr, InBounds, Loop, Node};
+use crate::program::{Access, BufferId, Expr, InBounds, Loop, Node, Team};
 
 /// What occurs in some nodes.
 #[derive(Default)]
@@ -13,6 +13,9 @@ pub(super) struct Used<'a> {
     /// Copies that may be under way, and matrix instructions.
     pub(super) copies: bool,
     pub(super) matrices: bool,
+    /// Copies of boxes, and matrix instructions of warp groups.
+    pub(super) boxes: bool,
+    pub(super) groups: bool,
     pub(super) allocated: HashSet<BufferId>,
 }
 
@@ -31,8 +34,15 @@ impl<'a> Used<'a> {
                     self.copies = true;
                     self.nodes(body);
                 }
-                Node::Mma { body } => {
-                    self.matrices = true;
+                Node::BoxCopy { body } => {
+                    self.boxes = true;
+                    self.nodes(body);
+                }
+                Node::Mma { by, body } => {
+                    match by {
+                        Team::Warp => self.matrices = true,
+                        Team::WarpGroup => self.groups = true,
+                    }
                     self.nodes(body);
                 }
                 Node::Loop(Loop { body, .. }) | Node::Unflatten { body, .. } => self.nodes(body),

@@ -200,6 +200,7 @@ impl Resolver<'_> {
                 | Node::Unflatten { .. }
                 | Node::CopyGroup { .. }
                 | Node::AwaitCopies { .. }
+                | Node::BoxCopy { .. }
                 | Node::Mma { .. } => return Err(AssembleError::Gpu),
                 Node::Prefetch { access, ahead } => {
                     let mut at = self.access(access)?;

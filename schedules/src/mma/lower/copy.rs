@@ -5,7 +5,7 @@ use crate::affine::Affine;
 use crate::lower::partial::COPY_THREADS;
 use crate::lower::{assign, load, nest};
 use crate::mma::gemm::Place;
-use crate::program::{Expr, LoopKind, Node};
+use crate::program::{Expr, LoopKind, Node, Team};
 
 impl Lowering<'_> {
     /// `for every element: packed[column, outer, step] = weight[..]`, a thread each.
@@ -53,7 +53,10 @@ impl Lowering<'_> {
             let lane = this.open_some("v", vector, LoopKind::Vectorized, &mut lanes);
             body(this, digits[0].clone(), digits[1].clone() * vector as i64 + lane, lanes)
         });
-        nest(loops, nodes)
+        match self.mma.by {
+            Team::Warp => nest(loops, nodes),
+            Team::WarpGroup => vec![Node::BoxCopy { body: nest(loops, nodes) }],
+        }
     }
 
     fn copy_data(&mut self, place: &Place, slot: &Affine) -> Vec<Node> {
