@@ -22,8 +22,8 @@ pub fn knobs(workload: &Workload, target: &CpuTarget) -> Vec<Knob> {
     let mut data = vec!["inplace"];
     data.extend((copies && (contraction.is_padded() || input_blocks)).then_some("copy"));
     data.extend((copies || is_matmul).then_some("tile"));
-    let shares_data = roles.channel != "g" && extent(&contraction, roles.channel) >= MIN_PANEL_REUSE;
-    data.extend(shares_data.then_some("panel"));
+    let channels = if roles.channel == "g" { 1 } else { extent(&contraction, roles.channel) };
+    data.extend(((copies || is_matmul) && channels >= MIN_PANEL_REUSE).then_some("panel"));
     let mut knobs = vec![Knob::choice("data", &data)];
     if !is_matmul {
         knobs.push(layouts("layout.in", input_blocks));

@@ -14,7 +14,7 @@ const MAX_CODE: usize = 8 * MAX_BODY;
 /// Nests that all register tiles together may become.
 const MAX_LEAVES: usize = 32;
 /// Fewest outputs that are made of an element of a panel, per pixel.
-pub(super) const MIN_PANEL_REUSE: usize = 32;
+pub(super) const MIN_PANEL_REUSE: usize = 16;
 /// Tiles that may be peeled off one end of an axis for padding.
 const MAX_PEELED: i64 = 4;
 

@@ -89,8 +89,10 @@ impl Steps {
 const MAX_COPIES: usize = 16;
 /// Longest run of elements that is written out as vectors.
 const MAX_RUN: usize = 64;
-/// Rows and columns of the blocks in which a panel is transposed.
-const BLOCK: usize = 4;
+/// Reduction steps of the blocks in which a panel is transposed.
+const ROWS: usize = 4;
+/// Their pixels; also those of the groups in which a panel takes every other pixel.
+const BLOCK: [usize; 2] = [4, 8];
 
 impl Lowering<'_> {
     /// ```text
@@ -243,54 +245,60 @@ impl Lowering<'_> {
     }
 }
 
-/// The nests that copy one register tile of a panel. Where its innermost axis is strided in the source, but a reduction axis is
-/// not, they transpose blocks of both:
+/// The nests that copy one register tile of a panel. Where its innermost axis is far strided in the source, but a reduction axis
+/// is not, they transpose blocks of both:
 ///
 /// ```text
-/// serial m.u in 0..7 { serial k.r in 0..64 { unrolled k.u in 0..4 { vectorized m.t in 0..4 {
-///   data_panel[4*k.r + k.u, 4*m.u + m.t] = input[4*m.u + m.t, 4*k.r + k.u] } } } }
+/// serial m.u in 0..2 { serial k.r in 0..64 { unrolled k.u in 0..4 { vectorized m.t in 0..8 {
+///   data_panel[4*k.r + k.u, 8*m.u + m.t] = input[8*m.u + m.t, 4*k.r + k.u] } } } }
 /// ```
 fn panel_nests(source: &Operand, inner: &[Inner], lanes: usize) -> Vec<Vec<Steps>> {
     let Some((last, outer)) = inner.split_last() else {
         return vec![Vec::new()];
     };
     let each = |i: &Inner| Steps::each(i, LoopKind::Serial);
-    let row = outer.iter().find(|i| i.extent >= BLOCK && source.stride(i.axis) == 1);
-    if let Some(row) = row.filter(|_| last.extent >= BLOCK && source.stride(last.axis) != 1) {
+    let stride = source.stride(last.axis);
+    let row = outer.iter().find(|i| i.extent >= ROWS && source.stride(i.axis) == 1);
+    if let Some(row) = row.filter(|_| last.extent >= ROWS && stride > 2) {
         let around = || outer.iter().filter(|i| i.axis != row.axis).map(each);
         let block = |[over_rows, rows]: [Steps; 2], [over_columns, columns]: [Steps; 2]| {
             let rows = Steps { kind: LoopKind::Unrolled, ..rows };
             around().chain([over_columns, over_rows, rows, columns]).collect()
         };
-        let rows = runs(row, BLOCK);
-        return runs(last, BLOCK).iter().flat_map(|c| rows.iter().map(|r| block(*r, *c))).collect();
+        let rows = runs(row, &[ROWS]);
+        return runs(last, &BLOCK).iter().flat_map(|c| rows.iter().map(|r| block(*r, *c))).collect();
     }
-    let mut copies = last.extent.div_ceil(lanes);
-    let mut around: Vec<Steps> = outer.iter().map(each).collect();
-    for step in around.iter_mut().rev() {
-        copies *= step.count;
-        if copies > MAX_COPIES {
-            break;
+    let whole = [if last.extent <= MAX_RUN { last.extent } else { lanes }];
+    let mut runs = runs(last, if stride == 2 { &BLOCK } else { &whole });
+    let mut copies = 1;
+    let mut unroll = |step: &mut Steps, vectors: usize| {
+        copies *= step.count * vectors;
+        if copies <= MAX_COPIES {
+            step.kind = LoopKind::Unrolled;
         }
-        step.kind = LoopKind::Unrolled;
-    }
-    let runs = runs(last, if last.extent <= MAX_RUN { last.extent } else { lanes });
+    };
+    let mut around: Vec<Steps> = outer.iter().map(each).collect();
+    let [over, within] = &mut runs[0];
+    unroll(over, within.count.div_ceil(lanes));
+    around.iter_mut().rev().for_each(|step| unroll(step, 1));
     runs.iter().map(|run| around.iter().chain(run).copied().collect()).collect()
 }
 
-/// An axis in groups of `group` elements, and the rest: over groups, then in vectors within one.
-fn runs(inner: &Inner, group: usize) -> SmallVec<[[Steps; 2]; 2]> {
-    let Inner { axis, extent, .. } = *inner;
-    let levels = if inner.is_reduced { [Level::Reduce, Level::Unroll] } else { [Level::Unroll, Level::Tile] };
-    let part = |start: usize, count: usize, len: usize| {
+/// An axis in groups of elements, of the largest of some sizes that fits, and what is left in one more group, which may overlap
+/// them: over groups, then in vectors within one.
+fn runs(inner: &Inner, sizes: &[usize]) -> SmallVec<[[Steps; 2]; 2]> {
+    let Inner { axis, extent, is_reduced } = *inner;
+    let levels = if is_reduced { [Level::Reduce, Level::Unroll] } else { [Level::Unroll, Level::Tile] };
+    let run = |start: usize, count: usize, size: usize| {
         [
-            Steps { axis, start, step: group, count, level: levels[0], kind: LoopKind::Serial },
-            Steps { axis, start: 0, step: 1, count: len, level: levels[1], kind: LoopKind::Vectorized },
+            Steps { axis, start, step: size, count, level: levels[0], kind: LoopKind::Serial },
+            Steps { axis, start: 0, step: 1, count: size, level: levels[1], kind: LoopKind::Vectorized },
         ]
     };
-    let whole = extent / group;
-    [part(0, whole, group), part(whole * group, 1, extent % group)]
-        .into_iter()
-        .filter(|[over, within]| over.count * within.count > 0)
-        .collect()
+    let fits = || sizes.iter().copied().filter(|&size| size <= extent);
+    let whole = fits().max().unwrap_or(extent);
+    let rest = extent % whole;
+    let last = fits().filter(|&size| size >= rest).min().unwrap_or(rest);
+    let runs = [run(0, extent / whole, whole), run(extent - last, 1, last)];
+    runs.into_iter().take(if rest > 0 { 2 } else { 1 }).collect()
 }
