@@ -354,8 +354,8 @@ impl Direct {
         self.cache.iter().find(|l| l.axis == axis).map_or(self.contraction.axes[axis].extent, |l| l.tile)
     }
 
-    /// Outputs that are made of each element of a panel, per pixel: the channels (columns) of the loops within its copy.
-    pub fn panel_reuse(&self) -> usize {
+    /// Channels (columns) of outputs that are made of a panel before it is copied anew.
+    fn panel_reuse(&self) -> usize {
         let copy = self.cache.iter().rposition(|l| self.data.uses(l.axis)).map_or(0, |last| last + 1);
         let axes = &self.contraction.axes;
         let shares = |&a: &AxisId| !axes[a].reduce && !self.batch.contains(&a) && !self.data.uses(a);
@@ -364,7 +364,7 @@ impl Direct {
     }
 
     /// Bytes of a panel.
-    pub fn panel_bytes(&self) -> usize {
+    fn panel_bytes(&self) -> usize {
         let used = (0..self.contraction.axes.len()).filter(|&a| self.data.uses(a));
         let extent = |a: AxisId| match self.contraction.axes[a].reduce {
             true => self.cache_extent(a),

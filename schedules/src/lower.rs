@@ -350,13 +350,7 @@ impl<'a> Lowering<'a> {
     fn cache_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
         let copies = matches!(self.direct.data_mode, DataMode::Tile | DataMode::Panel);
         if copies && self.tile_region.is_none() && !levels.iter().any(|l| self.direct.data.uses(l.axis)) {
-            self.tile_region = Some(region.clone());
-            let nodes = match self.direct.data_mode {
-                DataMode::Panel => self.in_panel(region, levels),
-                _ => self.in_tile(region, |this, region| this.cache_nest(levels, region)),
-            };
-            self.tile_region = None;
-            return nodes;
+            return self.copying_nest(levels, region);
         }
         let Some((level, rest)) = levels.split_first() else {
             let direct = self.direct;
@@ -366,30 +360,18 @@ impl<'a> Lowering<'a> {
         self.tiled(*level, region, peel, Level::Cache, &mut |this, inner| this.cache_nest(rest, inner))
     }
 
-    /// What is done with a padded copy of what a cache tile reads.
-    fn in_tile(&mut self, region: &mut Region, rest: impl FnOnce(&mut Self, &mut Region) -> Vec<Node>) -> Vec<Node> {
-        let shape = self.direct.tile_shape();
-        let buffer = self.buffer("data_tile".into(), Role::Packed, Scope::Local, shape);
-        self.copied_data = Some(buffer);
-        let mut body = self.copy_tile(buffer, region);
-        body.extend(rest(self, region));
-        vec![Node::Alloc { buffer, body }]
-    }
-
-    /// What is done with a panel of what a cache tile reads: made of the input, or of a padded copy where it touches padding.
-    fn in_panel(&mut self, region: &mut Region, levels: &[TileLoop]) -> Vec<Node> {
+    /// Copies of what the region reads, and the loops that read it there. A panel is made of the input itself unless it has padding.
+    fn copying_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
+        let is_panel = self.direct.data_mode == DataMode::Panel;
         let is_interior = (0..self.direct.contraction.data.shape.len()).all(|dim| self.dim_is_interior(region, dim));
-        let rest = |this: &mut Self, region: &mut Region, source: Option<BufferId>| {
-            let (buffer, mut body) = this.pack_panel(region, source);
-            body.extend(this.cache_nest(levels, region));
+        let tile = (!is_panel || !is_interior).then(|| self.copy_tile(region));
+        let panel = is_panel.then(|| self.pack_panel(region, tile.as_ref().map(|t| t.0)));
+        self.tile_region = Some(region.clone());
+        let nest = self.cache_nest(levels, region);
+        self.tile_region = None;
+        [panel, tile].into_iter().flatten().fold(nest, |nest, (buffer, mut body)| {
+            body.extend(nest);
             vec![Node::Alloc { buffer, body }]
-        };
-        if is_interior {
-            return rest(self, region, None);
-        }
-        self.in_tile(region, |this, region| {
-            let source = this.copied_data;
-            rest(this, region, source)
         })
     }
 

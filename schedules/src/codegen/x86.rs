@@ -28,6 +28,7 @@ mod block;
 mod emit;
 mod leaf;
 mod stage;
+mod transpose;
 
 /// A kernel's code. It is position independent and refers to nothing outside itself.
 #[derive(Clone, Debug, PartialEq, Eq)]

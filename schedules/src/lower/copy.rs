@@ -28,10 +28,12 @@ impl Lowering<'_> {
         self.copy_nests(copy, &runs, true)
     }
 
-    /// What the cache tile of `region` reads, with its padding written out.
-    pub(super) fn copy_tile(&mut self, tile: BufferId, region: &Region) -> Vec<Node> {
+    /// A copy of what the cache tile of `region` reads, with its padding written out: the buffer, and what fills it.
+    pub(super) fn copy_tile(&mut self, region: &Region) -> (BufferId, Vec<Node>) {
+        let tile = self.buffer("data_tile".into(), Role::Packed, Scope::Local, self.direct.tile_shape());
+        self.copied_data = Some(tile);
         let runs = self.runs(region);
-        self.copy_nests(tile, &runs, false)
+        (tile, self.copy_nests(tile, &runs, false))
     }
 
     /// Per dimension of the data operand, what `region` reads: padding before, elements, padding behind.

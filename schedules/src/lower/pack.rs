@@ -89,8 +89,10 @@ impl Steps {
 const MAX_COPIES: usize = 16;
 /// Longest run of elements that is written out as vectors.
 const MAX_RUN: usize = 64;
-/// Rows and columns of the blocks in which a panel is transposed.
-const BLOCK: usize = 4;
+/// Reduction steps of the blocks in which a panel is transposed.
+const ROWS: usize = 4;
+/// Their pixels; also those of the groups in which a panel takes every other pixel.
+const BLOCK: [usize; 2] = [4, 8];
 
 impl Lowering<'_> {
     /// ```text
@@ -100,13 +102,10 @@ impl Lowering<'_> {
     /// Channels beyond the last are left undefined.
     pub(super) fn pack_weight(&mut self) -> Vec<Node> {
         let weight = &self.direct.contraction.weight;
-        let axes = &self.direct.contraction.axes;
-        let [tiles, reduce, registers] = self.packed_axes(weight, |a| axes[a].extent);
-        let inner = reduce.iter().map(|&r| (r, true)).chain(registers.iter().map(|&r| (r, false)));
-        let packed = self.packed("weight_packed", Scope::Global, tiles, inner.collect(), None);
-        let source = Source { buffer: self.weight, operand: weight.clone(), base: vec![Affine::default(); axes.len()] };
-        let vector = self.direct.vector;
+        let packed = self.packed("weight_packed", Scope::Global, weight, None);
         let region = self.whole_region();
+        let source = Source { buffer: self.weight, operand: weight.clone(), base: bases(&region) };
+        let vector = self.direct.vector;
         let kind = |i: &Inner| if i.axis == vector { LoopKind::Vectorized } else { LoopKind::Serial };
         let mut nodes = Vec::new();
         for part in self.combinations(&packed, &region) {
@@ -121,16 +120,10 @@ impl Lowering<'_> {
     /// for each register tile of the cache tile: for each reduction step: for each pixel of the register tile
     ///   data_panel[tile, step, pixel] = input[tile * size * stride + pixel * stride + step]
     /// ```
-    /// Pixels beyond the last are left undefined. With channels side by side in the source, those of a block are innermost,
-    /// unless vectors run along the pixels. `tile`, if there is one, holds what the region reads, padding included.
+    /// Pixels beyond the last are left undefined. `tile`, if there is one, holds what the region reads, padding included.
     pub(super) fn pack_panel(&mut self, region: &Region, tile: Option<BufferId>) -> (BufferId, Vec<Node>) {
         let data = &self.direct.data;
-        let [tiles, reduce, registers] = self.packed_axes(data, |a| self.direct.cache_extent(a));
-        let lanes = self.direct.contraction.axis("ci").filter(|_| !data.uses(self.direct.vector));
-        let (reduce, last): (Vec<_>, Vec<_>) = reduce.into_iter().partition(|r| Some(r.0) != lanes);
-        let inner = reduce.iter().map(|&r| (r, true)).chain(registers.iter().map(|&r| (r, false)));
-        let inner = inner.chain(last.iter().map(|&r| (r, true))).collect();
-        let packed = self.packed("data_panel", Scope::Local, tiles, inner, Some(region.clone()));
+        let packed = self.packed("data_panel", Scope::Local, data, Some(region.clone()));
         let source = match tile {
             None => Source { buffer: self.input, operand: data.clone(), base: bases(region) },
             Some(buffer) => {
@@ -151,37 +144,24 @@ impl Lowering<'_> {
         (buffer, nodes)
     }
 
-    /// Axes of an operand that covers so much of each axis: those with several register tiles, those of the reduction, those
-    /// of the register tile.
-    fn packed_axes(&self, operand: &Operand, covers: impl Fn(AxisId) -> usize) -> [Vec<(AxisId, usize)>; 3] {
-        let axes = &self.direct.contraction.axes;
-        let used = |a: &AxisId| operand.uses(*a);
-        let tiles = (0..axes.len())
-            .filter(|&a| !axes[a].reduce && used(&a))
-            .map(|a| (a, self.direct.register_extent(a)))
-            .filter(|&(a, tile)| covers(a) > tile);
-        let reduce = self.direct.reduce.iter().copied().filter(used).map(|a| (a, covers(a)));
-        let registers = self.direct.register_tile().into_iter().filter(|(a, _)| used(a));
-        [tiles.collect(), reduce.collect(), registers.collect()]
-    }
-
-    fn packed(
-        &mut self,
-        name: &str,
-        scope: Scope,
-        tiles: Vec<(AxisId, usize)>,
-        inner: Vec<((AxisId, usize), bool)>,
-        region: Option<Region>,
-    ) -> Packed {
-        let extent = |axis: AxisId| match &region {
-            Some(_) => self.direct.cache_extent(axis),
-            None => self.direct.contraction.axes[axis].extent,
-        };
-        let counts = tiles.iter().map(|&(axis, tile)| extent(axis).div_ceil(tile));
-        let shape = counts.chain(inner.iter().map(|i| i.0.1)).collect();
+    /// A buffer for an operand: all of it, or as much as any cache tile reads if it is to hold a region.
+    fn packed(&mut self, name: &str, scope: Scope, operand: &Operand, region: Option<Region>) -> Packed {
+        let direct = self.direct;
+        let axes = &direct.contraction.axes;
+        let covers = |a: AxisId| if region.is_some() { direct.cache_extent(a) } else { axes[a].extent };
+        let tiles: Vec<(AxisId, usize)> = (0..axes.len())
+            .filter(|&a| !axes[a].reduce && operand.uses(a))
+            .map(|a| (a, direct.register_extent(a)))
+            .filter(|&(a, tile)| covers(a) > tile)
+            .collect();
+        let reduce = direct.reduce.iter().map(|&axis| Inner { axis, extent: covers(axis), is_reduced: true });
+        let registers = direct.register_tile().into_iter();
+        let registers = registers.map(|(axis, extent)| Inner { axis, extent, is_reduced: false });
+        let inner: Vec<Inner> = reduce.chain(registers).filter(|i| operand.uses(i.axis)).collect();
+        let counts = tiles.iter().map(|&(axis, tile)| covers(axis).div_ceil(tile));
+        let shape = counts.chain(inner.iter().map(|i| i.extent)).collect();
         let buffer = self.buffer(name.into(), Role::Packed, scope, shape);
-        let inner = inner.into_iter().map(|((axis, extent), is_reduced)| Inner { axis, extent, is_reduced });
-        Packed { buffer, tiles, inner: inner.collect(), region }
+        Packed { buffer, tiles, inner, region }
     }
 
     /// Each combination of whole and remainder tiles in `region`, with the extents along the inner axes.
@@ -215,12 +195,15 @@ impl Lowering<'_> {
         let mut index = Vec::new();
         let mut loops = Vec::new();
         for (&(axis, tile), segment) in packed.tiles.iter().zip(chosen) {
-            let level = if kind == LoopKind::Parallel { Level::Cache } else { Level::Register };
-            let var = self.axis_var(axis, level, segment.count);
-            loops.push((var, segment.count, kind));
-            index.push(Affine::var(var) + (segment.start / tile) as i64);
-            value[axis].add_scaled(&Affine::var(var), tile as i64);
-            value[axis].constant += segment.start as i64;
+            let mut number = Affine::constant((segment.start / tile) as i64);
+            if segment.count > 1 || kind == LoopKind::Parallel {
+                let level = if kind == LoopKind::Parallel { Level::Cache } else { Level::Register };
+                let var = self.axis_var(axis, level, segment.count);
+                loops.push((var, segment.count, kind));
+                number = Affine::var(var) + number.constant;
+            }
+            value[axis].add_scaled(&number, tile as i64);
+            index.push(number);
         }
         if loops.is_empty() && kind == LoopKind::Parallel {
             loops.push((self.var("task".into(), 1), 1, kind));
@@ -243,54 +226,60 @@ impl Lowering<'_> {
     }
 }
 
-/// The nests that copy one register tile of a panel. Where its innermost axis is strided in the source, but a reduction axis is
-/// not, they transpose blocks of both:
+/// The nests that copy one register tile of a panel. Where its innermost axis is far strided in the source, but a reduction axis
+/// is not, they transpose blocks of both:
 ///
 /// ```text
-/// serial m.u in 0..7 { serial k.r in 0..64 { unrolled k.u in 0..4 { vectorized m.t in 0..4 {
-///   data_panel[4*k.r + k.u, 4*m.u + m.t] = input[4*m.u + m.t, 4*k.r + k.u] } } } }
+/// serial m.u in 0..2 { serial k.r in 0..64 { unrolled k.u in 0..4 { vectorized m.t in 0..8 {
+///   data_panel[4*k.r + k.u, 8*m.u + m.t] = input[8*m.u + m.t, 4*k.r + k.u] } } } }
 /// ```
 fn panel_nests(source: &Operand, inner: &[Inner], lanes: usize) -> Vec<Vec<Steps>> {
     let Some((last, outer)) = inner.split_last() else {
         return vec![Vec::new()];
     };
     let each = |i: &Inner| Steps::each(i, LoopKind::Serial);
-    let row = outer.iter().find(|i| i.extent >= BLOCK && source.stride(i.axis) == 1);
-    if let Some(row) = row.filter(|_| last.extent >= BLOCK && source.stride(last.axis) != 1) {
+    let stride = source.stride(last.axis);
+    let row = outer.iter().find(|i| i.extent >= ROWS && source.stride(i.axis) == 1);
+    if let Some(row) = row.filter(|_| last.extent >= ROWS && stride > 2) {
         let around = || outer.iter().filter(|i| i.axis != row.axis).map(each);
         let block = |[over_rows, rows]: [Steps; 2], [over_columns, columns]: [Steps; 2]| {
             let rows = Steps { kind: LoopKind::Unrolled, ..rows };
             around().chain([over_columns, over_rows, rows, columns]).collect()
         };
-        let rows = runs(row, BLOCK);
-        return runs(last, BLOCK).iter().flat_map(|c| rows.iter().map(|r| block(*r, *c))).collect();
+        let rows = runs(row, &[ROWS]);
+        return runs(last, &BLOCK).iter().flat_map(|c| rows.iter().map(|r| block(*r, *c))).collect();
     }
-    let mut copies = last.extent.div_ceil(lanes);
-    let mut around: Vec<Steps> = outer.iter().map(each).collect();
-    for step in around.iter_mut().rev() {
-        copies *= step.count;
-        if copies > MAX_COPIES {
-            break;
+    let whole = [if last.extent <= MAX_RUN { last.extent } else { lanes }];
+    let mut runs = runs(last, if stride == 2 { &BLOCK } else { &whole });
+    let mut copies = 1;
+    let mut unroll = |step: &mut Steps, vectors: usize| {
+        copies *= step.count * vectors;
+        if copies <= MAX_COPIES {
+            step.kind = LoopKind::Unrolled;
         }
-        step.kind = LoopKind::Unrolled;
-    }
-    let runs = runs(last, if last.extent <= MAX_RUN { last.extent } else { lanes });
+    };
+    let mut around: Vec<Steps> = outer.iter().map(each).collect();
+    let [over, within] = &mut runs[0];
+    unroll(over, within.count.div_ceil(lanes));
+    around.iter_mut().rev().for_each(|step| unroll(step, 1));
     runs.iter().map(|run| around.iter().chain(run).copied().collect()).collect()
 }
 
-/// An axis in groups of `group` elements, and the rest: over groups, then in vectors within one.
-fn runs(inner: &Inner, group: usize) -> SmallVec<[[Steps; 2]; 2]> {
-    let Inner { axis, extent, .. } = *inner;
-    let levels = if inner.is_reduced { [Level::Reduce, Level::Unroll] } else { [Level::Unroll, Level::Tile] };
-    let part = |start: usize, count: usize, len: usize| {
+/// An axis in groups of elements, of the largest of some sizes that fits, and what is left in one more group, which may overlap
+/// them: over groups, then in vectors within one.
+fn runs(inner: &Inner, sizes: &[usize]) -> SmallVec<[[Steps; 2]; 2]> {
+    let Inner { axis, extent, is_reduced } = *inner;
+    let levels = if is_reduced { [Level::Reduce, Level::Unroll] } else { [Level::Unroll, Level::Tile] };
+    let run = |start: usize, count: usize, size: usize| {
         [
-            Steps { axis, start, step: group, count, level: levels[0], kind: LoopKind::Serial },
-            Steps { axis, start: 0, step: 1, count: len, level: levels[1], kind: LoopKind::Vectorized },
+            Steps { axis, start, step: size, count, level: levels[0], kind: LoopKind::Serial },
+            Steps { axis, start: 0, step: 1, count: size, level: levels[1], kind: LoopKind::Vectorized },
         ]
     };
-    let whole = extent / group;
-    [part(0, whole, group), part(whole * group, 1, extent % group)]
-        .into_iter()
-        .filter(|[over, within]| over.count * within.count > 0)
-        .collect()
+    let fits = || sizes.iter().copied().filter(|&size| size <= extent);
+    let whole = fits().max().unwrap_or(extent);
+    let rest = extent % whole;
+    let last = fits().filter(|&size| size >= rest).min().unwrap_or(rest);
+    let runs = [run(0, extent / whole, whole), run(extent - last, 1, last)];
+    runs.into_iter().take(if rest > 0 { 2 } else { 1 }).collect()
 }

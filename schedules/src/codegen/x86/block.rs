@@ -10,7 +10,8 @@ use super::AssembleError;
 use super::emit::{Address, Arithmetic, Emitter, Operand, Shape, Vector};
 use super::leaf::{Memory, Op, Place, Value};
 use super::stage::pointer_register;
-use crate::program::StoreMode;
+use super::transpose;
+use crate::program::{BufferId, StoreMode};
 use crate::target::Isa;
 
 /// Emits a block, with `accumulators` registers in use.
@@ -35,9 +36,17 @@ pub(super) fn emit(emitter: &mut Emitter, ops: &[Op], accumulators: usize) -> Re
             Op::Prefetch(_) => {}
         }
     }
+    let mut transposed = 0;
     for (at, &i) in order.iter().enumerate() {
+        if i < transposed {
+            continue;
+        }
         block.at = at;
         match &ops[i] {
+            Op::Store { dst, .. } if block.transpose(&ops[i..]) => {
+                transposed = i + transpose::ROWS;
+                block.forget(dst.buffer);
+            }
             Op::MulAdd { acc, .. } => block.multiply_add(*acc as Vector, factors[i])?,
             Op::Set { acc, mode, value } => block.set(*acc as Vector, *mode, value)?,
             Op::Store { dst, mode, value } => block.store(dst, *mode, value)?,
@@ -232,14 +241,32 @@ impl Block<'_> {
                 }
             }
         }
+        self.forget(dst.buffer);
+        Ok(())
+    }
+
+    /// No register holds a value of a buffer any more.
+    fn forget(&mut self, buffer: BufferId) {
         for temp in &mut self.temps {
             let Some(id) = temp.holds else { continue };
-            if matches!(self.sources[id].source, Source::Memory(m) if m.buffer == dst.buffer) {
+            if matches!(self.sources[id].source, Source::Memory(m) if m.buffer == buffer) {
                 self.sources[id].temp = None;
                 *temp = Temp { pins: temp.pins, ..Temp::default() };
             }
         }
-        Ok(())
+    }
+
+    /// Copies the block that the first operations transpose, if they do.
+    fn transpose(&mut self, ops: &[Op]) -> bool {
+        let registers = self.first..self.first + transpose::REGISTERS as u8;
+        let Some(copy) = transpose::Block::of(ops).filter(|_| registers.end <= 16) else { return false };
+        for temp in &mut self.temps[..transpose::REGISTERS] {
+            if let Some(id) = std::mem::take(temp).holds {
+                self.sources[id].temp = None;
+            }
+        }
+        copy.emit(self.emitter, address, registers.start);
+        true
     }
 
     /// Copies strided elements without a detour through a vector.
@@ -417,8 +444,9 @@ fn scaled(value: &Value<Place>) -> Option<(u32, &Value<Place>)> {
     }
 }
 
+/// True for elements that are loaded one by one.
 fn is_strided(memory: &Memory) -> bool {
-    matches!(memory.shape, Shape::Strided { .. })
+    matches!(memory.shape, Shape::Strided { .. }) && !memory.shape.is_every_other()
 }
 
 fn address(memory: &Memory) -> Address {
@@ -428,7 +456,6 @@ fn address(memory: &Memory) -> Address {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::BufferId;
 
     #[test]
     fn multiply_adds_are_grouped_by_the_factor_of_more_values() {

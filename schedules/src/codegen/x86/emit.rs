@@ -26,6 +26,13 @@ pub(super) enum Shape {
     },
 }
 
+impl Shape {
+    /// True for 4 or 8 elements of which each is the second next of the one before.
+    pub(super) fn is_every_other(self) -> bool {
+        matches!(self, Shape::Strided { lanes: 4 | 8, stride: 8 })
+    }
+}
+
 /// `[base + disp]`.
 #[derive(Clone, Copy)]
 pub(super) struct Address {
@@ -123,7 +130,7 @@ impl Emitter {
         self.error.get_or_insert(error);
     }
 
-    fn push(&mut self, instruction: Result<Instruction, IcedError>) {
+    pub(super) fn push(&mut self, instruction: Result<Instruction, IcedError>) {
         match instruction.and_then(|i| self.encoder.encode(&i, self.len as u64)) {
             Ok(bytes) => self.len += bytes,
             Err(e) => self.fail(AssembleError::Encode(e.to_string())),
@@ -197,11 +204,28 @@ impl Emitter {
                 self.push_with_mask(load, mask, true);
             }
             Shape::Lanes(n) => self.load_part_avx2(v, n, at),
+            Shape::Strided { lanes, .. } if shape.is_every_other() && v < 16 => self.load_every_other(v, lanes, at),
             Shape::Strided { lanes, stride } => {
                 self.copy_elements((LANES_AT, 4), (at, stride), lanes);
                 self.load(v, Shape::Lanes(lanes), LANES_AT);
             }
         }
+    }
+
+    /// `v` is every other element from `at` on, `lanes` of them: 4 or 8; nothing behind the last is read.
+    fn load_every_other(&mut self, v: Vector, lanes: u8, at: Address) {
+        // Elements 0 and 2 of the first factor, then 1 and 3 of the second, of each half.
+        const EVEN_ODD: u32 = 0b11_01_10_00;
+        let (part, full) = (Register::XMM0 + u32::from(v), Register::YMM0 + u32::from(v));
+        let behind = memory(Address { disp: at.disp.wrapping_add(4 * (i32::from(lanes) - 1)), ..at });
+        if lanes == 4 {
+            self.push(Instruction::with2(Code::VEX_Vmovups_xmm_xmmm128, part, memory(at)));
+            self.push(Instruction::with4(Code::VEX_Vshufps_xmm_xmm_xmmm128_imm8, part, part, behind, EVEN_ODD));
+            return;
+        }
+        self.push(Instruction::with2(Code::VEX_Vmovups_ymm_ymmm256, full, memory(at)));
+        self.push(Instruction::with4(Code::VEX_Vshufps_ymm_ymm_ymmm256_imm8, full, full, behind, EVEN_ODD));
+        self.push(Instruction::with3(Code::VEX_Vpermpd_ymm_ymmm256_imm8, full, full, EVEN_ODD));
     }
 
     fn load_part_avx2(&mut self, v: Vector, lanes: u8, at: Address) {
@@ -413,6 +437,6 @@ impl Emitter {
     }
 }
 
-fn memory(at: Address) -> MemoryOperand {
+pub(super) fn memory(at: Address) -> MemoryOperand {
     MemoryOperand::with_base_displ(at.base, i64::from(at.disp))
 }
