@@ -29,6 +29,7 @@ mod emit;
 mod encode;
 mod leaf;
 mod nest;
+mod number;
 mod plan;
 mod stage;
 

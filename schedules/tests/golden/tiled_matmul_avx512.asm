@@ -63,7 +63,7 @@ stage 1:
     e5  push r13
     e7  push r14
     e9  push r15
-    eb  add rsp, 0FFFFFFFFFFFFFF88h
+    eb  add rsp, 0FFFFFFFFFFFFFFA0h
     ef  mov [rsp+10h], rdx
     f4  mov [rsp+18h], rcx
     f9  mov rax, [rdi]
@@ -106,9 +106,9 @@ stage 1:
    1a6  imul rax, [rsp+50h], 2Ch
    1af  add rdx, rax
    1b2  mov rcx, [rsp+38h]
-   1b7  imul rax, [rsp+58h], 58h
+   1b7  imul rax, [rsp+50h], 2Ch
    1c0  add rcx, rax
-   1c3  imul rax, [rsp+50h], 2Ch
+   1c3  imul rax, [rsp+58h], 58h
    1cc  add rcx, rax
    1cf  call 23Dh
    1d4  mov rax, [rsp]
@@ -117,7 +117,7 @@ stage 1:
    1e0  mov rax, [rsp]
    1e4  cmp rax, [rsp+8]
    1e9  jl near 159h
-   1ef  add rsp, 78h
+   1ef  add rsp, 60h
    1f3  pop r15
    1f5  pop r14
    1f7  pop r13

@@ -37,6 +37,8 @@ pub(super) fn emit(e: &mut Emitter, code: Code, accumulators: usize, plan: &mut 
         temps: [Temp::FREE; REGISTERS],
         count: temps,
         first: accumulators as u8,
+        free: ((1u64 << temps) - 1) as u32,
+        copies: 0,
         emitter: e,
         plan,
     };
@@ -77,6 +79,10 @@ struct Block<'e> {
     temps: [Temp; REGISTERS],
     count: usize,
     first: u8,
+    /// A bit per register that is kept for nothing.
+    free: u32,
+    /// A bit per register that holds what is in memory as well.
+    copies: u32,
 }
 
 impl Block<'_> {
@@ -154,14 +160,26 @@ impl Block<'_> {
 
     /// Forgets what registers hold of a buffer.
     fn forget(&mut self, buffer: BufferId) {
-        for temp in self.temps[..self.count].iter_mut().filter(|t| t.holds != NONE) {
-            if let Source::Memory(m) = self.code.sources[temp.holds as usize]
+        let mut rest = self.copies;
+        while rest != 0 {
+            let i = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let Temp { holds, pins, .. } = self.temps[i];
+            if let Source::Memory(m) = self.source_of(holds)
                 && self.code.pointers[usize::from(m.pointer)] == buffer
             {
-                self.plan.uses[temp.holds as usize].temp = NONE;
-                *temp = Temp { pins: temp.pins, ..Temp::FREE };
+                self.plan.uses[holds as usize].temp = NONE;
+                self.assign(i, Temp { pins, ..Temp::FREE });
+                self.copies &= !(1 << i);
             }
         }
+    }
+
+    /// Changes what a register is used for.
+    fn assign(&mut self, i: usize, temp: Temp) {
+        let is_free = temp.pins == 0 && temp.next_use == NONE;
+        self.free = self.free & !(1 << i) | u32::from(is_free) << i;
+        self.temps[i] = temp;
     }
 
     /// Address, stride in bytes and number of strided elements, if that is what a value is.
@@ -270,7 +288,7 @@ impl Block<'_> {
         };
         let next = self.plan.next_use(id, self.at);
         let gives_way = |t: &Temp| t.pins == 0 && t.next_use > next;
-        let is_worth_it = next < NONE && self.temps[..self.count].iter().any(gives_way);
+        let is_worth_it = next < NONE && (self.free != 0 || self.temps[..self.count].iter().any(gives_way));
         if is_worth_it { None } else { Some(operand) }
     }
 
@@ -285,7 +303,11 @@ impl Block<'_> {
             Source::Constant(bits) => self.emitter.constant(register, bits),
         }
         let i = register - self.first;
-        self.temps[i as usize] = Temp { holds: id, next_use: self.plan.next_use(id, self.at), pins: 1 };
+        if let Source::Memory(_) = self.source_of(id) {
+            self.copies |= 1 << i;
+        }
+        let next_use = self.plan.next_use(id, self.at);
+        self.assign(usize::from(i), Temp { holds: id, next_use, pins: 1 });
         self.plan.uses[id as usize].temp = u32::from(i);
         Ok(register)
     }
@@ -293,30 +315,29 @@ impl Block<'_> {
     /// The register that a source is in, if there is one; to be released.
     fn resident(&mut self, id: u32) -> Option<Vector> {
         let i = self.plan.uses[id as usize].temp;
+        let pins = self.temps.get(i as usize)?.pins + 1;
         let next_use = self.plan.next_use(id, self.at);
-        let temp = self.temps.get_mut(i as usize)?;
-        temp.pins += 1;
-        temp.next_use = next_use;
+        self.assign(i as usize, Temp { holds: id, next_use, pins });
         Some(self.first + i as u8)
     }
 
     /// A register to write to; to be released.
     fn spare(&mut self) -> Result<Vector, AssembleError> {
-        let mut farthest = None;
-        for (i, temp) in self.temps[..self.count].iter().enumerate().filter(|(_, t)| t.pins == 0) {
-            if farthest.is_none_or(|(_, most)| temp.next_use > most) {
-                farthest = Some((i, temp.next_use));
-            }
-            if temp.next_use == NONE {
-                break;
+        let mut farthest = (self.free != 0).then(|| (self.free.trailing_zeros() as usize, NONE));
+        if farthest.is_none() {
+            for (i, temp) in self.temps[..self.count].iter().enumerate().filter(|(_, t)| t.pins == 0) {
+                if farthest.is_none_or(|(_, most)| temp.next_use > most) {
+                    farthest = Some((i, temp.next_use));
+                }
             }
         }
         let available = self.count;
         let (i, _) = farthest.ok_or(AssembleError::RegisterTile { needed: available + 1, available })?;
         if self.temps[i].holds != NONE {
             self.plan.uses[self.temps[i].holds as usize].temp = NONE;
+            self.copies &= !(1 << i);
         }
-        self.temps[i] = Temp { pins: 1, ..Temp::FREE };
+        self.assign(i, Temp { pins: 1, ..Temp::FREE });
         Ok(self.first + i as u8)
     }
 
@@ -324,7 +345,8 @@ impl Block<'_> {
         if let Operand::Register(register) = operand
             && let Some(i) = register.checked_sub(self.first)
         {
-            self.temps[i as usize].pins -= 1;
+            let temp = self.temps[usize::from(i)];
+            self.assign(usize::from(i), Temp { pins: temp.pins - 1, ..temp });
         }
     }
 }

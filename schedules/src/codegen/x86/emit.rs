@@ -92,9 +92,9 @@ const SET_MASK: Opcode = opcode(1, 0, 0x92);
 const XOR_VEX: Opcode = opcode(1, 0, 0x57);
 const XOR_EVEX: Opcode = opcode(1, 1, 0xef);
 
-/// Bytes of a vector and of an element, in units of which AVX-512 counts short displacements.
-const VECTOR: i32 = 64;
-const ELEMENT: i32 = 4;
+/// Bytes of a vector and of an element, in units of which AVX-512 counts short displacements, as powers of two.
+const VECTOR: u32 = 6;
+const ELEMENT: u32 = 2;
 
 /// Emits instructions.
 pub(super) struct Emitter {
@@ -118,7 +118,7 @@ impl Emitter {
 /// Vectors.
 impl Emitter {
     /// An instruction of whole registers that both instruction sets have.
-    fn whole(&mut self, op: Opcode, registers: [Vector; 2], place: Place, scale: i32) {
+    fn whole(&mut self, op: Opcode, registers: [Vector; 2], place: Place, scale: u32) {
         if self.isa == Isa::Avx512 {
             self.code.evex(op, evex::BITS_512, registers, place, scale);
         } else {

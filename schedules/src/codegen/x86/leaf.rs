@@ -10,14 +10,12 @@
 //!                 p0 += 4; p1 += 80 }
 //! ```
 
-use std::hash::{Hash, Hasher};
 use std::ops::Range;
-
-use rustc_hash::FxHashMap;
 
 use super::AssembleError;
 use super::emit::Shape;
 use super::nest::{Access, Nest, Node, Token};
+use super::number::Numbers;
 use crate::program::{BufferId, LoopKind, Program, StoreMode};
 
 /// What a leaf does, given its pointers: items, and what they consist of.
@@ -28,10 +26,25 @@ pub(super) struct Leaf {
     /// The operands of a value come before it.
     pub(super) values: Vec<Value>,
     pub(super) sources: Vec<Source>,
-    /// Number of registers that hold partial sums.
-    pub(super) accumulators: usize,
-    /// The numbers of lanes that are loaded or stored, in order of appearance.
-    pub(super) lanes: Vec<u8>,
+    /// What the registers of partial sums hold.
+    pub(super) accumulators: Vec<Accumulator>,
+    /// The numbers of lanes of vectors that are not whole, in order of appearance.
+    pub(super) parts: Vec<u8>,
+}
+
+/// Elements of a buffer of register scope.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Accumulator {
+    buffer: BufferId,
+    /// Offset of the first in elements.
+    first: i64,
+    lanes: usize,
+}
+
+impl Accumulator {
+    fn hash(&self) -> u64 {
+        self.first as u64 ^ u64::from(self.buffer.0) << 32
+    }
 }
 
 pub(super) enum Item {
@@ -92,12 +105,12 @@ pub(super) enum Source {
     Constant(u32),
 }
 
-impl Hash for Source {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(match self {
+impl Source {
+    fn hash(&self) -> u64 {
+        match self {
             Source::Constant(bits) => u64::from(*bits) | 1 << 63,
             Source::Memory(memory) => u64::from(memory.disp as u32) | u64::from(memory.pointer) << 32,
-        });
+        }
     }
 }
 
@@ -125,10 +138,10 @@ pub(super) struct Expander<'p> {
     /// Values of the unrolled variables around, by number.
     values: Vec<i64>,
     vector: Option<Lanes>,
-    /// Number and lanes of the accumulator at each flat offset.
-    accumulators: FxHashMap<(BufferId, i64), (u16, usize)>,
+    /// Numbers of accumulators.
+    accumulators: Numbers,
     /// Numbers of the present block's sources.
-    sources: FxHashMap<Source, u32>,
+    sources: Numbers,
     /// Where the present block's operations and sources begin.
     block: (usize, usize),
 }
@@ -141,21 +154,21 @@ impl<'p> Expander<'p> {
             leaf: Leaf::default(),
             values: Vec::new(),
             vector: None,
-            accumulators: FxHashMap::default(),
-            sources: FxHashMap::default(),
+            accumulators: Numbers::default(),
+            sources: Numbers::default(),
             block: (0, 0),
         }
     }
 
     /// Makes the leaf of a nest.
     pub(super) fn expand(&mut self, nest: &Nest) -> Result<(), AssembleError> {
-        let Leaf { items, ops, values, sources, accumulators, lanes } = &mut self.leaf;
+        let Leaf { items, ops, values, sources, accumulators, parts } = &mut self.leaf;
         items.clear();
         ops.clear();
         values.clear();
         sources.clear();
-        lanes.clear();
-        *accumulators = 0;
+        parts.clear();
+        accumulators.clear();
         self.values.clear();
         self.values.resize(nest.vars, 0);
         self.accumulators.clear();
@@ -289,9 +302,10 @@ impl<'p> Expander<'p> {
 
     /// The number of a source in the present block.
     fn source(&mut self, source: Source) -> u32 {
-        let next = (self.leaf.sources.len() - self.block.1) as u32;
-        let number = *self.sources.entry(source).or_insert(next);
-        if number == next {
+        let known = &self.leaf.sources[self.block.1..];
+        let hash_of = |number: u32| known[number as usize].hash();
+        let number = self.sources.number(source.hash(), |number| known[number as usize] == source, hash_of);
+        if number as usize == known.len() {
             self.leaf.sources.push(source);
         }
         number
@@ -306,9 +320,10 @@ impl<'p> Expander<'p> {
 
     fn count_lanes(&mut self, shape: Shape) {
         if let Shape::Lanes(n) | Shape::Strided { lanes: n, .. } = shape
-            && !self.leaf.lanes.contains(&n)
+            && usize::from(n) != self.lanes
+            && !self.leaf.parts.contains(&n)
         {
-            self.leaf.lanes.push(n);
+            self.leaf.parts.push(n);
         }
     }
 
@@ -316,19 +331,27 @@ impl<'p> Expander<'p> {
     fn place(&self, nest: &Nest, access: &Access) -> (i64, i64, usize) {
         let (start, count) = access.terms;
         let terms = &nest.terms[start as usize..(start + count) as usize];
-        let first = terms.iter().fold(access.constant, |sum, &(var, c)| sum + c * self.values[var as usize]);
-        match self.vector {
-            Some(Lanes { var, lanes }) => (first, terms.iter().find(|t| t.0 == var).map_or(0, |t| t.1), lanes),
-            None => (first, 0, 1),
+        let (vector, lanes) = self.vector.map_or((u32::MAX, 1), |v| (v.var, v.lanes));
+        let (mut first, mut stride) = (access.constant, 0);
+        for &(var, coefficient) in terms {
+            first += coefficient * self.values[var as usize];
+            if var == vector {
+                stride = coefficient;
+            }
         }
+        (first, stride, lanes)
     }
 
     fn memory(&self, nest: &Nest, access: &Access, pointer: u8) -> Result<Memory, AssembleError> {
         let (first, stride, lanes) = self.place(nest, access);
         let (first, stride) = (first * 4, stride * 4);
         let last = first + stride * (lanes as i64 - 1);
-        let fits = |bytes: i64| i32::try_from(bytes).map_err(|_| AssembleError::Displacement { bytes });
-        let (disp, _, stride) = (fits(first)?, fits(last)?, fits(stride)?);
+        let fits = |bytes: i64| bytes == i64::from(bytes as i32);
+        if !(fits(first) && fits(last) && fits(stride)) {
+            let bytes = [first, last, stride].into_iter().find(|&b| !fits(b)).unwrap_or(first);
+            return Err(AssembleError::Displacement { bytes });
+        }
+        let (disp, stride) = (first as i32, stride as i32);
         let shape = match (lanes, stride) {
             (1, _) => Shape::Splat,
             (_, 4) => Shape::Lanes(lanes as u8),
@@ -338,24 +361,28 @@ impl<'p> Expander<'p> {
     }
 
     fn accumulator(&mut self, nest: &Nest, access: &Access) -> Result<u16, AssembleError> {
-        let (flat, stride, lanes) = self.place(nest, access);
-        let next = self.leaf.accumulators as u16;
-        let (number, known) = *self.accumulators.entry((access.buffer, flat)).or_insert((next, lanes));
-        if known != lanes || (lanes > 1 && stride != 1) {
+        let (first, stride, lanes) = self.place(nest, access);
+        let accumulator = Accumulator { buffer: access.buffer, first, lanes };
+        let known = &mut self.leaf.accumulators;
+        let is = |number: u32| (known[number as usize].buffer, known[number as usize].first) == (access.buffer, first);
+        let hash_of = |number: u32| known[number as usize].hash();
+        let number = self.accumulators.number(accumulator.hash(), is, hash_of);
+        if number as usize == known.len() {
+            known.push(accumulator);
+        }
+        if known[number as usize].lanes != lanes || (lanes > 1 && stride != 1) {
             return Err(AssembleError::register_index(self.program, access.buffer));
         }
-        self.leaf.accumulators = self.accumulators.len();
-        Ok(number)
+        Ok(number as u16)
     }
 
     /// No two accumulators may share an element.
     fn check_accumulators(&self) -> Result<(), AssembleError> {
-        let mut places: Vec<_> = self.accumulators.iter().map(|(&at, &(_, lanes))| (at, lanes as i64)).collect();
-        places.sort_unstable();
-        for pair in places.windows(2) {
-            let [((buffer, flat), lanes), ((next_buffer, next_flat), _)] = [pair[0], pair[1]];
-            if buffer == next_buffer && flat + lanes > next_flat {
-                return Err(AssembleError::register_index(self.program, buffer));
+        let mut sorted = self.leaf.accumulators.clone();
+        sorted.sort_unstable();
+        for pair in sorted.windows(2) {
+            if pair[0].buffer == pair[1].buffer && pair[0].first + pair[0].lanes as i64 > pair[1].first {
+                return Err(AssembleError::register_index(self.program, pair[0].buffer));
             }
         }
         Ok(())

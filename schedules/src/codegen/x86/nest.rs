@@ -1,5 +1,7 @@
 //! A leaf's loop nest with every access resolved to a pointer and what is added to it.
 
+use std::hash::{Hash, Hasher};
+
 use smallvec::SmallVec;
 
 use super::AssembleError;
@@ -25,7 +27,7 @@ impl Pointer {
 }
 
 /// A leaf before loops are written out. Leaves that differ only in their pointers are equal.
-#[derive(Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct Nest {
     /// Every loop before what is within.
     pub(super) nodes: Vec<Node>,
@@ -41,8 +43,25 @@ pub(super) struct Nest {
     pub(super) vars: usize,
 }
 
+impl Hash for Nest {
+    /// Of what mostly differs.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_usize(self.nodes.len());
+        state.write_usize(self.values.len());
+        for (number, coefficient) in &self.terms {
+            state.write_u64(u64::from(*number) << 56 ^ *coefficient as u64);
+        }
+        self.steps.hash(state);
+        for node in &self.nodes {
+            if let Node::Loop { extent, .. } = node {
+                state.write_usize(*extent);
+            }
+        }
+    }
+}
+
 /// A node of a nest.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Node {
     /// A loop over the nodes from here to `end`.
     Loop { var: u32, extent: usize, kind: LoopKind, end: usize },
@@ -53,7 +72,7 @@ pub(super) enum Node {
 }
 
 /// A part of a value.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Token {
     /// Bits of an f32.
     Constant(u32),
@@ -64,7 +83,7 @@ pub(super) enum Token {
 }
 
 /// An element: a constant and terms of unrolled and vectorised variables, in elements behind a pointer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Access {
     pub(super) buffer: BufferId,
     /// None for accumulators.
@@ -82,36 +101,68 @@ pub(super) struct Step {
     pub(super) elements: i64,
 }
 
-/// What a variable is to the present node.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// A variable around the present node.
+struct Scoped {
+    binding: Binding,
+    /// Its coefficient in the present access.
+    coefficient: i64,
+}
+
+/// What a variable is to a leaf, and its number inside.
+#[derive(Clone, Copy)]
 enum Binding {
-    Outside,
+    Outside(VarId),
     Serial(u32),
     /// Unrolled or vectorised.
     Written(u32),
 }
 
-type Terms = SmallVec<[(VarId, i64); 8]>;
-
 /// Resolves one nest after the other.
 pub(super) struct Resolver<'p> {
     program: &'p Program,
-    /// By variable.
-    bindings: Vec<Binding>,
-    /// Serial variables around the present node, with their numbers.
-    serial: Vec<(VarId, u32)>,
+    /// Variables around the present node, outermost first.
+    scope: Vec<Scoped>,
+    /// By variable, its place in the scope.
+    places: Vec<u32>,
     pub(super) nest: Nest,
     pub(super) pointers: Vec<Pointer>,
+    /// Those of the present access.
+    outer: Vec<(VarId, i64)>,
+    steps: Steps,
 }
+
+/// The place of a variable that is not in the scope.
+const NOWHERE: u32 = u32::MAX;
 
 impl<'p> Resolver<'p> {
     pub(super) fn new(program: &'p Program) -> Self {
-        let bindings = vec![Binding::Outside; program.vars.len()];
-        Self { program, bindings, serial: Vec::new(), nest: Nest::default(), pointers: Vec::new() }
+        Self {
+            program,
+            scope: Vec::new(),
+            places: vec![NOWHERE; program.vars.len()],
+            nest: Nest::default(),
+            pointers: Vec::new(),
+            outer: Vec::new(),
+            steps: Steps::new(),
+        }
     }
 
-    /// Makes the nest of a node, and the pointers that it is to be given.
-    pub(super) fn resolve(&mut self, node: &program::Node) -> Result<(), AssembleError> {
+    /// Adds a variable to the scope while `inside` runs.
+    fn with<T>(&mut self, var: VarId, binding: Binding, inside: impl FnOnce(&mut Self) -> T) -> T {
+        let place = self.scope.len() as u32;
+        self.scope.push(Scoped { binding, coefficient: 0 });
+        let shadowed = std::mem::replace(&mut self.places[var.0 as usize], place);
+        let done = inside(self);
+        self.places[var.0 as usize] = shadowed;
+        self.scope.pop();
+        done
+    }
+
+    /// Makes the nest of a node within loops over `vars`, and the pointers that it is to be given.
+    pub(super) fn resolve(&mut self, vars: &[VarId], node: &program::Node) -> Result<(), AssembleError> {
+        if let Some((&var, inner)) = vars.split_first() {
+            return self.with(var, Binding::Outside(var), |this| this.resolve(inner, node));
+        }
         let Nest { nodes, values, terms, steps, pointers, vars } = &mut self.nest;
         nodes.clear();
         values.clear();
@@ -157,20 +208,12 @@ impl<'p> Resolver<'p> {
         self.nest.vars += 1;
         let is_serial = !matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized);
         let binding = if is_serial { Binding::Serial(var) } else { Binding::Written(var) };
-        let outer = std::mem::replace(&mut self.bindings[l.var.0 as usize], binding);
-        if is_serial {
-            self.serial.push((l.var, var));
-        }
         let at = self.nest.nodes.len();
         self.nest.nodes.push(Node::Loop { var, extent: l.extent, kind: l.kind, end: 0 });
-        let done = l.body.iter().try_for_each(|node| self.node(node));
+        self.with(l.var, binding, |this| l.body.iter().try_for_each(|node| this.node(node)))?;
         let end = self.nest.nodes.len();
         self.nest.nodes[at] = Node::Loop { var, extent: l.extent, kind: l.kind, end };
-        if is_serial {
-            self.serial.pop();
-        }
-        self.bindings[l.var.0 as usize] = outer;
-        done
+        Ok(())
     }
 
     fn value(&mut self, value: &Expr) -> Result<(), AssembleError> {
@@ -188,49 +231,60 @@ impl<'p> Resolver<'p> {
 
     fn access(&mut self, access: &program::Access) -> Result<Access, AssembleError> {
         let buffer = access.buffer;
-        let (constant, terms) = flat_offset(self.program, access);
+        let constant = self.add_up(access);
         let first = self.nest.terms.len();
-        let mut outer = Terms::new();
-        let mut serial = Terms::new();
-        for &(var, coefficient) in &terms {
-            match self.bindings[var.0 as usize] {
-                Binding::Outside => outer.push((var, coefficient)),
-                Binding::Serial(_) => serial.push((var, coefficient)),
+        self.outer.clear();
+        self.steps.clear();
+        let mut is_serial = false;
+        for Scoped { binding, coefficient } in &mut self.scope {
+            let coefficient = std::mem::take(coefficient);
+            match *binding {
+                Binding::Serial(number) => {
+                    self.steps.push((number, coefficient));
+                    is_serial |= coefficient != 0;
+                }
+                _ if coefficient == 0 => {}
+                Binding::Outside(var) => self.outer.push((var, coefficient)),
                 Binding::Written(number) => self.nest.terms.push((number, coefficient)),
             }
         }
-        self.nest.terms[first..].sort_unstable();
         let terms = (first as u32, (self.nest.terms.len() - first) as u32);
         if self.program.buffer(buffer).scope == Scope::Register {
-            if !outer.is_empty() || !serial.is_empty() {
+            if is_serial || !self.outer.is_empty() {
                 return Err(AssembleError::register_index(self.program, buffer));
             }
             return Ok(Access { buffer, pointer: None, constant, terms });
         }
-        let step = |&(var, number): &(VarId, u32)| {
-            (number, serial.iter().find(|t| t.0 == var).map_or(0, |&(_, coefficient)| coefficient))
-        };
-        let steps: Steps = self.serial.iter().map(step).collect();
-        let pointer = self.pointer(buffer, constant, &outer, &steps)?;
+        let pointer = self.pointer(buffer, constant)?;
         let constant = constant - self.pointers[usize::from(pointer)].base.constant;
         Ok(Access { buffer, pointer: Some(pointer), constant, terms })
     }
 
-    /// The pointer to a buffer with these outer terms and steps.
-    fn pointer(
-        &mut self,
-        buffer: BufferId,
-        constant: i64,
-        outer: &[(VarId, i64)],
-        steps: &Steps,
-    ) -> Result<u8, AssembleError> {
+    /// Adds up the row-major offset of an access in elements: coefficients in the scope, and the constant that is returned.
+    fn add_up(&mut self, access: &program::Access) -> i64 {
+        let (mut constant, mut stride) = (0, 1);
+        for (index, &extent) in access.index.iter().zip(&self.program.buffer(access.buffer).shape).rev() {
+            constant += index.constant * stride;
+            for &(var, coefficient) in &index.terms {
+                if let Some(scoped) = self.scope.get_mut(self.places[var.0 as usize] as usize) {
+                    scoped.coefficient += coefficient * stride;
+                }
+            }
+            stride *= extent as i64;
+        }
+        constant
+    }
+
+    /// The pointer to a buffer with the present outer terms and steps.
+    fn pointer(&mut self, buffer: BufferId, constant: i64) -> Result<u8, AssembleError> {
+        let (outer, steps) = (&self.outer, &self.steps);
         let fits = |p: &Pointer| p.buffer == buffer && p.base.terms.as_slice() == outer && p.goes_along(steps);
         let found = self.pointers.iter().position(fits);
         let number = found.unwrap_or(self.pointers.len());
         let pointer = u8::try_from(number)
             .map_err(|_| AssembleError::Pointers { needed: number + 1, available: INTEGERS.len() })?;
         if found.is_none() {
-            let base = Affine { constant, terms: outer.into() };
+            let base = Affine { constant, terms: outer.as_slice().into() };
             self.pointers.push(Pointer { buffer, base, steps: Steps::new() });
         }
         let known = &mut self.pointers[number].steps;
@@ -241,22 +295,4 @@ impl<'p> Resolver<'p> {
         }
         Ok(pointer)
     }
-}
-
-/// Row-major offset of an access in elements, its terms sorted by variable.
-fn flat_offset(program: &Program, access: &program::Access) -> (i64, Terms) {
-    let (mut constant, mut terms, mut stride) = (0, Terms::new(), 1);
-    for (index, &extent) in access.index.iter().zip(&program.buffer(access.buffer).shape).rev() {
-        constant += index.constant * stride;
-        for &(var, coefficient) in &index.terms {
-            let at = terms.iter().rposition(|t| t.0 <= var);
-            match at {
-                Some(i) if terms[i].0 == var => terms[i].1 += coefficient * stride,
-                _ => terms.insert(at.map_or(0, |i| i + 1), (var, coefficient * stride)),
-            }
-        }
-        stride *= extent as i64;
-    }
-    terms.retain(|t| t.1 != 0);
-    (constant, terms)
 }

@@ -115,9 +115,9 @@ impl Plan {
             }
             last[first] = i;
         }
-        for first in 0..run.len() {
-            // Only the first of a group has a last.
-            let mut at = if last[first] == usize::MAX { usize::MAX } else { first };
+        // Only the first of a group has a last.
+        for first in (0..run.len()).filter(|&i| last[i] != usize::MAX) {
+            let mut at = first;
             while at != usize::MAX {
                 self.order.push((run.start + at) as u32);
                 at = next[at];

@@ -74,7 +74,7 @@ impl<'p> Generator<'p> {
     /// Emits a stage and returns its offset.
     pub(super) fn stage(&mut self, stage: &'p Stage) -> Result<usize, AssembleError> {
         let entry = self.emitter.code.here();
-        let slots = BUFFERS + self.program.buffers.len() + stage.body.iter().map(depth).max().unwrap_or(0);
+        let slots = BUFFERS + self.program.buffers.len() + stage.body.iter().map(loops_outside).max().unwrap_or(0);
         self.enter(8 * slots as i64);
         let mut first = 0;
         for node in &stage.body {
@@ -177,7 +177,7 @@ impl<'p> Generator<'p> {
 
     /// Computes a leaf's pointers and calls it.
     fn call(&mut self, node: &Node) -> Result<(), AssembleError> {
-        self.resolver.resolve(node)?;
+        self.resolver.resolve(&self.vars, node)?;
         let nest = &self.resolver.nest;
         let number = match self.numbers.get(nest) {
             Some(&number) => number,
@@ -214,9 +214,12 @@ impl<'p> Generator<'p> {
     }
 }
 
-/// Loops around the innermost node, at most.
-fn depth(node: &Node) -> usize {
-    usize::from(matches!(node, Node::Loop(_))) + node.body().iter().map(depth).max().unwrap_or(0)
+/// Loops around the innermost leaf or allocation, at most; all around a node without allocations, which may be parallel.
+fn loops_outside(node: &Node) -> usize {
+    match node {
+        Node::Alloc { body, .. } => body.iter().filter(|n| has_alloc(n)).map(loops_outside).max().unwrap_or(0),
+        _ => usize::from(matches!(node, Node::Loop(_))) + node.body().iter().map(loops_outside).max().unwrap_or(0),
+    }
 }
 
 fn has_alloc(node: &Node) -> bool {
@@ -235,9 +238,7 @@ impl LeafEmitter<'_> {
     fn emit(&mut self) -> Result<usize, AssembleError> {
         self.check()?;
         let entry = self.emitter.code.here();
-        let whole = self.emitter.lanes();
-        let parts: Vec<u8> = self.leaf.lanes.iter().copied().filter(|&lanes| lanes != whole).collect();
-        self.emitter.set_masks(&parts);
+        self.emitter.set_masks(&self.leaf.parts);
         self.items(0..self.leaf.items.len(), self.nest.pointers.len())?;
         self.emitter.ret();
         Ok(entry)
@@ -245,7 +246,7 @@ impl LeafEmitter<'_> {
 
     /// Fails where the leaf needs more registers than there are. Two vectors hold what is being computed.
     fn check(&self) -> Result<(), AssembleError> {
-        let (needed, available) = (self.leaf.accumulators + 2, self.emitter.isa.vector_registers());
+        let (needed, available) = (self.leaf.accumulators.len() + 2, self.emitter.isa.vector_registers());
         if needed > available {
             return Err(AssembleError::RegisterTile { needed, available });
         }
@@ -274,7 +275,7 @@ impl LeafEmitter<'_> {
                     let Leaf { values, accumulators, .. } = self.leaf;
                     let (ops, sources) = (&self.leaf.ops[ops.clone()], &self.leaf.sources[sources.clone()]);
                     let code = block::Code { ops, sources, values, pointers: &self.nest.pointers };
-                    block::emit(self.emitter, code, *accumulators, self.plan)?;
+                    block::emit(self.emitter, code, accumulators.len(), self.plan)?;
                     at += 1;
                 }
                 &Item::Loop { var, extent, end } => {
