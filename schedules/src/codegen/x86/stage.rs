@@ -214,7 +214,7 @@ impl<'p> Generator<'p> {
     }
 }
 
-/// Loops around the innermost leaf or allocation, at most; all around a node without allocations, which may be parallel.
+/// No fewer loops than are ever around a leaf of a tree; without a walk through most leaves.
 fn loops_outside(node: &Node) -> usize {
     match node {
         Node::Alloc { body, .. } => body.iter().filter(|n| has_alloc(n)).map(loops_outside).max().unwrap_or(0),
