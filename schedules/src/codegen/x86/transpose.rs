@@ -1,9 +1,9 @@
 //! Copies that transpose: blocks of four rows whose columns lie far apart in the source.
 
-use iced_x86::{Code, Instruction, Register};
-
-use super::emit::{Address, Emitter, Shape, Vector, memory};
-use super::leaf::{Memory, Op, Place, Value};
+use super::block::Code;
+use super::emit::{Emitter, Shape, Vector};
+use super::encode::Address;
+use super::leaf::{Kind, Memory, Op, Source};
 use crate::program::StoreMode;
 
 /// Rows of a block.
@@ -21,17 +21,19 @@ pub(super) struct Block {
 
 impl Block {
     /// The block that the first operations copy, if they do.
-    pub(super) fn of(ops: &[Op]) -> Option<Self> {
+    pub(super) fn of(code: Code, ops: &[Op]) -> Option<Self> {
+        let copy = |op: &Op| copy(code, op);
         let rows: [(Memory, Memory); ROWS] = match ops.get(..ROWS)? {
             [a, b, c, d] => [copy(a)?, copy(b)?, copy(c)?, copy(d)?],
             _ => return None,
         };
         let (_, from) = rows[0];
         let Shape::Strided { lanes: lanes @ (4 | 8), stride } = from.shape else { return None };
+        let buffer = |memory: &Memory| code.pointers[usize::from(memory.pointer)];
         let is_row = |(r, (to, row)): (usize, &(Memory, Memory))| {
             let disp = from.disp.checked_add(4 * r as i32);
             to.shape == Shape::Lanes(lanes)
-                && to.buffer != from.buffer
+                && buffer(to) != buffer(&from)
                 && Some(row.disp) == disp
                 && Memory { disp: from.disp, ..*row } == from
         };
@@ -40,41 +42,20 @@ impl Block {
 
     /// Copies the block through the vector registers from `first` on, all of them below 16.
     pub(super) fn emit(&self, e: &mut Emitter, at: impl Fn(&Memory) -> Address, first: Vector) {
-        let xmm = |i: usize| Register::XMM0 + u32::from(first) + i as u32;
-        let ymm = |i: usize| Register::YMM0 + u32::from(first) + i as u32;
         let from = at(&self.from);
-        let column = |lane: usize| {
-            memory(Address { disp: from.disp.wrapping_add(self.stride.wrapping_mul(lane as i32)), ..from })
-        };
-        for i in 0..ROWS {
-            e.push(Instruction::with2(Code::VEX_Vmovups_xmm_xmmm128, xmm(i), column(i)));
-            if self.lanes == 8 {
-                let insert = Code::VEX_Vinsertf128_ymm_ymm_xmmm128_imm8;
-                e.push(Instruction::with4(insert, ymm(i), ymm(i), column(i + ROWS), 1));
-            }
-        }
-        let (low, high) = (Code::VEX_Vunpcklps_ymm_ymm_ymmm256, Code::VEX_Vunpckhps_ymm_ymm_ymmm256);
-        for (code, to, a) in [(low, 4, 0), (high, 5, 0), (low, 6, 2), (high, 7, 2)] {
-            e.push(Instruction::with3(code, ymm(to), ymm(a), ymm(a + 1)));
-        }
-        let (low, high) = (Code::VEX_Vunpcklpd_ymm_ymm_ymmm256, Code::VEX_Vunpckhpd_ymm_ymm_ymmm256);
-        for (code, to, a) in [(low, 0, 4), (high, 1, 4), (low, 2, 5), (high, 3, 5)] {
-            e.push(Instruction::with3(code, ymm(to), ymm(a), ymm(a + 2)));
-        }
-        for (i, to) in self.to.iter().enumerate() {
-            e.push(if self.lanes == 8 {
-                Instruction::with2(Code::VEX_Vmovups_ymmm256_ymm, memory(at(to)), ymm(i))
-            } else {
-                Instruction::with2(Code::VEX_Vmovups_xmmm128_xmm, memory(at(to)), xmm(i))
-            });
-        }
+        let column =
+            |lane: u8| Address { disp: from.disp.wrapping_add(self.stride.wrapping_mul(i32::from(lane))), ..from };
+        let columns: Vec<Address> = (0..self.lanes).map(column).collect();
+        e.transpose([0, 1, 2, 3].map(|row| at(&self.to[row])), &columns, first);
     }
 }
 
 /// Where an operation copies to and from.
-fn copy(op: &Op) -> Option<(Memory, Memory)> {
-    match op {
-        Op::Store { dst, mode: StoreMode::Assign, value: Value::Load(Place::Memory(from)) } => Some((*dst, *from)),
-        _ => None,
+fn copy(code: Code, op: &Op) -> Option<(Memory, Memory)> {
+    let Op::Store { dst, mode: StoreMode::Assign, value } = op else { return None };
+    let Kind::Source(id) = code.values[value.root as usize].kind else { return None };
+    match code.sources[id as usize] {
+        Source::Memory(from) => Some((*dst, from)),
+        Source::Constant(_) => None,
     }
 }
