@@ -220,8 +220,7 @@ impl Mma {
         self.shared().iter().map(|shape| shape.iter().product::<usize>() * self.dtype.bytes()).sum::<usize>() + arrivals
     }
 
-    /// Copies of which each is of up to [`COPY_BYTES`], and how many of them a thread does, for the data and the weights of a
-    /// chunk.
+    /// How many copies of up to 16 bytes each thread does, for the data and for the weights of a chunk.
     pub fn rounds(&self) -> [usize; 2] {
         [(self.rows.block, 0), (self.columns.block, 1)]
             .map(|(extent, which)| (extent * self.chunk / self.gemm.vectors[which]).div_ceil(self.threads()))
