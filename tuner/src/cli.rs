@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use autotune::{Network, SearchKind};
+use autotune::{Network, SearchKind, check_dtypes};
 use autotune_measure::{Backend, GpuInfo, gpu};
+use autotune_schedules::workload::DType;
 use autotune_schedules::{Config, Target, TargetError, Workload};
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
@@ -76,9 +77,8 @@ pub(crate) enum Command {
         target: TargetArgs,
         #[command(flatten)]
         db: DbArgs,
-        /// No Winograd: what was tuned with --exact
-        #[arg(long)]
-        exact: bool,
+        #[command(flatten)]
+        variant: VariantArgs,
         /// How code is made: asm (in this process, where the CPU has AVX2 or AVX-512) or c (by a C compiler)
         #[arg(long, value_name = "BACKEND", default_value_t)]
         backend: Backend,
@@ -146,9 +146,8 @@ pub(crate) struct TuneArgs {
     /// How code is made: asm (in this process, where the CPU has AVX2 or AVX-512) or c (by a C compiler)
     #[arg(long, value_name = "BACKEND", default_value_t)]
     pub(crate) backend: Backend,
-    /// No Winograd: only schedules that add up the operator's own products. Like ',exact' behind every workload
-    #[arg(long)]
-    pub(crate) exact: bool,
+    #[command(flatten)]
+    pub(crate) variant: VariantArgs,
     /// Seed of every random choice
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
@@ -157,6 +156,27 @@ pub(crate) struct TuneArgs {
     /// Write the result as one JSON object to this file ('-' for standard output)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VariantArgs {
+    /// No Winograd: only schedules that add up the operator's own products. Like ',exact' behind every workload
+    #[arg(long)]
+    exact: bool,
+    /// Type of the elements: f32, or for CUDA tf32, f16, bf16. Like ',dtype=...' behind every workload
+    #[arg(long, value_name = "TYPE", value_parser = parse_dtype)]
+    dtype: Option<DType>,
+}
+
+impl VariantArgs {
+    /// The network as these arguments want it.
+    pub(crate) fn of(&self, network: Network) -> Network {
+        let network = if self.exact { network.exact() } else { network };
+        match self.dtype {
+            Some(dtype) => network.with_dtype(dtype),
+            None => network,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -170,34 +190,44 @@ pub(crate) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// The target to make or look up code for. `cuda` is this machine's device; `opencl` is too, if there is one. A stated
-    /// compute capability needs none.
-    pub(crate) fn detect(&self) -> Result<Target> {
-        match (self.stated()?, self.target.as_str()) {
-            (Some(stated), "opencl") => Ok(self.device().map_or(stated, |(target, _)| target)),
+    /// The target to make or look up code for, which must compute with the workloads' element types. `cuda` is this machine's
+    /// device; `opencl` is too, if there is one. A stated compute capability needs none.
+    pub(crate) fn detect(&self, workloads: &[Workload]) -> Result<Target> {
+        match (self.stated(workloads)?, self.target.as_str()) {
+            (Some(stated), "opencl") => Ok(self.device(workloads).map_or(stated, |(target, _)| target)),
             (Some(stated), _) => Ok(stated),
-            (None, _) => Ok(self.device()?.0),
+            (None, _) => Ok(self.device(workloads)?.0),
         }
     }
 
-    /// The target to measure on, which this machine must have; a GPU with its description.
-    pub(crate) fn device(&self) -> Result<(Target, Option<GpuInfo>)> {
-        if let Some(cpu @ Target::Cpu(_)) = self.stated()? {
+    /// The target to measure on, which this machine must have and which must compute with the workloads' element types; a GPU
+    /// with its description.
+    pub(crate) fn device(&self, workloads: &[Workload]) -> Result<(Target, Option<GpuInfo>)> {
+        if let Some(cpu @ Target::Cpu(_)) = self.stated(workloads)? {
             return Ok((cpu, None));
         }
         let info = gpu::find(&self.target)?;
-        Ok((Target::Gpu(info.target.clone()), Some(info)))
+        let target = Target::Gpu(info.target.clone());
+        check(workloads, &target)?;
+        Ok((target, Some(info)))
     }
 
     /// What the words alone say; `None` for `cuda`.
-    fn stated(&self) -> Result<Option<Target>, Failure> {
+    fn stated(&self, workloads: &[Workload]) -> Result<Option<Target>, Failure> {
         let usage = |e: TargetError| Failure::Usage(e.to_string());
-        match (self.target.as_str(), self.threads) {
-            ("cuda", None) => Ok(None),
-            ("cuda", Some(_)) => Err(usage(TargetError::GpuThreads(self.target.clone()))),
-            (word, threads) => Target::detect(word, threads).map(Some).map_err(usage),
-        }
+        let stated = match (self.target.as_str(), self.threads) {
+            ("cuda", None) => return Ok(None),
+            ("cuda", Some(_)) => return Err(usage(TargetError::GpuThreads(self.target.clone()))),
+            (word, threads) => Target::detect(word, threads).map_err(usage)?,
+        };
+        check(workloads, &stated)?;
+        Ok(Some(stated))
     }
+}
+
+/// A target without kernels for a workload's element type was badly chosen.
+fn check(workloads: &[Workload], target: &Target) -> Result<(), Failure> {
+    check_dtypes(workloads, target).map_err(|e| Failure::Usage(e.to_string()))
 }
 
 #[derive(Debug, Args)]
@@ -278,6 +308,12 @@ fn parse_trials(text: &str) -> Result<usize, String> {
     }
 }
 
+fn parse_dtype(text: &str) -> Result<DType, String> {
+    let known = DType::WORDS.into_iter().find(|(word, _)| *word == text);
+    let words = DType::WORDS.map(|(word, _)| word).join(", ");
+    known.map(|(_, dtype)| dtype).ok_or_else(|| format!("unknown dtype '{text}': expected {words}"))
+}
+
 fn parse_config(text: &str) -> Result<Config, String> {
     serde_json::from_str(text).map_err(|e| format!("--config is not a schedule in JSON: {e}"))
 }
@@ -347,6 +383,7 @@ mod tests {
             ("autotune resnet18 --trials 0", "--trials '0'"),
             ("autotune resnet18 --trials many", "--trials 'many'"),
             ("autotune resnet18 --tuner bayes", "unknown tuner 'bayes'"),
+            ("autotune resnet18 --dtype f64", "unknown dtype 'f64': expected f32, tf32, f16, bf16"),
             ("autotune resnet18 --backend rust", "unknown backend 'rust'"),
             ("autotune resnet18 --time-budget 0s", "--time-budget '0s'"),
             ("autotune resnet18 --time-budget 5x", "--time-budget '5x'"),
@@ -369,7 +406,7 @@ mod tests {
 
     #[test]
     fn threads_and_target_are_checked_against_the_machine() {
-        let detect = |line: &str| parsed(line).unwrap().tune.target.detect();
+        let detect = |line: &str| parsed(line).unwrap().tune.target.detect(&[]);
         assert!(detect("autotune resnet18 --threads 1").is_ok());
         let error = |line| detect(line).unwrap_err().to_string();
         assert!(error("autotune resnet18 --threads 100000").contains("--threads 100000"));
