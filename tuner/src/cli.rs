@@ -17,16 +17,20 @@ Examples:
   autotune matmul:m=512,n=512,k=512 --threads 1 --time-budget 60s
   autotune resnet18 --trials 512                   go on where the last run ended
   autotune resnet18 --target cuda                  for this machine's GPU; also: --target opencl
+  autotune resnet18 --target cuda --dtype f16      in half precision, on tensor cores
   autotune tasks resnet18                          what there is to tune
   autotune best matmul:m=512,n=512,k=512           the best schedule found so far
   autotune show matmul:m=512,n=512,k=512           its loop nest and generated code
   autotune best matmul:m=512,n=512,k=512 --target cuda:sm_90      what was tuned elsewhere needs no GPU here
+  autotune show matmul:m=512,n=512,k=512,dtype=bf16 --target cuda:sm_80     nor does looking at code
   autotune log export tuned.jsonl                  the database as JSON Lines
 
 A workload is an operator and its sizes:
   conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1       optional: n, kh,kw, s (sh,sw), p (ph,pw), d (dh,dw), g
   matmul:m=512,n=512,k=512                         optional: b
-and for either an epilogue: bias, add, act=relu; and exact: no Winograd.
+and for either an epilogue: bias, add, act=relu; exact: no Winograd; dtype=f16|bf16|tf32: the elements' type (default f32).
+
+A target is cpu (f32), opencl (f32), cuda or cuda:sm_70|75|80|86|89|90 (f32, f16; from sm_80 on bf16, tf32, tensor cores).
 
 Ctrl-C stops after the measurement in progress; what was measured is kept and the next run goes on from there. A second
 Ctrl-C stops at once.

@@ -43,8 +43,8 @@ pub enum TuneError {
     Model(#[from] ModelError),
 }
 
-/// Tunes `tasks` for `target` until the trials or the time are used up, no task gains any more, or the run is cancelled; then
-/// races the best few of each task against its default.
+/// Tunes `tasks` for `target` until the trials or the time are used up or the run is cancelled, and without either limit until no
+/// task gains any more; then races the best few of each task against its default.
 ///
 /// Every measurement is appended to `db` as it comes: an interrupted run loses nothing, a killed one a quarter of a second. Records that are in `db`
 /// already count as trials, are not measured again, and teach the model, as do those of other workloads on the same target.
