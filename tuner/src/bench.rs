@@ -4,6 +4,7 @@ use autotune_db::{Phase, TuningDb};
 use autotune_measure::Measurer;
 use autotune_schedules::{ScheduleSpace, Target};
 
+use crate::dtype_check::check_dtypes;
 use crate::network::Task;
 use crate::observer::{Event, Observer};
 use crate::options::TuneOptions;
@@ -22,6 +23,7 @@ pub fn bench(
     db: &TuningDb,
     observer: &mut dyn Observer,
 ) -> Result<Vec<TaskReport>, TuneError> {
+    check_dtypes(&tasks.iter().map(|task| task.workload).collect::<Vec<_>>(), target)?;
     let recorder = Recorder::new(db, target, options);
     let mut reports = Vec::new();
     for (i, task) in tasks.iter().enumerate() {

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use autotune::{Network, SearchKind};
+use autotune::{Network, SearchKind, check_dtypes};
 use autotune_measure::{Backend, GpuInfo, gpu};
+use autotune_schedules::workload::DType;
 use autotune_schedules::{Config, Target, TargetError, Workload};
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
@@ -16,16 +17,20 @@ Examples:
   autotune matmul:m=512,n=512,k=512 --threads 1 --time-budget 60s
   autotune resnet18 --trials 512                   go on where the last run ended
   autotune resnet18 --target cuda                  for this machine's GPU; also: --target opencl
+  autotune resnet18 --target cuda --dtype f16      in half precision, on tensor cores
   autotune tasks resnet18                          what there is to tune
   autotune best matmul:m=512,n=512,k=512           the best schedule found so far
   autotune show matmul:m=512,n=512,k=512           its loop nest and generated code
   autotune best matmul:m=512,n=512,k=512 --target cuda:sm_90      what was tuned elsewhere needs no GPU here
+  autotune show matmul:m=512,n=512,k=512,dtype=bf16 --target cuda:sm_80     nor does looking at code
   autotune log export tuned.jsonl                  the database as JSON Lines
 
 A workload is an operator and its sizes:
   conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1       optional: n, kh,kw, s (sh,sw), p (ph,pw), d (dh,dw), g
   matmul:m=512,n=512,k=512                         optional: b
-and for either an epilogue: bias, add, act=relu; and exact: no Winograd.
+and for either an epilogue: bias, add, act=relu; exact: no Winograd; dtype=f16|bf16|tf32: the elements' type (default f32).
+
+A target is cpu (f32), opencl (f32), cuda or cuda:sm_70|75|80|86|89|90 (f32, f16; from sm_80 on bf16, tf32, tensor cores).
 
 Ctrl-C stops after the measurement in progress; what was measured is kept and the next run goes on from there. A second
 Ctrl-C stops at once.
@@ -76,9 +81,8 @@ pub(crate) enum Command {
         target: TargetArgs,
         #[command(flatten)]
         db: DbArgs,
-        /// No Winograd: what was tuned with --exact
-        #[arg(long)]
-        exact: bool,
+        #[command(flatten)]
+        variant: VariantArgs,
         /// How code is made: asm (in this process, where the CPU has AVX2 or AVX-512) or c (by a C compiler)
         #[arg(long, value_name = "BACKEND", default_value_t)]
         backend: Backend,
@@ -146,9 +150,8 @@ pub(crate) struct TuneArgs {
     /// How code is made: asm (in this process, where the CPU has AVX2 or AVX-512) or c (by a C compiler)
     #[arg(long, value_name = "BACKEND", default_value_t)]
     pub(crate) backend: Backend,
-    /// No Winograd: only schedules that add up the operator's own products. Like ',exact' behind every workload
-    #[arg(long)]
-    pub(crate) exact: bool,
+    #[command(flatten)]
+    pub(crate) variant: VariantArgs,
     /// Seed of every random choice
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
@@ -157,6 +160,27 @@ pub(crate) struct TuneArgs {
     /// Write the result as one JSON object to this file ('-' for standard output)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VariantArgs {
+    /// No Winograd: only schedules that add up the operator's own products. Like ',exact' behind every workload
+    #[arg(long)]
+    exact: bool,
+    /// Type of the elements: f32, or for CUDA tf32, f16, bf16. Like ',dtype=...' behind every workload
+    #[arg(long, value_name = "TYPE", value_parser = parse_dtype)]
+    dtype: Option<DType>,
+}
+
+impl VariantArgs {
+    /// The network as these arguments want it.
+    pub(crate) fn of(&self, network: Network) -> Network {
+        let network = if self.exact { network.exact() } else { network };
+        match self.dtype {
+            Some(dtype) => network.with_dtype(dtype),
+            None => network,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -170,34 +194,44 @@ pub(crate) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// The target to make or look up code for. `cuda` is this machine's device; `opencl` is too, if there is one. A stated
-    /// compute capability needs none.
-    pub(crate) fn detect(&self) -> Result<Target> {
-        match (self.stated()?, self.target.as_str()) {
-            (Some(stated), "opencl") => Ok(self.device().map_or(stated, |(target, _)| target)),
+    /// The target to make or look up code for, which must compute with the workloads' element types. `cuda` is this machine's
+    /// device; `opencl` is too, if there is one. A stated compute capability needs none.
+    pub(crate) fn detect(&self, workloads: &[Workload]) -> Result<Target> {
+        match (self.stated(workloads)?, self.target.as_str()) {
+            (Some(stated), "opencl") => Ok(self.device(workloads).map_or(stated, |(target, _)| target)),
             (Some(stated), _) => Ok(stated),
-            (None, _) => Ok(self.device()?.0),
+            (None, _) => Ok(self.device(workloads)?.0),
         }
     }
 
-    /// The target to measure on, which this machine must have; a GPU with its description.
-    pub(crate) fn device(&self) -> Result<(Target, Option<GpuInfo>)> {
-        if let Some(cpu @ Target::Cpu(_)) = self.stated()? {
+    /// The target to measure on, which this machine must have and which must compute with the workloads' element types; a GPU
+    /// with its description.
+    pub(crate) fn device(&self, workloads: &[Workload]) -> Result<(Target, Option<GpuInfo>)> {
+        if let Some(cpu @ Target::Cpu(_)) = self.stated(workloads)? {
             return Ok((cpu, None));
         }
         let info = gpu::find(&self.target)?;
-        Ok((Target::Gpu(info.target.clone()), Some(info)))
+        let target = Target::Gpu(info.target.clone());
+        check(workloads, &target)?;
+        Ok((target, Some(info)))
     }
 
     /// What the words alone say; `None` for `cuda`.
-    fn stated(&self) -> Result<Option<Target>, Failure> {
+    fn stated(&self, workloads: &[Workload]) -> Result<Option<Target>, Failure> {
         let usage = |e: TargetError| Failure::Usage(e.to_string());
-        match (self.target.as_str(), self.threads) {
-            ("cuda", None) => Ok(None),
-            ("cuda", Some(_)) => Err(usage(TargetError::GpuThreads(self.target.clone()))),
-            (word, threads) => Target::detect(word, threads).map(Some).map_err(usage),
-        }
+        let stated = match (self.target.as_str(), self.threads) {
+            ("cuda", None) => return Ok(None),
+            ("cuda", Some(_)) => return Err(usage(TargetError::GpuThreads(self.target.clone()))),
+            (word, threads) => Target::detect(word, threads).map_err(usage)?,
+        };
+        check(workloads, &stated)?;
+        Ok(Some(stated))
     }
+}
+
+/// A target without kernels for a workload's element type was badly chosen.
+fn check(workloads: &[Workload], target: &Target) -> Result<(), Failure> {
+    check_dtypes(workloads, target).map_err(|e| Failure::Usage(e.to_string()))
 }
 
 #[derive(Debug, Args)]
@@ -278,6 +312,12 @@ fn parse_trials(text: &str) -> Result<usize, String> {
     }
 }
 
+fn parse_dtype(text: &str) -> Result<DType, String> {
+    let known = DType::WORDS.into_iter().find(|(word, _)| *word == text);
+    let words = DType::WORDS.map(|(word, _)| word).join(", ");
+    known.map(|(_, dtype)| dtype).ok_or_else(|| format!("unknown dtype '{text}': expected {words}"))
+}
+
 fn parse_config(text: &str) -> Result<Config, String> {
     serde_json::from_str(text).map_err(|e| format!("--config is not a schedule in JSON: {e}"))
 }
@@ -347,6 +387,7 @@ mod tests {
             ("autotune resnet18 --trials 0", "--trials '0'"),
             ("autotune resnet18 --trials many", "--trials 'many'"),
             ("autotune resnet18 --tuner bayes", "unknown tuner 'bayes'"),
+            ("autotune resnet18 --dtype f64", "unknown dtype 'f64': expected f32, tf32, f16, bf16"),
             ("autotune resnet18 --backend rust", "unknown backend 'rust'"),
             ("autotune resnet18 --time-budget 0s", "--time-budget '0s'"),
             ("autotune resnet18 --time-budget 5x", "--time-budget '5x'"),
@@ -369,7 +410,7 @@ mod tests {
 
     #[test]
     fn threads_and_target_are_checked_against_the_machine() {
-        let detect = |line: &str| parsed(line).unwrap().tune.target.detect();
+        let detect = |line: &str| parsed(line).unwrap().tune.target.detect(&[]);
         assert!(detect("autotune resnet18 --threads 1").is_ok());
         let error = |line| detect(line).unwrap_err().to_string();
         assert!(error("autotune resnet18 --threads 100000").contains("--threads 100000"));

@@ -28,15 +28,14 @@ const LOOK_UP_WAIT: Duration = Duration::from_secs(2);
 pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         None => tune::run(cli.tune)?,
-        Some(Command::Tasks { network, target }) => tasks::run(&network, &target.detect()?)?,
-        Some(Command::Best { workload, target, db }) => best::run(&workload, &target.detect()?, &db)?,
+        Some(Command::Tasks { network, target }) => tasks::run(&network, &target.detect(&network.workloads())?)?,
+        Some(Command::Best { workload, target, db }) => best::run(&workload, &target.detect(&[workload])?, &db)?,
         Some(Command::Log { action }) => log::run(action)?,
-        Some(Command::Bench { network, target, db, exact, backend, json }) => {
-            let network = if exact { network.exact() } else { network };
-            bench::run(&network, &target, &db, backend, json)?;
+        Some(Command::Bench { network, target, db, variant, backend, json }) => {
+            bench::run(&variant.of(network), &target, &db, backend, json)?;
         }
         Some(Command::Show { workload, config, target, db, backend }) => {
-            show::run(&workload, config, &target.detect()?, &db, backend)?;
+            show::run(&workload, config, &target.detect(&[workload])?, &db, backend)?;
         }
         Some(Command::Targets) => targets::run()?,
         Some(Command::Worker) => return Ok(autotune_measure::worker::serve()),
@@ -97,9 +96,9 @@ struct Place {
 }
 
 impl Place {
-    /// The device of this machine that the arguments name.
-    fn find(target: &TargetArgs, backend: Backend) -> Result<Self> {
-        let (target, gpu) = target.device()?;
+    /// The device of this machine that the arguments name, for such workloads.
+    fn find(target: &TargetArgs, workloads: &[Workload], backend: Backend) -> Result<Self> {
+        let (target, gpu) = target.device(workloads)?;
         let timing = TimingOptions::for_target(&target);
         let harness = serde_json::to_string(&timing)?;
         let mut measurer = WorkerMeasurer::new(MeasureOptions { backend, timing, ..MeasureOptions::default() })?;

@@ -2,6 +2,7 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | [`dtype_check`] | whether a target computes with an element type |
 //! | [`network`] | [`Task`]: a workload and how often it runs; [`Network`]: ResNet-18 |
 //! | [`search`] | the trait [`Searcher`] and its kinds: annealing over the model, genetic, random, grid |
 //! | [`select`] | picking a diverse batch of promising configs |
@@ -35,6 +36,7 @@
 
 mod annealing;
 pub mod bench;
+pub mod dtype_check;
 mod featurizer;
 mod genetic;
 mod grid;
@@ -52,6 +54,7 @@ pub mod session;
 pub mod task;
 
 pub use bench::bench;
+pub use dtype_check::{UnsupportedDType, check_dtypes};
 pub use network::{Network, Task};
 pub use observer::{Event, Observer, Silent};
 pub use options::{Cancel, Setup, TuneOptions};

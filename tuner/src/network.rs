@@ -1,5 +1,6 @@
 //! Networks as lists of tuning tasks.
 
+use autotune_schedules::workload::DType;
 use autotune_schedules::{Workload, WorkloadError};
 use thiserror::Error;
 
@@ -105,6 +106,17 @@ impl Network {
     pub fn exact(mut self) -> Self {
         self.tasks.iter_mut().for_each(|task| task.workload.exact = true);
         self
+    }
+
+    /// The same network with elements of one type in every workload.
+    pub fn with_dtype(mut self, dtype: DType) -> Self {
+        self.tasks.iter_mut().for_each(|task| task.workload.dtype = dtype);
+        self
+    }
+
+    /// The tasks' workloads.
+    pub fn workloads(&self) -> Vec<Workload> {
+        self.tasks.iter().map(|task| task.workload).collect()
     }
 
     /// ResNet-18 (He et al., 2016) for inference at batch 1 and 224x224: the twelve convolution shapes of the AutoTVM

@@ -18,7 +18,7 @@ use crate::search::SearchKind;
 #[derive(Clone, Debug, Default)]
 pub struct TuneOptions {
     /// Measurements in total over all tasks, those of earlier runs in the database included. `None` is no limit: the run ends
-    /// with the time budget, or when no task gains any more.
+    /// with the time budget, or without one when no task gains any more.
     pub trials: Option<usize>,
     /// Wall-clock time after which the run ends, the final race included.
     pub time_budget: Option<Duration>,

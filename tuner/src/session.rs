@@ -9,6 +9,7 @@ use autotune_measure::{Candidate, MeasureError, Measurement, Measurer, failure_s
 use autotune_schedules::{Config, Target};
 use thiserror::Error;
 
+use crate::dtype_check::{UnsupportedDType, check_dtypes};
 use crate::learner::Learner;
 use crate::network::Task;
 use crate::observer::{Event, Observer};
@@ -28,6 +29,9 @@ const SEARCH_SHARE: f64 = 0.9;
 /// Why a run cannot go on. Everything measured before is in the database.
 #[derive(Debug, Error)]
 pub enum TuneError {
+    /// The target has no kernels for a workload's element type.
+    #[error(transparent)]
+    DType(#[from] UnsupportedDType),
     /// The measuring infrastructure is broken.
     #[error(transparent)]
     Measure(#[from] MeasureError),
@@ -39,8 +43,8 @@ pub enum TuneError {
     Model(#[from] ModelError),
 }
 
-/// Tunes `tasks` for `target` until the trials or the time are used up, no task gains any more, or the run is cancelled; then
-/// races the best few of each task against its default.
+/// Tunes `tasks` for `target` until the trials or the time are used up or the run is cancelled, and without either limit until no
+/// task gains any more; then races the best few of each task against its default.
 ///
 /// Every measurement is appended to `db` as it comes: an interrupted run loses nothing, a killed one a quarter of a second. Records that are in `db`
 /// already count as trials, are not measured again, and teach the model, as do those of other workloads on the same target.
@@ -52,6 +56,7 @@ pub fn tune(
     db: &TuningDb,
     observer: &mut dyn Observer,
 ) -> Result<Report, TuneError> {
+    check_dtypes(&tasks.iter().map(|task| task.workload).collect::<Vec<_>>(), target)?;
     let mut session = Session::resume(tasks, target, options, measurer, db, observer)?;
     let stop = loop {
         if let Some(stop) = session.limit_reached() {

@@ -150,6 +150,20 @@ fn bad_usage_is_one_line_and_code_2() {
         ("matmul:m=8,n=16,k=8 --trials 1 --target cuda:sm_13", "cuda:sm_90"),
         ("show matmul:m=8,n=16,k=8 --target cuda:sm_13", "cuda:sm_90"),
         ("show matmul:m=8,n=16,k=8 --target opencl --threads 2", "--threads"),
+        ("matmul:m=8,n=16,k=8,dtype=f16 --target opencl", "it has f32; f16 is for --target cuda, from cuda:sm_70 on"),
+        ("matmul:m=8,n=16,k=8,dtype=bf16 --target cpu", "no kernels with dtype=bf16 on cpu:"),
+        (
+            "matmul:m=8,n=16,k=8,dtype=bf16 --target cuda:sm_70",
+            "it has f32, f16; bf16 is for --target cuda, from cuda:sm_80 on",
+        ),
+        ("resnet18 --dtype tf32", "no kernels with dtype=tf32 on cpu:"),
+        ("resnet18 --dtype f64", "unknown dtype 'f64'"),
+        ("bench resnet18 --dtype f16 --target opencl", "no kernels with dtype=f16 on opencl:"),
+        ("bench matmul:m=8,n=16,k=8,dtype=tf32", "no kernels with dtype=tf32 on cpu:"),
+        ("best matmul:m=8,n=16,k=8,dtype=tf32 --target cuda:sm_75", "no kernels with dtype=tf32 on cuda:sm_75:"),
+        ("show matmul:m=8,n=16,k=8,dtype=f16", "no kernels with dtype=f16 on cpu:"),
+        ("show matmul:m=8,n=16,k=8,dtype=f16 --target opencl", "no kernels with dtype=f16 on opencl:"),
+        ("tasks matmul:m=8,n=16,k=8,dtype=f16", "no kernels with dtype=f16 on cpu:"),
         ("best resnet18", "unknown operator 'resnet18'"),
         ("tasks vgg", "unknown network 'vgg'"),
         ("show matmul:m=8,n=16,k=8 --config {}", "--config"),
@@ -236,9 +250,16 @@ fn a_workload_is_tuned_looked_up_shown_benched_exported_and_imported() {
     for (gpu, word) in [("cuda:sm_90", "__global__ void"), ("opencl", "__kernel ")] {
         assert!(place.run(&format!("show {TINY} --target {gpu}")).expect(0).stdout.contains(word));
     }
+    for dtype in ["f16", "bf16", "tf32"] {
+        let shown = place.run(&format!("show {TINY},dtype={dtype} --target cuda:sm_90")).expect(0).stdout;
+        assert!(shown.contains(&format!("to_{dtype}(")) && shown.contains("__global__ void"), "{shown}");
+    }
 
     place.run(&format!("bench {TINY} --json bench.json")).expect(0);
     assert!(place.json("bench.json")["tasks"][0]["best_secs"].as_f64().unwrap() > 0.0);
+
+    place.run(&format!("bench {TINY},dtype=f16 --dtype f32 --exact --json exact.json")).expect(0);
+    assert_eq!(place.json("exact.json")["tasks"][0]["workload"], format!("{TINY},exact"));
 
     let export = place.run("log export all.jsonl").expect(0);
     let exported = fs::read_to_string(place.path("all.jsonl")).unwrap();

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use autotune::session::DEFAULT_TRIALS_PER_TASK;
-use autotune::{Network, Report, Retired, Stop, TuneOptions, tune};
+use autotune::{Report, Retired, Stop, TuneOptions, tune};
 use autotune_db::{Phase, TuningDb};
 use autotune_schedules::Target;
 
@@ -11,16 +11,15 @@ use crate::cli::{Failure, TuneArgs};
 use crate::progress;
 
 pub(super) fn run(mut args: TuneArgs) -> Result<()> {
-    if args.exact {
-        args.network = args.network.map(Network::exact);
-    }
+    args.network = args.network.map(|network| args.variant.of(network));
     let Some(network) = &args.network else {
         return Err(Failure::Usage("no network or workload given".into()).into());
     };
     let json = JsonSink::new(args.json.clone())?;
     let db = open_db(&args.db)?;
     let cancel = cancel_on_ctrl_c()?;
-    let Place { target, mut measurer, ceilings, setup } = Place::find(&args.target, args.backend)?;
+    let Place { target, mut measurer, ceilings, setup } =
+        Place::find(&args.target, &network.workloads(), args.backend)?;
     let trials = match (args.trials, args.time_budget) {
         (None, None) => Some(DEFAULT_TRIALS_PER_TASK * network.tasks.len()),
         (trials, _) => trials,

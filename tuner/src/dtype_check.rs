@@ -1,0 +1,75 @@
+//! Whether a target computes with an element type.
+
+use autotune_schedules::workload::DType;
+use autotune_schedules::{Target, Workload};
+use thiserror::Error;
+
+/// The first words, in order of compute capability, of CUDA targets that differ in element types.
+const CUDA: [&str; 2] = ["cuda:sm_70", "cuda:sm_80"];
+
+/// A target has no kernels for a workload's element type.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("no kernels with dtype={} on {target}: it has {}{}", .dtype.word(), words(.supported), elsewhere(*.dtype))]
+pub struct UnsupportedDType {
+    /// The type.
+    pub dtype: DType,
+    /// Key of the target.
+    pub target: String,
+    /// The types that the target has kernels for.
+    pub supported: Vec<DType>,
+}
+
+/// Fails for the first workload whose element type the target has no kernels for ([`Target::supports`]).
+///
+/// ```
+/// use autotune::check_dtypes;
+/// use autotune_schedules::Target;
+/// let workload = "matmul:m=64,n=64,k=64,dtype=f16".parse()?;
+/// assert!(check_dtypes(&[workload], &Target::detect("cuda:sm_90", None)?).is_ok());
+/// assert!(check_dtypes(&[workload], &Target::detect("opencl", None)?).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn check_dtypes(workloads: &[Workload], target: &Target) -> Result<(), UnsupportedDType> {
+    match workloads.iter().map(|workload| workload.dtype).find(|&dtype| !target.supports(dtype)) {
+        None => Ok(()),
+        Some(dtype) => Err(UnsupportedDType {
+            dtype,
+            target: target.key(),
+            supported: DType::WORDS.map(|(_, dtype)| dtype).into_iter().filter(|&d| target.supports(d)).collect(),
+        }),
+    }
+}
+
+fn words(dtypes: &[DType]) -> String {
+    dtypes.iter().map(|dtype| dtype.word()).collect::<Vec<_>>().join(", ")
+}
+
+/// What has kernels for the type.
+fn elsewhere(dtype: DType) -> String {
+    let supports = |word: &&str| Target::detect(word, None).is_ok_and(|target| target.supports(dtype));
+    let first = CUDA.into_iter().find(supports);
+    first.map_or(String::new(), |word| format!("; {} is for --target cuda, from {word} on", dtype.word()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_names_what_can() {
+        let text = |word: &str, dtype: &str| {
+            let workload: Workload = format!("matmul:m=8,n=8,k=8,dtype={dtype}").parse().unwrap();
+            check_dtypes(&[workload], &Target::detect(word, None).unwrap()).map_err(|error| error.to_string())
+        };
+        let expected = "no kernels with dtype=bf16 on cuda:sm_70:any: it has f32, f16; bf16 is for --target cuda, \
+                        from cuda:sm_80 on";
+        assert_eq!(text("cuda:sm_70", "bf16").unwrap_err(), expected);
+        assert!(
+            text("opencl", "f16").unwrap_err().ends_with("it has f32; f16 is for --target cuda, from cuda:sm_70 on")
+        );
+        assert!(text("cpu", "tf32").unwrap_err().contains("it has f32; tf32"));
+        for (word, dtype) in [("cpu", "f32"), ("opencl", "f32"), ("cuda:sm_75", "f16"), ("cuda:sm_90", "tf32")] {
+            assert_eq!(text(word, dtype), Ok(()));
+        }
+    }
+}
