@@ -80,7 +80,9 @@ pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Pr
             Ok(Lowering::new(workload, &Direct::new(workload, cpu, config)?, cpu.lanes()).run())
         }
         (Target::Cpu(cpu), winograd::SKETCH) => Ok(winograd::lower(workload, &Winograd::new(workload, cpu, config)?)),
-        (Target::Gpu(gpu), tiled::SKETCH) => Ok(tiled::lower::lower(workload, &Tiled::new(workload, gpu, config)?)),
+        (Target::Gpu(gpu), tiled::SKETCH | tiled::IMPLICIT_GEMM) => {
+            Ok(tiled::lower::lower(workload, &Tiled::new(workload, gpu, config)?))
+        }
         (_, unknown) => Err(LowerError::UnknownSketch(unknown.into())),
     }
 }

@@ -127,7 +127,10 @@ impl ScheduleSpace {
                 let winograd = winograd::knobs(workload, cpu).map(|knobs| Sketch { name: winograd::SKETCH, knobs });
                 std::iter::once(direct).chain(winograd).collect()
             }
-            Target::Gpu(gpu) => vec![Sketch { name: tiled::SKETCH, knobs: tiled::knobs(workload, gpu) }],
+            Target::Gpu(gpu) => [tiled::SKETCH, tiled::IMPLICIT_GEMM]
+                .into_iter()
+                .filter_map(|name| Some(Sketch { name, knobs: tiled::knobs(workload, gpu, name)? }))
+                .collect(),
         };
         Self { workload: *workload, target: target.clone(), sketches }
     }
@@ -177,7 +180,7 @@ impl ScheduleSpace {
         let first = &self.sketches[0];
         match &self.target {
             Target::Cpu(cpu) => direct::default_config(&self.workload, cpu, first),
-            Target::Gpu(gpu) => tiled::default_config(&self.workload, gpu, first),
+            Target::Gpu(gpu) => tiled::default_config(&self.workload, gpu, &self.sketches),
         }
         .or_else(|| self.draw(first, &mut ChaCha8Rng::seed_from_u64(0)))
         .unwrap_or_else(|| first.nth(0))

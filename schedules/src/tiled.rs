@@ -37,6 +37,8 @@
 //!      sum = 0; for s in 0..n { sum += partial[s] }; output = act(sum + ..)
 //! ```
 //!
+//! The sketch `implicit_gemm` is the same for the contraction over [`pixels`].
+//!
 //! The sketch is the one of Volkov and Demmel (SC 2008) and of AutoTVM's GPU templates.
 
 use crate::config::Config;
@@ -47,17 +49,21 @@ use crate::workload::{Operator, Workload};
 
 mod knobs;
 pub(crate) mod lower;
+pub mod pixels;
 mod rules;
 
 pub use knobs::{default_config, knobs};
+use pixels::Pixels;
 
 use crate::direct::reader::Reader;
 
 /// Rounds of a copy that are written out with one stage; more are a loop.
 const MAX_UNROLLED_ROUNDS: usize = 8;
 
-/// Name of the sketch in configs.
+/// Name of the sketch over the workload's own axes.
 pub const SKETCH: &str = "tiled";
+/// Name of the sketch over [`pixels`].
+pub const IMPLICIT_GEMM: &str = "implicit_gemm";
 
 /// The tile of one spatial axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +135,8 @@ impl Staged {
 pub struct Tiled {
     /// The contraction.
     pub contraction: Contraction,
+    /// What its axis of pixels stands for, if it has one.
+    pub pixels: Option<Pixels>,
     /// Axes of which a block has one element.
     pub batch: Vec<AxisId>,
     /// Tiles of the other spatial axes; threads are numbered with the last one fastest.
@@ -164,6 +172,9 @@ struct Roles {
 impl Roles {
     fn of(workload: &Workload, contraction: &Contraction) -> Self {
         let (spatial, batch, reduce): (&[_], &[_], &'static [_]) = match workload.op {
+            Operator::Conv2d(_) if contraction.axis(pixels::AXIS).is_some() => {
+                (&["o", pixels::AXIS], &["g"], &["kh", "kw", "c"])
+            }
             Operator::Conv2d(c) if c.groups > 1 && c.o == c.groups => {
                 (&["n", "g", "oh", "ow"], &[], &["kh", "kw", "c"])
             }
@@ -179,6 +190,15 @@ impl Roles {
     /// The reduction axis of many elements.
     fn long(&self) -> &'static str {
         self.reduce.last().copied().unwrap_or_default()
+    }
+}
+
+/// The contraction that a sketch tiles; none if it is not for the workload.
+fn form(workload: &Workload, sketch: &str) -> Option<(Contraction, Option<Pixels>)> {
+    match sketch {
+        SKETCH => Some((Contraction::of(workload), None)),
+        IMPLICIT_GEMM => pixels::fuse(workload).map(|(contraction, pixels)| (contraction, Some(pixels))),
+        _ => None,
     }
 }
 
@@ -218,7 +238,8 @@ impl Tiled {
     /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
     /// target.
     pub fn new(workload: &Workload, target: &GpuTarget, config: &Config) -> Result<Self, LowerError> {
-        let contraction = Contraction::of(workload);
+        let (contraction, pixels) = form(workload, &config.sketch)
+            .ok_or_else(|| LowerError::Unfit { sketch: config.sketch.clone(), workload: workload.to_string() })?;
         let roles = Roles::of(workload, &contraction);
         let reader = Reader(config);
         let axis_of = |name: &&str| contraction.axis(name);
@@ -260,10 +281,16 @@ impl Tiled {
             unroll: reader.number("unroll")?,
             split: reader.number("split")?,
             contraction,
+            pixels,
         };
         tiled.measure_chunks();
         tiled.check(target)?;
         Ok(tiled)
+    }
+
+    /// The contraction by the workload's own axes.
+    pub(crate) fn own(&self) -> &Contraction {
+        self.pixels.as_ref().map_or(&self.contraction, |pixels| &pixels.conv)
     }
 
     fn measure_chunks(&mut self) {

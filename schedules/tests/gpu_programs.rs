@@ -1,15 +1,16 @@
-//! The tiled sketch on random workloads × random configs: the verifier accepts what lowering makes, the interpreter agrees with
+//! The sketches for GPUs on random workloads × random configs: the verifier accepts what lowering makes, the interpreter agrees with
 //! the reference and finds no race.
 
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use autotune_schedules::program::{Node, Scope, StoreMode};
+use autotune_schedules::program::{BufferId, Node, Role, Scope, StoreMode};
+use autotune_schedules::tiled::IMPLICIT_GEMM;
 use autotune_schedules::verify::Problem;
 use autotune_schedules::{InterpError, Operands, Program, ScheduleSpace, Target, Workload, interpret, lower, verify};
-use common::random_programs::check;
-use common::workloads::random_workload;
+use common::random_programs::{check, check_configs};
+use common::workloads::{random_workload, sample_sketch};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -19,6 +20,72 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
         let target = Target::detect(word, None).unwrap();
         for seed in 0..40 {
             check(&random_workload(&mut ChaCha8Rng::seed_from_u64(seed)), &target, seed, 3);
+        }
+    }
+}
+
+/// Convolutions over pixels: images of any size, several of them, strides, padding, dilation and groups.
+#[test]
+fn pixels_of_several_rows_and_images_are_tiled_as_one_axis() {
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    for (seed, text) in [
+        "conv2d:n=3,c=8,h=7,w=7,o=12,k=3,p=1,bias,add,act=relu",
+        "conv2d:n=2,c=5,h=9,w=13,o=7,k=3,s=2,p=2,d=2",
+        "conv2d:n=2,c=16,h=8,w=8,o=16,k=1,bias",
+        "conv2d:n=1,c=12,h=11,w=6,o=18,kh=3,kw=1,ph=1,g=3",
+        "conv2d:n=4,c=3,h=14,w=14,o=4,k=5,s=3,p=2",
+        "conv2d:n=5,c=33,h=3,w=1,o=9,k=1,add",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let seed = seed as u64;
+        let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        check_configs(&space, seed, (0..12).map(|_| sample_sketch(&space, IMPLICIT_GEMM, &mut rng)));
+    }
+    for text in ["matmul:m=9,n=8,k=7", "conv2d:c=8,h=9,w=9,o=8,k=3,g=8", "conv2d:c=8,h=1,w=9,o=8,k=1"] {
+        let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
+        assert!(space.sketches().iter().all(|sketch| sketch.name != IMPLICIT_GEMM), "{text}");
+    }
+}
+
+fn stores_to(node: &Node, buffer: BufferId) -> bool {
+    matches!(node, Node::Store(store) if store.dst.buffer == buffer)
+        || node.body().iter().any(|node| stores_to(node, buffer))
+}
+
+/// Pixels that are found in the wrong place are stored in the wrong place, or not at all.
+#[test]
+fn wrong_digits_of_pixels_are_found() {
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    let workload: Workload = "conv2d:n=3,c=8,h=7,w=10,o=12,k=3,p=1".parse().unwrap();
+    let space = ScheduleSpace::new(&workload, &target);
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    for case in 0..30 {
+        let config = sample_sketch(&space, IMPLICIT_GEMM, &mut rng);
+        let program = lower(&workload, &target, &config).unwrap();
+        if program.stages.iter().any(|stage| stage.name == "add_partial") {
+            continue;
+        }
+        let output = program.find(Role::Output).unwrap();
+        // One column less, and every other pixel taken for its neighbour.
+        for change in 0..2 {
+            let mut broken = program.clone();
+            for_each_list(compute(&mut broken), &mut |list| {
+                for node in list.iter_mut().filter(|node| stores_to(node, output)) {
+                    match (node, change) {
+                        (Node::Unflatten { digits, .. }, 0) => digits[2].extent -= 1,
+                        (Node::Unflatten { value, .. }, _) => *value = value.clone() * 2,
+                        _ => {}
+                    }
+                }
+            });
+            let problem = verify(&broken, &target).unwrap_err().problem;
+            assert!(
+                matches!(problem, Problem::OutputGap { .. } | Problem::Conflict { .. } | Problem::Nesting(_)),
+                "case {case}, change {change}: {problem}\n{broken}"
+            );
         }
     }
 }

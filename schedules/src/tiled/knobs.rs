@@ -3,16 +3,16 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Roles, SpatialTile, Tiled, can_pack, extent, rules, weight_source};
+use super::{Roles, SpatialTile, Tiled, can_pack, extent, form, rules, weight_source};
 use crate::config::Config;
-use crate::contraction::{Contraction, Operand};
+use crate::contraction::Operand;
 use crate::space::{Knob, Sketch};
 use crate::target::GpuTarget;
 use crate::workload::Workload;
 
-/// Every knob of the sketch with its values, for one workload and target.
-pub fn knobs(workload: &Workload, target: &GpuTarget) -> Vec<Knob> {
-    let contraction = Contraction::of(workload);
+/// Every knob of a sketch with its values, for one workload and target; none if the sketch is not for the workload.
+pub fn knobs(workload: &Workload, target: &GpuTarget, sketch: &str) -> Option<Vec<Knob>> {
+    let (contraction, pixels) = form(workload, sketch)?;
     let roles = Roles::of(workload, &contraction);
     let mut knobs = Vec::new();
     for name in &roles.spatial {
@@ -29,7 +29,8 @@ pub fn knobs(workload: &Workload, target: &GpuTarget) -> Vec<Knob> {
     knobs.push(Knob::choice("weights", if can_pack(&contraction) { &["packed", "inplace"] } else { &["inplace"] }));
     let packed = weight_source(&contraction, can_pack(&contraction));
     let weights = [&contraction.weight, &packed].map(widest).into_iter().max().unwrap_or(1);
-    knobs.push(Knob::choice("vector.data", vectors(widest(&contraction.data))));
+    let data = pixels.map_or_else(|| widest(&contraction.data), |pixels| pixels.vector);
+    knobs.push(Knob::choice("vector.data", vectors(data)));
     knobs.push(Knob::choice("vector.weight", vectors(weights)));
     knobs.push(Knob::choice("pad", &["0", "2", "4"]));
     knobs.push(Knob::choice("stages", &["1", "2"]));
@@ -37,7 +38,7 @@ pub fn knobs(workload: &Workload, target: &GpuTarget) -> Vec<Knob> {
     let splits: &[&str] =
         if roles.reduce.iter().any(|n| extent(&contraction, n) > 1) { &["1", "2", "4", "8", "16"] } else { &["1"] };
     knobs.push(Knob::choice("split", splits));
-    knobs
+    Some(knobs)
 }
 
 /// The widest aligned copy of whole rows.
@@ -79,9 +80,16 @@ fn long_chunks(extent: usize) -> Vec<Vec<usize>> {
     some.map(|c| vec![c]).collect()
 }
 
-/// What an analytic estimate prefers, without measuring: the best of some random combinations, improved knob by knob until no
-/// other value of a single knob is better. The same on every machine; `None` if no combination is found.
-pub fn default_config(workload: &Workload, target: &GpuTarget, sketch: &Sketch) -> Option<Config> {
+/// What an analytic estimate prefers among the sketches of this module, without measuring. The same on every machine; `None` if
+/// no combination is found.
+pub fn default_config(workload: &Workload, target: &GpuTarget, sketches: &[Sketch]) -> Option<Config> {
+    let best = sketches.iter().filter_map(|sketch| default_of(workload, target, sketch));
+    best.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, config)| config)
+}
+
+/// The best of some random combinations, improved knob by knob until no other value of a single knob is better, with its
+/// estimate.
+fn default_of(workload: &Workload, target: &GpuTarget, sketch: &Sketch) -> Option<(f64, Config)> {
     let cost = |config: &Config| Tiled::new(workload, target, config).ok().map(|tiled| estimate(&tiled, target));
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let mut best: Option<(f64, Config)> = None;
@@ -111,7 +119,7 @@ pub fn default_config(workload: &Workload, target: &GpuTarget, sketch: &Sketch) 
             }
         }
         if least == before {
-            return Some(config);
+            return Some((least, config));
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::workload::Workload;
 mod chunks;
 mod copy;
 mod partial;
+mod pixels;
 
 /// Threads of a block that packs weights or adds up partial sums.
 const COPY_THREADS: usize = 256;
@@ -56,9 +57,9 @@ type Place = Vec<(AxisId, [Affine; 2])>;
 impl<'a> Lowering<'a> {
     fn new(workload: &'a Workload, tiled: &'a Tiled) -> Self {
         let mut buffers = Vec::new();
-        let contraction = &tiled.contraction;
+        let own = tiled.own();
         let plain = |shape| (shape, Layout::Plain);
-        let (inputs, outputs) = (plain(contraction.data.shape.as_slice()), plain(contraction.output.shape.as_slice()));
+        let (inputs, outputs) = (plain(own.data.shape.as_slice()), plain(own.output.shape.as_slice()));
         let OperandBuffers { input, mut weight, bias, residual, output } =
             OperandBuffers::new(&mut buffers, workload, inputs, outputs);
         let mut add = |name: &str, role, scope, shape: Vec<usize>| {
@@ -70,7 +71,7 @@ impl<'a> Lowering<'a> {
             weight = global("weight_packed", Role::Packed, &tiled.staged[1].source.shape);
         }
         let partial = (tiled.split > 1).then(|| {
-            let shape = [&[tiled.split], &contraction.output.shape[..]].concat();
+            let shape = [&[tiled.split], &own.output.shape[..]].concat();
             global("partial", Role::Accumulator, &shape)
         });
         let slots = |which: usize| {
@@ -94,7 +95,7 @@ impl<'a> Lowering<'a> {
             })
             .collect();
         let acc = add("acc", Role::Accumulator, Scope::Register, tile(&tiled.spatial));
-        let axes = contraction.axes.len();
+        let axes = tiled.contraction.axes.len();
         Self {
             workload,
             tiled,
@@ -177,7 +178,10 @@ impl<'a> Lowering<'a> {
         let mut body = self.clear();
         let reduce = self.tiled.reduce.clone();
         body.extend(self.chunks(&reduce, &mut Vec::new()));
-        body.extend(self.write_output());
+        body.extend(match &self.tiled.pixels {
+            Some(pixels) => self.write_pixels(pixels),
+            None => self.write_output(),
+        });
         let buffers = [&self.shared[..], &self.prefetched, &self.fragments, &[self.acc]].concat();
         let body = buffers.into_iter().rev().fold(body, |body, buffer| vec![Node::Alloc { buffer, body }]);
         nest(loops, body)
@@ -327,10 +331,7 @@ impl<'a> Lowering<'a> {
         let index: Vec<Affine> = contraction.output.index.iter().map(|i| at(i, &values)).collect();
         let sum = load(self.acc, registers(&place));
         let store = match self.partial {
-            Some(partial) => {
-                let part = divide(&self.split_base, self.split_elements());
-                assign(partial, [vec![part], index].concat(), sum)
-            }
+            Some(partial) => assign(partial, [vec![self.part()], index].concat(), sum),
             None => {
                 let bias = at(&contraction.bias, &values);
                 let value = self.epilogue(sum, bias, &index);
@@ -341,9 +342,10 @@ impl<'a> Lowering<'a> {
         nest(loops, guarded(when, vec![store]))
     }
 
-    /// Elements of the innermost reduction axis that one block takes.
-    fn split_elements(&self) -> usize {
-        self.tiled.reduce.last().map_or(1, |&(_, chunk)| self.tiled.chunks() * chunk)
+    /// Number of the part of the reduction that the block takes.
+    fn part(&self) -> Affine {
+        let elements = self.tiled.reduce.last().map_or(1, |&(_, chunk)| self.tiled.chunks() * chunk);
+        divide(&self.split_base, elements)
     }
 
     /// `act(sum + bias + residual)` for the element `index` of the output.

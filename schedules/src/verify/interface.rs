@@ -96,6 +96,17 @@ fn winograd_axes(program: &Program) -> Option<Vec<(&'static str, usize)>> {
     fits.then(|| vec![("n", conv.n), ("xi", products), ("t", tiles[0] * tiles[1]), ("o", conv.o), ("c", conv.c)])
 }
 
+/// Name and extent of the axes of a convolution whose pixels are one axis `p`; none for other programs, which have none.
+fn pixel_axes(program: &Program) -> Option<Vec<(&'static str, usize)>> {
+    let Operator::Conv2d(conv) = program.workload.op else { return None };
+    program.axes.iter().find(|a| a.name == "p")?;
+    let mut axes = workload_axes(&program.workload);
+    axes.retain(|(name, _)| !["n", "oh", "ow"].contains(name));
+    let [oh, ow] = conv.output_hw();
+    axes.insert(2, ("p", conv.n * oh * ow));
+    Some(axes)
+}
+
 /// The axes are the workload's; an axis `x` may be split into blocks `x` of `xi` elements, one of extent 1 may be absent.
 fn check_axes(program: &Program) -> Result<(), VerifyError> {
     let fail = |what: String| Err(VerifyError { place: "program".into(), problem: Problem::Interface(what) });
@@ -104,7 +115,7 @@ fn check_axes(program: &Program) -> Result<(), VerifyError> {
         let same = found.eq(wanted.iter().map(|&(name, extent)| (name, extent, name == "c")));
         return if same { Ok(()) } else { fail("the axes are not those of a Winograd program".into()) };
     }
-    let known = workload_axes(&program.workload);
+    let known = pixel_axes(program).unwrap_or_else(|| workload_axes(&program.workload));
     let mut names = HashSet::new();
     for axis in &program.axes {
         let whole = axis.name.strip_suffix('i').unwrap_or(axis.name);

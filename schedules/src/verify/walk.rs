@@ -236,23 +236,36 @@ impl<'a, 'f> Walk<'a, 'f> {
         self.fail(Problem::Conflict { buffer: dst.name.clone(), what })
     }
 
+    /// True if the index tells the value of a variable, by itself or through digits, which are those of one value only.
+    fn tells(&self, index: &[Affine], var: VarId) -> bool {
+        let through = |d: &Digits| {
+            d.value.coefficient(var) != 0
+                && Set::of(d.value, |var| self.extent(var)).is_some()
+                && d.digits.iter().all(|d| self.tells(index, d.var))
+        };
+        self.extent(var) == 1 || index.iter().any(|i| i.coefficient(var) != 0) || self.digits.iter().any(through)
+    }
+
     /// Notes a store to global memory; each task stores to elements of its own.
     fn global_write(&mut self, store: &Store, dst: &Buffer) -> Result<(), VerifyError> {
-        let tells = |values: &[Affine], var: VarId| {
-            self.extent(var) == 1 || values.iter().any(|value| value.coefficient(var) != 0)
-        };
-        let own = match &self.digits[..] {
-            [] => self.prefix.iter().all(|&var| tells(&store.dst.index, var)),
-            // Every combination of digits occurs, each once.
+        let index = &store.dst.index;
+        let mut own = self.prefix.iter().all(|&var| self.tells(index, var));
+        match &self.digits[..] {
+            [] => {}
+            // Every combination of digits occurs, each once, whatever the rest of the index is.
             [Digits { value, digits }] => {
                 let count: usize = digits.iter().map(|d| d.extent).product();
                 let all = Set::of(value, |var| self.extent(var)).and_then(|set| set.as_prefix());
-                all.is_some_and(|n| n >= count)
-                    && self.prefix.iter().all(|&var| tells(std::slice::from_ref(*value), var))
-                    && digits.iter().all(|d| tells(&store.dst.index, d.var))
+                let apart = |(var, _): &(VarId, i64)| {
+                    let guards = self.guards.iter().map(|guard| &guard.index);
+                    self.extent(*var) == 1 || index.iter().chain(guards).all(|i| i.coefficient(*var) == 0)
+                };
+                own &= all.is_some_and(|n| n >= count)
+                    && digits.iter().all(|d| self.tells(index, d.var))
+                    && value.terms.iter().all(apart);
             }
-            _ => false,
-        };
+            _ => own = false,
+        }
         let (Some(covered), true) = (self.covered(&store.dst.index), own) else {
             let what = "not plainly an element of its own for every task".into();
             return self.fail(Problem::Conflict { buffer: dst.name.clone(), what });
@@ -267,16 +280,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         let threads = self.prefix.iter().copied().filter(|&var| {
             self.extent(var) > 1 && self.loops.iter().any(|l| l.var == var && l.kind == LoopKind::Thread)
         });
-        let indexed = |var: VarId| store.dst.index.iter().any(|i| i.coefficient(var) != 0);
-        let tells_threads = match &self.digits[..] {
-            [] => threads.clone().all(indexed),
-            [Digits { value, digits }] => {
-                threads.clone().all(|var| value.coefficient(var) != 0)
-                    && Set::of(value, |var| self.extent(var)).is_some()
-                    && digits.iter().all(|d| d.extent == 1 || indexed(d.var))
-            }
-            _ => false,
-        };
+        let tells_threads = threads.clone().all(|var| self.tells(&store.dst.index, var));
         if tells_threads && self.covered(&store.dst.index).is_some() {
             return Ok(());
         }

@@ -6,15 +6,21 @@ use autotune_schedules::{
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// The default and random configs: they are in the space and survive serialisation, the verifier accepts their programs, and
-/// the interpreter agrees with the reference.
+/// The default and random configs of all sketches, by [`check_config`].
 pub fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let space = ScheduleSpace::new(workload, target);
+    let sample = |i: usize| if i == 0 { space.default_config() } else { space.sample(&mut rng) };
+    check_configs(&space, seed, (0..configs).map(sample));
+}
+
+/// Each config is in the space and survives serialisation, the verifier accepts its program, and the interpreter agrees with
+/// the reference.
+pub fn check_configs(space: &ScheduleSpace, seed: u64, configs: impl Iterator<Item = Config>) {
+    let (workload, target) = (space.workload(), space.target());
     let operands = Operands::random(workload, seed);
     let expected = reference(workload, &operands);
-    for i in 0..configs {
-        let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
+    for config in configs {
         let context = format!("seed {seed}: {workload} on {target}\n{config}");
         assert!(space.contains(&config), "{context}");
         let json = serde_json::to_string(&config).unwrap();

@@ -11,7 +11,8 @@ impl Lowering<'_> {
     /// per element.
     pub(super) fn add_partial(&mut self, partial: BufferId) -> Vec<Node> {
         let tiled = self.tiled;
-        let Operand { shape, index: axes } = &tiled.contraction.output;
+        let own = tiled.own();
+        let Operand { shape, index: axes } = &own.output;
         let (mut loops, mut unrolled) = (Vec::new(), Vec::new());
         let blocks = shape.iter().product::<usize>().div_ceil(COPY_THREADS);
         let block = self.open("b".into(), blocks, LoopKind::Block, &mut loops);
@@ -22,7 +23,7 @@ impl Lowering<'_> {
             digits.push(Digit { var: self.var(format!("d{dim}"), extent), extent });
         }
         let index: Vec<Affine> = digits.iter().map(|d| Affine::var(d.var)).collect();
-        let channel = axes.iter().position(|axis| *axis == tiled.contraction.bias).map_or(0, |dim| dim);
+        let channel = axes.iter().position(|axis| *axis == own.bias).map_or(0, |dim| dim);
         let name = "sum".into();
         let shape = Vec::new();
         self.buffers.push(Buffer {
