@@ -35,11 +35,12 @@ use crate::program::{
 use crate::target::Target;
 use crate::tiled::{self, Tiled};
 use crate::winograd::Winograd;
+use crate::winograd::gpu::GpuWinograd;
 use crate::workload::{Activation, Workload};
 
 mod copy;
 mod leaf;
-mod winograd;
+pub(crate) mod winograd;
 
 use copy::PackedWeight;
 
@@ -82,6 +83,9 @@ pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Pr
         (Target::Cpu(cpu), winograd::SKETCH) => Ok(winograd::lower(workload, &Winograd::new(workload, cpu, config)?)),
         (Target::Gpu(gpu), tiled::SKETCH | tiled::IMPLICIT_GEMM) => {
             Ok(tiled::lower::lower(workload, &Tiled::new(workload, gpu, config)?))
+        }
+        (Target::Gpu(gpu), winograd::SKETCH) => {
+            Ok(tiled::lower::winograd::lower(workload, &GpuWinograd::new(workload, gpu, config)?))
         }
         (_, unknown) => Err(LowerError::UnknownSketch(unknown.into())),
     }
@@ -473,7 +477,7 @@ pub(crate) fn load(buffer: BufferId, index: Vec<Affine>) -> Expr {
     Expr::Load(Access { buffer, index })
 }
 
-fn add(a: Expr, b: Expr) -> Expr {
+pub(crate) fn add(a: Expr, b: Expr) -> Expr {
     Expr::Add(Box::new(a), Box::new(b))
 }
 

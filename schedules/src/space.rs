@@ -7,6 +7,7 @@ use crate::config::{Config, Value};
 use crate::direct::{self, Direct};
 use crate::target::Target;
 use crate::tiled::{self, Tiled};
+use crate::winograd::gpu::GpuWinograd;
 use crate::winograd::{self, Winograd};
 use crate::workload::Workload;
 
@@ -127,10 +128,13 @@ impl ScheduleSpace {
                 let winograd = winograd::knobs(workload, cpu).map(|knobs| Sketch { name: winograd::SKETCH, knobs });
                 std::iter::once(direct).chain(winograd).collect()
             }
-            Target::Gpu(gpu) => [tiled::SKETCH, tiled::IMPLICIT_GEMM]
-                .into_iter()
-                .filter_map(|name| Some(Sketch { name, knobs: tiled::knobs(workload, gpu, name)? }))
-                .collect(),
+            Target::Gpu(gpu) => {
+                let tiled = [tiled::SKETCH, tiled::IMPLICIT_GEMM].into_iter();
+                let tiled = tiled.filter_map(|name| Some(Sketch { name, knobs: tiled::knobs(workload, gpu, name)? }));
+                let winograd =
+                    winograd::gpu::knobs(workload, gpu).map(|knobs| Sketch { name: winograd::SKETCH, knobs });
+                tiled.chain(winograd).collect()
+            }
         };
         Self { workload: *workload, target: target.clone(), sketches }
     }
@@ -167,6 +171,7 @@ impl ScheduleSpace {
             (Target::Cpu(cpu), _) => {
                 Direct::new(&self.workload, cpu, config).is_ok_and(|direct| direct.is_balanced(cpu))
             }
+            (Target::Gpu(gpu), winograd::SKETCH) => GpuWinograd::new(&self.workload, gpu, config).is_ok(),
             (Target::Gpu(gpu), _) => Tiled::new(&self.workload, gpu, config).is_ok(),
         }
     }

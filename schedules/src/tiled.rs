@@ -52,6 +52,7 @@ pub(crate) mod lower;
 pub mod pixels;
 mod rules;
 
+pub(crate) use knobs::knobs_of;
 pub use knobs::{default_config, knobs};
 use pixels::Pixels;
 
@@ -159,13 +160,13 @@ pub struct Tiled {
     pub split: usize,
 }
 
-/// The axes of a workload as the knobs name them.
-struct Roles {
+/// The axes of a contraction as the knobs name them.
+pub(crate) struct Roles {
     /// Spatial axes that are tiled, those along which the output is contiguous last.
     spatial: Vec<&'static str>,
     /// Spatial axes that are not: one block per element.
     batch: Vec<&'static str>,
-    /// The reduction axes.
+    /// The reduction axes, the one of many elements last.
     reduce: &'static [&'static str],
 }
 
@@ -181,6 +182,16 @@ impl Roles {
             Operator::Conv2d(_) => (&["n", "o", "oh", "ow"], &["g"], &["kh", "kw", "c"]),
             Operator::Matmul(_) => (&["m", "n"], &["b"], &["k"]),
         };
+        Self::new(contraction, spatial, batch, reduce)
+    }
+
+    /// Without the spatial axes that the contraction does not have or that have one element.
+    pub(crate) fn new(
+        contraction: &Contraction,
+        spatial: &[&'static str],
+        batch: &[&'static str],
+        reduce: &'static [&'static str],
+    ) -> Self {
         let present = |names: &[&'static str]| -> Vec<&'static str> {
             names.iter().copied().filter(|n| extent(contraction, n) > 1).collect()
         };
@@ -241,6 +252,17 @@ impl Tiled {
         let (contraction, pixels) = form(workload, &config.sketch)
             .ok_or_else(|| LowerError::Unfit { sketch: config.sketch.clone(), workload: workload.to_string() })?;
         let roles = Roles::of(workload, &contraction);
+        Self::of(contraction, pixels, &roles, target, config)
+    }
+
+    /// The same for a contraction.
+    pub(crate) fn of(
+        contraction: Contraction,
+        pixels: Option<Pixels>,
+        roles: &Roles,
+        target: &GpuTarget,
+        config: &Config,
+    ) -> Result<Self, LowerError> {
         let reader = Reader(config);
         let axis_of = |name: &&str| contraction.axis(name);
         let mut spatial = Vec::new();

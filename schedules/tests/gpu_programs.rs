@@ -5,12 +5,14 @@
 
 mod common;
 
-use autotune_schedules::program::{BufferId, Node, Role, Scope, StoreMode};
+use autotune_schedules::program::{BufferId, Digit, Node, Role, Scope, StoreMode};
 use autotune_schedules::tiled::IMPLICIT_GEMM;
 use autotune_schedules::verify::Problem;
-use autotune_schedules::{InterpError, Operands, Program, ScheduleSpace, Target, Workload, interpret, lower, verify};
+use autotune_schedules::{
+    Affine, InterpError, Operands, Program, ScheduleSpace, Target, Workload, interpret, lower, verify, winograd,
+};
 use common::random_programs::{check, check_configs};
-use common::workloads::{random_workload, sample_sketch};
+use common::workloads::{random_winograd, random_workload, sample_sketch, sample_winograd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -47,6 +49,67 @@ fn pixels_of_several_rows_and_images_are_tiled_as_one_axis() {
     for text in ["matmul:m=9,n=8,k=7", "conv2d:c=8,h=9,w=9,o=8,k=3,g=8", "conv2d:c=8,h=1,w=9,o=8,k=1"] {
         let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
         assert!(space.sketches().iter().all(|sketch| sketch.name != IMPLICIT_GEMM), "{text}");
+    }
+}
+
+/// Odd numbers of channels and tiles, several images, padding of any width.
+#[test]
+fn winograd_programs_are_proven_and_agree_with_the_reference() {
+    let targets = ["cuda:sm_90", "opencl"].map(|word| Target::detect(word, None).unwrap());
+    let (mut checked, mut seed) = (0, 0);
+    while checked < 12 {
+        seed += 1;
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let workload = random_winograd(&mut rng, 1 + seed as usize % 7);
+        let space = ScheduleSpace::new(&workload, &targets[seed as usize % 2]);
+        if space.sketches().iter().any(|sketch| sketch.name == winograd::SKETCH) {
+            check_configs(&space, seed, (0..3).map(|_| sample_winograd(&space, &mut rng)));
+            checked += 1;
+        }
+        let exact = ScheduleSpace::new(&Workload { exact: true, ..workload }, &targets[0]);
+        assert!(exact.sketches().iter().all(|sketch| sketch.name != winograd::SKETCH));
+    }
+}
+
+/// A transform that leaves out a tile or stores tiles over one another.
+#[test]
+fn wrong_tiles_of_winograd_programs_are_found() {
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    let workload: Workload = "conv2d:n=2,c=6,h=10,w=9,o=5,k=3,p=1".parse().unwrap();
+    let space = ScheduleSpace::new(&workload, &target);
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    for _ in 0..5 {
+        let program = lower(&workload, &target, &sample_winograd(&space, &mut rng)).unwrap();
+        let (output, tiles) = (program.find(Role::Output).unwrap(), "input_transformed");
+        let tiles = BufferId(program.buffers.iter().position(|b| b.name == tiles).unwrap() as u32);
+        // Of the digits (o, t) or (c, t), and of (n, th, tw) within: by depth.
+        type Break = fn(&mut Affine, &mut [Digit]);
+        let cases: [(BufferId, usize, Break); 6] = [
+            (output, 0, |value, _| *value = value.clone() * 2),
+            (output, 0, |_, digits| digits[1].extent -= 4),
+            (output, 1, |_, digits| digits[2].extent -= 1),
+            (output, 1, |value, _| *value = Affine::constant(value.constant)),
+            (tiles, 0, |value, _| value.terms[0].1 -= 1),
+            (tiles, 1, |_, digits| digits[0].extent -= 1),
+        ];
+        for (case, (buffer, wanted, change)) in cases.into_iter().enumerate() {
+            let mut broken = program.clone();
+            for stage in &mut broken.stages {
+                let mut depth = 0;
+                for_each_list(&mut stage.body, &mut |list| {
+                    for node in list.iter_mut().filter(|node| stores_to(node, buffer)) {
+                        if let Node::Unflatten { value, digits, .. } = node {
+                            if depth == wanted {
+                                change(value, digits);
+                            }
+                            depth += 1;
+                        }
+                    }
+                });
+            }
+            let proof = verify(&broken, &target);
+            assert!(proof.is_err(), "case {case}\n{broken}");
+        }
     }
 }
 

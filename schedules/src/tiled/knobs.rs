@@ -3,9 +3,10 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Roles, SpatialTile, Tiled, can_pack, extent, form, rules, weight_source};
+use super::pixels::Pixels;
+use super::{IMPLICIT_GEMM, Roles, SKETCH, SpatialTile, Tiled, can_pack, extent, form, rules, weight_source};
 use crate::config::Config;
-use crate::contraction::Operand;
+use crate::contraction::{Contraction, Operand};
 use crate::space::{Knob, Sketch};
 use crate::target::GpuTarget;
 use crate::workload::Workload;
@@ -14,20 +15,30 @@ use crate::workload::Workload;
 pub fn knobs(workload: &Workload, target: &GpuTarget, sketch: &str) -> Option<Vec<Knob>> {
     let (contraction, pixels) = form(workload, sketch)?;
     let roles = Roles::of(workload, &contraction);
+    Some(knobs_of(&contraction, &roles, pixels.as_ref(), target))
+}
+
+/// The knobs for a contraction.
+pub(crate) fn knobs_of(
+    contraction: &Contraction,
+    roles: &Roles,
+    pixels: Option<&Pixels>,
+    target: &GpuTarget,
+) -> Vec<Knob> {
     let mut knobs = Vec::new();
     for name in &roles.spatial {
-        knobs.push(Knob::tile(&format!("tile.{name}"), spatial_tiles(extent(&contraction, name), target)));
+        knobs.push(Knob::tile(&format!("tile.{name}"), spatial_tiles(extent(contraction, name), target)));
     }
-    for name in roles.reduce.iter().filter(|n| extent(&contraction, n) > 1) {
-        let whole = extent(&contraction, name);
+    for name in roles.reduce.iter().filter(|n| extent(contraction, n) > 1) {
+        let whole = extent(contraction, name);
         let chunks = if *name == roles.long() { long_chunks(whole) } else { vec![vec![1], vec![whole]] };
         knobs.push(Knob::tile(&format!("tile.{name}"), chunks));
     }
     if !roles.spatial.is_empty() {
         knobs.push(Knob::order("order", &roles.spatial));
     }
-    knobs.push(Knob::choice("weights", if can_pack(&contraction) { &["packed", "inplace"] } else { &["inplace"] }));
-    let packed = weight_source(&contraction, can_pack(&contraction));
+    knobs.push(Knob::choice("weights", if can_pack(contraction) { &["packed", "inplace"] } else { &["inplace"] }));
+    let packed = weight_source(contraction, can_pack(contraction));
     let weights = [&contraction.weight, &packed].map(widest).into_iter().max().unwrap_or(1);
     let data = pixels.map_or_else(|| widest(&contraction.data), |pixels| pixels.vector);
     knobs.push(Knob::choice("vector.data", vectors(data)));
@@ -36,9 +47,9 @@ pub fn knobs(workload: &Workload, target: &GpuTarget, sketch: &str) -> Option<Ve
     knobs.push(Knob::choice("stages", &["1", "2"]));
     knobs.push(Knob::choice("unroll", &["1", "2", "4", "8", "16", "32", "64"]));
     let splits: &[&str] =
-        if roles.reduce.iter().any(|n| extent(&contraction, n) > 1) { &["1", "2", "4", "8", "16"] } else { &["1"] };
+        if roles.reduce.iter().any(|n| extent(contraction, n) > 1) { &["1", "2", "4", "8", "16"] } else { &["1"] };
     knobs.push(Knob::choice("split", splits));
-    Some(knobs)
+    knobs
 }
 
 /// The widest aligned copy of whole rows.
@@ -83,7 +94,8 @@ fn long_chunks(extent: usize) -> Vec<Vec<usize>> {
 /// What an analytic estimate prefers among the sketches of this module, without measuring. The same on every machine; `None` if
 /// no combination is found.
 pub fn default_config(workload: &Workload, target: &GpuTarget, sketches: &[Sketch]) -> Option<Config> {
-    let best = sketches.iter().filter_map(|sketch| default_of(workload, target, sketch));
+    let own = sketches.iter().filter(|sketch| [SKETCH, IMPLICIT_GEMM].contains(&sketch.name));
+    let best = own.filter_map(|sketch| default_of(workload, target, sketch));
     best.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, config)| config)
 }
 

@@ -14,6 +14,7 @@ mod chunks;
 mod copy;
 mod partial;
 mod pixels;
+pub(crate) mod winograd;
 
 /// Threads of a block that packs weights or adds up partial sums.
 const COPY_THREADS: usize = 256;
@@ -54,6 +55,15 @@ struct Lowering<'a> {
 /// Position of an element in the tile of a thread, per axis: its virtual thread and its place within it.
 type Place = Vec<(AxisId, [Affine; 2])>;
 
+/// What a compute stage reads and writes.
+struct Outside {
+    sources: [BufferId; 2],
+    output: BufferId,
+    partial: Option<BufferId>,
+    bias: Option<BufferId>,
+    residual: Option<BufferId>,
+}
+
 impl<'a> Lowering<'a> {
     fn new(workload: &'a Workload, tiled: &'a Tiled) -> Self {
         let mut buffers = Vec::new();
@@ -62,11 +72,11 @@ impl<'a> Lowering<'a> {
         let (inputs, outputs) = (plain(own.data.shape.as_slice()), plain(own.output.shape.as_slice()));
         let OperandBuffers { input, mut weight, bias, residual, output } =
             OperandBuffers::new(&mut buffers, workload, inputs, outputs);
-        let mut add = |name: &str, role, scope, shape: Vec<usize>| {
-            buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain });
+        let mut global = |name: &str, role, shape: &[usize]| {
+            let (shape, scope, layout) = (shape.to_vec(), Scope::Global, Layout::Plain);
+            buffers.push(Buffer { name: name.into(), role, scope, shape, layout });
             BufferId(buffers.len() as u32 - 1)
         };
-        let mut global = |name: &str, role, shape: &[usize]| add(name, role, Scope::Global, shape.to_vec());
         if tiled.packed_weights {
             weight = global("weight_packed", Role::Packed, &tiled.staged[1].source.shape);
         }
@@ -74,6 +84,16 @@ impl<'a> Lowering<'a> {
             let shape = [&[tiled.split], &own.output.shape[..]].concat();
             global("partial", Role::Accumulator, &shape)
         });
+        let outside = Outside { sources: [input, weight], output, partial, bias, residual };
+        Self::within(workload, tiled, buffers, outside)
+    }
+
+    /// For a stage that reads and writes some of the buffers.
+    fn within(workload: &'a Workload, tiled: &'a Tiled, mut buffers: Vec<Buffer>, outside: Outside) -> Self {
+        let mut add = |name: &str, role, scope, shape: Vec<usize>| {
+            buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain });
+            BufferId(buffers.len() as u32 - 1)
+        };
         let slots = |which: usize| {
             let mut shape = tiled.staged[which].shape(tiled.pad);
             shape.insert(0, tiled.stages);
@@ -96,13 +116,14 @@ impl<'a> Lowering<'a> {
             .collect();
         let acc = add("acc", Role::Accumulator, Scope::Register, tile(&tiled.spatial));
         let axes = tiled.contraction.axes.len();
+        let Outside { sources, output, partial, bias, residual } = outside;
         Self {
             workload,
             tiled,
             vars: Vec::new(),
             extents: Vec::new(),
             buffers,
-            sources: [input, weight],
+            sources,
             shared,
             fragments,
             prefetched,
@@ -127,6 +148,10 @@ impl<'a> Lowering<'a> {
         if let Some(partial) = self.partial {
             stages.push(Stage { name: "add_partial".into(), when: When::EveryRun, body: self.add_partial(partial) });
         }
+        self.program(stages)
+    }
+
+    fn program(self, stages: Vec<Stage>) -> Program {
         Program {
             workload: *self.workload,
             axes: self.tiled.contraction.axes.clone(),

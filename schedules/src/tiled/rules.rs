@@ -46,8 +46,12 @@ impl Tiled {
         Ok(())
     }
 
-    /// Whole warps, unless the output is too small for one.
+    /// Blocks of which half is needed at least, and whole warps, unless the output is too small for one.
     fn check_threads(&self, target: &GpuTarget) -> Result<(), LowerError> {
+        let wasted = |tile: &&SpatialTile| tile.block >= 2 * self.contraction.axes[tile.axis].extent;
+        if let Some(tile) = self.spatial.iter().find(wasted) {
+            return Err(LowerError::knob("tile", format!("a block of {} is mostly beyond the axis", tile.block)));
+        }
         let threads = self.threads();
         let possible = self.spatial.iter().fold(1usize, |product, tile| {
             let extent = self.contraction.axes[tile.axis].extent;

@@ -246,26 +246,31 @@ impl<'a, 'f> Walk<'a, 'f> {
         self.extent(var) == 1 || index.iter().any(|i| i.coefficient(var) != 0) || self.digits.iter().any(through)
     }
 
+    /// True if the digits that the index of a store is made of take every combination, each once, whatever the rest of the index
+    /// is, and the other digits keep nothing from being stored.
+    fn digits_are_free(&self, store: &Store) -> bool {
+        let guards = self.guards.iter().map(|guard| &guard.index);
+        // What decides the place: the index and its conditions, and the numbers whose digits do.
+        let mut deciding: Vec<&Affine> = store.dst.index.iter().chain(guards).collect();
+        self.digits.iter().rev().all(|Digits { value, digits }| {
+            let count: usize = digits.iter().map(|d| d.extent).product();
+            let decides = |var: VarId| self.extent(var) > 1 && deciding.iter().any(|a| a.coefficient(var) != 0);
+            let always_runs = value.range(|var| self.extent(var)).1 < count as i64;
+            if always_runs && !digits.iter().any(|d| decides(d.var)) {
+                return true;
+            }
+            let all = Set::of(value, |var| self.extent(var)).and_then(|set| set.as_prefix());
+            let free = all.is_some_and(|n| n >= count)
+                && digits.iter().all(|d| self.tells(&store.dst.index, d.var))
+                && !value.terms.iter().any(|&(var, _)| decides(var));
+            deciding.push(value);
+            free
+        })
+    }
+
     /// Notes a store to global memory; each task stores to elements of its own.
     fn global_write(&mut self, store: &Store, dst: &Buffer) -> Result<(), VerifyError> {
-        let index = &store.dst.index;
-        let mut own = self.prefix.iter().all(|&var| self.tells(index, var));
-        match &self.digits[..] {
-            [] => {}
-            // Every combination of digits occurs, each once, whatever the rest of the index is.
-            [Digits { value, digits }] => {
-                let count: usize = digits.iter().map(|d| d.extent).product();
-                let all = Set::of(value, |var| self.extent(var)).and_then(|set| set.as_prefix());
-                let apart = |(var, _): &(VarId, i64)| {
-                    let guards = self.guards.iter().map(|guard| &guard.index);
-                    self.extent(*var) == 1 || index.iter().chain(guards).all(|i| i.coefficient(*var) == 0)
-                };
-                own &= all.is_some_and(|n| n >= count)
-                    && digits.iter().all(|d| self.tells(index, d.var))
-                    && value.terms.iter().all(apart);
-            }
-            _ => own = false,
-        }
+        let own = self.prefix.iter().all(|&var| self.tells(&store.dst.index, var)) && self.digits_are_free(store);
         let (Some(covered), true) = (self.covered(&store.dst.index), own) else {
             let what = "not plainly an element of its own for every task".into();
             return self.fail(Problem::Conflict { buffer: dst.name.clone(), what });
