@@ -47,6 +47,7 @@ use crate::lower::LowerError;
 use crate::target::GpuTarget;
 use crate::workload::{Operator, Workload};
 
+mod estimate;
 mod knobs;
 pub(crate) mod lower;
 pub mod pixels;

@@ -9,7 +9,7 @@ mod common;
 
 use autotune_schedules::tiled::Tiled;
 use autotune_schedules::winograd::gpu::GpuWinograd;
-use autotune_schedules::{GpuApi, ScheduleSpace, Target, Workload, codegen, lower};
+use autotune_schedules::{GpuApi, Launch, ScheduleSpace, Target, Workload, codegen, lower};
 use common::missing;
 use common::nvrtc::Nvrtc;
 use rand::SeedableRng;
@@ -57,8 +57,13 @@ fn survey(configs: usize, seed: u64) -> [usize; 3] {
             let workload: Workload = text.parse().unwrap();
             let space = ScheduleSpace::new(&workload, &target);
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let mut config = space.default_config();
             for i in 0..configs {
-                let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
+                config = match i {
+                    0 => space.default_config(),
+                    _ if i % 2 == 0 => space.neighbor(&config, &mut rng),
+                    _ => space.sample(&mut rng),
+                };
                 let estimate = match config.is_exact() {
                     true => Tiled::new(&workload, gpu, &config).unwrap().registers(),
                     false => GpuWinograd::new(&workload, gpu, &config).unwrap().product.registers(),
@@ -72,6 +77,13 @@ fn survey(configs: usize, seed: u64) -> [usize; 3] {
                     spilled += 1;
                     eprintln!("sm_{sm}, {workload}, {config}: {usage:?}, estimate {estimate}");
                     assert!(i > 0, "the default schedule spills");
+                }
+                for (kernel, stage) in usage.iter().zip(&program.stages) {
+                    let launch = Launch::of(&program, stage).unwrap();
+                    let dealt = kernel.registers.next_multiple_of(8) * launch.threads.next_multiple_of(128);
+                    let fits =
+                        dealt <= gpu.registers_per_multiprocessor && launch.shared_bytes <= gpu.shared_bytes_per_block;
+                    assert!(fits, "{workload}, {config}: {kernel:?} {launch:?}");
                 }
                 beyond += usize::from(compute.registers > estimate + SLACK);
             }

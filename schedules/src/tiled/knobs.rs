@@ -3,8 +3,9 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::estimate::estimate;
 use super::pixels::Pixels;
-use super::{IMPLICIT_GEMM, Roles, SKETCH, SpatialTile, Tiled, can_pack, extent, form, rules, weight_source};
+use super::{IMPLICIT_GEMM, Roles, SKETCH, Tiled, can_pack, extent, form, rules, weight_source};
 use crate::config::Config;
 use crate::contraction::{Contraction, Operand};
 use crate::space::{Knob, Sketch};
@@ -139,36 +140,3 @@ fn default_of(workload: &Workload, target: &GpuTarget, sketch: &Sketch) -> Optio
 /// Valid combinations that the default starts from, and draws to find them in.
 const STARTS: usize = 64;
 const MAX_DRAWS: usize = 20_000;
-
-/// Time of a kernel in units of one multiply-add of every thread, roughly: work (padding included) by what a multiply-add
-/// costs with its share of loads (an element of shared memory twice a multiply-add), by how badly the device is filled.
-fn estimate(tiled: &Tiled, target: &GpuTarget) -> f64 {
-    let threads = tiled.threads();
-    let per_thread: usize = tiled.spatial.iter().map(SpatialTile::per_thread).product();
-    let steps: usize = tiled.reduce.iter().map(|r| r.1).product();
-    let chunks: f64 =
-        tiled.reduce.iter().map(|&(axis, chunk)| tiled.contraction.axes[axis].extent.div_ceil(chunk) as f64).product();
-    let multiplies = (per_thread * steps) as f64;
-    let fragments: usize =
-        (0..2).map(|which| tiled.tiles_of(which).iter().map(SpatialTile::per_thread).product::<usize>()).sum();
-    let copies: f64 = tiled.staged.iter().map(|s| s.rounds(threads) as f64 * (8.0 + s.vector as f64)).sum();
-    let branches = steps as f64 / tiled.unroll.min(16) as f64 * 4.0;
-    let barriers = if tiled.stages == 2 { 40.0 } else { 120.0 };
-    let conflicts = if tiled.pad == 4 { 0.0 } else { 1.0 };
-    let chunk_cost = multiplies + (fragments * steps) as f64 * 2.0 + copies + branches + barriers + conflicts;
-    let resident = [
-        target.threads_per_multiprocessor / threads,
-        target.registers_per_multiprocessor / (tiled.registers() * threads),
-        target.shared_bytes_per_multiprocessor / tiled.shared_bytes().max(1),
-    ];
-    let resident = resident.into_iter().min().unwrap_or(1).clamp(1, 16);
-    let slots = (target.multiprocessors * resident) as f64;
-    let waves = (tiled.blocks() as f64 / slots).ceil();
-    // Few threads on a multiprocessor cannot hide the latency of what they wait for.
-    let busy = (resident * threads) as f64;
-    let rate = (busy / 512.0).min(1.0);
-    // A second launch, and partial sums written and read.
-    let outputs: usize = tiled.contraction.output.shape.iter().product();
-    let again = if tiled.split > 1 { 3e5 + (8 * tiled.split * outputs / target.multiprocessors) as f64 } else { 0.0 };
-    waves * chunks * chunk_cost * busy / rate + again
-}
