@@ -78,8 +78,10 @@ fn survey(configs: usize, seed: u64) -> [usize; 3] {
                     eprintln!("sm_{sm}, {workload}, {config}: {usage:?}, estimate {estimate}");
                     assert!(i > 0, "the default schedule spills");
                 }
-                for (kernel, stage) in usage.iter().zip(&program.stages) {
+                for stage in &program.stages {
                     let launch = Launch::of(&program, stage).unwrap();
+                    let symbol = format!("autotune_{}", stage.name);
+                    let kernel = usage.iter().find(|u| u.symbol == symbol).unwrap();
                     let dealt = kernel.registers.next_multiple_of(8) * launch.threads.next_multiple_of(128);
                     let fits =
                         dealt <= gpu.registers_per_multiprocessor && launch.shared_bytes <= gpu.shared_bytes_per_block;
@@ -106,6 +108,6 @@ fn kernels_compile_without_spills() {
 #[test]
 #[ignore = "minutes of compiling"]
 fn few_kernels_of_many_spill() {
-    let [compiled, spilled, _] = survey(60, 2);
+    let [compiled, spilled, _] = survey(40, 2);
     assert!(spilled * 50 <= compiled, "{spilled} of {compiled}");
 }
