@@ -18,7 +18,7 @@ fn main() -> anyhow::Result<()> {
     println!("{target}, {trials} trials over {} tasks\n", network.tasks.len());
     println!("| task | {} |", (0..seeds).map(|s| format!("seed {s}")).collect::<Vec<_>>().join(" | "));
     println!("|---|{}", "---|".repeat(seeds));
-    let mut measurer = autotune_examples::measurer()?;
+    let mut measurer = autotune_examples::measurer(&target)?;
     let mut run = |search: SearchKind, seed: usize| -> anyhow::Result<Report> {
         let db = TuningDb::temporary()?;
         let options = TuneOptions { trials: Some(trials), search, seed: seed as u64, ..TuneOptions::default() };

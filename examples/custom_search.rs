@@ -21,7 +21,7 @@ fn main() -> anyhow::Result<()> {
     let workload: Workload = "matmul:m=128,n=256,k=256".parse()?;
     let target = Target::detect("cpu", Some(1))?;
     let space = ScheduleSpace::new(&workload, &target);
-    let mut measurer = autotune_examples::measurer()?;
+    let mut measurer = autotune_examples::measurer(&target)?;
     let mut model = XgbModel::default();
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let mut measured: Vec<(Vec<f32>, Option<f64>)> = Vec::new();

@@ -13,7 +13,7 @@ fn main() -> anyhow::Result<()> {
     let tasks = [Task::single("conv2d:c=32,h=28,w=28,o=32,k=3,p=1,bias,act=relu".parse()?)];
     let options = TuneOptions { trials: Some(trials), ..TuneOptions::default() };
     let db = TuningDb::temporary()?;
-    let report = tune(&tasks, &target, &options, &mut autotune_examples::measurer()?, &db, &mut Silent)?;
+    let report = tune(&tasks, &target, &options, &mut autotune_examples::measurer(&target)?, &db, &mut Silent)?;
     println!("{}", report.table());
     if let Some(best) = db.best(&tasks[0].workload, &target.key())? {
         println!("{}", best.config);

@@ -1,6 +1,6 @@
 """One peer library, driven by JSON lines: one request a line on standard input, one answer a line on standard output.
 
-    server.py PEER CORES     with PEER one of onednn, onnxruntime, openvino, openblas, and CORES such as 0,1
+    server.py PEER CORES     with PEER one of onednn, onnxruntime, openvino, openblas, torch, and CORES such as 0,1
 
 The first line tells `{"name", "version"}`. Then
 
@@ -18,16 +18,18 @@ import statistics
 import sys
 import traceback
 
-MODULES = {"onednn": "onednn", "onnxruntime": "onnx_runtime", "openvino": "openvino_cpu", "openblas": "openblas"}
+MODULES = {"onednn": "onednn", "onnxruntime": "onnx_runtime", "openvino": "openvino_cpu", "openblas": "openblas",
+           "torch": "torch_gpu"}
 
-# A repeat takes at least this long: reading the clock must cost nothing.
+# A repeat takes at least this long, unless the peer says otherwise: reading the clock must cost nothing.
 REPEAT_SECS = 20e-6
 
 # For how long each variant of an operator is tried.
 TRIAL_SECS = 0.08
 
-# Largest deviation from the reference over the reference's largest magnitude; Winograd's is larger than that of sums.
-TOLERANCE = 1e-3
+# Largest deviation from the reference over the reference's largest magnitude; Winograd's is larger than that of sums, that of
+# operands and outputs rounded to fewer bits larger still.
+TOLERANCE = {"f32": 1e-3, "tf32": 2e-3, "f16": 4e-3, "bf16": 3e-2}
 
 
 def main():
@@ -74,8 +76,8 @@ def prepare(peer, workload, exact):
             op = build()
             if op is None:
                 continue
-            error = float(abs(op.output() - right).max() / abs(right).max())
-            if not error <= TOLERANCE:
+            error = float(abs(op.output().reshape(right.shape) - right).max() / abs(right).max())
+            if not error <= TOLERANCE[workload.get("dtype", "f32")]:
                 why.append(f"{name}: wrong result, relative error {error:.1e}")
                 continue
             secs = statistics.median(turn(op, TRIAL_SECS))
@@ -94,7 +96,8 @@ def turn(op, floor_secs):
     """Seconds a run of each repeat, for `floor_secs`; the first run warms the caches and does not count."""
     op.time(1)
     run_secs = op.time(1)
-    runs = max(1, min(10_000, int(REPEAT_SECS / max(run_secs, 1e-9)) + 1))
+    repeat_secs = getattr(op, "repeat_secs", REPEAT_SECS)
+    runs = max(1, min(10_000, int(repeat_secs / max(run_secs, 1e-9)) + 1))
     repeats, elapsed = [], 0.0
     while elapsed < floor_secs or len(repeats) < 3:
         secs = op.time(runs)

@@ -16,14 +16,16 @@
 //! ```no_run
 //! fn main() -> anyhow::Result<()> {
 //!     autotune_examples::serve_if_worker();
-//!     let measurer = autotune_examples::measurer()?;
+//!     let target = autotune_schedules::Target::detect("cpu", None)?;
+//!     let measurer = autotune_examples::measurer(&target)?;
 //! #   drop(measurer);
 //!     Ok(())
 //! }
 //! ```
 
 use autotune_measure::location::{WORKER_ARGUMENT, WorkerCommand};
-use autotune_measure::{CpuMeasurer, MeasureOptions};
+use autotune_measure::{MeasureOptions, TimingOptions, WorkerMeasurer};
+use autotune_schedules::Target;
 
 /// Serves a measurer and ends the process if it was started as a worker; call it first in `main`.
 pub fn serve_if_worker() {
@@ -33,8 +35,9 @@ pub fn serve_if_worker() {
     }
 }
 
-/// A measurer whose worker is this very program.
-pub fn measurer() -> anyhow::Result<CpuMeasurer> {
+/// A measurer for a target whose worker is this very program.
+pub fn measurer(target: &Target) -> anyhow::Result<WorkerMeasurer> {
     let command = WorkerCommand { program: std::env::current_exe()? };
-    Ok(CpuMeasurer::with(command, MeasureOptions::default())?)
+    let timing = TimingOptions::for_target(target);
+    Ok(WorkerMeasurer::with(command, MeasureOptions { timing, ..MeasureOptions::default() })?)
 }

@@ -3,8 +3,11 @@
 use std::time::Instant;
 
 use crate::builder::Built;
+use crate::gpu::trial::Loaded;
+use crate::gpu::{self, Gpu};
 use crate::harness::runs_per_repeat;
-use crate::measurement::CandidateError;
+use crate::measurement::{CandidateError, MeasureError};
+use crate::options::TimingOptions;
 use crate::problem::Problem;
 use crate::team::Team;
 use crate::trial::Trial;
@@ -22,53 +25,95 @@ const MIN_REPEATS: usize = 3;
 /// for build in builder.build(candidates)? {
 ///     // SAFETY: the candidates are known to run.
 ///     let mut bench = unsafe { Bench::new(&build.outcome?)? };
-///     println!("{:?}", bench.turn(0.02));
+///     println!("{:?}", bench.turn(0.02)?);
 ///     bench.recheck()?;
 /// }
 /// # Ok(()) }
 /// ```
 pub struct Bench {
-    trial: Trial,
-    team: Team,
+    place: Place,
+    timing: TimingOptions,
+}
+
+enum Place {
+    Cpu {
+        trial: Box<Trial>,
+        team: Team,
+    },
+    Gpu {
+        trial: Box<dyn Loaded>,
+        /// Open as long as the trial.
+        _device: Box<dyn Gpu>,
+    },
 }
 
 impl Bench {
     /// Loads a kernel, runs what runs ahead of time, runs it once on random operands and compares the output with the
-    /// reference. The calling thread takes part in every run: pin it to the first core.
+    /// reference. The calling thread takes part in every run of a CPU's kernel: pin it to the first core.
     ///
     /// # Safety
     ///
     /// The code runs in this process without protection: see [`crate::Kernel::new`].
     pub unsafe fn new(built: &Built) -> Result<Self, CandidateError> {
-        let mut team = Team::new(built.target.threads());
+        let timing = TimingOptions::for_target(&built.target);
         let mut problem = Problem::new(&built.workload);
-        // SAFETY: the caller's promise.
-        let mut trial = unsafe { Trial::new(&mut problem, built, false, None, &mut team) }?;
-        trial.check(&mut team)?;
-        Ok(Self { trial, team })
+        let place = match built.target.gpu() {
+            Some(target) => {
+                let device = gpu::open(target).map_err(no_device)?;
+                let mut trial = device.load(&mut problem, built, false)?;
+                trial.check()?;
+                Place::Gpu { trial, _device: device }
+            }
+            None => {
+                let mut team = Team::new(built.target.threads());
+                // SAFETY: the caller's promise.
+                let mut trial = unsafe { Trial::new(&mut problem, built, false, None, &mut team) }?;
+                trial.check(&mut team)?;
+                Place::Cpu { trial: Box::new(trial), team }
+            }
+        };
+        Ok(Self { place, timing })
     }
 
-    /// Runs for at least `floor_secs` with warm caches; seconds a run of each repeat, at least three. What the runs
-    /// before did to the caches is undone by a first run that does not count. Between turns no thread is busy.
-    pub fn turn(&mut self, floor_secs: f64) -> Vec<f64> {
-        self.trial.repeat(1, &mut self.team);
-        let runs = runs_per_repeat(self.trial.repeat(1, &mut self.team));
+    /// Runs for at least `floor_secs` with warm caches; seconds a run of each repeat, at least three, by the device's clock on a
+    /// GPU. What the runs before did to the caches is undone by a first run that does not count. Between turns no thread is busy.
+    pub fn turn(&mut self, floor_secs: f64) -> Result<Vec<f64>, CandidateError> {
+        self.repeat(1)?;
+        let run_secs = self.repeat(1)?;
+        let runs = runs_per_repeat(&self.timing, run_secs);
         let (start, mut repeats) = (Instant::now(), Vec::new());
         while repeats.len() < MIN_REPEATS || start.elapsed().as_secs_f64() < floor_secs {
-            repeats.push(self.trial.repeat(runs, &mut self.team) / runs as f64);
+            repeats.push(self.repeat(runs)? / runs as f64);
         }
-        repeats
+        Ok(repeats)
+    }
+
+    fn repeat(&mut self, runs: usize) -> Result<f64, CandidateError> {
+        match &mut self.place {
+            Place::Cpu { trial, team } => Ok(trial.repeat(runs, team)),
+            Place::Gpu { trial, .. } => trial.repeat(runs),
+        }
     }
 
     /// Checks the output again, and that nothing but the output changed in all the runs.
     pub fn recheck(&mut self) -> Result<(), CandidateError> {
-        self.trial.recheck(false, &mut self.team)
+        match &mut self.place {
+            Place::Cpu { trial, team } => trial.recheck(false, team),
+            Place::Gpu { trial, .. } => trial.recheck(false),
+        }
     }
 
     /// Largest deviation from the reference so far, over the reference's largest magnitude.
     pub fn max_rel_error(&self) -> f64 {
-        self.trial.max_rel_error()
+        match &self.place {
+            Place::Cpu { trial, .. } => trial.max_rel_error(),
+            Place::Gpu { trial, .. } => trial.max_rel_error(),
+        }
     }
+}
+
+fn no_device(error: MeasureError) -> CandidateError {
+    CandidateError::Crash { message: error.to_string() }
 }
 
 #[cfg(test)]
@@ -88,7 +133,7 @@ mod tests {
             // SAFETY: the default config's kernel is made by the code generator.
             let mut bench = unsafe { Bench::new(&build.outcome.unwrap()) }.unwrap();
             for floor_secs in [0.0, 0.001] {
-                let repeats = bench.turn(floor_secs);
+                let repeats = bench.turn(floor_secs).unwrap();
                 assert!(repeats.len() >= MIN_REPEATS);
                 assert!(repeats.iter().all(|secs| *secs > 0.0 && secs.is_finite()));
                 bench.recheck().unwrap();

@@ -143,6 +143,11 @@ impl Buffers {
         Ok(buffers)
     }
 
+    /// Size of the memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
     /// The memory, to be used again.
     pub(crate) fn into_memory(self) -> Memory {
         self.memory
@@ -240,6 +245,7 @@ mod tests {
             global: true,
             shape: shape.to_vec(),
             layout: Lie::Plain,
+            dtype: Default::default(),
         };
         KernelPlan { buffers: shapes.iter().map(buffer).collect(), stages: vec![], local_bytes }
     }

@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use autotune_schedules::codegen::c;
 use autotune_schedules::codegen::x86::{AssembleError, MachineCode, assemble};
-use autotune_schedules::{EXACT_TOLERANCE, KernelPlan, Target, Workload, lower, tolerance};
+use autotune_schedules::codegen::{c, gpu};
+use autotune_schedules::{EXACT_TOLERANCE, GpuApi, KernelPlan, Target, Workload, lower, tolerance};
 use rayon::prelude::*;
 
 use crate::compiler::Compiler;
+use crate::gpu::cuda;
 use crate::libraries::{Libraries, Source};
-use crate::measurement::{Candidate, CandidateError, MeasureError, Toolchain};
+use crate::measurement::{Candidate, CandidateError, MeasureError, Resources, Toolchain};
 use crate::options::Backend;
 use crate::process::duration;
 
@@ -21,6 +22,10 @@ pub enum Code {
     Library(PathBuf),
     /// In hand, one entry per stage of the plan.
     Machine(MachineCode),
+    /// Of a CUDA device, under the names of the plan's stages.
+    Cubin(Vec<u8>),
+    /// Source that the OpenCL device compiles when it loads it.
+    OpenCl(String),
 }
 
 /// A candidate's code, ready to be loaded.
@@ -45,13 +50,15 @@ pub struct Build {
     pub outcome: Result<Built, CandidateError>,
     /// What made it; `None` if it was not lowered.
     pub toolchain: Option<Toolchain>,
+    /// What it takes of a GPU, where the compiler tells.
+    pub resources: Option<Resources>,
     /// Wall-clock seconds of lowering, code generation and compiler; the compiler's part is 0 for a source that was
     /// built before.
     pub build_secs: f64,
 }
 
-/// Builds candidates with the assembler of their instruction set, or with the machine's C compiler, which is looked for
-/// when it is first needed. Files that the compiler made live as long as the builder.
+/// Builds candidates for CPUs with the assembler of their instruction set, or with the machine's C compiler, which is looked for
+/// when it is first needed, and candidates for CUDA devices with NVRTC. Files that the compiler made live as long as the builder.
 pub struct Builder {
     backend: Backend,
     limit: Duration,
@@ -65,9 +72,16 @@ struct Draft {
 }
 
 enum Content {
-    Machine(MachineCode),
+    Ready(Ready),
     /// To be compiled; why it was not assembled, if that was tried.
     Source(Source, Option<AssembleError>),
+}
+
+/// Code, what made it and what it takes of a GPU.
+struct Ready {
+    code: Code,
+    toolchain: Toolchain,
+    resources: Option<Resources>,
 }
 
 impl Builder {
@@ -92,10 +106,14 @@ impl Builder {
         let finish = |(candidate, (draft, secs)): (&Candidate, (Result<Draft, CandidateError>, f64))| {
             let (plan, content) = match draft {
                 Ok(Draft { plan, content }) => (plan, content),
-                Err(error) => return Build { outcome: Err(error), toolchain: None, build_secs: secs },
+                Err(error) => return Build { outcome: Err(error), toolchain: None, resources: None, build_secs: secs },
             };
+            let mut resources = None;
             let (code, toolchain, compile_secs) = match content {
-                Content::Machine(code) => (Ok(Code::Machine(code)), Some(Toolchain::assembler()), 0.0),
+                Content::Ready(Ready { code, toolchain, resources: taken }) => {
+                    resources = taken;
+                    (Ok(code), Some(toolchain), 0.0)
+                }
                 Content::Source(..) => {
                     let missing = (Err(CandidateError::Build { message: "it was not compiled".into() }), 0.0);
                     let (library, compile_secs) = compiled.next().unwrap_or(missing);
@@ -104,14 +122,14 @@ impl Builder {
                 }
             };
             let Candidate { workload, target, config } = candidate;
-            let (target, tolerance) = (target.clone(), tolerance(config));
+            let (target, tolerance) = (target.clone(), tolerance(workload, config));
             let outcome = code.map(|code| Built { workload: *workload, target, plan, tolerance, code });
-            Build { outcome, toolchain, build_secs: secs + compile_secs }
+            Build { outcome, toolchain, resources, build_secs: secs + compile_secs }
         };
         Ok(candidates.iter().zip(drafts).map(finish).collect())
     }
 
-    /// Compiles C source for a plan written by hand: the seam through which tests bring broken kernels.
+    /// Compiles source for a plan written by hand, C or the target's dialect: the seam through which tests bring broken kernels.
     pub fn build_source(
         &mut self,
         workload: &Workload,
@@ -119,25 +137,27 @@ impl Builder {
         plan: &KernelPlan,
         source: &str,
     ) -> Result<Built, CandidateError> {
+        let code = match target.gpu() {
+            Some(gpu) => gpu_code(source.to_string(), gpu.api, plan)?.code,
+            None => Code::Library(self.build_library(source)?),
+        };
+        let (target, plan) = (target.clone(), plan.clone());
+        Ok(Built { workload: *workload, target, plan, tolerance: EXACT_TOLERANCE, code })
+    }
+
+    fn build_library(&mut self, source: &str) -> Result<PathBuf, CandidateError> {
         let no_compiler = |e: MeasureError| CandidateError::Build { message: e.to_string() };
         let source = Source::new(source.to_string());
         let built = self.libraries().map_err(no_compiler)?.compile(&[&source]).pop();
         let missing = || Err(CandidateError::Build { message: "it was not compiled".into() });
-        let library = built.map_or_else(missing, |(library, _)| library)?;
-        Ok(Built {
-            workload: *workload,
-            target: target.clone(),
-            plan: plan.clone(),
-            tolerance: EXACT_TOLERANCE,
-            code: Code::Library(library),
-        })
+        built.map_or_else(missing, |(library, _)| library)
     }
 
     /// The libraries of those drafts that are sources, in their order, and the compiler's seconds for each.
     fn compile<'a>(&mut self, drafts: impl Iterator<Item = &'a Draft>) -> Result<Vec<Library>, MeasureError> {
         let source = |draft: &'a Draft| match &draft.content {
             Content::Source(source, why) => Some((source, why)),
-            Content::Machine(_) => None,
+            Content::Ready(_) => None,
         };
         let (sources, reasons): (Vec<_>, Vec<_>) = drafts.filter_map(source).unzip();
         if sources.is_empty() {
@@ -172,15 +192,39 @@ type Library = (Result<PathBuf, CandidateError>, f64);
 fn draft(candidate: &Candidate, backend: Backend) -> Result<Draft, CandidateError> {
     let program = lower(&candidate.workload, &candidate.target, &candidate.config)
         .map_err(|e| CandidateError::Lower { message: e.to_string() })?;
+    let plan = KernelPlan::of(&program);
+    if let Some(gpu) = candidate.target.gpu() {
+        let content = Content::Ready(gpu_code(gpu::generate(&program, gpu.api), gpu.api, &plan)?);
+        return Ok(Draft { plan, content });
+    }
     let source = || Source::new(c::generate(&program, &candidate.target));
     let content = match backend {
         Backend::Assembler => match assemble(&program, &candidate.target) {
-            Ok(code) => Content::Machine(code),
+            Ok(code) => {
+                let (code, toolchain) = (Code::Machine(code), Toolchain::assembler());
+                Content::Ready(Ready { code, toolchain, resources: None })
+            }
             Err(why) => Content::Source(source(), Some(why)),
         },
         Backend::C => Content::Source(source(), None),
     };
-    Ok(Draft { plan: KernelPlan::of(&program), content })
+    Ok(Draft { plan, content })
+}
+
+/// Code of a GPU's source.
+fn gpu_code(source: String, api: GpuApi, plan: &KernelPlan) -> Result<Ready, CandidateError> {
+    let GpuApi::Cuda { sm } = api else {
+        let toolchain = Toolchain { backend: None, compiler: "the OpenCL driver's".into(), flags: String::new() };
+        return Ok(Ready { code: Code::OpenCl(source), toolchain, resources: None });
+    };
+    let no_compiler = |message: String| CandidateError::Build { message };
+    let compiler = cuda::compiler_version().map_err(no_compiler)?;
+    let compiled = cuda::compile(&source, sm)?;
+    let toolchain = Toolchain { backend: None, compiler, flags: cuda::flags(&format!("sm_{sm}")).join(" ") };
+    let mut resources = compiled.resources();
+    let dynamic = plan.stages.iter().filter_map(|stage| stage.launch).map(|launch| launch.shared_bytes);
+    resources.shared_bytes += dynamic.max().unwrap_or(0);
+    Ok(Ready { code: Code::Cubin(compiled.cubin), toolchain, resources: Some(resources) })
 }
 
 pub(crate) fn timed<T>(f: impl FnOnce() -> T) -> (T, f64) {

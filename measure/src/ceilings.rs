@@ -52,25 +52,28 @@ const MAX_COPY_BYTES: usize = 256 << 20;
 /// Longest wait for the compiler.
 const BUILD_LIMIT: Duration = Duration::from_secs(20);
 
-/// Measured ceilings of a CPU target.
+/// Measured ceilings of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ceilings {
-    /// f32 multiply-adds on one core, two FLOP each, per second.
+    /// f32 multiply-adds on one core, two FLOP each, per second; on a GPU, a multiprocessor's share of all.
     pub core_flops_per_sec: f64,
-    /// The same on the target's threads.
+    /// The same on the target's threads; on a GPU, on all of it, without tensor cores.
     pub flops_per_sec: f64,
     /// Bytes read plus bytes written per second by a copy in memory, larger than any cache, on the target's threads.
     pub bytes_per_sec: f64,
-    /// Bytes read per second from the second-level caches, from the last-level cache and from memory, on the target's threads.
+    /// Bytes read per second from the second-level caches, from the last-level cache and from memory, on the target's threads. A
+    /// GPU's second-level cache is its last.
     pub read_bytes_per_sec: [f64; 3],
     /// Sizes of the second-level caches of the target's threads together and of the last-level cache.
     pub cache_bytes: [f64; 2],
-    /// Seconds that a stage of next to no work takes on the target's threads, run after run: what a fork and join costs.
+    /// Seconds that a stage of next to no work takes on the target's threads, run after run: what a fork and join costs;
+    /// on a GPU, a launch.
     pub fork_join_secs: f64,
 }
 
 impl Ceilings {
-    /// Measures the target's ceilings, which takes under a second; the second time it is asked, it remembers.
+    /// Measures a CPU's ceilings, which takes under a second; the second time it is asked, it remembers. Those of a GPU are for
+    /// a worker to measure: [`crate::WorkerMeasurer::ceilings`].
     ///
     /// It needs a C compiler where there is no assembler for the target's instruction set.
     pub fn measure(target: &Target) -> Result<Self, MeasureError> {
@@ -252,10 +255,16 @@ fn fastest_secs(runs: usize, kernel: &Kernel, team: &mut Team, buffers: &mut Buf
 
 /// The stage of a loop with its three buffers.
 fn plan(name: Loop, elements: usize, tasks: usize) -> KernelPlan {
-    let buffer = |role, len| PlanBuffer { role, global: true, shape: vec![len], layout: Layout::Plain };
+    let buffer = |role, len| PlanBuffer {
+        role,
+        global: true,
+        shape: vec![len],
+        layout: Layout::Plain,
+        dtype: Default::default(),
+    };
     KernelPlan {
         buffers: vec![buffer(Role::Input, elements), buffer(Role::Output, elements), buffer(Role::Bias, 1)],
-        stages: vec![PlanStage { symbol: name.symbol(), when: When::EveryRun, tasks, launch: None }],
+        stages: vec![PlanStage { symbol: name.symbol(), when: When::EveryRun, tasks, launch: None, boxes: vec![] }],
         local_bytes: 0,
     }
 }

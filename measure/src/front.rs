@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Instant;
 
 use autotune_schedules::{Target, Workload};
+use rayon::ThreadPoolBuilder;
 
 use crate::builder::{Build, Builder, Built};
 use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, RunSecs};
@@ -12,6 +15,9 @@ use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, R
 /// Candidates per core that are built before the first of them is run: enough to keep the cores busy, and few enough
 /// that results come, and a break is heard, every few seconds.
 const BUILDS_PER_CORE: usize = 4;
+
+/// The same for candidates that are built while others run.
+const BUILDS_PER_CORE_AHEAD: usize = 1;
 
 /// Runs built kernels.
 pub(crate) trait Runner {
@@ -29,46 +35,39 @@ pub(crate) trait Runner {
 /// Builder and incumbents around a runner.
 pub(crate) struct Front<R> {
     pub(crate) builder: Builder,
-    pub(crate) runner: R,
+    runs: Runs<R>,
+}
+
+/// A runner, and the fastest kernels so far.
+struct Runs<R> {
+    runner: R,
     incumbents: HashMap<(Workload, Target), f64>,
 }
 
-impl<R: Runner> Front<R> {
-    pub(crate) fn new(builder: Builder, runner: R) -> Self {
-        Self { builder, runner, incumbents: HashMap::new() }
-    }
-
-    /// Sets the time against which candidates of a workload are stopped early.
-    pub(crate) fn set_incumbent(&mut self, workload: &Workload, target: &Target, run_secs: f64) {
-        self.incumbents.insert((*workload, target.clone()), run_secs);
-    }
-
-    /// [`crate::Measurer::measure`].
-    pub(crate) fn measure(
+impl<R: Runner> Runs<R> {
+    /// Measures what was built and hands it on, each with the position `index` among the candidates.
+    fn run(
         &mut self,
-        candidates: &[Candidate],
+        builds: Vec<Build>,
+        index: &mut usize,
         on_result: &mut dyn FnMut(usize, Measurement) -> ControlFlow<()>,
-    ) -> Result<(), MeasureError> {
-        let chunk = BUILDS_PER_CORE * std::thread::available_parallelism().map_or(1, usize::from);
-        let mut index = 0;
-        for candidates in candidates.chunks(chunk) {
-            for build in self.builder.build(candidates)? {
-                let Build { outcome, toolchain, build_secs } = build;
-                let measurement = match outcome {
-                    Ok(built) => Measurement { toolchain, build_secs, ..self.run_built(&built)? },
-                    Err(error) => Measurement { outcome: Err(error), toolchain, build_secs, measure_secs: 0.0 },
-                };
-                if on_result(index, measurement).is_break() {
-                    return Ok(());
-                }
-                index += 1;
+    ) -> Result<ControlFlow<()>, MeasureError> {
+        for Build { outcome, toolchain, resources, build_secs } in builds {
+            let measurement = match outcome {
+                Ok(built) => self.run_built(&built)?,
+                Err(error) => Measurement::of(Err(error)),
+            };
+            let measurement = Measurement { toolchain, resources, build_secs, ..measurement };
+            if on_result(*index, measurement).is_break() {
+                return Ok(ControlFlow::Break(()));
             }
+            *index += 1;
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Measures one kernel; the fastest so far becomes the incumbent.
-    pub(crate) fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError> {
+    fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError> {
         let key = (built.workload, built.target.clone());
         let incumbent = self.incumbents.get(&key).copied();
         let start = Instant::now();
@@ -79,7 +78,71 @@ impl<R: Runner> Front<R> {
         {
             self.incumbents.insert(key, run.run_secs);
         }
-        Ok(Measurement { outcome, toolchain: None, build_secs: 0.0, measure_secs })
+        Ok(Measurement { measure_secs, ..Measurement::of(outcome) })
+    }
+}
+
+impl<R: Runner> Front<R> {
+    pub(crate) fn new(builder: Builder, runner: R) -> Self {
+        Self { builder, runs: Runs { runner, incumbents: HashMap::new() } }
+    }
+
+    pub(crate) fn runner(&self) -> &R {
+        &self.runs.runner
+    }
+
+    pub(crate) fn runner_mut(&mut self) -> &mut R {
+        &mut self.runs.runner
+    }
+
+    /// Sets the time against which candidates of a workload are stopped early.
+    pub(crate) fn set_incumbent(&mut self, workload: &Workload, target: &Target, run_secs: f64) {
+        self.runs.incumbents.insert((*workload, target.clone()), run_secs);
+    }
+
+    /// [`crate::Measurer::measure`]. Candidates for GPUs are built while others run; on a CPU that would disturb these.
+    pub(crate) fn measure(
+        &mut self,
+        candidates: &[Candidate],
+        on_result: &mut dyn FnMut(usize, Measurement) -> ControlFlow<()>,
+    ) -> Result<(), MeasureError> {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let mut index = 0;
+        if candidates.iter().any(|candidate| candidate.target.gpu().is_none()) {
+            for candidates in candidates.chunks(BUILDS_PER_CORE * cores) {
+                let builds = self.builder.build(candidates)?;
+                if self.runs.run(builds, &mut index, on_result)?.is_break() {
+                    break;
+                }
+            }
+            return Ok(());
+        }
+        let Self { builder, runs } = self;
+        // One core is left to what launches kernels: it must not be late.
+        let threads = (cores - 1).max(1);
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build();
+        let io = |e| MeasureError::Io { what: "starting threads".into(), source: std::io::Error::other(e) };
+        let pool = pool.map_err(io)?;
+        thread::scope(|scope| {
+            let (sender, receiver) = mpsc::sync_channel(1);
+            scope.spawn(move || {
+                let mut chunks = candidates.chunks(BUILDS_PER_CORE_AHEAD * threads);
+                let mut build = |candidates| pool.install(|| builder.build(candidates));
+                // Nobody receives any more after a break.
+                while chunks.next().is_some_and(|candidates| sender.send(build(candidates)).is_ok()) {}
+            });
+            for builds in receiver {
+                if runs.run(builds?, &mut index, on_result)?.is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Measures one kernel.
+    pub(crate) fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError> {
+        self.runs.run_built(built)
     }
 
     /// [`crate::Measurer::race`].
@@ -90,6 +153,7 @@ impl<R: Runner> Front<R> {
         for (measurement, build) in measurements.iter_mut().zip(builds) {
             measurement.build_secs = build.build_secs;
             measurement.toolchain = build.toolchain;
+            measurement.resources = build.resources;
         }
         Ok(measurements)
     }
@@ -107,16 +171,16 @@ impl<R: Runner> Front<R> {
         for kernel in kernels {
             let start = Instant::now();
             let outcome = match kernel {
-                Ok(built) => self.runner.time(built, Some(0.0))?,
+                Ok(built) => self.runs.runner.time(built, Some(0.0))?,
                 Err(error) => Err(error.clone()),
             };
             let measure_secs = start.elapsed().as_secs_f64();
-            measurements.push(Measurement { outcome, toolchain: None, build_secs: 0.0, measure_secs });
+            measurements.push(Measurement { measure_secs, ..Measurement::of(outcome) });
         }
         let alive = |(built, m): (&Result<Built, _>, &Measurement)| built.clone().ok().filter(|_| m.outcome.is_ok());
         let racers: Vec<Built> = kernels.iter().zip(&measurements).filter_map(alive).collect();
         let start = Instant::now();
-        let outcomes = if racers.is_empty() { Vec::new() } else { self.runner.race(&racers)? };
+        let outcomes = if racers.is_empty() { Vec::new() } else { self.runs.runner.race(&racers)? };
         let each_secs = start.elapsed().as_secs_f64() / racers.len().max(1) as f64;
         for (measurement, outcome) in measurements.iter_mut().filter(|m| m.outcome.is_ok()).zip(outcomes) {
             measurement.measure_secs += each_secs;

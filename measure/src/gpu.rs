@@ -1,245 +1,131 @@
-//! Measures GPU kernels in the calling process.
+//! GPUs: which there are, and kernels on them.
 //!
 //! CUDA goes through the driver and NVRTC, OpenCL through its loader; each is found at run time. `AUTOTUNE_NVRTC` can name the
 //! folder of `libnvrtc.so.*` (in the Python package `nvidia-cuda-nvrtc`: `nvidia/cu13/lib`).
+//!
+//! A kernel runs in the process that loads it without protection: one that hangs keeps it waiting, and one that touches memory
+//! that is not its own may make a CUDA device useless to it. [`crate::WorkerMeasurer`] keeps that to a worker process.
 
-use std::collections::HashMap;
-use std::ops::ControlFlow;
-use std::time::Instant;
+use std::rc::Rc;
 
-use autotune_schedules::codegen::gpu::generate;
-use autotune_schedules::{GpuTarget, KernelPlan, Target, Workload, lower, tolerance};
-use rayon::prelude::*;
+use autotune_schedules::{GpuApi, GpuTarget, KernelPlan};
 
-use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, Measurer, RunSecs};
-use crate::options::TimingOptions;
+use crate::builder::{Built, Code};
+use crate::ceilings::Ceilings;
+use crate::measurement::{CandidateError, MeasureError};
 use crate::problem::Problem;
 
+pub(crate) mod ceilings;
 pub mod cuda;
 pub mod opencl;
-mod trial;
+mod tensor_map;
+pub(crate) mod trial;
 
-use trial::Trial;
+use trial::{Loaded, Trial};
 
-/// Candidates that are built before the first of them is run.
-const BUILDS_AT_ONCE: usize = 64;
-
-/// A kernel's code, ready to be loaded, and its interface.
-pub(crate) struct Code {
-    workload: Workload,
-    plan: KernelPlan,
-    /// Largest relative error that is right.
-    tolerance: f64,
-    bytes: Vec<u8>,
+/// A GPU of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuInfo {
+    /// Its interface and limits.
+    pub target: GpuTarget,
+    /// Its name as the driver tells it.
+    pub name: String,
+    /// The driver and its version.
+    pub driver: String,
 }
 
-/// What turns source into code, on any thread.
-#[derive(Clone, Copy)]
-pub(crate) enum Compiler {
-    /// NVRTC, for a compute capability times ten.
-    Nvrtc { sm: u32 },
-    /// The device itself, when the code is loaded.
-    AtLoad,
-}
-
-impl Compiler {
-    fn compile(self, source: &str) -> Result<Vec<u8>, CandidateError> {
-        match self {
-            Compiler::Nvrtc { sm } => cuda::compile(source, sm).map(|compiled| compiled.cubin),
-            Compiler::AtLoad => Ok(source.as_bytes().to_vec()),
-        }
+impl GpuInfo {
+    /// Name and driver, as records tell them.
+    pub fn title(&self) -> String {
+        format!("{} ({})", self.name, self.driver)
     }
+}
+
+/// The GPU of this machine that a word means: `cuda` the first CUDA device, `cuda:sm_90` the first of that compute capability,
+/// `opencl` the first OpenCL device that is a GPU, else the first. For CUDA the compiler must be there, too.
+pub fn find(word: &str) -> Result<GpuInfo, MeasureError> {
+    let absent = |message: String| MeasureError::Device { message };
+    if word == "opencl" {
+        return opencl::devices().map_err(absent)?.into_iter().next().ok_or_else(|| absent(opencl::NO_DEVICE.into()));
+    }
+    let devices = cuda::devices().map_err(absent)?;
+    let stated = GpuTarget::stated(word).map(|target| target.api);
+    let fits = |info: &&GpuInfo| stated.is_none_or(|api| info.target.api == api);
+    let Some(found) = devices.iter().find(fits) else {
+        let names: Vec<String> = devices.iter().map(|info| format!("{} is {}", info.name, info.target.api)).collect();
+        return Err(absent(match names.is_empty() {
+            true => cuda::NO_DEVICE.into(),
+            false => format!("no CUDA device of this machine is {word}: {}", names.join(", ")),
+        }));
+    };
+    cuda::compiler_version().map_err(absent)?;
+    Ok(found.clone())
 }
 
 /// A GPU.
 pub(crate) trait Device {
     /// Loaded code.
     type Module;
-    /// Elements on the device.
+    /// Bytes on the device.
     type Memory;
 
-    fn compiler(&self) -> Compiler;
-    fn load(&self, code: &[u8], plan: &KernelPlan) -> Result<Self::Module, CandidateError>;
-    /// Memory that holds `values`.
-    fn upload(&self, values: &[f32]) -> Result<Self::Memory, CandidateError>;
-    fn write(&self, memory: &mut Self::Memory, values: &[f32]) -> Result<(), CandidateError>;
-    fn read(&self, memory: &Self::Memory, values: &mut [f32]) -> Result<(), CandidateError>;
+    fn load(&self, code: &Code, plan: &KernelPlan) -> Result<Self::Module, CandidateError>;
+    /// Memory that holds `content`.
+    fn upload(&self, content: &[u8]) -> Result<Self::Memory, CandidateError>;
+    /// Writes to the beginning of the memory.
+    fn write(&self, memory: &mut Self::Memory, content: &[u8]) -> Result<(), CandidateError>;
+    /// Reads from the beginning of the memory.
+    fn read(&self, memory: &Self::Memory, content: &mut [u8]) -> Result<(), CandidateError>;
     /// Starts stage `number` of the module's plan on its global buffers.
     fn launch(&self, module: &Self::Module, number: usize, buffers: &mut [Self::Memory]) -> Result<(), CandidateError>;
     /// Seconds of the device for what `work` starts, which is done when this returns.
     fn time(&self, work: &mut dyn FnMut() -> Result<(), CandidateError>) -> Result<f64, CandidateError>;
-    /// Whether the device still does what it is told, or what it says instead.
-    fn ping(&self) -> Result<(), String>;
 }
 
-/// A device with the operands of workloads.
-trait Bench {
-    fn compiler(&self) -> Compiler;
-    fn time(&mut self, code: &Code, timing: &TimingOptions, incumbent: Option<f64>) -> Result<RunSecs, CandidateError>;
-    fn race(&mut self, codes: &[&Code], timing: &TimingOptions) -> Vec<Result<RunSecs, CandidateError>>;
-    fn ping(&self) -> Result<(), String>;
+/// An open GPU, whatever its interface.
+pub(crate) trait Gpu {
+    /// A kernel with its operands, what runs ahead of time done.
+    fn load(&self, problem: &mut Problem, built: &Built, cold: bool) -> Result<Box<dyn Loaded>, CandidateError>;
+    /// Measures what the device can do.
+    fn ceilings(&self) -> Result<Ceilings, CandidateError>;
 }
 
-struct On<D> {
-    device: D,
-    /// Of the last workload: candidates of a workload come in batches.
-    problem: Option<(Workload, Problem)>,
+struct Open<D> {
+    device: Rc<D>,
+    target: GpuTarget,
 }
 
-impl<D: Device> On<D> {
-    fn trial(&mut self, code: &Code) -> Result<Trial<'_, D>, CandidateError> {
-        let known = self.problem.take_if(|(workload, _)| *workload == code.workload);
-        let known = known.unwrap_or_else(|| (code.workload, Problem::new(&code.workload)));
-        Trial::new(&self.device, &mut self.problem.insert(known).1, code)
-    }
-}
-
-impl<D: Device> Bench for On<D> {
-    fn compiler(&self) -> Compiler {
-        self.device.compiler()
+impl<D: Device + 'static> Gpu for Open<D> {
+    fn load(&self, problem: &mut Problem, built: &Built, cold: bool) -> Result<Box<dyn Loaded>, CandidateError> {
+        let cold_bytes = if cold { 2 * self.target.l2_bytes } else { 0 };
+        Ok(Box::new(Trial::new(Rc::clone(&self.device), problem, built, cold_bytes)?))
     }
 
-    fn time(&mut self, code: &Code, timing: &TimingOptions, incumbent: Option<f64>) -> Result<RunSecs, CandidateError> {
-        self.trial(code)?.measure(timing, incumbent)
-    }
-
-    fn race(&mut self, codes: &[&Code], timing: &TimingOptions) -> Vec<Result<RunSecs, CandidateError>> {
-        let mut problems: HashMap<Workload, Problem> = HashMap::new();
-        let mut trial = |code: &Code| {
-            let problem = problems.entry(code.workload).or_insert_with(|| Problem::new(&code.workload));
-            Trial::new(&self.device, problem, code)
-        };
-        let trials = codes.iter().map(|code| trial(code)).collect();
-        trial::race(trials, timing)
-    }
-
-    fn ping(&self) -> Result<(), String> {
-        self.device.ping()
+    fn ceilings(&self) -> Result<Ceilings, CandidateError> {
+        ceilings::measure(&*self.device, &self.target)
     }
 }
 
-/// Measures candidates on a GPU of this machine: builds in parallel, runs one by one, checks each against the reference
-/// before and after its time is taken.
-///
-/// There is no protection: a kernel that hangs keeps the process waiting, and one that touches memory that is not its own may
-/// make a CUDA device useless to the process, which is [`MeasureError::Device`]. Wrong results and writes just behind the
-/// buffers are found. Caches are as warm as a kernel leaves them ([`TimingOptions::cold`] has no effect).
-pub struct GpuMeasurer {
-    target: Target,
-    bench: Box<dyn Bench>,
-    timing: TimingOptions,
-    incumbents: HashMap<Workload, f64>,
-}
-
-impl GpuMeasurer {
-    /// A measurer on CUDA device `ordinal`.
-    pub fn cuda(ordinal: usize, timing: TimingOptions) -> Result<Self, MeasureError> {
-        let device = cuda::CudaDevice::open(ordinal).map_err(|message| MeasureError::Device { message })?;
-        Ok(Self::with(device.target().clone(), device, timing))
-    }
-
-    /// A measurer on OpenCL device `ordinal`, counted over all platforms.
-    pub fn opencl(ordinal: usize, timing: TimingOptions) -> Result<Self, MeasureError> {
-        let device = opencl::OpenClDevice::open(ordinal).map_err(|message| MeasureError::Device { message })?;
-        Ok(Self::with(device.target().clone(), device, timing))
-    }
-
-    fn with(target: GpuTarget, device: impl Device + 'static, timing: TimingOptions) -> Self {
-        let bench = Box::new(On { device, problem: None });
-        Self { target: Target::Gpu(target), bench, timing, incumbents: HashMap::new() }
-    }
-
-    /// The device, with its own limits.
-    pub fn target(&self) -> &Target {
-        &self.target
-    }
-
-    /// Code of the candidates, and the seconds that lowering and compiling took.
-    fn build(&self, candidates: &[Candidate]) -> Vec<(Result<Code, CandidateError>, f64)> {
-        let compiler = self.bench.compiler();
-        let build = |candidate: &Candidate| {
-            let start = Instant::now();
-            let code = build(candidate, compiler);
-            (code, start.elapsed().as_secs_f64())
-        };
-        candidates.par_iter().map(build).collect()
-    }
-
-    /// An error if the device is of no use any more.
-    fn check_device(&self) -> Result<(), MeasureError> {
-        self.bench.ping().map_err(|message| MeasureError::Device { message })
-    }
-
-    fn time(&mut self, code: &Code) -> Result<Result<RunSecs, CandidateError>, MeasureError> {
-        let incumbent = self.incumbents.get(&code.workload).copied();
-        let outcome = self.bench.time(code, &self.timing, incumbent);
-        match &outcome {
-            Ok(run) if incumbent.is_none_or(|secs| run.run_secs < secs) => {
-                self.incumbents.insert(code.workload, run.run_secs);
-            }
-            Ok(_) => {}
-            Err(_) => self.check_device()?,
-        }
-        Ok(outcome)
-    }
-}
-
-fn build(candidate: &Candidate, compiler: Compiler) -> Result<Code, CandidateError> {
-    let Some(gpu) = candidate.target.gpu() else {
-        return Err(CandidateError::Lower { message: format!("{} is no GPU", candidate.target) });
+/// Opens the device of this machine that the target describes; one that is stated, any of its interface and compute
+/// capability.
+pub(crate) fn open(target: &GpuTarget) -> Result<Box<dyn Gpu>, MeasureError> {
+    let target = target.clone();
+    let opened: Result<Box<dyn Gpu>, String> = match target.api {
+        GpuApi::Cuda { .. } => cuda::CudaDevice::open(&target)
+            .map(|device| Box::new(Open { device: Rc::new(device), target }) as Box<dyn Gpu>),
+        GpuApi::OpenCl => opencl::OpenClDevice::open(&target)
+            .map(|device| Box::new(Open { device: Rc::new(device), target }) as Box<dyn Gpu>),
     };
-    let program = lower(&candidate.workload, &candidate.target, &candidate.config)
-        .map_err(|e| CandidateError::Lower { message: e.to_string() })?;
-    let bytes = compiler.compile(&generate(&program, gpu.api))?;
-    let (plan, tolerance) = (KernelPlan::of(&program), tolerance(&candidate.config));
-    Ok(Code { workload: candidate.workload, plan, tolerance, bytes })
+    opened.map_err(|message| MeasureError::Device { message })
 }
 
-impl Measurer for GpuMeasurer {
-    fn measure(
-        &mut self,
-        candidates: &[Candidate],
-        on_result: &mut dyn FnMut(usize, Measurement) -> ControlFlow<()>,
-    ) -> Result<(), MeasureError> {
-        let mut index = 0;
-        for candidates in candidates.chunks(BUILDS_AT_ONCE) {
-            for (code, build_secs) in self.build(candidates) {
-                let start = Instant::now();
-                let outcome = match code {
-                    Ok(code) => self.time(&code)?,
-                    Err(error) => Err(error),
-                };
-                let measure_secs = start.elapsed().as_secs_f64();
-                if on_result(index, Measurement { outcome, toolchain: None, build_secs, measure_secs }).is_break() {
-                    return Ok(());
-                }
-                index += 1;
-            }
-        }
-        Ok(())
-    }
+/// True if the device that `found` describes is one that `wanted` means.
+fn is_meant(wanted: &GpuTarget, found: &GpuTarget) -> bool {
+    wanted.api == found.api && (wanted.is_stated() || wanted.model == found.model)
+}
 
-    fn race(&mut self, candidates: &[Candidate]) -> Result<Vec<Measurement>, MeasureError> {
-        if candidates.windows(2).any(|pair| pair[0].target != pair[1].target) {
-            return Err(MeasureError::MixedTargets);
-        }
-        let builds = self.build(candidates);
-        let codes: Vec<&Code> = builds.iter().filter_map(|(code, _)| code.as_ref().ok()).collect();
-        let start = Instant::now();
-        let mut outcomes = self.bench.race(&codes, &self.timing).into_iter();
-        self.check_device()?;
-        let measure_secs = start.elapsed().as_secs_f64() / codes.len().max(1) as f64;
-        let nothing = || Err(CandidateError::Crash { message: "the race gave no result".into() });
-        let measurement = |(code, build_secs): &(Result<Code, CandidateError>, f64)| match code {
-            Ok(_) => {
-                let outcome = outcomes.next().unwrap_or_else(nothing);
-                Measurement { outcome, toolchain: None, build_secs: *build_secs, measure_secs }
-            }
-            Err(error) => {
-                let outcome = Err(error.clone());
-                Measurement { outcome, toolchain: None, build_secs: *build_secs, measure_secs: 0.0 }
-            }
-        };
-        Ok(builds.iter().map(measurement).collect())
-    }
+/// A device's name as a target's model.
+fn model(name: &str) -> String {
+    let word = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+    name.trim().chars().map(word).collect()
 }

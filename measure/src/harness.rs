@@ -3,9 +3,6 @@
 use crate::measurement::RunSecs;
 use crate::options::TimingOptions;
 
-/// A repeat takes at least this long: shorter kernels run several times in it, so that reading the clock costs nothing.
-const REPEAT_SECS: f64 = 20e-6;
-
 /// Repeats after which a candidate may be stopped early.
 const STOP_REPEATS: usize = 3;
 
@@ -35,8 +32,8 @@ pub(crate) struct Samples {
 }
 
 /// Runs in one repeat for a kernel that takes `run_secs`.
-pub(crate) fn runs_per_repeat(run_secs: f64) -> usize {
-    let runs = (REPEAT_SECS / run_secs.max(1e-9)).ceil();
+pub(crate) fn runs_per_repeat(options: &TimingOptions, run_secs: f64) -> usize {
+    let runs = (options.repeat_secs / run_secs.max(1e-9)).ceil();
     (runs as usize).clamp(1, MAX_RUNS)
 }
 
@@ -45,7 +42,7 @@ pub(crate) fn runs_per_repeat(run_secs: f64) -> usize {
 pub(crate) fn warm_up(options: &TimingOptions, first_secs: f64, repeat: &mut impl FnMut(usize) -> f64) -> f64 {
     let (mut elapsed, mut fastest) = (first_secs, first_secs);
     while elapsed < options.warmup_secs {
-        let runs = runs_per_repeat(fastest);
+        let runs = runs_per_repeat(options, fastest);
         // A clock that stands still must not keep the loop going.
         let secs = repeat(runs).max(1e-9);
         elapsed += secs;
@@ -66,7 +63,7 @@ pub(crate) fn sample(
     if incumbent_secs.is_some_and(|incumbent| estimate_secs > HOPELESS * options.stop_factor * incumbent) {
         return Samples { secs: vec![estimate_secs], stopped_early: true };
     }
-    let runs = runs_per_repeat(estimate_secs);
+    let runs = runs_per_repeat(options, estimate_secs);
     let mut samples = Samples::default();
     let (mut elapsed, mut fastest) = (0.0f64, estimate_secs);
     while samples.secs.len() < options.max_repeats.max(1) {
@@ -126,6 +123,7 @@ impl Samples {
             repeats: sorted.len(),
             stopped_early: self.stopped_early,
             max_rel_error,
+            slowdown: 1.0,
         }
     }
 }
@@ -167,7 +165,7 @@ mod tests {
             assert!(elapsed >= options.floor_secs * 0.999, "{run_secs}: {elapsed}");
             assert!(summary.repeats >= options.min_repeats || elapsed >= ceiling * 0.999, "{run_secs}: {summary:?}");
             assert!(elapsed <= ceiling + run_secs * 5.0 + 1e-3, "{run_secs}: {elapsed}");
-            assert!(run_secs * runs as f64 / summary.repeats as f64 >= REPEAT_SECS * 0.999);
+            assert!(run_secs * runs as f64 / summary.repeats as f64 >= options.repeat_secs * 0.999);
             assert!((summary.run_secs / run_secs - 1.0).abs() < 1e-9 && summary.spread < 1e-9);
             assert!(!summary.stopped_early);
         }
@@ -175,7 +173,7 @@ mod tests {
 
     #[test]
     fn clearly_slower_candidates_stop_early_and_others_do_not() {
-        let options = TimingOptions::default();
+        let options = TimingOptions { floor_secs: 0.01, ..TimingOptions::default() };
         let stopped = |run_secs: f64| {
             let mut runs = 0;
             let samples = sample(&options, run_secs, Some(1e-3), &mut steady(run_secs, &mut runs));

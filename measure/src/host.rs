@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::location::{WORKER_ARGUMENT, WorkerCommand};
-use crate::measurement::{CandidateError, MeasureError, RunSecs};
+use crate::measurement::{CandidateError, MeasureError};
 use crate::memory::reported_bytes;
 use crate::process::kill_group;
 use crate::protocol::{self, MemoryAtStart, Request, Response};
@@ -87,23 +87,22 @@ impl WorkerProcess {
         self.child.id()
     }
 
-    /// Has a request, sent with its raw bytes, carried out within `limit`. After any error the worker is of no more use.
-    pub(crate) fn ask(
-        &mut self,
-        request: &Request,
-        raw: &[u8],
-        limit: Duration,
-    ) -> Result<Vec<Result<RunSecs, CandidateError>>, Loss> {
+    /// Has a request, sent with its raw bytes, carried out within `limit`: `Done` or `Ceilings`. After any error the worker is of no
+    /// more use.
+    pub(crate) fn ask(&mut self, request: &Request, raw: &[u8], limit: Duration) -> Result<Response, Loss> {
         if protocol::send(&mut self.input, request, raw).is_err() {
             return Err(Loss::Early(self.last_words()));
         }
-        let deadline = Instant::now() + limit;
+        let mut deadline = Instant::now() + limit;
         let mut started: Option<MemoryAtStart> = None;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.responses.recv_timeout(left) {
-                Ok(Response::Started { memory }) => started = Some(memory),
-                Ok(Response::Done { outcomes }) => return Ok(outcomes),
+                Ok(Response::Started { memory }) => {
+                    started = Some(memory);
+                    deadline = Instant::now() + limit;
+                }
+                Ok(done @ (Response::Done { .. } | Response::Ceilings { .. })) => return Ok(done),
                 Ok(Response::Failed { message }) => return Err(Loss::Refused(message)),
                 Ok(Response::Hello { .. }) => return Err(Loss::Early("it started anew".into())),
                 Err(RecvTimeoutError::Timeout) if started.is_some() => {

@@ -1,26 +1,30 @@
-//! Measures CPU kernels in the calling process.
+//! Measures kernels in the calling process.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::ControlFlow;
 use std::thread;
 
-use autotune_schedules::{Target, Workload};
+use autotune_schedules::{GpuTarget, Target, Workload};
 
 use crate::affinity;
 use crate::builder::{Builder, Built};
 use crate::front::{Front, Runner};
+use crate::gpu::trial::Loaded;
+use crate::gpu::{self, Gpu};
 use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, Measurer, RunSecs};
 use crate::options::{MeasureOptions, TimingOptions};
 use crate::problem::Problem;
 use crate::team::Team;
 use crate::trial::{self, Trial};
+use crate::yardstick::Yardsticks;
 
-/// Measures candidates on this machine's CPU in a thread of this process: no worker program is needed, and no time is
-/// spent on one.
+/// Measures candidates on this machine's CPU or a GPU of it, whichever their target says, in this process: no worker program is
+/// needed, and no time is spent on one.
 ///
 /// There is no protection: a kernel that crashes, hangs, writes beyond its buffers or exhausts memory takes the process
 /// with it, and [`MeasureOptions::run_limit_secs`] and [`MeasureOptions::memory_slack_bytes`] have no effect. Wrong
-/// results and writes just beside the buffers are found as in [`crate::CpuMeasurer`].
+/// results and writes just beside the buffers are found as in [`crate::WorkerMeasurer`].
 pub struct InProcessMeasurer {
     front: Front<Here>,
 }
@@ -33,7 +37,12 @@ impl InProcessMeasurer {
     /// The caller accepts that generated code runs in this process with no protection against its faults.
     pub unsafe fn new(options: MeasureOptions) -> Self {
         let builder = Builder::new(options.backend, options.build_limit_secs);
-        let here = Here { timing: options.timing, problems: HashMap::new() };
+        let here = Here {
+            timing: options.timing,
+            problems: HashMap::new(),
+            yardsticks: Yardsticks::default(),
+            gpus: HashMap::new(),
+        };
         Self { front: Front::new(builder, here) }
     }
 
@@ -77,6 +86,25 @@ impl Measurer for InProcessMeasurer {
 struct Here {
     timing: TimingOptions,
     problems: HashMap<Workload, Problem>,
+    yardsticks: Yardsticks,
+    /// Those that were opened.
+    gpus: HashMap<GpuTarget, Box<dyn Gpu>>,
+}
+
+impl Here {
+    /// The kernel on its GPU; the outer error is not the kernel's fault.
+    fn load(
+        &mut self,
+        target: &GpuTarget,
+        built: &Built,
+    ) -> Result<Result<Box<dyn Loaded>, CandidateError>, MeasureError> {
+        let device = match self.gpus.entry(target.clone()) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(place) => place.insert(gpu::open(target)?),
+        };
+        let problem = self.problems.entry(built.workload).or_insert_with(|| Problem::new(&built.workload));
+        Ok(device.load(problem, built, self.timing.cold))
+    }
 }
 
 /// Runs `f` in a thread of its own that is pinned to the first core, with a team; the caller's thread stays free.
@@ -96,16 +124,25 @@ impl Runner for Here {
         built: &Built,
         incumbent_secs: Option<f64>,
     ) -> Result<Result<RunSecs, CandidateError>, MeasureError> {
-        let (timing, problems) = (&self.timing, &mut self.problems);
+        if let Some(target) = built.target.gpu() {
+            let loaded = self.load(target, built)?;
+            return Ok(loaded.and_then(|mut trial| gpu::trial::measure(&mut *trial, &self.timing, incumbent_secs)));
+        }
+        let (timing, problems, yardsticks) = (&self.timing, &mut self.problems, &mut self.yardsticks);
         let problem = problems.entry(built.workload).or_insert_with(|| Problem::new(&built.workload));
         pinned(built.target.threads(), |team| {
             // SAFETY: whoever made the measurer accepted that.
-            let mut trial = unsafe { Trial::new(problem, built, timing.cold, None, team) }?;
-            trial::measure(&mut trial, timing, incumbent_secs, team)
+            let trial = unsafe { Trial::new(problem, built, timing.cold, None, team) }?;
+            yardsticks.measure(&built.workload, trial, timing, incumbent_secs, team).0
         })
     }
 
     fn race(&mut self, built: &[Built]) -> Result<Vec<Result<RunSecs, CandidateError>>, MeasureError> {
+        let spoilt = |error: CandidateError| MeasureError::Worker { message: format!("in a race: {error}") };
+        if let Some(target) = built.first().and_then(|b| b.target.gpu()) {
+            let trials = built.iter().map(|b| self.load(target, b)?.map_err(spoilt)).collect::<Result<_, _>>()?;
+            return Ok(gpu::trial::race(trials, &self.timing));
+        }
         let threads = built.first().map_or(1, |b| b.target.threads());
         let (timing, problems) = (&self.timing, &mut self.problems);
         let outcomes = pinned(threads, |team| {
@@ -117,6 +154,6 @@ impl Runner for Here {
             }
             Ok(trial::race(&mut trials, timing, team))
         })?;
-        outcomes.map_err(|error: CandidateError| MeasureError::Worker { message: format!("in a race: {error}") })
+        outcomes.map_err(spoilt)
     }
 }

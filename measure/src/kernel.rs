@@ -42,8 +42,8 @@ pub enum KernelError {
         /// Stages of the plan.
         stages: usize,
     },
-    /// Machine code of another processor than this.
-    #[error("x86-64 machine code does not run on {}", std::env::consts::ARCH)]
+    /// Code of another processor than this, or of a GPU.
+    #[error("it is not code for {}", std::env::consts::ARCH)]
     Architecture,
     /// Memory for machine code cannot be had.
     #[error("no executable memory: {0}")]
@@ -98,6 +98,7 @@ impl Kernel {
             Code::Library(path) => unsafe { Self::load(path, plan) },
             // SAFETY: as above.
             Code::Machine(code) => unsafe { Self::from_machine_code(code, plan) },
+            Code::Cubin(_) | Code::OpenCl(_) => Err(KernelError::Architecture),
         }
     }
 

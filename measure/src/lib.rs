@@ -5,14 +5,14 @@
 //! | [`measurement`] | the vocabulary: [`Candidate`], [`Measurement`], [`CandidateError`], [`MeasureError`], the trait [`Measurer`] |
 //! | [`summary`] | why candidates failed, in a few lines |
 //! | [`options`] | limits and timing |
-//! | [`builder`], [`compiler`] | parallel builds: machine code in this process, or a C compiler found at run time |
-//! | [`kernel`], [`buffers`], [`team`], [`affinity`] | running a built kernel in this process |
-//! | [`local`] | [`CpuMeasurer`]: in a worker process that may die |
+//! | [`builder`], [`compiler`] | parallel builds: machine code in this process, or a compiler found at run time |
+//! | [`kernel`], [`buffers`], [`team`], [`affinity`] | running a built CPU kernel in this process |
+//! | [`gpu`] | the GPUs of this machine, and kernels on them |
+//! | [`in_worker`] | [`WorkerMeasurer`]: in a worker process that may die |
 //! | [`in_process`] | [`InProcessMeasurer`]: here, without protection |
-//! | [`gpu`] | [`GpuMeasurer`]: on a GPU, here, without protection |
 //! | [`worker`], [`location`] | the worker's main function, and where its program is |
 //! | [`bench`](mod@bench) | [`Bench`]: a kernel that stays loaded, timed in turns with others |
-//! | [`ceilings`] | what this machine can do at best |
+//! | [`ceilings`] | what a device of this machine can do at best |
 //!
 //! A candidate is lowered and assembled or compiled, loaded by a worker, run once on random operands, and compared with the reference
 //! before its time counts; then it is warmed up and timed until a time floor is reached, unless it is clearly slower than
@@ -20,10 +20,10 @@
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;
-//! use autotune_measure::{Candidate, CpuMeasurer, MeasureOptions, Measurer};
+//! use autotune_measure::{Candidate, WorkerMeasurer, MeasureOptions, Measurer};
 //!
 //! # fn measure(candidates: &[Candidate]) -> Result<(), autotune_measure::MeasureError> {
-//! let mut measurer = CpuMeasurer::new(MeasureOptions::default())?;
+//! let mut measurer = WorkerMeasurer::new(MeasureOptions::default())?;
 //! measurer.measure(candidates, &mut |index, measurement| {
 //!     match measurement.outcome {
 //!         Ok(run) => println!("{index}: {:.3} ms", run.run_secs * 1e3),
@@ -49,9 +49,9 @@ pub mod gpu;
 mod harness;
 mod host;
 pub mod in_process;
+pub mod in_worker;
 pub mod kernel;
 mod libraries;
-pub mod local;
 pub mod location;
 pub mod measurement;
 mod memory;
@@ -64,6 +64,7 @@ pub mod summary;
 pub mod team;
 mod trial;
 pub mod worker;
+mod yardstick;
 
 pub use affinity::{allowed_cores, pin_to_core};
 pub use bench::Bench;
@@ -71,12 +72,12 @@ pub use buffers::{Buffers, NoMemory};
 pub use builder::{Build, Builder, Built, Code};
 pub use ceilings::Ceilings;
 pub use compiler::Compiler;
-pub use gpu::GpuMeasurer;
+pub use gpu::GpuInfo;
 pub use in_process::InProcessMeasurer;
+pub use in_worker::WorkerMeasurer;
 pub use kernel::{Kernel, KernelError};
-pub use local::CpuMeasurer;
 pub use location::WorkerCommand;
-pub use measurement::{Candidate, CandidateError, MeasureError, Measurement, Measurer, RunSecs, Toolchain};
+pub use measurement::{Candidate, CandidateError, MeasureError, Measurement, Measurer, Resources, RunSecs, Toolchain};
 pub use options::{Backend, MeasureOptions, TimingOptions};
 pub use summary::failure_summary;
 pub use team::Team;

@@ -35,6 +35,24 @@ pub struct RunSecs {
     pub stopped_early: bool,
     /// Largest deviation from the reference over the reference's largest magnitude.
     pub max_rel_error: f64,
+    /// Times slower than usual that the machine was while this was timed, by a kernel that was timed just before and after: the
+    /// other times are those measured divided by this. 1 in races, whose times are as measured.
+    #[serde(default = "undisturbed")]
+    pub slowdown: f64,
+}
+
+fn undisturbed() -> f64 {
+    1.0
+}
+
+impl RunSecs {
+    /// The times that were to be expected had the machine not been so many times slower than usual, but not below
+    /// `least_secs` if they were not measured below it.
+    pub(crate) fn undisturbed(self, slowdown: f64, least_secs: f64) -> Self {
+        let slowdown = slowdown.min((self.run_secs / least_secs).max(1.0));
+        let (run_secs, median_secs) = (self.run_secs / slowdown, self.median_secs / slowdown);
+        Self { run_secs, median_secs, slowdown, ..self }
+    }
 }
 
 /// Why a candidate has no run time. A failed candidate is data.
@@ -113,8 +131,8 @@ impl CandidateError {
 /// What made a candidate's code.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Toolchain {
-    /// The kind of it.
-    pub backend: Backend,
+    /// The kind of it, of a CPU's.
+    pub backend: Option<Backend>,
     /// Assembler or compiler and its version.
     pub compiler: String,
     /// Its flags.
@@ -125,13 +143,26 @@ impl Toolchain {
     /// The assembler of this library.
     pub(crate) fn assembler() -> Self {
         let compiler = concat!("autotune assembler ", env!("CARGO_PKG_VERSION")).to_string();
-        Self { backend: Backend::Assembler, compiler, flags: String::new() }
+        Self { backend: Some(Backend::Assembler), compiler, flags: String::new() }
     }
 
     /// A C compiler.
     pub(crate) fn c(compiler: &Compiler) -> Self {
-        Self { backend: Backend::C, compiler: compiler.version.clone(), flags: compiler.flags.join(" ") }
+        Self { backend: Some(Backend::C), compiler: compiler.version.clone(), flags: compiler.flags.join(" ") }
     }
+}
+
+/// What a thread and a block of a GPU kernel take, as its compiler tells: of each the most that any stage takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    /// 32-bit registers of a thread.
+    pub registers: usize,
+    /// Bytes of a thread's registers that are stored to and loaded from memory for want of registers.
+    pub spill_bytes: usize,
+    /// Bytes of a thread's memory on the stack, spilled registers included.
+    pub stack_bytes: usize,
+    /// Bytes of a block's shared memory, static and dynamic.
+    pub shared_bytes: usize,
 }
 
 /// The outcome of measuring one candidate.
@@ -143,6 +174,9 @@ pub struct Measurement {
     /// provenance.
     #[serde(skip)]
     pub toolchain: Option<Toolchain>,
+    /// What the kernel takes of a GPU; `None` where no compiler tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
     /// Wall-clock seconds spent lowering and building.
     pub build_secs: f64,
     /// Wall-clock seconds spent in the worker.
@@ -150,6 +184,11 @@ pub struct Measurement {
 }
 
 impl Measurement {
+    /// An outcome of which nothing else is known.
+    pub fn of(outcome: Result<RunSecs, CandidateError>) -> Self {
+        Self { outcome, toolchain: None, resources: None, build_secs: 0.0, measure_secs: 0.0 }
+    }
+
     /// The ranking time of a candidate that ran.
     pub fn run_secs(&self) -> Option<f64> {
         self.outcome.as_ref().ok().map(|r| r.run_secs)
@@ -192,7 +231,7 @@ pub enum MeasureError {
     #[error("a race needs candidates of one target")]
     MixedTargets,
     /// No GPU, or one that does not do what it is told any more.
-    #[error("GPU: {message}")]
+    #[error("{message}")]
     Device {
         /// What it says.
         message: String,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use autotune_schedules::Isa;
+use autotune_schedules::{Isa, Target};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -55,16 +55,18 @@ impl FromStr for Backend {
     }
 }
 
-/// How a kernel is timed. The defaults suit kernels of 10 µs to 100 ms.
+/// How a kernel is timed. The defaults suit kernels of 10 µs to 100 ms on CPUs.
 ///
 /// They are as short as search allows: a search can bear noise, since the best few are raced against each other in the end.
-/// On cores that other processes share, floors of 1.5 to 6 ms rank schedules within 1.5 times of the best hardly better than
-/// chance (rank correlation 0.1 to 0.5 with a floor of 100 ms, for kernels of 1 to 2 ms), 10 ms about as well as 25 ms (0.3 to
-/// 0.7 against 0.5 to 0.7), and 100 ms itself only to 0.7 to 0.8.
+/// What disturbs a machine lasts longer than any floor worth waiting for: floors of 2, 4, 6 and 10 ms put equally many pairs of
+/// kernels that are more than 1 % apart in the right order. That is what [`crate::RunSecs::slowdown`] is for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimingOptions {
     /// Untimed runs go on for this long.
     pub warmup_secs: f64,
+    /// A repeat takes at least this long: a shorter kernel runs several times in it, so that reading the clock, or the launch of
+    /// the first, costs next to nothing.
+    pub repeat_secs: f64,
     /// Timed repeats go on for at least this long.
     pub floor_secs: f64,
     /// Fewest repeats, unless the candidate is stopped early or takes twenty times `floor_secs`.
@@ -82,7 +84,26 @@ pub struct TimingOptions {
 
 impl Default for TimingOptions {
     fn default() -> Self {
-        Self { warmup_secs: 0.001, floor_secs: 0.01, min_repeats: 5, max_repeats: 1000, stop_factor: 1.5, cold: false }
+        Self {
+            warmup_secs: 0.001,
+            repeat_secs: 20e-6,
+            floor_secs: 0.004,
+            min_repeats: 5,
+            max_repeats: 1000,
+            stop_factor: 1.5,
+            cold: false,
+        }
+    }
+}
+
+impl TimingOptions {
+    /// The defaults for a target. On GPUs the warm-up is long enough for the clock to rise, and a repeat has so many launches in a
+    /// row that the device, not the launching, is timed.
+    pub fn for_target(target: &Target) -> Self {
+        match target {
+            Target::Cpu(_) => Self::default(),
+            Target::Gpu(_) => Self { warmup_secs: 0.005, repeat_secs: 200e-6, floor_secs: 0.01, ..Self::default() },
+        }
     }
 }
 
@@ -95,9 +116,10 @@ pub struct MeasureOptions {
     pub backend: Backend,
     /// Wall-clock limit of one compiler run.
     pub build_limit_secs: f64,
-    /// Wall-clock limit in the worker, loading, checking and timing together.
+    /// Wall-clock limit in the worker, loading, checking and timing together; as much again may pass before, for operands to be
+    /// read and a GPU to be opened.
     pub run_limit_secs: f64,
-    /// Memory a kernel may allocate beyond its buffers.
+    /// Memory a CPU's kernel may allocate beyond its buffers.
     pub memory_slack_bytes: usize,
 }
 

@@ -1,22 +1,23 @@
 //! What a measurer and its worker say to each other over the worker's standard input and output. A message is two
-//! lengths (32 bits, little endian), a text in JSON of the first, and raw bytes of the second: machine code.
+//! lengths (32 bits, little endian), a text in JSON of the first, and raw bytes of the second: code.
 
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 
 use autotune_schedules::codegen::x86::MachineCode;
-use autotune_schedules::{KernelPlan, Target, Workload};
+use autotune_schedules::{GpuTarget, KernelPlan, Target, Workload};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::builder::{Built, Code};
+use crate::ceilings::Ceilings;
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
 
 /// Changes with every change of the messages: measurer and worker must be of one version.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 4;
 
 /// Largest message; more is noise that something else wrote.
 const MAX_BYTES: u32 = 64 << 20;
@@ -40,26 +41,34 @@ enum CodePlace {
     Library(PathBuf),
     /// Among the raw bytes of the message.
     Machine { bytes: Range<usize>, code_bytes: usize, entries: Vec<usize> },
+    /// Among them, too: a CUDA device's.
+    Cubin(Range<usize>),
+    /// Among them, too: source.
+    OpenCl(Range<usize>),
 }
 
 impl Job {
-    /// The job of running `built`; its machine code is added to the message's raw bytes.
+    /// The job of running `built`; its code is added to the message's raw bytes.
     pub(crate) fn new(built: &Built, problem: PathBuf, raw: &mut Vec<u8>) -> Self {
+        let mut place = |bytes: &[u8]| {
+            let start = raw.len();
+            raw.extend(bytes);
+            start..raw.len()
+        };
         let code = match &built.code {
             Code::Library(path) => CodePlace::Library(path.clone()),
             Code::Machine(MachineCode { bytes, code_bytes, entries }) => {
-                let start = raw.len();
-                raw.extend(bytes);
-                let (code_bytes, entries) = (*code_bytes, entries.clone());
-                CodePlace::Machine { bytes: start..raw.len(), code_bytes, entries }
+                CodePlace::Machine { bytes: place(bytes), code_bytes: *code_bytes, entries: entries.clone() }
             }
+            Code::Cubin(bytes) => CodePlace::Cubin(place(bytes)),
+            Code::OpenCl(source) => CodePlace::OpenCl(place(source.as_bytes())),
         };
         let Built { workload, target, plan, tolerance, .. } = built;
         let (target, plan) = (target.clone(), plan.clone());
         Self { workload: *workload, target, plan, tolerance: *tolerance, code, problem }
     }
 
-    /// What is to be run, with its machine code from the message's raw bytes; `None` if it is not there.
+    /// What is to be run, with its code from the message's raw bytes; `None` if it is not there.
     pub(crate) fn built(&self, raw: &[u8]) -> Option<Built> {
         let code = match &self.code {
             CodePlace::Library(path) => Code::Library(path.clone()),
@@ -68,6 +77,8 @@ impl Job {
                 code_bytes: *code_bytes,
                 entries: entries.clone(),
             }),
+            CodePlace::Cubin(bytes) => Code::Cubin(raw.get(bytes.clone())?.to_vec()),
+            CodePlace::OpenCl(bytes) => Code::OpenCl(String::from_utf8(raw.get(bytes.clone())?.to_vec()).ok()?),
         };
         let Self { workload, target, plan, tolerance, .. } = self;
         let (target, plan) = (target.clone(), plan.clone());
@@ -83,14 +94,15 @@ pub(crate) struct Request {
     pub(crate) task: Task,
 }
 
-/// One kernel alone or several in turns.
+/// One kernel alone, several in turns, or what a GPU can do at best.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Task {
     Time { job: Box<Job>, incumbent_secs: Option<f64> },
     Race { jobs: Vec<Job> },
+    Ceilings { target: GpuTarget },
 }
 
-/// What the worker says: `Hello` once, then for each request `Started` and `Done`, or `Failed`.
+/// What the worker says: `Hello` once, then for each request `Started` and `Done` or `Ceilings`, or `Failed`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Response {
     /// Ready.
@@ -99,6 +111,8 @@ pub(crate) enum Response {
     Started { memory: MemoryAtStart },
     /// One outcome per job.
     Done { outcomes: Vec<Result<RunSecs, CandidateError>> },
+    /// What the GPU can do.
+    Ceilings { ceilings: Ceilings },
     /// The request cannot be carried out; not a kernel's fault.
     Failed { message: String },
 }
@@ -183,6 +197,10 @@ mod tests {
         assert_eq!(jobs[0].built(&raw), Some(first));
         assert_eq!(jobs[1].built(&raw), Some(second));
         assert_eq!(jobs[1].built(&raw[..4]), None);
+        let gpu = [Code::Cubin(vec![1, 2, 3]), Code::OpenCl("__kernel".into())];
+        let gpu = gpu.map(|code| Built { code, ..built(&[]) });
+        let jobs = gpu.each_ref().map(|b| Job::new(b, "p".into(), &mut raw));
+        assert_eq!(jobs.map(|job| job.built(&raw)), gpu.map(Some));
     }
 
     #[test]

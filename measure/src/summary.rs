@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     fn failed(error: CandidateError) -> Measurement {
-        Measurement { outcome: Err(error), toolchain: None, build_secs: 0.0, measure_secs: 0.0 }
+        Measurement::of(Err(error))
     }
 
     #[test]

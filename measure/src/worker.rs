@@ -7,16 +7,18 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver};
 
-use autotune_schedules::Workload;
+use autotune_schedules::{GpuTarget, Workload};
 
-use crate::affinity::pin_to_core;
+use crate::affinity::{allowed_cores, pin_to_core};
 use crate::buffers::Memory;
+use crate::gpu::{self, Gpu};
 use crate::measurement::CandidateError;
 use crate::memory;
 use crate::problem::Problem;
-use crate::protocol::{self, Job, Request, Response, Task};
+use crate::protocol::{self, Job, MemoryAtStart, Request, Response, Task};
 use crate::team::Team;
 use crate::trial::{self, Trial};
+use crate::yardstick::Yardsticks;
 
 /// Serves a measurer over standard input and output until the input ends: the main function of a program that is
 /// started as a worker, [`crate::WorkerCommand`]. Nothing else may use standard input and output before or after.
@@ -36,8 +38,14 @@ fn serve_requests() -> io::Result<()> {
     memory::forbid_core_files();
     memory::report_when_dying();
     let requests = read_in_background(input);
-    let mut worker = Worker { team: Team::new(1), problems: HashMap::new(), spare: None };
-    pin_to_core(0);
+    allowed_cores();
+    let mut worker = Worker {
+        team: Team::new(1),
+        problems: HashMap::new(),
+        yardsticks: Yardsticks::default(),
+        spare: None,
+        gpu: None,
+    };
     protocol::send(&mut output, &Response::Hello { version: protocol::VERSION }, &[])?;
     while let Ok((request, raw)) = requests.recv() {
         let response = worker.answer(&request, &raw, &mut output)?;
@@ -88,8 +96,11 @@ struct Worker {
     team: Team,
     /// Those read so far: batches of candidates of several workloads come in turns.
     problems: HashMap<Workload, Problem>,
+    yardsticks: Yardsticks,
     /// Memory of the last trial's buffers: it need not be had from the system again.
     spare: Option<Memory>,
+    /// The device of the last job that was for a GPU.
+    gpu: Option<(GpuTarget, Box<dyn Gpu>)>,
 }
 
 impl Worker {
@@ -97,6 +108,7 @@ impl Worker {
         let jobs = match &request.task {
             Task::Time { job, .. } => std::slice::from_ref(&**job),
             Task::Race { jobs } => jobs,
+            Task::Ceilings { target } => return self.ceilings(target, output),
         };
         // Problems are read before the jobs count as started: they are no part of a candidate's time.
         if self.problems.values().map(Problem::bytes).sum::<usize>() > PROBLEM_BYTES {
@@ -107,6 +119,80 @@ impl Worker {
                 return Ok(Response::Failed { message });
             }
         }
+        match jobs.first().and_then(|job| job.target.gpu()) {
+            Some(target) => self.answer_on_gpu(request, jobs, target, raw, output),
+            None => self.answer_on_cpu(request, jobs, raw, output),
+        }
+    }
+
+    /// The device, opened unless it is open. From then on a death is the work's doing.
+    fn start_on_gpu(&mut self, target: &GpuTarget, output: &mut File) -> io::Result<Result<(), String>> {
+        if self.gpu.as_ref().is_none_or(|(open, _)| open != target) {
+            self.gpu = match gpu::open(target) {
+                Ok(device) => Some((target.clone(), device)),
+                Err(error) => return Ok(Err(error.to_string())),
+            };
+        }
+        let memory = MemoryAtStart { data_bytes: 0, allowance_bytes: usize::MAX };
+        protocol::send(output, &Response::Started { memory }, &[])?;
+        Ok(Ok(()))
+    }
+
+    fn ceilings(&mut self, target: &GpuTarget, output: &mut File) -> io::Result<Response> {
+        let started = self.start_on_gpu(target, output)?;
+        let measured = started.and_then(|()| match &self.gpu {
+            Some((_, device)) => device.ceilings().map_err(|error| error.to_string()),
+            None => Err("the device is not open".into()),
+        });
+        Ok(match measured {
+            Ok(ceilings) => Response::Ceilings { ceilings },
+            Err(message) => Response::Failed { message },
+        })
+    }
+
+    fn answer_on_gpu(
+        &mut self,
+        request: &Request,
+        jobs: &[Job],
+        target: &GpuTarget,
+        raw: &[u8],
+        output: &mut File,
+    ) -> io::Result<Response> {
+        let failed = |message: String| Ok(Response::Failed { message });
+        if let Err(message) = self.start_on_gpu(target, output)? {
+            return failed(message);
+        }
+        let Some((_, device)) = &self.gpu else {
+            return failed("the device is not open".into());
+        };
+        let mut trials = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let (Some(built), Some(problem)) = (job.built(raw), self.problems.get_mut(&job.workload)) else {
+                return failed("a job's code or problem is missing".into());
+            };
+            match device.load(problem, &built, request.timing.cold) {
+                Ok(trial) => trials.push(trial),
+                Err(error) => return Ok(Response::Done { outcomes: vec![Err(error); jobs.len()] }),
+            }
+        }
+        let timing = &request.timing;
+        let outcomes = match &request.task {
+            Task::Time { incumbent_secs, .. } => {
+                trials.iter_mut().map(|trial| gpu::trial::measure(&mut **trial, timing, *incumbent_secs)).collect()
+            }
+            _ => gpu::trial::race(trials, timing),
+        };
+        Ok(Response::Done { outcomes })
+    }
+
+    fn answer_on_cpu(
+        &mut self,
+        request: &Request,
+        jobs: &[Job],
+        raw: &[u8],
+        output: &mut File,
+    ) -> io::Result<Response> {
+        pin_to_core(0);
         if let Err(error) = self.start(request, jobs, output)? {
             return Ok(Response::Done { outcomes: vec![Err(error); jobs.len()] });
         }
@@ -115,18 +201,22 @@ impl Worker {
             match (self.load(job, raw, request.timing.cold), &request.task) {
                 (Ok(Ok(trial)), _) => trials.push(trial),
                 (Ok(Err(error)), Task::Time { .. }) => return Ok(Response::Done { outcomes: vec![Err(error)] }),
-                (Ok(Err(error)), Task::Race { .. }) => return Ok(Response::Failed { message: error.to_string() }),
+                (Ok(Err(error)), _) => return Ok(Response::Failed { message: error.to_string() }),
                 (Err(message), _) => return Ok(Response::Failed { message }),
             }
         }
         let (timing, team) = (&request.timing, &mut self.team);
-        let outcomes = match &request.task {
-            Task::Time { incumbent_secs, .. } => {
-                trials.iter_mut().map(|trial| trial::measure(trial, timing, *incumbent_secs, team)).collect()
+        let (outcomes, memory) = match (&request.task, trials.pop()) {
+            (Task::Time { job, incumbent_secs }, Some(trial)) => {
+                let (outcome, memory) = self.yardsticks.measure(&job.workload, trial, timing, *incumbent_secs, team);
+                (vec![outcome], memory)
             }
-            Task::Race { .. } => trial::race(&mut trials, timing, team),
+            (_, last) => {
+                trials.extend(last);
+                let outcomes = trial::race(&mut trials, timing, team);
+                (outcomes, trials.pop().and_then(Trial::into_memory))
+            }
         };
-        let memory = trials.into_iter().next().and_then(Trial::into_memory);
         self.spare = memory.filter(|memory| memory.bytes() <= SPARE_BYTES);
         Ok(Response::Done { outcomes })
     }

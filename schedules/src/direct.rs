@@ -3,7 +3,7 @@
 //! ```text
 //! parallel n, g, first loops of `order`             (cache tiles)
 //!   loops of `order`                                (cache tiles, reduction chunks among them)
-//!     [copy of the data tile]                       data=tile
+//!     [copy of the data tile]                       data=tile, data=panel
 //!       loops of `order.inner`                      (register tiles)
 //!         acc = 0 or the partial sums in the output
 //!         loops of `order.reduce`                   (unrolled up to `unroll` steps)
@@ -42,6 +42,11 @@ pub enum DataMode {
     Copy,
     /// From a padded copy of what the cache tile needs, made by each thread as it goes.
     Tile,
+    /// From a copy of what the cache tile needs in the order in which its register tiles read it, made by each thread as it
+    /// goes: reduction steps, and for each step the pixels (rows of a matrix product) of the register tile side by side.
+    /// For a kernel of several taps it is the `im2col` of the cache tile; for a matrix product the packed panels of Goto and
+    /// van de Geijn, "Anatomy of high-performance matrix multiplication", 2008.
+    Panel,
 }
 
 /// A loop over tiles of one axis: `tile` elements of the axis each.
@@ -278,7 +283,8 @@ impl Direct {
             "inplace" => DataMode::InPlace,
             "copy" => DataMode::Copy,
             "tile" => DataMode::Tile,
-            other => return Err(LowerError::knob("data", format!("'{other}' is not inplace, copy or tile"))),
+            "panel" => DataMode::Panel,
+            other => return Err(LowerError::knob("data", format!("'{other}' is not inplace, copy, tile or panel"))),
         };
         let packed_weights = match reader.choice("weights")? {
             "packed" => true,
@@ -346,6 +352,25 @@ impl Direct {
             return 1;
         }
         self.cache.iter().find(|l| l.axis == axis).map_or(self.contraction.axes[axis].extent, |l| l.tile)
+    }
+
+    /// Channels (columns) of outputs that are made of a panel before it is copied anew.
+    fn panel_reuse(&self) -> usize {
+        let copy = self.cache.iter().rposition(|l| self.data.uses(l.axis)).map_or(0, |last| last + 1);
+        let axes = &self.contraction.axes;
+        let shares = |&a: &AxisId| !axes[a].reduce && !self.batch.contains(&a) && !self.data.uses(a);
+        let extent = |a: AxisId| self.cache[..copy].iter().find(|l| l.axis == a).map_or(axes[a].extent, |l| l.tile);
+        (0..axes.len()).filter(shares).map(extent).product()
+    }
+
+    /// Bytes of a panel.
+    fn panel_bytes(&self) -> usize {
+        let used = (0..self.contraction.axes.len()).filter(|&a| self.data.uses(a));
+        let extent = |a: AxisId| match self.contraction.axes[a].reduce {
+            true => self.cache_extent(a),
+            false => self.cache_extent(a).next_multiple_of(self.register_extent(a)),
+        };
+        4 * used.map(extent).product::<usize>()
     }
 
     /// Shape of the copied data tile: what the largest cache tile reads.

@@ -1,10 +1,12 @@
 //! The loop nest executed one iteration after another: slow and obviously right, the oracle for every code generator.
 //!
 //! Memory that nothing has written is NaN, also in a buffer that is entered again, and every operation passes NaN on, so
-//! that a read of undefined memory shows in the output. Tasks that touch each other's memory are an error.
+//! that a read of undefined memory shows in the output. Values are f32; operands are rounded to the workload's type first, and
+//! whatever is stored is rounded to its buffer's. Tasks that touch each other's memory are an error.
 //!
 //! The threads of a GPU's block run one after the other from barrier to barrier. Two of them that touch one element of shared
-//! memory between two barriers, or of global memory at any time, are an error if one of them writes.
+//! memory between two barriers, or of global memory at any time, are an error if one of them writes. A copy to shared memory
+//! that is under way touches its element twice, where it begins and where it is awaited, and leaves it undefined in between.
 
 use ndarray::ArrayD;
 use thiserror::Error;
@@ -16,6 +18,7 @@ use crate::program::{
     parallel_prefix,
 };
 use crate::tensor::{LayoutError, OperandError, Operands, from_layout, to_layout};
+use crate::workload::DType;
 
 mod grid;
 
@@ -104,6 +107,7 @@ pub enum InterpError {
 /// memory that is touched by two threads of a block without a barrier between.
 pub fn interpret(program: &Program, operands: &Operands) -> Result<ArrayD<f32>, InterpError> {
     operands.check(&program.workload)?;
+    let operands = &*operands.rounded(program.workload.dtype);
     let mut memory = Vec::new();
     for buffer in &program.buffers {
         let tensor = match buffer.role {
@@ -124,14 +128,18 @@ pub fn interpret(program: &Program, operands: &Operands) -> Result<ArrayD<f32>, 
         }
         memory.push(data);
     }
+    let dtypes = (0..program.buffers.len()).map(|id| program.dtype(BufferId(id as u32)));
     let mut machine = Machine {
         memory,
+        dtypes: dtypes.collect(),
         vars: vec![0; program.vars.len()],
         marks: Vec::new(),
         task: 0,
         private_len: vec![0; program.buffers.len()],
         thread: 0,
         phase: grid::Phase::default(),
+        copies: Vec::new(),
+        in_group: false,
     };
     for stage in &program.stages {
         run_stage(program, stage, &mut machine)?;
@@ -172,6 +180,8 @@ enum Step {
     Barrier,
     Guard { when: Vec<InBounds>, body: Vec<Step> },
     Unflatten { value: Affine, digits: Vec<(usize, i64)>, body: Vec<Step> },
+    CopyGroup { body: Vec<Step> },
+    AwaitCopies { but: usize },
     Nothing,
 }
 
@@ -228,7 +238,13 @@ impl Compiler<'_> {
                 Ok(Step::Alloc { buffer: index, body: body? })
             }
             Node::Store(store) => self.store(store),
-            Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } => self.gpu_node(node),
+            Node::Barrier
+            | Node::Guard { .. }
+            | Node::Unflatten { .. }
+            | Node::CopyGroup { .. }
+            | Node::AwaitCopies { .. }
+            | Node::BoxCopy { .. }
+            | Node::Mma { .. } => self.gpu_node(node),
             Node::Prefetch { access, .. } => self.access(access).map(|_| Step::Nothing),
         }
     }
@@ -382,6 +398,8 @@ impl Fault {
 struct Machine {
     /// By buffer.
     memory: Vec<Vec<f32>>,
+    /// By buffer: type of the elements.
+    dtypes: Vec<DType>,
     /// Value of every loop variable whose loop is open.
     vars: Vec<i64>,
     /// By buffer: there if the stage writes the buffer and tasks share it.
@@ -393,6 +411,10 @@ struct Machine {
     /// The running thread of its block.
     thread: usize,
     phase: grid::Phase,
+    /// Copies under way, by thread of the block.
+    copies: Vec<grid::Copies>,
+    /// True within a group of copies.
+    in_group: bool,
 }
 
 impl Machine {
@@ -448,17 +470,22 @@ impl Machine {
                     value += self.load(dst)?;
                 }
                 let offset = self.offset(dst)?;
-                let (task, over) = self.phase.who(dst.buffer, self.task);
-                if let Some(marks) = &mut self.marks[dst.buffer]
-                    && !marks.write(offset, task, over)
-                {
-                    return Err(Fault::Race { buffer: dst.buffer, offset });
+                let value = self.dtypes[dst.buffer].stored(value);
+                if self.in_group {
+                    return self.begin_copy(dst.buffer, offset, value);
                 }
-                self.memory[dst.buffer][offset] = value;
-                Ok(())
+                self.write(dst.buffer, offset, value)
             }
             // Where all threads wait, one has nothing to do.
             Step::Barrier => Ok(()),
+            Step::CopyGroup { body } => {
+                self.in_group = true;
+                body.iter().try_for_each(|step| self.run(step))?;
+                self.in_group = false;
+                self.close_group();
+                Ok(())
+            }
+            Step::AwaitCopies { but } => self.await_copies(*but),
             Step::Guard { when, body } => {
                 if self.holds(when) {
                     body.iter().try_for_each(|step| self.run(step))?;
@@ -472,6 +499,17 @@ impl Machine {
                 Ok(())
             }
         }
+    }
+
+    fn write(&mut self, buffer: usize, offset: usize, value: f32) -> Result<(), Fault> {
+        let (task, over) = self.phase.who(buffer, self.task);
+        if let Some(marks) = &mut self.marks[buffer]
+            && !marks.write(offset, task, over)
+        {
+            return Err(Fault::Race { buffer, offset });
+        }
+        self.memory[buffer][offset] = value;
+        Ok(())
     }
 
     fn eval(&mut self, value: &Value) -> Result<f32, Fault> {

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::program::{Loop, LoopKind, Node, Program, Scope, Stage};
+use crate::plan::TensorBox;
+use crate::program::{BoxCopy, Loop, LoopKind, Node, Program, Scope, Stage};
 
 /// The grid of a stage, in one dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -11,7 +12,7 @@ pub struct Launch {
     pub blocks: usize,
     /// Threads of a block (OpenCL: work-items of a group).
     pub threads: usize,
-    /// Shared memory of a block. CUDA: dynamic, 16-byte aligned; OpenCL: declared by the kernel itself.
+    /// Shared memory of a block. CUDA: dynamic, aligned to 16 bytes, to 1024 where boxes are copied; OpenCL: declared by the kernel itself.
     pub shared_bytes: usize,
 }
 
@@ -52,13 +53,43 @@ impl Launch {
     pub fn of(program: &Program, stage: &Stage) -> Option<Self> {
         let grid = Grid::of(stage)?;
         let blocks = grid.blocks.iter().map(|l| l.extent).product();
-        let shared_bytes = shared_offsets(program, grid.body).last().map_or(0, |&(_, end)| end * 4);
+        let buffers = shared_offsets(program, grid.body).last().map_or(0, |&(_, end)| end);
+        let arrivals =
+            box_copies(grid.body).iter().map(|copy| program.buffer(copy.to.buffer).shape[0]).max().unwrap_or(0);
+        let shared_bytes = buffers + (ARRIVAL_BYTES * arrivals).next_multiple_of(16);
         Some(Self { blocks, threads: grid.block_threads(), shared_bytes })
     }
 }
 
-/// Each shared buffer that is allocated in the nodes: its position in [`Program::buffers`] and the float behind its last in
-/// the block's shared memory. Buffers begin at multiples of 16 bytes and do not overlap.
+/// Bytes behind the shared buffers that tell of the arrival of copies of boxes, for each slot.
+pub(crate) const ARRIVAL_BYTES: usize = 8;
+
+/// The copies of boxes in some nodes.
+pub(crate) fn box_copies(nodes: &[Node]) -> Vec<BoxCopy<'_>> {
+    let mut found = Vec::new();
+    for node in nodes {
+        match node {
+            Node::BoxCopy { body } => found.extend(BoxCopy::of(body)),
+            node => found.extend(box_copies(node.body())),
+        }
+    }
+    found
+}
+
+/// The boxes that a stage copies, each once.
+pub(crate) fn boxes(stage: &Stage) -> Vec<TensorBox> {
+    let mut found: Vec<TensorBox> = Vec::new();
+    for copy in box_copies(&stage.body) {
+        let one = TensorBox { buffer: copy.from.buffer.0 as usize, shape: copy.shape() };
+        if !found.contains(&one) {
+            found.push(one);
+        }
+    }
+    found
+}
+
+/// Each shared buffer that is allocated in the nodes: its position in [`Program::buffers`] and the byte behind its last, rounded
+/// up, in the block's shared memory. Buffers begin at multiples of 16 bytes and do not overlap.
 pub(crate) fn shared_offsets(program: &Program, nodes: &[Node]) -> Vec<(usize, usize)> {
     fn collect(program: &Program, nodes: &[Node], found: &mut Vec<(usize, usize)>) {
         for node in nodes {
@@ -68,7 +99,8 @@ pub(crate) fn shared_offsets(program: &Program, nodes: &[Node]) -> Vec<(usize, u
                 && found.iter().all(|&(known, _)| known != buffer.0 as usize)
             {
                 let start = found.last().map_or(0, |&(_, end)| end);
-                found.push((buffer.0 as usize, start + info.len().next_multiple_of(4)));
+                let bytes = info.len() * program.dtype(*buffer).bytes();
+                found.push((buffer.0 as usize, start + bytes.next_multiple_of(16)));
             }
             collect(program, node.body(), found);
         }

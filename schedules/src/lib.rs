@@ -6,7 +6,7 @@
 //! | [`target`] | the machine that code is made for |
 //! | [`contraction`] | the one description that every operator is lowered from |
 //! | [`space`], [`config`] | every schedule of a workload on a target; one of them |
-//! | [`direct`], [`tiled`] | the sketches for CPUs and for GPUs (implicit GEMM included): knobs, their rules, typed form |
+//! | [`direct`], [`tiled`], [`mma`] | the sketches for CPUs, for GPUs (implicit GEMM included) and for their tensor cores: knobs, their rules, typed form |
 //! | [`winograd`] | the Winograd sketches for CPUs and GPUs: their knobs, their rules, their matrices |
 //! | [`lower`](mod@lower) | from a config to loop nests |
 //! | [`program`], [`affine`] | the loop nests, the hub that everything below reads |
@@ -30,7 +30,7 @@
 //!
 //! let operands = Operands::random(&workload, 0);
 //! let output = interpret(&program, &operands)?;
-//! assert!(max_rel_error(&output, &reference(&workload, &operands)) <= tolerance(&config));
+//! assert!(max_rel_error(&output, &reference(&workload, &operands)) <= tolerance(&workload, &config));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -42,6 +42,7 @@ pub mod direct;
 pub mod interp;
 pub mod launch;
 pub mod lower;
+pub mod mma;
 pub mod plan;
 pub mod print;
 pub mod program;
@@ -66,4 +67,4 @@ pub use space::ScheduleSpace;
 pub use target::{CpuTarget, GpuApi, GpuTarget, Isa, Target, TargetError};
 pub use tensor::Operands;
 pub use verify::{VerifyError, verify};
-pub use workload::{Conv2d, Matmul, Operator, Workload, WorkloadError};
+pub use workload::{Conv2d, DType, Matmul, Operator, Workload, WorkloadError};

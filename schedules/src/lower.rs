@@ -29,6 +29,7 @@ use crate::affine::{Affine, VarId};
 use crate::config::Config;
 use crate::contraction::AxisId;
 use crate::direct::{self, DataMode, Direct, TileLoop};
+use crate::mma::{self, Mma};
 use crate::program::{
     Access, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode, When,
 };
@@ -36,13 +37,15 @@ use crate::target::Target;
 use crate::tiled::{self, Tiled};
 use crate::winograd::Winograd;
 use crate::winograd::gpu::GpuWinograd;
-use crate::workload::{Activation, Workload};
+use crate::workload::{Activation, DType, Workload};
 
 mod copy;
 mod leaf;
+mod pack;
+pub(crate) mod partial;
 pub(crate) mod winograd;
 
-use copy::PackedWeight;
+use pack::Packed;
 
 /// Why a config cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -50,6 +53,14 @@ pub enum LowerError {
     /// The config belongs to no known sketch of the target.
     #[error("unknown sketch '{0}'")]
     UnknownSketch(String),
+    /// The target has no kernels for elements of the workload's type.
+    #[error("no kernels for elements of type {} on {target}", dtype.word())]
+    DType {
+        /// The target's key.
+        target: String,
+        /// The type.
+        dtype: DType,
+    },
     /// The sketch is not for such workloads.
     #[error("no sketch '{sketch}' of {workload}")]
     Unfit {
@@ -76,6 +87,9 @@ impl LowerError {
 
 /// The loop nests of a config.
 pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Program, LowerError> {
+    if !target.supports(workload.dtype) {
+        return Err(LowerError::DType { target: target.key(), dtype: workload.dtype });
+    }
     match (target, config.sketch.as_str()) {
         (Target::Cpu(cpu), direct::SKETCH) => {
             Ok(Lowering::new(workload, &Direct::new(workload, cpu, config)?, cpu.lanes()).run())
@@ -86,6 +100,9 @@ pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Pr
         }
         (Target::Gpu(gpu), winograd::SKETCH) => {
             Ok(tiled::lower::winograd::lower(workload, &GpuWinograd::new(workload, gpu, config)?))
+        }
+        (Target::Gpu(gpu), mma::SKETCH | mma::GROUP_SKETCH) => {
+            Ok(mma::lower::lower(workload, &Mma::new(workload, gpu, config)?))
         }
         (_, unknown) => Err(LowerError::UnknownSketch(unknown.into())),
     }
@@ -156,7 +173,9 @@ struct Lowering<'a> {
     bias: Option<BufferId>,
     residual: Option<BufferId>,
     output: BufferId,
-    packed_weight: Option<Rc<PackedWeight>>,
+    packed_weight: Option<Rc<Packed>>,
+    /// The panel that the compute nest reads.
+    panel: Option<Rc<Packed>>,
     /// The padded copy (whole or tile) that the compute nest reads.
     copied_data: Option<BufferId>,
     /// Region of the innermost enclosing data tile.
@@ -164,6 +183,7 @@ struct Lowering<'a> {
 }
 
 /// The buffers that the caller gives and gets.
+#[derive(Clone, Copy)]
 pub(crate) struct OperandBuffers {
     pub(crate) input: BufferId,
     pub(crate) weight: BufferId,
@@ -217,6 +237,7 @@ impl<'a> Lowering<'a> {
             residual,
             output,
             packed_weight: None,
+            panel: None,
             copied_data: None,
             tile_region: None,
         }
@@ -333,18 +354,9 @@ impl<'a> Lowering<'a> {
 
     /// Serial loops over cache tiles, with the copy of the data tile outside the loops that do not concern it.
     fn cache_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
-        let tile_is_due = self.direct.data_mode == DataMode::Tile
-            && self.tile_region.is_none()
-            && !levels.iter().any(|l| self.direct.data.uses(l.axis));
-        if tile_is_due {
-            let shape = self.direct.tile_shape();
-            let buffer = self.buffer("data_tile".into(), Role::Packed, Scope::Local, shape);
-            self.copied_data = Some(buffer);
-            let mut body = self.copy_tile(buffer, region);
-            self.tile_region = Some(region.clone());
-            body.extend(self.cache_nest(levels, region));
-            self.tile_region = None;
-            return vec![Node::Alloc { buffer, body }];
+        let copies = matches!(self.direct.data_mode, DataMode::Tile | DataMode::Panel);
+        if copies && self.tile_region.is_none() && !levels.iter().any(|l| self.direct.data.uses(l.axis)) {
+            return self.copying_nest(levels, region);
         }
         let Some((level, rest)) = levels.split_first() else {
             let direct = self.direct;
@@ -352,6 +364,21 @@ impl<'a> Lowering<'a> {
         };
         let peel = self.peels_cache_tiles() && self.tile_region.is_none();
         self.tiled(*level, region, peel, Level::Cache, &mut |this, inner| this.cache_nest(rest, inner))
+    }
+
+    /// Copies of what the region reads, and the loops that read it there. A panel is made of the input itself unless it has padding.
+    fn copying_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
+        let is_panel = self.direct.data_mode == DataMode::Panel;
+        let is_interior = (0..self.direct.contraction.data.shape.len()).all(|dim| self.dim_is_interior(region, dim));
+        let tile = (!is_panel || !is_interior).then(|| self.copy_tile(region));
+        let panel = is_panel.then(|| self.pack_panel(region, tile.as_ref().map(|t| t.0)));
+        self.tile_region = Some(region.clone());
+        let nest = self.cache_nest(levels, region);
+        self.tile_region = None;
+        [panel, tile].into_iter().flatten().fold(nest, |nest, (buffer, mut body)| {
+            body.extend(nest);
+            vec![Node::Alloc { buffer, body }]
+        })
     }
 
     /// Serial loops over the register tiles of a cache tile.

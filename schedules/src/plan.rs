@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::launch::Launch;
-use crate::program::{Layout, Program, Role, Scope, When};
+use crate::launch::{Launch, boxes};
+use crate::program::{BufferId, Layout, Program, Role, Scope, When};
+use crate::workload::DType;
 
 /// A buffer of a kernel, by its position in [`KernelPlan::buffers`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +17,19 @@ pub struct PlanBuffer {
     pub shape: Vec<usize>,
     /// How the logical tensor lies in it.
     pub layout: Layout,
+    /// Type of its elements.
+    #[serde(default)]
+    pub dtype: DType,
+}
+
+/// A part of a matrix that one instruction copies, for which a kernel wants a tensor map: of the last two dimensions of a
+/// buffer, with a swizzle of 128 bytes and zeros beyond the edges (CUDA, `cuTensorMapEncodeTiled`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorBox {
+    /// Position of the buffer in [`KernelPlan::buffers`].
+    pub buffer: usize,
+    /// Rows and columns of the part.
+    pub shape: [usize; 2],
 }
 
 /// One entry point of a kernel.
@@ -33,6 +47,9 @@ pub struct PlanStage {
     /// The grid on a GPU; `None` for a stage that the CPU runs.
     #[serde(default)]
     pub launch: Option<Launch>,
+    /// Boxes whose tensor maps are further parameters, in order, behind the buffers.
+    #[serde(default)]
+    pub boxes: Vec<TensorBox>,
 }
 
 /// A kernel's interface.
@@ -49,7 +66,8 @@ pub struct KernelPlan {
 impl KernelPlan {
     /// The interface of a program's kernel.
     pub fn of(program: &Program) -> Self {
-        let buffers = program.buffers.iter().map(|b| PlanBuffer {
+        let buffers = program.buffers.iter().enumerate().map(|(id, b)| PlanBuffer {
+            dtype: program.dtype(BufferId(id as u32)),
             role: b.role,
             global: b.scope == Scope::Global,
             shape: b.shape.clone(),
@@ -60,6 +78,7 @@ impl KernelPlan {
             when: s.when,
             tasks: s.tasks(),
             launch: Launch::of(program, s),
+            boxes: boxes(s),
         });
         Self { buffers: buffers.collect(), stages: stages.collect(), local_bytes: program.local_bytes() }
     }

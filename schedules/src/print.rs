@@ -14,7 +14,9 @@
 use std::fmt;
 
 use crate::affine::Affine;
-use crate::program::{Access, Buffer, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, StoreMode, When};
+use crate::program::{
+    Access, Buffer, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, StoreMode, Team, When,
+};
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,6 +93,23 @@ impl Program {
                     self.write_nodes(f, body, depth + 1)?;
                 }
                 Node::Barrier => writeln!(f, "barrier")?,
+                Node::CopyGroup { body } => {
+                    writeln!(f, "copy group")?;
+                    self.write_nodes(f, body, depth + 1)?;
+                }
+                Node::AwaitCopies { but } => writeln!(f, "await copies but of {but} groups")?,
+                Node::BoxCopy { body } => {
+                    writeln!(f, "box copy")?;
+                    self.write_nodes(f, body, depth + 1)?;
+                }
+                Node::Mma { by, body } => {
+                    let team = match by {
+                        Team::Warp => "warp",
+                        Team::WarpGroup => "warp group",
+                    };
+                    writeln!(f, "mma by {team}")?;
+                    self.write_nodes(f, body, depth + 1)?;
+                }
                 Node::Guard { when, body } => {
                     writeln!(f, "if {}", self.conditions(when))?;
                     self.write_nodes(f, body, depth + 1)?;

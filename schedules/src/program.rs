@@ -23,11 +23,20 @@
 //! ```
 //!
 //! Tiles that stick out are guarded ([`InBounds`]) instead of peeled.
+//!
+//! Copies to shared memory may be under way while a block computes ([`Node::CopyGroup`]), and the warps of a block may multiply
+//! together ([`Node::Mma`]); `WarpTile` has the form of the latter.
 
 use serde::{Deserialize, Serialize};
 
 use crate::affine::{Affine, VarId};
-use crate::workload::Workload;
+use crate::workload::{DType, Workload};
+
+mod box_copy;
+mod warp_tile;
+
+pub use box_copy::{BOX_ROW_BYTES, BoxCopy};
+pub use warp_tile::{LANES, Team, WarpTile};
 
 /// A buffer, by its position in [`Program::buffers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,7 +86,7 @@ pub enum Layout {
     ChannelBlocked(usize),
 }
 
-/// A dense row-major array of f32.
+/// A dense row-major array; of what, [`Program::dtype`] says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
     /// A name that is a C identifier and unique within the program.
@@ -244,6 +253,33 @@ pub enum Node {
         /// So many elements behind it is what is read soon, which may lie beyond the end of the buffer.
         ahead: usize,
     },
+    /// The body, whose stores to shared memory may be done later, but before the thread passes an [`Node::AwaitCopies`] that
+    /// does not leave this group out. Till then what they store to is undefined. Each of them is a load of global memory,
+    /// guarded or not. GPU only; for all threads of a block, like a barrier.
+    CopyGroup {
+        /// The copies.
+        body: Vec<Node>,
+    },
+    /// Each thread waits for the copies of all its groups but the latest so many. Only a barrier behind that shows them to
+    /// other threads. GPU only.
+    AwaitCopies {
+        /// Groups that may still be under way.
+        but: usize,
+    },
+    /// A nest of the form of [`BoxCopy`] in a group of copies, which one instruction does for all threads. GPU only.
+    BoxCopy {
+        /// The nest.
+        body: Vec<Node>,
+    },
+    /// A multiply-accumulate nest of the form of [`WarpTile`], which the threads of each team run together by matrix
+    /// instructions: every thread adds to its own sums what the body says. What a [`Team::WarpGroup`] reads it may go on
+    /// reading until the second barrier behind. GPU only.
+    Mma {
+        /// Whose instructions.
+        by: Team,
+        /// The nest.
+        body: Vec<Node>,
+    },
     /// All threads of a block wait for each other; what they have stored to shared memory is seen behind it. GPU only, and
     /// only where all threads of a block come by: within loops and allocations, nothing else.
     Barrier,
@@ -273,8 +309,11 @@ impl Node {
             Node::Loop(Loop { body, .. })
             | Node::Alloc { body, .. }
             | Node::Guard { body, .. }
+            | Node::CopyGroup { body }
+            | Node::BoxCopy { body }
+            | Node::Mma { body, .. }
             | Node::Unflatten { body, .. } => body,
-            Node::Store(_) | Node::Prefetch { .. } | Node::Barrier => &[],
+            Node::Store(_) | Node::Prefetch { .. } | Node::Barrier | Node::AwaitCopies { .. } => &[],
         }
     }
 
@@ -284,8 +323,11 @@ impl Node {
             Node::Loop(Loop { body, .. })
             | Node::Alloc { body, .. }
             | Node::Guard { body, .. }
+            | Node::CopyGroup { body }
+            | Node::BoxCopy { body }
+            | Node::Mma { body, .. }
             | Node::Unflatten { body, .. } => Some(body),
-            Node::Store(_) | Node::Prefetch { .. } | Node::Barrier => None,
+            Node::Store(_) | Node::Prefetch { .. } | Node::Barrier | Node::AwaitCopies { .. } => None,
         }
     }
 }
@@ -376,6 +418,14 @@ impl Program {
     /// The buffer behind an id.
     pub fn buffer(&self, id: BufferId) -> &Buffer {
         &self.buffers[id.0 as usize]
+    }
+
+    /// Type of a buffer's elements: partial sums are f32, all else is of the workload's type.
+    pub fn dtype(&self, id: BufferId) -> DType {
+        match self.buffer(id).role {
+            Role::Accumulator => DType::F32,
+            _ => self.workload.dtype,
+        }
     }
 
     /// The first buffer of a role, if there is one.

@@ -6,9 +6,10 @@ use rayon::prelude::*;
 use crate::config::{Config, Value};
 use crate::tensor::Operands;
 use crate::winograd;
-use crate::workload::{Activation, Conv2d, Matmul, Operator, Workload};
+use crate::workload::{Activation, Conv2d, DType, Matmul, Operator, Workload};
 
-/// The output of `workload`, [`Workload::output_shape`], summed in f64 and rounded once.
+/// The output of `workload`, [`Workload::output_shape`], summed in f64 and rounded once; the operands are rounded to the
+/// workload's type first.
 ///
 /// ```
 /// use autotune_schedules::{Operands, Workload, max_rel_error, reference};
@@ -25,12 +26,13 @@ pub fn reference(workload: &Workload, operands: &Operands) -> ArrayD<f32> {
     if let Err(misfit) = operands.check(workload) {
         panic!("{misfit}");
     }
+    let operands = &*operands.rounded(workload.dtype);
     let mut sums = match workload.op {
         Operator::Conv2d(conv) => conv2d(&conv, operands),
         Operator::Matmul(matmul) => matmul_sums(&matmul, operands),
     };
     add_epilogue(workload, operands, &mut sums);
-    sums.mapv(|x| x as f32)
+    sums.mapv(|x| workload.dtype.stored(x as f32))
 }
 
 /// Largest difference between two tensors, relative to the largest magnitude in `reference`.
@@ -58,13 +60,26 @@ pub fn max_rel_error(actual: &ArrayD<f32>, reference: &ArrayD<f32>) -> f64 {
 /// doubled product shows: it is about `1/sqrt(k)` of an output.
 pub const EXACT_TOLERANCE: f64 = 1e-4;
 
-/// The [`max_rel_error`] that a kernel made from `config` may have and still be right: [`EXACT_TOLERANCE`], or that of
-/// [`winograd::tolerance`].
-pub fn tolerance(config: &Config) -> f64 {
-    match config.knobs.get("m") {
+/// The [`max_rel_error`] that a kernel made from `config` may have and still be right: [`EXACT_TOLERANCE`] or that of
+/// [`winograd::tolerance`], and more for two reasons.
+///
+/// An output that is rounded to 16 bits may be the neighbour of the reference's, where the sums lie on either side of the
+/// middle between them: twice [`DType::unit_roundoff`]. A matrix instruction cuts off what does not fit into the f32 sum that
+/// it adds to, instead of rounding: an error of up to 2^-23 of the sum, always towards zero, for each instruction of 8 steps.
+pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
+    let sums = match config.knobs.get("m") {
         Some(Value::Choice(m)) if !config.is_exact() => winograd::tolerance(m.parse().unwrap_or_default()),
         _ => EXACT_TOLERANCE,
-    }
+    };
+    let rounded = match workload.dtype {
+        DType::F32 | DType::Tf32 => 0.0,
+        DType::F16 | DType::Bf16 => 2.0 * workload.dtype.unit_roundoff(),
+    };
+    let cut_off = match workload.dtype {
+        DType::F32 => 0.0,
+        _ => workload.reduction_len() as f64 / 8.0 * 2f64.powi(-23),
+    };
+    sums + rounded + cut_off
 }
 
 /// A row-major copy in f64.

@@ -5,11 +5,12 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::config::{Config, Value};
 use crate::direct::{self, Direct};
+use crate::mma::{self, Mma};
 use crate::target::Target;
 use crate::tiled::{self, Tiled};
 use crate::winograd::gpu::GpuWinograd;
 use crate::winograd::{self, Winograd};
-use crate::workload::Workload;
+use crate::workload::{DType, Workload};
 
 /// A named choice among values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +99,48 @@ impl Sketch {
     }
 }
 
+/// Valid combinations that a search for the least cost starts from, and draws to find them in.
+const STARTS: usize = 64;
+const START_DRAWS: usize = 20_000;
+
+impl Sketch {
+    /// A combination of little `cost`, which is `None` for invalid ones: the best of some random combinations, improved knob by
+    /// knob until no other value of a single knob is better. The same every time; `None` if no combination is found.
+    pub(crate) fn least(&self, cost: impl Fn(&Config) -> Option<f64>) -> Option<Config> {
+        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        let mut best: Option<(f64, Config)> = None;
+        let mut valid = 0;
+        for _ in 0..START_DRAWS {
+            let config = self.config(|knob| rng.random_range(0..knob.values.len()));
+            if let Some(cost) = cost(&config) {
+                valid += 1;
+                if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                    best = Some((cost, config));
+                }
+            }
+            if valid == STARTS {
+                break;
+            }
+        }
+        let (mut least, mut config) = best?;
+        loop {
+            let before = least;
+            for knob in &self.knobs {
+                for value in &knob.values {
+                    let mut other = config.clone();
+                    other.knobs.insert(knob.name.clone(), value.clone());
+                    if let Some(cost) = cost(&other).filter(|cost| *cost < least) {
+                        (least, config) = (cost, other);
+                    }
+                }
+            }
+            if least == before {
+                return Some(config);
+            }
+        }
+    }
+}
+
 /// Every schedule of one workload on one target.
 ///
 /// ```
@@ -120,7 +163,8 @@ const MAX_DRAWS: usize = 100_000;
 const SKETCH_CHANGE: u32 = 32;
 
 impl ScheduleSpace {
-    /// The space of `workload` on `target`.
+    /// The space of `workload` on `target`. Where the target does not support the workload's type ([`Target::supports`]),
+    /// nothing in it is valid, and lowering says why.
     pub fn new(workload: &Workload, target: &Target) -> Self {
         let sketches = match target {
             Target::Cpu(cpu) => {
@@ -129,11 +173,16 @@ impl ScheduleSpace {
                 std::iter::once(direct).chain(winograd).collect()
             }
             Target::Gpu(gpu) => {
+                let mma = mma::knobs(workload, gpu).map(|knobs| Sketch { name: mma::SKETCH, knobs });
+                let groups = mma::group_knobs(workload, gpu).map(|knobs| Sketch { name: mma::GROUP_SKETCH, knobs });
+                // Where there are enough columns for tensor cores, nothing else comes near them.
+                let without = mma.is_none() || !mma::fills(workload) && workload.dtype != DType::Tf32;
                 let tiled = [tiled::SKETCH, tiled::IMPLICIT_GEMM].into_iter();
                 let tiled = tiled.filter_map(|name| Some(Sketch { name, knobs: tiled::knobs(workload, gpu, name)? }));
                 let winograd =
                     winograd::gpu::knobs(workload, gpu).map(|knobs| Sketch { name: winograd::SKETCH, knobs });
-                tiled.chain(winograd).collect()
+                let others = tiled.chain(winograd).filter(|_| without);
+                groups.into_iter().chain(mma).chain(others).collect()
             }
         };
         Self { workload: *workload, target: target.clone(), sketches }
@@ -167,11 +216,13 @@ impl ScheduleSpace {
     /// True if the combination keeps the rules between knobs and the limits of the target, and keeps every thread busy.
     fn is_valid(&self, config: &Config) -> bool {
         match (&self.target, config.sketch.as_str()) {
+            (target, _) if !target.supports(self.workload.dtype) => false,
             (Target::Cpu(cpu), winograd::SKETCH) => Winograd::new(&self.workload, cpu, config).is_ok(),
             (Target::Cpu(cpu), _) => {
                 Direct::new(&self.workload, cpu, config).is_ok_and(|direct| direct.is_balanced(cpu))
             }
             (Target::Gpu(gpu), winograd::SKETCH) => GpuWinograd::new(&self.workload, gpu, config).is_ok(),
+            (Target::Gpu(gpu), mma::SKETCH | mma::GROUP_SKETCH) => Mma::new(&self.workload, gpu, config).is_ok(),
             (Target::Gpu(gpu), _) => Tiled::new(&self.workload, gpu, config).is_ok(),
         }
     }
@@ -185,6 +236,7 @@ impl ScheduleSpace {
         let first = &self.sketches[0];
         match &self.target {
             Target::Cpu(cpu) => direct::default_config(&self.workload, cpu, first),
+            Target::Gpu(gpu) if first.name != tiled::SKETCH => mma::default_config(&self.workload, gpu, first),
             Target::Gpu(gpu) => tiled::default_config(&self.workload, gpu, &self.sketches),
         }
         .or_else(|| self.draw(first, &mut ChaCha8Rng::seed_from_u64(0)))
@@ -199,23 +251,27 @@ impl ScheduleSpace {
 
     fn draw<R: Rng + ?Sized>(&self, sketch: &Sketch, rng: &mut R) -> Option<Config> {
         let mut draw = || sketch.config(|k| rng.random_range(0..k.values.len()));
-        (0..MAX_DRAWS).map(|_| draw()).find(|config| self.is_valid(config))
+        let draws = if self.target.supports(self.workload.dtype) { MAX_DRAWS } else { 0 };
+        (0..draws).map(|_| draw()).find(|config| self.is_valid(config))
     }
 
-    /// A valid config that differs from `config` in one knob; a fresh sample if none is found, and now and then where there
-    /// are several sketches.
+    /// A valid config that differs from `config` in one knob, or in two or more with half the probability each time: good configs
+    /// can be apart by knobs that must change together, a tile and the registers for it, say. A fresh sample if none is found, and
+    /// now and then where there are several sketches.
     pub fn neighbor<R: Rng + ?Sized>(&self, config: &Config, rng: &mut R) -> Config {
         let moves_on = self.sketches.len() > 1 && rng.random_ratio(1, SKETCH_CHANGE);
         if let Some(sketch) = self.sketch(config).filter(|_| !moves_on) {
             for _ in 0..256 {
-                let knob = &sketch.knobs[rng.random_range(0..sketch.knobs.len())];
-                let value = &knob.values[rng.random_range(0..knob.values.len())];
-                if config.knobs.get(&knob.name) == Some(value) {
-                    continue;
-                }
                 let mut other = config.clone();
-                other.knobs.insert(knob.name.clone(), value.clone());
-                if self.is_valid(&other) {
+                loop {
+                    let knob = &sketch.knobs[rng.random_range(0..sketch.knobs.len())];
+                    let value = &knob.values[rng.random_range(0..knob.values.len())];
+                    other.knobs.insert(knob.name.clone(), value.clone());
+                    if rng.random() {
+                        break;
+                    }
+                }
+                if other != *config && self.is_valid(&other) {
                     return other;
                 }
             }

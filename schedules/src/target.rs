@@ -7,6 +7,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::workload::DType;
+
 mod gpu;
 
 pub use gpu::{GpuApi, GpuTarget};
@@ -101,7 +103,7 @@ pub enum Target {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TargetError {
     /// The word names no target.
-    #[error("unknown target '{word}': expected 'cpu', 'opencl' or one of {}", gpu::STATED_CUDA.join(", "))]
+    #[error("unknown target '{word}': expected 'cpu', 'cuda', 'opencl' or one of {}", gpu::STATED_CUDA.join(", "))]
     Unknown {
         /// The word.
         word: String,
@@ -153,6 +155,16 @@ impl Target {
         match self {
             Target::Cpu(_) => None,
             Target::Gpu(g) => Some(g),
+        }
+    }
+
+    /// True if there are kernels for elements of a type. CPUs and OpenCL have f32 only; CUDA has f16, too, and from compute
+    /// capability 8.0 on bf16 and tf32.
+    pub fn supports(&self, dtype: DType) -> bool {
+        match (self.gpu().map(|g| g.api), dtype) {
+            (_, DType::F32) | (Some(GpuApi::Cuda { .. }), DType::F16) => true,
+            (Some(GpuApi::Cuda { sm }), DType::Bf16 | DType::Tf32) => sm >= 80,
+            (None | Some(GpuApi::OpenCl), DType::F16 | DType::Bf16 | DType::Tf32) => false,
         }
     }
 

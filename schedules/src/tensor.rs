@@ -11,13 +11,15 @@
 //! assert_eq!(from_layout(&physical, &[1, 4, 1, 2], Layout::ChannelBlocked(2)).unwrap(), logical);
 //! ```
 
+use std::borrow::Cow;
+
 use ndarray::{ArrayD, ArrayViewD, IxDyn};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use thiserror::Error;
 
 use crate::program::Layout;
-use crate::workload::Workload;
+use crate::workload::{DType, Workload};
 
 /// The operands of one run, in their logical shapes.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,18 +51,33 @@ impl Operands {
     /// magnitude, so that no term vanishes, and bias and residual are scaled by half the square root of the reduction's
     /// length, so that they weigh as much as the sums they are added to.
     ///
-    /// The same seed gives the same values on every machine.
+    /// The values are those that the workload's type can hold and multiply. The same seed gives the same values on every
+    /// machine.
     pub fn random(workload: &Workload, seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut tensor =
             |shape: Vec<usize>, scale: f32| ArrayD::from_shape_simple_fn(IxDyn(&shape), || scale * value(&mut rng));
         let sum_scale = 0.5 * (workload.reduction_len() as f32).sqrt();
-        Self {
+        let drawn = Self {
             input: tensor(workload.input_shape(), 1.0),
             weight: tensor(workload.weight_shape(), 1.0),
             bias: workload.epilogue.bias.then(|| tensor(vec![workload.bias_len()], sum_scale)),
             residual: workload.epilogue.residual.then(|| tensor(workload.output_shape(), sum_scale)),
+        };
+        drawn.rounded(workload.dtype).into_owned()
+    }
+
+    /// The same with data and weights as they are multiplied ([`DType::multiplied`]), bias and residual as they are stored.
+    pub fn rounded(&self, dtype: DType) -> Cow<'_, Self> {
+        if dtype == DType::F32 {
+            return Cow::Borrowed(self);
         }
+        Cow::Owned(Self {
+            input: self.input.mapv(|x| dtype.multiplied(x)),
+            weight: self.weight.mapv(|x| dtype.multiplied(x)),
+            bias: self.bias.as_ref().map(|tensor| tensor.mapv(|x| dtype.stored(x))),
+            residual: self.residual.as_ref().map(|tensor| tensor.mapv(|x| dtype.stored(x))),
+        })
     }
 
     /// Whether every operand has the workload's shape and none is missing or too many.

@@ -45,7 +45,7 @@ use crate::config::Config;
 use crate::contraction::{AxisId, Contraction, Operand};
 use crate::lower::LowerError;
 use crate::target::GpuTarget;
-use crate::workload::{Operator, Workload};
+use crate::workload::{DType, Operator, Workload};
 
 mod estimate;
 mod knobs;
@@ -250,8 +250,9 @@ impl Tiled {
     /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
     /// target.
     pub fn new(workload: &Workload, target: &GpuTarget, config: &Config) -> Result<Self, LowerError> {
-        let (contraction, pixels) = form(workload, &config.sketch)
-            .ok_or_else(|| LowerError::Unfit { sketch: config.sketch.clone(), workload: workload.to_string() })?;
+        let form = form(workload, &config.sketch).filter(|_| workload.dtype != DType::Tf32);
+        let (contraction, pixels) =
+            form.ok_or_else(|| LowerError::Unfit { sketch: config.sketch.clone(), workload: workload.to_string() })?;
         let roles = Roles::of(workload, &contraction);
         Self::of(contraction, pixels, &roles, target, config)
     }

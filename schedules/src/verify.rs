@@ -5,7 +5,8 @@
 //! element; every element of the output is assigned; tasks do not write the same global element; memory stays within the target's limits.
 //!
 //! Of a GPU stage, too: blocks and threads are within the target's limits; every thread reaches every barrier; between two
-//! barriers no thread touches an element of shared memory that another one writes; guarded accesses are in bounds. A
+//! barriers no thread touches an element of shared memory that another one writes, or that a copy under way will write; matrix
+//! instructions deal out operands and sums as the nest says that they stand for; guarded accesses are in bounds. A
 //! multiply-add whose point lies beyond its axes does not count.
 //!
 //! Not proven is the way of values through packed copies, shared memory and accumulators, among it that what lies beyond
@@ -24,6 +25,8 @@ use crate::target::Target;
 
 mod gpu;
 mod interface;
+mod own;
+mod phases;
 mod sets;
 mod walk;
 

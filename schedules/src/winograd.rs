@@ -10,7 +10,7 @@
 //!   V[xi, c, t] = (Bᵀ d B)[xi]                      input=fused: for the block's tiles; input=stage: a stage of its own
 //!   chunks of output channels
 //!     xi in 0..a²
-//!       loops of `order.inner`                      (register tiles)
+//!       chunk, tiles of the block                    (register tiles)
 //!         acc = 0
 //!         c: unrolled register tile, vectors over o: acc += V * U
 //!         M[o, t, xi] = acc
@@ -58,8 +58,6 @@ pub struct Winograd {
     pub chunk: usize,
     /// True if the whole input is transformed by a stage of its own.
     pub staged: bool,
-    /// True if the loop over tiles is outside that over output channels.
-    pub tiles_outside: bool,
     /// Reduction steps in one straight-line body; divides the block.
     pub unroll: usize,
     /// Distance in f32 elements at which transformed weights are prefetched, 0 for none.
@@ -118,7 +116,6 @@ impl Winograd {
                 "stage" => true,
                 other => return Err(LowerError::knob("input", format!("'{other}' is not fused or stage"))),
             },
-            tiles_outside: reader.order("order.inner", &["o", "t"])?.first() == Some(&"t"),
             unroll: reader.number("unroll")?,
             prefetch: reader.prefetch()?,
         };

@@ -12,7 +12,10 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+mod dtype;
 mod text;
+
+pub use dtype::DType;
 
 /// Largest number of elements any one tensor, and largest number of multiply-adds any one workload, may have.
 const MAX_ELEMENTS: usize = 1 << 34;
@@ -77,24 +80,6 @@ pub enum Operator {
     Conv2d(Conv2d),
     /// (Batched) matrix product.
     Matmul(Matmul),
-}
-
-/// Element type of every tensor of a workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DType {
-    /// IEEE 754 binary32.
-    #[default]
-    F32,
-}
-
-impl DType {
-    /// Size of one element in bytes.
-    pub fn bytes(self) -> usize {
-        match self {
-            DType::F32 => 4,
-        }
-    }
 }
 
 /// The point-wise function applied last.
@@ -389,6 +374,9 @@ mod tests {
             "conv2d:n=2,c=32,h=17,w=19,o=32,kh=3,kw=5,sh=1,sw=2,ph=1,pw=2,dh=2,dw=1,g=32,bias,add,act=relu",
             "matmul:m=1,n=1000,k=512,bias",
             "matmul:b=12,m=197,n=197,k=64,act=relu,exact",
+            "matmul:m=197,n=197,k=64,dtype=bf16,bias",
+            "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,g=2,dtype=f16,bias",
+            "matmul:m=1,n=1000,k=512,dtype=tf32",
         ] {
             let w: Workload = text.parse().unwrap();
             assert_eq!(w.to_string(), text);
@@ -401,6 +389,7 @@ mod tests {
         let w: Workload = "conv2d:c=3,h=8,w=8,o=4,k=3".parse().unwrap();
         assert_eq!(w.to_string(), "conv2d:n=1,c=3,h=8,w=8,o=4,k=3,s=1,p=0");
         assert_eq!(w.output_shape(), [1, 4, 6, 6]);
+        assert_eq!("matmul:m=4,n=4,k=2,dtype=f32".parse::<Workload>().unwrap().to_string(), "matmul:m=4,n=4,k=2");
     }
 
     #[test]

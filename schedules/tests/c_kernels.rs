@@ -14,7 +14,7 @@ use autotune_schedules::{
     Config, KernelPlan, Operands, Program, ScheduleSpace, Target, Workload, lower, max_rel_error, reference, tolerance,
 };
 use common::contents;
-use common::workloads::{random_winograd, random_workload, sample_winograd};
+use common::workloads::{random_panel, random_winograd, random_workload, sample_winograd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -70,7 +70,7 @@ fn check(workload: &Workload, target: &Target, seed: u64, configs: impl Fn(&Sche
         assert!(space.contains(&config), "{workload}: {config} {:?}", lower(workload, target, &config).err());
         let program = lower(workload, target, &config).unwrap();
         let error = max_rel_error(&run_c(&program, target, &operands), &expected);
-        assert!(error <= tolerance(&config), "seed {seed}: {workload}\n{config}\nerror {error}\n{program}");
+        assert!(error <= tolerance(workload, &config), "seed {seed}: {workload}\n{config}\nerror {error}\n{program}");
     }
 }
 
@@ -84,6 +84,15 @@ fn random_programs_agree_with_the_reference() {
             let mut rng = rng.clone();
             vec![space.default_config(), space.sample(&mut rng), space.sample(&mut rng)]
         });
+    });
+}
+
+#[test]
+fn random_panels_agree_with_the_reference() {
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    (0..16u64).into_par_iter().for_each(|seed| {
+        let (workload, config) = random_panel(&target, &mut ChaCha8Rng::seed_from_u64(seed));
+        check(&workload, &target, seed, |_| vec![config.clone()]);
     });
 }
 

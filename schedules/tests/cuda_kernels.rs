@@ -7,9 +7,10 @@
 
 mod common;
 
+use autotune_schedules::mma::{self, Mma};
 use autotune_schedules::tiled::Tiled;
-use autotune_schedules::winograd::gpu::GpuWinograd;
-use autotune_schedules::{GpuApi, Launch, ScheduleSpace, Target, Workload, codegen, lower};
+use autotune_schedules::winograd::{self, gpu::GpuWinograd};
+use autotune_schedules::{Config, GpuApi, GpuTarget, Launch, ScheduleSpace, Target, Workload, codegen, lower};
 use common::missing;
 use common::nvrtc::Nvrtc;
 use rand::SeedableRng;
@@ -20,6 +21,15 @@ const WORKLOADS: [&str; 4] = [
     "conv2d:n=4,c=64,h=56,w=56,o=64,k=3,p=1,bias,add,act=relu",
     "conv2d:n=2,c=128,h=28,w=28,o=256,k=1,s=2",
     "conv2d:n=1,c=96,h=28,w=28,o=96,k=5,p=2,g=96",
+];
+
+const FOR_TENSOR_CORES: [&str; 6] = [
+    "matmul:m=4096,n=4096,k=4096,dtype=f16",
+    "matmul:m=1000,n=520,k=777,dtype=f16,bias,add,act=relu",
+    "matmul:b=4,m=384,n=200,k=96,dtype=tf32",
+    "conv2d:n=8,c=64,h=56,w=56,o=64,k=3,p=1,dtype=f16,bias,add,act=relu",
+    "conv2d:n=8,c=128,h=28,w=28,o=256,k=1,s=2,dtype=bf16",
+    "conv2d:n=4,c=3,h=224,w=224,o=64,k=7,s=2,p=3,dtype=tf32,bias",
 ];
 
 /// The compiler and those of the architectures that it knows.
@@ -44,16 +54,25 @@ const SPILL_BYTES: usize = 128;
 /// Registers beyond the estimate that count: the compiler keeps addresses where it has registers to spare.
 const SLACK: usize = 40;
 
-fn survey(configs: usize, seed: u64) -> [usize; 3] {
+/// Registers that a sketch expects its kernel to need.
+fn registers(workload: &Workload, gpu: &GpuTarget, config: &Config) -> usize {
+    match config.sketch.as_str() {
+        mma::SKETCH | mma::GROUP_SKETCH => Mma::new(workload, gpu, config).unwrap().registers(),
+        winograd::SKETCH => GpuWinograd::new(workload, gpu, config).unwrap().product.registers(),
+        _ => Tiled::new(workload, gpu, config).unwrap().registers(),
+    }
+}
+
+fn survey(workloads: &[&str], oldest: u32, configs: usize, seed: u64) -> [usize; 3] {
     let Some((nvrtc, architectures)) = compiler() else {
         return [0; 3];
     };
     assert!(architectures.len() >= 2, "NVRTC {:?} knows {:?}", nvrtc.version, nvrtc.architectures);
     let (mut compiled, mut spilled, mut beyond) = (0, 0, 0);
-    for &sm in &architectures {
+    for &sm in architectures.iter().filter(|&&sm| sm >= oldest) {
         let target = Target::detect(&format!("cuda:sm_{sm}"), None).unwrap();
         let gpu = target.gpu().unwrap();
-        for text in WORKLOADS {
+        for text in workloads {
             let workload: Workload = text.parse().unwrap();
             let space = ScheduleSpace::new(&workload, &target);
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -64,10 +83,7 @@ fn survey(configs: usize, seed: u64) -> [usize; 3] {
                     _ if i % 2 == 0 => space.neighbor(&config, &mut rng),
                     _ => space.sample(&mut rng),
                 };
-                let estimate = match config.is_exact() {
-                    true => Tiled::new(&workload, gpu, &config).unwrap().registers(),
-                    false => GpuWinograd::new(&workload, gpu, &config).unwrap().product.registers(),
-                };
+                let estimate = registers(&workload, gpu, &config);
                 let program = lower(&workload, &target, &config).unwrap();
                 let source = codegen::gpu::generate(&program, GpuApi::Cuda { sm });
                 let usage = nvrtc.compile(&source, sm).unwrap_or_else(|e| panic!("{config}\n{source}\n{e}"));
@@ -100,14 +116,38 @@ fn survey(configs: usize, seed: u64) -> [usize; 3] {
 
 #[test]
 fn kernels_compile_without_spills() {
-    let [compiled, spilled, beyond] = survey(3, 1);
+    let [compiled, spilled, beyond] = survey(&WORKLOADS, 70, 3, 1);
     assert!(spilled * 50 <= compiled && beyond * 5 <= compiled, "{spilled} and {beyond} of {compiled}");
+}
+
+#[test]
+fn kernels_for_tensor_cores_compile_without_spills() {
+    let [compiled, spilled, beyond] = survey(&FOR_TENSOR_CORES, 80, 3, 1);
+    assert!(spilled * 20 <= compiled && beyond * 5 <= compiled, "{spilled} and {beyond} of {compiled}");
+}
+
+#[test]
+fn half_precision_compiles_where_there_are_no_tensor_cores_for_it() {
+    let workload = "conv2d:n=2,c=32,h=28,w=28,o=64,k=3,p=1,dtype=f16,bias,act=relu";
+    let [compiled, spilled, _] = survey(&[workload], 70, 2, 1);
+    assert!(spilled * 4 <= compiled, "{spilled} of {compiled}");
+    let target = Target::detect("cuda:sm_70", None).unwrap();
+    let space = ScheduleSpace::new(&workload.parse().unwrap(), &target);
+    assert!(space.sketches().iter().all(|sketch| sketch.name != mma::SKETCH));
 }
 
 /// What is refused or spilled among many: a minute or two.
 #[test]
 #[ignore = "minutes of compiling"]
 fn few_kernels_of_many_spill() {
-    let [compiled, spilled, _] = survey(40, 2);
+    let [compiled, spilled, _] = survey(&WORKLOADS, 70, 40, 2);
+    assert!(spilled * 50 <= compiled, "{spilled} of {compiled}");
+}
+
+/// The same for tensor cores.
+#[test]
+#[ignore = "minutes of compiling"]
+fn few_kernels_for_tensor_cores_of_many_spill() {
+    let [compiled, spilled, _] = survey(&FOR_TENSOR_CORES, 80, 20, 2);
     assert!(spilled * 50 <= compiled, "{spilled} of {compiled}");
 }

@@ -55,7 +55,7 @@ fn winograd_peels_tiles_at_the_borders() {
     let workload: Workload = "conv2d:c=16,h=6,w=5,o=24,k=3,p=1,bias,act=relu".parse().unwrap();
     let config = serde_json::from_str(
         r#"{"sketch":"winograd","knobs":{"m":"2","tile.th":[1],"tile.tw":[3],"tile.register":[2,16],"tile.o":[24],
-            "input":"fused","order.inner":["o","t"],"unroll":"2","prefetch":"4096"}}"#,
+            "input":"fused","unroll":"2","prefetch":"4096"}}"#,
     );
     golden_of("winograd", &workload, &target, config.unwrap(), &[]);
 }

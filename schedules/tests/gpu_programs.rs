@@ -9,7 +9,7 @@ use autotune_schedules::program::{BufferId, Digit, Node, Role, Scope, StoreMode}
 use autotune_schedules::tiled::IMPLICIT_GEMM;
 use autotune_schedules::verify::Problem;
 use autotune_schedules::{
-    Affine, InterpError, Operands, Program, ScheduleSpace, Target, Workload, interpret, lower, verify, winograd,
+    Affine, DType, InterpError, Operands, Program, ScheduleSpace, Target, Workload, interpret, lower, verify, winograd,
 };
 use common::random_programs::{check, check_configs};
 use common::workloads::{random_winograd, random_workload, sample_sketch, sample_winograd};
@@ -37,6 +37,8 @@ fn pixels_of_several_rows_and_images_are_tiled_as_one_axis() {
         "conv2d:n=1,c=12,h=11,w=6,o=18,kh=3,kw=1,ph=1,g=3",
         "conv2d:n=4,c=3,h=14,w=14,o=4,k=5,s=3,p=2",
         "conv2d:n=5,c=33,h=3,w=1,o=9,k=1,add",
+        "conv2d:n=2,c=9,h=8,w=8,o=7,k=3,p=1,dtype=f16,bias,add",
+        "conv2d:n=3,c=8,h=6,w=4,o=4,k=1,dtype=bf16,act=relu",
     ]
     .into_iter()
     .enumerate()
@@ -46,7 +48,13 @@ fn pixels_of_several_rows_and_images_are_tiled_as_one_axis() {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         check_configs(&space, seed, (0..12).map(|_| sample_sketch(&space, IMPLICIT_GEMM, &mut rng)));
     }
-    for text in ["matmul:m=9,n=8,k=7", "conv2d:c=8,h=9,w=9,o=8,k=3,g=8", "conv2d:c=8,h=1,w=9,o=8,k=1"] {
+    for text in [
+        "matmul:m=9,n=8,k=7",
+        "conv2d:c=8,h=9,w=9,o=8,k=3,g=8",
+        "conv2d:c=8,h=1,w=9,o=8,k=1",
+        "conv2d:n=2,c=16,h=8,w=8,o=16,k=3,dtype=f16",
+        "conv2d:n=2,c=2,h=8,w=8,o=2,k=3,dtype=tf32",
+    ] {
         let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
         assert!(space.sketches().iter().all(|sketch| sketch.name != IMPLICIT_GEMM), "{text}");
     }
@@ -66,8 +74,10 @@ fn winograd_programs_are_proven_and_agree_with_the_reference() {
             check_configs(&space, seed, (0..3).map(|_| sample_winograd(&space, &mut rng)));
             checked += 1;
         }
-        let exact = ScheduleSpace::new(&Workload { exact: true, ..workload }, &targets[0]);
-        assert!(exact.sketches().iter().all(|sketch| sketch.name != winograd::SKETCH));
+        for other in [Workload { exact: true, ..workload }, Workload { dtype: DType::F16, ..workload }] {
+            let other = ScheduleSpace::new(&other, &targets[0]);
+            assert!(other.sketches().iter().all(|sketch| sketch.name != winograd::SKETCH));
+        }
     }
 }
 

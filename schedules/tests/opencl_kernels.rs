@@ -40,7 +40,7 @@ fn check(device: &OpenCl, workload: &Workload, seed: u64, configs: usize) {
         let context = format!("seed {seed}: {workload} on {}\n{config}\n{program}", device.name);
         let output = device.run(&program, &operands).unwrap_or_else(|e| panic!("{context}\n{e}"));
         let error = max_rel_error(&output, &expected);
-        assert!(error <= tolerance(&config), "{context}\nerror {error}");
+        assert!(error <= tolerance(workload, &config), "{context}\nerror {error}");
     }
 }
 

@@ -6,8 +6,8 @@ mod common;
 
 use autotune_schedules::program::{Node, parallel_prefix};
 use autotune_schedules::{CpuTarget, Isa, ScheduleSpace, Target, Workload, lower};
-use common::random_programs::check;
-use common::workloads::random_workload;
+use common::random_programs::{check, check_configs};
+use common::workloads::{random_panel, random_workload};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -22,6 +22,16 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
             let workload = random_workload(&mut ChaCha8Rng::seed_from_u64(seed));
             check(&workload, &Target::Cpu(cpu.clone()), seed, 4);
         }
+    }
+}
+
+#[test]
+fn random_panels_are_proven_and_agree_with_the_reference() {
+    for seed in 0..100 {
+        let isa = if seed % 2 == 0 { Isa::Avx2 } else { Isa::Avx512 };
+        let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 3 / 2) });
+        let (workload, config) = random_panel(&target, &mut ChaCha8Rng::seed_from_u64(seed));
+        check_configs(&ScheduleSpace::new(&workload, &target), seed, [config]);
     }
 }
 

@@ -45,7 +45,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
                 verify(&program, &target).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
                 let output = interpret(&program, &operands).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
                 let error = max_rel_error(&output, &expected);
-                assert!(error <= tolerance(&config), "{context}\nerror {error}\n{program}");
+                assert!(error <= tolerance(&workload, &config), "{context}\nerror {error}\n{program}");
             }
         });
     }

@@ -8,12 +8,12 @@ mod common;
 use autotune_schedules::codegen::x86::{AssembleError, assemble, disassemble};
 use autotune_schedules::program::{Expr, LoopKind, Role, StoreMode};
 use autotune_schedules::{
-    Affine, CpuTarget, EXACT_TOLERANCE, Isa, Operands, Program, ScheduleSpace, Target, VarId, Workload, lower,
+    Affine, CpuTarget, EXACT_TOLERANCE, Isa, Operands, Program, ScheduleSpace, Target, Value, VarId, Workload, lower,
     max_rel_error, reference, tolerance,
 };
 use common::machine;
 use common::nests::{access, assign, for_each_store, number, padded_conv, peeled_conv, repeat, tiled_matmul};
-use common::workloads::{random_winograd, random_workload, sample_winograd};
+use common::workloads::{random_panel, random_winograd, random_workload, sample_winograd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -43,7 +43,7 @@ fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
         let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
         let program = lower(workload, target, &config).unwrap();
         let context = format!("seed {seed}, {}: {workload}\n{config}", target.cpu().unwrap().isa);
-        check_program(&program, target, seed, tolerance(&config), &context);
+        check_program(&program, target, seed, tolerance(workload, &config), &context);
     }
 }
 
@@ -69,10 +69,42 @@ fn random_winograd_programs_agree_with_the_reference() {
                 let config = sample_winograd(&space, &mut rng);
                 let program = lower(&workload, &target, &config).unwrap();
                 let context = format!("seed {seed}, {isa}: {workload}\n{config}");
-                check_program(&program, &target, seed, tolerance(&config), &context);
+                check_program(&program, &target, seed, tolerance(&workload, &config), &context);
             }
         });
     }
+}
+
+#[test]
+fn random_panels_agree_with_the_reference() {
+    for isa in ISAS {
+        (0..150u64).into_par_iter().for_each(|seed| {
+            let target = target(isa, 1 + seed as usize % 2);
+            let (workload, config) = random_panel(&target, &mut ChaCha8Rng::seed_from_u64(seed));
+            let program = lower(&workload, &target, &config).unwrap();
+            let context = format!("seed {seed}, {isa}: {workload}\n{config}");
+            check_program(&program, &target, seed, EXACT_TOLERANCE, &context);
+        });
+    }
+}
+
+#[test]
+fn panels_are_copied_by_shuffles() {
+    let panel = |workload: &str, changes: &[(&str, Value)]| {
+        let (workload, target) = (workload.parse().unwrap(), target(Isa::Avx2, 1));
+        let mut config = ScheduleSpace::new(&workload, &target).default_config();
+        config.knobs.insert("data".into(), Value::Choice("panel".into()));
+        config.knobs.extend(changes.iter().map(|(name, value)| (name.to_string(), value.clone())));
+        let program = lower(&workload, &target, &config).unwrap();
+        check_program(&program, &target, 1, EXACT_TOLERANCE, &config.to_string());
+        disassemble(&assemble(&program, &target).unwrap())
+    };
+    let matmul = panel("matmul:m=11,n=64,k=9", &[("tile.m", Value::Tile(vec![6, 6]))]);
+    assert!(matmul.contains("vunpckhps") && matmul.contains("vunpcklpd"), "{matmul}");
+    let along_width = [("vector", Value::Choice("ow".into())), ("tile.o", Value::Tile(vec![60, 6]))];
+    let changes = [&along_width[..], &[("tile.ow", Value::Tile(vec![16, 16]))]].concat();
+    let conv = panel("conv2d:c=5,h=9,w=33,o=60,k=3,s=2", &changes);
+    assert!(conv.contains("vshufps") && conv.contains("vpermpd"), "{conv}");
 }
 
 #[test]

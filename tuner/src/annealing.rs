@@ -19,7 +19,9 @@ const SCORED_PER_CONFIG: usize = 32;
 /// Moves without a better candidate among the best after which the walk ends.
 const EARLY_STOP: usize = 8;
 /// Chains that start from the best measured configs instead of from where they were.
-const ELITES: usize = 16;
+const ELITES: usize = 12;
+/// Chains that start anew.
+const FRESH: usize = 8;
 /// Candidates per config wanted from which the diverse batch is picked: the paper's lambda.
 const CANDIDATES_PER_CONFIG: usize = 3;
 
@@ -91,12 +93,13 @@ impl Annealing {
         best.into_sorted()
     }
 
-    /// Brings the chains to their number, one of them at first on the default, and the first of them onto the best measured
-    /// configs.
+    /// Brings the chains to their number, one of them at first on the default; puts the first of them onto the best measured
+    /// configs and the last onto random ones.
     fn restart(&mut self, space: &ScheduleSpace, rng: &mut ChaCha8Rng) {
         if self.chains.is_empty() {
             self.chains.push(space.default_config());
         }
+        self.chains.truncate(CHAINS - FRESH);
         while self.chains.len() < CHAINS {
             self.chains.push(space.sample(rng));
         }
@@ -115,10 +118,11 @@ fn accepts(old: Option<f32>, new: Option<f32>, temperature: f32, rng: &mut ChaCh
     }
 }
 
-/// The best distinct unseen configs among those offered.
+/// The best distinct unseen configs among those offered. Of those with the very same score, between which the model sees no
+/// difference, it takes one: measuring that tells of the others.
 struct Best<'a> {
     seen: &'a HashSet<u64>,
-    met: HashSet<u64>,
+    met: HashSet<u32>,
     keep: usize,
     /// Configs with their scores and hashes; the best `keep` of them count.
     held: Vec<(Config, f32, u64)>,
@@ -139,7 +143,7 @@ impl<'a> Best<'a> {
                 continue;
             };
             let hash = config.stable_hash();
-            if !self.seen.contains(&hash) && self.met.insert(hash) {
+            if !self.seen.contains(&hash) && self.met.insert(score.to_bits()) {
                 self.held.push((config.clone(), score, hash));
                 improved = true;
             }

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Result;
 use autotune::{Network, SearchKind};
-use autotune_measure::Backend;
-use autotune_schedules::{Config, Target, Workload};
+use autotune_measure::{Backend, GpuInfo, gpu};
+use autotune_schedules::{Config, Target, TargetError, Workload};
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
 const EXAMPLES: &str = "\
@@ -14,9 +15,11 @@ Examples:
   autotune conv2d:c=64,h=56,w=56,o=64,k=3,p=1      tune one workload
   autotune matmul:m=512,n=512,k=512 --threads 1 --time-budget 60s
   autotune resnet18 --trials 512                   go on where the last run ended
+  autotune resnet18 --target cuda                  for this machine's GPU; also: --target opencl
   autotune tasks resnet18                          what there is to tune
   autotune best matmul:m=512,n=512,k=512           the best schedule found so far
   autotune show matmul:m=512,n=512,k=512           its loop nest and generated code
+  autotune best matmul:m=512,n=512,k=512 --target cuda:sm_90      what was tuned elsewhere needs no GPU here
   autotune log export tuned.jsonl                  the database as JSON Lines
 
 A workload is an operator and its sizes:
@@ -158,7 +161,7 @@ pub(crate) struct TuneArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct TargetArgs {
-    /// The device to make code for
+    /// The device to make code for: cpu, cuda, cuda:sm_90, opencl
     #[arg(long, value_name = "TARGET", default_value = "cpu")]
     target: String,
     /// Threads that a kernel runs on [default: all cores]
@@ -167,9 +170,33 @@ pub(crate) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// The target on this machine.
-    pub(crate) fn detect(&self) -> Result<Target, Failure> {
-        Target::detect(&self.target, self.threads).map_err(|e| Failure::Usage(e.to_string()))
+    /// The target to make or look up code for. `cuda` is this machine's device; `opencl` is too, if there is one. A stated
+    /// compute capability needs none.
+    pub(crate) fn detect(&self) -> Result<Target> {
+        match (self.stated()?, self.target.as_str()) {
+            (Some(stated), "opencl") => Ok(self.device().map_or(stated, |(target, _)| target)),
+            (Some(stated), _) => Ok(stated),
+            (None, _) => Ok(self.device()?.0),
+        }
+    }
+
+    /// The target to measure on, which this machine must have; a GPU with its description.
+    pub(crate) fn device(&self) -> Result<(Target, Option<GpuInfo>)> {
+        if let Some(cpu @ Target::Cpu(_)) = self.stated()? {
+            return Ok((cpu, None));
+        }
+        let info = gpu::find(&self.target)?;
+        Ok((Target::Gpu(info.target.clone()), Some(info)))
+    }
+
+    /// What the words alone say; `None` for `cuda`.
+    fn stated(&self) -> Result<Option<Target>, Failure> {
+        let usage = |e: TargetError| Failure::Usage(e.to_string());
+        match (self.target.as_str(), self.threads) {
+            ("cuda", None) => Ok(None),
+            ("cuda", Some(_)) => Err(usage(TargetError::GpuThreads(self.target.clone()))),
+            (word, threads) => Target::detect(word, threads).map(Some).map_err(usage),
+        }
     }
 }
 

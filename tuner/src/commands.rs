@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use autotune::{Cancel, Setup};
-use autotune_db::{DbError, TuningDb};
-use autotune_measure::{Backend, Ceilings, CpuMeasurer, MeasureOptions};
-use autotune_schedules::Target;
+use autotune_db::{DbError, TuningDb, TuningRecord};
+use autotune_measure::{Backend, Ceilings, MeasureOptions, TimingOptions, WorkerMeasurer};
+use autotune_schedules::{ScheduleSpace, Target, Workload};
 
-use crate::cli::{Cli, Command, DbArgs, Failure};
+use crate::cli::{Cli, Command, DbArgs, Failure, TargetArgs};
 
 /// How long a command that only looks something up waits for another process to let go of the database.
 const LOOK_UP_WAIT: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Some(Command::Log { action }) => log::run(action)?,
         Some(Command::Bench { network, target, db, exact, backend, json }) => {
             let network = if exact { network.exact() } else { network };
-            bench::run(&network, &target.detect()?, &db, backend, json)?;
+            bench::run(&network, &target, &db, backend, json)?;
         }
         Some(Command::Show { workload, config, target, db, backend }) => {
             show::run(&workload, config, &target.detect()?, &db, backend)?;
@@ -88,22 +88,52 @@ fn cancel_on_ctrl_c() -> Result<Cancel> {
     Ok(cancel)
 }
 
-/// The measurer of this machine, its ceilings for the target, and what records tell of it.
-fn measurer(target: &Target, backend: Backend) -> Result<(CpuMeasurer, Ceilings, Setup)> {
-    if target.cpu().is_none() {
-        return Err(Failure::Usage(format!("kernels for {target} can be shown, not measured")).into());
+/// What is measured on.
+struct Place {
+    target: Target,
+    measurer: WorkerMeasurer,
+    ceilings: Ceilings,
+    setup: Setup,
+}
+
+impl Place {
+    /// The device of this machine that the arguments name.
+    fn find(target: &TargetArgs, backend: Backend) -> Result<Self> {
+        let (target, gpu) = target.device()?;
+        let timing = TimingOptions::for_target(&target);
+        let harness = serde_json::to_string(&timing)?;
+        let mut measurer = WorkerMeasurer::new(MeasureOptions { backend, timing, ..MeasureOptions::default() })?;
+        let ceilings = measurer.ceilings(&target)?;
+        let name = gpu.map(|gpu| gpu.title()).or_else(|| device_name(&target));
+        let device = name.unwrap_or_else(|| target.device().to_string());
+        Ok(Self { target, measurer, ceilings, setup: Setup { device, harness } })
     }
-    let measurer = CpuMeasurer::new(MeasureOptions { backend, ..MeasureOptions::default() })?;
-    let ceilings = Ceilings::measure(target)?;
-    let setup = Setup {
-        device: device_name().unwrap_or_else(|| target.device().to_string()),
-        harness: serde_json::to_string(&measurer.options().timing)?,
+}
+
+/// The best schedule that the database has for a workload, if it fits the schedule space. One for a GPU that is stated, not
+/// detected, may have been found on any of its kind.
+fn best(db: &TuningDb, workload: &Workload, target: &Target) -> Result<Option<TuningRecord>> {
+    let keys = match target.gpu().filter(|gpu| gpu.is_stated()) {
+        None => vec![target.key()],
+        Some(gpu) => {
+            let kind = format!("{}:", gpu.api);
+            let tasks = db.tasks()?.into_iter().filter(|task| task.workload == *workload);
+            tasks.map(|task| task.target).filter(|key| key.starts_with(&kind)).collect()
+        }
     };
-    Ok((measurer, ceilings, setup))
+    let space = ScheduleSpace::new(workload, target);
+    let mut best: Option<TuningRecord> = None;
+    for key in keys {
+        let secs = |record: &TuningRecord| record.measurement.run_secs().unwrap_or(f64::INFINITY);
+        let record = db.best(workload, &key)?.filter(|record| space.contains(&record.config));
+        best = best.into_iter().chain(record).min_by(|a, b| secs(a).total_cmp(&secs(b)));
+    }
+    Ok(best)
 }
 
 /// The processor as Linux names it.
-fn device_name() -> Option<String> {
+fn device_name(target: &Target) -> Option<String> {
+    target.cpu()?;
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_string())

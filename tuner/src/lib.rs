@@ -20,13 +20,13 @@
 //! ```no_run
 //! use autotune::{Silent, Task, TuneOptions, tune};
 //! use autotune_db::TuningDb;
-//! use autotune_measure::{CpuMeasurer, MeasureOptions};
+//! use autotune_measure::{WorkerMeasurer, MeasureOptions};
 //! use autotune_schedules::Target;
 //!
 //! let target = Target::detect("cpu", None)?;
 //! let tasks = [Task::single("matmul:m=512,n=512,k=512".parse()?)];
 //! let options = TuneOptions { trials: Some(64), ..TuneOptions::default() };
-//! let mut measurer = CpuMeasurer::new(MeasureOptions::default())?;
+//! let mut measurer = WorkerMeasurer::new(MeasureOptions::default())?;
 //! let db = TuningDb::open("tuning.db")?;
 //! let report = tune(&tasks, &target, &options, &mut measurer, &db, &mut Silent)?;
 //! println!("{}", report.table());

@@ -41,7 +41,7 @@ impl<'a> Recorder<'a> {
     pub(crate) fn append(&self, candidate: &Candidate, measurement: &Measurement, phase: Phase) -> Result<(), DbError> {
         let setup = self.options.setup.clone();
         let toolchain = measurement.toolchain.clone();
-        let backend = toolchain.as_ref().map(|t| t.backend);
+        let backend = toolchain.as_ref().and_then(|t| t.backend);
         let (compiler, flags) = toolchain.map(|t| (t.compiler, t.flags)).unwrap_or_default();
         let record = TuningRecord {
             workload: candidate.workload,
@@ -166,9 +166,10 @@ mod tests {
             spread: 0.0,
             repeats: 5,
             stopped_early: false,
+            slowdown: 1.0,
             max_rel_error: 0.0,
         };
-        Measurement { outcome: Ok(secs), toolchain: None, build_secs: 0.0, measure_secs: 0.0 }
+        Measurement::of(Ok(secs))
     }
 
     #[test]

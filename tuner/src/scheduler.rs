@@ -61,19 +61,25 @@ pub fn batch_size(trials: usize, tasks: usize) -> usize {
     (share / 4).clamp(BATCH.0, BATCH.1).min(share.max(1))
 }
 
-/// The task that gets the next `batch` trials; `None` if all have retired or are on a plateau.
+/// The task that gets the next `batch` trials; `None` if all have retired or, unless the search goes on `beyond_plateaus`, are
+/// on one.
 ///
-/// Every task first gets its first batch, the heaviest (by `first_cost`) first; then the one with the most to gain.
-pub fn next_task(tasks: &[&Progress], first_cost: &[f64], batch: usize) -> Option<usize> {
-    let open = || tasks.iter().enumerate().filter(|(_, task)| !task.retired && !task.on_plateau());
+/// Every task first gets its first batch, the heaviest (by `first_cost`) first; then the one with the most to gain. Those on a
+/// plateau come after all others.
+pub fn next_task(tasks: &[&Progress], first_cost: &[f64], batch: usize, beyond_plateaus: bool) -> Option<usize> {
+    let open = |plateau: bool| {
+        let open = tasks.iter().enumerate().filter(|(_, task)| !task.retired);
+        open.filter(move |(_, task)| task.on_plateau() == plateau)
+    };
     let first_of = |best: Option<(usize, f64)>, (i, value): (usize, f64)| match best {
         Some((_, most)) if most >= value => best,
         _ => Some((i, value)),
     };
-    let fresh = open().filter(|(_, task)| task.best_after.is_empty());
+    let fresh = open(false).filter(|(_, task)| task.best_after.is_empty());
     let heaviest = fresh.map(|(i, _)| (i, first_cost.get(i).copied().unwrap_or(0.0))).fold(None, first_of);
-    let most_gain = || open().map(|(i, task)| (i, task.gain_per_trial(batch))).fold(None, first_of);
-    heaviest.or_else(most_gain).map(|(i, _)| i)
+    let most_gain = |plateau| open(plateau).map(|(i, task)| (i, task.gain_per_trial(batch))).fold(None, first_of);
+    let next = heaviest.or_else(|| most_gain(false));
+    next.or_else(|| beyond_plateaus.then(|| most_gain(true)).flatten()).map(|(i, _)| i)
 }
 
 #[cfg(test)]
@@ -89,7 +95,7 @@ mod tests {
         let cost: Vec<f64> = tasks.iter().map(|(weight, secs)| weight * secs).collect();
         let mut order = Vec::new();
         while order.len() * batch < trials {
-            let Some(i) = next_task(&progress.iter().collect::<Vec<_>>(), &cost, batch) else {
+            let Some(i) = next_task(&progress.iter().collect::<Vec<_>>(), &cost, batch, false) else {
                 break;
             };
             for _ in 0..batch {
@@ -122,8 +128,9 @@ mod tests {
         let retired = Progress { weight: 100.0, retired: true, ..open.clone() };
         let plateau = Progress { weight: 100.0, best_after: vec![1.0; PATIENCE + 1], ..open.clone() };
         let cost = [1.0; 3];
-        assert_eq!(next_task(&[&retired, &open, &plateau], &cost, 8), Some(1));
-        assert_eq!(next_task(&[&retired, &plateau], &cost, 8), None);
+        assert_eq!(next_task(&[&retired, &open, &plateau], &cost, 8, true), Some(1));
+        assert_eq!(next_task(&[&retired, &plateau], &cost, 8, false), None);
+        assert_eq!(next_task(&[&retired, &plateau], &cost, 8, true), Some(1));
     }
 
     #[test]

@@ -148,10 +148,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The task with the most to gain.
+    /// The task with the most to gain. Who asks for so many trials gets them; else plateaus end the run.
     fn next_task(&self) -> Option<usize> {
         let progress: Vec<_> = self.tasks.iter().map(|t| &t.progress).collect();
-        next_task(&progress, &self.first_cost, self.batch)
+        next_task(&progress, &self.first_cost, self.batch, self.options.trials.is_some())
     }
 
     /// The next batch of a task, within the trials that are left.

@@ -6,8 +6,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use autotune_measure::Backend;
-use autotune_schedules::Target;
+use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
+use autotune_measure::gpu::{cuda, opencl};
+use autotune_measure::{Backend, Measurement, Resources, RunSecs};
+use autotune_schedules::{ScheduleSpace, Target, Workload};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -144,7 +146,8 @@ fn bad_usage_is_one_line_and_code_2() {
         ("matmul:m=8,n=16,k=8 --trials 1 --db file/below", "file/below"),
         ("matmul:m=8,n=16,k=8 --trials 1 --db full", "not a tuning database"),
         ("matmul:m=8,n=16,k=8 --trials 1 --json no/such/folder/x.json", "no/such/folder/x.json"),
-        ("matmul:m=8,n=16,k=8 --trials 1 --target cuda:sm_90", "not measured"),
+        ("matmul:m=8,n=16,k=8 --trials 1 --target cuda --threads 2", "--threads"),
+        ("matmul:m=8,n=16,k=8 --trials 1 --target cuda:sm_13", "cuda:sm_90"),
         ("show matmul:m=8,n=16,k=8 --target cuda:sm_13", "cuda:sm_90"),
         ("show matmul:m=8,n=16,k=8 --target opencl --threads 2", "--threads"),
         ("best resnet18", "unknown operator 'resnet18'"),
@@ -311,6 +314,12 @@ fn networks_and_targets_are_listed() {
     assert!(tasks.contains("C12") && tasks.contains("dense") && tasks.contains("3.628 GFLOP"), "{tasks}");
     let targets = place.run("targets").expect(0).stdout;
     assert!(targets.contains("GFLOP/s") && targets.contains("GB/s") && targets.contains("threads="), "{targets}");
+    for (word, key) in [("cuda: ", "cuda:sm_"), ("opencl: ", "opencl:")] {
+        let mut lines = targets.lines().skip_while(|line| !line.starts_with(word));
+        let line = lines.next().unwrap_or_else(|| panic!("no {word}in:\n{targets}"));
+        let is_absent = line.contains(": none: ") && ["install", "finds no device"].iter().any(|w| line.contains(w));
+        assert!(is_absent || lines.next().is_some_and(|line| line.contains(key)), "{targets}");
+    }
 }
 
 #[test]
@@ -319,4 +328,111 @@ fn a_time_budget_ends_the_run() {
     let ended = place.run(&format!("{TINY} --time-budget 1s --tuner random")).expect(0);
     assert!(ended.stdout.contains("stopped: the time is used up"), "{}", ended.stdout);
     assert!(Path::new(&place.path("db")).is_dir());
+}
+
+/// Says that a test cannot run here; a failure if `AUTOTUNE_REQUIRE` lists the tool.
+fn missing(tool: &str, reason: &str) {
+    let required = std::env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
+    assert!(required.split(',').all(|name| name != tool), "{tool} is required: {reason}");
+    eprintln!("skipped, {tool} is missing: {reason}");
+}
+
+#[test]
+fn a_workload_is_tuned_on_an_opencl_device() {
+    if let Err(reason) = opencl::devices() {
+        return missing("opencl", &reason);
+    }
+    let place = Place::new();
+    let run = |line: &str| {
+        let mut command = place.command(line);
+        command.env("POCL_CACHE_DIR", place.path("pocl"));
+        finish(command)
+    };
+    let workload = "matmul:m=64,n=64,k=64";
+    let tuned = run(&format!("{workload} --target opencl --trials 8 --json out.json")).expect(0);
+    assert!(tuned.stdout.contains("of roofline"), "{}", tuned.stdout);
+    let report = place.json("out.json");
+    let task = &report["tasks"][0];
+    assert_eq!((&task["trials"], &task["failed_trials"]), (&8.into(), &0.into()), "{task}");
+    assert!(task["best_secs"].as_f64().unwrap() <= task["default_secs"].as_f64().unwrap());
+    assert!(task["roofline_fraction"].as_f64().unwrap() > 0.0 && task["max_rel_error"].as_f64().unwrap() < 1e-4);
+    let again = run(&format!("{workload} --target opencl --trials 8")).expect(0);
+    assert!(again.stderr.contains("nothing left to do"), "{}", again.stderr);
+
+    let best: Value = serde_json::from_str(&run(&format!("best {workload} --target opencl")).expect(0).stdout).unwrap();
+    assert_eq!((&best["config"], &best["target"]), (&task["config"], &report["target"]));
+    assert!(report["target"].as_str().unwrap().starts_with("opencl:"));
+    assert!(!best["provenance"]["device"].as_str().unwrap().is_empty());
+    let shown = run(&format!("show {workload} --target opencl")).expect(0).stdout;
+    assert!(shown.contains("the best in the database") && shown.contains("__kernel"), "{shown}");
+}
+
+#[test]
+fn what_was_tuned_on_a_gpu_elsewhere_is_looked_up_without_one() {
+    let place = Place::new();
+    let workload: Workload = "matmul:m=64,n=64,k=64".parse().unwrap();
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    let mut config = ScheduleSpace::new(&workload, &target).default_config();
+    let mut records = Vec::new();
+    for (model, run_secs) in [("sm_90:NVIDIA_H100", 3e-6), ("sm_90:NVIDIA_H200", 2e-6), ("sm_80:NVIDIA_A100", 1e-6)] {
+        let run = RunSecs {
+            run_secs,
+            median_secs: run_secs,
+            spread: 0.0,
+            repeats: 5,
+            stopped_early: false,
+            max_rel_error: 1e-7,
+            slowdown: 1.0,
+        };
+        let resources = Some(Resources { registers: 128, shared_bytes: 16 << 10, ..Resources::default() });
+        let provenance = Provenance {
+            device: model.into(),
+            backend: None,
+            compiler: "NVRTC 13.0".into(),
+            flags: String::new(),
+            tuner_version: "0.1.0".into(),
+            harness: String::new(),
+            seed: 0,
+            unix_secs: 1,
+        };
+        records.push(TuningRecord {
+            workload,
+            target: format!("cuda:{model}"),
+            config: config.clone(),
+            measurement: Measurement { resources, ..Measurement::of(Ok(run)) },
+            phase: Phase::Search,
+            provenance,
+        });
+    }
+    // The fastest of all does not fit the schedule space.
+    config.knobs.insert("tile.k".into(), autotune_schedules::Value::Tile(vec![1 << 20]));
+    records.push(TuningRecord { config, target: "cuda:sm_90:NVIDIA_GH200".into(), ..records[2].clone() });
+    let db = TuningDb::open(place.path("db")).unwrap();
+    db.append_all(&records).unwrap();
+    drop(db);
+    let best = place.run(&format!("best {workload} --target cuda:sm_90")).expect(0).stdout;
+    let best: Value = serde_json::from_str(&best).unwrap();
+    assert_eq!(
+        (&best["target"], &best["measurement"]["resources"]["registers"]),
+        (&"cuda:sm_90:NVIDIA_H200".into(), &128.into())
+    );
+    let shown = place.run(&format!("show {workload} --target cuda:sm_90")).expect(0).stdout;
+    assert!(shown.contains("the best in the database (0.0020 ms)") && shown.contains("__global__ void"), "{shown}");
+    place.run(&format!("best {workload} --target cuda:sm_75")).expect_line(1, "no schedule is known");
+}
+
+#[test]
+fn without_a_device_one_line_says_what_to_install() {
+    let place = Place::new();
+    for word in ["cuda", "cuda:sm_90", "opencl"] {
+        let mut tune = place.command(&format!("{TINY} --trials 1 --target {word}"));
+        // No OpenCL driver is found there.
+        tune.env("OCL_ICD_VENDORS", place.path("nothing"));
+        if word == "opencl" || cuda::devices().is_err() {
+            finish(tune).expect_line(1, if word == "opencl" { "install" } else { "CUDA driver" });
+        }
+    }
+    if cuda::devices().is_err() {
+        place.run(&format!("show {TINY} --target cuda")).expect_line(1, "CUDA driver");
+    }
 }

@@ -204,7 +204,7 @@ fn a_small_space_is_searched_to_its_end() {
         let mut device = PaperDevice::default();
         let report = Run::new(&[text]).tune(&options(kind, 100_000, 0), &mut device);
         assert_eq!(report.stop, Stop::Plateau, "{kind}");
-        assert!(device.measured.len() == size || device.measured.len() > autotune::scheduler::PATIENCE, "{kind}");
+        assert_eq!(device.measured.len(), size, "{kind}");
     }
 }
 

@@ -227,6 +227,7 @@ pub(super) const WHOLE: &[Columns<Whole>] = &[
     one("total.copies", "instructions_per_flop", Linear, |w, _| w.totals.copy_instructions / w.flops),
     one("total.reloads", "per_output", Linear, |w, _| w.totals.reloaded_elements / w.elements.output),
     one("total.stores", "per_output", Linear, |w, _| w.totals.stored_elements / w.elements.output),
+    one("total.prefetches", "per_fma", Linear, |w, _| w.totals.prefetches / w.totals.fmas),
     one("total.packed", "per_l2", Log2, |w, _| w.totals.packed_bytes / w.machine.cache_bytes[1]),
     one("total.local", "per_l1", Log2, |w, _| w.totals.local_bytes / w.machine.cache_bytes[0]),
     one("total.overhead", "share", Linear, |w, _| {

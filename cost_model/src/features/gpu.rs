@@ -18,9 +18,8 @@ mod warp;
 use device::{BARRIER_LATENCY, Device, ISSUE, LAUNCH_CYCLES, LIMITS, MEMORY_LATENCY};
 use stage::{Requests, StageWork};
 
-/// Bytes of a sector of global memory and of an element.
-const SECTOR_BYTES: f64 = 32.0;
-const ELEMENT_BYTES: f64 = 4.0;
+/// Bytes of a sector of global memory.
+const SECTOR_BYTES: f64 = warp::SECTOR_BYTES as f64;
 
 /// The stages of a GPU program that run in every run.
 pub(super) struct Kernels {
@@ -46,7 +45,7 @@ const SHARED: &[&str] = &["data.load", "weight.load", "data.store", "weight.stor
 impl Kernels {
     /// `None` if no stage is for a GPU.
     pub(super) fn of(nest: &Nest, program: &Program, gpu: &GpuTarget) -> Option<Self> {
-        let device = Device::of(gpu);
+        let device = Device::of(gpu, program.workload.dtype);
         let every_run = program.stages.iter().filter(|stage| stage.when == When::EveryRun);
         let works: Vec<StageWork> = every_run.filter_map(|s| StageWork::of(nest, s, gpu.warp_threads)).collect();
         let all: Vec<[f64; 6]> = works.iter().map(|work| work.bounds(&device)).collect();
@@ -65,9 +64,9 @@ impl Kernels {
         })
     }
 
-    /// Cycles over those of the workload's multiply-adds alone on all multiprocessors.
+    /// Cycles over those of the workload's multiply-adds alone on all multiprocessors, by tensor cores where there are some.
     fn slowdown(&self, cycles: f64) -> f64 {
-        cycles * 2.0 * self.device.fmas * self.device.multiprocessors / self.flops
+        cycles * 2.0 * self.device.peak_fmas() * self.device.multiprocessors / self.flops
     }
 
     /// Blocks of the main stage that a multiprocessor gets, the busiest of them.
@@ -100,7 +99,7 @@ impl Kernels {
     /// Share of the fetched bytes that are asked for.
     fn coalescing(&self, operand: usize) -> f64 {
         let requests = self.global(operand);
-        requests.elements * ELEMENT_BYTES / (requests.units * SECTOR_BYTES)
+        requests.bytes / (requests.units * SECTOR_BYTES)
     }
 
     /// Multiply-adds of the main stage's warps for each of `count` things of a block.
@@ -130,8 +129,9 @@ impl StageWork {
     /// Cycles of the stage, were it bound by one of [`BOUNDS`].
     fn bounds(&self, device: &Device) -> [f64; 6] {
         let requests: f64 = self.global.all().chain(self.shared.all()).map(|requests| requests.count).sum();
-        let instructions = (self.fmas + self.other) * self.warps + requests;
-        let compute = self.fmas * self.threads / device.fmas;
+        let threaded = self.fmas - self.tensor_fmas;
+        let instructions = (threaded + self.other) * self.warps + requests;
+        let compute = (threaded / device.fmas + self.tensor_fmas / device.peak_fmas()) * self.threads;
         let issue = instructions / ISSUE;
         let shared: f64 = self.shared.all().map(|requests| requests.units).sum();
         let l2 = self.l2_bytes() / device.l2_bytes;

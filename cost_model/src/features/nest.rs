@@ -72,6 +72,8 @@ pub(super) struct Nest<'a> {
     pub(super) trees: Vec<Tree>,
     /// Number of stages that run in every run.
     pub(super) stages: usize,
+    /// Prefetches of all of them.
+    pub(super) prefetches: f64,
     /// Row-major strides of every buffer, in elements.
     strides: Vec<Vec<i64>>,
     operands: Vec<Operand>,
@@ -87,6 +89,7 @@ impl<'a> Nest<'a> {
             leaves: Vec::with_capacity(64),
             trees: Vec::with_capacity(16),
             stages: 0,
+            prefetches: 0.0,
             strides: program.buffers.iter().map(|b| row_major(&b.shape)).collect(),
             operands: program.buffers.iter().map(|b| operand_of_role(b.role)).collect(),
             axis_of: vec![None; program.vars.len()],
@@ -127,8 +130,13 @@ impl<'a> Nest<'a> {
                     self.follow_copy(store);
                     self.add_leaf(store, walk);
                 }
-                Node::Guard { body, .. } | Node::Unflatten { body, .. } => self.add_nodes(body, walk),
-                Node::Barrier | Node::Prefetch { .. } => {}
+                Node::Guard { body, .. }
+                | Node::Unflatten { body, .. }
+                | Node::CopyGroup { body }
+                | Node::BoxCopy { body }
+                | Node::Mma { body, .. } => self.add_nodes(body, walk),
+                Node::Prefetch { .. } => self.prefetches += trips(walk),
+                Node::Barrier | Node::AwaitCopies { .. } => {}
             }
         }
     }
@@ -148,7 +156,7 @@ impl<'a> Nest<'a> {
             loops: start..self.loops.len(),
             tree: self.trees.len() - 1,
             register_depth: in_registers.then(|| walk.opened[dst.0 as usize]),
-            trips: walk.stack.iter().map(|l| l.extent as f64).product(),
+            trips: trips(walk),
         });
     }
 
@@ -220,6 +228,11 @@ struct Walk<'a> {
     stack: Vec<&'a Loop>,
     /// Number of loops around the latest allocation of each buffer.
     opened: Vec<usize>,
+}
+
+/// How often what stands here runs.
+fn trips(walk: &Walk) -> f64 {
+    walk.stack.iter().map(|l| l.extent as f64).product()
 }
 
 fn operand_of_role(role: Role) -> Operand {

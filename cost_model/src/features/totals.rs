@@ -32,6 +32,8 @@ pub(super) struct Totals {
     pub(super) reloaded_elements: f64,
     /// Elements of the output written, every time anew.
     pub(super) stored_elements: f64,
+    /// Prefetches.
+    pub(super) prefetches: f64,
     /// Bytes of straight-line code.
     pub(super) code_bytes: f64,
     /// Estimated cycles of all multiply-adds, on one thread.
@@ -66,6 +68,7 @@ impl Totals {
             leaves: nest.leaves.len() as f64,
             trees: nest.trees.len() as f64,
             stages: nest.stages as f64,
+            prefetches: nest.prefetches,
             local_bytes: nest.program.local_bytes() as f64,
             packed_bytes: filled_bytes(nest),
             ..Self::default()

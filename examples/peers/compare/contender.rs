@@ -46,7 +46,7 @@ impl<'a> Contender<'a> {
 
     fn turn(&mut self, secs: f64) -> Result<Vec<f64>> {
         match self {
-            Self::Ours(bench) => Ok(bench.turn(secs)),
+            Self::Ours(bench) => Ok(bench.turn(secs)?),
             Self::GemmCrate(gemm) => Ok(gemm.turn(secs)),
             Self::Peer(server, _) => server.turn(secs),
         }

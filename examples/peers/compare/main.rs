@@ -2,6 +2,9 @@
 //!
 //! `cargo run --release -p autotune-examples --features peers --example compare_peers -- --db tuning.db --suite resnet18,matmul --threads 1,2`
 //!
+//! `--target cuda` (or `opencl`) does so on a GPU, with PyTorch's cuBLAS and cuDNN for peers; `examples/gpu_run` prepares that for a
+//! machine without a Rust toolchain.
+//!
 //! Kernels come from the tuning database; what it lacks is tuned into it first. The libraries are those that
 //! `examples/peers/setup.sh` installed; without it there is the `gemm` crate alone. See `examples/peers/README.md`.
 
@@ -16,7 +19,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use autotune::{Setup, Silent, Task, TuneOptions, tune};
 use autotune_db::TuningDb;
-use autotune_measure::{Builder, Candidate, Ceilings, MeasureOptions, Measurer, pin_to_core};
+use autotune_measure::{Builder, Candidate, Ceilings, MeasureOptions, WorkerMeasurer, gpu, pin_to_core};
 use autotune_schedules::{Config, ScheduleSpace, Target, Workload};
 use clap::Parser;
 
@@ -31,10 +34,13 @@ struct Args {
     /// Tuning database; a temporary one if not given.
     #[arg(long)]
     db: Option<PathBuf>,
-    /// Suites (resnet18, resnet18-plain, matmul, mobilenet, vgg, extra, all) or workloads; several with a blank between.
+    /// Suites (resnet18, resnet18-plain, matmul, mobilenet, vgg, extra, all; squares for GPUs) or workloads; several with a blank between.
     #[arg(long, num_args = 1.., default_value = "resnet18")]
     suite: Vec<String>,
-    /// Numbers of threads.
+    /// The device: cpu, cuda, opencl.
+    #[arg(long, default_value = "cpu")]
+    target: String,
+    /// Numbers of threads on a CPU.
     #[arg(long, value_delimiter = ',', default_value = "1")]
     threads: Vec<usize>,
     /// Trials for a task that the database lacks.
@@ -52,6 +58,12 @@ struct Args {
     /// Folder that setup.sh made.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/peers-venv"))]
     peers: PathBuf,
+    /// The program that runs them.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/server.py"))]
+    server: PathBuf,
+    /// Words added to every workload, such as dtype=f16.
+    #[arg(long)]
+    with: Option<String>,
     /// Where to write OUT.md and OUT.json.
     #[arg(long)]
     out: Option<PathBuf>,
@@ -60,26 +72,38 @@ struct Args {
 fn main() -> Result<()> {
     autotune_examples::serve_if_worker();
     let args = Args::parse();
-    let subjects = suites::subjects(&args.suite, args.exact)?;
+    let subjects = suites::subjects(&args.suite, args.exact, args.with.as_deref())?;
     let db = match &args.db {
         Some(path) => TuningDb::open(path)?,
         None => TuningDb::temporary()?,
     };
-    let mut run = Run::new(args.rounds, args.turn_ms, args.exact);
-    for &threads in &args.threads {
-        let target = Target::detect("cpu", Some(threads))?;
-        tune_missing(&subjects, &target, &db, args.trials)?;
-        let ceilings = Ceilings::measure(&target)?;
+    let devices = devices(&args)?;
+    let mut run = Run::new(&devices[0].name, args.rounds, args.turn_ms, args.exact);
+    for Device { target, name } in &devices {
+        let mut measurer = autotune_examples::measurer(target)?;
+        let ceilings = measurer.ceilings(target)?;
+        tune_missing(&subjects, target, name, ceilings, &db, &mut measurer, args.trials)?;
+        drop(measurer);
         let MeasureOptions { backend, build_limit_secs, .. } = MeasureOptions::default();
         let mut builder = Builder::new(backend, build_limit_secs);
-        let mut servers = server::start_all(&args.peers, threads)?;
-        let mut table = Table::new(&target, &ceilings);
+        let gpu = target.gpu().is_some();
+        let place = server::Place { program: &args.server, folder: &args.peers, threads: target.threads(), gpu };
+        let mut servers = server::start_all(&place)?;
+        let mut table = Table::new(target, &ceilings);
         let measure = || -> Result<()> {
-            pin_to_core(0);
+            if !gpu {
+                pin_to_core(0);
+            }
             for subject in &subjects {
-                let comparison = compare(subject, &target, &db, &mut builder, &mut servers, &args)?;
-                eprintln!("{}", comparison.line());
-                table.comparisons.push(comparison);
+                let comparison = compare(subject, target, &db, &mut builder, &mut servers, &args);
+                match comparison.with_context(|| subject.name.clone()) {
+                    Ok(comparison) => {
+                        eprintln!("{}", comparison.line());
+                        table.comparisons.push(comparison);
+                    }
+                    Err(why) if gpu => eprintln!("left out: {why:#}"),
+                    Err(why) => return Err(why),
+                }
             }
             Ok(())
         };
@@ -100,8 +124,34 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// What is measured on.
+struct Device {
+    target: Target,
+    name: String,
+}
+
+/// The CPU with each number of threads, or the GPU.
+fn devices(args: &Args) -> Result<Vec<Device>> {
+    if args.target == "cpu" {
+        anyhow::ensure!(!args.threads.is_empty(), "no number of threads");
+        let device =
+            |&threads: &usize| Ok(Device { target: Target::detect("cpu", Some(threads))?, name: report::cpu_name() });
+        return args.threads.iter().map(device).collect();
+    }
+    let found = gpu::find(&args.target)?;
+    Ok(vec![Device { name: found.title(), target: Target::Gpu(found.target) }])
+}
+
 /// Tunes those workloads of which the database has no schedule.
-fn tune_missing(subjects: &[Subject], target: &Target, db: &TuningDb, trials: usize) -> Result<()> {
+fn tune_missing(
+    subjects: &[Subject],
+    target: &Target,
+    device: &str,
+    ceilings: Ceilings,
+    db: &TuningDb,
+    measurer: &mut WorkerMeasurer,
+    trials: usize,
+) -> Result<()> {
     let mut tasks = Vec::new();
     for Subject { name, workload, .. } in subjects {
         if db.best(workload, &target.key())?.is_none() {
@@ -112,11 +162,10 @@ fn tune_missing(subjects: &[Subject], target: &Target, db: &TuningDb, trials: us
         return Ok(());
     }
     eprintln!("tuning {} task(s) with {trials} trials each for {target}", tasks.len());
-    let mut measurer = autotune_examples::measurer()?;
-    let ceilings = Some(Ceilings::measure(target)?);
-    let setup = Setup { device: report::device_name(), harness: serde_json::to_string(&measurer.options().timing)? };
+    let setup = Setup { device: device.into(), harness: serde_json::to_string(&measurer.options().timing)? };
+    let ceilings = Some(ceilings);
     let options = TuneOptions { trials: Some(trials * tasks.len()), ceilings, setup, ..TuneOptions::default() };
-    tune(&tasks, target, &options, &mut measurer as &mut dyn Measurer, db, &mut Silent)?;
+    tune(&tasks, target, &options, measurer, db, &mut Silent)?;
     Ok(())
 }
 
@@ -142,7 +191,9 @@ fn compare(
     let build = builder.build(std::slice::from_ref(&candidate))?.pop().context("nothing was built")?;
     let ours = Contender::ours(&build.outcome?)?;
     let mut contenders = vec![ours];
-    contenders.extend(Contender::gemm_crate(&workload, target.threads())?);
+    if target.cpu().is_some() {
+        contenders.extend(Contender::gemm_crate(&workload, target.threads())?);
+    }
     for server in servers {
         match Contender::peer(server, &workload) {
             Ok(peer) => contenders.extend(peer),

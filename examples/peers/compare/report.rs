@@ -56,9 +56,9 @@ struct Figures {
 }
 
 impl Run {
-    pub(crate) fn new(rounds: usize, turn_ms: u64, exact: bool) -> Self {
+    pub(crate) fn new(device: &str, rounds: usize, turn_ms: u64, exact: bool) -> Self {
         let unix_secs = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        Self { device: device_name(), unix_secs, rounds, turn_ms, exact, tables: Vec::new() }
+        Self { device: device.into(), unix_secs, rounds, turn_ms, exact, tables: Vec::new() }
     }
 
     /// One table for each number of threads and suite.
@@ -90,11 +90,16 @@ impl Table {
         suites.dedup();
         for suite in suites {
             let rows: Vec<&Comparison> = self.comparisons.iter().filter(|c| c.suite == suite).collect();
-            let (threads, peak) = (self.threads, self.peak_gflops);
+            let peak = self.peak_gflops;
+            let place = if self.is_cpu() { format!("{} thread(s)", self.threads) } else { self.target.clone() };
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "\n## {suite}, {threads} thread(s), peak {peak:.0} GFLOP/s\n");
+            let _ = writeln!(text, "\n## {suite}, {place}, peak {peak:.0} GFLOP/s\n");
             self.suite(&rows, text);
         }
+    }
+
+    fn is_cpu(&self) -> bool {
+        self.target.starts_with("cpu:")
     }
 
     fn suite(&self, rows: &[&Comparison], text: &mut String) {
@@ -170,7 +175,7 @@ impl Comparison {
 }
 
 /// The processor as Linux names it.
-pub(crate) fn device_name() -> String {
+pub(crate) fn cpu_name() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     model.map_or("unknown processor", |(_, name)| name).to_string()

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -20,6 +20,20 @@ struct Listed {
     /// Environment that it needs.
     #[serde(default)]
     env: HashMap<String, String>,
+    /// The Python it runs in, if not the folder's own.
+    python: Option<PathBuf>,
+}
+
+/// Where server.py is, and what of it is wanted.
+pub(crate) struct Place<'a> {
+    /// The program.
+    pub(crate) program: &'a Path,
+    /// Folder that setup.sh made: what is installed.
+    pub(crate) folder: &'a Path,
+    /// Threads of a library that runs on the CPU.
+    pub(crate) threads: usize,
+    /// True for libraries that run on a GPU.
+    pub(crate) gpu: bool,
 }
 
 /// What a library says of a prepared operator.
@@ -40,18 +54,18 @@ pub(crate) struct Server {
     answers: BufReader<ChildStdout>,
 }
 
-/// Starts every library that setup.sh installed in `folder`; those that do not start are named and left out.
-pub(crate) fn start_all(folder: &Path, threads: usize) -> Result<Vec<Server>> {
-    let list = folder.join("peers.json");
+/// Starts every library that is installed and runs on the device; those that do not start are named and left out.
+pub(crate) fn start_all(place: &Place<'_>) -> Result<Vec<Server>> {
+    let list = place.folder.join("peers.json");
     let Ok(text) = std::fs::read_to_string(&list) else {
         eprintln!("no libraries to compare with: {} is missing; examples/peers/setup.sh makes it", list.display());
         return Ok(Vec::new());
     };
     let listed: Vec<Listed> = serde_json::from_str(&text).with_context(|| list.display().to_string())?;
     let mut servers = Vec::new();
-    for (i, peer) in listed.iter().enumerate() {
-        let log = folder.join(format!("server{i}.log"));
-        match Server::start(folder, peer, threads, &log) {
+    for (i, peer) in listed.iter().enumerate().filter(|(_, peer)| (peer.peer == GPU_PEER) == place.gpu) {
+        let log = place.folder.join(format!("server{i}.log"));
+        match Server::start(place, peer, &log) {
             Ok(server) => servers.push(server),
             Err(why) => eprintln!("{} is left out: {why:#}; see {}", peer.peer, log.display()),
         }
@@ -59,12 +73,18 @@ pub(crate) fn start_all(folder: &Path, threads: usize) -> Result<Vec<Server>> {
     Ok(servers)
 }
 
+/// The peer that runs on a GPU.
+const GPU_PEER: &str = "torch";
+
 impl Server {
-    fn start(folder: &Path, peer: &Listed, threads: usize, log: &Path) -> Result<Self> {
-        let cores: Vec<String> = allowed_cores().iter().take(threads).map(usize::to_string).collect();
-        let mut command = Command::new(folder.join("bin/python"));
-        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/peers/server.py")).arg(&peer.peer).arg(cores.join(","));
-        command.envs(&peer.env).env("PEERS_TIMING", folder.join("timing.so")).env("PYTHONDONTWRITEBYTECODE", "1");
+    fn start(place: &Place<'_>, peer: &Listed, log: &Path) -> Result<Self> {
+        // What drives a GPU may run anywhere.
+        let wanted = if place.gpu { usize::MAX } else { place.threads };
+        let cores: Vec<String> = allowed_cores().iter().take(wanted).map(usize::to_string).collect();
+        let own = place.folder.join("bin/python");
+        let mut command = Command::new(peer.python.as_ref().unwrap_or(&own));
+        command.arg(place.program).arg(&peer.peer).arg(cores.join(","));
+        command.envs(&peer.env).env("PEERS_TIMING", place.folder.join("timing.so")).env("PYTHONDONTWRITEBYTECODE", "1");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(std::fs::File::create(log)?);
         let mut child = command.spawn().with_context(|| format!("{:?}", command.get_program()))?;
         let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
@@ -148,6 +168,7 @@ fn fields(workload: &Workload) -> Value {
         }),
         Operator::Matmul(m) => json!({"op": "matmul", "b": m.b, "m": m.m, "n": m.n, "k": m.k}),
     };
+    fields["dtype"] = workload.dtype.word().into();
     fields["bias"] = workload.epilogue.bias.into();
     fields["add"] = workload.epilogue.residual.into();
     fields["relu"] = (workload.epilogue.activation == Activation::Relu).into();

@@ -23,6 +23,10 @@ const MATMUL: [&str; 6] = [
     "matmul:m=1,n=1000,k=512",
 ];
 
+/// Squares that fill a GPU.
+const SQUARES: [&str; 3] =
+    ["matmul:m=1024,n=1024,k=1024", "matmul:m=4096,n=4096,k=4096", "matmul:m=8192,n=8192,k=8192"];
+
 /// Depthwise and pointwise layers of MobileNet (Howard et al., 2017).
 const MOBILENET: [&str; 9] = [
     "conv2d:c=32,h=112,w=112,o=32,k=3,p=1,g=32",
@@ -51,17 +55,23 @@ const VGG: [&str; 9] = [
 
 const EXTRA: [&str; 2] = ["conv2d:c=64,h=28,w=28,o=64,k=5,p=2", "conv2d:c=128,h=28,w=28,o=128,k=3,p=2,d=2"];
 
-/// The workloads of suites, and workloads given as text; all of them exact if `exact`.
-pub(crate) fn subjects(words: &[String], exact: bool) -> Result<Vec<Subject>> {
+/// The workloads of suites, and workloads given as text; all of them exact if `exact`, and with further words `with`.
+pub(crate) fn subjects(words: &[String], exact: bool, with: Option<&str>) -> Result<Vec<Subject>> {
     let words = words.iter().flat_map(|word| if word == "all" { ALL.to_vec() } else { vec![word.as_str()] });
     let mut subjects: Vec<Subject> = words.map(of_word).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
-    subjects.iter_mut().for_each(|subject| subject.workload.exact |= exact);
+    for subject in &mut subjects {
+        subject.workload.exact |= exact;
+        if let Some(with) = with {
+            subject.workload = format!("{},{with}", subject.workload).parse()?;
+        }
+    }
     Ok(subjects)
 }
 
 fn of_word(word: &str) -> Result<Vec<Subject>> {
     Ok(match word {
         "matmul" => of_texts(word, &MATMUL)?,
+        "squares" => of_texts(word, &SQUARES)?,
         "mobilenet" => of_texts(word, &MOBILENET)?,
         "vgg" => of_texts(word, &VGG)?,
         "extra" => of_texts(word, &EXTRA)?,

@@ -7,58 +7,91 @@ use std::time::Instant;
 use autotune_schedules::{GpuApi, GpuTarget, KernelPlan, Launch};
 use opencl3::command_queue::CommandQueue;
 use opencl3::context::Context;
-use opencl3::device::{CL_DEVICE_TYPE_ALL, Device as ClDevice, get_all_devices};
+use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_GPU, Device as ClDevice};
 use opencl3::error_codes::ClError;
 use opencl3::kernel::{ExecuteKernel, Kernel};
 use opencl3::memory::{Buffer, CL_MEM_READ_WRITE};
+use opencl3::platform::{Platform, get_platforms};
 use opencl3::program::Program;
 use opencl3::types::CL_BLOCKING;
 
-use super::{Compiler, Device};
+use super::{Device, GpuInfo, is_meant, model};
+use crate::builder::Code;
 use crate::measurement::CandidateError;
 
+/// Why there is no device.
+pub(crate) const NO_DEVICE: &str = "no OpenCL device: install an OpenCL loader (libOpenCL.so.1) and the driver of a device (PoCL runs kernels on the CPU)";
+
+/// The errors of a loader that is not there, and of one that knows no platform.
+const NO_LOADER: i32 = -2000;
+const NO_PLATFORM: i32 = -1001;
+
 /// An OpenCL device of this machine.
-pub struct OpenClDevice {
+pub(crate) struct OpenClDevice {
     context: Context,
     queue: CommandQueue,
-    target: GpuTarget,
 }
 
 /// Kernels of a plan's stages, with their launches.
 pub(crate) struct Module(Vec<(Kernel, Launch)>);
 
+/// The OpenCL devices of this machine, GPUs first; why there are none.
+pub fn devices() -> Result<Vec<GpuInfo>, String> {
+    Ok(list()?.into_iter().map(|(_, info)| info).collect())
+}
+
+fn list() -> Result<Vec<(ClDevice, GpuInfo)>, String> {
+    // Some implementations have no devices for a second thread that asks while the first one's answer is being prepared.
+    static ASKING: Mutex<()> = Mutex::new(());
+    let _asking = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let platforms = match get_platforms() {
+        Err(ClError(NO_LOADER | NO_PLATFORM)) => return Err(NO_DEVICE.into()),
+        Err(error) => return Err(format!("no OpenCL: {error}")),
+        Ok(platforms) => platforms,
+    };
+    // A platform without devices says so by an error.
+    let devices =
+        platforms.iter().filter_map(|platform| Some((platform, platform.get_devices(CL_DEVICE_TYPE_ALL).ok()?)));
+    let devices = devices.flat_map(|(platform, ids)| ids.into_iter().map(move |id| (platform, ClDevice::new(id))));
+    let mut all = Vec::new();
+    for (platform, device) in devices {
+        let info = info(platform, &device).map_err(|e| format!("an OpenCL device does not describe itself: {e}"))?;
+        let is_gpu = device.dev_type().is_ok_and(|kind| kind & CL_DEVICE_TYPE_GPU != 0);
+        all.push((!is_gpu, device, info));
+    }
+    all.sort_by_key(|&(is_other, _, _)| is_other);
+    match all.is_empty() {
+        true => Err(NO_DEVICE.into()),
+        false => Ok(all.into_iter().map(|(_, device, info)| (device, info)).collect()),
+    }
+}
+
+fn info(platform: &Platform, device: &ClDevice) -> Result<GpuInfo, ClError> {
+    let driver = format!("{} {}", platform.name()?.trim(), device.driver_version()?.trim());
+    Ok(GpuInfo { target: limits(device)?, name: device.name()?.trim().to_string(), driver })
+}
+
 impl OpenClDevice {
-    /// Device `ordinal`, counted over all platforms, or why there is none.
-    pub fn open(ordinal: usize) -> Result<Self, String> {
-        // Some implementations have no devices for a second thread that asks while the first one's answer is being prepared.
-        static ASKING: Mutex<()> = Mutex::new(());
-        let asking = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
-        let devices = get_all_devices(CL_DEVICE_TYPE_ALL).map_err(|e| format!("no OpenCL: {e}"))?;
-        drop(asking);
-        let id =
-            devices.get(ordinal).ok_or_else(|| format!("{} OpenCL device(s), no number {ordinal}", devices.len()))?;
-        let device = ClDevice::new(*id);
+    /// The device that the target means, or why there is none.
+    pub(crate) fn open(target: &GpuTarget) -> Result<Self, String> {
+        let found = list()?.into_iter().find(|(_, info)| is_meant(target, &info.target));
+        let (device, info) = found.ok_or_else(|| format!("this machine has no {}", target.key()))?;
         let open = || -> Result<Self, ClError> {
             let context = Context::from_device(&device)?;
             // SAFETY: the device is the context's.
             let queue = unsafe { CommandQueue::create(&context, device.id(), 0) }?;
-            Ok(Self { target: limits(&device)?, context, queue })
+            Ok(Self { context, queue })
         };
-        open().map_err(|e| format!("OpenCL device {ordinal}: {e}"))
-    }
-
-    /// The device's limits; what OpenCL does not tell is that of [`GpuTarget::stated`].
-    pub fn target(&self) -> &GpuTarget {
-        &self.target
+        open().map_err(|e| format!("{}: {e}", info.name))
     }
 }
 
+/// The device's limits; what OpenCL does not tell is that of [`GpuTarget::stated`].
 fn limits(device: &ClDevice) -> Result<GpuTarget, ClError> {
-    let word = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     let shared = device.local_mem_size()? as usize;
     Ok(GpuTarget {
         api: GpuApi::OpenCl,
-        model: device.name()?.trim().chars().map(word).collect(),
+        model: model(&device.name()?),
         multiprocessors: device.max_compute_units()? as usize,
         warp_threads: 32,
         threads_per_block: device.max_work_group_size()?.min(1024),
@@ -77,45 +110,44 @@ fn fault(error: ClError) -> CandidateError {
 
 impl Device for OpenClDevice {
     type Module = Module;
-    type Memory = Buffer<f32>;
+    type Memory = Buffer<u8>;
 
-    fn compiler(&self) -> Compiler {
-        Compiler::AtLoad
-    }
-
-    fn load(&self, code: &[u8], plan: &KernelPlan) -> Result<Module, CandidateError> {
+    fn load(&self, code: &Code, plan: &KernelPlan) -> Result<Module, CandidateError> {
         let refused = |message: String| CandidateError::Build { message };
-        let program = Program::create_and_build_from_source(&self.context, &String::from_utf8_lossy(code), "");
-        let program = program.map_err(refused)?;
+        let Code::OpenCl(source) = code else {
+            return Err(refused("it is not OpenCL C".into()));
+        };
+        let program = Program::create_and_build_from_source(&self.context, source, "").map_err(refused)?;
         let stages = plan.stages.iter().map(|stage| {
             let launch = stage.launch.ok_or_else(|| refused(format!("stage {} is not for a GPU", stage.symbol)))?;
-            let kernel = Kernel::create(&program, &stage.symbol).map_err(|e| refused(e.to_string()))?;
+            let kernel = Kernel::create(&program, &stage.symbol);
+            let kernel = kernel.map_err(|e| refused(format!("{}: {e}", stage.symbol)))?;
             Ok((kernel, launch))
         });
         Ok(Module(stages.collect::<Result<_, _>>()?))
     }
 
-    fn upload(&self, values: &[f32]) -> Result<Buffer<f32>, CandidateError> {
+    fn upload(&self, content: &[u8]) -> Result<Buffer<u8>, CandidateError> {
         // SAFETY: without a host pointer the buffer is the device's own.
-        let buffer = unsafe { Buffer::create(&self.context, CL_MEM_READ_WRITE, values.len(), ptr::null_mut()) };
+        let buffer = unsafe { Buffer::create(&self.context, CL_MEM_READ_WRITE, content.len().max(1), ptr::null_mut()) };
         let mut buffer = buffer.map_err(|e| CandidateError::OutOfMemory { message: e.to_string() })?;
-        self.write(&mut buffer, values)?;
+        self.write(&mut buffer, content)?;
         Ok(buffer)
     }
 
-    fn write(&self, memory: &mut Buffer<f32>, values: &[f32]) -> Result<(), CandidateError> {
+    fn write(&self, memory: &mut Buffer<u8>, content: &[u8]) -> Result<(), CandidateError> {
         // SAFETY: the call returns when the values have been copied, and refuses more than fit.
-        unsafe { self.queue.enqueue_write_buffer(memory, CL_BLOCKING, 0, values, &[]) }.map_err(fault)?;
+        unsafe { self.queue.enqueue_write_buffer(memory, CL_BLOCKING, 0, content, &[]) }.map_err(fault)?;
         Ok(())
     }
 
-    fn read(&self, memory: &Buffer<f32>, values: &mut [f32]) -> Result<(), CandidateError> {
+    fn read(&self, memory: &Buffer<u8>, content: &mut [u8]) -> Result<(), CandidateError> {
         // SAFETY: as in `write`.
-        unsafe { self.queue.enqueue_read_buffer(memory, CL_BLOCKING, 0, values, &[]) }.map_err(fault)?;
+        unsafe { self.queue.enqueue_read_buffer(memory, CL_BLOCKING, 0, content, &[]) }.map_err(fault)?;
         Ok(())
     }
 
-    fn launch(&self, module: &Module, number: usize, buffers: &mut [Buffer<f32>]) -> Result<(), CandidateError> {
+    fn launch(&self, module: &Module, number: usize, buffers: &mut [Buffer<u8>]) -> Result<(), CandidateError> {
         let Some((kernel, launch)) = module.0.get(number) else {
             return Err(CandidateError::Crash { message: format!("no stage {number}") });
         };
@@ -139,9 +171,5 @@ impl Device for OpenClDevice {
         work()?;
         self.queue.finish().map_err(fault)?;
         Ok(start.elapsed().as_secs_f64())
-    }
-
-    fn ping(&self) -> Result<(), String> {
-        self.queue.finish().map_err(|e| e.to_string())
     }
 }

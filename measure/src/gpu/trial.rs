@@ -1,41 +1,77 @@
 //! One loaded GPU kernel with operands: run, checked, timed.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
-use autotune_schedules::KernelPlan;
+use autotune_schedules::plan::PlanBuffer;
 use autotune_schedules::program::{Role, When};
+use autotune_schedules::{DType, KernelPlan};
 
-use super::{Code, Device};
+use super::Device;
+use crate::builder::Built;
 use crate::harness::{self, Samples};
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
 use crate::problem::Problem;
 use crate::trial::{relative_error, same_bits};
 
-/// Elements behind each buffer that must not change.
+/// Words behind each buffer that must not change.
 const GUARD: usize = 1024;
 /// What they hold: a number that no kernel computes.
 const GUARD_BITS: u32 = 0xffc0_dead;
+/// Most copies of the buffers for cold timing, and most bytes of them.
+const MAX_COPIES: usize = 256;
+const MAX_COPIES_BYTES: usize = 4 << 30;
 /// Rounds of a race.
 const RACE_ROUNDS: usize = 20;
 /// Part of the time floor that a candidate runs in each round of a race.
 const RACE_ROUND_FLOOR: f64 = 0.2;
 
+/// A kernel on a GPU with operands, whatever the GPU's interface.
+pub(crate) trait Loaded {
+    /// Runs once on an output of nothing and compares.
+    fn check(&mut self) -> Result<(), CandidateError>;
+    /// Seconds of `runs` runs.
+    fn repeat(&mut self, runs: usize) -> Result<f64, CandidateError>;
+    /// Checks after timing that the last run, on top of earlier ones, was right, then, unless the kernel was given up, one on a
+    /// fresh output, and that no operand and nothing behind the buffers changed.
+    fn recheck(&mut self, given_up: bool) -> Result<(), CandidateError>;
+    /// Largest deviation from the reference so far.
+    fn max_rel_error(&self) -> f64;
+}
+
 /// One global buffer.
 struct Slot {
     role: Role,
+    dtype: DType,
+    /// Number of elements.
     len: usize,
-    /// What the operand holds; for the output, what it must hold.
+    /// Size in 32-bit words, which is what a device's memory is made of here.
+    words: usize,
+    /// What the operand holds, as words; for the output, the values that it must hold.
     values: Option<Arc<[f32]>>,
 }
 
+impl Slot {
+    fn new(buffer: &PlanBuffer, values: Option<Arc<[f32]>>) -> Self {
+        let (role, dtype, len) = (buffer.role, buffer.dtype, buffer.shape.iter().product::<usize>());
+        let words = (len * dtype.bytes()).div_ceil(4);
+        let pack = |v: Arc<[f32]>| dtype.words(&v).into_iter().map(f32::from_bits).collect();
+        let is_packed = dtype.bytes() < 4 && role != Role::Output;
+        Self { role, dtype, len, words, values: if is_packed { values.map(pack) } else { values } }
+    }
+}
+
 /// A kernel, its global buffers in the order of the plan, and what they must hold.
-pub(super) struct Trial<'d, D: Device> {
-    device: &'d D,
+pub(super) struct Trial<D: Device> {
+    device: Rc<D>,
     module: D::Module,
     plan: KernelPlan,
     slots: Vec<Slot>,
-    memory: Vec<D::Memory>,
+    /// Runs go through these in turns.
+    copies: Vec<Vec<D::Memory>>,
+    /// Runs so far.
+    runs: usize,
     output: usize,
     /// Largest magnitude in the reference.
     largest: f32,
@@ -43,67 +79,83 @@ pub(super) struct Trial<'d, D: Device> {
     max_rel_error: f64,
 }
 
-impl<'d, D: Device> Trial<'d, D> {
-    /// Loads a kernel, fills its buffers and runs what runs ahead of time. The data operands are put in only after that.
-    pub(super) fn new(device: &'d D, problem: &mut Problem, code: &Code) -> Result<Self, CandidateError> {
+impl<D: Device> Trial<D> {
+    /// Loads a kernel, fills its buffers and runs what runs ahead of time. The data operands are put in only after that. There
+    /// are so many copies of the buffers that they have `cold_bytes`, but at least one.
+    pub(super) fn new(
+        device: Rc<D>,
+        problem: &mut Problem,
+        built: &Built,
+        cold_bytes: usize,
+    ) -> Result<Self, CandidateError> {
         let misfit = |what: String| CandidateError::Lower { message: what };
         let mut slots = Vec::new();
-        for buffer in code.plan.buffers.iter().filter(|b| b.global) {
+        for buffer in built.plan.buffers.iter().filter(|b| b.global) {
             let values = problem.arranged(buffer.role, buffer.layout).map_err(|e| misfit(e.to_string()))?;
-            let len = buffer.shape.iter().product();
+            let len = buffer.shape.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
+            let len = len.filter(|&len| len <= isize::MAX as usize / 8);
+            let len = len.ok_or_else(|| CandidateError::OutOfMemory { message: format!("{:?}", buffer.shape) })?;
             if values.as_ref().is_some_and(|v| v.len() != len) {
                 return Err(misfit(format!("the {:?} buffer has not the size of its tensor", buffer.role)));
             }
-            slots.push(Slot { role: buffer.role, len, values });
+            slots.push(Slot::new(buffer, values));
         }
         let output = slots.iter().position(|s| s.role == Role::Output);
         let output = output.ok_or_else(|| misfit("the plan has no output".into()))?;
-        let module = device.load(&code.bytes, &code.plan)?;
-        let memory = slots.iter().map(|slot| device.upload(&undefined(slot.len))).collect::<Result<_, _>>()?;
-        let (plan, largest, tolerance) = (code.plan.clone(), problem.largest(), code.tolerance);
-        let mut trial = Self { device, module, plan, slots, memory, output, largest, tolerance, max_rel_error: 0.0 };
-        trial.put(|role| matches!(role, Role::Weight | Role::Bias))?;
-        trial.run(When::AheadOfTime)?;
-        trial.put(|role| matches!(role, Role::Input | Role::Residual))?;
+        let module = device.load(&built.code, &built.plan)?;
+        let (plan, largest, tolerance) = (built.plan.clone(), problem.largest(), built.tolerance);
+        let bytes = 4 * slots.iter().map(|slot| slot.words).sum::<usize>().max(1);
+        let copies = (cold_bytes / bytes + 1).min(MAX_COPIES).min((MAX_COPIES_BYTES / bytes).max(1));
+        let mut trial = Self {
+            device,
+            module,
+            plan,
+            slots,
+            copies: Vec::with_capacity(copies),
+            runs: 0,
+            output,
+            largest,
+            tolerance,
+            max_rel_error: 0.0,
+        };
+        for copy in 0..copies {
+            let memory = trial.slots.iter().map(|slot| trial.device.upload(bytes_of(&undefined(slot.words))));
+            let memory = memory.collect::<Result<_, _>>()?;
+            trial.copies.push(memory);
+            trial.put(copy, |role| matches!(role, Role::Weight | Role::Bias))?;
+            trial.run(copy, When::AheadOfTime)?;
+            trial.put(copy, |role| matches!(role, Role::Input | Role::Residual))?;
+        }
         Ok(trial)
     }
 
-    fn put(&mut self, wanted: impl Fn(Role) -> bool) -> Result<(), CandidateError> {
-        for (slot, memory) in self.slots.iter().zip(&mut self.memory).filter(|(slot, _)| wanted(slot.role)) {
+    fn put(&mut self, copy: usize, wanted: impl Fn(Role) -> bool) -> Result<(), CandidateError> {
+        for (slot, memory) in self.slots.iter().zip(&mut self.copies[copy]).filter(|(slot, _)| wanted(slot.role)) {
             if let Some(values) = &slot.values {
-                self.device.write(memory, values)?;
+                self.device.write(memory, bytes_of(values))?;
             }
         }
         Ok(())
     }
 
-    fn run(&mut self, when: When) -> Result<(), CandidateError> {
+    fn run(&mut self, copy: usize, when: When) -> Result<(), CandidateError> {
         for (number, stage) in self.plan.stages.iter().enumerate() {
             if stage.when == when {
-                self.device.launch(&self.module, number, &mut self.memory)?;
+                self.device.launch(&self.module, number, &mut self.copies[copy])?;
             }
         }
         Ok(())
     }
 
-    /// Seconds of `runs` runs.
-    fn repeat(&mut self, runs: usize) -> Result<f64, CandidateError> {
-        let device = self.device;
-        device.time(&mut || (0..runs).try_for_each(|_| self.run(When::EveryRun)))
-    }
-
-    /// Runs once on an output of nothing and compares; the seconds of the run.
-    fn check(&mut self) -> Result<f64, CandidateError> {
-        self.device.write(&mut self.memory[self.output], &undefined(self.slots[self.output].len))?;
-        let secs = self.repeat(1)?;
-        self.compare()?;
-        Ok(secs)
-    }
-
-    fn compare(&mut self) -> Result<(), CandidateError> {
-        let Slot { len, values, .. } = &self.slots[self.output];
-        let mut output = vec![0.0; *len];
-        self.device.read(&self.memory[self.output], &mut output)?;
+    /// Compares the output of a copy with the reference.
+    fn compare(&mut self, copy: usize) -> Result<(), CandidateError> {
+        let Slot { dtype, len, words, values, .. } = &self.slots[self.output];
+        let mut output = vec![0.0; *words];
+        self.device.read(&self.copies[copy][self.output], bytes_of_mut(&mut output))?;
+        if dtype.bytes() < 4 {
+            let words: Vec<u32> = output.iter().map(|word| word.to_bits()).collect();
+            output = dtype.values(&words, *len);
+        }
         let error = values.as_ref().map_or(f64::INFINITY, |wanted| relative_error(&output, wanted, self.largest));
         self.max_rel_error = self.max_rel_error.max(error);
         if error <= self.tolerance {
@@ -111,17 +163,37 @@ impl<'d, D: Device> Trial<'d, D> {
         }
         Err(CandidateError::WrongResult { max_rel_error: error, tolerance: self.tolerance })
     }
+}
 
-    /// Checks after timing that a run on top of earlier ones is right, then one on a fresh output, and that no operand and
-    /// nothing behind the buffers changed.
-    fn recheck(&mut self) -> Result<(), CandidateError> {
-        self.repeat(1)?;
-        self.compare()?;
-        self.check()?;
-        for (slot, memory) in self.slots.iter().zip(&self.memory) {
-            let mut found = vec![0.0f32; slot.len + GUARD];
-            self.device.read(memory, &mut found)?;
-            let (inside, behind) = found.split_at(slot.len);
+impl<D: Device> Loaded for Trial<D> {
+    fn check(&mut self) -> Result<(), CandidateError> {
+        let nothing = undefined(self.slots[self.output].words);
+        self.device.write(&mut self.copies[0][self.output], bytes_of(&nothing))?;
+        self.run(0, When::EveryRun)?;
+        self.compare(0)
+    }
+
+    fn repeat(&mut self, runs: usize) -> Result<f64, CandidateError> {
+        let device = Rc::clone(&self.device);
+        device.time(&mut || {
+            (0..runs).try_for_each(|_| {
+                let copy = self.runs % self.copies.len();
+                self.runs += 1;
+                self.run(copy, When::EveryRun)
+            })
+        })
+    }
+
+    fn recheck(&mut self, given_up: bool) -> Result<(), CandidateError> {
+        let last = self.runs.checked_sub(1).map_or(0, |last| last % self.copies.len());
+        self.compare(last)?;
+        if !given_up {
+            self.check()?;
+        }
+        for (memory, slot) in self.copies.iter().flat_map(|copy| copy.iter().zip(&self.slots)) {
+            let mut found = vec![0.0f32; slot.words + GUARD];
+            self.device.read(memory, bytes_of_mut(&mut found))?;
+            let (inside, behind) = found.split_at(slot.words);
             if behind.iter().any(|value| value.to_bits() != GUARD_BITS) {
                 return Err(CandidateError::StrayWrite { message: "memory behind its buffers changed".into() });
             }
@@ -134,29 +206,39 @@ impl<'d, D: Device> Trial<'d, D> {
         Ok(())
     }
 
-    /// Checks and times.
-    pub(super) fn measure(
-        &mut self,
-        options: &TimingOptions,
-        incumbent_secs: Option<f64>,
-    ) -> Result<RunSecs, CandidateError> {
-        let first_secs = self.check()?;
-        let mut clock = Clock { trial: self, failed: None };
-        let estimate_secs = harness::warm_up(options, first_secs, &mut |runs| clock.repeat(runs));
-        let samples = harness::sample(options, estimate_secs, incumbent_secs, &mut |runs| clock.repeat(runs));
-        clock.failed.map_or(Ok(()), Err)?;
-        self.recheck()?;
-        Ok(samples.run_secs(self.max_rel_error))
+    fn max_rel_error(&self) -> f64 {
+        self.max_rel_error
     }
 }
 
+/// Checks and times one kernel.
+pub(crate) fn measure(
+    trial: &mut dyn Loaded,
+    options: &TimingOptions,
+    incumbent_secs: Option<f64>,
+) -> Result<RunSecs, CandidateError> {
+    let first_secs = first_secs(trial)?;
+    let mut clock = Clock { trial, failed: None };
+    let estimate_secs = harness::warm_up(options, first_secs, &mut |runs| clock.repeat(runs));
+    let samples = harness::sample(options, estimate_secs, incumbent_secs, &mut |runs| clock.repeat(runs));
+    clock.failed.map_or(Ok(()), Err)?;
+    trial.recheck(samples.stopped_early())?;
+    Ok(samples.run_secs(trial.max_rel_error()))
+}
+
+/// Checks; seconds of the first run that counts. The one before it may compile or load the kernel.
+fn first_secs(trial: &mut dyn Loaded) -> Result<f64, CandidateError> {
+    trial.check()?;
+    trial.repeat(1)
+}
+
 /// Repeats for the timing loop, which takes seconds only: after a failure time flies, so that the loop ends.
-struct Clock<'t, 'd, D: Device> {
-    trial: &'t mut Trial<'d, D>,
+struct Clock<'t> {
+    trial: &'t mut dyn Loaded,
     failed: Option<CandidateError>,
 }
 
-impl<D: Device> Clock<'_, '_, D> {
+impl Clock<'_> {
     fn repeat(&mut self, runs: usize) -> f64 {
         if self.failed.is_none() {
             match self.trial.repeat(runs) {
@@ -168,26 +250,30 @@ impl<D: Device> Clock<'_, '_, D> {
     }
 }
 
+/// A kernel in a race.
+struct Lane {
+    trial: Box<dyn Loaded>,
+    /// The fastest run so far.
+    estimate_secs: f64,
+    samples: Samples,
+}
+
 /// Times kernels in turns, a short while each, round after round, each round starting with another; checks each before and
 /// after.
-pub(super) fn race<'d, D: Device>(
-    trials: Vec<Result<Trial<'d, D>, CandidateError>>,
-    options: &TimingOptions,
-) -> Vec<Result<RunSecs, CandidateError>> {
+pub(crate) fn race(trials: Vec<Box<dyn Loaded>>, options: &TimingOptions) -> Vec<Result<RunSecs, CandidateError>> {
     let round = TimingOptions { floor_secs: RACE_ROUND_FLOOR * options.floor_secs, min_repeats: 1, ..options.clone() };
-    let start = |trial: Result<Trial<'d, D>, CandidateError>| {
-        let mut trial = trial?;
-        let first_secs = trial.check()?;
-        Ok((trial, first_secs, Samples::default()))
+    let start = |mut trial: Box<dyn Loaded>| {
+        let estimate_secs = first_secs(&mut *trial)?;
+        Ok(Lane { trial, estimate_secs, samples: Samples::default() })
     };
-    let mut lanes: Vec<Result<_, CandidateError>> = trials.into_iter().map(start).collect();
+    let mut lanes: Vec<Result<Lane, CandidateError>> = trials.into_iter().map(start).collect();
     for turn in 0..RACE_ROUNDS {
         for offset in 0..lanes.len() {
             let index = (turn + offset) % lanes.len();
-            let Ok((trial, estimate_secs, samples)) = &mut lanes[index] else {
+            let Ok(Lane { trial, estimate_secs, samples }) = &mut lanes[index] else {
                 continue;
             };
-            let mut clock = Clock { trial, failed: None };
+            let mut clock = Clock { trial: &mut **trial, failed: None };
             // The kernel before this one left its own data in the caches.
             let fastest = harness::warm_up(&round, *estimate_secs, &mut |runs| clock.repeat(runs));
             *estimate_secs = estimate_secs.min(fastest);
@@ -197,17 +283,29 @@ pub(super) fn race<'d, D: Device>(
             }
         }
     }
-    let finish = |lane: Result<(Trial<'d, D>, f64, Samples), CandidateError>| {
-        let (mut trial, _, samples) = lane?;
-        trial.recheck()?;
-        Ok(samples.run_secs(trial.max_rel_error))
+    let finish = |lane: Result<Lane, CandidateError>| {
+        let Lane { mut trial, samples, .. } = lane?;
+        trial.recheck(false)?;
+        Ok(samples.run_secs(trial.max_rel_error()))
     };
     lanes.into_iter().map(finish).collect()
 }
 
-/// `len` elements that are not numbers, and the guard behind them.
-fn undefined(len: usize) -> Vec<f32> {
-    let mut values = vec![f32::NAN; len];
-    values.resize(len + GUARD, f32::from_bits(GUARD_BITS));
+/// So many words that are no numbers, nor are their halves, and the guard behind them.
+fn undefined(words: usize) -> Vec<f32> {
+    let mut values = vec![f32::from_bits(u32::MAX); words];
+    values.resize(words + GUARD, f32::from_bits(GUARD_BITS));
     values
+}
+
+/// Elements as the device holds them.
+pub(super) fn bytes_of(values: &[f32]) -> &[u8] {
+    // SAFETY: numbers are bytes without padding, and those of the slice are these.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+/// As [`bytes_of`], to be written.
+fn bytes_of_mut(values: &mut [f32]) -> &mut [u8] {
+    // SAFETY: as in `bytes_of`; any bytes are a number.
+    unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
 }

@@ -5,39 +5,49 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use autotune_measure::{Built, CandidateError, CpuMeasurer, MeasureError, MeasureOptions, WorkerCommand};
+use autotune_measure::{Built, CandidateError, MeasureError, MeasureOptions, WorkerCommand, WorkerMeasurer};
 
-use crate::kernels::{build, options, right, source, with};
+use crate::kernels::{build, on_gpu, options, place, right, source, with};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("every_fault_is_classified", every_fault_is_classified),
     ("a_hang_is_killed_with_its_children", a_hang_is_killed_with_its_children),
     ("too_much_memory_is_told_from_a_crash", too_much_memory_is_told_from_a_crash),
     ("noise_on_standard_output_harms_nobody", noise_on_standard_output_harms_nobody),
-    ("a_worker_killed_between_candidates_is_replaced", a_worker_killed_between_candidates_is_replaced),
     ("the_innocent_are_tried_again", the_innocent_are_tried_again),
-    ("a_kernel_that_dies_in_a_race_does_not_spoil_it", a_kernel_that_dies_in_a_race_does_not_spoil_it),
-    ("no_worker_outlives_its_measurer", no_worker_outlives_its_measurer),
-    ("no_worker_outlives_a_killed_parent", no_worker_outlives_a_killed_parent),
     ("broken_infrastructure_is_an_error", broken_infrastructure_is_an_error),
 ];
 
-/// The argument that makes this program measure an endless kernel.
+/// Those that are the same for kernels on GPUs.
+pub(crate) const COMMON_TESTS: &[(&str, fn())] = &[
+    ("deaths_and_hangs_cost_only_the_worker", deaths_and_hangs_cost_only_the_worker),
+    ("a_worker_killed_between_candidates_is_replaced", a_worker_killed_between_candidates_is_replaced),
+    ("a_kernel_that_dies_in_a_race_does_not_spoil_it", a_kernel_that_dies_in_a_race_does_not_spoil_it),
+    ("no_worker_outlives_its_measurer", no_worker_outlives_its_measurer),
+    ("no_worker_outlives_a_killed_parent", no_worker_outlives_a_killed_parent),
+];
+
+/// A kernel dies of it.
+pub(crate) const DEATH: &str = "*(volatile float *)8 = 1;";
+/// A kernel never ends.
+pub(crate) const ENDLESS: &str = "for (;;) sink++;";
+
+/// The argument that makes this program measure an endless kernel; the place is another behind it.
 pub(crate) const HOLDER_ARGUMENT: &str = "hold-an-endless-kernel";
 
-fn measurer_with(options: MeasureOptions) -> CpuMeasurer {
-    CpuMeasurer::with(WorkerCommand::find().unwrap(), options).unwrap()
+fn measurer_with(options: MeasureOptions) -> WorkerMeasurer {
+    WorkerMeasurer::with(WorkerCommand::find().unwrap(), options).unwrap()
 }
 
-fn measurer() -> CpuMeasurer {
+fn measurer() -> WorkerMeasurer {
     measurer_with(options())
 }
 
-fn fault(measurer: &mut CpuMeasurer, built: &Built) -> CandidateError {
+fn fault(measurer: &mut WorkerMeasurer, built: &Built) -> CandidateError {
     measurer.run_built(built).unwrap().outcome.unwrap_err()
 }
 
-fn assert_well(measurer: &mut CpuMeasurer) {
+fn assert_well(measurer: &mut WorkerMeasurer) {
     let built = right(1);
     measurer.run_built(&built).unwrap().outcome.unwrap();
 }
@@ -59,7 +69,7 @@ fn await_death(pid: u32) {
 fn every_fault_is_classified() {
     let mut measurer = measurer();
     let faults = [
-        ("*(volatile float *)8 = 1;", "SIGSEGV"),
+        (DEATH, "SIGSEGV"),
         ("fprintf(stderr, \"cannot go on\\n\"); abort();", "cannot go on"),
         ("sink = (9 + sink) % sink;", "SIGFPE"),
         ("__builtin_trap();", "SIG"),
@@ -147,6 +157,27 @@ fn noise_on_standard_output_harms_nobody() {
     assert_well(&mut measurer);
 }
 
+fn deaths_and_hangs_cost_only_the_worker() {
+    let mut measurer = measurer();
+    assert_well(&mut measurer);
+    let worker = measurer.worker_pid().unwrap();
+    let error = fault(&mut measurer, &with(DEATH));
+    let CandidateError::Crash { message } = &error else { panic!("{error:?}") };
+    assert!(message.contains("SIGSEGV") || (on_gpu() && message.contains("ILLEGAL")), "{message}");
+    await_death(worker);
+    let late = with(&format!("if (again()) {DEATH}"));
+    assert!(matches!(fault(&mut measurer, &late), CandidateError::Crash { .. }));
+    assert_well(&mut measurer);
+
+    let limit_secs = if on_gpu() { 3.0 } else { 0.4 };
+    let mut impatient = measurer_with(MeasureOptions { run_limit_secs: limit_secs, ..options() });
+    assert_well(&mut impatient);
+    let worker = impatient.worker_pid().unwrap();
+    assert_eq!(fault(&mut impatient, &with(ENDLESS)), CandidateError::Timeout { limit_secs });
+    await_death(worker);
+    assert_well(&mut impatient);
+}
+
 fn a_worker_killed_between_candidates_is_replaced() {
     let mut measurer = measurer();
     for pause_ms in [0, 30] {
@@ -173,7 +204,7 @@ fn the_innocent_are_tried_again() {
 fn a_kernel_that_dies_in_a_race_does_not_spoil_it() {
     let mut measurer = measurer();
     let good = right(1);
-    let bad = with("abort();");
+    let bad = with(DEATH);
     let results = measurer.race_built(&[good.clone(), bad, good]).unwrap();
     assert!(results[0].outcome.is_ok() && results[2].outcome.is_ok());
     assert!(matches!(results[1].outcome, Err(CandidateError::Crash { .. })));
@@ -196,7 +227,7 @@ pub(crate) fn hold_an_endless_kernel() -> ! {
     assert_well(&mut measurer);
     println!("{}", measurer.worker_pid().unwrap());
     std::io::stdout().flush().unwrap();
-    let endless = with("for (;;) sink++;");
+    let endless = with(ENDLESS);
     panic!("it ended: {:?}", measurer.run_built(&endless));
 }
 
@@ -205,7 +236,7 @@ fn no_worker_outlives_a_killed_parent() {
     // A killed process cannot remove its temporary files.
     let files = tempfile::tempdir().unwrap();
     let mut holder = Command::new(program);
-    holder.arg(HOLDER_ARGUMENT).env("TMPDIR", files.path()).stdout(Stdio::piped());
+    holder.arg(HOLDER_ARGUMENT).arg(format!("{:?}", place())).env("TMPDIR", files.path()).stdout(Stdio::piped());
     let mut holder = holder.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -220,7 +251,7 @@ fn no_worker_outlives_a_killed_parent() {
 fn broken_infrastructure_is_an_error() {
     let with_program = |program: &str| {
         let command = WorkerCommand { program: program.into() };
-        let mut measurer = CpuMeasurer::with(command, options()).unwrap();
+        let mut measurer = WorkerMeasurer::with(command, options()).unwrap();
         measurer.run_built(&right(1)).unwrap_err()
     };
     assert!(matches!(with_program("/no/such/worker"), MeasureError::Spawn { .. }));

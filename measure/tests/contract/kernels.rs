@@ -1,25 +1,59 @@
-//! Kernels written by hand, right and wrong, for one matmul.
+//! Kernels written by hand, right and wrong, for one matmul, on the CPU or on a GPU.
 
 use std::sync::{Mutex, PoisonError};
 
 use autotune_measure::{Backend, Builder, Built, CandidateError, MeasureOptions};
 use autotune_schedules::plan::{PlanBuffer, PlanStage};
 use autotune_schedules::program::{Layout, Role, When};
-use autotune_schedules::{CpuTarget, KernelPlan, Target, Workload};
+use autotune_schedules::{CpuTarget, KernelPlan, Launch, Target, Workload};
 
 pub(crate) const M: usize = 24;
 pub(crate) const N: usize = 40;
 pub(crate) const K: usize = 16;
+/// Threads of a block on a GPU.
+const THREADS: usize = 8;
 
 /// Short limits, so that a hang costs a test little.
 pub(crate) fn options() -> MeasureOptions {
-    let mut options = MeasureOptions { run_limit_secs: 1.5, memory_slack_bytes: 64 << 20, ..MeasureOptions::default() };
+    // On a GPU kernels may be compiled when they are loaded, however busy the machine is.
+    let run_limit_secs = if on_gpu() { 30.0 } else { 1.5 };
+    let mut options = MeasureOptions { run_limit_secs, memory_slack_bytes: 64 << 20, ..MeasureOptions::default() };
     options.timing.floor_secs = 0.002;
     options.timing.warmup_secs = 0.0005;
     options
 }
 
+/// What kernels run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Cpu,
+    OpenCl,
+    Cuda,
+}
+
+/// That of the running test: tests run one at a time.
+static PLACE: Mutex<Place> = Mutex::new(Place::Cpu);
+
+pub(crate) fn set_place(place: Place) {
+    *PLACE.lock().unwrap_or_else(PoisonError::into_inner) = place;
+}
+
+pub(crate) fn place() -> Place {
+    *PLACE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn on_gpu() -> bool {
+    place() != Place::Cpu
+}
+
+/// The CPU with so many threads, OpenCL with limits that most devices keep (one that is no GPU may allow more threads than any), or
+/// the CUDA device.
 pub(crate) fn target(threads: usize) -> Target {
+    match place() {
+        Place::OpenCl => return Target::detect("opencl", None).unwrap(),
+        Place::Cuda => return Target::Gpu(autotune_measure::gpu::find("cuda").unwrap().target),
+        Place::Cpu => {}
+    }
     Target::Cpu(CpuTarget { threads, ..CpuTarget::detect(None).unwrap() })
 }
 
@@ -27,12 +61,20 @@ pub(crate) fn workload() -> Workload {
     format!("matmul:m={M},n={N},k={K},bias,add,act=relu").parse().unwrap()
 }
 
-/// Input, weight, bias, residual, output, and the weight transposed ahead of time; one task a row.
+/// Input, weight, bias, residual, output, and the weight transposed ahead of time; one task a row. On a GPU one block, and another
+/// buffer of one number for each row.
 pub(crate) fn plan() -> KernelPlan {
-    let buffer =
-        |role, shape: &[usize]| PlanBuffer { role, global: true, shape: shape.to_vec(), layout: Layout::Plain };
-    let stage = |name: &str, when, tasks| PlanStage { symbol: format!("autotune_{name}"), when, tasks, launch: None };
-    KernelPlan {
+    let buffer = |role, shape: &[usize]| PlanBuffer {
+        role,
+        global: true,
+        shape: shape.to_vec(),
+        layout: Layout::Plain,
+        dtype: Default::default(),
+    };
+    let launch = on_gpu().then_some(Launch { blocks: 1, threads: THREADS, shared_bytes: 0 });
+    let stage =
+        |name: &str, when, tasks| PlanStage { symbol: format!("autotune_{name}"), when, tasks, launch, boxes: vec![] };
+    let mut plan = KernelPlan {
         buffers: vec![
             buffer(Role::Input, &[1, M, K]),
             buffer(Role::Weight, &[1, K, N]),
@@ -43,12 +85,24 @@ pub(crate) fn plan() -> KernelPlan {
         ],
         stages: vec![stage("pack", When::AheadOfTime, N), stage("main", When::EveryRun, M)],
         local_bytes: 4 * N,
+    };
+    if on_gpu() {
+        plan.buffers.push(buffer(Role::Packed, &[N]));
+    }
+    plan
+}
+
+/// The right kernel with code put in: `ahead` at the end of the stage that runs ahead of time, `before` and `after`
+/// around every row's work. `again()` is true in every run but the first.
+pub(crate) fn source(ahead: &str, before: &str, after: &str) -> String {
+    match place() {
+        Place::Cpu => c_source(ahead, before, after),
+        Place::OpenCl => gpu_source(ahead, before, after),
+        Place::Cuda => format!("{CUDA_WORDS}{}", gpu_source(ahead, before, after)),
     }
 }
 
-/// The right kernel with C code put in: `ahead` at the end of the stage that runs ahead of time, `before` and `after`
-/// around every row's work.
-pub(crate) fn source(ahead: &str, before: &str, after: &str) -> String {
+fn c_source(ahead: &str, before: &str, after: &str) -> String {
     format!(
         r#"
 #include <stdlib.h>
@@ -60,6 +114,7 @@ pub(crate) fn source(ahead: &str, before: &str, after: &str) -> String {
 enum {{ M = {M}, N = {N}, K = {K} }};
 static int calls, touched;
 static volatile int sink;
+static int again(void) {{ return calls++ >= M; }}
 void autotune_pack(float *const *b, char *local, long begin, long end) {{
     for (long n = begin; n < end; n++)
         for (int k = 0; k < K; k++) b[5][n * K + k] = b[1][k * N + n];
@@ -69,6 +124,62 @@ void autotune_main(float *const *b, char *local, long begin, long end) {{
     for (long m = begin; m < end; m++) {{
         const float *data = b[0], *weight = b[5], *bias = b[2], *residual = b[3];
         float *out = b[4] + m * N, *sum = (float *)local;
+        {before}
+        for (int n = 0; n < N; n++) {{
+            sum[n] = 0;
+            for (int k = 0; k < K; k++) sum[n] += data[m * K + k] * weight[n * K + k];
+        }}
+        for (int n = 0; n < N; n++) {{
+            float x = sum[n] + bias[n] + residual[m * N + n];
+            out[n] = x > 0 ? x : 0;
+        }}
+        {after}
+    }}
+}}
+"#
+    )
+}
+
+/// A source with one entry point, and not the one that matters.
+pub(crate) fn without_main() -> String {
+    let kernel = match place() {
+        Place::Cpu => "",
+        Place::OpenCl => "__kernel",
+        Place::Cuda => "extern \"C\" __global__",
+    };
+    format!("{kernel} void autotune_pack(void) {{}}")
+}
+
+/// OpenCL's words in CUDA's.
+const CUDA_WORDS: &str = r#"
+#define __global
+#define __kernel extern "C" __global__
+#define get_global_id(dimension) (int)(blockIdx.x * blockDim.x + threadIdx.x)
+#define get_global_size(dimension) (int)(gridDim.x * blockDim.x)
+"#;
+
+fn gpu_source(ahead: &str, before: &str, after: &str) -> String {
+    let names = ["input", "weights", "biases", "residuals", "output", "packed", "rows"];
+    let parameters = names.map(|name| format!("__global float *{name}")).join(", ");
+    let buffers = format!("__global float *b[] = {{ {} }};", names.join(", "));
+    format!(
+        r#"
+#define again() (((__global int *)b[6])[m]++ > 0)
+enum {{ M = {M}, N = {N}, K = {K} }};
+__kernel void autotune_pack({parameters}) {{
+    {buffers}
+    for (int n = get_global_id(0); n < N; n += get_global_size(0)) {{
+        for (int k = 0; k < K; k++) b[5][n * K + k] = b[1][k * N + n];
+        ((__global int *)b[6])[n] = 0;
+    }}
+    {ahead}
+}}
+__kernel void autotune_main({parameters}) {{
+    {buffers}
+    volatile int sink = 0;
+    for (int m = get_global_id(0); m < M; m += get_global_size(0)) {{
+        __global float *data = b[0], *weight = b[5], *bias = b[2], *residual = b[3], *out = b[4] + m * N;
+        float sum[N];
         {before}
         for (int n = 0; n < N; n++) {{
             sum[n] = 0;

@@ -2,7 +2,7 @@
 //! of a real candidate.
 
 use autotune_measure::{Backend, Builder, Candidate};
-use autotune_measure::{Built, CandidateError, Code, CpuMeasurer, Measurement, WorkerCommand};
+use autotune_measure::{Built, CandidateError, Code, Measurement, WorkerCommand, WorkerMeasurer};
 use autotune_schedules::codegen::x86::MachineCode;
 use autotune_schedules::program::{Role, When};
 use autotune_schedules::{ScheduleSpace, Workload};
@@ -48,7 +48,7 @@ fn right() -> Built {
 fn code(built: &mut Built) -> &mut MachineCode {
     match &mut built.code {
         Code::Machine(code) => code,
-        Code::Library(path) => panic!("not assembled but {}", path.display()),
+        other => panic!("not assembled but {other:?}"),
     }
 }
 
@@ -81,19 +81,19 @@ fn write_to(position: usize, offset: i32) -> Vec<u8> {
     bytes
 }
 
-fn measurer() -> CpuMeasurer {
-    CpuMeasurer::with(WorkerCommand::find().unwrap(), options()).unwrap()
+fn measurer() -> WorkerMeasurer {
+    WorkerMeasurer::with(WorkerCommand::find().unwrap(), options()).unwrap()
 }
 
-fn outcome(measurer: &mut CpuMeasurer, built: &Built) -> Measurement {
+fn outcome(measurer: &mut WorkerMeasurer, built: &Built) -> Measurement {
     measurer.run_built(built).unwrap()
 }
 
-fn assert_well(measurer: &mut CpuMeasurer) {
+fn assert_well(measurer: &mut WorkerMeasurer) {
     outcome(measurer, &right()).outcome.unwrap();
 }
 
-fn crash(measurer: &mut CpuMeasurer, built: &Built, words: &str) {
+fn crash(measurer: &mut WorkerMeasurer, built: &Built, words: &str) {
     let outcome = outcome(measurer, built).outcome;
     let Err(CandidateError::Crash { message }) = &outcome else { panic!("{words}: {outcome:?}") };
     assert!(message.contains(words), "{words}: {message}");
@@ -121,7 +121,7 @@ fn machine_code_faults_are_classified() {
 fn machine_code_that_hangs_is_killed() {
     let mut options = options();
     options.run_limit_secs = 0.3;
-    let mut measurer = CpuMeasurer::with(WorkerCommand::find().unwrap(), options).unwrap();
+    let mut measurer = WorkerMeasurer::with(WorkerCommand::find().unwrap(), options).unwrap();
     let endless = with(JUMP_TO_ITSELF, When::EveryRun, false);
     assert_eq!(outcome(&mut measurer, &endless).outcome, Err(CandidateError::Timeout { limit_secs: 0.3 }));
     assert_well(&mut measurer);
@@ -191,7 +191,7 @@ fn machine_code_that_does_not_fit_its_plan_is_refused() {
 fn garbage_kills_only_the_worker() {
     let mut options = options();
     options.run_limit_secs = 0.5;
-    let mut measurer = CpuMeasurer::with(WorkerCommand::find().unwrap(), options).unwrap();
+    let mut measurer = WorkerMeasurer::with(WorkerCommand::find().unwrap(), options).unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(29);
     for _ in 0..20 {
         let mut built = right();

@@ -1,10 +1,15 @@
-//! What every measurer must do, run on both of them, and what the worker must survive.
+//! What every measurer must do, run on both of them with kernels on the CPU, on an OpenCL device (PoCL is the CPU in the guise of
+//! one) and on a CUDA device, and what the worker must survive.
+//!
+//! Where there is no such device or no CUDA compiler, the tests that need them say so and pass;
+//! `AUTOTUNE_REQUIRE=opencl,cuda,nvrtc` makes that a failure.
 //!
 //! The program is its own worker: started with the argument `worker` it serves.
 #![allow(clippy::unwrap_used)]
 
 mod both;
 mod faults;
+mod gpu;
 mod kernels;
 #[cfg(target_arch = "x86_64")]
 mod machine;
@@ -13,39 +18,74 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
+use kernels::Place;
+
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("worker") => return autotune_measure::worker::serve(),
-        Some(faults::HOLDER_ARGUMENT) => faults::hold_an_endless_kernel(),
+        Some(faults::HOLDER_ARGUMENT) => {
+            kernels::set_place(match std::env::args().nth(2).as_deref() {
+                Some("OpenCl") => Place::OpenCl,
+                Some("Cuda") => Place::Cuda,
+                _ => Place::Cpu,
+            });
+            faults::hold_an_endless_kernel()
+        }
         _ => {}
     }
     let own_path = match std::env::current_exe() {
         Ok(path) => path,
         Err(error) => panic!("this program's path: {error}"),
     };
+    let compiled = match tempfile::tempdir() {
+        Ok(folder) => folder,
+        Err(error) => panic!("no temporary folder: {error}"),
+    };
     // SAFETY: no other thread runs yet.
-    unsafe { std::env::set_var("AUTOTUNE_WORKER", own_path) };
+    unsafe {
+        std::env::set_var("AUTOTUNE_WORKER", own_path);
+        // Kernels are compiled once, and nothing of them is left on disk.
+        std::env::set_var("POCL_CACHE_DIR", compiled.path());
+        std::env::set_var("POCL_KERNEL_CACHE", "1");
+    }
     let mut arguments = Arguments::from_args();
     // Kernels are timed: one test at a time.
     arguments.test_threads = Some(1);
     let conclusion = libtest_mimic::run(&arguments, tests());
     kernels::clean_up();
+    drop(compiled);
     conclusion.exit_code()
 }
 
 fn tests() -> Vec<Trial> {
-    let test = |name: &str, run: fn()| {
+    let test = |place: Place, name: String, run: fn()| {
         Trial::test(name, move || {
-            run();
+            if gpu::is_there(place) {
+                kernels::set_place(place);
+                run();
+            }
             Ok(())
         })
     };
-    let both = both::TESTS.iter().flat_map(|&(name, in_worker, here)| {
-        [test(&format!("worker::{name}"), in_worker), test(&format!("in_process::{name}"), here)]
-    });
+    let mut tests = Vec::new();
+    for &(name, in_worker, here) in both::TESTS.iter().chain(both::CPU_TESTS) {
+        tests.push(test(Place::Cpu, format!("worker::{name}"), in_worker));
+        tests.push(test(Place::Cpu, format!("in_process::{name}"), here));
+    }
+    let mut faults: Vec<(&str, fn())> = [faults::TESTS, faults::COMMON_TESTS].concat();
     #[cfg(target_arch = "x86_64")]
-    let faults = || faults::TESTS.iter().chain(machine::TESTS);
-    #[cfg(not(target_arch = "x86_64"))]
-    let faults = || faults::TESTS.iter();
-    both.chain(faults().map(|&(name, run)| test(&format!("faults::{name}"), run))).collect()
+    faults.extend(machine::TESTS);
+    tests.extend(faults.iter().map(|&(name, run)| test(Place::Cpu, format!("faults::{name}"), run)));
+    tests.extend(gpu::COMPILER_TESTS.iter().map(|&(name, run)| test(Place::Cpu, format!("compiler::{name}"), run)));
+    for (place, word) in [(Place::OpenCl, "opencl"), (Place::Cuda, "cuda")] {
+        for &(name, in_worker, here) in both::TESTS {
+            tests.push(test(place, format!("{word}::worker::{name}"), in_worker));
+            if !both::ABOUT_WRONG_KERNELS.contains(&name) {
+                tests.push(test(place, format!("{word}::in_process::{name}"), here));
+            }
+        }
+        let others = faults::COMMON_TESTS.iter().chain(gpu::TESTS);
+        tests.extend(others.map(|&(name, run)| test(place, format!("{word}::{name}"), run)));
+    }
+    tests
 }

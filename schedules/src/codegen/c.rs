@@ -161,7 +161,13 @@ impl Leaf {
             Node::Loop(Loop { body, .. }) | Node::Alloc { body, .. } => {
                 body.iter().for_each(|n| self.collect(program, n));
             }
-            Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } => {}
+            Node::Barrier
+            | Node::Guard { .. }
+            | Node::Unflatten { .. }
+            | Node::CopyGroup { .. }
+            | Node::AwaitCopies { .. }
+            | Node::BoxCopy { .. }
+            | Node::Mma { .. } => {}
             Node::Store(store) => {
                 self.written.insert(store.dst.buffer);
                 store.value.for_each_load(&mut |access| self.touch(program, access));
@@ -257,7 +263,13 @@ impl<'g, 'p> Writer<'g, 'p> {
             match node {
                 Node::Loop(l) => self.looped(l),
                 Node::Store(store) => self.store(store),
-                Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } => self.line("#error \"for a GPU\""),
+                Node::Barrier
+                | Node::Guard { .. }
+                | Node::Unflatten { .. }
+                | Node::CopyGroup { .. }
+                | Node::AwaitCopies { .. }
+                | Node::BoxCopy { .. }
+                | Node::Mma { .. } => self.line("#error \"for a GPU\""),
                 Node::Prefetch { access, ahead } => self.prefetch(access, *ahead),
                 Node::Alloc { buffer, body } => match self.generator.program.buffer(*buffer).scope {
                     Scope::Register => {

@@ -10,20 +10,33 @@
 //!   →  const float4 x0 = *(const float4 *)(data_shared + 128*k + 4*m_t);
 //!      data_frag[0] = x0.x;  data_frag[1] = x0.y;  data_frag[2] = x0.z;  data_frag[3] = x0.w;
 //! ```
+//!
+//! Values are f32 in registers; elements of 16 bits are widened when they are loaded and rounded when they are stored. In CUDA a
+//! store of a [`Node::CopyGroup`] that moves 4, 8 or 16 bytes is a `cp.async`, which writes zeros where its guard does not hold, and
+//! a [`Node::Mma`] is made of `ldmatrix` and `mma`. What takes assembly is in functions of the source's beginning, which is left
+//! out where `__CUDACC__` is not defined, so that the kernels can be run elsewhere.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::affine::{Affine, VarId};
 use crate::codegen::flat_offset;
-use crate::launch::{Grid, Launch, shared_offsets};
+use crate::launch::{Grid, Launch, box_copies, boxes, shared_offsets};
 use crate::plan::KernelPlan;
-use crate::program::{Access, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Scope, Stage, Store, StoreMode};
+use crate::plan::TensorBox;
+use crate::program::{
+    Access, Buffer, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Scope, Stage, Store, StoreMode, Team,
+};
 use crate::target::GpuApi;
+use crate::workload::DType;
 
 mod dialect;
+mod element;
+mod mma;
+mod used;
 
 use dialect::Dialect;
+use used::Used;
 
 /// Source of the program's kernels, named and launched as [`KernelPlan::of`] says. A stage that is not for a GPU becomes an
 /// `#error`.
@@ -41,7 +54,7 @@ use dialect::Dialect;
 /// ```
 pub fn generate(program: &Program, api: GpuApi) -> String {
     let dialect = Dialect::of(api);
-    let mut source = dialect.prelude();
+    let mut source = dialect.prelude(program);
     for (stage, plan) in program.stages.iter().zip(&KernelPlan::of(program).stages) {
         match (Grid::of(stage), plan.launch) {
             (Some(grid), Some(launch)) => {
@@ -55,6 +68,12 @@ pub fn generate(program: &Program, api: GpuApi) -> String {
         }
     }
     source
+}
+
+/// The architecture that CUDA source of [`generate`] is compiled for, for compute capability `sm` (times ten): `sm_90`, or
+/// `sm_90a` where it uses what only that has.
+pub fn architecture(source: &str, sm: u32) -> String {
+    format!("sm_{sm}{}", if source.contains("wgmma") { "a" } else { "" })
 }
 
 /// The lanes of a vectorised loop that are being written: `start..start + lanes` of `var`.
@@ -73,13 +92,35 @@ struct Writer<'a> {
     /// Extents of loops and digits, open or not.
     extents: HashMap<VarId, usize>,
     vector: Option<Vector>,
+    /// The two innermost thread loops.
+    lanes: [Option<VarId>; 2],
+    /// The third.
+    group_warp: Option<VarId>,
+    /// True within a group of copies.
+    in_group: bool,
+    /// What has tensor maps, and the slots that it is copied to: none where copies are not of boxes.
+    boxes: Vec<TensorBox>,
+    slots: usize,
     next_name: usize,
 }
 
 impl<'a> Writer<'a> {
     fn new(program: &'a Program, dialect: Dialect) -> Self {
         let (text, extents) = (String::new(), HashMap::new());
-        Self { program, dialect, text, depth: 1, extents, vector: None, next_name: 0 }
+        Self {
+            program,
+            dialect,
+            text,
+            depth: 1,
+            extents,
+            vector: None,
+            lanes: [None; 2],
+            group_warp: None,
+            in_group: false,
+            boxes: Vec::new(),
+            slots: 0,
+            next_name: 0,
+        }
     }
 
     fn line(&mut self, text: &str) {
@@ -94,19 +135,33 @@ impl<'a> Writer<'a> {
         let used = Used::of(grid.body);
         let buffers = self.program.buffers.iter().enumerate();
         let global = buffers.clone().filter(|(_, b)| b.scope == Scope::Global);
-        let parameters: Vec<String> =
-            global.map(|(i, b)| self.dialect.parameter(&b.name, used.stored.contains(&BufferId(i as u32)))).collect();
+        let parameter = |(i, b): (usize, &Buffer)| {
+            let id = BufferId(i as u32);
+            self.dialect.parameter(self.program.dtype(id), &b.name, used.stored.contains(&id))
+        };
+        self.boxes = boxes(stage);
+        self.slots =
+            box_copies(grid.body).iter().map(|copy| self.program.buffer(copy.to.buffer).shape[0]).max().unwrap_or(0);
+        let maps = (0..self.boxes.len()).map(|i| format!("const __grid_constant__ TensorMap map{i}"));
+        let parameters: Vec<String> = global.map(parameter).chain(maps).collect();
         let _ = writeln!(self.text, "// stage {}: {} blocks of {} threads", stage.name, launch.blocks, launch.threads);
         let _ = writeln!(self.text, "{}", self.dialect.signature(symbol, &parameters.join(", "), launch.threads));
         let shared = shared_offsets(self.program, grid.body);
         if !shared.is_empty() {
-            self.dialect.shared_memory().iter().for_each(|text| self.line(text));
+            let alignment = if self.boxes.is_empty() { 16 } else { 1024 };
+            self.dialect.shared_memory(alignment).iter().for_each(|text| self.line(text));
         }
         let mut start = 0;
         for (id, end) in shared {
             let buffer = &self.program.buffers[id];
-            self.line(&self.dialect.shared_buffer(&buffer.name, start, buffer.len()));
+            let dtype = self.program.dtype(BufferId(id as u32));
+            self.line(&self.dialect.shared_buffer(dtype, &buffer.name, start, buffer.len()));
             start = end;
+        }
+        if self.slots > 0 {
+            self.line(&format!("unsigned long long *const arrivals = (unsigned long long *)(shared + {start});"));
+            self.line("int issued = 0, awaited = 0;");
+            self.line(&format!("begin_arrivals(arrivals, {});", self.slots));
         }
         for (_, buffer) in buffers.filter(|(i, _)| used.allocated.contains(&BufferId(*i as u32))) {
             if matches!(buffer.scope, Scope::Register | Scope::Local) {
@@ -115,6 +170,10 @@ impl<'a> Writer<'a> {
         }
         self.numbers(&grid.blocks, self.dialect.block_number(), "block");
         self.numbers(&grid.threads, self.dialect.thread_number(), "thread");
+        if let Some(lanes) = grid.threads.last_chunk::<2>() {
+            self.lanes = lanes.map(|l| Some(l.var));
+        }
+        self.group_warp = grid.threads.len().checked_sub(3).map(|at| grid.threads[at].var);
         self.nodes(grid.body);
         self.text.push_str("}\n");
     }
@@ -173,6 +232,24 @@ impl<'a> Writer<'a> {
             Node::Loop(l) => self.looped(l),
             Node::Alloc { body, .. } => self.nodes(body),
             Node::Barrier => self.line(self.dialect.barrier()),
+            Node::CopyGroup { body } => {
+                self.in_group = true;
+                self.nodes(body);
+                self.in_group = false;
+                match self.slots {
+                    0 => self.dialect.end_group().iter().for_each(|text| self.line(text)),
+                    slots => self.line(&format!("end_group_of_boxes(arrivals, {slots}, issued);")),
+                }
+            }
+            Node::AwaitCopies { but } if self.slots > 0 => {
+                self.line(&format!("await_boxes(arrivals, {}, awaited, issued - {but});", self.slots));
+            }
+            Node::AwaitCopies { but } => {
+                self.dialect.await_copies(*but).iter().for_each(|text| self.line(text));
+            }
+            Node::BoxCopy { body } => self.copy_box(body),
+            Node::Mma { by: Team::Warp, body } => self.mma(body),
+            Node::Mma { by: Team::WarpGroup, body } => self.group_mma(body),
             Node::Prefetch { .. } => {}
             Node::Guard { when, body } => match self.conditions(when, 0) {
                 Some(text) => self.block(&format!("if ({text})"), body),
@@ -228,6 +305,9 @@ impl<'a> Writer<'a> {
         }
         let name = self.name(l.var);
         self.block(&format!("for (int {name} = 0; {name} < {}; ++{name})", l.extent), &l.body);
+        if l.kind == LoopKind::Serial && Used::of(&l.body).groups {
+            self.line("await_products<0>();");
+        }
     }
 
     /// Lanes that are written at once from `start` on: as many as some access takes and all conditions have in common.
@@ -239,14 +319,15 @@ impl<'a> Writer<'a> {
                 && used.accesses.iter().any(|access| self.is_contiguous(access, vector))
                 && used.conditions.iter().all(|condition| self.is_uniform(condition, vector))
         };
-        [4, 2].into_iter().find(fits).unwrap_or(1)
+        [8, 4, 2].into_iter().find(fits).unwrap_or(1)
     }
 
-    /// True if the lanes access neighbouring elements of memory, the first of them aligned.
+    /// True if the lanes access neighbouring elements of memory, 16 bytes at most, the first of them aligned.
     fn is_contiguous(&self, access: &Access, vector: Vector) -> bool {
         let in_memory = matches!(self.program.buffer(access.buffer).scope, Scope::Global | Scope::Shared);
+        let fits = vector.lanes * self.program.dtype(access.buffer).bytes() <= 16;
         let offset = flat_offset(self.program, access);
-        in_memory && offset.coefficient(vector.var) == 1 && self.starts_aligned(&offset, vector)
+        in_memory && fits && offset.coefficient(vector.var) == 1 && self.starts_aligned(&offset, vector)
     }
 
     /// True if the first lane's value is a multiple of the number of lanes.
@@ -284,18 +365,34 @@ impl<'a> Writer<'a> {
     }
 
     fn store(&mut self, store: &Store) {
+        if self.in_group && self.copy_async(store) {
+            return;
+        }
         let lanes = self.vector.map_or(1, |v| v.lanes);
         let values = self.expr(&store.value, lanes);
         let accumulate = store.mode == StoreMode::Accumulate;
+        let dtype = self.dtype(&store.dst);
         let vector = self.vector.filter(|&v| v.lanes > 1 && !accumulate && self.is_contiguous(&store.dst, v));
         if vector.is_some() {
             let pointer = self.vector_pointer(&store.dst, lanes, true);
-            self.line(&format!("{pointer} = {};", self.dialect.vector(&values)));
+            self.line(&format!("{pointer} = {};", self.dialect.vector(dtype, &values)));
             return;
         }
-        let op = if accumulate { "+=" } else { "=" };
         for (lane, value) in values.iter().enumerate() {
-            self.line(&format!("{} {op} {value};", self.element(&store.dst, lane)));
+            let element = self.element(&store.dst, lane);
+            let value = match accumulate {
+                true => format!("{} + {value}", element::widened(dtype, &element)),
+                false => value.clone(),
+            };
+            self.line(&format!("{element} = {};", element::narrowed(dtype, &value)));
+        }
+    }
+
+    /// Type of what an access finds; in registers there are f32 only.
+    fn dtype(&self, access: &Access) -> DType {
+        match self.program.buffer(access.buffer).scope {
+            Scope::Global | Scope::Shared => self.program.dtype(access.buffer),
+            Scope::Local | Scope::Register => DType::F32,
         }
     }
 
@@ -304,12 +401,17 @@ impl<'a> Writer<'a> {
         format!("{}[{}]", self.program.buffer(access.buffer).name, self.affine(&offset, lane))
     }
 
+    /// Address of the first lane's element.
+    fn address(&self, access: &Access) -> String {
+        let offset = self.affine(&flat_offset(self.program, access), 0);
+        format!("{} + {offset}", self.program.buffer(access.buffer).name)
+    }
+
     /// The elements of all lanes as one vector in memory.
     fn vector_pointer(&self, access: &Access, lanes: usize, stored: bool) -> String {
-        let buffer = self.program.buffer(access.buffer);
-        let offset = self.affine(&flat_offset(self.program, access), 0);
-        let vector = self.dialect.vector_pointer(lanes, buffer.scope, stored);
-        format!("*({vector})({} + {offset})", buffer.name)
+        let scope = self.program.buffer(access.buffer).scope;
+        let vector = self.dialect.vector_pointer(self.dtype(access), lanes, scope, stored);
+        format!("*({vector})({})", self.address(access))
     }
 
     /// The value of each lane.
@@ -343,70 +445,17 @@ impl<'a> Writer<'a> {
 
     /// The elements of all lanes; where they are contiguous they are loaded at once, into a name.
     fn load(&mut self, access: &Access, lanes: usize, when: Option<String>) -> Vec<String> {
+        let dtype = self.dtype(access);
         if !self.vector.is_some_and(|v| v.lanes > 1 && self.is_contiguous(access, v)) {
-            return (0..lanes).map(|lane| self.element(access, lane)).collect();
+            return (0..lanes).map(|lane| element::widened(dtype, &self.element(access, lane))).collect();
         }
         let name = format!("x{}", self.next_name);
         self.next_name += 1;
         let mut value = self.vector_pointer(access, lanes, false);
         if let Some(when) = when {
-            value = format!("({when}) ? {value} : {}", self.dialect.vector(&vec!["0.0f".to_string(); lanes]));
+            value = format!("({when}) ? {value} : {}", self.dialect.vector(dtype, &vec!["0.0f".to_string(); lanes]));
         }
-        self.line(&format!("const float{lanes} {name} = {value};"));
-        ["x", "y", "z", "w"][..lanes].iter().map(|part| format!("{name}.{part}")).collect()
-    }
-}
-
-/// What occurs in some nodes.
-#[derive(Default)]
-struct Used<'a> {
-    accesses: Vec<&'a Access>,
-    conditions: Vec<&'a InBounds>,
-    stored: HashSet<BufferId>,
-    allocated: HashSet<BufferId>,
-}
-
-impl<'a> Used<'a> {
-    fn of(nodes: &'a [Node]) -> Self {
-        let mut used = Self::default();
-        used.nodes(nodes);
-        used
-    }
-
-    fn nodes(&mut self, nodes: &'a [Node]) {
-        for node in nodes {
-            match node {
-                Node::Barrier | Node::Prefetch { .. } => {}
-                Node::Loop(Loop { body, .. }) | Node::Unflatten { body, .. } => self.nodes(body),
-                Node::Guard { when, body } => {
-                    self.conditions.extend(when);
-                    self.nodes(body);
-                }
-                Node::Alloc { buffer, body } => {
-                    self.allocated.insert(*buffer);
-                    self.nodes(body);
-                }
-                Node::Store(store) => {
-                    self.stored.insert(store.dst.buffer);
-                    self.accesses.push(&store.dst);
-                    self.expr(&store.value);
-                }
-            }
-        }
-    }
-
-    fn expr(&mut self, expr: &'a Expr) {
-        match expr {
-            Expr::Const(_) => {}
-            Expr::Load(access) => self.accesses.push(access),
-            Expr::Add(a, b) | Expr::Mul(a, b) | Expr::Max(a, b) => {
-                self.expr(a);
-                self.expr(b);
-            }
-            Expr::Guarded { when, value } => {
-                self.conditions.extend(when);
-                self.expr(value);
-            }
-        }
+        self.line(&format!("const {} {name} = {value};", element::vector_type(dtype, lanes)));
+        (0..lanes).map(|lane| element::lane(dtype, &name, lanes, lane)).collect()
     }
 }

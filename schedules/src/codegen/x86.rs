@@ -26,8 +26,13 @@ use crate::target::{Isa, Target};
 
 mod block;
 mod emit;
+mod encode;
 mod leaf;
+mod nest;
+mod number;
+mod plan;
 mod stage;
+mod transpose;
 
 /// A kernel's code. It is position independent and refers to nothing outside itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,9 +83,6 @@ pub enum AssembleError {
         /// Name of the buffer.
         buffer: String,
     },
-    /// An instruction has no encoding.
-    #[error("encoder: {0}")]
-    Encode(String),
 }
 
 impl AssembleError {
@@ -112,7 +114,7 @@ pub fn assemble(program: &Program, target: &Target) -> Result<MachineCode, Assem
     let mut generator = stage::Generator::new(program, emit::Emitter::new(isa));
     let entries = program.stages.iter().map(|s| generator.stage(s)).collect::<Result<_, _>>()?;
     let leaves = generator.leaves()?;
-    let (bytes, code_bytes) = generator.emitter.finish(&leaves)?;
+    let (bytes, code_bytes) = generator.emitter.code.finish(&leaves)?;
     Ok(MachineCode { bytes, code_bytes, entries })
 }
 

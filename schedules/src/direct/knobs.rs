@@ -1,5 +1,6 @@
 //! What may be chosen in the direct sketch, and what is chosen without measuring.
 
+use super::rules::{MIN_PANEL_CHANNELS, MIN_PANEL_COLUMNS};
 use super::{Direct, LoopNames, Roles, block_size, blockable, extent};
 use crate::config::{Config, Value};
 use crate::contraction::Contraction;
@@ -21,6 +22,7 @@ pub fn knobs(workload: &Workload, target: &CpuTarget) -> Vec<Knob> {
     let mut data = vec!["inplace"];
     data.extend((copies && (contraction.is_padded() || input_blocks)).then_some("copy"));
     data.extend((copies || is_matmul).then_some("tile"));
+    data.extend(panels_pay(workload, copies).then_some("panel"));
     let mut knobs = vec![Knob::choice("data", &data)];
     if !is_matmul {
         knobs.push(layouts("layout.in", input_blocks));
@@ -46,6 +48,15 @@ pub fn knobs(workload: &Workload, target: &CpuTarget) -> Vec<Knob> {
     let parallel: &[&str] = if target.threads > 1 { &["1", "2", "3"] } else { &["1"] };
     knobs.push(Knob::choice("parallel", &parallel[..parallel.len().min(names.spatial.len().max(1))]));
     knobs
+}
+
+/// Whether some schedule may have panels: of matrices with many columns, and of strided convolutions that vectors may run along
+/// the width of.
+fn panels_pay(workload: &Workload, copies: bool) -> bool {
+    match workload.op {
+        Operator::Matmul(m) => m.n >= MIN_PANEL_COLUMNS,
+        Operator::Conv2d(c) => copies && c.stride[1] > 1 && c.o / c.groups >= MIN_PANEL_CHANNELS,
+    }
 }
 
 /// Axes that vectors may run along: the channels; the width, too, where the channels are not whole vectors or the input has no

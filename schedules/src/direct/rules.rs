@@ -13,6 +13,12 @@ const MAX_BODY: usize = 1024;
 const MAX_CODE: usize = 8 * MAX_BODY;
 /// Nests that all register tiles together may become.
 const MAX_LEAVES: usize = 32;
+/// Fewest channels that share an element of a panel, where it makes a vector of what is strided in the input.
+pub(super) const MIN_PANEL_CHANNELS: usize = 16;
+/// Fewest columns that share an element of a panel of a matrix product, which saves no instruction, but conflicts in caches.
+pub(super) const MIN_PANEL_COLUMNS: usize = 256;
+/// Fewest rows of a matrix product in a register tile that a panel serves.
+const MIN_PANEL_ROWS: usize = 4;
 /// Tiles that may be peeled off one end of an axis for padding.
 const MAX_PEELED: i64 = 4;
 
@@ -25,12 +31,13 @@ impl Direct {
             return Err(LowerError::knob("layout.data", "a blocked input is not copied to a plain layout"));
         }
         match self.data_mode {
-            DataMode::InPlace if plain_in != plain_data => {
-                return Err(LowerError::knob("layout.data", "differs from layout.in though data is read in place"));
+            DataMode::InPlace | DataMode::Panel if plain_in != plain_data => {
+                return Err(LowerError::knob("layout.data", "differs from layout.in though no copy has it"));
             }
             DataMode::Copy if plain_in == plain_data && !self.contraction.is_padded() => {
                 return Err(LowerError::knob("data", "a copy without padding or another layout"));
             }
+            DataMode::Panel => self.check_panel()?,
             _ => {}
         }
         self.check_vector(target)?;
@@ -165,16 +172,34 @@ impl Direct {
         Ok(())
     }
 
-    /// A copied tile must fit the last-level cache share of a thread.
+    /// A copied tile must fit the last-level cache share of a thread, a panel the second-level cache.
     fn check_memory(&self, target: &CpuTarget) -> Result<(), LowerError> {
-        if self.data_mode == DataMode::Tile {
-            let bytes = self.tile_shape().iter().product::<usize>() * 4;
-            let limit = (target.l3_bytes / target.cores).max(target.l2_bytes);
+        let is_panel = self.data_mode == DataMode::Panel;
+        let copies_tile = self.data_mode == DataMode::Tile || is_panel && self.contraction.is_padded();
+        let tile = if copies_tile { self.tile_shape().iter().product::<usize>() * 4 } else { 0 };
+        let panel = if is_panel { self.panel_bytes() } else { 0 };
+        for (bytes, limit) in [(tile, (target.l3_bytes / target.cores).max(target.l2_bytes)), (panel, target.l2_bytes)]
+        {
             if bytes > limit {
-                return Err(LowerError::knob("data", format!("a copied tile of {bytes} bytes exceeds {limit}")));
+                return Err(LowerError::knob("data", format!("a copy of {bytes} bytes exceeds {limit}")));
             }
         }
         Ok(())
+    }
+
+    /// A panel must be worth its copy: it serves vectors along a strided axis, or several rows of a matrix, and enough outputs
+    /// are made of each of its elements.
+    fn check_panel(&self) -> Result<(), LowerError> {
+        let refuse = |reason: &str| Err(LowerError::knob("data", reason));
+        let least = match self.contraction.axis("m") {
+            Some(rows) if self.register_extent(rows) < MIN_PANEL_ROWS => return refuse("a panel of few rows"),
+            Some(_) => MIN_PANEL_COLUMNS,
+            None if self.contraction.data.stride(self.vector) < 2 => {
+                return refuse("a panel for what vectors can be loaded from or need not be");
+            }
+            None => MIN_PANEL_CHANNELS,
+        };
+        if self.panel_reuse() < least { refuse("a panel for few outputs") } else { Ok(()) }
     }
 }
 

@@ -1,5 +1,7 @@
 //! GPU stages: blocks one after the other, and the threads of a block one after the other from barrier to barrier.
 
+use std::collections::VecDeque;
+
 use super::{Compiler, Fault, InterpError, Machine, Marks, Step, Value};
 use crate::affine::Affine;
 use crate::launch::Grid;
@@ -20,6 +22,15 @@ impl Phase {
     pub(super) fn who(&self, buffer: usize, task: u64) -> (u64, u64) {
         if self.per_phase.get(buffer) == Some(&true) { (self.task, self.over) } else { (task, 0) }
     }
+}
+
+/// Copies of a thread that are under way: buffer, element and value.
+#[derive(Default)]
+pub(super) struct Copies {
+    /// Of the group that is open.
+    open: Vec<(usize, usize, f32)>,
+    /// Of the groups behind it, the oldest first.
+    groups: VecDeque<Vec<(usize, usize, f32)>>,
 }
 
 /// Runs the grid of a stage.
@@ -45,6 +56,7 @@ pub(super) fn run(mut compiler: Compiler, grid: &Grid, machine: &mut Machine) ->
     machine.phase = Phase { per_phase, task: 0, over: 0 };
     let mut block = Block { machine, threads: numbers(&grid.threads), number: 0 };
     for values in numbers(&grid.blocks) {
+        block.machine.copies = (0..threads).map(|_| Copies::default()).collect();
         block.bind(&values);
         block.run(&steps).map_err(|fault| fault.error(program, stage))?;
         block.end_phase();
@@ -123,7 +135,12 @@ fn is_collective(step: &Step) -> bool {
     match step {
         Step::Barrier | Step::Alloc { .. } => true,
         Step::Loop { body, .. } => body.iter().any(is_collective),
-        Step::Store { .. } | Step::Nothing | Step::Guard { .. } | Step::Unflatten { .. } => false,
+        Step::Store { .. }
+        | Step::Nothing
+        | Step::Guard { .. }
+        | Step::Unflatten { .. }
+        | Step::CopyGroup { .. }
+        | Step::AwaitCopies { .. } => false,
     }
 }
 
@@ -146,6 +163,15 @@ impl Compiler<'_> {
             _ if !self.in_grid => Err(self.malformed("a GPU node outside of a grid".into())),
             Node::Barrier if self.guards > 0 => Err(self.malformed("a barrier that not every thread reaches".into())),
             Node::Barrier => Ok(Step::Barrier),
+            Node::CopyGroup { .. } | Node::AwaitCopies { .. } if self.guards > 0 => {
+                Err(self.malformed("a group of copies that not every thread begins and awaits".into()))
+            }
+            Node::CopyGroup { body } => Ok(Step::CopyGroup { body: self.nodes(body)? }),
+            Node::AwaitCopies { but } => Ok(Step::AwaitCopies { but: *but }),
+            Node::Mma { body, .. } | Node::BoxCopy { body } => match &body[..] {
+                [nest] => self.node(nest),
+                _ => Err(self.malformed("an instruction of many threads that is not one nest".into())),
+            },
             Node::Guard { when, body } => {
                 self.check_conditions(when)?;
                 Ok(Step::Guard { when: when.clone(), body: self.guarded(body)? })
@@ -206,6 +232,27 @@ impl Machine {
         let all = &mut self.memory[buffer];
         let own = if len == 0 { 0..all.len() } else { self.thread * len..(self.thread + 1) * len };
         all[own].fill(f32::NAN);
+    }
+
+    /// Leaves the element undefined until the copy is awaited.
+    pub(super) fn begin_copy(&mut self, buffer: usize, offset: usize, value: f32) -> Result<(), Fault> {
+        self.copies[self.thread].open.push((buffer, offset, value));
+        self.write(buffer, offset, f32::NAN)
+    }
+
+    pub(super) fn close_group(&mut self) {
+        let copies = &mut self.copies[self.thread];
+        copies.groups.push_back(std::mem::take(&mut copies.open));
+    }
+
+    /// Ends the copies of all groups but the latest so many.
+    pub(super) fn await_copies(&mut self, but: usize) -> Result<(), Fault> {
+        while self.copies[self.thread].groups.len() > but {
+            for (buffer, offset, value) in self.copies[self.thread].groups.pop_front().unwrap_or_default() {
+                self.write(buffer, offset, value)?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn holds(&self, when: &[InBounds]) -> bool {

@@ -1,23 +1,8 @@
-//! Stages and nests that copy operands into other layouts: packed weights, the padded input, the padded data tile.
+//! Stages and nests that write padding out: the padded input, the padded data tile.
 
-use std::rc::Rc;
-
-use super::{Level, Lowering, Region, Segment, assign, at, bases, load, nest};
+use super::{Lowering, Region, assign, at, bases, load, nest};
 use crate::affine::Affine;
-use crate::contraction::AxisId;
-use crate::direct::TileLoop;
 use crate::program::{BufferId, Expr, Layout, LoopKind, Node, Role, Scope};
-
-/// The packed weights and their dimensions, outermost first.
-pub(super) struct PackedWeight {
-    pub(super) buffer: BufferId,
-    /// Axes by register tile: the index is the tile's number.
-    pub(super) tiles: Vec<(AxisId, usize)>,
-    /// Reduction axes, in the order of the reduction loops.
-    pub(super) reduce: Vec<AxisId>,
-    /// Axes within the register tile, the vectorised one last.
-    pub(super) registers: Vec<(AxisId, usize)>,
-}
 
 /// A run of one dimension of a copy.
 #[derive(Clone)]
@@ -32,90 +17,6 @@ struct Run {
 const PARALLEL_DIMS: usize = 3;
 
 impl Lowering<'_> {
-    /// The dimensions of the packed weights, with their buffer.
-    fn packed_weight(&mut self) -> PackedWeight {
-        let axes = &self.direct.contraction.axes;
-        let used = |a: AxisId| self.direct.contraction.weight.uses(a);
-        let spatial = |a: AxisId| !axes[a].reduce && used(a);
-        let tiles: Vec<(AxisId, usize)> = (0..axes.len())
-            .filter(|&a| spatial(a))
-            .map(|a| (a, self.direct.register_extent(a)))
-            .filter(|&(a, tile)| axes[a].extent > tile)
-            .collect();
-        let reduce: Vec<AxisId> = self.direct.reduce.iter().copied().filter(|&a| used(a)).collect();
-        let registers: Vec<(AxisId, usize)> =
-            self.direct.register_tile().into_iter().filter(|&(a, _)| spatial(a)).collect();
-        let shape = (tiles.iter().map(|&(a, tile)| axes[a].extent.div_ceil(tile)))
-            .chain(reduce.iter().map(|&a| axes[a].extent))
-            .chain(registers.iter().map(|&(_, tile)| tile))
-            .collect();
-        let buffer = self.buffer("weight_packed".into(), Role::Packed, Scope::Global, shape);
-        PackedWeight { buffer, tiles, reduce, registers }
-    }
-
-    /// ```text
-    /// for each register tile of output channels: for each reduction step: for each channel of the tile
-    ///   weight_packed[tile, step, channel] = weight[tile * size + channel, step]
-    /// ```
-    /// Channels beyond the last are left undefined.
-    pub(super) fn pack_weight(&mut self) -> Vec<Node> {
-        let packed = Rc::new(self.packed_weight());
-        self.packed_weight = Some(Rc::clone(&packed));
-        let mut roots = Vec::new();
-        let region = self.whole_region();
-        self.pack_tiles(&packed, &region, &mut Vec::new(), &mut roots);
-        roots
-    }
-
-    /// One tree per combination of whole and remainder tiles.
-    fn pack_tiles(&mut self, packed: &PackedWeight, region: &Region, chosen: &mut Vec<Segment>, roots: &mut Vec<Node>) {
-        let Some(&(axis, tile)) = packed.tiles.get(chosen.len()) else {
-            let tree = self.pack_nest(packed, chosen);
-            roots.extend(tree);
-            return;
-        };
-        for segment in self.segments(TileLoop { axis, tile }, region, false) {
-            chosen.push(segment);
-            self.pack_tiles(packed, region, chosen, roots);
-            chosen.pop();
-        }
-    }
-
-    fn pack_nest(&mut self, packed: &PackedWeight, chosen: &[Segment]) -> Vec<Node> {
-        let mut value = vec![Affine::default(); self.direct.contraction.axes.len()];
-        let mut index = Vec::new();
-        let mut loops = Vec::new();
-        for (&(axis, tile), segment) in packed.tiles.iter().zip(chosen) {
-            let var = self.axis_var(axis, Level::Cache, segment.count);
-            loops.push((var, segment.count, LoopKind::Parallel));
-            index.push(Affine::var(var) + (segment.start / tile) as i64);
-            value[axis] = Affine::var(var) * tile as i64 + segment.start as i64;
-        }
-        if loops.is_empty() {
-            loops.push((self.var("task".into(), 1), 1, LoopKind::Parallel));
-        }
-        for &axis in &packed.reduce {
-            let extent = self.direct.contraction.axes[axis].extent;
-            let var = self.axis_var(axis, Level::Reduce, extent);
-            loops.push((var, extent, LoopKind::Serial));
-            index.push(Affine::var(var));
-            value[axis] = Affine::var(var);
-        }
-        for &(axis, tile) in &packed.registers {
-            let extent = match packed.tiles.iter().position(|t| t.0 == axis) {
-                Some(i) => chosen[i].extent,
-                None => tile,
-            };
-            let kind = if axis == self.direct.vector { LoopKind::Vectorized } else { LoopKind::Serial };
-            let var = self.axis_var(axis, Level::Tile, extent);
-            loops.push((var, extent, kind));
-            index.push(Affine::var(var));
-            value[axis] = value[axis].clone() + Affine::var(var);
-        }
-        let source = self.direct.contraction.weight.index.iter().map(|i| at(i, &value)).collect();
-        nest(loops, vec![assign(packed.buffer, index, load(self.weight, source))])
-    }
-
     /// The whole input with its padding written out: `data_copy[.., h + pad, w + pad, ..] = input[.., h, w, ..]`, zero in the
     /// padding.
     pub(super) fn copy_input(&mut self) -> Vec<Node> {
@@ -127,10 +28,12 @@ impl Lowering<'_> {
         self.copy_nests(copy, &runs, true)
     }
 
-    /// What the cache tile of `region` reads, with its padding written out.
-    pub(super) fn copy_tile(&mut self, tile: BufferId, region: &Region) -> Vec<Node> {
+    /// A copy of what the cache tile of `region` reads, with its padding written out: the buffer, and what fills it.
+    pub(super) fn copy_tile(&mut self, region: &Region) -> (BufferId, Vec<Node>) {
+        let tile = self.buffer("data_tile".into(), Role::Packed, Scope::Local, self.direct.tile_shape());
+        self.copied_data = Some(tile);
         let runs = self.runs(region);
-        self.copy_nests(tile, &runs, false)
+        (tile, self.copy_nests(tile, &runs, false))
     }
 
     /// Per dimension of the data operand, what `region` reads: padding before, elements, padding behind.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{Level, Lowering, Region, assign, at, bases, epilogue, load, nest};
 use crate::affine::{Affine, VarId};
-use crate::contraction::{AxisId, divide};
+use crate::contraction::AxisId;
 use crate::direct::DataMode;
 use crate::program::{Access, BufferId, Expr, LoopKind, Node, Role, Scope, Store, StoreMode};
 
@@ -201,7 +201,7 @@ impl Lowering<'_> {
         };
         self.over_parts_from(&valid, local.clone(), |this, local| {
             let point = point(region, local);
-            let data = load(this.data_buffer(), this.data_index(&point));
+            let data = this.data_access(region, local, &point);
             let weight = this.weight_access(region, local, &point);
             let dst = Access { buffer: acc, index: acc_index(parts, local) };
             let value = Expr::Mul(Box::new(data), Box::new(weight));
@@ -241,12 +241,11 @@ impl Lowering<'_> {
         Some(valid)
     }
 
-    fn data_buffer(&self) -> BufferId {
-        self.copied_data.unwrap_or(self.input)
-    }
-
-    /// Index into the buffer that the compute nest reads the data operand from.
-    fn data_index(&self, point: &[Affine]) -> Vec<Affine> {
+    /// What the compute nest reads the data operand from.
+    fn data_access(&self, region: &Region, local: &Local, point: &[Affine]) -> Expr {
+        if let Some(panel) = &self.panel {
+            return load(panel.buffer, panel.index(region, local));
+        }
         let data = &self.direct.data;
         let mut indices: Vec<Affine> = data.index.iter().map(|index| at(index, point)).collect();
         match (self.direct.data_mode, &self.tile_region) {
@@ -261,18 +260,14 @@ impl Lowering<'_> {
             }
             _ => {}
         }
-        indices
+        load(self.copied_data.unwrap_or(self.input), indices)
     }
 
     fn weight_access(&self, region: &Region, local: &Local, point: &[Affine]) -> Expr {
-        let weight = &self.direct.contraction.weight;
-        let Some(packed) = &self.packed_weight else {
-            return load(self.weight, weight.index.iter().map(|i| at(i, point)).collect());
-        };
-        let tiles = packed.tiles.iter().map(|&(a, tile)| divide(&region[a].base, tile));
-        let reduce = packed.reduce.iter().map(|&a| point[a].clone());
-        let registers = packed.registers.iter().map(|&(a, _)| local[a].clone());
-        load(packed.buffer, tiles.chain(reduce).chain(registers).collect())
+        match &self.packed_weight {
+            Some(packed) => load(packed.buffer, packed.index(region, local)),
+            None => load(self.weight, self.direct.contraction.weight.index.iter().map(|i| at(i, point)).collect()),
+        }
     }
 
     fn output_index(&self, region: &Region, local: &Local) -> Vec<Affine> {

@@ -55,6 +55,12 @@ struct Blocks<'a> {
     number: [Affine; 2],
 }
 
+struct Transforms {
+    weight: Transform,
+    input: Transform,
+    output: Transform,
+}
+
 struct Lowering<'a> {
     workload: &'a Workload,
     winograd: &'a Winograd,
@@ -72,7 +78,8 @@ struct Lowering<'a> {
     inputs: BufferId,
     /// [`Winograd::product_shape`].
     products: BufferId,
-    matrices: Matrices,
+    /// Of a column or row of filters, inputs and products.
+    transforms: Transforms,
 }
 
 impl<'a> Lowering<'a> {
@@ -112,6 +119,11 @@ impl<'a> Lowering<'a> {
             axis("c", conv.c, true),
         ];
         let matrices = Matrices::new(winograd.m);
+        let transforms = Transforms {
+            weight: Transform::plain(&matrices.weight),
+            input: Transform::sharing_rows(&matrices.input),
+            output: Transform::sharing_columns(&matrices.output),
+        };
         Self {
             workload,
             winograd,
@@ -126,7 +138,7 @@ impl<'a> Lowering<'a> {
             weights,
             inputs,
             products,
-            matrices,
+            transforms,
         }
     }
 

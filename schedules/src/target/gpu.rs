@@ -1,5 +1,7 @@
 //! GPUs: the interface that kernels are written for, and what a kernel may use.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// What kernels are written in and launched through.
@@ -13,6 +15,16 @@ pub enum GpuApi {
     },
     /// OpenCL C 1.2.
     OpenCl,
+}
+
+/// The word that states it: `cuda:sm_90`, `opencl`.
+impl fmt::Display for GpuApi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GpuApi::Cuda { sm } => write!(f, "cuda:sm_{sm}"),
+            GpuApi::OpenCl => f.write_str("opencl"),
+        }
+    }
 }
 
 /// A GPU and its limits.
@@ -41,6 +53,9 @@ pub struct GpuTarget {
     /// Second-level cache of the device.
     pub l2_bytes: usize,
 }
+
+/// Model of a GPU that is stated.
+const ANY: &str = "any";
 
 /// Words of the CUDA targets that can be stated.
 pub(super) const STATED_CUDA: [&str; 6] =
@@ -76,7 +91,7 @@ impl GpuTarget {
             *CUDA_LIMITS.iter().find(|limits| limits[0] == sm)?;
         Some(Self {
             api: GpuApi::Cuda { sm: sm as u32 },
-            model: "any".into(),
+            model: ANY.into(),
             multiprocessors,
             warp_threads: 32,
             threads_per_block: 1024,
@@ -89,10 +104,15 @@ impl GpuTarget {
         })
     }
 
+    /// True for the GPU of a word, false for one that was detected.
+    pub fn is_stated(&self) -> bool {
+        self.model == ANY
+    }
+
     fn any_opencl() -> Self {
         Self {
             api: GpuApi::OpenCl,
-            model: "any".into(),
+            model: ANY.into(),
             multiprocessors: 16,
             warp_threads: 32,
             threads_per_block: 256,
@@ -105,11 +125,9 @@ impl GpuTarget {
         }
     }
 
-    pub(super) fn key(&self) -> String {
-        match self.api {
-            GpuApi::Cuda { sm } => format!("cuda:sm_{sm}:{}", self.model),
-            GpuApi::OpenCl => format!("opencl:{}", self.model),
-        }
+    /// The key under which the database keeps its records: interface, compute capability and model.
+    pub fn key(&self) -> String {
+        format!("{}:{}", self.api, self.model)
     }
 }
 

@@ -1,8 +1,5 @@
 //! What may be chosen in the tiled sketch, and what is chosen without measuring.
 
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
-
 use super::estimate::estimate;
 use super::pixels::Pixels;
 use super::{IMPLICIT_GEMM, Roles, SKETCH, Tiled, can_pack, extent, form, rules, weight_source};
@@ -95,48 +92,8 @@ fn long_chunks(extent: usize) -> Vec<Vec<usize>> {
 /// What an analytic estimate prefers among the sketches of this module, without measuring. The same on every machine; `None` if
 /// no combination is found.
 pub fn default_config(workload: &Workload, target: &GpuTarget, sketches: &[Sketch]) -> Option<Config> {
-    let own = sketches.iter().filter(|sketch| [SKETCH, IMPLICIT_GEMM].contains(&sketch.name));
-    let best = own.filter_map(|sketch| default_of(workload, target, sketch));
-    best.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, config)| config)
-}
-
-/// The best of some random combinations, improved knob by knob until no other value of a single knob is better, with its
-/// estimate.
-fn default_of(workload: &Workload, target: &GpuTarget, sketch: &Sketch) -> Option<(f64, Config)> {
     let cost = |config: &Config| Tiled::new(workload, target, config).ok().map(|tiled| estimate(&tiled, target));
-    let mut rng = ChaCha8Rng::seed_from_u64(0);
-    let mut best: Option<(f64, Config)> = None;
-    let mut valid = 0;
-    for _ in 0..MAX_DRAWS {
-        let config = sketch.config(|knob| rng.random_range(0..knob.values.len()));
-        if let Some(cost) = cost(&config) {
-            valid += 1;
-            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-                best = Some((cost, config));
-            }
-        }
-        if valid == STARTS {
-            break;
-        }
-    }
-    let (mut least, mut config) = best?;
-    loop {
-        let before = least;
-        for knob in &sketch.knobs {
-            for value in &knob.values {
-                let mut other = config.clone();
-                other.knobs.insert(knob.name.clone(), value.clone());
-                if let Some(cost) = cost(&other).filter(|cost| *cost < least) {
-                    (least, config) = (cost, other);
-                }
-            }
-        }
-        if least == before {
-            return Some((least, config));
-        }
-    }
+    let own = sketches.iter().filter(|sketch| [SKETCH, IMPLICIT_GEMM].contains(&sketch.name));
+    let least = own.filter_map(|sketch| sketch.least(cost)).filter_map(|config| Some((cost(&config)?, config)));
+    least.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, config)| config)
 }
-
-/// Valid combinations that the default starts from, and draws to find them in.
-const STARTS: usize = 64;
-const MAX_DRAWS: usize = 20_000;

@@ -1,8 +1,9 @@
 //! Lowering of the tiled sketch.
 
 use crate::affine::{Affine, VarId};
-use crate::contraction::{AxisId, divide};
-use crate::lower::{OperandBuffers, assign, at, epilogue, load, nest};
+use crate::contraction::{AxisId, Contraction, divide};
+use crate::lower::partial::{Sums, add_partial, fused};
+use crate::lower::{OperandBuffers, assign, at, load, nest};
 use crate::program::{
     Access, Buffer, BufferId, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode,
     When,
@@ -12,12 +13,8 @@ use crate::workload::Workload;
 
 mod chunks;
 mod copy;
-mod partial;
 mod pixels;
 pub(crate) mod winograd;
-
-/// Threads of a block that packs weights or adds up partial sums.
-const COPY_THREADS: usize = 256;
 
 /// The loop nests of a config.
 pub(crate) fn lower(workload: &Workload, tiled: &Tiled) -> Program {
@@ -39,9 +36,7 @@ struct Lowering<'a> {
     acc: BufferId,
     /// Sums of the parts of a split reduction, if it is split.
     partial: Option<BufferId>,
-    output: BufferId,
-    bias: Option<BufferId>,
-    residual: Option<BufferId>,
+    operands: OperandBuffers,
     /// Linear number of the thread.
     thread: Affine,
     /// First element of the block, per spatial axis.
@@ -58,10 +53,8 @@ type Place = Vec<(AxisId, [Affine; 2])>;
 /// What a compute stage reads and writes.
 struct Outside {
     sources: [BufferId; 2],
-    output: BufferId,
     partial: Option<BufferId>,
-    bias: Option<BufferId>,
-    residual: Option<BufferId>,
+    operands: OperandBuffers,
 }
 
 impl<'a> Lowering<'a> {
@@ -70,8 +63,8 @@ impl<'a> Lowering<'a> {
         let own = tiled.own();
         let plain = |shape| (shape, Layout::Plain);
         let (inputs, outputs) = (plain(own.data.shape.as_slice()), plain(own.output.shape.as_slice()));
-        let OperandBuffers { input, mut weight, bias, residual, output } =
-            OperandBuffers::new(&mut buffers, workload, inputs, outputs);
+        let operands = OperandBuffers::new(&mut buffers, workload, inputs, outputs);
+        let mut weight = operands.weight;
         let mut global = |name: &str, role, shape: &[usize]| {
             let (shape, scope, layout) = (shape.to_vec(), Scope::Global, Layout::Plain);
             buffers.push(Buffer { name: name.into(), role, scope, shape, layout });
@@ -84,7 +77,7 @@ impl<'a> Lowering<'a> {
             let shape = [&[tiled.split], &own.output.shape[..]].concat();
             global("partial", Role::Accumulator, &shape)
         });
-        let outside = Outside { sources: [input, weight], output, partial, bias, residual };
+        let outside = Outside { sources: [operands.input, weight], partial, operands };
         Self::within(workload, tiled, buffers, outside)
     }
 
@@ -116,7 +109,7 @@ impl<'a> Lowering<'a> {
             .collect();
         let acc = add("acc", Role::Accumulator, Scope::Register, tile(&tiled.spatial));
         let axes = tiled.contraction.axes.len();
-        let Outside { sources, output, partial, bias, residual } = outside;
+        let Outside { sources, partial, operands } = outside;
         Self {
             workload,
             tiled,
@@ -129,9 +122,7 @@ impl<'a> Lowering<'a> {
             prefetched,
             acc,
             partial,
-            output,
-            bias,
-            residual,
+            operands,
             thread: Affine::default(),
             block_base: vec![Affine::default(); axes],
             split_base: Affine::default(),
@@ -146,7 +137,12 @@ impl<'a> Lowering<'a> {
         }
         stages.push(Stage { name: "compute".into(), when: When::EveryRun, body: self.compute() });
         if let Some(partial) = self.partial {
-            stages.push(Stage { name: "add_partial".into(), when: When::EveryRun, body: self.add_partial(partial) });
+            let Contraction { output, bias, .. } = self.tiled.own();
+            let channel = output.index.iter().position(|axis| axis == bias).unwrap_or(0);
+            let sums =
+                Sums { workload: self.workload, operands: &self.operands, partial, parts: self.tiled.split, channel };
+            let body = add_partial(&sums, &mut self.vars, &mut self.buffers);
+            stages.push(Stage { name: "add_partial".into(), when: When::EveryRun, body });
         }
         self.program(stages)
     }
@@ -359,8 +355,8 @@ impl<'a> Lowering<'a> {
             Some(partial) => assign(partial, [vec![self.part()], index].concat(), sum),
             None => {
                 let bias = at(&contraction.bias, &values);
-                let value = self.epilogue(sum, bias, &index);
-                assign(self.output, index, value)
+                let value = fused(self.workload, &self.operands, sum, bias, &index);
+                assign(self.operands.output, index, value)
             }
         };
         let when = self.guards(self.tiled.spatial.iter().map(|t| (values[t.axis].clone(), self.extent(t.axis))));
@@ -371,13 +367,6 @@ impl<'a> Lowering<'a> {
     fn part(&self) -> Affine {
         let elements = self.tiled.reduce.last().map_or(1, |&(_, chunk)| self.tiled.chunks() * chunk);
         divide(&self.split_base, elements)
-    }
-
-    /// `act(sum + bias + residual)` for the element `index` of the output.
-    fn epilogue(&self, sum: Expr, channel: Affine, index: &[Affine]) -> Expr {
-        let bias = self.bias.map(|bias| load(bias, vec![channel]));
-        let residual = self.residual.map(|residual| load(residual, index.to_vec()));
-        epilogue(self.workload.epilogue.activation, sum, bias, residual)
     }
 }
 

@@ -1,14 +1,12 @@
-//! What only GPU stages have: launches, guards, phases between barriers.
+//! What only GPU stages have: launches and guards.
 
 use std::collections::HashMap;
 
 use super::sets::Set;
-use super::{Problem, VerifyError};
+use super::{Problem, VerifyError, phases};
 use crate::affine::{Affine, VarId};
 use crate::launch::{Grid, Launch};
-use crate::program::{
-    Access, BufferId, Digit, Expr, InBounds, LoopKind, Node, Program, Scope, Stage, Store, StoreMode,
-};
+use crate::program::{Access, BufferId, Digit, Expr, InBounds, Node, Program, Scope, Stage, Store, StoreMode};
 use crate::target::{GpuTarget, Target};
 
 /// An open [`Node::Unflatten`].
@@ -25,11 +23,7 @@ pub(super) fn check_stage(program: &Program, stage: &Stage, target: &Target) -> 
         (Some(gpu), Some(grid), Some(launch)) => {
             check_launch(launch, gpu).or_else(fail)?;
             check_global(program, grid.body).or_else(fail)?;
-            let mut phases = Phases { program, fixed: HashMap::new(), extents: HashMap::new(), touched: Vec::new() };
-            grid.blocks.iter().chain(&grid.threads).for_each(|l| {
-                phases.extents.insert(l.var, l.extent);
-            });
-            phases.nodes(grid.body).or_else(fail)
+            phases::check(program, &grid).or_else(fail)
         }
         _ => fail(Problem::Nesting(format!("not a stage for {target}"))),
     }
@@ -149,104 +143,4 @@ pub(super) fn apply_guards(
         values[at] = rest + Affine::var(var) * c;
     }
     Some((values, extents))
-}
-
-/// An access to shared memory: the smallest and largest index in each dimension.
-struct Touch {
-    buffer: BufferId,
-    store: *const Store,
-    writes: bool,
-    ranges: Vec<(i64, i64)>,
-}
-
-/// Follows a block from barrier to barrier. A serial loop around barriers is followed twice, so that its end meets its
-/// beginning; an unrolled one in full.
-struct Phases<'a> {
-    program: &'a Program,
-    /// Values of the loops around barriers.
-    fixed: HashMap<VarId, i64>,
-    /// Extents of the other loops and of digits.
-    extents: HashMap<VarId, usize>,
-    /// Since the last barrier.
-    touched: Vec<Touch>,
-}
-
-impl Phases<'_> {
-    fn nodes(&mut self, nodes: &[Node]) -> Result<(), Problem> {
-        nodes.iter().try_for_each(|node| self.node(node))
-    }
-
-    fn node(&mut self, node: &Node) -> Result<(), Problem> {
-        match node {
-            Node::Barrier => {
-                self.touched.clear();
-                Ok(())
-            }
-            Node::Prefetch { .. } => Ok(()),
-            Node::Loop(l) if l.body.iter().any(has_barrier) => {
-                let times = if l.kind == LoopKind::Unrolled { l.extent } else { l.extent.min(2) };
-                for value in 0..times {
-                    self.fixed.insert(l.var, value as i64);
-                    self.nodes(&l.body)?;
-                }
-                self.fixed.remove(&l.var);
-                Ok(())
-            }
-            Node::Loop(l) => {
-                self.extents.insert(l.var, l.extent);
-                self.nodes(&l.body)
-            }
-            Node::Unflatten { digits, body, .. } => {
-                digits.iter().for_each(|d| {
-                    self.extents.insert(d.var, d.extent);
-                });
-                self.nodes(body)
-            }
-            Node::Alloc { body, .. } | Node::Guard { body, .. } => self.nodes(body),
-            Node::Store(store) => {
-                let mut touch = Ok(());
-                store.value.for_each_load(&mut |access| {
-                    if touch.is_ok() {
-                        touch = self.touch(store, access, false);
-                    }
-                });
-                touch?;
-                if store.mode == StoreMode::Accumulate {
-                    self.touch(store, &store.dst, false)?;
-                }
-                self.touch(store, &store.dst, true)
-            }
-        }
-    }
-
-    fn touch(&mut self, store: &Store, access: &Access, writes: bool) -> Result<(), Problem> {
-        let Some(buffer) = self.program.buffers.get(access.buffer.0 as usize) else {
-            return Ok(());
-        };
-        if buffer.scope != Scope::Shared {
-            return Ok(());
-        }
-        let fail = |what: &str| Err(Problem::Conflict { buffer: buffer.name.clone(), what: what.into() });
-        let serial = |(var, _): &(VarId, i64)| self.fixed.contains_key(var);
-        if access.index.iter().any(|index| index.terms.iter().any(serial)) {
-            return fail("an index that depends on a loop around barriers");
-        }
-        let ranges: Vec<_> =
-            access.index.iter().map(|i| i.range(|var| self.extents.get(&var).copied().unwrap_or(1))).collect();
-        let meets = |other: &&Touch| {
-            // Threads that run one store touch elements of their own: that is checked where the store is.
-            let same = std::ptr::eq(other.store, store) && other.writes == writes;
-            let apart = other.ranges.iter().zip(&ranges).any(|(a, b)| a.1 < b.0 || b.1 < a.0);
-            other.buffer == access.buffer && (writes || other.writes) && !same && !apart
-        };
-        if self.touched.iter().any(|other| meets(&other)) {
-            return fail("an element that one thread writes and another one touches without a barrier between");
-        }
-        self.touched.push(Touch { buffer: access.buffer, store, writes, ranges });
-        Ok(())
-    }
-}
-
-fn has_barrier(node: &Node) -> bool {
-    *node == Node::Barrier || node.body().iter().any(has_barrier)
 }

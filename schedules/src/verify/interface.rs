@@ -84,6 +84,15 @@ fn workload_axes(workload: &Workload) -> Vec<(&'static str, usize)> {
     }
 }
 
+/// The axes of a convolution whose pixels, images and all, are one axis `p`; none for other programs, which have no such axis.
+fn pixel_axes(program: &Program) -> Option<Vec<(&'static str, usize)>> {
+    let Operator::Conv2d(c) = program.workload.op else { return None };
+    let [oh, ow] = c.output_hw();
+    let mut axes = vec![("p", c.n * oh * ow)];
+    axes.extend(workload_axes(&program.workload).into_iter().filter(|(name, _)| !["n", "oh", "ow"].contains(name)));
+    program.axes.iter().any(|a| a.name == "p").then_some(axes)
+}
+
 /// Name and extent of the axes of the matrix products of a Winograd program: images, products of a tile, tiles, channels; none
 /// for other programs, which have no axis `xi`. Without an axis over images the tiles are those of all images, and up to three
 /// behind them.
@@ -100,17 +109,6 @@ fn winograd_axes(program: &Program) -> Option<Vec<(&'static str, usize)>> {
     };
     let rest = [("xi", products), ("t", tiles), ("o", conv.o), ("c", conv.c)];
     fits.then(|| images.into_iter().chain(rest).collect())
-}
-
-/// Name and extent of the axes of a convolution whose pixels are one axis `p`; none for other programs, which have none.
-fn pixel_axes(program: &Program) -> Option<Vec<(&'static str, usize)>> {
-    let Operator::Conv2d(conv) = program.workload.op else { return None };
-    program.axes.iter().find(|a| a.name == "p")?;
-    let mut axes = workload_axes(&program.workload);
-    axes.retain(|(name, _)| !["n", "oh", "ow"].contains(name));
-    let [oh, ow] = conv.output_hw();
-    axes.insert(2, ("p", conv.n * oh * ow));
-    Some(axes)
 }
 
 /// The axes are the workload's; an axis `x` may be split into blocks `x` of `xi` elements, one of extent 1 may be absent.

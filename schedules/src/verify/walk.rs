@@ -8,8 +8,8 @@ use super::{Problem, VerifyError, interface};
 use crate::affine::{Affine, VarId};
 use crate::launch::Grid;
 use crate::program::{
-    Access, Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
-    StoreMode, When, parallel_prefix,
+    Access, BoxCopy, Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
+    StoreMode, WarpTile, When, parallel_prefix,
 };
 use crate::workload::Operator;
 
@@ -39,22 +39,24 @@ pub(super) struct Found {
 
 /// The way from the root of a tree to a node.
 pub(super) struct Walk<'a, 'f> {
-    program: &'a Program,
+    pub(super) program: &'a Program,
     stage: (usize, &'a Stage),
-    tree: usize,
+    pub(super) tree: usize,
     /// Variables whose iterations are tasks.
-    prefix: Vec<VarId>,
+    pub(super) prefix: Vec<VarId>,
     /// Enclosing loops, outermost first.
-    loops: Vec<&'a Loop>,
+    pub(super) loops: Vec<&'a Loop>,
     /// Enclosing allocations with the number of loops around them.
     allocs: Vec<(BufferId, usize)>,
     /// Enclosing conditions.
-    guards: Vec<&'a InBounds>,
+    pub(super) guards: Vec<&'a InBounds>,
     /// Enclosing [`Node::Unflatten`]s.
-    digits: Vec<Digits<'a>>,
+    pub(super) digits: Vec<Digits<'a>>,
     /// True in a GPU stage.
     on_gpu: bool,
-    found: &'f mut Found,
+    /// True within a group of copies.
+    pub(super) in_group: bool,
+    pub(super) found: &'f mut Found,
 }
 
 impl<'a, 'f> Walk<'a, 'f> {
@@ -70,15 +72,15 @@ impl<'a, 'f> Walk<'a, 'f> {
         let tasks = grid.map_or_else(|| parallel_prefix(root), |g| [g.blocks, g.threads].concat());
         let prefix = tasks.iter().map(|l| l.var).collect();
         let (loops, allocs, guards, digits) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { program, stage, tree, prefix, loops, allocs, guards, digits, on_gpu, found }
+        Self { program, stage, tree, prefix, loops, allocs, guards, digits, on_gpu, in_group: false, found }
     }
 
-    fn fail<T>(&self, problem: Problem) -> Result<T, VerifyError> {
+    pub(super) fn fail<T>(&self, problem: Problem) -> Result<T, VerifyError> {
         let vars: Vec<VarId> = self.loops.iter().map(|l| l.var).collect();
         Err(VerifyError { place: place_name(self.program, &(self.stage.0, vars)), problem })
     }
 
-    fn nesting<T>(&self, what: &str) -> Result<T, VerifyError> {
+    pub(super) fn nesting<T>(&self, what: &str) -> Result<T, VerifyError> {
         self.fail(Problem::Nesting(what.into()))
     }
 
@@ -89,8 +91,52 @@ impl<'a, 'f> Walk<'a, 'f> {
             Node::Loop(_) | Node::Alloc { .. } | Node::Prefetch { .. } | Node::Unflatten { .. } if in_vector => {
                 self.nesting("a vectorized loop with something else than stores in it")
             }
-            Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } if !self.on_gpu => {
+            Node::Barrier
+            | Node::Guard { .. }
+            | Node::Unflatten { .. }
+            | Node::CopyGroup { .. }
+            | Node::AwaitCopies { .. }
+            | Node::BoxCopy { .. }
+            | Node::Mma { .. }
+                if !self.on_gpu =>
+            {
                 self.nesting("a node for GPUs in a stage for a CPU")
+            }
+            Node::CopyGroup { .. } | Node::AwaitCopies { .. }
+                if in_vector || self.in_group || !self.guards.is_empty() || !self.digits.is_empty() =>
+            {
+                self.nesting("a group of copies that not every thread begins and awaits")
+            }
+            Node::CopyGroup { body } => {
+                self.in_group = true;
+                body.iter().try_for_each(|node| self.node(node))?;
+                self.in_group = false;
+                Ok(())
+            }
+            Node::AwaitCopies { .. } => Ok(()),
+            Node::Mma { .. } if in_vector || !self.guards.is_empty() => {
+                self.nesting("matrix instructions that not every thread reaches")
+            }
+            Node::BoxCopy { .. } if in_vector || !self.in_group => self.nesting("a copy of a box that is in no group"),
+            Node::BoxCopy { body } => {
+                let Some(copy) = BoxCopy::of(body) else {
+                    return self.nesting("a copy of a box of another form");
+                };
+                if !self.is_of_block(&copy) {
+                    return self.nesting("a copy of a box that is not the same for all threads, or not of all of it");
+                }
+                let check = copy.check(self.program);
+                body.iter().try_for_each(|node| self.node(node))?;
+                check.or_else(|what| self.nesting(what))
+            }
+            Node::Mma { by, body } => {
+                let (tile, grid) = (WarpTile::of(body), Grid::of(self.stage.1));
+                let (Some(tile), Some(grid), true) = (tile, grid, self.is_uniform()) else {
+                    return self.nesting("matrix instructions of another form");
+                };
+                let check = tile.check(self.program, &grid, *by);
+                body.iter().try_for_each(|node| self.node(node))?;
+                check.or_else(|what| self.nesting(what))
             }
             Node::Barrier if in_vector || !self.guards.is_empty() || !self.digits.is_empty() => {
                 self.nesting("a barrier that not every thread reaches")
@@ -154,7 +200,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
     }
 
-    fn extent(&self, var: VarId) -> usize {
+    pub(super) fn extent(&self, var: VarId) -> usize {
         let digit = || self.digits.iter().flat_map(|d| d.digits).find(|d| d.var == var).map_or(1, |d| d.extent);
         self.loops.iter().find(|l| l.var == var).map_or_else(digit, |l| l.extent)
     }
@@ -164,8 +210,8 @@ impl<'a, 'f> Walk<'a, 'f> {
     }
 
     /// Place and box of a store by the values of its axes or indices; `None` if they are not plainly a box.
-    fn covered(&self, values: &[Affine]) -> Option<Covered> {
-        let (values, within) = gpu::apply_guards(values, &self.guards, |var| self.extent(var))?;
+    pub(super) fn covered(&self, values: &[Affine], guards: &[&InBounds]) -> Option<Covered> {
+        let (values, within) = gpu::apply_guards(values, guards, |var| self.extent(var))?;
         let extent = |var: VarId| within.get(&var).copied().unwrap_or_else(|| self.extent(var));
         let mut vars: Vec<VarId> = Vec::new();
         for &(var, _) in values.iter().flat_map(|value| &value.terms) {
@@ -192,6 +238,7 @@ impl<'a, 'f> Walk<'a, 'f> {
                 return self.fail(Problem::Forbidden { buffer: buffer.name.clone(), access: "read" });
             }
         }
+        self.check_copy(store, dst)?;
         let is_packing = self.stage.1.when == When::AheadOfTime;
         let may_write = match dst.role {
             Role::Input | Role::Weight | Role::Bias | Role::Residual => false,
@@ -233,63 +280,6 @@ impl<'a, 'f> Walk<'a, 'f> {
             return Ok(());
         }
         let what = "all lanes of a vector store to one element".into();
-        self.fail(Problem::Conflict { buffer: dst.name.clone(), what })
-    }
-
-    /// True if the index tells the value of a variable, by itself or through digits, which are those of one value only.
-    fn tells(&self, index: &[Affine], var: VarId) -> bool {
-        let through = |d: &Digits| {
-            d.value.coefficient(var) != 0
-                && Set::of(d.value, |var| self.extent(var)).is_some()
-                && d.digits.iter().all(|d| self.tells(index, d.var))
-        };
-        self.extent(var) == 1 || index.iter().any(|i| i.coefficient(var) != 0) || self.digits.iter().any(through)
-    }
-
-    /// True if the digits that the index of a store is made of take every combination, each once, whatever the rest of the index
-    /// is, and the other digits keep nothing from being stored.
-    fn digits_are_free(&self, store: &Store) -> bool {
-        let guards = self.guards.iter().map(|guard| &guard.index);
-        // What decides the place: the index and its conditions, and the numbers whose digits do.
-        let mut deciding: Vec<&Affine> = store.dst.index.iter().chain(guards).collect();
-        self.digits.iter().rev().all(|Digits { value, digits }| {
-            let count: usize = digits.iter().map(|d| d.extent).product();
-            let decides = |var: VarId| self.extent(var) > 1 && deciding.iter().any(|a| a.coefficient(var) != 0);
-            let always_runs = value.range(|var| self.extent(var)).1 < count as i64;
-            if always_runs && !digits.iter().any(|d| decides(d.var)) {
-                return true;
-            }
-            let all = Set::of(value, |var| self.extent(var)).and_then(|set| set.as_prefix());
-            let free = all.is_some_and(|n| n >= count)
-                && digits.iter().all(|d| self.tells(&store.dst.index, d.var))
-                && !value.terms.iter().any(|&(var, _)| decides(var));
-            deciding.push(value);
-            free
-        })
-    }
-
-    /// Notes a store to global memory; each task stores to elements of its own.
-    fn global_write(&mut self, store: &Store, dst: &Buffer) -> Result<(), VerifyError> {
-        let own = self.prefix.iter().all(|&var| self.tells(&store.dst.index, var)) && self.digits_are_free(store);
-        let (Some(covered), true) = (self.covered(&store.dst.index), own) else {
-            let what = "not plainly an element of its own for every task".into();
-            return self.fail(Problem::Conflict { buffer: dst.name.clone(), what });
-        };
-        let (buffer, mode) = (store.dst.buffer, store.mode);
-        self.found.writes.push(Write { buffer, mode, tree: self.tree, covered });
-        Ok(())
-    }
-
-    /// Each thread stores to elements of its own, among those that one store touches between two barriers.
-    fn shared_write(&self, store: &Store, dst: &Buffer) -> Result<(), VerifyError> {
-        let threads = self.prefix.iter().copied().filter(|&var| {
-            self.extent(var) > 1 && self.loops.iter().any(|l| l.var == var && l.kind == LoopKind::Thread)
-        });
-        let tells_threads = threads.clone().all(|var| self.tells(&store.dst.index, var));
-        if tells_threads && self.covered(&store.dst.index).is_some() {
-            return Ok(());
-        }
-        let what = "not plainly an element of its own for every thread".into();
         self.fail(Problem::Conflict { buffer: dst.name.clone(), what })
     }
 
@@ -362,17 +352,18 @@ impl<'a, 'f> Walk<'a, 'f> {
             return self.fail(point("a point with more or fewer values than axes"));
         }
         store.point.iter().try_for_each(|value| self.check_vars(value))?;
+        if !self.guards.is_empty() || !self.digits.iter().all(|d| self.is_always_there(d, &store.point)) {
+            return self.fail(point("points under a condition"));
+        }
+        let counts = |digits: &&Digits| store.point.iter().any(|value| digits.digits.iter().any(|d| has(value, d.var)));
+        let numbers: Vec<&Affine> = self.digits.iter().filter(counts).map(|d| d.value).collect();
         for l in self.loops.iter().filter(|l| l.extent > 1) {
-            let moves = |value: &Affine| value.coefficient(l.var) != 0;
-            if !store.point.iter().any(moves) {
+            if !store.point.iter().chain(numbers.iter().copied()).any(|value| has(value, l.var)) {
                 let name = self.program.affine(&Affine::var(l.var));
                 return self.fail(Problem::Point(format!("the same points again in each iteration of '{name}'")));
             }
         }
-        if !self.guards.is_empty() || !self.digits.is_empty() {
-            return self.fail(point("points under a condition"));
-        }
-        let Some(mut covered) = self.covered(&store.point) else {
+        let Some(mut covered) = self.covered(&store.point, &self.guards) else {
             return self.fail(point("points that are not plainly a box with each point taken once"));
         };
         if self.on_gpu {
@@ -418,6 +409,11 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
         Ok(in_place)
     }
+}
+
+/// True if the variable occurs.
+pub(super) fn has(value: &Affine, var: VarId) -> bool {
+    value.coefficient(var) != 0
 }
 
 pub(super) fn place_name(program: &Program, (stage, vars): &(usize, Vec<VarId>)) -> String {

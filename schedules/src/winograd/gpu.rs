@@ -21,7 +21,7 @@ use crate::program::AxisInfo;
 use crate::space::Knob;
 use crate::target::GpuTarget;
 use crate::tiled::{self, Roles, Tiled};
-use crate::workload::{Conv2d, Operator, Workload};
+use crate::workload::{Conv2d, DType, Operator, Workload};
 
 /// Sizes of output tiles; larger ones need more registers than a thread has.
 const TILE_SIZES: [usize; 2] = [2, 4];
@@ -39,10 +39,11 @@ pub struct GpuWinograd {
     pub product: Tiled,
 }
 
-/// The convolution, if the sketch has it: 3x3 taps, stride 1, dilation 1, one group, padding up to 2.
+/// The convolution, if the sketch has it: of f32, 3x3 taps, stride 1, dilation 1, one group, padding up to 2.
 fn applies(workload: &Workload) -> Option<Conv2d> {
     let Operator::Conv2d(conv) = workload.op else { return None };
     let fits = !workload.exact
+        && workload.dtype == DType::F32
         && [conv.kh, conv.kw] == [TAPS; 2]
         && conv.stride == [1; 2]
         && conv.dilation == [1; 2]

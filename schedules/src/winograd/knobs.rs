@@ -11,7 +11,9 @@ const COUNTS: [usize; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28,
 
 /// Distances of prefetches in bytes. Products of few tiles read each weight once, and what the hardware prefetches stops at the
 /// ends of pages.
-const PREFETCHES: [&str; 3] = ["0", "4096", "8192"];
+const PREFETCHES: [&str; 2] = ["0", "8192"];
+/// Reduction steps in one straight-line body: loops of one step already cost next to nothing beside its multiply-adds.
+const UNROLLS: [&str; 2] = ["1", "4"];
 
 /// Accumulators below which multiply-adds wait for one another.
 const MIN_ACCUMULATORS: usize = 8;
@@ -28,8 +30,6 @@ pub fn knobs(workload: &Workload, target: &CpuTarget) -> Option<Vec<Knob>> {
         return None;
     }
     let sizes: Vec<&str> = sizes.iter().map(String::as_str).collect();
-    let unrolls: Vec<String> = (0..=block.ilog2()).map(|k| (1 << k).to_string()).collect();
-    let unrolls: Vec<&str> = unrolls.iter().map(String::as_str).collect();
     Some(vec![
         Knob::choice("m", &sizes),
         Knob::tile("tile.th", tiles(oh)),
@@ -37,8 +37,7 @@ pub fn knobs(workload: &Workload, target: &CpuTarget) -> Option<Vec<Knob>> {
         Knob::tile("tile.register", registers(target, block, conv.o / block, oh * ow)),
         Knob::tile("tile.o", counts(conv.o / block).map(|count| vec![count * block]).collect()),
         Knob::choice("input", &["fused", "stage"]),
-        Knob::order("order.inner", &["o", "t"]),
-        Knob::choice("unroll", &unrolls),
+        Knob::choice("unroll", &UNROLLS),
         Knob::choice("prefetch", &PREFETCHES),
     ])
 }

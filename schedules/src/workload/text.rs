@@ -40,6 +40,9 @@ impl fmt::Display for Workload {
                 write!(f, "m={},n={},k={}", m.m, m.n, m.k)?;
             }
         }
+        if self.dtype != DType::F32 {
+            write!(f, ",dtype={}", self.dtype.word())?;
+        }
         if self.epilogue.bias {
             f.write_str(",bias")?;
         }
@@ -139,10 +142,13 @@ impl Fields {
     fn dtype(&self) -> Result<DType, WorkloadError> {
         match self.get("dtype") {
             None => Ok(DType::F32),
-            Some((_, value)) => match value.as_deref().unwrap_or("") {
-                "f32" => Ok(DType::F32),
-                other => self.bad("dtype", other, "a supported element type (f32)"),
-            },
+            Some((_, value)) => {
+                let word = value.as_deref().unwrap_or("");
+                match DType::WORDS.into_iter().find(|(known, _)| *known == word) {
+                    Some((_, dtype)) => Ok(dtype),
+                    None => self.bad("dtype", word, "a supported element type (f32, tf32, f16 or bf16)"),
+                }
+            }
         }
     }
 

@@ -1,6 +1,8 @@
 //! What the integration tests share. Each test binary uses its own part of it.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+#[cfg(unix)]
+pub mod cuda_on_cpu;
 #[cfg(target_arch = "x86_64")]
 pub mod machine;
 pub mod nests;
@@ -8,6 +10,7 @@ pub mod nests;
 pub mod nvrtc;
 #[cfg(unix)]
 pub mod opencl;
+pub mod pipelines;
 pub mod random_programs;
 pub mod workloads;
 

@@ -2,7 +2,7 @@
 //! epilogues.
 
 use autotune_schedules::workload::{Activation, Epilogue};
-use autotune_schedules::{Config, Conv2d, Matmul, Operator, ScheduleSpace, Workload, winograd};
+use autotune_schedules::{Config, Conv2d, Matmul, Operator, ScheduleSpace, Target, Value, Workload, winograd};
 use rand::{Rng, RngExt};
 
 /// A workload of at most about a million multiply-adds.
@@ -56,6 +56,23 @@ pub fn sample_winograd<R: Rng>(space: &ScheduleSpace, rng: &mut R) -> Config {
 pub fn sample_sketch<R: Rng>(space: &ScheduleSpace, sketch: &str, rng: &mut R) -> Config {
     let drawn = (0..200).map(|_| space.sample(rng)).find(|config| config.sketch == sketch);
     drawn.unwrap_or_else(|| panic!("no {sketch} config of {}", space.workload()))
+}
+
+/// A workload and a config of its direct sketch that packs the data operand into panels.
+pub fn random_panel<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config) {
+    loop {
+        let workload = random_workload(rng);
+        let space = ScheduleSpace::new(&workload, target);
+        for _ in 0..20 {
+            let mut config = space.sample(rng);
+            let layout = config.knobs.get("layout.in").cloned();
+            config.knobs.insert("data".into(), Value::Choice("panel".into()));
+            config.knobs.entry("layout.data".into()).and_modify(|data| *data = layout.unwrap_or_else(|| data.clone()));
+            if space.contains(&config) {
+                return (workload, config);
+            }
+        }
+    }
 }
 
 fn pick<R: Rng>(rng: &mut R, values: &[usize]) -> usize {

@@ -9,156 +9,156 @@ stage 0:
      e  mov [rsp+10h], rdx
     13  mov [rsp+18h], rcx
     18  mov rax, [rdi]
-    1c  mov [rsp+20h], rax
-    21  mov rax, [rdi+8]
-    25  mov [rsp+28h], rax
-    2a  mov rax, [rdi+10h]
-    2e  mov [rsp+30h], rax
-    33  mov rax, [rdi+18h]
-    37  mov [rsp+38h], rax
-    3c  mov rax, [rdi+20h]
-    40  mov [rsp+40h], rax
-    45  mov rax, [rsp+10h]
-    4a  mov rcx, 0
-    51  cmp rax, rcx
-    54  cmovl rax, rcx
-    58  mov [rsp], rax
-    5d  mov rax, [rsp+18h]
-    62  mov rcx, 1
-    69  cmp rax, rcx
-    6c  cmovg rax, rcx
-    70  mov [rsp+8], rax
-    75  jmp 0C5h
-    7a  mov rax, [rsp]
-    7f  xor edx, edx
-    81  mov rcx, 1
-    88  div rcx
-    8b  mov [rsp+50h], rdx
-    90  mov rdi, [rsp+28h]
-    95  imul rax, [rsp+50h], 2Ch
-    9e  add rdi, rax
-    a1  mov rsi, [rsp+40h]
-    a6  imul rax, [rsp+50h], 84h
-    af  add rsi, rax
-    b2  call 20Dh
-    b7  mov rax, [rsp]
-    bc  add rax, 1
-    c0  mov [rsp], rax
-    c5  mov rax, [rsp]
-    ca  cmp rax, [rsp+8]
-    cf  jl near 7Ah
-    d5  add rsp, 68h
-    d9  pop r15
-    db  pop r14
-    dd  pop r13
-    df  pop r12
-    e1  pop rbp
-    e2  pop rbx
-    e3  vzeroupper
-    e6  ret
+    1b  mov [rsp+20h], rax
+    20  mov rax, [rdi+8]
+    24  mov [rsp+28h], rax
+    29  mov rax, [rdi+10h]
+    2d  mov [rsp+30h], rax
+    32  mov rax, [rdi+18h]
+    36  mov [rsp+38h], rax
+    3b  mov rax, [rdi+20h]
+    3f  mov [rsp+40h], rax
+    44  mov rax, [rsp+10h]
+    49  mov rcx, 0
+    50  cmp rax, rcx
+    53  cmovl rax, rcx
+    57  mov [rsp], rax
+    5b  mov rax, [rsp+18h]
+    60  mov rcx, 1
+    67  cmp rax, rcx
+    6a  cmovg rax, rcx
+    6e  mov [rsp+8], rax
+    73  jmp 0C0h
+    78  mov rax, [rsp]
+    7c  xor edx, edx
+    7e  mov rcx, 1
+    85  div rcx
+    88  mov [rsp+50h], rdx
+    8d  mov rdi, [rsp+28h]
+    92  imul rax, [rsp+50h], 2Ch
+    9b  add rdi, rax
+    9e  mov rsi, [rsp+40h]
+    a3  imul rax, [rsp+50h], 84h
+    ac  add rsi, rax
+    af  call 201h
+    b4  mov rax, [rsp]
+    b8  add rax, 1
+    bc  mov [rsp], rax
+    c0  mov rax, [rsp]
+    c4  cmp rax, [rsp+8]
+    c9  jl near 78h
+    cf  add rsp, 68h
+    d3  pop r15
+    d5  pop r14
+    d7  pop r13
+    d9  pop r12
+    db  pop rbp
+    dc  pop rbx
+    dd  vzeroupper
+    e0  ret
 stage 1:
-    e7  push rbx
-    e8  push rbp
-    e9  push r12
-    eb  push r13
-    ed  push r14
-    ef  push r15
-    f1  add rsp, 0FFFFFFFFFFFFFF88h
-    f5  mov [rsp+10h], rdx
-    fa  mov [rsp+18h], rcx
-    ff  mov rax, [rdi]
-   103  mov [rsp+20h], rax
-   108  mov rax, [rdi+8]
-   10c  mov [rsp+28h], rax
-   111  mov rax, [rdi+10h]
-   115  mov [rsp+30h], rax
-   11a  mov rax, [rdi+18h]
-   11e  mov [rsp+38h], rax
-   123  mov rax, [rdi+20h]
-   127  mov [rsp+40h], rax
-   12c  mov rax, [rsp+10h]
-   131  mov rcx, 0
-   138  cmp rax, rcx
-   13b  cmovl rax, rcx
-   13f  mov [rsp], rax
-   144  mov rax, [rsp+18h]
-   149  mov rcx, 1
-   150  cmp rax, rcx
-   153  cmovg rax, rcx
-   157  mov [rsp+8], rax
-   15c  jmp 1EBh
-   161  mov rax, [rsp]
-   166  xor edx, edx
-   168  mov rcx, 1
-   16f  div rcx
-   172  mov [rsp+58h], rdx
-   177  xor edx, edx
-   179  mov rcx, 1
-   180  div rcx
-   183  mov [rsp+50h], rdx
-   188  mov rdi, [rsp+20h]
-   18d  imul rax, [rsp+58h], 18h
-   196  add rdi, rax
-   199  mov rsi, [rsp+40h]
-   19e  imul rax, [rsp+50h], 84h
-   1a7  add rsi, rax
-   1aa  mov rdx, [rsp+30h]
-   1af  imul rax, [rsp+50h], 2Ch
-   1b8  add rdx, rax
-   1bb  mov rcx, [rsp+38h]
-   1c0  imul rax, [rsp+58h], 58h
-   1c9  add rcx, rax
-   1cc  imul rax, [rsp+50h], 2Ch
-   1d5  add rcx, rax
-   1d8  call 24Bh
-   1dd  mov rax, [rsp]
-   1e2  add rax, 1
-   1e6  mov [rsp], rax
-   1eb  mov rax, [rsp]
-   1f0  cmp rax, [rsp+8]
-   1f5  jl near 161h
-   1fb  add rsp, 78h
-   1ff  pop r15
-   201  pop r14
-   203  pop r13
-   205  pop r12
-   207  pop rbp
-   208  pop rbx
-   209  vzeroupper
-   20c  ret
-   20d  mov eax, 7FFh
-   212  kmovw k1, eax
-   216  mov rdx, 3
-   21d  vmovups zmm0{k1}{z}, [rdi]
-   224  vmovups [rsi]{k1}, zmm0
-   22b  add rdi, 2Ch
-   22f  add rsi, 2Ch
-   233  dec rdx
-   236  jne near 21Dh
-   23c  add rdi, 0FFFFFFFFFFFFFF7Ch
-   243  add rsi, 0FFFFFFFFFFFFFF7Ch
-   24a  ret
-   24b  mov eax, 7FFh
-   250  kmovw k1, eax
-   254  vpxord zmm0, zmm0, zmm0
-   25a  vpxord zmm1, zmm1, zmm1
-   260  mov r8, 3
-   267  vmovups zmm2{k1}{z}, [rsi]
-   26e  vfmadd231ps zmm0, zmm2, [rdi]{1to16}
-   275  vfmadd231ps zmm1, zmm2, [rdi+0Ch]{1to16}
-   27c  prefetcht0 [rsi+84h]
-   283  add rdi, 4
-   287  add rsi, 2Ch
-   28b  dec r8
-   28e  jne near 267h
-   294  add rdi, 0FFFFFFFFFFFFFFF4h
-   298  add rsi, 0FFFFFFFFFFFFFF7Ch
-   29f  vpxord zmm2, zmm2, zmm2
-   2a5  vmovups zmm3{k1}{z}, [rdx]
-   2ac  vaddps zmm4, zmm0, zmm3
-   2b2  vmaxps zmm4, zmm2, zmm4
-   2b8  vmovups [rcx]{k1}, zmm4
-   2bf  vaddps zmm3, zmm1, zmm3
-   2c5  vmaxps zmm2, zmm2, zmm3
-   2cb  vmovups [rcx+2Ch]{k1}, zmm2
-   2d5  ret
+    e1  push rbx
+    e2  push rbp
+    e3  push r12
+    e5  push r13
+    e7  push r14
+    e9  push r15
+    eb  add rsp, 0FFFFFFFFFFFFFFA0h
+    ef  mov [rsp+10h], rdx
+    f4  mov [rsp+18h], rcx
+    f9  mov rax, [rdi]
+    fc  mov [rsp+20h], rax
+   101  mov rax, [rdi+8]
+   105  mov [rsp+28h], rax
+   10a  mov rax, [rdi+10h]
+   10e  mov [rsp+30h], rax
+   113  mov rax, [rdi+18h]
+   117  mov [rsp+38h], rax
+   11c  mov rax, [rdi+20h]
+   120  mov [rsp+40h], rax
+   125  mov rax, [rsp+10h]
+   12a  mov rcx, 0
+   131  cmp rax, rcx
+   134  cmovl rax, rcx
+   138  mov [rsp], rax
+   13c  mov rax, [rsp+18h]
+   141  mov rcx, 1
+   148  cmp rax, rcx
+   14b  cmovg rax, rcx
+   14f  mov [rsp+8], rax
+   154  jmp 1E0h
+   159  mov rax, [rsp]
+   15d  xor edx, edx
+   15f  mov rcx, 1
+   166  div rcx
+   169  mov [rsp+58h], rdx
+   16e  xor edx, edx
+   170  mov rcx, 1
+   177  div rcx
+   17a  mov [rsp+50h], rdx
+   17f  mov rdi, [rsp+20h]
+   184  imul rax, [rsp+58h], 18h
+   18d  add rdi, rax
+   190  mov rsi, [rsp+40h]
+   195  imul rax, [rsp+50h], 84h
+   19e  add rsi, rax
+   1a1  mov rdx, [rsp+30h]
+   1a6  imul rax, [rsp+50h], 2Ch
+   1af  add rdx, rax
+   1b2  mov rcx, [rsp+38h]
+   1b7  imul rax, [rsp+50h], 2Ch
+   1c0  add rcx, rax
+   1c3  imul rax, [rsp+58h], 58h
+   1cc  add rcx, rax
+   1cf  call 23Dh
+   1d4  mov rax, [rsp]
+   1d8  add rax, 1
+   1dc  mov [rsp], rax
+   1e0  mov rax, [rsp]
+   1e4  cmp rax, [rsp+8]
+   1e9  jl near 159h
+   1ef  add rsp, 60h
+   1f3  pop r15
+   1f5  pop r14
+   1f7  pop r13
+   1f9  pop r12
+   1fb  pop rbp
+   1fc  pop rbx
+   1fd  vzeroupper
+   200  ret
+   201  mov eax, 7FFh
+   206  kmovw k1, eax
+   20a  mov rdx, 3
+   211  vmovups zmm0{k1}{z}, [rdi]
+   217  vmovups [rsi]{k1}, zmm0
+   21d  add rdi, 2Ch
+   221  add rsi, 2Ch
+   225  dec rdx
+   228  jne near 211h
+   22e  add rdi, 0FFFFFFFFFFFFFF7Ch
+   235  add rsi, 0FFFFFFFFFFFFFF7Ch
+   23c  ret
+   23d  mov eax, 7FFh
+   242  kmovw k1, eax
+   246  vpxord zmm0, zmm0, zmm0
+   24c  vpxord zmm1, zmm1, zmm1
+   252  mov r8, 3
+   259  vmovups zmm2{k1}{z}, [rsi]
+   25f  vfmadd231ps zmm0, zmm2, [rdi]{1to16}
+   265  vfmadd231ps zmm1, zmm2, [rdi+0Ch]{1to16}
+   26c  prefetcht0 [rsi+84h]
+   273  add rdi, 4
+   277  add rsi, 2Ch
+   27b  dec r8
+   27e  jne near 259h
+   284  add rdi, 0FFFFFFFFFFFFFFF4h
+   288  add rsi, 0FFFFFFFFFFFFFF7Ch
+   28f  vpxord zmm2, zmm2, zmm2
+   295  vmovups zmm3{k1}{z}, [rdx]
+   29b  vaddps zmm4, zmm0, zmm3
+   2a1  vmaxps zmm4, zmm2, zmm4
+   2a7  vmovups [rcx]{k1}, zmm4
+   2ad  vaddps zmm3, zmm1, zmm3
+   2b3  vmaxps zmm2, zmm2, zmm3
+   2b9  vmovups [rcx+2Ch]{k1}, zmm2
+   2c3  ret

@@ -7,15 +7,14 @@ use anyhow::Result;
 use autotune::report::{table, to_json};
 use autotune::{Network, TuneOptions, bench};
 use autotune_measure::Backend;
-use autotune_schedules::Target;
 
-use super::{JsonSink, cancel_on_ctrl_c, measurer, open_db};
-use crate::cli::{DbArgs, Failure};
+use super::{JsonSink, Place, cancel_on_ctrl_c, open_db};
+use crate::cli::{DbArgs, Failure, TargetArgs};
 use crate::progress;
 
 pub(super) fn run(
     network: &Network,
-    target: &Target,
+    target: &TargetArgs,
     db: &DbArgs,
     backend: Backend,
     json: Option<PathBuf>,
@@ -24,10 +23,10 @@ pub(super) fn run(
     let json = JsonSink::new(json)?;
     let db = open_db(db)?;
     let cancel = cancel_on_ctrl_c()?;
-    let (mut measurer, ceilings, setup) = measurer(target, backend)?;
+    let Place { target, mut measurer, ceilings, setup } = Place::find(target, backend)?;
     let options = TuneOptions { cancel: cancel.clone(), ceilings: Some(ceilings), setup, ..TuneOptions::default() };
     let mut observer = progress::observer(None);
-    let reports = bench(&network.tasks, target, &options, &mut measurer, &db, &mut *observer)?;
+    let reports = bench(&network.tasks, &target, &options, &mut measurer, &db, &mut *observer)?;
     drop(observer);
     json.write(|| to_json(&target.key(), &reports, start.elapsed()))?;
     json.say(&table(&reports))?;

@@ -5,7 +5,7 @@ use autotune_measure::Backend;
 use autotune_schedules::codegen::{c, gpu, x86};
 use autotune_schedules::{Config, ScheduleSpace, Target, Workload, lower};
 
-use super::{look_up_db, print};
+use super::{best, look_up_db, print};
 use crate::cli::{DbArgs, Failure};
 
 pub(super) fn run(
@@ -36,16 +36,12 @@ pub(super) fn run(
 
 /// The best schedule in the database, else the default one, and where it comes from.
 fn best_or_default(workload: &Workload, target: &Target, db: &DbArgs) -> Result<(Config, String)> {
-    let space = ScheduleSpace::new(workload, target);
-    let best = match look_up_db(db)? {
-        Some(db) => db.best(workload, &target.key())?,
-        None => None,
-    };
-    Ok(match best.filter(|record| space.contains(&record.config)) {
+    let best = look_up_db(db)?.map_or(Ok(None), |db| best(&db, workload, target))?;
+    Ok(match best {
         Some(record) => {
             let ms = record.measurement.run_secs().unwrap_or(f64::NAN) * 1e3;
             (record.config, format!("the best in the database ({ms:.4} ms)"))
         }
-        None => (space.default_config(), "the default".into()),
+        None => (ScheduleSpace::new(workload, target).default_config(), "the default".into()),
     })
 }

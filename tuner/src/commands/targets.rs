@@ -1,20 +1,33 @@
 //! `autotune targets`.
 
 use anyhow::Result;
-use autotune_measure::{Backend, Ceilings, Compiler};
-use autotune_schedules::{CpuTarget, Target};
+use autotune_measure::gpu::{cuda, opencl};
+use autotune_measure::{Backend, Ceilings, Compiler, GpuInfo, MeasureError, MeasureOptions, WorkerMeasurer};
+use autotune_schedules::{CpuTarget, GpuApi, Target};
 
 use super::{device_name, print};
 
 pub(super) fn run() -> Result<()> {
+    print(&cpu()?)?;
+    let mut measurer = WorkerMeasurer::new(MeasureOptions::default())?;
+    for (word, devices) in [("cuda", cuda::devices()), ("opencl", opencl::devices())] {
+        match devices {
+            Ok(devices) => devices.iter().try_for_each(|info| print(&gpu(word, info, &mut measurer)))?,
+            Err(reason) => print(&format!("{word}: none: {reason}"))?,
+        }
+    }
+    Ok(())
+}
+
+fn cpu() -> Result<String> {
     let cpu = CpuTarget::detect(None)?;
     let target = Target::Cpu(cpu.clone());
     let ceilings = Ceilings::measure(&target)?;
     let compiler = Compiler::find().map_or("none found".into(), |compiler| compiler.version);
-    print(&format!(
+    Ok(format!(
         "cpu: {}\n  key       {target}\n  cores     {}, {} vectors of {} f32\n  caches    {} KiB L1d, {} KiB L2 a core, {} KiB L3\n  \
          code      {}, C compiler: {compiler}\n  ceilings  {:.1} GFLOP/s f32 on one core, {:.1} on {} thread(s), {:.1} GB/s copied in memory\n  threads   fork and join {:.2} us",
-        device_name().unwrap_or_else(|| cpu.model.clone()),
+        device_name(&target).unwrap_or_else(|| cpu.model.clone()),
         cpu.cores,
         cpu.isa,
         cpu.lanes(),
@@ -31,4 +44,37 @@ pub(super) fn run() -> Result<()> {
         ceilings.bytes_per_sec / 1e9,
         ceilings.fork_join_secs * 1e6,
     ))
+}
+
+/// A GPU; one that cannot be measured says why.
+fn gpu(word: &str, info: &GpuInfo, measurer: &mut WorkerMeasurer) -> String {
+    let target = &info.target;
+    let code = match target.api {
+        GpuApi::Cuda { .. } => match cuda::compiler_version() {
+            Ok(version) => format!("CUDA C, {version}"),
+            Err(reason) => format!("CUDA C, but {reason}"),
+        },
+        GpuApi::OpenCl => "OpenCL C, compiled by the driver".into(),
+    };
+    let measured = |ceilings: Ceilings| {
+        format!(
+            "{:.1} GFLOP/s f32, {:.1} GB/s copied in memory, {:.1} GB/s read from cache\n  launches  {:.2} us each",
+            ceilings.flops_per_sec / 1e9,
+            ceilings.bytes_per_sec / 1e9,
+            ceilings.read_bytes_per_sec[0] / 1e9,
+            ceilings.fork_join_secs * 1e6,
+        )
+    };
+    let ceilings = measurer.ceilings(&Target::Gpu(target.clone()));
+    format!(
+        "{word}: {}\n  key       {}\n  limits    {} multiprocessors, {} threads and {} KiB of shared memory a block, {} KiB L2\n  \
+         code      {code}\n  ceilings  {}",
+        info.title(),
+        target.key(),
+        target.multiprocessors,
+        target.threads_per_block,
+        target.shared_bytes_per_block >> 10,
+        target.l2_bytes >> 10,
+        ceilings.map_or_else(|error: MeasureError| error.to_string(), measured),
+    )
 }

@@ -6,7 +6,7 @@ use autotune::{Network, Report, Retired, Stop, TuneOptions, tune};
 use autotune_db::{Phase, TuningDb};
 use autotune_schedules::Target;
 
-use super::{JsonSink, cancel_on_ctrl_c, measurer, open_db};
+use super::{JsonSink, Place, cancel_on_ctrl_c, open_db};
 use crate::cli::{Failure, TuneArgs};
 use crate::progress;
 
@@ -17,11 +17,10 @@ pub(super) fn run(mut args: TuneArgs) -> Result<()> {
     let Some(network) = &args.network else {
         return Err(Failure::Usage("no network or workload given".into()).into());
     };
-    let target = args.target.detect()?;
     let json = JsonSink::new(args.json.clone())?;
     let db = open_db(&args.db)?;
     let cancel = cancel_on_ctrl_c()?;
-    let (mut measurer, ceilings, setup) = measurer(&target, args.backend)?;
+    let Place { target, mut measurer, ceilings, setup } = Place::find(&args.target, args.backend)?;
     let trials = match (args.trials, args.time_budget) {
         (None, None) => Some(DEFAULT_TRIALS_PER_TASK * network.tasks.len()),
         (trials, _) => trials,

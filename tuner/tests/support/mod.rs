@@ -29,10 +29,11 @@ impl PaperDevice {
                 spread: 0.0,
                 repeats: 1,
                 stopped_early: false,
+                slowdown: 1.0,
                 max_rel_error: 1e-7,
             })
         };
-        Measurement { outcome, toolchain: None, build_secs: 0.0, measure_secs: 0.0 }
+        Measurement::of(outcome)
     }
 }
 

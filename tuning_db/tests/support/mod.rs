@@ -31,13 +31,20 @@ pub fn config(number: usize) -> Config {
 }
 
 pub fn record(workload: &str, target: &str, number: usize, run_secs: f64) -> TuningRecord {
-    let run =
-        RunSecs { run_secs, median_secs: run_secs, spread: 0.1, repeats: 7, stopped_early: false, max_rel_error: 1e-7 };
+    let run = RunSecs {
+        run_secs,
+        median_secs: run_secs,
+        spread: 0.1,
+        repeats: 7,
+        stopped_early: false,
+        max_rel_error: 1e-7,
+        slowdown: 1.0,
+    };
     TuningRecord {
         workload: workload.parse().unwrap(),
         target: target.into(),
         config: config(number),
-        measurement: Measurement { outcome: Ok(run), toolchain: None, build_secs: 0.07, measure_secs: 0.01 },
+        measurement: Measurement { build_secs: 0.07, measure_secs: 0.01, ..Measurement::of(Ok(run)) },
         phase: Phase::Search,
         provenance: Provenance {
             device: "a \"quoted\" device – ü".into(),

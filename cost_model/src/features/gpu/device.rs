@@ -1,6 +1,6 @@
 //! What a GPU does at once: resident blocks, and nominal rates of a multiprocessor.
 
-use autotune_schedules::{GpuApi, GpuTarget};
+use autotune_schedules::{DType, GpuApi, GpuTarget};
 
 use super::stage::StageWork;
 
@@ -21,8 +21,9 @@ pub(super) const LIMITS: &[&str] = &["threads", "registers", "shared", "blocks"]
 pub(super) struct Device {
     pub(super) multiprocessors: f64,
     pub(super) warp_threads: usize,
-    /// Multiply-adds.
+    /// Multiply-adds of threads, and of tensor cores for the workload's type.
     pub(super) fmas: f64,
+    pub(super) tensor_fmas: Option<f64>,
     /// Bytes from the second-level cache.
     pub(super) l2_bytes: f64,
     /// Bytes from memory.
@@ -43,7 +44,7 @@ pub(super) const BARRIER_LATENCY: f64 = 30.0;
 pub(super) const LAUNCH_CYCLES: f64 = 4000.0;
 
 impl Device {
-    pub(super) fn of(gpu: &GpuTarget) -> Self {
+    pub(super) fn of(gpu: &GpuTarget, dtype: DType) -> Self {
         let fmas = match gpu.api {
             GpuApi::Cuda { sm: 70 | 75 | 80 } => 64.0,
             _ => 128.0,
@@ -53,6 +54,7 @@ impl Device {
             multiprocessors: gpu.multiprocessors.max(1) as f64,
             warp_threads: gpu.warp_threads.max(1),
             fmas,
+            tensor_fmas: tensor_fmas(gpu.api, dtype),
             l2_bytes: 48.0,
             memory_bytes: 12.0,
             cache_bytes: gpu.l2_bytes.max(1) as f64,
@@ -60,6 +62,11 @@ impl Device {
             registers: gpu.registers_per_multiprocessor as f64,
             shared_bytes,
         }
+    }
+
+    /// Multiply-adds at best.
+    pub(super) fn peak_fmas(&self) -> f64 {
+        self.tensor_fmas.unwrap_or(self.fmas)
     }
 
     /// Blocks of a stage that a multiprocessor has room for, were there only one of [`LIMITS`].
@@ -84,5 +91,21 @@ impl Device {
     /// Share of the warps that a multiprocessor has room for.
     pub(super) fn occupancy(&self, work: &StageWork) -> f64 {
         self.resident(work) * work.warps * self.warp_threads as f64 / self.threads
+    }
+}
+
+/// Multiply-adds of the tensor cores of a multiprocessor in a cycle, dense, with sums in f32; from NVIDIA's architecture
+/// whitepapers (A100, GA102, AD102, H100).
+fn tensor_fmas(api: GpuApi, dtype: DType) -> Option<f64> {
+    let halves = match api {
+        GpuApi::Cuda { sm: 90.. } => 2048.0,
+        GpuApi::Cuda { sm: 80 } => 1024.0,
+        GpuApi::Cuda { sm: 81..90 } => 512.0,
+        _ => return None,
+    };
+    match dtype {
+        DType::F32 => None,
+        DType::Tf32 => Some(halves / 2.0),
+        DType::F16 | DType::Bf16 => Some(halves),
     }
 }

@@ -2,17 +2,23 @@
 
 use autotune_schedules::launch::{Grid, Launch};
 use autotune_schedules::program::{
-    Access, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Scope, Stage, Store, StoreMode,
+    Access, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Scope, Stage, Store, StoreMode, Team, WarpTile,
 };
 use autotune_schedules::{Affine, VarId};
 
-use super::warp::{BANKS, Request, Warp};
+use super::warp::{BANKS, MAX_WIDTH, Request, WORD_BYTES, Warp};
 use crate::features::nest::Nest;
 
 /// Registers of a thread for addresses, counters and what else a compiler keeps.
 const REGISTER_OVERHEAD: f64 = 24.0;
 /// Registers for each round of a copy that is written out: where it goes to shared memory, and where it stays in registers.
 const REGISTERS_PER_COPY: [f64; 2] = [4.0, 10.0];
+/// Bytes of one turn of shared memory.
+const TURN_BYTES: f64 = (BANKS as usize * WORD_BYTES) as f64;
+/// Bytes that a thread accesses at once, at most.
+const MAX_ACCESS_BYTES: usize = 16;
+/// Turns of shared memory that one instruction takes to read fragments of matrices.
+const FRAGMENT_TURNS: f64 = 4.0;
 /// Instructions that one turn of a loop, one digit and one condition take beside the work.
 const LOOP_INSTRUCTIONS: f64 = 3.0;
 const DIGIT_INSTRUCTIONS: f64 = 4.0;
@@ -23,8 +29,8 @@ const CONDITION_INSTRUCTIONS: f64 = 1.0;
 pub(super) struct Requests {
     /// Requests of warps.
     pub(super) count: f64,
-    /// Distinct elements, summed over requests.
-    pub(super) elements: f64,
+    /// Bytes of distinct elements, summed over requests.
+    pub(super) bytes: f64,
     /// Sectors of 32 bytes, or turns of shared memory.
     pub(super) units: f64,
     /// Elements of a thread, summed over requests.
@@ -36,10 +42,10 @@ pub(super) struct Requests {
 impl Requests {
     fn add(&mut self, request: Request, count: f64, width: usize) {
         self.count += count;
-        self.elements += count * request.elements;
+        self.bytes += count * request.bytes;
         self.units += count * request.units;
         self.width += count * width as f64;
-        self.fewest_turns += count * (request.elements / BANKS as f64).ceil();
+        self.fewest_turns += count * (request.bytes / TURN_BYTES).ceil();
     }
 
     pub(super) fn mean_width(&self) -> f64 {
@@ -69,15 +75,17 @@ pub(super) struct StageWork {
     pub(super) shared_bytes: f64,
     /// Registers of a thread, about.
     pub(super) registers: f64,
-    /// Multiply-adds of the contraction, of one thread.
+    /// Multiply-adds of the contraction, of one thread; those of them by matrix instructions.
     pub(super) fmas: f64,
+    pub(super) tensor_fmas: f64,
     /// Partial sums that a thread keeps.
     pub(super) accumulators: f64,
     /// Other instructions of one thread than multiply-adds and requests to memory.
     pub(super) other: f64,
     /// Barriers that a thread comes by.
     pub(super) barriers: f64,
-    /// Times that a thread waits for global memory at once, and loads from it for later.
+    /// Times that a thread waits for global memory at once, and loads from it for later; of several loads under way together
+    /// each counts for its part.
     pub(super) waits: f64,
     pub(super) prefetches: f64,
     pub(super) global: Memory,
@@ -107,6 +115,7 @@ impl StageWork {
             trips: 1.0,
             serial: 1.0,
             written_out: 1.0,
+            in_group: false,
             guards: Vec::new(),
             copies: [0.0; 3],
             touched: Vec::with_capacity(4),
@@ -126,6 +135,12 @@ struct Vector {
     guards: usize,
 }
 
+/// Where an access to memory is: its offset in elements of so many bytes.
+struct Place {
+    offset: Affine,
+    bytes: usize,
+}
+
 struct Walk<'a> {
     nest: &'a Nest<'a>,
     work: StageWork,
@@ -138,6 +153,8 @@ struct Walk<'a> {
     serial: f64,
     /// How often the code is written out.
     written_out: f64,
+    /// True within a group of copies.
+    in_group: bool,
     guards: Vec<&'a InBounds>,
     /// Registers for copies, by operand.
     copies: [f64; 3],
@@ -172,6 +189,24 @@ impl<'a> Walk<'a> {
                 self.guards.truncate(outer);
             }
             Node::Unflatten { value, digits, body } => self.unflatten(value, digits, body),
+            Node::CopyGroup { body } => {
+                // Where copies go is computed for each group anew.
+                let written_out = std::mem::replace(&mut self.written_out, 1.0);
+                self.in_group = true;
+                self.nodes(body, vector);
+                self.in_group = false;
+                self.written_out = written_out;
+            }
+            Node::AwaitCopies { but } => {
+                self.work.prefetches = self.work.prefetches.max(self.serial / (but + 1) as f64);
+            }
+            Node::BoxCopy { body } => {
+                // One instruction of one thread, and no registers.
+                let (other, copies) = (self.work.other, self.copies);
+                self.nodes(body, vector);
+                (self.work.other, self.copies) = (other, copies);
+            }
+            Node::Mma { by, body } => self.mma(*by, body),
             Node::Prefetch { .. } => {}
         }
     }
@@ -213,6 +248,33 @@ impl<'a> Walk<'a> {
         self.trips = trips;
     }
 
+    /// Multiply-adds, instructions, and what is read of shared memory: each warp its rows and its columns, those of a warp group
+    /// once for the four. Warps read whole fragments into registers, without bank conflicts.
+    fn mma(&mut self, by: Team, body: &'a [Node]) {
+        let Some(tile) = WarpTile::of(body) else { return };
+        let [steps, rows, columns, ..] = tile.loops.map(|l| l.extent as f64);
+        let fmas: f64 = tile.loops.iter().map(|l| l.extent as f64).product();
+        self.work.fmas += self.trips * fmas;
+        self.work.tensor_fmas += self.trips * fmas;
+        self.work.accumulators =
+            self.work.accumulators.max(self.nest.program.buffer(tile.store.dst.buffer).len() as f64);
+        // Rows of 16 elements of a warp, and pairs of eight columns, are 512 bytes, one instruction to read.
+        let pairs = columns / 2.0;
+        let (instructions, column_turns) = match by {
+            Team::Warp => (steps * rows * columns, FRAGMENT_TURNS),
+            Team::WarpGroup => (steps * rows, FRAGMENT_TURNS / 4.0),
+        };
+        self.work.other += self.trips * instructions;
+        if by == Team::Warp {
+            self.work.registers += 4.0 * rows + 2.0 * columns;
+        }
+        for (access, count, turns) in [(tile.rows, rows, FRAGMENT_TURNS), (tile.columns, pairs, column_turns)] {
+            let request = Request { bytes: turns * TURN_BYTES, units: turns };
+            let operand = self.nest.operand(access.buffer) as usize;
+            self.work.shared.loads[operand].add(request, self.trips * self.work.warps * steps * count, MAX_WIDTH);
+        }
+    }
+
     fn extent(&self, var: VarId) -> usize {
         self.extents.get(var.0 as usize).copied().unwrap_or(1)
     }
@@ -244,11 +306,11 @@ impl<'a> Walk<'a> {
         if accumulates {
             accesses.push((&store.dst, 1.0));
         }
-        let offsets: Vec<_> = accesses.iter().map(|(access, _)| self.offset(access)).collect();
-        let stored = self.offset(&store.dst);
-        let width = vector.map_or(1, |v| self.width(v, offsets.iter().chain([&stored]), &conditions));
-        for ((access, share), offset) in accesses.iter().zip(&offsets) {
-            self.request(access, offset, (vector, width), *share, false);
+        let places: Vec<_> = accesses.iter().map(|(access, _)| self.place(access)).collect();
+        let stored = self.place(&store.dst);
+        let width = vector.map_or(1, |v| self.width(v, places.iter().chain([&stored]), &conditions));
+        for ((access, share), place) in accesses.iter().zip(&places) {
+            self.request(access, place, (vector, width), *share, false);
         }
         self.request(&store.dst, &stored, (vector, width), 1.0, true);
     }
@@ -283,6 +345,8 @@ impl<'a> Walk<'a> {
         let from = loads.iter().find(|(load, _)| self.nest.scope(load.buffer) == Scope::Global);
         let Some((load, _)) = from else { return };
         let (registers, times) = match scope {
+            // Waited for by the node that awaits them.
+            Scope::Shared if self.in_group => (REGISTERS_PER_COPY[0], &mut 0.0),
             Scope::Shared => (REGISTERS_PER_COPY[0], &mut self.work.waits),
             Scope::Register if store.point.is_empty() => (REGISTERS_PER_COPY[1], &mut self.work.prefetches),
             _ => return,
@@ -292,8 +356,8 @@ impl<'a> Walk<'a> {
         *copies = copies.max(self.written_out * registers);
     }
 
-    /// Offset of an access in its buffer, in elements; `None` for registers.
-    fn offset(&self, access: &Access) -> Option<Affine> {
+    /// Where an access is in its buffer; `None` for registers.
+    fn place(&self, access: &Access) -> Option<Place> {
         if !matches!(self.nest.scope(access.buffer), Scope::Global | Scope::Shared) {
             return None;
         }
@@ -301,15 +365,15 @@ impl<'a> Walk<'a> {
         for (index, &stride) in access.index.iter().zip(self.nest.strides(access.buffer)) {
             offset.add_scaled(index, stride);
         }
-        Some(offset)
+        Some(Place { offset, bytes: self.nest.program.dtype(access.buffer).bytes() })
     }
 
-    /// Elements that the code generators access at once: 4 or 2 where some access of the vectorised loop is contiguous and
+    /// Elements that the code generators access at once: 8, 4 or 2, of 16 bytes at most, where some access of the vectorised loop is contiguous and
     /// aligned, and the conditions hold for all of them or for none.
     fn width<'o>(
         &self,
         vector: Vector,
-        offsets: impl Iterator<Item = &'o Option<Affine>> + Clone,
+        places: impl Iterator<Item = &'o Option<Place>> + Clone,
         conditions: &[&InBounds],
     ) -> usize {
         let fits = |&width: &usize| {
@@ -320,13 +384,14 @@ impl<'a> Walk<'a> {
             };
             width <= vector.extent
                 && conditions.iter().all(uniform)
-                && offsets.clone().flatten().any(|offset| self.is_contiguous(offset, vector, width))
+                && places.clone().flatten().any(|place| self.is_contiguous(place, vector, width))
         };
-        [4, 2].into_iter().find(fits).unwrap_or(1)
+        [MAX_WIDTH, 4, 2].into_iter().find(fits).unwrap_or(1)
     }
 
-    fn is_contiguous(&self, offset: &Affine, vector: Vector, width: usize) -> bool {
-        offset.coefficient(vector.var) == 1 && self.is_aligned(offset, vector, width)
+    fn is_contiguous(&self, place: &Place, vector: Vector, width: usize) -> bool {
+        let fits = width * place.bytes <= MAX_ACCESS_BYTES;
+        fits && place.offset.coefficient(vector.var) == 1 && self.is_aligned(&place.offset, vector, width)
     }
 
     /// True if the first of the elements is at a multiple of `width`.
@@ -339,14 +404,15 @@ impl<'a> Walk<'a> {
     fn request(
         &mut self,
         access: &Access,
-        offset: &Option<Affine>,
+        place: &Option<Place>,
         (vector, width): (Option<Vector>, usize),
         share: f64,
         stores: bool,
     ) {
-        let Some(offset) = offset else { return };
+        let Some(place) = place else { return };
+        let Place { offset, bytes } = place;
         let (width, turns) = match vector {
-            Some(v) if self.is_contiguous(offset, v, width) => {
+            Some(v) if self.is_contiguous(place, v, width) => {
                 (width, v.extent.div_ceil(width) as f64 / v.extent as f64)
             }
             // The same element for all of the vectorised loop.
@@ -358,11 +424,11 @@ impl<'a> Walk<'a> {
             Scope::Global => {
                 if !self.touched.contains(&access.buffer) {
                     self.touched.push(access.buffer);
-                    self.work.touched_bytes += 4.0 * self.nest.program.buffer(access.buffer).len() as f64;
+                    self.work.touched_bytes += (bytes * self.nest.program.buffer(access.buffer).len()) as f64;
                 }
-                (&mut self.work.global, self.warp.global(offset, width))
+                (&mut self.work.global, self.warp.global(offset, *bytes, width))
             }
-            _ => (&mut self.work.shared, self.warp.shared(offset, width)),
+            _ => (&mut self.work.shared, self.warp.shared(offset, *bytes, width)),
         };
         let requests = if stores { &mut memory.stores } else { &mut memory.loads };
         requests[self.nest.operand(access.buffer) as usize].add(request, count, width);

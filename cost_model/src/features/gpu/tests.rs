@@ -2,6 +2,7 @@
 
 use std::slice::from_ref;
 
+use autotune_schedules::mma::Mma;
 use autotune_schedules::program::LoopKind::{Block, Serial, Thread, Unrolled, Vectorized};
 use autotune_schedules::program::{Digit, Expr, InBounds, Node, Role, Scope, When};
 use autotune_schedules::tiled::Tiled;
@@ -284,6 +285,64 @@ fn registers_are_those_of_the_sketch() {
             let tiled = Tiled::new(&workload, target.gpu().unwrap(), &config).unwrap();
             let row = row(&lower(&workload, &target, &config).unwrap());
             close(column(&row, "gpu.registers.count"), tiled.registers() as f64, &format!("{text} {config}"));
+        }
+    }
+}
+
+/// Matrix instructions by hand, for a product of 4096 cubed with 4 x 2 warps of 32 x 64: a warp's tile is 2 x 8 instructions.
+#[test]
+fn matrix_instructions_are_counted_at_their_rate() {
+    let config = r#"{"sketch":"mma","knobs":{"tile.m":[128,32],"tile.n":[128,64],"tile.k":[CHUNK],"weights":"inplace",
+        "stages":"4","raster":"1","split":"1"}}"#;
+    for (sm, dtype, chunk) in [("sm_80", "f16", 32), ("sm_90", "bf16", 32), ("sm_80", "tf32", 16)] {
+        let target = Target::detect(&format!("cuda:{sm}"), None).unwrap();
+        let workload: Workload = format!("matmul:m=4096,n=4096,k=4096,dtype={dtype}").parse().unwrap();
+        let config: Config = serde_json::from_str(&config.replace("CHUNK", &chunk.to_string())).unwrap();
+        let mma = Mma::new(&workload, target.gpu().unwrap(), &config).unwrap();
+        let row = extract(&lower(&workload, &target, &config).unwrap(), &target);
+        let multiprocessors = target.gpu().unwrap().multiprocessors as f64;
+        let blocks = 32.0 * 32.0;
+        let tail = (blocks / multiprocessors).ceil() * multiprocessors / blocks;
+        close(count(&row, "gpu.estimate.compute.log2_per_peak"), tail, "nothing but multiply-adds");
+        // 64 sums of a thread for each of two steps of the chunk; 2 reads of rows, 4 of columns.
+        let steps = chunk as f64 / mma.steps() as f64;
+        close(count(&row, "gpu.accumulators.log2_count"), 64.0, "2 x 8 instructions of 4");
+        let fmas = 64.0 * mma.steps() as f64 * steps;
+        close(count(&row, "gpu.shared_load.log2_fmas_per_request"), fmas / (steps * (2.0 + 4.0)), "fragments");
+        close(count(&row, "gpu.shared_turn.log2_fmas_per_turn"), fmas / (4.0 * steps * (2.0 + 4.0)), "no conflicts");
+        close(count(&row, "gpu.barrier.log2_fmas_per_barrier"), fmas, "one barrier a chunk");
+        close(column(&row, "gpu.prefetched.flag"), 1.0, "three chunks ahead");
+        close(column(&row, "gpu.coalescing.data.ratio"), 1.0, "rows of whole sectors");
+        let width = 16 / workload.dtype.bytes();
+        close(column(&row, "gpu.global_width.data.elements"), width as f64, "16 bytes at once");
+        let registers = column(&row, "gpu.registers.count");
+        assert!((registers - mma.registers() as f64).abs() < 24.0, "{registers}, {}", mma.registers());
+    }
+}
+
+/// Every sketch of every type has columns that are numbers, and none is estimated faster than the device.
+#[test]
+fn every_sketch_of_every_type_has_estimates() {
+    for (seed, (target, text)) in [
+        ("cuda:sm_90", "matmul:m=1000,n=520,k=776,dtype=f16,bias"),
+        ("cuda:sm_90", "conv2d:n=8,c=64,h=56,w=56,o=64,k=3,p=1,dtype=bf16"),
+        ("cuda:sm_86", "conv2d:n=4,c=3,h=64,w=64,o=64,k=7,s=2,p=3,dtype=tf32,bias"),
+        ("cuda:sm_70", "conv2d:c=32,h=28,w=28,o=64,k=3,p=1,dtype=f16"),
+        ("opencl", "conv2d:c=32,h=28,w=28,o=64,k=3,p=1"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (target, workload) = (Target::detect(target, None).unwrap(), text.parse::<Workload>().unwrap());
+        let space = ScheduleSpace::new(&workload, &target);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
+        for _ in 0..40 {
+            let config = space.sample(&mut rng);
+            let row = extract(&lower(&workload, &target, &config).unwrap(), &target);
+            assert!(row.iter().all(|value| value.is_finite()), "{text} {config}");
+            let most = count(&row, "gpu.estimate.max.log2_per_peak");
+            // Winograd takes fewer multiply-adds.
+            assert!(most >= if config.is_exact() { 0.999 } else { 0.25 }, "{text} {config}: {most}");
         }
     }
 }

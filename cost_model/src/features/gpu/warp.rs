@@ -6,12 +6,13 @@ use autotune_schedules::{Affine, VarId};
 
 /// Threads that are followed; those of a warp, on most devices.
 const LANES: usize = 32;
-/// Elements of a sector, the unit in which global memory is fetched.
-const SECTOR_ELEMENTS: i64 = 8;
-/// Banks of shared memory, each one element wide.
+/// Bytes of a sector, the unit in which global memory is fetched.
+pub(super) const SECTOR_BYTES: usize = 32;
+/// Banks of shared memory, and bytes of a word of one.
 pub(super) const BANKS: i64 = 32;
+pub(super) const WORD_BYTES: usize = 4;
 /// Elements that a thread accesses at once, at most.
-const MAX_WIDTH: usize = 4;
+pub(super) const MAX_WIDTH: usize = 8;
 
 /// One value per thread.
 type Lanes = [i64; LANES];
@@ -35,9 +36,9 @@ pub(super) struct Bound {
 /// What one request touches.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Request {
-    /// Distinct elements.
-    pub(super) elements: f64,
-    /// Sectors of global memory, or turns that shared memory takes: one for each different element of the busiest bank.
+    /// Bytes of distinct elements of global memory, or of distinct words of shared memory.
+    pub(super) bytes: f64,
+    /// Sectors of global memory, or turns that shared memory takes: one for each different word of the busiest bank.
     pub(super) units: f64,
 }
 
@@ -110,29 +111,29 @@ impl Warp {
         lanes.iter().enumerate().filter(move |(lane, _)| (active >> lane) & 1 == 1).map(|(_, &value)| value)
     }
 
-    /// A request for `width` elements a thread from `offset` on, in global memory.
-    pub(super) fn global(&self, offset: &Affine, width: usize) -> Request {
+    /// A request for `width` elements of `bytes` a thread from `offset` on, in global memory.
+    pub(super) fn global(&self, offset: &Affine, bytes: usize, width: usize) -> Request {
         let (elements, sectors) = (&mut Distinct::default(), &mut Distinct::default());
         for first in self.active_lanes(&self.lanes(offset)) {
             for at in first..first + width as i64 {
                 elements.push(at);
-                sectors.push(at.div_euclid(SECTOR_ELEMENTS));
+                sectors.push(at.div_euclid((SECTOR_BYTES / bytes) as i64));
             }
         }
-        Request { elements: elements.sorted().len() as f64, units: sectors.sorted().len() as f64 }
+        Request { bytes: (elements.sorted().len() * bytes) as f64, units: sectors.sorted().len() as f64 }
     }
 
     /// The same in shared memory.
-    pub(super) fn shared(&self, offset: &Affine, width: usize) -> Request {
-        let elements = &mut Distinct::default();
+    pub(super) fn shared(&self, offset: &Affine, bytes: usize, width: usize) -> Request {
+        let words = &mut Distinct::default();
         for first in self.active_lanes(&self.lanes(offset)) {
-            (first..first + width as i64).for_each(|at| elements.push(at));
+            (first..first + width as i64).for_each(|at| words.push(at.div_euclid((WORD_BYTES / bytes) as i64)));
         }
-        let elements = elements.sorted();
+        let words = words.sorted();
         let mut turns = [0u8; BANKS as usize];
-        elements.iter().for_each(|at| turns[at.rem_euclid(BANKS) as usize] += 1);
+        words.iter().for_each(|at| turns[at.rem_euclid(BANKS) as usize] += 1);
         let busiest = turns.into_iter().max().unwrap_or(0);
-        Request { elements: elements.len() as f64, units: f64::from(busiest) }
+        Request { bytes: (words.len() * WORD_BYTES) as f64, units: f64::from(busiest) }
     }
 }
 

@@ -1,7 +1,10 @@
 //! Where CUDA C and OpenCL C differ.
 
-use crate::program::Scope;
+use super::used::Used;
+use super::{element, mma};
+use crate::program::{Program, Scope};
 use crate::target::GpuApi;
+use crate::workload::DType;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
@@ -17,21 +20,56 @@ impl Dialect {
         }
     }
 
-    /// The larger of two, which passes on a first operand that is not a number.
-    pub(super) fn prelude(self) -> String {
+    /// Functions that the kernels of a program call: the larger of two, which passes on a first operand that is not a number,
+    /// and whatever takes assembly.
+    pub(super) fn prelude(self, program: &Program) -> String {
         let qualifiers = match self {
             Dialect::Cuda => "static __device__ __forceinline__",
             Dialect::OpenCl => "static inline",
         };
-        format!("{qualifiers} float max1(float a, float b) {{ return a < b ? b : a; }}\n")
+        let mut text = format!("{qualifiers} float max1(float a, float b) {{ return a < b ? b : a; }}\n");
+        let (mut parts, mut products) = (Vec::new(), String::new());
+        match program.workload.dtype {
+            DType::F16 => parts.push(include_str!("cuda/f16.cu")),
+            DType::Bf16 => parts.push(include_str!("cuda/bf16.cu")),
+            DType::F32 | DType::Tf32 => {}
+        }
+        let used: Vec<Used> = program.stages.iter().map(|stage| Used::of(&stage.body)).collect();
+        if used.iter().any(|used| used.copies && !used.boxes) {
+            parts.push(include_str!("cuda/copies.cu"));
+        }
+        if used.iter().any(|used| used.matrices) {
+            parts.push(include_str!("cuda/matrices.cu"));
+            parts.push(match program.workload.dtype {
+                DType::F32 | DType::Tf32 => include_str!("cuda/mma_tf32.cu"),
+                DType::F16 => include_str!("cuda/mma_f16.cu"),
+                DType::Bf16 => include_str!("cuda/mma_bf16.cu"),
+            });
+        }
+        if used.iter().any(|used| used.boxes) {
+            parts.push(include_str!("cuda/boxes.cu"));
+        }
+        if used.iter().any(|used| used.groups) {
+            parts.push(include_str!("cuda/groups.cu"));
+            let widths = program.stages.iter().flat_map(|stage| mma::widths(&stage.body));
+            products.extend(widths.map(|width| mma::group_product(program.workload.dtype, width)));
+        }
+        if self == Dialect::Cuda && !parts.is_empty() {
+            text.push_str("#ifdef __CUDACC__\n");
+            parts.iter().for_each(|part| text.push_str(part));
+            text.push_str(&products);
+            text.push_str("#endif\n");
+        }
+        text
     }
 
     /// A pointer to a global buffer.
-    pub(super) fn parameter(self, name: &str, stored: bool) -> String {
+    pub(super) fn parameter(self, dtype: DType, name: &str, stored: bool) -> String {
         let constant = if stored { "" } else { "const " };
+        let element = element::type_of(dtype);
         match self {
-            Dialect::Cuda => format!("{constant}float *__restrict__ {name}"),
-            Dialect::OpenCl => format!("__global {constant}float *restrict {name}"),
+            Dialect::Cuda => format!("{constant}{element} *__restrict__ {name}"),
+            Dialect::OpenCl => format!("__global {constant}{element} *restrict {name}"),
         }
     }
 
@@ -48,18 +86,19 @@ impl Dialect {
     }
 
     /// What comes before the shared buffers of a kernel. CUDA limits static shared memory to 48 KiB, so it is dynamic.
-    pub(super) fn shared_memory(self) -> Option<&'static str> {
+    pub(super) fn shared_memory(self, alignment: usize) -> Option<String> {
         match self {
-            Dialect::Cuda => Some("extern __shared__ __align__(16) float shared[];"),
+            Dialect::Cuda => Some(format!("extern __shared__ __align__({alignment}) unsigned char shared[];")),
             Dialect::OpenCl => None,
         }
     }
 
-    /// A shared buffer of `len` elements, `start` elements behind the first.
-    pub(super) fn shared_buffer(self, name: &str, start: usize, len: usize) -> String {
+    /// A shared buffer of `len` elements that begins at byte `start`.
+    pub(super) fn shared_buffer(self, dtype: DType, name: &str, start: usize, len: usize) -> String {
+        let element = element::type_of(dtype);
         match self {
-            Dialect::Cuda => format!("float *const {name} = shared + {start};"),
-            Dialect::OpenCl => format!("__local float {name}[{len}] __attribute__((aligned(16)));"),
+            Dialect::Cuda => format!("{element} *const {name} = ({element} *)(shared + {start});"),
+            Dialect::OpenCl => format!("__local {element} {name}[{len}] __attribute__((aligned(16)));"),
         }
     }
 
@@ -84,23 +123,33 @@ impl Dialect {
         }
     }
 
-    /// A vector of 2 or 4 values.
-    pub(super) fn vector(self, values: &[String]) -> String {
-        let (lanes, values) = (values.len(), values.join(", "));
-        match self {
-            Dialect::Cuda => format!("make_float{lanes}({values})"),
-            Dialect::OpenCl => format!("(float{lanes})({values})"),
+    /// What ends a group of copies, and what waits for all but the latest `but`: nothing where copies are plain stores.
+    pub(super) fn end_group(self) -> Option<&'static str> {
+        (self == Dialect::Cuda).then_some("end_group();")
+    }
+
+    pub(super) fn await_copies(self, but: usize) -> Option<String> {
+        (self == Dialect::Cuda).then(|| format!("await_copies<{but}>();"))
+    }
+
+    /// A vector in memory of 2, 4 or 8 values.
+    pub(super) fn vector(self, dtype: DType, values: &[String]) -> String {
+        let (words, vector) = (element::words(dtype, values), element::vector_type(dtype, values.len()));
+        match (self, &words[..]) {
+            (_, [word]) => word.clone(),
+            (Dialect::Cuda, words) => format!("make_{vector}({})", words.join(", ")),
+            (Dialect::OpenCl, words) => format!("({vector})({})", words.join(", ")),
         }
     }
 
     /// Type of a pointer to a vector in global or shared memory.
-    pub(super) fn vector_pointer(self, lanes: usize, scope: Scope, stored: bool) -> String {
+    pub(super) fn vector_pointer(self, dtype: DType, lanes: usize, scope: Scope, stored: bool) -> String {
         let space = match (self, scope) {
             (Dialect::Cuda, _) => "",
             (Dialect::OpenCl, Scope::Shared) => "__local ",
             (Dialect::OpenCl, _) => "__global ",
         };
         let constant = if stored { "" } else { "const " };
-        format!("{constant}{space}float{lanes} *")
+        format!("{constant}{space}{} *", element::vector_type(dtype, lanes))
     }
 }

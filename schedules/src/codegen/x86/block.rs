@@ -4,183 +4,107 @@
 //! use is farthest makes room (Belady, "A study of replacement algorithms for a virtual-storage computer", 1966), which is
 //! known, as nothing branches. A value that is not worth a register is a memory operand where the instruction set has it.
 
-use rustc_hash::FxHashMap;
-
 use super::AssembleError;
-use super::emit::{Address, Arithmetic, Emitter, Operand, Shape, Vector};
-use super::leaf::{Memory, Op, Place, Value};
+use super::emit::{Arithmetic, Emitter, Operand, Shape, Vector};
+use super::encode::Address;
+use super::leaf::{Kind, Memory, Op, Source, Tree, Value};
+use super::plan::{NONE, Plan};
 use super::stage::pointer_register;
-use crate::program::StoreMode;
+use super::transpose;
+use crate::program::{BufferId, StoreMode};
 use crate::target::Isa;
 
+/// Vector registers, at most.
+const REGISTERS: usize = 32;
+
+/// The code of a block.
+#[derive(Clone, Copy)]
+pub(super) struct Code<'l> {
+    pub(super) ops: &'l [Op],
+    pub(super) sources: &'l [Source],
+    /// Those of the whole leaf.
+    pub(super) values: &'l [Value],
+    /// The buffer of each pointer.
+    pub(super) pointers: &'l [BufferId],
+}
+
 /// Emits a block, with `accumulators` registers in use.
-pub(super) fn emit(emitter: &mut Emitter, ops: &[Op], accumulators: usize) -> Result<(), AssembleError> {
+pub(super) fn emit(e: &mut Emitter, code: Code, accumulators: usize, plan: &mut Plan) -> Result<(), AssembleError> {
+    plan.make(code);
+    let temps = e.isa.vector_registers() - accumulators;
     let mut block = Block {
-        sources: Vec::new(),
-        ids: FxHashMap::default(),
+        code,
         at: 0,
-        temps: vec![Temp::default(); emitter.isa.vector_registers() - accumulators],
+        temps: [Temp::FREE; REGISTERS],
+        count: temps,
         first: accumulators as u8,
-        emitter,
+        free: ((1u64 << temps) - 1) as u32,
+        copies: 0,
+        emitter: e,
+        plan,
     };
-    let factors: Vec<[usize; 2]> = ops.iter().map(|op| block.factors(op)).collect();
-    let order = order(ops, &factors, block.sources.len());
-    for (at, &i) in order.iter().enumerate() {
-        match &ops[i] {
-            Op::MulAdd { .. } => factors[i].iter().for_each(|&id| block.sources[id].at.push(at)),
-            Op::Set { value, .. } | Op::Store { value, .. } => value.for_each_source(&mut |source| {
-                let id = block.id(source);
-                block.sources[id].at.push(at);
-            }),
-            Op::Prefetch(_) => {}
+    let mut transposed = 0;
+    for at in 0..code.ops.len() {
+        let i = block.plan.order[at] as usize;
+        if i < transposed {
+            continue;
         }
-    }
-    for (at, &i) in order.iter().enumerate() {
-        block.at = at;
-        match &ops[i] {
-            Op::MulAdd { acc, .. } => block.multiply_add(*acc as Vector, factors[i])?,
-            Op::Set { acc, mode, value } => block.set(*acc as Vector, *mode, value)?,
-            Op::Store { dst, mode, value } => block.store(dst, *mode, value)?,
+        block.at = at as u32;
+        match &code.ops[i] {
+            Op::Store { dst, .. } if block.transpose(&code.ops[i..]) => {
+                transposed = i + transpose::ROWS;
+                block.forget(code.pointers[usize::from(dst.pointer)]);
+            }
+            Op::MulAdd { acc, factors } => block.multiply_add(*acc as Vector, *factors)?,
+            Op::Set { acc, mode, value } => block.set(*acc as Vector, *mode, *value)?,
+            Op::Store { dst, mode, value } => block.store(dst, *mode, *value)?,
             Op::Prefetch(memory) => block.emitter.prefetch(address(memory)),
         }
     }
     Ok(())
 }
 
-/// The order in which a block's operations are emitted: within each run of multiply-adds to distinct accumulators, those that
-/// share a factor of the kind with more distinct values follow one another, so that the fewer stay in registers. `factors`
-/// has the numbers, below `sources`, of both factors of each multiply-add.
-fn order(ops: &[Op], factors: &[[usize; 2]], sources: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..ops.len()).collect();
-    let mut first = [vec![usize::MAX; sources], vec![usize::MAX; sources]];
-    let mut start = 0;
-    while start < ops.len() {
-        let mut written = 0u32;
-        let mut end = start;
-        let mut distinct = [0, 0];
-        while let Some(&Op::MulAdd { acc, .. }) = ops.get(end) {
-            if written & 1 << acc != 0 {
-                break;
-            }
-            written |= 1 << acc;
-            for side in 0..2 {
-                let first = &mut first[side][factors[end][side]];
-                if *first == usize::MAX || *first < start {
-                    *first = end;
-                    distinct[side] += 1;
-                }
-            }
-            end += 1;
-        }
-        let side = usize::from(distinct[0] <= distinct[1]);
-        order[start..end].sort_by_key(|&i| first[side][factors[i][side]]);
-        start = end.max(start + 1);
-    }
-    order
-}
-
-/// What a register may hold besides partial sums.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Source {
-    Memory(Memory),
-    /// Bits of an f32.
-    Constant(u32),
-}
-
-impl Value<Place> {
-    /// Registers that it takes to evaluate, besides accumulators (Sethi and Ullman, "The generation of optimal code for
-    /// arithmetic expressions", 1970).
-    fn registers(&self) -> usize {
-        match self {
-            Value::Load(Place::Accumulator(_)) => 0,
-            Value::Constant(_) | Value::Load(Place::Memory(_)) => 1,
-            Value::Add(a, b) | Value::Mul(a, b) | Value::Max(a, b) => match (a.registers(), b.registers()) {
-                (a, b) if a == b => a + 1,
-                (a, b) => a.max(b),
-            },
-        }
-    }
-
-    /// True if it reads a register of partial sums.
-    fn reads(&self, acc: Vector) -> bool {
-        match self {
-            Value::Load(Place::Accumulator(other)) => *other == u16::from(acc),
-            Value::Constant(_) | Value::Load(Place::Memory(_)) => false,
-            Value::Add(a, b) | Value::Mul(a, b) | Value::Max(a, b) => a.reads(acc) || b.reads(acc),
-        }
-    }
-
-    fn for_each_source(&self, visit: &mut impl FnMut(Source)) {
-        match self {
-            Value::Load(Place::Accumulator(_)) => {}
-            Value::Constant(bits) => visit(Source::Constant(*bits)),
-            Value::Load(Place::Memory(memory)) => visit(Source::Memory(*memory)),
-            Value::Add(a, b) | Value::Mul(a, b) | Value::Max(a, b) => {
-                a.for_each_source(visit);
-                b.for_each_source(visit);
-            }
-        }
-    }
-}
-
-/// Where a source is used: positions in the order, of which those before `next` are past.
-struct Uses {
-    source: Source,
-    at: Vec<usize>,
-    next: usize,
-    /// The register that holds it.
-    temp: Option<usize>,
-}
-
-#[derive(Clone, Copy, Default)]
+/// A register besides those of partial sums.
+#[derive(Clone, Copy)]
 struct Temp {
-    /// Number of the source it holds.
-    holds: Option<usize>,
-    /// Position of that source's next use; 0 where it holds none.
-    next_use: usize,
+    /// Number of the source it holds, or [`NONE`].
+    holds: u32,
+    /// Position of that source's next use, or [`NONE`].
+    next_use: u32,
     /// Operands being used that it must be kept for.
-    pins: usize,
+    pins: u32,
+}
+
+impl Temp {
+    const FREE: Self = Self { holds: NONE, next_use: NONE, pins: 0 };
 }
 
 struct Block<'e> {
+    code: Code<'e>,
+    plan: &'e mut Plan,
     emitter: &'e mut Emitter,
-    sources: Vec<Uses>,
-    ids: FxHashMap<Source, usize>,
     /// Position of the present operation.
-    at: usize,
-    /// The registers from `first` on.
-    temps: Vec<Temp>,
+    at: u32,
+    /// The registers from `first` on, of which there are `count`.
+    temps: [Temp; REGISTERS],
+    count: usize,
     first: u8,
+    /// A bit per register that is kept for nothing.
+    free: u32,
+    /// A bit per register that holds what is in memory as well.
+    copies: u32,
 }
 
 impl Block<'_> {
-    /// The number of a source.
-    fn id(&mut self, source: Source) -> usize {
-        let id = *self.ids.entry(source).or_insert(self.sources.len());
-        if id == self.sources.len() {
-            self.sources.push(Uses { source, at: Vec::new(), next: 0, temp: None });
-        }
-        id
+    fn kind(&self, value: u32) -> Kind {
+        self.code.values[value as usize].kind
     }
 
-    /// Numbers of the factors of a multiply-add.
-    fn factors(&mut self, op: &Op) -> [usize; 2] {
-        match op {
-            Op::MulAdd { a, b, .. } => [a, b].map(|m| self.id(Source::Memory(*m))),
-            _ => [0; 2],
-        }
+    fn source_of(&self, id: u32) -> Source {
+        self.code.sources[id as usize]
     }
 
-    /// Position of the first use of a source behind the present operation.
-    fn next_use(&mut self, id: usize) -> usize {
-        let uses = &mut self.sources[id];
-        while uses.at.get(uses.next).is_some_and(|&at| at <= self.at) {
-            uses.next += 1;
-        }
-        uses.at.get(uses.next).copied().unwrap_or(usize::MAX)
-    }
-
-    fn multiply_add(&mut self, acc: Vector, [a, b]: [usize; 2]) -> Result<(), AssembleError> {
+    fn multiply_add(&mut self, acc: Vector, [a, b]: [u32; 2]) -> Result<(), AssembleError> {
         let (kept, other) = if self.memory_operand(a).is_some() { (b, a) } else { (a, b) };
         let resident = self.resident(other).map(Operand::Register);
         let kept = self.source(kept)?;
@@ -191,31 +115,39 @@ impl Block<'_> {
         Ok(())
     }
 
-    fn set(&mut self, acc: Vector, mode: StoreMode, value: &Value<Place>) -> Result<(), AssembleError> {
-        match (mode, value) {
-            (StoreMode::Assign, Value::Constant(bits)) => self.emitter.constant(acc, *bits),
-            (StoreMode::Assign, Value::Load(Place::Memory(m))) => self.emitter.load(acc, m.shape, address(m)),
-            (StoreMode::Assign, value) => {
-                let value = self.value(value, (!value.reads(acc)).then_some(acc))?;
-                if value != acc {
-                    self.emitter.copy(acc, value);
-                    self.release(Operand::Register(value));
-                }
+    fn set(&mut self, acc: Vector, mode: StoreMode, value: Tree) -> Result<(), AssembleError> {
+        if mode == StoreMode::Accumulate {
+            let value = self.value(value.root, None)?;
+            self.emitter.arithmetic(Arithmetic::Add, acc, acc, Operand::Register(value));
+            self.release(Operand::Register(value));
+            return Ok(());
+        }
+        if let Kind::Source(id) = self.kind(value.root) {
+            match self.source_of(id) {
+                Source::Constant(bits) => self.emitter.constant(acc, bits),
+                Source::Memory(m) => self.emitter.load(acc, m.shape, address(&m)),
             }
-            (StoreMode::Accumulate, value) => {
-                let value = self.value(value, None)?;
-                self.emitter.arithmetic(Arithmetic::Add, acc, acc, Operand::Register(value));
-                self.release(Operand::Register(value));
-            }
+            return Ok(());
+        }
+        let is_acc = |v: &Value| matches!(v.kind, Kind::Accumulator(other) if other == u16::from(acc));
+        let reads_acc = self.code.values[value.range()].iter().any(is_acc);
+        let value = self.value(value.root, (!reads_acc).then_some(acc))?;
+        if value != acc {
+            self.emitter.copy(acc, value);
+            self.release(Operand::Register(value));
         }
         Ok(())
     }
 
-    fn store(&mut self, dst: &Memory, mode: StoreMode, value: &Value<Place>) -> Result<(), AssembleError> {
-        match (mode, value) {
-            (StoreMode::Assign, Value::Load(Place::Memory(from))) if is_strided(from) => self.copy_strided(dst, from),
+    fn store(&mut self, dst: &Memory, mode: StoreMode, value: Tree) -> Result<(), AssembleError> {
+        match self.strided(value.root) {
+            Some((from, stride, lanes)) if mode == StoreMode::Assign => {
+                // Without a detour through a vector.
+                let to = if let Shape::Strided { stride, .. } = dst.shape { stride } else { 4 };
+                self.emitter.copy_elements((address(dst), to), (from, stride), lanes);
+            }
             _ => {
-                let mut value = self.value(value, None)?;
+                let mut value = self.value(value.root, None)?;
                 if mode == StoreMode::Accumulate {
                     let old = self.spare()?;
                     self.emitter.load(old, dst.shape, address(dst));
@@ -232,48 +164,83 @@ impl Block<'_> {
                 }
             }
         }
-        for temp in &mut self.temps {
-            let Some(id) = temp.holds else { continue };
-            if matches!(self.sources[id].source, Source::Memory(m) if m.buffer == dst.buffer) {
-                self.sources[id].temp = None;
-                *temp = Temp { pins: temp.pins, ..Temp::default() };
-            }
-        }
+        self.forget(self.code.pointers[usize::from(dst.pointer)]);
         Ok(())
     }
 
-    /// Copies strided elements without a detour through a vector.
-    fn copy_strided(&mut self, dst: &Memory, from: &Memory) {
-        let Shape::Strided { lanes, stride } = from.shape else { return };
-        let to = match dst.shape {
-            Shape::Strided { stride, .. } => stride,
-            _ => 4,
-        };
-        self.emitter.copy_elements((address(dst), to), (address(from), stride), lanes);
+    /// Copies the block that the first operations transpose, if they do.
+    fn transpose(&mut self, ops: &[Op]) -> bool {
+        let first = self.first;
+        if usize::from(first) + transpose::REGISTERS > 16 {
+            return false;
+        }
+        let Some(copy) = transpose::Block::of(self.code, ops) else { return false };
+        for i in 0..transpose::REGISTERS {
+            let Temp { holds, .. } = self.temps[i];
+            if holds != NONE {
+                self.plan.uses[holds as usize].temp = NONE;
+                self.copies &= !(1 << i);
+            }
+            self.assign(i, Temp::FREE);
+        }
+        copy.emit(self.emitter, address, first);
+        true
+    }
+
+    /// Forgets what registers hold of a buffer.
+    fn forget(&mut self, buffer: BufferId) {
+        let mut rest = self.copies;
+        while rest != 0 {
+            let i = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let Temp { holds, pins, .. } = self.temps[i];
+            if let Source::Memory(m) = self.source_of(holds)
+                && self.code.pointers[usize::from(m.pointer)] == buffer
+            {
+                self.plan.uses[holds as usize].temp = NONE;
+                self.assign(i, Temp { pins, ..Temp::FREE });
+                self.copies &= !(1 << i);
+            }
+        }
+    }
+
+    /// Changes what a register is used for.
+    fn assign(&mut self, i: usize, temp: Temp) {
+        let is_free = temp.pins == 0 && temp.next_use == NONE;
+        self.free = self.free & !(1 << i) | u32::from(is_free) << i;
+        self.temps[i] = temp;
+    }
+
+    /// Address, stride in bytes and number of strided elements, if that is what a value is and they are loaded one by one.
+    fn strided(&self, value: u32) -> Option<(Address, i32, u8)> {
+        let Kind::Source(id) = self.kind(value) else { return None };
+        match self.source_of(id) {
+            Source::Memory(m) => match m.shape {
+                Shape::Strided { lanes, stride } if !m.shape.is_every_other() => Some((address(&m), stride, lanes)),
+                Shape::Splat | Shape::Lanes(_) | Shape::Strided { .. } => None,
+            },
+            Source::Constant(_) => None,
+        }
     }
 
     /// The register of a value; to be released. What is computed last goes to `to`, if given, which the
     /// value must not read.
-    fn value(&mut self, value: &Value<Place>, to: Option<Vector>) -> Result<Vector, AssembleError> {
-        let (op, a, b) = match value {
-            Value::Load(Place::Accumulator(acc)) => return Ok(*acc as Vector),
-            Value::Constant(bits) => {
-                let id = self.id(Source::Constant(*bits));
-                return self.source(id);
-            }
-            Value::Load(Place::Memory(memory)) => {
-                let id = self.id(Source::Memory(*memory));
-                return self.source(id);
-            }
-            Value::Add(a, b) => match scaled(b) {
-                Some((factor, b)) if factor == f32::to_bits(-1.0) => (Arithmetic::Sub, a, b),
+    fn value(&mut self, value: u32, to: Option<Vector>) -> Result<Vector, AssembleError> {
+        let (op, a, b) = match self.kind(value) {
+            Kind::Accumulator(acc) => return Ok(acc as Vector),
+            Kind::Source(id) => return self.source(id),
+            Kind::Add(a, b) => match self.scaled(b) {
+                Some((factor, b)) if self.source_of(factor) == Source::Constant(f32::to_bits(-1.0)) => {
+                    (Arithmetic::Sub, a, b)
+                }
                 Some((factor, b)) => return self.add_scaled(a, factor, b, to),
-                None => (Arithmetic::Add, a, &**b),
+                None => (Arithmetic::Add, a, b),
             },
-            Value::Mul(a, b) => (Arithmetic::Mul, a, &**b),
-            Value::Max(a, b) => (Arithmetic::Max, b, &**a),
+            Kind::Mul(a, b) => (Arithmetic::Mul, a, b),
+            Kind::Max(a, b) => (Arithmetic::Max, b, a),
         };
-        let (a, b) = if b.registers() > a.registers() {
+        let registers = |v: u32| self.code.values[v as usize].registers;
+        let (a, b) = if registers(b) > registers(a) {
             let b = self.value(b, None)?;
             (self.value(a, None)?, Operand::Register(b))
         } else {
@@ -287,14 +254,17 @@ impl Block<'_> {
         Ok(to)
     }
 
-    /// The register of `a + factor * b`.
-    fn add_scaled(
-        &mut self,
-        a: &Value<Place>,
-        factor: u32,
-        b: &Value<Place>,
-        to: Option<Vector>,
-    ) -> Result<Vector, AssembleError> {
+    /// A product with a constant, as the constant's source and the other factor.
+    fn scaled(&self, value: u32) -> Option<(u32, u32)> {
+        let Kind::Mul(a, b) = self.kind(value) else { return None };
+        [(a, b), (b, a)].into_iter().find_map(|(factor, other)| match self.kind(factor) {
+            Kind::Source(id) if matches!(self.source_of(id), Source::Constant(_)) => Some((id, other)),
+            _ => None,
+        })
+    }
+
+    /// The register of `a + factor * b`, the factor a source.
+    fn add_scaled(&mut self, a: u32, factor: u32, b: u32, to: Option<Vector>) -> Result<Vector, AssembleError> {
         let sum = self.value(a, to)?;
         let to = match to {
             Some(to) => to,
@@ -305,7 +275,6 @@ impl Block<'_> {
             self.emitter.copy(to, sum);
             self.release(Operand::Register(sum));
         }
-        let factor = self.id(Source::Constant(factor));
         let factor = self.source(factor)?;
         let b = self.value_operand(b)?;
         self.emitter.arithmetic(Arithmetic::MulAdd, to, factor, b);
@@ -316,22 +285,19 @@ impl Block<'_> {
 
     /// True for a register that holds neither partial sums nor a source.
     fn is_scratch(&self, register: Vector) -> bool {
-        register.checked_sub(self.first).is_some_and(|i| self.temps[i as usize].holds.is_none())
+        register.checked_sub(self.first).is_some_and(|i| self.temps[i as usize].holds == NONE)
     }
 
     /// A value as an operand; to be released.
-    fn value_operand(&mut self, value: &Value<Place>) -> Result<Operand, AssembleError> {
-        match value {
-            Value::Load(Place::Memory(memory)) => {
-                let id = self.id(Source::Memory(*memory));
-                self.operand(id)
-            }
-            other => self.value(other, None).map(Operand::Register),
+    fn value_operand(&mut self, value: u32) -> Result<Operand, AssembleError> {
+        match self.kind(value) {
+            Kind::Source(id) => self.operand(id),
+            _ => self.value(value, None).map(Operand::Register),
         }
     }
 
     /// A source as an operand; to be released.
-    fn operand(&mut self, id: usize) -> Result<Operand, AssembleError> {
+    fn operand(&mut self, id: u32) -> Result<Operand, AssembleError> {
         match self.memory_operand(id) {
             Some(operand) => Ok(operand),
             None => self.source(id).map(Operand::Register),
@@ -339,61 +305,68 @@ impl Block<'_> {
     }
 
     /// A source as a memory operand, if that is possible, it is in no register, and is not worth one.
-    fn memory_operand(&mut self, id: usize) -> Option<Operand> {
-        let Uses { source: Source::Memory(memory), temp: None, .. } = self.sources[id] else { return None };
+    fn memory_operand(&mut self, id: u32) -> Option<Operand> {
+        let Source::Memory(memory) = self.source_of(id) else { return None };
+        if self.plan.uses[id as usize].temp != NONE {
+            return None;
+        }
         let operand = match memory.shape {
             Shape::Lanes(n) if n == self.emitter.lanes() => Operand::Vector(address(&memory)),
             Shape::Splat if self.emitter.isa == Isa::Avx512 => Operand::Splat(address(&memory)),
             _ => return None,
         };
-        let next = self.next_use(id);
-        let gives_way = |t: &Temp| t.pins == 0 && (t.holds.is_none() || t.next_use > next);
-        let is_worth_it = next < usize::MAX && self.temps.iter().any(gives_way);
+        let next = self.plan.next_use(id, self.at);
+        let gives_way = |t: &Temp| t.pins == 0 && t.next_use > next;
+        let is_worth_it = next < NONE && (self.free != 0 || self.temps[..self.count].iter().any(gives_way));
         if is_worth_it { None } else { Some(operand) }
     }
 
     /// The register of a source, loaded if need be; to be released.
-    fn source(&mut self, id: usize) -> Result<Vector, AssembleError> {
+    fn source(&mut self, id: u32) -> Result<Vector, AssembleError> {
         if let Some(register) = self.resident(id) {
             return Ok(register);
         }
         let register = self.spare()?;
-        match self.sources[id].source {
+        match self.source_of(id) {
             Source::Memory(memory) => self.emitter.load(register, memory.shape, address(&memory)),
             Source::Constant(bits) => self.emitter.constant(register, bits),
         }
-        let i = (register - self.first) as usize;
-        self.temps[i] = Temp { holds: Some(id), next_use: self.next_use(id), pins: 1 };
-        self.sources[id].temp = Some(i);
+        let i = register - self.first;
+        if let Source::Memory(_) = self.source_of(id) {
+            self.copies |= 1 << i;
+        }
+        let next_use = self.plan.next_use(id, self.at);
+        self.assign(usize::from(i), Temp { holds: id, next_use, pins: 1 });
+        self.plan.uses[id as usize].temp = u32::from(i);
         Ok(register)
     }
 
     /// The register that a source is in, if there is one; to be released.
-    fn resident(&mut self, id: usize) -> Option<Vector> {
-        let i = self.sources[id].temp?;
-        self.temps[i].pins += 1;
-        self.temps[i].next_use = self.next_use(id);
+    fn resident(&mut self, id: u32) -> Option<Vector> {
+        let i = self.plan.uses[id as usize].temp;
+        let pins = self.temps.get(i as usize)?.pins + 1;
+        let next_use = self.plan.next_use(id, self.at);
+        self.assign(i as usize, Temp { holds: id, next_use, pins });
         Some(self.first + i as u8)
     }
 
     /// A register to write to; to be released.
     fn spare(&mut self) -> Result<Vector, AssembleError> {
-        let available = self.temps.len();
-        let mut farthest = None;
-        for (i, temp) in self.temps.iter().enumerate().filter(|(_, t)| t.pins == 0) {
-            let distance = if temp.holds.is_some() { temp.next_use } else { usize::MAX };
-            if farthest.is_none_or(|(_, most)| distance > most) {
-                farthest = Some((i, distance));
-            }
-            if distance == usize::MAX {
-                break;
+        let mut farthest = (self.free != 0).then(|| (self.free.trailing_zeros() as usize, NONE));
+        if farthest.is_none() {
+            for (i, temp) in self.temps[..self.count].iter().enumerate().filter(|(_, t)| t.pins == 0) {
+                if farthest.is_none_or(|(_, most)| temp.next_use > most) {
+                    farthest = Some((i, temp.next_use));
+                }
             }
         }
+        let available = self.count;
         let (i, _) = farthest.ok_or(AssembleError::RegisterTile { needed: available + 1, available })?;
-        if let Some(id) = self.temps[i].holds {
-            self.sources[id].temp = None;
+        if self.temps[i].holds != NONE {
+            self.plan.uses[self.temps[i].holds as usize].temp = NONE;
+            self.copies &= !(1 << i);
         }
-        self.temps[i] = Temp { holds: None, next_use: 0, pins: 1 };
+        self.assign(i, Temp { pins: 1, ..Temp::FREE });
         Ok(self.first + i as u8)
     }
 
@@ -401,53 +374,12 @@ impl Block<'_> {
         if let Operand::Register(register) = operand
             && let Some(i) = register.checked_sub(self.first)
         {
-            self.temps[i as usize].pins -= 1;
+            let temp = self.temps[usize::from(i)];
+            self.assign(usize::from(i), Temp { pins: temp.pins - 1, ..temp });
         }
     }
-}
-
-/// A product with a constant, as the constant's bits and the other factor.
-fn scaled(value: &Value<Place>) -> Option<(u32, &Value<Place>)> {
-    match value {
-        Value::Mul(a, b) => match (&**a, &**b) {
-            (Value::Constant(bits), other) | (other, Value::Constant(bits)) => Some((*bits, other)),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-fn is_strided(memory: &Memory) -> bool {
-    matches!(memory.shape, Shape::Strided { .. })
 }
 
 fn address(memory: &Memory) -> Address {
     Address { base: pointer_register(memory.pointer), disp: memory.disp }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::program::BufferId;
-
-    #[test]
-    fn multiply_adds_are_grouped_by_the_factor_of_more_values() {
-        let factor = |i: usize| Memory { buffer: BufferId(0), pointer: 0, disp: 4 * i as i32, shape: Shape::Splat };
-        let grid = |step: u16, rows: usize, columns: usize| {
-            let at = move |(i, (r, c))| (step + i as u16, [r, rows + c]);
-            (0..rows).flat_map(move |r| (0..columns).map(move |c| (r, c))).enumerate().map(at)
-        };
-        let mut ops = Vec::new();
-        let mut factors = Vec::new();
-        // Two steps over the same 2 x 3 accumulators, between them another kind of operation.
-        for _ in 0..2 {
-            for (acc, [a, b]) in grid(0, 2, 3) {
-                ops.push(Op::MulAdd { acc, a: factor(a), b: factor(b) });
-                factors.push([a, b]);
-            }
-            ops.push(Op::Set { acc: 9, mode: StoreMode::Assign, value: Value::Constant(0) });
-            factors.push([0; 2]);
-        }
-        assert_eq!(order(&ops, &factors, 5), [0, 3, 1, 4, 2, 5, 6, 7, 10, 8, 11, 9, 12, 13]);
-    }
 }

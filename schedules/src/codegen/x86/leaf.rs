@@ -10,389 +10,389 @@
 //!                 p0 += 4; p1 += 80 }
 //! ```
 
-use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
+use std::ops::Range;
 
 use super::AssembleError;
 use super::emit::Shape;
-use crate::affine::{Affine, VarId};
-use crate::codegen::{bound_vars, flat_offset};
-use crate::program::{Access, BufferId, Expr, LoopKind, Node, Program, Scope, StoreMode};
+use super::nest::{Access, Nest, Node, Token};
+use super::number::Numbers;
+use crate::program::{BufferId, LoopKind, Program, StoreMode};
 
-/// Elements of `buffer` from `base` on, affine in the variables outside.
-pub(super) struct Pointer {
-    pub(super) buffer: BufferId,
-    pub(super) base: Affine,
-}
-
-/// What a leaf does, given its pointers.
+/// What a leaf does, given its pointers: items, and what they consist of.
+#[derive(Default)]
 pub(super) struct Leaf {
     pub(super) items: Vec<Item>,
-    /// Number of pointers.
-    pub(super) pointers: usize,
-    /// Number of registers that hold partial sums.
-    pub(super) accumulators: usize,
+    pub(super) ops: Vec<Op>,
+    /// The operands of a value come before it.
+    pub(super) values: Vec<Value>,
+    pub(super) sources: Vec<Source>,
+    /// What the registers of partial sums hold.
+    pub(super) accumulators: Vec<Accumulator>,
+    /// The numbers of lanes of vectors that are not whole, in order of appearance.
+    pub(super) parts: Vec<u8>,
+}
+
+/// Elements of a buffer of register scope.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Accumulator {
+    buffer: BufferId,
+    /// Offset of the first in elements.
+    first: i64,
+    lanes: usize,
+}
+
+impl Accumulator {
+    fn hash(&self) -> u64 {
+        self.first as u64 ^ u64::from(self.buffer.0) << 32
+    }
 }
 
 pub(super) enum Item {
-    Block(Vec<Op>),
-    Loop {
-        extent: usize,
-        /// Pointers and how many bytes they advance in each iteration.
-        steps: Vec<(usize, i64)>,
-        body: Vec<Item>,
-    },
+    /// Straight-line code: its operations and its sources.
+    Block { ops: Range<usize>, sources: Range<usize> },
+    /// A loop over the items from here to `end`.
+    Loop { var: u32, extent: usize, end: usize },
 }
 
+/// An operation of a block. Sources are counted from the block's first.
+#[derive(Clone, Copy)]
 pub(super) enum Op {
     /// Accumulator += product of two values in memory.
-    MulAdd { acc: u16, a: Memory, b: Memory },
+    MulAdd { acc: u16, factors: [u32; 2] },
     /// Accumulator = value, or += value.
-    Set { acc: u16, mode: StoreMode, value: Value<Place> },
+    Set { acc: u16, mode: StoreMode, value: Tree },
     /// Memory = value, or += value.
-    Store { dst: Memory, mode: StoreMode, value: Value<Place> },
+    Store { dst: Memory, mode: StoreMode, value: Tree },
     /// A hint that memory is read soon.
     Prefetch(Memory),
 }
 
-/// An expression over loads of type `L`.
-#[derive(PartialEq, Eq, Hash)]
-pub(super) enum Value<L> {
+/// The values `first..=root`, of which the last is what the others are for.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Tree {
+    first: u32,
+    pub(super) root: u32,
+}
+
+impl Tree {
+    pub(super) fn range(self) -> Range<usize> {
+        self.first as usize..self.root as usize + 1
+    }
+}
+
+/// A value and the registers that it takes to evaluate, besides accumulators (Sethi and Ullman, "The generation of optimal
+/// code for arithmetic expressions", 1970).
+#[derive(Clone, Copy)]
+pub(super) struct Value {
+    pub(super) kind: Kind,
+    pub(super) registers: u8,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Accumulator(u16),
+    Source(u32),
+    Add(u32, u32),
+    Mul(u32, u32),
+    Max(u32, u32),
+}
+
+/// What a register may hold besides partial sums.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    Memory(Memory),
     /// Bits of an f32.
     Constant(u32),
-    Load(L),
-    Add(Box<Value<L>>, Box<Value<L>>),
-    Mul(Box<Value<L>>, Box<Value<L>>),
-    Max(Box<Value<L>>, Box<Value<L>>),
 }
 
-impl<L> Value<L> {
-    /// The expression with every load as `load` has it, left to right.
-    fn of(expr: &Expr, load: &mut impl FnMut(&Access) -> Result<L, AssembleError>) -> Result<Self, AssembleError> {
-        let mut both = |a: &Expr, b: &Expr| Ok((Box::new(Self::of(a, load)?), Box::new(Self::of(b, load)?)));
-        Ok(match expr {
-            Expr::Add(a, b) => both(a, b).map(|(a, b)| Value::Add(a, b))?,
-            Expr::Mul(a, b) => both(a, b).map(|(a, b)| Value::Mul(a, b))?,
-            Expr::Max(a, b) => both(a, b).map(|(a, b)| Value::Max(a, b))?,
-            Expr::Const(value) => Value::Constant(value.to_bits()),
-            Expr::Load(access) => Value::Load(load(access)?),
-            Expr::Guarded { .. } => return Err(AssembleError::Gpu),
-        })
-    }
-
-    /// The expression with every load replaced, left to right.
-    fn try_map<M, E>(&self, load: &mut impl FnMut(&L) -> Result<M, E>) -> Result<Value<M>, E> {
-        let mut both = |a: &Self, b: &Self| Ok((Box::new(a.try_map(load)?), Box::new(b.try_map(load)?)));
-        Ok(match self {
-            Value::Add(a, b) => both(a, b).map(|(a, b)| Value::Add(a, b))?,
-            Value::Mul(a, b) => both(a, b).map(|(a, b)| Value::Mul(a, b))?,
-            Value::Max(a, b) => both(a, b).map(|(a, b)| Value::Max(a, b))?,
-            Value::Constant(bits) => Value::Constant(*bits),
-            Value::Load(l) => Value::Load(load(l)?),
-        })
+impl Source {
+    fn hash(&self) -> u64 {
+        match self {
+            Source::Constant(bits) => u64::from(*bits) | 1 << 63,
+            Source::Memory(memory) => u64::from(memory.disp as u32) | u64::from(memory.pointer) << 32,
+        }
     }
 }
 
-/// Where a value is.
-pub(super) enum Place {
-    Accumulator(u16),
-    Memory(Memory),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Memory {
-    pub(super) buffer: BufferId,
-    pub(super) pointer: usize,
+    pub(super) pointer: u8,
     /// Bytes behind the pointer.
     pub(super) disp: i32,
     pub(super) shape: Shape,
 }
 
-/// A leaf before loops are written out. Leaves that differ only in their pointers are equal.
-#[derive(PartialEq, Eq, Hash)]
-pub(super) struct Nest {
-    trees: Vec<Tree>,
-    /// Number of variables, which are numbered in order of appearance.
-    vars: usize,
-    /// For each pointer, the coefficients of the serial variables around its accesses.
-    steps: Vec<Vec<(VarId, i64)>>,
-}
-
-/// A node whose accesses are resolved.
-#[derive(PartialEq, Eq, Hash)]
-enum Tree {
-    Loop { var: VarId, extent: usize, kind: LoopKind, body: Vec<Tree> },
-    Store { dst: Resolved, mode: StoreMode, value: Value<Resolved> },
-    Prefetch(Resolved),
-}
-
-impl Nest {
-    /// The nest of a node, and the pointers that it is to be given.
-    pub(super) fn of(program: &Program, node: &Node) -> Result<(Self, Vec<Pointer>), AssembleError> {
-        let mut resolver =
-            Resolver { program, inner: bound_vars(node), serial: Vec::new(), pointers: Vec::new(), steps: Vec::new() };
-        let trees = resolver.resolve(std::slice::from_ref(node))?;
-        Ok((Self { trees, vars: resolver.inner.len(), steps: resolver.steps }, resolver.pointers))
-    }
-
-    /// The leaf with loops written out, for vectors of `lanes` elements.
-    pub(super) fn expand(&self, program: &Program, lanes: usize) -> Result<Leaf, AssembleError> {
-        let mut expander = Expander {
-            program,
-            lanes,
-            steps: &self.steps,
-            values: vec![0; self.vars],
-            vector: None,
-            accumulators: FxHashMap::default(),
-            items: Vec::new(),
-            block: Vec::new(),
-        };
-        expander.trees(&self.trees)?;
-        expander.flush();
-        expander.check_accumulators()?;
-        let (items, accumulators) = (expander.items, expander.accumulators.len());
-        Ok(Leaf { items, pointers: self.steps.len(), accumulators })
-    }
-}
-
-/// An access as a pointer and what is added to it: affine in the unrolled and vectorised variables, in elements.
-#[derive(PartialEq, Eq, Hash)]
-struct Resolved {
-    buffer: BufferId,
-    /// None for accumulators.
-    pointer: Option<usize>,
-    offset: Affine,
-}
-
-struct Resolver<'p> {
-    program: &'p Program,
-    /// Variables bound inside.
-    inner: Vec<VarId>,
-    /// Serial ones around the present node.
-    serial: Vec<VarId>,
-    pointers: Vec<Pointer>,
-    steps: Vec<Vec<(VarId, i64)>>,
-}
-
-impl Resolver<'_> {
-    fn resolve(&mut self, nodes: &[Node]) -> Result<Vec<Tree>, AssembleError> {
-        let mut trees = Vec::with_capacity(nodes.len());
-        for node in nodes {
-            match node {
-                Node::Alloc { body, .. } => trees.extend(self.resolve(body)?),
-                Node::Loop(l) => {
-                    let is_serial = !matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized);
-                    if is_serial {
-                        self.serial.push(l.var);
-                    }
-                    let body = self.resolve(&l.body)?;
-                    if is_serial {
-                        self.serial.pop();
-                    }
-                    trees.push(Tree::Loop { var: self.local(l.var), extent: l.extent, kind: l.kind, body });
-                }
-                Node::Store(store) => {
-                    let value = Value::of(&store.value, &mut |access| self.access(access))?;
-                    trees.push(Tree::Store { dst: self.access(&store.dst)?, mode: store.mode, value });
-                }
-                Node::Barrier | Node::Guard { .. } | Node::Unflatten { .. } => return Err(AssembleError::Gpu),
-                Node::Prefetch { access, ahead } => {
-                    let mut at = self.access(access)?;
-                    at.offset.constant += *ahead as i64;
-                    trees.push(Tree::Prefetch(at));
-                }
-            }
-        }
-        Ok(trees)
-    }
-
-    /// The number of a variable that is bound inside.
-    fn local(&self, var: VarId) -> VarId {
-        VarId(self.inner.iter().position(|&v| v == var).unwrap_or(0) as u32)
-    }
-
-    /// The terms of variables bound inside, numbered.
-    fn local_terms(&self, terms: impl Iterator<Item = (VarId, i64)>) -> SmallVec<[(VarId, i64); 4]> {
-        let mut terms: SmallVec<_> = terms.map(|(v, c)| (self.local(v), c)).collect();
-        terms.sort_unstable();
-        terms
-    }
-
-    fn access(&mut self, access: &Access) -> Result<Resolved, AssembleError> {
-        let buffer = access.buffer;
-        let Affine { constant, terms } = flat_offset(self.program, access);
-        let is_outer = |v: VarId| !self.inner.contains(&v);
-        if self.program.buffer(buffer).scope == Scope::Register {
-            if terms.iter().any(|t| is_outer(t.0) || self.serial.contains(&t.0)) {
-                return Err(AssembleError::register_index(self.program, buffer));
-            }
-            let offset = Affine { constant, terms: self.local_terms(terms.into_iter()) };
-            return Ok(Resolved { buffer, pointer: None, offset });
-        }
-        let coefficient = |v: VarId| terms.iter().find(|t| t.0 == v).map_or(0, |t| t.1);
-        let steps: Vec<(VarId, i64)> = self.serial.iter().map(|&v| (self.local(v), coefficient(v))).collect();
-        let clashes = |known: &[(VarId, i64)]| known.iter().any(|s| steps.iter().any(|t| s.0 == t.0 && s.1 != t.1));
-        let found = self.pointers.iter().zip(&self.steps).position(|(p, known)| {
-            p.buffer == buffer && p.base.terms.iter().eq(terms.iter().filter(|t| is_outer(t.0))) && !clashes(known)
-        });
-        let pointer = found.unwrap_or(self.pointers.len());
-        let inner = |t: &(VarId, i64)| !is_outer(t.0) && !self.serial.contains(&t.0);
-        let inner_terms = self.local_terms(terms.iter().copied().filter(inner));
-        if found.is_none() {
-            let outer_terms = terms.iter().copied().filter(|t| is_outer(t.0)).collect();
-            self.pointers.push(Pointer { buffer, base: Affine { constant, terms: outer_terms } });
-            self.steps.push(Vec::new());
-        }
-        for step in steps {
-            if !self.steps[pointer].contains(&step) {
-                self.steps[pointer].push(step);
-            }
-        }
-        let offset = Affine { constant: constant - self.pointers[pointer].base.constant, terms: inner_terms };
-        Ok(Resolved { buffer, pointer: Some(pointer), offset })
-    }
-}
-
 /// The lanes `start..start + lanes` of a vectorised loop, whose start is the variable's value.
 #[derive(Clone, Copy)]
 struct Lanes {
-    var: VarId,
+    var: u32,
     lanes: usize,
 }
 
-struct Expander<'p> {
+/// Writes out the loops of one nest after the other.
+pub(super) struct Expander<'p> {
     program: &'p Program,
+    /// Elements of a vector.
     lanes: usize,
-    steps: &'p [Vec<(VarId, i64)>],
-    /// Values of the unrolled variables around, by variable.
+    pub(super) leaf: Leaf,
+    /// Values of the unrolled variables around, by number.
     values: Vec<i64>,
     vector: Option<Lanes>,
-    /// Number and lanes of the accumulator at each flat offset.
-    accumulators: FxHashMap<(BufferId, i64), (u16, usize)>,
-    items: Vec<Item>,
-    block: Vec<Op>,
+    /// Numbers of accumulators.
+    accumulators: Numbers,
+    /// Numbers of the present block's sources.
+    sources: Numbers,
+    /// Where the present block's operations and sources begin.
+    block: (usize, usize),
 }
 
-impl Expander<'_> {
+impl<'p> Expander<'p> {
+    pub(super) fn new(program: &'p Program, lanes: usize) -> Self {
+        Self {
+            program,
+            lanes,
+            leaf: Leaf::default(),
+            values: Vec::new(),
+            vector: None,
+            accumulators: Numbers::default(),
+            sources: Numbers::default(),
+            block: (0, 0),
+        }
+    }
+
+    /// Makes the leaf of a nest.
+    pub(super) fn expand(&mut self, nest: &Nest) -> Result<(), AssembleError> {
+        let Leaf { items, ops, values, sources, accumulators, parts } = &mut self.leaf;
+        items.clear();
+        ops.clear();
+        values.clear();
+        sources.clear();
+        parts.clear();
+        accumulators.clear();
+        self.values.clear();
+        self.values.resize(nest.vars, 0);
+        self.accumulators.clear();
+        self.block = (0, 0);
+        self.sources.clear();
+        self.nodes(nest, 0..nest.nodes.len())?;
+        self.flush();
+        self.check_accumulators()
+    }
+
     fn flush(&mut self) {
-        if !self.block.is_empty() {
-            self.items.push(Item::Block(std::mem::take(&mut self.block)));
+        let end = (self.leaf.ops.len(), self.leaf.sources.len());
+        if end.0 > self.block.0 {
+            self.leaf.items.push(Item::Block { ops: self.block.0..end.0, sources: self.block.1..end.1 });
+            self.sources.clear();
         }
+        self.block = end;
     }
 
-    fn trees(&mut self, trees: &[Tree]) -> Result<(), AssembleError> {
-        trees.iter().try_for_each(|tree| match tree {
-            Tree::Store { dst, mode, value } => self.store(dst, *mode, value),
-            Tree::Prefetch(at) => {
-                if let Place::Memory(memory) = self.load(at)? {
-                    self.block.push(Op::Prefetch(memory));
+    fn nodes(&mut self, nest: &Nest, range: Range<usize>) -> Result<(), AssembleError> {
+        let mut at = range.start;
+        while at < range.end {
+            match nest.nodes[at] {
+                Node::Loop { var, extent, kind, end } => {
+                    self.repeat(nest, (var, extent, kind), at + 1..end)?;
+                    at = end;
+                    continue;
                 }
-                Ok(())
+                Node::Store { dst, mode, value } => self.store(nest, dst, mode, &nest.values[value..])?,
+                Node::Prefetch(access) => {
+                    if let Some(pointer) = access.pointer {
+                        let memory = self.memory(nest, &access, pointer)?;
+                        self.leaf.ops.push(Op::Prefetch(splat_if_constant(memory)));
+                    }
+                }
             }
-            Tree::Loop { var, extent, kind, body } => match kind {
-                LoopKind::Unrolled => (0..*extent).try_for_each(|value| {
-                    self.values[var.0 as usize] = value as i64;
-                    self.trees(body)
-                }),
-                LoopKind::Vectorized => (0..*extent).step_by(self.lanes).try_for_each(|start| {
-                    let lanes = self.lanes.min(extent - start);
-                    self.values[var.0 as usize] = start as i64;
-                    self.vector = Some(Lanes { var: *var, lanes });
-                    let done = self.trees(body);
-                    self.vector = None;
-                    done
-                }),
-                _ => self.serial(*var, *extent, body),
-            },
-        })
-    }
-
-    fn serial(&mut self, var: VarId, extent: usize, body: &[Tree]) -> Result<(), AssembleError> {
-        self.flush();
-        let before = std::mem::take(&mut self.items);
-        let done = self.trees(body);
-        self.flush();
-        let body = std::mem::replace(&mut self.items, before);
-        let step = |steps: &[(VarId, i64)]| steps.iter().find(|s| s.0 == var && s.1 != 0).map(|s| s.1 * 4);
-        let steps = self.steps.iter().enumerate().filter_map(|(i, p)| Some((i, step(p)?))).collect();
-        self.items.push(Item::Loop { extent, steps, body });
-        done
-    }
-
-    fn store(&mut self, dst: &Resolved, mode: StoreMode, value: &Value<Resolved>) -> Result<(), AssembleError> {
-        if dst.pointer.is_none()
-            && mode == StoreMode::Accumulate
-            && let Value::Mul(a, b) = value
-            && let (Value::Load(a), Value::Load(b)) = (&**a, &**b)
-            && let (Place::Memory(a), Place::Memory(b)) = (self.load(a)?, self.load(b)?)
-        {
-            let acc = self.accumulator(dst)?;
-            self.block.push(Op::MulAdd { acc, a, b });
-            return Ok(());
+            at += 1;
         }
-        let value = value.try_map(&mut |load| self.load(load))?;
-        let op = match dst.pointer {
-            None => Op::Set { acc: self.accumulator(dst)?, mode, value },
-            Some(pointer) => Op::Store { dst: self.memory(dst, pointer)?, mode, value },
-        };
-        self.block.push(op);
         Ok(())
     }
 
-    /// Offset in elements at the first lane, stride along the vector, and number of lanes.
-    fn place(&self, offset: &Affine) -> (i64, i64, usize) {
-        let first = offset.eval(|v| self.values[v.0 as usize]);
-        match self.vector {
-            Some(vector) => (first, offset.coefficient(vector.var), vector.lanes),
-            None => (first, 0, 1),
+    fn repeat(
+        &mut self,
+        nest: &Nest,
+        (var, extent, kind): (u32, usize, LoopKind),
+        body: Range<usize>,
+    ) -> Result<(), AssembleError> {
+        match kind {
+            LoopKind::Unrolled => (0..extent).try_for_each(|value| {
+                self.values[var as usize] = value as i64;
+                self.nodes(nest, body.clone())
+            }),
+            LoopKind::Vectorized => (0..extent).step_by(self.lanes).try_for_each(|start| {
+                let lanes = self.lanes.min(extent - start);
+                self.values[var as usize] = start as i64;
+                self.vector = Some(Lanes { var, lanes });
+                let done = self.nodes(nest, body.clone());
+                self.vector = None;
+                done
+            }),
+            _ => {
+                self.flush();
+                let at = self.leaf.items.len();
+                self.leaf.items.push(Item::Loop { var, extent, end: 0 });
+                self.nodes(nest, body)?;
+                self.flush();
+                self.leaf.items[at] = Item::Loop { var, extent, end: self.leaf.items.len() };
+                Ok(())
+            }
         }
     }
 
-    fn memory(&self, access: &Resolved, pointer: usize) -> Result<Memory, AssembleError> {
-        let (first, stride, lanes) = self.place(&access.offset);
+    /// A store of the value at the start of `tokens`.
+    fn store(&mut self, nest: &Nest, dst: Access, mode: StoreMode, tokens: &[Token]) -> Result<(), AssembleError> {
+        if dst.pointer.is_none()
+            && mode == StoreMode::Accumulate
+            && let [Token::Mul, Token::Load(a), Token::Load(b), ..] = tokens
+            && let (Some(a_pointer), Some(b_pointer)) = (a.pointer, b.pointer)
+        {
+            let factors = [self.load(nest, a, a_pointer)?, self.load(nest, b, b_pointer)?];
+            let acc = self.accumulator(nest, &dst)?;
+            self.leaf.ops.push(Op::MulAdd { acc, factors });
+            return Ok(());
+        }
+        let to = dst.pointer.map(|pointer| self.memory(nest, &dst, pointer)).transpose()?;
+        to.iter().for_each(|memory| self.count_lanes(memory.shape));
+        let first = self.leaf.values.len() as u32;
+        let root = self.value(nest, &mut tokens.iter())?;
+        let value = Tree { first, root };
+        let op = match to {
+            None => Op::Set { acc: self.accumulator(nest, &dst)?, mode, value },
+            Some(dst) => Op::Store { dst, mode, value },
+        };
+        self.leaf.ops.push(op);
+        Ok(())
+    }
+
+    /// The number of the value whose tokens are next.
+    fn value(&mut self, nest: &Nest, tokens: &mut std::slice::Iter<Token>) -> Result<u32, AssembleError> {
+        let combine: fn(u32, u32) -> Kind = match tokens.next() {
+            Some(Token::Add) => Kind::Add,
+            Some(Token::Mul) => Kind::Mul,
+            Some(Token::Max) => Kind::Max,
+            Some(Token::Load(access)) => {
+                let (kind, registers) = match access.pointer {
+                    None => (Kind::Accumulator(self.accumulator(nest, access)?), 0),
+                    Some(pointer) => (Kind::Source(self.load(nest, access, pointer)?), 1),
+                };
+                return Ok(self.push_value(kind, registers));
+            }
+            Some(&Token::Constant(bits)) => return Ok(self.constant(bits)),
+            None => return Ok(self.constant(0)),
+        };
+        let (a, b) = (self.value(nest, tokens)?, self.value(nest, tokens)?);
+        let registers = match [a, b].map(|v| self.leaf.values[v as usize].registers) {
+            [a, b] if a == b => a + 1,
+            [a, b] => a.max(b),
+        };
+        Ok(self.push_value(combine(a, b), registers))
+    }
+
+    fn constant(&mut self, bits: u32) -> u32 {
+        let source = self.source(Source::Constant(bits));
+        self.push_value(Kind::Source(source), 1)
+    }
+
+    fn push_value(&mut self, kind: Kind, registers: u8) -> u32 {
+        self.leaf.values.push(Value { kind, registers });
+        self.leaf.values.len() as u32 - 1
+    }
+
+    /// The number of a source in the present block.
+    fn source(&mut self, source: Source) -> u32 {
+        let known = &self.leaf.sources[self.block.1..];
+        let hash_of = |number: u32| known[number as usize].hash();
+        let number = self.sources.number(source.hash(), |number| known[number as usize] == source, hash_of);
+        if number as usize == known.len() {
+            self.leaf.sources.push(source);
+        }
+        number
+    }
+
+    /// The source that an access is.
+    fn load(&mut self, nest: &Nest, access: &Access, pointer: u8) -> Result<u32, AssembleError> {
+        let memory = splat_if_constant(self.memory(nest, access, pointer)?);
+        self.count_lanes(memory.shape);
+        Ok(self.source(Source::Memory(memory)))
+    }
+
+    fn count_lanes(&mut self, shape: Shape) {
+        if let Shape::Lanes(n) | Shape::Strided { lanes: n, .. } = shape
+            && usize::from(n) != self.lanes
+            && !self.leaf.parts.contains(&n)
+        {
+            self.leaf.parts.push(n);
+        }
+    }
+
+    /// Offset in elements at the first lane, stride along the vector, and number of lanes.
+    fn place(&self, nest: &Nest, access: &Access) -> (i64, i64, usize) {
+        let (start, count) = access.terms;
+        let terms = &nest.terms[start as usize..(start + count) as usize];
+        let (vector, lanes) = self.vector.map_or((u32::MAX, 1), |v| (v.var, v.lanes));
+        let (mut first, mut stride) = (access.constant, 0);
+        for &(var, coefficient) in terms {
+            first += coefficient * self.values[var as usize];
+            if var == vector {
+                stride = coefficient;
+            }
+        }
+        (first, stride, lanes)
+    }
+
+    fn memory(&self, nest: &Nest, access: &Access, pointer: u8) -> Result<Memory, AssembleError> {
+        let (first, stride, lanes) = self.place(nest, access);
         let (first, stride) = (first * 4, stride * 4);
         let last = first + stride * (lanes as i64 - 1);
-        let fits = |bytes: i64| i32::try_from(bytes).map_err(|_| AssembleError::Displacement { bytes });
-        let (disp, _, stride) = (fits(first)?, fits(last)?, fits(stride)?);
+        let fits = |bytes: i64| bytes == i64::from(bytes as i32);
+        if !(fits(first) && fits(last) && fits(stride)) {
+            let bytes = [first, last, stride].into_iter().find(|&b| !fits(b)).unwrap_or(first);
+            return Err(AssembleError::Displacement { bytes });
+        }
+        let (disp, stride) = (first as i32, stride as i32);
         let shape = match (lanes, stride) {
             (1, _) => Shape::Splat,
             (_, 4) => Shape::Lanes(lanes as u8),
             _ => Shape::Strided { lanes: lanes as u8, stride },
         };
-        Ok(Memory { buffer: access.buffer, pointer, disp, shape })
+        Ok(Memory { pointer, disp, shape })
     }
 
-    fn load(&mut self, access: &Resolved) -> Result<Place, AssembleError> {
-        let Some(pointer) = access.pointer else {
-            return Ok(Place::Accumulator(self.accumulator(access)?));
-        };
-        let mut memory = self.memory(access, pointer)?;
-        if matches!(memory.shape, Shape::Strided { stride: 0, .. }) {
-            memory.shape = Shape::Splat;
+    fn accumulator(&mut self, nest: &Nest, access: &Access) -> Result<u16, AssembleError> {
+        let (first, stride, lanes) = self.place(nest, access);
+        let accumulator = Accumulator { buffer: access.buffer, first, lanes };
+        let known = &mut self.leaf.accumulators;
+        let is = |number: u32| (known[number as usize].buffer, known[number as usize].first) == (access.buffer, first);
+        let hash_of = |number: u32| known[number as usize].hash();
+        let number = self.accumulators.number(accumulator.hash(), is, hash_of);
+        if number as usize == known.len() {
+            known.push(accumulator);
         }
-        Ok(Place::Memory(memory))
-    }
-
-    fn accumulator(&mut self, access: &Resolved) -> Result<u16, AssembleError> {
-        let (flat, stride, lanes) = self.place(&access.offset);
-        let next = self.accumulators.len() as u16;
-        let (number, known) = *self.accumulators.entry((access.buffer, flat)).or_insert((next, lanes));
-        if known != lanes || (lanes > 1 && stride != 1) {
+        if known[number as usize].lanes != lanes || (lanes > 1 && stride != 1) {
             return Err(AssembleError::register_index(self.program, access.buffer));
         }
-        Ok(number)
+        Ok(number as u16)
     }
 
     /// No two accumulators may share an element.
     fn check_accumulators(&self) -> Result<(), AssembleError> {
-        let mut places: Vec<_> = self.accumulators.iter().map(|(&at, &(_, lanes))| (at, lanes as i64)).collect();
-        places.sort_unstable();
-        for pair in places.windows(2) {
-            let [((buffer, flat), lanes), ((next_buffer, next_flat), _)] = [pair[0], pair[1]];
-            if buffer == next_buffer && flat + lanes > next_flat {
-                return Err(AssembleError::register_index(self.program, buffer));
+        let mut sorted = self.leaf.accumulators.clone();
+        sorted.sort_unstable();
+        for pair in sorted.windows(2) {
+            if pair[0].buffer == pair[1].buffer && pair[0].first + pair[0].lanes as i64 > pair[1].first {
+                return Err(AssembleError::register_index(self.program, pair[0].buffer));
             }
         }
         Ok(())
+    }
+}
+
+/// What is the same for every lane as one element.
+fn splat_if_constant(memory: Memory) -> Memory {
+    match memory.shape {
+        Shape::Strided { stride: 0, .. } => Memory { shape: Shape::Splat, ..memory },
+        _ => memory,
     }
 }

@@ -40,15 +40,11 @@ struct RegisterTile<'b> {
 impl Lowering<'_> {
     /// The products of a block of tiles and the `size` channel blocks from `chunk` on.
     pub(super) fn multiply(&mut self, blocks: &Blocks, chunk: &Affine, size: usize) -> Vec<Node> {
-        let Winograd { register: [positions, channels], tiles_outside, .. } = *self.winograd;
+        let Winograd { register: [positions, channels], .. } = *self.winograd;
         let xis = self.winograd.a() * self.winograd.a();
         let t_runs: Vec<Tiles> = tiles(blocks.runs[0].tiles * blocks.runs[1].tiles, positions).collect();
         let o_runs: Vec<Tiles> = tiles(size, channels).collect();
-        let runs: Vec<(Tiles, Tiles)> = if tiles_outside {
-            t_runs.iter().flat_map(|&t| o_runs.iter().map(move |&o| (t, o))).collect()
-        } else {
-            o_runs.iter().flat_map(|&o| t_runs.iter().map(move |&t| (t, o))).collect()
-        };
+        let runs: Vec<(Tiles, Tiles)> = o_runs.iter().flat_map(|&o| t_runs.iter().map(move |&t| (t, o))).collect();
         // A chunk is either a multiple of the register tile or begins at 0.
         let first_panel = divide(chunk, channels);
         self.repeat("xi", xis, LoopKind::Serial, |this, xi| {
@@ -65,13 +61,9 @@ impl Lowering<'_> {
                         panel: first_panel.clone() + o + (o_run.start / channels) as i64,
                     })
                 };
-                let (t, o) = (("t.1", t_run.count), ("o.1", o_run.count));
-                let serial = LoopKind::Serial;
-                if tiles_outside {
-                    this.repeat(t.0, t.1, serial, |this, t| this.repeat(o.0, o.1, serial, |this, o| leaf(this, t, o)))
-                } else {
-                    this.repeat(o.0, o.1, serial, |this, o| this.repeat(t.0, t.1, serial, |this, t| leaf(this, t, o)))
-                }
+                this.repeat("o.1", o_run.count, LoopKind::Serial, |this, o| {
+                    this.repeat("t.1", t_run.count, LoopKind::Serial, |this, t| leaf(this, t, o))
+                })
             };
             runs.into_iter().flat_map(|pair| run(this, pair)).collect()
         })

@@ -6,9 +6,8 @@ use crate::winograd::matrices::{Source, Sum};
 /// The sum as an expression: terms with factor 1 first, so that what follows are fused multiply-adds.
 fn sum(terms: &Sum, value: impl Fn(Source) -> Expr) -> Expr {
     let product = |c: f64, x: Expr| if c == 1.0 { x } else { Expr::Mul(Box::new(Expr::Const(c as f32)), Box::new(x)) };
-    let mut order: Vec<(Source, f64)> = terms.clone();
-    order.sort_by_key(|(_, c)| *c != 1.0);
-    let mut values = order.into_iter().map(|(source, c)| product(c, value(source)));
+    let (plain, scaled) = (terms.iter().filter(|t| t.1 == 1.0), terms.iter().filter(|t| t.1 != 1.0));
+    let mut values = plain.chain(scaled).map(|&(source, c)| product(c, value(source)));
     match values.next() {
         Some(first) => values.fold(first, add),
         None => Expr::Const(0.0),
@@ -25,7 +24,7 @@ impl Lowering<'_> {
     pub(super) fn transform_weight(&mut self) -> Vec<Node> {
         let Winograd { conv, block, register: [_, channels], .. } = *self.winograd;
         let (a, o_blocks) = (self.winograd.a(), self.winograd.o_blocks());
-        let transform = Transform::plain(&self.matrices.weight);
+        let transform = self.transforms.weight.clone();
         let half = self.private("weight_half", Scope::Local, vec![a, TAPS, block]);
         let mut trees = Vec::new();
         for (first, count, size) in [(0, o_blocks / channels, channels), (o_blocks / channels, 1, o_blocks % channels)]
@@ -47,7 +46,7 @@ impl Lowering<'_> {
                     let input = |source, k| match source {
                         Source::Input(kh) | Source::Term(kh) => weight(kh, k),
                     };
-                    let mut nodes = Vec::new();
+                    let mut nodes = Vec::with_capacity(a * (TAPS + a));
                     for (i, output) in transform.outputs.iter().enumerate() {
                         nodes.extend((0..TAPS).map(|k| assign(half, at(i, k), sum(output, |s| input(s, k)))));
                     }
@@ -147,8 +146,8 @@ impl Lowering<'_> {
     ) -> Vec<Node> {
         let (a, pad) = (self.winograd.a(), self.winograd.conv.pad);
         let origin = [0, 1].map(|dim| self.first_output(blocks, dim, &tile[dim]) + -(pad[dim] as i64));
-        let down = Transform::sharing_rows(&self.matrices.input).trimmed(row.inputs.clone(), a);
-        let across = Transform::sharing_rows(&self.matrices.input).trimmed(column.inputs.clone(), a);
+        let down = self.transforms.input.trimmed(row.inputs.clone(), a);
+        let across = self.transforms.input.trimmed(column.inputs.clone(), a);
         let first = column.inputs.start as i64;
         let mut nodes = self.repeat("x", column.inputs.len(), LoopKind::Unrolled, |this, x| {
             let x = x + first;
@@ -204,7 +203,7 @@ impl Lowering<'_> {
         Private { half, terms }: Private,
     ) -> Vec<Node> {
         let a = self.winograd.a();
-        let transform = Transform::sharing_columns(&self.matrices.output);
+        let transform = &self.transforms.output;
         let (down, across) = (transform.trimmed(0..a, row.outputs), transform.trimmed(0..a, column.outputs));
         let position = tile[0].clone() * blocks.runs[1].tiles as i64 + tile[1].clone();
         let mut nodes = self.repeat("j", a, LoopKind::Unrolled, |this, j| {
@@ -263,7 +262,8 @@ pub(crate) fn apply(
         Source::Term(k) => load(terms, term(k)),
     };
     let shared = transform.terms.iter().enumerate().filter(|(_, t)| !t.is_empty());
-    let mut nodes: Vec<Node> = shared.map(|(k, t)| assign(terms, term(k), sum(t, value))).collect();
+    let mut nodes = Vec::with_capacity(transform.terms.len() + transform.outputs.len());
+    nodes.extend(shared.map(|(k, t)| assign(terms, term(k), sum(t, value))));
     nodes.extend(transform.outputs.iter().enumerate().map(|(k, o)| output(k, sum(o, value))));
     nodes
 }

@@ -1,8 +1,9 @@
 //! Copies: weights ahead of time, and chunks of both operands on their way to shared memory.
 
-use super::{COPY_THREADS, Lowering, guarded};
+use super::{Lowering, guarded};
 use crate::affine::{Affine, VarId};
 use crate::contraction::AxisId;
+use crate::lower::partial::COPY_THREADS;
 use crate::lower::{assign, at, load, nest};
 use crate::program::{BufferId, Digit, Expr, LoopKind, Node, Role};
 use crate::tiled::{MAX_UNROLLED_ROUNDS, reduce_first};

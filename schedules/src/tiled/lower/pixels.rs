@@ -3,6 +3,7 @@
 use super::{Lowering, Place, guarded, registers};
 use crate::affine::Affine;
 use crate::contraction::{AxisId, divide};
+use crate::lower::partial::fused;
 use crate::lower::{assign, at, load, nest};
 use crate::program::{Digit, Expr, InBounds, LoopKind, Node};
 use crate::tiled::pixels::{AXIS, Pixels};
@@ -133,8 +134,8 @@ impl Lowering<'_> {
         let store = match self.partial {
             Some(partial) => assign(partial, [vec![self.part()], index].concat(), sum),
             None => {
-                let value = self.epilogue(sum, at(&pixels.conv.bias, &own), &index);
-                assign(self.output, index, value)
+                let value = fused(self.workload, &self.operands, sum, at(&pixels.conv.bias, &own), &index);
+                assign(self.operands.output, index, value)
             }
         };
         let when = self.guards(others.iter().map(|t| (values[t.axis].clone(), self.extent(t.axis))));

@@ -4,6 +4,7 @@
 
 use super::{Lowering, Outside, guarded};
 use crate::affine::Affine;
+use crate::lower::partial::fused;
 use crate::lower::winograd::transform::{apply, constant};
 use crate::lower::{OperandBuffers, add, assign, load, nest};
 use crate::program::{Buffer, BufferId, Digit, Expr, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
@@ -30,16 +31,10 @@ pub(crate) fn lower(workload: &Workload, winograd: &GpuWinograd) -> Program {
     let weights = packed("weight_transformed", product.weight.shape.clone());
     let tiles = packed("input_transformed", product.data.shape.clone());
     let products = packed("products", [&[winograd.product.split], &product.output.shape[..]].concat());
-    let outside = Outside {
-        sources: [tiles, weights],
-        output: operands.output,
-        partial: Some(products),
-        bias: operands.bias,
-        residual: operands.residual,
-    };
+    let transforms = Transforms { winograd, products, input: operands.input, weight: operands.weight };
+    let outside = Outside { sources: [tiles, weights], partial: Some(products), operands };
     let mut lowering = Lowering::within(workload, &winograd.product, buffers, outside);
     let matrices = Matrices::new(winograd.m);
-    let transforms = Transforms { winograd, products, input: operands.input, weight: operands.weight };
     let stage = |name: &str, when, body| Stage { name: name.into(), when, body };
     let stages = vec![
         stage(
@@ -231,8 +226,9 @@ impl Transforms<'_> {
                 let (h, w) = (top * m as i64 + i, left * m as i64 + j.clone());
                 let when = lowering.guards([(h.clone(), oh), (w.clone(), ow)]);
                 let index = [n, o.clone(), h, w];
-                let value = lowering.epilogue(load(registers.row, vec![j]), o.clone(), &index);
-                nest(lanes, guarded(when, vec![assign(lowering.output, index.to_vec(), value)]))
+                let Lowering { workload, operands, .. } = lowering;
+                let value = fused(workload, operands, load(registers.row, vec![j]), o.clone(), &index);
+                nest(lanes, guarded(when, vec![assign(operands.output, index.to_vec(), value)]))
             };
             let body = self.transform(lowering, transform, [a; 2], &registers, read, write);
             vec![Node::Unflatten { value: t.clone(), digits, body }]

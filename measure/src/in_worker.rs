@@ -1,12 +1,14 @@
-//! Measures CPU kernels in a worker process.
+//! Measures kernels in a worker process.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use autotune_schedules::{Target, Workload};
+use autotune_schedules::{GpuTarget, Target, Workload};
 use tempfile::TempDir;
 
 use crate::builder::{Builder, Built};
+use crate::ceilings::Ceilings;
 use crate::front::{Front, Runner};
 use crate::host::{Loss, WorkerProcess};
 use crate::location::WorkerCommand;
@@ -14,26 +16,30 @@ use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, M
 use crate::options::MeasureOptions;
 use crate::problem::Problem;
 use crate::process::duration;
-use crate::protocol::{Job, Request, Task};
+use crate::protocol::{Job, Request, Response, Task};
 use crate::scratch::scratch_dir;
 
 /// Workers that may die before running a kernel, one after the other, until the infrastructure counts as broken.
 const EARLY_DEATHS: usize = 3;
 
+/// How long a GPU's ceilings may take.
+const CEILINGS_LIMIT: Duration = Duration::from_secs(60);
+
 /// Most bytes of operand files that are kept.
 const PROBLEM_BYTES: u64 = 1 << 30;
 
-/// Measures candidates on this machine's CPU, each in a worker process that may crash, hang or misbehave at no risk to
-/// the caller. Candidates are built in parallel, then run one by one.
+/// Measures candidates on this machine's CPU or a GPU of it, whichever their target says, in a worker process that may crash, hang
+/// or misbehave at no risk to the caller. The worker alone opens the GPU. Candidates are built in parallel, those for GPUs while
+/// others run, and run one by one.
 ///
 /// A failed candidate's worker is replaced. A candidate that fails in a worker which ran others before, unless by
 /// running too long, is tried again in a fresh one, and that verdict counts: memory that an earlier kernel corrupted
 /// is no fault of it.
-pub struct CpuMeasurer {
+pub struct WorkerMeasurer {
     front: Front<Workers>,
 }
 
-impl CpuMeasurer {
+impl WorkerMeasurer {
     /// A measurer with the worker program of this machine ([`WorkerCommand::find`]).
     pub fn new(options: MeasureOptions) -> Result<Self, MeasureError> {
         Self::with(WorkerCommand::find()?, options)
@@ -54,7 +60,7 @@ impl CpuMeasurer {
 
     /// The options.
     pub fn options(&self) -> &MeasureOptions {
-        &self.front.runner.options
+        &self.front.runner().options
     }
 
     /// Sets the time against which candidates of a workload are stopped early. Without it, that is the fastest this
@@ -73,13 +79,21 @@ impl CpuMeasurer {
         self.front.race_built(&built.iter().cloned().map(Ok).collect::<Vec<_>>())
     }
 
+    /// The target's ceilings: a CPU's measured here, a GPU's by the worker.
+    pub fn ceilings(&mut self, target: &Target) -> Result<Ceilings, MeasureError> {
+        match target.gpu() {
+            Some(gpu) => self.front.runner_mut().ceilings(gpu),
+            None => Ceilings::measure(target),
+        }
+    }
+
     /// Process number of the worker, if one is running.
     pub fn worker_pid(&self) -> Option<u32> {
-        self.front.runner.worker.as_ref().map(WorkerProcess::pid)
+        self.front.runner().worker.as_ref().map(WorkerProcess::pid)
     }
 }
 
-impl Measurer for CpuMeasurer {
+impl Measurer for WorkerMeasurer {
     fn measure(
         &mut self,
         candidates: &[Candidate],
@@ -129,6 +143,26 @@ impl Workers {
         Ok(path)
     }
 
+    fn request(&self, task: Task) -> Request {
+        Request { timing: self.options.timing.clone(), memory_slack_bytes: self.options.memory_slack_bytes, task }
+    }
+
+    /// What a GPU can do at best, measured by the worker.
+    fn ceilings(&mut self, target: &GpuTarget) -> Result<Ceilings, MeasureError> {
+        let mut worker = self.worker.take().map_or_else(|| WorkerProcess::spawn(&self.command), Ok)?;
+        let request = self.request(Task::Ceilings { target: target.clone() });
+        let fault = |message: String| MeasureError::Ceilings { message };
+        match worker.ask(&request, &[], CEILINGS_LIMIT) {
+            Ok(Response::Ceilings { ceilings }) => {
+                self.worker = Some(worker);
+                Ok(ceilings)
+            }
+            Ok(_) => Err(fault("the worker answered something else".into())),
+            Err(Loss::Kernel(error)) => Err(fault(error.to_string())),
+            Err(Loss::Refused(message) | Loss::Early(message)) => Err(fault(message)),
+        }
+    }
+
     /// Has a task carried out by the worker; `Err` in the inner result if it killed the worker.
     fn ask(
         &mut self,
@@ -136,8 +170,7 @@ impl Workers {
         raw: &[u8],
         kernels: usize,
     ) -> Result<Result<Outcomes, CandidateError>, MeasureError> {
-        let request =
-            Request { timing: self.options.timing.clone(), memory_slack_bytes: self.options.memory_slack_bytes, task };
+        let request = self.request(task);
         let limit = duration(self.options.run_limit_secs * kernels as f64);
         let mut early_deaths = 0;
         loop {
@@ -145,15 +178,17 @@ impl Workers {
                 Some(worker) => (worker, false),
                 None => (WorkerProcess::spawn(&self.command)?, true),
             };
-            let failed = match worker.ask(&request, raw, limit) {
-                Ok(outcomes) if outcomes.len() != kernels => {
-                    return Err(MeasureError::Worker { message: "it answered something else".into() });
-                }
-                Ok(outcomes) if outcomes.iter().all(Result::is_ok) => {
+            let answer = worker.ask(&request, raw, limit).map(|answer| match answer {
+                Response::Done { outcomes } if outcomes.len() == kernels => Some(outcomes),
+                _ => None,
+            });
+            let failed = match answer {
+                Ok(None) => return Err(MeasureError::Worker { message: "it answered something else".into() }),
+                Ok(Some(outcomes)) if outcomes.iter().all(is_harmless) => {
                     self.worker = Some(worker);
                     return Ok(Ok(outcomes));
                 }
-                Ok(outcomes) => Ok(outcomes),
+                Ok(Some(outcomes)) => Ok(outcomes),
                 Err(Loss::Kernel(error @ CandidateError::Timeout { .. })) => return Ok(Err(error)),
                 Err(Loss::Kernel(error)) => Err(error),
                 Err(Loss::Refused(message)) => return Err(MeasureError::Worker { message }),
@@ -170,6 +205,11 @@ impl Workers {
             }
         }
     }
+}
+
+/// True for the outcome of a kernel that ran well, or not at all: the worker can run others.
+fn is_harmless(outcome: &Result<RunSecs, CandidateError>) -> bool {
+    matches!(outcome, Ok(_) | Err(CandidateError::Lower { .. } | CandidateError::Build { .. }))
 }
 
 /// One outcome per kernel.

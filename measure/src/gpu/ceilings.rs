@@ -1,0 +1,209 @@
+//! Kernels that reach what a GPU can do at best.
+
+use autotune_schedules::plan::{PlanBuffer, PlanStage};
+use autotune_schedules::program::{Layout, Role, When};
+use autotune_schedules::{GpuApi, GpuTarget, KernelPlan, Launch};
+
+use super::trial::bytes_of;
+use super::{Device, cuda};
+use crate::builder::Code;
+use crate::ceilings::Ceilings;
+use crate::measurement::CandidateError;
+
+/// Threads of a block: fewer than any GPU allows, enough to hide every latency when many blocks run.
+const THREADS: usize = 256;
+/// Blocks of the multiply-add kernel for each multiprocessor.
+const BLOCKS_PER_MULTIPROCESSOR: usize = 16;
+/// Independent accumulators of a thread.
+const ACCUMULATORS: usize = 16;
+/// Multiply-adds of each accumulator in a launch.
+const ROUNDS: usize = 512;
+/// Elements of a vector in memory.
+const LANES: usize = 4;
+/// Short repeats of each figure, of which the best counts.
+const REPEATS: usize = 5;
+/// Bytes copied or read from memory in one go: this many second-level caches, between these bounds.
+const CACHES: usize = 4;
+const COPY_BYTES: [usize; 2] = [32 << 20, 512 << 20];
+/// How often what is in the cache is read in one go.
+const CACHE_ROUNDS: usize = 8;
+/// Threads by which each round is shifted, so that no thread's data are in its own multiprocessor's cache.
+const SHIFT: usize = 37 * THREADS;
+/// Launches in a row by which the cost of one is found.
+const LAUNCHES: usize = 200;
+
+/// A kernel that reaches a ceiling. Its buffers are operands and results, vectors of four numbers each.
+#[derive(Clone, Copy)]
+enum Loop {
+    /// Every thread runs independent multiply-adds on vectors of so many numbers.
+    MultiplyAdd { lanes: usize },
+    /// Copies the operands to the results.
+    Copy,
+    /// Every thread reads so many of the operands, so many times, each time others, and leaves their sum in the results.
+    Read { vectors: usize, rounds: usize },
+}
+
+/// Measures the ceilings of an open device.
+pub(super) fn measure<D: Device>(device: &D, target: &GpuTarget) -> Result<Ceilings, CandidateError> {
+    let api = target.api;
+    let blocks = BLOCKS_PER_MULTIPROCESSOR * target.multiprocessors;
+    let threads = blocks * THREADS;
+    // CPUs in the guise of a GPU have their vectors used only if the kernel has vectors.
+    let lanes: &[usize] = if api == GpuApi::OpenCl { &[1, 8] } else { &[1] };
+    let mut flops_per_sec = 0.0f64;
+    for &lanes in lanes {
+        let secs = Bench::new(device, api, Loop::MultiplyAdd { lanes }, blocks, threads)?.secs(1)?;
+        flops_per_sec = flops_per_sec.max((2 * lanes * ACCUMULATORS * ROUNDS * threads) as f64 / secs);
+    }
+    let vectors = |bytes: usize| (bytes / 4 / LANES).next_multiple_of(threads);
+    let memory = vectors((CACHES * target.l2_bytes).clamp(COPY_BYTES[0], COPY_BYTES[1]));
+    let bytes = |vectors: usize| (4 * LANES * vectors) as f64;
+    let copy = Bench::new(device, api, Loop::Copy, memory / THREADS, memory)?.secs(1)?;
+    let read = |vectors: usize, rounds: usize| -> Result<f64, CandidateError> {
+        let read = Loop::Read { vectors: vectors / threads, rounds };
+        Ok(rounds as f64 * bytes(vectors) / Bench::new(device, api, read, blocks, vectors)?.secs(1)?)
+    };
+    let bytes_per_sec = 2.0 * bytes(memory) / copy;
+    let from_memory = read(memory, 1)?.max(bytes_per_sec);
+    let from_cache = read(vectors(target.l2_bytes / 2), CACHE_ROUNDS)?.max(from_memory);
+    let launch = Bench::new(device, api, Loop::Copy, 1, THREADS)?;
+    Ok(Ceilings {
+        core_flops_per_sec: flops_per_sec / target.multiprocessors as f64,
+        flops_per_sec,
+        bytes_per_sec,
+        read_bytes_per_sec: [from_cache, from_cache, from_memory],
+        cache_bytes: [target.l2_bytes as f64; 2],
+        fork_join_secs: { launch }.secs(LAUNCHES)?,
+    })
+}
+
+/// A loaded loop with its buffers.
+struct Bench<'d, D: Device> {
+    device: &'d D,
+    module: D::Module,
+    buffers: Vec<D::Memory>,
+}
+
+impl<'d, D: Device> Bench<'d, D> {
+    /// A loop on operands and results of `vectors` vectors each.
+    fn new(device: &'d D, api: GpuApi, name: Loop, blocks: usize, vectors: usize) -> Result<Self, CandidateError> {
+        let source = name.source(api);
+        let code = match api {
+            GpuApi::Cuda { sm } => Code::Cubin(cuda::compile(&source, sm)?.cubin),
+            GpuApi::OpenCl => Code::OpenCl(source),
+        };
+        let module = device.load(&code, &plan(blocks, vectors))?;
+        // Multiply-adds with these stay finite and normal.
+        let content = vec![0.5f32; LANES * vectors];
+        let buffers = (0..2).map(|_| device.upload(bytes_of(&content))).collect::<Result<_, _>>()?;
+        Ok(Self { device, module, buffers })
+    }
+
+    /// Seconds a launch, of the fastest of several repeats of so many launches.
+    fn secs(&mut self, launches: usize) -> Result<f64, CandidateError> {
+        let Self { device, module, buffers } = self;
+        let mut repeat = || {
+            let mut work = || (0..launches).try_for_each(|_| device.launch(module, 0, buffers));
+            Ok(device.time(&mut work)? / launches as f64)
+        };
+        repeat()?;
+        (0..REPEATS).try_fold(f64::INFINITY, |least, _| Ok(least.min(repeat()?)))
+    }
+}
+
+fn plan(blocks: usize, vectors: usize) -> KernelPlan {
+    let buffer = |role| PlanBuffer {
+        role,
+        global: true,
+        shape: vec![LANES * vectors],
+        layout: Layout::Plain,
+        dtype: Default::default(),
+    };
+    let launch = Launch { blocks, threads: THREADS, shared_bytes: 0 };
+    let stage = PlanStage {
+        symbol: "ceiling".into(),
+        when: When::EveryRun,
+        tasks: blocks,
+        launch: Some(launch),
+        boxes: vec![],
+    };
+    KernelPlan { buffers: vec![buffer(Role::Input), buffer(Role::Output)], stages: vec![stage], local_bytes: 0 }
+}
+
+impl Loop {
+    fn source(self, api: GpuApi) -> String {
+        let (signature, thread) = match api {
+            GpuApi::Cuda { .. } => (
+                format!(
+                    "extern \"C\" __global__ void __launch_bounds__({THREADS}) ceiling(const float4 *from, float4 *to)"
+                ),
+                format!("blockIdx.x * {THREADS} + threadIdx.x"),
+            ),
+            GpuApi::OpenCl => (
+                format!(
+                    "__kernel __attribute__((reqd_work_group_size({THREADS}, 1, 1)))\n\
+                     void ceiling(__global const float4 *from, __global float4 *to)"
+                ),
+                format!("get_group_id(0) * {THREADS} + get_local_id(0)"),
+            ),
+        };
+        format!("{signature} {{\n  const int t = {thread};\n{}}}\n", self.body(api))
+    }
+
+    fn body(self, api: GpuApi) -> String {
+        match self {
+            Loop::Copy => "  to[t] = from[t];\n".into(),
+            Loop::Read { vectors, rounds } => {
+                let threads = match api {
+                    GpuApi::Cuda { .. } => format!("gridDim.x * {THREADS}"),
+                    GpuApi::OpenCl => format!("get_num_groups(0) * {THREADS}"),
+                };
+                format!(
+                    "  const int threads = {threads};\n  float4 sum = from[t];\n  for (int round = 0; round < {rounds}; round++) {{\n    \
+                     const int first = (t + round * {SHIFT}) % threads;\n    for (int i = 0; i < {vectors}; i++) {{\n      \
+                     const float4 x = from[first + i * threads];\n      \
+                     sum.x += x.x; sum.y += x.y; sum.z += x.z; sum.w += x.w;\n    }}\n  }}\n  to[t] = sum;\n"
+                )
+            }
+            Loop::MultiplyAdd { lanes } => {
+                let (number, add, first) = match (api, lanes) {
+                    (GpuApi::Cuda { .. }, _) => ("float".into(), "fmaf", "a0"),
+                    (GpuApi::OpenCl, 1) => ("float".into(), "fma", "a0"),
+                    (GpuApi::OpenCl, _) => (format!("float{lanes}"), "fma", "a0.s0"),
+                };
+                let accumulators = || 0..ACCUMULATORS;
+                let start: String = accumulators().map(|i| format!("  {number} a{i} = x + {i}.0f;\n")).collect();
+                let step: String = accumulators().map(|i| format!("    a{i} = {add}(a{i}, x, y);\n")).collect();
+                let sum: String = accumulators().skip(1).map(|i| format!("  a0 += a{i};\n")).collect();
+                format!(
+                    "  const {number} x = from[t].x, y = from[t].y;\n{start}  for (int i = 0; i < {ROUNDS}; i++) {{\n{step}  }}\n{sum}  \
+                     to[t].x = {first};\n"
+                )
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loops_are_cuda() {
+        if cuda::compiler_version().is_err() {
+            let required = std::env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
+            assert!(!required.split(',').any(|name| name == "nvrtc"), "nvrtc is required");
+            return eprintln!("skipped, nvrtc is missing");
+        }
+        let read = Loop::Read { vectors: 7, rounds: 2 };
+        for (name, instruction) in [(Loop::MultiplyAdd { lanes: 1 }, "fmaf("), (Loop::Copy, "to[t]"), (read, "round")] {
+            let source = name.source(GpuApi::Cuda { sm: 90 });
+            let compiled = cuda::compile(&source, 90).unwrap_or_else(|e| panic!("{source}\n{e}"));
+            assert!(
+                source.contains(instruction) && compiled.resources().spill_bytes == 0,
+                "{source}\n{}",
+                compiled.log
+            );
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Tensor maps, by which a CUDA kernel copies boxes of a matrix.
+
+use std::ffi::c_void;
+
+use autotune_schedules::plan::{PlanBuffer, TensorBox};
+use autotune_schedules::{DType, KernelPlan};
+use cudarc::driver::{DeviceRepr, sys};
+
+/// A tensor map, which a kernel takes by value.
+#[repr(transparent)]
+pub(super) struct TensorMap(sys::CUtensorMap);
+
+// SAFETY: plain data that a kernel takes as it is.
+unsafe impl DeviceRepr for TensorMap {}
+
+/// What a map is made of.
+#[derive(Clone, Debug)]
+pub(super) struct MapPlan {
+    /// Position of the buffer among those that the device holds.
+    pub(super) buffer: usize,
+    dtype: sys::CUtensorMapDataType,
+    /// Columns and rows of the matrix.
+    extents: [u64; 2],
+    row_bytes: u64,
+    /// Columns and rows of the box.
+    shape: [u32; 2],
+}
+
+impl MapPlan {
+    /// The map of a box of the plan, or why there is none.
+    pub(super) fn new(plan: &KernelPlan, of: &TensorBox) -> Result<Self, String> {
+        let Some(PlanBuffer { shape, dtype, .. }) = plan.buffers.get(of.buffer) else {
+            return Err("a box of no buffer".into());
+        };
+        let &[.., rows, columns] = &shape[..] else {
+            return Err("a box of what is no matrix".into());
+        };
+        let kind = match dtype {
+            DType::F16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+            DType::Bf16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            DType::F32 | DType::Tf32 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+        };
+        Ok(Self {
+            buffer: plan.buffers[..of.buffer].iter().filter(|b| b.global).count(),
+            dtype: kind,
+            extents: [columns as u64, rows as u64],
+            row_bytes: (columns * dtype.bytes()) as u64,
+            shape: [of.shape[1] as u32, of.shape[0] as u32],
+        })
+    }
+
+    /// The map of the matrix that begins at `address`.
+    pub(super) fn encode(&self, address: sys::CUdeviceptr) -> Result<TensorMap, String> {
+        let mut map = TensorMap(sys::CUtensorMap { opaque: [0; 16] });
+        let steps = [1u32; 2];
+        // SAFETY: every pointer is to as many numbers as the rank wants; the map is written only.
+        let result = unsafe {
+            sys::cuTensorMapEncodeTiled(
+                &mut map.0,
+                self.dtype,
+                2,
+                address as *mut c_void,
+                self.extents.as_ptr(),
+                &self.row_bytes,
+                self.shape.as_ptr(),
+                steps.as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        };
+        match result {
+            sys::CUresult::CUDA_SUCCESS => Ok(map),
+            other => Err(format!("no tensor map: {other:?}")),
+        }
+    }
+}

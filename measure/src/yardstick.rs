@@ -1,0 +1,84 @@
+//! Kernels that tell how fast the machine is at the moment.
+//!
+//! Other processes, and other guests of a virtual machine's host, slow kernels down by some per cent for tens of milliseconds
+//! to seconds, and to half their speed where two virtual cores come to share a real one. No floor of time averages that out, and a
+//! loop of arithmetic does not feel all of it. So the fastest kernel of a workload so far is timed just before and just after
+//! each other candidate: by how much it is slower than it ever was, the candidate is taken to be, too.
+
+use std::collections::HashMap;
+
+use autotune_schedules::Workload;
+
+use crate::buffers::Memory;
+use crate::harness::runs_per_repeat;
+use crate::measurement::{CandidateError, RunSecs};
+use crate::options::TimingOptions;
+use crate::team::Team;
+use crate::trial::{self, Trial};
+
+/// Repeats of a look, at most, and the seconds after which there are no more.
+const LOOK_REPEATS: usize = 3;
+const LOOK_SECS: f64 = 0.002;
+/// A candidate becomes the yardstick if it takes less than this part of the present one's time.
+const FASTER: f64 = 0.97;
+/// Beyond this, a moment's hiccup is likelier than a slow machine.
+const MAX_SLOWDOWN: f64 = 2.5;
+/// Most bytes of yardsticks that are kept.
+const KEPT_BYTES: usize = 512 << 20;
+
+/// A kernel with operands, and the fastest it ever ran: as measured, so that errors do not add up from yardstick to yardstick.
+pub(crate) struct Yardstick {
+    trial: Trial,
+    fastest_secs: f64,
+}
+
+impl Yardstick {
+    /// Times longer that the kernel takes now than it ever did.
+    pub(crate) fn slowdown(&mut self, options: &TimingOptions, team: &mut Team) -> f64 {
+        let runs = runs_per_repeat(options, self.fastest_secs);
+        let (mut elapsed, mut now) = (0.0, f64::INFINITY);
+        for _ in 0..LOOK_REPEATS {
+            let secs = self.trial.repeat(runs, team);
+            now = (secs / runs as f64).min(now);
+            elapsed += secs;
+            if elapsed >= LOOK_SECS {
+                break;
+            }
+        }
+        self.fastest_secs = self.fastest_secs.min(now);
+        (now / self.fastest_secs).min(MAX_SLOWDOWN)
+    }
+}
+
+/// The yardsticks of workloads, each for a number of threads.
+#[derive(Default)]
+pub(crate) struct Yardsticks(HashMap<(Workload, usize), Yardstick>);
+
+impl Yardsticks {
+    /// Checks and times a kernel of `workload` beside its yardstick. Gives back memory that is free for the next trial.
+    pub(crate) fn measure(
+        &mut self,
+        workload: &Workload,
+        mut trial: Trial,
+        options: &TimingOptions,
+        incumbent_secs: Option<f64>,
+        team: &mut Team,
+    ) -> (Result<RunSecs, CandidateError>, Option<Memory>) {
+        let key = (*workload, team.threads());
+        let mut yardstick = self.0.remove(&key);
+        let outcome = trial::measure(&mut trial, options, incumbent_secs, team, yardstick.as_mut());
+        let bar = yardstick.as_ref().map_or(f64::INFINITY, |yardstick| FASTER * yardstick.fastest_secs);
+        let spare = match &outcome {
+            Ok(run) if !run.stopped_early && run.run_secs < bar && !options.cold => {
+                let new = Yardstick { trial, fastest_secs: run.run_secs * run.slowdown };
+                yardstick.replace(new).and_then(|old| old.trial.into_memory())
+            }
+            _ => trial.into_memory(),
+        };
+        if self.0.values().map(|yardstick| yardstick.trial.bytes()).sum::<usize>() > KEPT_BYTES {
+            self.0.clear();
+        }
+        self.0.extend(yardstick.map(|yardstick| (key, yardstick)));
+        (outcome, spare)
+    }
+}

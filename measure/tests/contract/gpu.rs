@@ -1,0 +1,159 @@
+//! What is particular to GPUs: devices, generated kernels, the CUDA compiler.
+
+use std::env;
+use std::ops::ControlFlow;
+
+use autotune_measure::gpu::{self, cuda, opencl};
+use autotune_measure::{
+    Bench, Builder, Candidate, CandidateError, Ceilings, MeasureError, MeasureOptions, Measurement, Measurer,
+    Resources, WorkerCommand, WorkerMeasurer,
+};
+use autotune_schedules::{ScheduleSpace, Target, Workload};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::faults::{DEATH, ENDLESS};
+use crate::kernels::{Place, options, place, right, set_place, source, target, without_main};
+
+/// On a device.
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("generated_kernels_are_right_while_others_are_built", generated_kernels_are_right_while_others_are_built),
+    ("what_is_for_another_device_is_refused", what_is_for_another_device_is_refused),
+    ("ceilings_are_plausible", ceilings_are_plausible),
+    ("a_bench_takes_turns", a_bench_takes_turns),
+];
+
+/// Without a device.
+pub(crate) const COMPILER_TESTS: &[(&str, fn())] = &[
+    ("candidates_are_built_without_a_device", candidates_are_built_without_a_device),
+    ("the_kernels_of_these_tests_are_cuda_too", the_kernels_of_these_tests_are_cuda_too),
+    ("a_machine_without_a_device_says_what_to_install", a_machine_without_a_device_says_what_to_install),
+];
+
+fn missing(tool: &str, reason: &str) {
+    let required = env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
+    assert!(required.split(',').all(|name| name != tool), "{tool} is required: {reason}");
+    eprintln!("skipped, {tool} is missing: {reason}");
+}
+
+/// True if this machine has what kernels are to run on.
+pub(crate) fn is_there(place: Place) -> bool {
+    match place {
+        Place::Cpu => true,
+        Place::OpenCl => opencl::devices().map_err(|reason| missing("opencl", &reason)).is_ok(),
+        Place::Cuda => gpu::find("cuda").map_err(|reason| missing("cuda", &reason.to_string())).is_ok(),
+    }
+}
+
+fn measurer(options: MeasureOptions) -> WorkerMeasurer {
+    WorkerMeasurer::with(WorkerCommand::find().unwrap(), options).unwrap()
+}
+
+fn candidates(text: &str, target: &Target, count: usize) -> Vec<Candidate> {
+    let workload: Workload = text.parse().unwrap();
+    let space = ScheduleSpace::new(&workload, target);
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    let configs = std::iter::once(space.default_config()).chain((1..count).map(|_| space.sample(&mut rng)));
+    configs.map(|config| Candidate { workload, target: target.clone(), config }).collect()
+}
+
+fn generated_kernels_are_right_while_others_are_built() {
+    let target = target(1);
+    // A device that is no GPU takes long to compile them.
+    let count = if place() == Place::Cuda { 100 } else { 2 };
+    let mut all = candidates("matmul:m=40,n=33,k=20,bias", &target, count);
+    all.extend(candidates("conv2d:c=6,h=9,w=9,o=20,k=3,p=1,act=relu", &target, count));
+    if place() == Place::Cuda {
+        for dtype in ["tf32", "f16", "bf16"] {
+            all.extend(candidates(&format!("matmul:m=72,n=88,k=80,dtype={dtype},bias"), &target, 30));
+            all.extend(candidates(&format!("conv2d:c=16,h=14,w=14,o=32,k=3,p=1,dtype={dtype}"), &target, 30));
+        }
+    }
+    let mut results: Vec<Measurement> = Vec::new();
+    let mut on_result = |index, measurement| {
+        assert_eq!(index, results.len());
+        results.push(measurement);
+        ControlFlow::Continue(())
+    };
+    measurer(options()).measure(&all, &mut on_result).unwrap();
+    assert_eq!(results.len(), all.len());
+    for (measurement, candidate) in results.iter().zip(&all) {
+        let run = measurement.outcome.as_ref().unwrap_or_else(|e| panic!("{}: {e}", candidate.config));
+        assert!(run.run_secs > 0.0 && run.run_secs.is_finite() && run.max_rel_error < 1e-2, "{run:?}");
+        assert!(measurement.toolchain.as_ref().is_some_and(|t| t.backend.is_none()) && measurement.build_secs > 0.0);
+        assert_eq!(measurement.resources.is_some(), place() == Place::Cuda);
+    }
+}
+
+fn what_is_for_another_device_is_refused() {
+    let mut elsewhere = right(1);
+    let mut target = elsewhere.target.gpu().unwrap().clone();
+    target.model = "no_such_model".into();
+    elsewhere.target = Target::Gpu(target);
+    let refused = measurer(options()).run_built(&elsewhere).unwrap_err();
+    assert!(refused.to_string().contains("no_such_model"), "{refused}");
+}
+
+fn ceilings_are_plausible() {
+    let word = if place() == Place::Cuda { "cuda" } else { "opencl" };
+    let target = Target::Gpu(gpu::find(word).unwrap().target);
+    let ceilings: Ceilings = measurer(options()).ceilings(&target).unwrap();
+    assert!((1e8..1e15).contains(&ceilings.flops_per_sec), "{ceilings:?}");
+    assert!((1e7..1e14).contains(&ceilings.bytes_per_sec), "{ceilings:?}");
+    assert!(ceilings.read_bytes_per_sec.iter().all(|rate| (1e7..1e15).contains(rate)), "{ceilings:?}");
+    assert!((1e-9..1e-2).contains(&ceilings.fork_join_secs), "{ceilings:?}");
+}
+
+fn a_bench_takes_turns() {
+    // SAFETY: the kernel is right.
+    let mut bench = unsafe { Bench::new(&right(1)) }.unwrap();
+    for _ in 0..2 {
+        let repeats = bench.turn(0.001).unwrap();
+        assert!(repeats.len() >= 3 && repeats.iter().all(|secs| *secs > 0.0 && *secs < 1.0), "{repeats:?}");
+    }
+    bench.recheck().unwrap();
+    assert!(bench.max_rel_error() < 1e-5);
+}
+
+fn candidates_are_built_without_a_device() {
+    if let Err(reason) = cuda::compiler_version() {
+        return missing("nvrtc", &reason);
+    }
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    let mut candidates = candidates("matmul:m=256,n=256,k=64,bias,act=relu", &target, 3);
+    candidates.extend(self::candidates("matmul:m=256,n=256,k=64,dtype=f16", &target, 2));
+    let builds = Builder::new(MeasureOptions::default().backend, 20.0).build(&candidates).unwrap();
+    for build in builds {
+        assert!(build.outcome.is_ok() && build.build_secs > 0.0);
+        let Resources { registers, shared_bytes, .. } = build.resources.unwrap();
+        assert!((8..=255).contains(&registers) && shared_bytes > 0, "{:?}", build.resources);
+        let toolchain = build.toolchain.unwrap();
+        assert!(toolchain.compiler.starts_with("NVRTC 1") && toolchain.flags.contains("sm_90"), "{toolchain:?}");
+    }
+    let broken = cuda::compile("__global__ void f() { int x = ; }", 90);
+    assert!(matches!(&broken, Err(CandidateError::Build { message }) if message.contains("error")), "{broken:?}");
+}
+
+fn the_kernels_of_these_tests_are_cuda_too() {
+    if let Err(reason) = cuda::compiler_version() {
+        return missing("nvrtc", &reason);
+    }
+    set_place(Place::Cuda);
+    let adding = "float old[N]; for (int n = 0; n < N; n++) old[n] = out[n];";
+    let faults = ["", DEATH, ENDLESS, "if (again()) continue;", "usleep", adding];
+    let compile = |code: &str| cuda::compile(&source("", code, ""), 90);
+    for code in faults {
+        assert_eq!(compile(code).is_ok(), code != "usleep", "{code}: {:?}", compile(code).map(|_| ()));
+    }
+    assert!(cuda::compile(&without_main(), 90).is_ok());
+}
+
+fn a_machine_without_a_device_says_what_to_install() {
+    for word in ["cuda", "cuda:sm_70", "opencl"] {
+        if let Err(error) = gpu::find(word) {
+            let MeasureError::Device { message } = &error else { panic!("{error:?}") };
+            assert!(["install", "finds no device", "is cuda:sm_"].iter().any(|w| message.contains(w)), "{message}");
+            assert_eq!(message.lines().count(), 1);
+        }
+    }
+}

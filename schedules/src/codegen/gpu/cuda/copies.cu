@@ -1,0 +1,12 @@
+template <int BYTES>
+static __device__ __forceinline__ void copy_async(void *to, const void *from, bool there) {
+  const unsigned at = (unsigned)__cvta_generic_to_shared(to);
+  const int bytes = there ? BYTES : 0;
+  if (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(BYTES), "r"(bytes) : "memory");
+}
+static __device__ __forceinline__ void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int BUT>
+static __device__ __forceinline__ void await_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(BUT) : "memory"); }

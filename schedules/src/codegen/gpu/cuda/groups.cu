@@ -1,0 +1,8 @@
+static __device__ __forceinline__ unsigned long long matrix(const void *at) {
+  const unsigned long long rows_of_eight = 1024 >> 4, swizzle_of_128_bytes = 1;
+  return (in_shared(at) & 0x3ffff) >> 4 | 1ull << 16 | rows_of_eight << 32 | swizzle_of_128_bytes << 62;
+}
+static __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+static __device__ __forceinline__ void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int BUT>
+static __device__ __forceinline__ void await_products() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(BUT) : "memory"); }

@@ -1,0 +1,62 @@
+//! Elements in memory, by type: 16-bit ones are `unsigned short`, and vectors of them whole words.
+
+use crate::workload::DType;
+
+pub(super) fn type_of(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 | DType::Tf32 => "float",
+        DType::F16 | DType::Bf16 => "unsigned short",
+    }
+}
+
+/// Type of 2, 4 or 8 neighbouring elements.
+pub(super) fn vector_type(dtype: DType, lanes: usize) -> &'static str {
+    match (lanes * dtype.bytes(), dtype.bytes()) {
+        (8, 4) => "float2",
+        (_, 4) => "float4",
+        (4, _) => "unsigned",
+        (8, _) => "uint2",
+        _ => "uint4",
+    }
+}
+
+/// The value of an element.
+pub(super) fn widened(dtype: DType, element: &str) -> String {
+    match dtype {
+        DType::F32 | DType::Tf32 => element.into(),
+        DType::F16 | DType::Bf16 => format!("from_{}({element})", dtype.word()),
+    }
+}
+
+/// The element that holds a value.
+pub(super) fn narrowed(dtype: DType, value: &str) -> String {
+    match dtype {
+        DType::F32 | DType::Tf32 => value.into(),
+        DType::F16 | DType::Bf16 => format!("to_{}({value})", dtype.word()),
+    }
+}
+
+/// The value of one lane of a vector.
+pub(super) fn lane(dtype: DType, name: &str, lanes: usize, lane: usize) -> String {
+    let word = lane * dtype.bytes() / 4;
+    let part = if lanes * dtype.bytes() == 4 { String::new() } else { format!(".{}", ["x", "y", "z", "w"][word]) };
+    match (dtype, lane % 2) {
+        (DType::F32 | DType::Tf32, _) => format!("{name}{part}"),
+        (_, 0) => widened(dtype, &format!("{name}{part}")),
+        _ => widened(dtype, &format!("{name}{part} >> 16")),
+    }
+}
+
+/// The words of a vector of values: for 16-bit elements two values in each.
+pub(super) fn words(dtype: DType, values: &[String]) -> Vec<String> {
+    match dtype {
+        DType::F32 | DType::Tf32 => values.to_vec(),
+        DType::F16 | DType::Bf16 => {
+            let pair = |pair: &[String]| {
+                let halves: Vec<String> = pair.iter().map(|value| narrowed(dtype, value)).collect();
+                format!("pair({})", halves.join(", "))
+            };
+            values.chunks(2).map(pair).collect()
+        }
+    }
+}

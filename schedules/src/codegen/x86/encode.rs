@@ -1,0 +1,371 @@
+//! Bytes of instructions: prefixes, opcode, operands (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2).
+
+use super::AssembleError;
+
+/// An integer register, by its number in an encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Integer {
+    Rax,
+    Rcx,
+    Rdx,
+    Rbx,
+    Rsp,
+    Rbp,
+    Rsi,
+    Rdi,
+    R8,
+    R9,
+    R10,
+    R11,
+    R12,
+    R13,
+    R14,
+    R15,
+}
+
+/// `[base + disp]`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Address {
+    pub(super) base: Integer,
+    pub(super) disp: i32,
+}
+
+/// The operand that may be in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    /// The number of a register.
+    Register(u8),
+    Memory(Address),
+    /// Memory at a distance from the end of the instruction, of which the last four bytes are that distance.
+    Constant,
+}
+
+impl From<Integer> for Place {
+    fn from(register: Integer) -> Self {
+        Place::Register(register as u8)
+    }
+}
+
+impl From<Address> for Place {
+    fn from(at: Address) -> Self {
+        Place::Memory(at)
+    }
+}
+
+impl Place {
+    /// Bits 3 and 4 of the number of the register that it is, or of its base.
+    fn high_bits(self) -> u8 {
+        match self {
+            Place::Register(number) => number >> 3,
+            Place::Memory(at) => at.base as u8 >> 3,
+            Place::Constant => 0,
+        }
+    }
+}
+
+/// An instruction of vectors.
+#[derive(Clone, Copy)]
+pub(super) struct Opcode {
+    /// Number of the table of opcodes.
+    pub(super) map: u8,
+    /// Number of the implied prefix.
+    pub(super) prefix: u8,
+    pub(super) code: u8,
+}
+
+/// Flags of [`Code::evex`], to be added to the number of a mask.
+pub(super) mod evex {
+    pub(in super::super) const ZEROING: u8 = 0x80;
+    pub(in super::super) const BITS_512: u8 = 0x40;
+    pub(in super::super) const BROADCAST: u8 = 0x10;
+}
+
+/// What a 32-bit displacement at the end of an instruction leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// The leaf of this number.
+    Leaf(usize),
+    /// An offset in the code.
+    Code(usize),
+    /// Eight words of which the first so many have all bits set.
+    Mask(u8),
+}
+
+/// Encoded instructions, one behind the other.
+#[derive(Default)]
+pub(super) struct Code {
+    bytes: Vec<u8>,
+    goals: Vec<(usize, Goal)>,
+}
+
+impl Code {
+    /// Offset of the next instruction.
+    pub(super) fn here(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The first `len` bytes of a number, the lowest first.
+    fn put(&mut self, bytes: u64, len: usize) {
+        self.bytes.extend_from_slice(&bytes.to_le_bytes());
+        self.bytes.truncate(self.bytes.len() - 8 + len);
+    }
+
+    /// An instruction: the first `len` bytes of a number, of which there are at most 8, and operands.
+    fn instruction(&mut self, head: u64, len: usize, (operands, operands_len): (u64, usize)) {
+        let bytes = u128::from(head) | u128::from(operands) << (8 * len);
+        self.bytes.extend_from_slice(&bytes.to_le_bytes());
+        self.bytes.truncate(self.bytes.len() - 16 + len + operands_len);
+    }
+
+    /// An instruction of integers: a flag for 64 bits, the opcode's bytes, and operands.
+    pub(super) fn legacy(&mut self, wide: bool, opcode: &[u8], reg: u8, place: impl Into<Place>) {
+        let place = place.into();
+        let rex = u8::from(wide) << 3 | reg >> 3 << 2 | place.high_bits();
+        let (mut head, mut len) = (0, 0);
+        for &byte in opcode.iter().rev().chain(&[0x40 | rex][..usize::from(rex != 0)]) {
+            head = head << 8 | u64::from(byte);
+            len += 1;
+        }
+        self.instruction(head, len, operands(reg, place, 0));
+    }
+
+    /// An instruction whose opcode has the register's number in it, and an immediate of `len` bytes.
+    pub(super) fn short(&mut self, wide: bool, opcode: u8, register: Integer, immediate: u64, len: usize) {
+        let rex = u8::from(wide) << 3 | register as u8 >> 3;
+        if rex != 0 {
+            self.bytes.push(0x40 | rex);
+        }
+        self.bytes.push(opcode | register as u8 & 7);
+        self.put(immediate, len);
+    }
+
+    /// Bytes as they are.
+    pub(super) fn plain(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// An instruction of vectors of 256 bits, or of fewer. `second` is the number of the operand between the others, 0 for none.
+    pub(super) fn vex(&mut self, op: Opcode, is_256: bool, [reg, second]: [u8; 2], place: Place) {
+        let (r, b) = (u64::from(!reg >> 3 & 1), u64::from(!place.high_bits() & 1));
+        let rest = u64::from(!second & 15) << 3 | u64::from(is_256) << 2 | u64::from(op.prefix);
+        let code = u64::from(op.code);
+        let operands = operands(reg, place, 0);
+        if op.map == 1 && b == 1 {
+            self.instruction(0xc5 | (r << 7 | rest) << 8 | code << 16, 3, operands);
+        } else {
+            let first = r << 7 | 0x40 | b << 5 | u64::from(op.map);
+            self.instruction(0xc4 | first << 8 | rest << 16 | code << 24, 4, operands);
+        }
+    }
+
+    /// An instruction of vectors of 512 bits, or of fewer, with a mask and flags. Displacements of one byte count in units of
+    /// `1 << scale`, which is the size of what is in memory.
+    pub(super) fn evex(&mut self, op: Opcode, flags: u8, [reg, second]: [u8; 2], place: Place, scale: u32) {
+        let high = !place.high_bits();
+        let (r, high_r) = (!reg >> 3 & 1, !reg >> 4 & 1);
+        let first = r << 7 | (high >> 1 & 1) << 6 | (high & 1) << 5 | high_r << 4 | op.map;
+        let middle = (!second & 15) << 3 | 4 | op.prefix;
+        let last = flags | (!second >> 4 & 1) << 3;
+        let head = u64::from(u32::from_le_bytes([0x62, first, middle, last])) | u64::from(op.code) << 32;
+        self.instruction(head, 5, operands(reg, place, scale));
+    }
+
+    /// Four bytes behind an opcode that lead to a goal; returns the number of the goal.
+    pub(super) fn lead_to(&mut self, goal: Goal) -> usize {
+        self.put(0, 4);
+        self.goal(goal)
+    }
+
+    /// Lets the last four bytes lead to a goal; returns the number of the goal.
+    pub(super) fn goal(&mut self, goal: Goal) -> usize {
+        self.goals.push((self.here(), goal));
+        self.goals.len() - 1
+    }
+
+    /// Changes a goal.
+    pub(super) fn aim(&mut self, number: usize, goal: Goal) {
+        self.goals[number].1 = goal;
+    }
+
+    /// An immediate of four bytes, the last part of an instruction.
+    pub(super) fn immediate(&mut self, value: i32) {
+        self.put(u64::from(value as u32), 4);
+    }
+
+    /// An immediate of one byte, the last part of an instruction.
+    pub(super) fn immediate_byte(&mut self, value: i8) {
+        self.bytes.push(value as u8);
+    }
+
+    /// The code with every goal resolved, constants behind it, and the length without them.
+    pub(super) fn finish(self, leaves: &[usize]) -> Result<(Vec<u8>, usize), AssembleError> {
+        let mut bytes = self.bytes;
+        let code_bytes = bytes.len();
+        if self.goals.iter().any(|g| matches!(g.1, Goal::Mask(_))) {
+            bytes.resize(code_bytes.next_multiple_of(64), 0xcc);
+            bytes.extend([[0xff; 32], [0; 32]].concat());
+        }
+        let masks = bytes.len().saturating_sub(64);
+        for (end, goal) in self.goals {
+            let at = match goal {
+                Goal::Leaf(i) => leaves[i],
+                Goal::Code(at) => at,
+                Goal::Mask(lanes) => masks + 32 - 4 * lanes as usize,
+            };
+            let distance = at as i64 - end as i64;
+            let disp = i32::try_from(distance).map_err(|_| AssembleError::Displacement { bytes: distance })?;
+            bytes[end - 4..end].copy_from_slice(&disp.to_le_bytes());
+        }
+        Ok((bytes, code_bytes))
+    }
+}
+
+/// The bytes of operands, the lowest first, and how many; displacements of one byte count in units of `1 << scale`.
+fn operands(reg: u8, place: Place, scale: u32) -> (u64, usize) {
+    let reg = u64::from(reg & 7) << 3;
+    let Address { base, disp } = match place {
+        Place::Register(number) => return (0xc0 | reg | u64::from(number & 7), 1),
+        Place::Constant => return (reg | 5, 5),
+        Place::Memory(at) => at,
+    };
+    let base = u64::from(base as u8 & 7);
+    // As a base, 4 takes another byte, and 5 a displacement.
+    let (head, len) = if base == 4 { (reg | 4 | 0x24 << 8, 2) } else { (reg | base, 1) };
+    if disp == 0 && base != 5 {
+        return (head, len);
+    }
+    match i8::try_from(disp >> scale) {
+        Ok(short) if i32::from(short) << scale == disp => (head | 0x40 | u64::from(short as u8) << (8 * len), len + 1),
+        _ => (head | 0x80 | u64::from(disp as u32) << (8 * len), len + 4),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Decoder, DecoderOptions, Encoder, Instruction, OpKind, Register};
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    const INTEGERS: [Integer; 16] = [
+        Integer::Rax,
+        Integer::Rcx,
+        Integer::Rdx,
+        Integer::Rbx,
+        Integer::Rsp,
+        Integer::Rbp,
+        Integer::Rsi,
+        Integer::Rdi,
+        Integer::R8,
+        Integer::R9,
+        Integer::R10,
+        Integer::R11,
+        Integer::R12,
+        Integer::R13,
+        Integer::R14,
+        Integer::R15,
+    ];
+
+    /// The only instruction of a code, which another encoder encodes in the same way.
+    fn only_instruction(code: Code) -> Instruction {
+        let (bytes, _) = code.finish(&[]).unwrap();
+        let instruction = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
+        assert_eq!(instruction.len(), bytes.len(), "{bytes:02x?}");
+        let mut encoder = Encoder::new(64);
+        encoder.encode(&instruction, 0).unwrap();
+        assert_eq!(encoder.take_buffer(), bytes, "{instruction:?}");
+        instruction
+    }
+
+    fn random_place(rng: &mut ChaCha8Rng, registers: u8) -> Place {
+        if rng.random_bool(0.3) {
+            return Place::Register(rng.random_range(0..registers));
+        }
+        let disp = match rng.random_range(0..4) {
+            0 => 0,
+            1 => rng.random_range(-130..130),
+            2 => 64 * rng.random_range(-130..130),
+            _ => rng.random(),
+        };
+        Place::Memory(Address { base: INTEGERS[rng.random_range(0..16)], disp })
+    }
+
+    fn assert_place(instruction: &Instruction, operand: u32, place: Place, first: Register) {
+        match place {
+            Place::Register(number) => assert_eq!(instruction.op_register(operand), first + u32::from(number)),
+            Place::Memory(Address { base, disp }) => {
+                assert_eq!(instruction.op_kind(operand), OpKind::Memory);
+                assert_eq!(instruction.memory_base(), Register::RAX + base as u32);
+                assert_eq!(instruction.memory_index(), Register::None);
+                assert_eq!(instruction.memory_displacement64() as i64, i64::from(disp));
+            }
+            Place::Constant => assert!(instruction.is_ip_rel_memory_operand()),
+        }
+    }
+
+    #[test]
+    fn instructions_of_integers_have_their_operands() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        for _ in 0..2000 {
+            let (reg, place) = (rng.random_range(0..16u8), random_place(&mut rng, 16));
+            let (wide, opcode): (bool, &[u8]) = if rng.random() { (true, &[0x0f, 0xaf]) } else { (false, &[0x8b]) };
+            let mut code = Code::default();
+            code.legacy(wide, opcode, reg, place);
+            let first = if wide { Register::RAX } else { Register::EAX };
+            let instruction = only_instruction(code);
+            assert_eq!(instruction.op0_register(), first + u32::from(reg));
+            assert_place(&instruction, 1, place, first);
+        }
+    }
+
+    #[test]
+    fn instructions_of_vectors_have_their_operands() {
+        let (mut rng, add) = (ChaCha8Rng::seed_from_u64(2), Opcode { map: 1, prefix: 0, code: 0x58 });
+        let multiply_add = Opcode { map: 2, prefix: 1, code: 0xb8 };
+        for _ in 0..4000 {
+            let wide: bool = rng.random();
+            let (registers, first) = if wide { (32, Register::ZMM0) } else { (16, Register::YMM0) };
+            let (a, b) = (rng.random_range(0..registers), rng.random_range(0..registers));
+            let place = random_place(&mut rng, registers);
+            let op = if rng.random() { add } else { multiply_add };
+            let is_splat = wide && matches!(place, Place::Memory(_)) && rng.random();
+            let mask = if wide { rng.random_range(0..8u8) } else { 0 };
+            let mut code = Code::default();
+            match (wide, is_splat) {
+                (false, _) => code.vex(op, true, [a, b], place),
+                (true, true) => code.evex(op, evex::BITS_512 | evex::BROADCAST | mask, [a, b], place, 2),
+                (true, false) => code.evex(op, evex::BITS_512 | mask, [a, b], place, 6),
+            }
+            let instruction = only_instruction(code);
+            assert_eq!(instruction.op0_register(), first + u32::from(a));
+            assert_eq!(instruction.op1_register(), first + u32::from(b));
+            assert_place(&instruction, 2, place, first);
+            assert_eq!(instruction.is_broadcast(), is_splat);
+            let k = if mask == 0 { Register::None } else { Register::K0 + u32::from(mask) };
+            assert_eq!(instruction.op_mask(), k);
+        }
+    }
+
+    #[test]
+    fn goals_are_led_to() {
+        let mut code = Code::default();
+        code.plain(&[0xe9]);
+        let jump = code.lead_to(Goal::Code(0));
+        code.vex(Opcode { map: 1, prefix: 0, code: 0x10 }, true, [3, 0], Place::Constant);
+        code.goal(Goal::Mask(3));
+        code.aim(jump, Goal::Code(code.here()));
+        let leaf = code.here();
+        code.plain(&[0xe8]);
+        code.lead_to(Goal::Leaf(0));
+        let (bytes, code_bytes) = code.finish(&[leaf]).unwrap();
+        let decoded: Vec<Instruction> = Decoder::new(64, &bytes[..code_bytes], DecoderOptions::NONE).iter().collect();
+        assert_eq!(decoded[0].near_branch64(), leaf as u64);
+        assert_eq!(decoded[2].near_branch64(), leaf as u64);
+        let mask = decoded[1].ip_rel_memory_address() as usize;
+        assert_eq!(
+            bytes[mask..mask + 32],
+            [[0xff; 4], [0xff; 4], [0xff; 4], [0; 4], [0; 4], [0; 4], [0; 4], [0; 4]].concat()
+        );
+    }
+}

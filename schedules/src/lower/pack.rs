@@ -1,0 +1,285 @@
+//! Operands copied into the order in which register tiles read them: the weights by a stage of their own, panels of the data
+//! operand by each thread as it goes.
+
+use std::rc::Rc;
+
+use smallvec::SmallVec;
+
+use super::{Level, Lowering, Region, Segment, assign, at, bases, load, nest};
+use crate::affine::Affine;
+use crate::contraction::{AxisId, Operand, divide};
+use crate::direct::TileLoop;
+use crate::program::{BufferId, LoopKind, Node, Role, Scope};
+
+/// A packed operand: an element's index is the numbers of its register tile, then its place within.
+pub(super) struct Packed {
+    pub(super) buffer: BufferId,
+    /// Axes with several register tiles, and the extent of those.
+    tiles: Vec<(AxisId, usize)>,
+    /// What one register tile reads, in the order in which it lies in memory.
+    inner: Vec<Inner>,
+    /// What is packed; none for the whole operand.
+    region: Option<Region>,
+}
+
+/// A reduction axis or an axis of the register tile.
+#[derive(Clone, Copy)]
+struct Inner {
+    axis: AxisId,
+    extent: usize,
+    is_reduced: bool,
+}
+
+impl Packed {
+    /// The index of an element of the register tile `region`, `local` within it.
+    pub(super) fn index(&self, region: &Region, local: &[Affine]) -> Vec<Affine> {
+        let base = |axis: AxisId| {
+            let mut base = region[axis].base.clone();
+            if let Some(origin) = &self.region {
+                base.add_scaled(&origin[axis].base, -1);
+            }
+            base
+        };
+        let tiles = self.tiles.iter().map(|&(axis, tile)| divide(&base(axis), tile));
+        let inner = self.inner.iter().map(|i| {
+            let local = local[i.axis].clone();
+            if i.is_reduced { base(i.axis) + local } else { local }
+        });
+        tiles.chain(inner).collect()
+    }
+}
+
+/// A combination of whole and remainder tiles.
+#[derive(Clone)]
+struct Combination {
+    /// The tiles along each axis with several.
+    tiles: SmallVec<[Segment; 2]>,
+    /// What one of them reads.
+    inner: Vec<Inner>,
+}
+
+/// What is packed.
+struct Source {
+    buffer: BufferId,
+    operand: Operand,
+    /// The first element along every axis.
+    base: Vec<Affine>,
+}
+
+/// A loop of a copy: `count` times `step` elements of an axis, from `start` on.
+#[derive(Clone, Copy)]
+struct Steps {
+    axis: AxisId,
+    start: usize,
+    step: usize,
+    count: usize,
+    level: Level,
+    kind: LoopKind,
+}
+
+impl Steps {
+    /// Every element of an axis.
+    fn each(inner: &Inner, kind: LoopKind) -> Self {
+        let level = if inner.is_reduced { Level::Reduce } else { Level::Tile };
+        Self { axis: inner.axis, start: 0, step: 1, count: inner.extent, level, kind }
+    }
+}
+
+/// Copies of a vector that are written out one behind the other.
+const MAX_COPIES: usize = 16;
+/// Longest run of elements that is written out as vectors.
+const MAX_RUN: usize = 64;
+/// Reduction steps of the blocks in which a panel is transposed.
+const ROWS: usize = 4;
+/// Their pixels; also those of the groups in which a panel takes every other pixel.
+const BLOCK: [usize; 2] = [4, 8];
+
+impl Lowering<'_> {
+    /// ```text
+    /// for each register tile of output channels: for each reduction step: for each channel of the tile
+    ///   weight_packed[tile, step, channel] = weight[tile * size + channel, step]
+    /// ```
+    /// Channels beyond the last are left undefined.
+    pub(super) fn pack_weight(&mut self) -> Vec<Node> {
+        let weight = &self.direct.contraction.weight;
+        let packed = self.packed("weight_packed", Scope::Global, weight, None);
+        let region = self.whole_region();
+        let source = Source { buffer: self.weight, operand: weight.clone(), base: bases(&region) };
+        let vector = self.direct.vector;
+        let kind = |i: &Inner| if i.axis == vector { LoopKind::Vectorized } else { LoopKind::Serial };
+        let mut nodes = Vec::new();
+        for part in self.combinations(&packed, &region) {
+            let steps: Vec<Steps> = part.inner.iter().map(|i| Steps::each(i, kind(i))).collect();
+            nodes.extend(self.pack_nest(&packed, &source, &part.tiles, &steps, LoopKind::Parallel));
+        }
+        self.packed_weight = Some(Rc::new(packed));
+        nodes
+    }
+
+    /// ```text
+    /// for each register tile of the cache tile: for each reduction step: for each pixel of the register tile
+    ///   data_panel[tile, step, pixel] = input[tile * size * stride + pixel * stride + step]
+    /// ```
+    /// Pixels beyond the last are left undefined. `tile`, if there is one, holds what the region reads, padding included.
+    pub(super) fn pack_panel(&mut self, region: &Region, tile: Option<BufferId>) -> (BufferId, Vec<Node>) {
+        let data = &self.direct.data;
+        let packed = self.packed("data_panel", Scope::Local, data, Some(region.clone()));
+        let source = match tile {
+            None => Source { buffer: self.input, operand: data.clone(), base: bases(region) },
+            Some(buffer) => {
+                let linear = |index: &Affine| index.clone() + -index.constant;
+                let index = data.index.iter().map(linear).collect();
+                let operand = Operand { shape: self.direct.tile_shape(), index };
+                Source { buffer, operand, base: vec![Affine::default(); region.len()] }
+            }
+        };
+        let mut nodes = Vec::new();
+        for part in self.combinations(&packed, region) {
+            for steps in panel_nests(&source.operand, &part.inner, self.lanes) {
+                nodes.extend(self.pack_nest(&packed, &source, &part.tiles, &steps, LoopKind::Serial));
+            }
+        }
+        let buffer = packed.buffer;
+        self.panel = Some(Rc::new(packed));
+        (buffer, nodes)
+    }
+
+    /// A buffer for an operand: all of it, or as much as any cache tile reads if it is to hold a region.
+    fn packed(&mut self, name: &str, scope: Scope, operand: &Operand, region: Option<Region>) -> Packed {
+        let direct = self.direct;
+        let axes = &direct.contraction.axes;
+        let covers = |a: AxisId| if region.is_some() { direct.cache_extent(a) } else { axes[a].extent };
+        let tiles: Vec<(AxisId, usize)> = (0..axes.len())
+            .filter(|&a| !axes[a].reduce && operand.uses(a))
+            .map(|a| (a, direct.register_extent(a)))
+            .filter(|&(a, tile)| covers(a) > tile)
+            .collect();
+        let reduce = direct.reduce.iter().map(|&axis| Inner { axis, extent: covers(axis), is_reduced: true });
+        let registers = direct.register_tile().into_iter();
+        let registers = registers.map(|(axis, extent)| Inner { axis, extent, is_reduced: false });
+        let inner: Vec<Inner> = reduce.chain(registers).filter(|i| operand.uses(i.axis)).collect();
+        let counts = tiles.iter().map(|&(axis, tile)| covers(axis).div_ceil(tile));
+        let shape = counts.chain(inner.iter().map(|i| i.extent)).collect();
+        let buffer = self.buffer(name.into(), Role::Packed, scope, shape);
+        Packed { buffer, tiles, inner, region }
+    }
+
+    /// Each combination of whole and remainder tiles in `region`, with the extents along the inner axes.
+    fn combinations(&self, packed: &Packed, region: &Region) -> Vec<Combination> {
+        let mut combinations: Vec<Combination> =
+            vec![Combination { tiles: SmallVec::new(), inner: packed.inner.clone() }];
+        for &(axis, tile) in &packed.tiles {
+            let segments = self.segments(TileLoop { axis, tile }, region, false);
+            let with = |part: &Combination, segment: &Segment| {
+                let mut part = part.clone();
+                part.tiles.push(*segment);
+                part.inner.iter_mut().filter(|i| i.axis == axis).for_each(|i| i.extent = segment.extent);
+                part
+            };
+            combinations = combinations.iter().flat_map(|p| segments.iter().map(move |s| with(p, s))).collect();
+        }
+        let cut = |i: &mut Inner| i.extent = i.extent.min(region[i.axis].extent);
+        combinations.iter_mut().for_each(|p| p.inner.iter_mut().for_each(cut));
+        combinations
+    }
+
+    fn pack_nest(
+        &mut self,
+        packed: &Packed,
+        source: &Source,
+        chosen: &[Segment],
+        steps: &[Steps],
+        kind: LoopKind,
+    ) -> Vec<Node> {
+        let mut value = source.base.clone();
+        let mut index = Vec::new();
+        let mut loops = Vec::new();
+        for (&(axis, tile), segment) in packed.tiles.iter().zip(chosen) {
+            let mut number = Affine::constant((segment.start / tile) as i64);
+            if segment.count > 1 || kind == LoopKind::Parallel {
+                let level = if kind == LoopKind::Parallel { Level::Cache } else { Level::Register };
+                let var = self.axis_var(axis, level, segment.count);
+                loops.push((var, segment.count, kind));
+                number = Affine::var(var) + number.constant;
+            }
+            value[axis].add_scaled(&number, tile as i64);
+            index.push(number);
+        }
+        if loops.is_empty() && kind == LoopKind::Parallel {
+            loops.push((self.var("task".into(), 1), 1, kind));
+        }
+        let mut local = vec![Affine::default(); value.len()];
+        for step in steps {
+            local[step.axis].constant += step.start as i64;
+            if step.count > 1 || step.kind == LoopKind::Vectorized {
+                let var = self.axis_var(step.axis, step.level, step.count);
+                loops.push((var, step.count, step.kind));
+                local[step.axis].add_scaled(&Affine::var(var), step.step as i64);
+            }
+        }
+        for inner in &packed.inner {
+            value[inner.axis].add_scaled(&local[inner.axis], 1);
+            index.push(std::mem::take(&mut local[inner.axis]));
+        }
+        let from = source.operand.index.iter().map(|i| at(i, &value)).collect();
+        nest(loops, vec![assign(packed.buffer, index, load(source.buffer, from))])
+    }
+}
+
+/// The nests that copy one register tile of a panel. Where its innermost axis is far strided in the source, but a reduction axis
+/// is not, they transpose blocks of both:
+///
+/// ```text
+/// serial m.u in 0..2 { serial k.r in 0..64 { unrolled k.u in 0..4 { vectorized m.t in 0..8 {
+///   data_panel[4*k.r + k.u, 8*m.u + m.t] = input[8*m.u + m.t, 4*k.r + k.u] } } } }
+/// ```
+fn panel_nests(source: &Operand, inner: &[Inner], lanes: usize) -> Vec<Vec<Steps>> {
+    let Some((last, outer)) = inner.split_last() else {
+        return vec![Vec::new()];
+    };
+    let each = |i: &Inner| Steps::each(i, LoopKind::Serial);
+    let stride = source.stride(last.axis);
+    let row = outer.iter().find(|i| i.extent >= ROWS && source.stride(i.axis) == 1);
+    if let Some(row) = row.filter(|_| last.extent >= ROWS && stride > 2) {
+        let around = || outer.iter().filter(|i| i.axis != row.axis).map(each);
+        let block = |[over_rows, rows]: [Steps; 2], [over_columns, columns]: [Steps; 2]| {
+            let rows = Steps { kind: LoopKind::Unrolled, ..rows };
+            around().chain([over_columns, over_rows, rows, columns]).collect()
+        };
+        let rows = runs(row, &[ROWS]);
+        return runs(last, &BLOCK).iter().flat_map(|c| rows.iter().map(|r| block(*r, *c))).collect();
+    }
+    let whole = [if last.extent <= MAX_RUN { last.extent } else { lanes }];
+    let mut runs = runs(last, if stride == 2 { &BLOCK } else { &whole });
+    let mut copies = 1;
+    let mut unroll = |step: &mut Steps, vectors: usize| {
+        copies *= step.count * vectors;
+        if copies <= MAX_COPIES {
+            step.kind = LoopKind::Unrolled;
+        }
+    };
+    let mut around: Vec<Steps> = outer.iter().map(each).collect();
+    let [over, within] = &mut runs[0];
+    unroll(over, within.count.div_ceil(lanes));
+    around.iter_mut().rev().for_each(|step| unroll(step, 1));
+    runs.iter().map(|run| around.iter().chain(run).copied().collect()).collect()
+}
+
+/// An axis in groups of elements, of the largest of some sizes that fits, and what is left in one more group, which may overlap
+/// them: over groups, then in vectors within one.
+fn runs(inner: &Inner, sizes: &[usize]) -> SmallVec<[[Steps; 2]; 2]> {
+    let Inner { axis, extent, is_reduced } = *inner;
+    let levels = if is_reduced { [Level::Reduce, Level::Unroll] } else { [Level::Unroll, Level::Tile] };
+    let run = |start: usize, count: usize, size: usize| {
+        [
+            Steps { axis, start, step: size, count, level: levels[0], kind: LoopKind::Serial },
+            Steps { axis, start: 0, step: 1, count: size, level: levels[1], kind: LoopKind::Vectorized },
+        ]
+    };
+    let fits = || sizes.iter().copied().filter(|&size| size <= extent);
+    let whole = fits().max().unwrap_or(extent);
+    let rest = extent % whole;
+    let last = fits().filter(|&size| size >= rest).min().unwrap_or(rest);
+    let runs = [run(0, extent / whole, whole), run(extent - last, 1, last)];
+    runs.into_iter().take(if rest > 0 { 2 } else { 1 }).collect()
+}

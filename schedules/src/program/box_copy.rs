@@ -1,0 +1,107 @@
+//! The form of copies that one instruction does.
+
+use super::{Access, Buffer, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Scope};
+use crate::affine::{Affine, VarId};
+
+/// Bytes of a row of a box in shared memory.
+pub const BOX_ROW_BYTES: usize = 128;
+
+/// The nest of a [`Node::BoxCopy`]: a box of a matrix in global memory, to all of a slot of a buffer in shared memory.
+///
+/// ```text
+/// unrolled i                                       (or none)
+///   unflatten (row, x) in ROWSx(COLUMNS/V) = ..
+///     vectorized v in 0..V
+///       shared[slot, row, V*x + v] = (if 0 <= index < extent in either dimension then matrix[.., r + row, c + V*x + v] else 0)
+/// ```
+///
+/// Rows in shared memory have [`BOX_ROW_BYTES`]; eight of them, 1024 bytes, lie in the order of the hardware's swizzle of 128
+/// bytes, which only other instructions see.
+pub struct BoxCopy<'a> {
+    /// Loops around, written out.
+    pub rounds: Vec<&'a Loop>,
+    /// The number that is taken apart into row and column.
+    pub number: &'a Affine,
+    /// Row and column.
+    pub digits: &'a [Digit],
+    /// Elements of a column.
+    pub vector: &'a Loop,
+    /// Where to.
+    pub to: &'a Access,
+    /// Where from.
+    pub from: &'a Access,
+    /// When there is something.
+    pub when: &'a [InBounds],
+}
+
+impl<'a> BoxCopy<'a> {
+    /// The parts of the nest; `None` if the body has another structure.
+    pub fn of(body: &'a [Node]) -> Option<Self> {
+        let (mut rounds, mut body) = (Vec::new(), body);
+        while let [Node::Loop(l)] = body {
+            rounds.push(l);
+            body = &l.body;
+        }
+        let [Node::Unflatten { value: number, digits, body }] = body else { return None };
+        let [Node::Loop(vector)] = &body[..] else { return None };
+        let [Node::Store(store)] = &vector.body[..] else { return None };
+        let (when, value): (&[InBounds], &Expr) = match &store.value {
+            Expr::Guarded { when, value } => (when, value),
+            value => (&[], value),
+        };
+        let Expr::Load(from) = value else { return None };
+        (digits.len() == 2).then_some(Self { rounds, number, digits, vector, to: &store.dst, from, when })
+    }
+
+    /// Rows and columns of the box.
+    pub fn shape(&self) -> [usize; 2] {
+        [self.digits[0].extent, self.digits[1].extent * self.vector.extent]
+    }
+
+    /// Index of the first element of the box in a buffer.
+    pub fn origin(&self, access: &Access) -> Vec<Affine> {
+        let vars = [self.digits[0].var, self.digits[1].var, self.vector.var];
+        let at_zero = |index: &Affine| vars.iter().fold(index.clone(), |i, &v| i.substitute(v, &Affine::default()));
+        access.index.iter().map(at_zero).collect()
+    }
+
+    /// Whether indices and conditions are those of the form, or what is not.
+    pub fn check(&self, program: &Program) -> Result<(), &'static str> {
+        let row = [(self.digits[0].var, 1)];
+        let column = [(self.digits[1].var, self.vector.extent as i64), (self.vector.var, 1)];
+        let own = |var: VarId| row.iter().chain(&column).any(|term| term.0 == var);
+        let is = |index: &Affine, wanted: &[(VarId, i64)]| {
+            let found = index.terms.iter().filter(|(var, _)| own(*var));
+            found.clone().count() == wanted.len() && found.clone().all(|term| wanted.contains(term))
+        };
+        let last_two = |access: &Access| match &access.index[..] {
+            [outer @ .., a, b] => is(a, &row) && is(b, &column) && outer.iter().all(|index| is(index, &[])),
+            _ => false,
+        };
+        let (to, from) = (program.buffer(self.to.buffer), program.buffer(self.from.buffer));
+        let bytes = program.dtype(self.to.buffer).bytes();
+        let whole = to.shape.len() == 3
+            && to.shape[1..] == self.shape()
+            && self.origin(self.to)[1..].iter().all(|index| *index == Affine::default())
+            && self.shape()[1] * bytes == BOX_ROW_BYTES
+            && self.shape()[0].is_multiple_of(8)
+            && self.shape()[0] <= 256;
+        if self.vector.kind != LoopKind::Vectorized || !last_two(self.to) || !last_two(self.from) || !whole {
+            return Err("a copy of a box that is not all of a slot");
+        }
+        let matrix = |buffer: &Buffer| {
+            let [outer @ .., columns] = &buffer.shape[..] else { return false };
+            let outer = &outer[..outer.len().saturating_sub(1)];
+            outer.iter().all(|&extent| extent == 1) && (columns * bytes).is_multiple_of(16)
+        };
+        if from.scope != Scope::Global || !matrix(from) || program.dtype(self.from.buffer).bytes() != bytes {
+            return Err("a copy of a box of what is no matrix with rows at multiples of 16 bytes");
+        }
+        let dims = || self.from.index.iter().zip(&from.shape);
+        let edge = |c: &InBounds| dims().any(|(index, &extent)| c.index == *index && c.extent == extent);
+        if !self.when.iter().all(edge) {
+            return Err("a copy of a box with zeros elsewhere than beyond the matrix");
+        }
+        Ok(())
+    }
+}

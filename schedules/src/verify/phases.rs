@@ -1,0 +1,220 @@
+//! Who touches shared memory between two barriers of a GPU stage, and which copies are under way meanwhile.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::Problem;
+use crate::affine::{Affine, VarId};
+use crate::launch::Grid;
+use crate::program::{Access, BufferId, Digit, InBounds, LoopKind, Node, Program, Scope, Store, StoreMode, Team};
+
+/// No thread touches an element of shared memory that another one writes, or that a copy under way will write.
+pub(super) fn check(program: &Program, grid: &Grid) -> Result<(), Problem> {
+    let grid_loops = grid.blocks.iter().chain(&grid.threads);
+    let mut phases = Phases {
+        program,
+        fixed: HashMap::new(),
+        extents: grid_loops.map(|l| (l.var, l.extent)).collect(),
+        touched: Vec::new(),
+        reading: Vec::new(),
+        in_group: None,
+        groups: VecDeque::new(),
+    };
+    phases.nodes(grid.body)
+}
+
+/// An access to shared memory: the smallest and largest index in each dimension.
+#[derive(Clone)]
+struct Touch {
+    buffer: BufferId,
+    store: *const Store,
+    writes: bool,
+    ranges: Vec<(i64, i64)>,
+}
+
+impl Touch {
+    fn meets(&self, other: &Touch) -> bool {
+        let apart = self.ranges.iter().zip(&other.ranges).any(|(a, b)| a.1 < b.0 || b.1 < a.0);
+        self.buffer == other.buffer && (self.writes || other.writes) && !apart
+    }
+}
+
+/// The value of a loop variable or a digit that is the same for all threads.
+#[derive(Clone, Copy)]
+enum Fixed {
+    /// Every value is tried.
+    Exact(i64),
+    /// Only the first two are.
+    Sampled(i64),
+}
+
+/// Follows a block from barrier to barrier. A loop around barriers, or around groups of copies, is followed in full if it is
+/// unrolled or awaits copies; else twice, so that its end meets its beginning.
+struct Phases<'a> {
+    program: &'a Program,
+    fixed: HashMap<VarId, Fixed>,
+    /// Extents of all other loops and digits.
+    extents: HashMap<VarId, usize>,
+    /// Since the last barrier.
+    touched: Vec<Touch>,
+    /// What the latest matrix instructions of warp groups may still read.
+    reading: Vec<Touch>,
+    /// Copies of the open group.
+    in_group: Option<Vec<Touch>>,
+    /// Copies of the groups that are not awaited yet, the oldest first.
+    groups: VecDeque<Vec<Touch>>,
+}
+
+impl Phases<'_> {
+    fn nodes(&mut self, nodes: &[Node]) -> Result<(), Problem> {
+        nodes.iter().try_for_each(|node| self.node(node))
+    }
+
+    fn node(&mut self, node: &Node) -> Result<(), Problem> {
+        match node {
+            Node::Barrier => {
+                self.touched = self.reading.clone();
+                Ok(())
+            }
+            Node::Prefetch { .. } => Ok(()),
+            Node::Loop(l) if l.body.iter().any(|node| has(node, &is_collective)) => {
+                let in_full = l.kind == LoopKind::Unrolled || l.body.iter().any(|node| has(node, &awaits));
+                let times = if in_full { l.extent } else { l.extent.min(2) };
+                for value in 0..times as i64 {
+                    self.fixed.insert(l.var, if in_full { Fixed::Exact(value) } else { Fixed::Sampled(value) });
+                    self.nodes(&l.body)?;
+                }
+                self.fixed.remove(&l.var);
+                Ok(())
+            }
+            Node::Loop(l) => {
+                self.extents.insert(l.var, l.extent);
+                self.nodes(&l.body)
+            }
+            Node::Unflatten { value, digits, body } => self.unflatten(value, digits, body),
+            Node::Guard { when, body } => {
+                let fails = |c: &InBounds| self.exact(&c.index).is_some_and(|i| !(0..c.extent as i64).contains(&i));
+                if when.iter().any(fails) { Ok(()) } else { self.nodes(body) }
+            }
+            Node::Mma { by: Team::WarpGroup, body } => {
+                let before = self.touched.len();
+                self.nodes(body)?;
+                self.reading = self.touched[before..].to_vec();
+                Ok(())
+            }
+            Node::Alloc { body, .. } | Node::Mma { body, .. } | Node::BoxCopy { body } => self.nodes(body),
+            Node::CopyGroup { body } => {
+                self.in_group = Some(Vec::new());
+                self.nodes(body)?;
+                self.groups.extend(self.in_group.take());
+                Ok(())
+            }
+            Node::AwaitCopies { but } => {
+                while self.groups.len() > *but {
+                    for touch in self.groups.pop_front().unwrap_or_default() {
+                        self.meet(touch)?;
+                    }
+                }
+                Ok(())
+            }
+            Node::Store(store) => {
+                let mut touch = Ok(());
+                store.value.for_each_load(&mut |access| {
+                    if touch.is_ok() {
+                        touch = self.touch(store, access, false);
+                    }
+                });
+                touch?;
+                if store.mode == StoreMode::Accumulate {
+                    self.touch(store, &store.dst, false)?;
+                }
+                self.touch(store, &store.dst, true)
+            }
+        }
+    }
+
+    /// The value, if it is the same for all threads and in every iteration that is left out.
+    fn exact(&self, value: &Affine) -> Option<i64> {
+        let known = |var: VarId| match self.fixed.get(&var) {
+            Some(Fixed::Exact(value)) => Some(*value),
+            _ => None,
+        };
+        value.terms.iter().try_fold(value.constant, |sum, &(var, c)| Some(sum + c * known(var)?))
+    }
+
+    fn unflatten(&mut self, value: &Affine, digits: &[Digit], body: &[Node]) -> Result<(), Problem> {
+        let Some(mut rest) = self.exact(value) else {
+            self.extents.extend(digits.iter().map(|d| (d.var, d.extent)));
+            return self.nodes(body);
+        };
+        for digit in digits.iter().rev() {
+            let extent = digit.extent.max(1) as i64;
+            self.fixed.insert(digit.var, Fixed::Exact(rest.rem_euclid(extent)));
+            rest = rest.div_euclid(extent);
+        }
+        if rest == 0 {
+            self.nodes(body)?;
+        }
+        self.fixed.retain(|var, _| digits.iter().all(|d| d.var != *var));
+        Ok(())
+    }
+
+    fn touch(&mut self, store: &Store, access: &Access, writes: bool) -> Result<(), Problem> {
+        let Some(buffer) = self.program.buffers.get(access.buffer.0 as usize) else {
+            return Ok(());
+        };
+        if buffer.scope != Scope::Shared {
+            return Ok(());
+        }
+        let sampled = |(var, _): &(VarId, i64)| matches!(self.fixed.get(var), Some(Fixed::Sampled(_)));
+        if access.index.iter().any(|index| index.terms.iter().any(sampled)) {
+            let what = "an index that depends on a loop around barriers".into();
+            return Err(Problem::Conflict { buffer: buffer.name.clone(), what });
+        }
+        let ranges = access.index.iter().map(|index| self.range(index)).collect();
+        let touch = Touch { buffer: access.buffer, store, writes, ranges };
+        if self.groups.iter().chain(&self.in_group).flatten().any(|copy| copy.meets(&touch)) {
+            let what = "an element that a copy under way will write".into();
+            return Err(Problem::Conflict { buffer: buffer.name.clone(), what });
+        }
+        if let Some(group) = &mut self.in_group {
+            group.push(touch.clone());
+        }
+        self.meet(touch)
+    }
+
+    fn range(&self, index: &Affine) -> (i64, i64) {
+        let (mut constant, mut rest) = (index.constant, Affine::default());
+        for &(var, c) in &index.terms {
+            match self.fixed.get(&var) {
+                Some(Fixed::Exact(value) | Fixed::Sampled(value)) => constant += c * value,
+                None => rest.add_scaled(&Affine::var(var), c),
+            }
+        }
+        let (low, high) = rest.range(|var| self.extents.get(&var).copied().unwrap_or(1));
+        (low + constant, high + constant)
+    }
+
+    /// Notes what is touched now. Threads that run one store touch elements of their own: that is checked where the store is.
+    fn meet(&mut self, touch: Touch) -> Result<(), Problem> {
+        let same = |other: &Touch| std::ptr::eq(other.store, touch.store) && other.writes == touch.writes;
+        if self.touched.iter().any(|other| touch.meets(other) && !same(other)) {
+            let what = "an element that one thread writes and another one touches without a barrier between".into();
+            return Err(Problem::Conflict { buffer: self.program.buffer(touch.buffer).name.clone(), what });
+        }
+        self.touched.push(touch);
+        Ok(())
+    }
+}
+
+/// True for what all threads of a block do together.
+fn is_collective(node: &Node) -> bool {
+    matches!(node, Node::Barrier | Node::CopyGroup { .. } | Node::AwaitCopies { .. })
+}
+
+fn awaits(node: &Node) -> bool {
+    matches!(node, Node::AwaitCopies { .. })
+}
+
+fn has(node: &Node, is: &dyn Fn(&Node) -> bool) -> bool {
+    is(node) || node.body().iter().any(|node| has(node, is))
+}

@@ -1,0 +1,101 @@
+//! Programs of the sketch for tensor cores with stated knobs, and faults in their pipelines.
+
+use autotune_schedules::affine::Affine;
+use autotune_schedules::program::{Access, Expr, Node, Scope, Store};
+use autotune_schedules::{Config, Program, ScheduleSpace, Target, Value, Workload};
+
+pub fn target() -> Target {
+    Target::detect("cuda:sm_80", None).unwrap()
+}
+
+/// A config of the sketch for warp groups: `tile.m=128x64 tile.n=32x32 stages=3`.
+pub fn group_config(workload: &Workload, knobs: &str) -> Config {
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    with_knobs(ScheduleSpace::new(workload, &target).default_config(), knobs)
+}
+
+/// The default config with some knobs changed: `tile.m=32x16 stages=3`, unsplit unless they say so.
+pub fn config(workload: &Workload, knobs: &str) -> Config {
+    with_knobs(ScheduleSpace::new(workload, &target()).default_config(), knobs)
+}
+
+fn with_knobs(mut config: Config, knobs: &str) -> Config {
+    let plain = [("split", "1"), ("raster", "1")].map(|(name, word)| format!("{name}={word}")).join(" ");
+    for (name, word) in [&plain, knobs].into_iter().flat_map(str::split_whitespace).filter_map(|k| k.split_once('=')) {
+        let tile = || Value::Tile(word.split('x').map(|size| size.parse().unwrap()).collect());
+        let value = if name.starts_with("tile") { tile() } else { Value::Choice(word.into()) };
+        config.knobs.insert(name.into(), value);
+    }
+    config
+}
+
+fn for_each_list(nodes: &mut Vec<Node>, change: &mut impl FnMut(&mut Vec<Node>)) {
+    change(nodes);
+    nodes.iter_mut().filter_map(Node::body_mut).for_each(|body| for_each_list(body, change));
+}
+
+/// The program with each list of nodes of its compute stage changed.
+pub fn broken(program: &Program, mut change: impl FnMut(&mut Vec<Node>)) -> Program {
+    let mut broken = program.clone();
+    let compute = broken.stages.iter_mut().find(|stage| stage.name == "compute").unwrap();
+    for_each_list(&mut compute.body, &mut change);
+    assert_ne!(broken, *program);
+    broken
+}
+
+/// The program without its barrier, waiting for one group of copies less, multiplying the next slot, and copying to the slot
+/// that is multiplied.
+pub fn faults(program: &Program) -> Vec<(&'static str, Program)> {
+    let stages = program.buffers.iter().find(|buffer| buffer.scope == Scope::Shared).unwrap().shape[0];
+    let moved = |by: i64, wanted: bool| {
+        broken(program, |list| {
+            let multiplies = |node: &Node| matches!(node, Node::Mma { .. });
+            for node in list {
+                if let Node::Unflatten { value, body, digits } = node
+                    && digits.len() == 2
+                    && digits[1].extent == stages
+                    && body.iter().any(multiplies) == wanted
+                {
+                    value.constant += by;
+                }
+            }
+        })
+    };
+    vec![
+        ("no barrier", broken(program, |list| list.retain(|node| *node != Node::Barrier))),
+        (
+            "an early await",
+            broken(program, |list| {
+                for node in list {
+                    if let Node::AwaitCopies { but } = node {
+                        *but += 1;
+                    }
+                }
+            }),
+        ),
+        ("the next slot", moved(1, true)),
+        ("a busy slot", moved(1, false)),
+    ]
+}
+
+/// Calls `change` on both factors of a multiply-accumulate.
+pub fn for_each_factor(store: &mut Store, change: &mut impl FnMut(&mut Access)) {
+    if let Expr::Mul(a, b) = &mut store.value {
+        for factor in [a, b] {
+            if let Expr::Load(access) = &mut **factor {
+                change(access);
+            }
+        }
+    }
+}
+
+/// Calls `change` on every number that is taken apart.
+pub fn for_each_number(nodes: &mut Vec<Node>, change: &mut impl FnMut(&mut Affine)) {
+    for_each_list(nodes, &mut |list| {
+        for node in list {
+            if let Node::Unflatten { value, .. } = node {
+                change(value);
+            }
+        }
+    });
+}

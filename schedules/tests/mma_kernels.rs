@@ -1,0 +1,76 @@
+//! CUDA C for tensor cores, run on the CPU by `common/cuda_shim.h`.
+//!
+//! Where there is no C++ compiler (`CXX` or `g++`), the test says so and passes; `AUTOTUNE_REQUIRE=g++` makes that a failure.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_schedules::{
+    Config, Operands, Program, Target, Workload, lower, max_rel_error, reference, tolerance, verify,
+};
+use common::cuda_on_cpu::OnCpu;
+use common::missing;
+use common::pipelines::{config, faults, group_config};
+
+/// Workloads with the knobs of small blocks of several warps, and the rest as it comes.
+const CASES: [(&str, &str); 7] = [
+    ("matmul:m=40,n=34,k=72,dtype=f16,bias,act=relu", "tile.m=32x16 tile.n=32x16 tile.k=16 stages=3 weights=packed"),
+    ("matmul:b=2,m=33,n=24,k=40,dtype=bf16,add", "tile.m=32x32 tile.n=32x16 tile.k=16 stages=2 weights=inplace"),
+    ("matmul:b=2,m=20,n=40,k=36,dtype=tf32", "tile.m=16x16 tile.n=32x16 tile.k=8 stages=4 weights=inplace"),
+    ("matmul:m=32,n=32,k=192,dtype=tf32,bias", "tile.m=32x16 tile.n=32x32 tile.k=16 stages=3 weights=packed split=3"),
+    ("conv2d:n=2,c=16,h=5,w=6,o=20,k=3,p=1,dtype=f16,bias,add", "tile.m=32x16 tile.n=32x16 tile.k=32 stages=3"),
+    ("conv2d:c=6,h=9,w=7,o=12,k=3,s=2,p=1,g=2,dtype=tf32,act=relu", "tile.m=32x16 tile.n=16x16 tile.k=8 stages=4"),
+    ("conv2d:n=2,c=5,h=4,w=4,o=7,k=1,dtype=bf16", "tile.m=32x16 tile.n=16x16 tile.k=16 stages=2"),
+];
+
+/// The same for warp groups.
+const GROUP_CASES: [(&str, &str); 3] = [
+    ("matmul:m=130,n=40,k=392,dtype=f16,bias,act=relu", "tile.m=128x64 tile.n=32x32 stages=4"),
+    ("matmul:m=128,n=48,k=192,dtype=bf16,add", "tile.m=128x128 tile.n=48x48 stages=3 split=3"),
+    ("matmul:m=60,n=16,k=328,dtype=f16", "tile.m=64x64 tile.n=16x16 stages=5"),
+];
+
+#[test]
+fn kernels_agree_with_the_reference_and_faults_show() {
+    let case = |(text, knobs): &(&str, &str)| {
+        let workload: Workload = text.parse().unwrap();
+        (workload, config(&workload, knobs))
+    };
+    let group_case = |(text, knobs): &(&str, &str)| {
+        let workload: Workload = text.parse().unwrap();
+        (workload, group_config(&workload, knobs))
+    };
+    let cases: Vec<(Workload, Config)> = CASES.iter().map(case).chain(GROUP_CASES.iter().map(group_case)).collect();
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    let mut programs: Vec<Program> = cases.iter().map(|(w, c)| lower(w, &target, c).unwrap()).collect();
+    programs.iter().for_each(|program| verify(program, &target).unwrap());
+    let of = [0, CASES.len()];
+    let faults: Vec<(usize, &str, Program)> =
+        of.iter().flat_map(|&case| faults(&programs[case]).into_iter().map(move |(what, p)| (case, what, p))).collect();
+    programs.extend(faults.iter().map(|(_, _, program)| program.clone()));
+    let kernels = match OnCpu::build(programs) {
+        Ok(kernels) => kernels,
+        Err(reason) => return missing("g++", &reason),
+    };
+    let error = |number: usize, workload: &Workload, backwards: bool| {
+        let operands = Operands::random(workload, number as u64);
+        let output = kernels.run(number, &operands, backwards);
+        output.map(|output| max_rel_error(&output, &reference(workload, &operands)))
+    };
+    for (number, (workload, config)) in cases.iter().enumerate() {
+        for backwards in [false, true] {
+            let error = error(number, workload, backwards).unwrap_or_else(|e| panic!("{workload} {config}: {e}"));
+            assert!(error <= tolerance(workload, config), "{workload} {config}: error {error}");
+        }
+    }
+    for (number, (case, what, _)) in faults.iter().enumerate() {
+        let (workload, config) = &cases[*case];
+        let shows = |backwards: bool| match error(cases.len() + number, workload, backwards) {
+            Ok(error) => error > tolerance(workload, config),
+            Err(_) => true,
+        };
+        assert!(shows(false) || shows(true), "{config}: {what} does not show");
+    }
+}

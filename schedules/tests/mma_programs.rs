@@ -1,0 +1,180 @@
+//! The sketch for tensor cores on random workloads × random configs: the verifier accepts what lowering makes, the interpreter
+//! agrees with the reference and finds no race; neither misses a planted fault.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_schedules::affine::{Affine, VarId};
+use autotune_schedules::program::Node;
+use autotune_schedules::verify::Problem;
+use autotune_schedules::{
+    Config, DType, InterpError, LowerError, Operands, ScheduleSpace, Target, Workload, interpret, lower, max_rel_error,
+    mma, reference, tolerance, verify,
+};
+use common::pipelines::{broken, config, faults, group_config};
+use common::workloads::random_workload;
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+const TYPES: [DType; 3] = [DType::F16, DType::Bf16, DType::Tf32];
+
+/// A workload of few products and a type.
+fn random_half<R: Rng>(rng: &mut R) -> Workload {
+    loop {
+        let workload = Workload { dtype: TYPES[rng.random_range(0..3)], ..random_workload(rng) };
+        if workload.flops() < 2e5 {
+            return workload;
+        }
+    }
+}
+
+/// A config of the sketch whose blocks are small enough for the interpreter.
+fn sample<R: Rng>(space: &ScheduleSpace, rng: &mut R) -> Option<Config> {
+    let gpu = space.target().gpu().unwrap();
+    let is_small = |config: &Config| {
+        let mma = mma::Mma::new(space.workload(), gpu, config).unwrap();
+        let block = mma.rows.block * mma.columns.block * mma.chunk;
+        mma.blocks() * mma.chunks() * block < 600_000
+    };
+    (0..2000).map(|_| space.sample(rng)).find(|config| config.sketch == mma::SKETCH && is_small(config))
+}
+
+#[test]
+fn random_programs_are_proven_and_agree_with_the_reference() {
+    let target = Target::detect("cuda:sm_80", None).unwrap();
+    let mut checked = 0;
+    for seed in 0..60 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let workload = random_half(&mut rng);
+        let space = ScheduleSpace::new(&workload, &target);
+        let default = space.default_config();
+        assert!(default.sketch == mma::SKETCH && space.contains(&default), "seed {seed}: {workload} {default}");
+        verify(&lower(&workload, &target, &default).unwrap(), &target).unwrap();
+        let Some(config) = sample(&space, &mut rng) else { continue };
+        let context = format!("seed {seed}: {workload}\n{config}");
+        let program = lower(&workload, &target, &config).unwrap();
+        verify(&program, &target).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
+        let operands = Operands::random(&workload, seed);
+        let output = interpret(&program, &operands).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
+        let error = max_rel_error(&output, &reference(&workload, &operands));
+        assert!(error <= tolerance(&workload, &config), "{context}\nerror {error}\n{program}");
+        checked += 1;
+    }
+    assert!(checked > 30, "{checked}");
+}
+
+#[test]
+fn planted_faults_are_found() {
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    let small: Workload = "matmul:m=40,n=34,k=72,dtype=f16,bias".parse().unwrap();
+    let large: Workload = "matmul:m=70,n=16,k=392,dtype=bf16".parse().unwrap();
+    let knobs = |weights: &str| format!("tile.m=32x16 tile.n=32x16 tile.k=16 stages=3 weights={weights}");
+    for (workload, config) in [
+        (small, config(&small, &knobs("packed"))),
+        (small, config(&small, &knobs("inplace"))),
+        (large, group_config(&large, "tile.m=64x64 tile.n=16x16 stages=4")),
+    ] {
+        let program = lower(&workload, &target, &config).unwrap();
+        let operands = Operands::random(&workload, 1);
+        let expected = reference(&workload, &operands);
+        for (what, broken) in faults(&program) {
+            let proof = verify(&broken, &target).unwrap_err();
+            assert!(matches!(proof.problem, Problem::Conflict { .. }), "{what}: {proof}");
+            match interpret(&broken, &operands) {
+                Err(e) => assert!(matches!(e, InterpError::Race { .. }), "{what}: {e}"),
+                // The instructions of warp groups go on reading, which the interpreter does not know.
+                Ok(_) if *what == *"a busy slot" && config.sketch == mma::GROUP_SKETCH => {}
+                Ok(output) => assert!(max_rel_error(&output, &expected) > tolerance(&workload, &config), "{what}"),
+            }
+        }
+        // What the instructions do not do: sums of other lanes, operands dealt out in another way.
+        for dim in 0..3 {
+            let broken = broken(&program, |list| {
+                for node in list.iter_mut() {
+                    let Node::Mma { body, .. } = node else { continue };
+                    common::nests::for_each_store(body, &mut |store| match dim {
+                        0 => store.dst.index.swap(2, 3),
+                        1 => common::pipelines::for_each_factor(store, &mut |access| access.index.swap(1, 2)),
+                        _ => common::pipelines::for_each_factor(store, &mut |access| access.index[1].constant += 1),
+                    });
+                }
+            });
+            let problem = verify(&broken, &target).unwrap_err().problem;
+            assert!(!matches!(problem, Problem::Conflict { .. }), "{dim}: {problem}");
+        }
+    }
+}
+
+#[test]
+fn copies_that_no_instruction_does_are_found() {
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    let workload: Workload = "matmul:m=70,n=16,k=392,dtype=bf16".parse().unwrap();
+    let config = group_config(&workload, "tile.m=64x64 tile.n=16x16 stages=4 raster=1");
+    let program = lower(&workload, &target, &config).unwrap();
+    let lane = program.vars.iter().rposition(|name| name == "n.t").unwrap();
+    for fault in 0..4 {
+        let broken = broken(&program, |list| {
+            for node in list.iter_mut() {
+                let Node::BoxCopy { body } = node else { continue };
+                common::pipelines::for_each_number(body, &mut |number| number.constant += i64::from(fault == 0));
+                common::nests::for_each_store(body, &mut |store| match fault {
+                    // A row too few, another box for every lane, more than the slot.
+                    1 => store.dst.index[0] = store.dst.index[0].clone() + Affine::var(VarId(lane as u32)),
+                    2 => store.dst.index.swap(1, 2),
+                    3 => store.dst.index[1] = store.dst.index[1].clone() + 8,
+                    _ => {}
+                });
+            }
+        });
+        assert!(verify(&broken, &target).is_err(), "fault {fault} is proven");
+    }
+}
+
+#[test]
+fn programs_of_warp_groups_are_proven_and_agree_with_the_reference() {
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    for (text, knobs) in [
+        ("matmul:m=70,n=40,k=200,dtype=f16,bias,add,act=relu", "tile.m=128x64 tile.n=16x16 stages=4 raster=1"),
+        ("matmul:m=130,n=16,k=256,dtype=bf16", "tile.m=128x128 tile.n=16x16 stages=3 raster=1 split=2"),
+    ] {
+        let workload: Workload = text.parse().unwrap();
+        let config = group_config(&workload, knobs);
+        let program = lower(&workload, &target, &config).unwrap();
+        verify(&program, &target).unwrap();
+        let operands = Operands::random(&workload, 5);
+        let error = max_rel_error(&interpret(&program, &operands).unwrap(), &reference(&workload, &operands));
+        assert!(error <= tolerance(&workload, &config), "{workload} {config}: {error}");
+    }
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    for text in ["matmul:m=512,n=1000,k=1024,dtype=f16", "matmul:m=65,n=17,k=40,dtype=bf16,bias"] {
+        let workload: Workload = text.parse().unwrap();
+        let space = ScheduleSpace::new(&workload, &target);
+        let mut groups = 0;
+        for i in 0..40 {
+            let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
+            assert!(space.contains(&config) && (i > 0 || config.sketch == mma::GROUP_SKETCH), "{config}");
+            if config.sketch == mma::GROUP_SKETCH {
+                verify(&lower(&workload, &target, &config).unwrap(), &target)
+                    .unwrap_or_else(|e| panic!("{config}: {e}"));
+                groups += 1;
+            }
+        }
+        assert!(groups > 5);
+    }
+}
+
+#[test]
+fn types_that_a_target_does_not_have_are_refused() {
+    for (word, dtypes) in [("cpu", &TYPES[..]), ("opencl", &TYPES), ("cuda:sm_75", &[DType::Bf16, DType::Tf32])] {
+        let target = Target::detect(word, None).unwrap();
+        for &dtype in dtypes {
+            let workload = Workload { dtype, .."matmul:m=40,n=36,k=24".parse().unwrap() };
+            let space = ScheduleSpace::new(&workload, &target);
+            let config = space.default_config();
+            assert!(!target.supports(dtype) && !space.contains(&config));
+            let refused = lower(&workload, &target, &config).unwrap_err();
+            assert!(matches!(refused, LowerError::DType { .. }), "{word}: {refused}");
+        }
+    }
+}
