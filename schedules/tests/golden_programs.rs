@@ -45,6 +45,22 @@ fn conv2d_copies_tiles_and_splits_the_reduction() {
 }
 
 #[test]
+fn strided_conv2d_packs_panels() {
+    golden(
+        "conv2d_panel",
+        "conv2d:c=3,h=6,w=37,o=20,k=3,s=2,p=1",
+        &[
+            ("data", Value::Choice("panel".into())),
+            ("vector", Value::Choice("ow".into())),
+            ("tile.o", Value::Tile(vec![20, 5])),
+            ("tile.oh", Value::Tile(vec![2, 1])),
+            ("tile.ow", Value::Tile(vec![24, 8])),
+            ("order", Value::Order(["oh", "ow", "c", "o"].map(String::from).to_vec())),
+        ],
+    );
+}
+
+#[test]
 fn matmul_has_remainders() {
     golden("matmul_remainders", "matmul:m=5,n=19,k=6", &[("tile.m", Value::Tile(vec![2, 2]))]);
 }

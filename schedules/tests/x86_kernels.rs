@@ -99,7 +99,8 @@ fn panels_are_copied_by_shuffles() {
         check_program(&program, &target, 1, EXACT_TOLERANCE, &config.to_string());
         disassemble(&assemble(&program, &target).unwrap())
     };
-    let matmul = panel("matmul:m=11,n=64,k=9", &[("tile.m", Value::Tile(vec![6, 6]))]);
+    let order = Value::Order(["m", "k", "n"].map(String::from).to_vec());
+    let matmul = panel("matmul:m=11,n=1024,k=9", &[("tile.m", Value::Tile(vec![6, 6])), ("order", order)]);
     assert!(matmul.contains("vunpckhps") && matmul.contains("vunpcklpd"), "{matmul}");
     let along_width = [("vector", Value::Choice("ow".into())), ("tile.o", Value::Tile(vec![60, 6]))];
     let changes = [&along_width[..], &[("tile.ow", Value::Tile(vec![16, 16]))]].concat();

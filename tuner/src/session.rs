@@ -148,10 +148,11 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The task with the most to gain. Who asks for so many trials gets them; else plateaus end the run.
+    /// The task with the most to gain. Who gives trials or time gets them used; without any limit, plateaus end the run.
     fn next_task(&self) -> Option<usize> {
         let progress: Vec<_> = self.tasks.iter().map(|t| &t.progress).collect();
-        next_task(&progress, &self.first_cost, self.batch, self.options.trials.is_some())
+        let limited = self.options.trials.is_some() || self.options.time_budget.is_some();
+        next_task(&progress, &self.first_cost, self.batch, limited)
     }
 
     /// The next batch of a task, within the trials that are left.

@@ -43,7 +43,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 #[test]
 fn annealing_with_a_model_beats_random_and_genetic_search_at_equal_trials() {
     let text = "matmul:m=96,n=192,k=64";
-    let found = |kind| median((0..3).map(|seed| best_secs(text, &options(kind, 96, seed))).collect());
+    let found = |kind| median((0..7).map(|seed| best_secs(text, &options(kind, 96, seed))).collect());
     let (model, genetic, random) = (found(SearchKind::Model), found(SearchKind::Genetic), found(SearchKind::Random));
     assert!(model < 0.9 * random, "model {model}, random {random}");
     assert!(model < genetic, "model {model}, genetic {genetic}");
@@ -229,7 +229,7 @@ fn what_one_workload_taught_helps_the_next() {
         run.tasks = vec![Task::single(workload(second))];
         run.tune(&options(SearchKind::Model, 16, seed), &mut PaperDevice::default()).tasks[0].best_secs.unwrap()
     };
-    let [taught, fresh] = [true, false].map(|taught| median((0..3).map(|seed| found(taught, seed)).collect()));
+    let [taught, fresh] = [true, false].map(|taught| median((0..7).map(|seed| found(taught, seed)).collect()));
     assert!(taught < fresh, "taught {taught}, fresh {fresh}");
 }
 

@@ -16,7 +16,7 @@ const MAX_LEAVES: usize = 32;
 /// Fewest channels that share an element of a panel, where it makes a vector of what is strided in the input.
 pub(super) const MIN_PANEL_CHANNELS: usize = 16;
 /// Fewest columns that share an element of a panel of a matrix product, which saves no instruction, but conflicts in caches.
-pub(super) const MIN_PANEL_COLUMNS: usize = 256;
+pub(super) const MIN_PANEL_COLUMNS: usize = 1024;
 /// Fewest rows of a matrix product in a register tile that a panel serves.
 const MIN_PANEL_ROWS: usize = 4;
 /// Tiles that may be peeled off one end of an axis for padding.

@@ -244,7 +244,7 @@ impl Lowering<'_> {
     /// What the compute nest reads the data operand from.
     fn data_access(&self, region: &Region, local: &Local, point: &[Affine]) -> Expr {
         if let Some(panel) = &self.panel {
-            return load(panel.buffer, panel.index(region, local));
+            return load(panel.buffer, panel.index(region, local, point));
         }
         let data = &self.direct.data;
         let mut indices: Vec<Affine> = data.index.iter().map(|index| at(index, point)).collect();
@@ -265,7 +265,7 @@ impl Lowering<'_> {
 
     fn weight_access(&self, region: &Region, local: &Local, point: &[Affine]) -> Expr {
         match &self.packed_weight {
-            Some(packed) => load(packed.buffer, packed.index(region, local)),
+            Some(packed) => load(packed.buffer, packed.index(region, local, point)),
             None => load(self.weight, self.direct.contraction.weight.index.iter().map(|i| at(i, point)).collect()),
         }
     }

@@ -18,7 +18,7 @@ pub(super) struct Packed {
     tiles: Vec<(AxisId, usize)>,
     /// What one register tile reads, in the order in which it lies in memory.
     inner: Vec<Inner>,
-    /// What is packed; none for the whole operand.
+    /// What is packed, the whole extent of the reduction in the loops that read it; none for the whole operand.
     region: Option<Region>,
 }
 
@@ -31,21 +31,15 @@ struct Inner {
 }
 
 impl Packed {
-    /// The index of an element of the register tile `region`, `local` within it.
-    pub(super) fn index(&self, region: &Region, local: &[Affine]) -> Vec<Affine> {
-        let base = |axis: AxisId| {
-            let mut base = region[axis].base.clone();
-            if let Some(origin) = &self.region {
-                base.add_scaled(&origin[axis].base, -1);
-            }
-            base
-        };
-        let tiles = self.tiles.iter().map(|&(axis, tile)| divide(&base(axis), tile));
-        let inner = self.inner.iter().map(|i| {
-            let local = local[i.axis].clone();
-            if i.is_reduced { base(i.axis) + local } else { local }
+    /// The index of an element: of the register tile `region`, `local` within it, `point` in all.
+    pub(super) fn index(&self, region: &Region, local: &[Affine], point: &[Affine]) -> Vec<Affine> {
+        let tiles = self.tiles.iter().map(|&(axis, tile)| match &self.region {
+            Some(origin) => divide(&(region[axis].base.clone() + origin[axis].base.clone() * -1), tile),
+            None => divide(&region[axis].base, tile),
         });
-        tiles.chain(inner).collect()
+        let reduced = if self.region.is_some() { local } else { point };
+        let inner = self.inner.iter().map(|i| if i.is_reduced { &reduced[i.axis] } else { &local[i.axis] });
+        tiles.chain(inner.cloned()).collect()
     }
 }
 

@@ -58,16 +58,31 @@ pub fn sample_sketch<R: Rng>(space: &ScheduleSpace, sketch: &str, rng: &mut R) -
     drawn.unwrap_or_else(|| panic!("no {sketch} config of {}", space.workload()))
 }
 
-/// A workload and a config of its direct sketch that packs the data operand into panels.
+/// A workload that panels of the data operand may pay for: a matrix product of many columns, or a convolution that is strided along
+/// the width and has channels that are no whole vectors. With it a config that has them.
 pub fn random_panel<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config) {
     loop {
-        let workload = random_workload(rng);
+        let mut workload = if rng.random_bool(0.7) { random_conv(rng) } else { random_matmul(rng) };
+        match &mut workload.op {
+            Operator::Matmul(matmul) => matmul.n = pick(rng, &[1024, 1031, 1100]),
+            Operator::Conv2d(conv) => {
+                conv.stride[1] = pick(rng, &[2, 2, 3, 4]);
+                conv.o = conv.groups * pick(rng, &[17, 20, 23, 36]);
+            }
+        }
+        let Ok(workload) = workload.with_epilogue(random_epilogue(rng)).checked() else { continue };
         let space = ScheduleSpace::new(&workload, target);
-        for _ in 0..20 {
+        for _ in 0..if workload.flops() < 2e6 { 50 } else { 0 } {
             let mut config = space.sample(rng);
             let layout = config.knobs.get("layout.in").cloned();
-            config.knobs.insert("data".into(), Value::Choice("panel".into()));
-            config.knobs.entry("layout.data".into()).and_modify(|data| *data = layout.unwrap_or_else(|| data.clone()));
+            let mut set = |knob: &str, value: Value| {
+                config.knobs.entry(knob.into()).and_modify(|old| *old = value);
+            };
+            set("data", Value::Choice("panel".into()));
+            if let Some(layout) = layout {
+                set("layout.data", layout);
+                set("vector", Value::Choice("ow".into()));
+            }
             if space.contains(&config) {
                 return (workload, config);
             }

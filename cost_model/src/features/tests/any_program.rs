@@ -1,7 +1,7 @@
 //! What holds for every program.
 
 use autotune_schedules::program::{Expr, Node};
-use autotune_schedules::{Affine, Config, Program, ScheduleSpace, Target, VarId, Workload, lower};
+use autotune_schedules::{Affine, Config, Program, ScheduleSpace, Target, Value, VarId, Workload, lower};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -32,6 +32,31 @@ fn all_programs_give_rows_of_finite_numbers() {
             }
         }
     }
+}
+
+#[test]
+fn a_panel_is_the_data_operand_side_by_side() {
+    let workload: Workload = "conv2d:c=6,h=9,w=33,o=60,k=3,s=2,p=1".parse().unwrap();
+    let target = target(1);
+    let mut config = ScheduleSpace::new(&workload, &target).default_config();
+    let words = [("data", "panel"), ("vector", "ow"), ("unroll", "1")].map(|(k, v)| (k, Value::Choice(v.into())));
+    let tiles = [("tile.o", vec![60, 6]), ("tile.oh", vec![5, 1]), ("tile.ow", vec![16, 16])];
+    let tiles = tiles.map(|(knob, tile)| (knob, Value::Tile(tile)));
+    config.knobs.extend(words.into_iter().chain(tiles).map(|(knob, value)| (knob.to_string(), value)));
+    config.knobs.insert("order".into(), Value::Order(["oh", "ow", "c", "o"].map(String::from).to_vec()));
+    let row = extract(&lower(&workload, &target, &config).unwrap(), &target);
+    assert!(row.iter().all(|value| value.is_finite()));
+    close(column(&row, "vector.stride.data.log2_elements"), 1.0, "side by side");
+    close(column(&row, "vector.class.code"), 2.0, "rows of the data are vectorised");
+    close(
+        count(&row, "iterations.tile.reduce.log2_count") * count(&row, "iterations.body.reduce.log2_count"),
+        54.0,
+        "taps",
+    );
+    close(count(&row, "iterations.cache.row.log2_count"), 5.0, "register tiles of a cache tile");
+    // A register tile reads 54 steps of 16 pixels, a cache tile five of them.
+    close(count(&row, "footprint.data.tile.log2_bytes"), 4.0 * 54.0 * 16.0, "one register tile");
+    close(count(&row, "footprint.data.task.log2_bytes"), 4.0 * 54.0 * 16.0 * 5.0, "all");
 }
 
 #[test]
