@@ -24,6 +24,9 @@
 //! | `traffic_at.<size>` | the same for caches of fixed sizes: the curve of traffic over capacity |
 //! | `fits.*`, `fill.*`, `overflow.*` | multiply-adds of the largest nest that fits a cache, how full it is, how far the next is over |
 //! | `tile_set.*`, `task_set.*` | working set of a register tile and of a task over each cache |
+//! | `gpu.threads` to `gpu.tail` | how the main stage fills the device: blocks, registers, shared memory, blocks that a multiprocessor has room for by each limit, occupancy, waves |
+//! | `gpu.coalescing.*` to `gpu.l2` | how its warps meet memory: sectors and vector width of global accesses, bank conflicts and vector width of shared ones, multiply-adds for each load, barrier and wait |
+//! | `gpu.estimate.*` | time at nominal rates over that of the workload's multiply-adds alone (by tensor cores, where there are some for its type), by each bound; their maximum stage by stage and their sum |
 //!
 //! Sizes and counts are `log2(1 + x)` (signed where `x` has a sign); ratios are as they are.
 //!
@@ -44,6 +47,7 @@
 mod cache;
 mod columns;
 mod footprint;
+mod gpu;
 mod leaf;
 mod nest;
 mod register;
@@ -59,19 +63,21 @@ use ndarray::Array2;
 use rayon::prelude::*;
 
 use columns::{Elements, Machine, WHOLE, Whole, width, write};
+use gpu::{GPU, Kernels};
 use leaf::{Dominant, LEAF};
 use nest::Nest;
 use totals::Totals;
 
 /// Changes whenever a column changes its place or meaning; a model is only good for the version it was fitted on.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Number of columns.
-pub const FEATURE_COUNT: usize = width(WHOLE) + width(LEAF);
+pub const FEATURE_COUNT: usize = width(WHOLE) + width(LEAF) + width(GPU);
 
 static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
     let whole = WHOLE.iter().flat_map(|family| family.names());
-    whole.chain(LEAF.iter().flat_map(|family| family.names())).collect()
+    let leaf = LEAF.iter().flat_map(|family| family.names());
+    whole.chain(leaf).chain(GPU.iter().flat_map(|family| family.names())).collect()
 });
 
 /// The name of every column, in order: what it is, then its unit. Letters, digits, dots and underscores only.
@@ -110,5 +116,7 @@ fn extract_into(program: &Program, target: &Target, row: &mut [f32]) {
         elements: Elements::of(&program.workload),
     };
     let rest = write(WHOLE, Some(&whole), row);
-    write(LEAF, whole.dominant.as_ref(), rest);
+    let rest = write(LEAF, whole.dominant.as_ref(), rest);
+    let kernels = target.gpu().and_then(|gpu| Kernels::of(&nest, program, gpu));
+    write(GPU, kernels.as_ref(), rest);
 }

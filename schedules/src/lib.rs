@@ -6,8 +6,8 @@
 //! | [`target`] | the machine that code is made for |
 //! | [`contraction`] | the one description that every operator is lowered from |
 //! | [`space`], [`config`] | every schedule of a workload on a target; one of them |
-//! | [`direct`], [`tiled`], [`mma`] | the sketches for CPUs, for GPUs and for their tensor cores: knobs, their rules, typed form |
-//! | [`winograd`] | the Winograd sketch for CPUs: its knobs, their rules, its matrices |
+//! | [`direct`], [`tiled`], [`mma`] | the sketches for CPUs, for GPUs (implicit GEMM included) and for their tensor cores: knobs, their rules, typed form |
+//! | [`winograd`] | the Winograd sketches for CPUs and GPUs: their knobs, their rules, their matrices |
 //! | [`lower`](mod@lower) | from a config to loop nests |
 //! | [`program`], [`affine`] | the loop nests, the hub that everything below reads |
 //! | [`verify`](mod@verify), [`interp`], [`print`](mod@print) | independent proof, slow execution, text |

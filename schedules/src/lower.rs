@@ -36,13 +36,14 @@ use crate::program::{
 use crate::target::Target;
 use crate::tiled::{self, Tiled};
 use crate::winograd::Winograd;
+use crate::winograd::gpu::GpuWinograd;
 use crate::workload::{Activation, DType, Workload};
 
 mod copy;
 mod leaf;
 mod pack;
 pub(crate) mod partial;
-mod winograd;
+pub(crate) mod winograd;
 
 use pack::Packed;
 
@@ -94,7 +95,12 @@ pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Pr
             Ok(Lowering::new(workload, &Direct::new(workload, cpu, config)?, cpu.lanes()).run())
         }
         (Target::Cpu(cpu), winograd::SKETCH) => Ok(winograd::lower(workload, &Winograd::new(workload, cpu, config)?)),
-        (Target::Gpu(gpu), tiled::SKETCH) => Ok(tiled::lower::lower(workload, &Tiled::new(workload, gpu, config)?)),
+        (Target::Gpu(gpu), tiled::SKETCH | tiled::IMPLICIT_GEMM) => {
+            Ok(tiled::lower::lower(workload, &Tiled::new(workload, gpu, config)?))
+        }
+        (Target::Gpu(gpu), winograd::SKETCH) => {
+            Ok(tiled::lower::winograd::lower(workload, &GpuWinograd::new(workload, gpu, config)?))
+        }
         (Target::Gpu(gpu), mma::SKETCH | mma::GROUP_SKETCH) => {
             Ok(mma::lower::lower(workload, &Mma::new(workload, gpu, config)?))
         }
@@ -498,7 +504,7 @@ pub(crate) fn load(buffer: BufferId, index: Vec<Affine>) -> Expr {
     Expr::Load(Access { buffer, index })
 }
 
-fn add(a: Expr, b: Expr) -> Expr {
+pub(crate) fn add(a: Expr, b: Expr) -> Expr {
     Expr::Add(Box::new(a), Box::new(b))
 }
 

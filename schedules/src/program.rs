@@ -391,7 +391,7 @@ pub fn parallel_prefix(node: &Node) -> Vec<&Loop> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AxisInfo {
     /// Name, as in the workload; `oi`, `ci`, `gi` for the lanes of a channel block. A Winograd program has `xi` for the products
-    /// of a tile and `t` for the tiles of an image.
+    /// of a tile and `t` for the tiles of an image; a convolution by implicit GEMM has `p` for the pixels of all outputs.
     pub name: &'static str,
     /// Number of iterations.
     pub extent: usize,

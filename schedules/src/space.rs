@@ -8,6 +8,7 @@ use crate::direct::{self, Direct};
 use crate::mma::{self, Mma};
 use crate::target::Target;
 use crate::tiled::{self, Tiled};
+use crate::winograd::gpu::GpuWinograd;
 use crate::winograd::{self, Winograd};
 use crate::workload::{DType, Workload};
 
@@ -173,11 +174,15 @@ impl ScheduleSpace {
             }
             Target::Gpu(gpu) => {
                 let mma = mma::knobs(workload, gpu).map(|knobs| Sketch { name: mma::SKETCH, knobs });
-                // Where there are enough columns for tensor cores, nothing else comes near them.
-                let tiled = (mma.is_none() || !mma::fills(workload) && workload.dtype != DType::Tf32)
-                    .then(|| Sketch { name: tiled::SKETCH, knobs: tiled::knobs(workload, gpu) });
                 let groups = mma::group_knobs(workload, gpu).map(|knobs| Sketch { name: mma::GROUP_SKETCH, knobs });
-                groups.into_iter().chain(mma).chain(tiled).collect()
+                // Where there are enough columns for tensor cores, nothing else comes near them.
+                let without = mma.is_none() || !mma::fills(workload) && workload.dtype != DType::Tf32;
+                let tiled = [tiled::SKETCH, tiled::IMPLICIT_GEMM].into_iter();
+                let tiled = tiled.filter_map(|name| Some(Sketch { name, knobs: tiled::knobs(workload, gpu, name)? }));
+                let winograd =
+                    winograd::gpu::knobs(workload, gpu).map(|knobs| Sketch { name: winograd::SKETCH, knobs });
+                let others = tiled.chain(winograd).filter(|_| without);
+                groups.into_iter().chain(mma).chain(others).collect()
             }
         };
         Self { workload: *workload, target: target.clone(), sketches }
@@ -216,6 +221,7 @@ impl ScheduleSpace {
             (Target::Cpu(cpu), _) => {
                 Direct::new(&self.workload, cpu, config).is_ok_and(|direct| direct.is_balanced(cpu))
             }
+            (Target::Gpu(gpu), winograd::SKETCH) => GpuWinograd::new(&self.workload, gpu, config).is_ok(),
             (Target::Gpu(gpu), mma::SKETCH | mma::GROUP_SKETCH) => Mma::new(&self.workload, gpu, config).is_ok(),
             (Target::Gpu(gpu), _) => Tiled::new(&self.workload, gpu, config).is_ok(),
         }
@@ -231,7 +237,7 @@ impl ScheduleSpace {
         match &self.target {
             Target::Cpu(cpu) => direct::default_config(&self.workload, cpu, first),
             Target::Gpu(gpu) if first.name != tiled::SKETCH => mma::default_config(&self.workload, gpu, first),
-            Target::Gpu(gpu) => tiled::default_config(&self.workload, gpu, first),
+            Target::Gpu(gpu) => tiled::default_config(&self.workload, gpu, &self.sketches),
         }
         .or_else(|| self.draw(first, &mut ChaCha8Rng::seed_from_u64(0)))
         .unwrap_or_else(|| first.nth(0))

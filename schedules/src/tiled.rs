@@ -37,6 +37,8 @@
 //!      sum = 0; for s in 0..n { sum += partial[s] }; output = act(sum + ..)
 //! ```
 //!
+//! The sketch `implicit_gemm` is the same for the contraction over [`pixels`].
+//!
 //! The sketch is the one of Volkov and Demmel (SC 2008) and of AutoTVM's GPU templates.
 
 use crate::config::Config;
@@ -45,19 +47,25 @@ use crate::lower::LowerError;
 use crate::target::GpuTarget;
 use crate::workload::{DType, Operator, Workload};
 
+mod estimate;
 mod knobs;
 pub(crate) mod lower;
+pub mod pixels;
 mod rules;
 
+pub(crate) use knobs::knobs_of;
 pub use knobs::{default_config, knobs};
+use pixels::Pixels;
 
 use crate::direct::reader::Reader;
 
 /// Rounds of a copy that are written out with one stage; more are a loop.
 const MAX_UNROLLED_ROUNDS: usize = 8;
 
-/// Name of the sketch in configs.
+/// Name of the sketch over the workload's own axes.
 pub const SKETCH: &str = "tiled";
+/// Name of the sketch over [`pixels`].
+pub const IMPLICIT_GEMM: &str = "implicit_gemm";
 
 /// The tile of one spatial axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +137,8 @@ impl Staged {
 pub struct Tiled {
     /// The contraction.
     pub contraction: Contraction,
+    /// What its axis of pixels stands for, if it has one.
+    pub pixels: Option<Pixels>,
     /// Axes of which a block has one element.
     pub batch: Vec<AxisId>,
     /// Tiles of the other spatial axes; threads are numbered with the last one fastest.
@@ -151,25 +161,38 @@ pub struct Tiled {
     pub split: usize,
 }
 
-/// The axes of a workload as the knobs name them.
-struct Roles {
+/// The axes of a contraction as the knobs name them.
+pub(crate) struct Roles {
     /// Spatial axes that are tiled, those along which the output is contiguous last.
     spatial: Vec<&'static str>,
     /// Spatial axes that are not: one block per element.
     batch: Vec<&'static str>,
-    /// The reduction axes.
+    /// The reduction axes, the one of many elements last.
     reduce: &'static [&'static str],
 }
 
 impl Roles {
     fn of(workload: &Workload, contraction: &Contraction) -> Self {
         let (spatial, batch, reduce): (&[_], &[_], &'static [_]) = match workload.op {
+            Operator::Conv2d(_) if contraction.axis(pixels::AXIS).is_some() => {
+                (&["o", pixels::AXIS], &["g"], &["kh", "kw", "c"])
+            }
             Operator::Conv2d(c) if c.groups > 1 && c.o == c.groups => {
                 (&["n", "g", "oh", "ow"], &[], &["kh", "kw", "c"])
             }
             Operator::Conv2d(_) => (&["n", "o", "oh", "ow"], &["g"], &["kh", "kw", "c"]),
             Operator::Matmul(_) => (&["m", "n"], &["b"], &["k"]),
         };
+        Self::new(contraction, spatial, batch, reduce)
+    }
+
+    /// Without the spatial axes that the contraction does not have or that have one element.
+    pub(crate) fn new(
+        contraction: &Contraction,
+        spatial: &[&'static str],
+        batch: &[&'static str],
+        reduce: &'static [&'static str],
+    ) -> Self {
         let present = |names: &[&'static str]| -> Vec<&'static str> {
             names.iter().copied().filter(|n| extent(contraction, n) > 1).collect()
         };
@@ -179,6 +202,15 @@ impl Roles {
     /// The reduction axis of many elements.
     fn long(&self) -> &'static str {
         self.reduce.last().copied().unwrap_or_default()
+    }
+}
+
+/// The contraction that a sketch tiles; none if it is not for the workload.
+fn form(workload: &Workload, sketch: &str) -> Option<(Contraction, Option<Pixels>)> {
+    match sketch {
+        SKETCH => Some((Contraction::of(workload), None)),
+        IMPLICIT_GEMM => pixels::fuse(workload).map(|(contraction, pixels)| (contraction, Some(pixels))),
+        _ => None,
     }
 }
 
@@ -218,12 +250,21 @@ impl Tiled {
     /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
     /// target.
     pub fn new(workload: &Workload, target: &GpuTarget, config: &Config) -> Result<Self, LowerError> {
-        if workload.dtype == DType::Tf32 {
-            let (sketch, workload) = (SKETCH.into(), workload.to_string());
-            return Err(LowerError::Unfit { sketch, workload });
-        }
-        let contraction = Contraction::of(workload);
+        let form = form(workload, &config.sketch).filter(|_| workload.dtype != DType::Tf32);
+        let (contraction, pixels) =
+            form.ok_or_else(|| LowerError::Unfit { sketch: config.sketch.clone(), workload: workload.to_string() })?;
         let roles = Roles::of(workload, &contraction);
+        Self::of(contraction, pixels, &roles, target, config)
+    }
+
+    /// The same for a contraction.
+    pub(crate) fn of(
+        contraction: Contraction,
+        pixels: Option<Pixels>,
+        roles: &Roles,
+        target: &GpuTarget,
+        config: &Config,
+    ) -> Result<Self, LowerError> {
         let reader = Reader(config);
         let axis_of = |name: &&str| contraction.axis(name);
         let mut spatial = Vec::new();
@@ -264,10 +305,16 @@ impl Tiled {
             unroll: reader.number("unroll")?,
             split: reader.number("split")?,
             contraction,
+            pixels,
         };
         tiled.measure_chunks();
         tiled.check(target)?;
         Ok(tiled)
+    }
+
+    /// The contraction by the workload's own axes.
+    pub(crate) fn own(&self) -> &Contraction {
+        self.pixels.as_ref().map_or(&self.contraction, |pixels| &pixels.conv)
     }
 
     fn measure_chunks(&mut self) {

@@ -1,4 +1,4 @@
-//! The Winograd sketch on a CPU: 3x3 convolutions of stride 1 by minimal filtering `F(m x m, 3x3)`.
+//! The Winograd sketch on a CPU (on a GPU: [`gpu`]): 3x3 convolutions of stride 1 by minimal filtering `F(m x m, 3x3)`.
 //!
 //! The output is cut into tiles of `m x m`, each of which needs `a x a` inputs, `a = m + 2`. Input tiles and filters are
 //! transformed; then each of the `a²` products is a matrix product over the input channels; its results are transformed back.
@@ -25,6 +25,7 @@ use crate::lower::LowerError;
 use crate::target::CpuTarget;
 use crate::workload::{Conv2d, Operator, Workload};
 
+pub mod gpu;
 mod knobs;
 pub mod matrices;
 

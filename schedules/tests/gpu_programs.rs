@@ -1,15 +1,18 @@
-//! The tiled sketch on random workloads × random configs: the verifier accepts what lowering makes, the interpreter agrees with
+//! The sketches for GPUs on random workloads × random configs: the verifier accepts what lowering makes, the interpreter agrees with
 //! the reference and finds no race.
 
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use autotune_schedules::program::{Node, Scope, StoreMode};
+use autotune_schedules::program::{BufferId, Digit, Node, Role, Scope, StoreMode};
+use autotune_schedules::tiled::IMPLICIT_GEMM;
 use autotune_schedules::verify::Problem;
-use autotune_schedules::{InterpError, Operands, Program, ScheduleSpace, Target, Workload, interpret, lower, verify};
-use common::random_programs::check;
-use common::workloads::random_workload;
+use autotune_schedules::{
+    Affine, DType, InterpError, Operands, Program, ScheduleSpace, Target, Workload, interpret, lower, verify, winograd,
+};
+use common::random_programs::{check, check_configs};
+use common::workloads::{random_winograd, random_workload, sample_sketch, sample_winograd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -19,6 +22,143 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
         let target = Target::detect(word, None).unwrap();
         for seed in 0..40 {
             check(&random_workload(&mut ChaCha8Rng::seed_from_u64(seed)), &target, seed, 3);
+        }
+    }
+}
+
+/// Convolutions over pixels: images of any size, several of them, strides, padding, dilation and groups.
+#[test]
+fn pixels_of_several_rows_and_images_are_tiled_as_one_axis() {
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    for (seed, text) in [
+        "conv2d:n=3,c=8,h=7,w=7,o=12,k=3,p=1,bias,add,act=relu",
+        "conv2d:n=2,c=5,h=9,w=13,o=7,k=3,s=2,p=2,d=2",
+        "conv2d:n=2,c=16,h=8,w=8,o=16,k=1,bias",
+        "conv2d:n=1,c=12,h=11,w=6,o=18,kh=3,kw=1,ph=1,g=3",
+        "conv2d:n=4,c=3,h=14,w=14,o=4,k=5,s=3,p=2",
+        "conv2d:n=5,c=33,h=3,w=1,o=9,k=1,add",
+        "conv2d:n=2,c=9,h=8,w=8,o=7,k=3,p=1,dtype=f16,bias,add",
+        "conv2d:n=3,c=8,h=6,w=4,o=4,k=1,dtype=bf16,act=relu",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let seed = seed as u64;
+        let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        check_configs(&space, seed, (0..12).map(|_| sample_sketch(&space, IMPLICIT_GEMM, &mut rng)));
+    }
+    for text in [
+        "matmul:m=9,n=8,k=7",
+        "conv2d:c=8,h=9,w=9,o=8,k=3,g=8",
+        "conv2d:c=8,h=1,w=9,o=8,k=1",
+        "conv2d:n=2,c=16,h=8,w=8,o=16,k=3,dtype=f16",
+        "conv2d:n=2,c=2,h=8,w=8,o=2,k=3,dtype=tf32",
+    ] {
+        let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
+        assert!(space.sketches().iter().all(|sketch| sketch.name != IMPLICIT_GEMM), "{text}");
+    }
+}
+
+/// Odd numbers of channels and tiles, several images, padding of any width.
+#[test]
+fn winograd_programs_are_proven_and_agree_with_the_reference() {
+    let targets = ["cuda:sm_90", "opencl"].map(|word| Target::detect(word, None).unwrap());
+    let (mut checked, mut seed) = (0, 0);
+    while checked < 12 {
+        seed += 1;
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let workload = random_winograd(&mut rng, 1 + seed as usize % 7);
+        let space = ScheduleSpace::new(&workload, &targets[seed as usize % 2]);
+        if space.sketches().iter().any(|sketch| sketch.name == winograd::SKETCH) {
+            check_configs(&space, seed, (0..3).map(|_| sample_winograd(&space, &mut rng)));
+            checked += 1;
+        }
+        for other in [Workload { exact: true, ..workload }, Workload { dtype: DType::F16, ..workload }] {
+            let other = ScheduleSpace::new(&other, &targets[0]);
+            assert!(other.sketches().iter().all(|sketch| sketch.name != winograd::SKETCH));
+        }
+    }
+}
+
+/// A transform that leaves out a tile or stores tiles over one another.
+#[test]
+fn wrong_tiles_of_winograd_programs_are_found() {
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    let workload: Workload = "conv2d:n=2,c=6,h=10,w=9,o=5,k=3,p=1".parse().unwrap();
+    let space = ScheduleSpace::new(&workload, &target);
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    for _ in 0..5 {
+        let program = lower(&workload, &target, &sample_winograd(&space, &mut rng)).unwrap();
+        let (output, tiles) = (program.find(Role::Output).unwrap(), "input_transformed");
+        let tiles = BufferId(program.buffers.iter().position(|b| b.name == tiles).unwrap() as u32);
+        // Of the digits (o, t) or (c, t), and of (n, th, tw) within: by depth.
+        type Break = fn(&mut Affine, &mut [Digit]);
+        let cases: [(BufferId, usize, Break); 6] = [
+            (output, 0, |value, _| *value = value.clone() * 2),
+            (output, 0, |_, digits| digits[1].extent -= 4),
+            (output, 1, |_, digits| digits[2].extent -= 1),
+            (output, 1, |value, _| *value = Affine::constant(value.constant)),
+            (tiles, 0, |value, _| value.terms[0].1 -= 1),
+            (tiles, 1, |_, digits| digits[0].extent -= 1),
+        ];
+        for (case, (buffer, wanted, change)) in cases.into_iter().enumerate() {
+            let mut broken = program.clone();
+            for stage in &mut broken.stages {
+                let mut depth = 0;
+                for_each_list(&mut stage.body, &mut |list| {
+                    for node in list.iter_mut().filter(|node| stores_to(node, buffer)) {
+                        if let Node::Unflatten { value, digits, .. } = node {
+                            if depth == wanted {
+                                change(value, digits);
+                            }
+                            depth += 1;
+                        }
+                    }
+                });
+            }
+            let proof = verify(&broken, &target);
+            assert!(proof.is_err(), "case {case}\n{broken}");
+        }
+    }
+}
+
+fn stores_to(node: &Node, buffer: BufferId) -> bool {
+    matches!(node, Node::Store(store) if store.dst.buffer == buffer)
+        || node.body().iter().any(|node| stores_to(node, buffer))
+}
+
+/// Pixels that are found in the wrong place are stored in the wrong place, or not at all.
+#[test]
+fn wrong_digits_of_pixels_are_found() {
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    let workload: Workload = "conv2d:n=3,c=8,h=7,w=10,o=12,k=3,p=1".parse().unwrap();
+    let space = ScheduleSpace::new(&workload, &target);
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    for case in 0..30 {
+        let config = sample_sketch(&space, IMPLICIT_GEMM, &mut rng);
+        let program = lower(&workload, &target, &config).unwrap();
+        if program.stages.iter().any(|stage| stage.name == "add_partial") {
+            continue;
+        }
+        let output = program.find(Role::Output).unwrap();
+        // One column less, and every other pixel taken for its neighbour.
+        for change in 0..2 {
+            let mut broken = program.clone();
+            for_each_list(compute(&mut broken), &mut |list| {
+                for node in list.iter_mut().filter(|node| stores_to(node, output)) {
+                    match (node, change) {
+                        (Node::Unflatten { digits, .. }, 0) => digits[2].extent -= 1,
+                        (Node::Unflatten { value, .. }, _) => *value = value.clone() * 2,
+                        _ => {}
+                    }
+                }
+            });
+            let problem = verify(&broken, &target).unwrap_err().problem;
+            assert!(
+                matches!(problem, Problem::OutputGap { .. } | Problem::Conflict { .. } | Problem::Nesting(_)),
+                "case {case}, change {change}: {problem}\n{broken}"
+            );
         }
     }
 }

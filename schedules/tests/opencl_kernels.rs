@@ -18,7 +18,7 @@ use autotune_schedules::{
 };
 use common::missing;
 use common::opencl::OpenCl;
-use common::workloads::random_workload;
+use common::workloads::{random_workload, sample_sketch};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -34,7 +34,8 @@ fn check(device: &OpenCl, workload: &Workload, seed: u64, configs: usize) {
     let operands = Operands::random(workload, seed);
     let expected = reference(workload, &operands);
     for i in 0..configs {
-        let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
+        let sketch = space.sketches()[i % space.sketches().len()].name;
+        let config = if i == 0 { space.default_config() } else { sample_sketch(&space, sketch, &mut rng) };
         let program = lower(workload, &target, &config).unwrap();
         let context = format!("seed {seed}: {workload} on {}\n{config}\n{program}", device.name);
         let output = device.run(&program, &operands).unwrap_or_else(|e| panic!("{context}\n{e}"));
@@ -57,6 +58,12 @@ fn kernels_agree_with_the_reference() {
     for seed in 0..10 {
         check(&device, &random_workload(&mut ChaCha8Rng::seed_from_u64(seed)), seed, 2);
     }
+    for (seed, text) in ["conv2d:n=2,c=7,h=9,w=14,o=13,k=3,p=1,bias,add,act=relu", "conv2d:c=16,h=16,w=12,o=9,k=3,p=2"]
+        .into_iter()
+        .enumerate()
+    {
+        check(&device, &text.parse().unwrap(), seed as u64, 6);
+    }
 }
 
 fn without_barriers(nodes: &mut Vec<Node>) {
@@ -76,11 +83,12 @@ fn in_the_simulator() {
             "matmul:m=17,n=20,k=12,bias,act=relu",
             "conv2d:c=5,h=6,w=7,o=9,k=3,p=1",
             "conv2d:c=8,h=5,w=5,o=8,k=3,p=1,s=2,g=8",
+            "conv2d:n=2,c=3,h=7,w=7,o=5,k=3,p=1,bias,add",
         ]
         .into_iter()
         .enumerate()
         {
-            check(&device, &text.parse().unwrap(), seed as u64, 3);
+            check(&device, &text.parse().unwrap(), seed as u64, 4);
         }
         return;
     }

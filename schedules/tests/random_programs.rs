@@ -31,7 +31,7 @@ fn random_panels_are_proven_and_agree_with_the_reference() {
         let isa = if seed % 2 == 0 { Isa::Avx2 } else { Isa::Avx512 };
         let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 3 / 2) });
         let (workload, config) = random_panel(&target, &mut ChaCha8Rng::seed_from_u64(seed));
-        check_configs(&workload, &target, seed, [config]);
+        check_configs(&ScheduleSpace::new(&workload, &target), seed, [config]);
     }
 }
 

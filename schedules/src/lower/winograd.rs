@@ -17,7 +17,7 @@ use crate::winograd::{TAPS, Winograd};
 use crate::workload::Workload;
 
 mod product;
-mod transform;
+pub(crate) mod transform;
 
 pub(super) use crate::winograd::SKETCH;
 

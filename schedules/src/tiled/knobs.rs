@@ -1,38 +1,51 @@
 //! What may be chosen in the tiled sketch, and what is chosen without measuring.
 
-use super::{Roles, SpatialTile, Tiled, can_pack, extent, rules, weight_source};
+use super::estimate::estimate;
+use super::pixels::Pixels;
+use super::{IMPLICIT_GEMM, Roles, SKETCH, Tiled, can_pack, extent, form, rules, weight_source};
 use crate::config::Config;
 use crate::contraction::{Contraction, Operand};
 use crate::space::{Knob, Sketch};
 use crate::target::GpuTarget;
 use crate::workload::Workload;
 
-/// Every knob of the sketch with its values, for one workload and target.
-pub fn knobs(workload: &Workload, target: &GpuTarget) -> Vec<Knob> {
-    let contraction = Contraction::of(workload);
+/// Every knob of a sketch with its values, for one workload and target; none if the sketch is not for the workload.
+pub fn knobs(workload: &Workload, target: &GpuTarget, sketch: &str) -> Option<Vec<Knob>> {
+    let (contraction, pixels) = form(workload, sketch)?;
     let roles = Roles::of(workload, &contraction);
+    Some(knobs_of(&contraction, &roles, pixels.as_ref(), target))
+}
+
+/// The knobs for a contraction.
+pub(crate) fn knobs_of(
+    contraction: &Contraction,
+    roles: &Roles,
+    pixels: Option<&Pixels>,
+    target: &GpuTarget,
+) -> Vec<Knob> {
     let mut knobs = Vec::new();
     for name in &roles.spatial {
-        knobs.push(Knob::tile(&format!("tile.{name}"), spatial_tiles(extent(&contraction, name), target)));
+        knobs.push(Knob::tile(&format!("tile.{name}"), spatial_tiles(extent(contraction, name), target)));
     }
-    for name in roles.reduce.iter().filter(|n| extent(&contraction, n) > 1) {
-        let whole = extent(&contraction, name);
+    for name in roles.reduce.iter().filter(|n| extent(contraction, n) > 1) {
+        let whole = extent(contraction, name);
         let chunks = if *name == roles.long() { long_chunks(whole) } else { vec![vec![1], vec![whole]] };
         knobs.push(Knob::tile(&format!("tile.{name}"), chunks));
     }
     if !roles.spatial.is_empty() {
         knobs.push(Knob::order("order", &roles.spatial));
     }
-    knobs.push(Knob::choice("weights", if can_pack(&contraction) { &["packed", "inplace"] } else { &["inplace"] }));
-    let packed = weight_source(&contraction, can_pack(&contraction));
+    knobs.push(Knob::choice("weights", if can_pack(contraction) { &["packed", "inplace"] } else { &["inplace"] }));
+    let packed = weight_source(contraction, can_pack(contraction));
     let weights = [&contraction.weight, &packed].map(widest).into_iter().max().unwrap_or(1);
-    knobs.push(Knob::choice("vector.data", vectors(widest(&contraction.data))));
+    let data = pixels.map_or_else(|| widest(&contraction.data), |pixels| pixels.vector);
+    knobs.push(Knob::choice("vector.data", vectors(data)));
     knobs.push(Knob::choice("vector.weight", vectors(weights)));
     knobs.push(Knob::choice("pad", &["0", "2", "4"]));
     knobs.push(Knob::choice("stages", &["1", "2"]));
     knobs.push(Knob::choice("unroll", &["1", "2", "4", "8", "16", "32", "64"]));
     let splits: &[&str] =
-        if roles.reduce.iter().any(|n| extent(&contraction, n) > 1) { &["1", "2", "4", "8", "16"] } else { &["1"] };
+        if roles.reduce.iter().any(|n| extent(contraction, n) > 1) { &["1", "2", "4", "8", "16"] } else { &["1"] };
     knobs.push(Knob::choice("split", splits));
     knobs
 }
@@ -76,40 +89,11 @@ fn long_chunks(extent: usize) -> Vec<Vec<usize>> {
     some.map(|c| vec![c]).collect()
 }
 
-/// What an analytic estimate prefers, without measuring; the same on every machine.
-pub fn default_config(workload: &Workload, target: &GpuTarget, sketch: &Sketch) -> Option<Config> {
-    sketch.least(|config| Tiled::new(workload, target, config).ok().map(|tiled| estimate(&tiled, target)))
-}
-
-/// Time of a kernel in units of one multiply-add of every thread, roughly: work (padding included) by what a multiply-add
-/// costs with its share of loads (an element of shared memory twice a multiply-add), by how badly the device is filled.
-fn estimate(tiled: &Tiled, target: &GpuTarget) -> f64 {
-    let threads = tiled.threads();
-    let per_thread: usize = tiled.spatial.iter().map(SpatialTile::per_thread).product();
-    let steps: usize = tiled.reduce.iter().map(|r| r.1).product();
-    let chunks: f64 =
-        tiled.reduce.iter().map(|&(axis, chunk)| tiled.contraction.axes[axis].extent.div_ceil(chunk) as f64).product();
-    let multiplies = (per_thread * steps) as f64;
-    let fragments: usize =
-        (0..2).map(|which| tiled.tiles_of(which).iter().map(SpatialTile::per_thread).product::<usize>()).sum();
-    let copies: f64 = tiled.staged.iter().map(|s| s.rounds(threads) as f64 * (8.0 + s.vector as f64)).sum();
-    let branches = steps as f64 / tiled.unroll.min(16) as f64 * 4.0;
-    let barriers = if tiled.stages == 2 { 40.0 } else { 120.0 };
-    let conflicts = if tiled.pad == 4 { 0.0 } else { 1.0 };
-    let chunk_cost = multiplies + (fragments * steps) as f64 * 2.0 + copies + branches + barriers + conflicts;
-    let resident = [
-        target.threads_per_multiprocessor / threads,
-        target.registers_per_multiprocessor / (tiled.registers() * threads),
-        target.shared_bytes_per_multiprocessor / tiled.shared_bytes().max(1),
-    ];
-    let resident = resident.into_iter().min().unwrap_or(1).clamp(1, 16);
-    let slots = (target.multiprocessors * resident) as f64;
-    let waves = (tiled.blocks() as f64 / slots).ceil();
-    // Few threads on a multiprocessor cannot hide the latency of what they wait for.
-    let busy = (resident * threads) as f64;
-    let rate = (busy / 512.0).min(1.0);
-    // A second launch, and partial sums written and read.
-    let outputs: usize = tiled.contraction.output.shape.iter().product();
-    let again = if tiled.split > 1 { 3e5 + (8 * tiled.split * outputs / target.multiprocessors) as f64 } else { 0.0 };
-    waves * chunks * chunk_cost * busy / rate + again
+/// What an analytic estimate prefers among the sketches of this module, without measuring. The same on every machine; `None` if
+/// no combination is found.
+pub fn default_config(workload: &Workload, target: &GpuTarget, sketches: &[Sketch]) -> Option<Config> {
+    let cost = |config: &Config| Tiled::new(workload, target, config).ok().map(|tiled| estimate(&tiled, target));
+    let own = sketches.iter().filter(|sketch| [SKETCH, IMPLICIT_GEMM].contains(&sketch.name));
+    let least = own.filter_map(|sketch| sketch.least(cost)).filter_map(|config| Some((cost(&config)?, config)));
+    least.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, config)| config)
 }

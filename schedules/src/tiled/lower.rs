@@ -13,6 +13,8 @@ use crate::workload::Workload;
 
 mod chunks;
 mod copy;
+mod pixels;
+pub(crate) mod winograd;
 
 /// The loop nests of a config.
 pub(crate) fn lower(workload: &Workload, tiled: &Tiled) -> Program {
@@ -48,26 +50,43 @@ struct Lowering<'a> {
 /// Position of an element in the tile of a thread, per axis: its virtual thread and its place within it.
 type Place = Vec<(AxisId, [Affine; 2])>;
 
+/// What a compute stage reads and writes.
+struct Outside {
+    sources: [BufferId; 2],
+    partial: Option<BufferId>,
+    operands: OperandBuffers,
+}
+
 impl<'a> Lowering<'a> {
     fn new(workload: &'a Workload, tiled: &'a Tiled) -> Self {
         let mut buffers = Vec::new();
-        let contraction = &tiled.contraction;
+        let own = tiled.own();
         let plain = |shape| (shape, Layout::Plain);
-        let (inputs, outputs) = (plain(contraction.data.shape.as_slice()), plain(contraction.output.shape.as_slice()));
+        let (inputs, outputs) = (plain(own.data.shape.as_slice()), plain(own.output.shape.as_slice()));
         let operands = OperandBuffers::new(&mut buffers, workload, inputs, outputs);
         let mut weight = operands.weight;
-        let mut add = |name: &str, role, scope, shape: Vec<usize>| {
-            buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain });
+        let mut global = |name: &str, role, shape: &[usize]| {
+            let (shape, scope, layout) = (shape.to_vec(), Scope::Global, Layout::Plain);
+            buffers.push(Buffer { name: name.into(), role, scope, shape, layout });
             BufferId(buffers.len() as u32 - 1)
         };
-        let mut global = |name: &str, role, shape: &[usize]| add(name, role, Scope::Global, shape.to_vec());
         if tiled.packed_weights {
             weight = global("weight_packed", Role::Packed, &tiled.staged[1].source.shape);
         }
         let partial = (tiled.split > 1).then(|| {
-            let shape = [&[tiled.split], &contraction.output.shape[..]].concat();
+            let shape = [&[tiled.split], &own.output.shape[..]].concat();
             global("partial", Role::Accumulator, &shape)
         });
+        let outside = Outside { sources: [operands.input, weight], partial, operands };
+        Self::within(workload, tiled, buffers, outside)
+    }
+
+    /// For a stage that reads and writes some of the buffers.
+    fn within(workload: &'a Workload, tiled: &'a Tiled, mut buffers: Vec<Buffer>, outside: Outside) -> Self {
+        let mut add = |name: &str, role, scope, shape: Vec<usize>| {
+            buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain });
+            BufferId(buffers.len() as u32 - 1)
+        };
         let slots = |which: usize| {
             let mut shape = tiled.staged[which].shape(tiled.pad);
             shape.insert(0, tiled.stages);
@@ -89,14 +108,15 @@ impl<'a> Lowering<'a> {
             })
             .collect();
         let acc = add("acc", Role::Accumulator, Scope::Register, tile(&tiled.spatial));
-        let axes = contraction.axes.len();
+        let axes = tiled.contraction.axes.len();
+        let Outside { sources, partial, operands } = outside;
         Self {
             workload,
             tiled,
             vars: Vec::new(),
             extents: Vec::new(),
             buffers,
-            sources: [operands.input, weight],
+            sources,
             shared,
             fragments,
             prefetched,
@@ -117,13 +137,17 @@ impl<'a> Lowering<'a> {
         }
         stages.push(Stage { name: "compute".into(), when: When::EveryRun, body: self.compute() });
         if let Some(partial) = self.partial {
-            let Contraction { output, bias, .. } = &self.tiled.contraction;
+            let Contraction { output, bias, .. } = self.tiled.own();
             let channel = output.index.iter().position(|axis| axis == bias).unwrap_or(0);
             let sums =
                 Sums { workload: self.workload, operands: &self.operands, partial, parts: self.tiled.split, channel };
             let body = add_partial(&sums, &mut self.vars, &mut self.buffers);
             stages.push(Stage { name: "add_partial".into(), when: When::EveryRun, body });
         }
+        self.program(stages)
+    }
+
+    fn program(self, stages: Vec<Stage>) -> Program {
         Program {
             workload: *self.workload,
             axes: self.tiled.contraction.axes.clone(),
@@ -175,7 +199,10 @@ impl<'a> Lowering<'a> {
         let mut body = self.clear();
         let reduce = self.tiled.reduce.clone();
         body.extend(self.chunks(&reduce, &mut Vec::new()));
-        body.extend(self.write_output());
+        body.extend(match &self.tiled.pixels {
+            Some(pixels) => self.write_pixels(pixels),
+            None => self.write_output(),
+        });
         let buffers = [&self.shared[..], &self.prefetched, &self.fragments, &[self.acc]].concat();
         let body = buffers.into_iter().rev().fold(body, |body, buffer| vec![Node::Alloc { buffer, body }]);
         nest(loops, body)
@@ -325,10 +352,7 @@ impl<'a> Lowering<'a> {
         let index: Vec<Affine> = contraction.output.index.iter().map(|i| at(i, &values)).collect();
         let sum = load(self.acc, registers(&place));
         let store = match self.partial {
-            Some(partial) => {
-                let part = divide(&self.split_base, self.split_elements());
-                assign(partial, [vec![part], index].concat(), sum)
-            }
+            Some(partial) => assign(partial, [vec![self.part()], index].concat(), sum),
             None => {
                 let bias = at(&contraction.bias, &values);
                 let value = fused(self.workload, &self.operands, sum, bias, &index);
@@ -339,9 +363,10 @@ impl<'a> Lowering<'a> {
         nest(loops, guarded(when, vec![store]))
     }
 
-    /// Elements of the innermost reduction axis that one block takes.
-    fn split_elements(&self) -> usize {
-        self.tiled.reduce.last().map_or(1, |&(_, chunk)| self.tiled.chunks() * chunk)
+    /// Number of the part of the reduction that the block takes.
+    fn part(&self) -> Affine {
+        let elements = self.tiled.reduce.last().map_or(1, |&(_, chunk)| self.tiled.chunks() * chunk);
+        divide(&self.split_base, elements)
     }
 }
 

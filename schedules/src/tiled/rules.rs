@@ -37,14 +37,21 @@ impl Tiled {
             2 if self.chunks() > 1 => {}
             _ => return Err(LowerError::knob("stages", "is not 1, or 2 with two chunks at least")),
         }
+        if self.pixels.as_ref().is_some_and(|pixels| self.staged[0].vector > pixels.vector) {
+            return Err(LowerError::knob("vector.data", "neighbouring pixels do not lie together"));
+        }
         for (staged, knob) in self.staged.iter().zip(["vector.data", "vector.weight"]) {
             self.check_copy(staged, knob)?;
         }
         Ok(())
     }
 
-    /// Whole warps, unless the output is too small for one.
+    /// Blocks of which half is needed at least, and whole warps, unless the output is too small for one.
     fn check_threads(&self, target: &GpuTarget) -> Result<(), LowerError> {
+        let wasted = |tile: &&SpatialTile| tile.block >= 2 * self.contraction.axes[tile.axis].extent;
+        if let Some(tile) = self.spatial.iter().find(wasted) {
+            return Err(LowerError::knob("tile", format!("a block of {} is mostly beyond the axis", tile.block)));
+        }
         let threads = self.threads();
         let possible = self.spatial.iter().fold(1usize, |product, tile| {
             let extent = self.contraction.axes[tile.axis].extent;
@@ -68,7 +75,7 @@ impl Tiled {
         if bytes > limit {
             return Err(LowerError::knob("tile", format!("{bytes} bytes of shared memory exceed {limit}")));
         }
-        let Contraction { data, weight, output, .. } = &self.contraction;
+        let Contraction { data, weight, output, .. } = self.own();
         let elements = |(o, n): (&Operand, usize)| o.shape.iter().fold(n, |n, &d| n.saturating_mul(d));
         if [(data, 1), (weight, 1), (output, self.split)].into_iter().map(elements).any(|n| n > MAX_INDEX) {
             return Err(LowerError::knob("tile", "an operand of 2^31 elements or more"));

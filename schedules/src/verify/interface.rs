@@ -94,15 +94,21 @@ fn pixel_axes(program: &Program) -> Option<Vec<(&'static str, usize)>> {
 }
 
 /// Name and extent of the axes of the matrix products of a Winograd program: images, products of a tile, tiles, channels; none
-/// for other programs, which have no axis `xi`.
+/// for other programs, which have no axis `xi`. Without an axis over images the tiles are those of all images, and up to three
+/// behind them.
 fn winograd_axes(program: &Program) -> Option<Vec<(&'static str, usize)>> {
     let Operator::Conv2d(conv) = program.workload.op else { return None };
     let products = program.axes.iter().find(|a| a.name == "xi")?.extent;
     let a = products.isqrt();
     let m = a.checked_sub(2).filter(|&m| m > 0 && a * a == products)?;
     let fits = [conv.kh, conv.kw] == [3; 2] && conv.stride == [1; 2] && conv.dilation == [1; 2] && conv.groups == 1;
-    let tiles = conv.output_hw().map(|extent| extent.div_ceil(m));
-    fits.then(|| vec![("n", conv.n), ("xi", products), ("t", tiles[0] * tiles[1]), ("o", conv.o), ("c", conv.c)])
+    let tiles: usize = conv.output_hw().map(|extent| extent.div_ceil(m)).iter().product();
+    let (images, tiles) = match program.axes.iter().any(|axis| axis.name == "n") {
+        true => (Some(("n", conv.n)), tiles),
+        false => (None, (conv.n * tiles).next_multiple_of(4)),
+    };
+    let rest = [("xi", products), ("t", tiles), ("o", conv.o), ("c", conv.c)];
+    fits.then(|| images.into_iter().chain(rest).collect())
 }
 
 /// The axes are the workload's; an axis `x` may be split into blocks `x` of `xi` elements, one of extent 1 may be absent.

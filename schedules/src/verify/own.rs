@@ -58,21 +58,42 @@ impl Walk<'_, '_> {
         all == Some(count) && apart && digits.iter().all(|d| d.extent == 1 || counted(d.var))
     }
 
+    /// True if the index tells the value of a variable, by itself or through digits, which are those of one value only.
+    fn tells(&self, index: &[Affine], var: VarId) -> bool {
+        let through = |d: &Digits| {
+            has(d.value, var)
+                && Set::of(d.value, |var| self.extent(var)).is_some()
+                && d.digits.iter().all(|d| self.tells(index, d.var))
+        };
+        self.extent(var) == 1 || index.iter().any(|value| has(value, var)) || self.digits.iter().any(through)
+    }
+
+    /// True if the digits that the index of a store is made of take every combination, each once, whatever the rest of the index
+    /// is, and the other digits keep nothing from being stored.
+    fn digits_are_free(&self, store: &Store) -> bool {
+        let guards = self.guards.iter().map(|guard| &guard.index);
+        // What decides the place: the index and its conditions, and the numbers whose digits do.
+        let mut deciding: Vec<&Affine> = store.dst.index.iter().chain(guards).collect();
+        self.digits.iter().rev().all(|Digits { value, digits }| {
+            let count: usize = digits.iter().map(|d| d.extent).product();
+            let decides = |var: VarId| self.extent(var) > 1 && deciding.iter().any(|value| has(value, var));
+            let always_runs = value.range(|var| self.extent(var)).1 < count as i64;
+            if always_runs && !digits.iter().any(|d| decides(d.var)) {
+                return true;
+            }
+            let all = Set::of(value, |var| self.extent(var)).and_then(|set| set.as_prefix());
+            let free = all.is_some_and(|n| n >= count)
+                && digits.iter().all(|d| self.tells(&store.dst.index, d.var))
+                && !value.terms.iter().any(|&(var, _)| decides(var));
+            deciding.push(value);
+            free
+        })
+    }
+
     /// Notes a store to global memory; each task stores to elements of its own.
     pub(super) fn global_write(&mut self, store: &Store, dst: &Buffer) -> Result<(), VerifyError> {
         let index = &store.dst.index;
-        let indexed = |var: VarId| self.extent(var) == 1 || index.iter().any(|value| has(value, var));
-        let own = match &self.digits[..] {
-            [] => self.prefix.iter().all(|&var| indexed(var)),
-            // Every combination of digits occurs, each once; what does not choose the digits is in the index.
-            [Digits { value, digits }] => {
-                let count: usize = digits.iter().map(|d| d.extent).product();
-                let all = Set::of(value, |var| self.extent(var)).and_then(|set| set.as_prefix());
-                let one = |&var: &VarId| has(value, var) != index.iter().any(|i| has(i, var)) || self.extent(var) == 1;
-                all.is_some_and(|n| n >= count) && self.prefix.iter().all(one) && digits.iter().all(|d| indexed(d.var))
-            }
-            _ => false,
-        };
+        let own = self.prefix.iter().all(|&var| self.tells(index, var)) && self.digits_are_free(store);
         let (Some(covered), true) = (self.covered(index, &self.guards), own) else {
             let what = "not plainly an element of its own for every task".into();
             return self.fail(Problem::Conflict { buffer: dst.name.clone(), what });
@@ -84,20 +105,9 @@ impl Walk<'_, '_> {
 
     /// Each thread stores to elements of its own, among those that one store touches between two barriers.
     pub(super) fn shared_write(&self, store: &Store, dst: &Buffer) -> Result<(), VerifyError> {
-        let threads = self.prefix.iter().copied().filter(|&var| self.extent(var) > 1 && self.is_thread(var));
-        let indexed = |var: VarId| store.dst.index.iter().any(|i| has(i, var));
-        // Numbers that are the same for all threads tell none of them.
-        let mut numbers = self.digits.iter().filter(|d| d.value.terms.iter().any(|&(var, _)| self.is_thread(var)));
-        let tells_threads = match (numbers.next(), numbers.next()) {
-            (None, _) => threads.clone().all(indexed),
-            (Some(Digits { value, digits }), None) => {
-                threads.clone().all(|var| has(value, var))
-                    && Set::of(value, |var| self.extent(var)).is_some()
-                    && digits.iter().all(|d| d.extent == 1 || indexed(d.var))
-            }
-            _ => false,
-        };
-        if tells_threads && self.covered(&store.dst.index, &[]).is_some() {
+        let index = &store.dst.index;
+        let mut threads = self.prefix.iter().copied().filter(|&var| self.extent(var) > 1 && self.is_thread(var));
+        if threads.all(|var| self.tells(index, var)) && self.covered(index, &[]).is_some() {
             return Ok(());
         }
         let what = "not plainly an element of its own for every thread".into();

@@ -6,18 +6,18 @@ use autotune_schedules::{
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// The default and random configs of a workload.
+/// The default and random configs of all sketches.
 pub fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let space = ScheduleSpace::new(workload, target);
     let drawn = (1..configs).map(|_| space.sample(&mut rng));
-    check_configs(workload, target, seed, std::iter::once(space.default_config()).chain(drawn));
+    check_configs(&space, seed, std::iter::once(space.default_config()).chain(drawn));
 }
 
 /// The configs are in the space and survive serialisation, the verifier accepts their programs, and the interpreter agrees with
 /// the reference.
-pub fn check_configs(workload: &Workload, target: &Target, seed: u64, configs: impl IntoIterator<Item = Config>) {
-    let space = ScheduleSpace::new(workload, target);
+pub fn check_configs(space: &ScheduleSpace, seed: u64, configs: impl IntoIterator<Item = Config>) {
+    let (workload, target) = (space.workload(), space.target());
     let operands = Operands::random(workload, seed);
     let expected = reference(workload, &operands);
     for config in configs {

@@ -49,8 +49,13 @@ pub fn random_winograd<R: Rng>(rng: &mut R, block: usize) -> Workload {
 
 /// A config of the Winograd sketch.
 pub fn sample_winograd<R: Rng>(space: &ScheduleSpace, rng: &mut R) -> Config {
-    let drawn = (0..200).map(|_| space.sample(rng)).find(|config| config.sketch == winograd::SKETCH);
-    drawn.unwrap_or_else(|| panic!("no Winograd config of {}", space.workload()))
+    sample_sketch(space, winograd::SKETCH, rng)
+}
+
+/// A config of a sketch that the space has.
+pub fn sample_sketch<R: Rng>(space: &ScheduleSpace, sketch: &str, rng: &mut R) -> Config {
+    let drawn = (0..200).map(|_| space.sample(rng)).find(|config| config.sketch == sketch);
+    drawn.unwrap_or_else(|| panic!("no {sketch} config of {}", space.workload()))
 }
 
 /// A workload that panels of the data operand may pay for: a matrix product of many columns, or a convolution that is strided along

@@ -17,8 +17,10 @@ fn all_programs_give_rows_of_finite_numbers() {
     let gpu = Target::detect("cuda:sm_90", None).unwrap();
     for text in ["matmul:m=64,n=100,k=33,bias", "conv2d:c=8,h=14,w=14,o=16,k=3,p=1,act=relu"] {
         let workload: Workload = text.parse().unwrap();
-        let config = ScheduleSpace::new(&workload, &gpu).default_config();
-        programs.push(lower(&workload, &gpu, &config).unwrap());
+        let space = ScheduleSpace::new(&workload, &gpu);
+        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        let configs = (0..12).map(|_| space.sample(&mut rng)).chain([space.default_config()]);
+        programs.extend(configs.map(|config| lower(&workload, &gpu, &config).unwrap()));
     }
     assert!(extract_all(&programs, &gpu).iter().all(|value| value.is_finite()));
     for program in &programs {

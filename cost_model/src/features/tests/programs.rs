@@ -9,30 +9,30 @@ use autotune_schedules::{Affine, CpuTarget, Program, Target, VarId};
 use crate::features::names;
 
 /// Writes programs node by node.
-pub(super) struct Builder {
-    pub(super) program: Program,
+pub(in crate::features) struct Builder {
+    pub(in crate::features) program: Program,
 }
 
 impl Builder {
-    pub(super) fn new(workload: &str, axes: &[(&'static str, usize, bool)]) -> Self {
+    pub(in crate::features) fn new(workload: &str, axes: &[(&'static str, usize, bool)]) -> Self {
         let axes = axes.iter().map(|&(name, extent, reduce)| AxisInfo { name, extent, reduce }).collect();
         let workload = workload.parse().unwrap();
         Self { program: Program { workload, axes, vars: Vec::new(), buffers: Vec::new(), stages: Vec::new() } }
     }
 
-    pub(super) fn buffer(&mut self, role: Role, scope: Scope, shape: &[usize]) -> BufferId {
+    pub(in crate::features) fn buffer(&mut self, role: Role, scope: Scope, shape: &[usize]) -> BufferId {
         let name = format!("b{}", self.program.buffers.len());
         self.program.buffers.push(Buffer { name, role, scope, shape: shape.to_vec(), layout: Layout::Plain });
         BufferId(self.program.buffers.len() as u32 - 1)
     }
 
-    pub(super) fn var(&mut self, name: &str) -> VarId {
+    pub(in crate::features) fn var(&mut self, name: &str) -> VarId {
         self.program.vars.push(name.into());
         VarId(self.program.vars.len() as u32 - 1)
     }
 
     /// A loop around the body that is made from its variable.
-    pub(super) fn each(
+    pub(in crate::features) fn each(
         &mut self,
         kind: LoopKind,
         extent: usize,
@@ -43,45 +43,45 @@ impl Builder {
         vec![Node::Loop(Loop { var, extent, kind, body })]
     }
 
-    pub(super) fn stage(&mut self, when: When, body: Vec<Node>) {
+    pub(in crate::features) fn stage(&mut self, when: When, body: Vec<Node>) {
         let name = format!("stage{}", self.program.stages.len());
         self.program.stages.push(Stage { name, when, body });
     }
 }
 
-pub(super) fn at(buffer: BufferId, index: &[Affine]) -> Access {
+pub(in crate::features) fn at(buffer: BufferId, index: &[Affine]) -> Access {
     Access { buffer, index: index.to_vec() }
 }
 
-pub(super) fn load(buffer: BufferId, index: &[Affine]) -> Expr {
+pub(in crate::features) fn load(buffer: BufferId, index: &[Affine]) -> Expr {
     Expr::Load(at(buffer, index))
 }
 
-pub(super) fn store(dst: Access, value: Expr) -> Node {
+pub(in crate::features) fn store(dst: Access, value: Expr) -> Node {
     Node::Store(Store { dst, mode: StoreMode::Assign, value, point: Vec::new() })
 }
 
-pub(super) fn mac(dst: Access, a: Expr, b: Expr, point: &[Affine]) -> Node {
+pub(in crate::features) fn mac(dst: Access, a: Expr, b: Expr, point: &[Affine]) -> Node {
     let value = Expr::Mul(Box::new(a), Box::new(b));
     Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point: point.to_vec() })
 }
 
-pub(super) fn zero() -> Affine {
+pub(in crate::features) fn zero() -> Affine {
     Affine::constant(0)
 }
 
 /// Sizes of a packed matrix product: register tiles of `rows` x `columns`, rows divided into the largest multiple of
 /// `rows` and a remainder tree.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Gemm {
-    pub(super) m: usize,
-    pub(super) n: usize,
-    pub(super) k: usize,
-    pub(super) rows: usize,
-    pub(super) columns: usize,
+pub(in crate::features) struct Gemm {
+    pub(in crate::features) m: usize,
+    pub(in crate::features) n: usize,
+    pub(in crate::features) k: usize,
+    pub(in crate::features) rows: usize,
+    pub(in crate::features) columns: usize,
 }
 
-pub(super) fn gemm(g: Gemm) -> Program {
+pub(in crate::features) fn gemm(g: Gemm) -> Program {
     let axes = [("b", 1, false), ("m", g.m, false), ("n", g.n, false), ("k", g.k, true)];
     let mut b = Builder::new(&format!("matmul:m={},n={},k={}", g.m, g.n, g.k), &axes);
     let a = b.buffer(Role::Input, Scope::Global, &[1, g.m, g.k]);
@@ -138,7 +138,7 @@ fn gemm_tree(b: &mut Builder, g: Gemm, [a, p, c]: [BufferId; 3], rows: usize, ti
 
 /// A 3x3 convolution of stride 1 that copies its input into a padded buffer first, vectorised along the width; writes
 /// its partial sums to memory.
-pub(super) fn padded_conv(c: usize, hw: usize, o: usize) -> Program {
+pub(in crate::features) fn padded_conv(c: usize, hw: usize, o: usize) -> Program {
     let axes =
         [("n", 1, false), ("o", o, false), ("oh", hw, false), ("ow", hw, false), ("c", c, true), ("kh", 3, true)];
     let mut b = Builder::new(
@@ -178,23 +178,23 @@ pub(super) fn padded_conv(c: usize, hw: usize, o: usize) -> Program {
     b.program
 }
 
-pub(super) fn target(threads: usize) -> Target {
+pub(in crate::features) fn target(threads: usize) -> Target {
     Target::Cpu(CpuTarget::generic_avx2(threads))
 }
 
-pub(super) fn column(row: &[f32], name: &str) -> f64 {
+pub(in crate::features) fn column(row: &[f32], name: &str) -> f64 {
     let position = names().iter().position(|n| n == name).unwrap_or_else(|| panic!("no column '{name}'"));
     f64::from(row[position])
 }
 
 /// Undoes `log2(1 + x)`.
-pub(super) fn count(row: &[f32], name: &str) -> f64 {
+pub(in crate::features) fn count(row: &[f32], name: &str) -> f64 {
     column(row, name).exp2() - 1.0
 }
 
 #[track_caller]
-pub(super) fn close(found: f64, expected: f64, what: &str) {
+pub(in crate::features) fn close(found: f64, expected: f64, what: &str) {
     assert!((found - expected).abs() <= 1e-4 * expected.abs().max(1.0), "{what}: {found}, expected {expected}");
 }
 
-pub(super) const SMALL: Gemm = Gemm { m: 24, n: 32, k: 16, rows: 6, columns: 16 };
+pub(in crate::features) const SMALL: Gemm = Gemm { m: 24, n: 32, k: 16, rows: 6, columns: 16 };

@@ -244,12 +244,12 @@ struct Private {
     terms: BufferId,
 }
 
-pub(super) fn constant(value: usize) -> Affine {
+pub(crate) fn constant(value: usize) -> Affine {
     Affine::constant(value as i64)
 }
 
 /// The stores of a one-dimensional transform: shared terms into registers, then the outputs.
-fn apply(
+pub(crate) fn apply(
     transform: &Transform,
     terms: BufferId,
     lane: &Affine,

@@ -58,6 +58,12 @@ impl Lowering<'_> {
     /// ```text
     /// for i in 0..rounds { unflatten (x0, x1, ..) = i*threads + thread { for v in 0..vector { shared[x] = source[base + x] } } }
     /// ```
+    ///
+    /// Where the threads are a multiple of the last extents, `x2 * ..`, a thread's places along those are the same in each round:
+    ///
+    /// ```text
+    ///   →  for i in 0..rounds { unflatten (y, x2, ..) = thread { unflatten (x0, x1) = i*(threads / (x2 * ..)) + y { .. } } }
+    /// ```
     fn copy_operand(&mut self, which: usize, way: Way, base: &[(AxisId, Affine)]) -> Vec<Node> {
         let staged = &self.tiled.staged[which];
         let (threads, vector) = (self.tiled.threads(), staged.vector);
@@ -66,7 +72,6 @@ impl Lowering<'_> {
         let kind = if unroll { LoopKind::Unrolled } else { LoopKind::Serial };
         let mut loops = Vec::new();
         let round = self.open("i".into(), rounds, kind, &mut loops);
-        let value = round.clone() * threads as i64 + self.thread.clone();
         let last = staged.extents.len() - 1;
         let (mut digits, mut places) = (Vec::new(), Vec::new());
         for (dim, &extent) in staged.extents.iter().enumerate() {
@@ -79,22 +84,55 @@ impl Lowering<'_> {
             digits.push(Digit { var, extent: extent / step });
             places.push(Affine::var(var) * step as i64);
         }
-        let mut lanes = Vec::new();
-        let lane = self.open("v".into(), vector, LoopKind::Vectorized, &mut lanes);
-        places[last] = places[last].clone() + lane.clone();
-        let next = || vec![round.clone(), lane.clone()];
-        let store = match way {
-            Way::Direct(slot) => {
-                assign(self.shared[which], self.shared_index(which, slot, &places), self.fetch(which, &places, base))
-            }
-            Way::Fetch => assign(self.prefetched[which], next(), self.fetch(which, &places, base)),
-            Way::Put(slot) => assign(
-                self.shared[which],
-                self.shared_index(which, slot, &places),
-                load(self.prefetched[which], next()),
-            ),
+        let body = self.copy_element(which, way, base, (&round, places));
+        let product = |digits: &[Digit]| digits.iter().map(|digit| digit.extent).product::<usize>();
+        let is_fixed = |&first: &usize| threads.is_multiple_of(product(&digits[first..]));
+        let fixed = (1..digits.len()).find(is_fixed).filter(|_| rounds > 1);
+        let Some(fixed) = fixed.map(|first| digits.split_off(first)) else {
+            let value = round * threads as i64 + self.thread.clone();
+            return nest(loops, vec![Node::Unflatten { value, digits, body }]);
         };
-        nest(loops, vec![Node::Unflatten { value, digits, body: nest(lanes, vec![store]) }])
+        let extent = threads / product(&fixed);
+        let row = self.var("y".into(), extent);
+        let moving = Node::Unflatten { value: round * extent as i64 + Affine::var(row), digits, body };
+        let digits = [vec![Digit { var: row, extent }], fixed].concat();
+        nest(loops, vec![Node::Unflatten { value: self.thread.clone(), digits, body: vec![moving] }])
+    }
+
+    /// Copies the `vector` elements from `places` on.
+    fn copy_element(
+        &mut self,
+        which: usize,
+        way: Way,
+        base: &[(AxisId, Affine)],
+        (round, mut places): (&Affine, Vec<Affine>),
+    ) -> Vec<Node> {
+        let mut lanes = Vec::new();
+        let lane = self.open("v".into(), self.tiled.staged[which].vector, LoopKind::Vectorized, &mut lanes);
+        let place = places.last().cloned().unwrap_or_default();
+        if let Some(last) = places.last_mut() {
+            *last = place.clone() + lane.clone();
+        }
+        let next = vec![round.clone(), lane.clone()];
+        let (found, value) = match (way, &self.tiled.pixels) {
+            (Way::Put(_), _) => (None, load(self.prefetched[which], next.clone())),
+            (_, Some(pixels)) if which == 0 => {
+                let (found, value) = self.fetch_pixel(pixels, &places, (&place, &lane), base);
+                (Some(found), value)
+            }
+            _ => (None, self.fetch(which, &places, base)),
+        };
+        let store = match way {
+            Way::Direct(slot) | Way::Put(slot) => {
+                assign(self.shared[which], self.shared_index(which, slot, &places), value)
+            }
+            Way::Fetch => assign(self.prefetched[which], next, value),
+        };
+        let body = nest(lanes, vec![store]);
+        match found {
+            Some(found) => found.around(body),
+            None => body,
+        }
     }
 
     pub(super) fn shared_index(&self, which: usize, slot: &Affine, places: &[Affine]) -> Vec<Affine> {

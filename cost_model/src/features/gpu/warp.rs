@@ -1,0 +1,177 @@
+//! What one memory request of a warp touches, by following the threads of one warp.
+
+use autotune_schedules::launch::Grid;
+use autotune_schedules::program::Digit;
+use autotune_schedules::{Affine, VarId};
+
+/// Threads that are followed; those of a warp, on most devices.
+const LANES: usize = 32;
+/// Bytes of a sector, the unit in which global memory is fetched.
+pub(super) const SECTOR_BYTES: usize = 32;
+/// Banks of shared memory, and bytes of a word of one.
+pub(super) const BANKS: i64 = 32;
+pub(super) const WORD_BYTES: usize = 4;
+/// Elements that a thread accesses at once, at most.
+pub(super) const MAX_WIDTH: usize = 8;
+
+/// One value per thread.
+type Lanes = [i64; LANES];
+
+/// The first warp of a block in the middle of the grid, in the middle of every loop.
+pub(super) struct Warp {
+    /// Value of each variable that is the same for all threads, by [`VarId`].
+    uniform: Vec<i64>,
+    /// Variables that differ from thread to thread.
+    varying: Vec<(VarId, Lanes)>,
+    /// Threads that are there and take part, a bit each.
+    active: u32,
+}
+
+/// What [`Warp::bind`] changed.
+pub(super) struct Bound {
+    varying: usize,
+    active: u32,
+}
+
+/// What one request touches.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Request {
+    /// Bytes of distinct elements of global memory, or of distinct words of shared memory.
+    pub(super) bytes: f64,
+    /// Sectors of global memory, or turns that shared memory takes: one for each different word of the busiest bank.
+    pub(super) units: f64,
+}
+
+impl Warp {
+    pub(super) fn new(grid: &Grid, vars: usize) -> Self {
+        let mut warp = Self { uniform: vec![0; vars], varying: Vec::with_capacity(8), active: 0 };
+        grid.blocks.iter().for_each(|l| warp.enter(l.var, l.extent));
+        let mut threads = 1;
+        for l in grid.threads.iter().rev() {
+            let extent = l.extent.max(1);
+            warp.varying.push((l.var, std::array::from_fn(|lane| (lane / threads % extent) as i64)));
+            threads = threads.saturating_mul(extent);
+        }
+        warp.active = u32::MAX >> LANES.saturating_sub(threads);
+        warp
+    }
+
+    /// The middle of a loop.
+    pub(super) fn enter(&mut self, var: VarId, extent: usize) {
+        self.set(var, (extent.max(1) - 1) as i64 / 2);
+    }
+
+    /// Gives a variable a value for all threads.
+    pub(super) fn set(&mut self, var: VarId, value: i64) {
+        if let Some(uniform) = self.uniform.get_mut(var.0 as usize) {
+            *uniform = value;
+        }
+    }
+
+    /// Binds the digits of a value for each thread that has any, until [`Warp::unbind`].
+    pub(super) fn bind(&mut self, value: &Affine, digits: &[Digit]) -> Bound {
+        let bound = Bound { varying: self.varying.len(), active: self.active };
+        let mut rest = self.lanes(value);
+        for digit in digits.iter().rev() {
+            let extent = digit.extent.max(1) as i64;
+            let mut values = [0; LANES];
+            for (value, rest) in values.iter_mut().zip(&mut rest) {
+                (*value, *rest) = (rest.rem_euclid(extent), rest.div_euclid(extent));
+            }
+            self.varying.push((digit.var, values));
+        }
+        for (lane, rest) in rest.iter().enumerate() {
+            self.active &= !(u32::from(*rest != 0) << lane);
+        }
+        bound
+    }
+
+    pub(super) fn unbind(&mut self, bound: Bound) {
+        self.varying.truncate(bound.varying);
+        self.active = bound.active;
+    }
+
+    /// Value of an affine for each thread.
+    fn lanes(&self, affine: &Affine) -> Lanes {
+        let mut values = [affine.constant; LANES];
+        for &(var, c) in &affine.terms {
+            match self.varying.iter().find(|(varying, _)| *varying == var) {
+                Some((_, lanes)) => values.iter_mut().zip(lanes).for_each(|(value, lane)| *value += c * lane),
+                None => {
+                    let offset = c * self.uniform.get(var.0 as usize).copied().unwrap_or(0);
+                    values.iter_mut().for_each(|value| *value += offset);
+                }
+            }
+        }
+        values
+    }
+
+    fn active_lanes<'l>(&self, lanes: &'l Lanes) -> impl Iterator<Item = i64> + use<'l> {
+        let active = self.active;
+        lanes.iter().enumerate().filter(move |(lane, _)| (active >> lane) & 1 == 1).map(|(_, &value)| value)
+    }
+
+    /// A request for `width` elements of `bytes` a thread from `offset` on, in global memory.
+    pub(super) fn global(&self, offset: &Affine, bytes: usize, width: usize) -> Request {
+        let (elements, sectors) = (&mut Distinct::default(), &mut Distinct::default());
+        for first in self.active_lanes(&self.lanes(offset)) {
+            for at in first..first + width as i64 {
+                elements.push(at);
+                sectors.push(at.div_euclid((SECTOR_BYTES / bytes) as i64));
+            }
+        }
+        Request { bytes: (elements.sorted().len() * bytes) as f64, units: sectors.sorted().len() as f64 }
+    }
+
+    /// The same in shared memory.
+    pub(super) fn shared(&self, offset: &Affine, bytes: usize, width: usize) -> Request {
+        let words = &mut Distinct::default();
+        for first in self.active_lanes(&self.lanes(offset)) {
+            (first..first + width as i64).for_each(|at| words.push(at.div_euclid((WORD_BYTES / bytes) as i64)));
+        }
+        let words = words.sorted();
+        let mut turns = [0u8; BANKS as usize];
+        words.iter().for_each(|at| turns[at.rem_euclid(BANKS) as usize] += 1);
+        let busiest = turns.into_iter().max().unwrap_or(0);
+        Request { bytes: (words.len() * WORD_BYTES) as f64, units: f64::from(busiest) }
+    }
+}
+
+/// Different numbers.
+struct Distinct {
+    values: [i64; LANES * MAX_WIDTH],
+    len: usize,
+}
+
+impl Default for Distinct {
+    fn default() -> Self {
+        Self { values: [0; LANES * MAX_WIDTH], len: 0 }
+    }
+}
+
+impl Distinct {
+    /// Adds a number; neighbours that are equal are kept once.
+    fn push(&mut self, value: i64) {
+        if self.len < self.values.len() && (self.len == 0 || self.values[self.len - 1] != value) {
+            self.values[self.len] = value;
+            self.len += 1;
+        }
+    }
+
+    /// The numbers, each once.
+    fn sorted(&mut self) -> &[i64] {
+        let values = &mut self.values[..self.len];
+        if !values.is_sorted_by(|a, b| a < b) {
+            values.sort_unstable();
+            let mut kept = 1;
+            for i in 1..values.len() {
+                if values[i] != values[kept - 1] {
+                    values[kept] = values[i];
+                    kept += 1;
+                }
+            }
+            self.len = kept;
+        }
+        &self.values[..self.len]
+    }
+}

@@ -1,0 +1,162 @@
+//! The time of a config, estimated without measuring and without lowering, at nominal rates.
+
+use super::{MAX_UNROLLED_ROUNDS, SpatialTile, Staged, Tiled};
+use crate::affine::VarId;
+use crate::target::{GpuApi, GpuTarget};
+
+/// Threads of a warp, banks of shared memory, elements of a sector of global memory.
+const WARP: usize = 32;
+const BANKS: usize = 32;
+const SECTOR: usize = 8;
+/// Instructions of warps that a multiprocessor starts in a cycle.
+const ISSUE: f64 = 4.0;
+/// Bytes a cycle that a multiprocessor gets from the second-level cache, and from memory.
+const L2_BYTES: f64 = 48.0;
+const MEMORY_BYTES: f64 = 12.0;
+/// Cycles until memory answers, of a barrier, and of a launch.
+const MEMORY_LATENCY: f64 = 500.0;
+const BARRIER_LATENCY: f64 = 30.0;
+const LAUNCH: f64 = 4000.0;
+/// Blocks on a multiprocessor, at most.
+const MAX_RESIDENT: usize = 32;
+/// Instructions of a round of a copy: load, store, addresses and conditions; more where pixels are looked for.
+const COPY: f64 = 8.0;
+const PIXEL_COPY: f64 = 14.0;
+
+/// What a block does for one chunk.
+struct Chunk {
+    /// Instructions of one warp.
+    instructions: f64,
+    /// Turns that shared memory takes.
+    turns: f64,
+    /// Bytes from the second-level cache.
+    bytes: f64,
+}
+
+/// Cycles of a kernel: the slowest of multiply-adds, instructions, shared memory, second-level cache, memory and waiting.
+pub(super) fn estimate(tiled: &Tiled, target: &GpuTarget) -> f64 {
+    let axes = &tiled.contraction.axes;
+    let chunk = chunk(tiled);
+    let warps = tiled.threads().div_ceil(WARP) as f64;
+    let chunks: usize =
+        tiled.reduce.iter().rev().skip(1).map(|&(axis, chunk)| axes[axis].extent.div_ceil(chunk)).product();
+    let chunks = (chunks * tiled.chunks()) as f64;
+    let steps: usize = tiled.reduce.iter().map(|r| r.1).product();
+    let per_thread: usize = tiled.spatial.iter().map(SpatialTile::per_thread).product();
+    let lanes = if matches!(target.api, GpuApi::Cuda { sm: 70 | 75 | 80 }) { 64.0 } else { 128.0 };
+    let stored = (per_thread * tiled.threads()) as f64;
+
+    let compute = chunks * (steps * per_thread * tiled.threads()) as f64 / lanes;
+    let one_warp = chunks * chunk.instructions + 4.0 * per_thread as f64;
+    let issue = one_warp * warps / ISSUE;
+    let shared = chunks * chunk.turns;
+    let l2 = (chunks * chunk.bytes + 4.0 * stored) / L2_BYTES;
+    let alone = [compute, issue, shared, l2, one_warp * (warps / ISSUE).ceil()].into_iter().fold(0.0, f64::max);
+    let waiting = waits(tiled) * MEMORY_LATENCY;
+    let chain = match tiled.stages {
+        1 => chunks * (waiting + 2.0 * BARRIER_LATENCY) + alone,
+        _ => waiting + alone.max(chunks * MEMORY_LATENCY) + chunks * BARRIER_LATENCY,
+    };
+
+    let blocks = tiled.blocks().div_ceil(target.multiprocessors) as f64;
+    let turns = (blocks / resident(tiled, target) as f64).ceil();
+    let memory = memory_bytes(tiled) / (MEMORY_BYTES * target.multiprocessors as f64);
+    let bounds = [compute * blocks, issue * blocks, shared * blocks, l2 * blocks, memory, turns * chain];
+    let (most, sum) = bounds.iter().fold((0.0f64, 0.0), |(most, sum), &bound| (most.max(bound), sum + bound));
+    let again = if tiled.split > 1 { LAUNCH + MEMORY_LATENCY } else { 0.0 };
+    // Bounds that are near one another add up in part.
+    most + 0.1 * sum + again
+}
+
+/// How often a block waits for memory in a copy straight to shared memory: rounds of a copy that are no loop are asked for at once.
+fn waits(tiled: &Tiled) -> f64 {
+    let rounds = tiled.staged.iter().map(|staged| staged.rounds(tiled.threads()));
+    rounds.map(|rounds| if rounds > MAX_UNROLLED_ROUNDS { rounds } else { 1 }).max().unwrap_or(1) as f64
+}
+
+/// Blocks on a multiprocessor at once.
+fn resident(tiled: &Tiled, target: &GpuTarget) -> usize {
+    let threads = tiled.threads().next_multiple_of(WARP);
+    let room = [
+        target.threads_per_multiprocessor / threads,
+        target.registers_per_multiprocessor
+            / (tiled.registers().next_multiple_of(8) * threads.next_multiple_of(4 * WARP)),
+        target.shared_bytes_per_multiprocessor / (tiled.shared_bytes() + 1024),
+    ];
+    room.into_iter().min().unwrap_or(1).clamp(1, MAX_RESIDENT)
+}
+
+/// Bytes of operands and output, and of partial sums written and read.
+fn memory_bytes(tiled: &Tiled) -> f64 {
+    let own = tiled.own();
+    let elements = |shape: &[usize]| shape.iter().map(|&d| d as f64).product::<f64>();
+    let outputs = elements(&own.output.shape);
+    let partial = if tiled.split > 1 { 2.0 * outputs * tiled.split as f64 } else { 0.0 };
+    4.0 * (elements(&own.data.shape) + elements(&own.weight.shape) + outputs + partial)
+}
+
+fn chunk(tiled: &Tiled) -> Chunk {
+    let steps: usize = tiled.reduce.iter().map(|r| r.1).product();
+    let per_thread: usize = tiled.spatial.iter().map(SpatialTile::per_thread).product();
+    let warps = tiled.threads().div_ceil(WARP) as f64;
+    let branches = steps as f64 / tiled.unroll.min(steps) as f64 * 3.0;
+    let mut chunk = Chunk { instructions: (steps * per_thread) as f64 + branches, turns: 0.0, bytes: 0.0 };
+    for (which, staged) in tiled.staged.iter().enumerate() {
+        let (requests, turns) = fragment(tiled, which);
+        let rounds = staged.rounds(tiled.threads()) as f64;
+        let copy = if which == 0 && tiled.pixels.is_some() { PIXEL_COPY } else { COPY };
+        chunk.instructions += steps as f64 * requests + rounds * copy;
+        chunk.turns +=
+            warps * (steps as f64 * requests * turns + rounds * staged.vector as f64 * stored(staged, tiled.pad));
+        chunk.bytes += 4.0 * staged.elements() as f64 * fetched(staged);
+    }
+    chunk
+}
+
+/// Loads of a thread for one step of an operand, and turns of shared memory that one of a warp takes.
+fn fragment(tiled: &Tiled, which: usize) -> (f64, f64) {
+    let tiles = tiled.tiles_of(which);
+    let source = &tiled.staged[which].source;
+    let elements: usize = tiles.iter().map(SpatialTile::per_thread).product();
+    let Some(last) = tiles.last() else { return (1.0, 1.0) };
+    let step = source.index.iter().map(|i| i.coefficient(VarId(last.axis as u32)).unsigned_abs()).max().unwrap_or(1);
+    // Vectors along the last dimension of shared memory, if nothing but the axis moves along it.
+    let order = tiled.staged[which].order.last().map(|&dim| &source.index[dim]);
+    let alone = order.is_some_and(|index| matches!(index.terms[..], [(VarId(axis), 1)] if axis as usize == last.axis));
+    let fits = |w: &usize| alone && last.register.is_multiple_of(*w) && tiled.pad.is_multiple_of(*w);
+    let width = [4, 2].into_iter().find(fits).unwrap_or(1);
+    // Threads of a warp that differ along the axes of the operand.
+    let (mut left, mut distinct) = (WARP, 1);
+    for tile in tiled.spatial.iter().rev() {
+        let threads = tile.threads().min(left);
+        left /= threads;
+        if tiles.contains(tile) {
+            distinct *= threads;
+        }
+    }
+    let words = distinct * width * if width == 1 { last.register * step as usize } else { 1 };
+    ((elements / width) as f64, words.div_ceil(BANKS).min(distinct.max(1)) as f64)
+}
+
+/// Turns of shared memory that a warp's store of one element a thread takes: neighbours of the last dimension in global memory
+/// may be rows apart in shared memory.
+fn stored(staged: &Staged, pad: usize) -> f64 {
+    let (shape, last) = (staged.shape(pad), staged.extents.len() - 1);
+    let at = staged.order.iter().position(|&dim| dim == last).unwrap_or(last);
+    let apart = staged.vector * shape[at + 1..].iter().product::<usize>();
+    let banks = BANKS >> apart.trailing_zeros().min(BANKS.trailing_zeros());
+    let neighbours = (staged.extents[last] / staged.vector).clamp(1, WARP);
+    if at == last { 1.0 } else { neighbours.div_ceil(banks) as f64 }
+}
+
+/// Elements fetched for each that is asked for: rows are fetched in whole sectors.
+fn fetched(staged: &Staged) -> f64 {
+    let mut run = 1;
+    for (&extent, &whole) in staged.extents.iter().zip(&staged.source.shape).rev() {
+        run *= extent;
+        if extent < whole {
+            break;
+        }
+    }
+    run.next_multiple_of(SECTOR) as f64 / run as f64
+}

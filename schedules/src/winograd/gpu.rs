@@ -1,0 +1,141 @@
+//! The Winograd sketch on a GPU: transforms and a batched matrix product as kernels of their own.
+//!
+//! ```text
+//! ahead of time    U[xi, c, o] = (G g Gᵀ)[xi]                           a thread per pair of channels
+//! every run        V[xi, c, t] = (Bᵀ d B)[xi]                           a thread per tile and input channel
+//!                  M[xi, o, t] = sum over c of U[xi, c, o] * V[xi, c, t]    as in the tiled sketch, a block per xi
+//!                  output = act((Aᵀ M A)[valid] + bias + residual)      a thread per tile and output channel
+//! ```
+//!
+//! `t` counts the tiles of all images, and as many tiles of zeros behind them as make it a multiple of [`VECTOR`], so that rows
+//! of `V` and `M` can be copied as vectors. With `split=n` there are `n` sums of parts of the channels, `M[s, xi, o, t]`, that the
+//! last kernel adds up.
+
+use super::{SKETCH, TAPS, saves_work};
+use crate::affine::{Affine, VarId};
+use crate::config::Config;
+use crate::contraction::{Contraction, Operand};
+use crate::direct::reader::Reader;
+use crate::lower::LowerError;
+use crate::program::AxisInfo;
+use crate::space::Knob;
+use crate::target::GpuTarget;
+use crate::tiled::{self, Roles, Tiled};
+use crate::workload::{Conv2d, DType, Operator, Workload};
+
+/// Sizes of output tiles; larger ones need more registers than a thread has.
+const TILE_SIZES: [usize; 2] = [2, 4];
+/// The number of tiles is a multiple of this.
+pub const VECTOR: usize = 4;
+
+/// The typed form of a config.
+#[derive(Clone, Debug)]
+pub struct GpuWinograd {
+    /// The operator.
+    pub conv: Conv2d,
+    /// Rows and columns of an output tile.
+    pub m: usize,
+    /// The matrix products.
+    pub product: Tiled,
+}
+
+/// The convolution, if the sketch has it: of f32, 3x3 taps, stride 1, dilation 1, one group, padding up to 2.
+fn applies(workload: &Workload) -> Option<Conv2d> {
+    let Operator::Conv2d(conv) = workload.op else { return None };
+    let fits = !workload.exact
+        && workload.dtype == DType::F32
+        && [conv.kh, conv.kw] == [TAPS; 2]
+        && conv.stride == [1; 2]
+        && conv.dilation == [1; 2]
+        && conv.groups == 1
+        && conv.pad.iter().all(|&p| p < TAPS);
+    fits.then_some(conv)
+}
+
+/// Rows and columns of tiles of an image.
+fn grid(conv: &Conv2d, m: usize) -> [usize; 2] {
+    conv.output_hw().map(|extent| extent.div_ceil(m))
+}
+
+/// Tiles of all images, and those behind them.
+fn tiles(conv: &Conv2d, m: usize) -> usize {
+    (conv.n * grid(conv, m).iter().product::<usize>()).next_multiple_of(VECTOR)
+}
+
+/// The matrix products, axes `xi, t, o | c`.
+fn product(conv: &Conv2d, m: usize) -> (Contraction, Roles) {
+    let (xis, tiles) = ((m + TAPS - 1).pow(2), tiles(conv, m));
+    let axis = |(name, extent, reduce)| AxisInfo { name, extent, reduce };
+    let axes = [("xi", xis, false), ("t", tiles, false), ("o", conv.o, false), ("c", conv.c, true)];
+    let [xi, t, o, c] = [0, 1, 2, 3].map(|axis| Affine::var(VarId(axis)));
+    let operand = |shape: [usize; 3], index: [&Affine; 3]| Operand {
+        shape: shape.to_vec(),
+        index: index.map(Affine::clone).to_vec(),
+    };
+    let contraction = Contraction {
+        axes: axes.map(axis).to_vec(),
+        data: operand([xis, conv.c, tiles], [&xi, &c, &t]),
+        weight: operand([xis, conv.c, conv.o], [&xi, &c, &o]),
+        output: operand([xis, conv.o, tiles], [&xi, &o, &t]),
+        bias: o.clone(),
+        // The transform can leave them in any order.
+        weight_is_constant: false,
+    };
+    let contraction = contraction.without_unit_axes();
+    let roles = Roles::new(&contraction, &["o", "t"], &["xi"], &["c"]);
+    (contraction, roles)
+}
+
+/// Every knob of the sketch with its values, for one workload and target; none where the sketch does not apply.
+pub fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
+    let conv = applies(workload)?;
+    let sizes: Vec<usize> = TILE_SIZES.into_iter().filter(|&m| saves_work(&conv, m)).collect();
+    let words: Vec<String> = sizes.iter().map(usize::to_string).collect();
+    let mut knobs: Vec<Knob> = Vec::new();
+    for &m in &sizes {
+        let (contraction, roles) = product(&conv, m);
+        for knob in tiled::knobs_of(&contraction, &roles, None, target) {
+            match knobs.iter_mut().find(|known| known.name == knob.name) {
+                Some(known) => {
+                    let new = knob.values.into_iter().filter(|value| !known.values.contains(value));
+                    let new: Vec<_> = new.collect();
+                    known.values.extend(new);
+                }
+                None => knobs.push(knob),
+            }
+        }
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    (!words.is_empty()).then(|| [vec![Knob::choice("m", &words)], knobs].concat())
+}
+
+impl GpuWinograd {
+    /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
+    /// target.
+    pub fn new(workload: &Workload, target: &GpuTarget, config: &Config) -> Result<Self, LowerError> {
+        let conv = applies(workload)
+            .ok_or_else(|| LowerError::Unfit { sketch: SKETCH.into(), workload: workload.to_string() })?;
+        let m = Reader(config).number("m")?;
+        if !TILE_SIZES.contains(&m) || !saves_work(&conv, m) {
+            return Err(LowerError::knob("m", format!("tiles of {m}x{m} save nothing or need too many registers")));
+        }
+        let (contraction, roles) = product(&conv, m);
+        Ok(Self { conv, m, product: Tiled::of(contraction, None, &roles, target, config)? })
+    }
+
+    /// Rows and columns of the transformed tile.
+    pub fn a(&self) -> usize {
+        self.m + TAPS - 1
+    }
+
+    /// Images, and rows and columns of tiles of an image.
+    pub fn grid(&self) -> [usize; 3] {
+        let [rows, columns] = grid(&self.conv, self.m);
+        [self.conv.n, rows, columns]
+    }
+
+    /// Tiles of all images, and those of zeros behind them.
+    pub fn tiles(&self) -> usize {
+        tiles(&self.conv, self.m)
+    }
+}
