@@ -82,3 +82,61 @@ impl Yardsticks {
         (outcome, spare)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::Problem;
+    use crate::{Builder, Candidate, MeasureOptions};
+    use autotune_schedules::{ScheduleSpace, Target};
+
+    /// Measures the default kernel of a workload; what it says, and whether memory came back.
+    fn measure(yardsticks: &mut Yardsticks, incumbent_secs: Option<f64>) -> (RunSecs, bool) {
+        let (workload, target) = ("matmul:m=5,n=7,k=9,bias".parse().unwrap(), Target::detect("cpu", Some(1)).unwrap());
+        let config = ScheduleSpace::new(&workload, &target).default_config();
+        let mut builder = Builder::new(MeasureOptions::default().backend, 20.0);
+        let built = builder.build(&[Candidate { workload, target, config }]).unwrap().remove(0).outcome.unwrap();
+        let mut team = Team::new(1);
+        // SAFETY: the default config's kernel is made by the code generator.
+        let trial = unsafe { Trial::new(&mut Problem::new(&workload), &built, false, None, &mut team) }.unwrap();
+        let options = TimingOptions { stop_factor: 1e9, ..TimingOptions::default() };
+        let (outcome, spare) = yardsticks.measure(&workload, trial, &options, incumbent_secs, &mut team);
+        (outcome.unwrap(), spare.is_some())
+    }
+
+    fn only(yardsticks: &mut Yardsticks) -> &mut Yardstick {
+        assert_eq!(yardsticks.0.len(), 1);
+        yardsticks.0.values_mut().next().unwrap()
+    }
+
+    #[test]
+    fn the_first_kernel_is_the_yardstick_of_those_after_it() {
+        let mut yardsticks = Yardsticks::default();
+        let (run, spare) = measure(&mut yardsticks, None);
+        assert_eq!((run.slowdown, spare), (1.0, false));
+        assert_eq!(only(&mut yardsticks).fastest_secs, run.run_secs);
+        // As if the machine were many times slower than it was.
+        only(&mut yardsticks).fastest_secs = 1e-3 * run.run_secs;
+        let (run, spare) = measure(&mut yardsticks, None);
+        assert_eq!((run.slowdown, spare), (MAX_SLOWDOWN, true));
+        // A yardstick that never was so fast is replaced.
+        only(&mut yardsticks).fastest_secs = 1.0;
+        let (run, spare) = measure(&mut yardsticks, None);
+        assert!(spare && run.slowdown < MAX_SLOWDOWN);
+        assert!(only(&mut yardsticks).fastest_secs < 0.5);
+    }
+
+    #[test]
+    fn a_correction_makes_nothing_faster_than_the_incumbent() {
+        let mut yardsticks = Yardsticks::default();
+        let (run, _) = measure(&mut yardsticks, None);
+        only(&mut yardsticks).fastest_secs = 1e-3 * run.run_secs;
+        let incumbent = run.run_secs / 1e3;
+        let (slow, _) = measure(&mut yardsticks, Some(incumbent));
+        assert_eq!(slow.slowdown, MAX_SLOWDOWN);
+        let incumbent = run.run_secs;
+        only(&mut yardsticks).fastest_secs = 1e-3 * run.run_secs;
+        let (run, _) = measure(&mut yardsticks, Some(incumbent));
+        assert!(run.run_secs > 0.999 * incumbent || run.slowdown == 1.0, "{run:?} {incumbent}");
+    }
+}

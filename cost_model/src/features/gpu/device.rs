@@ -94,8 +94,7 @@ impl Device {
     }
 }
 
-/// Multiply-adds of the tensor cores of a multiprocessor in a cycle, dense, with sums in f32; from NVIDIA's architecture
-/// whitepapers (A100, GA102, AD102, H100).
+/// Multiply-adds of the tensor cores of a multiprocessor in a cycle, dense, with sums in f32: nominal, as the other rates.
 fn tensor_fmas(api: GpuApi, dtype: DType) -> Option<f64> {
     let halves = match api {
         GpuApi::Cuda { sm: 90.. } => 2048.0,
