@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use autotune_schedules::plan::{PlanBuffer, PlanStage};
 use autotune_schedules::program::{Layout, Role, When};
-use autotune_schedules::{Isa, KernelPlan, Target};
+use autotune_schedules::workload::DType;
+use autotune_schedules::{Isa, KernelPlan, Target, Workload};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
@@ -59,6 +60,11 @@ pub struct Ceilings {
     pub core_flops_per_sec: f64,
     /// The same on the target's threads; on a GPU, on all of it, without tensor cores.
     pub flops_per_sec: f64,
+    /// The same with f16 or bf16 operands and f32 sums: tensor cores, by the matrix instructions of warps, where kernels use them
+    /// (CUDA from compute capability 8.0 on), else `flops_per_sec`. Those of warp groups (9.0) may exceed it.
+    pub half_flops_per_sec: f64,
+    /// The same with tf32 operands.
+    pub tf32_flops_per_sec: f64,
     /// Bytes read plus bytes written per second by a copy in memory, larger than any cache, on the target's threads.
     pub bytes_per_sec: f64,
     /// Bytes read per second from the second-level caches, from the last-level cache and from memory, on the target's threads. A
@@ -88,11 +94,21 @@ impl Ceilings {
         Ok(ceilings)
     }
 
-    /// The least seconds in which work of `flops` on `bytes` can be done over and over: operands that fit a cache are read
-    /// from there.
-    pub fn min_secs(&self, flops: f64, bytes: f64) -> f64 {
+    /// Multiply-adds of a type, two FLOP each, per second on the target's threads or on all of the GPU.
+    pub fn dtype_flops_per_sec(&self, dtype: DType) -> f64 {
+        match dtype {
+            DType::F32 => self.flops_per_sec,
+            DType::Tf32 => self.tf32_flops_per_sec,
+            DType::F16 | DType::Bf16 => self.half_flops_per_sec,
+        }
+    }
+
+    /// The least seconds in which a workload can be run over and over: all operations of the direct algorithm at full speed, or
+    /// every operand moved once, from the cache that it fits with the others, whichever takes longer.
+    pub fn min_secs(&self, workload: &Workload) -> f64 {
+        let (flops, bytes) = (workload.flops(), workload.min_bytes());
         let level = self.cache_bytes.iter().position(|&size| bytes <= size).unwrap_or(self.cache_bytes.len());
-        (flops / self.flops_per_sec).max(bytes / self.read_bytes_per_sec[level])
+        (flops / self.dtype_flops_per_sec(workload.dtype)).max(bytes / self.read_bytes_per_sec[level])
     }
 }
 
@@ -226,9 +242,12 @@ fn measure(target: &Target) -> Result<Ceilings, MeasureError> {
             read_bytes_per_sec[level] = bytes / best_secs(Loop::Read, chunk, cpu.threads)?;
         }
         let cache_bytes = [l2_bytes as f64, cpu.l3_bytes as f64];
+        let flops_per_sec = all.max(core);
         Ok(Ceilings {
             core_flops_per_sec: core,
-            flops_per_sec: all.max(core),
+            flops_per_sec,
+            half_flops_per_sec: flops_per_sec,
+            tf32_flops_per_sec: flops_per_sec,
             bytes_per_sec,
             read_bytes_per_sec,
             cache_bytes,
@@ -321,14 +340,25 @@ mod tests {
         let ceilings = Ceilings {
             core_flops_per_sec: 1e9,
             flops_per_sec: 2e9,
+            half_flops_per_sec: 1e12,
+            tf32_flops_per_sec: 5e11,
             bytes_per_sec: 1e9,
             read_bytes_per_sec: [4e9, 2e9, 1e9],
             cache_bytes: [1e3, 1e6],
             fork_join_secs: 1e-6,
         };
-        assert_eq!(ceilings.min_secs(4e9, 1e9), 2.0);
-        assert_eq!(ceilings.min_secs(0.0, 1e3), 1e3 / 4e9);
-        assert_eq!(ceilings.min_secs(0.0, 1e6), 1e6 / 2e9);
-        assert_eq!(ceilings.min_secs(4e9, 8e9), 8.0);
+        let min_secs = |text: &str| ceilings.min_secs(&text.parse().unwrap());
+        let flops = 2.0 * 1e9;
+        assert_eq!(min_secs("matmul:m=1000,n=1000,k=1000"), flops / 2e9);
+        // As many bytes take longer than the operations on tensor cores; half as many with half the type.
+        assert_eq!(min_secs("matmul:m=1000,n=1000,k=1000,dtype=tf32"), 12e6 / 1e9);
+        assert_eq!(min_secs("matmul:m=1000,n=1000,k=1000,dtype=bf16"), 6e6 / 1e9);
+        let cubed = 2.0 * 8000f64.powi(3);
+        for (dtype, speed) in [("f32", 2e9), ("tf32", 5e11), ("f16", 1e12), ("bf16", 1e12)] {
+            assert_eq!(min_secs(&format!("matmul:m=8000,n=8000,k=8000,dtype={dtype}")), cubed / speed);
+        }
+        let row = |n: usize| min_secs(&format!("matmul:m=1,n={n},k=1,dtype=f16"));
+        assert_eq!(row(100), 2.0 * 201.0 / 4e9);
+        assert_eq!(row(100_000), 2.0 * 200_001.0 / 2e9);
     }
 }

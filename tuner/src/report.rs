@@ -89,8 +89,8 @@ pub struct TaskReport {
     pub best_secs: Option<f64>,
     /// Throughput of the best schedule, operations of the direct algorithm counted.
     pub gflops: Option<f64>,
-    /// The roofline's run time over that of the best schedule: every operation of the direct algorithm at full speed, or every
-    /// operand moved through memory once, whichever takes longer (Williams et al., 2009). Beyond 1 where operands stay in
+    /// The roofline's run time over that of the best schedule: every operation of the direct algorithm at the full speed of its element type, or
+    /// every operand moved through memory once, whichever takes longer (Williams et al., 2009). Beyond 1 where operands stay in
     /// a cache, or an algorithm does fewer operations.
     pub roofline_fraction: Option<f64>,
     /// Deviation of the best schedule's output from the reference, over the reference's largest magnitude.
@@ -117,9 +117,7 @@ impl TaskReport {
             default_secs: standing.default.and_then(|record| record.measurement.run_secs()),
             best_secs,
             gflops: best_secs.map(|secs| workload.flops() / secs / 1e9),
-            roofline_fraction: ceilings
-                .zip(best_secs)
-                .map(|(c, secs)| c.min_secs(workload.flops(), workload.min_bytes()) / secs),
+            roofline_fraction: ceilings.zip(best_secs).map(|(c, secs)| c.min_secs(&workload) / secs),
             max_rel_error: best.map(|run| run.max_rel_error),
             config: standing.best.map(|record| record.config),
             retired: None,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use autotune_cost_model::ModelError;
 use autotune_db::{DbError, Phase, TuningDb};
-use autotune_measure::{Candidate, MeasureError, Measurement, Measurer, failure_summary};
+use autotune_measure::{Candidate, Ceilings, MeasureError, Measurement, Measurer, failure_summary};
 use autotune_schedules::{Config, Target};
 use thiserror::Error;
 
@@ -103,7 +103,10 @@ impl<'a> Session<'a> {
     ) -> Result<Self, TuneError> {
         let start = Instant::now();
         let mut learner = Learner::new(target.clone());
-        let floor = |task: &Task| options.ceilings.map_or(0.0, |c| task.workload.flops() / c.flops_per_sec);
+        let floor = |task: &Task| {
+            let speed = |c: Ceilings| c.dtype_flops_per_sec(task.workload.dtype);
+            options.ceilings.map_or(0.0, |c| task.workload.flops() / speed(c))
+        };
         let mut states = Vec::new();
         for task in tasks {
             let records = db.query(&task.workload, &target.key())?;

@@ -89,13 +89,13 @@ fn main() -> Result<()> {
         let gpu = target.gpu().is_some();
         let place = server::Place { program: &args.server, folder: &args.peers, threads: target.threads(), gpu };
         let mut servers = server::start_all(&place)?;
-        let mut table = Table::new(target, &ceilings);
+        let mut table = Table::new(target);
         let measure = || -> Result<()> {
             if !gpu {
                 pin_to_core(0);
             }
             for subject in &subjects {
-                let comparison = compare(subject, target, &db, &mut builder, &mut servers, &args);
+                let comparison = compare(subject, target, &ceilings, &db, &mut builder, &mut servers, &args);
                 match comparison.with_context(|| subject.name.clone()) {
                     Ok(comparison) => {
                         eprintln!("{}", comparison.line());
@@ -180,6 +180,7 @@ fn schedule(workload: &Workload, target: &Target, db: &TuningDb) -> Result<Confi
 fn compare(
     subject: &Subject,
     target: &Target,
+    ceilings: &Ceilings,
     db: &TuningDb,
     builder: &mut Builder,
     servers: &mut [Server],
@@ -201,5 +202,5 @@ fn compare(
         }
     }
     let lanes = race(&mut contenders, args.rounds, args.turn_ms as f64 * 1e-3)?;
-    Ok(Comparison::new(subject, config, lanes))
+    Ok(Comparison::new(subject, config, ceilings, lanes))
 }

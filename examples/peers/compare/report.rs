@@ -26,7 +26,6 @@ pub(crate) struct Run {
 pub(crate) struct Table {
     target: String,
     threads: usize,
-    peak_gflops: f64,
     pub(crate) comparisons: Vec<Comparison>,
 }
 
@@ -37,6 +36,8 @@ pub(crate) struct Comparison {
     name: String,
     workload: Workload,
     config: Config,
+    /// Multiply-adds of the workload's type that the device was measured to reach, two FLOP each.
+    peak_gflops: f64,
     /// Ours first.
     contenders: Vec<Figures>,
 }
@@ -80,9 +81,8 @@ impl Run {
 }
 
 impl Table {
-    pub(crate) fn new(target: &Target, ceilings: &Ceilings) -> Self {
-        let peak_gflops = ceilings.flops_per_sec * 1e-9;
-        Self { target: target.key(), threads: target.threads(), peak_gflops, comparisons: Vec::new() }
+    pub(crate) fn new(target: &Target) -> Self {
+        Self { target: target.key(), threads: target.threads(), comparisons: Vec::new() }
     }
 
     fn markdown(&self, text: &mut String) {
@@ -90,7 +90,7 @@ impl Table {
         suites.dedup();
         for suite in suites {
             let rows: Vec<&Comparison> = self.comparisons.iter().filter(|c| c.suite == suite).collect();
-            let peak = self.peak_gflops;
+            let peak = rows.iter().map(|row| row.peak_gflops).fold(0.0, f64::max);
             let place = if self.is_cpu() { format!("{} thread(s)", self.threads) } else { self.target.clone() };
             // Writing to a string cannot fail.
             let _ = writeln!(text, "\n## {suite}, {place}, peak {peak:.0} GFLOP/s\n");
@@ -123,7 +123,7 @@ impl Table {
                 row.name,
                 ours.run_secs * 1e3,
                 ours.gflops,
-                100.0 * ours.gflops / self.peak_gflops,
+                100.0 * ours.gflops / row.peak_gflops,
             );
         }
         let mean = |ratios: Vec<f64>| geomean(&ratios).map_or("–".into(), |mean| format!("{mean:.3}"));
@@ -135,7 +135,7 @@ impl Table {
 }
 
 impl Comparison {
-    pub(crate) fn new(subject: &Subject, config: Config, lanes: Vec<Lane>) -> Self {
+    pub(crate) fn new(subject: &Subject, config: Config, ceilings: &Ceilings, lanes: Vec<Lane>) -> Self {
         let ours = lanes.first().map_or(Vec::new(), |lane| lane.round_secs.clone());
         let figures = |lane: Lane| {
             let run_secs = median(lane.round_secs.clone());
@@ -151,7 +151,8 @@ impl Comparison {
         };
         let contenders = lanes.into_iter().map(figures).collect();
         let Subject { suite, name, workload } = subject;
-        Self { suite: suite.clone(), name: name.clone(), workload: *workload, config, contenders }
+        let peak_gflops = ceilings.dtype_flops_per_sec(workload.dtype) * 1e-9;
+        Self { suite: suite.clone(), name: name.clone(), workload: *workload, config, peak_gflops, contenders }
     }
 
     fn peers(&self) -> impl Iterator<Item = &Figures> {

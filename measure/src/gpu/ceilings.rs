@@ -2,6 +2,7 @@
 
 use autotune_schedules::plan::{PlanBuffer, PlanStage};
 use autotune_schedules::program::{Layout, Role, When};
+use autotune_schedules::workload::DType;
 use autotune_schedules::{GpuApi, GpuTarget, KernelPlan, Launch};
 
 use super::trial::bytes_of;
@@ -18,6 +19,12 @@ const BLOCKS_PER_MULTIPROCESSOR: usize = 16;
 const ACCUMULATORS: usize = 16;
 /// Multiply-adds of each accumulator in a launch.
 const ROUNDS: usize = 512;
+/// Compute capability, times ten, from which kernels use tensor cores.
+const TENSOR_CORES_SM: u32 = 80;
+/// Independent products of a warp on tensor cores, their rounds in a launch, and the threads of a warp.
+const PRODUCTS: usize = 8;
+const PRODUCT_ROUNDS: usize = 512;
+const WARP: usize = 32;
 /// Elements of a vector in memory.
 const LANES: usize = 4;
 /// Short repeats of each figure, of which the best counts.
@@ -37,6 +44,8 @@ const LAUNCHES: usize = 200;
 enum Loop {
     /// Every thread runs independent multiply-adds on vectors of so many numbers.
     MultiplyAdd { lanes: usize },
+    /// Every warp runs independent products of 16 rows, 8 columns and so many steps on tensor cores, in registers. For CUDA.
+    Product { dtype: DType, steps: usize },
     /// Copies the operands to the results.
     Copy,
     /// Every thread reads so many of the operands, so many times, each time others, and leaves their sum in the results.
@@ -55,6 +64,15 @@ pub(super) fn measure<D: Device>(device: &D, target: &GpuTarget) -> Result<Ceili
         let secs = Bench::new(device, api, Loop::MultiplyAdd { lanes }, blocks, threads)?.secs(1)?;
         flops_per_sec = flops_per_sec.max((2 * lanes * ACCUMULATORS * ROUNDS * threads) as f64 / secs);
     }
+    let products_per_sec = |dtype: DType, steps: usize| -> Result<f64, CandidateError> {
+        if !matches!(api, GpuApi::Cuda { sm } if sm >= TENSOR_CORES_SM) {
+            return Ok(flops_per_sec);
+        }
+        let secs = Bench::new(device, api, Loop::Product { dtype, steps }, blocks, threads)?.secs(1)?;
+        let flops = 2 * 16 * 8 * steps * PRODUCTS * PRODUCT_ROUNDS * (threads / WARP);
+        Ok(flops_per_sec.max(flops as f64 / secs))
+    };
+    let (half, tf32) = (products_per_sec(DType::F16, 16)?, products_per_sec(DType::Tf32, 8)?);
     let vectors = |bytes: usize| (bytes / 4 / LANES).next_multiple_of(threads);
     let memory = vectors((CACHES * target.l2_bytes).clamp(COPY_BYTES[0], COPY_BYTES[1]));
     let bytes = |vectors: usize| (4 * LANES * vectors) as f64;
@@ -70,6 +88,8 @@ pub(super) fn measure<D: Device>(device: &D, target: &GpuTarget) -> Result<Ceili
     Ok(Ceilings {
         core_flops_per_sec: flops_per_sec / target.multiprocessors as f64,
         flops_per_sec,
+        half_flops_per_sec: half,
+        tf32_flops_per_sec: tf32,
         bytes_per_sec,
         read_bytes_per_sec: [from_cache, from_cache, from_memory],
         cache_bytes: [target.l2_bytes as f64; 2],
@@ -165,6 +185,20 @@ impl Loop {
                      sum.x += x.x; sum.y += x.y; sum.z += x.z; sum.w += x.w;\n    }}\n  }}\n  to[t] = sum;\n"
                 )
             }
+            Loop::Product { dtype, steps } => {
+                let word = dtype.word();
+                format!(
+                    "  const float4 x = from[t];\n  float sums[{PRODUCTS}][4] = {{}}, sum = 0.0f;\n  \
+                     const unsigned a = __float_as_uint(x.x), b = __float_as_uint(x.y), c = __float_as_uint(x.z), d = __float_as_uint(x.w);\n  \
+                     for (int i = 0; i < {PRODUCT_ROUNDS}; i++)\n    #pragma unroll\n    for (int j = 0; j < {PRODUCTS}; j++)\n      \
+                     asm volatile(\"mma.sync.aligned.m16n8k{steps}.row.col.f32.{word}.{word}.f32 \"\n        \
+                     \"{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%4, %5}}, {{%0, %1, %2, %3}};\"\n        \
+                     : \"+f\"(sums[j][0]), \"+f\"(sums[j][1]), \"+f\"(sums[j][2]), \"+f\"(sums[j][3])\n        \
+                     : \"r\"(a), \"r\"(b), \"r\"(c), \"r\"(d));\n  \
+                     #pragma unroll\n  for (int j = 0; j < {PRODUCTS}; j++) sum += sums[j][0] + sums[j][1] + sums[j][2] + sums[j][3];\n  \
+                     to[t].x = sum;\n"
+                )
+            }
             Loop::MultiplyAdd { lanes } => {
                 let (number, add, first) = match (api, lanes) {
                     (GpuApi::Cuda { .. }, _) => ("float".into(), "fmaf", "a0"),
@@ -196,14 +230,24 @@ mod tests {
             return eprintln!("skipped, nvrtc is missing");
         }
         let read = Loop::Read { vectors: 7, rounds: 2 };
-        for (name, instruction) in [(Loop::MultiplyAdd { lanes: 1 }, "fmaf("), (Loop::Copy, "to[t]"), (read, "round")] {
-            let source = name.source(GpuApi::Cuda { sm: 90 });
-            let compiled = cuda::compile(&source, 90).unwrap_or_else(|e| panic!("{source}\n{e}"));
-            assert!(
-                source.contains(instruction) && compiled.resources().spill_bytes == 0,
-                "{source}\n{}",
-                compiled.log
-            );
+        let half = Loop::Product { dtype: DType::F16, steps: 16 };
+        let tf32 = Loop::Product { dtype: DType::Tf32, steps: 8 };
+        for (name, word) in [
+            (Loop::MultiplyAdd { lanes: 1 }, "fmaf("),
+            (Loop::Copy, "to[t]"),
+            (read, "round"),
+            (half, "m16n8k16.row.col.f32.f16.f16.f32"),
+            (tf32, "m16n8k8.row.col.f32.tf32.tf32.f32"),
+        ] {
+            for sm in [80, 90] {
+                let source = name.source(GpuApi::Cuda { sm });
+                let compiled = cuda::compile(&source, sm).unwrap_or_else(|e| panic!("{source}\n{e}"));
+                let resources = compiled.resources();
+                // Nothing is spilled or kept in local memory, and at least two blocks fit a multiprocessor.
+                assert_eq!((resources.spill_bytes, resources.stack_bytes), (0, 0), "{source}\n{}", compiled.log);
+                assert!((1..=128).contains(&resources.registers), "{source}\n{}", compiled.log);
+                assert!(source.contains(word), "{source}");
+            }
         }
     }
 }

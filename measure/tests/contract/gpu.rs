@@ -8,6 +8,7 @@ use autotune_measure::{
     Bench, Builder, Candidate, CandidateError, Ceilings, MeasureError, MeasureOptions, Measurement, Measurer,
     Resources, WorkerCommand, WorkerMeasurer,
 };
+use autotune_schedules::workload::DType;
 use autotune_schedules::{ScheduleSpace, Target, Workload};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -99,6 +100,11 @@ fn ceilings_are_plausible() {
     let target = Target::Gpu(gpu::find(word).unwrap().target);
     let ceilings: Ceilings = measurer(options()).ceilings(&target).unwrap();
     assert!((1e8..1e15).contains(&ceilings.flops_per_sec), "{ceilings:?}");
+    let tensor_cores = target.supports(DType::Tf32);
+    for speed in [ceilings.half_flops_per_sec, ceilings.tf32_flops_per_sec] {
+        let factor = speed / ceilings.flops_per_sec;
+        assert!(if tensor_cores { (1.0..100.0).contains(&factor) } else { factor == 1.0 }, "{ceilings:?}");
+    }
     assert!((1e7..1e14).contains(&ceilings.bytes_per_sec), "{ceilings:?}");
     assert!(ceilings.read_bytes_per_sec.iter().all(|rate| (1e7..1e15).contains(rate)), "{ceilings:?}");
     assert!((1e-9..1e-2).contains(&ceilings.fork_join_secs), "{ceilings:?}");

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use autotune_measure::gpu::{cuda, opencl};
 use autotune_measure::{Backend, Ceilings, Compiler, GpuInfo, MeasureError, MeasureOptions, WorkerMeasurer};
+use autotune_schedules::workload::DType;
 use autotune_schedules::{CpuTarget, GpuApi, Target};
 
 use super::{device_name, print};
@@ -58,8 +59,8 @@ fn gpu(word: &str, info: &GpuInfo, measurer: &mut WorkerMeasurer) -> String {
     };
     let measured = |ceilings: Ceilings| {
         format!(
-            "{:.1} GFLOP/s f32, {:.1} GB/s copied in memory, {:.1} GB/s read from cache\n  launches  {:.2} us each",
-            ceilings.flops_per_sec / 1e9,
+            "{}, {:.1} GB/s copied in memory, {:.1} GB/s read from cache\n  launches  {:.2} us each",
+            speeds(&Target::Gpu(target.clone()), &ceilings),
             ceilings.bytes_per_sec / 1e9,
             ceilings.read_bytes_per_sec[0] / 1e9,
             ceilings.fork_join_secs * 1e6,
@@ -77,4 +78,11 @@ fn gpu(word: &str, info: &GpuInfo, measurer: &mut WorkerMeasurer) -> String {
         target.l2_bytes >> 10,
         ceilings.map_or_else(|error: MeasureError| error.to_string(), measured),
     )
+}
+
+/// How fast multiply-adds of each type are that the target has kernels for.
+fn speeds(target: &Target, ceilings: &Ceilings) -> String {
+    let dtypes = DType::WORDS.into_iter().filter(|(_, dtype)| target.supports(*dtype));
+    let speed = |(word, dtype)| format!("{:.1} GFLOP/s {word}", ceilings.dtype_flops_per_sec(dtype) / 1e9);
+    dtypes.map(speed).collect::<Vec<_>>().join(", ")
 }
