@@ -255,7 +255,7 @@ impl ScheduleSpace {
         (0..draws).map(|_| draw()).find(|config| self.is_valid(config))
     }
 
-    /// A valid config that differs from `config` in one knob, or in two or more with half the probability each time: good configs
+    /// A valid config that differs from `config` in one knob, or in more, each one more with a quarter of the probability: good configs
     /// can be apart by knobs that must change together, a tile and the registers for it, say. A fresh sample if none is found, and
     /// now and then where there are several sketches.
     pub fn neighbor<R: Rng + ?Sized>(&self, config: &Config, rng: &mut R) -> Config {
@@ -267,7 +267,7 @@ impl ScheduleSpace {
                     let knob = &sketch.knobs[rng.random_range(0..sketch.knobs.len())];
                     let value = &knob.values[rng.random_range(0..knob.values.len())];
                     other.knobs.insert(knob.name.clone(), value.clone());
-                    if rng.random() {
+                    if rng.random_ratio(3, 4) {
                         break;
                     }
                 }

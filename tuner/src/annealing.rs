@@ -19,9 +19,9 @@ const SCORED_PER_CONFIG: usize = 32;
 /// Moves without a better candidate among the best after which the walk ends.
 const EARLY_STOP: usize = 8;
 /// Chains that start from the best measured configs instead of from where they were.
-const ELITES: usize = 12;
+const ELITES: usize = 16;
 /// Chains that start anew.
-const FRESH: usize = 8;
+const FRESH: usize = 4;
 /// Candidates per config wanted from which the diverse batch is picked: the paper's lambda.
 const CANDIDATES_PER_CONFIG: usize = 3;
 
