@@ -203,8 +203,7 @@ pub(crate) fn measure(
     let mut slowdown = |team: &mut Team| yardstick.as_mut().map_or(1.0, |yardstick| yardstick.slowdown(options, team));
     let incumbent = incumbent_secs.unwrap_or(0.0);
     let mut before = slowdown(team);
-    let mut best: Option<RunSecs> = None;
-    for _ in 0..ATTEMPTS {
+    let mut time = |trial: &mut Trial| {
         let mut repeat = |runs| trial.repeat(runs, team);
         let estimate_secs = harness::warm_up(options, first_secs, &mut repeat);
         let samples = harness::sample(options, estimate_secs, incumbent_secs.map(|secs| secs * before), &mut repeat);
@@ -212,18 +211,22 @@ pub(crate) fn measure(
         // What counts of the repeats is their low quantile: the better of the two moments.
         let run = samples.run_secs(0.0).undisturbed(before.min(after), incumbent);
         before = after;
-        let done = run.slowdown < QUIET || run.stopped_early || run.run_secs > incumbent;
-        if best.as_ref().is_none_or(|best| run.slowdown <= best.slowdown) {
-            best = Some(run);
-        }
-        if done {
+        run
+    };
+    let settles = |run: &RunSecs| run.slowdown < QUIET || run.stopped_early || run.run_secs > incumbent;
+    let mut run = time(trial);
+    let mut best = run.clone();
+    for _ in 1..ATTEMPTS {
+        if settles(&run) {
             break;
         }
+        run = time(trial);
+        if run.slowdown <= best.slowdown {
+            best = run.clone();
+        }
     }
-    let given_up = best.as_ref().is_some_and(|run| run.stopped_early);
-    trial.recheck(given_up, team)?;
-    let timed = best.ok_or_else(|| CandidateError::Crash { message: "it was never timed".into() })?;
-    Ok(RunSecs { max_rel_error: trial.max_rel_error, ..timed })
+    trial.recheck(best.stopped_early, team)?;
+    Ok(RunSecs { max_rel_error: trial.max_rel_error, ..best })
 }
 
 /// Times kernels in turns, a short while each, round after round, each round starting with another; checks each

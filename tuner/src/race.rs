@@ -101,8 +101,8 @@ impl Standing {
 }
 
 /// Races the default of a task, its best and up to `more` of its other fast configs, interleaved, and appends the results. The
-/// fastest of the race is the best from then on, be it the default. A race in which the fastest is much slower than it was before is
-/// run again.
+/// fastest of the race is the best from then on, be it the default. A race in which the fastest is much slower than it was
+/// before is run again.
 pub(crate) fn race(
     recorder: &Recorder<'_>,
     space: &ScheduleSpace,

@@ -89,9 +89,9 @@ pub struct TaskReport {
     pub best_secs: Option<f64>,
     /// Throughput of the best schedule, operations of the direct algorithm counted.
     pub gflops: Option<f64>,
-    /// The roofline's run time over that of the best schedule: every operation of the direct algorithm at the full speed of its element type, or
-    /// every operand moved through memory once, whichever takes longer (Williams et al., 2009). Beyond 1 where operands stay in
-    /// a cache, or an algorithm does fewer operations.
+    /// The roofline's run time over that of the best schedule: every operation of the direct algorithm at the full speed of its
+    /// element type, or every operand moved through memory once, whichever takes longer (Williams et al., 2009). Beyond 1 where
+    /// operands stay in a cache, or an algorithm does fewer operations.
     pub roofline_fraction: Option<f64>,
     /// Deviation of the best schedule's output from the reference, over the reference's largest magnitude.
     pub max_rel_error: Option<f64>,

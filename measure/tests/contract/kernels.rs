@@ -125,14 +125,7 @@ void autotune_main(float *const *b, char *local, long begin, long end) {{
         const float *data = b[0], *weight = b[5], *bias = b[2], *residual = b[3];
         float *out = b[4] + m * N, *sum = (float *)local;
         {before}
-        for (int n = 0; n < N; n++) {{
-            sum[n] = 0;
-            for (int k = 0; k < K; k++) sum[n] += data[m * K + k] * weight[n * K + k];
-        }}
-        for (int n = 0; n < N; n++) {{
-            float x = sum[n] + bias[n] + residual[m * N + n];
-            out[n] = x > 0 ? x : 0;
-        }}
+        {ROW}
         {after}
     }}
 }}
@@ -149,6 +142,16 @@ pub(crate) fn without_main() -> String {
     };
     format!("{kernel} void autotune_pack(void) {{}}")
 }
+
+/// Row `m` of the output, in C and in every dialect of it.
+const ROW: &str = "for (int n = 0; n < N; n++) {
+            sum[n] = 0;
+            for (int k = 0; k < K; k++) sum[n] += data[m * K + k] * weight[n * K + k];
+        }
+        for (int n = 0; n < N; n++) {
+            float x = sum[n] + bias[n] + residual[m * N + n];
+            out[n] = x > 0 ? x : 0;
+        }";
 
 /// OpenCL's words in CUDA's.
 const CUDA_WORDS: &str = r#"
@@ -181,14 +184,7 @@ __kernel void autotune_main({parameters}) {{
         __global float *data = b[0], *weight = b[5], *bias = b[2], *residual = b[3], *out = b[4] + m * N;
         float sum[N];
         {before}
-        for (int n = 0; n < N; n++) {{
-            sum[n] = 0;
-            for (int k = 0; k < K; k++) sum[n] += data[m * K + k] * weight[n * K + k];
-        }}
-        for (int n = 0; n < N; n++) {{
-            float x = sum[n] + bias[n] + residual[m * N + n];
-            out[n] = x > 0 ? x : 0;
-        }}
+        {ROW}
         {after}
     }}
 }}
