@@ -215,14 +215,14 @@ pub(crate) fn measure(
     };
     let settles = |run: &RunSecs| run.slowdown < QUIET || run.stopped_early || run.run_secs > incumbent;
     let mut run = time(trial);
-    let mut best = run.clone();
+    let mut best = run;
     for _ in 1..ATTEMPTS {
         if settles(&run) {
             break;
         }
         run = time(trial);
         if run.slowdown <= best.slowdown {
-            best = run.clone();
+            best = run;
         }
     }
     trial.recheck(best.stopped_early, team)?;
