@@ -44,6 +44,7 @@ mod learner;
 pub mod network;
 pub mod observer;
 pub mod options;
+mod planner;
 mod race;
 mod random;
 pub mod report;

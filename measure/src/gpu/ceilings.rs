@@ -6,7 +6,7 @@ use autotune_schedules::workload::DType;
 use autotune_schedules::{GpuApi, GpuTarget, KernelPlan, Launch};
 
 use super::trial::bytes_of;
-use super::{Device, cuda};
+use super::{Device, nvrtc};
 use crate::builder::Code;
 use crate::ceilings::Ceilings;
 use crate::measurement::CandidateError;
@@ -109,7 +109,7 @@ impl<'d, D: Device> Bench<'d, D> {
     fn new(device: &'d D, api: GpuApi, name: Loop, blocks: usize, vectors: usize) -> Result<Self, CandidateError> {
         let source = name.source(api);
         let code = match api {
-            GpuApi::Cuda { sm } => Code::Cubin(cuda::compile(&source, sm)?.cubin),
+            GpuApi::Cuda { sm } => Code::Cubin(nvrtc::compile(&source, sm)?.cubin),
             GpuApi::OpenCl => Code::OpenCl(source),
         };
         let module = device.load(&code, &plan(blocks, vectors))?;
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn the_loops_are_cuda() {
-        if cuda::compiler_version().is_err() {
+        if nvrtc::compiler_for(90).is_err() {
             let required = std::env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
             assert!(!required.split(',').any(|name| name == "nvrtc"), "nvrtc is required");
             return eprintln!("skipped, nvrtc is missing");
@@ -241,7 +241,7 @@ mod tests {
         ] {
             for sm in [80, 90] {
                 let source = name.source(GpuApi::Cuda { sm });
-                let compiled = cuda::compile(&source, sm).unwrap_or_else(|e| panic!("{source}\n{e}"));
+                let compiled = nvrtc::compile(&source, sm).unwrap_or_else(|e| panic!("{source}\n{e}"));
                 let resources = compiled.resources();
                 // Nothing is spilled or kept in local memory, and at least two blocks fit a multiprocessor.
                 assert_eq!((resources.spill_bytes, resources.stack_bytes), (0, 0), "{source}\n{}", compiled.log);

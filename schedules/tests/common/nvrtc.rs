@@ -1,5 +1,5 @@
 //! Generated CUDA through NVRTC, which needs no GPU. `AUTOTUNE_NVRTC` names the folder of `libnvrtc.so.*` (in the Python package
-//! `nvidia-cuda-nvrtc`: `nvidia/cu13/lib`); without it the loader's own folders are searched.
+//! `nvidia-cuda-nvrtc-cu12`: `nvidia/cuda_nvrtc/lib`); without it the loader's own folders are searched.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ pub struct Nvrtc {
     /// Kept open: the compiler looks for its built-in functions by name.
     _builtins: Option<UnixLibrary>,
     pub version: (i32, i32),
-    /// Compute capabilities times ten.
-    pub architectures: Vec<i32>,
+    /// Compute capabilities times ten, ascending.
+    pub architectures: Vec<u32>,
 }
 
 /// What the compiler says of one kernel.
@@ -63,8 +63,10 @@ impl Nvrtc {
             let number: unsafe extern "C" fn(*mut c_int) -> c_int = self.function(b"nvrtcGetNumSupportedArchs")?;
             number(&mut count);
             let list: unsafe extern "C" fn(*mut c_int) -> c_int = self.function(b"nvrtcGetSupportedArchs")?;
-            self.architectures = vec![0; count as usize];
-            list(self.architectures.as_mut_ptr());
+            let mut architectures = vec![0; count as usize];
+            list(architectures.as_mut_ptr());
+            self.architectures = architectures.into_iter().map(|sm| sm as u32).collect();
+            self.architectures.sort_unstable();
         }
         self.version = (major, minor);
         Ok(())
