@@ -58,6 +58,8 @@ fn compiler() -> Option<(Nvrtc, Vec<u32>)> {
 /// Bytes of spills, stores and loads together, that count. The compiler at times spills a few registers of a kernel far below its
 /// limit.
 const SPILL_BYTES: usize = 128;
+/// One kernel in this many may spill more, but no default schedule.
+const SPILL_ONCE_IN: usize = 50;
 /// Registers beyond the estimate that count: the compiler keeps addresses where it has registers to spare.
 const SLACK: usize = 40;
 
@@ -123,20 +125,20 @@ fn survey(workloads: &[&str], oldest: u32, configs: usize, seed: u64) -> [usize;
 #[test]
 fn kernels_compile_without_spills() {
     let [compiled, spilled, beyond] = survey(&WORKLOADS, 70, 3, 1);
-    assert!(spilled * 50 <= compiled && beyond * 5 <= compiled, "{spilled} and {beyond} of {compiled}");
+    assert!(spilled * SPILL_ONCE_IN <= compiled && beyond * 5 <= compiled, "{spilled} and {beyond} of {compiled}");
 }
 
 #[test]
 fn kernels_for_tensor_cores_compile_without_spills() {
     let [compiled, spilled, beyond] = survey(&FOR_TENSOR_CORES, 80, 3, 1);
-    assert!(spilled * 20 <= compiled && beyond * 5 <= compiled, "{spilled} and {beyond} of {compiled}");
+    assert!(spilled * SPILL_ONCE_IN <= compiled && beyond * 5 <= compiled, "{spilled} and {beyond} of {compiled}");
 }
 
 #[test]
 fn half_precision_compiles_where_there_are_no_tensor_cores_for_it() {
     let workload = "conv2d:n=2,c=32,h=28,w=28,o=64,k=3,p=1,dtype=f16,bias,act=relu";
     let [compiled, spilled, _] = survey(&[workload], 70, 2, 1);
-    assert!(spilled * 4 <= compiled, "{spilled} of {compiled}");
+    assert!(spilled * SPILL_ONCE_IN <= compiled, "{spilled} of {compiled}");
     let target = Target::detect("cuda:sm_70", None).unwrap();
     let space = ScheduleSpace::new(&workload.parse().unwrap(), &target);
     assert!(space.sketches().iter().all(|sketch| sketch.name != mma::SKETCH));
@@ -147,7 +149,7 @@ fn half_precision_compiles_where_there_are_no_tensor_cores_for_it() {
 #[ignore = "minutes of compiling"]
 fn few_kernels_of_many_spill() {
     let [compiled, spilled, _] = survey(&WORKLOADS, 70, 40, 2);
-    assert!(spilled * 50 <= compiled, "{spilled} of {compiled}");
+    assert!(spilled * SPILL_ONCE_IN <= compiled, "{spilled} of {compiled}");
 }
 
 /// The same for tensor cores.
@@ -155,5 +157,5 @@ fn few_kernels_of_many_spill() {
 #[ignore = "minutes of compiling"]
 fn few_kernels_for_tensor_cores_of_many_spill() {
     let [compiled, spilled, _] = survey(&FOR_TENSOR_CORES, 80, 20, 2);
-    assert!(spilled * 50 <= compiled, "{spilled} of {compiled}");
+    assert!(spilled * SPILL_ONCE_IN <= compiled, "{spilled} of {compiled}");
 }

@@ -286,3 +286,26 @@ pub fn table(tasks: &[TaskReport]) -> String {
         _ => table.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_device_waited_for_counts() {
+        let start = Instant::now();
+        let at = |secs: f64| start + Duration::from_secs_f64(secs);
+        let planned = Some(Planned { begun: at(1.0), learnt: at(3.0), proposed: at(4.0) });
+        let shares = |from: f64, to: f64, planned| {
+            let mut shares = TimeShares::default();
+            shares.waited(at(from), at(to), planned);
+            [shares.fit_secs, shares.propose_secs, shares.build_secs].map(|secs| (secs * 1e6).round() / 1e6)
+        };
+        assert_eq!(shares(1.0, 6.0, planned), [2.0, 1.0, 2.0], "planned and built in sequence");
+        assert_eq!(shares(2.5, 6.0, planned), [0.5, 1.0, 2.0], "the device ran until 2.5");
+        assert_eq!(shares(5.0, 6.0, planned), [0.0, 0.0, 1.0], "it was being built already");
+        assert_eq!(shares(0.0, 2.0, planned), [1.0, 0.0, 1.0], "nothing was being planned at first");
+        assert_eq!(shares(6.0, 6.0, planned), [0.0; 3], "it was ready");
+        assert_eq!(shares(1.0, 2.0, None), [0.0, 0.0, 1.0]);
+    }
+}
