@@ -28,10 +28,10 @@ impl CompileWorkers {
     pub(crate) fn compile(&self, source: &str, sm: u32) -> Result<Result<Compiled, CandidateError>, MeasureError> {
         let task = Task::Compile { source: source.to_string(), sm };
         let request = Request { timing: TimingOptions::default(), memory_slack_bytes: 0, task };
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         loop {
-            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let is_fresh = idle.is_none();
-            let mut worker = idle.map_or_else(|| WorkerProcess::spawn(&self.command), Ok)?;
+            let mut worker = idle.take().map_or_else(|| WorkerProcess::spawn(&self.command), Ok)?;
             match worker.ask(&request, &[], self.limit) {
                 Ok(Response::Compiled { outcome }) => {
                     self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);

@@ -23,6 +23,7 @@ use crate::task::{Retired, TaskState};
 
 /// Trials per task after which a run without any limit of its own is planned to end.
 pub const DEFAULT_TRIALS_PER_TASK: usize = 64;
+
 /// Why a run cannot go on. Everything measured before is in the database.
 #[derive(Debug, Error)]
 pub enum TuneError {
