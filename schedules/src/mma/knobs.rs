@@ -42,6 +42,7 @@ pub fn group_knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>>
         Knob::tile("tile.k", vec![vec![chunk]]),
         Knob::choice("weights", &["packed"]),
         Knob::choice("stages", &["3", "4", "5", "6", "8"]),
+        Knob::choice("producer", &["inline", "group"]),
         Knob::choice("raster", &["1", "2", "4", "8", "16", "all"]),
         Knob::choice("split", &["1", "2", "3", "4", "6", "8", "16"]),
     ])

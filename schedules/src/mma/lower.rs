@@ -6,8 +6,8 @@ use crate::affine::{Affine, VarId};
 use crate::lower::partial::{Sums, add_partial};
 use crate::lower::{OperandBuffers, assign, load, nest};
 use crate::program::{
-    Access, Buffer, BufferId, Digit, Expr, InBounds, LANES, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store,
-    StoreMode, Team, When,
+    Access, Buffer, BufferId, Digit, Expr, InBounds, LANES, Layout, LoopKind, Node, Program, Role, Scope, Side, Signal,
+    Stage, Store, StoreMode, Team, When,
 };
 use crate::workload::Workload;
 
@@ -67,7 +67,8 @@ impl<'a> Lowering<'a> {
             add("weight_shared", Role::Packed, Scope::Shared, weight_shape),
         ];
         let [rows, columns] = mma.instructions();
-        let acc = add("acc", Role::Accumulator, Scope::Register, vec![rows, columns, 2, 2]);
+        let run = mma.gemm.run;
+        let acc = add("acc", Role::Accumulator, Scope::Register, vec![rows, columns / run, 2, 2 * run]);
         Self {
             workload,
             mma,
@@ -148,12 +149,39 @@ impl<'a> Lowering<'a> {
         let mut loops = Vec::new();
         self.open_blocks(&mut loops);
         self.open_threads(&mut loops);
-        let mut body = self.clear();
-        body.extend(self.pipeline());
-        body.extend(self.write_output());
+        let body = if self.mma.producer { self.sides() } else { self.all_do_all() };
         let buffers = [self.shared[0], self.shared[1], self.acc];
         let body = buffers.into_iter().rev().fold(body, |body, buffer| vec![Node::Alloc { buffer, body }]);
         nest(loops, body)
+    }
+
+    /// Threads that copy and multiply.
+    fn all_do_all(&mut self) -> Vec<Node> {
+        let mut body = self.clear();
+        body.extend(self.pipeline());
+        body.extend(self.write_output());
+        body
+    }
+
+    /// A producer that copies, and consumers that multiply; see [`crate::mma`].
+    fn sides(&mut self) -> Vec<Node> {
+        let (stages, chunks) = (self.mma.stages, self.mma.chunks());
+        let signal = |signal| vec![Node::Signal(signal)];
+        let mut loops = Vec::new();
+        let q = self.open("q", chunks, LoopKind::Serial, &mut loops);
+        let copies = self.in_slot(q.clone(), |this, slot| this.copy_chunk(&q, &slot));
+        let mut step = signal(Signal::AwaitReleased { but: stages - 1 });
+        step.push(Node::CopyGroup { body: copies });
+        let producer = Node::Side { side: Side::Producer, body: nest(loops, step) };
+        let mut body = self.clear();
+        let mut loops = Vec::new();
+        let q = self.open("q", chunks, LoopKind::Serial, &mut loops);
+        let mut step = signal(Signal::AwaitFilled);
+        step.extend(self.in_slot(q.clone(), |this, slot| this.multiply(&q, &slot)));
+        step.extend(signal(Signal::Release { but: 1 }));
+        body.extend(nest(loops, step));
+        body.extend(self.write_output());
+        vec![producer, Node::Side { side: Side::Consumers, body }]
     }
 
     /// Parts of the reduction, batch, and tiles: all columns for some rows before the next rows.
@@ -194,8 +222,8 @@ impl<'a> Lowering<'a> {
     /// `acc = 0`.
     fn clear(&mut self) -> Vec<Node> {
         let mut loops = Vec::new();
-        let [rows, columns] = self.mma.instructions();
-        let shape = [("i", rows), ("j", columns), ("h", 2), ("c", 2)];
+        let ([rows, columns], run) = (self.mma.instructions(), self.mma.gemm.run);
+        let shape = [("i", rows), ("j", columns / run), ("h", 2), ("c", 2 * run)];
         let index = shape.map(|(name, extent)| self.open(name, extent, LoopKind::Unrolled, &mut loops));
         nest(loops, vec![assign(self.acc, index.into(), Expr::Const(0.0))])
     }
@@ -256,16 +284,17 @@ impl<'a> Lowering<'a> {
     fn multiply(&mut self, q: &Affine, slot: &Affine) -> Vec<Node> {
         let mma = self.mma;
         let mut loops = Vec::new();
-        let ([rows, columns], steps) = (mma.instructions(), mma.steps());
-        let shape = [("s", mma.chunk / steps), ("i", rows), ("j", columns), ("h", 2), ("c", 2), ("k", steps)];
-        let [s, i, j, h, c, k] = shape.map(|(name, extent)| self.open(name, extent, LoopKind::Unrolled, &mut loops));
-        let acc = vec![i.clone(), j.clone(), h.clone(), c.clone()];
+        let ([rows, columns], steps, run) = (mma.instructions(), mma.steps(), mma.gemm.run);
+        let (s, j) = (("s", mma.chunk / steps), ("j", columns / run));
+        let shape = [s, ("i", rows), j, ("h", 2), ("p", run), ("c", 2), ("k", steps)];
+        let [s, i, j, h, p, c, k] = shape.map(|(name, extent)| self.open(name, extent, LoopKind::Unrolled, &mut loops));
+        let acc = vec![i.clone(), j.clone(), h.clone(), p.clone() * 2 + c.clone()];
         let row = self.row(i, h);
-        let column = self.column(j, c);
+        let [column, packed] = self.columns([j, p, self.lane[1].clone(), c]);
         let step = s * steps as i64 + k;
         let weight = match mma.gemm.columns_are_rows {
-            true => vec![slot.clone(), column.clone(), step.clone()],
-            false => vec![slot.clone(), step.clone(), column.clone()],
+            true => vec![slot.clone(), packed, step.clone()],
+            false => vec![slot.clone(), step.clone(), packed],
         };
         let data = load(self.shared[0], vec![slot.clone(), row.clone(), step.clone()]);
         let value = Expr::Mul(Box::new(data), Box::new(load(self.shared[1], weight)));
@@ -285,8 +314,8 @@ impl<'a> Lowering<'a> {
         self.warp[0].clone() + i * self.mma.by.rows() as i64 + h * LANES[0] as i64 + self.lane[0].clone()
     }
 
-    /// Column within the block's tile of the lane's sums `j` and `c`.
-    fn column(&self, j: Affine, c: Affine) -> Affine {
-        self.warp[1].clone() + j * 8 + self.lane[1].clone() * 2 + c
+    /// Column within the block's tile, in the result and where weights are packed, of the sums `[j, p, q, c]` of [`Gemm::permuted`].
+    fn columns(&self, sums: [Affine; 4]) -> [Affine; 2] {
+        self.mma.gemm.permuted(sums).map(|column| self.warp[1].clone() + column)
     }
 }

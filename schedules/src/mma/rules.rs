@@ -31,20 +31,18 @@ impl Mma {
             if found > limit { Err(LowerError::knob(name, reason)) } else { Ok(()) }
         };
         let [rows, columns] = self.instructions();
-        fail("tile", "threads", self.threads(), target.threads_per_block)?;
+        fail("tile", "threads", self.all_threads(), target.threads_per_block)?;
         fail("tile", "bytes of shared memory", self.shared_bytes(), target.shared_bytes_per_block)?;
         fail("tile", "instructions in a row", rows * columns * self.chunk / self.steps(), MAX_BODY)?;
         if self.by == Team::Warp {
             fail("tile", "copies of a thread", self.rounds().into_iter().max().unwrap_or(0), MAX_ROUNDS)?;
         }
         fail("tile", "blocks", self.blocks(), MAX_INDEX)?;
-        // A multiprocessor deals registers out to four warps at a time, eight for each thread.
-        let of_block = target.registers_per_multiprocessor / self.threads().next_multiple_of(4 * target.warp_threads);
-        fail("tile", "registers", self.registers(), target.registers_per_thread.min(of_block / 8 * 8))?;
+        fail("tile", "registers", self.registers(), self.most_registers(target))?;
         if !self.all_chunks().is_multiple_of(self.split) {
             return Err(LowerError::knob("split", "does not divide the chunks"));
         }
-        let least = if self.by == Team::Warp { 2 } else { 3 };
+        let least = if self.by == Team::Warp || self.producer { 2 } else { 3 };
         if self.stages < least || self.ahead() > self.chunks() {
             return Err(LowerError::knob("stages", format!("is less than {least}, or more than chunks need")));
         }

@@ -6,7 +6,7 @@ use super::gpu::Digits;
 use super::sets::Set;
 use super::walk::{Walk, Write, has};
 use crate::affine::{Affine, VarId};
-use crate::program::{BoxCopy, Buffer, Expr, LoopKind, Scope, Store, StoreMode};
+use crate::program::{BoxCopy, Buffer, Expr, LoopKind, Node, Scope, Side, Store, StoreMode};
 
 impl Walk<'_, '_> {
     /// Within a group of copies there are only copies from global to shared memory.
@@ -22,6 +22,23 @@ impl Walk<'_, '_> {
             return self.nesting("a group of copies with something else in it");
         }
         Ok(())
+    }
+
+    /// False for what the side of a block does not do: consumers copy nothing, the producer only boxes, which are the same for all
+    /// threads; nobody waits for all threads of a block.
+    pub(super) fn may_be_on(&self, node: &Node) -> bool {
+        match (self.side, node) {
+            (side, Node::Signal(signal)) => side == Some(signal.side()),
+            (None, _) => true,
+            (Some(_), Node::Barrier | Node::AwaitCopies { .. } | Node::Alloc { .. } | Node::Prefetch { .. }) => false,
+            (Some(Side::Consumers), node) => !matches!(node, Node::CopyGroup { .. }),
+            (Some(Side::Producer), Node::Mma { .. } | Node::Guard { .. }) => false,
+            (Some(Side::Producer), Node::Store(_)) => self.in_box,
+            (Some(Side::Producer), Node::Unflatten { value, .. }) => {
+                self.in_box || value.terms.iter().all(|&(var, _)| !self.is_thread(var))
+            }
+            (Some(Side::Producer), _) => true,
+        }
     }
 
     fn is_thread(&self, var: VarId) -> bool {
