@@ -275,12 +275,19 @@ impl Mma {
         4 * rows * columns + 4 * rows + 2 * columns + copies + OVERHEAD
     }
 
+    /// Registers that each thread of a block is given at the launch, at most: a multiprocessor deals them out to four warps at a
+    /// time, eight for each thread.
+    pub fn launched_registers(&self, target: &GpuTarget) -> usize {
+        let threads = self.all_threads().next_multiple_of(4 * target.warp_threads);
+        target.registers_per_thread.min(target.registers_per_multiprocessor / threads / 8 * 8)
+    }
+
     /// Registers that a thread may have which multiplies.
     pub fn most_registers(&self, target: &GpuTarget) -> usize {
-        let of_consumer = if self.producer { Side::registers(self.threads()) } else { None };
-        // A multiprocessor deals registers out to four warps at a time, eight for each thread.
-        let dealt = target.registers_per_multiprocessor / self.all_threads().next_multiple_of(4 * target.warp_threads);
-        target.registers_per_thread.min(of_consumer.map_or(dealt / 8 * 8, |[_, many]| many))
+        match Side::registers(self.threads()).filter(|_| self.producer) {
+            Some([_, many]) => many,
+            None => self.launched_registers(target),
+        }
     }
 }
 

@@ -74,7 +74,7 @@ fn planted_faults_are_found() {
         (small, config(&small, &knobs("packed"))),
         (small, config(&small, &knobs("inplace"))),
         (large, group_config(&large, "tile.m=64x64 tile.n=16x16 stages=4")),
-        (large, group_config(&large, "tile.m=64x64 tile.n=32x32 stages=3 producer=group")),
+        (large, group_config(&large, "tile.m=64x64 tile.n=16x16 stages=3 producer=group")),
     ] {
         let program = lower(&workload, &target, &config).unwrap();
         let operands = Operands::random(&workload, 1);

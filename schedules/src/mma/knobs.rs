@@ -84,16 +84,23 @@ fn estimate(mma: &Mma, target: &GpuTarget) -> f64 {
         (Team::Warp, _) => MULTIPLIES,
     };
     let multiplies = rows * columns * chunk / rate;
-    // Each team reads its rows and its columns.
+    // Each warp reads its rows and its columns, each instruction of a warp group both.
     let teams = (mma.threads() / mma.by.threads()) as f64;
-    let read = teams * (mma.rows.warp + mma.columns.warp) as f64 * chunk * bytes / SHARED_BYTES;
+    let read_by_team = match mma.by {
+        Team::Warp => mma.rows.warp + mma.columns.warp,
+        Team::WarpGroup => mma.instructions()[0] * (mma.by.rows() + mma.columns.warp),
+    };
+    let read = teams * read_by_team as f64 * chunk * bytes / SHARED_BYTES;
     let copied = (rows + columns) * chunk * bytes / COPIED_BYTES;
     // The copy engine asks for whole tiles.
     let copied = if mma.by == Team::WarpGroup { 0.75 * copied } else { copied };
     let narrow: f64 = (0..2).map(|i| mma.rounds()[i] as f64 * if mma.gemm.vectors[i] < 4 { 30.0 } else { 4.0 }).sum();
+    // Where registers go from threads to others, a block has all of them.
+    let is_split = mma.producer && mma.threads() > Team::WarpGroup.threads();
+    let registers = if is_split { mma.launched_registers(target) } else { mma.registers() };
     let resident = [
-        target.threads_per_multiprocessor / mma.threads(),
-        target.registers_per_multiprocessor / (mma.registers() * mma.threads()),
+        target.threads_per_multiprocessor / mma.all_threads(),
+        target.registers_per_multiprocessor / (registers * mma.all_threads()),
         target.shared_bytes_per_multiprocessor / (mma.shared_bytes() + 1024),
     ];
     let resident = resident.into_iter().min().unwrap_or(1).clamp(1, 8);
@@ -105,8 +112,11 @@ fn estimate(mma: &Mma, target: &GpuTarget) -> f64 {
     // Half of the reading is hidden behind multiplying.
     let busy = match mma.by {
         Team::Warp => sharing * ((multiplies.max(read) + 0.5 * read).max(copied) * few_warps.sqrt() + narrow) + BARRIER,
-        // A second warp group multiplies while the first one waits.
-        Team::WarpGroup => sharing * multiplies.max(read).max(copied) * (1.0 + 0.1 / teams) + BARRIER / 2.0,
+        // A second warp group multiplies while the first one waits; of two equal tiles that which reads less is better.
+        Team::WarpGroup => {
+            let [waiting, barrier] = if mma.producer { [0.05, 0.0] } else { [0.1, BARRIER / 2.0] };
+            sharing * (multiplies.max(read).max(copied) * (1.0 + waiting / teams) + 0.02 * read) + barrier
+        }
     };
     let chunk_cycles = busy.max(LATENCY / mma.ahead() as f64);
     let outputs = (mma.gemm.batch.extent * mma.gemm.rows.extent * mma.gemm.columns.extent) as f64;
@@ -116,5 +126,10 @@ fn estimate(mma: &Mma, target: &GpuTarget) -> f64 {
         0.0
     };
     let fetched_twice = if mma.raster == 1 { 1.02 } else { 1.0 };
-    waves * (mma.chunks() as f64 * chunk_cycles * fetched_twice + LATENCY) + again
+    // Another block multiplies while one stores its sums.
+    let stored = match mma.by {
+        Team::Warp => 0.0,
+        Team::WarpGroup => rows * columns * bytes / COPIED_BYTES / sharing,
+    };
+    waves * (mma.chunks() as f64 * chunk_cycles * fetched_twice + LATENCY + stored) + again
 }

@@ -8,6 +8,8 @@ use crate::workload::Workload;
 
 /// Instructions of a warp in one straight-line body beyond which compilers are slow and the instruction cache overflows.
 const MAX_BODY: usize = 512;
+/// Registers that an instruction of a warp group takes beside its sums, for NVRTC 13.0.
+const INSTRUCTION_REGISTERS: usize = 26;
 /// Rounds in which the threads of a block copy a chunk of an operand, at most: more means too few threads for the tile.
 const MAX_ROUNDS: usize = 16;
 /// Rows of a box, and columns of an instruction of a warp group.
@@ -39,6 +41,11 @@ impl Mma {
         }
         fail("tile", "blocks", self.blocks(), MAX_INDEX)?;
         fail("tile", "registers", self.registers(), self.most_registers(target))?;
+        if self.by == Team::WarpGroup {
+            // The compiler does not count on registers that go from threads to others here.
+            let one = 4 * columns + INSTRUCTION_REGISTERS;
+            fail("tile.n", "registers of an instruction", one, self.launched_registers(target))?;
+        }
         if !self.all_chunks().is_multiple_of(self.split) {
             return Err(LowerError::knob("split", "does not divide the chunks"));
         }
