@@ -6,8 +6,11 @@
 //!
 //! The threads of a GPU's block run one after the other from barrier to barrier. Two of them that touch one element of shared
 //! memory between two barriers, or of global memory at any time, are an error if one of them writes. A copy to shared memory
-//! that is under way touches its element twice, where it begins and where it is awaited, and leaves it undefined in between.
+//! that is under way touches its element twice, where it begins and where it is awaited, and leaves it undefined in between; two
+//! of them to one element are a race.
 //! Of a block with two sides each goes on until it must wait for the other, the producer first whenever it can.
+
+use std::collections::HashSet;
 
 use ndarray::ArrayD;
 use thiserror::Error;
@@ -141,6 +144,7 @@ pub fn interpret(program: &Program, operands: &Operands) -> Result<ArrayD<f32>, 
         thread: 0,
         phase: grid::Phase::default(),
         copies: Vec::new(),
+        under_way: HashSet::new(),
         in_group: false,
     };
     for stage in &program.stages {
@@ -431,6 +435,8 @@ struct Machine {
     phase: grid::Phase,
     /// Copies under way, by thread of the block.
     copies: Vec<grid::Copies>,
+    /// Elements that a copy under way will write: buffer and offset.
+    under_way: HashSet<(usize, usize)>,
     /// True within a group of copies.
     in_group: bool,
 }

@@ -65,6 +65,25 @@
 //!   output = act(acc + bias + residual)
 //! ```
 //!
+//! With `grid=persistent` there are only as many blocks as multiprocessors, and each goes from tile to tile, so that the producer
+//! fills the slots for the next tile while the consumers store the last one:
+//!
+//! ```text
+//! block w in 0..W
+//!   ..
+//!     producer
+//!       serial t in 0..T
+//!         unflatten (m.o, n.b, m.b) = W*t + w
+//!           serial q in 0..chunks { .. }          (the slot of chunk q is that of number t*chunks + q)
+//!     consumers
+//!       serial t in 0..T
+//!         unflatten (m.o, n.b, m.b) = W*t + w
+//!           acc = 0
+//!           serial q in 0..chunks { .. }
+//!           release but 0 groups
+//!           output = act(acc + bias + residual)
+//! ```
+//!
 //! The packed weights lie in an order in which a lane has up to eight neighbouring columns of the result ([`Gemm::permuted`]), so
 //! that its stores, and its loads of a residual, are of 16 bytes, and those of four lanes of whole sectors.
 
@@ -129,6 +148,8 @@ pub struct Mma {
     pub stages: usize,
     /// True if a warp group of its own does the copies.
     pub producer: bool,
+    /// Blocks that share all tiles, if not each tile has one.
+    pub persistent: Option<usize>,
     /// Blocks that share the reduction of one tile.
     pub split: usize,
     /// Tiles of rows that blocks of neighbouring numbers share.
@@ -160,7 +181,7 @@ impl Mma {
             _ => reader.number("raster")?,
         };
         let (stages, split) = (reader.number("stages")?, reader.number("split")?);
-        let mut producer = false;
+        let (mut producer, mut persistent) = (false, None);
         if by == Team::WarpGroup {
             gemm.run = if columns.block.is_multiple_of(32) { 4 } else { 2 };
             producer = match reader.choice("producer")? {
@@ -168,8 +189,14 @@ impl Mma {
                 "group" => true,
                 word => return Err(LowerError::knob("producer", format!("'{word}' is none"))),
             };
+            persistent = match reader.choice("grid")? {
+                "tiles" => None,
+                "persistent" => Some(target.multiprocessors),
+                word => return Err(LowerError::knob("grid", format!("'{word}' is none"))),
+            };
         }
-        let mma = Self { gemm, dtype: workload.dtype, by, rows, columns, chunk, stages, producer, split, raster };
+        let dtype = workload.dtype;
+        let mma = Self { gemm, dtype, by, rows, columns, chunk, stages, producer, persistent, split, raster };
         mma.check(workload, target)?;
         Ok(mma)
     }
@@ -207,10 +234,15 @@ impl Mma {
         [self.gemm.rows.extent.div_ceil(self.rows.block), self.gemm.columns.extent.div_ceil(self.columns.block)]
     }
 
-    /// Blocks of the grid of the compute stage.
-    pub fn blocks(&self) -> usize {
+    /// Tiles of the result, for each part of a split reduction.
+    pub fn all_tiles(&self) -> usize {
         let [rows, columns] = self.tiles();
         self.split * self.gemm.batch.extent * rows * columns
+    }
+
+    /// Blocks of the grid of the compute stage.
+    pub fn blocks(&self) -> usize {
+        self.persistent.unwrap_or(self.all_tiles())
     }
 
     /// Chunks of the whole reduction.

@@ -276,7 +276,8 @@ pub enum Node {
     },
     /// A multiply-accumulate nest of the form of [`WarpTile`], which the threads of each team run together by matrix
     /// instructions: every thread adds to its own sums what the body says. What a [`Team::WarpGroup`] reads it may go on
-    /// reading until the end of its next ones, which other threads know behind a barrier or a release. GPU only.
+    /// reading until the end of its next ones, or of the innermost serial loop around, which other threads know behind a barrier or
+    /// a release. GPU only.
     Mma {
         /// Whose instructions.
         by: Team,
@@ -292,7 +293,8 @@ pub enum Node {
         /// What it does.
         body: Vec<Node>,
     },
-    /// How the sides of a block meet; for all threads of a side.
+    /// How the sides of a block meet; for all threads of a side. Both sides may have their signals and groups of copies under the
+    /// same digits of numbers that are the same for all threads of a block, and skip them together.
     Signal(Signal),
     /// All threads of a block wait for each other; what they have stored to shared memory is seen behind it. GPU only, and
     /// only where all threads of a block come by: within loops and allocations, nothing else.

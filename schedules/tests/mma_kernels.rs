@@ -8,11 +8,11 @@
 mod common;
 
 use autotune_schedules::{
-    Config, Operands, Program, Target, Workload, lower, max_rel_error, reference, tolerance, verify,
+    Config, Operands, Program, Workload, lower, max_rel_error, reference, tolerance, verify,
 };
 use common::cuda_on_cpu::OnCpu;
 use common::missing;
-use common::pipelines::{config, faults, group_config};
+use common::pipelines::{config, faults, group_config, small_target};
 
 /// Workloads with the knobs of small blocks of several warps, and the rest as it comes.
 const CASES: [(&str, &str); 7] = [
@@ -26,13 +26,14 @@ const CASES: [(&str, &str); 7] = [
 ];
 
 /// The same for warp groups.
-const GROUP_CASES: [(&str, &str); 6] = [
+const GROUP_CASES: [(&str, &str); 7] = [
     ("matmul:m=130,n=40,k=392,dtype=f16,bias,act=relu", "tile.m=128x64 tile.n=32x32 stages=4"),
     ("matmul:m=128,n=48,k=192,dtype=bf16,add", "tile.m=128x128 tile.n=48x48 stages=3 split=3"),
     ("matmul:m=60,n=16,k=328,dtype=f16", "tile.m=64x64 tile.n=16x16 stages=5"),
     ("matmul:m=130,n=40,k=584,dtype=f16,bias,act=relu", "tile.m=128x64 tile.n=32x32 stages=4 producer=group"),
     ("matmul:m=128,n=48,k=384,dtype=bf16,add", "tile.m=128x128 tile.n=48x48 stages=3 split=3 producer=group"),
     ("matmul:m=180,n=64,k=520,dtype=f16,add", "tile.m=192x64 tile.n=64x64 stages=2 producer=group"),
+    ("matmul:m=250,n=90,k=328,dtype=f16,add", "tile.m=128x64 tile.n=16x16 stages=3 producer=group grid=persistent"),
 ];
 
 /// The first case with a producer.
@@ -57,11 +58,11 @@ impl Kernels {
         let cases = CASES.iter().map(|(text, knobs)| (workload(text), config(&workload(text), knobs)));
         let groups = GROUP_CASES.iter().map(|(text, knobs)| (workload(text), group_config(&workload(text), knobs)));
         let cases: Vec<(Workload, Config)> = cases.chain(groups).collect();
-        let target = Target::detect("cuda:sm_90", None).unwrap();
+        let target = small_target();
         let mut programs: Vec<Program> = cases.iter().map(|(w, c)| lower(w, &target, c).unwrap()).collect();
         programs.iter().for_each(|program| verify(program, &target).unwrap());
         let mut planted = Vec::new();
-        for case in [0, CASES.len(), WITH_PRODUCER] {
+        for case in [0, CASES.len(), WITH_PRODUCER, WITH_PRODUCER + 3] {
             for (what, program) in faults(&programs[case]) {
                 planted.push((case, what));
                 programs.push(program);

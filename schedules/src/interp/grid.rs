@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::sides::is_of_side;
 use super::{Compiler, Fault, InterpError, Machine, Marks, Step, Value};
 use crate::affine::Affine;
 use crate::launch::Grid;
@@ -57,6 +58,7 @@ pub(super) fn run(mut compiler: Compiler, grid: &Grid, machine: &mut Machine) ->
     let mut block = Block { machine, threads: numbers(&grid.threads), number: 0 };
     for values in numbers(&grid.blocks) {
         block.machine.copies = (0..threads).map(|_| Copies::default()).collect();
+        block.machine.under_way.clear();
         block.bind(&values);
         block.run(&steps).map_err(|fault| fault.error(program, stage))?;
         block.end_phase();
@@ -171,8 +173,11 @@ impl Compiler<'_> {
         match node {
             _ if !self.in_grid => Err(self.malformed("a GPU node outside of a grid".into())),
             Node::Side { .. } => Err(self.malformed("one side of a block without the other".into())),
-            Node::Signal(signal) if self.guards > 0 || self.side != Some(signal.side()) => {
-                Err(self.malformed("a signal that not every thread of its side gives or awaits".into()))
+            Node::Signal(signal) if self.side != Some(signal.side()) => {
+                Err(self.malformed("a signal of the other side".into()))
+            }
+            Node::Guard { body, .. } if body.iter().any(is_of_side) => {
+                Err(self.malformed("a signal or a group of copies under a condition".into()))
             }
             Node::Signal(signal) => Ok(Step::Signal(*signal)),
             Node::Barrier | Node::AwaitCopies { .. } if self.side.is_some() => {
@@ -183,7 +188,7 @@ impl Compiler<'_> {
             }
             Node::Barrier if self.guards > 0 => Err(self.malformed("a barrier that not every thread reaches".into())),
             Node::Barrier => Ok(Step::Barrier),
-            Node::CopyGroup { .. } | Node::AwaitCopies { .. } if self.guards > 0 => {
+            Node::CopyGroup { .. } | Node::AwaitCopies { .. } if self.guards > 0 && self.side.is_none() => {
                 Err(self.malformed("a group of copies that not every thread begins and awaits".into()))
             }
             Node::CopyGroup { body } => Ok(Step::CopyGroup { body: self.nodes(body)? }),
@@ -256,6 +261,9 @@ impl Machine {
 
     /// Leaves the element undefined until the copy is awaited.
     pub(super) fn begin_copy(&mut self, buffer: usize, offset: usize, value: f32) -> Result<(), Fault> {
+        if !self.under_way.insert((buffer, offset)) {
+            return Err(Fault::Race { buffer, offset });
+        }
         self.copies[self.thread].open.push((buffer, offset, value));
         self.write(buffer, offset, f32::NAN)
     }
@@ -275,6 +283,7 @@ impl Machine {
     pub(super) fn await_copies(&mut self, but: usize) -> Result<(), Fault> {
         while self.copies[self.thread].groups.len() > but {
             for (buffer, offset, value) in self.copies[self.thread].groups.pop_front().unwrap_or_default() {
+                self.under_way.remove(&(buffer, offset));
                 self.write(buffer, offset, value)?;
             }
         }

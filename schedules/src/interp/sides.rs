@@ -35,7 +35,7 @@ impl Block<'_> {
     pub(super) fn run_sides(&mut self, producer: &[Step], consumers: &[Step]) -> Result<(), Fault> {
         let [producer, consumers] = [producer, consumers].map(|steps| {
             let mut actions = Vec::new();
-            flatten(steps, &[], &mut actions);
+            self.flatten(steps, &[], &mut actions);
             actions
         });
         let (mut produced, mut consumed) = (0, 0);
@@ -85,26 +85,38 @@ impl Block<'_> {
         self.end_phase();
         Ok(true)
     }
-}
 
-/// The steps one after the other, with loops around signals and copies run.
-fn flatten<'s>(steps: &'s [Step], values: &[(usize, i64)], actions: &mut Vec<Action<'s>>) {
-    for step in steps {
-        match step {
-            Step::Loop { var, extent, body } if body.iter().any(is_of_side) => {
-                for value in 0..*extent {
-                    flatten(body, &[values, &[(*var, value)]].concat(), actions);
+    /// The steps one after the other, with loops around signals and copies run and digits around them known.
+    fn flatten<'s>(&mut self, steps: &'s [Step], values: &[(usize, i64)], actions: &mut Vec<Action<'s>>) {
+        for step in steps {
+            match step {
+                Step::Loop { var, extent, body } if body.iter().any(has_signals) => {
+                    for value in 0..*extent {
+                        self.flatten(body, &[values, &[(*var, value)]].concat(), actions);
+                    }
                 }
+                Step::Unflatten { value, digits, body } if body.iter().any(has_signals) => {
+                    self.bind(values);
+                    if self.machine.bind(value, digits) {
+                        let digits: Vec<_> = digits.iter().map(|&(var, _)| (var, self.machine.vars[var])).collect();
+                        self.flatten(body, &[values, &digits].concat(), actions);
+                    }
+                }
+                step => actions.push((values.to_vec(), step)),
             }
-            step => actions.push((values.to_vec(), step)),
         }
     }
 }
 
-fn is_of_side(step: &Step) -> bool {
+fn has_signals(step: &Step) -> bool {
     match step {
         Step::Signal(_) | Step::CopyGroup { .. } => true,
-        Step::Loop { body, .. } => body.iter().any(is_of_side),
+        Step::Loop { body, .. } | Step::Unflatten { body, .. } => body.iter().any(has_signals),
         _ => false,
     }
+}
+
+/// True for signals and groups of copies, and what they are in.
+pub(super) fn is_of_side(node: &Node) -> bool {
+    matches!(node, Node::Signal(_) | Node::CopyGroup { .. }) || node.body().iter().any(is_of_side)
 }

@@ -43,6 +43,7 @@ pub fn group_knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>>
         Knob::choice("weights", &["packed"]),
         Knob::choice("stages", &["3", "4", "5", "6", "8"]),
         Knob::choice("producer", &["inline", "group"]),
+        Knob::choice("grid", &["tiles", "persistent"]),
         Knob::choice("raster", &["1", "2", "4", "8", "16", "all"]),
         Knob::choice("split", &["1", "2", "3", "4", "6", "8", "16"]),
     ])
@@ -105,9 +106,9 @@ fn estimate(mma: &Mma, target: &GpuTarget) -> f64 {
     ];
     let resident = resident.into_iter().min().unwrap_or(1).clamp(1, 8);
     let slots = (target.multiprocessors * resident) as f64;
-    let waves = (mma.blocks() as f64 / slots).ceil();
+    let waves = (mma.all_tiles() as f64 / slots).ceil();
     // Fewer blocks than slots leave each with a larger part of its multiprocessor.
-    let sharing = (mma.blocks() as f64 / target.multiprocessors as f64).ceil().min(resident as f64);
+    let sharing = (mma.all_tiles() as f64 / target.multiprocessors as f64).ceil().min(resident as f64);
     let few_warps = (8.0 / (sharing * mma.warps() as f64)).max(1.0);
     // Half of the reading is hidden behind multiplying.
     let busy = match mma.by {
@@ -131,5 +132,6 @@ fn estimate(mma: &Mma, target: &GpuTarget) -> f64 {
         Team::Warp => 0.0,
         Team::WarpGroup => rows * columns * bytes / COPIED_BYTES / sharing,
     };
-    waves * (mma.chunks() as f64 * chunk_cycles * fetched_twice + LATENCY + stored) + again
+    let starts = if mma.persistent.is_some() { 1.0 } else { waves };
+    waves * (mma.chunks() as f64 * chunk_cycles * fetched_twice + stored) + starts * LATENCY + again
 }

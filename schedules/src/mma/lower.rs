@@ -34,6 +34,8 @@ struct Lowering<'a> {
     partial: Option<BufferId>,
     /// The part of the reduction that the block takes.
     part: Affine,
+    /// Where a block goes from tile to tile: the loop, the number of the tile, and its digits.
+    turns: Option<(Loops, Affine, Vec<Digit>)>,
     /// First element of the block: batch, row, column.
     block: Place,
     /// First row and column of the warp within the block, for the first of its sums.
@@ -81,6 +83,7 @@ impl<'a> Lowering<'a> {
             acc,
             partial,
             part: Affine::default(),
+            turns: None,
             block: Place { outer: vec![Affine::default(); mma.gemm.outer.len()], ..Place::default() },
             warp: Default::default(),
             lane: Default::default(),
@@ -165,23 +168,44 @@ impl<'a> Lowering<'a> {
 
     /// A producer that copies, and consumers that multiply; see [`crate::mma`].
     fn sides(&mut self) -> Vec<Node> {
-        let (stages, chunks) = (self.mma.stages, self.mma.chunks());
-        let signal = |signal| vec![Node::Signal(signal)];
+        let producer = self.in_turns(Self::produce);
+        let consumers = self.in_turns(|this, first| {
+            let mut body = this.clear();
+            body.extend(this.consume(first));
+            body.extend(this.write_output());
+            body
+        });
+        let side = |side, body| Node::Side { side, body };
+        vec![side(Side::Producer, producer), side(Side::Consumers, consumers)]
+    }
+
+    /// `body` for each tile of the block, with the number of its first chunk.
+    fn in_turns(&mut self, body: impl FnOnce(&mut Self, Affine) -> Vec<Node>) -> Vec<Node> {
+        let Some((loops, value, digits)) = self.turns.clone() else { return body(self, Affine::default()) };
+        let turn = Affine::var(loops[0].0);
+        let body = body(self, turn * self.mma.chunks() as i64);
+        nest(loops, vec![Node::Unflatten { value, digits, body }])
+    }
+
+    fn produce(&mut self, first: Affine) -> Vec<Node> {
         let mut loops = Vec::new();
-        let q = self.open("q", chunks, LoopKind::Serial, &mut loops);
-        let copies = self.in_slot(q.clone(), |this, slot| this.copy_chunk(&q, &slot));
-        let mut step = signal(Signal::AwaitReleased { but: stages - 1 });
-        step.push(Node::CopyGroup { body: copies });
-        let producer = Node::Side { side: Side::Producer, body: nest(loops, step) };
-        let mut body = self.clear();
+        let q = self.open("q", self.mma.chunks(), LoopKind::Serial, &mut loops);
+        let copies = self.in_slot(first + q.clone(), |this, slot| this.copy_chunk(&q, &slot));
+        let wait = Node::Signal(Signal::AwaitReleased { but: self.mma.stages - 1 });
+        nest(loops, vec![wait, Node::CopyGroup { body: copies }])
+    }
+
+    fn consume(&mut self, first: Affine) -> Vec<Node> {
         let mut loops = Vec::new();
-        let q = self.open("q", chunks, LoopKind::Serial, &mut loops);
-        let mut step = signal(Signal::AwaitFilled);
-        step.extend(self.in_slot(q.clone(), |this, slot| this.multiply(&q, &slot)));
-        step.extend(signal(Signal::Release { but: 1 }));
-        body.extend(nest(loops, step));
-        body.extend(self.write_output());
-        vec![producer, Node::Side { side: Side::Consumers, body }]
+        let q = self.open("q", self.mma.chunks(), LoopKind::Serial, &mut loops);
+        let mut step = vec![Node::Signal(Signal::AwaitFilled)];
+        step.extend(self.in_slot(first + q.clone(), |this, slot| this.multiply(&q, &slot)));
+        step.push(Node::Signal(Signal::Release { but: 1 }));
+        let mut nodes = nest(loops, step);
+        if self.turns.is_some() {
+            nodes.push(Node::Signal(Signal::Release { but: 0 }));
+        }
+        nodes
     }
 
     /// Parts of the reduction, batch, and tiles: all columns for some rows before the next rows.
@@ -191,11 +215,25 @@ impl<'a> Lowering<'a> {
         let kind = LoopKind::Block;
         self.part = self.open_some(format!("{}.s", gemm.steps.name), *split, kind, loops);
         self.block.batch = self.open_some(format!("{}.b", gemm.batch.name), gemm.batch.extent, kind, loops);
-        let outer = self.open_some(format!("{}.o", gemm.rows.name), row_tiles / raster, kind, loops);
-        let column = self.open_some(format!("{}.b", gemm.columns.name), column_tiles, kind, loops);
-        let inner = self.open_some(format!("{}.b", gemm.rows.name), *raster, kind, loops);
+        let mut tiles = Vec::new();
+        let outer = self.open_some(format!("{}.o", gemm.rows.name), row_tiles / raster, kind, &mut tiles);
+        let column = self.open_some(format!("{}.b", gemm.columns.name), column_tiles, kind, &mut tiles);
+        let inner = self.open_some(format!("{}.b", gemm.rows.name), *raster, kind, &mut tiles);
         self.block.row = (outer * *raster as i64 + inner) * rows.block as i64;
         self.block.column = column * columns.block as i64;
+        match self.mma.persistent {
+            Some(blocks) => self.open_turns(blocks, tiles, loops),
+            None => loops.extend(tiles),
+        }
+    }
+
+    /// So many blocks that go from tile to tile, those of one turn to neighbouring ones.
+    fn open_turns(&mut self, blocks: usize, tiles: Loops, loops: &mut Loops) {
+        let block = self.open("w", blocks, LoopKind::Block, loops);
+        let mut turns = Vec::new();
+        let turn = self.open("t", self.mma.all_tiles().div_ceil(blocks), LoopKind::Serial, &mut turns);
+        let digits = tiles.into_iter().map(|(var, extent, _)| Digit { var, extent }).collect();
+        self.turns = Some((turns, turn * blocks as i64 + block, digits));
     }
 
     fn open_threads(&mut self, loops: &mut Loops) {

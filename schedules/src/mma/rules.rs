@@ -53,6 +53,10 @@ impl Mma {
         if self.stages < least || self.ahead() > self.chunks() {
             return Err(LowerError::knob("stages", format!("is less than {least}, or more than chunks need")));
         }
+        let whole = self.producer && self.threads() > self.by.threads() && self.split == 1;
+        if self.persistent.is_some_and(|blocks| !whole || self.all_tiles() <= blocks) {
+            return Err(LowerError::knob("grid", "has no producer with two warp groups, parts, or few tiles"));
+        }
         let [row_tiles, _] = self.tiles();
         if !row_tiles.is_multiple_of(self.raster) {
             return Err(LowerError::knob("raster", "does not divide the tiles of rows"));

@@ -45,6 +45,12 @@ impl Walk<'_, '_> {
         self.loops.iter().any(|l| l.var == var && l.kind == LoopKind::Thread)
     }
 
+    /// True where all threads of the block, or of a side, come by, and there is no group of copies open.
+    pub(super) fn is_for_all(&self) -> bool {
+        let digits = if self.side.is_some() { self.is_uniform() } else { self.digits.is_empty() };
+        !self.in_group && self.guards.is_empty() && digits
+    }
+
     /// True if conditions and digits around are the same for all threads of a block.
     pub(super) fn is_uniform(&self) -> bool {
         let numbers = self.digits.iter().map(|d| d.value).chain(self.guards.iter().map(|guard| &guard.index));
@@ -62,7 +68,7 @@ impl Walk<'_, '_> {
             && all.and_then(|set| set.as_prefix()).is_some_and(|n| n >= count)
     }
 
-    /// True if every number has the digits, and, where the values depend on the digits, every combination of digits occurs once.
+    /// True if every number has the digits, or, where the values depend on the digits, every combination of digits occurs once.
     pub(super) fn is_always_there(&self, number: &Digits, values: &[Affine]) -> bool {
         let Digits { value, digits } = number;
         let count: usize = digits.iter().map(|d| d.extent).product();
@@ -72,7 +78,7 @@ impl Walk<'_, '_> {
         }
         let all = Set::of(value, |var| self.extent(var)).and_then(|set| set.as_prefix());
         let apart = value.terms.iter().all(|&(var, _)| !counted(var));
-        all == Some(count) && apart && digits.iter().all(|d| d.extent == 1 || counted(d.var))
+        all.is_some_and(|n| n >= count) && apart && digits.iter().all(|d| d.extent == 1 || counted(d.var))
     }
 
     /// True if the index tells the value of a variable, by itself or through digits, which are those of one value only.

@@ -48,10 +48,29 @@ fn both_sides<'a>(grid: &Grid<'a>) -> Result<Option<[&'a [Node]; 2]>, Problem> {
     if stray {
         return Err(Problem::Nesting("sides that are not the two of a block".into()));
     }
+    if let Some([producer, consumers]) = sides
+        && gates(producer) != gates(consumers)
+    {
+        return Err(Problem::Nesting("sides whose signals are not under the same digits".into()));
+    }
     if sides.is_some() && !grid.block_threads().is_multiple_of(PRODUCER_THREADS) {
         return Err(Problem::Nesting("consumers that are no warp groups".into()));
     }
     Ok(sides)
+}
+
+/// What decides whether signals and groups of copies are skipped.
+fn gates(nodes: &[Node]) -> Vec<(&Affine, &[Digit])> {
+    let mut found = Vec::new();
+    for node in nodes {
+        if let Node::Unflatten { value, digits, .. } = node
+            && has(node, &is_collective)
+        {
+            found.push((value, digits.as_slice()));
+        }
+        found.extend(gates(node.body()));
+    }
+    found
 }
 
 /// An access to shared memory: the smallest and largest index in each dimension.
@@ -118,6 +137,9 @@ impl Phases<'_> {
                     self.nodes(&l.body)?;
                 }
                 self.fixed.remove(&l.var);
+                if l.kind == LoopKind::Serial {
+                    self.reading.clear();
+                }
                 Ok(())
             }
             Node::Loop(l) => {
@@ -133,6 +155,10 @@ impl Phases<'_> {
                 let before = self.touched.len();
                 self.nodes(body)?;
                 self.reading = self.touched[before..].to_vec();
+                if self.pipe.is_some() {
+                    // Consumers only read what is shared.
+                    self.touched.truncate(before);
+                }
                 Ok(())
             }
             Node::Alloc { body, .. } | Node::Mma { body, .. } | Node::BoxCopy { body } => self.nodes(body),
@@ -243,9 +269,10 @@ impl Phases<'_> {
             group.push(touch.clone());
         }
         match &self.pipe {
-            // The two sides are told apart by signals; what consumers do by themselves is checked.
+            // The two sides are told apart by signals.
             Some(pipe) if pipe.side == Side::Producer => Ok(()),
-            _ => self.meet(touch),
+            Some(_) if writes => Err(Problem::Nesting("a consumer that stores to shared memory".into())),
+            Some(_) | None => self.meet(touch),
         }
     }
 

@@ -68,8 +68,11 @@ impl Pipe {
             && self.groups[self.awaited..].iter().take_while(begins).any(|g| g.copies.iter().any(|c| c.meets(touch)))
     }
 
-    /// Every group begins: its releases happen before it is awaited itself.
+    /// Every group begins, since its releases happen before it is awaited itself, and is awaited.
     pub(super) fn check(&self) -> Result<(), Problem> {
+        if self.awaited < self.groups.len() {
+            return Err(Problem::Nesting("a group of copies that no consumer awaits".into()));
+        }
         let begins = |(number, group): (usize, &Group)| {
             group.after == 0 || self.released.get(group.after - 1).is_some_and(|&awaited| awaited <= number)
         };

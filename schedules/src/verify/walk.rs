@@ -108,9 +108,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             {
                 self.nesting("a node for GPUs in a stage for a CPU")
             }
-            Node::CopyGroup { .. } | Node::AwaitCopies { .. }
-                if in_vector || self.in_group || !self.guards.is_empty() || !self.digits.is_empty() =>
-            {
+            Node::CopyGroup { .. } | Node::AwaitCopies { .. } if in_vector || !self.is_for_all() => {
                 self.nesting("a group of copies that not every thread begins and awaits")
             }
             Node::Side { side, body } => {
@@ -120,7 +118,7 @@ impl<'a, 'f> Walk<'a, 'f> {
                 Ok(())
             }
             node if !self.may_be_on(node) => self.nesting("what the side of a block that it is on does not do"),
-            Node::Signal(_) if in_vector || self.in_group || !self.guards.is_empty() || !self.digits.is_empty() => {
+            Node::Signal(_) if in_vector || !self.is_for_all() => {
                 self.nesting("a signal that not every thread of its side gives or awaits")
             }
             Node::Signal(_) => Ok(()),

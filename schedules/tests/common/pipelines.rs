@@ -2,16 +2,22 @@
 
 use autotune_schedules::affine::Affine;
 use autotune_schedules::program::{Access, Expr, Node, Scope, Side, Signal, Store};
-use autotune_schedules::{Config, Program, ScheduleSpace, Target, Value, Workload};
+use autotune_schedules::{Config, GpuTarget, Program, ScheduleSpace, Target, Value, Workload};
 
 pub fn target() -> Target {
     Target::detect("cuda:sm_80", None).unwrap()
 }
 
+/// The target of [`group_config`], with so few multiprocessors that a persistent block goes to several tiles.
+pub fn small_target() -> Target {
+    let gpu = GpuTarget::stated("cuda:sm_90").unwrap();
+    Target::Gpu(GpuTarget { multiprocessors: 3, ..gpu })
+}
+
 /// A config of the sketch for warp groups: `tile.m=128x64 tile.n=32x32 stages=3`, without a producer unless the knobs say so.
 pub fn group_config(workload: &Workload, knobs: &str) -> Config {
     let target = Target::detect("cuda:sm_90", None).unwrap();
-    with_knobs(ScheduleSpace::new(workload, &target).default_config(), &format!("producer=inline {knobs}"))
+    with_knobs(ScheduleSpace::new(workload, &target).default_config(), &format!("producer=inline grid=tiles {knobs}"))
 }
 
 /// The default config with some knobs changed: `tile.m=32x16 stages=3`, unsplit unless they say so.
@@ -61,7 +67,7 @@ fn side_faults(program: &Program) -> Vec<(&'static str, Program)> {
         signal => signal,
     };
     let released = |signal: Signal| match signal {
-        Signal::Release { but } => Signal::Release { but: but - 1 },
+        Signal::Release { but } => Signal::Release { but: but.saturating_sub(1) },
         signal => signal,
     };
     let keep = |signal: Signal, wanted: bool| wanted.then_some(signal);
