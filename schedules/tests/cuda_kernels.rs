@@ -74,13 +74,7 @@ fn survey(workloads: &[&str], oldest: u32, configs: usize, seed: u64) -> [usize;
 }
 
 /// The default config and others that are wanted: compiled, spilled, with more registers than expected.
-fn survey_of(
-    workloads: &[&str],
-    oldest: u32,
-    configs: usize,
-    seed: u64,
-    is_wanted: fn(&Config) -> bool,
-) -> [usize; 3] {
+fn survey_of(workloads: &[&str], oldest: u32, configs: usize, seed: u64, is_wanted: fn(&Config) -> bool) -> [usize; 3] {
     let Some((nvrtc, architectures)) = compiler() else {
         return [0; 3];
     };
@@ -98,7 +92,8 @@ fn survey_of(
                 config = match i {
                     0 => space.default_config(),
                     _ => {
-                        let next = |_| if i % 2 == 0 { space.neighbor(&config, &mut rng) } else { space.sample(&mut rng) };
+                        let next =
+                            |_| if i % 2 == 0 { space.neighbor(&config, &mut rng) } else { space.sample(&mut rng) };
                         (0..1000).map(next).find(is_wanted).unwrap()
                     }
                 };

@@ -167,7 +167,10 @@ fn programs_of_warp_groups_are_proven_and_agree_with_the_reference() {
         ("matmul:m=130,n=16,k=256,dtype=bf16", "tile.m=128x128 tile.n=16x16 stages=3 raster=1 split=2"),
         ("matmul:m=130,n=44,k=264,dtype=bf16,add", "tile.m=128x64 tile.n=32x32 stages=2 producer=group"),
         ("matmul:m=64,n=96,k=512,dtype=f16,bias", "tile.m=64x64 tile.n=96x96 stages=3 producer=group split=2"),
-        ("matmul:m=250,n=64,k=136,dtype=f16,bias", "tile.m=128x64 tile.n=16x16 stages=2 producer=group grid=persistent"),
+        (
+            "matmul:m=250,n=64,k=136,dtype=f16,bias",
+            "tile.m=128x64 tile.n=16x16 stages=2 producer=group grid=persistent",
+        ),
         (
             "matmul:m=384,n=90,k=192,dtype=bf16,add",
             "tile.m=128x64 tile.n=32x32 stages=3 raster=3 producer=group grid=persistent",

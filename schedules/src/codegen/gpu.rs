@@ -154,7 +154,8 @@ impl<'a> Writer<'a> {
         let _ = writeln!(self.text, "// stage {}: {} blocks of {} threads", stage.name, launch.blocks, launch.threads);
         self.block_threads = grid.block_threads();
         let sides = launch.threads > self.block_threads;
-        let _ = writeln!(self.text, "{}", self.dialect.signature(symbol, &parameters.join(", "), launch.threads, sides));
+        let _ =
+            writeln!(self.text, "{}", self.dialect.signature(symbol, &parameters.join(", "), launch.threads, sides));
         let shared = shared_offsets(self.program, grid.body);
         if !shared.is_empty() {
             let alignment = if self.boxes.is_empty() { 16 } else { 1024 };

@@ -119,7 +119,9 @@ fn estimate(mma: &Mma, target: &GpuTarget) -> f64 {
             sharing * (multiplies.max(read).max(copied) * (1.0 + waiting / teams) + 0.02 * read) + barrier
         }
     };
-    let chunk_cycles = busy.max(LATENCY / mma.ahead() as f64);
+    // Copies do not take the same time each; a producer does not wait for the slowest warp group.
+    let uneven = if mma.producer { 0.05 * LATENCY / mma.ahead() as f64 } else { 0.0 };
+    let chunk_cycles = busy.max(LATENCY / mma.ahead() as f64) + uneven;
     let outputs = (mma.gemm.batch.extent * mma.gemm.rows.extent * mma.gemm.columns.extent) as f64;
     let again = if mma.split > 1 {
         LAUNCH + 8.0 * (mma.split as f64 + 1.0) * outputs / (target.multiprocessors as f64 * COPIED_BYTES)

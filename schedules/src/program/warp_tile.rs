@@ -122,7 +122,10 @@ impl<'a> WarpTile<'a> {
         let [s, i, j, h, p, c, k] = self.loops;
         let written_out = self.loops.iter().all(|l| l.kind == LoopKind::Unrolled);
         let in_runs = by == Team::WarpGroup || p.extent == 1;
-        if !written_out || [h.extent, c.extent, k.extent] != [2, 2, steps] || !self.width().is_multiple_of(16) || !in_runs
+        if !written_out
+            || [h.extent, c.extent, k.extent] != [2, 2, steps]
+            || !self.width().is_multiple_of(16)
+            || !in_runs
         {
             return Err("loops that are not those of matrix instructions");
         }

@@ -7,8 +7,8 @@ use super::pipe::Pipe;
 use crate::affine::{Affine, VarId};
 use crate::launch::Grid;
 use crate::program::{
-    Access, BufferId, Digit, InBounds, LoopKind, Node, PRODUCER_THREADS, Program, Scope, Side, Signal, Store, StoreMode,
-    Team,
+    Access, BufferId, Digit, InBounds, LoopKind, Node, PRODUCER_THREADS, Program, Scope, Side, Signal, Store,
+    StoreMode, Team,
 };
 
 /// No thread touches an element of shared memory that another one writes, or that a copy under way will write.

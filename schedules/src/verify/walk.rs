@@ -76,7 +76,21 @@ impl<'a, 'f> Walk<'a, 'f> {
         let tasks = grid.map_or_else(|| parallel_prefix(root), |g| [g.blocks, g.threads].concat());
         let prefix = tasks.iter().map(|l| l.var).collect();
         let (loops, allocs, guards, digits) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { program, stage, tree, prefix, loops, allocs, guards, digits, on_gpu, in_group: false, side: None, in_box: false, found }
+        Self {
+            program,
+            stage,
+            tree,
+            prefix,
+            loops,
+            allocs,
+            guards,
+            digits,
+            on_gpu,
+            in_group: false,
+            side: None,
+            in_box: false,
+            found,
+        }
     }
 
     pub(super) fn fail<T>(&self, problem: Problem) -> Result<T, VerifyError> {

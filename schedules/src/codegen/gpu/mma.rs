@@ -149,7 +149,11 @@ impl Writer<'_> {
             format!("  for (int s = 0; s < {}; ++s)", s.extent),
             "    #pragma unroll".into(),
             format!("    for (int i = 0; i < {}; ++i)", i.extent),
-            format!("      {}({sums} + {}*i, {rows_at}, {columns_at});", product_name(dtype, shape(&tile)), tile.width() / 2),
+            format!(
+                "      {}({sums} + {}*i, {rows_at}, {columns_at});",
+                product_name(dtype, shape(&tile)),
+                tile.width() / 2
+            ),
             "  end_products();".into(),
             "  await_products<1>();".into(),
             "}".into(),

@@ -45,7 +45,9 @@ impl<'a> Used<'a> {
                     }
                     self.nodes(body);
                 }
-                Node::Loop(Loop { body, .. }) | Node::Unflatten { body, .. } | Node::Side { body, .. } => self.nodes(body),
+                Node::Loop(Loop { body, .. }) | Node::Unflatten { body, .. } | Node::Side { body, .. } => {
+                    self.nodes(body)
+                }
                 Node::Guard { when, body } => {
                     self.conditions.extend(when);
                     self.nodes(body);

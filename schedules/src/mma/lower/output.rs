@@ -22,7 +22,8 @@ impl Lowering<'_> {
         let c = self.open("c", 2 * run, LoopKind::Vectorized, &mut inner);
         let mut at = self.block.clone();
         at.row = at.row + self.row(i.clone(), h.clone());
-        at.column = at.column + self.columns([j.clone(), Affine::default(), self.lane[1].clone(), c.clone()])[0].clone();
+        at.column =
+            at.column + self.columns([j.clone(), Affine::default(), self.lane[1].clone(), c.clone()])[0].clone();
         let acc = load(self.acc, vec![i, j, h, c]);
         let store = |this: &Self, at: &super::Place| {
             let (index, channel) = gemm.output(at);
