@@ -95,6 +95,7 @@ use crate::program::{LANES, PRODUCER_THREADS, Side, Team, WarpTile};
 use crate::target::{GpuApi, GpuTarget};
 use crate::workload::{DType, Operator, Workload};
 
+mod estimate;
 mod gemm;
 mod knobs;
 pub(crate) mod lower;

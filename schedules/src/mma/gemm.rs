@@ -157,7 +157,7 @@ impl Gemm {
 
     /// The column of the result that the packed column `8*run*j + 8*p + 2*q + c` is: `8*run*j + 2*run*q + 2*p + c`, so that the
     /// pairs that matrix instructions deal out to lane `q` are neighbours. For `[j, p, q, c]` that and the packed column.
-    pub(super) fn permuted(&self, [j, p, q, c]: [Affine; 4]) -> [Affine; 2] {
+    pub fn permuted(&self, [j, p, q, c]: [Affine; 4]) -> [Affine; 2] {
         let run = self.run as i64;
         let permuted = |of_p: i64, of_q: i64| j.clone() * (8 * run) + p.clone() * of_p + q.clone() * of_q + c.clone();
         [permuted(2, 2 * run), permuted(8, 2)]
