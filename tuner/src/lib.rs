@@ -46,6 +46,7 @@ pub mod observer;
 pub mod options;
 mod race;
 mod random;
+mod ranker;
 pub mod report;
 pub mod scheduler;
 pub mod search;
