@@ -378,7 +378,7 @@ impl Tiled {
         let product = |tiles: &[SpatialTile]| tiles.iter().map(SpatialTile::per_thread).product::<usize>();
         let fragments: usize = (0..2).map(|which| product(&self.tiles_of(which))).sum();
         let copies = self.staged.iter().map(|s| match (self.stages, s.rounds(self.threads())) {
-            (2, rounds) => rounds * (s.vector + 10),
+            (2, rounds) => rounds * (s.vector + 5),
             (_, rounds) if rounds <= MAX_UNROLLED_ROUNDS => rounds * 4,
             _ => 4,
         });
