@@ -96,7 +96,7 @@ mod tests {
         }
         let matrix = Array2::from_shape_fn((rows.len(), rows[0].len()), |(row, column)| rows[row][column]);
         let told: Vec<RegisterUse> = rows.iter().map(|row| compile(row, gpu)).collect();
-        let known = |i: usize| i % 3 == 0;
+        let known = |i: usize| i.is_multiple_of(3);
         let kernels: Vec<(&[f32], RegisterUse)> =
             (0..rows.len()).filter(|&i| known(i)).map(|i| (&rows[i][..], told[i])).collect();
         let mut model = RegisterModel::default();
