@@ -47,6 +47,7 @@ pub mod options;
 mod planner;
 mod race;
 mod random;
+mod ranker;
 pub mod report;
 pub mod scheduler;
 pub mod search;

@@ -13,7 +13,7 @@ use crate::features::nest::Nest;
 /// Registers of a thread for addresses, counters and what else a compiler keeps.
 const REGISTER_OVERHEAD: f64 = 24.0;
 /// Registers for each round of a copy that is written out: where it goes to shared memory, and where it stays in registers.
-const REGISTERS_PER_COPY: [f64; 2] = [4.0, 10.0];
+const REGISTERS_PER_COPY: [f64; 2] = [4.0, 5.0];
 /// Bytes of one turn of shared memory.
 const TURN_BYTES: f64 = (BANKS as usize * WORD_BYTES) as f64;
 /// Bytes that a thread accesses at once, at most.
