@@ -332,7 +332,7 @@ impl<'a> Lowering<'a> {
                 loops.push((self.var("task".into(), 1), 1));
             }
             let body = self.cache_nest(serial, region);
-            let parallel = loops.iter().map(|&(var, extent)| (var, extent, LoopKind::Parallel)).collect();
+            let parallel = loops.iter().map(|&(var, extent)| (var, extent, LoopKind::Parallel));
             roots.extend(nest(parallel, body));
             return;
         };
@@ -490,7 +490,10 @@ pub(crate) fn at(index: &Affine, values: &[Affine]) -> Affine {
 }
 
 /// The body within perfectly nested loops, given outermost first.
-pub(crate) fn nest(loops: Vec<(VarId, usize, LoopKind)>, body: Vec<Node>) -> Vec<Node> {
+pub(crate) fn nest<L>(loops: L, body: Vec<Node>) -> Vec<Node>
+where
+    L: IntoIterator<Item = (VarId, usize, LoopKind), IntoIter: DoubleEndedIterator>,
+{
     let wrap = |body, (var, extent, kind)| vec![Node::Loop(Loop { var, extent, kind, body })];
     loops.into_iter().rev().fold(body, wrap)
 }

@@ -5,6 +5,7 @@
 //! are grouped likewise: those that are cut into the same nests are iterations of one parallel loop.
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use super::{OperandBuffers, add, assign, epilogue, load, nest};
 use crate::affine::{Affine, VarId};
@@ -57,8 +58,29 @@ struct Blocks<'a> {
 
 struct Transforms {
     weight: Transform,
-    input: Transform,
-    output: Transform,
+    input: Trimmer,
+    output: Trimmer,
+}
+
+/// A transform and what it was trimmed to: a range of inputs and a number of outputs.
+struct Trimmer {
+    whole: Transform,
+    known: Vec<(Range<usize>, usize, Rc<Transform>)>,
+}
+
+impl Trimmer {
+    fn new(whole: Transform) -> Self {
+        Self { whole, known: Vec::new() }
+    }
+
+    fn trimmed(&mut self, inputs: Range<usize>, outputs: usize) -> Rc<Transform> {
+        if let Some((.., known)) = self.known.iter().find(|k| k.0 == inputs && k.1 == outputs) {
+            return Rc::clone(known);
+        }
+        let transform = Rc::new(self.whole.trimmed(inputs.clone(), outputs));
+        self.known.push((inputs, outputs, Rc::clone(&transform)));
+        transform
+    }
 }
 
 struct Lowering<'a> {
@@ -121,8 +143,8 @@ impl<'a> Lowering<'a> {
         let matrices = Matrices::new(winograd.m);
         let transforms = Transforms {
             weight: Transform::plain(&matrices.weight),
-            input: Transform::sharing_rows(&matrices.input),
-            output: Transform::sharing_columns(&matrices.output),
+            input: Trimmer::new(Transform::sharing_rows(&matrices.input)),
+            output: Trimmer::new(Transform::sharing_columns(&matrices.output)),
         };
         Self {
             workload,

@@ -7,9 +7,10 @@
 use super::AssembleError;
 use super::emit::{Arithmetic, Emitter, Operand, Shape, Vector};
 use super::encode::Address;
-use super::leaf::{Kind, Memory, Op, Source, Tree, Value};
+use super::leaf::{Input, Memory, Op, Source};
+use super::nest::{Kind, Tree, Value};
 use super::plan::{NONE, Plan};
-use super::stage::pointer_register;
+use super::stage::{INTEGERS, pointer_register};
 use super::transpose;
 use crate::program::{BufferId, StoreMode};
 use crate::target::Isa;
@@ -22,10 +23,17 @@ const REGISTERS: usize = 32;
 pub(super) struct Code<'l> {
     pub(super) ops: &'l [Op],
     pub(super) sources: &'l [Source],
-    /// Those of the whole leaf.
+    /// Those of the whole leaf, and the values that they are inputs of.
+    pub(super) inputs: &'l [Input],
     pub(super) values: &'l [Value],
     /// The buffer of each pointer.
     pub(super) pointers: &'l [BufferId],
+}
+
+impl<'l> Code<'l> {
+    pub(super) fn inputs_of(&self, value: Tree) -> &'l [Input] {
+        &self.inputs[value.inputs.0 as usize..value.inputs.1 as usize]
+    }
 }
 
 /// Emits a block, with `accumulators` registers in use.
@@ -34,12 +42,13 @@ pub(super) fn emit(e: &mut Emitter, code: Code, accumulators: usize, plan: &mut 
     let temps = e.isa.vector_registers() - accumulators;
     let mut block = Block {
         code,
+        inputs: &[],
         at: 0,
         temps: [Temp::FREE; REGISTERS],
         count: temps,
         first: accumulators as u8,
         free: ((1u64 << temps) - 1) as u32,
-        copies: 0,
+        copies: [0; INTEGERS.len()],
         emitter: e,
         plan,
     };
@@ -81,6 +90,8 @@ impl Temp {
 
 struct Block<'e> {
     code: Code<'e>,
+    /// Those of the present value.
+    inputs: &'e [Input],
     plan: &'e mut Plan,
     emitter: &'e mut Emitter,
     /// Position of the present operation.
@@ -91,13 +102,24 @@ struct Block<'e> {
     first: u8,
     /// A bit per register that is kept for nothing.
     free: u32,
-    /// A bit per register that holds what is in memory as well.
-    copies: u32,
+    /// By pointer, a bit per register that holds what is in memory behind it.
+    copies: [u32; INTEGERS.len()],
 }
 
 impl Block<'_> {
     fn kind(&self, value: u32) -> Kind {
         self.code.values[value as usize].kind
+    }
+
+    /// The source that a value is, if it is one.
+    fn as_source(&self, value: u32) -> Option<u32> {
+        match self.kind(value) {
+            Kind::Input(i) => match self.inputs[i as usize] {
+                Input::Source(id) => Some(id),
+                Input::Accumulator(_) => None,
+            },
+            _ => None,
+        }
     }
 
     fn source_of(&self, id: u32) -> Source {
@@ -116,21 +138,21 @@ impl Block<'_> {
     }
 
     fn set(&mut self, acc: Vector, mode: StoreMode, value: Tree) -> Result<(), AssembleError> {
+        self.inputs = self.code.inputs_of(value);
         if mode == StoreMode::Accumulate {
             let value = self.value(value.root, None)?;
             self.emitter.arithmetic(Arithmetic::Add, acc, acc, Operand::Register(value));
             self.release(Operand::Register(value));
             return Ok(());
         }
-        if let Kind::Source(id) = self.kind(value.root) {
+        if let Some(id) = self.as_source(value.root) {
             match self.source_of(id) {
                 Source::Constant(bits) => self.emitter.constant(acc, bits),
                 Source::Memory(m) => self.emitter.load(acc, m.shape, address(&m)),
             }
             return Ok(());
         }
-        let is_acc = |v: &Value| matches!(v.kind, Kind::Accumulator(other) if other == u16::from(acc));
-        let reads_acc = self.code.values[value.range()].iter().any(is_acc);
+        let reads_acc = self.inputs.iter().any(|i| matches!(i, Input::Accumulator(other) if *other == u16::from(acc)));
         let value = self.value(value.root, (!reads_acc).then_some(acc))?;
         if value != acc {
             self.emitter.copy(acc, value);
@@ -140,6 +162,7 @@ impl Block<'_> {
     }
 
     fn store(&mut self, dst: &Memory, mode: StoreMode, value: Tree) -> Result<(), AssembleError> {
+        self.inputs = self.code.inputs_of(value);
         match self.strided(value.root) {
             Some((from, stride, lanes)) if mode == StoreMode::Assign => {
                 // Without a detour through a vector.
@@ -176,11 +199,7 @@ impl Block<'_> {
         }
         let Some(copy) = transpose::Block::of(self.code, ops) else { return false };
         for i in 0..transpose::REGISTERS {
-            let Temp { holds, .. } = self.temps[i];
-            if holds != NONE {
-                self.plan.uses[holds as usize].temp = NONE;
-                self.copies &= !(1 << i);
-            }
+            self.vacate(i);
             self.assign(i, Temp::FREE);
         }
         copy.emit(self.emitter, address, first);
@@ -189,18 +208,28 @@ impl Block<'_> {
 
     /// Forgets what registers hold of a buffer.
     fn forget(&mut self, buffer: BufferId) {
-        let mut rest = self.copies;
+        let mut rest = 0;
+        for (copies, _) in self.copies.iter_mut().zip(self.code.pointers).filter(|(_, of)| **of == buffer) {
+            rest |= std::mem::take(copies);
+        }
         while rest != 0 {
             let i = rest.trailing_zeros() as usize;
             rest &= rest - 1;
             let Temp { holds, pins, .. } = self.temps[i];
-            if let Source::Memory(m) = self.source_of(holds)
-                && self.code.pointers[usize::from(m.pointer)] == buffer
-            {
-                self.plan.uses[holds as usize].temp = NONE;
-                self.assign(i, Temp { pins, ..Temp::FREE });
-                self.copies &= !(1 << i);
-            }
+            self.plan.uses[holds as usize].temp = NONE;
+            self.assign(i, Temp { pins, ..Temp::FREE });
+        }
+    }
+
+    /// A register no longer holds a source.
+    fn vacate(&mut self, i: usize) {
+        let Temp { holds, .. } = self.temps[i];
+        if holds == NONE {
+            return;
+        }
+        self.plan.uses[holds as usize].temp = NONE;
+        if let Source::Memory(memory) = self.source_of(holds) {
+            self.copies[usize::from(memory.pointer)] &= !(1 << i);
         }
     }
 
@@ -213,8 +242,7 @@ impl Block<'_> {
 
     /// Address, stride in bytes and number of strided elements, if that is what a value is and they are loaded one by one.
     fn strided(&self, value: u32) -> Option<(Address, i32, u8)> {
-        let Kind::Source(id) = self.kind(value) else { return None };
-        match self.source_of(id) {
+        match self.source_of(self.as_source(value)?) {
             Source::Memory(m) => match m.shape {
                 Shape::Strided { lanes, stride } if !m.shape.is_every_other() => Some((address(&m), stride, lanes)),
                 Shape::Splat | Shape::Lanes(_) | Shape::Strided { .. } => None,
@@ -227,8 +255,10 @@ impl Block<'_> {
     /// value must not read.
     fn value(&mut self, value: u32, to: Option<Vector>) -> Result<Vector, AssembleError> {
         let (op, a, b) = match self.kind(value) {
-            Kind::Accumulator(acc) => return Ok(acc as Vector),
-            Kind::Source(id) => return self.source(id),
+            Kind::Input(i) => match self.inputs[i as usize] {
+                Input::Accumulator(acc) => return Ok(acc as Vector),
+                Input::Source(id) => return self.source(id),
+            },
             Kind::Add(a, b) => match self.scaled(b) {
                 Some((factor, b)) if self.source_of(factor) == Source::Constant(f32::to_bits(-1.0)) => {
                     (Arithmetic::Sub, a, b)
@@ -257,9 +287,9 @@ impl Block<'_> {
     /// A product with a constant, as the constant's source and the other factor.
     fn scaled(&self, value: u32) -> Option<(u32, u32)> {
         let Kind::Mul(a, b) = self.kind(value) else { return None };
-        [(a, b), (b, a)].into_iter().find_map(|(factor, other)| match self.kind(factor) {
-            Kind::Source(id) if matches!(self.source_of(id), Source::Constant(_)) => Some((id, other)),
-            _ => None,
+        [(a, b), (b, a)].into_iter().find_map(|(factor, other)| {
+            let id = self.as_source(factor)?;
+            matches!(self.source_of(id), Source::Constant(_)).then_some((id, other))
         })
     }
 
@@ -290,9 +320,9 @@ impl Block<'_> {
 
     /// A value as an operand; to be released.
     fn value_operand(&mut self, value: u32) -> Result<Operand, AssembleError> {
-        match self.kind(value) {
-            Kind::Source(id) => self.operand(id),
-            _ => self.value(value, None).map(Operand::Register),
+        match self.as_source(value) {
+            Some(id) => self.operand(id),
+            None => self.value(value, None).map(Operand::Register),
         }
     }
 
@@ -328,13 +358,13 @@ impl Block<'_> {
         }
         let register = self.spare()?;
         match self.source_of(id) {
-            Source::Memory(memory) => self.emitter.load(register, memory.shape, address(&memory)),
+            Source::Memory(memory) => {
+                self.emitter.load(register, memory.shape, address(&memory));
+                self.copies[usize::from(memory.pointer)] |= 1 << (register - self.first);
+            }
             Source::Constant(bits) => self.emitter.constant(register, bits),
         }
         let i = register - self.first;
-        if let Source::Memory(_) = self.source_of(id) {
-            self.copies |= 1 << i;
-        }
         let next_use = self.plan.next_use(id, self.at);
         self.assign(usize::from(i), Temp { holds: id, next_use, pins: 1 });
         self.plan.uses[id as usize].temp = u32::from(i);
@@ -362,10 +392,7 @@ impl Block<'_> {
         }
         let available = self.count;
         let (i, _) = farthest.ok_or(AssembleError::RegisterTile { needed: available + 1, available })?;
-        if self.temps[i].holds != NONE {
-            self.plan.uses[self.temps[i].holds as usize].temp = NONE;
-            self.copies &= !(1 << i);
-        }
+        self.vacate(i);
         self.assign(i, Temp { pins: 1, ..Temp::FREE });
         Ok(self.first + i as u8)
     }

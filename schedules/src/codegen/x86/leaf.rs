@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use super::AssembleError;
 use super::emit::Shape;
-use super::nest::{Access, Nest, Node, Token};
+use super::nest::{Access, Nest, Node, Read, Tree};
 use super::number::Numbers;
 use crate::program::{BufferId, LoopKind, Program, StoreMode};
 
@@ -23,8 +23,8 @@ use crate::program::{BufferId, LoopKind, Program, StoreMode};
 pub(super) struct Leaf {
     pub(super) items: Vec<Item>,
     pub(super) ops: Vec<Op>,
-    /// The operands of a value come before it.
-    pub(super) values: Vec<Value>,
+    /// Those of the values of operations.
+    pub(super) inputs: Vec<Input>,
     pub(super) sources: Vec<Source>,
     /// What the registers of partial sums hold.
     pub(super) accumulators: Vec<Accumulator>,
@@ -54,7 +54,7 @@ pub(super) enum Item {
     Loop { var: u32, extent: usize, end: usize },
 }
 
-/// An operation of a block. Sources are counted from the block's first.
+/// An operation of a block. Sources are counted from the block's first, the inputs of a value from the leaf's first.
 #[derive(Clone, Copy)]
 pub(super) enum Op {
     /// Accumulator += product of two values in memory.
@@ -67,34 +67,11 @@ pub(super) enum Op {
     Prefetch(Memory),
 }
 
-/// The values `first..=root`, of which the last is what the others are for.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Tree {
-    first: u32,
-    pub(super) root: u32,
-}
-
-impl Tree {
-    pub(super) fn range(self) -> Range<usize> {
-        self.first as usize..self.root as usize + 1
-    }
-}
-
-/// A value and the registers that it takes to evaluate, besides accumulators (Sethi and Ullman, "The generation of optimal
-/// code for arithmetic expressions", 1970).
+/// What a value is made of.
 #[derive(Clone, Copy)]
-pub(super) struct Value {
-    pub(super) kind: Kind,
-    pub(super) registers: u8,
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum Input {
     Accumulator(u16),
     Source(u32),
-    Add(u32, u32),
-    Mul(u32, u32),
-    Max(u32, u32),
 }
 
 /// What a register may hold besides partial sums.
@@ -135,15 +112,19 @@ pub(super) struct Expander<'p> {
     /// Elements of a vector.
     lanes: usize,
     pub(super) leaf: Leaf,
-    /// Values of the unrolled variables around, by number.
-    values: Vec<i64>,
+    /// Values of the unrolled variables around, by number, and when they changed.
+    values: Vec<(i64, u32)>,
     vector: Option<Lanes>,
+    /// Counts changes of variables and beginnings of blocks.
+    now: u32,
+    /// By read, what it is and since when.
+    reads: Vec<(Input, u32)>,
     /// Numbers of accumulators.
     accumulators: Numbers,
     /// Numbers of the present block's sources.
     sources: Numbers,
-    /// Where the present block's operations and sources begin.
-    block: (usize, usize),
+    /// Where the present block's operations and sources begin, and when it did.
+    block: (usize, usize, u32),
 }
 
 impl<'p> Expander<'p> {
@@ -154,25 +135,30 @@ impl<'p> Expander<'p> {
             leaf: Leaf::default(),
             values: Vec::new(),
             vector: None,
+            now: 0,
+            reads: Vec::new(),
             accumulators: Numbers::default(),
             sources: Numbers::default(),
-            block: (0, 0),
+            block: (0, 0, 0),
         }
     }
 
     /// Makes the leaf of a nest.
     pub(super) fn expand(&mut self, nest: &Nest) -> Result<(), AssembleError> {
-        let Leaf { items, ops, values, sources, accumulators, parts } = &mut self.leaf;
+        let Leaf { items, ops, inputs, sources, accumulators, parts } = &mut self.leaf;
         items.clear();
         ops.clear();
-        values.clear();
+        inputs.clear();
         sources.clear();
         parts.clear();
         accumulators.clear();
         self.values.clear();
-        self.values.resize(nest.vars, 0);
+        self.values.resize(nest.vars, (0, 0));
+        self.reads.clear();
+        self.reads.resize(nest.reads.len(), (Input::Source(0), 0));
+        self.now = 1;
         self.accumulators.clear();
-        self.block = (0, 0);
+        self.block = (0, 0, 1);
         self.sources.clear();
         self.nodes(nest, 0..nest.nodes.len())?;
         self.flush();
@@ -185,7 +171,13 @@ impl<'p> Expander<'p> {
             self.leaf.items.push(Item::Block { ops: self.block.0..end.0, sources: self.block.1..end.1 });
             self.sources.clear();
         }
-        self.block = end;
+        self.now += 1;
+        self.block = (end.0, end.1, self.now);
+    }
+
+    fn set(&mut self, var: u32, value: usize) {
+        self.now += 1;
+        self.values[var as usize] = (value as i64, self.now);
     }
 
     fn nodes(&mut self, nest: &Nest, range: Range<usize>) -> Result<(), AssembleError> {
@@ -197,7 +189,8 @@ impl<'p> Expander<'p> {
                     at = end;
                     continue;
                 }
-                Node::Store { dst, mode, value } => self.store(nest, dst, mode, &nest.values[value..])?,
+                Node::MulAdd { acc, factors } => self.multiply_add(nest, acc, factors)?,
+                Node::Store { dst, mode, value } => self.store(nest, dst, mode, value)?,
                 Node::Prefetch(access) => {
                     if let Some(pointer) = access.pointer {
                         let memory = self.memory(nest, &access, pointer)?;
@@ -218,12 +211,12 @@ impl<'p> Expander<'p> {
     ) -> Result<(), AssembleError> {
         match kind {
             LoopKind::Unrolled => (0..extent).try_for_each(|value| {
-                self.values[var as usize] = value as i64;
+                self.set(var, value);
                 self.nodes(nest, body.clone())
             }),
             LoopKind::Vectorized => (0..extent).step_by(self.lanes).try_for_each(|start| {
                 let lanes = self.lanes.min(extent - start);
-                self.values[var as usize] = start as i64;
+                self.set(var, start);
                 self.vector = Some(Lanes { var, lanes });
                 let done = self.nodes(nest, body.clone());
                 self.vector = None;
@@ -241,23 +234,24 @@ impl<'p> Expander<'p> {
         }
     }
 
-    /// A store of the value at the start of `tokens`.
-    fn store(&mut self, nest: &Nest, dst: Access, mode: StoreMode, tokens: &[Token]) -> Result<(), AssembleError> {
-        if dst.pointer.is_none()
-            && mode == StoreMode::Accumulate
-            && let [Token::Mul, Token::Load(a), Token::Load(b), ..] = tokens
-            && let (Some(a_pointer), Some(b_pointer)) = (a.pointer, b.pointer)
-        {
-            let factors = [self.load(nest, a, a_pointer)?, self.load(nest, b, b_pointer)?];
-            let acc = self.accumulator(nest, &dst)?;
-            self.leaf.ops.push(Op::MulAdd { acc, factors });
-            return Ok(());
+    fn multiply_add(&mut self, nest: &Nest, acc: Access, factors: [u32; 2]) -> Result<(), AssembleError> {
+        let [a, b] = factors;
+        if let (Input::Source(a), Input::Source(b)) = (self.read(nest, a)?, self.read(nest, b)?) {
+            let acc = self.accumulator(nest, &acc)?;
+            self.leaf.ops.push(Op::MulAdd { acc, factors: [a, b] });
         }
+        Ok(())
+    }
+
+    fn store(&mut self, nest: &Nest, dst: Access, mode: StoreMode, value: Tree) -> Result<(), AssembleError> {
         let to = dst.pointer.map(|pointer| self.memory(nest, &dst, pointer)).transpose()?;
         to.iter().for_each(|memory| self.count_lanes(memory.shape));
-        let first = self.leaf.values.len() as u32;
-        let root = self.value(nest, &mut tokens.iter())?;
-        let value = Tree { first, root };
+        let first = self.leaf.inputs.len() as u32;
+        for &read in &nest.inputs[value.inputs.0 as usize..value.inputs.1 as usize] {
+            let input = self.read(nest, read)?;
+            self.leaf.inputs.push(input);
+        }
+        let value = Tree { root: value.root, inputs: (first, self.leaf.inputs.len() as u32) };
         let op = match to {
             None => Op::Set { acc: self.accumulator(nest, &dst)?, mode, value },
             Some(dst) => Op::Store { dst, mode, value },
@@ -266,38 +260,28 @@ impl<'p> Expander<'p> {
         Ok(())
     }
 
-    /// The number of the value whose tokens are next.
-    fn value(&mut self, nest: &Nest, tokens: &mut std::slice::Iter<Token>) -> Result<u32, AssembleError> {
-        let combine: fn(u32, u32) -> Kind = match tokens.next() {
-            Some(Token::Add) => Kind::Add,
-            Some(Token::Mul) => Kind::Mul,
-            Some(Token::Max) => Kind::Max,
-            Some(Token::Load(access)) => {
-                let (kind, registers) = match access.pointer {
-                    None => (Kind::Accumulator(self.accumulator(nest, access)?), 0),
-                    Some(pointer) => (Kind::Source(self.load(nest, access, pointer)?), 1),
-                };
-                return Ok(self.push_value(kind, registers));
+    /// What a read is in the present block, for the present values of variables.
+    fn read(&mut self, nest: &Nest, number: u32) -> Result<Input, AssembleError> {
+        let (known, since) = self.reads[number as usize];
+        let read = &nest.reads[number as usize];
+        let changed = match read {
+            Read::Constant(_) => 0,
+            Read::Element(access) => {
+                nest.terms(access).iter().map(|&(var, _)| self.values[var as usize].1).max().unwrap_or(0)
             }
-            Some(&Token::Constant(bits)) => return Ok(self.constant(bits)),
-            None => return Ok(self.constant(0)),
         };
-        let (a, b) = (self.value(nest, tokens)?, self.value(nest, tokens)?);
-        let registers = match [a, b].map(|v| self.leaf.values[v as usize].registers) {
-            [a, b] if a == b => a + 1,
-            [a, b] => a.max(b),
+        if since >= changed.max(self.block.2) {
+            return Ok(known);
+        }
+        let input = match read {
+            Read::Constant(bits) => Input::Source(self.source(Source::Constant(*bits))),
+            Read::Element(access) => match access.pointer {
+                None => Input::Accumulator(self.accumulator(nest, access)?),
+                Some(pointer) => Input::Source(self.load(nest, access, pointer)?),
+            },
         };
-        Ok(self.push_value(combine(a, b), registers))
-    }
-
-    fn constant(&mut self, bits: u32) -> u32 {
-        let source = self.source(Source::Constant(bits));
-        self.push_value(Kind::Source(source), 1)
-    }
-
-    fn push_value(&mut self, kind: Kind, registers: u8) -> u32 {
-        self.leaf.values.push(Value { kind, registers });
-        self.leaf.values.len() as u32 - 1
+        self.reads[number as usize] = (input, self.now);
+        Ok(input)
     }
 
     /// The number of a source in the present block.
@@ -329,12 +313,10 @@ impl<'p> Expander<'p> {
 
     /// Offset in elements at the first lane, stride along the vector, and number of lanes.
     fn place(&self, nest: &Nest, access: &Access) -> (i64, i64, usize) {
-        let (start, count) = access.terms;
-        let terms = &nest.terms[start as usize..(start + count) as usize];
         let (vector, lanes) = self.vector.map_or((u32::MAX, 1), |v| (v.var, v.lanes));
         let (mut first, mut stride) = (access.constant, 0);
-        for &(var, coefficient) in terms {
-            first += coefficient * self.values[var as usize];
+        for &(var, coefficient) in nest.terms(access) {
+            first += coefficient * self.values[var as usize].0;
             if var == vector {
                 stride = coefficient;
             }

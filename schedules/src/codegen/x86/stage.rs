@@ -176,7 +176,7 @@ impl<'p> Generator<'p> {
     }
 
     /// Computes a leaf's pointers and calls it.
-    fn call(&mut self, node: &Node) -> Result<(), AssembleError> {
+    fn call(&mut self, node: &'p Node) -> Result<(), AssembleError> {
         self.resolver.resolve(&self.vars, node)?;
         let nest = &self.resolver.nest;
         let number = match self.numbers.get(nest) {
@@ -272,9 +272,9 @@ impl LeafEmitter<'_> {
         while at < range.end {
             match &self.leaf.items[at] {
                 Item::Block { ops, sources } => {
-                    let Leaf { values, accumulators, .. } = self.leaf;
+                    let Leaf { inputs, accumulators, .. } = self.leaf;
                     let (ops, sources) = (&self.leaf.ops[ops.clone()], &self.leaf.sources[sources.clone()]);
-                    let code = block::Code { ops, sources, values, pointers: &self.nest.pointers };
+                    let code = block::Code { ops, sources, inputs, values: &self.nest.values, pointers: &self.nest.pointers };
                     block::emit(self.emitter, code, accumulators.len(), self.plan)?;
                     at += 1;
                 }
