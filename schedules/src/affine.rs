@@ -15,7 +15,7 @@ pub struct Affine {
     /// The value where every variable is zero.
     pub constant: i64,
     /// Variables and their coefficients.
-    pub terms: SmallVec<[(VarId, i64); 4]>,
+    pub terms: SmallVec<[(VarId, i64); 2]>,
 }
 
 impl Clone for Affine {
