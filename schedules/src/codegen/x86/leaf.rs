@@ -112,19 +112,79 @@ pub(super) struct Expander<'p> {
     /// Elements of a vector.
     lanes: usize,
     pub(super) leaf: Leaf,
-    /// Values of the unrolled variables around, by number, and when they changed.
-    values: Vec<(i64, u32)>,
+    /// By variable, if it is unrolled or vectorised and around: its value, and the number of the iteration.
+    values: Vec<(i64, usize)>,
     vector: Option<Lanes>,
-    /// Counts changes of variables and beginnings of blocks.
-    now: u32,
-    /// By read, what it is and since when.
-    reads: Vec<(Input, u32)>,
+    known: Known,
     /// Numbers of accumulators.
     accumulators: Numbers,
     /// Numbers of the present block's sources.
     sources: Numbers,
-    /// Where the present block's operations and sources begin, and when it did.
-    block: (usize, usize, u32),
+    /// Where the present block's operations and sources begin.
+    block: (usize, usize),
+}
+
+/// What reads are, by the iterations that they depend on.
+#[derive(Default)]
+struct Known {
+    /// By read.
+    reads: Vec<KnownRead>,
+    /// By term of the nest: its variable, and the distance of its iterations in `inputs`.
+    steps: Vec<(u32, usize)>,
+    /// By variable, the number of iterations.
+    counts: Vec<usize>,
+    /// With the number of the block in which it was that; there is no block 0.
+    inputs: Vec<(u32, Input)>,
+    /// Number of the present block.
+    block: u32,
+}
+
+/// The place of its first iterations in [`Known::inputs`], and its terms.
+#[derive(Clone, Copy)]
+struct KnownRead {
+    first: usize,
+    terms: (u32, u32),
+}
+
+impl Known {
+    /// Makes room for the reads of a nest.
+    fn prepare(&mut self, nest: &Nest, lanes: usize) {
+        self.counts.clear();
+        self.counts.resize(nest.vars, 1);
+        for node in &nest.nodes {
+            if let Node::Loop { var, extent, kind, .. } = *node {
+                self.counts[var as usize] = if kind == LoopKind::Vectorized { extent.div_ceil(lanes) } else { extent };
+            }
+        }
+        self.steps.clear();
+        self.steps.resize(nest.terms.len(), (0, 0));
+        self.reads.clear();
+        let mut first = 0;
+        for read in &nest.reads {
+            let terms = match read {
+                Read::Constant(_) => (0, 0),
+                Read::Element(access) => access.terms,
+            };
+            self.reads.push(KnownRead { first, terms });
+            let mut size = 1;
+            for i in terms.0 as usize..terms.1 as usize {
+                let (var, _) = nest.terms[i];
+                self.steps[i] = (var, size);
+                size *= self.counts[var as usize];
+            }
+            first += size;
+        }
+        if self.inputs.len() < first {
+            self.inputs.resize(first, (0, Input::Source(0)));
+        }
+    }
+
+    /// The place of a read in the present iterations.
+    fn place(&self, read: u32, values: &[(i64, usize)]) -> usize {
+        let KnownRead { first, terms } = self.reads[read as usize];
+        let steps = &self.steps[terms.0 as usize..terms.1 as usize];
+        steps.iter().fold(first, |place, &(var, step)| place + values[var as usize].1 * step)
+    }
 }
 
 impl<'p> Expander<'p> {
@@ -135,11 +195,10 @@ impl<'p> Expander<'p> {
             leaf: Leaf::default(),
             values: Vec::new(),
             vector: None,
-            now: 0,
-            reads: Vec::new(),
+            known: Known::default(),
             accumulators: Numbers::default(),
             sources: Numbers::default(),
-            block: (0, 0, 0),
+            block: (0, 0),
         }
     }
 
@@ -154,12 +213,11 @@ impl<'p> Expander<'p> {
         accumulators.clear();
         self.values.clear();
         self.values.resize(nest.vars, (0, 0));
-        self.reads.clear();
-        self.reads.resize(nest.reads.len(), (Input::Source(0), 0));
-        self.now = 1;
+        self.known.prepare(nest, self.lanes);
         self.accumulators.clear();
-        self.block = (0, 0, 1);
+        self.block = (0, 0);
         self.sources.clear();
+        self.known.block += 1;
         self.nodes(nest, 0..nest.nodes.len())?;
         self.flush();
         self.check_accumulators()
@@ -171,13 +229,8 @@ impl<'p> Expander<'p> {
             self.leaf.items.push(Item::Block { ops: self.block.0..end.0, sources: self.block.1..end.1 });
             self.sources.clear();
         }
-        self.now += 1;
-        self.block = (end.0, end.1, self.now);
-    }
-
-    fn set(&mut self, var: u32, value: usize) {
-        self.now += 1;
-        self.values[var as usize] = (value as i64, self.now);
+        self.known.block += 1;
+        self.block = end;
     }
 
     fn nodes(&mut self, nest: &Nest, range: Range<usize>) -> Result<(), AssembleError> {
@@ -190,7 +243,18 @@ impl<'p> Expander<'p> {
                     continue;
                 }
                 Node::MulAdd { acc, factors } => self.multiply_add(nest, acc, factors)?,
-                Node::Store { dst, mode, value } => self.store(nest, dst, mode, value)?,
+                Node::Set { acc, mode, value } => {
+                    let value = self.value(nest, value)?;
+                    if let Input::Accumulator(acc) = self.read(nest, acc)? {
+                        self.leaf.ops.push(Op::Set { acc, mode, value });
+                    }
+                }
+                Node::Store { pointer, dst, mode, value } => {
+                    let dst = self.memory(nest, &dst, pointer)?;
+                    self.count_lanes(dst.shape);
+                    let value = self.value(nest, value)?;
+                    self.leaf.ops.push(Op::Store { dst, mode, value });
+                }
                 Node::Prefetch(access) => {
                     if let Some(pointer) = access.pointer {
                         let memory = self.memory(nest, &access, pointer)?;
@@ -211,12 +275,12 @@ impl<'p> Expander<'p> {
     ) -> Result<(), AssembleError> {
         match kind {
             LoopKind::Unrolled => (0..extent).try_for_each(|value| {
-                self.set(var, value);
+                self.values[var as usize] = (value as i64, value);
                 self.nodes(nest, body.clone())
             }),
             LoopKind::Vectorized => (0..extent).step_by(self.lanes).try_for_each(|start| {
                 let lanes = self.lanes.min(extent - start);
-                self.set(var, start);
+                self.values[var as usize] = (start as i64, start / self.lanes);
                 self.vector = Some(Lanes { var, lanes });
                 let done = self.nodes(nest, body.clone());
                 self.vector = None;
@@ -234,53 +298,39 @@ impl<'p> Expander<'p> {
         }
     }
 
-    fn multiply_add(&mut self, nest: &Nest, acc: Access, factors: [u32; 2]) -> Result<(), AssembleError> {
+    fn multiply_add(&mut self, nest: &Nest, acc: u32, factors: [u32; 2]) -> Result<(), AssembleError> {
         let [a, b] = factors;
-        if let (Input::Source(a), Input::Source(b)) = (self.read(nest, a)?, self.read(nest, b)?) {
-            let acc = self.accumulator(nest, &acc)?;
+        let inputs = (self.read(nest, a)?, self.read(nest, b)?, self.read(nest, acc)?);
+        if let (Input::Source(a), Input::Source(b), Input::Accumulator(acc)) = inputs {
             self.leaf.ops.push(Op::MulAdd { acc, factors: [a, b] });
         }
         Ok(())
     }
 
-    fn store(&mut self, nest: &Nest, dst: Access, mode: StoreMode, value: Tree) -> Result<(), AssembleError> {
-        let to = dst.pointer.map(|pointer| self.memory(nest, &dst, pointer)).transpose()?;
-        to.iter().for_each(|memory| self.count_lanes(memory.shape));
+    fn value(&mut self, nest: &Nest, value: Tree) -> Result<Tree, AssembleError> {
         let first = self.leaf.inputs.len() as u32;
         for &read in &nest.inputs[value.inputs.0 as usize..value.inputs.1 as usize] {
             let input = self.read(nest, read)?;
             self.leaf.inputs.push(input);
         }
-        let value = Tree { root: value.root, inputs: (first, self.leaf.inputs.len() as u32) };
-        let op = match to {
-            None => Op::Set { acc: self.accumulator(nest, &dst)?, mode, value },
-            Some(dst) => Op::Store { dst, mode, value },
-        };
-        self.leaf.ops.push(op);
-        Ok(())
+        Ok(Tree { root: value.root, inputs: (first, self.leaf.inputs.len() as u32) })
     }
 
-    /// What a read is in the present block, for the present values of variables.
-    fn read(&mut self, nest: &Nest, number: u32) -> Result<Input, AssembleError> {
-        let (known, since) = self.reads[number as usize];
-        let read = &nest.reads[number as usize];
-        let changed = match read {
-            Read::Constant(_) => 0,
-            Read::Element(access) => {
-                nest.terms(access).iter().map(|&(var, _)| self.values[var as usize].1).max().unwrap_or(0)
-            }
-        };
-        if since >= changed.max(self.block.2) {
+    /// What a read is in the present block and iterations.
+    fn read(&mut self, nest: &Nest, read: u32) -> Result<Input, AssembleError> {
+        let place = self.known.place(read, &self.values);
+        let (block, known) = self.known.inputs[place];
+        if block == self.known.block {
             return Ok(known);
         }
-        let input = match read {
+        let input = match &nest.reads[read as usize] {
             Read::Constant(bits) => Input::Source(self.source(Source::Constant(*bits))),
             Read::Element(access) => match access.pointer {
                 None => Input::Accumulator(self.accumulator(nest, access)?),
                 Some(pointer) => Input::Source(self.load(nest, access, pointer)?),
             },
         };
-        self.reads[number as usize] = (input, self.now);
+        self.known.inputs[place] = (self.known.block, input);
         Ok(input)
     }
 

@@ -50,8 +50,7 @@ pub(super) struct Nest {
 impl Nest {
     /// Terms of an access.
     pub(super) fn terms(&self, access: &Access) -> &[(u32, i64)] {
-        let (start, count) = access.terms;
-        &self.terms[start as usize..(start + count) as usize]
+        &self.terms[access.terms.0 as usize..access.terms.1 as usize]
     }
 }
 
@@ -79,9 +78,11 @@ pub(super) enum Node {
     /// A loop over the nodes from here to `end`.
     Loop { var: u32, extent: usize, kind: LoopKind, end: usize },
     /// Accumulator += product of two reads of memory.
-    MulAdd { acc: Access, factors: [u32; 2] },
-    /// A store of a value.
-    Store { dst: Access, mode: StoreMode, value: Tree },
+    MulAdd { acc: u32, factors: [u32; 2] },
+    /// Accumulator = value, or += value. Accumulators are reads.
+    Set { acc: u32, mode: StoreMode, value: Tree },
+    /// Memory = value, or += value.
+    Store { pointer: u8, dst: Access, mode: StoreMode, value: Tree },
     /// A hint that memory is read soon.
     Prefetch(Access),
 }
@@ -139,7 +140,7 @@ pub(super) struct Access {
     /// None for accumulators.
     pub(super) pointer: Option<u8>,
     pub(super) constant: i64,
-    /// Its terms: the first, and how many.
+    /// Where its terms begin and end.
     pub(super) terms: (u32, u32),
 }
 
@@ -299,12 +300,17 @@ impl<'p> Resolver<'p> {
             && !self.is_register(b)
         {
             let [a, b] = [self.access(a)?, self.access(b)?].map(|factor| self.read(Read::Element(factor)));
-            return Ok(Node::MulAdd { acc: self.access(&store.dst)?, factors: [a, b] });
+            let acc = Read::Element(self.access(&store.dst)?);
+            return Ok(Node::MulAdd { acc: self.read(acc), factors: [a, b] });
         }
         let first = self.nest.inputs.len() as u32;
         let root = self.value(&store.value, first)?;
         let value = Tree { root, inputs: (first, self.nest.inputs.len() as u32) };
-        Ok(Node::Store { dst: self.access(&store.dst)?, mode: store.mode, value })
+        let (dst, mode) = (self.access(&store.dst)?, store.mode);
+        Ok(match dst.pointer {
+            None => Node::Set { acc: self.read(Read::Element(dst)), mode, value },
+            Some(pointer) => Node::Store { pointer, dst, mode, value },
+        })
     }
 
     fn is_register(&self, access: &program::Access) -> bool {
@@ -402,7 +408,7 @@ impl<'p> Resolver<'p> {
                 Binding::Written(number) => self.nest.terms.push((number, coefficient)),
             }
         }
-        let terms = (first as u32, (self.nest.terms.len() - first) as u32);
+        let terms = (first as u32, self.nest.terms.len() as u32);
         if self.program.buffer(buffer).scope == Scope::Register {
             if is_serial || !self.outer.is_empty() {
                 return Err(AssembleError::register_index(self.program, buffer));
