@@ -287,9 +287,9 @@ impl Compiler<'_> {
             Expr::Guarded { when, value } => self.guarded_value(when, value)?,
             Expr::Const(value) => Value::Const(*value),
             Expr::Load(access) => Value::Load(self.access(access)?),
-            Expr::Add(a, b) => Value::Add(boxed(a)?, boxed(b)?),
-            Expr::Mul(a, b) => Value::Mul(boxed(a)?, boxed(b)?),
-            Expr::Max(a, b) => Value::Max(boxed(a)?, boxed(b)?),
+            Expr::Add(of) => Value::Add(boxed(&of[0])?, boxed(&of[1])?),
+            Expr::Mul(of) => Value::Mul(boxed(&of[0])?, boxed(&of[1])?),
+            Expr::Max(of) => Value::Max(boxed(&of[0])?, boxed(&of[1])?),
         })
     }
 

@@ -508,7 +508,7 @@ pub(crate) fn load(buffer: BufferId, index: Vec<Affine>) -> Expr {
 }
 
 pub(crate) fn add(a: Expr, b: Expr) -> Expr {
-    Expr::Add(Box::new(a), Box::new(b))
+    Expr::sum(a, b)
 }
 
 pub(crate) fn assign(buffer: BufferId, index: Vec<Affine>, value: Expr) -> Node {
@@ -520,6 +520,6 @@ pub(crate) fn epilogue(activation: Activation, sum: Expr, bias: Option<Expr>, re
     let value = [bias, residual].into_iter().flatten().fold(sum, add);
     match activation {
         Activation::None => value,
-        Activation::Relu => Expr::Max(Box::new(value), Box::new(Expr::Const(0.0))),
+        Activation::Relu => Expr::max(value, Expr::Const(0.0)),
     }
 }

@@ -148,11 +148,11 @@ pub enum Expr {
     /// An element of a buffer.
     Load(Access),
     /// Sum.
-    Add(Box<Expr>, Box<Expr>),
+    Add(Box<[Expr; 2]>),
     /// Product.
-    Mul(Box<Expr>, Box<Expr>),
+    Mul(Box<[Expr; 2]>),
     /// The larger of two.
-    Max(Box<Expr>, Box<Expr>),
+    Max(Box<[Expr; 2]>),
     /// The value where every condition holds, elsewhere zero; nothing is loaded there. GPU only.
     Guarded {
         /// The conditions.
@@ -163,15 +163,27 @@ pub enum Expr {
 }
 
 impl Expr {
+    /// `a + b`.
+    pub fn sum(a: Expr, b: Expr) -> Self {
+        Expr::Add(Box::new([a, b]))
+    }
+
+    /// `a * b`.
+    pub fn product(a: Expr, b: Expr) -> Self {
+        Expr::Mul(Box::new([a, b]))
+    }
+
+    /// The larger of two.
+    pub fn max(a: Expr, b: Expr) -> Self {
+        Expr::Max(Box::new([a, b]))
+    }
+
     /// Calls `visit` on every load, left to right.
     pub fn for_each_load<'a>(&'a self, visit: &mut impl FnMut(&'a Access)) {
         match self {
             Expr::Const(_) => {}
             Expr::Load(access) => visit(access),
-            Expr::Add(a, b) | Expr::Mul(a, b) | Expr::Max(a, b) => {
-                a.for_each_load(visit);
-                b.for_each_load(visit);
-            }
+            Expr::Add(of) | Expr::Mul(of) | Expr::Max(of) => of.iter().for_each(|e| e.for_each_load(visit)),
             Expr::Guarded { value, .. } => value.for_each_load(visit),
         }
     }

@@ -225,7 +225,7 @@ impl Lowering<'_> {
             let point: Vec<Affine> = offsets.map(|(span, offset)| span.base.clone() + offset).collect();
             let data = this.data_access(tile.region, local, &point);
             let weight = this.weight_access(tile.region, local, &point);
-            let value = Expr::Mul(Box::new(data), Box::new(weight));
+            let value = Expr::product(data, weight);
             let dst = tile.acc_access(local);
             vec![Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point })]
         })

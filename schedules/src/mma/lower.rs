@@ -268,7 +268,7 @@ impl<'a> Lowering<'a> {
             false => vec![slot.clone(), step.clone(), column.clone()],
         };
         let data = load(self.shared[0], vec![slot.clone(), row.clone(), step.clone()]);
-        let value = Expr::Mul(Box::new(data), Box::new(load(self.shared[1], weight)));
+        let value = Expr::product(data, load(self.shared[1], weight));
         self.at_chunk(q, |this, mut place| {
             place.row = place.row + row;
             place.column = place.column + column;

@@ -329,12 +329,12 @@ impl<'a> Lowering<'a> {
         }
         let operand = |which: usize| {
             let used: Place = place.iter().filter(|p| self.tiled.staged[which].source.uses(p.0)).cloned().collect();
-            Box::new(load(self.fragments[which], registers(&used)))
+            load(self.fragments[which], registers(&used))
         };
         let store = Node::Store(Store {
             dst: Access { buffer: self.acc, index: registers(&place) },
             mode: StoreMode::Accumulate,
-            value: Expr::Mul(operand(0), operand(1)),
+            value: Expr::product(operand(0), operand(1)),
             point,
         });
         nest(loops, vec![store])

@@ -62,7 +62,7 @@ pub(in crate::features) fn store(dst: Access, value: Expr) -> Node {
 }
 
 pub(in crate::features) fn mac(dst: Access, a: Expr, b: Expr, point: &[Affine]) -> Node {
-    let value = Expr::Mul(Box::new(a), Box::new(b));
+    let value = Expr::product(a, b);
     Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point: point.to_vec() })
 }
 

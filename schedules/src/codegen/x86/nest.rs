@@ -294,8 +294,8 @@ impl<'p> Resolver<'p> {
     fn store(&mut self, store: &'p program::Store) -> Result<Node, AssembleError> {
         if store.mode == StoreMode::Accumulate
             && self.is_register(&store.dst)
-            && let Expr::Mul(a, b) = &store.value
-            && let (Expr::Load(a), Expr::Load(b)) = (&**a, &**b)
+            && let Expr::Mul(factors) = &store.value
+            && let [Expr::Load(a), Expr::Load(b)] = &**factors
             && !self.is_register(a)
             && !self.is_register(b)
         {
@@ -319,18 +319,18 @@ impl<'p> Resolver<'p> {
 
     /// The number of a value of a tree whose inputs begin at `first`.
     fn value(&mut self, value: &'p Expr, first: u32) -> Result<u32, AssembleError> {
-        let (combine, a, b): (fn(u32, u32) -> Kind, _, _) = match value {
+        let (combine, of): (fn(u32, u32) -> Kind, _) = match value {
             Expr::Const(value) => return Ok(self.input(Read::Constant(value.to_bits()), first)),
             Expr::Load(access) => {
                 let element = Read::Element(self.access(access)?);
                 return Ok(self.input(element, first));
             }
-            Expr::Add(a, b) => (Kind::Add, a, b),
-            Expr::Mul(a, b) => (Kind::Mul, a, b),
-            Expr::Max(a, b) => (Kind::Max, a, b),
+            Expr::Add(of) => (Kind::Add, of),
+            Expr::Mul(of) => (Kind::Mul, of),
+            Expr::Max(of) => (Kind::Max, of),
             Expr::Guarded { .. } => return Err(AssembleError::Gpu),
         };
-        let (a, b) = (self.value(a, first)?, self.value(b, first)?);
+        let (a, b) = (self.value(&of[0], first)?, self.value(&of[1], first)?);
         let registers = match [a, b].map(|v| self.nest.values[v as usize].registers) {
             [a, b] if a == b => a + 1,
             [a, b] => a.max(b),

@@ -5,7 +5,7 @@ use crate::winograd::matrices::{Source, Sum};
 
 /// The sum as an expression: terms with factor 1 first, so that what follows are fused multiply-adds.
 fn sum(terms: &Sum, value: impl Fn(Source) -> Expr) -> Expr {
-    let product = |c: f64, x: Expr| if c == 1.0 { x } else { Expr::Mul(Box::new(Expr::Const(c as f32)), Box::new(x)) };
+    let product = |c: f64, x: Expr| if c == 1.0 { x } else { Expr::product(Expr::Const(c as f32), x) };
     let (plain, scaled) = (terms.iter().filter(|t| t.1 == 1.0), terms.iter().filter(|t| t.1 != 1.0));
     let mut values = plain.chain(scaled).map(|&(source, c)| product(c, value(source)));
     match values.next() {
