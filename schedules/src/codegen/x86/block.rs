@@ -4,7 +4,7 @@
 //! use is farthest makes room (Belady, "A study of replacement algorithms for a virtual-storage computer", 1966), which is
 //! known, as nothing branches. A value that is not worth a register is a memory operand where the instruction set has it.
 
-use super::AssembleError;
+use super::{AssembleError, Failure};
 use super::emit::{Arithmetic, Emitter, Operand, Shape, Vector};
 use super::encode::Address;
 use super::leaf::{Input, Memory, Op, Source};
@@ -37,7 +37,7 @@ impl<'l> Code<'l> {
 }
 
 /// Emits a block, with `accumulators` registers in use.
-pub(super) fn emit(e: &mut Emitter, code: Code, accumulators: usize, plan: &mut Plan) -> Result<(), AssembleError> {
+pub(super) fn emit(e: &mut Emitter, code: Code, accumulators: usize, plan: &mut Plan) -> Result<(), Failure> {
     plan.make(code);
     let temps = e.isa.vector_registers() - accumulators;
     let mut block = Block {
@@ -126,7 +126,7 @@ impl Block<'_> {
         self.code.sources[id as usize]
     }
 
-    fn multiply_add(&mut self, acc: Vector, [a, b]: [u32; 2]) -> Result<(), AssembleError> {
+    fn multiply_add(&mut self, acc: Vector, [a, b]: [u32; 2]) -> Result<(), Failure> {
         let (kept, other) = if self.memory_operand(a).is_some() { (b, a) } else { (a, b) };
         let resident = self.resident(other).map(Operand::Register);
         let kept = self.source(kept)?;
@@ -137,7 +137,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    fn set(&mut self, acc: Vector, mode: StoreMode, value: Tree) -> Result<(), AssembleError> {
+    fn set(&mut self, acc: Vector, mode: StoreMode, value: Tree) -> Result<(), Failure> {
         self.inputs = self.code.inputs_of(value);
         if mode == StoreMode::Accumulate {
             let value = self.value(value.root, None)?;
@@ -161,7 +161,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    fn store(&mut self, dst: &Memory, mode: StoreMode, value: Tree) -> Result<(), AssembleError> {
+    fn store(&mut self, dst: &Memory, mode: StoreMode, value: Tree) -> Result<(), Failure> {
         self.inputs = self.code.inputs_of(value);
         match self.strided(value.root) {
             Some((from, stride, lanes)) if mode == StoreMode::Assign => {
@@ -253,7 +253,7 @@ impl Block<'_> {
 
     /// The register of a value; to be released. What is computed last goes to `to`, if given, which the
     /// value must not read.
-    fn value(&mut self, value: u32, to: Option<Vector>) -> Result<Vector, AssembleError> {
+    fn value(&mut self, value: u32, to: Option<Vector>) -> Result<Vector, Failure> {
         let (op, a, b) = match self.kind(value) {
             Kind::Input(i) => match self.inputs[i as usize] {
                 Input::Accumulator(acc) => return Ok(acc as Vector),
@@ -294,7 +294,7 @@ impl Block<'_> {
     }
 
     /// The register of `a + factor * b`, the factor a source.
-    fn add_scaled(&mut self, a: u32, factor: u32, b: u32, to: Option<Vector>) -> Result<Vector, AssembleError> {
+    fn add_scaled(&mut self, a: u32, factor: u32, b: u32, to: Option<Vector>) -> Result<Vector, Failure> {
         let sum = self.value(a, to)?;
         let to = match to {
             Some(to) => to,
@@ -319,7 +319,7 @@ impl Block<'_> {
     }
 
     /// A value as an operand; to be released.
-    fn value_operand(&mut self, value: u32) -> Result<Operand, AssembleError> {
+    fn value_operand(&mut self, value: u32) -> Result<Operand, Failure> {
         match self.as_source(value) {
             Some(id) => self.operand(id),
             None => self.value(value, None).map(Operand::Register),
@@ -327,7 +327,7 @@ impl Block<'_> {
     }
 
     /// A source as an operand; to be released.
-    fn operand(&mut self, id: u32) -> Result<Operand, AssembleError> {
+    fn operand(&mut self, id: u32) -> Result<Operand, Failure> {
         match self.memory_operand(id) {
             Some(operand) => Ok(operand),
             None => self.source(id).map(Operand::Register),
@@ -352,7 +352,7 @@ impl Block<'_> {
     }
 
     /// The register of a source, loaded if need be; to be released.
-    fn source(&mut self, id: u32) -> Result<Vector, AssembleError> {
+    fn source(&mut self, id: u32) -> Result<Vector, Failure> {
         if let Some(register) = self.resident(id) {
             return Ok(register);
         }
@@ -381,7 +381,7 @@ impl Block<'_> {
     }
 
     /// A register to write to; to be released.
-    fn spare(&mut self) -> Result<Vector, AssembleError> {
+    fn spare(&mut self) -> Result<Vector, Failure> {
         let mut farthest = (self.free != 0).then(|| (self.free.trailing_zeros() as usize, NONE));
         if farthest.is_none() {
             for (i, temp) in self.temps[..self.count].iter().enumerate().filter(|(_, t)| t.pins == 0) {

@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use super::AssembleError;
+use super::{AssembleError, Failure};
 use super::emit::Shape;
 use super::nest::{Access, Nest, Node, Read, Tree};
 use super::number::Numbers;
@@ -203,7 +203,7 @@ impl<'p> Expander<'p> {
     }
 
     /// Makes the leaf of a nest.
-    pub(super) fn expand(&mut self, nest: &Nest) -> Result<(), AssembleError> {
+    pub(super) fn expand(&mut self, nest: &Nest) -> Result<(), Failure> {
         let Leaf { items, ops, inputs, sources, accumulators, parts } = &mut self.leaf;
         items.clear();
         ops.clear();
@@ -233,7 +233,7 @@ impl<'p> Expander<'p> {
         self.block = end;
     }
 
-    fn nodes(&mut self, nest: &Nest, range: Range<usize>) -> Result<(), AssembleError> {
+    fn nodes(&mut self, nest: &Nest, range: Range<usize>) -> Result<(), Failure> {
         let mut at = range.start;
         while at < range.end {
             match nest.nodes[at] {
@@ -272,7 +272,7 @@ impl<'p> Expander<'p> {
         nest: &Nest,
         (var, extent, kind): (u32, usize, LoopKind),
         body: Range<usize>,
-    ) -> Result<(), AssembleError> {
+    ) -> Result<(), Failure> {
         match kind {
             LoopKind::Unrolled => (0..extent).try_for_each(|value| {
                 self.values[var as usize] = (value as i64, value);
@@ -298,7 +298,7 @@ impl<'p> Expander<'p> {
         }
     }
 
-    fn multiply_add(&mut self, nest: &Nest, acc: u32, factors: [u32; 2]) -> Result<(), AssembleError> {
+    fn multiply_add(&mut self, nest: &Nest, acc: u32, factors: [u32; 2]) -> Result<(), Failure> {
         let [a, b] = factors;
         let inputs = (self.read(nest, a)?, self.read(nest, b)?, self.read(nest, acc)?);
         if let (Input::Source(a), Input::Source(b), Input::Accumulator(acc)) = inputs {
@@ -307,7 +307,7 @@ impl<'p> Expander<'p> {
         Ok(())
     }
 
-    fn value(&mut self, nest: &Nest, value: Tree) -> Result<Tree, AssembleError> {
+    fn value(&mut self, nest: &Nest, value: Tree) -> Result<Tree, Failure> {
         let first = self.leaf.inputs.len() as u32;
         for &read in &nest.inputs[value.inputs.0 as usize..value.inputs.1 as usize] {
             let input = self.read(nest, read)?;
@@ -317,7 +317,7 @@ impl<'p> Expander<'p> {
     }
 
     /// What a read is in the present block and iterations.
-    fn read(&mut self, nest: &Nest, read: u32) -> Result<Input, AssembleError> {
+    fn read(&mut self, nest: &Nest, read: u32) -> Result<Input, Failure> {
         let place = self.known.place(read, &self.values);
         let (block, known) = self.known.inputs[place];
         if block == self.known.block {
@@ -346,7 +346,7 @@ impl<'p> Expander<'p> {
     }
 
     /// The source that an access is.
-    fn load(&mut self, nest: &Nest, access: &Access, pointer: u8) -> Result<u32, AssembleError> {
+    fn load(&mut self, nest: &Nest, access: &Access, pointer: u8) -> Result<u32, Failure> {
         let memory = splat_if_constant(self.memory(nest, access, pointer)?);
         self.count_lanes(memory.shape);
         Ok(self.source(Source::Memory(memory)))
@@ -374,14 +374,14 @@ impl<'p> Expander<'p> {
         (first, stride, lanes)
     }
 
-    fn memory(&self, nest: &Nest, access: &Access, pointer: u8) -> Result<Memory, AssembleError> {
+    fn memory(&self, nest: &Nest, access: &Access, pointer: u8) -> Result<Memory, Failure> {
         let (first, stride, lanes) = self.place(nest, access);
         let (first, stride) = (first * 4, stride * 4);
         let last = first + stride * (lanes as i64 - 1);
         let fits = |bytes: i64| bytes == i64::from(bytes as i32);
         if !(fits(first) && fits(last) && fits(stride)) {
             let bytes = [first, last, stride].into_iter().find(|&b| !fits(b)).unwrap_or(first);
-            return Err(AssembleError::Displacement { bytes });
+            return Err(AssembleError::Displacement { bytes }.into());
         }
         let (disp, stride) = (first as i32, stride as i32);
         let shape = match (lanes, stride) {
@@ -392,7 +392,7 @@ impl<'p> Expander<'p> {
         Ok(Memory { pointer, disp, shape })
     }
 
-    fn accumulator(&mut self, nest: &Nest, access: &Access) -> Result<u16, AssembleError> {
+    fn accumulator(&mut self, nest: &Nest, access: &Access) -> Result<u16, Failure> {
         let (first, stride, lanes) = self.place(nest, access);
         let accumulator = Accumulator { buffer: access.buffer, first, lanes };
         let known = &mut self.leaf.accumulators;
@@ -409,7 +409,7 @@ impl<'p> Expander<'p> {
     }
 
     /// No two accumulators may share an element.
-    fn check_accumulators(&self) -> Result<(), AssembleError> {
+    fn check_accumulators(&self) -> Result<(), Failure> {
         let mut sorted = self.leaf.accumulators.clone();
         sorted.sort_unstable();
         for pair in sorted.windows(2) {

@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 
 use smallvec::SmallVec;
 
-use super::AssembleError;
+use super::{AssembleError, Failure};
 use super::stage::INTEGERS;
 use crate::affine::{Affine, VarId};
 use crate::program::{self, BufferId, Expr, LoopKind, Program, Scope, StoreMode};
@@ -227,7 +227,7 @@ impl<'p> Resolver<'p> {
     }
 
     /// Makes the nest of a node within loops over `vars`, and the pointers that it is to be given.
-    pub(super) fn resolve(&mut self, vars: &[VarId], node: &'p program::Node) -> Result<(), AssembleError> {
+    pub(super) fn resolve(&mut self, vars: &[VarId], node: &'p program::Node) -> Result<(), Failure> {
         if let Some((&var, inner)) = vars.split_first() {
             return self.with(var, Binding::Outside(var), |this| this.resolve(inner, node));
         }
@@ -251,7 +251,7 @@ impl<'p> Resolver<'p> {
         Ok(())
     }
 
-    fn node(&mut self, node: &'p program::Node) -> Result<(), AssembleError> {
+    fn node(&mut self, node: &'p program::Node) -> Result<(), Failure> {
         match node {
             program::Node::Alloc { body, .. } => body.iter().try_for_each(|node| self.node(node)),
             program::Node::Loop(l) => self.repeat(l),
@@ -272,11 +272,11 @@ impl<'p> Resolver<'p> {
             | program::Node::CopyGroup { .. }
             | program::Node::AwaitCopies { .. }
             | program::Node::BoxCopy { .. }
-            | program::Node::Mma { .. } => Err(AssembleError::Gpu),
+            | program::Node::Mma { .. } => Err(AssembleError::Gpu.into()),
         }
     }
 
-    fn repeat(&mut self, l: &'p program::Loop) -> Result<(), AssembleError> {
+    fn repeat(&mut self, l: &'p program::Loop) -> Result<(), Failure> {
         let var = self.nest.vars as u32;
         self.nest.vars += 1;
         let is_serial = !matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized);
@@ -291,7 +291,7 @@ impl<'p> Resolver<'p> {
         Ok(())
     }
 
-    fn store(&mut self, store: &'p program::Store) -> Result<Node, AssembleError> {
+    fn store(&mut self, store: &'p program::Store) -> Result<Node, Failure> {
         if store.mode == StoreMode::Accumulate
             && self.is_register(&store.dst)
             && let Expr::Mul(factors) = &store.value
@@ -318,7 +318,7 @@ impl<'p> Resolver<'p> {
     }
 
     /// The number of a value of a tree whose inputs begin at `first`.
-    fn value(&mut self, value: &'p Expr, first: u32) -> Result<u32, AssembleError> {
+    fn value(&mut self, value: &'p Expr, first: u32) -> Result<u32, Failure> {
         let (combine, of): (fn(u32, u32) -> Kind, _) = match value {
             Expr::Const(value) => return Ok(self.input(Read::Constant(value.to_bits()), first)),
             Expr::Load(access) => {
@@ -328,7 +328,7 @@ impl<'p> Resolver<'p> {
             Expr::Add(of) => (Kind::Add, of),
             Expr::Mul(of) => (Kind::Mul, of),
             Expr::Max(of) => (Kind::Max, of),
-            Expr::Guarded { .. } => return Err(AssembleError::Gpu),
+            Expr::Guarded { .. } => return Err(AssembleError::Gpu.into()),
         };
         let (a, b) = (self.value(&of[0], first)?, self.value(&of[1], first)?);
         let registers = match [a, b].map(|v| self.nest.values[v as usize].registers) {
@@ -363,7 +363,7 @@ impl<'p> Resolver<'p> {
         number
     }
 
-    fn access(&mut self, access: &'p program::Access) -> Result<Access, AssembleError> {
+    fn access(&mut self, access: &'p program::Access) -> Result<Access, Failure> {
         let number = access.buffer.0 as usize;
         if let Some(Last { body, access: last, resolved }) = self.last[number]
             && body == self.body
@@ -389,7 +389,7 @@ impl<'p> Resolver<'p> {
         Some(distance)
     }
 
-    fn resolve_access(&mut self, access: &program::Access) -> Result<Access, AssembleError> {
+    fn resolve_access(&mut self, access: &program::Access) -> Result<Access, Failure> {
         let buffer = access.buffer;
         let constant = self.add_up(access);
         let first = self.nest.terms.len();
@@ -436,7 +436,7 @@ impl<'p> Resolver<'p> {
     }
 
     /// The pointer to a buffer with the present outer terms and steps.
-    fn pointer(&mut self, buffer: BufferId, constant: i64) -> Result<u8, AssembleError> {
+    fn pointer(&mut self, buffer: BufferId, constant: i64) -> Result<u8, Failure> {
         let (outer, steps) = (&self.outer, &self.steps);
         let fits = |p: &Pointer| p.buffer == buffer && p.base.terms.as_slice() == outer && p.goes_along(steps);
         let found = self.pointers.iter().position(fits);
