@@ -110,6 +110,7 @@ impl Code {
     }
 
     /// The bytes behind the code.
+    #[inline]
     fn room(&mut self) -> &mut [u8; ROOM] {
         if self.bytes.len() < self.len + ROOM {
             self.bytes.resize((2 * self.bytes.len()).max(4096), 0);
@@ -125,6 +126,7 @@ impl Code {
     }
 
     /// An instruction: the first `len` bytes of a number, of which there are at most 8, and operands.
+    #[inline]
     fn instruction(&mut self, head: u64, len: usize, (operands, operands_len): (u64, usize)) {
         let room = self.room();
         room[..8].copy_from_slice(&head.to_le_bytes());
@@ -176,12 +178,11 @@ impl Code {
     /// An instruction of vectors of 512 bits, or of fewer, with a mask and flags. Displacements of one byte count in units of
     /// `1 << scale`, which is the size of what is in memory.
     pub(super) fn evex(&mut self, op: Opcode, flags: u8, [reg, second]: [u8; 2], place: Place, scale: u32) {
-        let high = !place.high_bits();
-        let (r, high_r) = (!reg >> 3 & 1, !reg >> 4 & 1);
-        let first = r << 7 | (high >> 1 & 1) << 6 | (high & 1) << 5 | high_r << 4 | op.map;
-        let middle = (!second & 15) << 3 | 4 | op.prefix;
-        let last = flags | (!second >> 4 & 1) << 3;
-        let head = u64::from(u32::from_le_bytes([0x62, first, middle, last])) | u64::from(op.code) << 32;
+        // Bits of registers are stored inverted.
+        let fixed = [0x62, 0xf0 | op.map, 0x7c | op.prefix, flags | 8];
+        let [reg_bits, second, high] = [reg, second, place.high_bits()].map(u32::from);
+        let registers = (reg_bits & 8) << 12 | (reg_bits & 16) << 8 | high << 13 | (second & 15) << 19 | (second & 16) << 23;
+        let head = u64::from(u32::from_le_bytes(fixed) ^ registers) | u64::from(op.code) << 32;
         self.instruction(head, 5, operands(reg, place, scale));
     }
 

@@ -317,12 +317,15 @@ impl<'p> Expander<'p> {
     }
 
     /// What a read is in the present block and iterations.
+    #[inline]
     fn read(&mut self, nest: &Nest, read: u32) -> Result<Input, Failure> {
         let place = self.known.place(read, &self.values);
         let (block, known) = self.known.inputs[place];
-        if block == self.known.block {
-            return Ok(known);
-        }
+        if block == self.known.block { Ok(known) } else { self.first_read(nest, read, place) }
+    }
+
+    /// What a read with this place is known to be from now on.
+    fn first_read(&mut self, nest: &Nest, read: u32, place: usize) -> Result<Input, Failure> {
         let input = match &nest.reads[read as usize] {
             Read::Constant(bits) => Input::Source(self.source(Source::Constant(*bits))),
             Read::Element(access) => match access.pointer {
