@@ -20,6 +20,7 @@
 //! A reduction split over cache chunks becomes a first chunk (accumulators start at zero), middle chunks, and a last chunk
 //! (with the epilogue); in between partial sums live in the output buffer.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use smallvec::SmallVec;
@@ -159,14 +160,33 @@ enum Level {
 /// What follows the axis in the name of a loop, by level.
 const LEVELS: [&str; 5] = ["0", "1", "r", "u", "t"];
 
+/// Names of the loops over an axis, by level; made while compiling for the axes that [`crate::contraction`] knows.
+fn loop_names(axis: &str) -> [Cow<'static, str>; LEVELS.len()] {
+    macro_rules! names {
+        ($($known:literal)*) => {
+            match axis {
+                $($known => [
+                    concat!($known, ".0"),
+                    concat!($known, ".1"),
+                    concat!($known, ".r"),
+                    concat!($known, ".u"),
+                    concat!($known, ".t"),
+                ].map(Cow::Borrowed),)*
+                other => LEVELS.map(|level| format!("{other}.{level}").into()),
+            }
+        };
+    }
+    names!["b" "m" "n" "k" "g" "o" "oh" "ow" "c" "kh" "kw" "gi" "oi" "ci"]
+}
+
 struct Lowering<'a> {
     workload: &'a Workload,
     direct: &'a Direct,
     lanes: usize,
-    vars: Vec<String>,
+    vars: Vec<Cow<'static, str>>,
     extents: Vec<usize>,
     /// Name of a loop over each axis at each [`Level`].
-    names: Vec<[String; LEVELS.len()]>,
+    names: Vec<[Cow<'static, str>; LEVELS.len()]>,
     buffers: Vec<Buffer>,
     input: BufferId,
     weight: BufferId,
@@ -229,7 +249,7 @@ impl<'a> Lowering<'a> {
             lanes,
             vars: Vec::new(),
             extents: Vec::new(),
-            names: axes.map(|a| LEVELS.map(|level| format!("{}.{level}", a.name))).collect(),
+            names: axes.map(|a| loop_names(a.name)).collect(),
             buffers,
             input,
             weight,
@@ -265,8 +285,8 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    fn var(&mut self, name: String, extent: usize) -> VarId {
-        self.vars.push(name);
+    fn var(&mut self, name: impl Into<Cow<'static, str>>, extent: usize) -> VarId {
+        self.vars.push(name.into());
         self.extents.push(extent);
         VarId(self.vars.len() as u32 - 1)
     }
@@ -329,7 +349,7 @@ impl<'a> Lowering<'a> {
         let Some((level, rest)) = levels.split_first() else {
             if loops.is_empty() {
                 // A tree of its own, since the nodes within it depend on one another.
-                loops.push((self.var("task".into(), 1), 1));
+                loops.push((self.var("task", 1), 1));
             }
             let body = self.cache_nest(serial, region);
             let parallel = loops.iter().map(|&(var, extent)| (var, extent, LoopKind::Parallel));

@@ -27,6 +27,8 @@
 //! Copies to shared memory may be under way while a block computes ([`Node::CopyGroup`]), and the warps of a block may multiply
 //! together ([`Node::Mma`]); `WarpTile` has the form of the latter.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::affine::{Affine, VarId};
@@ -419,7 +421,7 @@ pub struct Program {
     /// The contraction's iteration space, the meaning of [`Store::point`].
     pub axes: Vec<AxisInfo>,
     /// Name of every loop variable, by [`VarId`].
-    pub vars: Vec<String>,
+    pub vars: Vec<Cow<'static, str>>,
     /// Every buffer, by [`BufferId`].
     pub buffers: Vec<Buffer>,
     /// What runs, in this order.

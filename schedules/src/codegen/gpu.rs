@@ -195,7 +195,7 @@ impl<'a> Writer<'a> {
     }
 
     fn name(&self, var: VarId) -> String {
-        let name = self.program.vars.get(var.0 as usize).map_or("v", String::as_str);
+        let name = self.program.vars.get(var.0 as usize).map_or("v", |name| name);
         format!("{}_{}", name.replace(|c: char| !c.is_ascii_alphanumeric(), "_"), var.0)
     }
 

@@ -1,5 +1,7 @@
 //! The stage that adds up the sums of the parts of a split reduction, on a GPU.
 
+use std::borrow::Cow;
+
 use super::{OperandBuffers, assign, epilogue, load, nest};
 use crate::affine::{Affine, VarId};
 use crate::program::{Access, Buffer, BufferId, Digit, Expr, Layout, LoopKind, Node, Role, Scope, Store, StoreMode};
@@ -21,15 +23,15 @@ pub(crate) struct Sums<'a> {
 
 /// `for every element: sum = 0; for s in 0..parts { sum += partial[s] }; output = act(sum + bias + residual)`, a thread per
 /// element.
-pub(crate) fn add_partial(sums: &Sums, vars: &mut Vec<String>, buffers: &mut Vec<Buffer>) -> Vec<Node> {
+pub(crate) fn add_partial(sums: &Sums, vars: &mut Vec<Cow<'static, str>>, buffers: &mut Vec<Buffer>) -> Vec<Node> {
     let shape = buffers[sums.operands.output.0 as usize].shape.clone();
-    let mut var = |name: String| {
+    let mut var = |name: Cow<'static, str>| {
         vars.push(name);
         VarId(vars.len() as u32 - 1)
     };
     let blocks = shape.iter().product::<usize>().div_ceil(COPY_THREADS);
     let (block, thread, part) = (var("b".into()), var("t".into()), var("s".into()));
-    let digit = |(dim, &extent): (usize, &usize)| Digit { var: var(format!("d{dim}")), extent };
+    let digit = |(dim, &extent): (usize, &usize)| Digit { var: var(format!("d{dim}").into()), extent };
     let digits: Vec<Digit> = shape.iter().enumerate().map(digit).collect();
     let index: Vec<Affine> = digits.iter().map(|d| Affine::var(d.var)).collect();
     let (name, role, scope, shape) = ("sum".into(), Role::Accumulator, Scope::Register, Vec::new());

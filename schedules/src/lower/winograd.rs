@@ -4,6 +4,7 @@
 //! taps outside are left out of the sums and outputs outside are not stored; the tiles between are one loop. Blocks of tiles
 //! are grouped likewise: those that are cut into the same nests are iterations of one parallel loop.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -87,7 +88,7 @@ struct Lowering<'a> {
     workload: &'a Workload,
     winograd: &'a Winograd,
     axes: Vec<AxisInfo>,
-    vars: Vec<String>,
+    vars: Vec<Cow<'static, str>>,
     buffers: Vec<Buffer>,
     input: BufferId,
     weight: BufferId,
@@ -177,7 +178,7 @@ impl<'a> Lowering<'a> {
         Program { workload: *self.workload, axes: self.axes, vars: self.vars, buffers: self.buffers, stages }
     }
 
-    fn var(&mut self, name: &str) -> VarId {
+    fn var(&mut self, name: &'static str) -> VarId {
         self.vars.push(name.into());
         VarId(self.vars.len() as u32 - 1)
     }
@@ -195,7 +196,7 @@ impl<'a> Lowering<'a> {
     /// `for var in 0..extent { body }`, or the body alone with the constant 0 where the extent is 1.
     fn repeat(
         &mut self,
-        name: &str,
+        name: &'static str,
         extent: usize,
         kind: LoopKind,
         body: impl FnOnce(&mut Self, Affine) -> Vec<Node>,
@@ -257,7 +258,7 @@ impl<'a> Lowering<'a> {
         for rows in &runs[0] {
             for columns in &runs[1] {
                 let mut loops = Vec::new();
-                let mut count = |this: &mut Self, name: &str, extent: usize| {
+                let mut count = |this: &mut Self, name: &'static str, extent: usize| {
                     if extent == 1 {
                         return Affine::default();
                     }

@@ -1,5 +1,7 @@
 //! Lowering of the sketch for tensor cores.
 
+use std::borrow::Cow;
+
 use super::gemm::Place;
 use super::{Mma, Tile};
 use crate::affine::{Affine, VarId};
@@ -22,7 +24,7 @@ pub(crate) fn lower(workload: &Workload, mma: &Mma) -> Program {
 struct Lowering<'a> {
     workload: &'a Workload,
     mma: &'a Mma,
-    vars: Vec<String>,
+    vars: Vec<Cow<'static, str>>,
     extents: Vec<usize>,
     buffers: Vec<Buffer>,
     operands: OperandBuffers,
@@ -104,21 +106,21 @@ impl<'a> Lowering<'a> {
         Program { workload: *self.workload, axes, vars: self.vars, buffers: self.buffers, stages }
     }
 
-    fn var(&mut self, name: impl Into<String>, extent: usize) -> VarId {
+    fn var(&mut self, name: impl Into<Cow<'static, str>>, extent: usize) -> VarId {
         self.vars.push(name.into());
         self.extents.push(extent);
         VarId(self.vars.len() as u32 - 1)
     }
 
     /// A variable with its loop pushed to `loops`.
-    fn open(&mut self, name: impl Into<String>, extent: usize, kind: LoopKind, loops: &mut Loops) -> Affine {
+    fn open(&mut self, name: impl Into<Cow<'static, str>>, extent: usize, kind: LoopKind, loops: &mut Loops) -> Affine {
         let var = self.var(name, extent);
         loops.push((var, extent, kind));
         Affine::var(var)
     }
 
     /// The same, but zero where the extent is 1.
-    fn open_some(&mut self, name: impl Into<String>, extent: usize, kind: LoopKind, loops: &mut Loops) -> Affine {
+    fn open_some(&mut self, name: impl Into<Cow<'static, str>>, extent: usize, kind: LoopKind, loops: &mut Loops) -> Affine {
         if extent == 1 { Affine::default() } else { self.open(name, extent, kind, loops) }
     }
 
@@ -126,7 +128,7 @@ impl<'a> Lowering<'a> {
     fn unflatten(
         &mut self,
         value: Affine,
-        names: &[(&str, usize)],
+        names: &[(&'static str, usize)],
         body: impl FnOnce(&mut Self, Vec<Affine>) -> Vec<Node>,
     ) -> Vec<Node> {
         let digits = names.iter().map(|&(name, extent)| Digit { var: self.var(name, extent), extent });

@@ -1,5 +1,7 @@
 //! Lowering of the tiled sketch.
 
+use std::borrow::Cow;
+
 use crate::affine::{Affine, VarId};
 use crate::contraction::{AxisId, Contraction, divide};
 use crate::lower::partial::{Sums, add_partial, fused};
@@ -24,7 +26,7 @@ pub(crate) fn lower(workload: &Workload, tiled: &Tiled) -> Program {
 struct Lowering<'a> {
     workload: &'a Workload,
     tiled: &'a Tiled,
-    vars: Vec<String>,
+    vars: Vec<Cow<'static, str>>,
     extents: Vec<usize>,
     buffers: Vec<Buffer>,
     /// Where the compute stage reads data and weights.
@@ -158,7 +160,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn var(&mut self, name: String, extent: usize) -> VarId {
-        self.vars.push(name);
+        self.vars.push(name.into());
         self.extents.push(extent);
         VarId(self.vars.len() as u32 - 1)
     }

@@ -46,7 +46,7 @@ impl Builder {
     }
 
     pub fn var(&mut self, name: &str) -> VarId {
-        self.0.vars.push(name.into());
+        self.0.vars.push(name.to_string().into());
         VarId(self.0.vars.len() as u32 - 1)
     }
 

@@ -27,7 +27,7 @@ impl Builder {
     }
 
     pub(in crate::features) fn var(&mut self, name: &str) -> VarId {
-        self.program.vars.push(name.into());
+        self.program.vars.push(name.to_string().into());
         VarId(self.program.vars.len() as u32 - 1)
     }
 
