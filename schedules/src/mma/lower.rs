@@ -120,7 +120,13 @@ impl<'a> Lowering<'a> {
     }
 
     /// The same, but zero where the extent is 1.
-    fn open_some(&mut self, name: impl Into<Cow<'static, str>>, extent: usize, kind: LoopKind, loops: &mut Loops) -> Affine {
+    fn open_some(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        extent: usize,
+        kind: LoopKind,
+        loops: &mut Loops,
+    ) -> Affine {
         if extent == 1 { Affine::default() } else { self.open(name, extent, kind, loops) }
     }
 

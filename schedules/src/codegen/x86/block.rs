@@ -4,7 +4,6 @@
 //! use is farthest makes room (Belady, "A study of replacement algorithms for a virtual-storage computer", 1966), which is
 //! known, as nothing branches. A value that is not worth a register is a memory operand where the instruction set has it.
 
-use super::{AssembleError, Failure};
 use super::emit::{Arithmetic, Emitter, Operand, Shape, Vector};
 use super::encode::Address;
 use super::leaf::{Input, Memory, Op, Source};
@@ -12,6 +11,7 @@ use super::nest::{Kind, Tree, Value};
 use super::plan::{NONE, Plan};
 use super::stage::{INTEGERS, pointer_register};
 use super::transpose;
+use super::{AssembleError, Failure};
 use crate::program::{BufferId, StoreMode};
 use crate::target::Isa;
 

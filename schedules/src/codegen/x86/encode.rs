@@ -181,7 +181,8 @@ impl Code {
         // Bits of registers are stored inverted.
         let fixed = [0x62, 0xf0 | op.map, 0x7c | op.prefix, flags | 8];
         let [reg_bits, second, high] = [reg, second, place.high_bits()].map(u32::from);
-        let registers = (reg_bits & 8) << 12 | (reg_bits & 16) << 8 | high << 13 | (second & 15) << 19 | (second & 16) << 23;
+        let registers =
+            (reg_bits & 8) << 12 | (reg_bits & 16) << 8 | high << 13 | (second & 15) << 19 | (second & 16) << 23;
         let head = u64::from(u32::from_le_bytes(fixed) ^ registers) | u64::from(op.code) << 32;
         self.instruction(head, 5, operands(reg, place, scale));
     }

@@ -12,10 +12,10 @@
 
 use std::ops::Range;
 
-use super::{AssembleError, Failure};
 use super::emit::Shape;
 use super::nest::{Access, Nest, Node, Read, Tree};
 use super::number::Numbers;
+use super::{AssembleError, Failure};
 use crate::program::{BufferId, LoopKind, Program, StoreMode};
 
 /// What a leaf does, given its pointers: items, and what they consist of.

@@ -4,8 +4,8 @@ use std::hash::{Hash, Hasher};
 
 use smallvec::SmallVec;
 
-use super::{AssembleError, Failure};
 use super::stage::INTEGERS;
+use super::{AssembleError, Failure};
 use crate::affine::{Affine, VarId};
 use crate::program::{self, BufferId, Expr, LoopKind, Program, Scope, StoreMode};
 
@@ -365,11 +365,11 @@ impl<'p> Resolver<'p> {
 
     fn access(&mut self, access: &'p program::Access) -> Result<Access, Failure> {
         let number = access.buffer.0 as usize;
-        if let Some(Last { body, access: last, resolved }) = self.last[number]
-            && body == self.body
-            && let Some(distance) = self.distance(last, access)
+        if let Some(last) = &self.last[number]
+            && last.body == self.body
+            && let Some(distance) = self.distance(last.access, access)
         {
-            return Ok(Access { constant: resolved.constant + distance, ..resolved });
+            return Ok(Access { constant: last.resolved.constant + distance, ..last.resolved });
         }
         let resolved = self.resolve_access(access)?;
         self.last[number] = Some(Last { body: self.body, access, resolved });

@@ -274,7 +274,8 @@ impl LeafEmitter<'_> {
                 Item::Block { ops, sources } => {
                     let Leaf { inputs, accumulators, .. } = self.leaf;
                     let (ops, sources) = (&self.leaf.ops[ops.clone()], &self.leaf.sources[sources.clone()]);
-                    let code = block::Code { ops, sources, inputs, values: &self.nest.values, pointers: &self.nest.pointers };
+                    let code =
+                        block::Code { ops, sources, inputs, values: &self.nest.values, pointers: &self.nest.pointers };
                     block::emit(self.emitter, code, accumulators.len(), self.plan)?;
                     at += 1;
                 }

@@ -105,9 +105,7 @@ impl Lowering<'_> {
             nodes.extend(self.repeat("th.1", row.count, LoopKind::Serial, |this, r| {
                 let r = r + row.start as i64;
                 let nest =
-                    |column| {
-                    this.with_private(private, |this, private| body(this, [row, column], r.clone(), private))
-                };
+                    |column| this.with_private(private, |this, private| body(this, [row, column], r.clone(), private));
                 columns.segments.iter().flat_map(nest).collect()
             }));
         }
@@ -120,7 +118,11 @@ impl Lowering<'_> {
     }
 
     /// Allocates the result of the first pass, `[a, a, lane]`, and registers for shared terms, by their names.
-    fn with_private(&mut self, [half, terms]: [&str; 2], body: impl FnOnce(&mut Self, Private) -> Vec<Node>) -> Vec<Node> {
+    fn with_private(
+        &mut self,
+        [half, terms]: [&str; 2],
+        body: impl FnOnce(&mut Self, Private) -> Vec<Node>,
+    ) -> Vec<Node> {
         let (a, block) = (self.winograd.a(), self.winograd.block);
         let half = self.private(half, Scope::Local, vec![a, a, block]);
         let terms = self.private(terms, Scope::Register, vec![a, block]);

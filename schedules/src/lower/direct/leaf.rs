@@ -87,8 +87,7 @@ impl Lowering<'_> {
 
         let mut local: Local = vec![Affine::default(); region.len()];
         let mut body = self.over_parts(&tile.parts, &mut local, |this, local| {
-            let start =
-                if is_first { Expr::Const(0.0) } else { load(this.output, this.output_index(&tile, local)) };
+            let start = if is_first { Expr::Const(0.0) } else { load(this.output, this.output_index(&tile, local)) };
             let Access { buffer, index } = tile.acc_access(local);
             vec![assign(buffer, index, start)]
         });
