@@ -413,6 +413,9 @@ pub struct AxisInfo {
     pub reduce: bool,
 }
 
+/// Name of a loop variable.
+pub type VarName = Cow<'static, str>;
+
 /// A lowered schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
@@ -421,7 +424,7 @@ pub struct Program {
     /// The contraction's iteration space, the meaning of [`Store::point`].
     pub axes: Vec<AxisInfo>,
     /// Name of every loop variable, by [`VarId`].
-    pub vars: Vec<Cow<'static, str>>,
+    pub vars: Vec<VarName>,
     /// Every buffer, by [`BufferId`].
     pub buffers: Vec<Buffer>,
     /// What runs, in this order.

@@ -20,7 +20,6 @@
 //! A reduction split over cache chunks becomes a first chunk (accumulators start at zero), middle chunks, and a last chunk
 //! (with the epilogue); in between partial sums live in the output buffer.
 
-use std::borrow::Cow;
 use std::rc::Rc;
 
 use smallvec::SmallVec;
@@ -29,7 +28,7 @@ use super::{OperandBuffers, assign, at, epilogue, load, nest};
 use crate::affine::{Affine, VarId};
 use crate::contraction::AxisId;
 use crate::direct::{DataMode, Direct, TileLoop};
-use crate::program::{Buffer, BufferId, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, When};
+use crate::program::{Buffer, BufferId, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, VarName, When};
 use crate::workload::Workload;
 
 mod copy;
@@ -97,7 +96,7 @@ enum Level {
 const LEVELS: [&str; 5] = ["0", "1", "r", "u", "t"];
 
 /// Names of the loops over an axis, by level; made while compiling for the axes that [`crate::contraction`] knows.
-fn loop_names(axis: &str) -> [Cow<'static, str>; LEVELS.len()] {
+fn loop_names(axis: &str) -> [VarName; LEVELS.len()] {
     macro_rules! names {
         ($($known:literal)*) => {
             match axis {
@@ -107,7 +106,7 @@ fn loop_names(axis: &str) -> [Cow<'static, str>; LEVELS.len()] {
                     concat!($known, ".r"),
                     concat!($known, ".u"),
                     concat!($known, ".t"),
-                ].map(Cow::Borrowed),)*
+                ].map(VarName::Borrowed),)*
                 other => LEVELS.map(|level| format!("{other}.{level}").into()),
             }
         };
@@ -119,10 +118,10 @@ struct Lowering<'a> {
     workload: &'a Workload,
     direct: &'a Direct,
     lanes: usize,
-    vars: Vec<Cow<'static, str>>,
+    vars: Vec<VarName>,
     extents: Vec<usize>,
     /// Name of a loop over each axis at each [`Level`].
-    names: Vec<[Cow<'static, str>; LEVELS.len()]>,
+    names: Vec<[VarName; LEVELS.len()]>,
     buffers: Vec<Buffer>,
     input: BufferId,
     weight: BufferId,
@@ -188,7 +187,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    fn var(&mut self, name: impl Into<Cow<'static, str>>, extent: usize) -> VarId {
+    fn var(&mut self, name: impl Into<VarName>, extent: usize) -> VarId {
         self.vars.push(name.into());
         self.extents.push(extent);
         VarId(self.vars.len() as u32 - 1)

@@ -1,10 +1,10 @@
 //! The stage that adds up the sums of the parts of a split reduction, on a GPU.
 
-use std::borrow::Cow;
-
 use super::{OperandBuffers, assign, epilogue, load, nest};
 use crate::affine::{Affine, VarId};
-use crate::program::{Access, Buffer, BufferId, Digit, Expr, Layout, LoopKind, Node, Role, Scope, Store, StoreMode};
+use crate::program::{
+    Access, Buffer, BufferId, Digit, Expr, Layout, LoopKind, Node, Role, Scope, Store, StoreMode, VarName,
+};
 use crate::workload::Workload;
 
 /// Threads of a block that packs weights or adds up partial sums.
@@ -23,9 +23,9 @@ pub(crate) struct Sums<'a> {
 
 /// `for every element: sum = 0; for s in 0..parts { sum += partial[s] }; output = act(sum + bias + residual)`, a thread per
 /// element.
-pub(crate) fn add_partial(sums: &Sums, vars: &mut Vec<Cow<'static, str>>, buffers: &mut Vec<Buffer>) -> Vec<Node> {
+pub(crate) fn add_partial(sums: &Sums, vars: &mut Vec<VarName>, buffers: &mut Vec<Buffer>) -> Vec<Node> {
     let shape = buffers[sums.operands.output.0 as usize].shape.clone();
-    let mut var = |name: Cow<'static, str>| {
+    let mut var = |name: VarName| {
         vars.push(name);
         VarId(vars.len() as u32 - 1)
     };

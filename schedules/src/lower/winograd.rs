@@ -4,7 +4,6 @@
 //! taps outside are left out of the sums and outputs outside are not stored; the tiles between are one loop. Blocks of tiles
 //! are grouped likewise: those that are cut into the same nests are iterations of one parallel loop.
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -12,7 +11,7 @@ use super::{OperandBuffers, add, assign, epilogue, load, nest};
 use crate::affine::{Affine, VarId};
 use crate::program::{
     Access, AxisInfo, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
-    StoreMode, When,
+    StoreMode, VarName, When,
 };
 use crate::winograd::matrices::{Matrices, Transform};
 use crate::winograd::{TAPS, Winograd};
@@ -88,7 +87,7 @@ struct Lowering<'a> {
     workload: &'a Workload,
     winograd: &'a Winograd,
     axes: Vec<AxisInfo>,
-    vars: Vec<Cow<'static, str>>,
+    vars: Vec<VarName>,
     buffers: Vec<Buffer>,
     input: BufferId,
     weight: BufferId,

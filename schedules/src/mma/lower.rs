@@ -1,7 +1,5 @@
 //! Lowering of the sketch for tensor cores.
 
-use std::borrow::Cow;
-
 use super::gemm::Place;
 use super::{Mma, Tile};
 use crate::affine::{Affine, VarId};
@@ -9,7 +7,7 @@ use crate::lower::partial::{Sums, add_partial};
 use crate::lower::{OperandBuffers, assign, load, nest};
 use crate::program::{
     Access, Buffer, BufferId, Digit, Expr, InBounds, LANES, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store,
-    StoreMode, Team, When,
+    StoreMode, Team, VarName, When,
 };
 use crate::workload::Workload;
 
@@ -24,7 +22,7 @@ pub(crate) fn lower(workload: &Workload, mma: &Mma) -> Program {
 struct Lowering<'a> {
     workload: &'a Workload,
     mma: &'a Mma,
-    vars: Vec<Cow<'static, str>>,
+    vars: Vec<VarName>,
     extents: Vec<usize>,
     buffers: Vec<Buffer>,
     operands: OperandBuffers,
@@ -106,27 +104,21 @@ impl<'a> Lowering<'a> {
         Program { workload: *self.workload, axes, vars: self.vars, buffers: self.buffers, stages }
     }
 
-    fn var(&mut self, name: impl Into<Cow<'static, str>>, extent: usize) -> VarId {
+    fn var(&mut self, name: impl Into<VarName>, extent: usize) -> VarId {
         self.vars.push(name.into());
         self.extents.push(extent);
         VarId(self.vars.len() as u32 - 1)
     }
 
     /// A variable with its loop pushed to `loops`.
-    fn open(&mut self, name: impl Into<Cow<'static, str>>, extent: usize, kind: LoopKind, loops: &mut Loops) -> Affine {
+    fn open(&mut self, name: impl Into<VarName>, extent: usize, kind: LoopKind, loops: &mut Loops) -> Affine {
         let var = self.var(name, extent);
         loops.push((var, extent, kind));
         Affine::var(var)
     }
 
     /// The same, but zero where the extent is 1.
-    fn open_some(
-        &mut self,
-        name: impl Into<Cow<'static, str>>,
-        extent: usize,
-        kind: LoopKind,
-        loops: &mut Loops,
-    ) -> Affine {
+    fn open_some(&mut self, name: impl Into<VarName>, extent: usize, kind: LoopKind, loops: &mut Loops) -> Affine {
         if extent == 1 { Affine::default() } else { self.open(name, extent, kind, loops) }
     }
 

@@ -1,14 +1,12 @@
 //! Lowering of the tiled sketch.
 
-use std::borrow::Cow;
-
 use crate::affine::{Affine, VarId};
 use crate::contraction::{AxisId, Contraction, divide};
 use crate::lower::partial::{Sums, add_partial, fused};
 use crate::lower::{OperandBuffers, assign, at, load, nest};
 use crate::program::{
     Access, Buffer, BufferId, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode,
-    When,
+    VarName, When,
 };
 use crate::tiled::{SpatialTile, Tiled};
 use crate::workload::Workload;
@@ -26,7 +24,7 @@ pub(crate) fn lower(workload: &Workload, tiled: &Tiled) -> Program {
 struct Lowering<'a> {
     workload: &'a Workload,
     tiled: &'a Tiled,
-    vars: Vec<Cow<'static, str>>,
+    vars: Vec<VarName>,
     extents: Vec<usize>,
     buffers: Vec<Buffer>,
     /// Where the compute stage reads data and weights.

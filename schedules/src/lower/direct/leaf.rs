@@ -99,6 +99,7 @@ impl Lowering<'_> {
         vec![Node::Alloc { buffer: tile.acc, body }]
     }
 
+    /// The register tile that covers a region.
     fn register_tile<'r>(&mut self, region: &'r Region) -> Tile<'r> {
         let vector = self.direct.vector;
         let whole = |&(axis, _): &(AxisId, usize)| Part { axis, start: 0, len: region[axis].extent };
