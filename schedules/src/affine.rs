@@ -15,7 +15,7 @@ pub struct Affine {
     /// The value where every variable is zero.
     pub constant: i64,
     /// Variables and their coefficients.
-    pub terms: SmallVec<[(VarId, i64); 4]>,
+    pub terms: SmallVec<[(VarId, i64); 2]>,
 }
 
 impl Clone for Affine {
@@ -57,14 +57,16 @@ impl Affine {
             return;
         }
         for &(var, c) in &other.terms {
-            match self.terms.binary_search_by_key(&var, |t| t.0) {
-                Ok(i) => {
+            // Mostly variables are bound, and come, in order.
+            let place = self.terms.iter().rposition(|t| t.0 <= var);
+            match place {
+                Some(i) if self.terms[i].0 == var => {
                     self.terms[i].1 += c * factor;
                     if self.terms[i].1 == 0 {
                         self.terms.remove(i);
                     }
                 }
-                Err(i) => self.terms.insert(i, (var, c * factor)),
+                _ => self.terms.insert(place.map_or(0, |i| i + 1), (var, c * factor)),
             }
         }
     }
@@ -93,6 +95,15 @@ impl Add for Affine {
 
     fn add(mut self, other: Affine) -> Affine {
         self.add_scaled(&other, 1);
+        self
+    }
+}
+
+impl Add<&Affine> for Affine {
+    type Output = Affine;
+
+    fn add(mut self, other: &Affine) -> Affine {
+        self.add_scaled(other, 1);
         self
     }
 }

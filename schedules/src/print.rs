@@ -153,7 +153,7 @@ impl Program {
 
     /// An affine index with the program's names of the variables.
     pub(crate) fn affine(&self, affine: &Affine) -> String {
-        let name = |var: crate::VarId| self.vars.get(var.0 as usize).map_or("?", String::as_str).to_string();
+        let name = |var: crate::VarId| self.vars.get(var.0 as usize).map_or("?", |name| name).to_string();
         affine.display(name).to_string()
     }
 
@@ -172,23 +172,23 @@ impl Program {
         match expr {
             Expr::Const(value) => write!(f, "{value:?}"),
             Expr::Load(access) => self.write_access(f, access),
-            Expr::Add(a, b) => {
+            Expr::Add(of) => {
                 f.write_str(if factor { "(" } else { "" })?;
-                self.write_expr(f, a, false)?;
+                self.write_expr(f, &of[0], false)?;
                 f.write_str(" + ")?;
-                self.write_expr(f, b, false)?;
+                self.write_expr(f, &of[1], false)?;
                 f.write_str(if factor { ")" } else { "" })
             }
-            Expr::Mul(a, b) => {
-                self.write_expr(f, a, true)?;
+            Expr::Mul(of) => {
+                self.write_expr(f, &of[0], true)?;
                 f.write_str(" * ")?;
-                self.write_expr(f, b, true)
+                self.write_expr(f, &of[1], true)
             }
-            Expr::Max(a, b) => {
+            Expr::Max(of) => {
                 f.write_str("max(")?;
-                self.write_expr(f, a, false)?;
+                self.write_expr(f, &of[0], false)?;
                 f.write_str(", ")?;
-                self.write_expr(f, b, false)?;
+                self.write_expr(f, &of[1], false)?;
                 f.write_str(")")
             }
             Expr::Guarded { when, value } => {

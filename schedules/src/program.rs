@@ -28,6 +28,8 @@
 //! together ([`Node::Mma`]); `WarpTile` has the form of the latter. A block may have a warp group more that only copies
 //! ([`Node::Side`]).
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::affine::{Affine, VarId};
@@ -151,11 +153,11 @@ pub enum Expr {
     /// An element of a buffer.
     Load(Access),
     /// Sum.
-    Add(Box<Expr>, Box<Expr>),
+    Add(Box<[Expr; 2]>),
     /// Product.
-    Mul(Box<Expr>, Box<Expr>),
+    Mul(Box<[Expr; 2]>),
     /// The larger of two.
-    Max(Box<Expr>, Box<Expr>),
+    Max(Box<[Expr; 2]>),
     /// The value where every condition holds, elsewhere zero; nothing is loaded there. GPU only.
     Guarded {
         /// The conditions.
@@ -166,15 +168,27 @@ pub enum Expr {
 }
 
 impl Expr {
+    /// `a + b`.
+    pub fn sum(a: Expr, b: Expr) -> Self {
+        Expr::Add(Box::new([a, b]))
+    }
+
+    /// `a * b`.
+    pub fn product(a: Expr, b: Expr) -> Self {
+        Expr::Mul(Box::new([a, b]))
+    }
+
+    /// The larger of two.
+    pub fn max(a: Expr, b: Expr) -> Self {
+        Expr::Max(Box::new([a, b]))
+    }
+
     /// Calls `visit` on every load, left to right.
     pub fn for_each_load<'a>(&'a self, visit: &mut impl FnMut(&'a Access)) {
         match self {
             Expr::Const(_) => {}
             Expr::Load(access) => visit(access),
-            Expr::Add(a, b) | Expr::Mul(a, b) | Expr::Max(a, b) => {
-                a.for_each_load(visit);
-                b.for_each_load(visit);
-            }
+            Expr::Add(of) | Expr::Mul(of) | Expr::Max(of) => of.iter().for_each(|e| e.for_each_load(visit)),
             Expr::Guarded { value, .. } => value.for_each_load(visit),
         }
     }
@@ -417,6 +431,9 @@ pub struct AxisInfo {
     pub reduce: bool,
 }
 
+/// Name of a loop variable.
+pub type VarName = Cow<'static, str>;
+
 /// A lowered schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
@@ -425,7 +442,7 @@ pub struct Program {
     /// The contraction's iteration space, the meaning of [`Store::point`].
     pub axes: Vec<AxisInfo>,
     /// Name of every loop variable, by [`VarId`].
-    pub vars: Vec<String>,
+    pub vars: Vec<VarName>,
     /// Every buffer, by [`BufferId`].
     pub buffers: Vec<Buffer>,
     /// What runs, in this order.

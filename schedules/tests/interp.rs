@@ -109,8 +109,8 @@ fn indices_out_of_bounds_name_stage_buffer_and_index() {
 
     let mut program = conv();
     nests::for_each_store(&mut program.stages[0].body, &mut |store| {
-        if let Expr::Mul(input, _) = &mut store.value
-            && let Expr::Load(input) = &mut **input
+        if let Expr::Mul(factors) = &mut store.value
+            && let Expr::Load(input) = &mut factors[0]
         {
             input.index[2] = input.index[2].clone() + -1;
         }

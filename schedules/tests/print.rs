@@ -22,9 +22,8 @@ fn peeled_conv_reads_like_a_loop_nest() {
 #[test]
 fn sums_in_products_keep_their_parentheses() {
     let mut program = nests::padded_conv("conv2d:c=1,h=2,w=2,o=1,k=1");
-    let boxed = |x: f32| Box::new(Expr::Const(x));
-    let sum = Expr::Add(boxed(1.0), Box::new(Expr::Mul(boxed(2.0), boxed(-0.5))));
-    let value = Expr::Mul(Box::new(sum), Box::new(Expr::Max(boxed(3.0), boxed(0.0))));
+    let [one, two, three, zero, half] = [1.0, 2.0, 3.0, 0.0, -0.5].map(Expr::Const);
+    let value = Expr::product(Expr::sum(one, Expr::product(two, half)), Expr::max(three, zero));
     let Node::Store(mut store) =
         nests::assign(nests::access(program.find(autotune_schedules::program::Role::Output).unwrap(), &[]), value)
     else {

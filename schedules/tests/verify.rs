@@ -81,7 +81,7 @@ fn var(program: &Program, name: &str) -> VarId {
 
 fn left(store: &mut Store) -> &mut Access {
     match &mut store.value {
-        Expr::Mul(a, _) => match &mut **a {
+        Expr::Mul(factors) => match &mut factors[0] {
             Expr::Load(access) => access,
             _ => panic!("no load"),
         },
@@ -224,8 +224,8 @@ fn operands_read_in_place_at_another_element_are_found() {
     let swapped = problem(padded(), |p| {
         let [kh, kw] = ["kh", "kw"].map(|name| Affine::var(var(p, name)));
         change_products(p, |store| {
-            let Expr::Mul(_, weight) = &mut store.value else { unreachable!() };
-            let Expr::Load(weight) = &mut **weight else { unreachable!() };
+            let Expr::Mul(factors) = &mut store.value else { unreachable!() };
+            let Expr::Load(weight) = &mut factors[1] else { unreachable!() };
             (weight.index[2], weight.index[3]) = (kw.clone(), kh.clone());
         });
     });
@@ -530,8 +530,8 @@ fn mutate(program: &mut Program, rng: &mut ChaCha8Rng) {
         }),
         7 => store(program, &|s| s.dst.buffer = other_buffer),
         _ => store(program, &|s| {
-            if let Expr::Mul(a, _) = &mut s.value
-                && let Expr::Load(load) = &mut **a
+            if let Expr::Mul(factors) = &mut s.value
+                && let Expr::Load(load) = &mut factors[0]
             {
                 let d = at(&mut load.index);
                 load.index[d] = load.index[d].clone() + delta;

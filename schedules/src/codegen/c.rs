@@ -358,18 +358,18 @@ impl<'g, 'p> Writer<'g, 'p> {
         match expr {
             Expr::Const(value) => Value { text: format!("{value:?}f"), lanes: 1 },
             Expr::Load(access) => self.load(access),
-            Expr::Add(a, b) => self.binary(a, b, "+"),
-            Expr::Mul(a, b) => self.binary(a, b, "*"),
+            Expr::Add(of) => self.binary(of, "+"),
+            Expr::Mul(of) => self.binary(of, "*"),
             Expr::Guarded { .. } => Value { text: "for_a_gpu".into(), lanes: 1 },
-            Expr::Max(a, b) => {
-                let (a, b) = (self.expr(a), self.expr(b));
+            Expr::Max(of) => {
+                let [a, b] = [&of[0], &of[1]].map(|e| self.expr(e));
                 let lanes = a.lanes.max(b.lanes);
                 Value { text: format!("max{lanes}({}, {})", splat(a, lanes), splat(b, lanes)), lanes }
             }
         }
     }
 
-    fn binary(&mut self, a: &Expr, b: &Expr, op: &str) -> Value {
+    fn binary(&mut self, [a, b]: &[Expr; 2], op: &str) -> Value {
         let (a, b) = (self.expr(a), self.expr(b));
         let lanes = a.lanes.max(b.lanes);
         Value { text: format!("({} {op} {})", a.text, b.text), lanes }

@@ -215,7 +215,7 @@ impl<'a> Writer<'a> {
     }
 
     fn name(&self, var: VarId) -> String {
-        let name = self.program.vars.get(var.0 as usize).map_or("v", String::as_str);
+        let name = self.program.vars.get(var.0 as usize).map_or("v", |name| name);
         format!("{}_{}", name.replace(|c: char| !c.is_ascii_alphanumeric(), "_"), var.0)
     }
 
@@ -443,9 +443,9 @@ impl<'a> Writer<'a> {
         match expr {
             Expr::Const(value) => vec![format!("{value:?}f"); lanes],
             Expr::Load(access) => self.load(access, lanes, None),
-            Expr::Add(a, b) => self.binary(a, b, lanes, |a, b| format!("({a} + {b})")),
-            Expr::Mul(a, b) => self.binary(a, b, lanes, |a, b| format!("({a} * {b})")),
-            Expr::Max(a, b) => self.binary(a, b, lanes, |a, b| format!("max1({a}, {b})")),
+            Expr::Add(of) => self.binary(of, lanes, |a, b| format!("({a} + {b})")),
+            Expr::Mul(of) => self.binary(of, lanes, |a, b| format!("({a} * {b})")),
+            Expr::Max(of) => self.binary(of, lanes, |a, b| format!("max1({a}, {b})")),
             Expr::Guarded { when, value } => {
                 if let (Expr::Load(access), Some(when)) = (&**value, self.conditions(when, 0))
                     && self.vector.is_some_and(|v| self.is_contiguous(access, v))
@@ -462,7 +462,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn binary(&mut self, a: &Expr, b: &Expr, lanes: usize, text: impl Fn(String, String) -> String) -> Vec<String> {
+    fn binary(&mut self, [a, b]: &[Expr; 2], lanes: usize, text: impl Fn(String, String) -> String) -> Vec<String> {
         let (a, b) = (self.expr(a, lanes), self.expr(b, lanes));
         a.into_iter().zip(b).map(|(a, b)| text(a, b)).collect()
     }

@@ -86,10 +86,13 @@ pub enum AssembleError {
 }
 
 impl AssembleError {
-    fn register_index(program: &Program, buffer: BufferId) -> Self {
-        Self::RegisterIndex { buffer: program.buffer(buffer).name.clone() }
+    fn register_index(program: &Program, buffer: BufferId) -> Failure {
+        Box::new(Self::RegisterIndex { buffer: program.buffer(buffer).name.clone() })
     }
 }
+
+/// What the many small steps of assembling return: an error that takes one register.
+type Failure = Box<AssembleError>;
 
 /// Machine code of the program's kernel.
 ///
@@ -111,6 +114,10 @@ pub fn assemble(program: &Program, target: &Target) -> Result<MachineCode, Assem
     if !matches!(isa, Isa::Avx2 | Isa::Avx512) {
         return Err(AssembleError::Isa(isa));
     }
+    code_of(program, isa).map_err(|failure| *failure)
+}
+
+fn code_of(program: &Program, isa: Isa) -> Result<MachineCode, Failure> {
     let mut generator = stage::Generator::new(program, emit::Emitter::new(isa));
     let entries = program.stages.iter().map(|s| generator.stage(s)).collect::<Result<_, _>>()?;
     let leaves = generator.leaves()?;

@@ -2,7 +2,9 @@
 
 use super::{OperandBuffers, assign, epilogue, load, nest};
 use crate::affine::{Affine, VarId};
-use crate::program::{Access, Buffer, BufferId, Digit, Expr, Layout, LoopKind, Node, Role, Scope, Store, StoreMode};
+use crate::program::{
+    Access, Buffer, BufferId, Digit, Expr, Layout, LoopKind, Node, Role, Scope, Store, StoreMode, VarName,
+};
 use crate::workload::Workload;
 
 /// Threads of a block that packs weights or adds up partial sums.
@@ -21,15 +23,15 @@ pub(crate) struct Sums<'a> {
 
 /// `for every element: sum = 0; for s in 0..parts { sum += partial[s] }; output = act(sum + bias + residual)`, a thread per
 /// element.
-pub(crate) fn add_partial(sums: &Sums, vars: &mut Vec<String>, buffers: &mut Vec<Buffer>) -> Vec<Node> {
+pub(crate) fn add_partial(sums: &Sums, vars: &mut Vec<VarName>, buffers: &mut Vec<Buffer>) -> Vec<Node> {
     let shape = buffers[sums.operands.output.0 as usize].shape.clone();
-    let mut var = |name: String| {
+    let mut var = |name: VarName| {
         vars.push(name);
         VarId(vars.len() as u32 - 1)
     };
     let blocks = shape.iter().product::<usize>().div_ceil(COPY_THREADS);
     let (block, thread, part) = (var("b".into()), var("t".into()), var("s".into()));
-    let digit = |(dim, &extent): (usize, &usize)| Digit { var: var(format!("d{dim}")), extent };
+    let digit = |(dim, &extent): (usize, &usize)| Digit { var: var(format!("d{dim}").into()), extent };
     let digits: Vec<Digit> = shape.iter().enumerate().map(digit).collect();
     let index: Vec<Affine> = digits.iter().map(|d| Affine::var(d.var)).collect();
     let (name, role, scope, shape) = ("sum".into(), Role::Accumulator, Scope::Register, Vec::new());

@@ -5,12 +5,13 @@
 //! are grouped likewise: those that are cut into the same nests are iterations of one parallel loop.
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use super::{OperandBuffers, add, assign, epilogue, load, nest};
 use crate::affine::{Affine, VarId};
 use crate::program::{
     Access, AxisInfo, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
-    StoreMode, When,
+    StoreMode, VarName, When,
 };
 use crate::winograd::matrices::{Matrices, Transform};
 use crate::winograd::{TAPS, Winograd};
@@ -57,15 +58,36 @@ struct Blocks<'a> {
 
 struct Transforms {
     weight: Transform,
-    input: Transform,
-    output: Transform,
+    input: Trimmer,
+    output: Trimmer,
+}
+
+/// A transform and what it was trimmed to: a range of inputs and a number of outputs.
+struct Trimmer {
+    whole: Transform,
+    known: Vec<(Range<usize>, usize, Rc<Transform>)>,
+}
+
+impl Trimmer {
+    fn new(whole: Transform) -> Self {
+        Self { whole, known: Vec::new() }
+    }
+
+    fn trimmed(&mut self, inputs: Range<usize>, outputs: usize) -> Rc<Transform> {
+        if let Some((.., known)) = self.known.iter().find(|k| k.0 == inputs && k.1 == outputs) {
+            return Rc::clone(known);
+        }
+        let transform = Rc::new(self.whole.trimmed(inputs.clone(), outputs));
+        self.known.push((inputs, outputs, Rc::clone(&transform)));
+        transform
+    }
 }
 
 struct Lowering<'a> {
     workload: &'a Workload,
     winograd: &'a Winograd,
     axes: Vec<AxisInfo>,
-    vars: Vec<String>,
+    vars: Vec<VarName>,
     buffers: Vec<Buffer>,
     input: BufferId,
     weight: BufferId,
@@ -121,8 +143,8 @@ impl<'a> Lowering<'a> {
         let matrices = Matrices::new(winograd.m);
         let transforms = Transforms {
             weight: Transform::plain(&matrices.weight),
-            input: Transform::sharing_rows(&matrices.input),
-            output: Transform::sharing_columns(&matrices.output),
+            input: Trimmer::new(Transform::sharing_rows(&matrices.input)),
+            output: Trimmer::new(Transform::sharing_columns(&matrices.output)),
         };
         Self {
             workload,
@@ -155,7 +177,7 @@ impl<'a> Lowering<'a> {
         Program { workload: *self.workload, axes: self.axes, vars: self.vars, buffers: self.buffers, stages }
     }
 
-    fn var(&mut self, name: &str) -> VarId {
+    fn var(&mut self, name: &'static str) -> VarId {
         self.vars.push(name.into());
         VarId(self.vars.len() as u32 - 1)
     }
@@ -173,7 +195,7 @@ impl<'a> Lowering<'a> {
     /// `for var in 0..extent { body }`, or the body alone with the constant 0 where the extent is 1.
     fn repeat(
         &mut self,
-        name: &str,
+        name: &'static str,
         extent: usize,
         kind: LoopKind,
         body: impl FnOnce(&mut Self, Affine) -> Vec<Node>,
@@ -235,7 +257,7 @@ impl<'a> Lowering<'a> {
         for rows in &runs[0] {
             for columns in &runs[1] {
                 let mut loops = Vec::new();
-                let mut count = |this: &mut Self, name: &str, extent: usize| {
+                let mut count = |this: &mut Self, name: &'static str, extent: usize| {
                     if extent == 1 {
                         return Affine::default();
                     }

@@ -7,7 +7,7 @@ use crate::lower::partial::{Sums, add_partial};
 use crate::lower::{OperandBuffers, assign, load, nest};
 use crate::program::{
     Access, Buffer, BufferId, Digit, Expr, InBounds, LANES, Layout, LoopKind, Node, Program, Role, Scope, Side, Signal,
-    Stage, Store, StoreMode, Team, When,
+    Stage, Store, StoreMode, Team, VarName, When,
 };
 use crate::workload::Workload;
 
@@ -22,7 +22,7 @@ pub(crate) fn lower(workload: &Workload, mma: &Mma) -> Program {
 struct Lowering<'a> {
     workload: &'a Workload,
     mma: &'a Mma,
-    vars: Vec<String>,
+    vars: Vec<VarName>,
     extents: Vec<usize>,
     buffers: Vec<Buffer>,
     operands: OperandBuffers,
@@ -108,21 +108,21 @@ impl<'a> Lowering<'a> {
         Program { workload: *self.workload, axes, vars: self.vars, buffers: self.buffers, stages }
     }
 
-    fn var(&mut self, name: impl Into<String>, extent: usize) -> VarId {
+    fn var(&mut self, name: impl Into<VarName>, extent: usize) -> VarId {
         self.vars.push(name.into());
         self.extents.push(extent);
         VarId(self.vars.len() as u32 - 1)
     }
 
     /// A variable with its loop pushed to `loops`.
-    fn open(&mut self, name: impl Into<String>, extent: usize, kind: LoopKind, loops: &mut Loops) -> Affine {
+    fn open(&mut self, name: impl Into<VarName>, extent: usize, kind: LoopKind, loops: &mut Loops) -> Affine {
         let var = self.var(name, extent);
         loops.push((var, extent, kind));
         Affine::var(var)
     }
 
     /// The same, but zero where the extent is 1.
-    fn open_some(&mut self, name: impl Into<String>, extent: usize, kind: LoopKind, loops: &mut Loops) -> Affine {
+    fn open_some(&mut self, name: impl Into<VarName>, extent: usize, kind: LoopKind, loops: &mut Loops) -> Affine {
         if extent == 1 { Affine::default() } else { self.open(name, extent, kind, loops) }
     }
 
@@ -130,7 +130,7 @@ impl<'a> Lowering<'a> {
     fn unflatten(
         &mut self,
         value: Affine,
-        names: &[(&str, usize)],
+        names: &[(&'static str, usize)],
         body: impl FnOnce(&mut Self, Vec<Affine>) -> Vec<Node>,
     ) -> Vec<Node> {
         let digits = names.iter().map(|&(name, extent)| Digit { var: self.var(name, extent), extent });
@@ -335,7 +335,7 @@ impl<'a> Lowering<'a> {
             false => vec![slot.clone(), step.clone(), packed],
         };
         let data = load(self.shared[0], vec![slot.clone(), row.clone(), step.clone()]);
-        let value = Expr::Mul(Box::new(data), Box::new(load(self.shared[1], weight)));
+        let value = Expr::product(data, load(self.shared[1], weight));
         self.at_chunk(q, |this, mut place| {
             place.row = place.row + row;
             place.column = place.column + column;

@@ -87,8 +87,8 @@ impl<'a> WarpTile<'a> {
             body = &l.body;
         }
         let [Node::Store(store)] = body else { return None };
-        let Expr::Mul(rows, columns) = &store.value else { return None };
-        let (Expr::Load(rows), Expr::Load(columns)) = (&**rows, &**columns) else { return None };
+        let Expr::Mul(factors) = &store.value else { return None };
+        let [Expr::Load(rows), Expr::Load(columns)] = &**factors else { return None };
         Some(Self { loops: loops.try_into().ok()?, store, rows, columns })
     }
 

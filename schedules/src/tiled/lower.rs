@@ -6,7 +6,7 @@ use crate::lower::partial::{Sums, add_partial, fused};
 use crate::lower::{OperandBuffers, assign, at, load, nest};
 use crate::program::{
     Access, Buffer, BufferId, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode,
-    When,
+    VarName, When,
 };
 use crate::tiled::{SpatialTile, Tiled};
 use crate::workload::Workload;
@@ -24,7 +24,7 @@ pub(crate) fn lower(workload: &Workload, tiled: &Tiled) -> Program {
 struct Lowering<'a> {
     workload: &'a Workload,
     tiled: &'a Tiled,
-    vars: Vec<String>,
+    vars: Vec<VarName>,
     extents: Vec<usize>,
     buffers: Vec<Buffer>,
     /// Where the compute stage reads data and weights.
@@ -158,7 +158,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn var(&mut self, name: String, extent: usize) -> VarId {
-        self.vars.push(name);
+        self.vars.push(name.into());
         self.extents.push(extent);
         VarId(self.vars.len() as u32 - 1)
     }
@@ -329,12 +329,12 @@ impl<'a> Lowering<'a> {
         }
         let operand = |which: usize| {
             let used: Place = place.iter().filter(|p| self.tiled.staged[which].source.uses(p.0)).cloned().collect();
-            Box::new(load(self.fragments[which], registers(&used)))
+            load(self.fragments[which], registers(&used))
         };
         let store = Node::Store(Store {
             dst: Access { buffer: self.acc, index: registers(&place) },
             mode: StoreMode::Accumulate,
-            value: Expr::Mul(operand(0), operand(1)),
+            value: Expr::product(operand(0), operand(1)),
             point,
         });
         nest(loops, vec![store])

@@ -81,9 +81,8 @@ pub(super) fn guarded_loads<'a>(
     match expr {
         Expr::Const(_) => {}
         Expr::Load(access) => loads.push((access, guards.clone())),
-        Expr::Add(a, b) | Expr::Mul(a, b) | Expr::Max(a, b) => {
-            guarded_loads(a, guards, loads);
-            guarded_loads(b, guards, loads);
+        Expr::Add(of) | Expr::Mul(of) | Expr::Max(of) => {
+            of.iter().for_each(|expr| guarded_loads(expr, guards, loads));
         }
         Expr::Guarded { when, value } => {
             let outer = guards.len();

@@ -369,8 +369,8 @@ impl<'a, 'f> Walk<'a, 'f> {
     fn product(&mut self, store: &Store) -> Result<(), VerifyError> {
         let point = |what: &str| Problem::Point(what.into());
         let operands = match &store.value {
-            Expr::Mul(a, b) if store.mode == StoreMode::Accumulate => match (&**a, &**b) {
-                (Expr::Load(a), Expr::Load(b)) => [a, b],
+            Expr::Mul(factors) if store.mode == StoreMode::Accumulate => match &**factors {
+                [Expr::Load(a), Expr::Load(b)] => [a, b],
                 _ => {
                     return self.fail(point("a point at something else than a product of two loads"));
                 }

@@ -46,7 +46,7 @@ impl Builder {
     }
 
     pub fn var(&mut self, name: &str) -> VarId {
-        self.0.vars.push(name.into());
+        self.0.vars.push(name.to_string().into());
         VarId(self.0.vars.len() as u32 - 1)
     }
 
@@ -59,14 +59,14 @@ impl Builder {
         let epilogue = self.0.workload.epilogue;
         let mut value = sum;
         if epilogue.bias {
-            value = Expr::Add(Box::new(value), Box::new(load(self.role(Role::Bias), &[channel])));
+            value = Expr::sum(value, load(self.role(Role::Bias), &[channel]));
         }
         if epilogue.residual {
-            value = Expr::Add(Box::new(value), Box::new(load(self.role(Role::Residual), at)));
+            value = Expr::sum(value, load(self.role(Role::Residual), at));
         }
         match epilogue.activation {
             Activation::None => value,
-            Activation::Relu => Expr::Max(Box::new(value), Box::new(Expr::Const(0.0))),
+            Activation::Relu => Expr::max(value, Expr::Const(0.0)),
         }
     }
 }
@@ -88,7 +88,7 @@ pub fn assign(dst: Access, value: Expr) -> Node {
 }
 
 pub fn multiply_add(dst: Access, a: Expr, b: Expr, point: &[Affine]) -> Node {
-    let value = Expr::Mul(Box::new(a), Box::new(b));
+    let value = Expr::product(a, b);
     Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point: point.to_vec() })
 }
 

@@ -122,9 +122,9 @@ fn wait_faults(program: &Program) -> Vec<(&'static str, Program)> {
 
 /// Calls `change` on both factors of a multiply-accumulate.
 pub fn for_each_factor(store: &mut Store, change: &mut impl FnMut(&mut Access)) {
-    if let Expr::Mul(a, b) = &mut store.value {
-        for factor in [a, b] {
-            if let Expr::Load(access) = &mut **factor {
+    if let Expr::Mul(factors) = &mut store.value {
+        for factor in &mut **factors {
+            if let Expr::Load(access) = factor {
                 change(access);
             }
         }

@@ -332,8 +332,8 @@ impl<'a> Walk<'a> {
                 loads.push((access, share));
                 0.0
             }
-            Expr::Add(a, b) | Expr::Mul(a, b) | Expr::Max(a, b) => {
-                1.0 + self.loads(a, share, loads, conditions) + self.loads(b, share, loads, conditions)
+            Expr::Add(of) | Expr::Mul(of) | Expr::Max(of) => {
+                1.0 + of.iter().map(|expr| self.loads(expr, share, loads, conditions)).sum::<f64>()
             }
             Expr::Guarded { when, value } => {
                 conditions.extend(when);

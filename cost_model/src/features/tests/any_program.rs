@@ -82,10 +82,7 @@ fn renumber(program: &Program, renamed: &[u32]) -> Program {
         match e {
             Expr::Const(_) => {}
             Expr::Load(access) => access.index.iter_mut().for_each(|a| affine(a, renamed)),
-            Expr::Add(a, b) | Expr::Mul(a, b) | Expr::Max(a, b) => {
-                value(a, renamed);
-                value(b, renamed);
-            }
+            Expr::Add(of) | Expr::Mul(of) | Expr::Max(of) => of.iter_mut().for_each(|e| value(e, renamed)),
             Expr::Guarded { .. } => panic!("a program for a CPU has no conditions"),
         }
     }

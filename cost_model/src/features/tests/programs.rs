@@ -27,7 +27,7 @@ impl Builder {
     }
 
     pub(in crate::features) fn var(&mut self, name: &str) -> VarId {
-        self.program.vars.push(name.into());
+        self.program.vars.push(name.to_string().into());
         VarId(self.program.vars.len() as u32 - 1)
     }
 
@@ -62,7 +62,7 @@ pub(in crate::features) fn store(dst: Access, value: Expr) -> Node {
 }
 
 pub(in crate::features) fn mac(dst: Access, a: Expr, b: Expr, point: &[Affine]) -> Node {
-    let value = Expr::Mul(Box::new(a), Box::new(b));
+    let value = Expr::product(a, b);
     Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point: point.to_vec() })
 }
 

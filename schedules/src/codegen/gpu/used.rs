@@ -69,10 +69,7 @@ impl<'a> Used<'a> {
         match expr {
             Expr::Const(_) => {}
             Expr::Load(access) => self.accesses.push(access),
-            Expr::Add(a, b) | Expr::Mul(a, b) | Expr::Max(a, b) => {
-                self.expr(a);
-                self.expr(b);
-            }
+            Expr::Add(of) | Expr::Mul(of) | Expr::Max(of) => of.iter().for_each(|expr| self.expr(expr)),
             Expr::Guarded { when, value } => {
                 self.conditions.extend(when);
                 self.expr(value);

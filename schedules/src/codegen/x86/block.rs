@@ -4,13 +4,14 @@
 //! use is farthest makes room (Belady, "A study of replacement algorithms for a virtual-storage computer", 1966), which is
 //! known, as nothing branches. A value that is not worth a register is a memory operand where the instruction set has it.
 
-use super::AssembleError;
 use super::emit::{Arithmetic, Emitter, Operand, Shape, Vector};
 use super::encode::Address;
-use super::leaf::{Kind, Memory, Op, Source, Tree, Value};
+use super::leaf::{Input, Memory, Op, Source};
+use super::nest::{Kind, Tree, Value};
 use super::plan::{NONE, Plan};
-use super::stage::pointer_register;
+use super::stage::{INTEGERS, pointer_register};
 use super::transpose;
+use super::{AssembleError, Failure};
 use crate::program::{BufferId, StoreMode};
 use crate::target::Isa;
 
@@ -22,24 +23,32 @@ const REGISTERS: usize = 32;
 pub(super) struct Code<'l> {
     pub(super) ops: &'l [Op],
     pub(super) sources: &'l [Source],
-    /// Those of the whole leaf.
+    /// Those of the whole leaf, and the values that they are inputs of.
+    pub(super) inputs: &'l [Input],
     pub(super) values: &'l [Value],
     /// The buffer of each pointer.
     pub(super) pointers: &'l [BufferId],
 }
 
+impl<'l> Code<'l> {
+    pub(super) fn inputs_of(&self, value: Tree) -> &'l [Input] {
+        &self.inputs[value.inputs.0 as usize..value.inputs.1 as usize]
+    }
+}
+
 /// Emits a block, with `accumulators` registers in use.
-pub(super) fn emit(e: &mut Emitter, code: Code, accumulators: usize, plan: &mut Plan) -> Result<(), AssembleError> {
+pub(super) fn emit(e: &mut Emitter, code: Code, accumulators: usize, plan: &mut Plan) -> Result<(), Failure> {
     plan.make(code);
     let temps = e.isa.vector_registers() - accumulators;
     let mut block = Block {
         code,
+        inputs: &[],
         at: 0,
         temps: [Temp::FREE; REGISTERS],
         count: temps,
         first: accumulators as u8,
         free: ((1u64 << temps) - 1) as u32,
-        copies: 0,
+        copies: [0; INTEGERS.len()],
         emitter: e,
         plan,
     };
@@ -81,6 +90,8 @@ impl Temp {
 
 struct Block<'e> {
     code: Code<'e>,
+    /// Those of the present value.
+    inputs: &'e [Input],
     plan: &'e mut Plan,
     emitter: &'e mut Emitter,
     /// Position of the present operation.
@@ -91,8 +102,8 @@ struct Block<'e> {
     first: u8,
     /// A bit per register that is kept for nothing.
     free: u32,
-    /// A bit per register that holds what is in memory as well.
-    copies: u32,
+    /// By pointer, a bit per register that holds what is in memory behind it.
+    copies: [u32; INTEGERS.len()],
 }
 
 impl Block<'_> {
@@ -100,11 +111,22 @@ impl Block<'_> {
         self.code.values[value as usize].kind
     }
 
+    /// The source that a value is, if it is one.
+    fn as_source(&self, value: u32) -> Option<u32> {
+        match self.kind(value) {
+            Kind::Input(i) => match self.inputs[i as usize] {
+                Input::Source(id) => Some(id),
+                Input::Accumulator(_) => None,
+            },
+            _ => None,
+        }
+    }
+
     fn source_of(&self, id: u32) -> Source {
         self.code.sources[id as usize]
     }
 
-    fn multiply_add(&mut self, acc: Vector, [a, b]: [u32; 2]) -> Result<(), AssembleError> {
+    fn multiply_add(&mut self, acc: Vector, [a, b]: [u32; 2]) -> Result<(), Failure> {
         let (kept, other) = if self.memory_operand(a).is_some() { (b, a) } else { (a, b) };
         let resident = self.resident(other).map(Operand::Register);
         let kept = self.source(kept)?;
@@ -115,22 +137,22 @@ impl Block<'_> {
         Ok(())
     }
 
-    fn set(&mut self, acc: Vector, mode: StoreMode, value: Tree) -> Result<(), AssembleError> {
+    fn set(&mut self, acc: Vector, mode: StoreMode, value: Tree) -> Result<(), Failure> {
+        self.inputs = self.code.inputs_of(value);
         if mode == StoreMode::Accumulate {
             let value = self.value(value.root, None)?;
             self.emitter.arithmetic(Arithmetic::Add, acc, acc, Operand::Register(value));
             self.release(Operand::Register(value));
             return Ok(());
         }
-        if let Kind::Source(id) = self.kind(value.root) {
+        if let Some(id) = self.as_source(value.root) {
             match self.source_of(id) {
                 Source::Constant(bits) => self.emitter.constant(acc, bits),
                 Source::Memory(m) => self.emitter.load(acc, m.shape, address(&m)),
             }
             return Ok(());
         }
-        let is_acc = |v: &Value| matches!(v.kind, Kind::Accumulator(other) if other == u16::from(acc));
-        let reads_acc = self.code.values[value.range()].iter().any(is_acc);
+        let reads_acc = self.inputs.iter().any(|i| matches!(i, Input::Accumulator(other) if *other == u16::from(acc)));
         let value = self.value(value.root, (!reads_acc).then_some(acc))?;
         if value != acc {
             self.emitter.copy(acc, value);
@@ -139,7 +161,8 @@ impl Block<'_> {
         Ok(())
     }
 
-    fn store(&mut self, dst: &Memory, mode: StoreMode, value: Tree) -> Result<(), AssembleError> {
+    fn store(&mut self, dst: &Memory, mode: StoreMode, value: Tree) -> Result<(), Failure> {
+        self.inputs = self.code.inputs_of(value);
         match self.strided(value.root) {
             Some((from, stride, lanes)) if mode == StoreMode::Assign => {
                 // Without a detour through a vector.
@@ -176,11 +199,7 @@ impl Block<'_> {
         }
         let Some(copy) = transpose::Block::of(self.code, ops) else { return false };
         for i in 0..transpose::REGISTERS {
-            let Temp { holds, .. } = self.temps[i];
-            if holds != NONE {
-                self.plan.uses[holds as usize].temp = NONE;
-                self.copies &= !(1 << i);
-            }
+            self.vacate(i);
             self.assign(i, Temp::FREE);
         }
         copy.emit(self.emitter, address, first);
@@ -189,18 +208,28 @@ impl Block<'_> {
 
     /// Forgets what registers hold of a buffer.
     fn forget(&mut self, buffer: BufferId) {
-        let mut rest = self.copies;
+        let mut rest = 0;
+        for (copies, _) in self.copies.iter_mut().zip(self.code.pointers).filter(|(_, of)| **of == buffer) {
+            rest |= std::mem::take(copies);
+        }
         while rest != 0 {
             let i = rest.trailing_zeros() as usize;
             rest &= rest - 1;
             let Temp { holds, pins, .. } = self.temps[i];
-            if let Source::Memory(m) = self.source_of(holds)
-                && self.code.pointers[usize::from(m.pointer)] == buffer
-            {
-                self.plan.uses[holds as usize].temp = NONE;
-                self.assign(i, Temp { pins, ..Temp::FREE });
-                self.copies &= !(1 << i);
-            }
+            self.plan.uses[holds as usize].temp = NONE;
+            self.assign(i, Temp { pins, ..Temp::FREE });
+        }
+    }
+
+    /// A register no longer holds a source.
+    fn vacate(&mut self, i: usize) {
+        let Temp { holds, .. } = self.temps[i];
+        if holds == NONE {
+            return;
+        }
+        self.plan.uses[holds as usize].temp = NONE;
+        if let Source::Memory(memory) = self.source_of(holds) {
+            self.copies[usize::from(memory.pointer)] &= !(1 << i);
         }
     }
 
@@ -213,8 +242,7 @@ impl Block<'_> {
 
     /// Address, stride in bytes and number of strided elements, if that is what a value is and they are loaded one by one.
     fn strided(&self, value: u32) -> Option<(Address, i32, u8)> {
-        let Kind::Source(id) = self.kind(value) else { return None };
-        match self.source_of(id) {
+        match self.source_of(self.as_source(value)?) {
             Source::Memory(m) => match m.shape {
                 Shape::Strided { lanes, stride } if !m.shape.is_every_other() => Some((address(&m), stride, lanes)),
                 Shape::Splat | Shape::Lanes(_) | Shape::Strided { .. } => None,
@@ -225,10 +253,12 @@ impl Block<'_> {
 
     /// The register of a value; to be released. What is computed last goes to `to`, if given, which the
     /// value must not read.
-    fn value(&mut self, value: u32, to: Option<Vector>) -> Result<Vector, AssembleError> {
+    fn value(&mut self, value: u32, to: Option<Vector>) -> Result<Vector, Failure> {
         let (op, a, b) = match self.kind(value) {
-            Kind::Accumulator(acc) => return Ok(acc as Vector),
-            Kind::Source(id) => return self.source(id),
+            Kind::Input(i) => match self.inputs[i as usize] {
+                Input::Accumulator(acc) => return Ok(acc as Vector),
+                Input::Source(id) => return self.source(id),
+            },
             Kind::Add(a, b) => match self.scaled(b) {
                 Some((factor, b)) if self.source_of(factor) == Source::Constant(f32::to_bits(-1.0)) => {
                     (Arithmetic::Sub, a, b)
@@ -257,14 +287,14 @@ impl Block<'_> {
     /// A product with a constant, as the constant's source and the other factor.
     fn scaled(&self, value: u32) -> Option<(u32, u32)> {
         let Kind::Mul(a, b) = self.kind(value) else { return None };
-        [(a, b), (b, a)].into_iter().find_map(|(factor, other)| match self.kind(factor) {
-            Kind::Source(id) if matches!(self.source_of(id), Source::Constant(_)) => Some((id, other)),
-            _ => None,
+        [(a, b), (b, a)].into_iter().find_map(|(factor, other)| {
+            let id = self.as_source(factor)?;
+            matches!(self.source_of(id), Source::Constant(_)).then_some((id, other))
         })
     }
 
     /// The register of `a + factor * b`, the factor a source.
-    fn add_scaled(&mut self, a: u32, factor: u32, b: u32, to: Option<Vector>) -> Result<Vector, AssembleError> {
+    fn add_scaled(&mut self, a: u32, factor: u32, b: u32, to: Option<Vector>) -> Result<Vector, Failure> {
         let sum = self.value(a, to)?;
         let to = match to {
             Some(to) => to,
@@ -289,15 +319,15 @@ impl Block<'_> {
     }
 
     /// A value as an operand; to be released.
-    fn value_operand(&mut self, value: u32) -> Result<Operand, AssembleError> {
-        match self.kind(value) {
-            Kind::Source(id) => self.operand(id),
-            _ => self.value(value, None).map(Operand::Register),
+    fn value_operand(&mut self, value: u32) -> Result<Operand, Failure> {
+        match self.as_source(value) {
+            Some(id) => self.operand(id),
+            None => self.value(value, None).map(Operand::Register),
         }
     }
 
     /// A source as an operand; to be released.
-    fn operand(&mut self, id: u32) -> Result<Operand, AssembleError> {
+    fn operand(&mut self, id: u32) -> Result<Operand, Failure> {
         match self.memory_operand(id) {
             Some(operand) => Ok(operand),
             None => self.source(id).map(Operand::Register),
@@ -322,19 +352,19 @@ impl Block<'_> {
     }
 
     /// The register of a source, loaded if need be; to be released.
-    fn source(&mut self, id: u32) -> Result<Vector, AssembleError> {
+    fn source(&mut self, id: u32) -> Result<Vector, Failure> {
         if let Some(register) = self.resident(id) {
             return Ok(register);
         }
         let register = self.spare()?;
         match self.source_of(id) {
-            Source::Memory(memory) => self.emitter.load(register, memory.shape, address(&memory)),
+            Source::Memory(memory) => {
+                self.emitter.load(register, memory.shape, address(&memory));
+                self.copies[usize::from(memory.pointer)] |= 1 << (register - self.first);
+            }
             Source::Constant(bits) => self.emitter.constant(register, bits),
         }
         let i = register - self.first;
-        if let Source::Memory(_) = self.source_of(id) {
-            self.copies |= 1 << i;
-        }
         let next_use = self.plan.next_use(id, self.at);
         self.assign(usize::from(i), Temp { holds: id, next_use, pins: 1 });
         self.plan.uses[id as usize].temp = u32::from(i);
@@ -351,7 +381,7 @@ impl Block<'_> {
     }
 
     /// A register to write to; to be released.
-    fn spare(&mut self) -> Result<Vector, AssembleError> {
+    fn spare(&mut self) -> Result<Vector, Failure> {
         let mut farthest = (self.free != 0).then(|| (self.free.trailing_zeros() as usize, NONE));
         if farthest.is_none() {
             for (i, temp) in self.temps[..self.count].iter().enumerate().filter(|(_, t)| t.pins == 0) {
@@ -362,10 +392,7 @@ impl Block<'_> {
         }
         let available = self.count;
         let (i, _) = farthest.ok_or(AssembleError::RegisterTile { needed: available + 1, available })?;
-        if self.temps[i].holds != NONE {
-            self.plan.uses[self.temps[i].holds as usize].temp = NONE;
-            self.copies &= !(1 << i);
-        }
+        self.vacate(i);
         self.assign(i, Temp { pins: 1, ..Temp::FREE });
         Ok(self.first + i as u8)
     }

@@ -1,6 +1,6 @@
 //! Bytes of instructions: prefixes, opcode, operands (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2).
 
-use super::AssembleError;
+use super::{AssembleError, Failure};
 
 /// An integer register, by its number in an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,27 +94,44 @@ pub(super) enum Goal {
 /// Encoded instructions, one behind the other.
 #[derive(Default)]
 pub(super) struct Code {
+    /// The first `len` are code, the others room for more.
     bytes: Vec<u8>,
+    len: usize,
     goals: Vec<(usize, Goal)>,
 }
+
+/// Bytes that one write takes at most.
+const ROOM: usize = 16;
 
 impl Code {
     /// Offset of the next instruction.
     pub(super) fn here(&self) -> usize {
-        self.bytes.len()
+        self.len
+    }
+
+    /// The bytes behind the code.
+    #[inline]
+    fn room(&mut self) -> &mut [u8; ROOM] {
+        if self.bytes.len() < self.len + ROOM {
+            self.bytes.resize((2 * self.bytes.len()).max(4096), 0);
+        }
+        let (room, _) = self.bytes[self.len..].as_chunks_mut();
+        &mut room[0]
     }
 
     /// The first `len` bytes of a number, the lowest first.
     fn put(&mut self, bytes: u64, len: usize) {
-        self.bytes.extend_from_slice(&bytes.to_le_bytes());
-        self.bytes.truncate(self.bytes.len() - 8 + len);
+        self.room()[..8].copy_from_slice(&bytes.to_le_bytes());
+        self.len += len;
     }
 
     /// An instruction: the first `len` bytes of a number, of which there are at most 8, and operands.
+    #[inline]
     fn instruction(&mut self, head: u64, len: usize, (operands, operands_len): (u64, usize)) {
-        let bytes = u128::from(head) | u128::from(operands) << (8 * len);
-        self.bytes.extend_from_slice(&bytes.to_le_bytes());
-        self.bytes.truncate(self.bytes.len() - 16 + len + operands_len);
+        let room = self.room();
+        room[..8].copy_from_slice(&head.to_le_bytes());
+        room[len..len + 8].copy_from_slice(&operands.to_le_bytes());
+        self.len += len + operands_len;
     }
 
     /// An instruction of integers: a flag for 64 bits, the opcode's bytes, and operands.
@@ -133,15 +150,15 @@ impl Code {
     pub(super) fn short(&mut self, wide: bool, opcode: u8, register: Integer, immediate: u64, len: usize) {
         let rex = u8::from(wide) << 3 | register as u8 >> 3;
         if rex != 0 {
-            self.bytes.push(0x40 | rex);
+            self.put(u64::from(0x40 | rex), 1);
         }
-        self.bytes.push(opcode | register as u8 & 7);
+        self.put(u64::from(opcode | register as u8 & 7), 1);
         self.put(immediate, len);
     }
 
     /// Bytes as they are.
     pub(super) fn plain(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+        bytes.iter().for_each(|&byte| self.put(u64::from(byte), 1));
     }
 
     /// An instruction of vectors of 256 bits, or of fewer. `second` is the number of the operand between the others, 0 for none.
@@ -161,12 +178,12 @@ impl Code {
     /// An instruction of vectors of 512 bits, or of fewer, with a mask and flags. Displacements of one byte count in units of
     /// `1 << scale`, which is the size of what is in memory.
     pub(super) fn evex(&mut self, op: Opcode, flags: u8, [reg, second]: [u8; 2], place: Place, scale: u32) {
-        let high = !place.high_bits();
-        let (r, high_r) = (!reg >> 3 & 1, !reg >> 4 & 1);
-        let first = r << 7 | (high >> 1 & 1) << 6 | (high & 1) << 5 | high_r << 4 | op.map;
-        let middle = (!second & 15) << 3 | 4 | op.prefix;
-        let last = flags | (!second >> 4 & 1) << 3;
-        let head = u64::from(u32::from_le_bytes([0x62, first, middle, last])) | u64::from(op.code) << 32;
+        // Bits of registers are stored inverted.
+        let fixed = [0x62, 0xf0 | op.map, 0x7c | op.prefix, flags | 8];
+        let [reg_bits, second, high] = [reg, second, place.high_bits()].map(u32::from);
+        let registers =
+            (reg_bits & 8) << 12 | (reg_bits & 16) << 8 | high << 13 | (second & 15) << 19 | (second & 16) << 23;
+        let head = u64::from(u32::from_le_bytes(fixed) ^ registers) | u64::from(op.code) << 32;
         self.instruction(head, 5, operands(reg, place, scale));
     }
 
@@ -194,13 +211,13 @@ impl Code {
 
     /// An immediate of one byte, the last part of an instruction.
     pub(super) fn immediate_byte(&mut self, value: i8) {
-        self.bytes.push(value as u8);
+        self.put(u64::from(value as u8), 1);
     }
 
     /// The code with every goal resolved, constants behind it, and the length without them.
-    pub(super) fn finish(self, leaves: &[usize]) -> Result<(Vec<u8>, usize), AssembleError> {
-        let mut bytes = self.bytes;
-        let code_bytes = bytes.len();
+    pub(super) fn finish(self, leaves: &[usize]) -> Result<(Vec<u8>, usize), Failure> {
+        let (mut bytes, code_bytes) = (self.bytes, self.len);
+        bytes.truncate(code_bytes);
         if self.goals.iter().any(|g| matches!(g.1, Goal::Mask(_))) {
             bytes.resize(code_bytes.next_multiple_of(64), 0xcc);
             bytes.extend([[0xff; 32], [0; 32]].concat());

@@ -12,10 +12,10 @@
 
 use std::ops::Range;
 
-use super::AssembleError;
 use super::emit::Shape;
-use super::nest::{Access, Nest, Node, Token};
+use super::nest::{Access, Nest, Node, Read, Tree};
 use super::number::Numbers;
+use super::{AssembleError, Failure};
 use crate::program::{BufferId, LoopKind, Program, StoreMode};
 
 /// What a leaf does, given its pointers: items, and what they consist of.
@@ -23,8 +23,8 @@ use crate::program::{BufferId, LoopKind, Program, StoreMode};
 pub(super) struct Leaf {
     pub(super) items: Vec<Item>,
     pub(super) ops: Vec<Op>,
-    /// The operands of a value come before it.
-    pub(super) values: Vec<Value>,
+    /// Those of the values of operations.
+    pub(super) inputs: Vec<Input>,
     pub(super) sources: Vec<Source>,
     /// What the registers of partial sums hold.
     pub(super) accumulators: Vec<Accumulator>,
@@ -54,7 +54,7 @@ pub(super) enum Item {
     Loop { var: u32, extent: usize, end: usize },
 }
 
-/// An operation of a block. Sources are counted from the block's first.
+/// An operation of a block. Sources are counted from the block's first, the inputs of a value from the leaf's first.
 #[derive(Clone, Copy)]
 pub(super) enum Op {
     /// Accumulator += product of two values in memory.
@@ -67,34 +67,11 @@ pub(super) enum Op {
     Prefetch(Memory),
 }
 
-/// The values `first..=root`, of which the last is what the others are for.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Tree {
-    first: u32,
-    pub(super) root: u32,
-}
-
-impl Tree {
-    pub(super) fn range(self) -> Range<usize> {
-        self.first as usize..self.root as usize + 1
-    }
-}
-
-/// A value and the registers that it takes to evaluate, besides accumulators (Sethi and Ullman, "The generation of optimal
-/// code for arithmetic expressions", 1970).
+/// What a value is made of.
 #[derive(Clone, Copy)]
-pub(super) struct Value {
-    pub(super) kind: Kind,
-    pub(super) registers: u8,
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum Input {
     Accumulator(u16),
     Source(u32),
-    Add(u32, u32),
-    Mul(u32, u32),
-    Max(u32, u32),
 }
 
 /// What a register may hold besides partial sums.
@@ -135,15 +112,79 @@ pub(super) struct Expander<'p> {
     /// Elements of a vector.
     lanes: usize,
     pub(super) leaf: Leaf,
-    /// Values of the unrolled variables around, by number.
-    values: Vec<i64>,
+    /// By variable, if it is unrolled or vectorised and around: its value, and the number of the iteration.
+    values: Vec<(i64, usize)>,
     vector: Option<Lanes>,
+    known: Known,
     /// Numbers of accumulators.
     accumulators: Numbers,
     /// Numbers of the present block's sources.
     sources: Numbers,
     /// Where the present block's operations and sources begin.
     block: (usize, usize),
+}
+
+/// What reads are, by the iterations that they depend on.
+#[derive(Default)]
+struct Known {
+    /// By read.
+    reads: Vec<KnownRead>,
+    /// By term of the nest: its variable, and the distance of its iterations in `inputs`.
+    steps: Vec<(u32, usize)>,
+    /// By variable, the number of iterations.
+    counts: Vec<usize>,
+    /// With the number of the block in which it was that; there is no block 0.
+    inputs: Vec<(u32, Input)>,
+    /// Number of the present block.
+    block: u32,
+}
+
+/// The place of its first iterations in [`Known::inputs`], and its terms.
+#[derive(Clone, Copy)]
+struct KnownRead {
+    first: usize,
+    terms: (u32, u32),
+}
+
+impl Known {
+    /// Makes room for the reads of a nest.
+    fn prepare(&mut self, nest: &Nest, lanes: usize) {
+        self.counts.clear();
+        self.counts.resize(nest.vars, 1);
+        for node in &nest.nodes {
+            if let Node::Loop { var, extent, kind, .. } = *node {
+                self.counts[var as usize] = if kind == LoopKind::Vectorized { extent.div_ceil(lanes) } else { extent };
+            }
+        }
+        self.steps.clear();
+        self.steps.resize(nest.terms.len(), (0, 0));
+        self.reads.clear();
+        let mut first = 0;
+        for read in &nest.reads {
+            let terms = match read {
+                Read::Constant(_) => (0, 0),
+                Read::Element(access) => access.terms,
+            };
+            self.reads.push(KnownRead { first, terms });
+            let mut size = 1;
+            for i in terms.0 as usize..terms.1 as usize {
+                let (var, _) = nest.terms[i];
+                self.steps[i] = (var, size);
+                size *= self.counts[var as usize];
+            }
+            first += size;
+        }
+        if self.inputs.len() < first {
+            self.inputs.resize(first, (0, Input::Source(0)));
+        }
+    }
+
+    /// The place of a read in the present iterations.
+    fn place(&self, read: u32, values: &[(i64, usize)]) -> usize {
+        let KnownRead { first, terms } = self.reads[read as usize];
+        let steps = &self.steps[terms.0 as usize..terms.1 as usize];
+        steps.iter().fold(first, |place, &(var, step)| place + values[var as usize].1 * step)
+    }
 }
 
 impl<'p> Expander<'p> {
@@ -154,6 +195,7 @@ impl<'p> Expander<'p> {
             leaf: Leaf::default(),
             values: Vec::new(),
             vector: None,
+            known: Known::default(),
             accumulators: Numbers::default(),
             sources: Numbers::default(),
             block: (0, 0),
@@ -161,19 +203,21 @@ impl<'p> Expander<'p> {
     }
 
     /// Makes the leaf of a nest.
-    pub(super) fn expand(&mut self, nest: &Nest) -> Result<(), AssembleError> {
-        let Leaf { items, ops, values, sources, accumulators, parts } = &mut self.leaf;
+    pub(super) fn expand(&mut self, nest: &Nest) -> Result<(), Failure> {
+        let Leaf { items, ops, inputs, sources, accumulators, parts } = &mut self.leaf;
         items.clear();
         ops.clear();
-        values.clear();
+        inputs.clear();
         sources.clear();
         parts.clear();
         accumulators.clear();
         self.values.clear();
-        self.values.resize(nest.vars, 0);
+        self.values.resize(nest.vars, (0, 0));
+        self.known.prepare(nest, self.lanes);
         self.accumulators.clear();
         self.block = (0, 0);
         self.sources.clear();
+        self.known.block += 1;
         self.nodes(nest, 0..nest.nodes.len())?;
         self.flush();
         self.check_accumulators()
@@ -185,10 +229,11 @@ impl<'p> Expander<'p> {
             self.leaf.items.push(Item::Block { ops: self.block.0..end.0, sources: self.block.1..end.1 });
             self.sources.clear();
         }
+        self.known.block += 1;
         self.block = end;
     }
 
-    fn nodes(&mut self, nest: &Nest, range: Range<usize>) -> Result<(), AssembleError> {
+    fn nodes(&mut self, nest: &Nest, range: Range<usize>) -> Result<(), Failure> {
         let mut at = range.start;
         while at < range.end {
             match nest.nodes[at] {
@@ -197,7 +242,19 @@ impl<'p> Expander<'p> {
                     at = end;
                     continue;
                 }
-                Node::Store { dst, mode, value } => self.store(nest, dst, mode, &nest.values[value..])?,
+                Node::MulAdd { acc, factors } => self.multiply_add(nest, acc, factors)?,
+                Node::Set { acc, mode, value } => {
+                    let value = self.value(nest, value)?;
+                    if let Input::Accumulator(acc) = self.read(nest, acc)? {
+                        self.leaf.ops.push(Op::Set { acc, mode, value });
+                    }
+                }
+                Node::Store { pointer, dst, mode, value } => {
+                    let dst = self.memory(nest, &dst, pointer)?;
+                    self.count_lanes(dst.shape);
+                    let value = self.value(nest, value)?;
+                    self.leaf.ops.push(Op::Store { dst, mode, value });
+                }
                 Node::Prefetch(access) => {
                     if let Some(pointer) = access.pointer {
                         let memory = self.memory(nest, &access, pointer)?;
@@ -215,15 +272,15 @@ impl<'p> Expander<'p> {
         nest: &Nest,
         (var, extent, kind): (u32, usize, LoopKind),
         body: Range<usize>,
-    ) -> Result<(), AssembleError> {
+    ) -> Result<(), Failure> {
         match kind {
             LoopKind::Unrolled => (0..extent).try_for_each(|value| {
-                self.values[var as usize] = value as i64;
+                self.values[var as usize] = (value as i64, value);
                 self.nodes(nest, body.clone())
             }),
             LoopKind::Vectorized => (0..extent).step_by(self.lanes).try_for_each(|start| {
                 let lanes = self.lanes.min(extent - start);
-                self.values[var as usize] = start as i64;
+                self.values[var as usize] = (start as i64, start / self.lanes);
                 self.vector = Some(Lanes { var, lanes });
                 let done = self.nodes(nest, body.clone());
                 self.vector = None;
@@ -241,63 +298,43 @@ impl<'p> Expander<'p> {
         }
     }
 
-    /// A store of the value at the start of `tokens`.
-    fn store(&mut self, nest: &Nest, dst: Access, mode: StoreMode, tokens: &[Token]) -> Result<(), AssembleError> {
-        if dst.pointer.is_none()
-            && mode == StoreMode::Accumulate
-            && let [Token::Mul, Token::Load(a), Token::Load(b), ..] = tokens
-            && let (Some(a_pointer), Some(b_pointer)) = (a.pointer, b.pointer)
-        {
-            let factors = [self.load(nest, a, a_pointer)?, self.load(nest, b, b_pointer)?];
-            let acc = self.accumulator(nest, &dst)?;
-            self.leaf.ops.push(Op::MulAdd { acc, factors });
-            return Ok(());
+    fn multiply_add(&mut self, nest: &Nest, acc: u32, factors: [u32; 2]) -> Result<(), Failure> {
+        let [a, b] = factors;
+        let inputs = (self.read(nest, a)?, self.read(nest, b)?, self.read(nest, acc)?);
+        if let (Input::Source(a), Input::Source(b), Input::Accumulator(acc)) = inputs {
+            self.leaf.ops.push(Op::MulAdd { acc, factors: [a, b] });
         }
-        let to = dst.pointer.map(|pointer| self.memory(nest, &dst, pointer)).transpose()?;
-        to.iter().for_each(|memory| self.count_lanes(memory.shape));
-        let first = self.leaf.values.len() as u32;
-        let root = self.value(nest, &mut tokens.iter())?;
-        let value = Tree { first, root };
-        let op = match to {
-            None => Op::Set { acc: self.accumulator(nest, &dst)?, mode, value },
-            Some(dst) => Op::Store { dst, mode, value },
-        };
-        self.leaf.ops.push(op);
         Ok(())
     }
 
-    /// The number of the value whose tokens are next.
-    fn value(&mut self, nest: &Nest, tokens: &mut std::slice::Iter<Token>) -> Result<u32, AssembleError> {
-        let combine: fn(u32, u32) -> Kind = match tokens.next() {
-            Some(Token::Add) => Kind::Add,
-            Some(Token::Mul) => Kind::Mul,
-            Some(Token::Max) => Kind::Max,
-            Some(Token::Load(access)) => {
-                let (kind, registers) = match access.pointer {
-                    None => (Kind::Accumulator(self.accumulator(nest, access)?), 0),
-                    Some(pointer) => (Kind::Source(self.load(nest, access, pointer)?), 1),
-                };
-                return Ok(self.push_value(kind, registers));
-            }
-            Some(&Token::Constant(bits)) => return Ok(self.constant(bits)),
-            None => return Ok(self.constant(0)),
-        };
-        let (a, b) = (self.value(nest, tokens)?, self.value(nest, tokens)?);
-        let registers = match [a, b].map(|v| self.leaf.values[v as usize].registers) {
-            [a, b] if a == b => a + 1,
-            [a, b] => a.max(b),
-        };
-        Ok(self.push_value(combine(a, b), registers))
+    fn value(&mut self, nest: &Nest, value: Tree) -> Result<Tree, Failure> {
+        let first = self.leaf.inputs.len() as u32;
+        for &read in &nest.inputs[value.inputs.0 as usize..value.inputs.1 as usize] {
+            let input = self.read(nest, read)?;
+            self.leaf.inputs.push(input);
+        }
+        Ok(Tree { root: value.root, inputs: (first, self.leaf.inputs.len() as u32) })
     }
 
-    fn constant(&mut self, bits: u32) -> u32 {
-        let source = self.source(Source::Constant(bits));
-        self.push_value(Kind::Source(source), 1)
+    /// What a read is in the present block and iterations.
+    #[inline]
+    fn read(&mut self, nest: &Nest, read: u32) -> Result<Input, Failure> {
+        let place = self.known.place(read, &self.values);
+        let (block, known) = self.known.inputs[place];
+        if block == self.known.block { Ok(known) } else { self.first_read(nest, read, place) }
     }
 
-    fn push_value(&mut self, kind: Kind, registers: u8) -> u32 {
-        self.leaf.values.push(Value { kind, registers });
-        self.leaf.values.len() as u32 - 1
+    /// What a read with this place is known to be from now on.
+    fn first_read(&mut self, nest: &Nest, read: u32, place: usize) -> Result<Input, Failure> {
+        let input = match &nest.reads[read as usize] {
+            Read::Constant(bits) => Input::Source(self.source(Source::Constant(*bits))),
+            Read::Element(access) => match access.pointer {
+                None => Input::Accumulator(self.accumulator(nest, access)?),
+                Some(pointer) => Input::Source(self.load(nest, access, pointer)?),
+            },
+        };
+        self.known.inputs[place] = (self.known.block, input);
+        Ok(input)
     }
 
     /// The number of a source in the present block.
@@ -312,7 +349,7 @@ impl<'p> Expander<'p> {
     }
 
     /// The source that an access is.
-    fn load(&mut self, nest: &Nest, access: &Access, pointer: u8) -> Result<u32, AssembleError> {
+    fn load(&mut self, nest: &Nest, access: &Access, pointer: u8) -> Result<u32, Failure> {
         let memory = splat_if_constant(self.memory(nest, access, pointer)?);
         self.count_lanes(memory.shape);
         Ok(self.source(Source::Memory(memory)))
@@ -329,12 +366,10 @@ impl<'p> Expander<'p> {
 
     /// Offset in elements at the first lane, stride along the vector, and number of lanes.
     fn place(&self, nest: &Nest, access: &Access) -> (i64, i64, usize) {
-        let (start, count) = access.terms;
-        let terms = &nest.terms[start as usize..(start + count) as usize];
         let (vector, lanes) = self.vector.map_or((u32::MAX, 1), |v| (v.var, v.lanes));
         let (mut first, mut stride) = (access.constant, 0);
-        for &(var, coefficient) in terms {
-            first += coefficient * self.values[var as usize];
+        for &(var, coefficient) in nest.terms(access) {
+            first += coefficient * self.values[var as usize].0;
             if var == vector {
                 stride = coefficient;
             }
@@ -342,14 +377,14 @@ impl<'p> Expander<'p> {
         (first, stride, lanes)
     }
 
-    fn memory(&self, nest: &Nest, access: &Access, pointer: u8) -> Result<Memory, AssembleError> {
+    fn memory(&self, nest: &Nest, access: &Access, pointer: u8) -> Result<Memory, Failure> {
         let (first, stride, lanes) = self.place(nest, access);
         let (first, stride) = (first * 4, stride * 4);
         let last = first + stride * (lanes as i64 - 1);
         let fits = |bytes: i64| bytes == i64::from(bytes as i32);
         if !(fits(first) && fits(last) && fits(stride)) {
             let bytes = [first, last, stride].into_iter().find(|&b| !fits(b)).unwrap_or(first);
-            return Err(AssembleError::Displacement { bytes });
+            return Err(AssembleError::Displacement { bytes }.into());
         }
         let (disp, stride) = (first as i32, stride as i32);
         let shape = match (lanes, stride) {
@@ -360,7 +395,7 @@ impl<'p> Expander<'p> {
         Ok(Memory { pointer, disp, shape })
     }
 
-    fn accumulator(&mut self, nest: &Nest, access: &Access) -> Result<u16, AssembleError> {
+    fn accumulator(&mut self, nest: &Nest, access: &Access) -> Result<u16, Failure> {
         let (first, stride, lanes) = self.place(nest, access);
         let accumulator = Accumulator { buffer: access.buffer, first, lanes };
         let known = &mut self.leaf.accumulators;
@@ -377,7 +412,7 @@ impl<'p> Expander<'p> {
     }
 
     /// No two accumulators may share an element.
-    fn check_accumulators(&self) -> Result<(), AssembleError> {
+    fn check_accumulators(&self) -> Result<(), Failure> {
         let mut sorted = self.leaf.accumulators.clone();
         sorted.sort_unstable();
         for pair in sorted.windows(2) {

@@ -1,7 +1,7 @@
 //! The order of a block's operations, and where its sources are used.
 
 use super::block::Code;
-use super::leaf::{Kind, Op};
+use super::leaf::{Input, Op};
 
 /// No position, source or register.
 pub(super) const NONE: u32 = u32::MAX;
@@ -39,8 +39,8 @@ impl Plan {
             match code.ops[self.order[at as usize] as usize] {
                 Op::MulAdd { factors, .. } => factors.into_iter().for_each(|id| self.add_use(id, at)),
                 Op::Set { value, .. } | Op::Store { value, .. } => {
-                    for value in &code.values[value.range()] {
-                        if let Kind::Source(id) = value.kind {
+                    for input in code.inputs_of(value) {
+                        if let Input::Source(id) = *input {
                             self.add_use(id, at);
                         }
                     }
@@ -129,7 +129,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codegen::x86::leaf::Tree;
+    use crate::codegen::x86::nest::Tree;
     use crate::program::StoreMode;
 
     #[test]

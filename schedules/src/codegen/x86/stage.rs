@@ -13,7 +13,7 @@ use super::encode::{Address, Integer};
 use super::leaf::{Expander, Item, Leaf};
 use super::nest::{Nest, Resolver};
 use super::plan::Plan;
-use super::{AssembleError, block};
+use super::{AssembleError, Failure, block};
 use crate::affine::VarId;
 use crate::program::{Node, Program, Scope, Stage, parallel_prefix};
 
@@ -72,7 +72,7 @@ impl<'p> Generator<'p> {
     }
 
     /// Emits a stage and returns its offset.
-    pub(super) fn stage(&mut self, stage: &'p Stage) -> Result<usize, AssembleError> {
+    pub(super) fn stage(&mut self, stage: &'p Stage) -> Result<usize, Failure> {
         let entry = self.emitter.code.here();
         let slots = BUFFERS + self.program.buffers.len() + stage.body.iter().map(loops_outside).max().unwrap_or(0);
         self.enter(8 * slots as i64);
@@ -111,7 +111,7 @@ impl<'p> Generator<'p> {
     }
 
     /// The tasks of a top-level tree, the first of which has number `first`; returns how many there are.
-    fn tree(&mut self, node: &'p Node, first: usize) -> Result<usize, AssembleError> {
+    fn tree(&mut self, node: &'p Node, first: usize) -> Result<usize, Failure> {
         let loops = parallel_prefix(node);
         let count: usize = loops.iter().map(|l| l.extent).product();
         self.clamp(BEGIN, TASK, first as i64, Order::Less);
@@ -151,7 +151,7 @@ impl<'p> Generator<'p> {
         self.emitter.write(slot(number), Integer::Rax);
     }
 
-    fn nodes(&mut self, nodes: &'p [Node]) -> Result<(), AssembleError> {
+    fn nodes(&mut self, nodes: &'p [Node]) -> Result<(), Failure> {
         nodes.iter().try_for_each(|node| match node {
             Node::Alloc { buffer, body } if self.program.buffer(*buffer).scope != Scope::Register => self.nodes(body),
             Node::Loop(l) if l.body.iter().any(has_alloc) => {
@@ -176,7 +176,7 @@ impl<'p> Generator<'p> {
     }
 
     /// Computes a leaf's pointers and calls it.
-    fn call(&mut self, node: &Node) -> Result<(), AssembleError> {
+    fn call(&mut self, node: &'p Node) -> Result<(), Failure> {
         self.resolver.resolve(&self.vars, node)?;
         let nest = &self.resolver.nest;
         let number = match self.numbers.get(nest) {
@@ -203,7 +203,7 @@ impl<'p> Generator<'p> {
     }
 
     /// Emits the leaves that were called and returns their offsets.
-    pub(super) fn leaves(&mut self) -> Result<Vec<usize>, AssembleError> {
+    pub(super) fn leaves(&mut self) -> Result<Vec<usize>, Failure> {
         let mut expander = Expander::new(self.program, usize::from(self.emitter.lanes()));
         let mut plan = Plan::default();
         let emit = |nest: &Rc<Nest>| {
@@ -235,7 +235,7 @@ struct LeafEmitter<'g> {
 
 impl LeafEmitter<'_> {
     /// Emits the leaf and returns its offset.
-    fn emit(&mut self) -> Result<usize, AssembleError> {
+    fn emit(&mut self) -> Result<usize, Failure> {
         self.check()?;
         let entry = self.emitter.code.here();
         self.emitter.set_masks(&self.leaf.parts);
@@ -245,14 +245,14 @@ impl LeafEmitter<'_> {
     }
 
     /// Fails where the leaf needs more registers than there are. Two vectors hold what is being computed.
-    fn check(&self) -> Result<(), AssembleError> {
+    fn check(&self) -> Result<(), Failure> {
         let (needed, available) = (self.leaf.accumulators.len() + 2, self.emitter.isa.vector_registers());
         if needed > available {
-            return Err(AssembleError::RegisterTile { needed, available });
+            return Err(AssembleError::RegisterTile { needed, available }.into());
         }
         let needed = self.nest.pointers.len() + self.loops(0..self.leaf.items.len());
         if needed > INTEGERS.len() {
-            return Err(AssembleError::Pointers { needed, available: INTEGERS.len() });
+            return Err(AssembleError::Pointers { needed, available: INTEGERS.len() }.into());
         }
         Ok(())
     }
@@ -267,14 +267,15 @@ impl LeafEmitter<'_> {
     }
 
     /// Emits items whose loops count in the registers from `counter` on.
-    fn items(&mut self, range: Range<usize>, counter: usize) -> Result<(), AssembleError> {
+    fn items(&mut self, range: Range<usize>, counter: usize) -> Result<(), Failure> {
         let mut at = range.start;
         while at < range.end {
             match &self.leaf.items[at] {
                 Item::Block { ops, sources } => {
-                    let Leaf { values, accumulators, .. } = self.leaf;
+                    let Leaf { inputs, accumulators, .. } = self.leaf;
                     let (ops, sources) = (&self.leaf.ops[ops.clone()], &self.leaf.sources[sources.clone()]);
-                    let code = block::Code { ops, sources, values, pointers: &self.nest.pointers };
+                    let code =
+                        block::Code { ops, sources, inputs, values: &self.nest.values, pointers: &self.nest.pointers };
                     block::emit(self.emitter, code, accumulators.len(), self.plan)?;
                     at += 1;
                 }

@@ -3,7 +3,7 @@
 use super::block::Code;
 use super::emit::{Emitter, Shape, Vector};
 use super::encode::Address;
-use super::leaf::{Kind, Memory, Op, Source};
+use super::leaf::{Input, Memory, Op, Source};
 use crate::program::StoreMode;
 
 /// Rows of a block.
@@ -53,7 +53,7 @@ impl Block {
 /// Where an operation copies to and from.
 fn copy(code: Code, op: &Op) -> Option<(Memory, Memory)> {
     let Op::Store { dst, mode: StoreMode::Assign, value } = op else { return None };
-    let Kind::Source(id) = code.values[value.root as usize].kind else { return None };
+    let &[Input::Source(id)] = code.inputs_of(*value) else { return None };
     match code.sources[id as usize] {
         Source::Memory(from) => Some((*dst, from)),
         Source::Constant(_) => None,

@@ -135,7 +135,7 @@ impl Lowering<'_> {
         let channel = (tile.chunk.clone() + tile.first_block.clone() + o) * block + lane;
         let tile_number = self.first_tile(tile.blocks) + t;
         let point = vec![tile.blocks.image.clone(), tile.xi.clone(), tile_number, channel, c];
-        let value = Expr::Mul(Box::new(load(self.inputs, data)), Box::new(load(self.weights, weight)));
+        let value = Expr::product(load(self.inputs, data), load(self.weights, weight));
         let dst = Access { buffer: acc, index: at.to_vec() };
         Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point })
     }

@@ -5,7 +5,7 @@ use crate::winograd::matrices::{Source, Sum};
 
 /// The sum as an expression: terms with factor 1 first, so that what follows are fused multiply-adds.
 fn sum(terms: &Sum, value: impl Fn(Source) -> Expr) -> Expr {
-    let product = |c: f64, x: Expr| if c == 1.0 { x } else { Expr::Mul(Box::new(Expr::Const(c as f32)), Box::new(x)) };
+    let product = |c: f64, x: Expr| if c == 1.0 { x } else { Expr::product(Expr::Const(c as f32), x) };
     let (plain, scaled) = (terms.iter().filter(|t| t.1 == 1.0), terms.iter().filter(|t| t.1 != 1.0));
     let mut values = plain.chain(scaled).map(|&(source, c)| product(c, value(source)));
     match values.next() {
@@ -78,7 +78,7 @@ impl Lowering<'_> {
 
     /// The transformed input of a block, of one block of channels or of all.
     pub(super) fn transform_input(&mut self, blocks: &Blocks, c_block: Option<Affine>) -> Vec<Node> {
-        self.over_segments(blocks, "input", |this, segments, row, private| {
+        self.over_segments(blocks, ["input_half", "input_terms"], |this, segments, row, private| {
             let columns = |this: &mut Self, c_block: Affine| {
                 this.over_columns(segments[1], |this, column| {
                     this.input_tile(blocks, segments, &[row.clone(), column], &c_block, private)
@@ -96,7 +96,7 @@ impl Lowering<'_> {
     fn over_segments(
         &mut self,
         blocks: &Blocks,
-        name: &str,
+        private: [&str; 2],
         mut body: impl FnMut(&mut Self, [&Segment; 2], Affine, Private) -> Vec<Node>,
     ) -> Vec<Node> {
         let [rows, columns] = blocks.runs;
@@ -105,7 +105,7 @@ impl Lowering<'_> {
             nodes.extend(self.repeat("th.1", row.count, LoopKind::Serial, |this, r| {
                 let r = r + row.start as i64;
                 let nest =
-                    |column| this.with_private(name, |this, private| body(this, [row, column], r.clone(), private));
+                    |column| this.with_private(private, |this, private| body(this, [row, column], r.clone(), private));
                 columns.segments.iter().flat_map(nest).collect()
             }));
         }
@@ -117,11 +117,15 @@ impl Lowering<'_> {
         self.repeat("tw.1", segment.count, LoopKind::Serial, |this, c| body(this, c + segment.start as i64))
     }
 
-    /// Allocates the result of the first pass, `[a, a, lane]`, and registers for shared terms.
-    fn with_private(&mut self, name: &str, body: impl FnOnce(&mut Self, Private) -> Vec<Node>) -> Vec<Node> {
+    /// Allocates the result of the first pass, `[a, a, lane]`, and registers for shared terms, by their names.
+    fn with_private(
+        &mut self,
+        [half, terms]: [&str; 2],
+        body: impl FnOnce(&mut Self, Private) -> Vec<Node>,
+    ) -> Vec<Node> {
         let (a, block) = (self.winograd.a(), self.winograd.block);
-        let half = self.private(&format!("{name}_half"), Scope::Local, vec![a, a, block]);
-        let terms = self.private(&format!("{name}_terms"), Scope::Register, vec![a, block]);
+        let half = self.private(half, Scope::Local, vec![a, a, block]);
+        let terms = self.private(terms, Scope::Register, vec![a, block]);
         let body = body(self, Private { half, terms });
         vec![Node::Alloc { buffer: half, body: vec![Node::Alloc { buffer: terms, body }] }]
     }
@@ -180,7 +184,7 @@ impl Lowering<'_> {
 
     /// The outputs of a block for the `size` channel blocks from `chunk` on.
     pub(super) fn transform_output(&mut self, blocks: &Blocks, chunk: &Affine, size: usize) -> Vec<Node> {
-        self.over_segments(blocks, "output", |this, segments, row, private| {
+        self.over_segments(blocks, ["output_half", "output_terms"], |this, segments, row, private| {
             this.repeat("o.1", size, LoopKind::Serial, |this, o_block| {
                 this.over_columns(segments[1], |this, column| {
                     this.output_tile(blocks, segments, &[row.clone(), column], chunk, &o_block, private)
@@ -203,7 +207,7 @@ impl Lowering<'_> {
         Private { half, terms }: Private,
     ) -> Vec<Node> {
         let a = self.winograd.a();
-        let transform = &self.transforms.output;
+        let transform = &mut self.transforms.output;
         let (down, across) = (transform.trimmed(0..a, row.outputs), transform.trimmed(0..a, column.outputs));
         let position = tile[0].clone() * blocks.runs[1].tiles as i64 + tile[1].clone();
         let mut nodes = self.repeat("j", a, LoopKind::Unrolled, |this, j| {

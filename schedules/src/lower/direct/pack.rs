@@ -200,7 +200,7 @@ impl Lowering<'_> {
             index.push(number);
         }
         if loops.is_empty() && kind == LoopKind::Parallel {
-            loops.push((self.var("task".into(), 1), 1, kind));
+            loops.push((self.var("task", 1), 1, kind));
         }
         let mut local = vec![Affine::default(); value.len()];
         for step in steps {

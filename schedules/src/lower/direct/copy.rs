@@ -115,11 +115,11 @@ impl Lowering<'_> {
         let mut offset = Affine::default();
         let vector = last.len.min(self.lanes);
         if last.len > vector {
-            let var = self.var("v.0".into(), last.len / vector);
+            let var = self.var("v.0", last.len / vector);
             loops.push((var, last.len / vector, LoopKind::Serial));
             offset = Affine::var(var) * vector as i64;
         }
-        let var = self.var("v".into(), vector);
+        let var = self.var("v", vector);
         loops.push((var, vector, LoopKind::Vectorized));
         add(last, offset + Affine::var(var));
         let value = match source {

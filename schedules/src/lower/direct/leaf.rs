@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::{Level, Lowering, Region, assign, at, bases, epilogue, load, nest};
 use crate::affine::{Affine, VarId};
 use crate::contraction::AxisId;
 use crate::direct::DataMode;
-use crate::program::{Access, BufferId, Expr, LoopKind, Node, Role, Scope, Store, StoreMode};
+use crate::program::{Access, Buffer, BufferId, Expr, LoopKind, Node, Role, Scope, Store, StoreMode};
 
 /// A part of the register tile along one axis: `start..start + len` within the tile.
 #[derive(Clone, Copy)]
@@ -41,6 +43,33 @@ enum Steps {
 /// The offsets of the axes within the register tile.
 type Local = Vec<Affine>;
 
+/// A register tile.
+struct Tile<'r> {
+    region: &'r Region,
+    /// Its axes, the vectorised one last (always present).
+    parts: Vec<Part>,
+    /// Its partial sums.
+    acc: BufferId,
+    /// Dimensions of the data operand in whose padding, read in place, some of the region is.
+    padded: SmallVec<[usize; 2]>,
+}
+
+impl Tile<'_> {
+    fn acc_access(&self, local: &Local) -> Access {
+        Access { buffer: self.acc, index: self.parts.iter().map(|p| local[p.axis].clone()).collect() }
+    }
+
+    /// An index of an operand at `local`.
+    fn at(&self, index: &Affine, local: &Local) -> Affine {
+        let mut total = Affine::constant(index.constant);
+        for &(axis, c) in &index.terms {
+            total.add_scaled(&self.region[axis.0 as usize].base, c);
+            total.add_scaled(&local[axis.0 as usize], c);
+        }
+        total
+    }
+}
+
 impl Lowering<'_> {
     /// ```text
     /// alloc acc
@@ -49,50 +78,56 @@ impl Lowering<'_> {
     ///   output[..] = act(acc[..] + bias + residual), or the partial sums if this is not the last chunk
     /// ```
     pub(super) fn leaf(&mut self, region: &Region) -> Vec<Node> {
-        let parts = self.parts(region);
-        let shape: Vec<usize> = parts.iter().map(|p| p.len).collect();
-        let words: Vec<String> = shape.iter().map(usize::to_string).collect();
-        let acc = self.buffer(format!("acc_{}", words.join("x")), Role::Accumulator, Scope::Register, shape);
+        let tile = self.register_tile(region);
         let axes = &self.direct.contraction.axes;
         let mut reduced = (0..axes.len()).filter(|&a| axes[a].reduce);
         let is_first = reduced.clone().all(|a| region[a].base.as_constant() == Some(0));
         let is_last = reduced
             .all(|a| region[a].base.as_constant().is_some_and(|b| b as usize + region[a].extent == axes[a].extent));
 
-        let mut body = self.over_parts(&parts, |this, local| {
-            let start = if is_first { Expr::Const(0.0) } else { load(this.output, this.output_index(region, local)) };
-            vec![assign(acc, acc_index(&parts, local), start)]
+        let mut local: Local = vec![Affine::default(); region.len()];
+        let mut body = self.over_parts(&tile.parts, &mut local, |this, local| {
+            let start = if is_first { Expr::Const(0.0) } else { load(this.output, this.output_index(&tile, local)) };
+            let Access { buffer, index } = tile.acc_access(local);
+            vec![assign(buffer, index, start)]
         });
-        let loops = self.reductions(region, &parts);
+        let loops = self.reductions(&tile);
         if loops.iter().all(|l| l.extent > 0) {
-            let mut local: Local = vec![Affine::default(); region.len()];
-            body.extend(self.reduction(&loops, region, &mut local, acc, &parts));
+            body.extend(self.reduction(&loops, &tile, &mut local));
         }
-        body.extend(self.over_parts(&parts, |this, local| vec![this.finish(region, local, acc, &parts, is_last)]));
-        vec![Node::Alloc { buffer: acc, body }]
+        body.extend(self.over_parts(&tile.parts, &mut local, |this, local| vec![this.finish(&tile, local, is_last)]));
+        vec![Node::Alloc { buffer: tile.acc, body }]
     }
 
-    /// Axes of the register tile in this region, the vectorised one last (always present).
-    fn parts(&self, region: &Region) -> Vec<Part> {
-        let tile = self.direct.register_tile();
-        let whole = |&(axis, _): &(AxisId, usize)| Part { axis, start: 0, len: region[axis].extent };
+    /// The register tile that covers a region.
+    fn register_tile<'r>(&mut self, region: &'r Region) -> Tile<'r> {
         let vector = self.direct.vector;
-        tile.iter().map(whole).filter(|p| p.len > 1 || p.axis == vector).collect()
+        let whole = |&(axis, _): &(AxisId, usize)| Part { axis, start: 0, len: region[axis].extent };
+        let tile = self.direct.register_tile();
+        let parts: Vec<Part> = tile.iter().map(whole).filter(|p| p.len > 1 || p.axis == vector).collect();
+        let shape: Vec<usize> = parts.iter().map(|p| p.len).collect();
+        let is_it = |b: &Buffer| b.role == Role::Accumulator && b.shape == shape;
+        let acc = match self.buffers.iter().position(is_it) {
+            Some(known) => BufferId(known as u32),
+            None => {
+                let words: Vec<String> = shape.iter().map(usize::to_string).collect();
+                self.buffer(format!("acc_{}", words.join("x")), Role::Accumulator, Scope::Register, shape)
+            }
+        };
+        let in_place = self.direct.data_mode == DataMode::InPlace;
+        let dims = if in_place { 0..self.direct.contraction.data.shape.len() } else { 0..0 };
+        let padded = dims.filter(|&dim| !self.dim_is_interior(region, dim)).collect();
+        Tile { region, parts, acc, padded }
     }
 
     /// Unrolled loops over the parts, the last vectorised; `body` gets the offset of every axis.
-    fn over_parts(&mut self, parts: &[Part], body: impl FnOnce(&mut Self, &Local) -> Vec<Node>) -> Vec<Node> {
-        let local = vec![Affine::default(); self.direct.contraction.axes.len()];
-        self.over_parts_from(parts, local, body)
-    }
-
-    fn over_parts_from(
+    fn over_parts(
         &mut self,
         parts: &[Part],
-        mut local: Local,
+        local: &mut Local,
         body: impl FnOnce(&mut Self, &Local) -> Vec<Node>,
     ) -> Vec<Node> {
-        let mut vars = Vec::new();
+        let mut vars: SmallVec<[(VarId, usize, LoopKind); 4]> = SmallVec::new();
         for part in parts {
             local[part.axis] = Affine::constant(part.start as i64);
             if part.len > 1 {
@@ -102,24 +137,25 @@ impl Lowering<'_> {
                 vars.push((var, part.len, kind));
             }
         }
-        let body = body(self, &local);
+        let body = body(self, local);
         nest(vars, body)
     }
 
     /// The reduction loops, outermost first. They are unrolled from the innermost outwards while their product stays within
     /// the knob. A kernel loop over a padded dimension is cut to the taps that are not padding where the tile is one element
     /// wide there, and written out where it is wider.
-    fn reductions(&self, region: &Region, parts: &[Part]) -> Vec<Reduction> {
+    fn reductions(&self, tile: &Tile) -> Vec<Reduction> {
         let data = &self.direct.contraction.data;
         let mut budget = self.direct.unroll;
         let mut loops = Vec::new();
         for &axis in self.direct.reduce.iter().rev() {
-            let mut taps = 0..region[axis].extent;
+            let concerns = |dim: usize, axis: AxisId| data.index[dim].coefficient(VarId(axis as u32)) != 0;
+            let mut taps = 0..tile.region[axis].extent;
             let mut constants = false;
-            if let Some(dim) = self.padded_dim(region, axis) {
-                constants = parts.iter().any(|p| p.len > 1 && data.index[dim].coefficient(VarId(p.axis as u32)) != 0);
+            if let Some(&dim) = tile.padded.iter().find(|&&dim| concerns(dim, axis)) {
+                constants = tile.parts.iter().any(|p| p.len > 1 && concerns(dim, p.axis));
                 if !constants {
-                    taps = self.taps_inside(region, dim, axis);
+                    taps = self.taps_inside(tile.region, dim, axis);
                 }
             }
             let (start, extent) = (taps.start, taps.len());
@@ -139,14 +175,6 @@ impl Lowering<'_> {
         loops
     }
 
-    /// The dimension with padding in this region that a reduction axis runs over, where data is read in place.
-    fn padded_dim(&self, region: &Region, axis: AxisId) -> Option<usize> {
-        let data = &self.direct.contraction.data;
-        let concerned = |&dim: &usize| data.index[dim].coefficient(VarId(axis as u32)) != 0;
-        let in_place = self.direct.data_mode == DataMode::InPlace;
-        (0..data.shape.len()).filter(concerned).find(|&dim| in_place && !self.dim_is_interior(region, dim))
-    }
-
     /// The values of a kernel axis whose tap is not padding, for a region of one element along dimension `dim`.
     fn taps_inside(&self, region: &Region, dim: usize, axis: AxisId) -> Range<usize> {
         let data = &self.direct.contraction.data;
@@ -159,20 +187,13 @@ impl Lowering<'_> {
     }
 
     /// The given reduction loops, outermost first, and the multiply-accumulates in them.
-    fn reduction(
-        &mut self,
-        loops: &[Reduction],
-        region: &Region,
-        local: &mut Local,
-        acc: BufferId,
-        parts: &[Part],
-    ) -> Vec<Node> {
+    fn reduction(&mut self, loops: &[Reduction], tile: &Tile, local: &mut Local) -> Vec<Node> {
         let Some((&Reduction { axis, start, extent, steps }, rest)) = loops.split_first() else {
-            return self.multiply_accumulate(region, local, acc, parts);
+            return self.multiply_accumulate(tile, local);
         };
         let mut go = |this: &mut Self, value: Affine| {
             local[axis] = value + start as i64;
-            this.reduction(rest, region, local, acc, parts)
+            this.reduction(rest, tile, local)
         };
         match steps {
             Steps::Constants => (0..extent).flat_map(|k| go(self, Affine::constant(k as i64))).collect(),
@@ -195,34 +216,28 @@ impl Lowering<'_> {
     }
 
     /// `acc += data * weight` over the part of the register tile whose taps are not padding.
-    fn multiply_accumulate(&mut self, region: &Region, local: &Local, acc: BufferId, parts: &[Part]) -> Vec<Node> {
-        let Some(valid) = self.valid_parts(region, local, parts) else {
+    fn multiply_accumulate(&mut self, tile: &Tile, local: &mut Local) -> Vec<Node> {
+        let Some(valid) = self.valid_parts(tile, local) else {
             return Vec::new();
         };
-        self.over_parts_from(&valid, local.clone(), |this, local| {
-            let point = point(region, local);
-            let data = this.data_access(region, local, &point);
-            let weight = this.weight_access(region, local, &point);
-            let dst = Access { buffer: acc, index: acc_index(parts, local) };
-            let value = Expr::Mul(Box::new(data), Box::new(weight));
+        self.over_parts(&valid, local, |this, local| {
+            let offsets = tile.region.iter().zip(local);
+            let point: Vec<Affine> = offsets.map(|(span, offset)| span.base.clone() + offset).collect();
+            let data = this.data_access(tile.region, local, &point);
+            let weight = this.weight_access(tile.region, local, &point);
+            let value = Expr::product(data, weight);
+            let dst = tile.acc_access(local);
             vec![Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point })]
         })
     }
 
-    /// The parts without the elements whose taps lie in the padding; none if nothing is left. Where data is read in place and
-    /// a dimension is not interior, the bases that concern it are constants, and so are the reduction offsets unless they were
-    /// cut to taps inside.
-    fn valid_parts(&self, region: &Region, local: &Local, parts: &[Part]) -> Option<Vec<Part>> {
-        let mut valid = parts.to_vec();
-        if self.direct.data_mode != DataMode::InPlace {
-            return Some(valid);
-        }
+    /// The parts without the elements whose taps lie in the padding; none if nothing is left. Where a dimension is padded, the
+    /// bases that concern it are constants, and so are the reduction offsets unless they were cut to taps inside.
+    fn valid_parts(&self, tile: &Tile, local: &Local) -> Option<SmallVec<[Part; 4]>> {
+        let mut valid: SmallVec<[Part; 4]> = SmallVec::from_slice(&tile.parts);
         let data = &self.direct.contraction.data;
-        for dim in 0..data.shape.len() {
-            if self.dim_is_interior(region, dim) {
-                continue;
-            }
-            let Some(first) = first_element(&data.index[dim], region, local, parts) else { continue };
+        for &dim in &tile.padded {
+            let Some(first) = first_element(&data.index[dim], tile, local) else { continue };
             let limit = data.shape[dim] as i64;
             match valid.iter_mut().find(|p| data.index[dim].coefficient(VarId(p.axis as u32)) != 0) {
                 Some(part) => {
@@ -270,40 +285,29 @@ impl Lowering<'_> {
         }
     }
 
-    fn output_index(&self, region: &Region, local: &Local) -> Vec<Affine> {
-        let point = point(region, local);
-        self.direct.output.index.iter().map(|i| at(i, &point)).collect()
+    fn output_index(&self, tile: &Tile, local: &Local) -> Vec<Affine> {
+        self.direct.output.index.iter().map(|i| tile.at(i, local)).collect()
     }
 
-    fn finish(&self, region: &Region, local: &Local, acc: BufferId, parts: &[Part], is_last: bool) -> Node {
-        let index = self.output_index(region, local);
-        let sum = load(acc, acc_index(parts, local));
+    fn finish(&self, tile: &Tile, local: &Local, is_last: bool) -> Node {
+        let index = self.output_index(tile, local);
+        let sum = Expr::Load(tile.acc_access(local));
         if !is_last {
             return assign(self.output, index, sum);
         }
-        let channel = at(&self.direct.contraction.bias, &point(region, local));
-        let bias = self.bias.map(|b| load(b, vec![channel]));
+        let bias = self.bias.map(|b| load(b, vec![tile.at(&self.direct.contraction.bias, local)]));
         let residual = self.residual.map(|r| load(r, index.clone()));
         assign(self.output, index, epilogue(self.workload.epilogue.activation, sum, bias, residual))
     }
 }
 
 /// The index of the register tile's first element, if it is a constant.
-fn first_element(index: &Affine, region: &Region, local: &Local, parts: &[Part]) -> Option<i64> {
+fn first_element(index: &Affine, tile: &Tile, local: &Local) -> Option<i64> {
     index.terms.iter().try_fold(index.constant, |sum, &(axis, c)| {
         let axis = axis.0 as usize;
-        let offset = if parts.iter().any(|p| p.axis == axis) { 0 } else { local[axis].as_constant()? };
-        Some(sum + c * (region[axis].base.as_constant()? + offset))
+        let offset = if tile.parts.iter().any(|p| p.axis == axis) { 0 } else { local[axis].as_constant()? };
+        Some(sum + c * (tile.region[axis].base.as_constant()? + offset))
     })
-}
-
-/// The value of every axis.
-fn point(region: &Region, local: &Local) -> Vec<Affine> {
-    region.iter().zip(local).map(|(span, offset)| span.base.clone() + offset.clone()).collect()
-}
-
-fn acc_index(parts: &[Part], local: &Local) -> Vec<Affine> {
-    parts.iter().map(|p| local[p.axis].clone()).collect()
 }
 
 /// The range of `i >= 0` with `0 <= first + step * i < limit`, for a positive step; empty if its end is not beyond its start.

@@ -1,0 +1,410 @@
+//! Lowering of the direct sketch on a CPU.
+//!
+//! Each level of tiles splits an axis that covers `extent` elements from `base`:
+//!
+//! ```text
+//! for x in 0..50 { body(x) }          →   for t in 0..6 { for i in 0..8 { body(8*t + i) } }
+//!                                         for i in 0..2 { body(48 + i) }
+//! ```
+//!
+//! Remainders are nests of their own. Where data is read in place, the tiles that touch padding are peeled off the ends in
+//! the same way, the kernel loops over them are written out, and taps in the padding are left out:
+//!
+//! ```text
+//! for x in 0..56 { for k in 0..3 { acc[x] += in[x + k - 1] * w[k] } }       (in: 56 elements, padding 1)
+//!   →  acc[0] += in[0] * w[1];  acc[0] += in[1] * w[2]
+//!      for x in 0..54 { for k in 0..3 { acc[1 + x] += in[x + k] * w[k] } }
+//!      acc[55] += in[54] * w[0];  acc[55] += in[55] * w[1]
+//! ```
+//!
+//! A reduction split over cache chunks becomes a first chunk (accumulators start at zero), middle chunks, and a last chunk
+//! (with the epilogue); in between partial sums live in the output buffer.
+
+use std::rc::Rc;
+
+use smallvec::SmallVec;
+
+use super::{OperandBuffers, assign, at, epilogue, load, nest};
+use crate::affine::{Affine, VarId};
+use crate::contraction::AxisId;
+use crate::direct::{DataMode, Direct, TileLoop};
+use crate::program::{Buffer, BufferId, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, VarName, When};
+use crate::workload::Workload;
+
+mod copy;
+mod leaf;
+mod pack;
+
+use pack::Packed;
+
+pub(super) use crate::direct::SKETCH;
+
+/// The loop nests of a config, for vectors of so many lanes.
+pub(super) fn lower(workload: &Workload, direct: &Direct, lanes: usize) -> Program {
+    Lowering::new(workload, direct, lanes).run()
+}
+
+/// What one axis covers at some depth of the nest: `base..base + extent`.
+#[derive(Clone, Debug)]
+struct Span {
+    base: Affine,
+    extent: usize,
+}
+
+/// A span per axis of the contraction.
+type Region = Vec<Span>;
+
+/// `count` tiles of `extent` elements each, the first at `start`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Segment {
+    start: usize,
+    count: usize,
+    extent: usize,
+}
+
+impl Segment {
+    /// Its tile of number `index` within `outer`.
+    fn tile(self, outer: &Span, index: Affine) -> Span {
+        let base = index * self.extent as i64 + outer.base.clone() + self.start as i64;
+        Span { base, extent: self.extent }
+    }
+}
+
+/// Of the elements of an axis, those for which `low <= step * element <= high`.
+struct Bounds {
+    step: i64,
+    low: i64,
+    high: i64,
+}
+
+/// Where in the nest a loop over an axis is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    /// Over cache tiles.
+    Cache,
+    /// Over register tiles.
+    Register,
+    /// Over reduction steps.
+    Reduce,
+    /// Over unrolled reduction steps within a serial one.
+    Unroll,
+    /// Within the register tile.
+    Tile,
+}
+
+/// What follows the axis in the name of a loop, by level.
+const LEVELS: [&str; 5] = ["0", "1", "r", "u", "t"];
+
+/// Names of the loops over an axis, by level; made while compiling for the axes that [`crate::contraction`] knows.
+fn loop_names(axis: &str) -> [VarName; LEVELS.len()] {
+    macro_rules! names {
+        ($($known:literal)*) => {
+            match axis {
+                $($known => [
+                    concat!($known, ".0"),
+                    concat!($known, ".1"),
+                    concat!($known, ".r"),
+                    concat!($known, ".u"),
+                    concat!($known, ".t"),
+                ].map(VarName::Borrowed),)*
+                other => LEVELS.map(|level| format!("{other}.{level}").into()),
+            }
+        };
+    }
+    names!["b" "m" "n" "k" "g" "o" "oh" "ow" "c" "kh" "kw" "gi" "oi" "ci"]
+}
+
+struct Lowering<'a> {
+    workload: &'a Workload,
+    direct: &'a Direct,
+    lanes: usize,
+    vars: Vec<VarName>,
+    extents: Vec<usize>,
+    /// Name of a loop over each axis at each [`Level`].
+    names: Vec<[VarName; LEVELS.len()]>,
+    buffers: Vec<Buffer>,
+    input: BufferId,
+    weight: BufferId,
+    bias: Option<BufferId>,
+    residual: Option<BufferId>,
+    output: BufferId,
+    packed_weight: Option<Rc<Packed>>,
+    /// The panel that the compute nest reads.
+    panel: Option<Rc<Packed>>,
+    /// The padded copy (whole or tile) that the compute nest reads.
+    copied_data: Option<BufferId>,
+    /// Region of the innermost enclosing data tile.
+    tile_region: Option<Region>,
+}
+
+impl<'a> Lowering<'a> {
+    fn new(workload: &'a Workload, direct: &'a Direct, lanes: usize) -> Self {
+        let mut buffers = Vec::new();
+        let inputs = (direct.input.shape.as_slice(), direct.in_layout);
+        let outputs = (direct.output.shape.as_slice(), direct.out_layout);
+        let OperandBuffers { input, weight, bias, residual, output } =
+            OperandBuffers::new(&mut buffers, workload, inputs, outputs);
+        let axes = direct.contraction.axes.iter();
+        Self {
+            workload,
+            direct,
+            lanes,
+            vars: Vec::new(),
+            extents: Vec::new(),
+            names: axes.map(|a| loop_names(a.name)).collect(),
+            buffers,
+            input,
+            weight,
+            bias,
+            residual,
+            output,
+            packed_weight: None,
+            panel: None,
+            copied_data: None,
+            tile_region: None,
+        }
+    }
+
+    fn run(mut self) -> Program {
+        let mut stages = Vec::new();
+        if self.direct.packed_weights {
+            let body = self.pack_weight();
+            let when = if self.direct.contraction.weight_is_constant { When::AheadOfTime } else { When::EveryRun };
+            stages.push(Stage { name: "pack_weight".into(), when, body });
+        }
+        if self.direct.data_mode == DataMode::Copy {
+            let body = self.copy_input();
+            stages.push(Stage { name: "copy_input".into(), when: When::EveryRun, body });
+        }
+        let body = self.compute();
+        stages.push(Stage { name: "compute".into(), when: When::EveryRun, body });
+        Program {
+            workload: *self.workload,
+            axes: self.direct.contraction.axes.clone(),
+            vars: self.vars,
+            buffers: self.buffers,
+            stages,
+        }
+    }
+
+    fn var(&mut self, name: impl Into<VarName>, extent: usize) -> VarId {
+        self.vars.push(name.into());
+        self.extents.push(extent);
+        VarId(self.vars.len() as u32 - 1)
+    }
+
+    fn buffer(&mut self, name: String, role: Role, scope: Scope, shape: Vec<usize>) -> BufferId {
+        if let Some(i) = self.buffers.iter().position(|b| b.name == name) {
+            return BufferId(i as u32);
+        }
+        self.buffers.push(Buffer { name, role, scope, shape, layout: Layout::Plain });
+        BufferId(self.buffers.len() as u32 - 1)
+    }
+
+    /// The whole iteration space.
+    fn whole_region(&self) -> Region {
+        let axes = &self.direct.contraction.axes;
+        axes.iter().map(|a| Span { base: Affine::default(), extent: a.extent }).collect()
+    }
+
+    /// The variable of a loop over an axis.
+    fn axis_var(&mut self, axis: AxisId, level: Level, extent: usize) -> VarId {
+        let name = self.names[axis][level as usize].clone();
+        self.var(name, extent)
+    }
+
+    /// `for var in 0..extent { body }`, or the body alone with the constant 0 where the extent is 1.
+    fn repeat(
+        &mut self,
+        (axis, level): (AxisId, Level),
+        extent: usize,
+        kind: LoopKind,
+        body: impl FnOnce(&mut Self, Affine) -> Vec<Node>,
+    ) -> Vec<Node> {
+        if extent == 1 {
+            return body(self, Affine::default());
+        }
+        let var = self.axis_var(axis, level, extent);
+        let body = body(self, Affine::var(var));
+        if body.is_empty() { body } else { vec![Node::Loop(Loop { var, extent, kind, body })] }
+    }
+
+    /// The stage's trees: one per combination of segments of the parallel loops, each perfectly nested.
+    fn compute(&mut self) -> Vec<Node> {
+        let mut region = self.whole_region();
+        let levels = self.direct.parallel_loops();
+        let direct = self.direct;
+        let serial = &direct.cache[levels.len() - direct.batch.len()..];
+        let mut roots = Vec::new();
+        self.roots(&levels, serial, &mut region, &mut Vec::new(), &mut roots);
+        roots
+    }
+
+    fn roots(
+        &mut self,
+        levels: &[TileLoop],
+        serial: &[TileLoop],
+        region: &mut Region,
+        loops: &mut Vec<(VarId, usize)>,
+        roots: &mut Vec<Node>,
+    ) {
+        let Some((level, rest)) = levels.split_first() else {
+            if loops.is_empty() {
+                // A tree of its own, since the nodes within it depend on one another.
+                loops.push((self.var("task", 1), 1));
+            }
+            let body = self.cache_nest(serial, region);
+            let parallel = loops.iter().map(|&(var, extent)| (var, extent, LoopKind::Parallel));
+            roots.extend(nest(parallel, body));
+            return;
+        };
+        let outer = region[level.axis].clone();
+        for segment in self.segments(*level, region, self.peels_cache_tiles()) {
+            let depth = loops.len();
+            let mut index = Affine::default();
+            if segment.count > 1 {
+                let var = self.axis_var(level.axis, Level::Cache, segment.count);
+                loops.push((var, segment.count));
+                index = Affine::var(var);
+            }
+            region[level.axis] = segment.tile(&outer, index);
+            self.roots(rest, serial, region, loops, roots);
+            loops.truncate(depth);
+        }
+        region[level.axis] = outer;
+    }
+
+    /// Serial loops over cache tiles, with the copy of the data tile outside the loops that do not concern it.
+    fn cache_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
+        let copies = matches!(self.direct.data_mode, DataMode::Tile | DataMode::Panel);
+        if copies && self.tile_region.is_none() && !levels.iter().any(|l| self.direct.data.uses(l.axis)) {
+            return self.copying_nest(levels, region);
+        }
+        let Some((level, rest)) = levels.split_first() else {
+            let direct = self.direct;
+            return self.register_nest(&direct.inner, region);
+        };
+        let peel = self.peels_cache_tiles() && self.tile_region.is_none();
+        self.tiled(*level, region, peel, Level::Cache, &mut |this, inner| this.cache_nest(rest, inner))
+    }
+
+    /// Copies of what the region reads, and the loops that read it there. A panel is made of the input itself unless it has padding.
+    fn copying_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
+        let is_panel = self.direct.data_mode == DataMode::Panel;
+        let is_interior = (0..self.direct.contraction.data.shape.len()).all(|dim| self.dim_is_interior(region, dim));
+        let tile = (!is_panel || !is_interior).then(|| self.copy_tile(region));
+        let panel = is_panel.then(|| self.pack_panel(region, tile.as_ref().map(|t| t.0)));
+        self.tile_region = Some(region.clone());
+        let nest = self.cache_nest(levels, region);
+        self.tile_region = None;
+        [panel, tile].into_iter().flatten().fold(nest, |nest, (buffer, mut body)| {
+            body.extend(nest);
+            vec![Node::Alloc { buffer, body }]
+        })
+    }
+
+    /// Serial loops over the register tiles of a cache tile.
+    fn register_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
+        let Some((level, rest)) = levels.split_first() else {
+            return self.leaf(region);
+        };
+        let peel = self.direct.data_mode == DataMode::InPlace;
+        self.tiled(*level, region, peel, Level::Register, &mut |this, inner| this.register_nest(rest, inner))
+    }
+
+    /// One level of tiles: a nest per segment.
+    fn tiled(
+        &mut self,
+        tiles: TileLoop,
+        region: &mut Region,
+        peel: bool,
+        level: Level,
+        body: &mut dyn FnMut(&mut Self, &mut Region) -> Vec<Node>,
+    ) -> Vec<Node> {
+        let mut nodes = Vec::new();
+        let outer = region[tiles.axis].clone();
+        for segment in self.segments(tiles, region, peel) {
+            let inner = &mut *region;
+            nodes.extend(self.repeat((tiles.axis, level), segment.count, LoopKind::Serial, |this, index| {
+                inner[tiles.axis] = segment.tile(&outer, index);
+                body(this, inner)
+            }));
+        }
+        region[tiles.axis] = outer;
+        nodes
+    }
+
+    fn peels_cache_tiles(&self) -> bool {
+        self.direct.data_mode != DataMode::Copy
+    }
+
+    /// The tiles of an axis, grouped: whole tiles in one loop, the remainder by itself; of a reduction axis also the first
+    /// and the last tile by themselves; if `peel`, also each tile that touches padding.
+    fn segments(&self, level: TileLoop, region: &Region, peel: bool) -> SmallVec<[Segment; 4]> {
+        let TileLoop { axis, tile } = level;
+        let extent = region[axis].extent;
+        let count = extent.div_ceil(tile);
+        let is_reduction = self.direct.contraction.axes[axis].reduce;
+        let bounds = if peel && !is_reduction { self.bounds_along(axis, region) } else { SmallVec::new() };
+        if !is_reduction && bounds.is_empty() {
+            let whole = Segment { start: 0, count: extent / tile, extent: tile };
+            let rest = Segment { start: extent / tile * tile, count: 1, extent: extent % tile };
+            return [whole, rest].into_iter().filter(|s| s.count * s.extent > 0).collect();
+        }
+        let mut segments: SmallVec<[Segment; 4]> = SmallVec::new();
+        let mut open = false;
+        for t in 0..count {
+            let size = tile.min(extent - t * tile);
+            let (first, last) = ((t * tile) as i64, (t * tile + size - 1) as i64);
+            let is_inside = |b: &Bounds| b.step * first >= b.low && b.step * last <= b.high;
+            let is_end = is_reduction && (t == 0 || t + 1 == count);
+            let single = size < tile || is_end || !bounds.iter().all(is_inside);
+            match segments.last_mut() {
+                Some(last) if open && !single => last.count += 1,
+                _ => segments.push(Segment { start: t * tile, count: 1, extent: size }),
+            }
+            open = !single;
+        }
+        segments
+    }
+
+    /// What keeps the tiles of a spatial axis out of the padding, for each dimension that the axis concerns and where some
+    /// tile of the region is in it.
+    fn bounds_along(&self, axis: AxisId, region: &Region) -> SmallVec<[Bounds; 2]> {
+        let data = &self.direct.contraction.data;
+        let mut bounds = SmallVec::new();
+        for (dim, index) in data.index.iter().enumerate() {
+            let step = index.coefficient(VarId(axis as u32));
+            let (low, high) = self.dim_range(region, dim);
+            let limit = data.shape[dim] as i64 - 1;
+            if step != 0 && (low < 0 || high > limit) {
+                let reach = step * (region[axis].extent as i64 - 1);
+                bounds.push(Bounds { step, low: -low, high: limit - (high - reach) });
+            }
+        }
+        bounds
+    }
+
+    fn dim_is_interior(&self, region: &Region, dim: usize) -> bool {
+        let (low, high) = self.dim_range(region, dim);
+        low >= 0 && high < self.direct.contraction.data.shape[dim] as i64
+    }
+
+    /// Lowest and highest index that a region reads along a dimension of the data operand.
+    fn dim_range(&self, region: &Region, dim: usize) -> (i64, i64) {
+        let index = &self.direct.contraction.data.index[dim];
+        let (mut low, mut high) = (index.constant, index.constant);
+        for &(axis, c) in &index.terms {
+            let span = &region[axis.0 as usize];
+            let (first, last) = span.base.range(|v| self.extents[v.0 as usize]);
+            low += c * first;
+            high += c * (last + span.extent as i64 - 1);
+        }
+        (low, high)
+    }
+}
+
+/// The first element of the region along every axis.
+fn bases(region: &Region) -> Vec<Affine> {
+    region.iter().map(|span| span.base.clone()).collect()
+}
