@@ -27,6 +27,7 @@
 //! | `gpu.threads` to `gpu.tail` | how the main stage fills the device: blocks, registers, shared memory, blocks that a multiprocessor has room for by each limit, occupancy, waves |
 //! | `gpu.coalescing.*` to `gpu.l2` | how its warps meet memory: sectors and vector width of global accesses, bank conflicts and vector width of shared ones, multiply-adds for each load, barrier and wait |
 //! | `gpu.estimate.*` | time at nominal rates over that of the workload's multiply-adds alone (by tensor cores, where there are some for its type), by each bound; their maximum stage by stage and their sum |
+//! | `gpu.compiled.*` | registers, spills and what follows from them as estimated, and better once they are known: [`set_register_use`] |
 //!
 //! Sizes and counts are `log2(1 + x)` (signed where `x` has a sign); ratios are as they are.
 //!
@@ -64,12 +65,13 @@ use rayon::prelude::*;
 
 use columns::{Elements, Machine, WHOLE, Whole, width, write};
 use gpu::{GPU, Kernels};
+pub use gpu::{estimated_registers, register_limit, set_register_use};
 use leaf::{Dominant, LEAF};
 use nest::Nest;
 use totals::Totals;
 
 /// Changes whenever a column changes its place or meaning; a model is only good for the version it was fitted on.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Number of columns.
 pub const FEATURE_COUNT: usize = width(WHOLE) + width(LEAF) + width(GPU);

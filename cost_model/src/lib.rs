@@ -7,6 +7,7 @@
 //! | [`sample`] | [`Sample`]: what is learnt from |
 //! | [`score`] | [`relative_throughputs`]: from measured times to scores |
 //! | [`model`] | [`CostModel`], the contract of all models, and [`XgbModel`], gradient-boosted trees |
+//! | [`registers`] | [`RegisterModel`]: what a compiler will make of a GPU kernel, learnt from those that it has compiled |
 //! | [`metrics`] | how well predictions rank candidates |
 //!
 //! XGBoost trains the trees (`booster`); predicting is done here (`trees`), with the same results and much less time
@@ -41,6 +42,7 @@
 pub mod features;
 pub mod metrics;
 pub mod model;
+pub mod registers;
 pub mod sample;
 pub mod score;
 
@@ -49,6 +51,7 @@ mod trees;
 
 pub use booster::BoosterError;
 pub use model::{CostModel, ModelError, Objective, XgbModel, XgbParams};
+pub use registers::{RegisterModel, RegisterUse};
 pub use sample::Sample;
 pub use score::relative_throughputs;
 pub use trees::TreesError;

@@ -3,6 +3,9 @@
 # comparison, the tests that need a GPU or its compiler, and NVRTC, compressed.
 #
 #     AUTOTUNE_NVRTC=FOLDER_OF_LIBNVRTC examples/gpu_run/pack.sh [FOLDER]
+#
+# NVRTC 12.9 (Python's nvidia-cuda-nvrtc-cu12: nvidia/cuda_nvrtc/lib) compiles for sm_70 to sm_120, and its code runs with drivers for
+# CUDA 12 and 13.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 root="$(cd "$here/../.." && pwd)"

@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use autotune_schedules::codegen::x86::{AssembleError, MachineCode, assemble};
 use autotune_schedules::codegen::{c, gpu};
-use autotune_schedules::{EXACT_TOLERANCE, GpuApi, KernelPlan, Target, Workload, lower, tolerance};
+use autotune_schedules::{EXACT_TOLERANCE, GpuApi, KernelPlan, Program, Target, Workload, lower, tolerance};
 use rayon::prelude::*;
 
+use crate::compile_workers::CompileWorkers;
 use crate::compiler::Compiler;
-use crate::gpu::cuda;
+use crate::gpu::nvrtc;
 use crate::libraries::{Libraries, Source};
+use crate::location::WorkerCommand;
 use crate::measurement::{Candidate, CandidateError, MeasureError, Resources, Toolchain};
 use crate::options::Backend;
 use crate::process::duration;
@@ -63,6 +65,8 @@ pub struct Builder {
     backend: Backend,
     limit: Duration,
     libraries: Option<Libraries>,
+    /// Where NVRTC works; `None` is here.
+    workers: Option<CompileWorkers>,
 }
 
 /// A lowered candidate on its way to code.
@@ -85,9 +89,16 @@ struct Ready {
 }
 
 impl Builder {
-    /// A builder that gives the compiler, where it is used, `limit_secs` of wall-clock time for each candidate.
+    /// A builder that gives the C compiler, where it is used, `limit_secs` of wall-clock time for each candidate. NVRTC works in this
+    /// process, without a limit.
     pub fn new(backend: Backend, limit_secs: f64) -> Self {
-        Self { backend, limit: duration(limit_secs), libraries: None }
+        Self { backend, limit: duration(limit_secs), libraries: None, workers: None }
+    }
+
+    /// The same, but NVRTC works in worker processes, within the same limit, and may crash there.
+    pub fn with_workers(backend: Backend, limit_secs: f64, command: WorkerCommand) -> Self {
+        let workers = CompileWorkers::new(command, duration(limit_secs));
+        Self { workers: Some(workers), ..Self::new(backend, limit_secs) }
     }
 
     /// The C compiler, found now if it was not needed before.
@@ -100,33 +111,22 @@ impl Builder {
     /// It is an error if a candidate needs a C compiler by the choice of backend or for its instruction set, and there
     /// is none. A candidate that needs one only because the assembler cannot express it fails alone.
     pub fn build(&mut self, candidates: &[Candidate]) -> Result<Vec<Build>, MeasureError> {
-        let backend = self.backend;
-        let drafts: Vec<_> = candidates.par_iter().map(|c| timed(|| draft(c, backend))).collect();
-        let mut compiled = self.compile(drafts.iter().filter_map(|(d, _)| d.as_ref().ok()))?.into_iter();
-        let finish = |(candidate, (draft, secs)): (&Candidate, (Result<Draft, CandidateError>, f64))| {
-            let (plan, content) = match draft {
-                Ok(Draft { plan, content }) => (plan, content),
-                Err(error) => return Build { outcome: Err(error), toolchain: None, resources: None, build_secs: secs },
-            };
-            let mut resources = None;
-            let (code, toolchain, compile_secs) = match content {
-                Content::Ready(Ready { code, toolchain, resources: taken }) => {
-                    resources = taken;
-                    (Ok(code), Some(toolchain), 0.0)
-                }
-                Content::Source(..) => {
-                    let missing = (Err(CandidateError::Build { message: "it was not compiled".into() }), 0.0);
-                    let (library, compile_secs) = compiled.next().unwrap_or(missing);
-                    let compiler = self.libraries.as_ref().map(Libraries::compiler);
-                    (library.map(Code::Library), compiler.map(Toolchain::c), compile_secs)
-                }
-            };
-            let Candidate { workload, target, config } = candidate;
-            let (target, tolerance) = (target.clone(), tolerance(workload, config));
-            let outcome = code.map(|code| Built { workload: *workload, target, plan, tolerance, code });
-            Build { outcome, toolchain, resources, build_secs: secs + compile_secs }
+        let draft = |candidate| self.draft(candidate);
+        let drafts = candidates.par_iter().map(draft).collect::<Result<Vec<_>, MeasureError>>()?;
+        let mut libraries = self.compile(drafts.iter().filter_map(|(d, _)| d.as_ref().ok()))?.into_iter();
+        let toolchain = self.libraries.as_ref().map(|libraries| Toolchain::c(libraries.compiler()));
+        let finish = |(candidate, draft): (&Candidate, TimedDraft)| {
+            finish(candidate, draft, || Some((libraries.next()?, toolchain.clone()?)))
         };
         Ok(candidates.iter().zip(drafts).map(finish).collect())
+    }
+
+    /// The outcome for a candidate for a GPU.
+    pub(crate) fn build_for_gpu(&self, candidate: &Candidate) -> Result<Build, MeasureError> {
+        match candidate.target.gpu() {
+            Some(_) => Ok(finish(candidate, self.draft(candidate)?, || None)),
+            None => Err(MeasureError::MixedTargets),
+        }
     }
 
     /// Compiles source for a plan written by hand, C or the target's dialect: the seam through which tests bring broken kernels.
@@ -138,7 +138,7 @@ impl Builder {
         source: &str,
     ) -> Result<Built, CandidateError> {
         let code = match target.gpu() {
-            Some(gpu) => gpu_code(source.to_string(), gpu.api, plan)?.code,
+            Some(gpu) => self.gpu_code(source.to_string(), gpu.api, plan).map_err(unbuilt)??.code,
             None => Code::Library(self.build_library(source)?),
         };
         let (target, plan) = (target.clone(), plan.clone());
@@ -146,9 +146,8 @@ impl Builder {
     }
 
     fn build_library(&mut self, source: &str) -> Result<PathBuf, CandidateError> {
-        let no_compiler = |e: MeasureError| CandidateError::Build { message: e.to_string() };
         let source = Source::new(source.to_string());
-        let built = self.libraries().map_err(no_compiler)?.compile(&[&source]).pop();
+        let built = self.libraries().map_err(unbuilt)?.compile(&[&source]).pop();
         let missing = || Err(CandidateError::Build { message: "it was not compiled".into() });
         built.map_or_else(missing, |(library, _)| library)
     }
@@ -177,6 +176,63 @@ impl Builder {
         }
     }
 
+    /// Lowers a candidate and makes its code, unless that is left to the C compiler.
+    fn draft(&self, candidate: &Candidate) -> Result<TimedDraft, MeasureError> {
+        let (draft, secs) = timed(|| {
+            let program = match lower(&candidate.workload, &candidate.target, &candidate.config) {
+                Ok(program) => program,
+                Err(error) => return Ok(Err(CandidateError::Lower { message: error.to_string() })),
+            };
+            let plan = KernelPlan::of(&program);
+            let content = match candidate.target.gpu() {
+                Some(gpu) => self.gpu_code(gpu::generate(&program, gpu.api), gpu.api, &plan)?.map(Content::Ready),
+                None => Ok(self.cpu_code(&program, &candidate.target)),
+            };
+            Ok(content.map(|content| Draft { plan, content }))
+        });
+        Ok((draft?, secs))
+    }
+
+    /// Code of a CPU, or its source.
+    fn cpu_code(&self, program: &Program, target: &Target) -> Content {
+        let source = || Source::new(c::generate(program, target));
+        match self.backend {
+            Backend::Assembler => match assemble(program, target) {
+                Ok(code) => {
+                    let (code, toolchain) = (Code::Machine(code), Toolchain::assembler());
+                    Content::Ready(Ready { code, toolchain, resources: None })
+                }
+                Err(why) => Content::Source(source(), Some(why)),
+            },
+            Backend::C => Content::Source(source(), None),
+        }
+    }
+
+    /// Code of a GPU's source.
+    fn gpu_code(
+        &self,
+        source: String,
+        api: GpuApi,
+        plan: &KernelPlan,
+    ) -> Result<Result<Ready, CandidateError>, MeasureError> {
+        let GpuApi::Cuda { sm } = api else {
+            let toolchain = Toolchain { backend: None, compiler: "the OpenCL driver's".into(), flags: String::new() };
+            return Ok(Ok(Ready { code: Code::OpenCl(source), toolchain, resources: None }));
+        };
+        let compiled = match &self.workers {
+            Some(workers) => workers.compile(&source, sm)?,
+            None => nvrtc::compile(&source, sm),
+        };
+        Ok(compiled.map(|compiled| {
+            let mut resources = compiled.resources();
+            let dynamic = plan.stages.iter().filter_map(|stage| stage.launch).map(|launch| launch.shared_bytes);
+            resources.shared_bytes += dynamic.max().unwrap_or(0);
+            let flags = nvrtc::flags(&gpu::architecture(&source, sm)).join(" ");
+            let toolchain = Toolchain { backend: None, compiler: compiled.compiler, flags };
+            Ready { code: Code::Cubin(compiled.cubin), toolchain, resources: Some(resources) }
+        }))
+    }
+
     fn libraries(&mut self) -> Result<&mut Libraries, MeasureError> {
         let libraries = match self.libraries.take() {
             Some(libraries) => libraries,
@@ -189,42 +245,35 @@ impl Builder {
 /// A shared object, or why there is none, and the compiler's seconds for it.
 type Library = (Result<PathBuf, CandidateError>, f64);
 
-fn draft(candidate: &Candidate, backend: Backend) -> Result<Draft, CandidateError> {
-    let program = lower(&candidate.workload, &candidate.target, &candidate.config)
-        .map_err(|e| CandidateError::Lower { message: e.to_string() })?;
-    let plan = KernelPlan::of(&program);
-    if let Some(gpu) = candidate.target.gpu() {
-        let content = Content::Ready(gpu_code(gpu::generate(&program, gpu.api), gpu.api, &plan)?);
-        return Ok(Draft { plan, content });
-    }
-    let source = || Source::new(c::generate(&program, &candidate.target));
-    let content = match backend {
-        Backend::Assembler => match assemble(&program, &candidate.target) {
-            Ok(code) => {
-                let (code, toolchain) = (Code::Machine(code), Toolchain::assembler());
-                Content::Ready(Ready { code, toolchain, resources: None })
-            }
-            Err(why) => Content::Source(source(), Some(why)),
-        },
-        Backend::C => Content::Source(source(), None),
+/// A draft, or why there is none, and the seconds that it took.
+type TimedDraft = (Result<Draft, CandidateError>, f64);
+
+/// The candidate's code; one that is a source still has it from `library`, with what made it.
+fn finish(
+    candidate: &Candidate,
+    (draft, secs): TimedDraft,
+    library: impl FnOnce() -> Option<(Library, Toolchain)>,
+) -> Build {
+    let (plan, content) = match draft {
+        Ok(Draft { plan, content }) => (plan, content),
+        Err(error) => return Build { outcome: Err(error), toolchain: None, resources: None, build_secs: secs },
     };
-    Ok(Draft { plan, content })
+    let (code, toolchain, resources, compile_secs) = match content {
+        Content::Ready(Ready { code, toolchain, resources }) => (Ok(code), Some(toolchain), resources, 0.0),
+        Content::Source(..) => match library() {
+            Some(((library, secs), toolchain)) => (library.map(Code::Library), Some(toolchain), None, secs),
+            None => (Err(CandidateError::Build { message: "it was not compiled".into() }), None, None, 0.0),
+        },
+    };
+    let Candidate { workload, target, config } = candidate;
+    let (target, tolerance) = (target.clone(), tolerance(workload, config));
+    let outcome = code.map(|code| Built { workload: *workload, target, plan, tolerance, code });
+    Build { outcome, toolchain, resources, build_secs: secs + compile_secs }
 }
 
-/// Code of a GPU's source.
-fn gpu_code(source: String, api: GpuApi, plan: &KernelPlan) -> Result<Ready, CandidateError> {
-    let GpuApi::Cuda { sm } = api else {
-        let toolchain = Toolchain { backend: None, compiler: "the OpenCL driver's".into(), flags: String::new() };
-        return Ok(Ready { code: Code::OpenCl(source), toolchain, resources: None });
-    };
-    let no_compiler = |message: String| CandidateError::Build { message };
-    let compiler = cuda::compiler_version().map_err(no_compiler)?;
-    let compiled = cuda::compile(&source, sm)?;
-    let toolchain = Toolchain { backend: None, compiler, flags: cuda::flags(&format!("sm_{sm}")).join(" ") };
-    let mut resources = compiled.resources();
-    let dynamic = plan.stages.iter().filter_map(|stage| stage.launch).map(|launch| launch.shared_bytes);
-    resources.shared_bytes += dynamic.max().unwrap_or(0);
-    Ok(Ready { code: Code::Cubin(compiled.cubin), toolchain, resources: Some(resources) })
+/// Broken infrastructure as the fault of what was to be built.
+fn unbuilt(error: MeasureError) -> CandidateError {
+    CandidateError::Build { message: error.to_string() }
 }
 
 pub(crate) fn timed<T>(f: impl FnOnce() -> T) -> (T, f64) {

@@ -1,7 +1,7 @@
 //! What every measurer does around the running of kernels: building, incumbents, order.
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
@@ -10,14 +10,15 @@ use autotune_schedules::{Target, Workload};
 use rayon::ThreadPoolBuilder;
 
 use crate::builder::{Build, Builder, Built};
-use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, RunSecs};
+use crate::measurement::{Batches, Candidate, CandidateError, MeasureError, Measurement, OnResult, RunSecs};
 
 /// Candidates per core that are built before the first of them is run: enough to keep the cores busy, and few enough
 /// that results come, and a break is heard, every few seconds.
 const BUILDS_PER_CORE: usize = 4;
 
-/// The same for candidates that are built while others run.
-const BUILDS_PER_CORE_AHEAD: usize = 1;
+/// Candidates per building core that are being built, or were and wait to be run, while others run: enough that one which takes
+/// long to compile keeps no core idle, and few enough that proposals come from a model that knows all but the latest.
+const BUILDS_PER_CORE_AHEAD: usize = 2;
 
 /// Runs built kernels.
 pub(crate) trait Runner {
@@ -45,25 +46,14 @@ struct Runs<R> {
 }
 
 impl<R: Runner> Runs<R> {
-    /// Measures what was built and hands it on, each with the position `index` among the candidates.
-    fn run(
-        &mut self,
-        builds: Vec<Build>,
-        index: &mut usize,
-        on_result: &mut dyn FnMut(usize, Measurement) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>, MeasureError> {
-        for Build { outcome, toolchain, resources, build_secs } in builds {
-            let measurement = match outcome {
-                Ok(built) => self.run_built(&built)?,
-                Err(error) => Measurement::of(Err(error)),
-            };
-            let measurement = Measurement { toolchain, resources, build_secs, ..measurement };
-            if on_result(*index, measurement).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-            *index += 1;
-        }
-        Ok(ControlFlow::Continue(()))
+    /// Measures what was built.
+    fn run(&mut self, build: Build) -> Result<Measurement, MeasureError> {
+        let Build { outcome, toolchain, resources, build_secs } = build;
+        let measurement = match outcome {
+            Ok(built) => self.run_built(&built)?,
+            Err(error) => Measurement::of(Err(error)),
+        };
+        Ok(Measurement { toolchain, resources, build_secs, ..measurement })
     }
 
     /// Measures one kernel; the fastest so far becomes the incumbent.
@@ -100,43 +90,75 @@ impl<R: Runner> Front<R> {
         self.runs.incumbents.insert((*workload, target.clone()), run_secs);
     }
 
-    /// [`crate::Measurer::measure`]. Candidates for GPUs are built while others run; on a CPU that would disturb these.
-    pub(crate) fn measure(
+    /// [`crate::Measurer::measure_batches`].
+    pub(crate) fn measure_batches(
         &mut self,
-        candidates: &[Candidate],
-        on_result: &mut dyn FnMut(usize, Measurement) -> ControlFlow<()>,
+        next_batch: &mut Batches<'_>,
+        on_result: &mut OnResult<'_>,
     ) -> Result<(), MeasureError> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let mut index = 0;
-        if candidates.iter().any(|candidate| candidate.target.gpu().is_none()) {
-            for candidates in candidates.chunks(BUILDS_PER_CORE * cores) {
-                let builds = self.builder.build(candidates)?;
-                if self.runs.run(builds, &mut index, on_result)?.is_break() {
-                    break;
-                }
-            }
-            return Ok(());
+        let mut batch = next_batch();
+        if !batch.is_empty() && batch.iter().all(|candidate| candidate.target.gpu().is_some()) {
+            // One core is left to what launches kernels: it must not be late.
+            return self.build_ahead((cores - 1).max(1), batch, next_batch, on_result);
         }
-        let Self { builder, runs } = self;
-        // One core is left to what launches kernels: it must not be late.
-        let threads = (cores - 1).max(1);
-        let pool = ThreadPoolBuilder::new().num_threads(threads).build();
-        let io = |e| MeasureError::Io { what: "starting threads".into(), source: std::io::Error::other(e) };
-        let pool = pool.map_err(io)?;
-        thread::scope(|scope| {
-            let (sender, receiver) = mpsc::sync_channel(1);
-            scope.spawn(move || {
-                let mut chunks = candidates.chunks(BUILDS_PER_CORE_AHEAD * threads);
-                let mut build = |candidates| pool.install(|| builder.build(candidates));
-                // Nobody receives any more after a break.
-                while chunks.next().is_some_and(|candidates| sender.send(build(candidates)).is_ok()) {}
-            });
-            for builds in receiver {
-                if runs.run(builds?, &mut index, on_result)?.is_break() {
-                    break;
+        let mut index = 0..;
+        while !batch.is_empty() {
+            for candidates in batch.chunks(BUILDS_PER_CORE * cores) {
+                for build in self.builder.build(candidates)? {
+                    let measurement = self.runs.run(build)?;
+                    if index.next().is_some_and(|index| on_result(index, measurement).is_break()) {
+                        return Ok(());
+                    }
                 }
             }
-            Ok(())
+            batch = next_batch();
+        }
+        Ok(())
+    }
+
+    /// Measures candidates for GPUs while the next are built by so many threads, and while the next batch is made.
+    fn build_ahead(
+        &mut self,
+        threads: usize,
+        mut batch: Vec<Candidate>,
+        next_batch: &mut Batches<'_>,
+        on_result: &mut OnResult<'_>,
+    ) -> Result<(), MeasureError> {
+        let Self { builder, runs } = self;
+        let (builder, is_over) = (&*builder, &AtomicBool::new(false));
+        let io = |e| MeasureError::Io { what: "starting threads".into(), source: std::io::Error::other(e) };
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build().map_err(io)?;
+        thread::scope(|scope| {
+            // What is sent is where a build will come from: builds end in any order, and are run in that of the candidates.
+            let (sender, receiver) = mpsc::sync_channel(BUILDS_PER_CORE_AHEAD * threads);
+            scope.spawn(move || {
+                pool.in_place_scope(|builds| {
+                    while !batch.is_empty() {
+                        for candidate in std::mem::take(&mut batch) {
+                            let (built, build) = mpsc::sync_channel(1);
+                            // Nobody receives any more after a break.
+                            if sender.send(build).is_err() {
+                                return;
+                            }
+                            builds.spawn(move |_| {
+                                if !is_over.load(Ordering::Relaxed) {
+                                    let _ = built.send(builder.build_for_gpu(&candidate));
+                                }
+                            });
+                        }
+                        batch = next_batch();
+                    }
+                });
+            });
+            let run = |(index, build): (usize, mpsc::Receiver<_>)| {
+                let lost = |_| MeasureError::Worker { message: "a build came to nothing".into() };
+                let measurement = runs.run(build.recv().map_err(lost)??)?;
+                Ok(on_result(index, measurement).is_break())
+            };
+            let ended = receiver.into_iter().enumerate().map(run).find(|ended| !matches!(ended, Ok(false)));
+            is_over.store(true, Ordering::Relaxed);
+            ended.unwrap_or(Ok(true)).map(|_| ())
         })
     }
 

@@ -1,7 +1,8 @@
 //! GPUs: which there are, and kernels on them.
 //!
 //! CUDA goes through the driver and NVRTC, OpenCL through its loader; each is found at run time. `AUTOTUNE_NVRTC` can name the
-//! folder of `libnvrtc.so.*` (in the Python package `nvidia-cuda-nvrtc`: `nvidia/cu13/lib`).
+//! folder of `libnvrtc.so.*`: in the Python package `nvidia-cuda-nvrtc-cu12` that is `nvidia/cuda_nvrtc/lib`, in `nvidia-cuda-nvrtc`,
+//! whose version 13 compiles for no device older than compute capability 7.5, `nvidia/cu13/lib`.
 //!
 //! A kernel runs in the process that loads it without protection: one that hangs keeps it waiting, and one that touches memory
 //! that is not its own may make a CUDA device useless to it. [`crate::WorkerMeasurer`] keeps that to a worker process.
@@ -17,6 +18,7 @@ use crate::problem::Problem;
 
 pub(crate) mod ceilings;
 pub mod cuda;
+pub mod nvrtc;
 pub mod opencl;
 mod tensor_map;
 pub(crate) mod trial;
@@ -42,7 +44,7 @@ impl GpuInfo {
 }
 
 /// The GPU of this machine that a word means: `cuda` the first CUDA device, `cuda:sm_90` the first of that compute capability,
-/// `opencl` the first OpenCL device that is a GPU, else the first. For CUDA the compiler must be there, too.
+/// `opencl` the first OpenCL device that is a GPU, else the first. For CUDA a compiler for it must be there, too.
 pub fn find(word: &str) -> Result<GpuInfo, MeasureError> {
     let absent = |message: String| MeasureError::Device { message };
     if word == "opencl" {
@@ -58,7 +60,9 @@ pub fn find(word: &str) -> Result<GpuInfo, MeasureError> {
             false => format!("no CUDA device of this machine is {word}: {}", names.join(", ")),
         }));
     };
-    cuda::compiler_version().map_err(absent)?;
+    if let GpuApi::Cuda { sm } = found.target.api {
+        nvrtc::compiler_for(sm).map_err(absent)?;
+    }
     Ok(found.clone())
 }
 

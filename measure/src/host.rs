@@ -87,8 +87,8 @@ impl WorkerProcess {
         self.child.id()
     }
 
-    /// Has a request, sent with its raw bytes, carried out within `limit`: `Done` or `Ceilings`. After any error the worker is of no
-    /// more use.
+    /// Has a request, sent with its raw bytes, carried out within `limit`: `Done`, `Ceilings` or `Compiled`. After any error the
+    /// worker is of no more use.
     pub(crate) fn ask(&mut self, request: &Request, raw: &[u8], limit: Duration) -> Result<Response, Loss> {
         if protocol::send(&mut self.input, request, raw).is_err() {
             return Err(Loss::Early(self.last_words()));
@@ -102,7 +102,9 @@ impl WorkerProcess {
                     started = Some(memory);
                     deadline = Instant::now() + limit;
                 }
-                Ok(done @ (Response::Done { .. } | Response::Ceilings { .. })) => return Ok(done),
+                Ok(done @ (Response::Done { .. } | Response::Ceilings { .. } | Response::Compiled { .. })) => {
+                    return Ok(done);
+                }
                 Ok(Response::Failed { message }) => return Err(Loss::Refused(message)),
                 Ok(Response::Hello { .. }) => return Err(Loss::Early("it started anew".into())),
                 Err(RecvTimeoutError::Timeout) if started.is_some() => {

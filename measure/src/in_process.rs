@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::ops::ControlFlow;
 use std::thread;
 
 use autotune_schedules::{GpuTarget, Target, Workload};
@@ -12,7 +11,7 @@ use crate::builder::{Builder, Built};
 use crate::front::{Front, Runner};
 use crate::gpu::trial::Loaded;
 use crate::gpu::{self, Gpu};
-use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, Measurer, RunSecs};
+use crate::measurement::{Batches, Candidate, CandidateError, MeasureError, Measurement, Measurer, OnResult, RunSecs};
 use crate::options::{MeasureOptions, TimingOptions};
 use crate::problem::Problem;
 use crate::team::Team;
@@ -69,12 +68,12 @@ impl InProcessMeasurer {
 }
 
 impl Measurer for InProcessMeasurer {
-    fn measure(
+    fn measure_batches(
         &mut self,
-        candidates: &[Candidate],
-        on_result: &mut dyn FnMut(usize, Measurement) -> ControlFlow<()>,
+        next_batch: &mut Batches<'_>,
+        on_result: &mut OnResult<'_>,
     ) -> Result<(), MeasureError> {
-        self.front.measure(candidates, on_result)
+        self.front.measure_batches(next_batch, on_result)
     }
 
     fn race(&mut self, candidates: &[Candidate]) -> Result<Vec<Measurement>, MeasureError> {

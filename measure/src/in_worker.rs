@@ -1,6 +1,5 @@
 //! Measures kernels in a worker process.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::ceilings::Ceilings;
 use crate::front::{Front, Runner};
 use crate::host::{Loss, WorkerProcess};
 use crate::location::WorkerCommand;
-use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, Measurer, RunSecs};
+use crate::measurement::{Batches, Candidate, CandidateError, MeasureError, Measurement, Measurer, OnResult, RunSecs};
 use crate::options::MeasureOptions;
 use crate::problem::Problem;
 use crate::process::duration;
@@ -30,7 +29,8 @@ const PROBLEM_BYTES: u64 = 1 << 30;
 
 /// Measures candidates on this machine's CPU or a GPU of it, whichever their target says, in a worker process that may crash, hang
 /// or misbehave at no risk to the caller. The worker alone opens the GPU. Candidates are built in parallel, those for GPUs while
-/// others run, and run one by one.
+/// others run, and run one by one. NVRTC works in other processes of the worker program: a kernel that makes it crash, or that it
+/// takes too long over, fails alone.
 ///
 /// A failed candidate's worker is replaced. A candidate that fails in a worker which ran others before, unless by
 /// running too long, is tried again in a fresh one, and that verdict counts: memory that an earlier kernel corrupted
@@ -47,7 +47,7 @@ impl WorkerMeasurer {
 
     /// A measurer with a given worker program, which is started when it is first needed.
     pub fn with(command: WorkerCommand, options: MeasureOptions) -> Result<Self, MeasureError> {
-        let builder = Builder::new(options.backend, options.build_limit_secs);
+        let builder = Builder::with_workers(options.backend, options.build_limit_secs, command.clone());
         let workers =
             Workers { command, options, dir: scratch_dir()?, worker: None, problems: Vec::new(), problem_count: 0 };
         Ok(Self { front: Front::new(builder, workers) })
@@ -94,12 +94,12 @@ impl WorkerMeasurer {
 }
 
 impl Measurer for WorkerMeasurer {
-    fn measure(
+    fn measure_batches(
         &mut self,
-        candidates: &[Candidate],
-        on_result: &mut dyn FnMut(usize, Measurement) -> ControlFlow<()>,
+        next_batch: &mut Batches<'_>,
+        on_result: &mut OnResult<'_>,
     ) -> Result<(), MeasureError> {
-        self.front.measure(candidates, on_result)
+        self.front.measure_batches(next_batch, on_result)
     }
 
     fn race(&mut self, candidates: &[Candidate]) -> Result<Vec<Measurement>, MeasureError> {

@@ -43,6 +43,7 @@ pub mod bench;
 pub mod buffers;
 pub mod builder;
 pub mod ceilings;
+mod compile_workers;
 pub mod compiler;
 mod executable;
 mod front;
@@ -79,7 +80,9 @@ pub use in_process::InProcessMeasurer;
 pub use in_worker::WorkerMeasurer;
 pub use kernel::{Kernel, KernelError};
 pub use location::WorkerCommand;
-pub use measurement::{Candidate, CandidateError, MeasureError, Measurement, Measurer, Resources, RunSecs, Toolchain};
+pub use measurement::{
+    Batches, Candidate, CandidateError, MeasureError, Measurement, Measurer, OnResult, Resources, RunSecs, Toolchain,
+};
 pub use options::{Backend, MeasureOptions, TimingOptions};
 pub use summary::failure_summary;
 pub use team::Team;

@@ -227,8 +227,8 @@ pub enum MeasureError {
         /// What it said.
         message: String,
     },
-    /// Candidates of several targets in one race.
-    #[error("a race needs candidates of one target")]
+    /// Candidates of several targets in one race, or for a CPU behind some for GPUs.
+    #[error("candidates of several targets in one race or in one run of batches")]
     MixedTargets,
     /// No GPU, or one that does not do what it is told any more.
     #[error("{message}")]
@@ -252,18 +252,33 @@ pub enum MeasureError {
     },
 }
 
+/// Gives the next candidates to be measured; none is the end.
+pub type Batches<'a> = dyn FnMut() -> Vec<Candidate> + Send + 'a;
+
+/// Takes a measurement and the position of its candidate; [`ControlFlow::Break`] ends the measuring.
+pub type OnResult<'a> = dyn FnMut(usize, Measurement) -> ControlFlow<()> + 'a;
+
 /// Measures candidates on one device.
 ///
 /// A failed candidate is a result; an error means that the infrastructure is broken and says nothing about candidates.
 pub trait Measurer {
-    /// Measures the candidates one after the other and hands each measurement, with the candidate's position, to
-    /// `on_result` as soon as it is there, in order. [`ControlFlow::Break`] ends the batch; the candidates behind it are
-    /// not measured.
-    fn measure(
+    /// Measures batches of candidates for one target until `next_batch` gives an empty one. Each measurement goes to `on_result`,
+    /// in this thread, as soon as it is there, with the candidate's position among all of them, in order. After a break the
+    /// candidates behind are not measured.
+    ///
+    /// On a CPU the next batch is asked for once the last one is measured. On a GPU it is asked for, in another thread, once all
+    /// of the last one are being built, and built while the device runs: the results of the latest candidates are not there yet.
+    fn measure_batches(
         &mut self,
-        candidates: &[Candidate],
-        on_result: &mut dyn FnMut(usize, Measurement) -> ControlFlow<()>,
+        next_batch: &mut Batches<'_>,
+        on_result: &mut OnResult<'_>,
     ) -> Result<(), MeasureError>;
+
+    /// Measures one batch; [`Measurer::measure_batches`].
+    fn measure(&mut self, candidates: &[Candidate], on_result: &mut OnResult<'_>) -> Result<(), MeasureError> {
+        let mut batch = candidates.to_vec();
+        self.measure_batches(&mut || std::mem::take(&mut batch), on_result)
+    }
 
     /// Measures a few candidates in turns, many short rounds of each, so that whatever disturbs the machine disturbs
     /// all of them: for comparisons that must be fair. One measurement per candidate, in order. The candidates must be

@@ -13,11 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::builder::{Built, Code};
 use crate::ceilings::Ceilings;
+use crate::gpu::nvrtc::Compiled;
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
 
 /// Changes with every change of the messages: measurer and worker must be of one version.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// Largest message; more is noise that something else wrote.
 const MAX_BYTES: u32 = 64 << 20;
@@ -94,25 +95,28 @@ pub(crate) struct Request {
     pub(crate) task: Task,
 }
 
-/// One kernel alone, several in turns, or what a GPU can do at best.
+/// One kernel alone, several in turns, what a GPU can do at best, or CUDA C for a compute capability (times ten).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Task {
     Time { job: Box<Job>, incumbent_secs: Option<f64> },
     Race { jobs: Vec<Job> },
     Ceilings { target: GpuTarget },
+    Compile { source: String, sm: u32 },
 }
 
-/// What the worker says: `Hello` once, then for each request `Started` and `Done` or `Ceilings`, or `Failed`.
+/// What the worker says: `Hello` once, then for each request `Started` and `Done`, `Ceilings` or `Compiled`, or `Failed`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Response {
     /// Ready.
     Hello { version: u32 },
-    /// From here on a death is the kernel's doing.
+    /// From here on a death is the doing of the kernel, or of its source.
     Started { memory: MemoryAtStart },
     /// One outcome per job.
     Done { outcomes: Vec<Result<RunSecs, CandidateError>> },
     /// What the GPU can do.
     Ceilings { ceilings: Ceilings },
+    /// Machine code, or what the compiler says.
+    Compiled { outcome: Result<Compiled, CandidateError> },
     /// The request cannot be carried out; not a kernel's fault.
     Failed { message: String },
 }
@@ -124,6 +128,11 @@ pub(crate) struct MemoryAtStart {
     pub(crate) data_bytes: usize,
     /// What the worker may allocate on top of what it has.
     pub(crate) allowance_bytes: usize,
+}
+
+impl MemoryAtStart {
+    /// Where a worker may allocate what it likes.
+    pub(crate) const UNLIMITED: Self = Self { data_bytes: 0, allowance_bytes: usize::MAX };
 }
 
 /// Writes one message.

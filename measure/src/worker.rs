@@ -11,7 +11,7 @@ use autotune_schedules::{GpuTarget, Workload};
 
 use crate::affinity::{allowed_cores, pin_to_core};
 use crate::buffers::Memory;
-use crate::gpu::{self, Gpu};
+use crate::gpu::{self, Gpu, nvrtc};
 use crate::measurement::CandidateError;
 use crate::memory;
 use crate::problem::Problem;
@@ -109,6 +109,7 @@ impl Worker {
             Task::Time { job, .. } => std::slice::from_ref(&**job),
             Task::Race { jobs } => jobs,
             Task::Ceilings { target } => return self.ceilings(target, output),
+            Task::Compile { source, sm } => return compile(source, *sm, output),
         };
         // Problems are read before the jobs count as started: they are no part of a candidate's time.
         if self.problems.values().map(Problem::bytes).sum::<usize>() > PROBLEM_BYTES {
@@ -133,8 +134,7 @@ impl Worker {
                 Err(error) => return Ok(Err(error.to_string())),
             };
         }
-        let memory = MemoryAtStart { data_bytes: 0, allowance_bytes: usize::MAX };
-        protocol::send(output, &Response::Started { memory }, &[])?;
+        protocol::send(output, &Response::Started { memory: MemoryAtStart::UNLIMITED }, &[])?;
         Ok(Ok(()))
     }
 
@@ -260,4 +260,9 @@ impl Worker {
         protocol::send(output, &Response::Started { memory }, &[])?;
         Ok(Ok(()))
     }
+}
+
+fn compile(source: &str, sm: u32, output: &mut File) -> io::Result<Response> {
+    protocol::send(output, &Response::Started { memory: MemoryAtStart::UNLIMITED }, &[])?;
+    Ok(Response::Compiled { outcome: nvrtc::compile(source, sm) })
 }

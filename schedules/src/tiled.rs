@@ -137,6 +137,8 @@ impl Staged {
 pub struct Tiled {
     /// The contraction.
     pub contraction: Contraction,
+    /// Type of the operands.
+    pub dtype: DType,
     /// What its axis of pixels stands for, if it has one.
     pub pixels: Option<Pixels>,
     /// Axes of which a block has one element.
@@ -254,12 +256,13 @@ impl Tiled {
         let (contraction, pixels) =
             form.ok_or_else(|| LowerError::Unfit { sketch: config.sketch.clone(), workload: workload.to_string() })?;
         let roles = Roles::of(workload, &contraction);
-        Self::of(contraction, pixels, &roles, target, config)
+        Self::of(contraction, workload.dtype, pixels, &roles, target, config)
     }
 
-    /// The same for a contraction.
+    /// The same for a contraction of operands of a type.
     pub(crate) fn of(
         contraction: Contraction,
+        dtype: DType,
         pixels: Option<Pixels>,
         roles: &Roles,
         target: &GpuTarget,
@@ -305,6 +308,7 @@ impl Tiled {
             unroll: reader.number("unroll")?,
             split: reader.number("split")?,
             contraction,
+            dtype,
             pixels,
         };
         tiled.measure_chunks();
@@ -357,8 +361,8 @@ impl Tiled {
 
     /// Shared memory of a block.
     pub fn shared_bytes(&self) -> usize {
-        let floats = |s: &Staged| (self.stages * s.shape(self.pad).iter().product::<usize>()).next_multiple_of(4);
-        self.staged.iter().map(floats).sum::<usize>() * 4
+        let bytes = |s: &Staged| self.stages * s.shape(self.pad).iter().product::<usize>() * self.dtype.bytes();
+        self.staged.iter().map(|s| bytes(s).next_multiple_of(16)).sum()
     }
 
     /// Tiles of the axes that an operand depends on.
@@ -374,7 +378,7 @@ impl Tiled {
         let product = |tiles: &[SpatialTile]| tiles.iter().map(SpatialTile::per_thread).product::<usize>();
         let fragments: usize = (0..2).map(|which| product(&self.tiles_of(which))).sum();
         let copies = self.staged.iter().map(|s| match (self.stages, s.rounds(self.threads())) {
-            (2, rounds) => rounds * (s.vector + 10),
+            (2, rounds) => rounds * (s.vector + 5),
             (_, rounds) if rounds <= MAX_UNROLLED_ROUNDS => rounds * 4,
             _ => 4,
         });

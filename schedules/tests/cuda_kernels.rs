@@ -1,6 +1,7 @@
 //! Generated CUDA through the compiler, for several generations of GPUs: no GPU is needed.
 //!
-//! Where there is no NVRTC, these tests say so and pass; `AUTOTUNE_REQUIRE=nvrtc` makes that a failure.
+//! Where there is no NVRTC, or where it knows a generation no more or not yet, these tests say so and pass;
+//! `AUTOTUNE_REQUIRE=nvrtc,sm_70,sm_80,sm_90` makes that a failure.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
@@ -32,25 +33,39 @@ const FOR_TENSOR_CORES: [&str; 6] = [
     "conv2d:n=4,c=3,h=224,w=224,o=64,k=7,s=2,p=3,dtype=tf32,bias",
 ];
 
-/// The compiler and those of the architectures that it knows.
+const FOR_WARP_GROUPS: [&str; 3] = [
+    "matmul:m=4096,n=4096,k=4096,dtype=f16",
+    "matmul:m=1000,n=520,k=776,dtype=bf16,bias,add,act=relu",
+    "matmul:m=70,n=100,k=8192,dtype=f16,bias",
+];
+
+/// Volta, Ampere and Hopper: without asynchronous copies, with them, and with warp groups.
+const ARCHITECTURES: [u32; 3] = [70, 80, 90];
+
+/// The compiler and those of the architectures that it knows, the oldest of its own where it knows nothing as old.
 fn compiler() -> Option<(Nvrtc, Vec<u32>)> {
-    match Nvrtc::find() {
-        Ok(nvrtc) => {
-            let known = |sm: &u32| nvrtc.architectures.contains(&(*sm as i32));
-            // The oldest that a compiler knows differs.
-            let oldest = [70, 75].into_iter().find(known);
-            let all = oldest.into_iter().chain([80, 90].into_iter().filter(known)).collect();
-            Some((nvrtc, all))
+    let nvrtc = Nvrtc::find().map_err(|reason| missing("nvrtc", &reason)).ok()?;
+    let (mut architectures, (major, minor)) = (Vec::new(), nvrtc.version);
+    for sm in ARCHITECTURES {
+        if nvrtc.architectures.contains(&sm) {
+            architectures.push(sm);
+            continue;
         }
-        Err(reason) => {
-            missing("nvrtc", &reason);
-            None
+        let (oldest, newest) = (nvrtc.architectures[0], nvrtc.architectures[nvrtc.architectures.len() - 1]);
+        missing(&format!("sm_{sm}"), &format!("NVRTC {major}.{minor} compiles for sm_{oldest} to sm_{newest}"));
+        if sm < oldest {
+            architectures.push(oldest);
         }
     }
+    architectures.dedup();
+    Some((nvrtc, architectures))
 }
 
-/// Bytes of spills that count. The compiler at times spills a few registers of a kernel far below its limit.
+/// Bytes of spills, stores and loads together, that count. The compiler at times spills a few registers of a kernel far below its
+/// limit.
 const SPILL_BYTES: usize = 128;
+/// One kernel in this many may spill more, but no default schedule.
+const SPILL_ONCE_IN: usize = 50;
 /// Registers beyond the estimate that count: the compiler keeps addresses where it has registers to spare.
 const SLACK: usize = 40;
 
@@ -64,10 +79,14 @@ fn registers(workload: &Workload, gpu: &GpuTarget, config: &Config) -> usize {
 }
 
 fn survey(workloads: &[&str], oldest: u32, configs: usize, seed: u64) -> [usize; 3] {
+    survey_of(workloads, oldest, configs, seed, |_| true)
+}
+
+/// The default config and others that are wanted: compiled, spilled, with more registers than expected.
+fn survey_of(workloads: &[&str], oldest: u32, configs: usize, seed: u64, is_wanted: fn(&Config) -> bool) -> [usize; 3] {
     let Some((nvrtc, architectures)) = compiler() else {
         return [0; 3];
     };
-    assert!(architectures.len() >= 2, "NVRTC {:?} knows {:?}", nvrtc.version, nvrtc.architectures);
     let (mut compiled, mut spilled, mut beyond) = (0, 0, 0);
     for &sm in architectures.iter().filter(|&&sm| sm >= oldest) {
         let target = Target::detect(&format!("cuda:sm_{sm}"), None).unwrap();
@@ -80,8 +99,11 @@ fn survey(workloads: &[&str], oldest: u32, configs: usize, seed: u64) -> [usize;
             for i in 0..configs {
                 config = match i {
                     0 => space.default_config(),
-                    _ if i % 2 == 0 => space.neighbor(&config, &mut rng),
-                    _ => space.sample(&mut rng),
+                    _ => {
+                        let next =
+                            |_| if i % 2 == 0 { space.neighbor(&config, &mut rng) } else { space.sample(&mut rng) };
+                        (0..1000).map(next).find(is_wanted).unwrap()
+                    }
                 };
                 let estimate = registers(&workload, gpu, &config);
                 let program = lower(&workload, &target, &config).unwrap();
@@ -103,7 +125,9 @@ fn survey(workloads: &[&str], oldest: u32, configs: usize, seed: u64) -> [usize;
                         dealt <= gpu.registers_per_multiprocessor && launch.shared_bytes <= gpu.shared_bytes_per_block;
                     assert!(fits, "{workload}, {config}: {kernel:?} {launch:?}");
                 }
-                beyond += usize::from(compute.registers > estimate + SLACK);
+                // Where registers go from threads to others, the compiler tells of what all begin with.
+                let moved = source.contains("setmaxnreg");
+                beyond += usize::from(!moved && compute.registers > estimate + SLACK);
             }
         }
     }
@@ -117,20 +141,31 @@ fn survey(workloads: &[&str], oldest: u32, configs: usize, seed: u64) -> [usize;
 #[test]
 fn kernels_compile_without_spills() {
     let [compiled, spilled, beyond] = survey(&WORKLOADS, 70, 3, 1);
-    assert!(spilled * 50 <= compiled && beyond * 5 <= compiled, "{spilled} and {beyond} of {compiled}");
+    assert!(spilled * SPILL_ONCE_IN <= compiled && beyond * 5 <= compiled, "{spilled} and {beyond} of {compiled}");
 }
 
 #[test]
 fn kernels_for_tensor_cores_compile_without_spills() {
     let [compiled, spilled, beyond] = survey(&FOR_TENSOR_CORES, 80, 3, 1);
-    assert!(spilled * 20 <= compiled && beyond * 5 <= compiled, "{spilled} and {beyond} of {compiled}");
+    assert!(spilled * SPILL_ONCE_IN <= compiled && beyond * 5 <= compiled, "{spilled} and {beyond} of {compiled}");
+}
+
+/// The config is for warp groups.
+fn is_for_groups(config: &Config) -> bool {
+    config.sketch == mma::GROUP_SKETCH
+}
+
+#[test]
+fn kernels_for_warp_groups_compile_without_spills() {
+    let [compiled, spilled, beyond] = survey_of(&FOR_WARP_GROUPS, 90, 5, 3, is_for_groups);
+    assert!(spilled == 0 && beyond * 5 <= compiled, "{spilled} and {beyond} of {compiled}");
 }
 
 #[test]
 fn half_precision_compiles_where_there_are_no_tensor_cores_for_it() {
     let workload = "conv2d:n=2,c=32,h=28,w=28,o=64,k=3,p=1,dtype=f16,bias,act=relu";
     let [compiled, spilled, _] = survey(&[workload], 70, 2, 1);
-    assert!(spilled * 4 <= compiled, "{spilled} of {compiled}");
+    assert!(spilled * SPILL_ONCE_IN <= compiled, "{spilled} of {compiled}");
     let target = Target::detect("cuda:sm_70", None).unwrap();
     let space = ScheduleSpace::new(&workload.parse().unwrap(), &target);
     assert!(space.sketches().iter().all(|sketch| sketch.name != mma::SKETCH));
@@ -141,7 +176,7 @@ fn half_precision_compiles_where_there_are_no_tensor_cores_for_it() {
 #[ignore = "minutes of compiling"]
 fn few_kernels_of_many_spill() {
     let [compiled, spilled, _] = survey(&WORKLOADS, 70, 40, 2);
-    assert!(spilled * 50 <= compiled, "{spilled} of {compiled}");
+    assert!(spilled * SPILL_ONCE_IN <= compiled, "{spilled} of {compiled}");
 }
 
 /// The same for tensor cores.
@@ -149,5 +184,13 @@ fn few_kernels_of_many_spill() {
 #[ignore = "minutes of compiling"]
 fn few_kernels_for_tensor_cores_of_many_spill() {
     let [compiled, spilled, _] = survey(&FOR_TENSOR_CORES, 80, 20, 2);
-    assert!(spilled * 50 <= compiled, "{spilled} of {compiled}");
+    assert!(spilled * SPILL_ONCE_IN <= compiled, "{spilled} of {compiled}");
+}
+
+/// The same for warp groups.
+#[test]
+#[ignore = "minutes of compiling"]
+fn no_kernel_for_warp_groups_of_many_spills() {
+    let [compiled, spilled, _] = survey_of(&FOR_WARP_GROUPS, 90, 60, 4, is_for_groups);
+    assert!(spilled == 0, "{spilled} of {compiled}");
 }

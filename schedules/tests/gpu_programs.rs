@@ -5,11 +5,15 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
+use autotune_schedules::mma::{self, Mma};
 use autotune_schedules::program::{BufferId, Digit, Node, Role, Scope, StoreMode};
-use autotune_schedules::tiled::IMPLICIT_GEMM;
+use autotune_schedules::tiled::{self, IMPLICIT_GEMM, Tiled};
 use autotune_schedules::verify::Problem;
+use autotune_schedules::winograd::{self, gpu::GpuWinograd};
 use autotune_schedules::{
-    Affine, DType, InterpError, Operands, Program, ScheduleSpace, Target, Workload, interpret, lower, verify, winograd,
+    Affine, DType, InterpError, Launch, Operands, Program, ScheduleSpace, Target, Workload, interpret, lower, verify,
 };
 use common::random_programs::{check, check_configs};
 use common::workloads::{random_winograd, random_workload, sample_sketch, sample_winograd};
@@ -77,6 +81,58 @@ fn winograd_programs_are_proven_and_agree_with_the_reference() {
         for other in [Workload { exact: true, ..workload }, Workload { dtype: DType::F16, ..workload }] {
             let other = ScheduleSpace::new(&other, &targets[0]);
             assert!(other.sketches().iter().all(|sketch| sketch.name != winograd::SKETCH));
+        }
+    }
+}
+
+/// What the sketches say of shared memory, which their limits go by, is what the programs have.
+#[test]
+fn shared_memory_is_that_of_the_program() {
+    let mut met = BTreeMap::new();
+    for word in ["cuda:sm_90", "cuda:sm_80", "cuda:sm_70", "opencl"] {
+        let target = Target::detect(word, None).unwrap();
+        let gpu = target.gpu().unwrap();
+        for seed in 0..60 {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let plain = match seed % 4 {
+                0 => random_winograd(&mut rng, 3),
+                1 => "matmul:m=200,n=72,k=96".parse().unwrap(),
+                _ => random_workload(&mut rng),
+            };
+            for (_, dtype) in DType::WORDS.into_iter().filter(|&(_, dtype)| target.supports(dtype)) {
+                let workload = Workload { dtype, ..plain };
+                let space = ScheduleSpace::new(&workload, &target);
+                for config in (0..3).map(|_| space.sample(&mut rng)) {
+                    let context = format!("seed {seed}: {workload} on {word}\n{config}");
+                    let said = match config.sketch.as_str() {
+                        mma::SKETCH | mma::GROUP_SKETCH => Mma::new(&workload, gpu, &config).unwrap().shared_bytes(),
+                        winograd::SKETCH => GpuWinograd::new(&workload, gpu, &config).unwrap().product.shared_bytes(),
+                        _ => Tiled::new(&workload, gpu, &config).unwrap().shared_bytes(),
+                    };
+                    let program = lower(&workload, &target, &config).unwrap();
+                    let ids = (0..program.buffers.len() as u32).map(BufferId);
+                    let shared = ids.filter(|&id| program.buffer(id).scope == Scope::Shared);
+                    let bytes: Vec<usize> = shared.map(|id| program.buffer(id).len() * dtype.bytes()).collect();
+                    let (sum, slack) = (bytes.iter().sum::<usize>(), 16 * bytes.len());
+                    assert!(!bytes.is_empty() && sum <= said, "{context}: {said} bytes, of buffers {bytes:?}");
+                    // Box copies have words of their own behind the buffers.
+                    assert!(said < sum + slack + 64, "{context}: {said} bytes, of buffers {bytes:?}");
+                    let launches = program.stages.iter().filter_map(|stage| Launch::of(&program, stage));
+                    assert_eq!(launches.map(|launch| launch.shared_bytes).max(), Some(said), "{context}");
+                    *met.entry((config.sketch.clone(), dtype)).or_insert(0) += 1;
+                }
+            }
+        }
+    }
+    for (sketch, dtypes) in [
+        (tiled::SKETCH, &[DType::F32, DType::F16, DType::Bf16][..]),
+        (IMPLICIT_GEMM, &[DType::F32, DType::F16, DType::Bf16]),
+        (winograd::SKETCH, &[DType::F32]),
+        (mma::SKETCH, &[DType::Tf32, DType::F16, DType::Bf16]),
+        (mma::GROUP_SKETCH, &[DType::F16, DType::Bf16]),
+    ] {
+        for dtype in dtypes {
+            assert!(met.get(&(sketch.to_string(), *dtype)).is_some_and(|&n| n > 5), "{sketch} {dtype:?}: {met:?}");
         }
     }
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use autotune_cost_model::metrics::{pairwise_accuracy, top_k_recall};
-use autotune_cost_model::{CostModel, ModelError, Sample, XgbModel, features, relative_throughputs};
+use autotune_cost_model::{ModelError, RegisterUse, Sample, features, relative_throughputs};
 use autotune_db::TuningRecord;
 use autotune_measure::Measurement;
 use autotune_schedules::{Config, Target, Workload};
-use ndarray::Array2;
 
 use crate::featurizer::Featurizer;
+use crate::ranker::Ranker;
 use crate::report::Ranking;
 
 /// Samples that a model is fitted on at most: the latest.
@@ -20,8 +20,8 @@ const FIRST_FIT: usize = 16;
 /// The model is refitted once the samples have grown by one in this many, so that fitting stays a small share of the time
 /// however many there are.
 const REFIT_SHARE: usize = 10;
-/// The feature that ranks configs before there is a model.
-const ESTIMATE: &str = "estimate.sum.cycles_per_flop";
+/// The feature that ranks configs before there is a model, for CPUs and for GPUs.
+const ESTIMATES: [&str; 2] = ["estimate.sum.cycles_per_flop", "gpu.estimate.max.log2_per_peak"];
 /// One example in this many is held out to judge the model.
 const HOLD_OUT: usize = 5;
 
@@ -31,13 +31,16 @@ struct Example {
     workload: Workload,
     /// Run time, if it ran.
     run_secs: Option<f64>,
+    /// Registers and spills, if a compiler told.
+    registers: Option<RegisterUse>,
 }
 
 /// Samples of one target, over all its workloads, and the model fitted on them: a task begins with what its siblings taught.
 pub(crate) struct Learner {
+    target: Target,
     featurizer: Featurizer,
     examples: Vec<Example>,
-    model: XgbModel,
+    ranker: Ranker,
     /// Examples when the model was last fitted.
     fitted: usize,
     /// Column of the analytic estimate: the less, the faster.
@@ -46,9 +49,15 @@ pub(crate) struct Learner {
 
 impl Learner {
     pub(crate) fn new(target: Target) -> Self {
-        let estimate = features::names().iter().position(|name| name == ESTIMATE).unwrap_or(0);
-        let featurizer = Featurizer::new(target);
-        Self { featurizer, examples: Vec::new(), model: XgbModel::default(), fitted: 0, estimate }
+        let wanted = ESTIMATES[usize::from(target.gpu().is_some())];
+        Self {
+            featurizer: Featurizer::new(target.clone()),
+            ranker: Ranker::new(target.clone()),
+            target,
+            examples: Vec::new(),
+            fitted: 0,
+            estimate: features::names().iter().position(|name| name == wanted).unwrap_or(0),
+        }
     }
 
     /// Takes the records of earlier runs in.
@@ -64,8 +73,11 @@ impl Learner {
         let configs: Vec<Config> = results.iter().map(|(config, _)| config.clone()).collect();
         let rows = self.featurizer.rows(workload, &configs);
         for (row, (_, measurement)) in rows.into_iter().zip(results) {
-            let run_secs = measurement.run_secs();
-            self.examples.extend(row.map(|features| Example { features, workload: *workload, run_secs }));
+            let (workload, run_secs) = (*workload, measurement.run_secs());
+            let registers = measurement
+                .resources
+                .map(|taken| RegisterUse { registers: taken.registers as f32, spill_bytes: taken.spill_bytes as f32 });
+            self.examples.extend(row.map(|features| Example { features, workload, run_secs, registers }));
         }
     }
 
@@ -76,7 +88,8 @@ impl Learner {
             return Ok(());
         }
         let from = self.examples.len().saturating_sub(SAMPLES);
-        self.model.fit(&samples(self.examples[from..].iter()))?;
+        let (samples, told) = samples(self.examples[from..].iter());
+        self.ranker.fit(samples, &told)?;
         self.fitted = self.examples.len();
         Ok(())
     }
@@ -85,18 +98,19 @@ impl Learner {
     pub(crate) fn ranking(&self) -> Result<Option<Ranking>, ModelError> {
         let from = self.examples.len().saturating_sub(SAMPLES);
         let numbered = || self.examples[from..].iter().enumerate();
-        let known = samples(numbered().filter(|(i, _)| i % HOLD_OUT != 0).map(|(_, example)| example));
-        let held_out = samples(numbered().filter(|(i, _)| i % HOLD_OUT == 0).map(|(_, example)| example));
+        let (known, told) = samples(numbered().filter(|(i, _)| i % HOLD_OUT != 0).map(|(_, example)| example));
+        let (held_out, _) = samples(numbered().filter(|(i, _)| i % HOLD_OUT == 0).map(|(_, example)| example));
         if known.len() < FIRST_FIT {
             return Ok(None);
         }
-        let mut model = XgbModel::default();
-        model.fit(&known)?;
+        let mut ranker = Ranker::new(self.target.clone());
+        ranker.fit(known, &told)?;
         let (mut judged, mut pairwise, mut recall) = (0, 0.0, 0.0);
         for group in held_out.chunk_by(|a, b| a.group == b.group) {
             let rows: Vec<&[f32]> = group.iter().map(|sample| &*sample.features).collect();
             let actual: Vec<f32> = group.iter().map(|sample| sample.score).collect();
-            let predicted = predict(&model, &rows);
+            let predicted: Vec<f32> =
+                ranker.score(&rows).into_iter().map(|score| score.unwrap_or(f32::NEG_INFINITY)).collect();
             let top = top_k_recall(&predicted, &actual, group.len().div_ceil(HOLD_OUT));
             if let Some((accuracy, top)) = pairwise_accuracy(&predicted, &actual).zip(top) {
                 judged += group.len();
@@ -115,43 +129,36 @@ impl Learner {
     /// Share of a batch to be drawn at random, whatever the scores say: the usual epsilon, and half as long as there is only an
     /// estimate to go by, which a model must be able to contradict.
     pub(crate) fn explore_share(&self) -> f64 {
-        if self.model.feature_count().is_some() { 0.05 } else { 0.5 }
+        if self.ranker.is_fitted() { 0.05 } else { 0.5 }
     }
 
-    /// The score of each config, `None` for one that cannot be lowered: the model's, or before there is one the analytic
-    /// estimate among the features.
+    /// The score of each config, `None` for one that cannot be lowered or is expected to spill registers heavily: the model's, or
+    /// before there is one the analytic estimate among the features.
     pub(crate) fn score(&mut self, workload: &Workload, configs: &[Config]) -> Vec<Option<f32>> {
         let rows = self.featurizer.rows(workload, configs);
-        if self.model.feature_count().is_none() {
+        if !self.ranker.is_fitted() {
             return rows.iter().map(|row| row.as_ref().map(|row| -row[self.estimate])).collect();
         }
         let lowered: Vec<&[f32]> = rows.iter().flatten().map(|row| &**row).collect();
-        let mut scores = predict(&self.model, &lowered).into_iter();
-        rows.iter().map(|row| row.as_ref().and_then(|_| scores.next())).collect()
+        let mut scores = self.ranker.score(&lowered).into_iter();
+        rows.iter().map(|row| row.as_ref().and_then(|_| scores.next()?)).collect()
     }
 }
 
-/// One sample per example: the group is the workload, the score the throughput relative to the group's best.
-fn samples<'a>(examples: impl Iterator<Item = &'a Example>) -> Vec<Sample> {
+/// One sample per example, and what a compiler told of it: the group is the workload, the score the throughput relative to the
+/// group's best.
+fn samples<'a>(examples: impl Iterator<Item = &'a Example>) -> (Vec<Sample>, Vec<Option<RegisterUse>>) {
     let mut groups: BTreeMap<Workload, Vec<&Example>> = BTreeMap::new();
     for example in examples {
         groups.entry(example.workload).or_default().push(example);
     }
-    let mut samples = Vec::new();
+    let (mut samples, mut told) = (Vec::new(), Vec::new());
     for (group, members) in (0..).zip(groups.values()) {
         let run_secs: Vec<Option<f64>> = members.iter().map(|example| example.run_secs).collect();
         for (example, score) in members.iter().zip(relative_throughputs(&run_secs)) {
             samples.push(Sample { features: example.features.to_vec(), score, group });
+            told.push(example.registers);
         }
     }
-    samples
-}
-
-/// The model's score of each row.
-fn predict(model: &XgbModel, rows: &[&[f32]]) -> Vec<f32> {
-    let width = rows.first().map_or(0, |row| row.len());
-    if width == 0 {
-        return Vec::new();
-    }
-    model.predict(Array2::from_shape_fn((rows.len(), width), |(row, column)| rows[row][column]).view())
+    (samples, told)
 }

@@ -15,8 +15,8 @@
 //! | [`task`] | why a task got no more trials |
 //!
 //! A task's searcher proposes a batch, the measurer measures it, every result is appended to the database at once, the cost
-//! model is refitted on all records of the target, and the scheduler picks the task with the most to gain. At the end the
-//! best few of each task are raced against its default.
+//! model is refitted on all records of the target, and the scheduler picks the task with the most to gain. On a GPU the next batch is
+//! proposed and built while the last one runs. At the end the best few of each task are raced against its default.
 //!
 //! ```no_run
 //! use autotune::{Silent, Task, TuneOptions, tune};
@@ -44,8 +44,10 @@ mod learner;
 pub mod network;
 pub mod observer;
 pub mod options;
+mod planner;
 mod race;
 mod random;
+mod ranker;
 pub mod report;
 pub mod scheduler;
 pub mod search;

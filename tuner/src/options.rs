@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use autotune_measure::Ceilings;
 
 use crate::search::SearchKind;
+
+/// Share of the time budget that the search may use; the rest is for the final race. Where that is not enough, only the best
+/// of a task races against its default.
+const SEARCH_SHARE: f64 = 0.9;
 
 /// How long, how and from which seed to tune.
 ///
@@ -32,6 +36,13 @@ pub struct TuneOptions {
     pub ceilings: Option<Ceilings>,
     /// What the records tell of the circumstances.
     pub setup: Setup,
+}
+
+impl TuneOptions {
+    /// True if a search that began at `start` has had its share of the time budget.
+    pub(crate) fn is_late(&self, start: Instant) -> bool {
+        self.time_budget.is_some_and(|budget| start.elapsed() > budget.mul_f64(SEARCH_SHARE))
+    }
 }
 
 /// The circumstances of a run's measurements, as its records tell them; empty where unknown.

@@ -1,6 +1,6 @@
 //! How a run went: the table, and the JSON of `--json`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use autotune_measure::Ceilings;
 use autotune_schedules::{Config, Workload};
@@ -9,6 +9,7 @@ use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
 use crate::network::Task;
+use crate::planner::Planned;
 use crate::race::Standing;
 use crate::task::Retired;
 
@@ -25,31 +26,36 @@ pub enum Stop {
     Cancelled,
 }
 
-/// Where the wall-clock time of a run went, in seconds.
+/// Where the wall-clock time of a run went, in seconds. Their sum is no more than the whole: what is done while the device runs counts
+/// only as far as the device waited for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct TimeShares {
     /// Reading the database, and fitting the model on what it knows.
     pub start_secs: f64,
-    /// Proposing candidates: search, lowering, features, predictions.
+    /// Waiting for proposals: search, lowering, features, predictions.
     pub propose_secs: f64,
-    /// Building candidates, as far as the device waited for it; operands and references too.
+    /// Waiting for builds, and at the end for those that came too late.
     pub build_secs: f64,
     /// Checking and timing candidates.
     pub run_secs: f64,
     /// Writing results to the database.
     pub record_secs: f64,
-    /// Learning: features of the results, fitting the model.
+    /// Waiting for the model to learn: features of the results, fitting.
     pub fit_secs: f64,
     /// The final race.
     pub race_secs: f64,
 }
 
 impl TimeShares {
-    /// Takes in one batch that took `wall_secs`, of which so much was spent checking and timing, and recording.
-    pub(crate) fn measured(&mut self, wall_secs: f64, run_secs: f64, record_secs: f64) {
-        self.run_secs += run_secs;
-        self.record_secs += record_secs;
-        self.build_secs += (wall_secs - run_secs - record_secs).max(0.0);
+    /// Takes in that the device waited from one moment to another for what was planned then.
+    pub(crate) fn waited(&mut self, from: Instant, to: Instant, planned: Option<Planned>) {
+        let within =
+            |start: Instant, end: Instant| end.min(to).saturating_duration_since(start.max(from)).as_secs_f64();
+        let fit_secs = planned.map_or(0.0, |planned| within(planned.begun, planned.learnt));
+        let propose_secs = planned.map_or(0.0, |planned| within(planned.learnt, planned.proposed));
+        self.fit_secs += fit_secs;
+        self.propose_secs += propose_secs;
+        self.build_secs += (within(from, to) - fit_secs - propose_secs).max(0.0);
     }
 
     /// Seconds of the search, from the first proposal to the last fit.
@@ -278,5 +284,28 @@ pub fn table(tasks: &[TaskReport]) -> String {
             format!("{table}\nnetwork: default {default_ms:.3} ms, best {best_ms:.3} ms, speed-up {speed_up:.2}x")
         }
         _ => table.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_device_waited_for_counts() {
+        let start = Instant::now();
+        let at = |secs: f64| start + Duration::from_secs_f64(secs);
+        let planned = Some(Planned { begun: at(1.0), learnt: at(3.0), proposed: at(4.0) });
+        let shares = |from: f64, to: f64, planned| {
+            let mut shares = TimeShares::default();
+            shares.waited(at(from), at(to), planned);
+            [shares.fit_secs, shares.propose_secs, shares.build_secs].map(|secs| (secs * 1e6).round() / 1e6)
+        };
+        assert_eq!(shares(1.0, 6.0, planned), [2.0, 1.0, 2.0], "planned and built in sequence");
+        assert_eq!(shares(2.5, 6.0, planned), [0.5, 1.0, 2.0], "the device ran until 2.5");
+        assert_eq!(shares(5.0, 6.0, planned), [0.0, 0.0, 1.0], "it was being built already");
+        assert_eq!(shares(0.0, 2.0, planned), [1.0, 0.0, 1.0], "nothing was being planned at first");
+        assert_eq!(shares(6.0, 6.0, planned), [0.0; 3], "it was ready");
+        assert_eq!(shares(1.0, 2.0, None), [0.0, 0.0, 1.0]);
     }
 }

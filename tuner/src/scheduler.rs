@@ -20,6 +20,8 @@ pub struct Progress {
     pub floor_secs: f64,
     /// Best run time after each trial so far; infinite before the first that ran.
     pub best_after: Vec<f64>,
+    /// Trials that were proposed and have no result yet.
+    pub in_flight: usize,
     /// True if the task gets no more trials: its space is used up, or nothing of it runs.
     pub retired: bool,
 }
@@ -39,12 +41,13 @@ impl Progress {
     }
 
     /// Seconds of weighted run time that one more trial is expected to save: the recent gain per trial, blended with an
-    /// optimistic guess that as many trials again would reach the floor. This is the gradient of Ansor's task scheduler
+    /// optimistic guess that as many trials again, those in flight included, would reach the floor. This is the gradient of Ansor's task scheduler
     /// (Zheng et al., 2020, section 6) with a known floor in place of the speeds of similar tasks.
     fn gain_per_trial(&self, batch: usize) -> f64 {
-        let (trials, best) = (self.best_after.len() as f64, self.best_secs());
+        let (trials, best) = ((self.best_after.len() + self.in_flight) as f64, self.best_secs());
         if !best.is_finite() {
-            return f64::INFINITY;
+            // What is in flight will tell.
+            return if self.in_flight > 0 { 0.0 } else { f64::INFINITY };
         }
         let window = (WINDOW_BATCHES * batch).min(self.best_after.len() - 1);
         let before = self.best_after[self.best_after.len() - 1 - window];
@@ -75,7 +78,7 @@ pub fn next_task(tasks: &[&Progress], first_cost: &[f64], batch: usize, beyond_p
         Some((_, most)) if most >= value => best,
         _ => Some((i, value)),
     };
-    let fresh = open(false).filter(|(_, task)| task.best_after.is_empty());
+    let fresh = open(false).filter(|(_, task)| task.best_after.is_empty() && task.in_flight == 0);
     let heaviest = fresh.map(|(i, _)| (i, first_cost.get(i).copied().unwrap_or(0.0))).fold(None, first_of);
     let most_gain = |plateau| open(plateau).map(|(i, task)| (i, task.gain_per_trial(batch))).fold(None, first_of);
     let next = heaviest.or_else(|| most_gain(false));
@@ -90,7 +93,13 @@ mod tests {
     fn simulate(tasks: &[(f64, f64)], trials: usize, batch: usize) -> Vec<usize> {
         let mut progress: Vec<Progress> = tasks
             .iter()
-            .map(|&(weight, _)| Progress { weight, floor_secs: 0.0, best_after: Vec::new(), retired: false })
+            .map(|&(weight, _)| Progress {
+                weight,
+                floor_secs: 0.0,
+                best_after: Vec::new(),
+                in_flight: 0,
+                retired: false,
+            })
             .collect();
         let cost: Vec<f64> = tasks.iter().map(|(weight, secs)| weight * secs).collect();
         let mut order = Vec::new();
@@ -124,7 +133,7 @@ mod tests {
 
     #[test]
     fn retired_and_plateaued_tasks_get_nothing() {
-        let open = Progress { weight: 1.0, floor_secs: 0.0, best_after: vec![1.0; 4], retired: false };
+        let open = Progress { weight: 1.0, floor_secs: 0.0, best_after: vec![1.0; 4], in_flight: 0, retired: false };
         let retired = Progress { weight: 100.0, retired: true, ..open.clone() };
         let plateau = Progress { weight: 100.0, best_after: vec![1.0; PATIENCE + 1], ..open.clone() };
         let cost = [1.0; 3];
@@ -134,8 +143,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_flight_counts() {
+        let task = |trials, in_flight| Progress {
+            weight: 1.0,
+            floor_secs: 0.0,
+            best_after: vec![1.0; trials],
+            in_flight,
+            retired: false,
+        };
+        let next = |tasks: &[Progress]| next_task(&tasks.iter().collect::<Vec<_>>(), &[1.0; 3], 8, true);
+        assert_eq!(next(&[task(0, 8), task(0, 0), task(4, 0)]), Some(1), "no first batch twice");
+        assert_eq!(next(&[task(0, 8), task(8, 0), task(4, 0)]), Some(2), "the unknown waits for its results");
+        assert_eq!(next(&[task(0, 8), task(8, 0), task(4, 8)]), Some(1), "trials in flight lower what more would gain");
+        assert_eq!(next(&[task(0, 8)]), Some(0), "unless there is nothing else");
+    }
+
+    #[test]
     fn a_plateau_needs_patience_and_small_gain() {
-        let task = |best_after| Progress { weight: 1.0, floor_secs: 0.0, best_after, retired: false };
+        let task = |best_after| Progress { weight: 1.0, floor_secs: 0.0, best_after, in_flight: 0, retired: false };
         assert!(!task(vec![1.0; PATIENCE]).on_plateau());
         assert!(task(vec![1.0; PATIENCE + 1]).on_plateau());
         let mut gained = vec![1.0; PATIENCE];

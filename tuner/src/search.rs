@@ -15,7 +15,7 @@ use crate::grid::Grid;
 use crate::random::Random;
 
 /// Predicted scores of configs, one for each and in order: higher is better, any sign and scale; `None` for a config that
-/// cannot be lowered.
+/// cannot be lowered or is not worth measuring.
 pub type ScoreFn<'a> = dyn FnMut(&[Config]) -> Vec<Option<f32>> + 'a;
 
 /// What a searcher may use to propose configs.

@@ -1,12 +1,12 @@
 //! The tuning loop.
 
 use std::ops::ControlFlow;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use autotune_cost_model::ModelError;
 use autotune_db::{DbError, Phase, TuningDb};
-use autotune_measure::{Candidate, Ceilings, MeasureError, Measurement, Measurer, failure_summary};
-use autotune_schedules::{Config, Target};
+use autotune_measure::{Ceilings, MeasureError, Measurer};
+use autotune_schedules::Target;
 use thiserror::Error;
 
 use crate::dtype_check::{UnsupportedDType, check_dtypes};
@@ -14,17 +14,15 @@ use crate::learner::Learner;
 use crate::network::Task;
 use crate::observer::{Event, Observer};
 use crate::options::TuneOptions;
+use crate::planner::{Desk, Planner};
 use crate::race::{RACERS, Recorder, Standing, is_settled, race};
 use crate::report::{CurvePoint, Report, Stop, TaskReport, TimeShares};
-use crate::scheduler::{batch_size, next_task};
+use crate::scheduler::batch_size;
 use crate::search::SearchKind;
 use crate::task::{Retired, TaskState};
 
 /// Trials per task after which a run without any limit of its own is planned to end.
 pub const DEFAULT_TRIALS_PER_TASK: usize = 64;
-/// Share of the time budget that the search may use; the rest is for the final race. Where that is not enough, only the best
-/// of a task races against its default.
-const SEARCH_SHARE: f64 = 0.9;
 
 /// Why a run cannot go on. Everything measured before is in the database.
 #[derive(Debug, Error)]
@@ -46,6 +44,8 @@ pub enum TuneError {
 /// Tunes `tasks` for `target` until the trials or the time are used up or the run is cancelled, and without either limit until no
 /// task gains any more; then races the best few of each task against its default.
 ///
+/// On a GPU the next batch is proposed and built while the device runs: it comes from what was known until then.
+///
 /// Every measurement is appended to `db` as it comes: an interrupted run loses nothing, a killed one a quarter of a second. Records that are in `db`
 /// already count as trials, are not measured again, and teach the model, as do those of other workloads on the same target.
 pub fn tune(
@@ -58,34 +58,20 @@ pub fn tune(
 ) -> Result<Report, TuneError> {
     check_dtypes(&tasks.iter().map(|task| task.workload).collect::<Vec<_>>(), target)?;
     let mut session = Session::resume(tasks, target, options, measurer, db, observer)?;
-    let stop = loop {
-        if let Some(stop) = session.limit_reached() {
-            break stop;
-        }
-        let Some(task) = session.next_task() else {
-            break Stop::Plateau;
-        };
-        let batch = session.propose(task);
-        if batch.is_empty() {
-            session.retire(task, Retired::Exhausted);
-            continue;
-        }
-        let results = session.measure(task, batch)?;
-        session.learn(task, &results)?;
-    };
+    let stop = session.search()?;
     session.finish(stop)
 }
 
 struct Session<'a> {
+    planner: Planner<'a>,
     target: &'a Target,
     options: &'a TuneOptions,
     measurer: &'a mut dyn Measurer,
     recorder: Recorder<'a>,
     observer: &'a mut dyn Observer,
-    tasks: Vec<TaskState>,
-    first_cost: Vec<f64>,
-    learner: Learner,
-    batch: usize,
+    /// Best run time of each task.
+    best_secs: Vec<f64>,
+    new_trials: usize,
     start: Instant,
     shares: TimeShares,
     curve: Vec<CurvePoint>,
@@ -119,133 +105,65 @@ impl<'a> Session<'a> {
         let resumed = states.iter().map(|s| s.resumed).collect();
         observer.event(&Event::Started { tasks, resumed, trials: options.trials });
         let planned = options.trials.unwrap_or(DEFAULT_TRIALS_PER_TASK * tasks.len());
+        let batch = batch_size(planned, tasks.len());
         Ok(Self {
+            best_secs: states.iter().map(|state| state.progress.best_secs()).collect(),
+            planner: Planner::new(target, options, states, learner, batch, start),
             target,
             options,
             measurer,
             recorder: Recorder::new(db, target, options),
             observer,
-            first_cost: tasks.iter().map(|t| t.weight() * t.workload.flops()).collect(),
-            tasks: states,
-            learner,
-            batch: batch_size(planned, tasks.len()),
+            new_trials: 0,
             start,
             shares: TimeShares { start_secs: start.elapsed().as_secs_f64(), ..TimeShares::default() },
             curve: Vec::new(),
         })
     }
 
-    fn trials(&self) -> usize {
-        self.tasks.iter().map(TaskState::trials).sum()
-    }
-
-    fn out_of_time(&self) -> bool {
-        self.options.time_budget.is_some_and(|budget| self.start.elapsed() > budget.mul_f64(SEARCH_SHARE))
-    }
-
-    /// The limit that ends the search now, if one does.
-    fn limit_reached(&self) -> Option<Stop> {
-        if self.options.cancel.is_cancelled() {
-            Some(Stop::Cancelled)
-        } else if self.options.trials.is_some_and(|trials| self.trials() >= trials) {
-            Some(Stop::Trials)
-        } else if self.out_of_time() {
-            Some(Stop::TimeBudget)
-        } else {
-            None
-        }
-    }
-
-    /// The task with the most to gain. Who gives trials or time gets them used; without any limit, plateaus end the run.
-    fn next_task(&self) -> Option<usize> {
-        let progress: Vec<_> = self.tasks.iter().map(|t| &t.progress).collect();
-        let limited = self.options.trials.is_some() || self.options.time_budget.is_some();
-        next_task(&progress, &self.first_cost, self.batch, limited)
-    }
-
-    /// The next batch of a task, within the trials that are left.
-    fn propose(&mut self, task: usize) -> Vec<Config> {
-        let start = Instant::now();
-        let left = self.options.trials.map_or(self.batch, |trials| trials.saturating_sub(self.trials()));
-        let n = self.batch.min(left);
-        let state = &mut self.tasks[task];
-        let workload = state.task.workload;
-        let learner = &mut self.learner;
-        let explore = learner.explore_share();
-        let batch = state.ask(n, &mut |configs: &[Config]| learner.score(&workload, configs), explore);
-        self.shares.propose_secs += start.elapsed().as_secs_f64();
-        batch
-    }
-
-    /// Measures a batch; each result is appended to the database as it comes. Fewer results than configs if the run is
-    /// cancelled or out of time.
-    fn measure(&mut self, task: usize, batch: Vec<Config>) -> Result<Vec<(Config, Measurement)>, TuneError> {
-        let start = Instant::now();
-        let workload = self.tasks[task].task.workload;
-        let candidate = |config: &Config| Candidate { workload, target: self.target.clone(), config: config.clone() };
-        let candidates: Vec<Candidate> = batch.iter().map(candidate).collect();
-        let deadline = self.options.time_budget.map(|budget| self.start + budget.mul_f64(SEARCH_SHARE));
-        let mut best_secs = self.tasks[task].progress.best_secs();
-        let mut results: Vec<(Config, Measurement)> = Vec::new();
+    /// Measures what the planner proposes; each result is appended to the database as it comes. Says why it ended.
+    fn search(&mut self) -> Result<Stop, TuneError> {
+        let desk = Desk::default();
+        let Self { planner, measurer, recorder, observer, best_secs, shares, curve, .. } = self;
+        let (options, start) = (self.options, self.start);
+        let weights: Vec<f64> = planner.tasks.iter().map(|state| state.task.weight()).collect();
         let mut appended = Ok(());
-        let mut record_secs = 0.0;
-        self.measurer.measure(&candidates, &mut |i, measurement| {
-            let record_start = Instant::now();
-            appended = self.recorder.append(&candidates[i], &measurement, Phase::Search);
-            record_secs += record_start.elapsed().as_secs_f64();
-            best_secs = best_secs.min(measurement.run_secs().unwrap_or(f64::INFINITY));
-            self.observer.event(&Event::Measured { task, measurement: &measurement, best_secs });
-            results.push((candidates[i].config.clone(), measurement));
-            let late = deadline.is_some_and(|deadline| Instant::now() > deadline);
-            if appended.is_err() || late || self.options.cancel.is_cancelled() {
+        let mut idle_since = Instant::now();
+        measurer.measure_batches(&mut || planner.next_batch(&desk), &mut |_, measurement| {
+            let ran = Instant::now();
+            let Some(proposal) = desk.papers().proposals.pop_front() else {
+                return ControlFlow::Break(());
+            };
+            let (task, run_time) = (proposal.task, Duration::from_secs_f64(measurement.measure_secs));
+            let began = ran.checked_sub(run_time).map_or(idle_since, |began| began.max(idle_since));
+            shares.waited(idle_since, began, Some(proposal.planned));
+            shares.run_secs += ran.duration_since(began).as_secs_f64();
+            appended = recorder.append(&proposal.candidate, &measurement, Phase::Search);
+            self.new_trials += 1;
+            best_secs[task] = best_secs[task].min(measurement.run_secs().unwrap_or(f64::INFINITY));
+            let network_secs = weights.iter().zip(&*best_secs).map(|(weight, secs)| weight * secs).sum();
+            if curve.last().map_or(f64::INFINITY, |point| point.network_secs) > network_secs {
+                let elapsed_secs = start.elapsed().as_secs_f64();
+                curve.push(CurvePoint { elapsed_secs, trials: self.new_trials, network_secs });
+            }
+            observer.event(&Event::Measured { task, measurement: &measurement, best_secs: best_secs[task] });
+            announce(&desk, &mut **observer);
+            desk.papers().results.push((task, proposal.candidate.config, measurement));
+            idle_since = Instant::now();
+            shares.record_secs += idle_since.duration_since(ran).as_secs_f64();
+            if appended.is_err() || options.cancel.is_cancelled() || options.is_late(start) {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
             }
         })?;
         appended?;
-        let run_secs: f64 = results.iter().map(|(_, m)| m.measure_secs).sum();
-        self.shares.measured(start.elapsed().as_secs_f64(), run_secs, record_secs);
-        Ok(results)
-    }
-
-    /// Hands results to the searcher and the model. A task of which nothing has run retires.
-    fn learn(&mut self, task: usize, results: &[(Config, Measurement)]) -> Result<(), TuneError> {
-        let start = Instant::now();
-        self.tasks[task].tell(results);
-        if !self.tasks[task].progress.best_secs().is_finite() && !results.is_empty() {
-            let measurements: Vec<Measurement> = results.iter().map(|(_, m)| m.clone()).collect();
-            self.retire(task, Retired::Failing(failure_summary(&measurements)));
-        }
-        if self.options.search == SearchKind::Model {
-            let workload = self.tasks[task].task.workload;
-            self.learner.tell(&workload, results);
-            self.learner.refit()?;
-        }
-        self.shares.fit_secs += start.elapsed().as_secs_f64();
-        self.note_progress();
-        Ok(())
-    }
-
-    /// Adds a point to the curve if something got better.
-    fn note_progress(&mut self) {
-        let secs = |task: &TaskState| task.task.weight() * task.progress.best_secs();
-        let network_secs: f64 = self.tasks.iter().map(secs).sum();
-        let before = self.curve.last().map_or(f64::INFINITY, |point| point.network_secs);
-        if network_secs < before {
-            let elapsed_secs = self.start.elapsed().as_secs_f64();
-            self.curve.push(CurvePoint { elapsed_secs, trials: self.new_trials(), network_secs });
-        }
-    }
-
-    /// Trials of this run.
-    fn new_trials(&self) -> usize {
-        self.tasks.iter().map(|task| task.trials() - task.resumed).sum()
-    }
-
-    fn retire(&mut self, task: usize, why: Retired) {
-        self.observer.event(&Event::Retired { task, why: &why });
-        self.tasks[task].retire(why);
+        shares.waited(idle_since, Instant::now(), planner.last);
+        let concluding = Instant::now();
+        planner.conclude(&desk)?;
+        announce(&desk, &mut **observer);
+        shares.fit_secs += concluding.elapsed().as_secs_f64();
+        Ok(planner.limit_reached().unwrap_or(Stop::Plateau))
     }
 
     /// Races the best few of each task, unless the run is cancelled, and tells how it all went.
@@ -254,13 +172,13 @@ impl<'a> Session<'a> {
         self.recorder.flush()?;
         let mut reports = Vec::new();
         let left = self.options.time_budget.map(|budget| budget.saturating_sub(self.start.elapsed()));
-        for (task, state) in self.tasks.iter().enumerate() {
+        for (task, state) in self.planner.tasks.iter().enumerate() {
             let idle = self.options.cancel.is_cancelled() || matches!(state.retired, Some(Retired::Failing(_)));
             let standing = if idle || is_settled(&self.recorder, &state.task.workload)? {
                 Standing::of(&self.recorder, &state.space)?
             } else {
                 self.observer.event(&Event::Racing { task });
-                let share = (task + 1) as f64 / self.tasks.len() as f64;
+                let share = (task + 1) as f64 / self.best_secs.len() as f64;
                 let late = left.is_some_and(|left| start.elapsed() > left.mul_f64(share));
                 race(&self.recorder, &state.space, if late { 0 } else { RACERS }, self.measurer)?
             };
@@ -275,12 +193,20 @@ impl<'a> Session<'a> {
         Ok(Report {
             target: self.target.key(),
             tasks: reports,
-            ranking: self.learner.ranking()?,
+            ranking: self.planner.learner.ranking()?,
             tuning_time: self.start.elapsed(),
-            new_trials: self.new_trials(),
+            new_trials: self.new_trials,
             curve: std::mem::take(&mut self.curve),
             shares: self.shares,
             stop,
         })
+    }
+}
+
+/// Tells of the tasks that were retired.
+fn announce(desk: &Desk, observer: &mut dyn Observer) {
+    let retired = std::mem::take(&mut desk.papers().retired);
+    for (task, why) in &retired {
+        observer.event(&Event::Retired { task: *task, why });
     }
 }

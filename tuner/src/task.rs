@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use autotune_db::{Phase, TuningRecord};
-use autotune_measure::Measurement;
+use autotune_measure::{Measurement, failure_summary};
 use autotune_schedules::{Config, ScheduleSpace, Target};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -31,7 +31,12 @@ pub(crate) struct TaskState {
     pub(crate) failed: usize,
     /// Trials that earlier runs made.
     pub(crate) resumed: usize,
+    /// Configs of the first batch of this run.
+    first_batch: Option<usize>,
+    /// Results of this run, as long as nothing has run.
+    failures: Vec<Measurement>,
     searcher: Box<dyn Searcher>,
+    /// Hashes of the configs that were proposed.
     seen: HashSet<u64>,
     rng: ChaCha8Rng,
 }
@@ -57,16 +62,19 @@ impl TaskState {
         let mut state = Self {
             task,
             space,
-            progress: Progress { weight, floor_secs, best_after: Vec::new(), retired: false },
+            progress: Progress { weight, floor_secs, best_after: Vec::new(), in_flight: 0, retired: false },
             retired: None,
             failed: 0,
             resumed,
+            first_batch: None,
+            failures: Vec::new(),
             searcher: search.searcher(),
             seen: records.iter().map(|r| r.config.stable_hash()).collect(),
             rng: ChaCha8Rng::seed_from_u64(autotune_schedules::config::fnv1a(mix.as_bytes())),
         };
         let results: Vec<_> = searched().map(|r| (r.config.clone(), r.measurement.clone())).collect();
         state.tell(&results);
+        state.failures.clear();
         state
     }
 
@@ -75,7 +83,13 @@ impl TaskState {
         self.progress.best_after.len()
     }
 
-    /// Up to `n` configs to measure next, none of them measured before. The first of a task is its default config.
+    /// Trials of this run.
+    pub(crate) fn new_trials(&self) -> usize {
+        self.trials() - self.resumed
+    }
+
+    /// Up to `n` configs to measure next, none of them proposed before; they are in flight from now on. The first of a task is its
+    /// default config.
     pub(crate) fn ask<'a>(&'a mut self, n: usize, score: &'a mut ScoreFn<'a>, explore: f64) -> Vec<Config> {
         let default = self.space.default_config();
         let mut batch = Vec::new();
@@ -85,18 +99,38 @@ impl TaskState {
         let n = n.saturating_sub(batch.len());
         let (space, seen, rng) = (&self.space, &self.seen, &mut self.rng);
         batch.extend(self.searcher.ask(Ask { space, score, explore, seen, n, rng }));
+        self.seen.extend(batch.iter().map(Config::stable_hash));
+        self.progress.in_flight += batch.len();
+        self.first_batch.get_or_insert(batch.len());
         batch
     }
 
     /// Takes results in.
     pub(crate) fn tell(&mut self, results: &[(Config, Measurement)]) {
-        for (config, measurement) in results {
-            self.seen.insert(config.stable_hash());
+        for (_, measurement) in results {
             let secs = measurement.run_secs();
             self.failed += usize::from(secs.is_none());
             self.progress.best_after.push(self.progress.best_secs().min(secs.unwrap_or(f64::INFINITY)));
         }
         self.searcher.tell(results);
+        if !self.progress.best_secs().is_finite() {
+            self.failures.extend(results.iter().map(|(_, measurement)| measurement.clone()));
+        } else if matches!(self.retired, Some(Retired::Failing(_))) {
+            // One that was in flight has run after all.
+            self.retired = None;
+            self.progress.retired = false;
+        }
+    }
+
+    /// True if nothing has ever run, though this run's first batch was measured.
+    pub(crate) fn has_failed(&self) -> bool {
+        let first_batch = self.first_batch.unwrap_or(usize::MAX);
+        self.retired.is_none() && !self.progress.best_secs().is_finite() && self.new_trials() >= first_batch
+    }
+
+    /// Why nothing has run: the most frequent causes, one a line.
+    pub(crate) fn failures(&self) -> String {
+        failure_summary(&self.failures)
     }
 
     /// Ends the task's trials.

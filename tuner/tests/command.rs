@@ -370,14 +370,21 @@ fn a_workload_is_tuned_on_an_opencl_device() {
         finish(command)
     };
     let workload = "matmul:m=64,n=64,k=64";
-    let tuned = run(&format!("{workload} --target opencl --trials 8 --json out.json")).expect(0);
+    let tuned = run(&format!("{workload} --target opencl --trials 12 --tuner random --json out.json")).expect(0);
     assert!(tuned.stdout.contains("of roofline"), "{}", tuned.stdout);
     let report = place.json("out.json");
     let task = &report["tasks"][0];
-    assert_eq!((&task["trials"], &task["failed_trials"]), (&8.into(), &0.into()), "{task}");
+    assert_eq!((&task["trials"], &task["failed_trials"]), (&12.into(), &0.into()), "{task}");
+    // Two batches, the second proposed before all of the first was measured.
+    let searched: Vec<Value> = place.records().into_iter().filter(|r| r["phase"] == "search").collect();
+    let configs: std::collections::HashSet<String> = searched.iter().map(|r| r["config"].to_string()).collect();
+    assert_eq!((searched.len(), configs.len()), (12, 12), "no config was measured twice");
+    let shares: f64 = report["time"].as_object().unwrap().values().map(|secs| secs.as_f64().unwrap()).sum();
+    let total = report["tuning_secs"].as_f64().unwrap();
+    assert!(shares <= total, "what overlaps is counted once: {shares} s of {total} s");
     assert!(task["best_secs"].as_f64().unwrap() <= task["default_secs"].as_f64().unwrap());
     assert!(task["roofline_fraction"].as_f64().unwrap() > 0.0 && task["max_rel_error"].as_f64().unwrap() < 1e-4);
-    let again = run(&format!("{workload} --target opencl --trials 8")).expect(0);
+    let again = run(&format!("{workload} --target opencl --trials 12")).expect(0);
     assert!(again.stderr.contains("nothing left to do"), "{}", again.stderr);
 
     let best: Value = serde_json::from_str(&run(&format!("best {workload} --target opencl")).expect(0).stdout).unwrap();

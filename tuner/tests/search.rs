@@ -5,7 +5,7 @@ mod support;
 
 use std::collections::HashSet;
 
-use autotune::{Ask, Cancel, Network, SearchKind, Silent, Stop, Task, TuneOptions, tune};
+use autotune::{Ask, Cancel, Event, Network, Observer, SearchKind, Silent, Stop, Task, TuneOptions, tune};
 use autotune_db::{Phase, TuningDb};
 use autotune_measure::Candidate;
 use autotune_schedules::{Config, CpuTarget, ScheduleSpace, Target, Workload};
@@ -164,6 +164,97 @@ fn a_resumed_run_measures_only_what_is_left_and_nothing_twice() {
         let distinct: HashSet<u64> = device.measured.iter().map(Config::stable_hash).collect();
         assert_eq!(distinct.len(), 40, "{kind}");
     }
+}
+
+/// A device that asks for batches ahead.
+fn ahead() -> PaperDevice {
+    PaperDevice { ahead: true, ..PaperDevice::default() }
+}
+
+#[test]
+fn batches_proposed_ahead_keep_limits_and_repeat_nothing() {
+    for kind in KINDS {
+        for trials in [1, 7, 24, 41] {
+            let run = Run::new(&[SMALL, "matmul:m=20,n=16,k=8"]);
+            let mut device = ahead();
+            let report = run.tune(&options(kind, trials, 5), &mut device);
+            assert_eq!((device.measured.len(), run.searched(), report.new_trials), (trials, trials, trials), "{kind}");
+            assert_eq!(report.stop, Stop::Trials, "{kind}");
+            run.tune(&options(kind, trials + 20, 5), &mut device);
+            assert_eq!(run.searched(), trials + 20, "{kind}");
+        }
+        let run = Run::new(&[SMALL]);
+        let mut device = ahead();
+        run.tune(&options(kind, 24, 5), &mut device);
+        run.tune(&options(kind, 64, 5), &mut device);
+        let distinct: HashSet<u64> = device.measured.iter().map(Config::stable_hash).collect();
+        assert_eq!((device.measured.len(), distinct.len()), (64, 64), "{kind}");
+    }
+}
+
+#[test]
+fn what_was_proposed_ahead_of_a_break_is_proposed_again() {
+    let text = "matmul:m=1,n=1,k=1";
+    let size = ScheduleSpace::new(&workload(text), &target()).iter().count();
+    for kind in KINDS {
+        let (run, cancel) = (Run::new(&[text]), Cancel::default());
+        let switch = cancel.clone();
+        let before = move |measured| {
+            if measured == 3 {
+                switch.cancel();
+            }
+        };
+        let mut device = PaperDevice { before: Some(Box::new(before)), ..ahead() };
+        let report = run.tune(&TuneOptions { cancel, ..options(kind, 100_000, 0) }, &mut device);
+        assert_eq!((report.stop, device.measured.len(), report.tasks[0].trials), (Stop::Cancelled, 4, 4), "{kind}");
+        let report = run.tune(&options(kind, 100_000, 0), &mut device);
+        assert_eq!((report.stop, device.measured.len()), (Stop::Plateau, size), "{kind}: every config, each once");
+        assert_eq!(report.tasks[0].retired, Some(autotune::Retired::Exhausted), "{kind}");
+    }
+}
+
+/// The tasks of the measurements, in order.
+#[derive(Default)]
+struct Order(Vec<usize>);
+
+impl Observer for Order {
+    fn event(&mut self, event: &Event<'_>) {
+        if let Event::Measured { task, .. } = event {
+            self.0.push(*task);
+        }
+    }
+}
+
+#[test]
+fn every_task_has_its_first_batch_before_any_has_a_second_one_ahead() {
+    let run = Run::new(&["matmul:m=12,n=16,k=8", "matmul:m=20,n=16,k=8", "matmul:m=24,n=16,k=8"]);
+    let (options, mut order) = (options(SearchKind::Random, 96, 0), Order::default());
+    tune(&run.tasks, &target(), &options, &mut ahead(), &run.db, &mut order).unwrap();
+    let batches: Vec<&[usize]> = order.0.chunks(8).collect();
+    assert!(batches.iter().all(|batch| batch.iter().all(|task| task == &batch[0])), "{batches:?}");
+    assert_eq!(batches[..3].iter().map(|batch| batch[0]).collect::<Vec<_>>(), [2, 1, 0]);
+}
+
+#[test]
+fn a_model_that_is_a_batch_older_still_beats_random_search() {
+    let found = |kind| {
+        let secs = |seed| {
+            let run = Run::new(&["matmul:m=96,n=192,k=64"]);
+            run.tune(&options(kind, 96, seed), &mut ahead()).tasks[0].best_secs.unwrap()
+        };
+        ((0..7).map(|seed| secs(seed).ln()).sum::<f64>() / 7.0).exp()
+    };
+    let (model, random) = (found(SearchKind::Model), found(SearchKind::Random));
+    assert!(model < 0.95 * random, "model {model}, random {random}");
+}
+
+#[test]
+fn a_task_of_which_nothing_runs_gets_one_batch_more_ahead() {
+    let mut device = PaperDevice { broken: true, ..ahead() };
+    let report = Run::new(&[SMALL]).tune(&options(SearchKind::Model, 200, 0), &mut device);
+    let Some(autotune::Retired::Failing(causes)) = &report.tasks[0].retired else { panic!("{report:?}") };
+    assert!(causes.starts_with("32 of 32: "), "{causes}");
+    assert_eq!((report.tasks[0].trials, report.tasks[0].failed_trials), (64, 64));
 }
 
 #[test]

@@ -174,6 +174,10 @@ impl Whole {
         }
     }
 
+    fn element_bytes(&self) -> f64 {
+        self.workload.dtype.bytes() as f64
+    }
+
     fn imbalance(&self) -> f64 {
         self.totals.division.imbalance.max(1.0)
     }
@@ -195,9 +199,9 @@ pub(super) const WHOLE: &[Columns<Whole>] = &[
     // The workload.
     one("workload.work", "flop", Log2, |w, _| w.flops),
     one("workload.reduction", "steps", Log2, |w, _| w.workload.reduction_len() as f64),
-    one("workload.data", "bytes", Log2, |w, _| 4.0 * w.elements.data),
-    one("workload.weight", "bytes", Log2, |w, _| 4.0 * w.elements.weight),
-    one("workload.output", "bytes", Log2, |w, _| 4.0 * w.elements.output),
+    one("workload.data", "bytes", Log2, |w, _| w.element_bytes() * w.elements.data),
+    one("workload.weight", "bytes", Log2, |w, _| w.element_bytes() * w.elements.weight),
+    one("workload.output", "bytes", Log2, |w, _| w.element_bytes() * w.elements.output),
     one("workload.intensity", "flop_per_byte", Log2, |w, _| w.flops / w.min_bytes),
     each("workload.*", "count", &["taps", "stride", "dilation", "batch"], Log2, |w, i| w.taps()[i]),
     one("workload.is_matmul", "flag", Linear, |w, _| f64::from(u8::from(matches!(w.workload.op, Operator::Matmul(_))))),

@@ -11,10 +11,12 @@ use super::columns::Scale::{Linear, Log2};
 use super::columns::{each, one};
 use super::nest::Nest;
 
+mod compiled;
 mod device;
 mod stage;
 mod warp;
 
+pub use compiled::{estimated_registers, register_limit, set_register_use};
 use device::{BARRIER_LATENCY, Device, ISSUE, LAUNCH_CYCLES, LIMITS, MEMORY_LATENCY};
 use stage::{Requests, StageWork};
 
@@ -179,6 +181,11 @@ pub(super) const GPU: &[Columns<Kernels>] = &[
     one("gpu.estimate.max", "per_peak", Log2, |k, _| k.slowdown(k.cycles)),
     one("gpu.estimate.sum", "per_peak", Log2, |k, _| k.slowdown(k.bounds.iter().sum())),
     one("gpu.estimate.main", "share", Linear, |k, _| k.main_cycles / k.cycles),
+    // What a compiler tells of all stages, the most of each: [`set_register_use`].
+    one("gpu.compiled.registers", "count", Linear, |k, _| k.main.registers),
+    one("gpu.compiled.spills", "bytes", Log2, |_, _| 0.0),
+    one("gpu.compiled.room", "blocks", Log2, |k, _| k.device.room(&k.main)[1]),
+    one("gpu.compiled.occupancy", "ratio", Linear, |k, _| k.device.occupancy(&k.main)),
 ];
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use autotune_schedules::workload::DType;
 use autotune_schedules::{GpuApi, GpuTarget, KernelPlan, Launch};
 
 use super::trial::bytes_of;
-use super::{Device, cuda};
+use super::{Device, nvrtc};
 use crate::builder::Code;
 use crate::ceilings::Ceilings;
 use crate::measurement::CandidateError;
@@ -25,6 +25,15 @@ const TENSOR_CORES_SM: u32 = 80;
 const PRODUCTS: usize = 8;
 const PRODUCT_ROUNDS: usize = 512;
 const WARP: usize = 32;
+/// Compute capability, times ten, that has matrix instructions of warp groups, and no other has.
+const WARP_GROUPS_SM: u32 = 90;
+/// Threads of a warp group; rows and columns of its largest instruction; bytes of the rows of its operands; instructions in a row,
+/// which read 32 bytes of each row, and their rounds in a launch.
+const WARP_GROUP: usize = 128;
+const GROUP_TILE: [usize; 2] = [64, 256];
+const GROUP_ROW_BYTES: usize = 128;
+const GROUP_STEPS: usize = GROUP_ROW_BYTES / 32;
+const GROUP_ROUNDS: usize = 256;
 /// Elements of a vector in memory.
 const LANES: usize = 4;
 /// Short repeats of each figure, of which the best counts.
@@ -46,6 +55,8 @@ enum Loop {
     MultiplyAdd { lanes: usize },
     /// Every warp runs independent products of 16 rows, 8 columns and so many steps on tensor cores, in registers. For CUDA.
     Product { dtype: DType, steps: usize },
+    /// Every warp group runs products of [`GROUP_TILE`] and so many steps on operands in shared memory. For CUDA.
+    GroupProduct { dtype: DType, steps: usize },
     /// Copies the operands to the results.
     Copy,
     /// Every thread reads so many of the operands, so many times, each time others, and leaves their sum in the results.
@@ -70,7 +81,14 @@ pub(super) fn measure<D: Device>(device: &D, target: &GpuTarget) -> Result<Ceili
         }
         let secs = Bench::new(device, api, Loop::Product { dtype, steps }, blocks, threads)?.secs(1)?;
         let flops = 2 * 16 * 8 * steps * PRODUCTS * PRODUCT_ROUNDS * (threads / WARP);
-        Ok(flops_per_sec.max(flops as f64 / secs))
+        let by_warps = flops_per_sec.max(flops as f64 / secs);
+        if api != (GpuApi::Cuda { sm: WARP_GROUPS_SM }) {
+            return Ok(by_warps);
+        }
+        let secs = Bench::new(device, api, Loop::GroupProduct { dtype, steps }, blocks, threads)?.secs(1)?;
+        let [rows, columns] = GROUP_TILE;
+        let flops = 2 * rows * columns * steps * GROUP_STEPS * GROUP_ROUNDS * (threads / WARP_GROUP);
+        Ok(by_warps.max(flops as f64 / secs))
     };
     let (half, tf32) = (products_per_sec(DType::F16, 16)?, products_per_sec(DType::Tf32, 8)?);
     let vectors = |bytes: usize| (bytes / 4 / LANES).next_multiple_of(threads);
@@ -109,7 +127,7 @@ impl<'d, D: Device> Bench<'d, D> {
     fn new(device: &'d D, api: GpuApi, name: Loop, blocks: usize, vectors: usize) -> Result<Self, CandidateError> {
         let source = name.source(api);
         let code = match api {
-            GpuApi::Cuda { sm } => Code::Cubin(cuda::compile(&source, sm)?.cubin),
+            GpuApi::Cuda { sm } => Code::Cubin(nvrtc::compile(&source, sm)?.cubin),
             GpuApi::OpenCl => Code::OpenCl(source),
         };
         let module = device.load(&code, &plan(blocks, vectors))?;
@@ -199,6 +217,7 @@ impl Loop {
                      to[t].x = sum;\n"
                 )
             }
+            Loop::GroupProduct { dtype, steps } => group_product(dtype, steps),
             Loop::MultiplyAdd { lanes } => {
                 let (number, add, first) = match (api, lanes) {
                     (GpuApi::Cuda { .. }, _) => ("float".into(), "fmaf", "a0"),
@@ -218,13 +237,45 @@ impl Loop {
     }
 }
 
+/// Rows of 128 bytes, swizzled, are read by what the instruction calls a descriptor: eight rows are 1024 bytes, and the next
+/// steps are 32 bytes further. All warp groups of a block read the same rows and columns.
+fn group_product(dtype: DType, steps: usize) -> String {
+    let ([rows, columns], word) = (GROUP_TILE, dtype.word());
+    let sums = rows * columns / WARP_GROUP;
+    let vectors = (rows + columns) * GROUP_ROW_BYTES / 16;
+    let list = |text: &dyn Fn(usize) -> String| (0..sums).map(text).collect::<Vec<_>>().join(", ");
+    let (registers, operands) = (list(&|i| format!("%{i}")), list(&|i| format!("\"+f\"(sums[{i}])")));
+    let transposed = if dtype.bytes() == 2 { ", 0, 0" } else { "" };
+    let (at_rows, at_columns) = (sums, sums + 1);
+    format!(
+        "  __shared__ __align__(1024) float4 operands[{vectors}];\n  \
+         for (int i = threadIdx.x; i < {vectors}; i += {THREADS}) operands[i] = from[t];\n  \
+         asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");\n  __syncthreads();\n  \
+         float sums[{sums}] = {{}}, sum = 0.0f;\n  \
+         const unsigned long long layout = 1ull << 16 | 64ull << 32 | 1ull << 62;\n  \
+         const unsigned long long rows = layout | (unsigned)__cvta_generic_to_shared(operands) >> 4;\n  \
+         const unsigned long long columns = rows + {rows_bytes} / 16;\n  \
+         asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\");\n  \
+         #pragma unroll 1\n  for (int i = 0; i < {GROUP_ROUNDS}; i++) {{\n    \
+         #pragma unroll\n    for (int s = 0; s < {GROUP_STEPS}; s++)\n      \
+         asm volatile(\"wgmma.mma_async.sync.aligned.m{rows}n{columns}k{steps}.f32.{word}.{word} \"\n        \
+         \"{{{registers}}}, %{at_rows}, %{at_columns}, 1, 1, 1{transposed};\"\n        \
+         : {operands}\n        : \"l\"(rows + 2 * s), \"l\"(columns + 2 * s));\n    \
+         asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\");\n    \
+         asm volatile(\"wgmma.wait_group.sync.aligned 1;\" ::: \"memory\");\n  }}\n  \
+         asm volatile(\"wgmma.wait_group.sync.aligned 0;\" ::: \"memory\");\n  \
+         #pragma unroll\n  for (int j = 0; j < {sums}; j++) sum += sums[j];\n  to[t].x = sum;\n",
+        rows_bytes = rows * GROUP_ROW_BYTES,
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_loops_are_cuda() {
-        if cuda::compiler_version().is_err() {
+        if nvrtc::compiler_for(90).is_err() {
             let required = std::env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
             assert!(!required.split(',').any(|name| name == "nvrtc"), "nvrtc is required");
             return eprintln!("skipped, nvrtc is missing");
@@ -232,20 +283,26 @@ mod tests {
         let read = Loop::Read { vectors: 7, rounds: 2 };
         let half = Loop::Product { dtype: DType::F16, steps: 16 };
         let tf32 = Loop::Product { dtype: DType::Tf32, steps: 8 };
-        for (name, word) in [
-            (Loop::MultiplyAdd { lanes: 1 }, "fmaf("),
-            (Loop::Copy, "to[t]"),
-            (read, "round"),
-            (half, "m16n8k16.row.col.f32.f16.f16.f32"),
-            (tf32, "m16n8k8.row.col.f32.tf32.tf32.f32"),
+        let group = |dtype, steps| Loop::GroupProduct { dtype, steps };
+        // With the registers of a thread at most: two blocks fit a multiprocessor, or one of warp groups that has half of its
+        // registers for sums.
+        for (name, word, architectures, registers) in [
+            (Loop::MultiplyAdd { lanes: 1 }, "fmaf(", &[80, 90][..], 128),
+            (Loop::Copy, "to[t]", &[80, 90], 128),
+            (read, "round", &[80, 90], 128),
+            (half, "m16n8k16.row.col.f32.f16.f16.f32", &[80, 90], 128),
+            (tf32, "m16n8k8.row.col.f32.tf32.tf32.f32", &[80, 90], 128),
+            (group(DType::F16, 16), "m64n256k16.f32.f16.f16", &[WARP_GROUPS_SM], 168),
+            (group(DType::Tf32, 8), "m64n256k8.f32.tf32.tf32", &[WARP_GROUPS_SM], 168),
         ] {
-            for sm in [80, 90] {
+            for &sm in architectures {
                 let source = name.source(GpuApi::Cuda { sm });
-                let compiled = cuda::compile(&source, sm).unwrap_or_else(|e| panic!("{source}\n{e}"));
+                let compiled = nvrtc::compile(&source, sm).unwrap_or_else(|e| panic!("{source}\n{e}"));
                 let resources = compiled.resources();
-                // Nothing is spilled or kept in local memory, and at least two blocks fit a multiprocessor.
+                // Nothing is spilled or kept in local memory, and no instruction waits for the one before.
                 assert_eq!((resources.spill_bytes, resources.stack_bytes), (0, 0), "{source}\n{}", compiled.log);
-                assert!((1..=128).contains(&resources.registers), "{source}\n{}", compiled.log);
+                assert!((1..=registers).contains(&resources.registers), "{source}\n{}", compiled.log);
+                assert!(!compiled.log.contains("serialized"), "{source}\n{}", compiled.log);
                 assert!(source.contains(word), "{source}");
             }
         }

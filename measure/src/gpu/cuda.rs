@@ -1,136 +1,24 @@
-//! CUDA devices, and the compiler for them, which needs no device.
+//! CUDA devices.
 
-use std::env;
-use std::ffi::{CStr, CString};
-use std::fs;
+use std::ffi::CStr;
 use std::panic::catch_unwind;
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use autotune_schedules::codegen::gpu::architecture;
 use autotune_schedules::{GpuApi, GpuTarget, KernelPlan, Launch};
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute, CUevent_flags, CUfunction_attribute_enum};
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, DriverError, LaunchConfig, PushKernelArg, result,
     sys as driver_sys,
 };
-use cudarc::nvrtc::{Ptx, result as nvrtc, sys};
-use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use cudarc::nvrtc::Ptx;
 
 use super::tensor_map::{MapPlan, TensorMap};
 use super::{Device, GpuInfo, is_meant, model};
 use crate::builder::Code;
-use crate::measurement::{CandidateError, Resources};
+use crate::measurement::CandidateError;
 
 /// Why there is no device where there is a driver.
 pub(crate) const NO_DEVICE: &str = "the CUDA driver finds no device";
-
-/// Machine code of CUDA C, and what the assembler says of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Compiled {
-    /// The code.
-    pub cubin: Vec<u8>,
-    /// Registers, spills and static shared memory of each kernel, in the words of `ptxas -v`.
-    pub log: String,
-}
-
-impl Compiled {
-    /// What the log tells, the most of any kernel. Dynamic shared memory is not in it.
-    pub fn resources(&self) -> Resources {
-        let mut most = Resources::default();
-        for line in self.log.lines() {
-            // "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"
-            let spills = amount(line, "bytes spill stores") + amount(line, "bytes spill loads");
-            most.spill_bytes = most.spill_bytes.max(spills);
-            most.stack_bytes = most.stack_bytes.max(amount(line, "bytes stack frame"));
-            // "ptxas info    : Used 40 registers, used 1 barriers, 8192 bytes smem, 400 bytes cmem[0]"
-            most.registers = most.registers.max(amount(line, "registers"));
-            most.shared_bytes = most.shared_bytes.max(amount(line, "bytes smem"));
-        }
-        most
-    }
-}
-
-/// The number before some words; 0 if they are not there.
-fn amount(line: &str, words: &str) -> usize {
-    let before = line.find(words).and_then(|at| line.get(..at));
-    before.and_then(|text| text.split_whitespace().last()?.parse().ok()).unwrap_or(0)
-}
-
-/// Loads NVRTC from the folder that `AUTOTUNE_NVRTC` names, or lets the loader search for it; why not, if it is not there.
-fn find_nvrtc() -> Result<(), String> {
-    static FOUND: OnceLock<Result<(), String>> = OnceLock::new();
-    let search = || {
-        if let Some(folder) = env::var_os("AUTOTUNE_NVRTC").map(PathBuf::from) {
-            let files = fs::read_dir(&folder).map_err(|e| format!("AUTOTUNE_NVRTC: {}: {e}", folder.display()))?;
-            let mut files: Vec<PathBuf> = files.flatten().map(|entry| entry.path()).collect();
-            files.sort();
-            // The compiler looks for its built-in functions by name, and finds what is loaded already.
-            for prefix in ["libnvrtc-builtins.so", "libnvrtc.so"] {
-                let named = |path: &&PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(prefix));
-                for path in files.iter().filter(named) {
-                    // SAFETY: NVRTC may be loaded by any program. It stays loaded.
-                    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
-                    std::mem::forget(library.map_err(|e| format!("{}: {e}", path.display()))?);
-                }
-            }
-        }
-        // SAFETY: only looks for the library.
-        let present = unsafe { sys::is_culib_present() };
-        let how = "install the CUDA toolkit or Python's nvidia-cuda-nvrtc, and name the folder in AUTOTUNE_NVRTC";
-        if present { Ok(()) } else { Err(format!("no CUDA compiler (libnvrtc.so): {how}")) }
-    };
-    FOUND.get_or_init(search).clone()
-}
-
-/// The compiler's flags for an architecture.
-pub(crate) fn flags(architecture: &str) -> [String; 2] {
-    [format!("--gpu-architecture={architecture}"), "--ptxas-options=-v".into()]
-}
-
-/// Compiles CUDA C to machine code of compute capability `sm` (times ten), for the architecture that it needs. Needs NVRTC, but no
-/// device; may be called from many
-/// threads at once.
-pub fn compile(source: &str, sm: u32) -> Result<Compiled, CandidateError> {
-    let refused = |message: String| CandidateError::Build { message };
-    find_nvrtc().map_err(refused)?;
-    let options = flags(&architecture(source, sm));
-    let source = CString::new(source).map_err(|e| refused(e.to_string()))?;
-    // A symbol that this version of the library lacks is a panic.
-    let compiled = catch_unwind(|| {
-        let program = nvrtc::create_program(&source, Some(c"kernel.cu")).map_err(|e| e.to_string())?;
-        // SAFETY: the program was created above and is destroyed only here; the code has as many bytes as were asked for.
-        unsafe {
-            let compiled = nvrtc::compile_program(program, &options);
-            let log = nvrtc::get_program_log(program).map_err(|e| e.to_string())?;
-            let log = CStr::from_ptr(log.as_ptr()).to_string_lossy().into_owned();
-            let code = compiled.map_err(|_| log.clone()).and_then(|()| {
-                let mut bytes = 0;
-                sys::nvrtcGetCUBINSize(program, &mut bytes).result().map_err(|e| e.to_string())?;
-                let mut cubin = vec![0u8; bytes];
-                sys::nvrtcGetCUBIN(program, cubin.as_mut_ptr().cast()).result().map_err(|e| e.to_string())?;
-                Ok(Compiled { cubin, log })
-            });
-            nvrtc::destroy_program(program).map_err(|e| e.to_string())?;
-            code
-        }
-    });
-    compiled.unwrap_or_else(|_| Err("NVRTC lacks a function".into())).map_err(refused)
-}
-
-/// The compiler and its version; why there is none.
-pub fn compiler_version() -> Result<String, String> {
-    find_nvrtc()?;
-    let (mut major, mut minor) = (0, 0);
-    // A symbol that this version of the library lacks is a panic.
-    // SAFETY: the numbers live, and are written to.
-    let asked =
-        catch_unwind(move || unsafe { sys::nvrtcVersion(&mut major, &mut minor) }.result().map(|()| (major, minor)));
-    match asked {
-        Ok(Ok((major, minor))) => Ok(format!("NVRTC {major}.{minor}")),
-        _ => Err("libnvrtc does not tell its version".into()),
-    }
-}
 
 /// The CUDA devices of this machine; why there are none.
 pub fn devices() -> Result<Vec<GpuInfo>, String> {
@@ -292,24 +180,5 @@ impl Device for CudaDevice {
         work()?;
         let end = self.stream.record_event(timed).map_err(fault)?;
         Ok(f64::from(start.elapsed_ms(&end).map_err(fault)?) * 1e-3)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_log_of_several_kernels_tells_the_most_that_any_takes() {
-        let log = "ptxas info    : 0 bytes gmem\n\
-            ptxas info    : Compiling entry function 'autotune_main' for 'sm_90'\n\
-            ptxas info    : Function properties for autotune_main\n    \
-            16 bytes stack frame, 12 bytes spill stores, 8 bytes spill loads\n\
-            ptxas info    : Used 168 registers, used 1 barriers, 16 bytes cumulative stack size, 400 bytes cmem[0]\n\
-            ptxas info    : Used 40 registers, used 1 barriers, 8192 bytes smem, 400 bytes cmem[0]\n";
-        let compiled = Compiled { cubin: Vec::new(), log: log.into() };
-        let expected = Resources { registers: 168, spill_bytes: 20, stack_bytes: 16, shared_bytes: 8192 };
-        assert_eq!(compiled.resources(), expected);
-        assert_eq!(Compiled { cubin: Vec::new(), log: "".into() }.resources(), Resources::default());
     }
 }

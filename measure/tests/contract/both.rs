@@ -1,6 +1,9 @@
 //! The contract of [`Measurer`], run on every implementation.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use autotune_measure::{
     Backend, Build, Builder, Built, Candidate, CandidateError, Code, InProcessMeasurer, MeasureError, MeasureOptions,
@@ -70,6 +73,8 @@ pub(crate) const TESTS: &[Test] = on_both![
     a_race_times_all_and_ranks_them,
     candidates_come_back_in_order,
     a_batch_ends_where_it_is_told_to,
+    batches_follow_each_other,
+    an_endless_stream_of_batches_ends_with_a_break,
 ];
 
 /// Those that run many kernels, which takes a GPU's compiler long: on GPUs the worker alone does them.
@@ -304,6 +309,53 @@ fn a_batch_ends_where_it_is_told_to<S: Subject>() {
     subject.measure(&candidates(4), &mut on_result).unwrap();
     assert_eq!(seen, [0, 1]);
     subject.measure(&[], &mut |_, _| panic!("nothing to measure")).unwrap();
+}
+
+/// On a GPU the second batch must be asked for before the first has a result, on a CPU only after the first was measured; and
+/// results come in order in any case.
+fn batches_follow_each_other<S: Subject>() {
+    let mut subject = S::make(options());
+    let all = candidates(4);
+    let (sender, asked) = mpsc::channel();
+    let measured = AtomicUsize::new(0);
+    let mut batches = all.chunks(2);
+    let mut next_batch = || {
+        let _ = sender.send(measured.load(Ordering::SeqCst));
+        batches.next().unwrap_or_default().to_vec()
+    };
+    let mut results = Vec::new();
+    let mut on_result = |index, measurement: Measurement| {
+        assert_eq!(index, results.len());
+        if index == 0 && kernels::on_gpu() {
+            let first = asked.recv_timeout(Duration::from_secs(60)).unwrap();
+            let second = asked.recv_timeout(Duration::from_secs(60)).unwrap();
+            assert_eq!((first, second), (0, 0));
+        }
+        results.push(measurement);
+        measured.store(results.len(), Ordering::SeqCst);
+        ControlFlow::Continue(())
+    };
+    subject.measure_batches(&mut next_batch, &mut on_result).unwrap();
+    assert_eq!(results.len(), all.len());
+    for (index, result) in results.iter().enumerate() {
+        assert_eq!(result.outcome.is_err(), index == 2, "{result:?}");
+    }
+    if !kernels::on_gpu() {
+        assert_eq!(asked.try_iter().collect::<Vec<_>>(), [0, 2, 4, 5], "asked for after so many results");
+    }
+}
+
+fn an_endless_stream_of_batches_ends_with_a_break<S: Subject>() {
+    let mut subject = S::make(options());
+    let one = vec![candidates(1).pop().unwrap()];
+    let mut seen = 0;
+    let mut on_result = |index, _| {
+        assert_eq!(index, seen);
+        seen += 1;
+        if seen == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    subject.measure_batches(&mut || one.clone(), &mut on_result).unwrap();
+    assert_eq!(seen, 3);
 }
 
 fn equal_sources_are_compiled_once<S: Subject>() {

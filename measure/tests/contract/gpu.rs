@@ -3,7 +3,7 @@
 use std::env;
 use std::ops::ControlFlow;
 
-use autotune_measure::gpu::{self, cuda, opencl};
+use autotune_measure::gpu::{self, nvrtc, opencl};
 use autotune_measure::{
     Bench, Builder, Candidate, CandidateError, Ceilings, MeasureError, MeasureOptions, Measurement, Measurer,
     Resources, WorkerCommand, WorkerMeasurer,
@@ -20,6 +20,7 @@ use crate::kernels::{Place, options, place, right, set_place, source, target, wi
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("generated_kernels_are_right_while_others_are_built", generated_kernels_are_right_while_others_are_built),
     ("what_is_for_another_device_is_refused", what_is_for_another_device_is_refused),
+    ("a_cpu_is_not_measured_behind_a_gpu", a_cpu_is_not_measured_behind_a_gpu),
     ("ceilings_are_plausible", ceilings_are_plausible),
     ("a_bench_takes_turns", a_bench_takes_turns),
 ];
@@ -95,6 +96,21 @@ fn what_is_for_another_device_is_refused() {
     assert!(refused.to_string().contains("no_such_model"), "{refused}");
 }
 
+fn a_cpu_is_not_measured_behind_a_gpu() {
+    let text = "matmul:m=40,n=33,k=20";
+    let cpu = Target::detect("cpu", None).unwrap();
+    let mut batches = [&target(1), &cpu].map(|target| candidates(text, target, 1)).into_iter();
+    let mut next_batch = || batches.next().unwrap_or_default();
+    let mut measured = 0;
+    let mut on_result = |_, _| {
+        measured += 1;
+        ControlFlow::Continue(())
+    };
+    let ended = measurer(options()).measure_batches(&mut next_batch, &mut on_result);
+    assert!(matches!(ended, Err(MeasureError::MixedTargets)), "{ended:?}");
+    assert_eq!(measured, 1);
+}
+
 fn ceilings_are_plausible() {
     let word = if place() == Place::Cuda { "cuda" } else { "opencl" };
     let target = Target::Gpu(gpu::find(word).unwrap().target);
@@ -122,7 +138,7 @@ fn a_bench_takes_turns() {
 }
 
 fn candidates_are_built_without_a_device() {
-    if let Err(reason) = cuda::compiler_version() {
+    if let Err(reason) = nvrtc::compiler_for(90) {
         return missing("nvrtc", &reason);
     }
     let target = Target::detect("cuda:sm_90", None).unwrap();
@@ -136,22 +152,22 @@ fn candidates_are_built_without_a_device() {
         let toolchain = build.toolchain.unwrap();
         assert!(toolchain.compiler.starts_with("NVRTC 1") && toolchain.flags.contains("sm_90"), "{toolchain:?}");
     }
-    let broken = cuda::compile("__global__ void f() { int x = ; }", 90);
+    let broken = nvrtc::compile("__global__ void f() { int x = ; }", 90);
     assert!(matches!(&broken, Err(CandidateError::Build { message }) if message.contains("error")), "{broken:?}");
 }
 
 fn the_kernels_of_these_tests_are_cuda_too() {
-    if let Err(reason) = cuda::compiler_version() {
+    if let Err(reason) = nvrtc::compiler_for(90) {
         return missing("nvrtc", &reason);
     }
     set_place(Place::Cuda);
     let adding = "float old[N]; for (int n = 0; n < N; n++) old[n] = out[n];";
     let faults = ["", DEATH, ENDLESS, "if (again()) continue;", "usleep", adding];
-    let compile = |code: &str| cuda::compile(&source("", code, ""), 90);
+    let compile = |code: &str| nvrtc::compile(&source("", code, ""), 90);
     for code in faults {
         assert_eq!(compile(code).is_ok(), code != "usleep", "{code}: {:?}", compile(code).map(|_| ()));
     }
-    assert!(cuda::compile(&without_main(), 90).is_ok());
+    assert!(nvrtc::compile(&without_main(), 90).is_ok());
 }
 
 fn a_machine_without_a_device_says_what_to_install() {

@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod both;
+mod compiler;
 mod faults;
 mod gpu;
 mod kernels;
@@ -76,7 +77,8 @@ fn tests() -> Vec<Trial> {
     #[cfg(target_arch = "x86_64")]
     faults.extend(machine::TESTS);
     tests.extend(faults.iter().map(|&(name, run)| test(Place::Cpu, format!("faults::{name}"), run)));
-    tests.extend(gpu::COMPILER_TESTS.iter().map(|&(name, run)| test(Place::Cpu, format!("compiler::{name}"), run)));
+    let compiler = gpu::COMPILER_TESTS.iter().chain(compiler::TESTS);
+    tests.extend(compiler.map(|&(name, run)| test(Place::Cpu, format!("compiler::{name}"), run)));
     for (place, word) in [(Place::OpenCl, "opencl"), (Place::Cuda, "cuda")] {
         for &(name, in_worker, here) in both::TESTS {
             tests.push(test(place, format!("{word}::worker::{name}"), in_worker));

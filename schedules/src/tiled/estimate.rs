@@ -4,10 +4,11 @@ use super::{MAX_UNROLLED_ROUNDS, SpatialTile, Staged, Tiled};
 use crate::affine::VarId;
 use crate::target::{GpuApi, GpuTarget};
 
-/// Threads of a warp, banks of shared memory, elements of a sector of global memory.
+/// Threads of a warp, banks of shared memory and bytes of their words, bytes of a sector of global memory.
 const WARP: usize = 32;
 const BANKS: usize = 32;
-const SECTOR: usize = 8;
+const WORD_BYTES: usize = 4;
+const SECTOR_BYTES: usize = 32;
 /// Instructions of warps that a multiprocessor starts in a cycle.
 const ISSUE: f64 = 4.0;
 /// Bytes a cycle that a multiprocessor gets from the second-level cache, and from memory.
@@ -44,13 +45,15 @@ pub(super) fn estimate(tiled: &Tiled, target: &GpuTarget) -> f64 {
     let steps: usize = tiled.reduce.iter().map(|r| r.1).product();
     let per_thread: usize = tiled.spatial.iter().map(SpatialTile::per_thread).product();
     let lanes = if matches!(target.api, GpuApi::Cuda { sm: 70 | 75 | 80 }) { 64.0 } else { 128.0 };
-    let stored = (per_thread * tiled.threads()) as f64;
+    // Partial sums are f32.
+    let sum_bytes = if tiled.split > 1 { 4 } else { tiled.dtype.bytes() };
+    let stored_bytes = (sum_bytes * per_thread * tiled.threads()) as f64;
 
     let compute = chunks * (steps * per_thread * tiled.threads()) as f64 / lanes;
     let one_warp = chunks * chunk.instructions + 4.0 * per_thread as f64;
     let issue = one_warp * warps / ISSUE;
     let shared = chunks * chunk.turns;
-    let l2 = (chunks * chunk.bytes + 4.0 * stored) / L2_BYTES;
+    let l2 = (chunks * chunk.bytes + stored_bytes) / L2_BYTES;
     let alone = [compute, issue, shared, l2, one_warp * (warps / ISSUE).ceil()].into_iter().fold(0.0, f64::max);
     let waiting = waits(tiled) * MEMORY_LATENCY;
     let chain = match tiled.stages {
@@ -91,8 +94,9 @@ fn memory_bytes(tiled: &Tiled) -> f64 {
     let own = tiled.own();
     let elements = |shape: &[usize]| shape.iter().map(|&d| d as f64).product::<f64>();
     let outputs = elements(&own.output.shape);
-    let partial = if tiled.split > 1 { 2.0 * outputs * tiled.split as f64 } else { 0.0 };
-    4.0 * (elements(&own.data.shape) + elements(&own.weight.shape) + outputs + partial)
+    let partial_bytes = if tiled.split > 1 { 2.0 * 4.0 * outputs * tiled.split as f64 } else { 0.0 };
+    let operands = elements(&own.data.shape) + elements(&own.weight.shape) + outputs;
+    tiled.dtype.bytes() as f64 * operands + partial_bytes
 }
 
 fn chunk(tiled: &Tiled) -> Chunk {
@@ -100,31 +104,43 @@ fn chunk(tiled: &Tiled) -> Chunk {
     let per_thread: usize = tiled.spatial.iter().map(SpatialTile::per_thread).product();
     let warps = tiled.threads().div_ceil(WARP) as f64;
     let branches = steps as f64 / tiled.unroll.min(steps) as f64 * 3.0;
+    let bytes = tiled.dtype.bytes();
+    // Elements of 16 bits are widened when they are read, and widened and rounded when they are copied.
+    let conversions = if bytes < 4 { 1.0 } else { 0.0 };
     let mut chunk = Chunk { instructions: (steps * per_thread) as f64 + branches, turns: 0.0, bytes: 0.0 };
     for (which, staged) in tiled.staged.iter().enumerate() {
-        let (requests, turns) = fragment(tiled, which);
+        let Fragment { elements, requests, turns } = fragment(tiled, which);
         let rounds = staged.rounds(tiled.threads()) as f64;
         let copy = if which == 0 && tiled.pixels.is_some() { PIXEL_COPY } else { COPY };
-        chunk.instructions += steps as f64 * requests + rounds * copy;
-        chunk.turns +=
-            warps * (steps as f64 * requests * turns + rounds * staged.vector as f64 * stored(staged, tiled.pad));
-        chunk.bytes += 4.0 * staged.elements() as f64 * fetched(staged);
+        let copy = copy + 2.0 * conversions * staged.vector as f64;
+        chunk.instructions += steps as f64 * (requests + conversions * elements) + rounds * copy;
+        chunk.turns += warps * (steps as f64 * requests * turns + rounds * stored(staged, tiled.pad, bytes));
+        chunk.bytes += (bytes * staged.elements()) as f64 * fetched(staged, bytes);
     }
     chunk
 }
 
-/// Loads of a thread for one step of an operand, and turns of shared memory that one of a warp takes.
-fn fragment(tiled: &Tiled, which: usize) -> (f64, f64) {
+/// What a thread loads of an operand for one step.
+struct Fragment {
+    elements: f64,
+    /// Loads.
+    requests: f64,
+    /// Turns of shared memory that one load of a warp takes.
+    turns: f64,
+}
+
+fn fragment(tiled: &Tiled, which: usize) -> Fragment {
     let tiles = tiled.tiles_of(which);
     let source = &tiled.staged[which].source;
     let elements: usize = tiles.iter().map(SpatialTile::per_thread).product();
-    let Some(last) = tiles.last() else { return (1.0, 1.0) };
+    let Some(last) = tiles.last() else { return Fragment { elements: 1.0, requests: 1.0, turns: 1.0 } };
     let step = source.index.iter().map(|i| i.coefficient(VarId(last.axis as u32)).unsigned_abs()).max().unwrap_or(1);
     // Vectors along the last dimension of shared memory, if nothing but the axis moves along it.
     let order = tiled.staged[which].order.last().map(|&dim| &source.index[dim]);
     let alone = order.is_some_and(|index| matches!(index.terms[..], [(VarId(axis), 1)] if axis as usize == last.axis));
+    let bytes = tiled.dtype.bytes();
     let fits = |w: &usize| alone && last.register.is_multiple_of(*w) && tiled.pad.is_multiple_of(*w);
-    let width = [4, 2].into_iter().find(fits).unwrap_or(1);
+    let width = [8, 4, 2].into_iter().filter(|w| w * bytes <= 16).find(fits).unwrap_or(1);
     // Threads of a warp that differ along the axes of the operand.
     let (mut left, mut distinct) = (WARP, 1);
     for tile in tiled.spatial.iter().rev() {
@@ -134,23 +150,27 @@ fn fragment(tiled: &Tiled, which: usize) -> (f64, f64) {
             distinct *= threads;
         }
     }
-    let words = distinct * width * if width == 1 { last.register * step as usize } else { 1 };
-    ((elements / width) as f64, words.div_ceil(BANKS).min(distinct.max(1)) as f64)
+    let span = distinct * width * if width == 1 { last.register * step as usize } else { 1 };
+    let turns = (span * bytes).div_ceil(BANKS * WORD_BYTES).min(distinct.max(1));
+    Fragment { elements: elements as f64, requests: (elements / width) as f64, turns: turns as f64 }
 }
 
-/// Turns of shared memory that a warp's store of one element a thread takes: neighbours of the last dimension in global memory
-/// may be rows apart in shared memory.
-fn stored(staged: &Staged, pad: usize) -> f64 {
+/// Turns of shared memory that a warp takes to store what its threads have copied in one round: neighbours of the last dimension in
+/// global memory may be rows apart in shared memory, and are stored one by one then.
+fn stored(staged: &Staged, pad: usize, bytes: usize) -> f64 {
     let (shape, last) = (staged.shape(pad), staged.extents.len() - 1);
     let at = staged.order.iter().position(|&dim| dim == last).unwrap_or(last);
-    let apart = staged.vector * shape[at + 1..].iter().product::<usize>();
-    let banks = BANKS >> apart.trailing_zeros().min(BANKS.trailing_zeros());
+    if at == last {
+        return (staged.vector * bytes).div_ceil(WORD_BYTES) as f64;
+    }
+    let apart_bytes = bytes * staged.vector * shape[at + 1..].iter().product::<usize>();
+    let doublings = (apart_bytes / WORD_BYTES).max(1).trailing_zeros().min(BANKS.trailing_zeros());
     let neighbours = (staged.extents[last] / staged.vector).clamp(1, WARP);
-    if at == last { 1.0 } else { neighbours.div_ceil(banks) as f64 }
+    (staged.vector * neighbours.div_ceil(BANKS >> doublings)) as f64
 }
 
 /// Elements fetched for each that is asked for: rows are fetched in whole sectors.
-fn fetched(staged: &Staged) -> f64 {
+fn fetched(staged: &Staged, bytes: usize) -> f64 {
     let mut run = 1;
     for (&extent, &whole) in staged.extents.iter().zip(&staged.source.shape).rev() {
         run *= extent;
@@ -158,5 +178,5 @@ fn fetched(staged: &Staged) -> f64 {
             break;
         }
     }
-    run.next_multiple_of(SECTOR) as f64 / run as f64
+    run.next_multiple_of(SECTOR_BYTES / bytes) as f64 / run as f64
 }

@@ -120,7 +120,7 @@ impl GpuWinograd {
             return Err(LowerError::knob("m", format!("tiles of {m}x{m} save nothing or need too many registers")));
         }
         let (contraction, roles) = product(&conv, m);
-        Ok(Self { conv, m, product: Tiled::of(contraction, None, &roles, target, config)? })
+        Ok(Self { conv, m, product: Tiled::of(contraction, workload.dtype, None, &roles, target, config)? })
     }
 
     /// Rows and columns of the transformed tile.

@@ -1,5 +1,5 @@
 //! Generated CUDA through NVRTC, which needs no GPU. `AUTOTUNE_NVRTC` names the folder of `libnvrtc.so.*` (in the Python package
-//! `nvidia-cuda-nvrtc`: `nvidia/cu13/lib`); without it the loader's own folders are searched.
+//! `nvidia-cuda-nvrtc-cu12`: `nvidia/cuda_nvrtc/lib`); without it the loader's own folders are searched.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ pub struct Nvrtc {
     /// Kept open: the compiler looks for its built-in functions by name.
     _builtins: Option<UnixLibrary>,
     pub version: (i32, i32),
-    /// Compute capabilities times ten.
-    pub architectures: Vec<i32>,
+    /// Compute capabilities times ten, ascending.
+    pub architectures: Vec<u32>,
 }
 
 /// What the compiler says of one kernel.
@@ -63,8 +63,10 @@ impl Nvrtc {
             let number: unsafe extern "C" fn(*mut c_int) -> c_int = self.function(b"nvrtcGetNumSupportedArchs")?;
             number(&mut count);
             let list: unsafe extern "C" fn(*mut c_int) -> c_int = self.function(b"nvrtcGetSupportedArchs")?;
-            self.architectures = vec![0; count as usize];
-            list(self.architectures.as_mut_ptr());
+            let mut architectures = vec![0; count as usize];
+            list(architectures.as_mut_ptr());
+            self.architectures = architectures.into_iter().map(|sm| sm as u32).collect();
+            self.architectures.sort_unstable();
         }
         self.version = (major, minor);
         Ok(())
@@ -124,8 +126,15 @@ fn file_in(folder: &Path, prefix: &str) -> Option<PathBuf> {
     files.into_iter().find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)))
 }
 
+/// Numbers of what the compiler says where it does not do what a kernel asks for: registers that go from threads to others, and
+/// instructions of warp groups that run at once.
+const NOT_DONE: [&str; 2] = ["(C7508)", "(C7510)"];
+
 /// Reads what `ptxas -v` says: a line `.. Function properties for f`, one with the spills, one with the registers.
 fn usage(log: &str) -> Result<Vec<Usage>, String> {
+    if log.lines().any(|line| NOT_DONE.iter().any(|number| line.contains(number))) {
+        return Err(log.to_string());
+    }
     let mut found: Vec<Usage> = Vec::new();
     let before = |line: &str, word: &str| -> Option<usize> {
         let words: Vec<&str> = line[..line.find(word)?].split_whitespace().collect();

@@ -1,7 +1,7 @@
 //! `autotune targets`.
 
 use anyhow::Result;
-use autotune_measure::gpu::{cuda, opencl};
+use autotune_measure::gpu::{cuda, nvrtc, opencl};
 use autotune_measure::{Backend, Ceilings, Compiler, GpuInfo, MeasureError, MeasureOptions, WorkerMeasurer};
 use autotune_schedules::workload::DType;
 use autotune_schedules::{CpuTarget, GpuApi, Target};
@@ -51,7 +51,7 @@ fn cpu() -> Result<String> {
 fn gpu(word: &str, info: &GpuInfo, measurer: &mut WorkerMeasurer) -> String {
     let target = &info.target;
     let code = match target.api {
-        GpuApi::Cuda { .. } => match cuda::compiler_version() {
+        GpuApi::Cuda { sm } => match nvrtc::compiler_for(sm) {
             Ok(version) => format!("CUDA C, {version}"),
             Err(reason) => format!("CUDA C, but {reason}"),
         },

@@ -1,8 +1,6 @@
 //! A device that exists only on paper: the run time of a config is a formula, so that search is tested without hardware.
 
-use std::ops::ControlFlow;
-
-use autotune_measure::{Candidate, CandidateError, MeasureError, Measurement, Measurer, RunSecs};
+use autotune_measure::{Batches, Candidate, CandidateError, MeasureError, Measurement, Measurer, OnResult, RunSecs};
 use autotune_schedules::config::fnv1a;
 use autotune_schedules::{Config, Value};
 
@@ -13,6 +11,8 @@ pub(crate) struct PaperDevice {
     pub(crate) measured: Vec<Config>,
     /// Every config fails.
     pub(crate) broken: bool,
+    /// The next batch is asked for before the last one is measured, as GPUs do.
+    pub(crate) ahead: bool,
     /// Called before each measurement with the number of measurements so far.
     pub(crate) before: Option<Box<dyn FnMut(usize)>>,
 }
@@ -38,19 +38,26 @@ impl PaperDevice {
 }
 
 impl Measurer for PaperDevice {
-    fn measure(
+    fn measure_batches(
         &mut self,
-        candidates: &[Candidate],
-        on_result: &mut dyn FnMut(usize, Measurement) -> ControlFlow<()>,
+        next_batch: &mut Batches<'_>,
+        on_result: &mut OnResult<'_>,
     ) -> Result<(), MeasureError> {
-        for (i, candidate) in candidates.iter().enumerate() {
-            if let Some(before) = &mut self.before {
-                before(self.measured.len());
+        let mut index = 0;
+        let mut batch = next_batch();
+        while !batch.is_empty() {
+            let ahead = self.ahead.then(&mut *next_batch);
+            for candidate in &batch {
+                if let Some(before) = &mut self.before {
+                    before(self.measured.len());
+                }
+                self.measured.push(candidate.config.clone());
+                if on_result(index, self.outcome(candidate)).is_break() {
+                    return Ok(());
+                }
+                index += 1;
             }
-            self.measured.push(candidate.config.clone());
-            if on_result(i, self.outcome(candidate)).is_break() {
-                break;
-            }
+            batch = ahead.unwrap_or_else(&mut *next_batch);
         }
         Ok(())
     }

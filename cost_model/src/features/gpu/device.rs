@@ -71,16 +71,29 @@ impl Device {
 
     /// Blocks of a stage that a multiprocessor has room for, were there only one of [`LIMITS`].
     pub(super) fn room(&self, work: &StageWork) -> [f64; 4] {
-        let warps = (work.warps / WARPS_STEP).ceil() * WARPS_STEP;
-        let registers = (work.registers / REGISTER_STEP).ceil() * REGISTER_STEP;
-        let warp_threads = self.warp_threads as f64;
         [
-            self.threads / (work.warps * warp_threads),
-            self.registers / (registers * warps * warp_threads),
+            self.threads / (work.warps * self.warp_threads as f64),
+            self.register_room(work.registers, work.warps),
             self.shared_bytes / (work.shared_bytes + SHARED_BYTES_RESERVED),
             self.threads / THREADS_PER_BLOCK_SLOT,
         ]
         .map(f64::floor)
+    }
+
+    /// Blocks of so many warps that a multiprocessor has so many registers a thread for.
+    pub(super) fn register_room(&self, registers: f64, warps: f64) -> f64 {
+        let registers = (registers / REGISTER_STEP).ceil() * REGISTER_STEP;
+        (self.registers / (registers * self.dealt_threads(warps))).floor()
+    }
+
+    /// The most registers of a thread of a block of so many warps that there is room for.
+    pub(super) fn registers_of_block(&self, warps: f64) -> f64 {
+        (self.registers / self.dealt_threads(warps) / REGISTER_STEP).floor() * REGISTER_STEP
+    }
+
+    /// Threads that registers are dealt out to for so many warps.
+    fn dealt_threads(&self, warps: f64) -> f64 {
+        (warps / WARPS_STEP).ceil() * WARPS_STEP * self.warp_threads as f64
     }
 
     /// Blocks of a stage on a multiprocessor at once, at least one.
@@ -90,7 +103,12 @@ impl Device {
 
     /// Share of the warps that a multiprocessor has room for.
     pub(super) fn occupancy(&self, work: &StageWork) -> f64 {
-        self.resident(work) * work.warps * self.warp_threads as f64 / self.threads
+        self.occupancy_of(self.resident(work), work.warps)
+    }
+
+    /// The same for so many blocks of so many warps.
+    pub(super) fn occupancy_of(&self, blocks: f64, warps: f64) -> f64 {
+        blocks * warps * self.warp_threads as f64 / self.threads
     }
 }
 

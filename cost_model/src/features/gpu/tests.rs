@@ -13,7 +13,8 @@ use rand_chacha::ChaCha8Rng;
 use crate::features::tests::programs::{
     Builder, SMALL, at, close, column, count, gemm, load, mac, store, target, zero,
 };
-use crate::features::{extract, names};
+use crate::features::{estimated_registers, extract, names, register_limit, set_register_use};
+use crate::registers::RegisterUse;
 
 fn sm_90() -> Target {
     Target::detect("cuda:sm_90", None).unwrap()
@@ -344,6 +345,30 @@ fn every_sketch_of_every_type_has_estimates() {
             // Winograd takes fewer multiply-adds.
             assert!(most >= if config.is_exact() { 0.999 } else { 0.25 }, "{text} {config}: {most}");
         }
+    }
+}
+
+#[test]
+fn what_a_compiler_tells_replaces_the_estimate() {
+    let target = sm_90();
+    let gpu = target.gpu().unwrap();
+    // 256 threads, for which 112 registers are estimated.
+    let estimated = row(&square([128, 64, 4], 8, 1));
+    assert_eq!((estimated_registers(&estimated), register_limit(&estimated, gpu)), (112.0, 255.0));
+    assert_eq!(register_limit(&row(&square([128, 128, 4], 8, 1)), gpu), 64.0, "1024 threads");
+    let mut same = estimated.clone();
+    set_register_use(&mut same, gpu, RegisterUse { registers: 112.0, spill_bytes: 0.0 });
+    for (name, (a, b)) in names().iter().zip(estimated.iter().zip(&same)) {
+        close((*a).into(), (*b).into(), name);
+    }
+    for (registers, room) in [(40.0, 6.0), (64.0, 4.0), (65.0, 3.0), (168.0, 1.0)] {
+        let mut row = estimated.clone();
+        set_register_use(&mut row, gpu, RegisterUse { registers, spill_bytes: 96.0 });
+        close(column(&row, "gpu.compiled.registers.count"), registers.into(), "as told");
+        close(count(&row, "gpu.compiled.spills.log2_bytes"), 96.0, "as told");
+        close(count(&row, "gpu.compiled.room.log2_blocks"), room, "of 65536 registers");
+        close(column(&row, "gpu.compiled.occupancy.ratio"), room * 256.0 / 2048.0, "of 2048 threads");
+        close(column(&row, "gpu.registers.count"), 112.0, "still estimated");
     }
 }
 

@@ -1,0 +1,52 @@
+//! NVRTC in worker processes.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::gpu::nvrtc::Compiled;
+use crate::host::{Loss, WorkerProcess};
+use crate::location::WorkerCommand;
+use crate::measurement::{CandidateError, MeasureError};
+use crate::options::TimingOptions;
+use crate::protocol::{Request, Response, Task};
+
+/// Worker processes that compile CUDA C, each one kernel at a time: as many as were ever asked at once. One that its compiler kills or
+/// keeps for too long is lost, and another is started when it is needed.
+pub(crate) struct CompileWorkers {
+    command: WorkerCommand,
+    limit: Duration,
+    idle: Mutex<Vec<WorkerProcess>>,
+}
+
+impl CompileWorkers {
+    /// None yet; each compilation gets `limit` of wall-clock time.
+    pub(crate) fn new(command: WorkerCommand, limit: Duration) -> Self {
+        Self { command, limit, idle: Mutex::new(Vec::new()) }
+    }
+
+    /// Machine code of compute capability `sm` (times ten). A worker that dies is no fault of the kernel unless it was a fresh one.
+    pub(crate) fn compile(&self, source: &str, sm: u32) -> Result<Result<Compiled, CandidateError>, MeasureError> {
+        let task = Task::Compile { source: source.to_string(), sm };
+        let request = Request { timing: TimingOptions::default(), memory_slack_bytes: 0, task };
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        loop {
+            let is_fresh = idle.is_none();
+            let mut worker = idle.take().map_or_else(|| WorkerProcess::spawn(&self.command), Ok)?;
+            match worker.ask(&request, &[], self.limit) {
+                Ok(Response::Compiled { outcome }) => {
+                    self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
+                    return Ok(outcome);
+                }
+                Ok(_) => return Err(MeasureError::Worker { message: "it answered something else".into() }),
+                Err(Loss::Kernel(CandidateError::Timeout { limit_secs })) => {
+                    return Ok(Err(CandidateError::BuildTimeout { limit_secs }));
+                }
+                Err(_) if !is_fresh => {}
+                Err(Loss::Kernel(error)) => {
+                    return Ok(Err(CandidateError::Build { message: format!("the compiler {error}") }));
+                }
+                Err(Loss::Refused(message) | Loss::Early(message)) => return Err(MeasureError::Worker { message }),
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What to measure next: the tasks, the model, and the batches that are proposed.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use autotune_cost_model::ModelError;
+use autotune_measure::{Candidate, Measurement};
+use autotune_schedules::{Config, Target};
+
+use crate::learner::Learner;
+use crate::options::TuneOptions;
+use crate::report::Stop;
+use crate::scheduler::next_task;
+use crate::search::SearchKind;
+use crate::task::{Retired, TaskState};
+
+/// When a batch was planned: since when, when the results before it were learnt, when it was proposed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Planned {
+    pub(crate) begun: Instant,
+    pub(crate) learnt: Instant,
+    pub(crate) proposed: Instant,
+}
+
+/// A candidate that was proposed and has not been measured yet.
+pub(crate) struct Proposal {
+    pub(crate) task: usize,
+    pub(crate) candidate: Candidate,
+    pub(crate) planned: Planned,
+}
+
+/// What goes from the planner to whoever measures and back. They may be in different threads.
+#[derive(Default)]
+pub(crate) struct Desk(Mutex<Papers>);
+
+#[derive(Default)]
+pub(crate) struct Papers {
+    /// In the order in which they are measured.
+    pub(crate) proposals: VecDeque<Proposal>,
+    /// Task, config and what came out, in order.
+    pub(crate) results: Vec<(usize, Config, Measurement)>,
+    /// Tasks that get no more trials, until they are announced.
+    pub(crate) retired: Vec<(usize, Retired)>,
+}
+
+impl Desk {
+    pub(crate) fn papers(&self) -> MutexGuard<'_, Papers> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Learns from results and proposes batches. What is proposed counts as a trial until the end of the search and is not proposed
+/// again, though its result may come later.
+pub(crate) struct Planner<'a> {
+    pub(crate) tasks: Vec<TaskState>,
+    pub(crate) learner: Learner,
+    /// Why it proposes nothing any more.
+    pub(crate) error: Option<ModelError>,
+    /// When it planned last, a batch or none.
+    pub(crate) last: Option<Planned>,
+    target: &'a Target,
+    options: &'a TuneOptions,
+    first_cost: Vec<f64>,
+    batch: usize,
+    start: Instant,
+}
+
+impl<'a> Planner<'a> {
+    /// A planner of a run that began at `start`, with batches of that many trials.
+    pub(crate) fn new(
+        target: &'a Target,
+        options: &'a TuneOptions,
+        tasks: Vec<TaskState>,
+        learner: Learner,
+        batch: usize,
+        start: Instant,
+    ) -> Self {
+        let first_cost = tasks.iter().map(|t| t.task.weight() * t.task.workload.flops()).collect();
+        Self { tasks, learner, error: None, last: None, target, options, first_cost, batch, start }
+    }
+
+    /// The limit that ends the search now, if one does; trials in flight count as made.
+    pub(crate) fn limit_reached(&self) -> Option<Stop> {
+        if self.options.cancel.is_cancelled() {
+            Some(Stop::Cancelled)
+        } else if self.trials_left() == Some(0) {
+            Some(Stop::Trials)
+        } else if self.options.is_late(self.start) {
+            Some(Stop::TimeBudget)
+        } else {
+            None
+        }
+    }
+
+    /// Trials that may still be proposed; `None` if there is no limit.
+    fn trials_left(&self) -> Option<usize> {
+        let trials = |task: &TaskState| task.trials() + task.progress.in_flight;
+        Some(self.options.trials?.saturating_sub(self.tasks.iter().map(trials).sum()))
+    }
+
+    /// Learns from the results on the desk and proposes the next batch; none at the end of the search.
+    pub(crate) fn next_batch(&mut self, desk: &Desk) -> Vec<Candidate> {
+        let begun = Instant::now();
+        if let Err(error) = self.learn(desk) {
+            self.error = Some(error);
+            return Vec::new();
+        }
+        let learnt = Instant::now();
+        let batch = self.propose(desk);
+        let planned = Planned { begun, learnt, proposed: Instant::now() };
+        self.last = Some(planned);
+        let Some((task, configs)) = batch else {
+            return Vec::new();
+        };
+        let workload = self.tasks[task].task.workload;
+        let candidate = |config| Candidate { workload, target: self.target.clone(), config };
+        let candidates: Vec<Candidate> = configs.into_iter().map(candidate).collect();
+        let proposal = |candidate: &Candidate| Proposal { task, candidate: candidate.clone(), planned };
+        desk.papers().proposals.extend(candidates.iter().map(proposal));
+        candidates
+    }
+
+    /// Hands the results on the desk to the searchers and the model. A task of which nothing has run in a whole batch retires.
+    fn learn(&mut self, desk: &Desk) -> Result<(), ModelError> {
+        let results = std::mem::take(&mut desk.papers().results);
+        for of_task in results.chunk_by(|a, b| a.0 == b.0) {
+            let task = of_task[0].0;
+            let results: Vec<_> = of_task.iter().map(|(_, config, m)| (config.clone(), m.clone())).collect();
+            let state = &mut self.tasks[task];
+            state.progress.in_flight -= results.len();
+            state.tell(&results);
+            if self.options.search == SearchKind::Model {
+                self.learner.tell(&state.task.workload, &results);
+            }
+            if state.has_failed() {
+                self.retire_failing(task, desk);
+            }
+        }
+        if self.options.search == SearchKind::Model { self.learner.refit() } else { Ok(()) }
+    }
+
+    /// Takes in what is left on the desk when nothing more is measured, and forgets what is still in flight.
+    pub(crate) fn conclude(&mut self, desk: &Desk) -> Result<(), ModelError> {
+        self.learn(desk)?;
+        desk.papers().proposals.clear();
+        for task in 0..self.tasks.len() {
+            let state = &mut self.tasks[task];
+            state.progress.in_flight = 0;
+            if state.retired.is_none() && state.new_trials() > 0 && !state.progress.best_secs().is_finite() {
+                self.retire_failing(task, desk);
+            }
+        }
+        self.error.take().map_or(Ok(()), Err)
+    }
+
+    /// The next batch of the task with the most to gain, within the trials that are left. Who gives trials or time gets them used;
+    /// without any limit, plateaus end the run.
+    fn propose(&mut self, desk: &Desk) -> Option<(usize, Vec<Config>)> {
+        let limited = self.options.trials.is_some() || self.options.time_budget.is_some();
+        while self.limit_reached().is_none() {
+            let progress: Vec<_> = self.tasks.iter().map(|t| &t.progress).collect();
+            let task = next_task(&progress, &self.first_cost, self.batch, limited)?;
+            let n = self.trials_left().map_or(self.batch, |left| left.min(self.batch));
+            let state = &mut self.tasks[task];
+            let (workload, learner) = (state.task.workload, &mut self.learner);
+            let explore = learner.explore_share();
+            let configs = state.ask(n, &mut |configs: &[Config]| learner.score(&workload, configs), explore);
+            if !configs.is_empty() {
+                return Some((task, configs));
+            }
+            self.retire(task, Retired::Exhausted, desk);
+        }
+        None
+    }
+
+    fn retire_failing(&mut self, task: usize, desk: &Desk) {
+        let causes = self.tasks[task].failures();
+        self.retire(task, Retired::Failing(causes), desk);
+    }
+
+    fn retire(&mut self, task: usize, why: Retired, desk: &Desk) {
+        self.tasks[task].retire(why.clone());
+        desk.papers().retired.push((task, why));
+    }
+}

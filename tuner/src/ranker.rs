@@ -1,0 +1,127 @@
+//! From features to scores.
+
+use autotune_cost_model::{CostModel, ModelError, RegisterModel, RegisterUse, Sample, XgbModel, features};
+use autotune_schedules::Target;
+use ndarray::{Array2, ArrayView2};
+
+/// Kernels that a compiler must have told of before it is predicted what it makes of others.
+const FIRST_FIT: usize = 16;
+/// Bytes of a thread's spills, stored and loaded, from which on a kernel is not worth compiling.
+const MAX_SPILL_BYTES: f32 = 512.0;
+
+/// The cost model, and for GPUs a model of the compiler before it. Registers and spills are among the features that the cost model
+/// learns from, those that the compiler told, and predicts from, those that are expected of kernels that are not compiled yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Ranker {
+    target: Target,
+    registers: RegisterModel,
+    model: XgbModel,
+}
+
+impl Ranker {
+    pub(crate) fn new(target: Target) -> Self {
+        Self { target, registers: RegisterModel::default(), model: XgbModel::default() }
+    }
+
+    /// True after the first fit.
+    pub(crate) fn is_fitted(&self) -> bool {
+        self.model.feature_count().is_some()
+    }
+
+    /// Replaces what was learnt by what the samples teach, each with what a compiler told of it, if one did.
+    pub(crate) fn fit(&mut self, mut samples: Vec<Sample>, told: &[Option<RegisterUse>]) -> Result<(), ModelError> {
+        let kernels = samples.iter().zip(told).filter_map(|(sample, &told)| Some((&sample.features[..], told?)));
+        let kernels: Vec<(&[f32], RegisterUse)> = kernels.collect();
+        if let Some(gpu) = self.target.gpu().filter(|_| kernels.len() >= FIRST_FIT) {
+            self.registers.fit(&kernels, gpu)?;
+        }
+        let rows: Vec<&[f32]> = samples.iter().map(|sample| &sample.features[..]).collect();
+        let expected = self.expected(matrix(&rows).view());
+        let rows = samples.iter_mut().map(|sample| &mut sample.features[..]);
+        self.set(rows.zip(expected.iter().zip(told).map(|(&expected, told)| told.unwrap_or(expected))));
+        self.model.fit(&samples)
+    }
+
+    /// The score of each row of features; `None` for a kernel that is expected to spill so much that others are faster.
+    pub(crate) fn score(&self, rows: &[&[f32]]) -> Vec<Option<f32>> {
+        if rows.is_empty() {
+            return Vec::new();
+        }
+        let mut rows = matrix(rows);
+        let expected = self.expected(rows.view());
+        let width = rows.ncols();
+        self.set(rows.as_slice_mut().unwrap_or_default().chunks_mut(width).zip(expected.iter().copied()));
+        let mut scores: Vec<Option<f32>> = self.model.predict(rows.view()).into_iter().map(Some).collect();
+        for (score, used) in scores.iter_mut().zip(expected) {
+            *score = score.filter(|_| used.spill_bytes < MAX_SPILL_BYTES);
+        }
+        scores
+    }
+
+    /// What is expected of each kernel; nothing where no compiler has told of others.
+    fn expected(&self, rows: ArrayView2<f32>) -> Vec<RegisterUse> {
+        self.target.gpu().and_then(|gpu| self.registers.predict(rows, gpu)).unwrap_or_default()
+    }
+
+    /// Puts registers and spills into the rows.
+    fn set<'r>(&self, rows: impl Iterator<Item = (&'r mut [f32], RegisterUse)>) {
+        if let Some(gpu) = self.target.gpu() {
+            rows.for_each(|(row, used)| features::set_register_use(row, gpu, used));
+        }
+    }
+}
+
+fn matrix(rows: &[&[f32]]) -> Array2<f32> {
+    let width = rows.first().map_or(0, |row| row.len());
+    Array2::from_shape_fn((rows.len(), width), |(row, column)| rows[row][column])
+}
+
+#[cfg(test)]
+mod tests {
+    use autotune_measure::{CandidateError, Measurement, Resources};
+    use autotune_schedules::{Config, ScheduleSpace, Workload, lower};
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+    use crate::learner::Learner;
+
+    /// Of a kernel, by the number of its accumulators: so many spills that other kernels are faster, from 64 on.
+    fn resources(target: &Target, workload: &Workload, config: &Config) -> Resources {
+        let row = features::extract(&lower(workload, target, config).unwrap(), target);
+        let accumulators = features::names().iter().position(|name| name == "gpu.accumulators.log2_count").unwrap();
+        let limit = features::register_limit(&row, target.gpu().unwrap()) as usize;
+        match row[accumulators] >= 6.0 {
+            true => Resources { registers: limit, spill_bytes: 2000, ..Resources::default() },
+            false => Resources { registers: 40, ..Resources::default() },
+        }
+    }
+
+    #[test]
+    fn kernels_that_would_spill_have_no_score_once_the_compiler_has_told() {
+        let target = Target::detect("cuda:sm_90", None).unwrap();
+        let workload: Workload = "matmul:m=512,n=512,k=512".parse().unwrap();
+        let space = ScheduleSpace::new(&workload, &target);
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        let configs: Vec<Config> = (0..400).map(|_| space.sample(&mut rng)).collect();
+        let (known, fresh) = configs.split_at(250);
+        let failed = || CandidateError::Build { message: String::new() };
+        for told in [true, false] {
+            let mut learner = Learner::new(target.clone());
+            let measured = |config: &Config| {
+                let taken = told.then(|| resources(&target, &workload, config));
+                (config.clone(), Measurement { resources: taken, ..Measurement::of(Err(failed())) })
+            };
+            learner.tell(&workload, &known.iter().map(measured).collect::<Vec<_>>());
+            assert!(learner.score(&workload, fresh).iter().all(Option::is_some), "nothing is learnt yet");
+            learner.refit().unwrap();
+            let scores = learner.score(&workload, fresh);
+            let spills = |config: &Config| resources(&target, &workload, config).spill_bytes > 0;
+            let spilling = fresh.iter().filter(|config| spills(config)).count();
+            let refused = fresh.iter().zip(&scores).filter(|(config, score)| spills(config) && score.is_none()).count();
+            let wrongly = scores.iter().filter(|score| score.is_none()).count() - refused;
+            assert!(spilling > 10 && wrongly <= 2, "{spilling}, {wrongly}");
+            assert!(if told { 10 * refused >= 9 * spilling } else { refused == 0 }, "{told}: {refused} of {spilling}");
+        }
+    }
+}
