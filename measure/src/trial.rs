@@ -47,8 +47,9 @@ pub(crate) struct Trial {
     tolerance: f64,
     /// Runs go through these in turns.
     copies: Vec<Buffers>,
-    /// Runs so far.
+    /// Runs so far, but for checks, and the seconds of all, with checks.
     runs: usize,
+    kernel_secs: f64,
     /// Largest deviation seen.
     max_rel_error: f64,
 }
@@ -94,7 +95,7 @@ impl Trial {
         let copies_wanted = copies(bytes, &built.target, cold);
         let copies = Vec::with_capacity(copies_wanted);
         let mut trial =
-            Self { kernel, operands, output, reference, largest, tolerance, copies, runs: 0, max_rel_error: 0.0 };
+            Self { kernel, operands, output, reference, largest, tolerance, copies, runs: 0, kernel_secs: 0.0, max_rel_error: 0.0 };
         let mut memory = memory;
         for _ in 0..copies_wanted {
             let (plan, threads) = (trial.kernel.plan(), team.threads());
@@ -136,6 +137,7 @@ impl Trial {
         let start = Instant::now();
         self.kernel.run(team, &mut self.copies[0]);
         let secs = start.elapsed().as_secs_f64();
+        self.kernel_secs += secs;
         self.compare(0)?;
         Ok(secs)
     }
@@ -148,7 +150,9 @@ impl Trial {
             self.kernel.run(team, &mut self.copies[copy]);
             self.runs += 1;
         }
-        start.elapsed().as_secs_f64()
+        let secs = start.elapsed().as_secs_f64();
+        self.kernel_secs += secs;
+        secs
     }
 
     /// Checks after timing that the last run, on top of earlier ones, was right, then, unless the kernel was given up, one
@@ -172,6 +176,11 @@ impl Trial {
             }
         }
         Ok(())
+    }
+
+    /// Seconds of all runs so far.
+    pub(crate) fn kernel_secs(&self) -> f64 {
+        self.kernel_secs
     }
 
     /// Largest deviation from the reference so far.
@@ -199,6 +208,7 @@ pub(crate) fn measure(
     team: &mut Team,
     mut yardstick: Option<&mut Yardstick>,
 ) -> Result<RunSecs, CandidateError> {
+    let looked_secs = yardstick.as_ref().map_or(0.0, |yardstick| yardstick.kernel_secs());
     let first_secs = trial.check(team)?;
     let mut slowdown = |team: &mut Team| yardstick.as_mut().map_or(1.0, |yardstick| yardstick.slowdown(options, team));
     let incumbent = incumbent_secs.unwrap_or(0.0);
@@ -226,7 +236,8 @@ pub(crate) fn measure(
         }
     }
     trial.recheck(best.stopped_early, team)?;
-    Ok(RunSecs { max_rel_error: trial.max_rel_error, ..best })
+    let looks_secs = yardstick.map_or(0.0, |yardstick| yardstick.kernel_secs()) - looked_secs;
+    Ok(RunSecs { max_rel_error: trial.max_rel_error, kernel_secs: trial.kernel_secs + looks_secs, ..best })
 }
 
 /// Times kernels in turns, a short while each, round after round, each round starting with another; checks each
@@ -259,7 +270,7 @@ pub(crate) fn race(
     let finish = |(trial, lane): (&mut Trial, Result<(f64, Samples), CandidateError>)| {
         let (_, samples) = lane?;
         trial.recheck(false, team)?;
-        Ok(samples.run_secs(trial.max_rel_error))
+        Ok(RunSecs { kernel_secs: trial.kernel_secs, ..samples.run_secs(trial.max_rel_error) })
     };
     trials.iter_mut().zip(lanes).map(finish).collect()
 }

@@ -48,6 +48,11 @@ impl Yardstick {
         self.fastest_secs = self.fastest_secs.min(now);
         (now / self.fastest_secs).min(MAX_SLOWDOWN)
     }
+
+    /// Seconds of all its runs so far.
+    pub(crate) fn kernel_secs(&self) -> f64 {
+        self.trial.kernel_secs()
+    }
 }
 
 /// The yardsticks of workloads, each for a number of threads.
