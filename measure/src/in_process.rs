@@ -12,6 +12,7 @@ use crate::builder::{Builder, Built};
 use crate::front::{Front, Runner};
 use crate::gpu::trial::Loaded;
 use crate::gpu::{self, Gpu};
+use crate::in_worker::is_harmless;
 use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, Measurer, RunSecs};
 use crate::options::{MeasureOptions, TimingOptions};
 use crate::problem::Problem;
@@ -105,6 +106,12 @@ impl Here {
         let problem = self.problems.entry(built.workload).or_insert_with(|| Problem::new(&built.workload));
         Ok(device.load(problem, built, self.timing.cold))
     }
+
+    /// Forgets all that a kernel which failed may have written to.
+    fn distrust(&mut self) {
+        self.problems.clear();
+        self.yardsticks = Yardsticks::default();
+    }
 }
 
 /// Runs `f` in a thread of its own that is pinned to the first core, with a team; the caller's thread stays free.
@@ -130,11 +137,15 @@ impl Runner for Here {
         }
         let (timing, problems, yardsticks) = (&self.timing, &mut self.problems, &mut self.yardsticks);
         let problem = problems.entry(built.workload).or_insert_with(|| Problem::new(&built.workload));
-        pinned(built.target.threads(), |team| {
+        let outcome = pinned(built.target.threads(), |team| {
             // SAFETY: whoever made the measurer accepted that.
             let trial = unsafe { Trial::new(problem, built, timing.cold, None, team) }?;
             yardsticks.measure(&built.workload, trial, timing, incumbent_secs, team).0
-        })
+        })?;
+        if !is_harmless(&outcome) {
+            self.distrust();
+        }
+        Ok(outcome)
     }
 
     fn race(&mut self, built: &[Built]) -> Result<Vec<Result<RunSecs, CandidateError>>, MeasureError> {
@@ -154,6 +165,9 @@ impl Runner for Here {
             }
             Ok(trial::race(&mut trials, timing, team))
         })?;
+        if !outcomes.as_ref().is_ok_and(|outcomes| outcomes.iter().all(is_harmless)) {
+            self.distrust();
+        }
         outcomes.map_err(spoilt)
     }
 }

@@ -13,7 +13,7 @@ use crate::harness::{self, Samples};
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
 use crate::problem::Problem;
-use crate::trial::{relative_error, same_bits};
+use crate::trial::relative_error;
 
 /// Words behind each buffer that must not change.
 const GUARD: usize = 1024;
@@ -197,7 +197,7 @@ impl<D: Device> Loaded for Trial<D> {
             if behind.iter().any(|value| value.to_bits() != GUARD_BITS) {
                 return Err(CandidateError::StrayWrite { message: "memory behind its buffers changed".into() });
             }
-            let changed = slot.values.as_ref().is_some_and(|values| !same_bits(values, inside));
+            let changed = slot.values.as_ref().is_some_and(|values| bytes_of(values) != bytes_of(inside));
             if slot.role != Role::Output && changed {
                 let message = format!("the {:?} operand changed", slot.role).to_lowercase();
                 return Err(CandidateError::StrayWrite { message });
