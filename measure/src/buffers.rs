@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn memory_used_again_shows_nothing_of_its_past() {
-        let (large, small) = (plan(&[&[300], &[70]], 40), plan(&[&[16], &[33], &[5]], 8));
+        let (large, small) = (plan(&[&[3000], &[70]], 5000), plan(&[&[16], &[33], &[5]], 8));
         let mut buffers = Buffers::new(&large, 2).unwrap();
         buffers.block_mut().fill(1.0);
         let memory = buffers.into_parts().0;

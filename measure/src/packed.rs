@@ -78,6 +78,12 @@ impl Kept {
         }
     }
 
+    /// Number of packings that are kept.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Bytes of it.
     pub(crate) fn bytes(&self) -> usize {
         self.0.iter().flat_map(|(_, packed)| packed).map(|(_, fixed)| fixed.bytes()).sum()

@@ -240,7 +240,9 @@ mod tests {
             for tasks in [0, 1, 4, 100] {
                 let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
                 team.divide(tasks, |part| {
-                    counts[part].iter().for_each(|count| drop(count.fetch_add(1, Ordering::Relaxed)));
+                    for count in &counts[part] {
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
                 });
                 assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{threads}, {tasks}");
             }

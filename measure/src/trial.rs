@@ -400,8 +400,46 @@ fn largest_difference(actual: &[f32], reference: &[f32]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Backend, Builder, Candidate};
+    use autotune_schedules::ScheduleSpace;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
+
+    #[test]
+    fn kernels_that_pack_alike_share_what_one_of_them_packed() {
+        let target = Target::detect("cpu", Some(2)).unwrap();
+        let mut team = Team::new(2);
+        for (seed, text) in ["conv2d:c=20,h=9,w=7,o=24,k=3,p=1,bias", "matmul:m=5,n=37,k=19,bias"].iter().enumerate() {
+            let workload = text.parse().unwrap();
+            let space = ScheduleSpace::new(&workload, &target);
+            let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
+            let candidates: Vec<Candidate> = (0..80)
+                .map(|_| Candidate { workload, target: target.clone(), config: space.sample(&mut rng) })
+                .collect();
+            let mut problem = Problem::new(&workload);
+            let (mut packers, mut distinct) = (0, 0);
+            for build in Builder::new(Backend::Assembler, 20.0).build(&candidates).unwrap() {
+                let built = build.outcome.unwrap();
+                // SAFETY: the code generator's kernels are fit to run.
+                let load = |problem: &mut Problem, team: &mut Team| unsafe {
+                    Trial::new(problem, &built, false, None, team).unwrap()
+                };
+                let mut trial = load(&mut problem, &mut team);
+                trial.check(&mut team).unwrap();
+                trial.recheck(false, &mut team).unwrap();
+                let alone = load(&mut Problem::new(&workload), &mut team);
+                let (fixed, own) = (trial.copies[0].fixed(), alone.copies[0].fixed());
+                assert_eq!(fixed.len(), own.len());
+                for ((position, shared), (own_position, own)) in fixed.iter().zip(own) {
+                    let bits = |fixed: &Fixed| fixed.elements().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                    assert!(position == own_position && bits(shared) == bits(own), "{text}: buffer {position}");
+                }
+                packers += usize::from(Packing::of(&built).is_some());
+                distinct = problem.packed.len();
+            }
+            assert!(distinct < packers, "{text}: {distinct} of {packers}");
+        }
+    }
 
     #[test]
     fn one_differing_element_is_found_wherever_it_is() {
