@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::fixed::Placed;
 use crate::measurement::CandidateError;
+use crate::packed::Kept;
 
 /// f32 elements of a cache line, to which every buffer is aligned.
 const LINE: usize = 16;
@@ -60,7 +61,7 @@ pub struct Buffers {
 // fixed, which nobody writes.
 unsafe impl Send for Buffers {}
 
-/// Memory at a page's start, NaN at first.
+/// Initialised memory at a page's start.
 pub(crate) struct Memory {
     start: NonNull<f32>,
     layout: Layout,
@@ -83,10 +84,8 @@ impl Memory {
         if page == HUGE_PAGE {
             prefer_huge_pages(start.cast(), size);
         }
-        for i in 0..size / 4 {
-            // SAFETY: so many elements were allocated.
-            unsafe { start.add(i).write(f32::NAN) };
-        }
+        // SAFETY: so many bytes were allocated.
+        unsafe { start.write_bytes(0, size / 4) };
         Ok(Self { start, layout })
     }
 
@@ -138,10 +137,10 @@ impl Buffers {
         Self::around(Vec::new(), None, plan, threads)
     }
 
-    /// The same but for those buffers that are `fixed`, in memory that is there already, if it is large enough.
+    /// The same but for those buffers that are `fixed`, in memory that was kept, if there is some.
     pub(crate) fn around(
         fixed: Placed,
-        memory: Option<Memory>,
+        kept: Option<&mut Kept>,
         plan: &KernelPlan,
         threads: usize,
     ) -> Result<Self, NoMemory> {
@@ -151,10 +150,7 @@ impl Buffers {
         let parts = || own_lens.iter().copied().chain(std::iter::repeat_n(local_len, threads));
         let (starts, total) = place(parts())?;
         let bytes = total.checked_mul(4).ok_or(NoMemory { bytes: usize::MAX })?;
-        let memory = match memory.filter(|memory| memory.bytes() >= bytes) {
-            Some(memory) => memory,
-            None => Memory::new(bytes)?,
-        };
+        let memory = kept.map_or_else(|| Memory::new(bytes), |kept| kept.memory(bytes))?;
         let (buffer_starts, local_starts) = starts.split_at(lens.len());
         let pointers = buffer_starts.iter().zip(&plan.buffers);
         let pointers = pointers.map(|(&s, b)| if b.global { memory.at(s) } else { std::ptr::null_mut() });
@@ -312,13 +308,16 @@ mod tests {
         buffers.block_mut().fill(1.0);
         let memory = buffers.into_parts().0;
         let (bytes, start) = (memory.bytes(), memory.start);
-        let mut buffers = Buffers::around(Vec::new(), Some(memory), &small, 2).unwrap();
+        let mut kept = Kept::default();
+        kept.give(memory);
+        let mut buffers = Buffers::around(Vec::new(), Some(&mut kept), &small, 2).unwrap();
         assert_eq!(buffers.memory.start, start);
         assert!((0..3).all(|i| buffers.buffer(i).iter().all(|x| x.is_nan())));
         assert!(buffers.guards_intact());
         let bits: Vec<u32> = buffers.block_mut().iter().map(|x| x.to_bits()).collect();
         assert!(!bits.contains(&1f32.to_bits()), "thread-private memory is NaN too");
-        let again = Buffers::around(Vec::new(), Some(buffers.into_parts().0), &large, 3).unwrap();
+        kept.give(buffers.into_parts().0);
+        let again = Buffers::around(Vec::new(), Some(&mut kept), &large, 3).unwrap();
         assert!(again.memory.bytes() > bytes && again.guards_intact());
     }
 

@@ -22,19 +22,27 @@ pub(crate) struct Fixed {
 pub(crate) type Placed = Vec<(usize, Arc<Fixed>)>;
 
 impl Fixed {
-    /// So many NaN, to be written through [`Fixed::start`] and then sealed.
-    pub(crate) fn blank(len: usize) -> Result<Self, NoMemory> {
+    /// Bytes that so many elements need.
+    pub(crate) fn bytes_of(len: usize) -> Result<usize, NoMemory> {
         let bytes = len.checked_add(2 * GUARD).and_then(|elements| elements.checked_mul(4));
-        let mut memory = Memory::new(bytes.ok_or(NoMemory { bytes: usize::MAX })?)?;
+        bytes.ok_or(NoMemory { bytes: usize::MAX })
+    }
+
+    /// So many NaN in memory that is large enough, to be written through [`Fixed::start`] and then sealed.
+    pub(crate) fn blank(len: usize, mut memory: Memory) -> Self {
         let elements = memory.elements_mut();
-        elements[..GUARD].fill(f32::from_bits(GUARD_BITS));
-        elements[GUARD + len..].fill(f32::from_bits(GUARD_BITS));
-        Ok(Self { memory, len, checksum: 0 })
+        let (guard, rest) = elements.split_at_mut(GUARD);
+        let (inside, behind) = rest.split_at_mut(len);
+        inside.fill(f32::NAN);
+        guard.fill(f32::from_bits(GUARD_BITS));
+        behind[..GUARD].fill(f32::from_bits(GUARD_BITS));
+        Self { memory, len, checksum: 0 }
     }
 
     /// A copy of elements.
     pub(crate) fn of(elements: &[f32], team: &mut Team) -> Result<Self, NoMemory> {
-        let mut fixed = Self::blank(elements.len())?;
+        let memory = Memory::new(Self::bytes_of(elements.len())?)?;
+        let mut fixed = Self::blank(elements.len(), memory);
         fixed.memory.elements_mut()[GUARD..][..elements.len()].copy_from_slice(elements);
         fixed.seal(team);
         Ok(fixed)
@@ -42,12 +50,12 @@ impl Fixed {
 
     /// From now on nothing may change.
     pub(crate) fn seal(&mut self, team: &mut Team) {
-        self.checksum = checksum(self.memory.elements(), team);
+        self.checksum = checksum(self.guarded(), team);
     }
 
     /// True if nothing changed since it was sealed.
     pub(crate) fn is_intact(&self, team: &mut Team) -> bool {
-        checksum(self.memory.elements(), team) == self.checksum
+        checksum(self.guarded(), team) == self.checksum
     }
 
     /// The elements.
@@ -57,13 +65,23 @@ impl Fixed {
 
     /// True if something wrote beside the elements.
     pub(crate) fn guards_changed(&self) -> bool {
-        let (before, rest) = self.memory.elements().split_at(GUARD);
+        let (before, rest) = self.guarded().split_at(GUARD);
         before.iter().chain(&rest[self.len..]).any(|x| x.to_bits() != GUARD_BITS)
     }
 
     /// The first element.
     pub(crate) fn start(&self) -> *mut f32 {
         self.memory.at(GUARD)
+    }
+
+    /// The elements and the guards.
+    fn guarded(&self) -> &[f32] {
+        &self.memory.elements()[..self.len + 2 * GUARD]
+    }
+
+    /// The memory, to be used again.
+    pub(crate) fn into_memory(self) -> Memory {
+        self.memory
     }
 
     /// Size of the memory.
@@ -150,10 +168,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_an_error() {
-        assert!(Fixed::blank(usize::MAX).is_err());
-        assert!(Fixed::blank(usize::MAX / 8).is_err());
-        let blank = Fixed::blank(5).unwrap();
+    fn used_memory_shows_nothing_of_its_past() {
+        let mut team = Team::new(1);
+        let memory = Fixed::of(&[1.0; 5000], &mut team).unwrap().into_memory();
+        let blank = Fixed::blank(77, memory);
         assert!(blank.elements().iter().all(|x| x.is_nan()) && !blank.guards_changed());
+        assert!(Fixed::bytes_of(usize::MAX).is_err() && Fixed::bytes_of(usize::MAX / 8).is_err());
     }
 }

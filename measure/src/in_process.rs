@@ -15,6 +15,7 @@ use crate::gpu::{self, Gpu};
 use crate::in_worker::is_harmless;
 use crate::measurement::{Candidate, CandidateError, MeasureError, Measurement, Measurer, RunSecs};
 use crate::options::{MeasureOptions, TimingOptions};
+use crate::packed::Kept;
 use crate::problem::Problem;
 use crate::team::Team;
 use crate::trial::{self, Trial};
@@ -42,6 +43,7 @@ impl InProcessMeasurer {
             timing: options.timing,
             problems: HashMap::new(),
             yardsticks: Yardsticks::default(),
+            kept: Kept::default(),
             gpus: HashMap::new(),
         };
         Self { front: Front::new(builder, here) }
@@ -88,6 +90,7 @@ struct Here {
     timing: TimingOptions,
     problems: HashMap<Workload, Problem>,
     yardsticks: Yardsticks,
+    kept: Kept,
     /// Those that were opened.
     gpus: HashMap<GpuTarget, Box<dyn Gpu>>,
 }
@@ -111,6 +114,7 @@ impl Here {
     fn distrust(&mut self) {
         self.problems.clear();
         self.yardsticks = Yardsticks::default();
+        self.kept = Kept::default();
     }
 }
 
@@ -135,12 +139,14 @@ impl Runner for Here {
             let loaded = self.load(target, built)?;
             return Ok(loaded.and_then(|mut trial| gpu::trial::measure(&mut *trial, &self.timing, incumbent_secs)));
         }
-        let (timing, problems, yardsticks) = (&self.timing, &mut self.problems, &mut self.yardsticks);
+        let Self { timing, problems, yardsticks, kept, .. } = self;
         let problem = problems.entry(built.workload).or_insert_with(|| Problem::new(&built.workload));
         let outcome = pinned(built.target.threads(), |team| {
             // SAFETY: whoever made the measurer accepted that.
-            let trial = unsafe { Trial::new(problem, built, timing.cold, None, team) }?;
-            yardsticks.measure(&built.workload, trial, timing, incumbent_secs, team).0
+            let trial = unsafe { Trial::new(problem, built, timing.cold, kept, team) }?;
+            let (outcome, memory) = yardsticks.measure(&built.workload, trial, timing, incumbent_secs, team);
+            memory.into_iter().for_each(|memory| kept.give(memory));
+            outcome
         })?;
         if !is_harmless(&outcome) {
             self.distrust();
@@ -155,13 +161,13 @@ impl Runner for Here {
             return Ok(gpu::trial::race(trials, &self.timing));
         }
         let threads = built.first().map_or(1, |b| b.target.threads());
-        let (timing, problems) = (&self.timing, &mut self.problems);
+        let Self { timing, problems, kept, .. } = self;
         let outcomes = pinned(threads, |team| {
             let mut trials = Vec::with_capacity(built.len());
             for b in built {
                 let problem = problems.entry(b.workload).or_insert_with(|| Problem::new(&b.workload));
                 // SAFETY: as in `time`.
-                trials.push(unsafe { Trial::new(problem, b, timing.cold, None, team) }?);
+                trials.push(unsafe { Trial::new(problem, b, timing.cold, kept, team) }?);
             }
             Ok(trial::race(&mut trials, timing, team))
         })?;

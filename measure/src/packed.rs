@@ -1,14 +1,21 @@
-//! What kernels of a workload packed ahead of time, kept for those that pack alike.
+//! What kernels packed ahead of time, kept for those that pack alike.
 
+use std::sync::Arc;
+
+use autotune_schedules::codegen::x86::MachineCode;
 use autotune_schedules::plan::PlanBuffer;
 use autotune_schedules::program::{Layout, Role, When};
-use autotune_schedules::{KernelPlan, codegen::x86::MachineCode};
+use autotune_schedules::{KernelPlan, Workload};
 
+use crate::buffers::{Memory, NoMemory};
 use crate::builder::{Built, Code};
-use crate::fixed::Placed;
+use crate::fixed::{Fixed, Placed};
 
-/// Most bytes that are kept of a workload.
-const KEPT_BYTES: usize = 256 << 20;
+/// Most bytes that are kept.
+const KEPT_BYTES: usize = 192 << 20;
+/// Memory is used again for what needs no less than a part of it.
+const WASTE: usize = 4;
+const LEAST_BYTES: usize = 1 << 20;
 
 /// All on which the result of the stages that run ahead of time depends, for one workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,37 +63,76 @@ fn leading_code(code: &MachineCode, stages: usize) -> Option<Vec<u8>> {
     Some(leading)
 }
 
-/// What was packed, the latest used last.
+/// What was packed, the latest used last, and memory that is free. Memory that a process never touched before can be slow to have, so
+/// that what it has is used again.
 #[derive(Default)]
-pub(crate) struct Kept(Vec<(Packing, Placed)>);
+pub(crate) struct Kept {
+    packed: Vec<(Workload, Packing, Placed)>,
+    spare: Vec<Memory>,
+}
 
 impl Kept {
-    /// What a kernel that packs like this has packed, if it fits the plan.
-    pub(crate) fn find(&mut self, packing: &Packing, plan: &KernelPlan) -> Option<Placed> {
-        let index = self.0.iter().position(|(known, packed)| known == packing && fits(packed, plan))?;
-        let entry = self.0.remove(index);
-        let packed = entry.1.clone();
-        self.0.push(entry);
+    /// What a kernel of the workload that packs like this has packed, if it fits the plan.
+    pub(crate) fn find(&mut self, workload: &Workload, packing: &Packing, plan: &KernelPlan) -> Option<Placed> {
+        let is_it = |(of, known, packed): &(Workload, Packing, Placed)| {
+            of == workload && known == packing && fits(packed, plan)
+        };
+        let index = self.packed.iter().position(is_it)?;
+        let entry = self.packed.remove(index);
+        let packed = entry.2.clone();
+        self.packed.push(entry);
         Some(packed)
     }
 
-    /// Keeps what was packed, at the expense of what was not used for long.
-    pub(crate) fn keep(&mut self, packing: Packing, packed: Placed) {
-        self.0.push((packing, packed));
-        while self.bytes() > KEPT_BYTES {
-            self.0.remove(0);
+    /// Keeps what was packed.
+    pub(crate) fn keep(&mut self, workload: &Workload, packing: Packing, packed: Placed) {
+        self.packed.push((*workload, packing, packed));
+    }
+
+    /// At least so many bytes, which hold anything: of what is free, or at the expense of what was not used for long.
+    pub(crate) fn memory(&mut self, bytes: usize) -> Result<Memory, NoMemory> {
+        loop {
+            let fits = |memory: &Memory| (bytes..=WASTE * bytes.max(LEAST_BYTES)).contains(&memory.bytes());
+            if let Some(index) = self.spare.iter().position(fits) {
+                return Ok(self.spare.swap_remove(index));
+            }
+            if self.bytes() + bytes <= KEPT_BYTES || !self.make_room() {
+                return Memory::new(bytes);
+            }
         }
+    }
+
+    /// Gives memory back.
+    pub(crate) fn give(&mut self, memory: Memory) {
+        self.spare.push(memory);
+    }
+
+    /// Gives memory that is free to the system, or where there is none frees what was not used for longest; false if there is
+    /// nothing.
+    fn make_room(&mut self) -> bool {
+        if !self.spare.is_empty() {
+            self.spare.remove(0);
+            return true;
+        }
+        if self.packed.is_empty() {
+            return false;
+        }
+        let (.., packed) = self.packed.remove(0);
+        // What is in use goes on being so.
+        let free = packed.into_iter().filter_map(|(_, fixed)| Arc::into_inner(fixed));
+        self.spare.extend(free.map(Fixed::into_memory));
+        true
     }
 
     /// Number of packings that are kept.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.packed.len()
     }
 
-    /// Bytes of it.
-    pub(crate) fn bytes(&self) -> usize {
-        self.0.iter().flat_map(|(_, packed)| packed).map(|(_, fixed)| fixed.bytes()).sum()
+    fn bytes(&self) -> usize {
+        let packed = self.packed.iter().flat_map(|(.., packed)| packed).map(|(_, fixed)| fixed.bytes());
+        packed.chain(self.spare.iter().map(Memory::bytes)).sum()
     }
 }
 

@@ -14,7 +14,6 @@ use ndarray::ArrayD;
 use crate::buffers::NoMemory;
 use crate::fixed::Fixed;
 use crate::measurement::CandidateError;
-use crate::packed::Kept;
 use crate::team::Team;
 
 /// The operands' seed: every measurement of a workload uses the same.
@@ -30,8 +29,6 @@ pub(crate) struct Problem {
     arranged: HashMap<(Role, Layout), Arc<[f32]>>,
     /// The same in the place in which kernels on the CPU find them.
     fixed: HashMap<(Role, Layout), Arc<Fixed>>,
-    /// What these made of them ahead of time.
-    pub(crate) packed: Kept,
 }
 
 impl Problem {
@@ -45,7 +42,7 @@ impl Problem {
     fn of(operands: Operands, reference: ArrayD<f32>) -> Self {
         let largest = reference.iter().fold(0.0, |largest: f32, x| largest.max(x.abs()));
         let (arranged, fixed) = (HashMap::new(), HashMap::new());
-        Self { operands, reference, largest, arranged, fixed, packed: Kept::default() }
+        Self { operands, reference, largest, arranged, fixed }
     }
 
     /// Largest magnitude in the reference.
@@ -53,14 +50,14 @@ impl Problem {
         self.largest
     }
 
-    /// Bytes of the tensors, in every layout that was asked for, and of what was packed.
+    /// Bytes of the tensors, in every layout that was asked for.
     pub(crate) fn bytes(&self) -> usize {
         let Operands { input, weight, bias, residual } = &self.operands;
         let tensors = [Some(input), Some(weight), bias.as_ref(), residual.as_ref(), Some(&self.reference)];
         let plain: usize = tensors.into_iter().flatten().map(|tensor| tensor.len()).sum();
         let arranged: usize = self.arranged.values().map(|elements| elements.len()).sum();
         let fixed: usize = self.fixed.values().map(|fixed| fixed.bytes()).sum();
-        4 * (plain + arranged) + fixed + self.packed.bytes()
+        4 * (plain + arranged) + fixed
     }
 
     /// The elements of the operand of a role, or of the reference for the output, in the order in which `layout` puts

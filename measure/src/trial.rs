@@ -15,7 +15,7 @@ use crate::harness::{self, Samples};
 use crate::kernel::Kernel;
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
-use crate::packed::Packing;
+use crate::packed::{Kept, Packing};
 use crate::problem::{Problem, misfit};
 use crate::team::Team;
 use crate::yardstick::Yardstick;
@@ -82,7 +82,7 @@ impl Trial {
         problem: &mut Problem,
         built: &Built,
         cold: bool,
-        mut memory: Option<Memory>,
+        kept: &mut Kept,
         team: &mut Team,
     ) -> Result<Self, CandidateError> {
         let no_memory = NoMemory::candidate_error;
@@ -92,10 +92,9 @@ impl Trial {
         let plan = kernel.plan();
         let mut fixed = operands(problem, plan, team)?;
         let (output, reference) = physical_output(problem, plan)?;
-        fixed.extend(packed(problem, built, &kernel, &fixed, &mut memory, team)?);
+        fixed.extend(packed(built, &kernel, &fixed, kept, team)?);
         let copies_wanted = copies(Buffers::bytes(plan, team.threads()).map_err(no_memory)?, &built.target, cold);
-        let first = Buffers::around(fixed.clone(), memory, plan, team.threads()).map_err(no_memory)?;
-        let mut copies = vec![first];
+        let mut copies = vec![Buffers::around(fixed.clone(), Some(kept), plan, team.threads()).map_err(no_memory)?];
         for _ in 1..copies_wanted {
             let copy =
                 |(position, fixed): &(usize, Arc<Fixed>)| Ok((*position, Arc::new(Fixed::of(fixed.elements(), team)?)));
@@ -294,48 +293,52 @@ fn operands(problem: &mut Problem, plan: &KernelPlan, team: &mut Team) -> Result
 /// What the stages that run ahead of time make of the weights: known from a kernel that packs alike, or packed now. What they may
 /// not read is NaN meanwhile.
 fn packed(
-    problem: &mut Problem,
     built: &Built,
     kernel: &Kernel,
     operands: &Placed,
-    memory: &mut Option<Memory>,
+    kept: &mut Kept,
     team: &mut Team,
 ) -> Result<Placed, CandidateError> {
     let plan = kernel.plan();
     if plan.stages.iter().all(|stage| stage.when != When::AheadOfTime) {
         return Ok(Vec::new());
     }
+    let no_memory = NoMemory::candidate_error;
     let packing = Packing::of(built);
-    if let Some(packed) = packing.as_ref().and_then(|packing| problem.packed.find(packing, plan)) {
+    if let Some(packed) = packing.as_ref().and_then(|packing| kept.find(&built.workload, packing, plan)) {
         return Ok(packed);
     }
     let is_set_early = |(position, _): &&(usize, _)| matches!(plan.buffers[*position].role, Role::Weight | Role::Bias);
     let mut fixed: Placed = operands.iter().filter(is_set_early).cloned().collect();
     let early = fixed.len();
     for (position, buffer) in plan.buffers.iter().enumerate().filter(|(_, b)| b.global && b.role == Role::Packed) {
-        let blank = len(buffer).and_then(Fixed::blank).map_err(NoMemory::candidate_error)?;
-        fixed.push((position, Arc::new(blank)));
+        let len = len(buffer).map_err(no_memory)?;
+        let memory = Fixed::bytes_of(len).and_then(|bytes| kept.memory(bytes)).map_err(no_memory)?;
+        fixed.push((position, Arc::new(Fixed::blank(len, memory))));
     }
-    let buffers = Buffers::around(fixed, memory.take(), plan, team.threads());
-    let mut buffers = buffers.map_err(NoMemory::candidate_error)?;
+    let mut buffers = Buffers::around(fixed, Some(kept), plan, team.threads()).map_err(no_memory)?;
     kernel.prepare(team, &mut buffers);
     let is_blank = |fixed: &Fixed| fixed.elements().iter().all(|x| x.to_bits() == f32::NAN.to_bits());
     let stray = !buffers.guards_intact() || buffers.fixed()[early..].iter().any(|(_, fixed)| fixed.guards_changed());
     if stray {
         return Err(CandidateError::StrayWrite { message: "memory beside its buffers changed".into() });
     }
-    let (spare, fixed) = buffers.into_parts();
-    *memory = Some(spare);
+    let (memory, fixed) = buffers.into_parts();
+    kept.give(memory);
     let mut packed = Placed::new();
     for (position, fixed) in fixed.into_iter().skip(early) {
         // Those that are blank are not for what is packed ahead of time.
-        if let Some(mut fixed) = Arc::into_inner(fixed).filter(|fixed| !is_blank(fixed)) {
-            fixed.seal(team);
-            packed.push((position, Arc::new(fixed)));
+        match Arc::into_inner(fixed) {
+            Some(fixed) if is_blank(&fixed) => kept.give(fixed.into_memory()),
+            Some(mut fixed) => {
+                fixed.seal(team);
+                packed.push((position, Arc::new(fixed)));
+            }
+            None => {}
         }
     }
     if let Some(packing) = packing {
-        problem.packed.keep(packing, packed.clone());
+        kept.keep(&built.workload, packing, packed.clone());
     }
     Ok(packed)
 }
@@ -416,18 +419,18 @@ mod tests {
             let candidates: Vec<Candidate> = (0..80)
                 .map(|_| Candidate { workload, target: target.clone(), config: space.sample(&mut rng) })
                 .collect();
-            let mut problem = Problem::new(&workload);
+            let (mut problem, mut kept) = (Problem::new(&workload), Kept::default());
             let (mut packers, mut distinct) = (0, 0);
             for build in Builder::new(Backend::Assembler, 20.0).build(&candidates).unwrap() {
                 let built = build.outcome.unwrap();
                 // SAFETY: the code generator's kernels are fit to run.
-                let load = |problem: &mut Problem, team: &mut Team| unsafe {
-                    Trial::new(problem, &built, false, None, team).unwrap()
+                let load = |problem: &mut Problem, kept: &mut Kept, team: &mut Team| unsafe {
+                    Trial::new(problem, &built, false, kept, team).unwrap()
                 };
-                let mut trial = load(&mut problem, &mut team);
+                let mut trial = load(&mut problem, &mut kept, &mut team);
                 trial.check(&mut team).unwrap();
                 trial.recheck(false, &mut team).unwrap();
-                let alone = load(&mut Problem::new(&workload), &mut team);
+                let alone = load(&mut Problem::new(&workload), &mut Kept::default(), &mut team);
                 let (fixed, own) = (trial.copies[0].fixed(), alone.copies[0].fixed());
                 assert_eq!(fixed.len(), own.len());
                 for ((position, shared), (own_position, own)) in fixed.iter().zip(own) {
@@ -435,7 +438,8 @@ mod tests {
                     assert!(position == own_position && bits(shared) == bits(own), "{text}: buffer {position}");
                 }
                 packers += usize::from(Packing::of(&built).is_some());
-                distinct = problem.packed.len();
+                distinct = kept.len();
+                trial.into_memory().into_iter().for_each(|memory| kept.give(memory));
             }
             assert!(distinct < packers, "{text}: {distinct} of {packers}");
         }

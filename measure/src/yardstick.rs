@@ -91,6 +91,7 @@ impl Yardsticks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packed::Kept;
     use crate::problem::Problem;
     use crate::{Builder, Candidate, MeasureOptions};
     use autotune_schedules::{ScheduleSpace, Target};
@@ -103,7 +104,8 @@ mod tests {
         let built = builder.build(&[Candidate { workload, target, config }]).unwrap().remove(0).outcome.unwrap();
         let mut team = Team::new(1);
         // SAFETY: the default config's kernel is made by the code generator.
-        let trial = unsafe { Trial::new(&mut Problem::new(&workload), &built, false, None, &mut team) }.unwrap();
+        let trial = unsafe { Trial::new(&mut Problem::new(&workload), &built, false, &mut Kept::default(), &mut team) }
+            .unwrap();
         let options = TimingOptions { stop_factor: 1e9, ..TimingOptions::default() };
         let (outcome, spare) = yardsticks.measure(&workload, trial, &options, incumbent_secs, &mut team);
         (outcome.unwrap(), spare.is_some())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use autotune_measure::Ceilings;
+use autotune_measure::{Ceilings, Measurement};
 use autotune_schedules::{Config, Workload};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
@@ -34,8 +34,11 @@ pub struct TimeShares {
     pub propose_secs: f64,
     /// Building candidates, as far as the device waited for it; operands and references too.
     pub build_secs: f64,
-    /// Checking and timing candidates.
+    /// Runs of kernels, in checks and for timing: [`autotune_measure::RunSecs::kernel_secs`].
     pub run_secs: f64,
+    /// What else measuring takes: loading kernels, packing weights ahead of time, comparing outputs, talking to the worker; failed
+    /// candidates too.
+    pub trial_secs: f64,
     /// Writing results to the database.
     pub record_secs: f64,
     /// Learning: features of the results, fitting the model.
@@ -45,16 +48,27 @@ pub struct TimeShares {
 }
 
 impl TimeShares {
-    /// Takes in one batch that took `wall_secs`, of which so much was spent checking and timing, and recording.
-    pub(crate) fn measured(&mut self, wall_secs: f64, run_secs: f64, record_secs: f64) {
+    /// Takes in one batch that took `wall_secs`, of which so much was spent recording.
+    pub(crate) fn measured<'m>(
+        &mut self,
+        wall_secs: f64,
+        record_secs: f64,
+        measurements: impl Iterator<Item = &'m Measurement>,
+    ) {
+        let (mut measure_secs, mut run_secs) = (0.0, 0.0);
+        for measurement in measurements {
+            measure_secs += measurement.measure_secs;
+            run_secs += measurement.outcome.as_ref().map_or(0.0, |run| run.kernel_secs);
+        }
         self.run_secs += run_secs;
+        self.trial_secs += (measure_secs - run_secs).max(0.0);
         self.record_secs += record_secs;
-        self.build_secs += (wall_secs - run_secs - record_secs).max(0.0);
+        self.build_secs += (wall_secs - measure_secs - record_secs).max(0.0);
     }
 
     /// Seconds of the search, from the first proposal to the last fit.
     pub fn search_secs(&self) -> f64 {
-        self.propose_secs + self.build_secs + self.run_secs + self.record_secs + self.fit_secs
+        self.propose_secs + self.build_secs + self.run_secs + self.trial_secs + self.record_secs + self.fit_secs
     }
 }
 
@@ -223,6 +237,7 @@ impl Report {
             ("propose", shares.propose_secs),
             ("build", shares.build_secs),
             ("run", shares.run_secs),
+            ("trial", shares.trial_secs),
             ("record", shares.record_secs),
             ("fit", shares.fit_secs),
             ("race", shares.race_secs),

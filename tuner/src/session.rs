@@ -204,8 +204,7 @@ impl<'a> Session<'a> {
             }
         })?;
         appended?;
-        let run_secs: f64 = results.iter().map(|(_, m)| m.measure_secs).sum();
-        self.shares.measured(start.elapsed().as_secs_f64(), run_secs, record_secs);
+        self.shares.measured(start.elapsed().as_secs_f64(), record_secs, results.iter().map(|(_, m)| m));
         Ok(results)
     }
 
