@@ -12,7 +12,7 @@ use crate::builder::{Built, Code};
 use crate::fixed::{Fixed, Placed};
 
 /// Most bytes that are kept.
-const KEPT_BYTES: usize = 192 << 20;
+const KEPT_BYTES: usize = 96 << 20;
 /// Memory is used again for what needs no less than a part of it.
 const WASTE: usize = 4;
 const LEAST_BYTES: usize = 1 << 20;
@@ -92,11 +92,12 @@ impl Kept {
     /// At least so many bytes, which hold anything: of what is free, or at the expense of what was not used for long.
     pub(crate) fn memory(&mut self, bytes: usize) -> Result<Memory, NoMemory> {
         loop {
-            let fits = |memory: &Memory| (bytes..=WASTE * bytes.max(LEAST_BYTES)).contains(&memory.bytes());
+            let fits =
+                |memory: &Memory| (bytes..=bytes.max(LEAST_BYTES).saturating_mul(WASTE)).contains(&memory.bytes());
             if let Some(index) = self.spare.iter().position(fits) {
                 return Ok(self.spare.swap_remove(index));
             }
-            if self.bytes() + bytes <= KEPT_BYTES || !self.make_room() {
+            if self.bytes().saturating_add(bytes) <= KEPT_BYTES || !self.make_room() {
                 return Memory::new(bytes);
             }
         }
