@@ -144,8 +144,8 @@ impl Runner for Here {
         let outcome = pinned(built.target.threads(), |team| {
             // SAFETY: whoever made the measurer accepted that.
             let trial = unsafe { Trial::new(problem, built, timing.cold, kept, team) }?;
-            let (outcome, memory) = yardsticks.measure(&built.workload, trial, timing, incumbent_secs, team);
-            memory.into_iter().for_each(|memory| kept.give(memory));
+            let (outcome, spare) = yardsticks.measure(&built.workload, trial, timing, incumbent_secs, team);
+            spare.into_iter().for_each(|trial| trial.give_back(kept));
             outcome
         })?;
         if !is_harmless(&outcome) {

@@ -13,6 +13,8 @@ use crate::fixed::{Fixed, Placed};
 
 /// Most bytes that are kept.
 const KEPT_BYTES: usize = 96 << 20;
+/// Elements that are worth it: fewer are packed again as soon as memory for them is had that was not used before.
+const LEAST_ELEMENTS: usize = 2 << 20;
 /// Memory is used again for what needs no less than a part of it.
 const WASTE: usize = 4;
 const LEAST_BYTES: usize = 1 << 20;
@@ -84,9 +86,11 @@ impl Kept {
         Some(packed)
     }
 
-    /// Keeps what was packed.
+    /// Keeps what was packed, if it is much.
     pub(crate) fn keep(&mut self, workload: &Workload, packing: Packing, packed: Placed) {
-        self.packed.push((*workload, packing, packed));
+        if packed.iter().map(|(_, fixed)| fixed.elements().len()).sum::<usize>() >= LEAST_ELEMENTS {
+            self.packed.push((*workload, packing, packed));
+        }
     }
 
     /// At least so many bytes, which hold anything: of what is free, or at the expense of what was not used for long.
@@ -94,8 +98,9 @@ impl Kept {
         loop {
             let fits =
                 |memory: &Memory| (bytes..=bytes.max(LEAST_BYTES).saturating_mul(WASTE)).contains(&memory.bytes());
-            if let Some(index) = self.spare.iter().position(fits) {
-                return Ok(self.spare.swap_remove(index));
+            let fitting = self.spare.iter().enumerate().filter(|(_, memory)| fits(memory));
+            if let Some((index, _)) = fitting.min_by_key(|(_, memory)| memory.bytes()) {
+                return Ok(self.spare.remove(index));
             }
             if self.bytes().saturating_add(bytes) <= KEPT_BYTES || !self.make_room() {
                 return Memory::new(bytes);

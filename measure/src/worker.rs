@@ -204,18 +204,18 @@ impl Worker {
             }
         }
         let (timing, team) = (&request.timing, &mut self.team);
-        let (outcomes, memory) = match (&request.task, trials.pop()) {
+        let outcomes = match (&request.task, trials.pop()) {
             (Task::Time { job, incumbent_secs }, Some(trial)) => {
-                let (outcome, memory) = self.yardsticks.measure(&job.workload, trial, timing, *incumbent_secs, team);
-                (vec![outcome], memory)
+                let (outcome, spare) = self.yardsticks.measure(&job.workload, trial, timing, *incumbent_secs, team);
+                trials.extend(spare);
+                vec![outcome]
             }
             (_, last) => {
                 trials.extend(last);
-                let outcomes = trial::race(&mut trials, timing, team);
-                (outcomes, trials.pop().and_then(Trial::into_memory))
+                trial::race(&mut trials, timing, team)
             }
         };
-        memory.into_iter().for_each(|memory| self.kept.give(memory));
+        trials.into_iter().for_each(|trial| trial.give_back(&mut self.kept));
         Ok(Response::Done { outcomes })
     }
 

@@ -9,7 +9,6 @@ use std::collections::HashMap;
 
 use autotune_schedules::Workload;
 
-use crate::buffers::Memory;
 use crate::harness::runs_per_repeat;
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
@@ -60,7 +59,7 @@ impl Yardstick {
 pub(crate) struct Yardsticks(HashMap<(Workload, usize), Yardstick>);
 
 impl Yardsticks {
-    /// Checks and times a kernel of `workload` beside its yardstick. Gives back memory that is free for the next trial.
+    /// Checks and times a kernel of `workload` beside its yardstick. Hands back the trial that is not needed any more.
     pub(crate) fn measure(
         &mut self,
         workload: &Workload,
@@ -68,7 +67,7 @@ impl Yardsticks {
         options: &TimingOptions,
         incumbent_secs: Option<f64>,
         team: &mut Team,
-    ) -> (Result<RunSecs, CandidateError>, Option<Memory>) {
+    ) -> (Result<RunSecs, CandidateError>, Option<Trial>) {
         let key = (*workload, team.threads());
         let mut yardstick = self.0.remove(&key);
         let outcome = trial::measure(&mut trial, options, incumbent_secs, team, yardstick.as_mut());
@@ -76,9 +75,9 @@ impl Yardsticks {
         let spare = match &outcome {
             Ok(run) if !run.stopped_early && run.run_secs < bar && !options.cold => {
                 let new = Yardstick { trial, fastest_secs: run.run_secs * run.slowdown };
-                yardstick.replace(new).and_then(|old| old.trial.into_memory())
+                yardstick.replace(new).map(|old| old.trial)
             }
-            _ => trial.into_memory(),
+            _ => Some(trial),
         };
         if self.0.values().map(|yardstick| yardstick.trial.bytes()).sum::<usize>() > KEPT_BYTES {
             self.0.clear();
