@@ -424,7 +424,7 @@ mod tests {
             let workload = text.parse().unwrap();
             let space = ScheduleSpace::new(&workload, &target);
             let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
-            let candidates: Vec<Candidate> = (0..32)
+            let candidates: Vec<Candidate> = (0..16)
                 .map(|_| Candidate { workload, target: target.clone(), config: space.sample(&mut rng) })
                 .collect();
             let (mut problem, mut kept) = (Problem::new(&workload), Kept::default());
