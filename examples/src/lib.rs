@@ -6,6 +6,7 @@
 //! | `query_database` | what a compiler does at deploy time: look up the best schedule, build it, run it |
 //! | `custom_search` | a search loop of one's own on the parts: space, lowering, features, cost model, measurer |
 //! | `compare_search` | the learned search against random search at equal trials |
+//! | `compare_databases` | what several searches found, raced against each other |
 //! | `compare_peers` | tuned kernels beside other libraries' kernels, interleaved (`peers/README.md`) |
 //! | `plot_curve` | the best network time so far against tuning seconds, as an SVG |
 //!

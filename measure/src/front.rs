@@ -158,7 +158,7 @@ impl<R: Runner> Front<R> {
         Ok(measurements)
     }
 
-    /// Races those that were built. Each runs alone first, for a moment, so that one that dies does so without the others.
+    /// Races those that were built. If that fails, each runs alone for a moment, and those race that survive it.
     pub(crate) fn race_built(
         &mut self,
         kernels: &[Result<Built, CandidateError>],
@@ -167,25 +167,32 @@ impl<R: Runner> Front<R> {
         if targets.next().is_some_and(|first| targets.any(|other| other != first)) {
             return Err(MeasureError::MixedTargets);
         }
-        let mut measurements = Vec::with_capacity(kernels.len());
-        for kernel in kernels {
-            let start = Instant::now();
-            let outcome = match kernel {
-                Ok(built) => self.runs.runner.time(built, Some(0.0))?,
-                Err(error) => Err(error.clone()),
-            };
-            let measure_secs = start.elapsed().as_secs_f64();
-            measurements.push(Measurement { measure_secs, ..Measurement::of(outcome) });
+        match self.race_all(kernels) {
+            Err(MeasureError::Worker { .. }) => {
+                let mut survivors = Vec::with_capacity(kernels.len());
+                for kernel in kernels {
+                    survivors.push(match kernel {
+                        Ok(built) => self.runs.runner.time(built, Some(0.0))?.map(|_| built.clone()),
+                        Err(error) => Err(error.clone()),
+                    });
+                }
+                self.race_all(&survivors)
+            }
+            result => result,
         }
-        let alive = |(built, m): (&Result<Built, _>, &Measurement)| built.clone().ok().filter(|_| m.outcome.is_ok());
-        let racers: Vec<Built> = kernels.iter().zip(&measurements).filter_map(alive).collect();
+    }
+
+    fn race_all(&mut self, kernels: &[Result<Built, CandidateError>]) -> Result<Vec<Measurement>, MeasureError> {
+        let racers: Vec<Built> = kernels.iter().flatten().cloned().collect();
         let start = Instant::now();
         let outcomes = if racers.is_empty() { Vec::new() } else { self.runs.runner.race(&racers)? };
-        let each_secs = start.elapsed().as_secs_f64() / racers.len().max(1) as f64;
-        for (measurement, outcome) in measurements.iter_mut().filter(|m| m.outcome.is_ok()).zip(outcomes) {
-            measurement.measure_secs += each_secs;
-            measurement.outcome = outcome;
-        }
-        Ok(measurements)
+        let measure_secs = start.elapsed().as_secs_f64() / racers.len().max(1) as f64;
+        let mut outcomes = outcomes.into_iter();
+        let measurement = |kernel: &Result<Built, CandidateError>| match kernel {
+            // As many outcomes as racers.
+            Ok(_) => outcomes.next().map(|outcome| Measurement { measure_secs, ..Measurement::of(outcome) }),
+            Err(error) => Some(Measurement::of(Err(error.clone()))),
+        };
+        Ok(kernels.iter().filter_map(measurement).collect())
     }
 }

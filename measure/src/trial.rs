@@ -12,6 +12,7 @@ use crate::buffers::{Buffers, NoMemory};
 use crate::builder::Built;
 use crate::fixed::{Fixed, Placed};
 use crate::harness::{self, Samples};
+use crate::heats::Heats;
 use crate::kernel::Kernel;
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
@@ -208,14 +209,15 @@ impl Trial {
 }
 
 /// Checks and times one kernel, by a yardstick if there is one. On a disturbed machine, what may be faster than the incumbent is
-/// timed again, and a correction alone makes nothing faster than that.
+/// timed again, and a correction alone makes nothing faster than that. Returns the times, and how many times longer than the
+/// yardstick the kernel takes, 0 if there is none or the kernel was given up.
 pub(crate) fn measure(
     trial: &mut Trial,
     options: &TimingOptions,
     incumbent_secs: Option<f64>,
     team: &mut Team,
     mut yardstick: Option<&mut Yardstick>,
-) -> Result<RunSecs, CandidateError> {
+) -> Result<(RunSecs, f64), CandidateError> {
     let looked_secs = yardstick.as_ref().map_or(0.0, |yardstick| yardstick.kernel_secs());
     let first_secs = trial.check(team)?;
     let mut slowdown = |team: &mut Team| yardstick.as_mut().map_or(1.0, |yardstick| yardstick.slowdown(options, team));
@@ -227,29 +229,38 @@ pub(crate) fn measure(
         let samples = harness::sample(options, estimate_secs, incumbent_secs.map(|secs| secs * before), &mut repeat);
         let after = slowdown(team);
         // What counts of the repeats is their low quantile: the better of the two moments.
-        let run = samples.run_secs(0.0).undisturbed(before.min(after), incumbent);
+        let moment = (samples.run_secs(0.0), before.min(after));
         before = after;
-        run
+        moment
     };
-    let settles = |run: &RunSecs| run.slowdown < QUIET || run.stopped_early || run.run_secs > incumbent;
-    let mut run = time(trial);
-    let mut best = run;
+    let corrected = |(run, slowdown): (RunSecs, f64)| run.undisturbed(slowdown, incumbent);
+    let settles = |moment| {
+        let run = corrected(moment);
+        run.slowdown < QUIET || run.stopped_early || run.run_secs > incumbent
+    };
+    let mut moment = time(trial);
+    let mut best = moment;
     for _ in 1..ATTEMPTS {
-        if settles(&run) {
+        if settles(moment) {
             break;
         }
-        run = time(trial);
-        if run.slowdown <= best.slowdown {
-            best = run;
+        moment = time(trial);
+        if moment.1 <= best.1 {
+            best = moment;
         }
     }
-    trial.recheck(best.stopped_early, team)?;
+    let mut ratio = 0.0;
+    if let Some(yardstick) = yardstick.as_mut().filter(|_| !best.0.stopped_early) {
+        (ratio, best.1) = yardstick.compare(trial, best.0.run_secs, best.1, options, team);
+    }
+    let run = corrected(best);
+    trial.recheck(run.stopped_early, team)?;
     let looks_secs = yardstick.map_or(0.0, |yardstick| yardstick.kernel_secs()) - looked_secs;
-    Ok(RunSecs { max_rel_error: trial.max_rel_error, kernel_secs: trial.kernel_secs + looks_secs, ..best })
+    let run = RunSecs { max_rel_error: trial.max_rel_error, kernel_secs: trial.kernel_secs + looks_secs, ..run };
+    Ok((run, ratio))
 }
 
-/// Times kernels in turns, a short while each, round after round, each round starting with another; checks each
-/// before and after.
+/// Times kernels in turns, a short while each, round after round ([`Heats`]); checks each before and after.
 pub(crate) fn race(
     trials: &mut [Trial],
     options: &TimingOptions,
@@ -263,9 +274,10 @@ pub(crate) fn race(
             (estimate_secs, Samples::default())
         }));
     }
+    let mut heats = Heats::new(trials.len());
     for turn in 0..RACE_ROUNDS {
-        for offset in 0..trials.len() {
-            let index = (turn + offset) % trials.len();
+        let so_far = |i: usize| lanes[i].as_ref().map_or(f64::INFINITY, |(_, samples)| samples.run_secs(0.0).run_secs);
+        for index in heats.round(turn, so_far) {
             let trial = &mut trials[index];
             if let Ok((estimate_secs, samples)) = &mut lanes[index] {
                 let mut repeat = |runs| trial.repeat(runs, team);

@@ -2,10 +2,13 @@
 //!
 //! Other processes, and other guests of a virtual machine's host, slow kernels down by some per cent for tens of milliseconds
 //! to seconds, and to half their speed where two virtual cores come to share a real one. No floor of time averages that out, and a
-//! loop of arithmetic does not feel all of it. So the fastest kernel of a workload so far is timed just before and just after
-//! each other candidate: by how much it is slower than it ever was, the candidate is taken to be, too.
+//! loop of arithmetic does not feel all of it. So the best kernel of a workload so far is timed just before and just after each
+//! other candidate: by how much it is slower, or faster, than it usually is, the candidate is taken to be, too.
+//!
+//! Luck must not decide which kernel is the best: the fastest moment of many is no kernel's usual speed, and kernels differ in what
+//! slows them down. So a candidate that seems to beat the yardstick has to do so in a duel, in turns with it, to take its place.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use autotune_schedules::Workload;
 
@@ -18,40 +21,88 @@ use crate::trial::{self, Trial};
 /// Repeats of a look, at most, and the seconds after which there are no more.
 const LOOK_REPEATS: usize = 3;
 const LOOK_SECS: f64 = 0.002;
+/// Looks that are remembered, the latest: a hundred trials and more, so that what is usual does not change within seconds.
+const LOOKS: usize = 256;
 /// A candidate becomes the yardstick if it takes less than this part of the present one's time.
 const FASTER: f64 = 0.97;
+/// Turns of a duel.
+const DUEL_TURNS: usize = 7;
 /// Beyond this, a moment's hiccup is likelier than a slow machine.
 const MAX_SLOWDOWN: f64 = 2.5;
 /// Most bytes of yardsticks that are kept.
 const KEPT_BYTES: usize = 512 << 20;
 
-/// A kernel with operands, and the fastest it ever ran: as measured, so that errors do not add up from yardstick to yardstick.
+/// A kernel with operands, and its times of late, in seconds a run.
 pub(crate) struct Yardstick {
     trial: Trial,
-    fastest_secs: f64,
+    looks: VecDeque<f64>,
 }
 
 impl Yardstick {
-    /// Times longer that the kernel takes now than it ever did.
-    pub(crate) fn slowdown(&mut self, options: &TimingOptions, team: &mut Team) -> f64 {
-        let runs = runs_per_repeat(options, self.fastest_secs);
-        let (mut elapsed, mut now) = (0.0, f64::INFINITY);
-        for _ in 0..LOOK_REPEATS {
-            let secs = self.trial.repeat(runs, team);
-            now = (secs / runs as f64).min(now);
-            elapsed += secs;
-            if elapsed >= LOOK_SECS {
-                break;
-            }
-        }
-        self.fastest_secs = self.fastest_secs.min(now);
-        (now / self.fastest_secs).min(MAX_SLOWDOWN)
+    /// Seconds that the kernel usually takes: the median of its looks.
+    fn usual_secs(&self) -> f64 {
+        median(self.looks.iter().copied().collect())
     }
 
     /// Seconds of all its runs so far.
     pub(crate) fn kernel_secs(&self) -> f64 {
         self.trial.kernel_secs()
     }
+
+    /// Times longer that the kernel takes now than it usually does.
+    pub(crate) fn slowdown(&mut self, options: &TimingOptions, team: &mut Team) -> f64 {
+        let usual_secs = self.usual_secs();
+        let now_secs = look(&mut self.trial, usual_secs, options, team);
+        self.looks.truncate(LOOKS - 1);
+        self.looks.push_front(now_secs);
+        credible(now_secs / usual_secs)
+    }
+
+    /// How many times longer than this kernel `rival` takes, which took `run_secs` on a machine so many times slower than usual,
+    /// and that slowdown. If it seems to win, the two are timed in turns, and the median over the turns tells.
+    pub(crate) fn compare(
+        &mut self,
+        rival: &mut Trial,
+        run_secs: f64,
+        slowdown: f64,
+        options: &TimingOptions,
+        team: &mut Team,
+    ) -> (f64, f64) {
+        let usual_secs = self.usual_secs();
+        let ratio = run_secs / slowdown / usual_secs;
+        if ratio >= FASTER {
+            return (ratio, slowdown);
+        }
+        let mut turn = || look(rival, run_secs, options, team) / look(&mut self.trial, usual_secs, options, team);
+        let ratio = median((0..DUEL_TURNS).map(|_| turn()).collect());
+        (ratio, credible(run_secs / (ratio * usual_secs)))
+    }
+}
+
+/// A slowdown, as far as it is to be believed.
+fn credible(slowdown: f64) -> f64 {
+    slowdown.clamp(1.0 / MAX_SLOWDOWN, MAX_SLOWDOWN)
+}
+
+/// The fastest of a few repeats of a kernel that takes about `run_secs`, in seconds a run.
+fn look(trial: &mut Trial, run_secs: f64, options: &TimingOptions, team: &mut Team) -> f64 {
+    let runs = runs_per_repeat(options, run_secs);
+    let (mut elapsed, mut fastest) = (0.0, f64::INFINITY);
+    for _ in 0..LOOK_REPEATS {
+        let secs = trial.repeat(runs, team);
+        fastest = (secs / runs as f64).min(fastest);
+        elapsed += secs;
+        if elapsed >= LOOK_SECS {
+            break;
+        }
+    }
+    fastest
+}
+
+/// The middle one, the greater of two.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// The yardsticks of workloads, each for a number of threads.
@@ -71,11 +122,11 @@ impl Yardsticks {
         let key = (*workload, team.threads());
         let mut yardstick = self.0.remove(&key);
         let outcome = trial::measure(&mut trial, options, incumbent_secs, team, yardstick.as_mut());
-        let bar = yardstick.as_ref().map_or(f64::INFINITY, |yardstick| FASTER * yardstick.fastest_secs);
         let spare = match &outcome {
-            Ok(run) if !run.stopped_early && run.run_secs < bar && !options.cold => {
-                let new = Yardstick { trial, fastest_secs: run.run_secs * run.slowdown };
-                yardstick.replace(new).map(|old| old.trial)
+            Ok((run, ratio)) if *ratio < FASTER && !run.stopped_early && !options.cold => {
+                let looks = yardstick.as_ref().map(|old| old.looks.iter().map(|secs| secs * ratio).collect());
+                let looks = looks.unwrap_or_else(|| VecDeque::from([run.run_secs]));
+                yardstick.replace(Yardstick { trial, looks }).map(|old| old.trial)
             }
             _ => Some(trial),
         };
@@ -83,7 +134,7 @@ impl Yardsticks {
             self.0.clear();
         }
         self.0.extend(yardstick.map(|yardstick| (key, yardstick)));
-        (outcome, spare)
+        (outcome.map(|(run, _)| run), spare)
     }
 }
 
@@ -95,19 +146,33 @@ mod tests {
     use crate::{Builder, Candidate, MeasureOptions};
     use autotune_schedules::{ScheduleSpace, Target};
 
-    /// Measures the default kernel of a workload; what it says, and whether memory came back.
-    fn measure(yardsticks: &mut Yardsticks, incumbent_secs: Option<f64>) -> (RunSecs, bool) {
-        let (workload, target) = ("matmul:m=5,n=7,k=9,bias".parse().unwrap(), Target::detect("cpu", Some(1)).unwrap());
+    /// The default kernel of a workload, with operands.
+    fn kernel(workload: &str) -> (Workload, Trial) {
+        let (workload, target) = (workload.parse().unwrap(), Target::detect("cpu", Some(1)).unwrap());
         let config = ScheduleSpace::new(&workload, &target).default_config();
         let mut builder = Builder::new(MeasureOptions::default().backend, 20.0);
         let built = builder.build(&[Candidate { workload, target, config }]).unwrap().remove(0).outcome.unwrap();
-        let mut team = Team::new(1);
         // SAFETY: the default config's kernel is made by the code generator.
-        let trial = unsafe { Trial::new(&mut Problem::new(&workload), &built, false, &mut Kept::default(), &mut team) }
-            .unwrap();
+        let trial =
+            unsafe { Trial::new(&mut Problem::new(&workload), &built, false, &mut Kept::default(), &mut Team::new(1)) };
+        (workload, trial.unwrap())
+    }
+
+    /// Measures a kernel beside the yardstick of `of`; what it says, and whether memory came back.
+    fn measure(
+        yardsticks: &mut Yardsticks,
+        of: &Workload,
+        trial: Trial,
+        incumbent_secs: Option<f64>,
+    ) -> (RunSecs, bool) {
         let options = TimingOptions { stop_factor: 1e9, ..TimingOptions::default() };
-        let (outcome, spare) = yardsticks.measure(&workload, trial, &options, incumbent_secs, &mut team);
+        let (outcome, spare) = yardsticks.measure(of, trial, &options, incumbent_secs, &mut Team::new(1));
         (outcome.unwrap(), spare.is_some())
+    }
+
+    fn measure_small(yardsticks: &mut Yardsticks, incumbent_secs: Option<f64>) -> (RunSecs, bool) {
+        let (workload, trial) = kernel("matmul:m=5,n=7,k=9,bias");
+        measure(yardsticks, &workload, trial, incumbent_secs)
     }
 
     fn only(yardsticks: &mut Yardsticks) -> &mut Yardstick {
@@ -118,31 +183,48 @@ mod tests {
     #[test]
     fn the_first_kernel_is_the_yardstick_of_those_after_it() {
         let mut yardsticks = Yardsticks::default();
-        let (run, spare) = measure(&mut yardsticks, None);
+        let (run, spare) = measure_small(&mut yardsticks, None);
         assert_eq!((run.slowdown, spare), (1.0, false));
-        assert_eq!(only(&mut yardsticks).fastest_secs, run.run_secs);
-        // As if the machine were many times slower than it was.
-        only(&mut yardsticks).fastest_secs = 1e-3 * run.run_secs;
-        let (run, spare) = measure(&mut yardsticks, None);
+        assert_eq!(only(&mut yardsticks).looks, [run.run_secs]);
+        // As if the machine were many times slower than usual, and then many times faster.
+        only(&mut yardsticks).looks = [1e-3 * run.run_secs; 9].into();
+        let (run, spare) = measure_small(&mut yardsticks, None);
         assert_eq!((run.slowdown, spare), (MAX_SLOWDOWN, true));
-        // A yardstick that never was so fast is replaced.
-        only(&mut yardsticks).fastest_secs = 1.0;
-        let (run, spare) = measure(&mut yardsticks, None);
-        assert!(spare && run.slowdown < MAX_SLOWDOWN);
-        assert!(only(&mut yardsticks).fastest_secs < 0.5);
+        only(&mut yardsticks).looks = [1e3 * run.run_secs; LOOKS].into();
+        let (run, spare) = measure_small(&mut yardsticks, None);
+        assert_eq!((run.slowdown, spare), (1.0 / MAX_SLOWDOWN, true));
+        // What was seen just before and just after is remembered, so much and no more.
+        let looks = &only(&mut yardsticks).looks;
+        assert!(looks.len() == LOOKS && looks[1] < 1.0 && looks[2] > looks[1]);
+    }
+
+    #[test]
+    fn who_wins_a_duel_is_the_yardstick_from_then_on() {
+        let mut yardsticks = Yardsticks::default();
+        let (workload, slow) = kernel("matmul:m=128,n=64,k=64");
+        let (first, spare) = measure(&mut yardsticks, &workload, slow, None);
+        assert!(!spare);
+        // Not what the workload asks for, but much faster.
+        let (_, fast) = kernel("matmul:m=5,n=7,k=9");
+        let (run, spare) = measure(&mut yardsticks, &workload, fast, Some(first.run_secs));
+        assert!(spare && run.run_secs < 0.5 * first.run_secs, "{run:?} {first:?}");
+        assert!(only(&mut yardsticks).usual_secs() < 0.5 * first.run_secs);
+        let (_, slow) = kernel("matmul:m=128,n=64,k=64");
+        let (_, spare) = measure(&mut yardsticks, &workload, slow, Some(run.run_secs));
+        assert!(spare && only(&mut yardsticks).usual_secs() < 0.5 * first.run_secs);
     }
 
     #[test]
     fn a_correction_makes_nothing_faster_than_the_incumbent() {
         let mut yardsticks = Yardsticks::default();
-        let (run, _) = measure(&mut yardsticks, None);
-        only(&mut yardsticks).fastest_secs = 1e-3 * run.run_secs;
+        let (run, _) = measure_small(&mut yardsticks, None);
+        only(&mut yardsticks).looks = [1e-3 * run.run_secs; LOOKS].into();
         let incumbent = run.run_secs / 1e3;
-        let (slow, _) = measure(&mut yardsticks, Some(incumbent));
+        let (slow, _) = measure_small(&mut yardsticks, Some(incumbent));
         assert_eq!(slow.slowdown, MAX_SLOWDOWN);
         let incumbent = run.run_secs;
-        only(&mut yardsticks).fastest_secs = 1e-3 * run.run_secs;
-        let (run, _) = measure(&mut yardsticks, Some(incumbent));
+        only(&mut yardsticks).looks = [1e-3 * run.run_secs; LOOKS].into();
+        let (run, _) = measure_small(&mut yardsticks, Some(incumbent));
         assert!(run.run_secs > 0.999 * incumbent || run.slowdown == 1.0, "{run:?} {incumbent}");
     }
 }

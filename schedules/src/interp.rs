@@ -6,7 +6,11 @@
 //!
 //! The threads of a GPU's block run one after the other from barrier to barrier. Two of them that touch one element of shared
 //! memory between two barriers, or of global memory at any time, are an error if one of them writes. A copy to shared memory
-//! that is under way touches its element twice, where it begins and where it is awaited, and leaves it undefined in between.
+//! that is under way touches its element twice, where it begins and where it is awaited, and leaves it undefined in between; two
+//! of them to one element are a race.
+//! Of a block with two sides each goes on until it must wait for the other, the producer first whenever it can.
+
+use std::collections::HashSet;
 
 use ndarray::ArrayD;
 use thiserror::Error;
@@ -14,13 +18,14 @@ use thiserror::Error;
 use crate::affine::{Affine, VarId};
 use crate::launch::Grid;
 use crate::program::{
-    Access, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode,
-    parallel_prefix,
+    Access, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Side, Signal, Stage, Store,
+    StoreMode, parallel_prefix,
 };
 use crate::tensor::{LayoutError, OperandError, Operands, from_layout, to_layout};
 use crate::workload::DType;
 
 mod grid;
+mod sides;
 
 /// Why a program cannot be executed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -139,6 +144,7 @@ pub fn interpret(program: &Program, operands: &Operands) -> Result<ArrayD<f32>, 
         thread: 0,
         phase: grid::Phase::default(),
         copies: Vec::new(),
+        under_way: HashSet::new(),
         in_group: false,
     };
     for stage in &program.stages {
@@ -159,6 +165,7 @@ fn run_stage(program: &Program, stage: &Stage, machine: &mut Machine) -> Result<
         written: vec![false; program.buffers.len()],
         guards: 0,
         in_grid: false,
+        side: None,
     };
     if let Some(grid) = Grid::of(stage) {
         return grid::run(compiler, &grid, machine);
@@ -182,6 +189,8 @@ enum Step {
     Unflatten { value: Affine, digits: Vec<(usize, i64)>, body: Vec<Step> },
     CopyGroup { body: Vec<Step> },
     AwaitCopies { but: usize },
+    Sides { producer: Vec<Step>, consumers: Vec<Step> },
+    Signal(Signal),
     Nothing,
 }
 
@@ -216,6 +225,8 @@ struct Compiler<'a> {
     guards: usize,
     /// True within the loops of a grid, where GPU nodes have their meaning.
     in_grid: bool,
+    /// The side of a block that is open.
+    side: Option<Side>,
 }
 
 impl Compiler<'_> {
@@ -224,12 +235,18 @@ impl Compiler<'_> {
     }
 
     fn nodes(&mut self, nodes: &[Node]) -> Result<Vec<Step>, InterpError> {
+        if let Some(sides) = Side::both(nodes) {
+            return self.sides(sides).map(|step| vec![step]);
+        }
         nodes.iter().map(|node| self.node(node)).collect()
     }
 
     fn node(&mut self, node: &Node) -> Result<Step, InterpError> {
         match node {
             Node::Loop(l) => self.repeat(l),
+            Node::Alloc { .. } if self.side.is_some() => {
+                Err(self.malformed("an allocation for one side of a block".into()))
+            }
             Node::Alloc { buffer, body } => {
                 let index = self.buffer(*buffer)?;
                 self.open.push(*buffer);
@@ -244,6 +261,8 @@ impl Compiler<'_> {
             | Node::CopyGroup { .. }
             | Node::AwaitCopies { .. }
             | Node::BoxCopy { .. }
+            | Node::Side { .. }
+            | Node::Signal(_)
             | Node::Mma { .. } => self.gpu_node(node),
             Node::Prefetch { access, .. } => self.access(access).map(|_| Step::Nothing),
         }
@@ -378,6 +397,8 @@ impl Marks {
 enum Fault {
     /// Two tasks meet in an element.
     Race { buffer: usize, offset: usize },
+    /// The sides of a block wait for each other.
+    Stuck,
     /// A guarded index is out of bounds nevertheless.
     OutOfBounds { buffer: usize, dim: usize, index: i64, extent: usize },
 }
@@ -388,6 +409,7 @@ impl Fault {
         let name = |buffer: usize| program.buffers[buffer].name.clone();
         match self {
             Fault::Race { buffer, offset } => InterpError::Race { stage, buffer: name(buffer), offset },
+            Fault::Stuck => InterpError::Malformed { stage, reason: "the sides of a block wait for each other".into() },
             Fault::OutOfBounds { buffer, dim, index, extent } => {
                 InterpError::OutOfBounds { stage, buffer: name(buffer), dim, index, extent }
             }
@@ -413,6 +435,8 @@ struct Machine {
     phase: grid::Phase,
     /// Copies under way, by thread of the block.
     copies: Vec<grid::Copies>,
+    /// Elements that a copy under way will write: buffer and offset.
+    under_way: HashSet<(usize, usize)>,
     /// True within a group of copies.
     in_group: bool,
 }
@@ -477,7 +501,7 @@ impl Machine {
                 self.write(dst.buffer, offset, value)
             }
             // Where all threads wait, one has nothing to do.
-            Step::Barrier => Ok(()),
+            Step::Barrier | Step::Sides { .. } | Step::Signal(_) => Ok(()),
             Step::CopyGroup { body } => {
                 self.in_group = true;
                 body.iter().try_for_each(|step| self.run(step))?;

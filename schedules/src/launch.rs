@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::plan::TensorBox;
-use crate::program::{BoxCopy, Loop, LoopKind, Node, Program, Scope, Stage};
+use crate::program::{BoxCopy, Loop, LoopKind, Node, PRODUCER_THREADS, Program, Scope, Side, Stage};
 
 /// The grid of a stage, in one dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ impl<'a> Grid<'a> {
         (!grid.blocks.is_empty() || !grid.threads.is_empty()).then_some(grid)
     }
 
-    /// Number of threads of a block.
+    /// Number of threads of a block that the thread loops number: all, or the consumers.
     pub fn block_threads(&self) -> usize {
         self.threads.iter().map(|l| l.extent).product()
     }
@@ -56,12 +56,14 @@ impl Launch {
         let buffers = shared_offsets(program, grid.body).last().map_or(0, |&(_, end)| end);
         let arrivals =
             box_copies(grid.body).iter().map(|copy| program.buffer(copy.to.buffer).shape[0]).max().unwrap_or(0);
-        let shared_bytes = buffers + (ARRIVAL_BYTES * arrivals).next_multiple_of(16);
-        Some(Self { blocks, threads: grid.block_threads(), shared_bytes })
+        let (releases, producers) = if Side::occurs(grid.body) { (arrivals, PRODUCER_THREADS) } else { (0, 0) };
+        let shared_bytes = buffers + (ARRIVAL_BYTES * (arrivals + releases)).next_multiple_of(16);
+        Some(Self { blocks, threads: grid.block_threads() + producers, shared_bytes })
     }
 }
 
-/// Bytes behind the shared buffers that tell of the arrival of copies of boxes, for each slot.
+/// Bytes behind the shared buffers that tell of the arrival of copies of boxes, for each slot; as many again, behind those of all
+/// slots, tell a producer of releases.
 pub(crate) const ARRIVAL_BYTES: usize = 8;
 
 /// The copies of boxes in some nodes.

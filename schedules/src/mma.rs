@@ -47,17 +47,55 @@
 //!   mma by warp group { acc += data_shared[q % stages] * weight_shared[q % stages] }
 //! ```
 //!
-//! No warp only copies (as in CUTLASS's warp-specialised kernels): a thread that also multiplies starts the copies, which are two
-//! instructions a chunk.
+//! With `producer=group` a warp group more does the copies, one thread of it, as in CUTLASS's warp-specialised kernels: nobody
+//! waits for all threads, and warp groups of consumers need not be in step. Registers go from the producer to the consumers
+//! ([`Side::registers`]).
+//!
+//! ```text
+//! producer
+//!   serial q in 0..chunks
+//!     await release but of stages-1 groups        (all consumers have done with chunk q-stages)
+//!     copy group { box copy: chunk q to its slot }
+//! consumers
+//!   acc = 0
+//!   serial q in 0..chunks
+//!     await the next group                        (chunk q is there)
+//!     mma by warp group { acc += data_shared[q % stages] * weight_shared[q % stages] }
+//!     release but 1 group                         (the instructions for chunk q-1 are done)
+//!   output = act(acc + bias + residual)
+//! ```
+//!
+//! With `grid=persistent` there are only as many blocks as multiprocessors, and each goes from tile to tile, so that the producer
+//! fills the slots for the next tile while the consumers store the last one:
+//!
+//! ```text
+//! block w in 0..W
+//!   ..
+//!     producer
+//!       serial t in 0..T
+//!         unflatten (m.o, n.b, m.b) = W*t + w
+//!           serial q in 0..chunks { .. }          (the slot of chunk q is that of number t*chunks + q)
+//!     consumers
+//!       serial t in 0..T
+//!         unflatten (m.o, n.b, m.b) = W*t + w
+//!           acc = 0
+//!           serial q in 0..chunks { .. }
+//!           release but 0 groups
+//!           output = act(acc + bias + residual)
+//! ```
+//!
+//! The packed weights lie in an order in which a lane has up to eight neighbouring columns of the result ([`Gemm::permuted`]), so
+//! that its stores, and its loads of a residual, are of 16 bytes, and those of four lanes of whole sectors.
 
 use crate::config::Config;
 use crate::direct::reader::Reader;
 use crate::launch::ARRIVAL_BYTES;
 use crate::lower::LowerError;
-use crate::program::{LANES, Team, WarpTile};
+use crate::program::{LANES, PRODUCER_THREADS, Side, Team, WarpTile};
 use crate::target::{GpuApi, GpuTarget};
 use crate::workload::{DType, Operator, Workload};
 
+mod estimate;
 mod gemm;
 mod knobs;
 pub(crate) mod lower;
@@ -109,6 +147,10 @@ pub struct Mma {
     pub chunk: usize,
     /// Chunks in shared memory, 2 or more.
     pub stages: usize,
+    /// True if a warp group of its own does the copies.
+    pub producer: bool,
+    /// Blocks that share all tiles, if not each tile has one.
+    pub persistent: Option<usize>,
     /// Blocks that share the reduction of one tile.
     pub split: usize,
     /// Tiles of rows that blocks of neighbouring numbers share.
@@ -132,7 +174,7 @@ impl Mma {
             (word, words) if words.contains(&word) => word == "packed",
             (word, _) => return Err(LowerError::knob("weights", format!("'{word}' does not fit the workload"))),
         };
-        let gemm = Gemm::new(workload, packed);
+        let mut gemm = Gemm::new(workload, packed);
         let (rows, columns) = (tile("tile.m")?, tile("tile.n")?);
         let [chunk] = reader.tile::<1>("tile.k")?;
         let raster = match reader.choice("raster")? {
@@ -140,7 +182,22 @@ impl Mma {
             _ => reader.number("raster")?,
         };
         let (stages, split) = (reader.number("stages")?, reader.number("split")?);
-        let mma = Self { gemm, dtype: workload.dtype, by, rows, columns, chunk, stages, split, raster };
+        let (mut producer, mut persistent) = (false, None);
+        if by == Team::WarpGroup {
+            gemm.run = if columns.block.is_multiple_of(32) { 4 } else { 2 };
+            producer = match reader.choice("producer")? {
+                "inline" => false,
+                "group" => true,
+                word => return Err(LowerError::knob("producer", format!("'{word}' is none"))),
+            };
+            persistent = match reader.choice("grid")? {
+                "tiles" => None,
+                "persistent" => Some(target.multiprocessors),
+                word => return Err(LowerError::knob("grid", format!("'{word}' is none"))),
+            };
+        }
+        let dtype = workload.dtype;
+        let mma = Self { gemm, dtype, by, rows, columns, chunk, stages, producer, persistent, split, raster };
         mma.check(workload, target)?;
         Ok(mma)
     }
@@ -150,21 +207,26 @@ impl Mma {
         WarpTile::steps(self.dtype).unwrap_or(1)
     }
 
-    /// Warps of a block.
+    /// Warps of a block that multiply.
     pub fn warps(&self) -> usize {
         self.threads() / WARP
     }
 
-    /// Threads of a block.
+    /// Threads of a block, those of a producer included.
+    pub fn all_threads(&self) -> usize {
+        self.threads() + if self.producer { PRODUCER_THREADS } else { 0 }
+    }
+
+    /// Threads of a block that multiply.
     pub fn threads(&self) -> usize {
         self.by.threads() * self.rows.warps() * self.columns.warps()
     }
 
-    /// Chunks whose copies begin before the first is multiplied.
+    /// Chunks whose copies may begin before the first is multiplied, and later while one is.
     pub fn ahead(&self) -> usize {
         match self.by {
-            Team::Warp => self.stages - 1,
-            Team::WarpGroup => self.stages - 2,
+            Team::WarpGroup if !self.producer => self.stages - 2,
+            Team::Warp | Team::WarpGroup => self.stages - 1,
         }
     }
 
@@ -173,10 +235,15 @@ impl Mma {
         [self.gemm.rows.extent.div_ceil(self.rows.block), self.gemm.columns.extent.div_ceil(self.columns.block)]
     }
 
-    /// Blocks of the grid of the compute stage.
-    pub fn blocks(&self) -> usize {
+    /// Tiles of the result, for each part of a split reduction.
+    pub fn all_tiles(&self) -> usize {
         let [rows, columns] = self.tiles();
         self.split * self.gemm.batch.extent * rows * columns
+    }
+
+    /// Blocks of the grid of the compute stage.
+    pub fn blocks(&self) -> usize {
+        self.persistent.unwrap_or(self.all_tiles())
     }
 
     /// Chunks of the whole reduction.
@@ -215,6 +282,7 @@ impl Mma {
     pub fn shared_bytes(&self) -> usize {
         let arrivals = match self.by {
             Team::Warp => 0,
+            Team::WarpGroup if self.producer => (2 * ARRIVAL_BYTES * self.stages).next_multiple_of(16),
             Team::WarpGroup => (ARRIVAL_BYTES * self.stages).next_multiple_of(16),
         };
         self.shared().iter().map(|shape| shape.iter().product::<usize>() * self.dtype.bytes()).sum::<usize>() + arrivals
@@ -238,6 +306,21 @@ impl Mma {
         // Those of a convolution's data hold a pixel, too.
         let copies = 3 * weight + if self.gemm.outer.is_empty() { 3 } else { 6 } * data;
         4 * rows * columns + 4 * rows + 2 * columns + copies + OVERHEAD
+    }
+
+    /// Registers that each thread of a block is given at the launch, at most: a multiprocessor deals them out to four warps at a
+    /// time, eight for each thread.
+    pub fn launched_registers(&self, target: &GpuTarget) -> usize {
+        let threads = self.all_threads().next_multiple_of(4 * target.warp_threads);
+        target.registers_per_thread.min(target.registers_per_multiprocessor / threads / 8 * 8)
+    }
+
+    /// Registers that a thread may have which multiplies.
+    pub fn most_registers(&self, target: &GpuTarget) -> usize {
+        match Side::registers(self.threads()).filter(|_| self.producer) {
+            Some([_, many]) => many,
+            None => self.launched_registers(target),
+        }
     }
 }
 

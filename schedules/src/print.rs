@@ -15,7 +15,7 @@ use std::fmt;
 
 use crate::affine::Affine;
 use crate::program::{
-    Access, Buffer, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, StoreMode, Team, When,
+    Access, Buffer, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, Side, Signal, StoreMode, Team, When,
 };
 
 impl fmt::Display for Program {
@@ -110,6 +110,17 @@ impl Program {
                     writeln!(f, "mma by {team}")?;
                     self.write_nodes(f, body, depth + 1)?;
                 }
+                Node::Side { side, body } => {
+                    let word = match side {
+                        Side::Producer => "producer",
+                        Side::Consumers => "consumers",
+                    };
+                    writeln!(f, "{word}")?;
+                    self.write_nodes(f, body, depth + 1)?;
+                }
+                Node::Signal(Signal::AwaitFilled) => writeln!(f, "await the next group")?,
+                Node::Signal(Signal::Release { but }) => writeln!(f, "release but {but} groups")?,
+                Node::Signal(Signal::AwaitReleased { but }) => writeln!(f, "await release but of {but} groups")?,
                 Node::Guard { when, body } => {
                     writeln!(f, "if {}", self.conditions(when))?;
                     self.write_nodes(f, body, depth + 1)?;

@@ -25,7 +25,8 @@
 //! Tiles that stick out are guarded ([`InBounds`]) instead of peeled.
 //!
 //! Copies to shared memory may be under way while a block computes ([`Node::CopyGroup`]), and the warps of a block may multiply
-//! together ([`Node::Mma`]); `WarpTile` has the form of the latter.
+//! together ([`Node::Mma`]); `WarpTile` has the form of the latter. A block may have a warp group more that only copies
+//! ([`Node::Side`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -33,9 +34,11 @@ use crate::affine::{Affine, VarId};
 use crate::workload::{DType, Workload};
 
 mod box_copy;
+mod side;
 mod warp_tile;
 
 pub use box_copy::{BOX_ROW_BYTES, BoxCopy};
+pub use side::{PRODUCER_THREADS, Side, Signal};
 pub use warp_tile::{LANES, Team, WarpTile};
 
 /// A buffer, by its position in [`Program::buffers`].
@@ -273,13 +276,26 @@ pub enum Node {
     },
     /// A multiply-accumulate nest of the form of [`WarpTile`], which the threads of each team run together by matrix
     /// instructions: every thread adds to its own sums what the body says. What a [`Team::WarpGroup`] reads it may go on
-    /// reading until the second barrier behind. GPU only.
+    /// reading until the end of its next ones, or of the innermost serial loop around, which other threads know behind a barrier or
+    /// a release. GPU only.
     Mma {
         /// Whose instructions.
         by: Team,
         /// The nest.
         body: Vec<Node>,
     },
+    /// What one side of a block does; a grid that has this has both, the producer's first, directly within allocations. They run
+    /// at once and meet by [`Node::Signal`]s only. The producer's copies of boxes are written as if the threads of the thread
+    /// loops did them, and nothing else of it depends on those. CUDA only.
+    Side {
+        /// Which one.
+        side: Side,
+        /// What it does.
+        body: Vec<Node>,
+    },
+    /// How the sides of a block meet; for all threads of a side. Both sides may have their signals and groups of copies under the
+    /// same digits of numbers that are the same for all threads of a block, and skip them together.
+    Signal(Signal),
     /// All threads of a block wait for each other; what they have stored to shared memory is seen behind it. GPU only, and
     /// only where all threads of a block come by: within loops and allocations, nothing else.
     Barrier,
@@ -312,8 +328,9 @@ impl Node {
             | Node::CopyGroup { body }
             | Node::BoxCopy { body }
             | Node::Mma { body, .. }
+            | Node::Side { body, .. }
             | Node::Unflatten { body, .. } => body,
-            Node::Store(_) | Node::Prefetch { .. } | Node::Barrier | Node::AwaitCopies { .. } => &[],
+            Node::Store(_) | Node::Prefetch { .. } | Node::Barrier | Node::AwaitCopies { .. } | Node::Signal(_) => &[],
         }
     }
 
@@ -326,8 +343,9 @@ impl Node {
             | Node::CopyGroup { body }
             | Node::BoxCopy { body }
             | Node::Mma { body, .. }
+            | Node::Side { body, .. }
             | Node::Unflatten { body, .. } => Some(body),
-            Node::Store(_) | Node::Prefetch { .. } | Node::Barrier | Node::AwaitCopies { .. } => None,
+            Node::Store(_) | Node::Prefetch { .. } | Node::Barrier | Node::AwaitCopies { .. } | Node::Signal(_) => None,
         }
     }
 }

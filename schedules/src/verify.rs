@@ -5,7 +5,8 @@
 //! element; every element of the output is assigned; tasks do not write the same global element; memory stays within the target's limits.
 //!
 //! Of a GPU stage, too: blocks and threads are within the target's limits; every thread reaches every barrier; between two
-//! barriers no thread touches an element of shared memory that another one writes, or that a copy under way will write; matrix
+//! barriers no thread touches an element of shared memory that another one writes, or that a copy under way will write, and
+//! where a block has a producer, none that one of its copies may write at that time, and nobody waits in vain; matrix
 //! instructions deal out operands and sums as the nest says that they stand for; guarded accesses are in bounds. A
 //! multiply-add whose point lies beyond its axes does not count.
 //!
@@ -27,6 +28,7 @@ mod gpu;
 mod interface;
 mod own;
 mod phases;
+mod pipe;
 mod sets;
 mod walk;
 

@@ -7,12 +7,10 @@
 
 mod common;
 
-use autotune_schedules::{
-    Config, Operands, Program, Target, Workload, lower, max_rel_error, reference, tolerance, verify,
-};
+use autotune_schedules::{Config, Operands, Program, Workload, lower, max_rel_error, reference, tolerance, verify};
 use common::cuda_on_cpu::OnCpu;
 use common::missing;
-use common::pipelines::{config, faults, group_config};
+use common::pipelines::{config, faults, group_config, small_target};
 
 /// Workloads with the knobs of small blocks of several warps, and the rest as it comes.
 const CASES: [(&str, &str); 7] = [
@@ -26,31 +24,69 @@ const CASES: [(&str, &str); 7] = [
 ];
 
 /// The same for warp groups.
-const GROUP_CASES: [(&str, &str); 3] = [
+const GROUP_CASES: [(&str, &str); 7] = [
     ("matmul:m=130,n=40,k=392,dtype=f16,bias,act=relu", "tile.m=128x64 tile.n=32x32 stages=4"),
     ("matmul:m=128,n=48,k=192,dtype=bf16,add", "tile.m=128x128 tile.n=48x48 stages=3 split=3"),
     ("matmul:m=60,n=16,k=328,dtype=f16", "tile.m=64x64 tile.n=16x16 stages=5"),
+    ("matmul:m=130,n=40,k=584,dtype=f16,bias,act=relu", "tile.m=128x64 tile.n=32x32 stages=4 producer=group"),
+    ("matmul:m=128,n=48,k=384,dtype=bf16,add", "tile.m=128x128 tile.n=48x48 stages=3 split=3 producer=group"),
+    ("matmul:m=180,n=64,k=520,dtype=f16,add", "tile.m=192x64 tile.n=64x64 stages=2 producer=group"),
+    ("matmul:m=250,n=90,k=328,dtype=f16,add", "tile.m=128x64 tile.n=16x16 stages=3 producer=group grid=persistent"),
 ];
+
+/// The first case with a producer.
+const WITH_PRODUCER: usize = CASES.len() + 3;
+
+/// Phases that are counted wrongly, in the text of that case.
+const WRONG_PHASES: [[&str; 2]; 2] = [
+    ["int awaited = 0, released = 0;", "int awaited = 4, released = 4;"],
+    ["int issued = 0, released = 0;", "int issued = 0, released = 4;"],
+];
+
+/// The cases and faults in some of them, with the programs of both: the number of the case and what is wrong.
+struct Kernels {
+    cases: Vec<(Workload, Config)>,
+    faults: Vec<(usize, &'static str)>,
+    programs: Vec<Program>,
+}
+
+impl Kernels {
+    fn new() -> Self {
+        let workload = |text: &str| text.parse::<Workload>().unwrap();
+        let cases = CASES.iter().map(|(text, knobs)| (workload(text), config(&workload(text), knobs)));
+        let groups = GROUP_CASES.iter().map(|(text, knobs)| (workload(text), group_config(&workload(text), knobs)));
+        let cases: Vec<(Workload, Config)> = cases.chain(groups).collect();
+        let target = small_target();
+        let mut programs: Vec<Program> = cases.iter().map(|(w, c)| lower(w, &target, c).unwrap()).collect();
+        programs.iter().for_each(|program| verify(program, &target).unwrap());
+        let mut planted = Vec::new();
+        for case in [0, CASES.len(), WITH_PRODUCER, WITH_PRODUCER + 3] {
+            for (what, program) in faults(&programs[case]) {
+                planted.push((case, what));
+                programs.push(program);
+            }
+        }
+        for [right, _] in WRONG_PHASES {
+            planted.push((WITH_PRODUCER, right));
+            programs.push(programs[WITH_PRODUCER].clone());
+        }
+        Self { cases, faults: planted, programs }
+    }
+
+    /// The text of a program, the last ones with wrong phases.
+    fn edit(number: usize, programs: usize, text: String) -> String {
+        let Some(fault) = (number + WRONG_PHASES.len()).checked_sub(programs) else { return text };
+        let [right, wrong] = WRONG_PHASES[fault];
+        assert!(text.contains(right));
+        text.replace(right, wrong)
+    }
+}
 
 #[test]
 fn kernels_agree_with_the_reference_and_faults_show() {
-    let case = |(text, knobs): &(&str, &str)| {
-        let workload: Workload = text.parse().unwrap();
-        (workload, config(&workload, knobs))
-    };
-    let group_case = |(text, knobs): &(&str, &str)| {
-        let workload: Workload = text.parse().unwrap();
-        (workload, group_config(&workload, knobs))
-    };
-    let cases: Vec<(Workload, Config)> = CASES.iter().map(case).chain(GROUP_CASES.iter().map(group_case)).collect();
-    let target = Target::detect("cuda:sm_90", None).unwrap();
-    let mut programs: Vec<Program> = cases.iter().map(|(w, c)| lower(w, &target, c).unwrap()).collect();
-    programs.iter().for_each(|program| verify(program, &target).unwrap());
-    let of = [0, CASES.len()];
-    let faults: Vec<(usize, &str, Program)> =
-        of.iter().flat_map(|&case| faults(&programs[case]).into_iter().map(move |(what, p)| (case, what, p))).collect();
-    programs.extend(faults.iter().map(|(_, _, program)| program.clone()));
-    let kernels = match OnCpu::build(programs) {
+    let Kernels { cases, faults, programs } = Kernels::new();
+    let count = programs.len();
+    let kernels = match OnCpu::build(programs, |number, text| Kernels::edit(number, count, text)) {
         Ok(kernels) => kernels,
         Err(reason) => return missing("g++", &reason),
     };
@@ -65,7 +101,7 @@ fn kernels_agree_with_the_reference_and_faults_show() {
             assert!(error <= tolerance(workload, config), "{workload} {config}: error {error}");
         }
     }
-    for (number, (case, what, _)) in faults.iter().enumerate() {
+    for (number, (case, what)) in faults.iter().enumerate() {
         let (workload, config) = &cases[*case];
         let shows = |backwards: bool| match error(cases.len() + number, workload, backwards) {
             Ok(error) => error > tolerance(workload, config),

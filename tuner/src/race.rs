@@ -10,8 +10,12 @@ use autotune_schedules::{Config, ScheduleSpace, Target, Workload};
 use crate::options::TuneOptions;
 use crate::session::TuneError;
 
-/// Configs of a task that race against its default, besides the best so far.
-pub(crate) const RACERS: usize = 6;
+/// Configs of a task that race against its default, besides the best so far: many, because of many configs that were measured, those
+/// that seem the fastest are also those that were lucky.
+pub(crate) const RACERS: usize = 12;
+
+/// Configs that race again, besides the default, if a race was disturbed: the fastest.
+const FINALISTS: usize = 4;
 
 /// Races of a task, at most: one that was disturbed is run again.
 const ATTEMPTS: usize = 5;
@@ -118,18 +122,20 @@ pub(crate) fn race(
         }
     }
     let records = recorder.query(&workload)?;
-    let known_secs = racers.iter().map(|racer| fastest_secs(&records, racer)).collect::<Vec<_>>();
+    let known_secs: Vec<Option<f64>> = racers.iter().map(|racer| fastest_secs(&records, racer)).collect();
+    let least_secs = known_secs.into_iter().flatten().reduce(f64::min);
     let candidate = |config| Candidate { workload, target: target.clone(), config };
-    let candidates: Vec<Candidate> = racers.into_iter().map(candidate).collect();
+    let mut candidates: Vec<Candidate> = racers.into_iter().map(candidate).collect();
     for attempt in 1..=ATTEMPTS {
         let id = since_1970().as_nanos() as u64;
         let measurements = measurer.race(&candidates)?;
         for (candidate, measurement) in candidates.iter().zip(&measurements) {
             recorder.append(candidate, measurement, Phase::Race { id })?;
         }
-        if attempt == ATTEMPTS || !is_disturbed(&measurements, &known_secs) {
+        if attempt == ATTEMPTS || !is_disturbed(&measurements, least_secs) {
             break;
         }
+        candidates = finalists(candidates, &measurements);
     }
     recorder.flush()?;
     Ok(Standing::of(recorder, space)?)
@@ -142,10 +148,19 @@ fn fastest_secs(records: &[TuningRecord], config: &Config) -> Option<f64> {
 }
 
 /// True if the fastest racer is much slower than the fastest of them was before: something else had the machine.
-fn is_disturbed(measurements: &[Measurement], known_secs: &[Option<f64>]) -> bool {
-    let both = measurements.iter().zip(known_secs).filter_map(|(m, known)| Some((m.run_secs()?, (*known)?)));
-    let least = both.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)));
-    least.is_some_and(|(now, known)| now > DISTURBED * known)
+fn is_disturbed(measurements: &[Measurement], least_secs: Option<f64>) -> bool {
+    let now_secs = measurements.iter().filter_map(Measurement::run_secs).reduce(f64::min);
+    now_secs.zip(least_secs).is_some_and(|(now, least)| now > DISTURBED * least)
+}
+
+/// The default, which is the first, and the fastest of the others.
+fn finalists(candidates: Vec<Candidate>, measurements: &[Measurement]) -> Vec<Candidate> {
+    let secs = |i: &usize| measurements[*i].run_secs().unwrap_or(f64::INFINITY);
+    let mut others: Vec<usize> = (1..candidates.len()).collect();
+    others.sort_by(|a, b| secs(a).total_cmp(&secs(b)));
+    others.truncate(FINALISTS);
+    let goes_on = |(i, candidate)| (i == 0 || others.contains(&i)).then_some(candidate);
+    candidates.into_iter().enumerate().filter_map(goes_on).collect()
 }
 
 /// True if nothing was measured of the task since its last race.
@@ -176,10 +191,26 @@ mod tests {
     #[test]
     fn a_race_is_disturbed_if_its_fastest_is_slower_than_known() {
         let race = [ran(2.0), ran(2.5)];
-        assert!(is_disturbed(&race, &[Some(1.0), Some(2.0)]));
-        assert!(is_disturbed(&race, &[None, Some(2.0)]));
-        assert!(!is_disturbed(&race, &[Some(1.9), Some(2.5)]));
-        assert!(!is_disturbed(&race, &[Some(9.0), None]));
-        assert!(!is_disturbed(&race, &[None, None]));
+        assert!(is_disturbed(&race, Some(1.0)));
+        assert!(!is_disturbed(&race, Some(1.9)));
+        assert!(!is_disturbed(&race, None));
+        assert!(!is_disturbed(&[], Some(1.0)));
+    }
+
+    #[test]
+    fn the_default_and_the_fastest_race_again() {
+        let (workload, target) = ("matmul:m=4,n=4,k=4".parse().unwrap(), Target::detect("cpu", Some(1)).unwrap());
+        let config = ScheduleSpace::new(&workload, &target).default_config();
+        let candidate = |i: usize| Candidate {
+            workload: Workload { exact: i % 2 == 1, ..workload },
+            target: target.clone(),
+            config: config.clone(),
+        };
+        let race = [9.0, 8.0, 1.0, 7.0, 2.0, 3.0, 6.0].map(ran);
+        let kept = finalists((0..race.len()).map(candidate).collect(), &race);
+        let odd: Vec<bool> = kept.iter().map(|candidate| candidate.workload.exact).collect();
+        // Numbers 0, 2, 4, 5 and 6.
+        assert_eq!(odd, [false, false, false, true, false]);
+        assert_eq!(finalists(kept, &race[..5]).len(), 5);
     }
 }

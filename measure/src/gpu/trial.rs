@@ -10,6 +10,7 @@ use autotune_schedules::{DType, KernelPlan};
 use super::Device;
 use crate::builder::Built;
 use crate::harness::{self, Samples};
+use crate::heats::Heats;
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
 use crate::problem::Problem;
@@ -268,8 +269,7 @@ struct Lane {
     samples: Samples,
 }
 
-/// Times kernels in turns, a short while each, round after round, each round starting with another; checks each before and
-/// after.
+/// Times kernels in turns, a short while each, round after round ([`Heats`]); checks each before and after.
 pub(crate) fn race(trials: Vec<Box<dyn Loaded>>, options: &TimingOptions) -> Vec<Result<RunSecs, CandidateError>> {
     let round = TimingOptions { floor_secs: RACE_ROUND_FLOOR * options.floor_secs, min_repeats: 1, ..options.clone() };
     let start = |mut trial: Box<dyn Loaded>| {
@@ -277,9 +277,10 @@ pub(crate) fn race(trials: Vec<Box<dyn Loaded>>, options: &TimingOptions) -> Vec
         Ok(Lane { trial, estimate_secs, samples: Samples::default() })
     };
     let mut lanes: Vec<Result<Lane, CandidateError>> = trials.into_iter().map(start).collect();
+    let mut heats = Heats::new(lanes.len());
     for turn in 0..RACE_ROUNDS {
-        for offset in 0..lanes.len() {
-            let index = (turn + offset) % lanes.len();
+        let so_far = |i: usize| lanes[i].as_ref().map_or(f64::INFINITY, |lane| lane.samples.run_secs(0.0).run_secs);
+        for index in heats.round(turn, so_far) {
             let Ok(Lane { trial, estimate_secs, samples }) = &mut lanes[index] else {
                 continue;
             };

@@ -167,7 +167,9 @@ impl Leaf {
             | Node::CopyGroup { .. }
             | Node::AwaitCopies { .. }
             | Node::BoxCopy { .. }
-            | Node::Mma { .. } => {}
+            | Node::Mma { .. }
+            | Node::Side { .. }
+            | Node::Signal(_) => {}
             Node::Store(store) => {
                 self.written.insert(store.dst.buffer);
                 store.value.for_each_load(&mut |access| self.touch(program, access));
@@ -269,7 +271,9 @@ impl<'g, 'p> Writer<'g, 'p> {
                 | Node::CopyGroup { .. }
                 | Node::AwaitCopies { .. }
                 | Node::BoxCopy { .. }
-                | Node::Mma { .. } => self.line("#error \"for a GPU\""),
+                | Node::Mma { .. }
+                | Node::Side { .. }
+                | Node::Signal(_) => self.line("#error \"for a GPU\""),
                 Node::Prefetch { access, ahead } => self.prefetch(access, *ahead),
                 Node::Alloc { buffer, body } => match self.generator.program.buffer(*buffer).scope {
                     Scope::Register => {

@@ -25,7 +25,7 @@ use crate::launch::{Grid, Launch, box_copies, boxes, shared_offsets};
 use crate::plan::KernelPlan;
 use crate::plan::TensorBox;
 use crate::program::{
-    Access, Buffer, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Scope, Stage, Store, StoreMode, Team,
+    Access, Buffer, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Scope, Side, Stage, Store, StoreMode, Team,
 };
 use crate::target::GpuApi;
 use crate::workload::DType;
@@ -33,6 +33,7 @@ use crate::workload::DType;
 mod dialect;
 mod element;
 mod mma;
+mod sides;
 mod used;
 
 use dialect::Dialect;
@@ -96,6 +97,10 @@ struct Writer<'a> {
     lanes: [Option<VarId>; 2],
     /// The third.
     group_warp: Option<VarId>,
+    /// Threads that the thread loops number.
+    block_threads: usize,
+    /// The side of the block.
+    side: Option<Side>,
     /// True within a group of copies.
     in_group: bool,
     /// What has tensor maps, and the slots that it is copied to: none where copies are not of boxes.
@@ -116,6 +121,8 @@ impl<'a> Writer<'a> {
             vector: None,
             lanes: [None; 2],
             group_warp: None,
+            block_threads: 0,
+            side: None,
             in_group: false,
             boxes: Vec::new(),
             slots: 0,
@@ -145,7 +152,10 @@ impl<'a> Writer<'a> {
         let maps = (0..self.boxes.len()).map(|i| format!("const __grid_constant__ TensorMap map{i}"));
         let parameters: Vec<String> = global.map(parameter).chain(maps).collect();
         let _ = writeln!(self.text, "// stage {}: {} blocks of {} threads", stage.name, launch.blocks, launch.threads);
-        let _ = writeln!(self.text, "{}", self.dialect.signature(symbol, &parameters.join(", "), launch.threads));
+        self.block_threads = grid.block_threads();
+        let sides = launch.threads > self.block_threads;
+        let _ =
+            writeln!(self.text, "{}", self.dialect.signature(symbol, &parameters.join(", "), launch.threads, sides));
         let shared = shared_offsets(self.program, grid.body);
         if !shared.is_empty() {
             let alignment = if self.boxes.is_empty() { 16 } else { 1024 };
@@ -160,16 +170,22 @@ impl<'a> Writer<'a> {
         }
         if self.slots > 0 {
             self.line(&format!("unsigned long long *const arrivals = (unsigned long long *)(shared + {start});"));
-            self.line("int issued = 0, awaited = 0;");
-            self.line(&format!("begin_arrivals(arrivals, {});", self.slots));
+            let (slots, warps) = (self.slots, self.block_threads / 32);
+            if sides {
+                self.line(&format!("unsigned long long *const releases = arrivals + {slots};"));
+                self.line(&format!("begin_arrivals(arrivals, {slots}, releases, {warps});"));
+            } else {
+                self.line("int issued = 0, awaited = 0;");
+                self.line(&format!("begin_arrivals(arrivals, {slots}, 0, 0);"));
+            }
         }
         for (_, buffer) in buffers.filter(|(i, _)| used.allocated.contains(&BufferId(*i as u32))) {
             if matches!(buffer.scope, Scope::Register | Scope::Local) {
                 self.line(&format!("float {}[{}];", buffer.name, buffer.len()));
             }
         }
-        self.numbers(&grid.blocks, self.dialect.block_number(), "block");
-        self.numbers(&grid.threads, self.dialect.thread_number(), "thread");
+        self.numbers(&grid.blocks, self.dialect.block_number(), ("block", false));
+        self.numbers(&grid.threads, self.dialect.thread_number(), ("thread", used.groups));
         if let Some(lanes) = grid.threads.last_chunk::<2>() {
             self.lanes = lanes.map(|l| Some(l.var));
         }
@@ -178,8 +194,9 @@ impl<'a> Writer<'a> {
         self.text.push_str("}\n");
     }
 
-    /// The variables of nested loops by the number of their combination, the innermost fastest.
-    fn numbers(&mut self, loops: &[&Loop], number: &str, name: &str) {
+    /// The variables of nested loops by the number of their combination, the innermost fastest. The compiler is told, if it is to
+    /// know, that all but the two innermost are the same for all lanes of a warp.
+    fn numbers(&mut self, loops: &[&Loop], number: &str, (name, by_warps): (&str, bool)) {
         loops.iter().for_each(|l| {
             self.extents.insert(l.var, l.extent);
         });
@@ -190,6 +207,9 @@ impl<'a> Writer<'a> {
                 self.line(&format!("const int {var} = {name};"));
             } else {
                 self.line(&format!("const int {var} = {name} % {}; {name} /= {};", l.extent, l.extent));
+            }
+            if by_warps && i + 2 == loops.len() {
+                self.line(&format!("{name} = of_warp({name});"));
             }
         }
     }
@@ -236,9 +256,11 @@ impl<'a> Writer<'a> {
                 self.in_group = true;
                 self.nodes(body);
                 self.in_group = false;
-                match self.slots {
-                    0 => self.dialect.end_group().iter().for_each(|text| self.line(text)),
-                    slots => self.line(&format!("end_group_of_boxes(arrivals, {slots}, issued);")),
+                if self.slots == 0 {
+                    self.dialect.end_group().iter().for_each(|text| self.line(text));
+                } else {
+                    self.line(&format!("{}end_boxes(&arrivals[issued % {}]);", self.by_one(), self.slots));
+                    self.line("++issued;");
                 }
             }
             Node::AwaitCopies { but } if self.slots > 0 => {
@@ -248,6 +270,8 @@ impl<'a> Writer<'a> {
                 self.dialect.await_copies(*but).iter().for_each(|text| self.line(text));
             }
             Node::BoxCopy { body } => self.copy_box(body),
+            Node::Side { side, body } => self.side(*side, body),
+            Node::Signal(signal) => self.signal(*signal),
             Node::Mma { by: Team::Warp, body } => self.mma(body),
             Node::Mma { by: Team::WarpGroup, body } => self.group_mma(body),
             Node::Prefetch { .. } => {}

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
+use super::sides::is_of_side;
 use super::{Compiler, Fault, InterpError, Machine, Marks, Step, Value};
 use crate::affine::Affine;
 use crate::launch::Grid;
-use crate::program::{Expr, InBounds, Loop, Node, Scope};
+use crate::program::{Expr, InBounds, Loop, Node, Scope, Side};
 
 /// Numbers the threads of a block anew in each phase between two barriers.
 #[derive(Default)]
@@ -57,6 +58,7 @@ pub(super) fn run(mut compiler: Compiler, grid: &Grid, machine: &mut Machine) ->
     let mut block = Block { machine, threads: numbers(&grid.threads), number: 0 };
     for values in numbers(&grid.blocks) {
         block.machine.copies = (0..threads).map(|_| Copies::default()).collect();
+        block.machine.under_way.clear();
         block.bind(&values);
         block.run(&steps).map_err(|fault| fault.error(program, stage))?;
         block.end_phase();
@@ -80,8 +82,8 @@ fn numbers(loops: &[&Loop]) -> Vec<Vec<(usize, i64)>> {
 }
 
 /// A block at work.
-struct Block<'m> {
-    machine: &'m mut Machine,
+pub(super) struct Block<'m> {
+    pub(super) machine: &'m mut Machine,
     /// Values of the thread variables, by thread.
     threads: Vec<Vec<(usize, i64)>>,
     /// Number of the block.
@@ -89,7 +91,7 @@ struct Block<'m> {
 }
 
 impl Block<'_> {
-    fn bind(&mut self, values: &[(usize, i64)]) {
+    pub(super) fn bind(&mut self, values: &[(usize, i64)]) {
         values.iter().for_each(|&(var, value)| self.machine.vars[var] = value);
     }
 
@@ -104,6 +106,7 @@ impl Block<'_> {
                 self.machine.memory[*buffer].fill(f32::NAN);
                 self.run(body)
             }
+            Step::Sides { producer, consumers } => self.run_sides(producer, consumers),
             Step::Loop { var, extent, body } if body.iter().any(is_collective) => (0..*extent).try_for_each(|value| {
                 self.machine.vars[*var] = value;
                 self.run(body)
@@ -112,7 +115,14 @@ impl Block<'_> {
         })
     }
 
-    fn each_thread(&mut self, step: &Step) -> Result<(), Fault> {
+    pub(super) fn each_thread(&mut self, step: &Step) -> Result<(), Fault> {
+        self.for_each_thread(|machine| machine.run(step))
+    }
+
+    pub(super) fn for_each_thread(
+        &mut self,
+        mut run: impl FnMut(&mut Machine) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
         for thread in 0..self.threads.len() {
             for &(var, value) in &self.threads[thread] {
                 self.machine.vars[var] = value;
@@ -120,12 +130,12 @@ impl Block<'_> {
             self.machine.thread = thread;
             self.machine.task = (self.number * self.threads.len() + thread) as u64 + 1;
             self.machine.phase.task = self.machine.phase.over + thread as u64 + 1;
-            self.machine.run(step)?;
+            run(self.machine)?;
         }
         Ok(())
     }
 
-    fn end_phase(&mut self) {
+    pub(super) fn end_phase(&mut self) {
         self.machine.phase.over += self.threads.len() as u64;
     }
 }
@@ -133,14 +143,15 @@ impl Block<'_> {
 /// True for what all threads of a block do together.
 fn is_collective(step: &Step) -> bool {
     match step {
-        Step::Barrier | Step::Alloc { .. } => true,
+        Step::Barrier | Step::Alloc { .. } | Step::Sides { .. } => true,
         Step::Loop { body, .. } => body.iter().any(is_collective),
         Step::Store { .. }
         | Step::Nothing
         | Step::Guard { .. }
         | Step::Unflatten { .. }
         | Step::CopyGroup { .. }
-        | Step::AwaitCopies { .. } => false,
+        | Step::AwaitCopies { .. }
+        | Step::Signal(_) => false,
     }
 }
 
@@ -161,9 +172,23 @@ impl Compiler<'_> {
     pub(super) fn gpu_node(&mut self, node: &Node) -> Result<Step, InterpError> {
         match node {
             _ if !self.in_grid => Err(self.malformed("a GPU node outside of a grid".into())),
+            Node::Side { .. } => Err(self.malformed("one side of a block without the other".into())),
+            Node::Signal(signal) if self.side != Some(signal.side()) => {
+                Err(self.malformed("a signal of the other side".into()))
+            }
+            Node::Guard { body, .. } if body.iter().any(is_of_side) => {
+                Err(self.malformed("a signal or a group of copies under a condition".into()))
+            }
+            Node::Signal(signal) => Ok(Step::Signal(*signal)),
+            Node::Barrier | Node::AwaitCopies { .. } if self.side.is_some() => {
+                Err(self.malformed("something for all threads of a block on one side of it".into()))
+            }
+            Node::CopyGroup { .. } if self.side == Some(Side::Consumers) => {
+                Err(self.malformed("a group of copies by consumers".into()))
+            }
             Node::Barrier if self.guards > 0 => Err(self.malformed("a barrier that not every thread reaches".into())),
             Node::Barrier => Ok(Step::Barrier),
-            Node::CopyGroup { .. } | Node::AwaitCopies { .. } if self.guards > 0 => {
+            Node::CopyGroup { .. } | Node::AwaitCopies { .. } if self.guards > 0 && self.side.is_none() => {
                 Err(self.malformed("a group of copies that not every thread begins and awaits".into()))
             }
             Node::CopyGroup { body } => Ok(Step::CopyGroup { body: self.nodes(body)? }),
@@ -236,6 +261,9 @@ impl Machine {
 
     /// Leaves the element undefined until the copy is awaited.
     pub(super) fn begin_copy(&mut self, buffer: usize, offset: usize, value: f32) -> Result<(), Fault> {
+        if !self.under_way.insert((buffer, offset)) {
+            return Err(Fault::Race { buffer, offset });
+        }
         self.copies[self.thread].open.push((buffer, offset, value));
         self.write(buffer, offset, f32::NAN)
     }
@@ -245,10 +273,17 @@ impl Machine {
         copies.groups.push_back(std::mem::take(&mut copies.open));
     }
 
+    /// Ends the copies of the thread's oldest group.
+    pub(super) fn await_oldest(&mut self) -> Result<(), Fault> {
+        let groups = self.copies[self.thread].groups.len();
+        self.await_copies(groups.saturating_sub(1))
+    }
+
     /// Ends the copies of all groups but the latest so many.
     pub(super) fn await_copies(&mut self, but: usize) -> Result<(), Fault> {
         while self.copies[self.thread].groups.len() > but {
             for (buffer, offset, value) in self.copies[self.thread].groups.pop_front().unwrap_or_default() {
+                self.under_way.remove(&(buffer, offset));
                 self.write(buffer, offset, value)?;
             }
         }

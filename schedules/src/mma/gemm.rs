@@ -26,6 +26,9 @@ pub struct Gemm {
     pub packed: bool,
     /// True if the steps of a column lie together where the compute stage reads the weights; else the columns of a step do.
     pub columns_are_rows: bool,
+    /// Pairs of columns that a lane has one after the other, for which packed weights lie in another order ([`Gemm::permuted`]);
+    /// 1 for the order of the result.
+    pub run: usize,
     /// Elements of data and of weights that are copied at once.
     pub vectors: [usize; 2],
     op: Operator,
@@ -68,6 +71,7 @@ impl Gemm {
                 steps: axis("k", m.k, true),
                 packed,
                 columns_are_rows: packed,
+                run: 1,
                 vectors: [vector(m.k), vector(if packed { m.k } else { m.n })],
                 op: workload.op,
             },
@@ -83,6 +87,7 @@ impl Gemm {
                     steps: axis("c", steps, true),
                     packed,
                     columns_are_rows: true,
+                    run: 1,
                     vectors: [vector(steps); 2],
                     op: workload.op,
                 }
@@ -142,9 +147,25 @@ impl Gemm {
         }
     }
 
+    /// Columns of packed weights for each of the batch: whole permutations.
+    fn packed_columns(&self) -> usize {
+        match self.run {
+            1 => self.columns.extent,
+            run => self.columns.extent.next_multiple_of(8 * run),
+        }
+    }
+
+    /// The column of the result that the packed column `8*run*j + 8*p + 2*q + c` is: `8*run*j + 2*run*q + 2*p + c`, so that the
+    /// pairs that matrix instructions deal out to lane `q` are neighbours. For `[j, p, q, c]` that and the packed column.
+    pub fn permuted(&self, [j, p, q, c]: [Affine; 4]) -> [Affine; 2] {
+        let run = self.run as i64;
+        let permuted = |of_p: i64, of_q: i64| j.clone() * (8 * run) + p.clone() * of_p + q.clone() * of_q + c.clone();
+        [permuted(2, 2 * run), permuted(8, 2)]
+    }
+
     /// Shape of the packed weights.
     pub(super) fn packed_shape(&self) -> Vec<usize> {
-        let columns = self.batch.extent * self.columns.extent;
+        let columns = self.batch.extent * self.packed_columns();
         std::iter::once(columns).chain(self.outer.iter().chain([&self.steps]).map(|axis| axis.extent)).collect()
     }
 
@@ -158,7 +179,8 @@ impl Gemm {
 
     /// Index of an element of the weights where the compute stage reads them, and what must be within `0..extent`, the step last.
     pub(super) fn weight(&self, at: &Place) -> (Vec<Affine>, Vec<(Affine, usize)>) {
-        let bounds = vec![(at.column.clone(), self.columns.extent), (at.step.clone(), self.steps.extent)];
+        let columns = if self.packed { self.packed_columns() } else { self.columns.extent };
+        let bounds = vec![(at.column.clone(), columns), (at.step.clone(), self.steps.extent)];
         let column = match self.op {
             Operator::Matmul(_) => at.column.clone(),
             Operator::Conv2d(_) => at.batch.clone() * self.columns.extent as i64 + at.column.clone(),

@@ -1,11 +1,12 @@
 //! What may be chosen in the sketch for tensor cores, and what is chosen without measuring.
 
+use super::estimate::cycles;
 use super::{COPY_BYTES, Gemm, Mma};
 use crate::config::Config;
 use crate::program::{BOX_ROW_BYTES, Team, WarpTile};
 use crate::space::{Knob, Sketch};
 use crate::target::GpuTarget;
-use crate::workload::{DType, Workload};
+use crate::workload::Workload;
 
 /// Every knob of the sketch with its values; none for workloads that it is not for.
 pub fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
@@ -42,6 +43,8 @@ pub fn group_knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>>
         Knob::tile("tile.k", vec![vec![chunk]]),
         Knob::choice("weights", &["packed"]),
         Knob::choice("stages", &["3", "4", "5", "6", "8"]),
+        Knob::choice("producer", &["inline", "group"]),
+        Knob::choice("grid", &["tiles", "persistent"]),
         Knob::choice("raster", &["1", "2", "4", "8", "16", "all"]),
         Knob::choice("split", &["1", "2", "3", "4", "6", "8", "16"]),
     ])
@@ -60,60 +63,5 @@ fn tiles(extent: usize) -> Vec<Vec<usize>> {
 
 /// What an analytic estimate prefers, without measuring; the same on every machine.
 pub fn default_config(workload: &Workload, target: &GpuTarget, sketch: &Sketch) -> Option<Config> {
-    sketch.least(|config| Mma::new(workload, target, config).ok().map(|mma| estimate(&mma, target)))
-}
-
-/// Time of a kernel in cycles, roughly: for each chunk the longest of multiplying, reading shared memory and copying, but no
-/// less than the latency of a copy lets the stages have; by how badly the device is filled.
-fn estimate(mma: &Mma, target: &GpuTarget) -> f64 {
-    /// Of a multiprocessor, in a cycle: multiply-adds of 16-bit operands, bytes of shared memory, bytes of the second-level cache.
-    const MULTIPLIES: f64 = 1024.0;
-    const SHARED_BYTES: f64 = 128.0;
-    const COPIED_BYTES: f64 = 48.0;
-    /// Cycles of a copy from global memory, of a barrier with what is around it, and of a second launch.
-    const LATENCY: f64 = 900.0;
-    const BARRIER: f64 = 60.0;
-    const LAUNCH: f64 = 4000.0;
-    let bytes = mma.dtype.bytes() as f64;
-    let chunk = mma.chunk as f64;
-    let (rows, columns) = (mma.rows.block as f64, mma.columns.block as f64);
-    let rate = match (mma.by, mma.dtype) {
-        (Team::WarpGroup, _) => 2.0 * MULTIPLIES,
-        (Team::Warp, DType::Tf32) => MULTIPLIES / 2.0,
-        (Team::Warp, _) => MULTIPLIES,
-    };
-    let multiplies = rows * columns * chunk / rate;
-    // Each team reads its rows and its columns.
-    let teams = (mma.threads() / mma.by.threads()) as f64;
-    let read = teams * (mma.rows.warp + mma.columns.warp) as f64 * chunk * bytes / SHARED_BYTES;
-    let copied = (rows + columns) * chunk * bytes / COPIED_BYTES;
-    // The copy engine asks for whole tiles.
-    let copied = if mma.by == Team::WarpGroup { 0.75 * copied } else { copied };
-    let narrow: f64 = (0..2).map(|i| mma.rounds()[i] as f64 * if mma.gemm.vectors[i] < 4 { 30.0 } else { 4.0 }).sum();
-    let resident = [
-        target.threads_per_multiprocessor / mma.threads(),
-        target.registers_per_multiprocessor / (mma.registers() * mma.threads()),
-        target.shared_bytes_per_multiprocessor / (mma.shared_bytes() + 1024),
-    ];
-    let resident = resident.into_iter().min().unwrap_or(1).clamp(1, 8);
-    let slots = (target.multiprocessors * resident) as f64;
-    let waves = (mma.blocks() as f64 / slots).ceil();
-    // Fewer blocks than slots leave each with a larger part of its multiprocessor.
-    let sharing = (mma.blocks() as f64 / target.multiprocessors as f64).ceil().min(resident as f64);
-    let few_warps = (8.0 / (sharing * mma.warps() as f64)).max(1.0);
-    // Half of the reading is hidden behind multiplying.
-    let busy = match mma.by {
-        Team::Warp => sharing * ((multiplies.max(read) + 0.5 * read).max(copied) * few_warps.sqrt() + narrow) + BARRIER,
-        // A second warp group multiplies while the first one waits.
-        Team::WarpGroup => sharing * multiplies.max(read).max(copied) * (1.0 + 0.1 / teams) + BARRIER / 2.0,
-    };
-    let chunk_cycles = busy.max(LATENCY / mma.ahead() as f64);
-    let outputs = (mma.gemm.batch.extent * mma.gemm.rows.extent * mma.gemm.columns.extent) as f64;
-    let again = if mma.split > 1 {
-        LAUNCH + 8.0 * (mma.split as f64 + 1.0) * outputs / (target.multiprocessors as f64 * COPIED_BYTES)
-    } else {
-        0.0
-    };
-    let fetched_twice = if mma.raster == 1 { 1.02 } else { 1.0 };
-    waves * (mma.chunks() as f64 * chunk_cycles * fetched_twice + LATENCY) + again
+    sketch.least(|config| Mma::new(workload, target, config).ok().map(|mma| cycles(&mma, target)))
 }

@@ -6,8 +6,8 @@ use crate::affine::{Affine, VarId};
 use crate::lower::partial::{Sums, add_partial};
 use crate::lower::{OperandBuffers, assign, load, nest};
 use crate::program::{
-    Access, Buffer, BufferId, Digit, Expr, InBounds, LANES, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store,
-    StoreMode, Team, When,
+    Access, Buffer, BufferId, Digit, Expr, InBounds, LANES, Layout, LoopKind, Node, Program, Role, Scope, Side, Signal,
+    Stage, Store, StoreMode, Team, When,
 };
 use crate::workload::Workload;
 
@@ -34,6 +34,8 @@ struct Lowering<'a> {
     partial: Option<BufferId>,
     /// The part of the reduction that the block takes.
     part: Affine,
+    /// Where a block goes from tile to tile: the loop, the number of the tile, and its digits.
+    turns: Option<(Loops, Affine, Vec<Digit>)>,
     /// First element of the block: batch, row, column.
     block: Place,
     /// First row and column of the warp within the block, for the first of its sums.
@@ -67,7 +69,8 @@ impl<'a> Lowering<'a> {
             add("weight_shared", Role::Packed, Scope::Shared, weight_shape),
         ];
         let [rows, columns] = mma.instructions();
-        let acc = add("acc", Role::Accumulator, Scope::Register, vec![rows, columns, 2, 2]);
+        let run = mma.gemm.run;
+        let acc = add("acc", Role::Accumulator, Scope::Register, vec![rows, columns / run, 2, 2 * run]);
         Self {
             workload,
             mma,
@@ -80,6 +83,7 @@ impl<'a> Lowering<'a> {
             acc,
             partial,
             part: Affine::default(),
+            turns: None,
             block: Place { outer: vec![Affine::default(); mma.gemm.outer.len()], ..Place::default() },
             warp: Default::default(),
             lane: Default::default(),
@@ -148,12 +152,60 @@ impl<'a> Lowering<'a> {
         let mut loops = Vec::new();
         self.open_blocks(&mut loops);
         self.open_threads(&mut loops);
-        let mut body = self.clear();
-        body.extend(self.pipeline());
-        body.extend(self.write_output());
+        let body = if self.mma.producer { self.sides() } else { self.all_do_all() };
         let buffers = [self.shared[0], self.shared[1], self.acc];
         let body = buffers.into_iter().rev().fold(body, |body, buffer| vec![Node::Alloc { buffer, body }]);
         nest(loops, body)
+    }
+
+    /// Threads that copy and multiply.
+    fn all_do_all(&mut self) -> Vec<Node> {
+        let mut body = self.clear();
+        body.extend(self.pipeline());
+        body.extend(self.write_output());
+        body
+    }
+
+    /// A producer that copies, and consumers that multiply; see [`crate::mma`].
+    fn sides(&mut self) -> Vec<Node> {
+        let producer = self.in_turns(Self::produce);
+        let consumers = self.in_turns(|this, first| {
+            let mut body = this.clear();
+            body.extend(this.consume(first));
+            body.extend(this.write_output());
+            body
+        });
+        let side = |side, body| Node::Side { side, body };
+        vec![side(Side::Producer, producer), side(Side::Consumers, consumers)]
+    }
+
+    /// `body` for each tile of the block, with the number of its first chunk.
+    fn in_turns(&mut self, body: impl FnOnce(&mut Self, Affine) -> Vec<Node>) -> Vec<Node> {
+        let Some((loops, value, digits)) = self.turns.clone() else { return body(self, Affine::default()) };
+        let turn = Affine::var(loops[0].0);
+        let body = body(self, turn * self.mma.chunks() as i64);
+        nest(loops, vec![Node::Unflatten { value, digits, body }])
+    }
+
+    fn produce(&mut self, first: Affine) -> Vec<Node> {
+        let mut loops = Vec::new();
+        let q = self.open("q", self.mma.chunks(), LoopKind::Serial, &mut loops);
+        let copies = self.in_slot(first + q.clone(), |this, slot| this.copy_chunk(&q, &slot));
+        let wait = Node::Signal(Signal::AwaitReleased { but: self.mma.stages - 1 });
+        nest(loops, vec![wait, Node::CopyGroup { body: copies }])
+    }
+
+    fn consume(&mut self, first: Affine) -> Vec<Node> {
+        let mut loops = Vec::new();
+        let q = self.open("q", self.mma.chunks(), LoopKind::Serial, &mut loops);
+        let mut step = vec![Node::Signal(Signal::AwaitFilled)];
+        step.extend(self.in_slot(first + q.clone(), |this, slot| this.multiply(&q, &slot)));
+        step.push(Node::Signal(Signal::Release { but: 1 }));
+        let mut nodes = nest(loops, step);
+        if self.turns.is_some() {
+            nodes.push(Node::Signal(Signal::Release { but: 0 }));
+        }
+        nodes
     }
 
     /// Parts of the reduction, batch, and tiles: all columns for some rows before the next rows.
@@ -163,11 +215,25 @@ impl<'a> Lowering<'a> {
         let kind = LoopKind::Block;
         self.part = self.open_some(format!("{}.s", gemm.steps.name), *split, kind, loops);
         self.block.batch = self.open_some(format!("{}.b", gemm.batch.name), gemm.batch.extent, kind, loops);
-        let outer = self.open_some(format!("{}.o", gemm.rows.name), row_tiles / raster, kind, loops);
-        let column = self.open_some(format!("{}.b", gemm.columns.name), column_tiles, kind, loops);
-        let inner = self.open_some(format!("{}.b", gemm.rows.name), *raster, kind, loops);
+        let mut tiles = Vec::new();
+        let outer = self.open_some(format!("{}.o", gemm.rows.name), row_tiles / raster, kind, &mut tiles);
+        let column = self.open_some(format!("{}.b", gemm.columns.name), column_tiles, kind, &mut tiles);
+        let inner = self.open_some(format!("{}.b", gemm.rows.name), *raster, kind, &mut tiles);
         self.block.row = (outer * *raster as i64 + inner) * rows.block as i64;
         self.block.column = column * columns.block as i64;
+        match self.mma.persistent {
+            Some(blocks) => self.open_turns(blocks, tiles, loops),
+            None => loops.extend(tiles),
+        }
+    }
+
+    /// So many blocks that go from tile to tile, those of one turn to neighbouring ones.
+    fn open_turns(&mut self, blocks: usize, tiles: Loops, loops: &mut Loops) {
+        let block = self.open("w", blocks, LoopKind::Block, loops);
+        let mut turns = Vec::new();
+        let turn = self.open("t", self.mma.all_tiles().div_ceil(blocks), LoopKind::Serial, &mut turns);
+        let digits = tiles.into_iter().map(|(var, extent, _)| Digit { var, extent }).collect();
+        self.turns = Some((turns, turn * blocks as i64 + block, digits));
     }
 
     fn open_threads(&mut self, loops: &mut Loops) {
@@ -194,8 +260,8 @@ impl<'a> Lowering<'a> {
     /// `acc = 0`.
     fn clear(&mut self) -> Vec<Node> {
         let mut loops = Vec::new();
-        let [rows, columns] = self.mma.instructions();
-        let shape = [("i", rows), ("j", columns), ("h", 2), ("c", 2)];
+        let ([rows, columns], run) = (self.mma.instructions(), self.mma.gemm.run);
+        let shape = [("i", rows), ("j", columns / run), ("h", 2), ("c", 2 * run)];
         let index = shape.map(|(name, extent)| self.open(name, extent, LoopKind::Unrolled, &mut loops));
         nest(loops, vec![assign(self.acc, index.into(), Expr::Const(0.0))])
     }
@@ -256,16 +322,17 @@ impl<'a> Lowering<'a> {
     fn multiply(&mut self, q: &Affine, slot: &Affine) -> Vec<Node> {
         let mma = self.mma;
         let mut loops = Vec::new();
-        let ([rows, columns], steps) = (mma.instructions(), mma.steps());
-        let shape = [("s", mma.chunk / steps), ("i", rows), ("j", columns), ("h", 2), ("c", 2), ("k", steps)];
-        let [s, i, j, h, c, k] = shape.map(|(name, extent)| self.open(name, extent, LoopKind::Unrolled, &mut loops));
-        let acc = vec![i.clone(), j.clone(), h.clone(), c.clone()];
+        let ([rows, columns], steps, run) = (mma.instructions(), mma.steps(), mma.gemm.run);
+        let (s, j) = (("s", mma.chunk / steps), ("j", columns / run));
+        let shape = [s, ("i", rows), j, ("h", 2), ("p", run), ("c", 2), ("k", steps)];
+        let [s, i, j, h, p, c, k] = shape.map(|(name, extent)| self.open(name, extent, LoopKind::Unrolled, &mut loops));
+        let acc = vec![i.clone(), j.clone(), h.clone(), p.clone() * 2 + c.clone()];
         let row = self.row(i, h);
-        let column = self.column(j, c);
+        let [column, packed] = self.columns([j, p, self.lane[1].clone(), c]);
         let step = s * steps as i64 + k;
         let weight = match mma.gemm.columns_are_rows {
-            true => vec![slot.clone(), column.clone(), step.clone()],
-            false => vec![slot.clone(), step.clone(), column.clone()],
+            true => vec![slot.clone(), packed, step.clone()],
+            false => vec![slot.clone(), step.clone(), packed],
         };
         let data = load(self.shared[0], vec![slot.clone(), row.clone(), step.clone()]);
         let value = Expr::Mul(Box::new(data), Box::new(load(self.shared[1], weight)));
@@ -285,8 +352,8 @@ impl<'a> Lowering<'a> {
         self.warp[0].clone() + i * self.mma.by.rows() as i64 + h * LANES[0] as i64 + self.lane[0].clone()
     }
 
-    /// Column within the block's tile of the lane's sums `j` and `c`.
-    fn column(&self, j: Affine, c: Affine) -> Affine {
-        self.warp[1].clone() + j * 8 + self.lane[1].clone() * 2 + c
+    /// Column within the block's tile, in the result and where weights are packed, of the sums `[j, p, q, c]` of [`Gemm::permuted`].
+    fn columns(&self, sums: [Affine; 4]) -> [Affine; 2] {
+        self.mma.gemm.permuted(sums).map(|column| self.warp[1].clone() + column)
     }
 }

@@ -8,6 +8,8 @@ use crate::workload::Workload;
 
 /// Instructions of a warp in one straight-line body beyond which compilers are slow and the instruction cache overflows.
 const MAX_BODY: usize = 512;
+/// Registers that an instruction of a warp group takes beside its sums, for NVRTC 13.0.
+const INSTRUCTION_REGISTERS: usize = 26;
 /// Rounds in which the threads of a block copy a chunk of an operand, at most: more means too few threads for the tile.
 const MAX_ROUNDS: usize = 16;
 /// Rows of a box, and columns of an instruction of a warp group.
@@ -31,22 +33,29 @@ impl Mma {
             if found > limit { Err(LowerError::knob(name, reason)) } else { Ok(()) }
         };
         let [rows, columns] = self.instructions();
-        fail("tile", "threads", self.threads(), target.threads_per_block)?;
+        fail("tile", "threads", self.all_threads(), target.threads_per_block)?;
         fail("tile", "bytes of shared memory", self.shared_bytes(), target.shared_bytes_per_block)?;
         fail("tile", "instructions in a row", rows * columns * self.chunk / self.steps(), MAX_BODY)?;
         if self.by == Team::Warp {
             fail("tile", "copies of a thread", self.rounds().into_iter().max().unwrap_or(0), MAX_ROUNDS)?;
         }
         fail("tile", "blocks", self.blocks(), MAX_INDEX)?;
-        // A multiprocessor deals registers out to four warps at a time, eight for each thread.
-        let of_block = target.registers_per_multiprocessor / self.threads().next_multiple_of(4 * target.warp_threads);
-        fail("tile", "registers", self.registers(), target.registers_per_thread.min(of_block / 8 * 8))?;
+        fail("tile", "registers", self.registers(), self.most_registers(target))?;
+        if self.by == Team::WarpGroup {
+            // The compiler does not count on registers that go from threads to others here.
+            let one = 4 * columns + INSTRUCTION_REGISTERS;
+            fail("tile.n", "registers of an instruction", one, self.launched_registers(target))?;
+        }
         if !self.all_chunks().is_multiple_of(self.split) {
             return Err(LowerError::knob("split", "does not divide the chunks"));
         }
-        let least = if self.by == Team::Warp { 2 } else { 3 };
+        let least = if self.by == Team::Warp || self.producer { 2 } else { 3 };
         if self.stages < least || self.ahead() > self.chunks() {
             return Err(LowerError::knob("stages", format!("is less than {least}, or more than chunks need")));
+        }
+        let whole = self.producer && self.threads() > self.by.threads() && self.split == 1;
+        if self.persistent.is_some_and(|blocks| !whole || self.all_tiles() <= blocks) {
+            return Err(LowerError::knob("grid", "has no producer with two warp groups, parts, or few tiles"));
         }
         let [row_tiles, _] = self.tiles();
         if !row_tiles.is_multiple_of(self.raster) {

@@ -32,29 +32,35 @@ impl Team {
     }
 }
 
-/// The nest of a [`Node::Mma`], six written-out loops around one multiply-accumulate. With `r` and `q` the two innermost
+/// The nest of a [`Node::Mma`], seven written-out loops around one multiply-accumulate. With `r` and `q` the two innermost
 /// thread loops, [`LANES`] wide, `K` the steps of one instruction (16 for f16 and bf16, 8 for tf32), and anything that is the
 /// same for all lanes of a warp for `..`:
 ///
 /// ```text
 /// unrolled s in 0..S                   instructions along the reduction
 ///   unrolled i in 0..I                 along the rows
-///     unrolled j in 0..J               along the columns, an even number
+///     unrolled j in 0..J               along the columns
 ///       unrolled h in 0..2
-///         unrolled c in 0..2
-///           unrolled k in 0..K
-///             acc[i, j, h, c] += rows[.., 16*i + 8*h + r + .., K*s + k + ..] * columns[.., 8*j + 2*q + c + .., K*s + k + ..]
+///         unrolled p in 0..P           along the columns; J*P is an even number
+///           unrolled c in 0..2
+///             unrolled k in 0..K
+///               acc[i, j, h, 2*p + c] +=
+///                 rows[.., 16*i + 8*h + r + .., K*s + k + ..] * columns[.., 8*P*j + 8*p + 2*q + c + .., K*s + k + ..]
 /// ```
 ///
-/// or `columns[.., K*s + k + .., 8*j + 2*q + c + ..]`. This is how the instructions `m16n8k16` and `m16n8k8` deal out their
+/// or, with `P = 1`, `columns[.., K*s + k + .., 8*j + 2*q + c + ..]`. This is how the instructions `m16n8k16` and `m16n8k8` deal out their
 /// result to the lanes of a warp (PTX ISA, "Matrix Fragments for mma.m16n8k16" and "for mma.m16n8k8"); the operands, which
 /// other lanes need as well, come from shared memory, where rows of operands begin at multiples of 16 bytes.
 ///
 /// With `g` the number of a warp in its [`Team::WarpGroup`], the row is `64*i + 16*g + 8*h + r + ..` there, as `wgmma` deals it
 /// out; columns are rows in shared memory, and both operands are as a [`super::BoxCopy`] leaves them.
+///
+/// Only a warp group's `P` may be more than 1. Which columns of the result these are is for the point to say: where the columns
+/// lie in shared memory such that column `8*P*j + 8*p + 2*q + c` is that of the result `8*P*j + 2*P*q + 2*p + c`, a lane has runs
+/// of `2*P` neighbours.
 pub struct WarpTile<'a> {
-    /// The loops `s, i, j, h, c, k`.
-    pub loops: [&'a Loop; 6],
+    /// The loops `s, i, j, h, p, c, k`.
+    pub loops: [&'a Loop; 7],
     /// The multiply-accumulate.
     pub store: &'a Store,
     /// The operand with the rows of the result.
@@ -86,6 +92,12 @@ impl<'a> WarpTile<'a> {
         Some(Self { loops: loops.try_into().ok()?, store, rows, columns })
     }
 
+    /// Columns of the result that one lane of a warp and three others have.
+    pub fn width(&self) -> usize {
+        let [_, _, j, _, p, ..] = self.loops;
+        8 * j.extent * p.extent
+    }
+
     /// True if a row of the operand with the columns holds what one column of the result needs.
     pub fn columns_are_rows(&self) -> bool {
         let [.., k] = self.loops;
@@ -107,15 +119,21 @@ impl<'a> WarpTile<'a> {
             Team::WarpGroup if of_group.is_some() && program.workload.dtype.bytes() == 2 => of_group.map(|l| l.var),
             Team::WarpGroup => return Err("matrix instructions of warp groups in a block without, or of other types"),
         };
-        let [s, i, j, h, c, k] = self.loops;
+        let [s, i, j, h, p, c, k] = self.loops;
         let written_out = self.loops.iter().all(|l| l.kind == LoopKind::Unrolled);
-        if !written_out || [h.extent, c.extent, k.extent] != [2, 2, steps] || !j.extent.is_multiple_of(2) {
+        let in_runs = by == Team::WarpGroup || p.extent == 1;
+        if !written_out
+            || [h.extent, c.extent, k.extent] != [2, 2, steps]
+            || !self.width().is_multiple_of(16)
+            || !in_runs
+        {
             return Err("loops that are not those of matrix instructions");
         }
         let acc = program.buffer(self.store.dst.buffer);
-        let own = [i, j, h, c].map(|l| Affine::var(l.var));
+        let run = Affine::var(p.var) * 2 + Affine::var(c.var);
+        let own = [Affine::var(i.var), Affine::var(j.var), Affine::var(h.var), run];
         let sums = acc.scope == Scope::Register && self.store.mode == StoreMode::Accumulate;
-        if !sums || self.store.dst.index != own || acc.shape != [i.extent, j.extent, 2, 2] {
+        if !sums || self.store.dst.index != own || acc.shape != [i.extent, j.extent, 2, 2 * p.extent] {
             return Err("matrix instructions with sums elsewhere than in the registers of the lanes");
         }
         let of_team = |var: VarId| [row.var, pair.var].contains(&var) || warp == Some(var);
@@ -123,7 +141,7 @@ impl<'a> WarpTile<'a> {
         let reduction = [(s.var, steps as i64), (k.var, 1)];
         let mut along_rows = vec![(i.var, by.rows() as i64), (h.var, 8), (row.var, 1)];
         along_rows.extend(warp.map(|var| (var, 16)));
-        let along_columns = [(j.var, 8), (pair.var, 2), (c.var, 1)];
+        let along_columns = [(j.var, 8 * p.extent as i64), (p.var, 8), (pair.var, 2), (c.var, 1)];
         // What is the same for all lanes is left out; what is always zero says nothing.
         let extent = |var: VarId| self.loops.iter().find(|l| l.var == var).map_or(2, |l| l.extent);
         let varies = |index: &Affine, wanted: &[(VarId, i64)]| {

@@ -6,7 +6,7 @@ use super::gpu::Digits;
 use super::sets::Set;
 use super::walk::{Walk, Write, has};
 use crate::affine::{Affine, VarId};
-use crate::program::{BoxCopy, Buffer, Expr, LoopKind, Scope, Store, StoreMode};
+use crate::program::{BoxCopy, Buffer, Expr, LoopKind, Node, Scope, Side, Store, StoreMode};
 
 impl Walk<'_, '_> {
     /// Within a group of copies there are only copies from global to shared memory.
@@ -24,8 +24,31 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
+    /// False for what the side of a block does not do: consumers copy nothing, the producer only boxes, which are the same for all
+    /// threads; nobody waits for all threads of a block.
+    pub(super) fn may_be_on(&self, node: &Node) -> bool {
+        match (self.side, node) {
+            (side, Node::Signal(signal)) => side == Some(signal.side()),
+            (None, _) => true,
+            (Some(_), Node::Barrier | Node::AwaitCopies { .. } | Node::Alloc { .. } | Node::Prefetch { .. }) => false,
+            (Some(Side::Consumers), node) => !matches!(node, Node::CopyGroup { .. }),
+            (Some(Side::Producer), Node::Mma { .. } | Node::Guard { .. }) => false,
+            (Some(Side::Producer), Node::Store(_)) => self.in_box,
+            (Some(Side::Producer), Node::Unflatten { value, .. }) => {
+                self.in_box || value.terms.iter().all(|&(var, _)| !self.is_thread(var))
+            }
+            (Some(Side::Producer), _) => true,
+        }
+    }
+
     fn is_thread(&self, var: VarId) -> bool {
         self.loops.iter().any(|l| l.var == var && l.kind == LoopKind::Thread)
+    }
+
+    /// True where all threads of the block, or of a side, come by, and there is no group of copies open.
+    pub(super) fn is_for_all(&self) -> bool {
+        let digits = if self.side.is_some() { self.is_uniform() } else { self.digits.is_empty() };
+        !self.in_group && self.guards.is_empty() && digits
     }
 
     /// True if conditions and digits around are the same for all threads of a block.
@@ -45,7 +68,7 @@ impl Walk<'_, '_> {
             && all.and_then(|set| set.as_prefix()).is_some_and(|n| n >= count)
     }
 
-    /// True if every number has the digits, and, where the values depend on the digits, every combination of digits occurs once.
+    /// True if every number has the digits, or, where the values depend on the digits, every combination of digits occurs once.
     pub(super) fn is_always_there(&self, number: &Digits, values: &[Affine]) -> bool {
         let Digits { value, digits } = number;
         let count: usize = digits.iter().map(|d| d.extent).product();
@@ -55,7 +78,7 @@ impl Walk<'_, '_> {
         }
         let all = Set::of(value, |var| self.extent(var)).and_then(|set| set.as_prefix());
         let apart = value.terms.iter().all(|&(var, _)| !counted(var));
-        all == Some(count) && apart && digits.iter().all(|d| d.extent == 1 || counted(d.var))
+        all.is_some_and(|n| n >= count) && apart && digits.iter().all(|d| d.extent == 1 || counted(d.var))
     }
 
     /// True if the index tells the value of a variable, by itself or through digits, which are those of one value only.

@@ -3,13 +3,18 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::Problem;
+use super::pipe::Pipe;
 use crate::affine::{Affine, VarId};
 use crate::launch::Grid;
-use crate::program::{Access, BufferId, Digit, InBounds, LoopKind, Node, Program, Scope, Store, StoreMode, Team};
+use crate::program::{
+    Access, BufferId, Digit, InBounds, LoopKind, Node, PRODUCER_THREADS, Program, Scope, Side, Signal, Store,
+    StoreMode, Team,
+};
 
 /// No thread touches an element of shared memory that another one writes, or that a copy under way will write.
 pub(super) fn check(program: &Program, grid: &Grid) -> Result<(), Problem> {
     let grid_loops = grid.blocks.iter().chain(&grid.threads);
+    let sides = both_sides(grid)?;
     let mut phases = Phases {
         program,
         fixed: HashMap::new(),
@@ -18,21 +23,67 @@ pub(super) fn check(program: &Program, grid: &Grid) -> Result<(), Problem> {
         reading: Vec::new(),
         in_group: None,
         groups: VecDeque::new(),
+        pipe: None,
     };
-    phases.nodes(grid.body)
+    let Some([producer, consumers]) = sides else { return phases.nodes(grid.body) };
+    phases.pipe = Some(Pipe::new(Side::Producer));
+    phases.nodes(producer)?;
+    phases.groups.clear();
+    phases.pipe.iter_mut().for_each(Pipe::turn);
+    phases.nodes(consumers)?;
+    phases.pipe.map_or(Ok(()), |pipe| pipe.check())
+}
+
+/// The sides of a block that has them, directly within its allocations.
+fn both_sides<'a>(grid: &Grid<'a>) -> Result<Option<[&'a [Node]; 2]>, Problem> {
+    let mut body = grid.body;
+    while let [Node::Alloc { body: inner, .. }] = body {
+        body = inner;
+    }
+    let sides = Side::both(body);
+    let stray = match sides {
+        Some(sides) => sides.into_iter().any(Side::occurs),
+        None => Side::occurs(body),
+    };
+    if stray {
+        return Err(Problem::Nesting("sides that are not the two of a block".into()));
+    }
+    if let Some([producer, consumers]) = sides
+        && gates(producer) != gates(consumers)
+    {
+        return Err(Problem::Nesting("sides whose signals are not under the same digits".into()));
+    }
+    if sides.is_some() && !grid.block_threads().is_multiple_of(PRODUCER_THREADS) {
+        return Err(Problem::Nesting("consumers that are no warp groups".into()));
+    }
+    Ok(sides)
+}
+
+/// What decides whether signals and groups of copies are skipped.
+fn gates(nodes: &[Node]) -> Vec<(&Affine, &[Digit])> {
+    let mut found = Vec::new();
+    for node in nodes {
+        if let Node::Unflatten { value, digits, .. } = node
+            && has(node, &is_collective)
+        {
+            found.push((value, digits.as_slice()));
+        }
+        found.extend(gates(node.body()));
+    }
+    found
 }
 
 /// An access to shared memory: the smallest and largest index in each dimension.
 #[derive(Clone)]
-struct Touch {
-    buffer: BufferId,
+pub(super) struct Touch {
+    pub(super) buffer: BufferId,
     store: *const Store,
     writes: bool,
     ranges: Vec<(i64, i64)>,
 }
 
 impl Touch {
-    fn meets(&self, other: &Touch) -> bool {
+    pub(super) fn meets(&self, other: &Touch) -> bool {
         let apart = self.ranges.iter().zip(&other.ranges).any(|(a, b)| a.1 < b.0 || b.1 < a.0);
         self.buffer == other.buffer && (self.writes || other.writes) && !apart
     }
@@ -62,6 +113,8 @@ struct Phases<'a> {
     in_group: Option<Vec<Touch>>,
     /// Copies of the groups that are not awaited yet, the oldest first.
     groups: VecDeque<Vec<Touch>>,
+    /// What the sides of the block know of each other, if it has sides.
+    pipe: Option<Pipe>,
 }
 
 impl Phases<'_> {
@@ -84,6 +137,9 @@ impl Phases<'_> {
                     self.nodes(&l.body)?;
                 }
                 self.fixed.remove(&l.var);
+                if l.kind == LoopKind::Serial {
+                    self.reading.clear();
+                }
                 Ok(())
             }
             Node::Loop(l) => {
@@ -99,15 +155,23 @@ impl Phases<'_> {
                 let before = self.touched.len();
                 self.nodes(body)?;
                 self.reading = self.touched[before..].to_vec();
+                if self.pipe.is_some() {
+                    // Consumers only read what is shared.
+                    self.touched.truncate(before);
+                }
                 Ok(())
             }
             Node::Alloc { body, .. } | Node::Mma { body, .. } | Node::BoxCopy { body } => self.nodes(body),
             Node::CopyGroup { body } => {
                 self.in_group = Some(Vec::new());
                 self.nodes(body)?;
-                self.groups.extend(self.in_group.take());
+                let group = self.in_group.take().unwrap_or_default();
+                self.pipe.iter_mut().for_each(|pipe| pipe.begin(group.clone()));
+                self.groups.push_back(group);
                 Ok(())
             }
+            Node::Side { body, .. } => self.nodes(body),
+            Node::Signal(signal) => self.signal(*signal),
             Node::AwaitCopies { but } => {
                 while self.groups.len() > *but {
                     for touch in self.groups.pop_front().unwrap_or_default() {
@@ -130,6 +194,31 @@ impl Phases<'_> {
                 self.touch(store, &store.dst, true)
             }
         }
+    }
+
+    fn signal(&mut self, signal: Signal) -> Result<(), Problem> {
+        let Some(pipe) = &mut self.pipe else { return Ok(()) };
+        match signal {
+            Signal::AwaitReleased { but } => {
+                // Who has released a group has awaited it.
+                self.groups.drain(..self.groups.len().saturating_sub(but));
+                pipe.await_released(but);
+                Ok(())
+            }
+            Signal::AwaitFilled => pipe.await_filled(),
+            Signal::Release { but } => {
+                pipe.release(but);
+                match self.reading.iter().find(|touch| pipe.may_be_written(touch)) {
+                    Some(touch) => Err(self.under_way(touch.buffer)),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn under_way(&self, buffer: BufferId) -> Problem {
+        let what = "an element that a copy under way will write".into();
+        Problem::Conflict { buffer: self.program.buffer(buffer).name.clone(), what }
     }
 
     /// The value, if it is the same for all threads and in every iteration that is left out.
@@ -172,14 +261,19 @@ impl Phases<'_> {
         }
         let ranges = access.index.iter().map(|index| self.range(index)).collect();
         let touch = Touch { buffer: access.buffer, store, writes, ranges };
-        if self.groups.iter().chain(&self.in_group).flatten().any(|copy| copy.meets(&touch)) {
-            let what = "an element that a copy under way will write".into();
-            return Err(Problem::Conflict { buffer: buffer.name.clone(), what });
+        let by_consumer = self.pipe.as_ref().is_some_and(|pipe| pipe.may_be_written(&touch));
+        if by_consumer || self.groups.iter().chain(&self.in_group).flatten().any(|copy| copy.meets(&touch)) {
+            return Err(self.under_way(access.buffer));
         }
         if let Some(group) = &mut self.in_group {
             group.push(touch.clone());
         }
-        self.meet(touch)
+        match &self.pipe {
+            // The two sides are told apart by signals.
+            Some(pipe) if pipe.side == Side::Producer => Ok(()),
+            Some(_) if writes => Err(Problem::Nesting("a consumer that stores to shared memory".into())),
+            Some(_) | None => self.meet(touch),
+        }
     }
 
     fn range(&self, index: &Affine) -> (i64, i64) {
@@ -208,11 +302,11 @@ impl Phases<'_> {
 
 /// True for what all threads of a block do together.
 fn is_collective(node: &Node) -> bool {
-    matches!(node, Node::Barrier | Node::CopyGroup { .. } | Node::AwaitCopies { .. })
+    matches!(node, Node::Barrier | Node::CopyGroup { .. } | Node::AwaitCopies { .. } | Node::Signal(_))
 }
 
 fn awaits(node: &Node) -> bool {
-    matches!(node, Node::AwaitCopies { .. })
+    matches!(node, Node::AwaitCopies { .. } | Node::Signal(_))
 }
 
 fn has(node: &Node, is: &dyn Fn(&Node) -> bool) -> bool {

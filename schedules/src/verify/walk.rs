@@ -8,8 +8,8 @@ use super::{Problem, VerifyError, interface};
 use crate::affine::{Affine, VarId};
 use crate::launch::Grid;
 use crate::program::{
-    Access, BoxCopy, Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
-    StoreMode, WarpTile, When, parallel_prefix,
+    Access, BoxCopy, Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Side, Stage,
+    Store, StoreMode, WarpTile, When, parallel_prefix,
 };
 use crate::workload::Operator;
 
@@ -56,6 +56,10 @@ pub(super) struct Walk<'a, 'f> {
     on_gpu: bool,
     /// True within a group of copies.
     pub(super) in_group: bool,
+    /// The side of a block.
+    pub(super) side: Option<Side>,
+    /// True within the copy of a box.
+    pub(super) in_box: bool,
     pub(super) found: &'f mut Found,
 }
 
@@ -72,7 +76,21 @@ impl<'a, 'f> Walk<'a, 'f> {
         let tasks = grid.map_or_else(|| parallel_prefix(root), |g| [g.blocks, g.threads].concat());
         let prefix = tasks.iter().map(|l| l.var).collect();
         let (loops, allocs, guards, digits) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { program, stage, tree, prefix, loops, allocs, guards, digits, on_gpu, in_group: false, found }
+        Self {
+            program,
+            stage,
+            tree,
+            prefix,
+            loops,
+            allocs,
+            guards,
+            digits,
+            on_gpu,
+            in_group: false,
+            side: None,
+            in_box: false,
+            found,
+        }
     }
 
     pub(super) fn fail<T>(&self, problem: Problem) -> Result<T, VerifyError> {
@@ -97,16 +115,27 @@ impl<'a, 'f> Walk<'a, 'f> {
             | Node::CopyGroup { .. }
             | Node::AwaitCopies { .. }
             | Node::BoxCopy { .. }
+            | Node::Side { .. }
+            | Node::Signal(_)
             | Node::Mma { .. }
                 if !self.on_gpu =>
             {
                 self.nesting("a node for GPUs in a stage for a CPU")
             }
-            Node::CopyGroup { .. } | Node::AwaitCopies { .. }
-                if in_vector || self.in_group || !self.guards.is_empty() || !self.digits.is_empty() =>
-            {
+            Node::CopyGroup { .. } | Node::AwaitCopies { .. } if in_vector || !self.is_for_all() => {
                 self.nesting("a group of copies that not every thread begins and awaits")
             }
+            Node::Side { side, body } => {
+                self.side = Some(*side);
+                body.iter().try_for_each(|node| self.node(node))?;
+                self.side = None;
+                Ok(())
+            }
+            node if !self.may_be_on(node) => self.nesting("what the side of a block that it is on does not do"),
+            Node::Signal(_) if in_vector || !self.is_for_all() => {
+                self.nesting("a signal that not every thread of its side gives or awaits")
+            }
+            Node::Signal(_) => Ok(()),
             Node::CopyGroup { body } => {
                 self.in_group = true;
                 body.iter().try_for_each(|node| self.node(node))?;
@@ -126,7 +155,9 @@ impl<'a, 'f> Walk<'a, 'f> {
                     return self.nesting("a copy of a box that is not the same for all threads, or not of all of it");
                 }
                 let check = copy.check(self.program);
+                self.in_box = true;
                 body.iter().try_for_each(|node| self.node(node))?;
+                self.in_box = false;
                 check.or_else(|what| self.nesting(what))
             }
             Node::Mma { by, body } => {

@@ -44,14 +44,15 @@ type Run = unsafe extern "C" fn(*mut *mut c_void, c_uint, c_uint, c_int) -> *con
 const GUARD: u32 = 0xffc0_dead;
 
 impl OnCpu {
-    /// Builds the programs' kernels, or says why there is no compiler.
-    pub fn build(programs: Vec<Program>) -> Result<Self, String> {
+    /// Builds the programs' kernels, each text as `edit` returns it; or says why there is no compiler.
+    pub fn build(programs: Vec<Program>, edit: impl Fn(usize, String) -> String) -> Result<Self, String> {
         let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
         let (source, library) = (folder.path().join("kernels.cpp"), folder.path().join("kernels.so"));
         let mut text = "#include \"cuda_shim.h\"\n".to_string();
         let plans: Vec<_> = programs.into_iter().map(|program| (KernelPlan::of(&program), program)).collect();
         for (number, (plan, program)) in plans.iter().enumerate() {
-            let kernels = codegen::gpu::generate(program, GpuApi::Cuda { sm: 90 }).replace("extern \"C\" ", "");
+            let kernels = edit(number, codegen::gpu::generate(program, GpuApi::Cuda { sm: 90 }));
+            let kernels = kernels.replace("extern \"C\" ", "");
             let bytes = plan.stages.iter().filter_map(|s| s.launch).map(|l| l.shared_bytes).max().unwrap_or(0).max(16);
             let space = format!("alignas(1024) unsigned char shared[{bytes}];");
             writeln!(text, "namespace k{number} {{\n{space}\n{kernels}\n}}").unwrap();

@@ -1,14 +1,16 @@
 // Runs generated CUDA C on the CPU, for checking: every thread is a fibre, and what takes assembly on a GPU is emulated.
 //
 // Nothing is done before it must be: the warps run one after the other, each as far as it gets without the others, forwards or
-// backwards; a copy that may be under way destroys what it will overwrite at once and arrives when it is awaited. Shared memory
-// begins as numbers that are none. So a barrier that is missing, or a slot that is used at the wrong time, shows in the result.
+// backwards; a copy that may be under way destroys what it will overwrite at once and arrives when it is awaited, and warp groups
+// multiply no earlier than they await that. Shared memory begins as numbers that are none. So a barrier that is missing, or a slot
+// that is used at the wrong time, shows in the result.
 #include <ucontext.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -17,7 +19,7 @@
 #define __forceinline__ inline
 #define __shared__
 #define __align__(bytes) __attribute__((aligned(bytes)))
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __grid_constant__
 
 struct uint2 { unsigned x, y; };
@@ -59,6 +61,24 @@ struct Product {
   const char *rows, *columns;
 };
 
+// An mbarrier: arrivals that are missing from its phase, and copies that the phase waits for, too.
+struct Arrival {
+  int count, missing;
+  unsigned phase;
+  std::vector<Copy> copies;
+  // Ends the phase if all have arrived; the copies do at the latest now.
+  bool passes(unsigned parity) {
+    if ((phase & 1) == parity && missing == 0) end();
+    return (phase & 1) != parity;
+  }
+  void end() {
+    for (const Copy &copy : copies) memcpy(copy.to, copy.value, copy.bytes);
+    copies.clear();
+    missing = count;
+    ++phase;
+  }
+};
+
 enum State { READY, AT_WARP, AT_ARRIVAL, AT_BARRIER, DONE };
 
 struct Fibre {
@@ -71,8 +91,9 @@ struct Fibre {
   std::deque<std::vector<Copy>> groups;
   std::vector<Product> products;
   std::deque<std::vector<Product>> product_groups;
-  // The group of boxes that it awaits.
-  size_t awaits;
+  // The phase that it awaits.
+  Arrival *awaits;
+  unsigned parity;
 };
 
 static struct { unsigned x; } blockIdx;
@@ -178,16 +199,34 @@ struct TensorMap {
   const uint16_t *base;
   int rows, columns, box_rows, box_columns;
 };
-static std::vector<std::vector<Copy>> box_groups;
-static std::vector<Copy> open_boxes;
+static std::map<const void *, Arrival> arrivals_of_block;
 static char *swizzled(const void *at) {
   const uintptr_t address = (uintptr_t)at;
   return (char *)(address ^ (address >> 7 & 7) << 4);
 }
-static void begin_arrivals(unsigned long long *, int) { __syncthreads(); }
-static void copy_box(const TensorMap *map, void *to, int column, int row, unsigned long long *, int bytes) {
+static Arrival *arrival_at(const void *at) {
+  auto found = arrivals_of_block.find(at);
+  if (found == arrivals_of_block.end()) return fail("an arrival that has not begun"), &arrivals_of_block[at];
+  return &found->second;
+}
+static void arrive(unsigned long long *at) {
+  Arrival *arrival = arrival_at(at);
+  if (arrival->missing == 0) arrival->end();
+  --arrival->missing;
+}
+static void begin_arrivals(unsigned long long *arrivals, int slots, unsigned long long *releases, int warps) {
+  if (threadIdx.x == 0)
+    for (int i = 0; i < slots; ++i) {
+      arrivals_of_block[arrivals + i] = {1, 1};
+      if (warps > 0) arrivals_of_block[releases + i] = {warps, warps};
+    }
+  __syncthreads();
+}
+static void copy_box(const TensorMap *map, void *to, int column, int row, unsigned long long *at, int bytes) {
   if ((uintptr_t)to % 1024) fail("a box that is not aligned");
   if (bytes != 2 * map->box_rows * map->box_columns) fail("a box of another size than its map's");
+  Arrival *arrival = arrival_at(at);
+  if (arrival->missing == 0) arrival->end();
   for (int r = 0; r < map->box_rows; ++r)
     for (int c = 0; c < map->box_columns; c += 8) {
       Copy copy = {swizzled((char *)to + 128 * r + 2 * c), {}, 16};
@@ -195,27 +234,30 @@ static void copy_box(const TensorMap *map, void *to, int column, int row, unsign
         if (row + r < map->rows && column + c + i < map->columns)
           memcpy(copy.value + 2 * i, map->base + (long)(row + r) * map->columns + column + c + i, 2);
       memset(copy.to, 0xff, 16);
-      open_boxes.push_back(copy);
+      arrival->copies.push_back(copy);
     }
 }
-static void end_group_of_boxes(unsigned long long *, int, int &issued) {
-  ++issued;
-  if (threadIdx.x != 0) return;
-  box_groups.push_back(std::move(open_boxes));
-  open_boxes.clear();
-}
-static void await_boxes(unsigned long long *, int, int &awaited, int until) {
+static void end_boxes(unsigned long long *at) { arrive(at); }
+static void await_boxes(unsigned long long *arrivals, int slots, int &awaited, int until) {
   for (; awaited < until; ++awaited) {
-    current->awaits = awaited;
-    while (box_groups.size() <= current->awaits) wait(AT_ARRIVAL);
-    for (const Copy &copy : box_groups[awaited]) memcpy(copy.to, copy.value, copy.bytes);
-    box_groups[awaited].clear();
+    current->awaits = arrival_at(arrivals + awaited % slots);
+    current->parity = awaited / slots & 1;
+    while (!current->awaits->passes(current->parity)) wait(AT_ARRIVAL);
   }
 }
+static void release_boxes(unsigned long long *releases, int slots, int &released, int until) {
+  for (; released < until; ++released)
+    if (threadIdx.x % 32 == 0) arrive(releases + released % slots);
+}
+template <int REGISTERS>
+static void fewer_registers() {}
+template <int REGISTERS>
+static void more_registers() {}
+static int of_warp(int number) { return number; }
 
 // PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16", for the oldest products of a warp group. They are done no earlier
-// than they are awaited.
-template <int COLUMNS, float (*VALUE)(unsigned)>
+// than they are awaited. The sums of a row of 8 times RUN columns lie together.
+template <int COLUMNS, int RUN, float (*VALUE)(unsigned)>
 static void multiply_group(Fibre *lanes) {
   auto value = [](const char *line, int number, int k) {
     return VALUE(*(const uint16_t *)swizzled(line + 128 * number + 2 * k));
@@ -225,21 +267,30 @@ static void multiply_group(Fibre *lanes) {
       const Product &own = lanes[lane].product_groups.front()[product];
       for (int sum = 0; sum < COLUMNS / 2; ++sum) {
         const int row = lane / 32 * 16 + lane % 32 / 4 + sum / 2 % 2 * 8, column = sum / 4 * 8 + lane % 4 * 2 + sum % 2;
-        for (int k = 0; k < 16; ++k) own.sums[sum] += value(own.rows, row, k) * value(own.columns, column, k);
+        const int place = (sum / 4 / RUN * 2 + sum / 2 % 2) * 2 * RUN + sum / 4 % RUN * 2 + sum % 2;
+        for (int k = 0; k < 16; ++k) own.sums[place] += value(own.rows, row, k) * value(own.columns, column, k);
       }
     }
   for (int lane = 0; lane < 128; ++lane) lanes[lane].product_groups.pop_front();
 }
 static void (*group_operation)(Fibre *);
-template <int COLUMNS, float (*VALUE)(unsigned)>
-static void group_product(float *sums, const void *rows, const void *columns) {
-  group_operation = multiply_group<COLUMNS, VALUE>;
-  current->products.push_back({sums, (const char *)rows, (const char *)columns});
+static unsigned long long matrix(const void *at) {
+  if ((uintptr_t)at % 1024) fail("a matrix that is not aligned");
+  return (uintptr_t)at / 16;
 }
-#define GROUP(n)                                                                                                  \
-  static void group_f16_n##n(float *s, const void *a, const void *b) { group_product<n, from_f16>(s, a, b); }     \
-  static void group_bf16_n##n(float *s, const void *a, const void *b) { group_product<n, from_bf16>(s, a, b); }
-GROUP(16) GROUP(32) GROUP(48) GROUP(64) GROUP(80) GROUP(96) GROUP(112) GROUP(128)
+template <int COLUMNS, int RUN, float (*VALUE)(unsigned)>
+static void group_product(float *sums, unsigned long long rows, unsigned long long columns) {
+  group_operation = multiply_group<COLUMNS, RUN, VALUE>;
+  current->products.push_back({sums, (const char *)(rows * 16), (const char *)(columns * 16)});
+}
+#define GROUP(n, run)                                                          \
+  static void group_f16_n##n##x##run(float *sums, unsigned long long a, unsigned long long b) {  \
+    group_product<n, run, from_f16>(sums, a, b);                               \
+  }                                                                            \
+  static void group_bf16_n##n##x##run(float *sums, unsigned long long a, unsigned long long b) { \
+    group_product<n, run, from_bf16>(sums, a, b);                              \
+  }
+GROUP(16, 2) GROUP(32, 4) GROUP(48, 2) GROUP(64, 4) GROUP(80, 2) GROUP(96, 4) GROUP(112, 2) GROUP(128, 4)
 static void begin_products() {}
 static void end_products() {
   current->product_groups.push_back(std::move(current->products));
@@ -282,7 +333,7 @@ static bool run_warp(unsigned warp, bool &any) {
   for (bool again = true; again;) {
     again = false;
     for (size_t i = 32 * warp; i < 32 * warp + 32 && i < fibres.size(); ++i)
-      while (fibres[i].state == READY || (fibres[i].state == AT_ARRIVAL && fibres[i].awaits < box_groups.size())) {
+      while (fibres[i].state == READY || (fibres[i].state == AT_ARRIVAL && fibres[i].awaits->passes(fibres[i].parity))) {
         fibres[i].state = READY;
         current = &fibres[i];
         any = again = true;
@@ -295,7 +346,7 @@ static bool run_warp(unsigned warp, bool &any) {
 
 static bool run_block(unsigned threads, bool backwards, std::vector<char> &stacks, size_t stack_bytes) {
   fibres = std::vector<Fibre>(threads);
-  box_groups.clear();
+  arrivals_of_block.clear();
   for (unsigned i = 0; i < threads; ++i) {
     Fibre &fibre = fibres[i];
     getcontext(&fibre.context);

@@ -124,8 +124,15 @@ fn file_in(folder: &Path, prefix: &str) -> Option<PathBuf> {
     files.into_iter().find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)))
 }
 
+/// Numbers of what the compiler says where it does not do what a kernel asks for: registers that go from threads to others, and
+/// instructions of warp groups that run at once.
+const NOT_DONE: [&str; 2] = ["(C7508)", "(C7510)"];
+
 /// Reads what `ptxas -v` says: a line `.. Function properties for f`, one with the spills, one with the registers.
 fn usage(log: &str) -> Result<Vec<Usage>, String> {
+    if log.lines().any(|line| NOT_DONE.iter().any(|number| line.contains(number))) {
+        return Err(log.to_string());
+    }
     let mut found: Vec<Usage> = Vec::new();
     let before = |line: &str, word: &str| -> Option<usize> {
         let words: Vec<&str> = line[..line.find(word)?].split_whitespace().collect();

@@ -1,17 +1,23 @@
 //! Programs of the sketch for tensor cores with stated knobs, and faults in their pipelines.
 
 use autotune_schedules::affine::Affine;
-use autotune_schedules::program::{Access, Expr, Node, Scope, Store};
-use autotune_schedules::{Config, Program, ScheduleSpace, Target, Value, Workload};
+use autotune_schedules::program::{Access, Expr, Node, Scope, Side, Signal, Store};
+use autotune_schedules::{Config, GpuTarget, Program, ScheduleSpace, Target, Value, Workload};
 
 pub fn target() -> Target {
     Target::detect("cuda:sm_80", None).unwrap()
 }
 
-/// A config of the sketch for warp groups: `tile.m=128x64 tile.n=32x32 stages=3`.
+/// The target of [`group_config`], with so few multiprocessors that a persistent block goes to several tiles.
+pub fn small_target() -> Target {
+    let gpu = GpuTarget::stated("cuda:sm_90").unwrap();
+    Target::Gpu(GpuTarget { multiprocessors: 3, ..gpu })
+}
+
+/// A config of the sketch for warp groups: `tile.m=128x64 tile.n=32x32 stages=3`, without a producer unless the knobs say so.
 pub fn group_config(workload: &Workload, knobs: &str) -> Config {
     let target = Target::detect("cuda:sm_90", None).unwrap();
-    with_knobs(ScheduleSpace::new(workload, &target).default_config(), knobs)
+    with_knobs(ScheduleSpace::new(workload, &target).default_config(), &format!("producer=inline grid=tiles {knobs}"))
 }
 
 /// The default config with some knobs changed: `tile.m=32x16 stages=3`, unsplit unless they say so.
@@ -43,8 +49,39 @@ pub fn broken(program: &Program, mut change: impl FnMut(&mut Vec<Node>)) -> Prog
     broken
 }
 
+/// The program with each signal of the sides of its blocks changed, or without it.
+fn with_signals(program: &Program, change: impl Fn(Signal) -> Option<Signal>) -> Program {
+    broken(program, |list| {
+        let changed = |node: Node| match node {
+            Node::Signal(signal) => change(signal).map(Node::Signal),
+            node => Some(node),
+        };
+        *list = std::mem::take(list).into_iter().filter_map(changed).collect();
+    })
+}
+
+/// The program of a block with two sides without each of its signals, and with those that come one group early.
+fn side_faults(program: &Program) -> Vec<(&'static str, Program)> {
+    let early = |signal: Signal| match signal {
+        Signal::AwaitReleased { but } => Signal::AwaitReleased { but: but + 1 },
+        signal => signal,
+    };
+    let released = |signal: Signal| match signal {
+        Signal::Release { but } => Signal::Release { but: but.saturating_sub(1) },
+        signal => signal,
+    };
+    let keep = |signal: Signal, wanted: bool| wanted.then_some(signal);
+    vec![
+        ("no wait for a group", with_signals(program, |s| keep(s, s != Signal::AwaitFilled))),
+        ("no wait for a release", with_signals(program, |s| keep(s, !matches!(s, Signal::AwaitReleased { .. })))),
+        ("no release", with_signals(program, |s| keep(s, !matches!(s, Signal::Release { .. })))),
+        ("an early fill", with_signals(program, |s| Some(early(s)))),
+        ("an early release", with_signals(program, |s| Some(released(s)))),
+    ]
+}
+
 /// The program without its barrier, waiting for one group of copies less, multiplying the next slot, and copying to the slot
-/// that is multiplied.
+/// that is multiplied; where a block has two sides, with faulty signals.
 pub fn faults(program: &Program) -> Vec<(&'static str, Program)> {
     let stages = program.buffers.iter().find(|buffer| buffer.scope == Scope::Shared).unwrap().shape[0];
     let moved = |by: i64, wanted: bool| {
@@ -61,6 +98,13 @@ pub fn faults(program: &Program) -> Vec<(&'static str, Program)> {
             }
         })
     };
+    let slots = [("the next slot", moved(1, true)), ("a busy slot", moved(1, false))];
+    let has_sides = program.stages.iter().any(|stage| Side::occurs(&stage.body));
+    let waits = if has_sides { side_faults(program) } else { wait_faults(program) };
+    waits.into_iter().chain(slots).collect()
+}
+
+fn wait_faults(program: &Program) -> Vec<(&'static str, Program)> {
     vec![
         ("no barrier", broken(program, |list| list.retain(|node| *node != Node::Barrier))),
         (
@@ -73,8 +117,6 @@ pub fn faults(program: &Program) -> Vec<(&'static str, Program)> {
                 }
             }),
         ),
-        ("the next slot", moved(1, true)),
-        ("a busy slot", moved(1, false)),
     ]
 }
 

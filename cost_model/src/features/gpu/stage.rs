@@ -2,7 +2,8 @@
 
 use autotune_schedules::launch::{Grid, Launch};
 use autotune_schedules::program::{
-    Access, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Scope, Stage, Store, StoreMode, Team, WarpTile,
+    Access, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Scope, Signal, Stage, Store, StoreMode, Team,
+    WarpTile,
 };
 use autotune_schedules::{Affine, VarId};
 
@@ -197,7 +198,7 @@ impl<'a> Walk<'a> {
                 self.in_group = false;
                 self.written_out = written_out;
             }
-            Node::AwaitCopies { but } => {
+            Node::AwaitCopies { but } | Node::Signal(Signal::AwaitReleased { but }) => {
                 self.work.prefetches = self.work.prefetches.max(self.serial / (but + 1) as f64);
             }
             Node::BoxCopy { body } => {
@@ -206,8 +207,9 @@ impl<'a> Walk<'a> {
                 self.nodes(body, vector);
                 (self.work.other, self.copies) = (other, copies);
             }
+            Node::Side { body, .. } => self.nodes(body, vector),
             Node::Mma { by, body } => self.mma(*by, body),
-            Node::Prefetch { .. } => {}
+            Node::Signal(_) | Node::Prefetch { .. } => {}
         }
     }
 
@@ -252,7 +254,8 @@ impl<'a> Walk<'a> {
     /// once for the four. Warps read whole fragments into registers, without bank conflicts.
     fn mma(&mut self, by: Team, body: &'a [Node]) {
         let Some(tile) = WarpTile::of(body) else { return };
-        let [steps, rows, columns, ..] = tile.loops.map(|l| l.extent as f64);
+        let [steps, rows, ..] = tile.loops.map(|l| l.extent as f64);
+        let columns = tile.width() as f64 / 8.0;
         let fmas: f64 = tile.loops.iter().map(|l| l.extent as f64).product();
         self.work.fmas += self.trips * fmas;
         self.work.tensor_fmas += self.trips * fmas;

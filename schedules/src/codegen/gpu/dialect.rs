@@ -2,7 +2,7 @@
 
 use super::used::Used;
 use super::{element, mma};
-use crate::program::{Program, Scope};
+use crate::program::{Program, Scope, Side};
 use crate::target::GpuApi;
 use crate::workload::DType;
 
@@ -51,8 +51,11 @@ impl Dialect {
         }
         if used.iter().any(|used| used.groups) {
             parts.push(include_str!("cuda/groups.cu"));
-            let widths = program.stages.iter().flat_map(|stage| mma::widths(&stage.body));
-            products.extend(widths.map(|width| mma::group_product(program.workload.dtype, width)));
+            let shapes = program.stages.iter().flat_map(|stage| mma::shapes(&stage.body));
+            products.extend(shapes.map(|shape| mma::group_product(program.workload.dtype, shape)));
+        }
+        if program.stages.iter().any(|stage| Side::occurs(&stage.body)) {
+            parts.push(include_str!("cuda/sides.cu"));
         }
         if self == Dialect::Cuda && !parts.is_empty() {
             text.push_str("#ifdef __CUDACC__\n");
@@ -73,10 +76,12 @@ impl Dialect {
         }
     }
 
-    pub(super) fn signature(self, symbol: &str, parameters: &str, threads: usize) -> String {
+    /// The head of a kernel; `alone` if no other block is to be on the multiprocessor.
+    pub(super) fn signature(self, symbol: &str, parameters: &str, threads: usize, alone: bool) -> String {
         match self {
             Dialect::Cuda => {
-                format!("extern \"C\" __global__ void __launch_bounds__({threads}) {symbol}({parameters}) {{")
+                let bounds = format!("__launch_bounds__({threads}{})", if alone { ", 1" } else { "" });
+                format!("extern \"C\" __global__ void {bounds} {symbol}({parameters}) {{")
             }
             Dialect::OpenCl => {
                 let size = format!("__attribute__((reqd_work_group_size({threads}, 1, 1)))");

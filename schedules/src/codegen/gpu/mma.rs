@@ -4,7 +4,7 @@ use super::{Writer, element};
 use crate::affine::{Affine, VarId};
 use crate::codegen::flat_offset;
 use crate::plan::TensorBox;
-use crate::program::{Access, BoxCopy, Expr, InBounds, Node, Store, Team, WarpTile};
+use crate::program::{Access, BoxCopy, Expr, InBounds, Loop, Node, Store, Team, WarpTile};
 use crate::workload::DType;
 
 impl Writer<'_> {
@@ -37,7 +37,7 @@ impl Writer<'_> {
             self.line("#error \"matrix instructions of another form\"");
             return;
         };
-        let [s, i, j, h, _, k] = tile.loops;
+        let [s, i, j, h, .., k] = tile.loops;
         let dtype = self.dtype(tile.rows);
         let (element, word) = (element::type_of(dtype), dtype.word());
         let unit = 16 / dtype.bytes();
@@ -119,8 +119,8 @@ impl Writer<'_> {
         let (row, column) = (self.affine(row, 0), self.affine(column, 0));
         let bytes = copy.shape().iter().product::<usize>() * self.dtype(&to).bytes();
         let arrival = format!("&arrivals[issued % {}]", self.slots);
-        let to = self.address(&to);
-        self.line(&format!("if (threadIdx.x == 0) copy_box(&map{map}, {to}, {column}, {row}, {arrival}, {bytes});"));
+        let (to, by_one) = (self.address(&to), self.by_one());
+        self.line(&format!("{by_one}copy_box(&map{map}, {to}, {column}, {row}, {arrival}, {bytes});"));
     }
 
     /// ```text
@@ -132,24 +132,28 @@ impl Writer<'_> {
             self.line("#error \"matrix instructions of another form\"");
             return;
         };
-        let [s, i, j, ..] = tile.loops;
+        let [s, i, ..] = tile.loops;
         let dtype = self.dtype(tile.rows);
-        let (element, word) = (element::type_of(dtype), dtype.word());
         let (rows, columns) = (flat_offset(self.program, tile.rows), flat_offset(self.program, tile.columns));
         let (rows_start, columns_start) = (self.group_start(tile.rows, &tile), self.start(tile.columns, &tile));
         let sums = &self.program.buffer(tile.store.dst.buffer).name;
-        let rows_at = format!("rows + {}*i + {}*s", rows.coefficient(i.var), rows.coefficient(s.var));
-        let columns_at = format!("columns + {}*s", columns.coefficient(s.var));
+        // Matrices are named by address, in units of 16 bytes.
+        let units = |offset: &Affine, l: &Loop| offset.coefficient(l.var) * dtype.bytes() as i64 / 16;
+        let rows_at = format!("rows + {}*i + {}*s", units(&rows, i), units(&rows, s));
+        let columns_at = format!("columns + {}*s", units(&columns, s));
         let lines = [
             "{".to_string(),
-            format!("  const {element} *const rows = {rows_start};"),
-            format!("  const {element} *const columns = {columns_start};"),
+            format!("  const unsigned long long rows = matrix({rows_start}), columns = matrix({columns_start});"),
             "  begin_products();".into(),
             "  #pragma unroll".into(),
             format!("  for (int s = 0; s < {}; ++s)", s.extent),
             "    #pragma unroll".into(),
             format!("    for (int i = 0; i < {}; ++i)", i.extent),
-            format!("      group_{word}_n{}({sums} + {}*i, {rows_at}, {columns_at});", 8 * j.extent, 4 * j.extent),
+            format!(
+                "      {}({sums} + {}*i, {rows_at}, {columns_at});",
+                product_name(dtype, shape(&tile)),
+                tile.width() / 2
+            ),
             "  end_products();".into(),
             "  await_products<1>();".into(),
             "}".into(),
@@ -178,15 +182,24 @@ impl Writer<'_> {
     }
 }
 
-/// Columns of the instructions of warp groups, each once.
-pub(super) fn widths(nodes: &[Node]) -> Vec<usize> {
+/// Columns of an instruction of a warp group, and pairs of them that lie together in its sums.
+type Shape = [usize; 2];
+
+fn shape(tile: &WarpTile) -> Shape {
+    [tile.width(), tile.loops[4].extent]
+}
+
+fn product_name(dtype: DType, [width, run]: Shape) -> String {
+    format!("group_{}_n{width}x{run}", dtype.word())
+}
+
+/// Shapes of the instructions of warp groups, each once.
+pub(super) fn shapes(nodes: &[Node]) -> Vec<Shape> {
     let mut found = Vec::new();
     for node in nodes {
         match node {
-            Node::Mma { by: Team::WarpGroup, body } => {
-                found.extend(WarpTile::of(body).map(|tile| 8 * tile.loops[2].extent))
-            }
-            node => found.extend(widths(node.body())),
+            Node::Mma { by: Team::WarpGroup, body } => found.extend(WarpTile::of(body).map(|tile| shape(&tile))),
+            node => found.extend(shapes(node.body())),
         }
     }
     found.sort_unstable();
@@ -194,16 +207,22 @@ pub(super) fn widths(nodes: &[Node]) -> Vec<usize> {
     found
 }
 
-/// The function for one instruction of a warp group, which has a register for each sum.
-pub(super) fn group_product(dtype: DType, width: usize) -> String {
-    let (word, sums) = (dtype.word(), width / 2);
+/// The function for one instruction of a warp group, which has a register for each sum: for each 8 columns two rows of two. Sums
+/// of one row of `run` times 8 columns lie together.
+pub(super) fn group_product(dtype: DType, [width, run]: Shape) -> String {
+    let (name, word, sums) = (product_name(dtype, [width, run]), dtype.word(), width / 2);
     let list = |text: &dyn Fn(usize) -> String| (0..sums).map(text).collect::<Vec<_>>().join(", ");
-    let (registers, operands) = (list(&|i| format!("%{i}")), list(&|i| format!("\"+f\"(sums[{i}])")));
+    let place = |register: usize| {
+        let (eight, row, column) = (register / 4, register / 2 % 2, register % 2);
+        (eight / run * 2 + row) * 2 * run + eight % run * 2 + column
+    };
+    let (registers, operands) = (list(&|i| format!("%{i}")), list(&|i| format!("\"+f\"(sums[{}])", place(i))));
     let instruction = format!("wgmma.mma_async.sync.aligned.m64n{width}k16.f32.{word}.{word}");
+    let matrices = "unsigned long long rows, unsigned long long columns";
     format!(
-        "static __device__ __forceinline__ void group_{word}_n{width}(float *sums, const void *rows, const void *columns) {{\n  \
+        "static __device__ __forceinline__ void {name}(float *sums, {matrices}) {{\n  \
          asm volatile(\"{{ .reg .pred add; setp.ne.b32 add, 1, 0; {instruction} {{{registers}}}, %{sums}, %{}, add, 1, 1, 0, 0; }}\"\n    \
-         : {operands}\n    : \"l\"(matrix(rows)), \"l\"(matrix(columns)));\n}}\n",
+         : {operands}\n    : \"l\"(rows), \"l\"(columns));\n}}\n",
         sums + 1
     )
 }

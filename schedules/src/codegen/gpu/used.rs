@@ -29,7 +29,7 @@ impl<'a> Used<'a> {
     fn nodes(&mut self, nodes: &'a [Node]) {
         for node in nodes {
             match node {
-                Node::Barrier | Node::AwaitCopies { .. } | Node::Prefetch { .. } => {}
+                Node::Barrier | Node::AwaitCopies { .. } | Node::Prefetch { .. } | Node::Signal(_) => {}
                 Node::CopyGroup { body } => {
                     self.copies = true;
                     self.nodes(body);
@@ -45,7 +45,9 @@ impl<'a> Used<'a> {
                     }
                     self.nodes(body);
                 }
-                Node::Loop(Loop { body, .. }) | Node::Unflatten { body, .. } => self.nodes(body),
+                Node::Loop(Loop { body, .. }) | Node::Unflatten { body, .. } | Node::Side { body, .. } => {
+                    self.nodes(body)
+                }
                 Node::Guard { when, body } => {
                     self.conditions.extend(when);
                     self.nodes(body);

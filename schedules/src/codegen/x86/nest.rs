@@ -203,7 +203,9 @@ impl<'p> Resolver<'p> {
             | program::Node::CopyGroup { .. }
             | program::Node::AwaitCopies { .. }
             | program::Node::BoxCopy { .. }
-            | program::Node::Mma { .. } => Err(AssembleError::Gpu),
+            | program::Node::Mma { .. }
+            | program::Node::Side { .. }
+            | program::Node::Signal(_) => Err(AssembleError::Gpu),
         }
     }
 

@@ -5,23 +5,35 @@ use crate::affine::Affine;
 use crate::lower::partial::COPY_THREADS;
 use crate::lower::{assign, load, nest};
 use crate::mma::gemm::Place;
-use crate::program::{Expr, LoopKind, Node, Team};
+use crate::program::{Expr, InBounds, LoopKind, Node, Team};
 
 impl Lowering<'_> {
-    /// `for every element: packed[column, outer, step] = weight[..]`, a thread each.
+    /// `for every element: packed[column, outer, step] = weight[..]`, a thread each; zero where there is no such column. See
+    /// [`crate::mma::Gemm::permuted`] for the order of the columns.
     pub(super) fn pack_weight(&mut self) -> Vec<Node> {
         let gemm = &self.mma.gemm;
         let shape = gemm.packed_shape();
-        let names: Vec<(&str, usize)> = ["d0", "d1", "d2", "d3"].into_iter().zip(shape.iter().copied()).collect();
+        let columns = match gemm.run {
+            1 => vec![("d0", shape[0])],
+            run => vec![("j", shape[0] / (8 * run)), ("p", run), ("q", 4), ("c", 2)],
+        };
+        let others = ["d1", "d2", "d3"].into_iter().zip(shape[1..].iter().copied());
+        let names: Vec<(&str, usize)> = columns.iter().copied().chain(others).collect();
         let mut loops = Vec::new();
         let blocks = shape.iter().product::<usize>().div_ceil(COPY_THREADS);
         let block = self.open_some("b", blocks, LoopKind::Block, &mut loops);
         let thread = self.open("t", COPY_THREADS, LoopKind::Thread, &mut loops);
         let body = self.unflatten(block * COPY_THREADS as i64 + thread, &names, |this, digits| {
-            let (column, rest) = (digits[0].clone(), &digits[1..]);
+            let (column, rest) = digits.split_at(columns.len());
+            let [column, packed] = match column {
+                [j, p, q, c] => gemm.permuted([j, p, q, c].map(Affine::clone)),
+                digits => std::array::from_fn(|_| digits.first().cloned().unwrap_or_default()),
+            };
             let (outer, step) = (rest[..rest.len() - 1].to_vec(), rest[rest.len() - 1].clone());
+            let when = this.guards([(column.clone(), gemm.batch.extent * gemm.columns.extent)]);
             let given = gemm.given_weight(column, &Place { outer, step, ..Place::default() });
-            vec![assign(this.sources[1], digits, load(this.operands.weight, given))]
+            let value = guarded(when, load(this.operands.weight, given));
+            vec![assign(this.sources[1], [&[packed], rest].concat(), value)]
         });
         nest(loops, body)
     }
@@ -101,7 +113,11 @@ impl Lowering<'_> {
         }
         let value = load(self.sources[which], index);
         let when = self.guards(bounds);
-        let value = if when.is_empty() { value } else { Expr::Guarded { when, value: Box::new(value) } };
-        assign(self.shared[which], shared, value)
+        assign(self.shared[which], shared, guarded(when, value))
     }
+}
+
+/// The value where the conditions hold, elsewhere zero.
+fn guarded(when: Vec<InBounds>, value: Expr) -> Expr {
+    if when.is_empty() { value } else { Expr::Guarded { when, value: Box::new(value) } }
 }

@@ -1,6 +1,7 @@
 //! The end of the compute stage: sums from registers to the output.
 
 use super::Lowering;
+use crate::affine::Affine;
 use crate::lower::partial::fused;
 use crate::lower::{assign, load, nest};
 use crate::program::{LoopKind, Node};
@@ -9,19 +10,20 @@ impl Lowering<'_> {
     /// `output = act(acc + bias + residual)` or `partial[part] = acc` where the tile does not stick out:
     ///
     /// ```text
-    /// unrolled i, h { (n, y, x) = row { unrolled j { vectorized c { if inside { output[.., column] = .. } } } } }
+    /// unrolled i, h { (n, y, x) = row { unrolled j { vectorized c in 0..2*run { if inside { output[.., column] = .. } } } } }
     /// ```
     pub(super) fn write_output(&mut self) -> Vec<Node> {
         let gemm = &self.mma.gemm;
-        let [rows, columns] = self.mma.instructions();
+        let ([rows, columns], run) = (self.mma.instructions(), gemm.run);
         let (mut outer, mut inner) = (Vec::new(), Vec::new());
         let i = self.open("i", rows, LoopKind::Unrolled, &mut outer);
         let h = self.open("h", 2, LoopKind::Unrolled, &mut outer);
-        let j = self.open("j", columns, LoopKind::Unrolled, &mut inner);
-        let c = self.open("c", 2, LoopKind::Vectorized, &mut inner);
+        let j = self.open("j", columns / run, LoopKind::Unrolled, &mut inner);
+        let c = self.open("c", 2 * run, LoopKind::Vectorized, &mut inner);
         let mut at = self.block.clone();
         at.row = at.row + self.row(i.clone(), h.clone());
-        at.column = at.column + self.column(j.clone(), c.clone());
+        at.column =
+            at.column + self.columns([j.clone(), Affine::default(), self.lane[1].clone(), c.clone()])[0].clone();
         let acc = load(self.acc, vec![i, j, h, c]);
         let store = |this: &Self, at: &super::Place| {
             let (index, channel) = gemm.output(at);

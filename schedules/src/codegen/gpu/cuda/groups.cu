@@ -1,3 +1,4 @@
+static __device__ __forceinline__ int of_warp(int number) { return __shfl_sync(~0u, number, 0); }
 static __device__ __forceinline__ unsigned long long matrix(const void *at) {
   const unsigned long long rows_of_eight = 1024 >> 4, swizzle_of_128_bytes = 1;
   return (in_shared(at) & 0x3ffff) >> 4 | 1ull << 16 | rows_of_eight << 32 | swizzle_of_128_bytes << 62;

@@ -1,0 +1,49 @@
+//! The two sides of a block. CUDA only.
+
+use super::Writer;
+use crate::program::{Node, Side, Signal};
+
+impl Writer<'_> {
+    /// ```text
+    /// producer { A }                if (threadIdx.x >= 256) { fewer registers;  if (threadIdx.x == 256) { A } }
+    /// consumers { B }           →   else { more registers;  B }
+    /// ```
+    pub(super) fn side(&mut self, side: Side, body: &[Node]) {
+        let consumers = self.block_threads;
+        let registers = Side::registers(consumers);
+        self.side = Some(side);
+        match side {
+            Side::Producer => {
+                self.line(&format!("if (threadIdx.x >= {consumers}) {{"));
+                self.depth += 1;
+                registers.iter().for_each(|[few, _]| self.line(&format!("fewer_registers<{few}>();")));
+                self.line("int issued = 0, released = 0;");
+                self.block(&format!("if (threadIdx.x == {consumers})"), body);
+            }
+            Side::Consumers => {
+                self.line("else {");
+                self.depth += 1;
+                registers.iter().for_each(|[_, many]| self.line(&format!("more_registers<{many}>();")));
+                self.line("int awaited = 0, released = 0;");
+                self.nodes(body);
+            }
+        }
+        self.depth -= 1;
+        self.line("}");
+        self.side = None;
+    }
+
+    pub(super) fn signal(&mut self, signal: Signal) {
+        let slots = self.slots;
+        self.line(&match signal {
+            Signal::AwaitFilled => format!("await_boxes(arrivals, {slots}, awaited, awaited + 1);"),
+            Signal::Release { but } => format!("release_boxes(releases, {slots}, released, awaited - {but});"),
+            Signal::AwaitReleased { but } => format!("await_boxes(releases, {slots}, released, issued - {but});"),
+        });
+    }
+
+    /// What comes before a statement that one thread does for all.
+    pub(super) fn by_one(&self) -> &'static str {
+        if self.side == Some(Side::Producer) { "" } else { "if (threadIdx.x == 0) " }
+    }
+}

@@ -1,0 +1,72 @@
+//! Blocks with threads that only copy.
+
+use super::Node;
+
+/// Threads of the producer: a warp group, since registers are dealt out to warp groups.
+pub const PRODUCER_THREADS: usize = 128;
+
+/// One of the two sides of a block that run at once; see [`Node::Side`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// A warp group of its own, beside those that the thread loops number. One of its threads starts copies of boxes for all.
+    Producer,
+    /// The threads that the thread loops number.
+    Consumers,
+}
+
+impl Side {
+    /// The bodies of the producer and of the consumers; `None` for any other list of nodes.
+    pub fn both(nodes: &[Node]) -> Option<[&[Node]; 2]> {
+        match nodes {
+            [Node::Side { side: Side::Producer, body: producer }, Node::Side { side: Side::Consumers, body }] => {
+                Some([producer, body])
+            }
+            _ => None,
+        }
+    }
+
+    /// True if some of the nodes are for one side.
+    pub fn occurs(nodes: &[Node]) -> bool {
+        nodes.iter().any(|node| matches!(node, Node::Side { .. }) || Self::occurs(node.body()))
+    }
+
+    /// Registers of a thread of either side for so many consumers, multiples of 8 that together are no more than what the block is
+    /// given at its launch. `None` for one warp group of consumers, which may have as many as a thread can.
+    pub fn registers(consumers: usize) -> Option<[usize; 2]> {
+        const MULTIPROCESSOR: usize = 64 << 10;
+        const PRODUCER: usize = 32;
+        let groups = consumers / PRODUCER_THREADS;
+        if groups < 2 {
+            return None;
+        }
+        let all = MULTIPROCESSOR / (consumers + PRODUCER_THREADS) / 8 * 8 * (groups + 1);
+        Some([PRODUCER, all.saturating_sub(PRODUCER) / groups / 8 * 8])
+    }
+}
+
+/// How the sides of a block tell each other of groups of copies ([`Node::CopyGroup`]), which both count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Signal {
+    /// A consumer waits for the next group, the first that it has not awaited; what that has stored it sees then.
+    AwaitFilled,
+    /// A consumer does not read any more what the groups that it has awaited have stored, but for the latest so many.
+    Release {
+        /// Groups that it may still read.
+        but: usize,
+    },
+    /// The producer waits until all consumers have released all groups that it has begun, but for the latest so many.
+    AwaitReleased {
+        /// Groups that may not be released yet.
+        but: usize,
+    },
+}
+
+impl Signal {
+    /// Whose it is.
+    pub fn side(self) -> Side {
+        match self {
+            Signal::AwaitFilled | Signal::Release { .. } => Side::Consumers,
+            Signal::AwaitReleased { .. } => Side::Producer,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What the sides of a block know of each other.
+
+use super::Problem;
+use super::phases::Touch;
+use crate::program::Side;
+
+/// A group of copies of the producer.
+struct Group {
+    copies: Vec<Touch>,
+    /// Groups that all consumers have released when it begins.
+    after: usize,
+}
+
+/// First all groups of the producer, then how far a consumer is.
+///
+/// A group may be under way if the consumer has not awaited it, and has released what it waits for:
+///
+/// ```text
+///     groups    0 .. released .. awaited ............ number of groups
+///                                |-- after <= released --|
+/// ```
+pub(super) struct Pipe {
+    pub(super) side: Side,
+    groups: Vec<Group>,
+    /// Releases that the producer has awaited.
+    after: usize,
+    awaited: usize,
+    /// For each group that the consumer has released, how many it had awaited then.
+    released: Vec<usize>,
+}
+
+impl Pipe {
+    pub(super) fn new(side: Side) -> Self {
+        Self { side, groups: Vec::new(), after: 0, awaited: 0, released: Vec::new() }
+    }
+
+    /// From the producer to the consumers.
+    pub(super) fn turn(&mut self) {
+        self.side = Side::Consumers;
+    }
+
+    pub(super) fn begin(&mut self, copies: Vec<Touch>) {
+        self.groups.push(Group { copies, after: self.after });
+    }
+
+    pub(super) fn await_released(&mut self, but: usize) {
+        self.after = self.after.max(self.groups.len().saturating_sub(but));
+    }
+
+    pub(super) fn await_filled(&mut self) -> Result<(), Problem> {
+        if self.awaited == self.groups.len() {
+            return Err(Problem::Nesting("a group of copies is awaited that does not come".into()));
+        }
+        self.awaited += 1;
+        Ok(())
+    }
+
+    pub(super) fn release(&mut self, but: usize) {
+        while self.released.len() + but < self.awaited {
+            self.released.push(self.awaited);
+        }
+    }
+
+    /// True if a group that may be under way while a consumer is here writes what it reads.
+    pub(super) fn may_be_written(&self, touch: &Touch) -> bool {
+        let begins = |group: &&Group| group.after <= self.released.len();
+        self.side == Side::Consumers
+            && self.groups[self.awaited..].iter().take_while(begins).any(|g| g.copies.iter().any(|c| c.meets(touch)))
+    }
+
+    /// Every group begins, since its releases happen before it is awaited itself, and is awaited.
+    pub(super) fn check(&self) -> Result<(), Problem> {
+        if self.awaited < self.groups.len() {
+            return Err(Problem::Nesting("a group of copies that no consumer awaits".into()));
+        }
+        let begins = |(number, group): (usize, &Group)| {
+            group.after == 0 || self.released.get(group.after - 1).is_some_and(|&awaited| awaited <= number)
+        };
+        if self.groups.iter().enumerate().all(begins) {
+            return Ok(());
+        }
+        Err(Problem::Nesting("a group of copies waits for a release that does not come".into()))
+    }
+}
