@@ -8,6 +8,7 @@ use crate::gpu::{self, Gpu};
 use crate::harness::runs_per_repeat;
 use crate::measurement::{CandidateError, MeasureError};
 use crate::options::TimingOptions;
+use crate::packed::Kept;
 use crate::problem::Problem;
 use crate::team::Team;
 use crate::trial::Trial;
@@ -67,7 +68,7 @@ impl Bench {
             None => {
                 let mut team = Team::new(built.target.threads());
                 // SAFETY: the caller's promise.
-                let mut trial = unsafe { Trial::new(&mut problem, built, false, None, &mut team) }?;
+                let mut trial = unsafe { Trial::new(&mut problem, built, false, &mut Kept::default(), &mut team) }?;
                 trial.check(&mut team)?;
                 Place::Cpu { trial: Box::new(trial), team }
             }

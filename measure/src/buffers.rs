@@ -5,20 +5,24 @@ use std::ffi::c_char;
 use std::ptr::NonNull;
 
 use autotune_schedules::KernelPlan;
-use autotune_schedules::program::Role;
 use thiserror::Error;
+
+use crate::fixed::Placed;
+use crate::measurement::CandidateError;
+use crate::packed::Kept;
 
 /// f32 elements of a cache line, to which every buffer is aligned.
 const LINE: usize = 16;
 /// f32 elements of the guard before and behind every buffer.
-const GUARD: usize = 4 * LINE;
+pub(crate) const GUARD: usize = 4 * LINE;
 /// What guards hold: a bit pattern that no arithmetic yields.
-const GUARD_BITS: u32 = 0x7fa5_c3a5;
+pub(crate) const GUARD_BITS: u32 = 0x7fa5_c3a5;
 /// Alignment of the whole, a page, so that equal plans get equally placed buffers.
 const PAGE: usize = 4096;
-/// The same for memory of at least this size, for which the system is asked for pages of this size: kernels that stream
+/// The same for memory of at least [`HUGE_BYTES`], for which the system is asked for pages of this size: kernels that stream
 /// through megabytes of weights then miss fewer translations, and hardware prefetching goes on for longer.
 const HUGE_PAGE: usize = 2 << 20;
+const HUGE_BYTES: usize = 256 << 10;
 
 /// Memory for a plan that cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -26,6 +30,13 @@ const HUGE_PAGE: usize = 2 << 20;
 pub struct NoMemory {
     /// What was asked for (`usize::MAX` if it overflows).
     pub bytes: usize,
+}
+
+impl NoMemory {
+    /// What that is for a candidate.
+    pub(crate) fn candidate_error(self) -> CandidateError {
+        CandidateError::OutOfMemory { message: self.to_string() }
+    }
 }
 
 /// Every buffer of a plan and the thread-private memory of `threads` threads: one block, 64-byte aligned parts, a
@@ -42,9 +53,12 @@ pub struct Buffers {
     locals: Vec<*mut c_char>,
     /// First element and length of every guard.
     guards: Vec<(usize, usize)>,
+    /// Buffers that lie elsewhere.
+    fixed: Placed,
 }
 
-// SAFETY: the pointers are into the memory, which belongs to this value alone and is reached only through it.
+// SAFETY: the pointers are into the memory, which belongs to this value alone and is reached only through it, and into what is
+// fixed, which nobody writes.
 unsafe impl Send for Buffers {}
 
 /// Initialised memory at a page's start.
@@ -55,24 +69,47 @@ pub(crate) struct Memory {
 
 // SAFETY: the memory belongs to this value alone.
 unsafe impl Send for Memory {}
+// SAFETY: through a shared reference Rust code only reads it. Kernels that get a pointer run while nobody else uses it.
+unsafe impl Sync for Memory {}
 
 impl Memory {
-    fn new(bytes: usize) -> Result<Self, NoMemory> {
-        let page = if bytes < HUGE_PAGE { PAGE } else { HUGE_PAGE };
-        let layout = Layout::from_size_align(bytes, page).map_err(|_| NoMemory { bytes })?;
-        // SAFETY: the layout is not empty: there is at least one guard.
-        let start = NonNull::new(unsafe { alloc::alloc(layout) }).ok_or(NoMemory { bytes })?;
+    /// At least so many bytes, whole pages.
+    pub(crate) fn new(bytes: usize) -> Result<Self, NoMemory> {
+        let no_memory = NoMemory { bytes };
+        let page = if bytes < HUGE_BYTES { PAGE } else { HUGE_PAGE };
+        let size = bytes.max(1).checked_next_multiple_of(page).ok_or(no_memory.clone())?;
+        let layout = Layout::from_size_align(size, page).map_err(|_| no_memory.clone())?;
+        // SAFETY: the layout is not empty.
+        let start = NonNull::new(unsafe { alloc::alloc(layout) }).ok_or(no_memory)?.cast::<f32>();
         if page == HUGE_PAGE {
-            prefer_huge_pages(start, bytes);
+            prefer_huge_pages(start.cast(), size);
         }
         // SAFETY: so many bytes were allocated.
-        unsafe { start.write_bytes(0, bytes) };
-        Ok(Self { start: start.cast(), layout })
+        unsafe { start.write_bytes(0, size / 4) };
+        Ok(Self { start, layout })
     }
 
     /// Its size.
     pub(crate) fn bytes(&self) -> usize {
         self.layout.size()
+    }
+
+    /// Everything in it.
+    pub(crate) fn elements(&self) -> &[f32] {
+        // SAFETY: the memory has so many elements, all initialised, and lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size() / 4) }
+    }
+
+    /// The same, to be written.
+    pub(crate) fn elements_mut(&mut self) -> &mut [f32] {
+        // SAFETY: as in `elements`, and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size() / 4) }
+    }
+
+    /// The address of an element that it has.
+    pub(crate) fn at(&self, element: usize) -> *mut f32 {
+        debug_assert!(4 * element < self.layout.size());
+        self.start.as_ptr().wrapping_add(element)
     }
 }
 
@@ -97,60 +134,57 @@ impl Drop for Memory {
 impl Buffers {
     /// Memory for `plan`, run by up to `threads` threads.
     pub fn new(plan: &KernelPlan, threads: usize) -> Result<Self, NoMemory> {
-        Self::reusing(None, plan, threads, |_| true)
+        Self::around(Vec::new(), None, plan, threads)
     }
 
-    /// The same in memory that is there already, if it is large enough. Only those buffers are NaN at first whose role is to
-    /// be `poisoned`; the others hold anything.
-    pub(crate) fn reusing(
-        memory: Option<Memory>,
+    /// The same but for those buffers that are `fixed`, in memory that was kept, if there is some.
+    pub(crate) fn around(
+        fixed: Placed,
+        kept: Option<&mut Kept>,
         plan: &KernelPlan,
         threads: usize,
-        poisoned: impl Fn(Role) -> bool,
     ) -> Result<Self, NoMemory> {
-        let (buffer_lens, local_len) = part_lens(plan)?;
-        let parts = buffer_lens.iter().copied().chain(std::iter::repeat_n(local_len, threads));
-        let (starts, total) = place(parts)?;
+        let (lens, local_len) = part_lens(plan)?;
+        let mut own_lens = lens.clone();
+        fixed.iter().for_each(|(position, _)| own_lens[*position] = 0);
+        let parts = || own_lens.iter().copied().chain(std::iter::repeat_n(local_len, threads));
+        let (starts, total) = place(parts())?;
         let bytes = total.checked_mul(4).ok_or(NoMemory { bytes: usize::MAX })?;
-        let memory = match memory.filter(|memory| memory.bytes() >= bytes) {
-            Some(memory) => memory,
-            None => Memory::new(bytes)?,
-        };
-        // SAFETY: each start lies inside the memory.
-        let at = |start: usize| unsafe { memory.start.as_ptr().add(start) };
-        let (buffer_starts, local_starts) = starts.split_at(buffer_lens.len());
+        let memory = kept.map_or_else(|| Memory::new(bytes), |kept| kept.memory(bytes))?;
+        let (buffer_starts, local_starts) = starts.split_at(lens.len());
         let pointers = buffer_starts.iter().zip(&plan.buffers);
-        let pointers = pointers.map(|(&s, b)| if b.global { at(s) } else { std::ptr::null_mut() }).collect();
-        let locals = local_starts.iter().map(|&s| at(s).cast()).collect();
+        let pointers = pointers.map(|(&s, b)| if b.global { memory.at(s) } else { std::ptr::null_mut() });
+        let mut pointers: Vec<*mut f32> = pointers.collect();
+        fixed.iter().for_each(|(position, elements)| pointers[*position] = elements.start());
+        let locals = local_starts.iter().map(|&s| memory.at(s).cast()).collect();
         let mut guards = Vec::with_capacity(starts.len() + 1);
-        let lens = buffer_lens.iter().copied().chain(std::iter::repeat_n(local_len, threads));
         let mut end = 0;
-        for (&start, len) in starts.iter().zip(lens) {
+        for (&start, len) in starts.iter().zip(parts()) {
             guards.push((end, start - end));
             end = start + len;
         }
         guards.push((end, total - end));
-        let mut buffers = Self { memory, len: total, pointers, lens: buffer_lens, locals, guards };
-        for (index, _) in plan.buffers.iter().enumerate().filter(|(_, b)| poisoned(b.role)) {
-            buffers.buffer_mut(index).fill(f32::NAN);
-        }
-        for start in local_starts {
-            buffers.block_mut()[*start..start + local_len].fill(f32::NAN);
-        }
+        let mut buffers = Self { memory, len: total, pointers, lens, locals, guards, fixed };
+        buffers.block_mut().fill(f32::NAN);
         for (start, len) in buffers.guards.clone() {
             buffers.block_mut()[start..start + len].fill(f32::from_bits(GUARD_BITS));
         }
         Ok(buffers)
     }
 
-    /// Size of the memory.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.memory.bytes()
+    /// Positions and elements of the buffers that lie elsewhere.
+    pub(crate) fn fixed(&self) -> &Placed {
+        &self.fixed
     }
 
-    /// The memory, to be used again.
-    pub(crate) fn into_memory(self) -> Memory {
-        self.memory
+    /// Size of the memory, and of all that is fixed.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory.bytes() + self.fixed.iter().map(|(_, fixed)| fixed.bytes()).sum::<usize>()
+    }
+
+    /// The memory, to be used again, and what was fixed.
+    pub(crate) fn into_parts(self) -> (Memory, Placed) {
+        (self.memory, self.fixed)
     }
 
     /// Bytes that [`Buffers::new`] asks for.
@@ -182,6 +216,7 @@ impl Buffers {
         if self.lens[index] == 0 {
             return &mut [];
         }
+        assert!(self.fixed.iter().all(|(position, _)| *position != index), "a buffer that is fixed");
         // SAFETY: as in `buffer`, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.pointers[index], self.lens[index]) }
     }
@@ -203,13 +238,11 @@ impl Buffers {
     }
 
     fn block(&self) -> &[f32] {
-        // SAFETY: the block has this many elements, all initialised, and lives as long as `self`.
-        unsafe { std::slice::from_raw_parts(self.memory.start.as_ptr(), self.len) }
+        &self.memory.elements()[..self.len]
     }
 
     fn block_mut(&mut self) -> &mut [f32] {
-        // SAFETY: as in `block`, and `self` is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.memory.start.as_ptr(), self.len) }
+        &mut self.memory.elements_mut()[..self.len]
     }
 }
 
@@ -237,7 +270,7 @@ fn place(lens: impl Iterator<Item = usize>) -> Result<(Vec<usize>, usize), NoMem
 mod tests {
     use super::*;
     use autotune_schedules::plan::PlanBuffer;
-    use autotune_schedules::program::Layout as Lie;
+    use autotune_schedules::program::{Layout as Lie, Role};
 
     fn plan(shapes: &[&[usize]], local_bytes: usize) -> KernelPlan {
         let buffer = |shape: &&[usize]| PlanBuffer {
@@ -270,18 +303,21 @@ mod tests {
 
     #[test]
     fn memory_used_again_shows_nothing_of_its_past() {
-        let (large, small) = (plan(&[&[300], &[70]], 40), plan(&[&[16], &[33], &[5]], 8));
+        let (large, small) = (plan(&[&[3000], &[70]], 5000), plan(&[&[16], &[33], &[5]], 8));
         let mut buffers = Buffers::new(&large, 2).unwrap();
         buffers.block_mut().fill(1.0);
-        let memory = buffers.into_memory();
+        let memory = buffers.into_parts().0;
         let (bytes, start) = (memory.bytes(), memory.start);
-        let mut buffers = Buffers::reusing(Some(memory), &small, 2, |_| true).unwrap();
+        let mut kept = Kept::default();
+        kept.give(memory);
+        let mut buffers = Buffers::around(Vec::new(), Some(&mut kept), &small, 2).unwrap();
         assert_eq!(buffers.memory.start, start);
         assert!((0..3).all(|i| buffers.buffer(i).iter().all(|x| x.is_nan())));
         assert!(buffers.guards_intact());
         let bits: Vec<u32> = buffers.block_mut().iter().map(|x| x.to_bits()).collect();
         assert!(!bits.contains(&1f32.to_bits()), "thread-private memory is NaN too");
-        let again = Buffers::reusing(Some(buffers.into_memory()), &large, 3, |_| true).unwrap();
+        kept.give(buffers.into_parts().0);
+        let again = Buffers::around(Vec::new(), Some(&mut kept), &large, 3).unwrap();
         assert!(again.memory.bytes() > bytes && again.guards_intact());
     }
 

@@ -124,6 +124,7 @@ impl Samples {
             stopped_early: self.stopped_early,
             max_rel_error,
             slowdown: 1.0,
+            kernel_secs: 0.0,
         }
     }
 }

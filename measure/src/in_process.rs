@@ -11,8 +11,10 @@ use crate::builder::{Builder, Built};
 use crate::front::{Front, Runner};
 use crate::gpu::trial::Loaded;
 use crate::gpu::{self, Gpu};
+use crate::in_worker::is_harmless;
 use crate::measurement::{Batches, Candidate, CandidateError, MeasureError, Measurement, Measurer, OnResult, RunSecs};
 use crate::options::{MeasureOptions, TimingOptions};
+use crate::packed::Kept;
 use crate::problem::Problem;
 use crate::team::Team;
 use crate::trial::{self, Trial};
@@ -40,6 +42,7 @@ impl InProcessMeasurer {
             timing: options.timing,
             problems: HashMap::new(),
             yardsticks: Yardsticks::default(),
+            kept: Kept::default(),
             gpus: HashMap::new(),
         };
         Self { front: Front::new(builder, here) }
@@ -86,6 +89,7 @@ struct Here {
     timing: TimingOptions,
     problems: HashMap<Workload, Problem>,
     yardsticks: Yardsticks,
+    kept: Kept,
     /// Those that were opened.
     gpus: HashMap<GpuTarget, Box<dyn Gpu>>,
 }
@@ -103,6 +107,13 @@ impl Here {
         };
         let problem = self.problems.entry(built.workload).or_insert_with(|| Problem::new(&built.workload));
         Ok(device.load(problem, built, self.timing.cold))
+    }
+
+    /// Forgets all that a kernel which failed may have written to.
+    fn distrust(&mut self) {
+        self.problems.clear();
+        self.yardsticks = Yardsticks::default();
+        self.kept = Kept::default();
     }
 }
 
@@ -127,13 +138,19 @@ impl Runner for Here {
             let loaded = self.load(target, built)?;
             return Ok(loaded.and_then(|mut trial| gpu::trial::measure(&mut *trial, &self.timing, incumbent_secs)));
         }
-        let (timing, problems, yardsticks) = (&self.timing, &mut self.problems, &mut self.yardsticks);
+        let Self { timing, problems, yardsticks, kept, .. } = self;
         let problem = problems.entry(built.workload).or_insert_with(|| Problem::new(&built.workload));
-        pinned(built.target.threads(), |team| {
+        let outcome = pinned(built.target.threads(), |team| {
             // SAFETY: whoever made the measurer accepted that.
-            let trial = unsafe { Trial::new(problem, built, timing.cold, None, team) }?;
-            yardsticks.measure(&built.workload, trial, timing, incumbent_secs, team).0
-        })
+            let trial = unsafe { Trial::new(problem, built, timing.cold, kept, team) }?;
+            let (outcome, spare) = yardsticks.measure(&built.workload, trial, timing, incumbent_secs, team);
+            spare.into_iter().for_each(|trial| trial.give_back(kept));
+            outcome
+        })?;
+        if !is_harmless(&outcome) {
+            self.distrust();
+        }
+        Ok(outcome)
     }
 
     fn race(&mut self, built: &[Built]) -> Result<Vec<Result<RunSecs, CandidateError>>, MeasureError> {
@@ -143,16 +160,19 @@ impl Runner for Here {
             return Ok(gpu::trial::race(trials, &self.timing));
         }
         let threads = built.first().map_or(1, |b| b.target.threads());
-        let (timing, problems) = (&self.timing, &mut self.problems);
+        let Self { timing, problems, kept, .. } = self;
         let outcomes = pinned(threads, |team| {
             let mut trials = Vec::with_capacity(built.len());
             for b in built {
                 let problem = problems.entry(b.workload).or_insert_with(|| Problem::new(&b.workload));
                 // SAFETY: as in `time`.
-                trials.push(unsafe { Trial::new(problem, b, timing.cold, None, team) }?);
+                trials.push(unsafe { Trial::new(problem, b, timing.cold, kept, team) }?);
             }
             Ok(trial::race(&mut trials, timing, team))
         })?;
+        if !outcomes.as_ref().is_ok_and(|outcomes| outcomes.iter().all(is_harmless)) {
+            self.distrust();
+        }
         outcomes.map_err(spoilt)
     }
 }

@@ -208,7 +208,7 @@ impl Workers {
 }
 
 /// True for the outcome of a kernel that ran well, or not at all: the worker can run others.
-fn is_harmless(outcome: &Result<RunSecs, CandidateError>) -> bool {
+pub(crate) fn is_harmless(outcome: &Result<RunSecs, CandidateError>) -> bool {
     matches!(outcome, Ok(_) | Err(CandidateError::Lower { .. } | CandidateError::Build { .. }))
 }
 

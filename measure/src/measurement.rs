@@ -39,6 +39,10 @@ pub struct RunSecs {
     /// and after: the other times are those measured divided by this. 1 in races, whose times are as measured.
     #[serde(default = "undisturbed")]
     pub slowdown: f64,
+    /// Seconds of all the kernel runs that this took: checks (not on GPUs), warm-up, every timed run, and those of the kernel it
+    /// was timed beside; what runs ahead of time is none. 0 where that is not known.
+    #[serde(default)]
+    pub kernel_secs: f64,
 }
 
 fn undisturbed() -> f64 {

@@ -11,6 +11,11 @@ use autotune_schedules::tensor::{LayoutError, to_layout};
 use autotune_schedules::{Operands, Workload, reference};
 use ndarray::ArrayD;
 
+use crate::buffers::NoMemory;
+use crate::fixed::Fixed;
+use crate::measurement::CandidateError;
+use crate::team::Team;
+
 /// The operands' seed: every measurement of a workload uses the same.
 const SEED: u64 = 0x0a07_07e5;
 
@@ -22,6 +27,8 @@ pub(crate) struct Problem {
     largest: f32,
     /// Tensors as they lie in memory, made when first asked for: most candidates of a workload want the same.
     arranged: HashMap<(Role, Layout), Arc<[f32]>>,
+    /// The same in the place in which kernels on the CPU find them.
+    fixed: HashMap<(Role, Layout), Arc<Fixed>>,
 }
 
 impl Problem {
@@ -34,7 +41,8 @@ impl Problem {
 
     fn of(operands: Operands, reference: ArrayD<f32>) -> Self {
         let largest = reference.iter().fold(0.0, |largest: f32, x| largest.max(x.abs()));
-        Self { operands, reference, largest, arranged: HashMap::new() }
+        let (arranged, fixed) = (HashMap::new(), HashMap::new());
+        Self { operands, reference, largest, arranged, fixed }
     }
 
     /// Largest magnitude in the reference.
@@ -47,7 +55,9 @@ impl Problem {
         let Operands { input, weight, bias, residual } = &self.operands;
         let tensors = [Some(input), Some(weight), bias.as_ref(), residual.as_ref(), Some(&self.reference)];
         let plain: usize = tensors.into_iter().flatten().map(|tensor| tensor.len()).sum();
-        4 * (plain + self.arranged.values().map(|elements| elements.len()).sum::<usize>())
+        let arranged: usize = self.arranged.values().map(|elements| elements.len()).sum();
+        let fixed: usize = self.fixed.values().map(|fixed| fixed.bytes()).sum();
+        4 * (plain + arranged) + fixed
     }
 
     /// The elements of the operand of a role, or of the reference for the output, in the order in which `layout` puts
@@ -56,18 +66,39 @@ impl Problem {
         if let Some(known) = self.arranged.get(&(role, layout)) {
             return Ok(Some(Arc::clone(known)));
         }
-        let tensor = match role {
+        let Some(tensor) = self.tensor(role) else { return Ok(None) };
+        let elements: Arc<[f32]> = to_layout(tensor, layout)?.into();
+        self.arranged.insert((role, layout), Arc::clone(&elements));
+        Ok(Some(elements))
+    }
+
+    /// The same in memory that kernels get.
+    pub(crate) fn fixed(
+        &mut self,
+        role: Role,
+        layout: Layout,
+        team: &mut Team,
+    ) -> Result<Option<Arc<Fixed>>, CandidateError> {
+        if let Some(known) = self.fixed.get(&(role, layout)) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        let Some(tensor) = self.tensor(role) else { return Ok(None) };
+        let elements = to_layout(tensor, layout).map_err(|e| misfit(role, &e.to_string()))?;
+        let fixed = Arc::new(Fixed::of(&elements, team).map_err(NoMemory::candidate_error)?);
+        self.fixed.insert((role, layout), Arc::clone(&fixed));
+        Ok(Some(fixed))
+    }
+
+    /// The operand of a role, or the reference for the output.
+    fn tensor(&self, role: Role) -> Option<&ArrayD<f32>> {
+        match role {
             Role::Input => Some(&self.operands.input),
             Role::Weight => Some(&self.operands.weight),
             Role::Bias => self.operands.bias.as_ref(),
             Role::Residual => self.operands.residual.as_ref(),
             Role::Output => Some(&self.reference),
             Role::Packed | Role::Accumulator => None,
-        };
-        let Some(tensor) = tensor else { return Ok(None) };
-        let elements: Arc<[f32]> = to_layout(tensor, layout)?.into();
-        self.arranged.insert((role, layout), Arc::clone(&elements));
-        Ok(Some(elements))
+        }
     }
 
     /// Writes the tensors, for a process on this machine.
@@ -96,6 +127,11 @@ impl Problem {
             _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too long")),
         }
     }
+}
+
+/// A plan that is not one of the workload: what lowering made cannot be run.
+pub(crate) fn misfit(role: Role, what: &str) -> CandidateError {
+    CandidateError::Lower { message: format!("the plan's {role:?} buffer: {what}").to_lowercase() }
 }
 
 fn read_tensor(file: &mut impl Read, shape: Vec<usize>) -> io::Result<ArrayD<f32>> {

@@ -2,6 +2,8 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_long};
+use std::ops::Range;
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::thread::{self, JoinHandle};
@@ -114,6 +116,24 @@ impl Team {
         self.join();
     }
 
+    /// Runs `work` on parts of `0..tasks`, one for each thread. It must not panic.
+    pub(crate) fn divide<F: Fn(Range<usize>) + Sync>(&mut self, tasks: usize, work: F) {
+        unsafe extern "C" fn part<F: Fn(Range<usize>)>(
+            work: *const *mut f32,
+            _local: *mut c_char,
+            begin: c_long,
+            end: c_long,
+        ) {
+            // SAFETY: below, the first pointer is to an `F` that lives until all threads are done.
+            let work = unsafe { &*(*work).cast::<F>() };
+            work(begin as usize..end as usize);
+        }
+        let buffers = [(&raw const work).cast_mut().cast()];
+        let locals = vec![ptr::null_mut(); self.threads()];
+        // SAFETY: `part::<F>` gets an `F`, which several threads may call.
+        unsafe { self.run(Work { function: part::<F>, buffers: &buffers, locals: &locals, tasks }) };
+    }
+
     fn publish(&mut self, job: Job) {
         let shared = &*self.shared;
         // SAFETY: no helper works: the last `run` waited for all of them, and `&mut self` keeps other callers out.
@@ -212,6 +232,22 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_are_every_task_once() {
+        for threads in [1, 2, 5] {
+            let mut team = Team::new(threads);
+            for tasks in [0, 1, 4, 100] {
+                let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+                team.divide(tasks, |part| {
+                    for count in &counts[part] {
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+                assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{threads}, {tasks}");
+            }
+        }
+    }
 
     /// Adds 1 to element `t` of the first buffer for every task `t`, and writes to the thread's own memory.
     unsafe extern "C" fn count(buffers: *const *mut f32, local: *mut c_char, begin: c_long, end: c_long) {

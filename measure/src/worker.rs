@@ -10,10 +10,10 @@ use std::sync::mpsc::{self, Receiver};
 use autotune_schedules::{GpuTarget, Workload};
 
 use crate::affinity::{allowed_cores, pin_to_core};
-use crate::buffers::Memory;
 use crate::gpu::{self, Gpu, nvrtc};
 use crate::measurement::CandidateError;
 use crate::memory;
+use crate::packed::Kept;
 use crate::problem::Problem;
 use crate::protocol::{self, Job, MemoryAtStart, Request, Response, Task};
 use crate::team::Team;
@@ -43,7 +43,7 @@ fn serve_requests() -> io::Result<()> {
         team: Team::new(1),
         problems: HashMap::new(),
         yardsticks: Yardsticks::default(),
-        spare: None,
+        kept: Kept::default(),
         gpu: None,
     };
     protocol::send(&mut output, &Response::Hello { version: protocol::VERSION }, &[])?;
@@ -89,16 +89,14 @@ fn read_in_background(input: OwnedFd) -> Receiver<(Request, Vec<u8>)> {
 
 /// Most bytes of problems that are kept.
 const PROBLEM_BYTES: usize = 1 << 30;
-/// Most bytes of buffers that are kept from one trial to the next.
-const SPARE_BYTES: usize = 256 << 20;
 
 struct Worker {
     team: Team,
     /// Those read so far: batches of candidates of several workloads come in turns.
     problems: HashMap<Workload, Problem>,
     yardsticks: Yardsticks,
-    /// Memory of the last trial's buffers: it need not be had from the system again.
-    spare: Option<Memory>,
+    /// What kernels packed, and memory of earlier trials' buffers.
+    kept: Kept,
     /// The device of the last job that was for a GPU.
     gpu: Option<(GpuTarget, Box<dyn Gpu>)>,
 }
@@ -206,18 +204,18 @@ impl Worker {
             }
         }
         let (timing, team) = (&request.timing, &mut self.team);
-        let (outcomes, memory) = match (&request.task, trials.pop()) {
+        let outcomes = match (&request.task, trials.pop()) {
             (Task::Time { job, incumbent_secs }, Some(trial)) => {
-                let (outcome, memory) = self.yardsticks.measure(&job.workload, trial, timing, *incumbent_secs, team);
-                (vec![outcome], memory)
+                let (outcome, spare) = self.yardsticks.measure(&job.workload, trial, timing, *incumbent_secs, team);
+                trials.extend(spare);
+                vec![outcome]
             }
             (_, last) => {
                 trials.extend(last);
-                let outcomes = trial::race(&mut trials, timing, team);
-                (outcomes, trials.pop().and_then(Trial::into_memory))
+                trial::race(&mut trials, timing, team)
             }
         };
-        self.spare = memory.filter(|memory| memory.bytes() <= SPARE_BYTES);
+        trials.into_iter().for_each(|trial| trial.give_back(&mut self.kept));
         Ok(Response::Done { outcomes })
     }
 
@@ -226,7 +224,7 @@ impl Worker {
         let built = job.built(raw).ok_or("machine code is missing")?;
         let problem = self.problems.get_mut(&job.workload).ok_or("the problem is missing")?;
         // SAFETY: this process is there to run code that nobody vouches for; if it breaks, it is replaced.
-        Ok(unsafe { Trial::new(problem, &built, cold, self.spare.take(), &mut self.team) })
+        Ok(unsafe { Trial::new(problem, &built, cold, &mut self.kept, &mut self.team) })
     }
 
     /// Reads the job's problem unless it is there.

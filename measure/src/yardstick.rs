@@ -12,7 +12,6 @@ use std::collections::{HashMap, VecDeque};
 
 use autotune_schedules::Workload;
 
-use crate::buffers::Memory;
 use crate::harness::runs_per_repeat;
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
@@ -43,6 +42,11 @@ impl Yardstick {
     /// Seconds that the kernel usually takes: the median of its looks.
     fn usual_secs(&self) -> f64 {
         median(self.looks.iter().copied().collect())
+    }
+
+    /// Seconds of all its runs so far.
+    pub(crate) fn kernel_secs(&self) -> f64 {
+        self.trial.kernel_secs()
     }
 
     /// Times longer that the kernel takes now than it usually does.
@@ -106,7 +110,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 pub(crate) struct Yardsticks(HashMap<(Workload, usize), Yardstick>);
 
 impl Yardsticks {
-    /// Checks and times a kernel of `workload` beside its yardstick. Gives back memory that is free for the next trial.
+    /// Checks and times a kernel of `workload` beside its yardstick. Hands back the trial that is not needed any more.
     pub(crate) fn measure(
         &mut self,
         workload: &Workload,
@@ -114,7 +118,7 @@ impl Yardsticks {
         options: &TimingOptions,
         incumbent_secs: Option<f64>,
         team: &mut Team,
-    ) -> (Result<RunSecs, CandidateError>, Option<Memory>) {
+    ) -> (Result<RunSecs, CandidateError>, Option<Trial>) {
         let key = (*workload, team.threads());
         let mut yardstick = self.0.remove(&key);
         let outcome = trial::measure(&mut trial, options, incumbent_secs, team, yardstick.as_mut());
@@ -122,9 +126,9 @@ impl Yardsticks {
             Ok((run, ratio)) if *ratio < FASTER && !run.stopped_early && !options.cold => {
                 let looks = yardstick.as_ref().map(|old| old.looks.iter().map(|secs| secs * ratio).collect());
                 let looks = looks.unwrap_or_else(|| VecDeque::from([run.run_secs]));
-                yardstick.replace(Yardstick { trial, looks }).and_then(|old| old.trial.into_memory())
+                yardstick.replace(Yardstick { trial, looks }).map(|old| old.trial)
             }
-            _ => trial.into_memory(),
+            _ => Some(trial),
         };
         if self.0.values().map(|yardstick| yardstick.trial.bytes()).sum::<usize>() > KEPT_BYTES {
             self.0.clear();
@@ -137,6 +141,7 @@ impl Yardsticks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packed::Kept;
     use crate::problem::Problem;
     use crate::{Builder, Candidate, MeasureOptions};
     use autotune_schedules::{ScheduleSpace, Target};
@@ -148,7 +153,8 @@ mod tests {
         let mut builder = Builder::new(MeasureOptions::default().backend, 20.0);
         let built = builder.build(&[Candidate { workload, target, config }]).unwrap().remove(0).outcome.unwrap();
         // SAFETY: the default config's kernel is made by the code generator.
-        let trial = unsafe { Trial::new(&mut Problem::new(&workload), &built, false, None, &mut Team::new(1)) };
+        let trial =
+            unsafe { Trial::new(&mut Problem::new(&workload), &built, false, &mut Kept::default(), &mut Team::new(1)) };
         (workload, trial.unwrap())
     }
 

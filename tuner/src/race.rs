@@ -182,6 +182,7 @@ mod tests {
             repeats: 5,
             stopped_early: false,
             slowdown: 1.0,
+            kernel_secs: 0.0,
             max_rel_error: 0.0,
         };
         Measurement::of(Ok(secs))

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use autotune_measure::Ceilings;
+use autotune_measure::{Ceilings, Measurement};
 use autotune_schedules::{Config, Workload};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
@@ -36,8 +36,11 @@ pub struct TimeShares {
     pub propose_secs: f64,
     /// Waiting for builds, and at the end for those that came too late.
     pub build_secs: f64,
-    /// Checking and timing candidates.
+    /// Runs of kernels, in checks and for timing: [`autotune_measure::RunSecs::kernel_secs`].
     pub run_secs: f64,
+    /// What else measuring takes: loading kernels, packing weights ahead of time, comparing outputs, talking to the worker; failed
+    /// candidates too.
+    pub trial_secs: f64,
     /// Writing results to the database.
     pub record_secs: f64,
     /// Waiting for the model to learn: features of the results, fitting.
@@ -58,9 +61,16 @@ impl TimeShares {
         self.build_secs += (within(from, to) - fit_secs - propose_secs).max(0.0);
     }
 
+    /// Takes in that a candidate was measured for so long.
+    pub(crate) fn measured(&mut self, measure_secs: f64, measurement: &Measurement) {
+        let run_secs = measurement.outcome.as_ref().map_or(0.0, |run| run.kernel_secs).min(measure_secs);
+        self.run_secs += run_secs;
+        self.trial_secs += measure_secs - run_secs;
+    }
+
     /// Seconds of the search, from the first proposal to the last fit.
     pub fn search_secs(&self) -> f64 {
-        self.propose_secs + self.build_secs + self.run_secs + self.record_secs + self.fit_secs
+        self.propose_secs + self.build_secs + self.run_secs + self.trial_secs + self.record_secs + self.fit_secs
     }
 }
 
@@ -229,6 +239,7 @@ impl Report {
             ("propose", shares.propose_secs),
             ("build", shares.build_secs),
             ("run", shares.run_secs),
+            ("trial", shares.trial_secs),
             ("record", shares.record_secs),
             ("fit", shares.fit_secs),
             ("race", shares.race_secs),

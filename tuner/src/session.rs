@@ -137,7 +137,7 @@ impl<'a> Session<'a> {
             let (task, run_time) = (proposal.task, Duration::from_secs_f64(measurement.measure_secs));
             let began = ran.checked_sub(run_time).map_or(idle_since, |began| began.max(idle_since));
             shares.waited(idle_since, began, Some(proposal.planned));
-            shares.run_secs += ran.duration_since(began).as_secs_f64();
+            shares.measured(ran.duration_since(began).as_secs_f64(), &measurement);
             appended = recorder.append(&proposal.candidate, &measurement, Phase::Search);
             self.new_trials += 1;
             best_secs[task] = best_secs[task].min(measurement.run_secs().unwrap_or(f64::INFINITY));

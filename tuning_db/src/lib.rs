@@ -27,6 +27,7 @@
 //!             repeats: 10,
 //!             stopped_early: false,
 //!             slowdown: 1.0,
+//!             kernel_secs: 0.0,
 //!             max_rel_error: 1e-7,
 //!         }),
 //!         toolchain: None,

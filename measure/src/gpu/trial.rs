@@ -14,7 +14,7 @@ use crate::heats::Heats;
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
 use crate::problem::Problem;
-use crate::trial::{relative_error, same_bits};
+use crate::trial::relative_error;
 
 /// Words behind each buffer that must not change.
 const GUARD: usize = 1024;
@@ -37,6 +37,8 @@ pub(crate) trait Loaded {
     /// Checks after timing that the last run, on top of earlier ones, was right, then, unless the kernel was given up, one on a
     /// fresh output, and that no operand and nothing behind the buffers changed.
     fn recheck(&mut self, given_up: bool) -> Result<(), CandidateError>;
+    /// Seconds of all that was repeated so far.
+    fn kernel_secs(&self) -> f64;
     /// Largest deviation from the reference so far.
     fn max_rel_error(&self) -> f64;
 }
@@ -71,8 +73,9 @@ pub(super) struct Trial<D: Device> {
     slots: Vec<Slot>,
     /// Runs go through these in turns.
     copies: Vec<Vec<D::Memory>>,
-    /// Runs so far.
+    /// Runs so far, and their seconds.
     runs: usize,
+    kernel_secs: f64,
     output: usize,
     /// Largest magnitude in the reference.
     largest: f32,
@@ -114,6 +117,7 @@ impl<D: Device> Trial<D> {
             slots,
             copies: Vec::with_capacity(copies),
             runs: 0,
+            kernel_secs: 0.0,
             output,
             largest,
             tolerance,
@@ -176,13 +180,15 @@ impl<D: Device> Loaded for Trial<D> {
 
     fn repeat(&mut self, runs: usize) -> Result<f64, CandidateError> {
         let device = Rc::clone(&self.device);
-        device.time(&mut || {
+        let secs = device.time(&mut || {
             (0..runs).try_for_each(|_| {
                 let copy = self.runs % self.copies.len();
                 self.runs += 1;
                 self.run(copy, When::EveryRun)
             })
-        })
+        })?;
+        self.kernel_secs += secs;
+        Ok(secs)
     }
 
     fn recheck(&mut self, given_up: bool) -> Result<(), CandidateError> {
@@ -198,13 +204,17 @@ impl<D: Device> Loaded for Trial<D> {
             if behind.iter().any(|value| value.to_bits() != GUARD_BITS) {
                 return Err(CandidateError::StrayWrite { message: "memory behind its buffers changed".into() });
             }
-            let changed = slot.values.as_ref().is_some_and(|values| !same_bits(values, inside));
+            let changed = slot.values.as_ref().is_some_and(|values| bytes_of(values) != bytes_of(inside));
             if slot.role != Role::Output && changed {
                 let message = format!("the {:?} operand changed", slot.role).to_lowercase();
                 return Err(CandidateError::StrayWrite { message });
             }
         }
         Ok(())
+    }
+
+    fn kernel_secs(&self) -> f64 {
+        self.kernel_secs
     }
 
     fn max_rel_error(&self) -> f64 {
@@ -224,7 +234,7 @@ pub(crate) fn measure(
     let samples = harness::sample(options, estimate_secs, incumbent_secs, &mut |runs| clock.repeat(runs));
     clock.failed.map_or(Ok(()), Err)?;
     trial.recheck(samples.stopped_early())?;
-    Ok(samples.run_secs(trial.max_rel_error()))
+    Ok(RunSecs { kernel_secs: trial.kernel_secs(), ..samples.run_secs(trial.max_rel_error()) })
 }
 
 /// Checks; seconds of the first run that counts. The one before it may compile or load the kernel.
@@ -287,7 +297,7 @@ pub(crate) fn race(trials: Vec<Box<dyn Loaded>>, options: &TimingOptions) -> Vec
     let finish = |lane: Result<Lane, CandidateError>| {
         let Lane { mut trial, samples, .. } = lane?;
         trial.recheck(false)?;
-        Ok(samples.run_secs(trial.max_rel_error()))
+        Ok(RunSecs { kernel_secs: trial.kernel_secs(), ..samples.run_secs(trial.max_rel_error()) })
     };
     lanes.into_iter().map(finish).collect()
 }

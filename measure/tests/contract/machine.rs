@@ -16,6 +16,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("machine_code_that_hangs_is_killed", machine_code_that_hangs_is_killed),
     ("machine_code_that_writes_astray_is_found", machine_code_that_writes_astray_is_found),
     ("machine_code_that_computes_wrongly_is_found", machine_code_that_computes_wrongly_is_found),
+    ("packed_weights_that_change_are_found", packed_weights_that_change_are_found),
     ("machine_code_cannot_be_overwritten", machine_code_cannot_be_overwritten),
     ("machine_code_that_does_not_fit_its_plan_is_refused", machine_code_that_does_not_fit_its_plan_is_refused),
     ("garbage_kills_only_the_worker", garbage_kills_only_the_worker),
@@ -37,7 +38,16 @@ const OVERWRITE_ITSELF: &[u8] = &[0x48, 0x8d, 0x05, 0xf9, 0xff, 0xff, 0xff, 0xc6
 
 /// The assembled default schedule of a small convolution with packed weights or without, on one thread.
 fn right() -> Built {
-    let workload: Workload = "conv2d:n=1,c=8,h=9,w=7,o=16,k=3,p=1,bias,add,act=relu".parse().unwrap();
+    right_for("conv2d:n=1,c=8,h=9,w=7,o=16,k=3,p=1,bias,add,act=relu")
+}
+
+/// One whose packed weights are so large that they are kept for the next.
+fn large() -> Built {
+    right_for("conv2d:n=1,c=1024,h=2,w=3,o=2304,k=1,bias")
+}
+
+fn right_for(workload: &str) -> Built {
+    let workload: Workload = workload.parse().unwrap();
     let target = target(1);
     let config = ScheduleSpace::new(&workload, &target).default_config();
     let candidate = Candidate { workload, target, config };
@@ -71,14 +81,41 @@ fn with(instructions: &[u8], when: When, then_work: bool) -> Built {
     built
 }
 
-/// `mov rax,[rdi+8*position]; mov dword [rax+offset],0`: writes a zero to a buffer.
-fn write_to(position: usize, offset: i32) -> Vec<u8> {
+/// `mov rax,[rdi+8*position]`, and an instruction with the operand `dword [rax+offset]`.
+fn access(position: usize, offset: i32, head: [u8; 2], tail: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0x48, 0x8b, 0x87];
     bytes.extend((8 * position as i32).to_le_bytes());
-    bytes.extend([0xc7, 0x80]);
+    bytes.extend(head);
     bytes.extend(offset.to_le_bytes());
-    bytes.extend([0; 4]);
+    bytes.extend(tail);
     bytes
+}
+
+/// `mov dword [rax+offset],0`: writes a zero to a buffer.
+fn write_to(position: usize, offset: i32) -> Vec<u8> {
+    access(position, offset, [0xc7, 0x80], &[0; 4])
+}
+
+/// The large kernel that in every run executes other instructions first, and packs by the same code as ever.
+fn with_first(instructions: &[u8]) -> Built {
+    let mut built = large();
+    let run = built.plan.stages.iter().position(|stage| stage.when == When::EveryRun).unwrap();
+    let code = code(&mut built);
+    let entry = code.entries[run];
+    // `push rbx; push rbp; push r12; push r13` give way to a jump to the end, where they are made up for.
+    let moved = [0x53, 0x55, 0x41, 0x54, 0x41, 0x55];
+    assert_eq!(code.bytes[entry..entry + 6], moved);
+    let distance = |from: usize, to: usize| (to as i32 - from as i32).to_le_bytes();
+    let end = code.bytes.len();
+    code.bytes[entry] = 0xe9;
+    code.bytes[entry + 1..entry + 5].copy_from_slice(&distance(entry + 5, end));
+    code.bytes.extend(instructions);
+    code.bytes.extend(moved);
+    code.bytes.push(0xe9);
+    let back = distance(code.bytes.len() + 4, entry + 6);
+    code.bytes.extend(back);
+    code.code_bytes = code.bytes.len();
+    built
 }
 
 fn measurer() -> WorkerMeasurer {
@@ -167,6 +204,37 @@ fn machine_code_that_computes_wrongly_is_found() {
         }
     }
     assert!(right().plan.stages.iter().any(|stage| stage.when == When::AheadOfTime), "nothing runs ahead of time");
+}
+
+/// Changes of a last bit, which no output shows. Of setting and clearing it, one changes it.
+fn packed_weights_that_change_are_found() {
+    let mut measurer = measurer();
+    let plan = large().plan;
+    let packed = plan.buffers.iter().position(|b| b.global && b.role == Role::Packed).unwrap();
+    let weight = plan.buffers.iter().position(|b| b.role == Role::Weight).unwrap();
+    let expected = outcome(&mut measurer, &large()).outcome.unwrap().max_rel_error;
+    for (position, word) in [(packed, "packed"), (weight, "weight")] {
+        let len = plan.buffers[position].shape.iter().product::<usize>() as i32;
+        for element in [0, len / 2, len - 1] {
+            let (set, clear) = (([0x83, 0x88], 0x01), ([0x83, 0xa0], 0xfe));
+            let found = [set, clear].map(|(head, mask)| {
+                let scribbler = with_first(&access(position, 4 * element, head, &[mask]));
+                let found = match outcome(&mut measurer, &scribbler).outcome {
+                    Ok(_) => false,
+                    Err(CandidateError::StrayWrite { message }) => {
+                        assert!(message.contains(word), "{message}");
+                        true
+                    }
+                    Err(other) => panic!("{word} {element}: {other}"),
+                };
+                // It harmed nobody else.
+                let next = outcome(&mut measurer, &large()).outcome.unwrap();
+                assert_eq!(next.max_rel_error, expected, "{word} {element}");
+                found
+            });
+            assert_ne!(found[0], found[1], "{word} {element}");
+        }
+    }
 }
 
 fn machine_code_cannot_be_overwritten() {

@@ -34,7 +34,8 @@ mod plan;
 mod stage;
 mod transpose;
 
-/// A kernel's code. It is position independent and refers to nothing outside itself.
+/// A kernel's code. It is position independent and refers to nothing outside itself; a stage refers to nothing behind the entry
+/// of the next but to constants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineCode {
     /// Code, then constants.
@@ -120,8 +121,7 @@ pub fn assemble(program: &Program, target: &Target) -> Result<MachineCode, Assem
 fn code_of(program: &Program, isa: Isa) -> Result<MachineCode, Failure> {
     let mut generator = stage::Generator::new(program, emit::Emitter::new(isa));
     let entries = program.stages.iter().map(|s| generator.stage(s)).collect::<Result<_, _>>()?;
-    let leaves = generator.leaves()?;
-    let (bytes, code_bytes) = generator.emitter.code.finish(&leaves)?;
+    let (bytes, code_bytes) = generator.finish()?;
     Ok(MachineCode { bytes, code_bytes, entries })
 }
 

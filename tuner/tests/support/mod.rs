@@ -30,6 +30,7 @@ impl PaperDevice {
                 repeats: 1,
                 stopped_early: false,
                 slowdown: 1.0,
+                kernel_secs: 0.0,
                 max_rel_error: 1e-7,
             })
         };

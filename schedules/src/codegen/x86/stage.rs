@@ -43,12 +43,12 @@ pub(super) fn pointer_register(pointer: u8) -> Integer {
     INTEGERS[usize::from(pointer)]
 }
 
-/// Stack slots of eight bytes.
+/// Stack slots of eight bytes; behind them those of the variables outside leaves, then those of the buffers.
 const TASK: usize = 0;
 const TASKS_END: usize = 1;
 const BEGIN: usize = 2;
 const END: usize = 3;
-const BUFFERS: usize = 4;
+const VARS: usize = 4;
 
 fn slot(number: usize) -> Address {
     Address { base: Integer::Rsp, disp: 8 * number as i32 }
@@ -58,24 +58,38 @@ pub(super) struct Generator<'p> {
     program: &'p Program,
     pub(super) emitter: Emitter,
     resolver: Resolver<'p>,
-    /// Leaves that are called, and their numbers.
+    /// Leaves that are called, and their numbers; where those are that were emitted, the first ones.
     leaves: Vec<Rc<Nest>>,
+    offsets: Vec<usize>,
     numbers: FxHashMap<Rc<Nest>, usize>,
-    /// Variables bound outside leaves, in the order of their slots.
+    /// Variables bound outside leaves, in the order of their slots, and how many slots they have.
     vars: Vec<VarId>,
+    var_slots: usize,
 }
 
 impl<'p> Generator<'p> {
     pub(super) fn new(program: &'p Program, emitter: Emitter) -> Self {
-        let (leaves, numbers) = (Vec::new(), FxHashMap::default());
-        Self { program, emitter, resolver: Resolver::new(program), leaves, numbers, vars: Vec::new() }
+        let (leaves, offsets, numbers) = (Vec::new(), Vec::new(), FxHashMap::default());
+        Self {
+            program,
+            emitter,
+            resolver: Resolver::new(program),
+            leaves,
+            offsets,
+            numbers,
+            vars: Vec::new(),
+            var_slots: 0,
+        }
     }
 
-    /// Emits a stage and returns its offset.
+    /// Emits a stage, and behind it those leaves that no stage before it calls, and returns its offset. What is emitted for the
+    /// first stage depends on nothing of the others.
     pub(super) fn stage(&mut self, stage: &'p Stage) -> Result<usize, Failure> {
         let entry = self.emitter.code.here();
-        let slots = BUFFERS + self.program.buffers.len() + stage.body.iter().map(loops_outside).max().unwrap_or(0);
-        self.enter(8 * slots as i64);
+        self.var_slots = stage.body.iter().map(loops_outside).max().unwrap_or(0);
+        let buffers = self.buffers_of(stage);
+        let slots = self.buffer_slot(buffers.last().map_or(0, |&last| last + 1));
+        self.enter(8 * slots as i64, &buffers);
         let mut first = 0;
         for node in &stage.body {
             first += self.tree(node, first)?;
@@ -84,28 +98,39 @@ impl<'p> Generator<'p> {
         PRESERVED.iter().rev().for_each(|&r| self.emitter.pop(r));
         self.emitter.clear_upper();
         self.emitter.ret();
+        self.new_leaves()?;
         Ok(entry)
     }
 
-    /// Saves registers and arguments: the range of tasks, and a pointer per buffer.
-    fn enter(&mut self, frame: i64) {
+    /// The buffers that a stage may use: the global ones, and what it allocates of thread-private memory.
+    fn buffers_of(&self, stage: &Stage) -> Vec<usize> {
+        let mut allocated = vec![false; self.program.buffers.len()];
+        note_allocated(&stage.body, &mut allocated);
+        let is_used = |&i: &usize| match self.program.buffers[i].scope {
+            Scope::Global => true,
+            Scope::Local => allocated[i],
+            Scope::Shared | Scope::Register => false,
+        };
+        (0..allocated.len()).filter(is_used).collect()
+    }
+
+    /// Saves registers and arguments: the range of tasks, and a pointer to each of these buffers.
+    fn enter(&mut self, frame: i64, buffers: &[usize]) {
+        let first_slot = self.buffer_slot(0);
         let e = &mut self.emitter;
         PRESERVED.iter().for_each(|&r| e.push(r));
         e.add(Integer::Rsp, -frame);
         e.write(slot(BEGIN), Integer::Rdx);
         e.write(slot(END), Integer::Rcx);
-        for (i, buffer) in self.program.buffers.iter().enumerate() {
-            match buffer.scope {
-                Scope::Global => {
-                    let at = Address { base: Integer::Rdi, disp: 8 * i as i32 };
-                    e.read(Integer::Rax, at);
-                    e.write(slot(BUFFERS + i), Integer::Rax);
-                }
-                Scope::Local => {
-                    e.write(slot(BUFFERS + i), Integer::Rsi);
-                    e.add(Integer::Rsi, (buffer.len() as i64 * 4 + 63) / 64 * 64);
-                }
-                Scope::Shared | Scope::Register => {}
+        for &i in buffers {
+            let buffer = &self.program.buffers[i];
+            if buffer.scope == Scope::Global {
+                let at = Address { base: Integer::Rdi, disp: 8 * i as i32 };
+                e.read(Integer::Rax, at);
+                e.write(slot(first_slot + i), Integer::Rax);
+            } else {
+                e.write(slot(first_slot + i), Integer::Rsi);
+                e.add(Integer::Rsi, (buffer.len() as i64 * 4 + 63) / 64 * 64);
             }
         }
     }
@@ -124,7 +149,7 @@ impl<'p> Generator<'p> {
         self.vars.extend(loops.iter().map(|l| l.var));
         for (i, l) in loops.iter().enumerate().rev() {
             self.emitter.divide(l.extent as i64);
-            self.emitter.write(slot(self.var_slot(i)), Integer::Rdx);
+            self.emitter.write(slot(VARS + i), Integer::Rdx);
         }
         self.nodes(loops.last().map_or(std::slice::from_ref(node), |l| l.body.as_slice()))?;
         self.advance(TASK);
@@ -155,7 +180,7 @@ impl<'p> Generator<'p> {
         nodes.iter().try_for_each(|node| match node {
             Node::Alloc { buffer, body } if self.program.buffer(*buffer).scope != Scope::Register => self.nodes(body),
             Node::Loop(l) if l.body.iter().any(has_alloc) => {
-                let number = self.var_slot(self.vars.len());
+                let number = VARS + self.vars.len();
                 self.vars.push(l.var);
                 self.emitter.write_value(slot(number), 0);
                 let top = self.emitter.code.here();
@@ -171,8 +196,8 @@ impl<'p> Generator<'p> {
         })
     }
 
-    fn var_slot(&self, position: usize) -> usize {
-        BUFFERS + self.program.buffers.len() + position
+    fn buffer_slot(&self, buffer: usize) -> usize {
+        VARS + self.var_slots + buffer
     }
 
     /// Computes a leaf's pointers and calls it.
@@ -189,11 +214,11 @@ impl<'p> Generator<'p> {
             }
         };
         for (pointer, &register) in self.resolver.pointers.iter().zip(&INTEGERS) {
-            self.emitter.read(register, slot(BUFFERS + pointer.buffer.0 as usize));
+            let at = slot(self.buffer_slot(pointer.buffer.0 as usize));
+            self.emitter.read(register, at);
             for &(var, coefficient) in &pointer.base.terms {
                 if let Some(position) = self.vars.iter().rposition(|&v| v == var) {
-                    let at = slot(BUFFERS + self.program.buffers.len() + position);
-                    self.emitter.add_scaled(register, at, coefficient * 4);
+                    self.emitter.add_scaled(register, slot(VARS + position), coefficient * 4);
                 }
             }
             self.emitter.add(register, pointer.base.constant * 4);
@@ -202,15 +227,21 @@ impl<'p> Generator<'p> {
         Ok(())
     }
 
-    /// Emits the leaves that were called and returns their offsets.
-    pub(super) fn leaves(&mut self) -> Result<Vec<usize>, Failure> {
+    /// Emits the leaves that were not emitted yet.
+    fn new_leaves(&mut self) -> Result<(), Failure> {
         let mut expander = Expander::new(self.program, usize::from(self.emitter.lanes()));
         let mut plan = Plan::default();
-        let emit = |nest: &Rc<Nest>| {
+        for nest in &self.leaves[self.offsets.len()..] {
             expander.expand(nest)?;
-            LeafEmitter { emitter: &mut self.emitter, plan: &mut plan, nest, leaf: &expander.leaf }.emit()
-        };
-        self.leaves.iter().map(emit).collect()
+            let mut leaf = LeafEmitter { emitter: &mut self.emitter, plan: &mut plan, nest, leaf: &expander.leaf };
+            self.offsets.push(leaf.emit()?);
+        }
+        Ok(())
+    }
+
+    /// The code with every call resolved, constants behind it, and the length without them.
+    pub(super) fn finish(self) -> Result<(Vec<u8>, usize), Failure> {
+        self.emitter.code.finish(&self.offsets)
     }
 }
 
@@ -219,6 +250,16 @@ fn loops_outside(node: &Node) -> usize {
     match node {
         Node::Alloc { body, .. } => body.iter().filter(|n| has_alloc(n)).map(loops_outside).max().unwrap_or(0),
         _ => usize::from(matches!(node, Node::Loop(_))) + node.body().iter().map(loops_outside).max().unwrap_or(0),
+    }
+}
+
+/// Marks the buffers that nodes allocate.
+fn note_allocated(nodes: &[Node], allocated: &mut [bool]) {
+    for node in nodes {
+        if let Node::Alloc { buffer, .. } = node {
+            allocated[buffer.0 as usize] = true;
+        }
+        note_allocated(node.body(), allocated);
     }
 }
 

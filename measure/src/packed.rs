@@ -1,0 +1,153 @@
+//! What kernels packed ahead of time, kept for those that pack alike.
+
+use std::sync::Arc;
+
+use autotune_schedules::codegen::x86::MachineCode;
+use autotune_schedules::plan::PlanBuffer;
+use autotune_schedules::program::{Layout, Role, When};
+use autotune_schedules::{KernelPlan, Workload};
+
+use crate::buffers::{Memory, NoMemory};
+use crate::builder::{Built, Code};
+use crate::fixed::{Fixed, Placed};
+
+/// Most bytes that are kept.
+const KEPT_BYTES: usize = 96 << 20;
+/// Elements that are worth it: fewer are packed again as soon as memory for them is had that was not used before.
+const LEAST_ELEMENTS: usize = 2 << 20;
+/// Memory is used again for what needs no less than a part of it.
+const WASTE: usize = 4;
+const LEAST_BYTES: usize = 1 << 20;
+
+/// All on which the result of the stages that run ahead of time depends, for one workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Packing {
+    /// The stages' code, all that it calls, and the constants.
+    code: Vec<u8>,
+    /// The tasks of each.
+    tasks: Vec<usize>,
+    /// Where operands are that they may read, and how these are laid out.
+    operands: Vec<(usize, Role, Layout)>,
+}
+
+impl Packing {
+    /// How a kernel packs; `None` if it does not, or cannot be compared with others.
+    pub(crate) fn of(built: &Built) -> Option<Self> {
+        let Code::Machine(code) = &built.code else { return None };
+        let (plan, stages) = (&built.plan, &built.plan.stages);
+        let ahead = stages.iter().take_while(|stage| stage.when == When::AheadOfTime).count();
+        if ahead == 0 || stages[ahead..].iter().any(|stage| stage.when == When::AheadOfTime) {
+            return None;
+        }
+        let is_operand = |b: &PlanBuffer| matches!(b.role, Role::Weight | Role::Bias);
+        let operands = plan.buffers.iter().enumerate().filter(|(_, b)| is_operand(b));
+        Some(Self {
+            code: leading_code(code, ahead)?,
+            tasks: stages[..ahead].iter().map(|stage| stage.tasks).collect(),
+            operands: operands.map(|(position, b)| (position, b.role, b.layout)).collect(),
+        })
+    }
+}
+
+/// The code of the first `stages` stages: they begin with the code, one behind the other, and refer to nothing behind them but
+/// constants.
+fn leading_code(code: &MachineCode, stages: usize) -> Option<Vec<u8>> {
+    let MachineCode { bytes, code_bytes, entries } = code;
+    let in_order = entries.first() == Some(&0) && entries.is_sorted_by(|a, b| a < b);
+    let end = entries.get(stages).filter(|_| in_order)?;
+    let mut leading = bytes.get(..*end)?.to_vec();
+    let constants = bytes.get(*code_bytes..)?;
+    if !constants.is_empty() {
+        // Code refers to them by their distance.
+        leading.extend(code_bytes.to_le_bytes());
+        leading.extend(constants);
+    }
+    Some(leading)
+}
+
+/// What was packed, the latest used last, and memory that is free. Memory that a process never touched before can be slow to have, so
+/// that what it has is used again.
+#[derive(Default)]
+pub(crate) struct Kept {
+    packed: Vec<(Workload, Packing, Placed)>,
+    spare: Vec<Memory>,
+}
+
+impl Kept {
+    /// What a kernel of the workload that packs like this has packed, if it fits the plan.
+    pub(crate) fn find(&mut self, workload: &Workload, packing: &Packing, plan: &KernelPlan) -> Option<Placed> {
+        let is_it = |(of, known, packed): &(Workload, Packing, Placed)| {
+            of == workload && known == packing && fits(packed, plan)
+        };
+        let index = self.packed.iter().position(is_it)?;
+        let entry = self.packed.remove(index);
+        let packed = entry.2.clone();
+        self.packed.push(entry);
+        Some(packed)
+    }
+
+    /// Keeps what was packed, if it is much.
+    pub(crate) fn keep(&mut self, workload: &Workload, packing: Packing, packed: Placed) {
+        if packed.iter().map(|(_, fixed)| fixed.elements().len()).sum::<usize>() >= LEAST_ELEMENTS {
+            self.packed.push((*workload, packing, packed));
+        }
+    }
+
+    /// At least so many bytes, which hold anything: of what is free, or at the expense of what was not used for long.
+    pub(crate) fn memory(&mut self, bytes: usize) -> Result<Memory, NoMemory> {
+        loop {
+            let fits =
+                |memory: &Memory| (bytes..=bytes.max(LEAST_BYTES).saturating_mul(WASTE)).contains(&memory.bytes());
+            let fitting = self.spare.iter().enumerate().filter(|(_, memory)| fits(memory));
+            if let Some((index, _)) = fitting.min_by_key(|(_, memory)| memory.bytes()) {
+                return Ok(self.spare.remove(index));
+            }
+            if self.bytes().saturating_add(bytes) <= KEPT_BYTES || !self.make_room() {
+                return Memory::new(bytes);
+            }
+        }
+    }
+
+    /// Gives memory back.
+    pub(crate) fn give(&mut self, memory: Memory) {
+        self.spare.push(memory);
+    }
+
+    /// Gives memory that is free to the system, or where there is none frees what was not used for longest; false if there is
+    /// nothing.
+    fn make_room(&mut self) -> bool {
+        if !self.spare.is_empty() {
+            self.spare.remove(0);
+            return true;
+        }
+        if self.packed.is_empty() {
+            return false;
+        }
+        let (.., packed) = self.packed.remove(0);
+        // What is in use goes on being so.
+        let free = packed.into_iter().filter_map(|(_, fixed)| Arc::into_inner(fixed));
+        self.spare.extend(free.map(Fixed::into_memory));
+        true
+    }
+
+    /// Number of packings that are kept.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.packed.len()
+    }
+
+    fn bytes(&self) -> usize {
+        let packed = self.packed.iter().flat_map(|(.., packed)| packed).map(|(_, fixed)| fixed.bytes());
+        packed.chain(self.spare.iter().map(Memory::bytes)).sum()
+    }
+}
+
+/// True if each is as large as the plan's buffer at its position, and that one is for what was packed.
+fn fits(packed: &Placed, plan: &KernelPlan) -> bool {
+    packed.iter().all(|(position, fixed)| {
+        plan.buffers.get(*position).is_some_and(|buffer| {
+            let len = buffer.shape.iter().try_fold(1usize, |product, &d| product.checked_mul(d));
+            buffer.global && buffer.role == Role::Packed && len == Some(fixed.elements().len())
+        })
+    })
+}
