@@ -5,19 +5,19 @@ stage 0:
      4  push r13
      6  push r14
      8  push r15
-     a  add rsp, 0FFFFFFFFFFFFFF98h
+     a  add rsp, 0FFFFFFFFFFFFFFA0h
      e  mov [rsp+10h], rdx
     13  mov [rsp+18h], rcx
     18  mov rax, [rdi]
-    1b  mov [rsp+20h], rax
+    1b  mov [rsp+38h], rax
     20  mov rax, [rdi+8]
-    24  mov [rsp+28h], rax
+    24  mov [rsp+40h], rax
     29  mov rax, [rdi+10h]
-    2d  mov [rsp+30h], rax
+    2d  mov [rsp+48h], rax
     32  mov rax, [rdi+18h]
-    36  mov [rsp+38h], rax
+    36  mov [rsp+50h], rax
     3b  mov rax, [rdi+20h]
-    3f  mov [rsp+40h], rax
+    3f  mov [rsp+58h], rax
     44  mov rax, [rsp+10h]
     49  mov rcx, 0
     50  cmp rax, rcx
@@ -33,21 +33,21 @@ stage 0:
     7c  xor edx, edx
     7e  mov rcx, 1
     85  div rcx
-    88  mov [rsp+50h], rdx
-    8d  mov rdi, [rsp+28h]
-    92  imul rax, [rsp+50h], 2Ch
+    88  mov [rsp+20h], rdx
+    8d  mov rdi, [rsp+40h]
+    92  imul rax, [rsp+20h], 2Ch
     9b  add rdi, rax
-    9e  mov rsi, [rsp+40h]
-    a3  imul rax, [rsp+50h], 84h
+    9e  mov rsi, [rsp+58h]
+    a3  imul rax, [rsp+20h], 84h
     ac  add rsi, rax
-    af  call 201h
+    af  call 0E1h
     b4  mov rax, [rsp]
     b8  add rax, 1
     bc  mov [rsp], rax
     c0  mov rax, [rsp]
     c4  cmp rax, [rsp+8]
     c9  jl near 78h
-    cf  add rsp, 68h
+    cf  add rsp, 60h
     d3  pop r15
     d5  pop r14
     d7  pop r13
@@ -56,89 +56,89 @@ stage 0:
     dc  pop rbx
     dd  vzeroupper
     e0  ret
+    e1  mov rdx, 3
+    e8  vmovups ymm0, [rdi]
+    ec  vmovups [rsi], ymm0
+    f0  vmovups ymm0, [rel 354h]
+    f8  vmaskmovps ymm0, ymm0, [rdi+20h]
+    fe  vmovups ymm1, [rel 354h]
+   106  vmaskmovps [rsi+20h], ymm1, ymm0
+   10c  add rdi, 2Ch
+   110  add rsi, 2Ch
+   114  dec rdx
+   117  jne near 0E8h
+   11d  add rdi, 0FFFFFFFFFFFFFF7Ch
+   124  add rsi, 0FFFFFFFFFFFFFF7Ch
+   12b  ret
 stage 1:
-    e1  push rbx
-    e2  push rbp
-    e3  push r12
-    e5  push r13
-    e7  push r14
-    e9  push r15
-    eb  add rsp, 0FFFFFFFFFFFFFFA0h
-    ef  mov [rsp+10h], rdx
-    f4  mov [rsp+18h], rcx
-    f9  mov rax, [rdi]
-    fc  mov [rsp+20h], rax
-   101  mov rax, [rdi+8]
-   105  mov [rsp+28h], rax
-   10a  mov rax, [rdi+10h]
-   10e  mov [rsp+30h], rax
-   113  mov rax, [rdi+18h]
-   117  mov [rsp+38h], rax
-   11c  mov rax, [rdi+20h]
-   120  mov [rsp+40h], rax
-   125  mov rax, [rsp+10h]
-   12a  mov rcx, 0
-   131  cmp rax, rcx
-   134  cmovl rax, rcx
-   138  mov [rsp], rax
-   13c  mov rax, [rsp+18h]
-   141  mov rcx, 1
-   148  cmp rax, rcx
-   14b  cmovg rax, rcx
-   14f  mov [rsp+8], rax
-   154  jmp 1E0h
-   159  mov rax, [rsp]
-   15d  xor edx, edx
-   15f  mov rcx, 1
-   166  div rcx
-   169  mov [rsp+58h], rdx
-   16e  xor edx, edx
-   170  mov rcx, 1
-   177  div rcx
-   17a  mov [rsp+50h], rdx
-   17f  mov rdi, [rsp+20h]
-   184  imul rax, [rsp+58h], 18h
-   18d  add rdi, rax
-   190  mov rsi, [rsp+40h]
-   195  imul rax, [rsp+50h], 84h
-   19e  add rsi, rax
-   1a1  mov rdx, [rsp+30h]
-   1a6  imul rax, [rsp+50h], 2Ch
-   1af  add rdx, rax
-   1b2  mov rcx, [rsp+38h]
-   1b7  imul rax, [rsp+50h], 2Ch
-   1c0  add rcx, rax
-   1c3  imul rax, [rsp+58h], 58h
-   1cc  add rcx, rax
-   1cf  call 24Ch
-   1d4  mov rax, [rsp]
-   1d8  add rax, 1
-   1dc  mov [rsp], rax
-   1e0  mov rax, [rsp]
-   1e4  cmp rax, [rsp+8]
-   1e9  jl near 159h
-   1ef  add rsp, 60h
-   1f3  pop r15
-   1f5  pop r14
-   1f7  pop r13
-   1f9  pop r12
-   1fb  pop rbp
-   1fc  pop rbx
-   1fd  vzeroupper
-   200  ret
-   201  mov rdx, 3
-   208  vmovups ymm0, [rdi]
-   20c  vmovups [rsi], ymm0
-   210  vmovups ymm0, [rel 354h]
-   218  vmaskmovps ymm0, ymm0, [rdi+20h]
-   21e  vmovups ymm1, [rel 354h]
-   226  vmaskmovps [rsi+20h], ymm1, ymm0
-   22c  add rdi, 2Ch
-   230  add rsi, 2Ch
-   234  dec rdx
-   237  jne near 208h
-   23d  add rdi, 0FFFFFFFFFFFFFF7Ch
-   244  add rsi, 0FFFFFFFFFFFFFF7Ch
+   12c  push rbx
+   12d  push rbp
+   12e  push r12
+   130  push r13
+   132  push r14
+   134  push r15
+   136  add rsp, 0FFFFFFFFFFFFFFA8h
+   13a  mov [rsp+10h], rdx
+   13f  mov [rsp+18h], rcx
+   144  mov rax, [rdi]
+   147  mov [rsp+30h], rax
+   14c  mov rax, [rdi+8]
+   150  mov [rsp+38h], rax
+   155  mov rax, [rdi+10h]
+   159  mov [rsp+40h], rax
+   15e  mov rax, [rdi+18h]
+   162  mov [rsp+48h], rax
+   167  mov rax, [rdi+20h]
+   16b  mov [rsp+50h], rax
+   170  mov rax, [rsp+10h]
+   175  mov rcx, 0
+   17c  cmp rax, rcx
+   17f  cmovl rax, rcx
+   183  mov [rsp], rax
+   187  mov rax, [rsp+18h]
+   18c  mov rcx, 1
+   193  cmp rax, rcx
+   196  cmovg rax, rcx
+   19a  mov [rsp+8], rax
+   19f  jmp 22Bh
+   1a4  mov rax, [rsp]
+   1a8  xor edx, edx
+   1aa  mov rcx, 1
+   1b1  div rcx
+   1b4  mov [rsp+28h], rdx
+   1b9  xor edx, edx
+   1bb  mov rcx, 1
+   1c2  div rcx
+   1c5  mov [rsp+20h], rdx
+   1ca  mov rdi, [rsp+30h]
+   1cf  imul rax, [rsp+28h], 18h
+   1d8  add rdi, rax
+   1db  mov rsi, [rsp+50h]
+   1e0  imul rax, [rsp+20h], 84h
+   1e9  add rsi, rax
+   1ec  mov rdx, [rsp+40h]
+   1f1  imul rax, [rsp+20h], 2Ch
+   1fa  add rdx, rax
+   1fd  mov rcx, [rsp+48h]
+   202  imul rax, [rsp+20h], 2Ch
+   20b  add rcx, rax
+   20e  imul rax, [rsp+28h], 58h
+   217  add rcx, rax
+   21a  call 24Ch
+   21f  mov rax, [rsp]
+   223  add rax, 1
+   227  mov [rsp], rax
+   22b  mov rax, [rsp]
+   22f  cmp rax, [rsp+8]
+   234  jl near 1A4h
+   23a  add rsp, 58h
+   23e  pop r15
+   240  pop r14
+   242  pop r13
+   244  pop r12
+   246  pop rbp
+   247  pop rbx
+   248  vzeroupper
    24b  ret
    24c  vxorps ymm0, ymm0, ymm0
    250  vxorps ymm1, ymm1, ymm1

@@ -5,19 +5,19 @@ stage 0:
      4  push r13
      6  push r14
      8  push r15
-     a  add rsp, 0FFFFFFFFFFFFFF98h
+     a  add rsp, 0FFFFFFFFFFFFFFA0h
      e  mov [rsp+10h], rdx
     13  mov [rsp+18h], rcx
     18  mov rax, [rdi]
-    1b  mov [rsp+20h], rax
+    1b  mov [rsp+38h], rax
     20  mov rax, [rdi+8]
-    24  mov [rsp+28h], rax
+    24  mov [rsp+40h], rax
     29  mov rax, [rdi+10h]
-    2d  mov [rsp+30h], rax
+    2d  mov [rsp+48h], rax
     32  mov rax, [rdi+18h]
-    36  mov [rsp+38h], rax
+    36  mov [rsp+50h], rax
     3b  mov rax, [rdi+20h]
-    3f  mov [rsp+40h], rax
+    3f  mov [rsp+58h], rax
     44  mov rax, [rsp+10h]
     49  mov rcx, 0
     50  cmp rax, rcx
@@ -33,21 +33,21 @@ stage 0:
     7c  xor edx, edx
     7e  mov rcx, 1
     85  div rcx
-    88  mov [rsp+50h], rdx
-    8d  mov rdi, [rsp+28h]
-    92  imul rax, [rsp+50h], 2Ch
+    88  mov [rsp+20h], rdx
+    8d  mov rdi, [rsp+40h]
+    92  imul rax, [rsp+20h], 2Ch
     9b  add rdi, rax
-    9e  mov rsi, [rsp+40h]
-    a3  imul rax, [rsp+50h], 84h
+    9e  mov rsi, [rsp+58h]
+    a3  imul rax, [rsp+20h], 84h
     ac  add rsi, rax
-    af  call 201h
+    af  call 0E1h
     b4  mov rax, [rsp]
     b8  add rax, 1
     bc  mov [rsp], rax
     c0  mov rax, [rsp]
     c4  cmp rax, [rsp+8]
     c9  jl near 78h
-    cf  add rsp, 68h
+    cf  add rsp, 60h
     d3  pop r15
     d5  pop r14
     d7  pop r13
@@ -56,87 +56,87 @@ stage 0:
     dc  pop rbx
     dd  vzeroupper
     e0  ret
+    e1  mov eax, 7FFh
+    e6  kmovw k1, eax
+    ea  mov rdx, 3
+    f1  vmovups zmm0{k1}{z}, [rdi]
+    f7  vmovups [rsi]{k1}, zmm0
+    fd  add rdi, 2Ch
+   101  add rsi, 2Ch
+   105  dec rdx
+   108  jne near 0F1h
+   10e  add rdi, 0FFFFFFFFFFFFFF7Ch
+   115  add rsi, 0FFFFFFFFFFFFFF7Ch
+   11c  ret
 stage 1:
-    e1  push rbx
-    e2  push rbp
-    e3  push r12
-    e5  push r13
-    e7  push r14
-    e9  push r15
-    eb  add rsp, 0FFFFFFFFFFFFFFA0h
-    ef  mov [rsp+10h], rdx
-    f4  mov [rsp+18h], rcx
-    f9  mov rax, [rdi]
-    fc  mov [rsp+20h], rax
-   101  mov rax, [rdi+8]
-   105  mov [rsp+28h], rax
-   10a  mov rax, [rdi+10h]
-   10e  mov [rsp+30h], rax
-   113  mov rax, [rdi+18h]
-   117  mov [rsp+38h], rax
-   11c  mov rax, [rdi+20h]
-   120  mov [rsp+40h], rax
-   125  mov rax, [rsp+10h]
-   12a  mov rcx, 0
-   131  cmp rax, rcx
-   134  cmovl rax, rcx
-   138  mov [rsp], rax
-   13c  mov rax, [rsp+18h]
-   141  mov rcx, 1
-   148  cmp rax, rcx
-   14b  cmovg rax, rcx
-   14f  mov [rsp+8], rax
-   154  jmp 1E0h
-   159  mov rax, [rsp]
-   15d  xor edx, edx
-   15f  mov rcx, 1
-   166  div rcx
-   169  mov [rsp+58h], rdx
-   16e  xor edx, edx
-   170  mov rcx, 1
-   177  div rcx
-   17a  mov [rsp+50h], rdx
-   17f  mov rdi, [rsp+20h]
-   184  imul rax, [rsp+58h], 18h
-   18d  add rdi, rax
-   190  mov rsi, [rsp+40h]
-   195  imul rax, [rsp+50h], 84h
-   19e  add rsi, rax
-   1a1  mov rdx, [rsp+30h]
-   1a6  imul rax, [rsp+50h], 2Ch
-   1af  add rdx, rax
-   1b2  mov rcx, [rsp+38h]
-   1b7  imul rax, [rsp+50h], 2Ch
-   1c0  add rcx, rax
-   1c3  imul rax, [rsp+58h], 58h
-   1cc  add rcx, rax
-   1cf  call 23Dh
-   1d4  mov rax, [rsp]
-   1d8  add rax, 1
-   1dc  mov [rsp], rax
-   1e0  mov rax, [rsp]
-   1e4  cmp rax, [rsp+8]
-   1e9  jl near 159h
-   1ef  add rsp, 60h
-   1f3  pop r15
-   1f5  pop r14
-   1f7  pop r13
-   1f9  pop r12
-   1fb  pop rbp
-   1fc  pop rbx
-   1fd  vzeroupper
-   200  ret
-   201  mov eax, 7FFh
-   206  kmovw k1, eax
-   20a  mov rdx, 3
-   211  vmovups zmm0{k1}{z}, [rdi]
-   217  vmovups [rsi]{k1}, zmm0
-   21d  add rdi, 2Ch
-   221  add rsi, 2Ch
-   225  dec rdx
-   228  jne near 211h
-   22e  add rdi, 0FFFFFFFFFFFFFF7Ch
-   235  add rsi, 0FFFFFFFFFFFFFF7Ch
+   11d  push rbx
+   11e  push rbp
+   11f  push r12
+   121  push r13
+   123  push r14
+   125  push r15
+   127  add rsp, 0FFFFFFFFFFFFFFA8h
+   12b  mov [rsp+10h], rdx
+   130  mov [rsp+18h], rcx
+   135  mov rax, [rdi]
+   138  mov [rsp+30h], rax
+   13d  mov rax, [rdi+8]
+   141  mov [rsp+38h], rax
+   146  mov rax, [rdi+10h]
+   14a  mov [rsp+40h], rax
+   14f  mov rax, [rdi+18h]
+   153  mov [rsp+48h], rax
+   158  mov rax, [rdi+20h]
+   15c  mov [rsp+50h], rax
+   161  mov rax, [rsp+10h]
+   166  mov rcx, 0
+   16d  cmp rax, rcx
+   170  cmovl rax, rcx
+   174  mov [rsp], rax
+   178  mov rax, [rsp+18h]
+   17d  mov rcx, 1
+   184  cmp rax, rcx
+   187  cmovg rax, rcx
+   18b  mov [rsp+8], rax
+   190  jmp 21Ch
+   195  mov rax, [rsp]
+   199  xor edx, edx
+   19b  mov rcx, 1
+   1a2  div rcx
+   1a5  mov [rsp+28h], rdx
+   1aa  xor edx, edx
+   1ac  mov rcx, 1
+   1b3  div rcx
+   1b6  mov [rsp+20h], rdx
+   1bb  mov rdi, [rsp+30h]
+   1c0  imul rax, [rsp+28h], 18h
+   1c9  add rdi, rax
+   1cc  mov rsi, [rsp+50h]
+   1d1  imul rax, [rsp+20h], 84h
+   1da  add rsi, rax
+   1dd  mov rdx, [rsp+40h]
+   1e2  imul rax, [rsp+20h], 2Ch
+   1eb  add rdx, rax
+   1ee  mov rcx, [rsp+48h]
+   1f3  imul rax, [rsp+20h], 2Ch
+   1fc  add rcx, rax
+   1ff  imul rax, [rsp+28h], 58h
+   208  add rcx, rax
+   20b  call 23Dh
+   210  mov rax, [rsp]
+   214  add rax, 1
+   218  mov [rsp], rax
+   21c  mov rax, [rsp]
+   220  cmp rax, [rsp+8]
+   225  jl near 195h
+   22b  add rsp, 58h
+   22f  pop r15
+   231  pop r14
+   233  pop r13
+   235  pop r12
+   237  pop rbp
+   238  pop rbx
+   239  vzeroupper
    23c  ret
    23d  mov eax, 7FFh
    242  kmovw k1, eax
