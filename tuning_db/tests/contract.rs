@@ -264,7 +264,7 @@ fn the_written_form_is_fixed() {
         r#"{"version":1,"workload":"matmul:m=64,n=64,k=64","target":"cuda:sm_90","#,
         r#""config":{"sketch":"direct","knobs":{"order":["m","n"],"tile.m":[8,4]}},"#,
         r#""measurement":{"outcome":{"Ok":{"run_secs":0.000015,"median_secs":0.000015,"spread":0.1,"repeats":7,"#,
-        r#""stopped_early":false,"max_rel_error":1e-7,"slowdown":1.0}},"build_secs":0.07,"measure_secs":0.01},"#,
+        r#""stopped_early":false,"max_rel_error":1e-7,"slowdown":1.0,"kernel_secs":0.0}},"build_secs":0.07,"measure_secs":0.01},"#,
         r#""phase":{"race":{"id":9}},"provenance":{"device":"a \"quoted\" device – ü","backend":"c","compiler":"gcc 12","#,
         r#""flags":"-O3","tuner_version":"0.1.0","harness":"repeats=7","seed":18446744073709551615,"#,
         r#""unix_secs":1760000000}}"#,
