@@ -17,7 +17,7 @@
 //! A candidate is lowered and assembled or compiled, loaded by a worker, run once on random operands, and compared with the reference
 //! before its time counts; then it is warmed up and timed until a time floor is reached, unless it is clearly slower than
 //! the fastest so far; then it is checked again. On a CPU the best so far is timed just before and after, which tells how much
-//! slower or faster than usual the machine is.
+//! slower than a quiet one the machine is.
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;

@@ -35,8 +35,8 @@ pub struct RunSecs {
     pub stopped_early: bool,
     /// Largest deviation from the reference over the reference's largest magnitude.
     pub max_rel_error: f64,
-    /// Times slower than usual (below 1: faster) that the machine was while this was timed, by a kernel that was timed just before
-    /// and after: the other times are those measured divided by this. 1 in races, whose times are as measured.
+    /// Times slower than when it is quiet that the machine was while this was timed, by a kernel that was timed just before and
+    /// after: the other times are those measured divided by this. 1 in races, whose times are as measured.
     #[serde(default = "undisturbed")]
     pub slowdown: f64,
     /// Seconds of all the kernel runs that this took: checks (not on GPUs), warm-up, every timed run, and those of the kernel it
