@@ -252,6 +252,8 @@ fn a_workload_is_tuned_looked_up_shown_benched_exported_and_imported() {
     }
     for dtype in ["f16", "bf16", "tf32"] {
         let shown = place.run(&format!("show {TINY},dtype={dtype} --target cuda:sm_90")).expect(0).stdout;
+        let tells = shown.contains(" registers a thread, ") || shown.contains("// what it takes is not known: ");
+        assert!(tells, "{shown}");
         assert!(shown.contains(&format!("to_{dtype}(")) && shown.contains("__global__ void"), "{shown}");
     }
 

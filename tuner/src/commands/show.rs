@@ -1,9 +1,9 @@
 //! `autotune show WORKLOAD`.
 
 use anyhow::Result;
-use autotune_measure::Backend;
+use autotune_measure::{Backend, Builder, Candidate, MeasureOptions};
 use autotune_schedules::codegen::{c, gpu, x86};
-use autotune_schedules::{Config, ScheduleSpace, Target, Workload, lower};
+use autotune_schedules::{Config, GpuApi, ScheduleSpace, Target, Workload, lower};
 
 use super::{best, look_up_db, print};
 use crate::cli::{DbArgs, Failure};
@@ -27,11 +27,38 @@ pub(super) fn run(
         }
         (Target::Cpu(_), Backend::C) => None,
     };
+    let json = serde_json::to_string(&config)?;
+    let resources = resources(Candidate { workload: *workload, target: target.clone(), config: config.clone() });
     print(&format!(
-        "// target {target}\n// schedule, {origin}: {config}\n// {}\n\n{program}\n{}",
-        serde_json::to_string(&config)?,
+        "// target {target}\n// schedule, {origin}: {config}\n// {json}\n{resources}\n{program}\n{}",
         code.unwrap_or_else(|| c::generate(&program, target)),
     ))
+}
+
+/// A line about what NVRTC says that a kernel for CUDA takes, or why it says nothing; nothing for others.
+fn resources(candidate: Candidate) -> String {
+    if candidate.target.gpu().is_none_or(|gpu| gpu.api == GpuApi::OpenCl) {
+        return String::new();
+    }
+    let options = MeasureOptions::default();
+    let built = Builder::new(options.backend, options.build_limit_secs).build(&[candidate]);
+    let build = match built.map(|mut builds| builds.pop()) {
+        Ok(build) => build,
+        Err(error) => return unknown(&error.to_string()),
+    };
+    let (outcome, resources) = build.map(|build| (build.outcome, build.resources)).unzip();
+    match (outcome, resources.flatten()) {
+        (_, Some(taken)) => format!(
+            "// takes {} registers a thread, {} bytes of them spilled, and {} bytes of shared memory a block\n",
+            taken.registers, taken.spill_bytes, taken.shared_bytes
+        ),
+        (Some(Err(error)), None) => unknown(&error.to_string()),
+        _ => unknown("the compiler does not tell"),
+    }
+}
+
+fn unknown(why: &str) -> String {
+    format!("// what it takes is not known: {}\n", why.lines().next().unwrap_or_default())
 }
 
 /// The best schedule in the database, else the default one, and where it comes from.
