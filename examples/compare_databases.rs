@@ -9,6 +9,7 @@
 use anyhow::{Context, ensure};
 use autotune::Network;
 use autotune_db::TuningDb;
+use autotune_examples::median;
 use autotune_measure::{Candidate, Measurer};
 use autotune_schedules::Target;
 
@@ -55,10 +56,4 @@ fn main() -> anyhow::Result<()> {
 
 fn line(name: &str, values: impl Iterator<Item = f64>) {
     println!("| {name} | {} |", values.map(|value| format!("{value:.4}")).collect::<Vec<_>>().join(" | "));
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }

@@ -42,3 +42,13 @@ pub fn measurer(target: &Target) -> anyhow::Result<WorkerMeasurer> {
     let timing = TimingOptions::for_target(target);
     Ok(WorkerMeasurer::with(command, MeasureOptions { timing, ..MeasureOptions::default() })?)
 }
+
+/// The middle value, or the mean of the two in the middle; no number if there are none.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        len if len % 2 == 1 => values[len / 2],
+        len => (values[len / 2 - 1] + values[len / 2]) / 2.0,
+    }
+}

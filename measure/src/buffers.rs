@@ -248,8 +248,7 @@ impl Buffers {
 
 /// Elements of each buffer (0 if thread-private), and of the thread-private memory of a thread.
 pub(crate) fn part_lens(plan: &KernelPlan) -> Result<(Vec<usize>, usize), NoMemory> {
-    let len = |shape: &[usize]| shape.iter().try_fold(1usize, |product, &d| product.checked_mul(d));
-    let lens = plan.buffers.iter().map(|b| if b.global { len(&b.shape) } else { Some(0) });
+    let lens = plan.buffers.iter().map(|b| if b.global { b.elements() } else { Some(0) });
     let lens: Option<Vec<usize>> = lens.collect();
     Ok((lens.ok_or(NoMemory { bytes: usize::MAX })?, plan.local_bytes.div_ceil(4)))
 }

@@ -130,7 +130,7 @@ impl Samples {
 }
 
 /// Linear interpolation between the closest ranks of sorted values.
-fn quantile(sorted: &[f64], q: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
     let at = q * sorted.len().saturating_sub(1) as f64;
     let (low, high) = (sorted.get(at.floor() as usize), sorted.get(at.ceil() as usize));
     match (low, high) {

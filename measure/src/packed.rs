@@ -146,8 +146,7 @@ impl Kept {
 fn fits(packed: &Placed, plan: &KernelPlan) -> bool {
     packed.iter().all(|(position, fixed)| {
         plan.buffers.get(*position).is_some_and(|buffer| {
-            let len = buffer.shape.iter().try_fold(1usize, |product, &d| product.checked_mul(d));
-            buffer.global && buffer.role == Role::Packed && len == Some(fixed.elements().len())
+            buffer.global && buffer.role == Role::Packed && buffer.elements() == Some(fixed.elements().len())
         })
     })
 }

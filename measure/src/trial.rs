@@ -374,8 +374,7 @@ fn physical_output(problem: &mut Problem, plan: &KernelPlan) -> Result<(usize, A
 
 /// Number of elements of a buffer.
 fn len(buffer: &PlanBuffer) -> Result<usize, NoMemory> {
-    let len = buffer.shape.iter().try_fold(1usize, |product, &d| product.checked_mul(d));
-    len.ok_or(NoMemory { bytes: usize::MAX })
+    buffer.elements().ok_or(NoMemory { bytes: usize::MAX })
 }
 
 /// Fails unless so many elements belong into a buffer of the plan.

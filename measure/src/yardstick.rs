@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 
 use autotune_schedules::Workload;
 
-use crate::harness::runs_per_repeat;
+use crate::harness::{quantile, runs_per_repeat};
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
 use crate::team::Team;
@@ -78,7 +78,9 @@ impl Yardstick {
             return (ratio, slowdown);
         }
         let mut turn = || look(rival, run_secs, options, team) / look(&mut self.trial, quiet_secs, options, team);
-        let ratio = median((0..DUEL_TURNS).map(|_| turn()).collect());
+        let mut ratios: Vec<f64> = (0..DUEL_TURNS).map(|_| turn()).collect();
+        ratios.sort_by(f64::total_cmp);
+        let ratio = quantile(&ratios, 0.5);
         (ratio, credible(run_secs / (ratio * quiet_secs)))
     }
 }
@@ -101,12 +103,6 @@ fn look(trial: &mut Trial, run_secs: f64, options: &TimingOptions, team: &mut Te
         }
     }
     fastest
-}
-
-/// The middle one, the greater of two.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// The yardsticks of workloads, each for a number of threads.

@@ -22,6 +22,13 @@ pub struct PlanBuffer {
     pub dtype: DType,
 }
 
+impl PlanBuffer {
+    /// Number of elements; `None` if that is too large a number.
+    pub fn elements(&self) -> Option<usize> {
+        self.shape.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
+    }
+}
+
 /// A part of a matrix that one instruction copies, for which a kernel wants a tensor map: of the last two dimensions of a
 /// buffer, with a swizzle of 128 bytes and zeros beyond the edges (CUDA, `cuTensorMapEncodeTiled`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use autotune_examples::median;
 use autotune_measure::Ceilings;
 use autotune_schedules::{Config, Target, Workload};
 use serde::Serialize;
@@ -180,15 +181,6 @@ pub(crate) fn cpu_name() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     model.map_or("unknown processor", |(_, name)| name).to_string()
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        len if len % 2 == 1 => values[len / 2],
-        len => (values[len / 2 - 1] + values[len / 2]) / 2.0,
-    }
 }
 
 fn geomean(values: &[f64]) -> Option<f64> {

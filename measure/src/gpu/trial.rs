@@ -96,8 +96,7 @@ impl<D: Device> Trial<D> {
         let mut slots = Vec::new();
         for buffer in built.plan.buffers.iter().filter(|b| b.global) {
             let values = problem.arranged(buffer.role, buffer.layout).map_err(|e| misfit(e.to_string()))?;
-            let len = buffer.shape.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
-            let len = len.filter(|&len| len <= isize::MAX as usize / 8);
+            let len = buffer.elements().filter(|&len| len <= isize::MAX as usize / 8);
             let len = len.ok_or_else(|| CandidateError::OutOfMemory { message: format!("{:?}", buffer.shape) })?;
             if values.as_ref().is_some_and(|v| v.len() != len) {
                 return Err(misfit(format!("the {:?} buffer has not the size of its tensor", buffer.role)));

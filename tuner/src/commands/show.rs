@@ -1,7 +1,7 @@
 //! `autotune show WORKLOAD`.
 
 use anyhow::Result;
-use autotune_measure::{Backend, Builder, Candidate, MeasureOptions};
+use autotune_measure::{Backend, Build, Builder, Candidate, MeasureOptions};
 use autotune_schedules::codegen::{c, gpu, x86};
 use autotune_schedules::{Config, GpuApi, ScheduleSpace, Target, Workload, lower};
 
@@ -41,23 +41,18 @@ fn resources(candidate: Candidate) -> String {
         return String::new();
     }
     let options = MeasureOptions::default();
-    let built = Builder::new(options.backend, options.build_limit_secs).build(&[candidate]);
-    let build = match built.map(|mut builds| builds.pop()) {
-        Ok(build) => build,
-        Err(error) => return unknown(&error.to_string()),
+    let builds = Builder::new(options.backend, options.build_limit_secs).build(&[candidate]);
+    let why = match builds.as_deref() {
+        Ok([Build { resources: Some(taken), .. }]) => {
+            return format!(
+                "// takes {} registers a thread, {} bytes of them spilled, and {} bytes of shared memory a block\n",
+                taken.registers, taken.spill_bytes, taken.shared_bytes
+            );
+        }
+        Ok([Build { outcome: Err(error), .. }]) => error.to_string(),
+        Ok(_) => "the compiler does not tell".into(),
+        Err(error) => error.to_string(),
     };
-    let (outcome, resources) = build.map(|build| (build.outcome, build.resources)).unzip();
-    match (outcome, resources.flatten()) {
-        (_, Some(taken)) => format!(
-            "// takes {} registers a thread, {} bytes of them spilled, and {} bytes of shared memory a block\n",
-            taken.registers, taken.spill_bytes, taken.shared_bytes
-        ),
-        (Some(Err(error)), None) => unknown(&error.to_string()),
-        _ => unknown("the compiler does not tell"),
-    }
-}
-
-fn unknown(why: &str) -> String {
     format!("// what it takes is not known: {}\n", why.lines().next().unwrap_or_default())
 }
 
