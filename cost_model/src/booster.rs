@@ -41,6 +41,11 @@ impl Matrix {
         self.set(c"label", labels, "<f4")
     }
 
+    /// Sets the prediction for each row that the trees are added to.
+    pub(crate) fn set_margins(&mut self, margins: &[f32]) -> Result<()> {
+        self.set(c"base_margin", margins, "<f4")
+    }
+
     /// Sets the ranking group of each row; rows of a group must be adjacent and the numbers must not decrease.
     pub(crate) fn set_groups(&mut self, groups: &[u32]) -> Result<()> {
         self.set(c"qid", groups, "<u4")

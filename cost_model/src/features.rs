@@ -71,7 +71,7 @@ use nest::Nest;
 use totals::Totals;
 
 /// Changes whenever a column changes its place or meaning; a model is only good for the version it was fitted on.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Number of columns.
 pub const FEATURE_COUNT: usize = width(WHOLE) + width(LEAF) + width(GPU);

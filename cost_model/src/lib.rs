@@ -50,7 +50,7 @@ mod booster;
 mod trees;
 
 pub use booster::BoosterError;
-pub use model::{CostModel, ModelError, Objective, XgbModel, XgbParams};
+pub use model::{CostModel, ModelError, Objective, Prior, XgbModel, XgbParams};
 pub use registers::{RegisterModel, RegisterUse};
 pub use sample::Sample;
 pub use score::relative_throughputs;

@@ -11,7 +11,7 @@ use crate::trees::{Trees, TreesError};
 /// Predicts how good candidates are from their features.
 ///
 /// Only the order of predictions means something: higher is better, of any sign and scale. Before the first successful
-/// [`CostModel::fit`] all candidates are predicted the same, 0.
+/// [`CostModel::fit`] they are what the model takes for granted, 0 for all candidates if that is nothing.
 pub trait CostModel {
     /// Replaces what was learnt by what `samples` teach; after an error, what was learnt before is kept.
     ///
@@ -104,6 +104,25 @@ pub enum Objective {
     SquaredError,
 }
 
+/// What a model takes for granted before it has learnt anything, and learns the difference to: a column of the features is the less
+/// the better, such as the logarithm of an estimate of the time. It ranks candidates unlike any that were measured, and fades where
+/// samples contradict it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prior {
+    /// Position of the column.
+    pub column: usize,
+    /// By how much the score falls when the column rises by 1.
+    pub weight: f32,
+}
+
+impl Prior {
+    /// The score of a row of features; 0 where the value is missing.
+    fn score(&self, row: &[f32]) -> f32 {
+        row.get(self.column).filter(|value| value.is_finite()).map_or(0.0, |value| -self.weight * value)
+    }
+}
+
 /// How [`XgbModel`] learns. The defaults suit some hundred to some thousand samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -129,6 +148,8 @@ pub struct XgbParams {
     pub pairs_per_sample: u32,
     /// Chooses the samples and features of each tree.
     pub seed: u32,
+    /// What is taken for granted.
+    pub prior: Option<Prior>,
 }
 
 impl Default for XgbParams {
@@ -144,6 +165,7 @@ impl Default for XgbParams {
             feature_share: 0.5,
             pairs_per_sample: 8,
             seed: 0,
+            prior: None,
         }
     }
 }
@@ -153,6 +175,7 @@ impl XgbParams {
     fn check(&self) -> Result<(), ModelError> {
         const SHARE: &str = "over 0, at most 1";
         let share = |value: f32| value > 0.0 && value <= 1.0;
+        let prior_weight = self.prior.map_or(0.0, |prior| prior.weight);
         for (name, value, valid, range) in [
             ("rounds", self.rounds.into(), self.rounds >= 1, "at least 1"),
             ("depth", self.depth.into(), (1..=16).contains(&self.depth), "1 to 16"),
@@ -167,6 +190,7 @@ impl XgbParams {
                 (1..=1024).contains(&self.pairs_per_sample),
                 "1 to 1024",
             ),
+            ("prior.weight", prior_weight.into(), prior_weight.is_finite(), "finite"),
         ] {
             if !valid {
                 return Err(ModelError::Parameter { name, value, range });
@@ -189,6 +213,10 @@ impl XgbParams {
             ("colsample_bytree", self.feature_share.to_string()),
             ("seed", self.seed.to_string()),
         ];
+        if self.prior.is_some() {
+            // The prior stands in its place.
+            params.push(("base_score", "0".to_owned()));
+        }
         match self.objective {
             Objective::RankPairwise => params.extend([
                 ("objective", "rank:pairwise".to_owned()),
@@ -267,6 +295,9 @@ impl CostModel for XgbModel {
         let labels: Vec<f32> = rows.iter().map(|sample| sample.score).collect();
         let mut matrix = Matrix::new(&values, columns)?;
         matrix.set_labels(&labels)?;
+        if let Some(prior) = self.params.prior {
+            matrix.set_margins(&rows.iter().map(|sample| prior.score(&sample.features)).collect::<Vec<_>>())?;
+        }
         if self.params.objective == Objective::RankPairwise {
             let groups: Vec<u32> = rows.iter().map(|sample| sample.group).collect();
             matrix.set_groups(&groups)?;
@@ -284,17 +315,19 @@ impl CostModel for XgbModel {
 
     fn predict(&self, features: ArrayView2<f32>) -> Vec<f32> {
         let (rows, columns) = features.dim();
-        let Some(Fitted { trees, .. }) = &self.fitted else {
-            return vec![0.0; rows];
-        };
-        assert_eq!(columns, trees.columns(), "feature columns given and feature columns of the model differ");
-        match features.as_slice() {
-            Some(values) => trees.predict(values),
-            None => {
-                let values: Vec<f32> = features.iter().copied().collect();
-                trees.predict(&values)
+        let values = features.as_standard_layout();
+        let values = values.as_slice().unwrap_or_default();
+        let mut scores = match &self.fitted {
+            None => vec![0.0; rows],
+            Some(Fitted { trees, .. }) => {
+                assert_eq!(columns, trees.columns(), "feature columns given and feature columns of the model differ");
+                trees.predict(values)
             }
+        };
+        if let Some(prior) = self.params.prior.filter(|_| columns > 0) {
+            scores.iter_mut().zip(values.chunks(columns)).for_each(|(score, row)| *score += prior.score(row));
         }
+        scores
     }
 
     fn feature_count(&self) -> Option<usize> {
@@ -364,6 +397,7 @@ mod tests {
             feature_share: 0.5,
             pairs_per_sample: 11,
             seed: 4321,
+            prior: None,
         };
         let booster = Booster::train(&matrix, &params.to_xgboost(), params.rounds).unwrap();
         let config = booster.config().unwrap().replace([' ', '\n'], "");

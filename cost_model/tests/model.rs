@@ -3,7 +3,7 @@
 mod synthetic;
 
 use autotune_cost_model::metrics::{pairwise_accuracy, spearman, top_k_recall};
-use autotune_cost_model::{CostModel, ModelError, Objective, Sample, XgbModel, XgbParams};
+use autotune_cost_model::{CostModel, ModelError, Objective, Prior, Sample, XgbModel, XgbParams};
 use ndarray::{Array2, s};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -117,6 +117,47 @@ fn ranks_candidates_it_has_not_seen() {
             assert!(correlation > least && accuracy > 0.5 + least / 2.5 && recall > 0.25, "{report}");
         }
     }
+}
+
+/// A prior ranks what was not measured, and what it is wrong about is learnt.
+#[test]
+fn a_prior_is_believed_until_samples_contradict() {
+    let seed = 23;
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    // The last column foretells the score, roughly; the smaller, the better.
+    let told = |samples: Vec<Sample>| -> Vec<Sample> {
+        let tell = |(i, mut sample): (usize, Sample)| {
+            sample.features.push(-sample.score + [0.0, 0.2][i % 2]);
+            sample
+        };
+        samples.into_iter().enumerate().map(tell).collect()
+    };
+    let few = told(synthetic::samples(&mut random, 16, 0));
+    let many = told(synthetic::samples(&mut random, 1500, 0));
+    let test = told(synthetic::samples(&mut random, 1000, 0));
+    let (features, actual) = (matrix(&test), scores(&test));
+    let column = few[0].features.len() - 1;
+    for objective in OBJECTIVES {
+        let quality = |weight: Option<f32>, train: &[Sample]| {
+            let prior = weight.map(|weight| Prior { column, weight });
+            let mut model = XgbModel::new(XgbParams { objective, prior, ..XgbParams::default() });
+            model.fit(train).unwrap();
+            let loaded = XgbModel::from_bytes(&model.save().unwrap()).unwrap();
+            let predicted = model.predict(features.view());
+            assert_eq!(loaded.predict(features.view()), predicted);
+            pairwise_accuracy(&predicted, &actual).unwrap()
+        };
+        let untrained = quality(Some(1.0), &[]);
+        assert!(untrained > 0.7, "seed {seed}: {untrained}");
+        let (with, without) = (quality(Some(1.0), &few), quality(None, &few));
+        assert!(with > without, "seed {seed}, {objective:?}: {with} with the prior, {without} without");
+        let (wrong_before, wrong) = (quality(Some(-1.0), &[]), quality(Some(-1.0), &many));
+        assert!(wrong_before < 0.3 && wrong > 0.8, "seed {seed}, {objective:?}: {wrong_before}, {wrong}");
+    }
+    let one = sample(&[f32::NAN], 1.0, 0);
+    let mut model = XgbModel::new(XgbParams { prior: Some(Prior { column: 0, weight: 2.0 }), ..XgbParams::default() });
+    assert_eq!(model.predict(matrix(&[one.clone(), sample(&[3.0], 0.0, 0)]).view()), [0.0, -6.0], "missing, and told");
+    model.fit(&[one]).unwrap();
 }
 
 /// Tasks of different sizes: ranks within a group are learnt although scores of different groups are not comparable.
@@ -306,6 +347,7 @@ fn bad_parameters_are_errors_that_name_them() {
         (XgbParams { subsample: 2.0, ..params() }, "subsample"),
         (XgbParams { feature_share: 0.0, ..params() }, "feature_share"),
         (XgbParams { pairs_per_sample: 0, ..params() }, "pairs_per_sample"),
+        (XgbParams { prior: Some(Prior { column: 0, weight: f32::NAN }), ..params() }, "prior.weight"),
     ] {
         let error = XgbModel::new(params).fit(&samples).unwrap_err();
         assert!(matches!(error, ModelError::Parameter { name, .. } if name == expected), "{expected}: {error}");

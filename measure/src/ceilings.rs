@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use autotune_schedules::plan::{PlanBuffer, PlanStage};
 use autotune_schedules::program::{Layout, Role, When};
-use autotune_schedules::workload::DType;
-use autotune_schedules::{Isa, KernelPlan, Target, Workload};
+use autotune_schedules::workload::{DType, Work};
+use autotune_schedules::{Isa, KernelPlan, Target};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
@@ -103,12 +103,12 @@ impl Ceilings {
         }
     }
 
-    /// The least seconds in which a workload can be run over and over: all operations of the direct algorithm at full speed, or
-    /// every operand moved once, from the cache that it fits with the others, whichever takes longer.
-    pub fn min_secs(&self, workload: &Workload) -> f64 {
-        let (flops, bytes) = (workload.flops(), workload.min_bytes());
+    /// The least seconds in which an algorithm can be run over and over on operands of a type: all operations at full speed, or
+    /// every byte moved once, from the cache that all of them fit, whichever takes longer.
+    pub fn min_secs(&self, work: Work, dtype: DType) -> f64 {
+        let Work { flops, bytes } = work;
         let level = self.cache_bytes.iter().position(|&size| bytes <= size).unwrap_or(self.cache_bytes.len());
-        (flops / self.dtype_flops_per_sec(workload.dtype)).max(bytes / self.read_bytes_per_sec[level])
+        (flops / self.dtype_flops_per_sec(dtype)).max(bytes / self.read_bytes_per_sec[level])
     }
 }
 
@@ -347,7 +347,10 @@ mod tests {
             cache_bytes: [1e3, 1e6],
             fork_join_secs: 1e-6,
         };
-        let min_secs = |text: &str| ceilings.min_secs(&text.parse().unwrap());
+        let min_secs = |text: &str| {
+            let workload: autotune_schedules::Workload = text.parse().unwrap();
+            ceilings.min_secs(workload.work(), workload.dtype)
+        };
         let flops = 2.0 * 1e9;
         assert_eq!(min_secs("matmul:m=1000,n=1000,k=1000"), flops / 2e9);
         // As many bytes take longer than the operations on tensor cores; half as many with half the type.

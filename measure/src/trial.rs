@@ -19,7 +19,7 @@ use crate::options::TimingOptions;
 use crate::packed::{Kept, Packing};
 use crate::problem::{Problem, misfit};
 use crate::team::Team;
-use crate::yardstick::Yardstick;
+use crate::yardstick::{FASTER, Yardstick};
 
 /// Most copies of the buffers for cold timing, and most bytes of them.
 const MAX_COPIES: usize = 64;
@@ -209,8 +209,9 @@ impl Trial {
 }
 
 /// Checks and times one kernel, by a yardstick if there is one. On a disturbed machine, what may be faster than the incumbent is
-/// timed again, and a correction alone makes nothing faster than that. Returns the times, and how many times longer than the
-/// yardstick the kernel takes, 0 if there is none or the kernel was given up.
+/// timed again, and a correction alone makes nothing faster than that: who wins a duel, as fast; else slower by the root of the
+/// slowdown, for kernels differ in what slows them, and of the many that seem the fastest thanks to a correction few are. Returns the
+/// times, and how many times longer than the yardstick the kernel takes, 0 if there is none or the kernel was given up.
 pub(crate) fn measure(
     trial: &mut Trial,
     options: &TimingOptions,
@@ -233,15 +234,13 @@ pub(crate) fn measure(
         before = after;
         moment
     };
-    let corrected = |(run, slowdown): (RunSecs, f64)| run.undisturbed(slowdown, incumbent);
-    let settles = |moment| {
-        let run = corrected(moment);
-        run.slowdown < QUIET || run.stopped_early || run.run_secs > incumbent
+    let settles = |(run, slowdown): &(RunSecs, f64)| {
+        *slowdown < QUIET || run.stopped_early || run.run_secs > slowdown * incumbent
     };
     let mut moment = time(trial);
     let mut best = moment;
     for _ in 1..ATTEMPTS {
-        if settles(moment) {
+        if settles(&moment) {
             break;
         }
         moment = time(trial);
@@ -253,7 +252,9 @@ pub(crate) fn measure(
     if let Some(yardstick) = yardstick.as_mut().filter(|_| !best.0.stopped_early) {
         (ratio, best.1) = yardstick.compare(trial, best.0.run_secs, best.1, options, team);
     }
-    let run = corrected(best);
+    let (run, slowdown) = best;
+    let least_secs = if ratio < FASTER { incumbent } else { incumbent * slowdown.sqrt() };
+    let run = run.undisturbed(slowdown, least_secs);
     trial.recheck(run.stopped_early, team)?;
     let looks_secs = yardstick.map_or(0.0, |yardstick| yardstick.kernel_secs()) - looked_secs;
     let run = RunSecs { max_rel_error: trial.max_rel_error, kernel_secs: trial.kernel_secs + looks_secs, ..run };

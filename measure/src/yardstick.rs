@@ -26,7 +26,7 @@ const LOOKS: usize = 256;
 /// One look in so many was at a quiet machine. The less, the longer a first disturbed look is believed; the more, the longer a lucky one.
 const QUIET_ONE_IN: usize = 10;
 /// A candidate becomes the yardstick if it takes less than this part of the present one's time.
-const FASTER: f64 = 0.97;
+pub(crate) const FASTER: f64 = 0.97;
 /// Turns of a duel.
 const DUEL_TURNS: usize = 7;
 /// Beyond this, a moment's hiccup is likelier than a slow machine.

@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::winograd;
+
 /// The value of one knob.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -47,10 +49,15 @@ impl Config {
         fnv1a(self.to_string().as_bytes())
     }
 
+    /// What its kernels compute and in which stages, tiles and loops apart: its sketch, and the values of knobs that decide on more.
+    pub fn algorithm(&self) -> (&str, [Option<&Value>; 2]) {
+        (&self.sketch, [winograd::TILE_SIZE_KNOB, winograd::INPUT_KNOB].map(|knob| self.knobs.get(knob)))
+    }
+
     /// True if its kernels add up the workload's own products, in whatever order; false if they transform operands first, at
     /// the cost of larger rounding errors.
     pub fn is_exact(&self) -> bool {
-        self.sketch != crate::winograd::SKETCH
+        self.sketch != winograd::SKETCH
     }
 }
 

@@ -10,7 +10,7 @@ use crate::target::Target;
 use crate::tiled::{self, Tiled};
 use crate::winograd::gpu::GpuWinograd;
 use crate::winograd::{self, Winograd};
-use crate::workload::{DType, Workload};
+use crate::workload::{DType, Work, Workload};
 
 /// A named choice among values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,6 +201,17 @@ impl ScheduleSpace {
     /// The sketches.
     pub fn sketches(&self) -> &[Sketch] {
         &self.sketches
+    }
+
+    /// What each algorithm that there is a sketch for has to do, the direct one first.
+    pub fn works(&self) -> Vec<Work> {
+        let winograd = self.sketches.iter().filter(|sketch| sketch.name == winograd::SKETCH);
+        let sizes = winograd.flat_map(|sketch| &sketch.knobs).filter(|knob| knob.name == winograd::TILE_SIZE_KNOB);
+        let others = sizes.flat_map(|knob| &knob.values).filter_map(|size| match size {
+            Value::Choice(m) => winograd::work(&self.workload, m.parse().ok()?),
+            _ => None,
+        });
+        std::iter::once(self.workload.work()).chain(others).collect()
     }
 
     /// Number of knob combinations, invalid ones included.

@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::direct::{block_size, reader::Reader};
 use crate::lower::LowerError;
 use crate::target::CpuTarget;
-use crate::workload::{Conv2d, Operator, Workload};
+use crate::workload::{Conv2d, Operator, Work, Workload};
 
 pub mod gpu;
 mod knobs;
@@ -34,6 +34,12 @@ pub use matrices::TAPS;
 
 /// Name of the sketch in configs.
 pub const SKETCH: &str = "winograd";
+
+/// Name of the knob with the size of output tiles.
+pub const TILE_SIZE_KNOB: &str = "m";
+
+/// Name of the knob that says whether the input is transformed in a stage of its own, on CPUs.
+pub const INPUT_KNOB: &str = "input";
 
 /// Sizes of output tiles that there are matrices for.
 pub const TILE_SIZES: [usize; 4] = [2, 3, 4, 6];
@@ -80,11 +86,27 @@ pub fn applies(workload: &Workload, target: &CpuTarget) -> Option<Conv2d> {
     fits.then_some(conv)
 }
 
+/// Multiply-adds with tiles of `m` outputs over those of the direct way.
+fn work_share(conv: &Conv2d, m: usize) -> f64 {
+    let [oh, ow] = conv.output_hw().map(|extent| extent as f64);
+    let (a, m) = ((m + TAPS - 1) as f64, m as f64);
+    (oh / m).ceil() * (ow / m).ceil() * a * a / (oh * ow * (TAPS * TAPS) as f64)
+}
+
 /// True if tiles of `m` outputs take fewer multiply-adds than the direct way.
 fn saves_work(conv: &Conv2d, m: usize) -> bool {
-    let [oh, ow] = conv.output_hw();
-    let a = m + TAPS - 1;
-    oh.div_ceil(m) * ow.div_ceil(m) * a * a < oh * ow * TAPS * TAPS
+    work_share(conv, m) < 1.0
+}
+
+/// What is to be done for a workload with tiles of `m` outputs, transforms apart; nothing if it is no convolution. The filters are
+/// read transformed.
+pub(crate) fn work(workload: &Workload, m: usize) -> Option<Work> {
+    let Operator::Conv2d(conv) = workload.op else { return None };
+    let direct = workload.work();
+    let filters = workload.weight_shape().iter().map(|&extent| extent as f64).product::<f64>();
+    let growth = (m + TAPS - 1).pow(2) as f64 / (TAPS * TAPS) as f64;
+    let more_bytes = filters * workload.dtype.bytes() as f64 * (growth - 1.0);
+    Some(Work { flops: direct.flops * work_share(&conv, m), bytes: direct.bytes + more_bytes })
 }
 
 impl Winograd {
@@ -107,14 +129,14 @@ impl Winograd {
         let winograd = Self {
             conv,
             block,
-            m: reader.number("m")?,
+            m: reader.number(TILE_SIZE_KNOB)?,
             tiles: [rows, columns],
             register: [positions, channels / block],
             chunk: chunk / block,
-            staged: match reader.choice("input")? {
+            staged: match reader.choice(INPUT_KNOB)? {
                 "fused" => false,
                 "stage" => true,
-                other => return Err(LowerError::knob("input", format!("'{other}' is not fused or stage"))),
+                other => return Err(LowerError::knob(INPUT_KNOB, format!("'{other}' is not fused or stage"))),
             },
             unroll: reader.number("unroll")?,
             prefetch: reader.prefetch()?,
@@ -158,7 +180,7 @@ impl Winograd {
     fn check(&self, target: &CpuTarget) -> Result<(), LowerError> {
         let refuse = |name: &str, reason: String| Err(LowerError::knob(name, reason));
         if !TILE_SIZES.contains(&self.m) || !saves_work(&self.conv, self.m) {
-            return refuse("m", format!("tiles of {0}x{0} save nothing", self.m));
+            return refuse(TILE_SIZE_KNOB, format!("tiles of {0}x{0} save nothing", self.m));
         }
         let grid = self.grid();
         for (name, size, count) in [("tile.th", self.tiles[0], grid[0]), ("tile.tw", self.tiles[1], grid[1])] {

@@ -263,6 +263,11 @@ impl Workload {
         elements * self.dtype.bytes() as f64
     }
 
+    /// What the direct algorithm has to do.
+    pub fn work(&self) -> Work {
+        Work { flops: self.flops(), bytes: self.min_bytes() }
+    }
+
     /// The workload itself if its sizes make sense, else the first field that does not.
     pub fn checked(self) -> Result<Self, WorkloadError> {
         match self.op {
@@ -271,6 +276,16 @@ impl Workload {
         }
         Ok(self)
     }
+}
+
+/// What an algorithm has to do at least for a workload: floating-point operations, two per multiply-add, and bytes of operands read
+/// and output written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    /// Operations.
+    pub flops: f64,
+    /// Bytes.
+    pub bytes: f64,
 }
 
 fn product(op: &'static str, what: &'static str, dims: &[usize], limit: usize) -> Result<usize, WorkloadError> {

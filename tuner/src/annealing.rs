@@ -1,12 +1,13 @@
 //! Simulated annealing over the predictions of the cost model (AutoTVM paper, section 3.3).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use autotune_measure::Measurement;
 use autotune_schedules::{Config, ScheduleSpace};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
+use crate::coverage::{Coverage, Gaps, algorithm};
 use crate::random::Batch;
 use crate::search::{Ask, ScoreFn, Searcher};
 use crate::select::{select_diverse, standard_deviation};
@@ -20,12 +21,20 @@ const SCORED_PER_CONFIG: usize = 32;
 const EARLY_STOP: usize = 8;
 /// Chains that start from the best measured configs instead of from where they were.
 const ELITES: usize = 16;
+/// Of those, at most so many of one algorithm: what is the best at first need not be the best in the end.
+const ELITES_ALIKE: usize = 6;
 /// Chains that start anew.
 const FRESH: usize = 4;
 /// Candidates per config wanted from which the diverse batch is picked: the paper's lambda.
 const CANDIDATES_PER_CONFIG: usize = 3;
 
-/// Walks the space by single-knob moves, uphill in predicted score, and picks a diverse batch of the best points seen.
+/// One in so many configs of a batch, at most, goes to algorithms that have had too few trials, and one in so many to values of knobs
+/// that have had none.
+const NEGLECTED_ALGORITHMS: usize = 2;
+const UNTRIED_VALUES: usize = 8;
+
+/// Walks the space by single-knob moves, uphill in predicted score, and picks a diverse batch of the best points seen. A part of it goes
+/// to what has hardly been tried.
 ///
 /// The chains persist from ask to ask, so that the walk goes on under the refitted model; some of them restart from the best
 /// configs measured. Scores may be of any sign and scale: the temperature is in units of their spread over the chains.
@@ -34,6 +43,7 @@ pub(crate) struct Annealing {
     chains: Vec<Config>,
     /// The best measured configs and their times, fastest first.
     elites: Vec<(Config, f64)>,
+    coverage: Coverage,
 }
 
 impl Searcher for Annealing {
@@ -41,8 +51,12 @@ impl Searcher for Annealing {
         let Ask { space, score, explore, seen, n, rng } = ask;
         let mut batch = Batch::new(seen, n);
         let explored = (0..n).filter(|_| rng.random_bool(explore)).count();
-        let candidates = self.walk(space, score, seen, n, rng);
-        for i in select_diverse(&candidates, n - explored) {
+        let Best { held, gaps, .. } = self.walk(space, score, seen, n, rng);
+        for config in gaps.into_best(&self.coverage, n / NEGLECTED_ALGORITHMS, n / UNTRIED_VALUES) {
+            batch.push(config);
+        }
+        let candidates: Vec<(Config, f32)> = held.into_iter().map(|(config, score, _)| (config, score)).collect();
+        for i in select_diverse(&candidates, (n - explored).saturating_sub(batch.configs.len())) {
             batch.push(candidates[i].0.clone());
         }
         batch.fill(space, rng);
@@ -50,9 +64,16 @@ impl Searcher for Annealing {
     }
 
     fn tell(&mut self, results: &[(Config, Measurement)]) {
+        results.iter().for_each(|(config, _)| self.coverage.tell(config));
         let ran = results.iter().filter_map(|(config, m)| Some((config.clone(), m.run_secs()?)));
         self.elites.extend(ran);
         self.elites.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let mut alike: HashMap<u64, usize> = HashMap::new();
+        self.elites.retain(|(config, _)| {
+            let alike = alike.entry(algorithm(config)).or_default();
+            *alike += 1;
+            *alike <= ELITES_ALIKE
+        });
         self.elites.truncate(ELITES);
     }
 }
@@ -60,26 +81,26 @@ impl Searcher for Annealing {
 impl Annealing {
     /// The best distinct unseen configs met on the way, best first, from which `n` are to be picked. The temperature falls from 1
     /// to 0 over the moves.
-    fn walk(
+    fn walk<'s>(
         &mut self,
         space: &ScheduleSpace,
         score: &mut ScoreFn<'_>,
-        seen: &HashSet<u64>,
+        seen: &'s HashSet<u64>,
         n: usize,
         rng: &mut ChaCha8Rng,
-    ) -> Vec<(Config, f32)> {
+    ) -> Best<'s> {
         self.restart(space, rng);
         let steps = (n * SCORED_PER_CONFIG).div_ceil(CHAINS);
         let mut best = Best::new(seen, n * CANDIDATES_PER_CONFIG);
         let mut scores = score(&self.chains);
-        best.offer(&self.chains, &scores);
+        best.offer(&self.chains, &scores, &self.coverage);
         let spread = standard_deviation(scores.iter().copied().flatten()).max(f32::MIN_POSITIVE);
         let mut idle = 0;
         for step in 0..steps {
             let temperature = 1.0 - step as f32 / steps as f32;
             let moved: Vec<Config> = self.chains.iter().map(|config| space.neighbor(config, rng)).collect();
             let moved_scores = score(&moved);
-            idle = if best.offer(&moved, &moved_scores) { 0 } else { idle + 1 };
+            idle = if best.offer(&moved, &moved_scores, &self.coverage) { 0 } else { idle + 1 };
             if idle >= EARLY_STOP {
                 break;
             }
@@ -90,7 +111,7 @@ impl Annealing {
                 }
             }
         }
-        best.into_sorted()
+        best
     }
 
     /// Brings the chains to their number, one of them at first on the default; puts the first of them onto the best measured
@@ -124,26 +145,31 @@ struct Best<'a> {
     seen: &'a HashSet<u64>,
     met: HashSet<u32>,
     keep: usize,
-    /// Configs with their scores and hashes; the best `keep` of them count.
+    /// Configs with their scores and hashes, best first; the first `keep` of them count.
     held: Vec<(Config, f32, u64)>,
     /// Score to beat once `keep` are held.
     bar: f32,
+    /// What else is worth a trial.
+    gaps: Gaps,
 }
 
 impl<'a> Best<'a> {
     fn new(seen: &'a HashSet<u64>, keep: usize) -> Self {
-        Self { seen, met: HashSet::new(), keep, held: Vec::new(), bar: f32::NEG_INFINITY }
+        Self { seen, met: HashSet::new(), keep, held: Vec::new(), bar: f32::NEG_INFINITY, gaps: Gaps::default() }
     }
 
     /// Takes those that belong to the best so far; says whether there were any.
-    fn offer(&mut self, configs: &[Config], scores: &[Option<f32>]) -> bool {
+    fn offer(&mut self, configs: &[Config], scores: &[Option<f32>], coverage: &Coverage) -> bool {
         let mut improved = false;
         for (config, score) in configs.iter().zip(scores) {
-            let Some(score) = score.filter(|s| !s.is_nan() && (self.held.len() < self.keep || *s > self.bar)) else {
-                continue;
-            };
+            let Some(score) = score.filter(|score| !score.is_nan()) else { continue };
             let hash = config.stable_hash();
-            if !self.seen.contains(&hash) && self.met.insert(score.to_bits()) {
+            if self.seen.contains(&hash) {
+                continue;
+            }
+            self.gaps.offer(coverage, config, score);
+            let counts = self.held.len() < self.keep || score > self.bar;
+            if counts && self.met.insert(score.to_bits()) {
                 self.held.push((config.clone(), score, hash));
                 improved = true;
             }
@@ -154,9 +180,5 @@ impl<'a> Best<'a> {
             self.bar = self.held.last().map_or(f32::NEG_INFINITY, |(_, score, _)| *score);
         }
         improved
-    }
-
-    fn into_sorted(self) -> Vec<(Config, f32)> {
-        self.held.into_iter().map(|(config, score, _)| (config, score)).collect()
     }
 }

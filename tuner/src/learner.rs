@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use autotune_cost_model::metrics::{pairwise_accuracy, top_k_recall};
-use autotune_cost_model::{ModelError, RegisterUse, Sample, features, relative_throughputs};
+use autotune_cost_model::{ModelError, RegisterUse, Sample, relative_throughputs};
 use autotune_db::TuningRecord;
 use autotune_measure::Measurement;
 use autotune_schedules::{Config, Target, Workload};
@@ -20,8 +20,6 @@ const FIRST_FIT: usize = 16;
 /// The model is refitted once the samples have grown by one in this many, so that fitting stays a small share of the time
 /// however many there are.
 const REFIT_SHARE: usize = 10;
-/// The feature that ranks configs before there is a model, for CPUs and for GPUs.
-const ESTIMATES: [&str; 2] = ["estimate.sum.cycles_per_flop", "gpu.estimate.max.log2_per_peak"];
 /// One example in this many is held out to judge the model.
 const HOLD_OUT: usize = 5;
 
@@ -43,20 +41,16 @@ pub(crate) struct Learner {
     ranker: Ranker,
     /// Examples when the model was last fitted.
     fitted: usize,
-    /// Column of the analytic estimate: the less, the faster.
-    estimate: usize,
 }
 
 impl Learner {
     pub(crate) fn new(target: Target) -> Self {
-        let wanted = ESTIMATES[usize::from(target.gpu().is_some())];
         Self {
             featurizer: Featurizer::new(target.clone()),
             ranker: Ranker::new(target.clone()),
             target,
             examples: Vec::new(),
             fitted: 0,
-            estimate: features::names().iter().position(|name| name == wanted).unwrap_or(0),
         }
     }
 
@@ -132,13 +126,9 @@ impl Learner {
         if self.ranker.is_fitted() { 0.05 } else { 0.5 }
     }
 
-    /// The score of each config, `None` for one that cannot be lowered or is expected to spill registers heavily: the model's, or
-    /// before there is one the analytic estimate among the features.
+    /// The score of each config, `None` for one that cannot be lowered or is expected to spill registers heavily.
     pub(crate) fn score(&mut self, workload: &Workload, configs: &[Config]) -> Vec<Option<f32>> {
         let rows = self.featurizer.rows(workload, configs);
-        if !self.ranker.is_fitted() {
-            return rows.iter().map(|row| row.as_ref().map(|row| -row[self.estimate])).collect();
-        }
         let lowered: Vec<&[f32]> = rows.iter().flatten().map(|row| &**row).collect();
         let mut scores = self.ranker.score(&lowered).into_iter();
         rows.iter().map(|row| row.as_ref().and_then(|_| scores.next()?)).collect()

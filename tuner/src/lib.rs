@@ -36,6 +36,7 @@
 
 mod annealing;
 pub mod bench;
+mod coverage;
 pub mod dtype_check;
 mod featurizer;
 mod genetic;

@@ -104,7 +104,8 @@ impl Standing {
     }
 }
 
-/// Races the default of a task, its best and up to `more` of its other fast configs, interleaved, and appends the results. The
+/// Races the default of a task, its best, the winner of its last race and up to `more` of its other fast configs, interleaved, and
+/// appends the results. The
 /// fastest of the race is the best from then on, be it the default. A race in which the fastest is much slower than it was
 /// before is run again.
 pub(crate) fn race(
@@ -115,13 +116,14 @@ pub(crate) fn race(
 ) -> Result<Standing, TuneError> {
     let (workload, target) = (*space.workload(), recorder.target);
     let mut racers: Vec<Config> = vec![space.default_config()];
+    let records = recorder.query(&workload)?;
     let best = recorder.db.best(&workload, &target.key())?;
-    for record in best.into_iter().chain(recorder.db.top(&workload, &target.key(), more)?) {
+    let others = last_winner(&records).into_iter().cloned().chain(recorder.db.top(&workload, &target.key(), more)?);
+    for record in best.into_iter().chain(others) {
         if !racers.contains(&record.config) && space.contains(&record.config) {
             racers.push(record.config);
         }
     }
-    let records = recorder.query(&workload)?;
     let known_secs: Vec<Option<f64>> = racers.iter().map(|racer| fastest_secs(&records, racer)).collect();
     let least_secs = known_secs.into_iter().flatten().reduce(f64::min);
     let candidate = |config| Candidate { workload, target: target.clone(), config };
@@ -139,6 +141,15 @@ pub(crate) fn race(
     }
     recorder.flush()?;
     Ok(Standing::of(recorder, space)?)
+}
+
+/// The fastest of the last race. Since then many may have seemed faster that were only lucky.
+fn last_winner(records: &[TuningRecord]) -> Option<&TuningRecord> {
+    let raced = |record: &&TuningRecord| matches!(record.phase, Phase::Race { .. });
+    let last = records.iter().rfind(raced)?.phase;
+    let racers = records.iter().filter(|record| record.phase == last);
+    let timed = racers.filter_map(|record| Some((record, record.measurement.run_secs()?)));
+    timed.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(record, _)| record)
 }
 
 /// The fastest that a config was measured at.
@@ -195,6 +206,40 @@ mod tests {
         assert!(!is_disturbed(&race, Some(1.9)));
         assert!(!is_disturbed(&race, None));
         assert!(!is_disturbed(&[], Some(1.0)));
+    }
+
+    #[test]
+    fn the_winner_of_the_last_race_is_its_fastest() {
+        let (workload, target) = ("matmul:m=4,n=4,k=4".parse().unwrap(), Target::detect("cpu", Some(1)).unwrap());
+        let config = ScheduleSpace::new(&workload, &target).default_config();
+        let record = |phase, run_secs, unix_secs| TuningRecord {
+            workload,
+            target: target.key(),
+            config: config.clone(),
+            measurement: ran(run_secs),
+            phase,
+            provenance: Provenance {
+                device: String::new(),
+                backend: None,
+                compiler: String::new(),
+                flags: String::new(),
+                tuner_version: String::new(),
+                harness: String::new(),
+                seed: 0,
+                unix_secs,
+            },
+        };
+        let race = |id| Phase::Race { id };
+        assert!(last_winner(&[record(Phase::Search, 1.0, 0)]).is_none());
+        let records = [
+            record(race(1), 1.0, 1),
+            record(Phase::Search, 0.5, 2),
+            record(race(2), 4.0, 3),
+            record(race(2), 3.0, 4),
+            record(race(2), 5.0, 5),
+            record(Phase::Search, 0.5, 6),
+        ];
+        assert_eq!(last_winner(&records).unwrap().provenance.unix_secs, 4);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! From features to scores.
 
-use autotune_cost_model::{CostModel, ModelError, RegisterModel, RegisterUse, Sample, XgbModel, features};
+use autotune_cost_model::{
+    CostModel, ModelError, Prior, RegisterModel, RegisterUse, Sample, XgbModel, XgbParams, features,
+};
 use autotune_schedules::Target;
 use ndarray::{Array2, ArrayView2};
 
@@ -8,6 +10,11 @@ use ndarray::{Array2, ArrayView2};
 const FIRST_FIT: usize = 16;
 /// Bytes of a thread's spills, stored and loaded, from which on a kernel is not worth compiling.
 const MAX_SPILL_BYTES: f32 = 512.0;
+
+/// The features that rank configs as long as nothing is learnt, for CPUs and for GPUs: logarithms of an analytic estimate of the time.
+const ESTIMATES: [&str; 2] = ["estimate.sum.log2_cycles_per_flop", "gpu.estimate.max.log2_per_peak"];
+/// What the cost model takes for granted: of two configs of which one is estimated to be twice as fast, it is, as a rule.
+const ESTIMATE_WEIGHT: f32 = 4.0;
 
 /// The cost model, and for GPUs a model of the compiler before it. Registers and spills are among the features that the cost model
 /// learns from, those that the compiler told, and predicts from, those that are expected of kernels that are not compiled yet.
@@ -20,7 +27,11 @@ pub(crate) struct Ranker {
 
 impl Ranker {
     pub(crate) fn new(target: Target) -> Self {
-        Self { target, registers: RegisterModel::default(), model: XgbModel::default() }
+        let estimate = ESTIMATES[usize::from(target.gpu().is_some())];
+        let column = features::names().iter().position(|name| name == estimate);
+        let prior = column.map(|column| Prior { column, weight: ESTIMATE_WEIGHT });
+        let model = XgbModel::new(XgbParams { prior, ..XgbParams::default() });
+        Self { target, registers: RegisterModel::default(), model }
     }
 
     /// True after the first fit.

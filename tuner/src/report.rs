@@ -133,7 +133,9 @@ impl TaskReport {
             default_secs: standing.default.and_then(|record| record.measurement.run_secs()),
             best_secs,
             gflops: best_secs.map(|secs| workload.flops() / secs / 1e9),
-            roofline_fraction: ceilings.zip(best_secs).map(|(c, secs)| c.min_secs(&workload) / secs),
+            roofline_fraction: ceilings
+                .zip(best_secs)
+                .map(|(c, secs)| c.min_secs(workload.work(), workload.dtype) / secs),
             max_rel_error: best.map(|run| run.max_rel_error),
             config: standing.best.map(|record| record.config),
             retired: None,

@@ -6,8 +6,10 @@ const WINDOW_BATCHES: usize = 3;
 const RECENT_WEIGHT: f64 = 0.2;
 /// A task is on a plateau if its last [`PATIENCE`] trials lowered its best time by less than this share.
 const PLATEAU_GAIN: f64 = 0.01;
-/// Trials without gain after which a task is on a plateau.
+/// Trials without gain after which a task is on a plateau, and half as much is expected of more.
 pub const PATIENCE: usize = 128;
+/// Share of its best time that a task may always save: floors are the ceilings of one algorithm, some of whose work can be left out.
+const OPTIMISM: f64 = 0.03;
 /// Smallest and largest number of trials in a batch.
 const BATCH: (usize, usize) = (8, 32);
 
@@ -40,8 +42,15 @@ impl Progress {
         self.best_secs() > self.best_after[before] * (1.0 - PLATEAU_GAIN)
     }
 
+    /// Trials since the best time was more than a plateau's gain above what it is now.
+    fn idle_trials(&self) -> usize {
+        let flat = self.best_secs() / (1.0 - PLATEAU_GAIN);
+        self.best_after.iter().rev().skip(1).take_while(|&&secs| secs < flat).count()
+    }
+
     /// Seconds of weighted run time that one more trial is expected to save: the recent gain per trial, blended with an
-    /// optimistic guess that as many trials again, those in flight included, would reach the floor. This is the gradient of Ansor's task scheduler
+    /// optimistic guess that as many trials again, those in flight included, would reach the floor, a guess that is worth less the longer
+    /// nothing was gained. This is the gradient of Ansor's task scheduler
     /// (Zheng et al., 2020, section 6) with a known floor in place of the speeds of similar tasks.
     fn gain_per_trial(&self, batch: usize) -> f64 {
         let (trials, best) = ((self.best_after.len() + self.in_flight) as f64, self.best_secs());
@@ -52,7 +61,8 @@ impl Progress {
         let window = (WINDOW_BATCHES * batch).min(self.best_after.len() - 1);
         let before = self.best_after[self.best_after.len() - 1 - window];
         let recent = if before.is_finite() && window > 0 { (before - best) / window as f64 } else { 0.0 };
-        let expected = (best - self.floor_secs).max(PLATEAU_GAIN * best) / trials;
+        let belief = 0.5f64.powf(self.idle_trials() as f64 / PATIENCE as f64);
+        let expected = belief * (best - self.floor_secs).max(OPTIMISM * best) / trials;
         self.weight * (RECENT_WEIGHT * recent + (1.0 - RECENT_WEIGHT) * expected)
     }
 }
@@ -67,22 +77,18 @@ pub fn batch_size(trials: usize, tasks: usize) -> usize {
 /// The task that gets the next `batch` trials; `None` if all have retired or, unless the search goes on `beyond_plateaus`, are
 /// on one.
 ///
-/// Every task first gets its first batch, the heaviest (by `first_cost`) first; then the one with the most to gain. Those on a
-/// plateau come after all others.
+/// Every task first gets its first batch, the heaviest (by `first_cost`) first; then the one with the most to gain.
 pub fn next_task(tasks: &[&Progress], first_cost: &[f64], batch: usize, beyond_plateaus: bool) -> Option<usize> {
-    let open = |plateau: bool| {
-        let open = tasks.iter().enumerate().filter(|(_, task)| !task.retired);
-        open.filter(move |(_, task)| task.on_plateau() == plateau)
-    };
+    let is_open = |task: &Progress| !task.retired && (beyond_plateaus || !task.on_plateau());
+    let open = || tasks.iter().enumerate().filter(|(_, task)| is_open(task));
     let first_of = |best: Option<(usize, f64)>, (i, value): (usize, f64)| match best {
         Some((_, most)) if most >= value => best,
         _ => Some((i, value)),
     };
-    let fresh = open(false).filter(|(_, task)| task.best_after.is_empty() && task.in_flight == 0);
+    let fresh = open().filter(|(_, task)| task.best_after.is_empty() && task.in_flight == 0);
     let heaviest = fresh.map(|(i, _)| (i, first_cost.get(i).copied().unwrap_or(0.0))).fold(None, first_of);
-    let most_gain = |plateau| open(plateau).map(|(i, task)| (i, task.gain_per_trial(batch))).fold(None, first_of);
-    let next = heaviest.or_else(|| most_gain(false));
-    next.or_else(|| beyond_plateaus.then(|| most_gain(true)).flatten()).map(|(i, _)| i)
+    let most_gain = || open().map(|(i, task)| (i, task.gain_per_trial(batch))).fold(None, first_of);
+    heaviest.or_else(most_gain).map(|(i, _)| i)
 }
 
 #[cfg(test)]
@@ -137,9 +143,25 @@ mod tests {
         let retired = Progress { weight: 100.0, retired: true, ..open.clone() };
         let plateau = Progress { weight: 100.0, best_after: vec![1.0; PATIENCE + 1], ..open.clone() };
         let cost = [1.0; 3];
-        assert_eq!(next_task(&[&retired, &open, &plateau], &cost, 8, true), Some(1));
+        assert_eq!(next_task(&[&retired, &open, &plateau], &cost, 8, false), Some(1));
         assert_eq!(next_task(&[&retired, &plateau], &cost, 8, false), None);
         assert_eq!(next_task(&[&retired, &plateau], &cost, 8, true), Some(1));
+    }
+
+    #[test]
+    fn less_is_expected_of_a_task_the_longer_it_gained_nothing() {
+        let task = |idle: usize, fallen_to: f64| {
+            let best_after = [vec![1.0; 300 - idle], vec![fallen_to; idle + 1]].concat();
+            Progress { weight: 1.0, floor_secs: 0.1, best_after, in_flight: 0, retired: false }
+        };
+        let next = |tasks: [Progress; 2]| next_task(&tasks.each_ref(), &[1.0; 2], 8, true);
+        assert_eq!(next([task(290, 0.5), task(100, 0.5)]), Some(1));
+        assert_eq!(next([task(100, 0.5), task(290, 0.5)]), Some(0));
+        assert_eq!(
+            (task(290, 0.5).idle_trials(), task(100, 0.995).idle_trials()),
+            (290, 300),
+            "half a per cent is no gain"
+        );
     }
 
     #[test]

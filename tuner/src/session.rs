@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use autotune_cost_model::ModelError;
 use autotune_db::{DbError, Phase, TuningDb};
 use autotune_measure::{Ceilings, MeasureError, Measurer};
-use autotune_schedules::Target;
+use autotune_schedules::{ScheduleSpace, Target};
 use thiserror::Error;
 
 use crate::dtype_check::{UnsupportedDType, check_dtypes};
@@ -89,14 +89,12 @@ impl<'a> Session<'a> {
     ) -> Result<Self, TuneError> {
         let start = Instant::now();
         let mut learner = Learner::new(target.clone());
-        let floor = |task: &Task| {
-            let speed = |c: Ceilings| c.dtype_flops_per_sec(task.workload.dtype);
-            options.ceilings.map_or(0.0, |c| task.workload.flops() / speed(c))
-        };
         let mut states = Vec::new();
         for task in tasks {
             let records = db.query(&task.workload, &target.key())?;
-            states.push(TaskState::new(task.clone(), target, options.search, options.seed, floor(task), &records));
+            let space = ScheduleSpace::new(&task.workload, target);
+            let floor_secs = options.ceilings.map_or(0.0, |ceilings| floor_secs(&space, &ceilings));
+            states.push(TaskState::new(task.clone(), space, options.search, options.seed, floor_secs, &records));
         }
         if options.search == SearchKind::Model {
             learner.tell_records(&db.query_target(&target.key())?);
@@ -201,6 +199,12 @@ impl<'a> Session<'a> {
             stop,
         })
     }
+}
+
+/// The least seconds that any algorithm of the space takes.
+fn floor_secs(space: &ScheduleSpace, ceilings: &Ceilings) -> f64 {
+    let works = space.works().into_iter();
+    works.map(|work| ceilings.min_secs(work, space.workload().dtype)).fold(f64::INFINITY, f64::min)
 }
 
 /// Tells of the tasks that were retired.

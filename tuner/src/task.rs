@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use autotune_db::{Phase, TuningRecord};
 use autotune_measure::{Measurement, failure_summary};
-use autotune_schedules::{Config, ScheduleSpace, Target};
+use autotune_schedules::{Config, ScheduleSpace};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -48,13 +48,12 @@ impl TaskState {
     /// repeat itself and a rerun from the same state is the same.
     pub(crate) fn new(
         task: Task,
-        target: &Target,
+        space: ScheduleSpace,
         search: SearchKind,
         seed: u64,
         floor_secs: f64,
         records: &[TuningRecord],
     ) -> Self {
-        let space = ScheduleSpace::new(&task.workload, target);
         let searched = || records.iter().filter(|r| r.phase == Phase::Search);
         let resumed = searched().count();
         let mix = format!("{seed} {} {resumed}", task.workload);

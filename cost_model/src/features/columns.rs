@@ -5,13 +5,15 @@ use autotune_schedules::{CpuTarget, GpuTarget, Operator, Target, Workload};
 use super::leaf::Dominant;
 use super::totals::Totals;
 
-/// How a value is compressed. A name says `log2_` before its unit for both logarithms.
+/// How a value is compressed. A name says `log2_` before its unit for the logarithms.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scale {
     /// As it is.
     Linear,
     /// `log2(1 + x)` of a size or count.
     Log2,
+    /// `log2(x)` of a ratio that is never 0.
+    Ratio,
     /// `log2(1 + |x|)` with the sign of `x`.
     SignedLog2,
 }
@@ -60,6 +62,7 @@ impl<T> Columns<T> {
         let x = match self.scale {
             Scale::Linear => x,
             Scale::Log2 => (1.0 + x.max(0.0)).log2(),
+            Scale::Ratio => x.log2(),
             Scale::SignedLog2 => (1.0 + x.abs()).log2().copysign(x),
         };
         if x.is_finite() { x as f32 } else { 0.0 }
@@ -192,7 +195,7 @@ impl Whole {
     }
 }
 
-use Scale::{Linear, Log2};
+use Scale::{Linear, Log2, Ratio};
 
 /// The columns of the whole program.
 pub(super) const WHOLE: &[Columns<Whole>] = &[
@@ -242,7 +245,7 @@ pub(super) const WHOLE: &[Columns<Whole>] = &[
     one("estimate.roofline", "cycles_per_flop", Linear, |w, _| {
         (0..4).map(|by| w.bound(by)).fold(0.0, f64::max) * w.imbalance()
     }),
-    one("estimate.sum", "cycles_per_flop", Linear, |w, _| {
+    one("estimate.sum", "cycles_per_flop", Ratio, |w, _| {
         (w.bound(0) + 0.5 * (1..4).map(|by| w.bound(by)).sum::<f64>()) * w.imbalance()
     }),
     one("estimate.wall", "cycles_per_flop", Linear, |w, _| w.totals.division.wall_cycles / w.flops),

@@ -11,7 +11,7 @@
 //! of `V` and `M` can be copied as vectors. With `split=n` there are `n` sums of parts of the channels, `M[s, xi, o, t]`, that the
 //! last kernel adds up.
 
-use super::{SKETCH, TAPS, saves_work};
+use super::{SKETCH, TAPS, TILE_SIZE_KNOB, saves_work};
 use crate::affine::{Affine, VarId};
 use crate::config::Config;
 use crate::contraction::{Contraction, Operand};
@@ -106,7 +106,7 @@ pub fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
         }
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    (!words.is_empty()).then(|| [vec![Knob::choice("m", &words)], knobs].concat())
+    (!words.is_empty()).then(|| [vec![Knob::choice(TILE_SIZE_KNOB, &words)], knobs].concat())
 }
 
 impl GpuWinograd {
@@ -115,9 +115,12 @@ impl GpuWinograd {
     pub fn new(workload: &Workload, target: &GpuTarget, config: &Config) -> Result<Self, LowerError> {
         let conv = applies(workload)
             .ok_or_else(|| LowerError::Unfit { sketch: SKETCH.into(), workload: workload.to_string() })?;
-        let m = Reader(config).number("m")?;
+        let m = Reader(config).number(TILE_SIZE_KNOB)?;
         if !TILE_SIZES.contains(&m) || !saves_work(&conv, m) {
-            return Err(LowerError::knob("m", format!("tiles of {m}x{m} save nothing or need too many registers")));
+            return Err(LowerError::knob(
+                TILE_SIZE_KNOB,
+                format!("tiles of {m}x{m} save nothing or need too many registers"),
+            ));
         }
         let (contraction, roles) = product(&conv, m);
         Ok(Self { conv, m, product: Tiled::of(contraction, workload.dtype, None, &roles, target, config)? })

@@ -1,6 +1,6 @@
 //! What may be chosen in the Winograd sketch.
 
-use super::{TILE_SIZES, applies, saves_work};
+use super::{INPUT_KNOB, TILE_SIZE_KNOB, TILE_SIZES, applies, saves_work};
 use crate::direct::block_size;
 use crate::space::Knob;
 use crate::target::CpuTarget;
@@ -31,12 +31,12 @@ pub fn knobs(workload: &Workload, target: &CpuTarget) -> Option<Vec<Knob>> {
     }
     let sizes: Vec<&str> = sizes.iter().map(String::as_str).collect();
     Some(vec![
-        Knob::choice("m", &sizes),
+        Knob::choice(TILE_SIZE_KNOB, &sizes),
         Knob::tile("tile.th", tiles(oh)),
         Knob::tile("tile.tw", tiles(ow)),
         Knob::tile("tile.register", registers(target, block, conv.o / block, oh * ow)),
         Knob::tile("tile.o", counts(conv.o / block).map(|count| vec![count * block]).collect()),
-        Knob::choice("input", &["fused", "stage"]),
+        Knob::choice(INPUT_KNOB, &["fused", "stage"]),
         Knob::choice("unroll", &UNROLLS),
         Knob::choice("prefetch", &PREFETCHES),
     ])

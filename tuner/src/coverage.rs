@@ -1,0 +1,134 @@
+//! What of a space has been tried at all.
+//!
+//! A model knows nothing of what no config had yet, and what it learnt of other workloads, or of a few poor configs, must not rule out
+//! what is the best for this one. So every algorithm and every value of a knob gets a few trials, with what is predicted to be
+//! the best around it.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use autotune_schedules::Config;
+
+/// Trials that each algorithm gets: so many, and one in so many of all.
+const ALGORITHM_TRIALS: usize = 4;
+const ALGORITHM_ONE_IN: usize = 32;
+
+/// Trials of the algorithms and of the values of knobs of a space, by their hashes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Coverage {
+    algorithms: BTreeMap<u64, usize>,
+    values: BTreeMap<u64, usize>,
+    trials: usize,
+}
+
+impl Coverage {
+    /// Counts a trial.
+    pub(crate) fn tell(&mut self, config: &Config) {
+        self.trials += 1;
+        *self.algorithms.entry(algorithm(config)).or_default() += 1;
+        for value in values(config) {
+            *self.values.entry(value).or_default() += 1;
+        }
+    }
+
+    /// Trials of an algorithm, if those are too few.
+    fn neglected(&self, algorithm: u64) -> Option<usize> {
+        let trials = self.algorithms.get(&algorithm).copied().unwrap_or(0);
+        (trials < ALGORITHM_TRIALS.max(self.trials / ALGORITHM_ONE_IN)).then_some(trials)
+    }
+}
+
+/// The best-scored config met of each algorithm that has had too few trials, and with each value of a knob that has had none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gaps {
+    algorithms: BTreeMap<u64, (Config, f32)>,
+    values: BTreeMap<u64, (Config, f32)>,
+}
+
+impl Gaps {
+    /// Takes note of a config that nobody has tried.
+    pub(crate) fn offer(&mut self, coverage: &Coverage, config: &Config, score: f32) {
+        let algorithm = algorithm(config);
+        if coverage.neglected(algorithm).is_some() {
+            keep_better(&mut self.algorithms, algorithm, config, score);
+        }
+        for value in values(config).filter(|value| !coverage.values.contains_key(value)) {
+            keep_better(&mut self.values, value, config, score);
+        }
+    }
+
+    /// Those for up to so many algorithms, the least tried first, then those for up to so many values, the best-scored first. One
+    /// may be among them twice.
+    pub(crate) fn into_best(self, coverage: &Coverage, algorithms: usize, values: usize) -> Vec<Config> {
+        let mut of_algorithms = Vec::from_iter(self.algorithms);
+        of_algorithms.sort_by_key(|(algorithm, _)| coverage.neglected(*algorithm));
+        let mut of_values = Vec::from_iter(self.values);
+        of_values.sort_by(|(_, a), (_, b)| b.1.total_cmp(&a.1));
+        let chosen = of_algorithms.into_iter().take(algorithms).chain(of_values.into_iter().take(values));
+        chosen.map(|(_, (config, _))| config).collect()
+    }
+}
+
+fn keep_better(best: &mut BTreeMap<u64, (Config, f32)>, key: u64, config: &Config, score: f32) {
+    if best.get(&key).is_none_or(|(_, known)| score > *known) {
+        best.insert(key, (config.clone(), score));
+    }
+}
+
+/// Tells apart what configs compute.
+pub(crate) fn algorithm(config: &Config) -> u64 {
+    hash(config.algorithm())
+}
+
+/// Told apart by sketch: the same knob means different things in different sketches.
+fn values(config: &Config) -> impl Iterator<Item = u64> {
+    config.knobs.iter().map(|(name, value)| hash((&config.sketch, name, value)))
+}
+
+fn hash(item: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    item.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use autotune_schedules::config::Value;
+
+    fn config(sketch: &str, m: usize, tile: usize) -> Config {
+        let knobs = [("m", Value::Choice(m.to_string())), ("tile", Value::Tile(vec![tile]))];
+        Config { sketch: sketch.into(), knobs: knobs.map(|(name, value)| (name.to_string(), value)).into() }
+    }
+
+    #[test]
+    fn every_algorithm_gets_its_trials_and_every_value_one() {
+        let mut coverage = Coverage::default();
+        (0..100).for_each(|_| coverage.tell(&config("a", 2, 8)));
+        let offers = [
+            (config("a", 2, 16), 3.0),
+            (config("a", 2, 16), 2.0),
+            (config("a", 2, 32), 4.0),
+            (config("a", 3, 8), 1.0),
+            (config("b", 2, 8), -1.0),
+            (config("b", 2, 16), -2.0),
+        ];
+        let best = |coverage: &Coverage, algorithms, values| {
+            let mut gaps = Gaps::default();
+            offers.iter().for_each(|(config, score)| gaps.offer(coverage, config, *score));
+            gaps.into_best(coverage, algorithms, values)
+        };
+        let mut chosen = best(&coverage, 9, 2);
+        chosen[..2].sort();
+        assert_eq!(chosen, [config("a", 3, 8), config("b", 2, 8), config("a", 2, 32), config("a", 2, 16)]);
+        coverage.tell(&config("a", 3, 8));
+        assert_eq!(best(&coverage, 1, 1), [config("b", 2, 8), config("a", 2, 32)]);
+        for (config, _) in offers.iter().cycle().take(6 * ALGORITHM_TRIALS) {
+            coverage.tell(config);
+        }
+        assert!(best(&coverage, 9, 9).is_empty());
+        // Now four are too few.
+        (0..100).for_each(|_| coverage.tell(&config("a", 2, 8)));
+        assert_eq!(best(&coverage, 9, 9), [config("a", 3, 8)]);
+    }
+}
