@@ -147,10 +147,12 @@ fn a_prior_is_believed_until_samples_contradict() {
             assert_eq!(loaded.predict(features.view()), predicted);
             pairwise_accuracy(&predicted, &actual).unwrap()
         };
-        let untrained = quality(Some(1.0), &[]);
+        let untrained = quality(Some(8.0), &[]);
         assert!(untrained > 0.7, "seed {seed}: {untrained}");
-        let (with, without) = (quality(Some(1.0), &few), quality(None, &few));
-        assert!(with > without, "seed {seed}, {objective:?}: {with} with the prior, {without} without");
+        // Its scale is that of ranks only.
+        let (with, without) = (quality(Some(8.0), &few), quality(None, &few));
+        let helps = objective == Objective::SquaredError || with > without + 0.05;
+        assert!(helps, "seed {seed}: {with} with the prior, {without} without");
         let (wrong_before, wrong) = (quality(Some(-1.0), &[]), quality(Some(-1.0), &many));
         assert!(wrong_before < 0.3 && wrong > 0.8, "seed {seed}, {objective:?}: {wrong_before}, {wrong}");
     }

@@ -16,7 +16,7 @@ use crate::select::{select_diverse, standard_deviation};
 const CHAINS: usize = 32;
 /// Configs scored per config wanted, over all chains. It bounds what search costs against what it saves: scoring a config takes
 /// some hundred microseconds, most of them lowering, measuring one some ten milliseconds.
-const SCORED_PER_CONFIG: usize = 32;
+const SCORED_PER_CONFIG: usize = 24;
 /// Moves without a better candidate among the best after which the walk ends.
 const EARLY_STOP: usize = 8;
 /// Chains that start from the best measured configs instead of from where they were.
