@@ -54,9 +54,13 @@ impl Learner {
         }
     }
 
-    /// Takes the records of earlier runs in.
-    pub(crate) fn tell_records(&mut self, records: &[TuningRecord]) {
-        for of_workload in records.chunk_by(|a, b| a.workload == b.workload) {
+    /// Takes in those records of earlier runs that a model can be fitted on: the latest of `own` workloads, which are about to be tuned,
+    /// then, as far as there is room, of others.
+    pub(crate) fn tell_records(&mut self, records: &[TuningRecord], own: &[Workload]) {
+        let mut latest: Vec<&TuningRecord> = records.iter().collect();
+        latest.sort_by_key(|record| (own.contains(&record.workload), record.provenance.unix_secs));
+        let latest = &latest[latest.len().saturating_sub(SAMPLES)..];
+        for of_workload in latest.chunk_by(|a, b| a.workload == b.workload) {
             let results: Vec<_> = of_workload.iter().map(|r| (r.config.clone(), r.measurement.clone())).collect();
             self.tell(&of_workload[0].workload, &results);
         }
@@ -151,4 +155,36 @@ fn samples<'a>(examples: impl Iterator<Item = &'a Example>) -> (Vec<Sample>, Vec
         }
     }
     (samples, told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::race::tests::record;
+    use autotune_db::Phase;
+
+    #[test]
+    fn of_earlier_runs_the_latest_and_its_own_tasks_count() {
+        let target = Target::detect("cpu", Some(1)).unwrap();
+        let [own, sibling] = ["matmul:m=4,n=4,k=4", "matmul:m=8,n=8,k=8"].map(|text| text.parse::<Workload>().unwrap());
+        let of =
+            |workload: &Workload, secs: u32| record(workload, &target, Phase::Search, f64::from(secs), secs.into());
+        let mut records: Vec<TuningRecord> = (0..3).map(|secs| of(&own, secs)).collect();
+        let siblings = SAMPLES as u32 + 5;
+        let like = of(&sibling, 0);
+        records.extend((0..siblings).rev().map(|secs| {
+            let mut record = like.clone();
+            record.provenance.unix_secs = secs.into();
+            record.measurement = of(&own, secs).measurement;
+            record
+        }));
+        let mut learner = Learner::new(target.clone());
+        learner.tell_records(&records, &[own]);
+        assert_eq!(learner.examples.len(), SAMPLES);
+        let (siblings_told, own_told) = learner.examples.split_at(SAMPLES - 3);
+        assert!(own_told.iter().all(|example| example.workload == own));
+        let secs: Vec<u32> = siblings_told.iter().map(|example| example.run_secs.unwrap() as u32).collect();
+        assert_eq!(secs, (siblings - secs.len() as u32..siblings).collect::<Vec<_>>(), "in the order of time");
+        learner.refit().unwrap();
+    }
 }

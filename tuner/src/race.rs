@@ -14,7 +14,7 @@ use crate::session::TuneError;
 /// that seem the fastest are also those that were lucky.
 pub(crate) const RACERS: usize = 12;
 
-/// Configs that race again, besides the default, if a race was disturbed: the fastest.
+/// Configs that race again, besides the default, if a race was disturbed: the winner of an earlier one, and the fastest.
 const FINALISTS: usize = 4;
 
 /// Races of a task, at most: one that was disturbed is run again.
@@ -118,12 +118,14 @@ pub(crate) fn race(
     let mut racers: Vec<Config> = vec![space.default_config()];
     let records = recorder.query(&workload)?;
     let best = recorder.db.best(&workload, &target.key())?;
-    let others = last_winner(&records).into_iter().cloned().chain(recorder.db.top(&workload, &target.key(), more)?);
-    for record in best.into_iter().chain(others) {
+    let mut enter = |record: TuningRecord| {
         if !racers.contains(&record.config) && space.contains(&record.config) {
             racers.push(record.config);
         }
-    }
+    };
+    last_winner(&records).cloned().into_iter().for_each(&mut enter);
+    best.into_iter().chain(recorder.db.top(&workload, &target.key(), more)?).for_each(&mut enter);
+    let stay = 1 + usize::from(last_winner(&records).is_some_and(|winner| racers.get(1) == Some(&winner.config)));
     let known_secs: Vec<Option<f64>> = racers.iter().map(|racer| fastest_secs(&records, racer)).collect();
     let least_secs = known_secs.into_iter().flatten().reduce(f64::min);
     let candidate = |config| Candidate { workload, target: target.clone(), config };
@@ -137,7 +139,7 @@ pub(crate) fn race(
         if attempt == ATTEMPTS || !is_disturbed(&measurements, least_secs) {
             break;
         }
-        candidates = finalists(candidates, &measurements);
+        candidates = finalists(candidates, &measurements, stay);
     }
     recorder.flush()?;
     Ok(Standing::of(recorder, space)?)
@@ -164,13 +166,13 @@ fn is_disturbed(measurements: &[Measurement], least_secs: Option<f64>) -> bool {
     now_secs.zip(least_secs).is_some_and(|(now, least)| now > DISTURBED * least)
 }
 
-/// The default, which is the first, and the fastest of the others.
-fn finalists(candidates: Vec<Candidate>, measurements: &[Measurement]) -> Vec<Candidate> {
+/// The first so many, who stay, and the fastest of the others.
+fn finalists(candidates: Vec<Candidate>, measurements: &[Measurement], stay: usize) -> Vec<Candidate> {
     let secs = |i: &usize| measurements[*i].run_secs().unwrap_or(f64::INFINITY);
-    let mut others: Vec<usize> = (1..candidates.len()).collect();
+    let mut others: Vec<usize> = (stay..candidates.len()).collect();
     others.sort_by(|a, b| secs(a).total_cmp(&secs(b)));
-    others.truncate(FINALISTS);
-    let goes_on = |(i, candidate)| (i == 0 || others.contains(&i)).then_some(candidate);
+    others.truncate(1 + FINALISTS - stay);
+    let goes_on = |(i, candidate)| (i < stay || others.contains(&i)).then_some(candidate);
     candidates.into_iter().enumerate().filter_map(goes_on).collect()
 }
 
@@ -181,7 +183,7 @@ pub(crate) fn is_settled(recorder: &Recorder<'_>, workload: &Workload) -> Result
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use autotune_measure::RunSecs;
 
@@ -199,23 +201,18 @@ mod tests {
         Measurement::of(Ok(secs))
     }
 
-    #[test]
-    fn a_race_is_disturbed_if_its_fastest_is_slower_than_known() {
-        let race = [ran(2.0), ran(2.5)];
-        assert!(is_disturbed(&race, Some(1.0)));
-        assert!(!is_disturbed(&race, Some(1.9)));
-        assert!(!is_disturbed(&race, None));
-        assert!(!is_disturbed(&[], Some(1.0)));
-    }
-
-    #[test]
-    fn the_winner_of_the_last_race_is_its_fastest() {
-        let (workload, target) = ("matmul:m=4,n=4,k=4".parse().unwrap(), Target::detect("cpu", Some(1)).unwrap());
-        let config = ScheduleSpace::new(&workload, &target).default_config();
-        let record = |phase, run_secs, unix_secs| TuningRecord {
-            workload,
+    /// A record of the default config.
+    pub(crate) fn record(
+        workload: &Workload,
+        target: &Target,
+        phase: Phase,
+        run_secs: f64,
+        unix_secs: u64,
+    ) -> TuningRecord {
+        TuningRecord {
+            workload: *workload,
             target: target.key(),
-            config: config.clone(),
+            config: ScheduleSpace::new(workload, target).default_config(),
             measurement: ran(run_secs),
             phase,
             provenance: Provenance {
@@ -228,7 +225,22 @@ mod tests {
                 seed: 0,
                 unix_secs,
             },
-        };
+        }
+    }
+
+    #[test]
+    fn a_race_is_disturbed_if_its_fastest_is_slower_than_known() {
+        let race = [ran(2.0), ran(2.5)];
+        assert!(is_disturbed(&race, Some(1.0)));
+        assert!(!is_disturbed(&race, Some(1.9)));
+        assert!(!is_disturbed(&race, None));
+        assert!(!is_disturbed(&[], Some(1.0)));
+    }
+
+    #[test]
+    fn the_winner_of_the_last_race_is_its_fastest() {
+        let (workload, target) = ("matmul:m=4,n=4,k=4".parse().unwrap(), Target::detect("cpu", Some(1)).unwrap());
+        let record = |phase, run_secs, unix_secs| record(&workload, &target, phase, run_secs, unix_secs);
         let race = |id| Phase::Race { id };
         assert!(last_winner(&[record(Phase::Search, 1.0, 0)]).is_none());
         let records = [
@@ -243,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_and_the_fastest_race_again() {
+    fn the_default_the_last_winner_and_the_fastest_race_again() {
         let (workload, target) = ("matmul:m=4,n=4,k=4".parse().unwrap(), Target::detect("cpu", Some(1)).unwrap());
         let config = ScheduleSpace::new(&workload, &target).default_config();
         let candidate = |i: usize| Candidate {
@@ -252,10 +264,14 @@ mod tests {
             config: config.clone(),
         };
         let race = [9.0, 8.0, 1.0, 7.0, 2.0, 3.0, 6.0].map(ran);
-        let kept = finalists((0..race.len()).map(candidate).collect(), &race);
+        let all = || (0..race.len()).map(candidate).collect::<Vec<_>>();
+        let kept = finalists(all(), &race, 1);
         let odd: Vec<bool> = kept.iter().map(|candidate| candidate.workload.exact).collect();
         // Numbers 0, 2, 4, 5 and 6.
         assert_eq!(odd, [false, false, false, true, false]);
-        assert_eq!(finalists(kept, &race[..5]).len(), 5);
+        assert_eq!(finalists(kept, &race[..5], 1).len(), 5);
+        // Numbers 0, 1, 2, 4 and 5: who won before stays, however slow it was now.
+        let kept: Vec<bool> = finalists(all(), &race, 2).iter().map(|candidate| candidate.workload.exact).collect();
+        assert_eq!(kept, [false, true, false, false, true]);
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use autotune_cost_model::ModelError;
 use autotune_db::{DbError, Phase, TuningDb};
 use autotune_measure::{Ceilings, MeasureError, Measurer};
-use autotune_schedules::{ScheduleSpace, Target};
+use autotune_schedules::{ScheduleSpace, Target, Workload};
 use thiserror::Error;
 
 use crate::dtype_check::{UnsupportedDType, check_dtypes};
@@ -97,7 +97,8 @@ impl<'a> Session<'a> {
             states.push(TaskState::new(task.clone(), space, options.search, options.seed, floor_secs, &records));
         }
         if options.search == SearchKind::Model {
-            learner.tell_records(&db.query_target(&target.key())?);
+            let own: Vec<Workload> = tasks.iter().map(|task| task.workload).collect();
+            learner.tell_records(&db.query_target(&target.key())?, &own);
             learner.refit()?;
         }
         let resumed = states.iter().map(|s| s.resumed).collect();
