@@ -67,7 +67,7 @@ pub const EXACT_TOLERANCE: f64 = 1e-4;
 /// middle between them: twice [`DType::unit_roundoff`]. A matrix instruction cuts off what does not fit into the f32 sum that
 /// it adds to, instead of rounding: an error of up to 2^-23 of the sum, always towards zero, for each instruction of 8 steps.
 pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
-    let sums = match config.knobs.get("m") {
+    let sums = match config.knobs.get(winograd::TILE_SIZE_KNOB) {
         Some(Value::Choice(m)) if !config.is_exact() => winograd::tolerance(m.parse().unwrap_or_default()),
         _ => EXACT_TOLERANCE,
     };

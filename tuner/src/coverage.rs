@@ -9,6 +9,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use autotune_schedules::Config;
 
+use crate::select::knob_values;
+
 /// Trials that each algorithm gets: so many, and one in so many of all.
 const ALGORITHM_TRIALS: usize = 4;
 const ALGORITHM_ONE_IN: usize = 32;
@@ -80,9 +82,8 @@ pub(crate) fn algorithm(config: &Config) -> u64 {
     hash(config.algorithm())
 }
 
-/// Told apart by sketch: the same knob means different things in different sketches.
 fn values(config: &Config) -> impl Iterator<Item = u64> {
-    config.knobs.iter().map(|(name, value)| hash((&config.sketch, name, value)))
+    knob_values(config).map(hash)
 }
 
 fn hash(item: impl Hash) -> u64 {

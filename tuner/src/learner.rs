@@ -58,7 +58,7 @@ impl Learner {
     /// then, as far as there is room, of others.
     pub(crate) fn tell_records(&mut self, records: &[TuningRecord], own: &[Workload]) {
         let mut latest: Vec<&TuningRecord> = records.iter().collect();
-        latest.sort_by_key(|record| (own.contains(&record.workload), record.provenance.unix_secs));
+        latest.sort_by_cached_key(|record| (own.contains(&record.workload), record.provenance.unix_secs));
         let latest = &latest[latest.len().saturating_sub(SAMPLES)..];
         for of_workload in latest.chunk_by(|a, b| a.workload == b.workload) {
             let results: Vec<_> = of_workload.iter().map(|r| (r.config.clone(), r.measurement.clone())).collect();

@@ -105,9 +105,8 @@ impl Standing {
 }
 
 /// Races the default of a task, its best, the winner of its last race and up to `more` of its other fast configs, interleaved, and
-/// appends the results. The
-/// fastest of the race is the best from then on, be it the default. A race in which the fastest is much slower than it was
-/// before is run again.
+/// appends the results. The fastest of the race is the best from then on, be it the default. A race in which the fastest is much
+/// slower than it was before is run again.
 pub(crate) fn race(
     recorder: &Recorder<'_>,
     space: &ScheduleSpace,
@@ -118,14 +117,16 @@ pub(crate) fn race(
     let mut racers: Vec<Config> = vec![space.default_config()];
     let records = recorder.query(&workload)?;
     let best = recorder.db.best(&workload, &target.key())?;
-    let mut enter = |record: TuningRecord| {
-        if !racers.contains(&record.config) && space.contains(&record.config) {
-            racers.push(record.config);
+    let enter = |racers: &mut Vec<Config>, config: &Config| {
+        if !racers.contains(config) && space.contains(config) {
+            racers.push(config.clone());
         }
     };
-    last_winner(&records).cloned().into_iter().for_each(&mut enter);
-    best.into_iter().chain(recorder.db.top(&workload, &target.key(), more)?).for_each(&mut enter);
-    let stay = 1 + usize::from(last_winner(&records).is_some_and(|winner| racers.get(1) == Some(&winner.config)));
+    last_winner(&records).into_iter().for_each(|winner| enter(&mut racers, &winner.config));
+    let stay = racers.len();
+    for record in best.iter().chain(&recorder.db.top(&workload, &target.key(), more)?) {
+        enter(&mut racers, &record.config);
+    }
     let known_secs: Vec<Option<f64>> = racers.iter().map(|racer| fastest_secs(&records, racer)).collect();
     let least_secs = known_secs.into_iter().flatten().reduce(f64::min);
     let candidate = |config| Candidate { workload, target: target.clone(), config };

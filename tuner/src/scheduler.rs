@@ -50,8 +50,8 @@ impl Progress {
 
     /// Seconds of weighted run time that one more trial is expected to save: the recent gain per trial, blended with an
     /// optimistic guess that as many trials again, those in flight included, would reach the floor, a guess that is worth less the longer
-    /// nothing was gained. This is the gradient of Ansor's task scheduler
-    /// (Zheng et al., 2020, section 6) with a known floor in place of the speeds of similar tasks.
+    /// nothing was gained. This is the gradient of Ansor's task scheduler (Zheng et al., 2020, section 6) with a known floor in place of
+    /// the speeds of similar tasks.
     fn gain_per_trial(&self, batch: usize) -> f64 {
         let (trials, best) = ((self.best_after.len() + self.in_flight) as f64, self.best_secs());
         if !best.is_finite() {

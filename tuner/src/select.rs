@@ -36,7 +36,7 @@ pub fn select_diverse(scored: &[(Config, f32)], n: usize) -> Vec<usize> {
 }
 
 /// The knob values of a config, told apart by sketch: the same knob means different things in different sketches.
-fn knob_values(config: &Config) -> impl Iterator<Item = (&str, &str, &Value)> {
+pub(crate) fn knob_values(config: &Config) -> impl Iterator<Item = (&str, &str, &Value)> {
     config.knobs.iter().map(|(name, value)| (config.sketch.as_str(), name.as_str(), value))
 }
 
