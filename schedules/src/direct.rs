@@ -21,11 +21,14 @@ use crate::target::CpuTarget;
 use crate::workload::{Operator, Workload};
 
 mod balance;
+mod default;
 mod knobs;
 pub(crate) mod reader;
 mod rules;
 
-pub use knobs::{default_config, knobs};
+pub(crate) use balance::MAX_SHARE;
+pub use default::default_config;
+pub use knobs::knobs;
 pub use rules::pieces;
 
 use reader::Reader;
@@ -94,6 +97,7 @@ pub struct Direct {
 }
 
 /// The axes of a workload as the knobs name them.
+#[derive(Clone)]
 struct Roles {
     /// Spatial axes that are tiled.
     spatial: Vec<&'static str>,

@@ -19,6 +19,10 @@ mod direct;
 pub(crate) mod partial;
 pub(crate) mod winograd;
 
+/// Version of the code that configs become. It grows when the same config is lowered to other loop nests or other instructions, so that
+/// its run times are no longer those that were measured.
+pub const LOWERING_VERSION: u32 = 1;
+
 /// Why a config cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LowerError {
@@ -32,6 +36,18 @@ pub enum LowerError {
         target: String,
         /// The type.
         dtype: DType,
+    },
+    /// An operand has more elements than indices of kernels on the target can tell apart.
+    #[error("{elements} elements of the {operand} exceed {limit} on {target}")]
+    TooLarge {
+        /// The target's key.
+        target: String,
+        /// The operand.
+        operand: &'static str,
+        /// Its elements.
+        elements: usize,
+        /// Most elements.
+        limit: usize,
     },
     /// The sketch is not for such workloads.
     #[error("no sketch '{sketch}' of {workload}")]
@@ -57,11 +73,29 @@ impl LowerError {
     }
 }
 
-/// The loop nests of a config.
-pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Program, LowerError> {
+/// Elements of an operand on a GPU; indices within a kernel are 32 bits wide.
+const MAX_GPU_ELEMENTS: usize = i32::MAX as usize;
+
+/// Fails where the target has no kernels at all for a workload, whatever the config.
+pub(crate) fn check_target(workload: &Workload, target: &Target) -> Result<(), LowerError> {
     if !target.supports(workload.dtype) {
         return Err(LowerError::DType { target: target.key(), dtype: workload.dtype });
     }
+    let operands =
+        [("input", workload.input_shape()), ("weights", workload.weight_shape()), ("output", workload.output_shape())];
+    for (operand, shape) in operands.into_iter().filter(|_| target.gpu().is_some()) {
+        let elements = shape.into_iter().fold(1, usize::saturating_mul);
+        let limit = MAX_GPU_ELEMENTS;
+        if elements > limit {
+            return Err(LowerError::TooLarge { target: target.key(), operand, elements, limit });
+        }
+    }
+    Ok(())
+}
+
+/// The loop nests of a config.
+pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Program, LowerError> {
+    check_target(workload, target)?;
     match (target, config.sketch.as_str()) {
         (Target::Cpu(cpu), direct::SKETCH) => {
             Ok(direct::lower(workload, &Direct::new(workload, cpu, config)?, cpu.lanes()))

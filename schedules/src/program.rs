@@ -43,6 +43,9 @@ pub use box_copy::{BOX_ROW_BYTES, BoxCopy};
 pub use side::{PRODUCER_THREADS, Side, Signal};
 pub use warp_tile::{LANES, Team, WarpTile};
 
+/// Most memory that one thread of a CPU's kernel has to itself.
+pub const MAX_LOCAL_BYTES: usize = 64 << 20;
+
 /// A buffer, by its position in [`Program::buffers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BufferId(pub u32);

@@ -1,12 +1,38 @@
-//! The right answer: a plain evaluation of a workload that every kernel's output is compared with.
+//! The right answer, which every kernel's output is compared with.
+//!
+//! [`reference()`] is a plain evaluation in f64 of every output. What it takes grows with the work of the kernel itself, so that large
+//! workloads have a [`Reference`] instead, whose cost is bounded by [`EXACT_MULTIPLY_ADDS`], a fraction of a second on two cores. An
+//! output is divided into *lines* (the pixels of a row of a convolution's image, one element of a product) of each *channel* (the
+//! columns of a product), the channels into blocks of `s`, such that the multiply-adds over `s` are within the bound, and
+//!
+//! | workload | compared | a kernel that is wrong in `w` lines passes with a probability of at most |
+//! |---|---|---|
+//! | up to the bound | every element | 0 |
+//! | larger, linear (no ReLU) | in each block the sum of its `s` channels with random weights, pixel by pixel, so that every element counts (Freivalds, *Probabilistic machines can use less running time*, 1977) | about `2 sqrt(s) / e` for an error of `e` tolerances; 0 if it is the only one in its block and above `2 sqrt(s)` |
+//! | larger, with ReLU, or `s` exceeds a group's channels | in each block the line of one channel, drawn for each block and line; of every `r` lines one | `exp(-w / (s r))` |
+//!
+//! `r` is 1 unless the bound needs more than the channels of a group in a block. A block has less than `s` channels only at the end
+//! of a group, and lines at the borders count like any other, so that nothing is out of reach. Weights have a unit norm in each block,
+//! and no more than a factor of two is between their magnitudes: rounding errors of a sum are like those of an element, and the
+//! tolerance is the same. What is drawn depends on a seed, which every process may choose for itself.
+//!
+//! Whatever is compared, every element of an output has to be a finite number. Outputs are NaN before a kernel runs: an element that
+//! it never writes, or computes from memory that nobody filled, is found wherever it is.
 
 use ndarray::ArrayD;
-use rayon::prelude::*;
 
 use crate::config::{Config, Value};
-use crate::tensor::Operands;
+use crate::tensor::{OperandError, Operands, OutOfMemory};
 use crate::winograd;
-use crate::workload::{Activation, Conv2d, DType, Matmul, Operator, Workload};
+use crate::workload::{DType, Operator, Workload};
+
+mod convolution;
+mod difference;
+mod product;
+mod selection;
+
+pub use selection::EXACT_MULTIPLY_ADDS;
+use selection::Selection;
 
 /// The output of `workload`, [`Workload::output_shape`], summed in f64 and rounded once; the operands are rounded to the
 /// workload's type first.
@@ -21,18 +47,84 @@ use crate::workload::{Activation, Conv2d, DType, Matmul, Operator, Workload};
 ///
 /// # Panics
 ///
-/// If the operands are not the workload's ([`Operands::check`]).
+/// If the operands are not the workload's ([`Operands::check`]), or there is no memory for the output.
 pub fn reference(workload: &Workload, operands: &Operands) -> ArrayD<f32> {
-    if let Err(misfit) = operands.check(workload) {
-        panic!("{misfit}");
+    let made = Reference::with(workload, operands, Selection::exact(workload));
+    match made {
+        Ok(made) => made.values,
+        Err(error) => panic!("{error}"),
     }
-    let operands = &*operands.rounded(workload.dtype);
-    let mut sums = match workload.op {
-        Operator::Conv2d(conv) => conv2d(&conv, operands),
-        Operator::Matmul(matmul) => matmul_sums(&matmul, operands),
-    };
-    add_epilogue(workload, operands, &mut sums);
-    sums.mapv(|x| workload.dtype.stored(x as f32))
+}
+
+/// The magnitude of a sum of `k` products of random operands is about `0.3 sqrt(k)`. Where products cancel or ReLU leaves only small outputs,
+/// rounding errors are still those of sums of that size; this part of `sqrt(k)` is never too small for them, and one lost product, at
+/// least 0.01, is still far beyond every tolerance.
+const LEAST_SUM: f32 = 0.1;
+
+/// What an output is compared with: every element, or for large workloads what the [module](self) says.
+pub struct Reference {
+    workload: Workload,
+    selection: Selection,
+    /// Line by line, block by block, pixel by pixel: `[lines, blocks, width]`. The output if exact.
+    values: ArrayD<f32>,
+    largest: f32,
+}
+
+/// A reference that cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReferenceError {
+    /// The operands are of another workload.
+    #[error(transparent)]
+    Operands(#[from] OperandError),
+    /// There is no memory for it.
+    #[error(transparent)]
+    Memory(#[from] OutOfMemory),
+}
+
+impl Reference {
+    /// What the output for the operands must be, on every core. The seed decides what is drawn for a large workload.
+    pub fn new(workload: &Workload, operands: &Operands, seed: u64) -> Result<Self, ReferenceError> {
+        Self::with(workload, operands, Selection::of(workload, EXACT_MULTIPLY_ADDS, seed))
+    }
+
+    fn with(workload: &Workload, operands: &Operands, selection: Selection) -> Result<Self, ReferenceError> {
+        operands.check(workload)?;
+        let mut values = OutOfMemory::zeros(selection.len())?;
+        match workload.op {
+            Operator::Conv2d(conv) => convolution::fill(workload, &conv, operands, &selection, &mut values)?,
+            Operator::Matmul(matmul) => product::fill(workload, &matmul, operands, &selection, &mut values)?,
+        }
+
+        let least = LEAST_SUM * (workload.reduction_len() as f32).sqrt();
+        let largest = values.iter().fold(least, |largest: f32, x| largest.max(x.abs()));
+        let shape = match selection.is_exact() {
+            true => workload.output_shape(),
+            false => vec![selection.chosen_lines(), selection.blocks(), selection.extents.width],
+        };
+        let bytes = usize::MAX;
+        let values = ArrayD::from_shape_vec(shape, values).map_err(|_| OutOfMemory { bytes })?;
+        Ok(Self { workload: *workload, selection, values, largest })
+    }
+
+    /// Bytes of the reference of a workload.
+    pub fn bytes(workload: &Workload) -> usize {
+        Selection::of(workload, EXACT_MULTIPLY_ADDS, 0).len().saturating_mul(4)
+    }
+
+    /// What errors are relative to: the largest magnitude in it, or that of a usual sum where all that is left of the sums is small.
+    pub fn largest(&self) -> f32 {
+        self.largest
+    }
+
+    /// The output, if all of it is compared.
+    pub fn exact(&self) -> Option<&ArrayD<f32>> {
+        self.selection.is_exact().then_some(&self.values)
+    }
+
+    /// The shape of outputs.
+    pub fn shape(&self) -> Vec<usize> {
+        self.workload.output_shape()
+    }
 }
 
 /// Largest difference between two tensors, relative to the largest magnitude in `reference`.
@@ -82,102 +174,10 @@ pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
     sums + rounded + cut_off
 }
 
-/// A row-major copy in f64.
-fn widen(tensor: &ArrayD<f32>) -> Vec<f64> {
-    tensor.iter().map(|&x| f64::from(x)).collect()
-}
-
-/// The sums of a workload, made row by row: `row(index, sums)` adds to the zeros of the innermost row `index`.
-fn by_rows(shape: &[usize], row: impl Fn(usize, &mut [f64]) + Sync) -> ArrayD<f64> {
-    let mut sums = ArrayD::zeros(shape.to_vec());
-    let width = shape.last().copied().unwrap_or(1);
-    if let Some(all) = sums.as_slice_mut() {
-        all.par_chunks_mut(width).enumerate().for_each(|(index, out)| row(index, out));
-    }
-    sums
-}
-
-/// `out[n,o,y,x] = sum over c, kh, kw of padded[n, g*C + c, y*sh + kh*dh, x*sw + kw*dw] * weight[o,c,kh,kw]`
-/// with `C = c/groups` and `g` the group of `o`.
-fn conv2d(conv: &Conv2d, operands: &Operands) -> ArrayD<f64> {
-    let [oh, ow] = conv.output_hw();
-    let (height, width) = (conv.h + 2 * conv.pad[0], conv.w + 2 * conv.pad[1]);
-    let input = widen(&zero_padded(conv, &operands.input));
-    let weight = widen(&operands.weight);
-    let group_inputs = conv.c / conv.groups;
-    let group_outputs = conv.o / conv.groups;
-    by_rows(&[conv.n, conv.o, oh, ow], |row, sums| {
-        let (n, o, y) = (row / (conv.o * oh), row / oh % conv.o, row % oh);
-        for c in 0..group_inputs {
-            let plane = n * conv.c + o / group_outputs * group_inputs + c;
-            for kh in 0..conv.kh {
-                let line = (plane * height + y * conv.stride[0] + kh * conv.dilation[0]) * width;
-                for kw in 0..conv.kw {
-                    let tap = weight[((o * group_inputs + c) * conv.kh + kh) * conv.kw + kw];
-                    let taps = &input[line + kw * conv.dilation[1]..line + width];
-                    add_scaled(sums, tap, taps, conv.stride[1]);
-                }
-            }
-        }
-    })
-}
-
-/// The input with its padding written out.
-fn zero_padded(conv: &Conv2d, input: &ArrayD<f32>) -> ArrayD<f32> {
-    let [ph, pw] = conv.pad;
-    let mut padded = ArrayD::zeros(vec![conv.n, conv.c, conv.h + 2 * ph, conv.w + 2 * pw]);
-    padded.slice_mut(ndarray::s![.., .., ph..ph + conv.h, pw..pw + conv.w]).assign(input);
-    padded
-}
-
-/// `out[b,m,n] = sum over k of a[b,m,k] * w[b,k,n]`.
-fn matmul_sums(matmul: &Matmul, operands: &Operands) -> ArrayD<f64> {
-    let &Matmul { b: batch, m, n, k } = matmul;
-    let (left, right) = (widen(&operands.input), widen(&operands.weight));
-    by_rows(&[batch, m, n], |row, sums| {
-        for (j, &scale) in left[row * k..(row + 1) * k].iter().enumerate() {
-            let line = (row / m * k + j) * n;
-            add_scaled(sums, scale, &right[line..line + n], 1);
-        }
-    })
-}
-
-/// `sums[x] += scale * values[x * step]`.
-fn add_scaled(sums: &mut [f64], scale: f64, values: &[f64], step: usize) {
-    if step == 1 {
-        for (sum, value) in sums.iter_mut().zip(values) {
-            *sum += scale * value;
-        }
-    } else {
-        for (sum, value) in sums.iter_mut().zip(values.iter().step_by(step)) {
-            *sum += scale * value;
-        }
-    }
-}
-
-/// `sums = act(sums + bias + residual)`.
-fn add_epilogue(workload: &Workload, operands: &Operands, sums: &mut ArrayD<f64>) {
-    if let Some(bias) = &operands.bias {
-        let channel_axis = match workload.op {
-            Operator::Conv2d(_) => 1,
-            Operator::Matmul(_) => 2,
-        };
-        for (mut lane, &value) in sums.axis_iter_mut(ndarray::Axis(channel_axis)).zip(bias) {
-            lane += f64::from(value);
-        }
-    }
-    if let Some(residual) = &operands.residual {
-        sums.zip_mut_with(residual, |sum, &value| *sum += f64::from(value));
-    }
-    match workload.epilogue.activation {
-        Activation::None => {}
-        Activation::Relu => sums.mapv_inplace(|x| x.max(0.0)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::Conv2d;
     use ndarray::{Dimension, Ix2, s};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;

@@ -1,10 +1,13 @@
 //! Schedule spaces: every schedule of one workload on one target, as a union of sketches, each a product of knobs.
 
-use rand::{Rng, RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use rand::{Rng, RngExt};
 
 use crate::config::{Config, Value};
-use crate::direct::{self, Direct};
+use crate::direct::{self, Direct, MAX_SHARE};
+use crate::lower::{LowerError, check_target};
 use crate::mma::{self, Mma};
 use crate::target::Target;
 use crate::tiled::{self, Tiled};
@@ -12,134 +15,13 @@ use crate::winograd::gpu::GpuWinograd;
 use crate::winograd::{self, Winograd};
 use crate::workload::{DType, Work, Workload};
 
-/// A named choice among values.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Knob {
-    /// Name in configs.
-    pub name: String,
-    /// What it may be, at least one value, without repetition.
-    pub values: Vec<Value>,
-}
+mod few;
+mod fit;
+mod sketch;
 
-impl Knob {
-    /// One of some words.
-    pub fn choice(name: &str, words: &[&str]) -> Self {
-        Self { name: name.into(), values: words.iter().map(|w| Value::Choice(w.to_string())).collect() }
-    }
-
-    /// One of some tiles.
-    pub fn tile(name: &str, tiles: Vec<Vec<usize>>) -> Self {
-        Self { name: name.into(), values: tiles.into_iter().map(Value::Tile).collect() }
-    }
-
-    /// Any order of some loops.
-    pub fn order(name: &str, axes: &[&str]) -> Self {
-        let mut values = Vec::new();
-        permutations(axes.iter().map(|a| a.to_string()).collect(), Vec::new(), &mut values);
-        Self { name: name.into(), values: values.into_iter().map(Value::Order).collect() }
-    }
-}
-
-fn permutations(rest: Vec<String>, chosen: Vec<String>, all: &mut Vec<Vec<String>>) {
-    if rest.is_empty() {
-        all.push(chosen);
-        return;
-    }
-    for i in 0..rest.len() {
-        let (mut rest, mut chosen) = (rest.clone(), chosen.clone());
-        chosen.push(rest.remove(i));
-        permutations(rest, chosen, all);
-    }
-}
-
-/// Structurally similar programs: a product of knobs, of which the valid combinations can be proposed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sketch {
-    /// Name in configs.
-    pub name: &'static str,
-    /// What may be chosen.
-    pub knobs: Vec<Knob>,
-}
-
-impl Sketch {
-    /// Number of combinations, invalid ones included.
-    pub fn len(&self) -> u128 {
-        self.knobs.iter().map(|k| k.values.len() as u128).product()
-    }
-
-    /// Never true: every knob has a value.
-    pub fn is_empty(&self) -> bool {
-        false
-    }
-
-    pub(crate) fn config(&self, mut pick: impl FnMut(&Knob) -> usize) -> Config {
-        let knobs = self.knobs.iter().map(|k| (k.name.clone(), k.values[pick(k)].clone())).collect();
-        Config { sketch: self.name.into(), knobs }
-    }
-
-    /// The combination that `wanted` names by the position of each knob's value; none if it names none for some knob.
-    pub(crate) fn config_of(&self, wanted: impl Fn(&Knob) -> Option<usize>) -> Option<Config> {
-        let knobs = self
-            .knobs
-            .iter()
-            .map(|k| Some((k.name.clone(), k.values.get(wanted(k)?)?.clone())))
-            .collect::<Option<_>>()?;
-        Some(Config { sketch: self.name.into(), knobs })
-    }
-
-    /// Combination number `index` in mixed radix, the last knob fastest.
-    pub(crate) fn nth(&self, mut index: u128) -> Config {
-        let mut digits = vec![0; self.knobs.len()];
-        for (digit, knob) in digits.iter_mut().zip(&self.knobs).rev() {
-            *digit = (index % knob.values.len() as u128) as usize;
-            index /= knob.values.len() as u128;
-        }
-        let mut digits = digits.into_iter();
-        self.config(|_| digits.next().unwrap_or(0))
-    }
-}
-
-/// Valid combinations that a search for the least cost starts from, and draws to find them in.
-const STARTS: usize = 64;
-const START_DRAWS: usize = 20_000;
-
-impl Sketch {
-    /// A combination of little `cost`, which is `None` for invalid ones: the best of some random combinations, improved knob by
-    /// knob until no other value of a single knob is better. The same every time; `None` if no combination is found.
-    pub(crate) fn least(&self, cost: impl Fn(&Config) -> Option<f64>) -> Option<Config> {
-        let mut rng = ChaCha8Rng::seed_from_u64(0);
-        let mut best: Option<(f64, Config)> = None;
-        let mut valid = 0;
-        for _ in 0..START_DRAWS {
-            let config = self.config(|knob| rng.random_range(0..knob.values.len()));
-            if let Some(cost) = cost(&config) {
-                valid += 1;
-                if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-                    best = Some((cost, config));
-                }
-            }
-            if valid == STARTS {
-                break;
-            }
-        }
-        let (mut least, mut config) = best?;
-        loop {
-            let before = least;
-            for knob in &self.knobs {
-                for value in &knob.values {
-                    let mut other = config.clone();
-                    other.knobs.insert(knob.name.clone(), value.clone());
-                    if let Some(cost) = cost(&other).filter(|cost| *cost < least) {
-                        (least, config) = (cost, other);
-                    }
-                }
-            }
-            if least == before {
-                return Some(config);
-            }
-        }
-    }
-}
+use few::Few;
+pub use fit::UnfitError;
+pub use sketch::{Knob, Sketch};
 
 /// Every schedule of one workload on one target.
 ///
@@ -155,18 +37,24 @@ pub struct ScheduleSpace {
     workload: Workload,
     target: Target,
     sketches: Vec<Sketch>,
+    refusal: Option<LowerError>,
+    /// What has been found out about the space, once.
+    default: OnceLock<Config>,
+    least_share: OnceLock<f64>,
+    /// Set for the sketches of which a draw has failed.
+    few: Vec<OnceLock<Few>>,
 }
 
-/// Draws after which sampling gives up on finding a valid combination of a sketch and falls back to the default.
-const MAX_DRAWS: usize = 100_000;
+/// Draws after which next to no combination of a sketch counts as valid.
+const MAX_DRAWS: usize = 10_000;
 /// One in so many neighbours is of another sketch where there are several.
 const SKETCH_CHANGE: u32 = 32;
 
 impl ScheduleSpace {
-    /// The space of `workload` on `target`. Where the target does not support the workload's type ([`Target::supports`]),
-    /// nothing in it is valid, and lowering says why.
+    /// The space of `workload` on `target`. Nothing in it is valid where there is a [`ScheduleSpace::refusal`]; elsewhere there is
+    /// a valid config for every workload.
     pub fn new(workload: &Workload, target: &Target) -> Self {
-        let sketches = match target {
+        let sketches: Vec<Sketch> = match target {
             Target::Cpu(cpu) => {
                 let direct = Sketch { name: direct::SKETCH, knobs: direct::knobs(workload, cpu) };
                 let winograd = winograd::knobs(workload, cpu).map(|knobs| Sketch { name: winograd::SKETCH, knobs });
@@ -185,7 +73,16 @@ impl ScheduleSpace {
                 groups.into_iter().chain(mma).chain(others).collect()
             }
         };
-        Self { workload: *workload, target: target.clone(), sketches }
+        let few = sketches.iter().map(|_| OnceLock::new()).collect();
+        let refusal = check_target(workload, target).err();
+        let (default, least_share) = (OnceLock::new(), OnceLock::new());
+        Self { workload: *workload, target: target.clone(), sketches, refusal, default, least_share, few }
+    }
+
+    /// Why the target has no kernels for the workload, whatever the config: elements of another type ([`Target::supports`]) or too many
+    /// of them.
+    pub fn refusal(&self) -> Option<&LowerError> {
+        self.refusal.as_ref()
     }
 
     /// The workload.
@@ -227,10 +124,10 @@ impl ScheduleSpace {
     /// True if the combination keeps the rules between knobs and the limits of the target, and keeps every thread busy.
     fn is_valid(&self, config: &Config) -> bool {
         match (&self.target, config.sketch.as_str()) {
-            (target, _) if !target.supports(self.workload.dtype) => false,
+            _ if self.refusal.is_some() => false,
             (Target::Cpu(cpu), winograd::SKETCH) => Winograd::new(&self.workload, cpu, config).is_ok(),
             (Target::Cpu(cpu), _) => {
-                Direct::new(&self.workload, cpu, config).is_ok_and(|direct| direct.is_balanced(cpu))
+                Direct::new(&self.workload, cpu, config).is_ok_and(|direct| self.is_balanced(direct.largest_share(cpu)))
             }
             (Target::Gpu(gpu), winograd::SKETCH) => GpuWinograd::new(&self.workload, gpu, config).is_ok(),
             (Target::Gpu(gpu), mma::SKETCH | mma::GROUP_SKETCH) => Mma::new(&self.workload, gpu, config).is_ok(),
@@ -238,32 +135,59 @@ impl ScheduleSpace {
         }
     }
 
+    /// True if no thread has much more than its share of the work, or no more than with the default, which divides it as evenly as any
+    /// schedule that it is chosen from.
+    fn is_balanced(&self, largest_share: f64) -> bool {
+        largest_share <= MAX_SHARE || largest_share <= *self.least_share.get_or_init(|| self.default_share())
+    }
+
+    fn default_share(&self) -> f64 {
+        let share = |cpu| Direct::new(&self.workload, cpu, self.default_ref()).ok().map(|d| d.largest_share(cpu));
+        self.target.cpu().and_then(share).unwrap_or(MAX_SHARE)
+    }
+
     fn sketch(&self, config: &Config) -> Option<&Sketch> {
         self.sketches.iter().find(|s| s.name == config.sketch)
     }
 
-    /// The untuned schedule: what a fixed rule picks without measuring; where that breaks a rule, the same sample every time.
+    /// The untuned schedule: what a fixed rule picks without measuring.
     pub fn default_config(&self) -> Config {
-        let first = &self.sketches[0];
-        match &self.target {
-            Target::Cpu(cpu) => direct::default_config(&self.workload, cpu, first),
-            Target::Gpu(gpu) if first.name != tiled::SKETCH => mma::default_config(&self.workload, gpu, first),
-            Target::Gpu(gpu) => tiled::default_config(&self.workload, gpu, &self.sketches),
-        }
-        .or_else(|| self.draw(first, &mut ChaCha8Rng::seed_from_u64(0)))
-        .unwrap_or_else(|| first.nth(0))
+        self.default_ref().clone()
     }
 
-    /// A valid config: a sketch is drawn, then knobs uniformly, and invalid combinations are rejected.
+    fn default_ref(&self) -> &Config {
+        self.default.get_or_init(|| {
+            let first = &self.sketches[0];
+            let of_rule = match &self.target {
+                _ if self.refusal.is_some() => None,
+                Target::Cpu(cpu) => direct::default_config(&self.workload, cpu, first),
+                Target::Gpu(gpu) if first.name != tiled::SKETCH => mma::default_config(&self.workload, gpu, first),
+                Target::Gpu(gpu) => tiled::default_config(&self.workload, gpu, &self.sketches),
+            };
+            of_rule.unwrap_or_else(|| first.nth(0))
+        })
+    }
+
+    /// A valid config: a sketch is drawn, then knobs uniformly, and invalid combinations are rejected. Where next to none are valid, one
+    /// of the few that are known, the default among them.
     pub fn sample<R: Rng + ?Sized>(&self, rng: &mut R) -> Config {
-        let sketch = &self.sketches[rng.random_range(0..self.sketches.len())];
-        self.draw(sketch, rng).unwrap_or_else(|| self.default_config())
+        self.draw(rng.random_range(0..self.sketches.len()), rng).unwrap_or_else(|| self.default_config())
     }
 
-    fn draw<R: Rng + ?Sized>(&self, sketch: &Sketch, rng: &mut R) -> Option<Config> {
-        let mut draw = || sketch.config(|k| rng.random_range(0..k.values.len()));
-        let draws = if self.target.supports(self.workload.dtype) { MAX_DRAWS } else { 0 };
-        (0..draws).map(|_| draw()).find(|config| self.is_valid(config))
+    /// A valid config of a sketch, by its number; `None` if none is known.
+    fn draw<R: Rng + ?Sized>(&self, number: usize, rng: &mut R) -> Option<Config> {
+        let (sketch, few) = (&self.sketches[number], &self.few[number]);
+        if self.refusal.is_some() {
+            return None;
+        }
+        if few.get().is_none() {
+            let mut draws = (0..MAX_DRAWS).map(|_| sketch.config(|k| rng.random_range(0..k.values.len())));
+            let drawn = draws.find(|config| self.is_valid(config));
+            if drawn.is_some() {
+                return drawn;
+            }
+        }
+        few.get_or_init(|| Few::find(self, sketch)).pick(self, sketch, rng)
     }
 
     /// A valid config that differs from `config` in one knob, or in more, each one more with a quarter of the probability: good configs
@@ -271,20 +195,12 @@ impl ScheduleSpace {
     /// now and then where there are several sketches.
     pub fn neighbor<R: Rng + ?Sized>(&self, config: &Config, rng: &mut R) -> Config {
         let moves_on = self.sketches.len() > 1 && rng.random_ratio(1, SKETCH_CHANGE);
-        if let Some(sketch) = self.sketch(config).filter(|_| !moves_on) {
-            for _ in 0..256 {
-                let mut other = config.clone();
-                loop {
-                    let knob = &sketch.knobs[rng.random_range(0..sketch.knobs.len())];
-                    let value = &knob.values[rng.random_range(0..knob.values.len())];
-                    other.knobs.insert(knob.name.clone(), value.clone());
-                    if rng.random_ratio(3, 4) {
-                        break;
-                    }
-                }
-                if other != *config && self.is_valid(&other) {
-                    return other;
-                }
+        let number = self.sketches.iter().position(|sketch| sketch.name == config.sketch);
+        let has_others = |&number: &usize| !self.few[number].get().is_some_and(|few| few.is_closed);
+        if let Some(number) = number.filter(|_| !moves_on).filter(has_others) {
+            let mut moves = (0..256).map(|_| self.sketches[number].random_move(config, rng));
+            if let Some(other) = moves.find(|other| other != config && self.is_valid(other)) {
+                return other;
             }
         }
         self.sample(rng)
@@ -311,10 +227,25 @@ impl ScheduleSpace {
 
     /// Every valid config, in a fixed order.
     pub fn iter(&self) -> impl Iterator<Item = Config> + '_ {
-        self.sketches
-            .iter()
-            .flat_map(|sketch| (0..sketch.len()).map(|i| sketch.nth(i)))
-            .filter(|config| self.is_valid(config))
+        self.valid_among(0..self.len()).map(|(_, config)| config)
+    }
+
+    /// The valid configs among the combinations of these numbers, in a fixed order, with their numbers.
+    pub fn valid_among(&self, numbers: Range<u128>) -> impl Iterator<Item = (u128, Config)> + '_ {
+        let end = if self.refusal.is_some() { 0 } else { numbers.end.min(self.len()) };
+        let combinations = (numbers.start..end).filter_map(|number| Some((number, self.nth(number)?)));
+        combinations.filter(|(_, config)| self.is_valid(config))
+    }
+
+    /// Combination of a number, that of the sketches one behind the other.
+    fn nth(&self, mut number: u128) -> Option<Config> {
+        for sketch in &self.sketches {
+            match number.checked_sub(sketch.len()) {
+                None => return Some(sketch.nth(number)),
+                Some(rest) => number = rest,
+            }
+        }
+        None
     }
 
     /// True if the config can be proposed: its sketch and every knob known, every value allowed, and the whole valid.
@@ -324,5 +255,86 @@ impl ScheduleSpace {
         };
         let known = sketch.knobs.iter().all(|k| config.knobs.get(&k.name).is_some_and(|v| k.values.contains(v)));
         known && config.knobs.len() == sketch.knobs.len() && self.is_valid(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+    use crate::target::{CpuTarget, GpuTarget};
+
+    /// The space of a workload with words in front of each knob's default value that mean nothing to it.
+    fn hidden(text: &str, words: usize) -> (ScheduleSpace, Config) {
+        let mut space = ScheduleSpace::new(&text.parse().unwrap(), &Target::Cpu(CpuTarget::generic_avx2(1)));
+        let default = space.default_config();
+        space.sketches.truncate(1);
+        for knob in &mut space.sketches[0].knobs {
+            let meaningless = (0..words).map(|i| Value::Choice(format!("meaningless{i}")));
+            knob.values = meaningless.chain([default.knobs[&knob.name].clone()]).collect();
+        }
+        (space, default)
+    }
+
+    #[test]
+    fn the_only_valid_config_is_found_and_nothing_else_is_proposed() {
+        for words in [0, 300] {
+            let (space, default) = hidden("conv2d:c=4,h=9,w=9,o=12,k=3,p=1", words);
+            let mut rng = ChaCha8Rng::seed_from_u64(0);
+            for _ in 0..50 {
+                assert_eq!(space.sample(&mut rng), default);
+                assert_eq!(space.neighbor(&default, &mut rng), default);
+            }
+            assert!(space.valid_among(0..10_000).all(|(_, config)| config == default));
+            assert!(space.contains(&default) && space.checked_program(&default).is_ok());
+        }
+    }
+
+    #[test]
+    fn few_configs_lead_to_all_that_single_knobs_reach() {
+        let (mut space, default) = hidden("conv2d:c=4,h=9,w=9,o=12,k=3,p=1", 300);
+        for (name, words) in [("unroll", ["1", "16"]), ("parallel", ["1", "1"])] {
+            let knob = space.sketches[0].knobs.iter_mut().find(|knob| knob.name == name).unwrap();
+            knob.values.extend(words.map(|word| Value::Choice(word.into())));
+        }
+        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        let mut unrolls: Vec<Value> = (0..100).map(|_| space.sample(&mut rng).knobs["unroll"].clone()).collect();
+        unrolls.sort();
+        unrolls.dedup();
+        assert_eq!(unrolls.len(), 3, "{unrolls:?} of {default}");
+    }
+
+    #[test]
+    fn what_a_target_cannot_have_is_refused_with_the_reason() {
+        let gpu = Target::Gpu(GpuTarget::stated("opencl").unwrap());
+        let cpu = Target::Cpu(CpuTarget::generic_avx2(1));
+        for (text, target, reason) in [
+            ("matmul:m=65536,n=65536,k=8", &gpu, "4294967296 elements of the output exceed 2147483647 on opencl:any"),
+            ("matmul:m=8,n=8,k=8,dtype=bf16", &gpu, "no kernels for elements of type bf16 on opencl:any"),
+            ("matmul:m=8,n=8,k=8,dtype=f16", &cpu, "no kernels for elements of type f16 on cpu:test"),
+        ] {
+            let space = ScheduleSpace::new(&text.parse().unwrap(), target);
+            let config = space.sample(&mut ChaCha8Rng::seed_from_u64(0));
+            let error = space.checked_program(&config).unwrap_err();
+            assert!(matches!(error, UnfitError::Refused(_)) && error.to_string().starts_with(reason), "{error}");
+            assert!(!space.contains(&config) && space.iter().next().is_none());
+        }
+    }
+
+    #[test]
+    fn the_step_that_failed_is_named() {
+        let space =
+            ScheduleSpace::new(&"matmul:m=8,n=16,k=8".parse().unwrap(), &Target::Cpu(CpuTarget::generic_avx2(1)));
+        let with = |name: &str, word: &str| {
+            let mut config = space.default_config();
+            config.knobs.insert(name.into(), Value::Choice(word.into()));
+            space.checked_program(&config).unwrap_err()
+        };
+        assert!(matches!(with("unroll", "none"), UnfitError::Lower(_)));
+        // Such code can be made, but is never proposed.
+        assert_eq!(with("unroll", "3"), UnfitError::NotOffered);
+        assert_eq!(with("unknown", "1"), UnfitError::NotOffered);
     }
 }

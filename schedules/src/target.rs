@@ -1,16 +1,18 @@
 //! The machine that code is made for: a CPU (instruction set, cores, caches) or a GPU (interface, limits).
 
 use std::fmt;
-use std::fs;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::workload::DType;
 
+mod class;
+mod cpu;
 mod gpu;
+mod system;
 
+pub use cpu::CpuTarget;
 pub use gpu::{GpuApi, GpuTarget};
 
 /// Instruction set family of a CPU target, as far as the code generators care.
@@ -70,25 +72,6 @@ impl fmt::Display for Isa {
     }
 }
 
-/// A CPU and the number of its cores that a kernel may use.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct CpuTarget {
-    /// Processor model: vendor, family and model number, without spaces.
-    pub model: String,
-    /// Instruction set.
-    pub isa: Isa,
-    /// Cores of the machine.
-    pub cores: usize,
-    /// Threads a kernel runs on, 1 to `cores`.
-    pub threads: usize,
-    /// First-level data cache of one core.
-    pub l1d_bytes: usize,
-    /// Second-level cache of one core.
-    pub l2_bytes: usize,
-    /// Last-level cache, shared by the cores.
-    pub l3_bytes: usize,
-}
-
 /// The machine that code is made for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -133,13 +116,19 @@ impl Target {
         }
     }
 
-    /// The key under which the database keeps this target's records: stable across runs, unique per processor model,
-    /// instruction set and thread count, or per GPU model and compute capability.
+    /// The key under which the database keeps this target's records: stable across runs, and another one for a machine that would
+    /// run the same kernels in other times ([`CpuTarget::key`], [`GpuTarget::key`]).
     pub fn key(&self) -> String {
         match self {
-            Target::Cpu(c) => format!("cpu:{}:{}:threads={}", c.model, c.isa, c.threads),
+            Target::Cpu(c) => c.key(),
             Target::Gpu(g) => g.key(),
         }
+    }
+
+    /// The key that earlier versions gave a CPU, which told apart models, instruction sets and numbers of threads only. Machines
+    /// that differ may have had the same one. None for GPUs, whose keys are what they were.
+    pub fn legacy_key(&self) -> Option<String> {
+        self.cpu().map(CpuTarget::legacy_key)
     }
 
     /// The CPU, if it is one.
@@ -196,97 +185,35 @@ impl fmt::Display for Target {
     }
 }
 
-impl CpuTarget {
-    /// The CPU this process runs on. Sizes that the system does not tell are set to common ones
-    /// (32 KiB, 512 KiB, 8 MiB).
-    pub fn detect(threads: Option<usize>) -> Result<Self, TargetError> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = threads.unwrap_or(cores);
-        if threads == 0 || threads > cores {
-            return Err(TargetError::Threads { threads, cores });
-        }
-        let cache = |index| cache_bytes(Path::new("/sys/devices/system/cpu/cpu0/cache"), index);
-        Ok(Self {
-            model: cpu_model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
-            isa: Isa::detect(),
-            cores,
-            threads,
-            l1d_bytes: cache(0).unwrap_or(32 << 10),
-            l2_bytes: cache(2).unwrap_or(512 << 10),
-            l3_bytes: cache(3).unwrap_or(8 << 20),
-        })
-    }
-
-    /// A fixed AVX2 machine (32 KiB, 512 KiB, 32 MiB) for tests, documentation and golden files.
-    pub fn generic_avx2(threads: usize) -> Self {
-        Self {
-            model: "test".into(),
-            isa: Isa::Avx2,
-            cores: threads,
-            threads,
-            l1d_bytes: 32 << 10,
-            l2_bytes: 512 << 10,
-            l3_bytes: 32 << 20,
-        }
-    }
-
-    /// f32 lanes of one vector register.
-    pub fn lanes(&self) -> usize {
-        self.isa.vector_bytes() / 4
-    }
-}
-
-/// `vendor-family-model` of the first processor in the text of `/proc/cpuinfo`, or the architecture's name.
-fn cpu_model(cpuinfo: &str) -> String {
-    let field = |name: &str| {
-        cpuinfo
-            .lines()
-            .filter_map(|line| line.split_once(':'))
-            .find(|(key, _)| key.trim() == name)
-            .map(|(_, value)| value.trim().replace([' ', ':', '/'], "_"))
-    };
-    let words: Vec<String> =
-        ["vendor_id", "cpu family", "model", "CPU implementer", "CPU part"].iter().filter_map(|n| field(n)).collect();
-    if words.is_empty() { std::env::consts::ARCH.to_string() } else { words.join("-") }
-}
-
-/// Size of the cache described in `dir/index{index}` (0 is the first level's data cache on Linux).
-fn cache_bytes(dir: &Path, index: usize) -> Option<usize> {
-    let text = fs::read_to_string(dir.join(format!("index{index}/size"))).ok()?;
-    let text = text.trim();
-    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let scale = match unit {
-        "K" => 1 << 10,
-        "M" => 1 << 20,
-        "" => 1,
-        _ => return None,
-    };
-    digits.parse::<usize>().ok()?.checked_mul(scale)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn model_comes_from_cpuinfo() {
-        let text = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD\n";
-        assert_eq!(cpu_model(text), "AuthenticAMD-25-17");
-        assert_eq!(cpu_model(""), std::env::consts::ARCH);
+    fn keys_differ_by_what_makes_times_differ() {
+        let cpu = CpuTarget::generic_avx2(1);
+        let others = [
+            CpuTarget { threads: 2, ..cpu.clone() },
+            CpuTarget { model: "other".into(), ..cpu.clone() },
+            CpuTarget { isa: Isa::Avx512, ..cpu.clone() },
+            CpuTarget { features: vec!["amx".into()], ..cpu.clone() },
+            CpuTarget { l1d_bytes: 48 << 10, ..cpu.clone() },
+            CpuTarget { l2_bytes: 1280 << 10, ..cpu.clone() },
+            CpuTarget { l3_bytes: 480 << 20, ..cpu.clone() },
+            CpuTarget { latency_cycles: Some([5, 3]), ..cpu.clone() },
+            CpuTarget { latency_cycles: None, ..cpu.clone() },
+        ];
+        let keys: std::collections::BTreeSet<String> =
+            others.iter().chain([&cpu]).map(|cpu| Target::Cpu(cpu.clone()).key()).collect();
+        assert_eq!(keys.len(), others.len() + 1, "{keys:?}");
     }
 
     #[test]
-    fn threads_beyond_the_machine_are_refused() {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        assert!(matches!(CpuTarget::detect(Some(cores + 1)), Err(TargetError::Threads { .. })));
-        assert!(matches!(CpuTarget::detect(Some(0)), Err(TargetError::Threads { .. })));
-        assert_eq!(CpuTarget::detect(None).unwrap().threads, cores);
-    }
-
-    #[test]
-    fn keys_differ_by_threads() {
-        let key = |threads| Target::Cpu(CpuTarget::generic_avx2(threads)).key();
-        assert_eq!(key(1), "cpu:test:avx2:threads=1");
-        assert_ne!(key(1), key(2));
+    fn the_legacy_key_is_what_databases_have() {
+        let target = Target::Cpu(CpuTarget { latency_cycles: None, ..CpuTarget::generic_avx2(3) });
+        assert_eq!(target.key(), "cpu:test:avx2:-:32K+512K+32M:?:threads=3");
+        assert_eq!(target.legacy_key().unwrap(), "cpu:test:avx2:threads=3");
+        let gpu = GpuTarget::stated("cuda:sm_90").unwrap();
+        assert_eq!(Target::Gpu(gpu).legacy_key(), None);
     }
 }

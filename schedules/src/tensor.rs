@@ -13,9 +13,10 @@
 
 use std::borrow::Cow;
 
-use ndarray::{ArrayD, ArrayViewD, IxDyn};
-use rand::{Rng, RngExt, SeedableRng};
+use ndarray::{ArrayD, ArrayViewD, IxDyn, s};
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::program::Layout;
@@ -52,19 +53,32 @@ impl Operands {
     /// length, so that they weigh as much as the sums they are added to.
     ///
     /// The values are those that the workload's type can hold and multiply. The same seed gives the same values on every
-    /// machine.
+    /// machine and any number of cores.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for them.
     pub fn random(workload: &Workload, seed: u64) -> Self {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut tensor =
-            |shape: Vec<usize>, scale: f32| ArrayD::from_shape_simple_fn(IxDyn(&shape), || scale * value(&mut rng));
+        match Self::try_random(workload, seed) {
+            Ok(operands) => operands,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The same for operands of any size.
+    pub fn try_random(workload: &Workload, seed: u64) -> Result<Self, OutOfMemory> {
+        let dtype = workload.dtype;
         let sum_scale = 0.5 * (workload.reduction_len() as f32).sqrt();
-        let drawn = Self {
-            input: tensor(workload.input_shape(), 1.0),
-            weight: tensor(workload.weight_shape(), 1.0),
-            bias: workload.epilogue.bias.then(|| tensor(vec![workload.bias_len()], sum_scale)),
-            residual: workload.epilogue.residual.then(|| tensor(workload.output_shape(), sum_scale)),
-        };
-        drawn.rounded(workload.dtype).into_owned()
+        let multiplied = |x: f32| dtype.multiplied(x);
+        let stored = |x: f32| dtype.stored(sum_scale * x);
+        let bias = || random_tensor(vec![workload.bias_len()], [seed, 2], stored);
+        let residual = || random_tensor(workload.output_shape(), [seed, 3], stored);
+        Ok(Self {
+            input: random_tensor(workload.input_shape(), [seed, 0], multiplied)?,
+            weight: random_tensor(workload.weight_shape(), [seed, 1], multiplied)?,
+            bias: workload.epilogue.bias.then(bias).transpose()?,
+            residual: workload.epilogue.residual.then(residual).transpose()?,
+        })
     }
 
     /// The same with data and weights as they are multiplied ([`DType::multiplied`]), bias and residual as they are stored.
@@ -94,10 +108,52 @@ impl Operands {
     }
 }
 
-/// Uniform in ±[0.1, 1).
+/// Memory that cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("no memory for {bytes} bytes")]
+pub struct OutOfMemory {
+    /// What was asked for (`usize::MAX` if it overflows).
+    pub bytes: usize,
+}
+
+impl OutOfMemory {
+    /// So many zeros.
+    pub(crate) fn zeros<T: Clone + Default>(len: usize) -> Result<Vec<T>, Self> {
+        let mut values = Vec::new();
+        let bytes = len.saturating_mul(size_of::<T>());
+        values.try_reserve_exact(len).map_err(|_| Self { bytes })?;
+        values.resize(len, T::default());
+        Ok(values)
+    }
+}
+
+/// Elements that are drawn in a row: other cores draw the next ones.
+const DRAWN_IN_A_ROW: usize = 1 << 14;
+
+/// Values in ±[0.1, 1) as `rounded` makes them. The seed is that of all tensors and the number of this one.
+fn random_tensor(
+    shape: Vec<usize>,
+    [seed, tensor]: [u64; 2],
+    rounded: impl Fn(f32) -> f32 + Sync,
+) -> Result<ArrayD<f32>, OutOfMemory> {
+    let len = shape.iter().try_fold(1usize, |len, &extent| len.checked_mul(extent));
+    let mut values = OutOfMemory::zeros(len.unwrap_or(usize::MAX))?;
+    values.par_chunks_mut(DRAWN_IN_A_ROW).enumerate().for_each(|(chunk, values)| {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(4 * chunk as u64 + tensor);
+        values.iter_mut().for_each(|x| *x = rounded(value(&mut rng)));
+    });
+    let bytes = usize::MAX;
+    ArrayD::from_shape_vec(IxDyn(&shape), values).map_err(|_| OutOfMemory { bytes })
+}
+
+/// Uniform in ±[0.1, 1): a sign and 24 bits of the magnitude.
 fn value(rng: &mut impl Rng) -> f32 {
-    let magnitude = rng.random_range(0.1f32..1.0);
-    if rng.random() { magnitude } else { -magnitude }
+    let bits = rng.next_u32();
+    let magnitude = 0.1 + 0.9 * ((bits >> 8) as f32 / (1u32 << 24) as f32);
+    // The largest of all would be rounded up to 1.
+    let magnitude = magnitude.min(1.0f32.next_down());
+    if bits & 1 == 0 { magnitude } else { -magnitude }
 }
 
 /// A layout that does not fit a tensor.
@@ -143,13 +199,30 @@ pub fn physical_shape(logical: &[usize], layout: Layout) -> Result<Vec<usize>, L
 
 /// The elements of a logical tensor in the order in which `layout` puts them into memory.
 pub fn to_layout(logical: &ArrayD<f32>, layout: Layout) -> Result<Vec<f32>, LayoutError> {
+    let mut physical = vec![0.0; logical.len()];
+    put_in_layout(logical, layout, &mut physical)?;
+    Ok(physical)
+}
+
+/// The same into memory that is there.
+pub fn put_in_layout(logical: &ArrayD<f32>, layout: Layout, physical: &mut [f32]) -> Result<(), LayoutError> {
     let shape = physical_shape(logical.shape(), layout)?;
-    let (&[n, blocks, h, w, block], Layout::ChannelBlocked(_)) = (shape.as_slice(), layout) else {
-        return Ok(logical.iter().copied().collect());
+    if physical.len() != logical.len() {
+        return Err(LayoutError::Len { shape, found: physical.len() });
+    }
+    let (&[images, blocks, h, w, block], Layout::ChannelBlocked(_)) = (shape.as_slice(), layout) else {
+        physical.iter_mut().zip(logical).for_each(|(to, &x)| *to = x);
+        return Ok(());
     };
-    let rows = logical.as_standard_layout();
-    let split = reshape(rows.view(), &[n, blocks, block, h, w])?;
-    Ok(split.permuted_axes(IxDyn(&[0, 1, 3, 4, 2])).iter().copied().collect())
+    // A layout of no elements has no blocks to be cut into.
+    let of_blocks = physical.chunks_exact_mut((h * w * block).max(1));
+    for (index, physical) in of_blocks.enumerate().take(images * blocks) {
+        let (image, first) = (index / blocks, index % blocks * block);
+        let channels = logical.slice(s![image, first..first + block, .., ..]);
+        let pixels = channels.permuted_axes([1, 2, 0]);
+        physical.iter_mut().zip(&pixels).for_each(|(to, &x)| *to = x);
+    }
+    Ok(())
 }
 
 /// The logical tensor of shape `logical` whose elements lie in `physical` as `layout` says.

@@ -6,8 +6,9 @@ use super::{DataMode, Direct};
 use crate::contraction::AxisId;
 use crate::target::CpuTarget;
 
-/// Largest share of the work that one thread may have, as a multiple of its fair share, where there is enough to divide.
-const MAX_SHARE: f64 = 1.12;
+/// Largest share of the work that one thread may have, as a multiple of its fair share, where there is enough to divide and it can be
+/// divided so evenly.
+pub(crate) const MAX_SHARE: f64 = 1.12;
 /// Vectors of outputs per thread from which on there is enough to divide.
 const MANY_VECTORS: usize = 16;
 
@@ -15,10 +16,11 @@ const MANY_VECTORS: usize = 16;
 type Run = (usize, usize);
 
 impl Direct {
-    /// True if the threads of the target finish at about the same time, or the workload is too small for that.
+    /// The largest share of the work that one of the target's threads has, as a multiple of a fair share; 1 where the workload is too
+    /// small for that to matter.
     ///
     /// Thread `i` of `t` gets the tasks `tasks*i/t..tasks*(i+1)/t`, and the time of a task is proportional to its outputs.
-    pub fn is_balanced(&self, target: &CpuTarget) -> bool {
+    pub fn largest_share(&self, target: &CpuTarget) -> f64 {
         let axes = self.contraction.axes.iter().enumerate();
         let vectors_along = |(a, extent): (AxisId, usize)| {
             if a == self.vector { extent.div_ceil(target.lanes()) } else { extent }
@@ -26,11 +28,11 @@ impl Direct {
         let vectors: usize =
             axes.filter(|(_, axis)| !axis.reduce).map(|(a, axis)| vectors_along((a, axis.extent))).product();
         let is_small = vectors < MANY_VECTORS * target.threads;
-        target.threads == 1 || is_small || self.largest_share(target.threads) <= MAX_SHARE
+        if target.threads == 1 || is_small { 1.0 } else { self.share_of(target.threads) }
     }
 
-    /// The largest share of the work that one of so many threads has, as a multiple of a fair share.
-    fn largest_share(&self, threads: usize) -> f64 {
+    /// The same for so many threads and any workload.
+    fn share_of(&self, threads: usize) -> f64 {
         let mut runs: Vec<Run> = vec![(1, 1)];
         for level in self.parallel_loops() {
             let segments = self.runs_along(level.axis, level.tile);

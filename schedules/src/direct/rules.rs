@@ -1,10 +1,10 @@
 //! Rules between the knobs of the direct sketch, and limits of the target.
 
-use super::{DataMode, Direct};
+use super::{DataMode, Direct, TileLoop};
 use crate::affine::VarId;
-use crate::contraction::AxisId;
+use crate::contraction::{AxisId, Contraction};
 use crate::lower::LowerError;
-use crate::program::Layout;
+use crate::program::{Layout, MAX_LOCAL_BYTES};
 use crate::target::CpuTarget;
 
 /// Straight-line multiply-accumulates of one loop body beyond which compilers are slow and the instruction cache overflows.
@@ -153,33 +153,23 @@ impl Direct {
         if self.data_mode == DataMode::Copy {
             return Ok(());
         }
-        for dim in 0..self.contraction.data.shape.len() {
-            let (low, high) = self.contraction.data_range(dim);
-            let over = (-low).max(high - self.contraction.data.shape[dim] as i64 + 1);
-            if over <= 0 {
-                continue;
-            }
-            let index = &self.contraction.data.index[dim];
-            let tiles = if self.data_mode == DataMode::InPlace { &self.inner } else { &self.cache };
-            for l in tiles {
-                let stride = index.coefficient(VarId(l.axis as u32));
-                let spatial = !self.contraction.axes[l.axis].reduce;
-                if stride > 0 && spatial && over > stride * l.tile as i64 * MAX_PEELED {
-                    return Err(LowerError::knob("tile", "too many tiles would be peeled for padding"));
-                }
-            }
+        let tiles = if self.data_mode == DataMode::InPlace { &self.inner } else { &self.cache };
+        let peels = |l: &TileLoop| peels_many(&self.contraction, l.axis, l.tile);
+        match tiles.iter().any(peels) {
+            true => Err(LowerError::knob("tile", "too many tiles would be peeled for padding")),
+            false => Ok(()),
         }
-        Ok(())
     }
 
-    /// A copied tile must fit the last-level cache share of a thread, a panel the second-level cache.
+    /// A copied tile must fit the last-level cache share of a thread, a panel the second-level cache, both together what a thread may
+    /// have.
     fn check_memory(&self, target: &CpuTarget) -> Result<(), LowerError> {
         let is_panel = self.data_mode == DataMode::Panel;
         let copies_tile = self.data_mode == DataMode::Tile || is_panel && self.contraction.is_padded();
         let tile = if copies_tile { self.tile_shape().iter().product::<usize>() * 4 } else { 0 };
         let panel = if is_panel { self.panel_bytes() } else { 0 };
-        for (bytes, limit) in [(tile, (target.l3_bytes / target.cores).max(target.l2_bytes)), (panel, target.l2_bytes)]
-        {
+        let tile_limit = (target.l3_bytes / target.cores).max(target.l2_bytes);
+        for (bytes, limit) in [(tile, tile_limit), (panel, target.l2_bytes), (tile + panel, MAX_LOCAL_BYTES)] {
             if bytes > limit {
                 return Err(LowerError::knob("data", format!("a copy of {bytes} bytes exceeds {limit}")));
             }
@@ -206,4 +196,22 @@ impl Direct {
 /// Vector registers that hold `extent` elements: whole vectors, then ever smaller powers of two.
 pub fn pieces(extent: usize, lanes: usize) -> usize {
     extent / lanes + (extent % lanes).count_ones() as usize
+}
+
+/// True if more than [`MAX_PEELED`] tiles of a spatial axis would touch the padding at one of its ends.
+fn peels_many(contraction: &Contraction, axis: AxisId, tile: usize) -> bool {
+    let data = &contraction.data;
+    let mut dims = data.index.iter().zip(&data.shape).enumerate();
+    !contraction.axes[axis].reduce
+        && dims.any(|(dim, (index, &extent))| {
+            let (low, high) = contraction.data_range(dim);
+            let over = (-low).max(high - extent as i64 + 1);
+            let stride = index.coefficient(VarId(axis as u32));
+            stride > 0 && over > stride * tile as i64 * MAX_PEELED
+        })
+}
+
+/// True if there is so much padding that tiles of single elements cannot be peeled: some schedules need a padded copy then.
+pub(super) fn pads_far(contraction: &Contraction) -> bool {
+    (0..contraction.axes.len()).any(|axis| peels_many(contraction, axis, 1))
 }

@@ -28,22 +28,33 @@ pub struct Pixels {
     pub vector: usize,
 }
 
-/// The contraction over pixels; none of workloads that are no convolution of several pixels, and of depthwise ones, in which
-/// pixels share no products.
+/// Distance between what neighbours along an axis read from which on a block would copy far more than it reads.
+const SPARSE: i64 = 5;
+
+/// The contraction over pixels; none of workloads that are no convolution. Where pixels share no products (depthwise) or lie
+/// along one axis as it is, there is one only if the input is sparse: copies of pixels leave out what nobody reads.
 pub(super) fn fuse(workload: &Workload) -> Option<(Contraction, Pixels)> {
     let Operator::Conv2d(conv) = workload.op else { return None };
     let [oh, ow] = conv.output_hw();
     let extents = [conv.n, oh, ow];
     let depthwise = conv.groups > 1 && conv.o == conv.groups;
-    if depthwise || extents.iter().filter(|&&extent| extent > 1).count() < 2 {
+    let own = Contraction::of(workload);
+    let pays = !depthwise && extents.iter().filter(|&&extent| extent > 1).count() > 1;
+    if !pays && !is_sparse(&own, depthwise) {
         return None;
     }
     let in_rows = conv.kw == 1 && conv.stride[1] == 1 && conv.pad[1] == 0;
     let vector = [4, 2].into_iter().find(|&v| in_rows && ow.is_multiple_of(v)).unwrap_or(1);
-    Some((
-        contraction(workload, &conv, extents.iter().product()),
-        Pixels { conv: Contraction::of(workload), extents, vector },
-    ))
+    Some((contraction(workload, &conv, extents.iter().product()), Pixels { conv: own, extents, vector }))
+}
+
+/// True if neighbours along an axis that is tiled without this form read elements that are far apart.
+fn is_sparse(own: &Contraction, depthwise: bool) -> bool {
+    let tiled = |&(axis, step): &(VarId, i64)| {
+        let info = &own.axes[axis.0 as usize];
+        !info.reduce && (info.name != "g" || depthwise) && step >= SPARSE
+    };
+    own.data.index.iter().flat_map(|index| &index.terms).any(tiled)
 }
 
 /// Axes `g, o, p | c, kh, kw`. The data operand is `columns` with its groups.

@@ -10,6 +10,8 @@ use crate::target::GpuTarget;
 const MAX_BODY: usize = 4096;
 /// Rounds in which the threads of a block copy a chunk, at most: more means too few threads for the tile.
 const MAX_ROUNDS: usize = 32;
+/// Chunks of a reduction with two stages, whose even and odd ones are separate sets of what [`crate::verify`] adds up.
+const MAX_STAGED_CHUNKS: usize = 1 << 17;
 /// Blocks of a grid; indices within a kernel are 32 bits wide.
 const MAX_INDEX: usize = i32::MAX as usize;
 
@@ -34,8 +36,8 @@ impl Tiled {
         }
         match self.stages {
             1 => {}
-            2 if self.chunks() > 1 => {}
-            _ => return Err(LowerError::knob("stages", "is not 1, or 2 with two chunks at least")),
+            2 if self.chunks() > 1 && self.all_chunks() <= MAX_STAGED_CHUNKS => {}
+            _ => return Err(LowerError::knob("stages", "is not 1, or 2 with two chunks at least and not too many")),
         }
         if self.pixels.as_ref().is_some_and(|pixels| self.staged[0].vector > pixels.vector) {
             return Err(LowerError::knob("vector.data", "neighbouring pixels do not lie together"));

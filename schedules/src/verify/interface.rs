@@ -4,15 +4,14 @@ use std::collections::HashSet;
 
 use super::{Problem, VerifyError};
 use crate::affine::Affine;
-use crate::program::{Layout, Program, Role, Scope};
+use crate::program::{Layout, MAX_LOCAL_BYTES, Program, Role, Scope};
 use crate::target::Target;
 use crate::tensor::physical_shape;
 use crate::workload::{Operator, Workload};
 
-/// Largest thread-private memory of one thread of a CPU kernel.
-const MAX_LOCAL_BYTES: u64 = 64 << 20;
-/// Largest memory of all global buffers of a kernel.
+/// Largest memory of all global buffers of a kernel, unless its operands are large themselves: so many times theirs.
 const MAX_GLOBAL_BYTES: u64 = 8 << 30;
+const MAX_GLOBAL_GROWTH: u64 = 8;
 
 /// Names, roles, shapes and axes are those of the workload.
 pub(super) fn check_interface(program: &Program) -> Result<(), VerifyError> {
@@ -141,9 +140,10 @@ fn check_axes(program: &Program) -> Result<(), VerifyError> {
 
 /// Memory within the limits of the target.
 pub(super) fn check_memory(program: &Program, target: &Target) -> Result<(), VerifyError> {
-    let (local_limit, global_limit) = match target {
-        Target::Cpu(_) => (MAX_LOCAL_BYTES, MAX_GLOBAL_BYTES),
-        Target::Gpu(gpu) => (4 * gpu.registers_per_thread as u64, MAX_GLOBAL_BYTES),
+    let global_limit = MAX_GLOBAL_BYTES.max(MAX_GLOBAL_GROWTH.saturating_mul(operand_bytes(&program.workload)));
+    let local_limit = match target {
+        Target::Cpu(_) => MAX_LOCAL_BYTES as u64,
+        Target::Gpu(gpu) => 4 * gpu.registers_per_thread as u64,
     };
     for (scope, limit) in [(Scope::Local, local_limit), (Scope::Global, global_limit)] {
         let buffers = program.buffers.iter().filter(|b| b.scope == scope);
@@ -156,6 +156,18 @@ pub(super) fn check_memory(program: &Program, target: &Target) -> Result<(), Ver
         }
     }
     Ok(())
+}
+
+/// Bytes of a workload's operands as words, the input with its padding.
+fn operand_bytes(workload: &Workload) -> u64 {
+    let mut input = workload.input_shape();
+    if let Operator::Conv2d(conv) = workload.op {
+        input[2..].iter_mut().zip(conv.pad).for_each(|(extent, pad)| *extent += 2 * pad);
+    }
+    let elements = |shape: Vec<usize>| shape.into_iter().fold(4u64, |n, d| n.saturating_mul(d as u64));
+    [input, workload.weight_shape(), workload.output_shape()]
+        .into_iter()
+        .fold(0u64, |sum, shape| sum.saturating_add(elements(shape)))
 }
 
 /// The elements of the data and the weight operand that a point of the iteration space multiplies, by logical index.

@@ -8,10 +8,12 @@ pub mod machine;
 pub mod nests;
 #[cfg(unix)]
 pub mod nvrtc;
+pub mod odd_workloads;
 #[cfg(unix)]
 pub mod opencl;
 pub mod pipelines;
 pub mod random_programs;
+pub mod targets;
 pub mod workloads;
 
 use std::io::Write;

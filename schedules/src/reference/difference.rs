@@ -1,0 +1,237 @@
+//! How far an output is from its reference.
+
+use ndarray::{ArrayView1, s};
+
+use super::Reference;
+use crate::program::Layout;
+use crate::tensor::{LayoutError, physical_shape};
+use crate::workload::{Operator, Workload};
+
+/// Where the elements of an output lie.
+struct Strides {
+    image: usize,
+    /// Rows of an image, or of a matrix.
+    rows: usize,
+    row: usize,
+    /// Channels that lie side by side, and the distance of the next ones.
+    inner: usize,
+    outer_channel: usize,
+    inner_channel: usize,
+    pixel: usize,
+}
+
+impl Strides {
+    fn of(workload: &Workload, layout: Layout) -> Result<Self, LayoutError> {
+        let shape = physical_shape(&workload.output_shape(), layout)?;
+        let image = shape.iter().skip(1).product();
+        Ok(match (workload.op, layout) {
+            (Operator::Matmul(mm), _) => {
+                Self { image, rows: mm.m, row: mm.n, inner: mm.n, outer_channel: 0, inner_channel: 1, pixel: 1 }
+            }
+            (Operator::Conv2d(conv), Layout::ChannelBlocked(inner)) => {
+                let [oh, ow] = conv.output_hw();
+                let (row, outer_channel) = (ow * inner, oh * ow * inner);
+                Self { image, rows: oh, row, inner, outer_channel, inner_channel: 1, pixel: inner }
+            }
+            (Operator::Conv2d(conv), _) => {
+                let [oh, ow] = conv.output_hw();
+                Self { image, rows: oh, row: ow, inner: 1, outer_channel: oh * ow, inner_channel: 0, pixel: 1 }
+            }
+        })
+    }
+
+    /// The first element of a line of a channel.
+    fn place(&self, line: usize, channel: usize) -> usize {
+        let within = channel / self.inner * self.outer_channel + channel % self.inner * self.inner_channel;
+        line / self.rows * self.image + line % self.rows * self.row + within
+    }
+}
+
+impl Reference {
+    /// Number of the parts into which comparing is divided.
+    pub fn parts(&self) -> usize {
+        self.selection.chosen_lines()
+    }
+
+    /// Largest difference of a part of an output, as it lies in memory, from the reference; infinite if one of its elements is no
+    /// finite number or some are missing. The parts together are the whole output.
+    pub fn difference(&self, output: &[f32], layout: Layout, part: usize) -> Result<f64, LayoutError> {
+        let wanted: usize = self.workload.output_shape().iter().product();
+        if output.len() != wanted {
+            let (shape, found) = (self.workload.output_shape(), output.len());
+            return Err(LayoutError::Len { shape, found });
+        }
+        let strides = Strides::of(&self.workload, layout)?;
+        let ends = [part, part + 1].map(|part| wanted as u128 * part as u128 / self.parts() as u128);
+        let is_finite = output[ends[0] as usize..ends[1] as usize].iter().all(|x| x.is_finite());
+        Ok(if is_finite { self.line_difference(output, &strides, part) } else { f64::INFINITY })
+    }
+
+    fn line_difference(&self, output: &[f32], strides: &Strides, index: usize) -> f64 {
+        let (line, width) = (self.selection.line(index), self.selection.extents.width);
+        let mut sums = vec![0.0f64; width];
+        let mut worst = 0.0f64;
+        for block in 0..self.selection.blocks() {
+            sums.fill(0.0);
+            for (channel, scale) in self.selection.terms(line, block) {
+                let line = output[strides.place(line, channel)..].iter().step_by(strides.pixel);
+                sums.iter_mut().zip(line).for_each(|(sum, &x)| *sum += scale * f64::from(x));
+            }
+
+            // An element that is no number shows in another part, if not in this one.
+            let differences =
+                sums.iter().zip(self.line(index, block)).map(|(sum, &value)| (sum - f64::from(value)).abs());
+            worst = differences.fold(worst, f64::max);
+        }
+        worst
+    }
+
+    /// The values of a block in the `index`-th line of those compared.
+    fn line(&self, index: usize, block: usize) -> ArrayView1<'_, f32> {
+        match (self.selection.is_exact(), self.workload.op) {
+            (false, _) => self.values.slice(s![index, block, ..]),
+            (true, Operator::Conv2d(conv)) => {
+                let [oh, _] = conv.output_hw();
+                self.values.slice(s![index / oh, block, index % oh, ..])
+            }
+            (true, Operator::Matmul(mm)) => self.values.slice(s![index / mm.m, index % mm.m, block..block + 1]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::ArrayD;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+    use crate::reference::{Selection, reference};
+    use crate::tensor::{Operands, to_layout};
+
+    /// Workloads with the bound of their multiply-adds: weighted, drawn, drawn with lines left out, exact.
+    const CASES: &[(&str, u64)] = &[
+        ("matmul:b=2,m=37,n=50,k=19,bias,add", 6000),
+        ("matmul:b=2,m=37,n=50,k=19,bias,add,act=relu", 6000),
+        ("matmul:m=64,n=3,k=30,bias", 700),
+        ("matmul:m=9,n=8,k=7,add", 1 << 30),
+        ("conv2d:n=2,c=6,h=9,w=8,o=20,k=3,p=1,g=2,bias,add", 9000),
+        ("conv2d:n=2,c=6,h=9,w=8,o=20,k=3,s=2,p=1,g=2,bias,add,act=relu", 3000),
+        ("conv2d:c=8,h=12,w=9,o=8,k=3,p=1,d=2,g=8", 3000),
+        ("conv2d:n=2,c=4,h=7,w=5,o=12,k=2,bias,dtype=bf16", 4000),
+        ("conv2d:n=2,c=4,h=7,w=5,o=12,k=2,bias,act=relu,dtype=f16", 1 << 30),
+    ];
+
+    fn with_bound(workload: &Workload, operands: &Operands, bound: u64, seed: u64) -> Reference {
+        Reference::with(workload, operands, Selection::of(workload, bound, seed)).unwrap()
+    }
+
+    fn error(reference: &Reference, output: &ArrayD<f32>, layout: Layout) -> f64 {
+        let physical = to_layout(output, layout).unwrap();
+        let part = |part| reference.difference(&physical, layout, part).unwrap();
+        (0..reference.parts()).map(part).fold(0.0, f64::max) / f64::from(reference.largest())
+    }
+
+    fn layouts(workload: &Workload) -> Vec<Layout> {
+        match workload.op {
+            Operator::Matmul(_) => vec![Layout::Plain],
+            Operator::Conv2d(_) => vec![Layout::Plain, Layout::ChannelBlocked(4), Layout::ChannelBlocked(2)],
+        }
+    }
+
+    #[test]
+    fn right_outputs_pass_in_every_layout() {
+        for (seed, (text, bound)) in CASES.iter().enumerate() {
+            let workload: Workload = text.parse().unwrap();
+            let operands = Operands::random(&workload, seed as u64);
+            let output = reference(&workload, &operands);
+            let reference = with_bound(&workload, &operands, *bound, seed as u64);
+            // Weighted sums are of outputs that were rounded to the workload's type.
+            let allowed = 2.0 * workload.dtype.unit_roundoff() + 1e-7;
+            for layout in layouts(&workload) {
+                let error = error(&reference, &output, layout);
+                assert!(error <= allowed, "{text}, {layout:?}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_element_that_is_no_number_is_found_wherever_it_is() {
+        let mut rng = ChaCha8Rng::seed_from_u64(31);
+        for (text, bound) in CASES {
+            let workload: Workload = text.parse().unwrap();
+            let operands = Operands::random(&workload, 5);
+            let reference_of = with_bound(&workload, &operands, *bound, 5);
+            let right = reference(&workload, &operands);
+            for odd in [f32::NAN, f32::INFINITY] {
+                for layout in layouts(&workload) {
+                    let mut output = right.clone();
+                    let at = rng.random_range(0..output.len());
+                    output.as_slice_mut().unwrap()[at] = odd;
+                    assert_eq!(error(&reference_of, &output, layout), f64::INFINITY, "{text}: element {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_output_of_another_size_is_an_error() {
+        let workload: Workload = "matmul:m=4,n=4,k=4".parse().unwrap();
+        let reference = Reference::new(&workload, &Operands::random(&workload, 0), 0).unwrap();
+        assert!(reference.difference(&[0.0; 15], Layout::Plain, 0).is_err());
+        assert!(reference.difference(&[0.0; 16], Layout::ChannelBlocked(2), 0).is_err());
+    }
+
+    /// Any single element of a linear workload, and permuted channels, which a sum without weights would not show.
+    #[test]
+    fn one_wrong_element_of_a_linear_workload_is_found() {
+        let mut rng = ChaCha8Rng::seed_from_u64(33);
+        for (text, bound) in [CASES[0], CASES[4]] {
+            let workload: Workload = text.parse().unwrap();
+            let operands = Operands::random(&workload, 6);
+            let reference_of = with_bound(&workload, &operands, bound, 6);
+            assert!(reference_of.exact().is_none());
+            let right = reference(&workload, &operands);
+            for _ in 0..100 {
+                let mut output = right.clone();
+                let at = rng.random_range(0..output.len());
+                output.as_slice_mut().unwrap()[at] += 0.01 * reference_of.largest();
+                let found = error(&reference_of, &output, Layout::Plain);
+                assert!(found > 1e-3, "{text}: element {at}: {found}");
+            }
+            let channels = if text.starts_with("conv") { 1 } else { 2 };
+            for _ in 0..20 {
+                let (mut output, first) = (right.clone(), rng.random_range(0..10));
+                for (to, from) in [(first, first + 1), (first + 1, first)] {
+                    let channel = right.index_axis(ndarray::Axis(channels), from);
+                    output.index_axis_mut(ndarray::Axis(channels), to).assign(&channel);
+                }
+                assert!(error(&reference_of, &output, Layout::Plain) > 1e-3, "{text}: channels {first} and next");
+            }
+        }
+    }
+
+    /// Tiles of a product with ReLU are missed as seldom as the module says.
+    #[test]
+    fn a_wrong_tile_is_missed_no_more_often_than_stated() {
+        let workload: Workload = "matmul:m=96,n=96,k=16,act=relu".parse().unwrap();
+        let operands = Operands::random(&workload, 8);
+        let right = reference(&workload, &operands);
+        let block = 16;
+        for (rows, columns) in [(1, 1), (3, 4), (6, 16), (5, 31)] {
+            let (mut missed, tries) = (0, 400);
+            for seed in 0..tries {
+                let reference = with_bound(&workload, &operands, 96 * 96, seed);
+                let mut rng = ChaCha8Rng::seed_from_u64(seed);
+                let (row, column) = (rng.random_range(0..=96 - rows), rng.random_range(0..=96 - columns));
+                let mut output = right.clone();
+                let mut tile = output.slice_mut(ndarray::s![0, row..row + rows, column..column + columns]);
+                tile.mapv_inplace(|x| x + 1.0);
+                missed += u32::from(error(&reference, &output, Layout::Plain) < 0.01);
+            }
+            let stated = (-((rows * columns) as f64) / f64::from(block)).exp() * tries as f64;
+            // Six standard deviations of a count are allowed.
+            assert!(f64::from(missed) <= stated + 6.0 * stated.sqrt() + 1.0, "{rows}x{columns}: {missed}, {stated}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What Linux tells of the CPU: model, features, caches.
+
+use std::fs;
+use std::path::Path;
+
+/// What could be read; on other systems next to nothing.
+pub(super) struct System {
+    /// Vendor, family and model number, or the architecture.
+    pub(super) model: String,
+    /// Those of [`FEATURES`] that it has, sorted.
+    pub(super) features: Vec<String>,
+    /// First-level data cache of the first core.
+    pub(super) l1d_bytes: Option<usize>,
+    /// Its second-level cache.
+    pub(super) l2_bytes: Option<usize>,
+    /// The third-level cache that it uses.
+    pub(super) l3_bytes: Option<usize>,
+}
+
+/// What code for matrices could use beyond the instruction sets that there are code generators for: Linux's flag, and the word for it.
+const FEATURES: [(&str, &str); 11] = [
+    ("amx_tile", "amx"),
+    ("asimdhp", "asimdhp"),
+    ("avx512_bf16", "avx512bf16"),
+    ("avx512_fp16", "avx512fp16"),
+    ("avx512_vnni", "avx512vnni"),
+    ("avx_vnni", "avxvnni"),
+    ("bf16", "bf16"),
+    ("i8mm", "i8mm"),
+    ("sme", "sme"),
+    ("sve", "sve"),
+    ("sve2", "sve2"),
+];
+
+impl System {
+    /// What the system of this process tells.
+    pub(super) fn read() -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let caches = Path::new("/sys/devices/system/cpu/cpu0/cache");
+        let cache = |level| cache_bytes(caches, level);
+        Self {
+            model: model(&cpuinfo),
+            features: features(&cpuinfo),
+            l1d_bytes: cache(1),
+            l2_bytes: cache(2),
+            l3_bytes: cache(3),
+        }
+    }
+}
+
+/// A field of the first processor in the text of `/proc/cpuinfo`.
+fn field<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    lines.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
+}
+
+/// `vendor-family-model`, or the architecture's name.
+fn model(cpuinfo: &str) -> String {
+    let names = ["vendor_id", "cpu family", "model", "CPU implementer", "CPU part"];
+    let words: Vec<String> =
+        names.iter().filter_map(|name| Some(field(cpuinfo, name)?.replace([' ', ':', '/'], "_"))).collect();
+    if words.is_empty() { std::env::consts::ARCH.to_string() } else { words.join("-") }
+}
+
+fn features(cpuinfo: &str) -> Vec<String> {
+    // The first is x86's name of the field, the second Arm's.
+    let flags = field(cpuinfo, "flags").or_else(|| field(cpuinfo, "Features")).unwrap_or_default();
+    let has = |flag: &str| flags.split_whitespace().any(|known| known == flag);
+    let mut features: Vec<String> =
+        FEATURES.into_iter().filter(|(flag, _)| has(flag)).map(|(_, word)| word.to_string()).collect();
+    features.sort_unstable();
+    features
+}
+
+/// Size of the cache of a level that holds data, among those described in `dir`.
+fn cache_bytes(dir: &Path, level: usize) -> Option<usize> {
+    let read = |index: &Path, name: &str| Some(fs::read_to_string(index.join(name)).ok()?.trim().to_string());
+    let is_it = |index: &Path| {
+        read(index, "level").is_some_and(|text| text == level.to_string())
+            && read(index, "type").is_some_and(|kind| kind == "Data" || kind == "Unified")
+    };
+    let mut indices: Vec<_> = fs::read_dir(dir).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    indices.sort_unstable();
+    indices.iter().filter(|index| is_it(index)).find_map(|index| bytes(&read(index, "size")?))
+}
+
+/// `32K`, `2M` or a number of bytes.
+fn bytes(text: &str) -> Option<usize> {
+    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let scale = match unit {
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "" => 1,
+        _ => return None,
+    };
+    digits.parse::<usize>().ok()?.checked_mul(scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn model_and_features_come_from_cpuinfo() {
+        let text = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD\n\
+                    flags\t\t: fpu avx512_vnni avx2 avx512_bf16x amx_tile\n";
+        assert_eq!(model(text), "AuthenticAMD-25-17");
+        assert_eq!(features(text), ["amx", "avx512vnni"]);
+        assert_eq!(features("Features\t: fp asimd asimdhp sve2\n"), ["asimdhp", "sve2"]);
+        assert_eq!(model(""), std::env::consts::ARCH);
+        assert_eq!(features(""), [""; 0]);
+    }
+
+    #[test]
+    fn caches_are_told_apart_by_level_and_type_not_by_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let caches =
+            [("1", "Instruction", "64K"), ("1", "Data", "48K"), ("3", "Unified", "480M"), ("2", "Unified", "2048K")];
+        for (number, (level, kind, size)) in caches.into_iter().enumerate() {
+            let index = dir.path().join(format!("index{number}"));
+            fs::create_dir(&index).unwrap();
+            for (name, text) in [("level", level), ("type", kind), ("size", size)] {
+                fs::write(index.join(name), format!("{text}\n")).unwrap();
+            }
+        }
+        let found = [1, 2, 3, 4].map(|level| cache_bytes(dir.path(), level));
+        assert_eq!(found, [Some(48 << 10), Some(2 << 20), Some(480 << 20), None]);
+        assert_eq!(cache_bytes(&dir.path().join("none"), 1), None);
+    }
+}

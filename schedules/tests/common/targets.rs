@@ -1,0 +1,23 @@
+//! Random targets.
+
+use autotune_schedules::{CpuTarget, GpuTarget, Isa, Target};
+use rand::Rng;
+use rand::seq::IndexedRandom;
+
+/// A CPU of any instruction set, with few or many cores, small or large caches.
+pub fn random_cpu<R: Rng>(rng: &mut R) -> Target {
+    const CACHES: [[usize; 3]; 3] =
+        [[32 << 10, 512 << 10, 32 << 20], [48 << 10, 2 << 20, 480 << 20], [8 << 10, 64 << 10, 256 << 10]];
+    let isas = [Isa::Avx2, Isa::Avx2, Isa::Avx512, Isa::Avx512, Isa::Neon, Isa::Generic];
+    let isa = *isas.choose(rng).unwrap();
+    let threads = *[1, 1, 2, 2, 3, 4, 7, 16, 64, 192].choose(rng).unwrap();
+    let [l1d_bytes, l2_bytes, l3_bytes] = *CACHES.choose(rng).unwrap();
+    Target::Cpu(CpuTarget { isa, l1d_bytes, l2_bytes, l3_bytes, ..CpuTarget::generic_avx2(threads) })
+}
+
+/// One of the GPUs that can be stated.
+pub fn random_gpu<R: Rng>(rng: &mut R) -> Target {
+    const WORDS: [&str; 7] =
+        ["cuda:sm_70", "cuda:sm_75", "cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90", "opencl"];
+    Target::Gpu(GpuTarget::stated(WORDS.choose(rng).unwrap()).unwrap())
+}

@@ -1,0 +1,174 @@
+//! Configs that no space proposes: knobs that are missing, unknown or of the wrong kind, absurd tiles, huge numbers, sketches of other
+//! targets. Whatever is read from JSON is refused with an error or lowered to loop nests that are proven; nothing panics.
+//! `AUTOTUNE_CASES` sets the number of configs.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_schedules::codegen::gpu;
+use autotune_schedules::codegen::x86::assemble;
+use autotune_schedules::{Config, DType, ScheduleSpace, Target, Value, Workload, lower, verify};
+use common::odd_workloads::{cases, odd_workload};
+use common::targets::{random_cpu, random_gpu};
+use common::workloads::random_workload;
+use rand::seq::{IndexedRandom, IteratorRandom};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+
+const USUAL_CASES: u64 = 4000;
+/// Configs of a workload, each of them changed a little more than the one before.
+const CHANGES: usize = 12;
+
+fn random_value<R: Rng>(rng: &mut R) -> Value {
+    const WORDS: [&str; 16] = [
+        "0",
+        "1",
+        "2",
+        "3",
+        "16",
+        "4096",
+        "4097",
+        "-1",
+        "18446744073709551615",
+        "18446744073709551616",
+        "",
+        "all",
+        "packed",
+        "panel",
+        "copy",
+        "blocked",
+    ];
+    const AXES: [&str; 9] = ["o", "oh", "ow", "c", "kh", "n", "m", "k", "none"];
+    let size = |rng: &mut R| match rng.random_range(0..6) {
+        0 => 0,
+        1 => 1usize << rng.random_range(0..64),
+        2 => usize::MAX - rng.random_range(0..3),
+        _ => rng.random_range(0..300),
+    };
+    match rng.random_range(0..4) {
+        0 => Value::Choice(WORDS.choose(rng).unwrap().to_string()),
+        1 => Value::Order((0..rng.random_range(0..5)).map(|_| AXES.choose(rng).unwrap().to_string()).collect()),
+        _ => Value::Tile((0..rng.random_range(0..5)).map(|_| size(rng)).collect()),
+    }
+}
+
+/// One change: of a value to another of the space or to any, of a number in it, of what knobs there are, of the sketch.
+fn change<R: Rng>(config: &mut Config, space: &ScheduleSpace, rng: &mut R) {
+    const NAMES: [&str; 8] = ["unknown", "", "tile.o", "order", "m", "input", "split", "layout.in"];
+    const SKETCHES: [&str; 7] = ["direct", "winograd", "tiled", "implicit_gemm", "mma", "wgmma", "none"];
+    let knobs = space.sketches().iter().flat_map(|sketch| &sketch.knobs);
+    let Some(name) = config.knobs.keys().choose(rng).cloned() else {
+        return;
+    };
+    match rng.random_range(0..16) {
+        0 => {
+            config.knobs.remove(&name);
+        }
+        1 => {
+            config.knobs.insert(NAMES.choose(rng).unwrap().to_string(), random_value(rng));
+        }
+        2 => config.sketch = SKETCHES.choose(rng).unwrap().to_string(),
+        3..5 => {
+            config.knobs.insert(name, random_value(rng));
+        }
+        5..9 => match config.knobs.get_mut(&name) {
+            Some(Value::Tile(sizes)) if !sizes.is_empty() => {
+                let at = rng.random_range(0..sizes.len());
+                sizes[at] = match rng.random_range(0..4) {
+                    0 => sizes[at].saturating_mul(rng.random_range(0..5)),
+                    1 => sizes[at].saturating_add(1),
+                    _ => rng.random_range(0..70),
+                };
+            }
+            Some(Value::Order(axes)) if !axes.is_empty() => {
+                let (a, b) = (rng.random_range(0..axes.len()), rng.random_range(0..axes.len()));
+                axes.swap(a, b);
+            }
+            Some(Value::Choice(word)) => *word = rng.random_range(0..40).to_string(),
+            _ => {}
+        },
+        _ => {
+            let knob = knobs.choose(rng).unwrap();
+            config.knobs.insert(knob.name.clone(), knob.values.choose(rng).unwrap().clone());
+        }
+    }
+}
+
+/// How many of the changed configs are lowered.
+fn check(workload: &Workload, target: &Target, rng: &mut ChaCha8Rng) -> usize {
+    let space = ScheduleSpace::new(workload, target);
+    let mut config = if rng.random() { space.default_config() } else { space.sample(rng) };
+    let mut lowered = 0;
+    for _ in 0..CHANGES {
+        change(&mut config, &space, rng);
+        let json = serde_json::to_string(&config).unwrap();
+        let read: Config = serde_json::from_str(&json).unwrap();
+        let context = || format!("{workload} on {target}\n{json}");
+        let contained = space.contains(&read);
+        match lower(workload, target, &read) {
+            Err(error) => assert!(!contained, "{}\n{error}", context()),
+            Ok(program) => {
+                lowered += 1;
+                verify(&program, target).unwrap_or_else(|e| panic!("{}\n{e}\n{program}", context()));
+                match target {
+                    Target::Cpu(_) => drop(assemble(&program, target)),
+                    Target::Gpu(device) => drop(gpu::generate(&program, device.api)),
+                }
+            }
+        }
+    }
+    lowered
+}
+
+/// Checks so many workloads for each target and type, one in four of any size.
+fn check_all(target_of: impl Fn(&mut ChaCha8Rng) -> Target + Sync) {
+    let workloads = cases(USUAL_CASES).div_ceil(CHANGES as u64);
+    let lowered: usize = (0..workloads)
+        .into_par_iter()
+        .map(|seed| {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let target = target_of(&mut rng);
+            let mut workload = if seed % 4 == 0 { odd_workload(&mut rng) } else { random_workload(&mut rng) };
+            workload.dtype = DType::WORDS.choose(&mut rng).unwrap().1;
+            if !target.supports(workload.dtype) {
+                workload.dtype = DType::F32;
+            }
+            check(&workload, &target, &mut rng)
+        })
+        .sum();
+    assert!(lowered as u64 > workloads / 2, "{lowered} configs of {workloads} workloads are lowered");
+}
+
+#[test]
+fn configs_for_cpus_are_refused_or_proven() {
+    check_all(random_cpu);
+}
+
+#[test]
+fn configs_for_gpus_are_refused_or_proven() {
+    check_all(random_gpu);
+}
+
+#[test]
+fn json_of_other_kinds_is_no_config() {
+    for json in [
+        "",
+        "null",
+        "[]",
+        "{}",
+        r#"{"sketch":"direct"}"#,
+        r#"{"sketch":1,"knobs":{}}"#,
+        r#"{"sketch":"direct","knobs":[]}"#,
+        r#"{"sketch":"direct","knobs":{"a":-1}}"#,
+        r#"{"sketch":"direct","knobs":{"a":[-1]}}"#,
+        r#"{"sketch":"direct","knobs":{"a":[1.5]}}"#,
+        r#"{"sketch":"direct","knobs":{"a":[18446744073709551616]}}"#,
+        r#"{"sketch":"direct","knobs":{"a":{}}}"#,
+        r#"{"sketch":"direct","knobs":{"a":[1,"b"]}}"#,
+        r#"{"sketch":"direct","knobs":{"a":null}}"#,
+    ] {
+        assert!(serde_json::from_str::<Config>(json).is_err(), "{json}");
+    }
+}

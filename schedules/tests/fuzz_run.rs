@@ -1,0 +1,89 @@
+//! Configs as somebody may have edited their text: what still lowers is proven right, and its machine code runs and is right. `AUTOTUNE_CASES`
+//! sets the number of configs.
+
+#![cfg(target_arch = "x86_64")]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use autotune_schedules::codegen::x86::assemble;
+use autotune_schedules::{
+    Config, CpuTarget, Isa, Operands, Reference, ScheduleSpace, Target, Workload, lower, tolerance, verify,
+};
+use common::machine;
+use common::odd_workloads::cases;
+use common::workloads::{random_winograd, random_workload};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+use serde_json::Value;
+
+const CASES: u64 = 600;
+
+/// The config with some knobs' values changed, as text.
+fn edited(config: &Config, space: &ScheduleSpace, rng: &mut impl Rng) -> String {
+    let mut json = serde_json::to_value(config).unwrap();
+    let other = serde_json::to_value(space.sample(rng)).unwrap();
+    let knobs = json["knobs"].as_object_mut().unwrap();
+    let names: Vec<String> = knobs.keys().cloned().collect();
+    for _ in 0..rng.random_range(1..4) {
+        let name = &names[rng.random_range(0..names.len())];
+        match (&mut knobs[name], other["knobs"].get(name)) {
+            (Value::Array(items), _) if items.iter().all(Value::is_u64) && rng.random() => {
+                for item in items {
+                    if rng.random() {
+                        *item = rng.random_range(0..70).into();
+                    }
+                }
+            }
+            (Value::Array(items), _) if rng.random() => {
+                let (a, b) = (rng.random_range(0..items.len()), rng.random_range(0..items.len()));
+                items.swap(a, b);
+            }
+            (value, Some(other)) => value.clone_from(other),
+            (value, None) => *value = "none".into(),
+        }
+    }
+    json.to_string()
+}
+
+/// Checks what an edited text becomes; true if it ran.
+fn runs_right(text: &str, workload: &Workload, target: &Target, seed: u64) -> bool {
+    let Ok(config) = serde_json::from_str::<Config>(text) else { return false };
+    let Ok(program) = lower(workload, target, &config) else { return false };
+    verify(&program, target).unwrap_or_else(|error| panic!("seed {seed}: {workload}\n{text}\n{error}\n{program}"));
+    let Ok(code) = assemble(&program, target) else { return false };
+
+    let operands = Operands::random(workload, seed);
+    let output = machine::run(&program, &code, &operands);
+    let reference = Reference::new(workload, &operands, seed).unwrap();
+    let exact = reference.exact().expect("small workloads are compared in full");
+    let differences = output.iter().zip(exact).map(|(a, r)| if a.is_finite() { (a - r).abs() } else { f32::INFINITY });
+    let error = f64::from(differences.fold(0.0, f32::max) / reference.largest());
+    let tolerance = tolerance(workload, &config);
+    assert!(error <= tolerance, "seed {seed}: {workload}\n{text}\nerror {error} exceeds {tolerance}\n{program}");
+    true
+}
+
+#[test]
+fn edited_configs_that_lower_run_and_are_right() {
+    let isas = [Isa::Avx2, Isa::Avx512].into_iter().filter(|&isa| machine::runs(isa));
+    for isa in isas {
+        let ran = AtomicU64::new(0);
+        (0..cases(CASES)).into_par_iter().for_each(|seed| {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 3) });
+            let lanes = target.cpu().unwrap().lanes();
+            let workload = if seed % 4 == 0 { random_winograd(&mut rng, lanes) } else { random_workload(&mut rng) };
+            let space = ScheduleSpace::new(&workload, &target);
+            let config = if rng.random_ratio(1, 4) { space.default_config() } else { space.sample(&mut rng) };
+            let text = edited(&config, &space, &mut rng);
+            ran.fetch_add(runs_right(&text, &workload, &target, seed).into(), Ordering::Relaxed);
+        });
+        let ran = ran.into_inner();
+        println!("{isa}: {ran} of {} edited configs ran", cases(CASES));
+        assert!(ran > 0);
+    }
+}

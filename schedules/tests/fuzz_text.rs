@@ -1,0 +1,110 @@
+//! Texts that are no workloads, or hardly: none makes the parser panic, and what it takes it prints in a way that it takes again.
+//! `AUTOTUNE_CASES` sets their number.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_schedules::{DType, Workload};
+use common::odd_workloads::{cases, odd_workload};
+use rand::seq::IndexedRandom;
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+const USUAL_CASES: u64 = 100_000;
+
+/// What texts are put together from.
+const PIECES: [&str; 48] = [
+    "conv2d",
+    "matmul",
+    "conv3d",
+    ":",
+    ",",
+    "=",
+    "n",
+    "c",
+    "h",
+    "w",
+    "o",
+    "k",
+    "kh",
+    "kw",
+    "s",
+    "sh",
+    "sw",
+    "p",
+    "ph",
+    "pw",
+    "d",
+    "dh",
+    "dw",
+    "g",
+    "b",
+    "m",
+    "bias",
+    "add",
+    "act",
+    "relu",
+    "none",
+    "exact",
+    "dtype",
+    "f16",
+    "bf16",
+    "tf32",
+    "f32",
+    "0",
+    "1",
+    "3",
+    "64",
+    "-1",
+    "+7",
+    "18446744073709551615",
+    "18446744073709551616",
+    "9223372036854775807",
+    " ",
+    "é\u{0}",
+];
+
+fn piece<R: Rng>(rng: &mut R) -> String {
+    match rng.random_range(0..4) {
+        0 => rng.random_range(0..5000u64).to_string(),
+        1 => (1u64 << rng.random_range(0..64)).to_string(),
+        _ => PIECES.choose(rng).unwrap().to_string(),
+    }
+}
+
+/// Pieces one behind the other, or the text of a workload with some of its characters and fields changed.
+fn random_text<R: Rng>(rng: &mut R) -> String {
+    if rng.random_ratio(1, 4) {
+        return (0..rng.random_range(0..24)).map(|_| piece(rng)).collect();
+    }
+    let mut workload = odd_workload(rng);
+    workload.dtype = DType::WORDS.choose(rng).unwrap().1;
+    let mut chars: Vec<char> = workload.to_string().chars().collect();
+    for _ in 0..rng.random_range(0..4) {
+        let at = rng.random_range(0..=chars.len());
+        let end = (at + rng.random_range(0..4)).min(chars.len());
+        let new = if rng.random() { piece(rng) } else { String::new() };
+        chars.splice(at..end, new.chars());
+    }
+    chars.into_iter().collect()
+}
+
+#[test]
+fn no_text_makes_the_parser_panic_and_what_it_takes_is_printed_so_that_it_takes_it_again() {
+    let (mut taken, cases) = (0, cases(USUAL_CASES));
+    for seed in 0..cases {
+        let text = random_text(&mut ChaCha8Rng::seed_from_u64(seed));
+        let Ok(workload) = text.parse::<Workload>() else {
+            continue;
+        };
+        taken += 1;
+        let printed = workload.to_string();
+        assert_eq!(printed.parse::<Workload>().as_ref(), Ok(&workload), "seed {seed}: {text:?}");
+        assert_eq!(printed.parse::<Workload>().unwrap().to_string(), printed, "seed {seed}: {text:?}");
+        // What sizes are asked for are all within what was checked.
+        assert!(workload.flops() > 0.0 && workload.min_bytes() > 0.0, "seed {seed}: {text:?}");
+        assert!(workload.output_shape().iter().all(|&extent| extent > 0), "seed {seed}: {text:?}");
+    }
+    assert!((cases / 20..cases).contains(&taken), "{taken} of {cases} are workloads");
+}

@@ -1,0 +1,121 @@
+//! Every workload that parses can be tuned on every target: its default schedule can be proposed, is proven and becomes code, and so
+//! does whatever else is drawn from its space. `AUTOTUNE_CASES` sets the number of workloads.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_schedules::codegen::x86::{AssembleError, assemble};
+use autotune_schedules::codegen::{c, gpu};
+use autotune_schedules::{
+    Config, CpuTarget, DType, GpuTarget, Isa, LowerError, ScheduleSpace, Target, UnfitError, Workload,
+};
+use common::odd_workloads::{cases, odd_workload};
+use common::random_programs::check as check_values;
+use common::targets::{random_cpu, random_gpu};
+use rand::SeedableRng;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+
+/// Workloads in an ordinary run. Defaults on GPUs take longer to choose.
+const CPU_CASES: u64 = 1200;
+const GPU_CASES: u64 = 250;
+/// One in so many workloads has configs drawn, too, which takes longer than all the rest.
+const SAMPLED_ONE_IN: u64 = 8;
+/// Of which so many.
+const SAMPLES: usize = 4;
+
+/// Runs `case` for each seed and fails with the first of what fails.
+fn for_all_seeds(usual: u64, case: impl Fn(u64) -> Result<(), String> + Sync) {
+    let failures: Vec<String> = (0..cases(usual))
+        .into_par_iter()
+        .filter_map(|seed| Some(format!("seed {seed}: {}", case(seed).err()?)))
+        .collect();
+    let first: Vec<&str> = failures.iter().take(20).map(String::as_str).collect();
+    assert!(failures.is_empty(), "{} fail, among them\n{}", failures.len(), first.join("\n"));
+}
+
+/// The default, and now and then others, are proven and become code.
+fn check(workload: &Workload, target: &Target, seed: u64) -> Result<(), String> {
+    let space = ScheduleSpace::new(workload, target);
+    let context = |config: &Config, problem: String| format!("{workload} on {target}\n  {config}\n  {problem}");
+    let mut configs = vec![space.default_config()];
+    if seed.is_multiple_of(SAMPLED_ONE_IN) {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        configs.extend((0..SAMPLES).map(|_| space.sample(&mut rng)));
+        configs.push(space.neighbor(&configs[0], &mut rng));
+    }
+    for config in configs {
+        let program = match (space.checked_program(&config), space.refusal()) {
+            (Ok(program), None) => program,
+            (Err(UnfitError::Refused(_)), Some(LowerError::TooLarge { elements, .. })) if *elements > 1 << 31 => {
+                continue;
+            }
+            (result, refusal) => {
+                return Err(context(&config, format!("{:?}, {refusal:?}", result.map(|_| "a program"))));
+            }
+        };
+        let code = match target {
+            Target::Gpu(device) => gpu::generate(&program, device.api),
+            Target::Cpu(_) => match assemble(&program, target) {
+                Ok(_) => continue,
+                Err(AssembleError::Isa(_) | AssembleError::Displacement { .. }) => c::generate(&program, target),
+                Err(error) => return Err(context(&config, error.to_string())),
+            },
+        };
+        if !code.contains("void ") {
+            return Err(context(&config, "no code".into()));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_workload_can_be_tuned_on_cpus() {
+    for_all_seeds(CPU_CASES, |seed| {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let workload = odd_workload(&mut rng);
+        check(&workload, &random_cpu(&mut rng), seed)
+    });
+}
+
+#[test]
+fn every_workload_can_be_tuned_on_gpus() {
+    for_all_seeds(GPU_CASES, |seed| {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut workload = odd_workload(&mut rng);
+        let target = random_gpu(&mut rng);
+        let dtypes: Vec<DType> = DType::WORDS.map(|word| word.1).into_iter().filter(|&d| target.supports(d)).collect();
+        workload.dtype = *dtypes.choose(&mut rng).unwrap();
+        check(&workload, &target, seed)
+    });
+}
+
+/// Where a fallback is what makes a workload tunable, its kernels compute the right thing, too.
+#[test]
+fn what_makes_odd_workloads_tunable_agrees_with_the_reference() {
+    let cpu = |isa, threads| Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(threads) });
+    let gpu = |word| Target::Gpu(GpuTarget::stated(word).unwrap());
+    let targets = [
+        cpu(Isa::Avx2, 2),
+        cpu(Isa::Avx512, 16),
+        cpu(Isa::Neon, 3),
+        gpu("cuda:sm_70"),
+        gpu("cuda:sm_90"),
+        gpu("opencl"),
+    ];
+    for text in [
+        "conv2d:c=2,h=6,w=5,o=8,k=9,p=5,exact",
+        "conv2d:c=8,h=5,w=7,o=8,k=3,p=13,d=7,g=8,bias",
+        "conv2d:c=2,h=1,w=260,o=1,kh=1,kw=3,s=7,bias",
+        "conv2d:c=3,h=90,w=1,o=3,kh=4,kw=1,sh=9,sw=1,g=3,act=relu",
+        "conv2d:c=64,h=9,w=1,o=8,kh=3,kw=1,g=8",
+        "conv2d:n=2,c=14,h=1,w=1,o=2,k=1,g=2",
+        "matmul:b=7,m=3,n=53,k=5,bias,act=relu",
+    ] {
+        for (seed, target) in targets.iter().enumerate() {
+            check_values(&text.parse().unwrap(), target, seed as u64, 3);
+        }
+    }
+}
