@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use autotune_schedules::OutOfMemory;
+
 use crate::builder::Built;
 use crate::gpu::trial::Loaded;
 use crate::gpu::{self, Gpu};
@@ -57,7 +59,7 @@ impl Bench {
     /// The code runs in this process without protection: see [`crate::Kernel::new`].
     pub unsafe fn new(built: &Built) -> Result<Self, CandidateError> {
         let timing = TimingOptions::for_target(&built.target);
-        let mut problem = Problem::new(&built.workload);
+        let mut problem = Problem::new(&built.workload).map_err(no_memory)?;
         let place = match built.target.gpu() {
             Some(target) => {
                 let device = gpu::open(target).map_err(no_device)?;
@@ -111,6 +113,10 @@ impl Bench {
             Place::Gpu { trial, .. } => trial.max_rel_error(),
         }
     }
+}
+
+fn no_memory(error: OutOfMemory) -> CandidateError {
+    CandidateError::OutOfMemory { message: error.to_string() }
 }
 
 fn no_device(error: MeasureError) -> CandidateError {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_char, c_long};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,19 +10,20 @@ use std::time::{Duration, Instant};
 use autotune_schedules::plan::{PlanBuffer, PlanStage};
 use autotune_schedules::program::{Layout, Role, When};
 use autotune_schedules::workload::{DType, Work};
-use autotune_schedules::{Isa, KernelPlan, Target};
+use autotune_schedules::{CpuTarget, KernelPlan, Target};
 use serde::{Deserialize, Serialize};
-use tempfile::TempDir;
 
 use crate::affinity::{allowed_cores, pin_to_core};
+use crate::available::available_bytes;
 use crate::buffers::Buffers;
 use crate::compiler::Compiler;
 use crate::kernel::Kernel;
 use crate::measurement::MeasureError;
-use crate::scratch::scratch_dir;
+use crate::scratch::Scratch;
 use crate::team::{StageFn, Team};
 
 mod compiled;
+mod kept;
 #[cfg(target_arch = "x86_64")]
 mod native;
 
@@ -44,11 +45,16 @@ const FORKS: usize = 1000;
 /// Short repeats of each figure, of which the best counts.
 const REPEATS: usize = 20;
 
-/// Bytes copied in one go, at least.
+/// Bytes copied in one go, if there is memory for eight times as much.
 const MIN_COPY_BYTES: usize = 64 << 20;
 
 /// Bytes copied in one go, at most.
 const MAX_COPY_BYTES: usize = 256 << 20;
+
+/// Repeats of the multiply-add loop that show whether kept ceilings were measured on a disturbed machine, and by how much they are beaten
+/// then.
+const GLANCE_REPEATS: usize = 4;
+const BEATEN: f64 = 1.01;
 
 /// Longest wait for the compiler.
 const BUILD_LIMIT: Duration = Duration::from_secs(20);
@@ -78,7 +84,7 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// Measures a CPU's ceilings, which takes under a second; the second time it is asked, it remembers. Those of a GPU are for
+    /// Measures a CPU's ceilings, which takes a second or two; the second time it is asked, it remembers. Those of a GPU are for
     /// a worker to measure: [`crate::WorkerMeasurer::ceilings`].
     ///
     /// It needs a C compiler where there is no assembler for the target's instruction set.
@@ -89,9 +95,65 @@ impl Ceilings {
         if let Some(&ceilings) = known.get(target) {
             return Ok(ceilings);
         }
-        let ceilings = measure(target)?;
+        let ceilings = Loops::of(cpu(target)?)?.ceilings()?;
         known.insert(target.clone(), ceilings);
         Ok(ceilings)
+    }
+
+    /// A CPU's ceilings, measured once on a machine and kept for a month in a file in `$AUTOTUNE_CACHE`, else `$XDG_CACHE_HOME/autotune`,
+    /// else `~/.cache/autotune`, if one of these folders can be written to. Some milliseconds of multiply-adds show whether the machine
+    /// was disturbed then: if it is faster now, it is measured again, and the larger figures are kept.
+    pub fn known_or_measure(target: &Target) -> Result<Self, MeasureError> {
+        Self::known_in(kept::folder().as_deref(), target)
+    }
+
+    fn known_in(folder: Option<&Path>, target: &Target) -> Result<Self, MeasureError> {
+        let Some(known) = folder.and_then(|folder| kept::read(folder, &target.key())) else {
+            return Self::kept_in(folder, target, || Self::measure(target));
+        };
+        let now = Loops::of(cpu(target)?)?.core_flops_per_sec(GLANCE_REPEATS)?;
+        if now <= BEATEN * known.core_flops_per_sec {
+            return Ok(known);
+        }
+        let best = Self::measure(target)?.best_of(known);
+        folder.into_iter().for_each(|folder| kept::write(folder, &target.key(), best));
+        Ok(best)
+    }
+
+    /// The ceilings of a target that are kept, else those that `measure` yields, which are kept from now on.
+    pub(crate) fn kept_or(
+        target: &Target,
+        measure: impl FnOnce() -> Result<Self, MeasureError>,
+    ) -> Result<Self, MeasureError> {
+        Self::kept_in(kept::folder().as_deref(), target, measure)
+    }
+
+    fn kept_in(
+        folder: Option<&Path>,
+        target: &Target,
+        measure: impl FnOnce() -> Result<Self, MeasureError>,
+    ) -> Result<Self, MeasureError> {
+        if let Some(known) = folder.and_then(|folder| kept::read(folder, &target.key())) {
+            return Ok(known);
+        }
+        let measured = measure()?;
+        folder.into_iter().for_each(|folder| kept::write(folder, &target.key(), measured));
+        Ok(measured)
+    }
+
+    /// Of each figure the better one.
+    fn best_of(self, other: Self) -> Self {
+        let [a, b] = [self.read_bytes_per_sec, other.read_bytes_per_sec];
+        Self {
+            core_flops_per_sec: self.core_flops_per_sec.max(other.core_flops_per_sec),
+            flops_per_sec: self.flops_per_sec.max(other.flops_per_sec),
+            half_flops_per_sec: self.half_flops_per_sec.max(other.half_flops_per_sec),
+            tf32_flops_per_sec: self.tf32_flops_per_sec.max(other.tf32_flops_per_sec),
+            bytes_per_sec: self.bytes_per_sec.max(other.bytes_per_sec),
+            read_bytes_per_sec: [a[0].max(b[0]), a[1].max(b[1]), a[2].max(b[2])],
+            cache_bytes: self.cache_bytes,
+            fork_join_secs: self.fork_join_secs.min(other.fork_join_secs),
+        }
     }
 
     /// Multiply-adds of a type, two FLOP each, per second on the target's threads or on all of the GPU.
@@ -159,27 +221,33 @@ unsafe extern "C" fn copy(buffers: *const *mut f32, _: *mut c_char, begin: c_lon
     }
 }
 
-/// The loops for an instruction set.
-struct Loops {
+/// The CPU that a target is.
+fn cpu(target: &Target) -> Result<&CpuTarget, MeasureError> {
+    target.cpu().ok_or_else(|| fault(format!("{target} is no CPU")))
+}
+
+/// The loops for a CPU.
+struct Loops<'a> {
+    cpu: &'a CpuTarget,
     /// Vectors, in lanes, that multiply-adds are tried with.
     widths: Vec<usize>,
     /// The folder and the library of those that are compiled.
-    compiled: Option<(TempDir, PathBuf)>,
+    compiled: Option<(Scratch, PathBuf)>,
 }
 
-impl Loops {
-    fn of(isa: Isa) -> Result<Self, MeasureError> {
-        let lanes = isa.vector_bytes() / 4;
+impl<'a> Loops<'a> {
+    fn of(cpu: &'a CpuTarget) -> Result<Self, MeasureError> {
+        let lanes = cpu.isa.vector_bytes() / 4;
         let widths: Vec<usize> = [lanes, lanes / 2].into_iter().filter(|&lanes| lanes >= 4).collect();
         let has_native = |&lanes: &usize| native(Loop::MultiplyAdd { lanes }).is_some();
         let native_widths: Vec<usize> = widths.iter().copied().filter(has_native).collect();
         if !native_widths.is_empty() && native(Loop::Read).is_some() {
-            return Ok(Self { widths: native_widths, compiled: None });
+            return Ok(Self { cpu, widths: native_widths, compiled: None });
         }
-        let dir = scratch_dir()?;
+        let dir = Scratch::new()?;
         let library = dir.path().join("ceilings.so");
         Compiler::find()?.compile(&compiled::source(&widths), &library, BUILD_LIMIT).map_err(fault)?;
-        Ok(Self { widths, compiled: Some((dir, library)) })
+        Ok(Self { cpu, widths, compiled: Some((dir, library)) })
     }
 
     fn kernel(&self, name: Loop, plan: KernelPlan) -> Result<Kernel, MeasureError> {
@@ -192,6 +260,81 @@ impl Loops {
         };
         kernel.map_err(fault)
     }
+
+    /// Seconds of the fastest repeat of so many runs of a loop on chunks of so many elements, one for each thread.
+    fn best_secs(
+        &self,
+        [repeats, runs]: [usize; 2],
+        name: Loop,
+        chunk: usize,
+        threads: usize,
+    ) -> Result<f64, MeasureError> {
+        let kernel = self.kernel(name, plan(name, chunk * threads, threads))?;
+        let mut team = Team::new(threads);
+        let mut buffers = Buffers::new(kernel.plan(), threads).map_err(fault)?;
+        // Multiply-adds with these stay finite and normal.
+        (0..2).for_each(|i| buffers.buffer_mut(i).fill(0.5));
+        buffers.buffer_mut(2).fill(f32::from_bits(u32::try_from(chunk).map_err(fault)?));
+        Ok(fastest_secs(repeats, runs, &kernel, &mut team, &mut buffers))
+    }
+
+    /// Multiply-adds of one core, two FLOP each, per second.
+    fn core_flops_per_sec(&self, repeats: usize) -> Result<f64, MeasureError> {
+        pinned(|| self.flops_per_sec(repeats, 1))
+    }
+
+    /// The same of so many threads, with the vectors that are fastest.
+    fn flops_per_sec(&self, repeats: usize, threads: usize) -> Result<f64, MeasureError> {
+        self.widths.iter().try_fold(0.0f64, |best, &lanes| {
+            let flops = (2 * lanes * ACCUMULATORS * ROUNDS * threads) as f64;
+            let secs = self.best_secs([repeats, 1], Loop::MultiplyAdd { lanes }, LINE, threads)?;
+            Ok(best.max(flops / secs))
+        })
+    }
+
+    fn ceilings(&self) -> Result<Ceilings, MeasureError> {
+        let cpu = self.cpu;
+        let copy_bytes = (2 * cpu.l3_bytes).clamp(MIN_COPY_BYTES, MAX_COPY_BYTES).min(available_bytes() / 8);
+        let chunk = copy_bytes / 4 / cpu.threads;
+        let l2_bytes = (cpu.l2_bytes * cpu.threads).min(cpu.l3_bytes);
+        // Half of a cache is surely in it; beyond the second level, enough not to be.
+        let beyond_bytes = (cpu.l3_bytes / 2).max(2 * l2_bytes).min(copy_bytes);
+        let read_chunks = [l2_bytes / 2, beyond_bytes, copy_bytes];
+        let read_chunks = read_chunks.map(|bytes| (bytes / 4 / cpu.threads).next_multiple_of(LINE * READ_ACCUMULATORS));
+
+        pinned(|| {
+            let core = self.flops_per_sec(REPEATS, 1)?;
+            let flops_per_sec = self.flops_per_sec(REPEATS, cpu.threads)?.max(core);
+            let copied_bytes = (2 * 4 * chunk * cpu.threads) as f64;
+            let bytes_per_sec = copied_bytes / self.best_secs([REPEATS, 1], Loop::Copy, chunk, cpu.threads)?;
+            let mut read_bytes_per_sec = [0.0f64; 3];
+            for (level, &chunk) in read_chunks.iter().enumerate() {
+                let bytes = (4 * chunk * cpu.threads) as f64;
+                read_bytes_per_sec[level] = bytes / self.best_secs([REPEATS, 1], Loop::Read, chunk, cpu.threads)?;
+            }
+            let fork = LINE * READ_ACCUMULATORS;
+            Ok(Ceilings {
+                core_flops_per_sec: core,
+                flops_per_sec,
+                half_flops_per_sec: flops_per_sec,
+                tf32_flops_per_sec: flops_per_sec,
+                bytes_per_sec,
+                read_bytes_per_sec,
+                cache_bytes: [l2_bytes as f64, cpu.l3_bytes as f64],
+                fork_join_secs: self.best_secs([REPEATS, FORKS], Loop::Read, fork, cpu.threads)?,
+            })
+        })
+    }
+}
+
+/// Measures in a thread of its own on the first core.
+fn pinned<T: Send>(measure: impl FnOnce() -> Result<T, MeasureError> + Send) -> Result<T, MeasureError> {
+    allowed_cores();
+    let run = || {
+        pin_to_core(0);
+        measure()
+    };
+    thread::scope(|scope| scope.spawn(run).join()).map_err(|_| fault("the measuring thread panicked"))?
 }
 
 /// The function of a loop in this library; `None` if there is none for this processor.
@@ -205,71 +348,19 @@ fn native(name: Loop) -> Option<StageFn> {
     None
 }
 
-fn measure(target: &Target) -> Result<Ceilings, MeasureError> {
-    allowed_cores();
-    let Some(cpu) = target.cpu() else {
-        return Err(fault(format!("{target} is no CPU")));
-    };
-    let loops = Loops::of(cpu.isa)?;
-    let chunk = (2 * cpu.l3_bytes).clamp(MIN_COPY_BYTES, MAX_COPY_BYTES) / 4 / cpu.threads;
-    let l2_bytes = (cpu.l2_bytes * cpu.threads).min(cpu.l3_bytes);
-    // Half of a cache is surely in it; beyond the second level, enough not to be.
-    let reads = [l2_bytes / 2, (cpu.l3_bytes / 2).max(2 * l2_bytes).min(MAX_COPY_BYTES), 4 * chunk * cpu.threads];
-    let read_chunks = reads.map(|bytes| (bytes / 4 / cpu.threads).next_multiple_of(LINE * READ_ACCUMULATORS));
-    let best_secs_of = |runs: usize, name: Loop, chunk: usize, threads: usize| {
-        let kernel = loops.kernel(name, plan(name, chunk * threads, threads))?;
-        let mut team = Team::new(threads);
-        let mut buffers = Buffers::new(kernel.plan(), threads).map_err(fault)?;
-        // Multiply-adds with these stay finite and normal.
-        (0..2).for_each(|i| buffers.buffer_mut(i).fill(0.5));
-        buffers.buffer_mut(2).fill(f32::from_bits(u32::try_from(chunk).map_err(fault)?));
-        Ok(fastest_secs(runs, &kernel, &mut team, &mut buffers))
-    };
-    let best_secs = |name: Loop, chunk: usize, threads: usize| best_secs_of(1, name, chunk, threads);
-    let run = || {
-        pin_to_core(0);
-        let (mut core, mut all) = (0.0f64, 0.0f64);
-        for &lanes in &loops.widths {
-            let (name, flops) = (Loop::MultiplyAdd { lanes }, (2 * lanes * ACCUMULATORS * ROUNDS) as f64);
-            core = core.max(flops / best_secs(name, LINE, 1)?);
-            all = all.max(flops * cpu.threads as f64 / best_secs(name, LINE, cpu.threads)?);
-        }
-        let copied_bytes = (2 * 4 * chunk * cpu.threads) as f64;
-        let bytes_per_sec = copied_bytes / best_secs(Loop::Copy, chunk, cpu.threads)?;
-        let mut read_bytes_per_sec = [0.0f64; 3];
-        for (level, &chunk) in read_chunks.iter().enumerate() {
-            let bytes = (4 * chunk * cpu.threads) as f64;
-            read_bytes_per_sec[level] = bytes / best_secs(Loop::Read, chunk, cpu.threads)?;
-        }
-        let cache_bytes = [l2_bytes as f64, cpu.l3_bytes as f64];
-        let flops_per_sec = all.max(core);
-        Ok(Ceilings {
-            core_flops_per_sec: core,
-            flops_per_sec,
-            half_flops_per_sec: flops_per_sec,
-            tf32_flops_per_sec: flops_per_sec,
-            bytes_per_sec,
-            read_bytes_per_sec,
-            cache_bytes,
-            fork_join_secs: best_secs_of(FORKS, Loop::Read, LINE * READ_ACCUMULATORS, cpu.threads)?,
-        })
-    };
-    thread::scope(|scope| scope.spawn(run).join()).map_err(|_| fault("the measuring thread panicked"))?
-}
-
 fn fault(cause: impl std::fmt::Display) -> MeasureError {
     MeasureError::Ceilings { message: cause.to_string() }
 }
 
 /// Seconds a run, of the fastest of several repeats of so many runs.
-fn fastest_secs(runs: usize, kernel: &Kernel, team: &mut Team, buffers: &mut Buffers) -> f64 {
+fn fastest_secs(repeats: usize, runs: usize, kernel: &Kernel, team: &mut Team, buffers: &mut Buffers) -> f64 {
     let mut timed = || {
         let start = Instant::now();
         (0..runs).for_each(|_| kernel.run(team, buffers));
         start.elapsed().as_secs_f64() / runs as f64
     };
     timed();
-    (0..REPEATS).map(|_| timed()).fold(f64::INFINITY, f64::min)
+    (0..repeats).map(|_| timed()).fold(f64::INFINITY, f64::min)
 }
 
 /// The stage of a loop with its three buffers.
@@ -281,8 +372,10 @@ fn plan(name: Loop, elements: usize, tasks: usize) -> KernelPlan {
         layout: Layout::Plain,
         dtype: Default::default(),
     };
+    // Only copies leave more than a line for each task.
+    let results = if name == Loop::Copy { elements } else { LINE * tasks };
     KernelPlan {
-        buffers: vec![buffer(Role::Input, elements), buffer(Role::Output, elements), buffer(Role::Bias, 1)],
+        buffers: vec![buffer(Role::Input, elements), buffer(Role::Output, results), buffer(Role::Bias, 1)],
         stages: vec![PlanStage { symbol: name.symbol(), when: When::EveryRun, tasks, launch: None, boxes: vec![] }],
         local_bytes: 0,
     }
@@ -291,7 +384,6 @@ fn plan(name: Loop, elements: usize, tasks: usize) -> KernelPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use autotune_schedules::CpuTarget;
 
     #[test]
     fn ceilings_are_plausible_and_remembered() {
@@ -307,11 +399,40 @@ mod tests {
     }
 
     #[test]
+    fn ceilings_are_kept_until_a_quiet_machine_beats_them() {
+        let target = Target::Cpu(CpuTarget::detect(Some(1)).unwrap());
+        let dir = tempfile::tempdir().unwrap();
+        let measured = Ceilings::measure(&target).unwrap();
+        let known = || Ceilings::known_in(Some(dir.path()), &target).unwrap();
+        // Numbers in a file may differ in a last digit.
+        let assert_same = |a: Ceilings, b: Ceilings| {
+            let figures = |c: Ceilings| [c.core_flops_per_sec, c.flops_per_sec, c.bytes_per_sec, c.fork_join_secs];
+            let pairs = figures(a).into_iter().zip(figures(b));
+            pairs.for_each(|(x, y)| assert!((x / y - 1.0).abs() < 1e-12, "{a:?}, {b:?}"));
+        };
+        assert_eq!(Ceilings::known_in(None, &target).unwrap(), measured);
+        assert_same(known(), measured);
+        // Faster than any machine: never beaten, and so what was kept is what there is.
+        let fast = Ceilings { core_flops_per_sec: 1e15, bytes_per_sec: 1.5 * measured.bytes_per_sec, ..measured };
+        kept::write(dir.path(), &target.key(), fast);
+        assert_same(known(), fast);
+        // As if from a moment in which the machine hardly worked at all.
+        kept::write(dir.path(), &target.key(), Ceilings { core_flops_per_sec: 2e6, ..fast });
+        let beaten = Ceilings { core_flops_per_sec: measured.core_flops_per_sec, ..fast };
+        assert_same(known(), beaten);
+        assert_same(kept::read(dir.path(), &target.key()).unwrap(), beaten);
+        let other = || Err(fault("it is not measured where it is kept"));
+        assert_same(Ceilings::kept_in(Some(dir.path()), &target, other).unwrap(), beaten);
+        assert!(Ceilings::kept_in(None, &target, other).is_err());
+    }
+
+    #[test]
     fn loops_compiled_from_c_do_the_same_work() {
-        let dir = scratch_dir().unwrap();
+        let dir = Scratch::new().unwrap();
         let library = dir.path().join("ceilings.so");
         Compiler::find().unwrap().compile(&compiled::source(&[8, 4]), &library, BUILD_LIMIT).unwrap();
-        let compiled = Loops { widths: vec![8, 4], compiled: Some((dir, library.clone())) };
+        let cpu = CpuTarget::detect(Some(1)).unwrap();
+        let compiled = Loops { cpu: &cpu, widths: vec![8, 4], compiled: Some((dir, library.clone())) };
         let mut team = Team::new(2);
         let chunk = 3 * LINE * READ_ACCUMULATORS;
         let mut sums = Vec::new();

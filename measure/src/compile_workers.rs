@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::gpu::nvrtc::Compiled;
 use crate::host::{Loss, WorkerProcess};
+use crate::interrupt::Interrupt;
 use crate::location::WorkerCommand;
 use crate::measurement::{CandidateError, MeasureError};
 use crate::options::TimingOptions;
@@ -31,8 +32,9 @@ impl CompileWorkers {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         loop {
             let is_fresh = idle.is_none();
-            let mut worker = idle.take().map_or_else(|| WorkerProcess::spawn(&self.command), Ok)?;
-            match worker.ask(&request, &[], self.limit) {
+            let mut worker =
+                idle.take().map_or_else(|| WorkerProcess::spawn(&self.command, &Interrupt::default()), Ok)?;
+            match worker.ask(&request, &[], self.limit, &Interrupt::default()) {
                 Ok(Response::Compiled { outcome }) => {
                     self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
                     return Ok(outcome);
@@ -45,7 +47,7 @@ impl CompileWorkers {
                 Err(Loss::Kernel(error)) => {
                     return Ok(Err(CandidateError::Build { message: format!("the compiler {error}") }));
                 }
-                Err(Loss::Refused(message) | Loss::Early(message)) => return Err(MeasureError::Worker { message }),
+                Err(loss) => return Err(loss.into_error(|message| MeasureError::Worker { message })),
             }
         }
     }

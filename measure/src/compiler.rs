@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::measurement::{CandidateError, MeasureError};
 use crate::process::run_with_limit;
-use crate::scratch::scratch_dir;
+use crate::scratch::Scratch;
 
 /// What every build needs.
 const NEEDED_FLAGS: [&str; 4] = ["-x", "c", "-shared", "-fPIC"];
@@ -47,7 +47,7 @@ impl Compiler {
     pub fn find() -> Result<Self, MeasureError> {
         let chosen = std::env::var("CC").ok().filter(|cc| !cc.trim().is_empty());
         let commands = chosen.as_ref().map_or(NAMES.to_vec(), |cc| vec![cc.as_str()]);
-        let dir = scratch_dir()?;
+        let dir = Scratch::new()?;
         let found = commands.iter().find_map(|command| Self::probe(command, dir.path()));
         let tried = || chosen.as_ref().map_or(NAMES.join(", "), |cc| format!("CC={cc}"));
         found.ok_or_else(|| MeasureError::NoCompiler { tried: tried() })

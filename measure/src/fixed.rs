@@ -41,9 +41,13 @@ impl Fixed {
 
     /// A copy of elements.
     pub(crate) fn of(elements: &[f32], team: &mut Team) -> Result<Self, NoMemory> {
-        let memory = Memory::new(Self::bytes_of(elements.len())?)?;
-        let mut fixed = Self::blank(elements.len(), memory);
-        fixed.memory.elements_mut()[GUARD..][..elements.len()].copy_from_slice(elements);
+        Self::made(elements.len(), |to| to.copy_from_slice(elements), team)
+    }
+
+    /// So many elements as `fill` makes them.
+    pub(crate) fn made(len: usize, fill: impl FnOnce(&mut [f32]), team: &mut Team) -> Result<Self, NoMemory> {
+        let mut fixed = Self::blank(len, Memory::new(Self::bytes_of(len)?)?);
+        fill(&mut fixed.memory.elements_mut()[GUARD..][..len]);
         fixed.seal(team);
         Ok(fixed)
     }

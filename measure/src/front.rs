@@ -9,7 +9,7 @@ use std::time::Instant;
 use autotune_schedules::{Target, Workload};
 use rayon::ThreadPoolBuilder;
 
-use crate::builder::{Build, Builder, Built};
+use crate::builder::{Build, Builder, Built, timed};
 use crate::measurement::{Batches, Candidate, CandidateError, MeasureError, Measurement, OnResult, RunSecs};
 
 /// Candidates per core that are built before the first of them is run: enough to keep the cores busy, and few enough
@@ -29,8 +29,9 @@ pub(crate) trait Runner {
         incumbent_secs: Option<f64>,
     ) -> Result<Result<RunSecs, CandidateError>, MeasureError>;
 
-    /// Checks several and times them in turns; one outcome each.
-    fn race(&mut self, built: &[Built]) -> Result<Vec<Result<RunSecs, CandidateError>>, MeasureError>;
+    /// Checks several and times them in turns, in rounds of `budget_secs` together; one outcome each.
+    fn race(&mut self, built: &[Built], budget_secs: f64)
+    -> Result<Vec<Result<RunSecs, CandidateError>>, MeasureError>;
 }
 
 /// Builder and incumbents around a runner.
@@ -168,10 +169,14 @@ impl<R: Runner> Front<R> {
     }
 
     /// [`crate::Measurer::race`].
-    pub(crate) fn race(&mut self, candidates: &[Candidate]) -> Result<Vec<Measurement>, MeasureError> {
+    pub(crate) fn race(
+        &mut self,
+        candidates: &[Candidate],
+        budget_secs: f64,
+    ) -> Result<Vec<Measurement>, MeasureError> {
         let builds = self.builder.build(candidates)?;
         let kernels: Vec<Result<Built, CandidateError>> = builds.iter().map(|b| b.outcome.clone()).collect();
-        let mut measurements = self.race_built(&kernels)?;
+        let mut measurements = self.race_built(&kernels, budget_secs)?;
         for (measurement, build) in measurements.iter_mut().zip(builds) {
             measurement.build_secs = build.build_secs;
             measurement.toolchain = build.toolchain;
@@ -180,34 +185,51 @@ impl<R: Runner> Front<R> {
         Ok(measurements)
     }
 
-    /// Races those that were built. If that fails, each runs alone for a moment, and those race that survive it.
+    /// Races those that were built. If that fails as a whole, each is timed alone, and those race that survive it; if that fails, too,
+    /// their times alone have to do.
     pub(crate) fn race_built(
         &mut self,
         kernels: &[Result<Built, CandidateError>],
+        budget_secs: f64,
     ) -> Result<Vec<Measurement>, MeasureError> {
         let mut targets = kernels.iter().flatten().map(|built| &built.target);
         if targets.next().is_some_and(|first| targets.any(|other| other != first)) {
             return Err(MeasureError::MixedTargets);
         }
-        match self.race_all(kernels) {
-            Err(MeasureError::Worker { .. }) => {
-                let mut survivors = Vec::with_capacity(kernels.len());
-                for kernel in kernels {
-                    survivors.push(match kernel {
-                        Ok(built) => self.runs.runner.time(built, Some(0.0))?.map(|_| built.clone()),
-                        Err(error) => Err(error.clone()),
-                    });
+        match self.race_all(kernels, budget_secs) {
+            Err(MeasureError::Worker { .. }) => {}
+            result => return result,
+        }
+
+        let mut alone = Vec::with_capacity(kernels.len());
+        for kernel in kernels {
+            alone.push(match kernel {
+                Ok(built) => {
+                    let (outcome, measure_secs) = timed(|| self.runs.runner.time(built, None));
+                    Measurement { measure_secs, ..Measurement::of(outcome?) }
                 }
-                self.race_all(&survivors)
-            }
+                Err(error) => Measurement::of(Err(error.clone())),
+            });
+        }
+        let survivor = |(kernel, alone): (&Result<Built, CandidateError>, &Measurement)| match &alone.outcome {
+            Ok(_) => kernel.clone(),
+            Err(error) => Err(error.clone()),
+        };
+        let survivors: Vec<_> = kernels.iter().zip(&alone).map(survivor).collect();
+        match self.race_all(&survivors, budget_secs) {
+            Err(MeasureError::Worker { .. }) => Ok(alone),
             result => result,
         }
     }
 
-    fn race_all(&mut self, kernels: &[Result<Built, CandidateError>]) -> Result<Vec<Measurement>, MeasureError> {
+    fn race_all(
+        &mut self,
+        kernels: &[Result<Built, CandidateError>],
+        budget_secs: f64,
+    ) -> Result<Vec<Measurement>, MeasureError> {
         let racers: Vec<Built> = kernels.iter().flatten().cloned().collect();
         let start = Instant::now();
-        let outcomes = if racers.is_empty() { Vec::new() } else { self.runs.runner.race(&racers)? };
+        let outcomes = if racers.is_empty() { Vec::new() } else { self.runs.runner.race(&racers, budget_secs)? };
         let measure_secs = start.elapsed().as_secs_f64() / racers.len().max(1) as f64;
         let mut outcomes = outcomes.into_iter();
         let measurement = |kernel: &Result<Built, CandidateError>| match kernel {

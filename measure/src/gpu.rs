@@ -92,6 +92,9 @@ pub(crate) trait Gpu {
     fn load(&self, problem: &mut Problem, built: &Built, cold: bool) -> Result<Box<dyn Loaded>, CandidateError>;
     /// Measures what the device can do.
     fn ceilings(&self) -> Result<Ceilings, CandidateError>;
+    /// True if the device still holds what it is given: a kernel that touched memory which is not its own may have ended that, one
+    /// that was refused or is wrong has not.
+    fn is_well(&self) -> bool;
 }
 
 struct Open<D> {
@@ -107,6 +110,13 @@ impl<D: Device + 'static> Gpu for Open<D> {
 
     fn ceilings(&self) -> Result<Ceilings, CandidateError> {
         ceilings::measure(&*self.device, &self.target)
+    }
+
+    fn is_well(&self) -> bool {
+        let (content, mut found) = ([0xa5; 64], [0; 64]);
+        let memory = self.device.upload(&content);
+        let read = memory.and_then(|memory| self.device.read(&memory, &mut found));
+        read.is_ok() && found == content
     }
 }
 

@@ -1,6 +1,6 @@
 //! The timing loop: warm-up, adaptive repeats, early stop. Knows no kernels: it is handed a function that runs one.
 
-use crate::measurement::RunSecs;
+use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
 
 /// Repeats after which a candidate may be stopped early.
@@ -51,6 +51,13 @@ pub(crate) fn warm_up(options: &TimingOptions, first_secs: f64, repeat: &mut imp
     fastest
 }
 
+/// Runs at least once, for what was run before to leave the caches and for as long as a warm-up takes; returns the fastest run.
+pub(crate) fn settle(options: &TimingOptions, estimate_secs: f64, repeat: &mut impl FnMut(usize) -> f64) -> f64 {
+    let runs = runs_per_repeat(options, estimate_secs);
+    let first_secs = repeat(runs) / runs as f64;
+    warm_up(options, first_secs, repeat)
+}
+
 /// Repeats until the floor of time and of repeats is reached and the ranking figure has settled (on a busy machine at
 /// most three times as long), or until the kernel is clearly slower than the incumbent.
 /// `estimate_secs` is the fastest run seen so far; it speaks for the candidate too.
@@ -90,6 +97,34 @@ pub(crate) fn sample(
 fn hopeless(options: &TimingOptions, repeats: usize, fastest: f64, incumbent: f64) -> bool {
     let limit = options.stop_factor * incumbent;
     fastest > 2.0 * limit || (repeats >= STOP_REPEATS && fastest > limit)
+}
+
+/// Runs of a kernel that may fail, for a timing loop that takes seconds only: after a failure time flies, so that the loop ends.
+pub(crate) struct Clock<F> {
+    run: F,
+    failed: Option<CandidateError>,
+}
+
+impl<F: FnMut(usize) -> Result<f64, CandidateError>> Clock<F> {
+    pub(crate) fn new(run: F) -> Self {
+        Self { run, failed: None }
+    }
+
+    /// Seconds of `runs` runs.
+    pub(crate) fn repeat(&mut self, runs: usize) -> f64 {
+        if self.failed.is_none() {
+            match (self.run)(runs) {
+                Ok(secs) => return secs,
+                Err(error) => self.failed = Some(error),
+            }
+        }
+        1e9
+    }
+
+    /// Why the runs failed, if they did.
+    pub(crate) fn outcome(self) -> Result<(), CandidateError> {
+        self.failed.map_or(Ok(()), Err)
+    }
 }
 
 impl Samples {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::interrupt::Interrupt;
 use crate::location::{WORKER_ARGUMENT, WorkerCommand};
 use crate::measurement::{CandidateError, MeasureError};
 use crate::memory::reported_bytes;
@@ -16,6 +17,9 @@ use crate::protocol::{self, MemoryAtStart, Request, Response};
 
 /// How long a worker may take to report for duty.
 const HELLO_LIMIT: Duration = Duration::from_secs(20);
+
+/// How often it is asked whether to go on waiting.
+const POLL: Duration = Duration::from_millis(50);
 
 /// How long a worker that hung up may take to end by itself.
 const EXIT_LIMIT: Duration = Duration::from_secs(2);
@@ -51,12 +55,30 @@ pub(crate) enum Loss {
     /// The kernel made it die, or ran too long.
     Kernel(CandidateError),
     /// It says that the request cannot be carried out.
-    Refused(String),
+    Refused(MeasureError),
+}
+
+impl Loss {
+    /// What that means where no kernel is to blame.
+    pub(crate) fn into_error(self, fault: impl FnOnce(String) -> MeasureError) -> MeasureError {
+        match self {
+            Self::Early(message) => fault(message),
+            Self::Kernel(error) => fault(error.to_string()),
+            Self::Refused(error) => error,
+        }
+    }
+}
+
+/// Why no response came.
+enum Silence {
+    Late,
+    HungUp,
+    Interrupted,
 }
 
 impl WorkerProcess {
     /// Starts a worker and waits until it is ready.
-    pub(crate) fn spawn(command: &WorkerCommand) -> Result<Self, MeasureError> {
+    pub(crate) fn spawn(command: &WorkerCommand, interrupt: &Interrupt) -> Result<Self, MeasureError> {
         let spawn_error = |source| MeasureError::Spawn { program: command.program.display().to_string(), source };
         let mut child = Command::new(&command.program)
             .arg(WORKER_ARGUMENT)
@@ -72,12 +94,13 @@ impl WorkerProcess {
         };
         let responses = read_responses(output);
         let mut worker = Self { child, reaped: false, input, responses, words: Words::listen(errors) };
-        let fault = match worker.responses.recv_timeout(HELLO_LIMIT) {
-            Ok(Response::Hello { version: protocol::VERSION }) => return Ok(worker),
+        let fault = match worker.next(Instant::now() + HELLO_LIMIT, interrupt) {
+            Ok(Response::Hello { version }) if version == protocol::version() => return Ok(worker),
             Ok(Response::Hello { .. }) => "it is of another version".to_string(),
             Ok(_) => "its first message is not a greeting".to_string(),
-            Err(RecvTimeoutError::Timeout) => "it does not report for duty".to_string(),
-            Err(RecvTimeoutError::Disconnected) => worker.last_words(),
+            Err(Silence::Late) => "it does not report for duty".to_string(),
+            Err(Silence::HungUp) => worker.last_words(),
+            Err(Silence::Interrupted) => return Err(MeasureError::Interrupted),
         };
         Err(MeasureError::Worker { message: format!("'{} {WORKER_ARGUMENT}': {fault}", command.program.display()) })
     }
@@ -87,17 +110,23 @@ impl WorkerProcess {
         self.child.id()
     }
 
-    /// Has a request, sent with its raw bytes, carried out within `limit`: `Done`, `Ceilings` or `Compiled`. After any error the
-    /// worker is of no more use.
-    pub(crate) fn ask(&mut self, request: &Request, raw: &[u8], limit: Duration) -> Result<Response, Loss> {
+    /// Has a request, sent with its raw bytes, carried out within `limit`, what operands and reference take apart: `Done`, `Ceilings`
+    /// or `Compiled`. After any error the worker is of no more use.
+    pub(crate) fn ask(
+        &mut self,
+        request: &Request,
+        raw: &[u8],
+        limit: Duration,
+        interrupt: &Interrupt,
+    ) -> Result<Response, Loss> {
         if protocol::send(&mut self.input, request, raw).is_err() {
             return Err(Loss::Early(self.last_words()));
         }
         let mut deadline = Instant::now() + limit;
         let mut started: Option<MemoryAtStart> = None;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.responses.recv_timeout(left) {
+            match self.next(deadline, interrupt) {
+                Ok(Response::Preparing) => deadline = Instant::now() + limit,
                 Ok(Response::Started { memory }) => {
                     started = Some(memory);
                     deadline = Instant::now() + limit;
@@ -105,20 +134,37 @@ impl WorkerProcess {
                 Ok(done @ (Response::Done { .. } | Response::Ceilings { .. } | Response::Compiled { .. })) => {
                     return Ok(done);
                 }
-                Ok(Response::Failed { message }) => return Err(Loss::Refused(message)),
+                Ok(Response::NoMemory { workload, needed_bytes, available_bytes }) => {
+                    let workload = Box::new(workload);
+                    return Err(Loss::Refused(MeasureError::Memory { workload, needed_bytes, available_bytes }));
+                }
+                Ok(Response::Failed { message }) => return Err(Loss::Refused(MeasureError::Worker { message })),
                 Ok(Response::Hello { .. }) => return Err(Loss::Early("it started anew".into())),
-                Err(RecvTimeoutError::Timeout) if started.is_some() => {
+                Err(Silence::Interrupted) => return Err(Loss::Refused(MeasureError::Interrupted)),
+                Err(Silence::Late) if started.is_some() => {
                     return Err(Loss::Kernel(CandidateError::Timeout { limit_secs: limit.as_secs_f64() }));
                 }
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(Loss::Early("it does not answer".into()));
-                }
-                Err(RecvTimeoutError::Disconnected) => {
+                Err(Silence::Late) => return Err(Loss::Early("it does not answer".into())),
+                Err(Silence::HungUp) => {
                     return Err(match started {
                         Some(memory) => Loss::Kernel(self.blame(memory)),
                         None => Loss::Early(self.last_words()),
                     });
                 }
+            }
+        }
+    }
+
+    /// The next response.
+    fn next(&self, deadline: Instant, interrupt: &Interrupt) -> Result<Response, Silence> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.responses.recv_timeout(left.min(POLL)) {
+                Ok(response) => return Ok(response),
+                Err(RecvTimeoutError::Disconnected) => return Err(Silence::HungUp),
+                Err(RecvTimeoutError::Timeout) if interrupt.is_wanted() => return Err(Silence::Interrupted),
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => return Err(Silence::Late),
+                Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }

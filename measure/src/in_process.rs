@@ -4,20 +4,23 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::thread;
 
-use autotune_schedules::{GpuTarget, Target, Workload};
+use autotune_schedules::program::Role;
+use autotune_schedules::{GpuTarget, OutOfMemory, Target, Workload};
 
 use crate::affinity;
+use crate::available;
 use crate::builder::{Builder, Built};
 use crate::front::{Front, Runner};
 use crate::gpu::trial::Loaded;
 use crate::gpu::{self, Gpu};
-use crate::in_worker::is_harmless;
 use crate::measurement::{Batches, Candidate, CandidateError, MeasureError, Measurement, Measurer, OnResult, RunSecs};
 use crate::options::{MeasureOptions, TimingOptions};
 use crate::packed::Kept;
-use crate::problem::Problem;
+use crate::problem::{Problem, misfit};
+use crate::race::race;
 use crate::team::Team;
-use crate::trial::{self, Trial};
+use crate::trial::Trial;
+use crate::worker::is_harmless;
 use crate::yardstick::Yardsticks;
 
 /// Measures candidates on this machine's CPU or a GPU of it, whichever their target says, in this process: no worker program is
@@ -65,8 +68,8 @@ impl InProcessMeasurer {
     }
 
     /// Races kernels that are built already; [`Measurer::race`].
-    pub fn race_built(&mut self, built: &[Built]) -> Result<Vec<Measurement>, MeasureError> {
-        self.front.race_built(&built.iter().cloned().map(Ok).collect::<Vec<_>>())
+    pub fn race_built(&mut self, built: &[Built], budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
+        self.front.race_built(&built.iter().cloned().map(Ok).collect::<Vec<_>>(), budget_secs)
     }
 }
 
@@ -79,8 +82,8 @@ impl Measurer for InProcessMeasurer {
         self.front.measure_batches(next_batch, on_result)
     }
 
-    fn race(&mut self, candidates: &[Candidate]) -> Result<Vec<Measurement>, MeasureError> {
-        self.front.race(candidates)
+    fn race(&mut self, candidates: &[Candidate], budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
+        self.front.race(candidates, budget_secs)
     }
 }
 
@@ -105,7 +108,7 @@ impl Here {
             Entry::Occupied(open) => open.into_mut(),
             Entry::Vacant(place) => place.insert(gpu::open(target)?),
         };
-        let problem = self.problems.entry(built.workload).or_insert_with(|| Problem::new(&built.workload));
+        let problem = prepared(&mut self.problems, &built.workload)?;
         Ok(device.load(problem, built, self.timing.cold))
     }
 
@@ -114,6 +117,25 @@ impl Here {
         self.problems.clear();
         self.yardsticks = Yardsticks::default();
         self.kept = Kept::default();
+    }
+}
+
+/// A workload's problem, made when it is first needed and there is memory for it.
+fn prepared<'a>(
+    problems: &'a mut HashMap<Workload, Problem>,
+    workload: &Workload,
+) -> Result<&'a mut Problem, MeasureError> {
+    match problems.entry(*workload) {
+        Entry::Occupied(known) => Ok(known.into_mut()),
+        Entry::Vacant(place) => {
+            let available_bytes = available::available_bytes();
+            available::foresee(workload, available_bytes)?;
+            let no_memory = |OutOfMemory { bytes }| {
+                let workload = Box::new(*workload);
+                MeasureError::Memory { workload, needed_bytes: bytes, available_bytes }
+            };
+            Ok(place.insert(Problem::new(workload).map_err(no_memory)?))
+        }
     }
 }
 
@@ -139,7 +161,7 @@ impl Runner for Here {
             return Ok(loaded.and_then(|mut trial| gpu::trial::measure(&mut *trial, &self.timing, incumbent_secs)));
         }
         let Self { timing, problems, yardsticks, kept, .. } = self;
-        let problem = problems.entry(built.workload).or_insert_with(|| Problem::new(&built.workload));
+        let problem = prepared(problems, &built.workload)?;
         let outcome = pinned(built.target.threads(), |team| {
             // SAFETY: whoever made the measurer accepted that.
             let trial = unsafe { Trial::new(problem, built, timing.cold, kept, team) }?;
@@ -153,26 +175,34 @@ impl Runner for Here {
         Ok(outcome)
     }
 
-    fn race(&mut self, built: &[Built]) -> Result<Vec<Result<RunSecs, CandidateError>>, MeasureError> {
-        let spoilt = |error: CandidateError| MeasureError::Worker { message: format!("in a race: {error}") };
+    fn race(
+        &mut self,
+        built: &[Built],
+        budget_secs: f64,
+    ) -> Result<Vec<Result<RunSecs, CandidateError>>, MeasureError> {
+        let timing = self.timing.clone();
         if let Some(target) = built.first().and_then(|b| b.target.gpu()) {
-            let trials = built.iter().map(|b| self.load(target, b)?.map_err(spoilt)).collect::<Result<_, _>>()?;
-            return Ok(gpu::trial::race(trials, &self.timing));
+            let trials = built.iter().map(|b| self.load(target, b)).collect::<Result<_, _>>()?;
+            return Ok(race(trials, &timing, budget_secs, &mut ()));
         }
         let threads = built.first().map_or(1, |b| b.target.threads());
-        let Self { timing, problems, kept, .. } = self;
+        for b in built {
+            prepared(&mut self.problems, &b.workload)?;
+        }
+        let Self { problems, kept, .. } = self;
         let outcomes = pinned(threads, |team| {
-            let mut trials = Vec::with_capacity(built.len());
-            for b in built {
-                let problem = problems.entry(b.workload).or_insert_with(|| Problem::new(&b.workload));
+            let mut load = |b: &Built| {
+                let problem =
+                    problems.get_mut(&b.workload).ok_or_else(|| misfit(Role::Input, "there is no problem"))?;
                 // SAFETY: as in `time`.
-                trials.push(unsafe { Trial::new(problem, b, timing.cold, kept, team) }?);
-            }
-            Ok(trial::race(&mut trials, timing, team))
+                unsafe { Trial::new(problem, b, timing.cold, kept, team) }
+            };
+            let trials = built.iter().map(&mut load).collect();
+            race(trials, &timing, budget_secs, team)
         })?;
-        if !outcomes.as_ref().is_ok_and(|outcomes| outcomes.iter().all(is_harmless)) {
+        if !outcomes.iter().all(is_harmless) {
             self.distrust();
         }
-        outcomes.map_err(spoilt)
+        Ok(outcomes)
     }
 }

@@ -1,31 +1,33 @@
 //! Measures kernels in a worker process.
 
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use autotune_schedules::{GpuTarget, Target, Workload};
-use tempfile::TempDir;
 
+use crate::available;
 use crate::builder::{Builder, Built};
 use crate::ceilings::Ceilings;
 use crate::front::{Front, Runner};
 use crate::host::{Loss, WorkerProcess};
+use crate::interrupt::Interrupt;
 use crate::location::WorkerCommand;
 use crate::measurement::{Batches, Candidate, CandidateError, MeasureError, Measurement, Measurer, OnResult, RunSecs};
 use crate::options::MeasureOptions;
-use crate::problem::Problem;
 use crate::process::duration;
 use crate::protocol::{Job, Request, Response, Task};
-use crate::scratch::scratch_dir;
 
 /// Workers that may die before running a kernel, one after the other, until the infrastructure counts as broken.
 const EARLY_DEATHS: usize = 3;
 
+/// Runs of a kernel that checking and timing it may take at most, where a run takes long.
+const RUNS_IN_LIMIT: f64 = 10.0;
+
+/// Operations per second, on each thread of a CPU or on a GPU, that the slowest of kernels worth waiting for does.
+const SLOW_FLOPS_PER_SEC: f64 = 2e9;
+
 /// How long a GPU's ceilings may take.
 const CEILINGS_LIMIT: Duration = Duration::from_secs(60);
-
-/// Most bytes of operand files that are kept.
-const PROBLEM_BYTES: u64 = 1 << 30;
 
 /// Measures candidates on this machine's CPU or a GPU of it, whichever their target says, in a worker process that may crash, hang
 /// or misbehave at no risk to the caller. The worker alone opens the GPU. Candidates are built in parallel, those for GPUs while
@@ -48,8 +50,7 @@ impl WorkerMeasurer {
     /// A measurer with a given worker program, which is started when it is first needed.
     pub fn with(command: WorkerCommand, options: MeasureOptions) -> Result<Self, MeasureError> {
         let builder = Builder::with_workers(options.backend, options.build_limit_secs, command.clone());
-        let workers =
-            Workers { command, options, dir: scratch_dir()?, worker: None, problems: Vec::new(), problem_count: 0 };
+        let workers = Workers { command, options, worker: None, interrupt: Interrupt::default() };
         Ok(Self { front: Front::new(builder, workers) })
     }
 
@@ -69,18 +70,39 @@ impl WorkerMeasurer {
         self.front.set_incumbent(workload, target, run_secs);
     }
 
+    /// Sets what is asked, several times a second while a worker is waited for, whether to stop. Then the worker is killed, whatever
+    /// it does, and what was asked for ends with [`MeasureError::Interrupted`].
+    pub fn set_interrupt(&mut self, is_wanted: Arc<dyn Fn() -> bool + Send + Sync>) {
+        self.front.runner_mut().interrupt = Interrupt::new(is_wanted);
+    }
+
+    /// Fails with [`MeasureError::Memory`] if operands, reference and buffers of the workload need more memory than this process can
+    /// have. That is known before anything is allocated; a worker refuses the workload for the same reason.
+    pub fn foresee(&self, workload: &Workload) -> Result<(), MeasureError> {
+        available::foresee(workload, available::available_bytes())
+    }
+
     /// Measures a kernel that is built already.
     pub fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError> {
         self.front.run_built(built)
     }
 
     /// Races kernels that are built already; [`Measurer::race`].
-    pub fn race_built(&mut self, built: &[Built]) -> Result<Vec<Measurement>, MeasureError> {
-        self.front.race_built(&built.iter().cloned().map(Ok).collect::<Vec<_>>())
+    pub fn race_built(&mut self, built: &[Built], budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
+        self.front.race_built(&built.iter().cloned().map(Ok).collect::<Vec<_>>(), budget_secs)
     }
 
-    /// The target's ceilings: a CPU's measured here, a GPU's by the worker.
+    /// The target's ceilings: those kept from an earlier time, else measured, a CPU's here, a GPU's by the worker;
+    /// [`Ceilings::known_or_measure`].
     pub fn ceilings(&mut self, target: &Target) -> Result<Ceilings, MeasureError> {
+        match target.gpu() {
+            Some(gpu) => Ceilings::kept_or(target, || self.front.runner_mut().ceilings(gpu)),
+            None => Ceilings::known_or_measure(target),
+        }
+    }
+
+    /// The target's ceilings as measured now.
+    pub fn measure_ceilings(&mut self, target: &Target) -> Result<Ceilings, MeasureError> {
         match target.gpu() {
             Some(gpu) => self.front.runner_mut().ceilings(gpu),
             None => Ceilings::measure(target),
@@ -102,96 +124,78 @@ impl Measurer for WorkerMeasurer {
         self.front.measure_batches(next_batch, on_result)
     }
 
-    fn race(&mut self, candidates: &[Candidate]) -> Result<Vec<Measurement>, MeasureError> {
-        self.front.race(candidates)
+    fn race(&mut self, candidates: &[Candidate], budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
+        self.front.race(candidates, budget_secs)
     }
 }
 
-/// The worker, replaced as needed, and the files it reads.
+/// The worker, replaced as needed.
 struct Workers {
     command: WorkerCommand,
     options: MeasureOptions,
-    dir: TempDir,
     worker: Option<WorkerProcess>,
-    /// Operand files, oldest first, with their sizes.
-    problems: Vec<(Workload, PathBuf, u64)>,
-    problem_count: usize,
+    interrupt: Interrupt,
 }
 
 impl Workers {
-    /// The job of running `built`; its machine code is added to the raw bytes.
-    fn job(&mut self, built: &Built, raw: &mut Vec<u8>) -> Result<Job, MeasureError> {
-        Ok(Job::new(built, self.problem_file(&built.workload)?, raw))
-    }
-
-    /// The file of a workload's operands and reference, made when first asked for.
-    fn problem_file(&mut self, workload: &Workload) -> Result<PathBuf, MeasureError> {
-        if let Some((_, path, _)) = self.problems.iter().find(|(w, _, _)| w == workload) {
-            return Ok(path.clone());
-        }
-        let path = self.dir.path().join(format!("problem{}", self.problem_count));
-        self.problem_count += 1;
-        let io = |source| MeasureError::Io { what: format!("writing {}", path.display()), source };
-        Problem::new(workload).write(&path).map_err(io)?;
-        let bytes = std::fs::metadata(&path).map_err(io)?.len();
-        while self.problems.iter().map(|(_, _, b)| b).sum::<u64>() + bytes > PROBLEM_BYTES && !self.problems.is_empty()
-        {
-            let (_, oldest, _) = self.problems.remove(0);
-            std::fs::remove_file(&oldest).map_err(io)?;
-        }
-        self.problems.push((*workload, path.clone(), bytes));
-        Ok(path)
-    }
-
     fn request(&self, task: Task) -> Request {
         Request { timing: self.options.timing.clone(), memory_slack_bytes: self.options.memory_slack_bytes, task }
     }
 
     /// What a GPU can do at best, measured by the worker.
     fn ceilings(&mut self, target: &GpuTarget) -> Result<Ceilings, MeasureError> {
-        let mut worker = self.worker.take().map_or_else(|| WorkerProcess::spawn(&self.command), Ok)?;
+        let mut worker = self.worker.take().map_or_else(|| WorkerProcess::spawn(&self.command, &self.interrupt), Ok)?;
         let request = self.request(Task::Ceilings { target: target.clone() });
         let fault = |message: String| MeasureError::Ceilings { message };
-        match worker.ask(&request, &[], CEILINGS_LIMIT) {
+        match worker.ask(&request, &[], CEILINGS_LIMIT, &self.interrupt) {
             Ok(Response::Ceilings { ceilings }) => {
                 self.worker = Some(worker);
                 Ok(ceilings)
             }
             Ok(_) => Err(fault("the worker answered something else".into())),
-            Err(Loss::Kernel(error)) => Err(fault(error.to_string())),
-            Err(Loss::Refused(message) | Loss::Early(message)) => Err(fault(message)),
+            Err(Loss::Refused(MeasureError::Worker { message })) => Err(fault(message)),
+            Err(loss) => Err(loss.into_error(fault)),
         }
     }
 
-    /// Has a task carried out by the worker; `Err` in the inner result if it killed the worker.
+    /// Seconds that checking and timing a kernel may take: those of the options, or more for one that is slow by what is known of its
+    /// workload.
+    fn limit_secs(&self, built: &Built, incumbent_secs: Option<f64>) -> f64 {
+        let slowest_secs = built.workload.flops() / (SLOW_FLOPS_PER_SEC * built.target.threads() as f64);
+        let run_secs = incumbent_secs.filter(|&secs| secs > 0.0).map_or(slowest_secs, |secs| secs.min(slowest_secs));
+        self.options.run_limit_secs.max(RUNS_IN_LIMIT * run_secs)
+    }
+
+    /// Has a task carried out by the worker, within a limit of seconds; `Err` in the inner result if it killed the worker.
     fn ask(
         &mut self,
         task: Task,
         raw: &[u8],
         kernels: usize,
+        limit_secs: f64,
     ) -> Result<Result<Outcomes, CandidateError>, MeasureError> {
         let request = self.request(task);
-        let limit = duration(self.options.run_limit_secs * kernels as f64);
+        let limit = duration(limit_secs);
         let mut early_deaths = 0;
         loop {
             let (mut worker, fresh) = match self.worker.take() {
                 Some(worker) => (worker, false),
-                None => (WorkerProcess::spawn(&self.command)?, true),
+                None => (WorkerProcess::spawn(&self.command, &self.interrupt)?, true),
             };
-            let answer = worker.ask(&request, raw, limit).map(|answer| match answer {
-                Response::Done { outcomes } if outcomes.len() == kernels => Some(outcomes),
+            let answer = worker.ask(&request, raw, limit, &self.interrupt).map(|answer| match answer {
+                Response::Done { outcomes, is_spoilt } if outcomes.len() == kernels => Some((outcomes, is_spoilt)),
                 _ => None,
             });
             let failed = match answer {
                 Ok(None) => return Err(MeasureError::Worker { message: "it answered something else".into() }),
-                Ok(Some(outcomes)) if outcomes.iter().all(is_harmless) => {
+                Ok(Some((outcomes, false))) => {
                     self.worker = Some(worker);
                     return Ok(Ok(outcomes));
                 }
-                Ok(Some(outcomes)) => Ok(outcomes),
+                Ok(Some((outcomes, true))) => Ok(outcomes),
                 Err(Loss::Kernel(error @ CandidateError::Timeout { .. })) => return Ok(Err(error)),
                 Err(Loss::Kernel(error)) => Err(error),
-                Err(Loss::Refused(message)) => return Err(MeasureError::Worker { message }),
+                Err(Loss::Refused(error)) => return Err(error),
                 Err(Loss::Early(message)) => {
                     early_deaths += 1;
                     if early_deaths >= EARLY_DEATHS {
@@ -207,11 +211,6 @@ impl Workers {
     }
 }
 
-/// True for the outcome of a kernel that ran well, or not at all: the worker can run others.
-pub(crate) fn is_harmless(outcome: &Result<RunSecs, CandidateError>) -> bool {
-    matches!(outcome, Ok(_) | Err(CandidateError::Lower { .. } | CandidateError::Build { .. }))
-}
-
 /// One outcome per kernel.
 type Outcomes = Vec<Result<RunSecs, CandidateError>>;
 
@@ -222,8 +221,9 @@ impl Runner for Workers {
         incumbent_secs: Option<f64>,
     ) -> Result<Result<RunSecs, CandidateError>, MeasureError> {
         let mut raw = Vec::new();
-        let task = Task::Time { job: Box::new(self.job(built, &mut raw)?), incumbent_secs };
-        let outcome = self.ask(task, &raw, 1)?.map(|outcomes| outcomes.into_iter().next());
+        let task = Task::Time { job: Box::new(Job::new(built, &mut raw)), incumbent_secs };
+        let limit_secs = self.limit_secs(built, incumbent_secs);
+        let outcome = self.ask(task, &raw, 1, limit_secs)?.map(|outcomes| outcomes.into_iter().next());
         match outcome {
             Ok(Some(outcome)) => Ok(outcome),
             Ok(None) => Err(MeasureError::Worker { message: "it answered nothing".into() }),
@@ -231,10 +231,11 @@ impl Runner for Workers {
         }
     }
 
-    fn race(&mut self, built: &[Built]) -> Result<Outcomes, MeasureError> {
+    fn race(&mut self, built: &[Built], budget_secs: f64) -> Result<Outcomes, MeasureError> {
         let mut raw = Vec::new();
-        let jobs = built.iter().map(|b| self.job(b, &mut raw)).collect::<Result<_, _>>()?;
-        self.ask(Task::Race { jobs }, &raw, built.len())?
+        let jobs = built.iter().map(|b| Job::new(b, &mut raw)).collect();
+        let limit_secs = 2.0 * budget_secs + built.iter().map(|b| self.limit_secs(b, None)).sum::<f64>();
+        self.ask(Task::Race { jobs, budget_secs }, &raw, built.len(), limit_secs)?
             .map_err(|error| MeasureError::Worker { message: format!("in a race: {error}") })
     }
 }

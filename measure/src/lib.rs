@@ -12,6 +12,7 @@
 //! | [`in_process`] | [`InProcessMeasurer`]: here, without protection |
 //! | [`worker`], [`location`] | the worker's main function, and where its program is |
 //! | [`bench`](mod@bench) | [`Bench`]: a kernel that stays loaded, timed in turns with others |
+//! | [`scratch`] | temporary folders, and what killed processes left of them |
 //! | [`ceilings`] | what a device of this machine can do at best |
 //!
 //! A candidate is lowered and assembled or compiled, loaded by a worker, run once on random operands, and compared with the reference
@@ -39,6 +40,7 @@
 #![warn(missing_docs)]
 
 pub mod affinity;
+mod available;
 pub mod bench;
 pub mod buffers;
 pub mod builder;
@@ -50,10 +52,10 @@ mod fixed;
 mod front;
 pub mod gpu;
 mod harness;
-mod heats;
 mod host;
 pub mod in_process;
 pub mod in_worker;
+mod interrupt;
 pub mod kernel;
 mod libraries;
 pub mod location;
@@ -64,7 +66,9 @@ mod packed;
 mod problem;
 mod process;
 mod protocol;
-mod scratch;
+mod race;
+mod reference_check;
+pub mod scratch;
 pub mod summary;
 pub mod team;
 mod trial;

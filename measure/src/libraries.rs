@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use autotune_schedules::config::fnv1a;
 use rayon::prelude::*;
-use tempfile::TempDir;
 
 use crate::builder::timed;
 use crate::compiler::Compiler;
 use crate::measurement::{CandidateError, MeasureError};
-use crate::scratch::scratch_dir;
+use crate::scratch::Scratch;
 
 /// Hash and length of a source.
 type SourceKey = (u64, usize);
@@ -33,7 +32,7 @@ impl Source {
 pub(crate) struct Libraries {
     compiler: Compiler,
     limit: Duration,
-    dir: TempDir,
+    dir: Scratch,
     /// What became of each source.
     builds: HashMap<SourceKey, Result<PathBuf, CandidateError>>,
 }
@@ -41,7 +40,7 @@ pub(crate) struct Libraries {
 impl Libraries {
     /// None yet; the compiler gets `limit` of wall-clock time for each.
     pub(crate) fn new(compiler: Compiler, limit: Duration) -> Result<Self, MeasureError> {
-        Ok(Self { compiler, limit, dir: scratch_dir()?, builds: HashMap::new() })
+        Ok(Self { compiler, limit, dir: Scratch::new()?, builds: HashMap::new() })
     }
 
     pub(crate) fn compiler(&self) -> &Compiler {

@@ -246,6 +246,19 @@ pub enum MeasureError {
         /// Why.
         message: String,
     },
+    /// A workload takes more memory than there is.
+    #[error("{workload}: needs {}, {} available", human_bytes(*needed_bytes), human_bytes(*available_bytes))]
+    Memory {
+        /// Which.
+        workload: Box<Workload>,
+        /// For operands, reference and buffers, at least (`usize::MAX` if there is no such number).
+        needed_bytes: usize,
+        /// What the system, control groups and limits leave.
+        available_bytes: usize,
+    },
+    /// The caller wanted no more: [`crate::WorkerMeasurer::set_interrupt`].
+    #[error("interrupted")]
+    Interrupted,
     /// A file could not be written or read.
     #[error("{what}: {source}")]
     Io {
@@ -254,6 +267,16 @@ pub enum MeasureError {
         /// Why.
         source: std::io::Error,
     },
+}
+
+/// Bytes for people, in a unit in which they are at least 1.
+pub(crate) fn human_bytes(bytes: usize) -> String {
+    match bytes {
+        usize::MAX => "more memory than can be counted".into(),
+        1_000_000_000.. => format!("{:.1} GB", bytes as f64 / 1e9),
+        1_000_000.. => format!("{:.0} MB", bytes as f64 / 1e6),
+        _ => format!("{:.0} kB", bytes as f64 / 1e3),
+    }
 }
 
 /// Gives the next candidates to be measured; none is the end.
@@ -285,9 +308,10 @@ pub trait Measurer {
     }
 
     /// Measures a few candidates in turns, many short rounds of each, so that whatever disturbs the machine disturbs
-    /// all of them: for comparisons that must be fair. One measurement per candidate, in order. The candidates must be
-    /// of one target.
-    fn race(&mut self, candidates: &[Candidate]) -> Result<Vec<Measurement>, MeasureError>;
+    /// all of them: for comparisons that must be fair. One measurement per candidate, in order; one that fails, or takes too long,
+    /// fails alone. The candidates must be of one target. The rounds take `budget_secs` together at most, but each candidate
+    /// has one, and three where they do not take long; building, loading and checking come on top.
+    fn race(&mut self, candidates: &[Candidate], budget_secs: f64) -> Result<Vec<Measurement>, MeasureError>;
 }
 
 /// JSON has no infinity: it is written as null.

@@ -1,4 +1,6 @@
-//! How much memory this process has and may have.
+//! How much memory this process has, and limits on it.
+
+use std::sync::OnceLock;
 
 use crate::protocol::MemoryAtStart;
 
@@ -7,51 +9,66 @@ use crate::protocol::MemoryAtStart;
 /// On Linux the limit is on private writable memory (`RLIMIT_DATA`); elsewhere it may not be enforced.
 pub(crate) fn limit_growth(allowance_bytes: usize) -> MemoryAtStart {
     let data_bytes = data_bytes();
-    set_soft_limit(libc::RLIMIT_DATA, Some(data_bytes.saturating_add(allowance_bytes)));
+    let wanted = data_bytes.saturating_add(allowance_bytes);
+    set_soft_limit(libc::RLIMIT_DATA, given_data_limit().map_or(wanted, |given| given.min(wanted)));
     MemoryAtStart { data_bytes, allowance_bytes }
 }
 
 /// Undoes [`limit_growth`].
 pub(crate) fn lift() {
-    set_soft_limit(libc::RLIMIT_DATA, None);
+    set_soft_limit(libc::RLIMIT_DATA, given_data_limit().unwrap_or(usize::MAX));
+}
+
+/// The limit on private writable memory that this process was started with.
+fn given_data_limit() -> Option<usize> {
+    static GIVEN: OnceLock<Option<usize>> = OnceLock::new();
+    *GIVEN.get_or_init(|| soft_limit(libc::RLIMIT_DATA))
 }
 
 /// No core files: a kernel that crashes is expected, and writing its memory to disk is slow.
 pub(crate) fn forbid_core_files() {
-    set_soft_limit(libc::RLIMIT_CORE, Some(0));
+    set_soft_limit(libc::RLIMIT_CORE, 0);
 }
 
-/// Sets the soft limit, to the hard one if `None`. Failure leaves it as it was.
-fn set_soft_limit(resource: libc::__rlimit_resource_t, bytes: Option<usize>) {
+/// Sets the soft limit, to the hard one if that is lower. Failure leaves it as it was.
+fn set_soft_limit(resource: libc::__rlimit_resource_t, bytes: usize) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid rlimit to write to.
     if unsafe { libc::getrlimit(resource, &mut limit) } == 0 {
-        limit.rlim_cur = bytes.map_or(limit.rlim_max, |b| (b as libc::rlim_t).min(limit.rlim_max));
+        limit.rlim_cur = if bytes == usize::MAX { limit.rlim_max } else { limit.rlim_max.min(bytes as libc::rlim_t) };
         // SAFETY: `limit` is a valid rlimit.
         unsafe { libc::setrlimit(resource, &limit) };
     }
 }
 
-/// Physical memory of the machine.
-pub(crate) fn physical_bytes() -> usize {
-    // SAFETY: sysconf only reads a number of the system.
-    let (pages, page_bytes) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-    match (usize::try_from(pages), usize::try_from(page_bytes)) {
-        (Ok(pages), Ok(page_bytes)) => pages.saturating_mul(page_bytes),
-        _ => usize::MAX,
-    }
+/// The soft limit; `None` if there is none.
+pub(crate) fn soft_limit(resource: libc::__rlimit_resource_t) -> Option<usize> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid rlimit to write to.
+    let status = unsafe { libc::getrlimit(resource, &mut limit) };
+    (status == 0 && limit.rlim_cur != libc::RLIM_INFINITY)
+        .then(|| usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
 }
 
 /// Bytes of private writable memory, 0 where the system does not tell.
 fn data_bytes() -> usize {
-    statm_data_bytes(&std::fs::read_to_string("/proc/self/statm").unwrap_or_default()).unwrap_or(0)
+    own_bytes(DATA)
 }
 
-/// The data size in a `/proc/*/statm`: "size resident shared text lib data dt" in pages.
-fn statm_data_bytes(text: &str) -> Option<usize> {
+/// Bytes of one of the sizes of this process, 0 where the system does not tell.
+pub(crate) fn own_bytes(size: usize) -> usize {
+    statm_bytes(&std::fs::read_to_string("/proc/self/statm").unwrap_or_default(), size).unwrap_or(0)
+}
+
+/// Positions of sizes in a `/proc/*/statm`, "size resident shared text lib data dt": address space, and private writable memory.
+pub(crate) const ADDRESS_SPACE: usize = 0;
+pub(crate) const DATA: usize = 5;
+
+/// A size in a `/proc/*/statm`, which has them in pages.
+fn statm_bytes(text: &str, size: usize) -> Option<usize> {
     // SAFETY: sysconf only reads a number of the system.
     let page_bytes = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
-    let pages: usize = text.split_whitespace().nth(5)?.parse().ok()?;
+    let pages: usize = text.split_whitespace().nth(size)?.parse().ok()?;
     pages.checked_mul(page_bytes)
 }
 
@@ -89,7 +106,7 @@ extern "C" fn write_report(_signal: libc::c_int) {
 
 /// The data bytes in a line that [`report_when_dying`] wrote; `None` if it is another line.
 pub(crate) fn reported_bytes(line: &str) -> Option<usize> {
-    statm_data_bytes(line.strip_prefix(REPORT)?)
+    statm_bytes(line.strip_prefix(REPORT)?, DATA)
 }
 
 #[cfg(test)]
@@ -103,7 +120,6 @@ mod tests {
         // Never touched, and more than what the other tests give back meanwhile.
         let memory: Vec<u8> = Vec::with_capacity(2 << 30);
         assert!(data_bytes() >= before + (1 << 30), "{} bytes more", memory.capacity());
-        assert!(physical_bytes() > 64 << 20);
     }
 
     #[test]

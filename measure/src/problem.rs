@@ -1,73 +1,77 @@
 //! A workload with operands and the right answer.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::path::Path;
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, OnceLock};
 
 use autotune_schedules::program::{Layout, Role};
-use autotune_schedules::tensor::{LayoutError, to_layout};
-use autotune_schedules::{Operands, Workload, reference};
+use autotune_schedules::tensor::{physical_shape, put_in_layout};
+use autotune_schedules::{Operands, OutOfMemory, Reference, ReferenceError, Workload};
 use ndarray::ArrayD;
 
 use crate::buffers::NoMemory;
 use crate::fixed::Fixed;
 use crate::measurement::CandidateError;
+use crate::reference_check::Expected;
 use crate::team::Team;
 
 /// The operands' seed: every measurement of a workload uses the same.
 const SEED: u64 = 0x0a07_07e5;
 
-/// Random operands of a workload, none of which lets a wrong kernel pass, and the output for them.
+/// Random operands of a workload, none of which lets a wrong kernel pass, and the output for them. What of the output of a large
+/// workload is compared, each process draws for itself.
 pub(crate) struct Problem {
     operands: Operands,
-    reference: ArrayD<f32>,
-    /// Largest magnitude in the reference.
-    largest: f32,
+    reference: Arc<Reference>,
     /// Tensors as they lie in memory, made when first asked for: most candidates of a workload want the same.
-    arranged: HashMap<(Role, Layout), Arc<[f32]>>,
+    arranged: HashMap<(Role, Layout), Arc<Vec<f32>>>,
     /// The same in the place in which kernels on the CPU find them.
     fixed: HashMap<(Role, Layout), Arc<Fixed>>,
+    /// Outputs in each layout.
+    expected: HashMap<Layout, Expected>,
 }
 
 impl Problem {
     /// Draws the operands and computes the reference, on every core.
-    pub(crate) fn new(workload: &Workload) -> Self {
-        let operands = Operands::random(workload, SEED);
-        let reference = reference(workload, &operands);
-        Self::of(operands, reference)
-    }
-
-    fn of(operands: Operands, reference: ArrayD<f32>) -> Self {
-        let largest = reference.iter().fold(0.0, |largest: f32, x| largest.max(x.abs()));
-        let (arranged, fixed) = (HashMap::new(), HashMap::new());
-        Self { operands, reference, largest, arranged, fixed }
-    }
-
-    /// Largest magnitude in the reference.
-    pub(crate) fn largest(&self) -> f32 {
-        self.largest
+    pub(crate) fn new(workload: &Workload) -> Result<Self, OutOfMemory> {
+        let operands = Operands::try_random(workload, SEED)?;
+        let reference = match Reference::new(workload, &operands, drawing_seed()) {
+            Ok(reference) => Arc::new(reference),
+            Err(ReferenceError::Memory(error)) => return Err(error),
+            Err(ReferenceError::Operands(error)) => unreachable!("the workload's own operands: {error}"),
+        };
+        let (arranged, fixed, expected) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Ok(Self { operands, reference, arranged, fixed, expected })
     }
 
     /// Bytes of the tensors, in every layout that was asked for.
     pub(crate) fn bytes(&self) -> usize {
         let Operands { input, weight, bias, residual } = &self.operands;
-        let tensors = [Some(input), Some(weight), bias.as_ref(), residual.as_ref(), Some(&self.reference)];
+        let tensors = [Some(input), Some(weight), bias.as_ref(), residual.as_ref()];
         let plain: usize = tensors.into_iter().flatten().map(|tensor| tensor.len()).sum();
         let arranged: usize = self.arranged.values().map(|elements| elements.len()).sum();
+        let is_exact = self.reference.exact().is_some();
+        let expected: usize = self.expected.values().filter(|_| is_exact).map(Expected::len).sum();
         let fixed: usize = self.fixed.values().map(|fixed| fixed.bytes()).sum();
-        4 * (plain + arranged) + fixed
+        4 * (plain + arranged + expected) + fixed
     }
 
-    /// The elements of the operand of a role, or of the reference for the output, in the order in which `layout` puts
-    /// them into memory; `None` if the workload has none.
-    pub(crate) fn arranged(&mut self, role: Role, layout: Layout) -> Result<Option<Arc<[f32]>>, LayoutError> {
+    /// Drops what can be made again from operands and reference.
+    pub(crate) fn forget_layouts(&mut self) {
+        self.arranged.clear();
+        self.fixed.clear();
+        self.expected.clear();
+    }
+
+    /// The elements of the operand of a role in the order in which `layout` puts them into memory; `None` if the workload has none.
+    pub(crate) fn arranged(&mut self, role: Role, layout: Layout) -> Result<Option<Arc<Vec<f32>>>, CandidateError> {
         if let Some(known) = self.arranged.get(&(role, layout)) {
             return Ok(Some(Arc::clone(known)));
         }
         let Some(tensor) = self.tensor(role) else { return Ok(None) };
-        let elements: Arc<[f32]> = to_layout(tensor, layout)?.into();
+        let mut elements = zeros(tensor.len())?;
+        put_in_layout(tensor, layout, &mut elements).map_err(|e| misfit(role, &e.to_string()))?;
+        let elements = Arc::new(elements);
         self.arranged.insert((role, layout), Arc::clone(&elements));
         Ok(Some(elements))
     }
@@ -83,50 +87,75 @@ impl Problem {
             return Ok(Some(Arc::clone(known)));
         }
         let Some(tensor) = self.tensor(role) else { return Ok(None) };
-        let elements = to_layout(tensor, layout).map_err(|e| misfit(role, &e.to_string()))?;
-        let fixed = Arc::new(Fixed::of(&elements, team).map_err(NoMemory::candidate_error)?);
+        let mut put = Ok(());
+        let fixed = Fixed::made(tensor.len(), |to| put = put_in_layout(tensor, layout, to), team);
+        let fixed = Arc::new(fixed.map_err(NoMemory::candidate_error)?);
+        put.map_err(|e| misfit(role, &e.to_string()))?;
         self.fixed.insert((role, layout), Arc::clone(&fixed));
         Ok(Some(fixed))
     }
 
-    /// The operand of a role, or the reference for the output.
+    /// What the output must be in a layout.
+    pub(crate) fn expected(&mut self, layout: Layout) -> Result<Expected, CandidateError> {
+        if let Some(known) = self.expected.get(&layout) {
+            return Ok(known.clone());
+        }
+        let shape = self.reference.shape();
+        let misfit = |message: String| misfit(Role::Output, &message);
+        let physical = physical_shape(&shape, layout).map_err(|e| misfit(e.to_string()))?;
+        let len: usize = physical.iter().product();
+        let reference = &self.reference;
+
+        let expected = match reference.exact() {
+            None => Expected::Sampled { reference: Arc::clone(reference), layout, elements: len },
+            Some(tensor) => {
+                let mut elements = zeros(len)?;
+                put_in_layout(tensor, layout, &mut elements).map_err(|e| misfit(e.to_string()))?;
+                Expected::Exact { elements: Arc::new(elements), largest: reference.largest() }
+            }
+        };
+        self.expected.insert(layout, expected.clone());
+        Ok(expected)
+    }
+
+    /// The operand of a role.
     fn tensor(&self, role: Role) -> Option<&ArrayD<f32>> {
         match role {
             Role::Input => Some(&self.operands.input),
             Role::Weight => Some(&self.operands.weight),
             Role::Bias => self.operands.bias.as_ref(),
             Role::Residual => self.operands.residual.as_ref(),
-            Role::Output => Some(&self.reference),
-            Role::Packed | Role::Accumulator => None,
+            Role::Output | Role::Packed | Role::Accumulator => None,
         }
     }
+}
 
-    /// Writes the tensors, for a process on this machine.
-    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        let mut file = BufWriter::new(File::create(path)?);
-        let Operands { input, weight, bias, residual } = &self.operands;
-        let tensors = [Some(input), Some(weight), bias.as_ref(), residual.as_ref(), Some(&self.reference)];
-        for value in tensors.into_iter().flatten().flat_map(|tensor| tensor.iter()) {
-            file.write_all(&value.to_ne_bytes())?;
-        }
-        file.flush()
-    }
+/// Decides what of large outputs this process compares.
+fn drawing_seed() -> u64 {
+    static DRAWN: OnceLock<u64> = OnceLock::new();
+    *DRAWN.get_or_init(|| RandomState::new().hash_one(SEED))
+}
 
-    /// Reads what [`Problem::write`] wrote for `workload`.
-    pub(crate) fn read(path: &Path, workload: &Workload) -> io::Result<Self> {
-        let mut file = BufReader::new(File::open(path)?);
-        let mut tensor = |shape: Vec<usize>| read_tensor(&mut file, shape);
-        let input = tensor(workload.input_shape())?;
-        let weight = tensor(workload.weight_shape())?;
-        let bias = workload.epilogue.bias.then(|| tensor(vec![workload.bias_len()])).transpose()?;
-        let residual = workload.epilogue.residual.then(|| tensor(workload.output_shape())).transpose()?;
-        let reference = tensor(workload.output_shape())?;
-        let operands = Operands { input, weight, bias, residual };
-        match file.read(&mut [0])? {
-            0 => Ok(Self::of(operands, reference)),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too long")),
-        }
-    }
+/// Bytes that measuring a workload takes at least: operands, each also in a layout, the reference, one output, and packed weights.
+/// `usize::MAX` if there is no such number.
+pub(crate) fn needed_bytes(workload: &Workload) -> usize {
+    let len = |shape: Vec<usize>| shape.iter().fold(1usize, |len, &extent| len.saturating_mul(extent));
+    let (input, weight, output) =
+        (len(workload.input_shape()), len(workload.weight_shape()), len(workload.output_shape()));
+    let residual = if workload.epilogue.residual { output } else { 0 };
+    let operands = [input, weight, residual].iter().fold(0usize, |sum, &len| sum.saturating_add(len));
+    let elements = operands.saturating_mul(2).saturating_add(weight).saturating_add(output);
+    let reference_bytes = Reference::bytes(workload).saturating_mul(2);
+    elements.saturating_mul(4).saturating_add(reference_bytes)
+}
+
+/// So many zeros.
+fn zeros(len: usize) -> Result<Vec<f32>, CandidateError> {
+    let mut elements = Vec::new();
+    let no_memory = NoMemory { bytes: len.saturating_mul(4) };
+    elements.try_reserve_exact(len).map_err(|_| no_memory.candidate_error())?;
+    elements.resize(len, 0.0);
+    Ok(elements)
 }
 
 /// A plan that is not one of the workload: what lowering made cannot be run.
@@ -134,47 +163,83 @@ pub(crate) fn misfit(role: Role, what: &str) -> CandidateError {
     CandidateError::Lower { message: format!("the plan's {role:?} buffer: {what}").to_lowercase() }
 }
 
-fn read_tensor(file: &mut impl Read, shape: Vec<usize>) -> io::Result<ArrayD<f32>> {
-    let mut bytes = vec![0u8; 4 * shape.iter().product::<usize>()];
-    file.read_exact(&mut bytes)?;
-    let values = bytes.chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect();
-    ArrayD::from_shape_vec(shape, values).map_err(io::Error::other)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_written_is_read() {
-        let dir = tempfile::tempdir().unwrap();
-        for text in ["conv2d:c=4,h=5,w=6,o=8,k=3,p=1,bias,add,act=relu", "matmul:b=2,m=3,n=4,k=5"] {
-            let workload: Workload = text.parse().unwrap();
-            let problem = Problem::new(&workload);
-            let path = dir.path().join("problem");
-            problem.write(&path).unwrap();
-            let read = Problem::read(&path, &workload).unwrap();
-            assert_eq!((read.operands, read.reference), (problem.operands, problem.reference));
-            let smaller: Workload = "matmul:m=2,n=2,k=2".parse().unwrap();
-            let larger: Workload = "matmul:m=64,n=64,k=64".parse().unwrap();
-            assert!(Problem::read(&path, &smaller).is_err());
-            assert!(Problem::read(&path, &larger).is_err());
-        }
-    }
+    use autotune_schedules::reference;
+    use autotune_schedules::tensor::to_layout;
 
     #[test]
     fn arranged_tensors_are_those_of_the_layout_asked_for() {
         let workload: Workload = "conv2d:c=4,h=3,w=2,o=8,k=1,add".parse().unwrap();
-        let mut problem = Problem::new(&workload);
-        let (input, reference) = (problem.operands.input.clone(), problem.reference.clone());
+        let mut problem = Problem::new(&workload).unwrap();
+        let input = problem.operands.input.clone();
+        let output = reference(&workload, &problem.operands);
+        let mut team = Team::new(2);
         for layout in [Layout::Plain, Layout::ChannelBlocked(2), Layout::ChannelBlocked(4), Layout::Plain] {
-            for (role, tensor) in [(Role::Input, &input), (Role::Output, &reference)] {
-                let arranged = problem.arranged(role, layout).unwrap().unwrap();
-                assert_eq!(*arranged, *to_layout(tensor, layout).unwrap());
-            }
+            let arranged = problem.arranged(Role::Input, layout).unwrap().unwrap();
+            let fixed = problem.fixed(Role::Input, layout, &mut team).unwrap().unwrap();
+            assert_eq!(*arranged, to_layout(&input, layout).unwrap());
+            assert_eq!(fixed.elements(), *arranged);
+            let Expected::Exact { elements, .. } = problem.expected(layout).unwrap() else { panic!("it is small") };
+            assert_eq!(*elements, to_layout(&output, layout).unwrap());
         }
-        assert_eq!(problem.arranged(Role::Bias, Layout::Plain).unwrap(), None);
+        assert_eq!(problem.arranged(Role::Bias, Layout::Plain), Ok(None));
         assert!(problem.arranged(Role::Residual, Layout::Plain).unwrap().is_some());
         assert!(problem.arranged(Role::Input, Layout::ChannelBlocked(3)).is_err());
+        assert!(problem.expected(Layout::ChannelBlocked(3)).is_err());
+        let all = problem.bytes();
+        problem.forget_layouts();
+        assert!(problem.bytes() < all);
+    }
+
+    /// A tile of a large product that is wrong, whatever of it is compared.
+    #[test]
+    fn a_wrong_tile_of_a_large_output_is_found() {
+        for text in ["matmul:m=2048,n=2048,k=512,bias", "matmul:m=2048,n=2048,k=512,act=relu"] {
+            let workload: Workload = text.parse().unwrap();
+            let mut problem = Problem::new(&workload).unwrap();
+            let Expected::Sampled { .. } = problem.expected(Layout::Plain).unwrap() else { panic!("it is large") };
+            let right = right_product(&problem.operands, !text.contains("relu"));
+            let expected = problem.expected(Layout::Plain).unwrap();
+            assert!(expected.error_here(&right) < 1e-5);
+            for (row, column) in [(0, 0), (2042, 2032), (1000, 234)] {
+                let mut wrong = right.clone();
+                for row in row..row + 6 {
+                    wrong[row * 2048 + column..][..16].iter_mut().for_each(|x| *x += 1.0);
+                }
+                assert!(expected.error_here(&wrong) > 1e-3, "{text}: tile at {row}, {column}");
+                wrong = right.clone();
+                wrong[row * 2048 + column] = f32::NAN;
+                assert_eq!(expected.error_here(&wrong), f64::INFINITY);
+            }
+        }
+    }
+
+    /// A product by another way than the reference's.
+    fn right_product(operands: &Operands, is_linear: bool) -> Vec<f32> {
+        let matrix = |tensor: &ArrayD<f32>| tensor.index_axis(ndarray::Axis(0), 0).to_owned();
+        let [left, right] = [&operands.input, &operands.weight]
+            .map(|tensor| matrix(tensor).into_dimensionality::<ndarray::Ix2>().unwrap());
+        let mut product = left.dot(&right);
+        if let Some(bias) = &operands.bias {
+            product += bias;
+        }
+        if !is_linear {
+            product.mapv_inplace(|x| x.max(0.0));
+        }
+        product.into_raw_vec_and_offset().0
+    }
+
+    #[test]
+    fn what_a_workload_needs_is_foreseen() {
+        let needed = |text: &str| needed_bytes(&text.parse().unwrap());
+        let product = "matmul:m=1000,n=1000,k=1000";
+        assert_eq!(needed(product), 4 * 1_000_000 * (4 + 1 + 1 + 2));
+        assert!(needed(&format!("{product},add")) > needed(product));
+        let large = needed("conv2d:c=4096,h=512,w=512,o=64,k=3,p=1");
+        assert!((8usize << 30..10 << 30).contains(&large), "{large}");
+        // Of a large output, little is kept.
+        assert!(needed("matmul:m=16384,n=16384,k=16384") < 7 << 30);
     }
 }

@@ -17,8 +17,9 @@ use crate::gpu::nvrtc::Compiled;
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
 
-/// Changes with every change of the messages: measurer and worker must be of one version.
-pub(crate) const VERSION: u32 = 5;
+mod version;
+
+pub(crate) use version::version;
 
 /// Largest message; more is noise that something else wrote.
 const MAX_BYTES: u32 = 64 << 20;
@@ -31,8 +32,6 @@ pub(crate) struct Job {
     pub(crate) plan: KernelPlan,
     tolerance: f64,
     code: CodePlace,
-    /// File with the operands and the reference.
-    pub(crate) problem: PathBuf,
 }
 
 /// Where the code of a job is.
@@ -50,7 +49,7 @@ enum CodePlace {
 
 impl Job {
     /// The job of running `built`; its code is added to the message's raw bytes.
-    pub(crate) fn new(built: &Built, problem: PathBuf, raw: &mut Vec<u8>) -> Self {
+    pub(crate) fn new(built: &Built, raw: &mut Vec<u8>) -> Self {
         let mut place = |bytes: &[u8]| {
             let start = raw.len();
             raw.extend(bytes);
@@ -66,7 +65,7 @@ impl Job {
         };
         let Built { workload, target, plan, tolerance, .. } = built;
         let (target, plan) = (target.clone(), plan.clone());
-        Self { workload: *workload, target, plan, tolerance: *tolerance, code, problem }
+        Self { workload: *workload, target, plan, tolerance: *tolerance, code }
     }
 
     /// What is to be run, with its code from the message's raw bytes; `None` if it is not there.
@@ -99,24 +98,28 @@ pub(crate) struct Request {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Task {
     Time { job: Box<Job>, incumbent_secs: Option<f64> },
-    Race { jobs: Vec<Job> },
+    Race { jobs: Vec<Job>, budget_secs: f64 },
     Ceilings { target: GpuTarget },
     Compile { source: String, sm: u32 },
 }
 
-/// What the worker says: `Hello` once, then for each request `Started` and `Done`, `Ceilings` or `Compiled`, or `Failed`.
+/// What the worker says: `Hello` once, then for each request `Started` and `Done`, `Ceilings` or `Compiled`, or `NoMemory` or `Failed`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Response {
     /// Ready.
-    Hello { version: u32 },
+    Hello { version: u64 },
+    /// Operands and reference are still being made, which may take long and is no kernel's doing: time begins anew.
+    Preparing,
     /// From here on a death is the doing of the kernel, or of its source.
     Started { memory: MemoryAtStart },
-    /// One outcome per job.
-    Done { outcomes: Vec<Result<RunSecs, CandidateError>> },
+    /// One outcome per job, and whether a kernel may have left something behind that harms the next.
+    Done { outcomes: Vec<Result<RunSecs, CandidateError>>, is_spoilt: bool },
     /// What the GPU can do.
     Ceilings { ceilings: Ceilings },
     /// Machine code, or what the compiler says.
     Compiled { outcome: Result<Compiled, CandidateError> },
+    /// Operands and reference need more memory than there is.
+    NoMemory { workload: Workload, needed_bytes: usize, available_bytes: usize },
     /// The request cannot be carried out; not a kernel's fault.
     Failed { message: String },
 }
@@ -162,11 +165,18 @@ pub(crate) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<O
     if text_len.max(raw_len) > MAX_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "this is no message"));
     }
-    let mut text = vec![0; text_len as usize];
-    from.read_exact(&mut text)?;
-    let mut raw = vec![0; raw_len as usize];
-    from.read_exact(&mut raw)?;
+    let text = read_bytes(from, text_len)?;
+    let raw = read_bytes(from, raw_len)?;
     Ok(Some((serde_json::from_slice(&text)?, raw)))
+}
+
+/// So many bytes. Memory grows with what comes, not with what was announced.
+fn read_bytes(from: &mut impl Read, len: u32) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    match from.take(u64::from(len)).read_to_end(&mut bytes)? {
+        read if read == len as usize => Ok(bytes),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
 }
 
 #[cfg(test)]
@@ -180,11 +190,11 @@ mod tests {
         let mut pipe = Vec::new();
         send(&mut pipe, &Response::Hello { version: 7 }, &[1, 2, 3]).unwrap();
         let wrong = CandidateError::WrongResult { max_rel_error: f64::INFINITY, tolerance: 1e-4 };
-        send(&mut pipe, &Response::Done { outcomes: vec![Err(wrong.clone())] }, &[]).unwrap();
+        send(&mut pipe, &Response::Done { outcomes: vec![Err(wrong.clone())], is_spoilt: true }, &[]).unwrap();
         let mut from = pipe.as_slice();
         let Ok(Some((Response::Hello { version: 7 }, raw))) = receive(&mut from) else { panic!() };
         assert_eq!(raw, [1, 2, 3]);
-        let Ok(Some((Response::Done { outcomes }, _))) = receive(&mut from) else { panic!() };
+        let Ok(Some((Response::Done { outcomes, is_spoilt: true }, _))) = receive(&mut from) else { panic!() };
         assert_eq!(outcomes, [Err(wrong)]);
         assert!(matches!(receive::<Response>(&mut from), Ok(None)));
     }
@@ -202,14 +212,42 @@ mod tests {
         };
         let (first, second) = (built(&[1, 2, 3]), built(&[4, 5]));
         let mut raw = Vec::new();
-        let jobs = [&first, &second].map(|b| Job::new(b, "p".into(), &mut raw));
+        let jobs = [&first, &second].map(|b| Job::new(b, &mut raw));
         assert_eq!(jobs[0].built(&raw), Some(first));
         assert_eq!(jobs[1].built(&raw), Some(second));
         assert_eq!(jobs[1].built(&raw[..4]), None);
         let gpu = [Code::Cubin(vec![1, 2, 3]), Code::OpenCl("__kernel".into())];
         let gpu = gpu.map(|code| Built { code, ..built(&[]) });
-        let jobs = gpu.each_ref().map(|b| Job::new(b, "p".into(), &mut raw));
+        let jobs = gpu.each_ref().map(|b| Job::new(b, &mut raw));
         assert_eq!(jobs.map(|job| job.built(&raw)), gpu.map(Some));
+    }
+
+    #[test]
+    fn damaged_messages_are_messages_or_errors_and_never_a_panic() {
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        let messages = version::examples();
+        let (mut understood, mut refused) = (0, 0);
+        for _ in 0..20_000 {
+            let mut frame = Vec::new();
+            send(&mut frame, &messages[rng.random_range(0..messages.len())], &[1, 2, 3]).unwrap();
+            for _ in 0..rng.random_range(1..4) {
+                let at = rng.random_range(0..frame.len());
+                match rng.random_range(0..4) {
+                    0 => frame[at] ^= 1 << rng.random_range(0..8),
+                    1 => frame[at] = rng.random(),
+                    2 => frame.iter_mut().take(8).for_each(|byte| *byte = rng.random()),
+                    _ => frame.truncate(at.max(1)),
+                }
+            }
+            let request = receive::<Request>(&mut frame.as_slice());
+            if let Ok(Some((Request { task: Task::Race { jobs, .. }, .. }, raw))) = &request {
+                jobs.iter().for_each(|job| drop(job.built(raw)));
+            }
+            let is_response = matches!(receive::<Response>(&mut frame.as_slice()), Ok(Some(_)));
+            let is_message = matches!(request, Ok(Some(_))) || is_response;
+            *(if is_message { &mut understood } else { &mut refused }) += 1;
+        }
+        assert!(understood > 100 && refused > 1000, "{understood}, {refused}");
     }
 
     #[test]

@@ -1,70 +1,188 @@
-//! Private temporary directories, and the removal of those that killed processes left behind.
+//! Private temporary folders, and the removal of those that killed processes left behind.
+//!
+//! A scratch folder lies in the system's folder for temporary files. Whoever finds one can tell that this program made it: it holds a
+//! file `owner` that names the folder's own inode, which no folder that somebody else made, moved or copied there has. Its maker
+//! keeps that file locked, and the lock goes with the process, however it ends, on whatever host or in whatever pid namespace it
+//! runs. So a folder that proves itself and is not locked is nobody's any more. Everything else stays.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use tempfile::TempDir;
 
 use crate::measurement::MeasureError;
 
-/// What the names of scratch directories start with; the process number and a random part follow.
-const PREFIX: &str = "autotune-";
+/// What the names of scratch folders start with; a random part follows.
+const PREFIX: &str = "autotune-scratch-";
 
-/// A directory that goes with the value. Those of processes that no longer live are removed on the way.
-pub(crate) fn scratch_dir() -> Result<TempDir, MeasureError> {
-    let parent = std::env::temp_dir();
-    remove_stale(&parent);
-    let prefix = format!("{PREFIX}{}-", std::process::id());
-    let io = |source| MeasureError::Io { what: "making a temporary directory".into(), source };
-    tempfile::Builder::new().prefix(&prefix).tempdir_in(parent).map_err(io)
+/// The file that proves who made a scratch folder, and is locked as long as its maker lives.
+const OWNER: &str = "owner";
+
+/// What that file says, before the number of the folder's inode.
+const MARK: &str = "autotune scratch folder, removed once nobody locks this file; inode ";
+
+/// A folder that goes with the value.
+pub(crate) struct Scratch {
+    dir: TempDir,
+    /// Locked. Closed after the folder is gone.
+    _owner: File,
 }
 
-/// Removes the scratch directories of dead processes. What cannot be read or removed, such as another user's, stays.
-fn remove_stale(parent: &Path) {
+impl Scratch {
+    /// Makes a folder. What dead processes left behind is removed on the way.
+    pub(crate) fn new() -> Result<Self, MeasureError> {
+        remove_left_behind();
+        let io = |source| MeasureError::Io { what: "making a temporary folder".into(), source };
+        Self::new_in(&std::env::temp_dir()).map_err(io)
+    }
+
+    fn new_in(parent: &Path) -> io::Result<Self> {
+        // Only this user may enter it.
+        let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+        let mut owner = OpenOptions::new().write(true).create_new(true).open(dir.path().join(OWNER))?;
+
+        // Locked before it proves anything, so that nobody ever finds the proof without the lock.
+        owner.lock()?;
+        owner.write_all(proof(dir.path())?.as_bytes())?;
+        Ok(Self { dir, _owner: owner })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+/// Removes the scratch folders of processes that no longer live, as far as they can be proven to be that. What cannot be
+/// read or removed, such as another user's, stays.
+pub fn remove_left_behind() {
+    remove_left_behind_in(&std::env::temp_dir());
+}
+
+fn remove_left_behind_in(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        if owner(&entry.file_name().to_string_lossy()).is_some_and(|pid| !lives(pid)) {
-            let _ = fs::remove_dir_all(entry.path());
+        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            // Nothing is lost by what stays.
+            let _ = remove_if_left_behind(&entry.path());
         }
     }
 }
 
-/// The process that a scratch directory belongs to, by its name; `None` if the name is of something else.
-fn owner(name: &str) -> Option<libc::pid_t> {
-    let (pid, random) = name.strip_prefix(PREFIX)?.split_once('-')?;
-    pid.parse().ok().filter(|&pid| pid > 0 && !random.is_empty())
+/// Removes a folder if it proves to be a scratch folder of this user and nobody holds its lock.
+fn remove_if_left_behind(folder: &Path) -> io::Result<()> {
+    // Neither a link nor a pipe is followed or waited for.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let mut owner = OpenOptions::new().read(true).custom_flags(flags).open(folder.join(OWNER))?;
+    let metadata = owner.metadata()?;
+    // SAFETY: geteuid only reads a number of this process.
+    let is_own = metadata.is_file() && metadata.uid() == unsafe { libc::geteuid() };
+
+    if !is_own || !folder.symlink_metadata()?.is_dir() || owner.try_lock().is_err() {
+        return Ok(());
+    }
+    let mut text = String::new();
+    (&mut owner).take(2 * MARK.len() as u64).read_to_string(&mut text)?;
+    if text == proof(folder)? { fs::remove_dir_all(folder) } else { Ok(()) }
 }
 
-fn lives(pid: libc::pid_t) -> bool {
-    // SAFETY: signal 0 is not sent; the call only says whether it might be.
-    let status = unsafe { libc::kill(pid, 0) };
-    status == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+/// What the owner file of a folder says.
+fn proof(folder: &Path) -> io::Result<String> {
+    Ok(format!("{MARK}{}\n", folder.symlink_metadata()?.ino()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    /// Makes a folder with a file in it.
+    fn folder(parent: &Path, name: &str) -> PathBuf {
+        let path = parent.join(name);
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("data"), "text").unwrap();
+        path
+    }
+
+    /// A scratch folder whose maker died.
+    fn left_behind(parent: &Path) -> PathBuf {
+        let Scratch { dir, _owner: owner } = Scratch::new_in(parent).unwrap();
+        drop(owner);
+        fs::write(dir.path().join("kernel.so"), "code").unwrap();
+        dir.keep()
+    }
 
     #[test]
-    fn only_the_directories_of_the_dead_are_removed() {
-        let mut child = Command::new("true").spawn().unwrap();
-        let dead = child.id();
-        child.wait().unwrap();
+    fn a_scratch_folder_goes_with_its_value_and_stays_while_it_lives() {
         let parent = tempfile::tempdir().unwrap();
-        let own = std::process::id();
-        let kept = [
-            format!("autotune-{own}-abc"),
-            format!("autotune-{dead}"),
-            format!("other-{dead}-abc"),
-            "autotune-x-y".into(),
+        let scratch = Scratch::new_in(parent.path()).unwrap();
+        let path = scratch.path().to_path_buf();
+        fs::write(path.join("kernel.so"), "code").unwrap();
+        remove_left_behind_in(parent.path());
+        assert!(path.join("kernel.so").exists(), "its owner lives");
+        drop(scratch);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_the_dead_left_behind_is_removed_whole() {
+        let parent = tempfile::tempdir().unwrap();
+        let paths: Vec<PathBuf> = (0..3).map(|_| left_behind(parent.path())).collect();
+        fs::create_dir_all(paths[0].join("deep/er")).unwrap();
+        remove_left_behind_in(parent.path());
+        assert!(paths.iter().all(|path| !path.exists()));
+    }
+
+    #[test]
+    fn user_data_stays_under_any_name() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let names = [
+            format!("autotune-{}-results", child.id()),
+            "autotune-2026-results".into(),
+            "autotune-2026-db".into(),
+            "autotune-scratch-".into(),
+            "autotune-scratch-mine".into(),
         ];
-        let stale = format!("autotune-{dead}-abc");
-        for name in kept.iter().chain([&stale]) {
-            fs::create_dir(parent.path().join(name)).unwrap();
-            fs::write(parent.path().join(name).join("file"), "text").unwrap();
+        let mut kept: Vec<PathBuf> = names.iter().map(|name| folder(parent.path(), name)).collect();
+
+        // Owner files that prove nothing: empty, of another folder, with more behind, a folder, a pipe's or a link's.
+        let stale = left_behind(parent.path());
+        let proven = fs::read_to_string(stale.join(OWNER)).unwrap();
+        for (name, text) in [("a", ""), ("b", proven.as_str()), ("c", MARK)] {
+            let path = folder(parent.path(), &format!("{PREFIX}{name}"));
+            fs::write(path.join(OWNER), text).unwrap();
+            kept.push(path);
         }
-        remove_stale(parent.path());
-        assert!(!parent.path().join(stale).exists());
-        assert!(kept.iter().all(|name| parent.path().join(name).join("file").exists()));
+        let longer = folder(parent.path(), &format!("{PREFIX}longer"));
+        fs::write(longer.join(OWNER), proof(&longer).unwrap() + "and a note of mine").unwrap();
+        let nested = folder(parent.path(), &format!("{PREFIX}nested"));
+        fs::create_dir(nested.join(OWNER)).unwrap();
+        let linked = folder(parent.path(), &format!("{PREFIX}linked"));
+        symlink(stale.join(OWNER), linked.join(OWNER)).unwrap();
+        kept.extend([longer, nested, linked]);
+
+        // A link to a folder that somebody left behind elsewhere.
+        let elsewhere = tempfile::tempdir().unwrap();
+        let far = left_behind(elsewhere.path());
+        symlink(&far, parent.path().join(format!("{PREFIX}link"))).unwrap();
+
+        remove_left_behind_in(parent.path());
+        assert!(!stale.exists());
+        assert!(kept.iter().all(|path| path.join("data").exists()), "{kept:?}");
+        assert!(far.exists());
+    }
+
+    #[test]
+    fn a_copy_of_a_scratch_folder_is_somebody_elses() {
+        let parent = tempfile::tempdir().unwrap();
+        let stale = left_behind(parent.path());
+        let copy = folder(parent.path(), &format!("{PREFIX}copy"));
+        fs::copy(stale.join(OWNER), copy.join(OWNER)).unwrap();
+        remove_left_behind_in(parent.path());
+        assert!(copy.exists() && !stale.exists());
     }
 }

@@ -1,7 +1,6 @@
 //! One loaded kernel with operands: run, checked, timed. What the worker and the in-process measurer share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use autotune_schedules::plan::PlanBuffer;
@@ -11,13 +10,14 @@ use autotune_schedules::{KernelPlan, Target};
 use crate::buffers::{Buffers, NoMemory};
 use crate::builder::Built;
 use crate::fixed::{Fixed, Placed};
-use crate::harness::{self, Samples};
-use crate::heats::Heats;
+use crate::harness;
 use crate::kernel::Kernel;
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
 use crate::packed::{Kept, Packing};
 use crate::problem::{Problem, misfit};
+use crate::race::{Racer, SLOW_SECS};
+use crate::reference_check::Expected;
 use crate::team::Team;
 use crate::yardstick::{FASTER, Yardstick};
 
@@ -25,27 +25,17 @@ use crate::yardstick::{FASTER, Yardstick};
 const MAX_COPIES: usize = 64;
 const MAX_COPIES_BYTES: usize = 1 << 30;
 
-/// Rounds of a race.
-const RACE_ROUNDS: usize = 20;
-
 /// Times that a kernel is timed on a disturbed machine, at most, and the slowdown below which it is not disturbed.
 const ATTEMPTS: usize = 3;
 const QUIET: f64 = 1.03;
-
-/// Part of the time floor that a candidate runs in each round of a race.
-const RACE_ROUND_FLOOR: f64 = 0.3;
-
-/// Elements of an output in a unit of comparison.
-const COMPARED: usize = 4096;
 
 /// A kernel, its buffers and what they must hold.
 pub(crate) struct Trial {
     kernel: Kernel,
     /// Position of the output in the plan.
     output: usize,
-    /// What the output must be, in its layout, its largest magnitude, and the error relative to that it may have.
-    reference: Arc<[f32]>,
-    largest: f32,
+    /// What the output must be, and the error that it may have.
+    expected: Expected,
     tolerance: f64,
     /// Runs go through these in turns.
     copies: Vec<Buffers>,
@@ -92,7 +82,7 @@ impl Trial {
         let kernel = kernel.map_err(|e| CandidateError::Build { message: e.to_string() })?;
         let plan = kernel.plan();
         let mut fixed = operands(problem, plan, team)?;
-        let (output, reference) = physical_output(problem, plan)?;
+        let (output, expected) = expected_output(problem, plan)?;
         fixed.extend(packed(built, &kernel, &fixed, kept, team)?);
         let copies_wanted = copies(Buffers::bytes(plan, team.threads()).map_err(no_memory)?, &built.target, cold);
         let mut copies = vec![Buffers::around(fixed.clone(), Some(kept), plan, team.threads()).map_err(no_memory)?];
@@ -102,13 +92,11 @@ impl Trial {
             let fixed = fixed.iter().map(copy).collect::<Result<_, _>>().map_err(no_memory)?;
             copies.push(Buffers::around(fixed, None, plan, team.threads()).map_err(no_memory)?);
         }
-        let (largest, tolerance) = (problem.largest(), built.tolerance);
         Ok(Self {
             kernel,
             output,
-            reference,
-            largest,
-            tolerance,
+            expected,
+            tolerance: built.tolerance,
             copies,
             runs: 0,
             kernel_secs: 0.0,
@@ -157,12 +145,12 @@ impl Trial {
         secs
     }
 
-    /// Checks after timing that the last run, on top of earlier ones, was right, then, unless the kernel was given up, one
+    /// Checks after timing that the last run, on top of earlier ones, was right, then, unless it is to be brief, one
     /// on a fresh output, and that no operand, nothing that was packed and nothing outside the buffers changed in all the runs.
-    pub(crate) fn recheck(&mut self, given_up: bool, team: &mut Team) -> Result<(), CandidateError> {
+    pub(crate) fn recheck(&mut self, briefly: bool, team: &mut Team) -> Result<(), CandidateError> {
         let last = self.runs.checked_sub(1).map_or(0, |last| last % self.copies.len());
         self.compare(last, team)?;
-        if !given_up {
+        if !briefly {
             self.check(team)?;
         }
         let stray_write = |message: String| Err(CandidateError::StrayWrite { message });
@@ -191,15 +179,7 @@ impl Trial {
 
     /// Compares the output of a copy with the reference.
     fn compare(&mut self, copy: usize, team: &mut Team) -> Result<(), CandidateError> {
-        let (actual, reference) = (self.copies[copy].buffer(self.output), &*self.reference);
-        // As bits: numbers that are not negative are in the same order.
-        let worst = AtomicU32::new(0);
-        let parts = reference.len().div_ceil(COMPARED);
-        team.divide(parts, |parts| {
-            let part = COMPARED * parts.start..reference.len().min(COMPARED * parts.end);
-            worst.fetch_max(largest_difference(&actual[part.clone()], &reference[part]).to_bits(), Ordering::Relaxed);
-        });
-        let error = relative(f32::from_bits(worst.into_inner()), self.largest);
+        let error = self.expected.error(self.copies[copy].buffer(self.output), team);
         self.max_rel_error = self.max_rel_error.max(error);
         if error <= self.tolerance {
             return Ok(());
@@ -255,45 +235,32 @@ pub(crate) fn measure(
     let (run, slowdown) = best;
     let least_secs = if ratio < FASTER { incumbent } else { incumbent * slowdown.sqrt() };
     let run = run.undisturbed(slowdown, least_secs);
-    trial.recheck(run.stopped_early, team)?;
+    trial.recheck(run.stopped_early || first_secs >= SLOW_SECS, team)?;
     let looks_secs = yardstick.map_or(0.0, |yardstick| yardstick.kernel_secs()) - looked_secs;
     let run = RunSecs { max_rel_error: trial.max_rel_error, kernel_secs: trial.kernel_secs + looks_secs, ..run };
     Ok((run, ratio))
 }
 
-/// Times kernels in turns, a short while each, round after round ([`Heats`]); checks each before and after.
-pub(crate) fn race(
-    trials: &mut [Trial],
-    options: &TimingOptions,
-    team: &mut Team,
-) -> Vec<Result<RunSecs, CandidateError>> {
-    let round = TimingOptions { floor_secs: RACE_ROUND_FLOOR * options.floor_secs, min_repeats: 1, ..options.clone() };
-    let mut lanes: Vec<Result<(f64, Samples), CandidateError>> = Vec::with_capacity(trials.len());
-    for trial in trials.iter_mut() {
-        lanes.push(trial.check(team).map(|first_secs| {
-            let estimate_secs = harness::warm_up(options, first_secs, &mut |runs| trial.repeat(runs, team));
-            (estimate_secs, Samples::default())
-        }));
+impl Racer<Team> for Trial {
+    fn check(&mut self, team: &mut Team) -> Result<f64, CandidateError> {
+        Trial::check(self, team)
     }
-    let mut heats = Heats::new(trials.len());
-    for turn in 0..RACE_ROUNDS {
-        let so_far = |i: usize| lanes[i].as_ref().map_or(f64::INFINITY, |(_, samples)| samples.run_secs(0.0).run_secs);
-        for index in heats.round(turn, so_far) {
-            let trial = &mut trials[index];
-            if let Ok((estimate_secs, samples)) = &mut lanes[index] {
-                let mut repeat = |runs| trial.repeat(runs, team);
-                // The kernel before this one left its own data in the caches.
-                repeat(harness::runs_per_repeat(&round, *estimate_secs));
-                samples.append(harness::sample(&round, *estimate_secs, None, &mut repeat));
-            }
-        }
+
+    fn repeat(&mut self, runs: usize, team: &mut Team) -> Result<f64, CandidateError> {
+        Ok(Trial::repeat(self, runs, team))
     }
-    let finish = |(trial, lane): (&mut Trial, Result<(f64, Samples), CandidateError>)| {
-        let (_, samples) = lane?;
-        trial.recheck(false, team)?;
-        Ok(RunSecs { kernel_secs: trial.kernel_secs, ..samples.run_secs(trial.max_rel_error) })
-    };
-    trials.iter_mut().zip(lanes).map(finish).collect()
+
+    fn recheck(&mut self, briefly: bool, team: &mut Team) -> Result<(), CandidateError> {
+        Trial::recheck(self, briefly, team)
+    }
+
+    fn kernel_secs(&self) -> f64 {
+        self.kernel_secs
+    }
+
+    fn max_rel_error(&self) -> f64 {
+        self.max_rel_error
+    }
 }
 
 /// Where each operand lies in the plan, and its elements.
@@ -363,14 +330,13 @@ fn packed(
 }
 
 /// Where the output lies in the plan, and what it must be.
-fn physical_output(problem: &mut Problem, plan: &KernelPlan) -> Result<(usize, Arc<[f32]>), CandidateError> {
+fn expected_output(problem: &mut Problem, plan: &KernelPlan) -> Result<(usize, Expected), CandidateError> {
     let position = plan.buffers.iter().position(|b| b.role == Role::Output);
     let position = position.ok_or_else(|| misfit(Role::Output, "there is none"))?;
     let buffer = &plan.buffers[position];
-    let elements = problem.arranged(buffer.role, buffer.layout).map_err(|e| misfit(buffer.role, &e.to_string()))?;
-    let elements = elements.ok_or_else(|| misfit(buffer.role, "the workload has none"))?;
-    check_len(buffer, elements.len())?;
-    Ok((position, elements))
+    let expected = problem.expected(buffer.layout)?;
+    check_len(buffer, expected.len())?;
+    Ok((position, expected))
 }
 
 /// Number of elements of a buffer.
@@ -386,44 +352,12 @@ fn check_len(buffer: &PlanBuffer, elements: usize) -> Result<(), CandidateError>
     Err(misfit(buffer.role, &format!("{elements} elements do not fit shape {:?}", buffer.shape)))
 }
 
-/// Largest difference between elements over the largest magnitude in the reference; infinite if one of `actual` is not a
-/// finite number, or some are missing.
-pub(crate) fn relative_error(actual: &[f32], reference: &[f32], largest: f32) -> f64 {
-    relative(largest_difference(actual, reference), largest)
-}
-
-/// A difference over the largest magnitude.
-fn relative(difference: f32, largest: f32) -> f64 {
-    if difference == 0.0 { 0.0 } else { f64::from(difference) / f64::from(largest) }
-}
-
-/// Largest difference between elements; infinite if one of `actual` is not a finite number, or some are missing.
-fn largest_difference(actual: &[f32], reference: &[f32]) -> f32 {
-    /// Elements that are looked at side by side.
-    const LANES: usize = 16;
-    if actual.len() != reference.len() {
-        return f32::INFINITY;
-    }
-    let (mut worst, mut odd) = ([0.0f32; LANES], [false; LANES]);
-    let mut look = |actual: &[f32], reference: &[f32]| {
-        for (lane, (a, r)) in actual.iter().zip(reference).enumerate() {
-            let difference = (a - r).abs();
-            worst[lane] = if difference > worst[lane] { difference } else { worst[lane] };
-            odd[lane] |= !difference.is_finite();
-        }
-    };
-    let (actual, reference) = (actual.chunks_exact(LANES), reference.chunks_exact(LANES));
-    look(actual.remainder(), reference.remainder());
-    actual.zip(reference).for_each(|(a, r)| look(a, r));
-    if odd.contains(&true) { f32::INFINITY } else { worst.into_iter().fold(0.0, f32::max) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Backend, Builder, Candidate};
     use autotune_schedules::ScheduleSpace;
-    use rand::{RngExt, SeedableRng};
+    use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 
     #[test]
@@ -439,7 +373,7 @@ mod tests {
             let candidates: Vec<Candidate> = (0..16)
                 .map(|_| Candidate { workload, target: target.clone(), config: space.sample(&mut rng) })
                 .collect();
-            let (mut problem, mut kept) = (Problem::new(&workload), Kept::default());
+            let (mut problem, mut kept) = (Problem::new(&workload).unwrap(), Kept::default());
             let (mut packers, mut distinct) = (0, 0);
             for build in Builder::new(Backend::Assembler, 20.0).build(&candidates).unwrap() {
                 let built = build.outcome.unwrap();
@@ -450,7 +384,7 @@ mod tests {
                 let mut trial = load(&mut problem, &mut kept, &mut team);
                 trial.check(&mut team).unwrap();
                 trial.recheck(false, &mut team).unwrap();
-                let alone = load(&mut Problem::new(&workload), &mut Kept::default(), &mut team);
+                let alone = load(&mut Problem::new(&workload).unwrap(), &mut Kept::default(), &mut team);
                 let (fixed, own) = (trial.copies[0].fixed(), alone.copies[0].fixed());
                 assert_eq!(fixed.len(), own.len());
                 for ((position, shared), (own_position, own)) in fixed.iter().zip(own) {
@@ -463,28 +397,5 @@ mod tests {
             }
             assert!(distinct < packers, "{text}: {distinct} of {packers}");
         }
-    }
-
-    #[test]
-    fn one_differing_element_is_found_wherever_it_is() {
-        let mut rng = ChaCha8Rng::seed_from_u64(8);
-        for len in [1, 2, 15, 16, 17, 33, 1024, 1025, 3000] {
-            let reference: Vec<f32> = (0..len).map(|_| rng.random_range(-1.0..1.0)).collect();
-            assert_eq!(largest_difference(&reference, &reference), 0.0);
-            for _ in 0..20 {
-                let at = rng.random_range(0..len);
-                let with = |value: f32| {
-                    let mut changed = reference.clone();
-                    changed[at] = value;
-                    changed
-                };
-                let off = with(reference[at] + 3.0);
-                assert!((largest_difference(&off, &reference) - 3.0).abs() < 1e-6, "{len}: {at}");
-                for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-                    assert_eq!(largest_difference(&with(odd), &reference), f32::INFINITY, "{len}: {at}");
-                }
-            }
-        }
-        assert_eq!(largest_difference(&[1.0], &[1.0, 2.0]), f32::INFINITY);
     }
 }

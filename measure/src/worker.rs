@@ -5,17 +5,22 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::ExitCode;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use autotune_schedules::{GpuTarget, Workload};
 
 use crate::affinity::{allowed_cores, pin_to_core};
+use crate::available;
+use crate::gpu::trial::Loaded;
 use crate::gpu::{self, Gpu, nvrtc};
-use crate::measurement::CandidateError;
+use crate::measurement::{CandidateError, RunSecs, human_bytes};
 use crate::memory;
 use crate::packed::Kept;
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
 use crate::protocol::{self, Job, MemoryAtStart, Request, Response, Task};
+use crate::race::race;
 use crate::team::Team;
 use crate::trial::{self, Trial};
 use crate::yardstick::Yardsticks;
@@ -46,7 +51,7 @@ fn serve_requests() -> io::Result<()> {
         kept: Kept::default(),
         gpu: None,
     };
-    protocol::send(&mut output, &Response::Hello { version: protocol::VERSION }, &[])?;
+    protocol::send(&mut output, &Response::Hello { version: protocol::version() }, &[])?;
     while let Ok((request, raw)) = requests.recv() {
         let response = worker.answer(&request, &raw, &mut output)?;
         memory::lift();
@@ -75,7 +80,7 @@ fn take_standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
 fn read_in_background(input: OwnedFd) -> Receiver<(Request, Vec<u8>)> {
     let (sender, receiver) = mpsc::channel();
     let mut input = File::from(input);
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         while let Ok(Some(request)) = protocol::receive(&mut input) {
             if sender.send(request).is_err() {
                 break;
@@ -87,12 +92,15 @@ fn read_in_background(input: OwnedFd) -> Receiver<(Request, Vec<u8>)> {
     receiver
 }
 
+/// How often the measurer is told that a problem is still being made.
+const SIGN_OF_LIFE: Duration = Duration::from_millis(100);
+
 /// Most bytes of problems that are kept.
 const PROBLEM_BYTES: usize = 1 << 30;
 
 struct Worker {
     team: Team,
-    /// Those read so far: batches of candidates of several workloads come in turns.
+    /// Those made so far: batches of candidates of several workloads come in turns.
     problems: HashMap<Workload, Problem>,
     yardsticks: Yardsticks,
     /// What kernels packed, and memory of earlier trials' buffers.
@@ -105,17 +113,15 @@ impl Worker {
     fn answer(&mut self, request: &Request, raw: &[u8], output: &mut File) -> io::Result<Response> {
         let jobs = match &request.task {
             Task::Time { job, .. } => std::slice::from_ref(&**job),
-            Task::Race { jobs } => jobs,
+            Task::Race { jobs, .. } => jobs,
             Task::Ceilings { target } => return self.ceilings(target, output),
             Task::Compile { source, sm } => return compile(source, *sm, output),
         };
-        // Problems are read before the jobs count as started: they are no part of a candidate's time.
-        if self.problems.values().map(Problem::bytes).sum::<usize>() > PROBLEM_BYTES {
-            self.problems.clear();
-        }
+        // Problems are made before the jobs count as started: they are no part of a candidate's time.
+        self.forget_problems(jobs);
         for job in jobs {
-            if let Err(message) = self.read_problem(job) {
-                return Ok(Response::Failed { message });
+            if let Some(refusal) = self.prepare(&job.workload, output)? {
+                return Ok(refusal);
             }
         }
         match jobs.first().and_then(|job| job.target.gpu()) {
@@ -168,19 +174,23 @@ impl Worker {
             let (Some(built), Some(problem)) = (job.built(raw), self.problems.get_mut(&job.workload)) else {
                 return failed("a job's code or problem is missing".into());
             };
-            match device.load(problem, &built, request.timing.cold) {
-                Ok(trial) => trials.push(trial),
-                Err(error) => return Ok(Response::Done { outcomes: vec![Err(error); jobs.len()] }),
-            }
+            trials.push(device.load(problem, &built, request.timing.cold));
         }
         let timing = &request.timing;
-        let outcomes = match &request.task {
-            Task::Time { incumbent_secs, .. } => {
-                trials.iter_mut().map(|trial| gpu::trial::measure(&mut **trial, timing, *incumbent_secs)).collect()
+        let measure = |incumbent_secs| {
+            move |trial: Result<Box<dyn Loaded>, CandidateError>| {
+                gpu::trial::measure(&mut *trial?, timing, incumbent_secs)
             }
-            _ => gpu::trial::race(trials, timing),
         };
-        Ok(Response::Done { outcomes })
+        let outcomes = match request.task {
+            Task::Time { incumbent_secs, .. } => trials.into_iter().map(measure(incumbent_secs)).collect(),
+            Task::Race { budget_secs, .. } => race(trials, timing, budget_secs, &mut ()),
+            Task::Ceilings { .. } | Task::Compile { .. } => Vec::new(),
+        };
+        let is_stray = |outcome: &Result<_, _>| matches!(outcome, Err(CandidateError::StrayWrite { .. }));
+        let is_spoilt =
+            outcomes.iter().any(is_stray) || (outcomes.iter().any(|outcome| outcome.is_err()) && !device.is_well());
+        Ok(Response::Done { outcomes, is_spoilt })
     }
 
     fn answer_on_cpu(
@@ -192,31 +202,30 @@ impl Worker {
     ) -> io::Result<Response> {
         pin_to_core(0);
         if let Err(error) = self.start(request, jobs, output)? {
-            return Ok(Response::Done { outcomes: vec![Err(error); jobs.len()] });
+            return Ok(Response::done(vec![Err(error); jobs.len()]));
         }
         let mut trials = Vec::with_capacity(jobs.len());
         for job in jobs {
-            match (self.load(job, raw, request.timing.cold), &request.task) {
-                (Ok(Ok(trial)), _) => trials.push(trial),
-                (Ok(Err(error)), Task::Time { .. }) => return Ok(Response::Done { outcomes: vec![Err(error)] }),
-                (Ok(Err(error)), _) => return Ok(Response::Failed { message: error.to_string() }),
-                (Err(message), _) => return Ok(Response::Failed { message }),
+            match self.load(job, raw, request.timing.cold) {
+                Ok(trial) => trials.push(trial),
+                Err(message) => return Ok(Response::Failed { message }),
             }
         }
+
         let (timing, team) = (&request.timing, &mut self.team);
         let outcomes = match (&request.task, trials.pop()) {
-            (Task::Time { job, incumbent_secs }, Some(trial)) => {
+            (Task::Time { job, incumbent_secs }, Some(Ok(trial))) => {
                 let (outcome, spare) = self.yardsticks.measure(&job.workload, trial, timing, *incumbent_secs, team);
-                trials.extend(spare);
+                spare.into_iter().for_each(|trial| trial.give_back(&mut self.kept));
                 vec![outcome]
             }
-            (_, last) => {
+            (Task::Race { budget_secs, .. }, last) => {
                 trials.extend(last);
-                trial::race(&mut trials, timing, team)
+                race(trials, timing, *budget_secs, team)
             }
+            (_, last) => last.into_iter().filter_map(Result::err).map(Err).collect(),
         };
-        trials.into_iter().for_each(|trial| trial.give_back(&mut self.kept));
-        Ok(Response::Done { outcomes })
+        Ok(Response::done(outcomes))
     }
 
     /// A job's kernel with its operands; the outer error is not the kernel's fault.
@@ -227,14 +236,36 @@ impl Worker {
         Ok(unsafe { Trial::new(problem, &built, cold, &mut self.kept, &mut self.team) })
     }
 
-    /// Reads the job's problem unless it is there.
-    fn read_problem(&mut self, job: &Job) -> Result<(), String> {
-        if self.problems.contains_key(&job.workload) {
-            return Ok(());
+    /// Makes room if problems take much: those of other jobs go first.
+    fn forget_problems(&mut self, jobs: &[Job]) {
+        let is_too_much =
+            |problems: &HashMap<_, _>| problems.values().map(Problem::bytes).sum::<usize>() > PROBLEM_BYTES;
+        if is_too_much(&self.problems) {
+            self.problems.retain(|workload, _| jobs.iter().any(|job| job.workload == *workload));
         }
-        let read = Problem::read(&job.problem, &job.workload);
-        self.problems.insert(job.workload, read.map_err(|e| format!("{}: {e}", job.problem.display()))?);
-        Ok(())
+        if is_too_much(&self.problems) {
+            self.problems.values_mut().for_each(Problem::forget_layouts);
+        }
+    }
+
+    /// Makes a workload's operands and reference unless they are there; says why if that cannot be.
+    fn prepare(&mut self, workload: &Workload, output: &mut File) -> io::Result<Option<Response>> {
+        if self.problems.contains_key(workload) {
+            return Ok(None);
+        }
+        let (workload, needed_bytes) = (*workload, problem::needed_bytes(workload));
+        let available_bytes = available::available_bytes();
+        let problem = match needed_bytes <= available_bytes {
+            true => made_with_signs_of_life(&workload, output)?,
+            false => None,
+        };
+        Ok(match problem {
+            Some(problem) => {
+                self.problems.insert(workload, problem);
+                None
+            }
+            None => Some(Response::NoMemory { workload, needed_bytes, available_bytes }),
+        })
     }
 
     /// Sets the memory limit and the team up for the jobs, and tells the measurer that from now on they are to blame.
@@ -248,8 +279,8 @@ impl Worker {
             let needed = trial::needed_bytes(&job.plan, &job.target, request.timing.cold);
             // Beside its buffers, a trial keeps the operands, and an output that is compared: at most as much again.
             let bytes = needed.map_or(usize::MAX, |b| b.saturating_mul(2));
-            if bytes > memory::physical_bytes() {
-                let message = format!("its buffers and their copies need {bytes} bytes");
+            if bytes > available::available_bytes() {
+                let message = format!("its buffers and their copies need {}", human_bytes(bytes));
                 return Ok(Err(CandidateError::OutOfMemory { message }));
             }
             allowance = allowance.saturating_add(bytes);
@@ -258,6 +289,34 @@ impl Worker {
         protocol::send(output, &Response::Started { memory }, &[])?;
         Ok(Ok(()))
     }
+}
+
+/// Makes a problem and meanwhile tells the measurer that it is being made; `None` for want of memory.
+fn made_with_signs_of_life(workload: &Workload, output: &mut File) -> io::Result<Option<Problem>> {
+    let (sender, receiver) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || sender.send(Problem::new(workload)).is_ok());
+        loop {
+            match receiver.recv_timeout(SIGN_OF_LIFE) {
+                Ok(problem) => return Ok(problem.ok()),
+                Err(RecvTimeoutError::Timeout) => protocol::send(output, &Response::Preparing, &[])?,
+                Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("operands could not be made")),
+            }
+        }
+    })
+}
+
+impl Response {
+    /// The outcomes of kernels on the CPU, where one that failed may have written to anything.
+    fn done(outcomes: Vec<Result<RunSecs, CandidateError>>) -> Self {
+        let is_spoilt = !outcomes.iter().all(is_harmless);
+        Self::Done { outcomes, is_spoilt }
+    }
+}
+
+/// True for the outcome of a kernel that ran well, or not at all: the process can run others.
+pub(crate) fn is_harmless(outcome: &Result<RunSecs, CandidateError>) -> bool {
+    matches!(outcome, Ok(_) | Err(CandidateError::Lower { .. } | CandidateError::Build { .. }))
 }
 
 fn compile(source: &str, sm: u32, output: &mut File) -> io::Result<Response> {

@@ -31,6 +31,9 @@ pub(crate) const FASTER: f64 = 0.97;
 const DUEL_TURNS: usize = 7;
 /// Beyond this, a moment's hiccup is likelier than a slow machine.
 const MAX_SLOWDOWN: f64 = 2.5;
+/// A kernel that takes as long is disturbed by the mean of what happens meanwhile, and to time another beside it, and in duels, would
+/// take many times as long as timing it: such kernels are timed by themselves.
+const LONG_SECS: f64 = 0.05;
 /// Most bytes of yardsticks that are kept.
 const KEPT_BYTES: usize = 512 << 20;
 
@@ -123,7 +126,7 @@ impl Yardsticks {
         let mut yardstick = self.0.remove(&key);
         let outcome = trial::measure(&mut trial, options, incumbent_secs, team, yardstick.as_mut());
         let spare = match &outcome {
-            Ok((run, ratio)) if *ratio < FASTER && !run.stopped_early && !options.cold => {
+            Ok((run, ratio)) if *ratio < FASTER && run.run_secs < LONG_SECS && !run.stopped_early && !options.cold => {
                 let looks = yardstick.as_ref().map(|old| old.looks.iter().map(|secs| secs * ratio).collect());
                 let looks = looks.unwrap_or_else(|| VecDeque::from([run.run_secs]));
                 yardstick.replace(Yardstick { trial, looks }).map(|old| old.trial)
@@ -152,9 +155,9 @@ mod tests {
         let config = ScheduleSpace::new(&workload, &target).default_config();
         let mut builder = Builder::new(MeasureOptions::default().backend, 20.0);
         let built = builder.build(&[Candidate { workload, target, config }]).unwrap().remove(0).outcome.unwrap();
+        let mut problem = Problem::new(&workload).unwrap();
         // SAFETY: the default config's kernel is made by the code generator.
-        let trial =
-            unsafe { Trial::new(&mut Problem::new(&workload), &built, false, &mut Kept::default(), &mut Team::new(1)) };
+        let trial = unsafe { Trial::new(&mut problem, &built, false, &mut Kept::default(), &mut Team::new(1)) };
         (workload, trial.unwrap())
     }
 

@@ -4,17 +4,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use autotune_schedules::plan::PlanBuffer;
-use autotune_schedules::program::{Role, When};
+use autotune_schedules::program::{Layout, Role, When};
 use autotune_schedules::{DType, KernelPlan};
 
 use super::Device;
 use crate::builder::Built;
-use crate::harness::{self, Samples};
-use crate::heats::Heats;
+use crate::harness::{self, Clock};
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
 use crate::problem::Problem;
-use crate::trial::relative_error;
+use crate::race::Racer;
+use crate::reference_check::Expected;
 
 /// Words behind each buffer that must not change.
 const GUARD: usize = 1024;
@@ -23,10 +23,6 @@ const GUARD_BITS: u32 = 0xffc0_dead;
 /// Most copies of the buffers for cold timing, and most bytes of them.
 const MAX_COPIES: usize = 256;
 const MAX_COPIES_BYTES: usize = 4 << 30;
-/// Rounds of a race.
-const RACE_ROUNDS: usize = 20;
-/// Part of the time floor that a candidate runs in each round of a race.
-const RACE_ROUND_FLOOR: f64 = 0.2;
 
 /// A kernel on a GPU with operands, whatever the GPU's interface.
 pub(crate) trait Loaded {
@@ -34,9 +30,9 @@ pub(crate) trait Loaded {
     fn check(&mut self) -> Result<(), CandidateError>;
     /// Seconds of `runs` runs.
     fn repeat(&mut self, runs: usize) -> Result<f64, CandidateError>;
-    /// Checks after timing that the last run, on top of earlier ones, was right, then, unless the kernel was given up, one on a
+    /// Checks after timing that the last run, on top of earlier ones, was right, then, unless it is to be brief, one on a
     /// fresh output, and that no operand and nothing behind the buffers changed.
-    fn recheck(&mut self, given_up: bool) -> Result<(), CandidateError>;
+    fn recheck(&mut self, briefly: bool) -> Result<(), CandidateError>;
     /// Seconds of all that was repeated so far.
     fn kernel_secs(&self) -> f64;
     /// Largest deviation from the reference so far.
@@ -51,17 +47,16 @@ struct Slot {
     len: usize,
     /// Size in 32-bit words, which is what a device's memory is made of here.
     words: usize,
-    /// What the operand holds, as words; for the output, the values that it must hold.
-    values: Option<Arc<[f32]>>,
+    /// What the operand holds, as words.
+    values: Option<Arc<Vec<f32>>>,
 }
 
 impl Slot {
-    fn new(buffer: &PlanBuffer, values: Option<Arc<[f32]>>) -> Self {
+    fn new(buffer: &PlanBuffer, values: Option<Arc<Vec<f32>>>) -> Self {
         let (role, dtype, len) = (buffer.role, buffer.dtype, buffer.shape.iter().product::<usize>());
         let words = (len * dtype.bytes()).div_ceil(4);
-        let pack = |v: Arc<[f32]>| dtype.words(&v).into_iter().map(f32::from_bits).collect();
-        let is_packed = dtype.bytes() < 4 && role != Role::Output;
-        Self { role, dtype, len, words, values: if is_packed { values.map(pack) } else { values } }
+        let pack = |v: Arc<Vec<f32>>| Arc::new(dtype.words(&v).into_iter().map(f32::from_bits).collect());
+        Self { role, dtype, len, words, values: if dtype.bytes() < 4 { values.map(pack) } else { values } }
     }
 }
 
@@ -77,8 +72,8 @@ pub(super) struct Trial<D: Device> {
     runs: usize,
     kernel_secs: f64,
     output: usize,
-    /// Largest magnitude in the reference.
-    largest: f32,
+    /// What the output must be, and the error that it may have.
+    expected: Expected,
     tolerance: f64,
     max_rel_error: f64,
 }
@@ -95,7 +90,7 @@ impl<D: Device> Trial<D> {
         let misfit = |what: String| CandidateError::Lower { message: what };
         let mut slots = Vec::new();
         for buffer in built.plan.buffers.iter().filter(|b| b.global) {
-            let values = problem.arranged(buffer.role, buffer.layout).map_err(|e| misfit(e.to_string()))?;
+            let values = problem.arranged(buffer.role, buffer.layout)?;
             let len = buffer.elements().filter(|&len| len <= isize::MAX as usize / 8);
             let len = len.ok_or_else(|| CandidateError::OutOfMemory { message: format!("{:?}", buffer.shape) })?;
             if values.as_ref().is_some_and(|v| v.len() != len) {
@@ -105,8 +100,13 @@ impl<D: Device> Trial<D> {
         }
         let output = slots.iter().position(|s| s.role == Role::Output);
         let output = output.ok_or_else(|| misfit("the plan has no output".into()))?;
+        let layout = built.plan.buffers.iter().find(|b| b.role == Role::Output).map_or(Layout::Plain, |b| b.layout);
+        let expected = problem.expected(layout)?;
+        if expected.len() != slots[output].len {
+            return Err(misfit("the output buffer has not the size of its tensor".into()));
+        }
         let module = device.load(&built.code, &built.plan)?;
-        let (plan, largest, tolerance) = (built.plan.clone(), problem.largest(), built.tolerance);
+        let (plan, tolerance) = (built.plan.clone(), built.tolerance);
         let bytes = 4 * slots.iter().map(|slot| slot.words).sum::<usize>().max(1);
         let copies = (cold_bytes / bytes + 1).min(MAX_COPIES).min((MAX_COPIES_BYTES / bytes).max(1));
         let mut trial = Self {
@@ -118,7 +118,7 @@ impl<D: Device> Trial<D> {
             runs: 0,
             kernel_secs: 0.0,
             output,
-            largest,
+            expected,
             tolerance,
             max_rel_error: 0.0,
         };
@@ -153,14 +153,14 @@ impl<D: Device> Trial<D> {
 
     /// Compares the output of a copy with the reference.
     fn compare(&mut self, copy: usize) -> Result<(), CandidateError> {
-        let Slot { dtype, len, words, values, .. } = &self.slots[self.output];
+        let Slot { dtype, len, words, .. } = &self.slots[self.output];
         let mut output = vec![0.0; *words];
         self.device.read(&self.copies[copy][self.output], bytes_of_mut(&mut output))?;
         if dtype.bytes() < 4 {
             let words: Vec<u32> = output.iter().map(|word| word.to_bits()).collect();
             output = dtype.values(&words, *len);
         }
-        let error = values.as_ref().map_or(f64::INFINITY, |wanted| relative_error(&output, wanted, self.largest));
+        let error = self.expected.error_here(&output);
         self.max_rel_error = self.max_rel_error.max(error);
         if error <= self.tolerance {
             return Ok(());
@@ -190,10 +190,10 @@ impl<D: Device> Loaded for Trial<D> {
         Ok(secs)
     }
 
-    fn recheck(&mut self, given_up: bool) -> Result<(), CandidateError> {
+    fn recheck(&mut self, briefly: bool) -> Result<(), CandidateError> {
         let last = self.runs.checked_sub(1).map_or(0, |last| last % self.copies.len());
         self.compare(last)?;
-        if !given_up {
+        if !briefly {
             self.check()?;
         }
         for (memory, slot) in self.copies.iter().flat_map(|copy| copy.iter().zip(&self.slots)) {
@@ -204,7 +204,7 @@ impl<D: Device> Loaded for Trial<D> {
                 return Err(CandidateError::StrayWrite { message: "memory behind its buffers changed".into() });
             }
             let changed = slot.values.as_ref().is_some_and(|values| bytes_of(values) != bytes_of(inside));
-            if slot.role != Role::Output && changed {
+            if changed {
                 let message = format!("the {:?} operand changed", slot.role).to_lowercase();
                 return Err(CandidateError::StrayWrite { message });
             }
@@ -228,10 +228,10 @@ pub(crate) fn measure(
     incumbent_secs: Option<f64>,
 ) -> Result<RunSecs, CandidateError> {
     let first_secs = first_secs(trial)?;
-    let mut clock = Clock { trial, failed: None };
+    let mut clock = Clock::new(|runs| trial.repeat(runs));
     let estimate_secs = harness::warm_up(options, first_secs, &mut |runs| clock.repeat(runs));
     let samples = harness::sample(options, estimate_secs, incumbent_secs, &mut |runs| clock.repeat(runs));
-    clock.failed.map_or(Ok(()), Err)?;
+    clock.outcome()?;
     trial.recheck(samples.stopped_early())?;
     Ok(RunSecs { kernel_secs: trial.kernel_secs(), ..samples.run_secs(trial.max_rel_error()) })
 }
@@ -242,63 +242,26 @@ fn first_secs(trial: &mut dyn Loaded) -> Result<f64, CandidateError> {
     trial.repeat(1)
 }
 
-/// Repeats for the timing loop, which takes seconds only: after a failure time flies, so that the loop ends.
-struct Clock<'t> {
-    trial: &'t mut dyn Loaded,
-    failed: Option<CandidateError>,
-}
-
-impl Clock<'_> {
-    fn repeat(&mut self, runs: usize) -> f64 {
-        if self.failed.is_none() {
-            match self.trial.repeat(runs) {
-                Ok(secs) => return secs,
-                Err(error) => self.failed = Some(error),
-            }
-        }
-        1e9
+impl Racer<()> for Box<dyn Loaded> {
+    fn check(&mut self, (): &mut ()) -> Result<f64, CandidateError> {
+        first_secs(&mut **self)
     }
-}
 
-/// A kernel in a race.
-struct Lane {
-    trial: Box<dyn Loaded>,
-    /// The fastest run so far.
-    estimate_secs: f64,
-    samples: Samples,
-}
-
-/// Times kernels in turns, a short while each, round after round ([`Heats`]); checks each before and after.
-pub(crate) fn race(trials: Vec<Box<dyn Loaded>>, options: &TimingOptions) -> Vec<Result<RunSecs, CandidateError>> {
-    let round = TimingOptions { floor_secs: RACE_ROUND_FLOOR * options.floor_secs, min_repeats: 1, ..options.clone() };
-    let start = |mut trial: Box<dyn Loaded>| {
-        let estimate_secs = first_secs(&mut *trial)?;
-        Ok(Lane { trial, estimate_secs, samples: Samples::default() })
-    };
-    let mut lanes: Vec<Result<Lane, CandidateError>> = trials.into_iter().map(start).collect();
-    let mut heats = Heats::new(lanes.len());
-    for turn in 0..RACE_ROUNDS {
-        let so_far = |i: usize| lanes[i].as_ref().map_or(f64::INFINITY, |lane| lane.samples.run_secs(0.0).run_secs);
-        for index in heats.round(turn, so_far) {
-            let Ok(Lane { trial, estimate_secs, samples }) = &mut lanes[index] else {
-                continue;
-            };
-            let mut clock = Clock { trial: &mut **trial, failed: None };
-            // The kernel before this one left its own data in the caches.
-            let fastest = harness::warm_up(&round, *estimate_secs, &mut |runs| clock.repeat(runs));
-            *estimate_secs = estimate_secs.min(fastest);
-            samples.append(harness::sample(&round, *estimate_secs, None, &mut |runs| clock.repeat(runs)));
-            if let Some(error) = clock.failed {
-                lanes[index] = Err(error);
-            }
-        }
+    fn repeat(&mut self, runs: usize, (): &mut ()) -> Result<f64, CandidateError> {
+        (**self).repeat(runs)
     }
-    let finish = |lane: Result<Lane, CandidateError>| {
-        let Lane { mut trial, samples, .. } = lane?;
-        trial.recheck(false)?;
-        Ok(RunSecs { kernel_secs: trial.kernel_secs(), ..samples.run_secs(trial.max_rel_error()) })
-    };
-    lanes.into_iter().map(finish).collect()
+
+    fn recheck(&mut self, briefly: bool, (): &mut ()) -> Result<(), CandidateError> {
+        (**self).recheck(briefly)
+    }
+
+    fn kernel_secs(&self) -> f64 {
+        (**self).kernel_secs()
+    }
+
+    fn max_rel_error(&self) -> f64 {
+        (**self).max_rel_error()
+    }
 }
 
 /// So many words that are no numbers, nor are their halves, and the guard behind them.

@@ -20,7 +20,7 @@ pub(crate) trait Subject: Measurer + Sized {
     fn make(options: MeasureOptions) -> Self;
     fn builder(&mut self) -> &mut Builder;
     fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError>;
-    fn race_built(&mut self, built: &[Built]) -> Result<Vec<Measurement>, MeasureError>;
+    fn race_built(&mut self, built: &[Built], budget_secs: f64) -> Result<Vec<Measurement>, MeasureError>;
     fn set_incumbent(&mut self, workload: &Workload, run_secs: f64);
 }
 
@@ -36,8 +36,8 @@ macro_rules! subject {
             fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError> {
                 self.run_built(built)
             }
-            fn race_built(&mut self, built: &[Built]) -> Result<Vec<Measurement>, MeasureError> {
-                self.race_built(built)
+            fn race_built(&mut self, built: &[Built], budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
+                self.race_built(built, budget_secs)
             }
             fn set_incumbent(&mut self, workload: &Workload, run_secs: f64) {
                 self.set_incumbent(workload, &target(1), run_secs);
@@ -247,20 +247,23 @@ fn clearly_slower_kernels_are_stopped_early<S: Subject>() {
     assert!(outcome(&mut fresh, &slow).unwrap().stopped_early, "the fastest so far is the incumbent");
 }
 
+/// Seconds that the rounds of a race may take.
+const BUDGET_SECS: f64 = 10.0;
+
 fn a_race_times_all_and_ranks_them<S: Subject>() {
     let mut subject = S::make(options());
     let fast = right(1);
     let slow = kernels::with("for (int i = 0; i < 20000; i++) sink = i;");
     let wrong = kernels::with("continue;");
-    let results = subject.race_built(&[slow, wrong, fast]).unwrap();
+    let results = subject.race_built(&[slow, wrong, fast], BUDGET_SECS).unwrap();
     let times: Vec<Option<f64>> = results.iter().map(Measurement::run_secs).collect();
     let [Some(slow_secs), None, Some(fast_secs)] = times[..] else { panic!("{results:?}") };
     assert!(slow_secs > 2.0 * fast_secs, "{results:?}");
     assert!(results[0].outcome.as_ref().unwrap().repeats >= 20 && !results[0].outcome.as_ref().unwrap().stopped_early);
-    assert!(subject.race_built(&[]).unwrap().is_empty());
+    assert!(subject.race_built(&[], BUDGET_SECS).unwrap().is_empty());
     let mut elsewhere = right(1);
     elsewhere.target = Target::detect("cuda:sm_90", None).unwrap();
-    assert!(matches!(subject.race_built(&[right(1), elsewhere]), Err(MeasureError::MixedTargets)));
+    assert!(matches!(subject.race_built(&[right(1), elsewhere], BUDGET_SECS), Err(MeasureError::MixedTargets)));
 }
 
 /// Random schedules of a small convolution, with one that no lowering knows in their midst.
@@ -294,7 +297,7 @@ fn candidates_come_back_in_order<S: Subject>() {
             }
         }
     }
-    let raced = subject.race(&candidates[2..5]).unwrap();
+    let raced = subject.race(&candidates[2..5], BUDGET_SECS).unwrap();
     assert!(raced[0].outcome.is_ok() && raced[2].outcome.is_ok());
     assert!(matches!(raced[1].outcome, Err(CandidateError::Lower { .. })));
 }

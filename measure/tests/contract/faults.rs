@@ -13,6 +13,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("every_fault_is_classified", every_fault_is_classified),
     ("a_hang_is_killed_with_its_children", a_hang_is_killed_with_its_children),
     ("too_much_memory_is_told_from_a_crash", too_much_memory_is_told_from_a_crash),
+    ("a_kernel_that_hangs_in_a_race_costs_the_others_nothing", a_kernel_that_hangs_in_a_race_costs_the_others_nothing),
     ("noise_on_standard_output_harms_nobody", noise_on_standard_output_harms_nobody),
     ("the_innocent_are_tried_again", the_innocent_are_tried_again),
     ("broken_infrastructure_is_an_error", broken_infrastructure_is_an_error),
@@ -205,9 +206,24 @@ fn a_kernel_that_dies_in_a_race_does_not_spoil_it() {
     let mut measurer = measurer();
     let good = right(1);
     let bad = with(DEATH);
-    let results = measurer.race_built(&[good.clone(), bad, good]).unwrap();
+    let results = measurer.race_built(&[good.clone(), bad, good], 10.0).unwrap();
     assert!(results[0].outcome.is_ok() && results[2].outcome.is_ok());
     assert!(matches!(results[1].outcome, Err(CandidateError::Crash { .. })));
+}
+
+fn a_kernel_that_hangs_in_a_race_costs_the_others_nothing() {
+    let mut options = options();
+    options.run_limit_secs = 0.5;
+    let mut measurer = measurer_with(options);
+    let good = right(1);
+    let results = measurer.race_built(&[good.clone(), with(ENDLESS), good.clone()], 0.2).unwrap();
+    assert!(results[0].outcome.is_ok() && results[2].outcome.is_ok(), "{results:?}");
+    assert!(matches!(results[1].outcome, Err(CandidateError::Timeout { .. })), "{results:?}");
+
+    // One that only breaks after many runs survives alone, and breaks every race.
+    let late = build(1, &source("", "if (sink++ > 20000) *(volatile float *)8 = 1;", ""));
+    let results = measurer.race_built(&[good.clone(), late, good], 10.0).unwrap();
+    assert!(results[0].outcome.is_ok() && results[2].outcome.is_ok(), "{results:?}");
 }
 
 fn no_worker_outlives_its_measurer() {

@@ -9,18 +9,19 @@ use autotune_measure::{
     Resources, WorkerCommand, WorkerMeasurer,
 };
 use autotune_schedules::workload::DType;
-use autotune_schedules::{ScheduleSpace, Target, Workload};
+use autotune_schedules::{Launch, ScheduleSpace, Target, Workload};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::faults::{DEATH, ENDLESS};
-use crate::kernels::{Place, options, place, right, set_place, source, target, without_main};
+use crate::kernels::{Place, options, place, right, set_place, source, target, with, without_main};
 
 /// On a device.
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("generated_kernels_are_right_while_others_are_built", generated_kernels_are_right_while_others_are_built),
     ("what_is_for_another_device_is_refused", what_is_for_another_device_is_refused),
     ("a_cpu_is_not_measured_behind_a_gpu", a_cpu_is_not_measured_behind_a_gpu),
+    ("a_wrong_or_refused_kernel_costs_no_worker", a_wrong_or_refused_kernel_costs_no_worker),
     ("ceilings_are_plausible", ceilings_are_plausible),
     ("a_bench_takes_turns", a_bench_takes_turns),
 ];
@@ -109,6 +110,26 @@ fn a_cpu_is_not_measured_behind_a_gpu() {
     let ended = measurer(options()).measure_batches(&mut next_batch, &mut on_result);
     assert!(matches!(ended, Err(MeasureError::MixedTargets)), "{ended:?}");
     assert_eq!(measured, 1);
+}
+
+fn a_wrong_or_refused_kernel_costs_no_worker() {
+    let mut measurer = measurer(options());
+    measurer.run_built(&right(1)).unwrap().outcome.unwrap();
+    let worker = measurer.worker_pid();
+    let wrong = with("if (m == 1) continue;");
+    let outcome = measurer.run_built(&wrong).unwrap().outcome;
+    assert!(matches!(outcome, Err(CandidateError::WrongResult { .. })), "{outcome:?}");
+    assert_eq!(measurer.worker_pid(), worker);
+    // More threads in a block than any device has.
+    let mut refused = right(1);
+    refused.plan.stages.iter_mut().for_each(|stage| {
+        stage.launch = stage.launch.map(|launch| Launch { threads: 1 << 20, ..launch });
+    });
+    let outcome = measurer.run_built(&refused).unwrap().outcome;
+    assert!(matches!(outcome, Err(CandidateError::Crash { .. })), "{outcome:?}");
+    assert_eq!(measurer.worker_pid(), worker);
+    measurer.run_built(&right(1)).unwrap().outcome.unwrap();
+    assert_eq!(measurer.worker_pid(), worker);
 }
 
 fn ceilings_are_plausible() {

@@ -12,8 +12,10 @@ mod compiler;
 mod faults;
 mod gpu;
 mod kernels;
+mod limits;
 #[cfg(target_arch = "x86_64")]
 mod machine;
+mod relay;
 
 use std::process::ExitCode;
 
@@ -24,6 +26,8 @@ use kernels::Place;
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("worker") => return autotune_measure::worker::serve(),
+        Some(relay::RELAY_ARGUMENT) => return relay::run(std::env::args().nth(2)),
+        Some(limits::LIMITED_ARGUMENT) => return limits::measure_within_limits(std::env::args().nth(2)),
         Some(faults::HOLDER_ARGUMENT) => {
             kernels::set_place(match std::env::args().nth(2).as_deref() {
                 Some("OpenCl") => Place::OpenCl,
@@ -73,7 +77,7 @@ fn tests() -> Vec<Trial> {
         tests.push(test(Place::Cpu, format!("worker::{name}"), in_worker));
         tests.push(test(Place::Cpu, format!("in_process::{name}"), here));
     }
-    let mut faults: Vec<(&str, fn())> = [faults::TESTS, faults::COMMON_TESTS].concat();
+    let mut faults: Vec<(&str, fn())> = [faults::TESTS, faults::COMMON_TESTS, limits::TESTS, relay::TESTS].concat();
     #[cfg(target_arch = "x86_64")]
     faults.extend(machine::TESTS);
     tests.extend(faults.iter().map(|&(name, run)| test(Place::Cpu, format!("faults::{name}"), run)));

@@ -1,0 +1,152 @@
+//! Ceilings that were measured once on a machine, in a file for each target.
+
+use std::env;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::Ceilings;
+
+/// Changes when ceilings are measured in another way: what was kept is measured again.
+const METHOD: u32 = 1;
+
+/// How long ceilings are believed: memory is added, firmware and kernels change.
+const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Figures per second, and seconds, between which ceilings are: a file with others is damaged.
+const CREDIBLE_PER_SEC: std::ops::RangeInclusive<f64> = 1e6..=1e18;
+const CREDIBLE_SECS: std::ops::RangeInclusive<f64> = 1e-9..=1.0;
+
+/// The content of a file.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    method: u32,
+    target: String,
+    measured_unix_secs: u64,
+    ceilings: Ceilings,
+}
+
+/// Where they are kept: `$AUTOTUNE_CACHE`, else `autotune` in `$XDG_CACHE_HOME` or in `~/.cache`; `None` without any of these.
+pub(super) fn folder() -> Option<PathBuf> {
+    let named = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = || named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
+    named("AUTOTUNE_CACHE").or_else(|| Some(cache()?.join("autotune")))
+}
+
+/// The file of a target: its key may have characters that a file's name must not.
+fn file(folder: &Path, target: &str) -> PathBuf {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    folder.join(format!("ceilings-{}.json", target.chars().map(plain).take(150).collect::<String>()))
+}
+
+/// What is kept of a target; `None` unless it is credible and of late.
+pub(super) fn read(folder: &Path, target: &str) -> Option<Ceilings> {
+    let kept: Kept = serde_json::from_slice(&fs::read(file(folder, target)).ok()?).ok()?;
+    let measured = UNIX_EPOCH.checked_add(Duration::from_secs(kept.measured_unix_secs))?;
+    // A clock that went back makes it a time to come.
+    let is_of_late = SystemTime::now().duration_since(measured).is_ok_and(|age| age <= MAX_AGE);
+    let is_it = kept.method == METHOD && kept.target == target;
+    (is_it && is_of_late && is_credible(&kept.ceilings)).then_some(kept.ceilings)
+}
+
+/// Keeps ceilings that were measured now. A folder that cannot be written to keeps nothing.
+pub(super) fn write(folder: &Path, target: &str, ceilings: Ceilings) {
+    let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) else { return };
+    let target = target.to_string();
+    let kept = Kept { method: METHOD, measured_unix_secs: now.as_secs(), ceilings, target };
+    let write = || -> std::io::Result<()> {
+        fs::create_dir_all(folder)?;
+        // Renamed into place: a reader finds the old content or the new.
+        let mut new = tempfile::NamedTempFile::new_in(folder)?;
+        new.write_all(&serde_json::to_vec(&kept)?)?;
+        new.persist(file(folder, &kept.target))?;
+        Ok(())
+    };
+    let _ = write();
+}
+
+fn is_credible(ceilings: &Ceilings) -> bool {
+    let Ceilings {
+        core_flops_per_sec,
+        flops_per_sec,
+        half_flops_per_sec,
+        tf32_flops_per_sec,
+        bytes_per_sec,
+        read_bytes_per_sec,
+        cache_bytes,
+        fork_join_secs,
+    } = ceilings;
+    let rates = [core_flops_per_sec, flops_per_sec, half_flops_per_sec, tf32_flops_per_sec, bytes_per_sec];
+    rates.into_iter().chain(read_bytes_per_sec).all(|rate| CREDIBLE_PER_SEC.contains(rate))
+        && cache_bytes.iter().all(|bytes| (0.0..1e15).contains(bytes))
+        && CREDIBLE_SECS.contains(fork_join_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CEILINGS: Ceilings = Ceilings {
+        core_flops_per_sec: 1e9,
+        flops_per_sec: 2e9,
+        half_flops_per_sec: 2e9,
+        tf32_flops_per_sec: 2e9,
+        bytes_per_sec: 1e9,
+        read_bytes_per_sec: [4e9, 2e9, 1e9],
+        cache_bytes: [1e3, 1e6],
+        fork_join_secs: 1e-6,
+    };
+    const TARGET: &str = "cpu:model/1:avx2:threads=2";
+
+    #[test]
+    fn what_is_written_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("not").join("yet");
+        assert_eq!(read(&folder, TARGET), None);
+        write(&folder, TARGET, CEILINGS);
+        assert_eq!(read(&folder, TARGET), Some(CEILINGS));
+        assert_eq!(read(&folder, "cpu:model_1:avx2:threads=2"), None, "its file has the same name");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn damaged_absurd_and_old_files_are_ignored() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), TARGET, CEILINGS);
+        let path = file(dir.path(), TARGET);
+        let right = fs::read(&path).unwrap();
+        for len in 0..right.len() {
+            fs::write(&path, &right[..len]).unwrap();
+            assert_eq!(read(dir.path(), TARGET), None);
+        }
+        let absurd = |change: &dyn Fn(&mut Kept)| {
+            let mut kept: Kept = serde_json::from_slice(&right).unwrap();
+            change(&mut kept);
+            fs::write(&path, serde_json::to_vec(&kept).unwrap()).unwrap();
+            assert_eq!(read(dir.path(), TARGET), None);
+        };
+        absurd(&|kept| kept.ceilings.flops_per_sec = 0.0);
+        absurd(&|kept| kept.ceilings.read_bytes_per_sec[1] = -1e9);
+        absurd(&|kept| kept.ceilings.core_flops_per_sec = 1e30);
+        absurd(&|kept| kept.ceilings.fork_join_secs = 1e9);
+        absurd(&|kept| kept.method += 1);
+        absurd(&|kept| kept.measured_unix_secs -= MAX_AGE.as_secs() + 60);
+        absurd(&|kept| kept.measured_unix_secs += 1_000_000);
+        absurd(&|kept| kept.measured_unix_secs = u64::MAX);
+        fs::write(&path, &right).unwrap();
+        assert_eq!(read(dir.path(), TARGET), Some(CEILINGS));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_to_keeps_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "text").unwrap();
+        write(&file, TARGET, CEILINGS);
+        assert_eq!(read(&file, TARGET), None);
+        assert_eq!(fs::read(&file).unwrap(), b"text");
+    }
+}

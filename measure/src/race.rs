@@ -1,0 +1,279 @@
+//! A race: kernels timed in turns, a short while each, round after round, so that whatever disturbs the machine disturbs all of them.
+//!
+//! A race has more racers than are worth timing to the end: after some rounds the slower half is dropped (successive halving). It has
+//! as many rounds as its budget of seconds allows, so that a race of kernels that take a second each ends, too.
+
+use crate::harness::{self, Clock, Samples};
+use crate::measurement::{CandidateError, RunSecs};
+use crate::options::TimingOptions;
+
+/// Most rounds, and fewest of kernels that are not slow.
+const ROUNDS: usize = 20;
+const MIN_ROUNDS: usize = 3;
+
+/// Parts of the rounds after which the slower half is dropped, but not before so many rounds.
+const HALVINGS: [(f64, usize); 2] = [(0.15, 1), (0.3, 2)];
+
+/// Racers, besides the first, of whom none is dropped.
+const FINALISTS: usize = 4;
+
+/// Part of the time floor that a racer runs in each round.
+const ROUND_FLOOR: f64 = 0.3;
+
+/// Kernels that take this long or longer have fewer rounds at least, in proportion, and are not run once more for their last check: what disturbs the
+/// machine averages out within a run.
+pub(crate) const SLOW_SECS: f64 = 0.2;
+
+/// Kernels that take longer are not run once before each turn: what the kernel before them left in the caches is a small part of it.
+const LONG_SECS: f64 = 0.02;
+
+/// A kernel that can take part. `C` is what all of them share while they run, such as a team of threads.
+pub(crate) trait Racer<C> {
+    /// Runs once, and compares the output with the reference; the seconds of a run.
+    fn check(&mut self, shared: &mut C) -> Result<f64, CandidateError>;
+    /// Seconds of `runs` runs.
+    fn repeat(&mut self, runs: usize, shared: &mut C) -> Result<f64, CandidateError>;
+    /// Checks after all runs that the last output is right, then, unless it is to be brief, one of a run on a fresh output, and that nothing
+    /// else changed.
+    fn recheck(&mut self, briefly: bool, shared: &mut C) -> Result<(), CandidateError>;
+    /// Seconds of all runs so far.
+    fn kernel_secs(&self) -> f64;
+    /// Largest deviation from the reference so far, over the reference's largest magnitude.
+    fn max_rel_error(&self) -> f64;
+}
+
+/// A racer, its fastest run so far, and its times.
+struct Lane<R> {
+    racer: R,
+    estimate_secs: f64,
+    samples: Samples,
+}
+
+/// Races kernels in rounds that take `budget_secs` together at most, a few rounds if they take longer; checks each before and after.
+/// One outcome per racer; one that could not be loaded fails alone, and so does one that fails on the way.
+pub(crate) fn race<C, R: Racer<C>>(
+    racers: Vec<Result<R, CandidateError>>,
+    options: &TimingOptions,
+    budget_secs: f64,
+    shared: &mut C,
+) -> Vec<Result<RunSecs, CandidateError>> {
+    let mut lanes: Vec<Result<Lane<R>, CandidateError>> =
+        racers.into_iter().map(|racer| start(racer?, options, shared)).collect();
+
+    let estimates: Vec<f64> = lanes.iter().flatten().map(|lane| lane.estimate_secs).collect();
+    let mut rounds = Rounds::new(lanes.len(), rounds(options, &estimates, budget_secs));
+    while let Some(order) = rounds.next(|i| so_far(&lanes[i])) {
+        for index in order {
+            let turned = match &mut lanes[index] {
+                Ok(lane) => turn(lane, options, shared),
+                Err(_) => continue,
+            };
+            if let Err(error) = turned {
+                lanes[index] = Err(error);
+            }
+        }
+    }
+    lanes.into_iter().map(|lane| finish(lane?, shared)).collect()
+}
+
+fn start<C, R: Racer<C>>(mut racer: R, options: &TimingOptions, shared: &mut C) -> Result<Lane<R>, CandidateError> {
+    let first_secs = racer.check(shared)?;
+    let mut clock = Clock::new(|runs| racer.repeat(runs, shared));
+    let estimate_secs = harness::warm_up(options, first_secs, &mut |runs| clock.repeat(runs));
+    clock.outcome()?;
+    Ok(Lane { racer, estimate_secs, samples: Samples::default() })
+}
+
+/// One racer's part of a round.
+fn turn<C, R: Racer<C>>(lane: &mut Lane<R>, options: &TimingOptions, shared: &mut C) -> Result<(), CandidateError> {
+    let round = TimingOptions { floor_secs: ROUND_FLOOR * options.floor_secs, min_repeats: 1, ..options.clone() };
+    let mut clock = Clock::new(|runs| lane.racer.repeat(runs, shared));
+    let mut repeat = |runs| clock.repeat(runs);
+
+    // The kernel before this one left its own data in the caches.
+    if lane.estimate_secs < LONG_SECS {
+        lane.estimate_secs = lane.estimate_secs.min(harness::settle(&round, lane.estimate_secs, &mut repeat));
+    }
+    lane.samples.append(harness::sample(&round, lane.estimate_secs, None, &mut repeat));
+    clock.outcome()
+}
+
+fn finish<C, R: Racer<C>>(mut lane: Lane<R>, shared: &mut C) -> Result<RunSecs, CandidateError> {
+    lane.racer.recheck(lane.estimate_secs >= SLOW_SECS, shared)?;
+    let run = lane.samples.run_secs(lane.racer.max_rel_error());
+    Ok(RunSecs { kernel_secs: lane.racer.kernel_secs(), ..run })
+}
+
+/// Seconds a run that a racer has taken so far; infinite if it failed.
+fn so_far<R>(lane: &Result<Lane<R>, CandidateError>) -> f64 {
+    lane.as_ref().map_or(f64::INFINITY, |lane| lane.samples.run_secs(0.0).run_secs)
+}
+
+/// How many rounds fit a budget, within bounds, given who is dropped on the way. `estimates` are the racers' seconds a run.
+fn rounds(options: &TimingOptions, estimates: &[f64], budget_secs: f64) -> usize {
+    let turn_secs =
+        |&secs: &f64| if secs < LONG_SECS { (2.0 * secs).max(ROUND_FLOOR * options.floor_secs) } else { secs };
+    let mut turns_secs: Vec<f64> = estimates.iter().map(turn_secs).collect();
+    turns_secs.sort_by(f64::total_cmp);
+    let (stay, go) = turns_secs.split_at(turns_secs.len().min(FINALISTS + 1));
+    let round_secs = stay.iter().sum::<f64>() + HALVINGS[1].0 * go.iter().sum::<f64>();
+    let slowest_secs = estimates.iter().copied().fold(SLOW_SECS, f64::max);
+    let least = ((MIN_ROUNDS as f64 * SLOW_SECS / slowest_secs) as usize).max(1);
+    ((budget_secs / round_secs) as usize).clamp(least, ROUNDS)
+}
+
+/// Who runs in which round.
+struct Rounds {
+    racing: Vec<usize>,
+    rounds: usize,
+    next: usize,
+}
+
+impl Rounds {
+    fn new(racers: usize, rounds: usize) -> Self {
+        Self { racing: (0..racers).collect(), rounds, next: 0 }
+    }
+
+    /// Who runs in the next round, in which order: each round begins with another. `None` after the last. The slower half, by the
+    /// seconds a run that they took so far, is dropped on the way, but never the first, with whom the others are compared.
+    fn next(&mut self, run_secs: impl Fn(usize) -> f64) -> Option<Vec<usize>> {
+        let round = self.next;
+        if round == self.rounds {
+            return None;
+        }
+        self.next += 1;
+        if HALVINGS.iter().any(|&(part, least)| round == ((part * self.rounds as f64) as usize).max(least)) {
+            self.drop_slower_half(run_secs);
+        }
+        let mut order = self.racing.clone();
+        order.rotate_left(round % self.racing.len().max(1));
+        Some(order)
+    }
+
+    fn drop_slower_half(&mut self, run_secs: impl Fn(usize) -> f64) {
+        let mut others: Vec<(f64, usize)> = self.racing.iter().filter(|&&i| i > 0).map(|&i| (run_secs(i), i)).collect();
+        others.sort_by(|a, b| a.0.total_cmp(&b.0));
+        others.truncate((others.len() / 2).max(FINALISTS));
+        self.racing.retain(|&i| i == 0 || others.iter().any(|&(_, fast)| fast == i));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel of constant speed that fails from its `fails_at`-th call on.
+    struct Steady {
+        run_secs: f64,
+        calls: usize,
+        fails_at: usize,
+    }
+
+    impl Steady {
+        fn call(&mut self, runs: usize, elapsed: &mut f64) -> Result<f64, CandidateError> {
+            self.calls += 1;
+            if self.calls >= self.fails_at {
+                return Err(CandidateError::Crash { message: "it broke".into() });
+            }
+            let secs = runs as f64 * self.run_secs;
+            *elapsed += secs;
+            Ok(secs)
+        }
+    }
+
+    impl Racer<f64> for Steady {
+        fn check(&mut self, elapsed: &mut f64) -> Result<f64, CandidateError> {
+            self.call(1, elapsed)
+        }
+
+        fn repeat(&mut self, runs: usize, elapsed: &mut f64) -> Result<f64, CandidateError> {
+            self.call(runs, elapsed)
+        }
+
+        fn recheck(&mut self, briefly: bool, elapsed: &mut f64) -> Result<(), CandidateError> {
+            if briefly { Ok(()) } else { self.call(1, elapsed).map(drop) }
+        }
+
+        fn kernel_secs(&self) -> f64 {
+            0.0
+        }
+
+        fn max_rel_error(&self) -> f64 {
+            0.0
+        }
+    }
+
+    fn steady(run_secs: f64, fails_at: usize) -> Result<Steady, CandidateError> {
+        Ok(Steady { run_secs, calls: 0, fails_at })
+    }
+
+    #[test]
+    fn a_racer_that_fails_fails_alone_whenever_it_does() {
+        let unloaded = CandidateError::OutOfMemory { message: "too large".into() };
+        for fails_at in 1..30 {
+            let racers = vec![steady(1e-3, usize::MAX), steady(2e-3, fails_at), Err(unloaded.clone())];
+            let outcomes = race(racers, &TimingOptions::default(), 10.0, &mut 0.0);
+            assert!(outcomes[0].as_ref().is_ok_and(|run| (run.run_secs - 1e-3).abs() < 1e-12), "{outcomes:?}");
+            assert!(matches!(outcomes[1], Err(CandidateError::Crash { .. })), "{fails_at}: {outcomes:?}");
+            assert_eq!(outcomes[2], Err(unloaded.clone()));
+        }
+    }
+
+    #[test]
+    fn races_of_slow_kernels_keep_to_their_budget_and_to_a_few_rounds() {
+        let options = TimingOptions::default();
+        for (run_secs, racers, budget_secs) in [(1e-4, 14, 10.0), (0.03, 14, 10.0), (0.7, 3, 10.0), (5.0, 3, 1.0)] {
+            let mut elapsed = 0.0;
+            let lanes = (0..racers).map(|_| steady(run_secs, usize::MAX)).collect();
+            let outcomes = race(lanes, &options, budget_secs, &mut elapsed);
+            assert!(outcomes.iter().all(|run| run.as_ref().is_ok_and(|run| run.repeats >= 1)), "{outcomes:?}");
+            let checks_secs = racers as f64 * (2.0 * run_secs + 2.0 * options.warmup_secs);
+            let least_rounds = if run_secs > SLOW_SECS { 1 } else { MIN_ROUNDS };
+            let least_secs = (least_rounds * racers) as f64 * run_secs;
+            let limit_secs = 2.0 * budget_secs.max(least_secs) + checks_secs;
+            assert!(elapsed <= limit_secs, "{run_secs}: {elapsed} s of {limit_secs} s");
+        }
+    }
+
+    /// The racers of each round, sorted.
+    fn sorted_rounds(racers: usize, rounds: usize, secs: impl Fn(usize) -> f64) -> Vec<Vec<usize>> {
+        let mut rounds = Rounds::new(racers, rounds);
+        let mut all = Vec::new();
+        while let Some(mut order) = rounds.next(&secs) {
+            order.sort();
+            all.push(order);
+        }
+        all
+    }
+
+    #[test]
+    fn the_slower_half_is_dropped_but_not_the_first() {
+        let secs = |i: usize| if i == 0 { 100.0 } else { 20.0 - i as f64 };
+        for (rounds, halvings) in [(20, [3, 6]), (10, [1, 3]), (3, [1, 2])] {
+            for (round, order) in sorted_rounds(17, rounds, secs).into_iter().enumerate() {
+                let fastest = if round < halvings[0] {
+                    1
+                } else if round < halvings[1] {
+                    9
+                } else {
+                    13
+                };
+                assert_eq!(order, [0].into_iter().chain(fastest..17).collect::<Vec<_>>(), "round {round} of {rounds}");
+            }
+        }
+    }
+
+    #[test]
+    fn few_racers_all_stay_and_take_turns_to_begin() {
+        for racers in 0..=FINALISTS + 1 {
+            let mut rounds = Rounds::new(racers, 12);
+            let mut round = 0;
+            while let Some(order) = rounds.next(|i| i as f64) {
+                assert_eq!(order.len(), racers);
+                assert!(order.first().is_none_or(|&first| first == round % racers));
+                round += 1;
+            }
+            assert_eq!(round, 12);
+        }
+    }
+}
