@@ -7,8 +7,10 @@ use thiserror::Error;
 
 use crate::holder::Holder;
 use crate::record::RecordError;
+use crate::warning::TaskCounts;
 
-/// Why a database cannot be opened, read or written. Every message names the path or the line at fault.
+/// Why a database cannot be opened, read or written. Every message names the path or the line at fault, and tells the cause: there is
+/// no source behind it that would say it again.
 #[derive(Debug, Error)]
 pub enum DbError {
     /// There is nothing at the path.
@@ -43,7 +45,7 @@ pub enum DbError {
         /// Newest format that can be used.
         supported: u32,
     },
-    /// Another process, or another handle of this one, has the database open.
+    /// Another process, or another handle of this one, has the database open for writing.
     #[error("{path} is held by {holder}")]
     Held {
         /// The path.
@@ -52,40 +54,52 @@ pub enum DbError {
         holder: Holder,
     },
     /// The files of the database do not make sense.
-    #[error("{path} is corrupt: {detail}; restore it from a copy or import an exported log into a new database")]
+    #[error("{path} is corrupt: {detail}; restore it from a copy, or save its records (log export --salvage)")]
     Corrupt {
         /// The path.
         path: PathBuf,
         /// What was found.
         detail: String,
     },
-    /// The storage engine recovered from damage to its files, but not everything: records that were durable are gone.
+    /// Records that were durable are in neither copy any more.
     #[error(
-        "{path} has lost {} of {flushed} records, its files were damaged; restore it from a copy, or delete \
-         {path}/flushed to go on with what is left",
-        flushed - found
+        "{path} has lost {records}; its files were damaged{detail}: restore it from a copy, or save what is left \
+         (log export --salvage), or delete {path}/flushed to go on with what is left"
     )]
     Lost {
         /// The path.
         path: PathBuf,
-        /// Records that were durable.
-        flushed: u64,
-        /// Records that are left.
-        found: u64,
+        /// What is gone.
+        records: TaskCounts,
+        /// What the storage engine says of its damage; empty if it says nothing.
+        detail: String,
     },
-    /// One stored entry cannot be read; the others can.
-    #[error("entry '{key}' of {path} cannot be read: {reason}")]
-    BadEntry {
-        /// Path of the database.
+    /// Records are read from the journal, and there is none.
+    #[error(
+        "{path} has no journal yet that could be read beside a running tuner: open it once for writing, such as by any \
+         tuning run ({reason})"
+    )]
+    NoJournal {
+        /// The path.
         path: PathBuf,
-        /// Target, workload and place.
-        key: String,
-        /// What is wrong with it.
+        /// Why it could not be made just now.
         reason: String,
+    },
+    /// The handle is for reading.
+    #[error("{path} is open for reading: nothing can be appended")]
+    ReadOnly {
+        /// The path.
+        path: PathBuf,
+    },
+    /// An earlier append failed and could not be taken back.
+    #[error("{path} takes no more records since an append failed: open it anew")]
+    Broken {
+        /// The path.
+        path: PathBuf,
     },
     /// The record to be stored is refused.
     #[error("the record cannot be stored: {0}")]
-    Refused(#[from] RecordError),
+    Refused(RecordError),
     /// A line of an imported log is no record; nothing was imported.
     #[error("line {line} of the log: {reason}; nothing was imported")]
     Log {
@@ -95,13 +109,13 @@ pub enum DbError {
         reason: String,
     },
     /// A file cannot be read or written.
-    #[error("{action} {path}: {source}")]
+    #[error("{action} {path}: {cause}")]
     Io {
         /// What was tried.
         action: &'static str,
         /// With which file.
         path: PathBuf,
         /// Why it failed.
-        source: io::Error,
+        cause: io::Error,
     },
 }

@@ -72,7 +72,7 @@ pub(crate) struct Hold {
 impl Hold {
     /// Takes the hold on the database at `db_path` through the file `holder_path`.
     pub(crate) fn take(db_path: &Path, holder_path: &Path) -> Result<Self, DbError> {
-        let failed = |action| move |source: io::Error| DbError::Io { action, path: holder_path.to_path_buf(), source };
+        let failed = |action| move |cause: io::Error| DbError::Io { action, path: holder_path.to_path_buf(), cause };
         let mut file = OpenOptions::new()
             .create(true)
             .truncate(false)

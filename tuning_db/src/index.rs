@@ -1,94 +1,151 @@
-//! What the store keeps per task (workload and target) so that the best record is found without a scan.
+//! What is known of a task (workload and target) without reading its records again, and what follows from it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use serde::{Deserialize, Serialize};
+use autotune_schedules::config::fnv1a;
 
 use crate::record::{Phase, TuningRecord};
 
-/// A record that ran: its place in the task's log, its time and its config.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Timed {
-    pub(crate) seq: u64,
-    pub(crate) run_secs: f64,
+/// What counts of one record.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) place: u64,
+    pub(crate) run_secs: Option<f64>,
     pub(crate) config_hash: u64,
+    pub(crate) phase: Phase,
+    pub(crate) is_claim: bool,
 }
 
-impl Timed {
-    fn of(seq: u64, record: &TuningRecord) -> Option<Self> {
-        let run_secs = record.measurement.run_secs()?;
-        Some(Self { seq, run_secs, config_hash: record.config.stable_hash() })
+impl Row {
+    fn is_faster_than(&self, other: Option<Row>) -> bool {
+        match (self.run_secs, other.and_then(|other| other.run_secs)) {
+            (Some(own), Some(other)) => own < other,
+            (own, _) => own.is_some(),
+        }
     }
 }
 
-/// The faster of the two; the first if they tie.
-fn faster(first: Option<Timed>, second: Option<Timed>) -> Option<Timed> {
-    match (first, second) {
-        (Some(a), Some(b)) => Some(if b.run_secs < a.run_secs { b } else { a }),
-        (a, b) => a.or(b),
-    }
-}
-
-/// The race that the newest record of a task belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Race {
-    id: u64,
-    incumbent: Option<Timed>,
-    incumbent_raced: bool,
-    fastest: Option<Timed>,
-}
-
-/// A fold over the log of one task. See [`TuningDb::best`](crate::TuningDb::best) for what it computes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// A task's records that can be read, made from them when it is first asked for and kept up to date from then on.
+#[derive(Debug, Default)]
 pub(crate) struct TaskIndex {
-    /// Number of records, which is the place of the next one.
-    pub(crate) records: u64,
-    /// The best record.
-    pub(crate) best: Option<Timed>,
-    race: Option<Race>,
+    rows: Vec<Row>,
+    /// Configs there are records of.
+    configs: HashSet<u64>,
+    /// Configs measured here by the present lowering.
+    measured: HashSet<u64>,
+    /// Places of records by the hash of their line.
+    lines: HashMap<u64, u64>,
 }
 
 impl TaskIndex {
+    /// The index of a task's lines, and what is wrong with those that cannot be read.
+    pub(crate) fn of(lines: &BTreeMap<u64, String>) -> (Self, Vec<(u64, String)>) {
+        let (mut index, mut skipped) = (Self::default(), Vec::new());
+        for (&place, line) in lines {
+            index.lines.insert(fnv1a(line.as_bytes()), place);
+            match TuningRecord::from_line(line) {
+                Ok(record) => index.push(place, &record),
+                Err(error) => skipped.push((place, error.to_string())),
+            }
+        }
+        (index, skipped)
+    }
+
     /// Takes in the next record of the task.
-    pub(crate) fn push(&mut self, record: &TuningRecord) {
-        let timed = Timed::of(self.records, record);
-        self.records += 1;
-        let Phase::Race { id } = record.phase else {
-            self.race = None;
-            self.best = faster(self.best, timed);
-            return;
-        };
-        let mut race = match self.race {
-            Some(race) if race.id == id => race,
-            _ => Race { id, incumbent: self.best, incumbent_raced: false, fastest: None },
-        };
-        race.incumbent_raced |= race.incumbent.is_some_and(|i| i.config_hash == record.config.stable_hash());
-        race.fastest = faster(race.fastest, timed);
-        self.best = if race.incumbent_raced { race.fastest } else { faster(race.incumbent, race.fastest) };
-        self.race = Some(race);
+    pub(crate) fn append(&mut self, place: u64, line: &str, record: &TuningRecord) {
+        self.lines.insert(fnv1a(line.as_bytes()), place);
+        self.push(place, record);
+    }
+
+    fn push(&mut self, place: u64, record: &TuningRecord) {
+        let (config_hash, is_claim) = (record.config.stable_hash(), record.is_claim());
+        self.rows.push(Row {
+            place,
+            run_secs: record.measurement.run_secs(),
+            config_hash,
+            phase: record.phase,
+            is_claim,
+        });
+        self.configs.insert(config_hash);
+        if !is_claim {
+            self.measured.insert(config_hash);
+        }
+    }
+
+    /// Place of the record that may have this line.
+    pub(crate) fn place_of(&self, line: &str) -> Option<u64> {
+        self.lines.get(&fnv1a(line.as_bytes())).copied()
+    }
+
+    /// True if there is a record of the config.
+    pub(crate) fn contains(&self, config_hash: u64) -> bool {
+        self.configs.contains(&config_hash)
+    }
+
+    /// Records measured here by the present lowering, as appended.
+    pub(crate) fn measured(&self) -> impl Iterator<Item = Row> {
+        self.rows.iter().copied().filter(|row| !row.is_claim)
+    }
+
+    /// The other records, those of configs that were measured here, too, left out.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = Row> {
+        self.rows.iter().copied().filter(|row| row.is_claim && !self.measured.contains(&row.config_hash))
     }
 }
 
-/// Places of the `k` records that are most worth racing, fastest first, one per config.
+/// The race that is being read.
+struct Race {
+    id: u64,
+    incumbent: Option<Row>,
+    incumbent_raced: bool,
+    fastest: Option<Row>,
+}
+
+/// The best of some records, of those that fit: see [`TuningDb::best`](crate::TuningDb::best). Only those are asked whether they fit on
+/// which it depends.
+pub(crate) fn best(rows: impl Iterator<Item = Row>, fits: &mut dyn FnMut(Row) -> bool) -> Option<Row> {
+    let mut best: Option<Row> = None;
+    let mut race: Option<Race> = None;
+    for row in rows {
+        let Phase::Race { id } = row.phase else {
+            race = None;
+            if row.is_faster_than(best) && fits(row) {
+                best = Some(row);
+            }
+            continue;
+        };
+
+        let mut current = match race.take() {
+            Some(race) if race.id == id => race,
+            _ => Race { id, incumbent: best, incumbent_raced: false, fastest: None },
+        };
+        // The incumbent fits, and so does what has its config.
+        current.incumbent_raced |= current.incumbent.is_some_and(|i| i.config_hash == row.config_hash);
+        if row.is_faster_than(current.fastest) && fits(row) {
+            current.fastest = Some(row);
+        }
+
+        let wins = current.incumbent_raced || current.fastest.is_some_and(|row| row.is_faster_than(current.incumbent));
+        best = if wins { current.fastest } else { current.incumbent };
+        race = Some(current);
+    }
+    best
+}
+
+/// The records that are most worth racing, fastest first, one per config.
 ///
 /// A config stands with its fastest record of the last race it took part in (and is left out if it failed there), else with
 /// its fastest record of the search. Ties go to the earlier record.
-pub(crate) fn ranking(log: &[TuningRecord], k: usize) -> Vec<usize> {
-    struct Standing {
-        race: Option<u64>,
-        timed: Option<Timed>,
-    }
-    let mut standings: HashMap<u64, Standing> = HashMap::new();
-    for (place, record) in log.iter().enumerate() {
-        let timed = Timed::of(place as u64, record);
-        let standing = standings.entry(record.config.stable_hash()).or_insert(Standing { race: None, timed: None });
-        match (record.phase, standing.race) {
-            (Phase::Search, Some(_)) => {}
-            (Phase::Race { id }, race) if race != Some(id) => *standing = Standing { race: Some(id), timed },
-            _ => standing.timed = faster(standing.timed, timed),
+pub(crate) fn ranking(rows: impl Iterator<Item = Row>) -> Vec<Row> {
+    let mut standings: HashMap<u64, Row> = HashMap::new();
+    for row in rows {
+        let standing = standings.entry(row.config_hash).or_insert(row);
+        let starts_race = row.phase != Phase::Search && row.phase != standing.phase;
+        if starts_race || (row.phase == standing.phase && row.is_faster_than(Some(*standing))) {
+            *standing = row;
         }
     }
-    let mut ranked: Vec<Timed> = standings.into_values().filter_map(|s| s.timed).collect();
-    ranked.sort_by(|a, b| a.run_secs.total_cmp(&b.run_secs).then(a.seq.cmp(&b.seq)));
-    ranked.iter().take(k).map(|t| t.seq as usize).collect()
+    let mut ranked: Vec<(f64, Row)> = standings.into_values().filter_map(|row| Some((row.run_secs?, row))).collect();
+    ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.place.cmp(&b.1.place)));
+    ranked.into_iter().map(|(_, row)| row).collect()
 }

@@ -1,84 +1,96 @@
-//! Keys of the storage engine: one ordered space, told apart by the first byte. Texts hold no NUL.
+//! What records are filed under: their task, and their place in it.
 //!
-//! ```text
-//! r TARGET 0 WORKLOAD 0 place   -> the record, one line of JSON    (place: 8 bytes, big-endian, from 0 per task)
-//! i TARGET 0 WORKLOAD 0         -> the task's index, JSON
-//! c TARGET 0 WORKLOAD 0 hash    -> nothing; the config with this stable hash was measured
-//! l hash                        -> key of the record whose line has this hash
-//! ```
+//! Texts, not [`Workload`]s: a newer version may have filed records of operators that this one does not know.
+
+use std::collections::BTreeMap;
+use std::fmt;
 
 use autotune_schedules::Workload;
 
-/// What a key leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Space {
-    Record,
-    Index,
-    Config,
-    Line,
+/// First bytes of the storage engine's keys of records: `r 0 TARGET 0 WORKLOAD 0 place`, the place in 8 bytes, big-endian. Texts hold
+/// no NUL. An earlier layout kept indexes under other letters.
+pub(crate) const RECORD_PREFIX: &[u8] = b"r\0";
+
+/// A target and a workload's text.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TaskKey {
+    pub(crate) target: String,
+    pub(crate) workload: String,
 }
 
-impl Space {
-    fn byte(self) -> u8 {
-        match self {
-            Space::Record => b'r',
-            Space::Index => b'i',
-            Space::Config => b'c',
-            Space::Line => b'l',
+impl TaskKey {
+    pub(crate) fn new(target: &str, workload: &Workload) -> Self {
+        Self { target: target.to_string(), workload: workload.to_string() }
+    }
+
+    /// The storage engine's key of the record at a place.
+    pub(crate) fn record(&self, place: u64) -> Vec<u8> {
+        [RECORD_PREFIX, self.target.as_bytes(), b"\0", self.workload.as_bytes(), b"\0", &place.to_be_bytes()].concat()
+    }
+}
+
+impl fmt::Display for TaskKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {}", self.workload, self.target)
+    }
+}
+
+/// Task and place of a storage engine's key.
+pub(crate) fn parse_record(key: &[u8]) -> Option<(TaskKey, u64)> {
+    let (texts, place) = key.strip_prefix(RECORD_PREFIX)?.split_last_chunk::<8>()?;
+    Some((parse_task(texts)?, u64::from_be_bytes(*place)))
+}
+
+/// Task of `TARGET 0 WORKLOAD 0`.
+pub(crate) fn parse_task(texts: &[u8]) -> Option<TaskKey> {
+    let (target, workload) = std::str::from_utf8(texts).ok()?.strip_suffix('\0')?.split_once('\0')?;
+    Some(TaskKey { target: target.to_string(), workload: workload.to_string() })
+}
+
+/// A record as it is filed: its task, its place there, counted from 0, and its line of JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) task: TaskKey,
+    pub(crate) place: u64,
+    pub(crate) line: String,
+}
+
+/// Lines of records by task and place.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Records(pub(crate) BTreeMap<TaskKey, BTreeMap<u64, String>>);
+
+impl Records {
+    pub(crate) fn get(&self, task: &TaskKey, place: u64) -> Option<&str> {
+        self.0.get(task)?.get(&place).map(String::as_str)
+    }
+
+    /// Files a record; one that is there already stays.
+    pub(crate) fn insert(&mut self, entry: Entry) {
+        self.0.entry(entry.task).or_default().entry(entry.place).or_insert(entry.line);
+    }
+
+    /// Every record, ordered by target, workload text and place.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&TaskKey, u64, &str)> {
+        self.0.iter().flat_map(|(task, lines)| lines.iter().map(move |(place, line)| (task, *place, line.as_str())))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read_back() {
+        let task = TaskKey { target: "cpu:x".into(), workload: "pool9d:m=1".into() };
+        for place in [0, 7, 0x0a09_0000_0000_0100, u64::MAX] {
+            assert_eq!(parse_record(&task.record(place)), Some((task.clone(), place)));
+        }
+        for bad in [&b"r\0"[..], b"i\0cpu\0m\0", b"r\0cpu\0m\0\0\0\0", b"r\0\xff\0m\0\0\0\0\0\0\0\0\0"] {
+            assert_eq!(parse_record(bad), None);
         }
     }
-}
-
-/// Prefix of every key of a space. Ends in NUL so that no other key (`meta/...`) starts with it.
-pub(crate) fn space(space: Space) -> Vec<u8> {
-    vec![space.byte(), 0]
-}
-
-/// Prefix of every key of a target.
-pub(crate) fn target(in_space: Space, target: &str) -> Vec<u8> {
-    let mut key = space(in_space);
-    key.extend_from_slice(target.as_bytes());
-    key.push(0);
-    key
-}
-
-/// Prefix of every key of a task, and the whole key of its index.
-pub(crate) fn task(in_space: Space, target_key: &str, workload: &Workload) -> Vec<u8> {
-    let mut key = target(in_space, target_key);
-    key.extend_from_slice(workload.to_string().as_bytes());
-    key.push(0);
-    key
-}
-
-/// Key of one record (by place) or config (by hash) of a task.
-pub(crate) fn member(in_space: Space, target: &str, workload: &Workload, number: u64) -> Vec<u8> {
-    let mut key = task(in_space, target, workload);
-    key.extend_from_slice(&number.to_be_bytes());
-    key
-}
-
-/// Key under which a record is known by the hash of its line.
-pub(crate) fn line(hash: u64) -> Vec<u8> {
-    let mut key = space(Space::Line);
-    key.extend_from_slice(&hash.to_be_bytes());
-    key
-}
-
-/// Target and workload of the key of a task's index.
-pub(crate) fn parse_task(key: &[u8]) -> Option<(String, Workload)> {
-    let text = std::str::from_utf8(key.get(2..)?).ok()?;
-    let (target, workload) = text.strip_suffix('\0')?.split_once('\0')?;
-    Some((target.to_string(), workload.parse().ok()?))
-}
-
-/// The key in words, for messages.
-pub(crate) fn readable(key: &[u8]) -> String {
-    let mut parts = key.splitn(4, |&b| b == 0);
-    let mut text = || String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
-    let (kind, target, workload) = (text(), text(), text());
-    let mut words = format!("{kind} {target} {workload}").trim_end().to_string();
-    if let Some(place) = parts.next().and_then(|n| <[u8; 8]>::try_from(n).ok()) {
-        words += &format!(" #{}", u64::from_be_bytes(place));
-    }
-    words
 }

@@ -3,13 +3,19 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`record`] | [`TuningRecord`]: workload, target, config, measurement and their circumstances; its line of JSON |
-//! | [`store`] | [`TuningDb`]: append, flush, query, best, top, contains |
+//! | [`store`] | [`TuningDb`]: open for writing or for reading, append, flush |
+//! | [`lookup`] | best, top, claims, query, contains, tasks |
 //! | [`log`] | export to and import from JSON Lines |
-//! | [`holder`] | [`Holder`]: which process has a database open |
-//! | [`error`] | [`DbError`] |
+//! | [`salvage`] | saving what can be read of a damaged database |
+//! | [`holder`] | [`Holder`]: which process has a database open for writing |
+//! | [`error`], [`warning`] | [`DbError`]; [`Warning`]: what the user should be told though the work goes on |
+//!
+//! Records are kept twice on disk, in an append-only journal, which readers read while a tuner writes, and in a storage engine: what is
+//! damaged in one is restored from the other. A handle holds the records in memory, as text, and decodes those of a task when it is
+//! asked for it. So there is one way to look up, for readers and the writer, and no damage is met after opening.
 //!
 //! ```
-//! use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
+//! use autotune_db::{Phase, Provenance, Standing, TuningDb, TuningRecord};
 //! use autotune_measure::{Backend, Measurement, RunSecs};
 //! use autotune_schedules::{Config, Target, Value, Workload};
 //!
@@ -43,9 +49,11 @@
 //!         flags: "-O3".into(),
 //!         tuner_version: "0.1.0".into(),
 //!         harness: "repeats=10".into(),
+//!         lowering: autotune_schedules::LOWERING_VERSION,
 //!         seed: 0,
 //!         unix_secs: 1_760_000_000,
 //!     },
+//!     imported: false,
 //! };
 //!
 //! let db = TuningDb::temporary()?; // or TuningDb::open("tuning.db")?
@@ -53,24 +61,38 @@
 //! db.append(&record(32, 20e-6))?;
 //! db.flush()?; // survives a loss of power from here on
 //!
-//! let best = db.best(&workload, &target)?.ok_or("nothing measured yet")?;
-//! assert_eq!(best.measurement.run_secs(), Some(20e-6));
+//! let fits = |config: &Config| config.sketch == "direct"; // or ScheduleSpace::contains
+//! let best = db.best(&workload, &target, &fits)?.ok_or("nothing measured yet")?;
+//! assert_eq!((best.record.measurement.run_secs(), best.standing), (Some(20e-6), Standing::Searched));
 //! assert!(db.contains(&workload, &target, &record(16, 1.0).config)?);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![warn(missing_docs)]
 
+mod check;
+mod engine;
 pub mod error;
 mod files;
+mod flushed;
 pub mod holder;
 mod index;
+mod journal;
 mod keys;
 pub mod log;
+pub mod lookup;
+mod mend;
+mod reading;
 pub mod record;
+pub mod salvage;
 pub mod store;
+pub mod warning;
+mod writer;
 
 pub use error::DbError;
 pub use holder::Holder;
-pub use log::ImportReport;
+pub use log::{ImportReport, OnInvalid};
+pub use lookup::{Best, Standing, TaskSummary};
 pub use record::{Phase, Provenance, RECORD_VERSION, RecordError, TuningRecord};
-pub use store::{TaskSummary, TuningDb};
+pub use salvage::SalvageReport;
+pub use store::TuningDb;
+pub use warning::{TaskCount, TaskCounts, Warning};

@@ -1,9 +1,11 @@
 //! One measured schedule and the causes of its time.
 
 use autotune_measure::{Backend, Measurement};
-use autotune_schedules::{Config, Workload};
+use autotune_schedules::{Config, LOWERING_VERSION, Workload};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+use crate::check::{check_texts, check_values};
 
 /// Version of the written form of a record. It grows when the meaning of an existing field changes; a field that is
 /// merely added leaves it alone, because readers pass over fields they do not know.
@@ -27,6 +29,13 @@ pub struct TuningRecord {
     pub phase: Phase,
     /// Under which circumstances.
     pub provenance: Provenance,
+    /// True if it came with an imported log: whether it is so was never seen here.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub imported: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// How a schedule came to be measured.
@@ -58,12 +67,19 @@ pub struct Provenance {
     pub flags: String,
     /// Version of the tuner.
     pub tuner_version: String,
+    /// Version of the code that configs become, [`LOWERING_VERSION`]; 1 in records from before it was told.
+    #[serde(default = "first_lowering")]
+    pub lowering: u32,
     /// Timing options: warm-up, repeats, time floor, cache state.
     pub harness: String,
     /// Seed of the search.
     pub seed: u64,
     /// When it was measured, in seconds since 1970 (UTC).
     pub unix_secs: u64,
+}
+
+fn first_lowering() -> u32 {
+    1
 }
 
 /// Why a written record cannot be used.
@@ -103,19 +119,27 @@ struct Line<'a> {
 }
 
 impl TuningRecord {
+    /// True if its time is not one that was measured here of the code that its config becomes today: it was imported, or another
+    /// version's lowering made the code.
+    pub fn is_claim(&self) -> bool {
+        self.imported || self.provenance.lowering != LOWERING_VERSION
+    }
+
     /// The record as one line of JSON, without the line end, after checking that it can be read back.
     ///
     /// Equal records yield equal lines, and [`from_line`](Self::from_line) followed by `to_line` changes nothing:
     /// numbers are written with as many digits as it takes to read the same number again.
     pub fn to_line(&self) -> Result<String, RecordError> {
-        self.check()?;
+        check_values(self)?;
+        check_texts(self)?;
         let line = Line { version: RECORD_VERSION, record: self };
         let text = serde_json::to_string(&line).map_err(|e| RecordError::Malformed(e.to_string()))?;
         Self::from_line(&text)?;
         Ok(text)
     }
 
-    /// Reads a record from one line of JSON. Unknown fields are passed over; a newer record version is an error.
+    /// Reads a record from one line of JSON. Unknown fields are passed over; a newer record version is an error, and so is what no
+    /// measurement yields: a time that is not positive, an output that is wrong, a workload that makes no sense.
     pub fn from_line(line: &str) -> Result<Self, RecordError> {
         let malformed = |e: serde_json::Error| RecordError::Malformed(e.to_string());
         let VersionProbe { version } = serde_json::from_str(line).map_err(malformed)?;
@@ -123,23 +147,15 @@ impl TuningRecord {
             return Err(RecordError::NewerVersion { found: version, supported: RECORD_VERSION });
         }
         let record: Self = serde_json::from_str(line).map_err(malformed)?;
-        record.check()?;
+        check_values(&record)?;
         Ok(record)
     }
 
-    fn check(&self) -> Result<(), RecordError> {
-        let invalid = |field, reason: String| Err(RecordError::Invalid { field, reason });
-        if self.target.is_empty() || self.target.chars().any(char::is_control) {
-            return invalid("target", format!("{:?} is empty or has control characters", self.target));
-        }
-        if let Err(e) = self.workload.checked() {
-            return invalid("workload", e.to_string());
-        }
-        match self.measurement.run_secs() {
-            Some(secs) if !(secs.is_finite() && secs > 0.0) => {
-                invalid("run_secs", format!("{secs} is not a positive time"))
-            }
-            _ => Ok(()),
-        }
+    /// [`from_line`](Self::from_line) of a line from elsewhere, which is an error, too, if its texts are absurdly long or have control
+    /// characters.
+    pub(crate) fn from_foreign_line(line: &str) -> Result<Self, RecordError> {
+        let record = Self::from_line(line)?;
+        check_texts(&record)?;
+        Ok(record)
     }
 }

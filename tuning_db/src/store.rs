@@ -1,44 +1,73 @@
-//! The database: appending records, and finding them again.
+//! The database: opening it, and appending records.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use autotune_schedules::config::fnv1a;
-use autotune_schedules::{Config, Workload};
-
+use crate::check::tidy;
 use crate::error::DbError;
-use crate::files::{self, Files, guarded};
-use crate::index::{TaskIndex, ranking};
-use crate::keys::{self, Space};
+use crate::flushed::{Count, Counts};
+use crate::index::TaskIndex;
+use crate::keys::{Entry, Records, TaskKey};
+use crate::mend;
+use crate::reading::Reading;
 use crate::record::TuningRecord;
+use crate::warning::Warning;
+use crate::writer::Writer;
 
-/// How often [`TuningDb::open_waiting`] asks again.
-const POLL: Duration = Duration::from_millis(50);
-
-/// A task and how much is known about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaskSummary {
-    /// Key of the machine.
-    pub target: String,
-    /// What is computed.
-    pub workload: Workload,
-    /// Number of records, failed candidates included.
-    pub records: u64,
-}
-
-/// Tuning records on disk. One process at a time has a database open; within it the handle may be shared by threads.
+/// Tuning records: on disk, and in memory while a handle is open.
 ///
-/// Once [`append`](Self::append) has returned, a record is visible and outlives the process, killed or not; once
-/// [`flush`](Self::flush) has returned, it outlives a loss of power too. Dropping the handle flushes.
+/// One process at a time has a database open for writing; beside it any number may have it [open for
+/// reading](Self::open_reading). A handle may be shared by threads.
+///
+/// Once [`append`](Self::append) has returned, a record is visible, to readers that open from then on, too, and outlives the process,
+/// killed or not; once [`flush`](Self::flush) has returned, it outlives a loss of power too. Dropping the handle flushes.
 pub struct TuningDb {
     path: PathBuf,
-    files: Files,
-    appending: Mutex<()>,
-    records: AtomicU64,
+    tasks: RwLock<BTreeMap<TaskKey, TaskLog>>,
+    storage: Storage,
+    warnings: Mutex<Warnings>,
+}
+
+/// Where appended records go.
+enum Storage {
+    /// Nowhere but into memory.
+    Temporary,
+    /// Nowhere: they are refused.
+    Reading,
+    /// Onto the disk.
+    Writing(Mutex<Writer>),
+}
+
+/// Warnings that were not told yet.
+#[derive(Default)]
+struct Warnings {
+    pending: Vec<Warning>,
+    /// Records that were warned of.
+    skipped: BTreeSet<(TaskKey, u64)>,
+}
+
+/// Records of a task.
+#[derive(Default)]
+pub(crate) struct TaskLog {
+    /// Lines by place. Places are missing where records were lost.
+    pub(crate) lines: BTreeMap<u64, String>,
+    index: OnceLock<TaskIndex>,
+}
+
+impl TaskLog {
+    fn count(&self) -> Count {
+        Count { records: self.lines.len() as u64, next: self.next_place() }
+    }
+
+    fn next_place(&self) -> u64 {
+        self.lines.last_key_value().map_or(0, |(place, _)| place.saturating_add(1))
+    }
+
+    fn has_line(&self, index: &TaskIndex, line: &str) -> bool {
+        index.place_of(line).is_some_and(|place| self.lines.get(&place).is_some_and(|there| there == line))
+    }
 }
 
 impl fmt::Debug for TuningDb {
@@ -48,52 +77,54 @@ impl fmt::Debug for TuningDb {
 }
 
 impl TuningDb {
-    /// Opens the database at `path`; makes one if nothing or an empty directory is there.
+    /// Opens the database at `path` for writing; makes one if nothing or an empty directory is there.
+    ///
+    /// The two copies of the records are compared, and each is mended from the other: [`warnings`](Self::warnings) tell of it.
     ///
     /// # Errors
-    /// [`Held`](DbError::Held) if it is open elsewhere, [`NewerFormat`](DbError::NewerFormat),
+    /// [`Held`](DbError::Held) if it is open for writing elsewhere, [`NewerFormat`](DbError::NewerFormat),
     /// [`NotADatabase`](DbError::NotADatabase), [`NotADirectory`](DbError::NotADirectory),
-    /// [`Corrupt`](DbError::Corrupt), [`Io`](DbError::Io).
+    /// [`Corrupt`](DbError::Corrupt), [`Io`](DbError::Io); [`Lost`](DbError::Lost) if records that were durable are in neither copy.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DbError> {
         let path = path.as_ref();
-        let mut db = Self::with_files(path, Files::open(path)?)?;
-        let (found, flushed) = (*db.records.get_mut(), files::flushed(path));
-        if found < flushed {
-            return Err(DbError::Lost { path: path.to_path_buf(), flushed, found });
-        }
-        Ok(db)
+        let mend::Opened { records, writer, warnings } = mend::open(path)?;
+        Ok(Self::with(path, records, Storage::Writing(Mutex::new(writer)), warnings))
     }
 
-    fn with_files(path: &Path, files: Files) -> Result<Self, DbError> {
-        let mut db = Self { path: path.to_path_buf(), files, appending: Mutex::new(()), records: AtomicU64::new(0) };
-        *db.records.get_mut() = db.tasks()?.iter().map(|t| t.records).sum();
-        Ok(db)
-    }
-
-    /// Opens the database at `path`, which must exist: [`NotFound`](DbError::NotFound) otherwise. For looking up, where a
-    /// mistyped path should not make a database.
-    pub fn open_existing(path: impl AsRef<Path>) -> Result<Self, DbError> {
+    /// Opens the database at `path`, which must exist, for reading: beside a process that writes it, from any number of processes,
+    /// without a lock and without writing anything.
+    ///
+    /// The handle knows all records whose append had returned before, and none that is appended later. Records that are missing in the
+    /// copy that is read are told in the [`warnings`](Self::warnings). A database of an earlier version, which has no such copy, is
+    /// opened for writing once to make it.
+    ///
+    /// # Errors
+    /// [`NotFound`](DbError::NotFound), [`NoJournal`](DbError::NoJournal) and those of [`open`](Self::open) but for `Held` and `Lost`.
+    pub fn open_reading(path: impl AsRef<Path>) -> Result<Self, DbError> {
         let path = path.as_ref();
-        if !path.exists() {
-            return Err(DbError::NotFound { path: path.to_path_buf() });
+        let mut found = Reading::of(path)?;
+        if !found.has_journal {
+            let no_journal = |e: DbError| DbError::NoJournal { path: path.to_path_buf(), reason: e.to_string() };
+            let mended = Self::open(path).map_err(no_journal)?.warnings();
+            found = Reading::of(path)?;
+            found.warnings.splice(0..0, mended);
         }
-        Self::open(path)
+        Ok(Self::with(path, found.records, Storage::Reading, found.warnings))
     }
 
-    /// [`open`](Self::open), but waits up to `timeout` for another holder to let go.
-    pub fn open_waiting(path: impl AsRef<Path>, timeout: Duration) -> Result<Self, DbError> {
-        let start = Instant::now();
-        loop {
-            match Self::open(path.as_ref()) {
-                Err(DbError::Held { .. }) if start.elapsed() < timeout => std::thread::sleep(POLL),
-                other => return other,
-            }
-        }
-    }
-
-    /// An empty database that is gone once the handle is dropped.
+    /// An empty database in memory.
     pub fn temporary() -> Result<Self, DbError> {
-        Self::with_files(Path::new("(temporary)"), Files::temporary()?)
+        Ok(Self::with(Path::new("(temporary)"), Records::default(), Storage::Temporary, Vec::new()))
+    }
+
+    fn with(path: &Path, records: Records, storage: Storage, warnings: Vec<Warning>) -> Self {
+        let logs = records.0.into_iter().map(|(task, lines)| (task, TaskLog { lines, index: OnceLock::new() }));
+        Self {
+            path: path.to_path_buf(),
+            tasks: RwLock::new(logs.collect()),
+            storage,
+            warnings: Mutex::new(Warnings { pending: warnings, skipped: BTreeSet::new() }),
+        }
     }
 
     /// Stores one record. See [`append_all`](Self::append_all).
@@ -102,124 +133,106 @@ impl TuningDb {
     }
 
     /// Stores records, all or none of them, and returns how many were new. A record that is there already, equal in every
-    /// field, changes nothing; measuring the same config again yields another record.
+    /// field, changes nothing; measuring the same config again yields another record. The same record measured here and
+    /// [`imported`](TuningRecord::imported) is stored once, as it came first.
+    ///
+    /// In the words of compilers and drivers (messages of failures, provenance) control characters are replaced, and the ends of long
+    /// ones are cut off.
     ///
     /// # Errors
-    /// [`Refused`](DbError::Refused) for a record that no measurement can yield (a time that is not positive, a number
-    /// that is not finite, a workload that makes no sense).
+    /// [`Refused`](DbError::Refused) for a record that no measurement can yield: a time that is not positive, a number
+    /// that is not finite, an error beyond the tolerance, a workload that makes no sense, a text that is absurdly long.
+    /// [`ReadOnly`](DbError::ReadOnly) if the database is open for reading. [`Io`](DbError::Io), such as on a full disk: nothing of this
+    /// append is there then, and everything of earlier ones.
     pub fn append_all(&self, records: &[TuningRecord]) -> Result<usize, DbError> {
-        let lines = records.iter().map(TuningRecord::to_line).collect::<Result<Vec<_>, _>>()?;
-        let _appending = self.appending.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut batch = sled::Batch::default();
-        let mut tasks: BTreeMap<Vec<u8>, TaskIndex> = BTreeMap::new();
-        let mut new_lines: HashSet<&str> = HashSet::new();
-        for (record, line) in records.iter().zip(&lines) {
-            let line_key = keys::line(fnv1a(line.as_bytes()));
-            if new_lines.contains(line.as_str()) || self.has_line(&line_key, line)? {
+        if matches!(self.storage, Storage::Reading) {
+            return Err(DbError::ReadOnly { path: self.path.clone() });
+        }
+        let lined = |record: &TuningRecord| {
+            let mut record = record.clone();
+            tidy(&mut record);
+            let line = record.to_line().map_err(DbError::Refused)?;
+            Ok((record, line))
+        };
+        let lined = records.iter().map(lined).collect::<Result<Vec<_>, DbError>>()?;
+
+        let mut tasks = self.logs_mut();
+        let (entries, new) = self.place(&tasks, &lined)?;
+        if let Storage::Writing(writer) = &self.storage
+            && !entries.is_empty()
+        {
+            lock(writer).append(&self.path, &entries)?;
+        }
+
+        for (entry, record) in entries.into_iter().zip(&new) {
+            let log = tasks.entry(entry.task).or_default();
+            log.index.get_or_init(TaskIndex::default);
+            if let Some(index) = log.index.get_mut() {
+                index.append(entry.place, &entry.line, record);
+            }
+            log.lines.insert(entry.place, entry.line);
+        }
+        Ok(new.len())
+    }
+
+    /// The records that are new, and where they are filed.
+    fn place<'a>(
+        &self,
+        tasks: &BTreeMap<TaskKey, TaskLog>,
+        lined: &'a [(TuningRecord, String)],
+    ) -> Result<(Vec<Entry>, Vec<&'a TuningRecord>), DbError> {
+        let (mut entries, mut new) = (Vec::new(), Vec::new());
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        let mut added: BTreeMap<TaskKey, u64> = BTreeMap::new();
+        for (record, line) in lined {
+            let task = TaskKey::new(&record.target, &record.workload);
+            let log = tasks.get(&task);
+            if !seen.insert(line) || log.map_or(Ok(false), |log| self.is_known(&task, log, record, line))? {
                 continue;
             }
-            new_lines.insert(line);
-            let task_key = keys::task(Space::Index, &record.target, &record.workload);
-            let task = match tasks.entry(task_key) {
-                std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-                std::collections::btree_map::Entry::Vacant(entry) => {
-                    let index = self.index_at(entry.key())?;
-                    entry.insert(index)
-                }
-            };
-            let record_key = keys::member(Space::Record, &record.target, &record.workload, task.records);
-            let config_hash = record.config.stable_hash();
-            batch.insert(keys::member(Space::Config, &record.target, &record.workload, config_hash), &[]);
-            batch.insert(line_key, record_key.as_slice());
-            batch.insert(record_key, line.as_bytes());
-            task.push(record);
+            let added = added.entry(task.clone()).or_default();
+            let place = log.map_or(0, TaskLog::next_place).saturating_add(*added);
+            *added += 1;
+            entries.push(Entry { task, place, line: line.clone() });
+            new.push(record);
         }
-        for (key, index) in tasks {
-            let value = serde_json::to_vec(&index).map_err(|e| self.bad_entry(&key, e))?;
-            batch.insert(key, value);
+        Ok((entries, new))
+    }
+
+    /// True if the record is there, be it with the other mark.
+    fn is_known(&self, task: &TaskKey, log: &TaskLog, record: &TuningRecord, line: &str) -> Result<bool, DbError> {
+        let index = self.index(task, log);
+        if log.has_line(index, line) {
+            return Ok(true);
         }
-        if !new_lines.is_empty() {
-            guarded(&self.path, || self.files.sled.apply_batch(batch))?;
-            self.files.write_out(&self.path)?;
-            self.records.fetch_add(new_lines.len() as u64, Ordering::Release);
+        let measured = TuningRecord { imported: false, ..record.clone() };
+        Ok(record.imported && log.has_line(index, &measured.to_line().map_err(DbError::Refused)?))
+    }
+
+    /// Copies the records kept under the target `from` as [claims](TuningRecord::is_claim) of the target `to`, if they are not there yet;
+    /// returns how many were new. For targets whose key has changed: such records may be of another machine that had the same key.
+    pub fn adopt(&self, from: &str, to: &str) -> Result<usize, DbError> {
+        let mut records = self.query_target(from)?;
+        for record in &mut records {
+            record.target = to.to_string();
+            record.imported = true;
         }
-        Ok(new_lines.len())
+        self.append_all(&records)
     }
 
     /// Makes everything appended so far durable, against loss of power too.
     pub fn flush(&self) -> Result<(), DbError> {
-        let records = self.records.load(Ordering::Acquire);
-        self.files.flush(&self.path)?;
-        self.files.remember_flushed(&self.path, records)
-    }
-
-    /// The record to deploy for a task, found through an index, or `None` if nothing is known to run.
-    ///
-    /// It follows from the task's records in the order they were appended. A record of the search becomes the best if it is
-    /// faster than the best so far. A race (adjacent records of the task with one [`Phase::Race`](crate::Phase::Race) id)
-    /// corrects the optimism of picking the minimum of many single measurements: if the best so far took part,
-    /// the race's fastest takes its place however slow it is, and if none of the racers ran there is no best any more. If the
-    /// best so far did not take part, the race's fastest has to be faster. Ties leave the earlier one.
-    ///
-    /// Whether the config still fits today's schedule space is for the caller to check.
-    pub fn best(&self, workload: &Workload, target: &str) -> Result<Option<TuningRecord>, DbError> {
-        let index = self.index_at(&keys::task(Space::Index, target, workload))?;
-        let Some(best) = index.best else {
-            return Ok(None);
+        let Storage::Writing(writer) = &self.storage else {
+            return Ok(());
         };
-        let key = keys::member(Space::Record, target, workload, best.seq);
-        match guarded(&self.path, || self.files.sled.get(&key))? {
-            Some(line) => self.decode(&key, &line).map(Some),
-            None => Err(self.bad_entry(&key, "the index names it but it is gone")),
-        }
+        let tasks = self.logs();
+        lock(writer).flush(&self.path, counts(&tasks))
     }
 
-    /// The records of a task in the order they were appended. Reads that task's records only.
-    pub fn query(&self, workload: &Workload, target: &str) -> Result<Vec<TuningRecord>, DbError> {
-        self.scan(&keys::task(Space::Record, target, workload))
-    }
-
-    /// Every record of a target, ordered by workload text, then as appended.
-    pub fn query_target(&self, target: &str) -> Result<Vec<TuningRecord>, DbError> {
-        self.scan(&keys::target(Space::Record, target))
-    }
-
-    /// The `k` records of a task that are most worth racing, fastest first, one per config. Reads that task's records only.
-    ///
-    /// A config stands with its fastest record of the last race it took part in, and is left out if it failed there;
-    /// without a race it stands with its fastest record of the search. Times of the search are optimistic, so the first
-    /// need not be [`best`](Self::best).
-    pub fn top(&self, workload: &Workload, target: &str, k: usize) -> Result<Vec<TuningRecord>, DbError> {
-        let log = self.query(workload, target)?;
-        Ok(ranking(&log, k).into_iter().filter_map(|place| log.get(place).cloned()).collect())
-    }
-
-    /// True if the config was measured for the task, whatever came of it. Found through an index.
-    pub fn contains(&self, workload: &Workload, target: &str, config: &Config) -> Result<bool, DbError> {
-        let key = keys::member(Space::Config, target, workload, config.stable_hash());
-        guarded(&self.path, || self.files.sled.contains_key(&key))
-    }
-
-    /// Every task there are records of, ordered by target, then by workload text. Reads no record.
-    pub fn tasks(&self) -> Result<Vec<TaskSummary>, DbError> {
-        let mut summaries = Vec::new();
-        for (key, value) in self.pairs(&keys::space(Space::Index))? {
-            let (target, workload) =
-                keys::parse_task(&key).ok_or_else(|| self.bad_entry(&key, "its key names no task"))?;
-            let TaskIndex { records, .. } = self.decode_index(&key, &value)?;
-            summaries.push(TaskSummary { target, workload, records });
-        }
-        Ok(summaries)
-    }
-
-    /// Number of records.
-    pub fn len(&self) -> u64 {
-        self.records.load(Ordering::Acquire)
-    }
-
-    /// True if there is no record.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// What the user should be told: of damage that was found and mended, and of records that were passed over since they cannot be
+    /// read. Each warning is told once.
+    pub fn warnings(&self) -> Vec<Warning> {
+        std::mem::take(&mut lock(&self.warnings).pending)
     }
 
     /// Where it is.
@@ -227,91 +240,54 @@ impl TuningDb {
         &self.path
     }
 
-    /// Every record's key and line, ordered by target, workload text and place.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = Result<(sled::IVec, sled::IVec), DbError>> {
-        self.iterate(keys::space(Space::Record))
+    pub(crate) fn logs(&self) -> RwLockReadGuard<'_, BTreeMap<TaskKey, TaskLog>> {
+        self.tasks.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn decode(&self, key: &[u8], line: &[u8]) -> Result<TuningRecord, DbError> {
-        let text = std::str::from_utf8(line).map_err(|e| self.bad_entry(key, e))?;
-        TuningRecord::from_line(text).map_err(|e| self.bad_entry(key, e))
+    fn logs_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<TaskKey, TaskLog>> {
+        self.tasks.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn scan(&self, prefix: &[u8]) -> Result<Vec<TuningRecord>, DbError> {
-        self.pairs(prefix)?.iter().map(|(key, line)| self.decode(key, line)).collect()
-    }
-
-    fn pairs(&self, prefix: &[u8]) -> Result<Vec<(sled::IVec, sled::IVec)>, DbError> {
-        self.iterate(prefix.to_vec()).collect()
-    }
-
-    fn iterate(&self, prefix: Vec<u8>) -> impl Iterator<Item = Result<(sled::IVec, sled::IVec), DbError>> {
-        let mut pairs = self.files.sled.scan_prefix(prefix);
-        std::iter::from_fn(move || guarded(&self.path, || pairs.next().transpose()).transpose())
-    }
-
-    fn has_line(&self, line_key: &[u8], line: &str) -> Result<bool, DbError> {
-        guarded(&self.path, || {
-            let Some(record_key) = self.files.sled.get(line_key)? else {
-                return Ok(false);
-            };
-            Ok(self.files.sled.get(record_key)?.is_some_and(|stored| stored == line.as_bytes()))
+    /// What is known of the task's records.
+    pub(crate) fn index<'a>(&self, task: &TaskKey, log: &'a TaskLog) -> &'a TaskIndex {
+        log.index.get_or_init(|| {
+            let (index, skipped) = TaskIndex::of(&log.lines);
+            skipped.into_iter().for_each(|(place, reason)| self.skip(task, place, reason));
+            index
         })
     }
 
-    fn index_at(&self, key: &[u8]) -> Result<TaskIndex, DbError> {
-        match guarded(&self.path, || self.files.sled.get(key))? {
-            Some(value) => self.decode_index(key, &value),
-            None => Ok(TaskIndex::default()),
+    /// Warns of a record that cannot be read.
+    pub(crate) fn skip(&self, task: &TaskKey, place: u64, reason: String) {
+        let mut warnings = lock(&self.warnings);
+        if warnings.skipped.insert((task.clone(), place)) {
+            let (path, task) = (self.path.clone(), task.to_string());
+            warnings.pending.push(Warning::Skipped { path, task, place, reason });
         }
     }
 
-    fn decode_index(&self, key: &[u8], value: &[u8]) -> Result<TaskIndex, DbError> {
-        serde_json::from_slice(value).map_err(|e| self.bad_entry(key, e))
-    }
-
-    fn bad_entry(&self, key: &[u8], reason: impl ToString) -> DbError {
-        DbError::BadEntry { path: self.path.clone(), key: keys::readable(key), reason: reason.to_string() }
+    pub(crate) fn warn(&self, warning: Warning) {
+        let mut warnings = lock(&self.warnings);
+        if !warnings.pending.contains(&warning) {
+            warnings.pending.push(warning);
+        }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn entries_that_cannot_be_read_are_named() {
-        let db = TuningDb::temporary().unwrap();
-        let (target, workload): (_, Workload) = ("cpu:x", "matmul:m=1,n=2,k=3".parse().unwrap());
-        db.files.sled.insert(keys::member(Space::Record, target, &workload, 7), b"{}").unwrap();
-        let said =
-            "entry 'r cpu:x matmul:m=1,n=2,k=3 #7' of (temporary) cannot be read: not a tuning record: missing field";
-        for error in [
-            db.query(&workload, target).unwrap_err(),
-            db.query_target(target).unwrap_err(),
-            db.top(&workload, target, 1).unwrap_err(),
-            db.export(std::io::sink()).unwrap_err(),
-        ] {
-            assert!(matches!(error, DbError::BadEntry { .. }));
-            assert!(error.to_string().starts_with(said), "{error}");
-        }
-        assert_eq!(db.best(&workload, target).unwrap(), None);
-
-        let index = keys::task(Space::Index, target, &workload);
-        let best = r#"{"records":9,"best":{"seq":8,"run_secs":1.0,"config_hash":1},"race":null}"#;
-        db.files.sled.insert(&index, best).unwrap();
-        let error = db.best(&workload, target).unwrap_err().to_string();
-        assert!(error.contains("#8") && error.contains("the index names it but it is gone"), "{error}");
-
-        db.files.sled.insert(&index, b"\xff").unwrap();
-        for error in [db.best(&workload, target).unwrap_err(), db.tasks().unwrap_err()] {
-            assert!(error.to_string().starts_with("entry 'i cpu:x matmul:m=1,n=2,k=3' of"), "{error}");
+impl Drop for TuningDb {
+    fn drop(&mut self) {
+        let counts = counts(&self.logs());
+        if let Storage::Writing(writer) = &self.storage {
+            // Whoever wants to know whether it worked flushes.
+            let _ = lock(writer).close(&self.path, counts);
         }
     }
+}
 
-    #[test]
-    fn a_panic_of_the_engine_is_an_error() {
-        let error = guarded::<()>(Path::new("some.db"), || panic!("slot {} is gone", 3)).unwrap_err();
-        assert!(error.to_string().starts_with("some.db is corrupt: slot 3 is gone"), "{error}");
-    }
+fn counts(tasks: &BTreeMap<TaskKey, TaskLog>) -> Counts {
+    Counts(tasks.iter().map(|(task, log)| (task.clone(), log.count())).collect())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,25 +6,26 @@ mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::process::ExitCode;
+use std::time::Duration;
 
 use autotune_db::{DbError, TuningDb, TuningRecord};
 use libtest_mimic::{Arguments, Trial};
-use rand::{Rng, RngExt};
-use support::{assert_agrees, random_race, random_record, rng};
-
-/// Set in the environment of the other process, which cannot tell its arguments from the test runner's otherwise.
-const ROLE: &str = "AUTOTUNE_DB_TEST_ROLE";
+use rand::RngExt;
+use support::child::{finish, role, rounds, start};
+use support::{assert_agrees, export, random_race, random_record, rng};
 
 fn main() -> ExitCode {
-    if let Ok(role) = std::env::var(ROLE) {
-        let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((role, arguments)) = role() {
+        let path = Path::new(&arguments[0]);
+        let seed = || arguments[1].parse().unwrap();
         match role.as_str() {
-            "hold" => hold(Path::new(&arguments[0])),
-            "tune" => tune(Path::new(&arguments[0]), arguments[1].parse().unwrap()),
-            "read" => read(Path::new(&arguments[0])),
+            "hold" => hold(path),
+            "tune" => tune(path, seed()),
+            "look" => look(path, seed()),
+            "fill" => fill(path, seed()),
             other => panic!("no role '{other}'"),
         }
         return ExitCode::SUCCESS;
@@ -39,20 +40,14 @@ fn main() -> ExitCode {
     let trials = vec![
         trial("another_process_is_told_who_holds_it", another_process_is_told_who_holds_it),
         trial("kill_9_loses_nothing_that_was_appended", kill_9_loses_nothing_that_was_appended),
-        trial("damaged_files_are_an_error_or_recovered", damaged_files_are_an_error_or_recovered),
+        trial("readers_see_what_was_appended_before_they_opened", readers_see_what_was_appended_before_they_opened),
+        trial(
+            "a_folder_without_write_permission_is_read_and_unchanged",
+            a_folder_without_write_permission_is_read_and_unchanged,
+        ),
+        trial("a_full_disk_loses_nothing_that_was_appended", a_full_disk_loses_nothing_that_was_appended),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
-}
-
-fn start(role: &str, arguments: &[&str]) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.env(ROLE, role).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().unwrap()
-}
-
-/// `default`, or as many as `AUTOTUNE_DB_TEST_ROUNDS` says, for hunting rare failures.
-fn rounds(default: u64) -> u64 {
-    std::env::var("AUTOTUNE_DB_TEST_ROUNDS").map_or(default, |n| n.parse().unwrap())
 }
 
 /// Opens the database, says so, and holds it until its input ends.
@@ -78,8 +73,8 @@ fn another_process_is_told_who_holds_it() {
     assert!(text.contains(path.to_str().unwrap()) && text.contains("processes"), "{text}");
 
     drop(child.stdin.take());
-    TuningDb::open_waiting(&path, Duration::from_secs(600)).unwrap();
     assert!(child.wait().unwrap().success());
+    TuningDb::open(&path).unwrap();
 }
 
 /// Record after record and batch after batch of one endless tuning run, the same for the same seed.
@@ -139,7 +134,13 @@ fn kill_9_loses_nothing_that_was_appended() {
         kills_after_an_append += usize::from(told > 0);
         let acknowledged = told.max(there_before);
 
+        let read = TuningDb::open_reading(&path).map(|db| (export(&db), db.warnings()));
         let db = TuningDb::open(&path).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert_eq!(db.warnings(), [], "{what}");
+        match read {
+            Ok(read) => assert_eq!(read, (export(&db), vec![]), "{what}: the reader"),
+            Err(error) => assert!(matches!(error, DbError::NotFound { .. }) && db.is_empty(), "{what}: {error}"),
+        }
         let there = db.len() as usize;
         assert!(there >= acknowledged, "{what}: {there} of {acknowledged} acknowledged records are there");
         let mut all = Vec::new();
@@ -165,128 +166,117 @@ fn kill_9_loses_nothing_that_was_appended() {
     assert!(kills_after_an_append > 0, "the kills came too early to show anything");
 }
 
-/// Opens the database, reads everything in it and appends to it; tells what came of it.
-fn read(path: &Path) {
-    let attempt = || -> Result<u64, DbError> {
-        let db = TuningDb::open(path)?;
-        let mut records = 0;
-        for task in db.tasks()? {
-            db.best(&task.workload, &task.target)?;
-            records += db.query(&task.workload, &task.target)?.len() as u64;
-        }
-        db.export(std::io::sink())?;
-        db.append(&random_record(&mut rng(u64::MAX)))?;
-        db.flush()?;
-        Ok(records)
-    };
-    match attempt() {
-        Ok(records) => println!("recovered {records}"),
-        Err(error) => println!("error: {error}"),
-    }
+/// The first so many records of a run.
+fn first(seed: u64, records: usize) -> Vec<TuningRecord> {
+    batches(seed).flatten().take(records).collect()
 }
 
-fn damaged_files_are_an_error_or_recovered() {
-    let cases = rounds(40);
+/// Opens the database for reading, checks every answer, and tells how many records there are.
+fn look(path: &Path, seed: u64) {
+    let db = TuningDb::open_reading(path).unwrap();
+    assert_agrees(&db, &first(seed, db.len() as usize), "the reader");
+    assert_eq!(db.warnings(), []);
+    println!("{}", db.len());
+}
+
+fn readers_see_what_was_appended_before_they_opened() {
     let dir = tempfile::tempdir().unwrap();
-    let whole = dir.path().join("whole.db");
-    let mut total = 0;
-    for seed in 0..3 {
-        let db = TuningDb::open(&whole).unwrap();
-        batches(seed).take(12).for_each(|batch| assert!(db.append_all(&batch).is_ok()));
-        db.flush().unwrap();
-        total = db.len();
-    }
-    for case in 0..cases {
-        let mut rng = rng(case);
-        let path = dir.path().join(format!("{case}.db"));
-        copy(&whole, &path);
-        let damage = damage(&path, &mut rng);
-        let what = format!("case {case}: {damage}");
-        let (said, complaint) = finish(start("read", &[path.to_str().unwrap()]), &what);
-        let clear = said == format!("recovered {total}\n")
-            || said.starts_with("error: ") && said.contains(path.to_str().unwrap());
-        assert!(clear, "{what}: {said} {complaint}");
-        fs::remove_dir_all(&path).unwrap();
-    }
-}
-
-/// What the process says, and what it says on its standard error; fails if it does not end or does not end well.
-fn finish(mut child: Child, what: &str) -> (String, String) {
-    let start = Instant::now();
-    let status = loop {
-        match child.try_wait().unwrap() {
-            Some(status) => break status,
-            None if start.elapsed() > Duration::from_secs(60) => {
-                child.kill().unwrap();
-                panic!("{what}: hangs");
-            }
-            None => std::thread::sleep(Duration::from_millis(2)),
-        }
-    };
-    let output = child.wait_with_output().unwrap();
-    let (said, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(status.success(), "{what}: {status}: {said} {complaint}");
-    (said.into_owned(), complaint.into_owned())
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let (source, target) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));
-        if source.is_dir() {
-            copy(&source, &target)
-        } else {
-            fs::copy(&source, &target).unwrap();
+    let path = dir.path().join("db");
+    let mut tuner = start("tune", &[path.to_str().unwrap(), "5"]);
+    let mut told =
+        BufReader::new(tuner.stdout.take().unwrap()).lines().map(|line| line.unwrap().parse::<u64>().unwrap());
+    let mut seen = Vec::new();
+    for round in 0..rounds(6) {
+        let acknowledged = told.by_ref().nth(30).unwrap();
+        let readers: Vec<_> = (0..3).map(|_| start("look", &[path.to_str().unwrap(), "5"])).collect();
+        for reader in readers {
+            let what = format!("round {round}");
+            let found: u64 = finish(reader, &what).0.trim().parse().unwrap();
+            assert!(found >= acknowledged, "{what}: {found} of {acknowledged} records that were there before");
+            seen.push(found);
         }
     }
+    tuner.kill().unwrap();
+    tuner.wait().unwrap();
+    assert!(seen.first() < seen.last(), "the tuner went on beside the readers: {seen:?}");
 }
 
-fn files(dir: &Path, found: &mut Vec<PathBuf>) {
-    let mut paths: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
+/// Every file below a folder: its name, its content, and when it was changed.
+fn state(folder: &Path) -> Vec<(PathBuf, Vec<u8>, (i64, i64))> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     paths.sort();
+    let changed = |path: &Path| fs::metadata(path).map(|m| (m.ctime(), m.ctime_nsec())).unwrap();
+    let mut all = vec![(folder.to_path_buf(), Vec::new(), changed(folder))];
     for path in paths {
-        if path.is_dir() { files(&path, found) } else { found.push(path) }
+        if path.is_dir() {
+            all.extend(state(&path));
+        } else {
+            all.push((path.clone(), fs::read(&path).unwrap(), changed(&path)));
+        }
     }
+    all
 }
 
-/// Damages one file of the engine and says how.
-fn damage(path: &Path, rng: &mut impl Rng) -> String {
-    let mut found = Vec::new();
-    files(&path.join("sled"), &mut found);
-    // The log itself is one file of several but holds nearly everything.
-    let log = path.join("sled/db");
-    let victim = if rng.random_bool(0.5) { log } else { found[rng.random_range(0..found.len())].clone() };
-    let mut bytes = fs::read(&victim).unwrap();
-    let used = bytes.iter().rposition(|&b| b != 0).map_or(1, |p| p + 1);
-    let at = rng.random_range(0..used);
-    let how = match rng.random_range(0..6) {
-        0 => {
-            bytes.truncate(at);
-            "cut off"
-        }
-        1 => {
-            rng.fill_bytes(&mut bytes[at..]);
-            "garbage from"
-        }
-        2 => {
-            bytes[at] ^= 1 << rng.random_range(0..8);
-            "one bit flipped"
-        }
-        3 => {
-            let end = (at + 4096).min(bytes.len());
-            bytes[at..end].fill(0);
-            "a page of zeros"
-        }
-        4 => {
-            let end = (at + 64).min(bytes.len());
-            rng.fill_bytes(&mut bytes[at..end]);
-            "some garbage"
-        }
-        _ => {
-            bytes.truncate(0);
-            "emptied"
+fn a_folder_without_write_permission_is_read_and_unchanged() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = TuningDb::open(&path).unwrap();
+    first(3, 100).iter().for_each(|record| db.append(record).unwrap());
+    drop(db);
+    let permit = |mode| {
+        for folder in [dir.path(), &path, &path.join("sled")] {
+            fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
         }
     };
-    fs::write(&victim, bytes).unwrap();
-    format!("{} {how} at {at} of {used}", victim.file_name().unwrap().to_string_lossy())
+    permit(0o555);
+    let before = state(&path);
+    assert_eq!(finish(start("look", &[path.to_str().unwrap(), "3"]), "the reader").0, "100\n");
+    assert_eq!(state(&path), before);
+    permit(0o755);
+}
+
+/// Appends to a database until its disk is full; tells how many records were appended. Files cannot grow beyond a limit here, which
+/// to a program is much the same.
+fn fill(path: &Path, limit_bytes: u64) {
+    let limit = libc::rlimit { rlim_cur: limit_bytes, rlim_max: limit_bytes };
+    // SAFETY: plain calls; the limit is a valid one, and ignoring a signal runs no code.
+    unsafe {
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+    let db = TuningDb::open(path).unwrap();
+    let mut appended = 0;
+    let error = batches(limit_bytes).find_map(|batch| match db.append_all(&batch) {
+        Ok(new) => {
+            appended += new;
+            None
+        }
+        Err(error) => Some(error),
+    });
+    let error = error.unwrap();
+    assert!(matches!(error, DbError::Io { .. } | DbError::Corrupt { .. }), "{error}");
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    for reads in [&db, &TuningDb::open_reading(path).unwrap()] {
+        assert_agrees(reads, &first(limit_bytes, appended), "on the full disk");
+    }
+    println!("{appended}");
+}
+
+fn a_full_disk_loses_nothing_that_was_appended() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rng = rng(7);
+    for round in 0..rounds(8) {
+        let path = dir.path().join(format!("{round}.db"));
+        let limit_bytes: u64 = rng.random_range(600_000..1_200_000);
+        let (said, complaint) = finish(start("fill", &[path.to_str().unwrap(), &limit_bytes.to_string()]), "filling");
+        let appended: usize = said.trim().parse().unwrap();
+        assert!(appended > 100, "round {round}: only {appended} records: {complaint}");
+        for _ in 0..2 {
+            let db = TuningDb::open(&path).unwrap();
+            let there = db.len() as usize;
+            assert!(there >= appended, "round {round}: {there} of {appended}");
+            assert_agrees(&db, &first(limit_bytes, there), "after the full disk");
+            assert_eq!(db.warnings(), [], "round {round}");
+        }
+    }
 }

@@ -1,11 +1,13 @@
 //! Random records and a naive model of the store.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod child;
+
 use std::collections::BTreeSet;
 
-use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
+use autotune_db::{Phase, Provenance, Standing, TuningDb, TuningRecord};
 use autotune_measure::{Backend, CandidateError, Measurement, RunSecs};
-use autotune_schedules::{Config, Value, Workload};
+use autotune_schedules::{Config, LOWERING_VERSION, Value, Workload};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -54,10 +56,27 @@ pub fn record(workload: &str, target: &str, number: usize, run_secs: f64) -> Tun
             flags: "-O3".into(),
             tuner_version: "0.1.0".into(),
             harness: "repeats=7".into(),
+            lowering: LOWERING_VERSION,
             seed: u64::MAX,
             unix_secs: 1_760_000_000,
         },
+        imported: false,
     }
+}
+
+/// Every config fits.
+pub fn any(_: &Config) -> bool {
+    true
+}
+
+/// Two configs of three fit.
+pub fn some(config: &Config) -> bool {
+    config.knobs["tile.m"] != Value::Tile(vec![8, 4]) && !config.stable_hash().is_multiple_of(3)
+}
+
+pub fn imported(mut record: TuningRecord) -> TuningRecord {
+    record.imported = true;
+    record
 }
 
 pub fn racing(mut record: TuningRecord, id: u64) -> TuningRecord {
@@ -94,8 +113,12 @@ pub fn random_record(rng: &mut impl Rng) -> TuningRecord {
         });
     }
     if rng.random_bool(0.02) {
-        let message = "error: \u{1F980}\n".repeat(rng.random_range(1..30_000));
+        let message = "error: \u{1F980}\n".repeat(rng.random_range(1..1300));
         record.measurement.outcome = Err(CandidateError::Build { message });
+    }
+    record.imported = rng.random_bool(0.2);
+    if rng.random_bool(0.1) {
+        record.provenance.lowering += 1;
     }
     record
 }
@@ -121,11 +144,25 @@ fn fastest<'a>(records: impl IntoIterator<Item = &'a TuningRecord>) -> Option<&'
     ran.min_by(|a, b| a.measurement.run_secs().partial_cmp(&b.measurement.run_secs()).unwrap())
 }
 
-/// The documented meaning of `best`, race by race.
-pub fn model_best<'a>(log: &[&'a TuningRecord]) -> Option<&'a TuningRecord> {
+/// Records that were measured here; the other ones of configs that were not.
+fn parted<'a>(log: &[&'a TuningRecord]) -> (Vec<&'a TuningRecord>, Vec<&'a TuningRecord>) {
+    let (claims, measured): (Vec<_>, Vec<_>) = log.iter().partition(|r| r.is_claim());
+    let is_open = |claim: &&TuningRecord| measured.iter().all(|r: &&TuningRecord| r.config != claim.config);
+    let claims = claims.into_iter().filter(is_open).collect();
+    (measured, claims)
+}
+
+/// The documented meaning of `best`.
+pub fn model_best<'a>(log: &[&'a TuningRecord], fits: fn(&Config) -> bool) -> Option<&'a TuningRecord> {
+    let (measured, claims) = parted(log);
+    best_of(&measured, fits).or_else(|| best_of(&claims, fits))
+}
+
+/// The best race by race.
+fn best_of<'a>(log: &[&'a TuningRecord], fits: fn(&Config) -> bool) -> Option<&'a TuningRecord> {
     let mut best: Option<&TuningRecord> = None;
     for stretch in log.chunk_by(|a, b| a.phase == b.phase) {
-        let winner = fastest(stretch.iter().copied());
+        let winner = fastest(stretch.iter().copied().filter(|r| fits(&r.config)));
         let raced = stretch[0].phase != Phase::Search;
         let took_part = best.is_some_and(|b| stretch.iter().any(|r| r.config == b.config));
         best = if raced && took_part { winner } else { fastest(best.into_iter().chain(winner)) };
@@ -133,9 +170,9 @@ pub fn model_best<'a>(log: &[&'a TuningRecord]) -> Option<&'a TuningRecord> {
     best
 }
 
-/// The documented meaning of `top`, config by config.
-pub fn model_top<'a>(log: &[&'a TuningRecord], k: usize) -> Vec<&'a TuningRecord> {
-    let configs: BTreeSet<&Config> = log.iter().map(|r| &r.config).collect();
+/// The documented meaning of `top` and of `claims`, config by config.
+fn model_ranking<'a>(log: &[&'a TuningRecord], k: usize, fits: fn(&Config) -> bool) -> Vec<&'a TuningRecord> {
+    let configs: BTreeSet<&Config> = log.iter().map(|r| &r.config).filter(|config| fits(config)).collect();
     let standing = |config: &&Config| {
         let own = log.iter().copied().filter(|r| r.config == **config);
         let last_race = own.clone().map(|r| r.phase).rfind(|phase| *phase != Phase::Search);
@@ -160,23 +197,40 @@ pub fn assert_agrees(db: &TuningDb, all: &[TuningRecord], what: &str) {
             let workload: Workload = text.parse().unwrap();
             let log = task_log(all, &workload, target);
             tasks += usize::from(!log.is_empty());
-            let stored = db.query(&workload, target).unwrap();
-            assert_eq!(stored.iter().collect::<Vec<_>>(), log, "{what}: query {text} {target}");
-            assert_eq!(db.best(&workload, target).unwrap().as_ref(), model_best(&log), "{what}: best {text} {target}");
-            for k in [0, 1, 4, 1000] {
-                let top = db.top(&workload, target, k).unwrap();
-                assert_eq!(top.iter().collect::<Vec<_>>(), model_top(&log, k), "{what}: top {k} {text} {target}");
-            }
-            for number in 0..31 {
-                let known = log.iter().any(|r| r.config == config(number));
-                let found = db.contains(&workload, target, &config(number)).unwrap();
-                assert_eq!(found, known, "{what}: contains {number} {text} {target}");
-            }
+            assert_task_agrees(db, &workload, target, &log, &format!("{what}: {text} {target}"));
         }
         let of_target = all.iter().filter(|r| r.target == target).count();
         assert_eq!(db.query_target(target).unwrap().len(), of_target, "{what}: query_target {target}");
     }
     assert_eq!(db.tasks().unwrap().len(), tasks, "{what}: tasks");
+}
+
+fn assert_task_agrees(db: &TuningDb, workload: &Workload, target: &str, log: &[&TuningRecord], what: &str) {
+    let stored = db.query(workload, target).unwrap();
+    assert_eq!(stored.iter().collect::<Vec<_>>(), log, "{what}: query");
+    let (measured, claims) = parted(log);
+    for fits in [any, some] {
+        let best = db.best(workload, target, &fits).unwrap();
+        assert_eq!(best.as_ref().map(|b| &b.record), model_best(log, fits), "{what}: best");
+        if let Some(best) = best {
+            let expected = match (best.record.is_claim(), best.record.phase) {
+                (true, _) => Standing::Claimed,
+                (false, Phase::Search) => Standing::Searched,
+                (false, Phase::Race { .. }) => Standing::Raced,
+            };
+            assert_eq!(best.standing, expected, "{what}: best");
+        }
+        for k in [0, 1, 4, 1000] {
+            let top = db.top(workload, target, k, &fits).unwrap();
+            assert_eq!(top.iter().collect::<Vec<_>>(), model_ranking(&measured, k, fits), "{what}: top {k}");
+            let claimed = db.claims(workload, target, k, &fits).unwrap();
+            assert_eq!(claimed.iter().collect::<Vec<_>>(), model_ranking(&claims, k, fits), "{what}: claims {k}");
+        }
+    }
+    for number in 0..31 {
+        let known = log.iter().any(|r| r.config == config(number));
+        assert_eq!(db.contains(workload, target, &config(number)).unwrap(), known, "{what}: contains {number}");
+    }
 }
 
 pub fn export(db: &TuningDb) -> String {

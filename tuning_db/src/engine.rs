@@ -1,0 +1,254 @@
+//! The copy of the records in the storage engine.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use crate::error::DbError;
+use crate::files::io_error;
+use crate::flushed::{Count, Counts};
+use crate::keys::{self, Entry, RECORD_PREFIX, Records, TaskKey};
+
+/// It is written, and read once, at opening.
+const CACHE_BYTES: u64 = 16 << 20;
+/// Records stored together where many are.
+const FILL: usize = 1024;
+/// How long the engine's threads may keep its own lock after a database was closed.
+const CLOSING: Duration = Duration::from_secs(5);
+
+/// The open engine.
+pub(crate) struct Engine {
+    sled: sled::Db,
+    /// Its log, for making it durable.
+    log: File,
+    path: PathBuf,
+}
+
+/// What the engine holds.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    pub(crate) records: Records,
+    /// Why it does not hold, or does not tell, everything that was put into it.
+    pub(crate) damage: Option<String>,
+}
+
+impl Engine {
+    /// Opens the engine of the database at `path`, or makes it.
+    pub(crate) fn open(path: &Path) -> Result<Self, DbError> {
+        let folder = Self::folder(path);
+        remove_unfinished_snapshots(&folder)?;
+        let sled = open_unlocked(path, &folder)?;
+        let log_path = folder.join("db");
+        let log = File::open(&log_path).map_err(io_error("cannot open", &log_path))?;
+        Ok(Self { sled, log, path: path.to_path_buf() })
+    }
+
+    pub(crate) fn folder(path: &Path) -> PathBuf {
+        path.join("sled")
+    }
+
+    /// Every record that can be read; those of `wanted` are asked for one by one if not all can be read in turn.
+    pub(crate) fn read(&self, wanted: &Counts) -> Contents {
+        let mut contents = Contents::default();
+        let mut pairs = self.sled.scan_prefix(RECORD_PREFIX);
+        loop {
+            match self.guarded(|| pairs.next().transpose()) {
+                Ok(Some((key, line))) => contents.take(&key, &line),
+                Ok(None) => return contents,
+                Err(error) => {
+                    contents.damage = Some(damage(&error));
+                    break;
+                }
+            }
+        }
+
+        let places = wanted.0.iter().flat_map(|(task, count)| (0..count.next).map(move |place| (task, place)));
+        for (task, place) in places {
+            let key = task.record(place);
+            if contents.records.get(task, place).is_none()
+                && let Ok(Some(line)) = self.guarded(|| self.sled.get(&key))
+            {
+                contents.take(&key, &line);
+            }
+        }
+        contents
+    }
+
+    /// What the indexes of the layout without a journal say; `None` if this was never a database's engine.
+    pub(crate) fn indexed(&self) -> Result<Option<Counts>, DbError> {
+        #[derive(Deserialize)]
+        struct Index {
+            records: u64,
+        }
+        if self.guarded(|| self.sled.get("meta/format"))?.is_none() {
+            return Ok(None);
+        }
+
+        let mut counts = BTreeMap::new();
+        let mut pairs = self.sled.scan_prefix(b"i\0");
+        while let Some((key, value)) = self.guarded(|| pairs.next().transpose())? {
+            // An index that cannot be read tells nothing; what it tells is only held against the records.
+            let task = key.get(2..).and_then(keys::parse_task);
+            let index: Option<Index> = serde_json::from_slice(&value).ok();
+            if let (Some(task), Some(Index { records })) = (task, index) {
+                counts.insert(task, Count { records, next: records });
+            }
+        }
+        Ok(Some(Counts(counts)))
+    }
+
+    /// Stores records, all or none of them.
+    pub(crate) fn insert<'a>(
+        &self,
+        records: impl IntoIterator<Item = (&'a TaskKey, u64, &'a str)>,
+    ) -> Result<(), DbError> {
+        let mut batch = sled::Batch::default();
+        for (task, place, line) in records {
+            batch.insert(task.record(place), line.as_bytes());
+        }
+        self.guarded(|| self.sled.apply_batch(batch))
+    }
+
+    /// Stores the records of a new engine.
+    pub(crate) fn fill(&self, records: &Records) -> Result<(), DbError> {
+        let all: Vec<_> = records.iter().collect();
+        all.chunks(FILL).try_for_each(|some| self.insert(some.iter().copied()))
+    }
+
+    /// Hands everything stored so far to the operating system.
+    pub(crate) fn write_out(&self) -> Result<(), DbError> {
+        self.guarded(|| self.sled.flush()).map(drop)
+    }
+
+    /// Makes everything stored so far durable.
+    pub(crate) fn sync(&self) -> Result<(), DbError> {
+        self.write_out()?;
+        self.log.sync_data().map_err(io_error("cannot flush", &self.path))
+    }
+
+    fn guarded<T>(&self, run: impl FnOnce() -> sled::Result<T>) -> Result<T, DbError> {
+        guarded(&self.path, run)
+    }
+}
+
+impl Contents {
+    fn take(&mut self, key: &[u8], line: &[u8]) {
+        let text = std::str::from_utf8(line).ok().filter(|text| !text.contains('\n'));
+        match (keys::parse_record(key), text) {
+            (Some((task, place)), Some(text)) => self.records.insert(Entry { task, place, line: text.to_string() }),
+            _ => self.damage = Some(format!("entry '{}' makes no sense", key.escape_ascii())),
+        }
+    }
+}
+
+/// What an error of the engine says of its files.
+pub(crate) fn damage(error: &DbError) -> String {
+    match error {
+        DbError::Corrupt { detail, .. } => detail.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// True if the error tells that the engine's files are damaged, not that they cannot be used just now.
+pub(crate) fn is_damage(error: &DbError) -> bool {
+    match error {
+        DbError::Corrupt { .. } => true,
+        DbError::Io { cause, .. } => {
+            use ErrorKind::{InvalidData, InvalidInput, NotFound, Other, UnexpectedEof};
+            matches!(cause.kind(), InvalidData | InvalidInput | NotFound | Other | UnexpectedEof) && !is_locked(cause)
+        }
+        _ => false,
+    }
+}
+
+fn is_locked(cause: &std::io::Error) -> bool {
+    cause.to_string().contains("could not acquire lock")
+}
+
+/// Opens the engine. The hold on the database is ours, so if the engine's own lock is taken, a closed handle is still being
+/// cleaned up.
+fn open_unlocked(path: &Path, folder: &Path) -> Result<sled::Db, DbError> {
+    let config = sled::Config::new().cache_capacity(CACHE_BYTES).flush_every_ms(None).path(folder);
+    let start = Instant::now();
+    loop {
+        match guarded(path, || config.open()) {
+            Err(DbError::Io { cause, .. }) if is_locked(&cause) && start.elapsed() < CLOSING => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Removes what a process killed while opening the database left behind. The engine writes `snap.X.generating` and renames
+/// it once it is whole; it would take an unfinished one for the newest snapshot and refuse the database.
+fn remove_unfinished_snapshots(folder: &Path) -> Result<(), DbError> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(io_error("cannot list", folder)(e)),
+    };
+    for entry in entries {
+        let path = entry.map_err(io_error("cannot list", folder))?.path();
+        if path.extension().is_some_and(|e| e == "generating") {
+            fs::remove_file(&path).map_err(io_error("cannot remove", &path))?;
+        }
+    }
+    Ok(())
+}
+
+thread_local! {
+    /// True while this thread runs an operation of the engine.
+    static IN_ENGINE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs an operation of the engine. The engine panics on some damage to its files; that is an error here, and nothing is printed.
+fn guarded<T>(path: &Path, run: impl FnOnce() -> sled::Result<T>) -> Result<T, DbError> {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let print = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !IN_ENGINE.get() {
+                print(info);
+            }
+        }));
+    });
+
+    IN_ENGINE.set(true);
+    let ended = catch_unwind(AssertUnwindSafe(run));
+    IN_ENGINE.set(false);
+
+    let corrupt = |detail| DbError::Corrupt { path: path.to_path_buf(), detail };
+    match ended {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(sled::Error::Io(cause))) => Err(io_error("cannot use", path)(cause)),
+        Ok(Err(sled::Error::Corruption { .. })) => Err(corrupt("a checksum does not match".to_string())),
+        Ok(Err(e)) => Err(corrupt(e.to_string())),
+        Err(panic) => Err(corrupt(panic_text(panic.as_ref()))),
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("the storage engine failed").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_engine_is_an_error() {
+        let error = guarded::<()>(Path::new("some.db"), || panic!("slot {} is gone", 3)).unwrap_err();
+        assert!(error.to_string().starts_with("some.db is corrupt: slot 3 is gone"), "{error}");
+        assert!(is_damage(&error));
+    }
+}

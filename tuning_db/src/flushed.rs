@@ -1,0 +1,110 @@
+//! How many records of each task are known to be durable: what the copies are held against.
+//!
+//! A line with the checksum of the others, then for each task `RECORDS TAB NEXT TAB TARGET TAB WORKLOAD`, NEXT being the place of its next
+//! record. The layout without a journal had the total alone.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use crate::error::DbError;
+use crate::files::{self, write_whole};
+use crate::keys::{Records, TaskKey};
+use crate::warning::{TaskCount, TaskCounts};
+
+/// Records of a task, and the place of the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) records: u64,
+    pub(crate) next: u64,
+}
+
+/// Counts of every task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts(pub(crate) BTreeMap<TaskKey, Count>);
+
+/// What the file tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Flushed {
+    /// Counts of each task.
+    Counts(Counts),
+    /// The total, as the layout without a journal had it.
+    Total(u64),
+    /// Nothing: why.
+    Unknown(&'static str),
+}
+
+impl Counts {
+    pub(crate) fn of(records: &Records) -> Self {
+        let count = |lines: &BTreeMap<u64, String>| Count {
+            records: lines.len() as u64,
+            next: lines.last_key_value().map_or(0, |(place, _)| place.saturating_add(1)),
+        };
+        Self(records.0.iter().map(|(task, lines)| (task.clone(), count(lines))).collect())
+    }
+
+    /// True if the place was durable.
+    pub(crate) fn covers(&self, task: &TaskKey, place: u64) -> bool {
+        self.0.get(task).is_some_and(|count| place < count.next)
+    }
+
+    /// How many of these records of each task are missing in `found`.
+    pub(crate) fn lost(&self, found: &Records) -> TaskCounts {
+        let lost = |(task, count): (&TaskKey, &Count)| {
+            let there = found.0.get(task).map_or(0, |lines| lines.range(..count.next).count() as u64);
+            TaskCount::new(task, count.records.saturating_sub(there))
+        };
+        TaskCounts::new(self.0.iter().map(lost))
+    }
+
+    /// How many records of each task are missing before later ones, those left out that are counted here.
+    pub(crate) fn gaps(&self, found: &Records) -> TaskCounts {
+        let gap = |(task, lines): (&TaskKey, &BTreeMap<u64, String>)| {
+            let next = self.0.get(task).map_or(0, |count| count.next);
+            let behind = lines.range(next..);
+            let wanted = lines.last_key_value().map_or(0, |(last, _)| last.saturating_add(1).saturating_sub(next));
+            TaskCount::new(task, wanted - behind.count() as u64)
+        };
+        TaskCounts::new(found.0.iter().map(gap))
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> Result<(), DbError> {
+        let line = |(task, count): (&TaskKey, &Count)| {
+            format!("{}\t{}\t{}\t{}\n", count.records, count.next, task.target, task.workload)
+        };
+        let text: String = self.0.iter().map(line).collect();
+        write_whole(&path.join("flushed"), &format!("{}\n{text}", files::checksum(&text)))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (checksum, lines) = text.split_once('\n')?;
+        if checksum != files::checksum(lines) {
+            return None;
+        }
+        let count = |line: &str| {
+            let mut fields = line.splitn(4, '\t');
+            let mut field = || fields.next();
+            let count = Count { records: field()?.parse().ok()?, next: field()?.parse().ok()? };
+            Some((TaskKey { target: field()?.to_string(), workload: field()?.to_string() }, count))
+        };
+        lines.lines().map(count).collect::<Option<_>>().map(Self)
+    }
+}
+
+impl Flushed {
+    pub(crate) fn read(path: &Path) -> Self {
+        let bytes = match fs::read(path.join("flushed")) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Self::Unknown("it is missing"),
+            Err(_) => return Self::Unknown("it cannot be read"),
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        match (Counts::parse(&text), text.trim_end().parse()) {
+            (Some(counts), _) => Self::Counts(counts),
+            // A checksum is longer than any total.
+            (None, Ok(total)) if text.len() < 16 => Self::Total(total),
+            _ => Self::Unknown("it is damaged"),
+        }
+    }
+}

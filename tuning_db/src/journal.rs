@@ -1,0 +1,251 @@
+//! The journal: the copy of the records that readers read while the writer appends to it.
+//!
+//! One line of text for each record, in the order appended, its fields parted by tabs:
+//!
+//! ```text
+//! CHECKSUM  LEFT  PLACE  TARGET  WORKLOAD  RECORD
+//! ```
+//!
+//! The checksum is that of all that follows its tab. LEFT is how many lines of the same append
+//! are still to come: what is appended at once is there as a whole or not at all. PLACE is the record's place in its task; records
+//! restored from the storage engine may stand behind later ones. A last line that does not end is no record yet.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::DbError;
+use crate::files::{self, io_error, set_aside_name, sync_folder};
+use crate::keys::{Entry, Records, TaskKey};
+
+/// How often a reader reads again where lines are damaged: the writer may just be taking back what it could not finish.
+const READS: usize = 4;
+const BETWEEN_READS: Duration = Duration::from_millis(5);
+
+/// What a journal holds.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    pub(crate) records: Records,
+    /// Records at the end whose append was not finished.
+    pub(crate) unfinished: Vec<Entry>,
+    /// Numbers of the lines that cannot be read, from 1.
+    pub(crate) damaged_lines: Vec<u64>,
+    /// Where the last finished append ends.
+    pub(crate) end: u64,
+}
+
+/// Reads the journal; `None` if there is none.
+pub(crate) fn read(path: &Path) -> Result<Option<Contents>, DbError> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(parse(&bytes))),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(io_error("cannot read", path)(e)),
+    }
+}
+
+/// Reads the journal while another process may be writing it.
+pub(crate) fn read_beside_writer(path: &Path) -> Result<Option<Contents>, DbError> {
+    let mut contents = read(path)?;
+    for _ in 1..READS {
+        if contents.as_ref().is_none_or(|contents| contents.damaged_lines.is_empty()) {
+            break;
+        }
+        std::thread::sleep(BETWEEN_READS);
+        contents = read(path)?;
+    }
+    Ok(contents)
+}
+
+fn parse(bytes: &[u8]) -> Contents {
+    let mut contents = Contents::default();
+    // Entries of the append that is being read, and the number of lines it wants after them.
+    let mut append: Vec<Entry> = Vec::new();
+    let mut left = 0;
+    let mut at = 0;
+
+    for (number, line) in (1..).zip(bytes.split_inclusive(|&byte| byte == b'\n')) {
+        let Some(line_text) = line.strip_suffix(b"\n") else {
+            break;
+        };
+        at += line.len() as u64;
+
+        match parse_line(line_text) {
+            Some((still_left, entry)) => {
+                // An append that lost its end to damage does not go on in the next one.
+                if left != still_left + 1 {
+                    append.drain(..).for_each(|entry| contents.records.insert(entry));
+                }
+                append.push(entry);
+                left = still_left;
+            }
+            None => {
+                contents.damaged_lines.push(number);
+                left = 0;
+            }
+        }
+        if left == 0 {
+            append.drain(..).for_each(|entry| contents.records.insert(entry));
+            contents.end = at;
+        }
+    }
+    contents.unfinished = append;
+    contents
+}
+
+/// A line's number of lines left, and its entry; `None` if it is damaged.
+fn parse_line(line: &[u8]) -> Option<(u64, Entry)> {
+    let (checksum, rest) = std::str::from_utf8(line).ok()?.split_once('\t')?;
+    if checksum != files::checksum(rest) {
+        return None;
+    }
+    let mut fields = rest.splitn(5, '\t');
+    let mut field = || fields.next();
+    let (left, place) = (field()?.parse().ok()?, field()?.parse().ok()?);
+    let task = TaskKey { target: field()?.to_string(), workload: field()?.to_string() };
+    Some((left, Entry { task, place, line: field()?.to_string() }))
+}
+
+fn write_line(text: &mut String, left: usize, task: &TaskKey, place: u64, line: &str) {
+    let rest = format!("{left}\t{place}\t{}\t{}\t{line}", task.target, task.workload);
+    text.push_str(&format!("{}\t{rest}\n", files::checksum(&rest)));
+}
+
+/// The journal as its one writer has it open.
+pub(crate) struct Journal {
+    path: PathBuf,
+    file: File,
+    /// Where the last finished append ends.
+    end: u64,
+}
+
+impl Journal {
+    /// Opens the journal, or makes one, and cuts off what lies behind `end`.
+    pub(crate) fn open(path: &Path, end: u64) -> Result<Self, DbError> {
+        let failed = io_error("cannot write", path);
+        let file = OpenOptions::new().append(true).create(true).open(path).map_err(&failed)?;
+        if file.metadata().map_err(&failed)?.len() != end {
+            file.set_len(end).map_err(&failed)?;
+        }
+        Ok(Self { path: path.to_path_buf(), file, end })
+    }
+
+    /// Replaces a damaged journal by one of these records; the damaged one is kept under another name, which is returned.
+    pub(crate) fn rewrite(path: &Path, records: &Records) -> Result<(Self, PathBuf), DbError> {
+        let failed = io_error("cannot write", path);
+        let (new_path, aside) = (path.with_extension("new"), set_aside_name(path));
+        let mut text = String::new();
+        records.iter().for_each(|(task, place, line)| write_line(&mut text, 0, task, place, line));
+
+        // The copy comes first: at every moment there is a journal, the old one or the new one.
+        let write = || -> io::Result<()> {
+            fs::copy(path, &aside)?;
+            let mut file = File::create(&new_path)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&new_path, path)
+        };
+        write().map_err(failed)?;
+        sync_folder(path)?;
+        Ok((Self::open(path, text.len() as u64)?, aside))
+    }
+
+    /// Appends records. Where that fails, some of them may have been written: see [`cut_back_to`](Self::cut_back_to).
+    pub(crate) fn append(&mut self, entries: &[Entry]) -> Result<(), DbError> {
+        let mut text = String::new();
+        for (left, entry) in (0..entries.len()).rev().zip(entries) {
+            write_line(&mut text, left, &entry.task, entry.place, &entry.line);
+        }
+        self.file.write_all(text.as_bytes()).map_err(io_error("cannot write", &self.path))?;
+        self.end += text.len() as u64;
+        Ok(())
+    }
+
+    /// Where the last finished append ends.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Takes back what was appended behind `end`.
+    pub(crate) fn cut_back_to(&mut self, end: u64) -> Result<(), DbError> {
+        self.file.set_len(end).map_err(io_error("cannot take back an unfinished append in", &self.path))?;
+        self.end = end;
+        Ok(())
+    }
+
+    /// Makes what was appended durable.
+    pub(crate) fn sync(&self) -> Result<(), DbError> {
+        self.file.sync_data().map_err(io_error("cannot flush", &self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(place: u64) -> Entry {
+        let task = TaskKey { target: "cpu:x".into(), workload: "matmul:m=1,n=2,k=3".into() };
+        Entry { task, place, line: format!("{{\"number\":{place},\"word\":\"ü\"}}") }
+    }
+
+    /// Appends of 1, 3 and 2 records, and where each ends.
+    fn journal(path: &Path) -> (Vec<u8>, Vec<u64>) {
+        let mut journal = Journal::open(path, 0).unwrap();
+        let mut ends = Vec::new();
+        for batch in [0..1, 1..4, 4..6] {
+            journal.append(&batch.map(entry).collect::<Vec<_>>()).unwrap();
+            ends.push(journal.end());
+        }
+        (fs::read(path).unwrap(), ends)
+    }
+
+    #[test]
+    fn a_journal_cut_off_anywhere_holds_the_appends_that_were_finished() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let (bytes, ends) = journal(&path);
+        for cut in 0..=bytes.len() {
+            let contents = parse(&bytes[..cut]);
+            let finished = ends.iter().filter(|&&end| end <= cut as u64).count();
+            assert_eq!(contents.records.iter().count(), [0, 1, 4, 6][finished], "cut at {cut}");
+            assert_eq!(contents.end, finished.checked_sub(1).map_or(0, |last| ends[last]), "cut at {cut}");
+            assert!(contents.damaged_lines.is_empty(), "cut at {cut}");
+
+            fs::write(&path, &bytes[..cut]).unwrap();
+            Journal::open(&path, contents.end).unwrap().append(&[entry(9)]).unwrap();
+            let records = read(&path).unwrap().unwrap().records;
+            assert_eq!(records.iter().count(), [1, 2, 5, 7][finished], "cut at {cut}, then appended to");
+        }
+    }
+
+    #[test]
+    fn any_flipped_bit_is_noticed_and_costs_at_most_two_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let (bytes, _) = journal(&dir.path().join("journal"));
+        let whole = parse(&bytes).records;
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let mut contents = parse(&damaged);
+            // The line end of the last line: it looks unfinished.
+            assert!(!contents.damaged_lines.is_empty() || bit / 8 == bytes.len() - 1, "bit {bit}");
+            contents.unfinished.drain(..).for_each(|entry| contents.records.insert(entry));
+            let found: Vec<_> = contents.records.iter().collect();
+            assert!(found.len() >= 4 && found.iter().all(|(task, place, line)| whole.get(task, *place) == Some(line)));
+        }
+    }
+
+    #[test]
+    fn a_rewritten_journal_holds_the_records_and_the_damaged_one_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let (mut bytes, _) = journal(&path);
+        bytes[40] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        let records = read(&path).unwrap().unwrap().records;
+        let (mut journal, aside) = Journal::rewrite(&path, &records).unwrap();
+        assert_eq!(fs::read(aside).unwrap(), bytes);
+        journal.append(&[entry(0)]).unwrap();
+        assert_eq!(read(&path).unwrap().unwrap().records.iter().count(), 6);
+    }
+}

@@ -1,0 +1,225 @@
+//! Finding records again.
+
+use std::collections::HashMap;
+
+use autotune_schedules::{Config, Workload};
+use serde::Serialize;
+
+use crate::error::DbError;
+use crate::index::{Row, TaskIndex, best, ranking};
+use crate::keys::TaskKey;
+use crate::record::{Phase, TuningRecord};
+use crate::store::{TaskLog, TuningDb};
+use crate::warning::{TaskCount, Warning};
+
+/// A task and how much is known about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskSummary {
+    /// Key of the machine.
+    pub target: String,
+    /// What is computed.
+    pub workload: Workload,
+    /// Number of records, failed candidates included.
+    pub records: u64,
+}
+
+/// The record to deploy for a task.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Best {
+    /// The record.
+    #[serde(flatten)]
+    pub record: TuningRecord,
+    /// What its time is worth.
+    pub standing: Standing,
+}
+
+/// What a record's time is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// Measured here in a race against other winners.
+    Raced,
+    /// Measured here by a search, once: the fastest of many such times is also a lucky one.
+    Searched,
+    /// [Never measured here](TuningRecord::is_claim) as the code that its config becomes today.
+    Claimed,
+}
+
+impl Best {
+    fn of(record: TuningRecord) -> Self {
+        let standing = match record.phase {
+            _ if record.is_claim() => Standing::Claimed,
+            Phase::Race { .. } => Standing::Raced,
+            Phase::Search => Standing::Searched,
+        };
+        Self { record, standing }
+    }
+}
+
+/// A task's records while they are asked which of them fit.
+struct Fitting<'a> {
+    db: &'a TuningDb,
+    task: &'a TaskKey,
+    log: &'a TaskLog,
+    fits: &'a dyn Fn(&Config) -> bool,
+    /// Answers by config.
+    known: HashMap<u64, bool>,
+}
+
+impl Fitting<'_> {
+    fn fits(&mut self, row: Row) -> bool {
+        if let Some(fits) = self.known.get(&row.config_hash) {
+            return *fits;
+        }
+        let fits = self.record(row).is_some_and(|record| (self.fits)(&record.config));
+        self.known.insert(row.config_hash, fits);
+        fits
+    }
+
+    fn record(&self, row: Row) -> Option<TuningRecord> {
+        let line = self.log.lines.get(&row.place)?;
+        self.db.decode(self.task, row.place, line)
+    }
+
+    /// The first `k` of the rows that fit.
+    fn first(&mut self, rows: Vec<Row>, k: usize) -> Vec<TuningRecord> {
+        let mut records = Vec::new();
+        let mut rows = rows.into_iter();
+        while records.len() < k
+            && let Some(row) = rows.next()
+        {
+            if self.fits(row) {
+                records.extend(self.record(row));
+            }
+        }
+        records
+    }
+}
+
+impl TuningDb {
+    /// The record to deploy for a task, or `None` if nothing is known to run. `fits` says whether a config is in today's schedule space
+    /// for the task; no other counts.
+    ///
+    /// It follows from the records of the task that were measured here by the present lowering, in the order they were appended. A
+    /// record of the search becomes the best if it is
+    /// faster than the best so far. A race (adjacent records of the task with one [`Phase::Race`] id)
+    /// corrects the optimism of picking the minimum of many single measurements: if the best so far took part,
+    /// the race's fastest takes its place however slow it is, and if none of the racers ran there is no best any more. If the
+    /// best so far did not take part, the race's fastest has to be faster. Ties leave the earlier one.
+    ///
+    /// Only if there is no such record, it follows in the same way from the [claims](TuningRecord::is_claim) of configs that were not
+    /// measured here.
+    pub fn best(
+        &self,
+        workload: &Workload,
+        target: &str,
+        fits: &dyn Fn(&Config) -> bool,
+    ) -> Result<Option<Best>, DbError> {
+        Ok(self.of_task(workload, target, fits, |index, fitting| {
+            let mut fits = |row| fitting.fits(row);
+            let row = best(index.measured(), &mut fits).or_else(|| best(index.claims(), &mut fits))?;
+            fitting.record(row).map(Best::of)
+        }))
+    }
+
+    /// The records of a task in the order they were appended. Reads that task's records only.
+    pub fn query(&self, workload: &Workload, target: &str) -> Result<Vec<TuningRecord>, DbError> {
+        let task = TaskKey::new(target, workload);
+        Ok(self.logs().get(&task).map(|log| self.decode_all(&task, log)).unwrap_or_default())
+    }
+
+    /// Every record of a target, ordered by workload text, then as appended.
+    pub fn query_target(&self, target: &str) -> Result<Vec<TuningRecord>, DbError> {
+        let tasks = self.logs();
+        let first = TaskKey { target: target.to_string(), workload: String::new() };
+        let of_target = tasks.range(first..).take_while(|(task, _)| task.target == target);
+        Ok(of_target.flat_map(|(task, log)| self.decode_all(task, log)).collect())
+    }
+
+    /// The `k` records of a task that are most worth racing, fastest first, one per config: of those that were measured here by the
+    /// present lowering and fit. Reads that task's records only.
+    ///
+    /// A config stands with its fastest record of the last race it took part in, and is left out if it failed there;
+    /// without a race it stands with its fastest record of the search. Times of the search are optimistic, so the first
+    /// need not be [`best`](Self::best).
+    pub fn top(
+        &self,
+        workload: &Workload,
+        target: &str,
+        k: usize,
+        fits: &dyn Fn(&Config) -> bool,
+    ) -> Result<Vec<TuningRecord>, DbError> {
+        let top = |index: &TaskIndex, fitting: &mut Fitting<'_>| Some(fitting.first(ranking(index.measured()), k));
+        Ok(self.of_task(workload, target, fits, top).unwrap_or_default())
+    }
+
+    /// The `k` [claims](TuningRecord::is_claim) of a task that are most worth measuring: ranked as [`top`](Self::top) ranks, of configs
+    /// that fit and were not measured here by the present lowering.
+    pub fn claims(
+        &self,
+        workload: &Workload,
+        target: &str,
+        k: usize,
+        fits: &dyn Fn(&Config) -> bool,
+    ) -> Result<Vec<TuningRecord>, DbError> {
+        let claims = |index: &TaskIndex, fitting: &mut Fitting<'_>| Some(fitting.first(ranking(index.claims()), k));
+        Ok(self.of_task(workload, target, fits, claims).unwrap_or_default())
+    }
+
+    /// True if there is a record of the config for the task, whatever came of it.
+    pub fn contains(&self, workload: &Workload, target: &str, config: &Config) -> Result<bool, DbError> {
+        let is_there = |index: &TaskIndex, _: &mut Fitting<'_>| Some(index.contains(config.stable_hash()));
+        Ok(self.of_task(workload, target, &|_| true, is_there).unwrap_or_default())
+    }
+
+    /// Every task there are records of, ordered by target, then by workload text. Reads no record.
+    pub fn tasks(&self) -> Result<Vec<TaskSummary>, DbError> {
+        let mut summaries = Vec::new();
+        for (task, log) in self.logs().iter() {
+            let records = log.lines.len() as u64;
+            match task.workload.parse() {
+                Ok(workload) => summaries.push(TaskSummary { target: task.target.clone(), workload, records }),
+                Err(error) => self.warn(Warning::SkippedTask {
+                    path: self.path().to_path_buf(),
+                    records: TaskCount::new(task, records),
+                    reason: error.to_string(),
+                }),
+            }
+        }
+        Ok(summaries)
+    }
+
+    /// Number of records, those included that this version cannot read.
+    pub fn len(&self) -> u64 {
+        self.logs().values().map(|log| log.lines.len() as u64).sum()
+    }
+
+    /// True if there is no record.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Asks a task's index; `None` if there are no records of it.
+    fn of_task<T>(
+        &self,
+        workload: &Workload,
+        target: &str,
+        fits: &dyn Fn(&Config) -> bool,
+        ask: impl FnOnce(&TaskIndex, &mut Fitting<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let task = TaskKey::new(target, workload);
+        let logs = self.logs();
+        let log = logs.get(&task)?;
+        let mut fitting = Fitting { db: self, task: &task, log, fits, known: HashMap::new() };
+        ask(self.index(&task, log), &mut fitting)
+    }
+
+    fn decode_all(&self, task: &TaskKey, log: &TaskLog) -> Vec<TuningRecord> {
+        log.lines.iter().filter_map(|(place, line)| self.decode(task, *place, line)).collect()
+    }
+
+    /// The record of a line; warns if it cannot be read.
+    fn decode(&self, task: &TaskKey, place: u64, line: &str) -> Option<TuningRecord> {
+        TuningRecord::from_line(line).map_err(|error| self.skip(task, place, error.to_string())).ok()
+    }
+}

@@ -1,0 +1,287 @@
+//! Opening for writing: the two copies of the records are compared record by record, and each is mended from the other.
+
+use std::fs;
+use std::path::Path;
+
+use crate::engine::{self, Engine};
+use crate::error::DbError;
+use crate::files::{self, Layout, io_error, set_aside_name, write_format};
+use crate::flushed::{Counts, Flushed};
+use crate::journal::{self, Journal};
+use crate::keys::{Entry, Records};
+use crate::warning::{TaskCount, TaskCounts, Warning};
+use crate::writer::Writer;
+
+const JOURNAL: &str = "the journal";
+const ENGINE: &str = "the storage engine's copy";
+
+/// A database open for writing: its records, and what had to be done to it.
+pub(crate) struct Opened {
+    pub(crate) records: Records,
+    pub(crate) writer: Writer,
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// Opens the database at `path` for writing; makes it if nothing is there.
+pub(crate) fn open(path: &Path) -> Result<Opened, DbError> {
+    let (hold, layout) = files::take(path)?;
+    let engine = match Engine::open(path) {
+        Err(error) if !engine::is_damage(&error) => return Err(error),
+        opened => opened,
+    };
+    let mut copies = Copies::read(path, layout, engine)?;
+    copies.unite();
+    copies.check_lost()?;
+
+    // The journal first: readers read it, and then it is whole whatever happens to the engine.
+    let journal = copies.mend_journal()?;
+    let engine = copies.mend_engine()?;
+    let Copies { records, durable, warnings, mended, .. } = copies;
+    let mut writer = Writer { journal, engine, flushed: durable, broken: false, _hold: hold };
+
+    if mended || layout != Layout::Present {
+        let counts = Counts::of(&records);
+        writer.journal.sync()?;
+        writer.engine.sync()?;
+        counts.write(path)?;
+        writer.flushed = counts;
+    }
+    if layout != Layout::Present {
+        write_format(path)?;
+    }
+    Ok(Opened { records, writer, warnings })
+}
+
+/// Both copies as they were found.
+pub(crate) struct Copies<'a> {
+    path: &'a Path,
+    layout: Layout,
+    pub(crate) journal: journal::Contents,
+    /// The open engine; `None` if its files are too damaged.
+    engine: Option<Engine>,
+    engine_contents: engine::Contents,
+    /// What was durable, as far as it is known.
+    pub(crate) durable: Counts,
+    /// How many records there were in all, where that is known and the tasks are not; else 0.
+    total: u64,
+    /// What both hold.
+    pub(crate) records: Records,
+    /// What the journal lacks.
+    to_journal: Vec<Entry>,
+    pub(crate) warnings: Vec<Warning>,
+    /// True if something is not as it should be.
+    mended: bool,
+}
+
+impl<'a> Copies<'a> {
+    /// Reads both copies; changes neither. The engine is open, or its files are too damaged.
+    pub(crate) fn read(path: &'a Path, layout: Layout, engine: Result<Engine, DbError>) -> Result<Self, DbError> {
+        let mut copies = Self {
+            path,
+            layout,
+            journal: journal::read_beside_writer(&files::journal(path))?.unwrap_or_default(),
+            engine: None,
+            engine_contents: engine::Contents::default(),
+            durable: Counts::default(),
+            total: 0,
+            records: Records::default(),
+            to_journal: Vec::new(),
+            warnings: Vec::new(),
+            mended: false,
+        };
+        match engine {
+            Ok(engine) => {
+                copies.read_durable(Some(&engine));
+                let damage = copies.engine_contents.damage.take();
+                copies.engine_contents = engine.read(&copies.durable);
+                copies.engine_contents.damage = damage.or(copies.engine_contents.damage.take());
+                copies.engine = Some(engine);
+            }
+            Err(error) => {
+                copies.read_durable(None);
+                copies.engine_contents.damage = Some(engine::damage(&error));
+            }
+        }
+        copies.warn_of_markers();
+        Ok(copies)
+    }
+
+    /// What was durable: by task, and the total where that is what the layout tells.
+    fn read_durable(&mut self, engine: Option<&Engine>) {
+        let flushed = Flushed::read(self.path);
+        if self.layout == Layout::WithoutJournal {
+            self.total = if let Flushed::Total(total) = flushed { total } else { 0 };
+            match engine.map(Engine::indexed) {
+                Some(Ok(Some(counts))) => self.durable = counts,
+                Some(Ok(None)) => self.engine_contents.damage = Some("its records are gone".into()),
+                Some(Err(error)) => self.engine_contents.damage = Some(engine::damage(&error)),
+                None => {}
+            }
+            return;
+        }
+        match flushed {
+            Flushed::Counts(counts) => self.durable = counts,
+            Flushed::Total(_) => self.unknown_durable("it is damaged"),
+            Flushed::Unknown(reason) => self.unknown_durable(reason),
+        }
+    }
+
+    fn unknown_durable(&mut self, reason: &str) {
+        self.warnings.push(Warning::flushed(self.path, reason));
+        self.mended = true;
+    }
+
+    /// A database without a FORMAT file is a new one, which needs no warnings, unless it has records.
+    fn warn_of_markers(&mut self) {
+        let is_new = self.engine_contents.records.is_empty()
+            && self.engine_contents.damage.is_none()
+            && self.journal.records.is_empty()
+            && self.journal.damaged_lines.is_empty()
+            && self.durable == Counts::default();
+        match self.layout {
+            Layout::Unmade if is_new => self.warnings.clear(),
+            Layout::Unmade => self.warnings.push(Warning::format(self.path)),
+            Layout::WithoutJournal | Layout::Present => {}
+        }
+    }
+
+    /// What was durable and is in neither copy.
+    pub(crate) fn lost(&self) -> TaskCounts {
+        let lost = self.durable.lost(&self.records);
+        let missing = self.total.saturating_sub(self.records.iter().count() as u64);
+        if !lost.is_empty() || missing == 0 {
+            return lost;
+        }
+        let (target, workload) = ("machines not known".to_string(), "workloads not known".to_string());
+        TaskCounts::new([TaskCount { target, workload, records: missing }])
+    }
+
+    /// Puts together what both copies hold. Where they differ the journal is right, whose checksums are longer.
+    pub(crate) fn unite(&mut self) {
+        self.records = std::mem::take(&mut self.journal.records);
+
+        // What was durable was acknowledged, though its append's end is gone.
+        let unfinished = std::mem::take(&mut self.journal.unfinished);
+        let known = unfinished.into_iter().filter(|entry| self.durable.covers(&entry.task, entry.place));
+        self.to_journal = known.collect();
+
+        for (task, place, line) in self.engine_contents.records.iter() {
+            match self.records.get(task, place) {
+                None => self.to_journal.push(Entry { task: task.clone(), place, line: line.to_string() }),
+                Some(journaled) if journaled != line => {
+                    self.engine_contents.damage.get_or_insert_with(|| format!("record {place} of {task} is another"));
+                }
+                Some(_) => {}
+            }
+        }
+        self.to_journal.iter().for_each(|entry| self.records.insert(entry.clone()));
+    }
+
+    /// [`unite`](Self::unite), and takes in records, too, whose append was not finished.
+    pub(crate) fn unite_all(&mut self) {
+        let unfinished = std::mem::take(&mut self.journal.unfinished);
+        unfinished.into_iter().for_each(|entry| self.journal.records.insert(entry));
+        self.unite();
+    }
+
+    /// Pieces of either copy that cannot be read.
+    pub(crate) fn damaged_pieces(&self) -> u64 {
+        self.journal.damaged_lines.len() as u64 + u64::from(self.engine_contents.damage.is_some())
+    }
+
+    /// What is known to have been there and is in neither copy, durable or not.
+    pub(crate) fn missing(&self) -> TaskCounts {
+        let (lost, gaps) = (self.lost(), self.durable.gaps(&self.records));
+        TaskCounts::new(lost.tasks().iter().chain(gaps.tasks()).cloned())
+    }
+
+    /// An error if what was durable is in neither copy; a warning if something else is missing.
+    fn check_lost(&mut self) -> Result<(), DbError> {
+        let lost = self.lost();
+        if !lost.is_empty() {
+            let damage = self.engine_contents.damage.as_ref();
+            let detail = damage.map_or(String::new(), |damage| format!(" (the storage engine: {damage})"));
+            return Err(DbError::Lost { path: self.path.to_path_buf(), records: lost, detail });
+        }
+        if let (Layout::WithoutJournal, Some(damage)) = (self.layout, &self.engine_contents.damage) {
+            return Err(DbError::Corrupt { path: self.path.to_path_buf(), detail: damage.clone() });
+        }
+        let gaps = self.durable.gaps(&self.records);
+        if !gaps.is_empty() {
+            let reason = "they had not been flushed, or it is not known whether they had been";
+            self.warnings.push(Warning::Lost { path: self.path.to_path_buf(), records: gaps, reason });
+            self.mended = true;
+        }
+        Ok(())
+    }
+
+    fn mend_journal(&mut self) -> Result<Journal, DbError> {
+        let journal_path = files::journal(self.path);
+        if !self.journal.damaged_lines.is_empty() {
+            let (journal, aside) = Journal::rewrite(&journal_path, &self.records)?;
+            let reason = format!("{} line(s) cannot be read", self.journal.damaged_lines.len());
+            self.remade(JOURNAL, reason, aside);
+            return Ok(journal);
+        }
+
+        let mut journal = Journal::open(&journal_path, self.journal.end)?;
+        if !self.to_journal.is_empty() {
+            journal.append(&self.to_journal)?;
+            let mut added = Records::default();
+            self.to_journal.drain(..).for_each(|entry| added.insert(entry));
+            if self.layout != Layout::WithoutJournal {
+                self.restored(JOURNAL, &added);
+            }
+        }
+        Ok(journal)
+    }
+
+    fn mend_engine(&mut self) -> Result<Engine, DbError> {
+        let mut missing = Records::default();
+        for (task, place, line) in self.records.iter() {
+            if self.engine_contents.records.get(task, place).is_none() {
+                missing.insert(Entry { task: task.clone(), place, line: line.to_string() });
+            }
+        }
+        let was_durable = missing.iter().any(|(task, place, _)| self.durable.covers(task, place));
+        let lacks = was_durable && !self.engine_contents.records.is_empty();
+        let damage = self.engine_contents.damage.take();
+        let damage = damage.or(lacks.then(|| format!("it lacked {}", counts(&missing))));
+
+        let engine = match (self.engine.take(), damage) {
+            (Some(engine), None) => engine,
+            (engine, damage) => {
+                drop(engine);
+                let (folder, aside) = (Engine::folder(self.path), set_aside_name(&Engine::folder(self.path)));
+                fs::rename(&folder, &aside).map_err(io_error("cannot set aside", &folder))?;
+                self.remade(ENGINE, damage.unwrap_or_default(), aside);
+                let engine = Engine::open(self.path)?;
+                engine.fill(&self.records)?;
+                return Ok(engine);
+            }
+        };
+        if !missing.is_empty() {
+            engine.fill(&missing)?;
+            if was_durable {
+                self.restored(ENGINE, &missing);
+            }
+        }
+        Ok(engine)
+    }
+
+    fn restored(&mut self, copy: &'static str, records: &Records) {
+        let path = self.path.to_path_buf();
+        self.warnings.push(Warning::Restored { path, copy, records: counts(records) });
+        self.mended = true;
+    }
+
+    fn remade(&mut self, copy: &'static str, reason: String, aside: std::path::PathBuf) {
+        self.warnings.push(Warning::Remade { path: self.path.to_path_buf(), copy, reason, aside });
+        self.mended = true;
+    }
+}
+
+/// How many records of each task.
+fn counts(records: &Records) -> TaskCounts {
+    TaskCounts::new(records.0.iter().map(|(task, lines)| TaskCount::new(task, lines.len() as u64)))
+}

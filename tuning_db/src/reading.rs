@@ -1,0 +1,75 @@
+//! Reading a database beside the process that writes it: the journal, without a lock, and nothing is written.
+
+use std::path::Path;
+
+use crate::error::DbError;
+use crate::files::{self, Layout};
+use crate::flushed::{Counts, Flushed};
+use crate::journal;
+use crate::keys::Records;
+use crate::warning::Warning;
+
+/// What a reader finds.
+pub(crate) struct Reading {
+    pub(crate) records: Records,
+    pub(crate) warnings: Vec<Warning>,
+    /// False for a database that no present writer has opened yet, and for one that lost it.
+    pub(crate) has_journal: bool,
+}
+
+impl Reading {
+    /// Reads the database at `path`.
+    pub(crate) fn of(path: &Path) -> Result<Self, DbError> {
+        let not_found = || DbError::NotFound { path: path.to_path_buf() };
+        if !path.exists() {
+            return Err(not_found());
+        }
+        let layout = files::check_format(path)?;
+
+        // Before the journal: what is durable by then is in it.
+        let flushed = Flushed::read(path);
+        let journal = journal::read_beside_writer(&files::journal(path))?;
+        if layout == Layout::Unmade
+            && journal.as_ref().is_none_or(|journal| journal.end == 0)
+            && !path.join("sled").exists()
+        {
+            return Err(not_found());
+        }
+
+        let has_journal = journal.is_some() && layout != Layout::WithoutJournal;
+        let mut reading = Self { records: Records::default(), warnings: Vec::new(), has_journal };
+        reading.judge(path, layout, journal.unwrap_or_default(), flushed);
+        if layout == Layout::Unmade && !reading.records.is_empty() {
+            reading.warnings.push(Warning::format(path));
+        }
+        Ok(reading)
+    }
+
+    /// Takes the journal's records, and warns of those that are missing.
+    fn judge(&mut self, path: &Path, layout: Layout, journal: journal::Contents, flushed: Flushed) {
+        let durable = match flushed {
+            Flushed::Counts(counts) => counts,
+            Flushed::Total(_) | Flushed::Unknown(_) => {
+                let reason = if let Flushed::Unknown(reason) = flushed { reason } else { "it is damaged" };
+                if layout == Layout::Present || journal.end > 0 {
+                    self.warnings.push(Warning::flushed(path, reason));
+                }
+                Counts::default()
+            }
+        };
+        self.records = journal.records;
+        let was_durable = journal.unfinished.into_iter().filter(|entry| durable.covers(&entry.task, entry.place));
+        was_durable.for_each(|entry| self.records.insert(entry));
+
+        let path = path.to_path_buf();
+        if let Some(&first) = journal.damaged_lines.first() {
+            self.warnings.push(Warning::Unreadable { path: path.clone(), lines: journal.damaged_lines.len(), first });
+        }
+        let reason = "those that the other copy has will be restored when a tuner opens it";
+        for records in [durable.lost(&self.records), durable.gaps(&self.records)] {
+            if !records.is_empty() {
+                self.warnings.push(Warning::Lost { path: path.clone(), records, reason });
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Saving what can be read of a damaged database.
+
+use std::io::Write;
+use std::path::Path;
+
+use crate::engine::Engine;
+use crate::error::DbError;
+use crate::files::{self, Layout, io_error};
+use crate::holder::Hold;
+use crate::log::{passable, write_line};
+use crate::mend::Copies;
+use crate::store::TuningDb;
+use crate::warning::{TaskCounts, Warning};
+
+/// What was saved of a database, and what was not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SalvageReport {
+    /// Records that were written.
+    pub saved: u64,
+    /// Records that were there once, as far as that is known, and cannot be read.
+    pub lost: TaskCounts,
+    /// Pieces of its files that cannot be read. What they held may have been saved from the other copy.
+    pub damaged_pieces: u64,
+    /// Why `lost` may be too few.
+    pub warnings: Vec<Warning>,
+}
+
+impl TuningDb {
+    /// Writes every record of the database at `path` that can be read in either copy, as [`export`](Self::export) does, however damaged
+    /// the rest is. Nothing is mended. The storage engine's copy is left out if another process has the database open, or if it cannot
+    /// be written to.
+    ///
+    /// # Errors
+    /// [`NotFound`](DbError::NotFound), [`NewerFormat`](DbError::NewerFormat), [`NotADatabase`](DbError::NotADatabase),
+    /// [`NotADirectory`](DbError::NotADirectory), [`Io`](DbError::Io).
+    pub fn salvage(path: impl AsRef<Path>, mut out: impl Write) -> Result<SalvageReport, DbError> {
+        let path = path.as_ref();
+        if !path.exists() {
+            return Err(DbError::NotFound { path: path.to_path_buf() });
+        }
+        let layout = match files::check_format(path) {
+            Err(DbError::Corrupt { .. }) => Layout::Present,
+            layout => layout?,
+        };
+
+        let hold = Hold::take(path, &path.join("holder"));
+        let engine = match &hold {
+            Ok(_) if Engine::folder(path).exists() => Engine::open(path),
+            Ok(_) => Err(files::unusable(path, "it is missing")),
+            Err(error) => Err(files::unusable(path, error)),
+        };
+        let mut copies = Copies::read(path, layout, engine)?;
+        copies.unite_all();
+
+        let (mut saved, mut damaged_pieces) = (0, copies.damaged_pieces());
+        for (_, _, line) in copies.records.iter() {
+            if passable(line).is_ok() {
+                write_line(&mut out, line, path)?;
+                saved += 1;
+            } else {
+                damaged_pieces += 1;
+            }
+        }
+        out.flush().map_err(io_error("cannot export", path))?;
+        Ok(SalvageReport { saved, lost: copies.missing(), damaged_pieces, warnings: copies.warnings })
+    }
+}

@@ -1,0 +1,57 @@
+//! What the one process that has a database open for writing has open.
+
+use std::path::Path;
+
+use crate::engine::Engine;
+use crate::error::DbError;
+use crate::flushed::Counts;
+use crate::holder::Hold;
+use crate::journal::Journal;
+use crate::keys::Entry;
+
+/// Both copies of the records. Dropping it closes the engine first and lets go of the hold last.
+pub(crate) struct Writer {
+    pub(crate) journal: Journal,
+    pub(crate) engine: Engine,
+    /// What is known to be durable.
+    pub(crate) flushed: Counts,
+    /// True if an unfinished append could not be taken back.
+    pub(crate) broken: bool,
+    pub(crate) _hold: Hold,
+}
+
+impl Writer {
+    /// Stores records in both copies, or in none.
+    pub(crate) fn append(&mut self, path: &Path, entries: &[Entry]) -> Result<(), DbError> {
+        if self.broken {
+            return Err(DbError::Broken { path: path.to_path_buf() });
+        }
+        let end = self.journal.end();
+        let records = entries.iter().map(|entry| (&entry.task, entry.place, entry.line.as_str()));
+        let stored = self.journal.append(entries).and_then(|()| self.engine.insert(records));
+        if stored.is_err() {
+            self.broken = self.journal.cut_back_to(end).is_err();
+        }
+        stored
+    }
+
+    /// Makes everything appended durable: that is `counts`.
+    pub(crate) fn flush(&mut self, path: &Path, counts: Counts) -> Result<(), DbError> {
+        self.journal.sync()?;
+        self.engine.write_out()?;
+        if counts != self.flushed {
+            counts.write(path)?;
+            self.flushed = counts;
+        }
+        Ok(())
+    }
+
+    /// Flushes, and makes the engine's copy durable, too.
+    pub(crate) fn close(&mut self, path: &Path, counts: Counts) -> Result<(), DbError> {
+        if counts == self.flushed {
+            return Ok(());
+        }
+        self.flush(path, counts)?;
+        self.engine.sync()
+    }
+}

@@ -1,0 +1,42 @@
+//! A test program that runs itself as another process.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Set in the environment of the other process, which cannot tell its arguments from the test runner's otherwise.
+const ROLE: &str = "AUTOTUNE_DB_TEST_ROLE";
+
+/// The role this process has, and its arguments, if it is such a process.
+pub fn role() -> Option<(String, Vec<String>)> {
+    Some((std::env::var(ROLE).ok()?, std::env::args().skip(1).collect()))
+}
+
+pub fn start(role: &str, arguments: &[&str]) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env(ROLE, role).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// What the process says, and what it says on its standard error; fails if it does not end or does not end well.
+pub fn finish(mut child: Child, what: &str) -> (String, String) {
+    let start = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if start.elapsed() > Duration::from_secs(120) => {
+                child.kill().unwrap();
+                panic!("{what}: hangs");
+            }
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    let output = child.wait_with_output().unwrap();
+    let (said, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(status.success(), "{what}: {status}: {said} {complaint}");
+    (said.into_owned(), complaint.into_owned())
+}
+
+/// `default`, or as many as `AUTOTUNE_DB_TEST_ROUNDS` says, for hunting rare failures.
+pub fn rounds(default: u64) -> u64 {
+    std::env::var("AUTOTUNE_DB_TEST_ROUNDS").map_or(default, |n| n.parse().unwrap())
+}
