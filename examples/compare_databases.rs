@@ -11,7 +11,10 @@ use autotune::Network;
 use autotune_db::TuningDb;
 use autotune_examples::median;
 use autotune_measure::{Candidate, Measurer};
-use autotune_schedules::Target;
+use autotune_schedules::{ScheduleSpace, Target};
+
+/// Seconds that a race takes at most.
+const RACE_SECS: f64 = 10.0;
 
 fn main() -> anyhow::Result<()> {
     autotune_examples::serve_if_worker();
@@ -23,11 +26,13 @@ fn main() -> anyhow::Result<()> {
     let network = Network::resnet18();
     let mut racers: Vec<Vec<Candidate>> = vec![Vec::new(); network.tasks.len()];
     for path in &paths {
-        let db = TuningDb::open_existing(path)?;
+        let db = TuningDb::open_reading(path)?;
         for (task, racers) in network.tasks.iter().zip(&mut racers) {
             let workload = task.workload;
-            let best = db.best(&workload, &target.key())?.with_context(|| format!("{path} lacks {workload}"))?;
-            racers.push(Candidate { workload, target: target.clone(), config: best.config });
+            let space = ScheduleSpace::new(&workload, &target);
+            let best = db.best(&workload, &target.key(), &|config| space.contains(config))?;
+            let config = best.with_context(|| format!("{path} lacks {workload}"))?.record.config;
+            racers.push(Candidate { workload, target: target.clone(), config });
         }
     }
     let mut measurer = autotune_examples::measurer(&target)?;
@@ -36,7 +41,7 @@ fn main() -> anyhow::Result<()> {
     for (task, racers) in network.tasks.iter().zip(&racers) {
         let mut secs = vec![Vec::new(); paths.len()];
         for sum in &mut sums {
-            let measurements = measurer.race(racers)?;
+            let measurements = measurer.race(racers, RACE_SECS)?;
             for (i, measurement) in measurements.iter().enumerate() {
                 let run_secs =
                     measurement.run_secs().with_context(|| format!("{}: {:?}", task.name, measurement.outcome))?;

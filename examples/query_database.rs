@@ -9,23 +9,25 @@ use autotune_measure::{Buffers, Code, Compiler, Kernel, Team};
 use autotune_schedules::program::Role;
 use autotune_schedules::tensor::{from_layout, to_layout};
 use autotune_schedules::{
-    KernelPlan, Operands, ScheduleSpace, Target, Workload, codegen, lower, max_rel_error, reference,
+    Config, KernelPlan, Operands, ScheduleSpace, Target, Workload, codegen, max_rel_error, reference,
 };
 
 fn main() -> anyhow::Result<()> {
     let workload: Workload = "conv2d:c=32,h=28,w=28,o=32,k=3,p=1,bias,act=relu".parse()?;
     let target = Target::detect("cpu", Some(1))?;
     let space = ScheduleSpace::new(&workload, &target);
+    let fits = |config: &Config| space.contains(config);
     let best = match std::env::args().nth(1) {
-        Some(path) => TuningDb::open_existing(path)?.best(&workload, &target.key())?,
+        Some(path) => TuningDb::open_reading(path)?.best(&workload, &target.key(), &fits)?,
         None => None,
     };
-    let hit = best.map(|record| record.config).filter(|config| space.contains(config));
+    let hit = best.map(|best| best.record.config);
     println!("{}", if hit.is_some() { "found in the database:" } else { "not in a database, the untuned schedule:" });
     let config = hit.unwrap_or_else(|| space.default_config());
     println!("{config}");
 
-    let program = lower(&workload, &target, &config)?;
+    // Whoever wrote the database: the loop nests are proven before their code runs.
+    let program = space.checked_program(&config)?;
     let dir = tempfile::tempdir()?;
     let code = match codegen::x86::assemble(&program, &target) {
         Ok(code) => Code::Machine(code),

@@ -4,7 +4,7 @@
 
 use autotune::{Silent, Task, TuneOptions, tune};
 use autotune_db::TuningDb;
-use autotune_schedules::Target;
+use autotune_schedules::{ScheduleSpace, Target};
 
 fn main() -> anyhow::Result<()> {
     autotune_examples::serve_if_worker();
@@ -15,8 +15,9 @@ fn main() -> anyhow::Result<()> {
     let db = TuningDb::temporary()?;
     let report = tune(&tasks, &target, &options, &mut autotune_examples::measurer(&target)?, &db, &mut Silent)?;
     println!("{}", report.table());
-    if let Some(best) = db.best(&tasks[0].workload, &target.key())? {
-        println!("{}", best.config);
+    let space = ScheduleSpace::new(&tasks[0].workload, &target);
+    if let Some(best) = db.best(space.workload(), &target.key(), &|config| space.contains(config))? {
+        println!("{}", best.record.config);
     }
     Ok(())
 }

@@ -6,6 +6,8 @@ use thiserror::Error;
 
 /// Set in [`Node::split`] when a missing value goes to the right child.
 const MISSING_RIGHT: u32 = 1 << 31;
+/// More feature columns than any model here has.
+const MAX_COLUMNS: usize = 1 << 16;
 /// Rows that walk down a tree in step, so that their loads overlap.
 const LANES: usize = 8;
 /// Rows that one thread predicts at a time.
@@ -68,10 +70,8 @@ impl Trees {
         let model: ModelJson = serde_json::from_slice(json)?;
         let learner = model.learner;
         let param = learner.learner_model_param;
-        let columns = param
-            .num_feature
-            .parse()
-            .map_err(|_| TreesError::Model(format!("number of columns {:?}", param.num_feature)))?;
+        let columns = param.num_feature.parse().ok().filter(|columns| (1..=MAX_COLUMNS).contains(columns));
+        let columns = columns.ok_or_else(|| TreesError::Model(format!("number of columns {:?}", param.num_feature)))?;
         let base = base_score(&param.base_score)
             .ok_or_else(|| TreesError::Model(format!("base score {:?}", param.base_score)))?;
         // The objectives in use predict the sum itself; others would transform it.
@@ -93,7 +93,7 @@ impl Trees {
 
     /// Predicts row-major `values` of [`Trees::columns`] values per row. NaN is a missing value.
     pub(crate) fn predict(&self, values: &[f32]) -> Vec<f32> {
-        let columns = self.columns.max(1);
+        let columns = self.columns;
         let mut predictions = vec![self.base; values.len() / columns];
         if predictions.len() * self.roots.len() < STEPS_PER_BATCH_MIN {
             self.add(values, &mut predictions);

@@ -1,16 +1,17 @@
 //! Measuring winners again.
 
 use autotune_db::{Phase, TuningDb};
-use autotune_measure::Measurer;
+use autotune_measure::{MeasureError, Measurer};
 use autotune_schedules::{ScheduleSpace, Target};
 
 use crate::dtype_check::check_dtypes;
 use crate::network::Task;
 use crate::observer::{Event, Observer};
 use crate::options::TuneOptions;
-use crate::race::{Recorder, race};
+use crate::race::{RACE_SECS, race};
+use crate::recorder::Recorder;
 use crate::report::TaskReport;
-use crate::session::TuneError;
+use crate::session::{TuneError, check_space};
 
 /// Measures the best known config of each task against its default, interleaved and checked, and appends the results to `db`.
 /// A task of which nothing is known yet has its default measured. Of `options`, the ceilings, the setup and the cancelling
@@ -32,13 +33,19 @@ pub fn bench(
         }
         observer.event(&Event::Racing { task: i });
         let space = ScheduleSpace::new(&task.workload, target);
-        let standing = race(&recorder, &space, 0, measurer)?;
-        let searched = recorder.query(&task.workload)?.into_iter().filter(|r| r.phase == Phase::Search);
+        check_space(&space)?;
+        recorder.follow(&space);
+        match race(&recorder, &space, 0, RACE_SECS, measurer) {
+            Err(TuneError::Measure(MeasureError::Interrupted)) => break,
+            Err(TuneError::Measure(why)) => observer.event(&Event::RaceFailed { task: i, why: &why }),
+            raced => raced?,
+        }
+        let searched = recorder.measured(&task.workload)?.into_iter().filter(|r| r.phase == Phase::Search);
         let outcomes: Vec<_> = searched.map(|r| r.measurement.outcome).collect();
         reports.push(TaskReport {
             trials: outcomes.len(),
             failed_trials: outcomes.iter().filter(|outcome| outcome.is_err()).count(),
-            ..TaskReport::new(task, standing, options.ceilings)
+            ..TaskReport::new(task, recorder.standing(&space), options.ceilings)
         });
     }
     Ok(reports)

@@ -115,17 +115,24 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogAction {
-    /// Writes every record to FILE ('-' for standard output)
+    /// Writes every record to FILE ('-' for standard output), beside a running tuner, too
     Export {
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// Save what can be read of a damaged database, and say what cannot
+        #[arg(long)]
+        salvage: bool,
         #[command(flatten)]
         db: DbArgs,
     },
-    /// Adds the records of FILE ('-' for standard input); those already present are left alone
+    /// Adds the records of FILE ('-' for standard input) as claims, which tuning measures before it believes them; those already
+    /// present are left alone
     Import {
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// Pass over lines that are no records, instead of importing nothing
+        #[arg(long)]
+        skip_invalid: bool,
         #[command(flatten)]
         db: DbArgs,
     },

@@ -3,29 +3,30 @@
 mod bench;
 mod best;
 mod log;
+mod lookup;
 mod show;
 mod targets;
 mod tasks;
 mod tune;
 
-use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use autotune::{Cancel, Setup};
-use autotune_db::{DbError, TuningDb, TuningRecord};
-use autotune_measure::{Backend, Ceilings, MeasureOptions, TimingOptions, WorkerMeasurer};
-use autotune_schedules::{ScheduleSpace, Target, Workload};
+use autotune_db::{DbError, TuningDb};
+use autotune_measure::{Backend, Ceilings, MeasureOptions, TimingOptions, WorkerMeasurer, scratch};
+use autotune_schedules::{Target, Workload};
 
 use crate::cli::{Cli, Command, DbArgs, Failure, TargetArgs};
+use crate::output::{print, say};
 
-/// How long a command that only looks something up waits for another process to let go of the database.
-const LOOK_UP_WAIT: Duration = Duration::from_secs(2);
-
-/// Runs what the command line asks for.
+/// Runs what the command line asks for. What a killed run left in the folder for temporary files is removed first.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
+    if !matches!(cli.command, Some(Command::Worker)) {
+        scratch::remove_left_behind();
+    }
     match cli.command {
         None => tune::run(cli.tune)?,
         Some(Command::Tasks { network, target }) => tasks::run(&network, &target.detect(&network.workloads())?)?,
@@ -43,32 +44,24 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes to standard output. A reader that has gone away (`| head`) is no failure.
-fn print(text: &str) -> Result<()> {
-    match writeln!(std::io::stdout(), "{}", text.trim_end()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(e).context("cannot write to standard output"),
-        _ => Ok(()),
-    }
-}
-
 /// Opens the database for tuning; makes it where there is none.
 fn open_db(db: &DbArgs) -> Result<TuningDb> {
-    Ok(TuningDb::open(db.path()?).map_err(refusal)?)
+    let db = TuningDb::open(db.path()?).map_err(refusal)?;
+    warn(&db);
+    Ok(db)
 }
 
-/// Opens the database for looking something up; `None` where there is none.
-fn look_up_db(db: &DbArgs) -> Result<Option<TuningDb>> {
-    let path = db.path()?;
-    if !path.exists() {
-        return Ok(None);
+/// Tells what the database has to say of damage, and of records that were passed over.
+fn warn(db: &TuningDb) {
+    for warning in db.warnings() {
+        say(format_args!("autotune: warning: {warning}"));
     }
-    Ok(Some(TuningDb::open_waiting(path, LOOK_UP_WAIT).map_err(refusal)?))
 }
 
 /// A database that is busy may be free later; one that cannot be used was badly chosen.
 fn refusal(error: DbError) -> Failure {
     match error {
-        DbError::Held { .. } => Failure::Busy(error.to_string()),
+        DbError::Held { .. } | DbError::NoJournal { .. } => Failure::Busy(error.to_string()),
         _ => Failure::Usage(error.to_string()),
     }
 }
@@ -81,7 +74,7 @@ fn cancel_on_ctrl_c() -> Result<Cancel> {
         if switch.cancel() {
             std::process::exit(130);
         }
-        eprintln!("stopping after the measurement in progress (Ctrl-C again to stop at once)");
+        say("stopping: what is being measured is given up (Ctrl-C again to stop at once)");
     })
     .context("cannot watch for Ctrl-C")?;
     Ok(cancel)
@@ -91,43 +84,28 @@ fn cancel_on_ctrl_c() -> Result<Cancel> {
 struct Place {
     target: Target,
     measurer: WorkerMeasurer,
-    ceilings: Ceilings,
+    /// None where they cannot be measured.
+    ceilings: Option<Ceilings>,
     setup: Setup,
 }
 
 impl Place {
-    /// The device of this machine that the arguments name, for such workloads.
-    fn find(target: &TargetArgs, workloads: &[Workload], backend: Backend) -> Result<Self> {
+    /// The device of this machine that the arguments name, for such workloads. What is being measured is given up when `cancel` says so.
+    fn find(target: &TargetArgs, workloads: &[Workload], backend: Backend, cancel: &Cancel) -> Result<Self> {
         let (target, gpu) = target.device(workloads)?;
         let timing = TimingOptions::for_target(&target);
         let harness = serde_json::to_string(&timing)?;
         let mut measurer = WorkerMeasurer::new(MeasureOptions { backend, timing, ..MeasureOptions::default() })?;
-        let ceilings = measurer.ceilings(&target)?;
+        let switch = cancel.clone();
+        measurer.set_interrupt(Arc::new(move || switch.is_due()));
+
+        workloads.iter().try_for_each(|workload| measurer.foresee(workload))?;
+        let ceilings = measurer.ceilings(&target);
+        let ceilings = ceilings.map_err(|error| say(format_args!("{error}; going on without them"))).ok();
         let name = gpu.map(|gpu| gpu.title()).or_else(|| device_name(&target));
         let device = name.unwrap_or_else(|| target.device().to_string());
         Ok(Self { target, measurer, ceilings, setup: Setup { device, harness } })
     }
-}
-
-/// The best schedule that the database has for a workload, if it fits the schedule space. One for a GPU that is stated, not
-/// detected, may have been found on any of its kind.
-fn best(db: &TuningDb, workload: &Workload, target: &Target) -> Result<Option<TuningRecord>> {
-    let keys = match target.gpu().filter(|gpu| gpu.is_stated()) {
-        None => vec![target.key()],
-        Some(gpu) => {
-            let kind = format!("{}:", gpu.api);
-            let tasks = db.tasks()?.into_iter().filter(|task| task.workload == *workload);
-            tasks.map(|task| task.target).filter(|key| key.starts_with(&kind)).collect()
-        }
-    };
-    let space = ScheduleSpace::new(workload, target);
-    let mut best: Option<TuningRecord> = None;
-    for key in keys {
-        let secs = |record: &TuningRecord| record.measurement.run_secs().unwrap_or(f64::INFINITY);
-        let record = db.best(workload, &key)?.filter(|record| space.contains(&record.config));
-        best = best.into_iter().chain(record).min_by(|a, b| secs(a).total_cmp(&secs(b)));
-    }
-    Ok(best)
 }
 
 /// The processor as Linux names it.
@@ -166,7 +144,7 @@ impl JsonSink {
     /// Prints text for people.
     fn say(&self, text: &str) -> Result<()> {
         if self.is_stdout() {
-            eprintln!("{text}");
+            say(text);
             Ok(())
         } else {
             print(text)

@@ -3,25 +3,32 @@
 use autotune_measure::Measurement;
 use autotune_schedules::Config;
 
-use crate::random::Batch;
+use crate::random::{Batch, TESTED_PER_BATCH};
 use crate::search::{Ask, Searcher};
 
-/// Walks the space in its fixed order. Configs already measured are stepped over, so a resumed walk goes on where it ended.
+/// Walks the space in its fixed order. Configs already measured are stepped over, so a resumed walk goes on where it ended. Where a batch
+/// is not full after so many combinations as may be tested for it, the rest is drawn at random: spaces are far larger than their valid
+/// part.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Grid {
-    /// Configs of the space walked so far.
-    walked: usize,
+    /// Number of the next combination.
+    next: u128,
 }
 
 impl Searcher for Grid {
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Config> {
         let mut batch = Batch::new(ask.seen, ask.n);
-        for config in ask.space.iter().skip(self.walked) {
+        let end = self.next + TESTED_PER_BATCH;
+        for (number, config) in ask.space.valid_among(self.next..end) {
             if batch.is_full() {
                 break;
             }
             batch.push(config);
-            self.walked += 1;
+            self.next = number + 1;
+        }
+        if !batch.is_full() {
+            self.next = end.min(ask.space.len());
+            batch.fill(ask.space, ask.rng);
         }
         batch.configs
     }

@@ -49,11 +49,13 @@ mod planner;
 mod race;
 mod random;
 mod ranker;
+mod recorder;
 pub mod report;
 pub mod scheduler;
 pub mod search;
 pub mod select;
 pub mod session;
+mod standing;
 pub mod task;
 
 pub use bench::bench;

@@ -2,11 +2,13 @@
 
 mod cli;
 mod commands;
+mod output;
 mod progress;
 
 use std::process::ExitCode;
 
 use cli::Failure;
+use output::{print, say};
 
 /// Loop nests are trees of small nodes, thousands of them a second: the system's allocator takes almost half of the time of lowering.
 #[global_allocator]
@@ -15,17 +17,17 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let cli = match cli::parse(std::env::args_os()) {
         Ok(cli) => cli,
-        Err((text, 0)) => {
-            print!("{text}");
-            return ExitCode::SUCCESS;
-        }
+        Err((text, 0)) => return print(&text).map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS),
         Err((message, code)) => {
-            eprintln!("autotune: {message}");
+            say(format_args!("autotune: {message}"));
             return ExitCode::from(code);
         }
     };
-    commands::run(cli).unwrap_or_else(|error| {
-        eprintln!("autotune: {error:#}");
-        ExitCode::from(error.downcast_ref::<Failure>().map_or(1, Failure::exit_code))
-    })
+    commands::run(cli).unwrap_or_else(|error| failed(&error))
+}
+
+/// Tells an error in one line.
+fn failed(error: &anyhow::Error) -> ExitCode {
+    say(format_args!("autotune: {error:#}"));
+    ExitCode::from(error.downcast_ref::<Failure>().map_or(1, Failure::exit_code))
 }

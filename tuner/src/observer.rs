@@ -1,6 +1,6 @@
 //! What a run tells while it goes on.
 
-use autotune_measure::Measurement;
+use autotune_measure::{MeasureError, Measurement};
 
 use crate::network::Task;
 use crate::task::Retired;
@@ -37,6 +37,13 @@ pub enum Event<'a> {
     Racing {
         /// The task.
         task: usize,
+    },
+    /// The race of a task came to nothing: its times, if it has any, are those of the search.
+    RaceFailed {
+        /// The task.
+        task: usize,
+        /// Why.
+        why: &'a MeasureError,
     },
 }
 

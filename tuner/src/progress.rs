@@ -4,7 +4,10 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use autotune::{Event, Observer, Retired, Task};
+use autotune_measure::MeasureError;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use crate::output::say;
 
 /// The observer that suits standard error.
 pub(crate) fn observer(time_budget: Option<Duration>) -> Box<dyn Observer> {
@@ -91,6 +94,10 @@ fn retired(row: &Row, why: &Retired) -> String {
     }
 }
 
+fn race_failed(row: &Row, why: &MeasureError) -> String {
+    format!("{}: the race came to nothing: {why}", row.name)
+}
+
 /// A line whenever a task's best improves.
 struct Lines {
     board: Board,
@@ -105,13 +112,19 @@ impl Observer for Lines {
                 if board.measured(*task, *best_secs) {
                     let row = &board.tasks[*task];
                     let left = board.time_left().unwrap_or_default();
-                    eprintln!("[{}] {}: {}, {} trials{left}", board.counter(), row.name, row.best(), row.trials);
+                    let (counter, best) = (board.counter(), row.best());
+                    say(format_args!("[{counter}] {}: {best}, {} trials{left}", row.name, row.trials));
                 }
             }
-            Event::Retired { task, why } => eprintln!("{}", retired(&board.tasks[*task], why)),
+            Event::Retired { task, why } => say(retired(&board.tasks[*task], why)),
             Event::Racing { task } => {
                 if let Some(row) = board.tasks.get(*task) {
-                    eprintln!("racing the best of {} against its default", row.name);
+                    say(format_args!("racing the best of {} against its default", row.name));
+                }
+            }
+            Event::RaceFailed { task, why } => {
+                if let Some(row) = board.tasks.get(*task) {
+                    say(race_failed(row, why));
                 }
             }
         }
@@ -183,7 +196,12 @@ impl Observer for Bars {
             }
             Event::Retired { task, why } => {
                 let text = retired(&self.board.tasks[*task], why);
-                self.overall.suspend(|| eprintln!("{text}"));
+                self.overall.suspend(|| say(text));
+            }
+            Event::RaceFailed { task, why } => {
+                if let Some(row) = self.board.tasks.get(*task) {
+                    self.overall.suspend(|| say(race_failed(row, why)));
+                }
             }
             Event::Racing { task } => {
                 if let Some(row) = self.board.tasks.get(*task) {

@@ -1,13 +1,12 @@
-//! Writing records, and the final race of the best few configs of a task against its default.
+//! The final race of the best few configs of a task against its default.
 
-use std::cell::Cell;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
-use autotune_db::{DbError, Phase, Provenance, TuningDb, TuningRecord};
+use autotune_db::{DbError, Phase, TuningRecord};
 use autotune_measure::{Candidate, Measurement, Measurer};
-use autotune_schedules::{Config, ScheduleSpace, Target, Workload};
+use autotune_schedules::{Config, ScheduleSpace, Workload};
 
-use crate::options::TuneOptions;
+use crate::recorder::{Recorder, since_1970};
 use crate::session::TuneError;
 
 /// Configs of a task that race against its default, besides the best so far: many, because of many configs that were measured, those
@@ -23,127 +22,91 @@ const ATTEMPTS: usize = 5;
 /// Times the fastest known that the fastest racer takes when the machine is disturbed.
 const DISTURBED: f64 = 1.08;
 
-/// How long a measurement may be at the mercy of a power failure: waiting for the disk each time would cost as much as
-/// measuring.
-const FLUSH_EVERY: Duration = Duration::from_millis(250);
+/// Seconds that the rounds of a race take at most, where no time budget says otherwise.
+pub(crate) const RACE_SECS: f64 = 10.0;
 
-/// Appends measurements of a run to its database.
-pub(crate) struct Recorder<'a> {
-    pub(crate) db: &'a TuningDb,
-    pub(crate) target: &'a Target,
-    pub(crate) options: &'a TuneOptions,
-    flushed: Cell<Option<Instant>>,
-}
+/// Times its budget within which a race that was disturbed is run again.
+const AGAIN_WITHIN: f64 = 2.0;
 
-impl<'a> Recorder<'a> {
-    pub(crate) fn new(db: &'a TuningDb, target: &'a Target, options: &'a TuneOptions) -> Self {
-        Self { db, target, options, flushed: Cell::new(None) }
-    }
+/// Runs of a racer, at least: loading and checking it, and its rounds.
+const RUNS_OF_RACER: f64 = 8.0;
 
-    /// Appends one measurement: from then on it outlives the process, and a loss of power after a quarter of a second of further
-    /// appending or after [`Recorder::flush`].
-    pub(crate) fn append(&self, candidate: &Candidate, measurement: &Measurement, phase: Phase) -> Result<(), DbError> {
-        let setup = self.options.setup.clone();
-        let toolchain = measurement.toolchain.clone();
-        let backend = toolchain.as_ref().and_then(|t| t.backend);
-        let (compiler, flags) = toolchain.map(|t| (t.compiler, t.flags)).unwrap_or_default();
-        let record = TuningRecord {
-            workload: candidate.workload,
-            target: self.target.key(),
-            config: candidate.config.clone(),
-            measurement: measurement.clone(),
-            phase,
-            provenance: Provenance {
-                device: setup.device,
-                backend,
-                compiler,
-                flags,
-                tuner_version: env!("CARGO_PKG_VERSION").into(),
-                harness: setup.harness,
-                seed: self.options.seed,
-                unix_secs: since_1970().as_secs(),
-            },
-        };
-        self.db.append(&record)?;
-        let recent = self.flushed.get().is_some_and(|flushed| flushed.elapsed() < FLUSH_EVERY);
-        if recent { Ok(()) } else { self.flush() }
-    }
-
-    /// Makes everything appended durable.
-    pub(crate) fn flush(&self) -> Result<(), DbError> {
-        self.db.flush()?;
-        self.flushed.set(Some(Instant::now()));
-        Ok(())
-    }
-
-    pub(crate) fn query(&self, workload: &Workload) -> Result<Vec<TuningRecord>, DbError> {
-        self.db.query(workload, &self.target.key())
-    }
-}
-
-fn since_1970() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
-
-/// Where a task stands: its default and its best, as last measured. After a race both are of that race, so that they compare.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Standing {
-    pub(crate) default: Option<TuningRecord>,
-    pub(crate) best: Option<TuningRecord>,
-}
-
-impl Standing {
-    /// The standing that the database tells.
-    pub(crate) fn of(recorder: &Recorder<'_>, space: &ScheduleSpace) -> Result<Self, DbError> {
-        let (workload, default) = (space.workload(), space.default_config());
-        let ran = |record: &TuningRecord| record.config == default && record.measurement.outcome.is_ok();
-        Ok(Self {
-            default: recorder.query(workload)?.into_iter().rfind(ran),
-            best: recorder.db.best(workload, &recorder.target.key())?,
-        })
-    }
-}
-
-/// Races the default of a task, its best, the winner of its last race and up to `more` of its other fast configs, interleaved, and
-/// appends the results. The fastest of the race is the best from then on, be it the default. A race in which the fastest is much
-/// slower than it was before is run again.
+/// Races the default of a task, its best, the winner of its last race and up to `more` of its other fast configs, as many as
+/// `budget_secs` allow, interleaved, and appends the results. The fastest of the race is the best from then on, be it the default. A race
+/// in which the fastest is much slower than it was before is run again, as long as there is time.
 pub(crate) fn race(
     recorder: &Recorder<'_>,
     space: &ScheduleSpace,
     more: usize,
+    budget_secs: f64,
     measurer: &mut dyn Measurer,
-) -> Result<Standing, TuneError> {
+) -> Result<(), TuneError> {
+    let start = Instant::now();
     let (workload, target) = (*space.workload(), recorder.target);
-    let mut racers: Vec<Config> = vec![space.default_config()];
-    let records = recorder.query(&workload)?;
-    let best = recorder.db.best(&workload, &target.key())?;
-    let enter = |racers: &mut Vec<Config>, config: &Config| {
-        if !racers.contains(config) && space.contains(config) {
-            racers.push(config.clone());
-        }
-    };
-    last_winner(&records).into_iter().for_each(|winner| enter(&mut racers, &winner.config));
-    let stay = racers.len();
-    for record in best.iter().chain(&recorder.db.top(&workload, &target.key(), more)?) {
-        enter(&mut racers, &record.config);
+    let records = recorder.measured(&workload)?;
+    let Field { configs, stay } = Field::of(recorder, space, &records, more, budget_secs)?;
+    if configs.len() == 1 && recorder.standing(space).default_secs.is_some() {
+        // Nobody is there to race against the default, and that was just measured.
+        return Ok(());
     }
-    let known_secs: Vec<Option<f64>> = racers.iter().map(|racer| fastest_secs(&records, racer)).collect();
-    let least_secs = known_secs.into_iter().flatten().reduce(f64::min);
+
+    let known_secs = configs.iter().filter_map(|config| fastest_secs(&records, config));
+    let least_secs = known_secs.reduce(f64::min);
     let candidate = |config| Candidate { workload, target: target.clone(), config };
-    let mut candidates: Vec<Candidate> = racers.into_iter().map(candidate).collect();
+    let mut candidates: Vec<Candidate> = configs.into_iter().map(candidate).collect();
     for attempt in 1..=ATTEMPTS {
         let id = since_1970().as_nanos() as u64;
-        let measurements = measurer.race(&candidates)?;
+        let measurements = measurer.race(&candidates, budget_secs)?;
         for (candidate, measurement) in candidates.iter().zip(&measurements) {
             recorder.append(candidate, measurement, Phase::Race { id })?;
         }
-        if attempt == ATTEMPTS || !is_disturbed(&measurements, least_secs) {
+
+        let is_over = attempt == ATTEMPTS || start.elapsed().as_secs_f64() > AGAIN_WITHIN * budget_secs;
+        if is_over || !is_disturbed(&measurements, least_secs) {
             break;
         }
         candidates = finalists(candidates, &measurements, stay);
     }
-    recorder.flush()?;
-    Ok(Standing::of(recorder, space)?)
+    Ok(recorder.flush()?)
+}
+
+/// Who takes part in a race.
+struct Field {
+    configs: Vec<Config>,
+    /// So many of the first are in every race that follows, too.
+    stay: usize,
+}
+
+impl Field {
+    fn of(
+        recorder: &Recorder<'_>,
+        space: &ScheduleSpace,
+        records: &[TuningRecord],
+        more: usize,
+        budget_secs: f64,
+    ) -> Result<Self, TuneError> {
+        let (workload, key) = (space.workload(), recorder.target.key());
+        let fits = |config: &Config| space.contains(config);
+        let mut configs: Vec<Config> = vec![space.default_config()];
+        let mut enter = |config: &Config| {
+            let is_fit = || recorder.has_run(space, config) || space.checked_program(config).is_ok();
+            if !configs.contains(config) && is_fit() {
+                configs.push(config.clone());
+            }
+            configs.len()
+        };
+        let stay = last_winner(records).map_or(1, |winner| enter(&winner.config));
+
+        let best = recorder.db.best(workload, &key, &fits)?.map(|best| best.record);
+        let best_secs = best.as_ref().and_then(|record| record.measurement.run_secs());
+        let affordable = best_secs.map_or(f64::INFINITY, |secs| budget_secs / (RUNS_OF_RACER * secs));
+        let entered = best.iter().map(|record| enter(&record.config)).last().unwrap_or(stay);
+        let more = more.min((affordable as usize).saturating_sub(entered));
+        for record in recorder.db.top(workload, &key, more, &fits)? {
+            enter(&record.config);
+        }
+        Ok(Self { configs, stay })
+    }
 }
 
 /// The fastest of the last race. Since then many may have seemed faster that were only lucky.
@@ -179,14 +142,16 @@ fn finalists(candidates: Vec<Candidate>, measurements: &[Measurement], stay: usi
 
 /// True if nothing was measured of the task since its last race.
 pub(crate) fn is_settled(recorder: &Recorder<'_>, workload: &Workload) -> Result<bool, DbError> {
-    let last = recorder.query(workload)?.pop();
+    let last = recorder.measured(workload)?.pop();
     Ok(last.is_some_and(|record| matches!(record.phase, Phase::Race { .. })))
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use autotune_db::Provenance;
     use autotune_measure::RunSecs;
+    use autotune_schedules::{LOWERING_VERSION, Target};
 
     fn ran(run_secs: f64) -> Measurement {
         let secs = RunSecs {
@@ -216,6 +181,7 @@ pub(crate) mod tests {
             config: ScheduleSpace::new(workload, target).default_config(),
             measurement: ran(run_secs),
             phase,
+            imported: false,
             provenance: Provenance {
                 device: String::new(),
                 backend: None,
@@ -225,6 +191,7 @@ pub(crate) mod tests {
                 harness: String::new(),
                 seed: 0,
                 unix_secs,
+                lowering: LOWERING_VERSION,
             },
         }
     }

@@ -10,6 +10,8 @@ use crate::search::{Ask, Searcher};
 
 /// Draws made in vain, per config wanted, before a space counts as used up.
 const DRAWS_PER_CONFIG: usize = 64;
+/// Combinations of knobs tested for a batch in the order of the space, valid or not: a fraction of a second.
+pub(crate) const TESTED_PER_BATCH: u128 = 30_000;
 
 /// Draws configs uniformly.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,7 +56,8 @@ impl<'a> Batch<'a> {
         new
     }
 
-    /// Fills up with random configs. Where many draws in a row find nothing new, the space is walked in its order instead.
+    /// Fills up with random configs. Where many draws in a row find nothing new, the beginning of the space is walked in its order
+    /// instead: all of a space that is small enough to be used up.
     pub(crate) fn fill(&mut self, space: &ScheduleSpace, rng: &mut ChaCha8Rng) {
         let mut vain = 0;
         while !self.is_full() && vain < DRAWS_PER_CONFIG {
@@ -67,7 +70,7 @@ impl<'a> Batch<'a> {
 
     /// Fills up with the first new configs in the order of the space.
     fn walk(&mut self, space: &ScheduleSpace) {
-        for config in space.iter() {
+        for (_, config) in space.valid_among(0..TESTED_PER_BATCH) {
             if self.is_full() {
                 break;
             }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::network::Task;
 use crate::planner::Planned;
-use crate::race::Standing;
+use crate::standing::Standing;
 use crate::task::Retired;
 
 /// Why a search ended.
@@ -99,9 +99,9 @@ pub struct TaskReport {
     pub trials: usize,
     /// Those without a run time.
     pub failed_trials: usize,
-    /// Run time of the default schedule.
+    /// Run time of the default schedule, as this run measured it.
     pub default_secs: Option<f64>,
-    /// Run time of the best schedule.
+    /// Run time of the best schedule, as this run measured it.
     pub best_secs: Option<f64>,
     /// Throughput of the best schedule, operations of the direct algorithm counted.
     pub gflops: Option<f64>,
@@ -122,7 +122,7 @@ impl TaskReport {
     /// The report of a task without trials; whoever made some adds them.
     pub(crate) fn new(task: &Task, standing: Standing, ceilings: Option<Ceilings>) -> Self {
         let workload = task.workload;
-        let best = standing.best.as_ref().and_then(|record| record.measurement.outcome.as_ref().ok());
+        let (config, best) = standing.best.unzip();
         let best_secs = best.map(|run| run.run_secs);
         Self {
             name: task.name.clone(),
@@ -130,14 +130,14 @@ impl TaskReport {
             count: task.count,
             trials: 0,
             failed_trials: 0,
-            default_secs: standing.default.and_then(|record| record.measurement.run_secs()),
+            default_secs: standing.default_secs,
             best_secs,
             gflops: best_secs.map(|secs| workload.flops() / secs / 1e9),
             roofline_fraction: ceilings
                 .zip(best_secs)
                 .map(|(c, secs)| c.min_secs(workload.work(), workload.dtype) / secs),
             max_rel_error: best.map(|run| run.max_rel_error),
-            config: standing.best.map(|record| record.config),
+            config,
             retired: None,
         }
     }

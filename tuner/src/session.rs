@@ -1,12 +1,13 @@
 //! The tuning loop.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use autotune_cost_model::ModelError;
-use autotune_db::{DbError, Phase, TuningDb};
+use autotune_db::{DbError, Phase, TuningDb, TuningRecord};
 use autotune_measure::{Ceilings, MeasureError, Measurer};
-use autotune_schedules::{ScheduleSpace, Target, Workload};
+use autotune_schedules::{LowerError, ScheduleSpace, Target, Workload};
 use thiserror::Error;
 
 use crate::dtype_check::{UnsupportedDType, check_dtypes};
@@ -15,11 +16,18 @@ use crate::network::Task;
 use crate::observer::{Event, Observer};
 use crate::options::TuneOptions;
 use crate::planner::{Desk, Planner};
-use crate::race::{RACERS, Recorder, Standing, is_settled, race};
+use crate::race::{RACE_SECS, RACERS, is_settled, race};
+use crate::recorder::Recorder;
 use crate::report::{CurvePoint, Report, Stop, TaskReport, TimeShares};
 use crate::scheduler::batch_size;
 use crate::search::SearchKind;
 use crate::task::{Retired, TaskState};
+
+/// Part of the floor of a task's run time, which is measured, that a time from elsewhere may go below.
+const CREDIBLE: f64 = 0.8;
+
+/// Configs of a task that are measured first because records from elsewhere claim that they are the fastest.
+const CLAIMS: usize = 8;
 
 /// Trials per task after which a run without any limit of its own is planned to end.
 pub const DEFAULT_TRIALS_PER_TASK: usize = 64;
@@ -30,6 +38,14 @@ pub enum TuneError {
     /// The target has no kernels for a workload's element type.
     #[error(transparent)]
     DType(#[from] UnsupportedDType),
+    /// The target has no kernels for a workload.
+    #[error("{workload}: {why}")]
+    Refused {
+        /// The workload.
+        workload: Box<Workload>,
+        /// Why.
+        why: LowerError,
+    },
     /// The measuring infrastructure is broken.
     #[error(transparent)]
     Measure(#[from] MeasureError),
@@ -88,17 +104,26 @@ impl<'a> Session<'a> {
         observer: &'a mut dyn Observer,
     ) -> Result<Self, TuneError> {
         let start = Instant::now();
+        let recorder = Recorder::new(db, target, options);
         let mut learner = Learner::new(target.clone());
         let mut states = Vec::new();
         for task in tasks {
             let records = db.query(&task.workload, &target.key())?;
             let space = ScheduleSpace::new(&task.workload, target);
+            check_space(&space)?;
+            recorder.follow(&space);
             let floor_secs = options.ceilings.map_or(0.0, |ceilings| floor_secs(&space, &ceilings));
-            states.push(TaskState::new(task.clone(), space, options.search, options.seed, floor_secs, &records));
+            let claims = db.claims(&task.workload, &target.key(), CLAIMS, &|config| space.contains(config))?;
+            let claimed = claims.into_iter().map(|record| record.config);
+            let claimed = claimed.filter(|config| space.checked_program(config).is_ok()).collect();
+            let (search, seed) = (options.search, options.seed);
+            states.push(TaskState::new(task.clone(), space, search, seed, floor_secs, &records, claimed));
         }
         if options.search == SearchKind::Model {
             let own: Vec<Workload> = tasks.iter().map(|task| task.workload).collect();
-            learner.tell_records(&db.query_target(&target.key())?, &own);
+            let mut records = db.query_target(&target.key())?;
+            drop_incredible(&mut records, target, options.ceilings.as_ref());
+            learner.tell_records(&records, &own);
             learner.refit()?;
         }
         let resumed = states.iter().map(|s| s.resumed).collect();
@@ -111,7 +136,7 @@ impl<'a> Session<'a> {
             target,
             options,
             measurer,
-            recorder: Recorder::new(db, target, options),
+            recorder,
             observer,
             new_trials: 0,
             start,
@@ -128,7 +153,8 @@ impl<'a> Session<'a> {
         let weights: Vec<f64> = planner.tasks.iter().map(|state| state.task.weight()).collect();
         let mut appended = Ok(());
         let mut idle_since = Instant::now();
-        measurer.measure_batches(&mut || planner.next_batch(&desk), &mut |_, measurement| {
+        let deadline = options.search_deadline(start);
+        let measured = measurer.measure_batches(&mut || planner.next_batch(&desk), &mut |_, measurement| {
             let ran = Instant::now();
             let Some(proposal) = desk.papers().proposals.pop_front() else {
                 return ControlFlow::Break(());
@@ -139,6 +165,8 @@ impl<'a> Session<'a> {
             shares.measured(ran.duration_since(began).as_secs_f64(), &measurement);
             appended = recorder.append(&proposal.candidate, &measurement, Phase::Search);
             self.new_trials += 1;
+            // Before the first result there is nothing to end with: it is waited for.
+            options.cancel.set_deadline(deadline);
             best_secs[task] = best_secs[task].min(measurement.run_secs().unwrap_or(f64::INFINITY));
             let network_secs = weights.iter().zip(&*best_secs).map(|(weight, secs)| weight * secs).sum();
             if curve.last().map_or(f64::INFINITY, |point| point.network_secs) > network_secs {
@@ -155,7 +183,13 @@ impl<'a> Session<'a> {
             } else {
                 ControlFlow::Continue(())
             }
-        })?;
+        });
+        self.options.cancel.set_deadline(None);
+        match measured {
+            // What was being measured is given up: the limit that ended it is told below.
+            Ok(()) | Err(MeasureError::Interrupted) => {}
+            Err(error) => return Err(error.into()),
+        }
         appended?;
         shares.waited(idle_since, Instant::now(), planner.last);
         let concluding = Instant::now();
@@ -170,22 +204,24 @@ impl<'a> Session<'a> {
         let start = Instant::now();
         self.recorder.flush()?;
         let mut reports = Vec::new();
-        let left = self.options.time_budget.map(|budget| budget.saturating_sub(self.start.elapsed()));
-        for (task, state) in self.planner.tasks.iter().enumerate() {
-            let idle = self.options.cancel.is_cancelled() || matches!(state.retired, Some(Retired::Failing(_)));
-            let standing = if idle || is_settled(&self.recorder, &state.task.workload)? {
-                Standing::of(&self.recorder, &state.space)?
-            } else {
+        for task in 0..self.planner.tasks.len() {
+            let is_failing = matches!(self.planner.tasks[task].retired, Some(Retired::Failing(_)));
+            if !self.options.cancel.is_cancelled() && !is_failing {
                 self.observer.event(&Event::Racing { task });
-                let share = (task + 1) as f64 / self.best_secs.len() as f64;
-                let late = left.is_some_and(|left| start.elapsed() > left.mul_f64(share));
-                race(&self.recorder, &state.space, if late { 0 } else { RACERS }, self.measurer)?
-            };
+                match self.race(task) {
+                    Err(TuneError::Measure(why)) if !self.options.cancel.is_cancelled() => {
+                        self.observer.event(&Event::RaceFailed { task, why: &why });
+                    }
+                    Ok(()) | Err(TuneError::Measure(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            let state = &self.planner.tasks[task];
             reports.push(TaskReport {
                 trials: state.trials(),
                 failed_trials: state.failed,
                 retired: state.retired.clone(),
-                ..TaskReport::new(&state.task, standing, self.options.ceilings)
+                ..TaskReport::new(&state.task, self.recorder.standing(&state.space), self.options.ceilings)
             });
         }
         self.shares.race_secs = start.elapsed().as_secs_f64();
@@ -200,6 +236,52 @@ impl<'a> Session<'a> {
             stop,
         })
     }
+
+    /// Races one task; so many have not raced yet and share what is left of the time budget. What was not measured since its last
+    /// race only has that race's winner measured again.
+    fn race(&mut self, task: usize) -> Result<(), TuneError> {
+        let state = &self.planner.tasks[task];
+        let waiting = (self.planner.tasks.len() - task) as f64;
+        let share =
+            self.options.time_budget.map(|budget| budget.saturating_sub(self.start.elapsed()).as_secs_f64() / waiting);
+        let budget_secs = share.map_or(RACE_SECS, |share| share.clamp(LEAST_RACE_SECS, RACE_SECS));
+        let more = if share == Some(0.0) || is_settled(&self.recorder, &state.task.workload)? { 0 } else { RACERS };
+
+        // What was not measured yet is waited for, however late it is.
+        if share.is_some() && self.recorder.standing(&state.space).best.is_some() {
+            let limit = Duration::from_secs_f64(RACE_OVERRUN.0 * budget_secs + RACE_OVERRUN.1);
+            self.options.cancel.set_deadline(Instant::now().checked_add(limit));
+        }
+        let raced = race(&self.recorder, &state.space, more, budget_secs, self.measurer);
+        self.options.cancel.set_deadline(None);
+        raced
+    }
+}
+
+/// Seconds that a race takes where its share of the time budget is less: those of a dozen kernels of a millisecond.
+const LEAST_RACE_SECS: f64 = 0.35;
+
+/// Where a race's budget ends a run, how many times longer than it the race may take, and the seconds on top: loading and checking
+/// kernels, of which some may be slow.
+const RACE_OVERRUN: (f64, f64) = (2.0, 15.0);
+
+/// Drops claims that no kernel can have reached: times below [`CREDIBLE`] of the floor, and all where the ceilings are not known.
+fn drop_incredible(records: &mut Vec<TuningRecord>, target: &Target, ceilings: Option<&Ceilings>) {
+    let mut floors: HashMap<Workload, f64> = HashMap::new();
+    records.retain(|record| {
+        let Some(claimed_secs) = record.measurement.run_secs().filter(|_| record.is_claim()) else {
+            return true;
+        };
+        let floor = || ceilings.map(|ceilings| floor_secs(&ScheduleSpace::new(&record.workload, target), ceilings));
+        let floor_secs = *floors.entry(record.workload).or_insert_with(|| floor().unwrap_or(f64::INFINITY));
+        claimed_secs >= CREDIBLE * floor_secs
+    });
+}
+
+/// Fails if the target has no kernels for the space's workload, whatever the schedule.
+pub(crate) fn check_space(space: &ScheduleSpace) -> Result<(), TuneError> {
+    let refused = |why: &LowerError| TuneError::Refused { workload: Box::new(*space.workload()), why: why.clone() };
+    space.refusal().map_or(Ok(()), |why| Err(refused(why)))
 }
 
 /// The least seconds that any algorithm of the space takes.

@@ -36,13 +36,16 @@ pub(crate) struct TaskState {
     /// Results of this run, as long as nothing has run.
     failures: Vec<Measurement>,
     searcher: Box<dyn Searcher>,
+    /// Configs that are said to be fast, the fastest last, to be measured before they count.
+    claimed: Vec<Config>,
     /// Hashes of the configs that were proposed.
     seen: HashSet<u64>,
     rng: ChaCha8Rng,
 }
 
 impl TaskState {
-    /// A task with the `records` of earlier runs taken in.
+    /// A task with the `records` of earlier runs taken in. Those that were measured here count as trials; what is `claimed` to be fast,
+    /// the fastest first, is proposed first.
     ///
     /// Its random numbers follow from the seed, the workload and the number of those records, so that a resumed search does not
     /// repeat itself and a rerun from the same state is the same.
@@ -53,14 +56,16 @@ impl TaskState {
         seed: u64,
         floor_secs: f64,
         records: &[TuningRecord],
+        mut claimed: Vec<Config>,
     ) -> Self {
-        let searched = || records.iter().filter(|r| r.phase == Phase::Search);
+        claimed.reverse();
+        let measured = || records.iter().filter(|r| !r.is_claim());
+        let searched = || measured().filter(|r| r.phase == Phase::Search);
         let resumed = searched().count();
         let mix = format!("{seed} {} {resumed}", task.workload);
         let weight = task.weight();
         let mut state = Self {
             task,
-            space,
             progress: Progress { weight, floor_secs, best_after: Vec::new(), in_flight: 0, retired: false },
             retired: None,
             failed: 0,
@@ -68,8 +73,10 @@ impl TaskState {
             first_batch: None,
             failures: Vec::new(),
             searcher: search.searcher(),
-            seen: records.iter().map(|r| r.config.stable_hash()).collect(),
+            seen: measured().map(|r| r.config.stable_hash()).collect(),
+            claimed,
             rng: ChaCha8Rng::seed_from_u64(autotune_schedules::config::fnv1a(mix.as_bytes())),
+            space,
         };
         let results: Vec<_> = searched().map(|r| (r.config.clone(), r.measurement.clone())).collect();
         state.tell(&results);
@@ -87,13 +94,20 @@ impl TaskState {
         self.trials() - self.resumed
     }
 
-    /// Up to `n` configs to measure next, none of them proposed before; they are in flight from now on. The first of a task is its
-    /// default config.
+    /// Up to `n` configs to measure next, none of them proposed before; they are in flight from now on. The first of a task are its
+    /// default config and those that are claimed to be fast.
     pub(crate) fn ask<'a>(&'a mut self, n: usize, score: &'a mut ScoreFn<'a>, explore: f64) -> Vec<Config> {
         let default = self.space.default_config();
         let mut batch = Vec::new();
         if self.seen.insert(default.stable_hash()) {
             batch.push(default);
+        }
+        while batch.len() < n
+            && let Some(config) = self.claimed.pop()
+        {
+            if self.seen.insert(config.stable_hash()) {
+                batch.push(config);
+            }
         }
         let n = n.saturating_sub(batch.len());
         let (space, seen, rng) = (&self.space, &self.seen, &mut self.rng);

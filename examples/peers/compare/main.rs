@@ -154,7 +154,8 @@ fn tune_missing(
 ) -> Result<()> {
     let mut tasks = Vec::new();
     for Subject { name, workload, .. } in subjects {
-        if db.best(workload, &target.key())?.is_none() {
+        let space = ScheduleSpace::new(workload, target);
+        if db.best(workload, &target.key(), &|config| space.contains(config))?.is_none() {
             tasks.push(Task { name: name.clone(), workload: *workload, count: 1 });
         }
     }
@@ -172,8 +173,8 @@ fn tune_missing(
 /// The database's best schedule; the untuned one if it has none.
 fn schedule(workload: &Workload, target: &Target, db: &TuningDb) -> Result<Config> {
     let space = ScheduleSpace::new(workload, target);
-    let best = db.best(workload, &target.key())?.map(|record| record.config);
-    Ok(best.filter(|config| space.contains(config)).unwrap_or_else(|| space.default_config()))
+    let best = db.best(workload, &target.key(), &|config| space.contains(config))?;
+    Ok(best.map_or_else(|| space.default_config(), |best| best.record.config))
 }
 
 /// Measures one workload with everything that has it.

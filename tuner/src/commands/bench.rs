@@ -23,8 +23,8 @@ pub(super) fn run(
     let json = JsonSink::new(json)?;
     let db = open_db(db)?;
     let cancel = cancel_on_ctrl_c()?;
-    let Place { target, mut measurer, ceilings, setup } = Place::find(target, &network.workloads(), backend)?;
-    let options = TuneOptions { cancel: cancel.clone(), ceilings: Some(ceilings), setup, ..TuneOptions::default() };
+    let Place { target, mut measurer, ceilings, setup } = Place::find(target, &network.workloads(), backend, &cancel)?;
+    let options = TuneOptions { cancel: cancel.clone(), ceilings, setup, ..TuneOptions::default() };
     let mut observer = progress::observer(None);
     let reports = bench(&network.tasks, &target, &options, &mut measurer, &db, &mut *observer)?;
     drop(observer);

@@ -1,20 +1,27 @@
 //! `autotune best WORKLOAD`.
 
 use anyhow::{Result, bail};
+use autotune_db::Standing;
 use autotune_schedules::{Target, Workload};
 
-use super::{best, look_up_db, print};
+use super::lookup::{best, claim, look_up_db};
 use crate::cli::DbArgs;
+use crate::output::{print, say};
 
 pub(super) fn run(workload: &Workload, target: &Target, db: &DbArgs) -> Result<()> {
     let db = look_up_db(db)?;
     let Some(best) = db.as_ref().map_or(Ok(None), |db| best(db, workload, target))? else {
-        let known = db.map_or(Ok(None), |db| db.best(workload, &target.key()))?;
+        let known = db.map_or(Ok(None), |db| db.best(workload, &target.key(), &|_| true))?;
         bail!(match known {
             None => format!("no schedule is known for {workload} on {target}: tune it first"),
-            Some(_) =>
-                format!("the best schedule known for {workload} no longer fits the schedule space: tune it again"),
+            Some(_) => format!(
+                "no schedule known for {workload} on {target} fits today's schedule space: tune it again \
+                 (autotune {workload})"
+            ),
         });
     };
+    if best.standing == Standing::Claimed {
+        say(format_args!("autotune: this is a claim, {}: tuning measures it", claim(&best.record, target)));
+    }
     print(&serde_json::to_string_pretty(&best)?)
 }

@@ -1,42 +1,97 @@
 //! `autotune log export|import FILE`.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, stdin, stdout};
+use std::io::{BufReader, BufWriter, ErrorKind, Write, stdin, stdout};
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
+use autotune_db::{DbError, OnInvalid, TuningDb};
 
-use super::{open_db, refusal};
+use super::lookup::look_up_db;
+use super::{open_db, refusal, warn};
 use crate::cli::{DbArgs, Failure, LogAction};
-use autotune_db::TuningDb;
+use crate::output::say;
 
 pub(super) fn run(action: LogAction) -> Result<()> {
     match action {
-        LogAction::Export { file, db } => export(&file, &db),
-        LogAction::Import { file, db } => import(&file, &db),
+        LogAction::Export { file, salvage: false, db } => export(&file, &db),
+        LogAction::Export { file, salvage: true, db } => salvage(&file, &db),
+        LogAction::Import { file, skip_invalid, db } => {
+            import(&file, if skip_invalid { OnInvalid::Skip } else { OnInvalid::Refuse }, &db)
+        }
     }
 }
 
 fn export(file: &Path, db: &DbArgs) -> Result<()> {
-    let db = TuningDb::open_existing(db.path()?).map_err(refusal)?;
-    let records = if file == Path::new("-") {
-        db.export(BufWriter::new(stdout().lock()))?
-    } else {
-        db.export(BufWriter::new(File::create(file).map_err(|e| unusable(file, &e))?))?
+    let path = db.path()?;
+    let db = look_up_db(db)?.ok_or_else(|| refusal(DbError::NotFound { path }))?;
+    let Some(records) = unless_unread(db.export(output(file)?))? else {
+        return Ok(());
     };
-    eprintln!("exported {records} record(s) from {}", db.path().display());
+    warn(&db);
+    say(format_args!("exported {records} record(s) from {}", db.path().display()));
     Ok(())
 }
 
-fn import(file: &Path, db: &DbArgs) -> Result<()> {
+fn salvage(file: &Path, db: &DbArgs) -> Result<()> {
+    let path = db.path()?;
+    if !path.exists() {
+        return Err(refusal(DbError::NotFound { path }).into());
+    }
+    let Some(report) = unless_unread(TuningDb::salvage(&path, output(file)?))? else {
+        return Ok(());
+    };
+    if report.saved == 0 {
+        return Err(anyhow!("nothing in {} can be read", path.display()));
+    }
+    for warning in &report.warnings {
+        say(format!("autotune: warning: {warning}"));
+    }
+    if !report.lost.is_empty() {
+        say(format_args!("autotune: warning: {} cannot be read any more", report.lost));
+    }
+    if report.damaged_pieces > 0 {
+        let pieces = report.damaged_pieces;
+        say(format_args!("autotune: warning: {pieces} damaged piece(s) of the database's files were passed over"));
+    }
+    say(format_args!("saved {} record(s) from {}", report.saved, path.display()));
+    Ok(())
+}
+
+/// Where records are written: a file, or standard output for `-`.
+fn output(file: &Path) -> Result<Box<dyn Write>> {
+    if file == Path::new("-") {
+        return Ok(Box::new(BufWriter::new(stdout().lock())));
+    }
+    Ok(Box::new(BufWriter::new(File::create(file).map_err(|e| unusable(file, &e))?)))
+}
+
+/// `None` if the reader of standard output has gone away (`| head`), which is no failure.
+fn unless_unread<T>(written: Result<T, DbError>) -> Result<Option<T>> {
+    match written {
+        Err(DbError::Io { cause, .. }) if cause.kind() == ErrorKind::BrokenPipe => Ok(None),
+        Err(error @ (DbError::NewerFormat { .. } | DbError::NotADatabase { .. } | DbError::NotADirectory { .. })) => {
+            Err(refusal(error).into())
+        }
+        written => Ok(Some(written?)),
+    }
+}
+
+fn import(file: &Path, on_invalid: OnInvalid, db: &DbArgs) -> Result<()> {
     let report = if file == Path::new("-") {
-        open_db(db)?.import(stdin().lock())
+        open_db(db)?.import(stdin().lock(), on_invalid)
     } else {
         let log = BufReader::new(File::open(file).map_err(|e| unusable(file, &e))?);
-        open_db(db)?.import(log)
+        open_db(db)?.import(log, on_invalid)
     };
     let report = report.map_err(refusal)?;
-    eprintln!("imported {} record(s), {} already there", report.added, report.skipped_duplicates);
+    for (line, reason) in &report.first_invalid {
+        say(format_args!("autotune: warning: line {line} of the log was passed over: {reason}"));
+    }
+    if report.invalid_lines > report.first_invalid.len() {
+        say(format_args!("autotune: warning: {} lines of the log were passed over in all", report.invalid_lines));
+    }
+    say(format_args!("imported {} record(s), {} already there", report.added, report.skipped_duplicates));
     Ok(())
 }
 

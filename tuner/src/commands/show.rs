@@ -1,12 +1,14 @@
 //! `autotune show WORKLOAD`.
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
+use autotune_db::{Best, Standing};
 use autotune_measure::{Backend, Build, Builder, Candidate, MeasureOptions};
 use autotune_schedules::codegen::{c, gpu, x86};
-use autotune_schedules::{Config, GpuApi, ScheduleSpace, Target, Workload, lower};
+use autotune_schedules::{Config, GpuApi, ScheduleSpace, Target, UnfitError, Workload};
 
-use super::{best, look_up_db, print};
+use super::lookup::{best, claim, look_up_db};
 use crate::cli::{DbArgs, Failure};
+use crate::output::print;
 
 pub(super) fn run(
     workload: &Workload,
@@ -15,11 +17,17 @@ pub(super) fn run(
     db: &DbArgs,
     backend: Backend,
 ) -> Result<()> {
+    let space = ScheduleSpace::new(workload, target);
+    let is_given = config.is_some();
     let (config, origin) = match config {
         Some(config) => (config, "as given".to_string()),
-        None => best_or_default(workload, target, db)?,
+        None => best_or_default(&space, db)?,
     };
-    let program = lower(workload, target, &config).map_err(|e| Failure::Usage(format!("--config: {e}")))?;
+    let program = space.checked_program(&config).map_err(|error| match (error, is_given) {
+        (UnfitError::Refused(why), _) => anyhow!(Failure::Usage(format!("{workload}: {why}"))),
+        (error, true) => anyhow!(Failure::Usage(format!("--config: {error}"))),
+        (error, false) => anyhow!("{workload}: {origin} is no schedule to show: {error}"),
+    })?;
     let code = match (target, backend) {
         (Target::Gpu(device), _) => Some(gpu::generate(&program, device.api)),
         (Target::Cpu(_), Backend::Assembler) => {
@@ -57,13 +65,18 @@ fn resources(candidate: Candidate) -> String {
 }
 
 /// The best schedule in the database, else the default one, and where it comes from.
-fn best_or_default(workload: &Workload, target: &Target, db: &DbArgs) -> Result<(Config, String)> {
-    let best = look_up_db(db)?.map_or(Ok(None), |db| best(&db, workload, target))?;
+fn best_or_default(space: &ScheduleSpace, db: &DbArgs) -> Result<(Config, String)> {
+    let best = look_up_db(db)?.map_or(Ok(None), |db| best(&db, space.workload(), space.target()))?;
     Ok(match best {
-        Some(record) => {
+        Some(Best { record, standing }) => {
             let ms = record.measurement.run_secs().unwrap_or(f64::NAN) * 1e3;
-            (record.config, format!("the best in the database ({ms:.4} ms)"))
+            let worth = if standing == Standing::Claimed {
+                format!(", {}", claim(&record, space.target()))
+            } else {
+                String::new()
+            };
+            (record.config, format!("the best in the database ({ms:.4} ms{worth})"))
         }
-        None => (ScheduleSpace::new(workload, target).default_config(), "the default".into()),
+        None => (space.default_config(), "the default".into()),
     })
 }

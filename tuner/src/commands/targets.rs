@@ -6,7 +6,8 @@ use autotune_measure::{Backend, Ceilings, Compiler, GpuInfo, MeasureError, Measu
 use autotune_schedules::workload::DType;
 use autotune_schedules::{CpuTarget, GpuApi, Target};
 
-use super::{device_name, print};
+use super::device_name;
+use crate::output::print;
 
 pub(super) fn run() -> Result<()> {
     print(&cpu()?)?;
@@ -66,7 +67,7 @@ fn gpu(word: &str, info: &GpuInfo, measurer: &mut WorkerMeasurer) -> String {
             ceilings.fork_join_secs * 1e6,
         )
     };
-    let ceilings = measurer.ceilings(&Target::Gpu(target.clone()));
+    let ceilings = measurer.measure_ceilings(&Target::Gpu(target.clone()));
     format!(
         "{word}: {}\n  key       {}\n  limits    {} multiprocessors, {} threads and {} KiB of shared memory a block, {} KiB L2\n  \
          code      {code}\n  ceilings  {}",

@@ -6,7 +6,7 @@ use autotune_schedules::{ScheduleSpace, Target};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 
-use super::print;
+use crate::output::print;
 
 pub(super) fn run(network: &Network, target: &Target) -> Result<()> {
     let mut table = Table::new();

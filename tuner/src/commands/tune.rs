@@ -1,16 +1,21 @@
 //! `autotune NETWORK|WORKLOAD`.
 
+use std::time::Instant;
+
 use anyhow::Result;
 use autotune::session::DEFAULT_TRIALS_PER_TASK;
 use autotune::{Report, Retired, Stop, TuneOptions, tune};
 use autotune_db::{Phase, TuningDb};
 use autotune_schedules::Target;
 
+use super::lookup::adopt_legacy;
 use super::{JsonSink, Place, cancel_on_ctrl_c, open_db};
 use crate::cli::{Failure, TuneArgs};
+use crate::output::say;
 use crate::progress;
 
 pub(super) fn run(mut args: TuneArgs) -> Result<()> {
+    let start = Instant::now();
     args.network = args.network.map(|network| args.variant.of(network));
     let Some(network) = &args.network else {
         return Err(Failure::Usage("no network or workload given".into()).into());
@@ -19,22 +24,24 @@ pub(super) fn run(mut args: TuneArgs) -> Result<()> {
     let db = open_db(&args.db)?;
     let cancel = cancel_on_ctrl_c()?;
     let Place { target, mut measurer, ceilings, setup } =
-        Place::find(&args.target, &network.workloads(), args.backend)?;
+        Place::find(&args.target, &network.workloads(), args.backend, &cancel)?;
     let trials = match (args.trials, args.time_budget) {
         (None, None) => Some(DEFAULT_TRIALS_PER_TASK * network.tasks.len()),
         (trials, _) => trials,
     };
     let options = TuneOptions {
         trials,
-        time_budget: args.time_budget,
+        // Everything since the command began counts.
+        time_budget: args.time_budget.map(|budget| budget.saturating_sub(start.elapsed())),
         search: args.tuner,
         seed: args.seed,
         cancel,
-        ceilings: Some(ceilings),
+        ceilings,
         setup,
     };
-    eprintln!("tuning {} for {target}; database {}", network.name, db.path().display());
-    eprintln!("{}", plan(&options, network.tasks.len(), known_trials(&db, &args, &target)?));
+    adopt_legacy(&db, &target)?;
+    say(format_args!("tuning {} for {target}; database {}", network.name, db.path().display()));
+    say(plan(&options, network.tasks.len(), known_trials(&db, &args, &target)?));
     let mut observer = progress::observer(args.time_budget);
     let report = tune(&network.tasks, &target, &options, &mut measurer, &db, &mut *observer)?;
     drop(observer);
@@ -50,7 +57,11 @@ pub(super) fn run(mut args: TuneArgs) -> Result<()> {
 fn known_trials(db: &TuningDb, args: &TuneArgs, target: &Target) -> Result<usize> {
     let mut known = 0;
     for task in args.network.iter().flat_map(|network| &network.tasks) {
-        known += db.query(&task.workload, &target.key())?.iter().filter(|r| r.phase == Phase::Search).count();
+        known += db
+            .query(&task.workload, &target.key())?
+            .iter()
+            .filter(|r| !r.is_claim() && r.phase == Phase::Search)
+            .count();
     }
     Ok(known)
 }
@@ -58,9 +69,9 @@ fn known_trials(db: &TuningDb, args: &TuneArgs, target: &Target) -> Result<usize
 /// What the run is going to do, in one line.
 fn plan(options: &TuneOptions, tasks: usize, known: usize) -> String {
     let limit = match (options.trials, options.time_budget) {
-        (Some(trials), Some(time)) => format!("{trials} trials or {} s", time.as_secs_f64()),
+        (Some(trials), Some(time)) => format!("{trials} trials or {:.1} s", time.as_secs_f64()),
         (Some(trials), None) => format!("{trials} trials"),
-        (None, Some(time)) => format!("{} s", time.as_secs_f64()),
+        (None, Some(time)) => format!("{:.1} s", time.as_secs_f64()),
         (None, None) => "no limit".into(),
     };
     let of = options.trials.map_or(String::new(), |trials| format!(" of {trials}"));

@@ -63,7 +63,7 @@ impl Measurer for PaperDevice {
         Ok(())
     }
 
-    fn race(&mut self, candidates: &[Candidate]) -> Result<Vec<Measurement>, MeasureError> {
+    fn race(&mut self, candidates: &[Candidate], _budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
         Ok(candidates.iter().map(|candidate| self.outcome(candidate)).collect())
     }
 }
