@@ -201,8 +201,8 @@ impl Worker {
         output: &mut File,
     ) -> io::Result<Response> {
         pin_to_core(0);
-        if let Err(error) = self.start(request, jobs, output)? {
-            return Ok(Response::done(vec![Err(error); jobs.len()]));
+        if let Err(refusal) = self.start(request, jobs, output)? {
+            return Ok(refusal);
         }
         let mut trials = Vec::with_capacity(jobs.len());
         for job in jobs {
@@ -268,24 +268,31 @@ impl Worker {
         })
     }
 
-    /// Sets the memory limit and the team up for the jobs, and tells the measurer that from now on they are to blame.
-    fn start(&mut self, request: &Request, jobs: &[Job], output: &mut File) -> io::Result<Result<(), CandidateError>> {
+    /// Sets the memory limit and the team up for the jobs, and tells the measurer that from now on they are to blame. Kernels that fit
+    /// memory one by one, but not together, are refused: no kernel's fault.
+    fn start(&mut self, request: &Request, jobs: &[Job], output: &mut File) -> io::Result<Result<(), Response>> {
         let threads = jobs.iter().map(|job| job.target.threads()).max().unwrap_or(1);
         if self.team.threads() != threads {
             self.team = Team::new(threads);
         }
-        let mut allowance = request.memory_slack_bytes;
+
+        let (available_bytes, mut together_bytes) = (available::available_bytes(), 0usize);
         for job in jobs {
             let needed = trial::needed_bytes(&job.plan, &job.target, request.timing.cold);
             // Beside its buffers, a trial keeps the operands, and an output that is compared: at most as much again.
             let bytes = needed.map_or(usize::MAX, |b| b.saturating_mul(2));
-            if bytes > available::available_bytes() {
+            if bytes > available_bytes {
                 let message = format!("its buffers and their copies need {}", human_bytes(bytes));
-                return Ok(Err(CandidateError::OutOfMemory { message }));
+                return Ok(Err(Response::done(vec![Err(CandidateError::OutOfMemory { message }); jobs.len()])));
             }
-            allowance = allowance.saturating_add(bytes);
+            together_bytes = together_bytes.saturating_add(bytes);
         }
-        let memory = memory::limit_growth(allowance);
+        if together_bytes > available_bytes {
+            let message = format!("the racers' buffers need {} together", human_bytes(together_bytes));
+            return Ok(Err(Response::Failed { message }));
+        }
+
+        let memory = memory::limit_growth(request.memory_slack_bytes.saturating_add(together_bytes));
         protocol::send(output, &Response::Started { memory }, &[])?;
         Ok(Ok(()))
     }

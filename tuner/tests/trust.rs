@@ -176,7 +176,12 @@ fn closed_and_full_streams_are_no_panic() {
     for (redirection, code) in [("2>&-", 0), (">&- 2>&-", 1)] {
         let mut shell = std::process::Command::new("sh");
         let script = format!("{} {TINY} --trials 5 --tuner random {redirection}", env!("CARGO_BIN_EXE_autotune"));
-        shell.args(["-c", &script]).env("AUTOTUNE_DB", place.path("db")).stdout(Stdio::null()).stderr(Stdio::null());
+        shell
+            .args(["-c", &script])
+            .env("AUTOTUNE_DB", place.path("db"))
+            .env("AUTOTUNE_CACHE", place.path("cache"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let status = shell.status().unwrap();
         assert!(status.code() == Some(0) || status.code() == Some(code), "{redirection}: {status}");
     }
@@ -200,4 +205,24 @@ fn a_reader_that_goes_away_is_no_failure() {
         assert!(!first.is_empty());
         assert_eq!(child.wait().unwrap().code(), Some(0), "{line}");
     }
+}
+
+#[test]
+fn records_under_the_key_of_earlier_versions_are_claims() {
+    let place = Place::new();
+    place.run(&format!("{TINY} --trials 4 --tuner random")).expect(0);
+    let target = Target::detect("cpu", None).unwrap();
+    let (key, legacy_key) = (target.key(), target.legacy_key().unwrap());
+    let log = place.run("log export -").expect(0).stdout;
+    let earlier = log.replace(&format!("\"{key}\""), &format!("\"{legacy_key}\""));
+    assert_ne!(earlier, log);
+    fs::write(place.path("earlier.jsonl"), earlier).unwrap();
+    place.run("log import earlier.jsonl --db earlier").expect(0);
+
+    let served = place.run(&format!("best {TINY} --db earlier")).expect(0);
+    assert!(served.stdout.contains("claimed") && served.stdout.contains(&legacy_key), "{}", served.stdout);
+    let tuned = place.run(&format!("{TINY} --trials 6 --tuner random --db earlier")).expect(0);
+    assert!(tuned.stderr.contains(&format!("kept under '{legacy_key}'")), "{}", tuned.stderr);
+    let again = place.run(&format!("{TINY} --trials 8 --tuner random --db earlier")).expect(0);
+    assert!(again.stderr.contains("continuing: 6 of 8") && !again.stderr.contains("kept under"), "{}", again.stderr);
 }

@@ -1,0 +1,98 @@
+//! Logs with random damage: each line is refused and named, or becomes a claim that can be looked up, exported and imported again; never a
+//! panic. `AUTOTUNE_CASES` sets the number of logs.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use autotune_db::{OnInvalid, TuningDb};
+use rand::{Rng, RngExt};
+use serde_json::{Value, json};
+use support::{export, random_record, rng};
+
+const CASES: u64 = 300;
+
+fn cases() -> u64 {
+    std::env::var("AUTOTUNE_CASES").map_or(CASES, |text| text.parse().expect("AUTOTUNE_CASES is a number"))
+}
+
+/// One value of a record, chosen at random, replaced by another.
+fn damage_value(value: &mut Value, rng: &mut impl Rng) {
+    let children: Vec<&mut Value> = match value {
+        Value::Array(items) => items.iter_mut().collect(),
+        Value::Object(fields) => fields.values_mut().collect(),
+        _ => Vec::new(),
+    };
+    let count = children.len();
+    if count > 0 && rng.random_range(0..8) > 0 {
+        let chosen = rng.random_range(0..count);
+        return children.into_iter().nth(chosen).into_iter().for_each(|child| damage_value(child, rng));
+    }
+    *value = match rng.random_range(0..13) {
+        0 => Value::Null,
+        1 => json!(-1),
+        2 => json!(0),
+        3 => json!(1e-300),
+        4 => json!(1e300),
+        5 => json!(u64::MAX),
+        6 => json!("\u{1b}[2J\u{7}"),
+        7 => json!("x".repeat(rng.random_range(0..100_000))),
+        8 => json!([[]]),
+        9 => json!({"kind": "lower", "message": "m"}),
+        10 => json!("matmul:m=1,n=1,k=18446744073709551615"),
+        11 => json!({"race": {"id": 1}}),
+        _ => json!(true),
+    };
+}
+
+/// A line of a log, whole or damaged.
+fn line(rng: &mut impl Rng) -> Vec<u8> {
+    let whole = random_record(rng).to_line().unwrap();
+    match rng.random_range(0..4) {
+        0 => whole.into_bytes(),
+        1 => {
+            let mut bytes = whole.into_bytes();
+            for _ in 0..rng.random_range(1..4) {
+                let at = rng.random_range(0..bytes.len());
+                bytes[at] = rng.random();
+            }
+            bytes.retain(|&byte| byte != b'\n');
+            bytes
+        }
+        _ => {
+            let mut value = serde_json::from_str(&whole).unwrap();
+            damage_value(&mut value, rng);
+            value.to_string().into_bytes()
+        }
+    }
+}
+
+#[test]
+fn damaged_logs_are_refused_or_become_claims() {
+    let (mut lines, mut imported) = (0, 0);
+    for seed in 0..cases() {
+        let mut rng = rng(seed);
+        let log: Vec<Vec<u8>> = (0..rng.random_range(1..6)).map(|_| line(&mut rng)).collect();
+        let text = log.join(&b'\n');
+        let db = TuningDb::temporary().unwrap();
+        let report = db.import(text.as_slice(), OnInvalid::Skip).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let blank = log.iter().filter(|line| line.iter().all(u8::is_ascii_whitespace)).count();
+        let counted = report.added + report.skipped_duplicates + report.invalid_lines;
+        assert_eq!(counted + blank, log.len(), "seed {seed}: {report:?}");
+        assert_eq!(db.len(), report.added as u64, "seed {seed}");
+
+        for task in db.tasks().unwrap() {
+            let records = db.query(&task.workload, &task.target).unwrap();
+            assert!(records.iter().all(|record| record.is_claim()), "seed {seed}");
+            let positive = |secs: Option<f64>| secs.is_none_or(|secs| secs > 0.0 && secs.is_finite());
+            assert!(records.iter().all(|record| positive(record.measurement.run_secs())), "seed {seed}");
+            db.best(&task.workload, &task.target, &|_| true).unwrap();
+            assert!(db.top(&task.workload, &task.target, 3, &|_| true).unwrap().is_empty(), "seed {seed}");
+        }
+        let again = TuningDb::temporary().unwrap();
+        let copied = again.import(export(&db).as_bytes(), OnInvalid::Refuse).unwrap();
+        assert_eq!((copied.added, export(&again)), (report.added, export(&db)), "seed {seed}");
+        (lines, imported) = (lines + log.len(), imported + report.added);
+    }
+    println!("{lines} lines, {imported} of them imported");
+    assert!(imported > 0 && imported < lines);
+}
