@@ -116,8 +116,8 @@ pub struct MeasureOptions {
     pub backend: Backend,
     /// Wall-clock limit of one compiler run.
     pub build_limit_secs: f64,
-    /// Wall-clock limit in the worker, loading, checking and timing together; as much again may pass before, for operands to be
-    /// read and a GPU to be opened. A workload whose kernels take seconds gets more: ten runs of its fastest so far.
+    /// Wall-clock limit in the worker, loading, checking and timing together; as much again may pass before, for a GPU to be opened. Making
+    /// operands and reference counts for neither. A workload whose kernels take seconds gets more: ten runs of its fastest so far.
     pub run_limit_secs: f64,
     /// Memory a CPU's kernel may allocate beyond its buffers.
     pub memory_slack_bytes: usize,

@@ -32,8 +32,8 @@ and for either an epilogue: bias, add, act=relu; exact: no Winograd; dtype=f16|b
 
 A target is cpu (f32), opencl (f32), cuda or cuda:sm_70|75|80|86|89|90 (f32, f16; from sm_80 on bf16, tf32, tensor cores).
 
-Ctrl-C stops after the measurement in progress; what was measured is kept and the next run goes on from there. A second
-Ctrl-C stops at once.
+Ctrl-C gives up what is being measured; what was measured is kept and the next run goes on from there. A second Ctrl-C
+stops at once.
 
 Exit codes: 0 done, 1 failure, 2 bad usage, 130 interrupted by Ctrl-C.";
 
