@@ -8,7 +8,7 @@ mod common;
 use autotune_schedules::codegen::x86::{AssembleError, assemble};
 use autotune_schedules::codegen::{c, gpu};
 use autotune_schedules::{
-    Config, CpuTarget, DType, GpuTarget, Isa, LowerError, ScheduleSpace, Target, UnfitError, Workload,
+    Config, CpuTarget, DType, GpuTarget, Isa, LowerError, ScheduleSpace, Target, UnfitError, Workload, lower, verify,
 };
 use common::odd_workloads::{cases, odd_workload};
 use common::random_programs::check as check_values;
@@ -118,4 +118,21 @@ fn what_makes_odd_workloads_tunable_agrees_with_the_reference() {
             check_values(&text.parse().unwrap(), target, seed as u64, 3);
         }
     }
+}
+
+#[test]
+fn very_many_tiles_must_be_filled_by_whole_groups_of_steps() {
+    let workload: Workload = "matmul:m=1,n=7,k=51658010,exact".parse().unwrap();
+    let target = Target::Cpu(CpuTarget::generic_avx2(1));
+    let config = |unroll: usize| {
+        let text = format!(
+            r#"{{"sketch":"direct","knobs":{{"data":"inplace","order":["n","k"],"order.inner":["n"],"order.reduce":["k"],"parallel":"1",
+            "tile.k":[48],"tile.m":[1,1],"tile.n":[7,7],"unroll":"{unroll}","vector":"n","weights":"packed"}}}}"#
+        );
+        serde_json::from_str::<Config>(&text).unwrap()
+    };
+    let refused = lower(&workload, &target, &config(36)).unwrap_err().to_string();
+    assert!(refused.contains("too many tiles with remainders"), "{refused}");
+    let program = lower(&workload, &target, &config(24)).unwrap();
+    verify(&program, &target).unwrap();
 }

@@ -19,6 +19,9 @@ pub(super) const MIN_PANEL_CHANNELS: usize = 16;
 pub(super) const MIN_PANEL_COLUMNS: usize = 1024;
 /// Fewest rows of a matrix product in a register tile that a panel serves.
 const MIN_PANEL_ROWS: usize = 4;
+/// Cache tiles along an axis that may each have a remainder behind their register tiles or unrolled steps: more such pieces cannot be
+/// proven to cover the axis.
+const MAX_CUT_TILES: usize = 1 << 15;
 /// Tiles that may be peeled off one end of an axis for padding.
 const MAX_PEELED: i64 = 4;
 
@@ -43,6 +46,7 @@ impl Direct {
         self.check_vector(target)?;
         let body = self.check_registers(target)?;
         self.check_peeling()?;
+        self.check_cuts()?;
         self.check_memory(target)?;
         self.check_code(body)
     }
@@ -69,6 +73,29 @@ impl Direct {
         }
         if along_width && self.data_mode == DataMode::InPlace && self.contraction.is_padded() {
             return Err(LowerError::knob("data", "vectors along a padded axis need a copy"));
+        }
+        Ok(())
+    }
+
+    /// Where cache tiles are very many, whole register tiles and whole groups of unrolled steps must fill them.
+    fn check_cuts(&self) -> Result<(), LowerError> {
+        let is_cut = |axis: AxisId, piece: usize| {
+            let (extent, tile) = (self.contraction.axes[axis].extent, self.cache_extent(axis));
+            extent / tile.max(1) > MAX_CUT_TILES && !tile.is_multiple_of(piece.max(1))
+        };
+        let spatial = (0..self.contraction.axes.len()).filter(|&axis| !self.contraction.axes[axis].reduce);
+        if spatial.into_iter().any(|axis| is_cut(axis, self.register_extent(axis))) {
+            return Err(LowerError::knob("tile", "too many tiles with remainders"));
+        }
+
+        // As many steps as the knob says are unrolled, from the innermost loop outwards.
+        let mut budget = self.unroll;
+        for &axis in self.reduce.iter().rev() {
+            let tile = self.cache_extent(axis);
+            if tile > budget && is_cut(axis, budget) {
+                return Err(LowerError::knob("unroll", "too many tiles with remainders"));
+            }
+            budget = if tile <= budget { budget / tile.max(1) } else { 1 };
         }
         Ok(())
     }
