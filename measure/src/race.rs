@@ -20,8 +20,8 @@ const FINALISTS: usize = 4;
 /// Part of the time floor that a racer runs in each round.
 const ROUND_FLOOR: f64 = 0.3;
 
-/// Kernels that take this long or longer have fewer rounds at least, in proportion, and are not run once more for their last check: what disturbs the
-/// machine averages out within a run.
+/// Kernels that take this long or longer have fewer rounds at least, in proportion, and are not run once more for their last check: what
+/// disturbs the machine averages out within a run.
 pub(crate) const SLOW_SECS: f64 = 0.2;
 
 /// Kernels that take longer are not run once before each turn: what the kernel before them left in the caches is a small part of it.

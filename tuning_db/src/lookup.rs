@@ -149,8 +149,7 @@ impl TuningDb {
         k: usize,
         fits: &dyn Fn(&Config) -> bool,
     ) -> Result<Vec<TuningRecord>, DbError> {
-        let top = |index: &TaskIndex, fitting: &mut Fitting<'_>| Some(fitting.first(ranking(index.measured()), k));
-        Ok(self.of_task(workload, target, fits, top).unwrap_or_default())
+        Ok(self.ranked(workload, target, k, fits, |index| ranking(index.measured())))
     }
 
     /// The `k` [claims](TuningRecord::is_claim) of a task that are most worth measuring: ranked as [`top`](Self::top) ranks, of configs
@@ -162,8 +161,7 @@ impl TuningDb {
         k: usize,
         fits: &dyn Fn(&Config) -> bool,
     ) -> Result<Vec<TuningRecord>, DbError> {
-        let claims = |index: &TaskIndex, fitting: &mut Fitting<'_>| Some(fitting.first(ranking(index.claims()), k));
-        Ok(self.of_task(workload, target, fits, claims).unwrap_or_default())
+        Ok(self.ranked(workload, target, k, fits, |index| ranking(index.claims())))
     }
 
     /// True if there is a record of the config for the task, whatever came of it.
@@ -197,6 +195,19 @@ impl TuningDb {
     /// True if there is no record.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The first `k` that fit of a task's rows, as its index ranks them.
+    fn ranked(
+        &self,
+        workload: &Workload,
+        target: &str,
+        k: usize,
+        fits: &dyn Fn(&Config) -> bool,
+        rows: impl FnOnce(&TaskIndex) -> Vec<Row>,
+    ) -> Vec<TuningRecord> {
+        let first = |index: &TaskIndex, fitting: &mut Fitting<'_>| Some(fitting.first(rows(index), k));
+        self.of_task(workload, target, fits, first).unwrap_or_default()
     }
 
     /// Asks a task's index; `None` if there are no records of it.

@@ -1,5 +1,7 @@
 //! Looking schedules up.
 
+use std::collections::HashSet;
+
 use anyhow::{Context, Result};
 use autotune_db::{Best, DbError, Standing, TuningDb, TuningRecord};
 use autotune_schedules::{ScheduleSpace, Target, Workload};
@@ -66,11 +68,11 @@ pub(super) fn claim(record: &TuningRecord, target: &Target) -> String {
 
 /// Takes what is kept under the key that earlier versions gave the target as claims, where nothing is kept under its present one.
 pub(super) fn adopt_legacy(db: &TuningDb, target: &Target) -> Result<()> {
+    let Some(legacy_key) = target.legacy_key() else { return Ok(()) };
     let key = target.key();
-    let Some(legacy_key) = target.legacy_key().filter(|_| !is_known(db, &key).unwrap_or(true)) else {
-        return Ok(());
-    };
-    if is_known(db, &legacy_key)? {
+    let known: HashSet<String> = db.tasks()?.into_iter().map(|task| task.target).collect();
+
+    if !known.contains(&key) && known.contains(&legacy_key) {
         let records = db.adopt(&legacy_key, &key)?;
         say(format_args!(
             "{records} record(s) kept under '{legacy_key}', the key of earlier versions, are claims about '{key}': the fastest are \
@@ -78,8 +80,4 @@ pub(super) fn adopt_legacy(db: &TuningDb, target: &Target) -> Result<()> {
         ));
     }
     Ok(())
-}
-
-fn is_known(db: &TuningDb, key: &str) -> Result<bool, DbError> {
-    Ok(db.tasks()?.iter().any(|task| task.target == key))
 }
