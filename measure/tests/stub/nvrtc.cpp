@@ -101,7 +101,7 @@ static std::string built(const std::string &text, const std::vector<std::string>
          << "  return run(entry, values, blocks, threads, shared_bytes, " << waits(text) << ");\n}\n}\n";
   source.close();
   const std::string compiler = variable("CXX", "g++");
-  const std::string command = "'" + compiler + "' -std=c++17 -O1 -w -fPIC -shared -s -include '" + folder + "/device.h' '" +
+  const std::string command = "'" + compiler + "' -std=c++17 -O1 -w -fPIC -fno-gnu-unique -shared -s -include '" + folder + "/device.h' '" +
                               path + ".cpp' -o '" + path + ".so' 2>&1";
   FILE *output = popen(command.c_str(), "r");
   if (!output) return log = compiler + " does not start", "";
