@@ -19,6 +19,7 @@ use crate::problem::Problem;
 pub(crate) mod ceilings;
 mod checks;
 pub mod cuda;
+pub mod driver;
 pub mod nvrtc;
 pub mod opencl;
 mod replays;

@@ -21,7 +21,6 @@ const STATE_WORDS: usize = 3;
 
 /// What the kernels' text begins with, for each interface.
 const CUDA: &str = r#"
-#define KERNEL extern "C" __global__ void
 #define GLOBAL
 typedef unsigned int uint;
 #define FIRST (blockIdx.x * blockDim.x + threadIdx.x)
@@ -34,7 +33,6 @@ typedef unsigned int uint;
 #define INLINE static __device__ __forceinline__
 "#;
 const OPENCL: &str = r#"
-#define KERNEL __kernel void
 #define GLOBAL __global
 #define FIRST ((uint)get_global_id(0))
 #define STEP ((uint)get_global_size(0))
@@ -59,21 +57,6 @@ INLINE float from_f16(GLOBAL const uint *words, uint i) {
   return bits >> 15 ? -number : number;
 }
 
-#define DIFFERENCE(type)                                                                                    \
-  KERNEL difference_##type(GLOBAL const uint *actual, GLOBAL const uint *expected, GLOBAL uint *state) {    \
-    const uint count = state[0];                                                                            \
-    uint worst = 0;                                                                                         \
-    for (uint i = FIRST; i < count; i += STEP) {                                                            \
-      const uint bits = as_uint(fabs(from_##type(actual, i) - from_##type(expected, i)));                   \
-      const uint found = bits < 0x7f800000u ? bits : 0x7f800000u;                                           \
-      worst = found > worst ? found : worst;                                                                \
-    }                                                                                                       \
-    if (worst) most(&state[1], worst);                                                                      \
-  }
-DIFFERENCE(f32)
-DIFFERENCE(f16)
-DIFFERENCE(bf16)
-
 INLINE uint mixed(uint x) {
   x = (x ^ x >> 16) * 0x85ebca6bu;
   x = (x ^ x >> 13) * 0xc2b2ae35u;
@@ -92,6 +75,20 @@ KERNEL checksum(GLOBAL const uint *words, GLOBAL const uint *unused, GLOBAL uint
 }
 "#;
 
+/// The difference of elements of a type.
+const DIFFERENCE: &str = r#"
+KERNEL difference_TYPE(GLOBAL const uint *actual, GLOBAL const uint *expected, GLOBAL uint *state) {
+  const uint count = state[0];
+  uint worst = 0;
+  for (uint i = FIRST; i < count; i += STEP) {
+    const uint bits = as_uint(fabs(from_TYPE(actual, i) - from_TYPE(expected, i)));
+    const uint found = bits < 0x7f800000u ? bits : 0x7f800000u;
+    worst = found > worst ? found : worst;
+  }
+  if (worst) most(&state[1], worst);
+}
+"#;
+
 /// The kernels, in the order of their stages.
 const SYMBOLS: [&str; 4] = ["difference_f32", "difference_f16", "difference_bf16", "checksum"];
 const CHECKSUM: usize = 3;
@@ -107,8 +104,8 @@ impl<D: Device> Checks<D> {
     /// Builds and loads them.
     pub(super) fn new(device: Rc<D>, target: &GpuTarget) -> Result<Self, CandidateError> {
         let code = match target.api {
-            GpuApi::Cuda { sm } => Code::Cubin(nvrtc::compile(&format!("{CUDA}{SOURCE}"), sm)?.cubin),
-            GpuApi::OpenCl => Code::OpenCl(format!("{OPENCL}{SOURCE}")),
+            GpuApi::Cuda { sm } => Code::Cubin(nvrtc::compile(&source(target.api), sm)?.cubin),
+            GpuApi::OpenCl => Code::OpenCl(source(target.api)),
         };
         let module = device.load(&code, &plan(target))?;
         let state = Rc::new(device.allocate(4 * STATE_WORDS)?);
@@ -161,6 +158,15 @@ impl<D: Device> Checks<D> {
     }
 }
 
+fn source(api: GpuApi) -> String {
+    let (words, kernel) = match api {
+        GpuApi::Cuda { .. } => (CUDA, "extern \"C\" __global__ void"),
+        GpuApi::OpenCl => (OPENCL, "__kernel void"),
+    };
+    let differences = ["f32", "f16", "bf16"].map(|dtype| DIFFERENCE.replace("TYPE", dtype));
+    format!("{words}{SOURCE}{}", differences.concat()).replace("KERNEL", kernel)
+}
+
 fn plan(target: &GpuTarget) -> KernelPlan {
     let buffer = |role| PlanBuffer { role, global: true, shape: vec![1], layout: Layout::Plain, dtype: DType::F32 };
     let threads = THREADS.min(target.threads_per_block);
@@ -196,7 +202,7 @@ mod tests {
             assert!(!required.split(',').any(|name| name == "nvrtc"), "nvrtc is required: {reason}");
             return eprintln!("skipped, nvrtc is missing: {reason}");
         }
-        let compiled = nvrtc::compile(&format!("{CUDA}{SOURCE}"), 90).unwrap();
+        let compiled = nvrtc::compile(&source(GpuApi::Cuda { sm: 90 }), 90).unwrap();
         assert!(SYMBOLS.iter().all(|symbol| compiled.log.contains(symbol)), "{}", compiled.log);
         assert_eq!(compiled.resources().spill_bytes, 0);
     }

@@ -1,7 +1,5 @@
 //! CUDA devices.
 
-use std::ffi::CStr;
-use std::panic::{AssertUnwindSafe, UnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,36 +14,35 @@ use cudarc::driver::{
 };
 use cudarc::nvrtc::Ptx;
 
+use super::driver::{self, DriverFault, guarded};
 use super::tensor_map::{MapPlan, TensorMap};
 use super::{Device, GpuInfo, is_meant, model};
 use crate::builder::Code;
 use crate::measurement::CandidateError;
 
 /// Why there is no device where there is a driver.
-pub(crate) const NO_DEVICE: &str = "the CUDA driver finds no device";
+pub(crate) const NO_DEVICE: &str =
+    "the CUDA driver finds no device that it can use (nvidia-smi lists those of this machine)";
+
+/// Compute capability, times ten, from which kernels have tensor maps.
+const TENSOR_MAPS_SM: u32 = 90;
 
 /// The CUDA devices of this machine; why there are none.
 pub fn devices() -> Result<Vec<GpuInfo>, String> {
-    // SAFETY: only looks for the library.
-    if !unsafe { driver_sys::is_culib_present() } {
-        return Err("no CUDA driver (libcuda.so.1): install NVIDIA's driver".into());
-    }
+    let driver = format!("CUDA driver {}", driver::version()?);
     let list = || -> Result<Vec<GpuInfo>, DriverError> {
         result::init()?;
-        let mut version = 0;
-        // SAFETY: the number lives, and is written to.
-        unsafe { driver_sys::cuDriverGetVersion(&mut version) }.result()?;
-        let driver = format!("CUDA driver {}.{}", version / 1000, version % 1000 / 10);
         let count = result::device::get_count()?;
         (0..count).map(|ordinal| info(result::device::get(ordinal)?, &driver)).collect()
     };
-    // A symbol that this version of the driver lacks is a panic.
-    let listed = catch_unwind(list).unwrap_or(Err(DriverError(driver_sys::CUresult::CUDA_ERROR_NOT_FOUND)));
-    match listed {
-        Ok(devices) if devices.is_empty() => Err(NO_DEVICE.into()),
-        Ok(devices) => Ok(devices),
-        Err(error) => Err(format!("{NO_DEVICE}: {}", words(error))),
+    let devices = guarded(list).map_err(|fault| format!("{NO_DEVICE}: {fault}"))?;
+    if devices.is_empty() {
+        return Err(NO_DEVICE.into());
     }
+    if devices.iter().any(|info| matches!(info.target.api, GpuApi::Cuda { sm: TENSOR_MAPS_SM.. })) {
+        driver::look_for(&driver::TENSOR_MAP_FUNCTIONS)?;
+    }
+    Ok(devices)
 }
 
 fn info(device: CUdevice, driver: &str) -> Result<GpuInfo, DriverError> {
@@ -101,8 +98,7 @@ impl CudaDevice {
             unsafe { context.disable_event_tracking() };
             Ok(Self { stream: context.new_stream()?, context })
         };
-        let opened = catch_unwind(open).unwrap_or(Err(DriverError(driver_sys::CUresult::CUDA_ERROR_NOT_FOUND)));
-        opened.map_err(|e| format!("CUDA device {ordinal}: {}", words(e)))
+        guarded(open).map_err(|fault| format!("CUDA device {ordinal}: {fault}"))
     }
 
     fn address(&self, memory: &CudaSlice<u8>, first_byte: usize) -> CUdeviceptr {
@@ -124,14 +120,8 @@ impl CudaDevice {
     }
 }
 
-/// The driver's name of an error, and its words.
-fn words(error: DriverError) -> String {
-    let text = |found: Result<&CStr, DriverError>| found.map_or("?".into(), |text| text.to_string_lossy().into_owned());
-    format!("{} ({})", text(error.error_string()), text(error.error_name()))
-}
-
-fn fault(error: DriverError) -> CandidateError {
-    CandidateError::Crash { message: words(error) }
+fn fault(fault: DriverFault) -> CandidateError {
+    CandidateError::Crash { message: fault.to_string() }
 }
 
 /// Percent of a multiprocessor's memory that are to be shared memory rather than cache.
@@ -148,12 +138,12 @@ impl Device for CudaDevice {
         let Code::Cubin(cubin) = code else {
             return Err(refused("it was not compiled for CUDA".into()));
         };
-        let module =
-            call(|| self.context.load_module(Ptx::from_binary(cubin.clone()))).map_err(|e| refused(words(e)))?;
+        let module = guarded(|| self.context.load_module(Ptx::from_binary(cubin.clone())))
+            .map_err(|e| refused(e.to_string()))?;
         let stages = plan.stages.iter().map(|stage| {
             let launch = stage.launch.ok_or_else(|| refused(format!("stage {} is not for a GPU", stage.symbol)))?;
-            let function = call(|| self.function(&module, &stage.symbol, &launch));
-            let function = function.map_err(|e| refused(format!("{}: {}", stage.symbol, words(e))))?;
+            let function = guarded(|| self.function(&module, &stage.symbol, &launch));
+            let function = function.map_err(|e| refused(format!("{}: {e}", stage.symbol)))?;
             let maps: Result<_, String> = stage.boxes.iter().map(|one| MapPlan::new(plan, one)).collect();
             let launch = LaunchConfig {
                 grid_dim: (launch.blocks as u32, 1, 1),
@@ -168,8 +158,10 @@ impl Device for CudaDevice {
     fn allocate(&self, bytes: usize) -> Result<CudaSlice<u8>, CandidateError> {
         let out_of = driver_sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         // SAFETY: the bytes may be anything, and whoever reads them knows.
-        call(|| unsafe { self.stream.alloc(bytes.max(1)) }).map_err(|e| match e {
-            DriverError(code) if code == out_of => CandidateError::OutOfMemory { message: words(e) },
+        guarded(|| unsafe { self.stream.alloc(bytes.max(1)) }).map_err(|e| match e {
+            DriverFault::Call(DriverError(code)) if code == out_of => {
+                CandidateError::OutOfMemory { message: e.to_string() }
+            }
             _ => fault(e),
         })
     }
@@ -178,23 +170,23 @@ impl Device for CudaDevice {
         within(memory, 0, 4 * fill_words)?;
         let (address, stream) = (self.address(memory, 0), self.stream.cu_stream());
         // SAFETY: so many words are in the memory.
-        call(|| unsafe { driver_sys::cuMemsetD32Async(address, word, fill_words, stream) }.result()).map_err(fault)
+        guarded(|| unsafe { driver_sys::cuMemsetD32Async(address, word, fill_words, stream) }.result()).map_err(fault)
     }
 
     fn write(&self, memory: &CudaSlice<u8>, first_byte: usize, content: &[u8]) -> Result<(), CandidateError> {
         within(memory, first_byte, content.len())?;
         let (address, stream) = (self.address(memory, first_byte), self.stream.cu_stream());
         // SAFETY: so many bytes are in the memory, and the content lives until they are copied.
-        call(|| unsafe { result::memcpy_htod_async(address, content, stream) }).map_err(fault)?;
-        call(|| self.stream.synchronize()).map_err(fault)
+        guarded(|| unsafe { result::memcpy_htod_async(address, content, stream) }).map_err(fault)?;
+        guarded(|| self.stream.synchronize()).map_err(fault)
     }
 
     fn read(&self, memory: &CudaSlice<u8>, first_byte: usize, content: &mut [u8]) -> Result<(), CandidateError> {
         within(memory, first_byte, content.len())?;
         let (address, stream) = (self.address(memory, first_byte), self.stream.cu_stream());
         // SAFETY: as in `write`.
-        call(AssertUnwindSafe(|| unsafe { result::memcpy_dtoh_async(content, address, stream) })).map_err(fault)?;
-        call(|| self.stream.synchronize()).map_err(fault)
+        guarded(|| unsafe { result::memcpy_dtoh_async(content, address, stream) }).map_err(fault)?;
+        guarded(|| self.stream.synchronize()).map_err(fault)
     }
 
     fn copy(&self, from: &CudaSlice<u8>, to: &CudaSlice<u8>, bytes: usize) -> Result<(), CandidateError> {
@@ -202,7 +194,7 @@ impl Device for CudaDevice {
         within(to, 0, bytes)?;
         let (source, target, stream) = (self.address(from, 0), self.address(to, 0), self.stream.cu_stream());
         // SAFETY: both have so many bytes, and are freed in the order of the stream.
-        call(|| unsafe { result::memcpy_dtod_async(target, source, bytes, stream) }).map_err(fault)
+        guarded(|| unsafe { result::memcpy_dtod_async(target, source, bytes, stream) }).map_err(fault)
     }
 
     fn bind(&self, module: &Module, number: usize, buffers: &[Rc<CudaSlice<u8>>]) -> Result<Call, CandidateError> {
@@ -230,38 +222,33 @@ impl Device for CudaDevice {
         });
         // SAFETY: the parameters of a kernel are its plan's global buffers and tensor maps, in order. That it stays within them is what
         // whoever measures generated code takes upon himself.
-        call(AssertUnwindSafe(|| unsafe { launch.launch(bound.launch) })).map_err(fault)?;
+        guarded(|| unsafe { launch.launch(bound.launch) }).map_err(fault)?;
         Ok(())
     }
 
     /// As a graph.
     fn record(&self, work: &mut dyn FnMut() -> Result<(), CandidateError>) -> Option<CudaGraph> {
-        call(|| self.stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)).ok()?;
+        guarded(|| self.stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)).ok()?;
         let recorded = work();
         // The capture has to end, whatever became of it.
-        let graph = call(|| self.stream.end_capture(CUgraphInstantiate_flags(0))).ok()??;
+        let graph = guarded(|| self.stream.end_capture(CUgraphInstantiate_flags(0))).ok()??;
         recorded.ok()?;
-        call(AssertUnwindSafe(|| graph.upload())).ok()?;
+        guarded(|| graph.upload()).ok()?;
         Some(graph)
     }
 
     fn replay(&self, recording: &CudaGraph) -> Result<(), CandidateError> {
-        call(AssertUnwindSafe(|| recording.launch())).map_err(fault)
+        guarded(|| recording.launch()).map_err(fault)
     }
 
     /// By the device's clock, between two events around the work.
     fn time(&self, work: &mut dyn FnMut() -> Result<(), CandidateError>) -> Result<f64, CandidateError> {
-        let record = || call(|| self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))).map_err(fault);
+        let record = || guarded(|| self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))).map_err(fault);
         let start = record()?;
         work()?;
         let end = record()?;
-        Ok(f64::from(call(AssertUnwindSafe(|| start.elapsed_ms(&end))).map_err(fault)?) * 1e-3)
+        Ok(f64::from(guarded(|| start.elapsed_ms(&end)).map_err(fault)?) * 1e-3)
     }
-}
-
-/// A call of the driver: a symbol that its version lacks is a panic.
-fn call<T>(work: impl FnOnce() -> Result<T, DriverError> + UnwindSafe) -> Result<T, DriverError> {
-    catch_unwind(work).unwrap_or(Err(DriverError(driver_sys::CUresult::CUDA_ERROR_NOT_FOUND)))
 }
 
 /// Refuses what is not within a memory.
