@@ -150,7 +150,7 @@ fn a_compiler_is_found_without_being_named() {
         let place = Place::new();
         let mut command = place.command(&format!("{TINY} --target cuda --trials 1"));
         stub.set(&mut command).env_remove("AUTOTUNE_NVRTC").env("CUDA_HOME", toolkit.path());
-        Stub::set_driver(&mut command, &std::env::join_paths(folders).unwrap());
+        Stub::set_driver(&mut command, std::env::join_paths(folders).unwrap());
         (finish(command), place)
     };
     let compiler = |(ended, place): (Ended, Place)| {

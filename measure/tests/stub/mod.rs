@@ -73,7 +73,7 @@ impl Stub {
     }
 
     /// Lets a child find the driver of a folder, or what is in several folders.
-    pub(crate) fn set_driver<'c>(command: &'c mut Command, folders: impl AsRef<OsStr>) -> &'c mut Command {
+    pub(crate) fn set_driver(command: &mut Command, folders: impl AsRef<OsStr>) -> &mut Command {
         let mut path = folders.as_ref().to_os_string();
         if let Some(others) = env::var_os("LD_LIBRARY_PATH") {
             path.push(":");
