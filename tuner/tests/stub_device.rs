@@ -193,6 +193,27 @@ fn a_context_that_is_lost_while_tuning_costs_nothing_else() {
 }
 
 #[test]
+fn where_no_graph_is_captured_runs_are_launched_alone_which_is_said() {
+    let Some(stub) = stub() else { return };
+    for (fault, graph_runs) in
+        [("", 20), ("cuStreamBeginCapture_v2:1+:900", 0), ("cuGraphInstantiateWithFlags:1+:801", 0)]
+    {
+        let place = Place::new();
+        let line = format!("{TINY} --target cuda --trials 2 --tuner random --json out.json");
+        let ended = run(stub, &place, &line, &[("STUB_CUDA_FAULT", fault.into())]).expect(0);
+        assert_eq!(place.json("out.json")["tasks"][0]["graph_runs"], graph_runs, "{fault}");
+        assert!(
+            place.records().iter().all(|r| r["measurement"]["outcome"]["Ok"]["graph_runs"] == graph_runs),
+            "{fault}"
+        );
+        assert_eq!(ended.stdout.contains("each run was launched alone"), graph_runs == 0, "{}", ended.stdout);
+
+        let shown = run(stub, &place, &format!("show {TINY} --target cuda"), &[]).expect(0).stdout;
+        assert_eq!(shown.contains("each run launched alone"), graph_runs == 0, "{shown}");
+    }
+}
+
+#[test]
 fn a_device_that_never_works_is_an_error() {
     let Some(stub) = stub() else { return };
     for (fault, words) in [

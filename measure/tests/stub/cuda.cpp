@@ -1,7 +1,8 @@
 // A stub of the CUDA driver: one device, which is the CPU. It runs what libnvrtc's stub makes, at once and in order.
 //
 // Which of these functions the library exports is the version script's choice. The environment says what device it is and what goes
-// wrong; STUB_CUDA_FAULT is "function:nth:code", where the function may be * for any, and behind that
+// wrong; STUB_CUDA_FAULT is "function:nth:code", where the function may be * for any and 3+ is the third call and every later one, and
+// behind that
 // - ":sticky" if all calls after that one fail, too, as after an illegal access,
 // - ":once=FILE" if only the process does that creates the file.
 // STUB_CUDA_TRACE names a file that every call is a line of.
@@ -66,7 +67,7 @@ static int number(const char *name, int otherwise) {
 struct Fault {
   std::string function, once;
   int nth = 0, code = 0, calls = 0;
-  bool sticky = false;
+  bool sticky = false, later_too = false;
   Fault() {
     std::string text = variable("STUB_CUDA_FAULT", "");
     std::vector<std::string> parts;
@@ -78,6 +79,7 @@ struct Fault {
     if (parts.size() < 3) return;
     function = parts[0];
     nth = atoi(parts[1].c_str());
+    later_too = parts[1].find('+') != std::string::npos;
     code = atoi(parts[2].c_str());
     for (size_t i = 3; i < parts.size(); ++i) {
       sticky = sticky || parts[i] == "sticky";
@@ -85,7 +87,8 @@ struct Fault {
     }
   }
   bool strikes(const char *called) {
-    if (nth == 0 || (function != "*" && function != called) || ++calls != nth) return false;
+    if (nth == 0 || (function != "*" && function != called) || ++calls < nth) return false;
+    if (calls > nth && !later_too) return false;
     return once.empty() || open(once.c_str(), O_CREAT | O_EXCL | O_WRONLY, 0600) >= 0;
   }
 };
