@@ -10,11 +10,9 @@
 #include <csetjmp>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -23,75 +21,9 @@
 #include <unistd.h>
 #include <vector>
 
+#include "faults.h"
 #include "image.h"
-
-// As in cuda.h.
-enum Result {
-  SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_CONTEXT = 201,
-  NO_BINARY_FOR_GPU = 209, INVALID_HANDLE = 400, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719,
-  CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_UNMATCHED = 903, CAPTURE_UNJOINED = 904, CAPTURE_ISOLATION = 905,
-};
-static const struct { int code; const char *name, *words; } RESULTS[] = {
-  {0, "CUDA_SUCCESS", "no error"},
-  {1, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
-  {2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
-  {3, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
-  {100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
-  {101, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
-  {200, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
-  {201, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-  {209, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
-  {400, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
-  {500, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
-  {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
-  {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
-  {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"},
-  {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
-  {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
-  {903, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "the stream is not in the capture that is to end"},
-  {904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
-  {905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in another stream"},
-  {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
-};
-
-static std::string variable(const char *name, const char *otherwise) {
-  const char *value = getenv(name);
-  return value ? value : otherwise;
-}
-static int number(const char *name, int otherwise) {
-  const char *value = getenv(name);
-  return value ? atoi(value) : otherwise;
-}
-
-// What is to go wrong, and when.
-struct Fault {
-  std::string function, once;
-  int nth = 0, code = 0, calls = 0;
-  bool sticky = false, later_too = false;
-  Fault() {
-    std::string text = variable("STUB_CUDA_FAULT", "");
-    std::vector<std::string> parts;
-    for (size_t at = 0; !text.empty() && at <= text.size();) {
-      const size_t end = std::min(text.find(':', at), text.size());
-      parts.push_back(text.substr(at, end - at));
-      at = end + 1;
-    }
-    if (parts.size() < 3) return;
-    function = parts[0];
-    nth = atoi(parts[1].c_str());
-    later_too = parts[1].find('+') != std::string::npos;
-    code = atoi(parts[2].c_str());
-    for (size_t i = 3; i < parts.size(); ++i) {
-      sticky = sticky || parts[i] == "sticky";
-      if (parts[i].compare(0, 5, "once=") == 0) once = parts[i].substr(5);
-    }
-  }
-  bool strikes(const char *called) {
-    if (nth == 0 || (function != "*" && function != called) || ++calls < nth) return false;
-    if (calls > nth && !later_too) return false;
-    return once.empty() || open(once.c_str(), O_CREAT | O_EXCL | O_WRONLY, 0600) >= 0;
-  }
-};
+#include "results.h"
 
 static std::recursive_mutex lock;
 // The error that the context has for good.
@@ -124,7 +56,6 @@ typedef std::vector<Operation> Graph;
 
 struct Stream {
   bool captures = false, is_valid = false;
-  int mode = 0;
   Graph graph;
 };
 struct Event {
@@ -148,7 +79,7 @@ static Stream default_stream;
 static int captures;
 static Stream *stream_of(void *stream) { return stream ? (Stream *)stream : &default_stream; }
 
-// What a capture does not allow, unless it is relaxed.
+// What a capture does not allow.
 static int unsafe_while_capturing(Stream *stream = nullptr) {
   if (captures == 0) return SUCCESS;
   if (stream && stream->captures) stream->is_valid = false;
@@ -173,10 +104,9 @@ static bool is_within(uintptr_t at, size_t bytes) {
   --next;
   return at + bytes <= next->first + next->second;
 }
-static size_t all_bytes() { return (size_t)number("STUB_CUDA_MEMORY_MIB", 4096) << 20; }
 static int allocate(uintptr_t *at, size_t bytes) {
   if (bytes == 0) return INVALID_VALUE;
-  const size_t most = all_bytes();
+  const size_t most = (size_t)number("STUB_CUDA_MEMORY_MIB", 4096) << 20;
   void *found = nullptr;
   if (bytes > most || memory_bytes + bytes > most || posix_memalign(&found, 256, bytes)) return OUT_OF_MEMORY;
   memory[(uintptr_t)found] = bytes;
@@ -331,29 +261,28 @@ int cuStreamWaitEvent(Stream *handle, Event *event, unsigned) {
   stream->is_valid = false;
   return CAPTURE_ISOLATION;
 }
-int cuStreamBeginCapture_v2(Stream *stream, int mode) {
+int cuStreamBeginCapture_v2(Stream *stream, int) {
   IN_CONTEXT
   if (!stream) return CAPTURE_UNSUPPORTED;
   if (stream->captures) return INVALID_VALUE;
   *stream = Stream();
   stream->captures = stream->is_valid = true;
-  stream->mode = mode;
   ++captures;
   return SUCCESS;
 }
 int cuStreamEndCapture(Stream *stream, Graph **graph) {
-  IN_CONTEXT
+  std::lock_guard<std::recursive_mutex> ending(lock);
+  // The capture ends even if this fails.
+  const bool captured = stream && stream->captures;
+  if (captured) {
+    stream->captures = false;
+    --captures;
+  }
   *graph = nullptr;
-  if (!stream || !stream->captures) return CAPTURE_UNMATCHED;
-  stream->captures = false;
-  --captures;
+  IN_CONTEXT
+  if (!captured) return CAPTURE_UNMATCHED;
   if (!stream->is_valid) return CAPTURE_INVALIDATED;
   *graph = new Graph(std::move(stream->graph));
-  return SUCCESS;
-}
-int cuStreamIsCapturing(Stream *stream, int *status) {
-  IN_CONTEXT
-  *status = stream_of(stream)->captures ? 1 + !stream_of(stream)->is_valid : 0;
   return SUCCESS;
 }
 int cuGraphInstantiateWithFlags(Graph **instance, Graph *graph, unsigned long long) {
@@ -442,12 +371,6 @@ int cuMemFreeAsync(uintptr_t at, Stream *stream) {
   IN_CONTEXT
   if (const int failed = unsafe_while_capturing(stream_of(stream))) return failed;
   return release(at);
-}
-int cuMemGetInfo_v2(size_t *free_bytes, size_t *bytes) {
-  IN_CONTEXT
-  *bytes = all_bytes();
-  *free_bytes = *bytes - memory_bytes;
-  return SUCCESS;
 }
 int cuMemcpyHtoDAsync_v2(uintptr_t to, const void *from, size_t bytes, Stream *stream) {
   IN_CONTEXT

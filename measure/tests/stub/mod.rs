@@ -16,10 +16,12 @@ use autotune_measure::gpu::driver::{FUNCTIONS, TENSOR_MAP_FUNCTIONS};
 use autotune_schedules::config::fnv1a;
 
 /// The files that it is made of.
-const SOURCES: [(&str, &str); 5] = [
+const SOURCES: [(&str, &str); 7] = [
     ("cuda.cpp", include_str!("cuda.cpp")),
     ("nvrtc.cpp", include_str!("nvrtc.cpp")),
+    ("faults.h", include_str!("faults.h")),
     ("image.h", include_str!("image.h")),
+    ("results.h", include_str!("results.h")),
     ("device.h", include_str!("device.h")),
     ("cuda_shim.h", include_str!("../../../schedules/tests/common/cuda_shim.h")),
 ];
