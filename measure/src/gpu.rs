@@ -128,7 +128,8 @@ struct Open<D: Device> {
 impl<D: Device + 'static> Open<D> {
     fn boxed(device: D, target: GpuTarget) -> Result<Box<dyn Gpu>, String> {
         let device = Rc::new(device);
-        let resident = Resident::new(Rc::clone(&device), &target).map_err(|e| e.to_string())?;
+        let resident = Resident::new(Rc::clone(&device), &target)
+            .map_err(|e| format!("the kernels that check outputs cannot be loaded: {e}"))?;
         Ok(Box::new(Self { device, target, resident: Rc::new(resident) }))
     }
 }

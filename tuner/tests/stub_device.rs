@@ -220,9 +220,14 @@ fn a_device_that_never_works_is_an_error() {
     let Some(stub) = stub() else { return };
     for (fault, words) in [
         ("cuDevicePrimaryCtxRetain:1:2", "autotune: the measuring worker fails: CUDA device 0: out of memory"),
-        ("cuModuleLoadData:1:700:sticky", "2 of 2: build failed: an illegal memory access"),
+        (
+            "cuModuleLoadData:1:700:sticky",
+            "kernels that check outputs cannot be loaded: build failed: an illegal memory access",
+        ),
+        ("cuModuleLoadData:2:700:sticky", "2 of 2: build failed: an illegal memory access"),
         ("cuLaunchKernel:1:719:sticky", "2 of 2: crashed: unspecified launch failure"),
-        ("cuMemAllocAsync:1:2:sticky", "2 of 2: out of memory"),
+        ("cuMemAllocAsync:1:2:sticky", "kernels that check outputs cannot be loaded: out of memory"),
+        ("cuMemAllocAsync:2:2:sticky", "2 of 2: out of memory"),
     ] {
         let place = Place::new();
         let line = format!("{TINY} --target cuda --trials 2 --tuner random");
