@@ -17,6 +17,7 @@ pub mod random_programs;
 #[cfg(unix)]
 pub mod shim;
 pub mod targets;
+pub mod variants;
 pub mod workloads;
 
 use std::io::Write;
