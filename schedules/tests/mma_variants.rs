@@ -10,6 +10,8 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use autotune_schedules::mma::{self, Mma};
 use autotune_schedules::{
     Config, DType, GpuTarget, Operands, Program, Workload, interpret, lower, max_rel_error, reference, tolerance,
@@ -73,27 +75,11 @@ fn is_long(mma: &Mma) -> bool {
     turns * mma.chunks() >= chunks(mma.stages, mma.split) && uneven
 }
 
-/// The combinations but for the splits, each with two of them, all in turn.
-fn spread(combinations: Vec<Variant>) -> Vec<Variant> {
-    let mut splits: Vec<String> = combinations.iter().map(|one| one["split"].clone()).collect();
-    splits.sort_by_key(|split| split.parse::<usize>().unwrap());
-    splits.dedup();
-    let number = |split: &String| splits.iter().position(|one| one == split).unwrap();
-    let mut others: Vec<Variant> = Vec::new();
-    let mut kept = Vec::new();
-    for variant in combinations {
-        let rest = Variant::from_iter(variant.clone().into_iter().filter(|(name, _)| name != "split"));
-        let place = others.iter().position(|one| *one == rest).unwrap_or_else(|| {
-            others.push(rest);
-            others.len() - 1
-        });
-        let persistent = variant.get("grid").is_some_and(|grid| grid == "persistent");
-        let turns = [2 * place, 2 * place + 1].map(|turn| turn % splits.len());
-        if if persistent { variant["split"] == "1" } else { turns.contains(&number(&variant["split"])) } {
-            kept.push(variant);
-        }
-    }
-    kept
+/// The words of a sketch's knobs that none of the variants has.
+fn without_case(combinations: &[Variant], found: &[Variant]) -> BTreeSet<(String, String)> {
+    let words = |variants: &[Variant]| variants.iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
+    let (all, found): (BTreeSet<_>, BTreeSet<_>) = (words(combinations), words(found));
+    all.difference(&found).cloned().collect()
 }
 
 /// Types of a sketch.
@@ -129,7 +115,7 @@ fn add(
     let nominal = Workload { dtype: DType::F16, ..nominal.parse().unwrap() };
     let all = variants::combinations(&nominal, &small_target(), sketch);
     let begin = cases.len();
-    for (turn, variant) in spread(all.clone()).iter().enumerate() {
+    for (turn, variant) in variants::spread(all.clone()).iter().enumerate() {
         for dtype in types(turn) {
             let workload = workload(dtype, variant);
             let found = variants::config(&workload, gpu, (sketch, variant), turn, is_long);
@@ -138,7 +124,7 @@ fn add(
     }
     let found: Vec<Variant> = cases[begin..].iter().map(|case| case.variant.clone()).collect();
     eprintln!("{nominal}, {sketch}: {} kernels of {} combinations", found.len(), all.len());
-    let missing = variants::missing(&all, &found);
+    let missing = without_case(&all, &found);
     assert!(missing.is_empty(), "{nominal}, {sketch}: no {missing:?}");
 }
 

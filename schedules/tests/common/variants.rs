@@ -1,7 +1,7 @@
 //! The variants of the sketches for tensor cores, as their spaces have them: who copies, on which grid, how many stages, how many
 //! parts, where weights are. A value that a knob gets is covered from then on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use autotune_schedules::mma::{self, Mma};
 use autotune_schedules::{Config, GpuTarget, ScheduleSpace, Target, Value, Workload};
@@ -70,11 +70,29 @@ pub fn config(
 /// A prime that no number of places is a multiple of.
 const STEP: usize = 7919;
 
-/// The words of a sketch's knobs that none of the variants has.
-pub fn missing(combinations: &[Variant], found: &[Variant]) -> BTreeSet<(String, String)> {
-    let words = |variants: &[Variant]| variants.iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
-    let (all, found): (BTreeSet<_>, BTreeSet<_>) = (words(combinations), words(found));
-    all.difference(&found).cloned().collect()
+/// The combinations but for the splits, each with two of them, all in turn.
+pub fn spread(combinations: Vec<Variant>) -> Vec<Variant> {
+    let mut splits: Vec<String> = combinations.iter().map(|one| one["split"].clone()).collect();
+    splits.sort_by_key(|split| split.parse::<usize>().unwrap());
+    splits.dedup();
+    let number = |split: &String| splits.iter().position(|one| one == split).unwrap();
+    let mut others: Vec<Variant> = Vec::new();
+    let mut kept = Vec::new();
+    for variant in combinations {
+        let rest = Variant::from_iter(variant.clone().into_iter().filter(|(name, _)| name != "split"));
+        let place = others.iter().position(|one| *one == rest).unwrap_or_else(|| {
+            others.push(rest);
+            others.len() - 1
+        });
+        let persistent = variant.get("grid").is_some_and(|grid| grid == "persistent");
+        let turns = [2 * place, 2 * place + 1].map(|turn| turn % splits.len());
+        let split = number(&variant["split"]);
+        // There are no parts on a persistent grid.
+        if if persistent { split == 0 } else { turns.contains(&split) } {
+            kept.push(variant);
+        }
+    }
+    kept
 }
 
 /// The sketches.
