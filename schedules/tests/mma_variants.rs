@@ -1,5 +1,5 @@
-//! Every variant of the sketches for tensor cores, small, but with more chunks than stages, so that phases wrap around twice and more,
-//! and on a persistent grid with more tiles than blocks: interpreted, and as CUDA C on the CPU.
+//! Every variant of the sketches for tensor cores, small, but with more chunks than stages, so that phases wrap around, twice unless
+//! there are many parts, and on a persistent grid with more tiles than blocks: interpreted, and as CUDA C on the CPU.
 //!
 //! What neither shows is a missing fence: both run threads one after the other on one memory.
 //!
@@ -71,7 +71,7 @@ fn product(sketch: &str, dtype: DType, variant: &Variant) -> Workload {
 /// Phases wrap around, and blocks of a persistent grid have several tiles, some one more than others.
 fn is_long(mma: &Mma) -> bool {
     let turns = mma.persistent.map_or(1, |blocks| mma.all_tiles() / blocks);
-    let uneven = mma.persistent.is_none_or(|blocks| turns > 1 && mma.all_tiles() % blocks > 0);
+    let uneven = mma.persistent.is_none_or(|blocks| turns > 1 && !mma.all_tiles().is_multiple_of(blocks));
     turns * mma.chunks() >= chunks(mma.stages, mma.split) && uneven
 }
 

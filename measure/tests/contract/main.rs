@@ -110,7 +110,15 @@ fn tests() -> Vec<Trial> {
             }));
         }
     }
-    let tensor_cores = tensor_cores::TESTS.iter();
-    tests.extend(tensor_cores.map(|&(name, run)| test(Place::Cuda, format!("cuda::tensor_cores::{name}"), run)));
+    for &(name, run) in tensor_cores::TESTS {
+        let name = format!("cuda::tensor_cores::{name}");
+        tests.push(test(Place::Cuda, name.clone(), run));
+        if !on_stub::is_here() {
+            tests.push(Trial::test(name.replacen("cuda", "stub", 1), move || {
+                on_stub::run_with(&name, &[("AUTOTUNE_CASES", "3")]);
+                Ok(())
+            }));
+        }
+    }
     tests
 }

@@ -20,6 +20,7 @@ use cudarc::nvrtc::Ptx;
 
 use crate::gpu::missing;
 use crate::kernels::options;
+use crate::on_stub;
 use instructions::Instruction;
 use variants::Variant;
 
@@ -55,11 +56,15 @@ const WORKLOADS: [(&str, bool); 12] = [
     ("matmul:b=4,m=384,n=200,k=576,dtype=tf32", false),
 ];
 
+/// What the stub of a device can run.
+const FOR_STUB: [(&str, bool); 1] = [("matmul:m=100,n=40,k=264,dtype=f16,bias", true)];
+
 /// Every variant of the sketches for tensor cores, or as many as the environment says, or `most`.
 fn large_variants(target: &Target, most: usize) -> Vec<Candidate> {
     let gpu: &GpuTarget = target.gpu().unwrap();
     let mut all = Vec::new();
-    for (text, every_split) in WORKLOADS {
+    let workloads = if on_stub::is_here() { &FOR_STUB[..] } else { &WORKLOADS };
+    for &(text, every_split) in workloads {
         let workload: Workload = text.parse().unwrap();
         for sketch in variants::SKETCHES {
             let combinations = variants::combinations(&workload, target, sketch);

@@ -220,7 +220,7 @@ fn copy_async(bytes: usize) -> Instruction {
         slot = 32 * words,
     );
     let given: Vec<u32> = (1..=64 * words as u32).collect();
-    let there = |at: usize| at < 32 * words || at / words % 32 % 3 != 0;
+    let there = |at: usize| at < 32 * words || !(at / words % 32).is_multiple_of(3);
     Instruction {
         name: format!("cp.async of {bytes} bytes"),
         source: kernel(DType::Tf32, &[], 32, "", &body),
