@@ -100,6 +100,10 @@ fn tests() -> Vec<Trial> {
         }
         let others = faults::COMMON_TESTS.iter().chain(gpu::TESTS);
         tests.extend(others.map(|&(name, run)| test(place, format!("{word}::{name}"), run)));
+        if place == Place::Cuda {
+            let tensor_cores = tensor_cores::TESTS.iter();
+            tests.extend(tensor_cores.map(|&(name, run)| test(place, format!("{word}::tensor_cores::{name}"), run)));
+        }
         if place == Place::Cuda && !on_stub::is_here() {
             let names: Vec<String> = tests[first..].iter().map(|test| test.name().to_string()).collect();
             tests.extend(names.into_iter().map(|name| {
@@ -107,16 +111,6 @@ fn tests() -> Vec<Trial> {
                     on_stub::run(&name);
                     Ok(())
                 })
-            }));
-        }
-    }
-    for &(name, run) in tensor_cores::TESTS {
-        let name = format!("cuda::tensor_cores::{name}");
-        tests.push(test(Place::Cuda, name.clone(), run));
-        if !on_stub::is_here() {
-            tests.push(Trial::test(name.replacen("cuda", "stub", 1), move || {
-                on_stub::run_with(&name, &[("AUTOTUNE_CASES", "3")]);
-                Ok(())
             }));
         }
     }
