@@ -1,0 +1,70 @@
+//! The comparison with other libraries, beside a peer that fails in every way.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)]
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Speaks server.py's protocol. It has no product of 11 rows, is wrong about 12, dies in the turns of 13, talks nonsense of 14 and says that
+/// its device is lost at 15; a process that had to do with these has no business with 16.
+const PEER: &str = r#"#!/bin/sh
+echo '{"name": "Fake", "version": "1"}'
+spoilt=no
+while read -r line; do
+    case "$line" in
+    *'"m":11,'*) echo '{"absent": true}' ;;
+    *'"m":12,'*) echo '{"error": "wrong | result"}' ;;
+    *'"m":13,'*) rows=13; spoilt=yes; echo '{"how": "dies", "max_rel_error": 0}' ;;
+    *'"m":14,'*) spoilt=yes; echo 'Segmentation fault' ;;
+    *'"m":15,'*) spoilt=yes; echo '{"error": "no device", "lost": true}' ;;
+    *prepare*) [ $spoilt = no ] || exit 1; rows=0; echo '{"how": "fast, without a graph", "max_rel_error": 0}' ;;
+    *) [ "$rows" = 13 ] && kill -9 $$; echo '{"run_secs": [0.5, 0.5, 0.5]}' ;;
+    esac
+done
+"#;
+
+#[test]
+fn a_peer_that_fails_costs_its_figure_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (peer, out) = (folder.path().join("peer"), folder.path().join("out"));
+    fs::write(&peer, PEER).unwrap();
+    fs::set_permissions(&peer, fs::Permissions::from_mode(0o755)).unwrap();
+    let listed = serde_json::json!([{"peer": "fake", "python": peer}, {"peer": "other", "python": "/nowhere/python"}]);
+    fs::write(folder.path().join("peers.json"), listed.to_string()).unwrap();
+
+    // Cargo puts the example beside the folder of this test.
+    let profile = env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf();
+    let mut command = Command::new(profile.join("examples/compare_peers"));
+    command.args(["--threads", "1", "--trials", "0", "--rounds", "2", "--turn-ms", "1", "--suite"]);
+    command.args((11..=16).map(|m| format!("matmul:m={m},n=8,k=8,bias")));
+    let ended = command.arg("--peers").arg(folder.path()).arg("--out").arg(&out).output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+
+    let run: Value = serde_json::from_str(&fs::read_to_string(out.with_extension("json")).unwrap()).unwrap();
+    let rows = run["tables"][0]["comparisons"].as_array().unwrap();
+    let names =
+        |row: &Value| row["contenders"].as_array().unwrap().iter().map(|c| c["name"].clone()).collect::<Vec<_>>();
+    assert_eq!(rows.len(), 6);
+    for (row, why) in
+        rows.iter().zip(["", "wrong | result", "(signal: 9 (SIGKILL))", "Segmentation fault", "no device"])
+    {
+        assert_eq!(names(row), ["autotune"], "{row:#}");
+        let left_out = row["left_out"][0]["why"].as_str().unwrap_or_default();
+        assert!(left_out.contains(why) && left_out.is_empty() == why.is_empty(), "{row:#}");
+    }
+    assert_eq!(names(&rows[5]), ["autotune", "Fake 1"]);
+    assert!(rows[5]["contenders"][1]["ratio"].as_f64().unwrap() > 1.0);
+
+    let text = fs::read_to_string(out.with_extension("md")).unwrap();
+    for line in [
+        "12x8x8: Fake 1 is left out: wrong \\| result",
+        "without a graph: 16x8x8 Fake 1",
+        "Not measured: other: \"/nowhere/python\": No such file",
+    ] {
+        assert!(text.contains(line), "'{line}' is not in:\n{text}");
+    }
+}
