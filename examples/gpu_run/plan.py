@@ -104,7 +104,7 @@ class Plan:
         names = re.findall(r"(?m)^(\S+): test$", listed.stdout)
         verdict = verdicts(place.output("device tests"))
         again = [name for name in names if verdict.get(name) != "ok"]
-        return [Command(place.bin("contract"), "--exact", name, limit=15) for name in again] or "all succeeded together"
+        return [Command(place.bin("contract"), "--exact", name, limit=15) for name in again]
 
     def sanitizer(self, place, tool):
         program = tools.program("compute-sanitizer")
