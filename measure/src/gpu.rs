@@ -18,6 +18,7 @@ use crate::problem::Problem;
 
 pub(crate) mod ceilings;
 pub mod cuda;
+pub mod driver;
 pub mod nvrtc;
 pub mod opencl;
 mod tensor_map;

@@ -235,7 +235,18 @@ impl Runner for Workers {
         let mut raw = Vec::new();
         let jobs = built.iter().map(|b| Job::new(b, &mut raw)).collect();
         let limit_secs = 2.0 * budget_secs + built.iter().map(|b| self.limit_secs(b, None)).sum::<f64>();
-        self.ask(Task::Race { jobs, budget_secs }, &raw, built.len(), limit_secs)?
-            .map_err(|error| MeasureError::Worker { message: format!("in a race: {error}") })
+        let in_race = |error: &CandidateError| MeasureError::Worker { message: format!("in a race: {error}") };
+        let outcomes = self.ask(Task::Race { jobs, budget_secs }, &raw, built.len(), limit_secs)?;
+        let outcomes = outcomes.map_err(|error| in_race(&error))?;
+
+        // On a device that a kernel broke, the others fail, too: which one it was is not known.
+        let mut crashes = outcomes.iter().filter_map(|outcome| match outcome {
+            Err(error @ CandidateError::Crash { .. }) => Some(error),
+            _ => None,
+        });
+        match (crashes.next(), crashes.next()) {
+            (Some(error), Some(_)) => Err(in_race(error)),
+            _ => Ok(outcomes),
+        }
     }
 }

@@ -167,6 +167,10 @@ pub struct Resources {
     pub stack_bytes: usize,
     /// Bytes of a block's shared memory, static and dynamic.
     pub shared_bytes: usize,
+    /// True if the compiler lets matrix instructions of warp groups wait for one another, or does not hand their registers over: such a
+    /// kernel is slower than it was meant to be.
+    #[serde(default)]
+    pub is_serialized: bool,
 }
 
 /// The outcome of measuring one candidate.

@@ -1,7 +1,5 @@
 //! CUDA devices.
 
-use std::ffi::CStr;
-use std::panic::catch_unwind;
 use std::sync::Arc;
 
 use autotune_schedules::{GpuApi, GpuTarget, KernelPlan, Launch};
@@ -12,36 +10,35 @@ use cudarc::driver::{
 };
 use cudarc::nvrtc::Ptx;
 
+use super::driver::{self, DriverFault};
 use super::tensor_map::{MapPlan, TensorMap};
 use super::{Device, GpuInfo, is_meant, model};
 use crate::builder::Code;
 use crate::measurement::CandidateError;
 
 /// Why there is no device where there is a driver.
-pub(crate) const NO_DEVICE: &str = "the CUDA driver finds no device";
+pub(crate) const NO_DEVICE: &str =
+    "the CUDA driver finds no device that it can use (nvidia-smi lists those of this machine)";
+
+/// Compute capability, times ten, from which kernels have tensor maps.
+const TENSOR_MAPS_SM: u32 = 90;
 
 /// The CUDA devices of this machine; why there are none.
 pub fn devices() -> Result<Vec<GpuInfo>, String> {
-    // SAFETY: only looks for the library.
-    if !unsafe { driver_sys::is_culib_present() } {
-        return Err("no CUDA driver (libcuda.so.1): install NVIDIA's driver".into());
-    }
+    let driver = format!("CUDA driver {}", driver::version()?);
     let list = || -> Result<Vec<GpuInfo>, DriverError> {
         result::init()?;
-        let mut version = 0;
-        // SAFETY: the number lives, and is written to.
-        unsafe { driver_sys::cuDriverGetVersion(&mut version) }.result()?;
-        let driver = format!("CUDA driver {}.{}", version / 1000, version % 1000 / 10);
         let count = result::device::get_count()?;
         (0..count).map(|ordinal| info(result::device::get(ordinal)?, &driver)).collect()
     };
-    // A symbol that this version of the driver lacks is a panic.
-    let listed = catch_unwind(list).unwrap_or(Err(DriverError(driver_sys::CUresult::CUDA_ERROR_NOT_FOUND)));
-    match listed {
-        Ok(devices) if devices.is_empty() => Err(NO_DEVICE.into()),
-        Ok(devices) => Ok(devices),
-        Err(error) => Err(format!("{NO_DEVICE}: {}", words(error))),
+    let devices = driver::guarded(list).map_err(|fault| format!("{NO_DEVICE}: {fault}"))?;
+    if devices.is_empty() {
+        return Err(NO_DEVICE.into());
     }
+    if devices.iter().any(|info| matches!(info.target.api, GpuApi::Cuda { sm: TENSOR_MAPS_SM.. })) {
+        driver::look_for(&driver::TENSOR_MAP_FUNCTIONS)?;
+    }
+    Ok(devices)
 }
 
 fn info(device: CUdevice, driver: &str) -> Result<GpuInfo, DriverError> {
@@ -85,15 +82,13 @@ impl CudaDevice {
             let context = CudaContext::new(ordinal)?;
             Ok(Self { stream: context.default_stream(), context })
         };
-        let opened = catch_unwind(open).unwrap_or(Err(DriverError(driver_sys::CUresult::CUDA_ERROR_NOT_FOUND)));
-        opened.map_err(|e| format!("CUDA device {ordinal}: {}", words(e)))
+        driver::guarded(open).map_err(|fault| format!("CUDA device {ordinal}: {fault}"))
     }
 }
 
-/// The driver's name of an error, and its words.
+/// The driver's words for an error.
 fn words(error: DriverError) -> String {
-    let text = |found: Result<&CStr, DriverError>| found.map_or("?".into(), |text| text.to_string_lossy().into_owned());
-    format!("{} ({})", text(error.error_string()), text(error.error_name()))
+    DriverFault::Call(error).to_string()
 }
 
 fn fault(error: DriverError) -> CandidateError {

@@ -1,24 +1,22 @@
-//! NVRTC, the compiler of CUDA C, which needs no device. It is loaded at run time: from the folder that `AUTOTUNE_NVRTC` names, else
-//! the newest version that the loader finds by name.
+//! NVRTC, the compiler of CUDA C, which needs no device. It is loaded at run time: the first that is found whose code the machine's
+//! driver takes, if there is one, and that compiles for the device.
 
-use std::env;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::ptr;
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 
 use autotune_schedules::codegen::gpu::architecture;
-use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use serde::{Deserialize, Serialize};
 
+use super::driver::{self, Version};
 use crate::measurement::{CandidateError, Resources};
 
-/// The environment variable that names the library's folder.
-const FOLDER: &str = "AUTOTUNE_NVRTC";
+mod candidates;
 
-/// What the loader knows the library as, newest first.
-const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
+use candidates::FOLDER;
 
 /// Machine code of CUDA C, and what the assembler says of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,10 +41,15 @@ impl Compiled {
             // "ptxas info    : Used 40 registers, used 1 barriers, 8192 bytes smem, 400 bytes cmem[0]"
             most.registers = most.registers.max(amount(line, "registers"));
             most.shared_bytes = most.shared_bytes.max(amount(line, "bytes smem"));
+            most.is_serialized |= SERIALIZED.iter().any(|number| line.contains(number));
         }
         most
     }
 }
+
+/// Numbers of the assembler's messages that matrix instructions of warp groups wait for one another, or that their registers do not go
+/// from the threads that copy to those that multiply: either undoes what such a kernel is made for.
+const SERIALIZED: [&str; 2] = ["(C7508)", "(C7510)"];
 
 /// The number before some words; 0 if they are not there.
 fn amount(line: &str, words: &str) -> usize {
@@ -62,19 +65,13 @@ pub(crate) fn flags(architecture: &str) -> [String; 2] {
 /// Compiles CUDA C to machine code of compute capability `sm` (times ten), for the architecture that it needs, in this process. May be
 /// called from many threads at once.
 pub fn compile(source: &str, sm: u32) -> Result<Compiled, CandidateError> {
-    let compile = || {
-        let nvrtc = Nvrtc::get()?;
-        nvrtc.check(sm)?;
-        nvrtc.compile(source, &flags(&architecture(source, sm)))
-    };
+    let compile = || Nvrtc::get(sm)?.compile(source, &flags(&architecture(source, sm)));
     compile().map_err(|message| CandidateError::Build { message })
 }
 
-/// The compiler and its version; why there is none that compiles for compute capability `sm` (times ten).
+/// The compiler and its version; in one line why there is none that compiles for compute capability `sm` (times ten).
 pub fn compiler_for(sm: u32) -> Result<String, String> {
-    let nvrtc = Nvrtc::get()?;
-    nvrtc.check(sm)?;
-    Ok(nvrtc.title())
+    Ok(Nvrtc::get(sm)?.title())
 }
 
 type Program = *mut c_void;
@@ -83,7 +80,7 @@ type Status = c_int;
 
 /// The library and its functions, as `nvrtc.h` declares them.
 struct Nvrtc {
-    version: (c_int, c_int),
+    version: Version,
     /// Compute capabilities (times ten) that it compiles for, ascending.
     architectures: Vec<u32>,
     create: unsafe extern "C" fn(
@@ -100,53 +97,61 @@ struct Nvrtc {
     log: ContentOf,
     cubin_bytes: BytesOf,
     cubin: ContentOf,
-    /// The functions live as long as it is open.
-    _library: Library,
 }
 
 type BytesOf = unsafe extern "C" fn(Program, *mut usize) -> Status;
 type ContentOf = unsafe extern "C" fn(Program, *mut c_char) -> Status;
 
 impl Nvrtc {
-    /// The compiler, loaded when it is first asked for; why there is none.
-    fn get() -> Result<&'static Self, String> {
-        static FOUND: OnceLock<Result<Nvrtc, String>> = OnceLock::new();
-        FOUND.get_or_init(Self::find).as_ref().map_err(String::clone)
+    /// The compiler for compute capability `sm` (times ten), looked for when it is first asked for; why there is none.
+    fn get(sm: u32) -> Result<&'static Self, String> {
+        static FOUND: Mutex<BTreeMap<u32, Result<&'static Nvrtc, String>>> = Mutex::new(BTreeMap::new());
+        let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        found.entry(sm).or_insert_with(|| Self::find(sm)).clone()
     }
 
-    fn find() -> Result<Self, String> {
+    fn find(sm: u32) -> Result<&'static Self, String> {
+        let driver = driver::version().ok();
+        let mut refused = Vec::new();
+        for path in candidates::all()? {
+            match Self::load(&path).and_then(|nvrtc| nvrtc.check(sm, driver).map(|()| nvrtc)) {
+                Ok(nvrtc) => return Ok(Box::leak(Box::new(nvrtc))),
+                Err(reason) if is_not_found(&path, &reason) => {}
+                Err(reason) => refused.push(format!("{}: {reason}", path.display())),
+            }
+        }
+        Err(absence(sm, driver, &refused))
+    }
+
+    /// The library of a name or path. It stays loaded, as several may be, so that their functions are nobody else's.
+    fn load(path: &Path) -> Result<Self, String> {
         let open = |path: &Path| {
             // SAFETY: NVRTC and its built-in functions may be loaded by any program.
-            unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.map_err(|e| format!("{}: {e}", path.display()))
+            unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|e| e.to_string())
         };
-        let library = match env::var_os(FOLDER).map(PathBuf::from) {
-            Some(folder) => {
-                // The compiler looks for its built-in functions by name, and finds what is loaded already.
-                if let Some(path) = newest_in(&folder, "libnvrtc-builtins.so")? {
-                    std::mem::forget(open(&path)?);
-                }
-                let path = newest_in(&folder, "libnvrtc.so")?;
-                open(&path.ok_or_else(|| format!("{FOLDER}: no libnvrtc.so in {}", folder.display()))?)?
-            }
-            None => NAMES.iter().find_map(|name| open(Path::new(name)).ok()).ok_or_else(|| {
-                format!("no CUDA compiler (libnvrtc.so): install the CUDA toolkit or Python's nvidia-cuda-nvrtc-cu12, and name the folder in {FOLDER}")
-            })?,
-        };
+        let library: &'static Library = Box::leak(Box::new(open(path)?));
         // SAFETY: the library is NVRTC.
-        unsafe { Self::of(library) }
+        let nvrtc = unsafe { Self::of(library) }?;
+        // The compiler looks for its built-in functions by name, and finds what is loaded already.
+        let builtins = path.with_file_name(format!("libnvrtc-builtins.so.{}", nvrtc.version));
+        if builtins.is_file() {
+            std::mem::forget(open(&builtins)?);
+        }
+        Ok(nvrtc)
     }
 
     /// # Safety
     ///
     /// The library must be NVRTC.
-    unsafe fn of(library: Library) -> Result<Self, String> {
+    unsafe fn of(library: &'static Library) -> Result<Self, String> {
         // SAFETY: the types are those of `nvrtc.h`; every pointer is to enough memory.
         unsafe {
-            let ask: unsafe extern "C" fn(*mut c_int, *mut c_int) -> Status = function(&library, c"nvrtcVersion")?;
-            let mut version = (0, 0);
-            success("nvrtcVersion", ask(&mut version.0, &mut version.1))?;
-            let count: unsafe extern "C" fn(*mut c_int) -> Status = function(&library, c"nvrtcGetNumSupportedArchs")?;
-            let list: unsafe extern "C" fn(*mut c_int) -> Status = function(&library, c"nvrtcGetSupportedArchs")?;
+            let ask: unsafe extern "C" fn(*mut c_int, *mut c_int) -> Status = function(library, c"nvrtcVersion")?;
+            let [mut major, mut minor] = [0; 2];
+            success("nvrtcVersion", ask(&mut major, &mut minor))?;
+            let [major, minor] = [major, minor].map(|number| u32::try_from(number).unwrap_or(0));
+            let count: unsafe extern "C" fn(*mut c_int) -> Status = function(library, c"nvrtcGetNumSupportedArchs")?;
+            let list: unsafe extern "C" fn(*mut c_int) -> Status = function(library, c"nvrtcGetSupportedArchs")?;
             let mut number = 0;
             success("nvrtcGetNumSupportedArchs", count(&mut number))?;
             let mut architectures = vec![0; usize::try_from(number).unwrap_or(0)];
@@ -154,37 +159,35 @@ impl Nvrtc {
             let mut architectures: Vec<u32> = architectures.into_iter().filter_map(|sm| sm.try_into().ok()).collect();
             architectures.sort_unstable();
             Ok(Self {
-                version,
+                version: Version { major, minor },
                 architectures,
-                create: function(&library, c"nvrtcCreateProgram")?,
-                compile: function(&library, c"nvrtcCompileProgram")?,
-                destroy: function(&library, c"nvrtcDestroyProgram")?,
-                log_bytes: function(&library, c"nvrtcGetProgramLogSize")?,
-                log: function(&library, c"nvrtcGetProgramLog")?,
-                cubin_bytes: function(&library, c"nvrtcGetCUBINSize")?,
-                cubin: function(&library, c"nvrtcGetCUBIN")?,
-                _library: library,
+                create: function(library, c"nvrtcCreateProgram")?,
+                compile: function(library, c"nvrtcCompileProgram")?,
+                destroy: function(library, c"nvrtcDestroyProgram")?,
+                log_bytes: function(library, c"nvrtcGetProgramLogSize")?,
+                log: function(library, c"nvrtcGetProgramLog")?,
+                cubin_bytes: function(library, c"nvrtcGetCUBINSize")?,
+                cubin: function(library, c"nvrtcGetCUBIN")?,
             })
         }
     }
 
     fn title(&self) -> String {
-        format!("NVRTC {}.{}", self.version.0, self.version.1)
+        format!("NVRTC {}", self.version)
     }
 
-    /// Why it does not compile for compute capability `sm`, if that is so.
-    fn check(&self, sm: u32) -> Result<(), String> {
-        let (Some(oldest), Some(newest)) = (self.architectures.first(), self.architectures.last()) else {
-            return Ok(());
-        };
-        if self.architectures.contains(&sm) {
-            return Ok(());
-        }
-        let other = if sm < *oldest { "an older" } else { "a newer" };
+    /// Why it does not do for compute capability `sm` and the driver, if that is so.
+    fn check(&self, sm: u32, driver: Option<Version>) -> Result<(), String> {
         let title = self.title();
-        Err(format!(
-            "{title} compiles for sm_{oldest} to sm_{newest}, not for sm_{sm}: name the folder of {other} one in {FOLDER}"
-        ))
+        if let Some(driver) = driver.filter(|driver| driver.major < self.version.major) {
+            return Err(format!("{title} makes code that a driver of CUDA {driver} does not load"));
+        }
+        match (self.architectures.first(), self.architectures.last()) {
+            (Some(oldest), Some(newest)) if !self.architectures.contains(&sm) => {
+                Err(format!("{title} compiles for sm_{oldest} to sm_{newest}, not for sm_{sm}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn compile(&self, source: &str, flags: &[String]) -> Result<Compiled, String> {
@@ -210,10 +213,30 @@ impl Nvrtc {
     }
 }
 
+/// True if the loader knows no library of that name.
+fn is_not_found(name: &Path, reason: &str) -> bool {
+    name.parent().is_some_and(|folder| folder.as_os_str().is_empty())
+        && reason.contains(&format!("{}: cannot open shared object file", name.display()))
+}
+
+/// Why there is no compiler for compute capability `sm` (times ten), and what to install.
+fn absence(sm: u32, driver: Option<Version>, refused: &[String]) -> String {
+    let install = |which: &str| {
+        format!(
+            "install {which} (Python's nvidia-cuda-nvrtc-cu12 has one), and name the folder of its libnvrtc.so in {FOLDER}"
+        )
+    };
+    if refused.is_empty() {
+        return format!("no CUDA compiler (libnvrtc.so): {}", install("NVRTC"));
+    }
+    let which = driver.map_or("another NVRTC".into(), |driver| format!("an NVRTC of CUDA {}", driver.major));
+    format!("no CUDA compiler for sm_{sm}: {}: {}", refused.join("; "), install(&which))
+}
+
 /// # Safety
 ///
 /// `F` must be the type of the function, which lives as long as the library.
-unsafe fn function<F: Copy>(library: &Library, name: &CStr) -> Result<F, String> {
+unsafe fn function<F: Copy>(library: &'static Library, name: &CStr) -> Result<F, String> {
     // SAFETY: as the caller has promised.
     unsafe { library.get::<F>(name.to_bytes_with_nul()) }.map(|f| *f).map_err(|e| format!("libnvrtc: {e}"))
 }
@@ -236,13 +259,6 @@ fn success(function: &str, status: Status) -> Result<(), String> {
     if status == 0 { Ok(()) } else { Err(format!("{function} fails with status {status}")) }
 }
 
-/// The file of a folder whose name starts with `prefix`; the last by name if there are several. `None` if there is none.
-fn newest_in(folder: &Path, prefix: &str) -> Result<Option<PathBuf>, String> {
-    let files = fs::read_dir(folder).map_err(|e| format!("{FOLDER}: {}: {e}", folder.display()))?;
-    let paths = files.flatten().map(|entry| entry.path());
-    Ok(paths.filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(prefix))).max())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,21 +275,33 @@ mod tests {
             16 bytes stack frame, 12 bytes spill stores, 8 bytes spill loads\n\
             ptxas info    : Used 168 registers, used 1 barriers, 16 bytes cumulative stack size, 400 bytes cmem[0]\n\
             ptxas info    : Used 40 registers, used 1 barriers, 8192 bytes smem, 400 bytes cmem[0]\n";
-        let expected = Resources { registers: 168, spill_bytes: 20, stack_bytes: 16, shared_bytes: 8192 };
+        let expected =
+            Resources { registers: 168, spill_bytes: 20, stack_bytes: 16, shared_bytes: 8192, is_serialized: false };
         assert_eq!(compiled(log).resources(), expected);
+        let waiting = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to \
+            insufficient register resources for the wgmma pipeline in the function 'autotune_main'\n";
+        let expected = Resources { is_serialized: true, ..expected };
+        assert_eq!(compiled(&format!("{log}{waiting}")).resources(), expected);
         assert_eq!(compiled("").resources(), Resources::default());
     }
 
     #[test]
-    fn the_newest_file_of_a_folder_is_taken() {
-        let folder = tempfile::tempdir().unwrap();
-        for name in ["libnvrtc.so", "libnvrtc.so.12", "libnvrtc.alt.so.12", "libnvrtc-builtins.so.12.9"] {
-            fs::write(folder.path().join(name), "").unwrap();
-        }
-        let found = |prefix| newest_in(folder.path(), prefix).unwrap().map(|p| p.file_name().unwrap().to_owned());
-        assert_eq!(found("libnvrtc.so"), Some("libnvrtc.so.12".into()));
-        assert_eq!(found("libnvrtc-builtins.so"), Some("libnvrtc-builtins.so.12.9".into()));
-        assert_eq!(found("libcuda.so"), None);
-        assert!(newest_in(&folder.path().join("none"), "libnvrtc.so").unwrap_err().starts_with("AUTOTUNE_NVRTC: "));
+    fn one_line_says_what_was_refused_and_what_to_install() {
+        let driver = Some(Version { major: 12, minor: 4 });
+        let refused = ["/a/libnvrtc.so.13: NVRTC 13.0 makes code that a driver of CUDA 12.4 does not load".to_string()];
+        let expected = "no CUDA compiler for sm_90: /a/libnvrtc.so.13: NVRTC 13.0 makes code that a driver of CUDA 12.4 does \
+            not load: install an NVRTC of CUDA 12 (Python's nvidia-cuda-nvrtc-cu12 has one), and name the folder of its \
+            libnvrtc.so in AUTOTUNE_NVRTC";
+        assert_eq!(absence(90, driver, &refused), expected);
+        assert!(absence(90, None, &[]).starts_with("no CUDA compiler (libnvrtc.so): install NVRTC (Python's"));
+        assert!(is_not_found(
+            Path::new("libnvrtc.so"),
+            "libnvrtc.so: cannot open shared object file: No such file or directory"
+        ));
+        assert!(!is_not_found(
+            Path::new("/a/libnvrtc.so"),
+            "/a/libnvrtc.so: cannot open shared object file: No such file"
+        ));
+        assert!(!is_not_found(Path::new("libnvrtc.so"), "libc++.so: cannot open shared object file: No such file"));
     }
 }

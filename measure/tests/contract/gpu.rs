@@ -15,6 +15,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::faults::{DEATH, ENDLESS};
 use crate::kernels::{Place, options, place, right, set_place, source, target, with, without_main};
+use crate::on_stub;
 
 /// On a device.
 pub(crate) const TESTS: &[(&str, fn())] = &[
@@ -33,7 +34,7 @@ pub(crate) const COMPILER_TESTS: &[(&str, fn())] = &[
     ("a_machine_without_a_device_says_what_to_install", a_machine_without_a_device_says_what_to_install),
 ];
 
-fn missing(tool: &str, reason: &str) {
+pub(crate) fn missing(tool: &str, reason: &str) {
     let required = env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
     assert!(required.split(',').all(|name| name != tool), "{tool} is required: {reason}");
     eprintln!("skipped, {tool} is missing: {reason}");
@@ -62,14 +63,16 @@ fn candidates(text: &str, target: &Target, count: usize) -> Vec<Candidate> {
 
 fn generated_kernels_are_right_while_others_are_built() {
     let target = target(1);
-    // A device that is no GPU takes long to compile them.
-    let count = if place() == Place::Cuda { 100 } else { 2 };
+    // Where the device is no GPU they take long to compile.
+    let on_gpu = place() == Place::Cuda && !on_stub::is_here();
+    let count = if on_gpu { 100 } else { 2 };
     let mut all = candidates("matmul:m=40,n=33,k=20,bias", &target, count);
     all.extend(candidates("conv2d:c=6,h=9,w=9,o=20,k=3,p=1,act=relu", &target, count));
     if place() == Place::Cuda {
         for dtype in ["tf32", "f16", "bf16"] {
-            all.extend(candidates(&format!("matmul:m=72,n=88,k=80,dtype={dtype},bias"), &target, 30));
-            all.extend(candidates(&format!("conv2d:c=16,h=14,w=14,o=32,k=3,p=1,dtype={dtype}"), &target, 30));
+            let count = if on_gpu { 30 } else { 2 };
+            all.extend(candidates(&format!("matmul:m=72,n=88,k=80,dtype={dtype},bias"), &target, count));
+            all.extend(candidates(&format!("conv2d:c=16,h=14,w=14,o=32,k=3,p=1,dtype={dtype}"), &target, count));
         }
     }
     let mut results: Vec<Measurement> = Vec::new();

@@ -1,8 +1,8 @@
 //! What every measurer must do, run on both of them with kernels on the CPU, on an OpenCL device (PoCL is the CPU in the guise of
-//! one) and on a CUDA device, and what the worker must survive.
+//! one), on a CUDA device and on the stub of one, and what the worker must survive.
 //!
-//! Where there is no such device or no CUDA compiler, the tests that need them say so and pass;
-//! `AUTOTUNE_REQUIRE=opencl,cuda,nvrtc` makes that a failure.
+//! Where there is no such device, no CUDA compiler or no C++ compiler for the stub, the tests that need them say so and pass;
+//! `AUTOTUNE_REQUIRE=opencl,cuda,nvrtc,g++` makes that a failure.
 //!
 //! The program is its own worker: started with the argument `worker` it serves.
 #![allow(clippy::unwrap_used)]
@@ -15,7 +15,10 @@ mod kernels;
 mod limits;
 #[cfg(target_arch = "x86_64")]
 mod machine;
+mod on_stub;
 mod relay;
+#[path = "../stub/mod.rs"]
+mod stub;
 
 use std::process::ExitCode;
 
@@ -84,6 +87,7 @@ fn tests() -> Vec<Trial> {
     let compiler = gpu::COMPILER_TESTS.iter().chain(compiler::TESTS);
     tests.extend(compiler.map(|&(name, run)| test(Place::Cpu, format!("compiler::{name}"), run)));
     for (place, word) in [(Place::OpenCl, "opencl"), (Place::Cuda, "cuda")] {
+        let first = tests.len();
         for &(name, in_worker, here) in both::TESTS {
             tests.push(test(place, format!("{word}::worker::{name}"), in_worker));
             if !both::ABOUT_WRONG_KERNELS.contains(&name) {
@@ -92,6 +96,15 @@ fn tests() -> Vec<Trial> {
         }
         let others = faults::COMMON_TESTS.iter().chain(gpu::TESTS);
         tests.extend(others.map(|&(name, run)| test(place, format!("{word}::{name}"), run)));
+        if place == Place::Cuda && !on_stub::is_here() {
+            let names: Vec<String> = tests[first..].iter().map(|test| test.name().to_string()).collect();
+            tests.extend(names.into_iter().map(|name| {
+                Trial::test(name.replacen(word, "stub", 1), move || {
+                    on_stub::run(&name);
+                    Ok(())
+                })
+            }));
+        }
     }
     tests
 }

@@ -52,8 +52,9 @@ fn resources(candidate: Candidate) -> String {
     let builds = Builder::new(options.backend, options.build_limit_secs).build(&[candidate]);
     let why = match builds.as_deref() {
         Ok([Build { resources: Some(taken), .. }]) => {
+            let serialized = if taken.is_serialized { "; its matrix instructions wait for one another" } else { "" };
             return format!(
-                "// takes {} registers a thread, {} bytes of them spilled, and {} bytes of shared memory a block\n",
+                "// takes {} registers a thread, {} bytes of them spilled, and {} bytes of shared memory a block{serialized}\n",
                 taken.registers, taken.spill_bytes, taken.shared_bytes
             );
         }

@@ -1,0 +1,557 @@
+// A stub of the CUDA driver: one device, which is the CPU. It runs what libnvrtc's stub makes, at once and in order.
+//
+// Which of these functions the library exports is the version script's choice. The environment says what device it is and what goes
+// wrong; STUB_CUDA_FAULT is "function:nth:code", where the function may be * for any, and behind that
+// - ":sticky" if all calls after that one fail, too, as after an illegal access,
+// - ":once=FILE" if only the process does that creates the file.
+// STUB_CUDA_TRACE names a file that every call is a line of.
+#include <csetjmp>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include "image.h"
+
+// As in cuda.h.
+enum Result {
+  SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_CONTEXT = 201,
+  NO_BINARY_FOR_GPU = 209, INVALID_HANDLE = 400, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719,
+  CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_UNMATCHED = 903, CAPTURE_UNJOINED = 904, CAPTURE_ISOLATION = 905,
+};
+static const struct { int code; const char *name, *words; } RESULTS[] = {
+  {0, "CUDA_SUCCESS", "no error"},
+  {1, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+  {2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+  {3, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+  {100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+  {101, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+  {200, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
+  {201, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+  {209, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
+  {400, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+  {500, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+  {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+  {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+  {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"},
+  {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+  {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
+  {903, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "the stream is not in the capture that is to end"},
+  {904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
+  {905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in another stream"},
+  {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
+};
+
+static std::string variable(const char *name, const char *otherwise) {
+  const char *value = getenv(name);
+  return value ? value : otherwise;
+}
+static int number(const char *name, int otherwise) {
+  const char *value = getenv(name);
+  return value ? atoi(value) : otherwise;
+}
+
+// What is to go wrong, and when.
+struct Fault {
+  std::string function, once;
+  int nth = 0, code = 0, calls = 0;
+  bool sticky = false;
+  Fault() {
+    std::string text = variable("STUB_CUDA_FAULT", "");
+    std::vector<std::string> parts;
+    for (size_t at = 0; !text.empty() && at <= text.size();) {
+      const size_t end = std::min(text.find(':', at), text.size());
+      parts.push_back(text.substr(at, end - at));
+      at = end + 1;
+    }
+    if (parts.size() < 3) return;
+    function = parts[0];
+    nth = atoi(parts[1].c_str());
+    code = atoi(parts[2].c_str());
+    for (size_t i = 3; i < parts.size(); ++i) {
+      sticky = sticky || parts[i] == "sticky";
+      if (parts[i].compare(0, 5, "once=") == 0) once = parts[i].substr(5);
+    }
+  }
+  bool strikes(const char *called) {
+    if (nth == 0 || (function != "*" && function != called) || ++calls != nth) return false;
+    return once.empty() || open(once.c_str(), O_CREAT | O_EXCL | O_WRONLY, 0600) >= 0;
+  }
+};
+
+static std::recursive_mutex lock;
+// The error that the context has for good.
+static int broken;
+
+// Begins every call; what it fails with.
+static int enter(const char *function) {
+  static Fault fault;
+  static const std::string trace = variable("STUB_CUDA_TRACE", "");
+  if (!trace.empty()) std::ofstream(trace, std::ios::app) << getpid() << " " << function << "\n";
+  if (fault.strikes(function)) {
+    if (fault.sticky) broken = fault.code;
+    return fault.code;
+  }
+  return broken;
+}
+#define ENTER                                          \
+  std::lock_guard<std::recursive_mutex> locked(lock);  \
+  if (const int failed = enter(__func__)) return failed;
+
+struct Context {};
+static Context context;
+static thread_local Context *bound;
+#define IN_CONTEXT \
+  ENTER            \
+  if (!bound) return INVALID_CONTEXT;
+
+typedef std::function<int()> Operation;
+typedef std::vector<Operation> Graph;
+
+struct Stream {
+  bool captures = false, is_valid = false;
+  int mode = 0;
+  Graph graph;
+};
+struct Event {
+  bool timed = true, recorded = false;
+  // The stream whose capture it was recorded in.
+  Stream *captured = nullptr;
+  double ms = 0;
+};
+struct Function {
+  const Entry *entry;
+  Run *run;
+  int shared_bytes;
+};
+struct Module {
+  void *library = nullptr;
+  std::map<std::string, Function> functions;
+};
+
+// The default stream cannot be captured.
+static Stream default_stream;
+static int captures;
+static Stream *stream_of(void *stream) { return stream ? (Stream *)stream : &default_stream; }
+
+// What a capture does not allow, unless it is relaxed.
+static int unsafe_while_capturing(Stream *stream = nullptr) {
+  if (captures == 0) return SUCCESS;
+  if (stream && stream->captures) stream->is_valid = false;
+  return !stream || stream->captures ? CAPTURE_UNSUPPORTED : SUCCESS;
+}
+
+// Does the work, or keeps it for the graph.
+static int submit(void *handle, Operation operation) {
+  Stream *stream = stream_of(handle);
+  if (!stream->captures) return operation();
+  if (!stream->is_valid) return CAPTURE_INVALIDATED;
+  stream->graph.push_back(std::move(operation));
+  return SUCCESS;
+}
+
+// Memory by its address.
+static std::map<uintptr_t, size_t> memory;
+static size_t memory_bytes;
+static bool is_within(uintptr_t at, size_t bytes) {
+  auto next = memory.upper_bound(at);
+  if (next == memory.begin()) return false;
+  --next;
+  return at + bytes <= next->first + next->second;
+}
+static size_t all_bytes() { return (size_t)number("STUB_CUDA_MEMORY_MIB", 4096) << 20; }
+static int allocate(uintptr_t *at, size_t bytes) {
+  if (bytes == 0) return INVALID_VALUE;
+  const size_t most = all_bytes();
+  void *found = nullptr;
+  if (bytes > most || memory_bytes + bytes > most || posix_memalign(&found, 256, bytes)) return OUT_OF_MEMORY;
+  memory[(uintptr_t)found] = bytes;
+  memory_bytes += bytes;
+  *at = (uintptr_t)found;
+  return SUCCESS;
+}
+static int release(uintptr_t at) {
+  auto found = memory.find(at);
+  if (found == memory.end()) return INVALID_VALUE;
+  memory_bytes -= found->second;
+  memory.erase(found);
+  free((void *)at);
+  return SUCCESS;
+}
+
+static thread_local sigjmp_buf out_of_kernel;
+static void leave_kernel(int) { siglongjmp(out_of_kernel, 1); }
+
+// Runs a grid. Whatever it may not do is an error that the context keeps.
+static int run_grid(const Function &function, void **values, unsigned blocks, unsigned threads, unsigned shared_bytes) {
+  static const int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
+  // A thread of a kernel may have no stack left.
+  static std::vector<char> stack(64 << 10);
+  stack_t own = {}, former;
+  own.ss_sp = stack.data();
+  own.ss_size = stack.size();
+  sigaltstack(&own, &former);
+  struct sigaction caught = {}, kept[5];
+  caught.sa_handler = leave_kernel;
+  caught.sa_flags = SA_ONSTACK | SA_NODEFER;
+  for (int i = 0; i < 5; ++i) sigaction(SIGNALS[i], &caught, &kept[i]);
+
+  if (sigsetjmp(out_of_kernel, 1)) {
+    broken = ILLEGAL_ADDRESS;
+  } else if (const char *wrong = function.run(function.entry, values, blocks, threads, shared_bytes)) {
+    fprintf(stderr, "stub of a CUDA device: %s: %s\n", function.entry->name, wrong);
+    broken = LAUNCH_FAILED;
+  }
+  for (int i = 0; i < 5; ++i) sigaction(SIGNALS[i], &kept[i], nullptr);
+  sigaltstack(&former, nullptr);
+  return SUCCESS;
+}
+
+extern "C" {
+
+int cuGetErrorName(int code, const char **name) {
+  for (const auto &result : RESULTS)
+    if (result.code == code) return *name = result.name, SUCCESS;
+  return INVALID_VALUE;
+}
+int cuGetErrorString(int code, const char **words) {
+  for (const auto &result : RESULTS)
+    if (result.code == code) return *words = result.words, SUCCESS;
+  return INVALID_VALUE;
+}
+
+// The device.
+
+int cuDriverGetVersion(int *version) {
+  ENTER
+  *version = number("STUB_CUDA_VERSION", 12040);
+  return SUCCESS;
+}
+static int device_count() { return number("STUB_CUDA_DEVICES", 1); }
+int cuInit(unsigned) {
+  ENTER
+  return device_count() ? SUCCESS : NO_DEVICE;
+}
+int cuDeviceGetCount(int *count) {
+  ENTER
+  *count = device_count();
+  return SUCCESS;
+}
+int cuDeviceGet(int *device, int ordinal) {
+  ENTER
+  if (ordinal < 0 || ordinal >= device_count()) return INVALID_DEVICE;
+  *device = ordinal;
+  return SUCCESS;
+}
+int cuDeviceGetName(char *name, int bytes, int) {
+  ENTER
+  snprintf(name, bytes, "%s", variable("STUB_CUDA_NAME", "Stub of an H100").c_str());
+  return SUCCESS;
+}
+static int most_shared_bytes() { return number("STUB_CUDA_SHARED_KIB", 227) << 10; }
+int cuDeviceGetAttribute(int *value, int attribute, int) {
+  ENTER
+  const int sm = number("STUB_CUDA_SM", 90);
+  switch (attribute) {
+    case 1: *value = 1024; break;                                   // MAX_THREADS_PER_BLOCK
+    case 8: *value = 48 << 10; break;                               // MAX_SHARED_MEMORY_PER_BLOCK
+    case 10: *value = 32; break;                                    // WARP_SIZE
+    case 12: case 82: *value = 64 << 10; break;                     // MAX_REGISTERS_PER_BLOCK, _PER_MULTIPROCESSOR
+    case 16: *value = number("STUB_CUDA_MULTIPROCESSORS", 2); break;
+    case 38: *value = number("STUB_CUDA_L2_KIB", 1024) << 10; break;
+    case 39: *value = 2048; break;                                  // MAX_THREADS_PER_MULTIPROCESSOR
+    case 75: *value = sm / 10; break;                               // COMPUTE_CAPABILITY_MAJOR
+    case 76: *value = sm % 10; break;                               // COMPUTE_CAPABILITY_MINOR
+    case 81: *value = most_shared_bytes() + 1024; break;            // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
+    case 97: *value = most_shared_bytes(); break;                   // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+    case 115: *value = 1; break;                                    // MEMORY_POOLS_SUPPORTED
+    default: *value = 0;
+  }
+  return SUCCESS;
+}
+int cuDevicePrimaryCtxRetain(Context **found, int) {
+  ENTER
+  *found = &context;
+  return SUCCESS;
+}
+int cuDevicePrimaryCtxRelease_v2(int) {
+  ENTER
+  return SUCCESS;
+}
+int cuCtxGetCurrent(Context **found) {
+  ENTER
+  *found = bound;
+  return SUCCESS;
+}
+int cuCtxSetCurrent(Context *now) {
+  ENTER
+  bound = now;
+  return SUCCESS;
+}
+int cuCtxSynchronize() {
+  IN_CONTEXT
+  return unsafe_while_capturing();
+}
+
+// Streams, events and graphs.
+
+int cuStreamCreate(Stream **stream, unsigned) {
+  IN_CONTEXT
+  *stream = new Stream;
+  return SUCCESS;
+}
+int cuStreamDestroy_v2(Stream *stream) {
+  IN_CONTEXT
+  if (stream->captures) --captures;
+  delete stream;
+  return SUCCESS;
+}
+int cuStreamSynchronize(Stream *stream) {
+  IN_CONTEXT
+  return unsafe_while_capturing(stream_of(stream));
+}
+int cuStreamWaitEvent(Stream *handle, Event *event, unsigned) {
+  IN_CONTEXT
+  Stream *stream = stream_of(handle);
+  if (!stream->captures || !event->recorded || event->captured == stream) return SUCCESS;
+  stream->is_valid = false;
+  return CAPTURE_ISOLATION;
+}
+int cuStreamBeginCapture_v2(Stream *stream, int mode) {
+  IN_CONTEXT
+  if (!stream) return CAPTURE_UNSUPPORTED;
+  if (stream->captures) return INVALID_VALUE;
+  *stream = Stream();
+  stream->captures = stream->is_valid = true;
+  stream->mode = mode;
+  ++captures;
+  return SUCCESS;
+}
+int cuStreamEndCapture(Stream *stream, Graph **graph) {
+  IN_CONTEXT
+  *graph = nullptr;
+  if (!stream || !stream->captures) return CAPTURE_UNMATCHED;
+  stream->captures = false;
+  --captures;
+  if (!stream->is_valid) return CAPTURE_INVALIDATED;
+  *graph = new Graph(std::move(stream->graph));
+  return SUCCESS;
+}
+int cuStreamIsCapturing(Stream *stream, int *status) {
+  IN_CONTEXT
+  *status = stream_of(stream)->captures ? 1 + !stream_of(stream)->is_valid : 0;
+  return SUCCESS;
+}
+int cuGraphInstantiateWithFlags(Graph **instance, Graph *graph, unsigned long long) {
+  IN_CONTEXT
+  *instance = new Graph(*graph);
+  return SUCCESS;
+}
+int cuGraphUpload(Graph *, Stream *) {
+  IN_CONTEXT
+  return SUCCESS;
+}
+int cuGraphLaunch(Graph *instance, Stream *stream) {
+  IN_CONTEXT
+  return submit(stream, [instance]() -> int {
+    for (const Operation &operation : *instance)
+      if (const int failed = broken ? broken : operation()) return failed;
+    return SUCCESS;
+  });
+}
+int cuGraphExecDestroy(Graph *instance) {
+  IN_CONTEXT
+  delete instance;
+  return SUCCESS;
+}
+int cuGraphDestroy(Graph *graph) {
+  IN_CONTEXT
+  delete graph;
+  return SUCCESS;
+}
+
+int cuEventCreate(Event **event, unsigned flags) {
+  IN_CONTEXT
+  *event = new Event;
+  (*event)->timed = !(flags & 2);
+  return SUCCESS;
+}
+int cuEventDestroy_v2(Event *event) {
+  IN_CONTEXT
+  delete event;
+  return SUCCESS;
+}
+int cuEventRecord(Event *event, Stream *handle) {
+  IN_CONTEXT
+  Stream *stream = stream_of(handle);
+  event->recorded = true;
+  event->captured = stream->captures ? stream : nullptr;
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  event->ms = now.tv_sec * 1e3 + now.tv_nsec * 1e-6;
+  return SUCCESS;
+}
+int cuEventQuery(Event *event) {
+  IN_CONTEXT
+  return event->captured && event->captured->captures ? CAPTURE_UNSUPPORTED : SUCCESS;
+}
+int cuEventSynchronize(Event *event) {
+  IN_CONTEXT
+  return event->captured && event->captured->captures ? CAPTURE_UNSUPPORTED : SUCCESS;
+}
+int cuEventElapsedTime(float *ms, Event *start, Event *end) {
+  IN_CONTEXT
+  for (Event *event : {start, end})
+    if (!event->timed || !event->recorded || event->captured) return INVALID_HANDLE;
+  *ms = (float)(end->ms - start->ms);
+  return SUCCESS;
+}
+
+// Memory.
+
+int cuMemAlloc_v2(uintptr_t *at, size_t bytes) {
+  IN_CONTEXT
+  if (const int failed = unsafe_while_capturing()) return failed;
+  return allocate(at, bytes);
+}
+int cuMemAllocAsync(uintptr_t *at, size_t bytes, Stream *stream) {
+  IN_CONTEXT
+  if (const int failed = unsafe_while_capturing(stream_of(stream))) return failed;
+  return allocate(at, bytes);
+}
+int cuMemFree_v2(uintptr_t at) {
+  IN_CONTEXT
+  if (const int failed = unsafe_while_capturing()) return failed;
+  return release(at);
+}
+int cuMemFreeAsync(uintptr_t at, Stream *stream) {
+  IN_CONTEXT
+  if (const int failed = unsafe_while_capturing(stream_of(stream))) return failed;
+  return release(at);
+}
+int cuMemGetInfo_v2(size_t *free_bytes, size_t *bytes) {
+  IN_CONTEXT
+  *bytes = all_bytes();
+  *free_bytes = *bytes - memory_bytes;
+  return SUCCESS;
+}
+int cuMemcpyHtoDAsync_v2(uintptr_t to, const void *from, size_t bytes, Stream *stream) {
+  IN_CONTEXT
+  if (!is_within(to, bytes)) return INVALID_VALUE;
+  return submit(stream, [=] { return memcpy((void *)to, from, bytes), SUCCESS; });
+}
+int cuMemcpyDtoHAsync_v2(void *to, uintptr_t from, size_t bytes, Stream *stream) {
+  IN_CONTEXT
+  if (!is_within(from, bytes)) return INVALID_VALUE;
+  return submit(stream, [=] { return memcpy(to, (void *)from, bytes), SUCCESS; });
+}
+int cuMemcpyDtoDAsync_v2(uintptr_t to, uintptr_t from, size_t bytes, Stream *stream) {
+  IN_CONTEXT
+  if (!is_within(to, bytes) || !is_within(from, bytes)) return INVALID_VALUE;
+  return submit(stream, [=] { return memmove((void *)to, (void *)from, bytes), SUCCESS; });
+}
+int cuMemsetD8Async(uintptr_t to, unsigned char value, size_t count, Stream *stream) {
+  IN_CONTEXT
+  if (!is_within(to, count)) return INVALID_VALUE;
+  return submit(stream, [=] { return memset((void *)to, value, count), SUCCESS; });
+}
+
+// Kernels.
+
+int cuModuleLoadData(Module **module, const void *data) {
+  IN_CONTEXT
+  Image image;
+  memcpy(&image, data, sizeof image);
+  if (memcmp(image.magic, MAGIC, sizeof MAGIC)) return INVALID_IMAGE;
+  const uint32_t sm = number("STUB_CUDA_SM", 90);
+  if (image.major > (uint32_t)number("STUB_CUDA_VERSION", 12040) / 1000) return INVALID_IMAGE;
+  if (image.sm / 10 != sm / 10 || image.sm > sm) return NO_BINARY_FOR_GPU;
+
+  // The loader knows libraries by their paths: each needs one of its own, for a moment.
+  std::string path = variable("TMPDIR", "/tmp") + "/kernel-XXXXXX";
+  const int file = mkstemp(&path[0]);
+  const char *code = (const char *)data + sizeof image;
+  for (uint64_t written = 0; written < image.bytes;) {
+    const ssize_t now = write(file, code + written, image.bytes - written);
+    if (now <= 0) return close(file), unlink(path.c_str()), OUT_OF_MEMORY;
+    written += now;
+  }
+  close(file);
+  Module found;
+  found.library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  unlink(path.c_str());
+  if (!found.library) return fprintf(stderr, "stub of a CUDA device: %s\n", dlerror()), INVALID_IMAGE;
+  Run *run = (Run *)dlsym(found.library, "stub_run");
+  for (const Entry *entry = (const Entry *)dlsym(found.library, "stub_kernels"); entry->name; ++entry)
+    found.functions[entry->name] = {entry, run, 48 << 10};
+  *module = new Module(found);
+  return SUCCESS;
+}
+int cuModuleUnload(Module *module) {
+  IN_CONTEXT
+  dlclose(module->library);
+  delete module;
+  return SUCCESS;
+}
+int cuModuleGetFunction(Function **function, Module *module, const char *name) {
+  IN_CONTEXT
+  auto found = module->functions.find(name);
+  if (found == module->functions.end()) return NOT_FOUND;
+  *function = &found->second;
+  return SUCCESS;
+}
+int cuFuncGetAttribute(int *value, int attribute, Function *function) {
+  IN_CONTEXT
+  // MAX_THREADS_PER_BLOCK, NUM_REGS, MAX_DYNAMIC_SHARED_SIZE_BYTES
+  *value = attribute == 0 ? 1024 : attribute == 4 ? 32 : attribute == 8 ? function->shared_bytes : 0;
+  return SUCCESS;
+}
+int cuFuncSetAttribute(Function *function, int attribute, int value) {
+  IN_CONTEXT
+  if (attribute != 8) return attribute == 9 ? SUCCESS : INVALID_VALUE;
+  if (value < 0 || value > most_shared_bytes()) return INVALID_VALUE;
+  function->shared_bytes = value;
+  return SUCCESS;
+}
+int cuLaunchKernel(Function *function, unsigned blocks, unsigned blocks_y, unsigned blocks_z, unsigned threads, unsigned threads_y,
+                   unsigned threads_z, unsigned shared_bytes, Stream *stream, void **values, void **) {
+  IN_CONTEXT
+  if (blocks == 0 || threads == 0 || threads > 1024 || blocks_y * blocks_z * threads_y * threads_z != 1) return INVALID_VALUE;
+  if (shared_bytes > (unsigned)function->shared_bytes) return INVALID_VALUE;
+  std::vector<std::vector<char>> kept;
+  for (unsigned i = 0; i < function->entry->parameters; ++i)
+    kept.emplace_back((char *)values[i], (char *)values[i] + function->entry->bytes[i]);
+  return submit(stream, [=]() -> int {
+    std::vector<std::vector<char>> own = kept;
+    std::vector<void *> pointers;
+    for (auto &value : own) pointers.push_back(value.data());
+    return run_grid(*function, pointers.data(), blocks, threads, shared_bytes);
+  });
+}
+
+// As cuda_shim.h has it; the driver's own has 128 bytes.
+struct TensorMap {
+  uintptr_t base;
+  int rows, columns, box_rows, box_columns;
+};
+int cuTensorMapEncodeTiled(TensorMap *map, int, unsigned rank, uintptr_t address, const uint64_t *extents, const uint64_t *row_bytes,
+                           const unsigned *box, const unsigned *, int, int, int, int) {
+  ENTER
+  const bool is_aligned = (uintptr_t)map % 64 == 0 && address % 16 == 0 && row_bytes[0] % 16 == 0;
+  if (rank != 2 || !is_aligned || box[0] > 256 || box[1] > 256 || !is_within(address, extents[1] * row_bytes[0])) return INVALID_VALUE;
+  memset((void *)map, 0, 128);
+  *map = {address, (int)extents[1], (int)extents[0], (int)box[1], (int)box[0]};
+  return SUCCESS;
+}
+
+}
