@@ -45,11 +45,9 @@ class Place:
     def restore(self, archive):
         """Takes over what an earlier call left."""
         with tarfile.open(archive) as packed:
-            inside = os.path.realpath(self.root)
             for member in packed.getmembers():
-                path = os.path.realpath(os.path.join(inside, member.name))
-                if not (member.isfile() or member.isdir()) or os.path.commonpath([inside, path]) != inside:
-                    raise ValueError(f"{archive}: '{member.name}' is not of this program's making")
+                if not member.isfile() or member.name.startswith("/") or ".." in member.name.split("/"):
+                    raise ValueError(f"it holds '{member.name}'")
             packed.extractall(self.root)
         with open(self.path("run.json")) as file:
             self.state = json.load(file)
@@ -88,6 +86,15 @@ class Place:
         except FileNotFoundError:
             return ""
 
+    def put(self, record):
+        """A step's record, instead of the one it had."""
+        steps = self.state["steps"]
+        places = [i for i, step in enumerate(steps) if step["name"] == record["name"]]
+        if places:
+            steps[places[0]] = record
+        else:
+            steps.append(record)
+
     def records(self):
         """How many records the database has."""
         try:
@@ -101,14 +108,15 @@ class Place:
         return [step["name"] for step in self.state["steps"] if step["name"].startswith(prefix) and step["status"] != "left out"]
 
     def save(self):
-        """Writes the three files, each at once: one that is read is whole, whatever ended this program."""
+        """Writes the three files, each at once: one that is read is whole, whatever ended this program. The JSON comes last: what it tells
+        is in the others."""
         archive, left_out = self.archive()
         self.state["left_out_of_archive"] = left_out
         self.write(ARCHIVE, archive)
+        self.write("gpu_run.md", report.markdown(self).encode())
         results = {step["name"]: self.results(step["name"]) for step in self.state["steps"]}
         summary = {**self.state, "results": {name: result for name, result in results.items() if result}}
         self.write("gpu_run.json", (json.dumps(summary, indent=1) + "\n").encode())
-        self.write("gpu_run.md", report.markdown(self).encode())
 
     def results(self, step):
         """The JSON files that a step made."""

@@ -15,9 +15,9 @@ def markdown(place):
     text += ["| call | began | seconds | of | it | programs |", "|---|---|---|---|---|---|"]
     text += [f"| {c['call']} | {c['began']} | {c.get('seconds', '–')} | {c['budget_secs']} | {c['ended']} | {c['pack']} |"
              for c in state["calls"]]
-    text += ["", *steps(state["steps"]), *machine(place), *tests(place), *sanitizers(place), *tunings(place)]
-    text += [*comparisons(place, "untuned ", "Default schedules, untuned"), *comparisons(place, "compare ", "Tuned schedules")]
-    text += [*instructions(place), *profile(place)]
+    text += ["", *steps(state["steps"]), *tests(place), *sanitizers(place)]
+    text += [*comparisons(place, "compare ", "Tuned schedules"), *comparisons(place, "untuned ", "Default schedules, untuned")]
+    text += [*tunings(place), *instructions(place), *profile(place), *machine(place)]
     if state.get("left_out_of_archive"):
         text += ["## Not in the archive, which is full", "", *[f"- {name}" for name in state["left_out_of_archive"]], ""]
     return "\n".join(text)

@@ -15,6 +15,7 @@ import re
 import shutil
 import signal
 import sys
+import tarfile
 import time
 
 sys.dont_write_bytecode = True  # the pack stays as it is
@@ -44,15 +45,22 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         if args.archive:
-            place.restore(args.archive)
+            restore(place, args.archive)
         call = Call(place, args, began)
         call.run()
-    except (OSError, ValueError) as error:
+    except OSError as error:
         sys.exit(f"run.py: {error}")
     finally:
         place.remove()
     with open(os.path.join(args.out, "gpu_run.md")) as file:
         print(file.read())
+
+
+def restore(place, archive):
+    try:
+        place.restore(archive)
+    except (OSError, EOFError, ValueError, tarfile.TarError) as error:
+        sys.exit(f"run.py: --from {archive} is no archive that this program left: {error}")
 
 
 def arguments():
@@ -127,7 +135,7 @@ class Call:
             return
         record = {"name": step.name, "call": self.name, "pack": self.record["pack"], "device": self.record["device"],
                   "began": utc(), "status": "stopped", "exit": None, "seconds": 0.0, "commands": [], "last_lines": []}
-        self.place.state["steps"] = [old for old in self.place.state["steps"] if old["name"] != step.name] + [record]
+        self.place.put(record)
         print(f"== {step.name}", file=sys.stderr, flush=True)
         start = time.monotonic()
         try:

@@ -29,11 +29,9 @@ def packages():
 
 
 def nvrtc_folders():
-    """Folders with an NVRTC, and its major version: Python's packages, then toolkits."""
-    patterns = [f"{folder}/nvidia/*/lib" for folder in packages()]
-    patterns += ["/usr/local/cuda*/lib64", "/usr/local/cuda*/targets/*/lib", "/usr/lib/x86_64-linux-gnu"]
+    """Folders of Python's packages with an NVRTC, and its major version."""
     found = {}
-    for folder in (folder for pattern in patterns for folder in sorted(glob.glob(pattern), reverse=True)):
+    for folder in (folder for package in packages() for folder in glob.glob(f"{package}/nvidia/*/lib")):
         for library in glob.glob(f"{folder}/libnvrtc.so.*"):
             major = re.fullmatch(r"libnvrtc\.so\.(\d+)", os.path.basename(library))
             if major:
@@ -42,8 +40,8 @@ def nvrtc_folders():
 
 
 def nvrtc(packed, unpack_to):
-    """The folder of an NVRTC whose code the driver loads, and what to say of it. One that is named or packed is taken as it is; else
-    the newest of the machine's whose major version is not above the driver's."""
+    """The folder of an NVRTC, and what to say of it: one that is named or packed is taken as it is, else the newest of Python's packages
+    whose major version is not above the driver's. None leaves it to the programs, which look in toolkits, too."""
     named = os.environ.get("AUTOTUNE_NVRTC")
     if named:
         return named, f"NVRTC: {named}, as AUTOTUNE_NVRTC says"
@@ -56,8 +54,8 @@ def nvrtc(packed, unpack_to):
     if usable:
         folder, major = max(usable, key=lambda one: one[1])
         return folder, f"NVRTC {major}: {folder}"
-    others = "; ".join(f"NVRTC {major} in {folder} is too new for the driver" for folder, major in found)
-    return None, f"NVRTC: none in Python's packages and toolkits: the loader's is taken, if it finds one. {others}".strip()
+    too_new = [f"NVRTC {major} in {folder} is too new for the driver" for folder, major in found]
+    return None, "; ".join(["NVRTC: that of the loader or of a toolkit, if there is one", *too_new])
 
 
 def program(name):

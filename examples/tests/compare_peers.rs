@@ -1,13 +1,18 @@
-//! The comparison with other libraries, beside a peer that fails in every way.
+//! The comparison with other libraries, where kernels and peers fail.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
+
+#[path = "../../measure/tests/stub/mod.rs"]
+mod stub;
 
 use std::env;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use stub::Stub;
 
 /// Speaks server.py's protocol. It has no product of 11 rows, is wrong about 12, dies in the turns of 13, talks nonsense of 14 and says that
 /// its device is lost at 15; a process that had to do with these has no business with 16.
@@ -26,6 +31,34 @@ while read -r line; do
     esac
 done
 "#;
+
+fn missing(tool: &str, reason: &str) {
+    let required = env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
+    assert!(required.split(',').all(|name| name != tool), "{tool} is required: {reason}");
+    eprintln!("skipped, {tool} is missing: {reason}");
+}
+
+/// A quick comparison.
+fn comparison(out: &Path) -> Command {
+    // Cargo puts the example beside the folder of this test.
+    let profile = env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf();
+    let mut command = Command::new(profile.join("examples/compare_peers"));
+    command.args(["--trials", "0", "--rounds", "2", "--turn-ms", "1"]).arg("--out").arg(out);
+    command
+}
+
+/// The rows of its only table.
+fn rows(command: &mut Command, out: &Path) -> Vec<Value> {
+    let ended = command.output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    let run: Value = serde_json::from_str(&fs::read_to_string(out.with_extension("json")).unwrap()).unwrap();
+    run["tables"][0]["comparisons"].as_array().unwrap().clone()
+}
+
+/// Who was measured.
+fn names(row: &Value) -> Vec<&str> {
+    row["contenders"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect()
+}
 
 #[test]
 fn a_peer_that_fails_costs_its_figure_and_nothing_else() {
@@ -67,4 +100,27 @@ fn a_peer_that_fails_costs_its_figure_and_nothing_else() {
     ] {
         assert!(text.contains(line), "'{line}' is not in:\n{text}");
     }
+}
+
+#[test]
+fn a_kernel_that_breaks_its_device_costs_its_row_and_nothing_else() {
+    let stub = match Stub::find() {
+        Ok(stub) => stub,
+        Err(reason) => return missing("g++", &reason),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (out, broken) = (folder.path().join("out"), folder.path().join("broken"));
+    let subjects = ["matmul:m=16,n=16,k=16", "matmul:m=32,n=16,k=16"];
+    let compare = |fault: &str| {
+        let mut command = comparison(&out);
+        stub.set(&mut command).env("STUB_CUDA_FAULT", fault).env("AUTOTUNE_CACHE", folder.path().join("cache"));
+        rows(command.args(["--target", "cuda", "--suite"]).args(subjects).arg("--peers").arg(folder.path()), &out)
+    };
+    // The ceilings are kept: behind this, only our kernels run.
+    assert!(compare("").iter().all(|row| names(row) == ["autotune"]));
+    let rows = compare(&format!("cuLaunchKernel:2:700:sticky:once={}", broken.display()));
+    assert!(broken.exists());
+    assert_eq!((names(&rows[0]), names(&rows[1])), (vec![], vec!["autotune"]), "{rows:#?}");
+    let text = fs::read_to_string(out.with_extension("md")).unwrap();
+    assert!(text.contains("| 16x16x16 | left out: ") && text.contains("ILLEGAL_ADDRESS"), "{text}");
 }

@@ -1,12 +1,17 @@
-//! The prepared run on a GPU machine, all three calls of it on small workloads: on an OpenCL device (PoCL), whose figures nobody looks at.
+//! The prepared run on a GPU machine, all three calls of it on small workloads: on an OpenCL device (PoCL), and on the stub of a CUDA
+//! device, with programs that look like the toolkit's. What they measure nobody looks at.
 //!
 //! The pack is made of the programs that `cargo test` built for the whole workspace. Where those, Python or a device are missing, the
-//! tests say so and pass; `AUTOTUNE_REQUIRE=programs,python3,opencl` makes that a failure.
+//! tests say so and pass; `AUTOTUNE_REQUIRE=programs,python3,opencl,g++` makes that a failure.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../measure/tests/stub/mod.rs"]
+mod stub;
+
 use std::collections::BTreeSet;
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -16,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use autotune_measure::gpu::opencl;
 use serde_json::Value;
+use stub::Stub;
 use tempfile::TempDir;
 
 const FILES: [&str; 3] = ["gpu_run.json", "gpu_run.md", "gpu_run.tar.gz"];
@@ -29,14 +35,34 @@ fn missing(tool: &str, reason: &str) {
     eprintln!("skipped, {tool} is missing: {reason}");
 }
 
+/// What stands for the toolkit's programs: each starts the program that it is to look at, which follows its options.
+const TOOL: &str = r#"#!/bin/sh
+tool="$(basename "$0")" report="" all="$*"
+while [ $# -gt 0 ]; do
+    case "$1" in
+    --export) report="$2" ;;
+    --import) [ -f "$2" ] && printf '"ID","Kernel Name","launch__registers_per_thread"\n"","","register/thread"\n"0","autotune_compute","40"\n'; exit ;;
+    *.cubin) [ -s "$1" ] && echo '/*0010*/ HMMA.16816.F32 R4, R8; FFMA R1, R2'; exit ;;
+    */compare_peers) break ;;
+    esac
+    shift
+done
+[ $# -gt 0 ] || { echo "$tool: no program in: $all"; exit 2; }
+"$@" || exit
+[ -z "$report" ] || touch "$report.ncu-rep"
+echo "========= ERROR SUMMARY: 0 errors"
+"#;
+
 /// A pack, and a folder to run it in.
 struct Pack {
     dir: TempDir,
+    /// Where the device is the stub.
+    stub: Option<&'static Stub>,
 }
 
 impl Pack {
     /// Made by pack.sh of the programs that are there; `None` where something is missing.
-    fn make() -> Option<Self> {
+    fn make(stub: Option<&'static Stub>) -> Option<Self> {
         if let Err(error) = Command::new("python3").arg("--version").output() {
             missing("python3", &error.to_string());
             return None;
@@ -58,7 +84,7 @@ impl Pack {
         // Whether this machine has PyTorch must not matter.
         fs::create_dir(dir.path().join("python")).unwrap();
         fs::write(dir.path().join("python/torch.py"), "raise ImportError('kept away by the test')\n").unwrap();
-        Some(Self { dir })
+        Some(Self { dir, stub })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -67,10 +93,30 @@ impl Pack {
 
     fn command(&self, line: &str) -> Command {
         let mut command = Command::new("python3");
-        command.arg(self.path("pack/run.py")).args(line.split_whitespace()).args(["--small", "--target", "opencl"]);
+        command.arg(self.path("pack/run.py")).args(line.split_whitespace()).arg("--small");
+        match self.stub {
+            None => command.args(["--target", "opencl"]),
+            Some(stub) => stub.set(&mut command).env("PATH", self.path_with_tools()),
+        };
         command.current_dir(self.dir.path()).env("PYTHONPATH", self.path("python")).env_remove("AUTOTUNE_REQUIRE");
+        // What a killed call leaves behind goes with the test.
+        fs::create_dir_all(self.path("tmp")).unwrap();
+        command.env("TMPDIR", self.path("tmp"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
+    }
+
+    /// `PATH` with a folder of programs like the toolkit's.
+    fn path_with_tools(&self) -> OsString {
+        let tools = self.path("tools");
+        if fs::create_dir(&tools).is_ok() {
+            for name in ["compute-sanitizer", "ncu", "nvdisasm"] {
+                fs::write(tools.join(name), TOOL).unwrap();
+                fs::set_permissions(tools.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+            }
+        }
+        let others = env::var_os("PATH").unwrap_or_default();
+        env::join_paths(std::iter::once(tools).chain(env::split_paths(&others))).unwrap()
     }
 
     /// Runs a call to its end, and sees at all times that what it has left is whole.
@@ -160,14 +206,12 @@ fn archived(out: &Path, name: &str) -> String {
     String::from_utf8(read.stdout).unwrap()
 }
 
-/// True if there is a device for the whole run.
-fn device_is_there() -> bool {
-    opencl::devices().map_err(|reason| missing("opencl", &reason)).is_ok_and(|devices| !devices.is_empty())
-}
-
 #[test]
 fn what_is_checked_tuned_and_compared_travels_from_call_to_call() {
-    let Some(pack) = Pack::make().filter(|_| device_is_there()) else { return };
+    if let Err(reason) = opencl::devices() {
+        return missing("opencl", &reason);
+    }
+    let Some(pack) = Pack::make(None) else { return };
     let (_, checked) = pack.call(&format!("check a --budget {BUDGET_SECS}"));
     assert_eq!(status(&checked, "device tests"), "ok", "{checked:#}");
     assert_eq!(status(&checked, "untuned f32 small"), "ok", "{checked:#}");
@@ -203,8 +247,23 @@ fn what_is_checked_tuned_and_compared_travels_from_call_to_call() {
 }
 
 #[test]
+fn a_call_that_is_asked_to_end_says_so() {
+    if let Err(reason) = opencl::devices() {
+        return missing("opencl", &reason);
+    }
+    let Some(pack) = Pack::make(None) else { return };
+    let mut stopped = pack.start(&format!("check a --budget {BUDGET_SECS}"), "machine");
+    // SAFETY: the process is a child that nobody has waited for.
+    assert_eq!(unsafe { libc::kill(stopped.id() as libc::pid_t, libc::SIGTERM) }, 0);
+    assert_eq!(stopped.wait().unwrap().code(), Some(143));
+    let state = state(&pack.path("a")).unwrap();
+    assert_eq!(state["calls"][0]["ended"], "stopped by a signal");
+    assert_eq!(names(&pack.path("tmp")), Vec::<String>::new());
+}
+
+#[test]
 fn a_call_without_time_or_device_names_what_it_leaves_out() {
-    let Some(pack) = Pack::make() else { return };
+    let Some(pack) = Pack::make(None) else { return };
     let mut command = pack.command("check a --budget 9");
     let output = command.env("OPENCL_DYLIB_PATH", "/nowhere").output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -214,5 +273,33 @@ fn a_call_without_time_or_device_names_what_it_leaves_out() {
     for step in left_out {
         let why = step["why"].as_str().unwrap_or_default();
         assert!(why == "no time is left" || why.starts_with("there is no device: none"), "{step:#}");
+    }
+}
+
+#[test]
+fn the_toolkits_programs_look_at_our_kernels() {
+    let stub = match Stub::find() {
+        Ok(stub) => stub,
+        Err(reason) => return missing("g++", &reason),
+    };
+    let Some(pack) = Pack::make(Some(stub)) else { return };
+    let (_, checked) = pack.call(&format!("check a --budget {BUDGET_SECS}"));
+    for step in checked["steps"].as_array().unwrap() {
+        assert_eq!(step["status"], "ok", "{step:#}");
+    }
+    let text = fs::read_to_string(pack.path("a/gpu_run.md")).unwrap();
+    assert!(text.contains("- racecheck: ERROR SUMMARY: 0 errors; 4 kernels ran and were right, 0 failed"), "{text}");
+
+    let (_, compared) = pack.call(&format!("compare a --from a/gpu_run.tar.gz --budget {BUDGET_SECS}"));
+    for step in compared["steps"].as_array().unwrap() {
+        assert_eq!(step["status"], "ok", "{step:#}");
+    }
+    let text = fs::read_to_string(pack.path("a/gpu_run.md")).unwrap();
+    for line in [
+        "| given_64x48x32_f32 | 0 | 1 | 1 | 0 |",
+        "| kernel | registers (register/thread) |",
+        "| 0 autotune_compute | 40 |",
+    ] {
+        assert!(text.contains(line), "'{line}' is not in:\n{text}");
     }
 }
