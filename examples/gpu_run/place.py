@@ -18,6 +18,7 @@ import re
 import shutil
 import tarfile
 import tempfile
+import traceback
 
 import report
 
@@ -113,7 +114,11 @@ class Place:
         archive, left_out = self.archive()
         self.state["left_out_of_archive"] = left_out
         self.write(ARCHIVE, archive)
-        self.write("gpu_run.md", report.markdown(self).encode())
+        try:
+            text = report.markdown(self)
+        except Exception:  # a table that cannot be made shall not cost what was measured
+            text = "# Not made\n\n```text\n" + traceback.format_exc() + "```\n"
+        self.write("gpu_run.md", text.encode())
         results = {step["name"]: self.results(step["name"]) for step in self.state["steps"]}
         summary = {**self.state, "results": {name: result for name, result in results.items() if result}}
         self.write("gpu_run.json", (json.dumps(summary, indent=1) + "\n").encode())

@@ -17,6 +17,7 @@ import signal
 import sys
 import tarfile
 import time
+import traceback
 
 sys.dont_write_bytecode = True  # the pack stays as it is
 
@@ -90,7 +91,7 @@ class Call:
         """Every step, whatever becomes of those before."""
         steps = self.plan.steps(self.name)
         try:
-            self.do(Step("machine", 60, self.machine), 0, is_repeated=True)
+            self.do(Step("machine", 90, self.machine), 0, is_repeated=True)
             self.record["device"] = self.device()
             for i, step in enumerate(steps):
                 self.do(step, sum(later.weight for later in steps[i:] if not self.is_done(later)))
@@ -115,12 +116,13 @@ class Call:
         smi = shutil.which("nvidia-smi")
         python = "PyTorch is there" if tools.has_torch() else "no PyTorch, so no peer"
         about = [f"{platform.platform()}, Python {platform.python_version()}, {python}", self.nvrtc]
-        return [Command("printf", "%s\\n", *about), *([Command(smi)] if smi else []), Command(place.bin("autotune"), "targets")]
+        targets = Command(place.bin("autotune"), "targets")
+        return [Command("printf", "%s\\n", *about), targets, *([Command(smi, limit=10)] if smi else [])]
 
     def device(self):
         """The target's device as `autotune targets` names it."""
         found = re.search(rf"(?m)^{self.plan.target}: (.*)$", self.place.output("machine"))
-        return found[1] if found else "none: nothing was said"
+        return found[1] if found else "a device that was not told"
 
     def is_done(self, step):
         """An earlier call of the same programs did it on the same kind of device, with success; what is compared is what is tuned now."""
@@ -140,6 +142,8 @@ class Call:
         start = time.monotonic()
         try:
             self.carry_out(step, weights, record)
+        except Exception:  # whatever it is, the steps behind it shall run
+            record["status"], record["why"] = "failed", traceback.format_exc(limit=-2)
         finally:
             record["seconds"] = round(time.monotonic() - start, 1)
             record["last_lines"] = [line for line in self.place.output(step.name).splitlines() if line.strip()][-8:]

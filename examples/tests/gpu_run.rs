@@ -146,7 +146,7 @@ impl Pack {
         let child = self.command(line).spawn().unwrap();
         let out = self.path(line.split_whitespace().nth(1).unwrap());
         let deadline = Instant::now() + Duration::from_secs(BUDGET_SECS);
-        while !state(&out).is_some_and(|state| status(&state, step) == "ok") {
+        while state(&out).is_none_or(|state| status(&state, step) != "ok") {
             assert!(Instant::now() < deadline, "{step} has not come: {:?}", state(&out));
             thread::sleep(Duration::from_millis(20));
         }

@@ -193,11 +193,7 @@ impl Table {
             row.notes(text);
         }
         for word in NOTEWORTHY {
-            let is_so = |f: &&Figures| f.how.contains(word);
-            let of = |row: &&Comparison| {
-                row.contenders.iter().filter(is_so).map(|f| format!("{} {}", row.name, f.name)).collect::<Vec<_>>()
-            };
-            let those: Vec<String> = rows.iter().flat_map(|row| of(row)).collect();
+            let those: Vec<String> = rows.iter().flat_map(|row| row.told(word)).collect();
             if !those.is_empty() {
                 let _ = writeln!(text, "\n{word}: {}", those.join(", "));
             }
@@ -259,6 +255,12 @@ impl Comparison {
         for one in self.left_out.iter().filter(|one| one.name != ours::NAME) {
             let _ = writeln!(text, "\n{}: {} is left out: {}", self.name, one.name, one.reason());
         }
+    }
+
+    /// The contenders whose way has a word.
+    fn told<'a>(&'a self, word: &'a str) -> impl Iterator<Item = String> + 'a {
+        let those = self.contenders.iter().filter(move |f| f.how.contains(word));
+        those.map(|f| format!("{} {}", self.name, f.name))
     }
 
     fn figures(&self, name: &str) -> Option<&Figures> {
