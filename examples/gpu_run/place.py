@@ -18,6 +18,7 @@ import re
 import shutil
 import tarfile
 import tempfile
+import time
 import traceback
 
 import report
@@ -41,7 +42,12 @@ class Place:
             os.remove(left)
 
     def remove(self):
-        shutil.rmtree(self.root, ignore_errors=True)
+        """Workers of a program that was ended may write for a moment longer."""
+        for _ in range(50):
+            shutil.rmtree(self.root, ignore_errors=True)
+            if not os.path.exists(self.root):
+                return
+            time.sleep(0.1)
 
     def restore(self, archive):
         """Takes over what an earlier call left."""

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use autotune::{Setup, Silent, Task, TuneOptions, tune};
 use autotune_db::{Standing, TuningDb};
-use autotune_measure::{Ceilings, WorkerMeasurer, gpu, pin_to_core};
+use autotune_measure::{Ceilings, WorkerMeasurer, gpu};
 use autotune_schedules::{Config, ScheduleSpace, Target, Workload};
 use clap::Parser;
 
@@ -103,9 +103,7 @@ fn main() -> Result<ExitCode> {
         let (peers, left_out) = peers::start_all(&place)?;
         run.begin(Table::new(target), left_out);
         let field = Field { target, ceilings, db: &db, args: &args };
-        // The main thread stays free to run anywhere: what it starts inherits that.
-        std::thread::scope(|scope| scope.spawn(|| measure(&subjects, &field, peers, &mut run)).join())
-            .map_err(|_| anyhow::anyhow!("measuring panicked"))??;
+        measure(&subjects, &field, peers, &mut run)?;
     }
     println!("{}", run.markdown());
     Ok(ExitCode::SUCCESS)
@@ -165,12 +163,9 @@ struct Field<'a> {
     args: &'a Args,
 }
 
-/// Measures one workload after the other and writes what is there.
+/// Measures one workload after the other and writes what is there. This thread stays free to run anywhere: what it starts inherits that.
 fn measure(subjects: &[Subject], field: &Field<'_>, mut peers: Vec<Server>, run: &mut Run) -> Result<()> {
     let mut ours = ours::start()?;
-    if field.target.cpu().is_some() {
-        pin_to_core(0);
-    }
     for subject in subjects {
         let comparison = compare(subject, field, &mut ours, &mut peers).with_context(|| subject.name.clone())?;
         eprintln!("{}", comparison.line());
