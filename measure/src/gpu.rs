@@ -17,13 +17,17 @@ use crate::measurement::{CandidateError, MeasureError};
 use crate::problem::Problem;
 
 pub(crate) mod ceilings;
+mod checks;
 pub mod cuda;
 pub mod driver;
 pub mod nvrtc;
 pub mod opencl;
+mod replays;
+mod resident;
 mod tensor_map;
 pub(crate) mod trial;
 
+use resident::Resident;
 use trial::{Loaded, Trial};
 
 /// A GPU of this machine.
@@ -67,22 +71,39 @@ pub fn find(word: &str) -> Result<GpuInfo, MeasureError> {
     Ok(found.clone())
 }
 
-/// A GPU.
+/// A GPU. What is started runs in the order in which it was started; reading waits for what was started before.
 pub(crate) trait Device {
     /// Loaded code.
     type Module;
     /// Bytes on the device.
     type Memory;
+    /// A stage of a module on its buffers, ready to be started.
+    type Call;
+    /// Calls that were recorded and are started as one.
+    type Recording;
 
     fn load(&self, code: &Code, plan: &KernelPlan) -> Result<Self::Module, CandidateError>;
-    /// Memory that holds `content`.
-    fn upload(&self, content: &[u8]) -> Result<Self::Memory, CandidateError>;
-    /// Writes to the beginning of the memory.
-    fn write(&self, memory: &mut Self::Memory, content: &[u8]) -> Result<(), CandidateError>;
-    /// Reads from the beginning of the memory.
-    fn read(&self, memory: &Self::Memory, content: &mut [u8]) -> Result<(), CandidateError>;
-    /// Starts stage `number` of the module's plan on its global buffers.
-    fn launch(&self, module: &Self::Module, number: usize, buffers: &mut [Self::Memory]) -> Result<(), CandidateError>;
+    /// Memory of so many bytes, which hold anything.
+    fn allocate(&self, bytes: usize) -> Result<Self::Memory, CandidateError>;
+    /// Sets the first `words` 32-bit words of the memory.
+    fn fill(&self, memory: &Self::Memory, words: usize, word: u32) -> Result<(), CandidateError>;
+    /// Writes from a byte of the memory on.
+    fn write(&self, memory: &Self::Memory, first_byte: usize, content: &[u8]) -> Result<(), CandidateError>;
+    /// Reads from a byte of the memory on.
+    fn read(&self, memory: &Self::Memory, first_byte: usize, content: &mut [u8]) -> Result<(), CandidateError>;
+    /// Copies the first bytes of one memory to another.
+    fn copy(&self, from: &Self::Memory, to: &Self::Memory, bytes: usize) -> Result<(), CandidateError>;
+    /// Stage `number` of the module's plan on its global buffers.
+    fn bind(
+        &self,
+        module: &Self::Module,
+        number: usize,
+        buffers: &[Rc<Self::Memory>],
+    ) -> Result<Self::Call, CandidateError>;
+    fn start(&self, call: &Self::Call) -> Result<(), CandidateError>;
+    /// What `work` starts, recorded instead of started; `None` if the device cannot do that.
+    fn record(&self, work: &mut dyn FnMut() -> Result<(), CandidateError>) -> Option<Self::Recording>;
+    fn replay(&self, recording: &Self::Recording) -> Result<(), CandidateError>;
     /// Seconds of the device for what `work` starts, which is done when this returns.
     fn time(&self, work: &mut dyn FnMut() -> Result<(), CandidateError>) -> Result<f64, CandidateError>;
 }
@@ -98,26 +119,37 @@ pub(crate) trait Gpu {
     fn is_well(&self) -> bool;
 }
 
-struct Open<D> {
+struct Open<D: Device> {
     device: Rc<D>,
     target: GpuTarget,
+    resident: Rc<Resident<D>>,
+}
+
+impl<D: Device + 'static> Open<D> {
+    fn boxed(device: D, target: GpuTarget) -> Result<Box<dyn Gpu>, String> {
+        let device = Rc::new(device);
+        let resident = Resident::new(Rc::clone(&device), &target).map_err(|e| e.to_string())?;
+        Ok(Box::new(Self { device, target, resident: Rc::new(resident) }))
+    }
 }
 
 impl<D: Device + 'static> Gpu for Open<D> {
     fn load(&self, problem: &mut Problem, built: &Built, cold: bool) -> Result<Box<dyn Loaded>, CandidateError> {
         let cold_bytes = if cold { 2 * self.target.l2_bytes } else { 0 };
-        Ok(Box::new(Trial::new(Rc::clone(&self.device), problem, built, cold_bytes)?))
+        Ok(Box::new(Trial::new(Rc::clone(&self.resident), problem, built, cold_bytes)?))
     }
 
     fn ceilings(&self) -> Result<Ceilings, CandidateError> {
-        ceilings::measure(&*self.device, &self.target)
+        ceilings::measure(&self.device, &self.target)
     }
 
     fn is_well(&self) -> bool {
         let (content, mut found) = ([0xa5; 64], [0; 64]);
-        let memory = self.device.upload(&content);
-        let read = memory.and_then(|memory| self.device.read(&memory, &mut found));
-        read.is_ok() && found == content
+        let held = self.device.allocate(content.len()).and_then(|memory| {
+            self.device.write(&memory, 0, &content)?;
+            self.device.read(&memory, 0, &mut found)
+        });
+        held.is_ok() && found == content
     }
 }
 
@@ -126,10 +158,8 @@ impl<D: Device + 'static> Gpu for Open<D> {
 pub(crate) fn open(target: &GpuTarget) -> Result<Box<dyn Gpu>, MeasureError> {
     let target = target.clone();
     let opened: Result<Box<dyn Gpu>, String> = match target.api {
-        GpuApi::Cuda { .. } => cuda::CudaDevice::open(&target)
-            .map(|device| Box::new(Open { device: Rc::new(device), target }) as Box<dyn Gpu>),
-        GpuApi::OpenCl => opencl::OpenClDevice::open(&target)
-            .map(|device| Box::new(Open { device: Rc::new(device), target }) as Box<dyn Gpu>),
+        GpuApi::Cuda { .. } => cuda::CudaDevice::open(&target).and_then(|device| Open::boxed(device, target)),
+        GpuApi::OpenCl => opencl::OpenClDevice::open(&target).and_then(|device| Open::boxed(device, target)),
     };
     opened.map_err(|message| MeasureError::Device { message })
 }

@@ -160,6 +160,7 @@ impl Samples {
             max_rel_error,
             slowdown: 1.0,
             kernel_secs: 0.0,
+            graph_runs: 0,
         }
     }
 }

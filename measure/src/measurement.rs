@@ -43,6 +43,10 @@ pub struct RunSecs {
     /// was timed beside; what runs ahead of time is none. 0 where that is not known.
     #[serde(default)]
     pub kernel_secs: f64,
+    /// Runs in each CUDA graph whose replays were timed; 0 where every run was started alone: on CPUs, through OpenCL, and where CUDA
+    /// captured no graph, which makes kernels of a few microseconds look slower than they are.
+    #[serde(default)]
+    pub graph_runs: usize,
 }
 
 fn undisturbed() -> f64 {

@@ -102,7 +102,7 @@ impl TimingOptions {
     pub fn for_target(target: &Target) -> Self {
         match target {
             Target::Cpu(_) => Self::default(),
-            Target::Gpu(_) => Self { warmup_secs: 0.005, repeat_secs: 200e-6, floor_secs: 0.01, ..Self::default() },
+            Target::Gpu(_) => Self { warmup_secs: 0.005, repeat_secs: 0.001, floor_secs: 0.01, ..Self::default() },
         }
     }
 }

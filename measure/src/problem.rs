@@ -21,6 +21,7 @@ const SEED: u64 = 0x0a07_07e5;
 /// Random operands of a workload, none of which lets a wrong kernel pass, and the output for them. What of the output of a large
 /// workload is compared, each process draws for itself.
 pub(crate) struct Problem {
+    workload: Workload,
     operands: Operands,
     reference: Arc<Reference>,
     /// Tensors as they lie in memory, made when first asked for: most candidates of a workload want the same.
@@ -41,7 +42,11 @@ impl Problem {
             Err(ReferenceError::Operands(error)) => unreachable!("the workload's own operands: {error}"),
         };
         let (arranged, fixed, expected) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Ok(Self { operands, reference, arranged, fixed, expected })
+        Ok(Self { workload: *workload, operands, reference, arranged, fixed, expected })
+    }
+
+    pub(crate) fn workload(&self) -> &Workload {
+        &self.workload
     }
 
     /// Bytes of the tensors, in every layout that was asked for.

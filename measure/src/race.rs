@@ -40,6 +40,10 @@ pub(crate) trait Racer<C> {
     fn kernel_secs(&self) -> f64;
     /// Largest deviation from the reference so far, over the reference's largest magnitude.
     fn max_rel_error(&self) -> f64;
+    /// [`RunSecs::graph_runs`].
+    fn graph_runs(&self) -> usize {
+        0
+    }
 }
 
 /// A racer, its fastest run so far, and its times.
@@ -101,7 +105,7 @@ fn turn<C, R: Racer<C>>(lane: &mut Lane<R>, options: &TimingOptions, shared: &mu
 fn finish<C, R: Racer<C>>(mut lane: Lane<R>, shared: &mut C) -> Result<RunSecs, CandidateError> {
     lane.racer.recheck(lane.estimate_secs >= SLOW_SECS, shared)?;
     let run = lane.samples.run_secs(lane.racer.max_rel_error());
-    Ok(RunSecs { kernel_secs: lane.racer.kernel_secs(), ..run })
+    Ok(RunSecs { kernel_secs: lane.racer.kernel_secs(), graph_runs: lane.racer.graph_runs(), ..run })
 }
 
 /// Seconds a run that a racer has taken so far; infinite if it failed.

@@ -69,7 +69,7 @@ impl Expected {
     }
 
     /// A difference over the largest magnitude.
-    fn relative(&self, difference: f64) -> f64 {
+    pub(crate) fn relative(&self, difference: f64) -> f64 {
         let largest = match self {
             Self::Exact { largest, .. } => *largest,
             Self::Sampled { reference, .. } => reference.largest(),

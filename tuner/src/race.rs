@@ -162,6 +162,7 @@ pub(crate) mod tests {
             stopped_early: false,
             slowdown: 1.0,
             kernel_secs: 0.0,
+            graph_runs: 0,
             max_rel_error: 0.0,
         };
         Measurement::of(Ok(secs))

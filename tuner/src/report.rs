@@ -111,6 +111,8 @@ pub struct TaskReport {
     pub roofline_fraction: Option<f64>,
     /// Deviation of the best schedule's output from the reference, over the reference's largest magnitude.
     pub max_rel_error: Option<f64>,
+    /// How the best schedule was timed: [`autotune_measure::RunSecs::graph_runs`].
+    pub graph_runs: Option<usize>,
     /// The best schedule.
     pub config: Option<Config>,
     /// Why the task got no more trials.
@@ -137,6 +139,7 @@ impl TaskReport {
                 .zip(best_secs)
                 .map(|(c, secs)| c.min_secs(workload.work(), workload.dtype) / secs),
             max_rel_error: best.map(|run| run.max_rel_error),
+            graph_runs: best.map(|run| run.graph_runs),
             config,
             retired: None,
         }
@@ -225,6 +228,12 @@ impl Report {
     /// True if nothing ran of any task.
     pub fn found_nothing(&self) -> bool {
         self.tasks.iter().all(|task| task.best_secs.is_none())
+    }
+
+    /// Number of tasks on a CUDA device whose best schedule could not be timed as a graph of runs.
+    pub fn timed_alone(&self) -> usize {
+        let is_cuda = self.target.starts_with("cuda");
+        self.tasks.iter().filter(|task| is_cuda && task.graph_runs == Some(0)).count()
     }
 
     /// The table of tasks, and below it the network's total where it has several.

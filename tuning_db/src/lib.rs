@@ -34,6 +34,7 @@
 //!             stopped_early: false,
 //!             slowdown: 1.0,
 //!             kernel_secs: 0.0,
+//!             graph_runs: 0,
 //!             max_rel_error: 1e-7,
 //!         }),
 //!         toolchain: None,

@@ -1,11 +1,13 @@
 //! Kernels that reach what a GPU can do at best.
 
+use std::rc::Rc;
+
 use autotune_schedules::plan::{PlanBuffer, PlanStage};
 use autotune_schedules::program::{Layout, Role, When};
 use autotune_schedules::workload::DType;
 use autotune_schedules::{GpuApi, GpuTarget, KernelPlan, Launch};
 
-use super::trial::bytes_of;
+use super::replays::Replays;
 use super::{Device, nvrtc};
 use crate::builder::Code;
 use crate::ceilings::Ceilings;
@@ -64,7 +66,7 @@ enum Loop {
 }
 
 /// Measures the ceilings of an open device.
-pub(super) fn measure<D: Device>(device: &D, target: &GpuTarget) -> Result<Ceilings, CandidateError> {
+pub(super) fn measure<D: Device>(device: &Rc<D>, target: &GpuTarget) -> Result<Ceilings, CandidateError> {
     let api = target.api;
     let blocks = BLOCKS_PER_MULTIPROCESSOR * target.multiprocessors;
     let threads = blocks * THREADS;
@@ -102,7 +104,7 @@ pub(super) fn measure<D: Device>(device: &D, target: &GpuTarget) -> Result<Ceili
     let bytes_per_sec = 2.0 * bytes(memory) / copy;
     let from_memory = read(memory, 1)?.max(bytes_per_sec);
     let from_cache = read(vectors(target.l2_bytes / 2), CACHE_ROUNDS)?.max(from_memory);
-    let launch = Bench::new(device, api, Loop::Copy, 1, THREADS)?;
+    let mut launch = Bench::new(device, api, Loop::Copy, 1, THREADS)?;
     Ok(Ceilings {
         core_flops_per_sec: flops_per_sec / target.multiprocessors as f64,
         flops_per_sec,
@@ -111,38 +113,43 @@ pub(super) fn measure<D: Device>(device: &D, target: &GpuTarget) -> Result<Ceili
         bytes_per_sec,
         read_bytes_per_sec: [from_cache, from_cache, from_memory],
         cache_bytes: [target.l2_bytes as f64; 2],
-        fork_join_secs: { launch }.secs(LAUNCHES)?,
+        fork_join_secs: launch.secs(LAUNCHES)?,
     })
 }
 
 /// A loaded loop with its buffers.
-struct Bench<'d, D: Device> {
-    device: &'d D,
-    module: D::Module,
-    buffers: Vec<D::Memory>,
+struct Bench<D: Device> {
+    device: Rc<D>,
+    call: D::Call,
+    replays: Replays<D>,
 }
 
-impl<'d, D: Device> Bench<'d, D> {
+impl<D: Device> Bench<D> {
     /// A loop on operands and results of `vectors` vectors each.
-    fn new(device: &'d D, api: GpuApi, name: Loop, blocks: usize, vectors: usize) -> Result<Self, CandidateError> {
+    fn new(device: &Rc<D>, api: GpuApi, name: Loop, blocks: usize, vectors: usize) -> Result<Self, CandidateError> {
         let source = name.source(api);
         let code = match api {
             GpuApi::Cuda { sm } => Code::Cubin(nvrtc::compile(&source, sm)?.cubin),
             GpuApi::OpenCl => Code::OpenCl(source),
         };
         let module = device.load(&code, &plan(blocks, vectors))?;
-        // Multiply-adds with these stay finite and normal.
-        let content = vec![0.5f32; LANES * vectors];
-        let buffers = (0..2).map(|_| device.upload(bytes_of(&content))).collect::<Result<_, _>>()?;
-        Ok(Self { device, module, buffers })
+        let words = LANES * vectors;
+        let buffer = || -> Result<Rc<D::Memory>, CandidateError> {
+            let memory = device.allocate(4 * words)?;
+            // Multiply-adds with these stay finite and normal.
+            device.fill(&memory, words, 0.5f32.to_bits())?;
+            Ok(Rc::new(memory))
+        };
+        let call = device.bind(&module, 0, &[buffer()?, buffer()?])?;
+        Ok(Self { device: Rc::clone(device), call, replays: Replays::new(Rc::clone(device)) })
     }
 
     /// Seconds a launch, of the fastest of several repeats of so many launches.
     fn secs(&mut self, launches: usize) -> Result<f64, CandidateError> {
-        let Self { device, module, buffers } = self;
-        let mut repeat = || {
-            let mut work = || (0..launches).try_for_each(|_| device.launch(module, 0, buffers));
-            Ok(device.time(&mut work)? / launches as f64)
+        let Self { device, call, replays } = self;
+        let mut repeat = || -> Result<f64, CandidateError> {
+            let timed = replays.time(launches, 1, &mut || device.start(call))?;
+            Ok(timed.secs / timed.runs as f64)
         };
         repeat()?;
         (0..REPEATS).try_fold(f64::INFINITY, |least, _| Ok(least.min(repeat()?)))

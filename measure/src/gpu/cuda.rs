@@ -1,16 +1,20 @@
 //! CUDA devices.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use autotune_schedules::{GpuApi, GpuTarget, KernelPlan, Launch};
-use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute, CUevent_flags, CUfunction_attribute_enum};
+use cudarc::driver::sys::{
+    CUdevice, CUdevice_attribute as Attribute, CUdeviceptr, CUevent_flags, CUfunction_attribute,
+    CUgraphInstantiate_flags, CUstreamCaptureMode,
+};
 use cudarc::driver::{
-    CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, DriverError, LaunchConfig, PushKernelArg, result,
-    sys as driver_sys,
+    CudaContext, CudaFunction, CudaGraph, CudaModule, CudaSlice, CudaStream, DevicePtr, DriverError, LaunchConfig,
+    PushKernelArg, result, sys as driver_sys,
 };
 use cudarc::nvrtc::Ptx;
 
-use super::driver::{self, DriverFault};
+use super::driver::{self, DriverFault, guarded};
 use super::tensor_map::{MapPlan, TensorMap};
 use super::{Device, GpuInfo, is_meant, model};
 use crate::builder::Code;
@@ -31,7 +35,7 @@ pub fn devices() -> Result<Vec<GpuInfo>, String> {
         let count = result::device::get_count()?;
         (0..count).map(|ordinal| info(result::device::get(ordinal)?, &driver)).collect()
     };
-    let devices = driver::guarded(list).map_err(|fault| format!("{NO_DEVICE}: {fault}"))?;
+    let devices = guarded(list).map_err(|fault| format!("{NO_DEVICE}: {fault}"))?;
     if devices.is_empty() {
         return Err(NO_DEVICE.into());
     }
@@ -64,14 +68,24 @@ fn info(device: CUdevice, driver: &str) -> Result<GpuInfo, DriverError> {
     Ok(GpuInfo { target, name, driver: driver.into() })
 }
 
-/// A CUDA device of this machine.
+/// A CUDA device of this machine, with a stream of its own.
 pub(crate) struct CudaDevice {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
 }
 
 /// Kernels of a plan's stages, with their launches and the tensor maps that they take.
-pub(crate) struct Module(Vec<(CudaFunction, Launch, Vec<MapPlan>)>);
+pub(crate) struct Module(Vec<(CudaFunction, LaunchConfig, Vec<MapPlan>)>);
+
+/// A kernel with its parameters.
+pub(crate) struct Call {
+    function: CudaFunction,
+    launch: LaunchConfig,
+    pointers: Vec<CUdeviceptr>,
+    maps: Vec<TensorMap>,
+    /// What the pointers are to lives as long.
+    _buffers: Vec<Rc<CudaSlice<u8>>>,
+}
 
 impl CudaDevice {
     /// The device that the target means, or why there is none.
@@ -80,100 +94,167 @@ impl CudaDevice {
         let ordinal = found.ok_or_else(|| format!("this machine has no {}", target.key()))?;
         let open = || -> Result<Self, DriverError> {
             let context = CudaContext::new(ordinal)?;
-            Ok(Self { stream: context.default_stream(), context })
+            // SAFETY: everything is done on one stream, in order.
+            unsafe { context.disable_event_tracking() };
+            Ok(Self { stream: context.new_stream()?, context })
         };
-        driver::guarded(open).map_err(|fault| format!("CUDA device {ordinal}: {fault}"))
+        guarded(open).map_err(|fault| format!("CUDA device {ordinal}: {fault}"))
+    }
+
+    fn address(&self, memory: &CudaSlice<u8>, first_byte: usize) -> CUdeviceptr {
+        memory.device_ptr(&self.stream).0 + first_byte as CUdeviceptr
+    }
+
+    fn function(&self, module: &Arc<CudaModule>, symbol: &str, launch: &Launch) -> Result<CudaFunction, DriverError> {
+        let function = module.load_function(symbol)?;
+        let set = |attribute, value| {
+            // SAFETY: the function is that of the module.
+            unsafe { result::function::set_function_attribute(function.cu_function(), attribute, value) }
+        };
+        set(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.shared_bytes as i32)?;
+        if launch.shared_bytes > 0 {
+            // So that as many blocks as the lowering counted on fit a multiprocessor.
+            set(CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, ALL_SHARED)?;
+        }
+        Ok(function)
     }
 }
 
-/// The driver's words for an error.
-fn words(error: DriverError) -> String {
-    DriverFault::Call(error).to_string()
+fn fault(fault: DriverFault) -> CandidateError {
+    CandidateError::Crash { message: fault.to_string() }
 }
 
-fn fault(error: DriverError) -> CandidateError {
-    CandidateError::Crash { message: words(error) }
-}
+/// Percent of a multiprocessor's memory that are to be shared memory rather than cache.
+const ALL_SHARED: i32 = 100;
 
 impl Device for CudaDevice {
     type Module = Module;
     type Memory = CudaSlice<u8>;
+    type Call = Call;
+    type Recording = CudaGraph;
 
     fn load(&self, code: &Code, plan: &KernelPlan) -> Result<Module, CandidateError> {
         let refused = |message: String| CandidateError::Build { message };
         let Code::Cubin(cubin) = code else {
             return Err(refused("it was not compiled for CUDA".into()));
         };
-        let module = self.context.load_module(Ptx::from_binary(cubin.clone())).map_err(|e| refused(words(e)))?;
+        let module = guarded(|| self.context.load_module(Ptx::from_binary(cubin.clone())))
+            .map_err(|e| refused(e.to_string()))?;
         let stages = plan.stages.iter().map(|stage| {
             let launch = stage.launch.ok_or_else(|| refused(format!("stage {} is not for a GPU", stage.symbol)))?;
-            let named = |e| refused(format!("{}: {}", stage.symbol, words(e)));
-            let function = module.load_function(&stage.symbol).map_err(named)?;
-            let most = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            // SAFETY: the function is that of the module.
-            let set = unsafe {
-                result::function::set_function_attribute(function.cu_function(), most, launch.shared_bytes as i32)
-            };
-            set.map_err(|e| refused(words(e)))?;
+            let function = guarded(|| self.function(&module, &stage.symbol, &launch));
+            let function = function.map_err(|e| refused(format!("{}: {e}", stage.symbol)))?;
             let maps: Result<_, String> = stage.boxes.iter().map(|one| MapPlan::new(plan, one)).collect();
+            let launch = LaunchConfig {
+                grid_dim: (launch.blocks as u32, 1, 1),
+                block_dim: (launch.threads as u32, 1, 1),
+                shared_mem_bytes: launch.shared_bytes as u32,
+            };
             Ok((function, launch, maps.map_err(refused)?))
         });
         Ok(Module(stages.collect::<Result<_, _>>()?))
     }
 
-    fn upload(&self, content: &[u8]) -> Result<CudaSlice<u8>, CandidateError> {
+    fn allocate(&self, bytes: usize) -> Result<CudaSlice<u8>, CandidateError> {
         let out_of = driver_sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY;
-        self.stream.clone_htod(content).map_err(|e| match e {
-            DriverError(code) if code == out_of => CandidateError::OutOfMemory { message: words(e) },
+        // SAFETY: the bytes may be anything, and whoever reads them knows.
+        guarded(|| unsafe { self.stream.alloc(bytes.max(1)) }).map_err(|e| match e {
+            DriverFault::Call(DriverError(code)) if code == out_of => {
+                CandidateError::OutOfMemory { message: e.to_string() }
+            }
             _ => fault(e),
         })
     }
 
-    fn write(&self, memory: &mut CudaSlice<u8>, content: &[u8]) -> Result<(), CandidateError> {
-        self.stream.memcpy_htod(content, memory).map_err(fault)?;
-        self.stream.synchronize().map_err(fault)
+    fn fill(&self, memory: &CudaSlice<u8>, fill_words: usize, word: u32) -> Result<(), CandidateError> {
+        within(memory, 0, 4 * fill_words)?;
+        let (address, stream) = (self.address(memory, 0), self.stream.cu_stream());
+        // SAFETY: so many words are in the memory.
+        guarded(|| unsafe { driver_sys::cuMemsetD32Async(address, word, fill_words, stream) }.result()).map_err(fault)
     }
 
-    fn read(&self, memory: &CudaSlice<u8>, content: &mut [u8]) -> Result<(), CandidateError> {
-        let view = memory.slice(0..content.len());
-        self.stream.memcpy_dtoh(&view, content).map_err(fault)?;
-        self.stream.synchronize().map_err(fault)
+    fn write(&self, memory: &CudaSlice<u8>, first_byte: usize, content: &[u8]) -> Result<(), CandidateError> {
+        within(memory, first_byte, content.len())?;
+        let (address, stream) = (self.address(memory, first_byte), self.stream.cu_stream());
+        // SAFETY: so many bytes are in the memory, and the content lives until they are copied.
+        guarded(|| unsafe { result::memcpy_htod_async(address, content, stream) }).map_err(fault)?;
+        guarded(|| self.stream.synchronize()).map_err(fault)
     }
 
-    fn launch(&self, module: &Module, number: usize, buffers: &mut [CudaSlice<u8>]) -> Result<(), CandidateError> {
-        let Some((function, launch, maps)) = module.0.get(number) else {
-            return Err(CandidateError::Crash { message: format!("no stage {number}") });
-        };
-        let config = LaunchConfig {
-            grid_dim: (launch.blocks as u32, 1, 1),
-            block_dim: (launch.threads as u32, 1, 1),
-            shared_mem_bytes: launch.shared_bytes as u32,
-        };
-        let map = |plan: &MapPlan| {
-            let buffer = buffers.get(plan.buffer).ok_or("a box of no buffer")?;
-            plan.encode(buffer.device_ptr(&self.stream).0)
-        };
-        let maps: Result<Vec<TensorMap>, String> = maps.iter().map(map).collect();
-        let maps = maps.map_err(|message| CandidateError::Crash { message })?;
-        let mut call = self.stream.launch_builder(function);
-        buffers.iter_mut().for_each(|buffer| {
-            call.arg(buffer);
+    fn read(&self, memory: &CudaSlice<u8>, first_byte: usize, content: &mut [u8]) -> Result<(), CandidateError> {
+        within(memory, first_byte, content.len())?;
+        let (address, stream) = (self.address(memory, first_byte), self.stream.cu_stream());
+        // SAFETY: as in `write`.
+        guarded(|| unsafe { result::memcpy_dtoh_async(content, address, stream) }).map_err(fault)?;
+        guarded(|| self.stream.synchronize()).map_err(fault)
+    }
+
+    fn copy(&self, from: &CudaSlice<u8>, to: &CudaSlice<u8>, bytes: usize) -> Result<(), CandidateError> {
+        within(from, 0, bytes)?;
+        within(to, 0, bytes)?;
+        let (source, target, stream) = (self.address(from, 0), self.address(to, 0), self.stream.cu_stream());
+        // SAFETY: both have so many bytes, and are freed in the order of the stream.
+        guarded(|| unsafe { result::memcpy_dtod_async(target, source, bytes, stream) }).map_err(fault)
+    }
+
+    fn bind(&self, module: &Module, number: usize, buffers: &[Rc<CudaSlice<u8>>]) -> Result<Call, CandidateError> {
+        let crash = |message: String| CandidateError::Crash { message };
+        let (function, launch, maps) = module.0.get(number).ok_or_else(|| crash(format!("no stage {number}")))?;
+        let pointers: Vec<CUdeviceptr> = buffers.iter().map(|buffer| self.address(buffer, 0)).collect();
+        let encode = |plan: &MapPlan| plan.encode(*pointers.get(plan.buffer).ok_or("a box of no buffer")?);
+        let maps: Result<Vec<TensorMap>, String> = maps.iter().map(encode).collect();
+        Ok(Call {
+            function: function.clone(),
+            launch: *launch,
+            maps: maps.map_err(crash)?,
+            pointers,
+            _buffers: buffers.to_vec(),
+        })
+    }
+
+    fn start(&self, bound: &Call) -> Result<(), CandidateError> {
+        let mut launch = self.stream.launch_builder(&bound.function);
+        bound.pointers.iter().for_each(|pointer| {
+            launch.arg(pointer);
         });
-        maps.iter().for_each(|map| {
-            call.arg(map);
+        bound.maps.iter().for_each(|map| {
+            launch.arg(map);
         });
         // SAFETY: the parameters of a kernel are its plan's global buffers and tensor maps, in order. That it stays within them is what
         // whoever measures generated code takes upon himself.
-        unsafe { call.launch(config) }.map_err(fault)?;
+        guarded(|| unsafe { launch.launch(bound.launch) }).map_err(fault)?;
         Ok(())
+    }
+
+    /// As a graph.
+    fn record(&self, work: &mut dyn FnMut() -> Result<(), CandidateError>) -> Option<CudaGraph> {
+        guarded(|| self.stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)).ok()?;
+        let recorded = work();
+        // The capture has to end, whatever became of it.
+        let graph = guarded(|| self.stream.end_capture(CUgraphInstantiate_flags(0))).ok()??;
+        recorded.ok()?;
+        guarded(|| graph.upload()).ok()?;
+        Some(graph)
+    }
+
+    fn replay(&self, recording: &CudaGraph) -> Result<(), CandidateError> {
+        guarded(|| recording.launch()).map_err(fault)
     }
 
     /// By the device's clock, between two events around the work.
     fn time(&self, work: &mut dyn FnMut() -> Result<(), CandidateError>) -> Result<f64, CandidateError> {
-        let timed = Some(CUevent_flags::CU_EVENT_DEFAULT);
-        let start = self.stream.record_event(timed).map_err(fault)?;
+        let record = || guarded(|| self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))).map_err(fault);
+        let start = record()?;
         work()?;
-        let end = self.stream.record_event(timed).map_err(fault)?;
-        Ok(f64::from(start.elapsed_ms(&end).map_err(fault)?) * 1e-3)
+        let end = record()?;
+        Ok(f64::from(guarded(|| start.elapsed_ms(&end)).map_err(fault)?) * 1e-3)
+    }
+}
+
+/// Refuses what is not within a memory.
+fn within(memory: &CudaSlice<u8>, first_byte: usize, bytes: usize) -> Result<(), CandidateError> {
+    match first_byte.checked_add(bytes) {
+        Some(end) if end <= memory.len() => Ok(()),
+        _ => Err(CandidateError::Crash { message: "more than a buffer holds".into() }),
     }
 }

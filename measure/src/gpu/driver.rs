@@ -70,7 +70,7 @@ pub const FUNCTIONS: [(&str, Version); 44] = [
     ("cuMemcpyDtoDAsync_v2", since(3, 2)),
     ("cuMemcpyDtoHAsync_v2", since(3, 2)),
     ("cuMemcpyHtoDAsync_v2", since(3, 2)),
-    ("cuMemsetD8Async", since(3, 2)),
+    ("cuMemsetD32Async", since(3, 2)),
     ("cuModuleGetFunction", since(2, 0)),
     ("cuModuleLoadData", since(2, 0)),
     ("cuModuleUnload", since(2, 0)),

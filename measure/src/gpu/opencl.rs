@@ -1,6 +1,9 @@
 //! OpenCL devices.
 
+use std::cell::RefCell;
+use std::convert::Infallible;
 use std::ptr;
+use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -9,8 +12,8 @@ use opencl3::command_queue::CommandQueue;
 use opencl3::context::Context;
 use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_GPU, Device as ClDevice};
 use opencl3::error_codes::ClError;
-use opencl3::kernel::{ExecuteKernel, Kernel};
-use opencl3::memory::{Buffer, CL_MEM_READ_WRITE};
+use opencl3::kernel::Kernel;
+use opencl3::memory::{Buffer, CL_MEM_READ_WRITE, ClMem};
 use opencl3::platform::{Platform, get_platforms};
 use opencl3::program::Program;
 use opencl3::types::CL_BLOCKING;
@@ -32,8 +35,19 @@ pub(crate) struct OpenClDevice {
     queue: CommandQueue,
 }
 
-/// Kernels of a plan's stages, with their launches.
-pub(crate) struct Module(Vec<(Kernel, Launch)>);
+/// A program, and the symbols of a plan's stages with their launches.
+pub(crate) struct Module {
+    program: Program,
+    stages: Vec<(String, Launch)>,
+}
+
+/// A kernel with its arguments.
+pub(crate) struct Call {
+    kernel: Kernel,
+    launch: Launch,
+    /// What the arguments are lives as long.
+    _buffers: Vec<Rc<RefCell<Buffer<u8>>>>,
+}
 
 /// The OpenCL devices of this machine, GPUs first; why there are none.
 pub fn devices() -> Result<Vec<GpuInfo>, String> {
@@ -110,7 +124,9 @@ fn fault(error: ClError) -> CandidateError {
 
 impl Device for OpenClDevice {
     type Module = Module;
-    type Memory = Buffer<u8>;
+    type Memory = RefCell<Buffer<u8>>;
+    type Call = Call;
+    type Recording = Infallible;
 
     fn load(&self, code: &Code, plan: &KernelPlan) -> Result<Module, CandidateError> {
         let refused = |message: String| CandidateError::Build { message };
@@ -120,48 +136,83 @@ impl Device for OpenClDevice {
         let program = Program::create_and_build_from_source(&self.context, source, "").map_err(refused)?;
         let stages = plan.stages.iter().map(|stage| {
             let launch = stage.launch.ok_or_else(|| refused(format!("stage {} is not for a GPU", stage.symbol)))?;
-            let kernel = Kernel::create(&program, &stage.symbol);
-            let kernel = kernel.map_err(|e| refused(format!("{}: {e}", stage.symbol)))?;
-            Ok((kernel, launch))
+            kernel(&program, &stage.symbol)?;
+            Ok((stage.symbol.clone(), launch))
         });
-        Ok(Module(stages.collect::<Result<_, _>>()?))
+        let stages = stages.collect::<Result<_, _>>()?;
+        Ok(Module { program, stages })
     }
 
-    fn upload(&self, content: &[u8]) -> Result<Buffer<u8>, CandidateError> {
+    fn allocate(&self, bytes: usize) -> Result<RefCell<Buffer<u8>>, CandidateError> {
         // SAFETY: without a host pointer the buffer is the device's own.
-        let buffer = unsafe { Buffer::create(&self.context, CL_MEM_READ_WRITE, content.len().max(1), ptr::null_mut()) };
-        let mut buffer = buffer.map_err(|e| CandidateError::OutOfMemory { message: e.to_string() })?;
-        self.write(&mut buffer, content)?;
-        Ok(buffer)
+        let buffer = unsafe { Buffer::create(&self.context, CL_MEM_READ_WRITE, bytes.max(1), ptr::null_mut()) };
+        buffer.map(RefCell::new).map_err(|e| CandidateError::OutOfMemory { message: e.to_string() })
     }
 
-    fn write(&self, memory: &mut Buffer<u8>, content: &[u8]) -> Result<(), CandidateError> {
+    fn fill(&self, memory: &RefCell<Buffer<u8>>, words: usize, word: u32) -> Result<(), CandidateError> {
+        let (mut buffer, pattern) = (memory.borrow_mut(), word.to_ne_bytes());
+        // SAFETY: the pattern is copied by the call, which refuses more than fits.
+        unsafe { self.queue.enqueue_fill_buffer(&mut buffer, &pattern, 0, 4 * words, &[]) }.map_err(fault)?;
+        Ok(())
+    }
+
+    fn write(&self, memory: &RefCell<Buffer<u8>>, first_byte: usize, content: &[u8]) -> Result<(), CandidateError> {
+        let mut buffer = memory.borrow_mut();
         // SAFETY: the call returns when the values have been copied, and refuses more than fit.
-        unsafe { self.queue.enqueue_write_buffer(memory, CL_BLOCKING, 0, content, &[]) }.map_err(fault)?;
+        unsafe { self.queue.enqueue_write_buffer(&mut buffer, CL_BLOCKING, first_byte, content, &[]) }
+            .map_err(fault)?;
         Ok(())
     }
 
-    fn read(&self, memory: &Buffer<u8>, content: &mut [u8]) -> Result<(), CandidateError> {
+    fn read(&self, memory: &RefCell<Buffer<u8>>, first_byte: usize, content: &mut [u8]) -> Result<(), CandidateError> {
         // SAFETY: as in `write`.
-        unsafe { self.queue.enqueue_read_buffer(memory, CL_BLOCKING, 0, content, &[]) }.map_err(fault)?;
+        unsafe { self.queue.enqueue_read_buffer(&memory.borrow(), CL_BLOCKING, first_byte, content, &[]) }
+            .map_err(fault)?;
         Ok(())
     }
 
-    fn launch(&self, module: &Module, number: usize, buffers: &mut [Buffer<u8>]) -> Result<(), CandidateError> {
-        let Some((kernel, launch)) = module.0.get(number) else {
+    fn copy(&self, from: &RefCell<Buffer<u8>>, to: &RefCell<Buffer<u8>>, bytes: usize) -> Result<(), CandidateError> {
+        // SAFETY: the call refuses more than fits.
+        unsafe { self.queue.enqueue_copy_buffer(&from.borrow(), &mut to.borrow_mut(), 0, 0, bytes, &[]) }
+            .map_err(fault)?;
+        Ok(())
+    }
+
+    fn bind(
+        &self,
+        module: &Module,
+        number: usize,
+        buffers: &[Rc<RefCell<Buffer<u8>>>],
+    ) -> Result<Call, CandidateError> {
+        let Some((symbol, launch)) = module.stages.get(number) else {
             return Err(CandidateError::Crash { message: format!("no stage {number}") });
         };
-        let mut call = ExecuteKernel::new(kernel);
-        // SAFETY: the parameters of a kernel are its plan's global buffers, in order. That it stays within them is what
-        // whoever measures generated code takes upon himself.
-        unsafe {
-            buffers.iter().for_each(|buffer| {
-                call.set_arg(buffer);
-            });
-            call.set_global_work_size(launch.blocks * launch.threads).set_local_work_size(launch.threads);
-            call.enqueue_nd_range(&self.queue).map_err(fault)?;
+        // Of its own: a kernel's arguments are a part of it.
+        let kernel = kernel(&module.program, symbol)?;
+        for (number, buffer) in buffers.iter().enumerate() {
+            // SAFETY: the parameters of a kernel are its plan's global buffers, in order.
+            unsafe { kernel.set_arg(number as u32, &buffer.borrow().get()) }.map_err(fault)?;
         }
+        Ok(Call { kernel, launch: *launch, _buffers: buffers.to_vec() })
+    }
+
+    fn start(&self, call: &Call) -> Result<(), CandidateError> {
+        let Call { kernel, launch, .. } = call;
+        let (all, block) = ([launch.blocks * launch.threads], [launch.threads]);
+        // SAFETY: the kernel has its arguments. That it stays within them is what whoever measures generated code takes upon himself.
+        let started = unsafe {
+            self.queue.enqueue_nd_range_kernel(kernel.get(), 1, ptr::null(), all.as_ptr(), block.as_ptr(), &[])
+        };
+        started.map_err(fault)?;
         Ok(())
+    }
+
+    fn record(&self, _work: &mut dyn FnMut() -> Result<(), CandidateError>) -> Option<Infallible> {
+        None
+    }
+
+    fn replay(&self, recording: &Infallible) -> Result<(), CandidateError> {
+        match *recording {}
     }
 
     /// By the host's clock.
@@ -172,4 +223,8 @@ impl Device for OpenClDevice {
         self.queue.finish().map_err(fault)?;
         Ok(start.elapsed().as_secs_f64())
     }
+}
+
+fn kernel(program: &Program, symbol: &str) -> Result<Kernel, CandidateError> {
+    Kernel::create(program, symbol).map_err(|e| CandidateError::Build { message: format!("{symbol}: {e}") })
 }

@@ -6,6 +6,8 @@ use autotune_schedules::plan::{PlanBuffer, TensorBox};
 use autotune_schedules::{DType, KernelPlan};
 use cudarc::driver::{DeviceRepr, sys};
 
+use super::driver::guarded;
+
 /// A tensor map, which a kernel takes by value.
 #[repr(transparent)]
 pub(super) struct TensorMap(sys::CUtensorMap);
@@ -54,7 +56,7 @@ impl MapPlan {
         let mut map = TensorMap(sys::CUtensorMap { opaque: [0; 16] });
         let steps = [1u32; 2];
         // SAFETY: every pointer is to as many numbers as the rank wants; the map is written only.
-        let result = unsafe {
+        let mut encode = || unsafe {
             sys::cuTensorMapEncodeTiled(
                 &mut map.0,
                 self.dtype,
@@ -70,9 +72,7 @@ impl MapPlan {
                 sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             )
         };
-        match result {
-            sys::CUresult::CUDA_SUCCESS => Ok(map),
-            other => Err(format!("no tensor map: {other:?}")),
-        }
+        guarded(|| encode().result()).map_err(|fault| format!("no tensor map: {fault}"))?;
+        Ok(map)
     }
 }

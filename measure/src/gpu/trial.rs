@@ -1,13 +1,15 @@
 //! One loaded GPU kernel with operands: run, checked, timed.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use autotune_schedules::plan::PlanBuffer;
-use autotune_schedules::program::{Layout, Role, When};
-use autotune_schedules::{DType, KernelPlan};
+use autotune_schedules::program::{Role, When};
+use autotune_schedules::{DType, KernelPlan, Workload};
 
 use super::Device;
+use super::checks::Checks;
+use super::replays::{Replays, Timed};
+use super::resident::{Resident, Tensor};
 use crate::builder::Built;
 use crate::harness::{self, Clock};
 use crate::measurement::{CandidateError, RunSecs};
@@ -16,13 +18,13 @@ use crate::problem::Problem;
 use crate::race::Racer;
 use crate::reference_check::Expected;
 
-/// Words behind each buffer that must not change.
-const GUARD: usize = 1024;
-/// What they hold: a number that no kernel computes.
-const GUARD_BITS: u32 = 0xffc0_dead;
 /// Most copies of the buffers for cold timing, and most bytes of them.
 const MAX_COPIES: usize = 256;
 const MAX_COPIES_BYTES: usize = 4 << 30;
+
+/// A device that ran nothing for so long has lowered its clock, and is warmed up for so long.
+const IDLE_SECS: f64 = 0.1;
+const IDLE_WARMUP_SECS: f64 = 0.05;
 
 /// A kernel on a GPU with operands, whatever the GPU's interface.
 pub(crate) trait Loaded {
@@ -37,179 +39,286 @@ pub(crate) trait Loaded {
     fn kernel_secs(&self) -> f64;
     /// Largest deviation from the reference so far.
     fn max_rel_error(&self) -> f64;
+    /// Number of runs that are started as one; 0 if each is started alone.
+    fn graph_runs(&self) -> usize;
+    /// Seconds since the device was last timed.
+    fn idle_secs(&self) -> f64;
 }
 
 /// One global buffer.
 struct Slot {
     role: Role,
     dtype: DType,
-    /// Number of elements.
+    /// Number of elements, and of the 32-bit words which they take.
     len: usize,
-    /// Size in 32-bit words, which is what a device's memory is made of here.
     words: usize,
-    /// What the operand holds, as words.
-    values: Option<Arc<Vec<f32>>>,
 }
 
-impl Slot {
-    fn new(buffer: &PlanBuffer, values: Option<Arc<Vec<f32>>>) -> Self {
-        let (role, dtype, len) = (buffer.role, buffer.dtype, buffer.shape.iter().product::<usize>());
-        let words = (len * dtype.bytes()).div_ceil(4);
-        let pack = |v: Arc<Vec<f32>>| Arc::new(dtype.words(&v).into_iter().map(f32::from_bits).collect());
-        Self { role, dtype, len, words, values: if dtype.bytes() < 4 { values.map(pack) } else { values } }
-    }
+/// The global buffers that a run uses, in the order of the plan.
+struct Buffers<D: Device> {
+    memory: Vec<Rc<D::Memory>>,
+    /// The operands among them.
+    operands: Vec<(Role, Tensor<D>)>,
+    /// What starts a run.
+    calls: Vec<D::Call>,
+}
+
+/// What an output is compared with.
+enum Right<D: Device> {
+    /// The reference, on the device.
+    Resident(Tensor<D>),
+    /// Samples, on the host; and an output that agreed with them, with its error.
+    Sampled(Option<(Rc<D::Memory>, f64)>),
 }
 
 /// A kernel, its global buffers in the order of the plan, and what they must hold.
 pub(super) struct Trial<D: Device> {
-    device: Rc<D>,
-    module: D::Module,
-    plan: KernelPlan,
+    resident: Rc<Resident<D>>,
+    workload: Workload,
     slots: Vec<Slot>,
     /// Runs go through these in turns.
-    copies: Vec<Vec<D::Memory>>,
-    /// Runs so far, and their seconds.
-    runs: usize,
+    copies: Vec<Buffers<D>>,
+    /// Copy of the next run, and of the last.
+    next: usize,
+    last: usize,
+    replays: Replays<D>,
     kernel_secs: f64,
     output: usize,
+    right: Right<D>,
     /// What the output must be, and the error that it may have.
     expected: Expected,
     tolerance: f64,
     max_rel_error: f64,
+    /// True if the operands are known to be as they were.
+    is_clean: bool,
 }
 
 impl<D: Device> Trial<D> {
-    /// Loads a kernel, fills its buffers and runs what runs ahead of time. The data operands are put in only after that. There
-    /// are so many copies of the buffers that they have `cold_bytes`, but at least one.
+    /// Loads a kernel, fills its buffers and runs what runs ahead of time, without the data operands. There are so many copies of the
+    /// buffers that they have `cold_bytes`, but at least one.
     pub(super) fn new(
-        device: Rc<D>,
+        resident: Rc<Resident<D>>,
         problem: &mut Problem,
         built: &Built,
         cold_bytes: usize,
     ) -> Result<Self, CandidateError> {
-        let misfit = |what: String| CandidateError::Lower { message: what };
-        let mut slots = Vec::new();
-        for buffer in built.plan.buffers.iter().filter(|b| b.global) {
-            let values = problem.arranged(buffer.role, buffer.layout)?;
-            let len = buffer.elements().filter(|&len| len <= isize::MAX as usize / 8);
-            let len = len.ok_or_else(|| CandidateError::OutOfMemory { message: format!("{:?}", buffer.shape) })?;
-            if values.as_ref().is_some_and(|v| v.len() != len) {
-                return Err(misfit(format!("the {:?} buffer has not the size of its tensor", buffer.role)));
-            }
-            slots.push(Slot::new(buffer, values));
-        }
-        let output = slots.iter().position(|s| s.role == Role::Output);
+        let plan = &built.plan;
+        let global: Vec<&PlanBuffer> = plan.buffers.iter().filter(|b| b.global).collect();
+        let slots = global.iter().map(|buffer| Slot::new(buffer)).collect::<Result<Vec<_>, _>>()?;
+        let output = slots.iter().position(|slot| slot.role == Role::Output);
         let output = output.ok_or_else(|| misfit("the plan has no output".into()))?;
-        let layout = built.plan.buffers.iter().find(|b| b.role == Role::Output).map_or(Layout::Plain, |b| b.layout);
+        let layout = global[output].layout;
         let expected = problem.expected(layout)?;
         if expected.len() != slots[output].len {
             return Err(misfit("the output buffer has not the size of its tensor".into()));
         }
-        let module = device.load(&built.code, &built.plan)?;
-        let (plan, tolerance) = (built.plan.clone(), built.tolerance);
-        let bytes = 4 * slots.iter().map(|slot| slot.words).sum::<usize>().max(1);
-        let copies = (cold_bytes / bytes + 1).min(MAX_COPIES).min((MAX_COPIES_BYTES / bytes).max(1));
+
+        let right = match resident.output(problem, &expected, layout, slots[output].dtype)? {
+            Some(tensor) if tensor.checksum.is_some() => Right::Resident(tensor),
+            _ => Right::Sampled(None),
+        };
+        let module = resident.device.load(&built.code, plan)?;
+        let replays = Replays::new(Rc::clone(&resident.device));
         let mut trial = Self {
-            device,
-            module,
-            plan,
+            resident,
+            workload: built.workload,
             slots,
-            copies: Vec::with_capacity(copies),
-            runs: 0,
+            copies: Vec::new(),
+            next: 0,
+            last: 0,
+            replays,
             kernel_secs: 0.0,
             output,
+            right,
             expected,
-            tolerance,
+            tolerance: built.tolerance,
             max_rel_error: 0.0,
+            is_clean: true,
         };
-        for copy in 0..copies {
-            let memory = trial.slots.iter().map(|slot| trial.device.upload(bytes_of(&undefined(slot.words))));
-            let memory = memory.collect::<Result<_, _>>()?;
-            trial.copies.push(memory);
-            trial.put(copy, |role| matches!(role, Role::Weight | Role::Bias))?;
-            trial.run(copy, When::AheadOfTime)?;
-            trial.put(copy, |role| matches!(role, Role::Input | Role::Residual))?;
+        trial.add_copy(problem, &module, plan, &global)?;
+        let bytes = 4 * trial.slots.iter().map(|slot| slot.words).sum::<usize>().max(1);
+        for _ in 0..(cold_bytes / bytes).min(MAX_COPIES - 1).min(MAX_COPIES_BYTES / bytes) {
+            trial.add_copy(problem, &module, plan, &global)?;
         }
         Ok(trial)
     }
 
-    fn put(&mut self, copy: usize, wanted: impl Fn(Role) -> bool) -> Result<(), CandidateError> {
-        for (slot, memory) in self.slots.iter().zip(&mut self.copies[copy]).filter(|(slot, _)| wanted(slot.role)) {
-            if let Some(values) = &slot.values {
-                self.device.write(memory, bytes_of(values))?;
+    /// Another copy of the buffers, of which the first uses the operands that stay on the device.
+    fn add_copy(
+        &mut self,
+        problem: &mut Problem,
+        module: &D::Module,
+        plan: &KernelPlan,
+        global: &[&PlanBuffer],
+    ) -> Result<(), CandidateError> {
+        let resident = &*self.resident;
+        let (mut memory, mut operands) = (Vec::new(), Vec::new());
+        for (slot, buffer) in self.slots.iter().zip(global) {
+            let Some(mut tensor) = resident.operand(problem, slot.role, buffer.layout, slot.dtype)? else {
+                memory.push(resident.undefined(slot.words)?);
+                continue;
+            };
+            if tensor.len != slot.len {
+                return Err(misfit(format!("the {:?} buffer has not the size of its tensor", slot.role)));
             }
+            if !self.copies.is_empty() {
+                tensor = resident.copy(&tensor)?;
+            }
+            memory.push(Rc::clone(&tensor.memory));
+            operands.push((slot.role, tensor));
         }
+
+        self.is_clean = false;
+        self.run_ahead_of_time(module, plan, &memory)?;
+        let calls = stages(plan, When::EveryRun).map(|number| self.resident.device.bind(module, number, &memory));
+        let calls = calls.collect::<Result<_, _>>()?;
+        self.copies.push(Buffers { memory, operands, calls });
         Ok(())
     }
 
-    fn run(&mut self, copy: usize, when: When) -> Result<(), CandidateError> {
-        for (number, stage) in self.plan.stages.iter().enumerate() {
-            if stage.when == when {
-                self.device.launch(&self.module, number, &mut self.copies[copy])?;
-            }
+    /// Runs what runs ahead of time on buffers in which the data operands are no numbers yet.
+    fn run_ahead_of_time(
+        &self,
+        module: &D::Module,
+        plan: &KernelPlan,
+        memory: &[Rc<D::Memory>],
+    ) -> Result<(), CandidateError> {
+        if stages(plan, When::AheadOfTime).next().is_none() {
+            return Ok(());
         }
-        Ok(())
+        let without_data = self.slots.iter().zip(memory).map(|(slot, memory)| match slot.role {
+            Role::Input | Role::Residual => self.resident.undefined(slot.words),
+            _ => Ok(Rc::clone(memory)),
+        });
+        let without_data = without_data.collect::<Result<Vec<_>, _>>()?;
+        stages(plan, When::AheadOfTime).try_for_each(|number| {
+            let call = self.resident.device.bind(module, number, &without_data)?;
+            self.resident.device.start(&call)
+        })
     }
 
-    /// Compares the output of a copy with the reference.
+    /// Compares the output of a copy with what is right.
     fn compare(&mut self, copy: usize) -> Result<(), CandidateError> {
-        let Slot { dtype, len, words, .. } = &self.slots[self.output];
-        let mut output = vec![0.0; *words];
-        self.device.read(&self.copies[copy][self.output], bytes_of_mut(&mut output))?;
-        if dtype.bytes() < 4 {
-            let words: Vec<u32> = output.iter().map(|word| word.to_bits()).collect();
-            output = dtype.values(&words, *len);
-        }
-        let error = self.expected.error_here(&output);
+        let error = self.error_of(copy)?;
         self.max_rel_error = self.max_rel_error.max(error);
         if error <= self.tolerance {
             return Ok(());
         }
         Err(CandidateError::WrongResult { max_rel_error: error, tolerance: self.tolerance })
     }
+
+    fn error_of(&mut self, copy: usize) -> Result<f64, CandidateError> {
+        let Slot { dtype, len, words, .. } = self.slots[self.output];
+        let resident = &*self.resident;
+        let output = &self.copies[copy].memory[self.output];
+        let difference = |from: &Rc<D::Memory>| -> Result<f64, CandidateError> {
+            Ok(self.expected.relative(f64::from(resident.checks.difference(output, from, dtype, len)?)))
+        };
+        match &self.right {
+            Right::Resident(tensor) => return difference(&tensor.memory),
+            // The same kernel computes the same again, or nearly so.
+            Right::Sampled(Some((agreed, error))) => {
+                let error = error + difference(agreed)?;
+                if error <= self.tolerance {
+                    return Ok(error);
+                }
+            }
+            Right::Sampled(None) => {}
+        }
+
+        let mut content = vec![0; words];
+        resident.device.read(output, 0, bytes_of_mut(&mut content))?;
+        let error = self.expected.error_here(&dtype.values(&content, len));
+        if error <= self.tolerance && Checks::<D>::reach(words) {
+            let agreed = Rc::new(resident.device.allocate(4 * words)?);
+            resident.device.copy(output, &agreed, 4 * words)?;
+            self.right = Right::Sampled(Some((agreed, error)));
+        }
+        Ok(error)
+    }
+
+    /// Checks that no operand and nothing behind the buffers changed.
+    fn check_operands(&mut self) -> Result<(), CandidateError> {
+        let stray = |message: String| Err(CandidateError::StrayWrite { message });
+        for Buffers { memory, operands, .. } in &self.copies {
+            for (role, tensor) in operands {
+                if self.resident.has_changed(tensor)? {
+                    return stray(format!("the {role:?} operand or memory behind it changed").to_lowercase());
+                }
+            }
+            for (slot, memory) in self.slots.iter().zip(memory) {
+                if self.resident.is_guard_broken(memory, slot.words)? {
+                    return stray("memory behind its buffers changed".into());
+                }
+            }
+        }
+        if let Right::Resident(tensor) = &self.right
+            && self.resident.has_changed(tensor)?
+        {
+            return stray("memory that is not its own changed".into());
+        }
+        self.is_clean = true;
+        Ok(())
+    }
+}
+
+impl<D: Device> Drop for Trial<D> {
+    /// Others get operands that this kernel may have written to only if it is known that it has not.
+    fn drop(&mut self) {
+        if !self.is_clean {
+            self.resident.forget(&self.workload);
+        }
+    }
+}
+
+impl Slot {
+    fn new(buffer: &PlanBuffer) -> Result<Self, CandidateError> {
+        let len = buffer.elements().filter(|&len| len <= isize::MAX as usize / 8);
+        let len = len.ok_or_else(|| CandidateError::OutOfMemory { message: format!("{:?}", buffer.shape) })?;
+        let words = (len * buffer.dtype.bytes()).div_ceil(4);
+        Ok(Self { role: buffer.role, dtype: buffer.dtype, len, words })
+    }
+}
+
+/// Numbers of the stages of a plan that run then.
+fn stages(plan: &KernelPlan, when: When) -> impl Iterator<Item = usize> {
+    plan.stages.iter().enumerate().filter(move |(_, stage)| stage.when == when).map(|(number, _)| number)
+}
+
+fn misfit(message: String) -> CandidateError {
+    CandidateError::Lower { message }
 }
 
 impl<D: Device> Loaded for Trial<D> {
     fn check(&mut self) -> Result<(), CandidateError> {
-        let nothing = undefined(self.slots[self.output].words);
-        self.device.write(&mut self.copies[0][self.output], bytes_of(&nothing))?;
-        self.run(0, When::EveryRun)?;
+        self.is_clean = false;
+        let Buffers { memory, calls, .. } = &self.copies[0];
+        let device = &self.resident.device;
+        device.fill(&memory[self.output], self.slots[self.output].words, u32::MAX)?;
+        calls.iter().try_for_each(|call| device.start(call))?;
         self.compare(0)
     }
 
     fn repeat(&mut self, runs: usize) -> Result<f64, CandidateError> {
-        let device = Rc::clone(&self.device);
-        let secs = device.time(&mut || {
-            (0..runs).try_for_each(|_| {
-                let copy = self.runs % self.copies.len();
-                self.runs += 1;
-                self.run(copy, When::EveryRun)
-            })
-        })?;
-        self.kernel_secs += secs;
-        Ok(secs)
+        self.is_clean = false;
+        let Self { resident, copies, next, last, .. } = self;
+        let mut run = || {
+            (*last, *next) = (*next, (*next + 1) % copies.len());
+            copies[*last].calls.iter().try_for_each(|call| resident.device.start(call))
+        };
+        let timed = self.replays.time(runs, copies.len(), &mut run)?;
+        self.resident.is_busy();
+        self.kernel_secs += timed.secs;
+        let Timed { runs: timed_runs, secs } = timed;
+        Ok(secs * runs as f64 / timed_runs.max(1) as f64)
     }
 
     fn recheck(&mut self, briefly: bool) -> Result<(), CandidateError> {
-        let last = self.runs.checked_sub(1).map_or(0, |last| last % self.copies.len());
-        self.compare(last)?;
+        self.compare(self.last)?;
         if !briefly {
             self.check()?;
         }
-        for (memory, slot) in self.copies.iter().flat_map(|copy| copy.iter().zip(&self.slots)) {
-            let mut found = vec![0.0f32; slot.words + GUARD];
-            self.device.read(memory, bytes_of_mut(&mut found))?;
-            let (inside, behind) = found.split_at(slot.words);
-            if behind.iter().any(|value| value.to_bits() != GUARD_BITS) {
-                return Err(CandidateError::StrayWrite { message: "memory behind its buffers changed".into() });
-            }
-            let changed = slot.values.as_ref().is_some_and(|values| bytes_of(values) != bytes_of(inside));
-            if changed {
-                let message = format!("the {:?} operand changed", slot.role).to_lowercase();
-                return Err(CandidateError::StrayWrite { message });
-            }
-        }
-        Ok(())
+        self.check_operands()
     }
 
     fn kernel_secs(&self) -> f64 {
@@ -219,6 +328,14 @@ impl<D: Device> Loaded for Trial<D> {
     fn max_rel_error(&self) -> f64 {
         self.max_rel_error
     }
+
+    fn graph_runs(&self) -> usize {
+        self.replays.graph_runs()
+    }
+
+    fn idle_secs(&self) -> f64 {
+        self.resident.idle_secs()
+    }
 }
 
 /// Checks and times one kernel.
@@ -227,13 +344,18 @@ pub(crate) fn measure(
     options: &TimingOptions,
     incumbent_secs: Option<f64>,
 ) -> Result<RunSecs, CandidateError> {
+    let mut options = options.clone();
+    if trial.idle_secs() > IDLE_SECS {
+        options.warmup_secs = options.warmup_secs.max(IDLE_WARMUP_SECS);
+    }
     let first_secs = first_secs(trial)?;
     let mut clock = Clock::new(|runs| trial.repeat(runs));
-    let estimate_secs = harness::warm_up(options, first_secs, &mut |runs| clock.repeat(runs));
-    let samples = harness::sample(options, estimate_secs, incumbent_secs, &mut |runs| clock.repeat(runs));
+    let estimate_secs = harness::warm_up(&options, first_secs, &mut |runs| clock.repeat(runs));
+    let samples = harness::sample(&options, estimate_secs, incumbent_secs, &mut |runs| clock.repeat(runs));
     clock.outcome()?;
     trial.recheck(samples.stopped_early())?;
-    Ok(RunSecs { kernel_secs: trial.kernel_secs(), ..samples.run_secs(trial.max_rel_error()) })
+    let run = samples.run_secs(trial.max_rel_error());
+    Ok(RunSecs { kernel_secs: trial.kernel_secs(), graph_runs: trial.graph_runs(), ..run })
 }
 
 /// Checks; seconds of the first run that counts. The one before it may compile or load the kernel.
@@ -262,23 +384,14 @@ impl Racer<()> for Box<dyn Loaded> {
     fn max_rel_error(&self) -> f64 {
         (**self).max_rel_error()
     }
+
+    fn graph_runs(&self) -> usize {
+        (**self).graph_runs()
+    }
 }
 
-/// So many words that are no numbers, nor are their halves, and the guard behind them.
-fn undefined(words: usize) -> Vec<f32> {
-    let mut values = vec![f32::from_bits(u32::MAX); words];
-    values.resize(words + GUARD, f32::from_bits(GUARD_BITS));
-    values
-}
-
-/// Elements as the device holds them.
-pub(super) fn bytes_of(values: &[f32]) -> &[u8] {
-    // SAFETY: numbers are bytes without padding, and those of the slice are these.
-    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
-}
-
-/// As [`bytes_of`], to be written.
-fn bytes_of_mut(values: &mut [f32]) -> &mut [u8] {
-    // SAFETY: as in `bytes_of`; any bytes are a number.
-    unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
+/// Words as bytes, to be written.
+fn bytes_of_mut(words: &mut [u32]) -> &mut [u8] {
+    // SAFETY: numbers are bytes without padding, and those of the slice are these; any bytes are a number.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
 }

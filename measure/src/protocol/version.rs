@@ -101,6 +101,7 @@ fn outcomes() -> Vec<Result<RunSecs, CandidateError>> {
         max_rel_error: 0.2,
         slowdown: 1.1,
         kernel_secs: 0.9,
+        graph_runs: 20,
     };
     let first = CandidateError::Lower { message: "message".into() };
     std::iter::once(Ok(run)).chain(std::iter::successors(Some(first), error_after).map(Err)).collect()

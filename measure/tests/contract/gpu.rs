@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 
 use autotune_measure::gpu::{self, nvrtc, opencl};
 use autotune_measure::{
-    Bench, Builder, Candidate, CandidateError, Ceilings, MeasureError, MeasureOptions, Measurement, Measurer,
-    Resources, WorkerCommand, WorkerMeasurer,
+    Bench, Builder, Candidate, CandidateError, Ceilings, InProcessMeasurer, MeasureError, MeasureOptions, Measurement,
+    Measurer, Resources, WorkerCommand, WorkerMeasurer,
 };
 use autotune_schedules::workload::DType;
 use autotune_schedules::{Launch, ScheduleSpace, Target, Workload};
@@ -14,7 +14,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::faults::{DEATH, ENDLESS};
-use crate::kernels::{Place, options, place, right, set_place, source, target, with, without_main};
+use crate::kernels::{Place, build, options, place, right, set_place, source, target, with, without_main};
 use crate::on_stub;
 
 /// On a device.
@@ -23,6 +23,9 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("what_is_for_another_device_is_refused", what_is_for_another_device_is_refused),
     ("a_cpu_is_not_measured_behind_a_gpu", a_cpu_is_not_measured_behind_a_gpu),
     ("a_wrong_or_refused_kernel_costs_no_worker", a_wrong_or_refused_kernel_costs_no_worker),
+    ("operands_that_a_kernel_wrote_to_are_made_again", operands_that_a_kernel_wrote_to_are_made_again),
+    ("large_outputs_are_compared_by_samples", large_outputs_are_compared_by_samples),
+    ("only_cuda_records_graphs", only_cuda_records_graphs),
     ("ceilings_are_plausible", ceilings_are_plausible),
     ("a_bench_takes_turns", a_bench_takes_turns),
 ];
@@ -133,6 +136,47 @@ fn a_wrong_or_refused_kernel_costs_no_worker() {
     assert_eq!(measurer.worker_pid(), worker);
     measurer.run_built(&right(1)).unwrap().outcome.unwrap();
     assert_eq!(measurer.worker_pid(), worker);
+}
+
+fn operands_that_a_kernel_wrote_to_are_made_again() {
+    // SAFETY: the kernels write to nothing but their buffers.
+    let mut measurer = unsafe { InProcessMeasurer::new(options()) };
+    measurer.run_built(&right(1)).unwrap().outcome.unwrap();
+    // The first is found by the weight itself, the second by its result.
+    for stray in ["b[1][m] = 0;", "b[0][m] += 1;"] {
+        let outcome = measurer.run_built(&build(1, &source("", "", stray))).unwrap().outcome;
+        let is_found = matches!(outcome, Err(CandidateError::StrayWrite { .. } | CandidateError::WrongResult { .. }));
+        assert!(is_found, "{stray}: {outcome:?}");
+        measurer.run_built(&right(1)).unwrap().outcome.unwrap();
+    }
+}
+
+/// More multiply-adds than are computed for a reference.
+fn large_outputs_are_compared_by_samples() {
+    if on_stub::is_here() {
+        return eprintln!("not on the stub, where so many multiply-adds take minutes");
+    }
+    let text =
+        if place() == Place::Cuda { "matmul:m=1040,n=1040,k=1040,dtype=f16" } else { "matmul:m=1040,n=1040,k=1040" };
+    let candidates = candidates(text, &target(1), 1);
+    let mut outcome = None;
+    let mut on_result = |_, measurement: Measurement| {
+        outcome = Some(measurement.outcome);
+        ControlFlow::Continue(())
+    };
+    let mut options = options();
+    options.run_limit_secs = 100.0;
+    measurer(options).measure(&candidates, &mut on_result).unwrap();
+    let run = outcome.unwrap().unwrap();
+    assert!(run.max_rel_error < 1e-2 && run.run_secs > 0.0, "{run:?}");
+}
+
+fn only_cuda_records_graphs() {
+    let mut options = options();
+    // A repeat is many runs of the kernel, more than a graph has.
+    options.timing.repeat_secs = 0.01;
+    let run = measurer(options).run_built(&right(1)).unwrap().outcome.unwrap();
+    assert_eq!(run.graph_runs, if place() == Place::Cuda { 20 } else { 0 }, "{run:?}");
 }
 
 fn ceilings_are_plausible() {

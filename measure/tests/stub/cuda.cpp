@@ -5,6 +5,7 @@
 // - ":sticky" if all calls after that one fail, too, as after an illegal access,
 // - ":once=FILE" if only the process does that creates the file.
 // STUB_CUDA_TRACE names a file that every call is a line of.
+#include <algorithm>
 #include <csetjmp>
 #include <csignal>
 #include <cstdio>
@@ -460,10 +461,10 @@ int cuMemcpyDtoDAsync_v2(uintptr_t to, uintptr_t from, size_t bytes, Stream *str
   if (!is_within(to, bytes) || !is_within(from, bytes)) return INVALID_VALUE;
   return submit(stream, [=] { return memmove((void *)to, (void *)from, bytes), SUCCESS; });
 }
-int cuMemsetD8Async(uintptr_t to, unsigned char value, size_t count, Stream *stream) {
+int cuMemsetD32Async(uintptr_t to, unsigned value, size_t count, Stream *stream) {
   IN_CONTEXT
-  if (!is_within(to, count)) return INVALID_VALUE;
-  return submit(stream, [=] { return memset((void *)to, value, count), SUCCESS; });
+  if (!is_within(to, 4 * count)) return INVALID_VALUE;
+  return submit(stream, [=] { return std::fill_n((unsigned *)to, count, value), SUCCESS; });
 }
 
 // Kernels.

@@ -45,7 +45,7 @@ pub(super) fn run(
 
 /// A line about what NVRTC says that a kernel for CUDA takes, or why it says nothing; nothing for others.
 fn resources(candidate: Candidate) -> String {
-    if candidate.target.gpu().is_none_or(|gpu| gpu.api == GpuApi::OpenCl) {
+    if !is_cuda(&candidate.target) {
         return String::new();
     }
     let options = MeasureOptions::default();
@@ -65,6 +65,10 @@ fn resources(candidate: Candidate) -> String {
     format!("// what it takes is not known: {}\n", why.lines().next().unwrap_or_default())
 }
 
+fn is_cuda(target: &Target) -> bool {
+    target.gpu().is_some_and(|gpu| matches!(gpu.api, GpuApi::Cuda { .. }))
+}
+
 /// The best schedule in the database, else the default one, and where it comes from.
 fn best_or_default(space: &ScheduleSpace, db: &DbArgs) -> Result<(Config, String)> {
     let best = look_up_db(db)?.map_or(Ok(None), |db| best(&db, space.workload(), space.target()))?;
@@ -76,7 +80,9 @@ fn best_or_default(space: &ScheduleSpace, db: &DbArgs) -> Result<(Config, String
             } else {
                 String::new()
             };
-            (record.config, format!("the best in the database ({ms:.4} ms{worth})"))
+            let is_alone = record.measurement.outcome.as_ref().is_ok_and(|run| run.graph_runs == 0);
+            let timed = if is_alone && is_cuda(space.target()) { ", each run launched alone" } else { "" };
+            (record.config, format!("the best in the database ({ms:.4} ms{timed}{worth})"))
         }
         None => (space.default_config(), "the default".into()),
     })

@@ -95,6 +95,11 @@ fn summary(report: &Report) -> Vec<String> {
         ));
     }
     lines.push(report.time_line());
+    if let tasks @ 1.. = report.timed_alone() {
+        lines.push(format!(
+            "of {tasks} task(s) each run was launched alone, since CUDA captured no graph: times of a few microseconds are too high"
+        ));
+    }
     match report.stop {
         Stop::Trials | Stop::Cancelled => {}
         Stop::TimeBudget => lines.push("stopped: the time is used up".into()),

@@ -42,6 +42,7 @@ pub fn record(workload: &str, target: &str, number: usize, run_secs: f64) -> Tun
         max_rel_error: 1e-7,
         slowdown: 1.0,
         kernel_secs: 0.0,
+        graph_runs: 0,
     };
     TuningRecord {
         workload: workload.parse().unwrap(),

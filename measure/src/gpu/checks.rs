@@ -1,0 +1,294 @@
+//! Kernels that check what others left in a device's memory, so that it does not have to be read back.
+
+use std::rc::Rc;
+
+use autotune_schedules::plan::{PlanBuffer, PlanStage};
+use autotune_schedules::program::{Layout, Role, When};
+use autotune_schedules::{DType, GpuApi, GpuTarget, KernelPlan, Launch};
+
+use super::{Device, nvrtc};
+use crate::builder::Code;
+use crate::measurement::CandidateError;
+
+const THREADS: usize = 256;
+const BLOCKS_PER_MULTIPROCESSOR: usize = 2;
+
+/// Most 32-bit words of memory that the kernels go through: they count in 32 bits.
+const MAX_WORDS: usize = 1 << 31;
+
+/// Words of the memory by which the kernels are told the number of elements, and tell what they found.
+const STATE_WORDS: usize = 3;
+
+/// What the kernels' text begins with, for each interface.
+const CUDA: &str = r#"
+#define GLOBAL
+typedef unsigned int uint;
+#define FIRST (blockIdx.x * blockDim.x + threadIdx.x)
+#define STEP (gridDim.x * blockDim.x)
+#define as_float(word) __uint_as_float(word)
+#define as_uint(number) __float_as_uint(number)
+#define fabs(number) fabsf(number)
+#define add(to, word) atomicAdd(to, word)
+#define most(to, word) atomicMax(to, word)
+#define INLINE static __device__ __forceinline__
+"#;
+const OPENCL: &str = r#"
+#define GLOBAL __global
+#define FIRST ((uint)get_global_id(0))
+#define STEP ((uint)get_global_size(0))
+#define add(to, word) atomic_add(to, word)
+#define most(to, word) atomic_max(to, word)
+#define INLINE static inline
+"#;
+
+/// The state is the number of elements and two words of what is found. Numbers that are not negative are in the order of their bits.
+const SOURCE: &str = r#"
+INLINE float from_f32(GLOBAL const uint *words, uint i) { return as_float(words[i]); }
+
+INLINE uint half_of(GLOBAL const uint *words, uint i) { return words[i / 2] >> 16 * (i % 2) & 0xffff; }
+
+INLINE float from_bf16(GLOBAL const uint *words, uint i) { return as_float(half_of(words, i) << 16); }
+
+INLINE float from_f16(GLOBAL const uint *words, uint i) {
+  const uint bits = half_of(words, i), magnitude = bits & 0x7fff;
+  float number = as_float((magnitude << 13) + (112u << 23));
+  if (magnitude >= 0x7c00) number = as_float(0x7f800000u);
+  if (magnitude < 0x400) number = (float)magnitude * as_float(0x33800000u);
+  return bits >> 15 ? -number : number;
+}
+
+INLINE uint mixed(uint x) {
+  x = (x ^ x >> 16) * 0x85ebca6bu;
+  x = (x ^ x >> 13) * 0xc2b2ae35u;
+  return x ^ x >> 16;
+}
+
+KERNEL checksum(GLOBAL const uint *words, GLOBAL const uint *unused, GLOBAL uint *state) {
+  const uint count = state[0];
+  uint low = 0, high = 0;
+  for (uint i = FIRST; i < count; i += STEP) {
+    low += mixed(words[i] ^ i * 0x9e3779b1u);
+    high += mixed(words[i] + i * 0x7feb352du + 0x165667b1u);
+  }
+  add(&state[1], low);
+  add(&state[2], high);
+}
+"#;
+
+/// The difference of elements of a type.
+const DIFFERENCE: &str = r#"
+KERNEL difference_TYPE(GLOBAL const uint *actual, GLOBAL const uint *expected, GLOBAL uint *state) {
+  const uint count = state[0];
+  uint worst = 0;
+  for (uint i = FIRST; i < count; i += STEP) {
+    const uint bits = as_uint(fabs(from_TYPE(actual, i) - from_TYPE(expected, i)));
+    const uint found = bits < 0x7f800000u ? bits : 0x7f800000u;
+    worst = found > worst ? found : worst;
+  }
+  if (worst) most(&state[1], worst);
+}
+"#;
+
+/// The kernels, in the order of their stages.
+const SYMBOLS: [&str; 4] = ["difference_f32", "difference_f16", "difference_bf16", "checksum"];
+const CHECKSUM: usize = 3;
+
+/// The kernels, loaded.
+pub(super) struct Checks<D: Device> {
+    device: Rc<D>,
+    module: D::Module,
+    state: Rc<D::Memory>,
+}
+
+impl<D: Device> Checks<D> {
+    /// Builds and loads them.
+    pub(super) fn new(device: Rc<D>, target: &GpuTarget) -> Result<Self, CandidateError> {
+        let code = match target.api {
+            GpuApi::Cuda { sm } => Code::Cubin(nvrtc::compile(&source(target.api), sm)?.cubin),
+            GpuApi::OpenCl => Code::OpenCl(source(target.api)),
+        };
+        let module = device.load(&code, &plan(target))?;
+        let state = Rc::new(device.allocate(4 * STATE_WORDS)?);
+        Ok(Self { device, module, state })
+    }
+
+    /// True if the kernels can go through so many words.
+    pub(super) fn reach(words: usize) -> bool {
+        words <= MAX_WORDS
+    }
+
+    /// Largest difference of the first `len` elements of two memories; infinite if one of them is no finite number.
+    pub(super) fn difference(
+        &self,
+        actual: &Rc<D::Memory>,
+        expected: &Rc<D::Memory>,
+        dtype: DType,
+        len: usize,
+    ) -> Result<f32, CandidateError> {
+        let stage = match dtype {
+            DType::F32 | DType::Tf32 => 0,
+            DType::F16 => 1,
+            DType::Bf16 => 2,
+        };
+        let [worst, _] = self.run(stage, [actual, expected], len)?;
+        Ok(f32::from_bits(worst))
+    }
+
+    /// A sum over the first words of a memory, in which every word counts by its place: memory of which one word changed has another one,
+    /// and with a probability of 1 - 2^-64 so has memory that changed otherwise.
+    pub(super) fn checksum(&self, memory: &Rc<D::Memory>, words: usize) -> Result<u64, CandidateError> {
+        let [low, high] = self.run(CHECKSUM, [memory, memory], words)?;
+        Ok(u64::from(high) << 32 | u64::from(low))
+    }
+
+    fn run(&self, stage: usize, operands: [&Rc<D::Memory>; 2], count: usize) -> Result<[u32; 2], CandidateError> {
+        let count =
+            u32::try_from(count).map_err(|_| CandidateError::OutOfMemory { message: "too many to check".into() })?;
+        let mut state = [0; 4 * STATE_WORDS];
+        state[..4].copy_from_slice(&count.to_ne_bytes());
+        self.device.write(&self.state, 0, &state)?;
+
+        let [first, second] = operands.map(Rc::clone);
+        let call = self.device.bind(&self.module, stage, &[first, second, Rc::clone(&self.state)])?;
+        self.device.start(&call)?;
+
+        let mut found = [[0; 4]; 2];
+        self.device.read(&self.state, 4, found.as_flattened_mut())?;
+        Ok(found.map(u32::from_ne_bytes))
+    }
+}
+
+fn source(api: GpuApi) -> String {
+    let (words, kernel) = match api {
+        GpuApi::Cuda { .. } => (CUDA, "extern \"C\" __global__ void"),
+        GpuApi::OpenCl => (OPENCL, "__kernel void"),
+    };
+    let differences = ["f32", "f16", "bf16"].map(|dtype| DIFFERENCE.replace("TYPE", dtype));
+    format!("{words}{SOURCE}{}", differences.concat()).replace("KERNEL", kernel)
+}
+
+fn plan(target: &GpuTarget) -> KernelPlan {
+    let buffer = |role| PlanBuffer { role, global: true, shape: vec![1], layout: Layout::Plain, dtype: DType::F32 };
+    let threads = THREADS.min(target.threads_per_block);
+    let launch = Launch { blocks: BLOCKS_PER_MULTIPROCESSOR * target.multiprocessors, threads, shared_bytes: 0 };
+    let stage = |symbol: &str| PlanStage {
+        symbol: symbol.into(),
+        when: When::EveryRun,
+        tasks: launch.blocks,
+        launch: Some(launch),
+        boxes: vec![],
+    };
+    KernelPlan {
+        buffers: [Role::Input, Role::Residual, Role::Output].map(buffer).into(),
+        stages: SYMBOLS.map(stage).into(),
+        local_bytes: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{Rng, RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+    use crate::gpu::opencl::{self, OpenClDevice};
+
+    type Memory = Rc<<OpenClDevice as Device>::Memory>;
+
+    #[test]
+    fn the_kernels_are_cuda() {
+        if let Err(reason) = nvrtc::compiler_for(90) {
+            let required = std::env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
+            assert!(!required.split(',').any(|name| name == "nvrtc"), "nvrtc is required: {reason}");
+            return eprintln!("skipped, nvrtc is missing: {reason}");
+        }
+        let compiled = nvrtc::compile(&source(GpuApi::Cuda { sm: 90 }), 90).unwrap();
+        assert!(SYMBOLS.iter().all(|symbol| compiled.log.contains(symbol)), "{}", compiled.log);
+        assert_eq!(compiled.resources().spill_bytes, 0);
+    }
+
+    /// The kernels on an OpenCL device, if there is one.
+    fn checks() -> Option<(Rc<OpenClDevice>, Checks<OpenClDevice>)> {
+        let found = match opencl::devices() {
+            Ok(found) => found,
+            Err(reason) => {
+                let required = std::env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
+                assert!(!required.split(',').any(|name| name == "opencl"), "opencl is required: {reason}");
+                eprintln!("skipped, opencl is missing: {reason}");
+                return None;
+            }
+        };
+        let device = Rc::new(OpenClDevice::open(&found[0].target).unwrap());
+        let checks = Checks::new(Rc::clone(&device), &found[0].target).unwrap();
+        Some((device, checks))
+    }
+
+    fn put(device: &OpenClDevice, words: &[u32]) -> Memory {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let memory = device.allocate(bytes.len()).unwrap();
+        device.write(&memory, 0, &bytes).unwrap();
+        Rc::new(memory)
+    }
+
+    /// Words of any numbers, those that are none and subnormal ones among them, or of usual ones.
+    fn random_words(rng: &mut impl Rng, dtype: DType, len: usize, are_any: bool) -> Vec<u32> {
+        match are_any {
+            true => (0..(len * dtype.bytes()).div_ceil(4)).map(|_| rng.random()).collect(),
+            false => dtype.words(&(0..len).map(|_| rng.random_range(-2.0..2.0)).collect::<Vec<f32>>()),
+        }
+    }
+
+    #[test]
+    fn differences_are_those_that_the_host_finds() {
+        let Some((device, checks)) = checks() else { return };
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        for dtype in [DType::F32, DType::Tf32, DType::F16, DType::Bf16] {
+            for len in [1, 2, 3, 255, 1025, 40_001] {
+                let words = random_words(&mut rng, dtype, len, false);
+                let other = random_words(&mut rng, dtype, len, false);
+                let [actual, expected] = [&words, &other].map(|words| put(&device, words));
+                assert_eq!(checks.difference(&actual, &actual, dtype, len).unwrap(), 0.0);
+
+                let pairs = dtype.values(&words, len).into_iter().zip(dtype.values(&other, len));
+                let wanted = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert_eq!(checks.difference(&actual, &expected, dtype, len).unwrap(), wanted, "{dtype:?}, {len}");
+            }
+        }
+    }
+
+    /// One element is compared with zero at a time: every 16-bit number, and 32-bit numbers of every exponent.
+    #[test]
+    fn every_number_is_read_right_and_what_is_none_differs_infinitely() {
+        let Some((device, checks)) = checks() else { return };
+        let zero = put(&device, &[0]);
+        let of = |dtype: DType, word: u32| {
+            let value = dtype.values(&[word], 1)[0].abs();
+            let found = checks.difference(&put(&device, &[word]), &zero, dtype, 1).unwrap();
+            assert_eq!(found, if value.is_finite() { value } else { f32::INFINITY }, "{dtype:?} {word:#x}");
+        };
+        (0..0x10000).step_by(61).for_each(|word| of(DType::F16, word));
+        [1, 0x3ff, 0x400, 0x7bff, 0x7c00, 0x7c01, 0xffff].into_iter().for_each(|word| of(DType::F16, word));
+        [0x3f80, 0x7f7f, 0x7f80, 0x7f81, 0xff80, 0xffff].into_iter().for_each(|word| of(DType::Bf16, word));
+        (1..256).for_each(|exponent| of(DType::F32, exponent << 23 | 0x8000_0001));
+    }
+
+    #[test]
+    fn a_word_that_changed_or_moved_shows_in_the_checksum() {
+        let Some((device, checks)) = checks() else { return };
+        let mut rng = ChaCha8Rng::seed_from_u64(6);
+        for len in [2, 257, 5000] {
+            let mut words = random_words(&mut rng, DType::F32, len, true);
+            let sum = |words: &[u32]| checks.checksum(&put(&device, words), words.len()).unwrap();
+            let whole = sum(&words);
+            assert_eq!(whole, sum(&words));
+            for _ in 0..20 {
+                let (at, bit) = (rng.random_range(0..len), rng.random_range(0..32));
+                words[at] ^= 1 << bit;
+                assert_ne!(sum(&words), whole, "bit {bit} of word {at} of {len}");
+                words[at] ^= 1 << bit;
+            }
+            words.swap(0, len - 1);
+            assert_ne!(sum(&words), whole);
+        }
+    }
+}
