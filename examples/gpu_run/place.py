@@ -10,6 +10,7 @@ All of it travels in the archive, the database's own files too: a record that a 
 is no claim, as one from an imported log would be.
 """
 
+import contextlib
 import glob
 import io
 import json
@@ -82,6 +83,19 @@ class Place:
         os.makedirs(folder, exist_ok=True)
         return folder
 
+    @contextlib.contextmanager
+    def instead_of(self, step):
+        """A new folder for a step; the one that it had comes back unless the function that is given is called."""
+        folder, old, kept = self.folder(step), self.path("old"), []
+        os.rename(folder, old)
+        try:
+            yield lambda: kept.append(True)
+        finally:
+            if not kept:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.rename(old, folder)
+            shutil.rmtree(old, ignore_errors=True)
+
     def product(self, step, name):
         return os.path.join(self.folder(step), name)
 
@@ -94,13 +108,13 @@ class Place:
             return ""
 
     def put(self, record):
-        """A step's record, instead of the one it had."""
+        """A step's record, instead of the one it had; that a step is left out now does not undo what it did before."""
         steps = self.state["steps"]
-        places = [i for i, step in enumerate(steps) if step["name"] == record["name"]]
-        if places:
-            steps[places[0]] = record
-        else:
-            steps.append(record)
+        for i, old in enumerate(steps):
+            if old["name"] == record["name"]:
+                steps[i] = old if record["status"] == "left out" else record
+                return
+        steps.append(record)
 
     def records(self):
         """How many records the database has."""

@@ -12,10 +12,10 @@ def markdown(place):
     state = place.state
     last = state["calls"][-1]
     text = [f"# On {last['device']}", ""]
-    text += ["| call | began | seconds | of | it | programs |", "|---|---|---|---|---|---|"]
+    text += ["| call | began | seconds | budget | ended | programs |", "|---|---|---|---|---|---|"]
     text += [f"| {c['call']} | {c['began']} | {c.get('seconds', '–')} | {c['budget_secs']} | {c['ended']} | {c['pack']} |"
              for c in state["calls"]]
-    text += ["", *steps(state["steps"]), *tests(place), *sanitizers(place)]
+    text += ["", *steps(state["steps"]), *failures(place), *tests(place), *sanitizers(place)]
     text += [*comparisons(place, "compare ", "Tuned schedules"), *comparisons(place, "untuned ", "Default schedules, untuned")]
     text += [*tunings(place), *instructions(place), *profile(place), *machine(place)]
     if state.get("left_out_of_archive"):
@@ -28,10 +28,21 @@ def steps(records):
     for step in records:
         remark = step.get("why", "")
         if step["status"] in ("failed", "timed out", "stopped"):
-            remark = step["last_lines"][-1] if step["last_lines"] else "nothing was said"
+            remark = (step["last_lines"] or remark.splitlines() or ["nothing was said"])[-1]
         exit_status = "–" if step["exit"] is None else step["exit"]
         text.append(f"| {step['name']} | {step['status']} | {exit_status} | {step['seconds']} | {cell(remark)} |")
     return [*text, ""]
+
+
+def failures(place):
+    """The panics and the last words of what failed."""
+    text = []
+    for step in place.state["steps"]:
+        if step["status"] in ("failed", "timed out", "stopped"):
+            panics = re.findall(r"(?m)^.*panicked at.*\n.*$", place.output(step["name"]))[:5]
+            lines = [line[:300] for panic in panics for line in panic.splitlines()] + step["last_lines"]
+            text += [f"### {step['name']}", "", *fenced([*lines, *step.get("why", "").splitlines()])]
+    return ["## What failed", "", *text] if text else []
 
 
 def cell(text):
@@ -54,7 +65,8 @@ def tests(place):
         results = re.findall(r"(?m)^test result: .*$", said)
         failed = [test for test, verdict in verdicts(said).items() if verdict not in ("ok", "ignored")]
         if results or failed:
-            counts = results[0] if len(results) == 1 else f"{sum(' 1 passed' in line for line in results)} of {len(results)} passed"
+            told = verdicts(said).values()
+            counts = results[0] if len(results) == 1 else f"{sum(verdict == 'ok' for verdict in told)} of {len(told)} that began passed"
             text.append(f"- {name}: {counts}")
             text += [f"  - not passed: {test}" for test in failed]
     return ["## Tests", "", *text, ""] if text else []

@@ -35,6 +35,9 @@ RESERVE_SECS = 6.0
 # What a step needs at least to be begun.
 LEAST_SECS = 3.0
 
+# What exporting the log may take.
+EXPORT_SECS = 20.0
+
 # Beyond its time budget, tuning may end a race and write its records.
 TUNING_GRACE_SECS = 30.0
 
@@ -137,7 +140,6 @@ class Call:
             return
         record = {"name": step.name, "call": self.name, "pack": self.record["pack"], "device": self.record["device"],
                   "began": utc(), "status": "stopped", "exit": None, "seconds": 0.0, "commands": [], "last_lines": []}
-        self.place.put(record)
         print(f"== {step.name}", file=sys.stderr, flush=True)
         start = time.monotonic()
         try:
@@ -149,6 +151,7 @@ class Call:
             record["last_lines"] = [line for line in self.place.output(step.name).splitlines() if line.strip()][-8:]
             self.export_log()
             record["records"] = self.place.records()
+            self.place.put(record)
             self.place.save()
         print(f"   {record['status']}, {record['seconds']} s", file=sys.stderr, flush=True)
 
@@ -163,11 +166,14 @@ class Call:
         if step.weight:
             share = max(LEAST_SECS, (left - TUNING_GRACE_SECS) * step.weight / weights)
             limit, given = min(left, share + TUNING_GRACE_SECS), [share]
+        # What an earlier call left of the step goes when the step begins anew, and not before.
+        with self.place.instead_of(step.name) as begin:
+            commands = step.commands(self.place, *given)
+            if isinstance(commands, str):
+                return leave_out(record, commands)
+            begin()
         output = self.place.product(step.name, "output.txt")
         open(output, "w").close()
-        commands = step.commands(self.place, *given)
-        if isinstance(commands, str):
-            return leave_out(record, commands)
         end = time.monotonic() + limit
         record["status"], record["limit_secs"] = "ok", round(limit, 1)
         statuses = []
@@ -195,9 +201,12 @@ class Call:
             record["status"] = "failed"
 
     def export_log(self):
+        """The database as JSON Lines; what was exported before stays where that takes too long."""
         if os.path.isdir(self.place.db):
-            export = [self.place.bin("autotune"), "log", "export", self.place.path("log.jsonl"), "--db", self.place.db]
-            process.run(export, self.place.path("export.txt"), 20, self.env)
+            part, log = self.place.path("log.part"), self.place.path("log.jsonl")
+            export = [self.place.bin("autotune"), "log", "export", part, "--db", self.place.db]
+            if process.run(export, self.place.path("export.txt"), EXPORT_SECS, self.env) == 0:
+                os.replace(part, log)
 
 
 def leave_out(record, why):

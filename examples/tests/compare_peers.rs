@@ -70,18 +70,11 @@ fn a_peer_that_fails_costs_its_figure_and_nothing_else() {
     let listed = serde_json::json!([{"peer": "fake", "python": peer}, {"peer": "other", "python": "/nowhere/python"}]);
     fs::write(folder.path().join("peers.json"), listed.to_string()).unwrap();
 
-    // Cargo puts the example beside the folder of this test.
-    let profile = env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf();
-    let mut command = Command::new(profile.join("examples/compare_peers"));
-    command.args(["--threads", "1", "--trials", "0", "--rounds", "2", "--turn-ms", "1", "--suite"]);
-    command.args((11..=16).map(|m| format!("matmul:m={m},n=8,k=8,bias")));
-    let ended = command.arg("--peers").arg(folder.path()).arg("--out").arg(&out).output().unwrap();
-    assert!(ended.status.success(), "{ended:?}");
-
-    let run: Value = serde_json::from_str(&fs::read_to_string(out.with_extension("json")).unwrap()).unwrap();
-    let rows = run["tables"][0]["comparisons"].as_array().unwrap();
-    let names =
-        |row: &Value| row["contenders"].as_array().unwrap().iter().map(|c| c["name"].clone()).collect::<Vec<_>>();
+    // On several cores ours must find them.
+    let threads = thread::available_parallelism().map_or(1, |cores| cores.get().min(2)).to_string();
+    let mut command = comparison(&out);
+    command.args(["--threads", &threads, "--suite"]).args((11..=16).map(|m| format!("matmul:m={m},n=8,k=8,bias")));
+    let rows = rows(command.arg("--peers").arg(folder.path()), &out);
     assert_eq!(rows.len(), 6);
     for (row, why) in
         rows.iter().zip(["", "wrong | result", "(signal: 9 (SIGKILL))", "Segmentation fault", "no device"])
@@ -119,9 +112,13 @@ fn a_kernel_that_breaks_its_device_costs_its_row_and_nothing_else() {
     };
     // The ceilings are kept: behind this, only our kernels run.
     assert!(compare("").iter().all(|row| names(row) == ["autotune"]));
+    let text = || fs::read_to_string(out.with_extension("md")).unwrap();
+    assert!(!text().contains("without a graph"), "{}", text());
+    compare("cuStreamBeginCapture_v2:1:900");
+    assert!(text().contains("without a graph: 16x16x16 autotune, 32x16x16 autotune"), "{}", text());
+
     let rows = compare(&format!("cuLaunchKernel:2:700:sticky:once={}", broken.display()));
     assert!(broken.exists());
     assert_eq!((names(&rows[0]), names(&rows[1])), (vec![], vec!["autotune"]), "{rows:#?}");
-    let text = fs::read_to_string(out.with_extension("md")).unwrap();
-    assert!(text.contains("| 16x16x16 | left out: ") && text.contains("ILLEGAL_ADDRESS"), "{text}");
+    assert!(text().contains("| 16x16x16 | left out: ") && text().contains("ILLEGAL_ADDRESS"), "{}", text());
 }

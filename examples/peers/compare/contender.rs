@@ -16,6 +16,14 @@ pub(crate) enum Contender<'a> {
     GemmCrate(Box<crate::gemm_crate::GemmCrate>),
 }
 
+/// How contenders take turns.
+pub(crate) struct Turns {
+    pub(crate) rounds: usize,
+    pub(crate) secs: f64,
+    /// The device replays graphs of runs.
+    pub(crate) has_graphs: bool,
+}
+
 /// What came of a contender's turns.
 pub(crate) struct Lane {
     pub(crate) name: String,
@@ -44,27 +52,31 @@ impl Contender<'_> {
     }
 
     /// Checks one of our kernels again.
-    fn recheck(&mut self, lane: &mut Lane) -> Result<()> {
+    fn recheck(&mut self, lane: &mut Lane, has_graphs: bool) -> Result<()> {
         if let Self::Served(server, _) = self
             && server.name == ours::NAME
         {
-            lane.max_rel_error = server.recheck()?;
+            let rechecked = server.recheck()?;
+            lane.max_rel_error = rechecked.max_rel_error;
+            if has_graphs && rechecked.graph_runs == 0 {
+                lane.how += ", without a graph";
+            }
         }
         Ok(())
     }
 }
 
 /// Gives every contender a turn in every round, each round beginning with another. One that fails is left out, and why.
-pub(crate) fn race(contenders: &mut [Contender<'_>], rounds: usize, turn_secs: f64) -> (Vec<Lane>, Vec<LeftOut>) {
+pub(crate) fn race(contenders: &mut [Contender<'_>], turns: &Turns) -> (Vec<Lane>, Vec<LeftOut>) {
     let mut lanes: Vec<Lane> = contenders.iter().map(Contender::lane).collect();
     let mut failures: Vec<Option<String>> = vec![None; lanes.len()];
-    for round in 0..rounds {
+    for round in 0..turns.rounds {
         for offset in 0..contenders.len() {
             let index = (round + offset) % contenders.len();
             if failures[index].is_some() {
                 continue;
             }
-            match contenders[index].turn(turn_secs) {
+            match contenders[index].turn(turns.secs) {
                 Ok(repeats) => lanes[index].round_secs.push(low(repeats)),
                 Err(why) => failures[index] = Some(format!("{why:#}")),
             }
@@ -72,7 +84,7 @@ pub(crate) fn race(contenders: &mut [Contender<'_>], rounds: usize, turn_secs: f
     }
     for ((contender, lane), failure) in contenders.iter_mut().zip(&mut lanes).zip(&mut failures) {
         if failure.is_none() {
-            *failure = contender.recheck(lane).err().map(|why| format!("{why:#}"));
+            *failure = contender.recheck(lane, turns.has_graphs).err().map(|why| format!("{why:#}"));
         }
     }
     let (mut finished, mut left_out) = (Vec::new(), Vec::new());

@@ -24,10 +24,10 @@ use anyhow::{Context, Result};
 use autotune::{Setup, Silent, Task, TuneOptions, tune};
 use autotune_db::{Standing, TuningDb};
 use autotune_measure::{Ceilings, WorkerMeasurer, gpu};
-use autotune_schedules::{Config, ScheduleSpace, Target, Workload};
+use autotune_schedules::{Config, GpuApi, ScheduleSpace, Target, Workload};
 use clap::Parser;
 
-use crate::contender::{Contender, race};
+use crate::contender::{Contender, Turns, race};
 use crate::report::{Comparison, LeftOut, Run, Table};
 use crate::server::Server;
 use crate::suites::Subject;
@@ -218,7 +218,9 @@ fn compare(subject: &Subject, field: &Field<'_>, ours: &mut Server, peers: &mut 
         }
     }
 
-    let (lanes, failed) = race(&mut contenders, args.rounds, args.turn_ms as f64 * 1e-3);
+    let has_graphs = target.gpu().is_some_and(|gpu| gpu.api != GpuApi::OpenCl);
+    let turns = Turns { rounds: args.rounds, secs: args.turn_ms as f64 * 1e-3, has_graphs };
+    let (lanes, failed) = race(&mut contenders, &turns);
     left_out.extend(failed);
     Ok(Comparison::new(subject, config, ceilings, lanes, left_out))
 }

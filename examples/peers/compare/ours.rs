@@ -1,5 +1,5 @@
 //! Our kernels, in a process of their own: this program, started with the argument `ours`. It speaks server.py's protocol, but a workload is
-//! its text, with what else an [`Order`] says, and `"recheck"` has the output checked again:
+//! its text, with what else an [`Order`] says, and `"recheck"` has the output checked again and tells how the turns were timed:
 //!
 //! ```sh
 //! echo '{"prepare": {"workload": "matmul:m=64,n=64,k=64", "target": "cuda"}}' | compare_peers ours
@@ -11,7 +11,7 @@ use std::io::{BufRead, Write, stdin, stdout};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use autotune_measure::{Bench, Builder, Built, Candidate, Code, MeasureOptions, allowed_cores, gpu, pin_to_core};
 use autotune_schedules::{Config, ScheduleSpace, Target, Workload};
 use rand_chacha::ChaCha8Rng;
@@ -111,7 +111,7 @@ fn carry_out(line: &str, bench: &mut Option<Bench>) -> Result<Value> {
         Request::Recheck => {
             let bench = bench.as_mut().context(prepared)?;
             bench.recheck()?;
-            json!({"max_rel_error": bench.max_rel_error()})
+            json!({"max_rel_error": bench.max_rel_error(), "graph_runs": bench.graph_runs()})
         }
     })
 }
@@ -126,12 +126,13 @@ fn prepare(order: &Order) -> Result<(Bench, String)> {
         (None, Some(seed)) => space.sample(&mut ChaCha8Rng::seed_from_u64(seed)),
         (None, None) => space.default_config(),
     };
-    space.checked_program(&config).with_context(|| config.to_string())?;
+    let of_config = |why: String| anyhow!("{why}, of {config}");
+    space.checked_program(&config).map_err(|e| of_config(e.to_string()))?;
 
     let MeasureOptions { backend, build_limit_secs, .. } = MeasureOptions::default();
     let candidate = Candidate { workload, target: target.clone(), config: config.clone() };
     let mut builds = Builder::new(backend, build_limit_secs).build(&[candidate])?;
-    let built = builds.pop().context("nothing was built")?.outcome.with_context(|| config.to_string())?;
+    let built = builds.pop().context("nothing was built")?.outcome.map_err(|e| of_config(e.to_string()))?;
     if let Some(stem) = &order.code {
         write_code(&built, stem)?;
     }
@@ -141,7 +142,7 @@ fn prepare(order: &Order) -> Result<(Bench, String)> {
         pin_to_core(0);
     }
     // SAFETY: the loop nests are proven, and this process is there to run them.
-    let bench = unsafe { Bench::new(&built) }.with_context(|| config.to_string())?;
+    let bench = unsafe { Bench::new(&built) }.map_err(|e| of_config(e.to_string()))?;
     Ok((bench, config.sketch))
 }
 

@@ -26,6 +26,15 @@ pub(crate) struct Prepared {
     pub(crate) max_rel_error: f64,
 }
 
+/// What is said of one of our kernels after its turns.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Rechecked {
+    /// The largest deviation so far.
+    pub(crate) max_rel_error: f64,
+    /// Runs in the graph that was replayed; 0 where each was launched by itself.
+    pub(crate) graph_runs: usize,
+}
+
 /// The process, started again where it ended.
 pub(crate) struct Server {
     /// Name and version.
@@ -76,10 +85,9 @@ impl Server {
         Ok(serde_json::from_value(answer["run_secs"].clone())?)
     }
 
-    /// Has the prepared operator's output checked again; the largest deviation so far.
-    pub(crate) fn recheck(&mut self) -> Result<f64> {
-        let answer = self.ask(&json!("recheck"), PREPARE_LIMIT)?;
-        answer["max_rel_error"].as_f64().context("an answer without max_rel_error")
+    /// Has the prepared operator's output checked again.
+    pub(crate) fn recheck(&mut self) -> Result<Rechecked> {
+        Ok(serde_json::from_value(self.ask(&json!("recheck"), PREPARE_LIMIT)?)?)
     }
 
     /// Asks a process that runs. One that does not answer, not in time, or that its device is lost, is ended.
