@@ -56,6 +56,7 @@ mod rules;
 pub(crate) use knobs::knobs_of;
 pub use knobs::{default_config, knobs};
 use pixels::Pixels;
+pub(crate) use rules::check_parts;
 
 use crate::direct::reader::Reader;
 

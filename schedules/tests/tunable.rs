@@ -49,7 +49,7 @@ fn check(workload: &Workload, target: &Target, seed: u64) -> Result<(), String> 
     for config in configs {
         let program = match (space.checked_program(&config), space.refusal()) {
             (Ok(program), None) => program,
-            (Err(UnfitError::Refused(_)), Some(LowerError::TooLarge { elements, .. })) if *elements > 1 << 31 => {
+            (Err(UnfitError::Refused(_)), Some(LowerError::TooLarge { elements, .. })) if *elements >= 1 << 31 => {
                 continue;
             }
             (result, refusal) => {
@@ -117,6 +117,24 @@ fn what_makes_odd_workloads_tunable_agrees_with_the_reference() {
         for (seed, target) in targets.iter().enumerate() {
             check_values(&text.parse().unwrap(), target, seed as u64, 3);
         }
+    }
+}
+
+/// Workloads of whose configs next to none are valid, or so large that sums of parts do not fit into memory.
+#[test]
+fn large_workloads_that_leave_little_choice_have_a_default() {
+    for (text, word) in [
+        ("conv2d:n=300,c=17,h=75,w=60,o=17,kh=6,kw=2,s=1,ph=4,pw=2,g=17", "opencl"),
+        ("conv2d:n=1,c=432,h=1009,w=257,o=108,k=3,sh=3,sw=4,ph=0,pw=1,g=108,dtype=f16,add,exact", "cuda:sm_70"),
+        ("conv2d:n=1,c=48,h=128,w=4771,o=651,kh=37,kw=2,sh=1,sw=4,ph=37,pw=0,bias", "opencl"),
+        (
+            "conv2d:n=1,c=31,h=1024,w=44,o=2108,kh=28,kw=4,s=1,ph=28,pw=73,dh=1,dw=24,dtype=tf32,bias,exact",
+            "cuda:sm_80",
+        ),
+        ("conv2d:n=1,c=4096,h=128,w=17,o=65024,kh=16,kw=6,s=1,ph=0,pw=3,g=512,dtype=f16,add,exact", "cuda:sm_89"),
+    ] {
+        // Configs are drawn, too.
+        check(&text.parse().unwrap(), &Target::Gpu(GpuTarget::stated(word).unwrap()), 0).unwrap();
     }
 }
 

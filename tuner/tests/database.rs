@@ -24,6 +24,7 @@ fn record(workload: &str, run_secs: f64) -> TuningRecord {
         max_rel_error: 1e-7,
         slowdown: 1.0,
         kernel_secs: 0.0,
+        graph_runs: 0,
     };
     TuningRecord {
         workload,

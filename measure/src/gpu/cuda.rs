@@ -21,8 +21,7 @@ use crate::builder::Code;
 use crate::measurement::CandidateError;
 
 /// Why there is no device where there is a driver.
-pub(crate) const NO_DEVICE: &str =
-    "the CUDA driver finds no device that it can use (nvidia-smi lists those of this machine)";
+pub(crate) const NO_DEVICE: &str = "the CUDA driver finds no device (nvidia-smi must list one)";
 
 /// Compute capability, times ten, from which kernels have tensor maps.
 const TENSOR_MAPS_SM: u32 = 90;
@@ -35,7 +34,10 @@ pub fn devices() -> Result<Vec<GpuInfo>, String> {
         let count = result::device::get_count()?;
         (0..count).map(|ordinal| info(result::device::get(ordinal)?, &driver)).collect()
     };
-    let devices = guarded(list).map_err(|fault| format!("{NO_DEVICE}: {fault}"))?;
+    let devices = guarded(list).map_err(|fault| match fault {
+        DriverFault::Call(DriverError(driver_sys::CUresult::CUDA_ERROR_NO_DEVICE)) => NO_DEVICE.into(),
+        _ => format!("the CUDA driver does not start: {fault}: if nvidia-smi fails, too, install the driver anew"),
+    })?;
     if devices.is_empty() {
         return Err(NO_DEVICE.into());
     }

@@ -109,7 +109,7 @@ fn find() -> Result<Version, String> {
     let number = u32::try_from(number).unwrap_or(0);
     let version = since(number / 1000, number % 1000 / 10);
     if version < OLDEST {
-        return Err(format!("the CUDA driver is one of CUDA {version}, and {OLDEST} is needed: {INSTALL}"));
+        return Err(format!("the CUDA driver is too old: it is for CUDA {version}, and {OLDEST} is needed: {INSTALL}"));
     }
 
     look_for(&FUNCTIONS)?;

@@ -2,6 +2,7 @@
 //! driver takes, if there is one, and that compiles for the device.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr;
@@ -117,7 +118,8 @@ impl Nvrtc {
             match Self::load(&path).and_then(|nvrtc| nvrtc.check(sm, driver).map(|()| nvrtc)) {
                 Ok(nvrtc) => return Ok(Box::leak(Box::new(nvrtc))),
                 Err(reason) if is_not_found(&path, &reason) => {}
-                Err(reason) => refused.push(format!("{}: {reason}", path.display())),
+                Err(reason) if reason.contains(&*path.to_string_lossy()) => refused.push(reason),
+                Err(reason) => refused.push(format!("{reason} ({})", path.display())),
             }
         }
         Err(absence(sm, driver, &refused))
@@ -127,7 +129,7 @@ impl Nvrtc {
     fn load(path: &Path) -> Result<Self, String> {
         let open = |path: &Path| {
             // SAFETY: NVRTC and its built-in functions may be loaded by any program.
-            unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|e| e.to_string())
+            unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|e| words(&e))
         };
         let library: &'static Library = Box::leak(Box::new(open(path)?));
         // SAFETY: the library is NVRTC.
@@ -180,7 +182,7 @@ impl Nvrtc {
     fn check(&self, sm: u32, driver: Option<Version>) -> Result<(), String> {
         let title = self.title();
         if let Some(driver) = driver.filter(|driver| driver.major < self.version.major) {
-            return Err(format!("{title} makes code that a driver of CUDA {driver} does not load"));
+            return Err(format!("{title} makes code that a driver for CUDA {driver} does not load"));
         }
         match (self.architectures.first(), self.architectures.last()) {
             (Some(oldest), Some(newest)) if !self.architectures.contains(&sm) => {
@@ -213,6 +215,11 @@ impl Nvrtc {
     }
 }
 
+/// What the loader says of a library.
+fn words(error: &libloading::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 /// True if the loader knows no library of that name.
 fn is_not_found(name: &Path, reason: &str) -> bool {
     name.parent().is_some_and(|folder| folder.as_os_str().is_empty())
@@ -229,7 +236,8 @@ fn absence(sm: u32, driver: Option<Version>, refused: &[String]) -> String {
     if refused.is_empty() {
         return format!("no CUDA compiler (libnvrtc.so): {}", install("NVRTC"));
     }
-    let which = driver.map_or("another NVRTC".into(), |driver| format!("an NVRTC of CUDA {}", driver.major));
+    let which =
+        driver.map_or("another NVRTC".into(), |driver| format!("another NVRTC, of CUDA {} or older", driver.major));
     format!("no CUDA compiler for sm_{sm}: {}: {}", refused.join("; "), install(&which))
 }
 
@@ -238,7 +246,7 @@ fn absence(sm: u32, driver: Option<Version>, refused: &[String]) -> String {
 /// `F` must be the type of the function, which lives as long as the library.
 unsafe fn function<F: Copy>(library: &'static Library, name: &CStr) -> Result<F, String> {
     // SAFETY: as the caller has promised.
-    unsafe { library.get::<F>(name.to_bytes_with_nul()) }.map(|f| *f).map_err(|e| format!("libnvrtc: {e}"))
+    unsafe { library.get::<F>(name.to_bytes_with_nul()) }.map(|f| *f).map_err(|e| words(&e))
 }
 
 /// # Safety
@@ -288,10 +296,10 @@ mod tests {
     #[test]
     fn one_line_says_what_was_refused_and_what_to_install() {
         let driver = Some(Version { major: 12, minor: 4 });
-        let refused = ["/a/libnvrtc.so.13: NVRTC 13.0 makes code that a driver of CUDA 12.4 does not load".to_string()];
-        let expected = "no CUDA compiler for sm_90: /a/libnvrtc.so.13: NVRTC 13.0 makes code that a driver of CUDA 12.4 does \
-            not load: install an NVRTC of CUDA 12 (Python's nvidia-cuda-nvrtc-cu12 has one), and name the folder of its \
-            libnvrtc.so in AUTOTUNE_NVRTC";
+        let refused = ["it is too new (/a/libnvrtc.so.13)".to_string(), "it is too old (libnvrtc.so)".to_string()];
+        let expected = "no CUDA compiler for sm_90: it is too new (/a/libnvrtc.so.13); it is too old (libnvrtc.so): install another \
+            NVRTC, of CUDA 12 or older (Python's nvidia-cuda-nvrtc-cu12 has one), and name the folder of its libnvrtc.so in \
+            AUTOTUNE_NVRTC";
         assert_eq!(absence(90, driver, &refused), expected);
         assert!(absence(90, None, &[]).starts_with("no CUDA compiler (libnvrtc.so): install NVRTC (Python's"));
         assert!(is_not_found(

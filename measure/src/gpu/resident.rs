@@ -19,8 +19,8 @@ pub(super) const GUARD: usize = 1024;
 /// What they hold: a number that no kernel computes.
 pub(super) const GUARD_BITS: u32 = 0xffc0_dead;
 
-/// Most bytes of tensors that stay: beyond them, those of other workloads go.
-const RESIDENT_BYTES: usize = 8 << 30;
+/// Most bytes of tensors that stay: beyond them, those of other workloads go. On a device with less memory all of them go when it is used up.
+const RESIDENT_BYTES: usize = 4 << 30;
 
 /// A device with what stays on it.
 pub(super) struct Resident<D: Device> {
@@ -165,7 +165,14 @@ impl<D: Device> Resident<D> {
 
     /// Memory of so many words, and a guard behind them.
     fn guarded(&self, words: usize) -> Result<D::Memory, CandidateError> {
-        let memory = self.device.allocate(4 * (words + GUARD))?;
+        let bytes = 4 * (words + GUARD);
+        let memory = match self.device.allocate(bytes) {
+            Err(CandidateError::OutOfMemory { .. }) => {
+                self.tensors.borrow_mut().clear();
+                self.device.allocate(bytes)?
+            }
+            allocated => allocated?,
+        };
         self.device.write(&memory, 4 * words, bytes_of(&[GUARD_BITS; GUARD]))?;
         Ok(memory)
     }

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("worker") => return autotune_measure::worker::serve(),
         Some(relay::RELAY_ARGUMENT) => return relay::run(std::env::args().nth(2)),
+        Some(on_stub::RUNS_ARGUMENT) => return on_stub::measure_runs(std::env::args().nth(2)),
         Some(limits::LIMITED_ARGUMENT) => return limits::measure_within_limits(std::env::args().nth(2)),
         Some(faults::HOLDER_ARGUMENT) => {
             kernels::set_place(match std::env::args().nth(2).as_deref() {
@@ -86,6 +87,7 @@ fn tests() -> Vec<Trial> {
     tests.extend(faults.iter().map(|&(name, run)| test(Place::Cpu, format!("faults::{name}"), run)));
     let compiler = gpu::COMPILER_TESTS.iter().chain(compiler::TESTS);
     tests.extend(compiler.map(|&(name, run)| test(Place::Cpu, format!("compiler::{name}"), run)));
+    tests.extend(on_stub::TESTS.iter().map(|&(name, run)| test(Place::Cpu, format!("stub::{name}"), run)));
     for (place, word) in [(Place::OpenCl, "opencl"), (Place::Cuda, "cuda")] {
         let first = tests.len();
         for &(name, in_worker, here) in both::TESTS {

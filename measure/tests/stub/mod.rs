@@ -3,9 +3,10 @@
 //! kernels run on the CPU as `schedules/tests/common/cuda_shim.h` says.
 //!
 //! `cuda.cpp` and `nvrtc.cpp` say how the environment chooses the device, and what goes wrong.
-#![allow(dead_code)]
+// Each test program uses a part of it.
+#![allow(dead_code, clippy::unwrap_used)]
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -60,15 +61,20 @@ impl Stub {
         }
     }
 
+    /// Where the driver is.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Lets a child find the device and a compiler for it.
     pub(crate) fn set<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command.env("STUB_FOLDER", &self.folder).env("AUTOTUNE_NVRTC", self.nvrtc(12));
         Self::set_driver(command, &self.folder)
     }
 
-    /// Lets a child find the driver of a folder.
-    pub(crate) fn set_driver<'c>(command: &'c mut Command, folder: &Path) -> &'c mut Command {
-        let mut path = OsString::from(folder);
+    /// Lets a child find the driver of a folder, or what is in several folders.
+    pub(crate) fn set_driver(command: &mut Command, folders: impl AsRef<OsStr>) -> &mut Command {
+        let mut path = folders.as_ref().to_os_string();
         if let Some(others) = env::var_os("LD_LIBRARY_PATH") {
             path.push(":");
             path.push(others);

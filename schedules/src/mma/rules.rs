@@ -4,6 +4,7 @@ use super::{Mma, Tile};
 use crate::lower::LowerError;
 use crate::program::{BOX_ROW_BYTES, Team};
 use crate::target::GpuTarget;
+use crate::tiled::check_parts;
 use crate::workload::Workload;
 
 /// Instructions of a warp in one straight-line body beyond which compilers are slow and the instruction cache overflows.
@@ -65,7 +66,8 @@ impl Mma {
         let operands =
             [(workload.input_shape(), 1), (workload.weight_shape(), 1), (workload.output_shape(), self.split)];
         let most = operands.map(|(shape, times)| elements(shape, times)).into_iter().max().unwrap_or(0);
-        fail("tile", "elements of an operand", most, MAX_INDEX)
+        fail("tile", "elements of an operand", most, MAX_INDEX)?;
+        check_parts(&workload.output_shape(), self.split)
     }
 
     /// Boxes of whole rows of the swizzle, and all columns of the block in one instruction.

@@ -119,6 +119,8 @@ impl Sketch {
 /// Valid combinations that a search for the least cost starts from, and draws to find them in.
 const STARTS: usize = 64;
 const START_DRAWS: usize = 20_000;
+/// Where none is found, of as many draws again one knob in so many has any value, and the others their least.
+const DRAWN_ONE_IN: u32 = 4;
 
 impl Sketch {
     /// A combination of little `cost`, which is `None` for invalid ones: the best of some random combinations, improved knob by
@@ -127,8 +129,15 @@ impl Sketch {
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         let mut best: Option<(f64, Config)> = None;
         let mut valid = 0;
-        for _ in 0..START_DRAWS {
-            let config = self.config(|knob| rng.random_range(0..knob.values.len()));
+        for draw in 0..2 * START_DRAWS {
+            let is_sparse = draw >= START_DRAWS;
+            if draw == START_DRAWS && valid > 0 {
+                break;
+            }
+            let config = self.config(|knob| match is_sparse && !rng.random_ratio(1, DRAWN_ONE_IN) {
+                true => 0,
+                false => rng.random_range(0..knob.values.len()),
+            });
             if let Some(cost) = cost(&config) {
                 valid += 1;
                 if best.as_ref().is_none_or(|(least, _)| cost < *least) {

@@ -82,7 +82,7 @@ impl Tiled {
         if [(data, 1), (weight, 1), (output, self.split)].into_iter().map(elements).any(|n| n > MAX_INDEX) {
             return Err(LowerError::knob("tile", "an operand of 2^31 elements or more"));
         }
-        Ok(())
+        check_parts(&output.shape, self.split)
     }
 
     /// Few rounds, and vectors that are aligned and lie within the tensor or outside of it as a whole.
@@ -121,4 +121,16 @@ pub(super) fn widest(row: &Affine, last: usize) -> usize {
         .into_iter()
         .find(|&w| last.is_multiple_of(w) && (row.constant.unsigned_abs() as usize).is_multiple_of(w))
         .unwrap_or(1)
+}
+
+/// Elements of the sums of parts, at most: a gigabyte, which takes longer to write and read than a split gains.
+const MAX_PARTS: usize = 1 << 28;
+
+/// Refuses splits whose parts of an output of this shape are too large.
+pub(crate) fn check_parts(output: &[usize], split: usize) -> Result<(), LowerError> {
+    let elements = output.iter().fold(split, |n, &d| n.saturating_mul(d));
+    match split > 1 && elements > MAX_PARTS {
+        true => Err(LowerError::knob("split", format!("{elements} sums of parts exceed {MAX_PARTS}"))),
+        false => Ok(()),
+    }
 }

@@ -31,6 +31,7 @@ impl PaperDevice {
                 stopped_early: false,
                 slowdown: 1.0,
                 kernel_secs: 0.0,
+                graph_runs: 0,
                 max_rel_error: 1e-7,
             })
         };

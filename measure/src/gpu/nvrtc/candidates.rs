@@ -18,9 +18,14 @@ const INSTALLED: &str = "/usr/local";
 /// those of the toolkits' folders.
 pub(super) fn all() -> Result<Vec<PathBuf>, String> {
     if let Some(folder) = env::var_os(FOLDER).map(PathBuf::from) {
-        let found = in_folder(&folder).map_err(|e| format!("{FOLDER}: {}: {e}", folder.display()))?;
+        let found = in_folder(&folder)
+            .map_err(|e| format!("{FOLDER} names {}, which cannot be read: {e}", folder.display()))?;
         return match found.is_empty() {
-            true => Err(format!("{FOLDER}: no libnvrtc.so in {}", folder.display())),
+            true => Err(format!(
+                "{FOLDER} names {}, which has no libnvrtc.so: install Python's nvidia-cuda-nvrtc-cu12, which has one in \
+                 nvidia/cuda_nvrtc/lib",
+                folder.display()
+            )),
             false => Ok(found),
         };
     }

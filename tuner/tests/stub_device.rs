@@ -1,0 +1,211 @@
+//! The `autotune` command on the stub of a CUDA device, which is the CPU (`measure/tests/stub`): that it tunes there, and what it says
+//! where something is missing, too old or broken.
+//!
+//! Where there is no C++ compiler for the stub, the tests say so and pass; `AUTOTUNE_REQUIRE=g++` makes that a failure.
+#![allow(clippy::unwrap_used)]
+
+mod place;
+#[path = "../../measure/tests/stub/mod.rs"]
+mod stub;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use place::{Ended, Place, TINY, finish};
+use stub::Stub;
+
+/// The stub, unless there is no compiler for it.
+fn stub() -> Option<&'static Stub> {
+    let missing = |reason: String| {
+        let required = std::env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
+        assert!(required.split(',').all(|name| name != "g++"), "g++ is required: {reason}");
+        eprintln!("skipped, g++ is missing: {reason}");
+    };
+    Stub::find().map_err(missing).ok()
+}
+
+/// How the command ends on the stub, with variables for it.
+fn run(stub: &Stub, place: &Place, line: &str, variables: &[(&str, PathBuf)]) -> Ended {
+    let mut command = place.command(line);
+    stub.set(&mut command).envs(variables.iter().map(|(name, value)| (name, value)));
+    finish(command)
+}
+
+#[test]
+fn the_device_is_listed() {
+    let Some(stub) = stub() else { return };
+    let targets = run(stub, &Place::new(), "targets", &[]).expect(0).stdout;
+    let mut lines = targets.lines().skip_while(|line| !line.starts_with("cuda: "));
+    assert_eq!(lines.next(), Some("cuda: Stub of an H100 (CUDA driver 12.4)"), "{targets}");
+    for words in [
+        "cuda:sm_90:Stub_of_an_H100",
+        "2 multiprocessors, 1024 threads and 227 KiB",
+        "CUDA C, NVRTC 12.4",
+        "GFLOP/s bf16",
+        "us each",
+    ] {
+        let line = lines.next();
+        assert!(line.is_some_and(|line| line.contains(words)), "'{words}' is not in {line:?} of:\n{targets}");
+    }
+}
+
+#[test]
+fn a_workload_is_tuned() {
+    let Some(stub) = stub() else { return };
+    for dtype in ["f32", "f16"] {
+        let place = Place::new();
+        let workload = format!("matmul:m=32,n=32,k=32,dtype={dtype}");
+        let tune = format!("{workload} --target cuda --trials 4 --tuner random --json out.json");
+        run(stub, &place, &tune, &[]).expect(0);
+        let report = place.json("out.json");
+        let task = &report["tasks"][0];
+        assert_eq!((&task["trials"], &task["failed_trials"]), (&4.into(), &0.into()), "{task}");
+        assert!(task["max_rel_error"].as_f64().unwrap() < 1e-2 && task["best_secs"].as_f64().unwrap() > 0.0, "{task}");
+        assert_eq!(report["target"], "cuda:sm_90:Stub_of_an_H100");
+
+        assert_eq!(place.searched(), 4);
+        for record in place.records() {
+            let taken = &record["measurement"]["resources"];
+            assert!(taken["registers"].as_u64().unwrap() >= 24 && taken["is_serialized"] == false, "{record}");
+            assert_eq!(record["provenance"]["compiler"], "NVRTC 12.4");
+        }
+
+        let best = run(stub, &place, &format!("best {workload} --target cuda"), &[]).expect(0).stdout;
+        assert_eq!(serde_json::from_str::<Value>(&best).unwrap()["config"], task["config"]);
+
+        let again = run(stub, &place, &format!("{workload} --target cuda --trials 4"), &[]).expect(0);
+        assert!(again.stderr.contains("nothing left to do"), "{}", again.stderr);
+        assert_eq!(place.searched(), 4);
+    }
+}
+
+#[test]
+fn what_is_missing_or_too_old_is_one_line() {
+    let Some(stub) = stub() else { return };
+    let (empty, newer) = (tempfile::tempdir().unwrap(), stub.nvrtc(13));
+    let cases: [(&str, PathBuf, &[&str]); 7] = [
+        (
+            "STUB_CUDA_VERSION",
+            "11080".into(),
+            &["too old: it is for CUDA 11.8, and 12.0 is needed", "install NVIDIA driver 525"],
+        ),
+        ("STUB_CUDA_DEVICES", "0".into(), &["finds no device", "nvidia-smi must list one"]),
+        (
+            "STUB_CUDA_FAULT",
+            "cuInit:1:803".into(),
+            &["does not start", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "install the driver anew"],
+        ),
+        ("STUB_CUDA_FAULT", "cuDeviceGetName:1:999".into(), &["CUDA_ERROR_UNKNOWN"]),
+        ("AUTOTUNE_NVRTC", empty.path().into(), &["has no libnvrtc.so", "install", "nvidia-cuda-nvrtc-cu12"]),
+        (
+            "AUTOTUNE_NVRTC",
+            newer,
+            &["NVRTC 13.0", "a driver for CUDA 12.4 does not load", "install another NVRTC, of CUDA 12 "],
+        ),
+        ("STUB_NVRTC_SMS", "75,80".into(), &["compiles for sm_75 to sm_80, not for sm_90", "install"]),
+    ];
+    for (name, value, words) in cases {
+        let place = Place::new();
+        let ended = run(stub, &place, &format!("{TINY} --target cuda --trials 2"), &[(name, value.clone())]);
+        for word in &words[1..] {
+            assert!(ended.stderr.contains(word), "'{word}' is not in: {}", ended.stderr);
+        }
+        ended.expect_line(1, words[0]);
+        assert!(!place.path("db").exists() || place.records().is_empty());
+    }
+}
+
+/// The compiler of what is tuned on the stub with these variables.
+fn tuned_by(stub: &Stub, variables: &[(&str, PathBuf)]) -> String {
+    let place = Place::new();
+    run(stub, &place, &format!("{TINY} --target cuda --trials 1"), variables).expect(0);
+    place.records()[0]["provenance"]["compiler"].as_str().unwrap().to_string()
+}
+
+#[test]
+fn of_two_compilers_the_one_that_driver_and_device_take_is_used() {
+    let Some(stub) = stub() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for major in [12, 13] {
+        let name = format!("libnvrtc.so.{major}");
+        stub::link(stub.nvrtc(major).join(&name), &folder.path().join(name)).unwrap();
+    }
+    let tuned_by = |version: &str, sm: &str| {
+        let variables = [("STUB_CUDA_VERSION", version.into()), ("STUB_CUDA_SM", sm.into())];
+        tuned_by(stub, &[&[("AUTOTUNE_NVRTC", folder.path().into())], &variables[..]].concat())
+    };
+    assert_eq!(tuned_by("12020", "90"), "NVRTC 12.4");
+    assert_eq!(tuned_by("13000", "90"), "NVRTC 13.0");
+    // Which the newer one compiles for no more.
+    assert_eq!(tuned_by("13010", "70"), "NVRTC 12.4");
+}
+
+#[test]
+fn a_compiler_is_found_without_being_named() {
+    let Some(stub) = stub() else { return };
+    let (folder, toolkit) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let tuned = |folders: &[&Path]| {
+        let place = Place::new();
+        let mut command = place.command(&format!("{TINY} --target cuda --trials 1"));
+        stub.set(&mut command).env_remove("AUTOTUNE_NVRTC").env("CUDA_HOME", toolkit.path());
+        Stub::set_driver(&mut command, std::env::join_paths(folders).unwrap());
+        (finish(command), place)
+    };
+    let compiler = |(ended, place): (Ended, Place)| {
+        ended.expect(0);
+        place.records()[0]["provenance"]["compiler"].as_str().unwrap().to_string()
+    };
+    // By the loader, though it finds a newer one first.
+    let (newer, older) = (stub.nvrtc(13), stub.nvrtc(12));
+    assert_eq!(compiler(tuned(&[stub.folder(), &newer, &older])), "NVRTC 12.4");
+
+    // In a toolkit, where all that the loader finds is broken.
+    for name in ["libnvrtc.so.12", "libnvrtc.so"] {
+        fs::write(folder.path().join(name), "no library").unwrap();
+    }
+    let folders = [stub.folder(), &newer, folder.path()];
+    let (ended, _) = tuned(&folders);
+    for words in
+        ["libnvrtc.so.12: ", "NVRTC 13.0 makes code that a driver for CUDA 12.4 does not load (libnvrtc.so.13)"]
+    {
+        assert!(ended.stderr.contains(words), "'{words}' is not in: {}", ended.stderr);
+    }
+    ended.expect_line(1, "install another NVRTC, of CUDA 12 or older");
+    stub::link(&older, &toolkit.path().join("lib64")).unwrap();
+    assert_eq!(compiler(tuned(&folders)), "NVRTC 12.4");
+}
+
+#[test]
+fn a_context_that_is_lost_while_tuning_costs_nothing_else() {
+    let Some(stub) = stub() else { return };
+    for call in ["cuModuleLoadData:3", "cuLaunchKernel:3", "cuEventElapsedTime:4"] {
+        let place = Place::new();
+        let lost = place.path("lost");
+        let fault = format!("{call}:700:sticky:once={}", lost.display());
+        let line = format!("{TINY} --target cuda --trials 4 --tuner random --json out.json");
+        run(stub, &place, &line, &[("STUB_CUDA_FAULT", fault.into())]).expect(0);
+        assert!(fs::exists(lost).unwrap(), "{call} was not called");
+        let task = place.json("out.json")["tasks"][0].clone();
+        assert!(task["failed_trials"].as_u64().unwrap() <= 1 && task["best_secs"].as_f64().unwrap() > 0.0, "{task}");
+    }
+}
+
+#[test]
+fn a_device_that_never_works_is_an_error() {
+    let Some(stub) = stub() else { return };
+    for (fault, words) in [
+        ("cuDevicePrimaryCtxRetain:1:2", "autotune: the measuring worker fails: CUDA device 0: out of memory"),
+        ("cuModuleLoadData:1:700:sticky", "2 of 2: build failed: an illegal memory access"),
+        ("cuLaunchKernel:1:719:sticky", "2 of 2: crashed: unspecified launch failure"),
+        ("cuMemAllocAsync:1:2:sticky", "2 of 2: out of memory"),
+    ] {
+        let place = Place::new();
+        let line = format!("{TINY} --target cuda --trials 2 --tuner random");
+        let ended = run(stub, &place, &line, &[("STUB_CUDA_FAULT", fault.into())]).expect(1);
+        assert!(ended.stderr.contains(words) && !ended.stderr.contains("panicked"), "{fault}: {}", ended.stderr);
+        let last = ended.stderr.lines().last();
+        assert!(last.is_some_and(|line| line.starts_with("autotune: ")), "{fault}: {}", ended.stderr);
+    }
+}
