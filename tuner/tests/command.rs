@@ -337,7 +337,7 @@ fn what_was_tuned_on_a_gpu_elsewhere_is_looked_up_without_one() {
             max_rel_error: 1e-7,
             slowdown: 1.0,
             kernel_secs: 0.0,
-            graph_runs: 0,
+            graph_runs: 20,
         };
         let resources = Some(Resources { registers: 128, shared_bytes: 16 << 10, ..Resources::default() });
         let provenance = Provenance {

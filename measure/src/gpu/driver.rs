@@ -35,10 +35,9 @@ const INSTALL: &str = "install NVIDIA driver 525 or newer";
 
 /// Every function of the driver that is called here, whether directly or through the layer below, and the version of CUDA that
 /// brought it.
-pub const FUNCTIONS: [(&str, Version); 44] = [
+pub const FUNCTIONS: [(&str, Version); 40] = [
     ("cuCtxGetCurrent", since(4, 0)),
     ("cuCtxSetCurrent", since(4, 0)),
-    ("cuCtxSynchronize", since(2, 0)),
     ("cuDeviceGet", since(2, 0)),
     ("cuDeviceGetAttribute", since(2, 0)),
     ("cuDeviceGetCount", since(2, 0)),
@@ -49,10 +48,8 @@ pub const FUNCTIONS: [(&str, Version); 44] = [
     ("cuEventCreate", since(2, 0)),
     ("cuEventDestroy_v2", since(4, 0)),
     ("cuEventElapsedTime", since(2, 0)),
-    ("cuEventQuery", since(2, 0)),
     ("cuEventRecord", since(2, 0)),
     ("cuEventSynchronize", since(2, 0)),
-    ("cuFuncGetAttribute", since(2, 2)),
     ("cuFuncSetAttribute", since(9, 0)),
     ("cuGetErrorName", since(6, 0)),
     ("cuGetErrorString", since(6, 0)),
@@ -79,7 +76,6 @@ pub const FUNCTIONS: [(&str, Version); 44] = [
     ("cuStreamDestroy_v2", since(4, 0)),
     ("cuStreamEndCapture", since(10, 0)),
     ("cuStreamSynchronize", since(2, 0)),
-    ("cuStreamWaitEvent", since(3, 2)),
 ];
 
 /// Those that only kernels for compute capability 9.0 and newer need.

@@ -232,10 +232,6 @@ int cuCtxSetCurrent(Context *now) {
   bound = now;
   return SUCCESS;
 }
-int cuCtxSynchronize() {
-  IN_CONTEXT
-  return unsafe_while_capturing();
-}
 
 // Streams, events and graphs.
 
@@ -253,13 +249,6 @@ int cuStreamDestroy_v2(Stream *stream) {
 int cuStreamSynchronize(Stream *stream) {
   IN_CONTEXT
   return unsafe_while_capturing(stream_of(stream));
-}
-int cuStreamWaitEvent(Stream *handle, Event *event, unsigned) {
-  IN_CONTEXT
-  Stream *stream = stream_of(handle);
-  if (!stream->captures || !event->recorded || event->captured == stream) return SUCCESS;
-  stream->is_valid = false;
-  return CAPTURE_ISOLATION;
 }
 int cuStreamBeginCapture_v2(Stream *stream, int) {
   IN_CONTEXT
@@ -333,10 +322,6 @@ int cuEventRecord(Event *event, Stream *handle) {
   clock_gettime(CLOCK_MONOTONIC, &now);
   event->ms = now.tv_sec * 1e3 + now.tv_nsec * 1e-6;
   return SUCCESS;
-}
-int cuEventQuery(Event *event) {
-  IN_CONTEXT
-  return event->captured && event->captured->captures ? CAPTURE_UNSUPPORTED : SUCCESS;
 }
 int cuEventSynchronize(Event *event) {
   IN_CONTEXT
@@ -435,12 +420,6 @@ int cuModuleGetFunction(Function **function, Module *module, const char *name) {
   auto found = module->functions.find(name);
   if (found == module->functions.end()) return NOT_FOUND;
   *function = &found->second;
-  return SUCCESS;
-}
-int cuFuncGetAttribute(int *value, int attribute, Function *function) {
-  IN_CONTEXT
-  // MAX_THREADS_PER_BLOCK, NUM_REGS, MAX_DYNAMIC_SHARED_SIZE_BYTES
-  *value = attribute == 0 ? 1024 : attribute == 4 ? 32 : attribute == 8 ? function->shared_bytes : 0;
   return SUCCESS;
 }
 int cuFuncSetAttribute(Function *function, int attribute, int value) {
