@@ -20,7 +20,6 @@ use crate::workload::Workload;
 mod product;
 pub(crate) mod transform;
 
-pub(super) use crate::winograd::SKETCH;
 
 /// The loop nests of a config.
 pub(super) fn lower(workload: &Workload, winograd: &Winograd) -> Program {
