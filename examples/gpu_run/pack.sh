@@ -1,42 +1,57 @@
 #!/usr/bin/env bash
-# Gathers all that run.sh needs on a machine without a Rust toolchain into one folder (default target/gpu_run): the command, the
-# comparison, the tests that need a GPU or its compiler, and NVRTC, compressed.
+# Gathers all that run.py needs on a machine without a Rust toolchain into one folder (default target/gpu_run): the command, the
+# comparison, the tests that need a GPU or its compiler.
 #
-#     AUTOTUNE_NVRTC=FOLDER_OF_LIBNVRTC examples/gpu_run/pack.sh [FOLDER]
+#     examples/gpu_run/pack.sh [--nvrtc FOLDER_OF_LIBNVRTC] [--programs FOLDER] [FOLDER]
 #
-# NVRTC 12.9 (Python's nvidia-cuda-nvrtc-cu12: nvidia/cuda_nvrtc/lib) compiles for sm_70 to sm_120, and its code runs with drivers for
-# CUDA 12 and 13.
+# --nvrtc adds NVRTC, compressed, for a machine that has none (54 MB). Version 12.9 (Python's nvidia-cuda-nvrtc-cu12:
+# nvidia/cuda_nvrtc/lib) compiles for sm_70 to sm_120, and its code runs with drivers for CUDA 12 and 13. --programs takes the programs
+# from a folder instead of building them.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 root="$(cd "$here/../.." && pwd)"
 target="${CARGO_TARGET_DIR:-$root/target}"
-folder="${1:-$root/target/gpu_run}"
 
-cd "$root"
-cargo build --release -p autotune
-cargo build --release -p autotune-examples --features peers --example compare_peers
-# The paths of the test programs, which cargo names after their contents.
-tests() {
-    cargo test --release --no-run --message-format=json "$@" | python3 -c '
-import json, sys
+nvrtc="" programs="" folder="$root/target/gpu_run"
+while [ $# -gt 0 ]; do
+    case "$1" in
+        --nvrtc) nvrtc="$2"; shift 2 ;;
+        --programs) programs="$2"; shift 2 ;;
+        *) folder="$1"; shift ;;
+    esac
+done
+
+# Builds the programs into a folder.
+build() {
+    cd "$root"
+    cargo build --release -p autotune
+    cargo build --release -p autotune-examples --example compare_peers
+    cp "$target/release/autotune" "$target/release/examples/compare_peers" "$1/"
+    # Cargo names test programs after their contents.
+    for test in "autotune-measure contract" "autotune-schedules cuda_kernels"; do
+        read -r package name <<< "$test"
+        cargo test --release --no-run --message-format=json -p "$package" --test "$name" | python3 -c '
+import json, shutil, sys
 for line in sys.stdin:
     message = json.loads(line)
-    if message.get("executable") and "test" in message["target"]["kind"]:
-        print(message["target"]["name"], message["executable"])'
+    if message.get("executable") and message["target"]["kind"] == ["test"]:
+        shutil.copy(message["executable"], sys.argv[1])' "$1/$name"
+    done
+    strip "$1"/*
 }
+
 rm -rf "$folder"
 mkdir -p "$folder/bin" "$folder/peers"
-cp "$target/release/autotune" "$target/release/examples/compare_peers" "$folder/bin/"
-{ tests -p autotune-measure --test contract; tests -p autotune-schedules --test cuda_kernels; } |
-    while read -r name program; do cp "$program" "$folder/bin/$name"; done
-strip "$folder"/bin/*
-cp "$here/run.sh" "$here/summary.py" "$folder/"
-cp "$root"/examples/peers/{server,reference,torch_gpu}.py "$folder/peers/"
-if [ -n "${AUTOTUNE_NVRTC:-}" ]; then
-    (cd "$AUTOTUNE_NVRTC" && find . -name 'libnvrtc*.so*' ! -name '*.alt.*') > "$folder/files"
-    tar -C "$AUTOTUNE_NVRTC" -cJf "$folder/nvrtc.tar.xz" -T "$folder/files"
-    rm "$folder/files"
+if [ -n "$programs" ]; then
+    cp -P "$programs"/* "$folder/bin/"
 else
-    echo "pack.sh: AUTOTUNE_NVRTC names no folder: the machine must have NVRTC itself" >&2
+    build "$folder/bin"
+fi
+cp "$here"/*.py "$here/README.md" "$folder/"
+cp "$root"/examples/peers/{server,reference,torch_gpu}.py "$folder/peers/"
+if [ -n "$nvrtc" ]; then
+    (cd "$nvrtc" && find . -name 'libnvrtc*.so*' ! -name '*.alt.*') > "$folder/files"
+    tar -C "$nvrtc" -cJf "$folder/nvrtc.tar.xz" -T "$folder/files"
+    rm "$folder/files"
 fi
 du -sh "$folder"

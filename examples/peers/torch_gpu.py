@@ -9,8 +9,8 @@ import torch.nn.functional as F
 
 DTYPES = {"f32": torch.float32, "tf32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
-# Calls in a graph: enough to hide the launch of the graph.
-GRAPH_CALLS = 20
+# Runs in a graph, as many as in ours: enough to hide the launch of the graph.
+GRAPH_RUNS = 20
 
 
 class Peer:
@@ -23,6 +23,14 @@ class Peer:
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         self.version = f"{torch.__version__} (CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()})"
+
+    def is_lost(self):
+        """True if a kernel has made the device useless to this process."""
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError:
+            return True
+        return False
 
     def variants(self, workload, operands, exact):
         dtype = workload.get("dtype", "f32")
@@ -99,7 +107,7 @@ class Op:
         try:
             graph = torch.cuda.CUDAGraph()
             with torch.no_grad(), torch.cuda.graph(graph):
-                for _ in range(GRAPH_CALLS):
+                for _ in range(GRAPH_RUNS):
                     self.result = call()
             self.graph = graph
         except RuntimeError:
@@ -118,7 +126,7 @@ class Op:
     def time(self, runs):
         """Seconds of `runs` runs, of which whole graphs are measured."""
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        calls = 1 if self.graph is None else GRAPH_CALLS
+        calls = 1 if self.graph is None else GRAPH_RUNS
         repeats = max(1, -(-runs // calls))
         start.record()
         with torch.no_grad():

@@ -106,6 +106,14 @@ impl Bench {
         }
     }
 
+    /// How many runs the graph holds whose replays the turns so far were: [`crate::RunSecs::graph_runs`].
+    pub fn graph_runs(&self) -> usize {
+        match &self.place {
+            Place::Cpu { .. } => 0,
+            Place::Gpu { trial, .. } => trial.graph_runs(),
+        }
+    }
+
     /// Largest deviation from the reference so far, over the reference's largest magnitude.
     pub fn max_rel_error(&self) -> f64 {
         match &self.place {

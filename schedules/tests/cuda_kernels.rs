@@ -1,7 +1,7 @@
 //! Generated CUDA through the compiler, for several generations of GPUs: no GPU is needed.
 //!
 //! Where there is no NVRTC, or where it knows a generation no more or not yet, these tests say so and pass;
-//! `AUTOTUNE_REQUIRE=nvrtc,sm_70,sm_80,sm_90` makes that a failure.
+//! `AUTOTUNE_REQUIRE=nvrtc,sm_70,sm_80,sm_90,sm_100,sm_103,sm_120` makes that a failure.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
@@ -14,6 +14,7 @@ use autotune_schedules::winograd::{self, gpu::GpuWinograd};
 use autotune_schedules::{Config, GpuApi, GpuTarget, Launch, ScheduleSpace, Target, Workload, codegen, lower};
 use common::missing;
 use common::nvrtc::Nvrtc;
+use common::pipelines::group_config;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -41,12 +42,14 @@ const FOR_WARP_GROUPS: [&str; 3] = [
 
 /// Volta, Ampere and Hopper: without asynchronous copies, with them, and with warp groups.
 const ARCHITECTURES: [u32; 3] = [70, 80, 90];
+/// Blackwell, whose tensor cores are used as Ampere's.
+const LATER: [u32; 3] = [100, 103, 120];
 
-/// The compiler and those of the architectures that it knows, the oldest of its own where it knows nothing as old.
-fn compiler() -> Option<(Nvrtc, Vec<u32>)> {
+/// The compiler and those of some architectures that it knows, the oldest of its own where it knows nothing as old.
+fn compiler(wanted: &[u32]) -> Option<(Nvrtc, Vec<u32>)> {
     let nvrtc = Nvrtc::find().map_err(|reason| missing("nvrtc", &reason)).ok()?;
     let (mut architectures, (major, minor)) = (Vec::new(), nvrtc.version);
-    for sm in ARCHITECTURES {
+    for &sm in wanted {
         if nvrtc.architectures.contains(&sm) {
             architectures.push(sm);
             continue;
@@ -79,16 +82,23 @@ fn registers(workload: &Workload, gpu: &GpuTarget, config: &Config) -> usize {
 }
 
 fn survey(workloads: &[&str], oldest: u32, configs: usize, seed: u64) -> [usize; 3] {
-    survey_of(workloads, oldest, configs, seed, |_| true)
+    let architectures: Vec<u32> = ARCHITECTURES.into_iter().filter(|&sm| sm >= oldest).collect();
+    survey_of(workloads, &architectures, configs, seed, |_| true)
 }
 
 /// The default config and others that are wanted: compiled, spilled, with more registers than expected.
-fn survey_of(workloads: &[&str], oldest: u32, configs: usize, seed: u64, is_wanted: fn(&Config) -> bool) -> [usize; 3] {
-    let Some((nvrtc, architectures)) = compiler() else {
+fn survey_of(
+    workloads: &[&str],
+    architectures: &[u32],
+    configs: usize,
+    seed: u64,
+    is_wanted: fn(&Config) -> bool,
+) -> [usize; 3] {
+    let Some((nvrtc, architectures)) = compiler(architectures) else {
         return [0; 3];
     };
     let (mut compiled, mut spilled, mut beyond) = (0, 0, 0);
-    for &sm in architectures.iter().filter(|&&sm| sm >= oldest) {
+    for &sm in &architectures {
         let target = Target::detect(&format!("cuda:sm_{sm}"), None).unwrap();
         let gpu = target.gpu().unwrap();
         for text in workloads {
@@ -157,8 +167,62 @@ fn is_for_groups(config: &Config) -> bool {
 
 #[test]
 fn kernels_for_warp_groups_compile_without_spills() {
-    let [compiled, spilled, beyond] = survey_of(&FOR_WARP_GROUPS, 90, 5, 3, is_for_groups);
+    let [compiled, spilled, beyond] = survey_of(&FOR_WARP_GROUPS, &[90], 5, 3, is_for_groups);
     assert!(spilled == 0 && beyond * 5 <= compiled, "{spilled} and {beyond} of {compiled}");
+}
+
+#[test]
+fn kernels_for_later_generations_compile_without_spills() {
+    let [compiled, spilled, beyond] = survey_of(&FOR_TENSOR_CORES[1..4], &LATER, 2, 1, |_| true);
+    assert!(spilled * SPILL_ONCE_IN <= compiled && beyond * 5 <= compiled, "{spilled} and {beyond} of {compiled}");
+}
+
+/// The source for a workload with some knobs of the sketch for warp groups.
+fn group_source(text: &str, knobs: &str) -> String {
+    let workload: Workload = text.parse().unwrap();
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    let config = group_config(&workload, knobs);
+    codegen::gpu::generate(&lower(&workload, &target, &config).unwrap(), GpuApi::Cuda { sm: 90 })
+}
+
+const PRODUCERS: [&str; 3] = ["producer=inline", "producer=group", "producer=group grid=persistent"];
+
+#[test]
+fn fences_are_where_hardware_wants_them() {
+    for knobs in PRODUCERS {
+        let source = group_source(FOR_WARP_GROUPS[0], &format!("tile.m=128x64 tile.n=128x128 stages=4 {knobs}"));
+        let place = |text: &str| source.find(text).unwrap_or_else(|| panic!("no {text}\n{source}"));
+        // What the copy engine is to see of an arrival, and other threads.
+        let begun =
+            ["mbarrier.init", "fence.mbarrier_init.release.cluster", "fence.proxy.async.shared::cta", "__syncthreads"];
+        assert!(begun.map(place).is_sorted(), "{source}");
+        assert!(place("start % 1024 != 0) __trap()") < place("mbarrier.init"));
+        // Sums are neither written after the first instruction nor read before the last has ended.
+        let compute = &source[place("autotune_compute(")..];
+        let place = |text: &str| compute.find(text).unwrap();
+        let order = ["= 0.0f", "fence_sums(acc)", "begin_products()", "await_products<0>();\n"];
+        assert!(order.map(place).is_sorted(), "{compute}");
+        let ended = &compute[place("await_products<0>();\n")..];
+        assert!(ended.find("fence_sums(acc)").unwrap() < ended.find("acc[").unwrap(), "{compute}");
+    }
+    let workload: Workload = FOR_TENSOR_CORES[0].parse().unwrap();
+    let target = Target::detect("cuda:sm_80", None).unwrap();
+    let program = lower(&workload, &target, &ScheduleSpace::new(&workload, &target).default_config()).unwrap();
+    let source = codegen::gpu::generate(&program, GpuApi::Cuda { sm: 80 });
+    for load in source.split("ldmatrix.sync").skip(1) {
+        assert!(load[..load.find(");\n").unwrap()].ends_with(": \"memory\""), "{load}");
+    }
+}
+
+#[test]
+fn kernels_whose_waits_are_bounded_compile() {
+    let Some((nvrtc, _)) = compiler(&[90]) else { return };
+    for knobs in PRODUCERS {
+        let source = group_source(FOR_WARP_GROUPS[0], &format!("tile.m=128x64 tile.n=128x128 stages=4 {knobs}"));
+        let [plain, bounded] =
+            ["", "#define AUTOTUNE_CHECKED\n"].map(|head| nvrtc.compile(&format!("{head}{source}"), 90).unwrap());
+        assert!(bounded.iter().chain(&plain).all(|kernel| kernel.spill_bytes == 0), "{plain:?} {bounded:?}");
+    }
 }
 
 #[test]
@@ -191,6 +255,6 @@ fn few_kernels_for_tensor_cores_of_many_spill() {
 #[test]
 #[ignore = "minutes of compiling"]
 fn no_kernel_for_warp_groups_of_many_spills() {
-    let [compiled, spilled, _] = survey_of(&FOR_WARP_GROUPS, 90, 60, 4, is_for_groups);
+    let [compiled, spilled, _] = survey_of(&FOR_WARP_GROUPS, &[90], 60, 4, is_for_groups);
     assert!(spilled == 0, "{spilled} of {compiled}");
 }

@@ -1,10 +1,9 @@
 //! What takes turns on the machine.
 
 use anyhow::Result;
-use autotune_measure::{Bench, Built};
-use autotune_schedules::Workload;
 
-use crate::gemm_crate::GemmCrate;
+use crate::ours;
+use crate::report::LeftOut;
 use crate::server::{Prepared, Server};
 
 /// Rank of the repeat that stands for a turn: disturbances only ever add time.
@@ -12,9 +11,17 @@ const LOW_QUANTILE: f64 = 0.1;
 
 /// A prepared kernel.
 pub(crate) enum Contender<'a> {
-    Ours(Box<Bench>),
-    GemmCrate(Box<GemmCrate>),
-    Peer(&'a mut Server, Prepared),
+    Served(&'a mut Server, Prepared),
+    #[cfg(feature = "peers")]
+    GemmCrate(Box<crate::gemm_crate::GemmCrate>),
+}
+
+/// How contenders take turns.
+pub(crate) struct Turns {
+    pub(crate) rounds: usize,
+    pub(crate) secs: f64,
+    /// The device replays graphs of runs.
+    pub(crate) has_graphs: bool,
 }
 
 /// What came of a contender's turns.
@@ -26,65 +33,68 @@ pub(crate) struct Lane {
     pub(crate) round_secs: Vec<f64>,
 }
 
-impl<'a> Contender<'a> {
-    /// A built kernel of the database's, checked.
-    pub(crate) fn ours(built: &Built) -> Result<Self> {
-        // SAFETY: the kernel is of a code generator's, and ran in a worker when it was tuned.
-        Ok(Self::Ours(Box::new(unsafe { Bench::new(built) }?)))
-    }
-
-    /// The `gemm` crate, if it has the operator.
-    pub(crate) fn gemm_crate(workload: &Workload, threads: usize) -> Result<Option<Self>> {
-        Ok(GemmCrate::new(workload, threads)?.map(|made| Self::GemmCrate(Box::new(made))))
-    }
-
-    /// A library's operator, built and checked, if it has it.
-    pub(crate) fn peer(server: &'a mut Server, workload: &Workload) -> Result<Option<Self>> {
-        let prepared = server.prepare(workload)?;
-        Ok(prepared.map(|prepared| Self::Peer(server, prepared)))
-    }
-
+impl Contender<'_> {
     fn turn(&mut self, secs: f64) -> Result<Vec<f64>> {
         match self {
-            Self::Ours(bench) => Ok(bench.turn(secs)?),
+            Self::Served(server, _) => server.turn(secs),
+            #[cfg(feature = "peers")]
             Self::GemmCrate(gemm) => Ok(gemm.turn(secs)),
-            Self::Peer(server, _) => server.turn(secs),
         }
     }
 
     fn lane(&self) -> Lane {
         let (name, how, max_rel_error) = match self {
-            Self::Ours(bench) => ("autotune".into(), "tuned".into(), bench.max_rel_error()),
+            Self::Served(server, prepared) => (server.name.clone(), prepared.how.clone(), prepared.max_rel_error),
+            #[cfg(feature = "peers")]
             Self::GemmCrate(gemm) => ("gemm crate 0.19".into(), "gemm".into(), gemm.max_rel_error),
-            Self::Peer(server, prepared) => (server.name.clone(), prepared.how.clone(), prepared.max_rel_error),
         };
         Lane { name, how, max_rel_error, round_secs: Vec::new() }
     }
+
+    /// Checks one of our kernels again.
+    fn recheck(&mut self, lane: &mut Lane, has_graphs: bool) -> Result<()> {
+        if let Self::Served(server, _) = self
+            && server.name == ours::NAME
+        {
+            let rechecked = server.recheck()?;
+            lane.max_rel_error = rechecked.max_rel_error;
+            if has_graphs && rechecked.graph_runs == 0 {
+                lane.how += ", without a graph";
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Gives every contender a turn in every round, each round beginning with another. One that fails is left out.
-pub(crate) fn race(contenders: &mut [Contender<'_>], rounds: usize, turn_secs: f64) -> Result<Vec<Lane>> {
+/// Gives every contender a turn in every round, each round beginning with another. One that fails is left out, and why.
+pub(crate) fn race(contenders: &mut [Contender<'_>], turns: &Turns) -> (Vec<Lane>, Vec<LeftOut>) {
     let mut lanes: Vec<Lane> = contenders.iter().map(Contender::lane).collect();
-    for round in 0..rounds {
+    let mut failures: Vec<Option<String>> = vec![None; lanes.len()];
+    for round in 0..turns.rounds {
         for offset in 0..contenders.len() {
             let index = (round + offset) % contenders.len();
-            let lane = &mut lanes[index];
-            if lane.round_secs.len() < round {
+            if failures[index].is_some() {
                 continue;
             }
-            match contenders[index].turn(turn_secs) {
-                Ok(repeats) => lane.round_secs.push(low(repeats)),
-                Err(why) => eprintln!("{} fails and is left out: {why:#}", lane.name),
+            match contenders[index].turn(turns.secs) {
+                Ok(repeats) => lanes[index].round_secs.push(low(repeats)),
+                Err(why) => failures[index] = Some(format!("{why:#}")),
             }
         }
     }
-    for contender in contenders {
-        if let Contender::Ours(bench) = contender {
-            bench.recheck()?;
+    for ((contender, lane), failure) in contenders.iter_mut().zip(&mut lanes).zip(&mut failures) {
+        if failure.is_none() {
+            *failure = contender.recheck(lane, turns.has_graphs).err().map(|why| format!("{why:#}"));
         }
     }
-    lanes.retain(|lane| lane.round_secs.len() == rounds);
-    Ok(lanes)
+    let (mut finished, mut left_out) = (Vec::new(), Vec::new());
+    for (lane, failure) in lanes.into_iter().zip(failures) {
+        match failure {
+            None => finished.push(lane),
+            Some(why) => left_out.push(LeftOut { name: lane.name, why }),
+        }
+    }
+    (finished, left_out)
 }
 
 fn low(mut secs: Vec<f64>) -> f64 {

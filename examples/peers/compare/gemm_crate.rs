@@ -18,8 +18,8 @@ pub(crate) struct GemmCrate {
     matmul: Matmul,
     operands: Operands,
     output: Vec<f32>,
-    /// Threads pinned to the first cores, where there are several.
-    pool: Option<ThreadPool>,
+    /// Threads pinned to the first cores.
+    pool: ThreadPool,
     pub(crate) max_rel_error: f64,
 }
 
@@ -30,8 +30,7 @@ impl GemmCrate {
             Operator::Matmul(m) if m.b == 1 && workload.epilogue == Epilogue::default() => m,
             _ => return Ok(None),
         };
-        let pool = ThreadPoolBuilder::new().num_threads(threads).start_handler(pin_to_core);
-        let pool = if threads > 1 { Some(pool.build()?) } else { None };
+        let pool = ThreadPoolBuilder::new().num_threads(threads).start_handler(pin_to_core).build()?;
         let operands = Operands::random(workload, 0);
         let output = vec![f32::NAN; matmul.m * matmul.n];
         let mut made = Self { matmul, operands, output, pool, max_rel_error: 0.0 };
@@ -56,11 +55,13 @@ impl GemmCrate {
     fn repeat(&mut self, runs: usize) -> f64 {
         let Matmul { m, n, k, .. } = self.matmul;
         let Self { operands, output, pool, .. } = self;
-        let parallelism =
-            pool.as_ref().map_or(Parallelism::None, |pool| Parallelism::Rayon(pool.current_num_threads()));
+        let parallelism = match pool.current_num_threads() {
+            1 => Parallelism::None,
+            threads => Parallelism::Rayon(threads),
+        };
         let (a, b) = (operands.input.as_ptr() as usize, operands.weight.as_ptr() as usize);
         let gemm = get_gemm_fn();
-        let mut work = || {
+        pool.install(|| {
             let start = Instant::now();
             for _ in 0..runs {
                 let (c, a, b) = (output.as_mut_ptr(), a as *const f32, b as *const f32);
@@ -72,10 +73,6 @@ impl GemmCrate {
                 }
             }
             start.elapsed().as_secs_f64()
-        };
-        match pool {
-            Some(pool) => pool.install(work),
-            None => work(),
-        }
+        })
     }
 }

@@ -1,30 +1,34 @@
 //! Tuned kernels beside the kernels of other libraries, measured interleaved in one run.
 //!
-//! `cargo run --release -p autotune-examples --features peers --example compare_peers -- --db tuning.db --suite resnet18,matmul --threads 1,2`
+//! `cargo run --release -p autotune-examples --features peers --example compare_peers -- --db tuning.db --suite resnet18 matmul --threads 1,2`
 //!
 //! `--target cuda` (or `opencl`) does so on a GPU, with PyTorch's cuBLAS and cuDNN for peers; `examples/gpu_run` prepares that for a
 //! machine without a Rust toolchain.
 //!
 //! Kernels come from the tuning database; what it lacks is tuned into it first. The libraries are those that
-//! `examples/peers/setup.sh` installed; without it there is the `gemm` crate alone. See `examples/peers/README.md`.
+//! `examples/peers/setup.sh` installed, and with the feature `peers` the `gemm` crate. See `examples/peers/README.md`.
 
 mod contender;
+#[cfg(feature = "peers")]
 mod gemm_crate;
+mod ours;
+mod peers;
 mod report;
 mod server;
 mod suites;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use autotune::{Setup, Silent, Task, TuneOptions, tune};
-use autotune_db::TuningDb;
-use autotune_measure::{Builder, Candidate, Ceilings, MeasureOptions, WorkerMeasurer, gpu, pin_to_core};
-use autotune_schedules::{Config, ScheduleSpace, Target, Workload};
+use autotune_db::{Standing, TuningDb};
+use autotune_measure::{Ceilings, WorkerMeasurer, gpu};
+use autotune_schedules::{Config, GpuApi, ScheduleSpace, Target, Workload};
 use clap::Parser;
 
-use crate::contender::{Contender, race};
-use crate::report::{Comparison, Run, Table};
+use crate::contender::{Contender, Turns, race};
+use crate::report::{Comparison, LeftOut, Run, Table};
 use crate::server::Server;
 use crate::suites::Subject;
 
@@ -43,7 +47,7 @@ struct Args {
     /// Numbers of threads on a CPU.
     #[arg(long, value_delimiter = ',', default_value = "1")]
     threads: Vec<usize>,
-    /// Trials for a task that the database lacks.
+    /// Trials for a task that the database lacks; with 0 its untuned schedule is measured.
     #[arg(long, default_value_t = 64)]
     trials: usize,
     /// Rounds in which every contender has a turn.
@@ -64,13 +68,19 @@ struct Args {
     /// Words added to every workload, such as dtype=f16.
     #[arg(long)]
     with: Option<String>,
-    /// Where to write OUT.md and OUT.json.
+    /// Where to write OUT.md and OUT.json, after every workload.
     #[arg(long)]
     out: Option<PathBuf>,
+    /// Folder for the code of our kernels on a GPU.
+    #[arg(long)]
+    code: Option<PathBuf>,
 }
 
-fn main() -> Result<()> {
+fn main() -> Result<ExitCode> {
     autotune_examples::serve_if_worker();
+    if std::env::args().nth(1).as_deref() == Some(ours::ARGUMENT) {
+        return Ok(ours::serve());
+    }
     let args = Args::parse();
     let subjects = suites::subjects(&args.suite, args.exact, args.with.as_deref())?;
     let db = match &args.db {
@@ -84,44 +94,19 @@ fn main() -> Result<()> {
         let ceilings = measurer.ceilings(target)?;
         tune_missing(&subjects, target, name, ceilings, &db, &mut measurer, args.trials)?;
         drop(measurer);
-        let MeasureOptions { backend, build_limit_secs, .. } = MeasureOptions::default();
-        let mut builder = Builder::new(backend, build_limit_secs);
-        let gpu = target.gpu().is_some();
-        let place = server::Place { program: &args.server, folder: &args.peers, threads: target.threads(), gpu };
-        let mut servers = server::start_all(&place)?;
-        let mut table = Table::new(target);
-        let measure = || -> Result<()> {
-            if !gpu {
-                pin_to_core(0);
-            }
-            for subject in &subjects {
-                let comparison = compare(subject, target, &ceilings, &db, &mut builder, &mut servers, &args);
-                match comparison.with_context(|| subject.name.clone()) {
-                    Ok(comparison) => {
-                        eprintln!("{}", comparison.line());
-                        table.comparisons.push(comparison);
-                    }
-                    Err(why) if gpu => eprintln!("left out: {why:#}"),
-                    Err(why) => return Err(why),
-                }
-            }
-            Ok(())
+        let place = peers::Place {
+            program: &args.server,
+            folder: &args.peers,
+            threads: target.threads(),
+            gpu: target.gpu().is_some(),
         };
-        // The main thread stays free to run anywhere: what it starts inherits that.
-        std::thread::scope(|scope| scope.spawn(measure).join())
-            .map_err(|_| anyhow::anyhow!("measuring panicked"))??;
-        run.tables.push(table);
+        let (peers, left_out) = peers::start_all(&place)?;
+        run.begin(Table::new(target), left_out);
+        let field = Field { target, ceilings, db: &db, args: &args };
+        measure(&subjects, &field, peers, &mut run)?;
     }
     println!("{}", run.markdown());
-    if let Some(out) = &args.out {
-        let write = |extension: &str, text: String| {
-            let file = format!("{}.{extension}", out.display());
-            std::fs::write(&file, text).with_context(|| file.clone())
-        };
-        write("md", run.markdown())?;
-        write("json", serde_json::to_string_pretty(&run)? + "\n")?;
-    }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What is measured on.
@@ -170,38 +155,94 @@ fn tune_missing(
     Ok(())
 }
 
-/// The database's best schedule; the untuned one if it has none.
-fn schedule(workload: &Workload, target: &Target, db: &TuningDb) -> Result<Config> {
-    let space = ScheduleSpace::new(workload, target);
-    let best = db.best(workload, &target.key(), &|config| space.contains(config))?;
-    Ok(best.map_or_else(|| space.default_config(), |best| best.record.config))
+/// What every comparison on a device is made with.
+struct Field<'a> {
+    target: &'a Target,
+    ceilings: Ceilings,
+    db: &'a TuningDb,
+    args: &'a Args,
+}
+
+/// Measures one workload after the other and writes what is there. This thread stays free to run anywhere: what it starts inherits that.
+fn measure(subjects: &[Subject], field: &Field<'_>, mut peers: Vec<Server>, run: &mut Run) -> Result<()> {
+    let mut ours = ours::start()?;
+    for subject in subjects {
+        let comparison = compare(subject, field, &mut ours, &mut peers).with_context(|| subject.name.clone())?;
+        eprintln!("{}", comparison.line());
+        run.add(comparison);
+        if let Some(out) = &field.args.out {
+            run.write(out)?;
+        }
+    }
+    Ok(())
 }
 
 /// Measures one workload with everything that has it.
-fn compare(
-    subject: &Subject,
-    target: &Target,
-    ceilings: &Ceilings,
-    db: &TuningDb,
-    builder: &mut Builder,
-    servers: &mut [Server],
-    args: &Args,
-) -> Result<Comparison> {
+fn compare(subject: &Subject, field: &Field<'_>, ours: &mut Server, peers: &mut [Server]) -> Result<Comparison> {
+    let Field { target, ceilings, db, args } = field;
     let workload = subject.workload;
-    let config = schedule(&workload, target, db)?;
-    let candidate = Candidate { workload, target: target.clone(), config: config.clone() };
-    let build = builder.build(std::slice::from_ref(&candidate))?.pop().context("nothing was built")?;
-    let ours = Contender::ours(&build.outcome?)?;
-    let mut contenders = vec![ours];
-    if target.cpu().is_some() {
-        contenders.extend(Contender::gemm_crate(&workload, target.threads())?);
+    let (config, worth) = schedule(&workload, target, db)?;
+    let (mut contenders, mut left_out) = (Vec::new(), Vec::new());
+    let mut leave_out = |name: &str, why: anyhow::Error| {
+        left_out.push(LeftOut { name: name.into(), why: format!("{why:#}") });
+    };
+
+    let order = ours::Order {
+        workload: workload.to_string(),
+        target: args.target.clone(),
+        threads: target.cpu().map(|_| target.threads()),
+        config: Some(config.clone()),
+        sample: None,
+        code: args.code.as_deref().map(|folder| folder.join(file_stem(subject))),
+    };
+    // Whatever the kernel before did to its device.
+    ours.renew();
+    match ours.prepare(serde_json::to_value(&order)?) {
+        Ok(Some(mut prepared)) => {
+            prepared.how = format!("{worth}, {}", prepared.how);
+            contenders.push(Contender::Served(ours, prepared));
+        }
+        Ok(None) => {}
+        Err(why) => leave_out(ours::NAME, why),
     }
-    for server in servers {
-        match Contender::peer(server, &workload) {
-            Ok(peer) => contenders.extend(peer),
-            Err(why) => eprintln!("{}: {why:#}", subject.name),
+
+    #[cfg(feature = "peers")]
+    if target.cpu().is_some() {
+        let made = gemm_crate::GemmCrate::new(&workload, target.threads())?;
+        contenders.extend(made.map(|made| Contender::GemmCrate(Box::new(made))));
+    }
+    for server in peers {
+        match server.prepare(peers::order(&workload)) {
+            Ok(prepared) => contenders.extend(prepared.map(|prepared| Contender::Served(server, prepared))),
+            Err(why) => leave_out(&server.name, why),
         }
     }
-    let lanes = race(&mut contenders, args.rounds, args.turn_ms as f64 * 1e-3)?;
-    Ok(Comparison::new(subject, config, ceilings, lanes))
+
+    let has_graphs = target.gpu().is_some_and(|gpu| gpu.api != GpuApi::OpenCl);
+    let turns = Turns { rounds: args.rounds, secs: args.turn_ms as f64 * 1e-3, has_graphs };
+    let (lanes, failed) = race(&mut contenders, &turns);
+    left_out.extend(failed);
+    Ok(Comparison::new(subject, config, ceilings, lanes, left_out))
+}
+
+/// The database's best schedule and what is known of it; the untuned one if it has none.
+fn schedule(workload: &Workload, target: &Target, db: &TuningDb) -> Result<(Config, &'static str)> {
+    let space = ScheduleSpace::new(workload, target);
+    let best = db.best(workload, &target.key(), &|config| space.contains(config))?;
+    Ok(best.map_or_else(
+        || (space.default_config(), "untuned"),
+        |best| {
+            let worth = match best.standing {
+                Standing::Raced | Standing::Searched => "tuned",
+                Standing::Claimed => "claimed",
+            };
+            (best.record.config, worth)
+        },
+    ))
+}
+
+/// A subject's suite and name as a file's.
+fn file_stem(subject: &Subject) -> String {
+    let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    format!("{} {} {}", subject.suite, subject.name, subject.workload.dtype.word()).chars().map(word).collect()
 }

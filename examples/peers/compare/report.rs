@@ -1,15 +1,22 @@
 //! Figures, as Markdown for people and JSON for programs.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use anyhow::{Context, Result};
 use autotune_examples::median;
 use autotune_measure::Ceilings;
 use autotune_schedules::{Config, Target, Workload};
 use serde::Serialize;
 
 use crate::contender::Lane;
+use crate::ours;
 use crate::suites::Subject;
+
+/// Words of how a kernel came about or was timed that the tables tell: a schedule that was not tuned here, and calls that were launched
+/// one by one where others are replayed as a graph.
+const NOTEWORTHY: [&str; 3] = ["untuned", "claimed", "without a graph"];
 
 /// Everything that one command measured.
 #[derive(Serialize)]
@@ -19,7 +26,24 @@ pub(crate) struct Run {
     rounds: usize,
     turn_ms: u64,
     exact: bool,
-    pub(crate) tables: Vec<Table>,
+    /// What was not measured at all.
+    left_out: Vec<LeftOut>,
+    tables: Vec<Table>,
+}
+
+/// A contender that was not measured, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct LeftOut {
+    pub(crate) name: String,
+    pub(crate) why: String,
+}
+
+impl LeftOut {
+    /// The reason's first line.
+    fn reason(&self) -> String {
+        let line: String = self.why.lines().next().unwrap_or_default().chars().take(200).collect();
+        line.replace('|', "\\|")
+    }
 }
 
 /// One number of threads.
@@ -27,7 +51,7 @@ pub(crate) struct Run {
 pub(crate) struct Table {
     target: String,
     threads: usize,
-    pub(crate) comparisons: Vec<Comparison>,
+    comparisons: Vec<Comparison>,
 }
 
 /// One workload.
@@ -39,8 +63,9 @@ pub(crate) struct Comparison {
     config: Config,
     /// Multiply-adds of the workload's type that the device was measured to reach, two FLOP each.
     peak_gflops: f64,
-    /// Ours first.
+    /// Ours first, if it was measured.
     contenders: Vec<Figures>,
+    left_out: Vec<LeftOut>,
 }
 
 /// One contender on one workload.
@@ -52,7 +77,7 @@ struct Figures {
     run_secs: f64,
     gflops: f64,
     /// Its time over ours, median over the rounds of each round's: above 1, ours is faster.
-    ratio: f64,
+    ratio: Option<f64>,
     max_rel_error: f64,
     round_secs: Vec<f64>,
 }
@@ -60,7 +85,34 @@ struct Figures {
 impl Run {
     pub(crate) fn new(device: &str, rounds: usize, turn_ms: u64, exact: bool) -> Self {
         let unix_secs = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        Self { device: device.into(), unix_secs, rounds, turn_ms, exact, tables: Vec::new() }
+        Self { device: device.into(), unix_secs, rounds, turn_ms, exact, left_out: Vec::new(), tables: Vec::new() }
+    }
+
+    /// Begins a table; what was left out of those before is not told again.
+    pub(crate) fn begin(&mut self, table: Table, left_out: Vec<LeftOut>) {
+        self.tables.push(table);
+        for one in left_out {
+            if !self.left_out.contains(&one) {
+                self.left_out.push(one);
+            }
+        }
+    }
+
+    /// Adds to the table that was begun last.
+    pub(crate) fn add(&mut self, comparison: Comparison) {
+        if let Some(table) = self.tables.last_mut() {
+            table.comparisons.push(comparison);
+        }
+    }
+
+    /// Writes OUT.md and OUT.json.
+    pub(crate) fn write(&self, out: &Path) -> Result<()> {
+        let write = |extension: &str, text: String| {
+            let file = format!("{}.{extension}", out.display());
+            std::fs::write(&file, text).with_context(|| file.clone())
+        };
+        write("md", self.markdown())?;
+        write("json", serde_json::to_string_pretty(self)? + "\n")
     }
 
     /// One table for each number of threads and suite.
@@ -76,6 +128,10 @@ impl Run {
         );
         for table in &self.tables {
             table.markdown(&mut text);
+        }
+        for one in &self.left_out {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "\nNot measured: {}: {}", one.name, one.reason());
         }
         text
     }
@@ -114,36 +170,54 @@ impl Table {
         let _ = writeln!(text, "| task | ours ms | GFLOP/s | of peak |{columns} best peer | ratio |");
         let _ = writeln!(text, "|---|---|---|---|{}---|---|", "---|".repeat(peers.len()));
         for row in rows {
-            let ours = &row.contenders[0];
-            let ms = |peer: &str| row.figures(peer).map_or("–".into(), |f| format!("{:.4}", f.run_secs * 1e3));
+            let ours = match (row.ours(), row.left_out(ours::NAME)) {
+                (Some(f), _) => {
+                    let share = 100.0 * f.gflops / row.peak_gflops;
+                    format!("{:.4} | {:.1} | {share:.0} %", f.run_secs * 1e3, f.gflops)
+                }
+                (None, Some(left_out)) => format!("left out: {} | – | –", left_out.reason()),
+                (None, None) => "– | – | –".into(),
+            };
+            let ms = |peer: &&str| row.figures(peer).map_or("–".into(), |f| format!("{:.4}", f.run_secs * 1e3));
             let columns: String = peers.iter().map(|peer| format!(" {} |", ms(peer))).collect();
-            let (best, ratio) = row.best_peer().map_or(("–", "–".into()), |b| (&b.name, format!("{:.3}", b.ratio)));
-            let _ = writeln!(
-                text,
-                "| {} | {:.4} | {:.1} | {:.0} % |{columns} {best} | {ratio} |",
-                row.name,
-                ours.run_secs * 1e3,
-                ours.gflops,
-                100.0 * ours.gflops / row.peak_gflops,
-            );
+            let best = row.best_peer().map_or("–", |best| &best.name);
+            let ratio = row.best_peer().and_then(|best| best.ratio).map_or("–".into(), |ratio| format!("{ratio:.3}"));
+            let _ = writeln!(text, "| {} | {ours} |{columns} {best} | {ratio} |", row.name);
         }
         let mean = |ratios: Vec<f64>| geomean(&ratios).map_or("–".into(), |mean| format!("{mean:.3}"));
-        let of = |peer: &&str| mean(rows.iter().filter_map(|row| row.figures(peer)).map(|f| f.ratio).collect());
+        let of = |peer: &&str| mean(rows.iter().filter_map(|row| row.figures(peer)?.ratio).collect());
         let columns: String = peers.iter().map(|peer| format!(" {} |", of(peer))).collect();
-        let best = mean(rows.iter().filter_map(|row| row.best_peer()).map(|f| f.ratio).collect());
+        let best = mean(rows.iter().filter_map(|row| row.best_peer()?.ratio).collect());
         let _ = writeln!(text, "| geometric mean of the ratios | | | |{columns} | {best} |");
+        for row in rows {
+            row.notes(text);
+        }
+        for word in NOTEWORTHY {
+            let those: Vec<String> = rows.iter().flat_map(|row| row.told(word)).collect();
+            if !those.is_empty() {
+                let _ = writeln!(text, "\n{word}: {}", those.join(", "));
+            }
+        }
     }
 }
 
 impl Comparison {
-    pub(crate) fn new(subject: &Subject, config: Config, ceilings: &Ceilings, lanes: Vec<Lane>) -> Self {
-        let ours = lanes.first().map_or(Vec::new(), |lane| lane.round_secs.clone());
+    pub(crate) fn new(
+        subject: &Subject,
+        config: Config,
+        ceilings: &Ceilings,
+        lanes: Vec<Lane>,
+        left_out: Vec<LeftOut>,
+    ) -> Self {
+        let ours = lanes.iter().find(|lane| lane.name == ours::NAME).map(|lane| lane.round_secs.clone());
         let figures = |lane: Lane| {
             let run_secs = median(lane.round_secs.clone());
+            let ratios =
+                |ours: &Vec<f64>| lane.round_secs.iter().zip(ours).map(|(theirs, ours)| theirs / ours).collect();
             Figures {
                 run_secs,
                 gflops: subject.workload.flops() / run_secs * 1e-9,
-                ratio: median(lane.round_secs.iter().zip(&ours).map(|(theirs, ours)| theirs / ours).collect()),
+                ratio: ours.as_ref().map(|ours| median(ratios(ours))),
                 name: lane.name,
                 how: lane.how,
                 max_rel_error: lane.max_rel_error,
@@ -153,11 +227,40 @@ impl Comparison {
         let contenders = lanes.into_iter().map(figures).collect();
         let Subject { suite, name, workload } = subject;
         let peak_gflops = ceilings.dtype_flops_per_sec(workload.dtype) * 1e-9;
-        Self { suite: suite.clone(), name: name.clone(), workload: *workload, config, peak_gflops, contenders }
+        Self {
+            suite: suite.clone(),
+            name: name.clone(),
+            workload: *workload,
+            config,
+            peak_gflops,
+            contenders,
+            left_out,
+        }
+    }
+
+    fn ours(&self) -> Option<&Figures> {
+        self.contenders.iter().find(|f| f.name == ours::NAME)
     }
 
     fn peers(&self) -> impl Iterator<Item = &Figures> {
-        self.contenders.iter().skip(1)
+        self.contenders.iter().filter(|f| f.name != ours::NAME)
+    }
+
+    fn left_out(&self, name: &str) -> Option<&LeftOut> {
+        self.left_out.iter().find(|one| one.name == name)
+    }
+
+    /// The peers that failed.
+    fn notes(&self, text: &mut String) {
+        for one in self.left_out.iter().filter(|one| one.name != ours::NAME) {
+            let _ = writeln!(text, "\n{}: {} is left out: {}", self.name, one.name, one.reason());
+        }
+    }
+
+    /// The contenders whose way has a word.
+    fn told<'a>(&'a self, word: &'a str) -> impl Iterator<Item = String> + 'a {
+        let those = self.contenders.iter().filter(move |f| f.how.contains(word));
+        those.map(|f| format!("{} {}", self.name, f.name))
     }
 
     fn figures(&self, name: &str) -> Option<&Figures> {
@@ -172,7 +275,9 @@ impl Comparison {
     /// One line on how it went.
     pub(crate) fn line(&self) -> String {
         let one = |f: &Figures| format!("{} {:.4} ms {:.1} GFLOP/s ({})", f.name, f.run_secs * 1e3, f.gflops, f.how);
-        format!("{}: {}", self.name, self.contenders.iter().map(one).collect::<Vec<_>>().join("; "))
+        let left_out = |one: &LeftOut| format!("{} is left out: {}", one.name, one.why);
+        let all = self.contenders.iter().map(one).chain(self.left_out.iter().map(left_out));
+        format!("{}: {}", self.name, all.collect::<Vec<_>>().join("; "))
     }
 }
 

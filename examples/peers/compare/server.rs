@@ -1,106 +1,78 @@
-//! Other libraries, each in a process of its own that sleeps outside its turns.
+//! A process that prepares operators and runs them in turns, asked by lines of JSON (server.py tells the protocol). It sleeps outside its
+//! turns, and may crash, hang or lose its device: the next workload gets another.
 
-use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::os::fd::AsRawFd;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use autotune_measure::allowed_cores;
-use autotune_schedules::Workload;
-use autotune_schedules::workload::{Activation, Operator};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// One library as `peers.json` of setup.sh lists it.
-#[derive(Deserialize)]
-struct Listed {
-    /// What server.py is asked for.
-    peer: String,
-    /// Environment that it needs.
-    #[serde(default)]
-    env: HashMap<String, String>,
-    /// The Python it runs in, if not the folder's own.
-    python: Option<PathBuf>,
-}
+/// How long a start, and an operator with its reference and its variants, may take.
+const PREPARE_LIMIT: Duration = Duration::from_secs(240);
 
-/// Where server.py is, and what of it is wanted.
-pub(crate) struct Place<'a> {
-    /// The program.
-    pub(crate) program: &'a Path,
-    /// Folder that setup.sh made: what is installed.
-    pub(crate) folder: &'a Path,
-    /// Threads of a library that runs on the CPU.
-    pub(crate) threads: usize,
-    /// True for libraries that run on a GPU.
-    pub(crate) gpu: bool,
-}
+/// How much longer than asked for a turn may take.
+const TURN_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a library says of a prepared operator.
+/// What is said of a prepared operator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Prepared {
-    /// The variant that was fastest.
+    /// The variant.
     pub(crate) how: String,
     /// Largest deviation from the reference over the reference's largest magnitude.
     pub(crate) max_rel_error: f64,
 }
 
-/// A running server.py.
+/// What is said of one of our kernels after its turns.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Rechecked {
+    /// The largest deviation so far.
+    pub(crate) max_rel_error: f64,
+    /// Runs in the graph that was replayed; 0 where each was launched by itself.
+    pub(crate) graph_runs: usize,
+}
+
+/// The process, started again where it ended.
 pub(crate) struct Server {
     /// Name and version.
     pub(crate) name: String,
-    child: Child,
-    requests: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    command: Command,
+    running: Option<Running>,
 }
-
-/// Starts every library that is installed and runs on the device; those that do not start are named and left out.
-pub(crate) fn start_all(place: &Place<'_>) -> Result<Vec<Server>> {
-    let list = place.folder.join("peers.json");
-    let Ok(text) = std::fs::read_to_string(&list) else {
-        eprintln!("no libraries to compare with: {} is missing; examples/peers/setup.sh makes it", list.display());
-        return Ok(Vec::new());
-    };
-    let listed: Vec<Listed> = serde_json::from_str(&text).with_context(|| list.display().to_string())?;
-    let mut servers = Vec::new();
-    for (i, peer) in listed.iter().enumerate().filter(|(_, peer)| (peer.peer == GPU_PEER) == place.gpu) {
-        let log = place.folder.join(format!("server{i}.log"));
-        match Server::start(place, peer, &log) {
-            Ok(server) => servers.push(server),
-            Err(why) => eprintln!("{} is left out: {why:#}; see {}", peer.peer, log.display()),
-        }
-    }
-    Ok(servers)
-}
-
-/// The peer that runs on a GPU.
-const GPU_PEER: &str = "torch";
 
 impl Server {
-    fn start(place: &Place<'_>, peer: &Listed, log: &Path) -> Result<Self> {
-        // What drives a GPU may run anywhere.
-        let wanted = if place.gpu { usize::MAX } else { place.threads };
-        let cores: Vec<String> = allowed_cores().iter().take(wanted).map(usize::to_string).collect();
-        let own = place.folder.join("bin/python");
-        let mut command = Command::new(peer.python.as_ref().unwrap_or(&own));
-        command.arg(place.program).arg(&peer.peer).arg(cores.join(","));
-        command.envs(&peer.env).env("PEERS_TIMING", place.folder.join("timing.so")).env("PYTHONDONTWRITEBYTECODE", "1");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(std::fs::File::create(log)?);
-        let mut child = command.spawn().with_context(|| format!("{:?}", command.get_program()))?;
-        let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
-            bail!("no pipes");
-        };
-        let mut server = Self { name: String::new(), child, requests, answers: BufReader::new(answers) };
-        let hello = server.answer()?;
-        let word = |key: &str| hello[key].as_str().unwrap_or_default().to_string();
-        server.name = format!("{} {}", word("name"), word("version"));
-        server.stop();
+    /// Starts a process; `command` says nothing of standard input and output.
+    pub(crate) fn start(mut command: Command) -> Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut server = Self { name: String::new(), command, running: None };
+        server.begin()?;
         Ok(server)
     }
 
-    /// Builds an operator, tries its variants and checks its output; `None` if the library has no such operator.
-    pub(crate) fn prepare(&mut self, workload: &Workload) -> Result<Option<Prepared>> {
-        let answer = self.ask(&json!({"prepare": fields(workload), "exact": workload.exact}))?;
+    fn begin(&mut self) -> Result<()> {
+        let mut running = Running::start(&mut self.command)?;
+        let hello = checked(running.answer(PREPARE_LIMIT)?)?;
+        running.stop();
+        let word = |key: &str| hello[key].as_str().unwrap_or_default();
+        self.name = format!("{} {}", word("name"), word("version")).trim().to_string();
+        self.running = Some(running);
+        Ok(())
+    }
+
+    /// Has the process do without whatever an earlier operator left in it.
+    pub(crate) fn renew(&mut self) {
+        self.running = None;
+    }
+
+    /// Has an operator built and its output checked; `None` if there is no such operator.
+    pub(crate) fn prepare(&mut self, order: Value) -> Result<Option<Prepared>> {
+        if self.running.is_none() {
+            self.begin()?;
+        }
+        let answer = self.ask(&json!({ "prepare": order }), PREPARE_LIMIT)?;
         if answer["absent"] == true {
             return Ok(None);
         }
@@ -109,29 +81,98 @@ impl Server {
 
     /// Runs the prepared operator for `secs`: seconds a run of each repeat.
     pub(crate) fn turn(&mut self, secs: f64) -> Result<Vec<f64>> {
-        let answer = self.ask(&json!({ "turn": secs }))?;
+        let answer = self.ask(&json!({ "turn": secs }), TURN_LIMIT + Duration::from_secs_f64(secs))?;
         Ok(serde_json::from_value(answer["run_secs"].clone())?)
     }
 
-    /// Wakes the process, asks, and puts it to sleep again, so that its threads spin in its turns only.
-    fn ask(&mut self, request: &Value) -> Result<Value> {
-        self.signal(libc::SIGCONT);
-        let sent = writeln!(self.requests, "{request}").and_then(|()| self.requests.flush());
-        let answer = sent.map_err(anyhow::Error::from).and_then(|()| self.answer());
-        self.stop();
-        answer
+    /// Has the prepared operator's output checked again.
+    pub(crate) fn recheck(&mut self) -> Result<Rechecked> {
+        Ok(serde_json::from_value(self.ask(&json!("recheck"), PREPARE_LIMIT)?)?)
     }
 
-    fn answer(&mut self) -> Result<Value> {
+    /// Asks a process that runs. One that does not answer, not in time, or that its device is lost, is ended.
+    fn ask(&mut self, request: &Value, limit: Duration) -> Result<Value> {
+        let running = self.running.as_mut().context("the process ended before")?;
+        let answer = running.ask(request, limit);
+        if answer.as_ref().map_or(true, |answer| answer["lost"] == true) {
+            self.running = None;
+        }
+        checked(answer?)
+    }
+}
+
+fn checked(answer: Value) -> Result<Value> {
+    match answer["error"].as_str() {
+        Some(why) => bail!("{why}"),
+        None => Ok(answer),
+    }
+}
+
+struct Running {
+    child: Child,
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Result<Self> {
+        let mut child = command.spawn().with_context(|| format!("{:?}", command.get_program()))?;
+        let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+            bail!("no pipes");
+        };
+        Ok(Self { child, requests, answers: BufReader::new(answers) })
+    }
+
+    /// Wakes the process, asks, and puts it to sleep again, so that its threads spin in its turns only.
+    fn ask(&mut self, request: &Value, limit: Duration) -> Result<Value> {
+        self.signal(libc::SIGCONT);
+        let sent = writeln!(self.requests, "{request}").and_then(|()| self.requests.flush());
+        // Where it cannot be written to, what its end says is the reason.
+        let answer = self.answer(limit).and_then(|answer| sent.map(|()| answer).map_err(anyhow::Error::from))?;
+        self.stop();
+        Ok(answer)
+    }
+
+    fn answer(&mut self, limit: Duration) -> Result<Value> {
+        ensure!(self.is_readable(limit)?, "no answer within {} s", limit.as_secs());
         let mut line = String::new();
         if self.answers.read_line(&mut line)? == 0 {
-            bail!("the process ended");
+            bail!("the process ended{}", self.end());
         }
-        let answer: Value = serde_json::from_str(&line)?;
-        match answer["error"].as_str() {
-            Some(why) => bail!("{why}"),
-            None => Ok(answer),
+        serde_json::from_str(&line).with_context(|| format!("no answer: {}", line.trim_end()))
+    }
+
+    /// Waits until there is something to read, or the end of it; false if the limit passed.
+    fn is_readable(&self, limit: Duration) -> Result<bool> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut wanted = libc::pollfd { fd: self.answers.get_ref().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            let millis = libc::c_int::try_from(left.as_millis() + 1).unwrap_or(libc::c_int::MAX);
+            // SAFETY: one structure, which outlives the call.
+            match unsafe { libc::poll(&mut wanted, 1, millis) } {
+                0 if left.is_zero() => return Ok(false),
+                0 => {}
+                -1 => {
+                    let error = std::io::Error::last_os_error();
+                    if error.kind() != std::io::ErrorKind::Interrupted {
+                        return Err(error.into());
+                    }
+                }
+                _ => return Ok(true),
+            }
         }
+    }
+
+    /// How a process that closed its output ended, in brackets.
+    fn end(&mut self) -> String {
+        for _ in 0..40 {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return format!(" ({status})");
+            }
+            thread::sleep(Duration::from_millis(25));
+        }
+        String::new()
     }
 
     /// Stops the process and waits until it has stopped (or ended).
@@ -150,27 +191,10 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for Running {
     fn drop(&mut self) {
         // One that has ended already needs neither.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// A workload as server.py reads it.
-fn fields(workload: &Workload) -> Value {
-    let mut fields = match workload.op {
-        Operator::Conv2d(c) => json!({
-            "op": "conv2d", "n": c.n, "c": c.c, "h": c.h, "w": c.w, "o": c.o, "kh": c.kh, "kw": c.kw,
-            "sh": c.stride[0], "sw": c.stride[1], "ph": c.pad[0], "pw": c.pad[1],
-            "dh": c.dilation[0], "dw": c.dilation[1], "groups": c.groups,
-        }),
-        Operator::Matmul(m) => json!({"op": "matmul", "b": m.b, "m": m.m, "n": m.n, "k": m.k}),
-    };
-    fields["dtype"] = workload.dtype.word().into();
-    fields["bias"] = workload.epilogue.bias.into();
-    fields["add"] = workload.epilogue.residual.into();
-    fields["relu"] = (workload.epilogue.activation == Activation::Relu).into();
-    fields
 }

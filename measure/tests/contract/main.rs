@@ -19,6 +19,7 @@ mod on_stub;
 mod relay;
 #[path = "../stub/mod.rs"]
 mod stub;
+mod tensor_cores;
 
 use std::process::ExitCode;
 
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Some("worker") => return autotune_measure::worker::serve(),
         Some(relay::RELAY_ARGUMENT) => return relay::run(std::env::args().nth(2)),
         Some(on_stub::RUNS_ARGUMENT) => return on_stub::measure_runs(std::env::args().nth(2)),
+        Some(tensor_cores::INSTRUCTIONS_ARGUMENT) => return tensor_cores::serve(std::env::args().nth(2)),
         Some(limits::LIMITED_ARGUMENT) => return limits::measure_within_limits(std::env::args().nth(2)),
         Some(faults::HOLDER_ARGUMENT) => {
             kernels::set_place(match std::env::args().nth(2).as_deref() {
@@ -85,7 +87,7 @@ fn tests() -> Vec<Trial> {
     #[cfg(target_arch = "x86_64")]
     faults.extend(machine::TESTS);
     tests.extend(faults.iter().map(|&(name, run)| test(Place::Cpu, format!("faults::{name}"), run)));
-    let compiler = gpu::COMPILER_TESTS.iter().chain(compiler::TESTS);
+    let compiler = gpu::COMPILER_TESTS.iter().chain(compiler::TESTS).chain(tensor_cores::COMPILER_TESTS);
     tests.extend(compiler.map(|&(name, run)| test(Place::Cpu, format!("compiler::{name}"), run)));
     tests.extend(on_stub::TESTS.iter().map(|&(name, run)| test(Place::Cpu, format!("stub::{name}"), run)));
     for (place, word) in [(Place::OpenCl, "opencl"), (Place::Cuda, "cuda")] {
@@ -98,6 +100,10 @@ fn tests() -> Vec<Trial> {
         }
         let others = faults::COMMON_TESTS.iter().chain(gpu::TESTS);
         tests.extend(others.map(|&(name, run)| test(place, format!("{word}::{name}"), run)));
+        if place == Place::Cuda {
+            let tensor_cores = tensor_cores::TESTS.iter();
+            tests.extend(tensor_cores.map(|&(name, run)| test(place, format!("{word}::tensor_cores::{name}"), run)));
+        }
         if place == Place::Cuda && !on_stub::is_here() {
             let names: Vec<String> = tests[first..].iter().map(|test| test.name().to_string()).collect();
             tests.extend(names.into_iter().map(|name| {

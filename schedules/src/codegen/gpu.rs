@@ -32,11 +32,13 @@ use crate::workload::DType;
 
 mod dialect;
 mod element;
+mod functions;
 mod mma;
 mod sides;
 mod used;
 
 use dialect::Dialect;
+pub use functions::device_functions;
 use used::Used;
 
 /// Source of the program's kernels, named and launched as [`KernelPlan::of`] says. A stage that is not for a GPU becomes an
@@ -322,6 +324,11 @@ impl<'a> Writer<'a> {
             self.vector = None;
             return;
         }
+        let sums = (l.kind == LoopKind::Serial).then(|| mma::group_sums(&l.body)).flatten();
+        let sums = sums.map(|sums| self.program.buffer(sums).name.clone());
+        if let Some(sums) = &sums {
+            self.line(&format!("fence_sums({sums});"));
+        }
         if matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized) {
             self.line("#pragma unroll");
         } else {
@@ -329,8 +336,9 @@ impl<'a> Writer<'a> {
         }
         let name = self.name(l.var);
         self.block(&format!("for (int {name} = 0; {name} < {}; ++{name})", l.extent), &l.body);
-        if l.kind == LoopKind::Serial && Used::of(&l.body).groups {
+        if let Some(sums) = sums {
             self.line("await_products<0>();");
+            self.line(&format!("fence_sums({sums});"));
         }
     }
 

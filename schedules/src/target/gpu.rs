@@ -58,24 +58,37 @@ pub struct GpuTarget {
 const ANY: &str = "any";
 
 /// Words of the CUDA targets that can be stated.
-pub(super) const STATED_CUDA: [&str; 6] =
-    ["cuda:sm_70", "cuda:sm_75", "cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90"];
+pub(super) const STATED_CUDA: [&str; 9] = [
+    "cuda:sm_70",
+    "cuda:sm_75",
+    "cuda:sm_80",
+    "cuda:sm_86",
+    "cuda:sm_89",
+    "cuda:sm_90",
+    "cuda:sm_100",
+    "cuda:sm_103",
+    "cuda:sm_120",
+];
 
-/// Limits by compute capability, from the table of technical specifications in the CUDA C++ Programming Guide;
-/// multiprocessors and second-level cache are those of a common device: V100, T4, A100, RTX 3090, RTX 4090, H100 SXM.
+/// Limits by compute capability, from the table of technical specifications in the CUDA C++ Programming Guide, and for 10.0 and
+/// later from NVIDIA's CCCL (`cuda/__device/arch_traits.h`); multiprocessors and second-level cache are those of a common device:
+/// V100, T4, A100, RTX 3090, RTX 4090, H100 SXM, B200, B300, RTX 5090.
 /// Columns: capability, multiprocessors, threads and KiB of shared memory of a multiprocessor, KiB of a block, MiB of cache.
-const CUDA_LIMITS: [[usize; 6]; 6] = [
+const CUDA_LIMITS: [[usize; 6]; 9] = [
     [70, 80, 2048, 96, 96, 6],
     [75, 40, 1024, 64, 64, 4],
     [80, 108, 2048, 164, 163, 40],
     [86, 82, 1536, 100, 99, 6],
     [89, 128, 1536, 100, 99, 72],
     [90, 132, 2048, 228, 227, 50],
+    [100, 148, 2048, 228, 227, 126],
+    [103, 148, 2048, 228, 227, 126],
+    [120, 170, 1536, 100, 99, 96],
 ];
 
 impl GpuTarget {
-    /// The GPU of a word, whether there is one or not: `cuda:sm_90` (70, 75, 80, 86, 89, 90) has the limits of its compute
-    /// capability, `opencl` limits that most devices keep (256 threads a group, 32 KiB of local memory).
+    /// The GPU of a word, whether there is one or not: `cuda:sm_90` (70, 75, 80, 86, 89, 90, 100, 103, 120) has the limits of
+    /// its compute capability, `opencl` limits that most devices keep (256 threads a group, 32 KiB of local memory).
     ///
     /// ```
     /// use autotune_schedules::GpuTarget;

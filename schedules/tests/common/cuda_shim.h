@@ -215,6 +215,7 @@ static void arrive(unsigned long long *at) {
   --arrival->missing;
 }
 static void begin_arrivals(unsigned long long *arrivals, int slots, unsigned long long *releases, int warps) {
+  if ((uintptr_t)arrivals % 1024) fail("shared memory that is not aligned");
   if (threadIdx.x == 0)
     for (int i = 0; i < slots; ++i) {
       arrivals_of_block[arrivals + i] = {1, 1};
@@ -283,14 +284,18 @@ static void group_product(float *sums, unsigned long long rows, unsigned long lo
   group_operation = multiply_group<COLUMNS, RUN, VALUE>;
   current->products.push_back({sums, (const char *)(rows * 16), (const char *)(columns * 16)});
 }
-#define GROUP(n, run)                                                          \
-  static void group_f16_n##n##x##run(float *sums, unsigned long long a, unsigned long long b) {  \
-    group_product<n, run, from_f16>(sums, a, b);                               \
-  }                                                                            \
-  static void group_bf16_n##n##x##run(float *sums, unsigned long long a, unsigned long long b) { \
-    group_product<n, run, from_bf16>(sums, a, b);                              \
+// Templates, so that only those are built that are called.
+#define GROUP(n, run)                                                                      \
+  template <int = 0>                                                                       \
+  void group_f16_n##n##x##run(float *sums, unsigned long long a, unsigned long long b) {   \
+    group_product<n, run, from_f16>(sums, a, b);                                           \
+  }                                                                                        \
+  template <int = 0>                                                                       \
+  void group_bf16_n##n##x##run(float *sums, unsigned long long a, unsigned long long b) {  \
+    group_product<n, run, from_bf16>(sums, a, b);                                          \
   }
 GROUP(16, 2) GROUP(32, 4) GROUP(48, 2) GROUP(64, 4) GROUP(80, 2) GROUP(96, 4) GROUP(112, 2) GROUP(128, 4)
+GROUP(144, 2) GROUP(160, 4) GROUP(176, 2) GROUP(192, 4) GROUP(208, 2) GROUP(224, 4) GROUP(240, 2) GROUP(256, 4)
 static void begin_products() {}
 static void end_products() {
   current->product_groups.push_back(std::move(current->products));
@@ -299,6 +304,11 @@ static void end_products() {
 template <int BUT>
 static void await_products() {
   while (current->product_groups.size() > BUT) together(group_operation, nullptr, nullptr, nullptr, 128);
+}
+
+template <int SUMS>
+static void fence_sums(float (&)[SUMS]) {
+  if (!current->products.empty() || !current->product_groups.empty()) fail("sums that products still add to");
 }
 
 typedef void (*Kernel)(void **buffers);

@@ -3,6 +3,7 @@
 
 #[cfg(unix)]
 pub mod cuda_on_cpu;
+pub mod instructions;
 #[cfg(target_arch = "x86_64")]
 pub mod machine;
 pub mod nests;
@@ -13,7 +14,10 @@ pub mod odd_workloads;
 pub mod opencl;
 pub mod pipelines;
 pub mod random_programs;
+#[cfg(unix)]
+pub mod shim;
 pub mod targets;
+pub mod variants;
 pub mod workloads;
 
 use std::io::Write;

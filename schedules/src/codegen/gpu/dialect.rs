@@ -1,8 +1,7 @@
 //! Where CUDA C and OpenCL C differ.
 
-use super::used::Used;
-use super::{element, mma};
-use crate::program::{Program, Scope, Side};
+use super::{element, functions};
+use crate::program::{Program, Scope};
 use crate::target::GpuApi;
 use crate::workload::DType;
 
@@ -27,43 +26,11 @@ impl Dialect {
             Dialect::Cuda => "static __device__ __forceinline__",
             Dialect::OpenCl => "static inline",
         };
-        let mut text = format!("{qualifiers} float max1(float a, float b) {{ return a < b ? b : a; }}\n");
-        let (mut parts, mut products) = (Vec::new(), String::new());
-        match program.workload.dtype {
-            DType::F16 => parts.push(include_str!("cuda/f16.cu")),
-            DType::Bf16 => parts.push(include_str!("cuda/bf16.cu")),
-            DType::F32 | DType::Tf32 => {}
-        }
-        let used: Vec<Used> = program.stages.iter().map(|stage| Used::of(&stage.body)).collect();
-        if used.iter().any(|used| used.copies && !used.boxes) {
-            parts.push(include_str!("cuda/copies.cu"));
-        }
-        if used.iter().any(|used| used.matrices) {
-            parts.push(include_str!("cuda/matrices.cu"));
-            parts.push(match program.workload.dtype {
-                DType::F32 | DType::Tf32 => include_str!("cuda/mma_tf32.cu"),
-                DType::F16 => include_str!("cuda/mma_f16.cu"),
-                DType::Bf16 => include_str!("cuda/mma_bf16.cu"),
-            });
-        }
-        if used.iter().any(|used| used.boxes) {
-            parts.push(include_str!("cuda/boxes.cu"));
-        }
-        if used.iter().any(|used| used.groups) {
-            parts.push(include_str!("cuda/groups.cu"));
-            let shapes = program.stages.iter().flat_map(|stage| mma::shapes(&stage.body));
-            products.extend(shapes.map(|shape| mma::group_product(program.workload.dtype, shape)));
-        }
-        if program.stages.iter().any(|stage| Side::occurs(&stage.body)) {
-            parts.push(include_str!("cuda/sides.cu"));
-        }
-        if self == Dialect::Cuda && !parts.is_empty() {
-            text.push_str("#ifdef __CUDACC__\n");
-            parts.iter().for_each(|part| text.push_str(part));
-            text.push_str(&products);
-            text.push_str("#endif\n");
-        }
-        text
+        let own = match self {
+            Dialect::Cuda => functions::of(program),
+            Dialect::OpenCl => String::new(),
+        };
+        format!("{qualifiers} float max1(float a, float b) {{ return a < b ? b : a; }}\n{own}")
     }
 
     /// A pointer to a global buffer.

@@ -4,7 +4,7 @@ use super::{Writer, element};
 use crate::affine::{Affine, VarId};
 use crate::codegen::flat_offset;
 use crate::plan::TensorBox;
-use crate::program::{Access, BoxCopy, Expr, InBounds, Loop, Node, Store, Team, WarpTile};
+use crate::program::{Access, BoxCopy, BufferId, Expr, InBounds, Loop, LoopKind, Node, Store, Team, WarpTile};
 use crate::workload::DType;
 
 impl Writer<'_> {
@@ -182,8 +182,17 @@ impl Writer<'_> {
     }
 }
 
+/// The sums to which warp groups add in some nodes, but for loops that run one turn after the other.
+pub(super) fn group_sums(nodes: &[Node]) -> Option<BufferId> {
+    nodes.iter().find_map(|node| match node {
+        Node::Mma { by: Team::WarpGroup, body } => WarpTile::of(body).map(|tile| tile.store.dst.buffer),
+        Node::Loop(l) if l.kind == LoopKind::Serial => None,
+        node => group_sums(node.body()),
+    })
+}
+
 /// Columns of an instruction of a warp group, and pairs of them that lie together in its sums.
-type Shape = [usize; 2];
+pub(super) type Shape = [usize; 2];
 
 fn shape(tile: &WarpTile) -> Shape {
     [tile.width(), tile.loops[4].extent]

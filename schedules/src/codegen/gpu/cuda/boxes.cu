@@ -3,12 +3,18 @@ struct __align__(64) TensorMap {
 };
 static __device__ __forceinline__ unsigned in_shared(const void *at) { return (unsigned)__cvta_generic_to_shared(at); }
 static __device__ __forceinline__ void begin_arrivals(unsigned long long *arrivals, int slots, unsigned long long *releases, int warps) {
+  // Arrivals lie behind whole boxes. The compiler would take it for granted that shared memory is aligned as it was declared.
+  unsigned start;
+  asm volatile("mov.u32 %0, %1;" : "=r"(start) : "r"(in_shared(arrivals)));
+  if (start % 1024 != 0) __trap();
   if (threadIdx.x == 0) {
     for (int i = 0; i < slots; ++i) {
       asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(in_shared(arrivals + i)) : "memory");
       if (warps > 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(in_shared(releases + i)), "r"(warps) : "memory");
     }
+    // For other threads, and for the copy engine.
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
   __syncthreads();
 }
@@ -24,12 +30,27 @@ static __device__ __forceinline__ void copy_box(const TensorMap *map, void *to, 
 static __device__ __forceinline__ void end_boxes(unsigned long long *arrival) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(in_shared(arrival)) : "memory");
 }
+static __device__ __forceinline__ bool has_passed(unsigned arrival, int parity) {
+  int passed;
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+               : "=r"(passed)
+               : "r"(arrival), "r"(parity)
+               : "memory");
+  return passed;
+}
+// Where AUTOTUNE_CHECKED is defined, a wait of some seconds is an error of the kernel.
 static __device__ __forceinline__ void await_boxes(unsigned long long *arrivals, int slots, int &awaited, int until) {
   #pragma unroll 1
-  for (; awaited < until; ++awaited)
-    asm volatile(
-        "{ .reg .pred there; again: mbarrier.try_wait.parity.shared::cta.b64 there, [%0], %1; @!there bra again; }" ::"r"(
-            in_shared(arrivals + awaited % slots)),
-        "r"(awaited / slots & 1)
-        : "memory");
+  for (; awaited < until; ++awaited) {
+    const unsigned arrival = in_shared(arrivals + awaited % slots);
+    const int parity = awaited / slots & 1;
+#ifdef AUTOTUNE_CHECKED
+    const long long start = clock64();
+#endif
+    while (!has_passed(arrival, parity)) {
+#ifdef AUTOTUNE_CHECKED
+      if (clock64() - start > 1ll << 33) __trap();
+#endif
+    }
+  }
 }

@@ -1,0 +1,92 @@
+//! Other libraries, each served by a server.py.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use autotune_measure::allowed_cores;
+use autotune_schedules::Workload;
+use autotune_schedules::workload::{Activation, Operator};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::report::LeftOut;
+use crate::server::Server;
+
+/// The peer that runs on a GPU.
+const GPU_PEER: &str = "torch";
+
+/// One library as `peers.json` of setup.sh lists it.
+#[derive(Deserialize)]
+struct Listed {
+    /// What server.py is asked for.
+    peer: String,
+    /// Environment that it needs.
+    #[serde(default)]
+    env: HashMap<String, String>,
+    /// The Python it runs in, if not the folder's own.
+    python: Option<PathBuf>,
+}
+
+/// Where server.py is, and what of it is wanted.
+pub(crate) struct Place<'a> {
+    /// The program.
+    pub(crate) program: &'a Path,
+    /// Folder that setup.sh made: what is installed.
+    pub(crate) folder: &'a Path,
+    /// Threads of a library that runs on the CPU.
+    pub(crate) threads: usize,
+    /// True for libraries that run on a GPU.
+    pub(crate) gpu: bool,
+}
+
+/// Starts every library that is installed and runs on the device, and says which do not start and why.
+pub(crate) fn start_all(place: &Place<'_>) -> Result<(Vec<Server>, Vec<LeftOut>)> {
+    let (mut servers, mut left_out) = (Vec::new(), Vec::new());
+    let list = place.folder.join("peers.json");
+    let Ok(text) = std::fs::read_to_string(&list) else {
+        let why = format!("{} is missing; examples/peers/setup.sh makes it", list.display());
+        left_out.push(LeftOut { name: "other libraries".into(), why });
+        return Ok((servers, left_out));
+    };
+    let listed: Vec<Listed> = serde_json::from_str(&text).with_context(|| list.display().to_string())?;
+    for (i, peer) in listed.iter().enumerate().filter(|(_, peer)| (peer.peer == GPU_PEER) == place.gpu) {
+        let log = place.folder.join(format!("server{i}.log"));
+        match start(place, peer, &log) {
+            Ok(server) => servers.push(server),
+            Err(why) => left_out.push(LeftOut { name: peer.peer.clone(), why: format!("{why:#}") }),
+        }
+    }
+    Ok((servers, left_out))
+}
+
+fn start(place: &Place<'_>, peer: &Listed, log: &Path) -> Result<Server> {
+    // What drives a GPU may run anywhere.
+    let wanted = if place.gpu { usize::MAX } else { place.threads };
+    let cores: Vec<String> = allowed_cores().iter().take(wanted).map(usize::to_string).collect();
+    let own = place.folder.join("bin/python");
+    let mut command = Command::new(peer.python.as_ref().unwrap_or(&own));
+    command.arg(place.program).arg(&peer.peer).arg(cores.join(","));
+    command.envs(&peer.env).env("PEERS_TIMING", place.folder.join("timing.so")).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.stderr(std::fs::File::create(log).with_context(|| log.display().to_string())?);
+    Server::start(command)
+}
+
+/// A workload as server.py is asked for it.
+pub(crate) fn order(workload: &Workload) -> Value {
+    let mut fields = match workload.op {
+        Operator::Conv2d(c) => json!({
+            "op": "conv2d", "n": c.n, "c": c.c, "h": c.h, "w": c.w, "o": c.o, "kh": c.kh, "kw": c.kw,
+            "sh": c.stride[0], "sw": c.stride[1], "ph": c.pad[0], "pw": c.pad[1],
+            "dh": c.dilation[0], "dw": c.dilation[1], "groups": c.groups,
+        }),
+        Operator::Matmul(m) => json!({"op": "matmul", "b": m.b, "m": m.m, "n": m.n, "k": m.k}),
+    };
+    fields["exact"] = workload.exact.into();
+    fields["dtype"] = workload.dtype.word().into();
+    fields["bias"] = workload.epilogue.bias.into();
+    fields["add"] = workload.epilogue.residual.into();
+    fields["relu"] = (workload.epilogue.activation == Activation::Relu).into();
+    fields
+}

@@ -1,0 +1,124 @@
+//! The comparison with other libraries, where kernels and peers fail.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../measure/tests/stub/mod.rs"]
+mod stub;
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+
+use serde_json::Value;
+use stub::Stub;
+
+/// Speaks server.py's protocol. It has no product of 11 rows, is wrong about 12, dies in the turns of 13, talks nonsense of 14 and says that
+/// its device is lost at 15; a process that had to do with these has no business with 16.
+const PEER: &str = r#"#!/bin/sh
+echo '{"name": "Fake", "version": "1"}'
+spoilt=no
+while read -r line; do
+    case "$line" in
+    *'"m":11,'*) echo '{"absent": true}' ;;
+    *'"m":12,'*) echo '{"error": "wrong | result"}' ;;
+    *'"m":13,'*) rows=13; spoilt=yes; echo '{"how": "dies", "max_rel_error": 0}' ;;
+    *'"m":14,'*) spoilt=yes; echo 'Segmentation fault' ;;
+    *'"m":15,'*) spoilt=yes; echo '{"error": "no device", "lost": true}' ;;
+    *prepare*) [ $spoilt = no ] || exit 1; rows=0; echo '{"how": "fast, without a graph", "max_rel_error": 0}' ;;
+    *) [ "$rows" = 13 ] && kill -9 $$; echo '{"run_secs": [0.5, 0.5, 0.5]}' ;;
+    esac
+done
+"#;
+
+fn missing(tool: &str, reason: &str) {
+    let required = env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
+    assert!(required.split(',').all(|name| name != tool), "{tool} is required: {reason}");
+    eprintln!("skipped, {tool} is missing: {reason}");
+}
+
+/// A quick comparison.
+fn comparison(out: &Path) -> Command {
+    // Cargo puts the example beside the folder of this test.
+    let profile = env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf();
+    let mut command = Command::new(profile.join("examples/compare_peers"));
+    command.args(["--trials", "0", "--rounds", "2", "--turn-ms", "1"]).arg("--out").arg(out);
+    command
+}
+
+/// The rows of its only table.
+fn rows(command: &mut Command, out: &Path) -> Vec<Value> {
+    let ended = command.output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    let run: Value = serde_json::from_str(&fs::read_to_string(out.with_extension("json")).unwrap()).unwrap();
+    run["tables"][0]["comparisons"].as_array().unwrap().clone()
+}
+
+/// Who was measured.
+fn names(row: &Value) -> Vec<&str> {
+    row["contenders"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_peer_that_fails_costs_its_figure_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (peer, out) = (folder.path().join("peer"), folder.path().join("out"));
+    fs::write(&peer, PEER).unwrap();
+    fs::set_permissions(&peer, fs::Permissions::from_mode(0o755)).unwrap();
+    let listed = serde_json::json!([{"peer": "fake", "python": peer}, {"peer": "other", "python": "/nowhere/python"}]);
+    fs::write(folder.path().join("peers.json"), listed.to_string()).unwrap();
+
+    // On several cores ours must find them.
+    let threads = thread::available_parallelism().map_or(1, |cores| cores.get().min(2)).to_string();
+    let mut command = comparison(&out);
+    command.args(["--threads", &threads, "--suite"]).args((11..=16).map(|m| format!("matmul:m={m},n=8,k=8,bias")));
+    let rows = rows(command.arg("--peers").arg(folder.path()), &out);
+    assert_eq!(rows.len(), 6);
+    for (row, why) in
+        rows.iter().zip(["", "wrong | result", "(signal: 9 (SIGKILL))", "Segmentation fault", "no device"])
+    {
+        assert_eq!(names(row), ["autotune"], "{row:#}");
+        let left_out = row["left_out"][0]["why"].as_str().unwrap_or_default();
+        assert!(left_out.contains(why) && left_out.is_empty() == why.is_empty(), "{row:#}");
+    }
+    assert_eq!(names(&rows[5]), ["autotune", "Fake 1"]);
+    assert!(rows[5]["contenders"][1]["ratio"].as_f64().unwrap() > 1.0);
+
+    let text = fs::read_to_string(out.with_extension("md")).unwrap();
+    for line in [
+        "12x8x8: Fake 1 is left out: wrong \\| result",
+        "without a graph: 16x8x8 Fake 1",
+        "Not measured: other: \"/nowhere/python\": No such file",
+    ] {
+        assert!(text.contains(line), "'{line}' is not in:\n{text}");
+    }
+}
+
+#[test]
+fn a_kernel_that_breaks_its_device_costs_its_row_and_nothing_else() {
+    let stub = match Stub::find() {
+        Ok(stub) => stub,
+        Err(reason) => return missing("g++", &reason),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (out, broken) = (folder.path().join("out"), folder.path().join("broken"));
+    let subjects = ["matmul:m=16,n=16,k=16", "matmul:m=32,n=16,k=16"];
+    let compare = |fault: &str| {
+        let mut command = comparison(&out);
+        stub.set(&mut command).env("STUB_CUDA_FAULT", fault).env("AUTOTUNE_CACHE", folder.path().join("cache"));
+        rows(command.args(["--target", "cuda", "--suite"]).args(subjects).arg("--peers").arg(folder.path()), &out)
+    };
+    // The ceilings are kept: behind this, only our kernels run.
+    assert!(compare("").iter().all(|row| names(row) == ["autotune"]));
+    let text = || fs::read_to_string(out.with_extension("md")).unwrap();
+    assert!(!text().contains("without a graph"), "{}", text());
+    compare("cuStreamBeginCapture_v2:1:900");
+    assert!(text().contains("without a graph: 16x16x16 autotune, 32x16x16 autotune"), "{}", text());
+
+    let rows = compare(&format!("cuLaunchKernel:2:700:sticky:once={}", broken.display()));
+    assert!(broken.exists());
+    assert_eq!((names(&rows[0]), names(&rows[1])), (vec![], vec!["autotune"]), "{rows:#?}");
+    assert!(text().contains("| 16x16x16 | left out: ") && text().contains("ILLEGAL_ADDRESS"), "{}", text());
+}

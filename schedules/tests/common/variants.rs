@@ -1,0 +1,99 @@
+//! The variants of the sketches for tensor cores, as their spaces have them: who copies, on which grid, how many stages, how many
+//! parts, where weights are. A value that a knob gets is covered from then on.
+
+use std::collections::BTreeMap;
+
+use autotune_schedules::mma::{self, Mma};
+use autotune_schedules::{Config, GpuTarget, ScheduleSpace, Target, Value, Workload};
+
+/// Values of the knobs that make a variant.
+pub type Variant = BTreeMap<String, String>;
+
+/// Knobs of words that do not make one.
+const OTHERS: [&str; 1] = ["raster"];
+
+/// Every combination of the words that a sketch has for a workload, valid or not.
+pub fn combinations(workload: &Workload, target: &Target, sketch: &str) -> Vec<Variant> {
+    let space = ScheduleSpace::new(workload, target);
+    let Some(sketch) = space.sketches().iter().find(|one| one.name == sketch) else { return Vec::new() };
+    let mut all = vec![Variant::new()];
+    for knob in &sketch.knobs {
+        let words: Vec<&String> = knob.values.iter().filter_map(word).collect();
+        if words.is_empty() || OTHERS.contains(&knob.name.as_str()) {
+            continue;
+        }
+        let with = |variant: &Variant| {
+            let word =
+                |word: &&String| variant.clone().into_iter().chain([(knob.name.clone(), (*word).clone())]).collect();
+            words.iter().map(word).collect::<Vec<Variant>>()
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    all
+}
+
+fn word(value: &Value) -> Option<&String> {
+    match value {
+        Value::Choice(word) => Some(word),
+        _ => None,
+    }
+}
+
+/// A valid config of the variant that is wanted; others of the tiles and orders from place `turn` on among all that there are.
+pub fn config(
+    workload: &Workload,
+    gpu: &GpuTarget,
+    (sketch, variant): (&str, &Variant),
+    turn: usize,
+    is_wanted: impl Fn(&Mma) -> bool,
+) -> Option<Config> {
+    let space = ScheduleSpace::new(workload, &Target::Gpu(gpu.clone()));
+    let sketch = space.sketches().iter().find(|one| one.name == sketch)?;
+    let (fixed, free): (Vec<_>, Vec<_>) = sketch.knobs.iter().partition(|knob| variant.contains_key(&knob.name));
+    let mut config = Config { sketch: sketch.name.into(), knobs: Default::default() };
+    for knob in fixed {
+        let value = Value::Choice(variant[&knob.name].clone());
+        config.knobs.insert(knob.name.clone(), knob.values.contains(&value).then_some(value)?);
+    }
+    let count: usize = free.iter().map(|knob| knob.values.len()).product();
+    (0..count).find_map(|i| {
+        // An odd step goes to places far from each other, and to all of them in the end if it shares no factor with their number.
+        let mut place = (turn + i) * STEP % count;
+        for knob in &free {
+            config.knobs.insert(knob.name.clone(), knob.values[place % knob.values.len()].clone());
+            place /= knob.values.len();
+        }
+        Mma::new(workload, gpu, &config).is_ok_and(|mma| is_wanted(&mma)).then(|| config.clone())
+    })
+}
+
+/// A prime that no number of places is a multiple of.
+const STEP: usize = 7919;
+
+/// The combinations but for the splits, each with two of them, all in turn.
+pub fn spread(combinations: Vec<Variant>) -> Vec<Variant> {
+    let mut splits: Vec<String> = combinations.iter().map(|one| one["split"].clone()).collect();
+    splits.sort_by_key(|split| split.parse::<usize>().unwrap());
+    splits.dedup();
+    let number = |split: &String| splits.iter().position(|one| one == split).unwrap();
+    let mut others: Vec<Variant> = Vec::new();
+    let mut kept = Vec::new();
+    for variant in combinations {
+        let rest = Variant::from_iter(variant.clone().into_iter().filter(|(name, _)| name != "split"));
+        let place = others.iter().position(|one| *one == rest).unwrap_or_else(|| {
+            others.push(rest);
+            others.len() - 1
+        });
+        let persistent = variant.get("grid").is_some_and(|grid| grid == "persistent");
+        let turns = [2 * place, 2 * place + 1].map(|turn| turn % splits.len());
+        let split = number(&variant["split"]);
+        // There are no parts on a persistent grid.
+        if if persistent { split == 0 } else { turns.contains(&split) } {
+            kept.push(variant);
+        }
+    }
+    kept
+}
+
+/// The sketches.
+pub const SKETCHES: [&str; 2] = [mma::SKETCH, mma::GROUP_SKETCH];

@@ -1,0 +1,193 @@
+//! Every variant of the sketches for tensor cores, small, but with more chunks than stages, so that phases wrap around, twice unless
+//! there are many parts, and on a persistent grid with more tiles than blocks: interpreted, and as CUDA C on the CPU.
+//!
+//! What neither shows is a missing fence: both run threads one after the other on one memory.
+//!
+//! Where there is no C++ compiler, the second test says so and passes; `AUTOTUNE_REQUIRE=g++` makes that a failure.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use autotune_schedules::mma::{self, Mma};
+use autotune_schedules::{
+    Config, DType, GpuTarget, Operands, Program, Workload, interpret, lower, max_rel_error, reference, tolerance,
+    verify,
+};
+use common::cuda_on_cpu::OnCpu;
+use common::missing;
+use common::pipelines::{group_config, small_target};
+use common::variants::{self, Variant};
+
+/// Of a shape that has each variant.
+const NOMINAL: &str = "matmul:m=4096,n=4096,k=6144";
+
+/// Convolutions with padding, strides, several taps, groups and a single tap, and products with a batch, for so many parts of so many
+/// chunks.
+const OTHERS: [fn(usize, usize) -> String; 6] = [
+    |parts, chunks| format!("conv2d:n=2,c={},h=5,w=6,o=20,k=3,p=1,bias,add", 16 * parts * chunks.div_ceil(9)),
+    |parts, chunks| format!("conv2d:c={},h=9,w=7,o=24,k=3,s=2,p=1,g=2,act=relu", 32 * parts * chunks.div_ceil(9)),
+    |parts, chunks| format!("conv2d:n=3,c={},h=7,w=5,o=18,k=1,s=2", 16 * parts * chunks - 4),
+    |parts, chunks| format!("conv2d:c={},h=6,w=6,o=17,k=5,p=2,bias", 16 * parts * chunks.div_ceil(25)),
+    |parts, chunks| format!("matmul:b=3,m=20,n=24,k={},bias", 16 * parts * chunks - 8),
+    |parts, chunks| format!("matmul:b=2,m=33,n=20,k={},add", 16 * parts * chunks - 4),
+];
+
+struct Case {
+    workload: Workload,
+    config: Config,
+    variant: Variant,
+}
+
+fn number(variant: &Variant, name: &str) -> usize {
+    variant[name].parse().unwrap()
+}
+
+/// Chunks of each part: phases wrap around twice, or once where there are many parts.
+fn chunks(stages: usize, split: usize) -> usize {
+    if split > 2 { stages + 1 } else { 2 * stages + 1 }
+}
+
+/// A matrix product with a few tiles.
+fn product(sketch: &str, dtype: DType, variant: &Variant) -> Workload {
+    let (stages, split) = (number(variant, "stages"), number(variant, "split"));
+    let whole = split * chunks(stages, split);
+    let (m, n, whole) = match variant.get("grid").map(String::as_str) {
+        // Each block has two tiles at least.
+        Some("persistent") => (400, 24, whole.div_ceil(2)),
+        Some(_) if split > 2 || variant["producer"] == "inline" => (60, 12, whole),
+        Some(_) => (100, 12, whole),
+        None => (40, 24, whole),
+    };
+    let bytes = if sketch == mma::GROUP_SKETCH { 128 } else { 32 };
+    // The last chunk is not whole.
+    let k = (bytes * whole - 16) / dtype.bytes();
+    format!("matmul:m={m},n={n},k={k},dtype={},bias,act=relu", dtype.word()).parse().unwrap()
+}
+
+/// Phases wrap around, and blocks of a persistent grid have several tiles, some one more than others.
+fn is_long(mma: &Mma) -> bool {
+    let turns = mma.persistent.map_or(1, |blocks| mma.all_tiles() / blocks);
+    let uneven = mma.persistent.is_none_or(|blocks| turns > 1 && !mma.all_tiles().is_multiple_of(blocks));
+    turns * mma.chunks() >= chunks(mma.stages, mma.split) && uneven
+}
+
+/// The words of a sketch's knobs that none of the variants has.
+fn without_case(combinations: &[Variant], found: &[Variant]) -> BTreeSet<(String, String)> {
+    let words = |variants: &[Variant]| variants.iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
+    let (all, found): (BTreeSet<_>, BTreeSet<_>) = (words(combinations), words(found));
+    all.difference(&found).cloned().collect()
+}
+
+/// Types of a sketch.
+const TYPES: [(&str, &[DType]); 2] =
+    [(mma::SKETCH, &[DType::F16, DType::Bf16, DType::Tf32]), (mma::GROUP_SKETCH, &[DType::F16, DType::Bf16])];
+
+/// Each variant of products and of the other workloads with one type after the other; or, of products for warps, with each type.
+fn cases(gpu: &GpuTarget, every_type: bool) -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    for (sketch, types) in TYPES {
+        let each = every_type && sketch == mma::SKETCH;
+        let of = |turn: usize| if each { types.to_vec() } else { vec![types[turn / 2 % types.len()]] };
+        add(&mut cases, gpu, (sketch, NOMINAL), of, |dtype, variant| product(sketch, dtype, variant));
+    }
+    for other in OTHERS {
+        let types = |turn: usize| vec![TYPES[0].1[turn % 3]];
+        add(&mut cases, gpu, (mma::SKETCH, &other(1, 7)), types, |dtype, variant| {
+            let (stages, split) = (number(variant, "stages"), number(variant, "split"));
+            Workload { dtype, ..other(split, chunks(stages, split)).parse().unwrap() }
+        });
+    }
+    cases
+}
+
+/// Adds the variants that a sketch has for a workload, each for some types, and says how many there are.
+fn add(
+    cases: &mut Vec<Case>,
+    gpu: &GpuTarget,
+    (sketch, nominal): (&str, &str),
+    types: impl Fn(usize) -> Vec<DType>,
+    workload: impl Fn(DType, &Variant) -> Workload,
+) {
+    let nominal = Workload { dtype: DType::F16, ..nominal.parse().unwrap() };
+    let all = variants::combinations(&nominal, &small_target(), sketch);
+    let begin = cases.len();
+    for (turn, variant) in variants::spread(all.clone()).iter().enumerate() {
+        for dtype in types(turn) {
+            let workload = workload(dtype, variant);
+            let found = variants::config(&workload, gpu, (sketch, variant), turn, is_long);
+            cases.extend(found.map(|config| Case { workload, config, variant: variant.clone() }));
+        }
+    }
+    let found: Vec<Variant> = cases[begin..].iter().map(|case| case.variant.clone()).collect();
+    eprintln!("{nominal}, {sketch}: {} kernels of {} combinations", found.len(), all.len());
+    let missing = without_case(&all, &found);
+    assert!(missing.is_empty(), "{nominal}, {sketch}: no {missing:?}");
+}
+
+#[test]
+fn the_interpreter_agrees_with_the_reference() {
+    let target = small_target();
+    for (number, Case { workload, config, .. }) in cases(target.gpu().unwrap(), false).iter().enumerate() {
+        let program = lower(workload, &target, config).unwrap();
+        verify(&program, &target).unwrap();
+        let operands = Operands::random(workload, number as u64);
+        let output = interpret(&program, &operands).unwrap_or_else(|e| panic!("{workload} {config}: {e}"));
+        let error = max_rel_error(&output, &reference(workload, &operands));
+        assert!(error <= tolerance(workload, config), "{workload} {config}: error {error}");
+    }
+}
+
+/// What goes wrong only once phases have wrapped around twice, by the wait that is left out then.
+const LATE_FAULTS: [(&str, &str); 3] = [
+    ("await_boxes(arrivals, 4, awaited, awaited + 1);", "if (awaited < 8) { } else ++awaited;"),
+    ("await_boxes(releases, 4, released, issued - 3);", "if (issued < 11) { } else ++released;"),
+    ("release_boxes(releases, 4, released, awaited - 1);", "if (released < 8) { } else ++released;"),
+];
+
+/// A product whose phases wrap around three times, one tile a block, with four stages.
+fn for_faults() -> (Workload, Config) {
+    let workload = "matmul:m=100,n=12,k=840,dtype=f16".parse().unwrap();
+    (workload, group_config(&workload, "tile.m=128x64 tile.n=16x16 stages=4 producer=group"))
+}
+
+#[test]
+fn kernels_agree_with_the_reference_and_late_faults_show() {
+    let target = small_target();
+    let cases = cases(target.gpu().unwrap(), true);
+    let (workload, config) = for_faults();
+    let all = cases.iter().map(|case| (&case.workload, &case.config));
+    let all = all.chain(LATE_FAULTS.iter().map(|_| (&workload, &config)));
+    let programs: Vec<Program> = all.map(|(workload, config)| lower(workload, &target, config).unwrap()).collect();
+    let kernels = OnCpu::build(programs, |number, text| match number.checked_sub(cases.len()) {
+        None => text,
+        Some(fault) => {
+            let (wait, late) = LATE_FAULTS[fault];
+            assert!(text.contains(wait), "{text}");
+            text.replace(wait, &late.replace("{ }", wait))
+        }
+    });
+    let kernels = match kernels {
+        Ok(kernels) => kernels,
+        Err(reason) => return missing("g++", &reason),
+    };
+    for (number, Case { workload, config, .. }) in cases.iter().enumerate() {
+        let operands = Operands::random(workload, number as u64);
+        let output =
+            kernels.run(number, &operands, number % 2 == 1).unwrap_or_else(|e| panic!("{workload} {config}: {e}"));
+        let error = max_rel_error(&output, &reference(workload, &operands));
+        assert!(error <= tolerance(workload, config), "{workload} {config}: error {error}");
+    }
+    let operands = Operands::random(&workload, 1);
+    let expected = reference(&workload, &operands);
+    for (fault, (wait, _)) in LATE_FAULTS.iter().enumerate() {
+        let shows = |backwards: bool| match kernels.run(cases.len() + fault, &operands, backwards) {
+            Ok(output) => max_rel_error(&output, &expected) > tolerance(&workload, &config),
+            Err(_) => true,
+        };
+        assert!(shows(false) || shows(true), "{config}: late without {wait}");
+    }
+}
