@@ -65,7 +65,7 @@ class Plan:
 
     def check(self):
         steps = [Step("compiler tests", 60, self.compiler_tests)] if self.target == "cuda" else []
-        steps += [Step("device tests", 110, self.device_tests), Step("device tests, one by one", 40, self.unfinished_tests)]
+        steps += [Step("device tests", 180, self.device_tests), Step("device tests, one by one", 40, self.unfinished_tests)]
         for tool in SANITIZERS:
             steps.append(Step(tool, 40, lambda place, tool=tool: self.sanitizer(place, tool)))
         suite = next(iter(self.suites))
