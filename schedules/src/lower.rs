@@ -96,7 +96,8 @@ pub(crate) fn check_target(workload: &Workload, target: &Target) -> Result<(), L
 /// The loop nests of a config.
 pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Program, LowerError> {
     check_target(workload, target)?;
-    let sketch = sketch::find(&config.sketch, target).ok_or_else(|| LowerError::UnknownSketch(config.sketch.clone()))?;
+    let sketch =
+        sketch::find(&config.sketch, target).ok_or_else(|| LowerError::UnknownSketch(config.sketch.clone()))?;
     Ok(sketch.plan(workload, target, config)?.lower())
 }
 

@@ -106,7 +106,6 @@ pub use gemm::Gemm;
 pub(crate) use sketch::MmaSketch;
 pub use sketch::{GROUP_SKETCH, SKETCH};
 
-
 /// Threads of a warp.
 const WARP: usize = LANES[0] * LANES[1];
 /// Bytes of the widest copy, and those by which rows of shared memory are longer than what they hold.

@@ -53,7 +53,8 @@ impl ScheduleSpace {
     pub fn new(workload: &Workload, target: &Target) -> Self {
         let mut sketches: Vec<KnobSpace> = Vec::new();
         for tier in sketch::tiers(target) {
-            let offered = tier.iter().filter_map(|&sketch| Some(KnobSpace { sketch, knobs: sketch.knobs(workload, target)? }));
+            let offered =
+                tier.iter().filter_map(|&sketch| Some(KnobSpace { sketch, knobs: sketch.knobs(workload, target)? }));
             let before = sketches.len();
             sketches.extend(offered);
             if sketches[before..].iter().any(|space| space.sketch.outdoes_later_tiers(workload)) {
@@ -123,7 +124,7 @@ impl ScheduleSpace {
     }
 
     fn sketch(&self, config: &Config) -> Option<&KnobSpace> {
-        self.sketches.iter().find(|space| space.sketch.name() == config.sketch)
+        self.sketches.iter().find(|space| space.name() == config.sketch)
     }
 
     /// The untuned schedule: what a fixed rule picks without measuring.
@@ -134,7 +135,7 @@ impl ScheduleSpace {
     fn default_ref(&self) -> &Config {
         self.default.get_or_init(|| {
             let of_tier = |tier: &&[&'static dyn Sketch]| {
-                let is_in = |space: &&KnobSpace| tier.iter().any(|sketch| sketch.name() == space.sketch.name());
+                let is_in = |space: &&KnobSpace| tier.iter().any(|sketch| sketch.name() == space.name());
                 let own = self.sketches.iter().filter(is_in);
                 let defaults = own.filter_map(|space| space.sketch.default_config(&self.workload, &self.target, space));
                 defaults.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, config)| config)
@@ -172,7 +173,7 @@ impl ScheduleSpace {
     /// now and then where there are several sketches.
     pub fn neighbor<R: Rng + ?Sized>(&self, config: &Config, rng: &mut R) -> Config {
         let moves_on = self.sketches.len() > 1 && rng.random_ratio(1, SKETCH_CHANGE);
-        let number = self.sketches.iter().position(|space| space.sketch.name() == config.sketch);
+        let number = self.sketches.iter().position(|space| space.name() == config.sketch);
         let has_others = |&number: &usize| !self.few[number].get().is_some_and(|few| few.is_closed);
         if let Some(number) = number.filter(|_| !moves_on).filter(has_others) {
             let mut moves = (0..256).map(|_| self.sketches[number].random_move(config, rng));

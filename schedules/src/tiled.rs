@@ -65,7 +65,6 @@ use crate::direct::reader::Reader;
 /// Rounds of a copy that are written out with one stage; more are a loop.
 const MAX_UNROLLED_ROUNDS: usize = 8;
 
-
 /// The tile of one spatial axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpatialTile {

@@ -112,8 +112,7 @@ impl Winograd {
     /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
     /// target.
     pub fn new(workload: &Workload, target: &CpuTarget, config: &Config) -> Result<Self, LowerError> {
-        let conv = applies(workload, target)
-            .ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
+        let conv = applies(workload, target).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         let reader = Reader(config);
         let block = block_size(target);
         let [rows] = reader.tile::<1>("tile.th")?;

@@ -7,7 +7,7 @@ use crate::lower::LowerError;
 use crate::program::{Program, Team};
 use crate::sketch::{Plan, Sketch};
 use crate::space::{Knob, KnobSpace};
-use crate::target::Target;
+use crate::target::{GpuTarget, Target};
 use crate::workload::{DType, Workload};
 
 /// Name in configs of the sketch for instructions of warps.
@@ -57,6 +57,14 @@ impl Sketch for MmaSketch {
     /// Where there are enough columns for tensor cores, and where only they have the type.
     fn outdoes_later_tiers(&self, workload: &Workload) -> bool {
         self.0 == Team::Warp && (fills(workload) || workload.dtype == DType::Tf32)
+    }
+}
+
+impl Mma {
+    /// [`Mma::new`] for the sketch of the config.
+    pub fn of_config(workload: &Workload, target: &GpuTarget, config: &Config) -> Result<Self, LowerError> {
+        let team = if config.sketch == GROUP_SKETCH { Team::WarpGroup } else { Team::Warp };
+        Self::new(workload, target, team, config)
     }
 }
 

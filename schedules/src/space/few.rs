@@ -31,7 +31,7 @@ impl Few {
             return Self { configs: all.filter(|config| space.is_valid(config)).collect(), is_closed: true };
         }
         let default = space.default_config();
-        if default.sketch != sketch.sketch.name() || !space.is_valid(&default) {
+        if default.sketch != sketch.name() || !space.is_valid(&default) {
             return Self { configs: Vec::new(), is_closed: true };
         }
 
@@ -53,7 +53,12 @@ impl Few {
     }
 
     /// One of them, or one that a random move leads to where there are others.
-    pub(super) fn pick<R: Rng + ?Sized>(&self, space: &ScheduleSpace, sketch: &KnobSpace, rng: &mut R) -> Option<Config> {
+    pub(super) fn pick<R: Rng + ?Sized>(
+        &self,
+        space: &ScheduleSpace,
+        sketch: &KnobSpace,
+        rng: &mut R,
+    ) -> Option<Config> {
         let from = self.configs.get(rng.random_range(0..self.configs.len().max(1)))?;
         let mut moves = (0..if self.is_closed { 0 } else { MOVES }).map(|_| sketch.random_move(from, rng));
         let moved = moves.find(|other| space.is_valid(other));

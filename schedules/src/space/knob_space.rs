@@ -56,6 +56,11 @@ pub struct KnobSpace {
 }
 
 impl KnobSpace {
+    /// The sketch's name, as configs have it.
+    pub fn name(&self) -> &'static str {
+        self.sketch.name()
+    }
+
     /// Number of combinations, invalid ones included.
     pub fn len(&self) -> u128 {
         self.knobs.iter().map(|k| k.values.len() as u128).product()
@@ -68,7 +73,7 @@ impl KnobSpace {
 
     pub(crate) fn config(&self, mut pick: impl FnMut(&Knob) -> usize) -> Config {
         let knobs = self.knobs.iter().map(|k| (k.name.clone(), k.values[pick(k)].clone())).collect();
-        Config { sketch: self.sketch.name().into(), knobs }
+        Config { sketch: self.name().into(), knobs }
     }
 
     /// The combination that `wanted` names by the position of each knob's value; none if it names none for some knob.
@@ -78,7 +83,7 @@ impl KnobSpace {
             .iter()
             .map(|k| Some((k.name.clone(), k.values.get(wanted(k)?)?.clone())))
             .collect::<Option<_>>()?;
-        Some(Config { sketch: self.sketch.name().into(), knobs })
+        Some(Config { sketch: self.name().into(), knobs })
     }
 
     /// The combinations that differ from `config` in one knob.

@@ -7,7 +7,7 @@ use crate::lower::LowerError;
 use crate::program::Program;
 use crate::sketch::{Plan, Sketch};
 use crate::space::{Knob, KnobSpace};
-use crate::target::Target;
+use crate::target::{GpuTarget, Target};
 use crate::workload::Workload;
 
 /// Name in configs of the sketch that tiles the axes of a workload.
@@ -49,6 +49,14 @@ impl Sketch for TiledSketch {
     fn default_config(&self, workload: &Workload, target: &Target, knobs: &KnobSpace) -> Option<(f64, Config)> {
         let gpu = target.gpu()?;
         knobs.least(|config| Some(estimate(&Tiled::new(workload, gpu, self.0, config).ok()?, gpu)))
+    }
+}
+
+impl Tiled {
+    /// [`Tiled::new`] for the sketch of the config.
+    pub fn of_config(workload: &Workload, target: &GpuTarget, config: &Config) -> Result<Self, LowerError> {
+        let form = if config.sketch == IMPLICIT_GEMM { Form::Pixels } else { Form::Axes };
+        Self::new(workload, target, form, config)
     }
 }
 
