@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::winograd;
+use crate::sketch;
 
 /// The value of one knob.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -50,14 +50,14 @@ impl Config {
     }
 
     /// What its kernels compute and in which stages, tiles and loops apart: its sketch, and the values of knobs that decide on more.
-    pub fn algorithm(&self) -> (&str, [Option<&Value>; 2]) {
-        (&self.sketch, [winograd::TILE_SIZE_KNOB, winograd::INPUT_KNOB].map(|knob| self.knobs.get(knob)))
+    pub fn algorithm(&self) -> (&str, Vec<Option<&Value>>) {
+        let knobs = sketch::find_anywhere(&self.sketch).map_or(&[][..], |sketch| sketch.algorithm_knobs());
+        (&self.sketch, knobs.iter().map(|&knob| self.knobs.get(knob)).collect())
     }
 
-    /// True if its kernels add up the workload's own products, in whatever order; false if they transform operands first, at
-    /// the cost of larger rounding errors.
+    /// [`Sketch::is_exact`](sketch::Sketch::is_exact).
     pub fn is_exact(&self) -> bool {
-        self.sketch != winograd::SKETCH
+        sketch::find_anywhere(&self.sketch).is_none_or(|sketch| sketch.is_exact())
     }
 }
 

@@ -25,16 +25,14 @@ mod default;
 mod knobs;
 pub(crate) mod reader;
 mod rules;
+mod sketch;
 
 pub(crate) use balance::MAX_SHARE;
-pub use default::default_config;
-pub use knobs::knobs;
 pub use rules::pieces;
+pub(crate) use sketch::DirectSketch;
+pub use sketch::SKETCH;
 
 use reader::Reader;
-
-/// Name of the sketch in configs.
-pub const SKETCH: &str = "direct";
 
 /// How the data operand is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

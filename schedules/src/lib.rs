@@ -47,6 +47,7 @@ pub mod plan;
 pub mod print;
 pub mod program;
 pub mod reference;
+pub mod sketch;
 pub mod space;
 pub mod target;
 pub mod tensor;

@@ -4,18 +4,14 @@ use thiserror::Error;
 
 use crate::affine::{Affine, VarId};
 use crate::config::Config;
-use crate::direct::Direct;
-use crate::mma::{self, Mma};
 use crate::program::{
     Access, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Store, StoreMode,
 };
+use crate::sketch;
 use crate::target::Target;
-use crate::tiled::{self, Tiled};
-use crate::winograd::Winograd;
-use crate::winograd::gpu::GpuWinograd;
 use crate::workload::{Activation, DType, Workload};
 
-mod direct;
+pub(crate) mod direct;
 pub(crate) mod partial;
 pub(crate) mod winograd;
 
@@ -68,6 +64,10 @@ pub enum LowerError {
 }
 
 impl LowerError {
+    pub(crate) fn unfit(sketch: &str, workload: &Workload) -> Self {
+        Self::Unfit { sketch: sketch.into(), workload: workload.to_string() }
+    }
+
     pub(crate) fn knob(name: &str, reason: impl Into<String>) -> Self {
         Self::Knob { name: name.to_string(), reason: reason.into() }
     }
@@ -96,22 +96,9 @@ pub(crate) fn check_target(workload: &Workload, target: &Target) -> Result<(), L
 /// The loop nests of a config.
 pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Program, LowerError> {
     check_target(workload, target)?;
-    match (target, config.sketch.as_str()) {
-        (Target::Cpu(cpu), direct::SKETCH) => {
-            Ok(direct::lower(workload, &Direct::new(workload, cpu, config)?, cpu.lanes()))
-        }
-        (Target::Cpu(cpu), winograd::SKETCH) => Ok(winograd::lower(workload, &Winograd::new(workload, cpu, config)?)),
-        (Target::Gpu(gpu), tiled::SKETCH | tiled::IMPLICIT_GEMM) => {
-            Ok(tiled::lower::lower(workload, &Tiled::new(workload, gpu, config)?))
-        }
-        (Target::Gpu(gpu), winograd::SKETCH) => {
-            Ok(tiled::lower::winograd::lower(workload, &GpuWinograd::new(workload, gpu, config)?))
-        }
-        (Target::Gpu(gpu), mma::SKETCH | mma::GROUP_SKETCH) => {
-            Ok(mma::lower::lower(workload, &Mma::new(workload, gpu, config)?))
-        }
-        (_, unknown) => Err(LowerError::UnknownSketch(unknown.into())),
-    }
+    let sketch =
+        sketch::find(&config.sketch, target).ok_or_else(|| LowerError::UnknownSketch(config.sketch.clone()))?;
+    Ok(sketch.plan(workload, target, config)?.lower())
 }
 
 /// The buffers that the caller gives and gets.

@@ -100,14 +100,11 @@ mod gemm;
 mod knobs;
 pub(crate) mod lower;
 mod rules;
+mod sketch;
 
 pub use gemm::Gemm;
-pub use knobs::{default_config, group_knobs, knobs};
-
-/// Name of the sketch in configs.
-pub const SKETCH: &str = "mma";
-/// Name of the sketch for warp groups in configs.
-pub const GROUP_SKETCH: &str = "wgmma";
+pub(crate) use sketch::MmaSketch;
+pub use sketch::{GROUP_SKETCH, SKETCH};
 
 /// Threads of a warp.
 const WARP: usize = LANES[0] * LANES[1];
@@ -160,10 +157,9 @@ pub struct Mma {
 impl Mma {
     /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
     /// target.
-    pub fn new(workload: &Workload, target: &GpuTarget, config: &Config) -> Result<Self, LowerError> {
-        let by = if config.sketch == GROUP_SKETCH { Team::WarpGroup } else { Team::Warp };
+    pub fn new(workload: &Workload, target: &GpuTarget, by: Team, config: &Config) -> Result<Self, LowerError> {
         if !is_for(workload, target, by) {
-            return Err(LowerError::Unfit { sketch: config.sketch.clone(), workload: workload.to_string() });
+            return Err(LowerError::unfit(&config.sketch, workload));
         }
         let reader = Reader(config);
         let tile = |name: &str| {

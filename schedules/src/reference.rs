@@ -21,9 +21,9 @@
 
 use ndarray::ArrayD;
 
-use crate::config::{Config, Value};
+use crate::config::Config;
+use crate::sketch;
 use crate::tensor::{OperandError, Operands, OutOfMemory};
-use crate::winograd;
 use crate::workload::{DType, Operator, Workload};
 
 mod convolution;
@@ -152,17 +152,14 @@ pub fn max_rel_error(actual: &ArrayD<f32>, reference: &ArrayD<f32>) -> f64 {
 /// doubled product shows: it is about `1/sqrt(k)` of an output.
 pub const EXACT_TOLERANCE: f64 = 1e-4;
 
-/// The [`max_rel_error`] that a kernel made from `config` may have and still be right: [`EXACT_TOLERANCE`] or that of
-/// [`winograd::tolerance`], and more for two reasons.
+/// The [`max_rel_error`] that a kernel made from `config` may have and still be right: [`Sketch::tolerance`](sketch::Sketch::tolerance), and more for
+/// two reasons.
 ///
 /// An output that is rounded to 16 bits may be the neighbour of the reference's, where the sums lie on either side of the
 /// middle between them: twice [`DType::unit_roundoff`]. A matrix instruction cuts off what does not fit into the f32 sum that
 /// it adds to, instead of rounding: an error of up to 2^-23 of the sum, always towards zero, for each instruction of 8 steps.
 pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
-    let sums = match config.knobs.get(winograd::TILE_SIZE_KNOB) {
-        Some(Value::Choice(m)) if !config.is_exact() => winograd::tolerance(m.parse().unwrap_or_default()),
-        _ => EXACT_TOLERANCE,
-    };
+    let sums = sketch::find_anywhere(&config.sketch).map_or(EXACT_TOLERANCE, |sketch| sketch.tolerance(config));
     let rounded = match workload.dtype {
         DType::F32 | DType::Tf32 => 0.0,
         DType::F16 | DType::Bf16 => 2.0 * workload.dtype.unit_roundoff(),

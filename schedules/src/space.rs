@@ -5,23 +5,20 @@ use std::sync::OnceLock;
 
 use rand::{Rng, RngExt};
 
-use crate::config::{Config, Value};
-use crate::direct::{self, Direct, MAX_SHARE};
+use crate::config::Config;
+use crate::direct::MAX_SHARE;
 use crate::lower::{LowerError, check_target};
-use crate::mma::{self, Mma};
+use crate::sketch::{self, Sketch};
 use crate::target::Target;
-use crate::tiled::{self, Tiled};
-use crate::winograd::gpu::GpuWinograd;
-use crate::winograd::{self, Winograd};
-use crate::workload::{DType, Work, Workload};
+use crate::workload::{Work, Workload};
 
 mod few;
 mod fit;
-mod sketch;
+mod knob_space;
 
 use few::Few;
 pub use fit::UnfitError;
-pub use sketch::{Knob, Sketch};
+pub use knob_space::{Knob, KnobSpace};
 
 /// Every schedule of one workload on one target.
 ///
@@ -36,7 +33,7 @@ pub use sketch::{Knob, Sketch};
 pub struct ScheduleSpace {
     workload: Workload,
     target: Target,
-    sketches: Vec<Sketch>,
+    sketches: Vec<KnobSpace>,
     refusal: Option<LowerError>,
     /// What has been found out about the space, once.
     default: OnceLock<Config>,
@@ -54,25 +51,16 @@ impl ScheduleSpace {
     /// The space of `workload` on `target`. Nothing in it is valid where there is a [`ScheduleSpace::refusal`]; elsewhere there is
     /// a valid config for every workload.
     pub fn new(workload: &Workload, target: &Target) -> Self {
-        let sketches: Vec<Sketch> = match target {
-            Target::Cpu(cpu) => {
-                let direct = Sketch { name: direct::SKETCH, knobs: direct::knobs(workload, cpu) };
-                let winograd = winograd::knobs(workload, cpu).map(|knobs| Sketch { name: winograd::SKETCH, knobs });
-                std::iter::once(direct).chain(winograd).collect()
+        let mut sketches: Vec<KnobSpace> = Vec::new();
+        for tier in sketch::tiers(target) {
+            let offered =
+                tier.iter().filter_map(|&sketch| Some(KnobSpace { sketch, knobs: sketch.knobs(workload, target)? }));
+            let before = sketches.len();
+            sketches.extend(offered);
+            if sketches[before..].iter().any(|space| space.sketch.outdoes_later_tiers(workload)) {
+                break;
             }
-            Target::Gpu(gpu) => {
-                let mma = mma::knobs(workload, gpu).map(|knobs| Sketch { name: mma::SKETCH, knobs });
-                let groups = mma::group_knobs(workload, gpu).map(|knobs| Sketch { name: mma::GROUP_SKETCH, knobs });
-                // Where there are enough columns for tensor cores, nothing else comes near them.
-                let without = mma.is_none() || !mma::fills(workload) && workload.dtype != DType::Tf32;
-                let tiled = [tiled::SKETCH, tiled::IMPLICIT_GEMM].into_iter();
-                let tiled = tiled.filter_map(|name| Some(Sketch { name, knobs: tiled::knobs(workload, gpu, name)? }));
-                let winograd =
-                    winograd::gpu::knobs(workload, gpu).map(|knobs| Sketch { name: winograd::SKETCH, knobs });
-                let others = tiled.chain(winograd).filter(|_| without);
-                groups.into_iter().chain(mma).chain(others).collect()
-            }
-        };
+        }
         let few = sketches.iter().map(|_| OnceLock::new()).collect();
         let refusal = check_target(workload, target).err();
         let (default, least_share) = (OnceLock::new(), OnceLock::new());
@@ -95,25 +83,20 @@ impl ScheduleSpace {
         &self.target
     }
 
-    /// The sketches.
-    pub fn sketches(&self) -> &[Sketch] {
+    /// The sketches with their knobs.
+    pub fn sketches(&self) -> &[KnobSpace] {
         &self.sketches
     }
 
     /// What each algorithm that there is a sketch for has to do, the direct one first.
     pub fn works(&self) -> Vec<Work> {
-        let winograd = self.sketches.iter().filter(|sketch| sketch.name == winograd::SKETCH);
-        let sizes = winograd.flat_map(|sketch| &sketch.knobs).filter(|knob| knob.name == winograd::TILE_SIZE_KNOB);
-        let others = sizes.flat_map(|knob| &knob.values).filter_map(|size| match size {
-            Value::Choice(m) => winograd::work(&self.workload, m.parse().ok()?),
-            _ => None,
-        });
+        let others = self.sketches.iter().flat_map(|space| space.sketch.works(&self.workload, space));
         std::iter::once(self.workload.work()).chain(others).collect()
     }
 
     /// Number of knob combinations, invalid ones included.
     pub fn len(&self) -> u128 {
-        self.sketches.iter().map(Sketch::len).sum()
+        self.sketches.iter().map(KnobSpace::len).sum()
     }
 
     /// Never true.
@@ -123,16 +106,9 @@ impl ScheduleSpace {
 
     /// True if the combination keeps the rules between knobs and the limits of the target, and keeps every thread busy.
     fn is_valid(&self, config: &Config) -> bool {
-        match (&self.target, config.sketch.as_str()) {
-            _ if self.refusal.is_some() => false,
-            (Target::Cpu(cpu), winograd::SKETCH) => Winograd::new(&self.workload, cpu, config).is_ok(),
-            (Target::Cpu(cpu), _) => {
-                Direct::new(&self.workload, cpu, config).is_ok_and(|direct| self.is_balanced(direct.largest_share(cpu)))
-            }
-            (Target::Gpu(gpu), winograd::SKETCH) => GpuWinograd::new(&self.workload, gpu, config).is_ok(),
-            (Target::Gpu(gpu), mma::SKETCH | mma::GROUP_SKETCH) => Mma::new(&self.workload, gpu, config).is_ok(),
-            (Target::Gpu(gpu), _) => Tiled::new(&self.workload, gpu, config).is_ok(),
-        }
+        let Some(space) = self.sketch(config).filter(|_| self.refusal.is_none()) else { return false };
+        let plan = space.sketch.plan(&self.workload, &self.target, config);
+        plan.is_ok_and(|plan| self.is_balanced(plan.largest_share()))
     }
 
     /// True if no thread has much more than its share of the work, or no more than with the default, which divides it as evenly as any
@@ -142,12 +118,13 @@ impl ScheduleSpace {
     }
 
     fn default_share(&self) -> f64 {
-        let share = |cpu| Direct::new(&self.workload, cpu, self.default_ref()).ok().map(|d| d.largest_share(cpu));
-        self.target.cpu().and_then(share).unwrap_or(MAX_SHARE)
+        let default = self.default_ref();
+        let plan = self.sketch(default).map(|space| space.sketch.plan(&self.workload, &self.target, default));
+        plan.and_then(Result::ok).map_or(MAX_SHARE, |plan| plan.largest_share())
     }
 
-    fn sketch(&self, config: &Config) -> Option<&Sketch> {
-        self.sketches.iter().find(|s| s.name == config.sketch)
+    fn sketch(&self, config: &Config) -> Option<&KnobSpace> {
+        self.sketches.iter().find(|space| space.name() == config.sketch)
     }
 
     /// The untuned schedule: what a fixed rule picks without measuring.
@@ -157,14 +134,15 @@ impl ScheduleSpace {
 
     fn default_ref(&self) -> &Config {
         self.default.get_or_init(|| {
-            let first = &self.sketches[0];
-            let of_rule = match &self.target {
-                _ if self.refusal.is_some() => None,
-                Target::Cpu(cpu) => direct::default_config(&self.workload, cpu, first),
-                Target::Gpu(gpu) if first.name != tiled::SKETCH => mma::default_config(&self.workload, gpu, first),
-                Target::Gpu(gpu) => tiled::default_config(&self.workload, gpu, &self.sketches),
+            let of_tier = |tier: &&[&'static dyn Sketch]| {
+                let is_in = |space: &&KnobSpace| tier.iter().any(|sketch| sketch.name() == space.name());
+                let own = self.sketches.iter().filter(is_in);
+                let defaults = own.filter_map(|space| space.sketch.default_config(&self.workload, &self.target, space));
+                defaults.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, config)| config)
             };
-            of_rule.unwrap_or_else(|| first.nth(0))
+            let tiers = sketch::tiers(&self.target).iter().filter(|_| self.refusal.is_none());
+            let chosen = tiers.filter_map(of_tier).next();
+            chosen.unwrap_or_else(|| self.sketches[0].nth(0))
         })
     }
 
@@ -195,7 +173,7 @@ impl ScheduleSpace {
     /// now and then where there are several sketches.
     pub fn neighbor<R: Rng + ?Sized>(&self, config: &Config, rng: &mut R) -> Config {
         let moves_on = self.sketches.len() > 1 && rng.random_ratio(1, SKETCH_CHANGE);
-        let number = self.sketches.iter().position(|sketch| sketch.name == config.sketch);
+        let number = self.sketches.iter().position(|space| space.name() == config.sketch);
         let has_others = |&number: &usize| !self.few[number].get().is_some_and(|few| few.is_closed);
         if let Some(number) = number.filter(|_| !moves_on).filter(has_others) {
             let mut moves = (0..256).map(|_| self.sketches[number].random_move(config, rng));
@@ -264,6 +242,7 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
+    use crate::config::Value;
     use crate::target::{CpuTarget, GpuTarget};
 
     /// The space of a workload with words in front of each knob's default value that mean nothing to it.

@@ -52,21 +52,18 @@ mod knobs;
 pub(crate) mod lower;
 pub mod pixels;
 mod rules;
+mod sketch;
 
 pub(crate) use knobs::knobs_of;
-pub use knobs::{default_config, knobs};
 use pixels::Pixels;
 pub(crate) use rules::check_parts;
+pub(crate) use sketch::TiledSketch;
+pub use sketch::{IMPLICIT_GEMM, SKETCH};
 
 use crate::direct::reader::Reader;
 
 /// Rounds of a copy that are written out with one stage; more are a loop.
 const MAX_UNROLLED_ROUNDS: usize = 8;
-
-/// Name of the sketch over the workload's own axes.
-pub const SKETCH: &str = "tiled";
-/// Name of the sketch over [`pixels`].
-pub const IMPLICIT_GEMM: &str = "implicit_gemm";
 
 /// The tile of one spatial axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,12 +205,22 @@ impl Roles {
     }
 }
 
-/// The contraction that a sketch tiles; none if it is not for the workload.
-fn form(workload: &Workload, sketch: &str) -> Option<(Contraction, Option<Pixels>)> {
-    match sketch {
-        SKETCH => Some((Contraction::of(workload), None)),
-        IMPLICIT_GEMM => pixels::fuse(workload).map(|(contraction, pixels)| (contraction, Some(pixels))),
-        _ => None,
+/// What is tiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The axes of the workload.
+    Axes,
+    /// The pixels of all images as the rows of one matrix product, where the workload is a convolution.
+    Pixels,
+}
+
+impl Form {
+    /// The contraction in this form; none if the workload has none.
+    fn of(self, workload: &Workload) -> Option<(Contraction, Option<Pixels>)> {
+        match self {
+            Self::Axes => Some((Contraction::of(workload), None)),
+            Self::Pixels => pixels::fuse(workload).map(|(contraction, pixels)| (contraction, Some(pixels))),
+        }
     }
 }
 
@@ -252,10 +259,9 @@ fn can_pack(contraction: &Contraction) -> bool {
 impl Tiled {
     /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
     /// target.
-    pub fn new(workload: &Workload, target: &GpuTarget, config: &Config) -> Result<Self, LowerError> {
-        let form = form(workload, &config.sketch).filter(|_| workload.dtype != DType::Tf32);
-        let (contraction, pixels) =
-            form.ok_or_else(|| LowerError::Unfit { sketch: config.sketch.clone(), workload: workload.to_string() })?;
+    pub fn new(workload: &Workload, target: &GpuTarget, form: Form, config: &Config) -> Result<Self, LowerError> {
+        let form = form.of(workload).filter(|_| workload.dtype != DType::Tf32);
+        let (contraction, pixels) = form.ok_or_else(|| LowerError::unfit(&config.sketch, workload))?;
         let roles = Roles::of(workload, &contraction);
         Self::of(contraction, workload.dtype, pixels, &roles, target, config)
     }

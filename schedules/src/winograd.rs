@@ -28,12 +28,11 @@ use crate::workload::{Conv2d, Operator, Work, Workload};
 pub mod gpu;
 mod knobs;
 pub mod matrices;
+mod sketch;
 
-pub use knobs::knobs;
 pub use matrices::TAPS;
-
-/// Name of the sketch in configs.
-pub const SKETCH: &str = "winograd";
+pub use sketch::SKETCH;
+pub(crate) use sketch::WinogradSketch;
 
 /// Name of the knob with the size of output tiles.
 pub const TILE_SIZE_KNOB: &str = "m";
@@ -113,8 +112,7 @@ impl Winograd {
     /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
     /// target.
     pub fn new(workload: &Workload, target: &CpuTarget, config: &Config) -> Result<Self, LowerError> {
-        let conv = applies(workload, target)
-            .ok_or_else(|| LowerError::Unfit { sketch: SKETCH.into(), workload: workload.to_string() })?;
+        let conv = applies(workload, target).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         let reader = Reader(config);
         let block = block_size(target);
         let [rows] = reader.tile::<1>("tile.th")?;

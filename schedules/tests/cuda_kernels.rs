@@ -75,9 +75,9 @@ const SLACK: usize = 40;
 /// Registers that a sketch expects its kernel to need.
 fn registers(workload: &Workload, gpu: &GpuTarget, config: &Config) -> usize {
     match config.sketch.as_str() {
-        mma::SKETCH | mma::GROUP_SKETCH => Mma::new(workload, gpu, config).unwrap().registers(),
+        mma::SKETCH | mma::GROUP_SKETCH => Mma::of_config(workload, gpu, config).unwrap().registers(),
         winograd::SKETCH => GpuWinograd::new(workload, gpu, config).unwrap().product.registers(),
-        _ => Tiled::new(workload, gpu, config).unwrap().registers(),
+        _ => Tiled::of_config(workload, gpu, config).unwrap().registers(),
     }
 }
 
@@ -232,7 +232,7 @@ fn half_precision_compiles_where_there_are_no_tensor_cores_for_it() {
     assert!(spilled * SPILL_ONCE_IN <= compiled, "{spilled} of {compiled}");
     let target = Target::detect("cuda:sm_70", None).unwrap();
     let space = ScheduleSpace::new(&workload.parse().unwrap(), &target);
-    assert!(space.sketches().iter().all(|sketch| sketch.name != mma::SKETCH));
+    assert!(space.sketches().iter().all(|sketch| sketch.name() != mma::SKETCH));
 }
 
 /// What is refused or spilled among many: a minute or two.

@@ -60,7 +60,7 @@ fn pixels_of_several_rows_and_images_are_tiled_as_one_axis() {
         "conv2d:n=2,c=2,h=8,w=8,o=2,k=3,dtype=tf32",
     ] {
         let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
-        assert!(space.sketches().iter().all(|sketch| sketch.name != IMPLICIT_GEMM), "{text}");
+        assert!(space.sketches().iter().all(|sketch| sketch.name() != IMPLICIT_GEMM), "{text}");
     }
 }
 
@@ -74,13 +74,13 @@ fn winograd_programs_are_proven_and_agree_with_the_reference() {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let workload = random_winograd(&mut rng, 1 + seed as usize % 7);
         let space = ScheduleSpace::new(&workload, &targets[seed as usize % 2]);
-        if space.sketches().iter().any(|sketch| sketch.name == winograd::SKETCH) {
+        if space.sketches().iter().any(|sketch| sketch.name() == winograd::SKETCH) {
             check_configs(&space, seed, (0..3).map(|_| sample_winograd(&space, &mut rng)));
             checked += 1;
         }
         for other in [Workload { exact: true, ..workload }, Workload { dtype: DType::F16, ..workload }] {
             let other = ScheduleSpace::new(&other, &targets[0]);
-            assert!(other.sketches().iter().all(|sketch| sketch.name != winograd::SKETCH));
+            assert!(other.sketches().iter().all(|sketch| sketch.name() != winograd::SKETCH));
         }
     }
 }
@@ -105,9 +105,11 @@ fn shared_memory_is_that_of_the_program() {
                 for config in (0..3).map(|_| space.sample(&mut rng)) {
                     let context = format!("seed {seed}: {workload} on {word}\n{config}");
                     let said = match config.sketch.as_str() {
-                        mma::SKETCH | mma::GROUP_SKETCH => Mma::new(&workload, gpu, &config).unwrap().shared_bytes(),
+                        mma::SKETCH | mma::GROUP_SKETCH => {
+                            Mma::of_config(&workload, gpu, &config).unwrap().shared_bytes()
+                        }
                         winograd::SKETCH => GpuWinograd::new(&workload, gpu, &config).unwrap().product.shared_bytes(),
-                        _ => Tiled::new(&workload, gpu, &config).unwrap().shared_bytes(),
+                        _ => Tiled::of_config(&workload, gpu, &config).unwrap().shared_bytes(),
                     };
                     let program = lower(&workload, &target, &config).unwrap();
                     let ids = (0..program.buffers.len() as u32).map(BufferId);

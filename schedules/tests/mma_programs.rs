@@ -33,7 +33,7 @@ fn random_half<R: Rng>(rng: &mut R) -> Workload {
 fn sample<R: Rng>(space: &ScheduleSpace, rng: &mut R) -> Option<Config> {
     let gpu = space.target().gpu().unwrap();
     let is_small = |config: &Config| {
-        let mma = mma::Mma::new(space.workload(), gpu, config).unwrap();
+        let mma = mma::Mma::of_config(space.workload(), gpu, config).unwrap();
         let block = mma.rows.block * mma.columns.block * mma.chunk;
         mma.blocks() * mma.chunks() * block < 600_000
     };

@@ -34,7 +34,7 @@ fn check(device: &OpenCl, workload: &Workload, seed: u64, configs: usize) {
     let operands = Operands::random(workload, seed);
     let expected = reference(workload, &operands);
     for i in 0..configs {
-        let sketch = space.sketches()[i % space.sketches().len()].name;
+        let sketch = space.sketches()[i % space.sketches().len()].name();
         let config = if i == 0 { space.default_config() } else { sample_sketch(&space, sketch, &mut rng) };
         let program = lower(workload, &target, &config).unwrap();
         let context = format!("seed {seed}: {workload} on {}\n{config}\n{program}", device.name);

@@ -4,7 +4,7 @@ use super::balance::MAX_SHARE;
 use super::knobs::vectors;
 use super::{Direct, Roles, block_size};
 use crate::config::{Config, Value};
-use crate::space::{Knob, Sketch};
+use crate::space::{Knob, KnobSpace};
 use crate::target::CpuTarget;
 use crate::workload::{Operator, Workload};
 
@@ -25,7 +25,7 @@ const DEFAULT_DATA: [(&str, &str); 6] = [
 ///
 /// There is always one that keeps the rules: the last to be tried have a register tile of a single vector, which fits the
 /// registers and the code, and a padded copy of the input, which any padding can be written out to.
-pub fn default_config(workload: &Workload, target: &CpuTarget, sketch: &Sketch) -> Option<Config> {
+pub(super) fn default_config(workload: &Workload, target: &CpuTarget, sketch: &KnobSpace) -> Option<Config> {
     let lanes = target.lanes();
     let usual: Vec<DefaultRule> =
         vectors(workload, target).into_iter().map(|vector| DefaultRule::of(workload, target, vector)).collect();
@@ -84,7 +84,7 @@ impl DefaultRule {
     }
 
     /// The combinations that the knobs have with a register tile of so many channels, the best first.
-    fn candidates<'a>(&'a self, sketch: &'a Sketch, channels: usize) -> impl Iterator<Item = Config> + 'a {
+    fn candidates<'a>(&'a self, sketch: &'a KnobSpace, channels: usize) -> impl Iterator<Item = Config> + 'a {
         let widths = DEFAULT_DATA.into_iter().flat_map(|data| (1..=self.width).rev().map(move |width| (data, width)));
         let all = widths.flat_map(|(data, width)| ["2", "1", "3"].map(|parallel| (data, width, parallel)));
         all.filter_map(move |((layout, data), width, parallel)| {
@@ -94,7 +94,7 @@ impl DefaultRule {
     }
 
     /// The combination with the given words and register tile, if the knobs have it.
-    fn candidate(&self, sketch: &Sketch, words: &[(&str, &str)], [channels, width]: [usize; 2]) -> Option<Config> {
+    fn candidate(&self, sketch: &KnobSpace, words: &[(&str, &str)], [channels, width]: [usize; 2]) -> Option<Config> {
         sketch.config_of(|knob| {
             let position = |word: &str| knob.values.iter().position(|v| *v == Value::Choice(word.into()));
             let (group, axis) = knob.name.split_once('.').unwrap_or((&knob.name, ""));

@@ -8,7 +8,7 @@ use crate::target::CpuTarget;
 use crate::workload::{Operator, Workload};
 
 /// Every knob of the sketch with its values, for one workload and target.
-pub fn knobs(workload: &Workload, target: &CpuTarget) -> Vec<Knob> {
+pub(super) fn knobs(workload: &Workload, target: &CpuTarget) -> Vec<Knob> {
     let contraction = Contraction::of(workload);
     let roles = Roles::of(workload);
     let (input_blocks, output_blocks) = blockable(workload, block_size(target));

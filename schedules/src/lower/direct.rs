@@ -37,10 +37,8 @@ mod pack;
 
 use pack::Packed;
 
-pub(super) use crate::direct::SKETCH;
-
 /// The loop nests of a config, for vectors of so many lanes.
-pub(super) fn lower(workload: &Workload, direct: &Direct, lanes: usize) -> Program {
+pub(crate) fn lower(workload: &Workload, direct: &Direct, lanes: usize) -> Program {
     Lowering::new(workload, direct, lanes).run()
 }
 

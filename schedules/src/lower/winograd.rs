@@ -20,10 +20,8 @@ use crate::workload::Workload;
 mod product;
 pub(crate) mod transform;
 
-pub(super) use crate::winograd::SKETCH;
-
 /// The loop nests of a config.
-pub(super) fn lower(workload: &Workload, winograd: &Winograd) -> Program {
+pub(crate) fn lower(workload: &Workload, winograd: &Winograd) -> Program {
     Lowering::new(workload, winograd).run()
 }
 

@@ -1,15 +1,13 @@
-//! What may be chosen in the sketch for tensor cores, and what is chosen without measuring.
+//! What may be chosen in the sketches for tensor cores.
 
-use super::estimate::cycles;
-use super::{COPY_BYTES, Gemm, Mma};
-use crate::config::Config;
+use super::{COPY_BYTES, Gemm};
 use crate::program::{BOX_ROW_BYTES, Team, WarpTile};
-use crate::space::{Knob, Sketch};
+use crate::space::Knob;
 use crate::target::GpuTarget;
 use crate::workload::Workload;
 
 /// Every knob of the sketch with its values; none for workloads that it is not for.
-pub fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
+pub(super) fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
     let steps = WarpTile::steps(workload.dtype).filter(|_| super::is_for(workload, target, Team::Warp))?;
     let gemm = Gemm::new(workload, false);
     // Rows of a chunk of 32, 64 or 128 bytes.
@@ -28,7 +26,7 @@ pub fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
 }
 
 /// Every knob of the sketch for warp groups with its values; none for workloads that it is not for.
-pub fn group_knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
+pub(super) fn group_knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
     let gemm = Gemm::new(workload, true);
     if !super::is_for(workload, target, Team::WarpGroup) {
         return None;
@@ -59,9 +57,4 @@ fn tiles(extent: usize) -> Vec<Vec<usize>> {
         warps.filter(move |warp| block.is_multiple_of(*warp) && block / warp <= 8).map(move |warp| vec![block, warp])
     };
     blocks.flat_map(warps).collect()
-}
-
-/// What an analytic estimate prefers, without measuring; the same on every machine.
-pub fn default_config(workload: &Workload, target: &GpuTarget, sketch: &Sketch) -> Option<Config> {
-    sketch.least(|config| Mma::new(workload, target, config).ok().map(|mma| cycles(&mma, target)))
 }

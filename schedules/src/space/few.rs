@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use rand::{Rng, RngExt};
 
-use super::{ScheduleSpace, Sketch};
+use super::{KnobSpace, ScheduleSpace};
 use crate::config::Config;
 
 /// Combinations that are looked at: all of a sketch, if it has no more, else those around the default.
@@ -25,13 +25,13 @@ pub(super) struct Few {
 impl Few {
     /// All of a small sketch; of others the default and what single knobs lead to from it, and so on: none if the default is of
     /// another sketch. The same every time.
-    pub(super) fn find(space: &ScheduleSpace, sketch: &Sketch) -> Self {
+    pub(super) fn find(space: &ScheduleSpace, sketch: &KnobSpace) -> Self {
         if sketch.len() <= MAX_TESTED as u128 {
             let all = (0..sketch.len()).map(|number| sketch.nth(number));
             return Self { configs: all.filter(|config| space.is_valid(config)).collect(), is_closed: true };
         }
         let default = space.default_config();
-        if default.sketch != sketch.name || !space.is_valid(&default) {
+        if default.sketch != sketch.name() || !space.is_valid(&default) {
             return Self { configs: Vec::new(), is_closed: true };
         }
 
@@ -53,7 +53,12 @@ impl Few {
     }
 
     /// One of them, or one that a random move leads to where there are others.
-    pub(super) fn pick<R: Rng + ?Sized>(&self, space: &ScheduleSpace, sketch: &Sketch, rng: &mut R) -> Option<Config> {
+    pub(super) fn pick<R: Rng + ?Sized>(
+        &self,
+        space: &ScheduleSpace,
+        sketch: &KnobSpace,
+        rng: &mut R,
+    ) -> Option<Config> {
         let from = self.configs.get(rng.random_range(0..self.configs.len().max(1)))?;
         let mut moves = (0..if self.is_closed { 0 } else { MOVES }).map(|_| sketch.random_move(from, rng));
         let moved = moves.find(|other| space.is_valid(other));

@@ -1,17 +1,15 @@
-//! What may be chosen in the tiled sketch, and what is chosen without measuring.
+//! What may be chosen in the sketches of tiles.
 
-use super::estimate::estimate;
 use super::pixels::Pixels;
-use super::{IMPLICIT_GEMM, Roles, SKETCH, Tiled, can_pack, extent, form, rules, weight_source};
-use crate::config::Config;
+use super::{Form, Roles, can_pack, extent, rules, weight_source};
 use crate::contraction::{Contraction, Operand};
-use crate::space::{Knob, Sketch};
+use crate::space::Knob;
 use crate::target::GpuTarget;
 use crate::workload::Workload;
 
-/// Every knob of a sketch with its values, for one workload and target; none if the sketch is not for the workload.
-pub fn knobs(workload: &Workload, target: &GpuTarget, sketch: &str) -> Option<Vec<Knob>> {
-    let (contraction, pixels) = form(workload, sketch)?;
+/// Every knob with its values, for one workload in a form; none if it has not that form.
+pub(super) fn knobs(workload: &Workload, target: &GpuTarget, form: Form) -> Option<Vec<Knob>> {
+    let (contraction, pixels) = form.of(workload)?;
     let roles = Roles::of(workload, &contraction);
     Some(knobs_of(&contraction, &roles, pixels.as_ref(), target))
 }
@@ -87,13 +85,4 @@ fn long_chunks(extent: usize) -> Vec<Vec<usize>> {
     let chunks = [1, 2, 4, 8, 16, 32, 64];
     let some = chunks.into_iter().filter(|&c| c < extent).chain((extent <= 64).then_some(extent));
     some.map(|c| vec![c]).collect()
-}
-
-/// What an analytic estimate prefers among the sketches of this module, without measuring. The same on every machine; `None` if
-/// no combination is found.
-pub fn default_config(workload: &Workload, target: &GpuTarget, sketches: &[Sketch]) -> Option<Config> {
-    let cost = |config: &Config| Tiled::new(workload, target, config).ok().map(|tiled| estimate(&tiled, target));
-    let own = sketches.iter().filter(|sketch| [SKETCH, IMPLICIT_GEMM].contains(&sketch.name));
-    let least = own.filter_map(|sketch| sketch.least(cost)).filter_map(|config| Some((cost(&config)?, config)));
-    least.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, config)| config)
 }

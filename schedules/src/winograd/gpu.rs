@@ -113,8 +113,7 @@ impl GpuWinograd {
     /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
     /// target.
     pub fn new(workload: &Workload, target: &GpuTarget, config: &Config) -> Result<Self, LowerError> {
-        let conv = applies(workload)
-            .ok_or_else(|| LowerError::Unfit { sketch: SKETCH.into(), workload: workload.to_string() })?;
+        let conv = applies(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         let m = Reader(config).number(TILE_SIZE_KNOB)?;
         if !TILE_SIZES.contains(&m) || !saves_work(&conv, m) {
             return Err(LowerError::knob(

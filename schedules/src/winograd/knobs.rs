@@ -21,7 +21,7 @@ const MIN_ACCUMULATORS: usize = 8;
 const SMALL_IMAGE: usize = 64;
 
 /// Every knob of the sketch with its values, for one workload and target; none where the sketch does not apply.
-pub fn knobs(workload: &Workload, target: &CpuTarget) -> Option<Vec<Knob>> {
+pub(super) fn knobs(workload: &Workload, target: &CpuTarget) -> Option<Vec<Knob>> {
     let conv = applies(workload, target)?;
     let block = block_size(target);
     let [oh, ow] = conv.output_hw();

@@ -15,7 +15,7 @@ const OTHERS: [&str; 1] = ["raster"];
 /// Every combination of the words that a sketch has for a workload, valid or not.
 pub fn combinations(workload: &Workload, target: &Target, sketch: &str) -> Vec<Variant> {
     let space = ScheduleSpace::new(workload, target);
-    let Some(sketch) = space.sketches().iter().find(|one| one.name == sketch) else { return Vec::new() };
+    let Some(sketch) = space.sketches().iter().find(|one| one.name() == sketch) else { return Vec::new() };
     let mut all = vec![Variant::new()];
     for knob in &sketch.knobs {
         let words: Vec<&String> = knob.values.iter().filter_map(word).collect();
@@ -48,9 +48,9 @@ pub fn config(
     is_wanted: impl Fn(&Mma) -> bool,
 ) -> Option<Config> {
     let space = ScheduleSpace::new(workload, &Target::Gpu(gpu.clone()));
-    let sketch = space.sketches().iter().find(|one| one.name == sketch)?;
+    let sketch = space.sketches().iter().find(|one| one.name() == sketch)?;
     let (fixed, free): (Vec<_>, Vec<_>) = sketch.knobs.iter().partition(|knob| variant.contains_key(&knob.name));
-    let mut config = Config { sketch: sketch.name.into(), knobs: Default::default() };
+    let mut config = Config { sketch: sketch.name().into(), knobs: Default::default() };
     for knob in fixed {
         let value = Value::Choice(variant[&knob.name].clone());
         config.knobs.insert(knob.name.clone(), knob.values.contains(&value).then_some(value)?);
@@ -63,7 +63,7 @@ pub fn config(
             config.knobs.insert(knob.name.clone(), knob.values[place % knob.values.len()].clone());
             place /= knob.values.len();
         }
-        Mma::new(workload, gpu, &config).is_ok_and(|mma| is_wanted(&mma)).then(|| config.clone())
+        Mma::of_config(workload, gpu, &config).is_ok_and(|mma| is_wanted(&mma)).then(|| config.clone())
     })
 }
 

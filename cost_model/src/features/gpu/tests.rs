@@ -283,7 +283,7 @@ fn registers_are_those_of_the_sketch() {
         let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
         for _ in 0..40 {
             let config = space.sample(&mut rng);
-            let tiled = Tiled::new(&workload, target.gpu().unwrap(), &config).unwrap();
+            let tiled = Tiled::of_config(&workload, target.gpu().unwrap(), &config).unwrap();
             let row = row(&lower(&workload, &target, &config).unwrap());
             close(column(&row, "gpu.registers.count"), tiled.registers() as f64, &format!("{text} {config}"));
         }
@@ -299,7 +299,7 @@ fn matrix_instructions_are_counted_at_their_rate() {
         let target = Target::detect(&format!("cuda:{sm}"), None).unwrap();
         let workload: Workload = format!("matmul:m=4096,n=4096,k=4096,dtype={dtype}").parse().unwrap();
         let config: Config = serde_json::from_str(&config.replace("CHUNK", &chunk.to_string())).unwrap();
-        let mma = Mma::new(&workload, target.gpu().unwrap(), &config).unwrap();
+        let mma = Mma::of_config(&workload, target.gpu().unwrap(), &config).unwrap();
         let row = extract(&lower(&workload, &target, &config).unwrap(), &target);
         let multiprocessors = target.gpu().unwrap().multiprocessors as f64;
         let blocks = 32.0 * 32.0;

@@ -1,9 +1,10 @@
-//! Sketches: products of knobs.
+//! What a sketch offers for one workload on one target: a product of knobs.
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::config::{Config, Value};
+use crate::sketch::Sketch;
 
 /// A named choice among values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,16 +46,21 @@ fn permutations(rest: Vec<String>, chosen: Vec<String>, all: &mut Vec<Vec<String
     }
 }
 
-/// Structurally similar programs: a product of knobs, of which the valid combinations can be proposed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sketch {
-    /// Name in configs.
-    pub name: &'static str,
+/// The knobs of a sketch: structurally similar programs, of which the valid combinations can be proposed.
+#[derive(Clone, Debug)]
+pub struct KnobSpace {
+    /// Whose knobs they are.
+    pub sketch: &'static dyn Sketch,
     /// What may be chosen.
     pub knobs: Vec<Knob>,
 }
 
-impl Sketch {
+impl KnobSpace {
+    /// The sketch's name, as configs have it.
+    pub fn name(&self) -> &'static str {
+        self.sketch.name()
+    }
+
     /// Number of combinations, invalid ones included.
     pub fn len(&self) -> u128 {
         self.knobs.iter().map(|k| k.values.len() as u128).product()
@@ -67,7 +73,7 @@ impl Sketch {
 
     pub(crate) fn config(&self, mut pick: impl FnMut(&Knob) -> usize) -> Config {
         let knobs = self.knobs.iter().map(|k| (k.name.clone(), k.values[pick(k)].clone())).collect();
-        Config { sketch: self.name.into(), knobs }
+        Config { sketch: self.name().into(), knobs }
     }
 
     /// The combination that `wanted` names by the position of each knob's value; none if it names none for some knob.
@@ -77,7 +83,7 @@ impl Sketch {
             .iter()
             .map(|k| Some((k.name.clone(), k.values.get(wanted(k)?)?.clone())))
             .collect::<Option<_>>()?;
-        Some(Config { sketch: self.name.into(), knobs })
+        Some(Config { sketch: self.name().into(), knobs })
     }
 
     /// The combinations that differ from `config` in one knob.
@@ -122,10 +128,10 @@ const START_DRAWS: usize = 20_000;
 /// Where none is found, of as many draws again one knob in so many has any value, and the others their least.
 const DRAWN_ONE_IN: u32 = 4;
 
-impl Sketch {
+impl KnobSpace {
     /// A combination of little `cost`, which is `None` for invalid ones: the best of some random combinations, improved knob by
-    /// knob until no other value of a single knob is better. The same every time; `None` if no combination is found.
-    pub(crate) fn least(&self, cost: impl Fn(&Config) -> Option<f64>) -> Option<Config> {
+    /// knob until no other value of a single knob is better; with its cost. The same every time; `None` if no combination is found.
+    pub(crate) fn least(&self, cost: impl Fn(&Config) -> Option<f64>) -> Option<(f64, Config)> {
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         let mut best: Option<(f64, Config)> = None;
         let mut valid = 0;
@@ -161,7 +167,7 @@ impl Sketch {
                 }
             }
             if least == before {
-                return Some(config);
+                return Some((least, config));
             }
         }
     }

@@ -1,0 +1,56 @@
+//! The direct sketch: loops around a register tile, on CPUs.
+
+use super::{Direct, default, knobs};
+use crate::config::Config;
+use crate::lower::{LowerError, direct};
+use crate::program::Program;
+use crate::sketch::{Plan, Sketch};
+use crate::space::{Knob, KnobSpace};
+use crate::target::{CpuTarget, Target};
+use crate::workload::Workload;
+
+/// Name of the sketch in configs.
+pub const SKETCH: &str = "direct";
+
+/// The sketch.
+pub(crate) struct DirectSketch;
+
+struct Planned<'a> {
+    workload: &'a Workload,
+    cpu: &'a CpuTarget,
+    direct: Direct,
+}
+
+impl Sketch for DirectSketch {
+    fn name(&self) -> &'static str {
+        SKETCH
+    }
+
+    fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>> {
+        Some(knobs::knobs(workload, target.cpu()?))
+    }
+
+    fn plan<'a>(
+        &self,
+        workload: &'a Workload,
+        target: &'a Target,
+        config: &Config,
+    ) -> Result<Box<dyn Plan + 'a>, LowerError> {
+        let cpu = target.cpu().ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
+        Ok(Box::new(Planned { workload, cpu, direct: Direct::new(workload, cpu, config)? }))
+    }
+
+    fn default_config(&self, workload: &Workload, target: &Target, knobs: &KnobSpace) -> Option<(f64, Config)> {
+        Some((0.0, default::default_config(workload, target.cpu()?, knobs)?))
+    }
+}
+
+impl Plan for Planned<'_> {
+    fn lower(&self) -> Program {
+        direct::lower(self.workload, &self.direct, self.cpu.lanes())
+    }
+
+    fn largest_share(&self) -> f64 {
+        self.direct.largest_share(self.cpu)
+    }
+}

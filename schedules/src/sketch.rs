@@ -1,0 +1,113 @@
+//! Sketches: kinds of schedules, each with its rules. What there are for a target is [`tiers`]; nothing else knows them by name.
+
+use std::fmt;
+
+use crate::config::Config;
+use crate::direct::DirectSketch;
+use crate::lower::LowerError;
+use crate::mma::MmaSketch;
+use crate::program::{Program, Team};
+use crate::reference::EXACT_TOLERANCE;
+use crate::space::{Knob, KnobSpace};
+use crate::target::Target;
+use crate::tiled::{Form, TiledSketch};
+use crate::winograd::WinogradSketch;
+use crate::workload::{Work, Workload};
+
+/// A kind of schedule: which workloads and targets it is for, what may be chosen, and what becomes of the choice.
+pub trait Sketch: Sync {
+    /// As configs call it.
+    fn name(&self) -> &'static str;
+
+    /// What may be chosen for a workload on a target; `None` if the sketch is not for them.
+    fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>>;
+
+    /// What a config asks for. Fails with the first knob that is malformed, does not fit the workload, or breaks a limit of the target.
+    fn plan<'a>(
+        &self,
+        workload: &'a Workload,
+        target: &'a Target,
+        config: &Config,
+    ) -> Result<Box<dyn Plan + 'a>, LowerError>;
+
+    /// What is chosen without measuring, the same on every machine, and its cost by an estimate that sketches of a tier share; `None` if the
+    /// sketch does not choose.
+    fn default_config(&self, _workload: &Workload, _target: &Target, _knobs: &KnobSpace) -> Option<(f64, Config)> {
+        None
+    }
+
+    /// True if no sketch of a later tier comes near this one for a workload that it is for.
+    fn outdoes_later_tiers(&self, _workload: &Workload) -> bool {
+        false
+    }
+
+    /// What its algorithms have to do where that is not what the direct one has to.
+    fn works(&self, _workload: &Workload, _knobs: &KnobSpace) -> Vec<Work> {
+        Vec::new()
+    }
+
+    /// Knobs whose values decide what is computed and in which stages, not only in which tiles and loops.
+    fn algorithm_knobs(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The error that sums of a config's kernels in f32 may have, over the largest magnitude.
+    fn tolerance(&self, _config: &Config) -> f64 {
+        EXACT_TOLERANCE
+    }
+
+    /// True if its kernels add up the workload's own products, in whatever order; false if they transform operands first, at the cost of
+    /// larger rounding errors.
+    fn is_exact(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for dyn Sketch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A config that keeps the rules of its sketch, read.
+pub trait Plan {
+    /// Its loop nests.
+    fn lower(&self) -> Program;
+
+    /// The largest share of the work that one of the target's threads has, as a multiple of a fair share.
+    fn largest_share(&self) -> f64 {
+        1.0
+    }
+}
+
+type Tiers = &'static [&'static [&'static dyn Sketch]];
+
+const CPU: Tiers = &[&[&DirectSketch], &[&WinogradSketch]];
+const GPU: Tiers = &[
+    &[&MmaSketch(Team::WarpGroup)],
+    &[&MmaSketch(Team::Warp)],
+    &[&TiledSketch(Form::Axes), &TiledSketch(Form::Pixels)],
+    &[&WinogradSketch],
+];
+
+/// The sketches for a target. The default schedule is that of the first tier that has one, the cheapest of its sketches.
+pub(crate) fn tiers(target: &Target) -> Tiers {
+    match target {
+        Target::Cpu(_) => CPU,
+        Target::Gpu(_) => GPU,
+    }
+}
+
+/// The sketch of a name for a target.
+pub(crate) fn find(name: &str, target: &Target) -> Option<&'static dyn Sketch> {
+    named(tiers(target), name)
+}
+
+/// The sketch of a name for any target: those of one name compute alike on all.
+pub(crate) fn find_anywhere(name: &str) -> Option<&'static dyn Sketch> {
+    named(CPU, name).or_else(|| named(GPU, name))
+}
+
+fn named(tiers: Tiers, name: &str) -> Option<&'static dyn Sketch> {
+    tiers.iter().copied().flatten().copied().find(|sketch| sketch.name() == name)
+}

@@ -1,0 +1,84 @@
+//! Winograd's algorithm as a sketch, for convolutions on CPUs and on GPUs.
+
+use super::gpu::{self, GpuWinograd};
+use super::{INPUT_KNOB, TILE_SIZE_KNOB, Winograd, knobs, tolerance, work};
+use crate::config::{Config, Value};
+use crate::lower::{LowerError, winograd};
+use crate::program::Program;
+use crate::sketch::{Plan, Sketch};
+use crate::space::{Knob, KnobSpace};
+use crate::target::Target;
+use crate::tiled;
+use crate::workload::{Work, Workload};
+
+/// Name of the sketch in configs.
+pub const SKETCH: &str = "winograd";
+
+/// The sketch.
+pub(crate) struct WinogradSketch;
+
+struct Planned<'a, P> {
+    workload: &'a Workload,
+    params: P,
+}
+
+impl Sketch for WinogradSketch {
+    fn name(&self) -> &'static str {
+        SKETCH
+    }
+
+    fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>> {
+        match target {
+            Target::Cpu(cpu) => knobs::knobs(workload, cpu),
+            Target::Gpu(gpu) => gpu::knobs(workload, gpu),
+        }
+    }
+
+    fn plan<'a>(
+        &self,
+        workload: &'a Workload,
+        target: &'a Target,
+        config: &Config,
+    ) -> Result<Box<dyn Plan + 'a>, LowerError> {
+        Ok(match target {
+            Target::Cpu(cpu) => Box::new(Planned { workload, params: Winograd::new(workload, cpu, config)? }),
+            Target::Gpu(gpu) => Box::new(Planned { workload, params: GpuWinograd::new(workload, gpu, config)? }),
+        })
+    }
+
+    fn works(&self, workload: &Workload, knobs: &KnobSpace) -> Vec<Work> {
+        let sizes = knobs.knobs.iter().filter(|knob| knob.name == TILE_SIZE_KNOB).flat_map(|knob| &knob.values);
+        sizes.filter_map(|size| work(workload, tile_size(size)?)).collect()
+    }
+
+    fn algorithm_knobs(&self) -> &'static [&'static str] {
+        &[TILE_SIZE_KNOB, INPUT_KNOB]
+    }
+
+    fn tolerance(&self, config: &Config) -> f64 {
+        tolerance(config.knobs.get(TILE_SIZE_KNOB).and_then(tile_size).unwrap_or_default())
+    }
+
+    fn is_exact(&self) -> bool {
+        false
+    }
+}
+
+fn tile_size(value: &Value) -> Option<usize> {
+    match value {
+        Value::Choice(m) => m.parse().ok(),
+        _ => None,
+    }
+}
+
+impl Plan for Planned<'_, Winograd> {
+    fn lower(&self) -> Program {
+        winograd::lower(self.workload, &self.params)
+    }
+}
+
+impl Plan for Planned<'_, GpuWinograd> {
+    fn lower(&self) -> Program {
+        tiled::lower::winograd::lower(self.workload, &self.params)
+    }
+}
