@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use autotune_schedules::OutOfMemory;
 
+use crate::allocation_cache::AllocationCache;
 use crate::builder::Built;
 use crate::gpu::trial::Loaded;
 use crate::gpu::{self, Gpu};
 use crate::harness::runs_per_repeat;
 use crate::measurement::{CandidateError, MeasureError};
 use crate::options::TimingOptions;
-use crate::packed::Kept;
 use crate::problem::Problem;
 use crate::team::Team;
 use crate::trial::Trial;
@@ -70,7 +70,8 @@ impl Bench {
             None => {
                 let mut team = Team::new(built.target.threads());
                 // SAFETY: the caller's promise.
-                let mut trial = unsafe { Trial::new(&mut problem, built, false, &mut Kept::default(), &mut team) }?;
+                let mut trial =
+                    unsafe { Trial::new(&mut problem, built, false, &mut AllocationCache::default(), &mut team) }?;
                 trial.check(&mut team)?;
                 Place::Cpu { trial: Box::new(trial), team }
             }

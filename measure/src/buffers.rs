@@ -7,9 +7,9 @@ use std::ptr::NonNull;
 use autotune_schedules::KernelPlan;
 use thiserror::Error;
 
+use crate::allocation_cache::AllocationCache;
 use crate::fixed::Placed;
 use crate::measurement::CandidateError;
-use crate::packed::Kept;
 
 /// f32 elements of a cache line, to which every buffer is aligned.
 const LINE: usize = 16;
@@ -140,7 +140,7 @@ impl Buffers {
     /// The same but for those buffers that are `fixed`, in memory that was kept, if there is some.
     pub(crate) fn around(
         fixed: Placed,
-        kept: Option<&mut Kept>,
+        cache: Option<&mut AllocationCache>,
         plan: &KernelPlan,
         threads: usize,
     ) -> Result<Self, NoMemory> {
@@ -150,7 +150,7 @@ impl Buffers {
         let parts = || own_lens.iter().copied().chain(std::iter::repeat_n(local_len, threads));
         let (starts, total) = place(parts())?;
         let bytes = total.checked_mul(4).ok_or(NoMemory { bytes: usize::MAX })?;
-        let memory = kept.map_or_else(|| Memory::new(bytes), |kept| kept.memory(bytes))?;
+        let memory = cache.map_or_else(|| Memory::new(bytes), |cache| cache.memory(bytes))?;
         let (buffer_starts, local_starts) = starts.split_at(lens.len());
         let pointers = buffer_starts.iter().zip(&plan.buffers);
         let pointers = pointers.map(|(&s, b)| if b.global { memory.at(s) } else { std::ptr::null_mut() });
@@ -307,16 +307,16 @@ mod tests {
         buffers.block_mut().fill(1.0);
         let memory = buffers.into_parts().0;
         let (bytes, start) = (memory.bytes(), memory.start);
-        let mut kept = Kept::default();
-        kept.give(memory);
-        let mut buffers = Buffers::around(Vec::new(), Some(&mut kept), &small, 2).unwrap();
+        let mut cache = AllocationCache::default();
+        cache.give(memory);
+        let mut buffers = Buffers::around(Vec::new(), Some(&mut cache), &small, 2).unwrap();
         assert_eq!(buffers.memory.start, start);
         assert!((0..3).all(|i| buffers.buffer(i).iter().all(|x| x.is_nan())));
         assert!(buffers.guards_intact());
         let bits: Vec<u32> = buffers.block_mut().iter().map(|x| x.to_bits()).collect();
         assert!(!bits.contains(&1f32.to_bits()), "thread-private memory is NaN too");
-        kept.give(buffers.into_parts().0);
-        let again = Buffers::around(Vec::new(), Some(&mut kept), &large, 3).unwrap();
+        cache.give(buffers.into_parts().0);
+        let again = Buffers::around(Vec::new(), Some(&mut cache), &large, 3).unwrap();
         assert!(again.memory.bytes() > bytes && again.guards_intact());
     }
 

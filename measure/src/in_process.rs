@@ -8,6 +8,7 @@ use autotune_schedules::program::Role;
 use autotune_schedules::{GpuTarget, OutOfMemory, Target, Workload};
 
 use crate::affinity;
+use crate::allocation_cache::AllocationCache;
 use crate::available;
 use crate::builder::{Builder, Built};
 use crate::front::{Front, Runner};
@@ -15,13 +16,12 @@ use crate::gpu::trial::Loaded;
 use crate::gpu::{self, Gpu};
 use crate::measurement::{Batches, Candidate, CandidateError, MeasureError, Measurement, Measurer, OnResult, RunSecs};
 use crate::options::{MeasureOptions, TimingOptions};
-use crate::packed::Kept;
 use crate::problem::{Problem, misfit};
 use crate::race::race;
+use crate::reference_kernel::ReferenceKernels;
 use crate::team::Team;
 use crate::trial::Trial;
 use crate::worker::is_harmless;
-use crate::yardstick::Yardsticks;
 
 /// Measures candidates on this machine's CPU or a GPU of it, whichever their target says, in this process: no worker program is
 /// needed, and no time is spent on one.
@@ -44,8 +44,8 @@ impl InProcessMeasurer {
         let here = Here {
             timing: options.timing,
             problems: HashMap::new(),
-            yardsticks: Yardsticks::default(),
-            kept: Kept::default(),
+            reference_kernels: ReferenceKernels::default(),
+            cache: AllocationCache::default(),
             gpus: HashMap::new(),
         };
         Self { front: Front::new(builder, here) }
@@ -91,8 +91,8 @@ impl Measurer for InProcessMeasurer {
 struct Here {
     timing: TimingOptions,
     problems: HashMap<Workload, Problem>,
-    yardsticks: Yardsticks,
-    kept: Kept,
+    reference_kernels: ReferenceKernels,
+    cache: AllocationCache,
     /// Those that were opened.
     gpus: HashMap<GpuTarget, Box<dyn Gpu>>,
 }
@@ -115,8 +115,8 @@ impl Here {
     /// Forgets all that a kernel which failed may have written to.
     fn distrust(&mut self) {
         self.problems.clear();
-        self.yardsticks = Yardsticks::default();
-        self.kept = Kept::default();
+        self.reference_kernels = ReferenceKernels::default();
+        self.cache = AllocationCache::default();
     }
 }
 
@@ -160,13 +160,13 @@ impl Runner for Here {
             let loaded = self.load(target, built)?;
             return Ok(loaded.and_then(|mut trial| gpu::trial::measure(&mut *trial, &self.timing, incumbent_secs)));
         }
-        let Self { timing, problems, yardsticks, kept, .. } = self;
+        let Self { timing, problems, reference_kernels, cache, .. } = self;
         let problem = prepared(problems, &built.workload)?;
         let outcome = pinned(built.target.threads(), |team| {
             // SAFETY: whoever made the measurer accepted that.
-            let trial = unsafe { Trial::new(problem, built, timing.cold, kept, team) }?;
-            let (outcome, spare) = yardsticks.measure(&built.workload, trial, timing, incumbent_secs, team);
-            spare.into_iter().for_each(|trial| trial.give_back(kept));
+            let trial = unsafe { Trial::new(problem, built, timing.cold, cache, team) }?;
+            let (outcome, spare) = reference_kernels.measure(&built.workload, trial, timing, incumbent_secs, team);
+            spare.into_iter().for_each(|trial| trial.give_back(cache));
             outcome
         })?;
         if !is_harmless(&outcome) {
@@ -189,13 +189,13 @@ impl Runner for Here {
         for b in built {
             prepared(&mut self.problems, &b.workload)?;
         }
-        let Self { problems, kept, .. } = self;
+        let Self { problems, cache, .. } = self;
         let outcomes = pinned(threads, |team| {
             let mut load = |b: &Built| {
                 let problem =
                     problems.get_mut(&b.workload).ok_or_else(|| misfit(Role::Input, "there is no problem"))?;
                 // SAFETY: as in `time`.
-                unsafe { Trial::new(problem, b, timing.cold, kept, team) }
+                unsafe { Trial::new(problem, b, timing.cold, cache, team) }
             };
             let trials = built.iter().map(&mut load).collect();
             race(trials, &timing, budget_secs, team)

@@ -40,6 +40,7 @@
 #![warn(missing_docs)]
 
 pub mod affinity;
+mod allocation_cache;
 mod available;
 pub mod bench;
 pub mod buffers;
@@ -62,18 +63,17 @@ pub mod location;
 pub mod measurement;
 mod memory;
 pub mod options;
-mod packed;
 mod problem;
 mod process;
 mod protocol;
 mod race;
 mod reference_check;
+mod reference_kernel;
 pub mod scratch;
 pub mod summary;
 pub mod team;
 mod trial;
 pub mod worker;
-mod yardstick;
 
 pub use affinity::{allowed_cores, pin_to_core};
 pub use bench::Bench;

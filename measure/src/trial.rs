@@ -7,6 +7,7 @@ use autotune_schedules::plan::PlanBuffer;
 use autotune_schedules::program::{Role, When};
 use autotune_schedules::{KernelPlan, Target};
 
+use crate::allocation_cache::{AllocationCache, Packing};
 use crate::buffers::{Buffers, NoMemory};
 use crate::builder::Built;
 use crate::fixed::{Fixed, Placed};
@@ -14,12 +15,11 @@ use crate::harness;
 use crate::kernel::Kernel;
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
-use crate::packed::{Kept, Packing};
 use crate::problem::{Problem, misfit};
 use crate::race::{Racer, SLOW_SECS};
 use crate::reference_check::Expected;
+use crate::reference_kernel::{FASTER, ReferenceKernel};
 use crate::team::Team;
-use crate::yardstick::{FASTER, Yardstick};
 
 /// Most copies of the buffers for cold timing, and most bytes of them.
 const MAX_COPIES: usize = 64;
@@ -73,7 +73,7 @@ impl Trial {
         problem: &mut Problem,
         built: &Built,
         cold: bool,
-        kept: &mut Kept,
+        cache: &mut AllocationCache,
         team: &mut Team,
     ) -> Result<Self, CandidateError> {
         let no_memory = NoMemory::candidate_error;
@@ -83,9 +83,9 @@ impl Trial {
         let plan = kernel.plan();
         let mut fixed = operands(problem, plan, team)?;
         let (output, expected) = expected_output(problem, plan)?;
-        fixed.extend(packed(built, &kernel, &fixed, kept, team)?);
+        fixed.extend(packed(built, &kernel, &fixed, cache, team)?);
         let copies_wanted = copies(Buffers::bytes(plan, team.threads()).map_err(no_memory)?, &built.target, cold);
-        let mut copies = vec![Buffers::around(fixed.clone(), Some(kept), plan, team.threads()).map_err(no_memory)?];
+        let mut copies = vec![Buffers::around(fixed.clone(), Some(cache), plan, team.threads()).map_err(no_memory)?];
         for _ in 1..copies_wanted {
             let copy =
                 |(position, fixed): &(usize, Arc<Fixed>)| Ok((*position, Arc::new(Fixed::of(fixed.elements(), team)?)));
@@ -105,13 +105,13 @@ impl Trial {
     }
 
     /// Gives its memory back, for the next trial.
-    pub(crate) fn give_back(self, kept: &mut Kept) {
+    pub(crate) fn give_back(self, cache: &mut AllocationCache) {
         for buffers in self.copies {
             let (memory, fixed) = buffers.into_parts();
-            kept.give(memory);
+            cache.give(memory);
             // What is kept stays.
             let own = fixed.into_iter().filter_map(|(_, fixed)| Arc::into_inner(fixed));
-            own.for_each(|fixed| kept.give(fixed.into_memory()));
+            own.for_each(|fixed| cache.give(fixed.into_memory()));
         }
     }
 
@@ -188,20 +188,22 @@ impl Trial {
     }
 }
 
-/// Checks and times one kernel, by a yardstick if there is one. On a disturbed machine, what may be faster than the incumbent is
+/// Checks and times one kernel, by a reference kernel if there is one. On a disturbed machine, what may be faster than the incumbent is
 /// timed again, and a correction alone makes nothing faster than that: who wins a duel, as fast; else slower by the root of the
 /// slowdown, for kernels differ in what slows them, and of the many that seem the fastest thanks to a correction few are. Returns the
-/// times, and how many times longer than the yardstick the kernel takes, 0 if there is none or the kernel was given up.
+/// times, and how many times longer than the reference kernel the kernel takes, 0 if there is none or the kernel was given up.
 pub(crate) fn measure(
     trial: &mut Trial,
     options: &TimingOptions,
     incumbent_secs: Option<f64>,
     team: &mut Team,
-    mut yardstick: Option<&mut Yardstick>,
+    mut reference_kernel: Option<&mut ReferenceKernel>,
 ) -> Result<(RunSecs, f64), CandidateError> {
-    let looked_secs = yardstick.as_ref().map_or(0.0, |yardstick| yardstick.kernel_secs());
+    let looked_secs = reference_kernel.as_ref().map_or(0.0, |reference_kernel| reference_kernel.kernel_secs());
     let first_secs = trial.check(team)?;
-    let mut slowdown = |team: &mut Team| yardstick.as_mut().map_or(1.0, |yardstick| yardstick.slowdown(options, team));
+    let mut slowdown = |team: &mut Team| {
+        reference_kernel.as_mut().map_or(1.0, |reference_kernel| reference_kernel.slowdown(options, team))
+    };
     let incumbent = incumbent_secs.unwrap_or(0.0);
     let mut before = slowdown(team);
     let mut time = |trial: &mut Trial| {
@@ -229,14 +231,14 @@ pub(crate) fn measure(
         }
     }
     let mut ratio = 0.0;
-    if let Some(yardstick) = yardstick.as_mut().filter(|_| !best.0.stopped_early) {
-        (ratio, best.1) = yardstick.compare(trial, best.0.run_secs, best.1, options, team);
+    if let Some(reference_kernel) = reference_kernel.as_mut().filter(|_| !best.0.stopped_early) {
+        (ratio, best.1) = reference_kernel.compare(trial, best.0.run_secs, best.1, options, team);
     }
     let (run, slowdown) = best;
     let least_secs = if ratio < FASTER { incumbent } else { incumbent * slowdown.sqrt() };
     let run = run.undisturbed(slowdown, least_secs);
     trial.recheck(run.stopped_early || first_secs >= SLOW_SECS, team)?;
-    let looks_secs = yardstick.map_or(0.0, |yardstick| yardstick.kernel_secs()) - looked_secs;
+    let looks_secs = reference_kernel.map_or(0.0, |reference_kernel| reference_kernel.kernel_secs()) - looked_secs;
     let run = RunSecs { max_rel_error: trial.max_rel_error, kernel_secs: trial.kernel_secs + looks_secs, ..run };
     Ok((run, ratio))
 }
@@ -282,7 +284,7 @@ fn packed(
     built: &Built,
     kernel: &Kernel,
     operands: &Placed,
-    kept: &mut Kept,
+    cache: &mut AllocationCache,
     team: &mut Team,
 ) -> Result<Placed, CandidateError> {
     let plan = kernel.plan();
@@ -291,7 +293,7 @@ fn packed(
     }
     let no_memory = NoMemory::candidate_error;
     let packing = Packing::of(built);
-    if let Some(packed) = packing.as_ref().and_then(|packing| kept.find(&built.workload, packing, plan)) {
+    if let Some(packed) = packing.as_ref().and_then(|packing| cache.find(&built.workload, packing, plan)) {
         return Ok(packed);
     }
     let is_set_early = |(position, _): &&(usize, _)| matches!(plan.buffers[*position].role, Role::Weight | Role::Bias);
@@ -299,10 +301,10 @@ fn packed(
     let early = fixed.len();
     for (position, buffer) in plan.buffers.iter().enumerate().filter(|(_, b)| b.global && b.role == Role::Packed) {
         let len = len(buffer).map_err(no_memory)?;
-        let memory = Fixed::bytes_of(len).and_then(|bytes| kept.memory(bytes)).map_err(no_memory)?;
+        let memory = Fixed::bytes_of(len).and_then(|bytes| cache.memory(bytes)).map_err(no_memory)?;
         fixed.push((position, Arc::new(Fixed::blank(len, memory))));
     }
-    let mut buffers = Buffers::around(fixed, Some(kept), plan, team.threads()).map_err(no_memory)?;
+    let mut buffers = Buffers::around(fixed, Some(cache), plan, team.threads()).map_err(no_memory)?;
     kernel.prepare(team, &mut buffers);
     let is_blank = |fixed: &Fixed| fixed.elements().iter().all(|x| x.to_bits() == f32::NAN.to_bits());
     let stray = !buffers.guards_intact() || buffers.fixed()[early..].iter().any(|(_, fixed)| fixed.guards_changed());
@@ -310,12 +312,12 @@ fn packed(
         return Err(CandidateError::StrayWrite { message: "memory beside its buffers changed".into() });
     }
     let (memory, fixed) = buffers.into_parts();
-    kept.give(memory);
+    cache.give(memory);
     let mut packed = Placed::new();
     for (position, fixed) in fixed.into_iter().skip(early) {
         // Those that are blank are not for what is packed ahead of time.
         match Arc::into_inner(fixed) {
-            Some(fixed) if is_blank(&fixed) => kept.give(fixed.into_memory()),
+            Some(fixed) if is_blank(&fixed) => cache.give(fixed.into_memory()),
             Some(mut fixed) => {
                 fixed.seal(team);
                 packed.push((position, Arc::new(fixed)));
@@ -324,7 +326,7 @@ fn packed(
         }
     }
     if let Some(packing) = packing {
-        kept.keep(&built.workload, packing, packed.clone());
+        cache.keep(&built.workload, packing, packed.clone());
     }
     Ok(packed)
 }
@@ -373,18 +375,18 @@ mod tests {
             let candidates: Vec<Candidate> = (0..16)
                 .map(|_| Candidate { workload, target: target.clone(), config: space.sample(&mut rng) })
                 .collect();
-            let (mut problem, mut kept) = (Problem::new(&workload).unwrap(), Kept::default());
+            let (mut problem, mut cache) = (Problem::new(&workload).unwrap(), AllocationCache::default());
             let (mut packers, mut distinct) = (0, 0);
             for build in Builder::new(Backend::Assembler, 20.0).build(&candidates).unwrap() {
                 let built = build.outcome.unwrap();
                 // SAFETY: the code generator's kernels are fit to run.
-                let load = |problem: &mut Problem, kept: &mut Kept, team: &mut Team| unsafe {
-                    Trial::new(problem, &built, false, kept, team).unwrap()
+                let load = |problem: &mut Problem, cache: &mut AllocationCache, team: &mut Team| unsafe {
+                    Trial::new(problem, &built, false, cache, team).unwrap()
                 };
-                let mut trial = load(&mut problem, &mut kept, &mut team);
+                let mut trial = load(&mut problem, &mut cache, &mut team);
                 trial.check(&mut team).unwrap();
                 trial.recheck(false, &mut team).unwrap();
-                let alone = load(&mut Problem::new(&workload).unwrap(), &mut Kept::default(), &mut team);
+                let alone = load(&mut Problem::new(&workload).unwrap(), &mut AllocationCache::default(), &mut team);
                 let (fixed, own) = (trial.copies[0].fixed(), alone.copies[0].fixed());
                 assert_eq!(fixed.len(), own.len());
                 for ((position, shared), (own_position, own)) in fixed.iter().zip(own) {
@@ -392,8 +394,8 @@ mod tests {
                     assert!(position == own_position && bits(shared) == bits(own), "{text}: buffer {position}");
                 }
                 packers += usize::from(Packing::of(&built).is_some());
-                distinct = kept.len();
-                trial.give_back(&mut kept);
+                distinct = cache.len();
+                trial.give_back(&mut cache);
             }
             assert!(distinct < packers, "{text}: {distinct} of {packers}");
         }

@@ -12,18 +12,18 @@ use std::time::Duration;
 use autotune_schedules::{GpuTarget, Workload};
 
 use crate::affinity::{allowed_cores, pin_to_core};
+use crate::allocation_cache::AllocationCache;
 use crate::available;
 use crate::gpu::trial::Loaded;
 use crate::gpu::{self, Gpu, nvrtc};
 use crate::measurement::{CandidateError, RunSecs, human_bytes};
 use crate::memory;
-use crate::packed::Kept;
 use crate::problem::{self, Problem};
 use crate::protocol::{self, Job, MemoryAtStart, Request, Response, Task};
 use crate::race::race;
+use crate::reference_kernel::ReferenceKernels;
 use crate::team::Team;
 use crate::trial::{self, Trial};
-use crate::yardstick::Yardsticks;
 
 /// Serves a measurer over standard input and output until the input ends: the main function of a program that is
 /// started as a worker, [`crate::WorkerCommand`]. Nothing else may use standard input and output before or after.
@@ -47,8 +47,8 @@ fn serve_requests() -> io::Result<()> {
     let mut worker = Worker {
         team: Team::new(1),
         problems: HashMap::new(),
-        yardsticks: Yardsticks::default(),
-        kept: Kept::default(),
+        reference_kernels: ReferenceKernels::default(),
+        cache: AllocationCache::default(),
         gpu: None,
     };
     protocol::send(&mut output, &Response::Hello { version: protocol::version() }, &[])?;
@@ -102,9 +102,9 @@ struct Worker {
     team: Team,
     /// Those made so far: batches of candidates of several workloads come in turns.
     problems: HashMap<Workload, Problem>,
-    yardsticks: Yardsticks,
+    reference_kernels: ReferenceKernels,
     /// What kernels packed, and memory of earlier trials' buffers.
-    kept: Kept,
+    cache: AllocationCache,
     /// The device of the last job that was for a GPU.
     gpu: Option<(GpuTarget, Box<dyn Gpu>)>,
 }
@@ -215,8 +215,9 @@ impl Worker {
         let (timing, team) = (&request.timing, &mut self.team);
         let outcomes = match (&request.task, trials.pop()) {
             (Task::Time { job, incumbent_secs }, Some(Ok(trial))) => {
-                let (outcome, spare) = self.yardsticks.measure(&job.workload, trial, timing, *incumbent_secs, team);
-                spare.into_iter().for_each(|trial| trial.give_back(&mut self.kept));
+                let (outcome, spare) =
+                    self.reference_kernels.measure(&job.workload, trial, timing, *incumbent_secs, team);
+                spare.into_iter().for_each(|trial| trial.give_back(&mut self.cache));
                 vec![outcome]
             }
             (Task::Race { budget_secs, .. }, last) => {
@@ -233,7 +234,7 @@ impl Worker {
         let built = job.built(raw).ok_or("machine code is missing")?;
         let problem = self.problems.get_mut(&job.workload).ok_or("the problem is missing")?;
         // SAFETY: this process is there to run code that nobody vouches for; if it breaks, it is replaced.
-        Ok(unsafe { Trial::new(problem, &built, cold, &mut self.kept, &mut self.team) })
+        Ok(unsafe { Trial::new(problem, &built, cold, &mut self.cache, &mut self.team) })
     }
 
     /// Makes room if problems take much: those of other jobs go first.

@@ -5,6 +5,7 @@
 //! | [`workload`] | what is to be computed: operator, sizes, epilogue; the text form |
 //! | [`target`] | the machine that code is made for |
 //! | [`contraction`] | the one description that every operator is lowered from |
+//! | [`sketch`] | kinds of schedules, behind one trait, in one registry |
 //! | [`space`], [`config`] | every schedule of a workload on a target; one of them |
 //! | [`direct`], [`tiled`], [`mma`] | the sketches for CPUs, for GPUs (implicit GEMM included) and for their tensor cores: knobs, their rules, typed form |
 //! | [`winograd`] | the Winograd sketches for CPUs and GPUs: their knobs, their rules, their matrices |

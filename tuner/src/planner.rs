@@ -32,10 +32,10 @@ pub(crate) struct Proposal {
 
 /// What goes from the planner to whoever measures and back. They may be in different threads.
 #[derive(Default)]
-pub(crate) struct Desk(Mutex<Papers>);
+pub(crate) struct WorkQueue(Mutex<Work>);
 
 #[derive(Default)]
-pub(crate) struct Papers {
+pub(crate) struct Work {
     /// In the order in which they are measured.
     pub(crate) proposals: VecDeque<Proposal>,
     /// Task, config and what came out, in order.
@@ -44,8 +44,8 @@ pub(crate) struct Papers {
     pub(crate) retired: Vec<(usize, Retired)>,
 }
 
-impl Desk {
-    pub(crate) fn papers(&self) -> MutexGuard<'_, Papers> {
+impl WorkQueue {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Work> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -99,15 +99,15 @@ impl<'a> Planner<'a> {
         Some(self.options.trials?.saturating_sub(self.tasks.iter().map(trials).sum()))
     }
 
-    /// Learns from the results on the desk and proposes the next batch; none at the end of the search.
-    pub(crate) fn next_batch(&mut self, desk: &Desk) -> Vec<Candidate> {
+    /// Learns from the results in the queue and proposes the next batch; none at the end of the search.
+    pub(crate) fn next_batch(&mut self, queue: &WorkQueue) -> Vec<Candidate> {
         let begun = Instant::now();
-        if let Err(error) = self.learn(desk) {
+        if let Err(error) = self.learn(queue) {
             self.error = Some(error);
             return Vec::new();
         }
         let learnt = Instant::now();
-        let batch = self.propose(desk);
+        let batch = self.propose(queue);
         let planned = Planned { begun, learnt, proposed: Instant::now() };
         self.last = Some(planned);
         let Some((task, configs)) = batch else {
@@ -117,13 +117,13 @@ impl<'a> Planner<'a> {
         let candidate = |config| Candidate { workload, target: self.target.clone(), config };
         let candidates: Vec<Candidate> = configs.into_iter().map(candidate).collect();
         let proposal = |candidate: &Candidate| Proposal { task, candidate: candidate.clone(), planned };
-        desk.papers().proposals.extend(candidates.iter().map(proposal));
+        queue.lock().proposals.extend(candidates.iter().map(proposal));
         candidates
     }
 
-    /// Hands the results on the desk to the searchers and the model. A task of which nothing has run in a whole batch retires.
-    fn learn(&mut self, desk: &Desk) -> Result<(), ModelError> {
-        let results = std::mem::take(&mut desk.papers().results);
+    /// Hands the results in the queue to the searchers and the model. A task of which nothing has run in a whole batch retires.
+    fn learn(&mut self, queue: &WorkQueue) -> Result<(), ModelError> {
+        let results = std::mem::take(&mut queue.lock().results);
         for of_task in results.chunk_by(|a, b| a.0 == b.0) {
             let task = of_task[0].0;
             let results: Vec<_> = of_task.iter().map(|(_, config, m)| (config.clone(), m.clone())).collect();
@@ -134,21 +134,21 @@ impl<'a> Planner<'a> {
                 self.learner.tell(&state.task.workload, &results);
             }
             if state.has_failed() {
-                self.retire_failing(task, desk);
+                self.retire_failing(task, queue);
             }
         }
         if self.options.search == SearchKind::Model { self.learner.refit() } else { Ok(()) }
     }
 
-    /// Takes in what is left on the desk when nothing more is measured, and forgets what is still in flight.
-    pub(crate) fn conclude(&mut self, desk: &Desk) -> Result<(), ModelError> {
-        self.learn(desk)?;
-        desk.papers().proposals.clear();
+    /// Takes in what is left in the queue when nothing more is measured, and forgets what is still in flight.
+    pub(crate) fn conclude(&mut self, queue: &WorkQueue) -> Result<(), ModelError> {
+        self.learn(queue)?;
+        queue.lock().proposals.clear();
         for task in 0..self.tasks.len() {
             let state = &mut self.tasks[task];
             state.progress.in_flight = 0;
             if state.retired.is_none() && state.new_trials() > 0 && !state.progress.best_secs().is_finite() {
-                self.retire_failing(task, desk);
+                self.retire_failing(task, queue);
             }
         }
         self.error.take().map_or(Ok(()), Err)
@@ -156,7 +156,7 @@ impl<'a> Planner<'a> {
 
     /// The next batch of the task with the most to gain, within the trials that are left. Who gives trials or time gets them used;
     /// without any limit, plateaus end the run.
-    fn propose(&mut self, desk: &Desk) -> Option<(usize, Vec<Config>)> {
+    fn propose(&mut self, queue: &WorkQueue) -> Option<(usize, Vec<Config>)> {
         let limited = self.options.trials.is_some() || self.options.time_budget.is_some();
         while self.limit_reached().is_none() {
             let progress: Vec<_> = self.tasks.iter().map(|t| &t.progress).collect();
@@ -169,18 +169,18 @@ impl<'a> Planner<'a> {
             if !configs.is_empty() {
                 return Some((task, configs));
             }
-            self.retire(task, Retired::Exhausted, desk);
+            self.retire(task, Retired::Exhausted, queue);
         }
         None
     }
 
-    fn retire_failing(&mut self, task: usize, desk: &Desk) {
+    fn retire_failing(&mut self, task: usize, queue: &WorkQueue) {
         let causes = self.tasks[task].failures();
-        self.retire(task, Retired::Failing(causes), desk);
+        self.retire(task, Retired::Failing(causes), queue);
     }
 
-    fn retire(&mut self, task: usize, why: Retired, desk: &Desk) {
+    fn retire(&mut self, task: usize, why: Retired, queue: &WorkQueue) {
         self.tasks[task].retire(why.clone());
-        desk.papers().retired.push((task, why));
+        queue.lock().retired.push((task, why));
     }
 }

@@ -15,7 +15,7 @@ use crate::learner::Learner;
 use crate::network::Task;
 use crate::observer::{Event, Observer};
 use crate::options::TuneOptions;
-use crate::planner::{Desk, Planner};
+use crate::planner::{Planner, WorkQueue};
 use crate::race::{RACE_SECS, RACERS, is_settled, race};
 use crate::recorder::Recorder;
 use crate::report::{CurvePoint, Report, Stop, TaskReport, TimeShares};
@@ -147,16 +147,16 @@ impl<'a> Session<'a> {
 
     /// Measures what the planner proposes; each result is appended to the database as it comes. Says why it ended.
     fn search(&mut self) -> Result<Stop, TuneError> {
-        let desk = Desk::default();
+        let queue = WorkQueue::default();
         let Self { planner, measurer, recorder, observer, best_secs, shares, curve, .. } = self;
         let (options, start) = (self.options, self.start);
         let weights: Vec<f64> = planner.tasks.iter().map(|state| state.task.weight()).collect();
         let mut appended = Ok(());
         let mut idle_since = Instant::now();
         let deadline = options.search_deadline(start);
-        let measured = measurer.measure_batches(&mut || planner.next_batch(&desk), &mut |_, measurement| {
+        let measured = measurer.measure_batches(&mut || planner.next_batch(&queue), &mut |_, measurement| {
             let ran = Instant::now();
-            let Some(proposal) = desk.papers().proposals.pop_front() else {
+            let Some(proposal) = queue.lock().proposals.pop_front() else {
                 return ControlFlow::Break(());
             };
             let (task, run_time) = (proposal.task, Duration::from_secs_f64(measurement.measure_secs));
@@ -174,8 +174,8 @@ impl<'a> Session<'a> {
                 curve.push(CurvePoint { elapsed_secs, trials: self.new_trials, network_secs });
             }
             observer.event(&Event::Measured { task, measurement: &measurement, best_secs: best_secs[task] });
-            announce(&desk, &mut **observer);
-            desk.papers().results.push((task, proposal.candidate.config, measurement));
+            announce(&queue, &mut **observer);
+            queue.lock().results.push((task, proposal.candidate.config, measurement));
             idle_since = Instant::now();
             shares.record_secs += idle_since.duration_since(ran).as_secs_f64();
             if appended.is_err() || options.cancel.is_cancelled() || options.is_late(start) {
@@ -193,8 +193,8 @@ impl<'a> Session<'a> {
         appended?;
         shares.waited(idle_since, Instant::now(), planner.last);
         let concluding = Instant::now();
-        planner.conclude(&desk)?;
-        announce(&desk, &mut **observer);
+        planner.conclude(&queue)?;
+        announce(&queue, &mut **observer);
         shares.fit_secs += concluding.elapsed().as_secs_f64();
         Ok(planner.limit_reached().unwrap_or(Stop::Plateau))
     }
@@ -291,8 +291,8 @@ fn floor_secs(space: &ScheduleSpace, ceilings: &Ceilings) -> f64 {
 }
 
 /// Tells of the tasks that were retired.
-fn announce(desk: &Desk, observer: &mut dyn Observer) {
-    let retired = std::mem::take(&mut desk.papers().retired);
+fn announce(queue: &WorkQueue, observer: &mut dyn Observer) {
+    let retired = std::mem::take(&mut queue.lock().retired);
     for (task, why) in &retired {
         observer.event(&Event::Retired { task: *task, why });
     }

@@ -6,7 +6,7 @@
 //! other candidate: by how much it is slower than on a quiet machine, the candidate is taken to be, too.
 //!
 //! Luck must not decide which kernel is the best: a moment that was faster than nine in ten of those of late is no quiet machine, and
-//! kernels differ in what slows them down. So a candidate that seems to beat the yardstick has to do so in a duel, in turns with it, to take its place.
+//! kernels differ in what slows them down. So a candidate that seems to beat the reference kernel has to do so in a duel, in turns with it, to take its place.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -25,7 +25,7 @@ const LOOK_SECS: f64 = 0.002;
 const LOOKS: usize = 256;
 /// One look in so many was at a quiet machine. The less, the longer a first disturbed look is believed; the more, the longer a lucky one.
 const QUIET_ONE_IN: usize = 10;
-/// A candidate becomes the yardstick if it takes less than this part of the present one's time.
+/// A candidate becomes the reference kernel if it takes less than this part of the present one's time.
 pub(crate) const FASTER: f64 = 0.97;
 /// Turns of a duel.
 const DUEL_TURNS: usize = 7;
@@ -34,16 +34,16 @@ const MAX_SLOWDOWN: f64 = 2.5;
 /// A kernel that takes as long is disturbed by the mean of what happens meanwhile, and to time another beside it, and in duels, would
 /// take many times as long as timing it: such kernels are timed by themselves.
 const LONG_SECS: f64 = 0.05;
-/// Most bytes of yardsticks that are kept.
+/// Most bytes of reference kernels that are kept.
 const KEPT_BYTES: usize = 512 << 20;
 
 /// A kernel with operands, and its times of late, in seconds a run.
-pub(crate) struct Yardstick {
+pub(crate) struct ReferenceKernel {
     trial: Trial,
     looks: VecDeque<f64>,
 }
 
-impl Yardstick {
+impl ReferenceKernel {
     /// Seconds that the kernel takes on a quiet machine: a low quantile of its looks.
     fn quiet_secs(&self) -> f64 {
         let mut looks = Vec::from_iter(self.looks.iter().copied());
@@ -108,12 +108,12 @@ fn look(trial: &mut Trial, run_secs: f64, options: &TimingOptions, team: &mut Te
     fastest
 }
 
-/// The yardsticks of workloads, each for a number of threads.
+/// The reference kernels of workloads, each for a number of threads.
 #[derive(Default)]
-pub(crate) struct Yardsticks(HashMap<(Workload, usize), Yardstick>);
+pub(crate) struct ReferenceKernels(HashMap<(Workload, usize), ReferenceKernel>);
 
-impl Yardsticks {
-    /// Checks and times a kernel of `workload` beside its yardstick. Hands back the trial that is not needed any more.
+impl ReferenceKernels {
+    /// Checks and times a kernel of `workload` beside its reference kernel. Hands back the trial that is not needed any more.
     pub(crate) fn measure(
         &mut self,
         workload: &Workload,
@@ -123,20 +123,20 @@ impl Yardsticks {
         team: &mut Team,
     ) -> (Result<RunSecs, CandidateError>, Option<Trial>) {
         let key = (*workload, team.threads());
-        let mut yardstick = self.0.remove(&key);
-        let outcome = trial::measure(&mut trial, options, incumbent_secs, team, yardstick.as_mut());
+        let mut reference_kernel = self.0.remove(&key);
+        let outcome = trial::measure(&mut trial, options, incumbent_secs, team, reference_kernel.as_mut());
         let spare = match &outcome {
             Ok((run, ratio)) if *ratio < FASTER && run.run_secs < LONG_SECS && !run.stopped_early && !options.cold => {
-                let looks = yardstick.as_ref().map(|old| old.looks.iter().map(|secs| secs * ratio).collect());
+                let looks = reference_kernel.as_ref().map(|old| old.looks.iter().map(|secs| secs * ratio).collect());
                 let looks = looks.unwrap_or_else(|| VecDeque::from([run.run_secs]));
-                yardstick.replace(Yardstick { trial, looks }).map(|old| old.trial)
+                reference_kernel.replace(ReferenceKernel { trial, looks }).map(|old| old.trial)
             }
             _ => Some(trial),
         };
-        if self.0.values().map(|yardstick| yardstick.trial.bytes()).sum::<usize>() > KEPT_BYTES {
+        if self.0.values().map(|reference_kernel| reference_kernel.trial.bytes()).sum::<usize>() > KEPT_BYTES {
             self.0.clear();
         }
-        self.0.extend(yardstick.map(|yardstick| (key, yardstick)));
+        self.0.extend(reference_kernel.map(|reference_kernel| (key, reference_kernel)));
         (outcome.map(|(run, _)| run), spare)
     }
 }
@@ -144,7 +144,7 @@ impl Yardsticks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packed::Kept;
+    use crate::allocation_cache::AllocationCache;
     use crate::problem::Problem;
     use crate::{Builder, Candidate, MeasureOptions};
     use autotune_schedules::{ScheduleSpace, Target};
@@ -157,81 +157,82 @@ mod tests {
         let built = builder.build(&[Candidate { workload, target, config }]).unwrap().remove(0).outcome.unwrap();
         let mut problem = Problem::new(&workload).unwrap();
         // SAFETY: the default config's kernel is made by the code generator.
-        let trial = unsafe { Trial::new(&mut problem, &built, false, &mut Kept::default(), &mut Team::new(1)) };
+        let trial =
+            unsafe { Trial::new(&mut problem, &built, false, &mut AllocationCache::default(), &mut Team::new(1)) };
         (workload, trial.unwrap())
     }
 
-    /// Measures a kernel beside the yardstick of `of`; what it says, and whether memory came back.
+    /// Measures a kernel beside the reference kernel of `of`; what it says, and whether memory came back.
     fn measure(
-        yardsticks: &mut Yardsticks,
+        reference_kernels: &mut ReferenceKernels,
         of: &Workload,
         trial: Trial,
         incumbent_secs: Option<f64>,
     ) -> (RunSecs, bool) {
         let options = TimingOptions { stop_factor: 1e9, ..TimingOptions::default() };
-        let (outcome, spare) = yardsticks.measure(of, trial, &options, incumbent_secs, &mut Team::new(1));
+        let (outcome, spare) = reference_kernels.measure(of, trial, &options, incumbent_secs, &mut Team::new(1));
         (outcome.unwrap(), spare.is_some())
     }
 
-    fn measure_small(yardsticks: &mut Yardsticks, incumbent_secs: Option<f64>) -> (RunSecs, bool) {
+    fn measure_small(reference_kernels: &mut ReferenceKernels, incumbent_secs: Option<f64>) -> (RunSecs, bool) {
         let (workload, trial) = kernel("matmul:m=5,n=7,k=9,bias");
-        measure(yardsticks, &workload, trial, incumbent_secs)
+        measure(reference_kernels, &workload, trial, incumbent_secs)
     }
 
-    fn only(yardsticks: &mut Yardsticks) -> &mut Yardstick {
-        assert_eq!(yardsticks.0.len(), 1);
-        yardsticks.0.values_mut().next().unwrap()
+    fn only(reference_kernels: &mut ReferenceKernels) -> &mut ReferenceKernel {
+        assert_eq!(reference_kernels.0.len(), 1);
+        reference_kernels.0.values_mut().next().unwrap()
     }
 
     #[test]
-    fn the_first_kernel_is_the_yardstick_of_those_after_it() {
-        let mut yardsticks = Yardsticks::default();
-        let (run, spare) = measure_small(&mut yardsticks, None);
+    fn the_first_kernel_is_the_reference_of_those_after_it() {
+        let mut reference_kernels = ReferenceKernels::default();
+        let (run, spare) = measure_small(&mut reference_kernels, None);
         assert_eq!((run.slowdown, spare), (1.0, false));
-        assert_eq!(only(&mut yardsticks).looks, [run.run_secs]);
+        assert_eq!(only(&mut reference_kernels).looks, [run.run_secs]);
         // As if the machine were many times slower than it was, and then many times faster.
-        only(&mut yardsticks).looks = [1e-3 * run.run_secs; 9].into();
-        let (run, spare) = measure_small(&mut yardsticks, None);
+        only(&mut reference_kernels).looks = [1e-3 * run.run_secs; 9].into();
+        let (run, spare) = measure_small(&mut reference_kernels, None);
         assert_eq!((run.slowdown, spare), (MAX_SLOWDOWN, true));
-        only(&mut yardsticks).looks = [1e3 * run.run_secs; LOOKS].into();
-        let (run, spare) = measure_small(&mut yardsticks, None);
+        only(&mut reference_kernels).looks = [1e3 * run.run_secs; LOOKS].into();
+        let (run, spare) = measure_small(&mut reference_kernels, None);
         assert_eq!((run.slowdown, spare), (1.0, true));
         // What was seen just before and just after is remembered, so much and no more, and makes no quiet machine.
-        let yardstick = only(&mut yardsticks);
-        let looks = &yardstick.looks;
-        assert!(looks.len() == LOOKS && looks[1] < looks[2] && looks[2] == yardstick.quiet_secs());
+        let reference_kernel = only(&mut reference_kernels);
+        let looks = &reference_kernel.looks;
+        assert!(looks.len() == LOOKS && looks[1] < looks[2] && looks[2] == reference_kernel.quiet_secs());
         // But more than one look in ten do.
-        yardstick.looks.extend([run.run_secs; LOOKS / 8]);
-        assert!(yardstick.quiet_secs() <= run.run_secs);
+        reference_kernel.looks.extend([run.run_secs; LOOKS / 8]);
+        assert!(reference_kernel.quiet_secs() <= run.run_secs);
     }
 
     #[test]
-    fn who_wins_a_duel_is_the_yardstick_from_then_on() {
-        let mut yardsticks = Yardsticks::default();
+    fn who_wins_a_duel_is_the_reference_kernel_from_then_on() {
+        let mut reference_kernels = ReferenceKernels::default();
         let (workload, slow) = kernel("matmul:m=128,n=64,k=64");
-        let (first, spare) = measure(&mut yardsticks, &workload, slow, None);
+        let (first, spare) = measure(&mut reference_kernels, &workload, slow, None);
         assert!(!spare);
         // Not what the workload asks for, but much faster.
         let (_, fast) = kernel("matmul:m=5,n=7,k=9");
-        let (run, spare) = measure(&mut yardsticks, &workload, fast, Some(first.run_secs));
+        let (run, spare) = measure(&mut reference_kernels, &workload, fast, Some(first.run_secs));
         assert!(spare && run.run_secs < 0.5 * first.run_secs, "{run:?} {first:?}");
-        assert!(only(&mut yardsticks).quiet_secs() < 0.5 * first.run_secs);
+        assert!(only(&mut reference_kernels).quiet_secs() < 0.5 * first.run_secs);
         let (_, slow) = kernel("matmul:m=128,n=64,k=64");
-        let (_, spare) = measure(&mut yardsticks, &workload, slow, Some(run.run_secs));
-        assert!(spare && only(&mut yardsticks).quiet_secs() < 0.5 * first.run_secs);
+        let (_, spare) = measure(&mut reference_kernels, &workload, slow, Some(run.run_secs));
+        assert!(spare && only(&mut reference_kernels).quiet_secs() < 0.5 * first.run_secs);
     }
 
     #[test]
     fn a_correction_makes_nothing_faster_than_the_incumbent() {
-        let mut yardsticks = Yardsticks::default();
-        let (run, _) = measure_small(&mut yardsticks, None);
-        only(&mut yardsticks).looks = [1e-3 * run.run_secs; LOOKS].into();
+        let mut reference_kernels = ReferenceKernels::default();
+        let (run, _) = measure_small(&mut reference_kernels, None);
+        only(&mut reference_kernels).looks = [1e-3 * run.run_secs; LOOKS].into();
         let incumbent = run.run_secs / 1e3;
-        let (slow, _) = measure_small(&mut yardsticks, Some(incumbent));
+        let (slow, _) = measure_small(&mut reference_kernels, Some(incumbent));
         assert_eq!(slow.slowdown, MAX_SLOWDOWN);
         let incumbent = run.run_secs;
-        only(&mut yardsticks).looks = [1e-3 * run.run_secs; LOOKS].into();
-        let (run, _) = measure_small(&mut yardsticks, Some(incumbent));
+        only(&mut reference_kernels).looks = [1e-3 * run.run_secs; LOOKS].into();
+        let (run, _) = measure_small(&mut reference_kernels, Some(incumbent));
         assert!(run.run_secs > 0.999 * incumbent || run.slowdown == 1.0, "{run:?} {incumbent}");
     }
 }

@@ -1,4 +1,4 @@
-//! What kernels packed ahead of time, kept for those that pack alike.
+//! Allocation cache: what kernels packed ahead of time, for those that pack alike, and memory that trials gave back.
 
 use std::sync::Arc;
 
@@ -68,12 +68,12 @@ fn leading_code(code: &MachineCode, stages: usize) -> Option<Vec<u8>> {
 /// What was packed, the latest used last, and memory that is free. Memory that a process never touched before can be slow to have, so
 /// that what it has is used again.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct AllocationCache {
     packed: Vec<(Workload, Packing, Placed)>,
     spare: Vec<Memory>,
 }
 
-impl Kept {
+impl AllocationCache {
     /// What a kernel of the workload that packs like this has packed, if it fits the plan.
     pub(crate) fn find(&mut self, workload: &Workload, packing: &Packing, plan: &KernelPlan) -> Option<Placed> {
         let is_it = |(of, known, packed): &(Workload, Packing, Placed)| {
