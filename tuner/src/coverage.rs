@@ -102,17 +102,21 @@ mod tests {
         Config { sketch: sketch.into(), knobs: knobs.map(|(name, value)| (name.to_string(), value)).into() }
     }
 
+    /// A sketch that has several algorithms, by its knob `m`, and one that has one.
+    const WINOGRAD: &str = autotune_schedules::winograd::SKETCH;
+    const OTHER: &str = "x";
+
     #[test]
     fn every_algorithm_gets_its_trials_and_every_value_one() {
         let mut coverage = Coverage::default();
-        (0..100).for_each(|_| coverage.tell(&config("a", 2, 8)));
+        (0..100).for_each(|_| coverage.tell(&config(WINOGRAD, 2, 8)));
         let offers = [
-            (config("a", 2, 16), 3.0),
-            (config("a", 2, 16), 2.0),
-            (config("a", 2, 32), 4.0),
-            (config("a", 3, 8), 1.0),
-            (config("b", 2, 8), -1.0),
-            (config("b", 2, 16), -2.0),
+            (config(WINOGRAD, 2, 16), 3.0),
+            (config(WINOGRAD, 2, 16), 2.0),
+            (config(WINOGRAD, 2, 32), 4.0),
+            (config(WINOGRAD, 3, 8), 1.0),
+            (config(OTHER, 2, 8), -1.0),
+            (config(OTHER, 2, 16), -2.0),
         ];
         let best = |coverage: &Coverage, algorithms, values| {
             let mut gaps = Gaps::default();
@@ -121,15 +125,18 @@ mod tests {
         };
         let mut chosen = best(&coverage, 9, 2);
         chosen[..2].sort();
-        assert_eq!(chosen, [config("a", 3, 8), config("b", 2, 8), config("a", 2, 32), config("a", 2, 16)]);
-        coverage.tell(&config("a", 3, 8));
-        assert_eq!(best(&coverage, 1, 1), [config("b", 2, 8), config("a", 2, 32)]);
+        assert_eq!(
+            chosen,
+            [config(WINOGRAD, 3, 8), config(OTHER, 2, 8), config(WINOGRAD, 2, 32), config(WINOGRAD, 2, 16)]
+        );
+        coverage.tell(&config(WINOGRAD, 3, 8));
+        assert_eq!(best(&coverage, 1, 1), [config(OTHER, 2, 8), config(WINOGRAD, 2, 32)]);
         for (config, _) in offers.iter().cycle().take(6 * ALGORITHM_TRIALS) {
             coverage.tell(config);
         }
         assert!(best(&coverage, 9, 9).is_empty());
         // Now four are too few.
-        (0..100).for_each(|_| coverage.tell(&config("a", 2, 8)));
-        assert_eq!(best(&coverage, 9, 9), [config("a", 3, 8)]);
+        (0..100).for_each(|_| coverage.tell(&config(WINOGRAD, 2, 8)));
+        assert_eq!(best(&coverage, 9, 9), [config(WINOGRAD, 3, 8)]);
     }
 }
