@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::sketch;
+use crate::workload::{Work, Workload};
 
 /// The value of one knob.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -53,6 +54,11 @@ impl Config {
     pub fn algorithm(&self) -> (&str, Vec<Option<&Value>>) {
         let knobs = sketch::find_anywhere(&self.sketch).map_or(&[][..], |sketch| sketch.algorithm_knobs());
         (&self.sketch, knobs.iter().map(|&knob| self.knobs.get(knob)).collect())
+    }
+
+    /// [`Sketch::work`](sketch::Sketch::work); that of the direct algorithm for a sketch that is not known.
+    pub fn work(&self, workload: &Workload) -> Work {
+        sketch::find_anywhere(&self.sketch).map_or_else(|| workload.work(), |sketch| sketch.work(workload, self))
     }
 
     /// [`Sketch::is_exact`](sketch::Sketch::is_exact).

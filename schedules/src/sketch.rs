@@ -41,6 +41,11 @@ pub trait Sketch: Sync {
         false
     }
 
+    /// What the algorithm of a config has to do.
+    fn work(&self, workload: &Workload, _config: &Config) -> Work {
+        workload.work()
+    }
+
     /// What its algorithms have to do where that is not what the direct one has to.
     fn works(&self, _workload: &Workload, _knobs: &KnobSpace) -> Vec<Work> {
         Vec::new()

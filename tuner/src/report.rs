@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use autotune_measure::{Ceilings, Measurement};
+use autotune_schedules::workload::Work;
 use autotune_schedules::{Config, Workload};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
@@ -105,10 +106,12 @@ pub struct TaskReport {
     pub best_secs: Option<f64>,
     /// Throughput of the best schedule, operations of the direct algorithm counted.
     pub gflops: Option<f64>,
-    /// The roofline's run time over that of the best schedule: every operation of the direct algorithm at the full speed of its
-    /// element type, or every operand moved through memory once, whichever takes longer (Williams et al., 2009). Beyond 1 where
-    /// operands stay in a cache, or an algorithm does fewer operations.
+    /// The roofline's run time over that of the best schedule: every operation of its algorithm at the full speed of its element type, or
+    /// every operand moved once, whichever takes longer (Williams et al., 2009). Beyond 1 where a kernel skips the taps in the padding,
+    /// which count as operations.
     pub roofline_fraction: Option<f64>,
+    /// The same for the operations of the direct algorithm: beyond 1 where another algorithm does fewer.
+    pub direct_roofline_fraction: Option<f64>,
     /// Deviation of the best schedule's output from the reference, over the reference's largest magnitude.
     pub max_rel_error: Option<f64>,
     /// How the best schedule was timed: [`autotune_measure::RunSecs::graph_runs`].
@@ -126,6 +129,7 @@ impl TaskReport {
         let workload = task.workload;
         let (config, best) = standing.best.unzip();
         let best_secs = best.map(|run| run.run_secs);
+        let fraction = |work: Work| Some(ceilings?.min_secs(work, workload.dtype) / best_secs?);
         Self {
             name: task.name.clone(),
             workload,
@@ -135,9 +139,8 @@ impl TaskReport {
             default_secs: standing.default_secs,
             best_secs,
             gflops: best_secs.map(|secs| workload.flops() / secs / 1e9),
-            roofline_fraction: ceilings
-                .zip(best_secs)
-                .map(|(c, secs)| c.min_secs(workload.work(), workload.dtype) / secs),
+            roofline_fraction: config.as_ref().and_then(|config| fraction(config.work(&workload))),
+            direct_roofline_fraction: fraction(workload.work()),
             max_rel_error: best.map(|run| run.max_rel_error),
             graph_runs: best.map(|run| run.graph_runs),
             config,
@@ -273,6 +276,13 @@ pub fn to_json(target: &str, tasks: &[TaskReport], tuning_time: Duration) -> ser
     serde_json::to_string_pretty(&Json { target, tasks, tuning_secs: tuning_time.as_secs_f64(), search: None })
 }
 
+/// The share of the roofline, and beside it what that were by the operations of the direct algorithm where another one runs.
+fn of_roofline(task: &TaskReport) -> Option<String> {
+    let percent = |fraction: f64| format!("{:.0} %", fraction * 100.0);
+    let (own, direct) = (task.roofline_fraction?, task.direct_roofline_fraction?);
+    Some(if own == direct { percent(own) } else { format!("{} ({} direct)", percent(own), percent(direct)) })
+}
+
 /// The table of task reports, and the total over the network below it where there are several.
 pub fn table(tasks: &[TaskReport]) -> String {
     let headers = ["task", "times", "default ms", "best ms", "speed-up", "GFLOP/s", "of roofline", "trials", "failed"];
@@ -288,7 +298,7 @@ pub fn table(tasks: &[TaskReport]) -> String {
             ms(task.best_secs),
             or_dash(task.speed_up().map(|x| format!("{x:.2}x"))),
             or_dash(task.gflops.map(|g| format!("{g:.1}"))),
-            or_dash(task.roofline_fraction.map(|r| format!("{:.0} %", r * 100.0))),
+            or_dash(of_roofline(task)),
             task.trials.to_string(),
             task.failed_trials.to_string(),
         ]);
@@ -312,6 +322,27 @@ pub fn table(tasks: &[TaskReport]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_share_of_the_roofline_is_that_of_the_algorithm_that_runs() {
+        let workload: Workload = "conv2d:c=64,h=56,w=56,o=64,k=3,p=1".parse().unwrap();
+        let config = |sketch: &str, m: &str| {
+            let json = format!(r#"{{"sketch":"{sketch}","knobs":{{"m":"{m}"}}}}"#);
+            serde_json::from_str::<Config>(&json).unwrap()
+        };
+        let [direct, winograd] = [config("direct", "4"), config("winograd", "4")].map(|config| config.work(&workload));
+        // 36 multiply-adds for 16 outputs of 9 taps.
+        assert_eq!((direct.flops, direct.flops / winograd.flops), (workload.flops(), 4.0));
+
+        let cell = |own: f64, direct: f64| {
+            let task = Task { name: "C".into(), workload, count: 1 };
+            let standing = Standing::new(config("direct", "4"));
+            let report = TaskReport::new(&task, standing, None);
+            of_roofline(&TaskReport { roofline_fraction: Some(own), direct_roofline_fraction: Some(direct), ..report })
+        };
+        assert_eq!(cell(0.66, 2.64).as_deref(), Some("66 % (264 % direct)"));
+        assert_eq!(cell(0.98, 0.98).as_deref(), Some("98 %"));
+    }
 
     #[test]
     fn only_what_the_device_waited_for_counts() {

@@ -46,6 +46,11 @@ impl Sketch for WinogradSketch {
         })
     }
 
+    fn work(&self, workload: &Workload, config: &Config) -> Work {
+        let size = config.knobs.get(TILE_SIZE_KNOB).and_then(tile_size);
+        size.and_then(|m| work(workload, m)).unwrap_or_else(|| workload.work())
+    }
+
     fn works(&self, workload: &Workload, knobs: &KnobSpace) -> Vec<Work> {
         let sizes = knobs.knobs.iter().filter(|knob| knob.name == TILE_SIZE_KNOB).flat_map(|knob| &knob.values);
         sizes.filter_map(|size| work(workload, tile_size(size)?)).collect()
