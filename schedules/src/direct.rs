@@ -11,7 +11,7 @@
 //!         output = act(acc + bias + residual) or the partial sums
 //! ```
 //!
-//! [`Direct`] is the typed form of a config of this sketch; [`knobs`] lists what may be chosen.
+//! [`Direct`] is the typed form of a config of this sketch.
 
 use crate::config::Config;
 use crate::contraction::{AxisId, Contraction, Operand, lane_name, with_layout};

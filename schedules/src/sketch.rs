@@ -1,4 +1,4 @@
-//! Sketches: kinds of schedules, each with its rules. What there are for a target is [`tiers`]; nothing else knows them by name.
+//! Sketches: kinds of schedules, each with its rules. One registry has those for each kind of target; nothing else knows them by name.
 
 use std::fmt;
 
