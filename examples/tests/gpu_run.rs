@@ -280,7 +280,7 @@ fn a_call_without_time_or_device_names_what_it_leaves_out() {
 }
 
 #[test]
-fn the_toolkits_programs_look_at_our_kernels() {
+fn all_three_calls_run_on_a_cuda_device_and_the_toolkits_programs_look_at_our_kernels() {
     let stub = match Stub::find() {
         Ok(stub) => stub,
         Err(reason) => return missing("g++", &reason),
@@ -293,9 +293,17 @@ fn the_toolkits_programs_look_at_our_kernels() {
     let text = fs::read_to_string(pack.path("a/gpu_run.md")).unwrap();
     assert!(text.contains("- racecheck: ERROR SUMMARY: 0 errors; 4 kernels ran and were right, 0 failed"), "{text}");
 
+    // A few seconds for each of two tasks.
+    let (_, tuned) = pack.call("tune a --from a/gpu_run.tar.gz --budget 42");
+    assert_eq!(status(&tuned, "tune f32 matmul:m=32,n=32,k=32"), "ok", "{tuned:#}");
+
     let (_, compared) = pack.call(&format!("compare a --from a/gpu_run.tar.gz --budget {BUDGET_SECS}"));
     for step in compared["steps"].as_array().unwrap() {
         assert_eq!(step["status"], "ok", "{step:#}");
+    }
+    let comparison = &compared["results"]["compare f32 small"]["compare"];
+    for row in comparison["tables"][0]["comparisons"].as_array().unwrap() {
+        assert!(row["contenders"][0]["how"].as_str().unwrap().starts_with("tuned"), "{row:#}");
     }
     let text = fs::read_to_string(pack.path("a/gpu_run.md")).unwrap();
     for line in [
