@@ -175,3 +175,11 @@ fn model(name: &str) -> String {
     let word = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     name.trim().chars().map(word).collect()
 }
+
+/// Says that a test is skipped for want of a tool; a failure where `AUTOTUNE_REQUIRE` has the tool.
+#[cfg(test)]
+fn missing(tool: &str, reason: &str) {
+    let required = std::env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
+    assert!(required.split(',').all(|name| name != tool), "{tool} is required: {reason}");
+    eprintln!("skipped, {tool} is missing: {reason}");
+}

@@ -9,7 +9,7 @@ use crate::mma::MmaSketch;
 use crate::program::{Program, Team};
 use crate::reference::EXACT_TOLERANCE;
 use crate::space::{Knob, KnobSpace};
-use crate::target::Target;
+use crate::target::{GpuTarget, Target};
 use crate::tiled::{Form, TiledSketch};
 use crate::winograd::WinogradSketch;
 use crate::workload::{Work, Workload};
@@ -83,6 +83,37 @@ pub trait Plan {
     fn largest_share(&self) -> f64 {
         1.0
     }
+}
+
+/// A plan without more to it than how it is lowered.
+struct Lowering<'a, P> {
+    workload: &'a Workload,
+    params: P,
+    lower: fn(&Workload, &P) -> Program,
+}
+
+impl<P> Plan for Lowering<'_, P> {
+    fn lower(&self) -> Program {
+        (self.lower)(self.workload, &self.params)
+    }
+}
+
+/// The plan of a sketch's typed form, which a function lowers.
+pub(crate) fn plan<'a, P: 'a>(
+    workload: &'a Workload,
+    params: P,
+    lower: fn(&Workload, &P) -> Program,
+) -> Box<dyn Plan + 'a> {
+    Box::new(Lowering { workload, params, lower })
+}
+
+/// The GPU that a target is; elsewhere the sketch is not for the workload.
+pub(crate) fn gpu_of<'a>(
+    sketch: &dyn Sketch,
+    workload: &Workload,
+    target: &'a Target,
+) -> Result<&'a GpuTarget, LowerError> {
+    target.gpu().ok_or_else(|| LowerError::unfit(sketch.name(), workload))
 }
 
 type Tiers = &'static [&'static [&'static dyn Sketch]];

@@ -279,14 +279,14 @@ fn group_product(dtype: DType, steps: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpu::missing;
 
     #[test]
     fn the_loops_are_cuda() {
-        if nvrtc::compiler_for(90).is_err() {
-            let required = std::env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
-            assert!(!required.split(',').any(|name| name == "nvrtc"), "nvrtc is required");
-            return eprintln!("skipped, nvrtc is missing");
+        if let Err(reason) = nvrtc::compiler_for(90) {
+            return missing("nvrtc", &reason);
         }
+
         let read = Loop::Read { vectors: 7, rounds: 2 };
         let half = Loop::Product { dtype: DType::F16, steps: 16 };
         let tf32 = Loop::Product { dtype: DType::Tf32, steps: 8 };

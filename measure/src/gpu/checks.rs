@@ -191,6 +191,7 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
+    use crate::gpu::missing;
     use crate::gpu::opencl::{self, OpenClDevice};
 
     type Memory = Rc<<OpenClDevice as Device>::Memory>;
@@ -198,9 +199,7 @@ mod tests {
     #[test]
     fn the_kernels_are_cuda() {
         if let Err(reason) = nvrtc::compiler_for(90) {
-            let required = std::env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
-            assert!(!required.split(',').any(|name| name == "nvrtc"), "nvrtc is required: {reason}");
-            return eprintln!("skipped, nvrtc is missing: {reason}");
+            return missing("nvrtc", &reason);
         }
         let compiled = nvrtc::compile(&source(GpuApi::Cuda { sm: 90 }), 90).unwrap();
         assert!(SYMBOLS.iter().all(|symbol| compiled.log.contains(symbol)), "{}", compiled.log);
@@ -209,15 +208,7 @@ mod tests {
 
     /// The kernels on an OpenCL device, if there is one.
     fn checks() -> Option<(Rc<OpenClDevice>, Checks<OpenClDevice>)> {
-        let found = match opencl::devices() {
-            Ok(found) => found,
-            Err(reason) => {
-                let required = std::env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
-                assert!(!required.split(',').any(|name| name == "opencl"), "opencl is required: {reason}");
-                eprintln!("skipped, opencl is missing: {reason}");
-                return None;
-            }
-        };
+        let found = opencl::devices().map_err(|reason| missing("opencl", &reason)).ok()?;
         let device = Rc::new(OpenClDevice::open(&found[0].target).unwrap());
         let checks = Checks::new(Rc::clone(&device), &found[0].target).unwrap();
         Some((device, checks))

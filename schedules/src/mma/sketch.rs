@@ -4,8 +4,8 @@ use super::estimate::cycles;
 use super::{Mma, fills, knobs, lower};
 use crate::config::Config;
 use crate::lower::LowerError;
-use crate::program::{Program, Team};
-use crate::sketch::{Plan, Sketch};
+use crate::program::Team;
+use crate::sketch::{self, Plan, Sketch};
 use crate::space::{Knob, KnobSpace};
 use crate::target::{GpuTarget, Target};
 use crate::workload::{DType, Workload};
@@ -17,11 +17,6 @@ pub const GROUP_SKETCH: &str = "wgmma";
 
 /// A sketch for instructions of a team.
 pub(crate) struct MmaSketch(pub(crate) Team);
-
-struct Planned<'a> {
-    workload: &'a Workload,
-    mma: Mma,
-}
 
 impl Sketch for MmaSketch {
     fn name(&self) -> &'static str {
@@ -44,8 +39,8 @@ impl Sketch for MmaSketch {
         target: &'a Target,
         config: &Config,
     ) -> Result<Box<dyn Plan + 'a>, LowerError> {
-        let gpu = target.gpu().ok_or_else(|| LowerError::unfit(self.name(), workload))?;
-        Ok(Box::new(Planned { workload, mma: Mma::new(workload, gpu, self.0, config)? }))
+        let gpu = sketch::gpu_of(self, workload, target)?;
+        Ok(sketch::plan(workload, Mma::new(workload, gpu, self.0, config)?, lower::lower))
     }
 
     /// What an analytic estimate prefers.
@@ -65,11 +60,5 @@ impl Mma {
     pub fn of_config(workload: &Workload, target: &GpuTarget, config: &Config) -> Result<Self, LowerError> {
         let team = if config.sketch == GROUP_SKETCH { Team::WarpGroup } else { Team::Warp };
         Self::new(workload, target, team, config)
-    }
-}
-
-impl Plan for Planned<'_> {
-    fn lower(&self) -> Program {
-        lower::lower(self.workload, &self.mma)
     }
 }

@@ -117,6 +117,11 @@ impl GpuTarget {
         })
     }
 
+    /// The words of [`GpuTarget::stated`].
+    pub fn stated_words() -> impl Iterator<Item = &'static str> {
+        STATED_CUDA.into_iter().chain(["opencl"])
+    }
+
     /// True for the GPU of a word, false for one that was detected.
     pub fn is_stated(&self) -> bool {
         self.model == ANY
@@ -151,13 +156,13 @@ mod tests {
 
     #[test]
     fn every_listed_word_has_limits_and_a_key_of_its_own() {
-        let words = || STATED_CUDA.iter().chain(&["opencl"]);
-        let mut keys: Vec<String> = words().map(|word| Target::detect(word, None).unwrap().key()).collect();
+        let mut keys: Vec<String> =
+            GpuTarget::stated_words().map(|word| Target::detect(word, None).unwrap().key()).collect();
         assert!(keys.contains(&"cuda:sm_90:any".to_string()));
         keys.sort();
         keys.dedup();
-        assert_eq!(keys.len(), words().count());
-        for word in words() {
+        assert_eq!(keys.len(), GpuTarget::stated_words().count());
+        for word in GpuTarget::stated_words() {
             let target = Target::Gpu(GpuTarget::stated(word).unwrap());
             let json = serde_json::to_string(&target).unwrap();
             assert_eq!(serde_json::from_str::<Target>(&json).unwrap(), target);

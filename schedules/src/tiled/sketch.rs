@@ -4,8 +4,7 @@ use super::estimate::estimate;
 use super::{Form, Tiled, knobs, lower};
 use crate::config::Config;
 use crate::lower::LowerError;
-use crate::program::Program;
-use crate::sketch::{Plan, Sketch};
+use crate::sketch::{self, Plan, Sketch};
 use crate::space::{Knob, KnobSpace};
 use crate::target::{GpuTarget, Target};
 use crate::workload::Workload;
@@ -17,11 +16,6 @@ pub const IMPLICIT_GEMM: &str = "implicit_gemm";
 
 /// A sketch of tiles.
 pub(crate) struct TiledSketch(pub(crate) Form);
-
-struct Planned<'a> {
-    workload: &'a Workload,
-    tiled: Tiled,
-}
 
 impl Sketch for TiledSketch {
     fn name(&self) -> &'static str {
@@ -41,8 +35,8 @@ impl Sketch for TiledSketch {
         target: &'a Target,
         config: &Config,
     ) -> Result<Box<dyn Plan + 'a>, LowerError> {
-        let gpu = target.gpu().ok_or_else(|| LowerError::unfit(self.name(), workload))?;
-        Ok(Box::new(Planned { workload, tiled: Tiled::new(workload, gpu, self.0, config)? }))
+        let gpu = sketch::gpu_of(self, workload, target)?;
+        Ok(sketch::plan(workload, Tiled::new(workload, gpu, self.0, config)?, lower::lower))
     }
 
     /// What an analytic estimate prefers.
@@ -57,11 +51,5 @@ impl Tiled {
     pub fn of_config(workload: &Workload, target: &GpuTarget, config: &Config) -> Result<Self, LowerError> {
         let form = if config.sketch == IMPLICIT_GEMM { Form::Pixels } else { Form::Axes };
         Self::new(workload, target, form, config)
-    }
-}
-
-impl Plan for Planned<'_> {
-    fn lower(&self) -> Program {
-        lower::lower(self.workload, &self.tiled)
     }
 }

@@ -4,8 +4,7 @@ use super::gpu::{self, GpuWinograd};
 use super::{INPUT_KNOB, TILE_SIZE_KNOB, Winograd, knobs, tolerance, work};
 use crate::config::{Config, Value};
 use crate::lower::{LowerError, winograd};
-use crate::program::Program;
-use crate::sketch::{Plan, Sketch};
+use crate::sketch::{self, Plan, Sketch};
 use crate::space::{Knob, KnobSpace};
 use crate::target::Target;
 use crate::tiled;
@@ -16,11 +15,6 @@ pub const SKETCH: &str = "winograd";
 
 /// The sketch.
 pub(crate) struct WinogradSketch;
-
-struct Planned<'a, P> {
-    workload: &'a Workload,
-    params: P,
-}
 
 impl Sketch for WinogradSketch {
     fn name(&self) -> &'static str {
@@ -41,8 +35,10 @@ impl Sketch for WinogradSketch {
         config: &Config,
     ) -> Result<Box<dyn Plan + 'a>, LowerError> {
         Ok(match target {
-            Target::Cpu(cpu) => Box::new(Planned { workload, params: Winograd::new(workload, cpu, config)? }),
-            Target::Gpu(gpu) => Box::new(Planned { workload, params: GpuWinograd::new(workload, gpu, config)? }),
+            Target::Cpu(cpu) => sketch::plan(workload, Winograd::new(workload, cpu, config)?, winograd::lower),
+            Target::Gpu(gpu) => {
+                sketch::plan(workload, GpuWinograd::new(workload, gpu, config)?, tiled::lower::winograd::lower)
+            }
         })
     }
 
@@ -73,17 +69,5 @@ fn tile_size(value: &Value) -> Option<usize> {
     match value {
         Value::Choice(m) => m.parse().ok(),
         _ => None,
-    }
-}
-
-impl Plan for Planned<'_, Winograd> {
-    fn lower(&self) -> Program {
-        winograd::lower(self.workload, &self.params)
-    }
-}
-
-impl Plan for Planned<'_, GpuWinograd> {
-    fn lower(&self) -> Program {
-        tiled::lower::winograd::lower(self.workload, &self.params)
     }
 }

@@ -17,17 +17,6 @@ pub fn random_cpu<R: Rng>(rng: &mut R) -> Target {
 
 /// One of the GPUs that can be stated.
 pub fn random_gpu<R: Rng>(rng: &mut R) -> Target {
-    const WORDS: [&str; 10] = [
-        "cuda:sm_70",
-        "cuda:sm_75",
-        "cuda:sm_80",
-        "cuda:sm_86",
-        "cuda:sm_89",
-        "cuda:sm_90",
-        "cuda:sm_100",
-        "cuda:sm_103",
-        "cuda:sm_120",
-        "opencl",
-    ];
-    Target::Gpu(GpuTarget::stated(WORDS.choose(rng).unwrap()).unwrap())
+    let words: Vec<&str> = GpuTarget::stated_words().collect();
+    Target::Gpu(GpuTarget::stated(words.choose(rng).unwrap()).unwrap())
 }
