@@ -10,8 +10,9 @@ use anyhow::{Context, ensure};
 use autotune::Network;
 use autotune_db::TuningDb;
 use autotune_examples::median;
+use autotune_ir::Target;
 use autotune_measure::{Candidate, Measurer};
-use autotune_schedules::{ScheduleSpace, Target};
+use autotune_schedules::ScheduleSpace;
 
 /// Seconds that a race takes at most.
 const RACE_SECS: f64 = 10.0;

@@ -7,7 +7,7 @@
 
 use autotune::{Network, Report, SearchKind, Silent, TuneOptions, tune};
 use autotune_db::TuningDb;
-use autotune_schedules::Target;
+use autotune_ir::Target;
 
 fn main() -> anyhow::Result<()> {
     autotune_examples::serve_if_worker();

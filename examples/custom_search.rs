@@ -6,8 +6,9 @@
 use std::ops::ControlFlow;
 
 use autotune_cost_model::{CostModel, Sample, XgbModel, features, relative_throughputs};
+use autotune_ir::{Program, Target};
 use autotune_measure::{Candidate, Measurer};
-use autotune_schedules::{Config, Program, ScheduleSpace, Target, Workload, lower};
+use autotune_schedules::{Config, ScheduleSpace, Workload, lower};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 

@@ -4,13 +4,13 @@
 //!
 //! Without a database the schedule is the untuned one, which is also what a compiler falls back to on a miss.
 
+use autotune_codegen as codegen;
 use autotune_db::TuningDb;
+use autotune_ir::program::Role;
+use autotune_ir::{KernelPlan, Target};
 use autotune_measure::{Buffers, Code, Compiler, Kernel, Team};
-use autotune_schedules::program::Role;
 use autotune_schedules::tensor::{from_layout, to_layout};
-use autotune_schedules::{
-    Config, KernelPlan, Operands, ScheduleSpace, Target, Workload, codegen, max_rel_error, reference,
-};
+use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, max_rel_error, reference};
 
 fn main() -> anyhow::Result<()> {
     let workload: Workload = "conv2d:c=32,h=28,w=28,o=32,k=3,p=1,bias,act=relu".parse()?;

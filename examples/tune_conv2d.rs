@@ -4,7 +4,8 @@
 
 use autotune::{Silent, Task, TuneOptions, tune};
 use autotune_db::TuningDb;
-use autotune_schedules::{ScheduleSpace, Target};
+use autotune_ir::Target;
+use autotune_schedules::ScheduleSpace;
 
 fn main() -> anyhow::Result<()> {
     autotune_examples::serve_if_worker();

@@ -7,7 +7,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use autotune_schedules::{CpuTarget, Isa, ScheduleSpace, Target, lower, verify};
+use autotune_ir::{CpuTarget, Isa, Target, verify};
+use autotune_schedules::{ScheduleSpace, lower};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 

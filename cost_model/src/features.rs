@@ -33,7 +33,8 @@
 //!
 //! ```
 //! use autotune_cost_model::features;
-//! use autotune_schedules::{CpuTarget, ScheduleSpace, Target, Workload, lower};
+//! use autotune_ir::{CpuTarget, Target};
+//! use autotune_schedules::{ScheduleSpace, Workload, lower};
 //!
 //! let workload: Workload = "matmul:m=64,n=64,k=64".parse()?;
 //! let target = Target::Cpu(CpuTarget::generic_avx2(1));
@@ -59,7 +60,7 @@ mod tests;
 
 use std::sync::LazyLock;
 
-use autotune_schedules::{Program, Target};
+use autotune_ir::{Program, Target};
 use ndarray::Array2;
 use rayon::prelude::*;
 

@@ -1,6 +1,6 @@
 //! What a compiler makes of GPU kernels, learnt from those that it has compiled.
 
-use autotune_schedules::GpuTarget;
+use autotune_ir::GpuTarget;
 use ndarray::ArrayView2;
 
 use crate::features;
@@ -65,7 +65,8 @@ impl RegisterModel {
 
 #[cfg(test)]
 mod tests {
-    use autotune_schedules::{ScheduleSpace, Target, Workload, lower};
+    use autotune_ir::Target;
+    use autotune_schedules::{ScheduleSpace, Workload, lower};
     use ndarray::Array2;
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;

@@ -17,16 +17,16 @@
 //! ```no_run
 //! fn main() -> anyhow::Result<()> {
 //!     autotune_examples::serve_if_worker();
-//!     let target = autotune_schedules::Target::detect("cpu", None)?;
+//!     let target = autotune_ir::Target::detect("cpu", None)?;
 //!     let measurer = autotune_examples::measurer(&target)?;
 //! #   drop(measurer);
 //!     Ok(())
 //! }
 //! ```
 
+use autotune_ir::Target;
 use autotune_measure::location::{WORKER_ARGUMENT, WorkerCommand};
 use autotune_measure::{MeasureOptions, TimingOptions, WorkerMeasurer};
-use autotune_schedules::Target;
 
 /// Serves a measurer and ends the process if it was started as a worker; call it first in `main`.
 pub fn serve_if_worker() {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use autotune_schedules::codegen::x86::MachineCode;
-use autotune_schedules::plan::PlanBuffer;
-use autotune_schedules::program::{Layout, Role, When};
-use autotune_schedules::{KernelPlan, Workload};
+use autotune_codegen::x86::MachineCode;
+use autotune_ir::KernelPlan;
+use autotune_ir::plan::PlanBuffer;
+use autotune_ir::program::{Layout, Role, When};
+use autotune_schedules::Workload;
 
 use crate::buffers::{Memory, NoMemory};
 use crate::builder::{Built, Code};

@@ -136,7 +136,8 @@ fn no_device(error: MeasureError) -> CandidateError {
 mod tests {
     use super::*;
     use crate::{Builder, Candidate, MeasureOptions};
-    use autotune_schedules::{ScheduleSpace, Target, Workload};
+    use autotune_ir::Target;
+    use autotune_schedules::{ScheduleSpace, Workload};
 
     #[test]
     fn a_bench_runs_turn_after_turn_and_stays_right() {

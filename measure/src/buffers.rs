@@ -4,7 +4,7 @@ use std::alloc::{self, Layout};
 use std::ffi::c_char;
 use std::ptr::NonNull;
 
-use autotune_schedules::KernelPlan;
+use autotune_ir::KernelPlan;
 use thiserror::Error;
 
 use crate::allocation_cache::AllocationCache;
@@ -268,8 +268,8 @@ fn place(lens: impl Iterator<Item = usize>) -> Result<(Vec<usize>, usize), NoMem
 #[cfg(test)]
 mod tests {
     use super::*;
-    use autotune_schedules::plan::PlanBuffer;
-    use autotune_schedules::program::{Layout as Lie, Role};
+    use autotune_ir::plan::PlanBuffer;
+    use autotune_ir::program::{Layout as Lie, Role};
 
     fn plan(shapes: &[&[usize]], local_bytes: usize) -> KernelPlan {
         let buffer = |shape: &&[usize]| PlanBuffer {

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use autotune_schedules::codegen::x86::{AssembleError, MachineCode, assemble};
-use autotune_schedules::codegen::{c, gpu};
-use autotune_schedules::{EXACT_TOLERANCE, GpuApi, KernelPlan, Program, Target, Workload, lower, tolerance};
+use autotune_codegen::x86::{AssembleError, MachineCode, assemble};
+use autotune_codegen::{c, gpu};
+use autotune_ir::{GpuApi, KernelPlan, Program, Target};
+use autotune_schedules::{EXACT_TOLERANCE, Workload, lower, tolerance};
 use rayon::prelude::*;
 
 use crate::compile_workers::CompileWorkers;

@@ -6,7 +6,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use autotune_schedules::{Target, Workload};
+use autotune_ir::Target;
+use autotune_schedules::Workload;
 use rayon::ThreadPoolBuilder;
 
 use crate::builder::{Build, Builder, Built, timed};

@@ -9,7 +9,7 @@
 
 use std::rc::Rc;
 
-use autotune_schedules::{GpuApi, GpuTarget, KernelPlan};
+use autotune_ir::{GpuApi, GpuTarget, KernelPlan};
 
 use crate::builder::{Built, Code};
 use crate::ceilings::Ceilings;

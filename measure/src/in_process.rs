@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::thread;
 
-use autotune_schedules::program::Role;
-use autotune_schedules::{GpuTarget, OutOfMemory, Target, Workload};
+use autotune_ir::program::Role;
+use autotune_ir::{GpuTarget, Target};
+use autotune_schedules::{OutOfMemory, Workload};
 
 use crate::affinity;
 use crate::allocation_cache::AllocationCache;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use autotune_schedules::{GpuTarget, Target, Workload};
+use autotune_ir::{GpuTarget, Target};
+use autotune_schedules::Workload;
 
 use crate::available;
 use crate::builder::{Builder, Built};

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use autotune_schedules::KernelPlan;
-use autotune_schedules::codegen::x86::MachineCode;
-use autotune_schedules::program::When;
+use autotune_codegen::x86::MachineCode;
+use autotune_ir::KernelPlan;
+use autotune_ir::program::When;
 use libloading::Library;
 use thiserror::Error;
 
@@ -57,7 +57,7 @@ pub enum KernelError {
 ///
 /// ```no_run
 /// use autotune_measure::{Buffers, Kernel, Team};
-/// # fn run(plan: autotune_schedules::KernelPlan, input: &[f32]) -> Result<(), Box<dyn std::error::Error>> {
+/// # fn run(plan: autotune_ir::KernelPlan, input: &[f32]) -> Result<(), Box<dyn std::error::Error>> {
 /// // SAFETY: the library was built from this plan's program.
 /// let kernel = unsafe { Kernel::load("kernel.so".as_ref(), plan)? };
 /// let mut team = Team::new(2);
@@ -89,7 +89,7 @@ impl Kernel {
     ///
     /// The code runs in this process with its rights. The caller vouches that it is for this processor, that a library's
     /// initialisers are harmless, and that the functions keep the contract of
-    /// [`autotune_schedules::plan::PlanStage`] for `plan`: they touch only the plan's buffers and thread-private memory,
+    /// [`autotune_ir::plan::PlanStage`] for `plan`: they touch only the plan's buffers and thread-private memory,
     /// within their bounds, and disjoint tasks may run at once. Then [`Kernel::prepare`] and [`Kernel::run`] are safe.
     /// To run code that nobody vouches for, measure it in a worker.
     pub unsafe fn new(code: &Code, plan: KernelPlan) -> Result<Self, KernelError> {

@@ -2,7 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use autotune_schedules::{Config, Target, Workload};
+use autotune_ir::Target;
+use autotune_schedules::{Config, Workload};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

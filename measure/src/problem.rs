@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
 
-use autotune_schedules::program::{Layout, Role};
+use autotune_ir::program::{Layout, Role};
 use autotune_schedules::tensor::{physical_shape, put_in_layout};
 use autotune_schedules::{Operands, OutOfMemory, Reference, ReferenceError, Workload};
 use ndarray::ArrayD;

@@ -5,8 +5,9 @@ use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use autotune_schedules::codegen::x86::MachineCode;
-use autotune_schedules::{GpuTarget, KernelPlan, Target, Workload};
+use autotune_codegen::x86::MachineCode;
+use autotune_ir::{GpuTarget, KernelPlan, Target};
+use autotune_schedules::Workload;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -201,7 +202,7 @@ mod tests {
 
     #[test]
     fn jobs_carry_their_machine_code() {
-        let target = Target::Cpu(autotune_schedules::CpuTarget::generic_avx2(2));
+        let target = Target::Cpu(autotune_ir::CpuTarget::generic_avx2(2));
         let plan = KernelPlan { buffers: vec![], stages: vec![], local_bytes: 0 };
         let built = |bytes: &[u8]| Built {
             workload: "matmul:m=2,n=3,k=4".parse().unwrap(),

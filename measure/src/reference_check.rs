@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use autotune_ir::program::Layout;
 use autotune_schedules::Reference;
-use autotune_schedules::program::Layout;
 use rayon::prelude::*;
 
 use crate::team::Team;

@@ -147,7 +147,8 @@ mod tests {
     use crate::allocation_cache::AllocationCache;
     use crate::problem::Problem;
     use crate::{Builder, Candidate, MeasureOptions};
-    use autotune_schedules::{ScheduleSpace, Target};
+    use autotune_ir::Target;
+    use autotune_schedules::ScheduleSpace;
 
     /// The default kernel of a workload, with operands.
     fn kernel(workload: &str) -> (Workload, Trial) {

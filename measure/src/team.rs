@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::affinity;
 
-/// Entry point of a stage, [`autotune_schedules::plan::PlanStage::symbol`].
+/// Entry point of a stage, [`autotune_ir::plan::PlanStage::symbol`].
 pub(crate) type StageFn = unsafe extern "C" fn(*const *mut f32, *mut c_char, c_long, c_long);
 
 /// Rounds an idle helper spins (some ten microseconds) before it sleeps.

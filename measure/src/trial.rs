@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use autotune_schedules::plan::PlanBuffer;
-use autotune_schedules::program::{Role, When};
-use autotune_schedules::{KernelPlan, Target};
+use autotune_ir::plan::PlanBuffer;
+use autotune_ir::program::{Role, When};
+use autotune_ir::{KernelPlan, Target};
 
 use crate::allocation_cache::{AllocationCache, Packing};
 use crate::buffers::{Buffers, NoMemory};

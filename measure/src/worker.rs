@@ -9,7 +9,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use autotune_schedules::{GpuTarget, Workload};
+use autotune_ir::GpuTarget;
+use autotune_schedules::Workload;
 
 use crate::affinity::{allowed_cores, pin_to_core};
 use crate::allocation_cache::AllocationCache;

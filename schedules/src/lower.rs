@@ -2,14 +2,14 @@
 
 use thiserror::Error;
 
-use crate::affine::{Affine, VarId};
 use crate::config::Config;
-use crate::program::{
+use crate::sketch;
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::program::{
     Access, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Store, StoreMode,
 };
-use crate::sketch;
-use crate::target::Target;
-use crate::workload::{Activation, DType, Workload};
+use autotune_ir::target::Target;
+use autotune_ir::workload::{Activation, DType, Workload};
 
 pub(crate) mod direct;
 pub(crate) mod partial;

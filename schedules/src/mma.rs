@@ -89,11 +89,11 @@
 
 use crate::config::Config;
 use crate::direct::reader::Reader;
-use crate::launch::ARRIVAL_BYTES;
 use crate::lower::LowerError;
-use crate::program::{LANES, PRODUCER_THREADS, Side, Team, WarpTile};
-use crate::target::{GpuApi, GpuTarget};
-use crate::workload::{DType, Operator, Workload};
+use autotune_ir::launch::ARRIVAL_BYTES;
+use autotune_ir::program::{LANES, PRODUCER_THREADS, Side, Team, WarpTile};
+use autotune_ir::target::{GpuApi, GpuTarget};
+use autotune_ir::workload::{DType, Operator, Workload};
 
 mod estimate;
 mod gemm;

@@ -23,8 +23,8 @@ use ndarray::ArrayD;
 
 use crate::config::Config;
 use crate::sketch;
-use crate::tensor::{OperandError, Operands, OutOfMemory};
-use crate::workload::{DType, Operator, Workload};
+use autotune_ir::tensor::{OperandError, Operands, OutOfMemory};
+use autotune_ir::workload::{DType, Operator, Workload};
 
 mod convolution;
 mod difference;
@@ -174,7 +174,7 @@ pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Conv2d;
+    use autotune_ir::workload::Conv2d;
     use ndarray::{Dimension, Ix2, s};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;

@@ -9,8 +9,8 @@ use crate::config::Config;
 use crate::direct::MAX_SHARE;
 use crate::lower::{LowerError, check_target};
 use crate::sketch::{self, Sketch};
-use crate::target::Target;
-use crate::workload::{Work, Workload};
+use autotune_ir::target::Target;
+use autotune_ir::workload::{Work, Workload};
 
 mod few;
 mod fit;
@@ -23,7 +23,8 @@ pub use knob_space::{Knob, KnobSpace};
 /// Every schedule of one workload on one target.
 ///
 /// ```
-/// use autotune_schedules::{CpuTarget, ScheduleSpace, Target, Workload};
+/// use autotune_ir::{CpuTarget, Target};
+/// use autotune_schedules::{ScheduleSpace, Workload};
 /// let workload: Workload = "conv2d:c=64,h=56,w=56,o=64,k=3,p=1".parse().unwrap();
 /// let space = ScheduleSpace::new(&workload, &Target::Cpu(CpuTarget::generic_avx2(1)));
 /// assert!(space.len() > 1_000_000);
@@ -243,7 +244,7 @@ mod tests {
 
     use super::*;
     use crate::config::Value;
-    use crate::target::{CpuTarget, GpuTarget};
+    use autotune_ir::target::{CpuTarget, GpuTarget};
 
     /// The space of a workload with words in front of each knob's default value that mean nothing to it.
     fn hidden(text: &str, words: usize) -> (ScheduleSpace, Config) {

@@ -7,12 +7,11 @@ mod common;
 use std::process::Command;
 use std::{env, fs};
 
-use autotune_schedules::codegen::c;
-use autotune_schedules::program::{Role, When};
+use autotune_codegen::c;
+use autotune_ir::program::{Role, When};
+use autotune_ir::{KernelPlan, Program, Target};
 use autotune_schedules::tensor::from_layout;
-use autotune_schedules::{
-    Config, KernelPlan, Operands, Program, ScheduleSpace, Target, Workload, lower, max_rel_error, reference, tolerance,
-};
+use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance};
 use common::contents;
 use common::workloads::{random_panel, random_winograd, random_workload, sample_winograd};
 use rand::SeedableRng;

@@ -8,10 +8,12 @@
 
 mod common;
 
+use autotune_codegen as codegen;
+use autotune_ir::{GpuApi, GpuTarget, Launch, Target};
 use autotune_schedules::mma::{self, Mma};
 use autotune_schedules::tiled::Tiled;
 use autotune_schedules::winograd::{self, gpu::GpuWinograd};
-use autotune_schedules::{Config, GpuApi, GpuTarget, Launch, ScheduleSpace, Target, Workload, codegen, lower};
+use autotune_schedules::{Config, ScheduleSpace, Workload, lower};
 use common::missing;
 use common::nvrtc::Nvrtc;
 use common::pipelines::group_config;

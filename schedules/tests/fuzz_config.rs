@@ -6,9 +6,10 @@
 
 mod common;
 
-use autotune_schedules::codegen::gpu;
-use autotune_schedules::codegen::x86::assemble;
-use autotune_schedules::{Config, DType, ScheduleSpace, Target, Value, Workload, lower, verify};
+use autotune_codegen::gpu;
+use autotune_codegen::x86::assemble;
+use autotune_ir::{DType, Target, verify};
+use autotune_schedules::{Config, ScheduleSpace, Value, Workload, lower};
 use common::odd_workloads::{cases, odd_workload};
 use common::targets::{random_cpu, random_gpu};
 use common::workloads::random_workload;

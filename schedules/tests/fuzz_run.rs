@@ -8,10 +8,9 @@ mod common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use autotune_schedules::codegen::x86::assemble;
-use autotune_schedules::{
-    Config, CpuTarget, Isa, Operands, Reference, ScheduleSpace, Target, Workload, lower, tolerance, verify,
-};
+use autotune_codegen::x86::assemble;
+use autotune_ir::{CpuTarget, Isa, Target, verify};
+use autotune_schedules::{Config, Operands, Reference, ScheduleSpace, Workload, lower, tolerance};
 use common::machine;
 use common::odd_workloads::cases;
 use common::workloads::{random_winograd, random_workload};

@@ -5,7 +5,8 @@
 
 mod common;
 
-use autotune_schedules::{DType, Workload};
+use autotune_ir::DType;
+use autotune_schedules::Workload;
 use common::odd_workloads::{cases, odd_workload};
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};

@@ -4,8 +4,9 @@
 
 mod common;
 
-use autotune_schedules::codegen::c;
-use autotune_schedules::{Config, CpuTarget, ScheduleSpace, Target, Value, Workload, lower};
+use autotune_codegen::c;
+use autotune_ir::{CpuTarget, Target};
+use autotune_schedules::{Config, ScheduleSpace, Value, Workload, lower};
 use common::assert_golden;
 
 fn golden(name: &str, workload: &str, changes: &[(&str, Value)]) {

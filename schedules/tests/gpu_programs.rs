@@ -7,14 +7,13 @@ mod common;
 
 use std::collections::BTreeMap;
 
+use autotune_ir::program::{BufferId, Digit, Node, Role, Scope, StoreMode};
+use autotune_ir::verify::Problem;
+use autotune_ir::{Affine, DType, InterpError, Launch, Program, Target, interpret, verify};
 use autotune_schedules::mma::{self, Mma};
-use autotune_schedules::program::{BufferId, Digit, Node, Role, Scope, StoreMode};
 use autotune_schedules::tiled::{self, IMPLICIT_GEMM, Tiled};
-use autotune_schedules::verify::Problem;
 use autotune_schedules::winograd::{self, gpu::GpuWinograd};
-use autotune_schedules::{
-    Affine, DType, InterpError, Launch, Operands, Program, ScheduleSpace, Target, Workload, interpret, lower, verify,
-};
+use autotune_schedules::{Operands, ScheduleSpace, Workload, lower};
 use common::random_programs::{check, check_configs};
 use common::workloads::{random_winograd, random_workload, sample_sketch, sample_winograd};
 use rand::SeedableRng;

@@ -4,10 +4,9 @@
 
 mod common;
 
-use autotune_schedules::program::{Expr, LoopKind, Node, Role, StoreMode};
-use autotune_schedules::{
-    Affine, EXACT_TOLERANCE, InterpError, Operands, Program, interpret, max_rel_error, reference,
-};
+use autotune_ir::program::{Expr, LoopKind, Node, Role, StoreMode};
+use autotune_ir::{Affine, InterpError, Program, interpret};
+use autotune_schedules::{EXACT_TOLERANCE, Operands, max_rel_error, reference};
 use common::nests;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -150,7 +149,7 @@ fn malformed_trees_are_errors() {
     };
     malformed(&|p| p.vars.clear());
     malformed(&|p| p.buffers.truncate(4));
-    let first = |p: &mut Program, change: &dyn Fn(&mut autotune_schedules::program::Loop)| {
+    let first = |p: &mut Program, change: &dyn Fn(&mut autotune_ir::program::Loop)| {
         let Node::Loop(l) = &mut p.stages[1].body[0] else { unreachable!() };
         change(l);
     };
@@ -166,7 +165,7 @@ fn tasks_that_share_an_element_race() {
         let mut program = nests::padded_conv("conv2d:c=2,h=3,w=3,o=4,k=1");
         let output = program.find(Role::Output).unwrap();
         let o = program.vars.iter().position(|name| name == "o").unwrap() as u32;
-        let var = Affine::var(autotune_schedules::VarId(o));
+        let var = Affine::var(autotune_ir::VarId(o));
         let zero = nests::number(0);
         let own = [zero.clone(), var, zero.clone(), zero.clone()];
         let first = [zero.clone(), zero.clone(), zero.clone(), zero];

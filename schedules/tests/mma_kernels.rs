@@ -7,7 +7,8 @@
 
 mod common;
 
-use autotune_schedules::{Config, Operands, Program, Workload, lower, max_rel_error, reference, tolerance, verify};
+use autotune_ir::{Program, verify};
+use autotune_schedules::{Config, Operands, Workload, lower, max_rel_error, reference, tolerance};
 use common::cuda_on_cpu::OnCpu;
 use common::missing;
 use common::pipelines::{config, faults, group_config, small_target};

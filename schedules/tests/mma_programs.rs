@@ -5,12 +5,12 @@
 
 mod common;
 
-use autotune_schedules::affine::{Affine, VarId};
-use autotune_schedules::program::{Node, Side};
-use autotune_schedules::verify::Problem;
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::program::{Node, Side};
+use autotune_ir::verify::Problem;
+use autotune_ir::{DType, InterpError, Target, interpret, verify};
 use autotune_schedules::{
-    Config, DType, InterpError, LowerError, Operands, ScheduleSpace, Target, Workload, interpret, lower, max_rel_error,
-    mma, reference, tolerance, verify,
+    Config, LowerError, Operands, ScheduleSpace, Workload, lower, max_rel_error, mma, reference, tolerance,
 };
 use common::pipelines::{broken, config, faults, group_config, small_target};
 use common::workloads::random_workload;

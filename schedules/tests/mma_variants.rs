@@ -12,11 +12,9 @@ mod common;
 
 use std::collections::BTreeSet;
 
+use autotune_ir::{DType, GpuTarget, Program, interpret, verify};
 use autotune_schedules::mma::{self, Mma};
-use autotune_schedules::{
-    Config, DType, GpuTarget, Operands, Program, Workload, interpret, lower, max_rel_error, reference, tolerance,
-    verify,
-};
+use autotune_schedules::{Config, Operands, Workload, lower, max_rel_error, reference, tolerance};
 use common::cuda_on_cpu::OnCpu;
 use common::missing;
 use common::pipelines::{group_config, small_target};

@@ -12,10 +12,9 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, panic};
 
-use autotune_schedules::program::Node;
-use autotune_schedules::{
-    Operands, Program, ScheduleSpace, Target, Workload, lower, max_rel_error, reference, tolerance,
-};
+use autotune_ir::program::Node;
+use autotune_ir::{Program, Target};
+use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance};
 use common::missing;
 use common::opencl::OpenCl;
 use common::workloads::{random_workload, sample_sketch};

@@ -4,7 +4,7 @@
 
 mod common;
 
-use autotune_schedules::program::{Expr, Node};
+use autotune_ir::program::{Expr, Node};
 use common::nests;
 
 #[test]
@@ -25,7 +25,7 @@ fn sums_in_products_keep_their_parentheses() {
     let [one, two, three, zero, half] = [1.0, 2.0, 3.0, 0.0, -0.5].map(Expr::Const);
     let value = Expr::product(Expr::sum(one, Expr::product(two, half)), Expr::max(three, zero));
     let Node::Store(mut store) =
-        nests::assign(nests::access(program.find(autotune_schedules::program::Role::Output).unwrap(), &[]), value)
+        nests::assign(nests::access(program.find(autotune_ir::program::Role::Output).unwrap(), &[]), value)
     else {
         unreachable!()
     };

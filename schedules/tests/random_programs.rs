@@ -4,8 +4,9 @@
 
 mod common;
 
-use autotune_schedules::program::{Node, parallel_prefix};
-use autotune_schedules::{CpuTarget, Isa, ScheduleSpace, Target, Workload, lower};
+use autotune_ir::program::{Node, parallel_prefix};
+use autotune_ir::{CpuTarget, Isa, Target};
+use autotune_schedules::{ScheduleSpace, Workload, lower};
 use common::random_programs::{check, check_configs};
 use common::workloads::{random_panel, random_workload};
 use rand::SeedableRng;
@@ -16,7 +17,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
     for (lanes, threads) in [("avx2", 1), ("avx512", 2)] {
         let mut cpu = CpuTarget::generic_avx2(threads);
         if lanes == "avx512" {
-            cpu.isa = autotune_schedules::Isa::Avx512;
+            cpu.isa = autotune_ir::Isa::Avx512;
         }
         for seed in 0..60 {
             let workload = random_workload(&mut ChaCha8Rng::seed_from_u64(seed));

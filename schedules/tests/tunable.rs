@@ -5,11 +5,10 @@
 
 mod common;
 
-use autotune_schedules::codegen::x86::{AssembleError, assemble};
-use autotune_schedules::codegen::{c, gpu};
-use autotune_schedules::{
-    Config, CpuTarget, DType, GpuTarget, Isa, LowerError, ScheduleSpace, Target, UnfitError, Workload, lower, verify,
-};
+use autotune_codegen::x86::{AssembleError, assemble};
+use autotune_codegen::{c, gpu};
+use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Target, verify};
+use autotune_schedules::{Config, LowerError, ScheduleSpace, UnfitError, Workload, lower};
 use common::odd_workloads::{cases, odd_workload};
 use common::random_programs::check as check_values;
 use common::targets::{random_cpu, random_gpu};

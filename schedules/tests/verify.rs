@@ -3,9 +3,10 @@
 
 mod common;
 
-use autotune_schedules::program::{Access, BufferId, Expr, Loop, LoopKind, Node, Role, Scope, Store, StoreMode, When};
-use autotune_schedules::verify::Problem;
-use autotune_schedules::{Affine, CpuTarget, InterpError, Operands, Program, Target, VarId, interpret, verify};
+use autotune_ir::program::{Access, BufferId, Expr, Loop, LoopKind, Node, Role, Scope, Store, StoreMode, When};
+use autotune_ir::verify::Problem;
+use autotune_ir::{Affine, CpuTarget, InterpError, Program, Target, VarId, interpret, verify};
+use autotune_schedules::Operands;
 use common::nests;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -4,12 +4,12 @@
 
 mod common;
 
-use autotune_schedules::interp::interpret;
-use autotune_schedules::program::{Buffer, BufferId, Loop, Role};
-use autotune_schedules::verify::{Problem, verify};
+use autotune_ir::interp::interpret;
+use autotune_ir::program::{Buffer, BufferId, Loop, Role};
+use autotune_ir::verify::{Problem, verify};
+use autotune_ir::{CpuTarget, Isa, Program, Target};
 use autotune_schedules::{
-    Config, CpuTarget, Isa, Operands, Program, ScheduleSpace, Target, Value, Workload, lower, max_rel_error, reference,
-    tolerance,
+    Config, Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, reference, tolerance,
 };
 use common::nests::{for_each_loop, for_each_store};
 use common::workloads::{random_winograd, sample_winograd};

@@ -5,11 +5,11 @@
 
 mod common;
 
-use autotune_schedules::codegen::x86::{AssembleError, assemble, disassemble};
-use autotune_schedules::program::{Expr, LoopKind, Role, StoreMode};
+use autotune_codegen::x86::{AssembleError, assemble, disassemble};
+use autotune_ir::program::{Expr, LoopKind, Role, StoreMode};
+use autotune_ir::{Affine, CpuTarget, Isa, Program, Target, VarId};
 use autotune_schedules::{
-    Affine, CpuTarget, EXACT_TOLERANCE, Isa, Operands, Program, ScheduleSpace, Target, Value, VarId, Workload, lower,
-    max_rel_error, reference, tolerance,
+    EXACT_TOLERANCE, Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, reference, tolerance,
 };
 use common::machine;
 use common::nests::{access, assign, for_each_store, number, padded_conv, peeled_conv, repeat, tiled_matmul};

@@ -1,8 +1,9 @@
 //! Measuring winners again.
 
 use autotune_db::{Phase, TuningDb};
+use autotune_ir::Target;
 use autotune_measure::{MeasureError, Measurer};
-use autotune_schedules::{ScheduleSpace, Target};
+use autotune_schedules::ScheduleSpace;
 
 use crate::dtype_check::check_dtypes;
 use crate::network::Task;

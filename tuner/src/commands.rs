@@ -16,8 +16,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use autotune::{Cancel, Setup};
 use autotune_db::{DbError, TuningDb};
+use autotune_ir::Target;
 use autotune_measure::{Backend, Ceilings, MeasureOptions, TimingOptions, WorkerMeasurer, scratch};
-use autotune_schedules::{Target, Workload};
+use autotune_schedules::Workload;
 
 use crate::cli::{Cli, Command, DbArgs, Failure, TargetArgs};
 use crate::output::{print, say};

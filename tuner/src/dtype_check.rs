@@ -1,7 +1,8 @@
 //! Whether a target computes with an element type.
 
+use autotune_ir::Target;
+use autotune_schedules::Workload;
 use autotune_schedules::workload::DType;
-use autotune_schedules::{Target, Workload};
 use thiserror::Error;
 
 /// The first words, in order of compute capability, of CUDA targets that differ in element types.
@@ -23,7 +24,7 @@ pub struct UnsupportedDType {
 ///
 /// ```
 /// use autotune::check_dtypes;
-/// use autotune_schedules::Target;
+/// use autotune_ir::Target;
 /// let workload = "matmul:m=64,n=64,k=64,dtype=f16".parse()?;
 /// assert!(check_dtypes(&[workload], &Target::detect("cuda:sm_90", None)?).is_ok());
 /// assert!(check_dtypes(&[workload], &Target::detect("opencl", None)?).is_err());

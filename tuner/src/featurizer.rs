@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use autotune_cost_model::features;
-use autotune_schedules::{Config, Target, Workload, lower};
+use autotune_ir::Target;
+use autotune_schedules::{Config, Workload, lower};
 use rayon::prelude::*;
 
 /// Feature rows kept, in each of two generations.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use autotune_cost_model::metrics::{pairwise_accuracy, top_k_recall};
 use autotune_cost_model::{ModelError, RegisterUse, Sample, relative_throughputs};
 use autotune_db::TuningRecord;
+use autotune_ir::Target;
 use autotune_measure::Measurement;
-use autotune_schedules::{Config, Target, Workload};
+use autotune_schedules::{Config, Workload};
 
 use crate::featurizer::Featurizer;
 use crate::ranker::Ranker;

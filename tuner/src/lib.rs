@@ -22,7 +22,7 @@
 //! use autotune::{Silent, Task, TuneOptions, tune};
 //! use autotune_db::TuningDb;
 //! use autotune_measure::{WorkerMeasurer, MeasureOptions};
-//! use autotune_schedules::Target;
+//! use autotune_ir::Target;
 //!
 //! let target = Target::detect("cpu", None)?;
 //! let tasks = [Task::single("matmul:m=512,n=512,k=512".parse()?)];

@@ -5,8 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use autotune_cost_model::ModelError;
+use autotune_ir::Target;
 use autotune_measure::{Candidate, Measurement};
-use autotune_schedules::{Config, Target};
+use autotune_schedules::Config;
 
 use crate::learner::Learner;
 use crate::options::TuneOptions;

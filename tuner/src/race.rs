@@ -150,8 +150,9 @@ pub(crate) fn is_settled(recorder: &Recorder<'_>, workload: &Workload) -> Result
 pub(crate) mod tests {
     use super::*;
     use autotune_db::Provenance;
+    use autotune_ir::Target;
     use autotune_measure::RunSecs;
-    use autotune_schedules::{LOWERING_VERSION, Target};
+    use autotune_schedules::LOWERING_VERSION;
 
     fn ran(run_secs: f64) -> Measurement {
         let secs = RunSecs {

@@ -3,7 +3,7 @@
 use autotune_cost_model::{
     CostModel, ModelError, Prior, RegisterModel, RegisterUse, Sample, XgbModel, XgbParams, features,
 };
-use autotune_schedules::Target;
+use autotune_ir::Target;
 use ndarray::{Array2, ArrayView2};
 
 /// Kernels that a compiler must have told of before it is predicted what it makes of others.

@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use autotune_db::{DbError, Phase, Provenance, TuningDb, TuningRecord};
+use autotune_ir::Target;
 use autotune_measure::{Candidate, Measurement};
-use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, Target, Workload};
+use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, Workload};
 
 use crate::options::TuneOptions;
 use crate::standing::Standing;

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use autotune_cost_model::ModelError;
 use autotune_db::{DbError, Phase, TuningDb, TuningRecord};
+use autotune_ir::Target;
 use autotune_measure::{Ceilings, MeasureError, Measurer};
-use autotune_schedules::{LowerError, ScheduleSpace, Target, Workload};
+use autotune_schedules::{LowerError, ScheduleSpace, Workload};
 use thiserror::Error;
 
 use crate::dtype_check::{UnsupportedDType, check_dtypes};

@@ -8,9 +8,10 @@ use std::io::Read;
 use std::path::Path;
 
 use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
+use autotune_ir::Target;
 use autotune_measure::gpu::{cuda, opencl};
 use autotune_measure::{Backend, Measurement, Resources, RunSecs};
-use autotune_schedules::{LOWERING_VERSION, ScheduleSpace, Target, Workload};
+use autotune_schedules::{LOWERING_VERSION, ScheduleSpace, Workload};
 use serde_json::Value;
 
 use place::{Place, TINY, finish, signal};

@@ -8,8 +8,9 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
+use autotune_ir::Target;
 use autotune_measure::{Measurement, RunSecs};
-use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, Target, Value, Workload};
+use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, Value, Workload};
 use place::{Place, TINY, finish, signal};
 
 /// A record of a workload's default config on this machine.

@@ -4,7 +4,8 @@
 use std::collections::HashSet;
 
 use autotune::{Ask, SearchKind};
-use autotune_schedules::{Config, CpuTarget, Isa, ScheduleSpace, Target};
+use autotune_ir::{CpuTarget, Isa, Target};
+use autotune_schedules::{Config, ScheduleSpace};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

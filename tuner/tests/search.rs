@@ -7,8 +7,9 @@ use std::collections::HashSet;
 
 use autotune::{Ask, Cancel, Event, Network, Observer, SearchKind, Silent, Stop, Task, TuneOptions, tune};
 use autotune_db::{Phase, TuningDb};
+use autotune_ir::{CpuTarget, Target};
 use autotune_measure::Candidate;
-use autotune_schedules::{Config, CpuTarget, ScheduleSpace, Target, Workload};
+use autotune_schedules::{Config, ScheduleSpace, Workload};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use support::{PaperDevice, paper_secs};

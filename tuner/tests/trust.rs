@@ -10,7 +10,8 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use autotune_schedules::{ScheduleSpace, Target};
+use autotune_ir::Target;
+use autotune_schedules::ScheduleSpace;
 use serde_json::{Value, json};
 
 use place::{Place, TINY, finish, signal};

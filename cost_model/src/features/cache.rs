@@ -4,7 +4,7 @@
 //! Traffic is the classic estimate: a loop re-reads what it touches, unless everything that one of its iterations
 //! touches fits the cache; then each line comes in once for the whole loop.
 
-use autotune_schedules::program::{Access, Loop, Role, Scope};
+use autotune_ir::program::{Access, Loop, Role, Scope};
 
 use super::footprint::{LINE_BYTES, PAGE_BYTES, Region};
 use super::nest::{Leaf, Nest, Operand};

@@ -1,6 +1,7 @@
 //! The type of the column tables, and the columns of the whole program.
 
-use autotune_schedules::{CpuTarget, GpuTarget, Operator, Target, Workload};
+use autotune_ir::{CpuTarget, GpuTarget, Target};
+use autotune_schedules::{Operator, Workload};
 
 use super::leaf::Dominant;
 use super::totals::Totals;

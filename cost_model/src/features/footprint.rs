@@ -1,6 +1,6 @@
 //! How much of a buffer a set of loops touches, from extents and strides alone.
 
-use autotune_schedules::program::{Access, Loop};
+use autotune_ir::program::{Access, Loop};
 
 use super::nest::Nest;
 

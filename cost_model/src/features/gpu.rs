@@ -3,8 +3,8 @@
 //! Everything follows from the tree and the limits of the target. Requests to memory are those of one warp in the middle
 //! of the grid ([`warp`]); the *main* stage, the one with most multiply-adds, is described in detail.
 
-use autotune_schedules::program::When;
-use autotune_schedules::{GpuTarget, Program};
+use autotune_ir::program::When;
+use autotune_ir::{GpuTarget, Program};
 
 use super::columns::Columns;
 use super::columns::Scale::{Linear, Log2};

@@ -1,6 +1,6 @@
 //! The dominant multiply-accumulate, the one that runs most often: what its columns are computed from, and those columns.
 
-use autotune_schedules::program::{Loop, LoopKind};
+use autotune_ir::program::{Loop, LoopKind};
 
 use super::cache::CacheModel;
 use super::columns::Columns;

@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use autotune_schedules::affine::VarId;
-use autotune_schedules::program::{
-    Access, BufferId, Loop, LoopKind, Node, Role, Scope, Stage, Store, When, parallel_prefix,
-};
-use autotune_schedules::{Operator, Program};
+use autotune_ir::Program;
+use autotune_ir::affine::VarId;
+use autotune_ir::program::{Access, BufferId, Loop, LoopKind, Node, Role, Scope, Stage, Store, When, parallel_prefix};
+use autotune_schedules::Operator;
 
 /// The side of the contraction that a buffer serves; a packed copy serves the side it is copied from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

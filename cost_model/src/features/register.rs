@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use autotune_schedules::program::{Access, Loop, LoopKind, Scope};
+use autotune_ir::program::{Access, Loop, LoopKind, Scope};
 
 use super::nest::{Leaf, Nest, Operand, vector_loop};
 

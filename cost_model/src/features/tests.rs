@@ -4,7 +4,7 @@ mod any_program;
 pub(super) mod programs;
 mod regions;
 
-use autotune_schedules::{CpuTarget, Target};
+use autotune_ir::{CpuTarget, Target};
 
 use super::register::pieces;
 use super::totals::busiest_thread;

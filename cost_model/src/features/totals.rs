@@ -1,6 +1,6 @@
 //! Sums over all leaves, and how the work divides among threads.
 
-use autotune_schedules::program::{LoopKind, Role, Scope};
+use autotune_ir::program::{LoopKind, Role, Scope};
 
 use super::columns::Machine;
 use super::nest::{Leaf, Nest};

@@ -23,8 +23,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use autotune::{Setup, Silent, Task, TuneOptions, tune};
 use autotune_db::{Standing, TuningDb};
+use autotune_ir::{GpuApi, Target};
 use autotune_measure::{Ceilings, WorkerMeasurer, gpu};
-use autotune_schedules::{Config, GpuApi, ScheduleSpace, Target, Workload};
+use autotune_schedules::{Config, ScheduleSpace, Workload};
 use clap::Parser;
 
 use crate::contender::{Contender, Turns, race};

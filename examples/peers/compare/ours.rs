@@ -12,8 +12,9 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, anyhow};
+use autotune_ir::Target;
 use autotune_measure::{Bench, Builder, Built, Candidate, Code, MeasureOptions, allowed_cores, gpu, pin_to_core};
-use autotune_schedules::{Config, ScheduleSpace, Target, Workload};
+use autotune_schedules::{Config, ScheduleSpace, Workload};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use serde::{Deserialize, Serialize};

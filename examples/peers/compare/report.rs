@@ -6,8 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use autotune_examples::median;
+use autotune_ir::Target;
 use autotune_measure::Ceilings;
-use autotune_schedules::{Config, Target, Workload};
+use autotune_schedules::{Config, Workload};
 use serde::Serialize;
 
 use crate::contender::Lane;

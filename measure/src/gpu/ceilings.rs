@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use autotune_schedules::plan::{PlanBuffer, PlanStage};
-use autotune_schedules::program::{Layout, Role, When};
+use autotune_ir::plan::{PlanBuffer, PlanStage};
+use autotune_ir::program::{Layout, Role, When};
+use autotune_ir::{GpuApi, GpuTarget, KernelPlan, Launch};
 use autotune_schedules::workload::DType;
-use autotune_schedules::{GpuApi, GpuTarget, KernelPlan, Launch};
 
 use super::replays::Replays;
 use super::{Device, nvrtc};

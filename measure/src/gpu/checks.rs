@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use autotune_schedules::plan::{PlanBuffer, PlanStage};
-use autotune_schedules::program::{Layout, Role, When};
-use autotune_schedules::{DType, GpuApi, GpuTarget, KernelPlan, Launch};
+use autotune_ir::plan::{PlanBuffer, PlanStage};
+use autotune_ir::program::{Layout, Role, When};
+use autotune_ir::{DType, GpuApi, GpuTarget, KernelPlan, Launch};
 
 use super::{Device, nvrtc};
 use crate::builder::Code;

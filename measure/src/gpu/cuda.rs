@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use autotune_schedules::{GpuApi, GpuTarget, KernelPlan, Launch};
+use autotune_ir::{GpuApi, GpuTarget, KernelPlan, Launch};
 use cudarc::driver::sys::{
     CUdevice, CUdevice_attribute as Attribute, CUdeviceptr, CUevent_flags, CUfunction_attribute,
     CUgraphInstantiate_flags, CUstreamCaptureMode,

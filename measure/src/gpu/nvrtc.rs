@@ -8,7 +8,7 @@ use std::path::Path;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
-use autotune_schedules::codegen::gpu::architecture;
+use autotune_codegen::gpu::architecture;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use serde::{Deserialize, Serialize};
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use autotune_schedules::{GpuApi, GpuTarget, KernelPlan, Launch};
+use autotune_ir::{GpuApi, GpuTarget, KernelPlan, Launch};
 use opencl3::command_queue::CommandQueue;
 use opencl3::context::Context;
 use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_GPU, Device as ClDevice};

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Instant;
 
-use autotune_schedules::program::{Layout, Role};
-use autotune_schedules::{DType, GpuTarget, Workload};
+use autotune_ir::program::{Layout, Role};
+use autotune_ir::{DType, GpuTarget};
+use autotune_schedules::Workload;
 
 use super::Device;
 use super::checks::Checks;

@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 
-use autotune_schedules::plan::{PlanBuffer, TensorBox};
-use autotune_schedules::{DType, KernelPlan};
+use autotune_ir::plan::{PlanBuffer, TensorBox};
+use autotune_ir::{DType, KernelPlan};
 use cudarc::driver::{DeviceRepr, sys};
 
 use super::driver::guarded;

@@ -2,9 +2,10 @@
 
 use std::rc::Rc;
 
-use autotune_schedules::plan::PlanBuffer;
-use autotune_schedules::program::{Role, When};
-use autotune_schedules::{DType, KernelPlan, Workload};
+use autotune_ir::plan::PlanBuffer;
+use autotune_ir::program::{Role, When};
+use autotune_ir::{DType, KernelPlan};
+use autotune_schedules::Workload;
 
 use super::Device;
 use super::checks::Checks;

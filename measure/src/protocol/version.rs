@@ -2,10 +2,10 @@
 
 use std::sync::OnceLock;
 
-use autotune_schedules::codegen::x86::MachineCode;
-use autotune_schedules::plan::{PlanBuffer, PlanStage, TensorBox};
-use autotune_schedules::program::{Layout, Role, When};
-use autotune_schedules::{CpuTarget, GpuTarget, KernelPlan, Launch, Target};
+use autotune_codegen::x86::MachineCode;
+use autotune_ir::plan::{PlanBuffer, PlanStage, TensorBox};
+use autotune_ir::program::{Layout, Role, When};
+use autotune_ir::{CpuTarget, GpuTarget, KernelPlan, Launch, Target};
 use serde_json::Value;
 
 use super::{Job, MemoryAtStart, Request, Response, Task};

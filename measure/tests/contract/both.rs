@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use autotune_ir::Target;
 use autotune_measure::{
     Backend, Build, Builder, Built, Candidate, CandidateError, Code, InProcessMeasurer, MeasureError, MeasureOptions,
     Measurement, Measurer, WorkerCommand, WorkerMeasurer,
 };
-use autotune_schedules::{Config, ScheduleSpace, Target, Workload};
+use autotune_schedules::{Config, ScheduleSpace, Workload};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

@@ -6,10 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Instant;
 
+use autotune_ir::Target;
 use autotune_measure::{
     Backend, Build, Builder, Candidate, CandidateError, Code, Compiler, MeasureError, WorkerCommand,
 };
-use autotune_schedules::{ScheduleSpace, Target, Workload};
+use autotune_schedules::{ScheduleSpace, Workload};
 use tempfile::TempDir;
 
 use crate::kernels::{Place, plan, set_place, workload};

@@ -2,10 +2,11 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use autotune_ir::plan::{PlanBuffer, PlanStage};
+use autotune_ir::program::{Layout, Role, When};
+use autotune_ir::{CpuTarget, KernelPlan, Launch, Target};
 use autotune_measure::{Backend, Builder, Built, CandidateError, MeasureOptions};
-use autotune_schedules::plan::{PlanBuffer, PlanStage};
-use autotune_schedules::program::{Layout, Role, When};
-use autotune_schedules::{CpuTarget, KernelPlan, Launch, Target, Workload};
+use autotune_schedules::Workload;
 
 pub(crate) const M: usize = 24;
 pub(crate) const N: usize = 40;

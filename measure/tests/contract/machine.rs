@@ -1,10 +1,10 @@
 //! Broken machine code: it must be found out, and kill at most the worker. The faults are planted into the assembled kernel
 //! of a real candidate.
 
+use autotune_codegen::x86::MachineCode;
+use autotune_ir::program::{Role, When};
 use autotune_measure::{Backend, Builder, Candidate};
 use autotune_measure::{Built, CandidateError, Code, Measurement, WorkerCommand, WorkerMeasurer};
-use autotune_schedules::codegen::x86::MachineCode;
-use autotune_schedules::program::{Role, When};
 use autotune_schedules::{ScheduleSpace, Workload};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

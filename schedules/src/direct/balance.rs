@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use super::{DataMode, Direct};
-use crate::contraction::AxisId;
-use crate::target::CpuTarget;
+use autotune_ir::contraction::AxisId;
+use autotune_ir::target::CpuTarget;
 
 /// Largest share of the work that one thread may have, as a multiple of its fair share, where there is enough to divide and it can be
 /// divided so evenly.

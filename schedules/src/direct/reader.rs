@@ -2,7 +2,7 @@
 
 use crate::config::{Config, Value};
 use crate::lower::LowerError;
-use crate::program::Layout;
+use autotune_ir::program::Layout;
 
 /// Reads knobs of a config by name and type.
 pub(crate) struct Reader<'a>(pub(crate) &'a Config);

@@ -1,11 +1,11 @@
 //! Rules between the knobs of the direct sketch, and limits of the target.
 
 use super::{DataMode, Direct, TileLoop};
-use crate::affine::VarId;
-use crate::contraction::{AxisId, Contraction};
 use crate::lower::LowerError;
-use crate::program::{Layout, MAX_LOCAL_BYTES};
-use crate::target::CpuTarget;
+use autotune_ir::affine::VarId;
+use autotune_ir::contraction::{AxisId, Contraction};
+use autotune_ir::program::{Layout, MAX_LOCAL_BYTES};
+use autotune_ir::target::CpuTarget;
 
 /// Straight-line multiply-accumulates of one loop body beyond which compilers are slow and the instruction cache overflows.
 const MAX_BODY: usize = 1024;

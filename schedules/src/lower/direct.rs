@@ -25,11 +25,13 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use super::{OperandBuffers, assign, at, epilogue, load, nest};
-use crate::affine::{Affine, VarId};
-use crate::contraction::AxisId;
 use crate::direct::{DataMode, Direct, TileLoop};
-use crate::program::{Buffer, BufferId, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, VarName, When};
-use crate::workload::Workload;
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::contraction::AxisId;
+use autotune_ir::program::{
+    Buffer, BufferId, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, VarName, When,
+};
+use autotune_ir::workload::Workload;
 
 mod copy;
 mod leaf;
@@ -93,7 +95,7 @@ enum Level {
 /// What follows the axis in the name of a loop, by level.
 const LEVELS: [&str; 5] = ["0", "1", "r", "u", "t"];
 
-/// Names of the loops over an axis, by level; made while compiling for the axes that [`crate::contraction`] knows.
+/// Names of the loops over an axis, by level; made while compiling for the axes that [`autotune_ir::contraction`] knows.
 fn loop_names(axis: &str) -> [VarName; LEVELS.len()] {
     macro_rules! names {
         ($($known:literal)*) => {

@@ -1,11 +1,11 @@
 //! The stage that adds up the sums of the parts of a split reduction, on a GPU.
 
 use super::{OperandBuffers, assign, epilogue, load, nest};
-use crate::affine::{Affine, VarId};
-use crate::program::{
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::program::{
     Access, Buffer, BufferId, Digit, Expr, Layout, LoopKind, Node, Role, Scope, Store, StoreMode, VarName,
 };
-use crate::workload::Workload;
+use autotune_ir::workload::Workload;
 
 /// Threads of a block that packs weights or adds up partial sums.
 pub(crate) const COPY_THREADS: usize = 256;

@@ -8,14 +8,14 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::{OperandBuffers, add, assign, epilogue, load, nest};
-use crate::affine::{Affine, VarId};
-use crate::program::{
+use crate::winograd::matrices::{Matrices, Transform};
+use crate::winograd::{TAPS, Winograd};
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::program::{
     Access, AxisInfo, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
     StoreMode, VarName, When,
 };
-use crate::winograd::matrices::{Matrices, Transform};
-use crate::winograd::{TAPS, Winograd};
-use crate::workload::Workload;
+use autotune_ir::workload::Workload;
 
 mod product;
 pub(crate) mod transform;

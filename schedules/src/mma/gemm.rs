@@ -1,8 +1,8 @@
 //! A workload as a matrix product.
 
-use crate::affine::Affine;
-use crate::program::{AxisInfo, Layout};
-use crate::workload::{Operator, Workload};
+use autotune_ir::affine::Affine;
+use autotune_ir::program::{AxisInfo, Layout};
+use autotune_ir::workload::{Operator, Workload};
 
 /// `result[row, column] = sum over outer and steps of data[row, outer, step] * weight[column, outer, step]`, for each of a batch.
 ///

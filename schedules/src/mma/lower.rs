@@ -2,14 +2,14 @@
 
 use super::gemm::Place;
 use super::{Mma, Tile};
-use crate::affine::{Affine, VarId};
 use crate::lower::partial::{Sums, add_partial};
 use crate::lower::{OperandBuffers, assign, load, nest};
-use crate::program::{
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::program::{
     Access, Buffer, BufferId, Digit, Expr, InBounds, LANES, Layout, LoopKind, Node, Program, Role, Scope, Side, Signal,
     Stage, Store, StoreMode, Team, VarName, When,
 };
-use crate::workload::Workload;
+use autotune_ir::workload::Workload;
 
 mod copy;
 mod output;

@@ -4,11 +4,11 @@ use super::estimate::cycles;
 use super::{Mma, fills, knobs, lower};
 use crate::config::Config;
 use crate::lower::LowerError;
-use crate::program::Team;
 use crate::sketch::{self, Plan, Sketch};
 use crate::space::{Knob, KnobSpace};
-use crate::target::{GpuTarget, Target};
-use crate::workload::{DType, Workload};
+use autotune_ir::program::Team;
+use autotune_ir::target::{GpuTarget, Target};
+use autotune_ir::workload::{DType, Workload};
 
 /// Name in configs of the sketch for instructions of warps.
 pub const SKETCH: &str = "mma";

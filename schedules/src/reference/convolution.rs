@@ -8,8 +8,8 @@ use ndarray::{ArrayD, s};
 use rayon::prelude::*;
 
 use super::selection::{Selection, Stand};
-use crate::tensor::{Operands, OutOfMemory};
-use crate::workload::{Activation, Conv2d, DType, Workload};
+use autotune_ir::tensor::{Operands, OutOfMemory};
+use autotune_ir::workload::{Activation, Conv2d, DType, Workload};
 
 /// Blocks that are summed together, for which input rows are read once.
 const BLOCKS: usize = 64;

@@ -3,9 +3,9 @@
 use ndarray::{ArrayView1, s};
 
 use super::Reference;
-use crate::program::Layout;
-use crate::tensor::{LayoutError, physical_shape};
-use crate::workload::{Operator, Workload};
+use autotune_ir::program::Layout;
+use autotune_ir::tensor::{LayoutError, physical_shape};
+use autotune_ir::workload::{Operator, Workload};
 
 /// Where the elements of an output lie.
 struct Strides {
@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
     use crate::reference::{Selection, reference};
-    use crate::tensor::{Operands, to_layout};
+    use autotune_ir::tensor::{Operands, to_layout};
 
     /// Workloads with the bound of their multiply-adds: weighted, drawn, drawn with lines left out, exact.
     const CASES: &[(&str, u64)] = &[

@@ -8,8 +8,8 @@ use rayon::prelude::*;
 
 use super::convolution::{add_four, output};
 use super::selection::{Selection, Stand};
-use crate::tensor::{Operands, OutOfMemory};
-use crate::workload::{DType, Matmul, Workload};
+use autotune_ir::tensor::{Operands, OutOfMemory};
+use autotune_ir::workload::{DType, Matmul, Workload};
 
 /// Values that are summed together, for which the right matrix is read once.
 const VALUES: usize = 1 << 16;

@@ -5,8 +5,8 @@ use thiserror::Error;
 use super::ScheduleSpace;
 use crate::config::Config;
 use crate::lower::{LowerError, lower};
-use crate::program::Program;
-use crate::verify::{VerifyError, verify};
+use autotune_ir::program::Program;
+use autotune_ir::verify::{VerifyError, verify};
 
 /// Why a config must not be built for a workload on a target: the first step that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -1,8 +1,8 @@
 //! The time of a config, estimated without measuring and without lowering, at nominal rates.
 
 use super::{MAX_UNROLLED_ROUNDS, SpatialTile, Staged, Tiled};
-use crate::affine::VarId;
-use crate::target::{GpuApi, GpuTarget};
+use autotune_ir::affine::VarId;
+use autotune_ir::target::{GpuApi, GpuTarget};
 
 /// Threads of a warp, banks of shared memory and bytes of their words, bytes of a sector of global memory.
 const WARP: usize = 32;

@@ -1,15 +1,15 @@
 //! Lowering of the tiled sketch.
 
-use crate::affine::{Affine, VarId};
-use crate::contraction::{AxisId, Contraction, divide};
 use crate::lower::partial::{Sums, add_partial, fused};
 use crate::lower::{OperandBuffers, assign, at, load, nest};
-use crate::program::{
+use crate::tiled::{SpatialTile, Tiled};
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::contraction::{AxisId, Contraction, divide};
+use autotune_ir::program::{
     Access, Buffer, BufferId, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode,
     VarName, When,
 };
-use crate::tiled::{SpatialTile, Tiled};
-use crate::workload::Workload;
+use autotune_ir::workload::Workload;
 
 mod chunks;
 mod copy;

@@ -9,10 +9,10 @@
 //! is never made: copies to shared memory take `p` apart and read the input where it is (Chetlur et al., "cuDNN: Efficient
 //! Primitives for Deep Learning", 2014).
 
-use crate::affine::{Affine, VarId};
-use crate::contraction::{Contraction, Operand};
-use crate::program::AxisInfo;
-use crate::workload::{Conv2d, Operator, Workload};
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::contraction::{Contraction, Operand};
+use autotune_ir::program::AxisInfo;
+use autotune_ir::workload::{Conv2d, Operator, Workload};
 
 /// Name of the axis over pixels, of extent `n * oh * ow`.
 pub const AXIS: &str = "p";

@@ -1,16 +1,16 @@
 //! Rules between the knobs of the tiled sketch, and limits of the target.
 
 use super::{SpatialTile, Staged, Tiled};
-use crate::affine::{Affine, VarId};
-use crate::contraction::{Contraction, Operand};
 use crate::lower::LowerError;
-use crate::target::GpuTarget;
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::contraction::{Contraction, Operand};
+use autotune_ir::target::GpuTarget;
 
 /// Straight-line multiply-adds of one loop body beyond which compilers are slow and the instruction cache overflows.
 const MAX_BODY: usize = 4096;
 /// Rounds in which the threads of a block copy a chunk, at most: more means too few threads for the tile.
 const MAX_ROUNDS: usize = 32;
-/// Chunks of a reduction with two stages, whose even and odd ones are separate sets of what [`crate::verify`] adds up.
+/// Chunks of a reduction with two stages, whose even and odd ones are separate sets of what [`autotune_ir::verify`] adds up.
 const MAX_STAGED_CHUNKS: usize = 1 << 17;
 /// Blocks of a grid; indices within a kernel are 32 bits wide.
 const MAX_INDEX: usize = i32::MAX as usize;

@@ -12,16 +12,16 @@
 //! last kernel adds up.
 
 use super::{SKETCH, TAPS, TILE_SIZE_KNOB, saves_work};
-use crate::affine::{Affine, VarId};
 use crate::config::Config;
-use crate::contraction::{Contraction, Operand};
 use crate::direct::reader::Reader;
 use crate::lower::LowerError;
-use crate::program::AxisInfo;
 use crate::space::Knob;
-use crate::target::GpuTarget;
 use crate::tiled::{self, Roles, Tiled};
-use crate::workload::{Conv2d, DType, Operator, Workload};
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::contraction::{Contraction, Operand};
+use autotune_ir::program::AxisInfo;
+use autotune_ir::target::GpuTarget;
+use autotune_ir::workload::{Conv2d, DType, Operator, Workload};
 
 /// Sizes of output tiles; larger ones need more registers than a thread has.
 const TILE_SIZES: [usize; 2] = [2, 4];

@@ -2,10 +2,12 @@
 
 use std::ffi::c_void;
 
-use autotune_schedules::plan::TensorBox;
-use autotune_schedules::program::{Role, When};
+use autotune_codegen as codegen;
+use autotune_ir::plan::TensorBox;
+use autotune_ir::program::{Role, When};
+use autotune_ir::{GpuApi, KernelPlan, Program};
+use autotune_schedules::Operands;
 use autotune_schedules::tensor::from_layout;
-use autotune_schedules::{GpuApi, KernelPlan, Operands, Program, codegen};
 use ndarray::ArrayD;
 
 use super::contents;

@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-use autotune_schedules::DType;
-use autotune_schedules::codegen::gpu::device_functions;
+use autotune_codegen::gpu::device_functions;
+use autotune_ir::DType;
 
 /// A kernel `try_it(const unsigned *given, unsigned *found)`, one block, and what it is to find.
 pub struct Instruction {

@@ -2,10 +2,11 @@
 
 use std::{ptr, slice};
 
-use autotune_schedules::codegen::x86::MachineCode;
-use autotune_schedules::program::{Role, When};
+use autotune_codegen::x86::MachineCode;
+use autotune_ir::program::{Role, When};
+use autotune_ir::{Isa, KernelPlan, Program};
+use autotune_schedules::Operands;
 use autotune_schedules::tensor::from_layout;
-use autotune_schedules::{Isa, KernelPlan, Operands, Program};
 use ndarray::ArrayD;
 
 pub type Entry = unsafe extern "C" fn(*const *mut f32, *mut u8, i64, i64);

@@ -24,9 +24,9 @@ use std::io::Write;
 use std::path::Path;
 use std::{env, fs, io};
 
+use autotune_ir::plan::PlanBuffer;
+use autotune_ir::program::Role;
 use autotune_schedules::Operands;
-use autotune_schedules::plan::PlanBuffer;
-use autotune_schedules::program::Role;
 use autotune_schedules::tensor::to_layout;
 
 /// Says that a test cannot run here; a failure if `AUTOTUNE_REQUIRE` lists the tool.

@@ -1,11 +1,12 @@
 //! Programs made by hand, so that oracle and verifier are tested without the lowering.
 
-use autotune_schedules::program::{
+use autotune_ir::program::{
     Access, AxisInfo, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Role, Scope, Stage, Store, StoreMode, When,
 };
+use autotune_ir::{Affine, Program, VarId};
+use autotune_schedules::Workload;
 use autotune_schedules::tensor::physical_shape;
 use autotune_schedules::workload::{Activation, Operator};
-use autotune_schedules::{Affine, Program, VarId, Workload};
 
 /// A program in the making.
 pub struct Builder(pub Program);

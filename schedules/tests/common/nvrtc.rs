@@ -82,7 +82,7 @@ impl Nvrtc {
 
     /// Compiles CUDA C to machine code of `sm`; what each kernel uses, or the compiler's words.
     pub fn compile(&self, source: &str, sm: u32) -> Result<Vec<Usage>, String> {
-        let architecture = autotune_schedules::codegen::gpu::architecture(source, sm);
+        let architecture = autotune_codegen::gpu::architecture(source, sm);
         let source = CString::new(source).map_err(|e| e.to_string())?;
         let options = [format!("--gpu-architecture={architecture}"), "--ptxas-options=-v".into()];
         let options: Vec<CString> = options.into_iter().map(|o| CString::new(o).unwrap()).collect();

@@ -4,8 +4,9 @@
 
 use std::env;
 
+use autotune_ir::DType;
 use autotune_schedules::workload::{Activation, Epilogue};
-use autotune_schedules::{Conv2d, DType, Matmul, Operator, Workload};
+use autotune_schedules::{Conv2d, Matmul, Operator, Workload};
 use rand::{Rng, RngExt};
 
 /// How many random cases a test runs: `AUTOTUNE_CASES` in the environment, else `usual`.

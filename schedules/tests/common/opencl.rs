@@ -2,9 +2,11 @@
 
 use std::ptr;
 
-use autotune_schedules::program::{Role, When};
+use autotune_codegen as codegen;
+use autotune_ir::program::{Role, When};
+use autotune_ir::{GpuApi, KernelPlan, Program};
+use autotune_schedules::Operands;
 use autotune_schedules::tensor::from_layout;
-use autotune_schedules::{GpuApi, KernelPlan, Operands, Program, codegen};
 use ndarray::ArrayD;
 use opencl3::command_queue::CommandQueue;
 use opencl3::context::Context;

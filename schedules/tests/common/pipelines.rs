@@ -1,8 +1,9 @@
 //! Programs of the sketch for tensor cores with stated knobs, and faults in their pipelines.
 
-use autotune_schedules::affine::Affine;
-use autotune_schedules::program::{Access, Expr, Node, Scope, Side, Signal, Store};
-use autotune_schedules::{Config, GpuTarget, Program, ScheduleSpace, Target, Value, Workload};
+use autotune_ir::affine::Affine;
+use autotune_ir::program::{Access, Expr, Node, Scope, Side, Signal, Store};
+use autotune_ir::{GpuTarget, Program, Target};
+use autotune_schedules::{Config, ScheduleSpace, Value, Workload};
 
 pub fn target() -> Target {
     Target::detect("cuda:sm_80", None).unwrap()

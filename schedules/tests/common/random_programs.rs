@@ -1,8 +1,7 @@
 //! Random configs of a workload, proven and interpreted.
 
-use autotune_schedules::{
-    Config, Operands, ScheduleSpace, Target, Workload, interpret, lower, max_rel_error, reference, tolerance, verify,
-};
+use autotune_ir::{Target, interpret, verify};
+use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

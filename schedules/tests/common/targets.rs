@@ -1,6 +1,6 @@
 //! Random targets.
 
-use autotune_schedules::{CpuTarget, GpuTarget, Isa, Target};
+use autotune_ir::{CpuTarget, GpuTarget, Isa, Target};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use autotune_ir::{GpuTarget, Target};
 use autotune_schedules::mma::{self, Mma};
-use autotune_schedules::{Config, GpuTarget, ScheduleSpace, Target, Value, Workload};
+use autotune_schedules::{Config, ScheduleSpace, Value, Workload};
 
 /// Values of the knobs that make a variant.
 pub type Variant = BTreeMap<String, String>;

@@ -1,8 +1,9 @@
 //! Random workloads that stay small enough for the interpreter: odd, prime and tiny sizes, strides, padding, dilation, groups,
 //! epilogues.
 
+use autotune_ir::Target;
 use autotune_schedules::workload::{Activation, Epilogue};
-use autotune_schedules::{Config, Conv2d, Matmul, Operator, ScheduleSpace, Target, Value, Workload, winograd};
+use autotune_schedules::{Config, Conv2d, Matmul, Operator, ScheduleSpace, Value, Workload, winograd};
 use rand::{Rng, RngExt};
 
 /// A workload of at most about a million multiply-adds.

@@ -2,7 +2,8 @@
 
 use anyhow::{Result, bail};
 use autotune_db::Standing;
-use autotune_schedules::{Target, Workload};
+use autotune_ir::Target;
+use autotune_schedules::Workload;
 
 use super::lookup::{best, claim, look_up_db};
 use crate::cli::DbArgs;

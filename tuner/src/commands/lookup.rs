@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use anyhow::{Context, Result};
 use autotune_db::{Best, DbError, Standing, TuningDb, TuningRecord};
-use autotune_schedules::{ScheduleSpace, Target, Workload};
+use autotune_ir::Target;
+use autotune_schedules::{ScheduleSpace, Workload};
 
 use super::{refusal, warn};
 use crate::cli::DbArgs;

@@ -1,10 +1,11 @@
 //! `autotune show WORKLOAD`.
 
 use anyhow::{Result, anyhow};
+use autotune_codegen::{c, gpu, x86};
 use autotune_db::{Best, Standing};
+use autotune_ir::{GpuApi, Target};
 use autotune_measure::{Backend, Build, Builder, Candidate, MeasureOptions};
-use autotune_schedules::codegen::{c, gpu, x86};
-use autotune_schedules::{Config, GpuApi, ScheduleSpace, Target, UnfitError, Workload};
+use autotune_schedules::{Config, ScheduleSpace, UnfitError, Workload};
 
 use super::lookup::{best, claim, look_up_db};
 use crate::cli::{DbArgs, Failure};

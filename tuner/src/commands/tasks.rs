@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use autotune::Network;
-use autotune_schedules::{ScheduleSpace, Target};
+use autotune_ir::Target;
+use autotune_schedules::ScheduleSpace;
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 

@@ -6,7 +6,7 @@ use anyhow::Result;
 use autotune::session::DEFAULT_TRIALS_PER_TASK;
 use autotune::{Report, Retired, Stop, TuneOptions, tune};
 use autotune_db::{Phase, TuningDb};
-use autotune_schedules::Target;
+use autotune_ir::Target;
 
 use super::lookup::adopt_legacy;
 use super::{JsonSink, Place, cancel_on_ctrl_c, open_db};

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use autotune_schedules::{DType, GpuTarget};
+use autotune_ir::{DType, GpuTarget};
 
 use super::device::Device;
 use crate::features::names;

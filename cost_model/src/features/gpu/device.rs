@@ -1,6 +1,6 @@
 //! What a GPU does at once: resident blocks, and nominal rates of a multiprocessor.
 
-use autotune_schedules::{DType, GpuApi, GpuTarget};
+use autotune_ir::{DType, GpuApi, GpuTarget};
 
 use super::stage::StageWork;
 

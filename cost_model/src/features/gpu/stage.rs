@@ -1,11 +1,11 @@
 //! What one GPU stage does: work, requests to memory, registers and barriers, from one walk over its tree.
 
-use autotune_schedules::launch::{Grid, Launch};
-use autotune_schedules::program::{
+use autotune_ir::launch::{Grid, Launch};
+use autotune_ir::program::{
     Access, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Scope, Signal, Stage, Store, StoreMode, Team,
     WarpTile,
 };
-use autotune_schedules::{Affine, VarId};
+use autotune_ir::{Affine, VarId};
 
 use super::warp::{BANKS, MAX_WIDTH, Request, WORD_BYTES, Warp};
 use crate::features::nest::Nest;

@@ -2,11 +2,12 @@
 
 use std::slice::from_ref;
 
+use autotune_ir::program::LoopKind::{Block, Serial, Thread, Unrolled, Vectorized};
+use autotune_ir::program::{Digit, Expr, InBounds, Node, Role, Scope, When};
+use autotune_ir::{Affine, GpuTarget, Program, Target};
 use autotune_schedules::mma::Mma;
-use autotune_schedules::program::LoopKind::{Block, Serial, Thread, Unrolled, Vectorized};
-use autotune_schedules::program::{Digit, Expr, InBounds, Node, Role, Scope, When};
 use autotune_schedules::tiled::Tiled;
-use autotune_schedules::{Affine, Config, GpuTarget, Program, ScheduleSpace, Target, Workload, lower};
+use autotune_schedules::{Config, ScheduleSpace, Workload, lower};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

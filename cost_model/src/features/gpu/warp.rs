@@ -1,8 +1,8 @@
 //! What one memory request of a warp touches, by following the threads of one warp.
 
-use autotune_schedules::launch::Grid;
-use autotune_schedules::program::Digit;
-use autotune_schedules::{Affine, VarId};
+use autotune_ir::launch::Grid;
+use autotune_ir::program::Digit;
+use autotune_ir::{Affine, VarId};
 
 /// Threads that are followed; those of a warp, on most devices.
 const LANES: usize = 32;

@@ -1,7 +1,8 @@
 //! What holds for every program.
 
-use autotune_schedules::program::{Expr, Node};
-use autotune_schedules::{Affine, Config, Program, ScheduleSpace, Target, Value, VarId, Workload, lower};
+use autotune_ir::program::{Expr, Node};
+use autotune_ir::{Affine, Program, Target, VarId};
+use autotune_schedules::{Config, ScheduleSpace, Value, Workload, lower};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

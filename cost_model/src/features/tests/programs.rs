@@ -1,10 +1,10 @@
 //! Programs written by hand, as the lowering would make them.
 
-use autotune_schedules::program::LoopKind::{Parallel, Serial, Unrolled, Vectorized};
-use autotune_schedules::program::{
+use autotune_ir::program::LoopKind::{Parallel, Serial, Unrolled, Vectorized};
+use autotune_ir::program::{
     Access, AxisInfo, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Role, Scope, Stage, Store, StoreMode, When,
 };
-use autotune_schedules::{Affine, CpuTarget, Program, Target, VarId};
+use autotune_ir::{Affine, CpuTarget, Program, Target, VarId};
 
 use crate::features::names;
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use autotune_schedules::program::LoopKind::Serial;
-use autotune_schedules::program::{Loop, Role, Scope};
-use autotune_schedules::{Affine, VarId};
+use autotune_ir::program::LoopKind::Serial;
+use autotune_ir::program::{Loop, Role, Scope};
+use autotune_ir::{Affine, VarId};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

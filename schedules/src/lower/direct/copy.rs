@@ -1,8 +1,8 @@
 //! Stages and nests that write padding out: the padded input, the padded data tile.
 
 use super::{Lowering, Region, assign, at, bases, load, nest};
-use crate::affine::Affine;
-use crate::program::{BufferId, Expr, Layout, LoopKind, Node, Role, Scope};
+use autotune_ir::affine::Affine;
+use autotune_ir::program::{BufferId, Expr, Layout, LoopKind, Node, Role, Scope};
 
 /// A run of one dimension of a copy.
 #[derive(Clone)]

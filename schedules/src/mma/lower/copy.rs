@@ -1,11 +1,11 @@
 //! Copies: weights ahead of time, and chunks of both operands to shared memory.
 
 use super::{Loops, Lowering};
-use crate::affine::Affine;
 use crate::lower::partial::COPY_THREADS;
 use crate::lower::{assign, load, nest};
 use crate::mma::gemm::Place;
-use crate::program::{Expr, InBounds, LoopKind, Node, Team};
+use autotune_ir::affine::Affine;
+use autotune_ir::program::{Expr, InBounds, LoopKind, Node, Team};
 
 impl Lowering<'_> {
     /// `for every element: packed[column, outer, step] = weight[..]`, a thread each; zero where there is no such column. See

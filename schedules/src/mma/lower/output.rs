@@ -1,10 +1,10 @@
 //! The end of the compute stage: sums from registers to the output.
 
 use super::Lowering;
-use crate::affine::Affine;
 use crate::lower::partial::fused;
 use crate::lower::{assign, load, nest};
-use crate::program::{LoopKind, Node};
+use autotune_ir::affine::Affine;
+use autotune_ir::program::{LoopKind, Node};
 
 impl Lowering<'_> {
     /// `output = act(acc + bias + residual)` or `partial[part] = acc` where the tile does not stick out:

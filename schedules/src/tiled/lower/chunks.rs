@@ -2,10 +2,10 @@
 
 use super::Lowering;
 use super::copy::Way;
-use crate::affine::Affine;
-use crate::contraction::AxisId;
 use crate::lower::nest;
-use crate::program::{LoopKind, Node};
+use autotune_ir::affine::Affine;
+use autotune_ir::contraction::AxisId;
+use autotune_ir::program::{LoopKind, Node};
 
 impl Lowering<'_> {
     /// Serial loops over the chunks of all reduction axes but the last, which is pipelined.

@@ -3,15 +3,15 @@
 //! A thread transforms a tile in registers, column by column and then row by row.
 
 use super::{Lowering, Outside, guarded};
-use crate::affine::Affine;
 use crate::lower::partial::fused;
 use crate::lower::winograd::transform::{apply, constant};
 use crate::lower::{OperandBuffers, add, assign, load, nest};
-use crate::program::{Buffer, BufferId, Digit, Expr, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
 use crate::winograd::TAPS;
 use crate::winograd::gpu::GpuWinograd;
 use crate::winograd::matrices::{Matrices, Transform};
-use crate::workload::Workload;
+use autotune_ir::affine::Affine;
+use autotune_ir::program::{Buffer, BufferId, Digit, Expr, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
+use autotune_ir::workload::Workload;
 
 /// Threads of a block that transforms.
 const THREADS: usize = 128;

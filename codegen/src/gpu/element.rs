@@ -1,6 +1,6 @@
 //! Elements in memory, by type: 16-bit ones are `unsigned short`, and vectors of them whole words.
 
-use crate::workload::DType;
+use autotune_ir::DType;
 
 pub(super) fn type_of(dtype: DType) -> &'static str {
     match dtype {

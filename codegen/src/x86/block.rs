@@ -12,8 +12,8 @@ use super::plan::{NONE, Plan};
 use super::stage::{INTEGERS, pointer_register};
 use super::transpose;
 use super::{AssembleError, Failure};
-use crate::program::{BufferId, StoreMode};
-use crate::target::Isa;
+use autotune_ir::program::{BufferId, StoreMode};
+use autotune_ir::target::Isa;
 
 /// Vector registers, at most.
 const REGISTERS: usize = 32;

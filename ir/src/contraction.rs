@@ -124,7 +124,7 @@ impl Contraction {
     }
 
     /// Every axis of extent 1 taken as the constant 0 in the accesses (the axis itself stays).
-    pub(crate) fn without_unit_axes(mut self) -> Self {
+    pub fn without_unit_axes(mut self) -> Self {
         for id in 0..self.axes.len() {
             if self.axes[id].extent == 1 {
                 self.substitute(id, &Affine::default());

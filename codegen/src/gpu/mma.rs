@@ -1,11 +1,11 @@
 //! What warps do together, and copies that go on meanwhile. CUDA only.
 
 use super::{Writer, element};
-use crate::affine::{Affine, VarId};
-use crate::codegen::flat_offset;
-use crate::plan::TensorBox;
-use crate::program::{Access, BoxCopy, BufferId, Expr, InBounds, Loop, LoopKind, Node, Store, Team, WarpTile};
-use crate::workload::DType;
+use crate::flat_offset;
+use autotune_ir::DType;
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::plan::TensorBox;
+use autotune_ir::program::{Access, BoxCopy, BufferId, Expr, InBounds, Loop, LoopKind, Node, Store, Team, WarpTile};
 
 impl Writer<'_> {
     /// Writes a copy from global to shared memory as one that may be under way; false if it is none that the hardware has.

@@ -14,8 +14,8 @@ use super::leaf::{Expander, Item, Leaf};
 use super::nest::{Nest, Resolver};
 use super::plan::Plan;
 use super::{AssembleError, Failure, block};
-use crate::affine::VarId;
-use crate::program::{Node, Program, Scope, Stage, parallel_prefix};
+use autotune_ir::affine::VarId;
+use autotune_ir::program::{Node, Program, Scope, Stage, parallel_prefix};
 
 /// Registers of a leaf's pointers, then of its loop counters; rax is free for anything.
 pub(super) const INTEGERS: [Integer; 14] = [

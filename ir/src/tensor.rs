@@ -1,7 +1,7 @@
 //! The tensors a workload reads, and how a logical tensor lies in memory.
 //!
 //! ```
-//! use autotune_schedules::program::Layout;
+//! use autotune_ir::program::Layout;
 //! use autotune_schedules::tensor::{from_layout, to_layout};
 //! use ndarray::ArrayD;
 //!
@@ -118,7 +118,7 @@ pub struct OutOfMemory {
 
 impl OutOfMemory {
     /// So many zeros.
-    pub(crate) fn zeros<T: Clone + Default>(len: usize) -> Result<Vec<T>, Self> {
+    pub fn zeros<T: Clone + Default>(len: usize) -> Result<Vec<T>, Self> {
         let mut values = Vec::new();
         let bytes = len.saturating_mul(size_of::<T>());
         values.try_reserve_exact(len).map_err(|_| Self { bytes })?;

@@ -1,9 +1,9 @@
 //! Where CUDA C and OpenCL C differ.
 
 use super::{element, functions};
-use crate::program::{Program, Scope};
-use crate::target::GpuApi;
-use crate::workload::DType;
+use autotune_ir::DType;
+use autotune_ir::program::{Program, Scope};
+use autotune_ir::target::GpuApi;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {

@@ -64,10 +64,10 @@ impl Launch {
 
 /// Bytes behind the shared buffers that tell of the arrival of copies of boxes, for each slot; as many again, behind those of all
 /// slots, tell a producer of releases.
-pub(crate) const ARRIVAL_BYTES: usize = 8;
+pub const ARRIVAL_BYTES: usize = 8;
 
 /// The copies of boxes in some nodes.
-pub(crate) fn box_copies(nodes: &[Node]) -> Vec<BoxCopy<'_>> {
+pub fn box_copies(nodes: &[Node]) -> Vec<BoxCopy<'_>> {
     let mut found = Vec::new();
     for node in nodes {
         match node {
@@ -79,7 +79,7 @@ pub(crate) fn box_copies(nodes: &[Node]) -> Vec<BoxCopy<'_>> {
 }
 
 /// The boxes that a stage copies, each once.
-pub(crate) fn boxes(stage: &Stage) -> Vec<TensorBox> {
+pub fn boxes(stage: &Stage) -> Vec<TensorBox> {
     let mut found: Vec<TensorBox> = Vec::new();
     for copy in box_copies(&stage.body) {
         let one = TensorBox { buffer: copy.from.buffer.0 as usize, shape: copy.shape() };
@@ -92,7 +92,7 @@ pub(crate) fn boxes(stage: &Stage) -> Vec<TensorBox> {
 
 /// Each shared buffer that is allocated in the nodes: its position in [`Program::buffers`] and the byte behind its last, rounded
 /// up, in the block's shared memory. Buffers begin at multiples of 16 bytes and do not overlap.
-pub(crate) fn shared_offsets(program: &Program, nodes: &[Node]) -> Vec<(usize, usize)> {
+pub fn shared_offsets(program: &Program, nodes: &[Node]) -> Vec<(usize, usize)> {
     fn collect(program: &Program, nodes: &[Node], found: &mut Vec<(usize, usize)>) {
         for node in nodes {
             if let Node::Alloc { buffer, .. } = node

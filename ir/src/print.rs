@@ -152,7 +152,7 @@ impl Program {
     }
 
     /// An affine index with the program's names of the variables.
-    pub(crate) fn affine(&self, affine: &Affine) -> String {
+    pub fn affine(&self, affine: &Affine) -> String {
         let name = |var: crate::VarId| self.vars.get(var.0 as usize).map_or("?", |name| name).to_string();
         affine.display(name).to_string()
     }

@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use super::stage::INTEGERS;
 use super::{AssembleError, Failure};
-use crate::affine::{Affine, VarId};
-use crate::program::{self, BufferId, Expr, LoopKind, Program, Scope, StoreMode};
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::program::{self, BufferId, Expr, LoopKind, Program, Scope, StoreMode};
 
 /// Elements of `buffer` from `base` on, affine in the variables outside.
 pub(super) struct Pointer {

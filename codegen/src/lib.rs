@@ -1,7 +1,7 @@
 //! Code generators: each reads the same loop nests.
 
-use crate::affine::{Affine, VarId};
-use crate::program::{Access, Node, Program};
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::program::{Access, Node, Program};
 
 pub mod c;
 pub mod gpu;

@@ -4,7 +4,7 @@ use super::block::Code;
 use super::emit::{Emitter, Shape, Vector};
 use super::encode::Address;
 use super::leaf::{Input, Memory, Op, Source};
-use crate::program::StoreMode;
+use autotune_ir::program::StoreMode;
 
 /// Rows of a block.
 pub(super) const ROWS: usize = 4;

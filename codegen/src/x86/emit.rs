@@ -3,7 +3,7 @@
 //! Values are whole vector registers: a scalar is the same value in every lane, a vector of fewer lanes has zeros behind it.
 
 use super::encode::{Address, Code, Goal, Integer, Opcode, Place, evex};
-use crate::target::Isa;
+use autotune_ir::target::Isa;
 
 /// Number of a vector register.
 pub(super) type Vector = u8;

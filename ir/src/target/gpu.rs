@@ -91,7 +91,7 @@ impl GpuTarget {
     /// its compute capability, `opencl` limits that most devices keep (256 threads a group, 32 KiB of local memory).
     ///
     /// ```
-    /// use autotune_schedules::GpuTarget;
+    /// use autotune_ir::GpuTarget;
     /// assert_eq!(GpuTarget::stated("cuda:sm_80").unwrap().shared_bytes_per_block, 163 << 10);
     /// assert_eq!(GpuTarget::stated("opencl").unwrap().threads_per_block, 256);
     /// ```

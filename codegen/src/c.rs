@@ -13,17 +13,19 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 
-use crate::affine::{Affine, VarId};
-use crate::codegen::{bound_vars, flat_offset};
-use crate::plan::KernelPlan;
-use crate::program::{Access, BufferId, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix};
-use crate::target::{CpuTarget, Target};
+use crate::{bound_vars, flat_offset};
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::plan::KernelPlan;
+use autotune_ir::program::{
+    Access, BufferId, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix,
+};
+use autotune_ir::target::{CpuTarget, Target};
 
 /// f32 lanes of a vector where the target is no CPU.
 const DEFAULT_LANES: usize = 4;
 
 /// C source of the program's kernel: one exported function per stage with the interface of
-/// [`crate::plan::PlanStage::symbol`]. A C compiler refuses the source of a program made for a GPU.
+/// [`autotune_ir::plan::PlanStage::symbol`]. A C compiler refuses the source of a program made for a GPU.
 pub fn generate(program: &Program, target: &Target) -> String {
     let lanes = target.cpu().map_or(DEFAULT_LANES, CpuTarget::lanes);
     let mut generator = Generator { program, lanes, leaves: String::new(), leaf_names: HashMap::new() };

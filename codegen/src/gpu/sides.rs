@@ -1,7 +1,7 @@
 //! The two sides of a block. CUDA only.
 
 use super::Writer;
-use crate::program::{Node, Side, Signal};
+use autotune_ir::program::{Node, Side, Signal};
 
 impl Writer<'_> {
     /// ```text

@@ -2,8 +2,8 @@
 
 use super::mma;
 use super::used::Used;
-use crate::program::{Program, Side};
-use crate::workload::DType;
+use autotune_ir::DType;
+use autotune_ir::program::{Program, Side};
 
 /// What the kernels of a source do beyond plain C.
 #[derive(Default)]
@@ -36,7 +36,8 @@ pub(super) fn of(program: &Program) -> String {
 /// lane's sums.
 ///
 /// ```
-/// use autotune_schedules::{DType, codegen::gpu};
+/// use autotune_codegen::gpu;
+/// use autotune_ir::DType;
 ///
 /// let functions = gpu::device_functions(DType::F16, &[[64, 4]]);
 /// assert!(["load_matrices(", "mma_f16(", "copy_box(", "group_f16_n64x4("].iter().all(|name| functions.contains(name)));

@@ -19,16 +19,16 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use crate::affine::{Affine, VarId};
-use crate::codegen::flat_offset;
-use crate::launch::{Grid, Launch, box_copies, boxes, shared_offsets};
-use crate::plan::KernelPlan;
-use crate::plan::TensorBox;
-use crate::program::{
+use crate::flat_offset;
+use autotune_ir::DType;
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::launch::{Grid, Launch, box_copies, boxes, shared_offsets};
+use autotune_ir::plan::KernelPlan;
+use autotune_ir::plan::TensorBox;
+use autotune_ir::program::{
     Access, Buffer, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Scope, Side, Stage, Store, StoreMode, Team,
 };
-use crate::target::GpuApi;
-use crate::workload::DType;
+use autotune_ir::target::GpuApi;
 
 mod dialect;
 mod element;
@@ -45,8 +45,9 @@ use used::Used;
 /// `#error`.
 ///
 /// ```
-/// use autotune_schedules::codegen::gpu;
-/// use autotune_schedules::{GpuApi, ScheduleSpace, Target, Workload, lower};
+/// use autotune_codegen::gpu;
+/// use autotune_ir::{GpuApi, Target};
+/// use autotune_schedules::{ScheduleSpace, Workload, lower};
 ///
 /// let workload: Workload = "matmul:m=64,n=64,k=64".parse()?;
 /// let target = Target::detect("cuda:sm_90", None)?;

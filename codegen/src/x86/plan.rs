@@ -129,8 +129,8 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codegen::x86::nest::Tree;
-    use crate::program::StoreMode;
+    use crate::x86::nest::Tree;
+    use autotune_ir::program::StoreMode;
 
     #[test]
     fn multiply_adds_are_grouped_by_the_factor_of_more_values() {

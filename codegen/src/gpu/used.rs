@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::program::{Access, BufferId, Expr, InBounds, Loop, Node, Team};
+use autotune_ir::program::{Access, BufferId, Expr, InBounds, Loop, Node, Team};
 
 /// What occurs in some nodes.
 #[derive(Default)]

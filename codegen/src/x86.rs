@@ -21,8 +21,8 @@ use std::fmt::Write;
 use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
 use thiserror::Error;
 
-use crate::program::{BufferId, Program};
-use crate::target::{Isa, Target};
+use autotune_ir::program::{BufferId, Program};
+use autotune_ir::target::{Isa, Target};
 
 mod block;
 mod emit;
@@ -42,8 +42,8 @@ pub struct MachineCode {
     pub bytes: Vec<u8>,
     /// How many of the bytes are code.
     pub code_bytes: usize,
-    /// Offset of each stage's function, in the order of [`crate::KernelPlan::stages`]; its interface is that of
-    /// [`crate::plan::PlanStage::symbol`] under the System V ABI.
+    /// Offset of each stage's function, in the order of [`autotune_ir::KernelPlan::stages`]; its interface is that of
+    /// [`autotune_ir::plan::PlanStage::symbol`] under the System V ABI.
     pub entries: Vec<usize>,
 }
 
@@ -98,8 +98,9 @@ type Failure = Box<AssembleError>;
 /// Machine code of the program's kernel.
 ///
 /// ```
-/// use autotune_schedules::codegen::x86::{assemble, disassemble};
-/// use autotune_schedules::{CpuTarget, KernelPlan, ScheduleSpace, Target, Workload, lower};
+/// use autotune_codegen::x86::{assemble, disassemble};
+/// use autotune_ir::{CpuTarget, KernelPlan, Target};
+/// use autotune_schedules::{ScheduleSpace, Workload, lower};
 ///
 /// let workload: Workload = "matmul:m=4,n=16,k=8".parse()?;
 /// let target = Target::Cpu(CpuTarget::generic_avx2(1));

@@ -16,7 +16,7 @@ use super::emit::Shape;
 use super::nest::{Access, Nest, Node, Read, Tree};
 use super::number::Numbers;
 use super::{AssembleError, Failure};
-use crate::program::{BufferId, LoopKind, Program, StoreMode};
+use autotune_ir::program::{BufferId, LoopKind, Program, StoreMode};
 
 /// What a leaf does, given its pointers: items, and what they consist of.
 #[derive(Default)]

@@ -1,0 +1,33 @@
+//! Loop nests: what they compute, the machines they are for, and what can be said of them without running them.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`workload`] | what is to be computed: operator, sizes, epilogue; the text form |
+//! | [`contraction`] | the one description that every operator is lowered from |
+//! | [`target`] | the machine that code is made for |
+//! | [`program`], [`affine`] | the loop nests, the hub that everything else reads |
+//! | [`verify`](mod@verify), [`interp`], [`print`](mod@print) | independent proof, slow execution, text |
+//! | [`plan`], [`launch`] | the interface of a kernel built from a program |
+//! | [`tensor`] | operands and layouts |
+#![warn(missing_docs)]
+
+pub mod affine;
+pub mod contraction;
+pub mod interp;
+pub mod launch;
+pub mod plan;
+pub mod print;
+pub mod program;
+pub mod target;
+pub mod tensor;
+pub mod verify;
+pub mod workload;
+
+pub use affine::{Affine, VarId};
+pub use interp::{InterpError, interpret};
+pub use launch::Launch;
+pub use plan::KernelPlan;
+pub use program::Program;
+pub use target::{CpuTarget, GpuApi, GpuTarget, Isa, Target, TargetError};
+pub use verify::{VerifyError, verify};
+pub use workload::DType;
