@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use autotune_ir::program::Layout;
-//! use autotune_schedules::tensor::{from_layout, to_layout};
+//! use autotune_ir::tensor::{from_layout, to_layout};
 //! use ndarray::ArrayD;
 //!
 //! let logical = ArrayD::from_shape_fn(vec![1, 4, 1, 2], |i| (10 * i[1] + i[3]) as f32);

@@ -3,7 +3,7 @@
 //! The text form is the database key and the word on the command line:
 //!
 //! ```
-//! use autotune_schedules::Workload;
+//! use autotune_ir::workload::Workload;
 //! let w: Workload = "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,bias,act=relu".parse().unwrap();
 //! assert_eq!(w.output_shape(), [1, 64, 56, 56]);
 //! assert_eq!(w.to_string(), "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,bias,act=relu");
