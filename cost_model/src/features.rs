@@ -46,30 +46,24 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod cache;
 mod columns;
-mod footprint;
 mod gpu;
 mod leaf;
-mod nest;
-mod register;
-mod totals;
 
 #[cfg(test)]
 mod tests;
 
 use std::sync::LazyLock;
 
+use autotune_ir::analyse::analyse;
 use autotune_ir::{Program, Target};
 use ndarray::Array2;
 use rayon::prelude::*;
 
-use columns::{Elements, Machine, WHOLE, Whole, width, write};
-use gpu::{GPU, Kernels};
+use columns::{Elements, WHOLE, Whole, width, write};
+use gpu::GPU;
 pub use gpu::{estimated_registers, register_limit, set_register_use};
-use leaf::{Dominant, LEAF};
-use nest::Nest;
-use totals::Totals;
+use leaf::LEAF;
 
 /// Changes whenever a column changes its place or meaning; a model is only good for the version it was fitted on.
 pub const VERSION: u32 = 6;
@@ -106,20 +100,12 @@ pub fn extract_all(programs: &[Program], target: &Target) -> Array2<f32> {
 }
 
 fn extract_into(program: &Program, target: &Target, row: &mut [f32]) {
-    let machine = Machine::of(target);
-    let nest = Nest::new(program);
-    let (totals, dominant) = Totals::new(&nest, machine);
     let whole = Whole {
         workload: program.workload,
-        machine,
-        totals,
-        dominant: dominant.map(|(i, tile)| Dominant::new(&nest, &nest.leaves[i], tile, machine)),
-        flops: program.workload.flops(),
-        min_bytes: program.workload.min_bytes(),
+        analysis: analyse(program, target),
         elements: Elements::of(&program.workload),
     };
     let rest = write(WHOLE, Some(&whole), row);
-    let rest = write(LEAF, whole.dominant.as_ref(), rest);
-    let kernels = target.gpu().and_then(|gpu| Kernels::of(&nest, program, gpu));
-    write(GPU, kernels.as_ref(), rest);
+    let rest = write(LEAF, whole.analysis.dominant.as_ref(), rest);
+    write(GPU, whole.analysis.kernels.as_ref(), rest);
 }

@@ -7,14 +7,17 @@
 //! | [`target`] | the machine that code is made for |
 //! | [`program`], [`affine`] | the loop nests, the hub that everything else reads |
 //! | [`verify`](mod@verify), [`interp`], [`print`](mod@print) | independent proof, slow execution, text |
+//! | [`analyse`], [`machine`] | footprints, registers and cycles of a program, and the hardware numbers that they are counted by |
 //! | [`plan`], [`launch`] | the interface of a kernel built from a program |
 //! | [`tensor`] | operands and layouts |
 #![warn(missing_docs)]
 
 pub mod affine;
+pub mod analyse;
 pub mod contraction;
 pub mod interp;
 pub mod launch;
+pub mod machine;
 pub mod plan;
 pub mod print;
 pub mod program;

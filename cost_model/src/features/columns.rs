@@ -1,10 +1,7 @@
 //! The type of the column tables, and the columns of the whole program.
 
-use autotune_ir::{CpuTarget, GpuTarget, Target};
-use autotune_schedules::{Operator, Workload};
-
-use super::leaf::Dominant;
-use super::totals::Totals;
+use autotune_ir::analyse::{Analysis, BOUNDS, Core, Totals};
+use autotune_ir::workload::{Operator, Workload};
 
 /// How a value is compressed. A name says `log2_` before its unit for the logarithms.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -93,51 +90,8 @@ pub(super) fn write<'r, T>(table: &[Columns<T>], of: Option<&T>, row: &'r mut [f
 /// What the columns of the whole program are computed from.
 pub(super) struct Whole {
     pub(super) workload: Workload,
-    pub(super) machine: Machine,
-    pub(super) totals: Totals,
-    pub(super) dominant: Option<Dominant>,
-    pub(super) flops: f64,
-    pub(super) min_bytes: f64,
+    pub(super) analysis: Analysis,
     pub(super) elements: Elements,
-}
-
-/// What is used of a target.
-#[derive(Clone, Copy)]
-pub(super) struct Machine {
-    pub(super) threads: usize,
-    /// f32 lanes of a vector register.
-    pub(super) lanes: usize,
-    pub(super) vector_registers: usize,
-    /// First-level data, second-level and third-level cache.
-    pub(super) cache_bytes: [f64; 3],
-}
-
-impl Machine {
-    pub(super) fn of(target: &Target) -> Self {
-        match target {
-            Target::Cpu(cpu) => Self::of_cpu(cpu),
-            Target::Gpu(gpu) => Self::of_gpu(gpu),
-        }
-    }
-
-    fn of_cpu(cpu: &CpuTarget) -> Self {
-        Self {
-            threads: cpu.threads.max(1),
-            lanes: cpu.lanes(),
-            vector_registers: cpu.isa.vector_registers(),
-            cache_bytes: [cpu.l1d_bytes, cpu.l2_bytes, cpu.l3_bytes].map(|b| b.max(1) as f64),
-        }
-    }
-
-    /// A multiprocessor as a core: the registers of one of its threads, its shared memory, and the cache of all of them.
-    fn of_gpu(gpu: &GpuTarget) -> Self {
-        Self {
-            threads: gpu.multiprocessors.max(1),
-            lanes: 1,
-            vector_registers: gpu.registers_per_thread,
-            cache_bytes: [gpu.shared_bytes_per_block, gpu.l2_bytes, gpu.l2_bytes].map(|b| b.max(1) as f64),
-        }
-    }
 }
 
 /// Elements of the operands and the output.
@@ -160,30 +114,20 @@ impl Elements {
 }
 
 impl Whole {
-    /// Cycles per floating-point operation of one thread, were it bound by arithmetic and copies (0), or by the traffic from
-    /// the second-level cache (1), the third (2) or memory (3) alone, at nominal bandwidths.
-    fn bound(&self, by: usize) -> f64 {
-        /// Bytes a cycle into the first-level cache, into the second, and from memory for all threads together.
-        const BYTES_PER_CYCLE: [f64; 3] = [32.0, 20.0, 10.0];
-        match by {
-            0 => (self.totals.mac_cycles + self.totals.other_cycles) / self.flops,
-            _ => {
-                // Traffic is for each operation that the program does, of which Winograd programs do fewer.
-                let work = 2.0 * self.totals.fmas / self.flops;
-                let traffic = self.dominant.as_ref().map_or([0.0; 3], |d| d.traffic[by - 1].map(|bytes| bytes * work));
-                let sharers = if by == 3 { self.machine.threads as f64 } else { 1.0 };
-                // What is written is read first and written back later.
-                (traffic[0] + traffic[1] + 2.0 * traffic[2]) * sharers / BYTES_PER_CYCLE[by - 1]
-            }
-        }
+    fn totals(&self) -> &Totals {
+        &self.analysis.totals
+    }
+
+    fn core(&self) -> &Core {
+        &self.analysis.core
+    }
+
+    fn flops(&self) -> f64 {
+        self.analysis.flops
     }
 
     fn element_bytes(&self) -> f64 {
         self.workload.dtype.bytes() as f64
-    }
-
-    fn imbalance(&self) -> f64 {
-        self.totals.division.imbalance.max(1.0)
     }
 
     fn taps(&self) -> [f64; 4] {
@@ -201,53 +145,58 @@ use Scale::{Linear, Log2, Ratio};
 /// The columns of the whole program.
 pub(super) const WHOLE: &[Columns<Whole>] = &[
     // The workload.
-    one("workload.work", "flop", Log2, |w, _| w.flops),
+    one("workload.work", "flop", Log2, |w, _| w.flops()),
     one("workload.reduction", "steps", Log2, |w, _| w.workload.reduction_len() as f64),
     one("workload.data", "bytes", Log2, |w, _| w.element_bytes() * w.elements.data),
     one("workload.weight", "bytes", Log2, |w, _| w.element_bytes() * w.elements.weight),
     one("workload.output", "bytes", Log2, |w, _| w.element_bytes() * w.elements.output),
-    one("workload.intensity", "flop_per_byte", Log2, |w, _| w.flops / w.min_bytes),
+    one("workload.intensity", "flop_per_byte", Log2, |w, _| w.flops() / w.workload.min_bytes()),
     each("workload.*", "count", &["taps", "stride", "dilation", "batch"], Log2, |w, i| w.taps()[i]),
     one("workload.is_matmul", "flag", Linear, |w, _| f64::from(u8::from(matches!(w.workload.op, Operator::Matmul(_))))),
     // The target.
-    one("target.threads", "count", Log2, |w, _| w.machine.threads as f64),
-    one("target.lanes", "count", Log2, |w, _| w.machine.lanes as f64),
-    one("target.vector_registers", "count", Log2, |w, _| w.machine.vector_registers as f64),
-    each("target.*", "bytes", &["l1", "l2", "l3"], Log2, |w, i| w.machine.cache_bytes[i]),
+    one("target.threads", "count", Log2, |w, _| w.core().threads as f64),
+    one("target.lanes", "count", Log2, |w, _| w.core().lanes as f64),
+    one("target.vector_registers", "count", Log2, |w, _| w.core().vector_registers as f64),
+    each("target.*", "bytes", &["l1", "l2", "l3"], Log2, |w, i| w.core().cache_bytes[i]),
     // How the work divides.
-    one("parallel.tasks", "count", Log2, |w, _| w.totals.division.tasks),
-    one("parallel.tasks_per_thread", "count", Log2, |w, _| w.totals.division.tasks / w.machine.threads as f64),
-    one("parallel.imbalance", "ratio", Linear, |w, _| w.imbalance()),
-    one("parallel.longest_task", "ratio", Linear, |w, _| w.totals.division.longest_task),
-    one("parallel.work_per_task", "flop", Log2, |w, _| w.flops / w.totals.division.tasks.max(1.0)),
-    one("parallel.stages", "count", Linear, |w, _| w.totals.stages),
+    one("parallel.tasks", "count", Log2, |w, _| w.totals().division.tasks),
+    one("parallel.tasks_per_thread", "count", Log2, |w, _| w.totals().division.tasks / w.core().threads as f64),
+    one("parallel.imbalance", "ratio", Linear, |w, _| w.analysis.imbalance()),
+    one("parallel.longest_task", "ratio", Linear, |w, _| w.totals().division.longest_task),
+    one("parallel.work_per_task", "flop", Log2, |w, _| w.flops() / w.totals().division.tasks.max(1.0)),
+    one("parallel.stages", "count", Linear, |w, _| w.totals().stages),
     // Sums over all leaves.
-    one("total.trees", "count", Log2, |w, _| w.totals.trees),
-    one("total.leaves", "count", Log2, |w, _| w.totals.leaves),
-    one("total.mac_leaves", "count", Log2, |w, _| w.totals.mac_leaves),
-    one("total.code", "bytes", Log2, |w, _| w.totals.code_bytes),
-    one("total.fmas", "per_direct_fma", Linear, |w, _| 2.0 * w.totals.fmas / w.flops),
-    one("total.lane_use", "ratio", Linear, |w, _| w.totals.fmas / (w.totals.fma_instructions * w.machine.lanes as f64)),
-    one("total.partial_vectors", "share", Linear, |w, _| w.totals.partial_fmas / w.totals.fmas),
-    one("total.dominant_leaf", "share", Linear, |w, _| w.dominant.as_ref().map_or(0.0, |d| d.trips / w.totals.fmas)),
-    one("total.global_copies", "bytes_per_flop", Linear, |w, _| w.totals.global_copy_bytes / w.flops),
-    one("total.local_copies", "bytes_per_flop", Linear, |w, _| w.totals.local_copy_bytes / w.flops),
-    one("total.copies", "instructions_per_flop", Linear, |w, _| w.totals.copy_instructions / w.flops),
-    one("total.reloads", "per_output", Linear, |w, _| w.totals.reloaded_elements / w.elements.output),
-    one("total.stores", "per_output", Linear, |w, _| w.totals.stored_elements / w.elements.output),
-    one("total.prefetches", "per_fma", Linear, |w, _| w.totals.prefetches / w.totals.fmas),
-    one("total.packed", "per_l2", Log2, |w, _| w.totals.packed_bytes / w.machine.cache_bytes[1]),
-    one("total.local", "per_l1", Log2, |w, _| w.totals.local_bytes / w.machine.cache_bytes[0]),
+    one("total.trees", "count", Log2, |w, _| w.totals().trees),
+    one("total.leaves", "count", Log2, |w, _| w.totals().leaves),
+    one("total.mac_leaves", "count", Log2, |w, _| w.totals().mac_leaves),
+    one("total.code", "bytes", Log2, |w, _| w.totals().code_bytes),
+    one("total.fmas", "per_direct_fma", Linear, |w, _| 2.0 * w.totals().fmas / w.flops()),
+    one("total.lane_use", "ratio", Linear, |w, _| {
+        w.totals().fmas / (w.totals().fma_instructions * w.core().lanes as f64)
+    }),
+    one("total.partial_vectors", "share", Linear, |w, _| w.totals().partial_fmas / w.totals().fmas),
+    one("total.dominant_leaf", "share", Linear, |w, _| {
+        w.analysis.dominant.as_ref().map_or(0.0, |d| d.trips / w.totals().fmas)
+    }),
+    one("total.global_copies", "bytes_per_flop", Linear, |w, _| w.totals().global_copy_bytes / w.flops()),
+    one("total.local_copies", "bytes_per_flop", Linear, |w, _| w.totals().local_copy_bytes / w.flops()),
+    one("total.copies", "instructions_per_flop", Linear, |w, _| w.totals().copy_instructions / w.flops()),
+    one("total.reloads", "per_output", Linear, |w, _| w.totals().reloaded_elements / w.elements.output),
+    one("total.stores", "per_output", Linear, |w, _| w.totals().stored_elements / w.elements.output),
+    one("total.prefetches", "per_fma", Linear, |w, _| w.totals().prefetches / w.totals().fmas),
+    one("total.packed", "per_l2", Log2, |w, _| w.totals().packed_bytes / w.core().cache_bytes[1]),
+    one("total.local", "per_l1", Log2, |w, _| w.totals().local_bytes / w.core().cache_bytes[0]),
     one("total.overhead", "share", Linear, |w, _| {
-        w.totals.other_cycles / (w.totals.other_cycles + w.totals.mac_cycles)
+        w.totals().other_cycles / (w.totals().other_cycles + w.totals().mac_cycles)
     }),
     // Estimates of the time.
-    each("estimate.*", "cycles_per_flop", &["compute", "l2", "l3", "memory"], Linear, Whole::bound),
+    each("estimate.*", "cycles_per_flop", BOUNDS, Linear, |w, by| w.analysis.cycles_per_flop(by)),
     one("estimate.roofline", "cycles_per_flop", Linear, |w, _| {
-        (0..4).map(|by| w.bound(by)).fold(0.0, f64::max) * w.imbalance()
+        (0..4).map(|by| w.analysis.cycles_per_flop(by)).fold(0.0, f64::max) * w.analysis.imbalance()
     }),
     one("estimate.sum", "cycles_per_flop", Ratio, |w, _| {
-        (w.bound(0) + 0.5 * (1..4).map(|by| w.bound(by)).sum::<f64>()) * w.imbalance()
+        (w.analysis.cycles_per_flop(0) + 0.5 * (1..4).map(|by| w.analysis.cycles_per_flop(by)).sum::<f64>())
+            * w.analysis.imbalance()
     }),
-    one("estimate.wall", "cycles_per_flop", Linear, |w, _| w.totals.division.wall_cycles / w.flops),
+    one("estimate.wall", "cycles_per_flop", Linear, |w, _| w.totals().division.wall_cycles / w.flops()),
 ];

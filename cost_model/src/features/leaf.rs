@@ -1,154 +1,100 @@
-//! The dominant multiply-accumulate, the one that runs most often: what its columns are computed from, and those columns.
+//! The columns of the dominant multiply-accumulate.
 
-use autotune_ir::program::{Loop, LoopKind};
+use autotune_ir::analyse::{AxisClass, Dominant, Footprint};
+use autotune_ir::machine::cpu::{FMA_LATENCY_CYCLES, FMAS_PER_CYCLE};
+use autotune_ir::program::LoopKind;
 
-use super::cache::CacheModel;
-use super::columns::Columns;
-use super::columns::Machine;
 use super::columns::Scale::{Linear, Log2, SignedLog2};
-use super::columns::{each, one};
-use super::nest::{AxisClass, Leaf, Nest, vector_loop};
-use super::register::{FMA_LATENCY, FMA_PER_CYCLE, RegisterTile, operand_accesses};
-use super::totals::parallel_depth;
+use super::columns::{Columns, each, one};
 
 /// Capacities at which traffic is sampled whatever the target's caches: 4 KiB to 4 MiB.
 const CURVE_BYTES: [f64; 6] = [4096.0, 16384.0, 65536.0, 262144.0, 1048576.0, 4194304.0];
 
-/// The dominant multiply-accumulate of a program.
-pub(super) struct Dominant {
-    /// Number of times it runs.
-    pub(super) trips: f64,
-    /// Bytes per floating-point operation into the first-, second- and third-level cache, by operand: data, weight,
-    /// output.
-    pub(super) traffic: [[f64; 3]; 3],
-    /// Bytes per floating-point operation into a cache of each of `CURVE_BYTES`.
-    curve: [f64; 6],
-    /// Bytes of the three caches; of the last, one thread's part.
-    caches: [f64; 3],
-    machine: Machine,
-    /// Extent and kind of each loop around it, outermost first.
-    loops: Vec<(f64, LoopKind)>,
-    tile: RegisterTile,
-    cache: CacheModel,
-    /// Number of parallel loops.
-    task: usize,
-    /// Iterations by part of the chain (straight-line code, register tile, cache tiles, parallel) and axis class (column,
-    /// row, reduction, batch).
-    iterations: [f64; 16],
-    /// Class of the vectorised axis: 0 none, 1 column, 2 row, 3 reduction, 4 batch.
-    vector_class: f64,
-    /// Element strides of data, weight along the vectorised loop.
-    vector_strides: [f64; 2],
-    /// Element strides of data, weight along the innermost loop that is no straight-line code.
-    next_strides: [f64; 2],
-    reductions: u32,
+/// Part of the chain that a loop belongs to: straight-line code, register tile, cache tiles, parallel.
+fn part(d: &Dominant, at: usize) -> usize {
+    match at {
+        _ if at >= d.tile.body => 0,
+        _ if at >= d.tile.tile => 1,
+        _ if at >= d.task => 2,
+        _ => 3,
+    }
 }
 
-impl Dominant {
-    pub(super) fn new(nest: &Nest, leaf: &Leaf, tile: RegisterTile, machine: Machine) -> Self {
-        let loops = nest.loops_of(leaf);
-        let task = parallel_depth(nest, leaf);
-        let cache = CacheModel::new(nest, leaf, tile.tile, task);
-        let [l1, l2, l3] = machine.cache_bytes;
-        let caches = [l1, l2, l3 / machine.threads as f64];
-        let stride = |l: Option<&Loop>| {
-            operand_accesses(nest, leaf).map(|access| match (access, l) {
-                (Some(access), Some(l)) => nest.stride_along(access, l.var) as f64,
-                _ => 0.0,
-            })
-        };
-        let vector = vector_loop(loops);
-        let next = tile.body.checked_sub(1).and_then(|i| loops.get(i).copied());
-        let mut iterations = [1.0; 16];
-        let mut reductions = 0;
-        for (i, l) in loops.iter().enumerate() {
-            let part = match i {
-                _ if i >= tile.body => 0,
-                _ if i >= tile.tile => 1,
-                _ if i >= task => 2,
-                _ => 3,
-            };
-            let class = nest.class(l.var).unwrap_or(AxisClass::Row);
-            iterations[part * 4 + class as usize] *= l.extent as f64;
-            reductions |= u32::from(class == AxisClass::Reduce) << i.min(31);
-        }
-        Self {
-            trips: leaf.trips,
-            traffic: caches.map(|capacity| cache.traffic(capacity)),
-            curve: CURVE_BYTES.map(|capacity| cache.traffic(capacity).iter().sum()),
-            caches,
-            machine,
-            vector_class: vector.and_then(|l| nest.class(l.var)).map_or(0.0, |class| 1.0 + class as u8 as f64),
-            vector_strides: stride(vector),
-            next_strides: stride(next),
-            loops: loops.iter().map(|l| (l.extent as f64, l.kind)).collect(),
-            tile,
-            cache,
-            task,
-            iterations,
-            reductions,
-        }
-    }
+/// Iterations by one of [`PARTS`].
+fn iterations(d: &Dominant, of: usize) -> f64 {
+    let class = |class: Option<AxisClass>| class.unwrap_or(AxisClass::Row) as usize;
+    let within = d.loops.iter().enumerate().filter(|(at, l)| 4 * part(d, *at) + class(l.class) == of);
+    within.map(|(_, l)| l.extent).product()
+}
 
-    /// Position of the loop `slot` loops outside the straight-line code, counted from there outward.
-    fn slot(&self, slot: usize) -> Option<usize> {
-        self.tile.body.checked_sub(1 + slot)
-    }
+/// Class of the vectorised axis: 0 none, 1 column, 2 row, 3 reduction, 4 batch.
+fn vector_class(d: &Dominant) -> f64 {
+    let vector = d.loops.last().filter(|l| l.kind == LoopKind::Vectorized);
+    vector.and_then(|l| l.class).map_or(0.0, |class| 1.0 + f64::from(class as u8))
+}
 
-    /// 0 no loop, 1 a serial loop over a reduction axis, 2 over another, 3 a parallel loop, 4 an unrolled one.
-    fn slot_kind(&self, slot: usize) -> f64 {
-        self.slot(slot).map_or(0.0, |i| match self.loops[i].1 {
-            LoopKind::Serial if (self.reductions >> i.min(31)) & 1 == 1 => 1.0,
-            LoopKind::Serial => 2.0,
-            LoopKind::Parallel | LoopKind::Block | LoopKind::Thread => 3.0,
-            LoopKind::Unrolled | LoopKind::Vectorized => 4.0,
-        })
-    }
+/// Element strides of data, weight along the vectorised loop.
+fn vector_stride(d: &Dominant, operand: usize) -> f64 {
+    let vector = d.loops.last().filter(|l| l.kind == LoopKind::Vectorized);
+    vector.map_or(0.0, |l| l.strides[operand])
+}
 
-    /// How often the loop in a slot touches an element of an operand again: 1 for never, its extent for always.
-    fn slot_reuse(&self, slot: usize, operand: usize) -> f64 {
-        self.slot(slot).map_or(0.0, |i| {
-            let (inside, outside) = (self.cache.footprint(operand, i + 1), self.cache.footprint(operand, i));
-            self.loops[i].0 * inside.elements / outside.elements
-        })
-    }
+/// Position of the loop `slot` loops outside the straight-line code, counted from there outward.
+fn slot(d: &Dominant, slot: usize) -> Option<usize> {
+    d.tile.body.checked_sub(1 + slot)
+}
 
-    /// The levels of [`POINTS`].
-    fn level(&self, point: usize) -> usize {
-        match point {
-            0 => self.tile.body,
-            1 => self.tile.tile,
-            2 => self.tile.tile.saturating_sub(1).max(self.task),
-            _ => self.task,
-        }
-    }
+/// 0 no loop, 1 a serial loop over a reduction axis, 2 over another, 3 a parallel loop, 4 an unrolled one.
+fn slot_kind(d: &Dominant, number: usize) -> f64 {
+    slot(d, number).map_or(0.0, |at| match d.loops[at].kind {
+        LoopKind::Serial if d.loops[at].class == Some(AxisClass::Reduce) => 1.0,
+        LoopKind::Serial => 2.0,
+        LoopKind::Parallel | LoopKind::Block | LoopKind::Thread => 3.0,
+        LoopKind::Unrolled | LoopKind::Vectorized => 4.0,
+    })
+}
 
-    fn footprint_bytes(&self, part: usize) -> f64 {
-        self.cache.footprint(part / 4, self.level(part % 4)).bytes
-    }
+/// How often the loop in a slot touches an element of an operand again: 1 for never, its extent for always.
+fn slot_reuse(d: &Dominant, number: usize, operand: usize) -> f64 {
+    slot(d, number).map_or(0.0, |at| {
+        let (inside, outside) = (d.footprint(operand, at + 1), d.footprint(operand, at));
+        d.loops[at].extent * inside.elements / outside.elements
+    })
+}
 
-    /// Multiply-adds for each element touched.
-    fn reuse(&self, part: usize) -> f64 {
-        let level = self.level(part % 4);
-        let elements = self.cache.footprint(part / 4, level).elements;
-        if elements > 0.0 { self.cache.fmas(level) / elements } else { 0.0 }
-    }
+/// The operand and the level of one of [`POINTS`].
+fn point(d: &Dominant, of: usize) -> (usize, usize) {
+    let level = match of % 4 {
+        0 => d.tile.body,
+        1 => d.tile.tile,
+        2 => d.tile.tile.saturating_sub(1).max(d.task),
+        _ => d.task,
+    };
+    (of / 4, level)
+}
 
-    /// Share of the bytes of the touched lines that is used, while the accumulators live.
-    fn line_use(&self, operand: usize) -> f64 {
-        let footprint = self.cache.footprint(operand, self.tile.tile);
-        if footprint.bytes > 0.0 { 4.0 * footprint.elements / footprint.bytes } else { 0.0 }
-    }
+fn footprint_bytes(d: &Dominant, of: usize) -> f64 {
+    let (operand, level) = point(d, of);
+    d.footprint(operand, level).bytes
+}
 
-    fn fitting_level(&self, cache: usize) -> usize {
-        self.cache.fitting_level(self.caches[cache])
-    }
+/// Multiply-adds for each element touched.
+fn reuse(d: &Dominant, of: usize) -> f64 {
+    let (operand, level) = point(d, of);
+    let elements = d.footprint(operand, level).elements;
+    if elements > 0.0 { d.cache.fmas(level) / elements } else { 0.0 }
+}
 
-    /// Working set of the loop just outside those that fit, over the cache's size.
-    fn first_overflow(&self, cache: usize) -> f64 {
-        let level = self.fitting_level(cache).saturating_sub(1);
-        self.cache.working_set(level) / self.caches[cache]
-    }
+/// Share of the bytes of the touched lines that is used, while the accumulators live.
+fn line_use(d: &Dominant, operand: usize) -> f64 {
+    let Footprint { elements, bytes } = d.footprint(operand, d.tile.tile);
+    if bytes > 0.0 { 4.0 * elements / bytes } else { 0.0 }
+}
+
+/// Working set of the loop just outside those that fit, over the cache's size.
+fn first_overflow(d: &Dominant, cache: usize) -> f64 {
+    let level = d.fitting_level(cache).saturating_sub(1);
+    d.cache.working_set(level) / d.cache_bytes[cache]
 }
 
 /// Inside the straight-line code; while the accumulators live; one loop further out; in one task.
@@ -196,12 +142,14 @@ const PARTS: &[&str] = &[
 pub(super) const LEAF: &[Columns<Dominant>] = &[
     // The register tile.
     one("vector.extent", "elements", Log2, |d, _| d.tile.vector_extent),
-    one("vector.class", "code", Linear, |d, _| d.vector_class),
+    one("vector.class", "code", Linear, |d, _| vector_class(d)),
     one("vector.lane_use", "ratio", Linear, |d, _| d.tile.lane_use),
-    each("vector.stride.*", "elements", PAIR, SignedLog2, |d, i| d.vector_strides[i]),
+    each("vector.stride.*", "elements", PAIR, SignedLog2, vector_stride),
     one("register.accumulators", "vectors", Linear, |d, _| d.tile.fmas),
-    one("register.free", "vectors", Linear, |d, _| d.machine.vector_registers as f64 - d.tile.registers),
-    one("register.latency_hidden", "ratio", Linear, |d, _| (d.tile.fmas / (FMA_LATENCY * FMA_PER_CYCLE)).min(1.0)),
+    one("register.free", "vectors", Linear, |d, _| d.tile.free_registers),
+    one("register.latency_hidden", "ratio", Linear, |d, _| {
+        (d.tile.fmas / (FMA_LATENCY_CYCLES * FMAS_PER_CYCLE)).min(1.0)
+    }),
     one("register.vector_loads", "per_fma", Linear, |d, _| d.tile.vector_loads / d.tile.fmas),
     one("register.broadcasts", "per_fma", Linear, |d, _| d.tile.broadcasts / d.tile.fmas),
     one("register.gathers", "per_fma", Linear, |d, _| d.tile.gathers / d.tile.fmas),
@@ -209,30 +157,28 @@ pub(super) const LEAF: &[Columns<Dominant>] = &[
     one("register.inner", "steps", Log2, |d, _| d.tile.inner_steps),
     one("register.code", "bytes", Log2, |d, _| d.tile.code_bytes),
     one("register.in_memory", "flag", Linear, |d, _| f64::from(u8::from(d.tile.in_memory))),
-    one("register.efficiency", "share_of_peak", Linear, |d, _| {
-        d.tile.elements / (d.machine.lanes as f64 * FMA_PER_CYCLE * d.tile.cycles)
-    }),
+    one("register.efficiency", "share_of_peak", Linear, |d, _| d.tile.efficiency),
     // The chain of loops.
-    each("iterations.*", "count", PARTS, Log2, |d, i| d.iterations[i]),
-    each("loop.*.extent", "count", SLOTS, Log2, |d, i| d.slot(i).map_or(0.0, |at| d.loops[at].0)),
-    each("loop.*.kind", "code", SLOTS, Linear, Dominant::slot_kind),
-    each("loop.*.working_set", "bytes", SLOTS, Log2, |d, i| d.slot(i).map_or(0.0, |at| d.cache.working_set(at))),
-    each("loop.*.data_reuse", "count", SLOTS, Log2, |d, i| d.slot_reuse(i, 0)),
-    each("loop.*.weight_reuse", "count", SLOTS, Log2, |d, i| d.slot_reuse(i, 1)),
-    each("loop.0.stride.*", "elements", PAIR, SignedLog2, |d, i| d.next_strides[i]),
+    each("iterations.*", "count", PARTS, Log2, iterations),
+    each("loop.*.extent", "count", SLOTS, Log2, |d, i| slot(d, i).map_or(0.0, |at| d.loops[at].extent)),
+    each("loop.*.kind", "code", SLOTS, Linear, slot_kind),
+    each("loop.*.working_set", "bytes", SLOTS, Log2, |d, i| slot(d, i).map_or(0.0, |at| d.cache.working_set(at))),
+    each("loop.*.data_reuse", "count", SLOTS, Log2, |d, i| slot_reuse(d, i, 0)),
+    each("loop.*.weight_reuse", "count", SLOTS, Log2, |d, i| slot_reuse(d, i, 1)),
+    each("loop.0.stride.*", "elements", PAIR, SignedLog2, |d, i| slot(d, 0).map_or(0.0, |at| d.loops[at].strides[i])),
     // What it touches.
-    each("footprint.*", "bytes", POINTS, Log2, Dominant::footprint_bytes),
-    each("reuse.*", "fmas_per_element", POINTS, Log2, Dominant::reuse),
-    each("line_use.*", "ratio", OPERANDS, Linear, Dominant::line_use),
+    each("footprint.*", "bytes", POINTS, Log2, footprint_bytes),
+    each("reuse.*", "fmas_per_element", POINTS, Log2, reuse),
+    each("line_use.*", "ratio", OPERANDS, Linear, line_use),
     each("pages.tile.*", "count", PAIR, Log2, |d, i| d.cache.tile_locality[i].pages),
     each("pages.task.*", "count", PAIR, Log2, |d, i| d.cache.task_locality[i].pages),
     each("lines_per_set.tile.*", "count", PAIR, Log2, |d, i| d.cache.tile_locality[i].lines_per_set),
     // The caches.
     each("traffic.*", "bytes_per_flop", TRAFFIC, Linear, |d, i| d.traffic[i / 3][i % 3]),
-    each("traffic_at.*", "bytes_per_flop", CURVE, Linear, |d, i| d.curve[i]),
+    each("traffic_at.*", "bytes_per_flop", CURVE, Linear, |d, i| d.cache.traffic(CURVE_BYTES[i]).iter().sum()),
     each("fits.*", "fmas", CACHES, Log2, |d, i| d.cache.fmas(d.fitting_level(i))),
-    each("fill.*", "ratio", CACHES, Log2, |d, i| d.cache.working_set(d.fitting_level(i)) / d.caches[i]),
-    each("overflow.*", "ratio", CACHES, Log2, Dominant::first_overflow),
-    each("tile_set.*", "ratio", CACHES, Log2, |d, i| d.cache.working_set(d.tile.tile) / d.caches[i]),
-    each("task_set.*", "ratio", CACHES, Log2, |d, i| d.cache.working_set(d.task) / d.caches[i]),
+    each("fill.*", "ratio", CACHES, Log2, |d, i| d.cache.working_set(d.fitting_level(i)) / d.cache_bytes[i]),
+    each("overflow.*", "ratio", CACHES, Log2, first_overflow),
+    each("tile_set.*", "ratio", CACHES, Log2, |d, i| d.cache.working_set(d.tile.tile) / d.cache_bytes[i]),
+    each("task_set.*", "ratio", CACHES, Log2, |d, i| d.cache.working_set(d.task) / d.cache_bytes[i]),
 ];

@@ -2,12 +2,9 @@
 
 mod any_program;
 pub(super) mod programs;
-mod regions;
 
 use autotune_ir::{CpuTarget, Target};
 
-use super::register::pieces;
-use super::totals::busiest_thread;
 use super::{FEATURE_COUNT, extract, names};
 use programs::{Gemm, SMALL, close, column, count, gemm, padded_conv, target};
 
@@ -22,11 +19,6 @@ fn names_are_unique_plain_words() {
     for name in names() {
         assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '.' || c == '_'), "{name}");
     }
-}
-
-#[test]
-fn vectors_split_into_powers_of_two() {
-    assert_eq!([8, 16, 24, 12, 7, 1, 31].map(|extent| pieces(extent, 8)), [1.0, 2.0, 3.0, 2.0, 3.0, 1.0, 6.0]);
 }
 
 #[test]
@@ -155,10 +147,6 @@ fn copies_and_memory_accumulators_are_seen() {
 
 #[test]
 fn threads_are_as_slow_as_the_busiest() {
-    assert_eq!(busiest_thread(&[(4.0, 400.0)], 2), 200.0);
-    assert_eq!(busiest_thread(&[(4.0, 400.0)], 3), 200.0);
-    assert_eq!(busiest_thread(&[(1.0, 70.0)], 4), 70.0);
-    assert_eq!(busiest_thread(&[(3.0, 300.0), (1.0, 20.0)], 2), 200.0);
     let row = extract(&gemm(Gemm { m: 18, ..SMALL }), &target(2));
     close(column(&row, "parallel.imbalance.ratio"), 4.0 / 3.0, "3 tasks, 2 threads");
 }

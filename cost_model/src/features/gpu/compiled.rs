@@ -2,9 +2,10 @@
 
 use std::sync::LazyLock;
 
+use autotune_ir::analyse::gpu::Multiprocessor;
+use autotune_ir::machine::gpu::registers_of_block;
 use autotune_ir::{DType, GpuTarget};
 
-use super::device::Device;
 use crate::features::names;
 use crate::registers::RegisterUse;
 
@@ -45,21 +46,19 @@ pub fn estimated_registers(row: &[f32]) -> f32 {
 
 /// The most registers that a device can give to each thread of a block of the main stage.
 pub fn register_limit(row: &[f32], gpu: &GpuTarget) -> f32 {
-    let device = Device::of(gpu, DType::F32);
-    let of_block = device.registers_of_block(count(row, PLACES.threads) / device.warp_threads as f64);
-    of_block.clamp(1.0, gpu.registers_per_thread as f64) as f32
+    registers_of_block(gpu, count(row, PLACES.threads) as usize).max(1) as f32
 }
 
 /// Puts the registers that a kernel takes, or is expected to take, into the columns `gpu.compiled.*` of its row.
 /// [`crate::features::extract`] puts the estimate there, and no spills.
 pub fn set_register_use(row: &mut [f32], gpu: &GpuTarget, used: RegisterUse) {
     let log2 = |count: f64| (1.0 + count.max(0.0)).log2() as f32;
-    let device = Device::of(gpu, DType::F32);
-    let warps = (count(row, PLACES.threads) / device.warp_threads as f64).ceil().max(1.0);
-    let room = device.register_room(f64::from(used.registers).max(1.0), warps);
+    let multiprocessor = Multiprocessor::of(gpu, DType::F32);
+    let warps = (count(row, PLACES.threads) / multiprocessor.warp_threads).ceil().max(1.0);
+    let room = multiprocessor.register_room(f64::from(used.registers).max(1.0), warps);
     let resident = PLACES.other_rooms.map(|column| count(row, column)).into_iter().fold(room, f64::min).max(1.0);
     row[PLACES.registers] = used.registers;
     row[PLACES.spills] = log2(used.spill_bytes.into());
     row[PLACES.room] = log2(room);
-    row[PLACES.occupancy] = device.occupancy_of(resident, warps) as f32;
+    row[PLACES.occupancy] = multiprocessor.occupancy(resident, warps) as f32;
 }

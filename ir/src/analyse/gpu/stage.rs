@@ -1,43 +1,34 @@
 //! What one GPU stage does: work, requests to memory, registers and barriers, from one walk over its tree.
 
-use autotune_ir::launch::{Grid, Launch};
-use autotune_ir::program::{
+use super::super::nest::Nest;
+use super::warp::{MAX_WIDTH, Request, Warp};
+use crate::affine::{Affine, VarId};
+use crate::launch::{Grid, Launch};
+use crate::machine::gpu::{
+    BANK_BYTES, BANKS, CONDITION_INSTRUCTIONS, COPY_REGISTERS, DIGIT_INSTRUCTIONS, FRAGMENT_TURNS, LOOP_INSTRUCTIONS,
+    MAX_ACCESS_BYTES, PREFETCH_REGISTERS, SECTOR_BYTES, THREAD_REGISTERS,
+};
+use crate::program::{
     Access, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Scope, Signal, Stage, Store, StoreMode, Team,
     WarpTile,
 };
-use autotune_ir::{Affine, VarId};
 
-use super::warp::{BANKS, MAX_WIDTH, Request, WORD_BYTES, Warp};
-use crate::features::nest::Nest;
-
-/// Registers of a thread for addresses, counters and what else a compiler keeps.
-const REGISTER_OVERHEAD: f64 = 24.0;
-/// Registers for each round of a copy that is written out: where it goes to shared memory, and where it stays in registers.
-const REGISTERS_PER_COPY: [f64; 2] = [4.0, 5.0];
 /// Bytes of one turn of shared memory.
-const TURN_BYTES: f64 = (BANKS as usize * WORD_BYTES) as f64;
-/// Bytes that a thread accesses at once, at most.
-const MAX_ACCESS_BYTES: usize = 16;
-/// Turns of shared memory that one instruction takes to read fragments of matrices.
-const FRAGMENT_TURNS: f64 = 4.0;
-/// Instructions that one turn of a loop, one digit and one condition take beside the work.
-const LOOP_INSTRUCTIONS: f64 = 3.0;
-const DIGIT_INSTRUCTIONS: f64 = 4.0;
-const CONDITION_INSTRUCTIONS: f64 = 1.0;
+const TURN_BYTES: f64 = (BANKS * BANK_BYTES) as f64;
 
 /// Requests of one kind to one kind of memory, for one block.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Requests {
+pub struct Requests {
     /// Requests of warps.
-    pub(super) count: f64,
+    pub count: f64,
     /// Bytes of distinct elements, summed over requests.
-    pub(super) bytes: f64,
+    pub bytes: f64,
     /// Sectors of 32 bytes, or turns of shared memory.
-    pub(super) units: f64,
+    pub units: f64,
     /// Elements of a thread, summed over requests.
-    pub(super) width: f64,
+    pub width: f64,
     /// Turns of shared memory without bank conflicts.
-    pub(super) fewest_turns: f64,
+    pub fewest_turns: f64,
 }
 
 impl Requests {
@@ -49,16 +40,34 @@ impl Requests {
         self.fewest_turns += count * (request.bytes / TURN_BYTES).ceil();
     }
 
-    pub(super) fn mean_width(&self) -> f64 {
+    /// Elements of a thread, on average.
+    pub fn mean_width(&self) -> f64 {
         self.width / self.count
+    }
+
+    /// Bytes of the sectors.
+    pub fn sector_bytes(&self) -> f64 {
+        self.units * SECTOR_BYTES as f64
+    }
+
+    /// Share of the bytes of the sectors that is asked for.
+    pub fn coalescing(&self) -> f64 {
+        self.bytes / self.sector_bytes()
+    }
+
+    /// Turns of shared memory over those that the elements take without conflict.
+    pub fn conflict_ways(&self) -> f64 {
+        self.units / self.fewest_turns
     }
 }
 
 /// Loads and stores of one kind of memory by operand (data, weight, output), for one block.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Memory {
-    pub(super) loads: [Requests; 3],
-    pub(super) stores: [Requests; 3],
+pub struct Memory {
+    /// Loads.
+    pub loads: [Requests; 3],
+    /// Stores.
+    pub stores: [Requests; 3],
 }
 
 impl Memory {
@@ -69,30 +78,37 @@ impl Memory {
 
 /// What one GPU stage does.
 #[derive(Clone, Debug, Default)]
-pub(super) struct StageWork {
-    pub(super) blocks: f64,
-    pub(super) threads: f64,
-    pub(super) warps: f64,
-    pub(super) shared_bytes: f64,
+pub struct StageWork {
+    /// Blocks of the grid.
+    pub blocks: f64,
+    /// Threads of a block.
+    pub threads: f64,
+    /// Warps of a block.
+    pub warps: f64,
+    /// Shared memory of a block.
+    pub shared_bytes: f64,
     /// Registers of a thread, about.
-    pub(super) registers: f64,
-    /// Multiply-adds of the contraction, of one thread; those of them by matrix instructions.
-    pub(super) fmas: f64,
-    pub(super) tensor_fmas: f64,
+    pub registers: f64,
+    /// Multiply-adds of the contraction, of one thread.
+    pub fmas: f64,
+    /// Those of them by matrix instructions.
+    pub tensor_fmas: f64,
     /// Partial sums that a thread keeps.
-    pub(super) accumulators: f64,
+    pub accumulators: f64,
     /// Other instructions of one thread than multiply-adds and requests to memory.
-    pub(super) other: f64,
+    pub other: f64,
     /// Barriers that a thread comes by.
-    pub(super) barriers: f64,
-    /// Times that a thread waits for global memory at once, and loads from it for later; of several loads under way together
-    /// each counts for its part.
-    pub(super) waits: f64,
-    pub(super) prefetches: f64,
-    pub(super) global: Memory,
-    pub(super) shared: Memory,
+    pub barriers: f64,
+    /// Times that a thread waits for global memory at once.
+    pub waits: f64,
+    /// Times that it loads from global memory for later; of several loads under way together each counts for its part.
+    pub prefetches: f64,
+    /// Requests to global memory.
+    pub global: Memory,
+    /// Requests to shared memory.
+    pub shared: Memory,
     /// Bytes of the global buffers that are loaded from or stored to.
-    pub(super) touched_bytes: f64,
+    pub touched_bytes: f64,
 }
 
 impl StageWork {
@@ -104,7 +120,7 @@ impl StageWork {
             threads: launch.threads as f64,
             warps: launch.threads.div_ceil(warp_threads.max(1)) as f64,
             shared_bytes: launch.shared_bytes as f64,
-            registers: REGISTER_OVERHEAD,
+            registers: THREAD_REGISTERS as f64,
             ..Self::default()
         };
         let vars = nest.program.vars.len();
@@ -349,14 +365,14 @@ impl<'a> Walk<'a> {
         let Some((load, _)) = from else { return };
         let (registers, times) = match scope {
             // Waited for by the node that awaits them.
-            Scope::Shared if self.in_group => (REGISTERS_PER_COPY[0], &mut 0.0),
-            Scope::Shared => (REGISTERS_PER_COPY[0], &mut self.work.waits),
-            Scope::Register if store.point.is_empty() => (REGISTERS_PER_COPY[1], &mut self.work.prefetches),
+            Scope::Shared if self.in_group => (COPY_REGISTERS, &mut 0.0),
+            Scope::Shared => (COPY_REGISTERS, &mut self.work.waits),
+            Scope::Register if store.point.is_empty() => (PREFETCH_REGISTERS, &mut self.work.prefetches),
             _ => return,
         };
         *times = times.max(self.serial);
         let copies = &mut self.copies[self.nest.operand(load.buffer) as usize];
-        *copies = copies.max(self.written_out * registers);
+        *copies = copies.max(self.written_out * registers as f64);
     }
 
     /// Where an access is in its buffer; `None` for registers.

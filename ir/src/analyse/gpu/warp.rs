@@ -1,21 +1,15 @@
 //! What one memory request of a warp touches, by following the threads of one warp.
 
-use autotune_ir::launch::Grid;
-use autotune_ir::program::Digit;
-use autotune_ir::{Affine, VarId};
+use crate::affine::{Affine, VarId};
+use crate::launch::Grid;
+use crate::machine::gpu::{BANK_BYTES, BANKS, SECTOR_BYTES, WARP_THREADS};
+use crate::program::Digit;
 
-/// Threads that are followed; those of a warp, on most devices.
-const LANES: usize = 32;
-/// Bytes of a sector, the unit in which global memory is fetched.
-pub(super) const SECTOR_BYTES: usize = 32;
-/// Banks of shared memory, and bytes of a word of one.
-pub(super) const BANKS: i64 = 32;
-pub(super) const WORD_BYTES: usize = 4;
 /// Elements that a thread accesses at once, at most.
 pub(super) const MAX_WIDTH: usize = 8;
 
 /// One value per thread.
-type Lanes = [i64; LANES];
+type Lanes = [i64; WARP_THREADS];
 
 /// The first warp of a block in the middle of the grid, in the middle of every loop.
 pub(super) struct Warp {
@@ -52,7 +46,7 @@ impl Warp {
             warp.varying.push((l.var, std::array::from_fn(|lane| (lane / threads % extent) as i64)));
             threads = threads.saturating_mul(extent);
         }
-        warp.active = u32::MAX >> LANES.saturating_sub(threads);
+        warp.active = u32::MAX >> WARP_THREADS.saturating_sub(threads);
         warp
     }
 
@@ -74,7 +68,7 @@ impl Warp {
         let mut rest = self.lanes(value);
         for digit in digits.iter().rev() {
             let extent = digit.extent.max(1) as i64;
-            let mut values = [0; LANES];
+            let mut values = [0; WARP_THREADS];
             for (value, rest) in values.iter_mut().zip(&mut rest) {
                 (*value, *rest) = (rest.rem_euclid(extent), rest.div_euclid(extent));
             }
@@ -93,7 +87,7 @@ impl Warp {
 
     /// Value of an affine for each thread.
     fn lanes(&self, affine: &Affine) -> Lanes {
-        let mut values = [affine.constant; LANES];
+        let mut values = [affine.constant; WARP_THREADS];
         for &(var, c) in &affine.terms {
             match self.varying.iter().find(|(varying, _)| *varying == var) {
                 Some((_, lanes)) => values.iter_mut().zip(lanes).for_each(|(value, lane)| *value += c * lane),
@@ -127,25 +121,25 @@ impl Warp {
     pub(super) fn shared(&self, offset: &Affine, bytes: usize, width: usize) -> Request {
         let words = &mut Distinct::default();
         for first in self.active_lanes(&self.lanes(offset)) {
-            (first..first + width as i64).for_each(|at| words.push(at.div_euclid((WORD_BYTES / bytes) as i64)));
+            (first..first + width as i64).for_each(|at| words.push(at.div_euclid((BANK_BYTES / bytes) as i64)));
         }
         let words = words.sorted();
-        let mut turns = [0u8; BANKS as usize];
-        words.iter().for_each(|at| turns[at.rem_euclid(BANKS) as usize] += 1);
+        let mut turns = [0u8; BANKS];
+        words.iter().for_each(|at| turns[at.rem_euclid(BANKS as i64) as usize] += 1);
         let busiest = turns.into_iter().max().unwrap_or(0);
-        Request { bytes: (words.len() * WORD_BYTES) as f64, units: f64::from(busiest) }
+        Request { bytes: (words.len() * BANK_BYTES) as f64, units: f64::from(busiest) }
     }
 }
 
 /// Different numbers.
 struct Distinct {
-    values: [i64; LANES * MAX_WIDTH],
+    values: [i64; WARP_THREADS * MAX_WIDTH],
     len: usize,
 }
 
 impl Default for Distinct {
     fn default() -> Self {
-        Self { values: [0; LANES * MAX_WIDTH], len: 0 }
+        Self { values: [0; WARP_THREADS * MAX_WIDTH], len: 0 }
     }
 }
 

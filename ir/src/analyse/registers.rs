@@ -1,30 +1,20 @@
 //! The register tile of a multiply-accumulate, and what a leaf costs in instructions.
-//!
-//! The constants describe a common out-of-order core (two fused multiply-adds of latency four, two loads and one
-//! store a cycle); they make one strong feature out of several, and the learned model corrects them.
 
 use std::ops::Range;
 
-use autotune_ir::program::{Access, Loop, LoopKind, Scope};
+use crate::machine::cpu::{
+    FMA_LATENCY_CYCLES, FMAS_PER_CYCLE, FORWARD_LATENCY_CYCLES, INSTRUCTION_BYTES, INSTRUCTIONS_PER_CYCLE,
+    LOADS_PER_CYCLE, LOOP_EXIT_CYCLES,
+};
+use crate::program::{Access, Loop, LoopKind, Scope};
 
-use super::nest::{Leaf, Nest, Operand, vector_loop};
-
-/// Cycles from one multiply-add to the next that needs its result.
-pub(super) const FMA_LATENCY: f64 = 4.0;
-/// Multiply-adds that may start in a cycle.
-pub(super) const FMA_PER_CYCLE: f64 = 2.0;
-const LOADS_PER_CYCLE: f64 = 2.0;
-const INSTRUCTIONS_PER_CYCLE: f64 = 5.0;
-/// Cycles from the store of a partial sum to the next that is loaded from the same place.
-const FORWARD_LATENCY: f64 = 9.0;
-/// Cycles lost where the loop around a register tile ends.
-const TILE_EXIT_CYCLES: f64 = 20.0;
-const INSTRUCTION_BYTES: f64 = 7.0;
+use super::Core;
+use super::nest::{Leaf, Nest, vector_loop};
 
 /// Instructions for `extent` neighbouring elements: whole vectors, then one narrower piece for each power of two in
 /// the rest.
-pub(super) fn pieces(extent: usize, lanes: usize) -> f64 {
-    (extent / lanes) as f64 + f64::from((extent % lanes).count_ones())
+pub fn pieces(extent: usize, lanes: usize) -> usize {
+    extent / lanes + (extent % lanes).count_ones() as usize
 }
 
 /// How often the straight-line code around a leaf is written out.
@@ -35,42 +25,46 @@ fn written_out(loops: &[&Loop]) -> f64 {
 /// What one reduction step of a multiply-accumulate needs. A step is one iteration of all reduction loops: it adds
 /// once to every accumulator.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RegisterTile {
+pub struct RegisterTile {
     /// Number of loops around the accumulators' life.
-    pub(super) tile: usize,
+    pub tile: usize,
     /// Number of loops around the straight-line code: the unrolled and vectorised loops that end the chain.
-    pub(super) body: usize,
+    pub body: usize,
     /// Extent of the vectorised loop, 1 where there is none.
-    pub(super) vector_extent: f64,
+    pub vector_extent: f64,
     /// Share of the vector lanes in use.
-    pub(super) lane_use: f64,
+    pub lane_use: f64,
     /// Vector multiply-adds, which is the number of accumulators.
-    pub(super) fmas: f64,
+    pub fmas: f64,
     /// Elements that the accumulators hold.
-    pub(super) elements: f64,
+    pub elements: f64,
     /// Loads of neighbouring elements into a vector.
-    pub(super) vector_loads: f64,
+    pub vector_loads: f64,
     /// Loads of one element into all lanes.
-    pub(super) broadcasts: f64,
+    pub broadcasts: f64,
     /// Loads of one element into one lane.
-    pub(super) gathers: f64,
+    pub gathers: f64,
     /// Vector registers alive at once: accumulators, the operand that is loaded as vectors, one broadcast.
-    pub(super) registers: f64,
+    pub registers: f64,
+    /// Vector registers of the target that are left; negative where it has too few.
+    pub free_registers: f64,
     /// Steps in the straight-line code.
-    pub(super) unrolled_steps: f64,
+    pub unrolled_steps: f64,
     /// Steps while the accumulators live.
-    pub(super) inner_steps: f64,
+    pub inner_steps: f64,
     /// Bytes of straight-line code.
-    pub(super) code_bytes: f64,
+    pub code_bytes: f64,
     /// True if the accumulators are no registers but memory.
-    pub(super) in_memory: bool,
+    pub in_memory: bool,
     /// Estimated cycles of one step, its share of loop and tile overhead included.
-    pub(super) cycles: f64,
+    pub cycles: f64,
+    /// Share of the multiply-adds that could start in these cycles.
+    pub efficiency: f64,
 }
 
 impl RegisterTile {
-    /// The register tile of a multiply-accumulate on vectors of `lanes` elements, of which there are `registers`.
-    pub(super) fn new(nest: &Nest, leaf: &Leaf, lanes: usize, registers: usize) -> Self {
+    /// The register tile of a multiply-accumulate on a core.
+    pub(super) fn new(nest: &Nest, leaf: &Leaf, core: &Core) -> Self {
         let loops = nest.loops_of(leaf);
         let body = loops
             .iter()
@@ -79,7 +73,7 @@ impl RegisterTile {
         let tile = leaf.register_depth.unwrap_or(body);
         let vector = vector_loop(loops);
         let extent = vector.map_or(1, |l| l.extent);
-        let vectors = pieces(extent, lanes);
+        let vectors = pieces(extent, core.lanes) as f64;
 
         let steps = |range: Range<usize>| -> f64 {
             loops[range].iter().filter(|l| nest.is_reduction(l.var)).map(|l| l.extent as f64).product()
@@ -88,7 +82,7 @@ impl RegisterTile {
             tile,
             body,
             vector_extent: extent as f64,
-            lane_use: extent as f64 / (vectors * lanes as f64),
+            lane_use: extent as f64 / (vectors * core.lanes as f64),
             fmas: vectors,
             elements: extent as f64,
             unrolled_steps: steps(body..loops.len()),
@@ -104,7 +98,7 @@ impl RegisterTile {
         leaf.store.value.for_each_load(&mut |load| {
             tile_of_registers.add_load(nest, load, &loops[body..scalar_end], vector, vectors);
         });
-        tile_of_registers.finish(registers, written_out(loops) * vectors);
+        tile_of_registers.finish(core, written_out(loops) * vectors);
         tile_of_registers
     }
 
@@ -122,22 +116,24 @@ impl RegisterTile {
         }
     }
 
-    fn finish(&mut self, registers: usize, written_out: f64) {
+    fn finish(&mut self, core: &Core, written_out: f64) {
         let loads = self.vector_loads + self.broadcasts + 2.0 * self.gathers;
         self.registers = self.fmas + self.vector_loads.max(1.0) + self.broadcasts.min(1.0);
+        self.free_registers = core.vector_registers as f64 - self.registers;
         self.code_bytes = written_out * (1.0 + loads / self.fmas) * INSTRUCTION_BYTES;
 
         let mut issue =
-            (self.fmas / FMA_PER_CYCLE).max(loads / LOADS_PER_CYCLE).max((self.fmas + loads) / INSTRUCTIONS_PER_CYCLE);
-        let mut chain = FMA_LATENCY;
+            (self.fmas / FMAS_PER_CYCLE).max(loads / LOADS_PER_CYCLE).max((self.fmas + loads) / INSTRUCTIONS_PER_CYCLE);
+        let mut chain = FMA_LATENCY_CYCLES;
         if self.in_memory {
             issue += self.fmas;
-            chain += FORWARD_LATENCY;
+            chain += FORWARD_LATENCY_CYCLES;
         }
-        let spilled = (self.registers - registers as f64).max(0.0);
-        let tile_exit = if self.body > self.tile { TILE_EXIT_CYCLES } else { 0.0 };
+        let spilled = (-self.free_registers).max(0.0);
+        let tile_exit = if self.body > self.tile { LOOP_EXIT_CYCLES } else { 0.0 };
         let overhead = 1.0 / self.unrolled_steps + tile_exit / self.inner_steps;
         self.cycles = issue.max(chain) + spilled + overhead;
+        self.efficiency = self.elements / (core.lanes as f64 * FMAS_PER_CYCLE * self.cycles);
     }
 
     /// Number of steps that all runs of the leaf take.
@@ -162,7 +158,7 @@ impl CopyCost {
         let loops = nest.loops_of(leaf);
         let vector = vector_loop(loops);
         let extent = vector.map_or(1, |l| l.extent);
-        let vectors = pieces(extent, lanes);
+        let vectors = pieces(extent, lanes) as f64;
         let mut once = 0.0;
         let mut elements = 0.0;
         leaf.for_each_access(|access| {
@@ -183,18 +179,4 @@ impl CopyCost {
     pub(super) fn cycles(&self) -> f64 {
         self.instructions
     }
-}
-
-/// Roles of the two loads of a multiply-accumulate, for the columns that describe each by itself.
-pub(super) fn operand_accesses<'a>(nest: &Nest, leaf: &Leaf<'a>) -> [Option<&'a Access>; 2] {
-    let mut found = [None, None];
-    leaf.store.value.for_each_load(&mut |load| {
-        let slot = match nest.operand(load.buffer) {
-            Operand::Data => 0,
-            Operand::Weight => 1,
-            Operand::Output => return,
-        };
-        found[slot] = found[slot].or(Some(load));
-    });
-    found
 }

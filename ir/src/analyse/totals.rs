@@ -1,69 +1,71 @@
 //! Sums over all leaves, and how the work divides among threads.
 
-use autotune_ir::program::{LoopKind, Role, Scope};
-
-use super::columns::Machine;
+use super::Core;
 use super::nest::{Leaf, Nest};
-use super::register::{CopyCost, RegisterTile};
-
-/// Cycles for the threads to meet at the end of a stage.
-const BARRIER_CYCLES: f64 = 3000.0;
+use super::registers::{CopyCost, RegisterTile};
+use crate::machine::cpu::BARRIER_CYCLES;
+use crate::program::{LoopKind, Role, Scope};
 
 /// Sums over all leaves of the stages that run in every run.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Totals {
-    pub(super) leaves: f64,
-    pub(super) mac_leaves: f64,
-    pub(super) trees: f64,
-    pub(super) stages: f64,
+pub struct Totals {
+    /// Leaves, and those of them that are multiply-accumulates.
+    pub leaves: f64,
+    /// Multiply-accumulates in the program's text.
+    pub mac_leaves: f64,
+    /// Top-level trees.
+    pub trees: f64,
+    /// Stages.
+    pub stages: f64,
     /// Multiply-adds of single elements.
-    pub(super) fmas: f64,
+    pub fmas: f64,
     /// Multiply-add instructions.
-    pub(super) fma_instructions: f64,
+    pub fma_instructions: f64,
     /// Multiply-adds of single elements in leaves that leave lanes idle.
-    pub(super) partial_fmas: f64,
+    pub partial_fmas: f64,
     /// Bytes loaded and stored by copies into packed buffers that all threads see.
-    pub(super) global_copy_bytes: f64,
+    pub global_copy_bytes: f64,
     /// The same for packed buffers of one thread.
-    pub(super) local_copy_bytes: f64,
+    pub local_copy_bytes: f64,
     /// Loads and stores, in instructions, of all copies into packed buffers.
-    pub(super) copy_instructions: f64,
+    pub copy_instructions: f64,
     /// Partial sums read back from the output.
-    pub(super) reloaded_elements: f64,
+    pub reloaded_elements: f64,
     /// Elements of the output written, every time anew.
-    pub(super) stored_elements: f64,
+    pub stored_elements: f64,
     /// Prefetches.
-    pub(super) prefetches: f64,
+    pub prefetches: f64,
     /// Bytes of straight-line code.
-    pub(super) code_bytes: f64,
+    pub code_bytes: f64,
     /// Estimated cycles of all multiply-adds, on one thread.
-    pub(super) mac_cycles: f64,
+    pub mac_cycles: f64,
     /// Estimated cycles of all other leaves, on one thread.
-    pub(super) other_cycles: f64,
+    pub other_cycles: f64,
     /// Bytes of global packed buffers that are filled in every run.
-    pub(super) packed_bytes: f64,
+    pub packed_bytes: f64,
     /// Bytes of packed memory per thread.
-    pub(super) local_bytes: f64,
-    pub(super) division: Division,
+    pub local_bytes: f64,
+    /// How the work divides among threads.
+    pub division: Division,
 }
 
 /// How the work divides among threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Division {
+pub struct Division {
     /// Units of work of the stage that works longest.
-    pub(super) tasks: f64,
+    pub tasks: f64,
     /// Cycles of that stage's longest unit of work over the mean cycles of a thread.
-    pub(super) longest_task: f64,
+    pub longest_task: f64,
     /// Cycles until the last thread is done over the mean cycles of a thread, where each thread is given equally many
     /// neighbouring tasks, over all stages.
-    pub(super) imbalance: f64,
+    pub imbalance: f64,
     /// Cycles until the last thread is done, over all stages, barriers included.
-    pub(super) wall_cycles: f64,
+    pub wall_cycles: f64,
 }
 
 impl Totals {
     /// The sums, the position of the multiply-accumulate that runs most often (the first of them), and its register tile.
-    pub(super) fn new(nest: &Nest, machine: Machine) -> (Self, Option<(usize, RegisterTile)>) {
+    pub(super) fn new(nest: &Nest, core: &Core) -> (Self, Option<(usize, RegisterTile)>) {
         let mut totals = Self {
             leaves: nest.leaves.len() as f64,
             trees: nest.trees.len() as f64,
@@ -77,18 +79,18 @@ impl Totals {
         let mut dominant: Option<(usize, RegisterTile)> = None;
         for (i, leaf) in nest.leaves.iter().enumerate() {
             let cycles = if leaf.is_mac() {
-                let tile = RegisterTile::new(nest, leaf, machine.lanes, machine.vector_registers);
+                let tile = RegisterTile::new(nest, leaf, core);
                 let cycles = totals.add_mac(leaf, &tile);
                 if dominant.as_ref().is_none_or(|(best, _)| nest.leaves[*best].trips < leaf.trips) {
                     dominant = Some((i, tile));
                 }
                 cycles
             } else {
-                totals.add_copy(nest, leaf, machine.lanes)
+                totals.add_copy(nest, leaf, core.lanes)
             };
             tree_cycles[leaf.tree] += cycles;
         }
-        totals.division = Division::new(nest, &tree_cycles, machine.threads);
+        totals.division = Division::new(nest, &tree_cycles, core.threads);
         (totals, dominant)
     }
 
@@ -167,7 +169,7 @@ impl Division {
 
 /// Cycles of the busiest of `threads` threads that are each given equally many neighbouring tasks of `trees`, whose
 /// items are a number of tasks and the cycles of all of them together.
-pub(super) fn busiest_thread(trees: &[(f64, f64)], threads: usize) -> f64 {
+pub fn busiest_thread(trees: &[(f64, f64)], threads: usize) -> f64 {
     let tasks: f64 = trees.iter().map(|t| t.0).sum();
     let cycles_before = |task: f64| {
         let mut left = task;

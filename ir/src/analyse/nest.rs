@@ -2,15 +2,17 @@
 
 use std::ops::Range;
 
-use autotune_ir::Program;
-use autotune_ir::affine::VarId;
-use autotune_ir::program::{Access, BufferId, Loop, LoopKind, Node, Role, Scope, Stage, Store, When, parallel_prefix};
-use autotune_schedules::Operator;
+use crate::affine::VarId;
+use crate::program::{
+    Access, AxisInfo, BufferId, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, When, parallel_prefix,
+};
 
 /// The side of the contraction that a buffer serves; a packed copy serves the side it is copied from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operand {
+pub enum Operand {
+    /// The data operand.
     Data,
+    /// The weight operand.
     Weight,
     /// The output and what is read and written with it: bias, residual, partial sums.
     Output,
@@ -18,14 +20,14 @@ pub(super) enum Operand {
 
 /// What an axis of the contraction indexes, in the words of a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AxisClass {
-    /// Weight and output: `o` of conv2d, `n` of matmul.
+pub enum AxisClass {
+    /// The weight and the output.
     Column,
-    /// Data and output: `n`, `oh`, `ow` of conv2d, `m` of matmul, the tiles `t` of a Winograd program.
+    /// The data and the output.
     Row,
-    /// Data and weight.
+    /// A reduction axis.
     Reduce,
-    /// Everything: `g` of conv2d, `b` of matmul, the products `xi` of a Winograd program.
+    /// Everything.
     Batch,
 }
 
@@ -204,22 +206,46 @@ impl<'a> Nest<'a> {
         access.index.iter().zip(strides).map(|(index, stride)| index.coefficient(var) * stride).sum()
     }
 
-    /// What the axis that a variable runs along indexes; `None` for loops that belong to copies only.
-    pub(super) fn class(&self, var: VarId) -> Option<AxisClass> {
-        let axis = &self.program.axes[usize::from(self.axis_of[var.0 as usize]?)];
-        let matmul = matches!(self.program.workload.op, Operator::Matmul(_));
-        Some(match axis.name {
+    /// The axis of the contraction that a variable runs along; `None` for loops that belong to copies only.
+    fn axis(&self, var: VarId) -> Option<usize> {
+        self.axis_of[var.0 as usize].map(usize::from)
+    }
+
+    /// What each axis of the contraction indexes in the tree of a multiply-accumulate, by the accesses to either operand and to the
+    /// copies of it on the way.
+    pub(super) fn classes(&self, leaf: &Leaf) -> Classes {
+        let mut indexes = vec![[false; 2]; self.program.axes.len()];
+        for other in self.leaves.iter().filter(|other| other.tree == leaf.tree) {
+            other.for_each_access(|access| {
+                let side = self.operand(access.buffer) as usize;
+                let vars = access.index.iter().flat_map(|index| &index.terms).map(|&(var, _)| var);
+                for axis in vars.filter_map(|var| self.axis(var)).filter(|_| side < 2) {
+                    indexes[axis][side] = true;
+                }
+            });
+        }
+        let class = |(axis, [data, weight]): (&AxisInfo, [bool; 2])| match (data, weight) {
             _ if axis.reduce => AxisClass::Reduce,
-            "o" | "oi" => AxisClass::Column,
-            "n" if matmul => AxisClass::Column,
-            "g" | "gi" | "b" | "xi" => AxisClass::Batch,
-            _ => AxisClass::Row,
-        })
+            (true, true) => AxisClass::Batch,
+            (false, true) => AxisClass::Column,
+            (_, false) => AxisClass::Row,
+        };
+        Classes(self.program.axes.iter().zip(indexes).map(class).collect())
     }
 
     /// True if `var` runs along a reduction axis.
     pub(super) fn is_reduction(&self, var: VarId) -> bool {
-        self.axis_of[var.0 as usize].is_some_and(|axis| self.program.axes[usize::from(axis)].reduce)
+        self.axis(var).is_some_and(|axis| self.program.axes[axis].reduce)
+    }
+}
+
+/// What each axis indexes.
+pub(super) struct Classes(Vec<AxisClass>);
+
+impl Classes {
+    /// What the axis of a variable indexes.
+    pub(super) fn of(&self, nest: &Nest, var: VarId) -> Option<AxisClass> {
+        nest.axis(var).map(|axis| self.0[axis])
     }
 }
 
@@ -255,4 +281,18 @@ fn row_major(shape: &[usize]) -> Vec<i64> {
 /// The innermost loop if it is vectorised.
 pub(super) fn vector_loop<'a>(loops: &[&'a Loop]) -> Option<&'a Loop> {
     loops.last().copied().filter(|l| l.kind == LoopKind::Vectorized)
+}
+
+/// The loads of the data and of the weight operand in a multiply-accumulate.
+pub(super) fn operand_accesses<'a>(nest: &Nest, leaf: &Leaf<'a>) -> [Option<&'a Access>; 2] {
+    let mut found = [None, None];
+    leaf.store.value.for_each_load(&mut |load| {
+        let slot = match nest.operand(load.buffer) {
+            Operand::Data => 0,
+            Operand::Weight => 1,
+            Operand::Output => return,
+        };
+        found[slot] = found[slot].or(Some(load));
+    });
+    found
 }

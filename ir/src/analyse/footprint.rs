@@ -1,15 +1,7 @@
 //! How much of a buffer a set of loops touches, from extents and strides alone.
 
-use autotune_ir::program::{Access, Loop};
-
-use super::nest::Nest;
-
-/// Bytes of a cache line.
-pub(super) const LINE_BYTES: f64 = 64.0;
-/// Bytes of a page of virtual memory.
-pub(super) const PAGE_BYTES: f64 = 4096.0;
-/// Addresses this many bytes apart fall into the same set of a usual first-level cache (64 sets of 64-byte lines).
-const SET_PERIOD_BYTES: i64 = 4096;
+use crate::machine::cpu::{LINE_BYTES, SET_PERIOD_BYTES};
+use crate::program::{Access, Loop};
 
 const ELEMENT_BYTES: f64 = 4.0;
 
@@ -58,8 +50,8 @@ struct Runs {
 }
 
 impl<'a> Region<'a> {
-    pub(super) fn new(nest: &Nest, access: &'a Access) -> Self {
-        let strides = nest.strides(access.buffer);
+    /// One element of a buffer whose dimensions have these strides, in elements.
+    pub(super) fn new(strides: &[i64], access: &'a Access) -> Self {
         let spans = strides.iter().map(|&stride| Span { reach: 0, step: 0, combinations: 1.0, stride }).collect();
         Self { access, spans, combinations: 1.0 }
     }

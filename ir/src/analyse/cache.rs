@@ -4,20 +4,23 @@
 //! Traffic is the classic estimate: a loop re-reads what it touches, unless everything that one of its iterations
 //! touches fits the cache; then each line comes in once for the whole loop.
 
-use autotune_ir::program::{Access, Loop, Role, Scope};
+use crate::program::{Access, Loop, Role, Scope};
 
-use super::footprint::{LINE_BYTES, PAGE_BYTES, Region};
-use super::nest::{Leaf, Nest, Operand};
-use super::register::operand_accesses;
+use super::footprint::Region;
+use super::nest::{Leaf, Nest, Operand, operand_accesses};
+use crate::machine::cpu::{LINE_BYTES, PAGE_BYTES};
 
 /// What the loops inside a level touch of one buffer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Footprint {
-    pub(super) elements: f64,
-    pub(super) bytes: f64,
+pub struct Footprint {
+    /// Distinct elements.
+    pub elements: f64,
+    /// Bytes of the lines that hold them.
+    pub bytes: f64,
 }
 
 /// One buffer that the tree touches, through its most telling access.
+#[derive(Clone, Debug)]
 struct Tracked {
     operand: Operand,
     /// Number of loops that the access shares with the multiply-accumulate.
@@ -28,13 +31,16 @@ struct Tracked {
 
 /// Pages and set conflicts of one operand inside a level.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Locality {
-    pub(super) pages: f64,
-    pub(super) lines_per_set: f64,
+pub struct Locality {
+    /// Pages touched.
+    pub pages: f64,
+    /// Lines that compete for one set of a first-level cache, on average over the sets in use.
+    pub lines_per_set: f64,
 }
 
 /// The buffers that the tree of one multiply-accumulate touches.
-pub(super) struct CacheModel {
+#[derive(Clone, Debug)]
+pub struct CacheModel {
     tracked: Vec<Tracked>,
     extents: Vec<f64>,
     /// Multiply-adds of the whole tree.
@@ -44,9 +50,9 @@ pub(super) struct CacheModel {
     /// Position in `tracked` of the data operand, the weight operand and the output.
     operands: [Option<usize>; 3],
     /// Data and weight operand while the accumulators live.
-    pub(super) tile_locality: [Locality; 2],
+    pub tile_locality: [Locality; 2],
     /// Data and weight operand in one task.
-    pub(super) task_locality: [Locality; 2],
+    pub task_locality: [Locality; 2],
 }
 
 impl CacheModel {
@@ -89,29 +95,29 @@ impl CacheModel {
     }
 
     /// What the loops inside `level` touch of the data operand (0), the weight operand (1) or the output (2).
-    pub(super) fn footprint(&self, operand: usize, level: usize) -> Footprint {
+    pub fn footprint(&self, operand: usize, level: usize) -> Footprint {
         let tracked = self.operands.get(operand).copied().flatten().and_then(|i| self.tracked.get(i));
         tracked.map_or(Footprint::default(), |t| t.at(level))
     }
 
     /// Bytes that all buffers together take inside `level`, in whole lines.
-    pub(super) fn working_set(&self, level: usize) -> f64 {
+    pub fn working_set(&self, level: usize) -> f64 {
         self.working_set.get(level).copied().unwrap_or(0.0)
     }
 
     /// Multiply-adds inside `level`.
-    pub(super) fn fmas(&self, level: usize) -> f64 {
+    pub fn fmas(&self, level: usize) -> f64 {
         self.extents.iter().skip(level).product()
     }
 
     /// The outermost level whose working set fits a cache of `capacity` bytes; the innermost if none does.
-    pub(super) fn fitting_level(&self, capacity: f64) -> usize {
+    pub fn fitting_level(&self, capacity: f64) -> usize {
         self.working_set.iter().position(|&bytes| bytes <= capacity).unwrap_or(self.extents.len())
     }
 
     /// Bytes that cross into a cache of `capacity` bytes for each floating-point operation of the tree, by
     /// operand: data, weight, output side.
-    pub(super) fn traffic(&self, capacity: f64) -> [f64; 3] {
+    pub fn traffic(&self, capacity: f64) -> [f64; 3] {
         let mut bytes = [0.0; 3];
         for tracked in &self.tracked {
             bytes[tracked.operand as usize] += self.traffic_of(tracked, capacity);
@@ -135,7 +141,7 @@ impl Tracked {
         shared: usize,
         mut at_level: impl FnMut(usize, &Region),
     ) -> Self {
-        let mut region = Region::new(nest, access);
+        let mut region = Region::new(nest.strides(access.buffer), access);
         for l in &loops[shared..] {
             region.widen(l);
         }

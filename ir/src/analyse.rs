@@ -1,0 +1,138 @@
+//! What can be said of a program without running it: the one analysis that the default choice, the model's prior, its features and the
+//! roofline go by.
+//!
+//! Everything follows from extents and strides, the [`Target`] and the [machine table](crate::machine): no loop is run, and an analysis
+//! takes microseconds.
+//!
+//! | part | what it says |
+//! |---|---|
+//! | [`Totals`] | sums over all leaves: multiply-adds, instructions, copies, code, cycles; how evenly the work divides among threads |
+//! | [`Dominant`] | the multiply-accumulate that runs most often: its loops, its register tile, its cache footprints and traffic |
+//! | [`gpu::Kernels`] | the stages of a GPU program: occupancy, registers, coalescing, bank conflicts, cycles by each bottleneck |
+//!
+//! ```
+//! use autotune_ir::analyse::analyse;
+//! # use autotune_ir::{CpuTarget, Program, Target};
+//! # let program = Program { workload: "matmul:m=8,n=8,k=8".parse()?, axes: vec![], vars: vec![], buffers: vec![], stages: vec![] };
+//! let analysis = analyse(&program, &Target::Cpu(CpuTarget::generic_avx2(1)));
+//! assert_eq!(analysis.totals.fmas, 0.0, "no stage, no work");
+//! # Ok::<(), autotune_ir::workload::WorkloadError>(())
+//! ```
+
+use crate::machine::cpu::BYTES_PER_CYCLE;
+use crate::program::Program;
+use crate::target::{CpuTarget, GpuTarget, Target};
+
+mod cache;
+mod dominant;
+mod footprint;
+pub mod gpu;
+mod nest;
+mod registers;
+mod totals;
+
+#[cfg(test)]
+mod tests;
+
+pub use cache::{CacheModel, Footprint, Locality};
+pub use dominant::{ChainLoop, Dominant};
+pub use nest::{AxisClass, Operand};
+pub use registers::{RegisterTile, pieces};
+pub use totals::{Division, Totals, busiest_thread};
+
+use nest::Nest;
+
+/// What bounds a program on a core: arithmetic and copies, the second-level cache, the third, memory.
+pub const BOUNDS: &[&str] = &["compute", "l2", "l3", "memory"];
+
+/// What is known of a program on a target.
+#[derive(Clone, Debug)]
+pub struct Analysis {
+    /// What is used of the target.
+    pub core: Core,
+    /// Sums over all leaves.
+    pub totals: Totals,
+    /// The multiply-accumulate that runs most often, if there is one.
+    pub dominant: Option<Dominant>,
+    /// The kernels of a program for a GPU.
+    pub kernels: Option<gpu::Kernels>,
+    /// Floating-point operations of the workload.
+    pub flops: f64,
+}
+
+/// Analyses a program.
+pub fn analyse(program: &Program, target: &Target) -> Analysis {
+    let core = Core::of(target);
+    let nest = Nest::new(program);
+    let (totals, dominant) = Totals::new(&nest, &core);
+    Analysis {
+        totals,
+        dominant: dominant.map(|(leaf, tile)| Dominant::new(&nest, &nest.leaves[leaf], tile, &core)),
+        kernels: target.gpu().and_then(|gpu| gpu::Kernels::of(&nest, program, gpu)),
+        flops: program.workload.flops(),
+        core,
+    }
+}
+
+impl Analysis {
+    /// Cycles per floating-point operation of one thread, were it bound by one of [`BOUNDS`] alone, at nominal rates.
+    pub fn cycles_per_flop(&self, by: usize) -> f64 {
+        match by {
+            0 => (self.totals.mac_cycles + self.totals.other_cycles) / self.flops,
+            _ => {
+                // Traffic is for each operation that the program does, of which Winograd programs do fewer.
+                let work = 2.0 * self.totals.fmas / self.flops;
+                let traffic = self.dominant.as_ref().map_or([0.0; 3], |d| d.traffic[by - 1].map(|bytes| bytes * work));
+                let sharers = if by == 3 { self.core.threads as f64 } else { 1.0 };
+                // What is written is read first and written back later.
+                (traffic[0] + traffic[1] + 2.0 * traffic[2]) * sharers / BYTES_PER_CYCLE[by - 1]
+            }
+        }
+    }
+
+    /// Cycles of all threads over those of a thread's fair share, at least 1.
+    pub fn imbalance(&self) -> f64 {
+        self.totals.division.imbalance.max(1.0)
+    }
+}
+
+/// A core of the target: of a CPU, or a multiprocessor as one.
+#[derive(Clone, Copy, Debug)]
+pub struct Core {
+    /// Cores that a kernel runs on, a thread each.
+    pub threads: usize,
+    /// f32 lanes of a vector register.
+    pub lanes: usize,
+    /// Vector registers.
+    pub vector_registers: usize,
+    /// First-level data, second-level and third-level cache.
+    pub cache_bytes: [f64; 3],
+}
+
+impl Core {
+    fn of(target: &Target) -> Self {
+        match target {
+            Target::Cpu(cpu) => Self::of_cpu(cpu),
+            Target::Gpu(gpu) => Self::of_gpu(gpu),
+        }
+    }
+
+    fn of_cpu(cpu: &CpuTarget) -> Self {
+        Self {
+            threads: cpu.threads.max(1),
+            lanes: cpu.lanes(),
+            vector_registers: cpu.isa.vector_registers(),
+            cache_bytes: [cpu.l1d_bytes, cpu.l2_bytes, cpu.l3_bytes].map(|b| b.max(1) as f64),
+        }
+    }
+
+    /// A multiprocessor as a core: the registers of one of its threads, its shared memory, and the cache of all of them.
+    fn of_gpu(gpu: &GpuTarget) -> Self {
+        Self {
+            threads: gpu.multiprocessors.max(1),
+            lanes: 1,
+            vector_registers: gpu.registers_per_thread,
+            cache_bytes: [gpu.shared_bytes_per_block, gpu.l2_bytes, gpu.l2_bytes].map(|b| b.max(1) as f64),
+        }
+    }
+}

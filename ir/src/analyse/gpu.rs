@@ -1,0 +1,123 @@
+//! GPU programs: what occupies a multiprocessor, how warps meet memory, and how long a run takes at nominal rates.
+//!
+//! Everything follows from the tree and the limits of the target. Requests to memory are those of one warp in the middle
+//! of the grid; the *main* stage, the one with most multiply-adds, is described in detail.
+
+use super::nest::Nest;
+use crate::machine::gpu::{
+    BARRIER_CYCLES, ISSUE_PER_CYCLE, L2_BYTES_PER_CYCLE, LAUNCH_CYCLES, MEMORY_BYTES_PER_CYCLE, MEMORY_LATENCY_CYCLES,
+};
+use crate::program::{Program, When};
+use crate::target::GpuTarget;
+
+mod occupancy;
+mod stage;
+mod warp;
+
+pub use occupancy::{LIMITS, Multiprocessor};
+pub use stage::{Memory, Requests, StageWork};
+
+/// What can bound a stage: multiply-adds, instructions, shared memory, the second-level cache, memory, waiting.
+pub const BOUNDS: &[&str] = &["compute", "issue", "shared", "l2", "memory", "latency"];
+
+/// The stages of a GPU program that run in every run, each a kernel.
+#[derive(Clone, Debug)]
+pub struct Kernels {
+    /// What they run on.
+    pub multiprocessor: Multiprocessor,
+    /// The stage with most multiply-adds.
+    pub main: StageWork,
+    /// Number of stages.
+    pub stages: f64,
+    /// Cycles of a run by each of [`BOUNDS`], summed over stages.
+    pub bounds: [f64; 6],
+    /// Cycles of a run: sum over stages of the largest bound.
+    pub cycles: f64,
+    /// Cycles of the main stage.
+    pub main_cycles: f64,
+    /// Bytes that all stages ask the second-level cache for.
+    pub l2_bytes: f64,
+    /// Floating-point operations of the workload.
+    pub flops: f64,
+}
+
+impl Kernels {
+    /// `None` if no stage is for a GPU.
+    pub(super) fn of(nest: &Nest, program: &Program, gpu: &GpuTarget) -> Option<Self> {
+        let multiprocessor = Multiprocessor::of(gpu, program.workload.dtype);
+        let every_run = program.stages.iter().filter(|stage| stage.when == When::EveryRun);
+        let works: Vec<StageWork> = every_run.filter_map(|s| StageWork::of(nest, s, gpu.warp_threads)).collect();
+
+        let all: Vec<[f64; 6]> = works.iter().map(|work| work.bounds(&multiprocessor)).collect();
+        let longest = |bounds: &[f64; 6]| bounds.iter().copied().fold(0.0, f64::max);
+
+        let all_fmas = |work: &StageWork| work.fmas * work.threads * work.blocks;
+        let main = (0..works.len()).max_by(|&a, &b| all_fmas(&works[a]).total_cmp(&all_fmas(&works[b])))?;
+        Some(Self {
+            multiprocessor,
+            stages: works.len() as f64,
+            bounds: std::array::from_fn(|by| all.iter().map(|bounds| bounds[by]).sum()),
+            cycles: all.iter().map(longest).sum(),
+            main_cycles: longest(&all[main]),
+            l2_bytes: works.iter().map(|work| work.blocks * work.l2_bytes()).sum(),
+            flops: program.workload.flops(),
+            main: works.into_iter().nth(main)?,
+        })
+    }
+
+    /// Blocks of the main stage on a multiprocessor at once.
+    pub fn resident(&self) -> f64 {
+        self.multiprocessor.resident(&self.main)
+    }
+
+    /// Blocks of the main stage over those that the device has room for at once.
+    pub fn waves(&self) -> f64 {
+        self.main.blocks / (self.multiprocessor.count * self.resident())
+    }
+
+    /// Blocks of the main stage over those that there were if every multiprocessor got as many as the busiest.
+    pub fn tail(&self) -> f64 {
+        let busiest = (self.main.blocks / self.multiprocessor.count).ceil();
+        self.main.blocks / (busiest * self.multiprocessor.count)
+    }
+}
+
+impl StageWork {
+    /// Bytes that a block asks the second-level cache for.
+    pub fn l2_bytes(&self) -> f64 {
+        self.global.all().map(Requests::sector_bytes).sum()
+    }
+
+    /// Bytes from memory: what is touched, once, and what does not stay in the cache in between, again.
+    fn memory_bytes(&self, multiprocessor: &Multiprocessor) -> f64 {
+        let asked = self.blocks * self.l2_bytes();
+        let touched = self.touched_bytes.min(asked);
+        let missed = (1.0 - multiprocessor.l2_bytes / (2.0 * touched)).clamp(0.0, 1.0);
+        touched + (asked - touched) * missed
+    }
+
+    /// Cycles of the stage, were it bound by one of [`BOUNDS`].
+    fn bounds(&self, multiprocessor: &Multiprocessor) -> [f64; 6] {
+        // What one block takes of its multiprocessor.
+        let requests: f64 = self.global.all().chain(self.shared.all()).map(|requests| requests.count).sum();
+        let threaded = self.fmas - self.tensor_fmas;
+        let instructions = (threaded + self.other) * self.warps + requests;
+        let compute =
+            (threaded / multiprocessor.thread_fmas + self.tensor_fmas / multiprocessor.peak_fmas()) * self.threads;
+        let issue = instructions / ISSUE_PER_CYCLE;
+        let shared: f64 = self.shared.all().map(|requests| requests.units).sum();
+        let l2 = self.l2_bytes() / L2_BYTES_PER_CYCLE;
+
+        // A block by itself: each of its warps belongs to one of the schedulers.
+        let one_warp = instructions / self.warps * (self.warps / ISSUE_PER_CYCLE).ceil();
+        let alone = [compute, issue, shared, l2, one_warp].into_iter().fold(0.0, f64::max);
+        let waiting = self.waits * MEMORY_LATENCY_CYCLES + self.barriers * BARRIER_CYCLES;
+        let chain = waiting + alone.max(self.prefetches * MEMORY_LATENCY_CYCLES);
+
+        // All blocks of the busiest multiprocessor.
+        let blocks = (self.blocks / multiprocessor.count).ceil();
+        let turns = (blocks / multiprocessor.resident(self)).ceil();
+        let memory = self.memory_bytes(multiprocessor) / (MEMORY_BYTES_PER_CYCLE * multiprocessor.count);
+        [compute * blocks, issue * blocks, shared * blocks, l2 * blocks, memory, turns * chain + LAUNCH_CYCLES]
+    }
+}

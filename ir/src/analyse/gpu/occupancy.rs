@@ -1,0 +1,78 @@
+//! What a multiprocessor has room for, and its nominal rates.
+
+use super::stage::StageWork;
+use crate::machine::gpu as machine;
+use crate::target::GpuTarget;
+use crate::workload::DType;
+
+/// What limits the blocks on a multiprocessor.
+pub const LIMITS: &[&str] = &["threads", "registers", "shared", "blocks"];
+
+/// Limits and nominal rates of one multiprocessor.
+#[derive(Clone, Copy, Debug)]
+pub struct Multiprocessor {
+    /// How many of them there are.
+    pub count: f64,
+    /// Threads of a warp.
+    pub warp_threads: f64,
+    /// Multiply-adds of threads a cycle.
+    pub thread_fmas: f64,
+    /// Multiply-adds of tensor cores a cycle, if there are any for the workload's type.
+    pub tensor_fmas: Option<f64>,
+    /// Bytes of the second-level cache, which all share.
+    pub l2_bytes: f64,
+    threads: f64,
+    registers: f64,
+    shared_bytes: f64,
+    block_slots: f64,
+}
+
+impl Multiprocessor {
+    /// Of a device, for operands of a type.
+    pub fn of(gpu: &GpuTarget, dtype: DType) -> Self {
+        Self {
+            count: gpu.multiprocessors.max(1) as f64,
+            warp_threads: gpu.warp_threads.max(1) as f64,
+            thread_fmas: machine::thread_fmas_per_cycle(gpu.api),
+            tensor_fmas: machine::tensor_fmas_per_cycle(gpu.api, dtype),
+            l2_bytes: gpu.l2_bytes.max(1) as f64,
+            threads: gpu.threads_per_multiprocessor as f64,
+            registers: gpu.registers_per_multiprocessor as f64,
+            shared_bytes: gpu.shared_bytes_per_multiprocessor as f64,
+            block_slots: machine::block_slots(gpu),
+        }
+    }
+
+    /// Multiply-adds a cycle at best.
+    pub fn peak_fmas(&self) -> f64 {
+        self.tensor_fmas.unwrap_or(self.thread_fmas)
+    }
+
+    /// Blocks of a stage that there is room for, were there only one of [`LIMITS`].
+    pub fn room(&self, work: &StageWork) -> [f64; 4] {
+        [
+            self.threads / (work.warps * self.warp_threads),
+            self.register_room(work.registers, work.warps),
+            self.shared_bytes / (work.shared_bytes + machine::RESERVED_SHARED_BYTES),
+            self.block_slots,
+        ]
+        .map(f64::floor)
+    }
+
+    /// Blocks of so many warps that there are so many registers a thread for.
+    pub fn register_room(&self, registers: f64, warps: f64) -> f64 {
+        let up = |count: f64, step: usize| (count / step as f64).ceil() * step as f64;
+        let (registers, warps) = (up(registers, machine::REGISTER_STEP), up(warps, machine::REGISTER_WARPS));
+        (self.registers / (registers * (warps * self.warp_threads))).floor()
+    }
+
+    /// Blocks of a stage at once, at least one.
+    pub fn resident(&self, work: &StageWork) -> f64 {
+        self.room(work).into_iter().fold(f64::INFINITY, f64::min).max(1.0)
+    }
+
+    /// Share of the threads that there is room for, with so many blocks of so many warps.
+    pub fn occupancy(&self, blocks: f64, warps: f64) -> f64 {
+        blocks * warps * self.warp_threads / self.threads
+    }
+}

@@ -1,0 +1,129 @@
+//! The machine table: every hardware number that is no field of a [`Target`](crate::Target), once, with its unit and where it is from.
+//!
+//! | number is from | marked |
+//! |---|---|
+//! | a vendor's manual or a published microbenchmark | by its title |
+//! | what usual machines have in common | usual |
+//! | what made schedules of our own rank as they were measured | fitted |
+//!
+//! Rates are nominal: the learned model corrects what a machine makes of them.
+
+/// CPUs: a common out-of-order core, as of 2017 and later.
+pub mod cpu {
+    /// Vector multiply-adds that may start in a cycle (Fog, "Instruction tables": Haswell and later, Zen 2 and later).
+    pub const FMAS_PER_CYCLE: f64 = 2.0;
+    /// Cycles from one vector multiply-add to the next that needs its result (Fog, "Instruction tables": 4 on Skylake to Golden Cove and
+    /// on Zen 3 and 4).
+    pub const FMA_LATENCY_CYCLES: f64 = 4.0;
+    /// Vector loads that may start in a cycle (Intel, "Optimization Reference Manual": Haswell to Ice Lake; AMD, "Software Optimization
+    /// Guide": Zen 2 to 4).
+    pub const LOADS_PER_CYCLE: f64 = 2.0;
+    /// Instructions that may start in a cycle (usual: 4 on Skylake, 5 on Ice Lake, 6 on Zen 3 and Golden Cove).
+    pub const INSTRUCTIONS_PER_CYCLE: f64 = 5.0;
+    /// Cycles that a sum in memory takes longer than one in a register: a store, forwarded to a load (Fog, "Microarchitecture": 4 to 5
+    /// each, and the addition's operands).
+    pub const FORWARD_LATENCY_CYCLES: f64 = 9.0;
+    /// Cycles lost where the loop around a register tile ends (Fog, "Microarchitecture": 15 to 20 for a branch mispredicted).
+    pub const LOOP_EXIT_CYCLES: f64 = 20.0;
+    /// Bytes of a vector instruction with an operand in memory (usual: VEX 5 to 9, EVEX 6 to 11).
+    pub const INSTRUCTION_BYTES: f64 = 7.0;
+    /// Cycles for the threads to meet at the end of a stage (fitted: a fork and join of some microsecond, `Ceilings::fork_join_secs`).
+    pub const BARRIER_CYCLES: f64 = 3000.0;
+    /// Bytes of a cache line (Intel and AMD, all of them; most of Arm's).
+    pub const LINE_BYTES: f64 = 64.0;
+    /// Bytes of a page of virtual memory (the same).
+    pub const PAGE_BYTES: f64 = 4096.0;
+    /// Addresses so many bytes apart fall into the same set of a first-level cache (usual: 64 sets of lines).
+    pub const SET_PERIOD_BYTES: i64 = 4096;
+    /// Bytes a cycle into the first-level cache of a core, into its second, and from memory for all cores together (usual: half of the
+    /// widths in Intel's "Optimization Reference Manual", as copies reach them).
+    pub const BYTES_PER_CYCLE: [f64; 3] = [32.0, 20.0, 10.0];
+}
+
+/// GPUs: one multiprocessor, unless it says otherwise. "Guide" is NVIDIA's "CUDA C++ Programming Guide".
+pub mod gpu {
+    use crate::target::{GpuApi, GpuTarget};
+    use crate::workload::DType;
+
+    /// Threads of a warp of NVIDIA's (Guide, "SIMT Architecture"); other devices say theirs: [`GpuTarget::warp_threads`].
+    pub const WARP_THREADS: usize = 32;
+    /// Bytes of a sector, the unit in which global memory is fetched (Guide, "Device Memory Accesses").
+    pub const SECTOR_BYTES: usize = 32;
+    /// Banks of shared memory, and bytes of a word of one (Guide, "Shared Memory").
+    pub const BANKS: usize = 32;
+    /// Bytes of a bank's word.
+    pub const BANK_BYTES: usize = 4;
+    /// Bytes that a thread accesses at once, at most (Guide, "Device Memory Accesses").
+    pub const MAX_ACCESS_BYTES: usize = 16;
+    /// Shared memory that each resident block takes beside its own, in bytes (Guide, "Shared Memory", from compute capability 8.0 on).
+    pub const RESERVED_SHARED_BYTES: f64 = 1024.0;
+    /// Registers are dealt out to so many warps at a time, so many for each thread (NVIDIA's occupancy calculator: 256 registers a warp,
+    /// four warps).
+    pub const REGISTER_WARPS: usize = 4;
+    /// Registers of a thread come in multiples of this.
+    pub const REGISTER_STEP: usize = 8;
+
+    /// Instructions of warps that start in a cycle: one in each quarter (NVIDIA, whitepapers from "Volta" on).
+    pub const ISSUE_PER_CYCLE: f64 = 4.0;
+    /// Bytes a cycle from the second-level cache (Luo et al., "Dissecting the NVIDIA Hopper Architecture through Microbenchmarking",
+    /// 2024: 40 to 60 on A100 and H100).
+    pub const L2_BYTES_PER_CYCLE: f64 = 48.0;
+    /// Bytes a cycle from memory: a multiprocessor's part (3.35 TB/s of an H100 at 1.8 GHz are 14, 1.55 TB/s of an A100 10).
+    pub const MEMORY_BYTES_PER_CYCLE: f64 = 12.0;
+    /// Cycles until global memory answers (Luo et al.: 466 on A100, 479 on H100).
+    pub const MEMORY_LATENCY_CYCLES: f64 = 500.0;
+    /// Cycles until all threads of a block have come by a barrier (usual: 20 to 40).
+    pub const BARRIER_CYCLES: f64 = 30.0;
+    /// Cycles of a launch (usual: 2 to 3 microseconds between kernels of one stream).
+    pub const LAUNCH_CYCLES: f64 = 4000.0;
+
+    /// Registers of a thread for addresses, counters and what else a compiler keeps (fitted: above these few of some hundred kernels of
+    /// the tiled sketch spilled with NVRTC 13.0).
+    pub const THREAD_REGISTERS: usize = 24;
+    /// Registers for each round of a copy that is written out, where it goes to shared memory (fitted, as before).
+    pub const COPY_REGISTERS: usize = 4;
+    /// The same where it stays in registers for a while, beside what it loads (fitted, as before).
+    pub const PREFETCH_REGISTERS: usize = 5;
+    /// Turns of shared memory that one instruction takes to read four 8x8 matrices of 16-bit elements (512 bytes; PTX ISA, `ldmatrix`).
+    pub const FRAGMENT_TURNS: f64 = 4.0;
+    /// Instructions that one turn of a loop takes beside the work: a counter, a comparison, a branch (usual).
+    pub const LOOP_INSTRUCTIONS: f64 = 3.0;
+    /// The same of one digit of a number that is taken apart: a product with a reciprocal, a shift, a remainder (usual).
+    pub const DIGIT_INSTRUCTIONS: f64 = 4.0;
+    /// The same of one condition: a comparison that sets a predicate (usual).
+    pub const CONDITION_INSTRUCTIONS: f64 = 1.0;
+
+    /// Most blocks on a multiprocessor at once.
+    pub fn block_slots(gpu: &GpuTarget) -> f64 {
+        gpu.threads_per_multiprocessor as f64 / 64.0
+    }
+
+    /// The most registers that each thread of a block of so many threads can have.
+    pub fn registers_of_block(gpu: &GpuTarget, threads: usize) -> usize {
+        let dealt = threads.next_multiple_of(REGISTER_WARPS * gpu.warp_threads.max(1)).max(1);
+        gpu.registers_per_thread.min(gpu.registers_per_multiprocessor / dealt / REGISTER_STEP * REGISTER_STEP)
+    }
+
+    /// Multiply-adds of f32 a cycle (Guide, "Arithmetic Instructions").
+    pub fn thread_fmas_per_cycle(api: GpuApi) -> f64 {
+        match api {
+            GpuApi::Cuda { sm: 70 | 75 | 80 } => 64.0,
+            _ => 128.0,
+        }
+    }
+
+    /// Multiply-adds a cycle of tensor cores, dense, with sums in f32; `None` where there are none for a type.
+    pub fn tensor_fmas_per_cycle(api: GpuApi, dtype: DType) -> Option<f64> {
+        let halves = match api {
+            GpuApi::Cuda { sm: 90.. } => 2048.0,
+            GpuApi::Cuda { sm: 80 } => 1024.0,
+            GpuApi::Cuda { sm: 81..90 } => 512.0,
+            _ => return None,
+        };
+        match dtype {
+            DType::F32 => None,
+            DType::Tf32 => Some(halves / 2.0),
+            DType::F16 | DType::Bf16 => Some(halves),
+        }
+    }
+}
