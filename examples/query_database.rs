@@ -6,10 +6,10 @@
 
 use autotune_codegen as codegen;
 use autotune_db::TuningDb;
+use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::program::Role;
 use autotune_ir::{KernelPlan, Target};
 use autotune_measure::{Buffers, Code, Compiler, Kernel, Team};
-use autotune_schedules::tensor::{from_layout, to_layout};
 use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, max_rel_error, reference};
 
 fn main() -> anyhow::Result<()> {
@@ -43,21 +43,13 @@ fn main() -> anyhow::Result<()> {
     let plan = KernelPlan::of(&program);
     let mut team = Team::new(target.threads());
     let mut buffers = Buffers::new(&plan, team.threads())?;
-    let operands = Operands::random(&workload, 0);
+    let operands = Operands::random(&workload.spec(), 0);
     let mut output = 0;
     for (i, buffer) in plan.buffers.iter().enumerate() {
-        let tensor = match buffer.role {
-            Role::Input => Some(&operands.input),
-            Role::Weight => Some(&operands.weight),
-            Role::Bias => operands.bias.as_ref(),
-            Role::Residual => operands.residual.as_ref(),
-            Role::Output => {
-                output = i;
-                None
-            }
-            Role::Packed | Role::Accumulator => None,
-        };
-        if let Some(tensor) = tensor {
+        if buffer.role == Role::Output {
+            output = i;
+        }
+        if let Some(tensor) = operands.find(buffer.role) {
             buffers.buffer_mut(i).copy_from_slice(&to_layout(tensor, buffer.layout)?);
         }
     }

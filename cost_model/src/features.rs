@@ -49,11 +49,14 @@
 mod columns;
 mod gpu;
 mod leaf;
+mod window;
 
 #[cfg(test)]
 mod tests;
 
 use std::sync::LazyLock;
+
+use std::sync::Arc;
 
 use autotune_ir::analyse::analyse;
 use autotune_ir::{Program, Target};
@@ -64,6 +67,7 @@ use columns::{Elements, WHOLE, Whole, width, write};
 use gpu::GPU;
 pub use gpu::{estimated_registers, register_limit, set_register_use};
 use leaf::LEAF;
+use window::Window;
 
 /// Changes whenever a column changes its place or meaning; a model is only good for the version it was fitted on.
 pub const VERSION: u32 = 6;
@@ -101,9 +105,10 @@ pub fn extract_all(programs: &[Program], target: &Target) -> Array2<f32> {
 
 fn extract_into(program: &Program, target: &Target, row: &mut [f32]) {
     let whole = Whole {
-        workload: program.workload,
+        spec: Arc::clone(&program.spec),
+        window: Window::of(&program.spec),
         analysis: analyse(program, target),
-        elements: Elements::of(&program.workload),
+        elements: Elements::of(&program.spec),
     };
     let rest = write(WHOLE, Some(&whole), row);
     let rest = write(LEAF, whole.analysis.dominant.as_ref(), rest);

@@ -12,11 +12,16 @@
 //!
 //! ```
 //! use autotune_ir::analyse::analyse;
-//! # use autotune_ir::{CpuTarget, Program, Target};
-//! # let program = Program { workload: "matmul:m=8,n=8,k=8".parse()?, axes: vec![], vars: vec![], buffers: vec![], stages: vec![] };
+//! # use autotune_ir::spec::{Equation, Spec};
+//! # use autotune_ir::program::{Access, BufferId, Expr, Program};
+//! # use autotune_ir::{CpuTarget, Target};
+//! # let (axes, output, value) = (vec![], Access { buffer: BufferId(0), index: vec![] }, Expr::Const(0.0));
+//! # let equations = vec![Equation { axes, output, value }];
+//! # let spec = std::sync::Arc::new(Spec { name: "nothing".into(), tensors: vec![], equations, main: 0 });
+//! # let (axes, vars, buffers, stages) = (vec![], vec![], vec![], vec![]);
+//! # let program = Program { algorithm: spec.clone(), spec, axes, vars, buffers, stages };
 //! let analysis = analyse(&program, &Target::Cpu(CpuTarget::generic_avx2(1)));
 //! assert_eq!(analysis.totals.fmas, 0.0, "no stage, no work");
-//! # Ok::<(), autotune_ir::workload::WorkloadError>(())
 //! ```
 
 use crate::machine::cpu::BYTES_PER_CYCLE;
@@ -69,7 +74,7 @@ pub fn analyse(program: &Program, target: &Target) -> Analysis {
         totals,
         dominant: dominant.map(|(leaf, tile)| Dominant::new(&nest, &nest.leaves[leaf], tile, &core)),
         kernels: target.gpu().and_then(|gpu| gpu::Kernels::of(&nest, program, gpu)),
-        flops: program.workload.flops(),
+        flops: program.spec.flops(),
         core,
     }
 }

@@ -16,10 +16,11 @@ use ndarray::ArrayD;
 use thiserror::Error;
 
 use crate::affine::Affine;
+use crate::dtype::DType;
 use crate::launch::Grid;
+use crate::layout::{LayoutError, from_layout, to_layout};
 use crate::program::{BufferId, Program, Role, Scope, Stage, StoreMode, parallel_prefix};
-use crate::tensor::{LayoutError, OperandError, Operands, from_layout, to_layout};
-use crate::workload::DType;
+use crate::spec::Spec;
 
 mod grid;
 mod sides;
@@ -105,25 +106,46 @@ pub enum InterpError {
     },
 }
 
-/// The output of `program`, [`crate::Workload::output_shape`].
+/// Operands that do not belong to a spec.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("operand '{operand}' has shape {found:?} where {wanted:?} is wanted")]
+pub struct OperandError {
+    /// Which operand.
+    pub operand: String,
+    /// Its shape; `None` if it is absent.
+    pub found: Option<Vec<usize>>,
+    /// The shape of its tensor; `None` if there should be no more operands.
+    pub wanted: Option<Vec<usize>>,
+}
+
+/// Whether every operand has the shape that the spec says and none is missing or too many.
+pub fn check_operands(spec: &Spec, operands: &[ArrayD<f32>]) -> Result<(), OperandError> {
+    let mut wanted = spec.operands();
+    for number in 0.. {
+        let (tensor, operand) = (wanted.next(), operands.get(number));
+        let (shape, found) = (tensor.map(|t| t.shape.clone()), operand.map(|o| o.shape().to_vec()));
+        if shape.is_none() && found.is_none() {
+            break;
+        }
+        if shape != found {
+            let operand = tensor.map_or_else(|| format!("number {number}"), |tensor| tensor.name.to_string());
+            return Err(OperandError { operand, found, wanted: shape });
+        }
+    }
+    Ok(())
+}
+
+/// The output of `program` for the operands of its spec, in order.
 ///
 /// Vectorized, unrolled and parallel loops run like serial ones. A location of global memory that is written by one task
 /// of a stage (see [`Stage::tasks`]) and read or written by another is an [`InterpError::Race`], and so is one of shared
 /// memory that is touched by two threads of a block without a barrier between.
-pub fn interpret(program: &Program, operands: &Operands) -> Result<ArrayD<f32>, InterpError> {
-    operands.check(&program.workload)?;
-    let operands = &*operands.rounded(program.workload.dtype);
+pub fn interpret(program: &Program, operands: &[ArrayD<f32>]) -> Result<ArrayD<f32>, InterpError> {
+    check_operands(&program.spec, operands)?;
     let mut memory = Vec::new();
     for buffer in &program.buffers {
-        let tensor = match buffer.role {
-            Role::Input => Some(&operands.input),
-            Role::Weight => Some(&operands.weight),
-            Role::Bias => operands.bias.as_ref(),
-            Role::Residual => operands.residual.as_ref(),
-            Role::Output | Role::Packed | Role::Accumulator => None,
-        };
-        let data = match tensor {
-            Some(tensor) => to_layout(tensor, buffer.layout)
+        let data = match given(&program.spec, buffer.role, operands) {
+            Some(tensor) => to_layout(&tensor, buffer.layout)
                 .map_err(|source| InterpError::Layout { buffer: buffer.name.clone(), source })?,
             None => vec![f32::NAN; buffer.len()],
         };
@@ -133,6 +155,7 @@ pub fn interpret(program: &Program, operands: &Operands) -> Result<ArrayD<f32>, 
         }
         memory.push(data);
     }
+
     let dtypes = (0..program.buffers.len()).map(|id| program.dtype(BufferId(id as u32)));
     let mut machine = Machine {
         memory,
@@ -152,8 +175,18 @@ pub fn interpret(program: &Program, operands: &Operands) -> Result<ArrayD<f32>, 
     }
     let output = program.find(Role::Output).ok_or(InterpError::NoOutput)?;
     let buffer = program.buffer(output);
-    from_layout(&machine.memory[output.0 as usize], &program.workload.output_shape(), buffer.layout)
+    let shape = program.spec.find(Role::Output).map_or(&[][..], |tensor| &tensor.shape);
+    from_layout(&machine.memory[output.0 as usize], shape, buffer.layout)
         .map_err(|source| InterpError::Layout { buffer: buffer.name.clone(), source })
+}
+
+/// The operand of a role, rounded as its type is where it is used.
+fn given(spec: &Spec, role: Role, operands: &[ArrayD<f32>]) -> Option<ArrayD<f32>> {
+    let (tensor, operand) = spec.operands().zip(operands).find(|(tensor, _)| tensor.role == role)?;
+    Some(match spec.is_multiplied(tensor) {
+        true => operand.mapv(|x| tensor.dtype.multiplied(x)),
+        false => operand.mapv(|x| tensor.dtype.stored(x)),
+    })
 }
 
 fn run_stage(program: &Program, stage: &Stage, machine: &mut Machine) -> Result<(), InterpError> {

@@ -2,35 +2,35 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`workload`] | what is to be computed: operator, sizes, epilogue; the text form |
-//! | [`contraction`] | the one description that every operator is lowered from |
+//! | [`spec`] | what is to be computed: equations over named tensors |
 //! | [`target`] | the machine that code is made for |
 //! | [`program`], [`affine`] | the loop nests, the hub that everything else reads |
 //! | [`verify`](mod@verify), [`interp`], [`print`](mod@print) | independent proof, slow execution, text |
 //! | [`analyse`], [`machine`] | footprints, registers and cycles of a program, and the hardware numbers that they are counted by |
 //! | [`plan`], [`launch`] | the interface of a kernel built from a program |
-//! | [`tensor`] | operands and layouts |
+//! | [`dtype`], [`layout`] | element types and how they round, how tensors lie in memory |
 #![warn(missing_docs)]
 
 pub mod affine;
 pub mod analyse;
-pub mod contraction;
+pub mod dtype;
 pub mod interp;
 pub mod launch;
+pub mod layout;
 pub mod machine;
 pub mod plan;
 pub mod print;
 pub mod program;
+pub mod spec;
 pub mod target;
-pub mod tensor;
 pub mod verify;
-pub mod workload;
 
 pub use affine::{Affine, VarId};
+pub use dtype::DType;
 pub use interp::{InterpError, interpret};
 pub use launch::Launch;
 pub use plan::KernelPlan;
 pub use program::Program;
+pub use spec::Spec;
 pub use target::{CpuTarget, GpuApi, GpuTarget, Isa, Target, TargetError};
 pub use verify::{VerifyError, verify};
-pub use workload::DType;

@@ -42,8 +42,8 @@ pub mod cpu {
 
 /// GPUs: one multiprocessor, unless it says otherwise. "Guide" is NVIDIA's "CUDA C++ Programming Guide".
 pub mod gpu {
+    use crate::dtype::DType;
     use crate::target::{GpuApi, GpuTarget};
-    use crate::workload::DType;
 
     /// Threads of a warp of NVIDIA's (Guide, "SIMT Architecture"); other devices say theirs: [`GpuTarget::warp_threads`].
     pub const WARP_THREADS: usize = 32;

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::dtype::DType;
 use crate::launch::{Launch, boxes};
 use crate::program::{BufferId, Layout, Program, Role, Scope, When};
-use crate::workload::DType;
 
 /// A buffer of a kernel, by its position in [`KernelPlan::buffers`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -20,7 +20,7 @@ use crate::program::{
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "workload {}", self.workload)?;
+        writeln!(f, "workload {}", self.spec.name)?;
         f.write_str("axes")?;
         for axis in &self.axes {
             let word = if axis.reduce { " reduce" } else { "" };

@@ -29,11 +29,14 @@
 //! ([`Node::Side`]).
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::affine::{Affine, VarId};
-use crate::workload::{DType, Workload};
+use crate::dtype::DType;
+use crate::spec::{Axis, AxisId, Spec};
 
 mod box_copy;
 mod side;
@@ -84,7 +87,7 @@ pub enum Scope {
     Register,
 }
 
-/// How the logical tensor (axes as in [`crate::workload`]) lies in a buffer.
+/// How the logical tensor (axes as in its [`crate::spec::Tensor`]) lies in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
@@ -94,7 +97,7 @@ pub enum Layout {
     ChannelBlocked(usize),
 }
 
-/// A dense row-major array; of what, [`Program::dtype`] says.
+/// A dense row-major array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
     /// A name that is a C identifier and unique within the program.
@@ -107,6 +110,8 @@ pub struct Buffer {
     pub shape: Vec<usize>,
     /// How the logical tensor lies in it.
     pub layout: Layout,
+    /// Type of its elements.
+    pub dtype: DType,
 }
 
 impl Buffer {
@@ -422,16 +427,39 @@ pub fn parallel_prefix(node: &Node) -> Vec<&Loop> {
     loops
 }
 
-/// One axis of the contraction's iteration space.
+/// One axis of a program's iteration space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AxisInfo {
-    /// Name, as in the workload; `oi`, `ci`, `gi` for the lanes of a channel block. A Winograd program has `xi` for the products
-    /// of a tile and `t` for the tiles of an image; a convolution by implicit GEMM has `p` for the pixels of all outputs.
+    /// Name, as in the main equation; `oi`, `ci`, `gi` for the lanes of a channel block, `p` for the pixels of all outputs.
     pub name: &'static str,
     /// Number of iterations.
     pub extent: usize,
     /// True for a reduction axis, false for a spatial one.
     pub reduce: bool,
+    /// What it is of the main equation.
+    pub of: AxisOf,
+}
+
+/// What an axis of a program is of the axes of the main equation of [`Program::algorithm`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AxisOf {
+    /// An axis, or a digit of it: the value of the equation's axis is the sum of `step` times the value over all its digits.
+    Part {
+        /// The equation's axis.
+        axis: AxisId,
+        /// By how much it grows.
+        step: usize,
+    },
+    /// Several axes taken as one, the outermost first.
+    Fused(SmallVec<[AxisId; 3]>),
+}
+
+impl AxisInfo {
+    /// An axis of the main equation as it is.
+    pub fn whole(id: AxisId, axis: &Axis) -> Self {
+        let Axis { name, extent, reduce } = *axis;
+        Self { name, extent, reduce, of: AxisOf::Part { axis: id, step: 1 } }
+    }
 }
 
 /// Name of a loop variable.
@@ -441,8 +469,10 @@ pub type VarName = Cow<'static, str>;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     /// What it computes.
-    pub workload: Workload,
-    /// The contraction's iteration space, the meaning of [`Store::point`].
+    pub spec: Arc<Spec>,
+    /// How: the spec, or another one with the same operands and result that it was rewritten to.
+    pub algorithm: Arc<Spec>,
+    /// The iteration space of the algorithm's main equation, the meaning of [`Store::point`].
     pub axes: Vec<AxisInfo>,
     /// Name of every loop variable, by [`VarId`].
     pub vars: Vec<VarName>,
@@ -458,12 +488,9 @@ impl Program {
         &self.buffers[id.0 as usize]
     }
 
-    /// Type of a buffer's elements: partial sums are f32, all else is of the workload's type.
+    /// Type of a buffer's elements.
     pub fn dtype(&self, id: BufferId) -> DType {
-        match self.buffer(id).role {
-            Role::Accumulator => DType::F32,
-            _ => self.workload.dtype,
-        }
+        self.buffer(id).dtype
     }
 
     /// The first buffer of a role, if there is one.

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::workload::DType;
+use crate::dtype::DType;
 
 mod class;
 mod cpu;

@@ -1,4 +1,4 @@
-//! An independent proof, without running it, that a program does what its workload asks.
+//! An independent proof, without running it, that a program does what its spec asks.
 //!
 //! Proven are: loops, allocations and names are well formed; every index is in bounds; operands are not written; every
 //! multiply-add of the contraction happens exactly once; where operands are read in place they are read at the right
@@ -141,7 +141,7 @@ pub enum Problem {
     },
 }
 
-/// Proves that `program` computes its workload within the limits of `target`, or tells where it does not.
+/// Proves that `program` computes its spec within the limits of `target`, or tells where it does not.
 pub fn verify(program: &Program, target: &Target) -> Result<(), VerifyError> {
     interface::check_interface(program)?;
     interface::check_memory(program, target)?;
@@ -201,7 +201,10 @@ fn check_coverage(program: &Program, found: &Found) -> Result<(), VerifyError> {
         return Err(VerifyError { place: place(a), problem: Problem::Overlap { other: place(b) } });
     }
     let covered = boxes.iter().map(sets::volume).sum();
-    let required = interface::required_points(program, in_place);
+    let Some(required) = interface::required_points(&program.algorithm, in_place) else {
+        let problem = Problem::Point("iterations without padding cannot be counted".into());
+        return Err(VerifyError { place: "program".into(), problem });
+    };
     if covered != required {
         let problem = Problem::Incomplete { covered, required };
         return Err(VerifyError { place: "program".into(), problem });

@@ -7,10 +7,11 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use autotune_ir::DType;
 use autotune_ir::plan::{PlanBuffer, PlanStage};
 use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{CpuTarget, KernelPlan, Target};
-use autotune_schedules::workload::{DType, Work};
+use autotune_schedules::workload::Work;
 use serde::{Deserialize, Serialize};
 
 use crate::affinity::{allowed_cores, pin_to_core};

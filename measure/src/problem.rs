@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
 
+use autotune_ir::layout::{physical_shape, put_in_layout};
 use autotune_ir::program::{Layout, Role};
-use autotune_schedules::tensor::{physical_shape, put_in_layout};
 use autotune_schedules::{Operands, OutOfMemory, Reference, ReferenceError, Workload};
-use ndarray::ArrayD;
 
 use crate::buffers::NoMemory;
 use crate::fixed::Fixed;
@@ -35,7 +34,7 @@ pub(crate) struct Problem {
 impl Problem {
     /// Draws the operands and computes the reference, on every core.
     pub(crate) fn new(workload: &Workload) -> Result<Self, OutOfMemory> {
-        let operands = Operands::try_random(workload, SEED)?;
+        let operands = Operands::try_random(&workload.spec(), SEED)?;
         let reference = match Reference::new(workload, &operands, drawing_seed()) {
             Ok(reference) => Arc::new(reference),
             Err(ReferenceError::Memory(error)) => return Err(error),
@@ -51,9 +50,7 @@ impl Problem {
 
     /// Bytes of the tensors, in every layout that was asked for.
     pub(crate) fn bytes(&self) -> usize {
-        let Operands { input, weight, bias, residual } = &self.operands;
-        let tensors = [Some(input), Some(weight), bias.as_ref(), residual.as_ref()];
-        let plain: usize = tensors.into_iter().flatten().map(|tensor| tensor.len()).sum();
+        let plain: usize = self.operands.iter().map(|tensor| tensor.len()).sum();
         let arranged: usize = self.arranged.values().map(|elements| elements.len()).sum();
         let is_exact = self.reference.exact().is_some();
         let expected: usize = self.expected.values().filter(|_| is_exact).map(Expected::len).sum();
@@ -73,7 +70,7 @@ impl Problem {
         if let Some(known) = self.arranged.get(&(role, layout)) {
             return Ok(Some(Arc::clone(known)));
         }
-        let Some(tensor) = self.tensor(role) else { return Ok(None) };
+        let Some(tensor) = self.operands.find(role) else { return Ok(None) };
         let mut elements = zeros(tensor.len())?;
         put_in_layout(tensor, layout, &mut elements).map_err(|e| misfit(role, &e.to_string()))?;
         let elements = Arc::new(elements);
@@ -91,7 +88,7 @@ impl Problem {
         if let Some(known) = self.fixed.get(&(role, layout)) {
             return Ok(Some(Arc::clone(known)));
         }
-        let Some(tensor) = self.tensor(role) else { return Ok(None) };
+        let Some(tensor) = self.operands.find(role) else { return Ok(None) };
         let mut put = Ok(());
         let fixed = Fixed::made(tensor.len(), |to| put = put_in_layout(tensor, layout, to), team);
         let fixed = Arc::new(fixed.map_err(NoMemory::candidate_error)?);
@@ -121,17 +118,6 @@ impl Problem {
         };
         self.expected.insert(layout, expected.clone());
         Ok(expected)
-    }
-
-    /// The operand of a role.
-    fn tensor(&self, role: Role) -> Option<&ArrayD<f32>> {
-        match role {
-            Role::Input => Some(&self.operands.input),
-            Role::Weight => Some(&self.operands.weight),
-            Role::Bias => self.operands.bias.as_ref(),
-            Role::Residual => self.operands.residual.as_ref(),
-            Role::Output | Role::Packed | Role::Accumulator => None,
-        }
     }
 }
 
@@ -171,14 +157,14 @@ pub(crate) fn misfit(role: Role, what: &str) -> CandidateError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use autotune_ir::layout::to_layout;
     use autotune_schedules::reference;
-    use autotune_schedules::tensor::to_layout;
 
     #[test]
     fn arranged_tensors_are_those_of_the_layout_asked_for() {
         let workload: Workload = "conv2d:c=4,h=3,w=2,o=8,k=1,add".parse().unwrap();
         let mut problem = Problem::new(&workload).unwrap();
-        let input = problem.operands.input.clone();
+        let input = problem.operands[0].clone();
         let output = reference(&workload, &problem.operands);
         let mut team = Team::new(2);
         for layout in [Layout::Plain, Layout::ChannelBlocked(2), Layout::ChannelBlocked(4), Layout::Plain] {
@@ -223,11 +209,11 @@ mod tests {
 
     /// A product by another way than the reference's.
     fn right_product(operands: &Operands, is_linear: bool) -> Vec<f32> {
-        let matrix = |tensor: &ArrayD<f32>| tensor.index_axis(ndarray::Axis(0), 0).to_owned();
-        let [left, right] = [&operands.input, &operands.weight]
-            .map(|tensor| matrix(tensor).into_dimensionality::<ndarray::Ix2>().unwrap());
+        let matrix = |tensor: &ndarray::ArrayD<f32>| tensor.index_axis(ndarray::Axis(0), 0).to_owned();
+        let [left, right] =
+            [&operands[0], &operands[1]].map(|tensor| matrix(tensor).into_dimensionality::<ndarray::Ix2>().unwrap());
         let mut product = left.dot(&right);
-        if let Some(bias) = &operands.bias {
+        if let Some(bias) = operands.find(Role::Bias) {
             product += bias;
         }
         if !is_linear {

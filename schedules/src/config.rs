@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::sketch;
-use autotune_ir::workload::{Work, Workload};
+use crate::workload::{Work, Workload};
 
 /// The value of one knob.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

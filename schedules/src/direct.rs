@@ -14,11 +14,11 @@
 //! [`Direct`] is the typed form of a config of this sketch.
 
 use crate::config::Config;
+use crate::contraction::{AxisId, Contraction, Operand, lane_name, with_layout};
 use crate::lower::LowerError;
-use autotune_ir::contraction::{AxisId, Contraction, Operand, lane_name, with_layout};
+use crate::workload::{Operator, Workload};
 use autotune_ir::program::Layout;
 use autotune_ir::target::CpuTarget;
-use autotune_ir::workload::{Operator, Workload};
 
 mod balance;
 mod default;

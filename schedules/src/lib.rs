@@ -3,12 +3,13 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`workload`] | what is to be computed: operator, sizes, epilogue; the text form |
+//! | [`contraction`] | the main equation of a workload's spec, as it is scheduled |
 //! | [`sketch`] | kinds of schedules, behind one trait, in one registry |
 //! | [`space`], [`config`] | every schedule of a workload on a target; one of them |
 //! | [`direct`], [`tiled`], [`mma`] | the sketches for CPUs, for GPUs (implicit GEMM included) and for their tensor cores: knobs, their rules, typed form |
 //! | [`winograd`] | the Winograd sketches for CPUs and GPUs: their knobs, their rules, their matrices |
 //! | [`lower`](mod@lower) | from a config to loop nests |
-//! | [`tensor`], [`reference`](mod@reference) | operands and layouts, the result that kernels are checked against |
+//! | [`operands`], [`reference`](mod@reference) | random operands, the result that kernels are checked against |
 //!
 //! From a workload to C source:
 //!
@@ -25,26 +26,28 @@
 //! let program = lower(&workload, &target, &config)?;
 //! println!("{program}\n{}", c::generate(&program, &target));
 //!
-//! let operands = Operands::random(&workload, 0);
+//! let operands = Operands::random(&workload.spec(), 0);
 //! let output = interpret(&program, &operands)?;
 //! assert!(max_rel_error(&output, &reference(&workload, &operands)) <= tolerance(&workload, &config));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 pub mod config;
+pub mod contraction;
 pub mod direct;
 pub mod lower;
 pub mod mma;
+pub mod operands;
 pub mod reference;
 pub mod sketch;
 pub mod space;
 pub mod tiled;
 pub mod winograd;
+pub mod workload;
 
-pub use autotune_ir::contraction;
-pub use autotune_ir::tensor::{self, Operands, OutOfMemory};
-pub use autotune_ir::workload::{self, Conv2d, Matmul, Operator, Workload, WorkloadError};
 pub use config::{Config, Value};
 pub use lower::{LOWERING_VERSION, LowerError, lower};
+pub use operands::{Operands, OutOfMemory};
 pub use reference::{EXACT_TOLERANCE, Reference, ReferenceError, max_rel_error, reference, tolerance};
 pub use space::{ScheduleSpace, UnfitError};
+pub use workload::{Conv2d, Matmul, Operator, Workload, WorkloadError};

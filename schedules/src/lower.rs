@@ -4,12 +4,13 @@ use thiserror::Error;
 
 use crate::config::Config;
 use crate::sketch;
+use crate::workload::{Activation, Workload};
+use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{
     Access, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Store, StoreMode,
 };
 use autotune_ir::target::Target;
-use autotune_ir::workload::{Activation, DType, Workload};
 
 pub(crate) mod direct;
 pub(crate) mod partial;
@@ -120,7 +121,8 @@ impl OperandBuffers {
         output: (&[usize], Layout),
     ) -> Self {
         let mut add = |name: &str, role, (shape, layout): (&[usize], Layout)| {
-            buffers.push(Buffer { name: name.into(), role, scope: Scope::Global, shape: shape.to_vec(), layout });
+            let (scope, dtype) = (Scope::Global, workload.dtype);
+            buffers.push(Buffer { name: name.into(), role, scope, shape: shape.to_vec(), layout, dtype });
             BufferId(buffers.len() as u32 - 1)
         };
         let epilogue = workload.epilogue;
@@ -132,6 +134,11 @@ impl OperandBuffers {
             output: add("output", Role::Output, output),
         }
     }
+}
+
+/// Type of what a buffer of a role holds that lies plainly in memory of its own: partial sums are f32.
+pub(crate) fn dtype_of(workload: &Workload, role: Role) -> DType {
+    if role == Role::Accumulator { DType::F32 } else { workload.dtype }
 }
 
 /// The index with every axis replaced by its value.

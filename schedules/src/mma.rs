@@ -90,10 +90,11 @@
 use crate::config::Config;
 use crate::direct::reader::Reader;
 use crate::lower::LowerError;
+use crate::workload::{Operator, Workload};
+use autotune_ir::DType;
 use autotune_ir::launch::ARRIVAL_BYTES;
 use autotune_ir::program::{LANES, PRODUCER_THREADS, Side, Team, WarpTile};
 use autotune_ir::target::{GpuApi, GpuTarget};
-use autotune_ir::workload::{DType, Operator, Workload};
 
 mod estimate;
 mod gemm;

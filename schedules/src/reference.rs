@@ -23,8 +23,11 @@ use ndarray::ArrayD;
 
 use crate::config::Config;
 use crate::sketch;
-use autotune_ir::tensor::{OperandError, Operands, OutOfMemory};
-use autotune_ir::workload::{DType, Operator, Workload};
+use autotune_ir::interp::OperandError;
+
+use crate::operands::{Operands, OutOfMemory};
+use crate::workload::{Operator, Workload};
+use autotune_ir::DType;
 
 mod convolution;
 mod difference;
@@ -40,7 +43,7 @@ use selection::Selection;
 /// ```
 /// use autotune_schedules::{Operands, Workload, max_rel_error, reference};
 /// let workload: Workload = "matmul:m=2,n=3,k=4,act=relu".parse().unwrap();
-/// let output = reference(&workload, &Operands::random(&workload, 0));
+/// let output = reference(&workload, &Operands::random(&workload.spec(), 0));
 /// assert_eq!(output.shape(), [1, 2, 3]);
 /// assert_eq!(max_rel_error(&output, &output), 0.0);
 /// ```
@@ -88,7 +91,7 @@ impl Reference {
     }
 
     fn with(workload: &Workload, operands: &Operands, selection: Selection) -> Result<Self, ReferenceError> {
-        operands.check(workload)?;
+        operands.check(&workload.spec())?;
         let mut values = OutOfMemory::zeros(selection.len())?;
         match workload.op {
             Operator::Conv2d(conv) => convolution::fill(workload, &conv, operands, &selection, &mut values)?,
@@ -173,8 +176,10 @@ pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use autotune_ir::program::Role;
+
     use super::*;
-    use autotune_ir::workload::Conv2d;
+    use crate::workload::Conv2d;
     use ndarray::{Dimension, Ix2, s};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
@@ -192,8 +197,8 @@ mod tests {
                         let y = (i[2] * conv.stride[0] + kh * conv.dilation[0]) as i64 - conv.pad[0] as i64;
                         let x = (i[3] * conv.stride[1] + kw * conv.dilation[1]) as i64 - conv.pad[1] as i64;
                         if y >= 0 && x >= 0 && y < conv.h as i64 && x < conv.w as i64 {
-                            let data = t.input[[i[0], group * per_group + c, y as usize, x as usize]];
-                            sum += f64::from(data) * f64::from(t.weight[[i[1], c, kh, kw]]);
+                            let data = t[0][[i[0], group * per_group + c, y as usize, x as usize]];
+                            sum += f64::from(data) * f64::from(t[1][[i[1], c, kh, kw]]);
                         }
                     }
                 }
@@ -230,7 +235,7 @@ mod tests {
                 continue;
             };
             let Operator::Conv2d(conv) = workload.op else { unreachable!() };
-            let operands = Operands::random(&workload, tried);
+            let operands = Operands::random(&workload.spec(), tried);
             let wanted = seven_loops(&conv, &operands).mapv(|x| x as f32);
             let error = max_rel_error(&reference(&workload, &operands), &wanted);
             assert!(error < 1e-6, "{workload}, seed {tried}: {error}");
@@ -242,12 +247,12 @@ mod tests {
     fn products_agree_with_ndarray() {
         for text in ["matmul:m=7,n=5,k=9", "matmul:b=3,m=4,n=6,k=2", "matmul:m=1,n=1,k=1"] {
             let workload: Workload = text.parse().unwrap();
-            let operands = Operands::random(&workload, 3);
+            let operands = Operands::random(&workload.spec(), 3);
             let output = reference(&workload, &operands);
             for b in 0..output.shape()[0] {
                 let matrix =
                     |t: &ArrayD<f32>| t.slice(s![b, .., ..]).mapv(f64::from).into_dimensionality::<Ix2>().unwrap();
-                let wanted = matrix(&operands.input).dot(&matrix(&operands.weight));
+                let wanted = matrix(&operands[0]).dot(&matrix(&operands[1]));
                 let wanted = wanted.mapv(|x| x as f32).into_dyn();
                 let error = max_rel_error(&output.slice(s![b, .., ..]).to_owned().into_dyn(), &wanted);
                 assert!(error < 1e-6, "{text}, batch {b}: {error}");
@@ -262,11 +267,11 @@ mod tests {
             ("matmul:b=2,m=3,n=4,k=5", "matmul:b=2,m=3,n=4,k=5,bias,add,act=relu"),
         ] {
             let (plain, fused): (Workload, Workload) = (plain.parse().unwrap(), fused.parse().unwrap());
-            let operands = Operands::random(&fused, 5);
-            let bare = Operands { bias: None, residual: None, ..operands.clone() };
+            let (bare, operands) = (Operands::random(&plain.spec(), 5), Operands::random(&fused.spec(), 5));
+            assert!(bare[..] == operands[..2]);
             let sums = reference(&plain, &bare);
             let output = reference(&fused, &operands);
-            let (bias, residual) = (operands.bias.unwrap(), operands.residual.unwrap());
+            let [bias, residual] = [Role::Bias, Role::Residual].map(|role| operands.find(role).unwrap());
             let mut clipped = 0;
             for (i, &sum) in sums.indexed_iter() {
                 let channel = if i.ndim() == 4 { i[1] } else { i[2] };
@@ -294,9 +299,9 @@ mod tests {
     #[test]
     fn tolerance_tells_one_lost_product_from_rounding() {
         let workload: Workload = "matmul:m=4,n=4,k=4096".parse().unwrap();
-        let mut operands = Operands::random(&workload, 9);
+        let mut operands = Operands::random(&workload.spec(), 9);
         let wanted = reference(&workload, &operands);
-        operands.input[[0, 2, 1000]] = 0.0;
+        operands[0][[0, 2, 1000]] = 0.0;
         assert!(max_rel_error(&reference(&workload, &operands), &wanted) > 5.0 * EXACT_TOLERANCE);
     }
 }

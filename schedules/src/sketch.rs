@@ -10,9 +10,9 @@ use crate::reference::EXACT_TOLERANCE;
 use crate::space::{Knob, KnobSpace};
 use crate::tiled::{Form, TiledSketch};
 use crate::winograd::WinogradSketch;
+use crate::workload::{Work, Workload};
 use autotune_ir::program::{Program, Team};
 use autotune_ir::target::{GpuTarget, Target};
-use autotune_ir::workload::{Work, Workload};
 
 /// A kind of schedule: which workloads and targets it is for, what may be chosen, and what becomes of the choice.
 pub trait Sketch: Sync {

@@ -9,8 +9,8 @@ use crate::config::Config;
 use crate::direct::MAX_SHARE;
 use crate::lower::{LowerError, check_target};
 use crate::sketch::{self, Sketch};
+use crate::workload::{Work, Workload};
 use autotune_ir::target::Target;
-use autotune_ir::workload::{Work, Workload};
 
 mod few;
 mod fit;

@@ -42,10 +42,11 @@
 //! The sketch is the one of Volkov and Demmel (SC 2008) and of AutoTVM's GPU templates.
 
 use crate::config::Config;
+use crate::contraction::{AxisId, Contraction, Operand};
 use crate::lower::LowerError;
-use autotune_ir::contraction::{AxisId, Contraction, Operand};
+use crate::workload::{Operator, Workload};
+use autotune_ir::DType;
 use autotune_ir::target::GpuTarget;
-use autotune_ir::workload::{DType, Operator, Workload};
 
 mod estimate;
 mod knobs;

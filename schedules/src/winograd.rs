@@ -22,12 +22,13 @@
 use crate::config::Config;
 use crate::direct::{block_size, reader::Reader};
 use crate::lower::LowerError;
+use crate::workload::{Conv2d, Operator, Work, Workload};
 use autotune_ir::target::CpuTarget;
-use autotune_ir::workload::{Conv2d, Operator, Work, Workload};
 
 pub mod gpu;
 mod knobs;
 pub mod matrices;
+pub(crate) mod rewrite;
 mod sketch;
 
 pub use matrices::TAPS;

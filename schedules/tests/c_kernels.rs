@@ -8,9 +8,9 @@ use std::process::Command;
 use std::{env, fs};
 
 use autotune_codegen::c;
+use autotune_ir::layout::from_layout;
 use autotune_ir::program::{Role, When};
 use autotune_ir::{KernelPlan, Program, Target};
-use autotune_schedules::tensor::from_layout;
 use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance};
 use common::contents;
 use common::workloads::{random_panel, random_winograd, random_workload, sample_winograd};
@@ -58,12 +58,12 @@ fn run_c(program: &Program, target: &Target, operands: &Operands) -> ndarray::Ar
     }
     let output = program.find(Role::Output).unwrap();
     let layout = program.buffer(output).layout;
-    from_layout(&buffers[output.0 as usize], &program.workload.output_shape(), layout).unwrap()
+    from_layout(&buffers[output.0 as usize], &program.spec.find(Role::Output).unwrap().shape, layout).unwrap()
 }
 
 fn check(workload: &Workload, target: &Target, seed: u64, configs: impl Fn(&ScheduleSpace) -> Vec<Config>) {
     let space = ScheduleSpace::new(workload, target);
-    let operands = Operands::random(workload, seed);
+    let operands = Operands::random(&workload.spec(), seed);
     let expected = reference(workload, &operands);
     for config in configs(&space) {
         assert!(space.contains(&config), "{workload}: {config} {:?}", lower(workload, target, &config).err());

@@ -258,7 +258,7 @@ fn a_missing_barrier_is_a_race() {
     for text in ["matmul:m=40,n=36,k=24", "conv2d:c=6,h=9,w=9,o=20,k=3,p=1"] {
         let workload: Workload = text.parse().unwrap();
         let space = ScheduleSpace::new(&workload, &target);
-        let operands = Operands::random(&workload, 1);
+        let operands = Operands::random(&workload.spec(), 1);
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let mut planted = 0;
         while planted < 12 {

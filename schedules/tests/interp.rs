@@ -12,9 +12,9 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 fn error_of(program: &Program, seed: u64) -> f64 {
-    let operands = Operands::random(&program.workload, seed);
+    let operands = Operands::random(&program.spec, seed);
     let output = interpret(program, &operands).unwrap_or_else(|e| panic!("{e}, seed {seed}\n{program}"));
-    max_rel_error(&output, &reference(&program.workload, &operands))
+    max_rel_error(&output, &reference(&program.spec.name.parse().unwrap(), &operands))
 }
 
 fn assert_right(program: &Program, seed: u64) {
@@ -23,7 +23,7 @@ fn assert_right(program: &Program, seed: u64) {
 }
 
 fn failure_of(program: &Program) -> InterpError {
-    interpret(program, &Operands::random(&program.workload, 0)).unwrap_err()
+    interpret(program, &Operands::random(&program.spec, 0)).unwrap_err()
 }
 
 fn matmul() -> Program {
@@ -183,7 +183,7 @@ fn tasks_that_share_an_element_race() {
         let mut serial = program;
         let Node::Loop(tasks) = &mut serial.stages[1].body[0] else { unreachable!() };
         tasks.kind = LoopKind::Serial;
-        assert!(interpret(&serial, &Operands::random(&serial.workload, 0)).is_ok());
+        assert!(interpret(&serial, &Operands::random(&serial.spec, 0)).is_ok());
     }
 }
 

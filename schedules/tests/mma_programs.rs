@@ -55,7 +55,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
         let context = format!("seed {seed}: {workload}\n{config}");
         let program = lower(&workload, &target, &config).unwrap();
         verify(&program, &target).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
-        let operands = Operands::random(&workload, seed);
+        let operands = Operands::random(&workload.spec(), seed);
         let output = interpret(&program, &operands).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
         let error = max_rel_error(&output, &reference(&workload, &operands));
         assert!(error <= tolerance(&workload, &config), "{context}\nerror {error}\n{program}");
@@ -79,7 +79,7 @@ fn planted_faults_are_found() {
         (tiles, group_config(&tiles, "tile.m=128x64 tile.n=16x16 stages=2 producer=group grid=persistent")),
     ] {
         let program = lower(&workload, &target, &config).unwrap();
-        let operands = Operands::random(&workload, 1);
+        let operands = Operands::random(&workload.spec(), 1);
         let expected = reference(&workload, &operands);
         for (what, broken) in faults(&program) {
             let proof = verify(&broken, &target).unwrap_err();
@@ -180,7 +180,7 @@ fn programs_of_warp_groups_are_proven_and_agree_with_the_reference() {
         let config = group_config(&workload, knobs);
         let program = lower(&workload, &target, &config).unwrap();
         verify(&program, &target).unwrap();
-        let operands = Operands::random(&workload, 5);
+        let operands = Operands::random(&workload.spec(), 5);
         let error = max_rel_error(&interpret(&program, &operands).unwrap(), &reference(&workload, &operands));
         assert!(error <= tolerance(&workload, &config), "{workload} {config}: {error}");
     }

@@ -132,7 +132,7 @@ fn the_interpreter_agrees_with_the_reference() {
     for (number, Case { workload, config, .. }) in cases(target.gpu().unwrap(), false).iter().enumerate() {
         let program = lower(workload, &target, config).unwrap();
         verify(&program, &target).unwrap();
-        let operands = Operands::random(workload, number as u64);
+        let operands = Operands::random(&workload.spec(), number as u64);
         let output = interpret(&program, &operands).unwrap_or_else(|e| panic!("{workload} {config}: {e}"));
         let error = max_rel_error(&output, &reference(workload, &operands));
         assert!(error <= tolerance(workload, config), "{workload} {config}: error {error}");
@@ -173,13 +173,13 @@ fn kernels_agree_with_the_reference_and_late_faults_show() {
         Err(reason) => return missing("g++", &reason),
     };
     for (number, Case { workload, config, .. }) in cases.iter().enumerate() {
-        let operands = Operands::random(workload, number as u64);
+        let operands = Operands::random(&workload.spec(), number as u64);
         let output =
             kernels.run(number, &operands, number % 2 == 1).unwrap_or_else(|e| panic!("{workload} {config}: {e}"));
         let error = max_rel_error(&output, &reference(workload, &operands));
         assert!(error <= tolerance(workload, config), "{workload} {config}: error {error}");
     }
-    let operands = Operands::random(&workload, 1);
+    let operands = Operands::random(&workload.spec(), 1);
     let expected = reference(&workload, &operands);
     for (fault, (wait, _)) in LATE_FAULTS.iter().enumerate() {
         let shows = |backwards: bool| match kernels.run(cases.len() + fault, &operands, backwards) {

@@ -3,10 +3,12 @@
 
 mod common;
 
-use autotune_ir::program::{Access, BufferId, Expr, Loop, LoopKind, Node, Role, Scope, Store, StoreMode, When};
+use std::sync::Arc;
+
+use autotune_ir::program::{Access, AxisOf, BufferId, Expr, Loop, LoopKind, Node, Role, Scope, Store, StoreMode, When};
 use autotune_ir::verify::Problem;
-use autotune_ir::{Affine, CpuTarget, InterpError, Program, Target, VarId, interpret, verify};
-use autotune_schedules::Operands;
+use autotune_ir::{Affine, CpuTarget, DType, InterpError, Program, Spec, Target, VarId, interpret, verify};
+use autotune_schedules::{Operands, Workload};
 use common::nests;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -459,6 +461,10 @@ fn products_without_points_do_not_count() {
     );
 }
 
+fn spec(text: &str) -> Arc<Spec> {
+    text.parse::<Workload>().unwrap().spec()
+}
+
 #[test]
 fn the_surroundings_get_what_they_expect() {
     let interface = |program: Program, change: &dyn Fn(&mut Program)| {
@@ -471,10 +477,15 @@ fn the_surroundings_get_what_they_expect() {
     interface(matmul(), &|p| p.buffers[0].scope = Scope::Local);
     interface(matmul(), &|p| p.stages[0].name = "compute".into());
     interface(matmul(), &|p| p.axes[3].extent += 1);
-    interface(matmul(), &|p| p.axes[3].name = "z");
+    interface(matmul(), &|p| p.axes[3].name = p.axes[2].name);
+    interface(matmul(), &|p| p.axes[3].of = AxisOf::Part { axis: 9, step: 1 });
+    interface(matmul(), &|p| p.axes[2].of = AxisOf::Part { axis: 2, step: 2 });
+    interface(matmul(), &|p| p.axes[2].of = AxisOf::Fused([1, 2][..].into()));
+    interface(matmul(), &|p| p.buffers[0].dtype = DType::F16);
+    interface(matmul(), &|p| p.algorithm = conv().spec);
     interface(matmul(), &|p| p.axes[3].reduce = false);
-    interface(matmul(), &|p| p.workload = "matmul:m=7,n=21,k=14".parse().unwrap());
-    interface(conv(), &|p| p.workload = "conv2d:c=4,h=1,w=9,o=8,kh=1,kw=3,ph=0,pw=1".parse().unwrap());
+    interface(matmul(), &|p| p.spec = spec("matmul:m=7,n=21,k=14"));
+    interface(conv(), &|p| p.spec = spec("conv2d:c=4,h=1,w=9,o=8,kh=1,kw=3,ph=0,pw=1"));
 }
 
 #[test]
@@ -553,7 +564,7 @@ fn what_is_proven_runs() {
         ][seed as usize % 3]
             .clone();
         mutate(&mut program, &mut rng);
-        let result = interpret(&program, &Operands::random(&program.workload, seed));
+        let result = interpret(&program, &Operands::random(&program.spec, seed));
         let proof = verify(&program, &target());
         match (&proof, &result) {
             (Ok(()), Ok(_)) => proven += 1,

@@ -30,9 +30,9 @@ fn check_program(program: &Program, target: &Target, seed: u64, tolerance: f64, 
     if !machine::runs(target.cpu().unwrap().isa) {
         return;
     }
-    let operands = Operands::random(&program.workload, seed);
+    let operands = Operands::random(&program.spec, seed);
     let output = machine::run(program, &code, &operands);
-    let error = max_rel_error(&output, &reference(&program.workload, &operands));
+    let error = max_rel_error(&output, &reference(&program.spec.name.parse().unwrap(), &operands));
     assert!(error <= tolerance, "{context}\nerror {error}\n{program}");
 }
 

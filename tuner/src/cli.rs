@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use autotune::{Network, SearchKind, check_dtypes};
+use autotune_ir::DType;
 use autotune_ir::{Target, TargetError};
 use autotune_measure::{Backend, GpuInfo, gpu};
-use autotune_schedules::workload::DType;
 use autotune_schedules::{Config, Workload};
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 

@@ -1,8 +1,8 @@
 //! Whether a target computes with an element type.
 
+use autotune_ir::DType;
 use autotune_ir::Target;
 use autotune_schedules::Workload;
-use autotune_schedules::workload::DType;
 use thiserror::Error;
 
 /// The first words, in order of compute capability, of CUDA targets that differ in element types.

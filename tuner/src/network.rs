@@ -1,6 +1,6 @@
 //! Networks as lists of tuning tasks.
 
-use autotune_schedules::workload::DType;
+use autotune_ir::DType;
 use autotune_schedules::{Workload, WorkloadError};
 use thiserror::Error;
 

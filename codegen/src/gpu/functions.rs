@@ -28,7 +28,9 @@ pub(super) fn of(program: &Program) -> String {
         needs.sides |= Side::occurs(&stage.body);
         needs.groups.extend(mma::shapes(&stage.body));
     }
-    text(program.workload.dtype, &needs)
+    // Sums and transforms are f32, and all else of a program is of one type.
+    let other = program.buffers.iter().map(|buffer| buffer.dtype).find(|&dtype| dtype != DType::F32);
+    text(other.unwrap_or_default(), &needs)
 }
 
 /// All functions by which CUDA kernels of [`super::generate`] copy and multiply matrices of a type, so that each instruction can be

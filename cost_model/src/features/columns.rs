@@ -1,7 +1,12 @@
 //! The type of the column tables, and the columns of the whole program.
 
+use std::sync::Arc;
+
 use autotune_ir::analyse::{Analysis, BOUNDS, Core, Totals};
-use autotune_ir::workload::{Operator, Workload};
+use autotune_ir::program::Role;
+use autotune_ir::spec::Spec;
+
+use super::window::Window;
 
 /// How a value is compressed. A name says `log2_` before its unit for the logarithms.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,7 +94,8 @@ pub(super) fn write<'r, T>(table: &[Columns<T>], of: Option<&T>, row: &'r mut [f
 
 /// What the columns of the whole program are computed from.
 pub(super) struct Whole {
-    pub(super) workload: Workload,
+    pub(super) spec: Arc<Spec>,
+    pub(super) window: Window,
     pub(super) analysis: Analysis,
     pub(super) elements: Elements,
 }
@@ -103,13 +109,9 @@ pub(super) struct Elements {
 }
 
 impl Elements {
-    pub(super) fn of(workload: &Workload) -> Self {
-        let count = |shape: Vec<usize>| shape.into_iter().map(|d| d as f64).product();
-        Self {
-            data: count(workload.input_shape()),
-            weight: count(workload.weight_shape()),
-            output: count(workload.output_shape()),
-        }
+    pub(super) fn of(spec: &Spec) -> Self {
+        let count = |role| spec.find(role).map_or(0.0, |tensor| tensor.shape.iter().map(|&d| d as f64).product());
+        Self { data: count(Role::Input), weight: count(Role::Weight), output: count(Role::Output) }
     }
 }
 
@@ -127,16 +129,7 @@ impl Whole {
     }
 
     fn element_bytes(&self) -> f64 {
-        self.workload.dtype.bytes() as f64
-    }
-
-    fn taps(&self) -> [f64; 4] {
-        match self.workload.op {
-            Operator::Conv2d(c) => {
-                [c.kh * c.kw, c.stride[0] * c.stride[1], c.dilation[0] * c.dilation[1], c.groups].map(|x| x as f64)
-            }
-            Operator::Matmul(m) => [1.0, 1.0, 1.0, m.b as f64],
-        }
+        self.spec.multiplied_dtype().bytes() as f64
     }
 }
 
@@ -146,13 +139,13 @@ use Scale::{Linear, Log2, Ratio};
 pub(super) const WHOLE: &[Columns<Whole>] = &[
     // The workload.
     one("workload.work", "flop", Log2, |w, _| w.flops()),
-    one("workload.reduction", "steps", Log2, |w, _| w.workload.reduction_len() as f64),
+    one("workload.reduction", "steps", Log2, |w, _| w.spec.reduction_len() as f64),
     one("workload.data", "bytes", Log2, |w, _| w.element_bytes() * w.elements.data),
     one("workload.weight", "bytes", Log2, |w, _| w.element_bytes() * w.elements.weight),
     one("workload.output", "bytes", Log2, |w, _| w.element_bytes() * w.elements.output),
-    one("workload.intensity", "flop_per_byte", Log2, |w, _| w.flops() / w.workload.min_bytes()),
-    each("workload.*", "count", &["taps", "stride", "dilation", "batch"], Log2, |w, i| w.taps()[i]),
-    one("workload.is_matmul", "flag", Linear, |w, _| f64::from(u8::from(matches!(w.workload.op, Operator::Matmul(_))))),
+    one("workload.intensity", "flop_per_byte", Log2, |w, _| w.flops() / w.spec.min_bytes()),
+    each("workload.*", "count", &["taps", "stride", "dilation", "batch"], Log2, |w, i| w.window.counts()[i]),
+    one("workload.is_matmul", "flag", Linear, |w, _| f64::from(u8::from(!w.window.slides))),
     // The target.
     one("target.threads", "count", Log2, |w, _| w.core().threads as f64),
     one("target.lanes", "count", Log2, |w, _| w.core().lanes as f64),

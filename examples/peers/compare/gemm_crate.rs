@@ -31,7 +31,7 @@ impl GemmCrate {
             _ => return Ok(None),
         };
         let pool = ThreadPoolBuilder::new().num_threads(threads).start_handler(pin_to_core).build()?;
-        let operands = Operands::random(workload, 0);
+        let operands = Operands::random(&workload.spec(), 0);
         let output = vec![f32::NAN; matmul.m * matmul.n];
         let mut made = Self { matmul, operands, output, pool, max_rel_error: 0.0 };
         made.repeat(1);
@@ -59,7 +59,7 @@ impl GemmCrate {
             1 => Parallelism::None,
             threads => Parallelism::Rayon(threads),
         };
-        let (a, b) = (operands.input.as_ptr() as usize, operands.weight.as_ptr() as usize);
+        let (a, b) = (operands[0].as_ptr() as usize, operands[1].as_ptr() as usize);
         let gemm = get_gemm_fn();
         pool.install(|| {
             let start = Instant::now();

@@ -44,7 +44,7 @@ pub struct Kernels {
 impl Kernels {
     /// `None` if no stage is for a GPU.
     pub(super) fn of(nest: &Nest, program: &Program, gpu: &GpuTarget) -> Option<Self> {
-        let multiprocessor = Multiprocessor::of(gpu, program.workload.dtype);
+        let multiprocessor = Multiprocessor::of(gpu, program.spec.multiplied_dtype());
         let every_run = program.stages.iter().filter(|stage| stage.when == When::EveryRun);
         let works: Vec<StageWork> = every_run.filter_map(|s| StageWork::of(nest, s, gpu.warp_threads)).collect();
 
@@ -60,7 +60,7 @@ impl Kernels {
             cycles: all.iter().map(longest).sum(),
             main_cycles: longest(&all[main]),
             l2_bytes: works.iter().map(|work| work.blocks * work.l2_bytes()).sum(),
-            flops: program.workload.flops(),
+            flops: program.spec.flops(),
             main: works.into_iter().nth(main)?,
         })
     }

@@ -2,8 +2,8 @@
 
 use super::{Access, BOX_ROW_BYTES, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
 use crate::affine::{Affine, VarId};
+use crate::dtype::DType;
 use crate::launch::Grid;
-use crate::workload::DType;
 
 /// Extents of the two innermost thread loops, which number the lanes of a warp.
 pub const LANES: [usize; 2] = [8, 4];
@@ -106,7 +106,8 @@ impl<'a> WarpTile<'a> {
 
     /// Whether extents and indices are those of the form, or what is not.
     pub fn check(&self, program: &Program, grid: &Grid, by: Team) -> Result<(), &'static str> {
-        let Some(steps) = Self::steps(program.workload.dtype) else {
+        let dtype = program.dtype(self.rows.buffer);
+        let Some(steps) = Self::steps(dtype) else {
             return Err("matrix instructions of a type that has none");
         };
         let lanes: Option<[&Loop; 2]> = grid.threads.last_chunk().copied();
@@ -116,7 +117,7 @@ impl<'a> WarpTile<'a> {
         let of_group = grid.threads.len().checked_sub(3).map(|at| grid.threads[at]).filter(|l| l.extent == 4);
         let warp = match by {
             Team::Warp => None,
-            Team::WarpGroup if of_group.is_some() && program.workload.dtype.bytes() == 2 => of_group.map(|l| l.var),
+            Team::WarpGroup if of_group.is_some() && dtype.bytes() == 2 => of_group.map(|l| l.var),
             Team::WarpGroup => return Err("matrix instructions of warp groups in a block without, or of other types"),
         };
         let [s, i, j, h, p, c, k] = self.loops;

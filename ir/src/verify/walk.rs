@@ -11,7 +11,7 @@ use crate::program::{
     Access, BoxCopy, Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Side, Stage,
     Store, StoreMode, WarpTile, When, parallel_prefix,
 };
-use crate::workload::Operator;
+use crate::spec::Tensor;
 
 /// A store's place and the box that it covers.
 pub(super) struct Covered {
@@ -290,15 +290,16 @@ impl<'a, 'f> Walk<'a, 'f> {
 
     /// True for what stages ahead of time may read: constant weights, what was made of them, private memory.
     fn is_known_ahead(&self, id: BufferId, buffer: &Buffer) -> bool {
-        let weights_are_constant = !matches!(self.program.workload.op, Operator::Matmul(m) if m.b > 1);
         match buffer.role {
-            Role::Weight => weights_are_constant,
+            Role::Weight | Role::Input | Role::Bias | Role::Residual => {
+                self.program.spec.find(buffer.role).is_some_and(Tensor::is_constant)
+            }
             Role::Packed => {
                 let in_stage = self.found.writes.iter().any(|w| w.buffer == id && w.covered.place.0 == self.stage.0);
                 buffer.scope != Scope::Global || in_stage || self.found.ahead_of_time.contains(&id)
             }
             Role::Accumulator => true,
-            Role::Input | Role::Bias | Role::Residual | Role::Output => false,
+            Role::Output => false,
         }
     }
 
@@ -415,17 +416,14 @@ impl<'a, 'f> Walk<'a, 'f> {
 
     /// Operands read in place are read where the point says. True if the data operand is.
     fn check_operands(&self, store: &Store, operands: [&Access; 2]) -> Result<bool, VerifyError> {
-        let [data, weight] = interface::operand_indices(self.program, &store.point);
         let mut in_place = false;
         for access in operands {
             let buffer = self.program.buffer(access.buffer);
-            let wanted = match buffer.role {
-                Role::Input => &data,
-                Role::Weight => &weight,
-                Role::Packed => continue,
-                _ => {
-                    return self.fail(Problem::Forbidden { buffer: buffer.name.clone(), access: "read" });
-                }
+            if buffer.role == Role::Packed {
+                continue;
+            }
+            let Some(wanted) = interface::element_read(self.program, buffer.role, &store.point) else {
+                return self.fail(Problem::Forbidden { buffer: buffer.name.clone(), access: "read" });
             };
             in_place |= buffer.role == Role::Input;
             let found = interface::logical_index(&access.index, buffer.layout);

@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
+use autotune_ir::DType;
 use autotune_ir::plan::{PlanBuffer, PlanStage};
 use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{GpuApi, GpuTarget, KernelPlan, Launch};
-use autotune_schedules::workload::DType;
 
 use super::replays::Replays;
 use super::{Device, nvrtc};

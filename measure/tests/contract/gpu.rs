@@ -3,13 +3,13 @@
 use std::env;
 use std::ops::ControlFlow;
 
+use autotune_ir::DType;
 use autotune_ir::{Launch, Target};
 use autotune_measure::gpu::{self, nvrtc, opencl};
 use autotune_measure::{
     Bench, Builder, Candidate, CandidateError, Ceilings, InProcessMeasurer, MeasureError, MeasureOptions, Measurement,
     Measurer, Resources, WorkerCommand, WorkerMeasurer,
 };
-use autotune_schedules::workload::DType;
 use autotune_schedules::{ScheduleSpace, Workload};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{DataMode, Direct};
-use autotune_ir::contraction::AxisId;
+use crate::contraction::AxisId;
 use autotune_ir::target::CpuTarget;
 
 /// Largest share of the work that one thread may have, as a multiple of its fair share, where there is enough to divide and it can be

@@ -5,8 +5,8 @@ use super::knobs::vectors;
 use super::{Direct, Roles, block_size};
 use crate::config::{Config, Value};
 use crate::space::{Knob, KnobSpace};
+use crate::workload::{Operator, Workload};
 use autotune_ir::target::CpuTarget;
-use autotune_ir::workload::{Operator, Workload};
 
 /// Layouts and data modes in the order in which the default tries them.
 const DEFAULT_DATA: [(&str, &str); 6] = [

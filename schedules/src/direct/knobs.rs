@@ -2,10 +2,10 @@
 
 use super::rules::{MIN_PANEL_CHANNELS, MIN_PANEL_COLUMNS, pads_far};
 use super::{LoopNames, Roles, block_size, blockable, extent};
+use crate::contraction::Contraction;
 use crate::space::Knob;
-use autotune_ir::contraction::Contraction;
+use crate::workload::{Operator, Workload};
 use autotune_ir::target::CpuTarget;
-use autotune_ir::workload::{Operator, Workload};
 
 /// Every knob of the sketch with its values, for one workload and target.
 pub(super) fn knobs(workload: &Workload, target: &CpuTarget) -> Vec<Knob> {

@@ -1,9 +1,9 @@
 //! Rules between the knobs of the direct sketch, and limits of the target.
 
 use super::{DataMode, Direct, TileLoop};
+use crate::contraction::{AxisId, Contraction};
 use crate::lower::LowerError;
 use autotune_ir::affine::VarId;
-use autotune_ir::contraction::{AxisId, Contraction};
 use autotune_ir::program::{Layout, MAX_LOCAL_BYTES};
 use autotune_ir::target::CpuTarget;
 

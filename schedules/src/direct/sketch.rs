@@ -5,9 +5,9 @@ use crate::config::Config;
 use crate::lower::{LowerError, direct};
 use crate::sketch::{Plan, Sketch};
 use crate::space::{Knob, KnobSpace};
+use crate::workload::Workload;
 use autotune_ir::program::Program;
 use autotune_ir::target::{CpuTarget, Target};
-use autotune_ir::workload::Workload;
 
 /// Name of the sketch in configs.
 pub const SKETCH: &str = "direct";

@@ -21,17 +21,18 @@
 //! (with the epilogue); in between partial sums live in the output buffer.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{OperandBuffers, assign, at, epilogue, load, nest};
+use super::{OperandBuffers, assign, at, dtype_of, epilogue, load, nest};
+use crate::contraction::AxisId;
 use crate::direct::{DataMode, Direct, TileLoop};
+use crate::workload::Workload;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::contraction::AxisId;
 use autotune_ir::program::{
     Buffer, BufferId, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, VarName, When,
 };
-use autotune_ir::workload::Workload;
 
 mod copy;
 mod leaf;
@@ -95,7 +96,7 @@ enum Level {
 /// What follows the axis in the name of a loop, by level.
 const LEVELS: [&str; 5] = ["0", "1", "r", "u", "t"];
 
-/// Names of the loops over an axis, by level; made while compiling for the axes that [`autotune_ir::contraction`] knows.
+/// Names of the loops over an axis, by level; made while compiling for the axes that [`crate::contraction`] knows.
 fn loop_names(axis: &str) -> [VarName; LEVELS.len()] {
     macro_rules! names {
         ($($known:literal)*) => {
@@ -178,8 +179,10 @@ impl<'a> Lowering<'a> {
         }
         let body = self.compute();
         stages.push(Stage { name: "compute".into(), when: When::EveryRun, body });
+        let spec = self.workload.spec();
         Program {
-            workload: *self.workload,
+            algorithm: Arc::clone(&spec),
+            spec,
             axes: self.direct.contraction.axes.clone(),
             vars: self.vars,
             buffers: self.buffers,
@@ -197,7 +200,8 @@ impl<'a> Lowering<'a> {
         if let Some(i) = self.buffers.iter().position(|b| b.name == name) {
             return BufferId(i as u32);
         }
-        self.buffers.push(Buffer { name, role, scope, shape, layout: Layout::Plain });
+        let dtype = dtype_of(self.workload, role);
+        self.buffers.push(Buffer { name, role, scope, shape, layout: Layout::Plain, dtype });
         BufferId(self.buffers.len() as u32 - 1)
     }
 

@@ -1,11 +1,12 @@
 //! The stage that adds up the sums of the parts of a split reduction, on a GPU.
 
 use super::{OperandBuffers, assign, epilogue, load, nest};
+use crate::workload::Workload;
+use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{
     Access, Buffer, BufferId, Digit, Expr, Layout, LoopKind, Node, Role, Scope, Store, StoreMode, VarName,
 };
-use autotune_ir::workload::Workload;
 
 /// Threads of a block that packs weights or adds up partial sums.
 pub(crate) const COPY_THREADS: usize = 256;
@@ -35,7 +36,7 @@ pub(crate) fn add_partial(sums: &Sums, vars: &mut Vec<VarName>, buffers: &mut Ve
     let digits: Vec<Digit> = shape.iter().enumerate().map(digit).collect();
     let index: Vec<Affine> = digits.iter().map(|d| Affine::var(d.var)).collect();
     let (name, role, scope, shape) = ("sum".into(), Role::Accumulator, Scope::Register, Vec::new());
-    buffers.push(Buffer { name, role, scope, shape, layout: Layout::Plain });
+    buffers.push(Buffer { name, role, scope, shape, layout: Layout::Plain, dtype: DType::F32 });
     let sum = BufferId(buffers.len() as u32 - 1);
     let add = Node::Store(Store {
         dst: Access { buffer: sum, index: Vec::new() },

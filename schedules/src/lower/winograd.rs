@@ -7,15 +7,16 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::{OperandBuffers, add, assign, epilogue, load, nest};
+use super::{OperandBuffers, add, assign, dtype_of, epilogue, load, nest};
 use crate::winograd::matrices::{Matrices, Transform};
+use crate::winograd::rewrite::{Tiles, rewrite};
 use crate::winograd::{TAPS, Winograd};
+use crate::workload::Workload;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{
     Access, AxisInfo, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
     StoreMode, VarName, When,
 };
-use autotune_ir::workload::Workload;
 
 mod product;
 pub(crate) mod transform;
@@ -84,7 +85,6 @@ impl Trimmer {
 struct Lowering<'a> {
     workload: &'a Workload,
     winograd: &'a Winograd,
-    axes: Vec<AxisInfo>,
     vars: Vec<VarName>,
     buffers: Vec<Buffer>,
     input: BufferId,
@@ -115,7 +115,7 @@ impl<'a> Lowering<'a> {
             OperandBuffers::new(&mut buffers, workload, (&in_shape, blocked), (&out_shape, blocked));
         let mut packed = |name: &str, scope, shape: Vec<usize>| {
             let (name, role, layout) = (name.into(), Role::Packed, Layout::Plain);
-            buffers.push(Buffer { name, role, scope, shape, layout });
+            buffers.push(Buffer { name, role, scope, shape, layout, dtype: workload.dtype });
             BufferId(buffers.len() as u32 - 1)
         };
         let channels = winograd.register[1];
@@ -130,14 +130,6 @@ impl<'a> Lowering<'a> {
         let inputs = packed("input_transformed", inputs_scope, inputs_shape);
         let products_shape = winograd.product_shape().to_vec();
         let products = packed("products", Scope::Local, products_shape);
-        let axis = |name, extent, reduce| AxisInfo { name, extent, reduce };
-        let axes = vec![
-            axis("n", conv.n, false),
-            axis("xi", xis, false),
-            axis("t", winograd.grid().iter().product(), false),
-            axis("o", conv.o, false),
-            axis("c", conv.c, true),
-        ];
         let matrices = Matrices::new(winograd.m);
         let transforms = Transforms {
             weight: Transform::plain(&matrices.weight),
@@ -147,7 +139,6 @@ impl<'a> Lowering<'a> {
         Self {
             workload,
             winograd,
-            axes,
             vars: Vec::new(),
             buffers,
             input,
@@ -172,7 +163,10 @@ impl<'a> Lowering<'a> {
         }
         let body = self.trees(&runs, Self::compute);
         stages.push(stage("compute", When::EveryRun, body));
-        Program { workload: *self.workload, axes: self.axes, vars: self.vars, buffers: self.buffers, stages }
+        let spec = self.workload.spec();
+        let algorithm = rewrite(&spec, &self.winograd.conv, self.winograd.m, Tiles::OfImage);
+        let axes = algorithm.main().axes.iter().enumerate().map(|(id, axis)| AxisInfo::whole(id, axis)).collect();
+        Program { spec, algorithm, axes, vars: self.vars, buffers: self.buffers, stages }
     }
 
     fn var(&mut self, name: &'static str) -> VarId {
@@ -186,7 +180,8 @@ impl<'a> Lowering<'a> {
             return BufferId(i as u32);
         }
         let role = if name.starts_with("acc") { Role::Accumulator } else { Role::Packed };
-        self.buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain });
+        let dtype = dtype_of(self.workload, role);
+        self.buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain, dtype });
         BufferId(self.buffers.len() as u32 - 1)
     }
 

@@ -1,9 +1,9 @@
 //! How long a kernel takes, roughly, without measuring.
 
 use super::Mma;
+use autotune_ir::DType;
 use autotune_ir::program::Team;
 use autotune_ir::target::GpuTarget;
-use autotune_ir::workload::DType;
 
 /// Of a multiprocessor, in a cycle: multiply-adds of 16-bit operands, bytes of shared memory, bytes of the second-level cache.
 const MULTIPLIES: f64 = 1024.0;

@@ -1,8 +1,8 @@
 //! A workload as a matrix product.
 
+use crate::workload::{Operator, Workload};
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{AxisInfo, Layout};
-use autotune_ir::workload::{Operator, Workload};
+use autotune_ir::program::{AxisInfo, AxisOf, Layout};
 
 /// `result[row, column] = sum over outer and steps of data[row, outer, step] * weight[column, outer, step]`, for each of a batch.
 ///
@@ -59,7 +59,12 @@ impl Gemm {
 
     /// The workload with its weights `packed` or not.
     pub fn new(workload: &Workload, packed: bool) -> Self {
-        let axis = |name, extent, reduce| AxisInfo { name, extent, reduce };
+        let spec = workload.spec();
+        let own = |name| spec.main().axes.iter().position(|axis| axis.name == name).unwrap_or_default();
+        let axis = |name, extent, reduce| {
+            let of = AxisOf::Part { axis: own(name), step: 1 };
+            AxisInfo { name, extent, reduce, of }
+        };
         let most = super::COPY_BYTES / workload.dtype.bytes();
         let vector = |row: usize| (1..=most).rev().find(|v| v.is_power_of_two() && row.is_multiple_of(*v)).unwrap_or(1);
         match workload.op {
@@ -81,7 +86,10 @@ impl Gemm {
                 let outer = [axis("kh", c.kh, true), axis("kw", c.kw, true)];
                 Self {
                     batch: axis("g", c.groups, false),
-                    rows: axis("p", c.n * oh * ow, false),
+                    rows: AxisInfo {
+                        of: AxisOf::Fused([own("n"), own("oh"), own("ow")].into()),
+                        ..axis("p", c.n * oh * ow, false)
+                    },
                     columns: axis("o", c.o / c.groups, false),
                     outer: outer.into(),
                     steps: axis("c", steps, true),

@@ -2,9 +2,9 @@
 
 use super::{COPY_BYTES, Gemm};
 use crate::space::Knob;
+use crate::workload::Workload;
 use autotune_ir::program::{BOX_ROW_BYTES, Team, WarpTile};
 use autotune_ir::target::GpuTarget;
-use autotune_ir::workload::Workload;
 
 /// Every knob of the sketch with its values; none for workloads that it is not for.
 pub(super) fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {

@@ -3,13 +3,14 @@
 use super::gemm::Place;
 use super::{Mma, Tile};
 use crate::lower::partial::{Sums, add_partial};
-use crate::lower::{OperandBuffers, assign, load, nest};
+use crate::lower::{OperandBuffers, assign, dtype_of, load, nest};
+use crate::workload::Workload;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{
     Access, Buffer, BufferId, Digit, Expr, InBounds, LANES, Layout, LoopKind, Node, Program, Role, Scope, Side, Signal,
     Stage, Store, StoreMode, Team, VarName, When,
 };
-use autotune_ir::workload::Workload;
+use std::sync::Arc;
 
 mod copy;
 mod output;
@@ -54,7 +55,8 @@ impl<'a> Lowering<'a> {
         let [input, output] = mma.gemm.operands(workload);
         let operands = OperandBuffers::new(&mut buffers, workload, (&input.0, input.1), (&output.0, output.1));
         let mut add = |name: &str, role, scope, shape: Vec<usize>| {
-            buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain });
+            let dtype = dtype_of(workload, role);
+            buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain, dtype });
             BufferId(buffers.len() as u32 - 1)
         };
         let weight = match mma.gemm.packed {
@@ -105,7 +107,8 @@ impl<'a> Lowering<'a> {
             stages.push(Stage { name: "add_partial".into(), when: When::EveryRun, body });
         }
         let axes = self.mma.gemm.axes();
-        Program { workload: *self.workload, axes, vars: self.vars, buffers: self.buffers, stages }
+        let spec = self.workload.spec();
+        Program { algorithm: Arc::clone(&spec), spec, axes, vars: self.vars, buffers: self.buffers, stages }
     }
 
     fn var(&mut self, name: impl Into<VarName>, extent: usize) -> VarId {

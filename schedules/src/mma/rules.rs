@@ -3,9 +3,9 @@
 use super::{Mma, Tile};
 use crate::lower::LowerError;
 use crate::tiled::check_parts;
+use crate::workload::Workload;
 use autotune_ir::program::{BOX_ROW_BYTES, Team};
 use autotune_ir::target::GpuTarget;
-use autotune_ir::workload::Workload;
 
 /// Instructions of a warp in one straight-line body beyond which compilers are slow and the instruction cache overflows.
 const MAX_BODY: usize = 512;

@@ -6,9 +6,10 @@ use crate::config::Config;
 use crate::lower::LowerError;
 use crate::sketch::{self, Plan, Sketch};
 use crate::space::{Knob, KnobSpace};
+use crate::workload::Workload;
+use autotune_ir::DType;
 use autotune_ir::program::Team;
 use autotune_ir::target::{GpuTarget, Target};
-use autotune_ir::workload::{DType, Workload};
 
 /// Name in configs of the sketch for instructions of warps.
 pub const SKETCH: &str = "mma";

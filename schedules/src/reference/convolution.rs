@@ -8,8 +8,10 @@ use ndarray::{ArrayD, s};
 use rayon::prelude::*;
 
 use super::selection::{Selection, Stand};
-use autotune_ir::tensor::{Operands, OutOfMemory};
-use autotune_ir::workload::{Activation, Conv2d, DType, Workload};
+use crate::operands::{Operands, OutOfMemory};
+use crate::workload::{Activation, Conv2d, Workload};
+use autotune_ir::DType;
+use autotune_ir::program::Role;
 
 /// Blocks that are summed together, for which input rows are read once.
 const BLOCKS: usize = 64;
@@ -38,8 +40,8 @@ pub(super) fn fill(
     selection: &Selection,
     values: &mut [f32],
 ) -> Result<(), OutOfMemory> {
-    let weighted = weighted_kernels(workload.dtype, &operands.weight, selection)?;
-    let weight = operands.weight.as_standard_layout();
+    let weighted = weighted_kernels(workload.dtype, &operands[1], selection)?;
+    let weight = operands[1].as_standard_layout();
     let weight = weight.as_slice().unwrap_or_default();
     let lines = Lines { workload, conv, operands, weight, selection, weighted };
     let (blocks, group_blocks, width) = (selection.blocks(), selection.group_blocks(), selection.extents.width);
@@ -133,7 +135,7 @@ impl Lines<'_> {
             let (channel, kh) = (first + channels.start + index / conv.kh, index % conv.kh);
             let from = y * conv.stride[0] + kh * conv.dilation[0];
             if let Some(from) = from.checked_sub(pad_top).filter(|&from| from < conv.h) {
-                let input = self.operands.input.slice(s![image, channel, from, ..]);
+                let input = self.operands[0].slice(s![image, channel, from, ..]);
                 let inside = row[pad_left..].iter_mut().zip(input);
                 inside.for_each(|(to, &x)| *to = f64::from(dtype.multiplied(x)));
             }
@@ -146,11 +148,11 @@ impl Lines<'_> {
         let (image, y) = (line / oh, line % oh);
         let dtype = self.workload.dtype;
         for (channel, scale) in self.selection.terms(line, block) {
-            if let Some(bias) = &self.operands.bias {
+            if let Some(bias) = self.operands.find(Role::Bias) {
                 let bias = scale * f64::from(dtype.stored(bias[channel]));
                 sums.iter_mut().for_each(|sum| *sum += bias);
             }
-            if let Some(residual) = &self.operands.residual {
+            if let Some(residual) = self.operands.find(Role::Residual) {
                 let line = residual.slice(s![image, channel, y, ..]);
                 sums.iter_mut().zip(line).for_each(|(sum, &x)| *sum += scale * f64::from(dtype.stored(x)));
             }

@@ -3,9 +3,9 @@
 use ndarray::{ArrayView1, s};
 
 use super::Reference;
+use crate::workload::{Operator, Workload};
+use autotune_ir::layout::{LayoutError, physical_shape};
 use autotune_ir::program::Layout;
-use autotune_ir::tensor::{LayoutError, physical_shape};
-use autotune_ir::workload::{Operator, Workload};
 
 /// Where the elements of an output lie.
 struct Strides {
@@ -106,8 +106,9 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
+    use crate::operands::Operands;
     use crate::reference::{Selection, reference};
-    use autotune_ir::tensor::{Operands, to_layout};
+    use autotune_ir::layout::to_layout;
 
     /// Workloads with the bound of their multiply-adds: weighted, drawn, drawn with lines left out, exact.
     const CASES: &[(&str, u64)] = &[
@@ -143,7 +144,7 @@ mod tests {
     fn right_outputs_pass_in_every_layout() {
         for (seed, (text, bound)) in CASES.iter().enumerate() {
             let workload: Workload = text.parse().unwrap();
-            let operands = Operands::random(&workload, seed as u64);
+            let operands = Operands::random(&workload.spec(), seed as u64);
             let output = reference(&workload, &operands);
             let reference = with_bound(&workload, &operands, *bound, seed as u64);
             // Weighted sums are of outputs that were rounded to the workload's type.
@@ -160,7 +161,7 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(31);
         for (text, bound) in CASES {
             let workload: Workload = text.parse().unwrap();
-            let operands = Operands::random(&workload, 5);
+            let operands = Operands::random(&workload.spec(), 5);
             let reference_of = with_bound(&workload, &operands, *bound, 5);
             let right = reference(&workload, &operands);
             for odd in [f32::NAN, f32::INFINITY] {
@@ -177,7 +178,7 @@ mod tests {
     #[test]
     fn an_output_of_another_size_is_an_error() {
         let workload: Workload = "matmul:m=4,n=4,k=4".parse().unwrap();
-        let reference = Reference::new(&workload, &Operands::random(&workload, 0), 0).unwrap();
+        let reference = Reference::new(&workload, &Operands::random(&workload.spec(), 0), 0).unwrap();
         assert!(reference.difference(&[0.0; 15], Layout::Plain, 0).is_err());
         assert!(reference.difference(&[0.0; 16], Layout::ChannelBlocked(2), 0).is_err());
     }
@@ -188,7 +189,7 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(33);
         for (text, bound) in [CASES[0], CASES[4]] {
             let workload: Workload = text.parse().unwrap();
-            let operands = Operands::random(&workload, 6);
+            let operands = Operands::random(&workload.spec(), 6);
             let reference_of = with_bound(&workload, &operands, bound, 6);
             assert!(reference_of.exact().is_none());
             let right = reference(&workload, &operands);
@@ -215,7 +216,7 @@ mod tests {
     #[test]
     fn a_wrong_tile_is_missed_no_more_often_than_stated() {
         let workload: Workload = "matmul:m=96,n=96,k=16,act=relu".parse().unwrap();
-        let operands = Operands::random(&workload, 8);
+        let operands = Operands::random(&workload.spec(), 8);
         let right = reference(&workload, &operands);
         let block = 16;
         for (rows, columns) in [(1, 1), (3, 4), (6, 16), (5, 31)] {

@@ -8,8 +8,10 @@ use rayon::prelude::*;
 
 use super::convolution::{add_four, output};
 use super::selection::{Selection, Stand};
-use autotune_ir::tensor::{Operands, OutOfMemory};
-use autotune_ir::workload::{DType, Matmul, Workload};
+use crate::operands::{Operands, OutOfMemory};
+use crate::workload::{Matmul, Workload};
+use autotune_ir::DType;
+use autotune_ir::program::Role;
 
 /// Values that are summed together, for which the right matrix is read once.
 const VALUES: usize = 1 << 16;
@@ -41,7 +43,7 @@ pub(super) fn fill(
     selection: &Selection,
     values: &mut [f32],
 ) -> Result<(), OutOfMemory> {
-    let weighted = weighted_columns(workload.dtype, &operands.weight, selection)?;
+    let weighted = weighted_columns(workload.dtype, &operands[1], selection)?;
     let product = Product { workload, matmul, operands, selection, weighted };
     let blocks = selection.blocks();
     let blocks_at_a_time = match selection.stand {
@@ -139,7 +141,7 @@ impl Product<'_> {
                 held[index * columns.len()..][..columns.len()].copy_from_slice(&self.weighted[at..][columns.clone()]);
                 continue;
             }
-            let row = self.operands.weight.slice(s![matrix, row, columns.clone()]);
+            let row = self.operands[1].slice(s![matrix, row, columns.clone()]);
             let row = row.iter().map(|&x| f64::from(self.workload.dtype.multiplied(x)));
             if self.selection.block > 1 {
                 held[index..].iter_mut().step_by(height).zip(row).for_each(|(to, x)| *to = x);
@@ -152,7 +154,7 @@ impl Product<'_> {
     /// Elements of a row of the left matrix.
     fn read_left(&self, line: usize, columns: Range<usize>, left: &mut Vec<f64>) {
         let Matmul { m, .. } = *self.matmul;
-        let row = self.operands.input.slice(s![line / m, line % m, columns]);
+        let row = self.operands[0].slice(s![line / m, line % m, columns]);
         left.clear();
         left.extend(row.iter().map(|&x| f64::from(self.workload.dtype.multiplied(x))));
     }
@@ -162,8 +164,8 @@ impl Product<'_> {
         let Matmul { m, .. } = *self.matmul;
         let dtype = self.workload.dtype;
         let added = |channel: usize| {
-            let bias = self.operands.bias.as_ref().map_or(0.0, |bias| f64::from(dtype.stored(bias[channel])));
-            let residual = self.operands.residual.as_ref();
+            let bias = self.operands.find(Role::Bias).map_or(0.0, |bias| f64::from(dtype.stored(bias[channel])));
+            let residual = self.operands.find(Role::Residual);
             bias + residual.map_or(0.0, |residual| f64::from(dtype.stored(residual[[line / m, line % m, channel]])))
         };
         let is_plain = !self.workload.epilogue.bias && !self.workload.epilogue.residual;

@@ -1,6 +1,6 @@
 //! Which lines of an output a reference has.
 
-use autotune_ir::workload::{Activation, Operator, Workload};
+use crate::workload::{Activation, Operator, Workload};
 
 /// Multiply-adds up to which every element of an output is computed, and which larger workloads are reduced to.
 pub const EXACT_MULTIPLY_ADDS: u64 = 1 << 30;

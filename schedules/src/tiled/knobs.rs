@@ -2,10 +2,10 @@
 
 use super::pixels::Pixels;
 use super::{Form, Roles, can_pack, extent, rules, weight_source};
+use crate::contraction::{Contraction, Operand};
 use crate::space::Knob;
-use autotune_ir::contraction::{Contraction, Operand};
+use crate::workload::Workload;
 use autotune_ir::target::GpuTarget;
-use autotune_ir::workload::Workload;
 
 /// Every knob with its values, for one workload in a form; none if it has not that form.
 pub(super) fn knobs(workload: &Workload, target: &GpuTarget, form: Form) -> Option<Vec<Knob>> {

@@ -1,15 +1,18 @@
 //! Lowering of the tiled sketch.
 
+use std::sync::Arc;
+
+use crate::contraction::{AxisId, Contraction, divide};
 use crate::lower::partial::{Sums, add_partial, fused};
-use crate::lower::{OperandBuffers, assign, at, load, nest};
+use crate::lower::{OperandBuffers, assign, at, dtype_of, load, nest};
 use crate::tiled::{SpatialTile, Tiled};
+use crate::workload::Workload;
+use autotune_ir::Spec;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::contraction::{AxisId, Contraction, divide};
 use autotune_ir::program::{
     Access, Buffer, BufferId, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode,
     VarName, When,
 };
-use autotune_ir::workload::Workload;
 
 mod chunks;
 mod copy;
@@ -67,7 +70,7 @@ impl<'a> Lowering<'a> {
         let mut weight = operands.weight;
         let mut global = |name: &str, role, shape: &[usize]| {
             let (shape, scope, layout) = (shape.to_vec(), Scope::Global, Layout::Plain);
-            buffers.push(Buffer { name: name.into(), role, scope, shape, layout });
+            buffers.push(Buffer { name: name.into(), role, scope, shape, layout, dtype: dtype_of(workload, role) });
             BufferId(buffers.len() as u32 - 1)
         };
         if tiled.packed_weights {
@@ -84,7 +87,8 @@ impl<'a> Lowering<'a> {
     /// For a stage that reads and writes some of the buffers.
     fn within(workload: &'a Workload, tiled: &'a Tiled, mut buffers: Vec<Buffer>, outside: Outside) -> Self {
         let mut add = |name: &str, role, scope, shape: Vec<usize>| {
-            buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain });
+            let dtype = dtype_of(workload, role);
+            buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain, dtype });
             BufferId(buffers.len() as u32 - 1)
         };
         let slots = |which: usize| {
@@ -144,12 +148,14 @@ impl<'a> Lowering<'a> {
             let body = add_partial(&sums, &mut self.vars, &mut self.buffers);
             stages.push(Stage { name: "add_partial".into(), when: When::EveryRun, body });
         }
-        self.program(stages)
+        let spec = self.workload.spec();
+        self.program(Arc::clone(&spec), spec, stages)
     }
 
-    fn program(self, stages: Vec<Stage>) -> Program {
+    fn program(self, spec: Arc<Spec>, algorithm: Arc<Spec>, stages: Vec<Stage>) -> Program {
         Program {
-            workload: *self.workload,
+            spec,
+            algorithm,
             axes: self.tiled.contraction.axes.clone(),
             vars: self.vars,
             buffers: self.buffers,

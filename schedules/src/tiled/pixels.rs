@@ -9,10 +9,10 @@
 //! is never made: copies to shared memory take `p` apart and read the input where it is (Chetlur et al., "cuDNN: Efficient
 //! Primitives for Deep Learning", 2014).
 
+use crate::contraction::{Contraction, Operand};
+use crate::workload::{Conv2d, Operator, Workload};
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::contraction::{Contraction, Operand};
-use autotune_ir::program::AxisInfo;
-use autotune_ir::workload::{Conv2d, Operator, Workload};
+use autotune_ir::program::{AxisInfo, AxisOf};
 
 /// Name of the axis over pixels, of extent `n * oh * ow`.
 pub const AXIS: &str = "p";
@@ -45,7 +45,7 @@ pub(super) fn fuse(workload: &Workload) -> Option<(Contraction, Pixels)> {
     }
     let in_rows = conv.kw == 1 && conv.stride[1] == 1 && conv.pad[1] == 0;
     let vector = [4, 2].into_iter().find(|&v| in_rows && ow.is_multiple_of(v)).unwrap_or(1);
-    Some((contraction(workload, &conv, extents.iter().product()), Pixels { conv: own, extents, vector }))
+    Some((contraction(workload, &conv, &own, extents.iter().product()), Pixels { conv: own, extents, vector }))
 }
 
 /// True if neighbours along an axis that is tiled without this form read elements that are far apart.
@@ -58,16 +58,18 @@ fn is_sparse(own: &Contraction, depthwise: bool) -> bool {
 }
 
 /// Axes `g, o, p | c, kh, kw`. The data operand is `columns` with its groups.
-fn contraction(workload: &Workload, conv: &Conv2d, pixels: usize) -> Contraction {
+fn contraction(workload: &Workload, conv: &Conv2d, own: &Contraction, pixels: usize) -> Contraction {
     let (group_o, group_c) = (conv.o / conv.groups, conv.c / conv.groups);
-    let axis = |(name, extent, reduce)| AxisInfo { name, extent, reduce };
+    let own = |name| own.axis(name).unwrap_or_default();
+    let part = |name| AxisOf::Part { axis: own(name), step: 1 };
+    let axis = |(name, extent, reduce, of)| AxisInfo { name, extent, reduce, of };
     let axes = [
-        ("g", conv.groups, false),
-        ("o", group_o, false),
-        (AXIS, pixels, false),
-        ("c", group_c, true),
-        ("kh", conv.kh, true),
-        ("kw", conv.kw, true),
+        ("g", conv.groups, false, part("g")),
+        ("o", group_o, false, part("o")),
+        (AXIS, pixels, false, AxisOf::Fused([own("n"), own("oh"), own("ow")].into())),
+        ("c", group_c, true, part("c")),
+        ("kh", conv.kh, true, part("kh")),
+        ("kw", conv.kw, true, part("kw")),
     ];
     let [g, o, p, c, kh, kw] = [0, 1, 2, 3, 4, 5].map(|axis| Affine::var(VarId(axis)));
     let channel = g.clone() * group_o as i64 + o;

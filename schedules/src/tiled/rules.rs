@@ -1,9 +1,9 @@
 //! Rules between the knobs of the tiled sketch, and limits of the target.
 
 use super::{SpatialTile, Staged, Tiled};
+use crate::contraction::{Contraction, Operand};
 use crate::lower::LowerError;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::contraction::{Contraction, Operand};
 use autotune_ir::target::GpuTarget;
 
 /// Straight-line multiply-adds of one loop body beyond which compilers are slow and the instruction cache overflows.

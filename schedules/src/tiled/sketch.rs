@@ -6,8 +6,8 @@ use crate::config::Config;
 use crate::lower::LowerError;
 use crate::sketch::{self, Plan, Sketch};
 use crate::space::{Knob, KnobSpace};
+use crate::workload::Workload;
 use autotune_ir::target::{GpuTarget, Target};
-use autotune_ir::workload::Workload;
 
 /// Name in configs of the sketch that tiles the axes of a workload.
 pub const SKETCH: &str = "tiled";

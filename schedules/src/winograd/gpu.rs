@@ -13,15 +13,17 @@
 
 use super::{SKETCH, TAPS, TILE_SIZE_KNOB, saves_work};
 use crate::config::Config;
+use crate::contraction::{Contraction, Operand};
 use crate::direct::reader::Reader;
 use crate::lower::LowerError;
 use crate::space::Knob;
 use crate::tiled::{self, Roles, Tiled};
+use crate::workload::{Conv2d, Operator, Workload};
+use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::contraction::{Contraction, Operand};
 use autotune_ir::program::AxisInfo;
+use autotune_ir::spec::Axis;
 use autotune_ir::target::GpuTarget;
-use autotune_ir::workload::{Conv2d, DType, Operator, Workload};
 
 /// Sizes of output tiles; larger ones need more registers than a thread has.
 const TILE_SIZES: [usize; 2] = [2, 4];
@@ -65,15 +67,16 @@ fn tiles(conv: &Conv2d, m: usize) -> usize {
 /// The matrix products, axes `xi, t, o | c`.
 fn product(conv: &Conv2d, m: usize) -> (Contraction, Roles) {
     let (xis, tiles) = ((m + TAPS - 1).pow(2), tiles(conv, m));
-    let axis = |(name, extent, reduce)| AxisInfo { name, extent, reduce };
     let axes = [("xi", xis, false), ("t", tiles, false), ("o", conv.o, false), ("c", conv.c, true)];
+    let axes = axes.into_iter().enumerate();
+    let axes = axes.map(|(id, (name, extent, reduce))| AxisInfo::whole(id, &Axis { name, extent, reduce }));
     let [xi, t, o, c] = [0, 1, 2, 3].map(|axis| Affine::var(VarId(axis)));
     let operand = |shape: [usize; 3], index: [&Affine; 3]| Operand {
         shape: shape.to_vec(),
         index: index.map(Affine::clone).to_vec(),
     };
     let contraction = Contraction {
-        axes: axes.map(axis).to_vec(),
+        axes: axes.collect(),
         data: operand([xis, conv.c, tiles], [&xi, &c, &t]),
         weight: operand([xis, conv.c, conv.o], [&xi, &c, &o]),
         output: operand([xis, conv.o, tiles], [&xi, &o, &t]),

@@ -3,8 +3,8 @@
 use super::{INPUT_KNOB, TILE_SIZE_KNOB, TILE_SIZES, applies, saves_work};
 use crate::direct::block_size;
 use crate::space::Knob;
+use crate::workload::Workload;
 use autotune_ir::target::CpuTarget;
-use autotune_ir::workload::Workload;
 
 /// Numbers of tiles, channel blocks and the like that knobs offer besides the whole.
 const COUNTS: [usize; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32];

@@ -7,8 +7,8 @@ use crate::lower::{LowerError, winograd};
 use crate::sketch::{self, Plan, Sketch};
 use crate::space::{Knob, KnobSpace};
 use crate::tiled;
+use crate::workload::{Work, Workload};
 use autotune_ir::target::Target;
-use autotune_ir::workload::{Work, Workload};
 
 /// Name of the sketch in configs.
 pub const SKETCH: &str = "winograd";

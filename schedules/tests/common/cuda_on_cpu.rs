@@ -3,11 +3,11 @@
 use std::ffi::c_void;
 
 use autotune_codegen as codegen;
+use autotune_ir::layout::from_layout;
 use autotune_ir::plan::TensorBox;
 use autotune_ir::program::{Role, When};
 use autotune_ir::{GpuApi, KernelPlan, Program};
 use autotune_schedules::Operands;
-use autotune_schedules::tensor::from_layout;
 use ndarray::ArrayD;
 
 use super::contents;
@@ -77,6 +77,6 @@ impl OnCpu {
             }
         }
         let (values, layout) = output.ok_or("no output")?;
-        from_layout(&values, &program.workload.output_shape(), layout).map_err(|e| e.to_string())
+        from_layout(&values, &program.spec.find(Role::Output).unwrap().shape, layout).map_err(|e| e.to_string())
     }
 }

@@ -3,10 +3,10 @@
 use std::{ptr, slice};
 
 use autotune_codegen::x86::MachineCode;
+use autotune_ir::layout::from_layout;
 use autotune_ir::program::{Role, When};
 use autotune_ir::{Isa, KernelPlan, Program};
 use autotune_schedules::Operands;
-use autotune_schedules::tensor::from_layout;
 use ndarray::ArrayD;
 
 pub type Entry = unsafe extern "C" fn(*const *mut f32, *mut u8, i64, i64);
@@ -147,5 +147,5 @@ pub fn run(program: &Program, code: &MachineCode, operands: &Operands) -> ArrayD
     }
     let output = program.find(Role::Output).unwrap();
     let layout = program.buffer(output).layout;
-    from_layout(buffers[output.0 as usize].content(), &program.workload.output_shape(), layout).unwrap()
+    from_layout(buffers[output.0 as usize].content(), &program.spec.find(Role::Output).unwrap().shape, layout).unwrap()
 }

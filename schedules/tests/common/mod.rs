@@ -24,10 +24,9 @@ use std::io::Write;
 use std::path::Path;
 use std::{env, fs, io};
 
+use autotune_ir::layout::to_layout;
 use autotune_ir::plan::PlanBuffer;
-use autotune_ir::program::Role;
 use autotune_schedules::Operands;
-use autotune_schedules::tensor::to_layout;
 
 /// Says that a test cannot run here; a failure if `AUTOTUNE_REQUIRE` lists the tool.
 pub fn missing(tool: &str, reason: &str) {
@@ -39,14 +38,7 @@ pub fn missing(tool: &str, reason: &str) {
 
 /// What a buffer holds before a kernel runs: its operand, or NaN where there is none.
 pub fn contents(buffer: &PlanBuffer, operands: &Operands) -> Vec<f32> {
-    let operand = match buffer.role {
-        Role::Input => Some(&operands.input),
-        Role::Weight => Some(&operands.weight),
-        Role::Bias => operands.bias.as_ref(),
-        Role::Residual => operands.residual.as_ref(),
-        _ => None,
-    };
-    let values = operand.map(|tensor| to_layout(tensor, buffer.layout).unwrap());
+    let values = operands.find(buffer.role).map(|tensor| to_layout(tensor, buffer.layout).unwrap());
     values.unwrap_or_else(|| vec![f32::NAN; buffer.shape.iter().product()])
 }
 

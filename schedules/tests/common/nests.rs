@@ -1,22 +1,33 @@
 //! Programs made by hand, so that oracle and verifier are tested without the lowering.
 
+use std::sync::Arc;
+
+use autotune_ir::layout::physical_shape;
 use autotune_ir::program::{
-    Access, AxisInfo, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Role, Scope, Stage, Store, StoreMode, When,
+    Access, AxisInfo, AxisOf, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Role, Scope, Stage, Store,
+    StoreMode, When,
 };
-use autotune_ir::{Affine, Program, VarId};
+use autotune_ir::{Affine, DType, Program, VarId};
 use autotune_schedules::Workload;
-use autotune_schedules::tensor::physical_shape;
 use autotune_schedules::workload::{Activation, Operator};
 
 /// A program in the making.
-pub struct Builder(pub Program);
+pub struct Builder(pub Program, Workload);
 
 impl Builder {
     /// A program with the workload's own buffers; input, output and residual lie in `data` layout.
     pub fn new(workload: &Workload, axes: &[(&'static str, usize, bool)], data: [Layout; 2]) -> Self {
-        let axes = axes.iter().map(|&(name, extent, reduce)| AxisInfo { name, extent, reduce }).collect();
-        let program = Program { workload: *workload, axes, vars: Vec::new(), buffers: Vec::new(), stages: Vec::new() };
-        let mut builder = Self(program);
+        let spec = workload.spec();
+        let part = |&(name, extent, reduce): &(&'static str, usize, bool)| {
+            let whole = name.strip_suffix('i').unwrap_or(name);
+            let axis = spec.main().axes.iter().position(|axis| axis.name == whole).unwrap();
+            let lanes = axes.iter().find(|(other, ..)| *other == format!("{name}i")).map_or(1, |lanes| lanes.1);
+            AxisInfo { name, extent, reduce, of: AxisOf::Part { axis, step: lanes } }
+        };
+        let axes = axes.iter().map(part).collect();
+        let (vars, buffers, stages) = (Vec::new(), Vec::new(), Vec::new());
+        let program = Program { algorithm: Arc::clone(&spec), spec, axes, vars, buffers, stages };
+        let mut builder = Self(program, *workload);
         let [input, output] = data;
         builder.operand("input", Role::Input, &workload.input_shape(), input);
         builder.operand("weight", Role::Weight, &workload.weight_shape(), Layout::Plain);
@@ -32,13 +43,15 @@ impl Builder {
 
     fn operand(&mut self, name: &str, role: Role, shape: &[usize], layout: Layout) {
         let shape = physical_shape(shape, layout).unwrap();
-        self.0.buffers.push(Buffer { name: name.into(), role, scope: Scope::Global, shape, layout });
+        let (scope, dtype) = (Scope::Global, self.1.dtype);
+        self.0.buffers.push(Buffer { name: name.into(), role, scope, shape, layout, dtype });
     }
 
     /// Another buffer.
     pub fn buffer(&mut self, name: &str, role: Role, scope: Scope, shape: &[usize]) -> BufferId {
         let shape = shape.to_vec();
-        self.0.buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain });
+        let dtype = if role == Role::Accumulator { DType::F32 } else { self.1.dtype };
+        self.0.buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain, dtype });
         BufferId(self.0.buffers.len() as u32 - 1)
     }
 
@@ -57,7 +70,7 @@ impl Builder {
 
     /// `act(sum + bias[channel] + residual[at])`.
     fn epilogue(&self, sum: Expr, channel: Affine, at: &[Affine]) -> Expr {
-        let epilogue = self.0.workload.epilogue;
+        let epilogue = self.1.epilogue;
         let mut value = sum;
         if epilogue.bias {
             value = Expr::sum(value, load(self.role(Role::Bias), &[channel]));

@@ -3,10 +3,10 @@
 use std::ptr;
 
 use autotune_codegen as codegen;
+use autotune_ir::layout::from_layout;
 use autotune_ir::program::{Role, When};
 use autotune_ir::{GpuApi, KernelPlan, Program};
 use autotune_schedules::Operands;
-use autotune_schedules::tensor::from_layout;
 use ndarray::ArrayD;
 use opencl3::command_queue::CommandQueue;
 use opencl3::context::Context;
@@ -71,7 +71,7 @@ impl OpenCl {
         // SAFETY: the buffer has as many elements.
         unsafe { self.queue.enqueue_read_buffer(&buffers[number], CL_BLOCKING, 0, &mut values, &[]) }
             .map_err(|e| e.to_string())?;
-        from_layout(&values, &program.workload.output_shape(), buffer.layout).map_err(|e| e.to_string())
+        from_layout(&values, &program.spec.find(Role::Output).unwrap().shape, buffer.layout).map_err(|e| e.to_string())
     }
 
     fn upload(&self, values: &[f32]) -> Result<Buffer<f32>, String> {

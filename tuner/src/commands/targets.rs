@@ -1,10 +1,10 @@
 //! `autotune targets`.
 
 use anyhow::Result;
+use autotune_ir::DType;
 use autotune_ir::{CpuTarget, GpuApi, Target};
 use autotune_measure::gpu::{cuda, nvrtc, opencl};
 use autotune_measure::{Backend, Ceilings, Compiler, GpuInfo, MeasureError, MeasureOptions, WorkerMeasurer};
-use autotune_schedules::workload::DType;
 
 use super::device_name;
 use crate::output::print;

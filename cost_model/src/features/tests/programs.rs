@@ -1,10 +1,15 @@
 //! Programs written by hand, as the lowering would make them.
 
+use std::sync::Arc;
+
 use autotune_ir::program::LoopKind::{Parallel, Serial, Unrolled, Vectorized};
 use autotune_ir::program::{
-    Access, AxisInfo, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Role, Scope, Stage, Store, StoreMode, When,
+    Access, AxisInfo, AxisOf, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Role, Scope, Stage, Store,
+    StoreMode, When,
 };
-use autotune_ir::{Affine, CpuTarget, Program, Target, VarId};
+use autotune_ir::{Affine, CpuTarget, DType, Program, Target, VarId};
+
+use autotune_schedules::Workload;
 
 use crate::features::names;
 
@@ -15,14 +20,17 @@ pub(in crate::features) struct Builder {
 
 impl Builder {
     pub(in crate::features) fn new(workload: &str, axes: &[(&'static str, usize, bool)]) -> Self {
-        let axes = axes.iter().map(|&(name, extent, reduce)| AxisInfo { name, extent, reduce }).collect();
-        let workload = workload.parse().unwrap();
-        Self { program: Program { workload, axes, vars: Vec::new(), buffers: Vec::new(), stages: Vec::new() } }
+        let of = AxisOf::Part { axis: 0, step: 1 };
+        let axis = |&(name, extent, reduce): &_| AxisInfo { name, extent, reduce, of: of.clone() };
+        let spec = workload.parse::<Workload>().unwrap().spec();
+        let (axes, vars, buffers, stages) = (axes.iter().map(axis).collect(), Vec::new(), Vec::new(), Vec::new());
+        Self { program: Program { algorithm: Arc::clone(&spec), spec, axes, vars, buffers, stages } }
     }
 
     pub(in crate::features) fn buffer(&mut self, role: Role, scope: Scope, shape: &[usize]) -> BufferId {
         let name = format!("b{}", self.program.buffers.len());
-        self.program.buffers.push(Buffer { name, role, scope, shape: shape.to_vec(), layout: Layout::Plain });
+        let (shape, layout, dtype) = (shape.to_vec(), Layout::Plain, DType::F32);
+        self.program.buffers.push(Buffer { name, role, scope, shape, layout, dtype });
         BufferId(self.program.buffers.len() as u32 - 1)
     }
 

@@ -1,9 +1,9 @@
 //! What a multiprocessor has room for, and its nominal rates.
 
 use super::stage::StageWork;
+use crate::dtype::DType;
 use crate::machine::gpu as machine;
 use crate::target::GpuTarget;
-use crate::workload::DType;
 
 /// What limits the blocks on a multiprocessor.
 pub const LIMITS: &[&str] = &["threads", "registers", "shared", "blocks"];

@@ -5,9 +5,9 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::{Level, Lowering, Region, assign, at, bases, epilogue, load, nest};
+use crate::contraction::AxisId;
 use crate::direct::DataMode;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::contraction::AxisId;
 use autotune_ir::program::{Access, Buffer, BufferId, Expr, LoopKind, Node, Role, Scope, Store, StoreMode};
 
 /// A part of the register tile along one axis: `start..start + len` within the tile.

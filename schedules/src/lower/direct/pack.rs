@@ -6,9 +6,9 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use super::{Level, Lowering, Region, Segment, assign, at, bases, load, nest};
+use crate::contraction::{AxisId, Operand, divide};
 use crate::direct::TileLoop;
 use autotune_ir::affine::Affine;
-use autotune_ir::contraction::{AxisId, Operand, divide};
 use autotune_ir::program::{BufferId, LoopKind, Node, Role, Scope};
 
 /// A packed operand: an element's index is the numbers of its register tile, then its place within.

@@ -2,7 +2,7 @@
 
 use super::transform::constant;
 use super::*;
-use autotune_ir::contraction::divide;
+use crate::contraction::divide;
 
 /// f32 elements of a cache line.
 const LINE: usize = 16;

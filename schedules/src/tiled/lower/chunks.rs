@@ -2,9 +2,9 @@
 
 use super::Lowering;
 use super::copy::Way;
+use crate::contraction::AxisId;
 use crate::lower::nest;
 use autotune_ir::affine::Affine;
-use autotune_ir::contraction::AxisId;
 use autotune_ir::program::{LoopKind, Node};
 
 impl Lowering<'_> {

@@ -1,11 +1,11 @@
 //! Copies: weights ahead of time, and chunks of both operands on their way to shared memory.
 
 use super::{Lowering, guarded};
+use crate::contraction::AxisId;
 use crate::lower::partial::COPY_THREADS;
 use crate::lower::{assign, at, load, nest};
 use crate::tiled::{MAX_UNROLLED_ROUNDS, reduce_first};
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::contraction::AxisId;
 use autotune_ir::program::{BufferId, Digit, Expr, LoopKind, Node, Role};
 
 /// How a chunk is copied.

@@ -1,11 +1,11 @@
 //! Reading and writing pixels of which only the number is known.
 
 use super::{Lowering, Place, guarded, registers};
+use crate::contraction::{AxisId, divide};
 use crate::lower::partial::fused;
 use crate::lower::{assign, at, load, nest};
 use crate::tiled::pixels::{AXIS, Pixels};
 use autotune_ir::affine::Affine;
-use autotune_ir::contraction::{AxisId, divide};
 use autotune_ir::program::{Digit, Expr, InBounds, LoopKind, Node};
 
 /// Image, row and column of a pixel, and the node that finds them.

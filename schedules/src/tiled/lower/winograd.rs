@@ -7,11 +7,12 @@ use crate::lower::partial::fused;
 use crate::lower::winograd::transform::{apply, constant};
 use crate::lower::{OperandBuffers, add, assign, load, nest};
 use crate::winograd::TAPS;
-use crate::winograd::gpu::GpuWinograd;
+use crate::winograd::gpu::{GpuWinograd, VECTOR};
 use crate::winograd::matrices::{Matrices, Transform};
+use crate::winograd::rewrite::{Tiles, rewrite};
+use crate::workload::Workload;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{Buffer, BufferId, Digit, Expr, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
-use autotune_ir::workload::Workload;
 
 /// Threads of a block that transforms.
 const THREADS: usize = 128;
@@ -25,7 +26,7 @@ pub(crate) fn lower(workload: &Workload, winograd: &GpuWinograd) -> Program {
     let operands = OperandBuffers::new(&mut buffers, workload, (&inputs, Layout::Plain), (&outputs, Layout::Plain));
     let mut packed = |name: &str, shape: Vec<usize>| {
         let (role, scope, layout) = (Role::Packed, Scope::Global, Layout::Plain);
-        buffers.push(Buffer { name: name.into(), role, scope, shape, layout });
+        buffers.push(Buffer { name: name.into(), role, scope, shape, layout, dtype: workload.dtype });
         BufferId(buffers.len() as u32 - 1)
     };
     let weights = packed("weight_transformed", product.weight.shape.clone());
@@ -54,7 +55,9 @@ pub(crate) fn lower(workload: &Workload, winograd: &GpuWinograd) -> Program {
             transforms.output(&mut lowering, &Transform::sharing_columns(&matrices.output), conv.output_hw()),
         ),
     ];
-    lowering.program(stages)
+    let spec = workload.spec();
+    let algorithm = rewrite(&spec, conv, winograd.m, Tiles::OfAll(VECTOR));
+    lowering.program(spec, algorithm, stages)
 }
 
 struct Transforms<'a> {
@@ -87,7 +90,8 @@ impl Transforms<'_> {
         let a = self.winograd.a();
         let mut add = |part: &str, shape: Vec<usize>| {
             let (role, scope, layout) = (Role::Packed, Scope::Register, Layout::Plain);
-            lowering.buffers.push(Buffer { name: format!("{name}_{part}"), role, scope, shape, layout });
+            let (name, dtype) = (format!("{name}_{part}"), lowering.workload.dtype);
+            lowering.buffers.push(Buffer { name, role, scope, shape, layout, dtype });
             BufferId(lowering.buffers.len() as u32 - 1)
         };
         Registers {

@@ -3,19 +3,18 @@
 //! The text form is the database key and the word on the command line:
 //!
 //! ```
-//! use autotune_ir::workload::Workload;
+//! use crate::workload::Workload;
 //! let w: Workload = "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,bias,act=relu".parse().unwrap();
 //! assert_eq!(w.output_shape(), [1, 64, 56, 56]);
 //! assert_eq!(w.to_string(), "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,bias,act=relu");
 //! ```
 
+use autotune_ir::DType;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-mod dtype;
+mod spec;
 mod text;
-
-pub use dtype::DType;
 
 /// Largest number of elements any one tensor, and largest number of multiply-adds any one workload, may have.
 const MAX_ELEMENTS: usize = 1 << 34;

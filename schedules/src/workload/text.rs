@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Activation, Conv2d, DType, Epilogue, Matmul, Operator, Workload, WorkloadError};
+use autotune_ir::DType;
+
+use super::{Activation, Conv2d, Epilogue, Matmul, Operator, Workload, WorkloadError};
 
 const CONV_FIELDS: &str = "n,c,h,w,o,k,kh,kw,s,sh,sw,p,ph,pw,d,dh,dw,g,dtype,bias,add,act,exact";
 const MATMUL_FIELDS: &str = "b,m,n,k,dtype,bias,add,act,exact";

@@ -3,9 +3,10 @@
 //!
 //! `output[spatial axes] = act(sum over reduce axes of data[..] * weight[..] + bias + residual)`.
 
-use crate::affine::{Affine, VarId};
-use crate::program::{AxisInfo, Layout};
-use crate::workload::{Conv2d, Matmul, Operator, Workload};
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::program::{Access, AxisInfo, AxisOf, Layout, Role};
+
+use crate::workload::Workload;
 
 /// An axis of the contraction, by its position in [`Contraction::axes`]. In [`Affine`]s of an operand, `VarId(axis)`
 /// stands for the axis.
@@ -55,10 +56,6 @@ pub struct Contraction {
     pub weight_is_constant: bool,
 }
 
-fn axis(name: &'static str, extent: usize, reduce: bool) -> AxisInfo {
-    AxisInfo { name, extent, reduce }
-}
-
 fn var(axis: AxisId) -> Affine {
     Affine::var(VarId(axis as u32))
 }
@@ -66,59 +63,19 @@ fn var(axis: AxisId) -> Affine {
 impl Contraction {
     /// The contraction of a workload with every operand in its plain layout.
     pub fn of(workload: &Workload) -> Self {
-        match workload.op {
-            Operator::Conv2d(conv) => Self::of_conv2d(workload, &conv),
-            Operator::Matmul(matmul) => Self::of_matmul(workload, &matmul),
-        }
-    }
-
-    /// Axes `n, g, o, oh, ow | c, kh, kw`, with `o` and `c` counted within a group.
-    fn of_conv2d(workload: &Workload, conv: &Conv2d) -> Self {
-        let [oh, ow] = conv.output_hw();
-        let (group_o, group_c) = (conv.o / conv.groups, conv.c / conv.groups);
-        let axes = vec![
-            axis("n", conv.n, false),
-            axis("g", conv.groups, false),
-            axis("o", group_o, false),
-            axis("oh", oh, false),
-            axis("ow", ow, false),
-            axis("c", group_c, true),
-            axis("kh", conv.kh, true),
-            axis("kw", conv.kw, true),
-        ];
-        let (n, g, o, y, x, c, kh, kw) = (var(0), var(1), var(2), var(3), var(4), var(5), var(6), var(7));
-        let tap = |at: Affine, k: Affine, d: usize| {
-            at * conv.stride[d] as i64 + k * conv.dilation[d] as i64 + -(conv.pad[d] as i64)
-        };
-        let channel = g.clone() * group_o as i64 + o;
-        let data = vec![
-            n.clone(),
-            g * group_c as i64 + c.clone(),
-            tap(y.clone(), kh.clone(), 0),
-            tap(x.clone(), kw.clone(), 1),
-        ];
+        let spec = workload.spec();
+        let (main, tail) = (spec.main(), &spec.equations[spec.equations.len() - 1]);
+        let operand =
+            |access: &Access| Operand { shape: spec.tensor(access).shape.clone(), index: access.index.clone() };
+        let [data, weight] = main.loads()[..] else { unreachable!("a contraction multiplies two tensors") };
+        let bias = tail.loads().into_iter().find(|access| spec.tensor(access).role == Role::Bias);
         Self {
-            axes,
-            data: Operand { shape: workload.input_shape(), index: data },
-            weight: Operand { shape: workload.weight_shape(), index: vec![channel.clone(), c, kh, kw] },
-            output: Operand { shape: workload.output_shape(), index: vec![n, channel.clone(), y, x] },
-            bias: channel,
-            weight_is_constant: true,
-        }
-        .without_unit_axes()
-    }
-
-    /// Axes `b, m, n | k`.
-    fn of_matmul(workload: &Workload, mm: &Matmul) -> Self {
-        let axes = vec![axis("b", mm.b, false), axis("m", mm.m, false), axis("n", mm.n, false), axis("k", mm.k, true)];
-        let (b, m, n, k) = (var(0), var(1), var(2), var(3));
-        Self {
-            axes,
-            data: Operand { shape: workload.input_shape(), index: vec![b.clone(), m.clone(), k.clone()] },
-            weight: Operand { shape: workload.weight_shape(), index: vec![b.clone(), k, n.clone()] },
-            output: Operand { shape: workload.output_shape(), index: vec![b, m, n.clone()] },
-            bias: n,
-            weight_is_constant: mm.b == 1,
+            axes: main.axes.iter().enumerate().map(|(id, axis)| AxisInfo::whole(id, axis)).collect(),
+            data: operand(data),
+            weight: operand(weight),
+            output: operand(&main.output),
+            bias: bias.map_or_else(Affine::default, |access| access.index[0].clone()),
+            weight_is_constant: spec.tensor(weight).is_constant(),
         }
         .without_unit_axes()
     }
@@ -154,9 +111,13 @@ impl Contraction {
         let inner = self.axes.len();
         let info = &mut self.axes[axis];
         info.extent /= block;
+        let mut lanes = AxisInfo { name: lane_name(info.name).unwrap_or(info.name), extent: block, ..info.clone() };
+        if let AxisOf::Part { axis, step } = info.of {
+            info.of = AxisOf::Part { axis, step: step * block };
+            lanes.of = AxisOf::Part { axis, step };
+        }
         let blocks = if info.extent == 1 { Affine::default() } else { var(axis) * block as i64 };
-        let new = AxisInfo { name: lane_name(info.name).unwrap_or(info.name), extent: block, reduce: info.reduce };
-        self.axes.push(new);
+        self.axes.push(lanes);
         self.substitute(axis, &(blocks + var(inner)));
         inner
     }

@@ -1,0 +1,145 @@
+//! How a logical tensor lies in memory.
+//!
+//! ```
+//! use autotune_ir::layout::{from_layout, to_layout};
+//! use autotune_ir::program::Layout;
+//! use ndarray::ArrayD;
+//!
+//! let logical = ArrayD::from_shape_fn(vec![1, 4, 1, 2], |i| (10 * i[1] + i[3]) as f32);
+//! let physical = to_layout(&logical, Layout::ChannelBlocked(2)).unwrap();
+//! assert_eq!(physical, [0.0, 10.0, 1.0, 11.0, 20.0, 30.0, 21.0, 31.0]);
+//! assert_eq!(from_layout(&physical, &[1, 4, 1, 2], Layout::ChannelBlocked(2)).unwrap(), logical);
+//! ```
+
+use ndarray::{ArrayD, ArrayViewD, IxDyn, s};
+use thiserror::Error;
+
+use crate::program::Layout;
+
+/// A layout that does not fit a tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum LayoutError {
+    /// A channel-blocked layout of a tensor that is not `[n, c, h, w]`.
+    #[error("a channel-blocked layout needs a tensor [n, c, h, w], not {shape:?}")]
+    Rank {
+        /// The logical shape.
+        shape: Vec<usize>,
+    },
+    /// The block does not divide the channels.
+    #[error("a block of {block} does not divide {channels} channels")]
+    Block {
+        /// Channels of the tensor.
+        channels: usize,
+        /// Channels of a block.
+        block: usize,
+    },
+    /// The physical data has not as many elements as the shape.
+    #[error("{found} elements for a tensor of shape {shape:?}")]
+    Len {
+        /// The logical shape.
+        shape: Vec<usize>,
+        /// Elements given.
+        found: usize,
+    },
+}
+
+/// The shape, outermost first, of a tensor of shape `logical` in `layout`.
+pub fn physical_shape(logical: &[usize], layout: Layout) -> Result<Vec<usize>, LayoutError> {
+    let Layout::ChannelBlocked(block) = layout else {
+        return Ok(logical.to_vec());
+    };
+    let &[n, c, h, w] = logical else {
+        return Err(LayoutError::Rank { shape: logical.to_vec() });
+    };
+    if block == 0 || !c.is_multiple_of(block) {
+        return Err(LayoutError::Block { channels: c, block });
+    }
+    Ok(vec![n, c / block, h, w, block])
+}
+
+/// The elements of a logical tensor in the order in which `layout` puts them into memory.
+pub fn to_layout(logical: &ArrayD<f32>, layout: Layout) -> Result<Vec<f32>, LayoutError> {
+    let mut physical = vec![0.0; logical.len()];
+    put_in_layout(logical, layout, &mut physical)?;
+    Ok(physical)
+}
+
+/// The same into memory that is there.
+pub fn put_in_layout(logical: &ArrayD<f32>, layout: Layout, physical: &mut [f32]) -> Result<(), LayoutError> {
+    let shape = physical_shape(logical.shape(), layout)?;
+    if physical.len() != logical.len() {
+        return Err(LayoutError::Len { shape, found: physical.len() });
+    }
+    let (&[images, blocks, h, w, block], Layout::ChannelBlocked(_)) = (shape.as_slice(), layout) else {
+        physical.iter_mut().zip(logical).for_each(|(to, &x)| *to = x);
+        return Ok(());
+    };
+    // A layout of no elements has no blocks to be cut into.
+    let of_blocks = physical.chunks_exact_mut((h * w * block).max(1));
+    for (index, physical) in of_blocks.enumerate().take(images * blocks) {
+        let (image, first) = (index / blocks, index % blocks * block);
+        let channels = logical.slice(s![image, first..first + block, .., ..]);
+        let pixels = channels.permuted_axes([1, 2, 0]);
+        physical.iter_mut().zip(&pixels).for_each(|(to, &x)| *to = x);
+    }
+    Ok(())
+}
+
+/// The logical tensor of shape `logical` whose elements lie in `physical` as `layout` says.
+pub fn from_layout(physical: &[f32], logical: &[usize], layout: Layout) -> Result<ArrayD<f32>, LayoutError> {
+    let shape = physical_shape(logical, layout)?;
+    let found = physical.len();
+    let view = ArrayViewD::from_shape(IxDyn(&shape), physical)
+        .map_err(|_| LayoutError::Len { shape: logical.to_vec(), found })?;
+    if layout == Layout::Plain {
+        return Ok(view.to_owned());
+    }
+    let merged = view.permuted_axes(IxDyn(&[0, 1, 4, 2, 3]));
+    let merged = merged.as_standard_layout();
+    reshape(merged.view(), logical).map(|tensor| tensor.to_owned())
+}
+
+/// A view of a row-major tensor under another shape of the same length.
+fn reshape<'a>(tensor: ArrayViewD<'a, f32>, shape: &[usize]) -> Result<ArrayViewD<'a, f32>, LayoutError> {
+    let found = tensor.len();
+    tensor.into_shape_with_order(IxDyn(shape)).map_err(|_| LayoutError::Len { shape: shape.to_vec(), found })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocked_layout_puts_the_channels_of_a_block_side_by_side() {
+        let shape = [2, 6, 3, 5];
+        let logical = ArrayD::from_shape_fn(shape.to_vec(), |i| (i[0] * 1000 + i[1] * 100 + i[2] * 10 + i[3]) as f32);
+        let layout = Layout::ChannelBlocked(3);
+        let physical = to_layout(&logical, layout).unwrap();
+        let view = ArrayViewD::from_shape(vec![2, 2, 3, 5, 3], &physical).unwrap();
+        assert_eq!(physical_shape(&shape, layout).unwrap(), view.shape());
+        for (i, &x) in logical.indexed_iter() {
+            assert_eq!(view[[i[0], i[1] / 3, i[2], i[3], i[1] % 3]], x);
+        }
+        assert_eq!(from_layout(&physical, &shape, layout).unwrap(), logical);
+        let plain = to_layout(&logical, Layout::Plain).unwrap();
+        assert_eq!(plain, logical.as_slice().unwrap());
+        assert_eq!(from_layout(&plain, &shape, Layout::Plain).unwrap(), logical);
+    }
+
+    #[test]
+    fn a_transposed_view_is_read_in_logical_order() {
+        let logical = ArrayD::from_shape_fn(vec![2, 3], |i| (i[0] * 3 + i[1]) as f32);
+        let transposed = logical.t().to_owned();
+        assert_eq!(to_layout(&transposed, Layout::Plain).unwrap(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+    }
+
+    #[test]
+    fn misfits_are_errors() {
+        let blocked = Layout::ChannelBlocked;
+        let channels = 6;
+        assert_eq!(physical_shape(&[1, 6, 2, 2], blocked(4)), Err(LayoutError::Block { channels, block: 4 }));
+        assert_eq!(physical_shape(&[1, 6, 2, 2], blocked(0)), Err(LayoutError::Block { channels, block: 0 }));
+        assert!(matches!(physical_shape(&[6, 2], blocked(2)), Err(LayoutError::Rank { .. })));
+        assert!(matches!(from_layout(&[0.0; 5], &[6], Layout::Plain), Err(LayoutError::Len { .. })));
+    }
+}

@@ -1,0 +1,165 @@
+//! What is computed: a small graph of equations over named tensors.
+//!
+//! A convolution with padding, bias and ReLU, the axes `c`, `kh` and `kw` being summed over:
+//!
+//! ```text
+//! sum[n, o, oh, ow]    = Σ input[n, c, oh + kh - 1, ow + kw - 1] * weight[o, c, kh, kw]
+//! output[n, o, oh, ow] = max(sum[n, o, oh, ow] + bias[o], 0)
+//! ```
+//!
+//! Every index is affine in the axes of its equation. What is read beyond a tensor is zero; what would be written beyond it is not.
+//! Sums are f32 whatever the tensors are.
+
+use std::borrow::Cow;
+
+use crate::affine::Affine;
+use crate::dtype::DType;
+use crate::program::{Access, Expr, Role};
+
+mod evaluate;
+
+/// An axis, by its position in [`Equation::axes`]; in an [`Affine`] of the equation, `VarId(axis)` stands for it.
+pub type AxisId = usize;
+
+/// One axis of the iteration space of an equation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// A name that is unique within the equation.
+    pub name: &'static str,
+    /// Number of iterations, at least 1.
+    pub extent: usize,
+    /// True if the equation sums over it.
+    pub reduce: bool,
+}
+
+/// Where the elements of a tensor come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// The caller.
+    Given {
+        /// True if they are the same in every run, so that they can be packed once.
+        is_constant: bool,
+    },
+    /// They are these, row-major.
+    Known(Vec<f32>),
+    /// An equation.
+    Computed,
+}
+
+/// A dense row-major array.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// A name that is unique within the spec.
+    pub name: Cow<'static, str>,
+    /// What buffers that hold it are for.
+    pub role: Role,
+    /// Shape, outermost first.
+    pub shape: Vec<usize>,
+    /// Type of its elements.
+    pub dtype: DType,
+    /// Where its elements come from.
+    pub source: Source,
+}
+
+impl Tensor {
+    /// True if the caller gives it.
+    pub fn is_given(&self) -> bool {
+        matches!(self.source, Source::Given { .. })
+    }
+
+    /// True if it is known before any run.
+    pub fn is_constant(&self) -> bool {
+        matches!(self.source, Source::Given { is_constant: true } | Source::Known(_))
+    }
+}
+
+/// `output[..] = Σ value`, over the axes that are reduced; for every value of the others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Equation {
+    /// The iteration space.
+    pub axes: Vec<Axis>,
+    /// What is defined; `BufferId(t)` stands for tensor `t` of the spec here and in `value`.
+    pub output: Access,
+    /// What is summed up.
+    pub value: Expr,
+}
+
+impl Equation {
+    /// True if it sums over some axis.
+    pub fn reduces(&self) -> bool {
+        self.axes.iter().any(|axis| axis.reduce)
+    }
+
+    /// The tensors that are read, in the order in which they occur.
+    pub fn loads(&self) -> Vec<&Access> {
+        let mut loads = Vec::new();
+        self.value.for_each_load(&mut |access| loads.push(access));
+        loads
+    }
+
+    /// Smallest and largest value of an index.
+    pub fn range(&self, index: &Affine) -> (i64, i64) {
+        index.range(|axis| self.axes[axis.0 as usize].extent)
+    }
+}
+
+/// What is computed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// How it is called: the workload's text form.
+    pub name: String,
+    /// What is given, computed on the way, and returned.
+    pub tensors: Vec<Tensor>,
+    /// What defines the tensors, each before it is read.
+    pub equations: Vec<Equation>,
+    /// Position of the equation with the most work.
+    pub main: usize,
+}
+
+impl Spec {
+    /// The tensor that an access of an equation reads or defines.
+    pub fn tensor(&self, access: &Access) -> &Tensor {
+        &self.tensors[access.buffer.0 as usize]
+    }
+
+    /// The tensor of a role, if there is one.
+    pub fn find(&self, role: Role) -> Option<&Tensor> {
+        self.tensors.iter().find(|tensor| tensor.role == role)
+    }
+
+    /// The tensors that the caller gives, in order.
+    pub fn operands(&self) -> impl Iterator<Item = &Tensor> {
+        self.tensors.iter().filter(|tensor| tensor.is_given())
+    }
+
+    /// True if the values of a tensor are multiplied, and rounded as its type is for that; others are rounded as they are stored.
+    pub fn is_multiplied(&self, tensor: &Tensor) -> bool {
+        self.main().loads().iter().any(|access| std::ptr::eq(self.tensor(access), tensor))
+    }
+
+    /// Type of the elements that the main equation reads first.
+    pub fn multiplied_dtype(&self) -> DType {
+        self.main().loads().first().map_or_else(DType::default, |access| self.tensor(access).dtype)
+    }
+
+    /// Number of terms of one sum of the main equation.
+    pub fn reduction_len(&self) -> usize {
+        self.main().axes.iter().filter(|axis| axis.reduce).map(|axis| axis.extent).product()
+    }
+
+    /// Floating-point operations: two for each iteration of the main equation.
+    pub fn flops(&self) -> f64 {
+        2.0 * self.main().axes.iter().map(|axis| axis.extent as f64).product::<f64>()
+    }
+
+    /// Bytes that any algorithm must move at least once: every operand read and the result written.
+    pub fn min_bytes(&self) -> f64 {
+        let moved = self.tensors.iter().filter(|tensor| tensor.is_given() || tensor.role == Role::Output);
+        moved.map(|tensor| tensor.shape.iter().map(|&d| d as f64).product::<f64>() * tensor.dtype.bytes() as f64).sum()
+    }
+
+    /// The equation whose iterations programs account for one by one.
+    pub fn main(&self) -> &Equation {
+        &self.equations[self.main]
+    }
+}

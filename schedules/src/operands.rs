@@ -1,0 +1,159 @@
+//! The tensors that a workload reads.
+
+use std::ops::{Deref, DerefMut};
+
+use autotune_ir::interp::{OperandError, check_operands};
+use autotune_ir::program::Role;
+use autotune_ir::spec::{Spec, Tensor};
+use ndarray::{ArrayD, IxDyn};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+use thiserror::Error;
+
+/// The operands of one run, in their logical shapes, in the order of [`Spec::operands`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operands {
+    roles: Vec<Role>,
+    tensors: Vec<ArrayD<f32>>,
+}
+
+impl Deref for Operands {
+    type Target = [ArrayD<f32>];
+
+    fn deref(&self) -> &[ArrayD<f32>] {
+        &self.tensors
+    }
+}
+
+impl DerefMut for Operands {
+    fn deref_mut(&mut self) -> &mut [ArrayD<f32>] {
+        &mut self.tensors
+    }
+}
+
+impl Operands {
+    /// Random operands that let no wrong kernel pass: every value is of either sign and between 0.1 and 1 in
+    /// magnitude, so that no term vanishes, and what is added to sums is scaled by half the square root of the reduction's
+    /// length, so that it weighs as much as they.
+    ///
+    /// The values are those that the operand's type can hold and multiply. The same seed gives the same values on every
+    /// machine and any number of cores.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for them.
+    pub fn random(spec: &Spec, seed: u64) -> Self {
+        match Self::try_random(spec, seed) {
+            Ok(operands) => operands,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The same for operands of any size.
+    pub fn try_random(spec: &Spec, seed: u64) -> Result<Self, OutOfMemory> {
+        let sum_scale = 0.5 * (spec.reduction_len() as f32).sqrt();
+        let draw = |(number, tensor): (usize, &Tensor)| {
+            let (seed, dtype) = ([seed, number as u64], tensor.dtype);
+            match is_multiplied(spec, tensor) {
+                true => random_tensor(&tensor.shape, seed, |x| dtype.multiplied(x)),
+                false => random_tensor(&tensor.shape, seed, |x| dtype.stored(sum_scale * x)),
+            }
+        };
+        let tensors = spec.operands().enumerate().map(draw).collect::<Result<_, _>>()?;
+        Ok(Self { roles: spec.operands().map(|tensor| tensor.role).collect(), tensors })
+    }
+
+    /// The operand of a role, if there is one.
+    pub fn find(&self, role: Role) -> Option<&ArrayD<f32>> {
+        self.roles.iter().position(|&own| own == role).map(|at| &self.tensors[at])
+    }
+
+    /// Whether every operand has the shape that is wanted and none is missing or too many.
+    pub fn check(&self, spec: &Spec) -> Result<(), OperandError> {
+        check_operands(spec, self)
+    }
+}
+
+/// True for operands of products; others are added to their sums.
+fn is_multiplied(spec: &Spec, tensor: &Tensor) -> bool {
+    spec.main().loads().iter().any(|access| spec.tensor(access).name == tensor.name)
+}
+
+/// Memory that cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("no memory for {bytes} bytes")]
+pub struct OutOfMemory {
+    /// What was asked for (`usize::MAX` if it overflows).
+    pub bytes: usize,
+}
+
+impl OutOfMemory {
+    /// So many zeros.
+    pub fn zeros<T: Clone + Default>(len: usize) -> Result<Vec<T>, Self> {
+        let mut values = Vec::new();
+        let bytes = len.saturating_mul(size_of::<T>());
+        values.try_reserve_exact(len).map_err(|_| Self { bytes })?;
+        values.resize(len, T::default());
+        Ok(values)
+    }
+}
+
+/// Elements that are drawn in a row: other cores draw the next ones.
+const DRAWN_IN_A_ROW: usize = 1 << 14;
+
+/// Values in ±[0.1, 1) as `rounded` makes them. The seed is that of all tensors and the number of this one.
+fn random_tensor(
+    shape: &[usize],
+    [seed, tensor]: [u64; 2],
+    rounded: impl Fn(f32) -> f32 + Sync,
+) -> Result<ArrayD<f32>, OutOfMemory> {
+    let len = shape.iter().try_fold(1usize, |len, &extent| len.checked_mul(extent));
+    let mut values = OutOfMemory::zeros(len.unwrap_or(usize::MAX))?;
+    values.par_chunks_mut(DRAWN_IN_A_ROW).enumerate().for_each(|(chunk, values)| {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(chunk as u64 | tensor << 40);
+        values.iter_mut().for_each(|x| *x = rounded(value(&mut rng)));
+    });
+    let bytes = usize::MAX;
+    ArrayD::from_shape_vec(IxDyn(shape), values).map_err(|_| OutOfMemory { bytes })
+}
+
+/// Uniform in ±[0.1, 1): a sign and 24 bits of the magnitude.
+fn value(rng: &mut impl Rng) -> f32 {
+    let bits = rng.next_u32();
+    let magnitude = 0.1 + 0.9 * ((bits >> 8) as f32 / (1u32 << 24) as f32);
+    // The largest of all would be rounded up to 1.
+    let magnitude = magnitude.min(1.0f32.next_down());
+    if bits & 1 == 0 { magnitude } else { -magnitude }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Workload;
+
+    #[test]
+    fn random_operands_have_the_workloads_shapes_and_no_easy_values() {
+        let workload: Workload = "conv2d:c=8,h=5,w=6,o=4,k=3,p=1,g=2,bias,add".parse().unwrap();
+        let operands = Operands::random(&workload.spec(), 7);
+        assert_eq!(operands.check(&workload.spec()), Ok(()));
+        assert_eq!(operands, Operands::random(&workload.spec(), 7));
+        assert_ne!(operands, Operands::random(&workload.spec(), 8));
+        assert!(operands[0].iter().chain(&operands[1]).all(|x| (0.1..1.0).contains(&x.abs())));
+        assert!(operands[0].iter().any(|&x| x > 0.0) && operands[0].iter().any(|&x| x < 0.0));
+        let [bias, residual] = [Role::Bias, Role::Residual].map(|role| operands.find(role).unwrap());
+        assert!(bias.iter().chain(residual).all(|x| (0.3..3.0).contains(&x.abs())));
+    }
+
+    #[test]
+    fn operands_of_another_workload_are_named() {
+        let plain: Workload = "matmul:m=3,n=4,k=5".parse().unwrap();
+        let biased: Workload = "matmul:m=3,n=4,k=5,bias".parse().unwrap();
+        let wider: Workload = "matmul:m=3,n=6,k=5".parse().unwrap();
+        let operands = Operands::random(&plain.spec(), 0);
+        assert_eq!(operands.check(&biased.spec()).unwrap_err().operand, "bias");
+        assert_eq!(operands.check(&wider.spec()).unwrap_err().operand, "weight");
+        assert_eq!(Operands::random(&biased.spec(), 0).check(&plain.spec()).unwrap_err().operand, "number 2");
+    }
+}
