@@ -19,6 +19,7 @@ pub struct Affine {
 }
 
 impl Clone for Affine {
+    #[inline]
     fn clone(&self) -> Self {
         Self { constant: self.constant, terms: SmallVec::from_slice(&self.terms) }
     }
@@ -26,26 +27,31 @@ impl Clone for Affine {
 
 impl Affine {
     /// A constant.
+    #[inline]
     pub fn constant(value: i64) -> Self {
         Self { constant: value, terms: SmallVec::new() }
     }
 
     /// One variable.
+    #[inline]
     pub fn var(var: VarId) -> Self {
         Self { constant: 0, terms: smallvec::smallvec![(var, 1)] }
     }
 
     /// The constant if no variable occurs.
+    #[inline]
     pub fn as_constant(&self) -> Option<i64> {
         self.terms.is_empty().then_some(self.constant)
     }
 
     /// Coefficient of `var`, zero where it does not occur.
+    #[inline]
     pub fn coefficient(&self, var: VarId) -> i64 {
         self.terms.iter().find(|(v, _)| *v == var).map_or(0, |&(_, c)| c)
     }
 
     /// The value where each variable has the value that `value_of` gives it.
+    #[inline]
     pub fn eval(&self, value_of: impl Fn(VarId) -> i64) -> i64 {
         self.terms.iter().fold(self.constant, |acc, &(var, c)| acc + c * value_of(var))
     }
@@ -72,6 +78,7 @@ impl Affine {
     }
 
     /// `var` replaced by `replacement`.
+    #[inline]
     pub fn substitute(&self, var: VarId, replacement: &Affine) -> Self {
         let coefficient = self.coefficient(var);
         if coefficient == 0 {
@@ -82,6 +89,7 @@ impl Affine {
     }
 
     /// Smallest and largest value where each variable runs over `0..extent_of(var)`.
+    #[inline]
     pub fn range(&self, extent_of: impl Fn(VarId) -> usize) -> (i64, i64) {
         self.terms.iter().fold((self.constant, self.constant), |(low, high), &(var, c)| {
             let reach = c * (extent_of(var) as i64 - 1);
@@ -93,6 +101,7 @@ impl Affine {
 impl Add for Affine {
     type Output = Affine;
 
+    #[inline]
     fn add(mut self, other: Affine) -> Affine {
         self.add_scaled(&other, 1);
         self
@@ -102,6 +111,7 @@ impl Add for Affine {
 impl Add<&Affine> for Affine {
     type Output = Affine;
 
+    #[inline]
     fn add(mut self, other: &Affine) -> Affine {
         self.add_scaled(other, 1);
         self
@@ -111,6 +121,7 @@ impl Add<&Affine> for Affine {
 impl Add<i64> for Affine {
     type Output = Affine;
 
+    #[inline]
     fn add(mut self, offset: i64) -> Affine {
         self.constant += offset;
         self
@@ -120,6 +131,7 @@ impl Add<i64> for Affine {
 impl Mul<i64> for Affine {
     type Output = Affine;
 
+    #[inline]
     fn mul(mut self, factor: i64) -> Affine {
         if factor == 0 {
             return Affine::default();

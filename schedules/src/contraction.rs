@@ -3,6 +3,9 @@
 //!
 //! `output[spatial axes] = act(sum over reduce axes of data[..] * weight[..] + bias + residual)`.
 
+use std::sync::Arc;
+
+use autotune_ir::Spec;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Access, AxisInfo, AxisOf, Layout, Role};
 
@@ -40,8 +43,10 @@ impl Operand {
 }
 
 /// An operator as an affine contraction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Contraction {
+    /// What it is of.
+    pub spec: Arc<Spec>,
     /// Iteration space.
     pub axes: Vec<AxisInfo>,
     /// The data operand; indices beyond its shape read zero (padding).
@@ -69,15 +74,16 @@ impl Contraction {
             |access: &Access| Operand { shape: spec.tensor(access).shape.clone(), index: access.index.clone() };
         let [data, weight] = main.loads()[..] else { unreachable!("a contraction multiplies two tensors") };
         let bias = tail.loads().into_iter().find(|access| spec.tensor(access).role == Role::Bias);
-        Self {
+        let contraction = Self {
             axes: main.axes.iter().enumerate().map(|(id, axis)| AxisInfo::whole(id, axis)).collect(),
             data: operand(data),
             weight: operand(weight),
             output: operand(&main.output),
             bias: bias.map_or_else(Affine::default, |access| access.index[0].clone()),
             weight_is_constant: spec.tensor(weight).is_constant(),
-        }
-        .without_unit_axes()
+            spec: Arc::clone(&spec),
+        };
+        contraction.without_unit_axes()
     }
 
     /// Every axis of extent 1 taken as the constant 0 in the accesses (the axis itself stays).

@@ -179,7 +179,7 @@ impl<'a> Lowering<'a> {
         }
         let body = self.compute();
         stages.push(Stage { name: "compute".into(), when: When::EveryRun, body });
-        let spec = self.workload.spec();
+        let spec = Arc::clone(&self.direct.contraction.spec);
         Program {
             algorithm: Arc::clone(&spec),
             spec,

@@ -1,5 +1,9 @@
 //! A workload as a matrix product.
 
+use std::sync::Arc;
+
+use autotune_ir::Spec;
+
 use crate::workload::{Operator, Workload};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{AxisInfo, AxisOf, Layout};
@@ -32,6 +36,8 @@ pub struct Gemm {
     /// Elements of data and of weights that are copied at once.
     pub vectors: [usize; 2],
     op: Operator,
+    /// What it is of.
+    pub spec: Arc<Spec>,
 }
 
 /// A place in a matrix product: the value of each of its axes.
@@ -79,6 +85,7 @@ impl Gemm {
                 run: 1,
                 vectors: [vector(m.k), vector(if packed { m.k } else { m.n })],
                 op: workload.op,
+                spec: Arc::clone(&spec),
             },
             Operator::Conv2d(c) => {
                 let [oh, ow] = c.output_hw();
@@ -98,6 +105,7 @@ impl Gemm {
                     run: 1,
                     vectors: [vector(steps); 2],
                     op: workload.op,
+                    spec: Arc::clone(&spec),
                 }
             }
         }

@@ -107,7 +107,7 @@ impl<'a> Lowering<'a> {
             stages.push(Stage { name: "add_partial".into(), when: When::EveryRun, body });
         }
         let axes = self.mma.gemm.axes();
-        let spec = self.workload.spec();
+        let spec = Arc::clone(&self.mma.gemm.spec);
         Program { algorithm: Arc::clone(&spec), spec, axes, vars: self.vars, buffers: self.buffers, stages }
     }
 

@@ -148,7 +148,7 @@ impl<'a> Lowering<'a> {
             let body = add_partial(&sums, &mut self.vars, &mut self.buffers);
             stages.push(Stage { name: "add_partial".into(), when: When::EveryRun, body });
         }
-        let spec = self.workload.spec();
+        let spec = Arc::clone(&self.tiled.contraction.spec);
         self.program(Arc::clone(&spec), spec, stages)
     }
 

@@ -11,6 +11,8 @@
 
 use crate::contraction::{Contraction, Operand};
 use crate::workload::{Conv2d, Operator, Workload};
+use std::sync::Arc;
+
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{AxisInfo, AxisOf};
 
@@ -58,9 +60,9 @@ fn is_sparse(own: &Contraction, depthwise: bool) -> bool {
 }
 
 /// Axes `g, o, p | c, kh, kw`. The data operand is `columns` with its groups.
-fn contraction(workload: &Workload, conv: &Conv2d, own: &Contraction, pixels: usize) -> Contraction {
+fn contraction(workload: &Workload, conv: &Conv2d, own_contraction: &Contraction, pixels: usize) -> Contraction {
     let (group_o, group_c) = (conv.o / conv.groups, conv.c / conv.groups);
-    let own = |name| own.axis(name).unwrap_or_default();
+    let own = |name| own_contraction.axis(name).unwrap_or_default();
     let part = |name| AxisOf::Part { axis: own(name), step: 1 };
     let axis = |(name, extent, reduce, of)| AxisInfo { name, extent, reduce, of };
     let axes = [
@@ -83,6 +85,7 @@ fn contraction(workload: &Workload, conv: &Conv2d, own: &Contraction, pixels: us
         output: Operand { shape: vec![conv.o, pixels], index: vec![channel.clone(), p] },
         bias: channel,
         weight_is_constant: true,
+        spec: Arc::clone(&own_contraction.spec),
     }
     .without_unit_axes()
 }

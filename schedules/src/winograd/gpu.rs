@@ -20,6 +20,9 @@ use crate::space::Knob;
 use crate::tiled::{self, Roles, Tiled};
 use crate::workload::{Conv2d, Operator, Workload};
 use autotune_ir::DType;
+use std::sync::Arc;
+
+use autotune_ir::Spec;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::AxisInfo;
 use autotune_ir::spec::Axis;
@@ -65,7 +68,7 @@ fn tiles(conv: &Conv2d, m: usize) -> usize {
 }
 
 /// The matrix products, axes `xi, t, o | c`.
-fn product(conv: &Conv2d, m: usize) -> (Contraction, Roles) {
+fn product(spec: &Arc<Spec>, conv: &Conv2d, m: usize) -> (Contraction, Roles) {
     let (xis, tiles) = ((m + TAPS - 1).pow(2), tiles(conv, m));
     let axes = [("xi", xis, false), ("t", tiles, false), ("o", conv.o, false), ("c", conv.c, true)];
     let axes = axes.into_iter().enumerate();
@@ -83,6 +86,7 @@ fn product(conv: &Conv2d, m: usize) -> (Contraction, Roles) {
         bias: o.clone(),
         // The transform can leave them in any order.
         weight_is_constant: false,
+        spec: Arc::clone(spec),
     };
     let contraction = contraction.without_unit_axes();
     let roles = Roles::new(&contraction, &["o", "t"], &["xi"], &["c"]);
@@ -94,9 +98,9 @@ pub fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
     let conv = applies(workload)?;
     let sizes: Vec<usize> = TILE_SIZES.into_iter().filter(|&m| saves_work(&conv, m)).collect();
     let words: Vec<String> = sizes.iter().map(usize::to_string).collect();
-    let mut knobs: Vec<Knob> = Vec::new();
+    let (spec, mut knobs): (_, Vec<Knob>) = (workload.spec(), Vec::new());
     for &m in &sizes {
-        let (contraction, roles) = product(&conv, m);
+        let (contraction, roles) = product(&spec, &conv, m);
         for knob in tiled::knobs_of(&contraction, &roles, None, target) {
             match knobs.iter_mut().find(|known| known.name == knob.name) {
                 Some(known) => {
@@ -124,7 +128,7 @@ impl GpuWinograd {
                 format!("tiles of {m}x{m} save nothing or need too many registers"),
             ));
         }
-        let (contraction, roles) = product(&conv, m);
+        let (contraction, roles) = product(&workload.spec(), &conv, m);
         Ok(Self { conv, m, product: Tiled::of(contraction, workload.dtype, None, &roles, target, config)? })
     }
 

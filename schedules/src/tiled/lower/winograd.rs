@@ -2,6 +2,8 @@
 //!
 //! A thread transforms a tile in registers, column by column and then row by row.
 
+use std::sync::Arc;
+
 use super::{Lowering, Outside, guarded};
 use crate::lower::partial::fused;
 use crate::lower::winograd::transform::{apply, constant};
@@ -55,7 +57,7 @@ pub(crate) fn lower(workload: &Workload, winograd: &GpuWinograd) -> Program {
             transforms.output(&mut lowering, &Transform::sharing_columns(&matrices.output), conv.output_hw()),
         ),
     ];
-    let spec = workload.spec();
+    let spec = Arc::clone(&winograd.product.contraction.spec);
     let algorithm = rewrite(&spec, conv, winograd.m, Tiles::OfAll(VECTOR));
     lowering.program(spec, algorithm, stages)
 }
