@@ -3,6 +3,7 @@
 //!
 //! `output[spatial axes] = act(sum over reduce axes of data[..] * weight[..] + bias + residual)`.
 
+use autotune_ir::Spec;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Access, AxisInfo, AxisOf, Layout, Role};
 
@@ -61,9 +62,13 @@ fn var(axis: AxisId) -> Affine {
 }
 
 impl Contraction {
-    /// The contraction of a workload with every operand in its plain layout.
+    /// The main equation of a workload's spec with every operand in its plain layout, and axes of extent 1 as the constant 0.
     pub fn of(workload: &Workload) -> Self {
-        let spec = workload.spec();
+        Self::with_unit_axes(&workload.spec()).without_unit_axes()
+    }
+
+    /// The same with every axis in the accesses.
+    pub fn with_unit_axes(spec: &Spec) -> Self {
         let (main, tail) = (spec.main(), &spec.equations[spec.equations.len() - 1]);
         let operand =
             |access: &Access| Operand { shape: spec.tensor(access).shape.clone(), index: access.index.clone() };
@@ -77,7 +82,6 @@ impl Contraction {
             bias: bias.map_or_else(Affine::default, |access| access.index[0].clone()),
             weight_is_constant: spec.tensor(weight).is_constant(),
         }
-        .without_unit_axes()
     }
 
     /// Every axis of extent 1 taken as the constant 0 in the accesses (the axis itself stays).
