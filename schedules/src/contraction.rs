@@ -66,24 +66,27 @@ fn var(axis: AxisId) -> Affine {
 }
 
 impl Contraction {
-    /// The contraction of a workload with every operand in its plain layout.
+    /// The main equation of a workload's spec with every operand in its plain layout, and axes of extent 1 as the constant 0.
     pub fn of(workload: &Workload) -> Self {
-        let spec = workload.spec();
+        Self::with_unit_axes(&workload.spec()).without_unit_axes()
+    }
+
+    /// The same with every axis in the accesses.
+    pub fn with_unit_axes(spec: &Arc<Spec>) -> Self {
         let (main, tail) = (spec.main(), &spec.equations[spec.equations.len() - 1]);
         let operand =
             |access: &Access| Operand { shape: spec.tensor(access).shape.clone(), index: access.index.clone() };
         let [data, weight] = main.loads()[..] else { unreachable!("a contraction multiplies two tensors") };
         let bias = tail.loads().into_iter().find(|access| spec.tensor(access).role == Role::Bias);
-        let contraction = Self {
+        Self {
             axes: main.axes.iter().enumerate().map(|(id, axis)| AxisInfo::whole(id, axis)).collect(),
             data: operand(data),
             weight: operand(weight),
             output: operand(&main.output),
             bias: bias.map_or_else(Affine::default, |access| access.index[0].clone()),
             weight_is_constant: spec.tensor(weight).is_constant(),
-            spec: Arc::clone(&spec),
-        };
-        contraction.without_unit_axes()
+            spec: Arc::clone(spec),
+        }
     }
 
     /// Every axis of extent 1 taken as the constant 0 in the accesses (the axis itself stays).

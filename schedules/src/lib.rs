@@ -6,7 +6,9 @@
 //! | [`contraction`] | the main equation of a workload's spec, as it is scheduled |
 //! | [`sketch`] | kinds of schedules, behind one trait, in one registry |
 //! | [`space`], [`config`] | every schedule of a workload on a target; one of them |
-//! | [`direct`], [`tiled`], [`mma`] | the sketches for CPUs, for GPUs (implicit GEMM included) and for their tensor cores: knobs, their rules, typed form |
+//! | [`direct`] | the sketch for CPUs: knobs, their rules, typed form |
+//! | [`gpu`] | the one composition for GPUs: tiles, stagings, pipelines, inner kernels, limits |
+//! | [`tiled`], [`mma`] | its sketches: tiles of threads (implicit GEMM included), tensor cores |
 //! | [`winograd`] | the Winograd sketches for CPUs and GPUs: their knobs, their rules, their matrices |
 //! | [`lower`](mod@lower) | from a config to loop nests |
 //! | [`operands`], [`reference`](mod@reference) | random operands, the result that kernels are checked against |
@@ -35,6 +37,7 @@
 pub mod config;
 pub mod contraction;
 pub mod direct;
+pub mod gpu;
 pub mod lower;
 pub mod mma;
 pub mod operands;

@@ -13,6 +13,7 @@ use autotune_ir::program::{
 use autotune_ir::target::Target;
 
 pub(crate) mod direct;
+pub(crate) mod nest;
 pub(crate) mod partial;
 pub(crate) mod winograd;
 

@@ -1,20 +1,17 @@
-//! The sketch for tensor cores: warps multiply tiles by matrix instructions while the next tiles are copied to shared memory.
+//! The sketches for tensor cores: warps multiply tiles by matrix instructions while the next tiles are copied to shared memory. The
+//! composition is that of [`crate::gpu`]:
 //!
 //! ```text
 //! block loops over parts of the reduction, batch, tiles of rows and columns
 //!   thread loops: warps along rows, warps along columns, the 8 and 4 lanes of WarpTile
 //!     acc = 0
-//!     copy group { chunk 0 to slot 0 }  ..  copy group { chunk stages-2 to slot stages-2 }
-//!     serial q in 0..chunks
-//!       await copies but of stages-2 groups                    (chunk q is there)
-//!       barrier                                                (for all threads; and nobody reads chunk q-1 any more)
-//!       copy group { chunk q + stages-1 to the slot of chunk q-1, if there is such a chunk }
-//!       mma { acc += data_shared[q % stages] * weight_shared[q % stages] }
+//!     for the chunks of kernel positions and channels, with `stages` of them under way or in shared memory
+//!       mma { acc += data_shared * weight_shared }
 //!     output = act(acc + bias + residual)                      (guarded where the tile sticks out)
 //! ```
 //!
-//! Every workload is a matrix product here ([`Gemm`]): the pixels of a convolution are the rows, numbered over images, height and
-//! width, its output channels the columns, kernel positions and channels the reduction. Its data has the channels last
+//! Every workload is a matrix product here ([`View::of_matrix`]): the pixels of a convolution are the rows, numbered over images, height
+//! and width, its output channels the columns, kernel positions and channels the reduction. Its data has the channels last
 //! (`NHWC`), so that what a row needs at a kernel position lies together, and weights are packed ahead of time in the same way:
 //!
 //! ```text
@@ -26,298 +23,74 @@
 //! zeros where that is in the padding. Rows of shared memory are 16 bytes longer than what they hold, which keeps the eight
 //! rows that an `ldmatrix` reads at once in different banks.
 //!
-//! With `split=n` each of `n` blocks takes a part of the chunks, and a stage of its own adds up their sums, as in
-//! [`crate::tiled`]. With `raster=n` the blocks that run at the same time share `n` tiles of rows, so that they find what they
-//! read in the second-level cache.
-//!
-//! The sketch is CUTLASS's multistage kernel for the Ampere generation.
-//!
-//! # Warp groups
+//! With `raster=n` the blocks that run at the same time share `n` tiles of rows, so that they find what they read in the second-level
+//! cache.
 //!
 //! A second sketch, `wgmma`, is for compute capability 9.0, matrix products with packed weights, and types of 16 bits. Four warps
 //! multiply by one instruction, which reads both operands from shared memory while the warps go on; one thread starts the copy of
-//! each operand's tile, which the copy engine does by itself. The instructions for chunk `q` run while the threads wait for
-//! chunk `q+1`, so that what is overwritten meanwhile is the slot of chunk `q-1` at the earliest:
-//!
-//! ```text
-//! serial q in 0..chunks
-//!   await copies but of stages-3 groups
-//!   barrier                                       (the instructions for chunk q-2 are done, those for q-1 may not be)
-//!   copy group { box copy: chunk q + stages-2 to the slot of chunk q-2 }
-//!   mma by warp group { acc += data_shared[q % stages] * weight_shared[q % stages] }
-//! ```
-//!
-//! With `producer=group` a warp group more does the copies, one thread of it, as in CUTLASS's warp-specialised kernels: nobody
-//! waits for all threads, and warp groups of consumers need not be in step. Registers go from the producer to the consumers
-//! ([`Side::registers`]).
-//!
-//! ```text
-//! producer
-//!   serial q in 0..chunks
-//!     await release but of stages-1 groups        (all consumers have done with chunk q-stages)
-//!     copy group { box copy: chunk q to its slot }
-//! consumers
-//!   acc = 0
-//!   serial q in 0..chunks
-//!     await the next group                        (chunk q is there)
-//!     mma by warp group { acc += data_shared[q % stages] * weight_shared[q % stages] }
-//!     release but 1 group                         (the instructions for chunk q-1 are done)
-//!   output = act(acc + bias + residual)
-//! ```
-//!
-//! With `grid=persistent` there are only as many blocks as multiprocessors, and each goes from tile to tile, so that the producer
-//! fills the slots for the next tile while the consumers store the last one:
-//!
-//! ```text
-//! block w in 0..W
-//!   ..
-//!     producer
-//!       serial t in 0..T
-//!         unflatten (m.o, n.b, m.b) = W*t + w
-//!           serial q in 0..chunks { .. }          (the slot of chunk q is that of number t*chunks + q)
-//!     consumers
-//!       serial t in 0..T
-//!         unflatten (m.o, n.b, m.b) = W*t + w
-//!           acc = 0
-//!           serial q in 0..chunks { .. }
-//!           release but 0 groups
-//!           output = act(acc + bias + residual)
-//! ```
-//!
-//! The packed weights lie in an order in which a lane has up to eight neighbouring columns of the result ([`Gemm::permuted`]), so
-//! that its stores, and its loads of a residual, are of 16 bytes, and those of four lanes of whole sectors.
+//! each operand's tile, which the copy engine does by itself: with `producer=group` one of a warp group that does nothing else, with
+//! `grid=persistent` for tile after tile.
 
 use crate::config::Config;
+use crate::contraction::{AxisId, Operand};
 use crate::direct::reader::Reader;
+use crate::gpu::{Kernel, Level, Packing, Pipeline, Staged, Tiling, View, lower};
 use crate::lower::LowerError;
+use crate::sketch::{self, Plan, Sketch};
+use crate::space::{Knob, KnobSpace};
 use crate::workload::{Operator, Workload};
 use autotune_ir::DType;
-use autotune_ir::launch::ARRIVAL_BYTES;
-use autotune_ir::program::{LANES, PRODUCER_THREADS, Side, Team, WarpTile};
-use autotune_ir::target::{GpuApi, GpuTarget};
+use autotune_ir::affine::VarId;
+use autotune_ir::program::{BOX_ROW_BYTES, LANES, Team, WarpTile};
+use autotune_ir::target::{GpuApi, GpuTarget, Target};
 
 mod estimate;
-mod gemm;
 mod knobs;
-pub(crate) mod lower;
-mod rules;
-mod sketch;
 
-pub use gemm::Gemm;
-pub(crate) use sketch::MmaSketch;
-pub use sketch::{GROUP_SKETCH, SKETCH};
+/// Name in configs of the sketch for instructions of warps.
+pub const SKETCH: &str = "mma";
+/// That of the sketch for instructions of warp groups.
+pub const GROUP_SKETCH: &str = "wgmma";
 
-/// Threads of a warp.
-const WARP: usize = LANES[0] * LANES[1];
 /// Bytes of the widest copy, and those by which rows of shared memory are longer than what they hold.
 const COPY_BYTES: usize = 16;
+/// Rows of a box, and columns of an instruction of a warp group.
+const MAX_BOX: usize = 256;
 
-/// The tile of the rows or of the columns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tile {
-    /// Elements of a block.
-    pub block: usize,
-    /// Elements of a warp, or of a warp group; divides `block`.
-    pub warp: usize,
-}
+/// A sketch for instructions of a team.
+pub(crate) struct MmaSketch(pub(crate) Team);
 
-impl Tile {
-    /// Warps or warp groups along it.
-    pub fn warps(self) -> usize {
-        self.block / self.warp
-    }
-}
-
-/// The typed form of a config.
-#[derive(Clone, Debug)]
-pub struct Mma {
-    /// The workload as a matrix product.
-    pub gemm: Gemm,
-    /// Type of the operands.
-    pub dtype: DType,
-    /// Who multiplies together.
-    pub by: Team,
-    /// Tile of the rows.
-    pub rows: Tile,
-    /// Tile of the columns.
-    pub columns: Tile,
-    /// Steps of the reduction in a chunk.
-    pub chunk: usize,
-    /// Chunks in shared memory, 2 or more.
-    pub stages: usize,
-    /// True if a warp group of its own does the copies.
-    pub producer: bool,
-    /// Blocks that share all tiles, if not each tile has one.
-    pub persistent: Option<usize>,
-    /// Blocks that share the reduction of one tile.
-    pub split: usize,
-    /// Tiles of rows that blocks of neighbouring numbers share.
-    pub raster: usize,
-}
-
-impl Mma {
-    /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
-    /// target.
-    pub fn new(workload: &Workload, target: &GpuTarget, by: Team, config: &Config) -> Result<Self, LowerError> {
-        if !is_for(workload, target, by) {
-            return Err(LowerError::unfit(&config.sketch, workload));
-        }
-        let reader = Reader(config);
-        let tile = |name: &str| {
-            let [block, warp] = reader.tile::<2>(name)?;
-            Ok::<_, LowerError>(Tile { block, warp })
-        };
-        let packed = match (reader.choice("weights")?, Gemm::weight_choices(workload)) {
-            (word, words) if words.contains(&word) => word == "packed",
-            (word, _) => return Err(LowerError::knob("weights", format!("'{word}' does not fit the workload"))),
-        };
-        let mut gemm = Gemm::new(workload, packed);
-        let (rows, columns) = (tile("tile.m")?, tile("tile.n")?);
-        let [chunk] = reader.tile::<1>("tile.k")?;
-        let raster = match reader.choice("raster")? {
-            "all" => gemm.rows.extent.div_ceil(rows.block),
-            _ => reader.number("raster")?,
-        };
-        let (stages, split) = (reader.number("stages")?, reader.number("split")?);
-        let (mut producer, mut persistent) = (false, None);
-        if by == Team::WarpGroup {
-            gemm.run = if columns.block.is_multiple_of(32) { 4 } else { 2 };
-            producer = match reader.choice("producer")? {
-                "inline" => false,
-                "group" => true,
-                word => return Err(LowerError::knob("producer", format!("'{word}' is none"))),
-            };
-            persistent = match reader.choice("grid")? {
-                "tiles" => None,
-                "persistent" => Some(target.multiprocessors),
-                word => return Err(LowerError::knob("grid", format!("'{word}' is none"))),
-            };
-        }
-        let dtype = workload.dtype;
-        let mma = Self { gemm, dtype, by, rows, columns, chunk, stages, producer, persistent, split, raster };
-        mma.check(workload, target)?;
-        Ok(mma)
-    }
-
-    /// Steps of one instruction.
-    pub fn steps(&self) -> usize {
-        WarpTile::steps(self.dtype).unwrap_or(1)
-    }
-
-    /// Warps of a block that multiply.
-    pub fn warps(&self) -> usize {
-        self.threads() / WARP
-    }
-
-    /// Threads of a block, those of a producer included.
-    pub fn all_threads(&self) -> usize {
-        self.threads() + if self.producer { PRODUCER_THREADS } else { 0 }
-    }
-
-    /// Threads of a block that multiply.
-    pub fn threads(&self) -> usize {
-        self.by.threads() * self.rows.warps() * self.columns.warps()
-    }
-
-    /// Chunks whose copies may begin before the first is multiplied, and later while one is.
-    pub fn ahead(&self) -> usize {
-        match self.by {
-            Team::WarpGroup if !self.producer => self.stages - 2,
-            Team::Warp | Team::WarpGroup => self.stages - 1,
+impl Sketch for MmaSketch {
+    fn name(&self) -> &'static str {
+        match self.0 {
+            Team::Warp => SKETCH,
+            Team::WarpGroup => GROUP_SKETCH,
         }
     }
 
-    /// Tiles of rows and of columns.
-    pub fn tiles(&self) -> [usize; 2] {
-        [self.gemm.rows.extent.div_ceil(self.rows.block), self.gemm.columns.extent.div_ceil(self.columns.block)]
+    fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>> {
+        is_for(workload, target.gpu()?, self.0).then(|| knobs::knobs(workload, self.0))
     }
 
-    /// Tiles of the result, for each part of a split reduction.
-    pub fn all_tiles(&self) -> usize {
-        let [rows, columns] = self.tiles();
-        self.split * self.gemm.batch.extent * rows * columns
+    fn plan<'a>(
+        &self,
+        workload: &'a Workload,
+        target: &'a Target,
+        config: &Config,
+    ) -> Result<Box<dyn Plan + 'a>, LowerError> {
+        let gpu = sketch::gpu_of(self, workload, target)?;
+        Ok(sketch::plan(workload, tiling(workload, gpu, self.0, config)?, lower::lower))
     }
 
-    /// Blocks of the grid of the compute stage.
-    pub fn blocks(&self) -> usize {
-        self.persistent.unwrap_or(self.all_tiles())
+    /// What an analytic estimate prefers.
+    fn default_config(&self, workload: &Workload, target: &Target, knobs: &KnobSpace) -> Option<(f64, Config)> {
+        let gpu = target.gpu()?;
+        knobs.least(|config| Some(estimate::cycles(&tiling(workload, gpu, self.0, config).ok()?, gpu)))
     }
 
-    /// Chunks of the whole reduction.
-    pub fn all_chunks(&self) -> usize {
-        let outer: usize = self.gemm.outer.iter().map(|axis| axis.extent).product();
-        outer * self.gemm.steps.extent.div_ceil(self.chunk)
-    }
-
-    /// Chunks that one block takes.
-    pub fn chunks(&self) -> usize {
-        self.all_chunks() / self.split
-    }
-
-    /// Instructions of a warp's tile along rows, and pairs of columns of a lane. For a warp group, the latter are of one
-    /// instruction.
-    pub fn instructions(&self) -> [usize; 2] {
-        [self.rows.warp / self.by.rows(), self.columns.warp / 8]
-    }
-
-    /// Shape in shared memory of what a block needs of the data and of the weights, with the slots of the stages outermost.
-    pub fn shared(&self) -> [Vec<usize>; 2] {
-        let pad = match self.by {
-            Team::Warp => COPY_BYTES / self.dtype.bytes(),
-            Team::WarpGroup => 0,
-        };
-        let weights = match (self.gemm.columns_are_rows, self.dtype) {
-            (true, _) => [self.columns.block, self.chunk + pad],
-            // There is no `ldmatrix` that transposes words: four lanes read four rows, eight elements of each.
-            (false, DType::Tf32) => [self.chunk, self.columns.block + 2 * pad],
-            (false, _) => [self.chunk, self.columns.block + pad],
-        };
-        [[self.rows.block, self.chunk + pad], weights].map(|[rows, row]| vec![self.stages, rows, row])
-    }
-
-    /// Shared memory of a block.
-    pub fn shared_bytes(&self) -> usize {
-        let arrivals = match self.by {
-            Team::Warp => 0,
-            Team::WarpGroup if self.producer => (2 * ARRIVAL_BYTES * self.stages).next_multiple_of(16),
-            Team::WarpGroup => (ARRIVAL_BYTES * self.stages).next_multiple_of(16),
-        };
-        self.shared().iter().map(|shape| shape.iter().product::<usize>() * self.dtype.bytes()).sum::<usize>() + arrivals
-    }
-
-    /// How many copies of up to 16 bytes each thread does, for the data and for the weights of a chunk.
-    pub fn rounds(&self) -> [usize; 2] {
-        [(self.rows.block, 0), (self.columns.block, 1)]
-            .map(|(extent, which)| (extent * self.chunk / self.gemm.vectors[which]).div_ceil(self.threads()))
-    }
-
-    /// Registers that a thread needs, about: sums, what two steps multiply, and what the compiler keeps of the addresses and
-    /// conditions of copies. The numbers are those above which few of some hundred kernels spilled (NVRTC 13.0).
-    pub fn registers(&self) -> usize {
-        const OVERHEAD: usize = 30;
-        let [rows, columns] = self.instructions();
-        let [data, weight] = self.rounds();
-        if self.by == Team::WarpGroup {
-            return 4 * rows * columns + OVERHEAD;
-        }
-        // Those of a convolution's data hold a pixel, too.
-        let copies = 3 * weight + if self.gemm.outer.is_empty() { 3 } else { 6 } * data;
-        4 * rows * columns + 4 * rows + 2 * columns + copies + OVERHEAD
-    }
-
-    /// Registers that each thread of a block is given at the launch, at most: a multiprocessor deals them out to four warps at a
-    /// time, eight for each thread.
-    pub fn launched_registers(&self, target: &GpuTarget) -> usize {
-        let threads = self.all_threads().next_multiple_of(4 * target.warp_threads);
-        target.registers_per_thread.min(target.registers_per_multiprocessor / threads / 8 * 8)
-    }
-
-    /// Registers that a thread may have which multiplies.
-    pub fn most_registers(&self, target: &GpuTarget) -> usize {
-        match Side::registers(self.threads()).filter(|_| self.producer) {
-            Some([_, many]) => many,
-            None => self.launched_registers(target),
-        }
+    /// Where there are enough columns for tensor cores, and where only they have the type.
+    fn outdoes_later_tiers(&self, workload: &Workload) -> bool {
+        self.0 == Team::Warp && (fills(workload) || workload.dtype == DType::Tf32)
     }
 }
 
@@ -334,8 +107,203 @@ pub fn is_for(workload: &Workload, target: &GpuTarget, by: Team) -> bool {
     }
 }
 
+/// Rows and columns of the workload as a matrix product, and steps of its innermost reduction axis.
+fn sizes(workload: &Workload) -> [usize; 3] {
+    match workload.op {
+        Operator::Matmul(m) => [m.m, m.n, m.k],
+        Operator::Conv2d(c) => [c.n * c.output_hw().iter().product::<usize>(), c.o / c.groups, c.c / c.groups],
+    }
+}
+
 /// True if half of the columns and of the steps of an instruction are used at least.
 pub fn fills(workload: &Workload) -> bool {
-    let gemm = Gemm::new(workload, false);
-    gemm.columns.extent >= 8 && gemm.steps.extent >= 4
+    let [_, columns, steps] = sizes(workload);
+    columns >= 8 && steps >= 4
+}
+
+/// Where the weights may lie when they are read. Those of a matrix product with a batch are not known ahead of time, and those of a 1x1
+/// convolution lie right.
+fn weight_choices(workload: &Workload) -> &'static [&'static str] {
+    match workload.op {
+        Operator::Matmul(m) if m.b == 1 => &["packed", "inplace"],
+        Operator::Conv2d(c) if c.kh * c.kw > 1 => &["packed"],
+        Operator::Matmul(_) | Operator::Conv2d(_) => &["inplace"],
+    }
+}
+
+/// The knobs, read.
+struct Knobs {
+    /// Elements of a block and of a team along the rows and along the columns.
+    rows: [usize; 2],
+    columns: [usize; 2],
+    chunk: usize,
+    packed: bool,
+    stages: usize,
+    producer: bool,
+    is_persistent: bool,
+    split: usize,
+    /// Tiles of rows that blocks of neighbouring numbers share; 0 for all.
+    raster: usize,
+}
+
+impl Knobs {
+    fn read(workload: &Workload, by: Team, config: &Config) -> Result<Self, LowerError> {
+        let reader = Reader(config);
+        let flag = |name: &str, [off, on]: [&str; 2]| match reader.choice(name)? {
+            word if word == off => Ok(false),
+            word if word == on => Ok(true),
+            word => Err(LowerError::knob(name, format!("'{word}' is not {off} or {on}"))),
+        };
+        let packed = match (reader.choice("weights")?, weight_choices(workload)) {
+            (word, words) if words.contains(&word) => word == "packed",
+            (word, _) => return Err(LowerError::knob("weights", format!("'{word}' does not fit the workload"))),
+        };
+        let is_group = by == Team::WarpGroup;
+        Ok(Self {
+            rows: reader.tile("tile.m")?,
+            columns: reader.tile("tile.n")?,
+            chunk: reader.tile::<1>("tile.k")?[0],
+            packed,
+            stages: reader.number("stages")?,
+            producer: is_group && flag("producer", ["inline", "group"])?,
+            is_persistent: is_group && flag("grid", ["tiles", "persistent"])?,
+            split: reader.number("split")?,
+            raster: if reader.choice("raster")? == "all" { 0 } else { reader.number("raster")? },
+        })
+    }
+
+    /// Rules for the tiles, the chunk and the raster.
+    fn check(&self, workload: &Workload, by: Team) -> Result<(), LowerError> {
+        let fail = |name: &str, reason: &str| Err(LowerError::knob(name, reason));
+        let [rows, columns, _] = sizes(workload);
+        let bytes = workload.dtype.bytes();
+        check_tile("tile.m", self.rows, by.rows(), rows)?;
+        check_tile("tile.n", self.columns, 16, columns)?;
+        if by == Team::WarpGroup && self.chunk * bytes != BOX_ROW_BYTES {
+            return fail("tile.k", "is not a row of a box");
+        }
+        let [one, all] = [self.columns[1], self.columns[0].max(self.rows[0])];
+        if by == Team::WarpGroup && (one != self.columns[0] || all > MAX_BOX || !self.packed) {
+            return fail("tile", "is not one instruction of packed weights");
+        }
+        let steps = WarpTile::steps(workload.dtype).unwrap_or(1);
+        if !self.chunk.is_multiple_of(2 * steps) && self.chunk != steps {
+            return fail("tile.k", "is not whole instructions");
+        }
+        if self.raster > 0 && !rows.div_ceil(self.rows[0]).is_multiple_of(self.raster) {
+            return fail("raster", "does not divide the tiles of rows");
+        }
+        if self.stages < if by == Team::Warp || self.producer { 2 } else { 3 } {
+            return fail("stages", "is less than copies and instructions need");
+        }
+        Ok(())
+    }
+}
+
+/// Whole teams of whole instructions, and no block that is half outside but for the smallest.
+fn check_tile(name: &str, [block, team]: [usize; 2], instruction: usize, extent: usize) -> Result<(), LowerError> {
+    if !team.is_multiple_of(instruction) || !block.is_multiple_of(team) {
+        return Err(LowerError::knob(name, "is not whole warps of whole instructions"));
+    }
+    if block > instruction && block >= 2 * extent.next_multiple_of(instruction) {
+        return Err(LowerError::knob(name, format!("{block} is far more than {extent}")));
+    }
+    Ok(())
+}
+
+/// What a config asks for, or the first knob that is malformed, does not fit the workload, or breaks a limit of the target.
+pub(crate) fn tiling(workload: &Workload, target: &GpuTarget, by: Team, config: &Config) -> Result<Tiling, LowerError> {
+    if !is_for(workload, target, by) {
+        return Err(LowerError::unfit(&config.sketch, workload));
+    }
+    let knobs = Knobs::read(workload, by, config)?;
+    knobs.check(workload, by)?;
+    let tiling = build(workload, target, by, &knobs);
+    tiling.check(target)?;
+
+    let fail = |name: &str, reason: &str| Err(LowerError::knob(name, reason));
+    if !tiling.all_chunks().is_multiple_of(tiling.split) {
+        return fail("split", "does not divide the chunks");
+    }
+    if tiling.ahead() > tiling.chunks() {
+        return fail("stages", "is more than chunks need");
+    }
+    let whole = knobs.producer && tiling.threads() > by.threads() && tiling.split == 1;
+    if tiling.persistent.is_some_and(|blocks| !whole || tiling.all_tiles() <= blocks) {
+        return fail("grid", "has no producer with two warp groups, parts, or few tiles");
+    }
+    Ok(tiling)
+}
+
+fn build(workload: &Workload, target: &GpuTarget, by: Team, knobs: &Knobs) -> Tiling {
+    let Knobs { rows: [rows, team_rows], columns: [columns, team_columns], chunk, .. } = *knobs;
+    let view = View::of_matrix(workload);
+    let (row, column) = (view.spatial[0], view.spatial[1]);
+    let level = |axis: AxisId, suffix, extent, step| Level { axis, suffix, extent, step };
+    let instructions = [team_rows / by.rows(), team_columns / 8];
+    let run = match by {
+        Team::Warp => 1,
+        Team::WarpGroup if columns.is_multiple_of(32) => 4,
+        Team::WarpGroup => 2,
+    };
+
+    let packing = knobs.packed.then(|| {
+        let order = if view.pixels.is_some() { vec![0, 2, 3, 1] } else { vec![2, 1] };
+        Packing { order, run }
+    });
+    let weight = &view.contraction.weight;
+    let weight = packing.as_ref().map_or_else(|| weight.clone(), |packing| packing.packed(weight));
+    let stage = |source: Operand, tiled: AxisId| {
+        let step = view.reduce.last().copied().unwrap_or_default();
+        let uses =
+            |dim: &usize| [tiled, step].iter().any(|&axis| source.index[*dim].coefficient(VarId(axis as u32)) != 0);
+        let order: Vec<usize> = (0..source.shape.len()).filter(uses).collect();
+        let mut staged = Staged { order, source, extents: Vec::new(), vector: 1, pad: 0 };
+        let (bytes, along) = (workload.dtype.bytes(), staged.along());
+        let fits = |v: &usize| v.is_power_of_two() && staged.source.shape[along].is_multiple_of(*v);
+        staged.vector = (1..=COPY_BYTES / bytes).rev().find(fits).unwrap_or(1);
+        // There is no `ldmatrix` that transposes words: four lanes read four rows, eight elements of each.
+        let is_transposed = !staged.source.index[along].terms.iter().any(|term| term.0.0 as usize == step);
+        let copies = if is_transposed && workload.dtype == DType::Tf32 { 2 } else { 1 };
+        staged.pad = if by == Team::Warp { copies * COPY_BYTES / bytes } else { 0 };
+        staged
+    };
+    let staged = [stage(view.contraction.data.clone(), row), stage(weight, column)];
+
+    let [row_tiles, column_tiles] =
+        [(row, rows), (column, columns)].map(|(axis, block)| view.extent(axis).div_ceil(block));
+    let raster = if knobs.raster == 0 { row_tiles } else { knobs.raster };
+    let group = (by == Team::WarpGroup).then(|| level(row, "g", 4, 16));
+    let warps =
+        [level(row, "w", rows / team_rows, team_rows), level(column, "w", columns / team_columns, team_columns)];
+    let lanes = [level(row, "t", LANES[0], 1), level(column, "t", LANES[1], 2 * run)];
+    let reduce = view.reduce.iter().enumerate();
+    let mut tiling = Tiling {
+        dtype: workload.dtype,
+        spatial: vec![(row, rows), (column, columns)],
+        reduce: reduce.map(|(i, &axis)| (axis, if i + 1 == view.reduce.len() { chunk } else { 1 })).collect(),
+        // All columns for some rows before the next rows.
+        blocks: vec![
+            level(row, "o", row_tiles / raster, raster * rows),
+            level(column, "b", column_tiles, columns),
+            level(row, "b", raster, rows),
+        ],
+        threads: warps.into_iter().chain(group).chain(lanes).collect(),
+        sums: vec![
+            level(row, "i", instructions[0], by.rows()),
+            level(column, "j", instructions[1] / run, 8 * run),
+            level(row, "h", 2, LANES[0]),
+            level(column, "c", 2 * run, 1),
+        ],
+        staged,
+        packing,
+        kernel: Kernel::Matrix { by, instructions, run },
+        pipeline: if knobs.producer { Pipeline::Producer } else { Pipeline::Asynchronous },
+        slots: knobs.stages,
+        split: knobs.split,
+        persistent: knobs.is_persistent.then_some(target.multiprocessors),
+        view,
+    };
+    tiling.measure();
+    tiling
 }

@@ -1,210 +1,50 @@
-//! The tiled sketch on a GPU: register tiles of threads inside a tile of a block, both operands staged in shared memory.
+//! The sketches of register tiles on GPUs: each thread multiplies by itself what a block has staged in shared memory. The composition is
+//! that of [`crate::gpu`]:
 //!
 //! ```text
 //! block loops over batch axes and block tiles, in `order`
 //!   thread loops: one per spatial axis
 //!     acc = 0
-//!     serial loops over chunks of the reduction
+//!     serial loops over chunks of the reduction, with `stages` in shared memory
 //!       data_shared, weight_shared = what the block's tile needs of the chunk    (all threads together, `vector.*` wide)
-//!       barrier
 //!       loops over the chunk, unrolled up to `unroll` steps
 //!         data_frag, weight_frag = what the thread's tile needs of the step
 //!         acc += data_frag * weight_frag                                         (unrolled)
-//!       barrier
-//!     output = act(acc + bias + residual)                                        (guarded where the tile sticks out)
+//!     output = act(acc + bias + residual)
 //! ```
 //!
 //! A tile `[block, strand, register]` of an axis of elements `0..block` gives thread `t` the elements
 //! `v*strand + t*register + r` with `r` in `0..register`, for each virtual thread `v` in `0..block/strand`: neighbouring
 //! threads stay neighbours in memory however large a thread's tile is.
 //!
-//! With `stages=2` shared memory holds two chunks; the next one is loaded into registers while one is multiplied, and stored
-//! behind that, so that one barrier a chunk is enough:
-//!
-//! ```text
-//! for q in 0..Q { copy q; barrier; multiply q; barrier }
-//!   →  copy 0 to slot 0; barrier
-//!      for q in 0..Q-1 { load q+1; multiply slot q%2; store to slot (q+1)%2; barrier }
-//!      multiply slot (Q-1)%2
-//! ```
-//!
-//! With `split=n` each of `n` blocks takes a part of the innermost chunked axis, for outputs too small to fill a device; partial sums go
-//! through global memory, and a stage of its own adds them up, always in the same order:
-//!
-//! ```text
-//! for q in 0..Q { acc += .. }; output = act(acc + ..)
-//!   →  block s in 0..n { for q in 0..Q/n { acc += .. }; partial[s] = acc }
-//!      sum = 0; for s in 0..n { sum += partial[s] }; output = act(sum + ..)
-//! ```
-//!
-//! The sketch `implicit_gemm` is the same for the contraction over [`pixels`].
+//! The sketch `implicit_gemm` is the same with the pixels of all images as one axis.
 //!
 //! The sketch is the one of Volkov and Demmel (SC 2008) and of AutoTVM's GPU templates.
 
 use crate::config::Config;
-use crate::contraction::{AxisId, Contraction, Operand};
+use crate::contraction::AxisId;
+use crate::direct::reader::Reader;
+use crate::gpu::{Kernel, Level, Pipeline, Staged, Tiling, View, lower, reduce_first};
 use crate::lower::LowerError;
-use crate::workload::{Operator, Workload};
+use crate::sketch::{self, Plan, Sketch};
+use crate::space::{Knob, KnobSpace};
+use crate::workload::Workload;
 use autotune_ir::DType;
-use autotune_ir::target::GpuTarget;
+use autotune_ir::affine::VarId;
+use autotune_ir::target::{GpuTarget, Target};
 
 mod estimate;
 mod knobs;
-pub(crate) mod lower;
-pub mod pixels;
-mod rules;
-mod sketch;
 
 pub(crate) use knobs::knobs_of;
-use pixels::Pixels;
-pub(crate) use rules::check_parts;
-pub(crate) use sketch::TiledSketch;
-pub use sketch::{IMPLICIT_GEMM, SKETCH};
 
-use crate::direct::reader::Reader;
+/// Name in configs of the sketch that tiles the axes of a workload.
+pub const SKETCH: &str = "tiled";
+/// That of the sketch for which the pixels of all images are the rows of one matrix product.
+pub const IMPLICIT_GEMM: &str = "implicit_gemm";
 
-/// Rounds of a copy that are written out with one stage; more are a loop.
-const MAX_UNROLLED_ROUNDS: usize = 8;
-
-/// The tile of one spatial axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpatialTile {
-    /// The axis.
-    pub axis: AxisId,
-    /// Elements of a block.
-    pub block: usize,
-    /// Elements of one virtual thread of all threads; divides `block`.
-    pub strand: usize,
-    /// Neighbouring elements of one thread; divides `strand`.
-    pub register: usize,
-}
-
-impl SpatialTile {
-    /// Virtual threads of a thread.
-    pub fn strands(&self) -> usize {
-        self.block / self.strand
-    }
-
-    /// Threads along the axis.
-    pub fn threads(&self) -> usize {
-        self.strand / self.register
-    }
-
-    /// Elements of one thread.
-    pub fn per_thread(&self) -> usize {
-        self.strands() * self.register
-    }
-}
-
-/// One operand on its way to the threads.
-#[derive(Clone, Debug)]
-pub struct Staged {
-    /// As it lies in global memory when the compute stage reads it.
-    pub source: Operand,
-    /// Dimensions of `source` in the order in which they lie in shared memory: those of the reduction first, so that what one
-    /// step needs lies together.
-    pub order: Vec<usize>,
-    /// Elements that a block needs of each dimension of `source` for one chunk.
-    pub extents: Vec<usize>,
-    /// Elements along the last dimension that one thread copies at once.
-    pub vector: usize,
-}
-
-impl Staged {
-    /// Shape in shared memory; `pad` elements more a row.
-    pub fn shape(&self, pad: usize) -> Vec<usize> {
-        let mut shape: Vec<usize> = self.order.iter().map(|&dim| self.extents[dim]).collect();
-        if let Some(row) = shape.last_mut() {
-            *row += pad;
-        }
-        shape
-    }
-
-    /// Elements of a chunk.
-    pub fn elements(&self) -> usize {
-        self.extents.iter().product()
-    }
-
-    /// Rounds in which `threads` threads copy a chunk.
-    pub fn rounds(&self, threads: usize) -> usize {
-        (self.elements() / self.vector).div_ceil(threads)
-    }
-}
-
-/// The typed form of a config.
-#[derive(Clone, Debug)]
-pub struct Tiled {
-    /// The contraction.
-    pub contraction: Contraction,
-    /// Type of the operands.
-    pub dtype: DType,
-    /// What its axis of pixels stands for, if it has one.
-    pub pixels: Option<Pixels>,
-    /// Axes of which a block has one element.
-    pub batch: Vec<AxisId>,
-    /// Tiles of the other spatial axes; threads are numbered with the last one fastest.
-    pub spatial: Vec<SpatialTile>,
-    /// Axes of `spatial` in the order of the block loops, outermost first.
-    pub order: Vec<AxisId>,
-    /// Reduction axes with the elements of a chunk, outermost first.
-    pub reduce: Vec<(AxisId, usize)>,
-    /// The data operand and the weight operand.
-    pub staged: [Staged; 2],
-    /// True if weights are copied ahead of time into the order of shared memory.
-    pub packed_weights: bool,
-    /// Elements more in each row of shared memory, against bank conflicts.
-    pub pad: usize,
-    /// Chunks in shared memory, 1 or 2.
-    pub stages: usize,
-    /// Most reduction steps in one straight-line body.
-    pub unroll: usize,
-    /// Blocks that share the reduction of one tile.
-    pub split: usize,
-}
-
-/// The axes of a contraction as the knobs name them.
-pub(crate) struct Roles {
-    /// Spatial axes that are tiled, those along which the output is contiguous last.
-    spatial: Vec<&'static str>,
-    /// Spatial axes that are not: one block per element.
-    batch: Vec<&'static str>,
-    /// The reduction axes, the one of many elements last.
-    reduce: &'static [&'static str],
-}
-
-impl Roles {
-    fn of(workload: &Workload, contraction: &Contraction) -> Self {
-        let (spatial, batch, reduce): (&[_], &[_], &'static [_]) = match workload.op {
-            Operator::Conv2d(_) if contraction.axis(pixels::AXIS).is_some() => {
-                (&["o", pixels::AXIS], &["g"], &["kh", "kw", "c"])
-            }
-            Operator::Conv2d(c) if c.groups > 1 && c.o == c.groups => {
-                (&["n", "g", "oh", "ow"], &[], &["kh", "kw", "c"])
-            }
-            Operator::Conv2d(_) => (&["n", "o", "oh", "ow"], &["g"], &["kh", "kw", "c"]),
-            Operator::Matmul(_) => (&["m", "n"], &["b"], &["k"]),
-        };
-        Self::new(contraction, spatial, batch, reduce)
-    }
-
-    /// Without the spatial axes that the contraction does not have or that have one element.
-    pub(crate) fn new(
-        contraction: &Contraction,
-        spatial: &[&'static str],
-        batch: &[&'static str],
-        reduce: &'static [&'static str],
-    ) -> Self {
-        let present = |names: &[&'static str]| -> Vec<&'static str> {
-            names.iter().copied().filter(|n| extent(contraction, n) > 1).collect()
-        };
-        Self { spatial: present(spatial), batch: present(batch), reduce }
-    }
-
-    /// The reduction axis of many elements.
-    fn long(&self) -> &'static str {
-        self.reduce.last().copied().unwrap_or_default()
-    }
-}
+/// Chunks of a reduction with two stages, whose even and odd ones are separate sets of what [`autotune_ir::verify`] adds up.
+const MAX_STAGED_CHUNKS: usize = 1 << 17;
 
 /// What is tiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,182 +56,136 @@ pub enum Form {
 }
 
 impl Form {
-    /// The contraction in this form; none if the workload has none.
-    fn of(self, workload: &Workload) -> Option<(Contraction, Option<Pixels>)> {
+    /// The workload in this form; none if it has none.
+    fn view(self, workload: &Workload) -> Option<View> {
         match self {
-            Self::Axes => Some((Contraction::of(workload), None)),
-            Self::Pixels => pixels::fuse(workload).map(|(contraction, pixels)| (contraction, Some(pixels))),
+            Self::Axes => Some(View::of_axes(workload)),
+            Self::Pixels => View::of_pixels(workload),
         }
     }
 }
 
-fn extent(contraction: &Contraction, name: &str) -> usize {
-    contraction.axis(name).map_or(1, |a| contraction.axes[a].extent)
-}
+/// A sketch of tiles.
+pub(crate) struct TiledSketch(pub(crate) Form);
 
-/// True if the element read along dimension `dim` depends on reduction axes only.
-fn reduces(contraction: &Contraction, operand: &Operand, dim: usize) -> bool {
-    let terms = &operand.index[dim].terms;
-    !terms.is_empty() && terms.iter().all(|&(axis, _)| contraction.axes[axis.0 as usize].reduce)
-}
-
-/// Dimensions of the operand, those of the reduction first.
-fn reduce_first(contraction: &Contraction, operand: &Operand) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..operand.shape.len()).collect();
-    order.sort_by_key(|&dim| !reduces(contraction, operand, dim));
-    order
-}
-
-/// The operand with its dimensions in another order.
-fn permuted(operand: &Operand, order: &[usize]) -> Operand {
-    Operand {
-        shape: order.iter().map(|&dim| operand.shape[dim]).collect(),
-        index: order.iter().map(|&dim| operand.index[dim].clone()).collect(),
-    }
-}
-
-/// True if packing the weights ahead of time changes where they lie.
-fn can_pack(contraction: &Contraction) -> bool {
-    let order = reduce_first(contraction, &contraction.weight);
-    let moved = order.iter().filter(|&&dim| contraction.weight.shape[dim] > 1);
-    contraction.weight_is_constant && !moved.is_sorted()
-}
-
-impl Tiled {
-    /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
-    /// target.
-    pub fn new(workload: &Workload, target: &GpuTarget, form: Form, config: &Config) -> Result<Self, LowerError> {
-        let form = form.of(workload).filter(|_| workload.dtype != DType::Tf32);
-        let (contraction, pixels) = form.ok_or_else(|| LowerError::unfit(&config.sketch, workload))?;
-        let roles = Roles::of(workload, &contraction);
-        Self::of(contraction, workload.dtype, pixels, &roles, target, config)
+impl Sketch for TiledSketch {
+    fn name(&self) -> &'static str {
+        match self.0 {
+            Form::Axes => SKETCH,
+            Form::Pixels => IMPLICIT_GEMM,
+        }
     }
 
-    /// The same for a contraction of operands of a type.
-    pub(crate) fn of(
-        contraction: Contraction,
-        dtype: DType,
-        pixels: Option<Pixels>,
-        roles: &Roles,
-        target: &GpuTarget,
+    fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>> {
+        let target = target.gpu()?;
+        Some(knobs_of(&self.0.view(workload)?, target))
+    }
+
+    fn plan<'a>(
+        &self,
+        workload: &'a Workload,
+        target: &'a Target,
         config: &Config,
-    ) -> Result<Self, LowerError> {
-        let reader = Reader(config);
-        let axis_of = |name: &&str| contraction.axis(name);
-        let mut spatial = Vec::new();
-        for &name in &roles.spatial {
-            let [block, strand, register] = reader.tile::<3>(&format!("tile.{name}"))?;
-            if !block.is_multiple_of(strand) || !strand.is_multiple_of(register) {
-                return Err(LowerError::knob(&format!("tile.{name}"), "a level does not divide the one before it"));
-            }
-            spatial.extend(axis_of(&name).map(|axis| SpatialTile { axis, block, strand, register }));
+    ) -> Result<Box<dyn Plan + 'a>, LowerError> {
+        let gpu = sketch::gpu_of(self, workload, target)?;
+        Ok(sketch::plan(workload, tiling(workload, gpu, self.0, config)?, lower::lower))
+    }
+
+    /// What an analytic estimate prefers.
+    fn default_config(&self, workload: &Workload, target: &Target, knobs: &KnobSpace) -> Option<(f64, Config)> {
+        let gpu = target.gpu()?;
+        knobs.least(|config| Some(estimate::estimate(&tiling(workload, gpu, self.0, config).ok()?, gpu)))
+    }
+}
+
+/// What a config asks for, or the first knob that is malformed, does not fit the workload, or breaks a limit of the target.
+pub(crate) fn tiling(
+    workload: &Workload,
+    target: &GpuTarget,
+    form: Form,
+    config: &Config,
+) -> Result<Tiling, LowerError> {
+    let view = form.view(workload).filter(|_| workload.dtype != DType::Tf32);
+    let view = view.ok_or_else(|| LowerError::unfit(&config.sketch, workload))?;
+    tiling_of(view, workload.dtype, target, config)
+}
+
+/// The same for any contraction, of operands of a type.
+pub(crate) fn tiling_of(view: View, dtype: DType, target: &GpuTarget, config: &Config) -> Result<Tiling, LowerError> {
+    let reader = Reader(config);
+    let (mut spatial, mut threads, mut sums) = (Vec::new(), Vec::new(), Vec::new());
+    for &axis in &view.spatial {
+        let knob = format!("tile.{}", view.name(axis));
+        let [block, strand, register] = reader.tile::<3>(&knob)?;
+        if !block.is_multiple_of(strand) || !strand.is_multiple_of(register) {
+            return Err(LowerError::knob(&knob, "a level does not divide the one before it"));
         }
-        let mut reduce = Vec::new();
-        for name in roles.reduce.iter().filter(|n| extent(&contraction, n) > 1) {
-            let [chunk] = reader.tile::<1>(&format!("tile.{name}"))?;
-            let whole = extent(&contraction, name);
-            if chunk > whole || (*name != roles.long() && !whole.is_multiple_of(chunk)) {
-                return Err(LowerError::knob(&format!("tile.{name}"), format!("{chunk} does not divide {whole}")));
-            }
-            reduce.extend(axis_of(name).map(|axis| (axis, chunk)));
+        if block >= 2 * view.extent(axis) {
+            return Err(LowerError::knob(&knob, format!("a block of {block} is mostly beyond the axis")));
         }
-        let packed_weights = match reader.choice("weights")? {
-            "packed" if can_pack(&contraction) => true,
-            "inplace" => false,
-            other => return Err(LowerError::knob("weights", format!("'{other}' does not fit the workload"))),
-        };
-        let order = reader.order("order", &roles.spatial)?.iter().filter_map(axis_of).collect();
-        let mut tiled = Self {
-            batch: roles.batch.iter().filter_map(axis_of).collect(),
-            spatial,
-            order,
-            reduce,
-            staged: [
-                staged(&contraction, contraction.data.clone(), reader.number("vector.data")?),
-                staged(&contraction, weight_source(&contraction, packed_weights), reader.number("vector.weight")?),
-            ],
-            packed_weights,
-            pad: pad(&reader)?,
-            stages: reader.number("stages")?,
-            unroll: reader.number("unroll")?,
-            split: reader.number("split")?,
-            contraction,
-            dtype,
-            pixels,
-        };
-        tiled.measure_chunks();
-        tiled.check(target)?;
-        Ok(tiled)
+        spatial.push((axis, block));
+        threads.push(Level { axis, suffix: "t", extent: strand / register, step: register });
+        sums.push(Level { axis, suffix: "v", extent: block / strand, step: strand });
+        sums.push(Level { axis, suffix: "r", extent: register, step: 1 });
     }
 
-    /// The contraction by the workload's own axes.
-    pub(crate) fn own(&self) -> &Contraction {
-        self.pixels.as_ref().map_or(&self.contraction, |pixels| &pixels.conv)
-    }
-
-    fn measure_chunks(&mut self) {
-        for which in 0..2 {
-            let extents = self.staged[which].source.index.iter().map(|index| {
-                let (low, high) = index.range(|v| self.chunk_extent(v.0 as usize));
-                (high - low + 1) as usize
-            });
-            self.staged[which].extents = extents.collect();
+    let mut reduce = Vec::new();
+    for &axis in view.reduce.iter().filter(|&&axis| view.extent(axis) > 1) {
+        let (knob, whole) = (format!("tile.{}", view.name(axis)), view.extent(axis));
+        let [chunk] = reader.tile::<1>(&knob)?;
+        if chunk > whole || (Some(&axis) != view.reduce.last() && !whole.is_multiple_of(chunk)) {
+            return Err(LowerError::knob(&knob, format!("{chunk} does not divide {whole}")));
         }
+        reduce.push((axis, chunk));
     }
 
-    /// Elements of an axis that a block works on at a time.
-    fn chunk_extent(&self, axis: AxisId) -> usize {
-        let spatial = self.spatial.iter().find(|t| t.axis == axis).map(|t| t.block);
-        spatial.or(self.reduce.iter().find(|r| r.0 == axis).map(|r| r.1)).unwrap_or(1)
-    }
+    let names: Vec<&str> = view.spatial.iter().map(|&axis| view.name(axis)).collect();
+    let order = reader.order("order", &names)?;
+    let tiles = order.into_iter().filter_map(|name| spatial.iter().find(|tile| view.name(tile.0) == name));
+    let blocks = tiles.map(|&(axis, block)| {
+        let extent = view.extent(axis).div_ceil(block);
+        Level { axis, suffix: "b", extent, step: block }
+    });
+    let blocks = blocks.collect();
 
-    /// Threads of a block.
-    pub fn threads(&self) -> usize {
-        self.spatial.iter().map(SpatialTile::threads).product()
-    }
+    let packing = match (reader.choice("weights")?, view.packing()) {
+        ("packed", Some(packing)) => Some(packing),
+        ("inplace", _) => None,
+        (other, _) => return Err(LowerError::knob("weights", format!("'{other}' does not fit the workload"))),
+    };
+    let pad = pad(&reader)?;
+    let weight = &view.contraction.weight;
+    let sources = [
+        view.contraction.data.clone(),
+        packing.as_ref().map_or_else(|| weight.clone(), |packing| packing.packed(weight)),
+    ];
+    let vectors = [reader.number("vector.data")?, reader.number("vector.weight")?];
+    let [data, weight] = sources.map(|source| {
+        let order = reduce_first(&view.contraction, &source);
+        Staged { source, order, extents: Vec::new(), vector: 1, pad }
+    });
 
-    /// Blocks of the grid of the compute stage.
-    pub fn blocks(&self) -> usize {
-        let axes = &self.contraction.axes;
-        let tiles: usize = self.spatial.iter().map(|t| axes[t.axis].extent.div_ceil(t.block)).product();
-        tiles * self.split * self.batch.iter().map(|&a| axes[a].extent).product::<usize>()
-    }
-
-    /// Chunks of the innermost reduction axis.
-    fn all_chunks(&self) -> usize {
-        self.reduce.last().map_or(1, |&(axis, chunk)| self.contraction.axes[axis].extent.div_ceil(chunk))
-    }
-
-    /// Chunks of the innermost reduction axis that one block takes.
-    pub fn chunks(&self) -> usize {
-        self.all_chunks().div_ceil(self.split)
-    }
-
-    /// Shared memory of a block.
-    pub fn shared_bytes(&self) -> usize {
-        let bytes = |s: &Staged| self.stages * s.shape(self.pad).iter().product::<usize>() * self.dtype.bytes();
-        self.staged.iter().map(|s| bytes(s).next_multiple_of(16)).sum()
-    }
-
-    /// Tiles of the axes that an operand depends on.
-    fn tiles_of(&self, which: usize) -> Vec<SpatialTile> {
-        self.spatial.iter().copied().filter(|t| self.staged[which].source.uses(t.axis)).collect()
-    }
-
-    /// Registers that a thread needs, about: partial sums, what a step multiplies, what is on its way to shared memory, and
-    /// addresses and conditions, which compilers keep for every round of a copy that is written out. The numbers are those
-    /// above which few of some hundred kernels spilled (NVRTC 13.0).
-    pub fn registers(&self) -> usize {
-        const OVERHEAD: usize = 24;
-        let product = |tiles: &[SpatialTile]| tiles.iter().map(SpatialTile::per_thread).product::<usize>();
-        let fragments: usize = (0..2).map(|which| product(&self.tiles_of(which))).sum();
-        let copies = self.staged.iter().map(|s| match (self.stages, s.rounds(self.threads())) {
-            (2, rounds) => rounds * (s.vector + 5),
-            (_, rounds) if rounds <= MAX_UNROLLED_ROUNDS => rounds * 4,
-            _ => 4,
-        });
-        product(&self.spatial) + fragments + copies.sum::<usize>() + OVERHEAD
-    }
+    let slots = reader.number("stages")?;
+    let mut tiling = Tiling {
+        dtype,
+        spatial,
+        reduce,
+        blocks,
+        threads,
+        sums,
+        staged: [Staged { vector: vectors[0], ..data }, Staged { vector: vectors[1], ..weight }],
+        packing,
+        kernel: Kernel::Registers { unroll: reader.number("unroll")? },
+        pipeline: if slots == 1 { Pipeline::Serial } else { Pipeline::Fetched },
+        slots,
+        split: reader.number("split")?,
+        persistent: None,
+        view,
+    };
+    tiling.measure();
+    check(&tiling, target)?;
+    tiling.check(target)?;
+    Ok(tiling)
 }
 
 fn pad(reader: &Reader) -> Result<usize, LowerError> {
@@ -400,11 +194,54 @@ fn pad(reader: &Reader) -> Result<usize, LowerError> {
     pad.ok_or_else(|| LowerError::knob("pad", format!("'{word}' is not a number from 0 to 32")))
 }
 
-fn weight_source(contraction: &Contraction, packed: bool) -> Operand {
-    let weight = &contraction.weight;
-    if packed { permuted(weight, &reduce_first(contraction, weight)) } else { weight.clone() }
+/// Rules between the knobs.
+fn check(tiling: &Tiling, target: &GpuTarget) -> Result<(), LowerError> {
+    let Tiling { view, slots, split, .. } = tiling;
+    let threads = tiling.threads();
+    let possible = tiling
+        .spatial
+        .iter()
+        .fold(1usize, |product, &(axis, _)| product.saturating_mul(view.extent(axis).next_power_of_two()));
+    if !threads.is_multiple_of(target.warp_threads) && possible >= target.warp_threads {
+        return Err(LowerError::knob("tile", format!("{threads} threads are not whole warps")));
+    }
+    if (split - 1) * tiling.chunks() >= tiling.all_chunks() {
+        return Err(LowerError::knob("split", "a block without a chunk"));
+    }
+    let has_two = *slots == 2 && tiling.chunks() > 1 && tiling.all_chunks() <= MAX_STAGED_CHUNKS;
+    if *slots != 1 && !has_two {
+        return Err(LowerError::knob("stages", "is not 1, or 2 with two chunks at least and not too many"));
+    }
+    if view.pixels.as_ref().is_some_and(|pixels| tiling.staged[0].vector > pixels.vector) {
+        return Err(LowerError::knob("vector.data", "neighbouring pixels do not lie together"));
+    }
+    for (staged, knob) in tiling.staged.iter().zip(["vector.data", "vector.weight"]) {
+        check_vector(tiling, staged, knob)?;
+    }
+    Ok(())
 }
 
-fn staged(contraction: &Contraction, source: Operand, vector: usize) -> Staged {
-    Staged { order: reduce_first(contraction, &source), source, extents: Vec::new(), vector }
+/// Vectors that are aligned and lie within the tensor or outside of it as a whole.
+fn check_vector(tiling: &Tiling, staged: &Staged, knob: &str) -> Result<(), LowerError> {
+    let vector = staged.vector;
+    if ![1, 2, 4].contains(&vector) {
+        return Err(LowerError::knob(knob, "is not 1, 2 or 4"));
+    }
+    let (Some(&row), Some(index), Some(&extent)) =
+        (staged.source.shape.last(), staged.source.index.last(), staged.extents.last())
+    else {
+        return Ok(());
+    };
+    // Elements between the chunks that follow each other along an axis.
+    let step = |axis: AxisId, c: i64| {
+        let (chunk, view) = (tiling.tile(axis), &tiling.view);
+        let is_whole = chunk >= view.extent(axis) && !view.batch.contains(&axis);
+        if is_whole { 0 } else { chunk * c.unsigned_abs() as usize }
+    };
+    let steps = index.terms.iter().all(|&(VarId(axis), c)| step(axis as usize, c).is_multiple_of(vector));
+    let aligned = [row, extent, index.constant.unsigned_abs() as usize].iter().all(|n| n.is_multiple_of(vector));
+    if vector > 1 && !(aligned && steps) {
+        return Err(LowerError::knob(knob, format!("rows do not begin at multiples of {vector}")));
+    }
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! The time of a config, estimated without measuring and without lowering, at nominal rates.
 
-use super::{MAX_UNROLLED_ROUNDS, SpatialTile, Staged, Tiled};
+use crate::gpu::{Kernel, Level, MAX_UNROLLED_ROUNDS, Staged, Tiling};
 use autotune_ir::affine::VarId;
 use autotune_ir::target::{GpuApi, GpuTarget};
 
@@ -35,15 +35,15 @@ struct Chunk {
 }
 
 /// Cycles of a kernel: the slowest of multiply-adds, instructions, shared memory, second-level cache, memory and waiting.
-pub(super) fn estimate(tiled: &Tiled, target: &GpuTarget) -> f64 {
-    let axes = &tiled.contraction.axes;
+pub(super) fn estimate(tiled: &Tiling, target: &GpuTarget) -> f64 {
+    let axes = &tiled.view.contraction.axes;
     let chunk = chunk(tiled);
     let warps = tiled.threads().div_ceil(WARP) as f64;
     let chunks: usize =
         tiled.reduce.iter().rev().skip(1).map(|&(axis, chunk)| axes[axis].extent.div_ceil(chunk)).product();
     let chunks = (chunks * tiled.chunks()) as f64;
     let steps: usize = tiled.reduce.iter().map(|r| r.1).product();
-    let per_thread: usize = tiled.spatial.iter().map(SpatialTile::per_thread).product();
+    let per_thread: usize = tiled.sums();
     let lanes = if matches!(target.api, GpuApi::Cuda { sm: 70 | 75 | 80 }) { 64.0 } else { 128.0 };
     // Partial sums are f32.
     let sum_bytes = if tiled.split > 1 { 4 } else { tiled.dtype.bytes() };
@@ -56,7 +56,7 @@ pub(super) fn estimate(tiled: &Tiled, target: &GpuTarget) -> f64 {
     let l2 = (chunks * chunk.bytes + stored_bytes) / L2_BYTES;
     let alone = [compute, issue, shared, l2, one_warp * (warps / ISSUE).ceil()].into_iter().fold(0.0, f64::max);
     let waiting = waits(tiled) * MEMORY_LATENCY;
-    let chain = match tiled.stages {
+    let chain = match tiled.slots {
         1 => chunks * (waiting + 2.0 * BARRIER_LATENCY) + alone,
         _ => waiting + alone.max(chunks * MEMORY_LATENCY) + chunks * BARRIER_LATENCY,
     };
@@ -72,13 +72,13 @@ pub(super) fn estimate(tiled: &Tiled, target: &GpuTarget) -> f64 {
 }
 
 /// How often a block waits for memory in a copy straight to shared memory: rounds of a copy that are no loop are asked for at once.
-fn waits(tiled: &Tiled) -> f64 {
+fn waits(tiled: &Tiling) -> f64 {
     let rounds = tiled.staged.iter().map(|staged| staged.rounds(tiled.threads()));
     rounds.map(|rounds| if rounds > MAX_UNROLLED_ROUNDS { rounds } else { 1 }).max().unwrap_or(1) as f64
 }
 
 /// Blocks on a multiprocessor at once.
-fn resident(tiled: &Tiled, target: &GpuTarget) -> usize {
+fn resident(tiled: &Tiling, target: &GpuTarget) -> usize {
     let threads = tiled.threads().next_multiple_of(WARP);
     let room = [
         target.threads_per_multiprocessor / threads,
@@ -90,8 +90,8 @@ fn resident(tiled: &Tiled, target: &GpuTarget) -> usize {
 }
 
 /// Bytes of operands and output, and of partial sums written and read.
-fn memory_bytes(tiled: &Tiled) -> f64 {
-    let own = tiled.own();
+fn memory_bytes(tiled: &Tiling) -> f64 {
+    let own = tiled.view.own();
     let elements = |shape: &[usize]| shape.iter().map(|&d| d as f64).product::<f64>();
     let outputs = elements(&own.output.shape);
     let partial_bytes = if tiled.split > 1 { 2.0 * 4.0 * outputs * tiled.split as f64 } else { 0.0 };
@@ -99,11 +99,11 @@ fn memory_bytes(tiled: &Tiled) -> f64 {
     tiled.dtype.bytes() as f64 * operands + partial_bytes
 }
 
-fn chunk(tiled: &Tiled) -> Chunk {
+fn chunk(tiled: &Tiling) -> Chunk {
     let steps: usize = tiled.reduce.iter().map(|r| r.1).product();
-    let per_thread: usize = tiled.spatial.iter().map(SpatialTile::per_thread).product();
+    let per_thread: usize = tiled.sums();
     let warps = tiled.threads().div_ceil(WARP) as f64;
-    let branches = steps as f64 / tiled.unroll.min(steps) as f64 * 3.0;
+    let branches = steps as f64 / unroll(tiled).min(steps) as f64 * 3.0;
     let bytes = tiled.dtype.bytes();
     // Elements of 16 bits are widened when they are read, and widened and rounded when they are copied.
     let conversions = if bytes < 4 { 1.0 } else { 0.0 };
@@ -111,10 +111,10 @@ fn chunk(tiled: &Tiled) -> Chunk {
     for (which, staged) in tiled.staged.iter().enumerate() {
         let Fragment { elements, requests, turns } = fragment(tiled, which);
         let rounds = staged.rounds(tiled.threads()) as f64;
-        let copy = if which == 0 && tiled.pixels.is_some() { PIXEL_COPY } else { COPY };
+        let copy = if which == 0 && tiled.view.pixels.is_some() { PIXEL_COPY } else { COPY };
         let copy = copy + 2.0 * conversions * staged.vector as f64;
         chunk.instructions += steps as f64 * (requests + conversions * elements) + rounds * copy;
-        chunk.turns += warps * (steps as f64 * requests * turns + rounds * stored(staged, tiled.pad, bytes));
+        chunk.turns += warps * (steps as f64 * requests * turns + rounds * stored(staged, bytes));
         chunk.bytes += (bytes * staged.elements()) as f64 * fetched(staged, bytes);
     }
     chunk
@@ -129,36 +129,36 @@ struct Fragment {
     turns: f64,
 }
 
-fn fragment(tiled: &Tiled, which: usize) -> Fragment {
-    let tiles = tiled.tiles_of(which);
+fn fragment(tiled: &Tiling, which: usize) -> Fragment {
+    let tiles: Vec<&Level> = tiled.sums_of(which).map(|(_, level)| level).collect();
     let source = &tiled.staged[which].source;
-    let elements: usize = tiles.iter().map(SpatialTile::per_thread).product();
+    let elements: usize = tiles.iter().map(|level| level.extent).product();
     let Some(last) = tiles.last() else { return Fragment { elements: 1.0, requests: 1.0, turns: 1.0 } };
     let step = source.index.iter().map(|i| i.coefficient(VarId(last.axis as u32)).unsigned_abs()).max().unwrap_or(1);
     // Vectors along the last dimension of shared memory, if nothing but the axis moves along it.
     let order = tiled.staged[which].order.last().map(|&dim| &source.index[dim]);
     let alone = order.is_some_and(|index| matches!(index.terms[..], [(VarId(axis), 1)] if axis as usize == last.axis));
     let bytes = tiled.dtype.bytes();
-    let fits = |w: &usize| alone && last.register.is_multiple_of(*w) && tiled.pad.is_multiple_of(*w);
+    let fits = |w: &usize| alone && last.extent.is_multiple_of(*w) && tiled.staged[which].pad.is_multiple_of(*w);
     let width = [8, 4, 2].into_iter().filter(|w| w * bytes <= 16).find(fits).unwrap_or(1);
     // Threads of a warp that differ along the axes of the operand.
     let (mut left, mut distinct) = (WARP, 1);
-    for tile in tiled.spatial.iter().rev() {
-        let threads = tile.threads().min(left);
+    for level in tiled.threads.iter().rev() {
+        let threads = level.extent.min(left);
         left /= threads;
-        if tiles.contains(tile) {
+        if source.uses(level.axis) {
             distinct *= threads;
         }
     }
-    let span = distinct * width * if width == 1 { last.register * step as usize } else { 1 };
+    let span = distinct * width * if width == 1 { last.extent * step as usize } else { 1 };
     let turns = (span * bytes).div_ceil(BANKS * WORD_BYTES).min(distinct.max(1));
     Fragment { elements: elements as f64, requests: (elements / width) as f64, turns: turns as f64 }
 }
 
 /// Turns of shared memory that a warp takes to store what its threads have copied in one round: neighbours of the last dimension in
 /// global memory may be rows apart in shared memory, and are stored one by one then.
-fn stored(staged: &Staged, pad: usize, bytes: usize) -> f64 {
-    let (shape, last) = (staged.shape(pad), staged.extents.len() - 1);
+fn stored(staged: &Staged, bytes: usize) -> f64 {
+    let (shape, last) = (staged.shape(), staged.extents.len() - 1);
     let at = staged.order.iter().position(|&dim| dim == last).unwrap_or(last);
     if at == last {
         return (staged.vector * bytes).div_ceil(WORD_BYTES) as f64;
@@ -179,4 +179,11 @@ fn fetched(staged: &Staged, bytes: usize) -> f64 {
         }
     }
     run.next_multiple_of(SECTOR_BYTES / bytes) as f64 / run as f64
+}
+
+fn unroll(tiled: &Tiling) -> usize {
+    match tiled.kernel {
+        Kernel::Registers { unroll } => unroll,
+        Kernel::Matrix { .. } => 1,
+    }
 }

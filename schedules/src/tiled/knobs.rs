@@ -1,59 +1,44 @@
 //! What may be chosen in the sketches of tiles.
 
-use super::pixels::Pixels;
-use super::{Form, Roles, can_pack, extent, rules, weight_source};
-use crate::contraction::{Contraction, Operand};
+use crate::contraction::Operand;
+use crate::gpu::View;
 use crate::space::Knob;
-use crate::workload::Workload;
 use autotune_ir::target::GpuTarget;
 
-/// Every knob with its values, for one workload in a form; none if it has not that form.
-pub(super) fn knobs(workload: &Workload, target: &GpuTarget, form: Form) -> Option<Vec<Knob>> {
-    let (contraction, pixels) = form.of(workload)?;
-    let roles = Roles::of(workload, &contraction);
-    Some(knobs_of(&contraction, &roles, pixels.as_ref(), target))
-}
+/// Every knob with its values.
+pub(crate) fn knobs_of(view: &View, target: &GpuTarget) -> Vec<Knob> {
+    let tile = |axis: usize, values| Knob::tile(&format!("tile.{}", view.name(axis)), values);
+    let mut knobs: Vec<Knob> =
+        view.spatial.iter().map(|&axis| tile(axis, spatial_tiles(view.extent(axis), target))).collect();
+    let reduce: Vec<usize> = view.reduce.iter().copied().filter(|&axis| view.extent(axis) > 1).collect();
+    for &axis in &reduce {
+        let whole = view.extent(axis);
+        let is_long = view.reduce.last() == Some(&axis);
+        knobs.push(tile(axis, if is_long { long_chunks(whole) } else { vec![vec![1], vec![whole]] }));
+    }
+    if !view.spatial.is_empty() {
+        let names: Vec<&str> = view.spatial.iter().map(|&axis| view.name(axis)).collect();
+        knobs.push(Knob::order("order", &names));
+    }
 
-/// The knobs for a contraction.
-pub(crate) fn knobs_of(
-    contraction: &Contraction,
-    roles: &Roles,
-    pixels: Option<&Pixels>,
-    target: &GpuTarget,
-) -> Vec<Knob> {
-    let mut knobs = Vec::new();
-    for name in &roles.spatial {
-        knobs.push(Knob::tile(&format!("tile.{name}"), spatial_tiles(extent(contraction, name), target)));
-    }
-    for name in roles.reduce.iter().filter(|n| extent(contraction, n) > 1) {
-        let whole = extent(contraction, name);
-        let chunks = if *name == roles.long() { long_chunks(whole) } else { vec![vec![1], vec![whole]] };
-        knobs.push(Knob::tile(&format!("tile.{name}"), chunks));
-    }
-    if !roles.spatial.is_empty() {
-        knobs.push(Knob::order("order", &roles.spatial));
-    }
-    knobs.push(Knob::choice("weights", if can_pack(contraction) { &["packed", "inplace"] } else { &["inplace"] }));
-    let packed = weight_source(contraction, can_pack(contraction));
-    let weights = [&contraction.weight, &packed].map(widest).into_iter().max().unwrap_or(1);
-    let data = pixels.map_or_else(|| widest(&contraction.data), |pixels| pixels.vector);
+    let (weight, packing) = (&view.contraction.weight, view.packing());
+    let weights = packing.as_ref().map_or(1, |packing| widest(&packing.packed(weight))).max(widest(weight));
+    let data = view.pixels.as_ref().map_or_else(|| widest(&view.contraction.data), |pixels| pixels.vector);
+    knobs.push(Knob::choice("weights", if packing.is_some() { &["packed", "inplace"] } else { &["inplace"] }));
     knobs.push(Knob::choice("vector.data", vectors(data)));
     knobs.push(Knob::choice("vector.weight", vectors(weights)));
     knobs.push(Knob::choice("pad", &["0", "2", "4"]));
     knobs.push(Knob::choice("stages", &["1", "2"]));
     knobs.push(Knob::choice("unroll", &["1", "2", "4", "8", "16", "32", "64"]));
-    let splits: &[&str] =
-        if roles.reduce.iter().any(|n| extent(contraction, n) > 1) { &["1", "2", "4", "8", "16"] } else { &["1"] };
-    knobs.push(Knob::choice("split", splits));
+    knobs.push(Knob::choice("split", if reduce.is_empty() { &["1"] } else { &["1", "2", "4", "8", "16"] }));
     knobs
 }
 
 /// The widest aligned copy of whole rows.
 fn widest(operand: &Operand) -> usize {
-    match (operand.index.last(), operand.shape.last()) {
-        (Some(index), Some(&row)) => rules::widest(index, row),
-        _ => 1,
-    }
+    let (Some(index), Some(&row)) = (operand.index.last(), operand.shape.last()) else { return 1 };
+    let is_aligned = |w: &usize| row.is_multiple_of(*w) && (index.constant.unsigned_abs() as usize).is_multiple_of(*w);
+    [4, 2].into_iter().find(is_aligned).unwrap_or(1)
 }
 
 fn vectors(widest: usize) -> &'static [&'static str] {

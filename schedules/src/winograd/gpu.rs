@@ -15,9 +15,10 @@ use super::{SKETCH, TAPS, TILE_SIZE_KNOB, saves_work};
 use crate::config::Config;
 use crate::contraction::{Contraction, Operand};
 use crate::direct::reader::Reader;
+use crate::gpu::{Tiling, View};
 use crate::lower::LowerError;
 use crate::space::Knob;
-use crate::tiled::{self, Roles, Tiled};
+use crate::tiled;
 use crate::workload::{Conv2d, Operator, Workload};
 use autotune_ir::DType;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::AxisInfo;
 use autotune_ir::spec::Axis;
 use autotune_ir::target::GpuTarget;
+
+pub(crate) mod lower;
 
 /// Sizes of output tiles; larger ones need more registers than a thread has.
 const TILE_SIZES: [usize; 2] = [2, 4];
@@ -41,7 +44,7 @@ pub struct GpuWinograd {
     /// Rows and columns of an output tile.
     pub m: usize,
     /// The matrix products.
-    pub product: Tiled,
+    pub product: Tiling,
 }
 
 /// The convolution, if the sketch has it: of f32, 3x3 taps, stride 1, dilation 1, one group, padding up to 2.
@@ -68,7 +71,7 @@ fn tiles(conv: &Conv2d, m: usize) -> usize {
 }
 
 /// The matrix products, axes `xi, t, o | c`.
-fn product(spec: &Arc<Spec>, conv: &Conv2d, m: usize) -> (Contraction, Roles) {
+fn product(spec: &Arc<Spec>, conv: &Conv2d, m: usize) -> View {
     let (xis, tiles) = ((m + TAPS - 1).pow(2), tiles(conv, m));
     let axes = [("xi", xis, false), ("t", tiles, false), ("o", conv.o, false), ("c", conv.c, true)];
     let axes = axes.into_iter().enumerate();
@@ -88,9 +91,7 @@ fn product(spec: &Arc<Spec>, conv: &Conv2d, m: usize) -> (Contraction, Roles) {
         weight_is_constant: false,
         spec: Arc::clone(spec),
     };
-    let contraction = contraction.without_unit_axes();
-    let roles = Roles::new(&contraction, &["o", "t"], &["xi"], &["c"]);
-    (contraction, roles)
+    View::new(contraction, None, [&["o", "t"], &["xi"], &["c"]]).without_unit_axes()
 }
 
 /// Every knob of the sketch with its values, for one workload and target; none where the sketch does not apply.
@@ -100,8 +101,7 @@ pub fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
     let words: Vec<String> = sizes.iter().map(usize::to_string).collect();
     let (spec, mut knobs): (_, Vec<Knob>) = (workload.spec(), Vec::new());
     for &m in &sizes {
-        let (contraction, roles) = product(&spec, &conv, m);
-        for knob in tiled::knobs_of(&contraction, &roles, None, target) {
+        for knob in tiled::knobs_of(&product(&spec, &conv, m), target) {
             match knobs.iter_mut().find(|known| known.name == knob.name) {
                 Some(known) => {
                     let new = knob.values.into_iter().filter(|value| !known.values.contains(value));
@@ -128,8 +128,11 @@ impl GpuWinograd {
                 format!("tiles of {m}x{m} save nothing or need too many registers"),
             ));
         }
-        let (contraction, roles) = product(&workload.spec(), &conv, m);
-        Ok(Self { conv, m, product: Tiled::of(contraction, workload.dtype, None, &roles, target, config)? })
+        Ok(Self {
+            conv,
+            m,
+            product: tiled::tiling_of(product(&workload.spec(), &conv, m), workload.dtype, target, config)?,
+        })
     }
 
     /// Rows and columns of the transformed tile.

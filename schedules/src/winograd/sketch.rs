@@ -6,7 +6,6 @@ use crate::config::{Config, Value};
 use crate::lower::{LowerError, winograd};
 use crate::sketch::{self, Plan, Sketch};
 use crate::space::{Knob, KnobSpace};
-use crate::tiled;
 use crate::workload::{Work, Workload};
 use autotune_ir::target::Target;
 
@@ -36,9 +35,7 @@ impl Sketch for WinogradSketch {
     ) -> Result<Box<dyn Plan + 'a>, LowerError> {
         Ok(match target {
             Target::Cpu(cpu) => sketch::plan(workload, Winograd::new(workload, cpu, config)?, winograd::lower),
-            Target::Gpu(gpu) => {
-                sketch::plan(workload, GpuWinograd::new(workload, gpu, config)?, tiled::lower::winograd::lower)
-            }
+            Target::Gpu(gpu) => sketch::plan(workload, GpuWinograd::new(workload, gpu, config)?, gpu::lower::lower),
         })
     }
 

@@ -1,0 +1,155 @@
+//! Copies of chunks of both operands on their way to shared memory.
+
+use super::{Lowering, Place};
+use crate::gpu::{Kernel, MAX_UNROLLED_ROUNDS};
+use crate::lower::nest::guarded_value;
+use crate::lower::{assign, at, load, nest};
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::program::{Digit, LoopKind, Node, Team};
+
+/// How a chunk is copied.
+#[derive(Clone, Copy)]
+pub(super) enum Way<'a> {
+    /// Into a slot of shared memory.
+    Direct(&'a Affine),
+    /// Into registers.
+    Fetch,
+    /// From there into a slot.
+    Put(&'a Affine),
+}
+
+impl Lowering<'_> {
+    /// Copies what the block needs of the chunk at a place of both operands.
+    pub(super) fn copy(&mut self, way: Way, chunk: &Place) -> Vec<Node> {
+        (0..2).flat_map(|which| self.copy_operand(which, way, chunk)).collect()
+    }
+
+    /// ```text
+    /// for i in 0..rounds { unflatten (x0, x1, ..) = i*threads + thread { for v in 0..vector { shared[x] = source[chunk + x] } } }
+    /// ```
+    ///
+    /// Where the threads are a multiple of the last extents, `x2 * ..`, a thread's places along those are the same in each round:
+    ///
+    /// ```text
+    ///   →  for i in 0..rounds { unflatten (y, x2, ..) = thread { unflatten (x0, x1) = i*(threads / (x2 * ..)) + y { .. } } }
+    /// ```
+    fn copy_operand(&mut self, which: usize, way: Way, chunk: &Place) -> Vec<Node> {
+        let (tiling, staged) = (self.tiling, &self.tiling.staged[which]);
+        let (threads, vector, along) = (tiling.threads(), staged.vector, staged.along());
+        let rounds = staged.rounds(threads);
+        let team = match tiling.kernel {
+            Kernel::Registers { .. } => None,
+            Kernel::Matrix { by, .. } => Some(by),
+        };
+        let unroll = rounds <= MAX_UNROLLED_ROUNDS || !matches!(way, Way::Direct(_)) || team.is_some();
+        let kind = if unroll { LoopKind::Unrolled } else { LoopKind::Serial };
+        let mut loops = Vec::new();
+        let round = self.all.open_some("i", rounds, kind, &mut loops);
+
+        let (mut digits, mut places) = (Vec::new(), vec![Affine::default(); staged.extents.len()]);
+        for (dim, &extent) in staged.extents.iter().enumerate() {
+            let step = if dim == along { vector } else { 1 };
+            if extent > step || dim == along {
+                let digit = Digit { var: self.all.var(format!("x{dim}"), extent / step), extent: extent / step };
+                places[dim] = Affine::var(digit.var) * step as i64;
+                digits.push(digit);
+            }
+        }
+        let body = self.copy_element(which, way, chunk, (&round, places));
+
+        let product = |digits: &[Digit]| digits.iter().map(|digit| digit.extent).product::<usize>();
+        let is_fixed = |&first: &usize| threads.is_multiple_of(product(&digits[first..]));
+        let fixed = (1..digits.len()).find(is_fixed).filter(|_| rounds > 1 && team.is_none());
+        let nodes = match fixed.map(|first| digits.split_off(first)) {
+            None => {
+                let value = round * threads as i64 + &self.thread;
+                vec![Node::Unflatten { value, digits, body }]
+            }
+            Some(mut fixed) => {
+                let extent = threads / product(&fixed);
+                let row = self.all.var("y", extent);
+                let moving = Node::Unflatten { value: round * extent as i64 + Affine::var(row), digits, body };
+                fixed.insert(0, Digit { var: row, extent });
+                vec![Node::Unflatten { value: self.thread.clone(), digits: fixed, body: vec![moving] }]
+            }
+        };
+        match team {
+            Some(Team::WarpGroup) => vec![Node::BoxCopy { body: nest(loops, nodes) }],
+            _ => nest(loops, nodes),
+        }
+    }
+
+    /// Copies the `vector` elements from `places` on, zeros where there are none.
+    fn copy_element(
+        &mut self,
+        which: usize,
+        way: Way,
+        chunk: &Place,
+        (round, mut places): (&Affine, Vec<Affine>),
+    ) -> Vec<Node> {
+        let (view, staged) = (&self.tiling.view, &self.tiling.staged[which]);
+        let mut lanes = Vec::new();
+        let lane = self.all.open_some("v", staged.vector, LoopKind::Vectorized, &mut lanes);
+        let next = vec![round.clone(), lane.clone()];
+        let pixels = view.pixels.as_ref().filter(|_| which == 0);
+
+        // Of `columns`, the pixel is that of the first element.
+        let mut values = self.point(vec![Affine::default(); view.contraction.axes.len()], chunk);
+        let contiguous = pixels.is_some_and(|pixels| pixels.contiguous);
+        let first = places.clone();
+        places[staged.along()].add_scaled(&lane, 1);
+        let store = |this: &Self, value| match way {
+            Way::Direct(slot) | Way::Put(slot) => {
+                assign(this.shared[which], this.shared_index(which, slot, &places), value)
+            }
+            Way::Fetch => assign(this.fetched[which], next.clone(), value),
+        };
+        if let Way::Put(_) = way {
+            let value = load(self.fetched[which], next.clone());
+            return nest(lanes, vec![store(self, value)]);
+        }
+
+        let whole = self.whole_axis();
+        let source = self.outside.sources[which];
+        let read = |this: &Self, own: &[Affine], offsets: &[Affine]| {
+            let operand = if pixels.is_some() { (&view.own().data, true) } else { (&staged.source, false) };
+            let (index, bounds) = view.element(operand, own, offsets, whole);
+            guarded_value(this.all.guards(bounds), load(source, index))
+        };
+        if pixels.is_none() {
+            let value = read(self, &values, &places);
+            return nest(lanes, vec![store(self, value)]);
+        }
+        let behind = if contiguous { &first } else { &places };
+        for (index, place) in staged.source.index.iter().zip(behind) {
+            if let [(VarId(axis), 1)] = index.terms[..] {
+                values[axis as usize].add_scaled(place, 1);
+            }
+        }
+        let (width, in_row) = if contiguous { (staged.vector, lane) } else { (1, Affine::default()) };
+        let beyond = matches!(self.tiling.kernel, Kernel::Registers { .. });
+        self.at_pixel(&values, (width, &in_row), beyond, |this, own| {
+            let value = read(this, &own, &[]);
+            nest(lanes, vec![store(this, value)])
+        })
+    }
+
+    /// The reduction axis that is cut into chunks, if those make up all of it.
+    fn whole_axis(&self) -> Option<usize> {
+        let &(axis, chunk) = self.tiling.reduce.last()?;
+        let is_whole = self.tiling.view.extent(axis).is_multiple_of(chunk)
+            && self.tiling.all_chunks().is_multiple_of(self.tiling.split);
+        is_whole.then_some(axis)
+    }
+
+    /// Where in a chunk of an operand its element at the values of axes within the block's tile lies.
+    pub(super) fn places(&self, which: usize, values: &[Affine]) -> Vec<Affine> {
+        let source = &self.tiling.staged[which].source;
+        source.index.iter().map(|index| at(&Affine { constant: 0, terms: index.terms.clone() }, values)).collect()
+    }
+
+    pub(super) fn shared_index(&self, which: usize, slot: &Affine, places: &[Affine]) -> Vec<Affine> {
+        let order = self.tiling.staged[which].order.iter();
+        std::iter::once(slot.clone()).chain(order.map(|&dim| places[dim].clone())).collect()
+    }
+}

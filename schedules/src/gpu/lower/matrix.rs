@@ -1,0 +1,46 @@
+//! Multiplying a chunk by matrix instructions.
+
+use super::{Lowering, Place};
+use crate::contraction::divide;
+use crate::lower::{load, nest};
+use autotune_ir::affine::Affine;
+use autotune_ir::program::{Access, Expr, LoopKind, Node, Store, StoreMode, Team};
+
+impl Lowering<'_> {
+    /// `mma { acc += data_shared[slot] * weight_shared[slot] }`, in the form of [`autotune_ir::program::WarpTile`].
+    pub(super) fn multiply_matrix(
+        &mut self,
+        by: Team,
+        [rows, columns]: [usize; 2],
+        run: usize,
+        slot: &Affine,
+        chunk: &Place,
+    ) -> Vec<Node> {
+        let (tiling, steps) = (self.tiling, self.tiling.instruction_steps());
+        let Some(&(axis, size)) = tiling.reduce.last() else { return Vec::new() };
+        let column_axis = tiling.spatial[1].0;
+        let mut loops = Vec::new();
+        let shape =
+            [("s", size / steps), ("i", rows), ("j", columns / run), ("h", 2), ("p", run), ("c", 2), ("k", steps)];
+        let [s, i, j, h, p, c, k] =
+            shape.map(|(name, extent)| self.all.open(name, extent, LoopKind::Unrolled, &mut loops));
+
+        let pair = p.clone() * 2 + c.clone();
+        let index = vec![i, j.clone(), h, pair];
+        let mut values = self.in_block(tiling.sums.iter(), &index);
+        values[axis] = s * steps as i64 + k;
+        let data = load(self.shared[0], self.shared_index(0, slot, &self.places(0, &values)));
+
+        // Where the weights of the column lie that the result has here.
+        let mut packed = values.clone();
+        let lane = divide(&self.thread_base[column_axis], run);
+        packed[column_axis] = lane + j * (8 * run as i64) + p * 8 + c;
+        let weight = load(self.shared[1], self.shared_index(1, slot, &self.places(1, &packed)));
+
+        let point = self.point(values, chunk);
+        let dst = Access { buffer: self.acc, index };
+        let value = Expr::product(data, weight);
+        let store = Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point });
+        vec![Node::Mma { by, body: nest(loops, vec![store]) }]
+    }
+}

@@ -1,0 +1,105 @@
+//! The end of a tile: sums from registers to the output.
+
+use super::Lowering;
+use crate::contraction::{AxisId, divide};
+use crate::lower::nest::guarded;
+use crate::lower::partial::fused;
+use crate::lower::{assign, at, load, nest};
+use autotune_ir::affine::Affine;
+use autotune_ir::program::{LoopKind, Node};
+
+impl Lowering<'_> {
+    /// `output = act(acc + bias + residual)` or `partial[part] = acc` where the tile does not stick out:
+    ///
+    /// ```text
+    /// unrolled sums of a row, vectorized the last { if inside { output[..] = .. } }
+    /// ```
+    ///
+    /// Pixels are found once for all channels; as many neighbours as rows allow are stored at once where they are contiguous:
+    ///
+    /// ```text
+    /// unrolled sums of p { unflatten (n, oh, ow) = p/w { unrolled other sums { if inside { vectorized lane in 0..w { output[..] = .. } } } } }
+    /// ```
+    pub(super) fn write_output(&mut self) -> Vec<Node> {
+        let tiling = self.tiling;
+        let pixels = tiling.view.pixels.as_ref();
+        let fused_axis = pixels.map(|pixels| pixels.axis);
+        let in_rows = pixels.filter(|pixels| pixels.contiguous).map(|pixels| pixels.extents[2]);
+        let neighbours = tiling.sums.iter().rposition(|level| in_rows.is_some() && Some(level.axis) == fused_axis);
+        let run = |extent: usize, row: usize| {
+            (1..=extent).rev().find(|w| extent.is_multiple_of(*w) && row.is_multiple_of(*w)).unwrap_or(1)
+        };
+        // Pixels first, then axis by axis.
+        let rank = |axis: AxisId| (fused_axis != Some(axis), tiling.spatial.iter().position(|tile| tile.0 == axis));
+        let mut order: Vec<usize> = (0..tiling.sums.len()).collect();
+        order.sort_by_key(|&i| rank(tiling.sums[i].axis));
+
+        let (mut outer, mut inner, mut lanes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut index = vec![Affine::default(); tiling.sums.len()];
+        let (mut width, mut lane) = (1, Affine::default());
+        for &i in &order {
+            let level = &tiling.sums[i];
+            let loops = if fused_axis == Some(level.axis) { &mut outer } else { &mut inner };
+            index[i] = match in_rows.filter(|_| neighbours == Some(i)) {
+                None => self.open(level, LoopKind::Unrolled, loops),
+                Some(row) => {
+                    width = run(level.extent, row);
+                    lane = self.all.open_some("lane", width, LoopKind::Vectorized, &mut lanes);
+                    let first = self.all.open_some("p.q", level.extent / width, LoopKind::Unrolled, loops);
+                    first * width as i64
+                }
+            };
+        }
+        if let (None, Some(last), Some(&i)) = (in_rows, inner.last_mut(), order.last())
+            && tiling.sums[i].extent > 1
+        {
+            last.2 = LoopKind::Vectorized;
+        }
+
+        let values = self.point(self.in_block(tiling.sums.iter(), &index), &Vec::new());
+        if let Some(i) = neighbours {
+            index[i] = index[i].clone() + &lane;
+        }
+        let sum = load(self.acc, index);
+        let edges = tiling.spatial.iter().filter(|tile| Some(tile.0) != fused_axis);
+        let when = self.all.guards(edges.map(|&(axis, _)| (values[axis].clone(), tiling.view.extent(axis))));
+        let body = self.at_pixel(&values, (width, &lane), false, |this, own| {
+            let (output, bias) = (&tiling.view.own().output, &tiling.view.own().bias);
+            let to: Vec<Affine> = output.index.iter().map(|index| at(index, &own)).collect();
+            let operands = &this.outside.operands;
+            let store = match this.outside.partial {
+                Some(partial) => assign(partial, [std::slice::from_ref(&this.part), &to].concat(), sum),
+                None => {
+                    let value = fused(this.workload, operands, sum, at(bias, &own), &to);
+                    assign(operands.output, to, value)
+                }
+            };
+            nest(inner, guarded(when, nest(lanes, vec![store])))
+        });
+        nest(outer, body)
+    }
+
+    /// The body at the values of the workload's own axes: those of the view's, or with the image, row and column of the pixel `lane` behind
+    /// a multiple of `width`, which divides the rows. With `beyond`, numbers that no pixel has are found in images beyond the last, else
+    /// the body is not run for them.
+    pub(super) fn at_pixel(
+        &mut self,
+        values: &[Affine],
+        (width, lane): (usize, &Affine),
+        beyond: bool,
+        body: impl FnOnce(&mut Self, Vec<Affine>) -> Vec<Node>,
+    ) -> Vec<Node> {
+        let Some(pixels) = &self.tiling.view.pixels else { return body(self, values.to_vec()) };
+        let [images, rows, columns] = pixels.extents;
+        let value = divide(&values[pixels.axis], width);
+        let images = match beyond {
+            true => self.all.range(&value).1 as usize / (rows * columns / width) + 1,
+            false => images,
+        };
+
+        let (digits, mut pixel) = self.all.digits([("n", images), ("oh", rows), ("ow", columns / width)]);
+        pixel[2] = pixel[2].clone() * width as i64 + lane;
+        let own = self.tiling.view.own_values(values.to_vec(), pixel);
+        vec![Node::Unflatten { value, digits, body: body(self, own) }]
+    }
+}

@@ -1,0 +1,39 @@
+//! Packing of weights ahead of time.
+
+use crate::gpu::{Packing, Tiling};
+use crate::lower::nest::{Nest, guarded_value};
+use crate::lower::partial::{COPY_THREADS, DIMENSIONS};
+use crate::lower::{assign, load};
+use autotune_ir::affine::Affine;
+use autotune_ir::program::{BufferId, Node};
+
+/// `for every element: packed[..] = weight[..]`, a thread each; zero in columns that only make runs whole.
+pub(super) fn pack_weight(
+    tiling: &Tiling,
+    packing: &Packing,
+    [weight, packed]: [BufferId; 2],
+    all: &mut Nest,
+) -> Vec<Node> {
+    let (original, shape) = (&tiling.view.contraction.weight.shape, &tiling.staged[1].source.shape);
+    let columns = match packing.run {
+        1 => vec![("d0", shape[0])],
+        run => vec![("j", shape[0] / (8 * run)), ("p", run), ("q", 4), ("c", 2)],
+    };
+    let count = columns.len();
+    let others = DIMENSIONS[1..].iter().copied().zip(shape[1..].iter().copied());
+    let names: Vec<(&str, usize)> = columns.into_iter().chain(others).collect();
+
+    all.each(COPY_THREADS, &names, &[], |all, digits| {
+        let (column, others) = digits.split_at(count);
+        let [column, to] = match column {
+            [column] => [column.clone(), column.clone()],
+            digits => packing.columns(digits),
+        };
+        let when = all.guards([(column.clone(), original[packing.order[0]])]);
+
+        let mut from = vec![Affine::default(); original.len()];
+        let values = [&[column], others].concat();
+        packing.order.iter().zip(values).for_each(|(&dim, value)| from[dim] = value);
+        vec![assign(packed, [&[to], others].concat(), guarded_value(when, load(weight, from)))]
+    })
+}

@@ -1,0 +1,202 @@
+//! Loops over the chunks of the reduction, by each of the pipelines of [`crate::gpu`].
+
+use super::copy::Way;
+use super::{Lowering, Place};
+use crate::gpu::Pipeline;
+use crate::lower::nest;
+use crate::lower::nest::guarded;
+use autotune_ir::affine::Affine;
+use autotune_ir::program::{LoopKind, Node, Side, Signal};
+
+impl Lowering<'_> {
+    /// All chunks of the block's part, by threads that copy and multiply.
+    pub(super) fn chunks(&mut self) -> Vec<Node> {
+        match self.tiling.pipeline {
+            Pipeline::Asynchronous => self.asynchronous(),
+            _ => self.axis_by_axis(0, &mut Vec::new()),
+        }
+    }
+
+    /// Serial loops over the chunks of each reduction axis from number `depth` on; the last one may be pipelined.
+    fn axis_by_axis(&mut self, depth: usize, chunk: &mut Place) -> Vec<Node> {
+        let tiling = self.tiling;
+        let Some(&(axis, size)) = tiling.reduce.get(depth) else { return self.one_chunk(chunk) };
+        let is_last = depth + 1 == tiling.reduce.len();
+        let (count, first) = match is_last {
+            true => (tiling.chunks(), self.part.clone() * (tiling.chunks() * size) as i64),
+            false => (tiling.view.extent(axis).div_ceil(size), Affine::default()),
+        };
+        if is_last && tiling.pipeline == Pipeline::Fetched {
+            chunk.push((axis, first.clone()));
+            let nodes = self.fetched_chunks(count, (first, size as i64), chunk);
+            chunk.pop();
+            return nodes;
+        }
+        let mut loops = Vec::new();
+        let name = format!("{}.0", tiling.view.name(axis));
+        let q = self.all.open_some(name, count, LoopKind::Serial, &mut loops);
+        chunk.push((axis, q * size as i64 + first));
+        let body = self.axis_by_axis(depth + 1, chunk);
+        chunk.pop();
+        nest(loops, body)
+    }
+
+    /// `copy; barrier; multiply; barrier`.
+    fn one_chunk(&mut self, chunk: &Place) -> Vec<Node> {
+        let zero = Affine::default();
+        let mut nodes = self.copy(Way::Direct(&zero), chunk);
+        nodes.push(Node::Barrier);
+        nodes.extend(self.multiply(&zero, chunk));
+        if self.tiling.chunks() > 1 || self.repeats_chunks() {
+            nodes.push(Node::Barrier);
+        }
+        nodes
+    }
+
+    /// The chunks of the last axis, from `first` on, with the next one on its way in registers. The loop runs over pairs of chunks, so
+    /// that the slot of each is a constant.
+    fn fetched_chunks(&mut self, count: usize, (first, size): (Affine, i64), chunk: &mut Place) -> Vec<Node> {
+        let slot = |n: usize| Affine::constant(n as i64 % 2);
+        let mut nodes = self.copy(Way::Direct(&slot(0)), chunk);
+        nodes.push(Node::Barrier);
+        let pairs = (count - 1) / 2;
+        if pairs > 0 {
+            let mut loops = Vec::new();
+            let name = format!("{}.0", self.tiling.view.name(self.tiling.reduce[chunk.len() - 1].0));
+            let pair = self.all.open_some(name, pairs, LoopKind::Serial, &mut loops);
+            let here = pair * (2 * size) + first.clone();
+            let there = here.clone() + size;
+            let mut body = self.step([here, there.clone()], 0, chunk);
+            body.extend(self.step([there.clone(), there + size], 1, chunk));
+            nodes.extend(nest(loops, body));
+        }
+
+        let at = |q: usize| first.clone() + q as i64 * size;
+        if count.is_multiple_of(2) {
+            nodes.extend(self.step([at(count - 2), at(count - 1)], 0, chunk));
+        }
+        set(chunk, at(count - 1));
+        nodes.extend(self.multiply(&slot(count - 1), chunk));
+        // The next round begins with a copy to the first slot.
+        if self.repeats_chunks() && !count.is_multiple_of(2) {
+            nodes.push(Node::Barrier);
+        }
+        nodes
+    }
+
+    /// Multiplies the chunk at `here`, in slot `slot`, while the one at `next` is loaded.
+    fn step(&mut self, [here, next]: [Affine; 2], slot: i64, chunk: &mut Place) -> Vec<Node> {
+        set(chunk, next);
+        let mut nodes = self.copy(Way::Fetch, chunk);
+        set(chunk, here);
+        nodes.extend(self.multiply(&Affine::constant(slot), chunk));
+        nodes.extend(self.copy(Way::Put(&Affine::constant(1 - slot)), chunk));
+        nodes.push(Node::Barrier);
+        nodes
+    }
+
+    /// True if there are loops around the one over chunks of the innermost reduction axis.
+    fn repeats_chunks(&self) -> bool {
+        self.tiling.chunk_counts().rev().skip(1).any(|count| count > 1)
+    }
+
+    /// The loop over chunks, with the copies of the next ones under way.
+    fn asynchronous(&mut self) -> Vec<Node> {
+        let (ahead, chunks) = (self.tiling.ahead(), self.tiling.chunks());
+        let mut first = Vec::new();
+        let s = self.all.open("s", ahead, LoopKind::Unrolled, &mut first);
+        let copies = self.copy_chunk(&s, &s);
+        let mut nodes = nest(first, vec![Node::CopyGroup { body: copies }]);
+
+        let mut loops = Vec::new();
+        let q = self.all.open("q", chunks, LoopKind::Serial, &mut loops);
+        let next = q.clone() + ahead as i64;
+        let copies = self.in_slot(next.clone(), |this, slot| this.copy_chunk(&next, slot));
+        let when = self.all.guards([(next, chunks)]);
+        let body = if chunks > ahead { guarded(when, copies) } else { Vec::new() };
+        let mut step = vec![Node::AwaitCopies { but: ahead - 1 }, Node::Barrier, Node::CopyGroup { body }];
+        step.extend(self.multiply_chunk(&q, q.clone()));
+        nodes.extend(nest(loops, step));
+        nodes
+    }
+
+    /// A producer that copies, and consumers that multiply.
+    pub(super) fn sides(&mut self) -> Vec<Node> {
+        let producer = self.in_turns(Self::produce);
+        let consumers = self.in_turns(|this, first| this.tile(|this| this.consume(first)));
+        let side = |side, body| Node::Side { side, body };
+        vec![side(Side::Producer, producer), side(Side::Consumers, consumers)]
+    }
+
+    /// `body` for each tile of the block, with the number of its first chunk.
+    fn in_turns(&mut self, body: impl FnOnce(&mut Self, Affine) -> Vec<Node>) -> Vec<Node> {
+        let Some((loops, value, digits)) = self.turns.clone() else { return body(self, Affine::default()) };
+        let turn = Affine::var(loops[0].0);
+        let body = body(self, turn * self.tiling.chunks() as i64);
+        nest(loops, vec![Node::Unflatten { value, digits, body }])
+    }
+
+    fn produce(&mut self, first: Affine) -> Vec<Node> {
+        let mut loops = Vec::new();
+        let q = self.all.open("q", self.tiling.chunks(), LoopKind::Serial, &mut loops);
+        let copies = self.in_slot(first + &q, |this, slot| this.copy_chunk(&q, slot));
+        let wait = Node::Signal(Signal::AwaitReleased { but: self.tiling.slots - 1 });
+        nest(loops, vec![wait, Node::CopyGroup { body: copies }])
+    }
+
+    fn consume(&mut self, first: Affine) -> Vec<Node> {
+        let mut loops = Vec::new();
+        let q = self.all.open("q", self.tiling.chunks(), LoopKind::Serial, &mut loops);
+        let mut step = vec![Node::Signal(Signal::AwaitFilled)];
+        step.extend(self.multiply_chunk(&q, first + &q));
+        step.push(Node::Signal(Signal::Release { but: 1 }));
+        let mut nodes = nest(loops, step);
+        if self.turns.is_some() {
+            nodes.push(Node::Signal(Signal::Release { but: 0 }));
+        }
+        nodes
+    }
+
+    /// Copies chunk `q` of the block's part to `slot`.
+    fn copy_chunk(&mut self, q: &Affine, slot: &Affine) -> Vec<Node> {
+        self.at_chunk(q, |this, chunk| this.copy(Way::Direct(slot), chunk))
+    }
+
+    /// Multiplies chunk `q` of the block's part, which is number `of_all` of those that the block copies.
+    fn multiply_chunk(&mut self, q: &Affine, of_all: Affine) -> Vec<Node> {
+        self.in_slot(of_all, |this, slot| this.at_chunk(q, |this, chunk| this.multiply(slot, chunk)))
+    }
+
+    /// `body` with the slot of chunk `q`: the remainder of the division by the number of slots.
+    fn in_slot(&mut self, q: Affine, body: impl FnOnce(&mut Self, &Affine) -> Vec<Node>) -> Vec<Node> {
+        let (slots, last) = (self.tiling.slots, self.all.range(&q).1 as usize);
+        let (digits, values) = self.all.digits([("round", last / slots + 1), ("slot", slots)]);
+        vec![Node::Unflatten { value: q, digits, body: body(self, &values[1]) }]
+    }
+
+    /// `body` at the place of chunk `q` of the block's part.
+    fn at_chunk(&mut self, q: &Affine, body: impl FnOnce(&mut Self, &Place) -> Vec<Node>) -> Vec<Node> {
+        let tiling = self.tiling;
+        let value = self.part.clone() * tiling.chunks() as i64 + q;
+        let counted: Vec<_> = tiling.reduce.iter().zip(tiling.chunk_counts()).collect();
+        let last = counted.len() - 1;
+        let is_counted = |i: usize| counted[i].1 > 1 || i == last;
+        let place = |((axis, size), value): (&(usize, usize), Affine)| (*axis, value * *size as i64);
+        let used = counted.iter().enumerate().filter(|(i, _)| is_counted(*i)).map(|(_, one)| one);
+        if used.clone().count() == 1 {
+            let used: Vec<_> = used.map(|one| one.0).collect();
+            return body(self, &vec![place((used[0], value))]);
+        }
+        let names = used.clone().map(|&(&(axis, _), count)| (tiling.view.name(axis), count));
+        let (digits, values) = self.all.digits(names);
+        let chunk = used.map(|one| one.0).zip(values).map(place).collect();
+        vec![Node::Unflatten { value, digits, body: body(self, &chunk) }]
+    }
+}
+
+/// Moves the place along the axis that is being pipelined.
+fn set(chunk: &mut Place, value: Affine) {
+    if let Some(last) = chunk.last_mut() {
+        last.1 = value;
+    }
+}

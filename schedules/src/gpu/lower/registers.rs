@@ -1,0 +1,71 @@
+//! Multiplying a chunk by threads of their own.
+
+use super::{Lowering, Place};
+use crate::lower::nest::Loops;
+use crate::lower::{assign, load, nest};
+use autotune_ir::affine::Affine;
+use autotune_ir::program::{Access, Expr, LoopKind, Node, Store, StoreMode};
+
+impl Lowering<'_> {
+    /// ```text
+    /// for the steps of a chunk { data_frag, weight_frag = what the thread's tile needs of the step; acc += data_frag * weight_frag }
+    /// ```
+    pub(super) fn multiply_registers(&mut self, unroll: usize, slot: &Affine, chunk: &Place) -> Vec<Node> {
+        let tiling = self.tiling;
+        let (loops, steps) = self.open_steps(unroll);
+        let mut nodes = Vec::new();
+        for which in 0..2 {
+            let levels = || tiling.sums_of(which).map(|(_, level)| level);
+            let (mut loops, index) = self.open_sums(levels());
+            // Neighbours in registers are neighbours in shared memory, too.
+            if let (Some(last), Some(level)) = (loops.last_mut(), levels().last())
+                && level.extent > 1
+            {
+                last.2 = LoopKind::Vectorized;
+            }
+            let mut values = self.in_block(levels(), &index);
+            steps.iter().for_each(|(axis, step)| values[*axis] = step.clone());
+            let value = load(self.shared[which], self.shared_index(which, slot, &self.places(which, &values)));
+            nodes.extend(nest(loops, vec![assign(self.fragments[which], index, value)]));
+        }
+        nodes.extend(self.multiply_add(&steps, chunk));
+        nest(loops, nodes)
+    }
+
+    /// Loops over the steps of a chunk, and the step along each axis. The innermost ones are written out while that makes
+    /// `unroll` steps at most; a loop is split if a divisor of its extent fits.
+    fn open_steps(&mut self, unroll: usize) -> (Loops, Place) {
+        let mut budget = unroll;
+        let mut split = Vec::new();
+        for &(axis, chunk) in self.tiling.reduce.iter().rev() {
+            let inner = (1..=chunk.min(budget)).rev().find(|d| chunk.is_multiple_of(*d)).unwrap_or(1);
+            budget = if inner == chunk { budget / inner } else { 1 };
+            split.push((axis, chunk / inner, inner));
+        }
+
+        let (mut loops, mut steps) = (Vec::new(), Vec::new());
+        for &(axis, outer, inner) in split.iter().rev() {
+            let name = self.tiling.view.name(axis);
+            let serial = self.all.open_some(format!("{name}.1"), outer, LoopKind::Serial, &mut loops);
+            let unrolled = self.all.open_some(format!("{name}.u"), inner, LoopKind::Unrolled, &mut loops);
+            steps.push((axis, serial * inner as i64 + unrolled));
+        }
+        (loops, steps)
+    }
+
+    /// `acc += data_frag * weight_frag` over the tile of the thread.
+    fn multiply_add(&mut self, steps: &Place, chunk: &Place) -> Vec<Node> {
+        let tiling = self.tiling;
+        let (loops, index) = self.open_sums(tiling.sums.iter());
+        let mut point = self.point(self.in_block(tiling.sums.iter(), &index), chunk);
+        steps.iter().for_each(|(axis, step)| point[*axis].add_scaled(step, 1));
+
+        let operand = |which: usize| {
+            let used = tiling.sums_of(which).map(|(i, _)| index[i].clone());
+            load(self.fragments[which], used.collect())
+        };
+        let value = Expr::product(operand(0), operand(1));
+        let dst = Access { buffer: self.acc, index };
+        nest(loops, vec![Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point })])
+    }
+}

@@ -1,0 +1,125 @@
+//! Variables, loops and buffers of a program while its stages are built.
+
+use super::nest;
+use autotune_ir::DType;
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::program::{Buffer, BufferId, Digit, Expr, InBounds, Layout, LoopKind, Node, Role, Scope, VarName};
+
+/// Loops, outermost first.
+pub(crate) type Loops = Vec<(VarId, usize, LoopKind)>;
+
+/// What the stages of a program share.
+pub(crate) struct Nest {
+    /// Type of what buffers hold that are no sums.
+    dtype: DType,
+    pub(crate) vars: Vec<VarName>,
+    extents: Vec<usize>,
+    pub(crate) buffers: Vec<Buffer>,
+}
+
+impl Nest {
+    pub(crate) fn new(dtype: DType) -> Self {
+        Self { dtype, vars: Vec::new(), extents: Vec::new(), buffers: Vec::new() }
+    }
+
+    /// A buffer of plain layout; partial sums are f32.
+    pub(crate) fn buffer(&mut self, name: impl Into<String>, role: Role, scope: Scope, shape: Vec<usize>) -> BufferId {
+        let dtype = if role == Role::Accumulator { DType::F32 } else { self.dtype };
+        self.buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain, dtype });
+        BufferId(self.buffers.len() as u32 - 1)
+    }
+
+    pub(crate) fn var(&mut self, name: impl Into<VarName>, extent: usize) -> VarId {
+        self.vars.push(name.into());
+        self.extents.push(extent);
+        VarId(self.vars.len() as u32 - 1)
+    }
+
+    /// A variable with its loop pushed to `loops`.
+    pub(crate) fn open(
+        &mut self,
+        name: impl Into<VarName>,
+        extent: usize,
+        kind: LoopKind,
+        loops: &mut Loops,
+    ) -> Affine {
+        let var = self.var(name, extent);
+        loops.push((var, extent, kind));
+        Affine::var(var)
+    }
+
+    /// The same, but zero and no loop where the extent is 1.
+    pub(crate) fn open_some(
+        &mut self,
+        name: impl Into<VarName>,
+        extent: usize,
+        kind: LoopKind,
+        loops: &mut Loops,
+    ) -> Affine {
+        if extent == 1 { Affine::default() } else { self.open(name, extent, kind, loops) }
+    }
+
+    /// Digits of names and extents, the most significant first, and their values.
+    pub(crate) fn digits<N: Into<VarName>>(
+        &mut self,
+        digits: impl IntoIterator<Item = (N, usize)>,
+    ) -> (Vec<Digit>, Vec<Affine>) {
+        let digits = digits.into_iter().map(|(name, extent)| Digit { var: self.var(name, extent), extent });
+        let digits: Vec<Digit> = digits.collect();
+        let values = digits.iter().map(|digit| Affine::var(digit.var)).collect();
+        (digits, values)
+    }
+
+    pub(crate) fn range(&self, index: &Affine) -> (i64, i64) {
+        index.range(|var| self.extents[var.0 as usize])
+    }
+
+    /// The conditions that do not always hold.
+    pub(crate) fn guards(&self, bounds: impl IntoIterator<Item = (Affine, usize)>) -> Vec<InBounds> {
+        let leaves = |(index, extent): &(Affine, usize)| {
+            let (low, high) = self.range(index);
+            low < 0 || high >= *extent as i64
+        };
+        bounds.into_iter().filter(leaves).map(|(index, extent)| InBounds { index, extent }).collect()
+    }
+
+    /// A thread for each element of a shape, with registers of its own:
+    ///
+    /// ```text
+    /// block b { thread t in 0..threads { unflatten (d0, d1, ..) = b*threads + t { body } } }
+    /// ```
+    pub(crate) fn each(
+        &mut self,
+        threads: usize,
+        shape: &[(&'static str, usize)],
+        registers: &[BufferId],
+        body: impl FnOnce(&mut Self, Vec<Affine>) -> Vec<Node>,
+    ) -> Vec<Node> {
+        let mut loops = Vec::new();
+        let blocks = shape.iter().map(|digit| digit.1).product::<usize>().div_ceil(threads);
+        let block = self.open_some("b", blocks, LoopKind::Block, &mut loops);
+        let value = block * threads as i64 + self.open("t", threads, LoopKind::Thread, &mut loops);
+
+        let (digits, index) = self.digits(shape.iter().copied());
+        let body = vec![Node::Unflatten { value, digits, body: body(self, index) }];
+        nest(loops, allocated(registers.iter().copied(), body))
+    }
+}
+
+/// The body with buffers, the first outermost.
+pub(crate) fn allocated<B>(buffers: B, body: Vec<Node>) -> Vec<Node>
+where
+    B: IntoIterator<Item = BufferId, IntoIter: DoubleEndedIterator>,
+{
+    buffers.into_iter().rev().fold(body, |body, buffer| vec![Node::Alloc { buffer, body }])
+}
+
+/// The body where the conditions hold.
+pub(crate) fn guarded(when: Vec<InBounds>, body: Vec<Node>) -> Vec<Node> {
+    if when.is_empty() { body } else { vec![Node::Guard { when, body }] }
+}
+
+/// The value where the conditions hold, elsewhere zero.
+pub(crate) fn guarded_value(when: Vec<InBounds>, value: Expr) -> Expr {
+    if when.is_empty() { value } else { Expr::Guarded { when, value: Box::new(value) } }
+}
