@@ -13,7 +13,7 @@
 //!
 //! Values are f32 in registers; elements of 16 bits are widened when they are loaded and rounded when they are stored.
 //!
-//! A GPU API is a module beside `cuda` and `opencl` that says what its [`Dialect`] is, and its arm in [`generate`].
+//! A GPU API is a module beside `cuda` and `opencl` that says what its `Dialect` is, and its arm in [`generate`].
 
 use std::fmt::Write;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use autotune_codegen::x86::{AssembleError, MachineCode, assemble};
+use autotune_codegen::asm::{AssembleError, MachineCode, assemble};
 use autotune_codegen::{c, gpu};
 use autotune_ir::{GpuApi, KernelPlan, Program, Target};
 use autotune_schedules::{EXACT_TOLERANCE, Workload, lower, tolerance};
