@@ -29,7 +29,7 @@ fn main() -> anyhow::Result<()> {
     // Whoever wrote the database: the loop nests are proven before their code runs.
     let program = space.checked_program(&config)?;
     let dir = tempfile::tempdir()?;
-    let code = match codegen::x86::assemble(&program, &target) {
+    let code = match codegen::asm::assemble(&program, &target) {
         Ok(code) => Code::Machine(code),
         // Not an x86-64 with AVX2 or AVX-512: a C compiler it is.
         Err(_) => {

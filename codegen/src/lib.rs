@@ -3,9 +3,9 @@
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Access, Node, Program};
 
+pub mod asm;
 pub mod c;
 pub mod gpu;
-pub mod x86;
 
 /// Row-major offset of an access in elements.
 fn flat_offset(program: &Program, access: &Access) -> Affine {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use autotune_codegen::x86::MachineCode;
+use autotune_codegen::asm::MachineCode;
 use autotune_ir::KernelPlan;
 use autotune_ir::plan::PlanBuffer;
 use autotune_ir::program::{Layout, Role, When};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use autotune_codegen::x86::{AssembleError, MachineCode, assemble};
+use autotune_codegen::asm::{AssembleError, MachineCode, assemble};
 use autotune_codegen::{c, gpu};
 use autotune_ir::{GpuApi, KernelPlan, Program, Target};
 use autotune_schedules::{EXACT_TOLERANCE, Workload, lower, tolerance};
@@ -216,9 +216,13 @@ impl Builder {
         api: GpuApi,
         plan: &KernelPlan,
     ) -> Result<Result<Ready, CandidateError>, MeasureError> {
-        let GpuApi::Cuda { sm } = api else {
-            let toolchain = Toolchain { backend: None, compiler: "the OpenCL driver's".into(), flags: String::new() };
-            return Ok(Ok(Ready { code: Code::OpenCl(source), toolchain, resources: None }));
+        let sm = match api {
+            GpuApi::Cuda { sm } => sm,
+            GpuApi::OpenCl => {
+                let (compiler, flags) = ("the OpenCL driver's".into(), String::new());
+                let toolchain = Toolchain { backend: None, compiler, flags };
+                return Ok(Ok(Ready { code: Code::OpenCl(source), toolchain, resources: None }));
+            }
         };
         let compiled = match &self.workers {
             Some(workers) => workers.compile(&source, sm)?,

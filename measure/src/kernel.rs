@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use autotune_codegen::x86::MachineCode;
+use autotune_codegen::asm::MachineCode;
 use autotune_ir::KernelPlan;
 use autotune_ir::program::When;
 use libloading::Library;

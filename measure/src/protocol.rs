@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use autotune_codegen::x86::MachineCode;
+use autotune_codegen::asm::MachineCode;
 use autotune_ir::{GpuTarget, KernelPlan, Target};
 use autotune_schedules::Workload;
 

@@ -6,8 +6,8 @@
 
 mod common;
 
+use autotune_codegen::asm::assemble;
 use autotune_codegen::gpu;
-use autotune_codegen::x86::assemble;
 use autotune_ir::{DType, Target, verify};
 use autotune_schedules::{Config, ScheduleSpace, Value, Workload, lower};
 use common::odd_workloads::{cases, odd_workload};

@@ -8,7 +8,7 @@ mod common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use autotune_codegen::x86::assemble;
+use autotune_codegen::asm::assemble;
 use autotune_ir::{CpuTarget, Isa, Target, verify};
 use autotune_schedules::{Config, Operands, Reference, ScheduleSpace, Workload, lower, tolerance};
 use common::machine;

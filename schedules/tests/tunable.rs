@@ -5,7 +5,7 @@
 
 mod common;
 
-use autotune_codegen::x86::{AssembleError, assemble};
+use autotune_codegen::asm::{AssembleError, assemble};
 use autotune_codegen::{c, gpu};
 use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Target, verify};
 use autotune_schedules::{Config, LowerError, ScheduleSpace, UnfitError, Workload, lower};

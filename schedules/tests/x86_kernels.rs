@@ -5,7 +5,7 @@
 
 mod common;
 
-use autotune_codegen::x86::{AssembleError, assemble, disassemble};
+use autotune_codegen::asm::{AssembleError, assemble, x86::disassemble};
 use autotune_ir::program::{Expr, LoopKind, Role, StoreMode};
 use autotune_ir::{Affine, CpuTarget, Isa, Program, Target, VarId};
 use autotune_schedules::{

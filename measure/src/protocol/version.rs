@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use autotune_codegen::x86::MachineCode;
+use autotune_codegen::asm::MachineCode;
 use autotune_ir::plan::{PlanBuffer, PlanStage, TensorBox};
 use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{CpuTarget, GpuTarget, KernelPlan, Launch, Target};

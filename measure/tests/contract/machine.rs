@@ -1,7 +1,7 @@
 //! Broken machine code: it must be found out, and kill at most the worker. The faults are planted into the assembled kernel
 //! of a real candidate.
 
-use autotune_codegen::x86::MachineCode;
+use autotune_codegen::asm::MachineCode;
 use autotune_ir::program::{Role, When};
 use autotune_measure::{Backend, Builder, Candidate};
 use autotune_measure::{Built, CandidateError, Code, Measurement, WorkerCommand, WorkerMeasurer};

@@ -1,7 +1,7 @@
 //! `autotune show WORKLOAD`.
 
 use anyhow::{Result, anyhow};
-use autotune_codegen::{c, gpu, x86};
+use autotune_codegen::{asm, c, gpu};
 use autotune_db::{Best, Standing};
 use autotune_ir::{GpuApi, Target};
 use autotune_measure::{Backend, Build, Builder, Candidate, MeasureOptions};
@@ -32,7 +32,7 @@ pub(super) fn run(
     let code = match (target, backend) {
         (Target::Gpu(device), _) => Some(gpu::generate(&program, device.api)),
         (Target::Cpu(_), Backend::Assembler) => {
-            x86::assemble(&program, target).map(|code| x86::disassemble(&code)).ok()
+            asm::assemble(&program, target).map(|code| asm::x86::disassemble(&code)).ok()
         }
         (Target::Cpu(_), Backend::C) => None,
     };

@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use super::emit::Shape;
+use super::instruction_set::{Address as At, Shape};
 use super::nest::{Access, Nest, Node, Read, Tree};
 use super::number::Numbers;
 use super::{AssembleError, Failure};
@@ -86,16 +86,14 @@ impl Source {
     fn hash(&self) -> u64 {
         match self {
             Source::Constant(bits) => u64::from(*bits) | 1 << 63,
-            Source::Memory(memory) => u64::from(memory.disp as u32) | u64::from(memory.pointer) << 32,
+            Source::Memory(memory) => u64::from(memory.at.disp as u32) | u64::from(memory.at.pointer) << 32,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Memory {
-    pub(super) pointer: u8,
-    /// Bytes behind the pointer.
-    pub(super) disp: i32,
+    pub(super) at: At,
     pub(super) shape: Shape,
 }
 
@@ -392,7 +390,7 @@ impl<'p> Expander<'p> {
             (_, 4) => Shape::Lanes(lanes as u8),
             _ => Shape::Strided { lanes: lanes as u8, stride },
         };
-        Ok(Memory { pointer, disp, shape })
+        Ok(Memory { at: At { pointer, disp }, shape })
     }
 
     fn accumulator(&mut self, nest: &Nest, access: &Access) -> Result<u16, Failure> {

@@ -4,7 +4,6 @@ use std::hash::{Hash, Hasher};
 
 use smallvec::SmallVec;
 
-use super::stage::INTEGERS;
 use super::{AssembleError, Failure};
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{self, BufferId, Expr, LoopKind, Program, Scope, StoreMode};
@@ -171,6 +170,8 @@ enum Binding {
 /// Resolves one nest after the other.
 pub(super) struct Resolver<'p> {
     program: &'p Program,
+    /// Registers for pointers and counters.
+    integers: usize,
     /// Variables around the present node, outermost first.
     scope: Vec<Scoped>,
     /// By variable, its place in the scope.
@@ -200,9 +201,10 @@ struct Last<'p> {
 const NOWHERE: u32 = u32::MAX;
 
 impl<'p> Resolver<'p> {
-    pub(super) fn new(program: &'p Program) -> Self {
+    pub(super) fn new(program: &'p Program, integers: usize) -> Self {
         Self {
             program,
+            integers,
             scope: Vec::new(),
             places: vec![NOWHERE; program.vars.len()],
             nest: Nest::default(),
@@ -444,7 +446,7 @@ impl<'p> Resolver<'p> {
         let found = self.pointers.iter().position(fits);
         let number = found.unwrap_or(self.pointers.len());
         let pointer = u8::try_from(number)
-            .map_err(|_| AssembleError::Pointers { needed: number + 1, available: INTEGERS.len() })?;
+            .map_err(|_| AssembleError::Pointers { needed: number + 1, available: self.integers })?;
         if found.is_none() {
             let base = Affine { constant, terms: outer.as_slice().into() };
             self.pointers.push(Pointer { buffer, base, steps: Steps::new() });

@@ -1,17 +1,18 @@
-//! The two sides of a block. CUDA only.
+//! The two sides of a block.
 
-use super::Writer;
+use super::Cuda;
+use crate::gpu::writer::Writer;
 use autotune_ir::program::{Node, Side, Signal};
 
-impl Writer<'_> {
+impl Writer<'_, Cuda> {
     /// ```text
     /// producer { A }                if (threadIdx.x >= 256) { fewer registers;  if (threadIdx.x == 256) { A } }
     /// consumers { B }           →   else { more registers;  B }
     /// ```
     pub(super) fn side(&mut self, side: Side, body: &[Node]) {
-        let consumers = self.block_threads;
+        let consumers = self.dialect.block_threads;
         let registers = Side::registers(consumers);
-        self.side = Some(side);
+        self.dialect.side = Some(side);
         match side {
             Side::Producer => {
                 self.line(&format!("if (threadIdx.x >= {consumers}) {{"));
@@ -30,20 +31,15 @@ impl Writer<'_> {
         }
         self.depth -= 1;
         self.line("}");
-        self.side = None;
+        self.dialect.side = None;
     }
 
     pub(super) fn signal(&mut self, signal: Signal) {
-        let slots = self.slots;
+        let slots = self.dialect.slots;
         self.line(&match signal {
             Signal::AwaitFilled => format!("await_boxes(arrivals, {slots}, awaited, awaited + 1);"),
             Signal::Release { but } => format!("release_boxes(releases, {slots}, released, awaited - {but});"),
             Signal::AwaitReleased { but } => format!("await_boxes(releases, {slots}, released, issued - {but});"),
         });
-    }
-
-    /// What comes before a statement that one thread does for all.
-    pub(super) fn by_one(&self) -> &'static str {
-        if self.side == Some(Side::Producer) { "" } else { "if (threadIdx.x == 0) " }
     }
 }

@@ -1,22 +1,21 @@
 //! Copies that transpose: blocks of four rows whose columns lie far apart in the source.
 
+use smallvec::SmallVec;
+
 use super::block::Code;
-use super::emit::{Emitter, Shape, Vector};
-use super::encode::Address;
+use super::instruction_set::{Address, Shape, Vector, Vectors};
 use super::leaf::{Input, Memory, Op, Source};
 use autotune_ir::program::StoreMode;
 
 /// Rows of a block.
 pub(super) const ROWS: usize = 4;
-/// Vector registers that a block takes.
-pub(super) const REGISTERS: usize = 2 * ROWS;
 
 /// A block: row `r`, lane `l` is read at `from + 4 * r + stride * l` and written to `to[r] + 4 * l`.
 pub(super) struct Block {
-    to: [Memory; ROWS],
-    from: Memory,
+    to: [Address; ROWS],
+    from: Address,
     stride: i32,
-    lanes: u8,
+    pub(super) lanes: u8,
 }
 
 impl Block {
@@ -28,25 +27,23 @@ impl Block {
             _ => return None,
         };
         let (_, from) = rows[0];
-        let Shape::Strided { lanes: lanes @ (4 | 8), stride } = from.shape else { return None };
-        let buffer = |memory: &Memory| code.pointers[usize::from(memory.pointer)];
+        let Shape::Strided { lanes, stride } = from.shape else { return None };
+        let buffer = |memory: &Memory| code.pointers[usize::from(memory.at.pointer)];
         let is_row = |(r, (to, row)): (usize, &(Memory, Memory))| {
-            let disp = from.disp.checked_add(4 * r as i32);
+            let disp = from.at.disp.checked_add(4 * r as i32);
             to.shape == Shape::Lanes(lanes)
                 && buffer(to) != buffer(&from)
-                && Some(row.disp) == disp
-                && Memory { disp: from.disp, ..*row } == from
+                && Some(row.at.disp) == disp
+                && (row.at.pointer, row.shape) == (from.at.pointer, from.shape)
         };
-        rows.iter().enumerate().all(is_row).then(|| Self { to: rows.map(|r| r.0), from, stride, lanes })
+        rows.iter().enumerate().all(is_row).then(|| Self { to: rows.map(|r| r.0.at), from: from.at, stride, lanes })
     }
 
-    /// Copies the block through the vector registers from `first` on, all of them below 16.
-    pub(super) fn emit(&self, e: &mut Emitter, at: impl Fn(&Memory) -> Address, first: Vector) {
-        let from = at(&self.from);
-        let column =
-            |lane: u8| Address { disp: from.disp.wrapping_add(self.stride.wrapping_mul(i32::from(lane))), ..from };
-        let columns: Vec<Address> = (0..self.lanes).map(column).collect();
-        e.transpose([0, 1, 2, 3].map(|row| at(&self.to[row])), &columns, first);
+    /// Copies the block through the vector registers from `first` on.
+    pub(super) fn emit(&self, isa: &mut impl Vectors, first: Vector) {
+        let columns: SmallVec<[Address; 16]> =
+            (0..usize::from(self.lanes)).map(|lane| self.from.behind(lane, self.stride)).collect();
+        isa.transpose(self.to, &columns, first);
     }
 }
 

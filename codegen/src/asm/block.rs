@@ -4,19 +4,13 @@
 //! use is farthest makes room (Belady, "A study of replacement algorithms for a virtual-storage computer", 1966), which is
 //! known, as nothing branches. A value that is not worth a register is a memory operand where the instruction set has it.
 
-use super::emit::{Arithmetic, Emitter, Operand, Shape, Vector};
-use super::encode::Address;
+use super::instruction_set::{Address, Arithmetic, MAX_REGISTERS, Operand, Shape, Vector, Vectors};
 use super::leaf::{Input, Memory, Op, Source};
 use super::nest::{Kind, Tree, Value};
 use super::plan::{NONE, Plan};
-use super::stage::{INTEGERS, pointer_register};
 use super::transpose;
 use super::{AssembleError, Failure};
 use autotune_ir::program::{BufferId, StoreMode};
-use autotune_ir::target::Isa;
-
-/// Vector registers, at most.
-const REGISTERS: usize = 32;
 
 /// The code of a block.
 #[derive(Clone, Copy)]
@@ -37,19 +31,19 @@ impl<'l> Code<'l> {
 }
 
 /// Emits a block, with `accumulators` registers in use.
-pub(super) fn emit(e: &mut Emitter, code: Code, accumulators: usize, plan: &mut Plan) -> Result<(), Failure> {
+pub(super) fn emit(isa: &mut impl Vectors, code: Code, accumulators: usize, plan: &mut Plan) -> Result<(), Failure> {
     plan.make(code);
-    let temps = e.isa.vector_registers() - accumulators;
+    let temps = isa.registers() - accumulators;
     let mut block = Block {
         code,
         inputs: &[],
         at: 0,
-        temps: [Temp::FREE; REGISTERS],
+        temps: [Temp::FREE; MAX_REGISTERS],
         count: temps,
         first: accumulators as u8,
         free: ((1u64 << temps) - 1) as u32,
-        copies: [0; INTEGERS.len()],
-        emitter: e,
+        copies: [0; MAX_REGISTERS],
+        isa,
         plan,
     };
     let mut transposed = 0;
@@ -62,12 +56,12 @@ pub(super) fn emit(e: &mut Emitter, code: Code, accumulators: usize, plan: &mut 
         match &code.ops[i] {
             Op::Store { dst, .. } if block.transpose(&code.ops[i..]) => {
                 transposed = i + transpose::ROWS;
-                block.forget(code.pointers[usize::from(dst.pointer)]);
+                block.forget(code.pointers[usize::from(dst.at.pointer)]);
             }
             Op::MulAdd { acc, factors } => block.multiply_add(*acc as Vector, *factors)?,
             Op::Set { acc, mode, value } => block.set(*acc as Vector, *mode, *value)?,
             Op::Store { dst, mode, value } => block.store(dst, *mode, *value)?,
-            Op::Prefetch(memory) => block.emitter.prefetch(address(memory)),
+            Op::Prefetch(memory) => block.isa.prefetch(memory.at),
         }
     }
     Ok(())
@@ -88,25 +82,25 @@ impl Temp {
     const FREE: Self = Self { holds: NONE, next_use: NONE, pins: 0 };
 }
 
-struct Block<'e> {
+struct Block<'e, S> {
     code: Code<'e>,
     /// Those of the present value.
     inputs: &'e [Input],
     plan: &'e mut Plan,
-    emitter: &'e mut Emitter,
+    isa: &'e mut S,
     /// Position of the present operation.
     at: u32,
     /// The registers from `first` on, of which there are `count`.
-    temps: [Temp; REGISTERS],
+    temps: [Temp; MAX_REGISTERS],
     count: usize,
     first: u8,
     /// A bit per register that is kept for nothing.
     free: u32,
     /// By pointer, a bit per register that holds what is in memory behind it.
-    copies: [u32; INTEGERS.len()],
+    copies: [u32; MAX_REGISTERS],
 }
 
-impl Block<'_> {
+impl<S: Vectors> Block<'_, S> {
     fn kind(&self, value: u32) -> Kind {
         self.code.values[value as usize].kind
     }
@@ -131,7 +125,7 @@ impl Block<'_> {
         let resident = self.resident(other).map(Operand::Register);
         let kept = self.source(kept)?;
         let other = resident.map_or_else(|| self.operand(other), Ok)?;
-        self.emitter.arithmetic(Arithmetic::MulAdd, acc, kept, other);
+        self.isa.arithmetic(Arithmetic::MulAdd, acc, kept, other);
         self.release(Operand::Register(kept));
         self.release(other);
         Ok(())
@@ -141,21 +135,21 @@ impl Block<'_> {
         self.inputs = self.code.inputs_of(value);
         if mode == StoreMode::Accumulate {
             let value = self.value(value.root, None)?;
-            self.emitter.arithmetic(Arithmetic::Add, acc, acc, Operand::Register(value));
+            self.isa.arithmetic(Arithmetic::Add, acc, acc, Operand::Register(value));
             self.release(Operand::Register(value));
             return Ok(());
         }
         if let Some(id) = self.as_source(value.root) {
             match self.source_of(id) {
-                Source::Constant(bits) => self.emitter.constant(acc, bits),
-                Source::Memory(m) => self.emitter.load(acc, m.shape, address(&m)),
+                Source::Constant(bits) => self.isa.constant(acc, bits),
+                Source::Memory(m) => self.isa.load(acc, m.shape, m.at),
             }
             return Ok(());
         }
         let reads_acc = self.inputs.iter().any(|i| matches!(i, Input::Accumulator(other) if *other == u16::from(acc)));
         let value = self.value(value.root, (!reads_acc).then_some(acc))?;
         if value != acc {
-            self.emitter.copy(acc, value);
+            self.isa.copy(acc, value);
             self.release(Operand::Register(value));
         }
         Ok(())
@@ -167,42 +161,39 @@ impl Block<'_> {
             Some((from, stride, lanes)) if mode == StoreMode::Assign => {
                 // Without a detour through a vector.
                 let to = if let Shape::Strided { stride, .. } = dst.shape { stride } else { 4 };
-                self.emitter.copy_elements((address(dst), to), (from, stride), lanes);
+                self.isa.copy_elements((dst.at, to), (from, stride), lanes);
             }
             _ => {
                 let mut value = self.value(value.root, None)?;
                 if mode == StoreMode::Accumulate {
                     let old = self.spare()?;
-                    self.emitter.load(old, dst.shape, address(dst));
-                    self.emitter.arithmetic(Arithmetic::Add, old, old, Operand::Register(value));
+                    self.isa.load(old, dst.shape, dst.at);
+                    self.isa.arithmetic(Arithmetic::Add, old, old, Operand::Register(value));
                     self.release(Operand::Register(value));
                     value = old;
                 }
-                let needs_register = self.emitter.store_needs_register(dst.shape);
+                let needs_register = self.isa.store_needs_register(dst.shape);
                 let spare = if needs_register { self.spare()? } else { value };
-                self.emitter.store(value, dst.shape, address(dst), spare);
+                self.isa.store(value, dst.shape, dst.at, spare);
                 self.release(Operand::Register(value));
                 if needs_register {
                     self.release(Operand::Register(spare));
                 }
             }
         }
-        self.forget(self.code.pointers[usize::from(dst.pointer)]);
+        self.forget(self.code.pointers[usize::from(dst.at.pointer)]);
         Ok(())
     }
 
     /// Copies the block that the first operations transpose, if they do.
     fn transpose(&mut self, ops: &[Op]) -> bool {
-        let first = self.first;
-        if usize::from(first) + transpose::REGISTERS > 16 {
-            return false;
-        }
         let Some(copy) = transpose::Block::of(self.code, ops) else { return false };
-        for i in 0..transpose::REGISTERS {
+        let Some(registers) = self.isa.transpose_registers(copy.lanes, self.first) else { return false };
+        for i in 0..registers {
             self.vacate(i);
             self.assign(i, Temp::FREE);
         }
-        copy.emit(self.emitter, address, first);
+        copy.emit(self.isa, self.first);
         true
     }
 
@@ -229,7 +220,7 @@ impl Block<'_> {
         }
         self.plan.uses[holds as usize].temp = NONE;
         if let Source::Memory(memory) = self.source_of(holds) {
-            self.copies[usize::from(memory.pointer)] &= !(1 << i);
+            self.copies[usize::from(memory.at.pointer)] &= !(1 << i);
         }
     }
 
@@ -244,7 +235,7 @@ impl Block<'_> {
     fn strided(&self, value: u32) -> Option<(Address, i32, u8)> {
         match self.source_of(self.as_source(value)?) {
             Source::Memory(m) => match m.shape {
-                Shape::Strided { lanes, stride } if !m.shape.is_every_other() => Some((address(&m), stride, lanes)),
+                Shape::Strided { lanes, stride } if !self.isa.loads_together(m.shape) => Some((m.at, stride, lanes)),
                 Shape::Splat | Shape::Lanes(_) | Shape::Strided { .. } => None,
             },
             Source::Constant(_) => None,
@@ -280,7 +271,7 @@ impl Block<'_> {
         self.release(Operand::Register(a));
         self.release(b);
         let to = to.map_or_else(|| self.spare(), Ok)?;
-        self.emitter.arithmetic(op, to, a, b);
+        self.isa.arithmetic(op, to, a, b);
         Ok(to)
     }
 
@@ -302,12 +293,12 @@ impl Block<'_> {
             None => self.spare()?,
         };
         if to != sum {
-            self.emitter.copy(to, sum);
+            self.isa.copy(to, sum);
             self.release(Operand::Register(sum));
         }
         let factor = self.source(factor)?;
         let b = self.value_operand(b)?;
-        self.emitter.arithmetic(Arithmetic::MulAdd, to, factor, b);
+        self.isa.arithmetic(Arithmetic::MulAdd, to, factor, b);
         self.release(Operand::Register(factor));
         self.release(b);
         Ok(to)
@@ -340,11 +331,7 @@ impl Block<'_> {
         if self.plan.uses[id as usize].temp != NONE {
             return None;
         }
-        let operand = match memory.shape {
-            Shape::Lanes(n) if n == self.emitter.lanes() => Operand::Vector(address(&memory)),
-            Shape::Splat if self.emitter.isa == Isa::Avx512 => Operand::Splat(address(&memory)),
-            _ => return None,
-        };
+        let operand = self.isa.memory_operand(memory.shape, memory.at)?;
         let next = self.plan.next_use(id, self.at);
         let gives_way = |t: &Temp| t.pins == 0 && t.next_use > next;
         let is_worth_it = next < NONE && (self.free != 0 || self.temps[..self.count].iter().any(gives_way));
@@ -359,10 +346,10 @@ impl Block<'_> {
         let register = self.spare()?;
         match self.source_of(id) {
             Source::Memory(memory) => {
-                self.emitter.load(register, memory.shape, address(&memory));
-                self.copies[usize::from(memory.pointer)] |= 1 << (register - self.first);
+                self.isa.load(register, memory.shape, memory.at);
+                self.copies[usize::from(memory.at.pointer)] |= 1 << (register - self.first);
             }
-            Source::Constant(bits) => self.emitter.constant(register, bits),
+            Source::Constant(bits) => self.isa.constant(register, bits),
         }
         let i = register - self.first;
         let next_use = self.plan.next_use(id, self.at);
@@ -405,8 +392,4 @@ impl Block<'_> {
             self.assign(usize::from(i), Temp { pins: temp.pins - 1, ..temp });
         }
     }
-}
-
-fn address(memory: &Memory) -> Address {
-    Address { base: pointer_register(memory.pointer), disp: memory.disp }
 }

@@ -1,4 +1,12 @@
-//! Machine code for x86-64 with AVX2 and FMA or with AVX-512, without a compiler.
+//! Machine code from loop nests, without a compiler.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `stage` | functions of stages: tasks, outer loops, calls of leaves |
+//! | `nest`, `leaf` | a leaf's accesses as pointers and displacements; its loops written out |
+//! | `block`, `plan` | straight-line code: in which order, and what stays in registers |
+//! | `instruction_set` | what all that asks of an instruction set |
+//! | [`x86`] | AVX2 with FMA, and AVX-512 |
 //!
 //! A register tile becomes a subroutine: its accumulators stay in vector registers from the first load to the final store,
 //! pointers stay in integer registers, and every address in straight-line code is a pointer and a constant. In a loop body
@@ -16,23 +24,24 @@
 //!
 //! Assembling is pure and takes microseconds on any host; running the code is up to the caller.
 
-use std::fmt::Write;
-
-use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
 use thiserror::Error;
 
 use autotune_ir::program::{BufferId, Program};
 use autotune_ir::target::{Isa, Target};
 
 mod block;
-mod emit;
-mod encode;
+mod instruction_set;
 mod leaf;
 mod nest;
 mod number;
 mod plan;
+#[cfg(test)]
+mod simulator;
 mod stage;
 mod transpose;
+pub mod x86;
+
+use instruction_set::InstructionSet;
 
 /// A kernel's code. It is position independent and refers to nothing outside itself; a stage refers to nothing behind the entry
 /// of the next but to constants.
@@ -43,14 +52,14 @@ pub struct MachineCode {
     /// How many of the bytes are code.
     pub code_bytes: usize,
     /// Offset of each stage's function, in the order of [`autotune_ir::KernelPlan::stages`]; its interface is that of
-    /// [`autotune_ir::plan::PlanStage::symbol`] under the System V ABI.
+    /// [`autotune_ir::plan::PlanStage::symbol`] under the C ABI of the target (System V on x86-64).
     pub entries: Vec<usize>,
 }
 
 /// Why a program cannot be assembled for a target.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AssembleError {
-    /// The instruction set is neither AVX2 nor AVX-512.
+    /// There is no assembler for the instruction set.
     #[error("no assembler for instruction set {0}")]
     Isa(Isa),
     /// The target or the program is a GPU's.
@@ -98,7 +107,7 @@ type Failure = Box<AssembleError>;
 /// Machine code of the program's kernel.
 ///
 /// ```
-/// use autotune_codegen::x86::{assemble, disassemble};
+/// use autotune_codegen::asm::{assemble, x86::disassemble};
 /// use autotune_ir::{CpuTarget, KernelPlan, Target};
 /// use autotune_schedules::{ScheduleSpace, Workload, lower};
 ///
@@ -113,32 +122,17 @@ type Failure = Box<AssembleError>;
 /// ```
 pub fn assemble(program: &Program, target: &Target) -> Result<MachineCode, AssembleError> {
     let isa = target.cpu().ok_or(AssembleError::Gpu)?.isa;
-    if !matches!(isa, Isa::Avx2 | Isa::Avx512) {
-        return Err(AssembleError::Isa(isa));
-    }
-    code_of(program, isa).map_err(|failure| *failure)
-}
-
-fn code_of(program: &Program, isa: Isa) -> Result<MachineCode, Failure> {
-    let mut generator = stage::Generator::new(program, emit::Emitter::new(isa));
-    let entries = program.stages.iter().map(|s| generator.stage(s)).collect::<Result<_, _>>()?;
-    let (bytes, code_bytes) = generator.finish()?;
+    let assembled = match isa {
+        Isa::Avx2 | Isa::Avx512 => generate(program, x86::X86::new(isa)),
+        Isa::Neon | Isa::Generic => return Err(AssembleError::Isa(isa)),
+    };
+    let ((bytes, code_bytes), entries) = assembled.map_err(|failure| *failure)?;
     Ok(MachineCode { bytes, code_bytes, entries })
 }
 
-/// The code as text: a line `stage <number>:` at each entry, then offset and instruction, line by line.
-pub fn disassemble(code: &MachineCode) -> String {
-    let mut text = String::new();
-    let mut formatter = NasmFormatter::new();
-    formatter.options_mut().set_branch_leading_zeros(false);
-    formatter.options_mut().set_space_after_operand_separator(true);
-    for instruction in Decoder::new(64, &code.bytes[..code.code_bytes], DecoderOptions::NONE) {
-        if let Some(stage) = code.entries.iter().position(|&e| e as u64 == instruction.ip()) {
-            let _ = writeln!(text, "stage {stage}:");
-        }
-        let mut line = String::new();
-        formatter.format(&instruction, &mut line);
-        let _ = writeln!(text, "{:6x}  {line}", instruction.ip());
-    }
-    text
+/// The code of a program, and the place of each stage's function in it.
+fn generate<I: InstructionSet>(program: &Program, set: I) -> Result<(I::Code, Vec<usize>), Failure> {
+    let mut generator = stage::Generator::new(program, set);
+    let entries = program.stages.iter().map(|s| generator.stage(s)).collect::<Result<_, _>>()?;
+    Ok((generator.finish()?, entries))
 }

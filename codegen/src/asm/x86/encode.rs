@@ -1,6 +1,6 @@
 //! Bytes of instructions: prefixes, opcode, operands (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2).
 
-use super::{AssembleError, Failure};
+use crate::asm::{AssembleError, Failure};
 
 /// An integer register, by its number in an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

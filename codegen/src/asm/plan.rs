@@ -129,7 +129,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::x86::nest::Tree;
+    use crate::asm::nest::Tree;
     use autotune_ir::program::StoreMode;
 
     #[test]

@@ -1,0 +1,200 @@
+//! What an instruction set offers.
+//!
+//! Registers are numbers. Vector registers hold whole vectors of f32: a scalar is the same value in every lane, a vector of fewer lanes
+//! has zeros behind it. Integer registers are the pointers of a leaf, then the counters of its loops. What is outside leaves lives in
+//! slots of eight bytes on the stack; one integer more, the accumulator, is what they are computed in.
+
+use super::Failure;
+
+/// Number of a vector register.
+pub(super) type Vector = u8;
+
+/// Vector registers and integer registers, at most.
+pub(super) const MAX_REGISTERS: usize = 32;
+
+/// Memory at a distance in bytes from where a pointer points to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) pointer: u8,
+    pub(super) disp: i32,
+}
+
+impl Address {
+    /// So many strides of so many bytes behind it.
+    pub(super) fn behind(self, strides: usize, stride: i32) -> Self {
+        Self { disp: self.disp.wrapping_add(stride.wrapping_mul(strides as i32)), ..self }
+    }
+}
+
+/// Where the lanes of a value lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Shape {
+    /// One element, the same for every lane.
+    Splat,
+    /// So many consecutive elements.
+    Lanes(u8),
+    /// So many elements, each `stride` bytes behind the one before.
+    Strided {
+        /// Number of elements.
+        lanes: u8,
+        /// Distance in bytes.
+        stride: i32,
+    },
+}
+
+/// Second operand of an arithmetic instruction.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Operand {
+    Register(Vector),
+    /// A whole vector in memory.
+    Vector(Address),
+    /// An element in memory for every lane.
+    Splat(Address),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Arithmetic {
+    Add,
+    Sub,
+    Mul,
+    /// The second operand where either is not a number.
+    Max,
+    /// Adds the product to the destination, rounded once.
+    MulAdd,
+}
+
+/// How two integers compare as signed numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Less,
+    Greater,
+}
+
+/// What the accumulator is compared with.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Limit {
+    Slot(usize),
+    Value(i64),
+}
+
+/// Arithmetic on vectors, and what moves them from and to memory.
+pub(super) trait Vectors {
+    /// Lanes of a register.
+    fn lanes(&self) -> u8;
+
+    /// How many registers there are, [`MAX_REGISTERS`] at most.
+    fn registers(&self) -> usize;
+
+    /// `v = [at]`.
+    fn load(&mut self, v: Vector, shape: Shape, at: Address);
+
+    /// `[at] = v`; changes `spare` where [`Vectors::store_needs_register`].
+    fn store(&mut self, v: Vector, shape: Shape, at: Address, spare: Vector);
+
+    /// True if a store of this shape needs a register of its own.
+    fn store_needs_register(&self, shape: Shape) -> bool;
+
+    /// True if strided elements of this shape are loaded together, not one by one.
+    fn loads_together(&self, shape: Shape) -> bool;
+
+    /// Copies `lanes` elements between places with strides in bytes, first to last, through no vector register.
+    fn copy_elements(&mut self, to: (Address, i32), from: (Address, i32), lanes: u8);
+
+    /// How many registers from `first` on a [`Vectors::transpose`] of so many columns changes; `None` where there is none.
+    fn transpose_registers(&self, columns: u8, first: Vector) -> Option<usize>;
+
+    /// Element `r` of `[columns[l]]` is element `l` of `[rows[r]]`, through the registers from `first` on.
+    fn transpose(&mut self, rows: [Address; 4], columns: &[Address], first: Vector);
+
+    /// Asks for the cache line of an address.
+    fn prefetch(&mut self, at: Address);
+
+    /// `v` is a constant of these bits in every lane.
+    fn constant(&mut self, v: Vector, bits: u32);
+
+    /// `to = from`.
+    fn copy(&mut self, to: Vector, from: Vector);
+
+    /// `to = a op b`.
+    fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: Operand);
+
+    /// A value in memory as an operand of arithmetic, where there are such operands.
+    fn memory_operand(&self, shape: Shape, at: Address) -> Option<Operand>;
+}
+
+/// Functions, slots, loops and calls.
+pub(super) trait Control {
+    /// What all instructions together become.
+    type Code;
+
+    /// How many integer registers there are, [`MAX_REGISTERS`] at most.
+    fn integers(&self) -> usize;
+
+    /// Place of the next instruction.
+    fn here(&self) -> usize;
+
+    /// Begins a stage's function with so many slots; its range of tasks goes to two of them.
+    fn enter(&mut self, slots: usize, begin: usize, end: usize);
+
+    /// A slot gets the function's pointer to a buffer, or to the next so many bytes of thread-private memory.
+    fn take_buffer(&mut self, slot: usize, buffer: usize);
+    fn take_local(&mut self, slot: usize, bytes: i64);
+
+    /// Ends a stage's function.
+    fn leave(&mut self, slots: usize);
+
+    /// `accumulator = [slot]`.
+    fn read(&mut self, slot: usize);
+
+    /// `[slot] = accumulator`.
+    fn write(&mut self, slot: usize);
+
+    /// `[slot] = value`.
+    fn set(&mut self, slot: usize, value: i32);
+
+    /// `accumulator += value`.
+    fn add(&mut self, value: i64);
+
+    /// `[slot] = accumulator mod by; accumulator = accumulator / by`; neither is negative.
+    fn split(&mut self, by: i64, slot: usize);
+
+    /// `accumulator = limit` where it is beyond it in this order.
+    fn clamp(&mut self, beyond: Order, limit: i64);
+
+    /// Jumps back to a place if the accumulator is less.
+    fn jump_if_less(&mut self, than: Limit, to: usize);
+
+    /// Jumps to where [`Control::aim`] will be called with the number that this returns.
+    fn jump(&mut self) -> usize;
+
+    /// Lets a jump lead here.
+    fn aim(&mut self, jump: usize);
+
+    /// A pointer of the next leaf: what a slot holds; then `+= [slot] * factor`.
+    fn point(&mut self, pointer: u8, slot: usize);
+    fn point_behind(&mut self, pointer: u8, slot: usize, factor: i64);
+
+    /// `pointer += bytes`.
+    fn advance(&mut self, pointer: u8, bytes: i64);
+
+    /// Calls a leaf, which may change every register.
+    fn call(&mut self, leaf: usize);
+
+    /// Begins a leaf; vectors of so many lanes, besides whole ones, are loaded and stored in it.
+    fn begin_leaf(&mut self, parts: &[u8]);
+    fn end_leaf(&mut self);
+
+    /// Lets a loop counter begin at so many iterations.
+    fn count_from(&mut self, counter: u8, iterations: i64);
+
+    /// Counts an iteration, and jumps back to a place if there are more.
+    fn count_down(&mut self, counter: u8, to: usize);
+
+    /// The code, with every call of a leaf leading to its place.
+    fn finish(self, leaves: &[usize]) -> Result<Self::Code, Failure>;
+}
+
+/// An instruction set. A new one is a folder beside `x86` that implements this, and its arm in [`super::assemble`].
+pub(super) trait InstructionSet: Vectors + Control {}
+
+impl<T: Vectors + Control> InstructionSet for T {}

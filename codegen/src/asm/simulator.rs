@@ -1,0 +1,423 @@
+//! An instruction set that is none: it records what it is asked for and runs that on memory of its own, on any host, with any numbers
+//! of lanes and registers. What a register holds is lost wherever [`Vectors`] and [`Control`] do not say that it stays.
+
+#![allow(clippy::expect_used)]
+
+use super::Failure;
+use super::instruction_set::{Address, Arithmetic, Control, Limit, Operand, Order, Shape, Vector, Vectors};
+
+mod tests;
+
+/// What there is of everything.
+#[derive(Clone, Copy, Debug)]
+struct Set {
+    lanes: u8,
+    registers: usize,
+    integers: usize,
+    /// Operands of arithmetic in memory: whole vectors, elements for every lane.
+    operands: [bool; 2],
+    /// Copies that transpose so many columns.
+    transposes: Option<u8>,
+}
+
+type Step = Box<dyn Fn(&mut Machine)>;
+
+/// Records steps.
+struct Recorder {
+    set: Set,
+    steps: Vec<Step>,
+    /// Where jumps forward lead.
+    jumps: Vec<usize>,
+    /// Numbers of lanes besides whole vectors, in the present leaf.
+    parts: Vec<u8>,
+}
+
+/// What was recorded.
+struct Recorded {
+    set: Set,
+    steps: Vec<Step>,
+    jumps: Vec<usize>,
+    leaves: Vec<usize>,
+}
+
+impl Recorder {
+    fn new(set: Set) -> Self {
+        Self { set, steps: Vec::new(), jumps: Vec::new(), parts: Vec::new() }
+    }
+
+    fn record(&mut self, step: impl Fn(&mut Machine) + 'static) {
+        self.steps.push(Box::new(step));
+    }
+
+    fn check(&self, vectors: &[Vector], integers: &[u8]) {
+        assert!(vectors.iter().all(|&v| usize::from(v) < self.set.registers), "no such register: {vectors:?}");
+        assert!(integers.iter().all(|&i| usize::from(i) < self.set.integers), "no such register: {integers:?}");
+    }
+
+    fn check_memory(&self, shape: Shape, at: Address) {
+        self.check(&[], &[at.pointer]);
+        if let Shape::Lanes(n) | Shape::Strided { lanes: n, .. } = shape {
+            assert!(n == self.set.lanes || self.parts.contains(&n), "{n} lanes that the leaf does not have");
+        }
+    }
+}
+
+impl Vectors for Recorder {
+    fn lanes(&self) -> u8 {
+        self.set.lanes
+    }
+
+    fn registers(&self) -> usize {
+        self.set.registers
+    }
+
+    fn load(&mut self, v: Vector, shape: Shape, at: Address) {
+        self.check(&[v], &[]);
+        self.check_memory(shape, at);
+        self.record(move |m| m.vectors[usize::from(v)] = m.load(shape, at));
+    }
+
+    fn store(&mut self, v: Vector, shape: Shape, at: Address, spare: Vector) {
+        self.check(&[v, spare], &[]);
+        self.check_memory(shape, at);
+        let takes_spare = self.store_needs_register(shape);
+        assert!(!takes_spare || v != spare);
+        self.record(move |m| {
+            m.store(m.vectors[usize::from(v)], shape, at);
+            if takes_spare {
+                m.vectors[usize::from(spare)] = LOST;
+            }
+        });
+    }
+
+    fn store_needs_register(&self, shape: Shape) -> bool {
+        matches!(shape, Shape::Lanes(n) if n != self.set.lanes && n > 1)
+    }
+
+    fn loads_together(&self, shape: Shape) -> bool {
+        matches!(shape, Shape::Strided { stride: 12, .. })
+    }
+
+    fn copy_elements(&mut self, (to, to_stride): (Address, i32), (from, from_stride): (Address, i32), lanes: u8) {
+        self.check(&[], &[to.pointer, from.pointer]);
+        for i in 0..usize::from(lanes) {
+            let (to, from) = (to.behind(i, to_stride), from.behind(i, from_stride));
+            self.record(move |m| *m.element(to, 0) = *m.element(from, 0));
+        }
+    }
+
+    fn transpose_registers(&self, columns: u8, first: Vector) -> Option<usize> {
+        let registers = usize::from(columns) + 1;
+        let fits = self.set.transposes == Some(columns) && usize::from(first) + registers <= self.set.registers;
+        fits.then_some(registers)
+    }
+
+    fn transpose(&mut self, rows: [Address; 4], columns: &[Address], first: Vector) {
+        let columns = columns.to_vec();
+        let taken = self.transpose_registers(columns.len() as u8, first).expect("a transpose that there is not");
+        self.record(move |m| {
+            let block: Vec<[f32; 4]> =
+                columns.iter().map(|&column| std::array::from_fn(|r| *m.element(column, r))).collect();
+            for (r, &row) in rows.iter().enumerate() {
+                block.iter().enumerate().for_each(|(l, column)| *m.element(row, l) = column[r]);
+            }
+            m.vectors[usize::from(first)..][..taken].fill(LOST);
+        });
+    }
+
+    fn prefetch(&mut self, at: Address) {
+        self.check(&[], &[at.pointer]);
+    }
+
+    fn constant(&mut self, v: Vector, bits: u32) {
+        self.check(&[v], &[]);
+        self.record(move |m| m.vectors[usize::from(v)] = [f32::from_bits(bits); MOST_LANES]);
+    }
+
+    fn copy(&mut self, to: Vector, from: Vector) {
+        self.check(&[to, from], &[]);
+        self.record(move |m| m.vectors[usize::from(to)] = m.vectors[usize::from(from)]);
+    }
+
+    fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: Operand) {
+        self.check(&[to, a], &[]);
+        let [vector, splat] = self.set.operands;
+        match b {
+            Operand::Register(b) => self.check(&[b], &[]),
+            Operand::Vector(at) => assert!(vector, "no operands in memory: {at:?}"),
+            Operand::Splat(at) => assert!(splat, "no elements as operands: {at:?}"),
+        }
+        let lanes = self.set.lanes;
+        self.record(move |m| {
+            let (old, a) = (m.vectors[usize::from(to)], m.vectors[usize::from(a)]);
+            let b = match b {
+                Operand::Register(b) => m.vectors[usize::from(b)],
+                Operand::Vector(at) => m.load(Shape::Lanes(lanes), at),
+                Operand::Splat(at) => m.load(Shape::Splat, at),
+            };
+            m.vectors[usize::from(to)] = std::array::from_fn(|i| match op {
+                Arithmetic::Add => a[i] + b[i],
+                Arithmetic::Sub => a[i] - b[i],
+                Arithmetic::Mul => a[i] * b[i],
+                Arithmetic::Max if a[i] > b[i] => a[i],
+                Arithmetic::Max => b[i],
+                Arithmetic::MulAdd => a[i].mul_add(b[i], old[i]),
+            });
+        });
+    }
+
+    fn memory_operand(&self, shape: Shape, at: Address) -> Option<Operand> {
+        let [vector, splat] = self.set.operands;
+        match shape {
+            Shape::Lanes(n) if n == self.set.lanes && vector => Some(Operand::Vector(at)),
+            Shape::Splat if splat => Some(Operand::Splat(at)),
+            _ => None,
+        }
+    }
+}
+
+impl Control for Recorder {
+    type Code = Recorded;
+
+    fn integers(&self) -> usize {
+        self.set.integers
+    }
+
+    fn here(&self) -> usize {
+        self.steps.len()
+    }
+
+    fn enter(&mut self, slots: usize, begin: usize, end: usize) {
+        self.record(move |m| {
+            m.slots = vec![None; slots];
+            (m.slots[begin], m.slots[end]) = (Some(m.tasks[0]), Some(m.tasks[1]));
+        });
+    }
+
+    fn take_buffer(&mut self, slot: usize, buffer: usize) {
+        self.record(move |m| m.slots[slot] = Some(m.buffers[buffer]));
+    }
+
+    fn take_local(&mut self, slot: usize, bytes: i64) {
+        self.record(move |m| {
+            m.slots[slot] = Some(m.local);
+            m.local += bytes;
+        });
+    }
+
+    fn leave(&mut self, _: usize) {
+        self.record(|m| m.next = None);
+    }
+
+    fn read(&mut self, slot: usize) {
+        self.record(move |m| m.accumulator = m.slots[slot]);
+    }
+
+    fn write(&mut self, slot: usize) {
+        self.record(move |m| m.slots[slot] = m.accumulator);
+    }
+
+    fn set(&mut self, slot: usize, value: i32) {
+        self.record(move |m| m.slots[slot] = Some(value.into()));
+    }
+
+    fn add(&mut self, value: i64) {
+        self.record(move |m| m.accumulator = Some(m.accumulated() + value));
+    }
+
+    fn split(&mut self, by: i64, slot: usize) {
+        self.record(move |m| {
+            m.slots[slot] = Some(m.accumulated() % by);
+            m.accumulator = Some(m.accumulated() / by);
+        });
+    }
+
+    fn clamp(&mut self, beyond: Order, limit: i64) {
+        self.record(move |m| {
+            m.accumulator = Some(match beyond {
+                Order::Less => m.accumulated().max(limit),
+                Order::Greater => m.accumulated().min(limit),
+            });
+        });
+    }
+
+    fn jump_if_less(&mut self, than: Limit, to: usize) {
+        self.record(move |m| {
+            let limit = match than {
+                Limit::Slot(slot) => m.slot(slot),
+                Limit::Value(value) => value,
+            };
+            if m.accumulated() < limit {
+                m.next = Some(to);
+            }
+        });
+    }
+
+    fn jump(&mut self) -> usize {
+        let number = self.jumps.len();
+        self.jumps.push(usize::MAX);
+        self.record(move |m| m.next = Some(m.jumps[number]));
+        number
+    }
+
+    fn aim(&mut self, jump: usize) {
+        self.jumps[jump] = self.here();
+    }
+
+    fn point(&mut self, pointer: u8, slot: usize) {
+        self.check(&[], &[pointer]);
+        self.record(move |m| m.integers[usize::from(pointer)] = m.slots[slot]);
+    }
+
+    fn point_behind(&mut self, pointer: u8, slot: usize, factor: i64) {
+        self.check(&[], &[pointer]);
+        self.record(move |m| {
+            m.integers[usize::from(pointer)] = Some(m.integer(pointer) + m.slot(slot) * factor);
+            m.accumulator = None;
+        });
+    }
+
+    fn advance(&mut self, pointer: u8, bytes: i64) {
+        self.check(&[], &[pointer]);
+        self.record(move |m| m.integers[usize::from(pointer)] = Some(m.integer(pointer) + bytes));
+    }
+
+    fn call(&mut self, leaf: usize) {
+        self.record(move |m| {
+            m.back = m.next;
+            m.next = Some(m.leaves[leaf]);
+            m.accumulator = None;
+        });
+    }
+
+    fn begin_leaf(&mut self, parts: &[u8]) {
+        self.parts = parts.to_vec();
+    }
+
+    fn end_leaf(&mut self) {
+        self.record(|m| {
+            m.next = m.back.take();
+            m.vectors.fill(LOST);
+            m.integers.fill(None);
+        });
+    }
+
+    fn count_from(&mut self, counter: u8, iterations: i64) {
+        self.check(&[], &[counter]);
+        self.record(move |m| m.integers[usize::from(counter)] = Some(iterations));
+    }
+
+    fn count_down(&mut self, counter: u8, to: usize) {
+        self.record(move |m| {
+            let left = m.integer(counter) - 1;
+            m.integers[usize::from(counter)] = Some(left);
+            if left > 0 {
+                m.next = Some(to);
+            }
+        });
+    }
+
+    fn finish(self, leaves: &[usize]) -> Result<Recorded, Failure> {
+        Ok(Recorded { set: self.set, steps: self.steps, jumps: self.jumps, leaves: leaves.to_vec() })
+    }
+}
+
+const MOST_LANES: usize = 16;
+
+type Lanes = [f32; MOST_LANES];
+
+/// What a register holds whose value is lost.
+const LOST: Lanes = [f32::NAN; MOST_LANES];
+
+/// Where buffers begin: far from each other, so that no access beyond one is within another.
+const APART: i64 = 1 << 32;
+
+/// Memory and registers; an integer that is lost is none.
+struct Machine {
+    /// Buffer `i` begins at `(i + 1) * APART`, the last one is thread-private memory.
+    memory: Vec<Vec<f32>>,
+    buffers: Vec<i64>,
+    local: i64,
+    tasks: [i64; 2],
+    vectors: Vec<Lanes>,
+    integers: Vec<Option<i64>>,
+    slots: Vec<Option<i64>>,
+    accumulator: Option<i64>,
+    next: Option<usize>,
+    back: Option<usize>,
+    jumps: Vec<usize>,
+    leaves: Vec<usize>,
+}
+
+impl Machine {
+    fn new(code: &Recorded, memory: Vec<Vec<f32>>) -> Self {
+        Self {
+            buffers: (1..memory.len() as i64).map(|i| i * APART).collect(),
+            memory,
+            local: 0,
+            tasks: [0; 2],
+            vectors: vec![LOST; code.set.registers],
+            integers: vec![None; code.set.integers],
+            slots: Vec::new(),
+            accumulator: None,
+            next: None,
+            back: None,
+            jumps: code.jumps.clone(),
+            leaves: code.leaves.clone(),
+        }
+    }
+
+    /// Runs some tasks of the stage whose function is at a place.
+    fn run(&mut self, code: &Recorded, entry: usize, tasks: [i64; 2]) {
+        self.tasks = tasks;
+        self.local = self.memory.len() as i64 * APART;
+        self.next = Some(entry);
+        while let Some(at) = self.next {
+            self.next = Some(at + 1);
+            code.steps[at](self);
+        }
+    }
+
+    fn accumulated(&self) -> i64 {
+        self.accumulator.expect("the accumulator is lost")
+    }
+
+    fn slot(&self, slot: usize) -> i64 {
+        self.slots[slot].expect("nothing is in the slot")
+    }
+
+    fn integer(&self, number: u8) -> i64 {
+        self.integers[usize::from(number)].expect("the register is lost")
+    }
+
+    /// The element so many behind an address.
+    fn element(&mut self, at: Address, behind: usize) -> &mut f32 {
+        let address = self.integer(at.pointer) + i64::from(at.disp) + 4 * behind as i64;
+        let (buffer, byte) = (address.div_euclid(APART) - 1, address.rem_euclid(APART));
+        assert!(byte % 4 == 0, "{at:?} is not an element");
+        let element = self.memory.get_mut(buffer as usize).and_then(|buffer| buffer.get_mut(byte as usize / 4));
+        element.unwrap_or_else(|| panic!("{at:?} is beyond buffer {buffer}"))
+    }
+
+    fn load(&mut self, shape: Shape, at: Address) -> Lanes {
+        let mut lanes = [0.0; MOST_LANES];
+        match shape {
+            Shape::Splat => lanes.fill(*self.element(at, 0)),
+            Shape::Lanes(n) => (0..usize::from(n)).for_each(|i| lanes[i] = *self.element(at, i)),
+            Shape::Strided { lanes: n, stride } => {
+                (0..usize::from(n)).for_each(|i| lanes[i] = *self.element(at.behind(i, stride), 0));
+            }
+        }
+        lanes
+    }
+
+    fn store(&mut self, lanes: Lanes, shape: Shape, at: Address) {
+        match shape {
+            Shape::Splat => *self.element(at, 0) = lanes[0],
+            Shape::Lanes(n) => (0..usize::from(n)).for_each(|i| *self.element(at, i) = lanes[i]),
+            Shape::Strided { lanes: n, stride } => {
+                (0..usize::from(n)).for_each(|i| *self.element(at.behind(i, stride), 0) = lanes[i]);
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! x86-64 with AVX2 and FMA, or with AVX-512.
+
+use std::fmt::Write;
+
+use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
+
+use super::MachineCode;
+use autotune_ir::target::Isa;
+
+mod control;
+mod encode;
+mod vectors;
+
+/// Emits instructions of either instruction set.
+pub(super) struct X86 {
+    isa: Isa,
+    code: encode::Code,
+    /// Lanes of the masks in k1, k2, ...
+    masks: Vec<u8>,
+}
+
+impl X86 {
+    pub(super) fn new(isa: Isa) -> Self {
+        Self { isa, code: encode::Code::default(), masks: Vec::new() }
+    }
+}
+
+/// The code as text: a line `stage <number>:` at each entry, then offset and instruction, line by line.
+pub fn disassemble(code: &MachineCode) -> String {
+    let mut text = String::new();
+    let mut formatter = NasmFormatter::new();
+    formatter.options_mut().set_branch_leading_zeros(false);
+    formatter.options_mut().set_space_after_operand_separator(true);
+    for instruction in Decoder::new(64, &code.bytes[..code.code_bytes], DecoderOptions::NONE) {
+        if let Some(stage) = code.entries.iter().position(|&e| e as u64 == instruction.ip()) {
+            let _ = writeln!(text, "stage {stage}:");
+        }
+        let mut line = String::new();
+        formatter.format(&instruction, &mut line);
+        let _ = writeln!(text, "{:6x}  {line}", instruction.ip());
+    }
+    text
+}

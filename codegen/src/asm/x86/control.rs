@@ -1,0 +1,251 @@
+//! Functions of the System V ABI, their slots, loops and calls.
+
+use super::X86;
+use super::encode::{Address, Goal, Integer, Place};
+use crate::asm::Failure;
+use crate::asm::instruction_set::{Address as At, Control, Limit, Order};
+
+/// Registers of a leaf's pointers, then of its loop counters; rax is the accumulator, and free for anything in a leaf.
+const INTEGERS: [Integer; 14] = [
+    Integer::Rdi,
+    Integer::Rsi,
+    Integer::Rdx,
+    Integer::Rcx,
+    Integer::R8,
+    Integer::R9,
+    Integer::R10,
+    Integer::R11,
+    Integer::Rbx,
+    Integer::Rbp,
+    Integer::R12,
+    Integer::R13,
+    Integer::R14,
+    Integer::R15,
+];
+
+/// Registers that a function must preserve.
+const PRESERVED: [Integer; 6] = [Integer::Rbx, Integer::Rbp, Integer::R12, Integer::R13, Integer::R14, Integer::R15];
+
+/// The register of a pointer or a counter.
+fn integer(number: u8) -> Integer {
+    INTEGERS[usize::from(number)]
+}
+
+pub(super) fn address(at: At) -> Address {
+    Address { base: integer(at.pointer), disp: at.disp }
+}
+
+fn slot(number: usize) -> Address {
+    Address { base: Integer::Rsp, disp: 8 * number as i32 }
+}
+
+/// Conditions, by their numbers in opcodes.
+const NOT_EQUAL: u8 = 5;
+const LESS: u8 = 12;
+const GREATER: u8 = 15;
+
+impl Control for X86 {
+    /// Code, then constants, and how many of the bytes are code.
+    type Code = (Vec<u8>, usize);
+
+    fn integers(&self) -> usize {
+        INTEGERS.len()
+    }
+
+    fn here(&self) -> usize {
+        self.code.here()
+    }
+
+    fn enter(&mut self, slots: usize, begin: usize, end: usize) {
+        PRESERVED.iter().for_each(|&r| self.push(r));
+        self.add_to(Integer::Rsp, -8 * slots as i64);
+        self.write_from(slot(begin), Integer::Rdx);
+        self.write_from(slot(end), Integer::Rcx);
+    }
+
+    fn take_buffer(&mut self, to: usize, buffer: usize) {
+        self.read_to(Integer::Rax, Address { base: Integer::Rdi, disp: 8 * buffer as i32 });
+        self.write(to);
+    }
+
+    fn take_local(&mut self, to: usize, bytes: i64) {
+        self.write_from(slot(to), Integer::Rsi);
+        self.add_to(Integer::Rsi, bytes);
+    }
+
+    /// Lets functions of other instruction sets run as fast as ever.
+    fn leave(&mut self, slots: usize) {
+        self.add_to(Integer::Rsp, 8 * slots as i64);
+        PRESERVED.iter().rev().for_each(|&r| self.pop(r));
+        self.code.plain(&[0xc5, 0xf8, 0x77]);
+        self.end_leaf();
+    }
+
+    fn read(&mut self, from: usize) {
+        self.read_to(Integer::Rax, slot(from));
+    }
+
+    fn write(&mut self, to: usize) {
+        self.write_from(slot(to), Integer::Rax);
+    }
+
+    fn set(&mut self, to: usize, value: i32) {
+        self.code.legacy(true, &[0xc7], 0, slot(to));
+        self.code.immediate(value);
+    }
+
+    fn add(&mut self, value: i64) {
+        self.add_to(Integer::Rax, value);
+    }
+
+    fn split(&mut self, by: i64, to: usize) {
+        self.code.legacy(false, &[0x33], Integer::Rdx as u8, Integer::Rdx);
+        self.set_to(Integer::Rcx, by);
+        self.code.legacy(true, &[0xf7], 6, Integer::Rcx);
+        self.write_from(slot(to), Integer::Rdx);
+    }
+
+    fn clamp(&mut self, beyond: Order, limit: i64) {
+        let condition = match beyond {
+            Order::Less => LESS,
+            Order::Greater => GREATER,
+        };
+        self.set_to(Integer::Rcx, limit);
+        self.compare(Integer::Rcx);
+        self.code.legacy(true, &[0x0f, 0x40 | condition], Integer::Rax as u8, Integer::Rcx);
+    }
+
+    fn jump_if_less(&mut self, than: Limit, to: usize) {
+        match than {
+            Limit::Slot(number) => self.compare(slot(number)),
+            Limit::Value(value) => {
+                self.set_to(Integer::Rcx, value);
+                self.compare(Integer::Rcx);
+            }
+        }
+        self.jump_back(LESS, to);
+    }
+
+    fn jump(&mut self) -> usize {
+        self.code.plain(&[0xe9]);
+        self.code.lead_to(Goal::Code(0))
+    }
+
+    fn aim(&mut self, jump: usize) {
+        self.code.aim(jump, Goal::Code(self.code.here()));
+    }
+
+    fn point(&mut self, pointer: u8, from: usize) {
+        self.read_to(integer(pointer), slot(from));
+    }
+
+    fn point_behind(&mut self, pointer: u8, number: usize, factor: i64) {
+        let at = slot(number);
+        match i32::try_from(factor) {
+            Ok(factor) => {
+                self.code.legacy(true, &[0x69], Integer::Rax as u8, at);
+                self.code.immediate(factor);
+            }
+            Err(_) => {
+                self.set_to(Integer::Rax, factor);
+                self.code.legacy(true, &[0x0f, 0xaf], Integer::Rax as u8, at);
+            }
+        }
+        self.code.legacy(true, &[0x03], integer(pointer) as u8, Integer::Rax);
+    }
+
+    fn advance(&mut self, pointer: u8, bytes: i64) {
+        self.add_to(integer(pointer), bytes);
+    }
+
+    fn call(&mut self, leaf: usize) {
+        self.code.plain(&[0xe8]);
+        self.code.lead_to(Goal::Leaf(leaf));
+    }
+
+    fn begin_leaf(&mut self, parts: &[u8]) {
+        self.set_masks(parts);
+    }
+
+    fn end_leaf(&mut self) {
+        self.code.plain(&[0xc3]);
+    }
+
+    fn count_from(&mut self, counter: u8, iterations: i64) {
+        self.set_to(integer(counter), iterations);
+    }
+
+    fn count_down(&mut self, counter: u8, to: usize) {
+        self.code.legacy(true, &[0xff], 1, integer(counter));
+        self.jump_back(NOT_EQUAL, to);
+    }
+
+    fn finish(self, leaves: &[usize]) -> Result<Self::Code, Failure> {
+        self.code.finish(leaves)
+    }
+}
+
+/// Integers of 64 bits, unless said otherwise.
+impl X86 {
+    fn push(&mut self, register: Integer) {
+        self.code.short(false, 0x50, register, 0, 0);
+    }
+
+    fn pop(&mut self, register: Integer) {
+        self.code.short(false, 0x58, register, 0, 0);
+    }
+
+    /// `register = [at]`.
+    fn read_to(&mut self, register: Integer, at: Address) {
+        self.code.legacy(true, &[0x8b], register as u8, at);
+    }
+
+    /// `[at] = register`.
+    fn write_from(&mut self, at: Address, register: Integer) {
+        self.code.legacy(true, &[0x89], register as u8, at);
+    }
+
+    /// `register = value`.
+    fn set_to(&mut self, register: Integer, value: i64) {
+        match i32::try_from(value) {
+            Ok(value) => {
+                self.code.legacy(true, &[0xc7], 0, register);
+                self.code.immediate(value);
+            }
+            Err(_) => self.code.short(true, 0xb8, register, value as u64, 8),
+        }
+    }
+
+    /// 32 bits.
+    pub(super) fn set_eax(&mut self, value: u32) {
+        self.code.short(false, 0xb8, Integer::Rax, u64::from(value), 4);
+    }
+
+    /// `register += value`; may change rax.
+    fn add_to(&mut self, register: Integer, value: i64) {
+        if value == 0 {
+            return;
+        }
+        if let Ok(value) = i8::try_from(value) {
+            self.code.legacy(true, &[0x83], 0, register);
+            self.code.immediate_byte(value);
+        } else if let Ok(value) = i32::try_from(value) {
+            self.code.legacy(true, &[0x81], 0, register);
+            self.code.immediate(value);
+        } else {
+            self.set_to(Integer::Rax, value);
+            self.code.legacy(true, &[0x03], register as u8, Integer::Rax);
+        }
+    }
+
+    /// Compares rax.
+    fn compare(&mut self, with: impl Into<Place>) {
+        self.code.legacy(true, &[0x3b], Integer::Rax as u8, with);
+    }
+
+    /// Jumps back to an offset in the code if what was compared was so.
+    fn jump_back(&mut self, condition: u8, to: usize) {
+        self.code.plain(&[0x0f, 0x80 | condition]);
+        self.code.lead_to(Goal::Code(to));
+    }
+}

@@ -1,0 +1,284 @@
+//! Vectors in ymm or zmm registers.
+
+use super::X86;
+use super::control::address;
+use super::encode::{Address, Goal, Integer, Opcode, Place, evex};
+use crate::asm::instruction_set::{Address as At, Arithmetic, Operand, Shape, Vector, Vectors};
+use autotune_ir::target::Isa;
+
+/// Bytes below the stack pointer through which strided lanes go; a leaf calls nothing, so that they are its own.
+const LANES_AT: Address = Address { base: Integer::Rsp, disp: -64 };
+
+const fn opcode(map: u8, prefix: u8, code: u8) -> Opcode {
+    Opcode { map, prefix, code }
+}
+
+/// Whole vectors.
+const LOAD: Opcode = opcode(1, 0, 0x10);
+const STORE: Opcode = opcode(1, 0, 0x11);
+const COPY: Opcode = opcode(1, 0, 0x28);
+/// The first one or two lanes.
+const LOAD_1: Opcode = opcode(1, 2, 0x10);
+const STORE_1: Opcode = opcode(1, 2, 0x11);
+const LOAD_2: Opcode = opcode(1, 3, 0x10);
+const STORE_2: Opcode = opcode(1, 3, 0x11);
+/// The lanes that a vector has the sign of.
+const LOAD_SIGNED: Opcode = opcode(2, 1, 0x2c);
+const STORE_SIGNED: Opcode = opcode(2, 1, 0x2e);
+/// One element to every lane, from memory or a vector; from an integer register; to the first lane from there.
+const BROADCAST: Opcode = opcode(2, 1, 0x18);
+const BROADCAST_INTEGER: Opcode = opcode(2, 1, 0x7c);
+const MOVE_INTEGER: Opcode = opcode(1, 1, 0x6e);
+/// An integer register to a mask.
+const SET_MASK: Opcode = opcode(1, 0, 0x92);
+const XOR_VEX: Opcode = opcode(1, 0, 0x57);
+const XOR_EVEX: Opcode = opcode(1, 1, 0xef);
+
+/// Two elements of each half of one factor, then two of the other.
+const SHUFFLE: Opcode = opcode(1, 0, 0xc6);
+/// Pairs of elements in any order; the prefix is that of 64-bit operands, too.
+const PERMUTE_PAIRS: Opcode = opcode(3, 0x80 | 1, 0x01);
+/// Half a vector of 256 bits.
+const INSERT_HALF: Opcode = opcode(3, 1, 0x18);
+/// The lower or upper elements, or pairs of elements, of two vectors in turns, in each half.
+const UNPACK_LOW: Opcode = opcode(1, 0, 0x14);
+const UNPACK_HIGH: Opcode = opcode(1, 0, 0x15);
+const UNPACK_LOW_PAIRS: Opcode = opcode(1, 1, 0x14);
+const UNPACK_HIGH_PAIRS: Opcode = opcode(1, 1, 0x15);
+
+/// Registers of a transpose of four rows.
+const TRANSPOSED: usize = 8;
+
+/// Bytes of a vector and of an element, in units of which AVX-512 counts short displacements, as powers of two.
+const VECTOR: u32 = 6;
+const ELEMENT: u32 = 2;
+
+/// True for 4 or 8 elements of which each is the second next of the one before.
+fn is_every_other(shape: Shape) -> bool {
+    matches!(shape, Shape::Strided { lanes: 4 | 8, stride: 8 })
+}
+
+impl Vectors for X86 {
+    fn lanes(&self) -> u8 {
+        (self.isa.vector_bytes() / 4) as u8
+    }
+
+    fn registers(&self) -> usize {
+        self.isa.vector_registers()
+    }
+
+    fn load(&mut self, v: Vector, shape: Shape, at: At) {
+        self.load_from(v, shape, address(at));
+    }
+
+    fn store(&mut self, v: Vector, shape: Shape, at: At, spare: Vector) {
+        self.store_to(v, shape, address(at), spare);
+    }
+
+    fn store_needs_register(&self, shape: Shape) -> bool {
+        matches!(shape, Shape::Lanes(n) if self.isa != Isa::Avx512 && n != self.lanes() && !n.is_power_of_two())
+    }
+
+    fn loads_together(&self, shape: Shape) -> bool {
+        is_every_other(shape)
+    }
+
+    fn copy_elements(&mut self, (to, to_stride): (At, i32), (from, from_stride): (At, i32), lanes: u8) {
+        self.move_elements((address(to), to_stride), (address(from), from_stride), lanes);
+    }
+
+    /// All of them are below 16.
+    fn transpose_registers(&self, columns: u8, first: Vector) -> Option<usize> {
+        (matches!(columns, 4 | 8) && usize::from(first) + TRANSPOSED <= 16).then_some(TRANSPOSED)
+    }
+
+    fn transpose(&mut self, rows: [At; 4], columns: &[At], first: Vector) {
+        let is_256 = columns.len() == 8;
+        for (v, &low) in (first..).zip(&columns[..4]) {
+            self.code.vex(LOAD, false, [v, 0], address(low).into());
+            if let Some(&high) = columns.get(4 + usize::from(v - first)) {
+                self.code.vex(INSERT_HALF, true, [v, v], address(high).into());
+                self.code.immediate_byte(1);
+            }
+        }
+        let mut unpack = |op: Opcode, to: u8, a: u8, b: u8| {
+            self.code.vex(op, true, [first + to, first + a], Place::Register(first + b));
+        };
+        for (op, to, a) in [(UNPACK_LOW, 4, 0), (UNPACK_HIGH, 5, 0), (UNPACK_LOW, 6, 2), (UNPACK_HIGH, 7, 2)] {
+            unpack(op, to, a, a + 1);
+        }
+        let (low, high) = (UNPACK_LOW_PAIRS, UNPACK_HIGH_PAIRS);
+        for (op, to, a) in [(low, 0, 4), (high, 1, 4), (low, 2, 5), (high, 3, 5)] {
+            unpack(op, to, a, a + 2);
+        }
+        for (v, to) in (first..).zip(rows) {
+            self.code.vex(STORE, is_256, [v, 0], address(to).into());
+        }
+    }
+
+    fn prefetch(&mut self, at: At) {
+        self.code.legacy(false, &[0x0f, 0x18], 1, address(at));
+    }
+
+    fn constant(&mut self, v: Vector, bits: u32) {
+        let is_avx512 = self.isa == Isa::Avx512;
+        if bits == 0 {
+            let xor = if is_avx512 { XOR_EVEX } else { XOR_VEX };
+            self.whole(xor, [v, v], Place::Register(v), VECTOR);
+            return;
+        }
+        self.set_eax(bits);
+        if is_avx512 {
+            self.whole(BROADCAST_INTEGER, [v, 0], Integer::Rax.into(), ELEMENT);
+        } else {
+            self.code.vex(MOVE_INTEGER, false, [v, 0], Integer::Rax.into());
+            self.code.vex(BROADCAST, true, [v, 0], Place::Register(v));
+        }
+    }
+
+    fn copy(&mut self, to: Vector, from: Vector) {
+        self.whole(COPY, [to, 0], Place::Register(from), VECTOR);
+    }
+
+    fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: Operand) {
+        let op = match op {
+            Arithmetic::Add => opcode(1, 0, 0x58),
+            Arithmetic::Mul => opcode(1, 0, 0x59),
+            Arithmetic::Sub => opcode(1, 0, 0x5c),
+            Arithmetic::Max => opcode(1, 0, 0x5f),
+            Arithmetic::MulAdd => opcode(2, 1, 0xb8),
+        };
+        match b {
+            Operand::Register(b) => self.whole(op, [to, a], Place::Register(b), VECTOR),
+            Operand::Vector(at) => self.whole(op, [to, a], address(at).into(), VECTOR),
+            Operand::Splat(at) => {
+                self.code.evex(op, evex::BITS_512 | evex::BROADCAST, [to, a], address(at).into(), ELEMENT);
+            }
+        }
+    }
+
+    /// Elements for every lane are operands of AVX-512 only.
+    fn memory_operand(&self, shape: Shape, at: At) -> Option<Operand> {
+        match shape {
+            Shape::Lanes(n) if n == self.lanes() => Some(Operand::Vector(at)),
+            Shape::Splat if self.isa == Isa::Avx512 => Some(Operand::Splat(at)),
+            _ => None,
+        }
+    }
+}
+
+impl X86 {
+    /// An instruction of whole registers that both instruction sets have.
+    fn whole(&mut self, op: Opcode, registers: [Vector; 2], place: Place, scale: u32) {
+        if self.isa == Isa::Avx512 {
+            self.code.evex(op, evex::BITS_512, registers, place, scale);
+        } else {
+            self.code.vex(op, true, registers, place);
+        }
+    }
+
+    /// Makes the masks of a leaf, which must come before anything else in it.
+    pub(super) fn set_masks(&mut self, lanes: &[u8]) {
+        self.masks.clear();
+        self.masks.extend(lanes.iter().take(if self.isa == Isa::Avx512 { 6 } else { 0 }));
+        for i in 0..self.masks.len() {
+            self.set_mask(1 + i as u8, self.masks[i]);
+        }
+    }
+
+    fn set_mask(&mut self, k: u8, lanes: u8) {
+        self.set_eax((1 << lanes) - 1);
+        self.code.vex(SET_MASK, false, [k, 0], Integer::Rax.into());
+    }
+
+    /// The number of a mask register.
+    fn mask(&mut self, lanes: u8) -> u8 {
+        match self.masks.iter().position(|&n| n == lanes) {
+            Some(i) => 1 + i as u8,
+            None => {
+                self.set_mask(7, lanes);
+                7
+            }
+        }
+    }
+
+    /// `v = [at]`.
+    fn load_from(&mut self, v: Vector, shape: Shape, at: Address) {
+        match shape {
+            Shape::Splat => self.whole(BROADCAST, [v, 0], at.into(), ELEMENT),
+            Shape::Lanes(n) if n == self.lanes() => self.whole(LOAD, [v, 0], at.into(), VECTOR),
+            Shape::Lanes(n) if self.isa == Isa::Avx512 => {
+                let flags = self.mask(n) | evex::ZEROING | evex::BITS_512;
+                self.code.evex(LOAD, flags, [v, 0], at.into(), VECTOR);
+            }
+            Shape::Lanes(1) => self.code.vex(LOAD_1, false, [v, 0], at.into()),
+            Shape::Lanes(2) => self.code.vex(LOAD_2, false, [v, 0], at.into()),
+            Shape::Lanes(4) => self.code.vex(LOAD, false, [v, 0], at.into()),
+            Shape::Lanes(n) => {
+                self.load_mask_avx2(v, n);
+                self.code.vex(LOAD_SIGNED, true, [v, v], at.into());
+            }
+            Shape::Strided { lanes, .. } if is_every_other(shape) && v < 16 => self.load_every_other(v, lanes, at),
+            Shape::Strided { lanes, stride } => {
+                self.move_elements((LANES_AT, 4), (at, stride), lanes);
+                self.load_from(v, Shape::Lanes(lanes), LANES_AT);
+            }
+        }
+    }
+
+    /// `v` is every other element from `at` on, `lanes` of them: 4 or 8; nothing behind the last is read.
+    fn load_every_other(&mut self, v: Vector, lanes: u8, at: Address) {
+        // Elements 0 and 2 of the first factor, then 1 and 3 of the second, of each half.
+        const EVEN_ODD: u8 = 0b11_01_10_00;
+        let behind = Address { disp: at.disp.wrapping_add(4 * (i32::from(lanes) - 1)), ..at };
+        let is_256 = lanes == 8;
+        self.code.vex(LOAD, is_256, [v, 0], at.into());
+        self.code.vex(SHUFFLE, is_256, [v, v], behind.into());
+        self.code.immediate_byte(EVEN_ODD as i8);
+        if is_256 {
+            self.code.vex(PERMUTE_PAIRS, true, [v, 0], Place::Register(v));
+            self.code.immediate_byte(EVEN_ODD as i8);
+        }
+    }
+
+    fn load_mask_avx2(&mut self, v: Vector, lanes: u8) {
+        self.code.vex(LOAD, true, [v, 0], Place::Constant);
+        self.code.goal(Goal::Mask(lanes));
+    }
+
+    fn store_to(&mut self, v: Vector, shape: Shape, at: Address, spare: Vector) {
+        match shape {
+            Shape::Splat | Shape::Lanes(1) if self.isa == Isa::Avx512 => {
+                self.code.evex(STORE_1, 0, [v, 0], at.into(), ELEMENT);
+            }
+            Shape::Splat | Shape::Lanes(1) => self.code.vex(STORE_1, false, [v, 0], at.into()),
+            Shape::Lanes(n) if n == self.lanes() => self.whole(STORE, [v, 0], at.into(), VECTOR),
+            Shape::Lanes(n) if self.isa == Isa::Avx512 => {
+                let flags = self.mask(n) | evex::BITS_512;
+                self.code.evex(STORE, flags, [v, 0], at.into(), VECTOR);
+            }
+            Shape::Lanes(2) => self.code.vex(STORE_2, false, [v, 0], at.into()),
+            Shape::Lanes(4) => self.code.vex(STORE, false, [v, 0], at.into()),
+            Shape::Lanes(n) => {
+                self.load_mask_avx2(spare, n);
+                self.code.vex(STORE_SIGNED, true, [v, spare], at.into());
+            }
+            Shape::Strided { lanes, stride } => {
+                self.store_to(v, Shape::Lanes(self.lanes()), LANES_AT, spare);
+                self.move_elements((at, stride), (LANES_AT, 4), lanes);
+            }
+        }
+    }
+
+    /// Copies `lanes` elements between places with strides in bytes, first to last, through eax.
+    fn move_elements(&mut self, to: (Address, i32), from: (Address, i32), lanes: u8) {
+        let element = |(at, stride): (Address, i32), i: u8| Address {
+            disp: at.disp.wrapping_add(stride.wrapping_mul(i32::from(i))),
+            ..at
+        };
+        for i in 0..lanes {
+            self.code.legacy(false, &[0x8b], Integer::Rax as u8, element(from, i));
+            self.code.legacy(false, &[0x89], Integer::Rax as u8, element(to, i));
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! CUDA C.
+//!
+//! A store of a [`Node::CopyGroup`] that moves 4, 8 or 16 bytes is a `cp.async`, which writes zeros where its guard does not hold,
+//! and a [`Node::Mma`] is made of `ldmatrix` and `mma`. What takes assembly is in functions of the source's beginning, which is left
+//! out where `__CUDACC__` is not defined, so that the kernels can be run elsewhere.
+
+use super::dialect::Dialect;
+use super::element;
+use super::used::Used;
+use super::writer::Writer;
+use autotune_ir::DType;
+use autotune_ir::affine::VarId;
+use autotune_ir::launch::{Grid, Launch, box_copies, boxes};
+use autotune_ir::plan::TensorBox;
+use autotune_ir::program::{LoopKind, Node, Program, Scope, Side, Stage, Team};
+
+mod copy;
+mod functions;
+mod mma;
+mod sides;
+mod wgmma;
+
+pub use functions::device_functions;
+
+/// The architecture that CUDA source of [`crate::gpu::generate`] is compiled for, for compute capability `sm` (times ten): `sm_90`, or
+/// `sm_90a` where it uses what only that has.
+pub fn architecture(source: &str, sm: u32) -> String {
+    format!("sm_{sm}{}", if source.contains("wgmma") { "a" } else { "" })
+}
+
+/// A kernel's threads, and its copies.
+pub(super) struct Cuda {
+    /// The two innermost thread loops, and the third.
+    lanes: [Option<VarId>; 2],
+    group_warp: Option<VarId>,
+    /// Threads that the thread loops number; the block has more where it has sides.
+    block_threads: usize,
+    has_sides: bool,
+    /// The side of the block.
+    side: Option<Side>,
+    /// True for matrix instructions of warp groups.
+    has_groups: bool,
+    /// True within a group of copies.
+    in_group: bool,
+    /// What has tensor maps, and the slots that it is copied to: none where copies are not of boxes.
+    boxes: Vec<TensorBox>,
+    slots: usize,
+}
+
+impl Dialect for Cuda {
+    const BLOCK_NUMBER: &str = "blockIdx.x";
+    const THREAD_NUMBER: &str = "threadIdx.x";
+    const BARRIER: &str = "__syncthreads();";
+
+    fn new(program: &Program, stage: &Stage, grid: &Grid, launch: Launch) -> Self {
+        let thread = |from_within: usize| grid.threads.iter().rev().nth(from_within).map(|l| l.var);
+        let slots = box_copies(grid.body).iter().map(|copy| program.buffer(copy.to.buffer).shape[0]).max();
+        Self {
+            lanes: if grid.threads.len() < 2 { [None; 2] } else { [thread(1), thread(0)] },
+            group_warp: thread(2),
+            block_threads: grid.block_threads(),
+            has_sides: launch.threads > grid.block_threads(),
+            side: None,
+            has_groups: Used::of(grid.body).groups,
+            in_group: false,
+            boxes: boxes(stage),
+            slots: slots.unwrap_or(0),
+        }
+    }
+
+    fn prelude(program: &Program) -> String {
+        let larger = "static __device__ __forceinline__ float max1(float a, float b) { return a < b ? b : a; }\n";
+        format!("{larger}{}", functions::of(program))
+    }
+
+    fn parameter(dtype: DType, name: &str, stored: bool) -> String {
+        let constant = if stored { "" } else { "const " };
+        format!("{constant}{} *__restrict__ {name}", element::type_of(dtype))
+    }
+
+    fn further_parameters(&self) -> Vec<String> {
+        (0..self.boxes.len()).map(|i| format!("const __grid_constant__ TensorMap map{i}")).collect()
+    }
+
+    /// A block with sides is to have the multiprocessor to itself.
+    fn signature(&self, symbol: &str, parameters: &str, threads: usize) -> String {
+        let bounds = format!("__launch_bounds__({threads}{})", if self.has_sides { ", 1" } else { "" });
+        format!("extern \"C\" __global__ void {bounds} {symbol}({parameters}) {{")
+    }
+
+    /// CUDA limits static shared memory to 48 KiB, so it is dynamic.
+    fn shared_memory(&self) -> Option<String> {
+        let alignment = if self.boxes.is_empty() { 16 } else { 1024 };
+        Some(format!("extern __shared__ __align__({alignment}) unsigned char shared[];"))
+    }
+
+    fn shared_buffer(dtype: DType, name: &str, start: usize, _: usize) -> String {
+        let element = element::type_of(dtype);
+        format!("{element} *const {name} = ({element} *)(shared + {start});")
+    }
+
+    fn begin(&self, end: usize) -> Vec<String> {
+        self.begin_arrivals(end)
+    }
+
+    fn same_for_warp(&self, number: &str) -> Option<String> {
+        self.has_groups.then(|| format!("{number} = of_warp({number});"))
+    }
+
+    fn vector_of(vector: &str, words: &str) -> String {
+        format!("make_{vector}({words})")
+    }
+
+    fn address_space(_: Scope) -> &'static str {
+        ""
+    }
+
+    fn node(writer: &mut Writer<Self>, node: &Node) {
+        match node {
+            Node::CopyGroup { body } => writer.copy_group(body),
+            Node::AwaitCopies { but } => writer.await_copies(*but),
+            Node::Store(store) if writer.dialect.in_group && writer.copy_async(store) => {}
+            Node::BoxCopy { body } => writer.copy_box(body),
+            Node::Side { side, body } => writer.side(*side, body),
+            Node::Signal(signal) => writer.signal(*signal),
+            Node::Mma { by: Team::Warp, body } => writer.mma(body),
+            Node::Mma { by: Team::WarpGroup, body } => writer.group_mma(body),
+            Node::Loop(l) if l.kind == LoopKind::Serial => writer.serial(l),
+            node => writer.common(node),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Copies that go on while the block computes.
+
+use super::Cuda;
+use crate::gpu::writer::Writer;
+use autotune_ir::plan::TensorBox;
+use autotune_ir::program::{Access, BoxCopy, Expr, InBounds, Node, Side, Store};
+
+impl Cuda {
+    /// Lets threads wait for copies of boxes, with what tells of them behind the shared buffers.
+    pub(super) fn begin_arrivals(&self, end: usize) -> Vec<String> {
+        if self.slots == 0 {
+            return Vec::new();
+        }
+        let (slots, warps) = (self.slots, self.block_threads / 32);
+        let arrivals = format!("unsigned long long *const arrivals = (unsigned long long *)(shared + {end});");
+        if !self.has_sides {
+            let begin = format!("begin_arrivals(arrivals, {slots}, 0, 0);");
+            return vec![arrivals, "int issued = 0, awaited = 0;".into(), begin];
+        }
+        let releases = format!("unsigned long long *const releases = arrivals + {slots};");
+        vec![arrivals, releases, format!("begin_arrivals(arrivals, {slots}, releases, {warps});")]
+    }
+
+    /// What comes before a statement that one thread does for all.
+    fn by_one(&self) -> &'static str {
+        if self.side == Some(Side::Producer) { "" } else { "if (threadIdx.x == 0) " }
+    }
+}
+
+impl Writer<'_, Cuda> {
+    pub(super) fn copy_group(&mut self, body: &[Node]) {
+        self.dialect.in_group = true;
+        self.nodes(body);
+        self.dialect.in_group = false;
+        if self.dialect.slots == 0 {
+            self.line("end_group();");
+        } else {
+            self.line(&format!("{}end_boxes(&arrivals[issued % {}]);", self.dialect.by_one(), self.dialect.slots));
+            self.line("++issued;");
+        }
+    }
+
+    pub(super) fn await_copies(&mut self, but: usize) {
+        self.line(&match self.dialect.slots {
+            0 => format!("await_copies<{but}>();"),
+            slots => format!("await_boxes(arrivals, {slots}, awaited, issued - {but});"),
+        });
+    }
+
+    /// Writes a copy from global to shared memory as one that may be under way; false if it is none that the hardware has.
+    pub(super) fn copy_async(&mut self, store: &Store) -> bool {
+        let (from, when): (&Access, &[InBounds]) = match &store.value {
+            Expr::Load(from) => (from, &[]),
+            Expr::Guarded { when, value } => match &**value {
+                Expr::Load(from) => (from, when),
+                _ => return false,
+            },
+            _ => return false,
+        };
+        let contiguous = |access: &Access| self.vector.is_none_or(|v| v.lanes == 1 || self.is_contiguous(access, v));
+        let bytes = self.vector.map_or(1, |v| v.lanes) * self.dtype(&store.dst).bytes();
+        if ![4, 8, 16].contains(&bytes) || !contiguous(&store.dst) || !contiguous(from) {
+            return false;
+        }
+        let there = self.conditions(when, 0).unwrap_or_else(|| "true".into());
+        self.line(&format!("copy_async<{bytes}>({}, {}, {there});", self.address(&store.dst), self.address(from)));
+        true
+    }
+
+    /// ```text
+    /// box copy { shared[slot, ..] = matrix[..] }
+    ///   →  if (threadIdx.x == 0) copy_box(map, shared + .., column, row, ..)
+    /// ```
+    pub(super) fn copy_box(&mut self, body: &[Node]) {
+        let place = BoxCopy::of(body).and_then(|copy| {
+            let one = TensorBox { buffer: copy.from.buffer.0 as usize, shape: copy.shape() };
+            Some((self.dialect.boxes.iter().position(|known| *known == one)?, copy))
+        });
+        let Some((map, copy)) = place else {
+            self.unsupported("a copy of a box of another form");
+            return;
+        };
+        let to = Access { index: copy.origin(copy.to), ..copy.to.clone() };
+        let origin = copy.origin(copy.from);
+        let [.., row, column] = &origin[..] else { return };
+        let (row, column) = (self.affine(row, 0), self.affine(column, 0));
+        let bytes = copy.shape().iter().product::<usize>() * self.dtype(&to).bytes();
+        let arrival = format!("&arrivals[issued % {}]", self.dialect.slots);
+        let (to, by_one) = (self.address(&to), self.dialect.by_one());
+        self.line(&format!("{by_one}copy_box(&map{map}, {to}, {column}, {row}, {arrival}, {bytes});"));
+    }
+}

@@ -1,0 +1,91 @@
+//! Matrix instructions of warps.
+
+use super::Cuda;
+use crate::flat_offset;
+use crate::gpu::element;
+use crate::gpu::writer::Writer;
+use autotune_ir::DType;
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::program::{Access, Node, WarpTile};
+
+impl Writer<'_, Cuda> {
+    /// ```text
+    /// mma { unrolled s, i, j, .. { acc[i, j, ..] += rows[..] * columns[..] } }
+    ///   →  for s { for i { a[i] = ldmatrix(rows) };  for j { b[j] = ldmatrix(columns) };  for i, j { mma(acc[i, j], a[i], b[j]) } }
+    /// ```
+    pub(super) fn mma(&mut self, body: &[Node]) {
+        let Some(tile) = WarpTile::of(body) else {
+            self.unsupported("matrix instructions of another form");
+            return;
+        };
+        let [s, i, j, h, .., k] = tile.loops;
+        let dtype = self.dtype(tile.rows);
+        let (element, word) = (element::type_of(dtype), dtype.word());
+        let unit = 16 / dtype.bytes();
+        let (rows, columns) = (flat_offset(self.program, tile.rows), flat_offset(self.program, tile.columns));
+        let along = |offset: &Affine, var: VarId| offset.coefficient(var);
+        let row = along(&rows, h.var) / 8;
+        // Where lane 0 begins; the lanes in groups of eight give the addresses of the rows of four matrices of 16-byte rows.
+        let rows_start = format!("{} + lane % 16 * {row} + lane / 16 * {unit}", self.start(tile.rows, &tile));
+        let column = along(&columns, j.var) / 8;
+        let step = along(&columns, k.var);
+        let (columns_at, load) = match (tile.columns_are_rows(), dtype) {
+            (true, _) => (format!("(lane % 8 + lane / 16 * 8) * {column} + lane / 8 % 2 * {unit}"), "load_matrices"),
+            (false, DType::F16 | DType::Bf16) => {
+                (format!("lane % 16 * {step} + lane / 16 * 8"), "load_matrices_transposed")
+            }
+            (false, _) => (format!("lane % 4 * {step} + lane / 4"), ""),
+        };
+        let columns_start = format!("{} + {columns_at}", self.start(tile.columns, &tile));
+        let (is, js) = (i.extent, j.extent);
+        let (rows_i, rows_s) = (along(&rows, i.var), along(&rows, s.var));
+        let (columns_j, columns_s) = (along(&columns, j.var), along(&columns, s.var));
+        let sums = &self.program.buffer(tile.store.dst.buffer).name;
+        let mut lines = vec![
+            "{".to_string(),
+            "  const int lane = threadIdx.x % 32;".into(),
+            format!("  const {element} *const rows = {rows_start};"),
+            format!("  const {element} *const columns = {columns_start};"),
+            "  #pragma unroll".into(),
+            format!("  for (int s = 0; s < {}; ++s) {{", s.extent),
+            format!("    unsigned a[{is}][4], b[{}][4];", js / 2),
+            "    #pragma unroll".into(),
+            format!("    for (int i = 0; i < {is}; ++i) load_matrices(a[i], rows + {rows_i}*i + {rows_s}*s);"),
+            "    #pragma unroll".into(),
+        ];
+        if load.is_empty() {
+            lines.push(format!("    for (int j = 0; j < {}; ++j)", 2 * js));
+            let place = format!("{columns_s}*s + {}*(j % 2) + {columns_j}*(j / 2)", 4 * step);
+            lines.push(format!("      b[j / 4][j % 4] = __float_as_uint(columns[{place}]);"));
+        } else {
+            let place = format!("{}*j + {columns_s}*s", 2 * columns_j);
+            lines.push(format!("    for (int j = 0; j < {}; ++j) {load}(b[j], columns + {place});", js / 2));
+        }
+        if dtype == DType::Tf32 {
+            for (name, count) in [("a", 4 * is), ("b", 2 * js)] {
+                lines.push("    #pragma unroll".into());
+                lines.push(format!(
+                    "    for (int i = 0; i < {count}; ++i) {name}[i / 4][i % 4] = to_tf32({name}[i / 4][i % 4]);"
+                ));
+            }
+        }
+        lines.extend([
+            "    #pragma unroll".into(),
+            format!("    for (int i = 0; i < {is}; ++i)"),
+            "      #pragma unroll".into(),
+            format!("      for (int j = 0; j < {js}; ++j)"),
+            format!("        mma_{word}({sums} + 4*({js}*i + j), a[i], b[j / 2] + 2*(j % 2));"),
+            "  }".into(),
+            "}".into(),
+        ]);
+        self.lines(lines);
+    }
+
+    /// Address of the element of an operand where the loops of the tile begin, for lane 0.
+    pub(super) fn start(&self, access: &Access, tile: &WarpTile) -> String {
+        let inner = tile.loops.iter().map(|l| l.var).chain(self.dialect.lanes.iter().flatten().copied());
+        let start =
+            inner.fold(flat_offset(self.program, access), |offset, var| offset.substitute(var, &Affine::default()));
+        format!("{} + {}", self.program.buffer(access.buffer).name, self.affine(&start, 0))
+    }
+}

@@ -1,0 +1,124 @@
+//! Matrix instructions of warp groups.
+
+use super::Cuda;
+use crate::flat_offset;
+use crate::gpu::writer::Writer;
+use autotune_ir::DType;
+use autotune_ir::affine::Affine;
+use autotune_ir::program::{Access, BufferId, Loop, LoopKind, Node, Team, WarpTile};
+
+impl Writer<'_, Cuda> {
+    /// ```text
+    /// mma by warp group { unrolled s, i, j, .. { acc[i, j, ..] += rows[..] * columns[..] } }
+    ///   →  for s, i { wgmma(acc[i], rows, columns) };  all but these are awaited
+    /// ```
+    pub(super) fn group_mma(&mut self, body: &[Node]) {
+        let Some(tile) = WarpTile::of(body) else {
+            self.unsupported("matrix instructions of another form");
+            return;
+        };
+        let [s, i, ..] = tile.loops;
+        let dtype = self.dtype(tile.rows);
+        let (rows, columns) = (flat_offset(self.program, tile.rows), flat_offset(self.program, tile.columns));
+        let (rows_start, columns_start) = (self.group_start(tile.rows, &tile), self.start(tile.columns, &tile));
+        let sums = &self.program.buffer(tile.store.dst.buffer).name;
+        // Matrices are named by address, in units of 16 bytes.
+        let units = |offset: &Affine, l: &Loop| offset.coefficient(l.var) * dtype.bytes() as i64 / 16;
+        let rows_at = format!("rows + {}*i + {}*s", units(&rows, i), units(&rows, s));
+        let columns_at = format!("columns + {}*s", units(&columns, s));
+        let lines = [
+            "{".to_string(),
+            format!("  const unsigned long long rows = matrix({rows_start}), columns = matrix({columns_start});"),
+            "  begin_products();".into(),
+            "  #pragma unroll".into(),
+            format!("  for (int s = 0; s < {}; ++s)", s.extent),
+            "    #pragma unroll".into(),
+            format!("    for (int i = 0; i < {}; ++i)", i.extent),
+            format!(
+                "      {}({sums} + {}*i, {rows_at}, {columns_at});",
+                product_name(dtype, shape(&tile)),
+                tile.width() / 2
+            ),
+            "  end_products();".into(),
+            "  await_products<1>();".into(),
+            "}".into(),
+        ];
+        self.lines(lines);
+    }
+
+    /// [`Self::start`] for the first warp of a group.
+    fn group_start(&self, access: &Access, tile: &WarpTile) -> String {
+        let first = self.dialect.group_warp.map_or_else(
+            || access.clone(),
+            |var| {
+                let index = access.index.iter().map(|index| index.substitute(var, &Affine::default()));
+                Access { index: index.collect(), buffer: access.buffer }
+            },
+        );
+        self.start(&first, tile)
+    }
+
+    /// A loop; the sums that warp groups add to in it are not touched before all their instructions are done.
+    pub(super) fn serial(&mut self, l: &Loop) {
+        let sums = group_sums(&l.body).map(|sums| format!("fence_sums({});", self.program.buffer(sums).name));
+        self.lines(&sums);
+        self.looped(l);
+        if let Some(fence) = sums {
+            self.lines(["await_products<0>();", &fence]);
+        }
+    }
+}
+
+/// The sums to which warp groups add in some nodes, but for loops that run one turn after the other.
+pub(super) fn group_sums(nodes: &[Node]) -> Option<BufferId> {
+    nodes.iter().find_map(|node| match node {
+        Node::Mma { by: Team::WarpGroup, body } => WarpTile::of(body).map(|tile| tile.store.dst.buffer),
+        Node::Loop(l) if l.kind == LoopKind::Serial => None,
+        node => group_sums(node.body()),
+    })
+}
+
+/// Columns of an instruction of a warp group, and pairs of them that lie together in its sums.
+pub(super) type Shape = [usize; 2];
+
+fn shape(tile: &WarpTile) -> Shape {
+    [tile.width(), tile.loops[4].extent]
+}
+
+fn product_name(dtype: DType, [width, run]: Shape) -> String {
+    format!("group_{}_n{width}x{run}", dtype.word())
+}
+
+/// Shapes of the instructions of warp groups, each once.
+pub(super) fn shapes(nodes: &[Node]) -> Vec<Shape> {
+    let mut found = Vec::new();
+    for node in nodes {
+        match node {
+            Node::Mma { by: Team::WarpGroup, body } => found.extend(WarpTile::of(body).map(|tile| shape(&tile))),
+            node => found.extend(shapes(node.body())),
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The function for one instruction of a warp group, which has a register for each sum: for each 8 columns two rows of two. Sums
+/// of one row of `run` times 8 columns lie together.
+pub(super) fn group_product(dtype: DType, [width, run]: Shape) -> String {
+    let (name, word, sums) = (product_name(dtype, [width, run]), dtype.word(), width / 2);
+    let list = |text: &dyn Fn(usize) -> String| (0..sums).map(text).collect::<Vec<_>>().join(", ");
+    let place = |register: usize| {
+        let (eight, row, column) = (register / 4, register / 2 % 2, register % 2);
+        (eight / run * 2 + row) * 2 * run + eight % run * 2 + column
+    };
+    let (registers, operands) = (list(&|i| format!("%{i}")), list(&|i| format!("\"+f\"(sums[{}])", place(i))));
+    let instruction = format!("wgmma.mma_async.sync.aligned.m64n{width}k16.f32.{word}.{word}");
+    let matrices = "unsigned long long rows, unsigned long long columns";
+    format!(
+        "static __device__ __forceinline__ void {name}(float *sums, {matrices}) {{\n  \
+         asm volatile(\"{{ .reg .pred add; setp.ne.b32 add, 1, 0; {instruction} {{{registers}}}, %{sums}, %{}, add, 1, 1, 0, 0; }}\"\n    \
+         : {operands}\n    : \"l\"(rows), \"l\"(columns));\n}}\n",
+        sums + 1
+    )
+}

@@ -1,0 +1,383 @@
+//! What all dialects share: a kernel's parameters, buffers and numbers, loops, accesses and values.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use super::dialect::Dialect;
+use super::element;
+use super::used::Used;
+use crate::flat_offset;
+use autotune_ir::DType;
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::launch::{Grid, Launch, shared_offsets};
+use autotune_ir::program::{
+    Access, Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Scope, Stage, Store, StoreMode,
+};
+
+/// The lanes of a vectorised loop that are being written: `start..start + lanes` of `var`.
+#[derive(Clone, Copy)]
+pub(super) struct Vector {
+    var: VarId,
+    start: usize,
+    pub(super) lanes: usize,
+}
+
+/// Writes one kernel.
+pub(super) struct Writer<'a, D> {
+    pub(super) program: &'a Program,
+    pub(super) dialect: D,
+    text: String,
+    pub(super) depth: usize,
+    /// Extents of loops and digits, open or not.
+    extents: HashMap<VarId, usize>,
+    pub(super) vector: Option<Vector>,
+    next_name: usize,
+}
+
+impl<'a, D: Dialect> Writer<'a, D> {
+    /// The source of a stage's kernel.
+    pub(super) fn kernel(program: &'a Program, stage: &Stage, symbol: &str, grid: &Grid, launch: Launch) -> String {
+        let dialect = D::new(program, stage, grid, launch);
+        let (text, extents) = (String::new(), HashMap::new());
+        let mut writer = Self { program, dialect, text, depth: 1, extents, vector: None, next_name: 0 };
+        writer.head(stage, symbol, grid, launch);
+        writer.memory(grid);
+        let same_for_warp = writer.dialect.same_for_warp("thread");
+        writer.numbers(&grid.blocks, "block", D::BLOCK_NUMBER, None);
+        writer.numbers(&grid.threads, "thread", D::THREAD_NUMBER, same_for_warp);
+
+        writer.nodes(grid.body);
+        writer.text.push_str("}\n");
+        writer.text
+    }
+
+    pub(super) fn line(&mut self, text: &str) {
+        for _ in 0..self.depth {
+            self.text.push_str("  ");
+        }
+        self.text.push_str(text);
+        self.text.push('\n');
+    }
+
+    pub(super) fn lines<T: AsRef<str>>(&mut self, lines: impl IntoIterator<Item = T>) {
+        lines.into_iter().for_each(|line| self.line(line.as_ref()));
+    }
+
+    /// Says that there is no source for what a program has here.
+    pub(super) fn unsupported(&mut self, what: &str) {
+        self.line(&format!("#error \"{what}\""));
+    }
+
+    fn head(&mut self, stage: &Stage, symbol: &str, grid: &Grid, launch: Launch) {
+        let stored = Used::of(grid.body).stored;
+        let global = self.program.buffers.iter().enumerate().filter(|(_, b)| b.scope == Scope::Global);
+        let parameter = |(i, b): (usize, &Buffer)| {
+            let id = BufferId(i as u32);
+            D::parameter(self.program.dtype(id), &b.name, stored.contains(&id))
+        };
+        let parameters: Vec<String> = global.map(parameter).chain(self.dialect.further_parameters()).collect();
+        let signature = self.dialect.signature(symbol, &parameters.join(", "), launch.threads);
+
+        let _ = writeln!(self.text, "// stage {}: {} blocks of {} threads", stage.name, launch.blocks, launch.threads);
+        let _ = writeln!(self.text, "{signature}");
+    }
+
+    /// Buffers of the block and of a thread.
+    fn memory(&mut self, grid: &Grid) {
+        let shared = shared_offsets(self.program, grid.body);
+        if !shared.is_empty() {
+            self.lines(self.dialect.shared_memory());
+        }
+        let mut start = 0;
+        for (id, end) in shared {
+            let buffer = &self.program.buffers[id];
+            let dtype = self.program.dtype(BufferId(id as u32));
+            self.line(&D::shared_buffer(dtype, &buffer.name, start, buffer.len()));
+            start = end;
+        }
+        self.lines(self.dialect.begin(start));
+
+        let allocated = Used::of(grid.body).allocated;
+        let program = self.program;
+        for (i, buffer) in program.buffers.iter().enumerate() {
+            let private = matches!(buffer.scope, Scope::Register | Scope::Local);
+            if private && allocated.contains(&BufferId(i as u32)) {
+                self.line(&format!("float {}[{}];", buffer.name, buffer.len()));
+            }
+        }
+    }
+
+    /// The variables of nested loops by the number of their combination, the innermost fastest. The compiler is told, if it is to
+    /// know, that all but the two innermost are the same for all lanes of a warp.
+    fn numbers(&mut self, loops: &[&Loop], name: &str, number: &str, same_for_warp: Option<String>) {
+        self.extents.extend(loops.iter().map(|l| (l.var, l.extent)));
+        self.line(&format!("int {name} = {number};"));
+        for (i, l) in loops.iter().enumerate().rev() {
+            let var = self.name(l.var);
+            if i == 0 {
+                self.line(&format!("const int {var} = {name};"));
+            } else {
+                self.line(&format!("const int {var} = {name} % {}; {name} /= {};", l.extent, l.extent));
+            }
+            if i + 2 == loops.len() {
+                self.lines(&same_for_warp);
+            }
+        }
+    }
+
+    fn name(&self, var: VarId) -> String {
+        let name = self.program.vars.get(var.0 as usize).map_or("v", |name| name);
+        format!("{}_{}", name.replace(|c: char| !c.is_ascii_alphanumeric(), "_"), var.0)
+    }
+
+    fn extent(&self, var: VarId) -> usize {
+        self.extents.get(&var).copied().unwrap_or(1)
+    }
+
+    /// The affine with the vectorised variable at lane `lane`.
+    fn at_lane(&self, affine: &Affine, lane: usize) -> Affine {
+        match self.vector {
+            Some(v) => affine.substitute(v.var, &Affine::constant((v.start + lane) as i64)),
+            None => affine.clone(),
+        }
+    }
+
+    pub(super) fn affine(&self, affine: &Affine, lane: usize) -> String {
+        self.at_lane(affine, lane).display(|v| self.name(v)).to_string()
+    }
+
+    pub(super) fn nodes(&mut self, nodes: &[Node]) {
+        nodes.iter().for_each(|node| D::node(self, node));
+    }
+
+    pub(super) fn block(&mut self, head: &str, body: &[Node]) {
+        self.line(&format!("{head} {{"));
+        self.depth += 1;
+        self.nodes(body);
+        self.depth -= 1;
+        self.line("}");
+    }
+
+    /// A node in the words that all dialects share; copies that may be under way are plain stores.
+    pub(super) fn common(&mut self, node: &Node) {
+        match node {
+            Node::Loop(l) => self.looped(l),
+            Node::Alloc { body, .. } | Node::CopyGroup { body } => self.nodes(body),
+            Node::Barrier => self.line(D::BARRIER),
+            Node::AwaitCopies { .. } | Node::Prefetch { .. } => {}
+            Node::Guard { when, body } => match self.conditions(when, 0) {
+                Some(text) => self.block(&format!("if ({text})"), body),
+                None => self.nodes(body),
+            },
+            Node::Unflatten { value, digits, body } => self.unflatten(value, digits, body),
+            Node::Store(store) => self.store(store),
+            Node::BoxCopy { .. } | Node::Side { .. } | Node::Signal(_) | Node::Mma { .. } => {
+                self.unsupported("an instruction that this API does not have");
+            }
+        }
+    }
+
+    /// ```text
+    /// unflatten (x, y) in 8x64 = 256*i + t { A }
+    ///   →  { int e = 256*i + t;  const int y = e % 64; e /= 64;  const int x = e;  if (x < 8) { A } }
+    /// ```
+    fn unflatten(&mut self, value: &Affine, digits: &[Digit], body: &[Node]) {
+        self.line("{");
+        self.depth += 1;
+        let whole = self.new_name("e");
+        self.line(&format!("int {whole} = {};", self.affine(value, 0)));
+        for (i, digit) in digits.iter().enumerate().rev() {
+            self.extents.insert(digit.var, digit.extent);
+            let (name, extent) = (self.name(digit.var), digit.extent);
+            if i == 0 {
+                self.line(&format!("const int {name} = {whole};"));
+            } else {
+                self.line(&format!("const int {name} = {whole} % {extent}; {whole} /= {extent};"));
+            }
+        }
+
+        // Some numbers have no such digits where there are more of them than combinations.
+        let count: usize = digits.iter().map(|d| d.extent).product();
+        let (_, most) = value.range(|v| self.extent(v));
+        match digits.first() {
+            Some(first) if most >= count as i64 => {
+                self.block(&format!("if ({} < {})", self.name(first.var), first.extent), body);
+            }
+            _ => self.nodes(body),
+        }
+        self.depth -= 1;
+        self.line("}");
+    }
+
+    fn new_name(&mut self, letter: &str) -> String {
+        self.next_name += 1;
+        format!("{letter}{}", self.next_name - 1)
+    }
+
+    pub(super) fn looped(&mut self, l: &Loop) {
+        self.extents.insert(l.var, l.extent);
+        if l.kind == LoopKind::Vectorized && self.lanes(l, 0) > 1 {
+            let mut start = 0;
+            while start < l.extent {
+                let lanes = self.lanes(l, start);
+                self.vector = Some(Vector { var: l.var, start, lanes });
+                self.nodes(&l.body);
+                start += lanes;
+            }
+            self.vector = None;
+            return;
+        }
+        if matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized) {
+            self.line("#pragma unroll");
+        } else {
+            self.line("#pragma unroll 1");
+        }
+        let name = self.name(l.var);
+        self.block(&format!("for (int {name} = 0; {name} < {}; ++{name})", l.extent), &l.body);
+    }
+
+    /// Lanes that are written at once from `start` on: as many as some access takes and all conditions have in common.
+    fn lanes(&self, l: &Loop, start: usize) -> usize {
+        let used = Used::of(&l.body);
+        let fits = |&lanes: &usize| {
+            let vector = Vector { var: l.var, start, lanes };
+            start + lanes <= l.extent
+                && used.accesses.iter().any(|access| self.is_contiguous(access, vector))
+                && used.conditions.iter().all(|condition| self.is_uniform(condition, vector))
+        };
+        [8, 4, 2].into_iter().find(fits).unwrap_or(1)
+    }
+
+    /// True if the lanes access neighbouring elements of memory, 16 bytes at most, the first of them aligned.
+    pub(super) fn is_contiguous(&self, access: &Access, vector: Vector) -> bool {
+        let in_memory = matches!(self.program.buffer(access.buffer).scope, Scope::Global | Scope::Shared);
+        let fits = vector.lanes * self.program.dtype(access.buffer).bytes() <= 16;
+        let offset = flat_offset(self.program, access);
+        in_memory && fits && offset.coefficient(vector.var) == 1 && self.starts_aligned(&offset, vector)
+    }
+
+    /// True if the first lane's value is a multiple of the number of lanes.
+    fn starts_aligned(&self, affine: &Affine, vector: Vector) -> bool {
+        let first = affine.substitute(vector.var, &Affine::constant(vector.start as i64));
+        let lanes = vector.lanes as i64;
+        first.constant % lanes == 0 && first.terms.iter().all(|&(v, c)| c % lanes == 0 || self.extent(v) == 1)
+    }
+
+    /// True if the condition holds for all lanes or for none.
+    fn is_uniform(&self, condition: &InBounds, vector: Vector) -> bool {
+        match condition.index.coefficient(vector.var) {
+            0 => true,
+            1 => self.starts_aligned(&condition.index, vector) && condition.extent.is_multiple_of(vector.lanes),
+            _ => false,
+        }
+    }
+
+    /// The conditions in C, without what always holds; `None` if that is all.
+    pub(super) fn conditions(&self, when: &[InBounds], lane: usize) -> Option<String> {
+        let texts: Vec<String> = when.iter().filter_map(|c| self.condition(c, lane)).collect();
+        (!texts.is_empty()).then(|| texts.join(" && "))
+    }
+
+    fn condition(&self, condition: &InBounds, lane: usize) -> Option<String> {
+        let index = self.at_lane(&condition.index, lane);
+        let (low, high) = index.range(|v| self.extent(v));
+        let (text, extent) = (self.affine(&index, 0), condition.extent);
+        match (low < 0, high >= extent as i64) {
+            (false, false) => None,
+            (false, true) => Some(format!("{text} < {extent}")),
+            // A negative index is a large number without sign.
+            (true, _) => Some(format!("(unsigned)({text}) < {extent}u")),
+        }
+    }
+
+    fn store(&mut self, store: &Store) {
+        let lanes = self.vector.map_or(1, |v| v.lanes);
+        let values = self.expr(&store.value, lanes);
+        let accumulate = store.mode == StoreMode::Accumulate;
+        let dtype = self.dtype(&store.dst);
+        let vector = self.vector.filter(|&v| v.lanes > 1 && !accumulate && self.is_contiguous(&store.dst, v));
+        if vector.is_some() {
+            let pointer = self.vector_pointer(&store.dst, lanes, true);
+            self.line(&format!("{pointer} = {};", D::vector(dtype, &values)));
+            return;
+        }
+        for (lane, value) in values.iter().enumerate() {
+            let element = self.element(&store.dst, lane);
+            let value = match accumulate {
+                true => format!("{} + {value}", element::widened(dtype, &element)),
+                false => value.clone(),
+            };
+            self.line(&format!("{element} = {};", element::narrowed(dtype, &value)));
+        }
+    }
+
+    /// Type of what an access finds; in registers there are f32 only.
+    pub(super) fn dtype(&self, access: &Access) -> DType {
+        match self.program.buffer(access.buffer).scope {
+            Scope::Global | Scope::Shared => self.program.dtype(access.buffer),
+            Scope::Local | Scope::Register => DType::F32,
+        }
+    }
+
+    fn element(&self, access: &Access, lane: usize) -> String {
+        let offset = flat_offset(self.program, access);
+        format!("{}[{}]", self.program.buffer(access.buffer).name, self.affine(&offset, lane))
+    }
+
+    /// Address of the first lane's element.
+    pub(super) fn address(&self, access: &Access) -> String {
+        let offset = self.affine(&flat_offset(self.program, access), 0);
+        format!("{} + {offset}", self.program.buffer(access.buffer).name)
+    }
+
+    /// The elements of all lanes as one vector in memory.
+    fn vector_pointer(&self, access: &Access, lanes: usize, stored: bool) -> String {
+        let scope = self.program.buffer(access.buffer).scope;
+        let vector = D::vector_pointer(self.dtype(access), lanes, scope, stored);
+        format!("*({vector})({})", self.address(access))
+    }
+
+    /// The value of each lane.
+    fn expr(&mut self, expr: &Expr, lanes: usize) -> Vec<String> {
+        match expr {
+            Expr::Const(value) => vec![format!("{value:?}f"); lanes],
+            Expr::Load(access) => self.load(access, lanes, None),
+            Expr::Add(of) => self.binary(of, lanes, |a, b| format!("({a} + {b})")),
+            Expr::Mul(of) => self.binary(of, lanes, |a, b| format!("({a} * {b})")),
+            Expr::Max(of) => self.binary(of, lanes, |a, b| format!("max1({a}, {b})")),
+            Expr::Guarded { when, value } => {
+                if let (Expr::Load(access), Some(when)) = (&**value, self.conditions(when, 0))
+                    && self.vector.is_some_and(|v| self.is_contiguous(access, v))
+                {
+                    return self.load(access, lanes, Some(when));
+                }
+                let values = self.expr(value, lanes);
+                let guarded = values.into_iter().enumerate().map(|(lane, value)| match self.conditions(when, lane) {
+                    Some(when) => format!("({when} ? {value} : 0.0f)"),
+                    None => value,
+                });
+                guarded.collect()
+            }
+        }
+    }
+
+    fn binary(&mut self, [a, b]: &[Expr; 2], lanes: usize, text: impl Fn(String, String) -> String) -> Vec<String> {
+        let (a, b) = (self.expr(a, lanes), self.expr(b, lanes));
+        a.into_iter().zip(b).map(|(a, b)| text(a, b)).collect()
+    }
+
+    /// The elements of all lanes; where they are contiguous they are loaded at once, into a name.
+    fn load(&mut self, access: &Access, lanes: usize, when: Option<String>) -> Vec<String> {
+        let dtype = self.dtype(access);
+        if !self.vector.is_some_and(|v| v.lanes > 1 && self.is_contiguous(access, v)) {
+            return (0..lanes).map(|lane| element::widened(dtype, &self.element(access, lane))).collect();
+        }
+        let name = self.new_name("x");
+        let mut value = self.vector_pointer(access, lanes, false);
+        if let Some(when) = when {
+            value = format!("({when}) ? {value} : {}", D::vector(dtype, &vec!["0.0f".to_string(); lanes]));
+        }
+        self.line(&format!("const {} {name} = {value};", element::vector_type(dtype, lanes)));
+        (0..lanes).map(|lane| element::lane(dtype, &name, lanes, lane)).collect()
+    }
+}
