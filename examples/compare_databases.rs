@@ -18,7 +18,7 @@ use autotune_schedules::ScheduleSpace;
 const RACE_SECS: f64 = 10.0;
 
 fn main() -> anyhow::Result<()> {
-    autotune_examples::serve_if_worker();
+    autotune::serve_if_worker();
     let mut arguments = std::env::args().skip(1);
     let rounds: usize = arguments.next().context("how many rounds?")?.parse()?;
     let paths: Vec<String> = arguments.collect();

@@ -10,7 +10,7 @@ use autotune_db::TuningDb;
 use autotune_ir::Target;
 
 fn main() -> anyhow::Result<()> {
-    autotune_examples::serve_if_worker();
+    autotune::serve_if_worker();
     let argument = |i: usize, default: usize| std::env::args().nth(i).map_or(Ok(default), |a| a.parse());
     let (trials, seeds, threads) = (argument(1, 256)?, argument(2, 3)?, argument(3, 1)?);
     let target = Target::detect("cpu", Some(threads))?;

@@ -17,7 +17,7 @@ const DRAWN: usize = 512;
 const MEASURED: usize = 8;
 
 fn main() -> anyhow::Result<()> {
-    autotune_examples::serve_if_worker();
+    autotune::serve_if_worker();
     let rounds: usize = std::env::args().nth(1).map_or(Ok(4), |r| r.parse())?;
     let workload: Workload = "matmul:m=128,n=256,k=256".parse()?;
     let target = Target::detect("cpu", Some(1))?;

@@ -24,7 +24,7 @@ done
 # Builds the programs into a folder.
 build() {
     cd "$root"
-    cargo build --release -p autotune
+    cargo build --release -p autotune-cli
     cargo build --release -p autotune-examples --example compare_peers
     cp "$target/release/autotune" "$target/release/examples/compare_peers" "$1/"
     # Cargo names test programs after their contents.

@@ -12,35 +12,15 @@
 //!
 //! Run one with `cargo run --release -p autotune-examples --example tune_conv2d`.
 //!
-//! Candidates run in a worker process. A program that has no `autotune` command beside it can be its own worker:
-//!
-//! ```no_run
-//! fn main() -> anyhow::Result<()> {
-//!     autotune_examples::serve_if_worker();
-//!     let target = autotune_ir::Target::detect("cpu", None)?;
-//!     let measurer = autotune_examples::measurer(&target)?;
-//! #   drop(measurer);
-//!     Ok(())
-//! }
-//! ```
+//! Candidates run in a worker process: a program that calls [`autotune::serve_if_worker`] first in `main` is its own.
 
 use autotune_ir::Target;
-use autotune_measure::location::{WORKER_ARGUMENT, WorkerCommand};
 use autotune_measure::{MeasureOptions, TimingOptions, WorkerMeasurer};
 
-/// Serves a measurer and ends the process if it was started as a worker; call it first in `main`.
-pub fn serve_if_worker() {
-    if std::env::args().nth(1).as_deref() == Some(WORKER_ARGUMENT) {
-        let _ = autotune_measure::worker::serve();
-        std::process::exit(0);
-    }
-}
-
-/// A measurer for a target whose worker is this very program.
+/// A measurer for a target with this very program as its worker.
 pub fn measurer(target: &Target) -> anyhow::Result<WorkerMeasurer> {
-    let command = WorkerCommand { program: std::env::current_exe()? };
     let timing = TimingOptions::for_target(target);
-    Ok(WorkerMeasurer::with(command, MeasureOptions { timing, ..MeasureOptions::default() })?)
+    Ok(WorkerMeasurer::with(autotune::worker_command()?, MeasureOptions { timing, ..MeasureOptions::default() })?)
 }
 
 /// The middle value, or the mean of the two in the middle; no number if there are none.

@@ -219,8 +219,8 @@ pub enum MeasureError {
     },
     /// No program that could serve as the worker.
     #[error(
-        "no measuring worker found: there is no `autotune` beside {near}; build it (`cargo build -p autotune`) or set \
-         AUTOTUNE_WORKER to its path"
+        "no measuring worker found: there is no `autotune` beside {near}; build it (`cargo build -p autotune-cli`), set \
+         AUTOTUNE_WORKER to its path, or let this program serve (`autotune::serve_if_worker`)"
     )]
     NoWorker {
         /// The folder that was looked into first.

@@ -1,5 +1,7 @@
 //! Measuring winners again.
 
+use std::time::Instant;
+
 use autotune_db::{Phase, TuningDb};
 use autotune_ir::Target;
 use autotune_measure::{MeasureError, Measurer};
@@ -11,7 +13,7 @@ use crate::observer::{Event, Observer};
 use crate::options::TuneOptions;
 use crate::race::{RACE_SECS, race};
 use crate::recorder::Recorder;
-use crate::report::TaskReport;
+use crate::report::{BenchReport, TaskReport};
 use crate::session::{TuneError, check_space};
 
 /// Measures the best known config of each task against its default, interleaved and checked, and appends the results to `db`.
@@ -24,8 +26,9 @@ pub fn bench(
     measurer: &mut dyn Measurer,
     db: &TuningDb,
     observer: &mut dyn Observer,
-) -> Result<Vec<TaskReport>, TuneError> {
+) -> Result<BenchReport, TuneError> {
     check_dtypes(&tasks.iter().map(|task| task.workload).collect::<Vec<_>>(), target)?;
+    let start = Instant::now();
     let recorder = Recorder::new(db, target, options);
     let mut reports = Vec::new();
     for (i, task) in tasks.iter().enumerate() {
@@ -49,5 +52,5 @@ pub fn bench(
             ..TaskReport::new(task, recorder.standing(&space), options.ceilings)
         });
     }
-    Ok(reports)
+    Ok(BenchReport { target: target.key(), tasks: reports, tuning_secs: start.elapsed().as_secs_f64() })
 }

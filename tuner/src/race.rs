@@ -154,7 +154,7 @@ pub(crate) mod tests {
     use autotune_measure::RunSecs;
     use autotune_schedules::LOWERING_VERSION;
 
-    fn ran(run_secs: f64) -> Measurement {
+    pub(crate) fn ran(run_secs: f64) -> Measurement {
         let secs = RunSecs {
             run_secs,
             median_secs: run_secs,

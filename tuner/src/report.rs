@@ -1,12 +1,10 @@
-//! How a run went: the table, and the JSON of `--json`.
+//! How a run went, as data.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use autotune_measure::{Ceilings, Measurement};
 use autotune_schedules::workload::Work;
 use autotune_schedules::{Config, Workload};
-use comfy_table::presets::ASCII_MARKDOWN;
-use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
 use crate::network::Task;
@@ -165,69 +163,33 @@ pub struct Ranking {
     pub top_recall: f64,
 }
 
-/// How a run went.
-#[derive(Clone, Debug, PartialEq)]
+/// How a tuning run went. As JSON it is what `autotune --json` writes; times in seconds, `null` where there is none.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Key of the target.
     pub target: String,
-    /// One report per task, in the order given.
+    /// One for each task, in the order given.
     pub tasks: Vec<TaskReport>,
-    /// How well the model ranks, if there was one.
-    pub ranking: Option<Ranking>,
     /// Wall-clock time of the run.
-    pub tuning_time: Duration,
-    /// Where it went.
-    pub shares: TimeShares,
+    pub tuning_secs: f64,
     /// Trials of this run.
     pub new_trials: usize,
+    /// Trials per second of search, the final race left out; `None` if there were none.
+    pub trials_per_sec: Option<f64>,
+    /// Where the time went.
+    #[serde(rename = "time")]
+    pub shares: TimeShares,
     /// A point for every improvement, from the first at which something ran of every task.
     pub curve: Vec<CurvePoint>,
+    /// How well the model ranks, if there was one.
+    #[serde(skip)]
+    pub ranking: Option<Ranking>,
     /// Why the search ended.
+    #[serde(skip)]
     pub stop: Stop,
 }
 
-#[derive(Serialize)]
-struct Json<'a> {
-    target: &'a str,
-    tasks: &'a [TaskReport],
-    tuning_secs: f64,
-    #[serde(flatten)]
-    search: Option<SearchJson<'a>>,
-}
-
-/// What the JSON of a tuning run has beyond that of a benchmark.
-#[derive(Serialize)]
-struct SearchJson<'a> {
-    new_trials: usize,
-    trials_per_sec: Option<f64>,
-    time: TimeShares,
-    curve: &'a [CurvePoint],
-}
-
 impl Report {
-    /// One JSON object: `target`, `tasks`, `tuning_secs`, `new_trials`, `trials_per_sec`, `time` ([`TimeShares`]) and `curve`
-    /// ([`CurvePoint`]); times in seconds, `null` where there is none.
-    pub fn to_json(&self) -> serde_json::Result<String> {
-        let search = SearchJson {
-            new_trials: self.new_trials,
-            trials_per_sec: self.trials_per_sec(),
-            time: self.shares,
-            curve: &self.curve,
-        };
-        let tuning_secs = self.tuning_time.as_secs_f64();
-        serde_json::to_string_pretty(&Json {
-            target: &self.target,
-            tasks: &self.tasks,
-            tuning_secs,
-            search: Some(search),
-        })
-    }
-
-    /// Trials per second of search, the final race left out; `None` if there were none.
-    pub fn trials_per_sec(&self) -> Option<f64> {
-        (self.new_trials > 0).then(|| self.new_trials as f64 / self.shares.search_secs().max(f64::MIN_POSITIVE))
-    }
-
     /// True if nothing ran of any task.
     pub fn found_nothing(&self) -> bool {
         self.tasks.iter().all(|task| task.best_secs.is_none())
@@ -238,110 +200,53 @@ impl Report {
         let is_cuda = self.target.starts_with("cuda");
         self.tasks.iter().filter(|task| is_cuda && task.graph_runs == Some(0)).count()
     }
-
-    /// The table of tasks, and below it the network's total where it has several.
-    pub fn table(&self) -> String {
-        table(&self.tasks)
-    }
-
-    /// Trials per second, and where the time went, in one line.
-    pub fn time_line(&self) -> String {
-        let total = self.tuning_time.as_secs_f64().max(f64::MIN_POSITIVE);
-        let shares = &self.shares;
-        let parts = [
-            ("start", shares.start_secs),
-            ("propose", shares.propose_secs),
-            ("build", shares.build_secs),
-            ("run", shares.run_secs),
-            ("trial", shares.trial_secs),
-            ("record", shares.record_secs),
-            ("fit", shares.fit_secs),
-            ("race", shares.race_secs),
-        ];
-        let parts = parts.map(|(name, secs)| format!("{name} {:.0} %", 100.0 * secs / total));
-        let speed = self.trials_per_sec().map_or(String::new(), |speed| {
-            let model_ms = 1e3 * (shares.propose_secs + shares.fit_secs) / self.new_trials.max(1) as f64;
-            format!(
-                "{} trials, {speed:.1} a second ({:.1} ms each, search and model {model_ms:.1} ms of it); ",
-                self.new_trials,
-                1e3 / speed,
-            )
-        });
-        format!("{speed}{total:.1} s: {}", parts.join(", "))
-    }
 }
 
-/// One JSON object: `target`, `tasks` and `tuning_secs`; times in seconds, `null` where there is none.
-pub fn to_json(target: &str, tasks: &[TaskReport], tuning_time: Duration) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(&Json { target, tasks, tuning_secs: tuning_time.as_secs_f64(), search: None })
-}
-
-/// The share of the roofline, and beside it what that were by the operations of the direct algorithm where another one runs.
-fn of_roofline(task: &TaskReport) -> Option<String> {
-    let percent = |fraction: f64| format!("{:.0} %", fraction * 100.0);
-    let (own, direct) = (task.roofline_fraction?, task.direct_roofline_fraction?);
-    Some(if own == direct { percent(own) } else { format!("{} ({} direct)", percent(own), percent(direct)) })
-}
-
-/// The table of task reports, and the total over the network below it where there are several.
-pub fn table(tasks: &[TaskReport]) -> String {
-    let headers = ["task", "times", "default ms", "best ms", "speed-up", "GFLOP/s", "of roofline", "trials", "failed"];
-    let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN).set_header(headers);
-    for task in tasks {
-        let or_dash = |cell: Option<String>| cell.unwrap_or_else(|| "-".into());
-        let ms = |secs: Option<f64>| or_dash(secs.map(|s| format!("{:.4}", s * 1e3)));
-        table.add_row([
-            task.name.clone(),
-            task.count.to_string(),
-            ms(task.default_secs),
-            ms(task.best_secs),
-            or_dash(task.speed_up().map(|x| format!("{x:.2}x"))),
-            or_dash(task.gflops.map(|g| format!("{g:.1}"))),
-            or_dash(of_roofline(task)),
-            task.trials.to_string(),
-            task.failed_trials.to_string(),
-        ]);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    let total = |secs: fn(&TaskReport) -> Option<f64>| {
-        let counted = tasks.iter().filter(|task| task.count > 0);
-        counted.map(|task| Some(secs(task)? * task.count as f64)).sum::<Option<f64>>()
-    };
-    match (tasks.len() > 1, total(|t| t.default_secs), total(|t| t.best_secs)) {
-        (true, Some(default), Some(best)) => {
-            let (default_ms, best_ms, speed_up) = (default * 1e3, best * 1e3, default / best);
-            format!("{table}\nnetwork: default {default_ms:.3} ms, best {best_ms:.3} ms, speed-up {speed_up:.2}x")
-        }
-        _ => table.to_string(),
-    }
+/// What measuring winners again showed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BenchReport {
+    /// Key of the target.
+    pub target: String,
+    /// One for each task that was measured before the run was cancelled, if it was.
+    pub tasks: Vec<TaskReport>,
+    /// Wall-clock time of the run.
+    pub tuning_secs: f64,
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use autotune_db::Phase;
+
     use super::*;
 
     #[test]
     fn the_share_of_the_roofline_is_that_of_the_algorithm_that_runs() {
         let workload: Workload = "conv2d:c=64,h=56,w=56,o=64,k=3,p=1".parse().unwrap();
-        let config = |sketch: &str, m: &str| {
-            let json = format!(r#"{{"sketch":"{sketch}","knobs":{{"m":"{m}"}}}}"#);
-            serde_json::from_str::<Config>(&json).unwrap()
+        // A machine that only operations keep busy.
+        let ceilings = Ceilings {
+            core_flops_per_sec: 1e9,
+            flops_per_sec: 1e9,
+            half_flops_per_sec: 1e9,
+            tf32_flops_per_sec: 1e9,
+            bytes_per_sec: f64::INFINITY,
+            read_bytes_per_sec: [f64::INFINITY; 3],
+            cache_bytes: [0.0; 2],
+            fork_join_secs: 0.0,
         };
-        let [direct, winograd] = [config("direct", "4"), config("winograd", "4")].map(|config| config.work(&workload));
+        let report = |sketch: &str| {
+            let json = format!(r#"{{"sketch":"{sketch}","knobs":{{"m":"4"}}}}"#);
+            let config: Config = serde_json::from_str(&json).unwrap();
+            let mut standing = Standing::new(config.clone());
+            standing.take_in(&config, &crate::race::tests::ran(1.0), Phase::Search);
+            TaskReport::new(&Task { name: "C".into(), workload, count: 1 }, standing, Some(ceilings))
+        };
+        let [direct, winograd] = ["direct", "winograd"].map(report);
+        assert_eq!(direct.roofline_fraction, direct.direct_roofline_fraction);
+        assert_eq!(winograd.direct_roofline_fraction, direct.direct_roofline_fraction);
         // 36 multiply-adds for 16 outputs of 9 taps.
-        assert_eq!((direct.flops, direct.flops / winograd.flops), (workload.flops(), 4.0));
-
-        let cell = |own: f64, direct: f64| {
-            let task = Task { name: "C".into(), workload, count: 1 };
-            let standing = Standing::new(config("direct", "4"));
-            let report = TaskReport::new(&task, standing, None);
-            of_roofline(&TaskReport { roofline_fraction: Some(own), direct_roofline_fraction: Some(direct), ..report })
-        };
-        assert_eq!(cell(0.66, 2.64).as_deref(), Some("66 % (264 % direct)"));
-        assert_eq!(cell(0.98, 0.98).as_deref(), Some("98 %"));
+        assert_eq!(direct.roofline_fraction.unwrap() / winograd.roofline_fraction.unwrap(), 4.0);
     }
 
     #[test]

@@ -230,8 +230,10 @@ impl<'a> Session<'a> {
             target: self.target.key(),
             tasks: reports,
             ranking: self.planner.learner.ranking()?,
-            tuning_time: self.start.elapsed(),
+            tuning_secs: self.start.elapsed().as_secs_f64(),
             new_trials: self.new_trials,
+            trials_per_sec: (self.new_trials > 0)
+                .then(|| self.new_trials as f64 / self.shares.search_secs().max(f64::MIN_POSITIVE)),
             curve: std::mem::take(&mut self.curve),
             shares: self.shares,
             stop,

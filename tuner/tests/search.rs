@@ -287,7 +287,7 @@ fn a_task_of_which_nothing_runs_is_stopped_after_its_first_batch() {
         assert_eq!(task.trials, task.failed_trials);
         assert!(task.trials <= 32);
     }
-    let json: serde_json::Value = serde_json::from_str(&report.to_json().unwrap()).unwrap();
+    let json: serde_json::Value = serde_json::to_value(&report).unwrap();
     assert!(json["tasks"][0]["best_secs"].is_null());
 }
 
@@ -336,5 +336,4 @@ fn resnet18_goes_through_on_paper() {
     let report = tune(&tasks, &target(), &options, &mut PaperDevice::default(), &db, &mut Silent).unwrap();
     assert_eq!(report.tasks.iter().map(|t| t.trials).sum::<usize>(), 130);
     assert!(report.tasks.iter().all(|t| t.trials >= 8 && t.best_secs <= t.default_secs));
-    assert!(report.table().contains("network: default"));
 }

@@ -78,7 +78,7 @@ struct Args {
 }
 
 fn main() -> Result<ExitCode> {
-    autotune_examples::serve_if_worker();
+    autotune::serve_if_worker();
     if std::env::args().nth(1).as_deref() == Some(ours::ARGUMENT) {
         return Ok(ours::serve());
     }

@@ -19,8 +19,9 @@ use autotune_db::{DbError, TuningDb};
 use autotune_ir::Target;
 use autotune_measure::{Backend, Ceilings, MeasureOptions, TimingOptions, WorkerMeasurer, scratch};
 use autotune_schedules::Workload;
+use serde::Serialize;
 
-use crate::cli::{Cli, Command, DbArgs, Failure, TargetArgs};
+use crate::args::{Cli, Command, DbArgs, Failure, TargetArgs};
 use crate::output::{print, say};
 
 /// Runs what the command line asks for. What a killed run left in the folder for temporary files is removed first.
@@ -134,12 +135,14 @@ impl JsonSink {
         self.0.as_deref() == Some(Path::new("-"))
     }
 
-    fn write(&self, json: impl FnOnce() -> serde_json::Result<String>) -> Result<()> {
-        match &self.0 {
-            None => Ok(()),
-            Some(_) if self.is_stdout() => print(&json()?),
-            Some(file) => std::fs::write(file, json()? + "\n").with_context(|| format!("--json {}", file.display())),
+    fn write(&self, report: &impl Serialize) -> Result<()> {
+        let Some(file) = &self.0 else { return Ok(()) };
+        let json = serde_json::to_string_pretty(report)?;
+
+        if self.is_stdout() {
+            return print(&json);
         }
+        std::fs::write(file, json + "\n").with_context(|| format!("--json {}", file.display()))
     }
 
     /// Prints text for people.

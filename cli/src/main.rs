@@ -1,13 +1,14 @@
 //! The `autotune` command.
 
-mod cli;
+mod args;
 mod commands;
 mod output;
 mod progress;
+mod report;
 
 use std::process::ExitCode;
 
-use cli::Failure;
+use args::Failure;
 use output::{print, say};
 
 /// Loop nests are trees of small nodes, thousands of them a second: the system's allocator takes almost half of the time of lowering.
@@ -15,7 +16,7 @@ use output::{print, say};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = match cli::parse(std::env::args_os()) {
+    let cli = match args::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err((text, 0)) => return print(&text).map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS),
         Err((message, code)) => {

@@ -10,9 +10,10 @@ use autotune_ir::Target;
 
 use super::lookup::adopt_legacy;
 use super::{JsonSink, Place, cancel_on_ctrl_c, open_db};
-use crate::cli::{Failure, TuneArgs};
+use crate::args::{Failure, TuneArgs};
 use crate::output::say;
 use crate::progress;
+use crate::report::{summary, table};
 
 pub(super) fn run(mut args: TuneArgs) -> Result<()> {
     let start = Instant::now();
@@ -45,8 +46,8 @@ pub(super) fn run(mut args: TuneArgs) -> Result<()> {
     let mut observer = progress::observer(args.time_budget);
     let report = tune(&network.tasks, &target, &options, &mut measurer, &db, &mut *observer)?;
     drop(observer);
-    json.write(|| report.to_json())?;
-    json.say(&report.table())?;
+    json.write(&report)?;
+    json.say(&table(&report.tasks))?;
     for line in summary(&report) {
         json.say(&line)?;
     }
@@ -83,29 +84,6 @@ fn plan(options: &TuneOptions, tasks: usize, known: usize) -> String {
         (known, _) => format!("; continuing: {known}{of} trials already measured"),
     };
     format!("{tasks} task(s), {limit} in total, tuner {}, seed {}{start}", options.search, options.seed)
-}
-
-/// What is said below the table.
-fn summary(report: &Report) -> Vec<String> {
-    let mut lines = Vec::new();
-    if let Some(ranking) = report.ranking {
-        lines.push(format!(
-            "model, on {} held-out samples: pairwise accuracy {:.3}, recall of the fastest fifth {:.3}",
-            ranking.samples, ranking.pairwise_accuracy, ranking.top_recall,
-        ));
-    }
-    lines.push(report.time_line());
-    if let tasks @ 1.. = report.timed_alone() {
-        lines.push(format!(
-            "of {tasks} task(s) each run was launched alone, since CUDA captured no graph: times of a few microseconds are too high"
-        ));
-    }
-    match report.stop {
-        Stop::Trials | Stop::Cancelled => {}
-        Stop::TimeBudget => lines.push("stopped: the time is used up".into()),
-        Stop::Plateau => lines.push("stopped: no task gains any more".into()),
-    }
-    lines
 }
 
 fn verdict(report: &Report) -> Result<()> {

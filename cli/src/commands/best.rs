@@ -6,7 +6,7 @@ use autotune_ir::Target;
 use autotune_schedules::Workload;
 
 use super::lookup::{best, claim, look_up_db};
-use crate::cli::DbArgs;
+use crate::args::DbArgs;
 use crate::output::{print, say};
 
 pub(super) fn run(workload: &Workload, target: &Target, db: &DbArgs) -> Result<()> {

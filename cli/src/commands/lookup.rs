@@ -8,7 +8,7 @@ use autotune_ir::Target;
 use autotune_schedules::{ScheduleSpace, Workload};
 
 use super::{refusal, warn};
-use crate::cli::DbArgs;
+use crate::args::DbArgs;
 use crate::output::say;
 
 /// Opens the database for looking something up, be it in use or not; `None` where there is none.

@@ -8,7 +8,7 @@ use autotune_measure::{Backend, Build, Builder, Candidate, MeasureOptions};
 use autotune_schedules::{Config, ScheduleSpace, UnfitError, Workload};
 
 use super::lookup::{best, claim, look_up_db};
-use crate::cli::{DbArgs, Failure};
+use crate::args::{DbArgs, Failure};
 use crate::output::print;
 
 pub(super) fn run(

@@ -9,7 +9,7 @@ use autotune_db::{DbError, OnInvalid, TuningDb};
 
 use super::lookup::look_up_db;
 use super::{open_db, refusal, warn};
-use crate::cli::{DbArgs, Failure, LogAction};
+use crate::args::{DbArgs, Failure, LogAction};
 use crate::output::say;
 
 pub(super) fn run(action: LogAction) -> Result<()> {
