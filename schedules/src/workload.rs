@@ -3,7 +3,7 @@
 //! The text form is the database key and the word on the command line:
 //!
 //! ```
-//! use crate::workload::Workload;
+//! use autotune_schedules::Workload;
 //! let w: Workload = "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,bias,act=relu".parse().unwrap();
 //! assert_eq!(w.output_shape(), [1, 64, 56, 56]);
 //! assert_eq!(w.to_string(), "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,bias,act=relu");
@@ -13,73 +13,17 @@ use autotune_ir::DType;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+mod conv2d;
+mod matmul;
+mod operator;
 mod spec;
 mod text;
 
-/// Largest number of elements any one tensor, and largest number of multiply-adds any one workload, may have.
-const MAX_ELEMENTS: usize = 1 << 34;
-const MAX_MACS: usize = 1 << 50;
+pub use conv2d::Conv2d;
+pub use matmul::Matmul;
+pub use operator::Operator;
 
-/// A two-dimensional convolution (cross-correlation) with `NCHW` input, `O(C/g)KhKw` weights and `NCHW` output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Conv2d {
-    /// Batch.
-    pub n: usize,
-    /// Input channels.
-    pub c: usize,
-    /// Input height.
-    pub h: usize,
-    /// Input width.
-    pub w: usize,
-    /// Output channels.
-    pub o: usize,
-    /// Kernel height.
-    pub kh: usize,
-    /// Kernel width.
-    pub kw: usize,
-    /// Stride over height and width.
-    pub stride: [usize; 2],
-    /// Zero padding on both ends of height and width.
-    pub pad: [usize; 2],
-    /// Distance between neighbouring taps over height and width.
-    pub dilation: [usize; 2],
-    /// Channel groups; depthwise is `groups == c`.
-    pub groups: usize,
-}
-
-impl Conv2d {
-    /// Output height and width.
-    pub fn output_hw(&self) -> [usize; 2] {
-        let size = |extent: usize, kernel: usize, axis: usize| {
-            (extent + 2 * self.pad[axis] - self.dilation[axis] * (kernel - 1) - 1) / self.stride[axis] + 1
-        };
-        [size(self.h, self.kh, 0), size(self.w, self.kw, 1)]
-    }
-}
-
-/// A batch of matrix products `C[b,m,n] = A[b,m,k] * B[b,k,n]`.
-///
-/// With `b == 1` the operand `B` is a weight (it may be packed ahead of time); with a real batch both are activations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Matmul {
-    /// Batch.
-    pub b: usize,
-    /// Rows of `A` and `C`.
-    pub m: usize,
-    /// Columns of `B` and `C`.
-    pub n: usize,
-    /// Columns of `A`, rows of `B`.
-    pub k: usize,
-}
-
-/// The operator of a workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Operator {
-    /// Two-dimensional convolution.
-    Conv2d(Conv2d),
-    /// (Batched) matrix product.
-    Matmul(Matmul),
-}
+use operator::Definition;
 
 /// The point-wise function applied last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -120,8 +64,13 @@ pub struct Workload {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WorkloadError {
     /// The part before `:` is no known operator.
-    #[error("unknown operator '{0}': expected 'conv2d:...' or 'matmul:...'")]
-    UnknownOperator(String),
+    #[error("unknown operator '{name}': expected {known}")]
+    UnknownOperator {
+        /// The part.
+        name: String,
+        /// What would have been right.
+        known: String,
+    },
     /// A `key=value` field whose key is not known for the operator.
     #[error("{op}: unknown field '{field}' (known: {known})")]
     UnknownField {
@@ -130,7 +79,7 @@ pub enum WorkloadError {
         /// The field as given.
         field: String,
         /// Every field of the operator.
-        known: &'static str,
+        known: String,
     },
     /// A field given more than once.
     #[error("{op}: field '{field}' is given twice")]
@@ -200,45 +149,30 @@ impl Workload {
 
     /// Output shape, outermost first: `[n, o, oh, ow]` for conv2d, `[b, m, n]` for matmul.
     pub fn output_shape(&self) -> Vec<usize> {
-        match self.op {
-            Operator::Conv2d(c) => {
-                let [oh, ow] = c.output_hw();
-                vec![c.n, c.o, oh, ow]
-            }
-            Operator::Matmul(m) => vec![m.b, m.m, m.n],
-        }
+        let [.., output] = self.definition().shapes();
+        output
     }
 
     /// Shape of the data operand: `[n, c, h, w]` for conv2d, `[b, m, k]` for matmul.
     pub fn input_shape(&self) -> Vec<usize> {
-        match self.op {
-            Operator::Conv2d(c) => vec![c.n, c.c, c.h, c.w],
-            Operator::Matmul(m) => vec![m.b, m.m, m.k],
-        }
+        let [data, ..] = self.definition().shapes();
+        data
     }
 
     /// Shape of the weight operand: `[o, c/groups, kh, kw]` for conv2d, `[b, k, n]` for matmul.
     pub fn weight_shape(&self) -> Vec<usize> {
-        match self.op {
-            Operator::Conv2d(c) => vec![c.o, c.c / c.groups, c.kh, c.kw],
-            Operator::Matmul(m) => vec![m.b, m.k, m.n],
-        }
+        let [_, weight, _] = self.definition().shapes();
+        weight
     }
 
     /// Length of the bias: output channels (conv2d) or columns (matmul).
     pub fn bias_len(&self) -> usize {
-        match self.op {
-            Operator::Conv2d(c) => c.o,
-            Operator::Matmul(m) => m.n,
-        }
+        self.definition().bias_len()
     }
 
     /// Length of the reduction behind one output element.
     pub fn reduction_len(&self) -> usize {
-        match self.op {
-            Operator::Conv2d(c) => c.c / c.groups * c.kh * c.kw,
-            Operator::Matmul(m) => m.k,
-        }
+        self.definition().reduction_len()
     }
 
     /// Floating-point operations of one run: two per multiply-add of the direct algorithm, padding taps included,
@@ -269,11 +203,11 @@ impl Workload {
 
     /// The workload itself if its sizes make sense, else the first field that does not.
     pub fn checked(self) -> Result<Self, WorkloadError> {
-        match self.op {
-            Operator::Conv2d(c) => check_conv(&c)?,
-            Operator::Matmul(m) => check_matmul(&m)?,
-        }
-        Ok(self)
+        self.definition().check().map(|()| self)
+    }
+
+    fn definition(&self) -> &dyn Definition {
+        self.op.definition().1
     }
 }
 
@@ -285,79 +219,6 @@ pub struct Work {
     pub flops: f64,
     /// Bytes.
     pub bytes: f64,
-}
-
-fn product(op: &'static str, what: &'static str, dims: &[usize], limit: usize) -> Result<usize, WorkloadError> {
-    dims.iter()
-        .try_fold(1usize, |acc, &d| acc.checked_mul(d))
-        .filter(|&p| p <= limit)
-        .ok_or(WorkloadError::Overflow { op, what })
-}
-
-fn check_positive(op: &'static str, fields: &[(&'static str, usize)]) -> Result<(), WorkloadError> {
-    match fields.iter().find(|(_, v)| *v == 0) {
-        Some((field, _)) => Err(WorkloadError::Unfit { op, field, reason: "must be at least 1".into() }),
-        None => Ok(()),
-    }
-}
-
-fn check_conv(c: &Conv2d) -> Result<(), WorkloadError> {
-    let op = "conv2d";
-    check_positive(
-        op,
-        &[
-            ("n", c.n),
-            ("c", c.c),
-            ("h", c.h),
-            ("w", c.w),
-            ("o", c.o),
-            ("kh", c.kh),
-            ("kw", c.kw),
-            ("sh", c.stride[0]),
-            ("sw", c.stride[1]),
-            ("dh", c.dilation[0]),
-            ("dw", c.dilation[1]),
-            ("g", c.groups),
-        ],
-    )?;
-    if !c.c.is_multiple_of(c.groups) || !c.o.is_multiple_of(c.groups) {
-        let reason = format!("{} groups do not divide c={} and o={}", c.groups, c.c, c.o);
-        return Err(WorkloadError::Unfit { op, field: "g", reason });
-    }
-    let mut out = [0usize; 2];
-    for (axis, (extent, kernel, k_field, p_field)) in
-        [(c.h, c.kh, "kh", "ph"), (c.w, c.kw, "kw", "pw")].into_iter().enumerate()
-    {
-        let overflow = WorkloadError::Overflow { op, what: "padded input" };
-        let padded = c.pad[axis].checked_mul(2).and_then(|p| p.checked_add(extent)).ok_or(overflow.clone())?;
-        let reach = c.dilation[axis].checked_mul(kernel - 1).and_then(|r| r.checked_add(1)).ok_or(overflow)?;
-        if reach > padded {
-            let reason = format!("the dilated kernel spans {reach} but the padded input only {padded}");
-            return Err(WorkloadError::Unfit { op, field: k_field, reason });
-        }
-        if c.pad[axis] > reach {
-            let reason = format!("padding {} is larger than the dilated kernel ({reach})", c.pad[axis]);
-            return Err(WorkloadError::Unfit { op, field: p_field, reason });
-        }
-        out[axis] = (padded - reach) / c.stride[axis] + 1;
-    }
-    let [oh, ow] = out;
-    let input = [c.n, c.c, c.h + 2 * c.pad[0], c.w + 2 * c.pad[1]];
-    product(op, "input", &input, MAX_ELEMENTS)?;
-    product(op, "weight", &[c.o, c.c / c.groups, c.kh, c.kw], MAX_ELEMENTS)?;
-    let outputs = product(op, "output", &[c.n, c.o, oh, ow], MAX_ELEMENTS)?;
-    product(op, "work", &[outputs, c.c / c.groups, c.kh, c.kw], MAX_MACS)?;
-    Ok(())
-}
-
-fn check_matmul(m: &Matmul) -> Result<(), WorkloadError> {
-    let op = "matmul";
-    check_positive(op, &[("b", m.b), ("m", m.m), ("n", m.n), ("k", m.k)])?;
-    product(op, "A", &[m.b, m.m, m.k], MAX_ELEMENTS)?;
-    product(op, "B", &[m.b, m.k, m.n], MAX_ELEMENTS)?;
-    let outputs = product(op, "C", &[m.b, m.m, m.n], MAX_ELEMENTS)?;
-    product(op, "work", &[outputs, m.k], MAX_MACS)?;
-    Ok(())
 }
 
 impl Serialize for Workload {

@@ -5,43 +5,17 @@ use std::str::FromStr;
 
 use autotune_ir::DType;
 
-use super::{Activation, Conv2d, Epilogue, Matmul, Operator, Workload, WorkloadError};
+use super::operator::{Entry, OPERATORS};
+use super::{Activation, Epilogue, Workload, WorkloadError};
 
-const CONV_FIELDS: &str = "n,c,h,w,o,k,kh,kw,s,sh,sw,p,ph,pw,d,dh,dw,g,dtype,bias,add,act,exact";
-const MATMUL_FIELDS: &str = "b,m,n,k,dtype,bias,add,act,exact";
-const CONV_EXAMPLE: &str = "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1";
-const MATMUL_EXAMPLE: &str = "matmul:m=512,n=512,k=512";
+/// The fields that every operator has.
+const COMMON_FIELDS: &str = "dtype,bias,add,act,exact";
 
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.op {
-            Operator::Conv2d(c) => {
-                write!(f, "conv2d:n={},c={},h={},w={},o={}", c.n, c.c, c.h, c.w, c.o)?;
-                let mut pair = |both: &str, first: &str, second: &str, v: [usize; 2], default: Option<usize>| {
-                    if v[0] != v[1] {
-                        write!(f, ",{first}={},{second}={}", v[0], v[1])
-                    } else if Some(v[0]) != default {
-                        write!(f, ",{both}={}", v[0])
-                    } else {
-                        Ok(())
-                    }
-                };
-                pair("k", "kh", "kw", [c.kh, c.kw], None)?;
-                pair("s", "sh", "sw", c.stride, None)?;
-                pair("p", "ph", "pw", c.pad, None)?;
-                pair("d", "dh", "dw", c.dilation, Some(1))?;
-                if c.groups != 1 {
-                    write!(f, ",g={}", c.groups)?;
-                }
-            }
-            Operator::Matmul(m) => {
-                f.write_str("matmul:")?;
-                if m.b != 1 {
-                    write!(f, "b={},", m.b)?;
-                }
-                write!(f, "m={},n={},k={}", m.m, m.n, m.k)?;
-            }
-        }
+        let (entry, definition) = self.op.definition();
+        write!(f, "{}:", entry.name)?;
+        definition.write_fields(f)?;
         if self.dtype != DType::F32 {
             write!(f, ",dtype={}", self.dtype.word())?;
         }
@@ -59,23 +33,37 @@ impl fmt::Display for Workload {
     }
 }
 
+/// `,both=v` for two equal values that are not the default, `,first=v,second=w` for others.
+pub(super) fn write_pair(
+    f: &mut fmt::Formatter<'_>,
+    [both, first, second]: [&str; 3],
+    values: [usize; 2],
+    default: Option<usize>,
+) -> fmt::Result {
+    match values {
+        [a, b] if a != b => write!(f, ",{first}={a},{second}={b}"),
+        [a, _] if Some(a) != default => write!(f, ",{both}={a}"),
+        _ => Ok(()),
+    }
+}
+
 /// The fields of a workload's text, read one by one; every field must be taken or the rest is an error.
-struct Fields {
-    op: &'static str,
-    known: &'static str,
-    example: &'static str,
+pub(super) struct Fields {
+    of: &'static Entry,
     pairs: Vec<(String, Option<String>)>,
 }
 
 impl Fields {
-    fn parse(op: &'static str, known: &'static str, example: &'static str, text: &str) -> Result<Self, WorkloadError> {
+    fn parse(of: &'static Entry, text: &str) -> Result<Self, WorkloadError> {
+        let op = of.name;
         let mut pairs: Vec<(String, Option<String>)> = Vec::new();
         for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             let (key, value) = match part.split_once('=') {
                 Some((k, v)) => (k.trim().to_string(), Some(v.trim().to_string())),
                 None => (part.to_string(), None),
             };
-            if !known.split(',').any(|k| k == key) {
+            if !of.fields.split(',').chain(COMMON_FIELDS.split(',')).any(|k| k == key) {
+                let known = format!("{},{COMMON_FIELDS}", of.fields);
                 return Err(WorkloadError::UnknownField { op, field: key, known });
             }
             if pairs.iter().any(|(k, _)| *k == key) {
@@ -83,19 +71,18 @@ impl Fields {
             }
             pairs.push((key, value));
         }
-        Ok(Self { op, known, example, pairs })
+        Ok(Self { of, pairs })
     }
 
     fn get(&self, field: &str) -> Option<&(String, Option<String>)> {
-        debug_assert!(self.known.split(',').any(|k| k == field));
         self.pairs.iter().find(|(k, _)| k == field)
     }
 
     fn bad<T>(&self, field: &str, value: &str, expected: &'static str) -> Result<T, WorkloadError> {
-        Err(WorkloadError::BadValue { op: self.op, field: field.into(), value: value.into(), expected })
+        Err(WorkloadError::BadValue { op: self.of.name, field: field.into(), value: value.into(), expected })
     }
 
-    fn number(&self, field: &str) -> Result<Option<usize>, WorkloadError> {
+    pub(super) fn number(&self, field: &str) -> Result<Option<usize>, WorkloadError> {
         match self.get(field) {
             None => Ok(None),
             Some((_, value)) => {
@@ -108,20 +95,20 @@ impl Fields {
         }
     }
 
-    fn required(&self, field: &'static str) -> Result<usize, WorkloadError> {
-        let (op, example) = (self.op, self.example);
+    pub(super) fn required(&self, field: &'static str) -> Result<usize, WorkloadError> {
+        let (op, example) = (self.of.name, self.of.example);
         self.number(field)?.ok_or(WorkloadError::Missing { op, field, example })
     }
 
     /// Two values from `both` or from `first` and `second`, which win over `both`.
-    fn pair(
+    pub(super) fn pair(
         &self,
         both: &'static str,
         first: &str,
         second: &str,
         default: Option<usize>,
     ) -> Result<[usize; 2], WorkloadError> {
-        let (op, example) = (self.op, self.example);
+        let (op, example) = (self.of.name, self.of.example);
         let shared = self.number(both)?.or(default);
         let missing = || WorkloadError::Missing { op, field: both, example };
         let a = self.number(first)?.or(shared).ok_or_else(missing)?;
@@ -172,43 +159,12 @@ impl FromStr for Workload {
 
     fn from_str(text: &str) -> Result<Self, WorkloadError> {
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
-        match name.trim() {
-            "conv2d" => {
-                let f = Fields::parse("conv2d", CONV_FIELDS, CONV_EXAMPLE, rest)?;
-                let [kh, kw] = f.pair("k", "kh", "kw", None)?;
-                let conv = Conv2d {
-                    n: f.number("n")?.unwrap_or(1),
-                    c: f.required("c")?,
-                    h: f.required("h")?,
-                    w: f.required("w")?,
-                    o: f.required("o")?,
-                    kh,
-                    kw,
-                    stride: f.pair("s", "sh", "sw", Some(1))?,
-                    pad: f.pair("p", "ph", "pw", Some(0))?,
-                    dilation: f.pair("d", "dh", "dw", Some(1))?,
-                    groups: f.number("g")?.unwrap_or(1),
-                };
-                Self { op: Operator::Conv2d(conv), dtype: f.dtype()?, epilogue: f.epilogue()?, exact: f.flag("exact")? }
-                    .checked()
-            }
-            "matmul" => {
-                let f = Fields::parse("matmul", MATMUL_FIELDS, MATMUL_EXAMPLE, rest)?;
-                let matmul = Matmul {
-                    b: f.number("b")?.unwrap_or(1),
-                    m: f.required("m")?,
-                    n: f.required("n")?,
-                    k: f.required("k")?,
-                };
-                Self {
-                    op: Operator::Matmul(matmul),
-                    dtype: f.dtype()?,
-                    epilogue: f.epilogue()?,
-                    exact: f.flag("exact")?,
-                }
-                .checked()
-            }
-            other => Err(WorkloadError::UnknownOperator(other.to_string())),
-        }
+        let Some(entry) = OPERATORS.iter().find(|entry| entry.name == name.trim()) else {
+            let known: Vec<String> = OPERATORS.iter().map(|entry| format!("'{}:...'", entry.name)).collect();
+            return Err(WorkloadError::UnknownOperator { name: name.trim().into(), known: known.join(" or ") });
+        };
+        let fields = Fields::parse(entry, rest)?;
+        let op = (entry.parse)(&fields)?;
+        Self { op, dtype: fields.dtype()?, epilogue: fields.epilogue()?, exact: fields.flag("exact")? }.checked()
     }
 }
