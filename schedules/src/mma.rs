@@ -212,7 +212,7 @@ fn check_tile(name: &str, [block, team]: [usize; 2], instruction: usize, extent:
 }
 
 /// What a config asks for, or the first knob that is malformed, does not fit the workload, or breaks a limit of the target.
-pub(crate) fn tiling(workload: &Workload, target: &GpuTarget, by: Team, config: &Config) -> Result<Tiling, LowerError> {
+pub fn tiling(workload: &Workload, target: &GpuTarget, by: Team, config: &Config) -> Result<Tiling, LowerError> {
     if !is_for(workload, target, by) {
         return Err(LowerError::unfit(&config.sketch, workload));
     }

@@ -99,12 +99,7 @@ impl Sketch for TiledSketch {
 }
 
 /// What a config asks for, or the first knob that is malformed, does not fit the workload, or breaks a limit of the target.
-pub(crate) fn tiling(
-    workload: &Workload,
-    target: &GpuTarget,
-    form: Form,
-    config: &Config,
-) -> Result<Tiling, LowerError> {
+pub fn tiling(workload: &Workload, target: &GpuTarget, form: Form, config: &Config) -> Result<Tiling, LowerError> {
     let view = form.view(workload).filter(|_| workload.dtype != DType::Tf32);
     let view = view.ok_or_else(|| LowerError::unfit(&config.sketch, workload))?;
     tiling_of(view, workload.dtype, target, config)

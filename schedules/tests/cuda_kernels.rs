@@ -9,14 +9,11 @@
 mod common;
 
 use autotune_codegen as codegen;
-use autotune_ir::{GpuApi, GpuTarget, Launch, Target};
-use autotune_schedules::mma::{self, Mma};
-use autotune_schedules::tiled::Tiled;
-use autotune_schedules::winograd::{self, gpu::GpuWinograd};
-use autotune_schedules::{Config, ScheduleSpace, Workload, lower};
-use common::missing;
+use autotune_ir::{GpuApi, Launch, Target};
+use autotune_schedules::{Config, ScheduleSpace, Workload, lower, mma};
 use common::nvrtc::Nvrtc;
 use common::pipelines::group_config;
+use common::{missing, tiling};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -74,15 +71,6 @@ const SPILL_ONCE_IN: usize = 50;
 /// Registers beyond the estimate that count: the compiler keeps addresses where it has registers to spare.
 const SLACK: usize = 40;
 
-/// Registers that a sketch expects its kernel to need.
-fn registers(workload: &Workload, gpu: &GpuTarget, config: &Config) -> usize {
-    match config.sketch.as_str() {
-        mma::SKETCH | mma::GROUP_SKETCH => Mma::of_config(workload, gpu, config).unwrap().registers(),
-        winograd::SKETCH => GpuWinograd::new(workload, gpu, config).unwrap().product.registers(),
-        _ => Tiled::of_config(workload, gpu, config).unwrap().registers(),
-    }
-}
-
 fn survey(workloads: &[&str], oldest: u32, configs: usize, seed: u64) -> [usize; 3] {
     let architectures: Vec<u32> = ARCHITECTURES.into_iter().filter(|&sm| sm >= oldest).collect();
     survey_of(workloads, &architectures, configs, seed, |_| true)
@@ -117,7 +105,7 @@ fn survey_of(
                         (0..1000).map(next).find(is_wanted).unwrap()
                     }
                 };
-                let estimate = registers(&workload, gpu, &config);
+                let estimate = tiling(&workload, gpu, &config).unwrap().registers();
                 let program = lower(&workload, &target, &config).unwrap();
                 let source = codegen::gpu::generate(&program, GpuApi::Cuda { sm });
                 let usage = nvrtc.compile(&source, sm).unwrap_or_else(|e| panic!("{config}\n{source}\n{e}"));

@@ -10,11 +10,10 @@ use std::collections::BTreeMap;
 use autotune_ir::program::{BufferId, Digit, Node, Role, Scope, StoreMode};
 use autotune_ir::verify::Problem;
 use autotune_ir::{Affine, DType, InterpError, Launch, Program, Target, interpret, verify};
-use autotune_schedules::mma::{self, Mma};
-use autotune_schedules::tiled::{self, IMPLICIT_GEMM, Tiled};
-use autotune_schedules::winograd::{self, gpu::GpuWinograd};
-use autotune_schedules::{Operands, ScheduleSpace, Workload, lower};
+use autotune_schedules::tiled::{self, IMPLICIT_GEMM};
+use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, mma, winograd};
 use common::random_programs::{check, check_configs};
+use common::tiling;
 use common::workloads::{random_winograd, random_workload, sample_sketch, sample_winograd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -103,13 +102,7 @@ fn shared_memory_is_that_of_the_program() {
                 let space = ScheduleSpace::new(&workload, &target);
                 for config in (0..3).map(|_| space.sample(&mut rng)) {
                     let context = format!("seed {seed}: {workload} on {word}\n{config}");
-                    let said = match config.sketch.as_str() {
-                        mma::SKETCH | mma::GROUP_SKETCH => {
-                            Mma::of_config(&workload, gpu, &config).unwrap().shared_bytes()
-                        }
-                        winograd::SKETCH => GpuWinograd::new(&workload, gpu, &config).unwrap().product.shared_bytes(),
-                        _ => Tiled::of_config(&workload, gpu, &config).unwrap().shared_bytes(),
-                    };
+                    let said = tiling(&workload, gpu, &config).unwrap().shared_bytes();
                     let program = lower(&workload, &target, &config).unwrap();
                     let ids = (0..program.buffers.len() as u32).map(BufferId);
                     let shared = ids.filter(|&id| program.buffer(id).scope == Scope::Shared);

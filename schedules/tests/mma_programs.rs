@@ -13,6 +13,7 @@ use autotune_schedules::{
     Config, LowerError, Operands, ScheduleSpace, Workload, lower, max_rel_error, mma, reference, tolerance,
 };
 use common::pipelines::{broken, config, faults, group_config, small_target};
+use common::tiling;
 use common::workloads::random_workload;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -33,9 +34,9 @@ fn random_half<R: Rng>(rng: &mut R) -> Workload {
 fn sample<R: Rng>(space: &ScheduleSpace, rng: &mut R) -> Option<Config> {
     let gpu = space.target().gpu().unwrap();
     let is_small = |config: &Config| {
-        let mma = mma::Mma::of_config(space.workload(), gpu, config).unwrap();
-        let block = mma.rows.block * mma.columns.block * mma.chunk;
-        mma.blocks() * mma.chunks() * block < 600_000
+        let tiling = tiling(space.workload(), gpu, config).unwrap();
+        let block: usize = tiling.spatial.iter().chain(&tiling.reduce).map(|tile| tile.1).product();
+        tiling.blocks() * tiling.chunks() * block < 600_000
     };
     (0..2000).map(|_| space.sample(rng)).find(|config| config.sketch == mma::SKETCH && is_small(config))
 }

@@ -13,8 +13,8 @@ mod common;
 use std::collections::BTreeSet;
 
 use autotune_ir::{DType, GpuTarget, Program, interpret, verify};
-use autotune_schedules::mma::{self, Mma};
-use autotune_schedules::{Config, Operands, Workload, lower, max_rel_error, reference, tolerance};
+use autotune_schedules::gpu::Tiling;
+use autotune_schedules::{Config, Operands, Workload, lower, max_rel_error, mma, reference, tolerance};
 use common::cuda_on_cpu::OnCpu;
 use common::missing;
 use common::pipelines::{group_config, small_target};
@@ -67,10 +67,11 @@ fn product(sketch: &str, dtype: DType, variant: &Variant) -> Workload {
 }
 
 /// Phases wrap around, and blocks of a persistent grid have several tiles, some one more than others.
-fn is_long(mma: &Mma) -> bool {
-    let turns = mma.persistent.map_or(1, |blocks| mma.all_tiles() / blocks);
-    let uneven = mma.persistent.is_none_or(|blocks| turns > 1 && !mma.all_tiles().is_multiple_of(blocks));
-    turns * mma.chunks() >= chunks(mma.stages, mma.split) && uneven
+fn is_long(tiling: &Tiling) -> bool {
+    let (tiles, persistent) = (tiling.all_tiles(), tiling.persistent);
+    let turns = persistent.map_or(1, |blocks| tiles / blocks);
+    let uneven = persistent.is_none_or(|blocks| turns > 1 && !tiles.is_multiple_of(blocks));
+    turns * tiling.chunks() >= chunks(tiling.slots, tiling.split) && uneven
 }
 
 /// The words of a sketch's knobs that none of the variants has.

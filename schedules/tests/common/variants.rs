@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use super::tiling;
 use autotune_ir::{GpuTarget, Target};
-use autotune_schedules::mma::{self, Mma};
+use autotune_schedules::gpu::Tiling;
+use autotune_schedules::mma;
 use autotune_schedules::{Config, ScheduleSpace, Value, Workload};
 
 /// Values of the knobs that make a variant.
@@ -46,7 +48,7 @@ pub fn config(
     gpu: &GpuTarget,
     (sketch, variant): (&str, &Variant),
     turn: usize,
-    is_wanted: impl Fn(&Mma) -> bool,
+    is_wanted: impl Fn(&Tiling) -> bool,
 ) -> Option<Config> {
     let space = ScheduleSpace::new(workload, &Target::Gpu(gpu.clone()));
     let sketch = space.sketches().iter().find(|one| one.name() == sketch)?;
@@ -64,7 +66,7 @@ pub fn config(
             config.knobs.insert(knob.name.clone(), knob.values[place % knob.values.len()].clone());
             place /= knob.values.len();
         }
-        Mma::of_config(workload, gpu, &config).is_ok_and(|mma| is_wanted(&mma)).then(|| config.clone())
+        tiling(workload, gpu, &config).is_ok_and(|tiling| is_wanted(&tiling)).then(|| config.clone())
     })
 }
 

@@ -3,11 +3,10 @@
 use std::slice::from_ref;
 
 use autotune_ir::program::LoopKind::{Block, Serial, Thread, Unrolled, Vectorized};
-use autotune_ir::program::{Digit, Expr, InBounds, Node, Role, Scope, When};
+use autotune_ir::program::{Digit, Expr, InBounds, Node, Role, Scope, Team, When};
 use autotune_ir::{Affine, GpuTarget, Program, Target};
-use autotune_schedules::mma::Mma;
-use autotune_schedules::tiled::Tiled;
-use autotune_schedules::{Config, ScheduleSpace, Workload, lower};
+use autotune_schedules::tiled::{self, Form};
+use autotune_schedules::{Config, ScheduleSpace, Workload, lower, mma};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -284,7 +283,8 @@ fn registers_are_those_of_the_sketch() {
         let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
         for _ in 0..40 {
             let config = space.sample(&mut rng);
-            let tiled = Tiled::of_config(&workload, target.gpu().unwrap(), &config).unwrap();
+            let form = if config.sketch == tiled::SKETCH { Form::Axes } else { Form::Pixels };
+            let tiled = tiled::tiling(&workload, target.gpu().unwrap(), form, &config).unwrap();
             let row = row(&lower(&workload, &target, &config).unwrap());
             close(column(&row, "gpu.registers.count"), tiled.registers() as f64, &format!("{text} {config}"));
         }
@@ -300,16 +300,16 @@ fn matrix_instructions_are_counted_at_their_rate() {
         let target = Target::detect(&format!("cuda:{sm}"), None).unwrap();
         let workload: Workload = format!("matmul:m=4096,n=4096,k=4096,dtype={dtype}").parse().unwrap();
         let config: Config = serde_json::from_str(&config.replace("CHUNK", &chunk.to_string())).unwrap();
-        let mma = Mma::of_config(&workload, target.gpu().unwrap(), &config).unwrap();
+        let mma = mma::tiling(&workload, target.gpu().unwrap(), Team::Warp, &config).unwrap();
         let row = extract(&lower(&workload, &target, &config).unwrap(), &target);
         let multiprocessors = target.gpu().unwrap().multiprocessors as f64;
         let blocks = 32.0 * 32.0;
         let tail = (blocks / multiprocessors).ceil() * multiprocessors / blocks;
         close(count(&row, "gpu.estimate.compute.log2_per_peak"), tail, "nothing but multiply-adds");
         // 64 sums of a thread for each of two steps of the chunk; 2 reads of rows, 4 of columns.
-        let steps = chunk as f64 / mma.steps() as f64;
+        let steps = chunk as f64 / mma.instruction_steps() as f64;
         close(count(&row, "gpu.accumulators.log2_count"), 64.0, "2 x 8 instructions of 4");
-        let fmas = 64.0 * mma.steps() as f64 * steps;
+        let fmas = 64.0 * mma.instruction_steps() as f64 * steps;
         close(count(&row, "gpu.shared_load.log2_fmas_per_request"), fmas / (steps * (2.0 + 4.0)), "fragments");
         close(count(&row, "gpu.shared_turn.log2_fmas_per_turn"), fmas / (4.0 * steps * (2.0 + 4.0)), "no conflicts");
         close(count(&row, "gpu.barrier.log2_fmas_per_barrier"), fmas, "one barrier a chunk");
