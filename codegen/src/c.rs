@@ -168,8 +168,7 @@ impl Leaf {
             | Node::Unflatten { .. }
             | Node::CopyGroup { .. }
             | Node::AwaitCopies { .. }
-            | Node::BoxCopy { .. }
-            | Node::Mma { .. }
+            | Node::Call { .. }
             | Node::Side { .. }
             | Node::Signal(_) => {}
             Node::Store(store) => {
@@ -272,8 +271,7 @@ impl<'g, 'p> Writer<'g, 'p> {
                 | Node::Unflatten { .. }
                 | Node::CopyGroup { .. }
                 | Node::AwaitCopies { .. }
-                | Node::BoxCopy { .. }
-                | Node::Mma { .. }
+                | Node::Call { .. }
                 | Node::Side { .. }
                 | Node::Signal(_) => self.line("#error \"for a GPU\""),
                 Node::Prefetch { access, ahead } => self.prefetch(access, *ahead),

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::instruction::{BOX_COPY, BoxCopy};
 use crate::plan::TensorBox;
-use crate::program::{BoxCopy, Loop, LoopKind, Node, PRODUCER_THREADS, Program, Scope, Side, Stage};
+use crate::program::{Loop, LoopKind, Node, PRODUCER_THREADS, Program, Scope, Side, Stage};
 
 /// The grid of a stage, in one dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -71,7 +72,7 @@ pub fn box_copies(nodes: &[Node]) -> Vec<BoxCopy<'_>> {
     let mut found = Vec::new();
     for node in nodes {
         match node {
-            Node::BoxCopy { body } => found.extend(BoxCopy::of(body)),
+            Node::Call { instruction, body } if **instruction == BOX_COPY => found.extend(BoxCopy::of(body)),
             node => found.extend(box_copies(node.body())),
         }
     }

@@ -5,6 +5,7 @@
 //! | [`spec`] | what is to be computed: equations over named tensors |
 //! | [`target`] | the machine that code is made for |
 //! | [`program`], [`affine`] | the loop nests, the hub that everything else reads |
+//! | [`instruction`] | instructions that do whole loop nests |
 //! | [`verify`](mod@verify), [`interp`], [`print`](mod@print) | independent proof, slow execution, text |
 //! | [`analyse`], [`machine`] | footprints, registers and cycles of a program, and the hardware numbers that they are counted by |
 //! | [`plan`], [`launch`] | the interface of a kernel built from a program |
@@ -14,6 +15,7 @@
 pub mod affine;
 pub mod analyse;
 pub mod dtype;
+pub mod instruction;
 pub mod interp;
 pub mod launch;
 pub mod layout;
@@ -21,6 +23,7 @@ pub mod machine;
 pub mod plan;
 pub mod print;
 pub mod program;
+mod sets;
 pub mod spec;
 pub mod target;
 pub mod verify;

@@ -15,7 +15,7 @@ use std::fmt;
 
 use crate::affine::Affine;
 use crate::program::{
-    Access, Buffer, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, Side, Signal, StoreMode, Team, When,
+    Access, Buffer, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, Side, Signal, StoreMode, When,
 };
 
 impl fmt::Display for Program {
@@ -98,16 +98,8 @@ impl Program {
                     self.write_nodes(f, body, depth + 1)?;
                 }
                 Node::AwaitCopies { but } => writeln!(f, "await copies but of {but} groups")?,
-                Node::BoxCopy { body } => {
-                    writeln!(f, "box copy")?;
-                    self.write_nodes(f, body, depth + 1)?;
-                }
-                Node::Mma { by, body } => {
-                    let team = match by {
-                        Team::Warp => "warp",
-                        Team::WarpGroup => "warp group",
-                    };
-                    writeln!(f, "mma by {team}")?;
+                Node::Call { instruction, body } => {
+                    writeln!(f, "call {}", instruction.name)?;
                     self.write_nodes(f, body, depth + 1)?;
                 }
                 Node::Side { side, body } => {

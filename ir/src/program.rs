@@ -25,7 +25,7 @@
 //! Tiles that stick out are guarded ([`InBounds`]) instead of peeled.
 //!
 //! Copies to shared memory may be under way while a block computes ([`Node::CopyGroup`]), and the warps of a block may multiply
-//! together ([`Node::Mma`]); `WarpTile` has the form of the latter. A block may have a warp group more that only copies
+//! together by one instruction ([`Node::Call`]). A block may have a warp group more that only copies
 //! ([`Node::Side`]).
 
 use std::borrow::Cow;
@@ -36,15 +36,12 @@ use smallvec::SmallVec;
 
 use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
+use crate::instruction::Instruction;
 use crate::spec::{Axis, AxisId, Spec};
 
-mod box_copy;
 mod side;
-mod warp_tile;
 
-pub use box_copy::{BOX_ROW_BYTES, BoxCopy};
 pub use side::{PRODUCER_THREADS, Side, Signal};
-pub use warp_tile::{LANES, Team, WarpTile};
 
 /// Most memory that one thread of a CPU's kernel has to itself.
 pub const MAX_LOCAL_BYTES: usize = 64 << 20;
@@ -291,18 +288,10 @@ pub enum Node {
         /// Groups that may still be under way.
         but: usize,
     },
-    /// A nest of the form of [`BoxCopy`] in a group of copies, which one instruction does for all threads. GPU only.
-    BoxCopy {
-        /// The nest.
-        body: Vec<Node>,
-    },
-    /// A multiply-accumulate nest of the form of [`WarpTile`], which the threads of each team run together by matrix
-    /// instructions: every thread adds to its own sums what the body says. What a [`Team::WarpGroup`] reads it may go on
-    /// reading until the end of its next ones, or of the innermost serial loop around, which other threads know behind a barrier or
-    /// a release. GPU only.
-    Mma {
-        /// Whose instructions.
-        by: Team,
+    /// A nest that one instruction does, in a group of copies or by the threads of a block together; all of them come by. GPU only.
+    Call {
+        /// Which one.
+        instruction: &'static Instruction,
         /// The nest.
         body: Vec<Node>,
     },
@@ -348,8 +337,7 @@ impl Node {
             | Node::Alloc { body, .. }
             | Node::Guard { body, .. }
             | Node::CopyGroup { body }
-            | Node::BoxCopy { body }
-            | Node::Mma { body, .. }
+            | Node::Call { body, .. }
             | Node::Side { body, .. }
             | Node::Unflatten { body, .. } => body,
             Node::Store(_) | Node::Prefetch { .. } | Node::Barrier | Node::AwaitCopies { .. } | Node::Signal(_) => &[],
@@ -363,8 +351,7 @@ impl Node {
             | Node::Alloc { body, .. }
             | Node::Guard { body, .. }
             | Node::CopyGroup { body }
-            | Node::BoxCopy { body }
-            | Node::Mma { body, .. }
+            | Node::Call { body, .. }
             | Node::Side { body, .. }
             | Node::Unflatten { body, .. } => Some(body),
             Node::Store(_) | Node::Prefetch { .. } | Node::Barrier | Node::AwaitCopies { .. } | Node::Signal(_) => None,

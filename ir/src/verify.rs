@@ -22,6 +22,7 @@ use std::collections::HashSet;
 use thiserror::Error;
 
 use crate::program::{BufferId, Program, Role, Scope, StoreMode, When};
+use crate::sets::{SetBox, gap, overlap, volume};
 use crate::target::Target;
 
 mod gpu;
@@ -29,10 +30,8 @@ mod interface;
 mod own;
 mod phases;
 mod pipe;
-mod sets;
 mod walk;
 
-use sets::SetBox;
 use walk::{Found, Walk, Write, place_name};
 
 /// What is wrong with a program, and where.
@@ -174,7 +173,7 @@ fn check_tasks(program: &Program, writes: &[Write]) -> Result<(), VerifyError> {
         let here: Vec<&Write> = writes.iter().filter(|w| w.buffer == id).collect();
         let labels: Vec<usize> = here.iter().map(|w| w.tree).collect();
         let boxes: Vec<SetBox> = here.iter().map(|w| w.covered.set_box.clone()).collect();
-        if let Some((a, b)) = sets::overlap(&boxes, &labels, &program.buffer(id).shape) {
+        if let Some((a, b)) = overlap(&boxes, &labels, &program.buffer(id).shape) {
             let what = format!("an element that {} stores, too", place_name(program, &here[b].covered.place));
             return Err(VerifyError {
                 place: place_name(program, &here[a].covered.place),
@@ -196,11 +195,11 @@ fn check_coverage(program: &Program, found: &Found) -> Result<(), VerifyError> {
     let boxes: Vec<SetBox> = found.products.iter().map(|(p, _)| p.set_box.clone()).collect();
     let extents: Vec<usize> = program.axes.iter().map(|a| a.extent).collect();
     let labels: Vec<usize> = (0..boxes.len()).collect();
-    if let Some((a, b)) = sets::overlap(&boxes, &labels, &extents) {
+    if let Some((a, b)) = overlap(&boxes, &labels, &extents) {
         let place = |i: usize| place_name(program, &found.products[i].0.place);
         return Err(VerifyError { place: place(a), problem: Problem::Overlap { other: place(b) } });
     }
-    let covered = boxes.iter().map(sets::volume).sum();
+    let covered = boxes.iter().map(volume).sum();
     let Some(required) = interface::required_points(&program.algorithm, in_place) else {
         let problem = Problem::Point("iterations without padding cannot be counted".into());
         return Err(VerifyError { place: "program".into(), problem });
@@ -217,7 +216,7 @@ fn check_output(program: &Program, found: &Found) -> Result<(), VerifyError> {
     let is_output = |w: &&Write| w.mode == StoreMode::Assign && program.buffer(w.buffer).role == Role::Output;
     let boxes: Vec<SetBox> = found.writes.iter().filter(is_output).map(|w| w.covered.set_box.clone()).collect();
     let shape = program.find(Role::Output).map_or(&[][..], |id| &program.buffer(id).shape);
-    match sets::gap(&boxes, shape) {
+    match gap(&boxes, shape) {
         Some(index) => Err(VerifyError { place: "program".into(), problem: Problem::OutputGap { index } }),
         None => Ok(()),
     }

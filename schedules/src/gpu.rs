@@ -91,8 +91,9 @@
 
 use crate::contraction::AxisId;
 use autotune_ir::DType;
+use autotune_ir::instruction::{Team, WarpTile};
 use autotune_ir::launch::ARRIVAL_BYTES;
-use autotune_ir::program::{PRODUCER_THREADS, Side, Team, WarpTile};
+use autotune_ir::program::{PRODUCER_THREADS, Side};
 use autotune_ir::target::GpuTarget;
 
 mod limits;

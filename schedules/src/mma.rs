@@ -41,7 +41,7 @@ use crate::space::{Knob, KnobSpace};
 use crate::workload::{Operator, Workload};
 use autotune_ir::DType;
 use autotune_ir::affine::VarId;
-use autotune_ir::program::{BOX_ROW_BYTES, LANES, Team, WarpTile};
+use autotune_ir::instruction::{BOX_ROW_BYTES, LANES, Team, WarpTile};
 use autotune_ir::target::{GpuApi, GpuTarget, Target};
 
 mod estimate;

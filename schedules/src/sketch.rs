@@ -11,7 +11,8 @@ use crate::space::{Knob, KnobSpace};
 use crate::tiled::{Form, TiledSketch};
 use crate::winograd::WinogradSketch;
 use crate::workload::{Work, Workload};
-use autotune_ir::program::{Program, Team};
+use autotune_ir::instruction::Team;
+use autotune_ir::program::Program;
 use autotune_ir::target::{GpuTarget, Target};
 
 /// A kind of schedule: which workloads and targets it is for, what may be chosen, and what becomes of the choice.

@@ -6,6 +6,7 @@
 mod common;
 
 use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::instruction::BOX_COPY;
 use autotune_ir::program::{Node, Side};
 use autotune_ir::verify::Problem;
 use autotune_ir::{DType, InterpError, Target, interpret, verify};
@@ -102,7 +103,10 @@ fn planted_faults_are_found() {
         for dim in 0..3 {
             let broken = broken(&program, |list| {
                 for node in list.iter_mut() {
-                    let Node::Mma { body, .. } = node else { continue };
+                    let Node::Call { instruction, body } = node else { continue };
+                    if instruction.multiplies.is_none() {
+                        continue;
+                    }
                     common::nests::for_each_store(body, &mut |store| match dim {
                         0 => store.dst.index.swap(2, 3),
                         1 => common::pipelines::for_each_factor(store, &mut |access| access.index.swap(1, 2)),
@@ -145,7 +149,10 @@ fn copies_that_no_instruction_does_are_found() {
     for fault in 0..4 {
         let broken = broken(&program, |list| {
             for node in list.iter_mut() {
-                let Node::BoxCopy { body } = node else { continue };
+                let Node::Call { instruction, body } = node else { continue };
+                if **instruction != BOX_COPY {
+                    continue;
+                }
                 common::pipelines::for_each_number(body, &mut |number| number.constant += i64::from(fault == 0));
                 common::nests::for_each_store(body, &mut |store| match fault {
                     // A row too few, another box for every lane, more than the slot.

@@ -273,8 +273,7 @@ impl<'p> Resolver<'p> {
             | program::Node::Unflatten { .. }
             | program::Node::CopyGroup { .. }
             | program::Node::AwaitCopies { .. }
-            | program::Node::BoxCopy { .. }
-            | program::Node::Mma { .. }
+            | program::Node::Call { .. }
             | program::Node::Side { .. }
             | program::Node::Signal(_) => Err(AssembleError::Gpu.into()),
         }

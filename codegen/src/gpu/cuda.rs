@@ -1,18 +1,19 @@
 //! CUDA C.
 //!
 //! A store of a [`Node::CopyGroup`] that moves 4, 8 or 16 bytes is a `cp.async`, which writes zeros where its guard does not hold,
-//! and a [`Node::Mma`] is made of `ldmatrix` and `mma`. What takes assembly is in functions of the source's beginning, which is left
+//! and the instructions of its table are made of PTX. What takes assembly is in functions of the source's beginning, which is left
 //! out where `__CUDACC__` is not defined, so that the kernels can be run elsewhere.
 
-use super::dialect::Dialect;
+use super::dialect::{Dialect, Printer};
 use super::element;
 use super::used::Used;
 use super::writer::Writer;
 use autotune_ir::DType;
 use autotune_ir::affine::VarId;
+use autotune_ir::instruction::WGMMA;
 use autotune_ir::launch::{Grid, Launch, box_copies, boxes};
 use autotune_ir::plan::TensorBox;
-use autotune_ir::program::{LoopKind, Node, Program, Scope, Side, Stage, Team};
+use autotune_ir::program::{LoopKind, Node, Program, Scope, Side, Stage};
 
 mod copy;
 mod functions;
@@ -38,7 +39,7 @@ pub(super) struct Cuda {
     has_sides: bool,
     /// The side of the block.
     side: Option<Side>,
-    /// True for matrix instructions of warp groups.
+    /// True for instructions of warp groups.
     has_groups: bool,
     /// True within a group of copies.
     in_group: bool,
@@ -48,6 +49,8 @@ pub(super) struct Cuda {
 }
 
 impl Dialect for Cuda {
+    const INSTRUCTIONS: &[Printer<Self>] = &[mma::PRINTER, copy::PRINTER, wgmma::PRINTER];
+
     const BLOCK_NUMBER: &str = "blockIdx.x";
     const THREAD_NUMBER: &str = "threadIdx.x";
     const BARRIER: &str = "__syncthreads();";
@@ -61,7 +64,7 @@ impl Dialect for Cuda {
             block_threads: grid.block_threads(),
             has_sides: launch.threads > grid.block_threads(),
             side: None,
-            has_groups: Used::of(grid.body).groups,
+            has_groups: Used::of(grid.body).calls(&WGMMA),
             in_group: false,
             boxes: boxes(stage),
             slots: slots.unwrap_or(0),
@@ -120,11 +123,8 @@ impl Dialect for Cuda {
             Node::CopyGroup { body } => writer.copy_group(body),
             Node::AwaitCopies { but } => writer.await_copies(*but),
             Node::Store(store) if writer.dialect.in_group && writer.copy_async(store) => {}
-            Node::BoxCopy { body } => writer.copy_box(body),
             Node::Side { side, body } => writer.side(*side, body),
             Node::Signal(signal) => writer.signal(*signal),
-            Node::Mma { by: Team::Warp, body } => writer.mma(body),
-            Node::Mma { by: Team::WarpGroup, body } => writer.group_mma(body),
             Node::Loop(l) if l.kind == LoopKind::Serial => writer.serial(l),
             node => writer.common(node),
         }

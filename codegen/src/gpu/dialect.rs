@@ -3,15 +3,28 @@
 use super::element;
 use super::writer::Writer;
 use autotune_ir::DType;
+use autotune_ir::instruction::Instruction;
 use autotune_ir::launch::{Grid, Launch};
 use autotune_ir::program::{Node, Program, Scope, Stage};
 
+/// How a dialect writes an instruction.
+pub(super) struct Printer<D: 'static> {
+    pub(super) instruction: &'static Instruction,
+    /// Functions that a source takes for calls with these nests.
+    pub(super) functions: fn(DType, &[&[Node]]) -> String,
+    /// Writes a call with this nest.
+    pub(super) print: fn(&mut Writer<'_, D>, &[Node]),
+}
+
 /// A dialect of C for GPUs, with what it keeps while a kernel is written.
 ///
-/// Everything that dialects share is [`Writer`]'s. What a GPU does in a way of its own (copies that go on meanwhile, matrix
-/// instructions) reaches the dialect by [`Dialect::node`]; one that does not take it leaves it to the writer, which writes copies
-/// as plain stores and, for what there is no plain C for, an `#error`.
-pub(super) trait Dialect: Sized {
+/// Everything that dialects share is [`Writer`]'s. What a GPU does in a way of its own reaches the dialect by [`Dialect::node`]; one
+/// that does not take it leaves it to the writer, which writes copies that may be under way as plain stores and, for instructions
+/// that are not in the dialect's table and whatever else there is no plain C for, an `#error`.
+pub(super) trait Dialect: Sized + 'static {
+    /// The instructions that it has.
+    const INSTRUCTIONS: &[Printer<Self>] = &[];
+
     /// What a block's and a thread's number are, and how the threads of a block wait for each other.
     const BLOCK_NUMBER: &str;
     const THREAD_NUMBER: &str;

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use autotune_ir::program::{Access, BufferId, Expr, InBounds, Loop, Node, Team};
+use autotune_ir::instruction::Instruction;
+use autotune_ir::program::{Access, BufferId, Expr, InBounds, Loop, Node};
 
 /// What occurs in some nodes.
 #[derive(Default)]
@@ -10,12 +11,10 @@ pub(super) struct Used<'a> {
     pub(super) accesses: Vec<&'a Access>,
     pub(super) conditions: Vec<&'a InBounds>,
     pub(super) stored: HashSet<BufferId>,
-    /// Copies that may be under way, and matrix instructions.
+    /// True for copies that may be under way.
     pub(super) copies: bool,
-    pub(super) matrices: bool,
-    /// Copies of boxes, and matrix instructions of warp groups.
-    pub(super) boxes: bool,
-    pub(super) groups: bool,
+    /// What is called, with the nest of each call.
+    pub(super) calls: Vec<(&'static Instruction, &'a [Node])>,
     pub(super) allocated: HashSet<BufferId>,
 }
 
@@ -26,6 +25,11 @@ impl<'a> Used<'a> {
         used
     }
 
+    /// True if some node calls an instruction.
+    pub(super) fn calls(&self, instruction: &Instruction) -> bool {
+        self.calls.iter().any(|call| call.0 == instruction)
+    }
+
     fn nodes(&mut self, nodes: &'a [Node]) {
         for node in nodes {
             match node {
@@ -34,15 +38,8 @@ impl<'a> Used<'a> {
                     self.copies = true;
                     self.nodes(body);
                 }
-                Node::BoxCopy { body } => {
-                    self.boxes = true;
-                    self.nodes(body);
-                }
-                Node::Mma { by, body } => {
-                    match by {
-                        Team::Warp => self.matrices = true,
-                        Team::WarpGroup => self.groups = true,
-                    }
+                Node::Call { instruction, body } => {
+                    self.calls.push((instruction, body));
                     self.nodes(body);
                 }
                 Node::Loop(Loop { body, .. }) | Node::Unflatten { body, .. } | Node::Side { body, .. } => {

@@ -171,9 +171,11 @@ impl<'a, D: Dialect> Writer<'a, D> {
             },
             Node::Unflatten { value, digits, body } => self.unflatten(value, digits, body),
             Node::Store(store) => self.store(store),
-            Node::BoxCopy { .. } | Node::Side { .. } | Node::Signal(_) | Node::Mma { .. } => {
-                self.unsupported("an instruction that this API does not have");
-            }
+            Node::Call { instruction, body } => match D::INSTRUCTIONS.iter().find(|p| p.instruction == *instruction) {
+                Some(printer) => (printer.print)(self, body),
+                None => self.unsupported(&format!("an instruction that this API does not have: {}", instruction.name)),
+            },
+            Node::Side { .. } | Node::Signal(_) => self.unsupported("sides of a block, which this API does not have"),
         }
     }
 

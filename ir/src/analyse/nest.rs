@@ -134,9 +134,8 @@ impl<'a> Nest<'a> {
                 Node::Guard { body, .. }
                 | Node::Unflatten { body, .. }
                 | Node::CopyGroup { body }
-                | Node::BoxCopy { body }
-                | Node::Side { body, .. }
-                | Node::Mma { body, .. } => self.add_nodes(body, walk),
+                | Node::Call { body, .. }
+                | Node::Side { body, .. } => self.add_nodes(body, walk),
                 Node::Prefetch { .. } => self.prefetches += trips(walk),
                 Node::Barrier | Node::AwaitCopies { .. } | Node::Signal(_) => {}
             }

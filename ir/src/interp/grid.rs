@@ -193,9 +193,9 @@ impl Compiler<'_> {
             }
             Node::CopyGroup { body } => Ok(Step::CopyGroup { body: self.nodes(body)? }),
             Node::AwaitCopies { but } => Ok(Step::AwaitCopies { but: *but }),
-            Node::Mma { body, .. } | Node::BoxCopy { body } => match &body[..] {
+            Node::Call { body, .. } => match &body[..] {
                 [nest] => self.node(nest),
-                _ => Err(self.malformed("an instruction of many threads that is not one nest".into())),
+                _ => Err(self.malformed("an instruction whose meaning is not one nest".into())),
             },
             Node::Guard { when, body } => {
                 self.check_conditions(when)?;

@@ -87,10 +87,9 @@ impl Compiler<'_> {
             | Node::Unflatten { .. }
             | Node::CopyGroup { .. }
             | Node::AwaitCopies { .. }
-            | Node::BoxCopy { .. }
+            | Node::Call { .. }
             | Node::Side { .. }
-            | Node::Signal(_)
-            | Node::Mma { .. } => self.gpu_node(node),
+            | Node::Signal(_) => self.gpu_node(node),
             Node::Prefetch { access, .. } => self.access(access).map(|_| Step::Nothing),
         }
     }

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::sets::Set;
 use super::{Problem, VerifyError, phases};
 use crate::affine::{Affine, VarId};
 use crate::launch::{Grid, Launch};
 use crate::program::{Access, BufferId, Digit, Expr, InBounds, Node, Program, Scope, Stage, Store, StoreMode};
+use crate::sets::Set;
 use crate::target::{GpuTarget, Target};
 
 /// An open [`Node::Unflatten`].

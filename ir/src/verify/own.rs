@@ -3,10 +3,11 @@
 use super::Problem;
 use super::VerifyError;
 use super::gpu::Digits;
-use super::sets::Set;
 use super::walk::{Walk, Write, has};
 use crate::affine::{Affine, VarId};
-use crate::program::{BoxCopy, Buffer, Expr, LoopKind, Node, Scope, Side, Store, StoreMode};
+use crate::instruction::Asynchrony;
+use crate::program::{Buffer, Expr, LoopKind, Node, Scope, Side, Store, StoreMode};
+use crate::sets::Set;
 
 impl Walk<'_, '_> {
     /// Within a group of copies there are only copies from global to shared memory.
@@ -32,10 +33,11 @@ impl Walk<'_, '_> {
             (None, _) => true,
             (Some(_), Node::Barrier | Node::AwaitCopies { .. } | Node::Alloc { .. } | Node::Prefetch { .. }) => false,
             (Some(Side::Consumers), node) => !matches!(node, Node::CopyGroup { .. }),
-            (Some(Side::Producer), Node::Mma { .. } | Node::Guard { .. }) => false,
-            (Some(Side::Producer), Node::Store(_)) => self.in_box,
+            (Some(Side::Producer), Node::Guard { .. }) => false,
+            (Some(Side::Producer), Node::Call { instruction, .. }) => instruction.asynchrony == Asynchrony::Copies,
+            (Some(Side::Producer), Node::Store(_)) => self.in_engine,
             (Some(Side::Producer), Node::Unflatten { value, .. }) => {
-                self.in_box || value.terms.iter().all(|&(var, _)| !self.is_thread(var))
+                self.in_engine || value.terms.iter().all(|&(var, _)| !self.is_thread(var))
             }
             (Some(Side::Producer), _) => true,
         }
@@ -55,17 +57,6 @@ impl Walk<'_, '_> {
     pub(super) fn is_uniform(&self) -> bool {
         let numbers = self.digits.iter().map(|d| d.value).chain(self.guards.iter().map(|guard| &guard.index));
         numbers.flat_map(|number| &number.terms).all(|&(var, _)| !self.is_thread(var))
-    }
-
-    /// True if a box is the same for all threads of a block, and they copy all of it together.
-    pub(super) fn is_of_block(&self, copy: &BoxCopy) -> bool {
-        let rounds = |var: VarId| copy.rounds.iter().find(|l| l.var == var).map(|l| l.extent);
-        let all = Set::of(copy.number, |var| rounds(var).unwrap_or_else(|| self.extent(var)));
-        let count: usize = copy.digits.iter().map(|d| d.extent).product();
-        let origins = [copy.origin(copy.to), copy.origin(copy.from)].concat();
-        self.is_uniform()
-            && origins.iter().flat_map(|index| &index.terms).all(|&(var, _)| !self.is_thread(var))
-            && all.and_then(|set| set.as_prefix()).is_some_and(|n| n >= count)
     }
 
     /// True if every number has the digits, or, where the values depend on the digits, every combination of digits occurs once.

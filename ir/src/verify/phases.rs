@@ -5,10 +5,10 @@ use std::collections::{HashMap, VecDeque};
 use super::Problem;
 use super::pipe::Pipe;
 use crate::affine::{Affine, VarId};
+use crate::instruction::Asynchrony;
 use crate::launch::Grid;
 use crate::program::{
-    Access, BufferId, Digit, InBounds, LoopKind, Node, PRODUCER_THREADS, Program, Scope, Side, Signal, Store,
-    StoreMode, Team,
+    Access, BufferId, Digit, InBounds, LoopKind, Node, PRODUCER_THREADS, Program, Scope, Side, Signal, Store, StoreMode,
 };
 
 /// No thread touches an element of shared memory that another one writes, or that a copy under way will write.
@@ -107,7 +107,7 @@ struct Phases<'a> {
     extents: HashMap<VarId, usize>,
     /// Since the last barrier.
     touched: Vec<Touch>,
-    /// What the latest matrix instructions of warp groups may still read.
+    /// What the latest instructions of the kind that reads on may still read.
     reading: Vec<Touch>,
     /// Copies of the open group.
     in_group: Option<Vec<Touch>>,
@@ -151,7 +151,7 @@ impl Phases<'_> {
                 let fails = |c: &InBounds| self.exact(&c.index).is_some_and(|i| !(0..c.extent as i64).contains(&i));
                 if when.iter().any(fails) { Ok(()) } else { self.nodes(body) }
             }
-            Node::Mma { by: Team::WarpGroup, body } => {
+            Node::Call { instruction, body } if instruction.asynchrony == Asynchrony::Reads => {
                 let before = self.touched.len();
                 self.nodes(body)?;
                 self.reading = self.touched[before..].to_vec();
@@ -161,7 +161,7 @@ impl Phases<'_> {
                 }
                 Ok(())
             }
-            Node::Alloc { body, .. } | Node::Mma { body, .. } | Node::BoxCopy { body } => self.nodes(body),
+            Node::Alloc { body, .. } | Node::Call { body, .. } => self.nodes(body),
             Node::CopyGroup { body } => {
                 self.in_group = Some(Vec::new());
                 self.nodes(body)?;

@@ -3,14 +3,15 @@
 use std::collections::HashSet;
 
 use super::gpu::{self, Digits};
-use super::sets::{Set, SetBox};
 use super::{Problem, VerifyError, interface};
 use crate::affine::{Affine, VarId};
+use crate::instruction::{Asynchrony, Instruction, Site};
 use crate::launch::Grid;
 use crate::program::{
-    Access, BoxCopy, Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Side, Stage,
-    Store, StoreMode, WarpTile, When, parallel_prefix,
+    Access, Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Side, Stage, Store,
+    StoreMode, When, parallel_prefix,
 };
+use crate::sets::{Set, SetBox};
 use crate::spec::Tensor;
 
 /// A store's place and the box that it covers.
@@ -58,8 +59,8 @@ pub(super) struct Walk<'a, 'f> {
     pub(super) in_group: bool,
     /// The side of a block.
     pub(super) side: Option<Side>,
-    /// True within the copy of a box.
-    pub(super) in_box: bool,
+    /// True within a copy that no thread does itself.
+    pub(super) in_engine: bool,
     pub(super) found: &'f mut Found,
 }
 
@@ -88,7 +89,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             on_gpu,
             in_group: false,
             side: None,
-            in_box: false,
+            in_engine: false,
             found,
         }
     }
@@ -114,10 +115,9 @@ impl<'a, 'f> Walk<'a, 'f> {
             | Node::Unflatten { .. }
             | Node::CopyGroup { .. }
             | Node::AwaitCopies { .. }
-            | Node::BoxCopy { .. }
+            | Node::Call { .. }
             | Node::Side { .. }
             | Node::Signal(_)
-            | Node::Mma { .. }
                 if !self.on_gpu =>
             {
                 self.nesting("a node for GPUs in a stage for a CPU")
@@ -143,32 +143,10 @@ impl<'a, 'f> Walk<'a, 'f> {
                 Ok(())
             }
             Node::AwaitCopies { .. } => Ok(()),
-            Node::Mma { .. } if in_vector || !self.guards.is_empty() => {
-                self.nesting("matrix instructions that not every thread reaches")
+            Node::Call { .. } if in_vector || !self.is_uniform() => {
+                self.nesting("an instruction that not every thread reaches")
             }
-            Node::BoxCopy { .. } if in_vector || !self.in_group => self.nesting("a copy of a box that is in no group"),
-            Node::BoxCopy { body } => {
-                let Some(copy) = BoxCopy::of(body) else {
-                    return self.nesting("a copy of a box of another form");
-                };
-                if !self.is_of_block(&copy) {
-                    return self.nesting("a copy of a box that is not the same for all threads, or not of all of it");
-                }
-                let check = copy.check(self.program);
-                self.in_box = true;
-                body.iter().try_for_each(|node| self.node(node))?;
-                self.in_box = false;
-                check.or_else(|what| self.nesting(what))
-            }
-            Node::Mma { by, body } => {
-                let (tile, grid) = (WarpTile::of(body), Grid::of(self.stage.1));
-                let (Some(tile), Some(grid), true) = (tile, grid, self.is_uniform()) else {
-                    return self.nesting("matrix instructions of another form");
-                };
-                let check = tile.check(self.program, &grid, *by);
-                body.iter().try_for_each(|node| self.node(node))?;
-                check.or_else(|what| self.nesting(what))
-            }
+            Node::Call { instruction, body } => self.call(instruction, body),
             Node::Barrier if in_vector || !self.guards.is_empty() || !self.digits.is_empty() => {
                 self.nesting("a barrier that not every thread reaches")
             }
@@ -229,6 +207,27 @@ impl<'a, 'f> Walk<'a, 'f> {
                 Scope::Global | Scope::Local | Scope::Shared => Ok(()),
             },
         }
+    }
+
+    /// Checks an instruction and the nest that it does.
+    fn call(&mut self, instruction: &Instruction, body: &'a [Node]) -> Result<(), VerifyError> {
+        let Some(grid) = Grid::of(self.stage.1) else {
+            return self.nesting("an instruction outside of a grid");
+        };
+        let is_copy = instruction.asynchrony == Asynchrony::Copies;
+        if is_copy && !self.in_group {
+            return self.nesting("a copy by an engine that is in no group");
+        }
+        if !is_copy && !self.guards.is_empty() {
+            return self.nesting("an instruction that some blocks skip");
+        }
+        let extent = |var| self.extent(var);
+        let check = (instruction.check)(body, &Site { program: self.program, grid: &grid, extent: &extent });
+
+        self.in_engine = is_copy;
+        body.iter().try_for_each(|node| self.node(node))?;
+        self.in_engine = false;
+        check.or_else(|what| self.nesting(what))
     }
 
     pub(super) fn extent(&self, var: VarId) -> usize {

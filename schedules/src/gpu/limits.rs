@@ -3,7 +3,7 @@
 use super::{Kernel, Tiling};
 use crate::contraction::{Contraction, Operand};
 use crate::lower::LowerError;
-use autotune_ir::program::Team;
+use autotune_ir::instruction::Team;
 use autotune_ir::target::GpuTarget;
 
 /// Multiply-adds or matrix instructions of one loop body beyond which compilers are slow and the instruction cache overflows.

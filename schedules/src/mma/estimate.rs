@@ -2,7 +2,7 @@
 
 use crate::gpu::{Kernel, Pipeline, Tiling};
 use autotune_ir::DType;
-use autotune_ir::program::Team;
+use autotune_ir::instruction::Team;
 use autotune_ir::target::GpuTarget;
 
 /// Of a multiprocessor, in a cycle: multiply-adds of 16-bit operands, bytes of shared memory, bytes of the second-level cache.

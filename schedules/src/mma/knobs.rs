@@ -3,7 +3,7 @@
 use super::{COPY_BYTES, sizes, weight_choices};
 use crate::space::Knob;
 use crate::workload::Workload;
-use autotune_ir::program::{BOX_ROW_BYTES, Team};
+use autotune_ir::instruction::{BOX_ROW_BYTES, Team};
 
 /// Every knob of the sketch for a team with its values.
 pub(super) fn knobs(workload: &Workload, by: Team) -> Vec<Knob> {

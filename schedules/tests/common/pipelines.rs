@@ -87,7 +87,8 @@ pub fn faults(program: &Program) -> Vec<(&'static str, Program)> {
     let stages = program.buffers.iter().find(|buffer| buffer.scope == Scope::Shared).unwrap().shape[0];
     let moved = |by: i64, wanted: bool| {
         broken(program, |list| {
-            let multiplies = |node: &Node| matches!(node, Node::Mma { .. });
+            let multiplies =
+                |node: &Node| matches!(node, Node::Call { instruction, .. } if instruction.multiplies.is_some());
             for node in list {
                 if let Node::Unflatten { value, body, digits } = node
                     && digits.len() == 2

@@ -1,9 +1,18 @@
 //! Copies that go on while the block computes.
 
 use super::Cuda;
+use crate::gpu::dialect::Printer;
 use crate::gpu::writer::Writer;
+use autotune_ir::instruction::{BOX_COPY, BoxCopy};
 use autotune_ir::plan::TensorBox;
-use autotune_ir::program::{Access, BoxCopy, Expr, InBounds, Node, Side, Store};
+use autotune_ir::program::{Access, Expr, InBounds, Node, Side, Store};
+
+pub(super) const PRINTER: Printer<Cuda> =
+    Printer { instruction: &BOX_COPY, functions: |_, _| functions(), print: |writer, body| writer.copy_box(body) };
+
+pub(super) fn functions() -> String {
+    include_str!("boxes.cu").into()
+}
 
 impl Cuda {
     /// Lets threads wait for copies of boxes, with what tells of them behind the shared buffers.
@@ -71,7 +80,7 @@ impl Writer<'_, Cuda> {
     /// box copy { shared[slot, ..] = matrix[..] }
     ///   →  if (threadIdx.x == 0) copy_box(map, shared + .., column, row, ..)
     /// ```
-    pub(super) fn copy_box(&mut self, body: &[Node]) {
+    fn copy_box(&mut self, body: &[Node]) {
         let place = BoxCopy::of(body).and_then(|copy| {
             let one = TensorBox { buffer: copy.from.buffer.0 as usize, shape: copy.shape() };
             Some((self.dialect.boxes.iter().position(|known| *known == one)?, copy))

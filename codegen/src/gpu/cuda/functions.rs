@@ -1,36 +1,34 @@
 //! Functions of CUDA sources: whatever takes assembly.
 
-use super::wgmma;
+use super::{Cuda, copy, mma, wgmma};
+use crate::gpu::dialect::Dialect;
 use crate::gpu::used::Used;
 use autotune_ir::DType;
-use autotune_ir::program::{Program, Side};
-
-/// What the kernels of a source do beyond plain C.
-#[derive(Default)]
-struct Needs {
-    /// Copies that may be under way.
-    copies: bool,
-    matrices: bool,
-    boxes: bool,
-    sides: bool,
-    /// Shapes of the instructions of warp groups.
-    groups: Vec<wgmma::Shape>,
-}
+use autotune_ir::instruction::BOX_COPY;
+use autotune_ir::program::{Node, Program, Side};
 
 /// The functions that the kernels of a program call, left out where there is no CUDA compiler.
 pub(super) fn of(program: &Program) -> String {
-    let mut needs = Needs::default();
-    for stage in &program.stages {
-        let used = Used::of(&stage.body);
-        needs.copies |= used.copies && !used.boxes;
-        needs.matrices |= used.matrices;
-        needs.boxes |= used.boxes;
-        needs.sides |= Side::occurs(&stage.body);
-        needs.groups.extend(wgmma::shapes(&stage.body));
-    }
+    let stages: Vec<Used> = program.stages.iter().map(|stage| Used::of(&stage.body)).collect();
     // Sums and transforms are f32, and all else of a program is of one type.
     let other = program.buffers.iter().map(|buffer| buffer.dtype).find(|&dtype| dtype != DType::F32);
-    text(other.unwrap_or_default(), &needs)
+    let dtype = other.unwrap_or_default();
+
+    let mut parts = Vec::new();
+    if stages.iter().any(|used| used.copies && !used.calls(&BOX_COPY)) {
+        parts.push(include_str!("copies.cu").to_string());
+    }
+    for printer in Cuda::INSTRUCTIONS {
+        let calls = stages.iter().flat_map(|used| &used.calls);
+        let bodies: Vec<&[Node]> = calls.filter(|call| call.0 == printer.instruction).map(|call| call.1).collect();
+        if !bodies.is_empty() {
+            parts.push((printer.functions)(dtype, &bodies));
+        }
+    }
+    if program.stages.iter().any(|stage| Side::occurs(&stage.body)) {
+        parts.push(include_str!("sides.cu").into());
+    }
+    text(dtype, &parts)
 }
 
 /// All functions by which CUDA kernels of [`crate::gpu::generate`] copy and multiply matrices of a type, so that each instruction can be
@@ -45,40 +43,26 @@ pub(super) fn of(program: &Program) -> String {
 /// assert!(["load_matrices(", "mma_f16(", "copy_box(", "group_f16_n64x4("].iter().all(|name| functions.contains(name)));
 /// ```
 pub fn device_functions(dtype: DType, groups: &[[usize; 2]]) -> String {
-    let halves = dtype.bytes() == 2;
-    text(dtype, &Needs { copies: true, matrices: true, boxes: halves, sides: halves, groups: groups.to_vec() })
+    let mut parts = vec![include_str!("copies.cu").into(), mma::functions(dtype)];
+    if dtype.bytes() == 2 {
+        parts.push(copy::functions());
+        parts.push(include_str!("sides.cu").into());
+    }
+    if !groups.is_empty() {
+        parts.push(wgmma::functions(dtype, groups));
+    }
+    text(dtype, &parts)
 }
 
-fn text(dtype: DType, needs: &Needs) -> String {
-    let mut parts = Vec::new();
-    match dtype {
-        DType::F16 => parts.push(include_str!("f16.cu")),
-        DType::Bf16 => parts.push(include_str!("bf16.cu")),
-        DType::F32 | DType::Tf32 => {}
-    }
-    if needs.copies {
-        parts.push(include_str!("copies.cu"));
-    }
-    if needs.matrices {
-        parts.push(include_str!("matrices.cu"));
-        parts.push(match dtype {
-            DType::F32 | DType::Tf32 => include_str!("mma_tf32.cu"),
-            DType::F16 => include_str!("mma_f16.cu"),
-            DType::Bf16 => include_str!("mma_bf16.cu"),
-        });
-    }
-    if needs.boxes {
-        parts.push(include_str!("boxes.cu"));
-    }
-    if !needs.groups.is_empty() {
-        parts.push(include_str!("groups.cu"));
-    }
-    if needs.sides {
-        parts.push(include_str!("sides.cu"));
-    }
-    if parts.is_empty() {
+/// The parts behind what converts elements of a type.
+fn text(dtype: DType, parts: &[String]) -> String {
+    let conversions = match dtype {
+        DType::F16 => include_str!("f16.cu"),
+        DType::Bf16 => include_str!("bf16.cu"),
+        DType::F32 | DType::Tf32 => "",
+    };
+    if conversions.is_empty() && parts.is_empty() {
         return String::new();
     }
-    let products: String = needs.groups.iter().map(|&shape| wgmma::group_product(dtype, shape)).collect();
-    format!("#ifdef __CUDACC__\n{}{products}#endif\n", parts.concat())
+    format!("#ifdef __CUDACC__\n{conversions}{}#endif\n", parts.concat())
 }

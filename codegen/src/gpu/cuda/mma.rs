@@ -2,18 +2,32 @@
 
 use super::Cuda;
 use crate::flat_offset;
+use crate::gpu::dialect::Printer;
 use crate::gpu::element;
 use crate::gpu::writer::Writer;
 use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::program::{Access, Node, WarpTile};
+use autotune_ir::instruction::{MMA, WarpTile};
+use autotune_ir::program::{Access, Node};
+
+pub(super) const PRINTER: Printer<Cuda> =
+    Printer { instruction: &MMA, functions: |dtype, _| functions(dtype), print: |writer, body| writer.mma(body) };
+
+pub(super) fn functions(dtype: DType) -> String {
+    let product = match dtype {
+        DType::F32 | DType::Tf32 => include_str!("mma_tf32.cu"),
+        DType::F16 => include_str!("mma_f16.cu"),
+        DType::Bf16 => include_str!("mma_bf16.cu"),
+    };
+    [include_str!("matrices.cu"), product].concat()
+}
 
 impl Writer<'_, Cuda> {
     /// ```text
     /// mma { unrolled s, i, j, .. { acc[i, j, ..] += rows[..] * columns[..] } }
     ///   →  for s { for i { a[i] = ldmatrix(rows) };  for j { b[j] = ldmatrix(columns) };  for i, j { mma(acc[i, j], a[i], b[j]) } }
     /// ```
-    pub(super) fn mma(&mut self, body: &[Node]) {
+    fn mma(&mut self, body: &[Node]) {
         let Some(tile) = WarpTile::of(body) else {
             self.unsupported("matrix instructions of another form");
             return;

@@ -1,18 +1,40 @@
 //! Matrix instructions of warp groups.
 
+use std::collections::BTreeSet;
+
 use super::Cuda;
 use crate::flat_offset;
+use crate::gpu::dialect::Printer;
 use crate::gpu::writer::Writer;
 use autotune_ir::DType;
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{Access, BufferId, Loop, LoopKind, Node, Team, WarpTile};
+use autotune_ir::instruction::{WGMMA, WarpTile};
+use autotune_ir::program::{Access, BufferId, Loop, LoopKind, Node};
+
+pub(super) const PRINTER: Printer<Cuda> = Printer {
+    instruction: &WGMMA,
+    functions: |dtype, bodies| {
+        let tiles = bodies.iter().filter_map(|body| WarpTile::of(body));
+        let shapes: BTreeSet<Shape> = tiles.map(|tile| shape(&tile)).collect();
+        functions(dtype, &Vec::from_iter(shapes))
+    },
+    print: |writer, body| writer.group_mma(body),
+};
+
+/// Columns of an instruction of a warp group, and pairs of them that lie together in its sums.
+type Shape = [usize; 2];
+
+pub(super) fn functions(dtype: DType, shapes: &[Shape]) -> String {
+    let products: String = shapes.iter().map(|&shape| group_product(dtype, shape)).collect();
+    [include_str!("groups.cu"), &products].concat()
+}
 
 impl Writer<'_, Cuda> {
     /// ```text
     /// mma by warp group { unrolled s, i, j, .. { acc[i, j, ..] += rows[..] * columns[..] } }
     ///   →  for s, i { wgmma(acc[i], rows, columns) };  all but these are awaited
     /// ```
-    pub(super) fn group_mma(&mut self, body: &[Node]) {
+    fn group_mma(&mut self, body: &[Node]) {
         let Some(tile) = WarpTile::of(body) else {
             self.unsupported("matrix instructions of another form");
             return;
@@ -70,16 +92,15 @@ impl Writer<'_, Cuda> {
 }
 
 /// The sums to which warp groups add in some nodes, but for loops that run one turn after the other.
-pub(super) fn group_sums(nodes: &[Node]) -> Option<BufferId> {
+fn group_sums(nodes: &[Node]) -> Option<BufferId> {
     nodes.iter().find_map(|node| match node {
-        Node::Mma { by: Team::WarpGroup, body } => WarpTile::of(body).map(|tile| tile.store.dst.buffer),
+        Node::Call { instruction, body } if **instruction == WGMMA => {
+            WarpTile::of(body).map(|tile| tile.store.dst.buffer)
+        }
         Node::Loop(l) if l.kind == LoopKind::Serial => None,
         node => group_sums(node.body()),
     })
 }
-
-/// Columns of an instruction of a warp group, and pairs of them that lie together in its sums.
-pub(super) type Shape = [usize; 2];
 
 fn shape(tile: &WarpTile) -> Shape {
     [tile.width(), tile.loops[4].extent]
@@ -89,23 +110,9 @@ fn product_name(dtype: DType, [width, run]: Shape) -> String {
     format!("group_{}_n{width}x{run}", dtype.word())
 }
 
-/// Shapes of the instructions of warp groups, each once.
-pub(super) fn shapes(nodes: &[Node]) -> Vec<Shape> {
-    let mut found = Vec::new();
-    for node in nodes {
-        match node {
-            Node::Mma { by: Team::WarpGroup, body } => found.extend(WarpTile::of(body).map(|tile| shape(&tile))),
-            node => found.extend(shapes(node.body())),
-        }
-    }
-    found.sort_unstable();
-    found.dedup();
-    found
-}
-
 /// The function for one instruction of a warp group, which has a register for each sum: for each 8 columns two rows of two. Sums
 /// of one row of `run` times 8 columns lie together.
-pub(super) fn group_product(dtype: DType, [width, run]: Shape) -> String {
+fn group_product(dtype: DType, [width, run]: Shape) -> String {
     let (name, word, sums) = (product_name(dtype, [width, run]), dtype.word(), width / 2);
     let list = |text: &dyn Fn(usize) -> String| (0..sums).map(text).collect::<Vec<_>>().join(", ");
     let place = |register: usize| {

@@ -3,14 +3,14 @@
 use super::super::nest::Nest;
 use super::warp::{MAX_WIDTH, Request, Warp};
 use crate::affine::{Affine, VarId};
+use crate::instruction::{Asynchrony, Team, WarpTile};
 use crate::launch::{Grid, Launch};
 use crate::machine::gpu::{
     BANK_BYTES, BANKS, CONDITION_INSTRUCTIONS, COPY_REGISTERS, DIGIT_INSTRUCTIONS, FRAGMENT_TURNS, LOOP_INSTRUCTIONS,
     MAX_ACCESS_BYTES, PREFETCH_REGISTERS, SECTOR_BYTES, THREAD_REGISTERS,
 };
 use crate::program::{
-    Access, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Scope, Signal, Stage, Store, StoreMode, Team,
-    WarpTile,
+    Access, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Scope, Signal, Stage, Store, StoreMode,
 };
 
 /// Bytes of one turn of shared memory.
@@ -217,14 +217,17 @@ impl<'a> Walk<'a> {
             Node::AwaitCopies { but } | Node::Signal(Signal::AwaitReleased { but }) => {
                 self.work.prefetches = self.work.prefetches.max(self.serial / (but + 1) as f64);
             }
-            Node::BoxCopy { body } => {
+            Node::Call { instruction, body } if instruction.asynchrony == Asynchrony::Copies => {
                 // One instruction of one thread, and no registers.
                 let (other, copies) = (self.work.other, self.copies);
                 self.nodes(body, vector);
                 (self.work.other, self.copies) = (other, copies);
             }
             Node::Side { body, .. } => self.nodes(body, vector),
-            Node::Mma { by, body } => self.mma(*by, body),
+            Node::Call { instruction, body } => match (instruction.multiplies, WarpTile::of(body)) {
+                (Some(by), Some(tile)) => self.mma(by, &tile),
+                _ => self.nodes(body, vector),
+            },
             Node::Signal(_) | Node::Prefetch { .. } => {}
         }
     }
@@ -268,8 +271,7 @@ impl<'a> Walk<'a> {
 
     /// Multiply-adds, instructions, and what is read of shared memory: each warp its rows and its columns, those of a warp group
     /// once for the four. Warps read whole fragments into registers, without bank conflicts.
-    fn mma(&mut self, by: Team, body: &'a [Node]) {
-        let Some(tile) = WarpTile::of(body) else { return };
+    fn mma(&mut self, by: Team, tile: &WarpTile) {
         let [steps, rows, ..] = tile.loops.map(|l| l.extent as f64);
         let columns = tile.width() as f64 / 8.0;
         let fmas: f64 = tile.loops.iter().map(|l| l.extent as f64).product();

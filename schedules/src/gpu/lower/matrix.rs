@@ -4,10 +4,11 @@ use super::{Lowering, Place};
 use crate::contraction::divide;
 use crate::lower::{load, nest};
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{Access, Expr, LoopKind, Node, Store, StoreMode, Team};
+use autotune_ir::instruction::Team;
+use autotune_ir::program::{Access, Expr, LoopKind, Node, Store, StoreMode};
 
 impl Lowering<'_> {
-    /// `mma { acc += data_shared[slot] * weight_shared[slot] }`, in the form of [`autotune_ir::program::WarpTile`].
+    /// `mma { acc += data_shared[slot] * weight_shared[slot] }`, in the form of [`autotune_ir::instruction::WarpTile`].
     pub(super) fn multiply_matrix(
         &mut self,
         by: Team,
@@ -41,6 +42,6 @@ impl Lowering<'_> {
         let dst = Access { buffer: self.acc, index };
         let value = Expr::product(data, weight);
         let store = Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point });
-        vec![Node::Mma { by, body: nest(loops, vec![store]) }]
+        vec![Node::Call { instruction: by.instruction(), body: nest(loops, vec![store]) }]
     }
 }

@@ -9,17 +9,17 @@ const MAX_INTERVALS: usize = 1 << 16;
 
 /// A set of whole numbers: sorted, disjoint, half-open intervals that do not touch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Set(Vec<(i64, i64)>);
+pub(crate) struct Set(Vec<(i64, i64)>);
 
 /// Product of one set per axis.
-pub(super) type SetBox = Vec<Set>;
+pub(crate) type SetBox = Vec<Set>;
 
 impl Set {
     /// The values of `affine`; `None` if it is not plain that each occurs once, or if they are too scattered.
     ///
     /// Plain is a mixed radix: of the terms sorted by coefficient, each coefficient is at least the span of the terms before
     /// it, as in `32*t + 4*u + i` with `u` in `0..8` and `i` in `0..4`.
-    pub(super) fn of(affine: &Affine, extent_of: impl Fn(VarId) -> usize) -> Option<Self> {
+    pub(crate) fn of(affine: &Affine, extent_of: impl Fn(VarId) -> usize) -> Option<Self> {
         let mut start = affine.constant;
         let mut terms = Vec::new();
         for &(var, coefficient) in &affine.terms {
@@ -47,20 +47,20 @@ impl Set {
     }
 
     /// Those of the values that are in `0..extent`.
-    pub(super) fn below(&self, extent: usize) -> Self {
+    pub(crate) fn below(&self, extent: usize) -> Self {
         let within = self.0.iter().map(|&(low, high)| (low.max(0), high.min(extent as i64)));
         Self(within.filter(|(low, high)| low < high).collect())
     }
 
     /// `n` if the values are `0..n`.
-    pub(super) fn as_prefix(&self) -> Option<usize> {
+    pub(crate) fn as_prefix(&self) -> Option<usize> {
         match self.0[..] {
             [(0, high)] => Some(high as usize),
             _ => None,
         }
     }
 
-    pub(super) fn len(&self) -> u128 {
+    pub(crate) fn len(&self) -> u128 {
         self.0.iter().map(|(low, high)| (high - low) as u128).sum()
     }
 
@@ -89,14 +89,14 @@ fn repeat(intervals: &[(i64, i64)], step: i64, last: i64) -> Option<Vec<(i64, i6
 }
 
 /// Number of points of a box.
-pub(super) fn volume(set_box: &SetBox) -> u128 {
+pub(crate) fn volume(set_box: &SetBox) -> u128 {
     set_box.iter().map(Set::len).product()
 }
 
 /// Two boxes of different labels with a point in common. `extents`: the size of each axis, which the sets stay within.
 ///
 /// The space is cut axis by axis where the boxes at hand begin and end; a part that only boxes of one label reach is left.
-pub(super) fn overlap(boxes: &[SetBox], labels: &[usize], extents: &[usize]) -> Option<(usize, usize)> {
+pub(crate) fn overlap(boxes: &[SetBox], labels: &[usize], extents: &[usize]) -> Option<(usize, usize)> {
     fn search(
         boxes: &[SetBox],
         labels: &[usize],
@@ -117,7 +117,7 @@ pub(super) fn overlap(boxes: &[SetBox], labels: &[usize], extents: &[usize]) -> 
 }
 
 /// A point of the space that no box contains.
-pub(super) fn gap(boxes: &[SetBox], extents: &[usize]) -> Option<Vec<i64>> {
+pub(crate) fn gap(boxes: &[SetBox], extents: &[usize]) -> Option<Vec<i64>> {
     fn search(boxes: &[SetBox], extents: &[usize], point: &mut Vec<i64>, at_hand: Vec<usize>) -> bool {
         let axis = point.len();
         if at_hand.is_empty() {

@@ -1,12 +1,28 @@
-//! The form of copies that one instruction does.
+//! Copies of boxes by the tensor memory accelerator (TMA).
 
-use super::{Access, Buffer, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Scope};
+use super::{Asynchrony, Instruction, Site};
 use crate::affine::{Affine, VarId};
+use crate::program::{Access, Buffer, Digit, Expr, InBounds, Loop, LoopKind, Node, Scope};
+use crate::sets::Set;
+
+/// `cp.async.bulk.tensor` of a [`BoxCopy`], whose bytes an mbarrier awaits (CUDA, compute capability 9.0).
+pub static BOX_COPY: Instruction = Instruction {
+    name: "tma",
+    multiplies: None,
+    asynchrony: Asynchrony::Copies,
+    check: |body, site| match BoxCopy::of(body) {
+        Some(copy) if !copy.is_of_block(site) => {
+            Err("a copy of a box that is not the same for all threads, or not of all of it")
+        }
+        Some(copy) => copy.check(site),
+        None => Err("a copy of a box of another form"),
+    },
+};
 
 /// Bytes of a row of a box in shared memory.
 pub const BOX_ROW_BYTES: usize = 128;
 
-/// The nest of a [`Node::BoxCopy`]: a box of a matrix in global memory, to all of a slot of a buffer in shared memory.
+/// The nest of a [`BOX_COPY`]: a box of a matrix in global memory, to all of a slot of a buffer in shared memory.
 ///
 /// ```text
 /// unrolled i                                       (or none)
@@ -65,8 +81,19 @@ impl<'a> BoxCopy<'a> {
         access.index.iter().map(at_zero).collect()
     }
 
+    /// True if the box is the same for all threads of a block, and they copy all of it together.
+    fn is_of_block(&self, site: &Site) -> bool {
+        let round = |var: VarId| self.rounds.iter().find(|l| l.var == var).map(|l| l.extent);
+        let all = Set::of(self.number, |var| round(var).unwrap_or_else(|| (site.extent)(var)));
+        let count: usize = self.digits.iter().map(|d| d.extent).product();
+        let origins = [self.origin(self.to), self.origin(self.from)].concat();
+        origins.iter().flat_map(|index| &index.terms).all(|&(var, _)| !site.is_thread(var))
+            && all.and_then(|set| set.as_prefix()).is_some_and(|n| n >= count)
+    }
+
     /// Whether indices and conditions are those of the form, or what is not.
-    pub fn check(&self, program: &Program) -> Result<(), &'static str> {
+    fn check(&self, site: &Site) -> Result<(), &'static str> {
+        let program = site.program;
         let row = [(self.digits[0].var, 1)];
         let column = [(self.digits[1].var, self.vector.extent as i64), (self.vector.var, 1)];
         let own = |var: VarId| row.iter().chain(&column).any(|term| term.0 == var);

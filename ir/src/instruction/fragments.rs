@@ -1,14 +1,14 @@
 //! The form of nests that a warp runs by matrix instructions.
 
-use super::{Access, BOX_ROW_BYTES, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
+use super::{BOX_ROW_BYTES, Instruction, MMA, Site, WGMMA};
 use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
-use crate::launch::Grid;
+use crate::program::{Access, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
 
 /// Extents of the two innermost thread loops, which number the lanes of a warp.
 pub const LANES: [usize; 2] = [8, 4];
 
-/// The threads that run a [`Node::Mma`] together.
+/// The threads that run a matrix instruction together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Team {
     /// The lanes of a warp.
@@ -30,9 +30,17 @@ impl Team {
     pub fn threads(self) -> usize {
         2 * self.rows()
     }
+
+    /// Its instruction.
+    pub fn instruction(self) -> &'static Instruction {
+        match self {
+            Team::Warp => &MMA,
+            Team::WarpGroup => &WGMMA,
+        }
+    }
 }
 
-/// The nest of a [`Node::Mma`], seven written-out loops around one multiply-accumulate. With `r` and `q` the two innermost
+/// The nest of [`MMA`] and [`WGMMA`], seven written-out loops around one multiply-accumulate. With `r` and `q` the two innermost
 /// thread loops, [`LANES`] wide, `K` the steps of one instruction (16 for f16 and bf16, 8 for tf32), and anything that is the
 /// same for all lanes of a warp for `..`:
 ///
@@ -104,49 +112,77 @@ impl<'a> WarpTile<'a> {
         self.columns.index.last().is_some_and(|index| index.coefficient(k.var) != 0)
     }
 
-    /// Whether extents and indices are those of the form, or what is not.
-    pub fn check(&self, program: &Program, grid: &Grid, by: Team) -> Result<(), &'static str> {
-        let dtype = program.dtype(self.rows.buffer);
-        let Some(steps) = Self::steps(dtype) else {
+    /// Whether a body is of the form, for these threads, or what is not.
+    pub(super) fn check(body: &[Node], site: &Site, by: Team) -> Result<(), &'static str> {
+        let Some(tile) = WarpTile::of(body) else {
+            return Err("matrix instructions of another form");
+        };
+        let Some(steps) = Self::steps(site.program.dtype(tile.rows.buffer)) else {
             return Err("matrix instructions of a type that has none");
         };
-        let lanes: Option<[&Loop; 2]> = grid.threads.last_chunk().copied();
-        let Some([row, pair]) = lanes.filter(|lanes| lanes.map(|l| l.extent) == LANES) else {
+        let lanes: Option<[&Loop; 2]> = site.grid.threads.last_chunk().copied();
+        let Some(lanes) = lanes.filter(|lanes| lanes.map(|l| l.extent) == LANES) else {
             return Err("matrix instructions in a block whose threads are not numbered by the lanes of warps");
         };
-        let of_group = grid.threads.len().checked_sub(3).map(|at| grid.threads[at]).filter(|l| l.extent == 4);
-        let warp = match by {
-            Team::Warp => None,
-            Team::WarpGroup if of_group.is_some() && dtype.bytes() == 2 => of_group.map(|l| l.var),
-            Team::WarpGroup => return Err("matrix instructions of warp groups in a block without, or of other types"),
-        };
-        let [s, i, j, h, p, c, k] = self.loops;
-        let written_out = self.loops.iter().all(|l| l.kind == LoopKind::Unrolled);
-        let in_runs = by == Team::WarpGroup || p.extent == 1;
-        if !written_out
-            || [h.extent, c.extent, k.extent] != [2, 2, steps]
-            || !self.width().is_multiple_of(16)
-            || !in_runs
-        {
+        let warp = tile.warp(site, by)?;
+
+        if !tile.has_loops(steps, by) {
             return Err("loops that are not those of matrix instructions");
         }
+        if !tile.has_own_sums(site.program) {
+            return Err("matrix instructions with sums elsewhere than in the registers of the lanes");
+        }
+        let team = Lanes { row: lanes[0].var, pair: lanes[1].var, warp };
+        if !tile.deals_out(steps, by, &team) {
+            return Err("operands that matrix instructions do not deal out to the lanes like this");
+        }
+        if ![tile.rows, tile.columns].into_iter().all(|access| tile.is_aligned(access, site.program, by, &team)) {
+            return Err("operands of matrix instructions that are not rows of shared memory at multiples of 16 bytes");
+        }
+        Ok(())
+    }
+
+    /// The variable that numbers the warps of a warp group.
+    fn warp(&self, site: &Site, by: Team) -> Result<Option<VarId>, &'static str> {
+        let third = site.grid.threads.iter().rev().nth(2).filter(|l| l.extent == 4);
+        match (by, third) {
+            (Team::Warp, _) => Ok(None),
+            (Team::WarpGroup, Some(l)) if site.program.dtype(self.rows.buffer).bytes() == 2 => Ok(Some(l.var)),
+            (Team::WarpGroup, _) => Err("matrix instructions of warp groups in a block without, or of other types"),
+        }
+    }
+
+    fn has_loops(&self, steps: usize, by: Team) -> bool {
+        let [_, _, _, h, p, c, k] = self.loops;
+        self.loops.iter().all(|l| l.kind == LoopKind::Unrolled)
+            && [h.extent, c.extent, k.extent] == [2, 2, steps]
+            && self.width().is_multiple_of(16)
+            && (by == Team::WarpGroup || p.extent == 1)
+    }
+
+    fn has_own_sums(&self, program: &Program) -> bool {
+        let [_, i, j, h, p, c, _] = self.loops;
         let acc = program.buffer(self.store.dst.buffer);
         let run = Affine::var(p.var) * 2 + Affine::var(c.var);
         let own = [Affine::var(i.var), Affine::var(j.var), Affine::var(h.var), run];
-        let sums = acc.scope == Scope::Register && self.store.mode == StoreMode::Accumulate;
-        if !sums || self.store.dst.index != own || acc.shape != [i.extent, j.extent, 2, 2 * p.extent] {
-            return Err("matrix instructions with sums elsewhere than in the registers of the lanes");
-        }
-        let of_team = |var: VarId| [row.var, pair.var].contains(&var) || warp == Some(var);
-        let variable = |var: VarId| self.loops.iter().any(|l| l.var == var) || of_team(var);
+        acc.scope == Scope::Register
+            && self.store.mode == StoreMode::Accumulate
+            && self.store.dst.index == own
+            && acc.shape == [i.extent, j.extent, 2, 2 * p.extent]
+    }
+
+    /// True if the last two indices of the operands are those of the form.
+    fn deals_out(&self, steps: usize, by: Team, lanes: &Lanes) -> bool {
+        let [s, i, j, h, p, c, k] = self.loops;
         let reduction = [(s.var, steps as i64), (k.var, 1)];
-        let mut along_rows = vec![(i.var, by.rows() as i64), (h.var, 8), (row.var, 1)];
-        along_rows.extend(warp.map(|var| (var, 16)));
-        let along_columns = [(j.var, 8 * p.extent as i64), (p.var, 8), (pair.var, 2), (c.var, 1)];
+        let mut along_rows = vec![(i.var, by.rows() as i64), (h.var, 8), (lanes.row, 1)];
+        along_rows.extend(lanes.warp.map(|var| (var, 16)));
+        let along_columns = [(j.var, 8 * p.extent as i64), (p.var, 8), (lanes.pair, 2), (c.var, 1)];
+
         // What is the same for all lanes is left out; what is always zero says nothing.
         let extent = |var: VarId| self.loops.iter().find(|l| l.var == var).map_or(2, |l| l.extent);
         let varies = |index: &Affine, wanted: &[(VarId, i64)]| {
-            let found = index.terms.iter().filter(|(var, _)| variable(*var) && extent(*var) > 1);
+            let found = index.terms.iter().filter(|(var, _)| self.is_variable(*var, lanes) && extent(*var) > 1);
             let wanted = wanted.iter().filter(|(var, _)| extent(*var) > 1);
             found.clone().count() == wanted.clone().count()
                 && wanted.clone().all(|term| found.clone().any(|f| f == term))
@@ -157,34 +193,44 @@ impl<'a> WarpTile<'a> {
             }
             _ => false,
         };
-        if !is(self.rows, [&along_rows, &reduction])
-            || !(is(self.columns, [&along_columns, &reduction])
+        is(self.rows, [&along_rows, &reduction])
+            && (is(self.columns, [&along_columns, &reduction])
                 || (by == Team::Warp && is(self.columns, [&reduction, &along_columns])))
-        {
-            return Err("operands that matrix instructions do not deal out to the lanes like this");
-        }
-        let aligned = |access: &Access| {
-            let buffer = program.buffer(access.buffer);
-            let row = buffer.shape.last().copied().unwrap_or(1) as i64;
-            let unit = 16 / program.dtype(access.buffer).bytes() as i64;
-            let whole = |index: &Affine| {
-                let rest = index.terms.iter().filter(|(var, _)| !variable(*var) || *var == j.var);
-                index.constant % unit == 0 && rest.clone().all(|&(_, c)| c % unit == 0)
-            };
-            let swizzled = |access: &Access| {
-                let eighth = |index: &Affine| {
-                    let rest = index.terms.iter().filter(|(var, _)| !variable(*var));
-                    index.constant % 8 == 0 && rest.clone().all(|&(_, c)| c % 8 == 0)
-                };
-                // Instructions find the swizzle by address: tiles begin with a whole group of eight rows of 128 bytes.
-                row * 16 == unit * BOX_ROW_BYTES as i64 && access.index.len() == 3 && eighth(&access.index[1])
-            };
-            let rows = by == Team::Warp || swizzled(access);
-            buffer.scope == Scope::Shared && row % unit == 0 && rows && access.index.last().is_some_and(whole)
-        };
-        if !aligned(self.rows) || !aligned(self.columns) {
-            return Err("operands of matrix instructions that are not rows of shared memory at multiples of 16 bytes");
-        }
-        Ok(())
     }
+
+    /// True for a variable that is not the same for all fragments and lanes.
+    fn is_variable(&self, var: VarId, lanes: &Lanes) -> bool {
+        self.loops.iter().any(|l| l.var == var) || [lanes.row, lanes.pair].contains(&var) || lanes.warp == Some(var)
+    }
+
+    /// True for rows of shared memory that begin at multiples of 16 bytes; for warp groups, in the order of the swizzle.
+    fn is_aligned(&self, access: &Access, program: &Program, by: Team, lanes: &Lanes) -> bool {
+        let [_, _, j, ..] = self.loops;
+        let buffer = program.buffer(access.buffer);
+        let row = buffer.shape.last().copied().unwrap_or(1) as i64;
+        let unit = 16 / program.dtype(access.buffer).bytes() as i64;
+        let whole = |index: &Affine| {
+            let rest = index.terms.iter().filter(|(var, _)| !self.is_variable(*var, lanes) || *var == j.var);
+            index.constant % unit == 0 && rest.clone().all(|&(_, c)| c % unit == 0)
+        };
+
+        // Instructions find the swizzle by address: tiles begin with a whole group of eight rows of 128 bytes.
+        let eighth = |index: &Affine| {
+            let rest = index.terms.iter().filter(|(var, _)| !self.is_variable(*var, lanes));
+            index.constant % 8 == 0 && rest.clone().all(|&(_, c)| c % 8 == 0)
+        };
+        let is_swizzled =
+            || row * 16 == unit * BOX_ROW_BYTES as i64 && access.index.len() == 3 && eighth(&access.index[1]);
+        buffer.scope == Scope::Shared
+            && row % unit == 0
+            && (by == Team::Warp || is_swizzled())
+            && access.index.last().is_some_and(whole)
+    }
+}
+
+/// The variables that number the lanes of a warp, and the warps of a group.
+struct Lanes {
+    row: VarId,
+    pair: VarId,
+    warp: Option<VarId>,
 }
