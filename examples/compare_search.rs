@@ -5,8 +5,8 @@
 //! For each seed both searches start from an empty database. Prints a Markdown table: for each task and seed the best time
 //! found by random search over the best time found by the learned one (above 1: learned is better).
 
-use autotune::{Network, Report, SearchKind, Silent, TuneOptions, tune};
-use autotune_db::TuningDb;
+use autotune::search::{Annealing, Random, Searcher};
+use autotune::{Network, Report, Tuner};
 use autotune_ir::Target;
 
 fn main() -> anyhow::Result<()> {
@@ -19,14 +19,14 @@ fn main() -> anyhow::Result<()> {
     println!("| task | {} |", (0..seeds).map(|s| format!("seed {s}")).collect::<Vec<_>>().join(" | "));
     println!("|---|{}", "---|".repeat(seeds));
     let mut measurer = autotune_examples::measurer(&target)?;
-    let mut run = |search: SearchKind, seed: usize| -> anyhow::Result<Report> {
-        let db = TuningDb::temporary()?;
-        let options = TuneOptions { trials: Some(trials), search, seed: seed as u64, ..TuneOptions::default() };
-        Ok(tune(&network.tasks, &target, &options, &mut measurer, &db, &mut Silent)?)
+    let mut run = |new: fn() -> Box<dyn Searcher>, seed: usize| -> anyhow::Result<Report> {
+        let tuner = Tuner::new(&target).searcher(move |_| new()).trials(trials).seed(seed as u64);
+        Ok(tuner.measurer(&mut measurer).tune(&network.tasks)?)
     };
     let mut ratios = vec![Vec::new(); network.tasks.len()];
     for seed in 0..seeds {
-        let (learned, random) = (run(SearchKind::Model, seed)?, run(SearchKind::Random, seed)?);
+        let learned = run(|| Box::<Annealing>::default(), seed)?;
+        let random = run(|| Box::new(Random), seed)?;
         for ((row, learned), random) in ratios.iter_mut().zip(&learned.tasks).zip(&random.tasks) {
             row.push(match (random.best_secs, learned.best_secs) {
                 (Some(random), Some(learned)) => random / learned,

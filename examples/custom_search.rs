@@ -1,59 +1,100 @@
-//! A search loop of one's own, on the parts of the autotuner: draw many schedules, let the cost model pick which to measure,
-//! learn from what they took, repeat.
+//! A searcher and a cost model of one's own: nothing of the autotuner is touched to bring them.
 //!
-//! `cargo run --release -p autotune-examples --example custom_search [ROUNDS]`
+//! `cargo run --release -p autotune-examples --example custom_search [TRIALS]`
+//!
+//! The searcher is a walk by single knobs from the best config so far, the cost model the mean of the nearest neighbours. Both are run
+//! through the contracts that the tuner relies on, then they tune a matrix product.
 
-use std::ops::ControlFlow;
+use autotune::search::{Ask, Batch, Searcher};
+use autotune::{Task, Tuner, contract};
+use autotune_cost_model::{CostModel, ModelError, Sample};
+use autotune_ir::Target;
+use autotune_measure::Measurement;
+use autotune_schedules::Config;
+use ndarray::{ArrayView1, ArrayView2};
 
-use autotune_cost_model::{CostModel, Sample, XgbModel, features, relative_throughputs};
-use autotune_ir::{Program, Target};
-use autotune_measure::{Candidate, Measurer};
-use autotune_schedules::{Config, ScheduleSpace, Workload, lower};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
+/// Neighbours of the best config that are scored for each that is wanted.
+const SCORED_PER_CONFIG: usize = 8;
 
-/// Schedules drawn, and schedules measured, per round.
-const DRAWN: usize = 512;
-const MEASURED: usize = 8;
+/// Samples whose mean is the score.
+const NEAREST: usize = 5;
+
+/// Proposes neighbours of the best config, those with the best scores first.
+#[derive(Default)]
+struct HillClimber {
+    best: Option<(Config, f64)>,
+}
+
+impl Searcher for HillClimber {
+    fn ask(&mut self, ask: Ask<'_>) -> Vec<Config> {
+        let mut batch = Batch::new(ask.seen, ask.n);
+        if let Some((best, _)) = &self.best {
+            let neighbors = (0..SCORED_PER_CONFIG * ask.n).map(|_| ask.space.neighbor(best, ask.rng));
+            let neighbors: Vec<Config> = neighbors.collect();
+            let scores = (ask.score)(&neighbors);
+
+            // One that has no score cannot be lowered.
+            let mut scored: Vec<_> = neighbors.into_iter().zip(scores).filter(|(_, score)| score.is_some()).collect();
+            scored.sort_by(|a, b| b.1.unwrap_or(0.0).total_cmp(&a.1.unwrap_or(0.0)));
+            let explored = (ask.explore * ask.n as f64) as usize;
+            for (config, _) in scored.into_iter().take(ask.n - explored) {
+                batch.push(config);
+            }
+        }
+        batch.fill(ask.space, ask.rng);
+        batch.into_configs()
+    }
+
+    fn tell(&mut self, results: &[(Config, Measurement)]) {
+        for (config, measurement) in results {
+            let best_secs = self.best.as_ref().map_or(f64::INFINITY, |(_, secs)| *secs);
+            if let Some(secs) = measurement.run_secs().filter(|&secs| secs < best_secs) {
+                self.best = Some((config.clone(), secs));
+            }
+        }
+    }
+}
+
+/// Predicts the mean score of the nearest samples.
+#[derive(Default)]
+struct Neighbors(Vec<Sample>);
+
+impl Neighbors {
+    fn score(&self, row: ArrayView1<f32>) -> f32 {
+        let difference = |(a, b): (&f32, &f32)| if a.is_nan() || b.is_nan() { 0.0 } else { (a - b).powi(2) };
+        let distance = |sample: &Sample| sample.features.iter().zip(row).map(difference).sum::<f32>();
+        let mut near: Vec<(f32, f32)> = self.0.iter().map(|sample| (distance(sample), sample.score)).collect();
+        near.sort_by(|a, b| a.0.total_cmp(&b.0));
+        near.truncate(NEAREST);
+        near.iter().map(|(_, score)| score).sum::<f32>() / near.len().max(1) as f32
+    }
+}
+
+impl CostModel for Neighbors {
+    fn fit(&mut self, samples: &[Sample]) -> Result<(), ModelError> {
+        self.0 = samples.to_vec();
+        Ok(())
+    }
+
+    fn predict(&self, features: ArrayView2<f32>) -> Vec<f32> {
+        features.rows().into_iter().map(|row| self.score(row)).collect()
+    }
+
+    fn feature_count(&self) -> Option<usize> {
+        self.0.first().map(|sample| sample.features.len())
+    }
+}
 
 fn main() -> anyhow::Result<()> {
     autotune::serve_if_worker();
-    let rounds: usize = std::env::args().nth(1).map_or(Ok(4), |r| r.parse())?;
-    let workload: Workload = "matmul:m=128,n=256,k=256".parse()?;
+    contract::searcher(|_| HillClimber::default());
+    contract::cost_model(Neighbors::default);
+
+    let trials: usize = std::env::args().nth(1).map_or(Ok(32), |trials| trials.parse())?;
     let target = Target::detect("cpu", Some(1))?;
-    let space = ScheduleSpace::new(&workload, &target);
-    let mut measurer = autotune_examples::measurer(&target)?;
-    let mut model = XgbModel::default();
-    let mut rng = ChaCha8Rng::seed_from_u64(0);
-    let mut measured: Vec<(Vec<f32>, Option<f64>)> = Vec::new();
-
-    for round in 0..rounds {
-        let configs: Vec<Config> = (0..DRAWN).map(|_| space.sample(&mut rng)).collect();
-        let programs = configs.iter().map(|c| lower(&workload, &target, c)).collect::<Result<Vec<Program>, _>>()?;
-        let rows = features::extract_all(&programs, &target);
-        let scores = model.predict(rows.view());
-        let mut ranked: Vec<usize> = (0..configs.len()).collect();
-        ranked.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-
-        let chosen = &ranked[..MEASURED];
-        let candidates: Vec<Candidate> = chosen
-            .iter()
-            .map(|&i| Candidate { workload, target: target.clone(), config: configs[i].clone() })
-            .collect();
-        measurer.measure(&candidates, &mut |i, measurement| {
-            measured.push((rows.row(chosen[i]).to_vec(), measurement.run_secs()));
-            ControlFlow::Continue(())
-        })?;
-
-        let run_secs: Vec<Option<f64>> = measured.iter().map(|m| m.1).collect();
-        let samples: Vec<Sample> = measured
-            .iter()
-            .zip(relative_throughputs(&run_secs))
-            .map(|((features, _), score)| Sample { features: features.clone(), score, group: 0 })
-            .collect();
-        model.fit(&samples)?;
-        let best = run_secs.iter().flatten().copied().fold(f64::INFINITY, f64::min);
-        println!("round {round}: {} measured, best {:.1} GFLOP/s", measured.len(), workload.flops() / best * 1e-9);
-    }
+    let tasks = [Task::single("matmul:m=128,n=256,k=256".parse()?)];
+    let tuner = Tuner::new(&target).searcher(|_| HillClimber::default()).cost_model(Neighbors::default());
+    let report = tuner.trials(trials).tune(&tasks)?;
+    println!("best {:?} s, untuned {:?} s", report.tasks[0].best_secs, report.tasks[0].default_secs);
     Ok(())
 }

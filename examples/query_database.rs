@@ -4,43 +4,42 @@
 //!
 //! Without a database the schedule is the untuned one, which is also what a compiler falls back to on a miss.
 
+use autotune::Tuned;
 use autotune_codegen as codegen;
 use autotune_db::TuningDb;
 use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::program::Role;
 use autotune_ir::{KernelPlan, Target};
 use autotune_measure::{Buffers, Code, Compiler, Kernel, Team};
-use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, max_rel_error, reference};
+use autotune_schedules::{Operands, Workload, max_rel_error, reference};
 
 fn main() -> anyhow::Result<()> {
     let workload: Workload = "conv2d:c=32,h=28,w=28,o=32,k=3,p=1,bias,act=relu".parse()?;
     let target = Target::detect("cpu", Some(1))?;
-    let space = ScheduleSpace::new(&workload, &target);
-    let fits = |config: &Config| space.contains(config);
-    let best = match std::env::args().nth(1) {
-        Some(path) => TuningDb::open_reading(path)?.best(&workload, &target.key(), &fits)?,
-        None => None,
+    let tuned = match std::env::args().nth(1) {
+        Some(path) => Tuned::lookup(&TuningDb::open_reading(path)?, &workload, &target)?,
+        None => Tuned::untuned(&workload, &target)?,
     };
-    let hit = best.map(|best| best.record.config);
-    println!("{}", if hit.is_some() { "found in the database:" } else { "not in a database, the untuned schedule:" });
-    let config = hit.unwrap_or_else(|| space.default_config());
-    println!("{config}");
+    println!(
+        "{}",
+        if tuned.is_tuned() { "found in the database:" } else { "not in a database, the untuned schedule:" }
+    );
+    println!("{}", tuned.config());
 
-    // Whoever wrote the database: the loop nests are proven before their code runs.
-    let program = space.checked_program(&config)?;
+    let program = tuned.program();
     let dir = tempfile::tempdir()?;
-    let code = match codegen::asm::assemble(&program, &target) {
+    let code = match codegen::asm::assemble(program, &target) {
         Ok(code) => Code::Machine(code),
         // Not an x86-64 with AVX2 or AVX-512: a C compiler it is.
         Err(_) => {
             let library = dir.path().join("kernel.so");
             let limit = std::time::Duration::from_secs(60);
-            Compiler::find()?.compile(&codegen::c::generate(&program, &target), &library, limit)?;
+            Compiler::find()?.compile(&codegen::c::generate(program, &target), &library, limit)?;
             Code::Library(library)
         }
     };
 
-    let plan = KernelPlan::of(&program);
+    let plan = KernelPlan::of(program);
     let mut team = Team::new(target.threads());
     let mut buffers = Buffers::new(&plan, team.threads())?;
     let operands = Operands::random(&workload.spec(), 0);

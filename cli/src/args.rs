@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use autotune::{Network, SearchKind, check_dtypes};
-use autotune_ir::DType;
-use autotune_ir::{Target, TargetError};
-use autotune_measure::{Backend, GpuInfo, gpu};
+use autotune::{Network, check_dtypes};
+use autotune_ir::{DType, Target, TargetError};
+use autotune_measure::{Backend, gpu};
 use autotune_schedules::{Config, Workload};
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
+
+use crate::search_kind::SearchKind;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -206,22 +207,20 @@ impl TargetArgs {
     /// device; `opencl` is too, if there is one. A stated compute capability needs none.
     pub(crate) fn detect(&self, workloads: &[Workload]) -> Result<Target> {
         match (self.stated(workloads)?, self.target.as_str()) {
-            (Some(stated), "opencl") => Ok(self.device(workloads).map_or(stated, |(target, _)| target)),
+            (Some(stated), "opencl") => Ok(self.device(workloads).unwrap_or(stated)),
             (Some(stated), _) => Ok(stated),
-            (None, _) => Ok(self.device(workloads)?.0),
+            (None, _) => self.device(workloads),
         }
     }
 
-    /// The target to measure on, which this machine must have and which must compute with the workloads' element types; a GPU
-    /// with its description.
-    pub(crate) fn device(&self, workloads: &[Workload]) -> Result<(Target, Option<GpuInfo>)> {
+    /// The target to measure on, which this machine must have and which must compute with the workloads' element types.
+    pub(crate) fn device(&self, workloads: &[Workload]) -> Result<Target> {
         if let Some(cpu @ Target::Cpu(_)) = self.stated(workloads)? {
-            return Ok((cpu, None));
+            return Ok(cpu);
         }
-        let info = gpu::find(&self.target)?;
-        let target = Target::Gpu(info.target.clone());
+        let target = Target::Gpu(gpu::find(&self.target)?.target);
         check(workloads, &target)?;
-        Ok((target, Some(info)))
+        Ok(target)
     }
 
     /// What the words alone say; `None` for `cuda`.

@@ -11,17 +11,16 @@ mod tune;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use autotune::{Cancel, Setup};
+use autotune::{Cancel, LocalDevice, Setup};
 use autotune_db::{DbError, TuningDb};
 use autotune_ir::Target;
-use autotune_measure::{Backend, Ceilings, MeasureOptions, TimingOptions, WorkerMeasurer, scratch};
+use autotune_measure::{Backend, Ceilings, WorkerMeasurer, scratch};
 use autotune_schedules::Workload;
 use serde::Serialize;
 
-use crate::args::{Cli, Command, DbArgs, Failure, TargetArgs};
+use crate::args::{Cli, Command, DbArgs, Failure};
 use crate::output::{print, say};
 
 /// Runs what the command line asks for. What a killed run left in the folder for temporary files is removed first.
@@ -82,40 +81,16 @@ fn cancel_on_ctrl_c() -> Result<Cancel> {
     Ok(cancel)
 }
 
-/// What is measured on.
-struct Place {
-    target: Target,
-    measurer: WorkerMeasurer,
-    /// None where they cannot be measured.
-    ceilings: Option<Ceilings>,
-    setup: Setup,
-}
-
-impl Place {
-    /// The device of this machine that the arguments name, for such workloads. What is being measured is given up when `cancel` says so.
-    fn find(target: &TargetArgs, workloads: &[Workload], backend: Backend, cancel: &Cancel) -> Result<Self> {
-        let (target, gpu) = target.device(workloads)?;
-        let timing = TimingOptions::for_target(&target);
-        let harness = serde_json::to_string(&timing)?;
-        let mut measurer = WorkerMeasurer::new(MeasureOptions { backend, timing, ..MeasureOptions::default() })?;
-        let switch = cancel.clone();
-        measurer.set_interrupt(Arc::new(move || switch.is_due()));
-
-        workloads.iter().try_for_each(|workload| measurer.foresee(workload))?;
-        let ceilings = measurer.ceilings(&target);
-        let ceilings = ceilings.map_err(|error| say(format_args!("{error}; going on without them"))).ok();
-        let name = gpu.map(|gpu| gpu.title()).or_else(|| device_name(&target));
-        let device = name.unwrap_or_else(|| target.device().to_string());
-        Ok(Self { target, measurer, ceilings, setup: Setup { device, harness } })
-    }
-}
-
-/// The processor as Linux names it.
-fn device_name(target: &Target) -> Option<String> {
-    target.cpu()?;
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
-    Some(line.split_once(':')?.1.trim().to_string())
+/// This machine's device for a target, or why there is none. Without ceilings it goes on, and says so.
+fn open_device(
+    target: &Target,
+    workloads: &[Workload],
+    backend: Backend,
+    cancel: &Cancel,
+) -> Result<(WorkerMeasurer, Option<Ceilings>, Setup)> {
+    let LocalDevice { measurer, ceilings, setup } = LocalDevice::open(target, workloads, backend, cancel)?;
+    let ceilings = ceilings.map_err(|error| say(format_args!("{error}; going on without them"))).ok();
+    Ok((measurer, ceilings, setup))
 }
 
 /// Where `--json` goes: a file, known to be writable before the work begins, or standard output.

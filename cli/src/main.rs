@@ -5,6 +5,7 @@ mod commands;
 mod output;
 mod progress;
 mod report;
+mod search_kind;
 
 use std::process::ExitCode;
 

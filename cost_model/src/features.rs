@@ -63,7 +63,7 @@ use autotune_ir::{Program, Target};
 use ndarray::Array2;
 use rayon::prelude::*;
 
-use columns::{Elements, WHOLE, Whole, width, write};
+use columns::{Elements, WHOLE, Whole, position, width, write};
 use gpu::GPU;
 pub use gpu::{estimated_registers, register_limit, set_register_use};
 use leaf::LEAF;
@@ -84,6 +84,16 @@ static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
 /// The name of every column, in order: what it is, then its unit. Letters, digits, dots and underscores only.
 pub fn names() -> &'static [String] {
     &NAMES
+}
+
+/// The column that ranks programs for a target before anything is learnt: the logarithm of an analytic estimate of the time.
+pub fn estimate_column(target: &Target) -> usize {
+    const OF_CPU: usize = position(WHOLE, "estimate.sum");
+    const OF_GPU: usize = width(WHOLE) + width(LEAF) + position(GPU, "gpu.estimate.max");
+    match target {
+        Target::Cpu(_) => OF_CPU,
+        Target::Gpu(_) => OF_GPU,
+    }
 }
 
 /// The features of a program for a target: [`FEATURE_COUNT`] finite values, in the order of [`names`].

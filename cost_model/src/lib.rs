@@ -6,9 +6,11 @@
 //! | [`features`] | named columns that describe a lowered schedule |
 //! | [`sample`] | [`Sample`]: what is learnt from |
 //! | [`score`] | [`relative_throughputs`]: from measured times to scores |
-//! | [`model`] | [`CostModel`], the contract of all models, and [`XgbModel`], gradient-boosted trees |
+//! | [`model`] | [`CostModel`], what all models do |
+//! | [`xgb`] | [`XgbModel`], gradient-boosted trees, and the [`Prior`] that they start from |
 //! | [`registers`] | [`RegisterModel`]: what a compiler will make of a GPU kernel, learnt from those that it has compiled |
 //! | [`metrics`] | how well predictions rank candidates |
+//! | [`contract`] | the tests that every model must pass, for those who bring one |
 //!
 //! XGBoost trains the trees (`booster`); predicting is done here (`trees`), with the same results and much less time
 //! per call. Neither databases nor devices are known to this crate.
@@ -39,19 +41,22 @@
 //! # Ok::<(), autotune_cost_model::ModelError>(())
 //! ```
 
+pub mod contract;
 pub mod features;
 pub mod metrics;
 pub mod model;
 pub mod registers;
 pub mod sample;
 pub mod score;
+pub mod xgb;
 
 mod booster;
 mod trees;
 
 pub use booster::BoosterError;
-pub use model::{CostModel, ModelError, Objective, Prior, XgbModel, XgbParams};
+pub use model::{CostModel, ModelError};
 pub use registers::{RegisterModel, RegisterUse};
 pub use sample::Sample;
 pub use score::relative_throughputs;
 pub use trees::TreesError;
+pub use xgb::{Objective, Prior, XgbModel, XgbParams};

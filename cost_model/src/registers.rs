@@ -4,8 +4,9 @@ use autotune_ir::GpuTarget;
 use ndarray::ArrayView2;
 
 use crate::features;
-use crate::model::{CostModel, ModelError, Objective, XgbModel, XgbParams};
+use crate::model::{CostModel, ModelError};
 use crate::sample::Sample;
+use crate::xgb::{Objective, XgbModel, XgbParams};
 
 /// What the threads of a GPU kernel take.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,8 +2,10 @@
 
 mod synthetic;
 
+use std::panic::{self, AssertUnwindSafe};
+
 use autotune_cost_model::metrics::{pairwise_accuracy, spearman, top_k_recall};
-use autotune_cost_model::{CostModel, ModelError, Objective, Prior, Sample, XgbModel, XgbParams};
+use autotune_cost_model::{CostModel, ModelError, Objective, Prior, Sample, XgbModel, XgbParams, contract};
 use ndarray::{Array2, s};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -45,52 +47,76 @@ impl CostModel for MeanModel {
     fn feature_count(&self) -> Option<usize> {
         self.0.map(|(columns, _)| columns)
     }
-
-    fn save(&self) -> Result<Vec<u8>, ModelError> {
-        Ok(self.0.map_or(Vec::new(), |(columns, mean)| format!("{columns} {mean}").into_bytes()))
-    }
-
-    fn load(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
-        let text = String::from_utf8_lossy(bytes);
-        self.0 = text.split_once(' ').and_then(|(columns, mean)| Some((columns.parse().ok()?, mean.parse().ok()?)));
-        Ok(())
-    }
 }
 
 #[test]
 fn every_model_keeps_the_contract() {
-    let models: [fn() -> Box<dyn CostModel>; 3] = [
-        || Box::new(MeanModel(None)),
-        || Box::new(small(Objective::RankPairwise)),
-        || Box::new(small(Objective::SquaredError)),
-    ];
+    contract::cost_model(|| MeanModel(None));
+    contract::cost_model(|| small(Objective::RankPairwise));
+    contract::cost_model(|| small(Objective::SquaredError));
+    let prior = Some(Prior { column: 3, weight: 2.0 });
+    contract::cost_model(|| XgbModel::new(XgbParams { prior, ..XgbParams::default() }));
+}
+
+/// What is wrong with a model by the contract.
+fn breach<M: CostModel>(new: impl Fn() -> M) -> String {
+    let caught = panic::catch_unwind(AssertUnwindSafe(|| contract::cost_model(new)));
+    let Err(message) = caught else { return "nothing".into() };
+    message.downcast_ref::<String>().cloned().unwrap_or_default()
+}
+
+/// A model that keeps the contract but for one thing, if it is told to.
+struct Broken {
+    columns: Option<usize>,
+    fits: f32,
+    fault: &'static str,
+}
+
+impl CostModel for Broken {
+    fn fit(&mut self, samples: &[Sample]) -> Result<(), ModelError> {
+        self.columns = samples.first().map(|first| first.features.len()).filter(|_| self.fault != "blind");
+        self.fits += 1.0;
+        if self.fault == "forgetful" || samples.is_empty() {
+            self.fits = self.columns.map_or(0.0, |_| 1.0);
+        }
+        if self.fault == "stubborn" { Err(ModelError::Other("no".into())) } else { Ok(()) }
+    }
+
+    fn predict(&self, features: ndarray::ArrayView2<f32>) -> Vec<f32> {
+        let rows = features.nrows() + usize::from(self.fault == "long");
+        let score = if self.fault == "unsure" { f32::NAN } else { self.fits };
+        vec![score; rows]
+    }
+
+    fn feature_count(&self) -> Option<usize> {
+        self.columns
+    }
+}
+
+#[test]
+fn a_model_that_breaks_the_contract_is_told_where() {
+    let broken = |fault| move || Broken { columns: None, fits: 0.0, fault };
+    contract::cost_model(broken("forgetful"));
+    assert!(breach(broken("cumulative")).contains("fit: equal samples, other predictions"));
+    assert!(breach(broken("blind")).contains("feature_count: the columns of the samples"));
+    assert!(breach(broken("stubborn")).contains("fit: 60 samples are refused: no"));
+    assert!(breach(broken("long")).contains("predict: one score for each row"));
+    assert!(breach(broken("unsure")).contains("predict: a score is not finite"));
+}
+
+#[test]
+fn a_saved_model_is_the_same_and_a_blank_one_blank() {
     let samples = synthetic::samples(&mut ChaCha8Rng::seed_from_u64(1), 60, 3);
     let features = matrix(&samples);
-    for new in models {
-        let mut model = new();
-        assert_eq!(model.feature_count(), None);
-        assert_eq!(model.predict(features.view()), [0.0; 60]);
-        assert_eq!(model.predict(Array2::zeros((2, 1)).view()), [0.0; 2]);
-
-        let mut blank = new();
-        blank.load(&model.save().unwrap()).unwrap();
-        assert_eq!(blank.feature_count(), None);
+    for objective in OBJECTIVES {
+        let mut model = small(objective);
+        let blank = XgbModel::from_bytes(&model.save().unwrap()).unwrap();
+        assert_eq!((blank.feature_count(), blank.predict(features.view())), (None, vec![0.0; 60]));
 
         model.fit(&samples).unwrap();
-        assert_eq!(model.feature_count(), Some(synthetic::COLUMNS));
-        let predicted = model.predict(features.view());
-        assert_eq!(predicted.len(), samples.len());
-        assert!(predicted.iter().all(|score| score.is_finite()));
-        assert!(model.predict(features.slice(s![..0, ..])).is_empty());
-
-        let mut loaded = new();
-        loaded.load(&model.save().unwrap()).unwrap();
-        assert_eq!(loaded.feature_count(), model.feature_count());
-        assert_eq!(loaded.predict(features.view()), predicted);
-
-        model.fit(&[]).unwrap();
-        assert_eq!(model.feature_count(), None);
-        assert_eq!(model.predict(features.view()), [0.0; 60]);
+        let loaded = XgbModel::from_bytes(&model.save().unwrap()).unwrap();
+        assert_eq!(loaded.feature_count(), Some(synthetic::COLUMNS));
+        assert_eq!(loaded.predict(features.view()), model.predict(features.view()));
     }
 }
 

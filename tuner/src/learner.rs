@@ -4,25 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use autotune_cost_model::metrics::{pairwise_accuracy, top_k_recall};
-use autotune_cost_model::{ModelError, RegisterUse, Sample, relative_throughputs};
+use autotune_cost_model::{CostModel, ModelError, RegisterUse, Sample, relative_throughputs};
 use autotune_db::TuningRecord;
 use autotune_ir::Target;
 use autotune_measure::Measurement;
 use autotune_schedules::{Config, Workload};
 
 use crate::featurizer::Featurizer;
+use crate::params::LearningParams;
 use crate::ranker::Ranker;
 use crate::report::Ranking;
 
-/// Samples that a model is fitted on at most: the latest.
-const SAMPLES: usize = 5_000;
-/// Samples without which there is no model.
-const FIRST_FIT: usize = 16;
-/// The model is refitted once the samples have grown by one in this many, so that fitting stays a small share of the time
-/// however many there are.
-const REFIT_SHARE: usize = 10;
-/// One example in this many is held out to judge the model.
-const HOLD_OUT: usize = 5;
+/// The fastest one in so many of a task are its top, of which a ranking should find many.
+const TOP_ONE_IN: usize = 5;
 
 /// One measured config.
 struct Example {
@@ -36,22 +30,22 @@ struct Example {
 
 /// Samples of one target, over all its workloads, and the model fitted on them: a task begins with what its siblings taught.
 pub(crate) struct Learner {
-    target: Target,
     featurizer: Featurizer,
     examples: Vec<Example>,
     ranker: Ranker,
     /// Examples when the model was last fitted.
     fitted: usize,
+    params: LearningParams,
 }
 
 impl Learner {
-    pub(crate) fn new(target: Target) -> Self {
+    pub(crate) fn new(target: Target, model: Box<dyn CostModel>, params: LearningParams) -> Self {
         Self {
             featurizer: Featurizer::new(target.clone()),
-            ranker: Ranker::new(target.clone()),
-            target,
+            ranker: Ranker::new(target, model, params.clone()),
             examples: Vec::new(),
             fitted: 0,
+            params,
         }
     }
 
@@ -60,7 +54,7 @@ impl Learner {
     pub(crate) fn tell_records(&mut self, records: &[TuningRecord], own: &[Workload]) {
         let mut latest: Vec<&TuningRecord> = records.iter().collect();
         latest.sort_by_cached_key(|record| (own.contains(&record.workload), record.provenance.unix_secs));
-        let latest = &latest[latest.len().saturating_sub(SAMPLES)..];
+        let latest = &latest[latest.len().saturating_sub(self.params.samples)..];
         for of_workload in latest.chunk_by(|a, b| a.workload == b.workload) {
             let results: Vec<_> = of_workload.iter().map(|r| (r.config.clone(), r.measurement.clone())).collect();
             self.tell(&of_workload[0].workload, &results);
@@ -82,35 +76,44 @@ impl Learner {
 
     /// Fits the model if enough was learnt since the last time.
     pub(crate) fn refit(&mut self) -> Result<(), ModelError> {
+        let LearningParams { samples: most, first_fit, refit_one_in, .. } = self.params;
         let fresh = self.examples.len() - self.fitted;
-        if self.examples.len() < FIRST_FIT || fresh <= self.examples.len().min(SAMPLES) / REFIT_SHARE {
+        if self.examples.len() < first_fit || fresh <= self.examples.len().min(most) / refit_one_in.max(1) {
             return Ok(());
         }
-        let from = self.examples.len().saturating_sub(SAMPLES);
+
+        let from = self.examples.len().saturating_sub(most);
         let (samples, told) = samples(self.examples[from..].iter());
         self.ranker.fit(samples, &told)?;
         self.fitted = self.examples.len();
         Ok(())
     }
 
-    /// How well a model fitted on four fifths of the examples ranks the rest; `None` if there are too few to tell.
-    pub(crate) fn ranking(&self) -> Result<Option<Ranking>, ModelError> {
-        let from = self.examples.len().saturating_sub(SAMPLES);
-        let numbered = || self.examples[from..].iter().enumerate();
-        let (known, told) = samples(numbered().filter(|(i, _)| i % HOLD_OUT != 0).map(|(_, example)| example));
-        let (held_out, _) = samples(numbered().filter(|(i, _)| i % HOLD_OUT == 0).map(|(_, example)| example));
-        if known.len() < FIRST_FIT {
+    /// How well the model ranks the examples that are held out if it is fitted on the others; `None` if there are too few to tell.
+    pub(crate) fn into_ranking(self) -> Result<Option<Ranking>, ModelError> {
+        let LearningParams { samples: most, first_fit, hold_out_one_in, .. } = self.params;
+        let one_in = hold_out_one_in.max(1);
+        let from = self.examples.len().saturating_sub(most);
+        let part = |is_held_out: bool| {
+            let numbered = self.examples[from..].iter().enumerate();
+            samples(numbered.filter(|(i, _)| i.is_multiple_of(one_in) == is_held_out).map(|(_, example)| example))
+        };
+
+        let ((known, told), (held_out, _)) = (part(false), part(true));
+        if known.len() < first_fit {
             return Ok(None);
         }
-        let mut ranker = Ranker::new(self.target.clone());
+        let mut ranker = self.ranker.renewed();
         ranker.fit(known, &told)?;
+
+        // The mean over the tasks, each by its number of examples.
         let (mut judged, mut pairwise, mut recall) = (0, 0.0, 0.0);
         for group in held_out.chunk_by(|a, b| a.group == b.group) {
             let rows: Vec<&[f32]> = group.iter().map(|sample| &*sample.features).collect();
             let actual: Vec<f32> = group.iter().map(|sample| sample.score).collect();
             let predicted: Vec<f32> =
                 ranker.score(&rows).into_iter().map(|score| score.unwrap_or(f32::NEG_INFINITY)).collect();
-            let top = top_k_recall(&predicted, &actual, group.len().div_ceil(HOLD_OUT));
+            let top = top_k_recall(&predicted, &actual, group.len().div_ceil(TOP_ONE_IN));
             if let Some((accuracy, top)) = pairwise_accuracy(&predicted, &actual).zip(top) {
                 judged += group.len();
                 pairwise += accuracy * group.len() as f64;
@@ -125,10 +128,9 @@ impl Learner {
         }))
     }
 
-    /// Share of a batch to be drawn at random, whatever the scores say: the usual epsilon, and half as long as there is only an
-    /// estimate to go by, which a model must be able to contradict.
+    /// Share of a batch to be drawn at random, whatever the scores say.
     pub(crate) fn explore_share(&self) -> f64 {
-        if self.ranker.is_fitted() { 0.05 } else { 0.5 }
+        if self.ranker.is_fitted() { self.params.explore } else { self.params.explore_untaught }
     }
 
     /// The score of each config, `None` for one that cannot be lowered or is expected to spill registers heavily.
@@ -159,9 +161,18 @@ fn samples<'a>(examples: impl Iterator<Item = &'a Example>) -> (Vec<Sample>, Vec
 }
 
 #[cfg(test)]
+impl Learner {
+    /// With the model that is ours, and the usual policy.
+    pub(crate) fn with_xgb(target: Target) -> Self {
+        let model = Box::new(autotune_cost_model::XgbModel::for_target(&target));
+        Self::new(target, model, LearningParams::default())
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::race::tests::record;
+    use crate::testing::record;
     use autotune_db::Phase;
 
     #[test]
@@ -171,7 +182,8 @@ mod tests {
         let of =
             |workload: &Workload, secs: u32| record(workload, &target, Phase::Search, f64::from(secs), secs.into());
         let mut records: Vec<TuningRecord> = (0..3).map(|secs| of(&own, secs)).collect();
-        let siblings = SAMPLES as u32 + 5;
+        let most = LearningParams::default().samples;
+        let siblings = most as u32 + 5;
         let like = of(&sibling, 0);
         records.extend((0..siblings).rev().map(|secs| {
             let mut record = like.clone();
@@ -179,10 +191,10 @@ mod tests {
             record.measurement = of(&own, secs).measurement;
             record
         }));
-        let mut learner = Learner::new(target.clone());
+        let mut learner = Learner::with_xgb(target.clone());
         learner.tell_records(&records, &[own]);
-        assert_eq!(learner.examples.len(), SAMPLES);
-        let (siblings_told, own_told) = learner.examples.split_at(SAMPLES - 3);
+        assert_eq!(learner.examples.len(), most);
+        let (siblings_told, own_told) = learner.examples.split_at(most - 3);
         assert!(own_told.iter().all(|example| example.workload == own));
         let secs: Vec<u32> = siblings_told.iter().map(|example| example.run_secs.unwrap() as u32).collect();
         assert_eq!(secs, (siblings - secs.len() as u32..siblings).collect::<Vec<_>>(), "in the order of time");

@@ -1,73 +1,97 @@
-//! Learned-cost-model autotuner for tensor programs: searchers, the tuning loop, networks and reports.
+//! Learned-cost-model autotuner for tensor programs: for one operator on one device it measures a few hundred of millions of equivalent loop
+//! nests, learns from them which are fast, and keeps the best.
 //!
-//! | module | what it owns |
-//! |---|---|
-//! | [`dtype_check`] | whether a target computes with an element type |
-//! | [`network`] | [`Task`]: a workload and how often it runs; [`Network`]: ResNet-18 |
-//! | [`search`] | the trait [`Searcher`] and its kinds: annealing over the model, genetic, random, grid |
-//! | [`select`] | picking a diverse batch of promising configs |
-//! | [`scheduler`] | which task gets the next trials, and when none gains any more |
-//! | [`session`] | [`tune`]: the tuning loop |
-//! | [`bench`](mod@bench) | [`bench()`]: winners measured again |
-//! | [`options`] | [`TuneOptions`], [`Cancel`] |
-//! | [`observer`] | [`Observer`]: following a run |
-//! | [`report`] | [`Report`]: what came out, as data |
-//! | [`task`] | why a task got no more trials |
-//! | [`worker`] | [`serve_if_worker`]: programs that are their own measuring worker |
+//! Tune, and look up what was found:
+//!
+//! ```no_run
+//! use autotune::{Task, Tuned, Tuner};
+//! use autotune_db::TuningDb;
+//! use autotune_ir::Target;
+//!
+//! autotune::serve_if_worker(); // candidates run in a process of their own, started from this very program
+//! let target = Target::detect("cpu", None)?;
+//! let workload = "matmul:m=512,n=512,k=512".parse()?;
+//! let db = TuningDb::open("tuning.db")?;
+//! let report = Tuner::new(&target).trials(64).database(&db).tune(&[Task::single(workload)])?;
+//! println!("{:?} s, untuned {:?} s", report.tasks[0].best_secs, report.tasks[0].default_secs);
+//!
+//! let tuned = Tuned::lookup(&db, &workload, &target)?;
+//! println!("{}", tuned.program());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! A task's searcher proposes a batch, the measurer measures it, every result is appended to the database at once, the cost
 //! model is refitted on all records of the target, and the scheduler picks the task with the most to gain. On a GPU the next batch is
 //! proposed and built while the last one runs. At the end the best few of each task are raced against its default.
 //!
-//! ```no_run
-//! autotune::serve_if_worker(); // candidates run in a process of their own, started from this very program
-//! use autotune::{Silent, Task, TuneOptions, tune};
-//! use autotune_db::TuningDb;
-//! use autotune_measure::{WorkerMeasurer, MeasureOptions};
-//! use autotune_ir::Target;
+//! # Parts from outside
 //!
-//! let target = Target::detect("cpu", None)?;
-//! let tasks = [Task::single("matmul:m=512,n=512,k=512".parse()?)];
-//! let options = TuneOptions { trials: Some(64), ..TuneOptions::default() };
-//! let mut measurer = WorkerMeasurer::with(autotune::worker_command()?, MeasureOptions::default())?;
-//! let db = TuningDb::open("tuning.db")?;
-//! let report = tune(&tasks, &target, &options, &mut measurer, &db, &mut Silent)?;
-//! println!("{:?}", report.tasks[0].best_secs);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! | part | trait | given to | tests |
+//! |---|---|---|---|
+//! | searcher | [`Searcher`](search::Searcher) | [`Tuner::searcher`] | [`contract::searcher`] |
+//! | cost model | [`CostModel`](autotune_cost_model::CostModel) | [`Tuner::cost_model`] | [`contract::cost_model`] |
+//! | measurer | [`Measurer`](autotune_measure::Measurer) | [`Tuner::measurer`] | [`contract::measurer`] |
+//!
+//! The example `custom_search` brings a searcher and a cost model. Where ours suit but for a number, [`TuneParams`] and the parameters of
+//! the searchers ([`search::AnnealingParams`]) have it.
+//!
+//! # Files
+//!
+//! Each uses only those above it.
+//!
+//! | file | what it owns |
+//! |---|---|
+//! | `network`, `dtype_check`, `cancel`, `worker` | what is tuned; whether a target can compute it; ending a run; the worker program |
+//! | `params`, `settings`, `error` | policy, limits, why a run cannot go on |
+//! | `time`, `report`, `observer` | what a run tells: data |
+//! | `search` | searchers: propose configs |
+//! | `featurizer`, `ranker`, `learner` | from configs to features, from features to scores, from results to a fitted model |
+//! | `standing`, `recorder`, `race` | where a task stands; appending to the database; the final race |
+//! | `scheduler`, `task`, `planner` | which task gets the next trials; one task's state; the next batch |
+//! | `session`, `bench` | the tuning loop; measuring winners again |
+//! | `local`, `tuner` | this machine's device; [`Tuner`] |
+//! | `tuned` | [`Tuned`]: looking up what to deploy |
+//! | `contract` | tests for parts from outside |
 
-mod annealing;
-pub mod bench;
-mod coverage;
-pub mod dtype_check;
+mod bench;
+mod cancel;
+pub mod contract;
+mod dtype_check;
+mod error;
 mod featurizer;
-mod genetic;
-mod grid;
 mod learner;
-pub mod network;
-pub mod observer;
-pub mod options;
+mod local;
+mod network;
+mod observer;
+mod params;
 mod planner;
 mod race;
-mod random;
 mod ranker;
 mod recorder;
-pub mod report;
-pub mod scheduler;
+mod report;
+mod scheduler;
 pub mod search;
-pub mod select;
-pub mod session;
+mod session;
+mod settings;
 mod standing;
-pub mod task;
-pub mod worker;
+mod task;
+#[cfg(test)]
+mod testing;
+mod time;
+mod tuned;
+mod tuner;
+mod worker;
 
-pub use bench::bench;
+pub use cancel::Cancel;
 pub use dtype_check::{UnsupportedDType, check_dtypes};
-pub use network::{Network, Task};
+pub use error::TuneError;
+pub use local::{LocalDevice, device_name};
+pub use network::{Network, SubjectError, Task, UnknownNetwork};
 pub use observer::{Event, Observer, Silent};
-pub use options::{Cancel, Setup, TuneOptions};
-pub use report::{BenchReport, Report, Stop, TaskReport};
-pub use search::{Ask, ScoreFn, SearchKind, Searcher};
-pub use session::{TuneError, tune};
-pub use task::Retired;
+pub use params::{LearningParams, RaceParams, SchedulingParams, TuneParams};
+pub use report::{BenchReport, CurvePoint, Ranking, Report, Retired, Stop, TaskReport};
+pub use settings::Setup;
+pub use time::TimeShares;
+pub use tuned::{LookupError, Tuned};
+pub use tuner::Tuner;
 pub use worker::{serve_if_worker, worker_command};

@@ -3,7 +3,7 @@
 use autotune_measure::{MeasureError, Measurement};
 
 use crate::network::Task;
-use crate::task::Retired;
+use crate::report::Retired;
 
 /// Something that happened during a run. Tasks are named by their position.
 #[derive(Clone, Debug)]

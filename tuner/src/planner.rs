@@ -10,19 +10,11 @@ use autotune_measure::{Candidate, Measurement};
 use autotune_schedules::Config;
 
 use crate::learner::Learner;
-use crate::options::TuneOptions;
-use crate::report::Stop;
+use crate::report::{Retired, Stop};
 use crate::scheduler::next_task;
-use crate::search::SearchKind;
-use crate::task::{Retired, TaskState};
-
-/// When a batch was planned: since when, when the results before it were learnt, when it was proposed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Planned {
-    pub(crate) begun: Instant,
-    pub(crate) learnt: Instant,
-    pub(crate) proposed: Instant,
-}
+use crate::settings::Settings;
+use crate::task::TaskState;
+use crate::time::Planned;
 
 /// A candidate that was proposed and has not been measured yet.
 pub(crate) struct Proposal {
@@ -55,13 +47,15 @@ impl WorkQueue {
 /// again, though its result may come later.
 pub(crate) struct Planner<'a> {
     pub(crate) tasks: Vec<TaskState>,
+    /// Learns if a searcher uses scores.
     pub(crate) learner: Learner,
     /// Why it proposes nothing any more.
     pub(crate) error: Option<ModelError>,
     /// When it planned last, a batch or none.
     pub(crate) last: Option<Planned>,
+    uses_scores: bool,
     target: &'a Target,
-    options: &'a TuneOptions,
+    settings: &'a Settings,
     first_cost: Vec<f64>,
     batch: usize,
     start: Instant,
@@ -71,23 +65,24 @@ impl<'a> Planner<'a> {
     /// A planner of a run that began at `start`, with batches of that many trials.
     pub(crate) fn new(
         target: &'a Target,
-        options: &'a TuneOptions,
+        settings: &'a Settings,
         tasks: Vec<TaskState>,
         learner: Learner,
         batch: usize,
         start: Instant,
     ) -> Self {
         let first_cost = tasks.iter().map(|t| t.task.weight() * t.task.workload.flops()).collect();
-        Self { tasks, learner, error: None, last: None, target, options, first_cost, batch, start }
+        let uses_scores = tasks.iter().any(TaskState::uses_scores);
+        Self { tasks, learner, uses_scores, error: None, last: None, target, settings, first_cost, batch, start }
     }
 
     /// The limit that ends the search now, if one does; trials in flight count as made.
     pub(crate) fn limit_reached(&self) -> Option<Stop> {
-        if self.options.cancel.is_cancelled() {
+        if self.settings.cancel.is_cancelled() {
             Some(Stop::Cancelled)
         } else if self.trials_left() == Some(0) {
             Some(Stop::Trials)
-        } else if self.options.is_late(self.start) {
+        } else if self.settings.is_late(self.start) {
             Some(Stop::TimeBudget)
         } else {
             None
@@ -97,7 +92,7 @@ impl<'a> Planner<'a> {
     /// Trials that may still be proposed; `None` if there is no limit.
     fn trials_left(&self) -> Option<usize> {
         let trials = |task: &TaskState| task.trials() + task.progress.in_flight;
-        Some(self.options.trials?.saturating_sub(self.tasks.iter().map(trials).sum()))
+        Some(self.settings.trials?.saturating_sub(self.tasks.iter().map(trials).sum()))
     }
 
     /// Learns from the results in the queue and proposes the next batch; none at the end of the search.
@@ -107,6 +102,7 @@ impl<'a> Planner<'a> {
             self.error = Some(error);
             return Vec::new();
         }
+
         let learnt = Instant::now();
         let batch = self.propose(queue);
         let planned = Planned { begun, learnt, proposed: Instant::now() };
@@ -114,6 +110,7 @@ impl<'a> Planner<'a> {
         let Some((task, configs)) = batch else {
             return Vec::new();
         };
+
         let workload = self.tasks[task].task.workload;
         let candidate = |config| Candidate { workload, target: self.target.clone(), config };
         let candidates: Vec<Candidate> = configs.into_iter().map(candidate).collect();
@@ -131,14 +128,14 @@ impl<'a> Planner<'a> {
             let state = &mut self.tasks[task];
             state.progress.in_flight -= results.len();
             state.tell(&results);
-            if self.options.search == SearchKind::Model {
+            if self.uses_scores {
                 self.learner.tell(&state.task.workload, &results);
             }
             if state.has_failed() {
                 self.retire_failing(task, queue);
             }
         }
-        if self.options.search == SearchKind::Model { self.learner.refit() } else { Ok(()) }
+        if self.uses_scores { self.learner.refit() } else { Ok(()) }
     }
 
     /// Takes in what is left in the queue when nothing more is measured, and forgets what is still in flight.
@@ -158,10 +155,12 @@ impl<'a> Planner<'a> {
     /// The next batch of the task with the most to gain, within the trials that are left. Who gives trials or time gets them used;
     /// without any limit, plateaus end the run.
     fn propose(&mut self, queue: &WorkQueue) -> Option<(usize, Vec<Config>)> {
-        let limited = self.options.trials.is_some() || self.options.time_budget.is_some();
+        let limited = self.settings.trials.is_some() || self.settings.time_budget.is_some();
         while self.limit_reached().is_none() {
             let progress: Vec<_> = self.tasks.iter().map(|t| &t.progress).collect();
-            let task = next_task(&progress, &self.first_cost, self.batch, limited)?;
+            let scheduling = &self.settings.params.scheduling;
+            let task = next_task(&progress, &self.first_cost, self.batch, limited, scheduling)?;
+
             let n = self.trials_left().map_or(self.batch, |left| left.min(self.batch));
             let state = &mut self.tasks[task];
             let (workload, learner) = (state.task.workload, &mut self.learner);

@@ -6,30 +6,9 @@ use autotune_db::{DbError, Phase, TuningRecord};
 use autotune_measure::{Candidate, Measurement, Measurer};
 use autotune_schedules::{Config, ScheduleSpace, Workload};
 
+use crate::error::TuneError;
+use crate::params::RaceParams;
 use crate::recorder::{Recorder, since_1970};
-use crate::session::TuneError;
-
-/// Configs of a task that race against its default, besides the best so far: many, because of many configs that were measured, those
-/// that seem the fastest are also those that were lucky.
-pub(crate) const RACERS: usize = 12;
-
-/// Configs that race again, besides the default, if a race was disturbed: the winner of an earlier one, and the fastest.
-const FINALISTS: usize = 4;
-
-/// Races of a task, at most: one that was disturbed is run again.
-const ATTEMPTS: usize = 5;
-
-/// Times the fastest known that the fastest racer takes when the machine is disturbed.
-const DISTURBED: f64 = 1.08;
-
-/// Seconds that the rounds of a race take at most, where no time budget says otherwise.
-pub(crate) const RACE_SECS: f64 = 10.0;
-
-/// Times its budget within which a race that was disturbed is run again.
-const AGAIN_WITHIN: f64 = 2.0;
-
-/// Runs of a racer, at least: loading and checking it, and its rounds.
-const RUNS_OF_RACER: f64 = 8.0;
 
 /// Races the default of a task, its best, the winner of its last race and up to `more` of its other fast configs, as many as
 /// `budget_secs` allow, interleaved, and appends the results. The fastest of the race is the best from then on, be it the default. A race
@@ -42,6 +21,7 @@ pub(crate) fn race(
     measurer: &mut dyn Measurer,
 ) -> Result<(), TuneError> {
     let start = Instant::now();
+    let params = &recorder.settings.params.race;
     let (workload, target) = (*space.workload(), recorder.target);
     let records = recorder.measured(&workload)?;
     let Field { configs, stay } = Field::of(recorder, space, &records, more, budget_secs)?;
@@ -54,18 +34,18 @@ pub(crate) fn race(
     let least_secs = known_secs.reduce(f64::min);
     let candidate = |config| Candidate { workload, target: target.clone(), config };
     let mut candidates: Vec<Candidate> = configs.into_iter().map(candidate).collect();
-    for attempt in 1..=ATTEMPTS {
+    for attempt in 1..=params.attempts {
         let id = since_1970().as_nanos() as u64;
         let measurements = measurer.race(&candidates, budget_secs)?;
         for (candidate, measurement) in candidates.iter().zip(&measurements) {
             recorder.append(candidate, measurement, Phase::Race { id })?;
         }
 
-        let is_over = attempt == ATTEMPTS || start.elapsed().as_secs_f64() > AGAIN_WITHIN * budget_secs;
-        if is_over || !is_disturbed(&measurements, least_secs) {
+        let is_over = attempt == params.attempts || start.elapsed().as_secs_f64() > params.again_within * budget_secs;
+        if is_over || !is_disturbed(&measurements, least_secs, params) {
             break;
         }
-        candidates = finalists(candidates, &measurements, stay);
+        candidates = finalists(candidates, &measurements, stay, params);
     }
     Ok(recorder.flush()?)
 }
@@ -99,7 +79,8 @@ impl Field {
 
         let best = recorder.db.best(workload, &key, &fits)?.map(|best| best.record);
         let best_secs = best.as_ref().and_then(|record| record.measurement.run_secs());
-        let affordable = best_secs.map_or(f64::INFINITY, |secs| budget_secs / (RUNS_OF_RACER * secs));
+        let runs = recorder.settings.params.race.runs_of_racer;
+        let affordable = best_secs.map_or(f64::INFINITY, |secs| budget_secs / (runs * secs));
         let entered = best.iter().map(|record| enter(&record.config)).last().unwrap_or(stay);
         let more = more.min((affordable as usize).saturating_sub(entered));
         for record in recorder.db.top(workload, &key, more, &fits)? {
@@ -125,17 +106,22 @@ fn fastest_secs(records: &[TuningRecord], config: &Config) -> Option<f64> {
 }
 
 /// True if the fastest racer is much slower than the fastest of them was before: something else had the machine.
-fn is_disturbed(measurements: &[Measurement], least_secs: Option<f64>) -> bool {
+fn is_disturbed(measurements: &[Measurement], least_secs: Option<f64>, params: &RaceParams) -> bool {
     let now_secs = measurements.iter().filter_map(Measurement::run_secs).reduce(f64::min);
-    now_secs.zip(least_secs).is_some_and(|(now, least)| now > DISTURBED * least)
+    now_secs.zip(least_secs).is_some_and(|(now, least)| now > params.disturbed * least)
 }
 
 /// The first so many, who stay, and the fastest of the others.
-fn finalists(candidates: Vec<Candidate>, measurements: &[Measurement], stay: usize) -> Vec<Candidate> {
+fn finalists(
+    candidates: Vec<Candidate>,
+    measurements: &[Measurement],
+    stay: usize,
+    params: &RaceParams,
+) -> Vec<Candidate> {
     let secs = |i: &usize| measurements[*i].run_secs().unwrap_or(f64::INFINITY);
     let mut others: Vec<usize> = (stay..candidates.len()).collect();
     others.sort_by(|a, b| secs(a).total_cmp(&secs(b)));
-    others.truncate(1 + FINALISTS - stay);
+    others.truncate((1 + params.finalists).saturating_sub(stay));
     let goes_on = |(i, candidate)| (i < stay || others.contains(&i)).then_some(candidate);
     candidates.into_iter().enumerate().filter_map(goes_on).collect()
 }
@@ -147,64 +133,18 @@ pub(crate) fn is_settled(recorder: &Recorder<'_>, workload: &Workload) -> Result
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use autotune_db::Provenance;
+    use crate::testing::{ran, record};
     use autotune_ir::Target;
-    use autotune_measure::RunSecs;
-    use autotune_schedules::LOWERING_VERSION;
-
-    pub(crate) fn ran(run_secs: f64) -> Measurement {
-        let secs = RunSecs {
-            run_secs,
-            median_secs: run_secs,
-            spread: 0.0,
-            repeats: 5,
-            stopped_early: false,
-            slowdown: 1.0,
-            kernel_secs: 0.0,
-            graph_runs: 0,
-            max_rel_error: 0.0,
-        };
-        Measurement::of(Ok(secs))
-    }
-
-    /// A record of the default config.
-    pub(crate) fn record(
-        workload: &Workload,
-        target: &Target,
-        phase: Phase,
-        run_secs: f64,
-        unix_secs: u64,
-    ) -> TuningRecord {
-        TuningRecord {
-            workload: *workload,
-            target: target.key(),
-            config: ScheduleSpace::new(workload, target).default_config(),
-            measurement: ran(run_secs),
-            phase,
-            imported: false,
-            provenance: Provenance {
-                device: String::new(),
-                backend: None,
-                compiler: String::new(),
-                flags: String::new(),
-                tuner_version: String::new(),
-                harness: String::new(),
-                seed: 0,
-                unix_secs,
-                lowering: LOWERING_VERSION,
-            },
-        }
-    }
 
     #[test]
     fn a_race_is_disturbed_if_its_fastest_is_slower_than_known() {
-        let race = [ran(2.0), ran(2.5)];
-        assert!(is_disturbed(&race, Some(1.0)));
-        assert!(!is_disturbed(&race, Some(1.9)));
-        assert!(!is_disturbed(&race, None));
-        assert!(!is_disturbed(&[], Some(1.0)));
+        let (race, params) = ([ran(2.0), ran(2.5)], RaceParams::default());
+        assert!(is_disturbed(&race, Some(1.0), &params));
+        assert!(!is_disturbed(&race, Some(1.9), &params));
+        assert!(!is_disturbed(&race, None, &params));
+        assert!(!is_disturbed(&[], Some(1.0), &params));
     }
 
     #[test]
@@ -234,14 +174,16 @@ pub(crate) mod tests {
             config: config.clone(),
         };
         let race = [9.0, 8.0, 1.0, 7.0, 2.0, 3.0, 6.0].map(ran);
+        let params = RaceParams::default();
         let all = || (0..race.len()).map(candidate).collect::<Vec<_>>();
-        let kept = finalists(all(), &race, 1);
+        let kept = finalists(all(), &race, 1, &params);
         let odd: Vec<bool> = kept.iter().map(|candidate| candidate.workload.exact).collect();
         // Numbers 0, 2, 4, 5 and 6.
         assert_eq!(odd, [false, false, false, true, false]);
-        assert_eq!(finalists(kept, &race[..5], 1).len(), 5);
+        assert_eq!(finalists(kept, &race[..5], 1, &params).len(), 5);
         // Numbers 0, 1, 2, 4 and 5: who won before stays, however slow it was now.
-        let kept: Vec<bool> = finalists(all(), &race, 2).iter().map(|candidate| candidate.workload.exact).collect();
+        let kept: Vec<bool> =
+            finalists(all(), &race, 2, &params).iter().map(|candidate| candidate.workload.exact).collect();
         assert_eq!(kept, [false, true, false, false, true]);
     }
 }

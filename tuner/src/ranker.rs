@@ -1,37 +1,28 @@
 //! From features to scores.
 
-use autotune_cost_model::{
-    CostModel, ModelError, Prior, RegisterModel, RegisterUse, Sample, XgbModel, XgbParams, features,
-};
+use autotune_cost_model::{CostModel, ModelError, RegisterModel, RegisterUse, Sample, features};
 use autotune_ir::Target;
 use ndarray::{Array2, ArrayView2};
 
-/// Kernels that a compiler must have told of before it is predicted what it makes of others.
-const FIRST_FIT: usize = 16;
-/// Bytes of a thread's spills, stored and loaded, from which on a kernel is not worth compiling.
-const MAX_SPILL_BYTES: f32 = 512.0;
-
-/// The features that rank configs as long as nothing is learnt, for CPUs and for GPUs: logarithms of an analytic estimate of the time.
-const ESTIMATES: [&str; 2] = ["estimate.sum.log2_cycles_per_flop", "gpu.estimate.max.log2_per_peak"];
-/// What the cost model takes for granted: of two configs of which one is estimated to be twice as fast, it is, as a rule.
-const ESTIMATE_WEIGHT: f32 = 4.0;
+use crate::params::LearningParams;
 
 /// The cost model, and for GPUs a model of the compiler before it. Registers and spills are among the features that the cost model
 /// learns from, those that the compiler told, and predicts from, those that are expected of kernels that are not compiled yet.
-#[derive(Clone, Debug)]
 pub(crate) struct Ranker {
     target: Target,
     registers: RegisterModel,
-    model: XgbModel,
+    model: Box<dyn CostModel>,
+    params: LearningParams,
 }
 
 impl Ranker {
-    pub(crate) fn new(target: Target) -> Self {
-        let estimate = ESTIMATES[usize::from(target.gpu().is_some())];
-        let column = features::names().iter().position(|name| name == estimate);
-        let prior = column.map(|column| Prior { column, weight: ESTIMATE_WEIGHT });
-        let model = XgbModel::new(XgbParams { prior, ..XgbParams::default() });
-        Self { target, registers: RegisterModel::default(), model }
+    pub(crate) fn new(target: Target, model: Box<dyn CostModel>, params: LearningParams) -> Self {
+        Self { target, registers: RegisterModel::default(), model, params }
+    }
+
+    /// The same, without what it knows of a compiler; the next fit replaces all else.
+    pub(crate) fn renewed(self) -> Self {
+        Self { registers: RegisterModel::default(), ..self }
     }
 
     /// True after the first fit.
@@ -43,9 +34,10 @@ impl Ranker {
     pub(crate) fn fit(&mut self, mut samples: Vec<Sample>, told: &[Option<RegisterUse>]) -> Result<(), ModelError> {
         let kernels = samples.iter().zip(told).filter_map(|(sample, &told)| Some((&sample.features[..], told?)));
         let kernels: Vec<(&[f32], RegisterUse)> = kernels.collect();
-        if let Some(gpu) = self.target.gpu().filter(|_| kernels.len() >= FIRST_FIT) {
+        if let Some(gpu) = self.target.gpu().filter(|_| kernels.len() >= self.params.registers_first_fit) {
             self.registers.fit(&kernels, gpu)?;
         }
+
         let rows: Vec<&[f32]> = samples.iter().map(|sample| &sample.features[..]).collect();
         let expected = self.expected(matrix(&rows).view());
         let rows = samples.iter_mut().map(|sample| &mut sample.features[..]);
@@ -64,7 +56,7 @@ impl Ranker {
         self.set(rows.as_slice_mut().unwrap_or_default().chunks_mut(width).zip(expected.iter().copied()));
         let mut scores: Vec<Option<f32>> = self.model.predict(rows.view()).into_iter().map(Some).collect();
         for (score, used) in scores.iter_mut().zip(expected) {
-            *score = score.filter(|_| used.spill_bytes < MAX_SPILL_BYTES);
+            *score = score.filter(|_| used.spill_bytes < self.params.max_spill_bytes);
         }
         scores
     }
@@ -118,7 +110,7 @@ mod tests {
         let (known, fresh) = configs.split_at(250);
         let failed = || CandidateError::Build { message: String::new() };
         for told in [true, false] {
-            let mut learner = Learner::new(target.clone());
+            let mut learner = Learner::with_xgb(target.clone());
             let measured = |config: &Config| {
                 let taken = told.then(|| resources(&target, &workload, config));
                 (config.clone(), Measurement { resources: taken, ..Measurement::of(Err(failed())) })

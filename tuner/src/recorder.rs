@@ -9,7 +9,7 @@ use autotune_ir::Target;
 use autotune_measure::{Candidate, Measurement};
 use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, Workload};
 
-use crate::options::TuneOptions;
+use crate::settings::Settings;
 use crate::standing::Standing;
 
 /// How long a measurement may be at the mercy of a power failure: waiting for the disk each time would cost as much as
@@ -20,7 +20,7 @@ const FLUSH_EVERY: Duration = Duration::from_millis(250);
 pub(crate) struct Recorder<'a> {
     pub(crate) db: &'a TuningDb,
     pub(crate) target: &'a Target,
-    pub(crate) options: &'a TuneOptions,
+    pub(crate) settings: &'a Settings,
     flushed: Cell<Option<Instant>>,
     standings: RefCell<HashMap<Workload, Standing>>,
     /// Tasks and configs that ran in this run.
@@ -28,8 +28,8 @@ pub(crate) struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    pub(crate) fn new(db: &'a TuningDb, target: &'a Target, options: &'a TuneOptions) -> Self {
-        Self { db, target, options, flushed: Cell::new(None), standings: RefCell::default(), ran: RefCell::default() }
+    pub(crate) fn new(db: &'a TuningDb, target: &'a Target, settings: &'a Settings) -> Self {
+        Self { db, target, settings, flushed: Cell::new(None), standings: RefCell::default(), ran: RefCell::default() }
     }
 
     /// Where a task of the space stands.
@@ -52,7 +52,7 @@ impl<'a> Recorder<'a> {
     /// Appends one measurement: from then on it outlives the process, and a loss of power after a quarter of a second of further
     /// appending or after [`Recorder::flush`].
     pub(crate) fn append(&self, candidate: &Candidate, measurement: &Measurement, phase: Phase) -> Result<(), DbError> {
-        let setup = self.options.setup.clone();
+        let setup = self.settings.setup.clone();
         let toolchain = measurement.toolchain.clone();
         let backend = toolchain.as_ref().and_then(|t| t.backend);
         let (compiler, flags) = toolchain.map(|t| (t.compiler, t.flags)).unwrap_or_default();
@@ -70,7 +70,7 @@ impl<'a> Recorder<'a> {
                 flags,
                 tuner_version: env!("CARGO_PKG_VERSION").into(),
                 harness: setup.harness,
-                seed: self.options.seed,
+                seed: self.settings.seed,
                 unix_secs: since_1970().as_secs(),
                 lowering: LOWERING_VERSION,
             },

@@ -1,50 +1,39 @@
 //! Which task gets the next batch of trials, and when there is nothing left to gain.
 
-/// Trials over which the recent gain of a task is taken, in batches.
-const WINDOW_BATCHES: usize = 3;
-/// Weight of the recent gain against the expected one.
-const RECENT_WEIGHT: f64 = 0.2;
-/// A task is on a plateau if its last [`PATIENCE`] trials lowered its best time by less than this share.
-const PLATEAU_GAIN: f64 = 0.01;
-/// Trials without gain after which a task is on a plateau, and half as much is expected of more.
-pub const PATIENCE: usize = 128;
-/// Share of its best time that a task may always save: floors are the ceilings of one algorithm, some of whose work can be left out.
-const OPTIMISM: f64 = 0.03;
-/// Smallest and largest number of trials in a batch.
-const BATCH: (usize, usize) = (8, 32);
+use crate::params::SchedulingParams;
 
 /// What the scheduler knows of one task.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Progress {
+pub(crate) struct Progress {
     /// Factor of the task's time in what is minimised.
-    pub weight: f64,
+    pub(crate) weight: f64,
     /// Run time that the task cannot be expected to go below, for instance from the device's ceilings; 0 if unknown.
-    pub floor_secs: f64,
+    pub(crate) floor_secs: f64,
     /// Best run time after each trial so far; infinite before the first that ran.
-    pub best_after: Vec<f64>,
+    pub(crate) best_after: Vec<f64>,
     /// Trials that were proposed and have no result yet.
-    pub in_flight: usize,
+    pub(crate) in_flight: usize,
     /// True if the task gets no more trials: its space is used up, or nothing of it runs.
-    pub retired: bool,
+    pub(crate) retired: bool,
 }
 
 impl Progress {
     /// Best run time so far, infinite if there is none.
-    pub fn best_secs(&self) -> f64 {
+    pub(crate) fn best_secs(&self) -> f64 {
         self.best_after.last().copied().unwrap_or(f64::INFINITY)
     }
 
-    /// True if the last [`PATIENCE`] trials brought next to nothing.
-    pub fn on_plateau(&self) -> bool {
-        let Some(before) = self.best_after.len().checked_sub(PATIENCE + 1) else {
+    /// True if the last [`SchedulingParams::patience`] trials brought next to nothing.
+    fn on_plateau(&self, params: &SchedulingParams) -> bool {
+        let Some(before) = self.best_after.len().checked_sub(params.patience + 1) else {
             return false;
         };
-        self.best_secs() > self.best_after[before] * (1.0 - PLATEAU_GAIN)
+        self.best_secs() > self.best_after[before] * (1.0 - params.plateau_gain)
     }
 
     /// Trials since the best time was more than a plateau's gain above what it is now.
-    fn idle_trials(&self) -> usize {
-        let flat = self.best_secs() / (1.0 - PLATEAU_GAIN);
+    fn idle_trials(&self, params: &SchedulingParams) -> usize {
+        let flat = self.best_secs() / (1.0 - params.plateau_gain);
         self.best_after.iter().rev().skip(1).take_while(|&&secs| secs < flat).count()
     }
 
@@ -52,48 +41,64 @@ impl Progress {
     /// optimistic guess that as many trials again, those in flight included, would reach the floor, a guess that is worth less the longer
     /// nothing was gained. This is the gradient of Ansor's task scheduler (Zheng et al., 2020, section 6) with a known floor in place of
     /// the speeds of similar tasks.
-    fn gain_per_trial(&self, batch: usize) -> f64 {
+    fn gain_per_trial(&self, batch: usize, params: &SchedulingParams) -> f64 {
         let (trials, best) = ((self.best_after.len() + self.in_flight) as f64, self.best_secs());
         if !best.is_finite() {
             // What is in flight will tell.
             return if self.in_flight > 0 { 0.0 } else { f64::INFINITY };
         }
-        let window = (WINDOW_BATCHES * batch).min(self.best_after.len() - 1);
+
+        let window = (params.window_batches * batch).min(self.best_after.len() - 1);
         let before = self.best_after[self.best_after.len() - 1 - window];
         let recent = if before.is_finite() && window > 0 { (before - best) / window as f64 } else { 0.0 };
-        let belief = 0.5f64.powf(self.idle_trials() as f64 / PATIENCE as f64);
-        let expected = belief * (best - self.floor_secs).max(OPTIMISM * best) / trials;
-        self.weight * (RECENT_WEIGHT * recent + (1.0 - RECENT_WEIGHT) * expected)
+
+        let belief = 0.5f64.powf(self.idle_trials(params) as f64 / params.patience.max(1) as f64);
+        let expected = belief * (best - self.floor_secs).max(params.optimism * best) / trials;
+        self.weight * (params.recent_weight * recent + (1.0 - params.recent_weight) * expected)
     }
 }
 
 /// Trials in one batch where `trials` are shared by `tasks`: small enough that every task is refined several times, large enough
 /// to keep builds in parallel and the model cheap, and never so large that the trials end before every task had its first.
-pub fn batch_size(trials: usize, tasks: usize) -> usize {
+pub(crate) fn batch_size(trials: usize, tasks: usize, params: &SchedulingParams) -> usize {
+    let [least, most] = params.batch_trials;
     let share = trials / tasks.max(1);
-    (share / 4).clamp(BATCH.0, BATCH.1).min(share.max(1))
+    (share / 4).clamp(least, most.max(least)).min(share.max(1))
 }
 
 /// The task that gets the next `batch` trials; `None` if all have retired or, unless the search goes on `beyond_plateaus`, are
 /// on one.
 ///
 /// Every task first gets its first batch, the heaviest (by `first_cost`) first; then the one with the most to gain.
-pub fn next_task(tasks: &[&Progress], first_cost: &[f64], batch: usize, beyond_plateaus: bool) -> Option<usize> {
-    let is_open = |task: &Progress| !task.retired && (beyond_plateaus || !task.on_plateau());
+pub(crate) fn next_task(
+    tasks: &[&Progress],
+    first_cost: &[f64],
+    batch: usize,
+    beyond_plateaus: bool,
+    params: &SchedulingParams,
+) -> Option<usize> {
+    let is_open = |task: &Progress| !task.retired && (beyond_plateaus || !task.on_plateau(params));
     let open = || tasks.iter().enumerate().filter(|(_, task)| is_open(task));
     let first_of = |best: Option<(usize, f64)>, (i, value): (usize, f64)| match best {
         Some((_, most)) if most >= value => best,
         _ => Some((i, value)),
     };
+
     let fresh = open().filter(|(_, task)| task.best_after.is_empty() && task.in_flight == 0);
     let heaviest = fresh.map(|(i, _)| (i, first_cost.get(i).copied().unwrap_or(0.0))).fold(None, first_of);
-    let most_gain = || open().map(|(i, task)| (i, task.gain_per_trial(batch))).fold(None, first_of);
+    let most_gain = || open().map(|(i, task)| (i, task.gain_per_trial(batch, params))).fold(None, first_of);
     heaviest.or_else(most_gain).map(|(i, _)| i)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PATIENCE: usize = 128;
+
+    fn params() -> SchedulingParams {
+        SchedulingParams { patience: PATIENCE, ..SchedulingParams::default() }
+    }
 
     /// A task whose best time after `t` trials is `floor + (start - floor) / t`.
     fn simulate(tasks: &[(f64, f64)], trials: usize, batch: usize) -> Vec<usize> {
@@ -110,7 +115,7 @@ mod tests {
         let cost: Vec<f64> = tasks.iter().map(|(weight, secs)| weight * secs).collect();
         let mut order = Vec::new();
         while order.len() * batch < trials {
-            let Some(i) = next_task(&progress.iter().collect::<Vec<_>>(), &cost, batch, false) else {
+            let Some(i) = next_task(&progress.iter().collect::<Vec<_>>(), &cost, batch, false, &params()) else {
                 break;
             };
             for _ in 0..batch {
@@ -143,9 +148,9 @@ mod tests {
         let retired = Progress { weight: 100.0, retired: true, ..open.clone() };
         let plateau = Progress { weight: 100.0, best_after: vec![1.0; PATIENCE + 1], ..open.clone() };
         let cost = [1.0; 3];
-        assert_eq!(next_task(&[&retired, &open, &plateau], &cost, 8, false), Some(1));
-        assert_eq!(next_task(&[&retired, &plateau], &cost, 8, false), None);
-        assert_eq!(next_task(&[&retired, &plateau], &cost, 8, true), Some(1));
+        assert_eq!(next_task(&[&retired, &open, &plateau], &cost, 8, false, &params()), Some(1));
+        assert_eq!(next_task(&[&retired, &plateau], &cost, 8, false, &params()), None);
+        assert_eq!(next_task(&[&retired, &plateau], &cost, 8, true, &params()), Some(1));
     }
 
     #[test]
@@ -154,11 +159,11 @@ mod tests {
             let best_after = [vec![1.0; 300 - idle], vec![fallen_to; idle + 1]].concat();
             Progress { weight: 1.0, floor_secs: 0.1, best_after, in_flight: 0, retired: false }
         };
-        let next = |tasks: [Progress; 2]| next_task(&tasks.each_ref(), &[1.0; 2], 8, true);
+        let next = |tasks: [Progress; 2]| next_task(&tasks.each_ref(), &[1.0; 2], 8, true, &params());
         assert_eq!(next([task(290, 0.5), task(100, 0.5)]), Some(1));
         assert_eq!(next([task(100, 0.5), task(290, 0.5)]), Some(0));
         assert_eq!(
-            (task(290, 0.5).idle_trials(), task(100, 0.995).idle_trials()),
+            (task(290, 0.5).idle_trials(&params()), task(100, 0.995).idle_trials(&params())),
             (290, 300),
             "half a per cent is no gain"
         );
@@ -173,7 +178,7 @@ mod tests {
             in_flight,
             retired: false,
         };
-        let next = |tasks: &[Progress]| next_task(&tasks.iter().collect::<Vec<_>>(), &[1.0; 3], 8, true);
+        let next = |tasks: &[Progress]| next_task(&tasks.iter().collect::<Vec<_>>(), &[1.0; 3], 8, true, &params());
         assert_eq!(next(&[task(0, 8), task(0, 0), task(4, 0)]), Some(1), "no first batch twice");
         assert_eq!(next(&[task(0, 8), task(8, 0), task(4, 0)]), Some(2), "the unknown waits for its results");
         assert_eq!(next(&[task(0, 8), task(8, 0), task(4, 8)]), Some(1), "trials in flight lower what more would gain");
@@ -183,20 +188,20 @@ mod tests {
     #[test]
     fn a_plateau_needs_patience_and_small_gain() {
         let task = |best_after| Progress { weight: 1.0, floor_secs: 0.0, best_after, in_flight: 0, retired: false };
-        assert!(!task(vec![1.0; PATIENCE]).on_plateau());
-        assert!(task(vec![1.0; PATIENCE + 1]).on_plateau());
+        assert!(!task(vec![1.0; PATIENCE]).on_plateau(&params()));
+        assert!(task(vec![1.0; PATIENCE + 1]).on_plateau(&params()));
         let mut gained = vec![1.0; PATIENCE];
         gained.push(0.9);
-        assert!(!task(gained).on_plateau());
-        assert!(!task(vec![f64::INFINITY; 3]).on_plateau());
+        assert!(!task(gained).on_plateau(&params()));
+        assert!(!task(vec![f64::INFINITY; 3]).on_plateau(&params()));
     }
 
     #[test]
     fn batches_follow_the_trials_per_task() {
-        assert_eq!(batch_size(256, 13), 8);
-        assert_eq!(batch_size(64, 1), 16);
-        assert_eq!(batch_size(1000, 1), 32);
-        assert_eq!(batch_size(60, 13), 4);
-        assert_eq!(batch_size(5, 13), 1);
+        assert_eq!(batch_size(256, 13, &params()), 8);
+        assert_eq!(batch_size(64, 1, &params()), 16);
+        assert_eq!(batch_size(1000, 1, &params()), 32);
+        assert_eq!(batch_size(60, 13, &params()), 4);
+        assert_eq!(batch_size(5, 13, &params()), 1);
     }
 }

@@ -4,85 +4,31 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use autotune_cost_model::ModelError;
-use autotune_db::{DbError, Phase, TuningDb, TuningRecord};
+use autotune_cost_model::CostModel;
+use autotune_db::{Phase, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::{Ceilings, MeasureError, Measurer};
-use autotune_schedules::{LowerError, ScheduleSpace, Workload};
-use thiserror::Error;
+use autotune_schedules::{Config, ScheduleSpace, Workload};
 
-use crate::dtype_check::{UnsupportedDType, check_dtypes};
+use crate::error::TuneError;
 use crate::learner::Learner;
 use crate::network::Task;
 use crate::observer::{Event, Observer};
-use crate::options::TuneOptions;
 use crate::planner::{Planner, WorkQueue};
-use crate::race::{RACE_SECS, RACERS, is_settled, race};
+use crate::race::{is_settled, race};
 use crate::recorder::Recorder;
-use crate::report::{CurvePoint, Report, Stop, TaskReport, TimeShares};
+use crate::report::{CurvePoint, Report, Retired, Stop};
 use crate::scheduler::batch_size;
-use crate::search::SearchKind;
-use crate::task::{Retired, TaskState};
+use crate::search::NewSearcher;
+use crate::settings::Settings;
+use crate::task::TaskState;
+use crate::time::TimeShares;
 
-/// Part of the floor of a task's run time, which is measured, that a time from elsewhere may go below.
-const CREDIBLE: f64 = 0.8;
-
-/// Configs of a task that are measured first because records from elsewhere claim that they are the fastest.
-const CLAIMS: usize = 8;
-
-/// Trials per task after which a run without any limit of its own is planned to end.
-pub const DEFAULT_TRIALS_PER_TASK: usize = 64;
-
-/// Why a run cannot go on. Everything measured before is in the database.
-#[derive(Debug, Error)]
-pub enum TuneError {
-    /// The target has no kernels for a workload's element type.
-    #[error(transparent)]
-    DType(#[from] UnsupportedDType),
-    /// The target has no kernels for a workload.
-    #[error("{workload}: {why}")]
-    Refused {
-        /// The workload.
-        workload: Box<Workload>,
-        /// Why.
-        why: LowerError,
-    },
-    /// The measuring infrastructure is broken.
-    #[error(transparent)]
-    Measure(#[from] MeasureError),
-    /// The database cannot be read or written.
-    #[error(transparent)]
-    Db(#[from] DbError),
-    /// The cost model cannot be fitted.
-    #[error("the cost model cannot be fitted: {0}")]
-    Model(#[from] ModelError),
-}
-
-/// Tunes `tasks` for `target` until the trials or the time are used up or the run is cancelled, and without either limit until no
-/// task gains any more; then races the best few of each task against its default.
-///
-/// On a GPU the next batch is proposed and built while the device runs: it comes from what was known until then.
-///
-/// Every measurement is appended to `db` as it comes: an interrupted run loses nothing, a killed one a quarter of a second. Records that are in `db`
-/// already count as trials, are not measured again, and teach the model, as do those of other workloads on the same target.
-pub fn tune(
-    tasks: &[Task],
-    target: &Target,
-    options: &TuneOptions,
-    measurer: &mut dyn Measurer,
-    db: &TuningDb,
-    observer: &mut dyn Observer,
-) -> Result<Report, TuneError> {
-    check_dtypes(&tasks.iter().map(|task| task.workload).collect::<Vec<_>>(), target)?;
-    let mut session = Session::resume(tasks, target, options, measurer, db, observer)?;
-    let stop = session.search()?;
-    session.finish(stop)
-}
-
-struct Session<'a> {
+/// A tuning run.
+pub(crate) struct Session<'a> {
     planner: Planner<'a>,
     target: &'a Target,
-    options: &'a TuneOptions,
+    settings: &'a Settings,
     measurer: &'a mut dyn Measurer,
     recorder: Recorder<'a>,
     observer: &'a mut dyn Observer,
@@ -94,48 +40,48 @@ struct Session<'a> {
     curve: Vec<CurvePoint>,
 }
 
+/// What is brought to a run.
+pub(crate) struct Parts<'a> {
+    pub(crate) new_searcher: &'a NewSearcher<'a>,
+    pub(crate) cost_model: Box<dyn CostModel>,
+    pub(crate) measurer: &'a mut dyn Measurer,
+    pub(crate) db: &'a TuningDb,
+    pub(crate) observer: &'a mut dyn Observer,
+}
+
 impl<'a> Session<'a> {
     /// Takes in what the database knows of the target.
-    fn resume(
+    pub(crate) fn resume(
         tasks: &[Task],
         target: &'a Target,
-        options: &'a TuneOptions,
-        measurer: &'a mut dyn Measurer,
-        db: &'a TuningDb,
-        observer: &'a mut dyn Observer,
+        settings: &'a Settings,
+        parts: Parts<'a>,
     ) -> Result<Self, TuneError> {
         let start = Instant::now();
-        let recorder = Recorder::new(db, target, options);
-        let mut learner = Learner::new(target.clone());
-        let mut states = Vec::new();
-        for task in tasks {
-            let records = db.query(&task.workload, &target.key())?;
-            let space = ScheduleSpace::new(&task.workload, target);
-            check_space(&space)?;
-            recorder.follow(&space);
-            let floor_secs = options.ceilings.map_or(0.0, |ceilings| floor_secs(&space, &ceilings));
-            let claims = db.claims(&task.workload, &target.key(), CLAIMS, &|config| space.contains(config))?;
-            let claimed = claims.into_iter().map(|record| record.config);
-            let claimed = claimed.filter(|config| space.checked_program(config).is_ok()).collect();
-            let (search, seed) = (options.search, options.seed);
-            states.push(TaskState::new(task.clone(), space, search, seed, floor_secs, &records, claimed));
-        }
-        if options.search == SearchKind::Model {
+        let Parts { new_searcher, cost_model, measurer, db, observer } = parts;
+        let params = &settings.params;
+        let recorder = Recorder::new(db, target, settings);
+        let states = tasks.iter().map(|task| resume_task(task, &recorder, new_searcher));
+        let states = states.collect::<Result<Vec<TaskState>, TuneError>>()?;
+
+        let mut learner = Learner::new(target.clone(), cost_model, params.learning.clone());
+        if states.iter().any(TaskState::uses_scores) {
             let own: Vec<Workload> = tasks.iter().map(|task| task.workload).collect();
             let mut records = db.query_target(&target.key())?;
-            drop_incredible(&mut records, target, options.ceilings.as_ref());
+            drop_incredible(&mut records, target, settings);
             learner.tell_records(&records, &own);
             learner.refit()?;
         }
+
         let resumed = states.iter().map(|s| s.resumed).collect();
-        observer.event(&Event::Started { tasks, resumed, trials: options.trials });
-        let planned = options.trials.unwrap_or(DEFAULT_TRIALS_PER_TASK * tasks.len());
-        let batch = batch_size(planned, tasks.len());
+        observer.event(&Event::Started { tasks, resumed, trials: settings.trials });
+        let planned = settings.trials.unwrap_or(params.trials_per_task * tasks.len());
+        let batch = batch_size(planned, tasks.len(), &params.scheduling);
         Ok(Self {
             best_secs: states.iter().map(|state| state.progress.best_secs()).collect(),
-            planner: Planner::new(target, options, states, learner, batch, start),
+            planner: Planner::new(target, settings, states, learner, batch, start),
             target,
-            options,
+            settings,
             measurer,
             recorder,
             observer,
@@ -147,51 +93,59 @@ impl<'a> Session<'a> {
     }
 
     /// Measures what the planner proposes; each result is appended to the database as it comes. Says why it ended.
-    fn search(&mut self) -> Result<Stop, TuneError> {
+    pub(crate) fn search(&mut self) -> Result<Stop, TuneError> {
         let queue = WorkQueue::default();
         let Self { planner, measurer, recorder, observer, best_secs, shares, curve, .. } = self;
-        let (options, start) = (self.options, self.start);
+        let (settings, start) = (self.settings, self.start);
         let weights: Vec<f64> = planner.tasks.iter().map(|state| state.task.weight()).collect();
         let mut appended = Ok(());
+        // When the device had nothing to do any more.
         let mut idle_since = Instant::now();
-        let deadline = options.search_deadline(start);
+        let deadline = settings.search_deadline(start);
         let measured = measurer.measure_batches(&mut || planner.next_batch(&queue), &mut |_, measurement| {
             let ran = Instant::now();
             let Some(proposal) = queue.lock().proposals.pop_front() else {
                 return ControlFlow::Break(());
             };
+
+            // Until it began, the device waited.
             let (task, run_time) = (proposal.task, Duration::from_secs_f64(measurement.measure_secs));
             let began = ran.checked_sub(run_time).map_or(idle_since, |began| began.max(idle_since));
             shares.waited(idle_since, began, Some(proposal.planned));
             shares.measured(ran.duration_since(began).as_secs_f64(), &measurement);
+
             appended = recorder.append(&proposal.candidate, &measurement, Phase::Search);
             self.new_trials += 1;
             // Before the first result there is nothing to end with: it is waited for.
-            options.cancel.set_deadline(deadline);
+            settings.cancel.set_deadline(deadline);
             best_secs[task] = best_secs[task].min(measurement.run_secs().unwrap_or(f64::INFINITY));
             let network_secs = weights.iter().zip(&*best_secs).map(|(weight, secs)| weight * secs).sum();
             if curve.last().map_or(f64::INFINITY, |point| point.network_secs) > network_secs {
                 let elapsed_secs = start.elapsed().as_secs_f64();
                 curve.push(CurvePoint { elapsed_secs, trials: self.new_trials, network_secs });
             }
+
             observer.event(&Event::Measured { task, measurement: &measurement, best_secs: best_secs[task] });
             announce(&queue, &mut **observer);
             queue.lock().results.push((task, proposal.candidate.config, measurement));
             idle_since = Instant::now();
             shares.record_secs += idle_since.duration_since(ran).as_secs_f64();
-            if appended.is_err() || options.cancel.is_cancelled() || options.is_late(start) {
+
+            if appended.is_err() || settings.cancel.is_cancelled() || settings.is_late(start) {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
             }
         });
-        self.options.cancel.set_deadline(None);
+
+        self.settings.cancel.set_deadline(None);
         match measured {
             // What was being measured is given up: the limit that ended it is told below.
             Ok(()) | Err(MeasureError::Interrupted) => {}
             Err(error) => return Err(error.into()),
         }
         appended?;
+
         shares.waited(idle_since, Instant::now(), planner.last);
         let concluding = Instant::now();
         planner.conclude(&queue)?;
@@ -201,35 +155,35 @@ impl<'a> Session<'a> {
     }
 
     /// Races the best few of each task, unless the run is cancelled, and tells how it all went.
-    fn finish(mut self, stop: Stop) -> Result<Report, TuneError> {
+    pub(crate) fn finish(mut self, stop: Stop) -> Result<Report, TuneError> {
         let start = Instant::now();
         self.recorder.flush()?;
         let mut reports = Vec::new();
         for task in 0..self.planner.tasks.len() {
             let is_failing = matches!(self.planner.tasks[task].retired, Some(Retired::Failing(_)));
-            if !self.options.cancel.is_cancelled() && !is_failing {
+            if !self.settings.cancel.is_cancelled() && !is_failing {
                 self.observer.event(&Event::Racing { task });
                 match self.race(task) {
-                    Err(TuneError::Measure(why)) if !self.options.cancel.is_cancelled() => {
+                    Err(TuneError::Measure(why)) if !self.settings.cancel.is_cancelled() => {
                         self.observer.event(&Event::RaceFailed { task, why: &why });
                     }
                     Ok(()) | Err(TuneError::Measure(_)) => {}
                     Err(error) => return Err(error),
                 }
             }
+
             let state = &self.planner.tasks[task];
-            reports.push(TaskReport {
-                trials: state.trials(),
-                failed_trials: state.failed,
-                retired: state.retired.clone(),
-                ..TaskReport::new(&state.task, self.recorder.standing(&state.space), self.options.ceilings)
-            });
+            let mut report = self.recorder.standing(&state.space).into_report(&state.task, self.settings.ceilings);
+            (report.trials, report.failed_trials) = (state.trials(), state.failed);
+            report.retired = state.retired.clone();
+            reports.push(report);
         }
+
         self.shares.race_secs = start.elapsed().as_secs_f64();
         Ok(Report {
             target: self.target.key(),
             tasks: reports,
-            ranking: self.planner.learner.ranking()?,
+            ranking: self.planner.learner.into_ranking()?,
             tuning_secs: self.start.elapsed().as_secs_f64(),
             new_trials: self.new_trials,
             trials_per_sec: (self.new_trials > 0)
@@ -246,45 +200,54 @@ impl<'a> Session<'a> {
         let state = &self.planner.tasks[task];
         let waiting = (self.planner.tasks.len() - task) as f64;
         let share =
-            self.options.time_budget.map(|budget| budget.saturating_sub(self.start.elapsed()).as_secs_f64() / waiting);
-        let budget_secs = share.map_or(RACE_SECS, |share| share.clamp(LEAST_RACE_SECS, RACE_SECS));
-        let more = if share == Some(0.0) || is_settled(&self.recorder, &state.task.workload)? { 0 } else { RACERS };
+            self.settings.time_budget.map(|budget| budget.saturating_sub(self.start.elapsed()).as_secs_f64() / waiting);
+        let params = &self.settings.params.race;
+        let [least_secs, most_secs] = params.budget_secs;
+        let budget_secs = share.map_or(most_secs, |share| share.max(least_secs).min(most_secs));
+        let is_over = share == Some(0.0) || is_settled(&self.recorder, &state.task.workload)?;
+        let more = if is_over { 0 } else { params.racers };
 
         // What was not measured yet is waited for, however late it is.
         if share.is_some() && self.recorder.standing(&state.space).best.is_some() {
-            let limit = Duration::from_secs_f64(RACE_OVERRUN.0 * budget_secs + RACE_OVERRUN.1);
-            self.options.cancel.set_deadline(Instant::now().checked_add(limit));
+            let limit = Duration::from_secs_f64(params.overrun.0 * budget_secs + params.overrun.1);
+            self.settings.cancel.set_deadline(Instant::now().checked_add(limit));
         }
         let raced = race(&self.recorder, &state.space, more, budget_secs, self.measurer);
-        self.options.cancel.set_deadline(None);
+        self.settings.cancel.set_deadline(None);
         raced
     }
 }
 
-/// Seconds that a race takes where its share of the time budget is less: those of a dozen kernels of a millisecond.
-const LEAST_RACE_SECS: f64 = 0.35;
+/// What the database knows of a task: its records, and of what is claimed to be fast what is proven to be right.
+fn resume_task(task: &Task, recorder: &Recorder<'_>, new_searcher: &NewSearcher<'_>) -> Result<TaskState, TuneError> {
+    let Recorder { db, target, settings, .. } = recorder;
+    let records = db.query(&task.workload, &target.key())?;
+    let space = ScheduleSpace::new(&task.workload, target);
+    TuneError::of_space(&space)?;
+    recorder.follow(&space);
 
-/// Where a race's budget ends a run, how many times longer than it the race may take, and the seconds on top: loading and checking
-/// kernels, of which some may be slow.
-const RACE_OVERRUN: (f64, f64) = (2.0, 15.0);
+    let floor_secs = settings.ceilings.map_or(0.0, |ceilings| floor_secs(&space, &ceilings));
+    let fits = |config: &Config| space.contains(config);
+    let claims = db.claims(&task.workload, &target.key(), settings.params.claims, &fits)?;
+    let claimed = claims.into_iter().map(|record| record.config);
+    let claimed = claimed.filter(|config| space.checked_program(config).is_ok()).collect();
+    let searcher = new_searcher(&space);
+    Ok(TaskState::new(task.clone(), space, searcher, settings.seed, floor_secs, &records, claimed))
+}
 
-/// Drops claims that no kernel can have reached: times below [`CREDIBLE`] of the floor, and all where the ceilings are not known.
-fn drop_incredible(records: &mut Vec<TuningRecord>, target: &Target, ceilings: Option<&Ceilings>) {
+/// Drops claims that no kernel can have reached: times too far below the floor, and all where the ceilings are not known.
+fn drop_incredible(records: &mut Vec<TuningRecord>, target: &Target, settings: &Settings) {
+    let credible_share = settings.params.credible_share;
     let mut floors: HashMap<Workload, f64> = HashMap::new();
     records.retain(|record| {
         let Some(claimed_secs) = record.measurement.run_secs().filter(|_| record.is_claim()) else {
             return true;
         };
-        let floor = || ceilings.map(|ceilings| floor_secs(&ScheduleSpace::new(&record.workload, target), ceilings));
+        let floor =
+            || settings.ceilings.map(|ceilings| floor_secs(&ScheduleSpace::new(&record.workload, target), &ceilings));
         let floor_secs = *floors.entry(record.workload).or_insert_with(|| floor().unwrap_or(f64::INFINITY));
-        claimed_secs >= CREDIBLE * floor_secs
+        claimed_secs >= credible_share * floor_secs
     });
-}
-
-/// Fails if the target has no kernels for the space's workload, whatever the schedule.
-pub(crate) fn check_space(space: &ScheduleSpace) -> Result<(), TuneError> {
-    let refused = |why: &LowerError| TuneError::Refused { workload: Box::new(*space.workload()), why: why.clone() };
-    space.refusal().map_or(Ok(()), |why| Err(refused(why)))
 }
 
 /// The least seconds that any algorithm of the space takes.

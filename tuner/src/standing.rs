@@ -1,8 +1,12 @@
 //! Where a task stands by what a run has measured.
 
 use autotune_db::Phase;
-use autotune_measure::{Measurement, RunSecs};
+use autotune_measure::{Ceilings, Measurement, RunSecs};
 use autotune_schedules::Config;
+use autotune_schedules::workload::Work;
+
+use crate::network::Task;
+use crate::report::TaskReport;
 
 /// The default and the best of a task by this run's own measurements. Once the task raced, both are of its last race, so that they
 /// compare; nothing that was only read from a database counts.
@@ -36,5 +40,66 @@ impl Standing {
         if self.best.as_ref().is_none_or(|(_, best)| run.run_secs < best.run_secs) {
             self.best = Some((config.clone(), run));
         }
+    }
+
+    /// The report of its task, without trials; whoever made some adds them.
+    pub(crate) fn into_report(self, task: &Task, ceilings: Option<Ceilings>) -> TaskReport {
+        let workload = task.workload;
+        let (config, best) = self.best.unzip();
+        let best_secs = best.map(|run| run.run_secs);
+        let fraction = |work: Work| Some(ceilings?.min_secs(work, workload.dtype) / best_secs?);
+
+        TaskReport {
+            name: task.name.clone(),
+            workload,
+            count: task.count,
+            trials: 0,
+            failed_trials: 0,
+            default_secs: self.default_secs,
+            best_secs,
+            gflops: best_secs.map(|secs| workload.flops() / secs / 1e9),
+            roofline_fraction: config.as_ref().and_then(|config| fraction(config.work(&workload))),
+            direct_roofline_fraction: fraction(workload.work()),
+            max_rel_error: best.map(|run| run.max_rel_error),
+            graph_runs: best.map(|run| run.graph_runs),
+            config,
+            retired: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use autotune_schedules::Workload;
+
+    use super::*;
+    use crate::testing::ran;
+
+    #[test]
+    fn the_share_of_the_roofline_is_that_of_the_algorithm_that_runs() {
+        let workload: Workload = "conv2d:c=64,h=56,w=56,o=64,k=3,p=1".parse().unwrap();
+        // A machine that only operations keep busy.
+        let ceilings = Ceilings {
+            core_flops_per_sec: 1e9,
+            flops_per_sec: 1e9,
+            half_flops_per_sec: 1e9,
+            tf32_flops_per_sec: 1e9,
+            bytes_per_sec: f64::INFINITY,
+            read_bytes_per_sec: [f64::INFINITY; 3],
+            cache_bytes: [0.0; 2],
+            fork_join_secs: 0.0,
+        };
+        let report = |sketch: &str| {
+            let json = format!(r#"{{"sketch":"{sketch}","knobs":{{"m":"4"}}}}"#);
+            let config: Config = serde_json::from_str(&json).unwrap();
+            let mut standing = Standing::new(config.clone());
+            standing.take_in(&config, &ran(1.0), Phase::Search);
+            standing.into_report(&Task { name: "C".into(), workload, count: 1 }, Some(ceilings))
+        };
+        let [direct, winograd] = ["direct", "winograd"].map(report);
+        assert_eq!(direct.roofline_fraction, direct.direct_roofline_fraction);
+        assert_eq!(winograd.direct_roofline_fraction, direct.direct_roofline_fraction);
+        // 36 multiply-adds for 16 outputs of 9 taps.
+        assert_eq!(direct.roofline_fraction.unwrap() / winograd.roofline_fraction.unwrap(), 4.0);
     }
 }

@@ -9,17 +9,9 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::network::Task;
+use crate::report::Retired;
 use crate::scheduler::Progress;
-use crate::search::{Ask, ScoreFn, SearchKind, Searcher};
-
-/// Why a task gets no more trials.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Retired {
-    /// Every config of its space was measured.
-    Exhausted,
-    /// Every candidate of its first batch failed: the most frequent causes, one a line.
-    Failing(String),
-}
+use crate::search::{Ask, ScoreFn, Searcher};
 
 /// A task, its space, its searcher and what was measured so far.
 pub(crate) struct TaskState {
@@ -52,7 +44,7 @@ impl TaskState {
     pub(crate) fn new(
         task: Task,
         space: ScheduleSpace,
-        search: SearchKind,
+        searcher: Box<dyn Searcher>,
         seed: u64,
         floor_secs: f64,
         records: &[TuningRecord],
@@ -64,6 +56,7 @@ impl TaskState {
         let resumed = searched().count();
         let mix = format!("{seed} {} {resumed}", task.workload);
         let weight = task.weight();
+
         let mut state = Self {
             task,
             progress: Progress { weight, floor_secs, best_after: Vec::new(), in_flight: 0, retired: false },
@@ -72,16 +65,23 @@ impl TaskState {
             resumed,
             first_batch: None,
             failures: Vec::new(),
-            searcher: search.searcher(),
+            searcher,
             seen: measured().map(|r| r.config.stable_hash()).collect(),
             claimed,
             rng: ChaCha8Rng::seed_from_u64(autotune_schedules::config::fnv1a(mix.as_bytes())),
             space,
         };
+
+        // What failed in earlier runs is no reason to retire in this one.
         let results: Vec<_> = searched().map(|r| (r.config.clone(), r.measurement.clone())).collect();
         state.tell(&results);
         state.failures.clear();
         state
+    }
+
+    /// True if its searcher wants to know what a cost model predicts.
+    pub(crate) fn uses_scores(&self) -> bool {
+        self.searcher.uses_scores()
     }
 
     /// Number of trials so far, those of earlier runs included.
@@ -102,6 +102,7 @@ impl TaskState {
         if self.seen.insert(default.stable_hash()) {
             batch.push(default);
         }
+
         while batch.len() < n
             && let Some(config) = self.claimed.pop()
         {
@@ -109,9 +110,11 @@ impl TaskState {
                 batch.push(config);
             }
         }
+
         let n = n.saturating_sub(batch.len());
         let (space, seen, rng) = (&self.space, &self.seen, &mut self.rng);
         batch.extend(self.searcher.ask(Ask { space, score, explore, seen, n, rng }));
+
         self.seen.extend(batch.iter().map(Config::stable_hash));
         self.progress.in_flight += batch.len();
         self.first_batch.get_or_insert(batch.len());

@@ -1,17 +1,18 @@
 //! Searching where there is next to nothing to be found.
 #![allow(clippy::unwrap_used)]
 
+mod kind;
+
 use std::collections::HashSet;
 
-use autotune::{Ask, SearchKind};
+use autotune::search::Ask;
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_schedules::{Config, ScheduleSpace};
+use kind::{KINDS, Kind};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-const KINDS: [SearchKind; 4] = [SearchKind::Model, SearchKind::Genetic, SearchKind::Random, SearchKind::Grid];
-
-fn ask(kind: SearchKind, space: &ScheduleSpace, seen: &HashSet<u64>, n: usize) -> Vec<Config> {
+fn ask(kind: Kind, space: &ScheduleSpace, seen: &HashSet<u64>, n: usize) -> Vec<Config> {
     let mut score = |configs: &[Config]| vec![Some(0.0); configs.len()];
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     kind.searcher().ask(Ask { space, score: &mut score, explore: 0.1, seen, n, rng: &mut rng })
@@ -24,11 +25,11 @@ fn the_last_config_of_a_space_is_proposed_and_then_no_more() {
     let all: Vec<Config> = space.iter().collect();
     let mut seen: HashSet<u64> = all[1..].iter().map(Config::stable_hash).collect();
     for kind in KINDS {
-        assert_eq!(ask(kind, &space, &seen, 16), all[..1], "{kind}");
+        assert_eq!(ask(kind, &space, &seen, 16), all[..1], "{kind:?}");
     }
     seen.insert(all[0].stable_hash());
     for kind in KINDS {
-        assert!(ask(kind, &space, &seen, 16).is_empty(), "{kind}");
+        assert!(ask(kind, &space, &seen, 16).is_empty(), "{kind:?}");
     }
 }
 
@@ -43,7 +44,7 @@ fn spaces_of_which_hardly_any_combination_is_valid_are_searched() {
         let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
         for kind in KINDS {
             let batch = ask(kind, &space, &HashSet::new(), 16);
-            assert!(!batch.is_empty() && batch.iter().all(|config| space.contains(config)), "{kind}: {text}");
+            assert!(!batch.is_empty() && batch.iter().all(|config| space.contains(config)), "{kind:?}: {text}");
         }
     }
 }

@@ -1,20 +1,21 @@
 //! Searching without hardware: a paper device whose run times follow from a formula.
 #![allow(clippy::unwrap_used)]
 
+mod kind;
 mod support;
 
 use std::collections::HashSet;
 
-use autotune::{Ask, Cancel, Event, Network, Observer, SearchKind, Silent, Stop, Task, TuneOptions, tune};
+use autotune::search::Ask;
+use autotune::{Cancel, Event, Network, Observer, Report, Retired, Stop, Task, Tuner};
 use autotune_db::{Phase, TuningDb};
 use autotune_ir::{CpuTarget, Target};
 use autotune_measure::Candidate;
 use autotune_schedules::{Config, ScheduleSpace, Workload};
+use kind::{KINDS, Kind};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use support::{PaperDevice, paper_secs};
-
-const KINDS: [SearchKind; 4] = [SearchKind::Model, SearchKind::Genetic, SearchKind::Random, SearchKind::Grid];
 
 fn target() -> Target {
     Target::Cpu(CpuTarget::generic_avx2(2))
@@ -24,15 +25,14 @@ fn workload(text: &str) -> Workload {
     text.parse().unwrap()
 }
 
-fn options(search: SearchKind, trials: usize, seed: u64) -> TuneOptions {
-    TuneOptions { trials: Some(trials), search, seed, ..TuneOptions::default() }
+fn tuner<'a>(kind: Kind, trials: usize, seed: u64) -> Tuner<'a> {
+    Tuner::new(&target()).searcher(move |_| kind.searcher()).trials(trials).seed(seed)
 }
 
 /// Best time found for a workload by a fresh run.
-fn best_secs(text: &str, options: &TuneOptions) -> f64 {
-    let db = TuningDb::temporary().unwrap();
-    let tasks = [Task::single(workload(text))];
-    let report = tune(&tasks, &target(), options, &mut PaperDevice::default(), &db, &mut Silent).unwrap();
+fn best_secs(text: &str, kind: Kind, trials: usize, seed: u64) -> f64 {
+    let mut device = PaperDevice::default();
+    let report = tuner(kind, trials, seed).measurer(&mut device).tune(&[Task::single(workload(text))]).unwrap();
     report.tasks[0].best_secs.unwrap()
 }
 
@@ -45,37 +45,12 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn annealing_with_a_model_beats_random_and_genetic_search_at_equal_trials() {
     let text = "matmul:m=96,n=192,k=64";
     let found = |kind| {
-        let secs = (0..7).map(|seed| best_secs(text, &options(kind, 96, seed)));
+        let secs = (0..7).map(|seed| best_secs(text, kind, 96, seed));
         (secs.map(f64::ln).sum::<f64>() / 7.0).exp()
     };
-    let (model, genetic, random) = (found(SearchKind::Model), found(SearchKind::Genetic), found(SearchKind::Random));
+    let (model, genetic, random) = (found(Kind::Annealing), found(Kind::Genetic), found(Kind::Random));
     assert!(model < 0.9 * random, "model {model}, random {random}");
     assert!(model < genetic, "model {model}, genetic {genetic}");
-}
-
-#[test]
-fn searchers_propose_only_valid_unseen_distinct_configs() {
-    let target = target();
-    for text in ["matmul:m=12,n=16,k=8", "conv2d:c=8,h=9,w=9,o=16,k=3,p=1"] {
-        let space = ScheduleSpace::new(&workload(text), &target);
-        for kind in KINDS {
-            let (mut searcher, mut seen) = (kind.searcher(), HashSet::new());
-            let mut rng = ChaCha8Rng::seed_from_u64(7);
-            // A score of only negative values: rank scores may be.
-            let mut score = |configs: &[Config]| {
-                configs.iter().map(|c| Some(-1.0 - (c.stable_hash() % 1000) as f32)).collect::<Vec<_>>()
-            };
-            for round in 0..6 {
-                let asked = Ask { space: &space, score: &mut score, explore: 0.05, seen: &seen, n: 9, rng: &mut rng };
-                let batch = searcher.ask(asked);
-                assert_eq!(batch.len(), 9, "{kind} {text} round {round}");
-                for config in &batch {
-                    assert!(space.contains(config), "{kind}: {config}");
-                    assert!(seen.insert(config.stable_hash()), "{kind}: {config} twice");
-                }
-            }
-        }
-    }
 }
 
 #[test]
@@ -86,16 +61,16 @@ fn annealing_climbs_scores_of_any_sign() {
         let config = config.clone();
         paper_secs(&Candidate { workload, target: target.clone(), config }) as f32
     };
-    let mean_secs = |kind: SearchKind, offset: f32| {
+    let mean_secs = |kind: Kind, offset: f32| {
         let mut score = |configs: &[Config]| configs.iter().map(|c| Some(offset - 1e3 * secs(c))).collect::<Vec<_>>();
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let asked =
             Ask { space: &space, score: &mut score, explore: 0.05, seen: &HashSet::new(), n: 16, rng: &mut rng };
         kind.searcher().ask(asked).iter().map(secs).sum::<f32>() / 16.0
     };
-    let random = mean_secs(SearchKind::Random, 0.0);
+    let random = mean_secs(Kind::Random, 0.0);
     for offset in [-100.0, 0.0, 100.0] {
-        let annealed = mean_secs(SearchKind::Model, offset);
+        let annealed = mean_secs(Kind::Annealing, offset);
         assert!(annealed < 0.5 * random, "offset {offset}: annealed {annealed}, random {random}");
     }
 }
@@ -111,8 +86,8 @@ impl Run {
         Self { db: TuningDb::temporary().unwrap(), tasks: texts.iter().map(|t| Task::single(workload(t))).collect() }
     }
 
-    fn tune(&self, options: &TuneOptions, device: &mut PaperDevice) -> autotune::Report {
-        tune(&self.tasks, &target(), options, device, &self.db, &mut Silent).unwrap()
+    fn tune<'a>(&'a self, tuner: Tuner<'a>, device: &'a mut PaperDevice) -> Report {
+        tuner.measurer(device).database(&self.db).tune(&self.tasks).unwrap()
     }
 
     fn searched(&self) -> usize {
@@ -128,12 +103,12 @@ fn the_same_seed_measures_the_same_configs() {
     for kind in KINDS {
         let measured = |seed| {
             let mut device = PaperDevice::default();
-            Run::new(&[SMALL]).tune(&options(kind, 40, seed), &mut device);
+            Run::new(&[SMALL]).tune(tuner(kind, 40, seed), &mut device);
             device.measured
         };
-        assert_eq!(measured(3), measured(3), "{kind}");
-        if kind != SearchKind::Grid {
-            assert_ne!(measured(3), measured(4), "{kind}");
+        assert_eq!(measured(3), measured(3), "{kind:?}");
+        if kind != Kind::Grid {
+            assert_ne!(measured(3), measured(4), "{kind:?}");
         }
     }
 }
@@ -142,7 +117,7 @@ fn the_same_seed_measures_the_same_configs() {
 fn the_default_comes_first_and_the_best_is_never_slower() {
     let run = Run::new(&[SMALL, "matmul:m=1,n=40,k=8"]);
     let mut device = PaperDevice::default();
-    let report = run.tune(&options(SearchKind::Random, 20, 0), &mut device);
+    let report = run.tune(tuner(Kind::Random, 20, 0), &mut device);
     for (task, report) in run.tasks.iter().zip(&report.tasks) {
         let default = ScheduleSpace::new(&task.workload, &target()).default_config();
         assert!(device.measured.contains(&default));
@@ -157,13 +132,13 @@ fn a_resumed_run_measures_only_what_is_left_and_nothing_twice() {
     for kind in KINDS {
         let run = Run::new(&[SMALL]);
         let mut device = PaperDevice::default();
-        run.tune(&options(kind, 24, 5), &mut device);
-        run.tune(&options(kind, 24, 5), &mut device);
-        assert_eq!(device.measured.len(), 24, "{kind}");
-        let report = run.tune(&options(kind, 40, 5), &mut device);
-        assert_eq!((device.measured.len(), report.tasks[0].trials), (40, 40), "{kind}");
+        run.tune(tuner(kind, 24, 5), &mut device);
+        run.tune(tuner(kind, 24, 5), &mut device);
+        assert_eq!(device.measured.len(), 24, "{kind:?}");
+        let report = run.tune(tuner(kind, 40, 5), &mut device);
+        assert_eq!((device.measured.len(), report.tasks[0].trials), (40, 40), "{kind:?}");
         let distinct: HashSet<u64> = device.measured.iter().map(Config::stable_hash).collect();
-        assert_eq!(distinct.len(), 40, "{kind}");
+        assert_eq!(distinct.len(), 40, "{kind:?}");
     }
 }
 
@@ -178,18 +153,22 @@ fn batches_proposed_ahead_keep_limits_and_repeat_nothing() {
         for trials in [1, 7, 24, 41] {
             let run = Run::new(&[SMALL, "matmul:m=20,n=16,k=8"]);
             let mut device = ahead();
-            let report = run.tune(&options(kind, trials, 5), &mut device);
-            assert_eq!((device.measured.len(), run.searched(), report.new_trials), (trials, trials, trials), "{kind}");
-            assert_eq!(report.stop, Stop::Trials, "{kind}");
-            run.tune(&options(kind, trials + 20, 5), &mut device);
-            assert_eq!(run.searched(), trials + 20, "{kind}");
+            let report = run.tune(tuner(kind, trials, 5), &mut device);
+            assert_eq!(
+                (device.measured.len(), run.searched(), report.new_trials),
+                (trials, trials, trials),
+                "{kind:?}"
+            );
+            assert_eq!(report.stop, Stop::Trials, "{kind:?}");
+            run.tune(tuner(kind, trials + 20, 5), &mut device);
+            assert_eq!(run.searched(), trials + 20, "{kind:?}");
         }
         let run = Run::new(&[SMALL]);
         let mut device = ahead();
-        run.tune(&options(kind, 24, 5), &mut device);
-        run.tune(&options(kind, 64, 5), &mut device);
+        run.tune(tuner(kind, 24, 5), &mut device);
+        run.tune(tuner(kind, 64, 5), &mut device);
         let distinct: HashSet<u64> = device.measured.iter().map(Config::stable_hash).collect();
-        assert_eq!((device.measured.len(), distinct.len()), (64, 64), "{kind}");
+        assert_eq!((device.measured.len(), distinct.len()), (64, 64), "{kind:?}");
     }
 }
 
@@ -206,11 +185,11 @@ fn what_was_proposed_ahead_of_a_break_is_proposed_again() {
             }
         };
         let mut device = PaperDevice { before: Some(Box::new(before)), ..ahead() };
-        let report = run.tune(&TuneOptions { cancel, ..options(kind, 100_000, 0) }, &mut device);
-        assert_eq!((report.stop, device.measured.len(), report.tasks[0].trials), (Stop::Cancelled, 4, 4), "{kind}");
-        let report = run.tune(&options(kind, 100_000, 0), &mut device);
-        assert_eq!((report.stop, device.measured.len()), (Stop::Plateau, size), "{kind}: every config, each once");
-        assert_eq!(report.tasks[0].retired, Some(autotune::Retired::Exhausted), "{kind}");
+        let report = run.tune(tuner(kind, 100_000, 0).cancel(&cancel), &mut device);
+        assert_eq!((report.stop, device.measured.len(), report.tasks[0].trials), (Stop::Cancelled, 4, 4), "{kind:?}");
+        let report = run.tune(tuner(kind, 100_000, 0), &mut device);
+        assert_eq!((report.stop, device.measured.len()), (Stop::Plateau, size), "{kind:?}: every config, each once");
+        assert_eq!(report.tasks[0].retired, Some(Retired::Exhausted), "{kind:?}");
     }
 }
 
@@ -229,8 +208,9 @@ impl Observer for Order {
 #[test]
 fn every_task_has_its_first_batch_before_any_has_a_second_one_ahead() {
     let run = Run::new(&["matmul:m=12,n=16,k=8", "matmul:m=20,n=16,k=8", "matmul:m=24,n=16,k=8"]);
-    let (options, mut order) = (options(SearchKind::Random, 96, 0), Order::default());
-    tune(&run.tasks, &target(), &options, &mut ahead(), &run.db, &mut order).unwrap();
+    let (mut order, mut device) = (Order::default(), ahead());
+    let tuner = tuner(Kind::Random, 96, 0).observer(&mut order).measurer(&mut device).database(&run.db);
+    tuner.tune(&run.tasks).unwrap();
     let batches: Vec<&[usize]> = order.0.chunks(8).collect();
     assert!(batches.iter().all(|batch| batch.iter().all(|task| task == &batch[0])), "{batches:?}");
     assert_eq!(batches[..3].iter().map(|batch| batch[0]).collect::<Vec<_>>(), [2, 1, 0]);
@@ -241,19 +221,19 @@ fn a_model_that_is_a_batch_older_still_beats_random_search() {
     let found = |kind| {
         let secs = |seed| {
             let run = Run::new(&["matmul:m=96,n=192,k=64"]);
-            run.tune(&options(kind, 96, seed), &mut ahead()).tasks[0].best_secs.unwrap()
+            run.tune(tuner(kind, 96, seed), &mut ahead()).tasks[0].best_secs.unwrap()
         };
         ((0..7).map(|seed| secs(seed).ln()).sum::<f64>() / 7.0).exp()
     };
-    let (model, random) = (found(SearchKind::Model), found(SearchKind::Random));
+    let (model, random) = (found(Kind::Annealing), found(Kind::Random));
     assert!(model < 0.95 * random, "model {model}, random {random}");
 }
 
 #[test]
 fn a_task_of_which_nothing_runs_gets_one_batch_more_ahead() {
     let mut device = PaperDevice { broken: true, ..ahead() };
-    let report = Run::new(&[SMALL]).tune(&options(SearchKind::Model, 200, 0), &mut device);
-    let Some(autotune::Retired::Failing(causes)) = &report.tasks[0].retired else { panic!("{report:?}") };
+    let report = Run::new(&[SMALL]).tune(tuner(Kind::Annealing, 200, 0), &mut device);
+    let Some(Retired::Failing(causes)) = &report.tasks[0].retired else { panic!("{report:?}") };
     assert!(causes.starts_with("32 of 32: "), "{causes}");
     assert_eq!((report.tasks[0].trials, report.tasks[0].failed_trials), (64, 64));
 }
@@ -268,8 +248,7 @@ fn a_cancelled_run_keeps_everything_it_measured() {
         }
     };
     let mut device = PaperDevice { before: Some(Box::new(before)), ..PaperDevice::default() };
-    let options = TuneOptions { cancel, ..options(SearchKind::Model, 100, 0) };
-    let report = run.tune(&options, &mut device);
+    let report = run.tune(tuner(Kind::Annealing, 100, 0).cancel(&cancel), &mut device);
     assert_eq!(report.stop, Stop::Cancelled);
     assert_eq!((device.measured.len(), run.searched(), report.tasks[0].trials), (11, 11, 11));
     assert!(report.tasks[0].best_secs.is_some());
@@ -279,10 +258,10 @@ fn a_cancelled_run_keeps_everything_it_measured() {
 fn a_task_of_which_nothing_runs_is_stopped_after_its_first_batch() {
     let run = Run::new(&[SMALL, "matmul:m=20,n=16,k=8"]);
     let mut device = PaperDevice { broken: true, ..PaperDevice::default() };
-    let report = run.tune(&options(SearchKind::Model, 200, 0), &mut device);
+    let report = run.tune(tuner(Kind::Annealing, 200, 0), &mut device);
     assert!(report.found_nothing());
     for task in &report.tasks {
-        let Some(autotune::Retired::Failing(causes)) = &task.retired else { panic!("{:?}", task.retired) };
+        let Some(Retired::Failing(causes)) = &task.retired else { panic!("{:?}", task.retired) };
         assert!(causes.contains("paper tears"), "{causes}");
         assert_eq!(task.trials, task.failed_trials);
         assert!(task.trials <= 32);
@@ -297,9 +276,9 @@ fn a_small_space_is_searched_to_its_end() {
     let size = ScheduleSpace::new(&workload(text), &target()).iter().count();
     for kind in KINDS {
         let mut device = PaperDevice::default();
-        let report = Run::new(&[text]).tune(&options(kind, 100_000, 0), &mut device);
-        assert_eq!(report.stop, Stop::Plateau, "{kind}");
-        assert_eq!(device.measured.len(), size, "{kind}");
+        let report = Run::new(&[text]).tune(tuner(kind, 100_000, 0), &mut device);
+        assert_eq!(report.stop, Stop::Plateau, "{kind:?}");
+        assert_eq!(device.measured.len(), size, "{kind:?}");
     }
 }
 
@@ -308,7 +287,7 @@ fn heavy_tasks_of_a_network_get_more_trials() {
     let (light, heavy) = ("matmul:m=4,n=16,k=8", "matmul:m=64,n=64,k=64");
     let mut run = Run::new(&[light, heavy]);
     run.tasks[1].count = 3;
-    let report = run.tune(&options(SearchKind::Random, 160, 0), &mut PaperDevice::default());
+    let report = run.tune(tuner(Kind::Random, 160, 0), &mut PaperDevice::default());
     let trials: Vec<usize> = report.tasks.iter().map(|t| t.trials).collect();
     assert!(trials[0] >= 8 && trials[1] > 2 * trials[0], "{trials:?}");
 }
@@ -319,10 +298,10 @@ fn what_one_workload_taught_helps_the_next() {
     let found = |taught: bool, seed| {
         let mut run = Run::new(&[first]);
         if taught {
-            run.tune(&options(SearchKind::Model, 96, 100 + seed), &mut PaperDevice::default());
+            run.tune(tuner(Kind::Annealing, 96, 100 + seed), &mut PaperDevice::default());
         }
         run.tasks = vec![Task::single(workload(second))];
-        run.tune(&options(SearchKind::Model, 16, seed), &mut PaperDevice::default()).tasks[0].best_secs.unwrap()
+        run.tune(tuner(Kind::Annealing, 16, seed), &mut PaperDevice::default()).tasks[0].best_secs.unwrap()
     };
     let [taught, fresh] = [true, false].map(|taught| median((0..7).map(|seed| found(taught, seed)).collect()));
     assert!(taught < fresh, "taught {taught}, fresh {fresh}");
@@ -331,9 +310,8 @@ fn what_one_workload_taught_helps_the_next() {
 #[test]
 fn resnet18_goes_through_on_paper() {
     let tasks = Network::resnet18().tasks;
-    let db = TuningDb::temporary().unwrap();
-    let options = options(SearchKind::Random, 130, 0);
-    let report = tune(&tasks, &target(), &options, &mut PaperDevice::default(), &db, &mut Silent).unwrap();
+    let mut device = PaperDevice::default();
+    let report = tuner(Kind::Random, 130, 0).measurer(&mut device).tune(&tasks).unwrap();
     assert_eq!(report.tasks.iter().map(|t| t.trials).sum::<usize>(), 130);
     assert!(report.tasks.iter().all(|t| t.trials >= 8 && t.best_secs <= t.default_secs));
 }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Result;
-use autotune::{Network, TuneOptions, bench};
+use autotune::{Network, Tuner};
 use autotune_measure::Backend;
 
-use super::{JsonSink, Place, cancel_on_ctrl_c, open_db};
+use super::{JsonSink, cancel_on_ctrl_c, open_db, open_device};
 use crate::args::{DbArgs, Failure, TargetArgs};
 use crate::progress;
 use crate::report::table;
@@ -23,14 +23,17 @@ pub(super) fn run(
     let json = JsonSink::new(json)?;
     let db = open_db(db)?;
     let cancel = cancel_on_ctrl_c()?;
-    let Place { target, mut measurer, ceilings, setup } = Place::find(target, &network.workloads(), backend, &cancel)?;
-    let options = TuneOptions { cancel: cancel.clone(), ceilings, setup, ..TuneOptions::default() };
+    let target = target.device(&network.workloads())?;
+    let (mut measurer, ceilings, setup) = open_device(&target, &network.workloads(), backend, &cancel)?;
+
     let mut observer = progress::observer(None);
-    let mut report = bench(&network.tasks, &target, &options, &mut measurer, &db, &mut *observer)?;
+    let tuner = Tuner::new(&target).measurer(&mut measurer).ceilings(ceilings).setup(setup).database(&db);
+    let mut report = tuner.cancel(&cancel).observer(&mut *observer).bench(&network.tasks)?;
     drop(observer);
     report.tuning_secs = start.elapsed().as_secs_f64();
     json.write(&report)?;
     json.say(&table(&report.tasks))?;
+
     if cancel.is_cancelled() {
         return Err(Failure::Interrupted.into());
     }

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
-use anyhow::{Context, Result};
-use autotune_db::{Best, DbError, Standing, TuningDb, TuningRecord};
+use anyhow::Result;
+use autotune::{LookupError, Tuned};
+use autotune_db::{DbError, TuningDb, TuningRecord};
 use autotune_ir::Target;
-use autotune_schedules::{ScheduleSpace, Workload};
+use autotune_schedules::{UnfitError, Workload};
 
 use super::{refusal, warn};
-use crate::args::DbArgs;
+use crate::args::{DbArgs, Failure};
 use crate::output::say;
 
 /// Opens the database for looking something up, be it in use or not; `None` where there is none.
@@ -20,40 +21,19 @@ pub(super) fn look_up_db(db: &DbArgs) -> Result<Option<TuningDb>> {
     }
 }
 
-/// The best schedule that the database has for a workload, if it fits the schedule space, its loop nests proven right. One for a GPU
-/// that is stated, not detected, may have been found on any of its kind; one that is kept under the key that earlier versions gave the
-/// target is a claim.
-pub(super) fn best(db: &TuningDb, workload: &Workload, target: &Target) -> Result<Option<Best>> {
-    let space = ScheduleSpace::new(workload, target);
-    let is_claim = |best: &Best| best.standing == Standing::Claimed;
-    let secs = |best: &Best| best.record.measurement.run_secs().unwrap_or(f64::INFINITY);
-    let legacy_key = target.legacy_key();
-
-    let mut best: Option<Best> = None;
-    for key in keys(db, workload, target)?.iter().chain(&legacy_key) {
-        let mut of_key = db.best(workload, key, &|config| space.contains(config))?;
-        if let Some(found) = of_key.as_mut().filter(|_| legacy_key.as_ref() == Some(key)) {
-            found.standing = Standing::Claimed;
-        }
-        let both = best.into_iter().chain(of_key);
-        best = both.min_by(|a, b| is_claim(a).cmp(&is_claim(b)).then(secs(a).total_cmp(&secs(b))));
-    }
-    warn(db);
-
-    if let Some(Best { record, .. }) = &best {
-        space.checked_program(&record.config).with_context(|| format!("the best schedule known for {workload}"))?;
-    }
-    Ok(best)
-}
-
-/// The keys that records for a target may be kept under.
-fn keys(db: &TuningDb, workload: &Workload, target: &Target) -> Result<Vec<String>> {
-    let Some(gpu) = target.gpu().filter(|gpu| gpu.is_stated()) else {
-        return Ok(vec![target.key()]);
+/// The schedule to deploy for a workload, and what the database has to say of damage. A workload that the target has no kernels for was
+/// badly chosen.
+pub(super) fn look_up(db: Option<&TuningDb>, workload: &Workload, target: &Target) -> Result<Tuned> {
+    let tuned = match db {
+        Some(db) => Tuned::lookup(db, workload, target),
+        None => Tuned::untuned(workload, target),
     };
-    let kind = format!("{}:", gpu.api);
-    let tasks = db.tasks()?.into_iter().filter(|task| task.workload == *workload);
-    Ok(tasks.map(|task| task.target).filter(|key| key.starts_with(&kind)).collect())
+    db.iter().for_each(|db| warn(db));
+    tuned.map_err(|error| match error {
+        LookupError::Db(error) => error.into(),
+        LookupError::Unfit { why: UnfitError::Refused(_), .. } => Failure::Usage(error.to_string()).into(),
+        error => error.into(),
+    })
 }
 
 /// Why a claim's time is not one that was measured here.

@@ -1,13 +1,14 @@
 //! `autotune show WORKLOAD`.
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
+use autotune::Tuned;
 use autotune_codegen::{asm, c, gpu};
 use autotune_db::{Best, Standing};
 use autotune_ir::{GpuApi, Target};
 use autotune_measure::{Backend, Build, Builder, Candidate, MeasureOptions};
 use autotune_schedules::{Config, ScheduleSpace, UnfitError, Workload};
 
-use super::lookup::{best, claim, look_up_db};
+use super::lookup::{claim, look_up, look_up_db};
 use crate::args::{DbArgs, Failure};
 use crate::output::print;
 
@@ -18,17 +19,21 @@ pub(super) fn run(
     db: &DbArgs,
     backend: Backend,
 ) -> Result<()> {
-    let space = ScheduleSpace::new(workload, target);
-    let is_given = config.is_some();
-    let (config, origin) = match config {
-        Some(config) => (config, "as given".to_string()),
-        None => best_or_default(&space, db)?,
+    let (config, origin, program) = match config {
+        Some(config) => {
+            let program = ScheduleSpace::new(workload, target).checked_program(&config);
+            let program = program.map_err(|error| match error {
+                UnfitError::Refused(why) => Failure::Usage(format!("{workload}: {why}")),
+                error => Failure::Usage(format!("--config: {error}")),
+            })?;
+            (config, "as given".to_string(), program)
+        }
+        None => {
+            let tuned = look_up(look_up_db(db)?.as_ref(), workload, target)?;
+            (tuned.config().clone(), origin(&tuned), tuned.program().clone())
+        }
     };
-    let program = space.checked_program(&config).map_err(|error| match (error, is_given) {
-        (UnfitError::Refused(why), _) => anyhow!(Failure::Usage(format!("{workload}: {why}"))),
-        (error, true) => anyhow!(Failure::Usage(format!("--config: {error}"))),
-        (error, false) => anyhow!("{workload}: {origin} is no schedule to show: {error}"),
-    })?;
+
     let code = match (target, backend) {
         (Target::Gpu(device), _) => Some(gpu::generate(&program, device.api)),
         (Target::Cpu(_), Backend::Assembler) => {
@@ -70,21 +75,14 @@ fn is_cuda(target: &Target) -> bool {
     target.gpu().is_some_and(|gpu| matches!(gpu.api, GpuApi::Cuda { .. }))
 }
 
-/// The best schedule in the database, else the default one, and where it comes from.
-fn best_or_default(space: &ScheduleSpace, db: &DbArgs) -> Result<(Config, String)> {
-    let best = look_up_db(db)?.map_or(Ok(None), |db| best(&db, space.workload(), space.target()))?;
-    Ok(match best {
-        Some(Best { record, standing }) => {
-            let ms = record.measurement.run_secs().unwrap_or(f64::NAN) * 1e3;
-            let worth = if standing == Standing::Claimed {
-                format!(", {}", claim(&record, space.target()))
-            } else {
-                String::new()
-            };
-            let is_alone = record.measurement.outcome.as_ref().is_ok_and(|run| run.graph_runs == 0);
-            let timed = if is_alone && is_cuda(space.target()) { ", each run launched alone" } else { "" };
-            (record.config, format!("the best in the database ({ms:.4} ms{timed}{worth})"))
-        }
-        None => (space.default_config(), "the default".into()),
-    })
+/// Where a schedule comes from, and what its time is worth.
+fn origin(tuned: &Tuned) -> String {
+    let Some(Best { record, standing }) = tuned.best() else { return "the default".into() };
+    let target = tuned.target();
+    let ms = record.measurement.run_secs().unwrap_or(f64::NAN) * 1e3;
+    let is_claim = *standing == Standing::Claimed;
+    let worth = if is_claim { format!(", {}", claim(record, target)) } else { String::new() };
+    let is_alone = record.measurement.outcome.as_ref().is_ok_and(|run| run.graph_runs == 0);
+    let timed = if is_alone && is_cuda(target) { ", each run launched alone" } else { "" };
+    format!("the best in the database ({ms:.4} ms{timed}{worth})")
 }

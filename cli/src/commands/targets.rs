@@ -1,12 +1,12 @@
 //! `autotune targets`.
 
 use anyhow::Result;
+use autotune::device_name;
 use autotune_ir::DType;
 use autotune_ir::{CpuTarget, GpuApi, Target};
 use autotune_measure::gpu::{cuda, nvrtc, opencl};
 use autotune_measure::{Backend, Ceilings, Compiler, GpuInfo, MeasureError, MeasureOptions, WorkerMeasurer};
 
-use super::device_name;
 use crate::output::print;
 
 pub(super) fn run() -> Result<()> {

@@ -1,15 +1,14 @@
 //! `autotune NETWORK|WORKLOAD`.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use autotune::session::DEFAULT_TRIALS_PER_TASK;
-use autotune::{Report, Retired, Stop, TuneOptions, tune};
+use autotune::{Report, Retired, Stop, TuneParams, Tuner};
 use autotune_db::{Phase, TuningDb};
 use autotune_ir::Target;
 
 use super::lookup::adopt_legacy;
-use super::{JsonSink, Place, cancel_on_ctrl_c, open_db};
+use super::{JsonSink, cancel_on_ctrl_c, open_db, open_device};
 use crate::args::{Failure, TuneArgs};
 use crate::output::say;
 use crate::progress;
@@ -24,28 +23,29 @@ pub(super) fn run(mut args: TuneArgs) -> Result<()> {
     let json = JsonSink::new(args.json.clone())?;
     let db = open_db(&args.db)?;
     let cancel = cancel_on_ctrl_c()?;
-    let Place { target, mut measurer, ceilings, setup } =
-        Place::find(&args.target, &network.workloads(), args.backend, &cancel)?;
+    let target = args.target.device(&network.workloads())?;
+    let (mut measurer, ceilings, setup) = open_device(&target, &network.workloads(), args.backend, &cancel)?;
+
+    let params = TuneParams::default();
     let trials = match (args.trials, args.time_budget) {
-        (None, None) => Some(DEFAULT_TRIALS_PER_TASK * network.tasks.len()),
+        (None, None) => Some(params.trials_per_task * network.tasks.len()),
         (trials, _) => trials,
     };
-    let options = TuneOptions {
-        trials,
-        // Everything since the command began counts.
-        time_budget: args.time_budget.map(|budget| budget.saturating_sub(start.elapsed())),
-        search: args.tuner,
-        seed: args.seed,
-        cancel,
-        ceilings,
-        setup,
-    };
+    // Everything since the command began counts.
+    let time_budget = args.time_budget.map(|budget| budget.saturating_sub(start.elapsed()));
     adopt_legacy(&db, &target)?;
     say(format_args!("tuning {} for {target}; database {}", network.name, db.path().display()));
-    say(plan(&options, network.tasks.len(), known_trials(&db, &args, &target)?));
+    let limits = limits(trials, time_budget);
+    let known = continuing(trials, known_trials(&db, &args, &target)?);
+    let (tasks, kind, seed) = (network.tasks.len(), args.tuner, args.seed);
+    say(format_args!("{tasks} task(s), {limits} in total, tuner {kind}, seed {seed}{known}"));
+
     let mut observer = progress::observer(args.time_budget);
-    let report = tune(&network.tasks, &target, &options, &mut measurer, &db, &mut *observer)?;
+    let tuner = Tuner::new(&target).trials(trials).time_budget(time_budget).seed(seed).params(params);
+    let tuner = tuner.measurer(&mut measurer).ceilings(ceilings).setup(setup).database(&db).cancel(&cancel);
+    let report = tuner.searcher(|_| kind.searcher()).observer(&mut *observer).tune(&network.tasks)?;
     drop(observer);
+
     json.write(&report)?;
     json.say(&table(&report.tasks))?;
     for line in summary(&report) {
@@ -67,23 +67,26 @@ fn known_trials(db: &TuningDb, args: &TuneArgs, target: &Target) -> Result<usize
     Ok(known)
 }
 
-/// What the run is going to do, in one line.
-fn plan(options: &TuneOptions, tasks: usize, known: usize) -> String {
-    let limit = match (options.trials, options.time_budget) {
+/// When the run ends, in words.
+fn limits(trials: Option<usize>, time_budget: Option<Duration>) -> String {
+    match (trials, time_budget) {
         (Some(trials), Some(time)) => format!("{trials} trials or {:.1} s", time.as_secs_f64()),
         (Some(trials), None) => format!("{trials} trials"),
         (None, Some(time)) => format!("{:.1} s", time.as_secs_f64()),
         (None, None) => "no limit".into(),
-    };
-    let of = options.trials.map_or(String::new(), |trials| format!(" of {trials}"));
-    let start = match (known, options.trials) {
+    }
+}
+
+/// What earlier runs did of it, in words; nothing if that is nothing.
+fn continuing(trials: Option<usize>, known: usize) -> String {
+    let of = trials.map_or(String::new(), |trials| format!(" of {trials}"));
+    match (known, trials) {
         (0, _) => String::new(),
         (known, Some(trials)) if known >= trials => {
             format!("; nothing left to do: {known}{of} trials already measured")
         }
         (known, _) => format!("; continuing: {known}{of} trials already measured"),
-    };
-    format!("{tasks} task(s), {limit} in total, tuner {}, seed {}{start}", options.search, options.seed)
+    }
 }
 
 fn verdict(report: &Report) -> Result<()> {

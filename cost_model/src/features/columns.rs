@@ -82,6 +82,26 @@ pub(super) const fn width<T>(table: &[Columns<T>]) -> usize {
     sum
 }
 
+/// The position in a table of the family of one column called `name`. As a constant it does not compile for a name that is not there.
+pub(super) const fn position<T>(table: &[Columns<T>], name: &str) -> usize {
+    let (mut i, mut sum) = (0, 0);
+    while !is_equal(table[i].name, name) {
+        sum += table[i].parts.len();
+        i += 1;
+    }
+    sum
+}
+
+/// `a == b`, for constants.
+const fn is_equal(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut i = 0;
+    while i < a.len() && i < b.len() && a[i] == b[i] {
+        i += 1;
+    }
+    i == a.len() && i == b.len()
+}
+
 /// Writes the values of a table to the front of `row` and returns the rest of it; zeros for `None`.
 pub(super) fn write<'r, T>(table: &[Columns<T>], of: Option<&T>, row: &'r mut [f32]) -> &'r mut [f32] {
     let (mine, rest) = row.split_at_mut(width(table));

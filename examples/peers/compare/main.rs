@@ -21,11 +21,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use autotune::{Setup, Silent, Task, TuneOptions, tune};
+use autotune::{Setup, Task, Tuned, Tuner};
 use autotune_db::{Standing, TuningDb};
 use autotune_ir::{GpuApi, Target};
 use autotune_measure::{Ceilings, WorkerMeasurer, gpu};
-use autotune_schedules::{Config, ScheduleSpace, Workload};
+use autotune_schedules::{Config, Workload};
 use clap::Parser;
 
 use crate::contender::{Contender, Turns, race};
@@ -140,8 +140,7 @@ fn tune_missing(
 ) -> Result<()> {
     let mut tasks = Vec::new();
     for Subject { name, workload, .. } in subjects {
-        let space = ScheduleSpace::new(workload, target);
-        if db.best(workload, &target.key(), &|config| space.contains(config))?.is_none() {
+        if !Tuned::lookup(db, workload, target)?.is_tuned() {
             tasks.push(Task { name: name.clone(), workload: *workload, count: 1 });
         }
     }
@@ -150,9 +149,8 @@ fn tune_missing(
     }
     eprintln!("tuning {} task(s) with {trials} trials each for {target}", tasks.len());
     let setup = Setup { device: device.into(), harness: serde_json::to_string(&measurer.options().timing)? };
-    let ceilings = Some(ceilings);
-    let options = TuneOptions { trials: Some(trials * tasks.len()), ceilings, setup, ..TuneOptions::default() };
-    tune(&tasks, target, &options, measurer, db, &mut Silent)?;
+    let tuner = Tuner::new(target).trials(trials * tasks.len()).measurer(measurer).ceilings(ceilings).setup(setup);
+    tuner.database(db).tune(&tasks)?;
     Ok(())
 }
 
@@ -228,18 +226,13 @@ fn compare(subject: &Subject, field: &Field<'_>, ours: &mut Server, peers: &mut 
 
 /// The database's best schedule and what is known of it; the untuned one if it has none.
 fn schedule(workload: &Workload, target: &Target, db: &TuningDb) -> Result<(Config, &'static str)> {
-    let space = ScheduleSpace::new(workload, target);
-    let best = db.best(workload, &target.key(), &|config| space.contains(config))?;
-    Ok(best.map_or_else(
-        || (space.default_config(), "untuned"),
-        |best| {
-            let worth = match best.standing {
-                Standing::Raced | Standing::Searched => "tuned",
-                Standing::Claimed => "claimed",
-            };
-            (best.record.config, worth)
-        },
-    ))
+    let tuned = Tuned::lookup(db, workload, target)?;
+    let worth = match tuned.best().map(|best| best.standing) {
+        None => "untuned",
+        Some(Standing::Raced | Standing::Searched) => "tuned",
+        Some(Standing::Claimed) => "claimed",
+    };
+    Ok((tuned.config().clone(), worth))
 }
 
 /// A subject's suite and name as a file's.

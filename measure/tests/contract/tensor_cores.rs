@@ -23,11 +23,15 @@ use crate::gpu::missing;
 use crate::kernels::options;
 use crate::on_stub;
 use instructions::Instruction;
+use tiling::tiling;
 use variants::Variant;
 
 #[path = "../../../schedules/tests/common/instructions.rs"]
 #[allow(unreachable_pub)]
 mod instructions;
+#[path = "../../../schedules/tests/common/tiling.rs"]
+#[allow(unreachable_pub)]
+mod tiling;
 #[path = "../../../schedules/tests/common/variants.rs"]
 #[allow(unreachable_pub)]
 mod variants;

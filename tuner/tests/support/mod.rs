@@ -2,7 +2,7 @@
 
 use autotune_measure::{Batches, Candidate, CandidateError, MeasureError, Measurement, Measurer, OnResult, RunSecs};
 use autotune_schedules::config::fnv1a;
-use autotune_schedules::{Config, Value};
+use autotune_schedules::{Config, Value, lower};
 
 /// Measures by formula; counts what it measured.
 #[derive(Default)]
@@ -21,6 +21,8 @@ impl PaperDevice {
     fn outcome(&self, candidate: &Candidate) -> Measurement {
         let outcome = if self.broken {
             Err(CandidateError::Build { message: "paper tears".into() })
+        } else if let Err(why) = lower(&candidate.workload, &candidate.target, &candidate.config) {
+            Err(CandidateError::Lower { message: why.to_string() })
         } else {
             let run_secs = paper_secs(candidate);
             Ok(RunSecs {

@@ -9,23 +9,43 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use autotune_schedules::Config;
 
-use crate::select::knob_values;
+use super::select::knob_values;
 
-/// Trials that each algorithm gets: so many, and one in so many of all.
-const ALGORITHM_TRIALS: usize = 4;
-const ALGORITHM_ONE_IN: usize = 32;
+/// How many trials everything in a space gets, whatever is predicted of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CoverageParams {
+    /// Trials of each algorithm, at least.
+    pub algorithm_trials: usize,
+    /// Each algorithm gets one in so many of all trials, at least.
+    pub algorithm_one_in: usize,
+    /// At most one in so many configs of a batch goes to algorithms that have had too few trials.
+    pub neglected_one_in: usize,
+    /// At most one in so many configs of a batch goes to values of knobs that have had no trial.
+    pub untried_one_in: usize,
+}
+
+impl Default for CoverageParams {
+    fn default() -> Self {
+        Self { algorithm_trials: 4, algorithm_one_in: 32, neglected_one_in: 2, untried_one_in: 8 }
+    }
+}
 
 /// Trials of the algorithms and of the values of knobs of a space, by their hashes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Coverage {
+pub(super) struct Coverage {
+    params: CoverageParams,
     algorithms: BTreeMap<u64, usize>,
     values: BTreeMap<u64, usize>,
     trials: usize,
 }
 
 impl Coverage {
+    pub(super) fn new(params: CoverageParams) -> Self {
+        Self { params, ..Self::default() }
+    }
+
     /// Counts a trial.
-    pub(crate) fn tell(&mut self, config: &Config) {
+    pub(super) fn tell(&mut self, config: &Config) {
         self.trials += 1;
         *self.algorithms.entry(algorithm(config)).or_default() += 1;
         for value in values(config) {
@@ -33,23 +53,29 @@ impl Coverage {
         }
     }
 
+    /// Configs of a batch of `n` that go, at most, to algorithms and to values.
+    pub(super) fn quotas(&self, n: usize) -> [usize; 2] {
+        [self.params.neglected_one_in, self.params.untried_one_in].map(|one_in| n / one_in.max(1))
+    }
+
     /// Trials of an algorithm, if those are too few.
     fn neglected(&self, algorithm: u64) -> Option<usize> {
         let trials = self.algorithms.get(&algorithm).copied().unwrap_or(0);
-        (trials < ALGORITHM_TRIALS.max(self.trials / ALGORITHM_ONE_IN)).then_some(trials)
+        let least = self.params.algorithm_trials.max(self.trials / self.params.algorithm_one_in.max(1));
+        (trials < least).then_some(trials)
     }
 }
 
 /// The best-scored config met of each algorithm that has had too few trials, and with each value of a knob that has had none.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Gaps {
+pub(super) struct Gaps {
     algorithms: BTreeMap<u64, (Config, f32)>,
     values: BTreeMap<u64, (Config, f32)>,
 }
 
 impl Gaps {
     /// Takes note of a config that nobody has tried.
-    pub(crate) fn offer(&mut self, coverage: &Coverage, config: &Config, score: f32) {
+    pub(super) fn offer(&mut self, coverage: &Coverage, config: &Config, score: f32) {
         let algorithm = algorithm(config);
         if coverage.neglected(algorithm).is_some() {
             keep_better(&mut self.algorithms, algorithm, config, score);
@@ -61,7 +87,7 @@ impl Gaps {
 
     /// Those for up to so many algorithms, the least tried first, then those for up to so many values, the best-scored first. One
     /// may be among them twice.
-    pub(crate) fn into_best(self, coverage: &Coverage, algorithms: usize, values: usize) -> Vec<Config> {
+    pub(super) fn into_best(self, coverage: &Coverage, [algorithms, values]: [usize; 2]) -> Vec<Config> {
         let mut of_algorithms = Vec::from_iter(self.algorithms);
         of_algorithms.sort_by_key(|(algorithm, _)| coverage.neglected(*algorithm));
         let mut of_values = Vec::from_iter(self.values);
@@ -78,7 +104,7 @@ fn keep_better(best: &mut BTreeMap<u64, (Config, f32)>, key: u64, config: &Confi
 }
 
 /// Tells apart what configs compute.
-pub(crate) fn algorithm(config: &Config) -> u64 {
+pub(super) fn algorithm(config: &Config) -> u64 {
     hash(config.algorithm())
 }
 
@@ -121,7 +147,7 @@ mod tests {
         let best = |coverage: &Coverage, algorithms, values| {
             let mut gaps = Gaps::default();
             offers.iter().for_each(|(config, score)| gaps.offer(coverage, config, *score));
-            gaps.into_best(coverage, algorithms, values)
+            gaps.into_best(coverage, [algorithms, values])
         };
         let mut chosen = best(&coverage, 9, 2);
         chosen[..2].sort();
@@ -131,7 +157,7 @@ mod tests {
         );
         coverage.tell(&config(WINOGRAD, 3, 8));
         assert_eq!(best(&coverage, 1, 1), [config(OTHER, 2, 8), config(WINOGRAD, 2, 32)]);
-        for (config, _) in offers.iter().cycle().take(6 * ALGORITHM_TRIALS) {
+        for (config, _) in offers.iter().cycle().take(6 * CoverageParams::default().algorithm_trials) {
             coverage.tell(config);
         }
         assert!(best(&coverage, 9, 9).is_empty());

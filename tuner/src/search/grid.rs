@@ -3,14 +3,14 @@
 use autotune_measure::Measurement;
 use autotune_schedules::Config;
 
-use crate::random::{Batch, TESTED_PER_BATCH};
-use crate::search::{Ask, Searcher};
+use super::batch::{Batch, TESTED_PER_BATCH};
+use super::searcher::{Ask, Searcher};
 
 /// Walks the space in its fixed order. Configs already measured are stepped over, so a resumed walk goes on where it ended. Where a batch
 /// is not full after so many combinations as may be tested for it, the rest is drawn at random: spaces are far larger than their valid
 /// part.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Grid {
+pub struct Grid {
     /// Number of the next combination.
     next: u128,
 }
@@ -19,6 +19,7 @@ impl Searcher for Grid {
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Config> {
         let mut batch = Batch::new(ask.seen, ask.n);
         let end = self.next + TESTED_PER_BATCH;
+
         for (number, config) in ask.space.valid_among(self.next..end) {
             if batch.is_full() {
                 break;
@@ -26,12 +27,17 @@ impl Searcher for Grid {
             batch.push(config);
             self.next = number + 1;
         }
+
         if !batch.is_full() {
             self.next = end.min(ask.space.len());
             batch.fill(ask.space, ask.rng);
         }
-        batch.configs
+        batch.into_configs()
     }
 
     fn tell(&mut self, _results: &[(Config, Measurement)]) {}
+
+    fn uses_scores(&self) -> bool {
+        false
+    }
 }

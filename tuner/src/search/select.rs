@@ -4,26 +4,24 @@ use std::collections::HashSet;
 
 use autotune_schedules::{Config, Value};
 
-/// Value of covering one more knob value, in standard deviations of the scores on offer.
-const DIVERSITY_WEIGHT: f32 = 0.1;
-
-/// Up to `n` of the `scored` configs, greedily maximising the sum of their scores plus a tenth of their standard deviation
-/// times the number of distinct knob values among them. Scores are of any sign and scale; they are compared in units of
+/// Up to `n` of the `scored` configs, greedily maximising the sum of their scores plus `diversity_weight` times their standard
+/// deviation times the number of distinct knob values among them. Scores are of any sign and scale; they are compared in units of
 /// their spread.
 ///
 /// The objective is submodular, so the greedy choice is within `1 - 1/e` of the best. Ties go to the earlier config.
 /// Returns positions in `scored`, in the order of choice; the first is the one with the best score, up to diversity.
-pub fn select_diverse(scored: &[(Config, f32)], n: usize) -> Vec<usize> {
+pub fn select_diverse(scored: &[(Config, f32)], n: usize, diversity_weight: f32) -> Vec<usize> {
     let spread = standard_deviation(scored.iter().map(|(_, score)| *score)).max(f32::MIN_POSITIVE);
     let top = scored.iter().map(|(_, score)| *score).fold(f32::NEG_INFINITY, f32::max);
     let mut covered: HashSet<(&str, &str, &Value)> = HashSet::new();
     let mut left: Vec<usize> = (0..scored.len()).collect();
     let mut chosen = Vec::new();
+
     while chosen.len() < n {
         let gain = |&i: &usize| {
             let (config, score) = &scored[i];
             let fresh = knob_values(config).filter(|value| !covered.contains(value)).count();
-            (score - top) / spread + DIVERSITY_WEIGHT * fresh as f32
+            (score - top) / spread + diversity_weight * fresh as f32
         };
         // `max_by` keeps the last of equals: reversed, that is the earliest.
         let best = left.iter().enumerate().rev().map(|(at, i)| (at, gain(i))).max_by(|a, b| a.1.total_cmp(&b.1));
@@ -36,12 +34,12 @@ pub fn select_diverse(scored: &[(Config, f32)], n: usize) -> Vec<usize> {
 }
 
 /// The knob values of a config, told apart by sketch: the same knob means different things in different sketches.
-pub(crate) fn knob_values(config: &Config) -> impl Iterator<Item = (&str, &str, &Value)> {
+pub(super) fn knob_values(config: &Config) -> impl Iterator<Item = (&str, &str, &Value)> {
     config.knobs.iter().map(|(name, value)| (config.sketch.as_str(), name.as_str(), value))
 }
 
 /// Standard deviation, 0 for none.
-pub(crate) fn standard_deviation(values: impl Iterator<Item = f32> + Clone) -> f32 {
+pub(super) fn standard_deviation(values: impl Iterator<Item = f32> + Clone) -> f32 {
     let n = values.clone().count().max(1) as f32;
     let mean = values.clone().sum::<f32>() / n;
     (values.map(|v| (v - mean).powi(2)).sum::<f32>() / n).sqrt()
@@ -63,9 +61,9 @@ mod tests {
             (config(&[("a", "0"), ("b", "1")]), 1.0),
             (config(&[("a", "1"), ("b", "1")]), 1.0),
         ];
-        assert_eq!(select_diverse(&scored, 2), [0, 2]);
-        assert_eq!(select_diverse(&scored, 9), [0, 2, 1]);
-        assert!(select_diverse(&[], 4).is_empty());
+        assert_eq!(select_diverse(&scored, 2, 0.1), [0, 2]);
+        assert_eq!(select_diverse(&scored, 9, 0.1), [0, 2, 1]);
+        assert!(select_diverse(&[], 4, 0.1).is_empty());
     }
 
     #[test]
@@ -78,7 +76,7 @@ mod tests {
                 (config(&[("a", "1")]), score(10.0)),
                 (config(&[("a", "2")]), score(1.0)),
             ];
-            assert_eq!(select_diverse(&scored, 2), [2, 1], "scale {scale}, offset {offset}");
+            assert_eq!(select_diverse(&scored, 2, 0.1), [2, 1], "scale {scale}, offset {offset}");
         }
     }
 }

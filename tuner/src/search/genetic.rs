@@ -5,22 +5,33 @@ use autotune_schedules::Config;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use crate::random::Batch;
-use crate::search::{Ask, Searcher};
+use super::batch::Batch;
+use super::searcher::{Ask, Searcher};
 
-/// Measured configs before breeding starts; until then configs are drawn at random.
-const FOUNDERS: usize = 16;
-/// The fastest configs from which parents are drawn.
-const POPULATION: usize = 64;
-/// Probability that a child is moved in one knob.
-const MUTATION: f64 = 0.4;
-/// Children bred per config wanted before the rest of the batch is drawn at random.
-const CHILDREN_PER_CONFIG: usize = 32;
+/// How [`Genetic`] breeds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GeneticParams {
+    /// Measured configs before breeding starts; until then configs are drawn at random. At least 1.
+    pub founders: usize,
+    /// The fastest configs from which parents are drawn.
+    pub population: usize,
+    /// Probability that a child is moved in one knob.
+    pub mutation: f64,
+    /// Children bred per config wanted before the rest of the batch is drawn at random.
+    pub children_per_config: usize,
+}
+
+impl Default for GeneticParams {
+    fn default() -> Self {
+        Self { founders: 16, population: 64, mutation: 0.4, children_per_config: 32 }
+    }
+}
 
 /// Steady-state genetic algorithm: parents are drawn by rank among the fastest configs measured, a child takes each knob from
 /// either parent and is sometimes moved in one knob. It knows no model.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Genetic {
+pub struct Genetic {
+    params: GeneticParams,
     /// The fastest configs and their times, fastest first.
     population: Vec<(Config, f64)>,
 }
@@ -28,29 +39,38 @@ pub(crate) struct Genetic {
 impl Searcher for Genetic {
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Config> {
         let mut batch = Batch::new(ask.seen, ask.n);
-        if self.population.len() >= FOUNDERS {
-            for _ in 0..ask.n * CHILDREN_PER_CONFIG {
+        if self.population.len() >= self.params.founders.max(1) {
+            for _ in 0..ask.n * self.params.children_per_config {
                 if batch.is_full() {
                     break;
                 }
                 let child = ask.space.crossover(self.parent(ask.rng), self.parent(ask.rng), ask.rng);
-                let mutated = ask.rng.random_bool(MUTATION);
+                let mutated = ask.rng.random_bool(self.params.mutation);
                 batch.push(if mutated { ask.space.neighbor(&child, ask.rng) } else { child });
             }
         }
         batch.fill(ask.space, ask.rng);
-        batch.configs
+        batch.into_configs()
     }
 
     fn tell(&mut self, results: &[(Config, Measurement)]) {
         let ran = results.iter().filter_map(|(config, m)| Some((config.clone(), m.run_secs()?)));
         self.population.extend(ran);
         self.population.sort_by(|a, b| a.1.total_cmp(&b.1));
-        self.population.truncate(POPULATION);
+        self.population.truncate(self.params.population);
+    }
+
+    fn uses_scores(&self) -> bool {
+        false
     }
 }
 
 impl Genetic {
+    /// A searcher that knows nothing yet.
+    pub fn new(params: GeneticParams) -> Self {
+        Self { params, population: Vec::new() }
+    }
+
     /// A config of the population; the faster of two drawn evenly, so that the fastest is drawn most often.
     fn parent(&self, rng: &mut ChaCha8Rng) -> &Config {
         let n = self.population.len();

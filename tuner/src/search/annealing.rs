@@ -7,39 +7,62 @@ use autotune_schedules::{Config, ScheduleSpace};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use crate::coverage::{Coverage, Gaps, algorithm};
-use crate::random::Batch;
-use crate::search::{Ask, ScoreFn, Searcher};
-use crate::select::{select_diverse, standard_deviation};
+use super::batch::Batch;
+use super::coverage::{Coverage, CoverageParams, Gaps, algorithm};
+use super::searcher::{Ask, ScoreFn, Searcher};
+use super::select::{select_diverse, standard_deviation};
 
-/// Chains that walk the space side by side.
-const CHAINS: usize = 32;
-/// Configs scored per config wanted, over all chains. It bounds what search costs against what it saves: scoring a config takes
-/// some hundred microseconds, most of them lowering, measuring one some ten milliseconds.
-const SCORED_PER_CONFIG: usize = 24;
-/// Moves without a better candidate among the best after which the walk ends.
-const EARLY_STOP: usize = 8;
-/// Chains that start from the best measured configs instead of from where they were.
-const ELITES: usize = 16;
-/// Of those, at most so many of one algorithm: what is the best at first need not be the best in the end.
-const ELITES_ALIKE: usize = 6;
-/// Chains that start anew.
-const FRESH: usize = 4;
-/// Candidates per config wanted from which the diverse batch is picked: the paper's lambda.
-const CANDIDATES_PER_CONFIG: usize = 3;
+/// How [`Annealing`] walks and picks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AnnealingParams {
+    /// Chains that walk the space side by side.
+    pub chains: usize,
+    /// Configs scored per config wanted, over all chains. It bounds what search costs against what it saves: scoring a config takes
+    /// some hundred microseconds, most of them lowering, measuring one some ten milliseconds.
+    pub scored_per_config: usize,
+    /// Temperature at the beginning of a walk, in standard deviations of the chains' scores; it falls to 0.
+    pub temperature: f32,
+    /// Moves without a better candidate among the best after which the walk ends.
+    pub early_stop: usize,
+    /// Chains that start from the best measured configs instead of from where they were.
+    pub elites: usize,
+    /// Of those, at most so many of one algorithm: what is the best at first need not be the best in the end.
+    pub elites_alike: usize,
+    /// Chains that start anew, at most all.
+    pub fresh: usize,
+    /// Candidates per config wanted from which the diverse batch is picked: the paper's lambda.
+    pub candidates_per_config: usize,
+    /// Value of one more knob value in the batch, in standard deviations of the candidates' scores.
+    pub diversity_weight: f32,
+    /// What is tried whatever its score.
+    pub coverage: CoverageParams,
+}
 
-/// One in so many configs of a batch, at most, goes to algorithms that have had too few trials, and one in so many to values of knobs
-/// that have had none.
-const NEGLECTED_ALGORITHMS: usize = 2;
-const UNTRIED_VALUES: usize = 8;
+impl Default for AnnealingParams {
+    fn default() -> Self {
+        Self {
+            chains: 32,
+            scored_per_config: 24,
+            temperature: 1.0,
+            early_stop: 8,
+            elites: 16,
+            elites_alike: 6,
+            fresh: 4,
+            candidates_per_config: 3,
+            diversity_weight: 0.1,
+            coverage: CoverageParams::default(),
+        }
+    }
+}
 
 /// Walks the space by single-knob moves, uphill in predicted score, and picks a diverse batch of the best points seen. A part of it goes
 /// to what has hardly been tried.
 ///
 /// The chains persist from ask to ask, so that the walk goes on under the refitted model; some of them restart from the best
 /// configs measured. Scores may be of any sign and scale: the temperature is in units of their spread over the chains.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Annealing {
+#[derive(Clone, Debug)]
+pub struct Annealing {
+    params: AnnealingParams,
     chains: Vec<Config>,
     /// The best measured configs and their times, fastest first.
     elites: Vec<(Config, f64)>,
@@ -52,15 +75,18 @@ impl Searcher for Annealing {
         let mut batch = Batch::new(seen, n);
         let explored = (0..n).filter(|_| rng.random_bool(explore)).count();
         let Best { held, gaps, .. } = self.walk(space, score, seen, n, rng);
-        for config in gaps.into_best(&self.coverage, n / NEGLECTED_ALGORITHMS, n / UNTRIED_VALUES) {
+
+        for config in gaps.into_best(&self.coverage, self.coverage.quotas(n)) {
             batch.push(config);
         }
         let candidates: Vec<(Config, f32)> = held.into_iter().map(|(config, score, _)| (config, score)).collect();
-        for i in select_diverse(&candidates, (n - explored).saturating_sub(batch.configs.len())) {
+        let wanted = (n - explored).saturating_sub(batch.len());
+        for i in select_diverse(&candidates, wanted, self.params.diversity_weight) {
             batch.push(candidates[i].0.clone());
         }
+
         batch.fill(space, rng);
-        batch.configs
+        batch.into_configs()
     }
 
     fn tell(&mut self, results: &[(Config, Measurement)]) {
@@ -72,15 +98,27 @@ impl Searcher for Annealing {
         self.elites.retain(|(config, _)| {
             let alike = alike.entry(algorithm(config)).or_default();
             *alike += 1;
-            *alike <= ELITES_ALIKE
+            *alike <= self.params.elites_alike
         });
-        self.elites.truncate(ELITES);
+        self.elites.truncate(self.params.elites);
+    }
+}
+
+impl Default for Annealing {
+    fn default() -> Self {
+        Self::new(AnnealingParams::default())
     }
 }
 
 impl Annealing {
-    /// The best distinct unseen configs met on the way, best first, from which `n` are to be picked. The temperature falls from 1
-    /// to 0 over the moves.
+    /// A searcher that knows nothing yet.
+    pub fn new(params: AnnealingParams) -> Self {
+        let coverage = Coverage::new(params.coverage.clone());
+        Self { params, chains: Vec::new(), elites: Vec::new(), coverage }
+    }
+
+    /// The best distinct unseen configs met on the way, best first, from which `n` are to be picked. The temperature falls to 0
+    /// over the moves.
     fn walk<'s>(
         &mut self,
         space: &ScheduleSpace,
@@ -90,20 +128,23 @@ impl Annealing {
         rng: &mut ChaCha8Rng,
     ) -> Best<'s> {
         self.restart(space, rng);
-        let steps = (n * SCORED_PER_CONFIG).div_ceil(CHAINS);
-        let mut best = Best::new(seen, n * CANDIDATES_PER_CONFIG);
+        let params = &self.params;
+        let steps = (n * params.scored_per_config).div_ceil(self.chains.len().max(1));
+        let mut best = Best::new(seen, n * params.candidates_per_config);
         let mut scores = score(&self.chains);
         best.offer(&self.chains, &scores, &self.coverage);
         let spread = standard_deviation(scores.iter().copied().flatten()).max(f32::MIN_POSITIVE);
+
         let mut idle = 0;
         for step in 0..steps {
-            let temperature = 1.0 - step as f32 / steps as f32;
+            let temperature = params.temperature * (1.0 - step as f32 / steps as f32);
             let moved: Vec<Config> = self.chains.iter().map(|config| space.neighbor(config, rng)).collect();
             let moved_scores = score(&moved);
             idle = if best.offer(&moved, &moved_scores, &self.coverage) { 0 } else { idle + 1 };
-            if idle >= EARLY_STOP {
+            if idle >= params.early_stop {
                 break;
             }
+
             for (chain, (config, new)) in moved.into_iter().zip(moved_scores).enumerate() {
                 if accepts(scores[chain], new, spread * temperature, rng) {
                     self.chains[chain] = config;
@@ -120,8 +161,8 @@ impl Annealing {
         if self.chains.is_empty() {
             self.chains.push(space.default_config());
         }
-        self.chains.truncate(CHAINS - FRESH);
-        while self.chains.len() < CHAINS {
+        self.chains.truncate(self.params.chains.saturating_sub(self.params.fresh));
+        while self.chains.len() < self.params.chains {
             self.chains.push(space.sample(rng));
         }
         for (chain, (elite, _)) in self.chains.iter_mut().zip(&self.elites) {

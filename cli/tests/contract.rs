@@ -1,0 +1,13 @@
+//! The contract of measurers on the one that measures in worker processes, with the command as its worker.
+
+use autotune::contract;
+use autotune_ir::Target;
+use autotune_measure::{MeasureOptions, WorkerCommand, WorkerMeasurer};
+
+#[test]
+fn the_measurer_with_worker_processes_keeps_the_contract() -> Result<(), Box<dyn std::error::Error>> {
+    let command = WorkerCommand { program: env!("CARGO_BIN_EXE_autotune").into() };
+    let mut measurer = WorkerMeasurer::with(command, MeasureOptions::default())?;
+    contract::measurer(&mut measurer, &Target::detect("cpu", Some(1))?);
+    Ok(())
+}

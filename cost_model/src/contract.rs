@@ -1,0 +1,65 @@
+//! The tests that every [`CostModel`] must pass, for those who bring one: [`cost_model`] panics with what is wrong.
+
+use ndarray::{Array2, s};
+
+use crate::model::CostModel;
+use crate::sample::Sample;
+
+/// Rows and columns of the made-up features.
+const SHAPE: (usize, usize) = (60, 12);
+
+/// What the tuner relies on: models are as good as new after no samples at all, learn the same from the same, take missing features,
+/// and give every row a score. How good those are is not asked.
+pub fn cost_model<M: CostModel>(new: impl Fn() -> M) {
+    let samples = samples();
+    let rows = Array2::from_shape_fn(SHAPE, |(row, column)| samples[row].features[column]);
+
+    let mut model = new();
+    assert_eq!(model.feature_count(), None, "feature_count: before the first fit there is none");
+    let untaught = model.predict(rows.view());
+    check_scores(&untaught, SHAPE.0);
+    check_scores(&model.predict(Array2::zeros((2, 1)).view()), 2);
+
+    fit(&mut model, &samples);
+    assert_eq!(model.feature_count(), Some(SHAPE.1), "feature_count: the columns of the samples");
+    let taught = model.predict(rows.view());
+    check_scores(&taught, SHAPE.0);
+    check_scores(&model.predict(rows.slice(s![..0, ..])), 0);
+    assert_eq!(taught[..5], model.predict(rows.slice(s![..5, ..])), "predict: a row's score is the row's alone");
+
+    // A second fit replaces the first, and leaves no trace of it.
+    let mut again = new();
+    fit(&mut again, &samples[..20]);
+    fit(&mut again, &samples);
+    assert_eq!(again.predict(rows.view()), taught, "fit: equal samples, other predictions");
+
+    fit(&mut model, &[]);
+    assert_eq!(model.feature_count(), None, "fit: no samples take the model back to its beginning");
+    assert_eq!(model.predict(rows.view()), untaught, "fit: no samples take the model back to its beginning");
+}
+
+fn fit(model: &mut impl CostModel, samples: &[Sample]) {
+    if let Err(error) = model.fit(samples) {
+        panic!("fit: {} samples are refused: {error}", samples.len());
+    }
+}
+
+fn check_scores(scores: &[f32], rows: usize) {
+    assert_eq!(scores.len(), rows, "predict: one score for each row");
+    assert!(scores.iter().all(|score| score.is_finite()), "predict: a score is not finite: {scores:?}");
+}
+
+/// Samples of three groups, the last of a single one that failed; some features are missing.
+fn samples() -> Vec<Sample> {
+    let feature = |row: usize, column: usize| match (row * SHAPE.1 + column) % 41 {
+        7 => f32::NAN,
+        _ => ((row * (2 * column + 3)) % 17) as f32 / 4.0 - 1.0,
+    };
+    let sample = |row: usize| {
+        let features: Vec<f32> = (0..SHAPE.1).map(|column| feature(row, column)).collect();
+        let is_last = row + 1 == SHAPE.0;
+        let score = if is_last { 0.0 } else { 1.0 / (2.0 + ((row * 3) % 17) as f32) };
+        Sample { features, score, group: if is_last { 2 } else { (row % 2) as u32 } }
+    };
+    (0..SHAPE.0).map(sample).collect()
+}

@@ -1,0 +1,356 @@
+//! Gradient-boosted trees as a cost model.
+
+use autotune_ir::Target;
+use ndarray::ArrayView2;
+use serde::{Deserialize, Serialize};
+
+use crate::booster::{Booster, Matrix};
+use crate::features;
+use crate::model::{CostModel, ModelError};
+use crate::sample::Sample;
+use crate::trees::{Trees, TreesError};
+
+/// What training minimises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Objective {
+    /// Pairs of candidates of the same group in the wrong order. Predictions are ranks without a scale.
+    #[default]
+    RankPairwise,
+    /// The squared difference from the score. Groups are ignored: their scores must be on one scale.
+    SquaredError,
+}
+
+/// What a model takes for granted before it has learnt anything, and learns the difference to: a column of the features is the less
+/// the better, such as the logarithm of an estimate of the time. It ranks candidates unlike any that were measured, and fades where
+/// samples contradict it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prior {
+    /// Position of the column.
+    pub column: usize,
+    /// By how much the score falls when the column rises by 1.
+    pub weight: f32,
+}
+
+/// Of two candidates of which one is estimated to be twice as fast, it is, as a rule.
+const ESTIMATE_WEIGHT: f32 = 4.0;
+
+impl Prior {
+    /// The analytic estimate of the time for a target: [`features::estimate_column`].
+    pub fn estimate(target: &Target) -> Self {
+        Self { column: features::estimate_column(target), weight: ESTIMATE_WEIGHT }
+    }
+
+    /// The score of a row of features; 0 where the value is missing.
+    fn score(&self, row: &[f32]) -> f32 {
+        row.get(self.column).filter(|value| value.is_finite()).map_or(0.0, |value| -self.weight * value)
+    }
+}
+
+/// How [`XgbModel`] learns. The defaults suit some hundred to some thousand samples.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct XgbParams {
+    /// What training minimises.
+    pub objective: Objective,
+    /// Trees to train: at least 1.
+    pub rounds: u32,
+    /// Splits on the longest way from a tree's root to a leaf: 1 to 16.
+    pub depth: u32,
+    /// Weight of each tree: over 0, at most 1.
+    pub eta: f32,
+    /// Ranges of each feature's values that training tells apart: 2 to 65,536.
+    pub max_bin: u32,
+    /// Least curvature (about: samples or pairs) in a leaf: not negative.
+    pub min_child_weight: f32,
+    /// Share of the samples that each tree sees: over 0, at most 1.
+    pub subsample: f32,
+    /// Share of the features that each tree sees: over 0, at most 1. Neighbouring loops have much the same features:
+    /// half of them teach as much in half the time.
+    pub feature_share: f32,
+    /// Pairs drawn for each sample, with [`Objective::RankPairwise`]: 1 to 1,024.
+    pub pairs_per_sample: u32,
+    /// Chooses the samples and features of each tree.
+    pub seed: u32,
+    /// What is taken for granted.
+    pub prior: Option<Prior>,
+}
+
+impl Default for XgbParams {
+    fn default() -> Self {
+        Self {
+            objective: Objective::default(),
+            rounds: 120,
+            depth: 3,
+            eta: 0.2,
+            max_bin: 64,
+            min_child_weight: 1.0,
+            subsample: 1.0,
+            feature_share: 0.5,
+            pairs_per_sample: 8,
+            seed: 0,
+            prior: None,
+        }
+    }
+}
+
+impl XgbParams {
+    /// XGBoost refuses some values in words of its own, and trains nonsense with others.
+    fn check(&self) -> Result<(), ModelError> {
+        const SHARE: &str = "over 0, at most 1";
+        let share = |value: f32| value > 0.0 && value <= 1.0;
+        let prior_weight = self.prior.map_or(0.0, |prior| prior.weight);
+        for (name, value, valid, range) in [
+            ("rounds", self.rounds.into(), self.rounds >= 1, "at least 1"),
+            ("depth", self.depth.into(), (1..=16).contains(&self.depth), "1 to 16"),
+            ("eta", self.eta.into(), share(self.eta), SHARE),
+            ("max_bin", self.max_bin.into(), (2..=65_536).contains(&self.max_bin), "2 to 65536"),
+            ("min_child_weight", self.min_child_weight.into(), self.min_child_weight >= 0.0, "not negative"),
+            ("subsample", self.subsample.into(), share(self.subsample), SHARE),
+            ("feature_share", self.feature_share.into(), share(self.feature_share), SHARE),
+            (
+                "pairs_per_sample",
+                self.pairs_per_sample.into(),
+                (1..=1024).contains(&self.pairs_per_sample),
+                "1 to 1024",
+            ),
+            ("prior.weight", prior_weight.into(), prior_weight.is_finite(), "finite"),
+        ] {
+            if !valid {
+                return Err(ModelError::Parameter { name, value, range });
+            }
+        }
+        Ok(())
+    }
+
+    /// In XGBoost's words.
+    fn to_xgboost(&self) -> Vec<(&'static str, String)> {
+        let mut params = vec![
+            ("tree_method", "hist".to_owned()),
+            ("nthread", "1".to_owned()),
+            ("disable_default_eval_metric", "1".to_owned()),
+            ("max_depth", self.depth.to_string()),
+            ("eta", self.eta.to_string()),
+            ("max_bin", self.max_bin.to_string()),
+            ("min_child_weight", self.min_child_weight.to_string()),
+            ("subsample", self.subsample.to_string()),
+            ("colsample_bytree", self.feature_share.to_string()),
+            ("seed", self.seed.to_string()),
+        ];
+        if self.prior.is_some() {
+            // The prior stands in its place.
+            params.push(("base_score", "0".to_owned()));
+        }
+        match self.objective {
+            Objective::RankPairwise => params.extend([
+                ("objective", "rank:pairwise".to_owned()),
+                // The defaults of XGBoost only look at the top of each group and damp their gradients, which ranks
+                // candidates much worse.
+                ("lambdarank_pair_method", "mean".to_owned()),
+                ("lambdarank_num_pair_per_sample", self.pairs_per_sample.to_string()),
+                ("lambdarank_score_normalization", "false".to_owned()),
+            ]),
+            Objective::SquaredError => params.push(("objective", "reg:squarederror".to_owned())),
+        }
+        params
+    }
+}
+
+/// Gradient-boosted trees, trained by XGBoost on the calling thread.
+///
+/// Training 1,000 samples of 120 features takes about 0.1 s and predicting as many about 0.5 ms; large batches are
+/// predicted by all threads of rayon's pool.
+#[derive(Clone, Debug, Default)]
+pub struct XgbModel {
+    params: XgbParams,
+    fitted: Option<Fitted>,
+}
+
+#[derive(Clone, Debug)]
+struct Fitted {
+    trees: Trees,
+    /// The same in XGBoost's own format.
+    json: Vec<u8>,
+}
+
+/// The first line of a saved model. The model follows in XGBoost's JSON format, if it is fitted.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    format: String,
+    fitted: bool,
+    params: XgbParams,
+}
+
+const FORMAT: &str = "autotune-xgb-1";
+
+impl XgbModel {
+    /// A model that has learnt nothing yet. Parameters are checked when it is fitted.
+    pub fn new(params: XgbParams) -> Self {
+        Self { params, fitted: None }
+    }
+
+    /// A model that starts from the analytic estimate of the time for a target.
+    pub fn for_target(target: &Target) -> Self {
+        Self::new(XgbParams { prior: Some(Prior::estimate(target)), ..XgbParams::default() })
+    }
+
+    /// How it learns.
+    pub fn params(&self) -> &XgbParams {
+        &self.params
+    }
+
+    /// A model read from what [`XgbModel::save`] wrote.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, ModelError> {
+        let mut model = Self::default();
+        model.load(bytes)?;
+        Ok(model)
+    }
+
+    /// What was learnt, and with which parameters, as bytes for [`XgbModel::load`].
+    pub fn save(&self) -> Result<Vec<u8>, ModelError> {
+        let header = Header { format: FORMAT.to_owned(), fitted: self.fitted.is_some(), params: self.params.clone() };
+        let mut bytes = serde_json::to_vec(&header).map_err(|error| ModelError::Format(error.to_string()))?;
+        bytes.push(b'\n');
+        if let Some(fitted) = &self.fitted {
+            bytes.extend_from_slice(&fitted.json);
+        }
+        Ok(bytes)
+    }
+
+    /// Replaces the whole model by a saved one; after an error, it is as it was before.
+    ///
+    /// It may stem from other features: compare [`CostModel::feature_count`] before the first prediction.
+    pub fn load(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
+        let line = bytes.iter().position(|&byte| byte == b'\n');
+        let (header, json) = bytes.split_at(line.map_or(bytes.len(), |at| at + 1));
+        let header: Header = serde_json::from_slice(header).map_err(|error| ModelError::Format(error.to_string()))?;
+        if header.format != FORMAT {
+            return Err(ModelError::Format(format!("format {:?}, {FORMAT:?} is known", header.format)));
+        }
+        // Read without XGBoost, which takes bytes that are no model badly.
+        let fitted =
+            if header.fitted { Some(Fitted { trees: Trees::from_json(json)?, json: json.to_vec() }) } else { None };
+        *self = Self { params: header.params, fitted };
+        Ok(())
+    }
+}
+
+impl CostModel for XgbModel {
+    fn fit(&mut self, samples: &[Sample]) -> Result<(), ModelError> {
+        let Some(first) = samples.first() else {
+            self.fitted = None;
+            return Ok(());
+        };
+        let columns = first.features.len();
+        self.params.check()?;
+        check(samples, columns)?;
+
+        // Rows of a group must be adjacent. The sort is stable: the order of the samples is part of the input.
+        let mut rows: Vec<&Sample> = samples.iter().collect();
+        rows.sort_by_key(|sample| sample.group);
+        let values: Vec<f32> = rows.iter().flat_map(|sample| &sample.features).copied().collect();
+        let labels: Vec<f32> = rows.iter().map(|sample| sample.score).collect();
+        let mut matrix = Matrix::new(&values, columns)?;
+        matrix.set_labels(&labels)?;
+        if let Some(prior) = self.params.prior {
+            matrix.set_margins(&rows.iter().map(|sample| prior.score(&sample.features)).collect::<Vec<_>>())?;
+        }
+        if self.params.objective == Objective::RankPairwise {
+            let groups: Vec<u32> = rows.iter().map(|sample| sample.group).collect();
+            matrix.set_groups(&groups)?;
+        }
+        let booster = Booster::train(&matrix, &self.params.to_xgboost(), self.params.rounds)?;
+        let json = booster.to_json()?;
+        let trees = Trees::from_json(&json).map_err(|error| match error {
+            // What is not finite is no JSON.
+            TreesError::Json(_) => ModelError::Diverged,
+            error => error.into(),
+        })?;
+        self.fitted = Some(Fitted { trees, json });
+        Ok(())
+    }
+
+    fn predict(&self, features: ArrayView2<f32>) -> Vec<f32> {
+        let (rows, columns) = features.dim();
+        let values = features.as_standard_layout();
+        let values = values.as_slice().unwrap_or_default();
+        let mut scores = match &self.fitted {
+            None => vec![0.0; rows],
+            Some(Fitted { trees, .. }) => {
+                assert_eq!(columns, trees.columns(), "feature columns given and feature columns of the model differ");
+                trees.predict(values)
+            }
+        };
+        if let Some(prior) = self.params.prior.filter(|_| columns > 0) {
+            scores.iter_mut().zip(values.chunks(columns)).for_each(|(score, row)| *score += prior.score(row));
+        }
+        scores
+    }
+
+    fn feature_count(&self) -> Option<usize> {
+        self.fitted.as_ref().map(|fitted| fitted.trees.columns())
+    }
+}
+
+fn check(samples: &[Sample], columns: usize) -> Result<(), ModelError> {
+    if columns == 0 {
+        return Err(ModelError::NoFeatures);
+    }
+    for (sample, Sample { features, score, .. }) in samples.iter().enumerate() {
+        if features.len() != columns {
+            return Err(ModelError::FeatureCount { sample, expected: columns, found: features.len() });
+        }
+        if !score.is_finite() {
+            return Err(ModelError::Score { sample, score: *score });
+        }
+        if let Some(column) = features.iter().position(|value| value.is_infinite()) {
+            return Err(ModelError::InfiniteFeature { sample, column });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// XGBoost accepts names of parameters that do not exist: what it says is in effect must be what was asked for.
+    #[test]
+    fn parameters_are_in_effect() {
+        let mut matrix = Matrix::new(&[1.0, 2.0, 3.0], 1).unwrap();
+        matrix.set_labels(&[1.0, 2.0, 3.0]).unwrap();
+        let params = XgbParams {
+            objective: Objective::RankPairwise,
+            rounds: 1,
+            depth: 7,
+            eta: 0.125,
+            max_bin: 37,
+            min_child_weight: 0.25,
+            subsample: 0.75,
+            feature_share: 0.5,
+            pairs_per_sample: 11,
+            seed: 4321,
+            prior: None,
+        };
+        let booster = Booster::train(&matrix, &params.to_xgboost(), params.rounds).unwrap();
+        let config = booster.config().unwrap().replace([' ', '\n'], "");
+        for expected in [
+            r#""objective":"rank:pairwise""#,
+            r#""lambdarank_pair_method":"mean""#,
+            r#""lambdarank_num_pair_per_sample":"11""#,
+            r#""lambdarank_score_normalization":"0""#,
+            r#""tree_method":"hist""#,
+            r#""max_depth":"7""#,
+            r#""eta":"0.125""#,
+            r#""max_bin":"37""#,
+            r#""min_child_weight":"0.25""#,
+            r#""subsample":"0.75""#,
+            r#""colsample_bytree":"0.5""#,
+            r#""seed":"4321""#,
+            r#""nthread":"1""#,
+        ] {
+            assert!(config.contains(expected), "{expected} is not in {config}");
+        }
+    }
+}

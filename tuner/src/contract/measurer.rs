@@ -1,0 +1,113 @@
+//! What the tuner relies on in a [`Measurer`].
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use autotune_ir::Target;
+use autotune_measure::{Candidate, MeasureError, Measurement, Measurer};
+use autotune_schedules::{Config, ScheduleSpace, Workload};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+/// Small, and of several stages.
+const WORKLOAD: &str = "conv2d:n=1,c=4,h=6,w=6,o=8,k=1,bias,act=relu";
+
+/// Position of the candidate that nothing can lower.
+const IMPOSSIBLE: usize = 3;
+
+/// Of a measurer for a target: results come in order, one for each candidate; one that fails fails alone; batches are asked for until one
+/// is empty or a result is answered with a break; a race has a result for each of its candidates, too. Times are positive numbers; how
+/// right they are is not asked.
+pub fn measurer(measurer: &mut dyn Measurer, target: &Target) {
+    let candidates = candidates(target);
+    all_in_order(measurer, &candidates);
+    batches(measurer, &candidates);
+    a_break(measurer, &candidates);
+    a_race(measurer, &candidates);
+}
+
+/// Random schedules, and one in their midst of a sketch that there is not.
+fn candidates(target: &Target) -> Vec<Candidate> {
+    let workload: Workload = match WORKLOAD.parse() {
+        Ok(workload) => workload,
+        Err(error) => panic!("the contract's own workload: {error}"),
+    };
+    let space = ScheduleSpace::new(&workload, target);
+    let mut rng = ChaCha8Rng::seed_from_u64(17);
+    let mut configs: Vec<Config> = (0..6).map(|_| space.sample(&mut rng)).collect();
+    configs.insert(IMPOSSIBLE, Config { sketch: "no such sketch".into(), knobs: Default::default() });
+    configs.into_iter().map(|config| Candidate { workload, target: target.clone(), config }).collect()
+}
+
+/// A measurement that the position of its candidate allows.
+fn check(index: usize, measurement: &Measurement) {
+    match &measurement.outcome {
+        Ok(run) => {
+            assert!(index != IMPOSSIBLE, "a candidate of an unknown sketch ran: {run:?}");
+            assert!(run.run_secs.is_finite() && run.run_secs > 0.0, "candidate {index} took no time: {run:?}");
+        }
+        Err(error) => assert!(index == IMPOSSIBLE, "candidate {index} failed: {error}"),
+    }
+}
+
+fn done(what: &str, result: Result<(), MeasureError>) {
+    if let Err(error) = result {
+        panic!("{what}: {error}");
+    }
+}
+
+fn all_in_order(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
+    let mut count = 0;
+    let measured = measurer.measure(candidates, &mut |index, measurement| {
+        assert_eq!(index, count, "measure: results are not in order");
+        check(index, &measurement);
+        count += 1;
+        ControlFlow::Continue(())
+    });
+    done("measure", measured);
+    assert_eq!(count, candidates.len(), "measure: one result for each candidate");
+    done("measure nothing", measurer.measure(&[], &mut |_, _| panic!("measure: a result of no candidates")));
+}
+
+/// Positions go on from batch to batch, and nothing is asked for behind an empty one.
+fn batches(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
+    let asked = AtomicUsize::new(0);
+    let mut chunks = candidates.chunks(2);
+    let mut next_batch = || {
+        asked.fetch_add(1, Ordering::SeqCst);
+        chunks.next().unwrap_or_default().to_vec()
+    };
+    let mut count = 0;
+    let measured = measurer.measure_batches(&mut next_batch, &mut |index, measurement| {
+        assert_eq!(index, count, "measure_batches: results are not in order");
+        check(index, &measurement);
+        count += 1;
+        ControlFlow::Continue(())
+    });
+    done("measure_batches", measured);
+    assert_eq!(count, candidates.len(), "measure_batches: one result for each candidate");
+    let batches = candidates.len().div_ceil(2);
+    assert_eq!(asked.load(Ordering::SeqCst), batches + 1, "measure_batches: asked until a batch is empty");
+}
+
+fn a_break(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
+    let mut seen = Vec::new();
+    // Without the break there is no end.
+    let measured = measurer.measure_batches(&mut || candidates[..2].to_vec(), &mut |index, _| {
+        seen.push(index);
+        if seen.len() >= 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    done("measure_batches until a break", measured);
+    assert_eq!(seen, [0, 1, 2], "measure_batches: no result behind a break");
+}
+
+fn a_race(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
+    let race = |measurer: &mut dyn Measurer, candidates: &[Candidate]| match measurer.race(candidates, 1.0) {
+        Ok(measurements) => measurements,
+        Err(error) => panic!("race: {error}"),
+    };
+    let raced = race(measurer, candidates);
+    assert_eq!(raced.len(), candidates.len(), "race: one result for each candidate");
+    raced.iter().enumerate().for_each(|(index, measurement)| check(index, measurement));
+    assert!(race(measurer, &[]).is_empty(), "race: a result of no candidates");
+}

@@ -1,0 +1,166 @@
+//! What the tuner relies on in a [`Searcher`].
+
+use std::collections::HashSet;
+
+use autotune_ir::{CpuTarget, Target};
+use autotune_measure::{CandidateError, Measurement, RunSecs};
+use autotune_schedules::{Config, ScheduleSpace};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+use crate::search::{Ask, Searcher};
+
+/// Workloads and the targets that they are searched for: CPU and GPU, several algorithms, boundaries.
+const SPACES: [(&str, Option<&str>); 3] = [
+    ("matmul:m=12,n=16,k=8", None),
+    ("conv2d:c=8,h=9,w=9,o=16,k=3,p=1", None),
+    ("conv2d:c=16,h=14,w=14,o=32,k=3,p=1,bias", Some("cuda:sm_80")),
+];
+
+/// A workload whose space is soon used up.
+const SMALL: &str = "matmul:m=1,n=1,k=1";
+
+const BATCH: usize = 9;
+
+/// Of searchers made by `new`, one for each space: they propose distinct configs of the space that were not seen, as many as are wanted
+/// where there are so many, the same from the same seed, whatever they are told and whatever scores are; and none where all were seen.
+/// How good the configs are is not asked.
+pub fn searcher<S: Searcher>(new: impl Fn(&ScheduleSpace) -> S) {
+    for (text, word) in SPACES {
+        let space = space(text, word);
+        for scores in [Scores::Any, Scores::Negative, Scores::Equal, Scores::None] {
+            let proposed = propose(&space, new(&space), scores);
+            let again = propose(&space, new(&space), scores);
+            assert!(proposed == again, "ask: {text}: other configs from the same calls and the same random numbers");
+        }
+    }
+    uses_up(&space(SMALL, None), &new);
+}
+
+fn space(text: &str, word: Option<&str>) -> ScheduleSpace {
+    let target = match word {
+        Some(word) => Target::detect(word, None),
+        None => Ok(Target::Cpu(CpuTarget::generic_avx2(2))),
+    };
+    match (text.parse(), target) {
+        (Ok(workload), Ok(target)) => ScheduleSpace::new(&workload, &target),
+        (workload, target) => panic!("the contract's own space: {workload:?}, {target:?}"),
+    }
+}
+
+/// What is predicted.
+#[derive(Clone, Copy, Debug)]
+enum Scores {
+    /// Anything, of both signs, some of it no number; nothing for some.
+    Any,
+    /// Only negative: scores have no scale.
+    Negative,
+    Equal,
+    /// No config can be lowered.
+    None,
+}
+
+impl Scores {
+    fn of(self, configs: &[Config]) -> Vec<Option<f32>> {
+        let score = |config: &Config| {
+            let hash = config.stable_hash();
+            match self {
+                Scores::Any => match hash % 7 {
+                    0 => None,
+                    1 => Some(f32::NAN),
+                    _ => Some((hash % 1000) as f32 - 500.0),
+                },
+                Scores::Negative => Some(-1.0 - (hash % 1000) as f32),
+                Scores::Equal => Some(0.0),
+                Scores::None => None,
+            }
+        };
+        configs.iter().map(score).collect()
+    }
+}
+
+/// What a searcher is told of a config: that it ran, in some time, or that it failed.
+fn measured(config: &Config) -> (Config, Measurement) {
+    let hash = config.stable_hash();
+    let run_secs = 1e-3 + 1e-6 * (hash % 997) as f64;
+    let outcome = match hash % 5 {
+        0 => Err(CandidateError::Build { message: "made up".into() }),
+        _ => Ok(RunSecs {
+            run_secs,
+            median_secs: run_secs,
+            spread: 0.0,
+            repeats: 1,
+            stopped_early: false,
+            slowdown: 1.0,
+            kernel_secs: 0.0,
+            graph_runs: 0,
+            max_rel_error: 0.0,
+        }),
+    };
+    (config.clone(), Measurement::of(outcome))
+}
+
+/// Several batches, each checked and, late as it may be, told.
+fn propose(space: &ScheduleSpace, mut searcher: impl Searcher, scores: Scores) -> Vec<Config> {
+    let mut rng = ChaCha8Rng::seed_from_u64(7);
+    let mut seen = HashSet::new();
+
+    // Earlier runs may have measured what this searcher never proposed.
+    let earlier: Vec<Config> = (0..BATCH).map(|_| space.sample(&mut rng)).collect();
+    seen.extend(earlier.iter().map(Config::stable_hash));
+    searcher.tell(&earlier.iter().map(measured).collect::<Vec<_>>());
+
+    let mut proposed: Vec<Config> = Vec::new();
+    let mut told = 0;
+    for (round, explore) in [0.5, 0.05, 0.0, 1.0, 0.05, 0.05].into_iter().enumerate() {
+        let n = if round == 3 { 1 } else { BATCH };
+        let batch = ask(&mut searcher, space, scores, explore, &seen, n, &mut rng);
+        assert!(batch.len() == n, "ask: {} configs of a large space, {n} are wanted", batch.len());
+        seen.extend(batch.iter().map(Config::stable_hash));
+
+        // On a GPU a batch is asked for before the one before it is told.
+        let late = proposed.len();
+        searcher.tell(&proposed[told..late].iter().map(measured).collect::<Vec<_>>());
+        (told, proposed) = (late, [proposed, batch].concat());
+    }
+    proposed
+}
+
+/// One batch, checked.
+fn ask(
+    searcher: &mut impl Searcher,
+    space: &ScheduleSpace,
+    scores: Scores,
+    explore: f64,
+    seen: &HashSet<u64>,
+    n: usize,
+    rng: &mut ChaCha8Rng,
+) -> Vec<Config> {
+    let mut score = |configs: &[Config]| scores.of(configs);
+    let batch = searcher.ask(Ask { space, score: &mut score, explore, seen, n, rng });
+
+    assert!(batch.len() <= n, "ask: {} configs, {n} are wanted", batch.len());
+    let mut taken = HashSet::new();
+    for config in &batch {
+        let hash = config.stable_hash();
+        assert!(space.contains(config), "ask: not in the space: {config}");
+        assert!(!seen.contains(&hash), "ask: seen before: {config}");
+        assert!(taken.insert(hash), "ask: twice in a batch: {config}");
+    }
+    batch
+}
+
+/// Asks until there is nothing left of a space.
+fn uses_up<S: Searcher>(space: &ScheduleSpace, new: &impl Fn(&ScheduleSpace) -> S) {
+    let (mut searcher, mut rng, mut seen) = (new(space), ChaCha8Rng::seed_from_u64(7), HashSet::new());
+    let size = space.iter().count();
+    loop {
+        let batch = ask(&mut searcher, space, Scores::Any, 0.05, &seen, 64, &mut rng);
+        if batch.is_empty() {
+            break;
+        }
+        seen.extend(batch.iter().map(Config::stable_hash));
+        searcher.tell(&batch.iter().map(measured).collect::<Vec<_>>());
+    }
+    assert!(seen.len() == size, "ask: none, though only {} of {size} configs were seen", seen.len());
+}

@@ -1,0 +1,42 @@
+//! Why a run cannot go on.
+
+use autotune_cost_model::ModelError;
+use autotune_db::DbError;
+use autotune_measure::MeasureError;
+use autotune_schedules::{LowerError, ScheduleSpace, Workload};
+use thiserror::Error;
+
+use crate::dtype_check::UnsupportedDType;
+
+/// Why a run cannot go on. Everything measured before is in the database.
+#[derive(Debug, Error)]
+pub enum TuneError {
+    /// The target has no kernels for a workload's element type.
+    #[error(transparent)]
+    DType(#[from] UnsupportedDType),
+    /// The target has no kernels for a workload.
+    #[error("{workload}: {why}")]
+    Refused {
+        /// The workload.
+        workload: Box<Workload>,
+        /// Why.
+        why: LowerError,
+    },
+    /// The measuring infrastructure is broken.
+    #[error(transparent)]
+    Measure(#[from] MeasureError),
+    /// The database cannot be read or written.
+    #[error(transparent)]
+    Db(#[from] DbError),
+    /// The cost model cannot be fitted.
+    #[error("the cost model cannot be fitted: {0}")]
+    Model(#[from] ModelError),
+}
+
+impl TuneError {
+    /// Fails if the target has no kernels for the space's workload, whatever the schedule.
+    pub(crate) fn of_space(space: &ScheduleSpace) -> Result<(), Self> {
+        let refused = |why: &LowerError| Self::Refused { workload: Box::new(*space.workload()), why: why.clone() };
+        space.refusal().map_or(Ok(()), |why| Err(refused(why)))
+    }
+}

@@ -1,0 +1,61 @@
+//! This machine, to measure on.
+
+use std::fs;
+use std::sync::Arc;
+
+use autotune_ir::{GpuApi, Target};
+use autotune_measure::gpu::{cuda, opencl};
+use autotune_measure::{Backend, Ceilings, MeasureError, MeasureOptions, TimingOptions, WorkerMeasurer};
+use autotune_schedules::Workload;
+
+use crate::cancel::Cancel;
+use crate::settings::Setup;
+use crate::worker::worker_command;
+
+/// This machine's device for a target: what measures on it, and what is to be known of it.
+pub struct LocalDevice {
+    /// In a worker process, started from the program that [`worker_command`] finds.
+    pub measurer: WorkerMeasurer,
+    /// What the device can do at most; why it is not known, if it could not be measured.
+    pub ceilings: Result<Ceilings, MeasureError>,
+    /// Its name, and how kernels are timed on it.
+    pub setup: Setup,
+}
+
+impl LocalDevice {
+    /// Opens the device for such workloads, which must fit its memory. Code for CPUs is made by `backend`; what is being measured is
+    /// given up when `cancel` [says so](Cancel::is_due).
+    pub fn open(
+        target: &Target,
+        workloads: &[Workload],
+        backend: Backend,
+        cancel: &Cancel,
+    ) -> Result<Self, MeasureError> {
+        let timing = TimingOptions::for_target(target);
+        // Plain numbers: there is nothing that cannot be written.
+        let harness = serde_json::to_string(&timing).unwrap_or_default();
+        let options = MeasureOptions { backend, timing, ..MeasureOptions::default() };
+        let mut measurer = WorkerMeasurer::with(worker_command()?, options)?;
+        let switch = cancel.clone();
+        measurer.set_interrupt(Arc::new(move || switch.is_due()));
+
+        workloads.iter().try_for_each(|workload| measurer.foresee(workload))?;
+        let ceilings = measurer.ceilings(target);
+        let device = device_name(target).unwrap_or_else(|| target.device().to_string());
+        Ok(Self { measurer, ceilings, setup: Setup { device, harness } })
+    }
+}
+
+/// The name of this machine's device for a target: of a CPU as Linux has it, of a GPU as its driver does.
+pub fn device_name(target: &Target) -> Option<String> {
+    let Some(gpu) = target.gpu() else {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").ok()?;
+        let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
+        return Some(line.split_once(':')?.1.trim().to_string());
+    };
+    let devices = match gpu.api {
+        GpuApi::Cuda { .. } => cuda::devices(),
+        GpuApi::OpenCl => opencl::devices(),
+    };
+    devices.ok()?.into_iter().find(|info| info.target == *gpu).map(|info| info.title())
+}

@@ -1,0 +1,146 @@
+//! The policy of a run: what it does where nothing else decides. The defaults are what the results in `examples/results` were made with.
+
+use std::time::Duration;
+
+/// The policy of a run. Searchers have parameters of their own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TuneParams {
+    /// Trials per task after which a run without any limit of its own is planned to end: batches are sized for that.
+    pub trials_per_task: usize,
+    /// Configs of a task that are measured first because records from elsewhere claim that they are the fastest.
+    pub claims: usize,
+    /// Part of the floor of a task's run time, which is measured, that a time from elsewhere may go below and still teach the model.
+    pub credible_share: f64,
+    /// Share of the time budget that the search may use; the rest is for the final race. Where that is not enough, only the best
+    /// of a task races against its default.
+    pub search_share: f64,
+    /// How much longer than its share of the time budget a search may wait for the measurement in progress.
+    pub grace: Duration,
+    /// What the cost model learns from, and when.
+    pub learning: LearningParams,
+    /// Which task gets the next trials.
+    pub scheduling: SchedulingParams,
+    /// The final race.
+    pub race: RaceParams,
+}
+
+impl Default for TuneParams {
+    fn default() -> Self {
+        Self {
+            trials_per_task: 64,
+            claims: 8,
+            credible_share: 0.8,
+            search_share: 0.9,
+            grace: Duration::from_secs(1),
+            learning: LearningParams::default(),
+            scheduling: SchedulingParams::default(),
+            race: RaceParams::default(),
+        }
+    }
+}
+
+/// What the cost model learns from, when, and how far it is believed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LearningParams {
+    /// Samples that a model is fitted on at most: the latest.
+    pub samples: usize,
+    /// Samples without which there is no model.
+    pub first_fit: usize,
+    /// The model is refitted once the samples have grown by one in this many, so that fitting stays a small share of the time
+    /// however many there are.
+    pub refit_one_in: usize,
+    /// One sample in this many is held out to judge the model in the end.
+    pub hold_out_one_in: usize,
+    /// Share of a batch to be drawn at random, whatever the scores say.
+    pub explore: f64,
+    /// The same as long as there is only the analytic estimate to go by, which a model must be able to contradict.
+    pub explore_untaught: f64,
+    /// Kernels that a compiler must have told of before it is predicted what registers it gives to others.
+    pub registers_first_fit: usize,
+    /// Bytes of a thread's spills, stored and loaded, from which on a kernel is not worth compiling.
+    pub max_spill_bytes: f32,
+}
+
+impl Default for LearningParams {
+    fn default() -> Self {
+        Self {
+            samples: 5_000,
+            first_fit: 16,
+            refit_one_in: 10,
+            hold_out_one_in: 5,
+            explore: 0.05,
+            explore_untaught: 0.5,
+            registers_first_fit: 16,
+            max_spill_bytes: 512.0,
+        }
+    }
+}
+
+/// Which task gets the next batch of trials, and when a task gains nothing any more.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SchedulingParams {
+    /// Smallest and largest number of trials in a batch.
+    pub batch_trials: [usize; 2],
+    /// Batches over which the recent gain of a task is taken.
+    pub window_batches: usize,
+    /// Weight of the recent gain against the expected one: 0 to 1.
+    pub recent_weight: f64,
+    /// Trials without gain after which a task is on a plateau, and half as much is expected of more.
+    pub patience: usize,
+    /// A task is on a plateau if its last `patience` trials lowered its best time by less than this share.
+    pub plateau_gain: f64,
+    /// Share of its best time that a task may always save: floors are the ceilings of one algorithm, some of whose work can be left out.
+    pub optimism: f64,
+}
+
+impl Default for SchedulingParams {
+    fn default() -> Self {
+        Self {
+            batch_trials: [8, 32],
+            window_batches: 3,
+            recent_weight: 0.2,
+            patience: 128,
+            plateau_gain: 0.01,
+            optimism: 0.03,
+        }
+    }
+}
+
+/// The final race of a task: who takes part, for how long, and when it is run again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RaceParams {
+    /// Configs that race against the default, besides the best so far: many, because of many configs that were measured, those
+    /// that seem the fastest are also those that were lucky.
+    pub racers: usize,
+    /// Configs that race again, besides the default, if a race was disturbed: the winner of an earlier one, and the fastest.
+    pub finalists: usize,
+    /// Races, at most: one that was disturbed is run again.
+    pub attempts: usize,
+    /// Times the fastest known that the fastest racer takes when the machine is disturbed.
+    pub disturbed: f64,
+    /// Seconds that the rounds of a race take at least, however little of the time budget is left, and at most.
+    pub budget_secs: [f64; 2],
+    /// Times its budget within which a race that was disturbed is run again.
+    pub again_within: f64,
+    /// Runs of a racer, at least: loading and checking it, and its rounds.
+    pub runs_of_racer: f64,
+    /// Where the time budget ends a run, a race may take so many times its own budget, and so many seconds on top: loading and checking
+    /// kernels, of which some may be slow.
+    pub overrun: (f64, f64),
+}
+
+impl Default for RaceParams {
+    fn default() -> Self {
+        Self {
+            racers: 12,
+            finalists: 4,
+            attempts: 5,
+            disturbed: 1.08,
+            // The rounds of a dozen kernels of a millisecond.
+            budget_secs: [0.35, 10.0],
+            again_within: 2.0,
+            runs_of_racer: 8.0,
+            overrun: (2.0, 15.0),
+        }
+    }
+}

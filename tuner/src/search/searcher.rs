@@ -1,0 +1,60 @@
+//! What searchers have in common: they propose configs when asked and learn when told.
+
+use std::collections::HashSet;
+
+use autotune_measure::Measurement;
+use autotune_schedules::{Config, ScheduleSpace};
+use rand_chacha::ChaCha8Rng;
+
+/// Predicted scores of configs, one for each and in order: higher is better, any sign and scale; `None` for a config that
+/// cannot be lowered or is not worth measuring.
+pub type ScoreFn<'a> = dyn FnMut(&[Config]) -> Vec<Option<f32>> + 'a;
+
+/// What a searcher may use to propose configs.
+pub struct Ask<'a> {
+    /// Where configs come from.
+    pub space: &'a ScheduleSpace,
+    /// Predictions; of no use to a searcher that [does without](Searcher::uses_scores).
+    pub score: &'a mut ScoreFn<'a>,
+    /// Share of the configs to be drawn at random, whatever the predictions say.
+    pub explore: f64,
+    /// Stable hashes of the configs that must not be proposed: those already measured.
+    pub seen: &'a HashSet<u64>,
+    /// How many configs are wanted.
+    pub n: usize,
+    /// Where chance comes from.
+    pub rng: &'a mut ChaCha8Rng,
+}
+
+/// Proposes configs of one task and learns from the results. [`crate::contract::searcher`] tests it.
+///
+/// Given the same sequence of calls and the same random numbers, a searcher proposes the same configs.
+pub trait Searcher: Send {
+    /// Up to `n` distinct configs of the space that are not in `seen`; fewer only where no more were found. None at all end the task.
+    fn ask(&mut self, ask: Ask<'_>) -> Vec<Config>;
+
+    /// Results, of configs proposed or of earlier runs.
+    fn tell(&mut self, results: &[(Config, Measurement)]);
+
+    /// Whether it uses [`Ask::score`]. In a run of which no searcher does, no cost model is fitted.
+    fn uses_scores(&self) -> bool {
+        true
+    }
+}
+
+/// Makes the searcher of a task, from the task's space.
+pub(crate) type NewSearcher<'a> = dyn Fn(&ScheduleSpace) -> Box<dyn Searcher> + 'a;
+
+impl<S: Searcher + ?Sized> Searcher for Box<S> {
+    fn ask(&mut self, ask: Ask<'_>) -> Vec<Config> {
+        (**self).ask(ask)
+    }
+
+    fn tell(&mut self, results: &[(Config, Measurement)]) {
+        (**self).tell(results);
+    }
+
+    fn uses_scores(&self) -> bool {
+        (**self).uses_scores()
+    }
+}

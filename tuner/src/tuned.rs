@@ -1,0 +1,126 @@
+//! What a compiler asks for when it deploys: the schedule of a workload.
+
+use autotune_db::{Best, DbError, Standing, TuningDb};
+use autotune_ir::{Program, Target};
+use autotune_schedules::{Config, ScheduleSpace, UnfitError, Workload};
+use thiserror::Error;
+
+/// The schedule to deploy for a workload on a target: the best that a database has, if it fits today's schedule space, its loop nests
+/// proven right; else the default one.
+#[derive(Clone, Debug)]
+pub struct Tuned {
+    workload: Workload,
+    target: Target,
+    config: Config,
+    program: Program,
+    best: Option<Best>,
+}
+
+/// Why there is no schedule.
+#[derive(Debug, Error)]
+pub enum LookupError {
+    /// The database cannot be read.
+    #[error(transparent)]
+    Db(#[from] DbError),
+    /// The target has no kernels for the workload.
+    #[error("{workload}: {why}")]
+    Unfit {
+        /// The workload.
+        workload: Box<Workload>,
+        /// Why.
+        why: UnfitError,
+    },
+}
+
+impl Tuned {
+    /// The best schedule that the database has, whoever wrote it: its loop nests are proven before anybody runs their code. The default
+    /// one if there is none.
+    ///
+    /// What was measured on a GPU that is stated, not detected, may have been found on any of its kind. What is kept under the key that
+    /// earlier versions gave the target is a claim.
+    pub fn lookup(db: &TuningDb, workload: &Workload, target: &Target) -> Result<Self, LookupError> {
+        let space = ScheduleSpace::new(workload, target);
+        // Records that are in the space and yet not right.
+        let mut wrong: Vec<Config> = Vec::new();
+        while let Some(best) = best_record(db, &space, &wrong)? {
+            let config = best.record.config.clone();
+            match space.checked_program(&config) {
+                Ok(program) => {
+                    return Ok(Self { workload: *workload, target: target.clone(), config, program, best: Some(best) });
+                }
+                Err(_) => wrong.push(config),
+            }
+        }
+        Self::untuned(workload, target)
+    }
+
+    /// The default schedule, which is chosen without measuring.
+    pub fn untuned(workload: &Workload, target: &Target) -> Result<Self, LookupError> {
+        let space = ScheduleSpace::new(workload, target);
+        let config = space.default_config();
+        let unfit = |why| LookupError::Unfit { workload: Box::new(*workload), why };
+        let program = space.checked_program(&config).map_err(unfit)?;
+        Ok(Self { workload: *workload, target: target.clone(), config, program, best: None })
+    }
+
+    /// True if the schedule is from a database; false if it is the default one.
+    pub fn is_tuned(&self) -> bool {
+        self.best.is_some()
+    }
+
+    /// The record that the schedule is from, and what its time is worth; `None` if it is the default one.
+    pub fn best(&self) -> Option<&Best> {
+        self.best.as_ref()
+    }
+
+    /// What is computed.
+    pub fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    /// What it is for.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The schedule.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Its loop nests, proven to run every iteration once and to stay in bounds.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+}
+
+/// The best record of the space's workload under any of its target's keys, but for some configs: what was measured here before claims,
+/// the fastest first.
+fn best_record(db: &TuningDb, space: &ScheduleSpace, but_for: &[Config]) -> Result<Option<Best>, DbError> {
+    let is_claim = |best: &Best| best.standing == Standing::Claimed;
+    let secs = |best: &Best| best.record.measurement.run_secs().unwrap_or(f64::INFINITY);
+    let fits = |config: &Config| space.contains(config) && !but_for.contains(config);
+    let legacy_key = space.target().legacy_key();
+
+    let mut best: Option<Best> = None;
+    for key in keys(db, space)?.iter().chain(&legacy_key) {
+        let mut of_key = db.best(space.workload(), key, &fits)?;
+        if let Some(found) = of_key.as_mut().filter(|_| legacy_key.as_ref() == Some(key)) {
+            found.standing = Standing::Claimed;
+        }
+        let both = best.into_iter().chain(of_key);
+        best = both.min_by(|a, b| is_claim(a).cmp(&is_claim(b)).then(secs(a).total_cmp(&secs(b))));
+    }
+    Ok(best)
+}
+
+/// The keys that records for the space's target may be kept under.
+fn keys(db: &TuningDb, space: &ScheduleSpace) -> Result<Vec<String>, DbError> {
+    let target = space.target();
+    let Some(gpu) = target.gpu().filter(|gpu| gpu.is_stated()) else {
+        return Ok(vec![target.key()]);
+    };
+    let kind = format!("{}:", gpu.api);
+    let tasks = db.tasks()?.into_iter().filter(|task| task.workload == *space.workload());
+    Ok(tasks.map(|task| task.target).filter(|key| key.starts_with(&kind)).collect())
+}

@@ -1,0 +1,171 @@
+//! The contracts of parts from outside, on ours and on what breaks them.
+#![allow(clippy::unwrap_used)]
+
+mod kind;
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use autotune::contract;
+use autotune::search::{Annealing, AnnealingParams, Ask, Batch, Genetic, GeneticParams, Searcher};
+use autotune_cost_model::{XgbModel, XgbParams};
+use autotune_ir::{CpuTarget, Target};
+use autotune_measure::{
+    Batches, Candidate, InProcessMeasurer, MeasureError, MeasureOptions, Measurement, Measurer, OnResult,
+};
+use autotune_schedules::Config;
+use kind::KINDS;
+use support::PaperDevice;
+
+/// What is wrong by a contract.
+fn breach(contract: impl FnOnce()) -> String {
+    match catch_unwind(AssertUnwindSafe(contract)) {
+        Ok(()) => "nothing".into(),
+        Err(message) => match message.downcast::<String>() {
+            Ok(text) => *text,
+            Err(message) => message.downcast_ref::<&str>().unwrap().to_string(),
+        },
+    }
+}
+
+#[test]
+fn our_searchers_keep_the_contract() {
+    for kind in KINDS {
+        contract::searcher(|_| kind.searcher());
+    }
+}
+
+#[test]
+fn searchers_with_other_parameters_keep_the_contract() {
+    let tiny = AnnealingParams { chains: 3, fresh: 9, elites: 0, early_stop: 0, ..AnnealingParams::default() };
+    contract::searcher(|_| Annealing::new(tiny.clone()));
+    let none = AnnealingParams { chains: 0, candidates_per_config: 0, ..AnnealingParams::default() };
+    contract::searcher(|_| Annealing::new(none.clone()));
+    let inbred = GeneticParams { founders: 0, population: 1, mutation: 1.0, children_per_config: 2 };
+    contract::searcher(|_| Genetic::new(inbred.clone()));
+}
+
+/// Configs of the contract's batches.
+const BATCH: usize = 9;
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+
+/// Random search with a fault.
+struct Faulty {
+    fault: &'static str,
+    last: Option<Config>,
+}
+
+impl Searcher for Faulty {
+    fn ask(&mut self, ask: Ask<'_>) -> Vec<Config> {
+        let mut batch = Batch::new(ask.seen, ask.n);
+        let rng = ask.rng;
+        batch.fill(ask.space, rng);
+        let mut configs = batch.into_configs();
+        match self.fault {
+            "greedy" => configs.extend(configs.first().cloned()),
+            "repeats itself" => configs[0] = self.last.take().unwrap_or_else(|| configs[0].clone()),
+            "lazy" => drop(configs.pop()),
+            "elsewhere" => configs.iter_mut().for_each(|config| config.sketch = "elsewhere".into()),
+            "by the clock" if configs.len() == BATCH => {
+                configs.rotate_left(CALLS.fetch_add(1, Ordering::SeqCst) % BATCH);
+            }
+            _ => {}
+        }
+        self.last = configs.first().cloned();
+        configs.truncate(ask.n + usize::from(self.fault == "greedy"));
+        configs
+    }
+
+    fn tell(&mut self, _results: &[(Config, Measurement)]) {}
+}
+
+#[test]
+fn a_searcher_that_breaks_the_contract_is_told_where() {
+    let broken = |fault| breach(|| contract::searcher(|_| Faulty { fault, last: None }));
+    assert_eq!(broken("none"), "nothing");
+    assert!(broken("greedy").contains("ask: 10 configs, 9 are wanted"), "{}", broken("greedy"));
+    assert!(broken("lazy").contains("ask: 8 configs of a large space, 9 are wanted"));
+    assert!(broken("repeats itself").contains("ask: seen before"), "{}", broken("repeats itself"));
+    assert!(broken("elsewhere").contains("ask: not in the space"));
+    assert!(broken("by the clock").contains("other configs from the same calls"));
+}
+
+#[test]
+fn our_cost_models_keep_the_contract() {
+    for word in ["cpu", "cuda:sm_90"] {
+        let target = Target::detect(word, None).unwrap();
+        // The prior is a column of the tuner's features, which the contract's rows are too short to have.
+        assert!(XgbModel::for_target(&target).params().prior.is_some());
+        contract::cost_model(|| XgbModel::for_target(&target));
+    }
+    contract::cost_model(|| XgbModel::new(XgbParams::default()));
+}
+
+fn target() -> Target {
+    Target::Cpu(CpuTarget::generic_avx2(2))
+}
+
+#[test]
+fn our_measurers_keep_the_contract() {
+    contract::measurer(&mut PaperDevice::default(), &target());
+    contract::measurer(&mut PaperDevice { ahead: true, ..PaperDevice::default() }, &target());
+    let here = Target::detect("cpu", Some(1)).unwrap();
+    // SAFETY: all that it measures is what the contract draws from a schedule space.
+    let mut in_process = unsafe { InProcessMeasurer::new(MeasureOptions::default()) };
+    contract::measurer(&mut in_process, &here);
+}
+
+/// The paper device with a fault.
+struct FaultyDevice(&'static str);
+
+impl Measurer for FaultyDevice {
+    fn measure_batches(
+        &mut self,
+        next_batch: &mut Batches<'_>,
+        on_result: &mut OnResult<'_>,
+    ) -> Result<(), MeasureError> {
+        let fault = self.0;
+        let mut device = PaperDevice::default();
+        let mut skipped = false;
+        let measured = device.measure_batches(next_batch, &mut |index, measurement| {
+            if fault == "skips one" && index == 1 && !skipped {
+                skipped = true;
+                return std::ops::ControlFlow::Continue(());
+            }
+            let answer = on_result(if fault == "starts at one" { index + 1 } else { index }, measurement);
+            if fault == "goes on" && answer.is_break() {
+                on_result(index + 1, Measurement::of(Err(impossible())))
+            } else {
+                answer
+            }
+        });
+        if fault == "asks again" {
+            next_batch();
+        }
+        measured
+    }
+
+    fn race(&mut self, candidates: &[Candidate], budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
+        let mut raced = PaperDevice::default().race(candidates, budget_secs)?;
+        if self.0 == "loses the last racer" {
+            raced.pop();
+        }
+        Ok(raced)
+    }
+}
+
+fn impossible() -> autotune_measure::CandidateError {
+    autotune_measure::CandidateError::Lower { message: "impossible".into() }
+}
+
+#[test]
+fn a_measurer_that_breaks_the_contract_is_told_where() {
+    let broken = |fault| breach(|| contract::measurer(&mut FaultyDevice(fault), &target()));
+    assert_eq!(broken("none"), "nothing");
+    assert!(broken("skips one").contains("measure: results are not in order"), "{}", broken("skips one"));
+    assert!(broken("starts at one").contains("measure: results are not in order"));
+    assert!(broken("goes on").contains("no result behind a break"), "{}", broken("goes on"));
+    assert!(broken("asks again").contains("asked until a batch is empty"), "{}", broken("asks again"));
+    assert!(broken("loses the last racer").contains("race: one result for each candidate"));
+}

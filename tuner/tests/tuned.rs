@@ -1,0 +1,96 @@
+//! Looking schedules up.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use autotune::search::Random;
+use autotune::{LookupError, Task, Tuned, Tuner};
+use autotune_db::{Phase, Standing, TuningDb, TuningRecord};
+use autotune_ir::{CpuTarget, Target};
+use autotune_schedules::{ScheduleSpace, Value, Workload};
+use support::PaperDevice;
+
+fn target() -> Target {
+    Target::Cpu(CpuTarget::generic_avx2(2))
+}
+
+fn workload() -> Workload {
+    "matmul:m=12,n=16,k=8".parse().unwrap()
+}
+
+/// A database in which the workload was tuned for the target.
+fn tuned_db() -> TuningDb {
+    let db = TuningDb::temporary().unwrap();
+    let mut device = PaperDevice::default();
+    let tuner = Tuner::new(&target()).searcher(|_| Random).trials(16).measurer(&mut device);
+    tuner.database(&db).tune(&[Task::single(workload())]).unwrap();
+    db
+}
+
+/// A record that is faster than any other.
+fn fastest(db: &TuningDb) -> TuningRecord {
+    let mut record = db.query(&workload(), &target().key()).unwrap().pop().unwrap();
+    record.measurement.outcome.as_mut().unwrap().run_secs = 1e-12;
+    record.phase = Phase::Search;
+    record
+}
+
+#[test]
+fn the_winner_is_found_and_without_one_the_default() {
+    let (db, space) = (tuned_db(), ScheduleSpace::new(&workload(), &target()));
+    let tuned = Tuned::lookup(&db, &workload(), &target()).unwrap();
+    let best = db.best(&workload(), &target().key(), &|_| true).unwrap().unwrap();
+    assert!(tuned.is_tuned() && tuned.best() == Some(&best) && best.standing == Standing::Raced);
+    assert_eq!(tuned.config(), &best.record.config);
+    assert_eq!(tuned.program(), &space.checked_program(&best.record.config).unwrap());
+
+    let other = "matmul:m=13,n=16,k=8".parse().unwrap();
+    for tuned in [Tuned::lookup(&db, &other, &target()), Tuned::untuned(&other, &target())] {
+        let tuned = tuned.unwrap();
+        assert!(!tuned.is_tuned() && tuned.best().is_none());
+        assert_eq!(tuned.config(), &ScheduleSpace::new(&other, &target()).default_config());
+    }
+}
+
+#[test]
+fn what_is_not_in_todays_space_stands_in_no_ones_way() {
+    let db = tuned_db();
+    let mut poison = fastest(&db);
+    poison.config.knobs.insert("warp".into(), Value::Choice("9".into()));
+    db.append(&poison).unwrap();
+    let tuned = Tuned::lookup(&db, &workload(), &target()).unwrap();
+    assert!(tuned.is_tuned() && tuned.config() != &poison.config);
+}
+
+#[test]
+fn a_stated_gpu_finds_what_any_of_its_kind_found() {
+    let (db, stated) = (tuned_db(), Target::detect("cuda:sm_80", None).unwrap());
+    assert!(!Tuned::lookup(&db, &workload(), &stated).unwrap().is_tuned());
+    let record = TuningRecord {
+        target: "cuda:sm_80:Some_device".into(),
+        config: ScheduleSpace::new(&workload(), &stated).default_config(),
+        ..fastest(&db)
+    };
+    db.append(&record).unwrap();
+    assert_eq!(Tuned::lookup(&db, &workload(), &stated).unwrap().best().unwrap().record, record);
+}
+
+#[test]
+fn claims_are_served_as_what_they_are_and_never_before_what_was_measured() {
+    let db = TuningDb::temporary().unwrap();
+    let claim = TuningRecord { imported: true, ..fastest(&tuned_db()) };
+    db.append(&claim).unwrap();
+    let standing = || Tuned::lookup(&db, &workload(), &target()).unwrap().best().map(|best| best.standing);
+    assert_eq!(standing(), Some(Standing::Claimed));
+    let mut measured = fastest(&tuned_db());
+    measured.measurement.outcome.as_mut().unwrap().run_secs = 1.0;
+    db.append(&measured).unwrap();
+    assert_eq!(standing(), Some(Standing::Searched));
+}
+
+#[test]
+fn a_workload_that_the_target_has_no_kernels_for_is_an_error() {
+    let workload: Workload = "matmul:m=8,n=8,k=8,dtype=f16".parse().unwrap();
+    let error = Tuned::untuned(&workload, &target());
+    assert!(matches!(error, Err(LookupError::Unfit { .. })), "{error:?}");
+}
