@@ -4,8 +4,8 @@ use std::fs;
 use std::sync::Arc;
 
 use autotune_ir::{GpuApi, Target};
-use autotune_measure::gpu::{cuda, opencl};
 use autotune_measure::{Backend, Ceilings, MeasureError, MeasureOptions, TimingOptions, WorkerMeasurer};
+use autotune_runtime::{cuda, opencl};
 use autotune_schedules::Workload;
 
 use crate::cancel::Cancel;
