@@ -1,17 +1,18 @@
-//! What a compiler does at deploy time: look up the best schedule of an operator, build its kernel, run it in its own process, on its own
-//! memory.
+//! What a compiler does at deploy time where a schedule decides on the layouts of tensors: it asks the kernel's plan, and brings its
+//! tensors in the layouts that are wanted.
 //!
 //! `cargo run --release -p autotune-examples --example query_database [DATABASE]`
 //!
 //! Without a database the schedule is the untuned one, which is also what a compiler falls back to on a miss.
 
+use std::sync::Arc;
+
 use autotune::Tuned;
 use autotune_db::TuningDb;
+use autotune_ir::Target;
 use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::Binding;
-use autotune_ir::{Artifact, Code, KernelPlan, Target};
-use autotune_measure::Compiler;
-use autotune_runtime::{Cpu, Kernel, Runner, View, ViewMut};
+use autotune_runtime::{View, ViewMut};
 use autotune_schedules::{Operands, Workload, max_rel_error, reference};
 
 fn main() -> anyhow::Result<()> {
@@ -21,32 +22,16 @@ fn main() -> anyhow::Result<()> {
         Some(path) => Tuned::lookup(&TuningDb::open_reading(path)?, &workload, &target)?,
         None => Tuned::untuned(&workload, &target)?,
     };
-    println!(
-        "{}",
-        if tuned.is_tuned() { "found in the database:" } else { "not in a database, the untuned schedule:" }
-    );
+    let origin = if tuned.is_tuned() { "found in the database:" } else { "not in a database, the untuned schedule:" };
+    println!("{origin}");
     println!("{}", tuned.config());
 
-    let program = tuned.program();
-    let dir = tempfile::tempdir()?;
-    let code = match autotune_codegen::asm::assemble(program, &target) {
-        Ok(code) => Code::Machine(code),
-        // Not an x86-64 with AVX2 or AVX-512: a C compiler it is.
-        Err(_) => {
-            let library = dir.path().join("kernel.so");
-            let limit = std::time::Duration::from_secs(60);
-            Compiler::find()?.compile(&autotune_codegen::c::generate(program, &target), &library, limit)?;
-            Code::Library(library)
-        }
-    };
-    let cpu = Cpu::new(target.threads());
-    let artifact = Artifact { target, plan: KernelPlan::of(program), code };
-    // SAFETY: the code was just generated for this very plan and processor.
-    let mut runner = Runner::new(unsafe { Kernel::load(&cpu, &artifact)? }, cpu)?;
+    let mut runner = tuned.build()?;
 
     // The caller's tensors, in the layouts that the schedule wants them in.
     let operands = Operands::random(&workload.spec(), 0);
-    let buffers = &artifact.plan.buffers;
+    let kernel = Arc::clone(runner.kernel());
+    let buffers = &kernel.plan().buffers;
     let given = buffers.iter().filter_map(|buffer| Some((operands.find(buffer.role)?, buffer)));
     let given = given.map(|(tensor, buffer)| Ok((to_layout(tensor, buffer.layout)?, buffer)));
     let given = given.collect::<anyhow::Result<Vec<_>>>()?;
@@ -57,7 +42,7 @@ fn main() -> anyhow::Result<()> {
 
     let views: Vec<View<'_>> =
         given.iter().map(|(elements, buffer)| View::new(elements, &buffer.shape).in_layout(buffer.layout)).collect();
-    runner.pack(&views[1..])?; // weights and bias, once
+    runner.pack(&views[1..2])?; // the weights, once
     runner.run(&views, &mut [ViewMut::new(&mut result, &output.shape).in_layout(output.layout)])?;
 
     let result = from_layout(&result, &workload.output_shape(), output.layout)?;

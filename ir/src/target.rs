@@ -39,6 +39,11 @@ impl Isa {
         }
     }
 
+    /// True if a machine with another instruction set runs this one's code.
+    pub fn runs_on(self, machine: Isa) -> bool {
+        self == machine || matches!((self, machine), (Isa::Avx2, Isa::Avx512))
+    }
+
     /// Architectural vector registers.
     pub fn vector_registers(self) -> usize {
         match self {

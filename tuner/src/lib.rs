@@ -92,6 +92,6 @@ pub use params::{LearningParams, RaceParams, SchedulingParams, TuneParams};
 pub use report::{BenchReport, CurvePoint, Ranking, Report, Retired, Stop, TaskReport};
 pub use settings::Setup;
 pub use time::TimeShares;
-pub use tuned::{LookupError, Tuned};
+pub use tuned::{BuildError, LookupError, Tuned};
 pub use tuner::Tuner;
 pub use worker::{serve_if_worker, worker_command};

@@ -1,7 +1,9 @@
 //! What a compiler asks for when it deploys: the schedule of a workload.
 
 use autotune_db::{Best, DbError, Standing, TuningDb};
-use autotune_ir::{Program, Target};
+use autotune_ir::{Isa, Program, Target, TargetError};
+use autotune_measure::{Backend, Builder, Candidate, CandidateError, MeasureError};
+use autotune_runtime::{Cpu, Device, DeviceError, Kernel, KernelError, Runner};
 use autotune_schedules::{Config, ScheduleSpace, UnfitError, Workload};
 use thiserror::Error;
 
@@ -31,6 +33,40 @@ pub enum LookupError {
         why: UnfitError,
     },
 }
+
+/// Why there is no kernel.
+#[derive(Debug, Error)]
+pub enum BuildError {
+    /// The target is another kind of processor than this machine's.
+    #[error(
+        "code for {wanted} does not run on this machine; look the workload up for its own target, Target::detect(\"cpu\", ..)"
+    )]
+    Isa {
+        /// The target's instruction set.
+        wanted: Isa,
+    },
+    /// The machine has no processor that there is code for.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// A compiler that is needed is missing.
+    #[error(transparent)]
+    Compiler(#[from] MeasureError),
+    /// The schedule could not be made into code.
+    #[error(transparent)]
+    Code(#[from] CandidateError),
+    /// The builder built nothing.
+    #[error("nothing was built")]
+    Nothing,
+    /// The device cannot load it.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// There is no memory for it.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+}
+
+/// Seconds that a C compiler may take, where there is no assembler for a target.
+const COMPILE_SECS: f64 = 60.0;
 
 impl Tuned {
     /// The best schedule that the database has, whoever wrote it: its loop nests are proven before anybody runs their code. The default
@@ -86,6 +122,46 @@ impl Tuned {
     /// The schedule.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The kernel on this machine's processor, by as many threads as the target has: code made here and now from the proven loop nests.
+    ///
+    /// ```no_run
+    /// # use autotune::Tuned;
+    /// # use autotune_db::TuningDb;
+    /// # use autotune_ir::Target;
+    /// # use autotune_runtime::{View, ViewMut};
+    /// # fn deploy(x: &[f32], w: &[f32], y: &mut [f32]) -> Result<(), Box<dyn std::error::Error>> {
+    /// let (db, target) = (TuningDb::open_reading("tuning.db")?, Target::detect("cpu", None)?);
+    /// let mut kernel = Tuned::lookup(&db, &"matmul:m=197,n=768,k=768".parse()?, &target)?.build()?;
+    /// let operands = [View::new(x, &[1, 197, 768]), View::new(w, &[1, 768, 768])];
+    /// kernel.pack(&operands[1..])?; // the weights, once
+    /// kernel.run(&operands, &mut [ViewMut::new(y, &[1, 197, 768])])?;
+    /// # Ok(()) }
+    /// ```
+    pub fn build(&self) -> Result<Runner, BuildError> {
+        self.build_on(Cpu::new(self.target.threads()))
+    }
+
+    /// The same on a device, which is one of the target's kind: [`autotune_runtime::CudaDevice`], [`autotune_runtime::OpenClDevice`], or one
+    /// from outside.
+    pub fn build_on<D: Device>(&self, device: D) -> Result<Runner<D>, BuildError> {
+        if let Target::Cpu(wanted) = &self.target {
+            let here = Target::detect("cpu", None)?;
+            let runs = here.cpu().is_some_and(|here| wanted.isa.runs_on(here.isa));
+            if !runs {
+                return Err(BuildError::Isa { wanted: wanted.isa });
+            }
+        }
+
+        let (workload, target, config) = (self.workload, self.target.clone(), self.config.clone());
+        let mut builder = Builder::new(Backend::Assembler, COMPILE_SECS);
+        let build = builder.build(&[Candidate { workload, target, config }])?.pop();
+        let built = build.ok_or(BuildError::Nothing)?.outcome?;
+        // SAFETY: the code was generated just now from loop nests that are proven to keep to their plan; it is for instructions that this
+        // processor has, or for a driver that refuses what it cannot run.
+        let kernel = unsafe { Kernel::load(&device, &built.artifact) }?;
+        Ok(Runner::new(kernel, device)?)
     }
 
     /// Its loop nests, proven to run every iteration once and to stay in bounds.

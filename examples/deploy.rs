@@ -1,0 +1,65 @@
+//! What a compiler does at deploy time: look up the best schedule, build its kernel, run it on its own memory, on a CPU or a GPU.
+//!
+//! `cargo run --release -p autotune-examples --example deploy [DATABASE [cpu|cuda|opencl]]`
+//!
+//! Without a database the schedule is the untuned one, which is also what a compiler falls back to on a miss. In the example
+//! `query_database` the schedule decides on the layouts of the tensors, too.
+
+use autotune::Tuned;
+use autotune_db::TuningDb;
+use autotune_ir::{DType, Target};
+use autotune_runtime::{CudaDevice, Device, OpenClDevice, View, ViewMut};
+use autotune_schedules::{Operands, Workload, max_rel_error, reference};
+use ndarray::ArrayD;
+
+/// Shapes of the operands and of the result.
+const X: [usize; 3] = [1, 197, 768];
+const W: [usize; 3] = [1, 768, 512];
+const Y: [usize; 3] = [1, 197, 512];
+
+/// On the caller's slices.
+fn on_cpu(tuned: &Tuned, x: &[f32], w: &[f32], y: &mut [f32]) -> anyhow::Result<()> {
+    let mut kernel = tuned.build()?;
+    let operands = [View::new(x, &X), View::new(w, &W)];
+    kernel.pack(&operands[1..])?; // the weights, once
+    kernel.run(&operands, &mut [ViewMut::new(y, &Y)])?; // as often as there is a new x
+    Ok(())
+}
+
+/// In the device's memory.
+fn on_gpu<D: Device>(tuned: &Tuned, device: D, x: &[f32], w: &[f32], y: &mut [f32]) -> anyhow::Result<()> {
+    let (x, w, mut result) = (device.upload(x)?, device.upload(w)?, device.allocate(size_of_val(y))?);
+    let mut kernel = tuned.build_on(device)?;
+    let operands = [View::of(&x, DType::F32, &X), View::of(&w, DType::F32, &W)];
+    kernel.pack(&operands[1..])?;
+    kernel.run(&operands, &mut [ViewMut::of(&mut result, DType::F32, &Y)])?;
+    Ok(kernel.device().download(&result, y)?)
+}
+
+fn main() -> anyhow::Result<()> {
+    let workload: Workload = "matmul:m=197,n=512,k=768".parse()?;
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let word = words.get(1).map_or("cpu", String::as_str);
+    let target = match autotune_measure::gpu::find(word).ok().filter(|_| word != "cpu") {
+        Some(info) => Target::Gpu(info.target),
+        None => Target::detect(word, None)?,
+    };
+    let tuned = match words.first() {
+        Some(path) => Tuned::lookup(&TuningDb::open_reading(path)?, &workload, &target)?,
+        None => Tuned::untuned(&workload, &target)?,
+    };
+    println!("{}: {}", if tuned.is_tuned() { "tuned" } else { "the untuned schedule" }, tuned.config());
+
+    let operands = Operands::random(&workload.spec(), 0);
+    let [x, w] = [0, 1].map(|which| operands[which].iter().copied().collect::<Vec<f32>>());
+    let mut y = vec![0.0; Y.iter().product()];
+    match target.gpu() {
+        None => on_cpu(&tuned, &x, &w, &mut y)?,
+        Some(gpu) if word.starts_with("cuda") => on_gpu(&tuned, CudaDevice::open(gpu)?, &x, &w, &mut y)?,
+        Some(gpu) => on_gpu(&tuned, OpenClDevice::open(gpu)?, &x, &w, &mut y)?,
+    }
+
+    let result = ArrayD::from_shape_vec(Y.to_vec(), y)?;
+    println!("largest relative error: {:.1e}", max_rel_error(&result, &reference(&workload, &operands)));
+    Ok(())
+}
