@@ -113,8 +113,8 @@ pub(crate) const MAX_UNROLLED_ROUNDS: usize = 8;
 pub struct Level {
     /// The axis.
     pub axis: AxisId,
-    /// What the name of its loop has behind that of the axis.
-    pub suffix: &'static str,
+    /// The name of its loop; with a dot in front what that has behind the axis.
+    pub name: &'static str,
     /// How many.
     pub extent: usize,
     /// How far apart.

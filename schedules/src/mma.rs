@@ -239,7 +239,7 @@ fn build(workload: &Workload, target: &GpuTarget, by: Team, knobs: &Knobs) -> Ti
     let Knobs { rows: [rows, team_rows], columns: [columns, team_columns], chunk, .. } = *knobs;
     let view = View::of_matrix(workload);
     let (row, column) = (view.spatial[0], view.spatial[1]);
-    let level = |axis: AxisId, suffix, extent, step| Level { axis, suffix, extent, step };
+    let level = |axis: AxisId, name, extent, step| Level { axis, name, extent, step };
     let instructions = [team_rows / by.rows(), team_columns / 8];
     let run = match by {
         Team::Warp => 1,
@@ -273,10 +273,12 @@ fn build(workload: &Workload, target: &GpuTarget, by: Team, knobs: &Knobs) -> Ti
     let [row_tiles, column_tiles] =
         [(row, rows), (column, columns)].map(|(axis, block)| view.extent(axis).div_ceil(block));
     let raster = if knobs.raster == 0 { row_tiles } else { knobs.raster };
-    let group = (by == Team::WarpGroup).then(|| level(row, "g", 4, 16));
-    let warps =
-        [level(row, "w", rows / team_rows, team_rows), level(column, "w", columns / team_columns, team_columns)];
-    let lanes = [level(row, "t", LANES[0], 1), level(column, "t", LANES[1], 2 * run)];
+    let group = (by == Team::WarpGroup).then(|| level(row, "row.g", 4, 16));
+    let warps = [
+        level(row, "row.w", rows / team_rows, team_rows),
+        level(column, "column.w", columns / team_columns, team_columns),
+    ];
+    let lanes = [level(row, "row.t", LANES[0], 1), level(column, "column.t", LANES[1], 2 * run)];
     let reduce = view.reduce.iter().enumerate();
     let mut tiling = Tiling {
         dtype: workload.dtype,
@@ -284,9 +286,9 @@ fn build(workload: &Workload, target: &GpuTarget, by: Team, knobs: &Knobs) -> Ti
         reduce: reduce.map(|(i, &axis)| (axis, if i + 1 == view.reduce.len() { chunk } else { 1 })).collect(),
         // All columns for some rows before the next rows.
         blocks: vec![
-            level(row, "o", row_tiles / raster, raster * rows),
-            level(column, "b", column_tiles, columns),
-            level(row, "b", raster, rows),
+            level(row, "row.o", row_tiles / raster, raster * rows),
+            level(column, "column.b", column_tiles, columns),
+            level(row, "row.b", raster, rows),
         ],
         threads: warps.into_iter().chain(group).chain(lanes).collect(),
         sums: vec![

@@ -119,9 +119,9 @@ pub(crate) fn tiling_of(view: View, dtype: DType, target: &GpuTarget, config: &C
             return Err(LowerError::knob(&knob, format!("a block of {block} is mostly beyond the axis")));
         }
         spatial.push((axis, block));
-        threads.push(Level { axis, suffix: "t", extent: strand / register, step: register });
-        sums.push(Level { axis, suffix: "v", extent: block / strand, step: strand });
-        sums.push(Level { axis, suffix: "r", extent: register, step: 1 });
+        threads.push(Level { axis, name: ".t", extent: strand / register, step: register });
+        sums.push(Level { axis, name: ".v", extent: block / strand, step: strand });
+        sums.push(Level { axis, name: ".r", extent: register, step: 1 });
     }
 
     let mut reduce = Vec::new();
@@ -139,7 +139,7 @@ pub(crate) fn tiling_of(view: View, dtype: DType, target: &GpuTarget, config: &C
     let tiles = order.into_iter().filter_map(|name| spatial.iter().find(|tile| view.name(tile.0) == name));
     let blocks = tiles.map(|&(axis, block)| {
         let extent = view.extent(axis).div_ceil(block);
-        Level { axis, suffix: "b", extent, step: block }
+        Level { axis, name: ".b", extent, step: block }
     });
     let blocks = blocks.collect();
 

@@ -9,7 +9,7 @@ use crate::lower::partial::add_partial;
 use crate::lower::{OperandBuffers, assign, nest};
 use crate::workload::Workload;
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{BufferId, Digit, Expr, LoopKind, Node, Program, Role, Scope, Stage, When};
+use autotune_ir::program::{BufferId, Digit, Expr, LoopKind, Node, Program, Role, Scope, Stage, VarName, When};
 
 mod copy;
 mod matrix;
@@ -158,7 +158,10 @@ impl<'a> Lowering<'a> {
         if level.extent == 1 {
             return Affine::default();
         }
-        let name = format!("{}.{}", self.tiling.view.name(level.axis), level.suffix);
+        let name: VarName = match level.name.starts_with('.') {
+            true => [self.tiling.view.name(level.axis), level.name].concat().into(),
+            false => level.name.into(),
+        };
         self.all.open(name, level.extent, kind, loops)
     }
 
@@ -166,10 +169,10 @@ impl<'a> Lowering<'a> {
     fn open_blocks(&mut self, loops: &mut Loops) {
         let tiling = self.tiling;
         if let Some(&(axis, _)) = tiling.reduce.last() {
-            self.part = self.open(&Level { axis, suffix: "s", extent: tiling.split, step: 1 }, LoopKind::Block, loops);
+            self.part = self.open(&Level { axis, name: ".s", extent: tiling.split, step: 1 }, LoopKind::Block, loops);
         }
         for &axis in &tiling.view.batch {
-            let level = Level { axis, suffix: "b", extent: tiling.view.extent(axis), step: 1 };
+            let level = Level { axis, name: ".b", extent: tiling.view.extent(axis), step: 1 };
             self.block_base[axis] = self.open(&level, LoopKind::Block, loops);
         }
 

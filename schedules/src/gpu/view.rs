@@ -147,13 +147,10 @@ impl View {
         self.contraction.axes[axis].extent
     }
 
-    /// The values of the workload's own axes by those of the view's, and by the image, row and column of the pixel.
-    pub(crate) fn own_values(&self, mut values: Vec<Affine>, pixel: Vec<Affine>) -> Vec<Affine> {
-        if self.pixels.is_none() {
-            return values;
-        }
-        values.extend(pixel);
-        SEEN_AS.map(|axis| values[axis].clone()).into()
+    /// The values of a convolution's own axes by those of the view's, and by the image, row and column of the pixel.
+    pub(crate) fn own_values(&self, values: &[Affine], pixel: &[Affine]) -> Vec<Affine> {
+        let value = |axis: AxisId| values.get(axis).unwrap_or_else(|| &pixel[axis - values.len()]);
+        SEEN_AS.map(|axis| value(axis).clone()).into()
     }
 
     /// The element of an operand in memory `offsets` behind that at values of the axes, the view's or, with `by_own`, the workload's own:

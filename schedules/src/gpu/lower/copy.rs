@@ -8,6 +8,9 @@ use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::instruction::{BOX_COPY, Team};
 use autotune_ir::program::{Digit, LoopKind, Node};
 
+/// Names of the places along the dimensions of an operand.
+const PLACES: [&str; 5] = ["x0", "x1", "x2", "x3", "x4"];
+
 /// How a chunk is copied.
 #[derive(Clone, Copy)]
 pub(super) enum Way<'a> {
@@ -51,7 +54,7 @@ impl Lowering<'_> {
         for (dim, &extent) in staged.extents.iter().enumerate() {
             let step = if dim == along { vector } else { 1 };
             if extent > step || dim == along {
-                let digit = Digit { var: self.all.var(format!("x{dim}"), extent / step), extent: extent / step };
+                let digit = Digit { var: self.all.var(PLACES[dim], extent / step), extent: extent / step };
                 places[dim] = Affine::var(digit.var) * step as i64;
                 digits.push(digit);
             }
@@ -130,7 +133,7 @@ impl Lowering<'_> {
         let (width, in_row) = if contiguous { (staged.vector, lane) } else { (1, Affine::default()) };
         let beyond = matches!(self.tiling.kernel, Kernel::Registers { .. });
         self.at_pixel(&values, (width, &in_row), beyond, |this, own| {
-            let value = read(this, &own, &[]);
+            let value = read(this, own, &[]);
             nest(lanes, vec![store(this, value)])
         })
     }

@@ -65,12 +65,12 @@ impl Lowering<'_> {
         let when = self.all.guards(edges.map(|&(axis, _)| (values[axis].clone(), tiling.view.extent(axis))));
         let body = self.at_pixel(&values, (width, &lane), false, |this, own| {
             let (output, bias) = (&tiling.view.own().output, &tiling.view.own().bias);
-            let to: Vec<Affine> = output.index.iter().map(|index| at(index, &own)).collect();
+            let to: Vec<Affine> = output.index.iter().map(|index| at(index, own)).collect();
             let operands = &this.outside.operands;
             let store = match this.outside.partial {
                 Some(partial) => assign(partial, [std::slice::from_ref(&this.part), &to].concat(), sum),
                 None => {
-                    let value = fused(this.workload, operands, sum, at(bias, &own), &to);
+                    let value = fused(this.workload, operands, sum, at(bias, own), &to);
                     assign(operands.output, to, value)
                 }
             };
@@ -87,9 +87,9 @@ impl Lowering<'_> {
         values: &[Affine],
         (width, lane): (usize, &Affine),
         beyond: bool,
-        body: impl FnOnce(&mut Self, Vec<Affine>) -> Vec<Node>,
+        body: impl FnOnce(&mut Self, &[Affine]) -> Vec<Node>,
     ) -> Vec<Node> {
-        let Some(pixels) = &self.tiling.view.pixels else { return body(self, values.to_vec()) };
+        let Some(pixels) = &self.tiling.view.pixels else { return body(self, values) };
         let [images, rows, columns] = pixels.extents;
         let value = divide(&values[pixels.axis], width);
         let images = match beyond {
@@ -99,7 +99,7 @@ impl Lowering<'_> {
 
         let (digits, mut pixel) = self.all.digits([("n", images), ("oh", rows), ("ow", columns / width)]);
         pixel[2] = pixel[2].clone() * width as i64 + lane;
-        let own = self.tiling.view.own_values(values.to_vec(), pixel);
-        vec![Node::Unflatten { value, digits, body: body(self, own) }]
+        let own = self.tiling.view.own_values(values, &pixel);
+        vec![Node::Unflatten { value, digits, body: body(self, &own) }]
     }
 }
