@@ -169,8 +169,8 @@ impl Leaf {
             | Node::CopyGroup { .. }
             | Node::AwaitCopies { .. }
             | Node::Call { .. }
-            | Node::Side { .. }
-            | Node::Signal(_) => {}
+            | Node::Specialised { .. }
+            | Node::Mbarrier(_) => {}
             Node::Store(store) => {
                 self.written.insert(store.dst.buffer);
                 store.value.for_each_load(&mut |access| self.touch(program, access));
@@ -272,8 +272,8 @@ impl<'g, 'p> Writer<'g, 'p> {
                 | Node::CopyGroup { .. }
                 | Node::AwaitCopies { .. }
                 | Node::Call { .. }
-                | Node::Side { .. }
-                | Node::Signal(_) => self.line("#error \"for a GPU\""),
+                | Node::Specialised { .. }
+                | Node::Mbarrier(_) => self.line("#error \"for a GPU\""),
                 Node::Prefetch { access, ahead } => self.prefetch(access, *ahead),
                 Node::Alloc { buffer, body } => match self.generator.program.buffer(*buffer).scope {
                     Scope::Register => {

@@ -274,8 +274,8 @@ impl<'p> Resolver<'p> {
             | program::Node::CopyGroup { .. }
             | program::Node::AwaitCopies { .. }
             | program::Node::Call { .. }
-            | program::Node::Side { .. }
-            | program::Node::Signal(_) => Err(AssembleError::Gpu.into()),
+            | program::Node::Specialised { .. }
+            | program::Node::Mbarrier(_) => Err(AssembleError::Gpu.into()),
         }
     }
 

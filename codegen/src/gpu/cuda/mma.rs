@@ -7,7 +7,7 @@ use crate::gpu::element;
 use crate::gpu::writer::Writer;
 use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::instruction::{MMA, WarpTile};
+use autotune_ir::instruction::{Fragments, MMA};
 use autotune_ir::program::{Access, Node};
 
 pub(super) const PRINTER: Printer<Cuda> =
@@ -28,7 +28,7 @@ impl Writer<'_, Cuda> {
     ///   →  for s { for i { a[i] = ldmatrix(rows) };  for j { b[j] = ldmatrix(columns) };  for i, j { mma(acc[i, j], a[i], b[j]) } }
     /// ```
     fn mma(&mut self, body: &[Node]) {
-        let Some(tile) = WarpTile::of(body) else {
+        let Some(tile) = Fragments::of(body) else {
             self.unsupported("matrix instructions of another form");
             return;
         };
@@ -96,7 +96,7 @@ impl Writer<'_, Cuda> {
     }
 
     /// Address of the element of an operand where the loops of the tile begin, for lane 0.
-    pub(super) fn start(&self, access: &Access, tile: &WarpTile) -> String {
+    pub(super) fn start(&self, access: &Access, tile: &Fragments) -> String {
         let inner = tile.loops.iter().map(|l| l.var).chain(self.dialect.lanes.iter().flatten().copied());
         let start =
             inner.fold(flat_offset(self.program, access), |offset, var| offset.substitute(var, &Affine::default()));

@@ -8,13 +8,13 @@ use crate::gpu::dialect::Printer;
 use crate::gpu::writer::Writer;
 use autotune_ir::DType;
 use autotune_ir::affine::Affine;
-use autotune_ir::instruction::{WGMMA, WarpTile};
+use autotune_ir::instruction::{Fragments, WGMMA};
 use autotune_ir::program::{Access, BufferId, Loop, LoopKind, Node};
 
 pub(super) const PRINTER: Printer<Cuda> = Printer {
     instruction: &WGMMA,
     functions: |dtype, bodies| {
-        let tiles = bodies.iter().filter_map(|body| WarpTile::of(body));
+        let tiles = bodies.iter().filter_map(|body| Fragments::of(body));
         let shapes: BTreeSet<Shape> = tiles.map(|tile| shape(&tile)).collect();
         functions(dtype, &Vec::from_iter(shapes))
     },
@@ -35,7 +35,7 @@ impl Writer<'_, Cuda> {
     ///   →  for s, i { wgmma(acc[i], rows, columns) };  all but these are awaited
     /// ```
     fn group_mma(&mut self, body: &[Node]) {
-        let Some(tile) = WarpTile::of(body) else {
+        let Some(tile) = Fragments::of(body) else {
             self.unsupported("matrix instructions of another form");
             return;
         };
@@ -69,7 +69,7 @@ impl Writer<'_, Cuda> {
     }
 
     /// [`Self::start`] for the first warp of a group.
-    fn group_start(&self, access: &Access, tile: &WarpTile) -> String {
+    fn group_start(&self, access: &Access, tile: &Fragments) -> String {
         let first = self.dialect.group_warp.map_or_else(
             || access.clone(),
             |var| {
@@ -95,14 +95,14 @@ impl Writer<'_, Cuda> {
 fn group_sums(nodes: &[Node]) -> Option<BufferId> {
     nodes.iter().find_map(|node| match node {
         Node::Call { instruction, body } if **instruction == WGMMA => {
-            WarpTile::of(body).map(|tile| tile.store.dst.buffer)
+            Fragments::of(body).map(|tile| tile.store.dst.buffer)
         }
         Node::Loop(l) if l.kind == LoopKind::Serial => None,
         node => group_sums(node.body()),
     })
 }
 
-fn shape(tile: &WarpTile) -> Shape {
+fn shape(tile: &Fragments) -> Shape {
     [tile.width(), tile.loops[4].extent]
 }
 
