@@ -38,9 +38,11 @@ impl Writer<'_, Cuda> {
         let unit = 16 / dtype.bytes();
         let (rows, columns) = (flat_offset(self.program, tile.rows), flat_offset(self.program, tile.columns));
         let along = |offset: &Affine, var: VarId| offset.coefficient(var);
+
         let row = along(&rows, h.var) / 8;
         // Where lane 0 begins; the lanes in groups of eight give the addresses of the rows of four matrices of 16-byte rows.
         let rows_start = format!("{} + lane % 16 * {row} + lane / 16 * {unit}", self.start(tile.rows, &tile));
+
         let column = along(&columns, j.var) / 8;
         let step = along(&columns, k.var);
         let (columns_at, load) = match (tile.columns_are_rows(), dtype) {
@@ -51,10 +53,12 @@ impl Writer<'_, Cuda> {
             (false, _) => (format!("lane % 4 * {step} + lane / 4"), ""),
         };
         let columns_start = format!("{} + {columns_at}", self.start(tile.columns, &tile));
+
         let (is, js) = (i.extent, j.extent);
         let (rows_i, rows_s) = (along(&rows, i.var), along(&rows, s.var));
         let (columns_j, columns_s) = (along(&columns, j.var), along(&columns, s.var));
         let sums = &self.program.buffer(tile.store.dst.buffer).name;
+
         let mut lines = vec![
             "{".to_string(),
             "  const int lane = threadIdx.x % 32;".into(),
@@ -67,6 +71,8 @@ impl Writer<'_, Cuda> {
             format!("    for (int i = 0; i < {is}; ++i) load_matrices(a[i], rows + {rows_i}*i + {rows_s}*s);"),
             "    #pragma unroll".into(),
         ];
+
+        // Columns of tf32 that are no rows have no instruction to load them.
         if load.is_empty() {
             lines.push(format!("    for (int j = 0; j < {}; ++j)", 2 * js));
             let place = format!("{columns_s}*s + {}*(j % 2) + {columns_j}*(j / 2)", 4 * step);
@@ -75,6 +81,7 @@ impl Writer<'_, Cuda> {
             let place = format!("{}*j + {columns_s}*s", 2 * columns_j);
             lines.push(format!("    for (int j = 0; j < {}; ++j) {load}(b[j], columns + {place});", js / 2));
         }
+
         if dtype == DType::Tf32 {
             for (name, count) in [("a", 4 * is), ("b", 2 * js)] {
                 lines.push("    #pragma unroll".into());
@@ -83,6 +90,7 @@ impl Writer<'_, Cuda> {
                 ));
             }
         }
+
         lines.extend([
             "    #pragma unroll".into(),
             format!("    for (int i = 0; i < {is}; ++i)"),

@@ -40,14 +40,17 @@ impl Writer<'_, Cuda> {
             return;
         };
         let [s, i, ..] = tile.loops;
+
         let dtype = self.dtype(tile.rows);
         let (rows, columns) = (flat_offset(self.program, tile.rows), flat_offset(self.program, tile.columns));
         let (rows_start, columns_start) = (self.group_start(tile.rows, &tile), self.start(tile.columns, &tile));
         let sums = &self.program.buffer(tile.store.dst.buffer).name;
+
         // Matrices are named by address, in units of 16 bytes.
         let units = |offset: &Affine, l: &Loop| offset.coefficient(l.var) * dtype.bytes() as i64 / 16;
         let rows_at = format!("rows + {}*i + {}*s", units(&rows, i), units(&rows, s));
         let columns_at = format!("columns + {}*s", units(&columns, s));
+
         let lines = [
             "{".to_string(),
             format!("  const unsigned long long rows = matrix({rows_start}), columns = matrix({columns_start});"),
