@@ -86,7 +86,10 @@ impl Generator<'_> {
                 Scope::Shared | Scope::Register => {}
             }
         }
+
         text.push_str("  (void)local;\n");
+
+        // Each tree has its share of the range of tasks, and a task is the digits of its number.
         let mut first = 0;
         for node in body {
             let loops = parallel_prefix(node);
@@ -169,8 +172,8 @@ impl Leaf {
             | Node::CopyGroup { .. }
             | Node::AwaitCopies { .. }
             | Node::Call { .. }
-            | Node::Side { .. }
-            | Node::Signal(_) => {}
+            | Node::Specialised { .. }
+            | Node::Mbarrier(_) => {}
             Node::Store(store) => {
                 self.written.insert(store.dst.buffer);
                 store.value.for_each_load(&mut |access| self.touch(program, access));
@@ -272,8 +275,8 @@ impl<'g, 'p> Writer<'g, 'p> {
                 | Node::CopyGroup { .. }
                 | Node::AwaitCopies { .. }
                 | Node::Call { .. }
-                | Node::Side { .. }
-                | Node::Signal(_) => self.line("#error \"for a GPU\""),
+                | Node::Specialised { .. }
+                | Node::Mbarrier(_) => self.line("#error \"for a GPU\""),
                 Node::Prefetch { access, ahead } => self.prefetch(access, *ahead),
                 Node::Alloc { buffer, body } => match self.generator.program.buffer(*buffer).scope {
                     Scope::Register => {
@@ -298,6 +301,7 @@ impl<'g, 'p> Writer<'g, 'p> {
                 self.depth -= 1;
                 self.line("}");
             }
+
             LoopKind::Unrolled => {
                 for value in 0..l.extent {
                     self.constants.insert(l.var, value as i64);
@@ -305,6 +309,7 @@ impl<'g, 'p> Writer<'g, 'p> {
                 }
                 self.constants.remove(&l.var);
             }
+
             LoopKind::Vectorized => {
                 let mut start = 0;
                 while start < l.extent {
@@ -335,6 +340,7 @@ impl<'g, 'p> Writer<'g, 'p> {
             self.line(&format!("{name} {} {value};", if accumulate { "+=" } else { "=" }));
             return;
         }
+
         let (pointer, offset, stride) = self.address(&store.dst);
         let op = if accumulate { "+=" } else { "=" };
         if lanes == 1 {
@@ -382,6 +388,7 @@ impl<'g, 'p> Writer<'g, 'p> {
         if buffer.scope == Scope::Register {
             return Value { text: self.accumulator(access), lanes };
         }
+
         let (pointer, offset, stride) = self.address(access);
         let (text, lanes) = match (lanes, stride) {
             (1, _) | (_, 0) => (format!("{pointer}[{offset}]"), 1),
@@ -392,6 +399,8 @@ impl<'g, 'p> Writer<'g, 'p> {
                 (format!("((vec{lanes}){{{}}})", elements.join(", ")), lanes)
             }
         };
+
+        // What a leaf reads and does not write is loaded once in a scope.
         let is_stable = match &self.names {
             Names::Leaf(leaf) => !leaf.written.contains(&access.buffer),
             Names::Stage => false,
@@ -440,6 +449,8 @@ impl<'g, 'p> Writer<'g, 'p> {
                 None => format!("b{}", access.buffer.0),
             },
         };
+
+        // Loops that are written out have values here; the vector's coefficient is the stride.
         let mut stride = 0;
         let mut folded = Affine::constant(offset.constant);
         for &(var, c) in &offset.terms {

@@ -26,7 +26,7 @@ mod mma;
 mod wgmma;
 
 pub use box_copy::{BOX_COPY, BOX_ROW_BYTES, BoxCopy};
-pub use fragments::{LANES, Team, WarpTile};
+pub use fragments::{Fragments, LANES, ThreadGroup};
 pub use mma::MMA;
 pub use wgmma::WGMMA;
 
@@ -35,7 +35,7 @@ pub struct Instruction {
     /// How PTX or another machine's manual calls it, in short; unique.
     pub name: &'static str,
     /// The threads whose registers hold its sums; none if it does not multiply.
-    pub multiplies: Option<Team>,
+    pub multiplies: Option<ThreadGroup>,
     /// What of it goes on behind it.
     pub asynchrony: Asynchrony,
     /// Whether it does the nest in a body, where that stands, or why not.

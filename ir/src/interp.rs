@@ -8,7 +8,7 @@
 //! memory between two barriers, or of global memory at any time, are an error if one of them writes. A copy to shared memory
 //! that is under way touches its element twice, where it begins and where it is awaited, and leaves it undefined in between; two
 //! of them to one element are a race.
-//! Of a block with two sides each goes on until it must wait for the other, the producer first whenever it can.
+//! Of a block whose warps are specialised, producer and consumers go on each until it must wait for the other, the producer first whenever it can.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ use crate::program::{BufferId, Program, Role, Scope, Stage, StoreMode, parallel_
 use crate::spec::Spec;
 
 mod grid;
-mod sides;
+mod roles;
 mod steps;
 
 use steps::{Compiler, Flat, Step, Value};
@@ -198,7 +198,7 @@ fn run_stage(program: &Program, stage: &Stage, machine: &mut Machine) -> Result<
         written: vec![false; program.buffers.len()],
         guards: 0,
         in_grid: false,
-        side: None,
+        role: None,
     };
     if let Some(grid) = Grid::of(stage) {
         return grid::run(compiler, &grid, machine);
@@ -249,7 +249,7 @@ impl Marks {
 enum Fault {
     /// Two tasks meet in an element.
     Race { buffer: usize, offset: usize },
-    /// The sides of a block wait for each other.
+    /// Producer and consumers wait for each other.
     Stuck,
     /// A guarded index is out of bounds nevertheless.
     OutOfBounds { buffer: usize, dim: usize, index: i64, extent: usize },
@@ -261,7 +261,9 @@ impl Fault {
         let name = |buffer: usize| program.buffers[buffer].name.clone();
         match self {
             Fault::Race { buffer, offset } => InterpError::Race { stage, buffer: name(buffer), offset },
-            Fault::Stuck => InterpError::Malformed { stage, reason: "the sides of a block wait for each other".into() },
+            Fault::Stuck => {
+                InterpError::Malformed { stage, reason: "producer and consumers wait for each other".into() }
+            }
             Fault::OutOfBounds { buffer, dim, index, extent } => {
                 InterpError::OutOfBounds { stage, buffer: name(buffer), dim, index, extent }
             }
@@ -353,7 +355,7 @@ impl Machine {
                 self.write(dst.buffer, offset, value)
             }
             // Where all threads wait, one has nothing to do.
-            Step::Barrier | Step::Sides { .. } | Step::Signal(_) => Ok(()),
+            Step::Barrier | Step::Specialised { .. } | Step::Mbarrier(_) => Ok(()),
             Step::CopyGroup { body } => {
                 self.in_group = true;
                 body.iter().try_for_each(|step| self.run(step))?;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::instruction::{BOX_COPY, BoxCopy};
 use crate::plan::TensorBox;
-use crate::program::{Loop, LoopKind, Node, PRODUCER_THREADS, Program, Scope, Side, Stage};
+use crate::program::{Loop, LoopKind, Node, PRODUCER_THREADS, Program, Scope, Stage, WarpRole};
 
 /// The grid of a stage, in one dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -57,7 +57,7 @@ impl Launch {
         let buffers = shared_offsets(program, grid.body).last().map_or(0, |&(_, end)| end);
         let arrivals =
             box_copies(grid.body).iter().map(|copy| program.buffer(copy.to.buffer).shape[0]).max().unwrap_or(0);
-        let (releases, producers) = if Side::occurs(grid.body) { (arrivals, PRODUCER_THREADS) } else { (0, 0) };
+        let (releases, producers) = if WarpRole::occurs(grid.body) { (arrivals, PRODUCER_THREADS) } else { (0, 0) };
         let shared_bytes = buffers + (ARRIVAL_BYTES * (arrivals + releases)).next_multiple_of(16);
         Some(Self { blocks, threads: grid.block_threads() + producers, shared_bytes })
     }

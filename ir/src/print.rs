@@ -15,7 +15,7 @@ use std::fmt;
 
 use crate::affine::Affine;
 use crate::program::{
-    Access, Buffer, Expr, InBounds, Layout, LoopKind, Node, Program, Role, Scope, Side, Signal, StoreMode, When,
+    Access, Buffer, Expr, InBounds, Layout, LoopKind, Mbarrier, Node, Program, Role, Scope, StoreMode, WarpRole, When,
 };
 
 impl fmt::Display for Program {
@@ -102,17 +102,17 @@ impl Program {
                     writeln!(f, "call {}", instruction.name)?;
                     self.write_nodes(f, body, depth + 1)?;
                 }
-                Node::Side { side, body } => {
-                    let word = match side {
-                        Side::Producer => "producer",
-                        Side::Consumers => "consumers",
+                Node::Specialised { role, body } => {
+                    let word = match role {
+                        WarpRole::Producer => "producer",
+                        WarpRole::Consumers => "consumers",
                     };
                     writeln!(f, "{word}")?;
                     self.write_nodes(f, body, depth + 1)?;
                 }
-                Node::Signal(Signal::AwaitFilled) => writeln!(f, "await the next group")?,
-                Node::Signal(Signal::Release { but }) => writeln!(f, "release but {but} groups")?,
-                Node::Signal(Signal::AwaitReleased { but }) => writeln!(f, "await release but of {but} groups")?,
+                Node::Mbarrier(Mbarrier::WaitFull) => writeln!(f, "wait full")?,
+                Node::Mbarrier(Mbarrier::ArriveEmpty { but }) => writeln!(f, "arrive empty but {but} groups")?,
+                Node::Mbarrier(Mbarrier::WaitEmpty { but }) => writeln!(f, "wait empty but {but} groups")?,
                 Node::Guard { when, body } => {
                     writeln!(f, "if {}", self.conditions(when))?;
                     self.write_nodes(f, body, depth + 1)?;

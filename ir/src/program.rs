@@ -25,8 +25,8 @@
 //! Tiles that stick out are guarded ([`InBounds`]) instead of peeled.
 //!
 //! Copies to shared memory may be under way while a block computes ([`Node::CopyGroup`]), and the warps of a block may multiply
-//! together by one instruction ([`Node::Call`]). A block may have a warp group more that only copies
-//! ([`Node::Side`]).
+//! together by one instruction ([`Node::Call`]). Warps may be specialised: a block has a warp group more that only copies
+//! ([`Node::Specialised`]).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -39,9 +39,9 @@ use crate::dtype::DType;
 use crate::instruction::Instruction;
 use crate::spec::{Axis, AxisId, Spec};
 
-mod side;
+mod warp_role;
 
-pub use side::{PRODUCER_THREADS, Side, Signal};
+pub use warp_role::{Mbarrier, PRODUCER_THREADS, WarpRole};
 
 /// Most memory that one thread of a CPU's kernel has to itself.
 pub const MAX_LOCAL_BYTES: usize = 64 << 20;
@@ -295,18 +295,18 @@ pub enum Node {
         /// The nest.
         body: Vec<Node>,
     },
-    /// What one side of a block does; a grid that has this has both, the producer's first, directly within allocations. They run
-    /// at once and meet by [`Node::Signal`]s only. The producer's copies of boxes are written as if the threads of the thread
+    /// What warps of one role do; a grid that has this has both roles, the producer's first, directly within allocations. They run
+    /// at once and meet by [`Node::Mbarrier`]s only. The producer's copies of boxes are written as if the threads of the thread
     /// loops did them, and nothing else of it depends on those. CUDA only.
-    Side {
+    Specialised {
         /// Which one.
-        side: Side,
+        role: WarpRole,
         /// What it does.
         body: Vec<Node>,
     },
-    /// How the sides of a block meet; for all threads of a side. Both sides may have their signals and groups of copies under the
+    /// How producer and consumers meet; for all threads of a role. Both may have these and groups of copies under the
     /// same digits of numbers that are the same for all threads of a block, and skip them together.
-    Signal(Signal),
+    Mbarrier(Mbarrier),
     /// All threads of a block wait for each other; what they have stored to shared memory is seen behind it. GPU only, and
     /// only where all threads of a block come by: within loops and allocations, nothing else.
     Barrier,
@@ -338,9 +338,11 @@ impl Node {
             | Node::Guard { body, .. }
             | Node::CopyGroup { body }
             | Node::Call { body, .. }
-            | Node::Side { body, .. }
+            | Node::Specialised { body, .. }
             | Node::Unflatten { body, .. } => body,
-            Node::Store(_) | Node::Prefetch { .. } | Node::Barrier | Node::AwaitCopies { .. } | Node::Signal(_) => &[],
+            Node::Store(_) | Node::Prefetch { .. } | Node::Barrier | Node::AwaitCopies { .. } | Node::Mbarrier(_) => {
+                &[]
+            }
         }
     }
 
@@ -352,9 +354,11 @@ impl Node {
             | Node::Guard { body, .. }
             | Node::CopyGroup { body }
             | Node::Call { body, .. }
-            | Node::Side { body, .. }
+            | Node::Specialised { body, .. }
             | Node::Unflatten { body, .. } => Some(body),
-            Node::Store(_) | Node::Prefetch { .. } | Node::Barrier | Node::AwaitCopies { .. } | Node::Signal(_) => None,
+            Node::Store(_) | Node::Prefetch { .. } | Node::Barrier | Node::AwaitCopies { .. } | Node::Mbarrier(_) => {
+                None
+            }
         }
     }
 }

@@ -63,7 +63,7 @@
 //!
 //! With [`Pipeline::Producer`] a warp group more does the copies, one thread of it, as in CUTLASS's warp-specialised kernels: nobody
 //! waits for all threads, and warp groups of consumers need not be in step. Registers go from the producer to the consumers
-//! ([`Side::registers`]).
+//! ([`WarpRole::registers`]).
 //!
 //! ```text
 //! producer
@@ -91,9 +91,9 @@
 
 use crate::contraction::AxisId;
 use autotune_ir::DType;
-use autotune_ir::instruction::{Team, WarpTile};
+use autotune_ir::instruction::{Fragments, ThreadGroup};
 use autotune_ir::launch::ARRIVAL_BYTES;
-use autotune_ir::program::{PRODUCER_THREADS, Side};
+use autotune_ir::program::{PRODUCER_THREADS, WarpRole};
 use autotune_ir::target::GpuTarget;
 
 mod limits;
@@ -132,7 +132,7 @@ pub enum Kernel {
     /// Teams by matrix instructions.
     Matrix {
         /// Who multiplies together.
-        by: Team,
+        by: ThreadGroup,
         /// Instructions of a team's tile along the rows, and pairs of columns of a lane; for a warp group the latter are of one
         /// instruction.
         instructions: [usize; 2],
@@ -258,7 +258,7 @@ impl Tiling {
     /// Chunks whose copies may begin before the first is multiplied, and later while one is.
     pub fn ahead(&self) -> usize {
         match (self.kernel, self.pipeline) {
-            (Kernel::Matrix { by: Team::WarpGroup, .. }, Pipeline::Asynchronous) => self.slots - 2,
+            (Kernel::Matrix { by: ThreadGroup::WarpGroup, .. }, Pipeline::Asynchronous) => self.slots - 2,
             _ => self.slots - 1,
         }
     }
@@ -266,8 +266,8 @@ impl Tiling {
     /// Shared memory of a block.
     pub fn shared_bytes(&self) -> usize {
         let words = match (self.kernel, self.pipeline) {
-            (Kernel::Matrix { by: Team::WarpGroup, .. }, Pipeline::Producer) => 2,
-            (Kernel::Matrix { by: Team::WarpGroup, .. }, _) => 1,
+            (Kernel::Matrix { by: ThreadGroup::WarpGroup, .. }, Pipeline::Producer) => 2,
+            (Kernel::Matrix { by: ThreadGroup::WarpGroup, .. }, _) => 1,
             _ => 0,
         };
         let bytes = |s: &Staged| self.slots * s.shape().iter().product::<usize>() * self.dtype.bytes();
@@ -296,18 +296,18 @@ impl Tiling {
                 });
                 self.sums() + fragments + copies.sum::<usize>() + 24
             }
-            Kernel::Matrix { by: Team::Warp, instructions: [rows, columns], .. } => {
+            Kernel::Matrix { by: ThreadGroup::Warp, instructions: [rows, columns], .. } => {
                 // Copies of a convolution's data hold a pixel, too.
                 let copies = 3 * rounds[1] + if self.view.pixels.is_some() { 6 } else { 3 } * rounds[0];
                 self.sums() + 4 * rows + 2 * columns + copies + 30
             }
-            Kernel::Matrix { by: Team::WarpGroup, .. } => self.sums() + 30,
+            Kernel::Matrix { by: ThreadGroup::WarpGroup, .. } => self.sums() + 30,
         }
     }
 
     /// Steps of one matrix instruction.
     pub fn instruction_steps(&self) -> usize {
-        WarpTile::steps(self.dtype).unwrap_or(1)
+        Fragments::steps(self.dtype).unwrap_or(1)
     }
 
     /// Registers that each thread of a block is given at the launch, at most: a multiprocessor deals them out to four warps at a
@@ -319,7 +319,7 @@ impl Tiling {
 
     /// Registers that a thread may have which multiplies.
     pub fn most_registers(&self, target: &GpuTarget) -> usize {
-        match Side::registers(self.threads()).filter(|_| self.pipeline == Pipeline::Producer) {
+        match WarpRole::registers(self.threads()).filter(|_| self.pipeline == Pipeline::Producer) {
             Some([_, many]) => many,
             None => self.launched_registers(target),
         }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! block loops over parts of the reduction, batch, tiles of rows and columns
-//!   thread loops: warps along rows, warps along columns, the 8 and 4 lanes of WarpTile
+//!   thread loops: warps along rows, warps along columns, the 8 and 4 lanes of Fragments
 //!     acc = 0
 //!     for the chunks of kernel positions and channels, with `stages` of them under way or in shared memory
 //!       mma { acc += data_shared * weight_shared }
@@ -41,7 +41,7 @@ use crate::space::{Knob, KnobSpace};
 use crate::workload::{Operator, Workload};
 use autotune_ir::DType;
 use autotune_ir::affine::VarId;
-use autotune_ir::instruction::{BOX_ROW_BYTES, LANES, Team, WarpTile};
+use autotune_ir::instruction::{BOX_ROW_BYTES, Fragments, LANES, ThreadGroup};
 use autotune_ir::target::{GpuApi, GpuTarget, Target};
 
 mod estimate;
@@ -58,13 +58,13 @@ const COPY_BYTES: usize = 16;
 const MAX_BOX: usize = 256;
 
 /// A sketch for instructions of a team.
-pub(crate) struct MmaSketch(pub(crate) Team);
+pub(crate) struct MmaSketch(pub(crate) ThreadGroup);
 
 impl Sketch for MmaSketch {
     fn name(&self) -> &'static str {
         match self.0 {
-            Team::Warp => SKETCH,
-            Team::WarpGroup => GROUP_SKETCH,
+            ThreadGroup::Warp => SKETCH,
+            ThreadGroup::WarpGroup => GROUP_SKETCH,
         }
     }
 
@@ -90,20 +90,20 @@ impl Sketch for MmaSketch {
 
     /// Where there are enough columns for tensor cores, and where only they have the type.
     fn outdoes_later_tiers(&self, workload: &Workload) -> bool {
-        self.0 == Team::Warp && (fills(workload) || workload.dtype == DType::Tf32)
+        self.0 == ThreadGroup::Warp && (fills(workload) || workload.dtype == DType::Tf32)
     }
 }
 
 /// True if a team has matrix instructions for the workload on the target.
-pub fn is_for(workload: &Workload, target: &GpuTarget, by: Team) -> bool {
+pub fn is_for(workload: &Workload, target: &GpuTarget, by: ThreadGroup) -> bool {
     let GpuApi::Cuda { sm } = target.api else { return false };
     let bytes = workload.dtype.bytes();
     match (by, workload.op) {
-        (Team::Warp, _) => sm >= 80 && WarpTile::steps(workload.dtype).is_some(),
-        (Team::WarpGroup, Operator::Matmul(m)) => {
+        (ThreadGroup::Warp, _) => sm >= 80 && Fragments::steps(workload.dtype).is_some(),
+        (ThreadGroup::WarpGroup, Operator::Matmul(m)) => {
             sm == 90 && bytes == 2 && m.b == 1 && (m.k * bytes).is_multiple_of(COPY_BYTES) && m.m > 1
         }
-        (Team::WarpGroup, Operator::Conv2d(_)) => false,
+        (ThreadGroup::WarpGroup, Operator::Conv2d(_)) => false,
     }
 }
 
@@ -147,7 +147,7 @@ struct Knobs {
 }
 
 impl Knobs {
-    fn read(workload: &Workload, by: Team, config: &Config) -> Result<Self, LowerError> {
+    fn read(workload: &Workload, by: ThreadGroup, config: &Config) -> Result<Self, LowerError> {
         let reader = Reader(config);
         let flag = |name: &str, [off, on]: [&str; 2]| match reader.choice(name)? {
             word if word == off => Ok(false),
@@ -158,7 +158,7 @@ impl Knobs {
             (word, words) if words.contains(&word) => word == "packed",
             (word, _) => return Err(LowerError::knob("weights", format!("'{word}' does not fit the workload"))),
         };
-        let is_group = by == Team::WarpGroup;
+        let is_group = by == ThreadGroup::WarpGroup;
         Ok(Self {
             rows: reader.tile("tile.m")?,
             columns: reader.tile("tile.n")?,
@@ -173,27 +173,27 @@ impl Knobs {
     }
 
     /// Rules for the tiles, the chunk and the raster.
-    fn check(&self, workload: &Workload, by: Team) -> Result<(), LowerError> {
+    fn check(&self, workload: &Workload, by: ThreadGroup) -> Result<(), LowerError> {
         let fail = |name: &str, reason: &str| Err(LowerError::knob(name, reason));
         let [rows, columns, _] = sizes(workload);
         let bytes = workload.dtype.bytes();
         check_tile("tile.m", self.rows, by.rows(), rows)?;
         check_tile("tile.n", self.columns, 16, columns)?;
-        if by == Team::WarpGroup && self.chunk * bytes != BOX_ROW_BYTES {
+        if by == ThreadGroup::WarpGroup && self.chunk * bytes != BOX_ROW_BYTES {
             return fail("tile.k", "is not a row of a box");
         }
         let [one, all] = [self.columns[1], self.columns[0].max(self.rows[0])];
-        if by == Team::WarpGroup && (one != self.columns[0] || all > MAX_BOX || !self.packed) {
+        if by == ThreadGroup::WarpGroup && (one != self.columns[0] || all > MAX_BOX || !self.packed) {
             return fail("tile", "is not one instruction of packed weights");
         }
-        let steps = WarpTile::steps(workload.dtype).unwrap_or(1);
+        let steps = Fragments::steps(workload.dtype).unwrap_or(1);
         if !self.chunk.is_multiple_of(2 * steps) && self.chunk != steps {
             return fail("tile.k", "is not whole instructions");
         }
         if self.raster > 0 && !rows.div_ceil(self.rows[0]).is_multiple_of(self.raster) {
             return fail("raster", "does not divide the tiles of rows");
         }
-        if self.stages < if by == Team::Warp || self.producer { 2 } else { 3 } {
+        if self.stages < if by == ThreadGroup::Warp || self.producer { 2 } else { 3 } {
             return fail("stages", "is less than copies and instructions need");
         }
         Ok(())
@@ -212,7 +212,7 @@ fn check_tile(name: &str, [block, team]: [usize; 2], instruction: usize, extent:
 }
 
 /// What a config asks for, or the first knob that is malformed, does not fit the workload, or breaks a limit of the target.
-pub fn tiling(workload: &Workload, target: &GpuTarget, by: Team, config: &Config) -> Result<Tiling, LowerError> {
+pub fn tiling(workload: &Workload, target: &GpuTarget, by: ThreadGroup, config: &Config) -> Result<Tiling, LowerError> {
     if !is_for(workload, target, by) {
         return Err(LowerError::unfit(&config.sketch, workload));
     }
@@ -235,16 +235,16 @@ pub fn tiling(workload: &Workload, target: &GpuTarget, by: Team, config: &Config
     Ok(tiling)
 }
 
-fn build(workload: &Workload, target: &GpuTarget, by: Team, knobs: &Knobs) -> Tiling {
+fn build(workload: &Workload, target: &GpuTarget, by: ThreadGroup, knobs: &Knobs) -> Tiling {
     let Knobs { rows: [rows, team_rows], columns: [columns, team_columns], chunk, .. } = *knobs;
     let view = View::of_matrix(workload);
     let (row, column) = (view.spatial[0], view.spatial[1]);
     let level = |axis: AxisId, name, extent, step| Level { axis, name, extent, step };
     let instructions = [team_rows / by.rows(), team_columns / 8];
     let run = match by {
-        Team::Warp => 1,
-        Team::WarpGroup if columns.is_multiple_of(32) => 4,
-        Team::WarpGroup => 2,
+        ThreadGroup::Warp => 1,
+        ThreadGroup::WarpGroup if columns.is_multiple_of(32) => 4,
+        ThreadGroup::WarpGroup => 2,
     };
 
     let packing = knobs.packed.then(|| {
@@ -265,7 +265,7 @@ fn build(workload: &Workload, target: &GpuTarget, by: Team, knobs: &Knobs) -> Ti
         // There is no `ldmatrix` that transposes words: four lanes read four rows, eight elements of each.
         let is_transposed = !staged.source.index[along].terms.iter().any(|term| term.0.0 as usize == step);
         let copies = if is_transposed && workload.dtype == DType::Tf32 { 2 } else { 1 };
-        staged.pad = if by == Team::Warp { copies * COPY_BYTES / bytes } else { 0 };
+        staged.pad = if by == ThreadGroup::Warp { copies * COPY_BYTES / bytes } else { 0 };
         staged
     };
     let staged = [stage(view.contraction.data.clone(), row), stage(weight, column)];
@@ -273,7 +273,7 @@ fn build(workload: &Workload, target: &GpuTarget, by: Team, knobs: &Knobs) -> Ti
     let [row_tiles, column_tiles] =
         [(row, rows), (column, columns)].map(|(axis, block)| view.extent(axis).div_ceil(block));
     let raster = if knobs.raster == 0 { row_tiles } else { knobs.raster };
-    let group = (by == Team::WarpGroup).then(|| level(row, "row.g", 4, 16));
+    let group = (by == ThreadGroup::WarpGroup).then(|| level(row, "row.g", 4, 16));
     let warps = [
         level(row, "row.w", rows / team_rows, team_rows),
         level(column, "column.w", columns / team_columns, team_columns),

@@ -11,7 +11,7 @@ use crate::space::{Knob, KnobSpace};
 use crate::tiled::{Form, TiledSketch};
 use crate::winograd::WinogradSketch;
 use crate::workload::{Work, Workload};
-use autotune_ir::instruction::Team;
+use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::program::Program;
 use autotune_ir::target::{GpuTarget, Target};
 
@@ -121,8 +121,8 @@ type Tiers = &'static [&'static [&'static dyn Sketch]];
 
 const CPU: Tiers = &[&[&DirectSketch], &[&WinogradSketch]];
 const GPU: Tiers = &[
-    &[&MmaSketch(Team::WarpGroup)],
-    &[&MmaSketch(Team::Warp)],
+    &[&MmaSketch(ThreadGroup::WarpGroup)],
+    &[&MmaSketch(ThreadGroup::Warp)],
     &[&TiledSketch(Form::Axes), &TiledSketch(Form::Pixels)],
     &[&WinogradSketch],
 ];

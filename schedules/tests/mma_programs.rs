@@ -7,7 +7,7 @@ mod common;
 
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::instruction::BOX_COPY;
-use autotune_ir::program::{Node, Side};
+use autotune_ir::program::{Node, WarpRole};
 use autotune_ir::verify::Problem;
 use autotune_ir::{DType, InterpError, Target, interpret, verify};
 use autotune_schedules::{
@@ -91,7 +91,7 @@ fn planted_faults_are_found() {
                 _ => panic!("{what}: {proof}"),
             }
             match interpret(&broken, &operands) {
-                // The sides wait for each other.
+                // Producer and consumers wait for each other.
                 Err(InterpError::Malformed { .. }) if ["no release", "no wait for a group"].contains(&what) => {}
                 Err(e) => assert!(matches!(e, InterpError::Race { .. }), "{what}: {e}"),
                 // The instructions of warp groups go on reading, which the interpreter does not know.
@@ -127,7 +127,7 @@ fn sides_that_skip_different_tiles_are_found() {
     let program = lower(&workload, &small_target(), &config).unwrap();
     let broken = broken(&program, |list| {
         for node in list.iter_mut() {
-            let Node::Side { side: Side::Consumers, body } = node else { continue };
+            let Node::Specialised { role: WarpRole::Consumers, body } = node else { continue };
             common::pipelines::for_each_number(body, &mut |number| {
                 if number.terms.len() == 2 && number.terms.iter().any(|term| term.1 == 3) {
                     number.constant += 1;

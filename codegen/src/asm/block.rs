@@ -46,6 +46,8 @@ pub(super) fn emit(isa: &mut impl Vectors, code: Code, accumulators: usize, plan
         isa,
         plan,
     };
+
+    // The rows of a transpose are copied with its first.
     let mut transposed = 0;
     for at in 0..code.ops.len() {
         let i = block.plan.order[at] as usize;
@@ -260,6 +262,8 @@ impl<S: Vectors> Block<'_, S> {
             Kind::Mul(a, b) => (Arithmetic::Mul, a, b),
             Kind::Max(a, b) => (Arithmetic::Max, b, a),
         };
+
+        // What takes more registers comes first (Sethi and Ullman).
         let registers = |v: u32| self.code.values[v as usize].registers;
         let (a, b) = if registers(b) > registers(a) {
             let b = self.value(b, None)?;

@@ -154,6 +154,8 @@ impl Known {
                 self.counts[var as usize] = if kind == LoopKind::Vectorized { extent.div_ceil(lanes) } else { extent };
             }
         }
+
+        // The place of a read is a mixed radix of the numbers of its iterations.
         self.steps.clear();
         self.steps.resize(nest.terms.len(), (0, 0));
         self.reads.clear();
@@ -172,6 +174,7 @@ impl Known {
             }
             first += size;
         }
+
         if self.inputs.len() < first {
             self.inputs.resize(first, (0, Input::Source(0)));
         }

@@ -274,8 +274,8 @@ impl<'p> Resolver<'p> {
             | program::Node::CopyGroup { .. }
             | program::Node::AwaitCopies { .. }
             | program::Node::Call { .. }
-            | program::Node::Side { .. }
-            | program::Node::Signal(_) => Err(AssembleError::Gpu.into()),
+            | program::Node::Specialised { .. }
+            | program::Node::Mbarrier(_) => Err(AssembleError::Gpu.into()),
         }
     }
 
@@ -398,6 +398,7 @@ impl<'p> Resolver<'p> {
         let first = self.nest.terms.len();
         self.outer.clear();
         self.steps.clear();
+
         let mut is_serial = false;
         for Scoped { binding, coefficient } in &mut self.scope {
             let coefficient = std::mem::take(coefficient);
@@ -411,6 +412,8 @@ impl<'p> Resolver<'p> {
                 Binding::Written(number) => self.nest.terms.push((number, coefficient)),
             }
         }
+
+        // Accumulators are registers: nothing outside and no serial loop decides which.
         let terms = (first as u32, self.nest.terms.len() as u32);
         if self.program.buffer(buffer).scope == Scope::Register {
             if is_serial || !self.outer.is_empty() {
@@ -418,6 +421,7 @@ impl<'p> Resolver<'p> {
             }
             return Ok(Access { buffer, pointer: None, constant, terms });
         }
+
         let pointer = self.pointer(buffer, constant)?;
         let constant = constant - self.pointers[usize::from(pointer)].base.constant;
         Ok(Access { buffer, pointer: Some(pointer), constant, terms })

@@ -74,8 +74,10 @@ impl Plan {
         self.order.clear();
         self.first.clear();
         self.first.resize(sources, [NONE; 2]);
+
         let mut start = 0;
         while start < ops.len() {
+            // A run: multiply-adds to accumulators that are all different, and how many factors there are of either kind.
             let (mut written, mut end) = (0u32, start);
             let mut distinct = [0, 0];
             while let Some(&Op::MulAdd { acc, factors }) = ops.get(end) {
@@ -92,11 +94,13 @@ impl Plan {
                 }
                 end += 1;
             }
+
             if end == start {
                 self.order.push(start as u32);
                 start += 1;
                 continue;
             }
+
             let side = usize::from(distinct[0] <= distinct[1]);
             self.group(ops, start..end, side);
             start = end;

@@ -13,12 +13,12 @@ use autotune_ir::affine::VarId;
 use autotune_ir::instruction::WGMMA;
 use autotune_ir::launch::{Grid, Launch, box_copies, boxes};
 use autotune_ir::plan::TensorBox;
-use autotune_ir::program::{LoopKind, Node, Program, Scope, Side, Stage};
+use autotune_ir::program::{LoopKind, Node, Program, Scope, Stage, WarpRole};
 
 mod copy;
 mod functions;
 mod mma;
-mod sides;
+mod roles;
 mod wgmma;
 
 pub use functions::device_functions;
@@ -34,11 +34,11 @@ pub(super) struct Cuda {
     /// The two innermost thread loops, and the third.
     lanes: [Option<VarId>; 2],
     group_warp: Option<VarId>,
-    /// Threads that the thread loops number; the block has more where it has sides.
+    /// Threads that the thread loops number; the block has more where its warps are specialised.
     block_threads: usize,
-    has_sides: bool,
-    /// The side of the block.
-    side: Option<Side>,
+    is_specialised: bool,
+    /// Whose part is written.
+    role: Option<WarpRole>,
     /// True for instructions of warp groups.
     has_groups: bool,
     /// True within a group of copies.
@@ -62,8 +62,8 @@ impl Dialect for Cuda {
             lanes: if grid.threads.len() < 2 { [None; 2] } else { [thread(1), thread(0)] },
             group_warp: thread(2),
             block_threads: grid.block_threads(),
-            has_sides: launch.threads > grid.block_threads(),
-            side: None,
+            is_specialised: launch.threads > grid.block_threads(),
+            role: None,
             has_groups: Used::of(grid.body).calls(&WGMMA),
             in_group: false,
             boxes: boxes(stage),
@@ -85,9 +85,9 @@ impl Dialect for Cuda {
         (0..self.boxes.len()).map(|i| format!("const __grid_constant__ TensorMap map{i}")).collect()
     }
 
-    /// A block with sides is to have the multiprocessor to itself.
+    /// A block of specialised warps is to have the multiprocessor to itself.
     fn signature(&self, symbol: &str, parameters: &str, threads: usize) -> String {
-        let bounds = format!("__launch_bounds__({threads}{})", if self.has_sides { ", 1" } else { "" });
+        let bounds = format!("__launch_bounds__({threads}{})", if self.is_specialised { ", 1" } else { "" });
         format!("extern \"C\" __global__ void {bounds} {symbol}({parameters}) {{")
     }
 
@@ -123,8 +123,8 @@ impl Dialect for Cuda {
             Node::CopyGroup { body } => writer.copy_group(body),
             Node::AwaitCopies { but } => writer.await_copies(*but),
             Node::Store(store) if writer.dialect.in_group && writer.copy_async(store) => {}
-            Node::Side { side, body } => writer.side(*side, body),
-            Node::Signal(signal) => writer.signal(*signal),
+            Node::Specialised { role, body } => writer.role(*role, body),
+            Node::Mbarrier(mbarrier) => writer.mbarrier(*mbarrier),
             Node::Loop(l) if l.kind == LoopKind::Serial => writer.serial(l),
             node => writer.common(node),
         }

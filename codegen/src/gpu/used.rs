@@ -33,7 +33,7 @@ impl<'a> Used<'a> {
     fn nodes(&mut self, nodes: &'a [Node]) {
         for node in nodes {
             match node {
-                Node::Barrier | Node::AwaitCopies { .. } | Node::Prefetch { .. } | Node::Signal(_) => {}
+                Node::Barrier | Node::AwaitCopies { .. } | Node::Prefetch { .. } | Node::Mbarrier(_) => {}
                 Node::CopyGroup { body } => {
                     self.copies = true;
                     self.nodes(body);
@@ -42,7 +42,7 @@ impl<'a> Used<'a> {
                     self.calls.push((instruction, body));
                     self.nodes(body);
                 }
-                Node::Loop(Loop { body, .. }) | Node::Unflatten { body, .. } | Node::Side { body, .. } => {
+                Node::Loop(Loop { body, .. }) | Node::Unflatten { body, .. } | Node::Specialised { body, .. } => {
                     self.nodes(body)
                 }
                 Node::Guard { when, body } => {

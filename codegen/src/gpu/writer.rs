@@ -175,7 +175,9 @@ impl<'a, D: Dialect> Writer<'a, D> {
                 Some(printer) => (printer.print)(self, body),
                 None => self.unsupported(&format!("an instruction that this API does not have: {}", instruction.name)),
             },
-            Node::Side { .. } | Node::Signal(_) => self.unsupported("sides of a block, which this API does not have"),
+            Node::Specialised { .. } | Node::Mbarrier(_) => {
+                self.unsupported("warp specialisation, which this API does not have")
+            }
         }
     }
 

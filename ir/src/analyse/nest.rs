@@ -135,9 +135,9 @@ impl<'a> Nest<'a> {
                 | Node::Unflatten { body, .. }
                 | Node::CopyGroup { body }
                 | Node::Call { body, .. }
-                | Node::Side { body, .. } => self.add_nodes(body, walk),
+                | Node::Specialised { body, .. } => self.add_nodes(body, walk),
                 Node::Prefetch { .. } => self.prefetches += trips(walk),
-                Node::Barrier | Node::AwaitCopies { .. } | Node::Signal(_) => {}
+                Node::Barrier | Node::AwaitCopies { .. } | Node::Mbarrier(_) => {}
             }
         }
     }

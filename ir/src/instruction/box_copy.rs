@@ -94,6 +94,7 @@ impl<'a> BoxCopy<'a> {
     /// Whether indices and conditions are those of the form, or what is not.
     fn check(&self, site: &Site) -> Result<(), &'static str> {
         let program = site.program;
+
         let row = [(self.digits[0].var, 1)];
         let column = [(self.digits[1].var, self.vector.extent as i64), (self.vector.var, 1)];
         let own = |var: VarId| row.iter().chain(&column).any(|term| term.0 == var);
@@ -105,6 +106,8 @@ impl<'a> BoxCopy<'a> {
             [outer @ .., a, b] => is(a, &row) && is(b, &column) && outer.iter().all(|index| is(index, &[])),
             _ => false,
         };
+
+        // All of a slot, in rows that the swizzle is made for; a box has at most 256 of them.
         let (to, from) = (program.buffer(self.to.buffer), program.buffer(self.from.buffer));
         let bytes = program.dtype(self.to.buffer).bytes();
         let whole = to.shape.len() == 3
@@ -116,6 +119,7 @@ impl<'a> BoxCopy<'a> {
         if self.vector.kind != LoopKind::Vectorized || !last_two(self.to) || !last_two(self.from) || !whole {
             return Err("a copy of a box that is not all of a slot");
         }
+
         let matrix = |buffer: &Buffer| {
             let [outer @ .., columns] = &buffer.shape[..] else { return false };
             let outer = &outer[..outer.len().saturating_sub(1)];
@@ -124,6 +128,8 @@ impl<'a> BoxCopy<'a> {
         if from.scope != Scope::Global || !matrix(from) || program.dtype(self.from.buffer).bytes() != bytes {
             return Err("a copy of a box of what is no matrix with rows at multiples of 16 bytes");
         }
+
+        // Zeros are what the copy engine puts beyond the edges of the matrix, and nowhere else.
         let dims = || self.from.index.iter().zip(&from.shape);
         let edge = |c: &InBounds| dims().any(|(index, &extent)| c.index == *index && c.extent == extent);
         if !self.when.iter().all(edge) {

@@ -10,19 +10,19 @@ pub const LANES: [usize; 2] = [8, 4];
 
 /// The threads that run a matrix instruction together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Team {
+pub enum ThreadGroup {
     /// The lanes of a warp.
     Warp,
     /// The lanes of four warps, numbered by the third thread loop from within, of extent 4.
     WarpGroup,
 }
 
-impl Team {
+impl ThreadGroup {
     /// Rows of one instruction.
     pub fn rows(self) -> usize {
         match self {
-            Team::Warp => 16,
-            Team::WarpGroup => 64,
+            ThreadGroup::Warp => 16,
+            ThreadGroup::WarpGroup => 64,
         }
     }
 
@@ -34,8 +34,8 @@ impl Team {
     /// Its instruction.
     pub fn instruction(self) -> &'static Instruction {
         match self {
-            Team::Warp => &MMA,
-            Team::WarpGroup => &WGMMA,
+            ThreadGroup::Warp => &MMA,
+            ThreadGroup::WarpGroup => &WGMMA,
         }
     }
 }
@@ -60,13 +60,13 @@ impl Team {
 /// result to the lanes of a warp (PTX ISA, "Matrix Fragments for mma.m16n8k16" and "for mma.m16n8k8"); the operands, which
 /// other lanes need as well, come from shared memory, where rows of operands begin at multiples of 16 bytes.
 ///
-/// With `g` the number of a warp in its [`Team::WarpGroup`], the row is `64*i + 16*g + 8*h + r + ..` there, as `wgmma` deals it
+/// With `g` the number of a warp in its [`ThreadGroup::WarpGroup`], the row is `64*i + 16*g + 8*h + r + ..` there, as `wgmma` deals it
 /// out; columns are rows in shared memory, and both operands are as a [`super::BoxCopy`] leaves them.
 ///
 /// Only a warp group's `P` may be more than 1. Which columns of the result these are is for the point to say: where the columns
 /// lie in shared memory such that column `8*P*j + 8*p + 2*q + c` is that of the result `8*P*j + 2*P*q + 2*p + c`, a lane has runs
 /// of `2*P` neighbours.
-pub struct WarpTile<'a> {
+pub struct Fragments<'a> {
     /// The loops `s, i, j, h, p, c, k`.
     pub loops: [&'a Loop; 7],
     /// The multiply-accumulate.
@@ -77,7 +77,7 @@ pub struct WarpTile<'a> {
     pub columns: &'a Access,
 }
 
-impl<'a> WarpTile<'a> {
+impl<'a> Fragments<'a> {
     /// Steps of the reduction that one instruction takes; `None` where there is no instruction for a type.
     pub fn steps(dtype: DType) -> Option<usize> {
         match dtype {
@@ -113,8 +113,8 @@ impl<'a> WarpTile<'a> {
     }
 
     /// Whether a body is of the form, for these threads, or what is not.
-    pub(super) fn check(body: &[Node], site: &Site, by: Team) -> Result<(), &'static str> {
-        let Some(tile) = WarpTile::of(body) else {
+    pub(super) fn check(body: &[Node], site: &Site, by: ThreadGroup) -> Result<(), &'static str> {
+        let Some(tile) = Fragments::of(body) else {
             return Err("matrix instructions of another form");
         };
         let Some(steps) = Self::steps(site.program.dtype(tile.rows.buffer)) else {
@@ -143,21 +143,23 @@ impl<'a> WarpTile<'a> {
     }
 
     /// The variable that numbers the warps of a warp group.
-    fn warp(&self, site: &Site, by: Team) -> Result<Option<VarId>, &'static str> {
+    fn warp(&self, site: &Site, by: ThreadGroup) -> Result<Option<VarId>, &'static str> {
         let third = site.grid.threads.iter().rev().nth(2).filter(|l| l.extent == 4);
         match (by, third) {
-            (Team::Warp, _) => Ok(None),
-            (Team::WarpGroup, Some(l)) if site.program.dtype(self.rows.buffer).bytes() == 2 => Ok(Some(l.var)),
-            (Team::WarpGroup, _) => Err("matrix instructions of warp groups in a block without, or of other types"),
+            (ThreadGroup::Warp, _) => Ok(None),
+            (ThreadGroup::WarpGroup, Some(l)) if site.program.dtype(self.rows.buffer).bytes() == 2 => Ok(Some(l.var)),
+            (ThreadGroup::WarpGroup, _) => {
+                Err("matrix instructions of warp groups in a block without, or of other types")
+            }
         }
     }
 
-    fn has_loops(&self, steps: usize, by: Team) -> bool {
+    fn has_loops(&self, steps: usize, by: ThreadGroup) -> bool {
         let [_, _, _, h, p, c, k] = self.loops;
         self.loops.iter().all(|l| l.kind == LoopKind::Unrolled)
             && [h.extent, c.extent, k.extent] == [2, 2, steps]
             && self.width().is_multiple_of(16)
-            && (by == Team::WarpGroup || p.extent == 1)
+            && (by == ThreadGroup::WarpGroup || p.extent == 1)
     }
 
     fn has_own_sums(&self, program: &Program) -> bool {
@@ -172,7 +174,7 @@ impl<'a> WarpTile<'a> {
     }
 
     /// True if the last two indices of the operands are those of the form.
-    fn deals_out(&self, steps: usize, by: Team, lanes: &Lanes) -> bool {
+    fn deals_out(&self, steps: usize, by: ThreadGroup, lanes: &Lanes) -> bool {
         let [s, i, j, h, p, c, k] = self.loops;
         let reduction = [(s.var, steps as i64), (k.var, 1)];
         let mut along_rows = vec![(i.var, by.rows() as i64), (h.var, 8), (lanes.row, 1)];
@@ -195,7 +197,7 @@ impl<'a> WarpTile<'a> {
         };
         is(self.rows, [&along_rows, &reduction])
             && (is(self.columns, [&along_columns, &reduction])
-                || (by == Team::Warp && is(self.columns, [&reduction, &along_columns])))
+                || (by == ThreadGroup::Warp && is(self.columns, [&reduction, &along_columns])))
     }
 
     /// True for a variable that is not the same for all fragments and lanes.
@@ -204,7 +206,7 @@ impl<'a> WarpTile<'a> {
     }
 
     /// True for rows of shared memory that begin at multiples of 16 bytes; for warp groups, in the order of the swizzle.
-    fn is_aligned(&self, access: &Access, program: &Program, by: Team, lanes: &Lanes) -> bool {
+    fn is_aligned(&self, access: &Access, program: &Program, by: ThreadGroup, lanes: &Lanes) -> bool {
         let [_, _, j, ..] = self.loops;
         let buffer = program.buffer(access.buffer);
         let row = buffer.shape.last().copied().unwrap_or(1) as i64;
@@ -223,7 +225,7 @@ impl<'a> WarpTile<'a> {
             || row * 16 == unit * BOX_ROW_BYTES as i64 && access.index.len() == 3 && eighth(&access.index[1]);
         buffer.scope == Scope::Shared
             && row % unit == 0
-            && (by == Team::Warp || is_swizzled())
+            && (by == ThreadGroup::Warp || is_swizzled())
             && access.index.last().is_some_and(whole)
     }
 }

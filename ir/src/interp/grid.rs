@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::sides::is_of_side;
+use super::roles::is_of_role;
 use super::{Compiler, Fault, InterpError, Machine, Marks, Step, Value};
 use crate::affine::Affine;
 use crate::launch::Grid;
-use crate::program::{Expr, InBounds, Loop, Node, Scope, Side};
+use crate::program::{Expr, InBounds, Loop, Node, Scope, WarpRole};
 
 /// Numbers the threads of a block anew in each phase between two barriers.
 #[derive(Default)]
@@ -106,7 +106,7 @@ impl Block<'_> {
                 self.machine.memory[*buffer].fill(f32::NAN);
                 self.run(body)
             }
-            Step::Sides { producer, consumers } => self.run_sides(producer, consumers),
+            Step::Specialised { producer, consumers } => self.run_roles(producer, consumers),
             Step::Loop { var, extent, body } if body.iter().any(is_collective) => (0..*extent).try_for_each(|value| {
                 self.machine.vars[*var] = value;
                 self.run(body)
@@ -143,7 +143,7 @@ impl Block<'_> {
 /// True for what all threads of a block do together.
 fn is_collective(step: &Step) -> bool {
     match step {
-        Step::Barrier | Step::Alloc { .. } | Step::Sides { .. } => true,
+        Step::Barrier | Step::Alloc { .. } | Step::Specialised { .. } => true,
         Step::Loop { body, .. } => body.iter().any(is_collective),
         Step::Store { .. }
         | Step::Nothing
@@ -151,7 +151,7 @@ fn is_collective(step: &Step) -> bool {
         | Step::Unflatten { .. }
         | Step::CopyGroup { .. }
         | Step::AwaitCopies { .. }
-        | Step::Signal(_) => false,
+        | Step::Mbarrier(_) => false,
     }
 }
 
@@ -172,23 +172,25 @@ impl Compiler<'_> {
     pub(super) fn gpu_node(&mut self, node: &Node) -> Result<Step, InterpError> {
         match node {
             _ if !self.in_grid => Err(self.malformed("a GPU node outside of a grid".into())),
-            Node::Side { .. } => Err(self.malformed("one side of a block without the other".into())),
-            Node::Signal(signal) if self.side != Some(signal.side()) => {
-                Err(self.malformed("a signal of the other side".into()))
+            Node::Specialised { .. } => {
+                Err(self.malformed("a producer without consumers, or the other way round".into()))
             }
-            Node::Guard { body, .. } if body.iter().any(is_of_side) => {
-                Err(self.malformed("a signal or a group of copies under a condition".into()))
+            Node::Mbarrier(mbarrier) if self.role != Some(mbarrier.role()) => {
+                Err(self.malformed("an mbarrier operation of the other role".into()))
             }
-            Node::Signal(signal) => Ok(Step::Signal(*signal)),
-            Node::Barrier | Node::AwaitCopies { .. } if self.side.is_some() => {
-                Err(self.malformed("something for all threads of a block on one side of it".into()))
+            Node::Guard { body, .. } if body.iter().any(is_of_role) => {
+                Err(self.malformed("an mbarrier operation or a group of copies under a condition".into()))
             }
-            Node::CopyGroup { .. } if self.side == Some(Side::Consumers) => {
+            Node::Mbarrier(mbarrier) => Ok(Step::Mbarrier(*mbarrier)),
+            Node::Barrier | Node::AwaitCopies { .. } if self.role.is_some() => {
+                Err(self.malformed("something for all threads of a block by warps of one role".into()))
+            }
+            Node::CopyGroup { .. } if self.role == Some(WarpRole::Consumers) => {
                 Err(self.malformed("a group of copies by consumers".into()))
             }
             Node::Barrier if self.guards > 0 => Err(self.malformed("a barrier that not every thread reaches".into())),
             Node::Barrier => Ok(Step::Barrier),
-            Node::CopyGroup { .. } | Node::AwaitCopies { .. } if self.guards > 0 && self.side.is_none() => {
+            Node::CopyGroup { .. } | Node::AwaitCopies { .. } if self.guards > 0 && self.role.is_none() => {
                 Err(self.malformed("a group of copies that not every thread begins and awaits".into()))
             }
             Node::CopyGroup { body } => Ok(Step::CopyGroup { body: self.nodes(body)? }),

@@ -3,7 +3,8 @@
 use super::InterpError;
 use crate::affine::{Affine, VarId};
 use crate::program::{
-    Access, BufferId, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Side, Signal, Stage, Store, StoreMode,
+    Access, BufferId, Expr, InBounds, Loop, LoopKind, Mbarrier, Node, Program, Role, Scope, Stage, Store, StoreMode,
+    WarpRole,
 };
 
 /// A node whose accesses are proven to be in bounds and are flat.
@@ -16,8 +17,8 @@ pub(super) enum Step {
     Unflatten { value: Affine, digits: Vec<(usize, i64)>, body: Vec<Step> },
     CopyGroup { body: Vec<Step> },
     AwaitCopies { but: usize },
-    Sides { producer: Vec<Step>, consumers: Vec<Step> },
-    Signal(Signal),
+    Specialised { producer: Vec<Step>, consumers: Vec<Step> },
+    Mbarrier(Mbarrier),
     Nothing,
 }
 
@@ -52,8 +53,8 @@ pub(super) struct Compiler<'a> {
     pub(super) guards: usize,
     /// True within the loops of a grid, where GPU nodes have their meaning.
     pub(super) in_grid: bool,
-    /// The side of a block that is open.
-    pub(super) side: Option<Side>,
+    /// Whose part is open.
+    pub(super) role: Option<WarpRole>,
 }
 
 impl Compiler<'_> {
@@ -62,8 +63,8 @@ impl Compiler<'_> {
     }
 
     pub(super) fn nodes(&mut self, nodes: &[Node]) -> Result<Vec<Step>, InterpError> {
-        if let Some(sides) = Side::both(nodes) {
-            return self.sides(sides).map(|step| vec![step]);
+        if let Some(roles) = WarpRole::both(nodes) {
+            return self.roles(roles).map(|step| vec![step]);
         }
         nodes.iter().map(|node| self.node(node)).collect()
     }
@@ -71,8 +72,8 @@ impl Compiler<'_> {
     pub(super) fn node(&mut self, node: &Node) -> Result<Step, InterpError> {
         match node {
             Node::Loop(l) => self.repeat(l),
-            Node::Alloc { .. } if self.side.is_some() => {
-                Err(self.malformed("an allocation for one side of a block".into()))
+            Node::Alloc { .. } if self.role.is_some() => {
+                Err(self.malformed("an allocation for warps of one role".into()))
             }
             Node::Alloc { buffer, body } => {
                 let index = self.buffer(*buffer)?;
@@ -88,8 +89,8 @@ impl Compiler<'_> {
             | Node::CopyGroup { .. }
             | Node::AwaitCopies { .. }
             | Node::Call { .. }
-            | Node::Side { .. }
-            | Node::Signal(_) => self.gpu_node(node),
+            | Node::Specialised { .. }
+            | Node::Mbarrier(_) => self.gpu_node(node),
             Node::Prefetch { access, .. } => self.access(access).map(|_| Step::Nothing),
         }
     }

@@ -6,7 +6,7 @@ use super::gpu::Digits;
 use super::walk::{Walk, Write, has};
 use crate::affine::{Affine, VarId};
 use crate::instruction::Asynchrony;
-use crate::program::{Buffer, Expr, LoopKind, Node, Scope, Side, Store, StoreMode};
+use crate::program::{Buffer, Expr, LoopKind, Node, Scope, Store, StoreMode, WarpRole};
 use crate::sets::Set;
 
 impl Walk<'_, '_> {
@@ -25,21 +25,21 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// False for what the side of a block does not do: consumers copy nothing, the producer only boxes, which are the same for all
+    /// False for what warps of a role do not do: consumers copy nothing, the producer only boxes, which are the same for all
     /// threads; nobody waits for all threads of a block.
     pub(super) fn may_be_on(&self, node: &Node) -> bool {
-        match (self.side, node) {
-            (side, Node::Signal(signal)) => side == Some(signal.side()),
+        match (self.role, node) {
+            (role, Node::Mbarrier(mbarrier)) => role == Some(mbarrier.role()),
             (None, _) => true,
             (Some(_), Node::Barrier | Node::AwaitCopies { .. } | Node::Alloc { .. } | Node::Prefetch { .. }) => false,
-            (Some(Side::Consumers), node) => !matches!(node, Node::CopyGroup { .. }),
-            (Some(Side::Producer), Node::Guard { .. }) => false,
-            (Some(Side::Producer), Node::Call { instruction, .. }) => instruction.asynchrony == Asynchrony::Copies,
-            (Some(Side::Producer), Node::Store(_)) => self.in_engine,
-            (Some(Side::Producer), Node::Unflatten { value, .. }) => {
+            (Some(WarpRole::Consumers), node) => !matches!(node, Node::CopyGroup { .. }),
+            (Some(WarpRole::Producer), Node::Guard { .. }) => false,
+            (Some(WarpRole::Producer), Node::Call { instruction, .. }) => instruction.asynchrony == Asynchrony::Copies,
+            (Some(WarpRole::Producer), Node::Store(_)) => self.in_engine,
+            (Some(WarpRole::Producer), Node::Unflatten { value, .. }) => {
                 self.in_engine || value.terms.iter().all(|&(var, _)| !self.is_thread(var))
             }
-            (Some(Side::Producer), _) => true,
+            (Some(WarpRole::Producer), _) => true,
         }
     }
 
@@ -47,9 +47,9 @@ impl Walk<'_, '_> {
         self.loops.iter().any(|l| l.var == var && l.kind == LoopKind::Thread)
     }
 
-    /// True where all threads of the block, or of a side, come by, and there is no group of copies open.
+    /// True where all threads of the block, or of a role, come by, and there is no group of copies open.
     pub(super) fn is_for_all(&self) -> bool {
-        let digits = if self.side.is_some() { self.is_uniform() } else { self.digits.is_empty() };
+        let digits = if self.role.is_some() { self.is_uniform() } else { self.digits.is_empty() };
         !self.in_group && self.guards.is_empty() && digits
     }
 

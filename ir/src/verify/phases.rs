@@ -8,13 +8,14 @@ use crate::affine::{Affine, VarId};
 use crate::instruction::Asynchrony;
 use crate::launch::Grid;
 use crate::program::{
-    Access, BufferId, Digit, InBounds, LoopKind, Node, PRODUCER_THREADS, Program, Scope, Side, Signal, Store, StoreMode,
+    Access, BufferId, Digit, InBounds, LoopKind, Mbarrier, Node, PRODUCER_THREADS, Program, Scope, Store, StoreMode,
+    WarpRole,
 };
 
 /// No thread touches an element of shared memory that another one writes, or that a copy under way will write.
 pub(super) fn check(program: &Program, grid: &Grid) -> Result<(), Problem> {
     let grid_loops = grid.blocks.iter().chain(&grid.threads);
-    let sides = both_sides(grid)?;
+    let roles = both_roles(grid)?;
     let mut phases = Phases {
         program,
         fixed: HashMap::new(),
@@ -25,8 +26,8 @@ pub(super) fn check(program: &Program, grid: &Grid) -> Result<(), Problem> {
         groups: VecDeque::new(),
         pipe: None,
     };
-    let Some([producer, consumers]) = sides else { return phases.nodes(grid.body) };
-    phases.pipe = Some(Pipe::new(Side::Producer));
+    let Some([producer, consumers]) = roles else { return phases.nodes(grid.body) };
+    phases.pipe = Some(Pipe::new(WarpRole::Producer));
     phases.nodes(producer)?;
     phases.groups.clear();
     phases.pipe.iter_mut().for_each(Pipe::turn);
@@ -34,32 +35,32 @@ pub(super) fn check(program: &Program, grid: &Grid) -> Result<(), Problem> {
     phases.pipe.map_or(Ok(()), |pipe| pipe.check())
 }
 
-/// The sides of a block that has them, directly within its allocations.
-fn both_sides<'a>(grid: &Grid<'a>) -> Result<Option<[&'a [Node]; 2]>, Problem> {
+/// Producer and consumers, directly within the allocations of a block that has them.
+fn both_roles<'a>(grid: &Grid<'a>) -> Result<Option<[&'a [Node]; 2]>, Problem> {
     let mut body = grid.body;
     while let [Node::Alloc { body: inner, .. }] = body {
         body = inner;
     }
-    let sides = Side::both(body);
-    let stray = match sides {
-        Some(sides) => sides.into_iter().any(Side::occurs),
-        None => Side::occurs(body),
+    let roles = WarpRole::both(body);
+    let stray = match roles {
+        Some(roles) => roles.into_iter().any(WarpRole::occurs),
+        None => WarpRole::occurs(body),
     };
     if stray {
-        return Err(Problem::Nesting("sides that are not the two of a block".into()));
+        return Err(Problem::Nesting("specialised warps that are not a producer and consumers".into()));
     }
-    if let Some([producer, consumers]) = sides
+    if let Some([producer, consumers]) = roles
         && gates(producer) != gates(consumers)
     {
-        return Err(Problem::Nesting("sides whose signals are not under the same digits".into()));
+        return Err(Problem::Nesting("producer and consumers whose mbarriers are not under the same digits".into()));
     }
-    if sides.is_some() && !grid.block_threads().is_multiple_of(PRODUCER_THREADS) {
+    if roles.is_some() && !grid.block_threads().is_multiple_of(PRODUCER_THREADS) {
         return Err(Problem::Nesting("consumers that are no warp groups".into()));
     }
-    Ok(sides)
+    Ok(roles)
 }
 
-/// What decides whether signals and groups of copies are skipped.
+/// What decides whether mbarriers and groups of copies are skipped.
 fn gates(nodes: &[Node]) -> Vec<(&Affine, &[Digit])> {
     let mut found = Vec::new();
     for node in nodes {
@@ -113,7 +114,7 @@ struct Phases<'a> {
     in_group: Option<Vec<Touch>>,
     /// Copies of the groups that are not awaited yet, the oldest first.
     groups: VecDeque<Vec<Touch>>,
-    /// What the sides of the block know of each other, if it has sides.
+    /// What producer and consumers know of each other, if there are such.
     pipe: Option<Pipe>,
 }
 
@@ -170,8 +171,8 @@ impl Phases<'_> {
                 self.groups.push_back(group);
                 Ok(())
             }
-            Node::Side { body, .. } => self.nodes(body),
-            Node::Signal(signal) => self.signal(*signal),
+            Node::Specialised { body, .. } => self.nodes(body),
+            Node::Mbarrier(mbarrier) => self.mbarrier(*mbarrier),
             Node::AwaitCopies { but } => {
                 while self.groups.len() > *but {
                     for touch in self.groups.pop_front().unwrap_or_default() {
@@ -196,18 +197,18 @@ impl Phases<'_> {
         }
     }
 
-    fn signal(&mut self, signal: Signal) -> Result<(), Problem> {
+    fn mbarrier(&mut self, mbarrier: Mbarrier) -> Result<(), Problem> {
         let Some(pipe) = &mut self.pipe else { return Ok(()) };
-        match signal {
-            Signal::AwaitReleased { but } => {
+        match mbarrier {
+            Mbarrier::WaitEmpty { but } => {
                 // Who has released a group has awaited it.
                 self.groups.drain(..self.groups.len().saturating_sub(but));
-                pipe.await_released(but);
+                pipe.wait_empty(but);
                 Ok(())
             }
-            Signal::AwaitFilled => pipe.await_filled(),
-            Signal::Release { but } => {
-                pipe.release(but);
+            Mbarrier::WaitFull => pipe.wait_full(),
+            Mbarrier::ArriveEmpty { but } => {
+                pipe.arrive_empty(but);
                 match self.reading.iter().find(|touch| pipe.may_be_written(touch)) {
                     Some(touch) => Err(self.under_way(touch.buffer)),
                     None => Ok(()),
@@ -269,8 +270,8 @@ impl Phases<'_> {
             group.push(touch.clone());
         }
         match &self.pipe {
-            // The two sides are told apart by signals.
-            Some(pipe) if pipe.side == Side::Producer => Ok(()),
+            // What the two do is ordered by mbarriers.
+            Some(pipe) if pipe.role == WarpRole::Producer => Ok(()),
             Some(_) if writes => Err(Problem::Nesting("a consumer that stores to shared memory".into())),
             Some(_) | None => self.meet(touch),
         }
@@ -302,11 +303,11 @@ impl Phases<'_> {
 
 /// True for what all threads of a block do together.
 fn is_collective(node: &Node) -> bool {
-    matches!(node, Node::Barrier | Node::CopyGroup { .. } | Node::AwaitCopies { .. } | Node::Signal(_))
+    matches!(node, Node::Barrier | Node::CopyGroup { .. } | Node::AwaitCopies { .. } | Node::Mbarrier(_))
 }
 
 fn awaits(node: &Node) -> bool {
-    matches!(node, Node::AwaitCopies { .. } | Node::Signal(_))
+    matches!(node, Node::AwaitCopies { .. } | Node::Mbarrier(_))
 }
 
 fn has(node: &Node, is: &dyn Fn(&Node) -> bool) -> bool {

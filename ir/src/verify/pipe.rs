@@ -1,8 +1,8 @@
-//! What the sides of a block know of each other.
+//! What producer and consumers know of each other.
 
 use super::Problem;
 use super::phases::Touch;
-use crate::program::Side;
+use crate::program::WarpRole;
 
 /// A group of copies of the producer.
 struct Group {
@@ -20,7 +20,7 @@ struct Group {
 ///                                |-- after <= released --|
 /// ```
 pub(super) struct Pipe {
-    pub(super) side: Side,
+    pub(super) role: WarpRole,
     groups: Vec<Group>,
     /// Releases that the producer has awaited.
     after: usize,
@@ -30,24 +30,24 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    pub(super) fn new(side: Side) -> Self {
-        Self { side, groups: Vec::new(), after: 0, awaited: 0, released: Vec::new() }
+    pub(super) fn new(role: WarpRole) -> Self {
+        Self { role, groups: Vec::new(), after: 0, awaited: 0, released: Vec::new() }
     }
 
     /// From the producer to the consumers.
     pub(super) fn turn(&mut self) {
-        self.side = Side::Consumers;
+        self.role = WarpRole::Consumers;
     }
 
     pub(super) fn begin(&mut self, copies: Vec<Touch>) {
         self.groups.push(Group { copies, after: self.after });
     }
 
-    pub(super) fn await_released(&mut self, but: usize) {
+    pub(super) fn wait_empty(&mut self, but: usize) {
         self.after = self.after.max(self.groups.len().saturating_sub(but));
     }
 
-    pub(super) fn await_filled(&mut self) -> Result<(), Problem> {
+    pub(super) fn wait_full(&mut self) -> Result<(), Problem> {
         if self.awaited == self.groups.len() {
             return Err(Problem::Nesting("a group of copies is awaited that does not come".into()));
         }
@@ -55,7 +55,7 @@ impl Pipe {
         Ok(())
     }
 
-    pub(super) fn release(&mut self, but: usize) {
+    pub(super) fn arrive_empty(&mut self, but: usize) {
         while self.released.len() + but < self.awaited {
             self.released.push(self.awaited);
         }
@@ -64,7 +64,7 @@ impl Pipe {
     /// True if a group that may be under way while a consumer is here writes what it reads.
     pub(super) fn may_be_written(&self, touch: &Touch) -> bool {
         let begins = |group: &&Group| group.after <= self.released.len();
-        self.side == Side::Consumers
+        self.role == WarpRole::Consumers
             && self.groups[self.awaited..].iter().take_while(begins).any(|g| g.copies.iter().any(|c| c.meets(touch)))
     }
 

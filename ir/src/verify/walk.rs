@@ -8,8 +8,8 @@ use crate::affine::{Affine, VarId};
 use crate::instruction::{Asynchrony, Instruction, Site};
 use crate::launch::Grid;
 use crate::program::{
-    Access, Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Side, Stage, Store,
-    StoreMode, When, parallel_prefix,
+    Access, Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
+    StoreMode, WarpRole, When, parallel_prefix,
 };
 use crate::sets::{Set, SetBox};
 use crate::spec::Tensor;
@@ -57,8 +57,8 @@ pub(super) struct Walk<'a, 'f> {
     on_gpu: bool,
     /// True within a group of copies.
     pub(super) in_group: bool,
-    /// The side of a block.
-    pub(super) side: Option<Side>,
+    /// Whose part it is.
+    pub(super) role: Option<WarpRole>,
     /// True within a copy that no thread does itself.
     pub(super) in_engine: bool,
     pub(super) found: &'f mut Found,
@@ -88,7 +88,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             digits,
             on_gpu,
             in_group: false,
-            side: None,
+            role: None,
             in_engine: false,
             found,
         }
@@ -116,8 +116,8 @@ impl<'a, 'f> Walk<'a, 'f> {
             | Node::CopyGroup { .. }
             | Node::AwaitCopies { .. }
             | Node::Call { .. }
-            | Node::Side { .. }
-            | Node::Signal(_)
+            | Node::Specialised { .. }
+            | Node::Mbarrier(_)
                 if !self.on_gpu =>
             {
                 self.nesting("a node for GPUs in a stage for a CPU")
@@ -125,17 +125,17 @@ impl<'a, 'f> Walk<'a, 'f> {
             Node::CopyGroup { .. } | Node::AwaitCopies { .. } if in_vector || !self.is_for_all() => {
                 self.nesting("a group of copies that not every thread begins and awaits")
             }
-            Node::Side { side, body } => {
-                self.side = Some(*side);
+            Node::Specialised { role, body } => {
+                self.role = Some(*role);
                 body.iter().try_for_each(|node| self.node(node))?;
-                self.side = None;
+                self.role = None;
                 Ok(())
             }
-            node if !self.may_be_on(node) => self.nesting("what the side of a block that it is on does not do"),
-            Node::Signal(_) if in_vector || !self.is_for_all() => {
-                self.nesting("a signal that not every thread of its side gives or awaits")
+            node if !self.may_be_on(node) => self.nesting("what warps of this role do not do"),
+            Node::Mbarrier(_) if in_vector || !self.is_for_all() => {
+                self.nesting("an mbarrier that not every thread of its role arrives at or waits for")
             }
-            Node::Signal(_) => Ok(()),
+            Node::Mbarrier(_) => Ok(()),
             Node::CopyGroup { body } => {
                 self.in_group = true;
                 body.iter().try_for_each(|node| self.node(node))?;

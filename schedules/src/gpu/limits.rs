@@ -3,7 +3,7 @@
 use super::{Kernel, Tiling};
 use crate::contraction::{Contraction, Operand};
 use crate::lower::LowerError;
-use autotune_ir::instruction::Team;
+use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::target::GpuTarget;
 
 /// Multiply-adds or matrix instructions of one loop body beyond which compilers are slow and the instruction cache overflows.
@@ -36,9 +36,9 @@ impl Tiling {
                 let steps = self.reduce.last().map_or(1, |reduce| reduce.1) / self.instruction_steps();
                 most("tile", "instructions in a row", rows * columns * steps, MAX_MATRIX_BODY)?;
                 match by {
-                    Team::Warp => most("tile", "copies of a thread", rounds, MAX_MATRIX_ROUNDS)?,
+                    ThreadGroup::Warp => most("tile", "copies of a thread", rounds, MAX_MATRIX_ROUNDS)?,
                     // The compiler does not count on registers that go from threads to others here.
-                    Team::WarpGroup => {
+                    ThreadGroup::WarpGroup => {
                         let one = 4 * columns + INSTRUCTION_REGISTERS;
                         most("tile.n", "registers of an instruction", one, self.launched_registers(target))?;
                     }

@@ -138,7 +138,7 @@ impl<'a> Lowering<'a> {
         self.open_blocks(&mut loops);
         self.open_threads(&mut loops);
         let body = match self.tiling.pipeline {
-            Pipeline::Producer => self.sides(),
+            Pipeline::Producer => self.roles(),
             _ => self.tile(|this| this.chunks()),
         };
         let buffers = self.shared.iter().chain(&self.fetched).chain(&self.fragments).chain([&self.acc]);

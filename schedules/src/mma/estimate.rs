@@ -2,7 +2,7 @@
 
 use crate::gpu::{Kernel, Pipeline, Tiling};
 use autotune_ir::DType;
-use autotune_ir::instruction::Team;
+use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::target::GpuTarget;
 
 /// Of a multiprocessor, in a cycle: multiply-adds of 16-bit operands, bytes of shared memory, bytes of the second-level cache.
@@ -17,7 +17,7 @@ const LAUNCH: f64 = 4000.0;
 /// The tiles of a block and of a team, and what else the estimate reads.
 struct Mma<'a> {
     tiling: &'a Tiling,
-    by: Team,
+    by: ThreadGroup,
     instructions: [usize; 2],
     /// Rows and columns of a block.
     block: [usize; 2],
@@ -53,8 +53,10 @@ pub(super) fn cycles(tiling: &Tiling, target: &GpuTarget) -> f64 {
     let fetched_twice = if tiling.blocks[2].extent == 1 { 1.02 } else { 1.0 };
     // Another block multiplies while one stores its sums.
     let stored = match mma.by {
-        Team::Warp => 0.0,
-        Team::WarpGroup => (mma.block[0] * mma.block[1] * mma.tiling.dtype.bytes()) as f64 / COPIED_BYTES / sharing,
+        ThreadGroup::Warp => 0.0,
+        ThreadGroup::WarpGroup => {
+            (mma.block[0] * mma.block[1] * mma.tiling.dtype.bytes()) as f64 / COPIED_BYTES / sharing
+        }
     };
     let starts = if mma.tiling.persistent.is_some() { 1.0 } else { waves };
     let tile = mma.tiling.chunks() as f64 * of_chunk(mma, sharing) * fetched_twice + stored;
@@ -64,7 +66,7 @@ pub(super) fn cycles(tiling: &Tiling, target: &GpuTarget) -> f64 {
 /// Blocks on a multiprocessor at once.
 fn resident(mma: &Mma, target: &GpuTarget) -> usize {
     // Where registers go from threads to others, a block has all of them.
-    let is_split = mma.producer && mma.tiling.threads() > Team::WarpGroup.threads();
+    let is_split = mma.producer && mma.tiling.threads() > ThreadGroup::WarpGroup.threads();
     let registers = if is_split { mma.tiling.launched_registers(target) } else { mma.tiling.registers() };
     let resident = [
         target.threads_per_multiprocessor / mma.tiling.all_threads(),
@@ -80,21 +82,21 @@ fn of_chunk(mma: &Mma, sharing: f64) -> f64 {
         (mma.tiling.dtype.bytes() as f64, mma.tiling.reduce.last().map_or(1, |reduce| reduce.1) as f64);
     let (rows, columns) = (mma.block[0] as f64, mma.block[1] as f64);
     let rate = match (mma.by, mma.tiling.dtype) {
-        (Team::WarpGroup, _) => 2.0 * MULTIPLIES,
-        (Team::Warp, DType::Tf32) => MULTIPLIES / 2.0,
-        (Team::Warp, _) => MULTIPLIES,
+        (ThreadGroup::WarpGroup, _) => 2.0 * MULTIPLIES,
+        (ThreadGroup::Warp, DType::Tf32) => MULTIPLIES / 2.0,
+        (ThreadGroup::Warp, _) => MULTIPLIES,
     };
     let multiplies = rows * columns * chunk / rate;
     // Each warp reads its rows and its columns, each instruction of a warp group both.
     let teams = (mma.tiling.threads() / mma.by.threads()) as f64;
     let read_by_team = match mma.by {
-        Team::Warp => 16 * mma.instructions[0] + 8 * mma.instructions[1],
-        Team::WarpGroup => mma.instructions[0] * (mma.by.rows() + 8 * mma.instructions[1]),
+        ThreadGroup::Warp => 16 * mma.instructions[0] + 8 * mma.instructions[1],
+        ThreadGroup::WarpGroup => mma.instructions[0] * (mma.by.rows() + 8 * mma.instructions[1]),
     };
     let read = teams * read_by_team as f64 * chunk * bytes / SHARED_BYTES;
     let copied = (rows + columns) * chunk * bytes / COPIED_BYTES;
     let busy = match mma.by {
-        Team::Warp => {
+        ThreadGroup::Warp => {
             let few_warps = (8.0 / (sharing * (mma.tiling.threads() / 32) as f64)).max(1.0);
             let narrow =
                 |i: usize| mma.tiling.rounds()[i] as f64 * if mma.tiling.staged[i].vector < 4 { 30.0 } else { 4.0 };
@@ -102,7 +104,7 @@ fn of_chunk(mma: &Mma, sharing: f64) -> f64 {
             let multiplied = (multiplies.max(read) + 0.5 * read).max(copied) * few_warps.sqrt();
             sharing * (multiplied + narrow(0) + narrow(1)) + BARRIER
         }
-        Team::WarpGroup => {
+        ThreadGroup::WarpGroup => {
             let [waiting, barrier] = if mma.producer { [0.05, 0.0] } else { [0.1, BARRIER / 2.0] };
             // The copy engine asks for whole tiles. A second warp group multiplies while the first one waits; of two equal tiles
             // that which reads less is better.

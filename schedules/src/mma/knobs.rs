@@ -3,14 +3,14 @@
 use super::{COPY_BYTES, sizes, weight_choices};
 use crate::space::Knob;
 use crate::workload::Workload;
-use autotune_ir::instruction::{BOX_ROW_BYTES, Team};
+use autotune_ir::instruction::{BOX_ROW_BYTES, ThreadGroup};
 
 /// Every knob of the sketch for a team with its values.
-pub(super) fn knobs(workload: &Workload, by: Team) -> Vec<Knob> {
+pub(super) fn knobs(workload: &Workload, by: ThreadGroup) -> Vec<Knob> {
     let [rows, columns, steps] = sizes(workload);
     let bytes = workload.dtype.bytes();
     let of_team = match by {
-        Team::Warp => {
+        ThreadGroup::Warp => {
             // Rows of a chunk of 32, 64 or 128 bytes.
             let chunks = [1, 2, 4].map(|n| vec![2 * COPY_BYTES / bytes * n]);
             let fits = |chunk: &&Vec<usize>| chunk[0] < 2 * steps || chunk[0] == chunks[0][0];
@@ -22,7 +22,7 @@ pub(super) fn knobs(workload: &Workload, by: Team) -> Vec<Knob> {
                 Knob::choice("stages", &["2", "3", "4", "5"]),
             ]
         }
-        Team::WarpGroup => {
+        ThreadGroup::WarpGroup => {
             let tiles = [[64, 64], [128, 64], [128, 128], [192, 64], [256, 64], [256, 128]];
             let fits = |tile: &&[usize; 2]| tile[0] == 64 || tile[0] < 2 * rows.next_multiple_of(64);
             let widths = (1..=16).map(|n| 16 * n).filter(|&n| n == 16 || n < 2 * columns.next_multiple_of(16));

@@ -1,7 +1,7 @@
 //! Programs of the sketch for tensor cores with stated knobs, and faults in their pipelines.
 
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{Access, Expr, Node, Scope, Side, Signal, Store};
+use autotune_ir::program::{Access, Expr, Mbarrier, Node, Scope, Store, WarpRole};
 use autotune_ir::{GpuTarget, Program, Target};
 use autotune_schedules::{Config, ScheduleSpace, Value, Workload};
 
@@ -50,39 +50,39 @@ pub fn broken(program: &Program, mut change: impl FnMut(&mut Vec<Node>)) -> Prog
     broken
 }
 
-/// The program with each signal of the sides of its blocks changed, or without it.
-fn with_signals(program: &Program, change: impl Fn(Signal) -> Option<Signal>) -> Program {
+/// The program with each mbarrier operation changed, or without it.
+fn with_mbarriers(program: &Program, change: impl Fn(Mbarrier) -> Option<Mbarrier>) -> Program {
     broken(program, |list| {
         let changed = |node: Node| match node {
-            Node::Signal(signal) => change(signal).map(Node::Signal),
+            Node::Mbarrier(mbarrier) => change(mbarrier).map(Node::Mbarrier),
             node => Some(node),
         };
         *list = std::mem::take(list).into_iter().filter_map(changed).collect();
     })
 }
 
-/// The program of a block with two sides without each of its signals, and with those that come one group early.
+/// The program of specialised warps without each kind of mbarrier operation, and with those that come one group early.
 fn side_faults(program: &Program) -> Vec<(&'static str, Program)> {
-    let early = |signal: Signal| match signal {
-        Signal::AwaitReleased { but } => Signal::AwaitReleased { but: but + 1 },
-        signal => signal,
+    let early = |mbarrier: Mbarrier| match mbarrier {
+        Mbarrier::WaitEmpty { but } => Mbarrier::WaitEmpty { but: but + 1 },
+        mbarrier => mbarrier,
     };
-    let released = |signal: Signal| match signal {
-        Signal::Release { but } => Signal::Release { but: but.saturating_sub(1) },
-        signal => signal,
+    let released = |mbarrier: Mbarrier| match mbarrier {
+        Mbarrier::ArriveEmpty { but } => Mbarrier::ArriveEmpty { but: but.saturating_sub(1) },
+        mbarrier => mbarrier,
     };
-    let keep = |signal: Signal, wanted: bool| wanted.then_some(signal);
+    let keep = |mbarrier: Mbarrier, wanted: bool| wanted.then_some(mbarrier);
     vec![
-        ("no wait for a group", with_signals(program, |s| keep(s, s != Signal::AwaitFilled))),
-        ("no wait for a release", with_signals(program, |s| keep(s, !matches!(s, Signal::AwaitReleased { .. })))),
-        ("no release", with_signals(program, |s| keep(s, !matches!(s, Signal::Release { .. })))),
-        ("an early fill", with_signals(program, |s| Some(early(s)))),
-        ("an early release", with_signals(program, |s| Some(released(s)))),
+        ("no wait for a group", with_mbarriers(program, |s| keep(s, s != Mbarrier::WaitFull))),
+        ("no wait for a release", with_mbarriers(program, |s| keep(s, !matches!(s, Mbarrier::WaitEmpty { .. })))),
+        ("no release", with_mbarriers(program, |s| keep(s, !matches!(s, Mbarrier::ArriveEmpty { .. })))),
+        ("an early fill", with_mbarriers(program, |s| Some(early(s)))),
+        ("an early release", with_mbarriers(program, |s| Some(released(s)))),
     ]
 }
 
 /// The program without its barrier, waiting for one group of copies less, multiplying the next slot, and copying to the slot
-/// that is multiplied; where a block has two sides, with faulty signals.
+/// that is multiplied; where warps are specialised, with faulty mbarriers.
 pub fn faults(program: &Program) -> Vec<(&'static str, Program)> {
     let stages = program.buffers.iter().find(|buffer| buffer.scope == Scope::Shared).unwrap().shape[0];
     let moved = |by: i64, wanted: bool| {
@@ -101,8 +101,8 @@ pub fn faults(program: &Program) -> Vec<(&'static str, Program)> {
         })
     };
     let slots = [("the next slot", moved(1, true)), ("a busy slot", moved(1, false))];
-    let has_sides = program.stages.iter().any(|stage| Side::occurs(&stage.body));
-    let waits = if has_sides { side_faults(program) } else { wait_faults(program) };
+    let is_specialised = program.stages.iter().any(|stage| WarpRole::occurs(&stage.body));
+    let waits = if is_specialised { side_faults(program) } else { wait_faults(program) };
     waits.into_iter().chain(slots).collect()
 }
 

@@ -56,6 +56,7 @@ fn random_programs_agree_with_the_interpreter() {
         let (mut run_ones, mut too_large) = (0, 0);
         for seed in 0..48 {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
+
             let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 2) });
             let (workload, panel) = match seed % 3 {
                 0 => (workloads::random_winograd(&mut rng, target.cpu().unwrap().lanes()), None),
@@ -68,6 +69,7 @@ fn random_programs_agree_with_the_interpreter() {
             if workload.flops() > 5e5 {
                 continue;
             }
+
             let space = ScheduleSpace::new(&workload, &target);
             for config in [space.default_config(), space.sample(&mut rng)].into_iter().chain(panel) {
                 let program = lower(&workload, &target, &config).unwrap();
@@ -83,6 +85,7 @@ fn random_programs_agree_with_the_interpreter() {
                         continue;
                     }
                 };
+
                 let operands = Operands::random(&program.spec, seed);
                 let output = catch_unwind(AssertUnwindSafe(|| run(&program, (&code, &entries), &operands)));
                 let output = output.unwrap_or_else(|_| panic!("{context}\n{program}"));

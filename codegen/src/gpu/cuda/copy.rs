@@ -5,7 +5,7 @@ use crate::gpu::dialect::Printer;
 use crate::gpu::writer::Writer;
 use autotune_ir::instruction::{BOX_COPY, BoxCopy};
 use autotune_ir::plan::TensorBox;
-use autotune_ir::program::{Access, Expr, InBounds, Node, Side, Store};
+use autotune_ir::program::{Access, Expr, InBounds, Node, Store, WarpRole};
 
 pub(super) const PRINTER: Printer<Cuda> =
     Printer { instruction: &BOX_COPY, functions: |_, _| functions(), print: |writer, body| writer.copy_box(body) };
@@ -22,7 +22,7 @@ impl Cuda {
         }
         let (slots, warps) = (self.slots, self.block_threads / 32);
         let arrivals = format!("unsigned long long *const arrivals = (unsigned long long *)(shared + {end});");
-        if !self.has_sides {
+        if !self.is_specialised {
             let begin = format!("begin_arrivals(arrivals, {slots}, 0, 0);");
             return vec![arrivals, "int issued = 0, awaited = 0;".into(), begin];
         }
@@ -32,7 +32,7 @@ impl Cuda {
 
     /// What comes before a statement that one thread does for all.
     fn by_one(&self) -> &'static str {
-        if self.side == Some(Side::Producer) { "" } else { "if (threadIdx.x == 0) " }
+        if self.role == Some(WarpRole::Producer) { "" } else { "if (threadIdx.x == 0) " }
     }
 }
 

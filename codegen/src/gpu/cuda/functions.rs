@@ -5,7 +5,7 @@ use crate::gpu::dialect::Dialect;
 use crate::gpu::used::Used;
 use autotune_ir::DType;
 use autotune_ir::instruction::BOX_COPY;
-use autotune_ir::program::{Node, Program, Side};
+use autotune_ir::program::{Node, Program, WarpRole};
 
 /// The functions that the kernels of a program call, left out where there is no CUDA compiler.
 pub(super) fn of(program: &Program) -> String {
@@ -25,7 +25,7 @@ pub(super) fn of(program: &Program) -> String {
             parts.push((printer.functions)(dtype, &bodies));
         }
     }
-    if program.stages.iter().any(|stage| Side::occurs(&stage.body)) {
+    if program.stages.iter().any(|stage| WarpRole::occurs(&stage.body)) {
         parts.push(include_str!("sides.cu").into());
     }
     text(dtype, &parts)

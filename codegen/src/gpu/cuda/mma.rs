@@ -7,7 +7,7 @@ use crate::gpu::element;
 use crate::gpu::writer::Writer;
 use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::instruction::{MMA, WarpTile};
+use autotune_ir::instruction::{Fragments, MMA};
 use autotune_ir::program::{Access, Node};
 
 pub(super) const PRINTER: Printer<Cuda> =
@@ -28,7 +28,7 @@ impl Writer<'_, Cuda> {
     ///   →  for s { for i { a[i] = ldmatrix(rows) };  for j { b[j] = ldmatrix(columns) };  for i, j { mma(acc[i, j], a[i], b[j]) } }
     /// ```
     fn mma(&mut self, body: &[Node]) {
-        let Some(tile) = WarpTile::of(body) else {
+        let Some(tile) = Fragments::of(body) else {
             self.unsupported("matrix instructions of another form");
             return;
         };
@@ -38,9 +38,11 @@ impl Writer<'_, Cuda> {
         let unit = 16 / dtype.bytes();
         let (rows, columns) = (flat_offset(self.program, tile.rows), flat_offset(self.program, tile.columns));
         let along = |offset: &Affine, var: VarId| offset.coefficient(var);
+
         let row = along(&rows, h.var) / 8;
         // Where lane 0 begins; the lanes in groups of eight give the addresses of the rows of four matrices of 16-byte rows.
         let rows_start = format!("{} + lane % 16 * {row} + lane / 16 * {unit}", self.start(tile.rows, &tile));
+
         let column = along(&columns, j.var) / 8;
         let step = along(&columns, k.var);
         let (columns_at, load) = match (tile.columns_are_rows(), dtype) {
@@ -51,10 +53,12 @@ impl Writer<'_, Cuda> {
             (false, _) => (format!("lane % 4 * {step} + lane / 4"), ""),
         };
         let columns_start = format!("{} + {columns_at}", self.start(tile.columns, &tile));
+
         let (is, js) = (i.extent, j.extent);
         let (rows_i, rows_s) = (along(&rows, i.var), along(&rows, s.var));
         let (columns_j, columns_s) = (along(&columns, j.var), along(&columns, s.var));
         let sums = &self.program.buffer(tile.store.dst.buffer).name;
+
         let mut lines = vec![
             "{".to_string(),
             "  const int lane = threadIdx.x % 32;".into(),
@@ -67,6 +71,8 @@ impl Writer<'_, Cuda> {
             format!("    for (int i = 0; i < {is}; ++i) load_matrices(a[i], rows + {rows_i}*i + {rows_s}*s);"),
             "    #pragma unroll".into(),
         ];
+
+        // Columns of tf32 that are no rows have no instruction to load them.
         if load.is_empty() {
             lines.push(format!("    for (int j = 0; j < {}; ++j)", 2 * js));
             let place = format!("{columns_s}*s + {}*(j % 2) + {columns_j}*(j / 2)", 4 * step);
@@ -75,6 +81,7 @@ impl Writer<'_, Cuda> {
             let place = format!("{}*j + {columns_s}*s", 2 * columns_j);
             lines.push(format!("    for (int j = 0; j < {}; ++j) {load}(b[j], columns + {place});", js / 2));
         }
+
         if dtype == DType::Tf32 {
             for (name, count) in [("a", 4 * is), ("b", 2 * js)] {
                 lines.push("    #pragma unroll".into());
@@ -83,6 +90,7 @@ impl Writer<'_, Cuda> {
                 ));
             }
         }
+
         lines.extend([
             "    #pragma unroll".into(),
             format!("    for (int i = 0; i < {is}; ++i)"),
@@ -96,7 +104,7 @@ impl Writer<'_, Cuda> {
     }
 
     /// Address of the element of an operand where the loops of the tile begin, for lane 0.
-    pub(super) fn start(&self, access: &Access, tile: &WarpTile) -> String {
+    pub(super) fn start(&self, access: &Access, tile: &Fragments) -> String {
         let inner = tile.loops.iter().map(|l| l.var).chain(self.dialect.lanes.iter().flatten().copied());
         let start =
             inner.fold(flat_offset(self.program, access), |offset, var| offset.substitute(var, &Affine::default()));

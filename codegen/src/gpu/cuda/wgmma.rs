@@ -8,13 +8,13 @@ use crate::gpu::dialect::Printer;
 use crate::gpu::writer::Writer;
 use autotune_ir::DType;
 use autotune_ir::affine::Affine;
-use autotune_ir::instruction::{WGMMA, WarpTile};
+use autotune_ir::instruction::{Fragments, WGMMA};
 use autotune_ir::program::{Access, BufferId, Loop, LoopKind, Node};
 
 pub(super) const PRINTER: Printer<Cuda> = Printer {
     instruction: &WGMMA,
     functions: |dtype, bodies| {
-        let tiles = bodies.iter().filter_map(|body| WarpTile::of(body));
+        let tiles = bodies.iter().filter_map(|body| Fragments::of(body));
         let shapes: BTreeSet<Shape> = tiles.map(|tile| shape(&tile)).collect();
         functions(dtype, &Vec::from_iter(shapes))
     },
@@ -35,19 +35,22 @@ impl Writer<'_, Cuda> {
     ///   →  for s, i { wgmma(acc[i], rows, columns) };  all but these are awaited
     /// ```
     fn group_mma(&mut self, body: &[Node]) {
-        let Some(tile) = WarpTile::of(body) else {
+        let Some(tile) = Fragments::of(body) else {
             self.unsupported("matrix instructions of another form");
             return;
         };
         let [s, i, ..] = tile.loops;
+
         let dtype = self.dtype(tile.rows);
         let (rows, columns) = (flat_offset(self.program, tile.rows), flat_offset(self.program, tile.columns));
         let (rows_start, columns_start) = (self.group_start(tile.rows, &tile), self.start(tile.columns, &tile));
         let sums = &self.program.buffer(tile.store.dst.buffer).name;
+
         // Matrices are named by address, in units of 16 bytes.
         let units = |offset: &Affine, l: &Loop| offset.coefficient(l.var) * dtype.bytes() as i64 / 16;
         let rows_at = format!("rows + {}*i + {}*s", units(&rows, i), units(&rows, s));
         let columns_at = format!("columns + {}*s", units(&columns, s));
+
         let lines = [
             "{".to_string(),
             format!("  const unsigned long long rows = matrix({rows_start}), columns = matrix({columns_start});"),
@@ -69,7 +72,7 @@ impl Writer<'_, Cuda> {
     }
 
     /// [`Self::start`] for the first warp of a group.
-    fn group_start(&self, access: &Access, tile: &WarpTile) -> String {
+    fn group_start(&self, access: &Access, tile: &Fragments) -> String {
         let first = self.dialect.group_warp.map_or_else(
             || access.clone(),
             |var| {
@@ -95,14 +98,14 @@ impl Writer<'_, Cuda> {
 fn group_sums(nodes: &[Node]) -> Option<BufferId> {
     nodes.iter().find_map(|node| match node {
         Node::Call { instruction, body } if **instruction == WGMMA => {
-            WarpTile::of(body).map(|tile| tile.store.dst.buffer)
+            Fragments::of(body).map(|tile| tile.store.dst.buffer)
         }
         Node::Loop(l) if l.kind == LoopKind::Serial => None,
         node => group_sums(node.body()),
     })
 }
 
-fn shape(tile: &WarpTile) -> Shape {
+fn shape(tile: &Fragments) -> Shape {
     [tile.width(), tile.loops[4].extent]
 }
 

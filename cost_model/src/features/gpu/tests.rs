@@ -2,7 +2,7 @@
 
 use std::slice::from_ref;
 
-use autotune_ir::instruction::Team;
+use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::program::LoopKind::{Block, Serial, Thread, Unrolled, Vectorized};
 use autotune_ir::program::{Digit, Expr, InBounds, Node, Role, Scope, When};
 use autotune_ir::{Affine, GpuTarget, Program, Target};
@@ -301,7 +301,7 @@ fn matrix_instructions_are_counted_at_their_rate() {
         let target = Target::detect(&format!("cuda:{sm}"), None).unwrap();
         let workload: Workload = format!("matmul:m=4096,n=4096,k=4096,dtype={dtype}").parse().unwrap();
         let config: Config = serde_json::from_str(&config.replace("CHUNK", &chunk.to_string())).unwrap();
-        let mma = mma::tiling(&workload, target.gpu().unwrap(), Team::Warp, &config).unwrap();
+        let mma = mma::tiling(&workload, target.gpu().unwrap(), ThreadGroup::Warp, &config).unwrap();
         let row = extract(&lower(&workload, &target, &config).unwrap(), &target);
         let multiprocessors = target.gpu().unwrap().multiprocessors as f64;
         let blocks = 32.0 * 32.0;

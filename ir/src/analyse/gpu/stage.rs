@@ -3,14 +3,14 @@
 use super::super::nest::Nest;
 use super::warp::{MAX_WIDTH, Request, Warp};
 use crate::affine::{Affine, VarId};
-use crate::instruction::{Asynchrony, Team, WarpTile};
+use crate::instruction::{Asynchrony, Fragments, ThreadGroup};
 use crate::launch::{Grid, Launch};
 use crate::machine::gpu::{
     BANK_BYTES, BANKS, CONDITION_INSTRUCTIONS, COPY_REGISTERS, DIGIT_INSTRUCTIONS, FRAGMENT_TURNS, LOOP_INSTRUCTIONS,
     MAX_ACCESS_BYTES, PREFETCH_REGISTERS, SECTOR_BYTES, THREAD_REGISTERS,
 };
 use crate::program::{
-    Access, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Scope, Signal, Stage, Store, StoreMode,
+    Access, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Mbarrier, Node, Scope, Stage, Store, StoreMode,
 };
 
 /// Bytes of one turn of shared memory.
@@ -214,7 +214,7 @@ impl<'a> Walk<'a> {
                 self.in_group = false;
                 self.written_out = written_out;
             }
-            Node::AwaitCopies { but } | Node::Signal(Signal::AwaitReleased { but }) => {
+            Node::AwaitCopies { but } | Node::Mbarrier(Mbarrier::WaitEmpty { but }) => {
                 self.work.prefetches = self.work.prefetches.max(self.serial / (but + 1) as f64);
             }
             Node::Call { instruction, body } if instruction.asynchrony == Asynchrony::Copies => {
@@ -223,12 +223,12 @@ impl<'a> Walk<'a> {
                 self.nodes(body, vector);
                 (self.work.other, self.copies) = (other, copies);
             }
-            Node::Side { body, .. } => self.nodes(body, vector),
-            Node::Call { instruction, body } => match (instruction.multiplies, WarpTile::of(body)) {
+            Node::Specialised { body, .. } => self.nodes(body, vector),
+            Node::Call { instruction, body } => match (instruction.multiplies, Fragments::of(body)) {
                 (Some(by), Some(tile)) => self.mma(by, &tile),
                 _ => self.nodes(body, vector),
             },
-            Node::Signal(_) | Node::Prefetch { .. } => {}
+            Node::Mbarrier(_) | Node::Prefetch { .. } => {}
         }
     }
 
@@ -271,7 +271,7 @@ impl<'a> Walk<'a> {
 
     /// Multiply-adds, instructions, and what is read of shared memory: each warp its rows and its columns, those of a warp group
     /// once for the four. Warps read whole fragments into registers, without bank conflicts.
-    fn mma(&mut self, by: Team, tile: &WarpTile) {
+    fn mma(&mut self, by: ThreadGroup, tile: &Fragments) {
         let [steps, rows, ..] = tile.loops.map(|l| l.extent as f64);
         let columns = tile.width() as f64 / 8.0;
         let fmas: f64 = tile.loops.iter().map(|l| l.extent as f64).product();
@@ -282,11 +282,11 @@ impl<'a> Walk<'a> {
         // Rows of 16 elements of a warp, and pairs of eight columns, are 512 bytes, one instruction to read.
         let pairs = columns / 2.0;
         let (instructions, column_turns) = match by {
-            Team::Warp => (steps * rows * columns, FRAGMENT_TURNS),
-            Team::WarpGroup => (steps * rows, FRAGMENT_TURNS / 4.0),
+            ThreadGroup::Warp => (steps * rows * columns, FRAGMENT_TURNS),
+            ThreadGroup::WarpGroup => (steps * rows, FRAGMENT_TURNS / 4.0),
         };
         self.work.other += self.trips * instructions;
-        if by == Team::Warp {
+        if by == ThreadGroup::Warp {
             self.work.registers += 4.0 * rows + 2.0 * columns;
         }
         for (access, count, turns) in [(tile.rows, rows, FRAGMENT_TURNS), (tile.columns, pairs, column_turns)] {

@@ -5,7 +5,7 @@ use crate::gpu::{Kernel, MAX_UNROLLED_ROUNDS};
 use crate::lower::nest::guarded_value;
 use crate::lower::{assign, at, load, nest};
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::instruction::{BOX_COPY, Team};
+use autotune_ir::instruction::{BOX_COPY, ThreadGroup};
 use autotune_ir::program::{Digit, LoopKind, Node};
 
 /// Names of the places along the dimensions of an operand.
@@ -78,7 +78,7 @@ impl Lowering<'_> {
             }
         };
         match team {
-            Some(Team::WarpGroup) => vec![Node::Call { instruction: &BOX_COPY, body: nest(loops, nodes) }],
+            Some(ThreadGroup::WarpGroup) => vec![Node::Call { instruction: &BOX_COPY, body: nest(loops, nodes) }],
             _ => nest(loops, nodes),
         }
     }

@@ -4,14 +4,14 @@ use super::{Lowering, Place};
 use crate::contraction::divide;
 use crate::lower::{load, nest};
 use autotune_ir::affine::Affine;
-use autotune_ir::instruction::Team;
+use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::program::{Access, Expr, LoopKind, Node, Store, StoreMode};
 
 impl Lowering<'_> {
-    /// `mma { acc += data_shared[slot] * weight_shared[slot] }`, in the form of [`autotune_ir::instruction::WarpTile`].
+    /// `mma { acc += data_shared[slot] * weight_shared[slot] }`, in the form of [`autotune_ir::instruction::Fragments`].
     pub(super) fn multiply_matrix(
         &mut self,
-        by: Team,
+        by: ThreadGroup,
         [rows, columns]: [usize; 2],
         run: usize,
         slot: &Affine,

@@ -6,7 +6,7 @@ use crate::gpu::Pipeline;
 use crate::lower::nest;
 use crate::lower::nest::guarded;
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{LoopKind, Node, Side, Signal};
+use autotune_ir::program::{LoopKind, Mbarrier, Node, WarpRole};
 
 impl Lowering<'_> {
     /// All chunks of the block's part, by threads that copy and multiply.
@@ -121,11 +121,11 @@ impl Lowering<'_> {
     }
 
     /// A producer that copies, and consumers that multiply.
-    pub(super) fn sides(&mut self) -> Vec<Node> {
+    pub(super) fn roles(&mut self) -> Vec<Node> {
         let producer = self.in_turns(Self::produce);
         let consumers = self.in_turns(|this, first| this.tile(|this| this.consume(first)));
-        let side = |side, body| Node::Side { side, body };
-        vec![side(Side::Producer, producer), side(Side::Consumers, consumers)]
+        let role = |role, body| Node::Specialised { role, body };
+        vec![role(WarpRole::Producer, producer), role(WarpRole::Consumers, consumers)]
     }
 
     /// `body` for each tile of the block, with the number of its first chunk.
@@ -140,19 +140,19 @@ impl Lowering<'_> {
         let mut loops = Vec::new();
         let q = self.all.open("q", self.tiling.chunks(), LoopKind::Serial, &mut loops);
         let copies = self.in_slot(first + &q, |this, slot| this.copy_chunk(&q, slot));
-        let wait = Node::Signal(Signal::AwaitReleased { but: self.tiling.slots - 1 });
+        let wait = Node::Mbarrier(Mbarrier::WaitEmpty { but: self.tiling.slots - 1 });
         nest(loops, vec![wait, Node::CopyGroup { body: copies }])
     }
 
     fn consume(&mut self, first: Affine) -> Vec<Node> {
         let mut loops = Vec::new();
         let q = self.all.open("q", self.tiling.chunks(), LoopKind::Serial, &mut loops);
-        let mut step = vec![Node::Signal(Signal::AwaitFilled)];
+        let mut step = vec![Node::Mbarrier(Mbarrier::WaitFull)];
         step.extend(self.multiply_chunk(&q, first + &q));
-        step.push(Node::Signal(Signal::Release { but: 1 }));
+        step.push(Node::Mbarrier(Mbarrier::ArriveEmpty { but: 1 }));
         let mut nodes = nest(loops, step);
         if self.turns.is_some() {
-            nodes.push(Node::Signal(Signal::Release { but: 0 }));
+            nodes.push(Node::Mbarrier(Mbarrier::ArriveEmpty { but: 0 }));
         }
         nodes
     }

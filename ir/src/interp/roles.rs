@@ -1,13 +1,13 @@
-//! Blocks with two sides: each runs until it must wait for the other.
+//! Warp specialisation: producer and consumers each run until they must wait for the other.
 
 use super::grid::Block;
 use super::{Compiler, Fault, InterpError, Step};
-use crate::program::{Node, Side, Signal};
+use crate::program::{Mbarrier, Node, WarpRole};
 
-/// A step that all threads of a side take, or a signal, with the values of the loops around.
+/// A step that all threads of a role take, or an mbarrier operation, with the values of the loops around.
 type Action<'s> = (Vec<(usize, i64)>, &'s Step);
 
-/// How far the sides are, in groups of copies.
+/// How far producer and consumers are, in groups of copies.
 #[derive(Default)]
 struct Progress {
     begun: usize,
@@ -16,23 +16,23 @@ struct Progress {
 }
 
 impl Compiler<'_> {
-    /// The two sides of a block.
-    pub(super) fn sides(&mut self, [producer, consumers]: [&[Node]; 2]) -> Result<Step, InterpError> {
-        if !self.in_grid || self.guards > 0 || self.side.is_some() {
-            return Err(self.malformed("sides of what is no block".into()));
+    /// The warps of a block, specialised.
+    pub(super) fn roles(&mut self, [producer, consumers]: [&[Node]; 2]) -> Result<Step, InterpError> {
+        if !self.in_grid || self.guards > 0 || self.role.is_some() {
+            return Err(self.malformed("specialised warps of what is no block".into()));
         }
-        self.side = Some(Side::Producer);
+        self.role = Some(WarpRole::Producer);
         let producer = self.nodes(producer)?;
-        self.side = Some(Side::Consumers);
+        self.role = Some(WarpRole::Consumers);
         let consumers = self.nodes(consumers)?;
-        self.side = None;
-        Ok(Step::Sides { producer, consumers })
+        self.role = None;
+        Ok(Step::Specialised { producer, consumers })
     }
 }
 
 impl Block<'_> {
     /// The producer goes on whenever it can.
-    pub(super) fn run_sides(&mut self, producer: &[Step], consumers: &[Step]) -> Result<(), Fault> {
+    pub(super) fn run_roles(&mut self, producer: &[Step], consumers: &[Step]) -> Result<(), Fault> {
         let [producer, consumers] = [producer, consumers].map(|steps| {
             let mut actions = Vec::new();
             self.flatten(steps, &[], &mut actions);
@@ -56,23 +56,23 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// Does what is next on a side; false if it must wait.
+    /// Does what is next for a role; false if it must wait.
     fn act(&mut self, (values, step): &Action, progress: &mut Progress) -> Result<bool, Fault> {
         self.bind(values);
         match step {
-            Step::Signal(Signal::AwaitReleased { but }) => {
+            Step::Mbarrier(Mbarrier::WaitEmpty { but }) => {
                 if progress.released + but < progress.begun {
                     return Ok(false);
                 }
             }
-            Step::Signal(Signal::AwaitFilled) => {
+            Step::Mbarrier(Mbarrier::WaitFull) => {
                 if progress.awaited >= progress.begun {
                     return Ok(false);
                 }
                 self.for_each_thread(|machine| machine.await_oldest())?;
                 progress.awaited += 1;
             }
-            Step::Signal(Signal::Release { but }) => {
+            Step::Mbarrier(Mbarrier::ArriveEmpty { but }) => {
                 progress.released = progress.released.max(progress.awaited.saturating_sub(*but));
             }
             Step::CopyGroup { .. } => {
@@ -81,21 +81,21 @@ impl Block<'_> {
             }
             step => return self.each_thread(step).map(|()| true),
         }
-        // What the sides do to shared memory is told apart by what is undefined meanwhile.
+        // What the roles do to shared memory is told apart by what is undefined meanwhile.
         self.end_phase();
         Ok(true)
     }
 
-    /// The steps one after the other, with loops around signals and copies run and digits around them known.
+    /// The steps one after the other, with loops around mbarriers and copies run and digits around them known.
     fn flatten<'s>(&mut self, steps: &'s [Step], values: &[(usize, i64)], actions: &mut Vec<Action<'s>>) {
         for step in steps {
             match step {
-                Step::Loop { var, extent, body } if body.iter().any(has_signals) => {
+                Step::Loop { var, extent, body } if body.iter().any(has_mbarriers) => {
                     for value in 0..*extent {
                         self.flatten(body, &[values, &[(*var, value)]].concat(), actions);
                     }
                 }
-                Step::Unflatten { value, digits, body } if body.iter().any(has_signals) => {
+                Step::Unflatten { value, digits, body } if body.iter().any(has_mbarriers) => {
                     self.bind(values);
                     if self.machine.bind(value, digits) {
                         let digits: Vec<_> = digits.iter().map(|&(var, _)| (var, self.machine.vars[var])).collect();
@@ -108,15 +108,15 @@ impl Block<'_> {
     }
 }
 
-fn has_signals(step: &Step) -> bool {
+fn has_mbarriers(step: &Step) -> bool {
     match step {
-        Step::Signal(_) | Step::CopyGroup { .. } => true,
-        Step::Loop { body, .. } | Step::Unflatten { body, .. } => body.iter().any(has_signals),
+        Step::Mbarrier(_) | Step::CopyGroup { .. } => true,
+        Step::Loop { body, .. } | Step::Unflatten { body, .. } => body.iter().any(has_mbarriers),
         _ => false,
     }
 }
 
-/// True for signals and groups of copies, and what they are in.
-pub(super) fn is_of_side(node: &Node) -> bool {
-    matches!(node, Node::Signal(_) | Node::CopyGroup { .. }) || node.body().iter().any(is_of_side)
+/// True for mbarrier operations and groups of copies, and what they are in.
+pub(super) fn is_of_role(node: &Node) -> bool {
+    matches!(node, Node::Mbarrier(_) | Node::CopyGroup { .. }) || node.body().iter().any(is_of_role)
 }

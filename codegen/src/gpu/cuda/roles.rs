@@ -1,27 +1,27 @@
-//! The two sides of a block.
+//! Warp specialisation: a producer and consumers in one block.
 
 use super::Cuda;
 use crate::gpu::writer::Writer;
-use autotune_ir::program::{Node, Side, Signal};
+use autotune_ir::program::{Mbarrier, Node, WarpRole};
 
 impl Writer<'_, Cuda> {
     /// ```text
     /// producer { A }                if (threadIdx.x >= 256) { fewer registers;  if (threadIdx.x == 256) { A } }
     /// consumers { B }           →   else { more registers;  B }
     /// ```
-    pub(super) fn side(&mut self, side: Side, body: &[Node]) {
+    pub(super) fn role(&mut self, role: WarpRole, body: &[Node]) {
         let consumers = self.dialect.block_threads;
-        let registers = Side::registers(consumers);
-        self.dialect.side = Some(side);
-        match side {
-            Side::Producer => {
+        let registers = WarpRole::registers(consumers);
+        self.dialect.role = Some(role);
+        match role {
+            WarpRole::Producer => {
                 self.line(&format!("if (threadIdx.x >= {consumers}) {{"));
                 self.depth += 1;
                 registers.iter().for_each(|[few, _]| self.line(&format!("fewer_registers<{few}>();")));
                 self.line("int issued = 0, released = 0;");
                 self.block(&format!("if (threadIdx.x == {consumers})"), body);
             }
-            Side::Consumers => {
+            WarpRole::Consumers => {
                 self.line("else {");
                 self.depth += 1;
                 registers.iter().for_each(|[_, many]| self.line(&format!("more_registers<{many}>();")));
@@ -31,15 +31,15 @@ impl Writer<'_, Cuda> {
         }
         self.depth -= 1;
         self.line("}");
-        self.dialect.side = None;
+        self.dialect.role = None;
     }
 
-    pub(super) fn signal(&mut self, signal: Signal) {
+    pub(super) fn mbarrier(&mut self, mbarrier: Mbarrier) {
         let slots = self.dialect.slots;
-        self.line(&match signal {
-            Signal::AwaitFilled => format!("await_boxes(arrivals, {slots}, awaited, awaited + 1);"),
-            Signal::Release { but } => format!("release_boxes(releases, {slots}, released, awaited - {but});"),
-            Signal::AwaitReleased { but } => format!("await_boxes(releases, {slots}, released, issued - {but});"),
+        self.line(&match mbarrier {
+            Mbarrier::WaitFull => format!("await_boxes(arrivals, {slots}, awaited, awaited + 1);"),
+            Mbarrier::ArriveEmpty { but } => format!("release_boxes(releases, {slots}, released, awaited - {but});"),
+            Mbarrier::WaitEmpty { but } => format!("await_boxes(releases, {slots}, released, issued - {but});"),
         });
     }
 }

@@ -1,36 +1,37 @@
-//! Blocks with threads that only copy.
+//! Warp specialisation: blocks with warps that only copy.
 
 use super::Node;
 
 /// Threads of the producer: a warp group, since registers are dealt out to warp groups.
 pub const PRODUCER_THREADS: usize = 128;
 
-/// One of the two sides of a block that run at once; see [`Node::Side`].
+/// What warps of a block are for, where they are specialised; see [`Node::Specialised`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Side {
+pub enum WarpRole {
     /// A warp group of its own, beside those that the thread loops number. One of its threads starts copies of boxes for all.
     Producer,
     /// The threads that the thread loops number.
     Consumers,
 }
 
-impl Side {
+impl WarpRole {
     /// The bodies of the producer and of the consumers; `None` for any other list of nodes.
     pub fn both(nodes: &[Node]) -> Option<[&[Node]; 2]> {
         match nodes {
-            [Node::Side { side: Side::Producer, body: producer }, Node::Side { side: Side::Consumers, body }] => {
-                Some([producer, body])
-            }
+            [
+                Node::Specialised { role: WarpRole::Producer, body: producer },
+                Node::Specialised { role: WarpRole::Consumers, body },
+            ] => Some([producer, body]),
             _ => None,
         }
     }
 
-    /// True if some of the nodes are for one side.
+    /// True if some of the nodes are for warps of one role.
     pub fn occurs(nodes: &[Node]) -> bool {
-        nodes.iter().any(|node| matches!(node, Node::Side { .. }) || Self::occurs(node.body()))
+        nodes.iter().any(|node| matches!(node, Node::Specialised { .. }) || Self::occurs(node.body()))
     }
 
-    /// Registers of a thread of either side for so many consumers, multiples of 8 that together are no more than what the block is
+    /// Registers of a thread of either role for so many consumers, multiples of 8 that together are no more than what the block is
     /// given at its launch. `None` for one warp group of consumers, which may have as many as a thread can.
     pub fn registers(consumers: usize) -> Option<[usize; 2]> {
         const MULTIPROCESSOR: usize = 64 << 10;
@@ -44,29 +45,30 @@ impl Side {
     }
 }
 
-/// How the sides of a block tell each other of groups of copies ([`Node::CopyGroup`]), which both count.
+/// How producer and consumers tell each other of groups of copies ([`Node::CopyGroup`]), which both count: by two mbarriers for each
+/// slot, *full* when what is copied has arrived, *empty* when it was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Signal {
+pub enum Mbarrier {
     /// A consumer waits for the next group, the first that it has not awaited; what that has stored it sees then.
-    AwaitFilled,
+    WaitFull,
     /// A consumer does not read any more what the groups that it has awaited have stored, but for the latest so many.
-    Release {
+    ArriveEmpty {
         /// Groups that it may still read.
         but: usize,
     },
-    /// The producer waits until all consumers have released all groups that it has begun, but for the latest so many.
-    AwaitReleased {
-        /// Groups that may not be released yet.
+    /// The producer waits until all consumers are done with all groups that it has begun, but for the latest so many.
+    WaitEmpty {
+        /// Groups that may still be read.
         but: usize,
     },
 }
 
-impl Signal {
+impl Mbarrier {
     /// Whose it is.
-    pub fn side(self) -> Side {
+    pub fn role(self) -> WarpRole {
         match self {
-            Signal::AwaitFilled | Signal::Release { .. } => Side::Consumers,
-            Signal::AwaitReleased { .. } => Side::Producer,
+            Mbarrier::WaitFull | Mbarrier::ArriveEmpty { .. } => WarpRole::Consumers,
+            Mbarrier::WaitEmpty { .. } => WarpRole::Producer,
         }
     }
 }
