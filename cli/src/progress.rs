@@ -185,15 +185,19 @@ impl Observer for Bars {
                 self.board.start(tasks, resumed, *trials);
                 self.start();
             }
+
             Event::Measured { task, best_secs, .. } => {
                 self.board.measured(*task, *best_secs);
                 self.overall.inc(1);
                 self.overall.set_message(self.board.time_left().unwrap_or_default());
+
                 if let Some(bar) = self.bars.get(*task) {
                     bar.inc(1);
                 }
                 self.show(*task, self.board.tasks[*task].best());
             }
+
+            // Lines above the bars.
             Event::Retired { task, why } => {
                 let text = retired(&self.board.tasks[*task], why);
                 self.overall.suspend(|| say(text));
@@ -203,6 +207,7 @@ impl Observer for Bars {
                     self.overall.suspend(|| say(race_failed(row, why)));
                 }
             }
+
             Event::Racing { task } => {
                 if let Some(row) = self.board.tasks.get(*task) {
                     self.show(*task, format!("{}, racing against the default", row.best()));

@@ -1,7 +1,7 @@
 //! The `autotune` command, driven as a user drives it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod place;
+mod sandbox;
 
 use std::fs;
 use std::io::Read;
@@ -14,28 +14,28 @@ use autotune_runtime::{cuda, opencl};
 use autotune_schedules::{LOWERING_VERSION, ScheduleSpace, Workload};
 use serde_json::Value;
 
-use place::{Place, TINY, finish, signal};
+use sandbox::{Sandbox, TINY, finish, signal};
 
 #[test]
 fn help_shows_examples_and_every_subcommand_has_help() {
-    let place = Place::new();
-    let help = place.run("--help").expect(0).stdout;
+    let sandbox = Sandbox::new();
+    let help = sandbox.run("--help").expect(0).stdout;
     for word in ["Examples:", "--time-budget", "Exit codes", "targets", "tasks", "best", "log", "bench", "show"] {
         assert!(help.contains(word), "'{word}' is not in:\n{help}");
     }
     assert!(!help.contains("worker"), "the worker is no business of the user:\n{help}");
     for subcommand in ["targets", "tasks", "best", "log", "log export", "log import", "bench", "show"] {
-        assert!(place.run(&format!("{subcommand} --help")).expect(0).stdout.contains("Usage:"));
+        assert!(sandbox.run(&format!("{subcommand} --help")).expect(0).stdout.contains("Usage:"));
     }
-    assert!(place.run("--version").expect(0).stdout.starts_with("autotune "));
+    assert!(sandbox.run("--version").expect(0).stdout.starts_with("autotune "));
 }
 
 #[test]
 fn bad_usage_is_one_line_and_code_2() {
-    let place = Place::new();
-    fs::write(place.path("file"), "text").unwrap();
-    fs::create_dir(place.path("full")).unwrap();
-    fs::write(place.path("full/letter.txt"), "dear").unwrap();
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path("file"), "text").unwrap();
+    fs::create_dir(sandbox.path("full")).unwrap();
+    fs::write(sandbox.path("full/letter.txt"), "dear").unwrap();
     for (line, words) in [
         ("", "NETWORK|WORKLOAD"),
         ("resnet19", "unknown network 'resnet19'"),
@@ -87,7 +87,7 @@ fn bad_usage_is_one_line_and_code_2() {
         ("log import no-such-file", "no-such-file"),
         ("log import file", "line 1"),
     ] {
-        let ended = place.run(line);
+        let ended = sandbox.run(line);
         assert_eq!(ended.code, Some(2), "{line}: {}", ended.stderr);
         ended.expect_line(2, words);
     }
@@ -95,21 +95,21 @@ fn bad_usage_is_one_line_and_code_2() {
 
 #[test]
 fn a_corrupt_database_is_refused_and_left_alone() {
-    let place = Place::new();
-    place.run(&format!("{TINY} --trials 1")).expect(0);
-    let format = place.path("db").join("FORMAT");
+    let sandbox = Sandbox::new();
+    sandbox.run(&format!("{TINY} --trials 1")).expect(0);
+    let format = sandbox.path("db").join("FORMAT");
     fs::write(&format, "not a number").unwrap();
-    place.run(&format!("{TINY} --trials 2")).expect_line(2, "db");
+    sandbox.run(&format!("{TINY} --trials 2")).expect_line(2, "db");
     assert_eq!(fs::read_to_string(&format).unwrap(), "not a number");
 }
 
 #[test]
 fn without_a_compiler_it_assembles_or_says_so() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let target = Target::detect("cpu", None).unwrap();
     for (name, value) in [("CC", "/nonexistent/cc"), ("PATH", "")] {
         let run = |line: &str| {
-            let mut command = place.command(line);
+            let mut command = sandbox.command(line);
             command.env_remove("CC").env(name, value);
             finish(command)
         };
@@ -128,12 +128,12 @@ fn without_a_compiler_it_assembles_or_says_so() {
 
 #[test]
 fn a_workload_is_tuned_looked_up_shown_benched_exported_and_imported() {
-    let place = Place::new();
-    let ended = place.run(&format!("{TINY} --trials 8 --json out.json")).expect(0);
+    let sandbox = Sandbox::new();
+    let ended = sandbox.run(&format!("{TINY} --trials 8 --json out.json")).expect(0);
     for word in ["speed-up", "of roofline", "propose", "build", "run", "fit"] {
         assert!(ended.stdout.contains(word), "'{word}' is not in:\n{}", ended.stdout);
     }
-    let report = place.json("out.json");
+    let report = sandbox.json("out.json");
     let task = &report["tasks"][0];
     assert_eq!((&task["workload"], &task["count"], &task["trials"]), (&TINY.into(), &1.into(), &8.into()));
     let secs = |key: &str| task[key].as_f64().unwrap();
@@ -142,75 +142,75 @@ fn a_workload_is_tuned_looked_up_shown_benched_exported_and_imported() {
     assert!(report["tuning_secs"].as_f64().unwrap() > 0.0);
     assert_eq!(task["failed_trials"], 0, "every config of the space runs and is right");
 
-    let best: Value = serde_json::from_str(&place.run(&format!("best {TINY}")).expect(0).stdout).unwrap();
+    let best: Value = serde_json::from_str(&sandbox.run(&format!("best {TINY}")).expect(0).stdout).unwrap();
     assert_eq!(best["config"], task["config"]);
     assert_eq!(best["target"], report["target"]);
     assert!(!best["provenance"]["compiler"].as_str().unwrap().is_empty());
-    place.run("best matmul:m=9,n=9,k=9").expect_line(1, "no schedule is known for matmul:m=9,n=9,k=9");
+    sandbox.run("best matmul:m=9,n=9,k=9").expect_line(1, "no schedule is known for matmul:m=9,n=9,k=9");
 
-    let shown = place.run(&format!("show {TINY}")).expect(0).stdout;
+    let shown = sandbox.run(&format!("show {TINY}")).expect(0).stdout;
     assert!(shown.contains("the best in the database"), "{shown}");
     let assembled = Backend::default_for(Target::detect("cpu", None).unwrap().cpu().unwrap().isa) == Backend::Assembler;
     assert_eq!(shown.contains("vfmadd231ps"), assembled, "{shown}");
     assert_eq!(best["provenance"]["backend"], if assembled { "assembler" } else { "c" });
-    let source = place.run(&format!("show {TINY} --backend c")).expect(0).stdout;
+    let source = sandbox.run(&format!("show {TINY} --backend c")).expect(0).stdout;
     assert!(source.contains("vector_size") && !source.contains("vfmadd231ps"), "{source}");
-    place.run(&format!("bench {TINY} --backend c --db compiled")).expect(0);
-    let compiled = place.run("log export - --db compiled").expect(0).stdout;
+    sandbox.run(&format!("bench {TINY} --backend c --db compiled")).expect(0);
+    let compiled = sandbox.run("log export - --db compiled").expect(0).stdout;
     assert!(compiled.contains("\"backend\":\"c\"") && !compiled.contains("assembler"), "{compiled}");
     let config = serde_json::to_string(&best["config"]).unwrap();
-    let given = place.run(&format!("show {TINY} --config {config}")).expect(0).stdout;
+    let given = sandbox.run(&format!("show {TINY} --config {config}")).expect(0).stdout;
     assert!(given.contains("as given"));
-    assert!(place.run("show matmul:m=9,n=9,k=9").expect(0).stdout.contains("the default"));
+    assert!(sandbox.run("show matmul:m=9,n=9,k=9").expect(0).stdout.contains("the default"));
     for (gpu, word) in [("cuda:sm_90", "__global__ void"), ("opencl", "__kernel ")] {
-        assert!(place.run(&format!("show {TINY} --target {gpu}")).expect(0).stdout.contains(word));
+        assert!(sandbox.run(&format!("show {TINY} --target {gpu}")).expect(0).stdout.contains(word));
     }
     for dtype in ["f16", "bf16", "tf32"] {
-        let shown = place.run(&format!("show {TINY},dtype={dtype} --target cuda:sm_90")).expect(0).stdout;
+        let shown = sandbox.run(&format!("show {TINY},dtype={dtype} --target cuda:sm_90")).expect(0).stdout;
         let tells = shown.contains(" registers a thread, ") || shown.contains("// what it takes is not known: ");
         assert!(tells, "{shown}");
         assert!(shown.contains(&format!("to_{dtype}(")) && shown.contains("__global__ void"), "{shown}");
     }
 
-    place.run(&format!("bench {TINY} --json bench.json")).expect(0);
-    assert!(place.json("bench.json")["tasks"][0]["best_secs"].as_f64().unwrap() > 0.0);
+    sandbox.run(&format!("bench {TINY} --json bench.json")).expect(0);
+    assert!(sandbox.json("bench.json")["tasks"][0]["best_secs"].as_f64().unwrap() > 0.0);
 
-    place.run(&format!("bench {TINY},dtype=f16 --dtype f32 --exact --json exact.json")).expect(0);
-    assert_eq!(place.json("exact.json")["tasks"][0]["workload"], format!("{TINY},exact"));
+    sandbox.run(&format!("bench {TINY},dtype=f16 --dtype f32 --exact --json exact.json")).expect(0);
+    assert_eq!(sandbox.json("exact.json")["tasks"][0]["workload"], format!("{TINY},exact"));
 
-    let export = place.run("log export all.jsonl").expect(0);
-    let exported = fs::read_to_string(place.path("all.jsonl")).unwrap();
+    let export = sandbox.run("log export all.jsonl").expect(0);
+    let exported = fs::read_to_string(sandbox.path("all.jsonl")).unwrap();
     assert!(export.stderr.contains(&format!("exported {} record(s)", exported.lines().count())));
-    assert!(place.run("log import all.jsonl --db copy").expect(0).stderr.contains("0 already there"));
-    assert!(place.run("log import all.jsonl --db copy").expect(0).stderr.contains("imported 0 record(s)"));
-    let copied = place.run("log export - --db copy").expect(0).stdout;
+    assert!(sandbox.run("log import all.jsonl --db copy").expect(0).stderr.contains("0 already there"));
+    assert!(sandbox.run("log import all.jsonl --db copy").expect(0).stderr.contains("imported 0 record(s)"));
+    let copied = sandbox.run("log export - --db copy").expect(0).stdout;
     assert_eq!(
         copied.replace(",\"imported\":true", ""),
         exported,
         "a copy says of every record that it came from elsewhere"
     );
-    let mut import = place.command("log import - --db piped");
-    import.stdin(fs::File::open(place.path("all.jsonl")).unwrap());
+    let mut import = sandbox.command("log import - --db piped");
+    import.stdin(fs::File::open(sandbox.path("all.jsonl")).unwrap());
     let words = format!("imported {} record(s)", exported.lines().count());
     assert!(finish(import).expect(0).stderr.contains(&words));
 }
 
 #[test]
 fn a_rerun_goes_on_where_the_last_one_ended() {
-    let place = Place::new();
-    assert!(!place.run(&format!("{TINY} --trials 8")).expect(0).stderr.contains("already measured"));
-    let records = place.records().len();
-    let again = place.run(&format!("{TINY} --trials 8 --json again.json")).expect(0);
+    let sandbox = Sandbox::new();
+    assert!(!sandbox.run(&format!("{TINY} --trials 8")).expect(0).stderr.contains("already measured"));
+    let records = sandbox.records().len();
+    let again = sandbox.run(&format!("{TINY} --trials 8 --json again.json")).expect(0);
     assert!(again.stderr.contains("nothing left to do: 8 of 8 trials already measured"), "{}", again.stderr);
     assert!(
-        again.stdout.contains("speed-up") && place.records().len() > records,
+        again.stdout.contains("speed-up") && sandbox.records().len() > records,
         "winner and default race for the table"
     );
-    assert_eq!(place.searched(), 8, "no trial was made");
-    assert_eq!(place.json("again.json")["tasks"][0]["trials"], 8);
-    let more = place.run(&format!("{TINY} --trials 12 --tuner random")).expect(0);
+    assert_eq!(sandbox.searched(), 8, "no trial was made");
+    assert_eq!(sandbox.json("again.json")["tasks"][0]["trials"], 8);
+    let more = sandbox.run(&format!("{TINY} --trials 12 --tuner random")).expect(0);
     assert!(more.stderr.contains("continuing: 8 of 12 trials already measured"), "{}", more.stderr);
-    let searched: Vec<Value> = place.records().into_iter().filter(|r| r["phase"] == "search").collect();
+    let searched: Vec<Value> = sandbox.records().into_iter().filter(|r| r["phase"] == "search").collect();
     assert_eq!(searched.len(), 12);
     let configs: std::collections::HashSet<String> = searched.iter().map(|r| r["config"].to_string()).collect();
     assert_eq!(configs.len(), 12, "no config was measured twice");
@@ -218,37 +218,37 @@ fn a_rerun_goes_on_where_the_last_one_ended() {
 
 #[test]
 fn what_a_killed_run_measured_is_kept() {
-    let place = Place::new();
-    let mut child = place.start(&format!("{TINY} --trials 500 --tuner random"));
+    let sandbox = Sandbox::new();
+    let mut child = sandbox.start(&format!("{TINY} --trials 500 --tuner random"));
     signal(&child, libc::SIGKILL);
     child.wait().unwrap();
-    let kept = place.searched();
+    let kept = sandbox.searched();
     assert!(kept >= 1);
-    let resumed = place.run(&format!("{TINY} --trials {} --tuner random", kept + 2)).expect(0);
+    let resumed = sandbox.run(&format!("{TINY} --trials {} --tuner random", kept + 2)).expect(0);
     let words = format!("continuing: {kept} of {} trials already measured", kept + 2);
     assert!(resumed.stderr.contains(&words), "{}", resumed.stderr);
-    assert_eq!(place.searched(), kept + 2);
+    assert_eq!(sandbox.searched(), kept + 2);
 }
 
 #[test]
 fn ctrl_c_ends_cleanly_with_everything_kept() {
-    let place = Place::new();
-    let mut child = place.start(&format!("{TINY} --trials 500 --tuner random --json out.json"));
+    let sandbox = Sandbox::new();
+    let mut child = sandbox.start(&format!("{TINY} --trials 500 --tuner random --json out.json"));
     signal(&child, libc::SIGINT);
     let mut stdout = String::new();
     child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(stdout.contains("speed-up"), "the table of what there is:\n{stdout}");
-    let trials = place.json("out.json")["tasks"][0]["trials"].as_u64().unwrap() as usize;
+    let trials = sandbox.json("out.json")["tasks"][0]["trials"].as_u64().unwrap() as usize;
     assert!((1..500).contains(&trials));
-    assert_eq!(place.searched(), trials);
+    assert_eq!(sandbox.searched(), trials);
 }
 
 #[test]
 fn a_database_in_use_is_refused_with_its_holder() {
-    let place = Place::new();
-    let mut child = place.start(&format!("{TINY} --trials 500 --tuner random"));
-    let refused = place.run(&format!("{TINY} --trials 4")).expect(1);
+    let sandbox = Sandbox::new();
+    let mut child = sandbox.start(&format!("{TINY} --trials 500 --tuner random"));
+    let refused = sandbox.run(&format!("{TINY} --trials 4")).expect(1);
     assert!(refused.stderr.contains(&format!("held by pid {}", child.id())), "{}", refused.stderr);
     signal(&child, libc::SIGKILL);
     child.wait().unwrap();
@@ -256,10 +256,10 @@ fn a_database_in_use_is_refused_with_its_holder() {
 
 #[test]
 fn networks_and_targets_are_listed() {
-    let place = Place::new();
-    let tasks = place.run("tasks resnet18").expect(0).stdout;
+    let sandbox = Sandbox::new();
+    let tasks = sandbox.run("tasks resnet18").expect(0).stdout;
     assert!(tasks.contains("C12") && tasks.contains("dense") && tasks.contains("3.628 GFLOP"), "{tasks}");
-    let targets = place.run("targets").expect(0).stdout;
+    let targets = sandbox.run("targets").expect(0).stdout;
     assert!(targets.contains("GFLOP/s") && targets.contains("GB/s") && targets.contains("threads="), "{targets}");
     for (word, key) in [("cuda: ", "cuda:sm_"), ("opencl: ", "opencl:")] {
         let mut lines = targets.lines().skip_while(|line| !line.starts_with(word));
@@ -271,10 +271,10 @@ fn networks_and_targets_are_listed() {
 
 #[test]
 fn a_time_budget_ends_the_run() {
-    let place = Place::new();
-    let ended = place.run(&format!("{TINY} --time-budget 1s --tuner random")).expect(0);
+    let sandbox = Sandbox::new();
+    let ended = sandbox.run(&format!("{TINY} --time-budget 1s --tuner random")).expect(0);
     assert!(ended.stdout.contains("stopped: the time is used up"), "{}", ended.stdout);
-    assert!(Path::new(&place.path("db")).is_dir());
+    assert!(Path::new(&sandbox.path("db")).is_dir());
 }
 
 /// Says that a test cannot run here; a failure if `AUTOTUNE_REQUIRE` lists the tool.
@@ -289,20 +289,20 @@ fn a_workload_is_tuned_on_an_opencl_device() {
     if let Err(reason) = opencl::devices() {
         return missing("opencl", &reason.to_string());
     }
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let run = |line: &str| {
-        let mut command = place.command(line);
-        command.env("POCL_CACHE_DIR", place.path("pocl"));
+        let mut command = sandbox.command(line);
+        command.env("POCL_CACHE_DIR", sandbox.path("pocl"));
         finish(command)
     };
     let workload = "matmul:m=64,n=64,k=64";
     let tuned = run(&format!("{workload} --target opencl --trials 12 --tuner random --json out.json")).expect(0);
     assert!(tuned.stdout.contains("of roofline"), "{}", tuned.stdout);
-    let report = place.json("out.json");
+    let report = sandbox.json("out.json");
     let task = &report["tasks"][0];
     assert_eq!((&task["trials"], &task["failed_trials"]), (&12.into(), &0.into()), "{task}");
     // Two batches, the second proposed before all of the first was measured.
-    let searched: Vec<Value> = place.records().into_iter().filter(|r| r["phase"] == "search").collect();
+    let searched: Vec<Value> = sandbox.records().into_iter().filter(|r| r["phase"] == "search").collect();
     let configs: std::collections::HashSet<String> = searched.iter().map(|r| r["config"].to_string()).collect();
     assert_eq!((searched.len(), configs.len()), (12, 12), "no config was measured twice");
     let shares: f64 = report["time"].as_object().unwrap().values().map(|secs| secs.as_f64().unwrap()).sum();
@@ -323,7 +323,7 @@ fn a_workload_is_tuned_on_an_opencl_device() {
 
 #[test]
 fn what_was_tuned_on_a_gpu_elsewhere_is_looked_up_without_one() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let workload: Workload = "matmul:m=64,n=64,k=64".parse().unwrap();
     let target = Target::detect("cuda:sm_90", None).unwrap();
     let mut config = ScheduleSpace::new(&workload, &target).default_config();
@@ -365,32 +365,32 @@ fn what_was_tuned_on_a_gpu_elsewhere_is_looked_up_without_one() {
     // The fastest of all does not fit the schedule space.
     config.knobs.insert("tile.k".into(), autotune_schedules::Value::Tile(vec![1 << 20]));
     records.push(TuningRecord { config, target: "cuda:sm_90:NVIDIA_GH200".into(), ..records[2].clone() });
-    let db = TuningDb::open(place.path("db")).unwrap();
+    let db = TuningDb::open(sandbox.path("db")).unwrap();
     db.append_all(&records).unwrap();
     drop(db);
-    let best = place.run(&format!("best {workload} --target cuda:sm_90")).expect(0).stdout;
+    let best = sandbox.run(&format!("best {workload} --target cuda:sm_90")).expect(0).stdout;
     let best: Value = serde_json::from_str(&best).unwrap();
     assert_eq!(
         (&best["target"], &best["measurement"]["resources"]["registers"]),
         (&"cuda:sm_90:NVIDIA_H200".into(), &128.into())
     );
-    let shown = place.run(&format!("show {workload} --target cuda:sm_90")).expect(0).stdout;
+    let shown = sandbox.run(&format!("show {workload} --target cuda:sm_90")).expect(0).stdout;
     assert!(shown.contains("the best in the database (0.0020 ms)") && shown.contains("__global__ void"), "{shown}");
-    place.run(&format!("best {workload} --target cuda:sm_75")).expect_line(1, "no schedule is known");
+    sandbox.run(&format!("best {workload} --target cuda:sm_75")).expect_line(1, "no schedule is known");
 }
 
 #[test]
 fn without_a_device_one_line_says_what_to_install() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for word in ["cuda", "cuda:sm_90", "opencl"] {
-        let mut tune = place.command(&format!("{TINY} --trials 1 --target {word}"));
+        let mut tune = sandbox.command(&format!("{TINY} --trials 1 --target {word}"));
         // No OpenCL driver is found there.
-        tune.env("OCL_ICD_VENDORS", place.path("nothing"));
+        tune.env("OCL_ICD_VENDORS", sandbox.path("nothing"));
         if word == "opencl" || cuda::devices().is_err() {
             finish(tune).expect_line(1, if word == "opencl" { "install" } else { "CUDA driver" });
         }
     }
     if cuda::devices().is_err() {
-        place.run(&format!("show {TINY} --target cuda")).expect_line(1, "CUDA driver");
+        sandbox.run(&format!("show {TINY} --target cuda")).expect_line(1, "CUDA driver");
     }
 }

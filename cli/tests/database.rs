@@ -1,7 +1,7 @@
 //! The commands that look something up, export and import: beside a running tuner, on damaged databases, with hostile logs.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod place;
+mod sandbox;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::{Measurement, RunSecs};
 use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, Value, Workload};
-use place::{Place, TINY, finish, signal};
+use sandbox::{Sandbox, TINY, finish, signal};
 
 /// A record of a workload's default config on this machine.
 fn record(workload: &str, run_secs: f64) -> TuningRecord {
@@ -56,21 +56,21 @@ fn outside_the_space(mut record: TuningRecord) -> TuningRecord {
 }
 
 /// Writes a log with these lines.
-fn log(place: &Place, name: &str, lines: &[String]) {
-    fs::write(place.path(name), lines.join("\n") + "\n").unwrap();
+fn log(sandbox: &Sandbox, name: &str, lines: &[String]) {
+    fs::write(sandbox.path(name), lines.join("\n") + "\n").unwrap();
 }
 
 /// Fills the database with records of many tasks.
-fn fill(place: &Place, records: usize) {
-    let db = TuningDb::open(place.path("db")).unwrap();
+fn fill(sandbox: &Sandbox, records: usize) {
+    let db = TuningDb::open(sandbox.path("db")).unwrap();
     let of_task = |i: usize| record(&format!("matmul:m=8,n=16,k={}", 8 + i % 7), 1e-6 * (i + 1) as f64);
     db.append_all(&(0..records).map(of_task).collect::<Vec<_>>()).unwrap();
 }
 
 #[test]
 fn everything_is_looked_up_beside_a_running_tuner() {
-    let place = Place::new();
-    let mut tuner = place.start(&format!("{TINY} --trials 100000 --tuner random"));
+    let sandbox = Sandbox::new();
+    let mut tuner = sandbox.start(&format!("{TINY} --trials 100000 --tuner random"));
     let lines = [format!("best {TINY}"), format!("show {TINY}"), "log export -".to_string()];
     for _ in 0..2 {
         let readers: Vec<_> = lines
@@ -78,7 +78,7 @@ fn everything_is_looked_up_beside_a_running_tuner() {
             .cycle()
             .take(6)
             .map(|line| {
-                let mut command = place.command(line);
+                let mut command = sandbox.command(line);
                 command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
             })
             .collect();
@@ -95,50 +95,50 @@ fn everything_is_looked_up_beside_a_running_tuner() {
 
 #[test]
 fn a_time_that_was_never_measured_here_is_labelled_and_wins_nothing() {
-    let place = Place::new();
-    log(&place, "log", &[record(TINY, 1e-12).to_line().unwrap()]);
-    place.run("log import log").expect(0);
-    let best = place.run(&format!("best {TINY}")).expect(0);
+    let sandbox = Sandbox::new();
+    log(&sandbox, "log", &[record(TINY, 1e-12).to_line().unwrap()]);
+    sandbox.run("log import log").expect(0);
+    let best = sandbox.run(&format!("best {TINY}")).expect(0);
     assert!(best.stdout.contains("\"standing\": \"claimed\""), "{}", best.stdout);
     assert!(
         best.stderr.contains("imported, never measured here") && best.stderr.lines().count() == 1,
         "{}",
         best.stderr
     );
-    let shown = place.run(&format!("show {TINY}")).expect(0).stdout;
+    let shown = sandbox.run(&format!("show {TINY}")).expect(0).stdout;
     assert!(shown.contains("the best in the database (0.0000 ms, imported, never measured here)"), "{shown}");
 
-    let db = TuningDb::open(place.path("db")).unwrap();
+    let db = TuningDb::open(sandbox.path("db")).unwrap();
     db.append(&record(TINY, 1e-3)).unwrap();
     drop(db);
-    let best = place.run(&format!("best {TINY}")).expect(0);
+    let best = sandbox.run(&format!("best {TINY}")).expect(0);
     assert!(best.stdout.contains("\"standing\": \"searched\"") && best.stdout.contains("0.001"), "{}", best.stdout);
     assert_eq!(best.stderr, "");
 }
 
 #[test]
 fn what_another_lowering_made_is_labelled() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let mut old = record(TINY, 1e-12);
     old.provenance.lowering = LOWERING_VERSION + 1;
-    TuningDb::open(place.path("db")).unwrap().append(&old).unwrap();
-    let best = place.run(&format!("best {TINY}")).expect(0);
+    TuningDb::open(sandbox.path("db")).unwrap().append(&old).unwrap();
+    let best = sandbox.run(&format!("best {TINY}")).expect(0);
     assert!(best.stderr.contains("made by another version's lowering"), "{}", best.stderr);
 }
 
 #[test]
 fn a_config_outside_the_space_stands_in_no_ones_way() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let poison = outside_the_space(record(TINY, 1e-12));
-    TuningDb::open(place.path("db")).unwrap().append(&poison).unwrap();
-    place.run(&format!("best {TINY}")).expect_line(1, "fits today's schedule space: tune it again");
-    TuningDb::open(place.path("db")).unwrap().append(&record(TINY, 1e-3)).unwrap();
-    assert!(place.run(&format!("best {TINY}")).expect(0).stdout.contains("\"run_secs\": 0.001"));
+    TuningDb::open(sandbox.path("db")).unwrap().append(&poison).unwrap();
+    sandbox.run(&format!("best {TINY}")).expect_line(1, "fits today's schedule space: tune it again");
+    TuningDb::open(sandbox.path("db")).unwrap().append(&record(TINY, 1e-3)).unwrap();
+    assert!(sandbox.run(&format!("best {TINY}")).expect(0).stdout.contains("\"run_secs\": 0.001"));
 }
 
 #[test]
 fn bad_lines_of_a_log_are_refused_or_passed_over() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let good = record(TINY, 1e-3).to_line().unwrap();
     let bad = [
         good.replace("\"max_rel_error\":1e-7", "\"max_rel_error\":1e30"),
@@ -148,12 +148,12 @@ fn bad_lines_of_a_log_are_refused_or_passed_over() {
     ];
     for line in &bad {
         assert_ne!(line, &good);
-        log(&place, "log", &[good.clone(), line.clone()]);
-        place.run("log import log --db refused").expect_line(2, "line 2 of the log");
+        log(&sandbox, "log", &[good.clone(), line.clone()]);
+        sandbox.run("log import log --db refused").expect_line(2, "line 2 of the log");
     }
     let all = [&bad[..], &[good]].concat();
-    log(&place, "log", &all);
-    let stderr = place.run("log import log --skip-invalid").expect(0).stderr;
+    log(&sandbox, "log", &all);
+    let stderr = sandbox.run("log import log --skip-invalid").expect(0).stderr;
     for words in ["line 1 of the log was passed over: field 'max_rel_error'", "4 lines", "imported 1 record(s)"] {
         assert!(stderr.contains(words), "'{words}' is not in: {stderr}");
     }
@@ -162,9 +162,9 @@ fn bad_lines_of_a_log_are_refused_or_passed_over() {
 
 #[test]
 fn a_reader_of_an_export_may_go_away() {
-    let place = Place::new();
-    fill(&place, 2000);
-    let mut export = place.command("log export -").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let sandbox = Sandbox::new();
+    fill(&sandbox, 2000);
+    let mut export = sandbox.command("log export -").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut first = String::new();
     BufReader::new(export.stdout.take().unwrap()).read_line(&mut first).unwrap();
     assert!(first.starts_with("{\"version\":1"));
@@ -174,10 +174,10 @@ fn a_reader_of_an_export_may_go_away() {
 
 #[test]
 fn a_full_disk_is_told_once() {
-    let place = Place::new();
-    fill(&place, 10);
+    let sandbox = Sandbox::new();
+    fill(&sandbox, 10);
     for line in ["log export -", &format!("best {TINY}"), "log export - --salvage", "log export /dev/full"] {
-        let mut command = place.command(line);
+        let mut command = sandbox.command(line);
         command.stdout(OpenOptions::new().write(true).open("/dev/full").unwrap()).stderr(Stdio::piped());
         let output = command.spawn().unwrap().wait_with_output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
@@ -188,47 +188,47 @@ fn a_full_disk_is_told_once() {
 
 #[test]
 fn what_can_be_read_of_a_damaged_database_is_salvaged() {
-    let place = Place::new();
-    fill(&place, 30);
-    let whole = place.run("log export -").expect(0).stdout;
-    fs::remove_dir_all(place.path("db/sled")).unwrap();
-    let journal = fs::read_to_string(place.path("db/journal")).unwrap();
+    let sandbox = Sandbox::new();
+    fill(&sandbox, 30);
+    let whole = sandbox.run("log export -").expect(0).stdout;
+    fs::remove_dir_all(sandbox.path("db/sled")).unwrap();
+    let journal = fs::read_to_string(sandbox.path("db/journal")).unwrap();
     let damaged: Vec<String> = journal
         .lines()
         .enumerate()
         .map(|(i, line)| if i % 10 == 3 { line.replace("1e-7", "1e-9") } else { line.into() })
         .collect();
-    log(&place, "db/journal", &damaged);
+    log(&sandbox, "db/journal", &damaged);
 
-    place.run(&format!("{TINY} --trials 1")).expect_line(2, "has lost 3 record(s)");
-    let read = place.run("log export -").expect(0);
+    sandbox.run(&format!("{TINY} --trials 1")).expect_line(2, "has lost 3 record(s)");
+    let read = sandbox.run("log export -").expect(0);
     assert!(read.stderr.contains("has lost 3 record(s)") && read.stdout.lines().count() == 27, "{}", read.stderr);
-    let saved = place.run("log export saved --salvage").expect(0);
+    let saved = sandbox.run("log export saved --salvage").expect(0);
     for words in ["warning: 3 record(s): 1 of matmul", "3 damaged piece(s)", "saved 27 record(s)"] {
         assert!(saved.stderr.contains(words), "'{words}' is not in: {}", saved.stderr);
     }
-    let text = fs::read_to_string(place.path("saved")).unwrap();
+    let text = fs::read_to_string(sandbox.path("saved")).unwrap();
     assert!(text.lines().count() == 27 && text.lines().all(|line| whole.contains(line)));
 
-    place.run("log export x --salvage --db nowhere").expect_line(2, "no tuning database at nowhere");
-    assert!(!place.path("x").exists());
-    let db = place
+    sandbox.run("log export x --salvage --db nowhere").expect_line(2, "no tuning database at nowhere");
+    assert!(!sandbox.path("x").exists());
+    let db = sandbox
         .command("log import -")
-        .stdin(File::open(place.path("saved")).unwrap())
-        .env("AUTOTUNE_DB", place.path("new"))
+        .stdin(File::open(sandbox.path("saved")).unwrap())
+        .env("AUTOTUNE_DB", sandbox.path("new"))
         .output();
     assert!(db.unwrap().status.success());
 }
 
 #[test]
 fn a_mended_database_is_said_to_be() {
-    let place = Place::new();
-    fill(&place, 5);
-    fs::remove_file(place.path("db/journal")).unwrap();
-    let imported = finish(place.command("log import /dev/null")).expect(0).stderr;
+    let sandbox = Sandbox::new();
+    fill(&sandbox, 5);
+    fs::remove_file(sandbox.path("db/journal")).unwrap();
+    let imported = finish(sandbox.command("log import /dev/null")).expect(0).stderr;
     assert!(
         imported.contains("autotune: warning: ") && imported.contains("the journal lacked 5 record(s)"),
         "{imported}"
     );
-    assert_eq!(place.run("log import /dev/null").expect(0).stderr.lines().count(), 1);
+    assert_eq!(sandbox.run("log import /dev/null").expect(0).stderr.lines().count(), 1);
 }

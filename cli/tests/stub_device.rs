@@ -4,7 +4,7 @@
 //! Where there is no C++ compiler for the stub, the tests say so and pass; `AUTOTUNE_REQUIRE=g++` makes that a failure.
 #![allow(clippy::unwrap_used)]
 
-mod place;
+mod sandbox;
 #[path = "../../measure/tests/stub/mod.rs"]
 mod stub;
 
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use place::{Ended, Place, TINY, finish};
+use sandbox::{Ended, Sandbox, TINY, finish};
 use stub::Stub;
 
 /// The stub, unless there is no compiler for it.
@@ -27,8 +27,8 @@ fn stub() -> Option<&'static Stub> {
 }
 
 /// How the command ends on the stub, with variables for it.
-fn run(stub: &Stub, place: &Place, line: &str, variables: &[(&str, PathBuf)]) -> Ended {
-    let mut command = place.command(line);
+fn run(stub: &Stub, sandbox: &Sandbox, line: &str, variables: &[(&str, PathBuf)]) -> Ended {
+    let mut command = sandbox.command(line);
     stub.set(&mut command).envs(variables.iter().map(|(name, value)| (name, value)));
     finish(command)
 }
@@ -36,7 +36,7 @@ fn run(stub: &Stub, place: &Place, line: &str, variables: &[(&str, PathBuf)]) ->
 #[test]
 fn the_device_is_listed() {
     let Some(stub) = stub() else { return };
-    let targets = run(stub, &Place::new(), "targets", &[]).expect(0).stdout;
+    let targets = run(stub, &Sandbox::new(), "targets", &[]).expect(0).stdout;
     let mut lines = targets.lines().skip_while(|line| !line.starts_with("cuda: "));
     assert_eq!(lines.next(), Some("cuda: Stub of an H100 (CUDA driver 12.4)"), "{targets}");
     for words in [
@@ -55,29 +55,29 @@ fn the_device_is_listed() {
 fn a_workload_is_tuned() {
     let Some(stub) = stub() else { return };
     for dtype in ["f32", "f16"] {
-        let place = Place::new();
+        let sandbox = Sandbox::new();
         let workload = format!("matmul:m=32,n=32,k=32,dtype={dtype}");
         let tune = format!("{workload} --target cuda --trials 4 --tuner random --json out.json");
-        run(stub, &place, &tune, &[]).expect(0);
-        let report = place.json("out.json");
+        run(stub, &sandbox, &tune, &[]).expect(0);
+        let report = sandbox.json("out.json");
         let task = &report["tasks"][0];
         assert_eq!((&task["trials"], &task["failed_trials"]), (&4.into(), &0.into()), "{task}");
         assert!(task["max_rel_error"].as_f64().unwrap() < 1e-2 && task["best_secs"].as_f64().unwrap() > 0.0, "{task}");
         assert_eq!(report["target"], "cuda:sm_90:Stub_of_an_H100");
 
-        assert_eq!(place.searched(), 4);
-        for record in place.records() {
+        assert_eq!(sandbox.searched(), 4);
+        for record in sandbox.records() {
             let taken = &record["measurement"]["resources"];
             assert!(taken["registers"].as_u64().unwrap() >= 24 && taken["is_serialized"] == false, "{record}");
             assert_eq!(record["provenance"]["compiler"], "NVRTC 12.4");
         }
 
-        let best = run(stub, &place, &format!("best {workload} --target cuda"), &[]).expect(0).stdout;
+        let best = run(stub, &sandbox, &format!("best {workload} --target cuda"), &[]).expect(0).stdout;
         assert_eq!(serde_json::from_str::<Value>(&best).unwrap()["config"], task["config"]);
 
-        let again = run(stub, &place, &format!("{workload} --target cuda --trials 4"), &[]).expect(0);
+        let again = run(stub, &sandbox, &format!("{workload} --target cuda --trials 4"), &[]).expect(0);
         assert!(again.stderr.contains("nothing left to do"), "{}", again.stderr);
-        assert_eq!(place.searched(), 4);
+        assert_eq!(sandbox.searched(), 4);
     }
 }
 
@@ -107,21 +107,21 @@ fn what_is_missing_or_too_old_is_one_line() {
         ("STUB_NVRTC_SMS", "75,80".into(), &["compiles for sm_75 to sm_80, not for sm_90", "install"]),
     ];
     for (name, value, words) in cases {
-        let place = Place::new();
-        let ended = run(stub, &place, &format!("{TINY} --target cuda --trials 2"), &[(name, value.clone())]);
+        let sandbox = Sandbox::new();
+        let ended = run(stub, &sandbox, &format!("{TINY} --target cuda --trials 2"), &[(name, value.clone())]);
         for word in &words[1..] {
             assert!(ended.stderr.contains(word), "'{word}' is not in: {}", ended.stderr);
         }
         ended.expect_line(1, words[0]);
-        assert!(!place.path("db").exists() || place.records().is_empty());
+        assert!(!sandbox.path("db").exists() || sandbox.records().is_empty());
     }
 }
 
 /// The compiler of what is tuned on the stub with these variables.
 fn tuned_by(stub: &Stub, variables: &[(&str, PathBuf)]) -> String {
-    let place = Place::new();
-    run(stub, &place, &format!("{TINY} --target cuda --trials 1"), variables).expect(0);
-    place.records()[0]["provenance"]["compiler"].as_str().unwrap().to_string()
+    let sandbox = Sandbox::new();
+    run(stub, &sandbox, &format!("{TINY} --target cuda --trials 1"), variables).expect(0);
+    sandbox.records()[0]["provenance"]["compiler"].as_str().unwrap().to_string()
 }
 
 #[test]
@@ -147,15 +147,15 @@ fn a_compiler_is_found_without_being_named() {
     let Some(stub) = stub() else { return };
     let (folder, toolkit) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let tuned = |folders: &[&Path]| {
-        let place = Place::new();
-        let mut command = place.command(&format!("{TINY} --target cuda --trials 1"));
+        let sandbox = Sandbox::new();
+        let mut command = sandbox.command(&format!("{TINY} --target cuda --trials 1"));
         stub.set(&mut command).env_remove("AUTOTUNE_NVRTC").env("CUDA_HOME", toolkit.path());
         Stub::set_driver(&mut command, std::env::join_paths(folders).unwrap());
-        (finish(command), place)
+        (finish(command), sandbox)
     };
-    let compiler = |(ended, place): (Ended, Place)| {
+    let compiler = |(ended, sandbox): (Ended, Sandbox)| {
         ended.expect(0);
-        place.records()[0]["provenance"]["compiler"].as_str().unwrap().to_string()
+        sandbox.records()[0]["provenance"]["compiler"].as_str().unwrap().to_string()
     };
     // By the loader, though it finds a newer one first.
     let (newer, older) = (stub.nvrtc(13), stub.nvrtc(12));
@@ -181,13 +181,13 @@ fn a_compiler_is_found_without_being_named() {
 fn a_context_that_is_lost_while_tuning_costs_nothing_else() {
     let Some(stub) = stub() else { return };
     for call in ["cuModuleLoadData:3", "cuLaunchKernel:3", "cuEventElapsedTime:4"] {
-        let place = Place::new();
-        let lost = place.path("lost");
+        let sandbox = Sandbox::new();
+        let lost = sandbox.path("lost");
         let fault = format!("{call}:700:sticky:once={}", lost.display());
         let line = format!("{TINY} --target cuda --trials 4 --tuner random --json out.json");
-        run(stub, &place, &line, &[("STUB_CUDA_FAULT", fault.into())]).expect(0);
+        run(stub, &sandbox, &line, &[("STUB_CUDA_FAULT", fault.into())]).expect(0);
         assert!(fs::exists(lost).unwrap(), "{call} was not called");
-        let task = place.json("out.json")["tasks"][0].clone();
+        let task = sandbox.json("out.json")["tasks"][0].clone();
         assert!(task["failed_trials"].as_u64().unwrap() <= 1 && task["best_secs"].as_f64().unwrap() > 0.0, "{task}");
     }
 }
@@ -198,19 +198,19 @@ fn where_no_graph_is_captured_runs_are_launched_alone_which_is_said() {
     for (fault, has_graphs) in
         [("", true), ("cuStreamBeginCapture_v2:1+:900", false), ("cuGraphInstantiateWithFlags:1+:801", false)]
     {
-        let place = Place::new();
+        let sandbox = Sandbox::new();
         let line = format!("{TINY} --target cuda --trials 2 --tuner random --json out.json");
-        let ended = run(stub, &place, &line, &[("STUB_CUDA_FAULT", fault.into())]).expect(0);
+        let ended = run(stub, &sandbox, &line, &[("STUB_CUDA_FAULT", fault.into())]).expect(0);
         let is_as_said = |graph_runs: &Value| (graph_runs.as_u64().unwrap() > 0) == has_graphs;
-        assert!(is_as_said(&place.json("out.json")["tasks"][0]["graph_runs"]), "{fault}");
-        let records = place.records();
+        assert!(is_as_said(&sandbox.json("out.json")["tasks"][0]["graph_runs"]), "{fault}");
+        let records = sandbox.records();
         assert!(
             records.iter().all(|record| is_as_said(&record["measurement"]["outcome"]["Ok"]["graph_runs"])),
             "{fault}"
         );
         assert_eq!(ended.stdout.contains("each run was launched alone"), !has_graphs, "{}", ended.stdout);
 
-        let shown = run(stub, &place, &format!("show {TINY} --target cuda"), &[]).expect(0).stdout;
+        let shown = run(stub, &sandbox, &format!("show {TINY} --target cuda"), &[]).expect(0).stdout;
         assert_eq!(shown.contains("each run launched alone"), !has_graphs, "{shown}");
     }
 }
@@ -229,9 +229,9 @@ fn a_device_that_never_works_is_an_error() {
         ("cuMemAllocAsync:1:2:sticky", "kernels that check outputs cannot be loaded: out of memory"),
         ("cuMemAllocAsync:2:2:sticky", "2 of 2: out of memory"),
     ] {
-        let place = Place::new();
+        let sandbox = Sandbox::new();
         let line = format!("{TINY} --target cuda --trials 2 --tuner random");
-        let ended = run(stub, &place, &line, &[("STUB_CUDA_FAULT", fault.into())]).expect(1);
+        let ended = run(stub, &sandbox, &line, &[("STUB_CUDA_FAULT", fault.into())]).expect(1);
         assert!(ended.stderr.contains(words) && !ended.stderr.contains("panicked"), "{fault}: {}", ended.stderr);
         let last = ended.stderr.lines().last();
         assert!(last.is_some_and(|line| line.starts_with("autotune: ")), "{fault}: {}", ended.stderr);

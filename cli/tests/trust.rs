@@ -1,7 +1,7 @@
 //! Nothing that the `autotune` command does may harm, mislead or stall its user.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod place;
+mod sandbox;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -14,7 +14,7 @@ use autotune_ir::Target;
 use autotune_schedules::ScheduleSpace;
 use serde_json::{Value, json};
 
-use place::{Place, TINY, finish, signal};
+use sandbox::{Sandbox, TINY, finish, signal};
 
 /// Names of what lies in a folder, sorted.
 fn names(folder: &Path) -> Vec<String> {
@@ -26,8 +26,8 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn folders_beside_the_scratch_folders_are_left_alone_whatever_their_names() {
-    let place = Place::new();
-    let tmp = place.path("tmp");
+    let sandbox = Sandbox::new();
+    let tmp = sandbox.path("tmp");
     for name in ["autotune-2026-results", "autotune-4194305-x", "autotune-scratch-results", "autotune-scratch-x/owner"]
     {
         fs::create_dir_all(tmp.join(name)).unwrap();
@@ -35,7 +35,7 @@ fn folders_beside_the_scratch_folders_are_left_alone_whatever_their_names() {
     }
     let db = tmp.join("autotune-2026-db");
     let run = |line: &str| {
-        let mut command = place.command(line);
+        let mut command = sandbox.command(line);
         command.env("TMPDIR", &tmp).env("AUTOTUNE_DB", &db);
         finish(command).expect(0)
     };
@@ -58,12 +58,12 @@ fn folders_beside_the_scratch_folders_are_left_alone_whatever_their_names() {
 
 #[test]
 fn any_command_removes_what_a_killed_run_left_behind_and_nothing_of_a_running_one() {
-    let place = Place::new();
-    let tmp = place.path("tmp");
+    let sandbox = Sandbox::new();
+    let tmp = sandbox.path("tmp");
     fs::create_dir(&tmp).unwrap();
     // The libraries of the C compiler are files.
     let tune = format!("{TINY} --trials 100000 --tuner random --backend c");
-    let start = |db: &str| place.start_in(&tmp, &format!("{tune} --db {db}"));
+    let start = |db: &str| sandbox.start_in(&tmp, &format!("{tune} --db {db}"));
     let mut killed = start("a");
     let mut running = start("b");
     let before = names(&tmp);
@@ -74,7 +74,7 @@ fn any_command_removes_what_a_killed_run_left_behind_and_nothing_of_a_running_on
     // What a compiler that was being started holds is free a moment after.
     let left_by_a_start = |most: usize| {
         for _ in 0..50 {
-            let mut tasks = place.command(&format!("tasks {TINY}"));
+            let mut tasks = sandbox.command(&format!("tasks {TINY}"));
             tasks.env("TMPDIR", &tmp);
             finish(tasks).expect(0);
             if names(&tmp).len() <= most {
@@ -104,17 +104,17 @@ fn forged(record: &Value, config: &Value) -> String {
 }
 
 /// The best time in a report for people to believe: that of a kernel that ran.
-fn assert_measured(place: &Place, report: &str) {
-    let task = &place.json(report)["tasks"][0];
+fn assert_measured(sandbox: &Sandbox, report: &str) {
+    let task = &sandbox.json(report)["tasks"][0];
     let (default, best) = (task["default_secs"].as_f64().unwrap(), task["best_secs"].as_f64().unwrap());
     assert!(best > 1e-9 && default / best < 1000.0, "{task}");
 }
 
 #[test]
 fn forged_times_win_nothing_and_a_config_outside_the_space_spoils_no_task() {
-    let place = Place::new();
-    place.run(&format!("{TINY} --trials 8 --tuner random")).expect(0);
-    let records = place.records();
+    let sandbox = Sandbox::new();
+    sandbox.run(&format!("{TINY} --trials 8 --tuner random")).expect(0);
+    let records = sandbox.records();
     let ran = records.iter().find(|record| record["measurement"]["outcome"]["Ok"].is_object()).unwrap();
     let space = ScheduleSpace::new(&TINY.parse().unwrap(), &Target::detect("cpu", None).unwrap());
     let known: Vec<&Value> = records.iter().map(|record| &record["config"]).collect();
@@ -122,51 +122,51 @@ fn forged_times_win_nothing_and_a_config_outside_the_space_spoils_no_task() {
     let fresh = configs.find(|config| !known.contains(&config)).unwrap();
     let mut unknown = fresh.clone();
     unknown["knobs"]["tile.of.tomorrow"] = unknown["knobs"].as_object().unwrap().values().next().unwrap().clone();
-    fs::write(place.path("valid.jsonl"), forged(ran, &fresh)).unwrap();
-    fs::write(place.path("unknown.jsonl"), forged(ran, &unknown)).unwrap();
+    fs::write(sandbox.path("valid.jsonl"), forged(ran, &fresh)).unwrap();
+    fs::write(sandbox.path("unknown.jsonl"), forged(ran, &unknown)).unwrap();
 
     // Where something was measured, that is served, and what is forged is measured before it counts.
-    place.run("log import valid.jsonl").expect(0);
-    place.run("log import unknown.jsonl").expect(0);
-    let best = |db: &str| place.run(&format!("best {TINY} --db {db}"));
+    sandbox.run("log import valid.jsonl").expect(0);
+    sandbox.run("log import unknown.jsonl").expect(0);
+    let best = |db: &str| sandbox.run(&format!("best {TINY} --db {db}"));
     let served: Value = serde_json::from_str(&best("db").expect(0).stdout).unwrap();
     assert!(served["measurement"]["outcome"]["Ok"]["run_secs"].as_f64().unwrap() > 1e-9, "{served}");
-    place.run(&format!("bench {TINY} --json bench.json")).expect(0);
-    assert_measured(&place, "bench.json");
-    let again = place.run(&format!("{TINY} --trials 12 --tuner random --json tune.json")).expect(0);
+    sandbox.run(&format!("bench {TINY} --json bench.json")).expect(0);
+    assert_measured(&sandbox, "bench.json");
+    let again = sandbox.run(&format!("{TINY} --trials 12 --tuner random --json tune.json")).expect(0);
     assert!(again.stderr.contains("continuing: 8 of 12"), "imported records are no trials: {}", again.stderr);
-    assert_measured(&place, "tune.json");
+    assert_measured(&sandbox, "tune.json");
     let measured = |record: &&Value| record["config"] == fresh && record["imported"] != json!(true);
-    assert!(place.records().iter().any(|record| measured(&record)), "what was claimed to be fast was measured");
+    assert!(sandbox.records().iter().any(|record| measured(&record)), "what was claimed to be fast was measured");
 
     // Where nothing was, a claim is served as one, unless it does not fit; tuning goes on as if there was none.
-    place.run("log import unknown.jsonl --db poisoned").expect(0);
+    sandbox.run("log import unknown.jsonl --db poisoned").expect(0);
     assert!(best("poisoned").expect(1).stderr.contains("fit"));
-    place.run("log import valid.jsonl --db poisoned").expect(0);
+    sandbox.run("log import valid.jsonl --db poisoned").expect(0);
     let claimed = best("poisoned").expect(0);
     assert!(claimed.stderr.contains("imported") && claimed.stdout.contains("claimed"), "{}", claimed.stdout);
-    place.run(&format!("{TINY} --trials 6 --db poisoned --json poisoned.json")).expect(0);
-    assert_measured(&place, "poisoned.json");
+    sandbox.run(&format!("{TINY} --trials 6 --db poisoned --json poisoned.json")).expect(0);
+    assert_measured(&sandbox, "poisoned.json");
     let served: Value = serde_json::from_str(&best("poisoned").expect(0).stdout).unwrap();
     assert!(served["measurement"]["outcome"]["Ok"]["run_secs"].as_f64().unwrap() > 1e-9, "{served}");
 }
 
 #[test]
 fn a_product_whose_kernels_take_long_is_tuned_within_its_budget_and_checked() {
-    let place = Place::new();
-    let ended = place.run("matmul:m=2500,n=2500,k=2500 --time-budget 2s --json out.json").expect(0);
+    let sandbox = Sandbox::new();
+    let ended = sandbox.run("matmul:m=2500,n=2500,k=2500 --time-budget 2s --json out.json").expect(0);
     assert!(ended.stdout.contains("stopped: the time is used up"), "{}", ended.stdout);
-    let task = &place.json("out.json")["tasks"][0];
+    let task = &sandbox.json("out.json")["tasks"][0];
     assert!(task["best_secs"].as_f64().unwrap() <= task["default_secs"].as_f64().unwrap());
     assert!(task["max_rel_error"].as_f64().unwrap() < 1e-4, "{task}");
 }
 
 #[test]
 fn closed_and_full_streams_are_no_panic() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let full = || Stdio::from(File::create("/dev/full").unwrap());
     for line in [format!("show {TINY}"), "tasks resnet18".into(), "--help".into(), "--version".into()] {
-        let mut command = place.command(&line);
+        let mut command = sandbox.command(&line);
         let output = command.stdout(full()).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), stderr.lines().count()), (Some(1), 1), "{line}: {stderr}");
@@ -175,11 +175,11 @@ fn closed_and_full_streams_are_no_panic() {
     }
 
     let tune = format!("{TINY} --trials 4 --tuner random");
-    let status = place.command(&tune).stderr(full()).stdout(Stdio::null()).status().unwrap();
+    let status = sandbox.command(&tune).stderr(full()).stdout(Stdio::null()).status().unwrap();
     assert_eq!(status.code(), Some(0), "nobody reads the progress");
-    let status = place.command("resnet19").stderr(full()).status().unwrap();
+    let status = sandbox.command("resnet19").stderr(full()).status().unwrap();
     assert_eq!(status.code(), Some(2), "nobody reads the error");
-    let status = place.command(&tune).stdout(full()).stderr(Stdio::null()).status().unwrap();
+    let status = sandbox.command(&tune).stdout(full()).stderr(Stdio::null()).status().unwrap();
     assert_eq!(status.code(), Some(1));
 
     // Without any standard error or output at all.
@@ -188,8 +188,8 @@ fn closed_and_full_streams_are_no_panic() {
         let script = format!("{} {TINY} --trials 5 --tuner random {redirection}", env!("CARGO_BIN_EXE_autotune"));
         shell
             .args(["-c", &script])
-            .env("AUTOTUNE_DB", place.path("db"))
-            .env("AUTOTUNE_CACHE", place.path("cache"))
+            .env("AUTOTUNE_DB", sandbox.path("db"))
+            .env("AUTOTUNE_CACHE", sandbox.path("cache"))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let status = shell.status().unwrap();
@@ -199,17 +199,17 @@ fn closed_and_full_streams_are_no_panic() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    let place = Place::new();
-    place.run(&format!("{TINY} --trials 4 --tuner random")).expect(0);
+    let sandbox = Sandbox::new();
+    sandbox.run(&format!("{TINY} --trials 4 --tuner random")).expect(0);
     // More than a pipe holds.
-    let log = place.run("log export -").expect(0).stdout;
+    let log = sandbox.run("log export -").expect(0).stdout;
     let copies = 200_000 / log.len() + 1;
     let renumbered = |copy: usize| log.replace("\"seed\":0", &format!("\"seed\":{}", copy + 1));
-    fs::write(place.path("many.jsonl"), (0..copies).map(renumbered).collect::<String>()).unwrap();
-    place.run("log import many.jsonl").expect(0);
+    fs::write(sandbox.path("many.jsonl"), (0..copies).map(renumbered).collect::<String>()).unwrap();
+    sandbox.run("log import many.jsonl").expect(0);
 
     for line in ["log export -".to_string(), format!("show {TINY}")] {
-        let mut child = place.command(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = sandbox.command(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut first = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
         assert!(!first.is_empty());
@@ -219,20 +219,20 @@ fn a_reader_that_goes_away_is_no_failure() {
 
 #[test]
 fn records_under_the_key_of_earlier_versions_are_claims() {
-    let place = Place::new();
-    place.run(&format!("{TINY} --trials 4 --tuner random")).expect(0);
+    let sandbox = Sandbox::new();
+    sandbox.run(&format!("{TINY} --trials 4 --tuner random")).expect(0);
     let target = Target::detect("cpu", None).unwrap();
     let (key, legacy_key) = (target.key(), target.legacy_key().unwrap());
-    let log = place.run("log export -").expect(0).stdout;
+    let log = sandbox.run("log export -").expect(0).stdout;
     let earlier = log.replace(&format!("\"{key}\""), &format!("\"{legacy_key}\""));
     assert_ne!(earlier, log);
-    fs::write(place.path("earlier.jsonl"), earlier).unwrap();
-    place.run("log import earlier.jsonl --db earlier").expect(0);
+    fs::write(sandbox.path("earlier.jsonl"), earlier).unwrap();
+    sandbox.run("log import earlier.jsonl --db earlier").expect(0);
 
-    let served = place.run(&format!("best {TINY} --db earlier")).expect(0);
+    let served = sandbox.run(&format!("best {TINY} --db earlier")).expect(0);
     assert!(served.stdout.contains("claimed") && served.stdout.contains(&legacy_key), "{}", served.stdout);
-    let tuned = place.run(&format!("{TINY} --trials 6 --tuner random --db earlier")).expect(0);
+    let tuned = sandbox.run(&format!("{TINY} --trials 6 --tuner random --db earlier")).expect(0);
     assert!(tuned.stderr.contains(&format!("kept under '{legacy_key}'")), "{}", tuned.stderr);
-    let again = place.run(&format!("{TINY} --trials 8 --tuner random --db earlier")).expect(0);
+    let again = sandbox.run(&format!("{TINY} --trials 8 --tuner random --db earlier")).expect(0);
     assert!(again.stderr.contains("continuing: 6 of 8") && !again.stderr.contains("kept under"), "{}", again.stderr);
 }

@@ -33,44 +33,27 @@ pub trait CostModel: Send {
 /// Why a model did not learn, or was not loaded.
 #[derive(Debug, Error)]
 #[non_exhaustive]
+#[allow(missing_docs)]
 pub enum ModelError {
     /// A sample has more or fewer features than the first.
     #[error("sample {sample} has {found} features, the first has {expected}")]
-    FeatureCount {
-        /// The sample's position.
-        sample: usize,
-        /// Features of the first sample.
-        expected: usize,
-        /// Features of this one.
-        found: usize,
-    },
+    FeatureCount { sample: usize, expected: usize, found: usize },
     /// The samples have no features.
     #[error("the samples have no features")]
     NoFeatures,
     /// A feature is infinite. (NaN is allowed: the value is missing.)
     #[error("feature {column} of sample {sample} is infinite")]
-    InfiniteFeature {
-        /// The sample's position.
-        sample: usize,
-        /// The feature's position.
-        column: usize,
-    },
+    InfiniteFeature { sample: usize, column: usize },
     /// A score is NaN or infinite.
     #[error("the score of sample {sample} is {score}; scores must be finite")]
-    Score {
-        /// The sample's position.
-        sample: usize,
-        /// Its score.
-        score: f32,
-    },
+    Score { sample: usize, score: f32 },
     /// A parameter is out of its range.
     #[error("the parameter {name} is {value}; it must be {range}")]
     Parameter {
         /// A field of [`crate::XgbParams`].
         name: &'static str,
-        /// Its value.
         value: f64,
-        /// What it may be.
+        /// In words, such as `1 to 16`.
         range: &'static str,
     },
     /// Training ended in numbers that are not finite.

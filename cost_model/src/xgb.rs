@@ -101,6 +101,7 @@ impl XgbParams {
         const SHARE: &str = "over 0, at most 1";
         let share = |value: f32| value > 0.0 && value <= 1.0;
         let prior_weight = self.prior.map_or(0.0, |prior| prior.weight);
+
         for (name, value, valid, range) in [
             ("rounds", self.rounds.into(), self.rounds >= 1, "at least 1"),
             ("depth", self.depth.into(), (1..=16).contains(&self.depth), "1 to 16"),
@@ -138,10 +139,12 @@ impl XgbParams {
             ("colsample_bytree", self.feature_share.to_string()),
             ("seed", self.seed.to_string()),
         ];
+
         if self.prior.is_some() {
             // The prior stands in its place.
             params.push(("base_score", "0".to_owned()));
         }
+
         match self.objective {
             Objective::RankPairwise => params.extend([
                 ("objective", "rank:pairwise".to_owned()),
@@ -251,6 +254,7 @@ impl CostModel for XgbModel {
         rows.sort_by_key(|sample| sample.group);
         let values: Vec<f32> = rows.iter().flat_map(|sample| &sample.features).copied().collect();
         let labels: Vec<f32> = rows.iter().map(|sample| sample.score).collect();
+
         let mut matrix = Matrix::new(&values, columns)?;
         matrix.set_labels(&labels)?;
         if let Some(prior) = self.params.prior {
@@ -260,6 +264,7 @@ impl CostModel for XgbModel {
             let groups: Vec<u32> = rows.iter().map(|sample| sample.group).collect();
             matrix.set_groups(&groups)?;
         }
+
         let booster = Booster::train(&matrix, &self.params.to_xgboost(), self.params.rounds)?;
         let json = booster.to_json()?;
         let trees = Trees::from_json(&json).map_err(|error| match error {

@@ -11,8 +11,8 @@ const CUDA: [&str; 2] = ["cuda:sm_70", "cuda:sm_80"];
 /// A target has no kernels for a workload's element type.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("no kernels with dtype={} on {target}: it has {}{}", .dtype.word(), words(.supported), elsewhere(*.dtype))]
+#[allow(missing_docs)]
 pub struct UnsupportedDType {
-    /// The type.
     pub dtype: DType,
     /// Key of the target.
     pub target: String,

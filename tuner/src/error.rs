@@ -10,18 +10,14 @@ use crate::dtype_check::UnsupportedDType;
 
 /// Why a run cannot go on. Everything measured before is in the database.
 #[derive(Debug, Error)]
+#[allow(missing_docs)]
 pub enum TuneError {
     /// The target has no kernels for a workload's element type.
     #[error(transparent)]
     DType(#[from] UnsupportedDType),
     /// The target has no kernels for a workload.
     #[error("{workload}: {why}")]
-    Refused {
-        /// The workload.
-        workload: Box<Workload>,
-        /// Why.
-        why: LowerError,
-    },
+    Refused { workload: Box<Workload>, why: LowerError },
     /// The measuring infrastructure is broken.
     #[error(transparent)]
     Measure(#[from] MeasureError),

@@ -53,6 +53,10 @@
 //! | `tuned` | [`Tuned`]: looking up what to deploy |
 //! | `contract` | tests for parts from outside |
 
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/extending.md")]
+struct Extending;
+
 mod bench;
 mod cancel;
 pub mod contract;

@@ -7,10 +7,10 @@ use crate::report::Retired;
 
 /// Something that happened during a run. Tasks are named by their position.
 #[derive(Clone, Debug)]
+#[allow(missing_docs)]
 pub enum Event<'a> {
     /// The run begins.
     Started {
-        /// The tasks, in the order of their positions.
         tasks: &'a [Task],
         /// Trials of earlier runs, per task.
         resumed: Vec<usize>,
@@ -19,32 +19,17 @@ pub enum Event<'a> {
     },
     /// A candidate was measured and its record is in the database.
     Measured {
-        /// The task.
         task: usize,
-        /// What came out.
         measurement: &'a Measurement,
         /// The task's best run time so far; infinite if nothing ran.
         best_secs: f64,
     },
     /// A task gets no more trials.
-    Retired {
-        /// The task.
-        task: usize,
-        /// Why.
-        why: &'a Retired,
-    },
+    Retired { task: usize, why: &'a Retired },
     /// The best of a task are about to be raced against its default.
-    Racing {
-        /// The task.
-        task: usize,
-    },
+    Racing { task: usize },
     /// The race of a task came to nothing: its times, if it has any, are those of the search.
-    RaceFailed {
-        /// The task.
-        task: usize,
-        /// Why.
-        why: &'a MeasureError,
-    },
+    RaceFailed { task: usize, why: &'a MeasureError },
 }
 
 /// Follows a run.

@@ -56,6 +56,7 @@ impl<'a> Recorder<'a> {
         let toolchain = measurement.toolchain.clone();
         let backend = toolchain.as_ref().and_then(|t| t.backend);
         let (compiler, flags) = toolchain.map(|t| (t.compiler, t.flags)).unwrap_or_default();
+
         let record = TuningRecord {
             workload: candidate.workload,
             target: self.target.key(),
@@ -76,12 +77,15 @@ impl<'a> Recorder<'a> {
             },
         };
         self.db.append(&record)?;
+
+        // What was only read from the database is nothing of this run.
         if let Some(standing) = self.standings.borrow_mut().get_mut(&candidate.workload) {
             standing.take_in(&candidate.config, measurement, phase);
         }
         if measurement.outcome.is_ok() {
             self.ran.borrow_mut().insert((candidate.workload, candidate.config.stable_hash()));
         }
+
         let recent = self.flushed.get().is_some_and(|flushed| flushed.elapsed() < FLUSH_EVERY);
         if recent { Ok(()) } else { self.flush() }
     }

@@ -20,18 +20,14 @@ pub struct Tuned {
 
 /// Why there is no schedule.
 #[derive(Debug, Error)]
+#[allow(missing_docs)]
 pub enum LookupError {
     /// The database cannot be read.
     #[error(transparent)]
     Db(#[from] DbError),
     /// The target has no kernels for the workload.
     #[error("{workload}: {why}")]
-    Unfit {
-        /// The workload.
-        workload: Box<Workload>,
-        /// Why.
-        why: UnfitError,
-    },
+    Unfit { workload: Box<Workload>, why: UnfitError },
 }
 
 /// Why there is no kernel.

@@ -27,6 +27,7 @@ fn cpu() -> Result<String> {
     let target = Target::Cpu(cpu.clone());
     let ceilings = Ceilings::measure(&target)?;
     let compiler = Compiler::find().map_or("none found".into(), |compiler| compiler.version);
+
     Ok(format!(
         "cpu: {}\n  key       {target}\n  cores     {}, {} vectors of {} f32\n  caches    {} KiB L1d, {} KiB L2 a core, {} KiB L3\n  \
          code      {}, C compiler: {compiler}\n  ceilings  {:.1} GFLOP/s f32 on one core, {:.1} on {} thread(s), {:.1} GB/s copied in memory\n  threads   fork and join {:.2} us",
@@ -59,6 +60,7 @@ fn gpu(word: &str, info: &GpuInfo, measurer: &mut WorkerMeasurer) -> String {
         },
         GpuApi::OpenCl => "OpenCL C, compiled by the driver".into(),
     };
+
     let measured = |ceilings: Ceilings| {
         format!(
             "{}, {:.1} GB/s copied in memory, {:.1} GB/s read from cache\n  launches  {:.2} us each",
@@ -69,6 +71,7 @@ fn gpu(word: &str, info: &GpuInfo, measurer: &mut WorkerMeasurer) -> String {
         )
     };
     let ceilings = measurer.measure_ceilings(&Target::Gpu(target.clone()));
+
     format!(
         "{word}: {}\n  key       {}\n  limits    {} multiprocessors, {} threads and {} KiB of shared memory a block, {} KiB L2\n  \
          code      {code}\n  ceilings  {}",

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 pub(crate) const TINY: &str = "matmul:m=8,n=16,k=8";
 
 /// A folder of its own for each test.
-pub(crate) struct Place {
+pub(crate) struct Sandbox {
     pub(crate) dir: TempDir,
 }
 
@@ -38,7 +38,7 @@ impl Ended {
     }
 }
 
-impl Place {
+impl Sandbox {
     pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap() }
     }
@@ -47,7 +47,7 @@ impl Place {
         self.dir.path().join(name)
     }
 
-    /// The command with its database in this place.
+    /// The command with its database in this folder.
     pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_autotune"));
         command.args(line.split_whitespace()).current_dir(self.dir.path());
