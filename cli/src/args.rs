@@ -7,7 +7,8 @@ use anyhow::Result;
 use autotune::{Network, SearchKind, check_dtypes};
 use autotune_ir::DType;
 use autotune_ir::{Target, TargetError};
-use autotune_measure::{Backend, GpuInfo, gpu};
+use autotune_measure::{Backend, gpu};
+use autotune_runtime::GpuInfo;
 use autotune_schedules::{Config, Workload};
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 

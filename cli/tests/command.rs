@@ -9,8 +9,8 @@ use std::path::Path;
 
 use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
 use autotune_ir::Target;
-use autotune_measure::gpu::{cuda, opencl};
 use autotune_measure::{Backend, Measurement, Resources, RunSecs};
+use autotune_runtime::{cuda, opencl};
 use autotune_schedules::{LOWERING_VERSION, ScheduleSpace, Workload};
 use serde_json::Value;
 
@@ -287,7 +287,7 @@ fn missing(tool: &str, reason: &str) {
 #[test]
 fn a_workload_is_tuned_on_an_opencl_device() {
     if let Err(reason) = opencl::devices() {
-        return missing("opencl", &reason);
+        return missing("opencl", &reason.to_string());
     }
     let place = Place::new();
     let run = |line: &str| {

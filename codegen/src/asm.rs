@@ -26,6 +26,7 @@
 
 use thiserror::Error;
 
+use autotune_ir::artifact::MachineCode;
 use autotune_ir::program::{BufferId, Program};
 use autotune_ir::target::{Isa, Target};
 
@@ -42,19 +43,6 @@ mod transpose;
 pub mod x86;
 
 use instruction_set::InstructionSet;
-
-/// A kernel's code. It is position independent and refers to nothing outside itself; a stage refers to nothing behind the entry
-/// of the next but to constants.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MachineCode {
-    /// Code, then constants.
-    pub bytes: Vec<u8>,
-    /// How many of the bytes are code.
-    pub code_bytes: usize,
-    /// Offset of each stage's function, in the order of [`autotune_ir::KernelPlan::stages`]; its interface is that of
-    /// [`autotune_ir::plan::PlanStage::symbol`] under the C ABI of the target (System V on x86-64).
-    pub entries: Vec<usize>,
-}
 
 /// Why a program cannot be assembled for a target.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

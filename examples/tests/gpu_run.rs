@@ -19,7 +19,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use autotune_measure::gpu::opencl;
+use autotune_runtime::opencl;
 use serde_json::Value;
 use stub::Stub;
 use tempfile::TempDir;
@@ -212,7 +212,7 @@ fn archived(out: &Path, name: &str) -> String {
 #[test]
 fn what_is_checked_tuned_and_compared_travels_from_call_to_call() {
     if let Err(reason) = opencl::devices() {
-        return missing("opencl", &reason);
+        return missing("opencl", &reason.to_string());
     }
     let Some(pack) = Pack::make(None) else { return };
     let (_, checked) = pack.call(&format!("check a --budget {BUDGET_SECS}"));
@@ -252,7 +252,7 @@ fn what_is_checked_tuned_and_compared_travels_from_call_to_call() {
 #[test]
 fn a_call_that_is_asked_to_end_says_so() {
     if let Err(reason) = opencl::devices() {
-        return missing("opencl", &reason);
+        return missing("opencl", &reason.to_string());
     }
     let Some(pack) = Pack::make(None) else { return };
     let mut stopped = pack.start(&format!("check a --budget {BUDGET_SECS}"), "machine");

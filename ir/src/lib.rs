@@ -8,12 +8,13 @@
 //! | [`instruction`] | instructions that do whole loop nests |
 //! | [`verify`](mod@verify), [`interp`], [`print`](mod@print) | independent proof, slow execution, text |
 //! | [`analyse`], [`machine`] | footprints, registers and cycles of a program, and the hardware numbers that they are counted by |
-//! | [`plan`], [`launch`] | the interface of a kernel built from a program |
+//! | [`plan`], [`launch`], [`artifact`] | the interface of a kernel built from a program, and both code and interface |
 //! | [`dtype`], [`layout`] | element types and how they round, how tensors lie in memory |
 #![warn(missing_docs)]
 
 pub mod affine;
 pub mod analyse;
+pub mod artifact;
 pub mod dtype;
 pub mod instruction;
 pub mod interp;
@@ -29,6 +30,7 @@ pub mod target;
 pub mod verify;
 
 pub use affine::{Affine, VarId};
+pub use artifact::{Artifact, Code, MachineCode};
 pub use dtype::DType;
 pub use interp::{InterpError, interpret};
 pub use launch::Launch;

@@ -4,15 +4,38 @@ use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
 use crate::launch::{Launch, boxes};
-use crate::program::{BufferId, Layout, Program, Role, Scope, When};
+use crate::program::{Buffer, BufferId, Layout, Node, Program, Role, Scope, StoreMode, When};
+
+/// Who provides the memory of a buffer, and when it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Binding {
+    /// The caller's: read in every run, and another in each.
+    Data,
+    /// The caller's, the same in all runs: stages that run ahead of time may read it.
+    Constant {
+        /// False if runs read only what stages ahead of time made of it.
+        read_in_runs: bool,
+    },
+    /// The caller's, written in every run.
+    Output,
+    /// Written ahead of time, read in runs.
+    Packed,
+    /// Written and read within a run.
+    Scratch,
+    /// No memory of its own that outlives a stage: of a thread or a block. Its pointer is null on a CPU, and no parameter on a GPU.
+    Private,
+}
 
 /// A buffer of a kernel, by its position in [`KernelPlan::buffers`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanBuffer {
+    /// Its name in the program, for people.
+    pub name: String,
     /// What it is for.
     pub role: Role,
-    /// True if the runtime provides it (scope global); false for thread-private memory, whose pointer is null.
-    pub global: bool,
+    /// Who provides it.
+    pub binding: Binding,
     /// Physical shape, outermost first.
     pub shape: Vec<usize>,
     /// How the logical tensor lies in it.
@@ -23,6 +46,16 @@ pub struct PlanBuffer {
 }
 
 impl PlanBuffer {
+    /// True if the runtime gives it to the kernel.
+    pub fn is_global(&self) -> bool {
+        self.binding != Binding::Private
+    }
+
+    /// Its size; `None` if that is too large a number.
+    pub fn bytes(&self) -> Option<usize> {
+        self.elements()?.checked_mul(self.dtype.bytes())
+    }
+
     /// Number of elements; `None` if that is too large a number.
     pub fn elements(&self) -> Option<usize> {
         self.shape.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
@@ -43,9 +76,9 @@ pub struct TensorBox {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanStage {
     /// Symbol of a function `void f(float *const *buffers, char *local, long begin, long end)` (C ABI) that runs the tasks
-    /// `begin..end`. `buffers[i]` is the buffer `i`, 64-byte aligned; `local` is `local_bytes` of memory that no other
-    /// thread uses meanwhile, 64-byte aligned. Of a stage with a launch: a kernel whose parameters are pointers to the global
-    /// buffers, in order, each 16-byte aligned.
+    /// `begin..end`. `buffers[i]` is the buffer `i`, aligned as its elements are; `local` is `local_bytes` of memory that no
+    /// other thread uses meanwhile, 64-byte aligned. Of a stage with a launch: a kernel whose parameters are pointers to the
+    /// global buffers, in order, each 16-byte aligned.
     pub symbol: String,
     /// When it runs.
     pub when: When,
@@ -73,12 +106,14 @@ pub struct KernelPlan {
 impl KernelPlan {
     /// The interface of a program's kernel.
     pub fn of(program: &Program) -> Self {
+        let [ahead, runs] = [When::AheadOfTime, When::EveryRun].map(|when| Accesses::of(program, when));
         let buffers = program.buffers.iter().enumerate().map(|(id, b)| PlanBuffer {
-            dtype: program.dtype(BufferId(id as u32)),
+            name: b.name.clone(),
             role: b.role,
-            global: b.scope == Scope::Global,
+            binding: binding(program, b, ahead.written[id], runs.read[id]),
             shape: b.shape.clone(),
             layout: b.layout,
+            dtype: program.dtype(BufferId(id as u32)),
         });
         let stages = program.stages.iter().map(|s| PlanStage {
             symbol: format!("autotune_{}", s.name),
@@ -88,5 +123,45 @@ impl KernelPlan {
             boxes: boxes(s),
         });
         Self { buffers: buffers.collect(), stages: stages.collect(), local_bytes: program.local_bytes() }
+    }
+}
+
+/// Which buffers some stages read and write.
+struct Accesses {
+    read: Vec<bool>,
+    written: Vec<bool>,
+}
+
+impl Accesses {
+    fn of(program: &Program, when: When) -> Self {
+        let none = vec![false; program.buffers.len()];
+        let mut accesses = Self { read: none.clone(), written: none };
+        program.stages.iter().filter(|stage| stage.when == when).for_each(|stage| accesses.add(&stage.body));
+        accesses
+    }
+
+    fn add(&mut self, nodes: &[Node]) {
+        for node in nodes {
+            if let Node::Store(store) = node {
+                let to = store.dst.buffer.0 as usize;
+                self.written[to] = true;
+                self.read[to] |= store.mode == StoreMode::Accumulate;
+                store.value.for_each_load(&mut |from| self.read[from.buffer.0 as usize] = true);
+            }
+            self.add(node.body());
+        }
+    }
+}
+
+fn binding(program: &Program, buffer: &Buffer, is_written_ahead: bool, read_in_runs: bool) -> Binding {
+    if buffer.scope != Scope::Global {
+        return Binding::Private;
+    }
+    match program.spec.operands().find(|tensor| tensor.role == buffer.role) {
+        Some(tensor) if tensor.is_constant() => Binding::Constant { read_in_runs },
+        Some(_) => Binding::Data,
+        None if buffer.role == Role::Output => Binding::Output,
+        None if is_written_ahead => Binding::Packed,
+        None => Binding::Scratch,
     }
 }

@@ -1,21 +1,19 @@
 //! Allocation cache: what kernels packed ahead of time, for those that pack alike, and memory that trials gave back.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
-use autotune_codegen::asm::MachineCode;
-use autotune_ir::KernelPlan;
-use autotune_ir::plan::PlanBuffer;
+use autotune_ir::plan::{Binding, PlanBuffer};
 use autotune_ir::program::{Layout, Role, When};
+use autotune_ir::{Artifact, Code, KernelPlan, MachineCode};
+use autotune_runtime::{Device, DeviceError};
 use autotune_schedules::Workload;
 
-use crate::buffers::{Memory, NoMemory};
-use crate::builder::{Built, Code};
 use crate::fixed::{Fixed, Placed};
 
 /// Most bytes that are kept.
 const KEPT_BYTES: usize = 96 << 20;
-/// Elements that are worth it: fewer are packed again as soon as memory for them is had that was not used before.
-const LEAST_ELEMENTS: usize = 2 << 20;
+/// Words that are worth it: fewer are packed again as soon as memory for them is had that was not used before.
+const LEAST_WORDS: usize = 2 << 20;
 /// Memory is used again for what needs no less than a part of it.
 const WASTE: usize = 4;
 const LEAST_BYTES: usize = 1 << 20;
@@ -33,14 +31,14 @@ pub(crate) struct Packing {
 
 impl Packing {
     /// How a kernel packs; `None` if it does not, or cannot be compared with others.
-    pub(crate) fn of(built: &Built) -> Option<Self> {
-        let Code::Machine(code) = &built.code else { return None };
-        let (plan, stages) = (&built.plan, &built.plan.stages);
+    pub(crate) fn of(artifact: &Artifact) -> Option<Self> {
+        let Code::Machine(code) = &artifact.code else { return None };
+        let (plan, stages) = (&artifact.plan, &artifact.plan.stages);
         let ahead = stages.iter().take_while(|stage| stage.when == When::AheadOfTime).count();
         if ahead == 0 || stages[ahead..].iter().any(|stage| stage.when == When::AheadOfTime) {
             return None;
         }
-        let is_operand = |b: &PlanBuffer| matches!(b.role, Role::Weight | Role::Bias);
+        let is_operand = |b: &PlanBuffer| matches!(b.binding, Binding::Constant { .. });
         let operands = plan.buffers.iter().enumerate().filter(|(_, b)| is_operand(b));
         Some(Self {
             code: leading_code(code, ahead)?,
@@ -68,16 +66,21 @@ fn leading_code(code: &MachineCode, stages: usize) -> Option<Vec<u8>> {
 
 /// What was packed, the latest used last, and memory that is free. Memory that a process never touched before can be slow to have, so
 /// that what it has is used again.
-#[derive(Default)]
-pub(crate) struct AllocationCache {
-    packed: Vec<(Workload, Packing, Placed)>,
-    spare: Vec<Memory>,
+pub(crate) struct AllocationCache<D: Device> {
+    packed: Vec<(Workload, Packing, Placed<D>)>,
+    spare: Vec<D::Memory>,
 }
 
-impl AllocationCache {
+impl<D: Device> Default for AllocationCache<D> {
+    fn default() -> Self {
+        Self { packed: Vec::new(), spare: Vec::new() }
+    }
+}
+
+impl<D: Device> AllocationCache<D> {
     /// What a kernel of the workload that packs like this has packed, if it fits the plan.
-    pub(crate) fn find(&mut self, workload: &Workload, packing: &Packing, plan: &KernelPlan) -> Option<Placed> {
-        let is_it = |(of, known, packed): &(Workload, Packing, Placed)| {
+    pub(crate) fn find(&mut self, workload: &Workload, packing: &Packing, plan: &KernelPlan) -> Option<Placed<D>> {
+        let is_it = |(of, known, packed): &(Workload, Packing, Placed<D>)| {
             of == workload && known == packing && fits(packed, plan)
         };
         let index = self.packed.iter().position(is_it)?;
@@ -88,29 +91,30 @@ impl AllocationCache {
     }
 
     /// Keeps what was packed, if it is much.
-    pub(crate) fn keep(&mut self, workload: &Workload, packing: Packing, packed: Placed) {
-        if packed.iter().map(|(_, fixed)| fixed.elements().len()).sum::<usize>() >= LEAST_ELEMENTS {
+    pub(crate) fn keep(&mut self, workload: &Workload, packing: Packing, packed: Placed<D>) {
+        if packed.iter().map(|(_, fixed)| fixed.words()).sum::<usize>() >= LEAST_WORDS {
             self.packed.push((*workload, packing, packed));
         }
     }
 
     /// At least so many bytes, which hold anything: of what is free, or at the expense of what was not used for long.
-    pub(crate) fn memory(&mut self, bytes: usize) -> Result<Memory, NoMemory> {
+    pub(crate) fn memory(&mut self, device: &D, bytes: usize) -> Result<D::Memory, DeviceError> {
+        let size = |memory: &D::Memory| device.extent(memory).bytes;
         loop {
             let fits =
-                |memory: &Memory| (bytes..=bytes.max(LEAST_BYTES).saturating_mul(WASTE)).contains(&memory.bytes());
+                |memory: &D::Memory| (bytes..=bytes.max(LEAST_BYTES).saturating_mul(WASTE)).contains(&size(memory));
             let fitting = self.spare.iter().enumerate().filter(|(_, memory)| fits(memory));
-            if let Some((index, _)) = fitting.min_by_key(|(_, memory)| memory.bytes()) {
+            if let Some((index, _)) = fitting.min_by_key(|(_, memory)| size(memory)) {
                 return Ok(self.spare.remove(index));
             }
-            if self.bytes().saturating_add(bytes) <= KEPT_BYTES || !self.make_room() {
-                return Memory::new(bytes);
+            if self.bytes(device).saturating_add(bytes) <= KEPT_BYTES || !self.make_room() {
+                return device.allocate(bytes);
             }
         }
     }
 
-    /// Gives memory back.
-    pub(crate) fn give(&mut self, memory: Memory) {
+    /// Gives memory back, of which nobody has a hold any more.
+    pub(crate) fn give(&mut self, memory: D::Memory) {
         self.spare.push(memory);
     }
 
@@ -126,7 +130,7 @@ impl AllocationCache {
         }
         let (.., packed) = self.packed.remove(0);
         // What is in use goes on being so.
-        let free = packed.into_iter().filter_map(|(_, fixed)| Arc::into_inner(fixed));
+        let free = packed.into_iter().filter_map(|(_, fixed)| Rc::into_inner(fixed));
         self.spare.extend(free.map(Fixed::into_memory));
         true
     }
@@ -137,17 +141,17 @@ impl AllocationCache {
         self.packed.len()
     }
 
-    fn bytes(&self) -> usize {
-        let packed = self.packed.iter().flat_map(|(.., packed)| packed).map(|(_, fixed)| fixed.bytes());
-        packed.chain(self.spare.iter().map(Memory::bytes)).sum()
+    fn bytes(&self, device: &D) -> usize {
+        let packed = self.packed.iter().flat_map(|(.., packed)| packed).map(|(_, fixed)| fixed.bytes(device));
+        packed.chain(self.spare.iter().map(|memory| device.extent(memory).bytes)).sum()
     }
 }
 
 /// True if each is as large as the plan's buffer at its position, and that one is for what was packed.
-fn fits(packed: &Placed, plan: &KernelPlan) -> bool {
+fn fits<D: Device>(packed: &Placed<D>, plan: &KernelPlan) -> bool {
     packed.iter().all(|(position, fixed)| {
         plan.buffers.get(*position).is_some_and(|buffer| {
-            buffer.global && buffer.role == Role::Packed && buffer.elements() == Some(fixed.elements().len())
+            buffer.binding == Binding::Packed && buffer.bytes().map(|bytes| bytes.div_ceil(4)) == Some(fixed.words())
         })
     })
 }

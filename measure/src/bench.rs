@@ -4,16 +4,13 @@ use std::time::Instant;
 
 use autotune_schedules::OutOfMemory;
 
-use crate::allocation_cache::AllocationCache;
-use crate::builder::Built;
-use crate::gpu::trial::Loaded;
-use crate::gpu::{self, Gpu};
+use crate::built::Built;
 use crate::harness::runs_per_repeat;
+use crate::loaded::Loaded;
 use crate::measurement::{CandidateError, MeasureError};
 use crate::options::TimingOptions;
 use crate::problem::Problem;
-use crate::team::Team;
-use crate::trial::Trial;
+use crate::station::{self, Station};
 
 /// Repeats of a turn, at least.
 const MIN_REPEATS: usize = 3;
@@ -21,7 +18,8 @@ const MIN_REPEATS: usize = 3;
 /// A built kernel in this process with operands and a team, its output checked.
 ///
 /// ```no_run
-/// use autotune_measure::{Bench, Builder, Candidate, MeasureOptions, pin_to_core};
+/// use autotune_measure::{Bench, Builder, Candidate, MeasureOptions};
+/// use autotune_runtime::pin_to_core;
 /// # fn compare(candidates: &[Candidate]) -> Result<(), Box<dyn std::error::Error>> {
 /// let mut builder = Builder::new(MeasureOptions::default().backend, 20.0);
 /// pin_to_core(0);
@@ -34,20 +32,10 @@ const MIN_REPEATS: usize = 3;
 /// # Ok(()) }
 /// ```
 pub struct Bench {
-    place: Place,
+    kernel: Box<dyn Loaded>,
+    /// Open as long as the kernel.
+    _station: Box<dyn Station>,
     timing: TimingOptions,
-}
-
-enum Place {
-    Cpu {
-        trial: Box<Trial>,
-        team: Team,
-    },
-    Gpu {
-        trial: Box<dyn Loaded>,
-        /// Open as long as the trial.
-        _device: Box<dyn Gpu>,
-    },
 }
 
 impl Bench {
@@ -56,71 +44,43 @@ impl Bench {
     ///
     /// # Safety
     ///
-    /// The code runs in this process without protection: see [`crate::Kernel::new`].
+    /// The code runs in this process without protection: see [`autotune_runtime::Kernel::load`].
     pub unsafe fn new(built: &Built) -> Result<Self, CandidateError> {
-        let timing = TimingOptions::for_target(&built.target);
-        let mut problem = Problem::new(&built.workload).map_err(no_memory)?;
-        let place = match built.target.gpu() {
-            Some(target) => {
-                let device = gpu::open(target).map_err(no_device)?;
-                let mut trial = device.load(&mut problem, built, false)?;
-                trial.check()?;
-                Place::Gpu { trial, _device: device }
-            }
-            None => {
-                let mut team = Team::new(built.target.threads());
-                // SAFETY: the caller's promise.
-                let mut trial =
-                    unsafe { Trial::new(&mut problem, built, false, &mut AllocationCache::default(), &mut team) }?;
-                trial.check(&mut team)?;
-                Place::Cpu { trial: Box::new(trial), team }
-            }
-        };
-        Ok(Self { place, timing })
+        let target = &built.artifact.target;
+        let problem = Problem::new(&built.workload).map_err(no_memory)?;
+        let station = station::open(target).map_err(no_device)?;
+        // SAFETY: the caller's promise.
+        let mut kernel = unsafe { station.load(&problem, built, false) }?;
+        kernel.check()?;
+        Ok(Self { kernel, _station: station, timing: TimingOptions::for_target(target) })
     }
 
     /// Runs for at least `floor_secs` with warm caches; seconds a run of each repeat, at least three, by the device's clock on a
     /// GPU. What the runs before did to the caches is undone by a first run that does not count. Between turns no thread is busy.
     pub fn turn(&mut self, floor_secs: f64) -> Result<Vec<f64>, CandidateError> {
-        self.repeat(1)?;
-        let run_secs = self.repeat(1)?;
+        self.kernel.repeat(1)?;
+        let run_secs = self.kernel.repeat(1)?;
         let runs = runs_per_repeat(&self.timing, run_secs);
         let (start, mut repeats) = (Instant::now(), Vec::new());
         while repeats.len() < MIN_REPEATS || start.elapsed().as_secs_f64() < floor_secs {
-            repeats.push(self.repeat(runs)? / runs as f64);
+            repeats.push(self.kernel.repeat(runs)? / runs as f64);
         }
         Ok(repeats)
     }
 
-    fn repeat(&mut self, runs: usize) -> Result<f64, CandidateError> {
-        match &mut self.place {
-            Place::Cpu { trial, team } => Ok(trial.repeat(runs, team)),
-            Place::Gpu { trial, .. } => trial.repeat(runs),
-        }
-    }
-
     /// Checks the output again, and that nothing but the output changed in all the runs.
     pub fn recheck(&mut self) -> Result<(), CandidateError> {
-        match &mut self.place {
-            Place::Cpu { trial, team } => trial.recheck(false, team),
-            Place::Gpu { trial, .. } => trial.recheck(false),
-        }
+        self.kernel.recheck(false)
     }
 
     /// How many runs the graph holds whose replays the turns so far were: [`crate::RunSecs::graph_runs`].
     pub fn graph_runs(&self) -> usize {
-        match &self.place {
-            Place::Cpu { .. } => 0,
-            Place::Gpu { trial, .. } => trial.graph_runs(),
-        }
+        self.kernel.graph_runs()
     }
 
     /// Largest deviation from the reference so far, over the reference's largest magnitude.
     pub fn max_rel_error(&self) -> f64 {
-        match &self.place {
-            Place::Cpu { trial, .. } => trial.max_rel_error(),
-            Place::Gpu { trial, .. } => trial.max_rel_error(),
-        }
+        self.kernel.max_rel_error()
     }
 }
 

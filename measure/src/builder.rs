@@ -3,48 +3,21 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use autotune_codegen::asm::{AssembleError, MachineCode, assemble};
+use autotune_codegen::asm::{AssembleError, assemble};
 use autotune_codegen::{c, gpu};
-use autotune_ir::{GpuApi, KernelPlan, Program, Target};
+use autotune_ir::{Artifact, Code, GpuApi, KernelPlan, Program, Target};
 use autotune_schedules::{EXACT_TOLERANCE, Workload, lower, tolerance};
 use rayon::prelude::*;
 
+use crate::built::Built;
 use crate::compile_workers::CompileWorkers;
 use crate::compiler::Compiler;
-use crate::gpu::nvrtc;
 use crate::libraries::{Libraries, Source};
 use crate::location::WorkerCommand;
 use crate::measurement::{Candidate, CandidateError, MeasureError, Resources, Toolchain};
+use crate::nvrtc;
 use crate::options::Backend;
 use crate::process::duration;
-
-/// A kernel's code.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Code {
-    /// In a shared object, under the names of the plan's stages.
-    Library(PathBuf),
-    /// In hand, one entry per stage of the plan.
-    Machine(MachineCode),
-    /// Of a CUDA device, under the names of the plan's stages.
-    Cubin(Vec<u8>),
-    /// Source that the OpenCL device compiles when it loads it.
-    OpenCl(String),
-}
-
-/// A candidate's code, ready to be loaded.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Built {
-    /// What it computes.
-    pub workload: Workload,
-    /// The machine it is made for.
-    pub target: Target,
-    /// Its interface.
-    pub plan: KernelPlan,
-    /// The relative error that its output may have, [`tolerance`].
-    pub tolerance: f64,
-    /// The code.
-    pub code: Code,
-}
 
 /// The outcome of building one candidate.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,7 +88,7 @@ impl Builder {
         let draft = |candidate| self.draft(candidate);
         let drafts = candidates.par_iter().map(draft).collect::<Result<Vec<_>, MeasureError>>()?;
         let mut libraries = self.compile(drafts.iter().filter_map(|(d, _)| d.as_ref().ok()))?.into_iter();
-        let toolchain = self.libraries.as_ref().map(|libraries| Toolchain::c(libraries.compiler()));
+        let toolchain = self.libraries.as_ref().map(|libraries| c_toolchain(libraries.compiler()));
         let finish = |(candidate, draft): (&Candidate, TimedDraft)| {
             finish(candidate, draft, || Some((libraries.next()?, toolchain.clone()?)))
         };
@@ -142,8 +115,8 @@ impl Builder {
             Some(gpu) => self.gpu_code(source.to_string(), gpu.api, plan).map_err(unbuilt)??.code,
             None => Code::Library(self.build_library(source)?),
         };
-        let (target, plan) = (target.clone(), plan.clone());
-        Ok(Built { workload: *workload, target, plan, tolerance: EXACT_TOLERANCE, code })
+        let artifact = Artifact { target: target.clone(), plan: plan.clone(), code };
+        Ok(Built { workload: *workload, artifact, tolerance: EXACT_TOLERANCE })
     }
 
     fn build_library(&mut self, source: &str) -> Result<PathBuf, CandidateError> {
@@ -200,7 +173,7 @@ impl Builder {
         match self.backend {
             Backend::Assembler => match assemble(program, target) {
                 Ok(code) => {
-                    let (code, toolchain) = (Code::Machine(code), Toolchain::assembler());
+                    let (code, toolchain) = (Code::Machine(code), assembler());
                     Content::Ready(Ready { code, toolchain, resources: None })
                 }
                 Err(why) => Content::Source(source(), Some(why)),
@@ -271,9 +244,21 @@ fn finish(
         },
     };
     let Candidate { workload, target, config } = candidate;
-    let (target, tolerance) = (target.clone(), tolerance(workload, config));
-    let outcome = code.map(|code| Built { workload: *workload, target, plan, tolerance, code });
+    let tolerance = tolerance(workload, config);
+    let artifact = code.map(|code| Artifact { target: target.clone(), plan, code });
+    let outcome = artifact.map(|artifact| Built { workload: *workload, artifact, tolerance });
     Build { outcome, toolchain, resources, build_secs: secs + compile_secs }
+}
+
+/// The assembler of this library.
+fn assembler() -> Toolchain {
+    let compiler = concat!("autotune assembler ", env!("CARGO_PKG_VERSION")).to_string();
+    Toolchain { backend: Some(Backend::Assembler), compiler, flags: String::new() }
+}
+
+fn c_toolchain(compiler: &Compiler) -> Toolchain {
+    let (compiler, flags) = (compiler.version.clone(), compiler.flags.join(" "));
+    Toolchain { backend: Some(Backend::C), compiler, flags }
 }
 
 /// Broken infrastructure as the fault of what was to be built.

@@ -4,26 +4,24 @@ use std::collections::HashMap;
 use std::ffi::{c_char, c_long};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use autotune_ir::DType;
-use autotune_ir::plan::{PlanBuffer, PlanStage};
+use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
 use autotune_ir::program::{Layout, Role, When};
-use autotune_ir::{CpuTarget, KernelPlan, Target};
+use autotune_ir::{Artifact, Code, CpuTarget, KernelPlan, Target};
+use autotune_runtime::team::StageFn;
+use autotune_runtime::{Cpu, Device, DeviceError, HostMemory, Kernel, Run, View, ViewMut, affinity};
 use autotune_schedules::workload::Work;
 use serde::{Deserialize, Serialize};
 
-use crate::affinity::{allowed_cores, pin_to_core};
 use crate::available::available_bytes;
-use crate::buffers::Buffers;
 use crate::compiler::Compiler;
-use crate::kernel::Kernel;
 use crate::measurement::MeasureError;
 use crate::scratch::Scratch;
-use crate::team::{StageFn, Team};
 
 mod compiled;
+pub(crate) mod gpu;
 mod kept;
 #[cfg(target_arch = "x86_64")]
 mod native;
@@ -251,15 +249,14 @@ impl<'a> Loops<'a> {
         Ok(Self { cpu, widths, compiled: Some((dir, library)) })
     }
 
-    fn kernel(&self, name: Loop, plan: KernelPlan) -> Result<Kernel, MeasureError> {
-        let kernel = match (&self.compiled, native(name)) {
+    fn kernel(&self, cpu: &Cpu, name: Loop, plan: KernelPlan) -> Result<Kernel, MeasureError> {
+        match (&self.compiled, native(name)) {
             // SAFETY: the library was built from `source`, whose functions keep the contract for these plans.
-            (Some((_, library)), None) => unsafe { Kernel::load(library, plan) },
+            (Some((_, library)), None) => unsafe { in_library(cpu, library, plan) }.map_err(fault),
             // SAFETY: the function is for this processor and keeps the contract for these plans.
-            (_, Some(function)) => unsafe { Kernel::of_functions(vec![function], plan) },
-            (None, None) => return Err(fault("a loop is missing")),
-        };
-        kernel.map_err(fault)
+            (_, Some(function)) => unsafe { Kernel::of_functions(vec![function], plan) }.map_err(fault),
+            (None, None) => Err(fault("a loop is missing")),
+        }
     }
 
     /// Seconds of the fastest repeat of so many runs of a loop on chunks of so many elements, one for each thread.
@@ -270,13 +267,9 @@ impl<'a> Loops<'a> {
         chunk: usize,
         threads: usize,
     ) -> Result<f64, MeasureError> {
-        let kernel = self.kernel(name, plan(name, chunk * threads, threads))?;
-        let mut team = Team::new(threads);
-        let mut buffers = Buffers::new(kernel.plan(), threads).map_err(fault)?;
-        // Multiply-adds with these stay finite and normal.
-        (0..2).for_each(|i| buffers.buffer_mut(i).fill(0.5));
-        buffers.buffer_mut(2).fill(f32::from_bits(u32::try_from(chunk).map_err(fault)?));
-        Ok(fastest_secs(repeats, runs, &kernel, &mut team, &mut buffers))
+        let cpu = Cpu::pinned(threads);
+        let kernel = self.kernel(&cpu, name, plan(name, chunk * threads, threads))?;
+        with_run(&cpu, &kernel, chunk, |run| fastest_secs(repeats, runs, || run.start(&cpu).map_err(fault)))?
     }
 
     /// Multiply-adds of one core, two FLOP each, per second.
@@ -328,14 +321,46 @@ impl<'a> Loops<'a> {
     }
 }
 
-/// Measures in a thread of its own on the first core.
-fn pinned<T: Send>(measure: impl FnOnce() -> Result<T, MeasureError> + Send) -> Result<T, MeasureError> {
-    allowed_cores();
-    let run = || {
-        pin_to_core(0);
-        measure()
+/// Measures on the first core.
+fn pinned<T>(measure: impl FnOnce() -> T) -> T {
+    affinity::pinned_to_core(0, measure)
+}
+
+/// A loop of a library.
+///
+/// # Safety
+///
+/// As [`Kernel::load`].
+unsafe fn in_library(cpu: &Cpu, library: &Path, plan: KernelPlan) -> Result<Kernel, DeviceError> {
+    let target = Target::Cpu(CpuTarget::generic_avx2(cpu.threads()));
+    // SAFETY: the caller's promise.
+    unsafe { Kernel::load(cpu, &Artifact { target, plan, code: Code::Library(library.into()) }) }
+}
+
+/// Runs `work` with a loop on buffers of its own, of chunks of so many elements.
+fn with_run<T>(
+    cpu: &Cpu,
+    kernel: &Kernel,
+    chunk: usize,
+    work: impl FnOnce(&mut Run<'_>) -> T,
+) -> Result<T, MeasureError> {
+    let shapes: Vec<&[usize]> = kernel.plan().buffers.iter().map(|buffer| &buffer.shape[..]).collect();
+    // Multiply-adds with these stay finite and normal.
+    let filled = |shape: &[usize], word: u32| -> Result<HostMemory, MeasureError> {
+        let mut memory = HostMemory::new(4 * shape[0]).map_err(fault)?;
+        cpu.fill(&mut memory, 0..shape[0], word).map_err(fault)?;
+        Ok(memory)
     };
-    thread::scope(|scope| scope.spawn(run).join()).map_err(|_| fault("the measuring thread panicked"))?
+    let half = 0.5f32.to_bits();
+    let (operands, mut results) = (filled(shapes[0], half)?, filled(shapes[1], half)?);
+    let chunk = filled(shapes[2], u32::try_from(chunk).map_err(fault)?)?;
+
+    let packed = kernel.pack(cpu, &[]).map_err(fault)?;
+    let mut scratch = kernel.scratch(cpu).map_err(fault)?;
+    let operands = [View::of(&operands, DType::F32, shapes[0]), View::of(&chunk, DType::F32, shapes[2])];
+    let mut results = [ViewMut::of(&mut results, DType::F32, shapes[1])];
+    let mut run = kernel.bind(cpu, &packed, &mut scratch, &operands, &mut results).map_err(fault)?;
+    Ok(work(&mut run))
 }
 
 /// The function of a loop in this library; `None` if there is none for this processor.
@@ -354,29 +379,38 @@ fn fault(cause: impl std::fmt::Display) -> MeasureError {
 }
 
 /// Seconds a run, of the fastest of several repeats of so many runs.
-fn fastest_secs(repeats: usize, runs: usize, kernel: &Kernel, team: &mut Team, buffers: &mut Buffers) -> f64 {
-    let mut timed = || {
+fn fastest_secs(
+    repeats: usize,
+    runs: usize,
+    mut run: impl FnMut() -> Result<(), MeasureError>,
+) -> Result<f64, MeasureError> {
+    let mut timed = || -> Result<f64, MeasureError> {
         let start = Instant::now();
-        (0..runs).for_each(|_| kernel.run(team, buffers));
-        start.elapsed().as_secs_f64() / runs as f64
+        (0..runs).try_for_each(|_| run())?;
+        Ok(start.elapsed().as_secs_f64() / runs as f64)
     };
-    timed();
-    (0..repeats).map(|_| timed()).fold(f64::INFINITY, f64::min)
+    timed()?;
+    (0..repeats).try_fold(f64::INFINITY, |least, _| Ok(least.min(timed()?)))
 }
 
 /// The stage of a loop with its three buffers.
 fn plan(name: Loop, elements: usize, tasks: usize) -> KernelPlan {
-    let buffer = |role, len| PlanBuffer {
+    let buffer = |name: &str, role, binding, len| PlanBuffer {
+        name: name.into(),
         role,
-        global: true,
+        binding,
         shape: vec![len],
         layout: Layout::Plain,
-        dtype: Default::default(),
+        dtype: DType::F32,
     };
     // Only copies leave more than a line for each task.
     let results = if name == Loop::Copy { elements } else { LINE * tasks };
     KernelPlan {
-        buffers: vec![buffer(Role::Input, elements), buffer(Role::Output, results), buffer(Role::Bias, 1)],
+        buffers: vec![
+            buffer("operands", Role::Input, Binding::Data, elements),
+            buffer("results", Role::Output, Binding::Output, results),
+            buffer("chunk", Role::Residual, Binding::Data, 1),
+        ],
         stages: vec![PlanStage { symbol: name.symbol(), when: When::EveryRun, tasks, launch: None, boxes: vec![] }],
         local_bytes: 0,
     }
@@ -385,6 +419,7 @@ fn plan(name: Loop, elements: usize, tasks: usize) -> KernelPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use autotune_runtime::Runner;
 
     #[test]
     fn ceilings_are_plausible_and_remembered() {
@@ -434,21 +469,24 @@ mod tests {
         Compiler::find().unwrap().compile(&compiled::source(&[8, 4]), &library, BUILD_LIMIT).unwrap();
         let cpu = CpuTarget::detect(Some(1)).unwrap();
         let compiled = Loops { cpu: &cpu, widths: vec![8, 4], compiled: Some((dir, library.clone())) };
-        let mut team = Team::new(2);
+        let team = Cpu::new(2);
         let chunk = 3 * LINE * READ_ACCUMULATORS;
         let mut sums = Vec::new();
         for name in [Loop::Read, Loop::MultiplyAdd { lanes: 8 }] {
             let plan = plan(name, 2 * chunk, 2);
             // SAFETY: built from `source` for such plans.
-            let from_c = unsafe { Kernel::load(&library, plan.clone()) }.unwrap();
-            for kernel in [from_c, compiled.kernel(name, plan).unwrap()] {
-                let mut buffers = Buffers::new(kernel.plan(), 2).unwrap();
-                buffers.buffer_mut(0).fill(0.5);
-                buffers.buffer_mut(2).fill(f32::from_bits(chunk as u32));
-                kernel.run(&mut team, &mut buffers);
-                assert!(buffers.guards_intact());
-                let lines = [0, LINE]
-                    .map(|line| buffers.buffer(1)[line..line + LINE].iter().filter(|x| x.is_finite()).sum::<f32>());
+            let from_c = unsafe { in_library(&team, &library, plan.clone()) }.unwrap();
+            for kernel in [from_c, compiled.kernel(&team, name, plan).unwrap()] {
+                // Vectors of the C loops are aligned.
+                let operands = team.upload(&vec![0.5; 2 * chunk]).unwrap();
+                let mut results = team.upload(&[f32::NAN; 2 * LINE]).unwrap();
+                let (shape, size) = ([2 * chunk], [f32::from_bits(chunk as u32)]);
+                let mut runner = Runner::new(kernel, Cpu::new(2)).unwrap();
+                let views = [View::of(&operands, DType::F32, &shape), View::new(&size, &[1])];
+                runner.run(&views, &mut [ViewMut::of(&mut results, DType::F32, &[2 * LINE])]).unwrap();
+                let results = results.elements::<f32>();
+                let lines =
+                    [0, LINE].map(|line| results[line..line + LINE].iter().filter(|x| x.is_finite()).sum::<f32>());
                 assert_eq!(lines[0], lines[1]);
                 sums.push((name, lines[0]));
             }

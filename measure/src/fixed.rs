@@ -1,158 +1,157 @@
-//! Elements that kernels read and none may write: operands, and what was packed ahead of time.
+//! Tensors that kernels read and none may write: operands, the output that is right, and what was packed ahead of time.
 
-use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::rc::Rc;
 
-use crate::buffers::{GUARD, GUARD_BITS, Memory, NoMemory};
-use crate::team::Team;
+use autotune_runtime::{Device, Extent};
 
-/// Elements of a block, the unit in which the team reads them.
-const BLOCK: usize = 4096;
+use crate::checks::Checks;
+use crate::guarded::{self, Guarded};
+use crate::measurement::CandidateError;
 
-/// Elements that lie in place for one kernel after the other, a guard before and behind them, with a checksum by which it shows
-/// whether one of them, or a guard, changed.
-pub(crate) struct Fixed {
-    memory: Memory,
-    len: usize,
-    checksum: u64,
+/// A tensor that lies in place for one kernel after the other, between guards, with a checksum by which it shows whether one of its
+/// elements, or a guard, changed.
+pub(crate) struct Fixed<D: Device> {
+    block: Guarded<D>,
+    words: usize,
+    /// Of tensor and guards; `None` if they are more than can be summed.
+    checksum: Option<u64>,
 }
 
-/// Positions in a plan, and what lies there.
-pub(crate) type Placed = Vec<(usize, Arc<Fixed>)>;
+/// Positions among a plan's buffers, and what lies there.
+pub(crate) type Placed<D> = Vec<(usize, Rc<Fixed<D>>)>;
 
-impl Fixed {
-    /// Bytes that so many elements need.
-    pub(crate) fn bytes_of(len: usize) -> Result<usize, NoMemory> {
-        let bytes = len.checked_add(2 * GUARD).and_then(|elements| elements.checked_mul(4));
-        bytes.ok_or(NoMemory { bytes: usize::MAX })
+impl<D: Device> Fixed<D> {
+    /// Bytes of memory that so many words need.
+    pub(crate) fn bytes_of(device: &D, words: usize) -> Result<usize, CandidateError> {
+        guarded::bytes(device, &[words]).ok_or_else(guarded::no_memory)
     }
 
-    /// So many NaN in memory that is large enough, to be written through [`Fixed::start`] and then sealed.
-    pub(crate) fn blank(len: usize, mut memory: Memory) -> Self {
-        let elements = memory.elements_mut();
-        let (guard, rest) = elements.split_at_mut(GUARD);
-        let (inside, behind) = rest.split_at_mut(len);
-        inside.fill(f32::NAN);
-        guard.fill(f32::from_bits(GUARD_BITS));
-        behind[..GUARD].fill(f32::from_bits(GUARD_BITS));
-        Self { memory, len, checksum: 0 }
+    /// So many undefined words in memory that is large enough, to be written by a kernel and then sealed.
+    pub(crate) fn blank(device: &D, memory: D::Memory, words: usize) -> Result<Self, CandidateError> {
+        Ok(Self { block: Guarded::new(device, memory, &[words])?, words, checksum: None })
     }
 
-    /// A copy of elements.
-    pub(crate) fn of(elements: &[f32], team: &mut Team) -> Result<Self, NoMemory> {
-        Self::made(elements.len(), |to| to.copy_from_slice(elements), team)
-    }
-
-    /// So many elements as `fill` makes them.
-    pub(crate) fn made(len: usize, fill: impl FnOnce(&mut [f32]), team: &mut Team) -> Result<Self, NoMemory> {
-        let mut fixed = Self::blank(len, Memory::new(Self::bytes_of(len)?)?);
-        fill(&mut fixed.memory.elements_mut()[GUARD..][..len]);
-        fixed.seal(team);
+    /// A copy of a tensor in memory that is large enough.
+    pub(crate) fn of(
+        device: &D,
+        checks: &dyn Checks<D>,
+        memory: D::Memory,
+        content: &[u8],
+    ) -> Result<Self, CandidateError> {
+        let mut fixed = Self::blank(device, memory, content.len().div_ceil(4))?;
+        fixed.block.write(device, 0, content)?;
+        fixed.seal(device, checks)?;
         Ok(fixed)
     }
 
+    /// Another one just like it, in memory that is large enough.
+    pub(crate) fn copy(&self, device: &D, memory: D::Memory) -> Result<Self, CandidateError> {
+        Ok(Self { block: self.block.copy(device, memory)?, ..*self })
+    }
+
     /// From now on nothing may change.
-    pub(crate) fn seal(&mut self, team: &mut Team) {
-        self.checksum = checksum(self.guarded(), team);
+    pub(crate) fn seal(&mut self, device: &D, checks: &dyn Checks<D>) -> Result<(), CandidateError> {
+        self.checksum = self.sum(device, checks)?;
+        Ok(())
     }
 
     /// True if nothing changed since it was sealed.
-    pub(crate) fn is_intact(&self, team: &mut Team) -> bool {
-        checksum(self.guarded(), team) == self.checksum
+    pub(crate) fn is_intact(&self, device: &D, checks: &dyn Checks<D>) -> Result<bool, CandidateError> {
+        match self.checksum {
+            Some(_) => Ok(self.sum(device, checks)? == self.checksum),
+            None => self.block.is_intact(device),
+        }
     }
 
-    /// The elements.
-    pub(crate) fn elements(&self) -> &[f32] {
-        &self.memory.elements()[GUARD..][..self.len]
+    /// True if something wrote beside the tensor.
+    pub(crate) fn is_guard_broken(&self, device: &D) -> Result<bool, CandidateError> {
+        Ok(!self.block.is_intact(device)?)
     }
 
-    /// True if something wrote beside the elements.
-    pub(crate) fn guards_changed(&self) -> bool {
-        let (before, rest) = self.guarded().split_at(GUARD);
-        before.iter().chain(&rest[self.len..]).any(|x| x.to_bits() != GUARD_BITS)
+    fn sum(&self, device: &D, checks: &dyn Checks<D>) -> Result<Option<u64>, CandidateError> {
+        let (memory, words) = self.block.memory();
+        checks.checksum(device, memory, words)
     }
 
-    /// The first element.
-    pub(crate) fn start(&self) -> *mut f32 {
-        self.memory.at(GUARD)
+    /// Number of its 32-bit words.
+    pub(crate) fn words(&self) -> usize {
+        self.words
     }
 
-    /// The elements and the guards.
-    fn guarded(&self) -> &[f32] {
-        &self.memory.elements()[..self.len + 2 * GUARD]
+    /// True if a change of any element shows.
+    pub(crate) fn is_summed(&self) -> bool {
+        self.checksum.is_some()
+    }
+
+    /// A hold on the tensor.
+    ///
+    /// # Safety
+    ///
+    /// Kernels that get it may read it only, but for the one that writes what is to be sealed.
+    pub(crate) unsafe fn tensor(&self, device: &D) -> Result<D::Memory, CandidateError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.block.part(device, 0) }
     }
 
     /// The memory, to be used again.
-    pub(crate) fn into_memory(self) -> Memory {
-        self.memory
+    pub(crate) fn into_memory(self) -> D::Memory {
+        self.block.into_memory()
     }
 
     /// Size of the memory.
-    pub(crate) fn bytes(&self) -> usize {
-        self.memory.bytes()
+    pub(crate) fn bytes(&self, device: &D) -> usize {
+        let Extent { bytes, .. } = device.extent(self.block.memory().0);
+        bytes
     }
-}
-
-/// A sum over blocks of what each holds and where it is. A single changed element always changes it.
-fn checksum(elements: &[f32], team: &mut Team) -> u64 {
-    let sum = AtomicU64::new(0);
-    team.divide(elements.len().div_ceil(BLOCK), |blocks: Range<usize>| {
-        let of_block = |block: usize| {
-            let end = elements.len().min((block + 1) * BLOCK);
-            block_checksum(&elements[block * BLOCK..end]).wrapping_mul(2 * block as u64 + 1)
-        };
-        sum.fetch_add(blocks.map(of_block).fold(0, u64::wrapping_add), Ordering::Relaxed);
-    });
-    sum.into_inner()
-}
-
-/// Sums, and sums of these (Fletcher, *An arithmetic checksum for serial transmissions*, 1982), of the bits in every so many lanes,
-/// which vectors do side by side, then of what lanes have.
-fn block_checksum(elements: &[f32]) -> u64 {
-    const LANES: usize = 32;
-    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    let (mut sums, mut sums_of_sums) = ([0u32; LANES], [0u32; LANES]);
-    let rows = elements.chunks_exact(LANES);
-    let rest = rows.remainder();
-    for row in rows {
-        for ((sum, of_sums), x) in sums.iter_mut().zip(&mut sums_of_sums).zip(row) {
-            *sum = sum.wrapping_add(x.to_bits());
-            *of_sums = of_sums.wrapping_add(*sum);
-        }
-    }
-    let lanes = sums.iter().zip(&sums_of_sums).map(|(&sum, &of_sums)| u64::from(sum) << 32 | u64::from(of_sums));
-    let rest = rest.iter().map(|x| u64::from(x.to_bits()));
-    lanes.chain(rest).fold(0, |hash, x| (hash ^ x).wrapping_mul(ODD).rotate_left(29))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checks::HostChecks;
+    use crate::guarded::GUARD;
+    use autotune_runtime::{Cpu, HostMemory, bytes_of};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
+
+    /// Words that the checks sum at once.
+    const BLOCK: usize = 4096;
+
+    fn fixed(cpu: &Cpu, elements: &[f32]) -> Fixed<Cpu> {
+        let memory = HostMemory::new(Fixed::bytes_of(cpu, elements.len()).unwrap()).unwrap();
+        Fixed::of(cpu, &HostChecks, memory, bytes_of(elements)).unwrap()
+    }
+
+    fn random(rng: &mut ChaCha8Rng, len: usize) -> Vec<f32> {
+        (0..len).map(|_| rng.random_range(-1.0..1.0)).collect()
+    }
 
     #[test]
     fn every_change_inside_and_beside_it_shows() {
         let mut rng = ChaCha8Rng::seed_from_u64(41);
         for threads in [1, 2, 3] {
-            let mut team = Team::new(threads);
+            let cpu = Cpu::new(threads);
             for len in [1, 15, 31, 33, BLOCK - 2 * GUARD, BLOCK, 3 * BLOCK + 77] {
-                let elements: Vec<f32> = (0..len).map(|_| rng.random_range(-1.0..1.0)).collect();
-                let fixed = Fixed::of(&elements, &mut team).unwrap();
-                assert_eq!(fixed.elements(), elements);
-                assert!(fixed.is_intact(&mut team) && fixed.is_intact(&mut Team::new(1)));
+                let elements = random(&mut rng, len);
+                let fixed = fixed(&cpu, &elements);
+                // SAFETY: nobody writes meanwhile.
+                let tensor = unsafe { fixed.tensor(&cpu) }.unwrap();
+                assert_eq!(tensor.elements::<f32>(), elements);
+                let is_intact = |cpu: &Cpu| fixed.is_intact(cpu, &HostChecks).unwrap();
+                assert!(is_intact(&cpu) && is_intact(&Cpu::new(1)));
+
                 for _ in 0..50 {
                     let at = rng.random_range(0..len + 2 * GUARD) as isize - GUARD as isize;
-                    // SAFETY: the element lies in the memory.
-                    let place = unsafe { &mut *fixed.start().offset(at) };
-                    let (old, bit) = (place.to_bits(), rng.random_range(0..32));
-                    *place = f32::from_bits(old ^ 1 << bit);
-                    assert!(!fixed.is_intact(&mut team), "{len}: element {at}, bit {bit}");
-                    assert_eq!(fixed.guards_changed(), !(0..len as isize).contains(&at));
-                    *place = f32::from_bits(old);
+                    let place = tensor.start().cast::<u32>().wrapping_offset(at);
+                    let bit = 1u32 << rng.random_range(0..32);
+                    // SAFETY: the word lies in the memory.
+                    unsafe { *place ^= bit };
+                    assert!(!is_intact(&cpu), "{len}: element {at}, bit {bit:#x}");
+                    assert_eq!(fixed.is_guard_broken(&cpu).unwrap(), !(0..len as isize).contains(&at));
+                    // SAFETY: as above.
+                    unsafe { *place ^= bit };
                 }
-                assert!(fixed.is_intact(&mut team) && !fixed.guards_changed());
+                assert!(is_intact(&cpu) && !fixed.is_guard_broken(&cpu).unwrap());
             }
         }
     }
@@ -160,23 +159,30 @@ mod tests {
     #[test]
     fn elements_that_change_places_show() {
         let mut rng = ChaCha8Rng::seed_from_u64(43);
-        let mut team = Team::new(2);
+        let cpu = Cpu::new(2);
         let len = 3 * BLOCK;
-        let elements: Vec<f32> = (0..len).map(|_| rng.random_range(-1.0..1.0)).collect();
-        for _ in 0..500 {
-            let mut fixed = Fixed::of(&elements, &mut team).unwrap();
+        let elements = random(&mut rng, len);
+        for _ in 0..200 {
+            let fixed = fixed(&cpu, &elements);
             let (a, b) = (rng.random_range(0..len), rng.random_range(0..len));
-            fixed.memory.elements_mut()[GUARD..].swap(a, b);
-            assert_eq!(fixed.is_intact(&mut team), elements[a] == elements[b], "{a} and {b}");
+            // SAFETY: it is the only hold that is used.
+            unsafe { fixed.tensor(&cpu) }.unwrap().elements_mut::<f32>().swap(a, b);
+            assert_eq!(fixed.is_intact(&cpu, &HostChecks).unwrap(), elements[a] == elements[b], "{a} and {b}");
         }
     }
 
     #[test]
-    fn used_memory_shows_nothing_of_its_past() {
-        let mut team = Team::new(1);
-        let memory = Fixed::of(&[1.0; 5000], &mut team).unwrap().into_memory();
-        let blank = Fixed::blank(77, memory);
-        assert!(blank.elements().iter().all(|x| x.is_nan()) && !blank.guards_changed());
-        assert!(Fixed::bytes_of(usize::MAX).is_err() && Fixed::bytes_of(usize::MAX / 4).is_err());
+    fn a_copy_is_intact_and_apart() {
+        let mut rng = ChaCha8Rng::seed_from_u64(47);
+        let cpu = Cpu::new(1);
+        let elements = random(&mut rng, 5000);
+        let original = fixed(&cpu, &elements);
+        let memory = HostMemory::new(Fixed::bytes_of(&cpu, 5000).unwrap()).unwrap();
+        let copy = original.copy(&cpu, memory).unwrap();
+        // SAFETY: it is the only hold that is used.
+        let mut tensor = unsafe { copy.tensor(&cpu) }.unwrap();
+        assert!(copy.is_intact(&cpu, &HostChecks).unwrap() && tensor.elements::<f32>() == elements);
+        tensor.elements_mut::<f32>()[7] = 0.0;
+        assert!(!copy.is_intact(&cpu, &HostChecks).unwrap() && original.is_intact(&cpu, &HostChecks).unwrap());
     }
 }

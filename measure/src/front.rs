@@ -10,8 +10,10 @@ use autotune_ir::Target;
 use autotune_schedules::Workload;
 use rayon::ThreadPoolBuilder;
 
-use crate::builder::{Build, Builder, Built, timed};
-use crate::measurement::{Batches, Candidate, CandidateError, MeasureError, Measurement, OnResult, RunSecs};
+use crate::builder::{Build, Builder, timed};
+use crate::built::Built;
+use crate::measurement::{Batches, Candidate, CandidateError, MeasureError, Measurement, OnResult};
+use crate::station::Outcome;
 
 /// Candidates per core that are built before the first of them is run: enough to keep the cores busy, and few enough
 /// that results come, and a break is heard, every few seconds.
@@ -24,15 +26,10 @@ const BUILDS_PER_CORE_AHEAD: usize = 2;
 /// Runs built kernels.
 pub(crate) trait Runner {
     /// Checks and times one.
-    fn time(
-        &mut self,
-        built: &Built,
-        incumbent_secs: Option<f64>,
-    ) -> Result<Result<RunSecs, CandidateError>, MeasureError>;
+    fn time(&mut self, built: &Built, incumbent_secs: Option<f64>) -> Result<Outcome, MeasureError>;
 
     /// Checks several and times them in turns, in rounds of `budget_secs` together; one outcome each.
-    fn race(&mut self, built: &[Built], budget_secs: f64)
-    -> Result<Vec<Result<RunSecs, CandidateError>>, MeasureError>;
+    fn race(&mut self, built: &[Built], budget_secs: f64) -> Result<Vec<Outcome>, MeasureError>;
 }
 
 /// Builder and incumbents around a runner.
@@ -60,7 +57,7 @@ impl<R: Runner> Runs<R> {
 
     /// Measures one kernel; the fastest so far becomes the incumbent.
     fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError> {
-        let key = (built.workload, built.target.clone());
+        let key = (built.workload, built.artifact.target.clone());
         let incumbent = self.incumbents.get(&key).copied();
         let start = Instant::now();
         let outcome = self.runner.time(built, incumbent)?;
@@ -193,7 +190,7 @@ impl<R: Runner> Front<R> {
         kernels: &[Result<Built, CandidateError>],
         budget_secs: f64,
     ) -> Result<Vec<Measurement>, MeasureError> {
-        let mut targets = kernels.iter().flatten().map(|built| &built.target);
+        let mut targets = kernels.iter().flatten().map(|built| &built.artifact.target);
         if targets.next().is_some_and(|first| targets.any(|other| other != first)) {
             return Err(MeasureError::MixedTargets);
         }

@@ -128,11 +128,6 @@ impl<F: FnMut(usize) -> Result<f64, CandidateError>> Clock<F> {
 }
 
 impl Samples {
-    /// True if the kernel was clearly slower than the incumbent.
-    pub(crate) fn stopped_early(&self) -> bool {
-        self.stopped_early
-    }
-
     /// Adds the repeats of another round.
     pub(crate) fn append(&mut self, mut other: Samples) {
         self.secs.append(&mut other.secs);

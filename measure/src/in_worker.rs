@@ -7,16 +7,18 @@ use autotune_ir::{GpuTarget, Target};
 use autotune_schedules::Workload;
 
 use crate::available;
-use crate::builder::{Builder, Built};
+use crate::builder::Builder;
+use crate::built::Built;
 use crate::ceilings::Ceilings;
 use crate::front::{Front, Runner};
 use crate::host::{Loss, WorkerProcess};
 use crate::interrupt::Interrupt;
 use crate::location::WorkerCommand;
-use crate::measurement::{Batches, Candidate, CandidateError, MeasureError, Measurement, Measurer, OnResult, RunSecs};
+use crate::measurement::{Batches, Candidate, CandidateError, MeasureError, Measurement, Measurer, OnResult};
 use crate::options::MeasureOptions;
 use crate::process::duration;
 use crate::protocol::{Job, Request, Response, Task};
+use crate::station::Outcome;
 
 /// Workers that may die before running a kernel, one after the other, until the infrastructure counts as broken.
 const EARLY_DEATHS: usize = 3;
@@ -162,7 +164,7 @@ impl Workers {
     /// Seconds that checking and timing a kernel may take: those of the options, or more for one that is slow by what is known of its
     /// workload.
     fn limit_secs(&self, built: &Built, incumbent_secs: Option<f64>) -> f64 {
-        let slowest_secs = built.workload.flops() / (SLOW_FLOPS_PER_SEC * built.target.threads() as f64);
+        let slowest_secs = built.workload.flops() / (SLOW_FLOPS_PER_SEC * built.artifact.target.threads() as f64);
         let run_secs = incumbent_secs.filter(|&secs| secs > 0.0).map_or(slowest_secs, |secs| secs.min(slowest_secs));
         self.options.run_limit_secs.max(RUNS_IN_LIMIT * run_secs)
     }
@@ -213,14 +215,10 @@ impl Workers {
 }
 
 /// One outcome per kernel.
-type Outcomes = Vec<Result<RunSecs, CandidateError>>;
+type Outcomes = Vec<Outcome>;
 
 impl Runner for Workers {
-    fn time(
-        &mut self,
-        built: &Built,
-        incumbent_secs: Option<f64>,
-    ) -> Result<Result<RunSecs, CandidateError>, MeasureError> {
+    fn time(&mut self, built: &Built, incumbent_secs: Option<f64>) -> Result<Outcome, MeasureError> {
         let mut raw = Vec::new();
         let task = Task::Time { job: Box::new(Job::new(built, &mut raw)), incumbent_secs };
         let limit_secs = self.limit_secs(built, incumbent_secs);

@@ -39,56 +39,56 @@
 //! The crate needs a Unix-like system; pinning and the memory limit need Linux.
 #![warn(missing_docs)]
 
-pub mod affinity;
 mod allocation_cache;
 mod available;
 pub mod bench;
-pub mod buffers;
 pub mod builder;
+mod built;
 pub mod ceilings;
+mod checks;
 mod compile_workers;
 pub mod compiler;
-mod executable;
+mod expected;
 mod fixed;
 mod front;
 pub mod gpu;
+mod guarded;
 mod harness;
 mod host;
 pub mod in_process;
 pub mod in_worker;
 mod interrupt;
-pub mod kernel;
 mod libraries;
+mod loaded;
 pub mod location;
 pub mod measurement;
 mod memory;
+pub mod nvrtc;
 pub mod options;
 mod problem;
 mod process;
 mod protocol;
 mod race;
-mod reference_check;
 mod reference_kernel;
+mod replays;
+mod resident;
 pub mod scratch;
+mod station;
 pub mod summary;
-pub mod team;
+mod timing;
 mod trial;
 pub mod worker;
 
-pub use affinity::{allowed_cores, pin_to_core};
 pub use bench::Bench;
-pub use buffers::{Buffers, NoMemory};
-pub use builder::{Build, Builder, Built, Code};
+pub use builder::{Build, Builder};
+pub use built::Built;
 pub use ceilings::Ceilings;
 pub use compiler::Compiler;
-pub use gpu::GpuInfo;
 pub use in_process::InProcessMeasurer;
 pub use in_worker::WorkerMeasurer;
-pub use kernel::{Kernel, KernelError};
 pub use location::WorkerCommand;
 pub use measurement::{
     Batches, Candidate, CandidateError, MeasureError, Measurement, Measurer, OnResult, Resources, RunSecs, Toolchain,
 };
 pub use options::{Backend, MeasureOptions, TimingOptions};
 pub use summary::failure_summary;
-pub use team::Team;

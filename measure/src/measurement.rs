@@ -3,11 +3,11 @@
 use std::ops::ControlFlow;
 
 use autotune_ir::Target;
+use autotune_runtime::DeviceError;
 use autotune_schedules::{Config, Workload};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::compiler::Compiler;
 use crate::options::Backend;
 
 /// A schedule to be built, checked and timed.
@@ -121,6 +121,19 @@ pub enum CandidateError {
     },
 }
 
+impl From<DeviceError> for CandidateError {
+    fn from(error: DeviceError) -> Self {
+        let message = error.to_string();
+        match error {
+            DeviceError::Load(_) => Self::Build { message },
+            DeviceError::OutOfMemory { .. } => Self::OutOfMemory { message },
+            DeviceError::Absent(_) | DeviceError::OutOfBounds { .. } | DeviceError::Fault { .. } => {
+                Self::Crash { message }
+            }
+        }
+    }
+}
+
 impl CandidateError {
     /// The word for this kind of failure, the `kind` of its JSON form.
     pub fn kind(&self) -> &'static str {
@@ -146,19 +159,6 @@ pub struct Toolchain {
     pub compiler: String,
     /// Its flags.
     pub flags: String,
-}
-
-impl Toolchain {
-    /// The assembler of this library.
-    pub(crate) fn assembler() -> Self {
-        let compiler = concat!("autotune assembler ", env!("CARGO_PKG_VERSION")).to_string();
-        Self { backend: Some(Backend::Assembler), compiler, flags: String::new() }
-    }
-
-    /// A C compiler.
-    pub(crate) fn c(compiler: &Compiler) -> Self {
-        Self { backend: Some(Backend::C), compiler: compiler.version.clone(), flags: compiler.flags.join(" ") }
-    }
 }
 
 /// What a thread and a block of a GPU kernel take, as its compiler tells: of each the most that any stage takes.

@@ -1,18 +1,15 @@
 //! A workload with operands and the right answer.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
 
 use autotune_ir::layout::{physical_shape, put_in_layout};
 use autotune_ir::program::{Layout, Role};
 use autotune_schedules::{Operands, OutOfMemory, Reference, ReferenceError, Workload};
+use ndarray::ArrayD;
 
-use crate::buffers::NoMemory;
-use crate::fixed::Fixed;
+use crate::expected::Expected;
 use crate::measurement::CandidateError;
-use crate::reference_check::Expected;
-use crate::team::Team;
 
 /// The operands' seed: every measurement of a workload uses the same.
 const SEED: u64 = 0x0a07_07e5;
@@ -23,12 +20,6 @@ pub(crate) struct Problem {
     workload: Workload,
     operands: Operands,
     reference: Arc<Reference>,
-    /// Tensors as they lie in memory, made when first asked for: most candidates of a workload want the same.
-    arranged: HashMap<(Role, Layout), Arc<Vec<f32>>>,
-    /// The same in the place in which kernels on the CPU find them.
-    fixed: HashMap<(Role, Layout), Arc<Fixed>>,
-    /// Outputs in each layout.
-    expected: HashMap<Layout, Expected>,
 }
 
 impl Problem {
@@ -40,85 +31,40 @@ impl Problem {
             Err(ReferenceError::Memory(error)) => return Err(error),
             Err(ReferenceError::Operands(error)) => unreachable!("the workload's own operands: {error}"),
         };
-        let (arranged, fixed, expected) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Ok(Self { workload: *workload, operands, reference, arranged, fixed, expected })
+        Ok(Self { workload: *workload, operands, reference })
     }
 
     pub(crate) fn workload(&self) -> &Workload {
         &self.workload
     }
 
-    /// Bytes of the tensors, in every layout that was asked for.
+    /// Bytes of the tensors.
     pub(crate) fn bytes(&self) -> usize {
-        let plain: usize = self.operands.iter().map(|tensor| tensor.len()).sum();
-        let arranged: usize = self.arranged.values().map(|elements| elements.len()).sum();
-        let is_exact = self.reference.exact().is_some();
-        let expected: usize = self.expected.values().filter(|_| is_exact).map(Expected::len).sum();
-        let fixed: usize = self.fixed.values().map(|fixed| fixed.bytes()).sum();
-        4 * (plain + arranged + expected) + fixed
-    }
-
-    /// Drops what can be made again from operands and reference.
-    pub(crate) fn forget_layouts(&mut self) {
-        self.arranged.clear();
-        self.fixed.clear();
-        self.expected.clear();
+        4 * self.operands.iter().chain(self.reference.exact()).map(|tensor| tensor.len()).sum::<usize>()
     }
 
     /// The elements of the operand of a role in the order in which `layout` puts them into memory; `None` if the workload has none.
-    pub(crate) fn arranged(&mut self, role: Role, layout: Layout) -> Result<Option<Arc<Vec<f32>>>, CandidateError> {
-        if let Some(known) = self.arranged.get(&(role, layout)) {
-            return Ok(Some(Arc::clone(known)));
-        }
-        let Some(tensor) = self.operands.find(role) else { return Ok(None) };
-        let mut elements = zeros(tensor.len())?;
-        put_in_layout(tensor, layout, &mut elements).map_err(|e| misfit(role, &e.to_string()))?;
-        let elements = Arc::new(elements);
-        self.arranged.insert((role, layout), Arc::clone(&elements));
-        Ok(Some(elements))
+    pub(crate) fn operand(&self, role: Role, layout: Layout) -> Result<Option<Vec<f32>>, CandidateError> {
+        self.operands.find(role).map(|tensor| arranged(tensor, role, layout)).transpose()
     }
 
-    /// The same in memory that kernels get.
-    pub(crate) fn fixed(
-        &mut self,
-        role: Role,
-        layout: Layout,
-        team: &mut Team,
-    ) -> Result<Option<Arc<Fixed>>, CandidateError> {
-        if let Some(known) = self.fixed.get(&(role, layout)) {
-            return Ok(Some(Arc::clone(known)));
-        }
-        let Some(tensor) = self.operands.find(role) else { return Ok(None) };
-        let mut put = Ok(());
-        let fixed = Fixed::made(tensor.len(), |to| put = put_in_layout(tensor, layout, to), team);
-        let fixed = Arc::new(fixed.map_err(NoMemory::candidate_error)?);
-        put.map_err(|e| misfit(role, &e.to_string()))?;
-        self.fixed.insert((role, layout), Arc::clone(&fixed));
-        Ok(Some(fixed))
+    /// The output that is right, in the same way; `None` if only samples of it are known.
+    pub(crate) fn output(&self, layout: Layout) -> Result<Option<Vec<f32>>, CandidateError> {
+        self.reference.exact().map(|tensor| arranged(tensor, Role::Output, layout)).transpose()
     }
 
-    /// What the output must be in a layout.
-    pub(crate) fn expected(&mut self, layout: Layout) -> Result<Expected, CandidateError> {
-        if let Some(known) = self.expected.get(&layout) {
-            return Ok(known.clone());
-        }
-        let shape = self.reference.shape();
-        let misfit = |message: String| misfit(Role::Output, &message);
-        let physical = physical_shape(&shape, layout).map_err(|e| misfit(e.to_string()))?;
-        let len: usize = physical.iter().product();
-        let reference = &self.reference;
-
-        let expected = match reference.exact() {
-            None => Expected::Sampled { reference: Arc::clone(reference), layout, elements: len },
-            Some(tensor) => {
-                let mut elements = zeros(len)?;
-                put_in_layout(tensor, layout, &mut elements).map_err(|e| misfit(e.to_string()))?;
-                Expected::Exact { elements: Arc::new(elements), largest: reference.largest() }
-            }
-        };
-        self.expected.insert(layout, expected.clone());
-        Ok(expected)
+    /// What outputs in a layout are compared with.
+    pub(crate) fn expected(&self, layout: Layout) -> Result<Expected, CandidateError> {
+        let shape =
+            physical_shape(&self.reference.shape(), layout).map_err(|e| misfit(Role::Output, &e.to_string()))?;
+        Ok(Expected::new(Arc::clone(&self.reference), layout, shape.iter().product()))
     }
+}
+
+fn arranged(tensor: &ArrayD<f32>, role: Role, layout: Layout) -> Result<Vec<f32>, CandidateError> {
+    let mut elements = zeros(tensor.len())?;
+    put_in_layout(tensor, layout, &mut elements).map_err(|e| misfit(role, &e.to_string()))?;
+    Ok(elements)
 }
 
 /// Decides what of large outputs this process compares.
@@ -143,8 +89,9 @@ pub(crate) fn needed_bytes(workload: &Workload) -> usize {
 /// So many zeros.
 fn zeros(len: usize) -> Result<Vec<f32>, CandidateError> {
     let mut elements = Vec::new();
-    let no_memory = NoMemory { bytes: len.saturating_mul(4) };
-    elements.try_reserve_exact(len).map_err(|_| no_memory.candidate_error())?;
+    let no_memory =
+        |_| CandidateError::OutOfMemory { message: format!("{} bytes cannot be had", len.saturating_mul(4)) };
+    elements.try_reserve_exact(len).map_err(no_memory)?;
     elements.resize(len, 0.0);
     Ok(elements)
 }
@@ -157,59 +104,56 @@ pub(crate) fn misfit(role: Role, what: &str) -> CandidateError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::expected::divide;
     use autotune_ir::layout::to_layout;
     use autotune_schedules::reference;
 
     #[test]
     fn arranged_tensors_are_those_of_the_layout_asked_for() {
         let workload: Workload = "conv2d:c=4,h=3,w=2,o=8,k=1,add".parse().unwrap();
-        let mut problem = Problem::new(&workload).unwrap();
+        let problem = Problem::new(&workload).unwrap();
         let input = problem.operands[0].clone();
         let output = reference(&workload, &problem.operands);
-        let mut team = Team::new(2);
         for layout in [Layout::Plain, Layout::ChannelBlocked(2), Layout::ChannelBlocked(4), Layout::Plain] {
-            let arranged = problem.arranged(Role::Input, layout).unwrap().unwrap();
-            let fixed = problem.fixed(Role::Input, layout, &mut team).unwrap().unwrap();
-            assert_eq!(*arranged, to_layout(&input, layout).unwrap());
-            assert_eq!(fixed.elements(), *arranged);
-            let Expected::Exact { elements, .. } = problem.expected(layout).unwrap() else { panic!("it is small") };
-            assert_eq!(*elements, to_layout(&output, layout).unwrap());
+            let arranged = problem.operand(Role::Input, layout).unwrap().unwrap();
+            assert_eq!(arranged, to_layout(&input, layout).unwrap());
+            let right = problem.output(layout).unwrap().expect("it is small");
+            assert_eq!(right, to_layout(&output, layout).unwrap());
+            assert_eq!(problem.expected(layout).unwrap().len(), right.len());
         }
-        assert_eq!(problem.arranged(Role::Bias, Layout::Plain), Ok(None));
-        assert!(problem.arranged(Role::Residual, Layout::Plain).unwrap().is_some());
-        assert!(problem.arranged(Role::Input, Layout::ChannelBlocked(3)).is_err());
+        assert_eq!(problem.operand(Role::Bias, Layout::Plain), Ok(None));
+        assert!(problem.operand(Role::Residual, Layout::Plain).unwrap().is_some());
+        assert!(problem.operand(Role::Input, Layout::ChannelBlocked(3)).is_err());
         assert!(problem.expected(Layout::ChannelBlocked(3)).is_err());
-        let all = problem.bytes();
-        problem.forget_layouts();
-        assert!(problem.bytes() < all);
     }
 
     /// A tile of a large product that is wrong, whatever of it is compared.
     #[test]
     fn a_wrong_tile_of_a_large_output_is_found() {
+        let error = |expected: &Expected, output: &[f32]| expected.error(output, &divide);
         for text in ["matmul:m=2048,n=2048,k=512,bias", "matmul:m=2048,n=2048,k=512,act=relu"] {
             let workload: Workload = text.parse().unwrap();
-            let mut problem = Problem::new(&workload).unwrap();
-            let Expected::Sampled { .. } = problem.expected(Layout::Plain).unwrap() else { panic!("it is large") };
+            let problem = Problem::new(&workload).unwrap();
+            assert_eq!(problem.output(Layout::Plain), Ok(None), "it is large");
             let right = right_product(&problem.operands, !text.contains("relu"));
             let expected = problem.expected(Layout::Plain).unwrap();
-            assert!(expected.error_here(&right) < 1e-5);
+            assert!(error(&expected, &right) < 1e-5);
             for (row, column) in [(0, 0), (2042, 2032), (1000, 234)] {
                 let mut wrong = right.clone();
                 for row in row..row + 6 {
                     wrong[row * 2048 + column..][..16].iter_mut().for_each(|x| *x += 1.0);
                 }
-                assert!(expected.error_here(&wrong) > 1e-3, "{text}: tile at {row}, {column}");
+                assert!(error(&expected, &wrong) > 1e-3, "{text}: tile at {row}, {column}");
                 wrong = right.clone();
                 wrong[row * 2048 + column] = f32::NAN;
-                assert_eq!(expected.error_here(&wrong), f64::INFINITY);
+                assert_eq!(error(&expected, &wrong), f64::INFINITY);
             }
         }
     }
 
     /// A product by another way than the reference's.
     fn right_product(operands: &Operands, is_linear: bool) -> Vec<f32> {
-        let matrix = |tensor: &ndarray::ArrayD<f32>| tensor.index_axis(ndarray::Axis(0), 0).to_owned();
+        let matrix = |tensor: &ArrayD<f32>| tensor.index_axis(ndarray::Axis(0), 0).to_owned();
         let [left, right] =
             [&operands[0], &operands[1]].map(|tensor| matrix(tensor).into_dimensionality::<ndarray::Ix2>().unwrap());
         let mut product = left.dot(&right);

@@ -5,17 +5,15 @@ use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use autotune_codegen::asm::MachineCode;
-use autotune_ir::{GpuTarget, KernelPlan, Target};
+use autotune_ir::{Artifact, Code, GpuTarget, KernelPlan, MachineCode, Target};
 use autotune_schedules::Workload;
-
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::builder::{Built, Code};
+use crate::built::Built;
 use crate::ceilings::Ceilings;
-use crate::gpu::nvrtc::Compiled;
 use crate::measurement::{CandidateError, RunSecs};
+use crate::nvrtc::Compiled;
 use crate::options::TimingOptions;
 
 mod version;
@@ -56,7 +54,8 @@ impl Job {
             raw.extend(bytes);
             start..raw.len()
         };
-        let code = match &built.code {
+        let Built { workload, artifact: Artifact { target, plan, code }, tolerance } = built;
+        let code = match code {
             Code::Library(path) => CodePlace::Library(path.clone()),
             Code::Machine(MachineCode { bytes, code_bytes, entries }) => {
                 CodePlace::Machine { bytes: place(bytes), code_bytes: *code_bytes, entries: entries.clone() }
@@ -64,7 +63,6 @@ impl Job {
             Code::Cubin(bytes) => CodePlace::Cubin(place(bytes)),
             Code::OpenCl(source) => CodePlace::OpenCl(place(source.as_bytes())),
         };
-        let Built { workload, target, plan, tolerance, .. } = built;
         let (target, plan) = (target.clone(), plan.clone());
         Self { workload: *workload, target, plan, tolerance: *tolerance, code }
     }
@@ -82,8 +80,8 @@ impl Job {
             CodePlace::OpenCl(bytes) => Code::OpenCl(String::from_utf8(raw.get(bytes.clone())?.to_vec()).ok()?),
         };
         let Self { workload, target, plan, tolerance, .. } = self;
-        let (target, plan) = (target.clone(), plan.clone());
-        Some(Built { workload: *workload, target, plan, tolerance: *tolerance, code })
+        let artifact = Artifact { target: target.clone(), plan: plan.clone(), code };
+        Some(Built { workload: *workload, artifact, tolerance: *tolerance })
     }
 }
 
@@ -204,12 +202,13 @@ mod tests {
     fn jobs_carry_their_machine_code() {
         let target = Target::Cpu(autotune_ir::CpuTarget::generic_avx2(2));
         let plan = KernelPlan { buffers: vec![], stages: vec![], local_bytes: 0 };
-        let built = |bytes: &[u8]| Built {
+        let built_of = |code| Built {
             workload: "matmul:m=2,n=3,k=4".parse().unwrap(),
-            target: target.clone(),
-            plan: plan.clone(),
+            artifact: Artifact { target: target.clone(), plan: plan.clone(), code },
             tolerance: 1e-4,
-            code: Code::Machine(MachineCode { bytes: bytes.to_vec(), code_bytes: bytes.len(), entries: vec![0] }),
+        };
+        let built = |bytes: &[u8]| {
+            built_of(Code::Machine(MachineCode { bytes: bytes.to_vec(), code_bytes: bytes.len(), entries: vec![0] }))
         };
         let (first, second) = (built(&[1, 2, 3]), built(&[4, 5]));
         let mut raw = Vec::new();
@@ -218,7 +217,7 @@ mod tests {
         assert_eq!(jobs[1].built(&raw), Some(second));
         assert_eq!(jobs[1].built(&raw[..4]), None);
         let gpu = [Code::Cubin(vec![1, 2, 3]), Code::OpenCl("__kernel".into())];
-        let gpu = gpu.map(|code| Built { code, ..built(&[]) });
+        let gpu = gpu.map(built_of);
         let jobs = gpu.each_ref().map(|b| Job::new(b, &mut raw));
         assert_eq!(jobs.map(|job| job.built(&raw)), gpu.map(Some));
     }

@@ -4,8 +4,10 @@
 //! as many rounds as its budget of seconds allows, so that a race of kernels that take a second each ends, too.
 
 use crate::harness::{self, Clock, Samples};
+use crate::loaded::Loaded;
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
+use crate::timing::SLOW_SECS;
 
 /// Most rounds, and fewest of kernels that are not slow.
 const ROUNDS: usize = 20;
@@ -20,31 +22,8 @@ const FINALISTS: usize = 4;
 /// Part of the time floor that a racer runs in each round.
 const ROUND_FLOOR: f64 = 0.3;
 
-/// Kernels that take this long or longer have fewer rounds at least, in proportion, and are not run once more for their last check: what
-/// disturbs the machine averages out within a run.
-pub(crate) const SLOW_SECS: f64 = 0.2;
-
 /// Kernels that take longer are not run once before each turn: what the kernel before them left in the caches is a small part of it.
 const LONG_SECS: f64 = 0.02;
-
-/// A kernel that can take part. `C` is what all of them share while they run, such as a team of threads.
-pub(crate) trait Racer<C> {
-    /// Runs once, and compares the output with the reference; the seconds of a run.
-    fn check(&mut self, shared: &mut C) -> Result<f64, CandidateError>;
-    /// Seconds of `runs` runs.
-    fn repeat(&mut self, runs: usize, shared: &mut C) -> Result<f64, CandidateError>;
-    /// Checks after all runs that the last output is right, then, unless it is to be brief, one of a run on a fresh output, and that nothing
-    /// else changed.
-    fn recheck(&mut self, briefly: bool, shared: &mut C) -> Result<(), CandidateError>;
-    /// Seconds of all runs so far.
-    fn kernel_secs(&self) -> f64;
-    /// Largest deviation from the reference so far, over the reference's largest magnitude.
-    fn max_rel_error(&self) -> f64;
-    /// [`RunSecs::graph_runs`].
-    fn graph_runs(&self) -> usize {
-        0
-    }
-}
 
 /// A racer, its fastest run so far, and its times.
 struct Lane<R> {
@@ -55,21 +34,20 @@ struct Lane<R> {
 
 /// Races kernels in rounds that take `budget_secs` together at most, a few rounds if they take longer; checks each before and after.
 /// One outcome per racer; one that could not be loaded fails alone, and so does one that fails on the way.
-pub(crate) fn race<C, R: Racer<C>>(
+pub(crate) fn race<R: Loaded>(
     racers: Vec<Result<R, CandidateError>>,
     options: &TimingOptions,
     budget_secs: f64,
-    shared: &mut C,
 ) -> Vec<Result<RunSecs, CandidateError>> {
     let mut lanes: Vec<Result<Lane<R>, CandidateError>> =
-        racers.into_iter().map(|racer| start(racer?, options, shared)).collect();
+        racers.into_iter().map(|racer| start(racer?, options)).collect();
 
     let estimates: Vec<f64> = lanes.iter().flatten().map(|lane| lane.estimate_secs).collect();
     let mut rounds = Rounds::new(lanes.len(), rounds(options, &estimates, budget_secs));
     while let Some(order) = rounds.next(|i| so_far(&lanes[i])) {
         for index in order {
             let turned = match &mut lanes[index] {
-                Ok(lane) => turn(lane, options, shared),
+                Ok(lane) => turn(lane, options),
                 Err(_) => continue,
             };
             if let Err(error) = turned {
@@ -77,21 +55,21 @@ pub(crate) fn race<C, R: Racer<C>>(
             }
         }
     }
-    lanes.into_iter().map(|lane| finish(lane?, shared)).collect()
+    lanes.into_iter().map(|lane| finish(lane?)).collect()
 }
 
-fn start<C, R: Racer<C>>(mut racer: R, options: &TimingOptions, shared: &mut C) -> Result<Lane<R>, CandidateError> {
-    let first_secs = racer.check(shared)?;
-    let mut clock = Clock::new(|runs| racer.repeat(runs, shared));
+fn start<R: Loaded>(mut racer: R, options: &TimingOptions) -> Result<Lane<R>, CandidateError> {
+    let first_secs = racer.check()?;
+    let mut clock = Clock::new(|runs| racer.repeat(runs));
     let estimate_secs = harness::warm_up(options, first_secs, &mut |runs| clock.repeat(runs));
     clock.outcome()?;
     Ok(Lane { racer, estimate_secs, samples: Samples::default() })
 }
 
 /// One racer's part of a round.
-fn turn<C, R: Racer<C>>(lane: &mut Lane<R>, options: &TimingOptions, shared: &mut C) -> Result<(), CandidateError> {
+fn turn<R: Loaded>(lane: &mut Lane<R>, options: &TimingOptions) -> Result<(), CandidateError> {
     let round = TimingOptions { floor_secs: ROUND_FLOOR * options.floor_secs, min_repeats: 1, ..options.clone() };
-    let mut clock = Clock::new(|runs| lane.racer.repeat(runs, shared));
+    let mut clock = Clock::new(|runs| lane.racer.repeat(runs));
     let mut repeat = |runs| clock.repeat(runs);
 
     // The kernel before this one left its own data in the caches.
@@ -102,8 +80,8 @@ fn turn<C, R: Racer<C>>(lane: &mut Lane<R>, options: &TimingOptions, shared: &mu
     clock.outcome()
 }
 
-fn finish<C, R: Racer<C>>(mut lane: Lane<R>, shared: &mut C) -> Result<RunSecs, CandidateError> {
-    lane.racer.recheck(lane.estimate_secs >= SLOW_SECS, shared)?;
+fn finish<R: Loaded>(mut lane: Lane<R>) -> Result<RunSecs, CandidateError> {
+    lane.racer.recheck(lane.estimate_secs >= SLOW_SECS)?;
     let run = lane.samples.run_secs(lane.racer.max_rel_error());
     Ok(RunSecs { kernel_secs: lane.racer.kernel_secs(), graph_runs: lane.racer.graph_runs(), ..run })
 }
@@ -165,37 +143,39 @@ impl Rounds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     /// A kernel of constant speed that fails from its `fails_at`-th call on.
-    struct Steady {
+    struct Steady<'a> {
         run_secs: f64,
         calls: usize,
         fails_at: usize,
+        elapsed: &'a Cell<f64>,
     }
 
-    impl Steady {
-        fn call(&mut self, runs: usize, elapsed: &mut f64) -> Result<f64, CandidateError> {
+    impl Steady<'_> {
+        fn call(&mut self, runs: usize) -> Result<f64, CandidateError> {
             self.calls += 1;
             if self.calls >= self.fails_at {
                 return Err(CandidateError::Crash { message: "it broke".into() });
             }
             let secs = runs as f64 * self.run_secs;
-            *elapsed += secs;
+            self.elapsed.set(self.elapsed.get() + secs);
             Ok(secs)
         }
     }
 
-    impl Racer<f64> for Steady {
-        fn check(&mut self, elapsed: &mut f64) -> Result<f64, CandidateError> {
-            self.call(1, elapsed)
+    impl Loaded for Steady<'_> {
+        fn check(&mut self) -> Result<f64, CandidateError> {
+            self.call(1)
         }
 
-        fn repeat(&mut self, runs: usize, elapsed: &mut f64) -> Result<f64, CandidateError> {
-            self.call(runs, elapsed)
+        fn repeat(&mut self, runs: usize) -> Result<f64, CandidateError> {
+            self.call(runs)
         }
 
-        fn recheck(&mut self, briefly: bool, elapsed: &mut f64) -> Result<(), CandidateError> {
-            if briefly { Ok(()) } else { self.call(1, elapsed).map(drop) }
+        fn recheck(&mut self, briefly: bool) -> Result<(), CandidateError> {
+            if briefly { Ok(()) } else { self.call(1).map(drop) }
         }
 
         fn kernel_secs(&self) -> f64 {
@@ -205,18 +185,32 @@ mod tests {
         fn max_rel_error(&self) -> f64 {
             0.0
         }
+
+        fn graph_runs(&self) -> usize {
+            0
+        }
+
+        fn bytes(&self) -> usize {
+            0
+        }
+
+        fn idle_secs(&self) -> f64 {
+            0.0
+        }
     }
 
-    fn steady(run_secs: f64, fails_at: usize) -> Result<Steady, CandidateError> {
-        Ok(Steady { run_secs, calls: 0, fails_at })
+    fn steady(run_secs: f64, fails_at: usize, elapsed: &Cell<f64>) -> Result<Steady<'_>, CandidateError> {
+        Ok(Steady { run_secs, calls: 0, fails_at, elapsed })
     }
 
     #[test]
     fn a_racer_that_fails_fails_alone_whenever_it_does() {
         let unloaded = CandidateError::OutOfMemory { message: "too large".into() };
+        let elapsed = Cell::new(0.0);
         for fails_at in 1..30 {
-            let racers = vec![steady(1e-3, usize::MAX), steady(2e-3, fails_at), Err(unloaded.clone())];
-            let outcomes = race(racers, &TimingOptions::default(), 10.0, &mut 0.0);
+            let racers =
+                vec![steady(1e-3, usize::MAX, &elapsed), steady(2e-3, fails_at, &elapsed), Err(unloaded.clone())];
+            let outcomes = race(racers, &TimingOptions::default(), 10.0);
             assert!(outcomes[0].as_ref().is_ok_and(|run| (run.run_secs - 1e-3).abs() < 1e-12), "{outcomes:?}");
             assert!(matches!(outcomes[1], Err(CandidateError::Crash { .. })), "{fails_at}: {outcomes:?}");
             assert_eq!(outcomes[2], Err(unloaded.clone()));
@@ -227,9 +221,10 @@ mod tests {
     fn races_of_slow_kernels_keep_to_their_budget_and_to_a_few_rounds() {
         let options = TimingOptions::default();
         for (run_secs, racers, budget_secs) in [(1e-4, 14, 10.0), (0.03, 14, 10.0), (0.7, 3, 10.0), (5.0, 3, 1.0)] {
-            let mut elapsed = 0.0;
-            let lanes = (0..racers).map(|_| steady(run_secs, usize::MAX)).collect();
-            let outcomes = race(lanes, &options, budget_secs, &mut elapsed);
+            let elapsed = Cell::new(0.0);
+            let lanes = (0..racers).map(|_| steady(run_secs, usize::MAX, &elapsed)).collect();
+            let outcomes = race(lanes, &options, budget_secs);
+            let elapsed = elapsed.get();
             assert!(outcomes.iter().all(|run| run.as_ref().is_ok_and(|run| run.repeats >= 1)), "{outcomes:?}");
             let checks_secs = racers as f64 * (2.0 * run_secs + 2.0 * options.warmup_secs);
             let least_rounds = if run_secs > SLOW_SECS { 1 } else { MIN_ROUNDS };

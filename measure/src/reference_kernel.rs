@@ -13,10 +13,10 @@ use std::collections::{HashMap, VecDeque};
 use autotune_schedules::Workload;
 
 use crate::harness::{quantile, runs_per_repeat};
+use crate::loaded::Loaded;
 use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
-use crate::team::Team;
-use crate::trial::{self, Trial};
+use crate::timing::{self, Timing};
 
 /// Repeats of a look, at most, and the seconds after which there are no more.
 const LOOK_REPEATS: usize = 3;
@@ -38,12 +38,12 @@ const LONG_SECS: f64 = 0.05;
 const KEPT_BYTES: usize = 512 << 20;
 
 /// A kernel with operands, and its times of late, in seconds a run.
-pub(crate) struct ReferenceKernel {
-    trial: Trial,
+pub(crate) struct ReferenceKernel<L> {
+    kernel: L,
     looks: VecDeque<f64>,
 }
 
-impl ReferenceKernel {
+impl<L: Loaded> ReferenceKernel<L> {
     /// Seconds that the kernel takes on a quiet machine: a low quantile of its looks.
     fn quiet_secs(&self) -> f64 {
         let mut looks = Vec::from_iter(self.looks.iter().copied());
@@ -53,38 +53,37 @@ impl ReferenceKernel {
 
     /// Seconds of all its runs so far.
     pub(crate) fn kernel_secs(&self) -> f64 {
-        self.trial.kernel_secs()
+        self.kernel.kernel_secs()
     }
 
     /// Times longer that the kernel takes now than on a quiet machine.
-    pub(crate) fn slowdown(&mut self, options: &TimingOptions, team: &mut Team) -> f64 {
+    pub(crate) fn slowdown(&mut self, options: &TimingOptions) -> Result<f64, CandidateError> {
         let quiet_secs = self.quiet_secs();
-        let now_secs = look(&mut self.trial, quiet_secs, options, team);
+        let now_secs = look(&mut self.kernel, quiet_secs, options)?;
         self.looks.truncate(LOOKS - 1);
         self.looks.push_front(now_secs);
-        credible(now_secs / quiet_secs)
+        Ok(credible(now_secs / quiet_secs))
     }
 
     /// How many times longer than this kernel `rival` takes, which took `run_secs` on a machine so many times slower than a
     /// quiet one, and that slowdown. If it seems to win, the two are timed in turns, and the median over the turns tells.
     pub(crate) fn compare(
         &mut self,
-        rival: &mut Trial,
+        rival: &mut L,
         run_secs: f64,
         slowdown: f64,
         options: &TimingOptions,
-        team: &mut Team,
-    ) -> (f64, f64) {
+    ) -> Result<(f64, f64), CandidateError> {
         let quiet_secs = self.quiet_secs();
         let ratio = run_secs / slowdown / quiet_secs;
         if ratio >= FASTER {
-            return (ratio, slowdown);
+            return Ok((ratio, slowdown));
         }
-        let mut turn = || look(rival, run_secs, options, team) / look(&mut self.trial, quiet_secs, options, team);
-        let mut ratios: Vec<f64> = (0..DUEL_TURNS).map(|_| turn()).collect();
+        let mut turn = || Ok(look(rival, run_secs, options)? / look(&mut self.kernel, quiet_secs, options)?);
+        let mut ratios = (0..DUEL_TURNS).map(|_| turn()).collect::<Result<Vec<f64>, CandidateError>>()?;
         ratios.sort_by(f64::total_cmp);
         let ratio = quantile(&ratios, 0.5);
-        (ratio, credible(run_secs / (ratio * quiet_secs)))
+        Ok((ratio, credible(run_secs / (ratio * quiet_secs))))
     }
 }
 
@@ -94,100 +93,117 @@ fn credible(slowdown: f64) -> f64 {
 }
 
 /// The fastest of a few repeats of a kernel that takes about `run_secs`, in seconds a run.
-fn look(trial: &mut Trial, run_secs: f64, options: &TimingOptions, team: &mut Team) -> f64 {
+fn look(kernel: &mut impl Loaded, run_secs: f64, options: &TimingOptions) -> Result<f64, CandidateError> {
     let runs = runs_per_repeat(options, run_secs);
     let (mut elapsed, mut fastest) = (0.0, f64::INFINITY);
     for _ in 0..LOOK_REPEATS {
-        let secs = trial.repeat(runs, team);
+        let secs = kernel.repeat(runs)?;
         fastest = (secs / runs as f64).min(fastest);
         elapsed += secs;
         if elapsed >= LOOK_SECS {
             break;
         }
     }
-    fastest
+    Ok(fastest)
 }
 
-/// The reference kernels of workloads, each for a number of threads.
-#[derive(Default)]
-pub(crate) struct ReferenceKernels(HashMap<(Workload, usize), ReferenceKernel>);
+/// The reference kernels of workloads.
+pub(crate) struct ReferenceKernels<L>(HashMap<Workload, ReferenceKernel<L>>);
 
-impl ReferenceKernels {
-    /// Checks and times a kernel of `workload` beside its reference kernel. Hands back the trial that is not needed any more.
+impl<L> Default for ReferenceKernels<L> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<L: Loaded> ReferenceKernels<L> {
+    /// Checks and times a kernel of `workload` beside its reference kernel. Hands back the kernel that is not needed any more.
     pub(crate) fn measure(
         &mut self,
         workload: &Workload,
-        mut trial: Trial,
+        mut kernel: L,
         options: &TimingOptions,
         incumbent_secs: Option<f64>,
-        team: &mut Team,
-    ) -> (Result<RunSecs, CandidateError>, Option<Trial>) {
-        let key = (*workload, team.threads());
-        let mut reference_kernel = self.0.remove(&key);
-        let outcome = trial::measure(&mut trial, options, incumbent_secs, team, reference_kernel.as_mut());
-        let spare = match &outcome {
-            Ok((run, ratio)) if *ratio < FASTER && run.run_secs < LONG_SECS && !run.stopped_early && !options.cold => {
-                let looks = reference_kernel.as_ref().map(|old| old.looks.iter().map(|secs| secs * ratio).collect());
-                let looks = looks.unwrap_or_else(|| VecDeque::from([run.run_secs]));
-                reference_kernel.replace(ReferenceKernel { trial, looks }).map(|old| old.trial)
+    ) -> (Result<RunSecs, CandidateError>, Option<L>) {
+        let mut reference = self.0.remove(workload);
+        let timing = timing::measure(&mut kernel, options, incumbent_secs, reference.as_mut());
+        let spare = match &timing {
+            Ok(timing) if is_better(timing) && !options.cold => {
+                let looks = match (&reference, timing.ratio) {
+                    (Some(old), Some(ratio)) => old.looks.iter().map(|secs| secs * ratio).collect(),
+                    _ => VecDeque::from([timing.run.run_secs]),
+                };
+                reference.replace(ReferenceKernel { kernel, looks }).map(|old| old.kernel)
             }
-            _ => Some(trial),
+            _ => Some(kernel),
         };
-        if self.0.values().map(|reference_kernel| reference_kernel.trial.bytes()).sum::<usize>() > KEPT_BYTES {
+
+        if self.0.values().map(|reference| reference.kernel.bytes()).sum::<usize>() > KEPT_BYTES {
             self.0.clear();
         }
-        self.0.extend(reference_kernel.map(|reference_kernel| (key, reference_kernel)));
-        (outcome.map(|(run, _)| run), spare)
+        self.0.extend(reference.map(|reference| (*workload, reference)));
+        (timing.map(|timing| timing.run), spare)
     }
+}
+
+/// True for a kernel that is to be the reference kernel: it beat the present one, if there is one.
+fn is_better(Timing { run, ratio }: &Timing) -> bool {
+    ratio.is_none_or(|ratio| ratio < FASTER) && run.run_secs < LONG_SECS && !run.stopped_early
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocation_cache::AllocationCache;
+    use crate::checks::HostChecks;
     use crate::problem::Problem;
+    use crate::resident::Resident;
+    use crate::trial::Trial;
     use crate::{Builder, Candidate, MeasureOptions};
     use autotune_ir::Target;
+    use autotune_runtime::Cpu;
     use autotune_schedules::ScheduleSpace;
+    use std::rc::Rc;
+
+    type Kernels = ReferenceKernels<Trial<Cpu>>;
 
     /// The default kernel of a workload, with operands.
-    fn kernel(workload: &str) -> (Workload, Trial) {
+    fn kernel(workload: &str) -> (Workload, Trial<Cpu>) {
         let (workload, target) = (workload.parse().unwrap(), Target::detect("cpu", Some(1)).unwrap());
         let config = ScheduleSpace::new(&workload, &target).default_config();
         let mut builder = Builder::new(MeasureOptions::default().backend, 20.0);
         let built = builder.build(&[Candidate { workload, target, config }]).unwrap().remove(0).outcome.unwrap();
-        let mut problem = Problem::new(&workload).unwrap();
+        let problem = Problem::new(&workload).unwrap();
+        let resident = Rc::new(Resident::new(Cpu::pinned(1), Box::new(HostChecks), usize::MAX));
         // SAFETY: the default config's kernel is made by the code generator.
-        let trial =
-            unsafe { Trial::new(&mut problem, &built, false, &mut AllocationCache::default(), &mut Team::new(1)) };
+        let trial = unsafe { Trial::new(&resident, &problem, &built, false) };
         (workload, trial.unwrap())
     }
 
-    /// Measures a kernel beside the reference kernel of `of`; what it says, and whether memory came back.
+    /// Measures a kernel beside the reference kernel of `of`; what it says, and whether a kernel came back.
     fn measure(
-        reference_kernels: &mut ReferenceKernels,
+        reference_kernels: &mut Kernels,
         of: &Workload,
-        trial: Trial,
+        trial: Trial<Cpu>,
         incumbent_secs: Option<f64>,
     ) -> (RunSecs, bool) {
         let options = TimingOptions { stop_factor: 1e9, ..TimingOptions::default() };
-        let (outcome, spare) = reference_kernels.measure(of, trial, &options, incumbent_secs, &mut Team::new(1));
+        let (outcome, spare) = reference_kernels.measure(of, trial, &options, incumbent_secs);
         (outcome.unwrap(), spare.is_some())
     }
 
-    fn measure_small(reference_kernels: &mut ReferenceKernels, incumbent_secs: Option<f64>) -> (RunSecs, bool) {
+    fn measure_small(reference_kernels: &mut Kernels, incumbent_secs: Option<f64>) -> (RunSecs, bool) {
         let (workload, trial) = kernel("matmul:m=5,n=7,k=9,bias");
         measure(reference_kernels, &workload, trial, incumbent_secs)
     }
 
-    fn only(reference_kernels: &mut ReferenceKernels) -> &mut ReferenceKernel {
+    fn only(reference_kernels: &mut Kernels) -> &mut ReferenceKernel<Trial<Cpu>> {
         assert_eq!(reference_kernels.0.len(), 1);
         reference_kernels.0.values_mut().next().unwrap()
     }
 
     #[test]
     fn the_first_kernel_is_the_reference_of_those_after_it() {
-        let mut reference_kernels = ReferenceKernels::default();
+        let mut reference_kernels = Kernels::default();
         let (run, spare) = measure_small(&mut reference_kernels, None);
         assert_eq!((run.slowdown, spare), (1.0, false));
         assert_eq!(only(&mut reference_kernels).looks, [run.run_secs]);
@@ -209,7 +225,7 @@ mod tests {
 
     #[test]
     fn who_wins_a_duel_is_the_reference_kernel_from_then_on() {
-        let mut reference_kernels = ReferenceKernels::default();
+        let mut reference_kernels = Kernels::default();
         let (workload, slow) = kernel("matmul:m=128,n=64,k=64");
         let (first, spare) = measure(&mut reference_kernels, &workload, slow, None);
         assert!(!spare);
@@ -225,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_correction_makes_nothing_faster_than_the_incumbent() {
-        let mut reference_kernels = ReferenceKernels::default();
+        let mut reference_kernels = Kernels::default();
         let (run, _) = measure_small(&mut reference_kernels, None);
         only(&mut reference_kernels).looks = [1e-3 * run.run_secs; LOOKS].into();
         let incumbent = run.run_secs / 1e3;

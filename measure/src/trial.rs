@@ -1,259 +1,292 @@
-//! One loaded kernel with operands: run, checked, timed. What the worker and the in-process measurer share.
+//! One loaded kernel with operands on a device: run, checked, timed.
 
-use std::sync::Arc;
-use std::time::Instant;
+use std::rc::Rc;
 
-use autotune_ir::plan::PlanBuffer;
-use autotune_ir::program::{Role, When};
-use autotune_ir::{KernelPlan, Target};
+use autotune_ir::plan::{Binding, PlanBuffer};
+use autotune_ir::program::{Layout, Role, When};
+use autotune_ir::{Artifact, DType, KernelPlan, Target};
+use autotune_runtime::{Bound, Device, Kernel, bytes_of_mut};
+use autotune_schedules::Workload;
 
-use crate::allocation_cache::{AllocationCache, Packing};
-use crate::buffers::{Buffers, NoMemory};
-use crate::builder::Built;
+use crate::allocation_cache::Packing;
+use crate::built::Built;
+use crate::expected::{self, Expected};
 use crate::fixed::{Fixed, Placed};
-use crate::harness;
-use crate::kernel::Kernel;
-use crate::measurement::{CandidateError, RunSecs};
-use crate::options::TimingOptions;
+use crate::guarded::{self, Guarded};
+use crate::loaded::Loaded;
+use crate::measurement::CandidateError;
 use crate::problem::{Problem, misfit};
-use crate::race::{Racer, SLOW_SECS};
-use crate::reference_check::Expected;
-use crate::reference_kernel::{FASTER, ReferenceKernel};
-use crate::team::Team;
+use crate::replays::{Replays, Timed};
+use crate::resident::Resident;
 
 /// Most copies of the buffers for cold timing, and most bytes of them.
-const MAX_COPIES: usize = 64;
+const MAX_COPIES: usize = 256;
 const MAX_COPIES_BYTES: usize = 1 << 30;
 
-/// Times that a kernel is timed on a disturbed machine, at most, and the slowdown below which it is not disturbed.
-const ATTEMPTS: usize = 3;
-const QUIET: f64 = 1.03;
+/// A buffer that is not private.
+struct Slot {
+    /// Its position in the plan.
+    position: usize,
+    role: Role,
+    binding: Binding,
+    layout: Layout,
+    dtype: DType,
+    /// Number of elements, and of the 32-bit words which they take.
+    len: usize,
+    words: usize,
+}
+
+/// Memory of the buffers that a run uses.
+struct Copy<D: Device> {
+    /// Of what the kernel may write: outputs, scratch, private memory.
+    own: Guarded<D>,
+    /// Operands and what was packed, by their slots.
+    fixed: Placed<D>,
+    /// The output among the own.
+    output: usize,
+    call: D::Call,
+}
+
+/// What an output is compared with.
+enum Right<D: Device> {
+    /// The reference, on the device.
+    Exact(Rc<Fixed<D>>),
+    /// Samples, on the host; and, on a device beside it, an output that agreed with them, with its error.
+    Sampled(Option<(D::Memory, f64)>),
+}
 
 /// A kernel, its buffers and what they must hold.
-pub(crate) struct Trial {
-    kernel: Kernel,
-    /// Position of the output in the plan.
-    output: usize,
+pub(crate) struct Trial<D: Device> {
+    /// Before what they use.
+    copies: Vec<Copy<D>>,
+    replays: Replays<D>,
+    trust: Trust<D>,
+    kernel: Kernel<D>,
+    output: Slot,
+    right: Right<D>,
     /// What the output must be, and the error that it may have.
     expected: Expected,
     tolerance: f64,
-    /// Runs go through these in turns.
-    copies: Vec<Buffers>,
-    /// Runs so far, but for checks, and the seconds of all, with checks.
-    runs: usize,
+    /// Copy of the next run, and of the last.
+    next: usize,
+    last: usize,
     kernel_secs: f64,
-    /// Largest deviation seen.
     max_rel_error: f64,
 }
 
-/// Bytes that a trial's buffers need.
-pub(crate) fn needed_bytes(plan: &KernelPlan, target: &Target, cold: bool) -> Result<usize, NoMemory> {
-    let bytes = Buffers::bytes(plan, target.threads())?;
-    bytes.checked_mul(copies(bytes, target, cold)).ok_or(NoMemory { bytes: usize::MAX })
+/// Others get operands that a kernel may have written to only if it is known that it has not.
+struct Trust<D: Device> {
+    resident: Rc<Resident<D>>,
+    workload: Workload,
+    is_earned: bool,
+}
+
+impl<D: Device> Drop for Trust<D> {
+    fn drop(&mut self) {
+        if !self.is_earned {
+            self.resident.forget(&self.workload);
+        }
+    }
+}
+
+/// Bytes that a trial's buffers need; `None` if there is no such number.
+pub(crate) fn needed_bytes<D: Device>(device: &D, plan: &KernelPlan, target: &Target, cold: bool) -> Option<usize> {
+    let slots = slots(plan).ok()?;
+    let lens: Vec<usize> = slots.iter().map(|slot| slot.words).chain(private_words(device, plan)).collect();
+    guarded::bytes(device, &lens)?.checked_mul(copies(&slots, target, cold))
 }
 
 /// One copy, or for cold timing so many that a round through them drives each out of the last-level cache.
-fn copies(bytes: usize, target: &Target, cold: bool) -> usize {
+fn copies(slots: &[Slot], target: &Target, cold: bool) -> usize {
     if !cold {
         return 1;
     }
-    let bytes = bytes.max(1);
+    let bytes = slots.iter().fold(1usize, |sum, slot| sum.saturating_add(slot.words.saturating_mul(4)));
     let wanted = (2 * target.last_level_cache_bytes()).div_ceil(bytes) + 1;
     wanted.min(MAX_COPIES).min(MAX_COPIES_BYTES / bytes).max(1)
 }
 
-impl Trial {
-    /// Loads a kernel, and packs its weights ahead of time unless a kernel that packs alike did so. The data operands are put in
-    /// only after that, so that nothing of them can have been used before its time.
+impl<D: Device> Trial<D> {
+    /// Loads a kernel, and packs its constants ahead of time unless a kernel that packs alike did so.
     ///
     /// # Safety
     ///
-    /// The code of `built` runs in this process: see [`Kernel::new`].
+    /// The code of `built` runs in this process: see [`Kernel::load`].
     pub(crate) unsafe fn new(
-        problem: &mut Problem,
+        resident: &Rc<Resident<D>>,
+        problem: &Problem,
         built: &Built,
         cold: bool,
-        cache: &mut AllocationCache,
-        team: &mut Team,
     ) -> Result<Self, CandidateError> {
-        let no_memory = NoMemory::candidate_error;
+        let plan = &built.artifact.plan;
+        let mut slots = slots(plan)?;
+        let copies_wanted = copies(&slots, &built.artifact.target, cold);
+        let expected = expected_output(problem, &slots)?;
         // SAFETY: the caller's promise.
-        let kernel = unsafe { Kernel::new(&built.code, built.plan.clone()) };
-        let kernel = kernel.map_err(|e| CandidateError::Build { message: e.to_string() })?;
-        let plan = kernel.plan();
-        let mut fixed = operands(problem, plan, team)?;
-        let (output, expected) = expected_output(problem, plan)?;
-        fixed.extend(packed(built, &kernel, &fixed, cache, team)?);
-        let copies_wanted = copies(Buffers::bytes(plan, team.threads()).map_err(no_memory)?, &built.target, cold);
-        let mut copies = vec![Buffers::around(fixed.clone(), Some(cache), plan, team.threads()).map_err(no_memory)?];
+        let kernel = unsafe { Kernel::load(&resident.device, &built.artifact) }?;
+        let operands = operands(resident, problem, &slots)?;
+        let output = output(&slots)?;
+        let right = match resident.output(problem, slots[output].layout, slots[output].dtype)? {
+            Some(tensor) if tensor.is_summed() => Right::Exact(tensor),
+            _ => Right::Sampled(None),
+        };
+
+        let trust = Trust { resident: Rc::clone(resident), workload: built.workload, is_earned: false };
+        let mut fixed = packed(resident, &kernel, built, &slots, &operands)?;
+        fixed.extend(operands);
+        let mut copies = vec![Copy::new(resident, &kernel, &slots, fixed)?];
         for _ in 1..copies_wanted {
-            let copy =
-                |(position, fixed): &(usize, Arc<Fixed>)| Ok((*position, Arc::new(Fixed::of(fixed.elements(), team)?)));
-            let fixed = fixed.iter().map(copy).collect::<Result<_, _>>().map_err(no_memory)?;
-            copies.push(Buffers::around(fixed, None, plan, team.threads()).map_err(no_memory)?);
+            let copy = |(slot, fixed): &(usize, Rc<Fixed<D>>)| Ok((*slot, resident.copy(fixed)?));
+            let fixed = copies[0].fixed.iter().map(copy).collect::<Result<_, CandidateError>>()?;
+            copies.push(Copy::new(resident, &kernel, &slots, fixed)?);
         }
         Ok(Self {
+            copies,
+            replays: Replays::new(),
+            trust,
             kernel,
-            output,
+            output: slots.swap_remove(output),
+            right,
             expected,
             tolerance: built.tolerance,
-            copies,
-            runs: 0,
+            next: 0,
+            last: 0,
             kernel_secs: 0.0,
             max_rel_error: 0.0,
         })
     }
 
     /// Gives its memory back, for the next trial.
-    pub(crate) fn give_back(self, cache: &mut AllocationCache) {
-        for buffers in self.copies {
-            let (memory, fixed) = buffers.into_parts();
-            cache.give(memory);
+    pub(crate) fn give_back(self) {
+        let Self { copies, replays, trust, .. } = self;
+        drop(replays);
+        let mut cache = trust.resident.cache.borrow_mut();
+        for Copy { own, fixed, call, .. } in copies {
+            drop(call);
+            cache.give(own.into_memory());
             // What is kept stays.
-            let own = fixed.into_iter().filter_map(|(_, fixed)| Arc::into_inner(fixed));
-            own.for_each(|fixed| cache.give(fixed.into_memory()));
+            let free = fixed.into_iter().filter_map(|(_, fixed)| Rc::into_inner(fixed));
+            free.for_each(|fixed| cache.give(fixed.into_memory()));
         }
     }
 
-    /// Bytes of its buffers.
-    pub(crate) fn bytes(&self) -> usize {
-        self.copies.iter().map(Buffers::memory_bytes).sum()
-    }
-
-    /// Runs once and compares; returns the seconds of the run. The output is NaN before, and so is everything that
-    /// nobody filled.
-    pub(crate) fn check(&mut self, team: &mut Team) -> Result<f64, CandidateError> {
-        self.copies[0].buffer_mut(self.output).fill(f32::NAN);
-        let start = Instant::now();
-        self.kernel.run(team, &mut self.copies[0]);
-        let secs = start.elapsed().as_secs_f64();
-        self.kernel_secs += secs;
-        self.compare(0, team)?;
-        Ok(secs)
-    }
-
-    /// Runs `runs` times and returns the seconds of all.
-    pub(crate) fn repeat(&mut self, runs: usize, team: &mut Team) -> f64 {
-        let start = Instant::now();
-        for _ in 0..runs {
-            let copy = self.runs % self.copies.len();
-            self.kernel.run(team, &mut self.copies[copy]);
-            self.runs += 1;
-        }
-        let secs = start.elapsed().as_secs_f64();
-        self.kernel_secs += secs;
-        secs
-    }
-
-    /// Checks after timing that the last run, on top of earlier ones, was right, then, unless it is to be brief, one
-    /// on a fresh output, and that no operand, nothing that was packed and nothing outside the buffers changed in all the runs.
-    pub(crate) fn recheck(&mut self, briefly: bool, team: &mut Team) -> Result<(), CandidateError> {
-        let last = self.runs.checked_sub(1).map_or(0, |last| last % self.copies.len());
-        self.compare(last, team)?;
-        if !briefly {
-            self.check(team)?;
-        }
-        let stray_write = |message: String| Err(CandidateError::StrayWrite { message });
-        for copy in &self.copies {
-            let changed = copy.fixed().iter().find(|(_, fixed)| !fixed.is_intact(team));
-            if !copy.guards_intact() || changed.is_some_and(|(_, fixed)| fixed.guards_changed()) {
-                return stray_write("memory beside its buffers changed".into());
-            }
-            if let Some(&(position, _)) = changed {
-                let role = self.kernel.plan().buffers[position].role;
-                return stray_write(format!("the {role:?} operand changed").to_lowercase());
-            }
-        }
-        Ok(())
-    }
-
-    /// Seconds of all runs so far.
-    pub(crate) fn kernel_secs(&self) -> f64 {
-        self.kernel_secs
-    }
-
-    /// Largest deviation from the reference so far.
-    pub(crate) fn max_rel_error(&self) -> f64 {
-        self.max_rel_error
-    }
-
-    /// Compares the output of a copy with the reference.
-    fn compare(&mut self, copy: usize, team: &mut Team) -> Result<(), CandidateError> {
-        let error = self.expected.error(self.copies[copy].buffer(self.output), team);
+    /// Compares the output of a copy with what is right.
+    fn compare(&mut self, copy: usize) -> Result<(), CandidateError> {
+        let error = self.error_of(copy)?;
         self.max_rel_error = self.max_rel_error.max(error);
         if error <= self.tolerance {
             return Ok(());
         }
         Err(CandidateError::WrongResult { max_rel_error: error, tolerance: self.tolerance })
     }
+
+    fn error_of(&mut self, copy: usize) -> Result<f64, CandidateError> {
+        let Slot { dtype, len, words, .. } = self.output;
+        let Resident { device, checks, .. } = &*self.trust.resident;
+        let Copy { own, output, .. } = &self.copies[copy];
+        // SAFETY: no kernel that writes it runs before this is done: they are started in order.
+        let output = unsafe { own.part(device, *output) }?;
+        let difference = |from: &D::Memory| -> Result<f64, CandidateError> {
+            let difference = checks.difference(device, &output, from, dtype, len)?;
+            Ok(self.expected.relative(f64::from(difference)))
+        };
+        match &self.right {
+            Right::Exact(fixed) => {
+                // SAFETY: it is read.
+                let right = unsafe { fixed.tensor(device) }?;
+                return difference(&right);
+            }
+            // The same kernel computes the same again, or nearly so.
+            Right::Sampled(Some((agreed, error))) => {
+                let error = error + difference(agreed)?;
+                if error <= self.tolerance {
+                    return Ok(error);
+                }
+            }
+            Right::Sampled(None) => {}
+        }
+
+        // Samples are compared where the output is, if that is the host.
+        if let Some(bytes) = device.host_bytes(&output).filter(|_| dtype.bytes() == 4) {
+            // SAFETY: any four bytes are a number.
+            let (_, elements, _) = unsafe { bytes.align_to::<f32>() };
+            return Ok(self.expected.error(elements, &|tasks, work| device.divide(tasks, work)));
+        }
+        let mut content = vec![0u32; words];
+        device.read(&output, 0, bytes_of_mut(&mut content))?;
+        let error = self.expected.error(&dtype.values(&content, len), &expected::divide);
+
+        // Without memory for it, or where it is too large to be gone through, all outputs go the long way.
+        let is_summed = || checks.checksum(device, &output, words).is_ok_and(|sum| sum.is_some());
+        if error <= self.tolerance
+            && is_summed()
+            && let Ok(mut agreed) = device.allocate(4 * words)
+        {
+            device.copy(&output, &mut agreed, 4 * words)?;
+            self.right = Right::Sampled(Some((agreed, error)));
+        }
+        Ok(error)
+    }
+
+    /// Checks that no operand, nothing that was packed and nothing beside the buffers changed.
+    fn check_memory(&mut self) -> Result<(), CandidateError> {
+        let resident = Rc::clone(&self.trust.resident);
+        let stray = |message: String| Err(CandidateError::StrayWrite { message });
+        for Copy { own, fixed, .. } in &self.copies {
+            if !own.is_intact(&resident.device)? {
+                return stray("memory beside its buffers changed".into());
+            }
+            for (position, fixed) in fixed {
+                if !resident.has_changed(fixed)? {
+                    continue;
+                }
+                if fixed.is_guard_broken(&resident.device)? {
+                    return stray("memory beside its buffers changed".into());
+                }
+                return stray(format!("the {} operand changed", self.kernel.plan().buffers[*position].name));
+            }
+        }
+        if let Right::Exact(tensor) = &self.right
+            && resident.has_changed(tensor)?
+        {
+            return stray("memory that is not its own changed".into());
+        }
+        self.trust.is_earned = true;
+        Ok(())
+    }
 }
 
-/// Checks and times one kernel, by a reference kernel if there is one. On a disturbed machine, what may be faster than the incumbent is
-/// timed again, and a correction alone makes nothing faster than that: who wins a duel, as fast; else slower by the root of the
-/// slowdown, for kernels differ in what slows them, and of the many that seem the fastest thanks to a correction few are. Returns the
-/// times, and how many times longer than the reference kernel the kernel takes, 0 if there is none or the kernel was given up.
-pub(crate) fn measure(
-    trial: &mut Trial,
-    options: &TimingOptions,
-    incumbent_secs: Option<f64>,
-    team: &mut Team,
-    mut reference_kernel: Option<&mut ReferenceKernel>,
-) -> Result<(RunSecs, f64), CandidateError> {
-    let looked_secs = reference_kernel.as_ref().map_or(0.0, |reference_kernel| reference_kernel.kernel_secs());
-    let first_secs = trial.check(team)?;
-    let mut slowdown = |team: &mut Team| {
-        reference_kernel.as_mut().map_or(1.0, |reference_kernel| reference_kernel.slowdown(options, team))
-    };
-    let incumbent = incumbent_secs.unwrap_or(0.0);
-    let mut before = slowdown(team);
-    let mut time = |trial: &mut Trial| {
-        let mut repeat = |runs| trial.repeat(runs, team);
-        let estimate_secs = harness::warm_up(options, first_secs, &mut repeat);
-        let samples = harness::sample(options, estimate_secs, incumbent_secs.map(|secs| secs * before), &mut repeat);
-        let after = slowdown(team);
-        // What counts of the repeats is their low quantile: the better of the two moments.
-        let moment = (samples.run_secs(0.0), before.min(after));
-        before = after;
-        moment
-    };
-    let settles = |(run, slowdown): &(RunSecs, f64)| {
-        *slowdown < QUIET || run.stopped_early || run.run_secs > slowdown * incumbent
-    };
-    let mut moment = time(trial);
-    let mut best = moment;
-    for _ in 1..ATTEMPTS {
-        if settles(&moment) {
-            break;
+impl<D: Device> Loaded for Trial<D> {
+    fn check(&mut self) -> Result<f64, CandidateError> {
+        let resident = &self.trust.resident;
+        let Copy { own, output, call, .. } = &mut self.copies[0];
+        own.clear(&resident.device, *output)?;
+        let secs = resident.device.time(&mut || resident.device.start(call))?;
+        self.kernel_secs += secs;
+        self.compare(0)?;
+        // A device beside the host may load the kernel when it runs first: that run tells nothing of the next.
+        if self.trust.resident.is_host() { Ok(secs) } else { self.repeat(1) }
+    }
+
+    fn repeat(&mut self, runs: usize) -> Result<f64, CandidateError> {
+        let Self { copies, next, last, replays, trust, .. } = self;
+        let device = &trust.resident.device;
+        let mut run = || {
+            (*last, *next) = (*next, (*next + 1) % copies.len());
+            device.start(&copies[*last].call)
+        };
+        let Timed { runs: timed_runs, secs } = replays.time(device, runs, copies.len(), &mut run)?;
+        trust.resident.is_busy();
+        self.kernel_secs += secs;
+        Ok(secs * runs as f64 / timed_runs.max(1) as f64)
+    }
+
+    fn recheck(&mut self, briefly: bool) -> Result<(), CandidateError> {
+        self.compare(self.last)?;
+        if !briefly {
+            self.check()?;
         }
-        moment = time(trial);
-        if moment.1 <= best.1 {
-            best = moment;
-        }
-    }
-    let mut ratio = 0.0;
-    if let Some(reference_kernel) = reference_kernel.as_mut().filter(|_| !best.0.stopped_early) {
-        (ratio, best.1) = reference_kernel.compare(trial, best.0.run_secs, best.1, options, team);
-    }
-    let (run, slowdown) = best;
-    let least_secs = if ratio < FASTER { incumbent } else { incumbent * slowdown.sqrt() };
-    let run = run.undisturbed(slowdown, least_secs);
-    trial.recheck(run.stopped_early || first_secs >= SLOW_SECS, team)?;
-    let looks_secs = reference_kernel.map_or(0.0, |reference_kernel| reference_kernel.kernel_secs()) - looked_secs;
-    let run = RunSecs { max_rel_error: trial.max_rel_error, kernel_secs: trial.kernel_secs + looks_secs, ..run };
-    Ok((run, ratio))
-}
-
-impl Racer<Team> for Trial {
-    fn check(&mut self, team: &mut Team) -> Result<f64, CandidateError> {
-        Trial::check(self, team)
-    }
-
-    fn repeat(&mut self, runs: usize, team: &mut Team) -> Result<f64, CandidateError> {
-        Ok(Trial::repeat(self, runs, team))
-    }
-
-    fn recheck(&mut self, briefly: bool, team: &mut Team) -> Result<(), CandidateError> {
-        Trial::recheck(self, briefly, team)
+        self.check_memory()
     }
 
     fn kernel_secs(&self) -> f64 {
@@ -263,109 +296,186 @@ impl Racer<Team> for Trial {
     fn max_rel_error(&self) -> f64 {
         self.max_rel_error
     }
+
+    fn graph_runs(&self) -> usize {
+        self.replays.graph_runs()
+    }
+
+    fn bytes(&self) -> usize {
+        let device = &self.trust.resident.device;
+        let fixed = self.copies.iter().flat_map(|copy| &copy.fixed).map(|(_, fixed)| fixed.bytes(device));
+        let own = self.copies.iter().map(|copy| 4 * copy.own.memory().1);
+        fixed.chain(own).sum()
+    }
+
+    fn idle_secs(&self) -> f64 {
+        let resident = &self.trust.resident;
+        if resident.is_host() { 0.0 } else { resident.idle_secs() }
+    }
 }
 
-/// Where each operand lies in the plan, and its elements.
-fn operands(problem: &mut Problem, plan: &KernelPlan, team: &mut Team) -> Result<Placed, CandidateError> {
-    let given = |b: &PlanBuffer| matches!(b.role, Role::Input | Role::Weight | Role::Bias | Role::Residual);
-    let operands = plan.buffers.iter().enumerate().filter(|(_, b)| given(b));
-    let place = |(position, buffer): (usize, &PlanBuffer)| {
-        let fixed = problem.fixed(buffer.role, buffer.layout, team)?;
-        let fixed = fixed.ok_or_else(|| misfit(buffer.role, "the workload has none"))?;
-        check_len(buffer, fixed.elements().len())?;
-        Ok((position, fixed))
+impl<D: Device> Copy<D> {
+    /// Memory for what the kernel may write, beside what is fixed.
+    fn new(
+        resident: &Resident<D>,
+        kernel: &Kernel<D>,
+        slots: &[Slot],
+        fixed: Placed<D>,
+    ) -> Result<Self, CandidateError> {
+        let (own, memory) = bound(resident, kernel.plan(), slots, &fixed)?;
+        let is_own = |slot: &&Slot| fixed.iter().all(|(position, _)| *position != slot.position);
+        let output = slots.iter().filter(is_own).position(|slot| slot.binding == Binding::Output);
+        // SAFETY: the kernel goes last. What it writes is the copy's own; what it reads nobody writes but the host, when it does not run.
+        let call = unsafe { kernel.bind_memory(&resident.device, When::EveryRun, memory) }?;
+        Ok(Self { own, fixed, output: output.ok_or_else(no_output)?, call })
+    }
+}
+
+/// Undefined memory for all slots that are not fixed and for threads, and all of a plan's memory together.
+fn bound<D: Device>(
+    resident: &Resident<D>,
+    plan: &KernelPlan,
+    slots: &[Slot],
+    fixed: &Placed<D>,
+) -> Result<(Guarded<D>, Bound<D::Memory>), CandidateError> {
+    let device = &resident.device;
+    let fixed_at = |slot: &Slot| fixed.iter().find(|(position, _)| *position == slot.position);
+    let own_words = slots.iter().filter(|slot| fixed_at(slot).is_none()).map(|slot| slot.words);
+    let lens: Vec<usize> = own_words.chain(private_words(device, plan)).collect();
+    let own = resident.undefined(&lens)?;
+
+    let mut parts = 0..lens.len();
+    // SAFETY: whoever binds the memory says who uses it when.
+    let mut part = || unsafe { own.part(device, parts.next().unwrap_or(usize::MAX)) };
+    let memory = |slot: &Slot| match fixed_at(slot) {
+        // SAFETY: as above.
+        Some((_, fixed)) => unsafe { fixed.tensor(device) },
+        None => part(),
     };
-    operands.map(place).collect()
+    let buffers = slots.iter().map(memory).collect::<Result<_, _>>()?;
+    let private = private_words(device, plan).map(|_| part()).collect::<Result<_, _>>()?;
+    Ok((own, Bound { buffers, private }))
 }
 
-/// What the stages that run ahead of time make of the weights: known from a kernel that packs alike, or packed now. What they may
-/// not read is NaN meanwhile.
-fn packed(
+/// Words of the private memory of each thread of the host.
+fn private_words<D: Device>(device: &D, plan: &KernelPlan) -> impl Iterator<Item = usize> {
+    let threads = if plan.local_bytes > 0 { device.host_threads() } else { 0 };
+    std::iter::repeat_n(plan.local_bytes.div_ceil(4), threads)
+}
+
+/// The operands on the device.
+fn operands<D: Device>(resident: &Resident<D>, problem: &Problem, slots: &[Slot]) -> Result<Placed<D>, CandidateError> {
+    let are_given = slots.iter().filter(|slot| matches!(slot.binding, Binding::Data | Binding::Constant { .. }));
+    let operand = |slot: &Slot| {
+        let fixed = resident.operand(problem, slot.role, slot.layout, slot.dtype)?;
+        let fixed = fixed.ok_or_else(|| misfit(slot.role, "the workload has none"))?;
+        if fixed.words() != slot.words {
+            return Err(misfit(slot.role, "it has not the size of its tensor"));
+        }
+        Ok((slot.position, fixed))
+    };
+    are_given.map(operand).collect()
+}
+
+/// What the stages that run ahead of time make of the constants: known from a kernel that packs alike, or packed now. What they may
+/// not read is undefined meanwhile.
+fn packed<D: Device>(
+    resident: &Resident<D>,
+    kernel: &Kernel<D>,
     built: &Built,
-    kernel: &Kernel,
-    operands: &Placed,
-    cache: &mut AllocationCache,
-    team: &mut Team,
-) -> Result<Placed, CandidateError> {
-    let plan = kernel.plan();
+    slots: &[Slot],
+    operands: &Placed<D>,
+) -> Result<Placed<D>, CandidateError> {
+    let Artifact { plan, .. } = &built.artifact;
     if plan.stages.iter().all(|stage| stage.when != When::AheadOfTime) {
         return Ok(Vec::new());
     }
-    let no_memory = NoMemory::candidate_error;
-    let packing = Packing::of(built);
-    if let Some(packed) = packing.as_ref().and_then(|packing| cache.find(&built.workload, packing, plan)) {
+    let packing = Packing::of(&built.artifact);
+    let known = packing.as_ref().and_then(|packing| resident.cache.borrow_mut().find(&built.workload, packing, plan));
+    if let Some(packed) = known {
         return Ok(packed);
     }
-    let is_set_early = |(position, _): &&(usize, _)| matches!(plan.buffers[*position].role, Role::Weight | Role::Bias);
-    let mut fixed: Placed = operands.iter().filter(is_set_early).cloned().collect();
-    let early = fixed.len();
-    for (position, buffer) in plan.buffers.iter().enumerate().filter(|(_, b)| b.global && b.role == Role::Packed) {
-        let len = len(buffer).map_err(no_memory)?;
-        let memory = Fixed::bytes_of(len).and_then(|bytes| cache.memory(bytes)).map_err(no_memory)?;
-        fixed.push((position, Arc::new(Fixed::blank(len, memory))));
+
+    let is_constant = |(position, _): &&(usize, _)| matches!(plan.buffers[*position].binding, Binding::Constant { .. });
+    let constants = operands.iter().filter(is_constant).map(|(position, fixed)| (*position, Rc::clone(fixed)));
+    let mut fixed: Placed<D> = constants.collect();
+    let constants = fixed.len();
+    for slot in slots.iter().filter(|slot| slot.binding == Binding::Packed) {
+        fixed.push((slot.position, Rc::new(resident.blank(slot.words)?)));
     }
-    let mut buffers = Buffers::around(fixed, Some(cache), plan, team.threads()).map_err(no_memory)?;
-    kernel.prepare(team, &mut buffers);
-    let is_blank = |fixed: &Fixed| fixed.elements().iter().all(|x| x.to_bits() == f32::NAN.to_bits());
-    let stray = !buffers.guards_intact() || buffers.fixed()[early..].iter().any(|(_, fixed)| fixed.guards_changed());
-    if stray {
+    let (own, memory) = bound(resident, plan, slots, &fixed)?;
+    // SAFETY: all the memory is this function's, but for the constants, which nobody writes.
+    let call = unsafe { kernel.bind_memory(&resident.device, When::AheadOfTime, memory) }?;
+    resident.device.start(&call)?;
+    drop(call);
+
+    let mut packed = fixed.split_off(constants);
+    let mut are_intact = own.is_intact(&resident.device)?;
+    for (_, fixed) in &packed {
+        are_intact &= !fixed.is_guard_broken(&resident.device)?;
+    }
+    if !are_intact {
         return Err(CandidateError::StrayWrite { message: "memory beside its buffers changed".into() });
     }
-    let (memory, fixed) = buffers.into_parts();
-    cache.give(memory);
-    let mut packed = Placed::new();
-    for (position, fixed) in fixed.into_iter().skip(early) {
-        // Those that are blank are not for what is packed ahead of time.
-        match Arc::into_inner(fixed) {
-            Some(fixed) if is_blank(&fixed) => cache.give(fixed.into_memory()),
-            Some(mut fixed) => {
-                fixed.seal(team);
-                packed.push((position, Arc::new(fixed)));
-            }
-            None => {}
+    resident.cache.borrow_mut().give(own.into_memory());
+    for (_, fixed) in &mut packed {
+        if let Some(fixed) = Rc::get_mut(fixed) {
+            fixed.seal(&resident.device, &*resident.checks)?;
         }
     }
     if let Some(packing) = packing {
-        cache.keep(&built.workload, packing, packed.clone());
+        resident.cache.borrow_mut().keep(&built.workload, packing, packed.clone());
     }
     Ok(packed)
 }
 
-/// Where the output lies in the plan, and what it must be.
-fn expected_output(problem: &mut Problem, plan: &KernelPlan) -> Result<(usize, Expected), CandidateError> {
-    let position = plan.buffers.iter().position(|b| b.role == Role::Output);
-    let position = position.ok_or_else(|| misfit(Role::Output, "there is none"))?;
-    let buffer = &plan.buffers[position];
-    let expected = problem.expected(buffer.layout)?;
-    check_len(buffer, expected.len())?;
-    Ok((position, expected))
-}
-
-/// Number of elements of a buffer.
-fn len(buffer: &PlanBuffer) -> Result<usize, NoMemory> {
-    buffer.elements().ok_or(NoMemory { bytes: usize::MAX })
-}
-
-/// Fails unless so many elements belong into a buffer of the plan.
-fn check_len(buffer: &PlanBuffer, elements: usize) -> Result<(), CandidateError> {
-    if buffer.global && len(buffer) == Ok(elements) {
-        return Ok(());
+/// What the output must be.
+fn expected_output(problem: &Problem, slots: &[Slot]) -> Result<Expected, CandidateError> {
+    let Slot { layout, len, .. } = slots[output(slots)?];
+    let expected = problem.expected(layout)?;
+    if expected.len() != len {
+        return Err(misfit(Role::Output, "it has not the size of its tensor"));
     }
-    Err(misfit(buffer.role, &format!("{elements} elements do not fit shape {:?}", buffer.shape)))
+    Ok(expected)
+}
+
+/// The buffers of a plan that are not private.
+fn slots(plan: &KernelPlan) -> Result<Vec<Slot>, CandidateError> {
+    let slot = |(position, buffer): (usize, &PlanBuffer)| {
+        let bytes = buffer.bytes().filter(|&bytes| bytes <= isize::MAX as usize);
+        let words = bytes.ok_or_else(guarded::no_memory)?.div_ceil(4);
+        let &PlanBuffer { role, binding, layout, dtype, .. } = buffer;
+        Ok(Slot { position, role, binding, layout, dtype, len: buffer.elements().unwrap_or(0), words })
+    };
+    plan.buffers.iter().enumerate().filter(|(_, buffer)| buffer.is_global()).map(slot).collect()
+}
+
+/// Where the output is among the slots.
+fn output(slots: &[Slot]) -> Result<usize, CandidateError> {
+    slots.iter().position(|slot| slot.binding == Binding::Output).ok_or_else(no_output)
+}
+
+fn no_output() -> CandidateError {
+    misfit(Role::Output, "there is none")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checks::HostChecks;
     use crate::{Backend, Builder, Candidate};
+    use autotune_runtime::{Cpu, HostMemory};
     use autotune_schedules::ScheduleSpace;
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 
+    fn resident() -> Rc<Resident<Cpu>> {
+        Rc::new(Resident::new(Cpu::pinned(2), Box::new(HostChecks), usize::MAX))
+    }
+
     #[test]
     fn kernels_that_pack_alike_share_what_one_of_them_packed() {
         let target = Target::detect("cpu", Some(2)).unwrap();
-        let mut team = Team::new(2);
         for (seed, text) in
             ["conv2d:c=256,h=5,w=4,o=256,k=3,p=1,bias", "matmul:m=5,n=1450,k=1500,bias"].iter().enumerate()
         {
@@ -375,27 +485,30 @@ mod tests {
             let candidates: Vec<Candidate> = (0..16)
                 .map(|_| Candidate { workload, target: target.clone(), config: space.sample(&mut rng) })
                 .collect();
-            let (mut problem, mut cache) = (Problem::new(&workload).unwrap(), AllocationCache::default());
+            let (problem, sharing) = (Problem::new(&workload).unwrap(), resident());
             let (mut packers, mut distinct) = (0, 0);
             for build in Builder::new(Backend::Assembler, 20.0).build(&candidates).unwrap() {
                 let built = build.outcome.unwrap();
                 // SAFETY: the code generator's kernels are fit to run.
-                let load = |problem: &mut Problem, cache: &mut AllocationCache, team: &mut Team| unsafe {
-                    Trial::new(problem, &built, false, cache, team).unwrap()
-                };
-                let mut trial = load(&mut problem, &mut cache, &mut team);
-                trial.check(&mut team).unwrap();
-                trial.recheck(false, &mut team).unwrap();
-                let alone = load(&mut Problem::new(&workload).unwrap(), &mut AllocationCache::default(), &mut team);
-                let (fixed, own) = (trial.copies[0].fixed(), alone.copies[0].fixed());
+                let load = |resident: &Rc<Resident<Cpu>>| unsafe { Trial::new(resident, &problem, &built, false) };
+                let mut trial = load(&sharing).unwrap();
+                trial.check().unwrap();
+                trial.recheck(false).unwrap();
+
+                let alone_on = resident();
+                let alone = load(&alone_on).unwrap();
+                let (fixed, own) = (&trial.copies[0].fixed, &alone.copies[0].fixed);
                 assert_eq!(fixed.len(), own.len());
                 for ((position, shared), (own_position, own)) in fixed.iter().zip(own) {
-                    let bits = |fixed: &Fixed| fixed.elements().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-                    assert!(position == own_position && bits(shared) == bits(own), "{text}: buffer {position}");
+                    // SAFETY: nobody writes.
+                    let memory = |fixed: &Fixed<Cpu>| unsafe { fixed.tensor(&alone_on.device) }.unwrap();
+                    let (shared, own): (HostMemory, HostMemory) = (memory(shared), memory(own));
+                    let is_same = position == own_position && shared.elements::<u32>() == own.elements::<u32>();
+                    assert!(is_same, "{text}: buffer {position}");
                 }
-                packers += usize::from(Packing::of(&built).is_some());
-                distinct = cache.len();
-                trial.give_back(&mut cache);
+                packers += usize::from(Packing::of(&built.artifact).is_some());
+                distinct = sharing.cache.borrow().len();
+                trial.give_back();
             }
             assert!(distinct < packers, "{text}: {distinct} of {packers}");
         }

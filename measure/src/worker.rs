@@ -9,22 +9,18 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use autotune_ir::GpuTarget;
+use autotune_ir::Target;
+use autotune_runtime::{allowed_cores, pin_to_core};
 use autotune_schedules::Workload;
 
-use crate::affinity::{allowed_cores, pin_to_core};
-use crate::allocation_cache::AllocationCache;
 use crate::available;
-use crate::gpu::trial::Loaded;
-use crate::gpu::{self, Gpu, nvrtc};
-use crate::measurement::{CandidateError, RunSecs, human_bytes};
+use crate::built::Built;
+use crate::measurement::{CandidateError, human_bytes};
 use crate::memory;
+use crate::nvrtc;
 use crate::problem::{self, Problem};
 use crate::protocol::{self, Job, MemoryAtStart, Request, Response, Task};
-use crate::race::race;
-use crate::reference_kernel::ReferenceKernels;
-use crate::team::Team;
-use crate::trial::{self, Trial};
+use crate::station::{self, Station};
 
 /// Serves a measurer over standard input and output until the input ends: the main function of a program that is
 /// started as a worker, [`crate::WorkerCommand`]. Nothing else may use standard input and output before or after.
@@ -45,13 +41,7 @@ fn serve_requests() -> io::Result<()> {
     memory::report_when_dying();
     let requests = read_in_background(input);
     allowed_cores();
-    let mut worker = Worker {
-        team: Team::new(1),
-        problems: HashMap::new(),
-        reference_kernels: ReferenceKernels::default(),
-        cache: AllocationCache::default(),
-        gpu: None,
-    };
+    let mut worker = Worker { problems: HashMap::new(), station: None };
     protocol::send(&mut output, &Response::Hello { version: protocol::version() }, &[])?;
     while let Ok((request, raw)) = requests.recv() {
         let response = worker.answer(&request, &raw, &mut output)?;
@@ -100,14 +90,10 @@ const SIGN_OF_LIFE: Duration = Duration::from_millis(100);
 const PROBLEM_BYTES: usize = 1 << 30;
 
 struct Worker {
-    team: Team,
     /// Those made so far: batches of candidates of several workloads come in turns.
     problems: HashMap<Workload, Problem>,
-    reference_kernels: ReferenceKernels,
-    /// What kernels packed, and memory of earlier trials' buffers.
-    cache: AllocationCache,
-    /// The device of the last job that was for a GPU.
-    gpu: Option<(GpuTarget, Box<dyn Gpu>)>,
+    /// The device of the last job.
+    station: Option<(Target, Box<dyn Station>)>,
 }
 
 impl Worker {
@@ -115,8 +101,11 @@ impl Worker {
         let jobs = match &request.task {
             Task::Time { job, .. } => std::slice::from_ref(&**job),
             Task::Race { jobs, .. } => jobs,
-            Task::Ceilings { target } => return self.ceilings(target, output),
+            Task::Ceilings { target } => return self.ceilings(&Target::Gpu(target.clone()), output),
             Task::Compile { source, sm } => return compile(source, *sm, output),
+        };
+        let Some(target) = jobs.first().map(|job| &job.target) else {
+            return Ok(Response::Done { outcomes: Vec::new(), is_spoilt: false });
         };
         // Problems are made before the jobs count as started: they are no part of a candidate's time.
         self.forget_problems(jobs);
@@ -125,128 +114,83 @@ impl Worker {
                 return Ok(refusal);
             }
         }
-        match jobs.first().and_then(|job| job.target.gpu()) {
-            Some(target) => self.answer_on_gpu(request, jobs, target, raw, output),
-            None => self.answer_on_cpu(request, jobs, raw, output),
+        if let Err(message) = self.open(target) {
+            return Ok(Response::Failed { message });
+        }
+        match self.start(request, jobs, output)? {
+            Some(refusal) => Ok(refusal),
+            None => Ok(self.run(request, jobs, raw)),
         }
     }
 
-    /// The device, opened unless it is open. From then on a death is the work's doing.
-    fn start_on_gpu(&mut self, target: &GpuTarget, output: &mut File) -> io::Result<Result<(), String>> {
-        if self.gpu.as_ref().is_none_or(|(open, _)| open != target) {
-            self.gpu = match gpu::open(target) {
-                Ok(device) => Some((target.clone(), device)),
-                Err(error) => return Ok(Err(error.to_string())),
-            };
+    /// Opens the device, unless it is open. That of a CPU is run from its first core.
+    fn open(&mut self, target: &Target) -> Result<&mut dyn Station, String> {
+        if matches!(target, Target::Cpu(_)) {
+            pin_to_core(0);
         }
+        let open = match self.station.take() {
+            Some((open, station)) if open == *target => (open, station),
+            other => {
+                // Two devices may not fit the memory of one.
+                drop(other);
+                (target.clone(), station::open(target).map_err(|error| error.to_string())?)
+            }
+        };
+        Ok(&mut *self.station.insert(open).1)
+    }
+
+    fn ceilings(&mut self, target: &Target, output: &mut File) -> io::Result<Response> {
+        let station = match self.open(target) {
+            Ok(station) => station,
+            Err(message) => return Ok(Response::Failed { message }),
+        };
         protocol::send(output, &Response::Started { memory: MemoryAtStart::UNLIMITED }, &[])?;
-        Ok(Ok(()))
-    }
-
-    fn ceilings(&mut self, target: &GpuTarget, output: &mut File) -> io::Result<Response> {
-        let started = self.start_on_gpu(target, output)?;
-        let measured = started.and_then(|()| match &self.gpu {
-            Some((_, device)) => device.ceilings().map_err(|error| error.to_string()),
-            None => Err("the device is not open".into()),
-        });
-        Ok(match measured {
+        Ok(match station.ceilings() {
             Ok(ceilings) => Response::Ceilings { ceilings },
-            Err(message) => Response::Failed { message },
+            Err(error) => Response::Failed { message: error.to_string() },
         })
     }
 
-    fn answer_on_gpu(
-        &mut self,
-        request: &Request,
-        jobs: &[Job],
-        target: &GpuTarget,
-        raw: &[u8],
-        output: &mut File,
-    ) -> io::Result<Response> {
-        let failed = |message: String| Ok(Response::Failed { message });
-        if let Err(message) = self.start_on_gpu(target, output)? {
-            return failed(message);
-        }
-        let Some((_, device)) = &self.gpu else {
-            return failed("the device is not open".into());
+    /// Runs the kernels of jobs that count as started. Whatever they do is done to this process; if it breaks, it is replaced.
+    fn run(&mut self, request: &Request, jobs: &[Job], raw: &[u8]) -> Response {
+        let failed = |message: &str| Response::Failed { message: message.into() };
+        let built: Option<Vec<Built>> = jobs.iter().map(|job| job.built(raw)).collect();
+        let (Some(built), Some((_, station))) = (built, &mut self.station) else {
+            return failed("a job's code or device is missing");
         };
-        let mut trials = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            let (Some(built), Some(problem)) = (job.built(raw), self.problems.get_mut(&job.workload)) else {
-                return failed("a job's code or problem is missing".into());
-            };
-            trials.push(device.load(problem, &built, request.timing.cold));
-        }
         let timing = &request.timing;
-        let measure = |incumbent_secs| {
-            move |trial: Result<Box<dyn Loaded>, CandidateError>| {
-                gpu::trial::measure(&mut *trial?, timing, incumbent_secs)
+        let outcomes = match (&request.task, &built[..]) {
+            (Task::Time { incumbent_secs, .. }, [built]) => {
+                let Some(problem) = self.problems.get(&built.workload) else {
+                    return failed("the problem is missing");
+                };
+                // SAFETY: this process is there to be broken.
+                vec![unsafe { station.time(problem, built, timing, *incumbent_secs) }]
             }
+            (Task::Race { budget_secs, .. }, built) => {
+                // SAFETY: as above.
+                unsafe { station.race(&self.problems, built, timing, *budget_secs) }
+            }
+            _ => Vec::new(),
         };
-        let outcomes = match request.task {
-            Task::Time { incumbent_secs, .. } => trials.into_iter().map(measure(incumbent_secs)).collect(),
-            Task::Race { budget_secs, .. } => race(trials, timing, budget_secs, &mut ()),
-            Task::Ceilings { .. } | Task::Compile { .. } => Vec::new(),
-        };
-        let is_stray = |outcome: &Result<_, _>| matches!(outcome, Err(CandidateError::StrayWrite { .. }));
-        let is_spoilt =
-            outcomes.iter().any(is_stray) || (outcomes.iter().any(|outcome| outcome.is_err()) && !device.is_well());
-        Ok(Response::Done { outcomes, is_spoilt })
-    }
-
-    fn answer_on_cpu(
-        &mut self,
-        request: &Request,
-        jobs: &[Job],
-        raw: &[u8],
-        output: &mut File,
-    ) -> io::Result<Response> {
-        pin_to_core(0);
-        if let Err(refusal) = self.start(request, jobs, output)? {
-            return Ok(refusal);
-        }
-        let mut trials = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            match self.load(job, raw, request.timing.cold) {
-                Ok(trial) => trials.push(trial),
-                Err(message) => return Ok(Response::Failed { message }),
-            }
-        }
-
-        let (timing, team) = (&request.timing, &mut self.team);
-        let outcomes = match (&request.task, trials.pop()) {
-            (Task::Time { job, incumbent_secs }, Some(Ok(trial))) => {
-                let (outcome, spare) =
-                    self.reference_kernels.measure(&job.workload, trial, timing, *incumbent_secs, team);
-                spare.into_iter().for_each(|trial| trial.give_back(&mut self.cache));
-                vec![outcome]
-            }
-            (Task::Race { budget_secs, .. }, last) => {
-                trials.extend(last);
-                race(trials, timing, *budget_secs, team)
-            }
-            (_, last) => last.into_iter().filter_map(Result::err).map(Err).collect(),
-        };
-        Ok(Response::done(outcomes))
-    }
-
-    /// A job's kernel with its operands; the outer error is not the kernel's fault.
-    fn load(&mut self, job: &Job, raw: &[u8], cold: bool) -> Result<Result<Trial, CandidateError>, String> {
-        let built = job.built(raw).ok_or("machine code is missing")?;
-        let problem = self.problems.get_mut(&job.workload).ok_or("the problem is missing")?;
-        // SAFETY: this process is there to run code that nobody vouches for; if it breaks, it is replaced.
-        Ok(unsafe { Trial::new(problem, &built, cold, &mut self.cache, &mut self.team) })
+        let is_spoilt = station.is_spoilt(&outcomes);
+        Response::Done { outcomes, is_spoilt }
     }
 
     /// Makes room if problems take much: those of other jobs go first.
     fn forget_problems(&mut self, jobs: &[Job]) {
-        let is_too_much =
-            |problems: &HashMap<_, _>| problems.values().map(Problem::bytes).sum::<usize>() > PROBLEM_BYTES;
-        if is_too_much(&self.problems) {
-            self.problems.retain(|workload, _| jobs.iter().any(|job| job.workload == *workload));
+        let resident_bytes = self.station.as_ref().map_or(0, |(_, station)| station.bytes());
+        let problem_bytes: usize = self.problems.values().map(Problem::bytes).sum();
+        if problem_bytes.saturating_add(resident_bytes) <= PROBLEM_BYTES {
+            return;
         }
-        if is_too_much(&self.problems) {
-            self.problems.values_mut().for_each(Problem::forget_layouts);
+        let is_wanted = |workload: &Workload| jobs.iter().any(|job| job.workload == *workload);
+        let unwanted: Vec<Workload> = self.problems.keys().filter(|workload| !is_wanted(workload)).copied().collect();
+        for workload in unwanted {
+            self.problems.remove(&workload);
+            if let Some((_, station)) = &mut self.station {
+                station.forget(&workload);
+            }
         }
     }
 
@@ -270,33 +214,35 @@ impl Worker {
         })
     }
 
-    /// Sets the memory limit and the team up for the jobs, and tells the measurer that from now on they are to blame. Kernels that fit
-    /// memory one by one, but not together, are refused: no kernel's fault.
-    fn start(&mut self, request: &Request, jobs: &[Job], output: &mut File) -> io::Result<Result<(), Response>> {
-        let threads = jobs.iter().map(|job| job.target.threads()).max().unwrap_or(1);
-        if self.team.threads() != threads {
-            self.team = Team::new(threads);
-        }
-
+    /// Sets the memory limit up for the jobs, and tells the measurer that from now on they are to blame; says why if they cannot be run.
+    /// Kernels that fit memory one by one, but not together, are refused: no kernel's fault.
+    fn start(&mut self, request: &Request, jobs: &[Job], output: &mut File) -> io::Result<Option<Response>> {
+        let Some((_, station)) = &self.station else {
+            return Ok(Some(Response::Failed { message: "the device is not open".into() }));
+        };
         let (available_bytes, mut together_bytes) = (available::available_bytes(), 0usize);
         for job in jobs {
-            let needed = trial::needed_bytes(&job.plan, &job.target, request.timing.cold);
+            let needed = station.host_bytes(&job.plan, request.timing.cold);
             // Beside its buffers, a trial keeps the operands, and an output that is compared: at most as much again.
             let bytes = needed.map_or(usize::MAX, |b| b.saturating_mul(2));
             if bytes > available_bytes {
                 let message = format!("its buffers and their copies need {}", human_bytes(bytes));
-                return Ok(Err(Response::done(vec![Err(CandidateError::OutOfMemory { message }); jobs.len()])));
+                let outcomes = vec![Err(CandidateError::OutOfMemory { message }); jobs.len()];
+                return Ok(Some(Response::Done { is_spoilt: station.is_spoilt(&outcomes), outcomes }));
             }
             together_bytes = together_bytes.saturating_add(bytes);
         }
         if together_bytes > available_bytes {
             let message = format!("the racers' buffers need {} together", human_bytes(together_bytes));
-            return Ok(Err(Response::Failed { message }));
+            return Ok(Some(Response::Failed { message }));
         }
 
-        let memory = memory::limit_growth(request.memory_slack_bytes.saturating_add(together_bytes));
+        let memory = match together_bytes {
+            0 => MemoryAtStart::UNLIMITED,
+            bytes => memory::limit_growth(request.memory_slack_bytes.saturating_add(bytes)),
+        };
         protocol::send(output, &Response::Started { memory }, &[])?;
-        Ok(Ok(()))
+        Ok(None)
     }
 }
 
@@ -313,19 +259,6 @@ fn made_with_signs_of_life(workload: &Workload, output: &mut File) -> io::Result
             }
         }
     })
-}
-
-impl Response {
-    /// The outcomes of kernels on the CPU, where one that failed may have written to anything.
-    fn done(outcomes: Vec<Result<RunSecs, CandidateError>>) -> Self {
-        let is_spoilt = !outcomes.iter().all(is_harmless);
-        Self::Done { outcomes, is_spoilt }
-    }
-}
-
-/// True for the outcome of a kernel that ran well, or not at all: the process can run others.
-pub(crate) fn is_harmless(outcome: &Result<RunSecs, CandidateError>) -> bool {
-    matches!(outcome, Ok(_) | Err(CandidateError::Lower { .. } | CandidateError::Build { .. }))
 }
 
 fn compile(source: &str, sm: u32, output: &mut File) -> io::Result<Response> {

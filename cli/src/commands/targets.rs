@@ -3,8 +3,9 @@
 use anyhow::Result;
 use autotune_ir::DType;
 use autotune_ir::{CpuTarget, GpuApi, Target};
-use autotune_measure::gpu::{cuda, nvrtc, opencl};
-use autotune_measure::{Backend, Ceilings, Compiler, GpuInfo, MeasureError, MeasureOptions, WorkerMeasurer};
+use autotune_measure::nvrtc;
+use autotune_measure::{Backend, Ceilings, Compiler, MeasureError, MeasureOptions, WorkerMeasurer};
+use autotune_runtime::{GpuInfo, cuda, opencl};
 
 use super::device_name;
 use crate::output::print;

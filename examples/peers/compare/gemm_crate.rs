@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use autotune_measure::pin_to_core;
+use autotune_runtime::pin_to_core;
 use autotune_schedules::workload::{Epilogue, Matmul, Operator};
 use autotune_schedules::{EXACT_TOLERANCE, Operands, Workload, max_rel_error, reference};
 use gemm_common::Parallelism;

@@ -12,8 +12,9 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, anyhow};
-use autotune_ir::Target;
-use autotune_measure::{Bench, Builder, Built, Candidate, Code, MeasureOptions, allowed_cores, gpu, pin_to_core};
+use autotune_ir::{Code, Target};
+use autotune_measure::{Bench, Builder, Built, Candidate, MeasureOptions, gpu};
+use autotune_runtime::{allowed_cores, pin_to_core};
 use autotune_schedules::{Config, ScheduleSpace, Workload};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -148,7 +149,7 @@ fn prepare(order: &Order) -> Result<(Bench, String)> {
 }
 
 fn write_code(built: &Built, stem: &std::path::Path) -> Result<()> {
-    let (extension, code) = match &built.code {
+    let (extension, code) = match &built.artifact.code {
         Code::Cubin(code) => ("cubin", code.as_slice()),
         Code::OpenCl(source) => ("cl", source.as_bytes()),
         Code::Library(_) | Code::Machine(_) => return Ok(()),

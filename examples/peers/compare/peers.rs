@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use autotune_measure::allowed_cores;
+use autotune_runtime::allowed_cores;
 use autotune_schedules::Workload;
 use autotune_schedules::workload::{Activation, Operator};
 use serde::Deserialize;

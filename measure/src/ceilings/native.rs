@@ -5,7 +5,7 @@ use std::arch::asm;
 use std::ffi::{c_char, c_long};
 
 use super::{LINE, Loop, ROUNDS};
-use crate::team::StageFn;
+use autotune_runtime::team::StageFn;
 
 /// The function of a loop; `None` if there is none for this processor.
 pub(super) fn find(name: Loop) -> Option<StageFn> {

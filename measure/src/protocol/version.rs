@@ -2,17 +2,16 @@
 
 use std::sync::OnceLock;
 
-use autotune_codegen::asm::MachineCode;
-use autotune_ir::plan::{PlanBuffer, PlanStage, TensorBox};
+use autotune_ir::plan::{Binding, PlanBuffer, PlanStage, TensorBox};
 use autotune_ir::program::{Layout, Role, When};
-use autotune_ir::{CpuTarget, GpuTarget, KernelPlan, Launch, Target};
+use autotune_ir::{Artifact, Code, CpuTarget, GpuTarget, KernelPlan, Launch, MachineCode, Target};
 use serde_json::Value;
 
 use super::{Job, MemoryAtStart, Request, Response, Task};
-use crate::builder::{Built, Code};
+use crate::built::Built;
 use crate::ceilings::Ceilings;
-use crate::gpu::nvrtc::Compiled;
 use crate::measurement::{CandidateError, RunSecs};
+use crate::nvrtc::Compiled;
 use crate::options::TimingOptions;
 
 /// Differs between programs whose messages differ: a hash of the crate's version and of an example of every message, with the names
@@ -142,13 +141,25 @@ fn gpu() -> Option<GpuTarget> {
 }
 
 fn job(code: Code) -> Job {
-    let buffer = |role, layout| PlanBuffer { role, global: true, shape: vec![1, 2], layout, dtype: Default::default() };
+    let buffer = |(role, binding): (Role, Binding), layout| PlanBuffer {
+        name: "name".into(),
+        role,
+        binding,
+        shape: vec![1, 2],
+        layout,
+        dtype: Default::default(),
+    };
+    let constant = (Role::Weight, Binding::Constant { read_in_runs: true });
     let launch = Launch { blocks: 1, threads: 2, shared_bytes: 3 };
     let boxes = vec![TensorBox { buffer: 0, shape: [8, 9] }];
     let stage =
         |when| PlanStage { symbol: "symbol".into(), when, tasks: 4, launch: Some(launch), boxes: boxes.clone() };
     let plan = KernelPlan {
-        buffers: vec![buffer(Role::Input, Layout::Plain), buffer(Role::Output, Layout::ChannelBlocked(2))],
+        buffers: vec![
+            buffer((Role::Input, Binding::Data), Layout::Plain),
+            buffer(constant, Layout::Plain),
+            buffer((Role::Output, Binding::Output), Layout::ChannelBlocked(2)),
+        ],
         stages: vec![stage(When::AheadOfTime), stage(When::EveryRun)],
         local_bytes: 5,
     };
@@ -160,7 +171,8 @@ fn job(code: Code) -> Job {
         exact: false,
     };
     let target = Target::Cpu(CpuTarget::generic_avx2(2));
-    Job::new(&Built { workload, target, plan, tolerance: 0.1, code }, &mut Vec::new())
+    let artifact = Artifact { target, plan, code };
+    Job::new(&Built { workload, artifact, tolerance: 0.1 }, &mut Vec::new())
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use autotune_ir::Target;
+use autotune_ir::{Code, Target};
 use autotune_measure::{
-    Backend, Build, Builder, Built, Candidate, CandidateError, Code, InProcessMeasurer, MeasureError, MeasureOptions,
+    Backend, Build, Builder, Built, Candidate, CandidateError, InProcessMeasurer, MeasureError, MeasureOptions,
     Measurement, Measurer, WorkerCommand, WorkerMeasurer,
 };
 use autotune_schedules::{Config, ScheduleSpace, Workload};
@@ -217,10 +217,10 @@ fn work_on_the_data_ahead_of_time_is_found<S: Subject>() {
 fn a_plan_of_another_workload_is_refused<S: Subject>() {
     let mut subject = S::make(options());
     let mut built = right(1);
-    built.plan.buffers[0].shape = vec![1, kernels::M, kernels::K + 1];
+    built.artifact.plan.buffers[0].shape = vec![1, kernels::M, kernels::K + 1];
     assert!(matches!(outcome(&mut subject, &built), Err(CandidateError::Lower { .. })));
-    built.plan.buffers.remove(0);
-    built.plan.buffers[3].shape = vec![3];
+    built.artifact.plan.buffers.remove(0);
+    built.artifact.plan.buffers[3].shape = vec![3];
     assert!(matches!(outcome(&mut subject, &built), Err(CandidateError::Lower { .. })));
 }
 
@@ -263,7 +263,7 @@ fn a_race_times_all_and_ranks_them<S: Subject>() {
     assert!(results[0].outcome.as_ref().unwrap().repeats >= 20 && !results[0].outcome.as_ref().unwrap().stopped_early);
     assert!(subject.race_built(&[], BUDGET_SECS).unwrap().is_empty());
     let mut elsewhere = right(1);
-    elsewhere.target = Target::detect("cuda:sm_90", None).unwrap();
+    elsewhere.artifact.target = Target::detect("cuda:sm_90", None).unwrap();
     assert!(matches!(subject.race_built(&[right(1), elsewhere], BUDGET_SECS), Err(MeasureError::MixedTargets)));
 }
 
@@ -367,7 +367,7 @@ fn equal_sources_are_compiled_once<S: Subject>() {
     let one = candidates(1).pop().unwrap();
     let builds = subject.builder().build(&[one.clone(), one.clone()]).unwrap();
     let again = subject.builder().build(&[one]).unwrap();
-    let code = |build: &Build| build.outcome.as_ref().unwrap().code.clone();
+    let code = |build: &Build| build.outcome.as_ref().unwrap().artifact.code.clone();
     assert!(matches!(code(&builds[0]), Code::Library(_)));
     assert_eq!(code(&builds[0]), code(&builds[1]));
     assert_eq!(code(&builds[0]), code(&again[0]));

@@ -6,10 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Instant;
 
-use autotune_ir::Target;
-use autotune_measure::{
-    Backend, Build, Builder, Candidate, CandidateError, Code, Compiler, MeasureError, WorkerCommand,
-};
+use autotune_ir::{Code, Target};
+use autotune_measure::{Backend, Build, Builder, Candidate, CandidateError, Compiler, MeasureError, WorkerCommand};
 use autotune_schedules::{ScheduleSpace, Workload};
 use tempfile::TempDir;
 
@@ -79,7 +77,7 @@ fn candidate(text: &str) -> Candidate {
 
 fn assert_built(build: &Build) {
     let built = build.outcome.as_ref().unwrap();
-    assert_eq!(built.code, Code::Cubin(b"cubin".to_vec()));
+    assert_eq!(built.artifact.code, Code::Cubin(b"cubin".to_vec()));
     assert_eq!(build.toolchain.as_ref().unwrap().compiler, "NVRTC 12.99");
     assert_eq!(build.resources.unwrap().registers, 40);
 }

@@ -130,10 +130,10 @@ fn too_much_memory_is_told_from_a_crash() {
     let error = fault(&mut measurer, &hungry);
     assert!(matches!(error, CandidateError::OutOfMemory { .. }), "{error:?}");
     let mut vast = right(1);
-    vast.plan.buffers[5].shape = vec![1 << 40];
+    vast.artifact.plan.buffers[5].shape = vec![1 << 40];
     let error = fault(&mut measurer, &vast);
     assert!(matches!(error, CandidateError::OutOfMemory { .. }), "{error:?}");
-    vast.plan.buffers[5].shape = vec![1 << 40, 1 << 40];
+    vast.artifact.plan.buffers[5].shape = vec![1 << 40, 1 << 40];
     assert!(matches!(fault(&mut measurer, &vast), CandidateError::OutOfMemory { .. }));
     let killed = with("kill(getpid(), SIGKILL);");
     assert!(matches!(fault(&mut measurer, &killed), CandidateError::OutOfMemory { .. }));

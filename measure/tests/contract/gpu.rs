@@ -5,11 +5,12 @@ use std::ops::ControlFlow;
 
 use autotune_ir::DType;
 use autotune_ir::{Launch, Target};
-use autotune_measure::gpu::{self, nvrtc, opencl};
 use autotune_measure::{
     Bench, Builder, Candidate, CandidateError, Ceilings, InProcessMeasurer, MeasureError, MeasureOptions, Measurement,
     Measurer, Resources, WorkerCommand, WorkerMeasurer,
 };
+use autotune_measure::{gpu, nvrtc};
+use autotune_runtime::opencl;
 use autotune_schedules::{ScheduleSpace, Workload};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -38,7 +39,7 @@ pub(crate) const COMPILER_TESTS: &[(&str, fn())] = &[
     ("a_machine_without_a_device_says_what_to_install", a_machine_without_a_device_says_what_to_install),
 ];
 
-pub(crate) fn missing(tool: &str, reason: &str) {
+pub(crate) fn missing(tool: &str, reason: impl std::fmt::Display) {
     let required = env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
     assert!(required.split(',').all(|name| name != tool), "{tool} is required: {reason}");
     eprintln!("skipped, {tool} is missing: {reason}");
@@ -48,8 +49,8 @@ pub(crate) fn missing(tool: &str, reason: &str) {
 pub(crate) fn is_there(place: Place) -> bool {
     match place {
         Place::Cpu => true,
-        Place::OpenCl => opencl::devices().map_err(|reason| missing("opencl", &reason)).is_ok(),
-        Place::Cuda => gpu::find("cuda").map_err(|reason| missing("cuda", &reason.to_string())).is_ok(),
+        Place::OpenCl => opencl::devices().map_err(|reason| missing("opencl", reason)).is_ok(),
+        Place::Cuda => gpu::find("cuda").map_err(|reason| missing("cuda", reason)).is_ok(),
     }
 }
 
@@ -97,9 +98,9 @@ fn generated_kernels_are_right_while_others_are_built() {
 
 fn what_is_for_another_device_is_refused() {
     let mut elsewhere = right(1);
-    let mut target = elsewhere.target.gpu().unwrap().clone();
+    let mut target = elsewhere.artifact.target.gpu().unwrap().clone();
     target.model = "no_such_model".into();
-    elsewhere.target = Target::Gpu(target);
+    elsewhere.artifact.target = Target::Gpu(target);
     let refused = measurer(options()).run_built(&elsewhere).unwrap_err();
     assert!(refused.to_string().contains("no_such_model"), "{refused}");
 }
@@ -129,7 +130,7 @@ fn a_wrong_or_refused_kernel_costs_no_worker() {
     assert_eq!(measurer.worker_pid(), worker);
     // More threads in a block than any device has.
     let mut refused = right(1);
-    refused.plan.stages.iter_mut().for_each(|stage| {
+    refused.artifact.plan.stages.iter_mut().for_each(|stage| {
         stage.launch = stage.launch.map(|launch| Launch { threads: 1 << 20, ..launch });
     });
     let outcome = measurer.run_built(&refused).unwrap().outcome;

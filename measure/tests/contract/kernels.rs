@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use autotune_ir::plan::{PlanBuffer, PlanStage};
+use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
 use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{CpuTarget, KernelPlan, Launch, Target};
 use autotune_measure::{Backend, Builder, Built, CandidateError, MeasureOptions};
@@ -65,9 +65,10 @@ pub(crate) fn workload() -> Workload {
 /// Input, weight, bias, residual, output, and the weight transposed ahead of time; one task a row. On a GPU one block, and another
 /// buffer of one number for each row.
 pub(crate) fn plan() -> KernelPlan {
-    let buffer = |role, shape: &[usize]| PlanBuffer {
+    let buffer = |name: &str, role, binding, shape: &[usize]| PlanBuffer {
+        name: name.into(),
         role,
-        global: true,
+        binding,
         shape: shape.to_vec(),
         layout: Layout::Plain,
         dtype: Default::default(),
@@ -77,18 +78,18 @@ pub(crate) fn plan() -> KernelPlan {
         |name: &str, when, tasks| PlanStage { symbol: format!("autotune_{name}"), when, tasks, launch, boxes: vec![] };
     let mut plan = KernelPlan {
         buffers: vec![
-            buffer(Role::Input, &[1, M, K]),
-            buffer(Role::Weight, &[1, K, N]),
-            buffer(Role::Bias, &[N]),
-            buffer(Role::Residual, &[1, M, N]),
-            buffer(Role::Output, &[1, M, N]),
-            buffer(Role::Packed, &[N, K]),
+            buffer("input", Role::Input, Binding::Data, &[1, M, K]),
+            buffer("weight", Role::Weight, Binding::Constant { read_in_runs: false }, &[1, K, N]),
+            buffer("bias", Role::Bias, Binding::Constant { read_in_runs: true }, &[N]),
+            buffer("residual", Role::Residual, Binding::Data, &[1, M, N]),
+            buffer("output", Role::Output, Binding::Output, &[1, M, N]),
+            buffer("packed", Role::Packed, Binding::Packed, &[N, K]),
         ],
         stages: vec![stage("pack", When::AheadOfTime, N), stage("main", When::EveryRun, M)],
         local_bytes: 4 * N,
     };
     if on_gpu() {
-        plan.buffers.push(buffer(Role::Packed, &[N]));
+        plan.buffers.push(buffer("rows", Role::Packed, Binding::Scratch, &[N]));
     }
     plan
 }
@@ -168,14 +169,13 @@ fn gpu_source(ahead: &str, before: &str, after: &str) -> String {
     let buffers = format!("__global float *b[] = {{ {} }};", names.join(", "));
     format!(
         r#"
-#define again() (((__global int *)b[6])[m]++ > 0)
+// What nobody wrote yet is -1.
+#define again() (((__global int *)b[6])[m]++ >= 0)
 enum {{ M = {M}, N = {N}, K = {K} }};
 __kernel void autotune_pack({parameters}) {{
     {buffers}
-    for (int n = get_global_id(0); n < N; n += get_global_size(0)) {{
+    for (int n = get_global_id(0); n < N; n += get_global_size(0))
         for (int k = 0; k < K; k++) b[5][n * K + k] = b[1][k * N + n];
-        ((__global int *)b[6])[n] = 0;
-    }}
     {ahead}
 }}
 __kernel void autotune_main({parameters}) {{

@@ -1,10 +1,11 @@
 //! Broken machine code: it must be found out, and kill at most the worker. The faults are planted into the assembled kernel
 //! of a real candidate.
 
-use autotune_codegen::asm::MachineCode;
+use autotune_ir::plan::Binding;
 use autotune_ir::program::{Role, When};
+use autotune_ir::{Code, MachineCode};
 use autotune_measure::{Backend, Builder, Candidate};
-use autotune_measure::{Built, CandidateError, Code, Measurement, WorkerCommand, WorkerMeasurer};
+use autotune_measure::{Built, CandidateError, Measurement, WorkerCommand, WorkerMeasurer};
 use autotune_schedules::{ScheduleSpace, Workload};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -56,7 +57,7 @@ fn right_for(workload: &str) -> Built {
 }
 
 fn code(built: &mut Built) -> &mut MachineCode {
-    match &mut built.code {
+    match &mut built.artifact.code {
         Code::Machine(code) => code,
         other => panic!("not assembled but {other:?}"),
     }
@@ -65,7 +66,8 @@ fn code(built: &mut Built) -> &mut MachineCode {
 /// The right kernel whose stages of one kind are other code, after which they do what they should if `then_work`.
 fn with(instructions: &[u8], when: When, then_work: bool) -> Built {
     let mut built = right();
-    let stages: Vec<usize> = (0..built.plan.stages.len()).filter(|&s| built.plan.stages[s].when == when).collect();
+    let stages: Vec<usize> =
+        (0..built.artifact.plan.stages.len()).filter(|&s| built.artifact.plan.stages[s].when == when).collect();
     let code = code(&mut built);
     for stage in stages {
         let (old, new) = (code.entries[stage], code.bytes.len());
@@ -99,7 +101,7 @@ fn write_to(position: usize, offset: i32) -> Vec<u8> {
 /// The large kernel that in every run executes other instructions first, and packs by the same code as ever.
 fn with_first(instructions: &[u8]) -> Built {
     let mut built = large();
-    let run = built.plan.stages.iter().position(|stage| stage.when == When::EveryRun).unwrap();
+    let run = built.artifact.plan.stages.iter().position(|stage| stage.when == When::EveryRun).unwrap();
     let code = code(&mut built);
     let entry = code.entries[run];
     // `push rbx; push rbp; push r12; push r13` give way to a jump to the end, where they are made up for.
@@ -150,7 +152,7 @@ fn machine_code_faults_are_classified() {
         assert_well(&mut measurer);
     }
     let far = i32::MAX;
-    let output = right().plan.buffers.iter().position(|b| b.role == Role::Output).unwrap();
+    let output = right().artifact.plan.buffers.iter().position(|b| b.role == Role::Output).unwrap();
     crash(&mut measurer, &with(&write_to(output, far), When::EveryRun, true), "SIGSEGV");
     assert_well(&mut measurer);
 }
@@ -166,8 +168,8 @@ fn machine_code_that_hangs_is_killed() {
 
 fn machine_code_that_writes_astray_is_found() {
     let mut measurer = measurer();
-    let plan = right().plan;
-    for (position, buffer) in plan.buffers.iter().enumerate().filter(|(_, b)| b.global) {
+    let plan = right().artifact.plan;
+    for (position, buffer) in plan.buffers.iter().enumerate().filter(|(_, b)| b.is_global()) {
         let len = 4 * buffer.shape.iter().product::<usize>() as i32;
         for offset in [-4, len, len + 60] {
             let built = with(&write_to(position, offset), When::EveryRun, true);
@@ -195,7 +197,7 @@ fn machine_code_that_computes_wrongly_is_found() {
         assert_well(&mut measurer);
         for when in [When::EveryRun, When::AheadOfTime] {
             let idle = with(RET, when, false);
-            if idle.plan.stages.iter().all(|stage| stage.when != when) {
+            if idle.artifact.plan.stages.iter().all(|stage| stage.when != when) {
                 continue;
             }
             let outcome = outcome(&mut measurer, &idle).outcome;
@@ -203,14 +205,17 @@ fn machine_code_that_computes_wrongly_is_found() {
             assert_well(&mut measurer);
         }
     }
-    assert!(right().plan.stages.iter().any(|stage| stage.when == When::AheadOfTime), "nothing runs ahead of time");
+    assert!(
+        right().artifact.plan.stages.iter().any(|stage| stage.when == When::AheadOfTime),
+        "nothing runs ahead of time"
+    );
 }
 
 /// Changes of a last bit, which no output shows. Of setting and clearing it, one changes it.
 fn packed_weights_that_change_are_found() {
     let mut measurer = measurer();
-    let plan = large().plan;
-    let packed = plan.buffers.iter().position(|b| b.global && b.role == Role::Packed).unwrap();
+    let plan = large().artifact.plan;
+    let packed = plan.buffers.iter().position(|b| b.binding == Binding::Packed).unwrap();
     let weight = plan.buffers.iter().position(|b| b.role == Role::Weight).unwrap();
     let expected = outcome(&mut measurer, &large()).outcome.unwrap().max_rel_error;
     for (position, word) in [(packed, "packed"), (weight, "weight")] {

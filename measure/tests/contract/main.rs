@@ -9,6 +9,7 @@
 
 mod both;
 mod compiler;
+mod device;
 mod faults;
 mod gpu;
 mod kernels;
@@ -101,6 +102,8 @@ fn tests() -> Vec<Trial> {
         let others = faults::COMMON_TESTS.iter().chain(gpu::TESTS);
         tests.extend(others.map(|&(name, run)| test(place, format!("{word}::{name}"), run)));
         if place == Place::Cuda {
+            let devices = device::TESTS.iter();
+            tests.extend(devices.map(|&(name, run)| test(place, format!("{word}::device::{name}"), run)));
             let tensor_cores = tensor_cores::TESTS.iter();
             tests.extend(tensor_cores.map(|&(name, run)| test(place, format!("{word}::tensor_cores::{name}"), run)));
         }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use autotune_ir::Target;
-use autotune_measure::gpu::driver::{FUNCTIONS, TENSOR_MAP_FUNCTIONS};
 use autotune_measure::{Backend, Builder, WorkerCommand, WorkerMeasurer, gpu};
+use autotune_runtime::cuda::driver::{FUNCTIONS, TENSOR_MAP_FUNCTIONS};
 
 use crate::gpu::missing;
 use crate::kernels::{Place, options, plan, set_place, source, workload};

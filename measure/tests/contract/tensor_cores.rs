@@ -13,8 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use autotune_ir::{GpuApi, GpuTarget, Target};
-use autotune_measure::gpu::{self, nvrtc};
 use autotune_measure::{Builder, Candidate, MeasureOptions, Measurement, Measurer, WorkerCommand, WorkerMeasurer};
+use autotune_measure::{gpu, nvrtc};
 use autotune_schedules::Workload;
 use cudarc::driver::{CudaContext, DevicePtr, DeviceRepr, DriverError, LaunchConfig, PushKernelArg, sys};
 use cudarc::nvrtc::Ptx;

@@ -232,6 +232,10 @@ int cuCtxSetCurrent(Context *now) {
   bound = now;
   return SUCCESS;
 }
+int cuCtxSynchronize() {
+  IN_CONTEXT
+  return SUCCESS;
+}
 
 // Streams, events and graphs.
 

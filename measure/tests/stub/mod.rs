@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::{env, fs, io};
 
-use autotune_measure::gpu::driver::{FUNCTIONS, TENSOR_MAP_FUNCTIONS};
+use autotune_runtime::cuda::driver::{FUNCTIONS, TENSOR_MAP_FUNCTIONS};
 use autotune_schedules::config::fnv1a;
 
 /// The files that it is made of.

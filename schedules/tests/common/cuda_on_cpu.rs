@@ -38,7 +38,7 @@ impl OnCpu {
     /// The output of program `number`, its warps one after the other or the last one first; or what goes wrong.
     pub fn run(&self, number: usize, operands: &Operands, backwards: bool) -> Result<ArrayD<f32>, String> {
         let (plan, program) = &self.plans[number];
-        let global: Vec<_> = plan.buffers.iter().filter(|b| b.global).collect();
+        let global: Vec<_> = plan.buffers.iter().filter(|b| b.is_global()).collect();
         // Aligned like memory of a device.
         let mut memory: Vec<Vec<[u32; 4]>> = Vec::new();
         for buffer in &global {
@@ -51,7 +51,7 @@ impl OnCpu {
             for stage in plan.stages.iter().filter(|s| s.when == when) {
                 let launch = stage.launch.ok_or("a stage without a launch")?;
                 let map = |one: &TensorBox| {
-                    let number = plan.buffers[..one.buffer].iter().filter(|b| b.global).count();
+                    let number = plan.buffers[..one.buffer].iter().filter(|b| b.is_global()).count();
                     let &[.., rows, columns] = &plan.buffers[one.buffer].shape[..] else {
                         panic!("a box of no matrix")
                     };

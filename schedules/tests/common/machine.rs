@@ -2,7 +2,7 @@
 
 use std::{ptr, slice};
 
-use autotune_codegen::asm::MachineCode;
+use autotune_ir::MachineCode;
 use autotune_ir::layout::from_layout;
 use autotune_ir::program::{Role, When};
 use autotune_ir::{Isa, KernelPlan, Program};

@@ -24,14 +24,11 @@ use std::io::Write;
 use std::path::Path;
 use std::{env, fs, io};
 
-use autotune_ir::GpuTarget;
 use autotune_ir::layout::to_layout;
 use autotune_ir::plan::PlanBuffer;
-use autotune_ir::program::Team;
-use autotune_schedules::gpu::Tiling;
-use autotune_schedules::tiled::{self, Form};
-use autotune_schedules::winograd::gpu::GpuWinograd;
-use autotune_schedules::{Config, LowerError, Operands, Workload, mma};
+use autotune_schedules::Operands;
+
+pub use variants::tiling;
 
 /// Says that a test cannot run here; a failure if `AUTOTUNE_REQUIRE` lists the tool.
 pub fn missing(tool: &str, reason: &str) {
@@ -39,17 +36,6 @@ pub fn missing(tool: &str, reason: &str) {
     assert!(required.split(',').all(|name| name != tool), "{tool} is required: {reason}");
     // Tests that pass are silent unless they write there themselves.
     let _ = writeln!(io::stderr(), "skipped, {tool} is missing: {reason}");
-}
-
-/// What a config of a sketch for GPUs asks for; of Winograd's, the products.
-pub fn tiling(workload: &Workload, gpu: &GpuTarget, config: &Config) -> Result<Tiling, LowerError> {
-    match config.sketch.as_str() {
-        mma::SKETCH => mma::tiling(workload, gpu, Team::Warp, config),
-        mma::GROUP_SKETCH => mma::tiling(workload, gpu, Team::WarpGroup, config),
-        tiled::SKETCH => tiled::tiling(workload, gpu, Form::Axes, config),
-        tiled::IMPLICIT_GEMM => tiled::tiling(workload, gpu, Form::Pixels, config),
-        _ => Ok(GpuWinograd::new(workload, gpu, config)?.product),
-    }
 }
 
 /// What a buffer holds before a kernel runs: its operand, or NaN where there is none.

@@ -41,7 +41,7 @@ impl OpenCl {
         let built = opencl3::program::Program::create_and_build_from_source(&self.context, &source, "")?;
         let plan = KernelPlan::of(program);
         let (mut buffers, mut output) = (Vec::new(), None);
-        for buffer in plan.buffers.iter().filter(|b| b.global) {
+        for buffer in plan.buffers.iter().filter(|b| b.is_global()) {
             let values = contents(buffer, operands);
             if buffer.role == Role::Output {
                 output = Some((buffers.len(), buffer));

@@ -3,17 +3,29 @@
 
 use std::collections::BTreeMap;
 
-use super::tiling;
+use autotune_ir::program::Team;
 use autotune_ir::{GpuTarget, Target};
 use autotune_schedules::gpu::Tiling;
-use autotune_schedules::mma;
-use autotune_schedules::{Config, ScheduleSpace, Value, Workload};
+use autotune_schedules::tiled::{self, Form};
+use autotune_schedules::winograd::gpu::GpuWinograd;
+use autotune_schedules::{Config, LowerError, ScheduleSpace, Value, Workload, mma};
 
 /// Values of the knobs that make a variant.
 pub type Variant = BTreeMap<String, String>;
 
 /// Knobs of words that do not make one.
 const OTHERS: [&str; 1] = ["raster"];
+
+/// What a config of a sketch for GPUs asks for; of Winograd's, the products.
+pub fn tiling(workload: &Workload, gpu: &GpuTarget, config: &Config) -> Result<Tiling, LowerError> {
+    match config.sketch.as_str() {
+        mma::SKETCH => mma::tiling(workload, gpu, Team::Warp, config),
+        mma::GROUP_SKETCH => mma::tiling(workload, gpu, Team::WarpGroup, config),
+        tiled::SKETCH => tiled::tiling(workload, gpu, Form::Axes, config),
+        tiled::IMPLICIT_GEMM => tiled::tiling(workload, gpu, Form::Pixels, config),
+        _ => Ok(GpuWinograd::new(workload, gpu, config)?.product),
+    }
+}
 
 /// Every combination of the words that a sketch has for a workload, valid or not.
 pub fn combinations(workload: &Workload, target: &Target, sketch: &str) -> Vec<Variant> {

@@ -6,8 +6,22 @@ use std::sync::OnceLock;
 /// cores come first. Where pinning is not to be had (other systems than Linux, fewer cores) the thread stays free.
 pub fn pin_to_core(index: usize) {
     if let Some(&core) = allowed_cores().get(index) {
-        pin(core);
+        set_affinity(&[core]);
     }
+}
+
+/// Runs `work` with the calling thread pinned to that core; then the thread may run where it might before.
+pub fn pinned_to_core<T>(index: usize, work: impl FnOnce() -> T) -> T {
+    struct Restore(Vec<usize>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            set_affinity(&self.0);
+        }
+    }
+    allowed_cores();
+    let _restore = Restore(affinity_mask());
+    pin_to_core(index);
+    work()
 }
 
 /// Logical processors that this process might run on when this was first asked, first threads of each core first.
@@ -58,12 +72,18 @@ fn affinity_mask() -> Vec<usize> {
     possible.filter(|&core| unsafe { libc::CPU_ISSET(core, &set) }).collect()
 }
 
+/// Lets the calling thread run on these cores alone; none is no wish.
 #[cfg(target_os = "linux")]
-fn pin(core: usize) {
+fn set_affinity(cores: &[usize]) {
+    if cores.is_empty() {
+        return;
+    }
     // SAFETY: an all-zero cpu_set_t is an empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `core` came from a cpu_set_t and is below CPU_SETSIZE.
-    unsafe { libc::CPU_SET(core, &mut set) };
+    for &core in cores {
+        // SAFETY: `core` came from a cpu_set_t and is below CPU_SETSIZE.
+        unsafe { libc::CPU_SET(core, &mut set) };
+    }
     // SAFETY: `set` is a valid cpu_set_t of the size given; 0 means the calling thread. Failure leaves the thread free.
     unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) };
 }
@@ -74,7 +94,7 @@ fn affinity_mask() -> Vec<usize> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn pin(_core: usize) {}
+fn set_affinity(_cores: &[usize]) {}
 
 #[cfg(test)]
 mod tests {
@@ -95,10 +115,13 @@ mod tests {
         let cores = allowed_cores();
         assert!(!cores.is_empty());
         let last = cores.len() - 1;
-        let mask = std::thread::spawn(move || {
+        let masks = std::thread::spawn(move || {
+            let before = affinity_mask();
+            let within = pinned_to_core(last, affinity_mask);
+            let after = affinity_mask();
             pin_to_core(last);
-            affinity_mask()
+            (before == after, within, affinity_mask())
         });
-        assert_eq!(mask.join().unwrap(), [cores[last]]);
+        assert_eq!(masks.join().unwrap(), (true, vec![cores[last]], vec![cores[last]]));
     }
 }

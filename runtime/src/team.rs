@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use crate::affinity;
 
 /// Entry point of a stage, [`autotune_ir::plan::PlanStage::symbol`].
-pub(crate) type StageFn = unsafe extern "C" fn(*const *mut f32, *mut c_char, c_long, c_long);
+pub type StageFn = unsafe extern "C" fn(*const *mut f32, *mut c_char, c_long, c_long);
 
 /// Rounds an idle helper spins (some ten microseconds) before it sleeps.
 const IDLE_SPINS: usize = 2_000;
@@ -19,7 +19,7 @@ const IDLE_SPINS: usize = 2_000;
 const JOIN_SPINS: usize = 20_000;
 
 /// A fixed number of threads that divide the tasks of a kernel's stages among themselves: the calling thread and
-/// `threads - 1` helpers, each pinned to a core of its own.
+/// `threads - 1` helpers.
 ///
 /// Helpers spin for some ten microseconds between two stages and then sleep, so that a fork and join within a timing
 /// loop costs well under a microsecond, and an idle team no core.
@@ -67,11 +67,21 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 impl Team {
-    /// A team of `threads` threads (at least 1), the caller included. The helpers are pinned to the second core this
-    /// process may use and those after it; the caller may take the first by [`crate::pin_to_core`].
+    /// A team of `threads` threads (at least 1), the caller included, wherever the system puts them.
     pub fn new(threads: usize) -> Self {
-        let threads = threads.max(1);
+        Self::with(threads, |_| {})
+    }
+
+    /// The same with helpers that are pinned to the second core this process may use and those after it, for when nothing else runs;
+    /// the caller may take the first by [`crate::pin_to_core`].
+    pub fn pinned(threads: usize) -> Self {
         affinity::allowed_cores();
+        Self::with(threads, affinity::pin_to_core)
+    }
+
+    /// A team whose helpers begin with `start`, which gets their number, from 1 on.
+    fn with(threads: usize, start: fn(usize)) -> Self {
+        let threads = threads.max(1);
         let shared = Arc::new(Shared {
             threads,
             job: UnsafeCell::new(None),
@@ -83,7 +93,7 @@ impl Team {
         let helper = |index: usize| {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                affinity::pin_to_core(index);
+                start(index);
                 shared.help(index);
             })
         };
@@ -117,7 +127,7 @@ impl Team {
     }
 
     /// Runs `work` on parts of `0..tasks`, one for each thread. It must not panic.
-    pub(crate) fn divide<F: Fn(Range<usize>) + Sync>(&mut self, tasks: usize, work: F) {
+    pub fn divide<F: Fn(Range<usize>) + Sync>(&mut self, tasks: usize, work: F) {
         unsafe extern "C" fn part<F: Fn(Range<usize>)>(
             work: *const *mut f32,
             _local: *mut c_char,

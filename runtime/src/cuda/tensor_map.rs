@@ -43,7 +43,7 @@ impl MapPlan {
             DType::F32 | DType::Tf32 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
         };
         Ok(Self {
-            buffer: plan.buffers[..of.buffer].iter().filter(|b| b.global).count(),
+            buffer: plan.buffers[..of.buffer].iter().filter(|b| b.is_global()).count(),
             dtype: kind,
             extents: [columns as u64, rows as u64],
             row_bytes: (columns * dtype.bytes()) as u64,

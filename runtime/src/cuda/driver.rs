@@ -35,9 +35,10 @@ const INSTALL: &str = "install NVIDIA driver 525 or newer";
 
 /// Every function of the driver that is called here, whether directly or through the layer below, and the version of CUDA that
 /// brought it.
-pub const FUNCTIONS: [(&str, Version); 40] = [
+pub const FUNCTIONS: [(&str, Version); 41] = [
     ("cuCtxGetCurrent", since(4, 0)),
     ("cuCtxSetCurrent", since(4, 0)),
+    ("cuCtxSynchronize", since(2, 0)),
     ("cuDeviceGet", since(2, 0)),
     ("cuDeviceGetAttribute", since(2, 0)),
     ("cuDeviceGetCount", since(2, 0)),

@@ -1,14 +1,15 @@
-//! Kernels that check what others left in a device's memory, so that it does not have to be read back.
+//! By kernels of the device, so that nothing has to be read back.
 
-use std::rc::Rc;
+use std::cell::RefCell;
 
-use autotune_ir::plan::{PlanBuffer, PlanStage};
+use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
 use autotune_ir::program::{Layout, Role, When};
-use autotune_ir::{DType, GpuApi, GpuTarget, KernelPlan, Launch};
+use autotune_ir::{Artifact, Code, DType, GpuApi, GpuTarget, KernelPlan, Launch, Target};
+use autotune_runtime::{Bound, Device, bytes_of, bytes_of_mut};
 
-use super::{Device, nvrtc};
-use crate::builder::Code;
+use super::Checks;
 use crate::measurement::CandidateError;
+use crate::nvrtc;
 
 const THREADS: usize = 256;
 const BLOCKS_PER_MULTIPROCESSOR: usize = 2;
@@ -94,34 +95,58 @@ const SYMBOLS: [&str; 4] = ["difference_f32", "difference_f16", "difference_bf16
 const CHECKSUM: usize = 3;
 
 /// The kernels, loaded.
-pub(super) struct Checks<D: Device> {
-    device: Rc<D>,
+pub(crate) struct KernelChecks<D: Device> {
     module: D::Module,
-    state: Rc<D::Memory>,
+    state: RefCell<D::Memory>,
 }
 
-impl<D: Device> Checks<D> {
+impl<D: Device> KernelChecks<D> {
     /// Builds and loads them.
-    pub(super) fn new(device: Rc<D>, target: &GpuTarget) -> Result<Self, CandidateError> {
+    pub(crate) fn new(device: &D, target: &GpuTarget) -> Result<Self, CandidateError> {
         let code = match target.api {
             GpuApi::Cuda { sm } => Code::Cubin(nvrtc::compile(&source(target.api), sm)?.cubin),
             GpuApi::OpenCl => Code::OpenCl(source(target.api)),
         };
-        let module = device.load(&code, &plan(target))?;
-        let state = Rc::new(device.allocate(4 * STATE_WORDS)?);
-        Ok(Self { device, module, state })
+        let artifact = Artifact { target: Target::Gpu(target.clone()), plan: plan(target), code };
+        // SAFETY: the kernels stay within the memory that `run` gives them, and what they are told of it.
+        let module = unsafe { device.load(&artifact) }?;
+        Ok(Self { module, state: RefCell::new(device.allocate(4 * STATE_WORDS)?) })
     }
 
-    /// True if the kernels can go through so many words.
-    pub(super) fn reach(words: usize) -> bool {
-        words <= MAX_WORDS
-    }
-
-    /// Largest difference of the first `len` elements of two memories; infinite if one of them is no finite number.
-    pub(super) fn difference(
+    fn run(
         &self,
-        actual: &Rc<D::Memory>,
-        expected: &Rc<D::Memory>,
+        device: &D,
+        stage: usize,
+        operands: [&D::Memory; 2],
+        bytes: usize,
+        count: usize,
+    ) -> Result<[u32; 2], CandidateError> {
+        let count =
+            u32::try_from(count).map_err(|_| CandidateError::OutOfMemory { message: "too many to check".into() })?;
+        let mut state = self.state.borrow_mut();
+        device.write(&mut state, 0, bytes_of(&[count, 0, 0]))?;
+
+        // SAFETY: the kernels read the operands and write the state, which nobody else does until it was read, below.
+        let buffers = unsafe {
+            let [first, second] = operands.map(|operand| device.part(operand, 0..bytes));
+            vec![first?, second?, device.part(&state, 0..4 * STATE_WORDS)?]
+        };
+        // SAFETY: as above; these are the plan's three buffers.
+        let call = unsafe { device.bind(&self.module, &[stage], Bound { buffers, private: vec![] }) }?;
+        device.start(&call)?;
+
+        let mut found = [0; 2];
+        device.read(&state, 4, bytes_of_mut(&mut found))?;
+        Ok(found)
+    }
+}
+
+impl<D: Device> Checks<D> for KernelChecks<D> {
+    fn difference(
+        &self,
+        device: &D,
+        actual: &D::Memory,
+        expected: &D::Memory,
         dtype: DType,
         len: usize,
     ) -> Result<f32, CandidateError> {
@@ -130,31 +155,17 @@ impl<D: Device> Checks<D> {
             DType::F16 => 1,
             DType::Bf16 => 2,
         };
-        let [worst, _] = self.run(stage, [actual, expected], len)?;
+        let bytes = (len * dtype.bytes()).next_multiple_of(4);
+        let [worst, _] = self.run(device, stage, [actual, expected], bytes, len)?;
         Ok(f32::from_bits(worst))
     }
 
-    /// A sum over the first words of a memory, in which every word counts by its place: memory of which one word changed has another one,
-    /// and with a probability of 1 - 2^-64 so has memory that changed otherwise.
-    pub(super) fn checksum(&self, memory: &Rc<D::Memory>, words: usize) -> Result<u64, CandidateError> {
-        let [low, high] = self.run(CHECKSUM, [memory, memory], words)?;
-        Ok(u64::from(high) << 32 | u64::from(low))
-    }
-
-    fn run(&self, stage: usize, operands: [&Rc<D::Memory>; 2], count: usize) -> Result<[u32; 2], CandidateError> {
-        let count =
-            u32::try_from(count).map_err(|_| CandidateError::OutOfMemory { message: "too many to check".into() })?;
-        let mut state = [0; 4 * STATE_WORDS];
-        state[..4].copy_from_slice(&count.to_ne_bytes());
-        self.device.write(&self.state, 0, &state)?;
-
-        let [first, second] = operands.map(Rc::clone);
-        let call = self.device.bind(&self.module, stage, &[first, second, Rc::clone(&self.state)])?;
-        self.device.start(&call)?;
-
-        let mut found = [[0; 4]; 2];
-        self.device.read(&self.state, 4, found.as_flattened_mut())?;
-        Ok(found.map(u32::from_ne_bytes))
+    fn checksum(&self, device: &D, memory: &D::Memory, words: usize) -> Result<Option<u64>, CandidateError> {
+        if words > MAX_WORDS {
+            return Ok(None);
+        }
+        let [low, high] = self.run(device, CHECKSUM, [memory, memory], 4 * words, words)?;
+        Ok(Some(u64::from(high) << 32 | u64::from(low)))
     }
 }
 
@@ -168,7 +179,14 @@ fn source(api: GpuApi) -> String {
 }
 
 fn plan(target: &GpuTarget) -> KernelPlan {
-    let buffer = |role| PlanBuffer { role, global: true, shape: vec![1], layout: Layout::Plain, dtype: DType::F32 };
+    let buffer = |(name, role, binding): (&str, Role, Binding)| PlanBuffer {
+        name: name.into(),
+        role,
+        binding,
+        shape: vec![1],
+        layout: Layout::Plain,
+        dtype: DType::F32,
+    };
     let threads = THREADS.min(target.threads_per_block);
     let launch = Launch { blocks: BLOCKS_PER_MULTIPROCESSOR * target.multiprocessors, threads, shared_bytes: 0 };
     let stage = |symbol: &str| PlanStage {
@@ -179,7 +197,13 @@ fn plan(target: &GpuTarget) -> KernelPlan {
         boxes: vec![],
     };
     KernelPlan {
-        buffers: [Role::Input, Role::Residual, Role::Output].map(buffer).into(),
+        buffers: [
+            ("actual", Role::Input, Binding::Data),
+            ("expected", Role::Residual, Binding::Data),
+            ("state", Role::Output, Binding::Output),
+        ]
+        .map(buffer)
+        .into(),
         stages: SYMBOLS.map(stage).into(),
         local_bytes: 0,
     }
@@ -192,9 +216,9 @@ mod tests {
 
     use super::*;
     use crate::gpu::missing;
-    use crate::gpu::opencl::{self, OpenClDevice};
+    use autotune_runtime::{OpenClDevice, opencl};
 
-    type Memory = Rc<<OpenClDevice as Device>::Memory>;
+    type Memory = <OpenClDevice as Device>::Memory;
 
     #[test]
     fn the_kernels_are_cuda() {
@@ -207,18 +231,15 @@ mod tests {
     }
 
     /// The kernels on an OpenCL device, if there is one.
-    fn checks() -> Option<(Rc<OpenClDevice>, Checks<OpenClDevice>)> {
+    fn checks() -> Option<(OpenClDevice, KernelChecks<OpenClDevice>)> {
         let found = opencl::devices().map_err(|reason| missing("opencl", &reason)).ok()?;
-        let device = Rc::new(OpenClDevice::open(&found[0].target).unwrap());
-        let checks = Checks::new(Rc::clone(&device), &found[0].target).unwrap();
+        let device = OpenClDevice::open(&found[0].target).unwrap();
+        let checks = KernelChecks::new(&device, &found[0].target).unwrap();
         Some((device, checks))
     }
 
     fn put(device: &OpenClDevice, words: &[u32]) -> Memory {
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let memory = device.allocate(bytes.len()).unwrap();
-        device.write(&memory, 0, &bytes).unwrap();
-        Rc::new(memory)
+        device.upload(words).unwrap()
     }
 
     /// Words of any numbers, those that are none and subnormal ones among them, or of usual ones.
@@ -238,11 +259,15 @@ mod tests {
                 let words = random_words(&mut rng, dtype, len, false);
                 let other = random_words(&mut rng, dtype, len, false);
                 let [actual, expected] = [&words, &other].map(|words| put(&device, words));
-                assert_eq!(checks.difference(&actual, &actual, dtype, len).unwrap(), 0.0);
+                assert_eq!(checks.difference(&device, &actual, &actual, dtype, len).unwrap(), 0.0);
 
                 let pairs = dtype.values(&words, len).into_iter().zip(dtype.values(&other, len));
                 let wanted = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-                assert_eq!(checks.difference(&actual, &expected, dtype, len).unwrap(), wanted, "{dtype:?}, {len}");
+                assert_eq!(
+                    checks.difference(&device, &actual, &expected, dtype, len).unwrap(),
+                    wanted,
+                    "{dtype:?}, {len}"
+                );
             }
         }
     }
@@ -254,7 +279,7 @@ mod tests {
         let zero = put(&device, &[0]);
         let of = |dtype: DType, word: u32| {
             let value = dtype.values(&[word], 1)[0].abs();
-            let found = checks.difference(&put(&device, &[word]), &zero, dtype, 1).unwrap();
+            let found = checks.difference(&device, &put(&device, &[word]), &zero, dtype, 1).unwrap();
             assert_eq!(found, if value.is_finite() { value } else { f32::INFINITY }, "{dtype:?} {word:#x}");
         };
         (0..0x10000).step_by(61).for_each(|word| of(DType::F16, word));
@@ -269,7 +294,7 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(6);
         for len in [2, 257, 5000] {
             let mut words = random_words(&mut rng, DType::F32, len, true);
-            let sum = |words: &[u32]| checks.checksum(&put(&device, words), words.len()).unwrap();
+            let sum = |words: &[u32]| checks.checksum(&device, &put(&device, words), words.len()).unwrap().unwrap();
             let whole = sum(&words);
             assert_eq!(whole, sum(&words));
             for _ in 0..20 {

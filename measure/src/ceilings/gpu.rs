@@ -1,17 +1,15 @@
 //! Kernels that reach what a GPU can do at best.
 
-use std::rc::Rc;
-
 use autotune_ir::DType;
-use autotune_ir::plan::{PlanBuffer, PlanStage};
+use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
 use autotune_ir::program::{Layout, Role, When};
-use autotune_ir::{GpuApi, GpuTarget, KernelPlan, Launch};
+use autotune_ir::{Artifact, Code, GpuApi, GpuTarget, KernelPlan, Launch, Target};
+use autotune_runtime::{Bound, Device};
 
-use super::replays::Replays;
-use super::{Device, nvrtc};
-use crate::builder::Code;
 use crate::ceilings::Ceilings;
 use crate::measurement::CandidateError;
+use crate::nvrtc;
+use crate::replays::Replays;
 
 /// Threads of a block: fewer than any GPU allows, enough to hide every latency when many blocks run.
 const THREADS: usize = 256;
@@ -66,7 +64,7 @@ enum Loop {
 }
 
 /// Measures the ceilings of an open device.
-pub(super) fn measure<D: Device>(device: &Rc<D>, target: &GpuTarget) -> Result<Ceilings, CandidateError> {
+pub(crate) fn measure<D: Device>(device: &D, target: &GpuTarget) -> Result<Ceilings, CandidateError> {
     let api = target.api;
     let blocks = BLOCKS_PER_MULTIPROCESSOR * target.multiprocessors;
     let threads = blocks * THREADS;
@@ -74,20 +72,20 @@ pub(super) fn measure<D: Device>(device: &Rc<D>, target: &GpuTarget) -> Result<C
     let lanes: &[usize] = if api == GpuApi::OpenCl { &[1, 8] } else { &[1] };
     let mut flops_per_sec = 0.0f64;
     for &lanes in lanes {
-        let secs = Bench::new(device, api, Loop::MultiplyAdd { lanes }, blocks, threads)?.secs(1)?;
+        let secs = Bench::new(device, target, Loop::MultiplyAdd { lanes }, blocks, threads)?.secs(1)?;
         flops_per_sec = flops_per_sec.max((2 * lanes * ACCUMULATORS * ROUNDS * threads) as f64 / secs);
     }
     let products_per_sec = |dtype: DType, steps: usize| -> Result<f64, CandidateError> {
         if !matches!(api, GpuApi::Cuda { sm } if sm >= TENSOR_CORES_SM) {
             return Ok(flops_per_sec);
         }
-        let secs = Bench::new(device, api, Loop::Product { dtype, steps }, blocks, threads)?.secs(1)?;
+        let secs = Bench::new(device, target, Loop::Product { dtype, steps }, blocks, threads)?.secs(1)?;
         let flops = 2 * 16 * 8 * steps * PRODUCTS * PRODUCT_ROUNDS * (threads / WARP);
         let by_warps = flops_per_sec.max(flops as f64 / secs);
         if api != (GpuApi::Cuda { sm: WARP_GROUPS_SM }) {
             return Ok(by_warps);
         }
-        let secs = Bench::new(device, api, Loop::GroupProduct { dtype, steps }, blocks, threads)?.secs(1)?;
+        let secs = Bench::new(device, target, Loop::GroupProduct { dtype, steps }, blocks, threads)?.secs(1)?;
         let [rows, columns] = GROUP_TILE;
         let flops = 2 * rows * columns * steps * GROUP_STEPS * GROUP_ROUNDS * (threads / WARP_GROUP);
         Ok(by_warps.max(flops as f64 / secs))
@@ -96,15 +94,15 @@ pub(super) fn measure<D: Device>(device: &Rc<D>, target: &GpuTarget) -> Result<C
     let vectors = |bytes: usize| (bytes / 4 / LANES).next_multiple_of(threads);
     let memory = vectors((CACHES * target.l2_bytes).clamp(COPY_BYTES[0], COPY_BYTES[1]));
     let bytes = |vectors: usize| (4 * LANES * vectors) as f64;
-    let copy = Bench::new(device, api, Loop::Copy, memory / THREADS, memory)?.secs(1)?;
+    let copy = Bench::new(device, target, Loop::Copy, memory / THREADS, memory)?.secs(1)?;
     let read = |vectors: usize, rounds: usize| -> Result<f64, CandidateError> {
         let read = Loop::Read { vectors: vectors / threads, rounds };
-        Ok(rounds as f64 * bytes(vectors) / Bench::new(device, api, read, blocks, vectors)?.secs(1)?)
+        Ok(rounds as f64 * bytes(vectors) / Bench::new(device, target, read, blocks, vectors)?.secs(1)?)
     };
     let bytes_per_sec = 2.0 * bytes(memory) / copy;
     let from_memory = read(memory, 1)?.max(bytes_per_sec);
     let from_cache = read(vectors(target.l2_bytes / 2), CACHE_ROUNDS)?.max(from_memory);
-    let mut launch = Bench::new(device, api, Loop::Copy, 1, THREADS)?;
+    let mut launch = Bench::new(device, target, Loop::Copy, 1, THREADS)?;
     Ok(Ceilings {
         core_flops_per_sec: flops_per_sec / target.multiprocessors as f64,
         flops_per_sec,
@@ -118,37 +116,49 @@ pub(super) fn measure<D: Device>(device: &Rc<D>, target: &GpuTarget) -> Result<C
 }
 
 /// A loaded loop with its buffers.
-struct Bench<D: Device> {
-    device: Rc<D>,
+struct Bench<'a, D: Device> {
+    device: &'a D,
     call: D::Call,
     replays: Replays<D>,
+    /// As long as the call.
+    _module: D::Module,
 }
 
-impl<D: Device> Bench<D> {
+impl<'a, D: Device> Bench<'a, D> {
     /// A loop on operands and results of `vectors` vectors each.
-    fn new(device: &Rc<D>, api: GpuApi, name: Loop, blocks: usize, vectors: usize) -> Result<Self, CandidateError> {
-        let source = name.source(api);
-        let code = match api {
+    fn new(
+        device: &'a D,
+        target: &GpuTarget,
+        name: Loop,
+        blocks: usize,
+        vectors: usize,
+    ) -> Result<Self, CandidateError> {
+        let source = name.source(target.api);
+        let code = match target.api {
             GpuApi::Cuda { sm } => Code::Cubin(nvrtc::compile(&source, sm)?.cubin),
             GpuApi::OpenCl => Code::OpenCl(source),
         };
-        let module = device.load(&code, &plan(blocks, vectors))?;
+        let artifact = Artifact { target: Target::Gpu(target.clone()), plan: plan(blocks, vectors), code };
+        // SAFETY: the source is that of the plan.
+        let module = unsafe { device.load(&artifact) }?;
         let words = LANES * vectors;
-        let buffer = || -> Result<Rc<D::Memory>, CandidateError> {
-            let memory = device.allocate(4 * words)?;
+        let buffer = || -> Result<D::Memory, CandidateError> {
+            let mut memory = device.allocate(4 * words)?;
             // Multiply-adds with these stay finite and normal.
-            device.fill(&memory, words, 0.5f32.to_bits())?;
-            Ok(Rc::new(memory))
+            device.fill(&mut memory, 0..words, 0.5f32.to_bits())?;
+            Ok(memory)
         };
-        let call = device.bind(&module, 0, &[buffer()?, buffer()?])?;
-        Ok(Self { device: Rc::clone(device), call, replays: Replays::new(Rc::clone(device)) })
+        let memory = Bound { buffers: vec![buffer()?, buffer()?], private: vec![] };
+        // SAFETY: the memory is the call's own, and the module lives as long.
+        let call = unsafe { device.bind(&module, &[0], memory) }?;
+        Ok(Self { device, call, replays: Replays::new(), _module: module })
     }
 
     /// Seconds a launch, of the fastest of several repeats of so many launches.
     fn secs(&mut self, launches: usize) -> Result<f64, CandidateError> {
-        let Self { device, call, replays } = self;
+        let Self { device, call, replays, .. } = self;
         let mut repeat = || -> Result<f64, CandidateError> {
-            let timed = replays.time(launches, 1, &mut || device.start(call))?;
+            let timed = replays.time(device, launches, 1, &mut || device.start(call))?;
             Ok(timed.secs / timed.runs as f64)
         };
         repeat()?;
@@ -157,9 +167,10 @@ impl<D: Device> Bench<D> {
 }
 
 fn plan(blocks: usize, vectors: usize) -> KernelPlan {
-    let buffer = |role| PlanBuffer {
+    let buffer = |name: &str, role, binding| PlanBuffer {
+        name: name.into(),
         role,
-        global: true,
+        binding,
         shape: vec![LANES * vectors],
         layout: Layout::Plain,
         dtype: Default::default(),
@@ -172,7 +183,11 @@ fn plan(blocks: usize, vectors: usize) -> KernelPlan {
         launch: Some(launch),
         boxes: vec![],
     };
-    KernelPlan { buffers: vec![buffer(Role::Input), buffer(Role::Output)], stages: vec![stage], local_bytes: 0 }
+    KernelPlan {
+        buffers: vec![buffer("operands", Role::Input, Binding::Data), buffer("results", Role::Output, Binding::Output)],
+        stages: vec![stage],
+        local_bytes: 0,
+    }
 }
 
 impl Loop {

@@ -12,8 +12,8 @@ use autotune_codegen::gpu::architecture;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use serde::{Deserialize, Serialize};
 
-use super::driver::{self, Version};
 use crate::measurement::{CandidateError, Resources};
+use autotune_runtime::cuda::driver::{self, Version};
 
 mod candidates;
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::ptr::{self, NonNull};
 
-use autotune_codegen::asm::MachineCode;
+use autotune_ir::MachineCode;
 
 /// A private copy of machine code. Its pages were writable until the copy was made and are executable since: never both.
 pub(crate) struct Executable {

@@ -4,17 +4,13 @@
 //! timed is the replay of recordings of [`GRAPH_RUNS`] runs each: the work of the device and its own gaps between kernels, not the
 //! launching. Libraries that kernels are compared with are timed in the same way.
 
-use std::rc::Rc;
-
-use super::Device;
-use crate::measurement::CandidateError;
+use autotune_runtime::{Device, DeviceError};
 
 /// Runs in a recording, at most: enough to hide the launch of the first.
 pub(crate) const GRAPH_RUNS: usize = 20;
 
 /// The recording of one kernel's runs.
-pub(super) struct Replays<D: Device> {
-    device: Rc<D>,
+pub(crate) struct Replays<D: Device> {
     /// Number of runs in it.
     recorded: Option<(usize, D::Recording)>,
     is_refused: bool,
@@ -22,42 +18,43 @@ pub(super) struct Replays<D: Device> {
 
 /// Seconds of some runs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Timed {
-    pub(super) runs: usize,
-    pub(super) secs: f64,
+pub(crate) struct Timed {
+    pub(crate) runs: usize,
+    pub(crate) secs: f64,
 }
 
 impl<D: Device> Replays<D> {
-    pub(super) fn new(device: Rc<D>) -> Self {
-        Self { device, recorded: None, is_refused: false }
+    pub(crate) fn new() -> Self {
+        Self { recorded: None, is_refused: false }
     }
 
     /// The device's seconds of `runs` runs, or a few more so that they are whole recordings; `run` starts one. A run that differs from the
     /// one before is one of `period` that take turns, all of which are in a recording.
-    pub(super) fn time(
+    pub(crate) fn time(
         &mut self,
+        device: &D,
         runs: usize,
         period: usize,
-        run: &mut dyn FnMut() -> Result<(), CandidateError>,
-    ) -> Result<Timed, CandidateError> {
+        run: &mut dyn FnMut() -> Result<(), DeviceError>,
+    ) -> Result<Timed, DeviceError> {
         let wanted = if period > 1 { period } else { runs.clamp(1, GRAPH_RUNS) };
         if !self.is_refused && self.graph_runs() < wanted {
             let mut work = || (0..wanted).try_for_each(|_| run());
-            self.recorded = self.device.record(&mut work).map(|recording| (wanted, recording));
+            self.recorded = device.record(&mut work).map(|recording| (wanted, recording));
             self.is_refused = self.recorded.is_none();
         }
 
         let Some((recorded, recording)) = &self.recorded else {
-            let secs = self.device.time(&mut || (0..runs).try_for_each(|_| run()))?;
+            let secs = device.time(&mut || (0..runs).try_for_each(|_| run()))?;
             return Ok(Timed { runs, secs });
         };
         let replays = runs.div_ceil(*recorded);
-        let secs = self.device.time(&mut || (0..replays).try_for_each(|_| self.device.replay(recording)))?;
+        let secs = device.time(&mut || (0..replays).try_for_each(|_| device.replay(recording)))?;
         Ok(Timed { runs: replays * recorded, secs })
     }
 
     /// Number of runs in a recording; 0 if runs are started one by one.
-    pub(super) fn graph_runs(&self) -> usize {
+    pub(crate) fn graph_runs(&self) -> usize {
         self.recorded.as_ref().map_or(0, |(runs, _)| *runs)
     }
 }

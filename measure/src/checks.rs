@@ -1,0 +1,186 @@
+//! Looking at what kernels left in a device's memory.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use autotune_ir::DType;
+use autotune_runtime::{Device, bytes_of_mut};
+
+use crate::measurement::CandidateError;
+
+mod kernels;
+
+pub(crate) use kernels::KernelChecks;
+
+/// Words of a block, the unit in which threads go through memory.
+const BLOCK: usize = 4096;
+
+/// How two memories of a device are compared and one is summed.
+pub(crate) trait Checks<D: Device> {
+    /// Largest difference of the first `len` elements of two memories; infinite if one of the first is no finite number.
+    fn difference(
+        &self,
+        device: &D,
+        actual: &D::Memory,
+        expected: &D::Memory,
+        dtype: DType,
+        len: usize,
+    ) -> Result<f32, CandidateError>;
+
+    /// A sum over the first words of a memory, in which every word counts by its place: memory of which one word changed has another
+    /// one, and nearly certainly so has memory that changed otherwise. `None` if they are more than can be summed.
+    fn checksum(&self, device: &D, memory: &D::Memory, words: usize) -> Result<Option<u64>, CandidateError>;
+}
+
+/// By the threads of the host, in place where the memory is the host's, else on a copy.
+pub(crate) struct HostChecks;
+
+impl<D: Device> Checks<D> for HostChecks {
+    fn difference(
+        &self,
+        device: &D,
+        actual: &D::Memory,
+        expected: &D::Memory,
+        dtype: DType,
+        len: usize,
+    ) -> Result<f32, CandidateError> {
+        let words = (len * dtype.bytes()).div_ceil(4);
+        let as_f32 = dtype.bytes() == 4;
+        with_words(device, actual, words, |actual| {
+            with_words(device, expected, words, |expected| match as_f32 {
+                true => largest(device, len, |part| bits_difference(&actual[part.clone()], &expected[part])),
+                false => {
+                    let (actual, expected) = (dtype.values(actual, len), dtype.values(expected, len));
+                    largest(device, len, |part| difference(&actual[part.clone()], &expected[part]))
+                }
+            })
+        })?
+    }
+
+    fn checksum(&self, device: &D, memory: &D::Memory, words: usize) -> Result<Option<u64>, CandidateError> {
+        with_words(device, memory, words, |words| Some(checksum(device, words)))
+    }
+}
+
+/// The first words of a memory, where they are or as a copy.
+fn with_words<D: Device, T>(
+    device: &D,
+    memory: &D::Memory,
+    words: usize,
+    work: impl FnOnce(&[u32]) -> T,
+) -> Result<T, CandidateError> {
+    if let Some(bytes) = device.host_bytes(memory) {
+        // SAFETY: any four bytes are a number.
+        let (before, found, _) = unsafe { bytes.align_to::<u32>() };
+        if before.is_empty() && found.len() >= words {
+            return Ok(work(&found[..words]));
+        }
+    }
+    let mut found = vec![0; words];
+    device.read(memory, 0, bytes_of_mut(&mut found))?;
+    Ok(work(&found))
+}
+
+/// The largest of what blocks of `0..len` yield.
+fn largest<D: Device>(device: &D, len: usize, of_part: impl Fn(Range<usize>) -> f32 + Sync) -> f32 {
+    // As bits: numbers that are not negative are in the same order.
+    let worst = AtomicU32::new(0);
+    device.divide(len.div_ceil(BLOCK), &|blocks: Range<usize>| {
+        let parts = blocks.map(|block| BLOCK * block..len.min(BLOCK * (block + 1)));
+        worst.fetch_max(parts.map(&of_part).fold(0.0, f32::max).to_bits(), Ordering::Relaxed);
+    });
+    f32::from_bits(worst.into_inner())
+}
+
+fn bits_difference(actual: &[u32], expected: &[u32]) -> f32 {
+    largest_difference(actual, expected, |&word| f32::from_bits(word))
+}
+
+fn difference(actual: &[f32], expected: &[f32]) -> f32 {
+    largest_difference(actual, expected, |&value| value)
+}
+
+/// Largest difference between as many elements; infinite if one of `actual` is not a finite number.
+fn largest_difference<T>(actual: &[T], expected: &[T], value: impl Fn(&T) -> f32) -> f32 {
+    /// Elements that are looked at side by side.
+    const LANES: usize = 16;
+    let (mut worst, mut odd) = ([0.0f32; LANES], [false; LANES]);
+    let mut look = |actual: &[T], expected: &[T]| {
+        for (lane, (a, e)) in actual.iter().zip(expected).enumerate() {
+            let difference = (value(a) - value(e)).abs();
+            worst[lane] = if difference > worst[lane] { difference } else { worst[lane] };
+            odd[lane] |= !difference.is_finite();
+        }
+    };
+
+    let (actual, expected) = (actual.chunks_exact(LANES), expected.chunks_exact(LANES));
+    look(actual.remainder(), expected.remainder());
+    actual.zip(expected).for_each(|(a, e)| look(a, e));
+    if odd.contains(&true) { f32::INFINITY } else { worst.into_iter().fold(0.0, f32::max) }
+}
+
+/// A sum over blocks of what each holds and where it is. A single changed word always changes it.
+fn checksum<D: Device>(device: &D, words: &[u32]) -> u64 {
+    let sum = AtomicU64::new(0);
+    device.divide(words.len().div_ceil(BLOCK), &|blocks: Range<usize>| {
+        let of_block = |block: usize| {
+            let end = words.len().min((block + 1) * BLOCK);
+            block_checksum(&words[block * BLOCK..end]).wrapping_mul(2 * block as u64 + 1)
+        };
+        sum.fetch_add(blocks.map(of_block).fold(0, u64::wrapping_add), Ordering::Relaxed);
+    });
+    sum.into_inner()
+}
+
+/// Sums, and sums of these (Fletcher, *An arithmetic checksum for serial transmissions*, 1982), of the words in every so many lanes,
+/// which vectors do side by side, then of what lanes have.
+fn block_checksum(words: &[u32]) -> u64 {
+    const LANES: usize = 32;
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let (mut sums, mut sums_of_sums) = ([0u32; LANES], [0u32; LANES]);
+    let rows = words.chunks_exact(LANES);
+    let rest = rows.remainder();
+    for row in rows {
+        for ((sum, of_sums), word) in sums.iter_mut().zip(&mut sums_of_sums).zip(row) {
+            *sum = sum.wrapping_add(*word);
+            *of_sums = of_sums.wrapping_add(*sum);
+        }
+    }
+    let lanes = sums.iter().zip(&sums_of_sums).map(|(&sum, &of_sums)| u64::from(sum) << 32 | u64::from(of_sums));
+    let rest = rest.iter().map(|&word| u64::from(word));
+    lanes.chain(rest).fold(0, |hash, x| (hash ^ x).wrapping_mul(ODD).rotate_left(29))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use autotune_runtime::Cpu;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    #[test]
+    fn one_differing_element_is_found_wherever_it_is() {
+        let mut rng = ChaCha8Rng::seed_from_u64(8);
+        let cpu = Cpu::new(2);
+        for len in [1, 2, 15, 16, 17, 33, 4096, 4097, 13_000] {
+            let elements: Vec<f32> = (0..len).map(|_| rng.random_range(-1.0..1.0)).collect();
+            let expected = cpu.upload(&elements).unwrap();
+            let difference_of = |changed: &[f32]| {
+                HostChecks.difference(&cpu, &cpu.upload(changed).unwrap(), &expected, DType::F32, len).unwrap()
+            };
+            assert_eq!(difference_of(&elements), 0.0);
+            for _ in 0..20 {
+                let at = rng.random_range(0..len);
+                let difference_with = |value: f32| {
+                    let mut changed = elements.clone();
+                    changed[at] = value;
+                    difference_of(&changed)
+                };
+                assert!((difference_with(elements[at] + 3.0) - 3.0).abs() < 1e-6, "{len}: {at}");
+                for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                    assert_eq!(difference_with(odd), f32::INFINITY, "{len}: {at}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What stays in a device's memory from one candidate to the next: the operands of a workload, the output that is right, what was
+//! packed ahead of time, and memory that is free.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Instant;
+
+use autotune_ir::DType;
+use autotune_ir::program::{Layout, Role};
+use autotune_runtime::{Device, DeviceError, bytes_of};
+use autotune_schedules::Workload;
+
+use crate::allocation_cache::AllocationCache;
+use crate::checks::Checks;
+use crate::fixed::Fixed;
+use crate::guarded::{self, Guarded};
+use crate::measurement::CandidateError;
+use crate::problem::Problem;
+
+/// A device with what stays on it.
+pub(crate) struct Resident<D: Device> {
+    pub(crate) device: D,
+    pub(crate) checks: Box<dyn Checks<D>>,
+    pub(crate) cache: RefCell<AllocationCache<D>>,
+    tensors: RefCell<HashMap<Key, Rc<Fixed<D>>>>,
+    /// Most bytes of tensors that stay: beyond them, those of other workloads go. On a device with less memory all of them go when it
+    /// is used up.
+    most_bytes: usize,
+    /// When a kernel was last timed.
+    last_run: Cell<Option<Instant>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    workload: Workload,
+    /// Of an operand; none for the output that is right, which no kernel is given.
+    role: Option<Role>,
+    layout: Layout,
+    dtype: DType,
+}
+
+impl<D: Device> Resident<D> {
+    pub(crate) fn new(device: D, checks: Box<dyn Checks<D>>, most_bytes: usize) -> Self {
+        let (cache, tensors) = (RefCell::default(), RefCell::default());
+        Self { device, checks, cache, tensors, most_bytes, last_run: Cell::new(None) }
+    }
+
+    /// True for a device whose kernels are run by threads of the host: it loads nothing late and never idles its clock down, but others
+    /// may disturb it.
+    pub(crate) fn is_host(&self) -> bool {
+        self.device.host_threads() > 0
+    }
+
+    /// The operand of a role in a layout and type; `None` if the workload has none.
+    pub(crate) fn operand(
+        &self,
+        problem: &Problem,
+        role: Role,
+        layout: Layout,
+        dtype: DType,
+    ) -> Result<Option<Rc<Fixed<D>>>, CandidateError> {
+        let key = Key { workload: *problem.workload(), role: Some(role), layout, dtype };
+        if let Some(known) = self.tensors.borrow().get(&key) {
+            return Ok(Some(Rc::clone(known)));
+        }
+        match problem.operand(role, layout)? {
+            Some(values) => self.keep(key, &values).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The output that is right, as the device would hold it; `None` if only samples of it are known.
+    pub(crate) fn output(
+        &self,
+        problem: &Problem,
+        layout: Layout,
+        dtype: DType,
+    ) -> Result<Option<Rc<Fixed<D>>>, CandidateError> {
+        let key = Key { workload: *problem.workload(), role: None, layout, dtype };
+        if let Some(known) = self.tensors.borrow().get(&key) {
+            return Ok(Some(Rc::clone(known)));
+        }
+        match problem.output(layout)? {
+            Some(values) => self.keep(key, &values).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Forgets what a kernel that failed may have written to.
+    pub(crate) fn forget(&self, workload: &Workload) {
+        self.tensors.borrow_mut().retain(|key, _| key.workload != *workload);
+    }
+
+    /// Bytes of the tensors that stay.
+    pub(crate) fn bytes(&self) -> usize {
+        self.tensors.borrow().values().map(|tensor| tensor.bytes(&self.device)).sum()
+    }
+
+    /// Undefined parts of so many words.
+    pub(crate) fn undefined(&self, lens: &[usize]) -> Result<Guarded<D>, CandidateError> {
+        let bytes = guarded::bytes(&self.device, lens).ok_or_else(guarded::no_memory)?;
+        Guarded::new(&self.device, self.memory(bytes)?, lens)
+    }
+
+    /// An undefined tensor, to be written by a kernel and then sealed.
+    pub(crate) fn blank(&self, words: usize) -> Result<Fixed<D>, CandidateError> {
+        Fixed::blank(&self.device, self.memory(Fixed::bytes_of(&self.device, words)?)?, words)
+    }
+
+    /// A copy of a tensor.
+    pub(crate) fn copy(&self, of: &Fixed<D>) -> Result<Rc<Fixed<D>>, CandidateError> {
+        let memory = self.memory(Fixed::bytes_of(&self.device, of.words())?)?;
+        Ok(Rc::new(of.copy(&self.device, memory)?))
+    }
+
+    /// True if a tensor or what lies beside it is not as it was.
+    pub(crate) fn has_changed(&self, tensor: &Fixed<D>) -> Result<bool, CandidateError> {
+        Ok(!tensor.is_intact(&self.device, &*self.checks)?)
+    }
+
+    /// Seconds since a kernel was last timed; infinite if none was.
+    pub(crate) fn idle_secs(&self) -> f64 {
+        self.last_run.get().map_or(f64::INFINITY, |last| last.elapsed().as_secs_f64())
+    }
+
+    pub(crate) fn is_busy(&self) {
+        self.last_run.set(Some(Instant::now()));
+    }
+
+    /// Memory that is free, at the expense of what stays if there is no other.
+    fn memory(&self, bytes: usize) -> Result<D::Memory, CandidateError> {
+        let allocate = || self.cache.borrow_mut().memory(&self.device, bytes);
+        match allocate() {
+            Err(DeviceError::OutOfMemory { .. }) => {
+                self.tensors.borrow_mut().clear();
+                *self.cache.borrow_mut() = AllocationCache::default();
+                Ok(allocate()?)
+            }
+            allocated => Ok(allocated?),
+        }
+    }
+
+    fn keep(&self, key: Key, values: &[f32]) -> Result<Rc<Fixed<D>>, CandidateError> {
+        let words;
+        let content = match key.dtype.bytes() {
+            4 => bytes_of(values),
+            _ => {
+                words = key.dtype.words(values);
+                bytes_of(&words)
+            }
+        };
+        let bytes = Fixed::bytes_of(&self.device, content.len().div_ceil(4))?;
+        self.make_room(&key.workload, bytes);
+        let tensor = Rc::new(Fixed::of(&self.device, &*self.checks, self.memory(bytes)?, content)?);
+        self.tensors.borrow_mut().insert(key, Rc::clone(&tensor));
+        Ok(tensor)
+    }
+
+    /// Drops tensors of other workloads if there would be too many bytes.
+    fn make_room(&self, workload: &Workload, bytes: usize) {
+        if self.bytes().saturating_add(bytes) > self.most_bytes {
+            self.tensors.borrow_mut().retain(|key, _| key.workload == *workload);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! How long a kernel takes: docs/timing.md says why in this way.
+
+use crate::harness::{self, Clock};
+use crate::loaded::Loaded;
+use crate::measurement::{CandidateError, RunSecs};
+use crate::options::TimingOptions;
+use crate::reference_kernel::{FASTER, ReferenceKernel};
+
+/// Times that a kernel is timed on a disturbed machine, at most, and the slowdown below which it is not disturbed.
+const ATTEMPTS: usize = 3;
+const QUIET: f64 = 1.03;
+
+/// A device that ran nothing for so long has lowered its clock, and is warmed up for so long.
+const IDLE_SECS: f64 = 0.1;
+const IDLE_WARMUP_SECS: f64 = 0.05;
+
+/// Kernels that take this long or longer are not run once more for their last check.
+pub(crate) const SLOW_SECS: f64 = 0.2;
+
+/// The times of a kernel, and how many times longer than the reference kernel it takes, if there is one and it was not given up.
+pub(crate) struct Timing {
+    pub(crate) run: RunSecs,
+    pub(crate) ratio: Option<f64>,
+}
+
+/// Checks and times one kernel, beside a reference kernel if there is one.
+pub(crate) fn measure<L: Loaded>(
+    kernel: &mut L,
+    options: &TimingOptions,
+    incumbent_secs: Option<f64>,
+    reference: Option<&mut ReferenceKernel<L>>,
+) -> Result<Timing, CandidateError> {
+    let mut options = options.clone();
+    if kernel.idle_secs() > IDLE_SECS {
+        options.warmup_secs = options.warmup_secs.max(IDLE_WARMUP_SECS);
+    }
+    let first_secs = kernel.check()?;
+    let mut reference_secs = 0.0;
+    let Timing { run, ratio } = match reference {
+        None => Timing { run: time(kernel, &options, first_secs, incumbent_secs)?, ratio: None },
+        Some(reference) => {
+            let before = reference.kernel_secs();
+            let timing = beside(kernel, &options, first_secs, incumbent_secs, reference)?;
+            reference_secs = reference.kernel_secs() - before;
+            timing
+        }
+    };
+
+    kernel.recheck(run.stopped_early || first_secs >= SLOW_SECS)?;
+    let (max_rel_error, graph_runs) = (kernel.max_rel_error(), kernel.graph_runs());
+    let kernel_secs = kernel.kernel_secs() + reference_secs;
+    Ok(Timing { run: RunSecs { max_rel_error, kernel_secs, graph_runs, ..run }, ratio })
+}
+
+/// Times a kernel that was checked, which took `first_secs`.
+fn time<L: Loaded>(
+    kernel: &mut L,
+    options: &TimingOptions,
+    first_secs: f64,
+    incumbent_secs: Option<f64>,
+) -> Result<RunSecs, CandidateError> {
+    let mut clock = Clock::new(|runs| kernel.repeat(runs));
+    let estimate_secs = harness::warm_up(options, first_secs, &mut |runs| clock.repeat(runs));
+    let samples = harness::sample(options, estimate_secs, incumbent_secs, &mut |runs| clock.repeat(runs));
+    clock.outcome()?;
+    Ok(samples.run_secs(0.0))
+}
+
+/// The same between looks at how slow the machine is. On a disturbed one, what may be faster than the incumbent is timed again, and a
+/// correction alone makes nothing faster than that: who wins a duel, as fast; else slower by the root of the slowdown, for kernels
+/// differ in what slows them, and of the many that seem the fastest thanks to a correction few are.
+fn beside<L: Loaded>(
+    kernel: &mut L,
+    options: &TimingOptions,
+    first_secs: f64,
+    incumbent_secs: Option<f64>,
+    reference: &mut ReferenceKernel<L>,
+) -> Result<Timing, CandidateError> {
+    let incumbent = incumbent_secs.unwrap_or(0.0);
+    let mut before = reference.slowdown(options)?;
+    let mut best: Option<(RunSecs, f64)> = None;
+    for _ in 0..ATTEMPTS {
+        let run = time(kernel, options, first_secs, incumbent_secs.map(|secs| secs * before))?;
+        let after = reference.slowdown(options)?;
+        // What counts of the repeats is their low quantile: the better of the two moments.
+        let slowdown = before.min(after);
+        before = after;
+        if best.is_none_or(|(_, least)| slowdown <= least) {
+            best = Some((run, slowdown));
+        }
+        if slowdown < QUIET || run.stopped_early || run.run_secs > slowdown * incumbent {
+            break;
+        }
+    }
+
+    let (run, mut slowdown) = best.ok_or_else(|| CandidateError::Crash { message: "it was not timed".into() })?;
+    let mut ratio = None;
+    if !run.stopped_early {
+        let duel = reference.compare(kernel, run.run_secs, slowdown, options)?;
+        (ratio, slowdown) = (Some(duel.0), duel.1);
+    }
+    let wins = ratio.is_none_or(|ratio| ratio < FASTER);
+    let least_secs = if wins { incumbent } else { incumbent * slowdown.sqrt() };
+    Ok(Timing { run: run.undisturbed(slowdown, least_secs), ratio })
+}

@@ -1,0 +1,283 @@
+//! The tests that every [`Device`] must pass, for those who bring one: each function panics with what is wrong.
+//!
+//! [`memory`] needs nothing but a device. [`kernels`] and [`threads`] need a kernel of [`plan`], in whatever a device runs:
+//!
+//! ```text
+//! ahead of time:  packed[i]  = 2 * weight[i]
+//! in every run:   scratch[i] = input[i] + packed[i]
+//!                 output[i]  = scratch[i] * scratch[i]     a stage of its own
+//! ```
+
+use std::fmt::Display;
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
+use autotune_ir::program::{Layout, Role, When};
+use autotune_ir::{DType, KernelPlan, Launch};
+
+use crate::device::Device;
+use crate::error::{KernelError, Misfit};
+use crate::kernel::{Kernel, Packed, Scratch};
+use crate::view::{View, ViewMut};
+
+/// Number of elements of each buffer of the kernel.
+pub const LEN: usize = 96;
+
+const SHAPE: [usize; 2] = [4, LEN / 4];
+const WORDS: usize = 1000;
+
+/// The interface of the kernel: buffers `input`, `weight`, `output`, `packed` and `scratch`, stages `contract_pack`, `contract_add` and
+/// `contract_square`, of so many tasks, or with a launch.
+pub fn plan(tasks: usize, launch: Option<Launch>) -> KernelPlan {
+    let buffer = |name: &str, role, binding| PlanBuffer {
+        name: name.into(),
+        role,
+        binding,
+        shape: SHAPE.to_vec(),
+        layout: Layout::Plain,
+        dtype: DType::F32,
+    };
+    let stage = |symbol: &str, when| PlanStage { symbol: symbol.into(), when, tasks, launch, boxes: vec![] };
+    KernelPlan {
+        buffers: vec![
+            buffer("input", Role::Input, Binding::Data),
+            buffer("weight", Role::Weight, Binding::Constant { read_in_runs: false }),
+            buffer("output", Role::Output, Binding::Output),
+            buffer("packed", Role::Packed, Binding::Packed),
+            buffer("scratch", Role::Packed, Binding::Scratch),
+        ],
+        stages: vec![
+            stage("contract_pack", When::AheadOfTime),
+            stage("contract_add", When::EveryRun),
+            stage("contract_square", When::EveryRun),
+        ],
+        local_bytes: 0,
+    }
+}
+
+/// Memory holds what it is given, in the order in which it is given, within its bounds, and its parts are it.
+pub fn memory<D: Device>(device: &D) {
+    let mut first = must("allocate", device.allocate(4 * WORDS));
+    let extent = device.extent(&first);
+    assert!(extent.bytes >= 4 * WORDS, "allocate: {extent:?} for {WORDS} words");
+    assert!(extent.alignment >= device.alignment().max(16), "allocate: {extent:?}");
+    assert!(device.holds(&first), "holds: memory of its own");
+
+    let words: Vec<u32> = (0..WORDS as u32).collect();
+    must("write", device.write(&mut first, 0, crate::bytes_of(&words)));
+    must("fill", device.fill(&mut first, 10..20, 7));
+    must("write", device.write(&mut first, 4 * 15, &[1; 4]));
+    must("fill nothing", device.fill(&mut first, 3..3, 9));
+    must("write nothing", device.write(&mut first, 4 * WORDS, &[]));
+    let mut expected = words;
+    expected[10..20].fill(7);
+    expected[15] = 0x0101_0101;
+    assert!(contents(device, &first, WORDS) == expected, "read: not what was written and filled");
+
+    let mut second = must("allocate", device.allocate(4 * WORDS));
+    must("fill", device.fill(&mut second, 0..WORDS, u32::MAX));
+    must("copy", device.copy(&first, &mut second, 4 * 500));
+    let half: Vec<u32> = expected[..500].iter().copied().chain([u32::MAX; WORDS - 500]).collect();
+    assert!(contents(device, &second, WORDS) == half, "copy: not the first bytes, or more");
+
+    let step = device.alignment().max(64);
+    // SAFETY: the memory is used through one of the two at a time.
+    let mut part = must("part", unsafe { device.part(&first, step..2 * step) });
+    assert_eq!(device.extent(&part).bytes, step, "part: its size");
+    assert!(device.extent(&part).alignment >= step.min(64), "part: its alignment");
+    must("fill", device.fill(&mut part, 1..3, 5));
+    expected[step / 4 + 1..step / 4 + 3].fill(5);
+    assert!(contents(device, &first, WORDS) == expected, "part: its bytes are those of the whole");
+    drop(first);
+    assert!(contents(device, &part, step / 4) == expected[step / 4..step / 2], "part: it outlives the whole");
+
+    let bytes = device.extent(&second).bytes;
+    assert!(device.write(&mut second, bytes - 3, &[0; 4]).is_err(), "write: out of bounds");
+    assert!(device.read(&second, bytes, &mut [0]).is_err(), "read: out of bounds");
+    assert!(device.fill(&mut second, 0..bytes / 4 + 1, 0).is_err(), "fill: out of bounds");
+    assert!(device.copy(&part, &mut second, step + 1).is_err(), "copy: out of bounds");
+    // SAFETY: nothing else uses the memory.
+    assert!(unsafe { device.part(&second, 0..bytes + 1) }.is_err(), "part: out of bounds");
+}
+
+/// The kernel runs as its plan says, alone, in recordings and on what was packed, and its misuse is refused.
+pub fn kernels<D: Device>(device: &D, kernel: &Kernel<D>) {
+    let mut data = Data::new(device, kernel, 1);
+    data.run(device, kernel);
+    data.check(device, 1);
+    data.put(device, 2);
+    data.run(device, kernel);
+    data.check(device, 2);
+
+    recorded(device, kernel, &mut data);
+    misuse(device, kernel, &mut data);
+}
+
+/// Threads with a device each, as `make` makes them, run one kernel at once on constants that one of them packed.
+pub fn threads<D: Device>(make: impl Fn() -> D + Sync, kernel: &Kernel<D>) {
+    const THREADS: usize = 4;
+    const RUNS: usize = 50;
+    let device = make();
+    let weights = must("upload", device.upload(&weights()));
+    let packed = must("pack", kernel.pack(&device, &[View::of(&weights, DType::F32, &SHAPE)]));
+    drop(weights);
+
+    let (start, packed) = (Barrier::new(THREADS), &packed);
+    let work = |seed: usize| {
+        let device = make();
+        let mut data = Data::sharing(&device, kernel, Arc::clone(packed), seed);
+        start.wait();
+        for run in 0..RUNS {
+            data.put(&device, seed + run);
+            data.run(&device, kernel);
+            data.check(&device, seed + run);
+        }
+    };
+    thread::scope(|scope| {
+        (0..THREADS).for_each(|thread| {
+            scope.spawn(move || work(1000 * thread));
+        });
+    });
+}
+
+/// What a run of the kernel needs.
+struct Data<D: Device> {
+    input: D::Memory,
+    output: D::Memory,
+    packed: Arc<Packed<D>>,
+    scratch: Scratch<D>,
+}
+
+impl<D: Device> Data<D> {
+    fn new(device: &D, kernel: &Kernel<D>, seed: usize) -> Self {
+        let weights = must("upload", device.upload(&weights()));
+        let packed = must("pack", kernel.pack(device, &[View::of(&weights, DType::F32, &SHAPE)]));
+        Self::sharing(device, kernel, packed, seed)
+    }
+
+    fn sharing(device: &D, kernel: &Kernel<D>, packed: Arc<Packed<D>>, seed: usize) -> Self {
+        let input = must("upload", device.upload(&input(seed)));
+        let output = must("upload", device.upload(&[f32::NAN; LEN]));
+        Self { input, output, packed, scratch: must("scratch", kernel.scratch(device)) }
+    }
+
+    fn put(&mut self, device: &D, seed: usize) {
+        must("write", device.write(&mut self.input, 0, crate::bytes_of(&input(seed))));
+        must("fill", device.fill(&mut self.output, 0..LEN, f32::NAN.to_bits()));
+    }
+
+    fn run(&mut self, device: &D, kernel: &Kernel<D>) {
+        let operands = [View::of(&self.input, DType::F32, &SHAPE), View::packed()];
+        let mut outputs = [ViewMut::of(&mut self.output, DType::F32, &SHAPE)];
+        must("run", kernel.run(device, &self.packed, &mut self.scratch, &operands, &mut outputs));
+    }
+
+    fn check(&self, device: &D, seed: usize) {
+        let mut found = [0.0; LEN];
+        must("download", device.download(&self.output, &mut found));
+        let expected: Vec<f32> = input(seed).iter().zip(weights()).map(|(x, w)| (x + 2.0 * w).powi(2)).collect();
+        assert!(found[..] == expected[..], "run: {found:?} instead of {expected:?}");
+    }
+}
+
+fn recorded<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut Data<D>) {
+    data.put(device, 3);
+    let operands = [View::of(&data.input, DType::F32, &SHAPE), View::packed()];
+    let mut outputs = [ViewMut::of(&mut data.output, DType::F32, &SHAPE)];
+    let bound = kernel.bind(device, &data.packed, &mut data.scratch, &operands, &mut outputs);
+    let mut run = must("bind", bound);
+    let secs = must("time", device.time(&mut || run.start(device)));
+    assert!(secs.is_finite() && secs >= 0.0, "time: {secs} s");
+
+    if let Some(recording) = device.record(&mut || run.start(device)) {
+        must("replay", device.replay(&recording));
+        must("finish", device.finish());
+    }
+    data.check(device, 3);
+}
+
+fn misuse<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut Data<D>) {
+    let small = must("allocate", device.allocate(4));
+    // SAFETY: nobody writes it.
+    let small = must("part", unsafe { device.part(&small, 0..4) });
+    let good = || View::of(&data.input, DType::F32, &SHAPE);
+    let mut refusal = |operands: &[View<'_, D>]| -> String {
+        let mut outputs = [ViewMut::of(&mut data.output, DType::F32, &SHAPE)];
+        let run = kernel.run(device, &data.packed, &mut data.scratch, operands, &mut outputs);
+        run.err().map_or("nothing".into(), |error| error.to_string())
+    };
+    let shape = [LEN / 4, 4];
+    for (operands, words) in [
+        (vec![good()], "1 operands were given, the kernel has 2: input, weight"),
+        (vec![View::packed(), View::packed()], "'input': it is absent, and runs read it"),
+        (
+            vec![View::of(&data.input, DType::F16, &SHAPE), good()],
+            "'input': its elements are f16, the kernel wants f32",
+        ),
+        (vec![good(), View::of(&data.input, DType::F32, &shape)], "'weight': its physical shape is [24, 4]"),
+        (vec![good().in_layout(Layout::ChannelBlocked(2)), good()], "'input': its layout is ChannelBlocked(2)"),
+        (vec![View::of(&small, DType::F32, &SHAPE), good()], "'input': its memory has 4 bytes, its shape takes 384"),
+    ] {
+        let found = refusal(&operands);
+        assert!(found.starts_with(words), "misuse: '{found}' instead of '{words}'");
+    }
+
+    if device.alignment() > 1 {
+        let odd = must("allocate", device.allocate(4 * LEN + 4));
+        // SAFETY: nobody writes it.
+        let odd = must("part", unsafe { device.part(&odd, 4..4 * LEN + 4) });
+        let found = refusal(&[View::of(&odd, DType::F32, &SHAPE), View::packed()]);
+        assert!(found.starts_with("'input': its address is a multiple of 4 bytes only"), "misuse: {found}");
+    }
+    assert!(kernel.pack(device, &[]).is_err(), "pack: without constants");
+    assert!(matches!(kernel.pack(device, &[View::packed()]), Err(KernelError::Operand { misfit: Misfit::Absent, .. })));
+    if must("scratch_bytes", kernel.scratch_bytes(device)) > 4 {
+        assert!(matches!(kernel.scratch_in(device, small), Err(KernelError::Scratch { .. })), "scratch: too small");
+    }
+}
+
+/// What one kernel packed, and scratch of one, are refused by another of the same plan.
+pub fn other_kernels<D: Device>(device: &D, kernels: [&Kernel<D>; 2]) {
+    let [mut first, mut second] = kernels.map(|kernel| Data::new(device, kernel, 1));
+    let operands = [View::of(&first.input, DType::F32, &SHAPE), View::packed()];
+    let mut outputs = [ViewMut::of(&mut first.output, DType::F32, &SHAPE)];
+    let run = kernels[0].run(device, &second.packed, &mut first.scratch, &operands, &mut outputs);
+    assert!(matches!(run, Err(KernelError::OtherKernel { .. })), "run: on what another kernel packed");
+    let run = kernels[0].run(device, &first.packed, &mut second.scratch, &operands, &mut outputs);
+    assert!(matches!(run, Err(KernelError::OtherKernel { .. })), "run: on scratch of another kernel");
+}
+
+/// Memory of one device is refused by another that cannot use it.
+pub fn other_devices<D: Device>(device: &D, other: &D, kernel: &Kernel<D>) {
+    let elsewhere = must("upload", other.upload(&input(1)));
+    assert!(!device.holds(&elsewhere), "holds: memory of another device");
+    let mut data = Data::new(device, kernel, 1);
+    let operands = [View::of(&elsewhere, DType::F32, &SHAPE), View::packed()];
+    let mut outputs = [ViewMut::of(&mut data.output, DType::F32, &SHAPE)];
+    let run = kernel.run(device, &data.packed, &mut data.scratch, &operands, &mut outputs);
+    assert!(matches!(run, Err(KernelError::Operand { misfit: Misfit::Elsewhere, .. })), "run: on memory elsewhere");
+}
+
+/// Small whole numbers, so that every sum and product is exact.
+fn input(seed: usize) -> [f32; LEN] {
+    std::array::from_fn(|i| ((7 * i + seed) % 23) as f32 - 11.0)
+}
+
+fn weights() -> [f32; LEN] {
+    std::array::from_fn(|i| (i % 13) as f32)
+}
+
+fn contents<D: Device>(device: &D, memory: &D::Memory, words: usize) -> Vec<u32> {
+    let mut found = vec![0; words];
+    must("download", device.download(memory, &mut found));
+    found
+}
+
+/// What must not fail.
+fn must<T>(what: &str, result: Result<T, impl Display>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{what}: {error}"),
+    }
+}

@@ -1,0 +1,284 @@
+//! The CPU as a device.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::ffi::c_char;
+use std::ops::Range;
+use std::path::Path;
+use std::ptr;
+use std::time::Instant;
+
+use autotune_ir::{Artifact, Code, KernelPlan, MachineCode};
+use libloading::Library;
+use smallvec::SmallVec;
+
+use crate::device::{Bound, Device, Extent, word_bytes};
+use crate::element::bytes_of;
+use crate::error::{DeviceError, LoadError};
+use crate::executable::Executable;
+use crate::host_memory::HostMemory;
+use crate::team::{StageFn, Team, Work};
+
+/// Threads of this machine's CPU that run kernels together: the one that starts them and helpers.
+pub struct Cpu {
+    team: RefCell<Team>,
+}
+
+impl Cpu {
+    /// So many threads, the caller included: [`Team::new`].
+    pub fn new(threads: usize) -> Self {
+        Self::of(Team::new(threads))
+    }
+
+    /// The same with helpers on cores of their own: [`Team::pinned`].
+    pub fn pinned(threads: usize) -> Self {
+        Self::of(Team::pinned(threads))
+    }
+
+    fn of(team: Team) -> Self {
+        Self { team: RefCell::new(team) }
+    }
+
+    /// Number of threads, the caller included.
+    pub fn threads(&self) -> usize {
+        self.team.borrow().threads()
+    }
+}
+
+/// A kernel's functions.
+pub struct CpuModule {
+    /// One for each stage, with its tasks.
+    stages: Vec<(StageFn, usize)>,
+    /// For each buffer of the plan, true if it is not private.
+    are_global: SmallVec<[bool; 16]>,
+    needs_private: bool,
+    /// Keeps the functions in memory.
+    _code: Option<Loaded>,
+}
+
+/// What holds a kernel's code; only its end matters.
+#[expect(dead_code, reason = "functions of the kernel point into them")]
+enum Loaded {
+    Library(Library),
+    Memory(Executable),
+}
+
+/// Stages with their arguments.
+pub struct CpuCall {
+    stages: SmallVec<[(StageFn, usize); 4]>,
+    /// One per buffer of the plan; null for private ones.
+    buffers: SmallVec<[*mut f32; 16]>,
+    /// One per thread.
+    private: SmallVec<[*mut c_char; 8]>,
+    /// What the pointers are to lives as long.
+    _memory: Bound<HostMemory>,
+}
+
+impl CpuModule {
+    /// Functions of this program, one per stage.
+    ///
+    /// # Safety
+    ///
+    /// They keep the contract of [`Device::load`] for the plan.
+    pub unsafe fn of_functions(functions: Vec<StageFn>, plan: &KernelPlan) -> Result<Self, LoadError> {
+        Self::of(functions, None, plan)
+    }
+
+    fn of(functions: Vec<StageFn>, code: Option<Loaded>, plan: &KernelPlan) -> Result<Self, LoadError> {
+        let (entries, stages) = (functions.len(), plan.stages.len());
+        if entries != stages {
+            return Err(LoadError::Entries { entries, code_bytes: 0, stages });
+        }
+        Ok(Self {
+            stages: functions.into_iter().zip(plan.stages.iter().map(|stage| stage.tasks)).collect(),
+            are_global: plan.buffers.iter().map(|buffer| buffer.is_global()).collect(),
+            needs_private: plan.local_bytes > 0,
+            _code: code,
+        })
+    }
+
+    /// The functions of a shared object.
+    ///
+    /// # Safety
+    ///
+    /// As [`Device::load`].
+    unsafe fn of_library(path: &Path, plan: &KernelPlan) -> Result<Self, LoadError> {
+        // SAFETY: the caller vouches for the library's initialisers.
+        let library = unsafe { Library::new(path) }.map_err(|source| LoadError::Open { path: path.into(), source })?;
+        let mut functions = Vec::with_capacity(plan.stages.len());
+        for stage in &plan.stages {
+            // SAFETY: the caller vouches for the type; the pointer is used only while the library is loaded.
+            let function = unsafe { library.get::<StageFn>(stage.symbol.as_bytes()) };
+            let missing = |_| LoadError::Symbol { path: path.into(), symbol: stage.symbol.clone() };
+            functions.push(*function.map_err(missing)?);
+        }
+        Self::of(functions, Some(Loaded::Library(library)), plan)
+    }
+
+    /// A copy of machine code in memory that is executable and not writable.
+    ///
+    /// # Safety
+    ///
+    /// As [`Device::load`].
+    unsafe fn of_machine_code(code: &MachineCode, plan: &KernelPlan) -> Result<Self, LoadError> {
+        if !cfg!(target_arch = "x86_64") {
+            return Err(LoadError::Kind { device: std::env::consts::ARCH.into() });
+        }
+        let (entries, code_bytes, stages) = (code.entries.len(), code.code_bytes, plan.stages.len());
+        let cut_off = code_bytes > code.bytes.len();
+        if cut_off || entries != stages || code.entries.iter().any(|&entry| entry >= code_bytes) {
+            return Err(LoadError::Entries { entries, code_bytes, stages });
+        }
+
+        let executable = Executable::new(code).map_err(LoadError::NoMemory)?;
+        let function = |&entry: &usize| {
+            let address = executable.at(entry)?;
+            // SAFETY: the caller vouches that a function of this type begins there; the pointer is used only while the
+            // memory is mapped.
+            Some(unsafe { std::mem::transmute::<*const u8, StageFn>(address) })
+        };
+        let functions: Option<Vec<StageFn>> = code.entries.iter().map(function).collect();
+        let functions = functions.ok_or(LoadError::Entries { entries, code_bytes, stages })?;
+        Self::of(functions, Some(Loaded::Memory(executable)), plan)
+    }
+}
+
+impl Device for Cpu {
+    type Module = CpuModule;
+    type Memory = HostMemory;
+    type Call = CpuCall;
+    type Recording = Infallible;
+
+    fn name(&self) -> String {
+        std::env::consts::ARCH.into()
+    }
+
+    fn host_threads(&self) -> usize {
+        self.threads()
+    }
+
+    /// Generated code loads and stores vectors at any address; it is fastest where they do not cross cache lines.
+    fn alignment(&self) -> usize {
+        1
+    }
+
+    unsafe fn load(&self, artifact: &Artifact) -> Result<CpuModule, DeviceError> {
+        let plan = &artifact.plan;
+        Ok(match &artifact.code {
+            // SAFETY: the caller vouches for the code.
+            Code::Library(path) => unsafe { CpuModule::of_library(path, plan) }?,
+            // SAFETY: as above.
+            Code::Machine(code) => unsafe { CpuModule::of_machine_code(code, plan) }?,
+            Code::Cubin(_) | Code::OpenCl(_) => return Err(LoadError::Kind { device: self.name() }.into()),
+        })
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<HostMemory, DeviceError> {
+        HostMemory::new(bytes)
+    }
+
+    unsafe fn part(&self, memory: &HostMemory, bytes: Range<usize>) -> Result<HostMemory, DeviceError> {
+        // SAFETY: the caller's promise.
+        unsafe { memory.part(bytes) }
+    }
+
+    fn extent(&self, memory: &HostMemory) -> Extent {
+        memory.extent()
+    }
+
+    fn holds(&self, _: &HostMemory) -> bool {
+        true
+    }
+
+    fn host_bytes<'m>(&self, memory: &'m HostMemory) -> Option<&'m [u8]> {
+        Some(memory.elements())
+    }
+
+    fn fill(&self, memory: &mut HostMemory, words: Range<usize>, word: u32) -> Result<(), DeviceError> {
+        let bytes = memory.bytes_mut(word_bytes(&words))?;
+        // SAFETY: any four bytes are a number.
+        let (before, aligned, _) = unsafe { bytes.align_to_mut::<u32>() };
+        match before {
+            [] => aligned.fill(word),
+            _ => bytes.chunks_exact_mut(4).for_each(|four| four.copy_from_slice(bytes_of(&[word]))),
+        }
+        Ok(())
+    }
+
+    fn write(&self, memory: &mut HostMemory, first_byte: usize, content: &[u8]) -> Result<(), DeviceError> {
+        memory.bytes_mut(crate::device::from(first_byte, content.len()))?.copy_from_slice(content);
+        Ok(())
+    }
+
+    fn read(&self, memory: &HostMemory, first_byte: usize, content: &mut [u8]) -> Result<(), DeviceError> {
+        content.copy_from_slice(memory.bytes(first_byte, content.len())?);
+        Ok(())
+    }
+
+    fn copy(&self, from: &HostMemory, to: &mut HostMemory, bytes: usize) -> Result<(), DeviceError> {
+        self.write(to, 0, from.bytes(0, bytes)?)
+    }
+
+    unsafe fn bind(
+        &self,
+        module: &CpuModule,
+        stages: &[usize],
+        memory: Bound<HostMemory>,
+    ) -> Result<CpuCall, DeviceError> {
+        let mut global = memory.buffers.iter();
+        let pointer = |&is_global: &bool| match is_global {
+            true => global.next().map(|memory| memory.start().cast()),
+            false => Some(ptr::null_mut()),
+        };
+        let too_few = || DeviceError::fault("too few buffers");
+        let buffers = module.are_global.iter().map(pointer).collect::<Option<_>>().ok_or_else(too_few)?;
+
+        let mut private: SmallVec<_> = memory.private.iter().map(|memory| memory.start().cast()).collect();
+        if !module.needs_private {
+            private.resize(self.threads(), ptr::null_mut());
+        }
+        let stage = |&number: &usize| module.stages.get(number).copied();
+        let stages = stages.iter().map(stage).collect::<Option<_>>();
+        let stages = stages.ok_or_else(|| DeviceError::fault("no such stage"))?;
+        Ok(CpuCall { stages, buffers, private, _memory: memory })
+    }
+
+    fn start(&self, call: &CpuCall) -> Result<(), DeviceError> {
+        let mut team = self.team.borrow_mut();
+        if call.private.len() < team.threads() {
+            return Err(DeviceError::fault(format!(
+                "private memory for {} of {} threads",
+                call.private.len(),
+                team.threads()
+            )));
+        }
+        for &(function, tasks) in &call.stages {
+            let work = Work { function, buffers: &call.buffers, locals: &call.private, tasks };
+            // SAFETY: whoever loaded the code vouched for the function, and whoever bound it for the memory.
+            unsafe { team.run(work) };
+        }
+        Ok(())
+    }
+
+    fn finish(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn record(&self, _: &mut dyn FnMut() -> Result<(), DeviceError>) -> Option<Infallible> {
+        None
+    }
+
+    fn replay(&self, recording: &Infallible) -> Result<(), DeviceError> {
+        match *recording {}
+    }
+
+    fn time(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
+        let start = Instant::now();
+        work()?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    fn divide(&self, tasks: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
+        self.team.borrow_mut().divide(tasks, work);
+    }
+}

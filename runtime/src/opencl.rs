@@ -1,0 +1,337 @@
+//! OpenCL devices.
+
+use std::convert::Infallible;
+use std::mem::ManuallyDrop;
+use std::ops::Range;
+use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use autotune_ir::{Artifact, Code, GpuApi, GpuTarget, Launch};
+use opencl3::command_queue::CommandQueue;
+use opencl3::context::Context;
+use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_GPU, Device as ClDevice};
+use opencl3::error_codes::ClError;
+use opencl3::kernel::Kernel;
+use opencl3::memory::{Buffer, CL_MEM_READ_WRITE, ClMem};
+use opencl3::platform::{Platform, get_platforms};
+use opencl3::program::Program;
+use opencl3::types::CL_BLOCKING;
+
+use crate::device::{Bound, Device, Extent, alignment_of, from, within, word_bytes};
+use crate::error::{DeviceError, LoadError};
+use crate::gpu::{ALIGNMENT, GpuInfo, is_meant, model};
+
+/// Why there is no device.
+pub const NO_DEVICE: &str = "no OpenCL device: install an OpenCL loader (libOpenCL.so.1) and the driver of a device (PoCL runs kernels on the CPU)";
+
+/// The errors of a loader that is not there, and of one that knows no platform.
+const NO_LOADER: i32 = -2000;
+const NO_PLATFORM: i32 = -1001;
+
+/// An OpenCL device of this machine, with a queue of its own.
+pub struct OpenClDevice {
+    device: ClDevice,
+    context: Arc<Context>,
+    queue: CommandQueue,
+}
+
+/// A range of bytes of a buffer.
+pub struct OpenClMemory {
+    buffer: Arc<Buffer<u8>>,
+    first_byte: usize,
+    bytes: usize,
+    context: Arc<Context>,
+}
+
+/// A program, and the symbols of a plan's stages with their launches.
+pub struct OpenClModule {
+    program: Program,
+    stages: Vec<(String, Launch)>,
+}
+
+/// Kernels with their arguments.
+pub struct OpenClCall {
+    kernels: Vec<(Kernel, Launch)>,
+    /// What the arguments are lives as long.
+    _buffers: Vec<(OpenClMemory, Option<Buffer<u8>>)>,
+}
+
+/// The OpenCL devices of this machine, GPUs first; why there are none.
+pub fn devices() -> Result<Vec<GpuInfo>, DeviceError> {
+    Ok(list()?.into_iter().map(|(_, info)| info).collect())
+}
+
+fn list() -> Result<Vec<(ClDevice, GpuInfo)>, DeviceError> {
+    let absent = |message: String| DeviceError::Absent(message);
+    // Some implementations have no devices for a second thread that asks while the first one's answer is being prepared.
+    static ASKING: Mutex<()> = Mutex::new(());
+    let _asking = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let platforms = match get_platforms() {
+        Err(ClError(NO_LOADER | NO_PLATFORM)) => return Err(absent(NO_DEVICE.into())),
+        Err(error) => return Err(absent(format!("no OpenCL: {error}"))),
+        Ok(platforms) => platforms,
+    };
+    // A platform without devices says so by an error.
+    let devices =
+        platforms.iter().filter_map(|platform| Some((platform, platform.get_devices(CL_DEVICE_TYPE_ALL).ok()?)));
+    let devices = devices.flat_map(|(platform, ids)| ids.into_iter().map(move |id| (platform, ClDevice::new(id))));
+    let mut all = Vec::new();
+    for (platform, device) in devices {
+        let info =
+            info(platform, &device).map_err(|e| absent(format!("an OpenCL device does not describe itself: {e}")))?;
+        let is_gpu = device.dev_type().is_ok_and(|kind| kind & CL_DEVICE_TYPE_GPU != 0);
+        all.push((!is_gpu, device, info));
+    }
+    all.sort_by_key(|&(is_other, _, _)| is_other);
+    match all.is_empty() {
+        true => Err(absent(NO_DEVICE.into())),
+        false => Ok(all.into_iter().map(|(_, device, info)| (device, info)).collect()),
+    }
+}
+
+fn info(platform: &Platform, device: &ClDevice) -> Result<GpuInfo, ClError> {
+    let driver = format!("{} {}", platform.name()?.trim(), device.driver_version()?.trim());
+    Ok(GpuInfo { target: limits(device)?, name: device.name()?.trim().to_string(), driver })
+}
+
+impl OpenClDevice {
+    /// The first device of this machine, a GPU if there is one.
+    pub fn first() -> Result<Self, DeviceError> {
+        let (device, info) = list()?.into_iter().next().ok_or_else(|| DeviceError::Absent(NO_DEVICE.into()))?;
+        Self::of(device, &info.name)
+    }
+
+    /// The device of this machine that the target means.
+    pub fn open(target: &GpuTarget) -> Result<Self, DeviceError> {
+        let found = list()?.into_iter().find(|(_, info)| is_meant(target, &info.target));
+        let absent = || DeviceError::Absent(format!("this machine has no {}", target.key()));
+        let (device, info) = found.ok_or_else(absent)?;
+        Self::of(device, &info.name)
+    }
+
+    fn of(device: ClDevice, name: &str) -> Result<Self, DeviceError> {
+        let context = Context::from_device(&device);
+        let context = context.map_err(|e| DeviceError::Absent(format!("{name}: {e}")))?;
+        Self::with_queue(device, Arc::new(context))
+    }
+
+    /// The same device with another queue: for another thread. Memory and modules are shared; what one queue starts, others must
+    /// [wait](Device::finish) for themselves.
+    pub fn new_queue(&self) -> Result<Self, DeviceError> {
+        Self::with_queue(self.device, Arc::clone(&self.context))
+    }
+
+    fn with_queue(device: ClDevice, context: Arc<Context>) -> Result<Self, DeviceError> {
+        // SAFETY: the device is the context's.
+        let queue = unsafe { CommandQueue::create(&context, device.id(), 0) }.map_err(fault)?;
+        Ok(Self { device, context, queue })
+    }
+}
+
+impl OpenClMemory {
+    /// Another handle of the whole buffer, for calls that want one to write through.
+    fn handle(&self) -> ManuallyDrop<Buffer<u8>> {
+        ManuallyDrop::new(Buffer::new(self.buffer.get()))
+    }
+
+    /// A range of it as one of the buffer.
+    fn range(&self, range: Range<usize>) -> Result<Range<usize>, DeviceError> {
+        within(&range, self.bytes)?;
+        Ok(self.first_byte + range.start..self.first_byte + range.end)
+    }
+
+    /// Its range as a buffer of its own, which kernels get; `None` if it begins with the buffer.
+    fn sub_buffer(&self) -> Result<Option<Buffer<u8>>, DeviceError> {
+        if self.first_byte == 0 {
+            return Ok(None);
+        }
+        // SAFETY: the range is in the buffer.
+        let sub = unsafe { self.buffer.create_sub_buffer(CL_MEM_READ_WRITE, self.first_byte, self.bytes) };
+        let words = |e| DeviceError::fault(format!("no buffer from byte {} on: {e}", self.first_byte));
+        sub.map(Some).map_err(words)
+    }
+}
+
+/// The device's limits; what OpenCL does not tell is that of [`GpuTarget::stated`].
+fn limits(device: &ClDevice) -> Result<GpuTarget, ClError> {
+    let shared = device.local_mem_size()? as usize;
+    Ok(GpuTarget {
+        api: GpuApi::OpenCl,
+        model: model(&device.name()?),
+        multiprocessors: device.max_compute_units()? as usize,
+        warp_threads: 32,
+        threads_per_block: device.max_work_group_size()?.min(1024),
+        threads_per_multiprocessor: 1024,
+        shared_bytes_per_block: shared.min(64 << 10),
+        shared_bytes_per_multiprocessor: shared,
+        registers_per_multiprocessor: 32 << 10,
+        registers_per_thread: 128,
+        l2_bytes: (device.global_mem_cache_size()? as usize).max(1 << 20),
+    })
+}
+
+fn fault(error: ClError) -> DeviceError {
+    DeviceError::fault(error)
+}
+
+impl Device for OpenClDevice {
+    type Module = OpenClModule;
+    type Memory = OpenClMemory;
+    type Call = OpenClCall;
+    type Recording = Infallible;
+
+    fn name(&self) -> String {
+        "OpenCL".into()
+    }
+
+    fn alignment(&self) -> usize {
+        // In bits.
+        self.device.mem_base_addr_align().map_or(ALIGNMENT, |bits| (bits as usize / 8).max(ALIGNMENT))
+    }
+
+    unsafe fn load(&self, artifact: &Artifact) -> Result<OpenClModule, DeviceError> {
+        let Code::OpenCl(source) = &artifact.code else {
+            return Err(LoadError::Kind { device: self.name() }.into());
+        };
+        let refused = |message: String| DeviceError::Load(LoadError::Refused(message));
+        let program = Program::create_and_build_from_source(&self.context, source, "").map_err(refused)?;
+        let stages = artifact.plan.stages.iter().map(|stage| {
+            let launch = stage.launch.ok_or_else(|| refused(format!("stage {} is not for a GPU", stage.symbol)))?;
+            kernel(&program, &stage.symbol)?;
+            Ok((stage.symbol.clone(), launch))
+        });
+        let stages = stages.collect::<Result<_, DeviceError>>()?;
+        Ok(OpenClModule { program, stages })
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<OpenClMemory, DeviceError> {
+        let bytes = bytes.max(1);
+        // SAFETY: without a host pointer the buffer is the device's own.
+        let buffer = unsafe { Buffer::create(&self.context, CL_MEM_READ_WRITE, bytes, ptr::null_mut()) };
+        let buffer = buffer.map_err(|e| DeviceError::OutOfMemory { message: e.to_string() })?;
+        Ok(OpenClMemory { buffer: Arc::new(buffer), first_byte: 0, bytes, context: Arc::clone(&self.context) })
+    }
+
+    unsafe fn part(&self, memory: &OpenClMemory, bytes: Range<usize>) -> Result<OpenClMemory, DeviceError> {
+        let range = memory.range(bytes)?;
+        let (buffer, context) = (Arc::clone(&memory.buffer), Arc::clone(&memory.context));
+        Ok(OpenClMemory { buffer, first_byte: range.start, bytes: range.len(), context })
+    }
+
+    /// A buffer begins where any kernel can use it.
+    fn extent(&self, memory: &OpenClMemory) -> Extent {
+        Extent { bytes: memory.bytes, alignment: alignment_of(memory.first_byte) }
+    }
+
+    fn holds(&self, memory: &OpenClMemory) -> bool {
+        Arc::ptr_eq(&self.context, &memory.context)
+    }
+
+    fn fill(&self, memory: &mut OpenClMemory, words: Range<usize>, word: u32) -> Result<(), DeviceError> {
+        let (range, pattern) = (memory.range(word_bytes(&words))?, word.to_ne_bytes());
+        if range.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the pattern is copied by the call.
+        unsafe { self.queue.enqueue_fill_buffer(&mut memory.handle(), &pattern, range.start, range.len(), &[]) }
+            .map_err(fault)?;
+        Ok(())
+    }
+
+    fn write(&self, memory: &mut OpenClMemory, first_byte: usize, content: &[u8]) -> Result<(), DeviceError> {
+        let range = memory.range(from(first_byte, content.len()))?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the call returns when the values have been copied.
+        unsafe { self.queue.enqueue_write_buffer(&mut memory.handle(), CL_BLOCKING, range.start, content, &[]) }
+            .map_err(fault)?;
+        Ok(())
+    }
+
+    fn read(&self, memory: &OpenClMemory, first_byte: usize, content: &mut [u8]) -> Result<(), DeviceError> {
+        let range = memory.range(from(first_byte, content.len()))?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: as in `write`.
+        unsafe { self.queue.enqueue_read_buffer(&memory.buffer, CL_BLOCKING, range.start, content, &[]) }
+            .map_err(fault)?;
+        Ok(())
+    }
+
+    fn copy(&self, from: &OpenClMemory, to: &mut OpenClMemory, bytes: usize) -> Result<(), DeviceError> {
+        let (source, target) = (from.range(0..bytes)?, to.range(0..bytes)?);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (first, second) = (source.start, target.start);
+        // SAFETY: both have so many bytes.
+        unsafe { self.queue.enqueue_copy_buffer(&from.buffer, &mut to.handle(), first, second, bytes, &[]) }
+            .map_err(fault)?;
+        Ok(())
+    }
+
+    unsafe fn bind(
+        &self,
+        module: &OpenClModule,
+        stages: &[usize],
+        memory: Bound<OpenClMemory>,
+    ) -> Result<OpenClCall, DeviceError> {
+        let with_sub = |memory: OpenClMemory| Ok((memory.sub_buffer()?, memory)).map(|(sub, memory)| (memory, sub));
+        let buffers: Vec<(OpenClMemory, Option<Buffer<u8>>)> =
+            memory.buffers.into_iter().map(with_sub).collect::<Result<_, DeviceError>>()?;
+        let bound = |&number: &usize| {
+            let stage = module.stages.get(number).ok_or_else(|| DeviceError::fault(format!("no stage {number}")))?;
+            // Of its own: a kernel's arguments are a part of it.
+            let kernel = kernel(&module.program, &stage.0)?;
+            for (position, (memory, sub)) in buffers.iter().enumerate() {
+                let buffer = sub.as_ref().unwrap_or(&memory.buffer).get();
+                // SAFETY: the parameters of a kernel are its plan's global buffers, in order.
+                unsafe { kernel.set_arg(position as u32, &buffer) }.map_err(fault)?;
+            }
+            Ok((kernel, stage.1))
+        };
+        let kernels = stages.iter().map(bound).collect::<Result<_, DeviceError>>()?;
+        Ok(OpenClCall { kernels, _buffers: buffers })
+    }
+
+    fn start(&self, call: &OpenClCall) -> Result<(), DeviceError> {
+        for (kernel, launch) in &call.kernels {
+            let (all, block) = ([launch.blocks * launch.threads], [launch.threads]);
+            // SAFETY: the kernel has its arguments. That it stays within them, whoever loaded it vouched for.
+            let started = unsafe {
+                self.queue.enqueue_nd_range_kernel(kernel.get(), 1, ptr::null(), all.as_ptr(), block.as_ptr(), &[])
+            };
+            started.map_err(fault)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&self) -> Result<(), DeviceError> {
+        self.queue.finish().map_err(fault)
+    }
+
+    fn record(&self, _: &mut dyn FnMut() -> Result<(), DeviceError>) -> Option<Infallible> {
+        None
+    }
+
+    fn replay(&self, recording: &Infallible) -> Result<(), DeviceError> {
+        match *recording {}
+    }
+
+    /// By the host's clock.
+    fn time(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
+        self.finish()?;
+        let start = Instant::now();
+        work()?;
+        self.finish()?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+}
+
+fn kernel(program: &Program, symbol: &str) -> Result<Kernel, DeviceError> {
+    let refused = |e: ClError| DeviceError::Load(LoadError::Refused(format!("{symbol}: {e}")));
+    Kernel::create(program, symbol).map_err(refused)
+}
