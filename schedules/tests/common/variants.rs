@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use autotune_ir::program::Team;
+use autotune_ir::instruction::Team;
 use autotune_ir::{GpuTarget, Target};
 use autotune_schedules::gpu::Tiling;
 use autotune_schedules::tiled::{self, Form};

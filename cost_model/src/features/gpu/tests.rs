@@ -2,8 +2,9 @@
 
 use std::slice::from_ref;
 
+use autotune_ir::instruction::Team;
 use autotune_ir::program::LoopKind::{Block, Serial, Thread, Unrolled, Vectorized};
-use autotune_ir::program::{Digit, Expr, InBounds, Node, Role, Scope, Team, When};
+use autotune_ir::program::{Digit, Expr, InBounds, Node, Role, Scope, When};
 use autotune_ir::{Affine, GpuTarget, Program, Target};
 use autotune_schedules::tiled::{self, Form};
 use autotune_schedules::{Config, ScheduleSpace, Workload, lower, mma};
