@@ -11,9 +11,10 @@ mod common;
 use autotune_codegen as codegen;
 use autotune_ir::{GpuApi, Launch, Target};
 use autotune_schedules::{Config, ScheduleSpace, Workload, lower, mma};
+use common::missing;
 use common::nvrtc::Nvrtc;
 use common::pipelines::group_config;
-use common::{missing, tiling};
+use common::variants::tiling;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

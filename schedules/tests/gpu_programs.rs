@@ -13,7 +13,7 @@ use autotune_ir::{Affine, DType, InterpError, Launch, Program, Target, interpret
 use autotune_schedules::tiled::{self, IMPLICIT_GEMM};
 use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, mma, winograd};
 use common::random_programs::{check, check_configs};
-use common::tiling;
+use common::variants::tiling;
 use common::workloads::{random_winograd, random_workload, sample_sketch, sample_winograd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

@@ -14,7 +14,7 @@ use autotune_schedules::{
     Config, LowerError, Operands, ScheduleSpace, Workload, lower, max_rel_error, mma, reference, tolerance,
 };
 use common::pipelines::{broken, config, faults, group_config, small_target};
-use common::tiling;
+use common::variants::tiling;
 use common::workloads::random_workload;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

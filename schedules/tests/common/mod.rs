@@ -28,8 +28,6 @@ use autotune_ir::layout::to_layout;
 use autotune_ir::plan::PlanBuffer;
 use autotune_schedules::Operands;
 
-pub use variants::tiling;
-
 /// Says that a test cannot run here; a failure if `AUTOTUNE_REQUIRE` lists the tool.
 pub fn missing(tool: &str, reason: &str) {
     let required = env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
