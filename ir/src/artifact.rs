@@ -38,6 +38,6 @@ pub struct MachineCode {
     /// How many of the bytes are code.
     pub code_bytes: usize,
     /// Offset of each stage's function, in the order of [`KernelPlan::stages`]; its interface is that of
-    /// [`crate::plan::PlanStage::symbol`] under the System V ABI.
+    /// [`crate::plan::PlanStage::symbol`] under the C ABI of the target (System V on x86-64).
     pub entries: Vec<usize>,
 }
