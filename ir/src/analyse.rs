@@ -42,7 +42,7 @@ mod tests;
 pub use cache::{CacheModel, Footprint, Locality};
 pub use dominant::{ChainLoop, Dominant};
 pub use nest::{AxisClass, Operand};
-pub use registers::{RegisterTile, pieces};
+pub use registers::{RegisterTile, pieces, tile_registers};
 pub use totals::{Division, Totals, busiest_thread};
 
 use nest::Nest;
