@@ -7,7 +7,7 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use autotune_codegen::x86::{assemble, disassemble};
+use autotune_codegen::asm::{assemble, x86::disassemble};
 use autotune_ir::analyse::{RegisterTile, analyse};
 use autotune_ir::program::{Access, Node, Store, When};
 use autotune_ir::{CpuTarget, Isa, Program, Target, VarId};
