@@ -291,6 +291,7 @@ fn registers_are_those_of_the_sketch() {
             let config = space.sample(&mut rng);
             let own = match config.sketch.as_str() {
                 mma::SKETCH => mma::tiling(&workload, gpu, Team::Warp, &config),
+                mma::GROUP_SKETCH => mma::tiling(&workload, gpu, Team::WarpGroup, &config),
                 tiled::SKETCH => tiled::tiling(&workload, gpu, Form::Axes, &config),
                 _ => tiled::tiling(&workload, gpu, Form::Pixels, &config),
             };
