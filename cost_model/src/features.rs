@@ -26,7 +26,7 @@
 //! | `tile_set.*`, `task_set.*` | working set of a register tile and of a task over each cache |
 //! | `gpu.threads` to `gpu.tail` | how the main stage fills the device: blocks, registers, shared memory, blocks that a multiprocessor has room for by each limit, occupancy, waves |
 //! | `gpu.coalescing.*` to `gpu.l2` | how its warps meet memory: sectors and vector width of global accesses, bank conflicts and vector width of shared ones, multiply-adds for each load, barrier and wait |
-//! | `gpu.estimate.*` | time at nominal rates over that of the workload's multiply-adds alone (by tensor cores, where there are some for its type), by each bound; their maximum stage by stage and their sum |
+//! | `gpu.estimate.*` | time at nominal rates over that of the workload's multiply-adds alone (by tensor cores, where there are some for its type), by each bound; of a run, and the sum of the bounds |
 //! | `gpu.compiled.*` | registers, spills and what follows from them as estimated, and better once they are known: [`set_register_use`] |
 //!
 //! Sizes and counts are `log2(1 + x)` (signed where `x` has a sign); ratios are as they are.
@@ -70,7 +70,7 @@ use leaf::LEAF;
 use window::Window;
 
 /// Changes whenever a column changes its place or meaning; a model is only good for the version it was fitted on.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Number of columns.
 pub const FEATURE_COUNT: usize = width(WHOLE) + width(LEAF) + width(GPU);
@@ -86,10 +86,11 @@ pub fn names() -> &'static [String] {
     &NAMES
 }
 
-/// The column that ranks programs for a target before anything is learnt: the logarithm of an analytic estimate of the time.
+/// The column that ranks programs for a target before anything is learnt: the logarithm of the cycles of a run by the analysis
+/// ([`autotune_ir::analyse::Analysis::cycles`]), for each operation.
 pub fn estimate_column(target: &Target) -> usize {
     const OF_CPU: usize = position(WHOLE, "estimate.sum");
-    const OF_GPU: usize = width(WHOLE) + width(LEAF) + position(GPU, "gpu.estimate.max");
+    const OF_GPU: usize = width(WHOLE) + width(LEAF) + position(GPU, "gpu.estimate.run");
     match target {
         Target::Cpu(_) => OF_CPU,
         Target::Gpu(_) => OF_GPU,

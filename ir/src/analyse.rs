@@ -42,7 +42,7 @@ mod tests;
 pub use cache::{CacheModel, Footprint, Locality};
 pub use dominant::{ChainLoop, Dominant};
 pub use nest::{AxisClass, Operand};
-pub use registers::{RegisterTile, pieces};
+pub use registers::{RegisterTile, pieces, tile_registers};
 pub use totals::{Division, Totals, busiest_thread};
 
 use nest::Nest;
@@ -79,7 +79,28 @@ pub fn analyse(program: &Program, target: &Target) -> Analysis {
     }
 }
 
+/// Cycles of a run, at nominal rates: [`Analysis::cycles`] without the rest of the analysis.
+pub fn run_cycles(program: &Program, target: &Target) -> f64 {
+    match target {
+        Target::Cpu(_) => analyse(program, target).cycles(),
+        Target::Gpu(gpu) => gpu::Kernels::of(&Nest::new(program), program, gpu).map_or(f64::INFINITY, |k| k.cycles),
+    }
+}
+
 impl Analysis {
+    /// Cycles of a run, at nominal rates. Of two programs that one is faster which has fewer, as a rule.
+    pub fn cycles(&self) -> f64 {
+        match &self.kernels {
+            Some(kernels) => kernels.cycles,
+            None => self.flops * self.thread_cycles_per_flop(),
+        }
+    }
+
+    /// The same for each floating-point operation of one thread of a CPU. Traffic and arithmetic overlap in part.
+    pub fn thread_cycles_per_flop(&self) -> f64 {
+        (self.cycles_per_flop(0) + 0.5 * (1..4).map(|by| self.cycles_per_flop(by)).sum::<f64>()) * self.imbalance()
+    }
+
     /// Cycles per floating-point operation of one thread, were it bound by one of [`BOUNDS`] alone, at nominal rates.
     pub fn cycles_per_flop(&self, by: usize) -> f64 {
         match by {

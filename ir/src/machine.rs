@@ -43,6 +43,7 @@ pub mod cpu {
 /// GPUs: one multiprocessor, unless it says otherwise. "Guide" is NVIDIA's "CUDA C++ Programming Guide".
 pub mod gpu {
     use crate::dtype::DType;
+    use crate::instruction::ThreadGroup;
     use crate::target::{GpuApi, GpuTarget};
 
     /// Threads of a warp of NVIDIA's (Guide, "SIMT Architecture"); other devices say theirs: [`GpuTarget::warp_threads`].
@@ -74,12 +75,20 @@ pub mod gpu {
     pub const MEMORY_LATENCY_CYCLES: f64 = 500.0;
     /// Cycles until all threads of a block have come by a barrier (usual: 20 to 40).
     pub const BARRIER_CYCLES: f64 = 30.0;
+    /// Share of the cycles by each bottleneck that comes on top of the longest: what is near one another adds up in part (fitted).
+    pub const BOUND_SHARE: f64 = 0.1;
     /// Cycles of a launch (usual: 2 to 3 microseconds between kernels of one stream).
     pub const LAUNCH_CYCLES: f64 = 4000.0;
 
+    /// 32-bit registers of a multiprocessor (Guide, "Technical Specifications": every CUDA device from compute capability 5.0 on).
+    pub const REGISTERS: usize = 64 << 10;
     /// Registers of a thread for addresses, counters and what else a compiler keeps (fitted: above these few of some hundred kernels of
     /// the tiled sketch spilled with NVRTC 13.0).
     pub const THREAD_REGISTERS: usize = 24;
+    /// The same of a thread that has part in matrix instructions (fitted, with kernels of the sketches for tensor cores).
+    pub const MMA_THREAD_REGISTERS: usize = 30;
+    /// Registers for each round of a copy that goes on beside the work (fitted, as before), and as many again where it looks for a pixel.
+    pub const ASYNC_COPY_REGISTERS: usize = 3;
     /// Registers for each round of a copy that is written out, where it goes to shared memory (fitted, as before).
     pub const COPY_REGISTERS: usize = 4;
     /// The same where it stays in registers for a while, beside what it loads (fitted, as before).
@@ -90,12 +99,20 @@ pub mod gpu {
     pub const LOOP_INSTRUCTIONS: f64 = 3.0;
     /// The same of one digit of a number that is taken apart: a product with a reciprocal, a shift, a remainder (usual).
     pub const DIGIT_INSTRUCTIONS: f64 = 4.0;
+    /// The same of one element that is widened from 16 bits, or rounded to them (PTX ISA, `cvt`).
+    pub const CONVERSION_INSTRUCTIONS: f64 = 1.0;
     /// The same of one condition: a comparison that sets a predicate (usual).
     pub const CONDITION_INSTRUCTIONS: f64 = 1.0;
 
-    /// Most blocks on a multiprocessor at once.
-    pub fn block_slots(gpu: &GpuTarget) -> f64 {
-        gpu.threads_per_multiprocessor as f64 / 64.0
+    /// Most blocks on a multiprocessor at once (Guide, "Technical Specifications per Compute Capability"; elsewhere two warps each fill
+    /// it).
+    pub fn block_slots(gpu: &GpuTarget) -> usize {
+        match gpu.api {
+            GpuApi::Cuda { sm: 75 | 86 } => 16,
+            GpuApi::Cuda { sm: 89 | 120 } => 24,
+            GpuApi::Cuda { .. } => 32,
+            GpuApi::OpenCl => gpu.threads_per_multiprocessor / (2 * gpu.warp_threads.max(1)),
+        }
     }
 
     /// The most registers that each thread of a block of so many threads can have.
@@ -112,18 +129,28 @@ pub mod gpu {
         }
     }
 
-    /// Multiply-adds a cycle of tensor cores, dense, with sums in f32; `None` where there are none for a type.
+    /// Multiply-adds a cycle of tensor cores, dense, with sums in f32; `None` where there are none for a type (NVIDIA, whitepapers "A100"
+    /// and "H100"; "GA102", "AD102" and "RTX Blackwell" for the others, professional devices).
     pub fn tensor_fmas_per_cycle(api: GpuApi, dtype: DType) -> Option<f64> {
         let halves = match api {
-            GpuApi::Cuda { sm: 90.. } => 2048.0,
+            GpuApi::Cuda { sm: 90..120 } => 2048.0,
             GpuApi::Cuda { sm: 80 } => 1024.0,
-            GpuApi::Cuda { sm: 81..90 } => 512.0,
+            GpuApi::Cuda { sm: 81.. } => 512.0,
             _ => return None,
         };
         match dtype {
             DType::F32 => None,
             DType::Tf32 => Some(halves / 2.0),
             DType::F16 | DType::Bf16 => Some(halves),
+        }
+    }
+
+    /// The share of them that the instructions of a team reach: on compute capability 9.0 those of warps do not keep tensor cores busy
+    /// (Luo et al.: 62 % of the peak on H100).
+    pub fn tensor_share(api: GpuApi, by: ThreadGroup) -> f64 {
+        match (api, by) {
+            (GpuApi::Cuda { sm: 90..120 }, ThreadGroup::Warp) => 0.625,
+            _ => 1.0,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use autotune_ir::machine::gpu::WARP_THREADS;
 use autotune_ir::{Artifact, Code, GpuApi, GpuTarget, Launch};
 use opencl3::command_queue::CommandQueue;
 use opencl3::context::Context;
@@ -160,7 +161,7 @@ fn limits(device: &ClDevice) -> Result<GpuTarget, ClError> {
         api: GpuApi::OpenCl,
         model: model(&device.name()?),
         multiprocessors: device.max_compute_units()? as usize,
-        warp_threads: 32,
+        warp_threads: WARP_THREADS,
         threads_per_block: device.max_work_group_size()?.min(1024),
         threads_per_multiprocessor: 1024,
         shared_bytes_per_block: shared.min(64 << 10),

@@ -28,7 +28,6 @@ mod rules;
 mod sketch;
 
 pub(crate) use balance::MAX_SHARE;
-pub use rules::pieces;
 pub(crate) use sketch::DirectSketch;
 pub use sketch::SKETCH;
 

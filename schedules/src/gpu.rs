@@ -93,6 +93,10 @@ use crate::contraction::AxisId;
 use autotune_ir::DType;
 use autotune_ir::instruction::{Fragments, ThreadGroup};
 use autotune_ir::launch::ARRIVAL_BYTES;
+use autotune_ir::machine::gpu::{
+    ASYNC_COPY_REGISTERS, COPY_REGISTERS, MMA_THREAD_REGISTERS, PREFETCH_REGISTERS, THREAD_REGISTERS,
+    registers_of_block,
+};
 use autotune_ir::program::{PRODUCER_THREADS, WarpRole};
 use autotune_ir::target::GpuTarget;
 
@@ -281,8 +285,7 @@ impl Tiling {
     }
 
     /// Registers that a thread needs, about: sums, what is multiplied, what is on its way to shared memory, and addresses and conditions,
-    /// which compilers keep for every round of a copy that is written out. The numbers are those above which few of some hundred
-    /// kernels spilled (NVRTC 13.0).
+    /// which compilers keep for every round of a copy that is written out. The analysis counts as many in the loop nests.
     pub fn registers(&self) -> usize {
         let rounds = self.rounds();
         match self.kernel {
@@ -290,18 +293,18 @@ impl Tiling {
                 let fragments: usize =
                     [0, 1].map(|which| self.sums_of(which).map(|s| s.1.extent).product::<usize>()).iter().sum();
                 let copies = self.staged.iter().zip(rounds).map(|(staged, rounds)| match self.pipeline {
-                    Pipeline::Fetched => rounds * (staged.vector + 5),
-                    _ if rounds <= MAX_UNROLLED_ROUNDS => rounds * 4,
-                    _ => 4,
+                    Pipeline::Fetched => rounds * (staged.vector + PREFETCH_REGISTERS),
+                    _ if rounds <= MAX_UNROLLED_ROUNDS => rounds * COPY_REGISTERS,
+                    _ => COPY_REGISTERS,
                 });
-                self.sums() + fragments + copies.sum::<usize>() + 24
+                self.sums() + fragments + copies.sum::<usize>() + THREAD_REGISTERS
             }
             Kernel::Matrix { by: ThreadGroup::Warp, instructions: [rows, columns], .. } => {
                 // Copies of a convolution's data hold a pixel, too.
-                let copies = 3 * rounds[1] + if self.view.pixels.is_some() { 6 } else { 3 } * rounds[0];
-                self.sums() + 4 * rows + 2 * columns + copies + 30
+                let copies = rounds[1] + if self.view.pixels.is_some() { 2 } else { 1 } * rounds[0];
+                self.sums() + 4 * rows + 2 * columns + ASYNC_COPY_REGISTERS * copies + MMA_THREAD_REGISTERS
             }
-            Kernel::Matrix { by: ThreadGroup::WarpGroup, .. } => self.sums() + 30,
+            Kernel::Matrix { by: ThreadGroup::WarpGroup, .. } => self.sums() + MMA_THREAD_REGISTERS,
         }
     }
 
@@ -310,11 +313,9 @@ impl Tiling {
         Fragments::steps(self.dtype).unwrap_or(1)
     }
 
-    /// Registers that each thread of a block is given at the launch, at most: a multiprocessor deals them out to four warps at a
-    /// time, eight for each thread.
+    /// Registers that each thread of a block is given at the launch, at most.
     pub fn launched_registers(&self, target: &GpuTarget) -> usize {
-        let threads = self.all_threads().next_multiple_of(4 * target.warp_threads);
-        target.registers_per_thread.min(target.registers_per_multiprocessor / threads / 8 * 8)
+        registers_of_block(target, self.all_threads())
     }
 
     /// Registers that a thread may have which multiplies.

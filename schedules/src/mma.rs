@@ -44,7 +44,6 @@ use autotune_ir::affine::VarId;
 use autotune_ir::instruction::{BOX_ROW_BYTES, Fragments, LANES, ThreadGroup};
 use autotune_ir::target::{GpuApi, GpuTarget, Target};
 
-mod estimate;
 mod knobs;
 
 /// Name in configs of the sketch for instructions of warps.
@@ -82,10 +81,8 @@ impl Sketch for MmaSketch {
         Ok(sketch::plan(workload, tiling(workload, gpu, self.0, config)?, lower::lower))
     }
 
-    /// What an analytic estimate prefers.
     fn default_config(&self, workload: &Workload, target: &Target, knobs: &KnobSpace) -> Option<(f64, Config)> {
-        let gpu = target.gpu()?;
-        knobs.least(|config| Some(estimate::cycles(&tiling(workload, gpu, self.0, config).ok()?, gpu)))
+        knobs.least(|config| sketch::cycles(self, workload, target, config))
     }
 
     /// Where there are enough columns for tensor cores, and where only they have the type.

@@ -11,6 +11,7 @@ use crate::space::{Knob, KnobSpace};
 use crate::tiled::{Form, TiledSketch};
 use crate::winograd::WinogradSketch;
 use crate::workload::{Work, Workload};
+use autotune_ir::analyse::run_cycles;
 use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::program::Program;
 use autotune_ir::target::{GpuTarget, Target};
@@ -106,6 +107,11 @@ pub(crate) fn plan<'a, P: 'a>(
     lower: fn(&Workload, &P) -> Program,
 ) -> Box<dyn Plan + 'a> {
     Box::new(Lowering { workload, params, lower })
+}
+
+/// Cycles of a config's kernel by the analysis of its loop nests; `None` if it breaks a rule.
+pub(crate) fn cycles(sketch: &dyn Sketch, workload: &Workload, target: &Target, config: &Config) -> Option<f64> {
+    Some(run_cycles(&sketch.plan(workload, target, config).ok()?.lower(), target))
 }
 
 /// The GPU that a target is; elsewhere the sketch is not for the workload.

@@ -33,7 +33,6 @@ use autotune_ir::DType;
 use autotune_ir::affine::VarId;
 use autotune_ir::target::{GpuTarget, Target};
 
-mod estimate;
 mod knobs;
 
 pub(crate) use knobs::knobs_of;
@@ -91,10 +90,8 @@ impl Sketch for TiledSketch {
         Ok(sketch::plan(workload, tiling(workload, gpu, self.0, config)?, lower::lower))
     }
 
-    /// What an analytic estimate prefers.
     fn default_config(&self, workload: &Workload, target: &Target, knobs: &KnobSpace) -> Option<(f64, Config)> {
-        let gpu = target.gpu()?;
-        knobs.least(|config| Some(estimate::estimate(&tiling(workload, gpu, self.0, config).ok()?, gpu)))
+        knobs.least(|config| sketch::cycles(self, workload, target, config))
     }
 }
 

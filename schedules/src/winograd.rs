@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::direct::{block_size, reader::Reader};
 use crate::lower::LowerError;
 use crate::workload::{Conv2d, Operator, Work, Workload};
+use autotune_ir::analyse::tile_registers;
 use autotune_ir::target::CpuTarget;
 
 pub mod gpu;
@@ -198,7 +199,8 @@ impl Winograd {
             return refuse("tile.o", "no multiple of the register tile".into());
         }
         let vectors = channels * (self.block / target.lanes()).max(1);
-        let (needed, registers) = (positions * vectors + vectors.min(positions) + 1, target.isa.vector_registers());
+        let (needed, registers) =
+            (tile_registers(positions * vectors, [vectors, positions]), target.isa.vector_registers());
         if needed > registers {
             return refuse("tile.register", format!("needs {needed} vector registers of {registers}"));
         }

@@ -82,7 +82,7 @@ pub(super) const fn width<T>(table: &[Columns<T>]) -> usize {
     sum
 }
 
-/// The position in a table of the family of one column called `name`. As a constant it does not compile for a name that is not there.
+/// The position in a table of the first column of the family called `name`. As a constant it does not compile for a name that is not there.
 pub(super) const fn position<T>(table: &[Columns<T>], name: &str) -> usize {
     let (mut i, mut sum) = (0, 0);
     while !is_equal(table[i].name, name) {
@@ -207,9 +207,6 @@ pub(super) const WHOLE: &[Columns<Whole>] = &[
     one("estimate.roofline", "cycles_per_flop", Linear, |w, _| {
         (0..4).map(|by| w.analysis.cycles_per_flop(by)).fold(0.0, f64::max) * w.analysis.imbalance()
     }),
-    one("estimate.sum", "cycles_per_flop", Ratio, |w, _| {
-        (w.analysis.cycles_per_flop(0) + 0.5 * (1..4).map(|by| w.analysis.cycles_per_flop(by)).sum::<f64>())
-            * w.analysis.imbalance()
-    }),
+    one("estimate.sum", "cycles_per_flop", Ratio, |w, _| w.analysis.thread_cycles_per_flop()),
     one("estimate.wall", "cycles_per_flop", Linear, |w, _| w.totals().division.wall_cycles / w.flops()),
 ];

@@ -29,7 +29,7 @@ fn global(k: &Kernels, operand: usize) -> &Requests {
 
 /// Multiply-adds of the main stage's warps for each of so many things of a block.
 fn fmas_per(k: &Kernels, count: f64) -> f64 {
-    k.main.fmas * k.main.warps / count
+    k.main.fmas * k.main.working_warps / count
 }
 
 fn shared_loads(k: &Kernels, what: fn(&Requests) -> f64) -> f64 {
@@ -65,7 +65,7 @@ pub(super) const GPU: &[Columns<Kernels>] = &[
     one("gpu.l2", "bytes_per_flop", Linear, |k, _| k.l2_bytes / k.flops),
     // Estimates of the time.
     each("gpu.estimate.*", "per_peak", BOUNDS, Log2, |k, i| slowdown(k, k.bounds[i])),
-    one("gpu.estimate.max", "per_peak", Log2, |k, _| slowdown(k, k.cycles)),
+    one("gpu.estimate.run", "per_peak", Log2, |k, _| slowdown(k, k.cycles)),
     one("gpu.estimate.sum", "per_peak", Log2, |k, _| slowdown(k, k.bounds.iter().sum())),
     one("gpu.estimate.main", "share", Linear, |k, _| k.main_cycles / k.cycles),
     // What a compiler tells of all stages, the most of each: [`set_register_use`].

@@ -153,7 +153,7 @@ fn threads_are_as_slow_as_the_busiest() {
 
 #[test]
 fn the_column_of_the_estimate_is_an_estimate() {
-    for (word, name) in [("cpu", "estimate.sum.log2_cycles_per_flop"), ("cuda:sm_90", "gpu.estimate.max.log2_per_peak")]
+    for (word, name) in [("cpu", "estimate.sum.log2_cycles_per_flop"), ("cuda:sm_90", "gpu.estimate.run.log2_per_peak")]
     {
         let target = autotune_ir::Target::detect(word, None).unwrap();
         assert_eq!(super::names()[super::estimate_column(&target)], name);

@@ -141,14 +141,14 @@ impl Tracked {
         shared: usize,
         mut at_level: impl FnMut(usize, &Region),
     ) -> Self {
-        let mut region = Region::new(nest.strides(access.buffer), access);
+        let mut region = nest.region(access);
         for l in &loops[shared..] {
-            region.widen(l);
+            region.widen(l.var, l.extent);
         }
         let mut footprints = vec![Footprint::default(); shared + 1];
         for level in (0..=shared).rev() {
             if level < shared {
-                region.widen(loops[level]);
+                region.widen(loops[level].var, loops[level].extent);
             }
             footprints[level] =
                 Footprint { elements: region.elements(), bytes: region.blocks(LINE_BYTES) * LINE_BYTES };

@@ -1,9 +1,10 @@
 //! How much of a buffer a set of loops touches, from extents and strides alone.
 
-use crate::machine::cpu::{LINE_BYTES, SET_PERIOD_BYTES};
-use crate::program::{Access, Loop};
+use smallvec::SmallVec;
 
-const ELEMENT_BYTES: f64 = 4.0;
+use crate::affine::VarId;
+use crate::machine::cpu::{LINE_BYTES, SET_PERIOD_BYTES};
+use crate::program::Access;
 
 /// The values that one index takes.
 #[derive(Clone, Copy)]
@@ -36,7 +37,8 @@ impl Span {
 /// It starts as one element and grows by [`Region::widen`], a loop at a time.
 pub(super) struct Region<'a> {
     access: &'a Access,
-    spans: Vec<Span>,
+    spans: SmallVec<[Span; 6]>,
+    element_bytes: f64,
     /// Product of the extents of the loops that move the access.
     combinations: f64,
 }
@@ -47,30 +49,31 @@ struct Runs {
     elements: f64,
     /// True if every stretch starts at the same offset within a block.
     aligned: bool,
+    element_bytes: f64,
 }
 
 impl<'a> Region<'a> {
-    /// One element of a buffer whose dimensions have these strides, in elements.
-    pub(super) fn new(strides: &[i64], access: &'a Access) -> Self {
+    /// One element of so many bytes, in a buffer whose dimensions have these strides, in elements.
+    pub(super) fn new(strides: &[i64], element_bytes: usize, access: &'a Access) -> Self {
         let spans = strides.iter().map(|&stride| Span { reach: 0, step: 0, combinations: 1.0, stride }).collect();
-        Self { access, spans, combinations: 1.0 }
+        Self { access, spans, element_bytes: element_bytes as f64, combinations: 1.0 }
     }
 
-    /// Adds one loop to those that run.
-    pub(super) fn widen(&mut self, l: &Loop) {
-        if l.extent <= 1 {
+    /// Adds a variable of so many values to those that run.
+    pub(super) fn widen(&mut self, var: VarId, extent: usize) {
+        if extent <= 1 {
             return;
         }
         let mut moved = false;
         for (span, index) in self.spans.iter_mut().zip(&self.access.index) {
-            let coefficient = index.coefficient(l.var);
+            let coefficient = index.coefficient(var);
             if coefficient != 0 {
-                span.widen(coefficient, l.extent);
+                span.widen(coefficient, extent);
                 moved = true;
             }
         }
         if moved {
-            self.combinations *= l.extent as f64;
+            self.combinations *= extent as f64;
         }
     }
 
@@ -88,16 +91,16 @@ impl<'a> Region<'a> {
 
     /// Merges the dimensions, innermost first, while the gap between neighbouring stretches is below a block.
     fn runs(&self, block_bytes: f64) -> Runs {
-        let mut runs = Runs { count: 1.0, elements: 1.0, aligned: true };
+        let mut runs = Runs { count: 1.0, elements: 1.0, aligned: true, element_bytes: self.element_bytes };
         for span in self.spans.iter().rev().filter(|s| s.reach > 0) {
             let count = span.count();
             let reach = (span.reach * span.stride) as f64;
             let spacing = reach / (count - 1.0);
-            if runs.count == 1.0 && (spacing - runs.elements) * ELEMENT_BYTES < block_bytes {
+            if runs.count == 1.0 && (spacing - runs.elements) * self.element_bytes < block_bytes {
                 runs.elements += reach;
             } else {
                 runs.count *= count;
-                runs.aligned &= (spacing * ELEMENT_BYTES) % block_bytes == 0.0;
+                runs.aligned &= (spacing * self.element_bytes) % block_bytes == 0.0;
             }
         }
         runs
@@ -114,7 +117,7 @@ impl<'a> Region<'a> {
             let spacing = (span.reach * span.stride) / (count as i64 - 1).max(1);
             first_apart |= (spacing as f64) >= runs.elements;
             if first_apart {
-                let bytes = spacing * ELEMENT_BYTES as i64;
+                let bytes = spacing * self.element_bytes as i64;
                 places *= count.min((SET_PERIOD_BYTES / gcd(SET_PERIOD_BYTES, bytes)) as f64);
             }
         }
@@ -125,8 +128,8 @@ impl<'a> Region<'a> {
 
 impl Runs {
     fn blocks(&self, block_bytes: f64) -> f64 {
-        let bytes = self.elements * ELEMENT_BYTES;
-        if self.aligned { (bytes / block_bytes).ceil() } else { (bytes - ELEMENT_BYTES) / block_bytes + 1.0 }
+        let bytes = self.elements * self.element_bytes;
+        if self.aligned { (bytes / block_bytes).ceil() } else { (bytes - self.element_bytes) / block_bytes + 1.0 }
     }
 }
 

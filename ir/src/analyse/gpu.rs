@@ -5,17 +5,21 @@
 
 use super::nest::Nest;
 use crate::machine::gpu::{
-    BARRIER_CYCLES, ISSUE_PER_CYCLE, L2_BYTES_PER_CYCLE, LAUNCH_CYCLES, MEMORY_BYTES_PER_CYCLE, MEMORY_LATENCY_CYCLES,
+    BARRIER_CYCLES, BOUND_SHARE, ISSUE_PER_CYCLE, L2_BYTES_PER_CYCLE, LAUNCH_CYCLES, MEMORY_BYTES_PER_CYCLE,
+    MEMORY_LATENCY_CYCLES,
 };
 use crate::program::{Program, When};
 use crate::target::GpuTarget;
 
 mod occupancy;
+mod requests;
 mod stage;
 mod warp;
+mod wave;
 
 pub use occupancy::{LIMITS, Multiprocessor};
-pub use stage::{Memory, Requests, StageWork};
+pub use requests::{Memory, Requests};
+pub use stage::StageWork;
 
 /// What can bound a stage: multiply-adds, instructions, shared memory, the second-level cache, memory, waiting.
 pub const BOUNDS: &[&str] = &["compute", "issue", "shared", "l2", "memory", "latency"];
@@ -31,7 +35,7 @@ pub struct Kernels {
     pub stages: f64,
     /// Cycles of a run by each of [`BOUNDS`], summed over stages.
     pub bounds: [f64; 6],
-    /// Cycles of a run: sum over stages of the largest bound.
+    /// Cycles of a run: sum over stages of the launch, the largest bound and a share of the others.
     pub cycles: f64,
     /// Cycles of the main stage.
     pub main_cycles: f64,
@@ -49,16 +53,19 @@ impl Kernels {
         let works: Vec<StageWork> = every_run.filter_map(|s| StageWork::of(nest, s, gpu.warp_threads)).collect();
 
         let all: Vec<[f64; 6]> = works.iter().map(|work| work.bounds(&multiprocessor)).collect();
-        let longest = |bounds: &[f64; 6]| bounds.iter().copied().fold(0.0, f64::max);
+        let cycles = |bounds: &[f64; 6]| {
+            let longest = bounds.iter().copied().fold(0.0, f64::max);
+            LAUNCH_CYCLES + longest + BOUND_SHARE * (bounds.iter().sum::<f64>() - longest)
+        };
 
-        let all_fmas = |work: &StageWork| work.fmas * work.threads * work.blocks;
+        let all_fmas = |work: &StageWork| work.fmas * work.workers * work.blocks;
         let main = (0..works.len()).max_by(|&a, &b| all_fmas(&works[a]).total_cmp(&all_fmas(&works[b])))?;
         Some(Self {
             multiprocessor,
             stages: works.len() as f64,
             bounds: std::array::from_fn(|by| all.iter().map(|bounds| bounds[by]).sum()),
-            cycles: all.iter().map(longest).sum(),
-            main_cycles: longest(&all[main]),
+            cycles: all.iter().map(cycles).sum(),
+            main_cycles: cycles(&all[main]),
             l2_bytes: works.iter().map(|work| work.blocks * work.l2_bytes()).sum(),
             flops: program.spec.flops(),
             main: works.into_iter().nth(main)?,
@@ -88,29 +95,29 @@ impl StageWork {
         self.global.all().map(Requests::sector_bytes).sum()
     }
 
-    /// Bytes from memory: what is touched, once, and what does not stay in the cache in between, again.
+    /// Bytes from memory: what is touched, once, and what does not stay in the cache from wave to wave, again.
     fn memory_bytes(&self, multiprocessor: &Multiprocessor) -> f64 {
+        let at_once = (multiprocessor.resident(self) * multiprocessor.count).min(self.blocks);
         let asked = self.blocks * self.l2_bytes();
-        let touched = self.touched_bytes.min(asked);
+        let touched = self.waves.all_bytes().min(asked);
+        let fetched = self.waves.fetched_bytes(at_once).clamp(touched, asked);
         let missed = (1.0 - multiprocessor.l2_bytes / (2.0 * touched)).clamp(0.0, 1.0);
-        touched + (asked - touched) * missed
+        touched + (fetched - touched) * missed
     }
 
     /// Cycles of the stage, were it bound by one of [`BOUNDS`].
     fn bounds(&self, multiprocessor: &Multiprocessor) -> [f64; 6] {
         // What one block takes of its multiprocessor.
         let requests: f64 = self.global.all().chain(self.shared.all()).map(|requests| requests.count).sum();
-        let threaded = self.fmas - self.tensor_fmas;
-        let instructions = (threaded + self.other) * self.warps + requests;
-        let compute =
-            (threaded / multiprocessor.thread_fmas + self.tensor_fmas / multiprocessor.peak_fmas()) * self.threads;
+        let instructions = (self.fmas - self.tensor_fmas + self.other) * self.working_warps + requests;
+        let compute = multiprocessor.compute_cycles(self);
         let issue = instructions / ISSUE_PER_CYCLE;
         let shared: f64 = self.shared.all().map(|requests| requests.units).sum();
         let l2 = self.l2_bytes() / L2_BYTES_PER_CYCLE;
 
         // A block by itself: each of its warps belongs to one of the schedulers.
-        let one_warp = instructions / self.warps * (self.warps / ISSUE_PER_CYCLE).ceil();
-        let alone = [compute, issue, shared, l2, one_warp].into_iter().fold(0.0, f64::max);
+        let unevenly = (self.working_warps / ISSUE_PER_CYCLE).ceil() * ISSUE_PER_CYCLE / self.working_warps;
+        let alone = [compute * unevenly, issue * unevenly, shared, l2].into_iter().fold(0.0, f64::max);
         let waiting = self.waits * MEMORY_LATENCY_CYCLES + self.barriers * BARRIER_CYCLES;
         let chain = waiting + alone.max(self.prefetches * MEMORY_LATENCY_CYCLES);
 
@@ -118,6 +125,6 @@ impl StageWork {
         let blocks = (self.blocks / multiprocessor.count).ceil();
         let turns = (blocks / multiprocessor.resident(self)).ceil();
         let memory = self.memory_bytes(multiprocessor) / (MEMORY_BYTES_PER_CYCLE * multiprocessor.count);
-        [compute * blocks, issue * blocks, shared * blocks, l2 * blocks, memory, turns * chain + LAUNCH_CYCLES]
+        [compute * blocks, issue * blocks, shared * blocks, l2 * blocks, memory, turns * chain]
     }
 }

@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+use smallvec::{SmallVec, smallvec};
+
+use super::footprint::Region;
 use crate::affine::VarId;
 use crate::program::{
     Access, AxisInfo, BufferId, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, When, parallel_prefix,
@@ -76,7 +79,7 @@ pub(super) struct Nest<'a> {
     /// Prefetches of all of them.
     pub(super) prefetches: f64,
     /// Row-major strides of every buffer, in elements.
-    strides: Vec<Vec<i64>>,
+    strides: Vec<Strides>,
     operands: Vec<Operand>,
     /// Axis of the contraction that each loop variable runs along.
     axis_of: Vec<Option<u8>>,
@@ -195,6 +198,11 @@ impl<'a> Nest<'a> {
         &self.strides[buffer.0 as usize]
     }
 
+    /// The one element of memory that an access touches while no loop runs.
+    pub(super) fn region<'r>(&self, access: &'r Access) -> Region<'r> {
+        Region::new(self.strides(access.buffer), self.program.dtype(access.buffer).bytes(), access)
+    }
+
     pub(super) fn scope(&self, buffer: BufferId) -> Scope {
         self.program.buffer(buffer).scope
     }
@@ -248,6 +256,9 @@ impl Classes {
     }
 }
 
+/// Of each dimension of a buffer, in elements.
+type Strides = SmallVec<[i64; 6]>;
+
 /// Where the walk over a stage stands.
 struct Walk<'a> {
     stack: Vec<&'a Loop>,
@@ -269,8 +280,8 @@ fn operand_of_role(role: Role) -> Operand {
     }
 }
 
-fn row_major(shape: &[usize]) -> Vec<i64> {
-    let mut strides = vec![1; shape.len()];
+fn row_major(shape: &[usize]) -> Strides {
+    let mut strides = smallvec![1; shape.len()];
     for d in (1..shape.len()).rev() {
         strides[d - 1] = strides[d] * shape[d] as i64;
     }

@@ -17,6 +17,11 @@ pub fn pieces(extent: usize, lanes: usize) -> usize {
     extent / lanes + (extent % lanes).count_ones() as usize
 }
 
+/// Vector registers that a register tile needs: its accumulators, the operand of fewer vectors, and one vector of the other on its way.
+pub fn tile_registers(accumulators: usize, operand_vectors: [usize; 2]) -> usize {
+    accumulators + operand_vectors[0].min(operand_vectors[1]) + 1
+}
+
 /// How often the straight-line code around a leaf is written out.
 fn written_out(loops: &[&Loop]) -> f64 {
     loops.iter().filter(|l| l.kind == LoopKind::Unrolled).map(|l| l.extent as f64).product()
@@ -44,7 +49,7 @@ pub struct RegisterTile {
     pub broadcasts: f64,
     /// Loads of one element into one lane.
     pub gathers: f64,
-    /// Vector registers alive at once: accumulators, the operand that is loaded as vectors, one broadcast.
+    /// Vector registers alive at once: [`tile_registers`].
     pub registers: f64,
     /// Vector registers of the target that are left; negative where it has too few.
     pub free_registers: f64,
@@ -95,30 +100,35 @@ impl RegisterTile {
             tile_of_registers.fmas *= l.extent as f64;
             tile_of_registers.elements *= l.extent as f64;
         }
+        let (mut operands, mut number) = ([1; 2], 0);
         leaf.store.value.for_each_load(&mut |load| {
-            tile_of_registers.add_load(nest, load, &loops[body..scalar_end], vector, vectors);
+            let held = tile_of_registers.add_load(nest, load, &loops[body..scalar_end], vector, vectors);
+            operands[number.min(1)] = held as usize;
+            number += 1;
         });
+        tile_of_registers.registers = tile_registers(tile_of_registers.fmas as usize, operands) as f64;
         tile_of_registers.finish(core, written_out(loops) * vectors);
         tile_of_registers
     }
 
-    /// Counts the loads of one operand in a step: one for each distinct element or vector of it.
-    fn add_load(&mut self, nest: &Nest, load: &Access, unrolled: &[&Loop], vector: Option<&Loop>, vectors: f64) {
+    /// Counts the loads of one operand in a step, one for each distinct element or vector of it; the vectors that hold all of them.
+    fn add_load(&mut self, nest: &Nest, load: &Access, unrolled: &[&Loop], vector: Option<&Loop>, vectors: f64) -> f64 {
         let distinct: f64 = unrolled
             .iter()
             .filter(|l| !nest.is_reduction(l.var) && nest.stride_along(load, l.var) != 0)
             .map(|l| l.extent as f64)
             .product();
-        match vector.map_or(0, |l| nest.stride_along(load, l.var)) {
+        let stride = vector.map_or(0, |l| nest.stride_along(load, l.var));
+        match stride {
             0 => self.broadcasts += distinct,
             1 => self.vector_loads += distinct * vectors,
             _ => self.gathers += distinct * self.vector_extent,
         }
+        if stride == 0 { distinct } else { distinct * vectors }
     }
 
     fn finish(&mut self, core: &Core, written_out: f64) {
         let loads = self.vector_loads + self.broadcasts + 2.0 * self.gathers;
-        self.registers = self.fmas + self.vector_loads.max(1.0) + self.broadcasts.min(1.0);
         self.free_registers = core.vector_registers as f64 - self.registers;
         self.code_bytes = written_out * (1.0 + loads / self.fmas) * INSTRUCTION_BYTES;
 

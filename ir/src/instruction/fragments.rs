@@ -3,10 +3,13 @@
 use super::{BOX_ROW_BYTES, Instruction, MMA, Site, WGMMA};
 use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
+use crate::machine::gpu::WARP_THREADS;
 use crate::program::{Access, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
 
 /// Extents of the two innermost thread loops, which number the lanes of a warp.
 pub const LANES: [usize; 2] = [8, 4];
+
+const _: () = assert!(LANES[0] * LANES[1] == WARP_THREADS);
 
 /// The threads that run a matrix instruction together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,7 @@
 //! Warp specialisation: blocks with warps that only copy.
 
 use super::Node;
+use crate::machine::gpu::{REGISTER_STEP, REGISTERS};
 
 /// Threads of the producer: a warp group, since registers are dealt out to warp groups.
 pub const PRODUCER_THREADS: usize = 128;
@@ -34,14 +35,14 @@ impl WarpRole {
     /// Registers of a thread of either role for so many consumers, multiples of 8 that together are no more than what the block is
     /// given at its launch. `None` for one warp group of consumers, which may have as many as a thread can.
     pub fn registers(consumers: usize) -> Option<[usize; 2]> {
-        const MULTIPROCESSOR: usize = 64 << 10;
         const PRODUCER: usize = 32;
         let groups = consumers / PRODUCER_THREADS;
         if groups < 2 {
             return None;
         }
-        let all = MULTIPROCESSOR / (consumers + PRODUCER_THREADS) / 8 * 8 * (groups + 1);
-        Some([PRODUCER, all.saturating_sub(PRODUCER) / groups / 8 * 8])
+        let down = |registers: usize| registers / REGISTER_STEP * REGISTER_STEP;
+        let all = down(REGISTERS / (consumers + PRODUCER_THREADS)) * (groups + 1);
+        Some([PRODUCER, down(all.saturating_sub(PRODUCER) / groups)])
     }
 }
 

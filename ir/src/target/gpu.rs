@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::gpu::{REGISTERS, WARP_THREADS};
+
 /// What kernels are written in and launched through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -106,12 +108,12 @@ impl GpuTarget {
             api: GpuApi::Cuda { sm: sm as u32 },
             model: ANY.into(),
             multiprocessors,
-            warp_threads: 32,
+            warp_threads: WARP_THREADS,
             threads_per_block: 1024,
             threads_per_multiprocessor: threads,
             shared_bytes_per_block: block_kib << 10,
             shared_bytes_per_multiprocessor: shared_kib << 10,
-            registers_per_multiprocessor: 64 << 10,
+            registers_per_multiprocessor: REGISTERS,
             registers_per_thread: 255,
             l2_bytes: l2_mib << 20,
         })
@@ -132,7 +134,7 @@ impl GpuTarget {
             api: GpuApi::OpenCl,
             model: ANY.into(),
             multiprocessors: 16,
-            warp_threads: 32,
+            warp_threads: WARP_THREADS,
             threads_per_block: 256,
             threads_per_multiprocessor: 1024,
             shared_bytes_per_block: 32 << 10,

@@ -1,6 +1,7 @@
 //! Kernels that reach what a GPU can do at best.
 
 use autotune_ir::DType;
+use autotune_ir::machine::gpu::WARP_THREADS;
 use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
 use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{Artifact, Code, GpuApi, GpuTarget, KernelPlan, Launch, Target};
@@ -21,10 +22,9 @@ const ACCUMULATORS: usize = 16;
 const ROUNDS: usize = 512;
 /// Compute capability, times ten, from which kernels use tensor cores.
 const TENSOR_CORES_SM: u32 = 80;
-/// Independent products of a warp on tensor cores, their rounds in a launch, and the threads of a warp.
+/// Independent products of a warp on tensor cores, and their rounds in a launch.
 const PRODUCTS: usize = 8;
 const PRODUCT_ROUNDS: usize = 512;
-const WARP: usize = 32;
 /// Compute capability, times ten, that has matrix instructions of warp groups, and no other has.
 const WARP_GROUPS_SM: u32 = 90;
 /// Threads of a warp group; rows and columns of its largest instruction; bytes of the rows of its operands; instructions in a row,
@@ -80,7 +80,7 @@ pub(crate) fn measure<D: Device>(device: &D, target: &GpuTarget) -> Result<Ceili
             return Ok(flops_per_sec);
         }
         let secs = Bench::new(device, target, Loop::Product { dtype, steps }, blocks, threads)?.secs(1)?;
-        let flops = 2 * 16 * 8 * steps * PRODUCTS * PRODUCT_ROUNDS * (threads / WARP);
+        let flops = 2 * 16 * 8 * steps * PRODUCTS * PRODUCT_ROUNDS * (threads / WARP_THREADS);
         let by_warps = flops_per_sec.max(flops as f64 / secs);
         if api != (GpuApi::Cuda { sm: WARP_GROUPS_SM }) {
             return Ok(by_warps);

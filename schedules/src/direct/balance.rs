@@ -1,5 +1,6 @@
 //! How evenly the tasks of a schedule keep the threads busy.
 
+use autotune_ir::analyse::busiest_thread;
 use smallvec::SmallVec;
 
 use super::{DataMode, Direct};
@@ -41,19 +42,10 @@ impl Direct {
             };
             runs = runs.iter().flat_map(along).collect();
         }
-        let tasks: usize = runs.iter().map(|r| r.0).sum();
-        let mut shares = vec![0; threads];
-        let mut start = 0;
-        for (count, size) in runs {
-            for (i, share) in shares.iter_mut().enumerate() {
-                let begin = (tasks * i / threads).max(start);
-                let end = (tasks * (i + 1) / threads).min(start + count);
-                *share += end.saturating_sub(begin) * size;
-            }
-            start += count;
-        }
-        let total: usize = shares.iter().sum();
-        shares.into_iter().max().unwrap_or(0) as f64 * threads as f64 / total.max(1) as f64
+        let outputs: Vec<(f64, f64)> =
+            runs.iter().map(|&(count, size)| (count as f64, (count * size) as f64)).collect();
+        let total: f64 = outputs.iter().map(|run| run.1).sum();
+        busiest_thread(&outputs, threads) * threads as f64 / total.max(1.0)
     }
 
     /// Numbers and extents of the tiles of a parallel loop, in the order of their tasks.

@@ -4,6 +4,7 @@ use super::{DataMode, Direct, TileLoop};
 use crate::contraction::{AxisId, Contraction};
 use crate::lower::LowerError;
 use autotune_ir::affine::VarId;
+use autotune_ir::analyse::{pieces, tile_registers};
 use autotune_ir::program::{Layout, MAX_LOCAL_BYTES};
 use autotune_ir::target::CpuTarget;
 
@@ -112,7 +113,7 @@ impl Direct {
         let data_are_vectors = self.data.uses(self.vector);
         let weights = product(&|a| self.contraction.weight.uses(a)) * if weights_are_vectors { pieces } else { 1 };
         let data = product(&|a| self.data.uses(a)) * if data_are_vectors { pieces } else { 1 };
-        let needed = accumulators + weights.min(data) + 1;
+        let needed = tile_registers(accumulators, [weights, data]);
         let registers = target.isa.vector_registers();
         if needed > registers {
             let reason = format!("the register tile needs {needed} vector registers of {registers}");
@@ -218,11 +219,6 @@ impl Direct {
         };
         if self.panel_reuse() < least { refuse("a panel for few outputs") } else { Ok(()) }
     }
-}
-
-/// Vector registers that hold `extent` elements: whole vectors, then ever smaller powers of two.
-pub fn pieces(extent: usize, lanes: usize) -> usize {
-    extent / lanes + (extent % lanes).count_ones() as usize
 }
 
 /// True if more than [`MAX_PEELED`] tiles of a spatial axis would touch the padding at one of its ends.

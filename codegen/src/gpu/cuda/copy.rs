@@ -4,6 +4,7 @@ use super::Cuda;
 use crate::gpu::dialect::Printer;
 use crate::gpu::writer::Writer;
 use autotune_ir::instruction::{BOX_COPY, BoxCopy};
+use autotune_ir::machine::gpu::WARP_THREADS;
 use autotune_ir::plan::TensorBox;
 use autotune_ir::program::{Access, Expr, InBounds, Node, Store, WarpRole};
 
@@ -20,7 +21,7 @@ impl Cuda {
         if self.slots == 0 {
             return Vec::new();
         }
-        let (slots, warps) = (self.slots, self.block_threads / 32);
+        let (slots, warps) = (self.slots, self.block_threads / WARP_THREADS);
         let arrivals = format!("unsigned long long *const arrivals = (unsigned long long *)(shared + {end});");
         if !self.is_specialised {
             let begin = format!("begin_arrivals(arrivals, {slots}, 0, 0);");

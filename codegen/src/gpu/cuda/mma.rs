@@ -8,6 +8,7 @@ use crate::gpu::writer::Writer;
 use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::instruction::{Fragments, MMA};
+use autotune_ir::machine::gpu::WARP_THREADS;
 use autotune_ir::program::{Access, Node};
 
 pub(super) const PRINTER: Printer<Cuda> =
@@ -61,7 +62,7 @@ impl Writer<'_, Cuda> {
 
         let mut lines = vec![
             "{".to_string(),
-            "  const int lane = threadIdx.x % 32;".into(),
+            format!("  const int lane = threadIdx.x % {WARP_THREADS};"),
             format!("  const {element} *const rows = {rows_start};"),
             format!("  const {element} *const columns = {columns_start};"),
             "  #pragma unroll".into(),

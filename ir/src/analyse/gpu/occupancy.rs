@@ -3,7 +3,7 @@
 use super::stage::StageWork;
 use crate::dtype::DType;
 use crate::machine::gpu as machine;
-use crate::target::GpuTarget;
+use crate::target::{GpuApi, GpuTarget};
 
 /// What limits the blocks on a multiprocessor.
 pub const LIMITS: &[&str] = &["threads", "registers", "shared", "blocks"];
@@ -21,6 +21,7 @@ pub struct Multiprocessor {
     pub tensor_fmas: Option<f64>,
     /// Bytes of the second-level cache, which all share.
     pub l2_bytes: f64,
+    api: GpuApi,
     threads: f64,
     registers: f64,
     shared_bytes: f64,
@@ -31,6 +32,7 @@ impl Multiprocessor {
     /// Of a device, for operands of a type.
     pub fn of(gpu: &GpuTarget, dtype: DType) -> Self {
         Self {
+            api: gpu.api,
             count: gpu.multiprocessors.max(1) as f64,
             warp_threads: gpu.warp_threads.max(1) as f64,
             thread_fmas: machine::thread_fmas_per_cycle(gpu.api),
@@ -39,8 +41,14 @@ impl Multiprocessor {
             threads: gpu.threads_per_multiprocessor as f64,
             registers: gpu.registers_per_multiprocessor as f64,
             shared_bytes: gpu.shared_bytes_per_multiprocessor as f64,
-            block_slots: machine::block_slots(gpu),
+            block_slots: machine::block_slots(gpu) as f64,
         }
+    }
+
+    /// Cycles that a stage's multiply-adds take by themselves, for one block.
+    pub(super) fn compute_cycles(&self, work: &StageWork) -> f64 {
+        let by_tensor_cores = self.peak_fmas() * work.team.map_or(1.0, |by| machine::tensor_share(self.api, by));
+        ((work.fmas - work.tensor_fmas) / self.thread_fmas + work.tensor_fmas / by_tensor_cores) * work.workers
     }
 
     /// Multiply-adds a cycle at best.

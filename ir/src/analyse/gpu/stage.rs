@@ -1,80 +1,19 @@
 //! What one GPU stage does: work, requests to memory, registers and barriers, from one walk over its tree.
 
+use smallvec::SmallVec;
+
 use super::super::nest::Nest;
+use super::requests::{Memory, TURN_BYTES};
 use super::warp::{MAX_WIDTH, Request, Warp};
+use super::wave::Waves;
 use crate::affine::{Affine, VarId};
 use crate::instruction::{Asynchrony, Fragments, ThreadGroup};
 use crate::launch::{Grid, Launch};
 use crate::machine::gpu::{
-    BANK_BYTES, BANKS, CONDITION_INSTRUCTIONS, COPY_REGISTERS, DIGIT_INSTRUCTIONS, FRAGMENT_TURNS, LOOP_INSTRUCTIONS,
-    MAX_ACCESS_BYTES, PREFETCH_REGISTERS, SECTOR_BYTES, THREAD_REGISTERS,
+    ASYNC_COPY_REGISTERS, CONDITION_INSTRUCTIONS, CONVERSION_INSTRUCTIONS, COPY_REGISTERS, DIGIT_INSTRUCTIONS,
+    FRAGMENT_TURNS, LOOP_INSTRUCTIONS, MAX_ACCESS_BYTES, MMA_THREAD_REGISTERS, PREFETCH_REGISTERS, THREAD_REGISTERS,
 };
-use crate::program::{
-    Access, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Mbarrier, Node, Scope, Stage, Store, StoreMode,
-};
-
-/// Bytes of one turn of shared memory.
-const TURN_BYTES: f64 = (BANKS * BANK_BYTES) as f64;
-
-/// Requests of one kind to one kind of memory, for one block.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Requests {
-    /// Requests of warps.
-    pub count: f64,
-    /// Bytes of distinct elements, summed over requests.
-    pub bytes: f64,
-    /// Sectors of 32 bytes, or turns of shared memory.
-    pub units: f64,
-    /// Elements of a thread, summed over requests.
-    pub width: f64,
-    /// Turns of shared memory without bank conflicts.
-    pub fewest_turns: f64,
-}
-
-impl Requests {
-    fn add(&mut self, request: Request, count: f64, width: usize) {
-        self.count += count;
-        self.bytes += count * request.bytes;
-        self.units += count * request.units;
-        self.width += count * width as f64;
-        self.fewest_turns += count * (request.bytes / TURN_BYTES).ceil();
-    }
-
-    /// Elements of a thread, on average.
-    pub fn mean_width(&self) -> f64 {
-        self.width / self.count
-    }
-
-    /// Bytes of the sectors.
-    pub fn sector_bytes(&self) -> f64 {
-        self.units * SECTOR_BYTES as f64
-    }
-
-    /// Share of the bytes of the sectors that is asked for.
-    pub fn coalescing(&self) -> f64 {
-        self.bytes / self.sector_bytes()
-    }
-
-    /// Turns of shared memory over those that the elements take without conflict.
-    pub fn conflict_ways(&self) -> f64 {
-        self.units / self.fewest_turns
-    }
-}
-
-/// Loads and stores of one kind of memory by operand (data, weight, output), for one block.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Memory {
-    /// Loads.
-    pub loads: [Requests; 3],
-    /// Stores.
-    pub stores: [Requests; 3],
-}
-
-impl Memory {
-    pub(super) fn all(&self) -> impl Iterator<Item = &Requests> {
-        self.loads.iter().chain(&self.stores)
-    }
-}
+use crate::program::{Access, Digit, Expr, InBounds, Loop, LoopKind, Mbarrier, Node, Scope, Stage, Store, StoreMode};
 
 /// What one GPU stage does.
 #[derive(Clone, Debug, Default)]
@@ -85,6 +24,10 @@ pub struct StageWork {
     pub threads: f64,
     /// Warps of a block.
     pub warps: f64,
+    /// Those of the threads that the thread loops number, and not a producer's.
+    pub workers: f64,
+    /// Their warps.
+    pub working_warps: f64,
     /// Shared memory of a block.
     pub shared_bytes: f64,
     /// Registers of a thread, about.
@@ -93,6 +36,8 @@ pub struct StageWork {
     pub fmas: f64,
     /// Those of them by matrix instructions.
     pub tensor_fmas: f64,
+    /// Whose matrix instructions.
+    pub team: Option<ThreadGroup>,
     /// Partial sums that a thread keeps.
     pub accumulators: f64,
     /// Other instructions of one thread than multiply-adds and requests to memory.
@@ -107,8 +52,8 @@ pub struct StageWork {
     pub global: Memory,
     /// Requests to shared memory.
     pub shared: Memory,
-    /// Bytes of the global buffers that are loaded from or stored to.
-    pub touched_bytes: f64,
+    /// What the blocks that run at once touch of global memory.
+    pub(super) waves: Waves,
 }
 
 impl StageWork {
@@ -119,8 +64,10 @@ impl StageWork {
             blocks: launch.blocks as f64,
             threads: launch.threads as f64,
             warps: launch.threads.div_ceil(warp_threads.max(1)) as f64,
+            workers: grid.block_threads() as f64,
+            waves: Waves::new(grid.blocks.iter().map(|l| (l.var, l.extent))),
+            working_warps: grid.block_threads().div_ceil(warp_threads.max(1)) as f64,
             shared_bytes: launch.shared_bytes as f64,
-            registers: THREAD_REGISTERS as f64,
             ..Self::default()
         };
         let vars = nest.program.vars.len();
@@ -133,13 +80,19 @@ impl StageWork {
             serial: 1.0,
             written_out: 1.0,
             in_group: false,
+            touches: Vec::with_capacity(4),
+            numbers: Numbers::new(),
+            nested: false,
             guards: Vec::new(),
             copies: [0.0; 3],
-            touched: Vec::with_capacity(4),
         };
         grid.blocks.iter().chain(&grid.threads).for_each(|l| walk.extents[l.var.0 as usize] = l.extent);
         walk.nodes(grid.body, None);
-        walk.work.registers += walk.copies.iter().sum::<f64>();
+        for touch in &walk.touches {
+            walk.work.waves.touch(nest, touch.access, &touch.numbers, |var| walk.extents[var.0 as usize]);
+        }
+        let own = if walk.work.team.is_some() { MMA_THREAD_REGISTERS } else { THREAD_REGISTERS };
+        walk.work.registers += own as f64 + walk.copies.iter().sum::<f64>();
         Some(walk.work)
     }
 }
@@ -158,6 +111,17 @@ struct Place {
     bytes: usize,
 }
 
+/// Numbers that are taken apart around something.
+type Numbers<'a> = SmallVec<[(&'a Affine, &'a [Digit]); 4]>;
+
+/// An access to a global buffer.
+struct Touch<'a> {
+    access: &'a Access,
+    /// How often it happens.
+    trips: f64,
+    numbers: Numbers<'a>,
+}
+
 struct Walk<'a> {
     nest: &'a Nest<'a>,
     work: StageWork,
@@ -173,10 +137,14 @@ struct Walk<'a> {
     /// True within a group of copies.
     in_group: bool,
     guards: Vec<&'a InBounds>,
+    /// For each global buffer, the access that happens most often.
+    touches: Vec<Touch<'a>>,
+    /// Numbers that are taken apart.
+    numbers: Numbers<'a>,
+    /// True if the innermost of them has digits of others in it: the pixel of a row, say.
+    nested: bool,
     /// Registers for copies, by operand.
     copies: [f64; 3],
-    /// Global buffers met.
-    touched: Vec<BufferId>,
 }
 
 impl<'a> Walk<'a> {
@@ -215,6 +183,8 @@ impl<'a> Walk<'a> {
                 self.written_out = written_out;
             }
             Node::AwaitCopies { but } | Node::Mbarrier(Mbarrier::WaitEmpty { but }) => {
+                // Nothing goes on beside the first of them.
+                self.work.waits = self.work.waits.max(1.0);
                 self.work.prefetches = self.work.prefetches.max(self.serial / (but + 1) as f64);
             }
             Node::Call { instruction, body } if instruction.asynchrony == Asynchrony::Copies => {
@@ -263,10 +233,16 @@ impl<'a> Walk<'a> {
         self.work.other += trips * DIGIT_INSTRUCTIONS * digits.len() as f64;
         self.trips *= (count / (most + 1) as f64).min(1.0);
         digits.iter().for_each(|d| self.extents[d.var.0 as usize] = d.extent);
+        let is_digit = |var: VarId| self.numbers.iter().any(|(_, digits)| digits.iter().any(|digit| digit.var == var));
+        let outer = self.nested;
+        self.nested = value.terms.iter().any(|&(var, _)| is_digit(var));
+        self.numbers.push((value, digits));
+        self.work.waves.unflatten(value, digits);
         let bound = self.warp.bind(value, digits);
         self.nodes(body, None);
         self.warp.unbind(bound);
-        self.trips = trips;
+        self.numbers.pop();
+        (self.nested, self.trips) = (outer, trips);
     }
 
     /// Multiply-adds, instructions, and what is read of shared memory: each warp its rows and its columns, those of a warp group
@@ -277,6 +253,7 @@ impl<'a> Walk<'a> {
         let fmas: f64 = tile.loops.iter().map(|l| l.extent as f64).product();
         self.work.fmas += self.trips * fmas;
         self.work.tensor_fmas += self.trips * fmas;
+        self.work.team = Some(by);
         self.work.accumulators =
             self.work.accumulators.max(self.nest.program.buffer(tile.store.dst.buffer).len() as f64);
         // Rows of 16 elements of a warp, and pairs of eight columns, are 512 bytes, one instruction to read.
@@ -292,7 +269,11 @@ impl<'a> Walk<'a> {
         for (access, count, turns) in [(tile.rows, rows, FRAGMENT_TURNS), (tile.columns, pairs, column_turns)] {
             let request = Request { bytes: turns * TURN_BYTES, units: turns };
             let operand = self.nest.operand(access.buffer) as usize;
-            self.work.shared.loads[operand].add(request, self.trips * self.work.warps * steps * count, MAX_WIDTH);
+            self.work.shared.loads[operand].add(
+                request,
+                self.trips * self.work.working_warps * steps * count,
+                MAX_WIDTH,
+            );
         }
     }
 
@@ -329,6 +310,11 @@ impl<'a> Walk<'a> {
         }
         let places: Vec<_> = accesses.iter().map(|(access, _)| self.place(access)).collect();
         let stored = self.place(&store.dst);
+        if !self.in_group {
+            // Threads reckon in f32.
+            let narrow = places.iter().chain([&stored]).flatten().filter(|place| place.bytes < 4).count();
+            self.work.other += self.trips * CONVERSION_INSTRUCTIONS * narrow as f64;
+        }
         let width = vector.map_or(1, |v| self.width(v, places.iter().chain([&stored]), &conditions));
         for ((access, share), place) in accesses.iter().zip(&places) {
             self.request(access, place, (vector, width), *share, false);
@@ -361,13 +347,26 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Notes an access to a global buffer if it is the one that happens most often.
+    fn note_touch(&mut self, access: &'a Access) {
+        let known = self.touches.iter_mut().find(|touch| touch.access.buffer == access.buffer);
+        if known.as_ref().is_some_and(|known| known.trips >= self.trips) {
+            return;
+        }
+        let touch = Touch { access, trips: self.trips, numbers: self.numbers.clone() };
+        match known {
+            Some(known) => *known = touch,
+            None => self.touches.push(touch),
+        }
+    }
+
     /// Notes the registers that a copy from global memory takes, and that it waits for it.
     fn note_copy(&mut self, store: &Store, scope: Scope, loads: &[(&Access, f64)]) {
         let from = loads.iter().find(|(load, _)| self.nest.scope(load.buffer) == Scope::Global);
         let Some((load, _)) = from else { return };
         let (registers, times) = match scope {
             // Waited for by the node that awaits them.
-            Scope::Shared if self.in_group => (COPY_REGISTERS, &mut 0.0),
+            Scope::Shared if self.in_group => (ASYNC_COPY_REGISTERS * (1 + usize::from(self.nested)), &mut 0.0),
             Scope::Shared => (COPY_REGISTERS, &mut self.work.waits),
             Scope::Register if store.point.is_empty() => (PREFETCH_REGISTERS, &mut self.work.prefetches),
             _ => return,
@@ -424,7 +423,7 @@ impl<'a> Walk<'a> {
 
     fn request(
         &mut self,
-        access: &Access,
+        access: &'a Access,
         place: &Option<Place>,
         (vector, width): (Option<Vector>, usize),
         share: f64,
@@ -440,13 +439,10 @@ impl<'a> Walk<'a> {
             Some(v) if offset.coefficient(v.var) == 0 => (1, 1.0 / v.extent as f64),
             _ => (1, 1.0),
         };
-        let count = self.trips * share * turns * self.work.warps;
+        let count = self.trips * share * turns * self.work.working_warps;
         let (memory, request) = match self.nest.scope(access.buffer) {
             Scope::Global => {
-                if !self.touched.contains(&access.buffer) {
-                    self.touched.push(access.buffer);
-                    self.work.touched_bytes += (bytes * self.nest.program.buffer(access.buffer).len()) as f64;
-                }
+                self.note_touch(access);
                 (&mut self.work.global, self.warp.global(offset, *bytes, width))
             }
             _ => (&mut self.work.shared, self.warp.shared(offset, *bytes, width)),

@@ -8,8 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use super::super::footprint::Region;
 use crate::affine::{Affine, VarId};
 use crate::machine::cpu::LINE_BYTES;
-use crate::program::LoopKind::Serial;
-use crate::program::{Access, BufferId, Loop};
+use crate::program::{Access, BufferId};
 
 fn row_major(shape: &[usize]) -> Vec<i64> {
     (0..shape.len()).map(|dim| shape[dim + 1..].iter().product::<usize>() as i64).collect()
@@ -19,18 +18,14 @@ fn at(index: &[Affine]) -> Access {
     Access { buffer: BufferId(0), index: index.to_vec() }
 }
 
-fn serial(var: VarId, extent: usize) -> Loop {
-    Loop { var, extent, kind: Serial, body: Vec::new() }
-}
-
 #[test]
 fn overlapping_windows_are_counted_once() {
     let elements = |stride: i64, window: usize, tiles: usize| {
         let (o, k) = (VarId(0), VarId(1));
         let access = at(&[Affine::constant(0), Affine::var(o) * stride + Affine::var(k)]);
-        let mut region = Region::new(&[64, 1], &access);
-        region.widen(&serial(k, window));
-        region.widen(&serial(o, tiles));
+        let mut region = Region::new(&[64, 1], 4, &access);
+        region.widen(k, window);
+        region.widen(o, tiles);
         region.elements()
     };
     assert_eq!(elements(1, 3, 14), 16.0);
@@ -44,9 +39,9 @@ fn rows_four_kibibytes_apart_share_a_set() {
     let lines_per_set = |columns: i64, rows: usize, touched: usize| {
         let (r, v) = (VarId(0), VarId(1));
         let access = at(&[Affine::var(r), Affine::var(v)]);
-        let mut region = Region::new(&[columns, 1], &access);
-        region.widen(&serial(v, touched));
-        region.widen(&serial(r, rows));
+        let mut region = Region::new(&[columns, 1], 4, &access);
+        region.widen(v, touched);
+        region.widen(r, rows);
         region.lines_per_set()
     };
     assert_eq!(lines_per_set(1024, 12, 1024), 12.0, "a dense block of 12 rows of 64 lines, over 64 sets");
@@ -68,16 +63,16 @@ fn footprints_agree_with_enumeration() {
             let outer = (size - inner) / step + 1;
             let (o, i) = (VarId(loops.len() as u32), VarId(loops.len() as u32 + 1));
             index.push(Affine::var(o) * step as i64 + Affine::var(i));
-            loops.extend([serial(o, outer), serial(i, inner)]);
+            loops.extend([(o, outer), (i, inner)]);
         }
         let (access, strides) = (at(&index), row_major(&shape));
-        let mut region = Region::new(&strides, &access);
-        loops.iter().rev().for_each(|l| region.widen(l));
+        let mut region = Region::new(&strides, 4, &access);
+        loops.iter().rev().for_each(|&(var, extent)| region.widen(var, extent));
 
         let mut addresses = BTreeSet::new();
-        let total: usize = loops.iter().map(|l| l.extent).product();
+        let total: usize = loops.iter().map(|l| l.1).product();
         for mut rest in 0..total {
-            let values: Vec<i64> = loops.iter().map(|l| ((rest % l.extent) as i64, rest /= l.extent).0).collect();
+            let values: Vec<i64> = loops.iter().map(|l| ((rest % l.1) as i64, rest /= l.1).0).collect();
             let flat: i64 = index.iter().zip(&strides).map(|(a, &s)| a.eval(|v| values[v.0 as usize]) * s).sum();
             addresses.insert(flat);
         }
