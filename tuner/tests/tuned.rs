@@ -4,10 +4,13 @@
 mod support;
 
 use autotune::search::Random;
-use autotune::{LookupError, Task, Tuned, Tuner};
+use autotune::{BuildError, LookupError, Task, Tuned, Tuner};
 use autotune_db::{Phase, Standing, TuningDb, TuningRecord};
+use autotune_ir::layout::{from_layout, to_layout};
+use autotune_ir::plan::Binding;
 use autotune_ir::{CpuTarget, Target};
-use autotune_schedules::{ScheduleSpace, Value, Workload};
+use autotune_runtime::{View, ViewMut};
+use autotune_schedules::{Operands, ScheduleSpace, Value, Workload, max_rel_error, reference};
 use support::PaperDevice;
 
 fn target() -> Target {
@@ -86,6 +89,36 @@ fn claims_are_served_as_what_they_are_and_never_before_what_was_measured() {
     measured.measurement.outcome.as_mut().unwrap().run_secs = 1.0;
     db.append(&measured).unwrap();
     assert_eq!(standing(), Some(Standing::Searched));
+}
+
+#[test]
+fn what_was_looked_up_is_built_and_runs_on_the_callers_memory() {
+    let here = Target::detect("cpu", Some(1)).unwrap();
+    let tuned = Tuned::untuned(&workload(), &here).unwrap();
+    let mut runner = tuned.build().unwrap();
+    let plan = runner.kernel().plan().clone();
+    let operands = Operands::random(&workload().spec(), 0);
+
+    let given = plan.buffers.iter().filter_map(|buffer| Some((operands.find(buffer.role)?, buffer)));
+    let given: Vec<_> = given.map(|(tensor, buffer)| (to_layout(tensor, buffer.layout).unwrap(), buffer)).collect();
+    let views: Vec<View<'_>> =
+        given.iter().map(|(elements, buffer)| View::new(elements, &buffer.shape).in_layout(buffer.layout)).collect();
+    let output = plan.buffers.iter().find(|buffer| buffer.binding == Binding::Output).unwrap();
+    let mut result = vec![0.0; output.shape.iter().product()];
+    runner.run(&views, &mut [ViewMut::new(&mut result, &output.shape).in_layout(output.layout)]).unwrap();
+    let result = from_layout(&result, &workload().output_shape(), output.layout).unwrap();
+    assert!(max_rel_error(&result, &reference(&workload(), &operands)) < 1e-5);
+}
+
+#[test]
+fn code_for_another_machine_is_not_built() {
+    let arm = Target::Cpu(CpuTarget { isa: autotune_ir::Isa::Neon, ..CpuTarget::generic_avx2(1) });
+    if Target::detect("cpu", Some(1)).unwrap().cpu().unwrap().isa != autotune_ir::Isa::Neon {
+        let error = Tuned::untuned(&workload(), &arm).unwrap().build().err().unwrap();
+        assert!(matches!(error, BuildError::Isa { .. }), "{error}");
+    }
+    let gpu = Target::detect("cuda:sm_80", None).unwrap();
+    assert!(Tuned::untuned(&workload(), &gpu).unwrap().build().is_err(), "a CPU runs no code for GPUs");
 }
 
 #[test]
