@@ -140,10 +140,11 @@ pub(crate) fn tiling_of(view: View, dtype: DType, target: &GpuTarget, config: &C
     });
     let blocks = blocks.collect();
 
-    let packing = match (reader.choice("weights")?, view.packing()) {
-        ("packed", Some(packing)) => Some(packing),
-        ("inplace", _) => None,
-        (other, _) => return Err(LowerError::knob("weights", format!("'{other}' does not fit the workload"))),
+    let misfit = |word: &str| LowerError::knob("weights", format!("'{word}' does not fit the workload"));
+    let packing = match reader.choice("weights")? {
+        word @ "packed" => Some(view.packing().ok_or_else(|| misfit(word))?),
+        "inplace" => None,
+        word => return Err(misfit(word)),
     };
     let pad = pad(&reader)?;
     let weight = &view.contraction.weight;
