@@ -2,39 +2,31 @@
 
 use std::rc::Rc;
 
-use autotune_ir::plan::{Binding, PlanBuffer};
-use autotune_ir::program::{Layout, Role, When};
-use autotune_ir::{Artifact, DType, KernelPlan, Target};
-use autotune_runtime::{Bound, Device, Kernel, bytes_of_mut};
+use autotune_ir::plan::Binding;
+use autotune_ir::program::When;
+use autotune_ir::{KernelPlan, Target};
+use autotune_runtime::{Device, Kernel, bytes_of_mut};
 use autotune_schedules::Workload;
 
-use crate::allocation_cache::Packing;
 use crate::built::Built;
 use crate::expected::{self, Expected};
 use crate::fixed::{Fixed, Placed};
 use crate::guarded::{self, Guarded};
 use crate::loaded::Loaded;
 use crate::measurement::CandidateError;
-use crate::problem::{Problem, misfit};
+use crate::problem::Problem;
 use crate::replays::{Replays, Timed};
 use crate::resident::Resident;
+
+mod packed;
+mod slots;
+
+use packed::packed;
+use slots::{Slot, bound, expected_output, no_output, operands, output, private_words, slots};
 
 /// Most copies of the buffers for cold timing, and most bytes of them.
 const MAX_COPIES: usize = 256;
 const MAX_COPIES_BYTES: usize = 1 << 30;
-
-/// A buffer that is not private.
-struct Slot {
-    /// Its position in the plan.
-    position: usize,
-    role: Role,
-    binding: Binding,
-    layout: Layout,
-    dtype: DType,
-    /// Number of elements, and of the 32-bit words which they take.
-    len: usize,
-    words: usize,
-}
 
 /// Memory of the buffers that a run uses.
 struct Copy<D: Device> {
@@ -331,137 +323,10 @@ impl<D: Device> Copy<D> {
     }
 }
 
-/// Undefined memory for all slots that are not fixed and for threads, and all of a plan's memory together.
-fn bound<D: Device>(
-    resident: &Resident<D>,
-    plan: &KernelPlan,
-    slots: &[Slot],
-    fixed: &Placed<D>,
-) -> Result<(Guarded<D>, Bound<D::Memory>), CandidateError> {
-    let device = &resident.device;
-    let fixed_at = |slot: &Slot| fixed.iter().find(|(position, _)| *position == slot.position);
-    let own_words = slots.iter().filter(|slot| fixed_at(slot).is_none()).map(|slot| slot.words);
-    let lens: Vec<usize> = own_words.chain(private_words(device, plan)).collect();
-    let own = resident.undefined(&lens)?;
-
-    let mut parts = 0..lens.len();
-    // SAFETY: whoever binds the memory says who uses it when.
-    let mut part = || unsafe { own.part(device, parts.next().unwrap_or(usize::MAX)) };
-    let memory = |slot: &Slot| match fixed_at(slot) {
-        // SAFETY: as above.
-        Some((_, fixed)) => unsafe { fixed.tensor(device) },
-        None => part(),
-    };
-    let buffers = slots.iter().map(memory).collect::<Result<_, _>>()?;
-    let private = private_words(device, plan).map(|_| part()).collect::<Result<_, _>>()?;
-    Ok((own, Bound { buffers, private }))
-}
-
-/// Words of the private memory of each thread of the host.
-fn private_words<D: Device>(device: &D, plan: &KernelPlan) -> impl Iterator<Item = usize> {
-    let threads = if plan.local_bytes > 0 { device.host_threads() } else { 0 };
-    std::iter::repeat_n(plan.local_bytes.div_ceil(4), threads)
-}
-
-/// The operands on the device.
-fn operands<D: Device>(resident: &Resident<D>, problem: &Problem, slots: &[Slot]) -> Result<Placed<D>, CandidateError> {
-    let are_given = slots.iter().filter(|slot| matches!(slot.binding, Binding::Data | Binding::Constant { .. }));
-    let operand = |slot: &Slot| {
-        let fixed = resident.operand(problem, slot.role, slot.layout, slot.dtype)?;
-        let fixed = fixed.ok_or_else(|| misfit(slot.role, "the workload has none"))?;
-        if fixed.words() != slot.words {
-            return Err(misfit(slot.role, "it has not the size of its tensor"));
-        }
-        Ok((slot.position, fixed))
-    };
-    are_given.map(operand).collect()
-}
-
-/// What the stages that run ahead of time make of the constants: known from a kernel that packs alike, or packed now. What they may
-/// not read is undefined meanwhile.
-fn packed<D: Device>(
-    resident: &Resident<D>,
-    kernel: &Kernel<D>,
-    built: &Built,
-    slots: &[Slot],
-    operands: &Placed<D>,
-) -> Result<Placed<D>, CandidateError> {
-    let Artifact { plan, .. } = &built.artifact;
-    if plan.stages.iter().all(|stage| stage.when != When::AheadOfTime) {
-        return Ok(Vec::new());
-    }
-    let packing = Packing::of(&built.artifact);
-    let known = packing.as_ref().and_then(|packing| resident.cache.borrow_mut().find(&built.workload, packing, plan));
-    if let Some(packed) = known {
-        return Ok(packed);
-    }
-
-    let is_constant = |(position, _): &&(usize, _)| matches!(plan.buffers[*position].binding, Binding::Constant { .. });
-    let constants = operands.iter().filter(is_constant).map(|(position, fixed)| (*position, Rc::clone(fixed)));
-    let mut fixed: Placed<D> = constants.collect();
-    let constants = fixed.len();
-    for slot in slots.iter().filter(|slot| slot.binding == Binding::Packed) {
-        fixed.push((slot.position, Rc::new(resident.blank(slot.words)?)));
-    }
-    let (own, memory) = bound(resident, plan, slots, &fixed)?;
-    // SAFETY: all the memory is this function's, but for the constants, which nobody writes.
-    let call = unsafe { kernel.bind_memory(&resident.device, When::AheadOfTime, memory) }?;
-    resident.device.start(&call)?;
-    drop(call);
-
-    let mut packed = fixed.split_off(constants);
-    let mut are_intact = own.is_intact(&resident.device)?;
-    for (_, fixed) in &packed {
-        are_intact &= !fixed.is_guard_broken(&resident.device)?;
-    }
-    if !are_intact {
-        return Err(CandidateError::StrayWrite { message: "memory beside its buffers changed".into() });
-    }
-    resident.cache.borrow_mut().give(own.into_memory());
-    for (_, fixed) in &mut packed {
-        if let Some(fixed) = Rc::get_mut(fixed) {
-            fixed.seal(&resident.device, &*resident.checks)?;
-        }
-    }
-    if let Some(packing) = packing {
-        resident.cache.borrow_mut().keep(&built.workload, packing, packed.clone());
-    }
-    Ok(packed)
-}
-
-/// What the output must be.
-fn expected_output(problem: &Problem, slots: &[Slot]) -> Result<Expected, CandidateError> {
-    let Slot { layout, len, .. } = slots[output(slots)?];
-    let expected = problem.expected(layout)?;
-    if expected.len() != len {
-        return Err(misfit(Role::Output, "it has not the size of its tensor"));
-    }
-    Ok(expected)
-}
-
-/// The buffers of a plan that are not private.
-fn slots(plan: &KernelPlan) -> Result<Vec<Slot>, CandidateError> {
-    let slot = |(position, buffer): (usize, &PlanBuffer)| {
-        let bytes = buffer.bytes().filter(|&bytes| bytes <= isize::MAX as usize);
-        let words = bytes.ok_or_else(guarded::no_memory)?.div_ceil(4);
-        let &PlanBuffer { role, binding, layout, dtype, .. } = buffer;
-        Ok(Slot { position, role, binding, layout, dtype, len: buffer.elements().unwrap_or(0), words })
-    };
-    plan.buffers.iter().enumerate().filter(|(_, buffer)| buffer.is_global()).map(slot).collect()
-}
-
-/// Where the output is among the slots.
-fn output(slots: &[Slot]) -> Result<usize, CandidateError> {
-    slots.iter().position(|slot| slot.binding == Binding::Output).ok_or_else(no_output)
-}
-
-fn no_output() -> CandidateError {
-    misfit(Role::Output, "there is none")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allocation_cache::Packing;
     use crate::checks::HostChecks;
     use crate::{Backend, Builder, Candidate};
     use autotune_runtime::{Cpu, HostMemory};

@@ -1,0 +1,321 @@
+//! Loops that reach what a CPU can do at best.
+
+use std::ffi::{c_char, c_long};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
+use autotune_ir::program::{Layout, Role, When};
+use autotune_ir::{Artifact, Code, CpuTarget, DType, KernelPlan, Target};
+use autotune_runtime::team::StageFn;
+use autotune_runtime::{Cpu, Device, DeviceError, HostMemory, Kernel, Run, View, ViewMut, affinity};
+
+use super::{Ceilings, fault};
+use crate::available::available_bytes;
+use crate::compiler::Compiler;
+use crate::measurement::MeasureError;
+use crate::scratch::Scratch;
+
+mod compiled;
+#[cfg(target_arch = "x86_64")]
+mod native;
+
+/// Independent accumulators: more than any core needs to hide the latency of a multiply-add.
+const ACCUMULATORS: usize = 12;
+
+/// Independent sums of the reading loop.
+const READ_ACCUMULATORS: usize = 8;
+
+/// f32 elements between the operands of two tasks: no two share a cache line, and the widest vector fits.
+const LINE: usize = 16;
+
+/// Rounds of the multiply-add loop in one task, about half a millisecond.
+const ROUNDS: usize = 300_000;
+
+/// Stages of next to no work that are run in a row.
+const FORKS: usize = 1000;
+
+/// Short repeats of each figure, of which the best counts.
+const REPEATS: usize = 20;
+
+/// Bytes copied in one go, if there is memory for eight times as much.
+const MIN_COPY_BYTES: usize = 64 << 20;
+
+/// Bytes copied in one go, at most.
+const MAX_COPY_BYTES: usize = 256 << 20;
+
+/// Longest wait for the compiler.
+const BUILD_LIMIT: Duration = Duration::from_secs(20);
+
+/// A loop that reaches a ceiling, as a stage with three buffers: operands, results, and the number of elements of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loop {
+    /// Task `t` runs independent multiply-adds on line `t` of the operands, vectors of so many f32, and leaves their sum in
+    /// line `t` of the results.
+    MultiplyAdd { lanes: usize },
+    /// Task `t` copies the `t`-th chunk of the operands to the results.
+    Copy,
+    /// Task `t` reads the `t`-th chunk of the operands and leaves its sum in line `t` of the results.
+    Read,
+}
+
+impl Loop {
+    /// Name of its C function.
+    fn symbol(self) -> String {
+        match self {
+            Loop::MultiplyAdd { lanes } => format!("autotune_fma{lanes}"),
+            Loop::Copy => "autotune_copy".into(),
+            Loop::Read => "autotune_read".into(),
+        }
+    }
+}
+
+/// Elements of a chunk.
+///
+/// # Safety
+///
+/// The buffers are those of a [`Loop`].
+unsafe fn chunk(buffers: *const *mut f32) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { (**buffers.add(2)).to_bits() as usize }
+}
+
+/// [`Loop::Copy`].
+///
+/// # Safety
+///
+/// The buffers are those of a [`Loop`] with a chunk of operands and of results for every task.
+unsafe extern "C" fn copy(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
+    // SAFETY: the caller's promise; the buffers are apart.
+    unsafe {
+        let (chunk, from, to) = (chunk(buffers), *buffers, *buffers.add(1));
+        let (start, len) = (chunk * begin as usize, chunk * (end - begin) as usize);
+        std::ptr::copy_nonoverlapping(from.add(start), to.add(start), len);
+    }
+}
+
+/// The loops for a CPU.
+pub(super) struct Loops<'a> {
+    cpu: &'a CpuTarget,
+    /// Vectors, in lanes, that multiply-adds are tried with.
+    widths: Vec<usize>,
+    /// The folder and the library of those that are compiled.
+    compiled: Option<(Scratch, PathBuf)>,
+}
+
+impl<'a> Loops<'a> {
+    pub(super) fn of(cpu: &'a CpuTarget) -> Result<Self, MeasureError> {
+        let lanes = cpu.isa.vector_bytes() / 4;
+        let widths: Vec<usize> = [lanes, lanes / 2].into_iter().filter(|&lanes| lanes >= 4).collect();
+        let has_native = |&lanes: &usize| native(Loop::MultiplyAdd { lanes }).is_some();
+        let native_widths: Vec<usize> = widths.iter().copied().filter(has_native).collect();
+        if !native_widths.is_empty() && native(Loop::Read).is_some() {
+            return Ok(Self { cpu, widths: native_widths, compiled: None });
+        }
+        let dir = Scratch::new()?;
+        let library = dir.path().join("ceilings.so");
+        Compiler::find()?.compile(&compiled::source(&widths), &library, BUILD_LIMIT).map_err(fault)?;
+        Ok(Self { cpu, widths, compiled: Some((dir, library)) })
+    }
+
+    fn kernel(&self, cpu: &Cpu, name: Loop, plan: KernelPlan) -> Result<Kernel, MeasureError> {
+        match (&self.compiled, native(name)) {
+            // SAFETY: the library was built from `source`, whose functions keep the contract for these plans.
+            (Some((_, library)), None) => unsafe { in_library(cpu, library, plan) }.map_err(fault),
+            // SAFETY: the function is for this processor and keeps the contract for these plans.
+            (_, Some(function)) => unsafe { Kernel::of_functions(vec![function], plan) }.map_err(fault),
+            (None, None) => Err(fault("a loop is missing")),
+        }
+    }
+
+    /// Seconds of the fastest repeat of so many runs of a loop on chunks of so many elements, one for each thread.
+    fn best_secs(
+        &self,
+        [repeats, runs]: [usize; 2],
+        name: Loop,
+        chunk: usize,
+        threads: usize,
+    ) -> Result<f64, MeasureError> {
+        let cpu = Cpu::pinned(threads);
+        let kernel = self.kernel(&cpu, name, plan(name, chunk * threads, threads))?;
+        with_run(&cpu, &kernel, chunk, |run| fastest_secs(repeats, runs, || run.start(&cpu).map_err(fault)))?
+    }
+
+    /// Multiply-adds of one core, two FLOP each, per second.
+    pub(super) fn core_flops_per_sec(&self, repeats: usize) -> Result<f64, MeasureError> {
+        pinned(|| self.flops_per_sec(repeats, 1))
+    }
+
+    /// The same of so many threads, with the vectors that are fastest.
+    fn flops_per_sec(&self, repeats: usize, threads: usize) -> Result<f64, MeasureError> {
+        self.widths.iter().try_fold(0.0f64, |best, &lanes| {
+            let flops = (2 * lanes * ACCUMULATORS * ROUNDS * threads) as f64;
+            let secs = self.best_secs([repeats, 1], Loop::MultiplyAdd { lanes }, LINE, threads)?;
+            Ok(best.max(flops / secs))
+        })
+    }
+
+    pub(super) fn ceilings(&self) -> Result<Ceilings, MeasureError> {
+        let cpu = self.cpu;
+        let copy_bytes = (2 * cpu.l3_bytes).clamp(MIN_COPY_BYTES, MAX_COPY_BYTES).min(available_bytes() / 8);
+        let chunk = copy_bytes / 4 / cpu.threads;
+        let l2_bytes = (cpu.l2_bytes * cpu.threads).min(cpu.l3_bytes);
+        // Half of a cache is surely in it; beyond the second level, enough not to be.
+        let beyond_bytes = (cpu.l3_bytes / 2).max(2 * l2_bytes).min(copy_bytes);
+        let read_chunks = [l2_bytes / 2, beyond_bytes, copy_bytes];
+        let read_chunks = read_chunks.map(|bytes| (bytes / 4 / cpu.threads).next_multiple_of(LINE * READ_ACCUMULATORS));
+
+        pinned(|| {
+            let core = self.flops_per_sec(REPEATS, 1)?;
+            let flops_per_sec = self.flops_per_sec(REPEATS, cpu.threads)?.max(core);
+            let copied_bytes = (2 * 4 * chunk * cpu.threads) as f64;
+            let bytes_per_sec = copied_bytes / self.best_secs([REPEATS, 1], Loop::Copy, chunk, cpu.threads)?;
+            let mut read_bytes_per_sec = [0.0f64; 3];
+            for (level, &chunk) in read_chunks.iter().enumerate() {
+                let bytes = (4 * chunk * cpu.threads) as f64;
+                read_bytes_per_sec[level] = bytes / self.best_secs([REPEATS, 1], Loop::Read, chunk, cpu.threads)?;
+            }
+            let fork = LINE * READ_ACCUMULATORS;
+            Ok(Ceilings {
+                core_flops_per_sec: core,
+                flops_per_sec,
+                half_flops_per_sec: flops_per_sec,
+                tf32_flops_per_sec: flops_per_sec,
+                bytes_per_sec,
+                read_bytes_per_sec,
+                cache_bytes: [l2_bytes as f64, cpu.l3_bytes as f64],
+                fork_join_secs: self.best_secs([REPEATS, FORKS], Loop::Read, fork, cpu.threads)?,
+            })
+        })
+    }
+}
+
+/// Measures on the first core.
+fn pinned<T>(measure: impl FnOnce() -> T) -> T {
+    affinity::pinned_to_core(0, measure)
+}
+
+/// A loop of a library.
+///
+/// # Safety
+///
+/// As [`Kernel::load`].
+unsafe fn in_library(cpu: &Cpu, library: &Path, plan: KernelPlan) -> Result<Kernel, DeviceError> {
+    let target = Target::Cpu(CpuTarget::generic_avx2(cpu.threads()));
+    // SAFETY: the caller's promise.
+    unsafe { Kernel::load(cpu, &Artifact { target, plan, code: Code::Library(library.into()) }) }
+}
+
+/// Runs `work` with a loop on buffers of its own, of chunks of so many elements.
+fn with_run<T>(
+    cpu: &Cpu,
+    kernel: &Kernel,
+    chunk: usize,
+    work: impl FnOnce(&mut Run<'_>) -> T,
+) -> Result<T, MeasureError> {
+    let shapes: Vec<&[usize]> = kernel.plan().buffers.iter().map(|buffer| &buffer.shape[..]).collect();
+    // Multiply-adds with these stay finite and normal.
+    let filled = |shape: &[usize], word: u32| -> Result<HostMemory, MeasureError> {
+        let mut memory = HostMemory::new(4 * shape[0]).map_err(fault)?;
+        cpu.fill(&mut memory, 0..shape[0], word).map_err(fault)?;
+        Ok(memory)
+    };
+    let half = 0.5f32.to_bits();
+    let (operands, mut results) = (filled(shapes[0], half)?, filled(shapes[1], half)?);
+    let chunk = filled(shapes[2], u32::try_from(chunk).map_err(fault)?)?;
+
+    let packed = kernel.pack(cpu, &[]).map_err(fault)?;
+    let mut scratch = kernel.scratch(cpu).map_err(fault)?;
+    let operands = [View::of(&operands, DType::F32, shapes[0]), View::of(&chunk, DType::F32, shapes[2])];
+    let mut results = [ViewMut::of(&mut results, DType::F32, shapes[1])];
+    let mut run = kernel.bind(cpu, &packed, &mut scratch, &operands, &mut results).map_err(fault)?;
+    Ok(work(&mut run))
+}
+
+/// The function of a loop in this library; `None` if there is none for this processor.
+fn native(name: Loop) -> Option<StageFn> {
+    if name == Loop::Copy {
+        return Some(copy);
+    }
+    #[cfg(target_arch = "x86_64")]
+    return native::find(name);
+    #[cfg(not(target_arch = "x86_64"))]
+    None
+}
+
+/// Seconds a run, of the fastest of several repeats of so many runs.
+fn fastest_secs(
+    repeats: usize,
+    runs: usize,
+    mut run: impl FnMut() -> Result<(), MeasureError>,
+) -> Result<f64, MeasureError> {
+    let mut timed = || -> Result<f64, MeasureError> {
+        let start = Instant::now();
+        (0..runs).try_for_each(|_| run())?;
+        Ok(start.elapsed().as_secs_f64() / runs as f64)
+    };
+    timed()?;
+    (0..repeats).try_fold(f64::INFINITY, |least, _| Ok(least.min(timed()?)))
+}
+
+/// The stage of a loop with its three buffers.
+fn plan(name: Loop, elements: usize, tasks: usize) -> KernelPlan {
+    let buffer = |name: &str, role, binding, len| PlanBuffer {
+        name: name.into(),
+        role,
+        binding,
+        shape: vec![len],
+        layout: Layout::Plain,
+        dtype: DType::F32,
+    };
+    // Only copies leave more than a line for each task.
+    let results = if name == Loop::Copy { elements } else { LINE * tasks };
+    KernelPlan {
+        buffers: vec![
+            buffer("operands", Role::Input, Binding::Data, elements),
+            buffer("results", Role::Output, Binding::Output, results),
+            buffer("chunk", Role::Residual, Binding::Data, 1),
+        ],
+        stages: vec![PlanStage { symbol: name.symbol(), when: When::EveryRun, tasks, launch: None, boxes: vec![] }],
+        local_bytes: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use autotune_runtime::Runner;
+
+    #[test]
+    fn loops_compiled_from_c_do_the_same_work() {
+        let dir = Scratch::new().unwrap();
+        let library = dir.path().join("ceilings.so");
+        Compiler::find().unwrap().compile(&compiled::source(&[8, 4]), &library, BUILD_LIMIT).unwrap();
+        let cpu = CpuTarget::detect(Some(1)).unwrap();
+        let compiled = Loops { cpu: &cpu, widths: vec![8, 4], compiled: Some((dir, library.clone())) };
+        let team = Cpu::new(2);
+        let chunk = 3 * LINE * READ_ACCUMULATORS;
+        let mut sums = Vec::new();
+        for name in [Loop::Read, Loop::MultiplyAdd { lanes: 8 }] {
+            let plan = plan(name, 2 * chunk, 2);
+            // SAFETY: built from `source` for such plans.
+            let from_c = unsafe { in_library(&team, &library, plan.clone()) }.unwrap();
+            for kernel in [from_c, compiled.kernel(&team, name, plan).unwrap()] {
+                // Vectors of the C loops are aligned.
+                let operands = team.upload(&vec![0.5; 2 * chunk]).unwrap();
+                let mut results = team.upload(&[f32::NAN; 2 * LINE]).unwrap();
+                let (shape, size) = ([2 * chunk], [f32::from_bits(chunk as u32)]);
+                let mut runner = Runner::new(kernel, Cpu::new(2)).unwrap();
+                let views = [View::of(&operands, DType::F32, &shape), View::new(&size, &[1])];
+                runner.run(&views, &mut [ViewMut::of(&mut results, DType::F32, &[2 * LINE])]).unwrap();
+                let results = results.elements::<f32>();
+                let lines =
+                    [0, LINE].map(|line| results[line..line + LINE].iter().filter(|x| x.is_finite()).sum::<f32>());
+                assert_eq!(lines[0], lines[1]);
+                sums.push((name, lines[0]));
+            }
+        }
+        assert!(sums.iter().all(|&(name, sum)| name != Loop::Read || sum == 0.5 * chunk as f32), "{sums:?}");
+        assert!(sums.iter().all(|&(_, sum)| sum > 0.0), "{sums:?}");
+    }
+}

@@ -1,0 +1,106 @@
+//! The buffers of a plan as a trial sees them, and their memory.
+
+use autotune_ir::plan::{Binding, PlanBuffer};
+use autotune_ir::program::{Layout, Role};
+use autotune_ir::{DType, KernelPlan};
+use autotune_runtime::{Bound, Device};
+
+use crate::expected::Expected;
+use crate::fixed::Placed;
+use crate::guarded::{self, Guarded};
+use crate::measurement::CandidateError;
+use crate::problem::{Problem, misfit};
+use crate::resident::Resident;
+
+/// A buffer that is not private.
+pub(super) struct Slot {
+    /// Its position in the plan.
+    pub(super) position: usize,
+    pub(super) role: Role,
+    pub(super) binding: Binding,
+    pub(super) layout: Layout,
+    pub(super) dtype: DType,
+    /// Number of elements, and of the 32-bit words which they take.
+    pub(super) len: usize,
+    pub(super) words: usize,
+}
+
+/// Undefined memory for all slots that are not fixed and for threads, and all of a plan's memory together.
+pub(super) fn bound<D: Device>(
+    resident: &Resident<D>,
+    plan: &KernelPlan,
+    slots: &[Slot],
+    fixed: &Placed<D>,
+) -> Result<(Guarded<D>, Bound<D::Memory>), CandidateError> {
+    let device = &resident.device;
+    let fixed_at = |slot: &Slot| fixed.iter().find(|(position, _)| *position == slot.position);
+    let own_words = slots.iter().filter(|slot| fixed_at(slot).is_none()).map(|slot| slot.words);
+    let lens: Vec<usize> = own_words.chain(private_words(device, plan)).collect();
+    let own = resident.undefined(&lens)?;
+
+    let mut parts = 0..lens.len();
+    // SAFETY: whoever binds the memory says who uses it when.
+    let mut part = || unsafe { own.part(device, parts.next().unwrap_or(usize::MAX)) };
+    let memory = |slot: &Slot| match fixed_at(slot) {
+        // SAFETY: as above.
+        Some((_, fixed)) => unsafe { fixed.tensor(device) },
+        None => part(),
+    };
+    let buffers = slots.iter().map(memory).collect::<Result<_, _>>()?;
+    let private = private_words(device, plan).map(|_| part()).collect::<Result<_, _>>()?;
+    Ok((own, Bound { buffers, private }))
+}
+
+/// Words of the private memory of each thread of the host.
+pub(super) fn private_words<D: Device>(device: &D, plan: &KernelPlan) -> impl Iterator<Item = usize> {
+    let threads = if plan.local_bytes > 0 { device.host_threads() } else { 0 };
+    std::iter::repeat_n(plan.local_bytes.div_ceil(4), threads)
+}
+
+/// The operands on the device.
+pub(super) fn operands<D: Device>(
+    resident: &Resident<D>,
+    problem: &Problem,
+    slots: &[Slot],
+) -> Result<Placed<D>, CandidateError> {
+    let are_given = slots.iter().filter(|slot| matches!(slot.binding, Binding::Data | Binding::Constant { .. }));
+    let operand = |slot: &Slot| {
+        let fixed = resident.operand(problem, slot.role, slot.layout, slot.dtype)?;
+        let fixed = fixed.ok_or_else(|| misfit(slot.role, "the workload has none"))?;
+        if fixed.words() != slot.words {
+            return Err(misfit(slot.role, "it has not the size of its tensor"));
+        }
+        Ok((slot.position, fixed))
+    };
+    are_given.map(operand).collect()
+}
+
+/// What the output must be.
+pub(super) fn expected_output(problem: &Problem, slots: &[Slot]) -> Result<Expected, CandidateError> {
+    let Slot { layout, len, .. } = slots[output(slots)?];
+    let expected = problem.expected(layout)?;
+    if expected.len() != len {
+        return Err(misfit(Role::Output, "it has not the size of its tensor"));
+    }
+    Ok(expected)
+}
+
+/// The buffers of a plan that are not private.
+pub(super) fn slots(plan: &KernelPlan) -> Result<Vec<Slot>, CandidateError> {
+    let slot = |(position, buffer): (usize, &PlanBuffer)| {
+        let bytes = buffer.bytes().filter(|&bytes| bytes <= isize::MAX as usize);
+        let words = bytes.ok_or_else(guarded::no_memory)?.div_ceil(4);
+        let &PlanBuffer { role, binding, layout, dtype, .. } = buffer;
+        Ok(Slot { position, role, binding, layout, dtype, len: buffer.elements().unwrap_or(0), words })
+    };
+    plan.buffers.iter().enumerate().filter(|(_, buffer)| buffer.is_global()).map(slot).collect()
+}
+
+/// Where the output is among the slots.
+pub(super) fn output(slots: &[Slot]) -> Result<usize, CandidateError> {
+    slots.iter().position(|slot| slot.binding == Binding::Output).ok_or_else(no_output)
+}
+
+pub(super) fn no_output() -> CandidateError {
+    misfit(Role::Output, "there is none")
+}
