@@ -1,7 +1,7 @@
 //! From candidates to code, in parallel.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use autotune_codegen::asm::{AssembleError, assemble};
 use autotune_codegen::{c, gpu};
@@ -17,7 +17,7 @@ use crate::location::WorkerCommand;
 use crate::measurement::{Candidate, CandidateError, MeasureError, Resources, Toolchain};
 use crate::nvrtc;
 use crate::options::Backend;
-use crate::process::duration;
+use crate::process::{duration, timed};
 
 /// The outcome of building one candidate.
 #[derive(Clone, Debug, PartialEq)]
@@ -264,10 +264,4 @@ fn c_toolchain(compiler: &Compiler) -> Toolchain {
 /// Broken infrastructure as the fault of what was to be built.
 fn unbuilt(error: MeasureError) -> CandidateError {
     CandidateError::Build { message: error.to_string() }
-}
-
-pub(crate) fn timed<T>(f: impl FnOnce() -> T) -> (T, f64) {
-    let start = Instant::now();
-    let value = f();
-    (value, start.elapsed().as_secs_f64())
 }

@@ -10,9 +10,10 @@ use autotune_ir::Target;
 use autotune_schedules::Workload;
 use rayon::ThreadPoolBuilder;
 
-use crate::builder::{Build, Builder, timed};
+use crate::builder::{Build, Builder};
 use crate::built::Built;
 use crate::measurement::{Batches, Candidate, CandidateError, MeasureError, Measurement, OnResult};
+use crate::process::timed;
 use crate::station::Outcome;
 
 /// Candidates per core that are built before the first of them is run: enough to keep the cores busy, and few enough

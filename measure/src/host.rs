@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use crate::interrupt::Interrupt;
 use crate::location::{WORKER_ARGUMENT, WorkerCommand};
 use crate::measurement::{CandidateError, MeasureError};
-use crate::memory::reported_bytes;
+use crate::memory::{MemoryAtStart, reported_bytes};
 use crate::process::kill_group;
-use crate::protocol::{self, MemoryAtStart, Request, Response};
+use crate::protocol::{self, Request, Response};
 
 /// How long a worker may take to report for duty.
 const HELLO_LIMIT: Duration = Duration::from_secs(20);

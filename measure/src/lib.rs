@@ -5,15 +5,31 @@
 //! | [`measurement`] | the vocabulary: [`Candidate`], [`Measurement`], [`CandidateError`], [`MeasureError`], the trait [`Measurer`] |
 //! | [`summary`] | why candidates failed, in a few lines |
 //! | [`options`] | limits and timing |
-//! | [`builder`], [`compiler`] | parallel builds: machine code in this process, or a compiler found at run time |
-//! | [`kernel`], [`buffers`], [`team`], [`affinity`] | running a built CPU kernel in this process |
-//! | [`gpu`] | the GPUs of this machine, and kernels on them |
+//! | [`builder`], [`compiler`], [`nvrtc`] | parallel builds: machine code in this process, or a compiler found at run time |
+//! | [`gpu`] | which GPUs there are |
 //! | [`in_worker`] | [`WorkerMeasurer`]: in a worker process that may die |
 //! | [`in_process`] | [`InProcessMeasurer`]: here, without protection |
 //! | [`worker`], [`location`] | the worker's main function, and where its program is |
 //! | [`bench`](mod@bench) | [`Bench`]: a kernel that stays loaded, timed in turns with others |
 //! | [`scratch`] | temporary folders, and what killed processes left of them |
 //! | [`ceilings`] | what a device of this machine can do at best |
+//!
+//! Kernels are run by `autotune-runtime`: everything from `fixed` to `station` is written once, for any of its devices. A file uses
+//! files of the lines above its own, and those before it on its line:
+//!
+//! ```text
+//! words     options measurement summary built loaded
+//! system    interrupt process memory scratch location
+//! compilers compiler nvrtc gpu
+//! operands  expected problem available
+//! memory    guarded checks fixed allocation_cache resident
+//! trials    replays trial
+//! timing    harness reference_kernel timing reference_kernels race
+//! devices   ceilings station bench
+//! worker    protocol host worker
+//! building  compile_workers libraries builder
+//! measurers front in_process in_worker
+//! ```
 //!
 //! A candidate is lowered and assembled or compiled, loaded by a worker, run once on random operands, and compared with the reference
 //! before its time counts; then it is warmed up and timed until a time floor is reached, unless it is clearly slower than
@@ -70,6 +86,7 @@ mod process;
 mod protocol;
 mod race;
 mod reference_kernel;
+mod reference_kernels;
 mod replays;
 mod resident;
 pub mod scratch;

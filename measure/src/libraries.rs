@@ -7,9 +7,9 @@ use std::time::Duration;
 use autotune_schedules::config::fnv1a;
 use rayon::prelude::*;
 
-use crate::builder::timed;
 use crate::compiler::Compiler;
 use crate::measurement::{CandidateError, MeasureError};
+use crate::process::timed;
 use crate::scratch::Scratch;
 
 /// Hash and length of a source.

@@ -2,7 +2,21 @@
 
 use std::sync::OnceLock;
 
-use crate::protocol::MemoryAtStart;
+use serde::{Deserialize, Serialize};
+
+/// Memory of the worker before a kernel ran, to tell a death for want of memory from others.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct MemoryAtStart {
+    /// Private writable memory.
+    pub(crate) data_bytes: usize,
+    /// What the worker may allocate on top of what it has.
+    pub(crate) allowance_bytes: usize,
+}
+
+impl MemoryAtStart {
+    /// Where a worker may allocate what it likes.
+    pub(crate) const UNLIMITED: Self = Self { data_bytes: 0, allowance_bytes: usize::MAX };
+}
 
 /// Limits what this process may allocate on top of what it has, until [`lift`] or the next call; what it has now.
 ///

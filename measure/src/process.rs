@@ -40,6 +40,13 @@ pub(crate) fn duration(secs: f64) -> Duration {
     Duration::from_secs_f64(if secs.is_nan() { 0.0 } else { secs.clamp(0.0, CENTURY_SECS) })
 }
 
+/// What `work` yields, and the seconds that it took.
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
+    let start = Instant::now();
+    let value = work();
+    (value, start.elapsed().as_secs_f64())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

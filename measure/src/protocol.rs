@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::built::Built;
 use crate::ceilings::Ceilings;
 use crate::measurement::{CandidateError, RunSecs};
+use crate::memory::MemoryAtStart;
 use crate::nvrtc::Compiled;
 use crate::options::TimingOptions;
 
@@ -121,20 +122,6 @@ pub(crate) enum Response {
     NoMemory { workload: Workload, needed_bytes: usize, available_bytes: usize },
     /// The request cannot be carried out; not a kernel's fault.
     Failed { message: String },
-}
-
-/// Memory of the worker before a kernel ran, to tell a death for want of memory from others.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct MemoryAtStart {
-    /// Private writable memory.
-    pub(crate) data_bytes: usize,
-    /// What the worker may allocate on top of what it has.
-    pub(crate) allowance_bytes: usize,
-}
-
-impl MemoryAtStart {
-    /// Where a worker may allocate what it likes.
-    pub(crate) const UNLIMITED: Self = Self { data_bytes: 0, allowance_bytes: usize::MAX };
 }
 
 /// Writes one message.

@@ -15,7 +15,7 @@ use crate::measurement::{CandidateError, MeasureError, RunSecs};
 use crate::options::TimingOptions;
 use crate::problem::Problem;
 use crate::race::race;
-use crate::reference_kernel::ReferenceKernels;
+use crate::reference_kernels::ReferenceKernels;
 use crate::resident::Resident;
 use crate::timing;
 use crate::trial::{self, Trial};

@@ -16,10 +16,10 @@ use autotune_schedules::Workload;
 use crate::available;
 use crate::built::Built;
 use crate::measurement::{CandidateError, human_bytes};
-use crate::memory;
+use crate::memory::{self, MemoryAtStart};
 use crate::nvrtc;
 use crate::problem::{self, Problem};
-use crate::protocol::{self, Job, MemoryAtStart, Request, Response, Task};
+use crate::protocol::{self, Job, Request, Response, Task};
 use crate::station::{self, Station};
 
 /// Serves a measurer over standard input and output until the input ends: the main function of a program that is

@@ -75,7 +75,7 @@ fn check_all(configs: usize, code: impl Fn(&Program, &Target) -> Option<Code>) {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn machine_code_runs_at_any_address() {
-    check_all(25, |program, target| autotune_codegen::x86::assemble(program, target).ok().map(Code::Machine));
+    check_all(25, |program, target| autotune_codegen::asm::assemble(program, target).ok().map(Code::Machine));
 }
 
 #[test]

@@ -7,10 +7,11 @@ use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{Artifact, Code, CpuTarget, GpuTarget, KernelPlan, Launch, MachineCode, Target};
 use serde_json::Value;
 
-use super::{Job, MemoryAtStart, Request, Response, Task};
+use super::{Job, Request, Response, Task};
 use crate::built::Built;
 use crate::ceilings::Ceilings;
 use crate::measurement::{CandidateError, RunSecs};
+use crate::memory::MemoryAtStart;
 use crate::nvrtc::Compiled;
 use crate::options::TimingOptions;
 
