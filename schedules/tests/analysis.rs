@@ -126,7 +126,7 @@ impl Emitted {
         let lines: Vec<&str> = text.lines().collect();
         let is_fma = |line: &&str| line.contains("vfmadd");
         // The innermost loop: from where the first jump behind the multiply-adds goes back to.
-        let last = lines.iter().rposition(|line| is_fma(line)).unwrap();
+        let last = lines.iter().rposition(&is_fma).unwrap();
         let jump = lines[last..].iter().find(|line| line.contains("jne near")).unwrap();
         let top = jump.split_whitespace().last().unwrap().trim_end_matches('h');
         let top = usize::from_str_radix(top, 16).unwrap();
