@@ -10,7 +10,7 @@
 //!     output = act(acc + bias + residual)                      (guarded where the tile sticks out)
 //! ```
 //!
-//! Every workload is a matrix product here ([`View::of_matrix`]): the pixels of a convolution are the rows, numbered over images, height
+//! Every workload is a matrix product here (`View::of_matrix`): the pixels of a convolution are the rows, numbered over images, height
 //! and width, its output channels the columns, kernel positions and channels the reduction. Its data has the channels last
 //! (`NHWC`), so that what a row needs at a kernel position lies together, and weights are packed ahead of time in the same way:
 //!
