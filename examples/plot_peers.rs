@@ -84,7 +84,8 @@ fn svg(all: &Comparisons) -> String {
     for (which, table) in all.tables.iter().enumerate() {
         let colour = COLOURS[which % COLOURS.len()];
         for (number, comparison) in table.comparisons.iter().enumerate() {
-            let (x, height) = (LEFT + GAP / 2.0 + group * number as f64 + BAR * which as f64, UNIT * comparison.ratio());
+            let (x, height) =
+                (LEFT + GAP / 2.0 + group * number as f64 + BAR * which as f64, UNIT * comparison.ratio());
             let y = BOTTOM - height;
             let _ = writeln!(
                 text,

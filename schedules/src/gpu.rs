@@ -21,8 +21,8 @@
 //! | | `lower/output.rs` | epilogue, guards, partial sums |
 //! | | `limits.rs` | limits of the target |
 //!
-//! A sketch reads its knobs into a [`Tiling`], keeps what rules it has of its own, and leaves the rest to its check and
-//! its lowering: [`crate::tiled`], [`crate::mma`], and [`crate::winograd::gpu`] for its matrix products.
+//! A sketch reads its knobs into a [`Tiling`], keeps what rules it has of its own, and leaves limits and lowering to this
+//! module: [`crate::tiled`], [`crate::mma`], and [`crate::winograd::gpu`] for its matrix products.
 //!
 //! # Splits
 //!

@@ -145,7 +145,7 @@ fn copies_that_no_instruction_does_are_found() {
     let workload: Workload = "matmul:m=70,n=16,k=392,dtype=bf16".parse().unwrap();
     let config = group_config(&workload, "tile.m=64x64 tile.n=16x16 stages=4 raster=1");
     let program = lower(&workload, &target, &config).unwrap();
-    let lane = program.vars.iter().rposition(|name| name == "n.t").unwrap();
+    let lane = program.vars.iter().rposition(|name| name == "column.t").unwrap();
     for fault in 0..4 {
         let broken = broken(&program, |list| {
             for node in list.iter_mut() {
