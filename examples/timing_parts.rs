@@ -4,7 +4,8 @@
 //!
 //! Some schedules of a workload, of which none is much slower than the fastest, are timed in many rounds, in turns: the median over
 //! the rounds of a kernel's time over that of one among them is what it takes. Then each is timed by itself, as in a search, in
-//! one pass after the other, and each estimator is judged by how many pairs of kernels, at least 2 % apart, it puts in the wrong order.
+//! one pass after the other, and each estimator is judged by how many pairs of kernels, at least 2 % apart and timed in two
+//! passes, it puts in the wrong order.
 
 use std::time::Instant;
 
@@ -70,23 +71,29 @@ fn main() -> Result<()> {
     println!("{workload}: {} kernels, up to {:.2} times the fastest", kernels.len(), max(&truth));
 
     let mut looks = Vec::new();
-    let mut wrong = [0usize; ESTIMATORS.len()];
-    let (mut pairs, mut once_secs, mut again_secs, mut slowdowns) = (0, 0.0, 0.0, Vec::new());
+    let (mut once_secs, mut again_secs, mut slowdowns) = (0.0, 0.0, Vec::new());
+    let mut passes: Vec<Vec<Vec<Turn>>> = Vec::new();
     for _ in 0..PASSES {
         let turns = (1..kernels.len()).map(|kernel| turns(&mut kernels, kernel, &mut looks));
         let turns = turns.collect::<Result<Vec<_>>>()?;
         once_secs += turns.iter().map(|turns| turns[0].secs).sum::<f64>();
         again_secs += turns.iter().flatten().map(|turn| turn.secs).sum::<f64>();
         slowdowns.extend(turns.iter().map(|turns| turns[0].slowdown));
+        passes.push(turns);
+    }
 
-        for (a, b) in (0..turns.len()).flat_map(|a| (a + 1..turns.len()).map(move |b| (a, b))) {
+    // A search compares what it timed at different moments.
+    let mut wrong = [0usize; ESTIMATORS.len()];
+    let mut pairs = 0;
+    for (first, second) in passes.iter().flat_map(|first| passes.iter().map(move |second| (first, second))) {
+        for (a, b) in (0..first.len()).flat_map(|a| (a + 1..first.len()).map(move |b| (a, b))) {
             let ratio = truth[a + 1] / truth[b + 1];
-            if ratio.max(1.0 / ratio) < APART {
+            if std::ptr::eq(first, second) || ratio.max(1.0 / ratio) < APART {
                 continue;
             }
             pairs += 1;
             for (wrong, (_, estimate)) in wrong.iter_mut().zip(&ESTIMATORS) {
-                *wrong += usize::from((estimate(&turns[a]) < estimate(&turns[b])) != (ratio < 1.0));
+                *wrong += usize::from((estimate(&first[a]) < estimate(&second[b])) != (ratio < 1.0));
             }
         }
     }
