@@ -8,9 +8,11 @@ use crate::workload::{Activation, Workload};
 use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{
-    Access, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Store, StoreMode,
+    Access, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Store, StoreMode,
 };
 use autotune_ir::target::Target;
+
+use nest::Nest;
 
 pub(crate) mod direct;
 pub(crate) mod nest;
@@ -114,17 +116,17 @@ pub(crate) struct OperandBuffers {
 }
 
 impl OperandBuffers {
-    /// Adds them to `buffers`: weights and bias plain, input and output (and residual) of a physical shape and layout.
+    /// Adds them to a program: weights and bias plain, input and output (and residual) of a physical shape and layout.
     pub(crate) fn new(
-        buffers: &mut Vec<Buffer>,
+        all: &mut Nest,
         workload: &Workload,
         input: (&[usize], Layout),
         output: (&[usize], Layout),
     ) -> Self {
         let mut add = |name: &str, role, (shape, layout): (&[usize], Layout)| {
-            let (scope, dtype) = (Scope::Global, workload.dtype);
-            buffers.push(Buffer { name: name.into(), role, scope, shape: shape.to_vec(), layout, dtype });
-            BufferId(buffers.len() as u32 - 1)
+            let id = all.buffer(name, role, Scope::Global, shape.to_vec());
+            all.buffers[id.0 as usize].layout = layout;
+            id
         };
         let epilogue = workload.epilogue;
         Self {
@@ -135,11 +137,17 @@ impl OperandBuffers {
             output: add("output", Role::Output, output),
         }
     }
-}
 
-/// Type of what a buffer of a role holds that lies plainly in memory of its own: partial sums are f32.
-pub(crate) fn dtype_of(workload: &Workload, role: Role) -> DType {
-    if role == Role::Accumulator { DType::F32 } else { workload.dtype }
+    /// `act(sum + bias + residual)`, the last two where they exist, for the element `index` of the output, whose bias is that of a channel.
+    pub(crate) fn fused(&self, workload: &Workload, sum: Expr, channel: Affine, index: &[Affine]) -> Expr {
+        let bias = self.bias.map(|bias| load(bias, vec![channel]));
+        let residual = self.residual.map(|residual| load(residual, index.to_vec()));
+        let value = [bias, residual].into_iter().flatten().fold(sum, add);
+        match workload.epilogue.activation {
+            Activation::None => value,
+            Activation::Relu => Expr::max(value, Expr::Const(0.0)),
+        }
+    }
 }
 
 /// The index with every axis replaced by its value.
@@ -168,13 +176,4 @@ pub(crate) fn add(a: Expr, b: Expr) -> Expr {
 
 pub(crate) fn assign(buffer: BufferId, index: Vec<Affine>, value: Expr) -> Node {
     Node::Store(Store { dst: Access { buffer, index }, mode: StoreMode::Assign, value, point: Vec::new() })
-}
-
-/// `act(sum + bias + residual)`, the last two where they exist.
-pub(crate) fn epilogue(activation: Activation, sum: Expr, bias: Option<Expr>, residual: Option<Expr>) -> Expr {
-    let value = [bias, residual].into_iter().flatten().fold(sum, add);
-    match activation {
-        Activation::None => value,
-        Activation::Relu => Expr::max(value, Expr::Const(0.0)),
-    }
 }

@@ -22,7 +22,7 @@ mod registers;
 pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
     let mut all = Nest::new(workload.dtype);
     let (own, [input, output]) = (tiling.view.own(), tiling.view.operands());
-    let operands = OperandBuffers::new(&mut all.buffers, workload, input, output);
+    let operands = OperandBuffers::new(&mut all, workload, input, output);
 
     let weight = match &tiling.packing {
         Some(_) => all.buffer("weight_packed", Role::Packed, Scope::Global, tiling.staged[1].source.shape.clone()),

@@ -25,14 +25,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{OperandBuffers, assign, at, dtype_of, epilogue, load, nest};
+use super::nest::{Builder, Nest};
+use super::{OperandBuffers, assign, at, load, nest};
 use crate::contraction::AxisId;
 use crate::direct::{DataMode, Direct, TileLoop};
 use crate::workload::Workload;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::program::{
-    Buffer, BufferId, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, VarName, When,
-};
+use autotune_ir::program::{BufferId, LoopKind, Node, Program, Stage, VarName, When};
 
 mod copy;
 mod leaf;
@@ -119,16 +118,10 @@ struct Lowering<'a> {
     workload: &'a Workload,
     direct: &'a Direct,
     lanes: usize,
-    vars: Vec<VarName>,
-    extents: Vec<usize>,
+    all: Nest,
     /// Name of a loop over each axis at each [`Level`].
     names: Vec<[VarName; LEVELS.len()]>,
-    buffers: Vec<Buffer>,
-    input: BufferId,
-    weight: BufferId,
-    bias: Option<BufferId>,
-    residual: Option<BufferId>,
-    output: BufferId,
+    operands: OperandBuffers,
     packed_weight: Option<Rc<Packed>>,
     /// The panel that the compute nest reads.
     panel: Option<Rc<Packed>>,
@@ -138,27 +131,26 @@ struct Lowering<'a> {
     tile_region: Option<Region>,
 }
 
+impl Builder for Lowering<'_> {
+    fn all(&mut self) -> &mut Nest {
+        &mut self.all
+    }
+}
+
 impl<'a> Lowering<'a> {
     fn new(workload: &'a Workload, direct: &'a Direct, lanes: usize) -> Self {
-        let mut buffers = Vec::new();
+        let mut all = Nest::new(workload.dtype);
         let inputs = (direct.input.shape.as_slice(), direct.in_layout);
         let outputs = (direct.output.shape.as_slice(), direct.out_layout);
-        let OperandBuffers { input, weight, bias, residual, output } =
-            OperandBuffers::new(&mut buffers, workload, inputs, outputs);
+        let operands = OperandBuffers::new(&mut all, workload, inputs, outputs);
         let axes = direct.contraction.axes.iter();
         Self {
             workload,
             direct,
             lanes,
-            vars: Vec::new(),
-            extents: Vec::new(),
+            all,
             names: axes.map(|a| loop_names(a.name)).collect(),
-            buffers,
-            input,
-            weight,
-            bias,
-            residual,
-            output,
+            operands,
             packed_weight: None,
             panel: None,
             copied_data: None,
@@ -184,25 +176,10 @@ impl<'a> Lowering<'a> {
             algorithm: Arc::clone(&spec),
             spec,
             axes: self.direct.contraction.axes.clone(),
-            vars: self.vars,
-            buffers: self.buffers,
+            vars: self.all.vars,
+            buffers: self.all.buffers,
             stages,
         }
-    }
-
-    fn var(&mut self, name: impl Into<VarName>, extent: usize) -> VarId {
-        self.vars.push(name.into());
-        self.extents.push(extent);
-        VarId(self.vars.len() as u32 - 1)
-    }
-
-    fn buffer(&mut self, name: String, role: Role, scope: Scope, shape: Vec<usize>) -> BufferId {
-        if let Some(i) = self.buffers.iter().position(|b| b.name == name) {
-            return BufferId(i as u32);
-        }
-        let dtype = dtype_of(self.workload, role);
-        self.buffers.push(Buffer { name, role, scope, shape, layout: Layout::Plain, dtype });
-        BufferId(self.buffers.len() as u32 - 1)
     }
 
     /// The whole iteration space.
@@ -211,26 +188,15 @@ impl<'a> Lowering<'a> {
         axes.iter().map(|a| Span { base: Affine::default(), extent: a.extent }).collect()
     }
 
-    /// The variable of a loop over an axis.
-    fn axis_var(&mut self, axis: AxisId, level: Level, extent: usize) -> VarId {
-        let name = self.names[axis][level as usize].clone();
-        self.var(name, extent)
+    /// The name of a loop over an axis.
+    fn axis_name(&self, axis: AxisId, level: Level) -> VarName {
+        self.names[axis][level as usize].clone()
     }
 
-    /// `for var in 0..extent { body }`, or the body alone with the constant 0 where the extent is 1.
-    fn repeat(
-        &mut self,
-        (axis, level): (AxisId, Level),
-        extent: usize,
-        kind: LoopKind,
-        body: impl FnOnce(&mut Self, Affine) -> Vec<Node>,
-    ) -> Vec<Node> {
-        if extent == 1 {
-            return body(self, Affine::default());
-        }
-        let var = self.axis_var(axis, level, extent);
-        let body = body(self, Affine::var(var));
-        if body.is_empty() { body } else { vec![Node::Loop(Loop { var, extent, kind, body })] }
+    /// The variable of one.
+    fn axis_var(&mut self, axis: AxisId, level: Level, extent: usize) -> VarId {
+        let name = self.axis_name(axis, level);
+        self.all.var(name, extent)
     }
 
     /// The stage's trees: one per combination of segments of the parallel loops, each perfectly nested.
@@ -255,7 +221,7 @@ impl<'a> Lowering<'a> {
         let Some((level, rest)) = levels.split_first() else {
             if loops.is_empty() {
                 // A tree of its own, since the nodes within it depend on one another.
-                loops.push((self.var("task", 1), 1));
+                loops.push((self.all.var("task", 1), 1));
             }
             let body = self.cache_nest(serial, region);
             let parallel = loops.iter().map(|&(var, extent)| (var, extent, LoopKind::Parallel));
@@ -329,10 +295,15 @@ impl<'a> Lowering<'a> {
         let outer = region[tiles.axis].clone();
         for segment in self.segments(tiles, region, peel) {
             let inner = &mut *region;
-            nodes.extend(self.repeat((tiles.axis, level), segment.count, LoopKind::Serial, |this, index| {
-                inner[tiles.axis] = segment.tile(&outer, index);
-                body(this, inner)
-            }));
+            nodes.extend(self.repeat(
+                self.axis_name(tiles.axis, level),
+                segment.count,
+                LoopKind::Serial,
+                |this, index| {
+                    inner[tiles.axis] = segment.tile(&outer, index);
+                    body(this, inner)
+                },
+            ));
         }
         region[tiles.axis] = outer;
         nodes
@@ -400,7 +371,7 @@ impl<'a> Lowering<'a> {
         let (mut low, mut high) = (index.constant, index.constant);
         for &(axis, c) in &index.terms {
             let span = &region[axis.0 as usize];
-            let (first, last) = span.base.range(|v| self.extents[v.0 as usize]);
+            let (first, last) = span.base.range(|v| self.all.extents[v.0 as usize]);
             low += c * first;
             high += c * (last + span.extent as i64 - 1);
         }

@@ -3,7 +3,9 @@
 use super::nest;
 use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::program::{Buffer, BufferId, Digit, Expr, InBounds, Layout, LoopKind, Node, Role, Scope, VarName};
+use autotune_ir::program::{
+    Buffer, BufferId, Digit, Expr, InBounds, Layout, Loop, LoopKind, Node, Role, Scope, VarName,
+};
 
 /// Loops, outermost first.
 pub(crate) type Loops = Vec<(VarId, usize, LoopKind)>;
@@ -13,7 +15,7 @@ pub(crate) struct Nest {
     /// Type of what buffers hold that are no sums.
     dtype: DType,
     pub(crate) vars: Vec<VarName>,
-    extents: Vec<usize>,
+    pub(crate) extents: Vec<usize>,
     pub(crate) buffers: Vec<Buffer>,
 }
 
@@ -27,6 +29,14 @@ impl Nest {
         let dtype = if role == Role::Accumulator { DType::F32 } else { self.dtype };
         self.buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain, dtype });
         BufferId(self.buffers.len() as u32 - 1)
+    }
+
+    /// The buffer of a name, added if there is none.
+    pub(crate) fn buffer_named(&mut self, name: &str, role: Role, scope: Scope, shape: Vec<usize>) -> BufferId {
+        match self.buffers.iter().position(|buffer| buffer.name == name) {
+            Some(known) => BufferId(known as u32),
+            None => self.buffer(name, role, scope, shape),
+        }
     }
 
     pub(crate) fn var(&mut self, name: impl Into<VarName>, extent: usize) -> VarId {
@@ -103,6 +113,27 @@ impl Nest {
         let (digits, index) = self.digits(shape.iter().copied());
         let body = vec![Node::Unflatten { value, digits, body: body(self, index) }];
         nest(loops, allocated(registers.iter().copied(), body))
+    }
+}
+
+/// What builds the stages of a program.
+pub(crate) trait Builder: Sized {
+    fn all(&mut self) -> &mut Nest;
+
+    /// `for var in 0..extent { body }`, or the body alone with the constant 0 where the extent is 1; nothing around nothing.
+    fn repeat(
+        &mut self,
+        name: impl Into<VarName>,
+        extent: usize,
+        kind: LoopKind,
+        body: impl FnOnce(&mut Self, Affine) -> Vec<Node>,
+    ) -> Vec<Node> {
+        if extent == 1 {
+            return body(self, Affine::default());
+        }
+        let var = self.all().var(name, extent);
+        let body = body(self, Affine::var(var));
+        if body.is_empty() { body } else { vec![Node::Loop(Loop { var, extent, kind, body })] }
     }
 }
 

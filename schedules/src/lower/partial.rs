@@ -1,9 +1,8 @@
 //! The stage that adds up the sums of the parts of a split reduction, on a GPU.
 
 use super::nest::Nest;
-use super::{OperandBuffers, assign, epilogue, load, nest};
+use super::{OperandBuffers, assign, load, nest};
 use crate::workload::Workload;
-use autotune_ir::affine::Affine;
 use autotune_ir::program::{Access, BufferId, Expr, LoopKind, Node, Role, Scope, Store, StoreMode};
 
 /// Threads of a block that packs weights or adds up partial sums.
@@ -36,21 +35,8 @@ pub(crate) fn add_partial(
 
         let mut body = vec![assign(sum, Vec::new(), Expr::Const(0.0))];
         body.extend(nest(loops, vec![add]));
-        let value = fused(workload, operands, load(sum, Vec::new()), index[channel].clone(), &index);
+        let value = operands.fused(workload, load(sum, Vec::new()), index[channel].clone(), &index);
         body.push(assign(operands.output, index, value));
         body
     })
-}
-
-/// `act(sum + bias + residual)` for the element `index` of the output.
-pub(crate) fn fused(
-    workload: &Workload,
-    operands: &OperandBuffers,
-    sum: Expr,
-    channel: Affine,
-    index: &[Affine],
-) -> Expr {
-    let bias = operands.bias.map(|bias| load(bias, vec![channel]));
-    let residual = operands.residual.map(|residual| load(residual, index.to_vec()));
-    epilogue(workload.epilogue.activation, sum, bias, residual)
 }

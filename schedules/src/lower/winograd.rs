@@ -7,15 +7,15 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::{OperandBuffers, add, assign, dtype_of, epilogue, load, nest};
+use super::nest::{Builder, Nest};
+use super::{OperandBuffers, add, assign, load, nest};
 use crate::winograd::matrices::{Matrices, Transform};
 use crate::winograd::rewrite::{Tiles, rewrite};
 use crate::winograd::{TAPS, Winograd};
 use crate::workload::Workload;
-use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::affine::Affine;
 use autotune_ir::program::{
-    Access, AxisInfo, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
-    StoreMode, VarName, When,
+    Access, AxisInfo, BufferId, Expr, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode, When,
 };
 
 mod product;
@@ -85,13 +85,8 @@ impl Trimmer {
 struct Lowering<'a> {
     workload: &'a Workload,
     winograd: &'a Winograd,
-    vars: Vec<VarName>,
-    buffers: Vec<Buffer>,
-    input: BufferId,
-    weight: BufferId,
-    bias: Option<BufferId>,
-    residual: Option<BufferId>,
-    output: BufferId,
+    all: Nest,
+    operands: OperandBuffers,
     /// Filters: `[xi, register tile of channels, c, channel block, lane]`.
     weights: BufferId,
     /// Inputs: [`Winograd::input_shape`], before it image and block where it is global.
@@ -102,22 +97,23 @@ struct Lowering<'a> {
     transforms: Transforms,
 }
 
+impl Builder for Lowering<'_> {
+    fn all(&mut self) -> &mut Nest {
+        &mut self.all
+    }
+}
+
 impl<'a> Lowering<'a> {
     fn new(workload: &'a Workload, winograd: &'a Winograd) -> Self {
-        let mut buffers = Vec::new();
+        let mut all = Nest::new(workload.dtype);
         let Winograd { conv, block, .. } = *winograd;
         let [oh, ow] = conv.output_hw();
         let (c_blocks, o_blocks, xis) = (winograd.c_blocks(), winograd.o_blocks(), winograd.a() * winograd.a());
         let blocked = Layout::ChannelBlocked(block);
         let out_shape = vec![conv.n, o_blocks, oh, ow, block];
         let in_shape = vec![conv.n, c_blocks, conv.h, conv.w, block];
-        let OperandBuffers { input, weight, bias, residual, output } =
-            OperandBuffers::new(&mut buffers, workload, (&in_shape, blocked), (&out_shape, blocked));
-        let mut packed = |name: &str, scope, shape: Vec<usize>| {
-            let (name, role, layout) = (name.into(), Role::Packed, Layout::Plain);
-            buffers.push(Buffer { name, role, scope, shape, layout, dtype: workload.dtype });
-            BufferId(buffers.len() as u32 - 1)
-        };
+        let operands = OperandBuffers::new(&mut all, workload, (&in_shape, blocked), (&out_shape, blocked));
+        let mut packed = |name: &str, scope, shape: Vec<usize>| all.buffer(name, Role::Packed, scope, shape);
         let channels = winograd.register[1];
         let weights_shape = vec![xis, o_blocks.div_ceil(channels), conv.c, channels, block];
         let weights = packed("weight_transformed", Scope::Global, weights_shape);
@@ -136,21 +132,7 @@ impl<'a> Lowering<'a> {
             input: Trimmer::new(Transform::sharing_rows(&matrices.input)),
             output: Trimmer::new(Transform::sharing_columns(&matrices.output)),
         };
-        Self {
-            workload,
-            winograd,
-            vars: Vec::new(),
-            buffers,
-            input,
-            weight,
-            bias,
-            residual,
-            output,
-            weights,
-            inputs,
-            products,
-            transforms,
-        }
+        Self { workload, winograd, all, operands, weights, inputs, products, transforms }
     }
 
     fn run(mut self) -> Program {
@@ -166,39 +148,13 @@ impl<'a> Lowering<'a> {
         let spec = self.workload.spec();
         let algorithm = rewrite(&spec, &self.winograd.conv, self.winograd.m, Tiles::OfImage);
         let axes = algorithm.main().axes.iter().enumerate().map(|(id, axis)| AxisInfo::whole(id, axis)).collect();
-        Program { spec, algorithm, axes, vars: self.vars, buffers: self.buffers, stages }
-    }
-
-    fn var(&mut self, name: &'static str) -> VarId {
-        self.vars.push(name.into());
-        VarId(self.vars.len() as u32 - 1)
+        Program { spec, algorithm, axes, vars: self.all.vars, buffers: self.all.buffers, stages }
     }
 
     /// A private buffer by its name.
     fn private(&mut self, name: &str, scope: Scope, shape: Vec<usize>) -> BufferId {
-        if let Some(i) = self.buffers.iter().position(|b| b.name == name) {
-            return BufferId(i as u32);
-        }
         let role = if name.starts_with("acc") { Role::Accumulator } else { Role::Packed };
-        let dtype = dtype_of(self.workload, role);
-        self.buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain, dtype });
-        BufferId(self.buffers.len() as u32 - 1)
-    }
-
-    /// `for var in 0..extent { body }`, or the body alone with the constant 0 where the extent is 1.
-    fn repeat(
-        &mut self,
-        name: &'static str,
-        extent: usize,
-        kind: LoopKind,
-        body: impl FnOnce(&mut Self, Affine) -> Vec<Node>,
-    ) -> Vec<Node> {
-        if extent == 1 {
-            return body(self, Affine::default());
-        }
-        let var = self.var(name);
-        let body = body(self, Affine::var(var));
-        vec![Node::Loop(Loop { var, extent, kind, body })]
+        self.all.buffer_named(name, role, scope, shape)
     }
 
     /// `for lane in 0..block { body }` as vectors.
@@ -250,20 +206,13 @@ impl<'a> Lowering<'a> {
         for rows in &runs[0] {
             for columns in &runs[1] {
                 let mut loops = Vec::new();
-                let mut count = |this: &mut Self, name: &'static str, extent: usize| {
-                    if extent == 1 {
-                        return Affine::default();
-                    }
-                    let var = this.var(name);
-                    loops.push((var, extent, LoopKind::Parallel));
-                    Affine::var(var)
-                };
-                let image = count(self, "n", self.winograd.conv.n);
-                let number = [("th.0", rows), ("tw.0", columns)]
-                    .map(|(name, run)| count(self, name, run.count) + run.first as i64);
+                let mut open = |name, extent| self.all.open_some(name, extent, LoopKind::Parallel, &mut loops);
+                let image = open("n", self.winograd.conv.n);
+                let number =
+                    [("th.0", rows), ("tw.0", columns)].map(|(name, run)| open(name, run.count) + run.first as i64);
                 if loops.is_empty() {
                     // A tree of its own, since the nodes within it depend on one another.
-                    loops.push((self.var("task"), 1, LoopKind::Parallel));
+                    loops.push((self.all.var("task", 1), 1, LoopKind::Parallel));
                 }
                 let blocks = Blocks { image, runs: [rows, columns], number };
                 for nodes in body(self, &blocks) {

@@ -3,7 +3,6 @@
 use super::Lowering;
 use crate::contraction::{AxisId, divide};
 use crate::lower::nest::guarded;
-use crate::lower::partial::fused;
 use crate::lower::{assign, at, load, nest};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{LoopKind, Node};
@@ -70,7 +69,7 @@ impl Lowering<'_> {
             let store = match this.outside.partial {
                 Some(partial) => assign(partial, [std::slice::from_ref(&this.part), &to].concat(), sum),
                 None => {
-                    let value = fused(this.workload, operands, sum, at(bias, own), &to);
+                    let value = operands.fused(this.workload, sum, at(bias, own), &to);
                     assign(operands.output, to, value)
                 }
             };

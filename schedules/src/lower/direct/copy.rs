@@ -23,14 +23,14 @@ impl Lowering<'_> {
         let region = self.whole_region();
         let runs = self.runs(&region);
         let shape = runs.iter().map(|dim| dim.iter().map(|r| r.len).sum()).collect();
-        let copy = self.buffer("data_copy".into(), Role::Packed, Scope::Global, shape);
+        let copy = self.all.buffer_named("data_copy", Role::Packed, Scope::Global, shape);
         self.copied_data = Some(copy);
         self.copy_nests(copy, &runs, true)
     }
 
     /// A copy of what the cache tile of `region` reads, with its padding written out: the buffer, and what fills it.
     pub(super) fn copy_tile(&mut self, region: &Region) -> (BufferId, Vec<Node>) {
-        let tile = self.buffer("data_tile".into(), Role::Packed, Scope::Local, self.direct.tile_shape());
+        let tile = self.all.buffer_named("data_tile", Role::Packed, Scope::Local, self.direct.tile_shape());
         self.copied_data = Some(tile);
         let runs = self.runs(region);
         (tile, self.copy_nests(tile, &runs, false))
@@ -108,22 +108,22 @@ impl Lowering<'_> {
                 add(run, Affine::default());
                 continue;
             }
-            let var = self.var(format!("d{d}"), run.len);
+            let var = self.all.var(format!("d{d}"), run.len);
             loops.push((var, run.len, kind));
             add(run, Affine::var(var));
         }
         let mut offset = Affine::default();
         let vector = last.len.min(self.lanes);
         if last.len > vector {
-            let var = self.var("v.0", last.len / vector);
+            let var = self.all.var("v.0", last.len / vector);
             loops.push((var, last.len / vector, LoopKind::Serial));
             offset = Affine::var(var) * vector as i64;
         }
-        let var = self.var("v", vector);
+        let var = self.all.var("v", vector);
         loops.push((var, vector, LoopKind::Vectorized));
         add(last, offset + Affine::var(var));
         let value = match source {
-            Some(indices) => load(self.input, self.input_index(indices)),
+            Some(indices) => load(self.operands.input, self.input_index(indices)),
             None => Expr::Const(0.0),
         };
         nest(loops, vec![assign(dst, index, value)])

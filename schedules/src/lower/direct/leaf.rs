@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::{Level, Lowering, Region, assign, at, bases, epilogue, load, nest};
+use super::{Level, Lowering, Region, assign, at, bases, load, nest};
 use crate::contraction::AxisId;
 use crate::direct::DataMode;
+use crate::lower::nest::Builder;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Access, Buffer, BufferId, Expr, LoopKind, Node, Role, Scope, Store, StoreMode};
 
@@ -87,7 +88,8 @@ impl Lowering<'_> {
 
         let mut local: Local = vec![Affine::default(); region.len()];
         let mut body = self.over_parts(&tile.parts, &mut local, |this, local| {
-            let start = if is_first { Expr::Const(0.0) } else { load(this.output, this.output_index(&tile, local)) };
+            let start =
+                if is_first { Expr::Const(0.0) } else { load(this.operands.output, this.output_index(&tile, local)) };
             let Access { buffer, index } = tile.acc_access(local);
             vec![assign(buffer, index, start)]
         });
@@ -107,11 +109,11 @@ impl Lowering<'_> {
         let parts: Vec<Part> = tile.iter().map(whole).filter(|p| p.len > 1 || p.axis == vector).collect();
         let shape: Vec<usize> = parts.iter().map(|p| p.len).collect();
         let is_it = |b: &Buffer| b.role == Role::Accumulator && b.shape == shape;
-        let acc = match self.buffers.iter().position(is_it) {
+        let acc = match self.all.buffers.iter().position(is_it) {
             Some(known) => BufferId(known as u32),
             None => {
                 let words: Vec<String> = shape.iter().map(usize::to_string).collect();
-                self.buffer(format!("acc_{}", words.join("x")), Role::Accumulator, Scope::Register, shape)
+                self.all.buffer(format!("acc_{}", words.join("x")), Role::Accumulator, Scope::Register, shape)
             }
         };
         let in_place = self.direct.data_mode == DataMode::InPlace;
@@ -197,14 +199,21 @@ impl Lowering<'_> {
         };
         match steps {
             Steps::Constants => (0..extent).flat_map(|k| go(self, Affine::constant(k as i64))).collect(),
-            Steps::Unrolled => self.repeat((axis, Level::Reduce), extent, LoopKind::Unrolled, go),
-            Steps::Serial => self.repeat((axis, Level::Reduce), extent, LoopKind::Serial, go),
+            Steps::Unrolled => self.repeat(self.axis_name(axis, Level::Reduce), extent, LoopKind::Unrolled, go),
+            Steps::Serial => self.repeat(self.axis_name(axis, Level::Reduce), extent, LoopKind::Serial, go),
             Steps::Groups(group) => {
                 let whole = extent / group * group;
-                let inner = (axis, Level::Unroll);
-                let mut nodes = self.repeat((axis, Level::Reduce), extent / group, LoopKind::Serial, |this, outer| {
-                    this.repeat(inner, group, LoopKind::Unrolled, |this, u| go(this, outer * group as i64 + u))
-                });
+                let inner = self.axis_name(axis, Level::Unroll);
+                let mut nodes = self.repeat(
+                    self.axis_name(axis, Level::Reduce),
+                    extent / group,
+                    LoopKind::Serial,
+                    |this, outer| {
+                        this.repeat(inner.clone(), group, LoopKind::Unrolled, |this, u| {
+                            go(this, outer * group as i64 + u)
+                        })
+                    },
+                );
                 if whole < extent {
                     nodes.extend(
                         self.repeat(inner, extent - whole, LoopKind::Unrolled, |this, u| go(this, u + whole as i64)),
@@ -275,13 +284,15 @@ impl Lowering<'_> {
             }
             _ => {}
         }
-        load(self.copied_data.unwrap_or(self.input), indices)
+        load(self.copied_data.unwrap_or(self.operands.input), indices)
     }
 
     fn weight_access(&self, region: &Region, local: &Local, point: &[Affine]) -> Expr {
         match &self.packed_weight {
             Some(packed) => load(packed.buffer, packed.index(region, local, point)),
-            None => load(self.weight, self.direct.contraction.weight.index.iter().map(|i| at(i, point)).collect()),
+            None => {
+                load(self.operands.weight, self.direct.contraction.weight.index.iter().map(|i| at(i, point)).collect())
+            }
         }
     }
 
@@ -293,11 +304,11 @@ impl Lowering<'_> {
         let index = self.output_index(tile, local);
         let sum = Expr::Load(tile.acc_access(local));
         if !is_last {
-            return assign(self.output, index, sum);
+            return assign(self.operands.output, index, sum);
         }
-        let bias = self.bias.map(|b| load(b, vec![tile.at(&self.direct.contraction.bias, local)]));
-        let residual = self.residual.map(|r| load(r, index.clone()));
-        assign(self.output, index, epilogue(self.workload.epilogue.activation, sum, bias, residual))
+        let channel = tile.at(&self.direct.contraction.bias, local);
+        let value = self.operands.fused(self.workload, sum, channel, &index);
+        assign(self.operands.output, index, value)
     }
 }
 

@@ -98,7 +98,7 @@ impl Lowering<'_> {
         let weight = &self.direct.contraction.weight;
         let packed = self.packed("weight_packed", Scope::Global, weight, None);
         let region = self.whole_region();
-        let source = Source { buffer: self.weight, operand: weight.clone(), base: bases(&region) };
+        let source = Source { buffer: self.operands.weight, operand: weight.clone(), base: bases(&region) };
         let vector = self.direct.vector;
         let kind = |i: &Inner| if i.axis == vector { LoopKind::Vectorized } else { LoopKind::Serial };
         let mut nodes = Vec::new();
@@ -119,7 +119,7 @@ impl Lowering<'_> {
         let data = &self.direct.data;
         let packed = self.packed("data_panel", Scope::Local, data, Some(region.clone()));
         let source = match tile {
-            None => Source { buffer: self.input, operand: data.clone(), base: bases(region) },
+            None => Source { buffer: self.operands.input, operand: data.clone(), base: bases(region) },
             Some(buffer) => {
                 let linear = |index: &Affine| index.clone() + -index.constant;
                 let index = data.index.iter().map(linear).collect();
@@ -154,7 +154,7 @@ impl Lowering<'_> {
         let inner: Vec<Inner> = reduce.chain(registers).filter(|i| operand.uses(i.axis)).collect();
         let counts = tiles.iter().map(|&(axis, tile)| covers(axis).div_ceil(tile));
         let shape = counts.chain(inner.iter().map(|i| i.extent)).collect();
-        let buffer = self.buffer(name.into(), Role::Packed, scope, shape);
+        let buffer = self.all.buffer_named(name, Role::Packed, scope, shape);
         Packed { buffer, tiles, inner, region }
     }
 
@@ -200,7 +200,7 @@ impl Lowering<'_> {
             index.push(number);
         }
         if loops.is_empty() && kind == LoopKind::Parallel {
-            loops.push((self.var("task", 1), 1, kind));
+            loops.push((self.all.var("task", 1), 1, kind));
         }
         let mut local = vec![Affine::default(); value.len()];
         for step in steps {

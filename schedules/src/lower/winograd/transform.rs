@@ -32,7 +32,7 @@ impl Lowering<'_> {
             if count * size == 0 {
                 continue;
             }
-            let (panel, c) = (self.var("o.0"), self.var("c"));
+            let (panel, c) = (self.all.var("o.0", count), self.all.var("c", conv.c));
             let number = Affine::var(panel) + first as i64;
             let body = self.repeat("o.1", size, LoopKind::Serial, |this, o| {
                 let channel = (number.clone() * channels as i64 + o.clone()) * block as i64;
@@ -40,7 +40,7 @@ impl Lowering<'_> {
                     let weight = |kh: usize, kw: usize| {
                         let tap = [kh, kw].map(|k| Affine::constant(k as i64));
                         let [kh, kw] = tap;
-                        load(this.weight, vec![channel.clone() + lane.clone(), Affine::var(c), kh, kw])
+                        load(this.operands.weight, vec![channel.clone() + lane.clone(), Affine::var(c), kh, kw])
                     };
                     let at = |i: usize, k: usize| vec![constant(i), constant(k), lane.clone()];
                     let input = |source, k| match source {
@@ -160,7 +160,7 @@ impl Lowering<'_> {
                     let [top, left] = origin.clone();
                     let index =
                         vec![blocks.image.clone(), c_block.clone(), top + y as i64, left + x.clone(), lane.clone()];
-                    load(this.input, index)
+                    load(this.operands.input, index)
                 };
                 let output = |i: usize, value| assign(half, vec![constant(i), x.clone(), lane.clone()], value);
                 apply(&down, terms, &lane, input, output)
@@ -230,9 +230,8 @@ impl Lowering<'_> {
                     let index =
                         vec![blocks.image.clone(), block.clone(), top + y.clone(), left + x as i64, lane.clone()];
                     let channel = block.clone() * this.winograd.block as i64 + lane.clone();
-                    let bias = this.bias.map(|b| load(b, vec![channel]));
-                    let residual = this.residual.map(|r| load(r, index.clone()));
-                    assign(this.output, index, epilogue(this.workload.epilogue.activation, value, bias, residual))
+                    let value = this.operands.fused(this.workload, value, channel, &index);
+                    assign(this.operands.output, index, value)
                 };
                 apply(&across, terms, &lane, input, output)
             })

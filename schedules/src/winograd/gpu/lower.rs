@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::{GpuWinograd, VECTOR};
 use crate::gpu::lower::{Outside, compute};
 use crate::lower::nest::{Nest, guarded, guarded_value};
-use crate::lower::partial::fused;
 use crate::lower::winograd::transform::{apply, constant};
 use crate::lower::{OperandBuffers, add, assign, load, nest};
 use crate::winograd::TAPS;
@@ -25,7 +24,7 @@ pub(crate) fn lower(workload: &Workload, winograd: &GpuWinograd) -> Program {
     let mut all = Nest::new(workload.dtype);
     let (inputs, outputs) = (workload.input_shape(), workload.output_shape());
     let plain = Layout::Plain;
-    let operands = OperandBuffers::new(&mut all.buffers, workload, (&inputs, plain), (&outputs, plain));
+    let operands = OperandBuffers::new(&mut all, workload, (&inputs, plain), (&outputs, plain));
 
     let product = &winograd.product.view.contraction;
     let mut packed = |name: &str, shape| all.buffer(name, Role::Packed, Scope::Global, shape);
@@ -197,7 +196,7 @@ impl Stages<'_> {
                     let (h, w) = (top * *m as i64 + i, left * *m as i64 + &j);
                     let when = all.guards([(h.clone(), oh), (w.clone(), ow)]);
                     let (index, row) = ([n, o.clone(), h, w], load(registers.row, vec![j]));
-                    let value = fused(self.workload, &self.operands, row, o.clone(), &index);
+                    let value = self.operands.fused(self.workload, row, o.clone(), &index);
                     nest(lanes, guarded(when, vec![assign(self.operands.output, index.into(), value)]))
                 };
                 self.transform(all, transform, [a; 2], registers, read, write)
