@@ -13,7 +13,7 @@
 //!
 //! | part | file | what it decides |
 //! |---|---|---|
-//! | [`View`] | `view.rs` | which axes play which part, and where an element of an operand is |
+//! | [`AxisRoles`] | `roles.rs` | which axes play which part, and where an element of an operand is |
 //! | [`Level`] | here | the elements of an axis that blocks, threads and registers have |
 //! | [`Staged`] | `staged.rs`, `lower/copy.rs` | what is copied to shared memory, in which order and vectors; packing ahead of time |
 //! | [`Pipeline`] | `lower/pipeline.rs` | who copies when, and how many chunks are in shared memory |
@@ -102,12 +102,12 @@ use autotune_ir::target::GpuTarget;
 
 mod limits;
 pub(crate) mod lower;
+mod roles;
 mod staged;
-mod view;
 
+pub use roles::{AxisRoles, PIXELS, Pixels};
 pub(crate) use staged::reduce_first;
 pub use staged::{Packing, Staged};
-pub use view::{PIXELS, Pixels, View};
 
 /// Rounds of a copy that are written out where registers do not hold what is copied; more are a loop.
 pub(crate) const MAX_UNROLLED_ROUNDS: usize = 8;
@@ -162,7 +162,7 @@ pub enum Pipeline {
 #[derive(Clone, Debug)]
 pub struct Tiling {
     /// What is tiled.
-    pub view: View,
+    pub roles: AxisRoles,
     /// Type of the operands.
     pub dtype: DType,
     /// Spatial axes with the elements of a block.
@@ -220,7 +220,7 @@ impl Tiling {
 
     /// Tiles of the output, for each part of a split reduction.
     pub fn all_tiles(&self) -> usize {
-        let batch = self.view.batch.iter().map(|&axis| self.view.extent(axis));
+        let batch = self.roles.batch.iter().map(|&axis| self.roles.extent(axis));
         self.split * product(&self.blocks) * batch.product::<usize>()
     }
 
@@ -246,7 +246,7 @@ impl Tiling {
 
     /// Chunks of each reduction axis.
     pub(crate) fn chunk_counts(&self) -> impl DoubleEndedIterator<Item = usize> {
-        self.reduce.iter().map(|&(axis, chunk)| self.view.extent(axis).div_ceil(chunk))
+        self.reduce.iter().map(|&(axis, chunk)| self.roles.extent(axis).div_ceil(chunk))
     }
 
     /// Chunks that the blocks of a split share: those of the innermost reduction axis, or all.
@@ -301,7 +301,7 @@ impl Tiling {
             }
             Kernel::Matrix { by: ThreadGroup::Warp, instructions: [rows, columns], .. } => {
                 // Copies of a convolution's data hold a pixel, too.
-                let copies = rounds[1] + if self.view.pixels.is_some() { 2 } else { 1 } * rounds[0];
+                let copies = rounds[1] + if self.roles.pixels.is_some() { 2 } else { 1 } * rounds[0];
                 self.sums() + 4 * rows + 2 * columns + ASYNC_COPY_REGISTERS * copies + MMA_THREAD_REGISTERS
             }
             Kernel::Matrix { by: ThreadGroup::WarpGroup, .. } => self.sums() + MMA_THREAD_REGISTERS,

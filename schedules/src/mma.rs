@@ -10,7 +10,7 @@
 //!     output = act(acc + bias + residual)                      (guarded where the tile sticks out)
 //! ```
 //!
-//! Every workload is a matrix product here (`View::of_matrix`): the pixels of a convolution are the rows, numbered over images, height
+//! Every workload is a matrix product here (`AxisRoles::of_matrix`): the pixels of a convolution are the rows, numbered over images, height
 //! and width, its output channels the columns, kernel positions and channels the reduction. Its data has the channels last
 //! (`NHWC`), so that what a row needs at a kernel position lies together, and weights are packed ahead of time in the same way:
 //!
@@ -34,7 +34,7 @@
 use crate::config::Config;
 use crate::contraction::{AxisId, Operand};
 use crate::direct::reader::Reader;
-use crate::gpu::{Kernel, Level, Packing, Pipeline, Staged, Tiling, View, lower};
+use crate::gpu::{AxisRoles, Kernel, Level, Packing, Pipeline, Staged, Tiling, lower};
 use crate::lower::LowerError;
 use crate::sketch::{self, Plan, Sketch};
 use crate::space::{Knob, KnobSpace};
@@ -234,8 +234,8 @@ pub fn tiling(workload: &Workload, target: &GpuTarget, by: ThreadGroup, config: 
 
 fn build(workload: &Workload, target: &GpuTarget, by: ThreadGroup, knobs: &Knobs) -> Tiling {
     let Knobs { rows: [rows, team_rows], columns: [columns, team_columns], chunk, .. } = *knobs;
-    let view = View::of_matrix(workload);
-    let (row, column) = (view.spatial[0], view.spatial[1]);
+    let roles = AxisRoles::of_matrix(workload);
+    let (row, column) = (roles.spatial[0], roles.spatial[1]);
     let level = |axis: AxisId, name, extent, step| Level { axis, name, extent, step };
     let instructions = [team_rows / by.rows(), team_columns / 8];
     let run = match by {
@@ -245,13 +245,13 @@ fn build(workload: &Workload, target: &GpuTarget, by: ThreadGroup, knobs: &Knobs
     };
 
     let packing = knobs.packed.then(|| {
-        let order = if view.pixels.is_some() { vec![0, 2, 3, 1] } else { vec![2, 1] };
+        let order = if roles.pixels.is_some() { vec![0, 2, 3, 1] } else { vec![2, 1] };
         Packing { order, run }
     });
-    let weight = &view.contraction.weight;
+    let weight = &roles.contraction.weight;
     let weight = packing.as_ref().map_or_else(|| weight.clone(), |packing| packing.packed(weight));
     let stage = |source: Operand, tiled: AxisId| {
-        let step = view.reduce.last().copied().unwrap_or_default();
+        let step = roles.reduce.last().copied().unwrap_or_default();
         let uses =
             |dim: &usize| [tiled, step].iter().any(|&axis| source.index[*dim].coefficient(VarId(axis as u32)) != 0);
         let order: Vec<usize> = (0..source.shape.len()).filter(uses).collect();
@@ -265,10 +265,10 @@ fn build(workload: &Workload, target: &GpuTarget, by: ThreadGroup, knobs: &Knobs
         staged.pad = if by == ThreadGroup::Warp { copies * COPY_BYTES / bytes } else { 0 };
         staged
     };
-    let staged = [stage(view.contraction.data.clone(), row), stage(weight, column)];
+    let staged = [stage(roles.contraction.data.clone(), row), stage(weight, column)];
 
     let [row_tiles, column_tiles] =
-        [(row, rows), (column, columns)].map(|(axis, block)| view.extent(axis).div_ceil(block));
+        [(row, rows), (column, columns)].map(|(axis, block)| roles.extent(axis).div_ceil(block));
     let raster = if knobs.raster == 0 { row_tiles } else { knobs.raster };
     let group = (by == ThreadGroup::WarpGroup).then(|| level(row, "row.g", 4, 16));
     let warps = [
@@ -276,11 +276,11 @@ fn build(workload: &Workload, target: &GpuTarget, by: ThreadGroup, knobs: &Knobs
         level(column, "column.w", columns / team_columns, team_columns),
     ];
     let lanes = [level(row, "row.t", LANES[0], 1), level(column, "column.t", LANES[1], 2 * run)];
-    let reduce = view.reduce.iter().enumerate();
+    let reduce = roles.reduce.iter().enumerate();
     let mut tiling = Tiling {
         dtype: workload.dtype,
         spatial: vec![(row, rows), (column, columns)],
-        reduce: reduce.map(|(i, &axis)| (axis, if i + 1 == view.reduce.len() { chunk } else { 1 })).collect(),
+        reduce: reduce.map(|(i, &axis)| (axis, if i + 1 == roles.reduce.len() { chunk } else { 1 })).collect(),
         // All columns for some rows before the next rows.
         blocks: vec![
             level(row, "row.o", row_tiles / raster, raster * rows),
@@ -301,7 +301,7 @@ fn build(workload: &Workload, target: &GpuTarget, by: ThreadGroup, knobs: &Knobs
         slots: knobs.stages,
         split: knobs.split,
         persistent: knobs.is_persistent.then_some(target.multiprocessors),
-        view,
+        roles,
     };
     tiling.measure();
     tiling

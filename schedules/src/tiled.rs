@@ -24,7 +24,7 @@
 use crate::config::Config;
 use crate::contraction::AxisId;
 use crate::direct::reader::Reader;
-use crate::gpu::{Kernel, Level, Pipeline, Staged, Tiling, View, lower, reduce_first};
+use crate::gpu::{AxisRoles, Kernel, Level, Pipeline, Staged, Tiling, lower, reduce_first};
 use crate::lower::LowerError;
 use crate::sketch::{self, Plan, Sketch};
 use crate::space::{Knob, KnobSpace};
@@ -56,10 +56,10 @@ pub enum Form {
 
 impl Form {
     /// The workload in this form; none if it has none.
-    fn view(self, workload: &Workload) -> Option<View> {
+    fn roles(self, workload: &Workload) -> Option<AxisRoles> {
         match self {
-            Self::Axes => Some(View::of_axes(workload)),
-            Self::Pixels => View::of_pixels(workload),
+            Self::Axes => Some(AxisRoles::of_axes(workload)),
+            Self::Pixels => AxisRoles::of_pixels(workload),
         }
     }
 }
@@ -77,7 +77,7 @@ impl Sketch for TiledSketch {
 
     fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>> {
         let target = target.gpu()?;
-        Some(knobs_of(&self.0.view(workload)?, target))
+        Some(knobs_of(&self.0.roles(workload)?, target))
     }
 
     fn plan<'a>(
@@ -97,22 +97,27 @@ impl Sketch for TiledSketch {
 
 /// What a config asks for, or the first knob that is malformed, does not fit the workload, or breaks a limit of the target.
 pub fn tiling(workload: &Workload, target: &GpuTarget, form: Form, config: &Config) -> Result<Tiling, LowerError> {
-    let view = form.view(workload).filter(|_| workload.dtype != DType::Tf32);
-    let view = view.ok_or_else(|| LowerError::unfit(&config.sketch, workload))?;
-    tiling_of(view, workload.dtype, target, config)
+    let roles = form.roles(workload).filter(|_| workload.dtype != DType::Tf32);
+    let roles = roles.ok_or_else(|| LowerError::unfit(&config.sketch, workload))?;
+    tiling_of(roles, workload.dtype, target, config)
 }
 
 /// The same for any contraction, of operands of a type.
-pub(crate) fn tiling_of(view: View, dtype: DType, target: &GpuTarget, config: &Config) -> Result<Tiling, LowerError> {
+pub(crate) fn tiling_of(
+    roles: AxisRoles,
+    dtype: DType,
+    target: &GpuTarget,
+    config: &Config,
+) -> Result<Tiling, LowerError> {
     let reader = Reader(config);
     let (mut spatial, mut threads, mut sums) = (Vec::new(), Vec::new(), Vec::new());
-    for &axis in &view.spatial {
-        let knob = format!("tile.{}", view.name(axis));
+    for &axis in &roles.spatial {
+        let knob = format!("tile.{}", roles.name(axis));
         let [block, strand, register] = reader.tile::<3>(&knob)?;
         if !block.is_multiple_of(strand) || !strand.is_multiple_of(register) {
             return Err(LowerError::knob(&knob, "a level does not divide the one before it"));
         }
-        if block >= 2 * view.extent(axis) {
+        if block >= 2 * roles.extent(axis) {
             return Err(LowerError::knob(&knob, format!("a block of {block} is mostly beyond the axis")));
         }
         spatial.push((axis, block));
@@ -122,39 +127,39 @@ pub(crate) fn tiling_of(view: View, dtype: DType, target: &GpuTarget, config: &C
     }
 
     let mut reduce = Vec::new();
-    for &axis in view.reduce.iter().filter(|&&axis| view.extent(axis) > 1) {
-        let (knob, whole) = (format!("tile.{}", view.name(axis)), view.extent(axis));
+    for &axis in roles.reduce.iter().filter(|&&axis| roles.extent(axis) > 1) {
+        let (knob, whole) = (format!("tile.{}", roles.name(axis)), roles.extent(axis));
         let [chunk] = reader.tile::<1>(&knob)?;
-        if chunk > whole || (Some(&axis) != view.reduce.last() && !whole.is_multiple_of(chunk)) {
+        if chunk > whole || (Some(&axis) != roles.reduce.last() && !whole.is_multiple_of(chunk)) {
             return Err(LowerError::knob(&knob, format!("{chunk} does not divide {whole}")));
         }
         reduce.push((axis, chunk));
     }
 
-    let names: Vec<&str> = view.spatial.iter().map(|&axis| view.name(axis)).collect();
+    let names: Vec<&str> = roles.spatial.iter().map(|&axis| roles.name(axis)).collect();
     let order = reader.order("order", &names)?;
-    let tiles = order.into_iter().filter_map(|name| spatial.iter().find(|tile| view.name(tile.0) == name));
+    let tiles = order.into_iter().filter_map(|name| spatial.iter().find(|tile| roles.name(tile.0) == name));
     let blocks = tiles.map(|&(axis, block)| {
-        let extent = view.extent(axis).div_ceil(block);
+        let extent = roles.extent(axis).div_ceil(block);
         Level { axis, name: ".b", extent, step: block }
     });
     let blocks = blocks.collect();
 
     let misfit = |word: &str| LowerError::knob("weights", format!("'{word}' does not fit the workload"));
     let packing = match reader.choice("weights")? {
-        word @ "packed" => Some(view.packing().ok_or_else(|| misfit(word))?),
+        word @ "packed" => Some(roles.packing().ok_or_else(|| misfit(word))?),
         "inplace" => None,
         word => return Err(misfit(word)),
     };
     let pad = pad(&reader)?;
-    let weight = &view.contraction.weight;
+    let weight = &roles.contraction.weight;
     let sources = [
-        view.contraction.data.clone(),
+        roles.contraction.data.clone(),
         packing.as_ref().map_or_else(|| weight.clone(), |packing| packing.packed(weight)),
     ];
     let vectors = [reader.number("vector.data")?, reader.number("vector.weight")?];
     let [data, weight] = sources.map(|source| {
-        let order = reduce_first(&view.contraction, &source);
+        let order = reduce_first(&roles.contraction, &source);
         Staged { source, order, extents: Vec::new(), vector: 1, pad }
     });
 
@@ -173,7 +178,7 @@ pub(crate) fn tiling_of(view: View, dtype: DType, target: &GpuTarget, config: &C
         slots,
         split: reader.number("split")?,
         persistent: None,
-        view,
+        roles,
     };
     tiling.measure();
     check(&tiling, target)?;
@@ -189,12 +194,12 @@ fn pad(reader: &Reader) -> Result<usize, LowerError> {
 
 /// Rules between the knobs.
 fn check(tiling: &Tiling, target: &GpuTarget) -> Result<(), LowerError> {
-    let Tiling { view, slots, split, .. } = tiling;
+    let Tiling { roles, slots, split, .. } = tiling;
     let threads = tiling.threads();
     let possible = tiling
         .spatial
         .iter()
-        .fold(1usize, |product, &(axis, _)| product.saturating_mul(view.extent(axis).next_power_of_two()));
+        .fold(1usize, |product, &(axis, _)| product.saturating_mul(roles.extent(axis).next_power_of_two()));
     if !threads.is_multiple_of(target.warp_threads) && possible >= target.warp_threads {
         return Err(LowerError::knob("tile", format!("{threads} threads are not whole warps")));
     }
@@ -205,7 +210,7 @@ fn check(tiling: &Tiling, target: &GpuTarget) -> Result<(), LowerError> {
     if *slots != 1 && !has_two {
         return Err(LowerError::knob("stages", "is not 1, or 2 with two chunks at least and not too many"));
     }
-    if view.pixels.as_ref().is_some_and(|pixels| tiling.staged[0].vector > pixels.vector) {
+    if roles.pixels.as_ref().is_some_and(|pixels| tiling.staged[0].vector > pixels.vector) {
         return Err(LowerError::knob("vector.data", "neighbouring pixels do not lie together"));
     }
     for (staged, knob) in tiling.staged.iter().zip(["vector.data", "vector.weight"]) {
@@ -227,8 +232,8 @@ fn check_vector(tiling: &Tiling, staged: &Staged, knob: &str) -> Result<(), Lowe
     };
     // Elements between the chunks that follow each other along an axis.
     let step = |axis: AxisId, c: i64| {
-        let (chunk, view) = (tiling.tile(axis), &tiling.view);
-        let is_whole = chunk >= view.extent(axis) && !view.batch.contains(&axis);
+        let (chunk, roles) = (tiling.tile(axis), &tiling.roles);
+        let is_whole = chunk >= roles.extent(axis) && !roles.batch.contains(&axis);
         if is_whole { 0 } else { chunk * c.unsigned_abs() as usize }
     };
     let steps = index.terms.iter().all(|&(VarId(axis), c)| step(axis as usize, c).is_multiple_of(vector));

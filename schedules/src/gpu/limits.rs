@@ -49,7 +49,7 @@ impl Tiling {
     }
 
     fn check_operands(&self) -> Result<(), LowerError> {
-        let Contraction { data, weight, output, .. } = self.view.own();
+        let Contraction { data, weight, output, .. } = self.roles.own();
         let elements = |operand: &Operand, n: usize| operand.shape.iter().fold(n, |n, &d| n.saturating_mul(d));
         let sums = elements(output, self.split);
         let largest = elements(data, 1).max(elements(weight, 1)).max(sums);

@@ -21,7 +21,7 @@ mod registers;
 /// The loop nests of a tiling of a workload.
 pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
     let mut all = Nest::new(workload.dtype);
-    let (own, [input, output]) = (tiling.view.own(), tiling.view.operands());
+    let (own, [input, output]) = (tiling.roles.own(), tiling.roles.operands());
     let operands = OperandBuffers::new(&mut all, workload, input, output);
 
     let weight = match &tiling.packing {
@@ -49,8 +49,8 @@ pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
         );
     }
 
-    let axes = tiling.view.contraction.axes.clone();
-    let spec = Arc::clone(&tiling.view.contraction.spec);
+    let axes = tiling.roles.contraction.axes.clone();
+    let spec = Arc::clone(&tiling.roles.contraction.spec);
     Program { algorithm: Arc::clone(&spec), spec, axes, vars: all.vars, buffers: all.buffers, stages }
 }
 
@@ -115,7 +115,7 @@ impl<'a> Lowering<'a> {
 
         let sums = tiling.sums.iter().map(|level| level.extent).collect();
         let acc = all.buffer("acc", Role::Accumulator, Scope::Register, sums);
-        let zeros = || vec![Affine::default(); tiling.view.contraction.axes.len()];
+        let zeros = || vec![Affine::default(); tiling.roles.contraction.axes.len()];
         Self {
             workload,
             tiling,
@@ -159,7 +159,7 @@ impl<'a> Lowering<'a> {
             return Affine::default();
         }
         let name: VarName = match level.name.starts_with('.') {
-            true => [self.tiling.view.name(level.axis), level.name].concat().into(),
+            true => [self.tiling.roles.name(level.axis), level.name].concat().into(),
             false => level.name.into(),
         };
         self.all.open(name, level.extent, kind, loops)
@@ -171,8 +171,8 @@ impl<'a> Lowering<'a> {
         if let Some(&(axis, _)) = tiling.reduce.last() {
             self.part = self.open(&Level { axis, name: ".s", extent: tiling.split, step: 1 }, LoopKind::Block, loops);
         }
-        for &axis in &tiling.view.batch {
-            let level = Level { axis, name: ".b", extent: tiling.view.extent(axis), step: 1 };
+        for &axis in &tiling.roles.batch {
+            let level = Level { axis, name: ".b", extent: tiling.roles.extent(axis), step: 1 };
             self.block_base[axis] = self.open(&level, LoopKind::Block, loops);
         }
 

@@ -1,6 +1,6 @@
 //! Operands on their way to the threads.
 
-use super::View;
+use super::AxisRoles;
 use crate::contraction::{Contraction, Operand};
 use autotune_ir::affine::Affine;
 
@@ -96,7 +96,7 @@ pub(crate) fn reduce_first(contraction: &Contraction, operand: &Operand) -> Vec<
     order
 }
 
-impl View {
+impl AxisRoles {
     /// The order in which the weights' dimensions are packed for threads of their own, if that changes where they lie.
     pub(crate) fn packing(&self) -> Option<Packing> {
         let Contraction { weight, weight_is_constant, .. } = &self.contraction;

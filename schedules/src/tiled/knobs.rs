@@ -1,29 +1,29 @@
 //! What may be chosen in the sketches of tiles.
 
 use crate::contraction::Operand;
-use crate::gpu::View;
+use crate::gpu::AxisRoles;
 use crate::space::Knob;
 use autotune_ir::target::GpuTarget;
 
 /// Every knob with its values.
-pub(crate) fn knobs_of(view: &View, target: &GpuTarget) -> Vec<Knob> {
-    let tile = |axis: usize, values| Knob::tile(&format!("tile.{}", view.name(axis)), values);
+pub(crate) fn knobs_of(roles: &AxisRoles, target: &GpuTarget) -> Vec<Knob> {
+    let tile = |axis: usize, values| Knob::tile(&format!("tile.{}", roles.name(axis)), values);
     let mut knobs: Vec<Knob> =
-        view.spatial.iter().map(|&axis| tile(axis, spatial_tiles(view.extent(axis), target))).collect();
-    let reduce: Vec<usize> = view.reduce.iter().copied().filter(|&axis| view.extent(axis) > 1).collect();
+        roles.spatial.iter().map(|&axis| tile(axis, spatial_tiles(roles.extent(axis), target))).collect();
+    let reduce: Vec<usize> = roles.reduce.iter().copied().filter(|&axis| roles.extent(axis) > 1).collect();
     for &axis in &reduce {
-        let whole = view.extent(axis);
-        let is_long = view.reduce.last() == Some(&axis);
+        let whole = roles.extent(axis);
+        let is_long = roles.reduce.last() == Some(&axis);
         knobs.push(tile(axis, if is_long { long_chunks(whole) } else { vec![vec![1], vec![whole]] }));
     }
-    if !view.spatial.is_empty() {
-        let names: Vec<&str> = view.spatial.iter().map(|&axis| view.name(axis)).collect();
+    if !roles.spatial.is_empty() {
+        let names: Vec<&str> = roles.spatial.iter().map(|&axis| roles.name(axis)).collect();
         knobs.push(Knob::order("order", &names));
     }
 
-    let (weight, packing) = (&view.contraction.weight, view.packing());
+    let (weight, packing) = (&roles.contraction.weight, roles.packing());
     let weights = packing.as_ref().map_or(1, |packing| widest(&packing.packed(weight))).max(widest(weight));
-    let data = view.pixels.as_ref().map_or_else(|| widest(&view.contraction.data), |pixels| pixels.vector);
+    let data = roles.pixels.as_ref().map_or_else(|| widest(&roles.contraction.data), |pixels| pixels.vector);
     knobs.push(Knob::choice("weights", if packing.is_some() { &["packed", "inplace"] } else { &["inplace"] }));
     knobs.push(Knob::choice("vector.data", vectors(data)));
     knobs.push(Knob::choice("vector.weight", vectors(weights)));

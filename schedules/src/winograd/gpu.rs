@@ -15,7 +15,7 @@ use super::{SKETCH, TAPS, TILE_SIZE_KNOB, saves_work};
 use crate::config::Config;
 use crate::contraction::{Contraction, Operand};
 use crate::direct::reader::Reader;
-use crate::gpu::{Tiling, View};
+use crate::gpu::{AxisRoles, Tiling};
 use crate::lower::LowerError;
 use crate::space::Knob;
 use crate::tiled;
@@ -71,7 +71,7 @@ fn tiles(conv: &Conv2d, m: usize) -> usize {
 }
 
 /// The matrix products, axes `xi, t, o | c`.
-fn product(spec: &Arc<Spec>, conv: &Conv2d, m: usize) -> View {
+fn product(spec: &Arc<Spec>, conv: &Conv2d, m: usize) -> AxisRoles {
     let (xis, tiles) = ((m + TAPS - 1).pow(2), tiles(conv, m));
     let axes = [("xi", xis, false), ("t", tiles, false), ("o", conv.o, false), ("c", conv.c, true)];
     let axes = axes.into_iter().enumerate();
@@ -91,7 +91,7 @@ fn product(spec: &Arc<Spec>, conv: &Conv2d, m: usize) -> View {
         weight_is_constant: false,
         spec: Arc::clone(spec),
     };
-    View::new(contraction, None, [&["o", "t"], &["xi"], &["c"]]).without_unit_axes()
+    AxisRoles::new(contraction, None, [&["o", "t"], &["xi"], &["c"]]).without_unit_axes()
 }
 
 /// Every knob of the sketch with its values, for one workload and target; none where the sketch does not apply.

@@ -91,14 +91,14 @@ impl Lowering<'_> {
         chunk: &Place,
         (round, mut places): (&Affine, Vec<Affine>),
     ) -> Vec<Node> {
-        let (view, staged) = (&self.tiling.view, &self.tiling.staged[which]);
+        let (roles, staged) = (&self.tiling.roles, &self.tiling.staged[which]);
         let mut lanes = Vec::new();
         let lane = self.all.open_some("v", staged.vector, LoopKind::Vectorized, &mut lanes);
         let next = vec![round.clone(), lane.clone()];
-        let pixels = view.pixels.as_ref().filter(|_| which == 0);
+        let pixels = roles.pixels.as_ref().filter(|_| which == 0);
 
         // Of `columns`, the pixel is that of the first element.
-        let mut values = self.point(vec![Affine::default(); view.contraction.axes.len()], chunk);
+        let mut values = self.point(vec![Affine::default(); roles.contraction.axes.len()], chunk);
         let contiguous = pixels.is_some_and(|pixels| pixels.contiguous);
         let first = places.clone();
         places[staged.along()].add_scaled(&lane, 1);
@@ -116,8 +116,8 @@ impl Lowering<'_> {
         let whole = self.whole_axis();
         let source = self.outside.sources[which];
         let read = |this: &Self, own: &[Affine], offsets: &[Affine]| {
-            let operand = if pixels.is_some() { (&view.own().data, true) } else { (&staged.source, false) };
-            let (index, bounds) = view.element(operand, own, offsets, whole);
+            let operand = if pixels.is_some() { (&roles.own().data, true) } else { (&staged.source, false) };
+            let (index, bounds) = roles.element(operand, own, offsets, whole);
             guarded_value(this.all.guards(bounds), load(source, index))
         };
         if pixels.is_none() {
@@ -141,7 +141,7 @@ impl Lowering<'_> {
     /// The reduction axis that is cut into chunks, if those make up all of it.
     fn whole_axis(&self) -> Option<usize> {
         let &(axis, chunk) = self.tiling.reduce.last()?;
-        let is_whole = self.tiling.view.extent(axis).is_multiple_of(chunk)
+        let is_whole = self.tiling.roles.extent(axis).is_multiple_of(chunk)
             && self.tiling.all_chunks().is_multiple_of(self.tiling.split);
         is_whole.then_some(axis)
     }

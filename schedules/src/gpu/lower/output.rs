@@ -21,7 +21,7 @@ impl Lowering<'_> {
     /// ```
     pub(super) fn write_output(&mut self) -> Vec<Node> {
         let tiling = self.tiling;
-        let pixels = tiling.view.pixels.as_ref();
+        let pixels = tiling.roles.pixels.as_ref();
         let fused_axis = pixels.map(|pixels| pixels.axis);
         let in_rows = pixels.filter(|pixels| pixels.contiguous).map(|pixels| pixels.extents[2]);
         let neighbours = tiling.sums.iter().rposition(|level| in_rows.is_some() && Some(level.axis) == fused_axis);
@@ -61,9 +61,9 @@ impl Lowering<'_> {
         }
         let sum = load(self.acc, index);
         let edges = tiling.spatial.iter().filter(|tile| Some(tile.0) != fused_axis);
-        let when = self.all.guards(edges.map(|&(axis, _)| (values[axis].clone(), tiling.view.extent(axis))));
+        let when = self.all.guards(edges.map(|&(axis, _)| (values[axis].clone(), tiling.roles.extent(axis))));
         let body = self.at_pixel(&values, (width, &lane), false, |this, own| {
-            let (output, bias) = (&tiling.view.own().output, &tiling.view.own().bias);
+            let (output, bias) = (&tiling.roles.own().output, &tiling.roles.own().bias);
             let to: Vec<Affine> = output.index.iter().map(|index| at(index, own)).collect();
             let operands = &this.outside.operands;
             let store = match this.outside.partial {
@@ -78,7 +78,7 @@ impl Lowering<'_> {
         nest(outer, body)
     }
 
-    /// The body at the values of the workload's own axes: those of the view's, or with the image, row and column of the pixel `lane` behind
+    /// The body at the values of the workload's own axes: those of the roles's, or with the image, row and column of the pixel `lane` behind
     /// a multiple of `width`, which divides the rows. With `beyond`, numbers that no pixel has are found in images beyond the last, else
     /// the body is not run for them.
     pub(super) fn at_pixel(
@@ -88,7 +88,7 @@ impl Lowering<'_> {
         beyond: bool,
         body: impl FnOnce(&mut Self, &[Affine]) -> Vec<Node>,
     ) -> Vec<Node> {
-        let Some(pixels) = &self.tiling.view.pixels else { return body(self, values) };
+        let Some(pixels) = &self.tiling.roles.pixels else { return body(self, values) };
         let [images, rows, columns] = pixels.extents;
         let value = divide(&values[pixels.axis], width);
         let images = match beyond {
@@ -98,7 +98,7 @@ impl Lowering<'_> {
 
         let (digits, mut pixel) = self.all.digits([("n", images), ("oh", rows), ("ow", columns / width)]);
         pixel[2] = pixel[2].clone() * width as i64 + lane;
-        let own = self.tiling.view.own_values(values, &pixel);
+        let own = self.tiling.roles.own_values(values, &pixel);
         vec![Node::Unflatten { value, digits, body: body(self, &own) }]
     }
 }

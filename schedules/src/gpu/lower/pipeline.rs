@@ -24,7 +24,7 @@ impl Lowering<'_> {
         let is_last = depth + 1 == tiling.reduce.len();
         let (count, first) = match is_last {
             true => (tiling.chunks(), self.part.clone() * (tiling.chunks() * size) as i64),
-            false => (tiling.view.extent(axis).div_ceil(size), Affine::default()),
+            false => (tiling.roles.extent(axis).div_ceil(size), Affine::default()),
         };
         if is_last && tiling.pipeline == Pipeline::Fetched {
             chunk.push((axis, first.clone()));
@@ -33,7 +33,7 @@ impl Lowering<'_> {
             return nodes;
         }
         let mut loops = Vec::new();
-        let name = format!("{}.0", tiling.view.name(axis));
+        let name = format!("{}.0", tiling.roles.name(axis));
         let q = self.all.open_some(name, count, LoopKind::Serial, &mut loops);
         chunk.push((axis, q * size as i64 + first));
         let body = self.axis_by_axis(depth + 1, chunk);
@@ -62,7 +62,7 @@ impl Lowering<'_> {
         let pairs = (count - 1) / 2;
         if pairs > 0 {
             let mut loops = Vec::new();
-            let name = format!("{}.0", self.tiling.view.name(self.tiling.reduce[chunk.len() - 1].0));
+            let name = format!("{}.0", self.tiling.roles.name(self.tiling.reduce[chunk.len() - 1].0));
             let pair = self.all.open_some(name, pairs, LoopKind::Serial, &mut loops);
             let here = pair * (2 * size) + first.clone();
             let there = here.clone() + size;
@@ -187,7 +187,7 @@ impl Lowering<'_> {
             let used: Vec<_> = used.map(|one| one.0).collect();
             return body(self, &vec![place((used[0], value))]);
         }
-        let names = used.clone().map(|&(&(axis, _), count)| (tiling.view.name(axis), count));
+        let names = used.clone().map(|&(&(axis, _), count)| (tiling.roles.name(axis), count));
         let (digits, values) = self.all.digits(names);
         let chunk = used.map(|one| one.0).zip(values).map(place).collect();
         vec![Node::Unflatten { value, digits, body: body(self, &chunk) }]

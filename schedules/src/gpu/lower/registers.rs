@@ -45,7 +45,7 @@ impl Lowering<'_> {
 
         let (mut loops, mut steps) = (Vec::new(), Vec::new());
         for &(axis, outer, inner) in split.iter().rev() {
-            let name = self.tiling.view.name(axis);
+            let name = self.tiling.roles.name(axis);
             let serial = self.all.open_some(format!("{name}.1"), outer, LoopKind::Serial, &mut loops);
             let unrolled = self.all.open_some(format!("{name}.u"), inner, LoopKind::Unrolled, &mut loops);
             steps.push((axis, serial * inner as i64 + unrolled));

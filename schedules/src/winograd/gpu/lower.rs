@@ -26,7 +26,7 @@ pub(crate) fn lower(workload: &Workload, winograd: &GpuWinograd) -> Program {
     let plain = Layout::Plain;
     let operands = OperandBuffers::new(&mut all, workload, (&inputs, plain), (&outputs, plain));
 
-    let product = &winograd.product.view.contraction;
+    let product = &winograd.product.roles.contraction;
     let mut packed = |name: &str, shape| all.buffer(name, Role::Packed, Scope::Global, shape);
     let weights = packed("weight_transformed", product.weight.shape.clone());
     let tiles = packed("input_transformed", product.data.shape.clone());

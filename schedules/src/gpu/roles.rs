@@ -44,7 +44,7 @@ pub struct Pixels {
 
 /// A contraction whose axes play parts.
 #[derive(Clone, Debug)]
-pub struct View {
+pub struct AxisRoles {
     /// The contraction by the axes that are tiled. With pixels, its data operand is `columns`.
     pub contraction: Contraction,
     /// What its axis of pixels stands for, if it has one.
@@ -60,7 +60,7 @@ pub struct View {
 /// Distance between what neighbours along an axis read from which on a block would copy far more than it reads.
 const SPARSE: i64 = 5;
 
-impl View {
+impl AxisRoles {
     /// A contraction with the axes of these names in their parts.
     pub(crate) fn new(
         contraction: Contraction,
@@ -92,7 +92,7 @@ impl View {
     }
 
     /// By pixels; none of workloads that are no convolution. Where pixels share no products (depthwise) or lie along one axis as it
-    /// is, there is such a view only if the input is sparse: copies of pixels leave out what nobody reads.
+    /// is, there are such roles only if the input is sparse: copies of pixels leave out what nobody reads.
     pub(crate) fn of_pixels(workload: &Workload) -> Option<Self> {
         let Operator::Conv2d(conv) = workload.op else { return None };
         let own = Contraction::of(workload);
@@ -147,14 +147,14 @@ impl View {
         self.contraction.axes[axis].extent
     }
 
-    /// The values of a convolution's own axes by those of the view's, and by the image, row and column of the pixel.
+    /// The values of a convolution's own axes by those that are tiled, and by the image, row and column of the pixel.
     pub(crate) fn own_values(&self, values: &[Affine], pixel: &[Affine]) -> Vec<Affine> {
         let value = |axis: AxisId| values.get(axis).unwrap_or_else(|| &pixel[axis - values.len()]);
         SEEN_AS.map(|axis| value(axis).clone()).into()
     }
 
-    /// The element of an operand in memory `offsets` behind that at values of the axes, the view's or, with `by_own`, the workload's own:
-    /// its index, and what must be within `0..extent` for it to be there. Conditions on `whole`, an axis of the view no chunk of which
+    /// The element of an operand in memory `offsets` behind that at values of the axes, those that are tiled or, with `by_own`, the workload's own:
+    /// its index, and what must be within `0..extent` for it to be there. Conditions on `whole`, a tiled axis no chunk of which
     /// sticks out, are left out.
     pub(crate) fn element(
         &self,
