@@ -153,8 +153,8 @@ impl AxisRoles {
         SEEN_AS.map(|axis| value(axis).clone()).into()
     }
 
-    /// The element of an operand in memory `offsets` behind that at values of the axes, those that are tiled or, with `by_own`, the workload's own:
-    /// its index, and what must be within `0..extent` for it to be there. Conditions on `whole`, a tiled axis no chunk of which
+    /// The element of an operand in memory `offsets` behind that at values of the axes, those that are tiled or, with `by_own`, the
+    /// workload's own: its index, and what must be within `0..extent` for it to be there. Conditions on `whole`, a tiled axis no chunk of which
     /// sticks out, are left out.
     pub(crate) fn element(
         &self,

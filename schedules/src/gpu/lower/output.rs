@@ -78,7 +78,7 @@ impl Lowering<'_> {
         nest(outer, body)
     }
 
-    /// The body at the values of the workload's own axes: those of the roles's, or with the image, row and column of the pixel `lane` behind
+    /// The body at the values of the workload's own axes: those that are tiled, or with the image, row and column of the pixel `lane` behind
     /// a multiple of `width`, which divides the rows. With `beyond`, numbers that no pixel has are found in images beyond the last, else
     /// the body is not run for them.
     pub(super) fn at_pixel(
