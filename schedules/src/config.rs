@@ -5,9 +5,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::sketch;
-use crate::workload::{Work, Workload};
-
 /// The value of one knob.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -48,22 +45,6 @@ impl Config {
     /// A hash of the canonical text that is the same on every machine and in every version (FNV-1a, 64 bits).
     pub fn stable_hash(&self) -> u64 {
         fnv1a(self.to_string().as_bytes())
-    }
-
-    /// What its kernels compute and in which stages, tiles and loops apart: its sketch, and the values of knobs that decide on more.
-    pub fn algorithm(&self) -> (&str, Vec<Option<&Value>>) {
-        let knobs = sketch::find_anywhere(&self.sketch).map_or(&[][..], |sketch| sketch.algorithm_knobs());
-        (&self.sketch, knobs.iter().map(|&knob| self.knobs.get(knob)).collect())
-    }
-
-    /// [`Sketch::work`](sketch::Sketch::work); that of the direct algorithm for a sketch that is not known.
-    pub fn work(&self, workload: &Workload) -> Work {
-        sketch::find_anywhere(&self.sketch).map_or_else(|| workload.work(), |sketch| sketch.work(workload, self))
-    }
-
-    /// [`Sketch::is_exact`](sketch::Sketch::is_exact).
-    pub fn is_exact(&self) -> bool {
-        sketch::find_anywhere(&self.sketch).is_none_or(|sketch| sketch.is_exact())
     }
 }
 

@@ -15,7 +15,7 @@
 
 use crate::config::Config;
 use crate::contraction::{AxisId, Contraction, Operand, lane_name, with_layout};
-use crate::lower::LowerError;
+use crate::error::LowerError;
 use crate::workload::{Operator, Workload};
 use autotune_ir::program::Layout;
 use autotune_ir::target::CpuTarget;

@@ -4,13 +4,13 @@
 //! |---|---|
 //! | [`workload`] | what is to be computed: operator, sizes, epilogue; the text form |
 //! | [`contraction`] | the main equation of a workload's spec, as it is scheduled |
-//! | [`sketch`] | kinds of schedules, behind one trait, in one registry |
+//! | [`sketch`] | kinds of schedules, behind one trait; a registry has those of each kind of target |
 //! | [`space`], [`config`] | every schedule of a workload on a target; one of them |
 //! | [`direct`] | the sketch for CPUs: knobs, their rules, typed form |
 //! | [`gpu`] | the one composition for GPUs: tiles, stagings, pipelines, inner kernels, limits |
 //! | [`tiled`], [`mma`] | its sketches: tiles of threads (implicit GEMM included), tensor cores |
 //! | [`winograd`] | the Winograd sketches for CPUs and GPUs: their knobs, their rules, their matrices |
-//! | [`lower`](mod@lower) | from a config to loop nests |
+//! | [`lower()`] | from a config to loop nests |
 //! | [`operands`], [`reference`](mod@reference) | random operands, the result that kernels are checked against |
 //!
 //! From a workload to C source:
@@ -37,11 +37,14 @@
 pub mod config;
 pub mod contraction;
 pub mod direct;
+mod error;
 pub mod gpu;
-pub mod lower;
+mod knob_space;
+mod lower;
 pub mod mma;
 pub mod operands;
 pub mod reference;
+mod registry;
 pub mod sketch;
 pub mod space;
 pub mod tiled;
@@ -49,8 +52,11 @@ pub mod winograd;
 pub mod workload;
 
 pub use config::{Config, Value};
-pub use lower::{LOWERING_VERSION, LowerError, lower};
+pub use error::LowerError;
+pub use knob_space::{Knob, KnobSpace};
 pub use operands::{Operands, OutOfMemory};
-pub use reference::{EXACT_TOLERANCE, Reference, ReferenceError, max_rel_error, reference, tolerance};
+pub use reference::{Reference, ReferenceError, max_rel_error, reference, tolerance};
+pub use registry::{LOWERING_VERSION, lower};
+pub use sketch::EXACT_TOLERANCE;
 pub use space::{ScheduleSpace, UnfitError};
 pub use workload::{Conv2d, Matmul, Operator, Workload, WorkloadError};

@@ -34,10 +34,10 @@
 use crate::config::Config;
 use crate::contraction::{AxisId, Operand};
 use crate::direct::reader::Reader;
+use crate::error::LowerError;
 use crate::gpu::{AxisRoles, Kernel, Level, Packing, Pipeline, Staged, Tiling, lower};
-use crate::lower::LowerError;
+use crate::knob_space::{Knob, KnobSpace};
 use crate::sketch::{self, Plan, Sketch};
-use crate::space::{Knob, KnobSpace};
 use crate::workload::{Operator, Workload};
 use autotune_ir::DType;
 use autotune_ir::affine::VarId;

@@ -22,7 +22,8 @@
 use ndarray::ArrayD;
 
 use crate::config::Config;
-use crate::sketch;
+use crate::registry;
+use crate::sketch::EXACT_TOLERANCE;
 use autotune_ir::interp::OperandError;
 
 use crate::operands::{Operands, OutOfMemory};
@@ -148,21 +149,14 @@ pub fn max_rel_error(actual: &ArrayD<f32>, reference: &ArrayD<f32>) -> f64 {
     if worst == 0.0 { 0.0 } else { worst / largest }
 }
 
-/// The [`max_rel_error`] that sums of a workload's own products in f32, in any order, may have and still be right.
-///
-/// The rounding errors of a sum of `k` products of random signs grow with `sqrt(k)` like the sum itself, so that the error
-/// relative to the largest output stays near the f32 unit roundoff (6e-8), a thousand times below, whereas one missing or
-/// doubled product shows: it is about `1/sqrt(k)` of an output.
-pub const EXACT_TOLERANCE: f64 = 1e-4;
-
-/// The [`max_rel_error`] that a kernel made from `config` may have and still be right: [`Sketch::tolerance`](sketch::Sketch::tolerance), and more for
-/// two reasons.
+/// The [`max_rel_error`] that a kernel made from `config` may have and still be right: [`Sketch::tolerance`](crate::sketch::Sketch::tolerance),
+/// and more for two reasons.
 ///
 /// An output that is rounded to 16 bits may be the neighbour of the reference's, where the sums lie on either side of the
 /// middle between them: twice [`DType::unit_roundoff`]. A matrix instruction cuts off what does not fit into the f32 sum that
 /// it adds to, instead of rounding: an error of up to 2^-23 of the sum, always towards zero, for each instruction of 8 steps.
 pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
-    let sums = sketch::find_anywhere(&config.sketch).map_or(EXACT_TOLERANCE, |sketch| sketch.tolerance(config));
+    let sums = registry::find_anywhere(&config.sketch).map_or(EXACT_TOLERANCE, |sketch| sketch.tolerance(config));
     let rounded = match workload.dtype {
         DType::F32 | DType::Tf32 => 0.0,
         DType::F16 | DType::Bf16 => 2.0 * workload.dtype.unit_roundoff(),

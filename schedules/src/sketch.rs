@@ -1,20 +1,21 @@
-//! Sketches: kinds of schedules, each with its rules. One registry has those for each kind of target; nothing else knows them by name.
+//! Sketches: kinds of schedules, each with its rules.
 
 use std::fmt;
 
 use crate::config::Config;
-use crate::direct::DirectSketch;
-use crate::lower::LowerError;
-use crate::mma::MmaSketch;
-use crate::reference::EXACT_TOLERANCE;
-use crate::space::{Knob, KnobSpace};
-use crate::tiled::{Form, TiledSketch};
-use crate::winograd::WinogradSketch;
+use crate::error::LowerError;
+use crate::knob_space::{Knob, KnobSpace};
 use crate::workload::{Work, Workload};
 use autotune_ir::analyse::run_cycles;
-use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::program::Program;
 use autotune_ir::target::{GpuTarget, Target};
+
+/// The error that sums of a workload's own products in f32, in any order, may have, over the largest magnitude, and still be right.
+///
+/// The rounding errors of a sum of `k` products of random signs grow with `sqrt(k)` like the sum itself, so that the error
+/// relative to the largest output stays near the f32 unit roundoff (6e-8), a thousand times below, whereas one missing or
+/// doubled product shows: it is about `1/sqrt(k)` of an output.
+pub const EXACT_TOLERANCE: f64 = 1e-4;
 
 /// A kind of schedule: which workloads and targets it is for, what may be chosen, and what becomes of the choice.
 pub trait Sketch: Sync {
@@ -121,36 +122,4 @@ pub(crate) fn gpu_of<'a>(
     target: &'a Target,
 ) -> Result<&'a GpuTarget, LowerError> {
     target.gpu().ok_or_else(|| LowerError::unfit(sketch.name(), workload))
-}
-
-type Tiers = &'static [&'static [&'static dyn Sketch]];
-
-const CPU: Tiers = &[&[&DirectSketch], &[&WinogradSketch]];
-const GPU: Tiers = &[
-    &[&MmaSketch(ThreadGroup::WarpGroup)],
-    &[&MmaSketch(ThreadGroup::Warp)],
-    &[&TiledSketch(Form::Axes), &TiledSketch(Form::Pixels)],
-    &[&WinogradSketch],
-];
-
-/// The sketches for a target. The default schedule is that of the first tier that has one, the cheapest of its sketches.
-pub(crate) fn tiers(target: &Target) -> Tiers {
-    match target {
-        Target::Cpu(_) => CPU,
-        Target::Gpu(_) => GPU,
-    }
-}
-
-/// The sketch of a name for a target.
-pub(crate) fn find(name: &str, target: &Target) -> Option<&'static dyn Sketch> {
-    named(tiers(target), name)
-}
-
-/// The sketch of a name for any target: those of one name compute alike on all.
-pub(crate) fn find_anywhere(name: &str) -> Option<&'static dyn Sketch> {
-    named(CPU, name).or_else(|| named(GPU, name))
-}
-
-fn named(tiers: Tiers, name: &str) -> Option<&'static dyn Sketch> {
-    tiers.iter().copied().flatten().copied().find(|sketch| sketch.name() == name)
 }

@@ -7,18 +7,18 @@ use rand::{Rng, RngExt};
 
 use crate::config::Config;
 use crate::direct::MAX_SHARE;
-use crate::lower::{LowerError, check_target};
-use crate::sketch::{self, Sketch};
+use crate::error::LowerError;
+use crate::knob_space::KnobSpace;
+use crate::registry::{self, check_target};
+use crate::sketch::Sketch;
 use crate::workload::{Work, Workload};
 use autotune_ir::target::Target;
 
 mod few;
 mod fit;
-mod knob_space;
 
 use few::Few;
 pub use fit::UnfitError;
-pub use knob_space::{Knob, KnobSpace};
 
 /// Every schedule of one workload on one target.
 ///
@@ -53,7 +53,7 @@ impl ScheduleSpace {
     /// a valid config for every workload.
     pub fn new(workload: &Workload, target: &Target) -> Self {
         let mut sketches: Vec<KnobSpace> = Vec::new();
-        for tier in sketch::tiers(target) {
+        for tier in registry::tiers(target) {
             let offered =
                 tier.iter().filter_map(|&sketch| Some(KnobSpace { sketch, knobs: sketch.knobs(workload, target)? }));
             let before = sketches.len();
@@ -141,7 +141,7 @@ impl ScheduleSpace {
                 let defaults = own.filter_map(|space| space.sketch.default_config(&self.workload, &self.target, space));
                 defaults.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, config)| config)
             };
-            let tiers = sketch::tiers(&self.target).iter().filter(|_| self.refusal.is_none());
+            let tiers = registry::tiers(&self.target).iter().filter(|_| self.refusal.is_none());
             let chosen = tiers.filter_map(of_tier).next();
             chosen.unwrap_or_else(|| self.sketches[0].nth(0))
         })

@@ -24,10 +24,10 @@
 use crate::config::Config;
 use crate::contraction::AxisId;
 use crate::direct::reader::Reader;
+use crate::error::LowerError;
 use crate::gpu::{AxisRoles, Kernel, Level, Pipeline, Staged, Tiling, lower, reduce_first};
-use crate::lower::LowerError;
+use crate::knob_space::{Knob, KnobSpace};
 use crate::sketch::{self, Plan, Sketch};
-use crate::space::{Knob, KnobSpace};
 use crate::workload::Workload;
 use autotune_ir::DType;
 use autotune_ir::affine::VarId;

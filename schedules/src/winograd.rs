@@ -21,7 +21,7 @@
 
 use crate::config::Config;
 use crate::direct::{block_size, reader::Reader};
-use crate::lower::LowerError;
+use crate::error::LowerError;
 use crate::workload::{Conv2d, Operator, Work, Workload};
 use autotune_ir::analyse::tile_registers;
 use autotune_ir::target::CpuTarget;

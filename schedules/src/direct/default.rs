@@ -4,7 +4,7 @@ use super::balance::MAX_SHARE;
 use super::knobs::vectors;
 use super::{Direct, Roles, block_size};
 use crate::config::{Config, Value};
-use crate::space::{Knob, KnobSpace};
+use crate::knob_space::{Knob, KnobSpace};
 use crate::workload::{Operator, Workload};
 use autotune_ir::target::CpuTarget;
 

@@ -3,7 +3,7 @@
 use super::rules::{MIN_PANEL_CHANNELS, MIN_PANEL_COLUMNS, pads_far};
 use super::{LoopNames, Roles, block_size, blockable, extent};
 use crate::contraction::Contraction;
-use crate::space::Knob;
+use crate::knob_space::Knob;
 use crate::workload::{Operator, Workload};
 use autotune_ir::target::CpuTarget;
 

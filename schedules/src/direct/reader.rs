@@ -1,7 +1,7 @@
 //! Reading the knobs of a config.
 
 use crate::config::{Config, Value};
-use crate::lower::LowerError;
+use crate::error::LowerError;
 use autotune_ir::program::Layout;
 
 /// Reads knobs of a config by name and type.

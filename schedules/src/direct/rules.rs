@@ -2,7 +2,7 @@
 
 use super::{DataMode, Direct, TileLoop};
 use crate::contraction::{AxisId, Contraction};
-use crate::lower::LowerError;
+use crate::error::LowerError;
 use autotune_ir::affine::VarId;
 use autotune_ir::analyse::{pieces, tile_registers};
 use autotune_ir::program::{Layout, MAX_LOCAL_BYTES};

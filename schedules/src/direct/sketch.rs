@@ -2,9 +2,10 @@
 
 use super::{Direct, default, knobs};
 use crate::config::Config;
-use crate::lower::{LowerError, direct};
+use crate::error::LowerError;
+use crate::knob_space::{Knob, KnobSpace};
+use crate::lower::direct;
 use crate::sketch::{Plan, Sketch};
-use crate::space::{Knob, KnobSpace};
 use crate::workload::Workload;
 use autotune_ir::program::Program;
 use autotune_ir::target::{CpuTarget, Target};

@@ -2,7 +2,7 @@
 
 use super::{Kernel, Tiling};
 use crate::contraction::{Contraction, Operand};
-use crate::lower::LowerError;
+use crate::error::LowerError;
 use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::target::GpuTarget;
 

@@ -1,7 +1,7 @@
 //! What may be chosen in the sketches for tensor cores.
 
 use super::{COPY_BYTES, sizes, weight_choices};
-use crate::space::Knob;
+use crate::knob_space::Knob;
 use crate::workload::Workload;
 use autotune_ir::instruction::{BOX_ROW_BYTES, ThreadGroup};
 

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use rand::{Rng, RngExt};
 
-use super::{KnobSpace, ScheduleSpace};
+use super::ScheduleSpace;
 use crate::config::Config;
+use crate::knob_space::KnobSpace;
 
 /// Combinations that are looked at: all of a sketch, if it has no more, else those around the default.
 const MAX_TESTED: usize = 20_000;

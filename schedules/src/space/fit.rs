@@ -4,7 +4,8 @@ use thiserror::Error;
 
 use super::ScheduleSpace;
 use crate::config::Config;
-use crate::lower::{LowerError, lower};
+use crate::error::LowerError;
+use crate::registry::lower;
 use autotune_ir::program::Program;
 use autotune_ir::verify::{VerifyError, verify};
 

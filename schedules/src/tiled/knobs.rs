@@ -2,7 +2,7 @@
 
 use crate::contraction::Operand;
 use crate::gpu::AxisRoles;
-use crate::space::Knob;
+use crate::knob_space::Knob;
 use autotune_ir::target::GpuTarget;
 
 /// Every knob with its values.

@@ -2,7 +2,7 @@
 
 use super::{INPUT_KNOB, TILE_SIZE_KNOB, TILE_SIZES, applies, saves_work};
 use crate::direct::block_size;
-use crate::space::Knob;
+use crate::knob_space::Knob;
 use crate::workload::Workload;
 use autotune_ir::target::CpuTarget;
 

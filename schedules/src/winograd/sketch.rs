@@ -3,9 +3,10 @@
 use super::gpu::{self, GpuWinograd};
 use super::{INPUT_KNOB, TILE_SIZE_KNOB, Winograd, knobs, tolerance, work};
 use crate::config::{Config, Value};
-use crate::lower::{LowerError, winograd};
+use crate::error::LowerError;
+use crate::knob_space::{Knob, KnobSpace};
+use crate::lower::winograd;
 use crate::sketch::{self, Plan, Sketch};
-use crate::space::{Knob, KnobSpace};
 use crate::workload::{Work, Workload};
 use autotune_ir::target::Target;
 

@@ -1,0 +1,60 @@
+//! Why there are no loop nests.
+
+use autotune_ir::DType;
+use thiserror::Error;
+
+use crate::workload::Workload;
+
+/// Why a config cannot be lowered.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum LowerError {
+    /// The config belongs to no known sketch of the target.
+    #[error("unknown sketch '{0}'")]
+    UnknownSketch(String),
+    /// The target has no kernels for elements of the workload's type.
+    #[error("no kernels for elements of type {} on {target}", dtype.word())]
+    DType {
+        /// The target's key.
+        target: String,
+        /// The type.
+        dtype: DType,
+    },
+    /// An operand has more elements than indices of kernels on the target can tell apart.
+    #[error("{elements} elements of the {operand} exceed {limit} on {target}")]
+    TooLarge {
+        /// The target's key.
+        target: String,
+        /// The operand.
+        operand: &'static str,
+        /// Its elements.
+        elements: usize,
+        /// Most elements.
+        limit: usize,
+    },
+    /// The sketch is not for such workloads.
+    #[error("no sketch '{sketch}' of {workload}")]
+    Unfit {
+        /// The sketch.
+        sketch: String,
+        /// The workload.
+        workload: String,
+    },
+    /// A knob is malformed, does not fit the workload, or breaks a limit of the target.
+    #[error("knob '{name}': {reason}")]
+    Knob {
+        /// The knob.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl LowerError {
+    pub(crate) fn unfit(sketch: &str, workload: &Workload) -> Self {
+        Self::Unfit { sketch: sketch.into(), workload: workload.to_string() }
+    }
+
+    pub(crate) fn knob(name: &str, reason: impl Into<String>) -> Self {
+        Self::Knob { name: name.to_string(), reason: reason.into() }
+    }
+}

@@ -1,0 +1,95 @@
+//! The sketches of each kind of target, in one place: nothing else knows them by name.
+
+use autotune_ir::instruction::ThreadGroup;
+use autotune_ir::program::Program;
+use autotune_ir::target::Target;
+
+use crate::config::{Config, Value};
+use crate::direct::DirectSketch;
+use crate::error::LowerError;
+use crate::mma::MmaSketch;
+use crate::sketch::Sketch;
+use crate::tiled::{Form, TiledSketch};
+use crate::winograd::WinogradSketch;
+use crate::workload::{Work, Workload};
+
+impl Config {
+    /// What its kernels compute and in which stages, tiles and loops apart: its sketch, and the values of knobs that decide on more.
+    pub fn algorithm(&self) -> (&str, Vec<Option<&Value>>) {
+        let knobs = find_anywhere(&self.sketch).map_or(&[][..], |sketch| sketch.algorithm_knobs());
+        (&self.sketch, knobs.iter().map(|&knob| self.knobs.get(knob)).collect())
+    }
+
+    /// [`Sketch::work`]; that of the direct algorithm for a sketch that is not known.
+    pub fn work(&self, workload: &Workload) -> Work {
+        find_anywhere(&self.sketch).map_or_else(|| workload.work(), |sketch| sketch.work(workload, self))
+    }
+
+    /// [`Sketch::is_exact`].
+    pub fn is_exact(&self) -> bool {
+        find_anywhere(&self.sketch).is_none_or(|sketch| sketch.is_exact())
+    }
+}
+
+type Tiers = &'static [&'static [&'static dyn Sketch]];
+
+const CPU: Tiers = &[&[&DirectSketch], &[&WinogradSketch]];
+const GPU: Tiers = &[
+    &[&MmaSketch(ThreadGroup::WarpGroup)],
+    &[&MmaSketch(ThreadGroup::Warp)],
+    &[&TiledSketch(Form::Axes), &TiledSketch(Form::Pixels)],
+    &[&WinogradSketch],
+];
+
+/// The sketches for a target. The default schedule is that of the first tier that has one, the cheapest of its sketches.
+pub(crate) fn tiers(target: &Target) -> Tiers {
+    match target {
+        Target::Cpu(_) => CPU,
+        Target::Gpu(_) => GPU,
+    }
+}
+
+/// The sketch of a name for a target.
+pub(crate) fn find(name: &str, target: &Target) -> Option<&'static dyn Sketch> {
+    named(tiers(target), name)
+}
+
+/// The sketch of a name for any target: those of one name compute alike on all.
+pub(crate) fn find_anywhere(name: &str) -> Option<&'static dyn Sketch> {
+    named(CPU, name).or_else(|| named(GPU, name))
+}
+
+fn named(tiers: Tiers, name: &str) -> Option<&'static dyn Sketch> {
+    tiers.iter().copied().flatten().copied().find(|sketch| sketch.name() == name)
+}
+
+/// Version of the code that configs become. It grows when the same config is lowered to other loop nests or other instructions, so that
+/// its run times are no longer those that were measured.
+pub const LOWERING_VERSION: u32 = 1;
+
+/// Elements of an operand on a GPU; indices within a kernel are 32 bits wide.
+const MAX_GPU_ELEMENTS: usize = i32::MAX as usize;
+
+/// Fails where the target has no kernels at all for a workload, whatever the config.
+pub(crate) fn check_target(workload: &Workload, target: &Target) -> Result<(), LowerError> {
+    if !target.supports(workload.dtype) {
+        return Err(LowerError::DType { target: target.key(), dtype: workload.dtype });
+    }
+    let operands =
+        [("input", workload.input_shape()), ("weights", workload.weight_shape()), ("output", workload.output_shape())];
+    for (operand, shape) in operands.into_iter().filter(|_| target.gpu().is_some()) {
+        let elements = shape.into_iter().fold(1, usize::saturating_mul);
+        let limit = MAX_GPU_ELEMENTS;
+        if elements > limit {
+            return Err(LowerError::TooLarge { target: target.key(), operand, elements, limit });
+        }
+    }
+    Ok(())
+}
+
+/// The loop nests of a config.
+pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Program, LowerError> {
+    check_target(workload, target)?;
+    let sketch = find(&config.sketch, target).ok_or_else(|| LowerError::UnknownSketch(config.sketch.clone()))?;
+    Ok(sketch.plan(workload, target, config)?.lower())
+}
