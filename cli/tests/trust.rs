@@ -5,7 +5,7 @@ mod sandbox;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
@@ -56,6 +56,24 @@ fn folders_beside_the_scratch_folders_are_left_alone_whatever_their_names() {
     assert!(tmp.join("autotune-scratch-x/owner/thesis.txt").exists());
 }
 
+/// Processes that have files of a folder open: their numbers and command lines.
+fn holders(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let open = fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
+        let files: Vec<PathBuf> = open.filter_map(|fd| fs::read_link(fd.path()).ok()).collect();
+        if files.iter().any(|file| file.starts_with(folder)) {
+            let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+            found.push(format!(
+                "{}: {}",
+                process.file_name().display(),
+                String::from_utf8_lossy(&line).replace('\0', " ")
+            ));
+        }
+    }
+    found
+}
+
 #[test]
 fn any_command_removes_what_a_killed_run_left_behind_and_nothing_of_a_running_one() {
     let sandbox = Sandbox::new();
@@ -73,7 +91,7 @@ fn any_command_removes_what_a_killed_run_left_behind_and_nothing_of_a_running_on
 
     // What a compiler that was being started holds is free a moment after.
     let left_by_a_start = |most: usize| {
-        for _ in 0..50 {
+        for _ in 0..300 {
             let mut tasks = sandbox.command(&format!("tasks {TINY}"));
             tasks.env("TMPDIR", &tmp);
             finish(tasks).expect(0);
@@ -85,7 +103,7 @@ fn any_command_removes_what_a_killed_run_left_behind_and_nothing_of_a_running_on
         names(&tmp)
     };
     let left = left_by_a_start(before.len() - 1);
-    assert!(!left.is_empty() && left.len() < before.len(), "{left:?} of {before:?}");
+    assert!(!left.is_empty() && left.len() < before.len(), "{left:?} of {before:?}, held by {:#?}", holders(&tmp));
 
     signal(&running, libc::SIGKILL);
     running.wait().unwrap();
