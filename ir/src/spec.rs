@@ -12,7 +12,7 @@
 
 use std::borrow::Cow;
 
-use crate::affine::Affine;
+use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
 use crate::program::{Access, Expr, Role};
 
@@ -20,6 +20,11 @@ mod evaluate;
 
 /// An axis, by its position in [`Equation::axes`]; in an [`Affine`] of the equation, `VarId(axis)` stands for it.
 pub type AxisId = usize;
+
+/// The first axes of an equation, as its indices name them.
+pub fn axis_vars<const N: usize>() -> [Affine; N] {
+    std::array::from_fn(|axis| Affine::var(VarId(axis as u32)))
+}
 
 /// One axis of the iteration space of an equation.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use autotune_ir::program::{Access, BufferId, Expr, Role};
-use autotune_ir::spec::{Axis, Equation, Source, Spec, Tensor};
+use autotune_ir::spec::{Axis, Equation, Source, Spec, Tensor, axis_vars};
 use autotune_ir::{Affine, DType, VarId};
 
 use super::TAPS;
@@ -53,10 +53,6 @@ impl Writer {
     }
 }
 
-fn vars<const N: usize>() -> [Affine; N] {
-    std::array::from_fn(|axis| Affine::var(VarId(axis as u32)))
-}
-
 fn load<const N: usize>(buffer: BufferId, index: [&Affine; N]) -> Expr {
     Expr::Load(Access { buffer, index: index.map(Affine::clone).to_vec() })
 }
@@ -91,7 +87,7 @@ pub(crate) fn rewrite(spec: &Spec, conv: &Conv2d, m: usize, tiles: Tiles) -> Arc
     let matrices = Matrices::new(m);
     let g = to.matrix("G", &matrices.weight);
     let filters = to.tensor("U", vec![xis, conv.o, conv.c], dtype, Source::Computed);
-    let [i, j, o, c, kh, kw] = vars();
+    let [i, j, o, c, kh, kw] = axis_vars();
     let value = Expr::product(Expr::product(load(g, [&i, &kh]), load(g, [&j, &kw])), load(weight, [&o, &c, &kh, &kw]));
     let axes = [("i", a, false), ("j", a, false), ("o", conv.o, false), ("c", conv.c, false)];
     let taps = [("kh", TAPS, true), ("kw", TAPS, true)];
@@ -99,7 +95,7 @@ pub(crate) fn rewrite(spec: &Spec, conv: &Conv2d, m: usize, tiles: Tiles) -> Arc
 
     let bt = to.matrix("Bt", &matrices.input);
     let inputs = to.tensor("V", shape(conv.c), dtype, Source::Computed);
-    let [n, th, tw, i, j, c, y, x] = vars();
+    let [n, th, tw, i, j, c, y, x] = axis_vars();
     let at = |tile: &Affine, offset: &Affine, pad: usize| tile.clone() * m as i64 + offset + -(pad as i64);
     let pixel = load(input, [&n, &c, &at(&th, &y, conv.pad[0]), &at(&tw, &x, conv.pad[1])]);
     let value = Expr::product(Expr::product(load(bt, [&i, &y]), load(bt, [&j, &x])), pixel);
@@ -117,7 +113,7 @@ pub(crate) fn rewrite(spec: &Spec, conv: &Conv2d, m: usize, tiles: Tiles) -> Arc
     to.equation(&axes, (products, index(o)), Expr::product(data, load(filters, [xi, o, c])));
 
     let matrix = to.matrix("At", &matrices.output);
-    let [n, th, tw, i, j, o, y, x] = vars();
+    let [n, th, tw, i, j, o, y, x] = axis_vars();
     let product = Expr::Load(Access { buffer: products, index: place(&n, pair(&y, &x), &th, &tw, &o) });
     let value = Expr::product(Expr::product(load(matrix, [&i, &y]), load(matrix, [&j, &x])), product);
     let (h, w) = (th * m as i64 + &i, tw * m as i64 + &j);

@@ -3,8 +3,9 @@
 use std::fmt;
 
 use autotune_ir::Affine;
+use autotune_ir::spec::axis_vars;
 
-use super::operator::{Contraction, Definition, Entry, MAX_ELEMENTS, MAX_MACS, check_positive, product, vars};
+use super::operator::{Contraction, Definition, Entry, MAX_ELEMENTS, MAX_MACS, check_positive, product};
 use super::text::{Fields, write_pair};
 use super::{Operator, WorkloadError};
 
@@ -160,7 +161,7 @@ impl Definition for Conv2d {
             ("kh", conv.kh, true),
             ("kw", conv.kw, true),
         ];
-        let [n, g, o, y, x, c, kh, kw] = vars();
+        let [n, g, o, y, x, c, kh, kw] = axis_vars();
         let tap = |at: &Affine, k: &Affine, d: usize| {
             at.clone() * conv.stride[d] as i64 + k.clone() * conv.dilation[d] as i64 + -(conv.pad[d] as i64)
         };

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::operator::{Contraction, Definition, Entry, MAX_ELEMENTS, MAX_MACS, check_positive, product, vars};
+use autotune_ir::spec::axis_vars;
+
+use super::operator::{Contraction, Definition, Entry, MAX_ELEMENTS, MAX_MACS, check_positive, product};
 use super::text::Fields;
 use super::{Operator, WorkloadError};
 
@@ -67,7 +69,7 @@ impl Definition for Matmul {
     fn contraction(&self) -> Contraction {
         let mm = self;
         let axes = [("b", mm.b, false), ("m", mm.m, false), ("n", mm.n, false), ("k", mm.k, true)];
-        let [b, m, n, k] = vars();
+        let [b, m, n, k] = axis_vars();
         Contraction {
             axes: axes.to_vec(),
             data: vec![b.clone(), m.clone(), k.clone()],

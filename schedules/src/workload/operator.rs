@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use autotune_ir::{Affine, VarId};
+use autotune_ir::Affine;
 
 use super::text::Fields;
 use super::{Conv2d, Matmul, WorkloadError, conv2d, matmul};
@@ -76,11 +76,6 @@ impl Operator {
             Self::Matmul(matmul) => (&matmul::ENTRY, matmul),
         }
     }
-}
-
-/// The axes as the variables of an index.
-pub(super) fn vars<const N: usize>() -> [Affine; N] {
-    std::array::from_fn(|axis| Affine::var(VarId(axis as u32)))
 }
 
 /// The product of sizes, if it is within a limit.
