@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`workload`] | what is to be computed: operator, sizes, epilogue; the text form |
 //! | [`contraction`] | the main equation of a workload's spec, as it is scheduled |
+//! | [`axes`] | its axes by the operands that they index |
 //! | [`sketch`] | kinds of schedules, behind one trait; a registry has those of each kind of target |
 //! | [`space`], [`config`] | every schedule of a workload on a target; one of them |
 //! | [`direct`] | the sketch for CPUs: knobs, their rules, typed form |
@@ -34,6 +35,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod axes;
 pub mod config;
 pub mod contraction;
 pub mod direct;

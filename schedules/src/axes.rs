@@ -1,0 +1,157 @@
+//! The axes of a contraction by which of its operands they index.
+//!
+//! | part | data | weight | result | matmul | conv2d |
+//! |---|---|---|---|---|---|
+//! | batch | yes | yes | yes | `b` | `g` |
+//! | row | yes | | yes | `m` | `n`, `oh`, `ow` |
+//! | column | | yes | yes | `n` | `o` of a group |
+//! | step | yes | yes | | `k` | `c` of a group |
+//! | tap | yes, in one dimension with a row | yes | | | `kh`, `kw` |
+//!
+//! Sketches go by these parts, not by operators: whatever is a sum of products of two operands has them.
+
+use autotune_ir::program::Expr;
+use autotune_ir::spec::{AxisId, Equation, Spec};
+use autotune_ir::{Affine, VarId};
+
+/// A dimension of the data that is read at `stride * row + dilation * tap - pad`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The dimension.
+    pub dim: usize,
+    /// Its extent.
+    pub extent: usize,
+    /// The axis of the result.
+    pub row: AxisId,
+    /// The axis that is summed over.
+    pub tap: AxisId,
+    /// Distance of what neighbouring results begin to read at.
+    pub stride: i64,
+    /// Distance of what neighbouring taps read.
+    pub dilation: i64,
+    /// Where the first tap of the first result is, before the first element.
+    pub pad: i64,
+}
+
+/// The axes of a contraction, `result[..] = Σ data[..] * weight[..]`, in the order of [`Equation::axes`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Axes {
+    /// Of the result, the data and the weights.
+    pub batch: Vec<AxisId>,
+    /// Of the result and the data.
+    pub rows: Vec<AxisId>,
+    /// Of the result and the weights.
+    pub columns: Vec<AxisId>,
+    /// Summed over, each in dimensions of its own.
+    pub steps: Vec<AxisId>,
+    /// Dimensions of the data with an axis of the result and one that is summed over.
+    pub windows: Vec<Window>,
+}
+
+impl Axes {
+    /// Those of a spec's main equation; `None` if it is no sum of products of two tensors, or if some axis plays no part.
+    pub fn of(spec: &Spec) -> Option<Self> {
+        let main = spec.main();
+        let [data, weight] = main.loads()[..] else { return None };
+        if !matches!(&main.value, Expr::Mul(factors) if matches!(**factors, [Expr::Load(_), Expr::Load(_)])) {
+            return None;
+        }
+
+        let extents = &spec.tensor(data).shape;
+        let mut axes = Self { windows: windows(main, &data.index, &weight.index, extents), ..Self::default() };
+        for (id, axis) in main.axes.iter().enumerate() {
+            let is_tap = axes.windows.iter().any(|window| window.tap == id);
+            match (axis.reduce, uses(&data.index, id), uses(&weight.index, id)) {
+                (false, true, true) => axes.batch.push(id),
+                (false, true, false) => axes.rows.push(id),
+                (false, false, true) => axes.columns.push(id),
+                (true, true, true) if is_tap => {}
+                (true, true, true) => axes.steps.push(id),
+                _ => return None,
+            }
+        }
+        Some(axes)
+    }
+
+    /// The axes that windows are summed over.
+    pub fn taps(&self) -> impl Iterator<Item = AxisId> {
+        self.windows.iter().map(|window| window.tap)
+    }
+
+    /// True if the axis of the result is that of a window.
+    pub fn is_windowed(&self, row: AxisId) -> bool {
+        self.windows.iter().any(|window| window.row == row)
+    }
+
+    /// True if there are windows and each of a batch of several has one column: no two results of a position share what they read.
+    pub fn is_depthwise(&self, main: &Equation) -> bool {
+        !self.windows.is_empty() && count(main, &self.batch) > 1 && count(main, &self.columns) == 1
+    }
+}
+
+/// Number of iterations of some axes.
+pub fn count(main: &Equation, axes: &[AxisId]) -> usize {
+    axes.iter().map(|&axis| main.axes[axis].extent).product()
+}
+
+fn uses(index: &[Affine], axis: AxisId) -> bool {
+    index.iter().any(|index| index.coefficient(VarId(axis as u32)) != 0)
+}
+
+/// The dimensions of the data that an axis of the result alone, not of the weights, shares with one that is summed over.
+fn windows(main: &Equation, data: &[Affine], weight: &[Affine], extents: &[usize]) -> Vec<Window> {
+    let is_tap = |axis: AxisId| main.axes[axis].reduce;
+    let is_row = |axis: AxisId| !is_tap(axis) && !uses(weight, axis);
+    let window = |(dim, index): (usize, &Affine)| {
+        let [a, b] = index.terms[..] else { return None };
+        let ((row, stride), (tap, dilation)) = if is_tap(a.0.0 as usize) { (b, a) } else { (a, b) };
+        let (row, tap) = (row.0 as usize, tap.0 as usize);
+        let pad = -index.constant;
+        let window = Window { dim, extent: extents[dim], row, tap, stride, dilation, pad };
+        (is_row(row) && is_tap(tap)).then_some(window)
+    };
+    data.iter().enumerate().filter_map(window).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Workload;
+
+    fn axes(text: &str) -> (Axes, Vec<&'static str>, bool) {
+        let spec = text.parse::<Workload>().unwrap().spec();
+        let axes = Axes::of(&spec).unwrap();
+        let is_depthwise = axes.is_depthwise(spec.main());
+        (axes, spec.main().axes.iter().map(|axis| axis.name).collect(), is_depthwise)
+    }
+
+    #[test]
+    fn every_axis_plays_one_part() {
+        let (axes, names, is_depthwise) = axes("conv2d:n=2,c=6,h=9,w=8,o=4,kh=3,kw=2,sh=2,sw=1,p=1,dh=1,dw=2,g=2,bias");
+        let of = |ids: &[AxisId]| ids.iter().map(|&id| names[id]).collect::<Vec<_>>();
+        assert_eq!(of(&axes.batch), ["g"]);
+        assert_eq!(of(&axes.rows), ["n", "oh", "ow"]);
+        assert_eq!(of(&axes.columns), ["o"]);
+        assert_eq!(of(&axes.steps), ["c"]);
+        assert_eq!(of(&axes.taps().collect::<Vec<_>>()), ["kh", "kw"]);
+        assert_eq!(axes.windows[1], Window { dim: 3, extent: 8, row: 4, tap: 7, stride: 1, dilation: 2, pad: 1 });
+        assert!(axes.is_windowed(3) && !axes.is_windowed(0) && !is_depthwise);
+    }
+
+    #[test]
+    fn products_have_no_windows() {
+        let (axes, names, _) = axes("matmul:b=3,m=4,n=5,k=6,bias,act=relu");
+        let of = |ids: &[AxisId]| ids.iter().map(|&id| names[id]).collect::<Vec<_>>();
+        let parts = [&axes.batch, &axes.rows, &axes.columns, &axes.steps].map(|ids| of(ids).concat());
+        assert_eq!((parts.each_ref().map(String::as_str), axes.windows.len()), (["b", "m", "n", "k"], 0));
+    }
+
+    #[test]
+    fn depthwise_convolutions_have_no_columns() {
+        assert!(axes("conv2d:c=8,h=6,w=6,o=8,k=3,g=8").2);
+        assert!(axes("conv2d:c=8,h=6,w=6,o=4,k=1,g=4").2);
+        assert!(!axes("conv2d:c=8,h=6,w=6,o=8,k=3,g=4").2);
+        assert!(!axes("conv2d:c=1,h=6,w=6,o=1,k=3").2);
+        assert!(!axes("matmul:b=3,m=4,n=1,k=6").2);
+    }
+}
