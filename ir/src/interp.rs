@@ -182,7 +182,8 @@ pub fn interpret(program: &Program, operands: &[ArrayD<f32>]) -> Result<ArrayD<f
 
 /// The operand of a role, rounded as its type is where it is used.
 fn given(spec: &Spec, role: Role, operands: &[ArrayD<f32>]) -> Option<ArrayD<f32>> {
-    let (tensor, operand) = spec.operands().zip(operands).find(|(tensor, _)| tensor.role == role)?;
+    let Role::Operand(number) = role else { return None };
+    let (tensor, operand) = (spec.find(role)?, operands.get(number)?);
     Some(match spec.is_multiplied(tensor) {
         true => operand.mapv(|x| tensor.dtype.multiplied(x)),
         false => operand.mapv(|x| tensor.dtype.stored(x)),

@@ -157,7 +157,7 @@ fn binding(program: &Program, buffer: &Buffer, is_written_ahead: bool, read_in_r
     if buffer.scope != Scope::Global {
         return Binding::Private;
     }
-    match program.spec.operands().find(|tensor| tensor.role == buffer.role) {
+    match program.spec.find(buffer.role).filter(|tensor| tensor.is_given()) {
         Some(tensor) if tensor.is_constant() => Binding::Constant { read_in_runs },
         Some(_) => Binding::Data,
         None if buffer.role == Role::Output => Binding::Output,

@@ -15,7 +15,7 @@ use std::fmt;
 
 use crate::affine::Affine;
 use crate::program::{
-    Access, Buffer, Expr, InBounds, Layout, LoopKind, Mbarrier, Node, Program, Role, Scope, StoreMode, WarpRole, When,
+    Access, Buffer, Expr, InBounds, Layout, LoopKind, Mbarrier, Node, Program, Scope, StoreMode, WarpRole, When,
 };
 
 impl fmt::Display for Program {
@@ -28,7 +28,7 @@ impl fmt::Display for Program {
         }
         writeln!(f)?;
         for buffer in &self.buffers {
-            write_buffer(f, buffer)?;
+            self.write_buffer(f, buffer)?;
         }
         for stage in &self.stages {
             let when = match stage.when {
@@ -42,30 +42,23 @@ impl fmt::Display for Program {
     }
 }
 
-fn write_buffer(f: &mut fmt::Formatter<'_>, buffer: &Buffer) -> fmt::Result {
-    let role = match buffer.role {
-        Role::Input => "input",
-        Role::Weight => "weight",
-        Role::Bias => "bias",
-        Role::Residual => "residual",
-        Role::Output => "output",
-        Role::Packed => "packed",
-        Role::Accumulator => "accumulator",
-    };
-    let scope = match buffer.scope {
-        Scope::Global => "global",
-        Scope::Shared => "shared",
-        Scope::Local => "local",
-        Scope::Register => "register",
-    };
-    write!(f, "buffer {}: {role} {scope} {:?}", buffer.name, buffer.shape)?;
-    match buffer.layout {
-        Layout::Plain => writeln!(f),
-        Layout::ChannelBlocked(block) => writeln!(f, " c-blocked {block}"),
-    }
-}
-
 impl Program {
+    fn write_buffer(&self, f: &mut fmt::Formatter<'_>, buffer: &Buffer) -> fmt::Result {
+        let operand = self.spec.find(buffer.role).filter(|tensor| tensor.is_given());
+        let role = operand.map_or_else(|| buffer.role.to_string(), |tensor| tensor.name.to_string());
+        let scope = match buffer.scope {
+            Scope::Global => "global",
+            Scope::Shared => "shared",
+            Scope::Local => "local",
+            Scope::Register => "register",
+        };
+        write!(f, "buffer {}: {role} {scope} {:?}", buffer.name, buffer.shape)?;
+        match buffer.layout {
+            Layout::Plain => writeln!(f),
+            Layout::ChannelBlocked(block) => writeln!(f, " c-blocked {block}"),
+        }
+    }
+
     /// Name of a buffer, also where the id is wrong.
     fn buffer_name(&self, access: &Access) -> &str {
         self.buffers.get(access.buffer.0 as usize).map_or("?", |b| &b.name)

@@ -29,6 +29,7 @@
 //! ([`Node::Specialised`]).
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -54,20 +55,25 @@ pub struct BufferId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// The data operand, given by the caller.
-    Input,
-    /// The weight operand, given by the caller.
-    Weight,
-    /// One value per output channel or column, given by the caller.
-    Bias,
-    /// A tensor of the output's logical shape and layout, added at the final store; given by the caller.
-    Residual,
+    /// Given by the caller: of [`Spec::operands`], the one of this number.
+    Operand(usize),
     /// The result.
     Output,
     /// A copy of an operand in another layout, a transform of it, or what a transform keeps on the way.
     Packed,
     /// Partial sums of one register tile.
     Accumulator,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Role::Operand(number) => write!(f, "operand {number}"),
+            Role::Output => f.write_str("output"),
+            Role::Packed => f.write_str("packed"),
+            Role::Accumulator => f.write_str("accumulator"),
+        }
+    }
 }
 
 /// Where a buffer lives.

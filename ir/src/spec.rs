@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
-use crate::program::{Access, Expr, Role};
+use crate::program::{Access, BufferId, Expr, Role};
 
 mod evaluate;
 
@@ -56,8 +56,6 @@ pub enum Source {
 pub struct Tensor {
     /// A name that is unique within the spec.
     pub name: Cow<'static, str>,
-    /// What buffers that hold it are for.
-    pub role: Role,
     /// Shape, outermost first.
     pub shape: Vec<usize>,
     /// Type of its elements.
@@ -127,9 +125,33 @@ impl Spec {
         &self.tensors[access.buffer.0 as usize]
     }
 
-    /// The tensor of a role, if there is one.
+    /// What buffers that hold a tensor are for.
+    pub fn role(&self, tensor: BufferId) -> Role {
+        let before = &self.tensors[..tensor.0 as usize];
+        match self.tensors[tensor.0 as usize].source {
+            Source::Given { .. } => Role::Operand(before.iter().filter(|tensor| tensor.is_given()).count()),
+            Source::Computed if self.result() == Some(tensor) => Role::Output,
+            Source::Computed | Source::Known(_) => Role::Packed,
+        }
+    }
+
+    /// The operand of a number, or the result; what is computed on the way is found by no role.
     pub fn find(&self, role: Role) -> Option<&Tensor> {
-        self.tensors.iter().find(|tensor| tensor.role == role)
+        match role {
+            Role::Operand(number) => self.operands().nth(number),
+            Role::Output => self.result().map(|id| &self.tensors[id.0 as usize]),
+            Role::Packed | Role::Accumulator => None,
+        }
+    }
+
+    /// The number of the operand of a name, if there is one.
+    pub fn operand(&self, name: &str) -> Option<usize> {
+        self.operands().position(|tensor| tensor.name == name)
+    }
+
+    /// The tensor that the last equation defines.
+    pub fn result(&self) -> Option<BufferId> {
+        self.equations.last().map(|equation| equation.output.buffer)
     }
 
     /// The tensors that the caller gives, in order.
@@ -159,7 +181,7 @@ impl Spec {
 
     /// Bytes that any algorithm must move at least once: every operand read and the result written.
     pub fn min_bytes(&self) -> f64 {
-        let moved = self.tensors.iter().filter(|tensor| tensor.is_given() || tensor.role == Role::Output);
+        let moved = self.operands().chain(self.find(Role::Output));
         moved.map(|tensor| tensor.shape.iter().map(|&d| d as f64).product::<f64>() * tensor.dtype.bytes() as f64).sum()
     }
 

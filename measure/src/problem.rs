@@ -98,7 +98,7 @@ fn zeros(len: usize) -> Result<Vec<f32>, CandidateError> {
 
 /// A plan that is not one of the workload: what lowering made cannot be run.
 pub(crate) fn misfit(role: Role, what: &str) -> CandidateError {
-    CandidateError::Lower { message: format!("the plan's {role:?} buffer: {what}").to_lowercase() }
+    CandidateError::Lower { message: format!("the plan's buffer for {role}: {what}").to_lowercase() }
 }
 
 #[cfg(test)]
@@ -115,15 +115,15 @@ mod tests {
         let input = problem.operands[0].clone();
         let output = reference(&workload, &problem.operands);
         for layout in [Layout::Plain, Layout::ChannelBlocked(2), Layout::ChannelBlocked(4), Layout::Plain] {
-            let arranged = problem.operand(Role::Input, layout).unwrap().unwrap();
+            let arranged = problem.operand(Role::Operand(0), layout).unwrap().unwrap();
             assert_eq!(arranged, to_layout(&input, layout).unwrap());
             let right = problem.output(layout).unwrap().expect("it is small");
             assert_eq!(right, to_layout(&output, layout).unwrap());
             assert_eq!(problem.expected(layout).unwrap().len(), right.len());
         }
-        assert_eq!(problem.operand(Role::Bias, Layout::Plain), Ok(None));
-        assert!(problem.operand(Role::Residual, Layout::Plain).unwrap().is_some());
-        assert!(problem.operand(Role::Input, Layout::ChannelBlocked(3)).is_err());
+        assert_eq!(problem.operand(Role::Operand(3), Layout::Plain), Ok(None));
+        assert!(problem.operand(Role::Operand(2), Layout::Plain).unwrap().is_some());
+        assert!(problem.operand(Role::Operand(0), Layout::ChannelBlocked(3)).is_err());
         assert!(problem.expected(Layout::ChannelBlocked(3)).is_err());
     }
 
@@ -157,7 +157,7 @@ mod tests {
         let [left, right] =
             [&operands[0], &operands[1]].map(|tensor| matrix(tensor).into_dimensionality::<ndarray::Ix2>().unwrap());
         let mut product = left.dot(&right);
-        if let Some(bias) = operands.find(Role::Bias) {
+        if let Some(bias) = operands.named("bias") {
             product += bias;
         }
         if !is_linear {

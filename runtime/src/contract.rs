@@ -41,8 +41,8 @@ pub fn plan(tasks: usize, launch: Option<Launch>) -> KernelPlan {
     let stage = |symbol: &str, when| PlanStage { symbol: symbol.into(), when, tasks, launch, boxes: vec![] };
     KernelPlan {
         buffers: vec![
-            buffer("input", Role::Input, Binding::Data),
-            buffer("weight", Role::Weight, Binding::Constant { read_in_runs: false }),
+            buffer("input", Role::Operand(0), Binding::Data),
+            buffer("weight", Role::Operand(1), Binding::Constant { read_in_runs: false }),
             buffer("output", Role::Output, Binding::Output),
             buffer("packed", Role::Packed, Binding::Packed),
             buffer("scratch", Role::Packed, Binding::Scratch),

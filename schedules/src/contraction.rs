@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use autotune_ir::Spec;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::program::{Access, AxisInfo, AxisOf, Layout, Role};
+use autotune_ir::program::{Access, AxisInfo, AxisOf, Layout};
 
 use crate::workload::Workload;
 
@@ -77,7 +77,7 @@ impl Contraction {
         let operand =
             |access: &Access| Operand { shape: spec.tensor(access).shape.clone(), index: access.index.clone() };
         let [data, weight] = main.loads()[..] else { unreachable!("a contraction multiplies two tensors") };
-        let bias = tail.loads().into_iter().find(|access| spec.tensor(access).role == Role::Bias);
+        let bias = tail.loads().into_iter().find(|access| access.index.len() == 1);
         Self {
             axes: main.axes.iter().enumerate().map(|(id, axis)| AxisInfo::whole(id, axis)).collect(),
             data: operand(data),

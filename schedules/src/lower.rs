@@ -1,6 +1,9 @@
 //! What lowerings share, and those for CPUs.
 
-use crate::workload::{Activation, Workload};
+use std::sync::Arc;
+
+use crate::workload::Workload;
+use autotune_ir::Spec;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Access, BufferId, Expr, Layout, Loop, LoopKind, Node, Role, Scope, Store, StoreMode};
 
@@ -12,17 +15,17 @@ pub(crate) mod partial;
 pub(crate) mod winograd;
 
 /// The buffers that the caller gives and gets.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct OperandBuffers {
+    spec: Arc<Spec>,
     pub(crate) input: BufferId,
     pub(crate) weight: BufferId,
-    pub(crate) bias: Option<BufferId>,
-    pub(crate) residual: Option<BufferId>,
     pub(crate) output: BufferId,
 }
 
 impl OperandBuffers {
-    /// Adds them to a program: weights and bias plain, input and output (and residual) of a physical shape and layout.
+    /// Adds them to a program, first of all buffers: the data and the output, with all operands of its shape, of a physical shape and
+    /// layout, others plain.
     pub(crate) fn new(
         all: &mut Nest,
         workload: &Workload,
@@ -34,24 +37,44 @@ impl OperandBuffers {
             all.buffers[id.0 as usize].layout = layout;
             id
         };
-        let epilogue = workload.epilogue;
-        Self {
-            input: add("input", Role::Input, input),
-            weight: add("weight", Role::Weight, (&workload.weight_shape(), Layout::Plain)),
-            bias: epilogue.bias.then(|| add("bias", Role::Bias, (&[workload.bias_len()], Layout::Plain))),
-            residual: epilogue.residual.then(|| add("residual", Role::Residual, output)),
-            output: add("output", Role::Output, output),
+        let spec = workload.spec();
+        let result = spec.find(Role::Output).map(|tensor| &tensor.shape);
+        for (number, tensor) in spec.operands().enumerate() {
+            let (shape, layout) = match number {
+                0 => input,
+                1 => (&tensor.shape[..], Layout::Plain),
+                _ if Some(&tensor.shape) == result => output,
+                _ => (&tensor.shape[..], Layout::Plain),
+            };
+            add(&tensor.name, Role::Operand(number), (shape, layout));
+        }
+        let output = add("output", Role::Output, output);
+        Self { spec, input: BufferId(0), weight: BufferId(1), output }
+    }
+
+    /// The result behind a sum, by the last equation of the spec: `act(sum + bias + residual)`, say. For the element `index` of the
+    /// output; what has one dimension is read at `channel`.
+    pub(crate) fn fused(&self, sum: Expr, channel: &Affine, index: &[Affine]) -> Expr {
+        match self.spec.equations.last() {
+            Some(tail) => self.map(&tail.value, &sum, channel, index),
+            None => sum,
         }
     }
 
-    /// `act(sum + bias + residual)`, the last two where they exist, for the element `index` of the output, whose bias is that of a channel.
-    pub(crate) fn fused(&self, workload: &Workload, sum: Expr, channel: Affine, index: &[Affine]) -> Expr {
-        let bias = self.bias.map(|bias| load(bias, vec![channel]));
-        let residual = self.residual.map(|residual| load(residual, index.to_vec()));
-        let value = [bias, residual].into_iter().flatten().fold(sum, add);
-        match workload.epilogue.activation {
-            Activation::None => value,
-            Activation::Relu => Expr::max(value, Expr::Const(0.0)),
+    fn map(&self, value: &Expr, sum: &Expr, channel: &Affine, index: &[Affine]) -> Expr {
+        let map = |pair: &[Expr; 2]| Box::new(pair.each_ref().map(|value| self.map(value, sum, channel, index)));
+        match value {
+            Expr::Load(access) => match self.spec.role(access.buffer) {
+                Role::Operand(number) => {
+                    let buffer = BufferId(number as u32);
+                    load(buffer, if access.index.len() == 1 { vec![channel.clone()] } else { index.to_vec() })
+                }
+                _ => sum.clone(),
+            },
+            Expr::Add(pair) => Expr::Add(map(pair)),
+            Expr::Mul(pair) => Expr::Mul(map(pair)),
+            Expr::Max(pair) => Expr::Max(map(pair)),
+            Expr::Const(_) | Expr::Guarded { .. } => value.clone(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The tensors that a workload reads.
 
+use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
 
 use autotune_ir::interp::{OperandError, check_operands};
@@ -14,7 +15,7 @@ use thiserror::Error;
 /// The operands of one run, in their logical shapes, in the order of [`Spec::operands`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operands {
-    roles: Vec<Role>,
+    names: Vec<Cow<'static, str>>,
     tensors: Vec<ArrayD<f32>>,
 }
 
@@ -61,12 +62,20 @@ impl Operands {
             }
         };
         let tensors = spec.operands().enumerate().map(draw).collect::<Result<_, _>>()?;
-        Ok(Self { roles: spec.operands().map(|tensor| tensor.role).collect(), tensors })
+        Ok(Self { names: spec.operands().map(|tensor| tensor.name.clone()).collect(), tensors })
     }
 
     /// The operand of a role, if there is one.
     pub fn find(&self, role: Role) -> Option<&ArrayD<f32>> {
-        self.roles.iter().position(|&own| own == role).map(|at| &self.tensors[at])
+        match role {
+            Role::Operand(number) => self.tensors.get(number),
+            Role::Output | Role::Packed | Role::Accumulator => None,
+        }
+    }
+
+    /// The operand of a name, if there is one.
+    pub fn named(&self, name: &str) -> Option<&ArrayD<f32>> {
+        self.names.iter().position(|own| own == name).map(|number| &self.tensors[number])
     }
 
     /// Whether every operand has the shape that is wanted and none is missing or too many.
@@ -142,7 +151,7 @@ mod tests {
         assert_ne!(operands, Operands::random(&workload.spec(), 8));
         assert!(operands[0].iter().chain(&operands[1]).all(|x| (0.1..1.0).contains(&x.abs())));
         assert!(operands[0].iter().any(|&x| x > 0.0) && operands[0].iter().any(|&x| x < 0.0));
-        let [bias, residual] = [Role::Bias, Role::Residual].map(|role| operands.find(role).unwrap());
+        let [bias, residual] = ["bias", "residual"].map(|name| operands.named(name).unwrap());
         assert!(bias.iter().chain(residual).all(|x| (0.3..3.0).contains(&x.abs())));
     }
 

@@ -170,8 +170,6 @@ pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use autotune_ir::program::Role;
-
     use super::*;
     use crate::workload::Conv2d;
     use ndarray::{Dimension, Ix2, s};
@@ -265,7 +263,7 @@ mod tests {
             assert!(bare[..] == operands[..2]);
             let sums = reference(&plain, &bare);
             let output = reference(&fused, &operands);
-            let [bias, residual] = [Role::Bias, Role::Residual].map(|role| operands.find(role).unwrap());
+            let [bias, residual] = ["bias", "residual"].map(|name| operands.named(name).unwrap());
             let mut clipped = 0;
             for (i, &sum) in sums.indexed_iter() {
                 let channel = if i.ndim() == 4 { i[1] } else { i[2] };

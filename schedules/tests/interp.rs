@@ -131,7 +131,7 @@ fn private_memory_ends_with_its_allocation() {
 #[test]
 fn operands_are_read_only() {
     let mut program = matmul();
-    let (input, output) = (program.find(Role::Input).unwrap(), program.find(Role::Output).unwrap());
+    let (input, output) = (program.find(Role::Operand(0)).unwrap(), program.find(Role::Output).unwrap());
     let zero = nests::number(0);
     let index = [zero.clone(), zero.clone(), zero];
     let store = nests::assign(nests::access(input, &index), nests::load(output, &index));

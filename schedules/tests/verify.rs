@@ -427,7 +427,7 @@ fn stages_touch_what_they_may() {
             p.stages[1].body.push(store);
         })
     };
-    for role in [Role::Input, Role::Weight, Role::Bias, Role::Residual] {
+    for role in (0..4).map(Role::Operand) {
         assert_problem!(store_to(role), Problem::Forbidden { access: "written", .. });
     }
     // What was packed ahead of time is there for every run.
@@ -435,7 +435,7 @@ fn stages_touch_what_they_may() {
     let early = problem(padded(), |p| p.stages[0].when = When::AheadOfTime);
     assert_problem!(early, Problem::Forbidden { buffer, access: "read" } if buffer == "input");
     let output = problem(padded(), |p| {
-        let (output, weight) = (p.find(Role::Output).unwrap(), p.find(Role::Weight).unwrap());
+        let (output, weight) = (p.find(Role::Output).unwrap(), p.find(Role::Operand(1)).unwrap());
         let zeros = vec![nests::number(0); 4];
         let store = nests::assign(nests::access(output, &zeros), nests::load(weight, &zeros));
         p.stages[0].when = When::AheadOfTime;

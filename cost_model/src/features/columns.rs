@@ -131,7 +131,7 @@ pub(super) struct Elements {
 impl Elements {
     pub(super) fn of(spec: &Spec) -> Self {
         let count = |role| spec.find(role).map_or(0.0, |tensor| tensor.shape.iter().map(|&d| d as f64).product());
-        Self { data: count(Role::Input), weight: count(Role::Weight), output: count(Role::Output) }
+        Self { data: count(Role::Operand(0)), weight: count(Role::Operand(1)), output: count(Role::Output) }
     }
 }
 

@@ -273,10 +273,10 @@ fn trips(walk: &Walk) -> f64 {
 
 fn operand_of_role(role: Role) -> Operand {
     match role {
-        Role::Input => Operand::Data,
-        Role::Weight => Operand::Weight,
+        Role::Operand(0) => Operand::Data,
+        Role::Operand(1) => Operand::Weight,
         // A packed buffer is settled when the copy that fills it is met.
-        Role::Packed | Role::Bias | Role::Residual | Role::Output | Role::Accumulator => Operand::Output,
+        Role::Packed | Role::Operand(_) | Role::Output | Role::Accumulator => Operand::Output,
     }
 }
 

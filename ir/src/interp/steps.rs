@@ -119,7 +119,7 @@ impl Compiler<'_> {
     fn store(&mut self, store: &Store) -> Result<Step, InterpError> {
         let dst = self.access(&store.dst)?;
         let target = &self.program.buffers[dst.buffer];
-        if matches!(target.role, Role::Input | Role::Weight | Role::Bias | Role::Residual) {
+        if matches!(target.role, Role::Operand(_)) {
             let (stage, buffer) = (self.stage.name.clone(), target.name.clone());
             return Err(InterpError::ReadOnly { stage, buffer });
         }

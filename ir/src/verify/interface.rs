@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::{Problem, VerifyError};
 use crate::affine::{Affine, VarId};
 use crate::layout::physical_shape;
-use crate::program::{AxisOf, Layout, MAX_LOCAL_BYTES, Program, Role, Scope};
+use crate::program::{AxisOf, Buffer, Layout, MAX_LOCAL_BYTES, Program, Role, Scope};
 use crate::spec::{AxisId, Equation, Spec, Tensor};
 use crate::target::Target;
 
@@ -19,8 +19,7 @@ fn fail(place: impl Into<String>, what: impl Into<String>) -> Result<(), VerifyE
 
 /// Names, roles, shapes and axes are those of the spec and of the algorithm.
 pub(super) fn check_interface(program: &Program) -> Result<(), VerifyError> {
-    let outside = |spec: &Spec| -> Vec<Tensor> { spec.tensors.iter().filter(|t| is_outside(t)).cloned().collect() };
-    if outside(&program.spec) != outside(&program.algorithm) {
+    if !outside(&program.spec).eq(outside(&program.algorithm)) {
         return fail("program", "the algorithm has other operands than the spec");
     }
 
@@ -30,7 +29,7 @@ pub(super) fn check_interface(program: &Program) -> Result<(), VerifyError> {
         if !is_identifier(&buffer.name) || !names.insert(&buffer.name) {
             return fail(place, "the name is no C identifier or not unique");
         }
-        let Some(tensor) = program.spec.find(buffer.role).filter(|tensor| is_outside(tensor)) else { continue };
+        let Some(tensor) = program.spec.find(buffer.role) else { continue };
         if buffer.scope != Scope::Global {
             return fail(place, "an operand or the output is not global");
         }
@@ -42,12 +41,16 @@ pub(super) fn check_interface(program: &Program) -> Result<(), VerifyError> {
         }
     }
 
-    for role in [Role::Input, Role::Weight, Role::Bias, Role::Residual, Role::Output] {
+    let operands = program.spec.operands().count();
+    for role in (0..operands).map(Role::Operand).chain([Role::Output]) {
         let found = program.buffers.iter().filter(|b| b.role == role).count();
-        let wanted = usize::from(program.spec.find(role).is_some());
-        if found != wanted {
-            return fail("program", format!("{found} buffers of role {role:?}, not {wanted}"));
+        if found != 1 {
+            return fail("program", format!("{found} buffers of role {role}, not 1"));
         }
+    }
+    let beyond = |buffer: &&Buffer| matches!(buffer.role, Role::Operand(number) if number >= operands);
+    if let Some(buffer) = program.buffers.iter().find(beyond) {
+        return fail(format!("buffer '{}'", buffer.name), format!("there is no {}", buffer.role));
     }
 
     let mut stages = HashSet::new();
@@ -57,9 +60,9 @@ pub(super) fn check_interface(program: &Program) -> Result<(), VerifyError> {
     check_axes(program)
 }
 
-/// True for what the caller gives and gets.
-fn is_outside(tensor: &Tensor) -> bool {
-    tensor.is_given() || tensor.role == Role::Output
+/// What the caller gives and gets.
+fn outside(spec: &Spec) -> impl Iterator<Item = &Tensor> {
+    spec.operands().chain(spec.find(Role::Output))
 }
 
 fn is_identifier(name: &str) -> bool {
@@ -165,7 +168,7 @@ fn operand_bytes(spec: &Spec) -> u64 {
 /// main equation reads no such tensor.
 pub(super) fn element_read(program: &Program, role: Role, point: &[Affine]) -> Option<Vec<Affine>> {
     let equation = program.algorithm.main();
-    let access = equation.loads().into_iter().find(|access| program.algorithm.tensor(access).role == role)?;
+    let access = equation.loads().into_iter().find(|access| program.algorithm.role(access.buffer) == role)?;
     let mut values = vec![Some(Affine::default()); equation.axes.len()];
     for (axis, value) in program.axes.iter().zip(point) {
         match &axis.of {

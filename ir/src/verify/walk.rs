@@ -271,7 +271,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         self.check_copy(store, dst)?;
         let is_packing = self.stage.1.when == When::AheadOfTime;
         let may_write = match dst.role {
-            Role::Input | Role::Weight | Role::Bias | Role::Residual => false,
+            Role::Operand(_) => false,
             Role::Output => !is_packing,
             Role::Packed | Role::Accumulator => is_packing || !self.found.ahead_of_time.contains(&store.dst.buffer),
         };
@@ -290,9 +290,7 @@ impl<'a, 'f> Walk<'a, 'f> {
     /// True for what stages ahead of time may read: constant weights, what was made of them, private memory.
     fn is_known_ahead(&self, id: BufferId, buffer: &Buffer) -> bool {
         match buffer.role {
-            Role::Weight | Role::Input | Role::Bias | Role::Residual => {
-                self.program.spec.find(buffer.role).is_some_and(Tensor::is_constant)
-            }
+            Role::Operand(_) => self.program.spec.find(buffer.role).is_some_and(Tensor::is_constant),
             Role::Packed => {
                 let in_stage = self.found.writes.iter().any(|w| w.buffer == id && w.covered.place.0 == self.stage.0);
                 buffer.scope != Scope::Global || in_stage || self.found.ahead_of_time.contains(&id)
@@ -424,7 +422,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             let Some(wanted) = interface::element_read(self.program, buffer.role, &store.point) else {
                 return self.fail(Problem::Forbidden { buffer: buffer.name.clone(), access: "read" });
             };
-            in_place |= buffer.role == Role::Input;
+            in_place |= buffer.role == Role::Operand(0);
             let found = interface::logical_index(&access.index, buffer.layout);
             // A variable that is always zero says nothing.
             let plain = |affine: &Affine| {

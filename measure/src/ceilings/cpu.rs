@@ -272,9 +272,9 @@ fn plan(name: Loop, elements: usize, tasks: usize) -> KernelPlan {
     let results = if name == Loop::Copy { elements } else { LINE * tasks };
     KernelPlan {
         buffers: vec![
-            buffer("operands", Role::Input, Binding::Data, elements),
+            buffer("operands", Role::Operand(0), Binding::Data, elements),
             buffer("results", Role::Output, Binding::Output, results),
-            buffer("chunk", Role::Residual, Binding::Data, 1),
+            buffer("chunk", Role::Operand(1), Binding::Data, 1),
         ],
         stages: vec![PlanStage { symbol: name.symbol(), when: When::EveryRun, tasks, launch: None, boxes: vec![] }],
         local_bytes: 0,

@@ -184,7 +184,10 @@ fn plan(blocks: usize, vectors: usize) -> KernelPlan {
         boxes: vec![],
     };
     KernelPlan {
-        buffers: vec![buffer("operands", Role::Input, Binding::Data), buffer("results", Role::Output, Binding::Output)],
+        buffers: vec![
+            buffer("operands", Role::Operand(0), Binding::Data),
+            buffer("results", Role::Output, Binding::Output),
+        ],
         stages: vec![stage],
         local_bytes: 0,
     }

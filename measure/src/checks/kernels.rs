@@ -198,8 +198,8 @@ fn plan(target: &GpuTarget) -> KernelPlan {
     };
     KernelPlan {
         buffers: [
-            ("actual", Role::Input, Binding::Data),
-            ("expected", Role::Residual, Binding::Data),
+            ("actual", Role::Operand(0), Binding::Data),
+            ("expected", Role::Operand(1), Binding::Data),
             ("state", Role::Output, Binding::Output),
         ]
         .map(buffer)

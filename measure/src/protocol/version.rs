@@ -150,14 +150,14 @@ fn job(code: Code) -> Job {
         layout,
         dtype: Default::default(),
     };
-    let constant = (Role::Weight, Binding::Constant { read_in_runs: true });
+    let constant = (Role::Operand(1), Binding::Constant { read_in_runs: true });
     let launch = Launch { blocks: 1, threads: 2, shared_bytes: 3 };
     let boxes = vec![TensorBox { buffer: 0, shape: [8, 9] }];
     let stage =
         |when| PlanStage { symbol: "symbol".into(), when, tasks: 4, launch: Some(launch), boxes: boxes.clone() };
     let plan = KernelPlan {
         buffers: vec![
-            buffer((Role::Input, Binding::Data), Layout::Plain),
+            buffer((Role::Operand(0), Binding::Data), Layout::Plain),
             buffer(constant, Layout::Plain),
             buffer((Role::Output, Binding::Output), Layout::ChannelBlocked(2)),
         ],

@@ -78,10 +78,10 @@ pub(crate) fn plan() -> KernelPlan {
         |name: &str, when, tasks| PlanStage { symbol: format!("autotune_{name}"), when, tasks, launch, boxes: vec![] };
     let mut plan = KernelPlan {
         buffers: vec![
-            buffer("input", Role::Input, Binding::Data, &[1, M, K]),
-            buffer("weight", Role::Weight, Binding::Constant { read_in_runs: false }, &[1, K, N]),
-            buffer("bias", Role::Bias, Binding::Constant { read_in_runs: true }, &[N]),
-            buffer("residual", Role::Residual, Binding::Data, &[1, M, N]),
+            buffer("input", Role::Operand(0), Binding::Data, &[1, M, K]),
+            buffer("weight", Role::Operand(1), Binding::Constant { read_in_runs: false }, &[1, K, N]),
+            buffer("bias", Role::Operand(2), Binding::Constant { read_in_runs: true }, &[N]),
+            buffer("residual", Role::Operand(3), Binding::Data, &[1, M, N]),
             buffer("output", Role::Output, Binding::Output, &[1, M, N]),
             buffer("packed", Role::Packed, Binding::Packed, &[N, K]),
         ],

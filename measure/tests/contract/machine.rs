@@ -216,7 +216,7 @@ fn packed_weights_that_change_are_found() {
     let mut measurer = measurer();
     let plan = large().artifact.plan;
     let packed = plan.buffers.iter().position(|b| b.binding == Binding::Packed).unwrap();
-    let weight = plan.buffers.iter().position(|b| b.role == Role::Weight).unwrap();
+    let weight = plan.buffers.iter().position(|b| b.role == Role::Operand(1)).unwrap();
     let expected = outcome(&mut measurer, &large()).outcome.unwrap().max_rel_error;
     for (position, word) in [(packed, "packed"), (weight, "weight")] {
         let len = plan.buffers[position].shape.iter().product::<usize>() as i32;

@@ -38,15 +38,12 @@ pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
     if let Some(packing) = &tiling.packing {
         add("pack_weight", When::AheadOfTime, pack::pack_weight(tiling, packing, [operands.weight, weight], &mut all));
     }
-    let outside = Outside { sources: [operands.input, weight], partial, operands };
-    add("compute", When::EveryRun, compute(workload, tiling, outside, &mut all));
+    let outside = Outside { sources: [operands.input, weight], partial, operands: operands.clone() };
+    add("compute", When::EveryRun, compute(tiling, outside, &mut all));
     if let Some(partial) = partial {
         let channel = own.output.index.iter().position(|index| *index == own.bias).unwrap_or(0);
-        add(
-            "add_partial",
-            When::EveryRun,
-            add_partial(workload, &operands, (partial, tiling.split), channel, &mut all),
-        );
+        let body = add_partial(&operands, (partial, tiling.split), channel, &mut all);
+        add("add_partial", When::EveryRun, body);
     }
 
     let axes = tiling.roles.contraction.axes.clone();
@@ -64,12 +61,11 @@ pub(crate) struct Outside {
 }
 
 /// The stage that adds up the products of a tiling.
-pub(crate) fn compute(workload: &Workload, tiling: &Tiling, outside: Outside, all: &mut Nest) -> Vec<Node> {
-    Lowering::new(workload, tiling, outside, all).compute()
+pub(crate) fn compute(tiling: &Tiling, outside: Outside, all: &mut Nest) -> Vec<Node> {
+    Lowering::new(tiling, outside, all).compute()
 }
 
 struct Lowering<'a> {
-    workload: &'a Workload,
     tiling: &'a Tiling,
     outside: Outside,
     all: &'a mut Nest,
@@ -95,7 +91,7 @@ struct Lowering<'a> {
 type Place = Vec<(AxisId, Affine)>;
 
 impl<'a> Lowering<'a> {
-    fn new(workload: &'a Workload, tiling: &'a Tiling, outside: Outside, all: &'a mut Nest) -> Self {
+    fn new(tiling: &'a Tiling, outside: Outside, all: &'a mut Nest) -> Self {
         let shared = ["data_shared", "weight_shared"];
         let slots = |which: usize| [vec![tiling.slots], tiling.staged[which].shape()].concat();
         let shared = [0, 1].map(|which| all.buffer(shared[which], Role::Packed, Scope::Shared, slots(which)));
@@ -117,7 +113,6 @@ impl<'a> Lowering<'a> {
         let acc = all.buffer("acc", Role::Accumulator, Scope::Register, sums);
         let zeros = || vec![Affine::default(); tiling.roles.contraction.axes.len()];
         Self {
-            workload,
             tiling,
             outside,
             all,

@@ -115,7 +115,6 @@ fn loop_names(axis: &str) -> [VarName; LEVELS.len()] {
 }
 
 struct Lowering<'a> {
-    workload: &'a Workload,
     direct: &'a Direct,
     lanes: usize,
     all: Nest,
@@ -145,7 +144,6 @@ impl<'a> Lowering<'a> {
         let operands = OperandBuffers::new(&mut all, workload, inputs, outputs);
         let axes = direct.contraction.axes.iter();
         Self {
-            workload,
             direct,
             lanes,
             all,

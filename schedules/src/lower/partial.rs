@@ -2,7 +2,6 @@
 
 use super::nest::Nest;
 use super::{OperandBuffers, assign, load, nest};
-use crate::workload::Workload;
 use autotune_ir::program::{Access, BufferId, Expr, LoopKind, Node, Role, Scope, Store, StoreMode};
 
 /// Threads of a block that packs weights or adds up partial sums.
@@ -14,7 +13,6 @@ pub(crate) const DIMENSIONS: [&str; 5] = ["d0", "d1", "d2", "d3", "d4"];
 /// `for every element: sum = 0; for s in 0..parts { sum += partial[s] }; output = act(sum + bias + residual)`, a thread per
 /// element. The bias goes along dimension `channel` of the output.
 pub(crate) fn add_partial(
-    workload: &Workload,
     operands: &OperandBuffers,
     (partial, parts): (BufferId, usize),
     channel: usize,
@@ -35,7 +33,7 @@ pub(crate) fn add_partial(
 
         let mut body = vec![assign(sum, Vec::new(), Expr::Const(0.0))];
         body.extend(nest(loops, vec![add]));
-        let value = operands.fused(workload, load(sum, Vec::new()), index[channel].clone(), &index);
+        let value = operands.fused(load(sum, Vec::new()), &index[channel], &index);
         body.push(assign(operands.output, index, value));
         body
     })

@@ -11,7 +11,6 @@ use super::selection::{Selection, Stand};
 use crate::operands::{Operands, OutOfMemory};
 use crate::workload::{Activation, Conv2d, Workload};
 use autotune_ir::DType;
-use autotune_ir::program::Role;
 
 /// Blocks that are summed together, for which input rows are read once.
 const BLOCKS: usize = 64;
@@ -148,11 +147,11 @@ impl Lines<'_> {
         let (image, y) = (line / oh, line % oh);
         let dtype = self.workload.dtype;
         for (channel, scale) in self.selection.terms(line, block) {
-            if let Some(bias) = self.operands.find(Role::Bias) {
+            if let Some(bias) = self.operands.named("bias") {
                 let bias = scale * f64::from(dtype.stored(bias[channel]));
                 sums.iter_mut().for_each(|sum| *sum += bias);
             }
-            if let Some(residual) = self.operands.find(Role::Residual) {
+            if let Some(residual) = self.operands.named("residual") {
                 let line = residual.slice(s![image, channel, y, ..]);
                 sums.iter_mut().zip(line).for_each(|(sum, &x)| *sum += scale * f64::from(dtype.stored(x)));
             }

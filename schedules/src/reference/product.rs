@@ -11,7 +11,6 @@ use super::selection::{Selection, Stand};
 use crate::operands::{Operands, OutOfMemory};
 use crate::workload::{Matmul, Workload};
 use autotune_ir::DType;
-use autotune_ir::program::Role;
 
 /// Values that are summed together, for which the right matrix is read once.
 const VALUES: usize = 1 << 16;
@@ -164,8 +163,8 @@ impl Product<'_> {
         let Matmul { m, .. } = *self.matmul;
         let dtype = self.workload.dtype;
         let added = |channel: usize| {
-            let bias = self.operands.find(Role::Bias).map_or(0.0, |bias| f64::from(dtype.stored(bias[channel])));
-            let residual = self.operands.find(Role::Residual);
+            let bias = self.operands.named("bias").map_or(0.0, |bias| f64::from(dtype.stored(bias[channel])));
+            let residual = self.operands.named("residual");
             bias + residual.map_or(0.0, |residual| f64::from(dtype.stored(residual[[line / m, line % m, channel]])))
         };
         let is_plain = !self.workload.epilogue.bias && !self.workload.epilogue.residual;

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use autotune_ir::program::{Access, BufferId, Expr, Role};
+use autotune_ir::program::{Access, BufferId, Expr};
 use autotune_ir::spec::{Axis, Equation, Source, Spec, Tensor, axis_vars};
 use autotune_ir::{Affine, DType, VarId};
 
@@ -37,7 +37,7 @@ struct Writer {
 
 impl Writer {
     fn tensor(&mut self, name: &'static str, shape: Vec<usize>, dtype: DType, source: Source) -> BufferId {
-        self.tensors.push(Tensor { name: name.into(), role: Role::Packed, shape, dtype, source });
+        self.tensors.push(Tensor { name: name.into(), shape, dtype, source });
         BufferId(self.tensors.len() as u32 - 1)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use autotune_ir::program::{Access, BufferId, Expr, Role};
+use autotune_ir::program::{Access, BufferId, Expr};
 use autotune_ir::spec::{Axis, Equation, Source, Spec, Tensor};
 use autotune_ir::{Affine, DType};
 
@@ -13,19 +13,18 @@ impl Workload {
     pub fn spec(&self) -> Arc<Spec> {
         let contraction = self.definition().contraction();
         let mut tensors = Vec::new();
-        let mut add = |name: &'static str, role, shape, dtype, source| {
-            tensors.push(Tensor { name: name.into(), role, shape, dtype, source });
+        let mut add = |name: &'static str, shape, dtype, source| {
+            tensors.push(Tensor { name: name.into(), shape, dtype, source });
             BufferId(tensors.len() as u32 - 1)
         };
         let given = |is_constant| Source::Given { is_constant };
         let (dtype, epilogue) = (self.dtype, self.epilogue);
-        let input = add("input", Role::Input, self.input_shape(), dtype, given(false));
-        let weight = add("weight", Role::Weight, self.weight_shape(), dtype, given(contraction.weight_is_constant));
-        let bias = epilogue.bias.then(|| add("bias", Role::Bias, vec![self.bias_len()], dtype, given(false)));
-        let residual =
-            epilogue.residual.then(|| add("residual", Role::Residual, self.output_shape(), dtype, given(false)));
-        let sum = add("sum", Role::Accumulator, self.output_shape(), DType::F32, Source::Computed);
-        let output = add("output", Role::Output, self.output_shape(), dtype, Source::Computed);
+        let input = add("input", self.input_shape(), dtype, given(false));
+        let weight = add("weight", self.weight_shape(), dtype, given(contraction.weight_is_constant));
+        let bias = epilogue.bias.then(|| add("bias", vec![self.bias_len()], dtype, given(false)));
+        let residual = epilogue.residual.then(|| add("residual", self.output_shape(), dtype, given(false)));
+        let sum = add("sum", self.output_shape(), DType::F32, Source::Computed);
+        let output = add("output", self.output_shape(), dtype, Source::Computed);
 
         let load = |buffer, index: &[Affine]| Expr::Load(Access { buffer, index: index.to_vec() });
         let result = &contraction.output[..];

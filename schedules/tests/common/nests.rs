@@ -29,13 +29,14 @@ impl Builder {
         let program = Program { algorithm: Arc::clone(&spec), spec, axes, vars, buffers, stages };
         let mut builder = Self(program, *workload);
         let [input, output] = data;
-        builder.operand("input", Role::Input, &workload.input_shape(), input);
-        builder.operand("weight", Role::Weight, &workload.weight_shape(), Layout::Plain);
-        if workload.epilogue.bias {
-            builder.operand("bias", Role::Bias, &[workload.bias_len()], Layout::Plain);
+        let [bias, residual] = ["bias", "residual"].map(|name| builder.0.spec.operand(name));
+        builder.operand("input", Role::Operand(0), &workload.input_shape(), input);
+        builder.operand("weight", Role::Operand(1), &workload.weight_shape(), Layout::Plain);
+        if let Some(number) = bias {
+            builder.operand("bias", Role::Operand(number), &[workload.bias_len()], Layout::Plain);
         }
-        if workload.epilogue.residual {
-            builder.operand("residual", Role::Residual, &workload.output_shape(), output);
+        if let Some(number) = residual {
+            builder.operand("residual", Role::Operand(number), &workload.output_shape(), output);
         }
         builder.operand("output", Role::Output, &workload.output_shape(), output);
         builder
@@ -70,15 +71,15 @@ impl Builder {
 
     /// `act(sum + bias[channel] + residual[at])`.
     fn epilogue(&self, sum: Expr, channel: Affine, at: &[Affine]) -> Expr {
-        let epilogue = self.1.epilogue;
+        let operand = |name| self.0.spec.operand(name).map(|number| self.role(Role::Operand(number)));
         let mut value = sum;
-        if epilogue.bias {
-            value = Expr::sum(value, load(self.role(Role::Bias), &[channel]));
+        if let Some(bias) = operand("bias") {
+            value = Expr::sum(value, load(bias, &[channel]));
         }
-        if epilogue.residual {
-            value = Expr::sum(value, load(self.role(Role::Residual), at));
+        if let Some(residual) = operand("residual") {
+            value = Expr::sum(value, load(residual, at));
         }
-        match epilogue.activation {
+        match self.1.epilogue.activation {
             Activation::None => value,
             Activation::Relu => Expr::max(value, Expr::Const(0.0)),
         }
@@ -153,7 +154,7 @@ pub fn tiled_matmul(text: &str, [rows, lanes, depth]: [usize; 3]) -> Program {
     let packed = p.buffer("weight_packed", Role::Packed, Scope::Global, &[panels, mm.k, lanes]);
     let acc = p.buffer("acc", Role::Accumulator, Scope::Register, &[rows, lanes]);
     let [mo, no, ko, kk, i, v] = ["mo", "no", "ko", "kk", "i", "v"].map(|name| p.var(name));
-    let (input, weight, output) = (p.role(Role::Input), p.role(Role::Weight), p.role(Role::Output));
+    let (input, weight, output) = (p.role(Role::Operand(0)), p.role(Role::Operand(1)), p.role(Role::Output));
     let var = Affine::var;
 
     let mut pack = Vec::new();
@@ -248,7 +249,7 @@ pub fn peeled_conv(text: &str) -> Program {
     let blocked = Layout::ChannelBlocked;
     let mut p = Builder::new(&workload, &conv_axes(&workload), [blocked(2), blocked(4)]);
     let acc = p.buffer("acc", Role::Accumulator, Scope::Register, &[4]);
-    let (input, weight, output) = (p.role(Role::Input), p.role(Role::Weight), p.role(Role::Output));
+    let (input, weight, output) = (p.role(Role::Operand(0)), p.role(Role::Operand(1)), p.role(Role::Output));
     let names = ["ob", "y", "x", "cb", "cl", "kh", "kw", "v"];
     let [ob, y, x, cb, cl, kh, kw, v] = names.map(|name| p.var(name));
     let var = Affine::var;
@@ -294,7 +295,7 @@ pub fn padded_conv(text: &str) -> Program {
     let mut p = Builder::new(&workload, &conv_axes(&workload), [Layout::Plain; 2]);
     let (height, width) = (conv.h + 2 * ph, conv.w + 2 * pw);
     let padded = p.buffer("input_padded", Role::Packed, Scope::Global, &[conv.c, height, width]);
-    let (input, weight, output) = (p.role(Role::Input), p.role(Role::Weight), p.role(Role::Output));
+    let (input, weight, output) = (p.role(Role::Operand(0)), p.role(Role::Operand(1)), p.role(Role::Output));
     let [o, c, y, x, kh, kw] = ["o", "c", "y", "x", "kh", "kw"].map(|name| p.var(name));
     let var = Affine::var;
     let [oh, ow] = conv.output_hw();

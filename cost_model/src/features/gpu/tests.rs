@@ -29,7 +29,7 @@ fn row(program: &Program) -> Vec<f32> {
 /// A copy of a matrix by 8 blocks of 64 threads: `index` says what thread `t` of block `b` reads, and stores.
 fn copy(vector: usize, index: impl Fn(Affine, Affine, Affine) -> [Affine; 2]) -> Program {
     let mut b = Builder::new("matmul:m=512,n=512,k=1", &[]);
-    let input = b.buffer(Role::Input, Scope::Global, &[512 * 512]);
+    let input = b.buffer(Role::Operand(0), Scope::Global, &[512 * 512]);
     let output = b.buffer(Role::Output, Scope::Global, &[512 * 512]);
     let body = b.each(Block, 8, |b, block| {
         b.each(Thread, 64, |b, thread| {
@@ -106,7 +106,7 @@ fn vectors_are_as_wide_as_alignment_and_conditions_allow() {
 /// Threads `x`, `y` of a block of `extents` read the element of shared memory that `index` says, in the multiply-add.
 fn shared(extents: [usize; 2], vector: usize, index: impl Fn(Affine, Affine, Affine) -> Affine) -> Program {
     let mut b = Builder::new("matmul:m=32,n=32,k=8", &[("k", 8, true)]);
-    let input = b.buffer(Role::Input, Scope::Global, &[4096]);
+    let input = b.buffer(Role::Operand(0), Scope::Global, &[4096]);
     let tile = b.buffer(Role::Packed, Scope::Shared, &[4096]);
     let fragment = b.buffer(Role::Packed, Scope::Register, &[4]);
     let acc = b.buffer(Role::Accumulator, Scope::Register, &[]);
@@ -165,7 +165,7 @@ fn different_elements_of_a_bank_conflict() {
 #[test]
 fn digits_that_no_thread_has_touch_nothing() {
     let mut b = Builder::new("matmul:m=32,n=32,k=8", &[]);
-    let input = b.buffer(Role::Input, Scope::Global, &[64, 64]);
+    let input = b.buffer(Role::Operand(0), Scope::Global, &[64, 64]);
     let output = b.buffer(Role::Output, Scope::Global, &[64, 64]);
     let (row_var, column_var) = (b.var("x"), b.var("y"));
     let body = b.each(Block, 2, |b, _| {

@@ -92,8 +92,8 @@ pub(in crate::features) struct Gemm {
 pub(in crate::features) fn gemm(g: Gemm) -> Program {
     let axes = [("b", 1, false), ("m", g.m, false), ("n", g.n, false), ("k", g.k, true)];
     let mut b = Builder::new(&format!("matmul:m={},n={},k={}", g.m, g.n, g.k), &axes);
-    let a = b.buffer(Role::Input, Scope::Global, &[1, g.m, g.k]);
-    let w = b.buffer(Role::Weight, Scope::Global, &[1, g.k, g.n]);
+    let a = b.buffer(Role::Operand(0), Scope::Global, &[1, g.m, g.k]);
+    let w = b.buffer(Role::Operand(1), Scope::Global, &[1, g.k, g.n]);
     let c = b.buffer(Role::Output, Scope::Global, &[1, g.m, g.n]);
     let panels = g.n / g.columns;
     let p = b.buffer(Role::Packed, Scope::Global, &[panels, g.k, g.columns]);
@@ -153,8 +153,8 @@ pub(in crate::features) fn padded_conv(c: usize, hw: usize, o: usize) -> Program
         &format!("conv2d:c={c},h={hw},w={hw},o={o},k=3,p=1"),
         &[axes.as_slice(), &[("kw", 3, true)]].concat(),
     );
-    let data = b.buffer(Role::Input, Scope::Global, &[1, c, hw, hw]);
-    let weight = b.buffer(Role::Weight, Scope::Global, &[o, c, 3, 3]);
+    let data = b.buffer(Role::Operand(0), Scope::Global, &[1, c, hw, hw]);
+    let weight = b.buffer(Role::Operand(1), Scope::Global, &[o, c, 3, 3]);
     let out = b.buffer(Role::Output, Scope::Global, &[1, o, hw, hw]);
     let padded = b.buffer(Role::Packed, Scope::Global, &[1, c, hw + 2, hw + 2]);
     let copy = b.each(Parallel, c, |b, c| {

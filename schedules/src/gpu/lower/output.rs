@@ -69,7 +69,7 @@ impl Lowering<'_> {
             let store = match this.outside.partial {
                 Some(partial) => assign(partial, [std::slice::from_ref(&this.part), &to].concat(), sum),
                 None => {
-                    let value = operands.fused(this.workload, sum, at(bias, own), &to);
+                    let value = operands.fused(sum, &at(bias, own), &to);
                     assign(operands.output, to, value)
                 }
             };

@@ -307,7 +307,7 @@ impl Lowering<'_> {
             return assign(self.operands.output, index, sum);
         }
         let channel = tile.at(&self.direct.contraction.bias, local);
-        let value = self.operands.fused(self.workload, sum, channel, &index);
+        let value = self.operands.fused(sum, &channel, &index);
         assign(self.operands.output, index, value)
     }
 }

@@ -230,7 +230,7 @@ impl Lowering<'_> {
                     let index =
                         vec![blocks.image.clone(), block.clone(), top + y.clone(), left + x as i64, lane.clone()];
                     let channel = block.clone() * this.winograd.block as i64 + lane.clone();
-                    let value = this.operands.fused(this.workload, value, channel, &index);
+                    let value = this.operands.fused(value, &channel, &index);
                     assign(this.operands.output, index, value)
                 };
                 apply(&across, terms, &lane, input, output)

@@ -32,14 +32,14 @@ pub(crate) fn lower(workload: &Workload, winograd: &GpuWinograd) -> Program {
     let tiles = packed("input_transformed", product.data.shape.clone());
     let products = packed("products", [&[winograd.product.split], &product.output.shape[..]].concat());
 
-    let stages = Stages { workload, winograd, operands, weights, tiles, products };
+    let stages = Stages { winograd, operands: operands.clone(), weights, tiles, products };
     let matrices = Matrices::new(winograd.m);
     let stage = |name: &str, when, body| Stage { name: name.into(), when, body };
     let outside = Outside { sources: [tiles, weights], partial: Some(products), operands };
     let stages = vec![
         stage("transform_weight", When::AheadOfTime, stages.weight(&mut all, &Transform::plain(&matrices.weight))),
         stage("transform_input", When::EveryRun, stages.input(&mut all, &Transform::sharing_rows(&matrices.input))),
-        stage("compute", When::EveryRun, compute(workload, &winograd.product, outside, &mut all)),
+        stage("compute", When::EveryRun, compute(&winograd.product, outside, &mut all)),
         stage(
             "transform_output",
             When::EveryRun,
@@ -54,7 +54,6 @@ pub(crate) fn lower(workload: &Workload, winograd: &GpuWinograd) -> Program {
 
 /// What the stages around the products read and write.
 struct Stages<'a> {
-    workload: &'a Workload,
     winograd: &'a GpuWinograd,
     operands: OperandBuffers,
     weights: BufferId,
@@ -196,7 +195,7 @@ impl Stages<'_> {
                     let (h, w) = (top * *m as i64 + i, left * *m as i64 + &j);
                     let when = all.guards([(h.clone(), oh), (w.clone(), ow)]);
                     let (index, row) = ([n, o.clone(), h, w], load(registers.row, vec![j]));
-                    let value = self.operands.fused(self.workload, row, o.clone(), &index);
+                    let value = self.operands.fused(row, &o, &index);
                     nest(lanes, guarded(when, vec![assign(self.operands.output, index.into(), value)]))
                 };
                 self.transform(all, transform, [a; 2], registers, read, write)
