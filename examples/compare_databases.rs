@@ -29,11 +29,11 @@ fn main() -> anyhow::Result<()> {
     for path in &paths {
         let db = TuningDb::open_reading(path)?;
         for (task, racers) in network.tasks.iter().zip(&mut racers) {
-            let workload = task.workload;
+            let workload = task.workload.clone();
             let space = ScheduleSpace::new(&workload, &target);
             let best = db.best(&workload, &target.key(), &|config| space.contains(config))?;
             let config = best.with_context(|| format!("{path} lacks {workload}"))?.record.config;
-            racers.push(Candidate { workload, target: target.clone(), config });
+            racers.push(Candidate { workload: workload.clone(), target: target.clone(), config });
         }
     }
     let mut measurer = autotune_examples::measurer(&target)?;

@@ -50,7 +50,7 @@ fn main() -> anyhow::Result<()> {
     };
     println!("{}: {}", if tuned.is_tuned() { "tuned" } else { "the untuned schedule" }, tuned.config());
 
-    let operands = Operands::random(&workload.spec(), 0);
+    let operands = Operands::random(workload.spec(), 0);
     let [x, w] = [0, 1].map(|which| operands[which].iter().copied().collect::<Vec<f32>>());
     let mut y = vec![0.0; Y.iter().product()];
     match target.gpu() {

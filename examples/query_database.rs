@@ -29,7 +29,7 @@ fn main() -> anyhow::Result<()> {
     let mut runner = tuned.build()?;
 
     // The caller's tensors, in the layouts that the schedule wants them in.
-    let operands = Operands::random(&workload.spec(), 0);
+    let operands = Operands::random(workload.spec(), 0);
     let kernel = Arc::clone(runner.kernel());
     let buffers = &kernel.plan().buffers;
     let given = buffers.iter().filter_map(|buffer| Some((operands.find(buffer.role)?, buffer)));
@@ -45,7 +45,7 @@ fn main() -> anyhow::Result<()> {
     runner.pack(&views[1..2])?; // the weights, once
     runner.run(&views, &mut [ViewMut::new(&mut result, &output.shape).in_layout(output.layout)])?;
 
-    let result = from_layout(&result, &workload.output_shape(), output.layout)?;
+    let result = from_layout(&result, workload.output_shape(), output.layout)?;
     println!("largest relative error: {:.1e}", max_rel_error(&result, &reference(&workload, &operands)));
     Ok(())
 }

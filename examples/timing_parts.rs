@@ -111,7 +111,7 @@ fn kernels(workload: &Workload, target: &Target) -> Result<Vec<Bench>> {
     let space = ScheduleSpace::new(workload, target);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let configs = std::iter::once(space.default_config()).chain((1..SAMPLES).map(|_| space.sample(&mut rng)));
-    let candidates = configs.map(|config| Candidate { workload: *workload, target: target.clone(), config });
+    let candidates = configs.map(|config| Candidate { workload: workload.clone(), target: target.clone(), config });
     let candidates: Vec<Candidate> = candidates.collect();
     let MeasureOptions { backend, build_limit_secs, .. } = MeasureOptions::default();
     let mut found = Vec::new();

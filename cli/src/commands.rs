@@ -31,13 +31,15 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         None => tune::run(cli.tune)?,
         Some(Command::Tasks { network, target }) => tasks::run(&network, &target.detect(&network.workloads())?)?,
-        Some(Command::Best { workload, target, db }) => best::run(&workload, &target.detect(&[workload])?, &db)?,
+        Some(Command::Best { workload, target, db }) => {
+            best::run(&workload, &target.detect(std::slice::from_ref(&workload))?, &db)?
+        }
         Some(Command::Log { action }) => log::run(action)?,
         Some(Command::Bench { network, target, db, variant, backend, json }) => {
             bench::run(&variant.of(network), &target, &db, backend, json)?;
         }
         Some(Command::Show { workload, config, target, db, backend }) => {
-            show::run(&workload, config, &target.detect(&[workload])?, &db, backend)?;
+            show::run(&workload, config, &target.detect(std::slice::from_ref(&workload))?, &db, backend)?;
         }
         Some(Command::Targets) => targets::run()?,
         Some(Command::Worker) => return Ok(autotune_measure::worker::serve()),

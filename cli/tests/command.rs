@@ -353,7 +353,7 @@ fn what_was_tuned_on_a_gpu_elsewhere_is_looked_up_without_one() {
             unix_secs: 1,
         };
         records.push(TuningRecord {
-            workload,
+            workload: workload.clone(),
             target: format!("cuda:{model}"),
             config: config.clone(),
             measurement: Measurement { resources, ..Measurement::of(Ok(run)) },

@@ -28,7 +28,7 @@ fn record(workload: &str, run_secs: f64) -> TuningRecord {
         graph_runs: 0,
     };
     TuningRecord {
-        workload,
+        workload: workload.clone(),
         target: target.key(),
         config: ScheduleSpace::new(&workload, &target).default_config(),
         measurement: Measurement::of(Ok(run)),

@@ -93,7 +93,7 @@ impl<D: Device> AllocationCache<D> {
     /// Keeps what was packed, if it is much.
     pub(crate) fn keep(&mut self, workload: &Workload, packing: Packing, packed: Placed<D>) {
         if packed.iter().map(|(_, fixed)| fixed.words()).sum::<usize>() >= LEAST_WORDS {
-            self.packed.push((*workload, packing, packed));
+            self.packed.push((workload.clone(), packing, packed));
         }
     }
 

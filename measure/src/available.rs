@@ -23,7 +23,7 @@ pub(crate) fn foresee(workload: &Workload, available_bytes: usize) -> Result<(),
     if needed_bytes <= available_bytes {
         return Ok(());
     }
-    Err(MeasureError::Memory { workload: Box::new(*workload), needed_bytes, available_bytes })
+    Err(MeasureError::Memory { workload: Box::new(workload.clone()), needed_bytes, available_bytes })
 }
 
 /// What the files under `root`, in which `/proc` and `/sys` are, leave to this process.

@@ -106,7 +106,10 @@ mod tests {
         for text in ["matmul:m=5,n=7,k=9,bias", "conv2d:c=3,h=9,w=9,o=5,k=3,p=1,add,act=relu"] {
             let workload: Workload = text.parse().unwrap();
             let config = ScheduleSpace::new(&workload, &target).default_config();
-            let build = builder.build(&[Candidate { workload, target: target.clone(), config }]).unwrap().remove(0);
+            let build = builder
+                .build(&[Candidate { workload: workload.clone(), target: target.clone(), config }])
+                .unwrap()
+                .remove(0);
             // SAFETY: the default config's kernel is made by the code generator.
             let mut bench = unsafe { Bench::new(&build.outcome.unwrap()) }.unwrap();
             for floor_secs in [0.0, 0.001] {

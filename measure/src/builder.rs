@@ -116,7 +116,7 @@ impl Builder {
             None => Code::Library(self.build_library(source)?),
         };
         let artifact = Artifact { target: target.clone(), plan: plan.clone(), code };
-        Ok(Built { workload: *workload, artifact, tolerance: EXACT_TOLERANCE })
+        Ok(Built { workload: workload.clone(), artifact, tolerance: EXACT_TOLERANCE })
     }
 
     fn build_library(&mut self, source: &str) -> Result<PathBuf, CandidateError> {
@@ -246,7 +246,7 @@ fn finish(
     let Candidate { workload, target, config } = candidate;
     let tolerance = tolerance(workload, config);
     let artifact = code.map(|code| Artifact { target: target.clone(), plan, code });
-    let outcome = artifact.map(|artifact| Built { workload: *workload, artifact, tolerance });
+    let outcome = artifact.map(|artifact| Built { workload: workload.clone(), artifact, tolerance });
     Build { outcome, toolchain, resources, build_secs: secs + compile_secs }
 }
 

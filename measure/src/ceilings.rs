@@ -204,7 +204,7 @@ mod tests {
         };
         let min_secs = |text: &str| {
             let workload: autotune_schedules::Workload = text.parse().unwrap();
-            ceilings.min_secs(workload.work(), workload.dtype)
+            ceilings.min_secs(workload.work(), workload.dtype())
         };
         let flops = 2.0 * 1e9;
         assert_eq!(min_secs("matmul:m=1000,n=1000,k=1000"), flops / 2e9);

@@ -58,7 +58,7 @@ impl<R: Runner> Runs<R> {
 
     /// Measures one kernel; the fastest so far becomes the incumbent.
     fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError> {
-        let key = (built.workload, built.artifact.target.clone());
+        let key = (built.workload.clone(), built.artifact.target.clone());
         let incumbent = self.incumbents.get(&key).copied();
         let start = Instant::now();
         let outcome = self.runner.time(built, incumbent)?;
@@ -87,7 +87,7 @@ impl<R: Runner> Front<R> {
 
     /// Sets the time against which candidates of a workload are stopped early.
     pub(crate) fn set_incumbent(&mut self, workload: &Workload, target: &Target, run_secs: f64) {
-        self.runs.incumbents.insert((*workload, target.clone()), run_secs);
+        self.runs.incumbents.insert((workload.clone(), target.clone()), run_secs);
     }
 
     /// [`crate::Measurer::measure_batches`].

@@ -85,11 +85,11 @@ struct Here {
 impl Here {
     /// Makes a workload's problem unless it is there, if there is memory for it.
     fn prepare(&mut self, workload: &Workload) -> Result<(), MeasureError> {
-        let Entry::Vacant(place) = self.problems.entry(*workload) else { return Ok(()) };
+        let Entry::Vacant(place) = self.problems.entry(workload.clone()) else { return Ok(()) };
         let available_bytes = available::available_bytes();
         available::foresee(workload, available_bytes)?;
         let no_memory = |OutOfMemory { bytes }| {
-            let workload = Box::new(*workload);
+            let workload = Box::new(workload.clone());
             MeasureError::Memory { workload, needed_bytes: bytes, available_bytes }
         };
         place.insert(Problem::new(workload).map_err(no_memory)?);

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use autotune_ir::layout::{physical_shape, put_in_layout};
 use autotune_ir::program::{Layout, Role};
+use autotune_ir::spec::Tensor;
 use autotune_schedules::{Operands, OutOfMemory, Reference, ReferenceError, Workload};
 use ndarray::ArrayD;
 
@@ -25,13 +26,13 @@ pub(crate) struct Problem {
 impl Problem {
     /// Draws the operands and computes the reference, on every core.
     pub(crate) fn new(workload: &Workload) -> Result<Self, OutOfMemory> {
-        let operands = Operands::try_random(&workload.spec(), SEED)?;
+        let operands = Operands::try_random(workload.spec(), SEED)?;
         let reference = match Reference::new(workload, &operands, drawing_seed()) {
             Ok(reference) => Arc::new(reference),
             Err(ReferenceError::Memory(error)) => return Err(error),
             Err(ReferenceError::Operands(error)) => unreachable!("the workload's own operands: {error}"),
         };
-        Ok(Self { workload: *workload, operands, reference })
+        Ok(Self { workload: workload.clone(), operands, reference })
     }
 
     pub(crate) fn workload(&self) -> &Workload {
@@ -76,12 +77,10 @@ fn drawing_seed() -> u64 {
 /// Bytes that measuring a workload takes at least: operands, each also in a layout, the reference, one output, and packed weights.
 /// `usize::MAX` if there is no such number.
 pub(crate) fn needed_bytes(workload: &Workload) -> usize {
-    let len = |shape: Vec<usize>| shape.iter().fold(1usize, |len, &extent| len.saturating_mul(extent));
-    let (input, weight, output) =
-        (len(workload.input_shape()), len(workload.weight_shape()), len(workload.output_shape()));
-    let residual = if workload.epilogue.residual { output } else { 0 };
-    let operands = [input, weight, residual].iter().fold(0usize, |sum, &len| sum.saturating_add(len));
-    let elements = operands.saturating_mul(2).saturating_add(weight).saturating_add(output);
+    let len = |shape: &[usize]| shape.iter().fold(1usize, |len, &extent| len.saturating_mul(extent));
+    let given = |tensor: &Tensor| len(&tensor.shape).saturating_mul(if tensor.is_constant() { 3 } else { 2 });
+    let operands = workload.spec().operands().map(given).fold(0usize, usize::saturating_add);
+    let elements = operands.saturating_add(len(workload.output_shape()));
     let reference_bytes = Reference::bytes(workload).saturating_mul(2);
     elements.saturating_mul(4).saturating_add(reference_bytes)
 }

@@ -65,7 +65,7 @@ impl Job {
             Code::OpenCl(source) => CodePlace::OpenCl(place(source.as_bytes())),
         };
         let (target, plan) = (target.clone(), plan.clone());
-        Self { workload: *workload, target, plan, tolerance: *tolerance, code }
+        Self { workload: workload.clone(), target, plan, tolerance: *tolerance, code }
     }
 
     /// What is to be run, with its code from the message's raw bytes; `None` if it is not there.
@@ -82,7 +82,7 @@ impl Job {
         };
         let Self { workload, target, plan, tolerance, .. } = self;
         let artifact = Artifact { target: target.clone(), plan: plan.clone(), code };
-        Some(Built { workload: *workload, artifact, tolerance: *tolerance })
+        Some(Built { workload: workload.clone(), artifact, tolerance: *tolerance })
     }
 }
 

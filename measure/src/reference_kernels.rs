@@ -49,7 +49,7 @@ impl<L: Loaded> ReferenceKernels<L> {
         if self.0.values().map(|reference| reference.kernel().bytes()).sum::<usize>() > KEPT_BYTES {
             self.0.clear();
         }
-        self.0.extend(reference.map(|reference| (*workload, reference)));
+        self.0.extend(reference.map(|reference| (workload.clone(), reference)));
         (timing.map(|timing| timing.run), spare)
     }
 }
@@ -80,7 +80,12 @@ mod tests {
         let (workload, target) = (workload.parse().unwrap(), Target::detect("cpu", Some(1)).unwrap());
         let config = ScheduleSpace::new(&workload, &target).default_config();
         let mut builder = Builder::new(MeasureOptions::default().backend, 20.0);
-        let built = builder.build(&[Candidate { workload, target, config }]).unwrap().remove(0).outcome.unwrap();
+        let built = builder
+            .build(&[Candidate { workload: workload.clone(), target, config }])
+            .unwrap()
+            .remove(0)
+            .outcome
+            .unwrap();
         let problem = Problem::new(&workload).unwrap();
         let resident = Rc::new(Resident::new(Cpu::pinned(1), Box::new(HostChecks), usize::MAX));
         // SAFETY: the default config's kernel is made by the code generator.

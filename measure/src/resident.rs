@@ -31,7 +31,7 @@ pub(crate) struct Resident<D: Device> {
     last_run: Cell<Option<Instant>>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(PartialEq, Eq, Hash)]
 struct Key {
     workload: Workload,
     /// Of an operand; none for the output that is right, which no kernel is given.
@@ -60,7 +60,7 @@ impl<D: Device> Resident<D> {
         layout: Layout,
         dtype: DType,
     ) -> Result<Option<Rc<Fixed<D>>>, CandidateError> {
-        let key = Key { workload: *problem.workload(), role: Some(role), layout, dtype };
+        let key = Key { workload: problem.workload().clone(), role: Some(role), layout, dtype };
         if let Some(known) = self.tensors.borrow().get(&key) {
             return Ok(Some(Rc::clone(known)));
         }
@@ -77,7 +77,7 @@ impl<D: Device> Resident<D> {
         layout: Layout,
         dtype: DType,
     ) -> Result<Option<Rc<Fixed<D>>>, CandidateError> {
-        let key = Key { workload: *problem.workload(), role: None, layout, dtype };
+        let key = Key { workload: problem.workload().clone(), role: None, layout, dtype };
         if let Some(known) = self.tensors.borrow().get(&key) {
             return Ok(Some(Rc::clone(known)));
         }

@@ -123,7 +123,7 @@ impl<D: Device> Trial<D> {
             _ => Right::Sampled(None),
         };
 
-        let trust = Trust { resident: Rc::clone(resident), workload: built.workload, is_earned: false };
+        let trust = Trust { resident: Rc::clone(resident), workload: built.workload.clone(), is_earned: false };
         let mut fixed = packed(resident, &kernel, built, &slots, &operands)?;
         fixed.extend(operands);
         let mut copies = vec![Copy::new(resident, &kernel, &slots, fixed)?];
@@ -348,7 +348,11 @@ mod tests {
             let space = ScheduleSpace::new(&workload, &target);
             let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
             let candidates: Vec<Candidate> = (0..16)
-                .map(|_| Candidate { workload, target: target.clone(), config: space.sample(&mut rng) })
+                .map(|_| Candidate {
+                    workload: workload.clone(),
+                    target: target.clone(),
+                    config: space.sample(&mut rng),
+                })
                 .collect();
             let (problem, sharing) = (Problem::new(&workload).unwrap(), resident());
             let (mut packers, mut distinct) = (0, 0);

@@ -185,7 +185,7 @@ impl Worker {
             return;
         }
         let is_wanted = |workload: &Workload| jobs.iter().any(|job| job.workload == *workload);
-        let unwanted: Vec<Workload> = self.problems.keys().filter(|workload| !is_wanted(workload)).copied().collect();
+        let unwanted: Vec<Workload> = self.problems.keys().filter(|workload| !is_wanted(workload)).cloned().collect();
         for workload in unwanted {
             self.problems.remove(&workload);
             if let Some((_, station)) = &mut self.station {
@@ -199,7 +199,7 @@ impl Worker {
         if self.problems.contains_key(workload) {
             return Ok(None);
         }
-        let (workload, needed_bytes) = (*workload, problem::needed_bytes(workload));
+        let (workload, needed_bytes) = (workload.clone(), problem::needed_bytes(workload));
         let available_bytes = available::available_bytes();
         let problem = match needed_bytes <= available_bytes {
             true => made_with_signs_of_life(&workload, output)?,

@@ -27,7 +27,7 @@ fn check(artifact: &Artifact, workload: &Workload, tolerance: f64, offset: usize
         memory[start..start + elements.len()].copy_from_slice(elements);
         (memory, start)
     };
-    let operands = Operands::random(&workload.spec(), 7);
+    let operands = Operands::random(workload.spec(), 7);
     let given = artifact.plan.buffers.iter().filter_map(|buffer| Some((buffer, operands.find(buffer.role)?)));
     let placed = given.map(|(buffer, tensor)| (buffer, place(&to_layout(tensor, buffer.layout).unwrap())));
     let placed: Vec<(&PlanBuffer, (Vec<f32>, usize))> = placed.collect();

@@ -119,8 +119,9 @@ mod tests {
     use crate::workload::Workload;
 
     fn axes(text: &str) -> (Axes, Vec<&'static str>, bool) {
-        let spec = text.parse::<Workload>().unwrap().spec();
-        let axes = Axes::of(&spec).unwrap();
+        let workload: Workload = text.parse().unwrap();
+        let spec = workload.spec();
+        let axes = Axes::of(spec).unwrap();
         let is_depthwise = axes.is_depthwise(spec.main());
         (axes, spec.main().axes.iter().map(|axis| axis.name).collect(), is_depthwise)
     }

@@ -68,7 +68,7 @@ fn var(axis: AxisId) -> Affine {
 impl Contraction {
     /// The main equation of a workload's spec with every operand in its plain layout, and axes of extent 1 as the constant 0.
     pub fn of(workload: &Workload) -> Self {
-        Self::with_unit_axes(&workload.spec()).without_unit_axes()
+        Self::with_unit_axes(workload.spec()).without_unit_axes()
     }
 
     /// The same with every axis in the accesses.

@@ -16,7 +16,7 @@
 use crate::config::Config;
 use crate::contraction::{AxisId, Contraction, Operand, lane_name, with_layout};
 use crate::error::LowerError;
-use crate::workload::{Operator, Workload};
+use crate::workload::{Known, Workload};
 use autotune_ir::program::Layout;
 use autotune_ir::target::CpuTarget;
 
@@ -110,18 +110,18 @@ struct Roles {
 
 impl Roles {
     fn of(workload: &Workload) -> Self {
-        match workload.op {
-            Operator::Conv2d(c) if c.groups > 1 && c.o == c.groups => {
+        match workload.known() {
+            Known::Conv2d(c) if c.groups > 1 && c.o == c.groups => {
                 Self { spatial: vec!["g", "oh", "ow"], batch: vec!["n"], reduce: "c", channel: "g", width: Some("ow") }
             }
-            Operator::Conv2d(_) => Self {
+            Known::Conv2d(_) => Self {
                 spatial: vec!["o", "oh", "ow"],
                 batch: vec!["n", "g"],
                 reduce: "c",
                 channel: "o",
                 width: Some("ow"),
             },
-            Operator::Matmul(_) => {
+            Known::Matmul(_) => {
                 Self { spatial: vec!["m", "n"], batch: vec!["b"], reduce: "k", channel: "n", width: None }
             }
         }
@@ -134,14 +134,14 @@ fn extent(contraction: &Contraction, name: &str) -> usize {
 
 /// Whether the input and the output can be channel-blocked.
 fn blockable(workload: &Workload, block: usize) -> (bool, bool) {
-    match workload.op {
+    match workload.known() {
         // Vectors run over the groups; an input of several channels a group has no lanes that go with them.
-        Operator::Conv2d(c) if c.groups > 1 && c.o == c.groups => {
+        Known::Conv2d(c) if c.groups > 1 && c.o == c.groups => {
             let output = c.o.is_multiple_of(block);
             (output && c.c == c.groups, output)
         }
-        Operator::Conv2d(c) => ((c.c / c.groups).is_multiple_of(block), (c.o / c.groups).is_multiple_of(block)),
-        Operator::Matmul(_) => (false, false),
+        Known::Conv2d(c) => ((c.c / c.groups).is_multiple_of(block), (c.o / c.groups).is_multiple_of(block)),
+        Known::Matmul(_) => (false, false),
     }
 }
 

@@ -25,7 +25,7 @@ pub enum LowerError {
         /// The target's key.
         target: String,
         /// The operand.
-        operand: &'static str,
+        operand: String,
         /// Its elements.
         elements: usize,
         /// Most elements.

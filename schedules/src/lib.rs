@@ -29,7 +29,7 @@
 //! let program = lower(&workload, &target, &config)?;
 //! println!("{program}\n{}", c::generate(&program, &target));
 //!
-//! let operands = Operands::random(&workload.spec(), 0);
+//! let operands = Operands::random(workload.spec(), 0);
 //! let output = interpret(&program, &operands)?;
 //! assert!(max_rel_error(&output, &reference(&workload, &operands)) <= tolerance(&workload, &config));
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -49,7 +49,7 @@ impl OperandBuffers {
             add(&tensor.name, Role::Operand(number), (shape, layout));
         }
         let output = add("output", Role::Output, output);
-        Self { spec, input: BufferId(0), weight: BufferId(1), output }
+        Self { spec: Arc::clone(spec), input: BufferId(0), weight: BufferId(1), output }
     }
 
     /// The result behind a sum, by the last equation of the spec: `act(sum + bias + residual)`, say. For the element `index` of the

@@ -38,7 +38,7 @@ use crate::error::LowerError;
 use crate::gpu::{AxisRoles, Kernel, Level, Packing, Pipeline, Staged, Tiling, lower};
 use crate::knob_space::{Knob, KnobSpace};
 use crate::sketch::{self, Plan, Sketch};
-use crate::workload::{Operator, Workload};
+use crate::workload::{Known, Workload};
 use autotune_ir::DType;
 use autotune_ir::affine::VarId;
 use autotune_ir::instruction::{BOX_ROW_BYTES, Fragments, LANES, ThreadGroup};
@@ -87,28 +87,28 @@ impl Sketch for MmaSketch {
 
     /// Where there are enough columns for tensor cores, and where only they have the type.
     fn outdoes_later_tiers(&self, workload: &Workload) -> bool {
-        self.0 == ThreadGroup::Warp && (fills(workload) || workload.dtype == DType::Tf32)
+        self.0 == ThreadGroup::Warp && (fills(workload) || workload.dtype() == DType::Tf32)
     }
 }
 
 /// True if a team has matrix instructions for the workload on the target.
 pub fn is_for(workload: &Workload, target: &GpuTarget, by: ThreadGroup) -> bool {
     let GpuApi::Cuda { sm } = target.api else { return false };
-    let bytes = workload.dtype.bytes();
-    match (by, workload.op) {
-        (ThreadGroup::Warp, _) => sm >= 80 && Fragments::steps(workload.dtype).is_some(),
-        (ThreadGroup::WarpGroup, Operator::Matmul(m)) => {
+    let bytes = workload.dtype().bytes();
+    match (by, workload.known()) {
+        (ThreadGroup::Warp, _) => sm >= 80 && Fragments::steps(workload.dtype()).is_some(),
+        (ThreadGroup::WarpGroup, Known::Matmul(m)) => {
             sm == 90 && bytes == 2 && m.b == 1 && (m.k * bytes).is_multiple_of(COPY_BYTES) && m.m > 1
         }
-        (ThreadGroup::WarpGroup, Operator::Conv2d(_)) => false,
+        (ThreadGroup::WarpGroup, Known::Conv2d(_)) => false,
     }
 }
 
 /// Rows and columns of the workload as a matrix product, and steps of its innermost reduction axis.
 fn sizes(workload: &Workload) -> [usize; 3] {
-    match workload.op {
-        Operator::Matmul(m) => [m.m, m.n, m.k],
-        Operator::Conv2d(c) => [c.n * c.output_hw().iter().product::<usize>(), c.o / c.groups, c.c / c.groups],
+    match workload.known() {
+        Known::Matmul(m) => [m.m, m.n, m.k],
+        Known::Conv2d(c) => [c.n * c.output_hw().iter().product::<usize>(), c.o / c.groups, c.c / c.groups],
     }
 }
 
@@ -121,10 +121,10 @@ pub fn fills(workload: &Workload) -> bool {
 /// Where the weights may lie when they are read. Those of a matrix product with a batch are not known ahead of time, and those of a 1x1
 /// convolution lie right.
 fn weight_choices(workload: &Workload) -> &'static [&'static str] {
-    match workload.op {
-        Operator::Matmul(m) if m.b == 1 => &["packed", "inplace"],
-        Operator::Conv2d(c) if c.kh * c.kw > 1 => &["packed"],
-        Operator::Matmul(_) | Operator::Conv2d(_) => &["inplace"],
+    match workload.known() {
+        Known::Matmul(m) if m.b == 1 => &["packed", "inplace"],
+        Known::Conv2d(c) if c.kh * c.kw > 1 => &["packed"],
+        Known::Matmul(_) | Known::Conv2d(_) => &["inplace"],
     }
 }
 
@@ -173,7 +173,7 @@ impl Knobs {
     fn check(&self, workload: &Workload, by: ThreadGroup) -> Result<(), LowerError> {
         let fail = |name: &str, reason: &str| Err(LowerError::knob(name, reason));
         let [rows, columns, _] = sizes(workload);
-        let bytes = workload.dtype.bytes();
+        let bytes = workload.dtype().bytes();
         check_tile("tile.m", self.rows, by.rows(), rows)?;
         check_tile("tile.n", self.columns, 16, columns)?;
         if by == ThreadGroup::WarpGroup && self.chunk * bytes != BOX_ROW_BYTES {
@@ -183,7 +183,7 @@ impl Knobs {
         if by == ThreadGroup::WarpGroup && (one != self.columns[0] || all > MAX_BOX || !self.packed) {
             return fail("tile", "is not one instruction of packed weights");
         }
-        let steps = Fragments::steps(workload.dtype).unwrap_or(1);
+        let steps = Fragments::steps(workload.dtype()).unwrap_or(1);
         if !self.chunk.is_multiple_of(2 * steps) && self.chunk != steps {
             return fail("tile.k", "is not whole instructions");
         }
@@ -256,12 +256,12 @@ fn build(workload: &Workload, target: &GpuTarget, by: ThreadGroup, knobs: &Knobs
             |dim: &usize| [tiled, step].iter().any(|&axis| source.index[*dim].coefficient(VarId(axis as u32)) != 0);
         let order: Vec<usize> = (0..source.shape.len()).filter(uses).collect();
         let mut staged = Staged { order, source, extents: Vec::new(), vector: 1, pad: 0 };
-        let (bytes, along) = (workload.dtype.bytes(), staged.along());
+        let (bytes, along) = (workload.dtype().bytes(), staged.along());
         let fits = |v: &usize| v.is_power_of_two() && staged.source.shape[along].is_multiple_of(*v);
         staged.vector = (1..=COPY_BYTES / bytes).rev().find(fits).unwrap_or(1);
         // There is no `ldmatrix` that transposes words: four lanes read four rows, eight elements of each.
         let is_transposed = !staged.source.index[along].terms.iter().any(|term| term.0.0 as usize == step);
-        let copies = if is_transposed && workload.dtype == DType::Tf32 { 2 } else { 1 };
+        let copies = if is_transposed && workload.dtype() == DType::Tf32 { 2 } else { 1 };
         staged.pad = if by == ThreadGroup::Warp { copies * COPY_BYTES / bytes } else { 0 };
         staged
     };
@@ -278,7 +278,7 @@ fn build(workload: &Workload, target: &GpuTarget, by: ThreadGroup, knobs: &Knobs
     let lanes = [level(row, "row.t", LANES[0], 1), level(column, "column.t", LANES[1], 2 * run)];
     let reduce = roles.reduce.iter().enumerate();
     let mut tiling = Tiling {
-        dtype: workload.dtype,
+        dtype: workload.dtype(),
         spatial: vec![(row, rows), (column, columns)],
         reduce: reduce.map(|(i, &axis)| (axis, if i + 1 == roles.reduce.len() { chunk } else { 1 })).collect(),
         // All columns for some rows before the next rows.

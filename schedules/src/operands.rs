@@ -145,10 +145,10 @@ mod tests {
     #[test]
     fn random_operands_have_the_workloads_shapes_and_no_easy_values() {
         let workload: Workload = "conv2d:c=8,h=5,w=6,o=4,k=3,p=1,g=2,bias,add".parse().unwrap();
-        let operands = Operands::random(&workload.spec(), 7);
-        assert_eq!(operands.check(&workload.spec()), Ok(()));
-        assert_eq!(operands, Operands::random(&workload.spec(), 7));
-        assert_ne!(operands, Operands::random(&workload.spec(), 8));
+        let operands = Operands::random(workload.spec(), 7);
+        assert_eq!(operands.check(workload.spec()), Ok(()));
+        assert_eq!(operands, Operands::random(workload.spec(), 7));
+        assert_ne!(operands, Operands::random(workload.spec(), 8));
         assert!(operands[0].iter().chain(&operands[1]).all(|x| (0.1..1.0).contains(&x.abs())));
         assert!(operands[0].iter().any(|&x| x > 0.0) && operands[0].iter().any(|&x| x < 0.0));
         let [bias, residual] = ["bias", "residual"].map(|name| operands.named(name).unwrap());
@@ -160,9 +160,9 @@ mod tests {
         let plain: Workload = "matmul:m=3,n=4,k=5".parse().unwrap();
         let biased: Workload = "matmul:m=3,n=4,k=5,bias".parse().unwrap();
         let wider: Workload = "matmul:m=3,n=6,k=5".parse().unwrap();
-        let operands = Operands::random(&plain.spec(), 0);
-        assert_eq!(operands.check(&biased.spec()).unwrap_err().operand, "bias");
-        assert_eq!(operands.check(&wider.spec()).unwrap_err().operand, "weight");
-        assert_eq!(Operands::random(&biased.spec(), 0).check(&plain.spec()).unwrap_err().operand, "number 2");
+        let operands = Operands::random(plain.spec(), 0);
+        assert_eq!(operands.check(biased.spec()).unwrap_err().operand, "bias");
+        assert_eq!(operands.check(wider.spec()).unwrap_err().operand, "weight");
+        assert_eq!(Operands::random(biased.spec(), 0).check(plain.spec()).unwrap_err().operand, "number 2");
     }
 }

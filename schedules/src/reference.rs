@@ -27,7 +27,7 @@ use crate::sketch::EXACT_TOLERANCE;
 use autotune_ir::interp::OperandError;
 
 use crate::operands::{Operands, OutOfMemory};
-use crate::workload::{Operator, Workload};
+use crate::workload::{Known, Workload};
 use autotune_ir::DType;
 
 mod convolution;
@@ -44,7 +44,7 @@ use selection::Selection;
 /// ```
 /// use autotune_schedules::{Operands, Workload, max_rel_error, reference};
 /// let workload: Workload = "matmul:m=2,n=3,k=4,act=relu".parse().unwrap();
-/// let output = reference(&workload, &Operands::random(&workload.spec(), 0));
+/// let output = reference(&workload, &Operands::random(workload.spec(), 0));
 /// assert_eq!(output.shape(), [1, 2, 3]);
 /// assert_eq!(max_rel_error(&output, &output), 0.0);
 /// ```
@@ -92,22 +92,22 @@ impl Reference {
     }
 
     fn with(workload: &Workload, operands: &Operands, selection: Selection) -> Result<Self, ReferenceError> {
-        operands.check(&workload.spec())?;
+        operands.check(workload.spec())?;
         let mut values = OutOfMemory::zeros(selection.len())?;
-        match workload.op {
-            Operator::Conv2d(conv) => convolution::fill(workload, &conv, operands, &selection, &mut values)?,
-            Operator::Matmul(matmul) => product::fill(workload, &matmul, operands, &selection, &mut values)?,
+        match workload.known() {
+            Known::Conv2d(conv) => convolution::fill(workload, &conv, operands, &selection, &mut values)?,
+            Known::Matmul(matmul) => product::fill(workload, &matmul, operands, &selection, &mut values)?,
         }
 
-        let least = LEAST_SUM * (workload.reduction_len() as f32).sqrt();
+        let least = LEAST_SUM * (workload.spec().reduction_len() as f32).sqrt();
         let largest = values.iter().fold(least, |largest: f32, x| largest.max(x.abs()));
         let shape = match selection.is_exact() {
-            true => workload.output_shape(),
+            true => workload.output_shape().to_vec(),
             false => vec![selection.chosen_lines(), selection.blocks(), selection.extents.width],
         };
         let bytes = usize::MAX;
         let values = ArrayD::from_shape_vec(shape, values).map_err(|_| OutOfMemory { bytes })?;
-        Ok(Self { workload: *workload, selection, values, largest })
+        Ok(Self { workload: workload.clone(), selection, values, largest })
     }
 
     /// Bytes of the reference of a workload.
@@ -127,7 +127,7 @@ impl Reference {
 
     /// The shape of outputs.
     pub fn shape(&self) -> Vec<usize> {
-        self.workload.output_shape()
+        self.workload.output_shape().to_vec()
     }
 }
 
@@ -157,13 +157,13 @@ pub fn max_rel_error(actual: &ArrayD<f32>, reference: &ArrayD<f32>) -> f64 {
 /// it adds to, instead of rounding: an error of up to 2^-23 of the sum, always towards zero, for each instruction of 8 steps.
 pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
     let sums = registry::find_anywhere(&config.sketch).map_or(EXACT_TOLERANCE, |sketch| sketch.tolerance(config));
-    let rounded = match workload.dtype {
+    let rounded = match workload.dtype() {
         DType::F32 | DType::Tf32 => 0.0,
-        DType::F16 | DType::Bf16 => 2.0 * workload.dtype.unit_roundoff(),
+        DType::F16 | DType::Bf16 => 2.0 * workload.dtype().unit_roundoff(),
     };
-    let cut_off = match workload.dtype {
+    let cut_off = match workload.dtype() {
         DType::F32 => 0.0,
-        _ => workload.reduction_len() as f64 / 8.0 * 2f64.powi(-23),
+        _ => workload.spec().reduction_len() as f64 / 8.0 * 2f64.powi(-23),
     };
     sums + rounded + cut_off
 }
@@ -215,7 +215,7 @@ mod tests {
             dilation: [pick(1, 2), pick(1, 2)],
             groups,
         };
-        Workload::conv2d(conv).ok()
+        Workload::new(conv).ok()
     }
 
     #[test]
@@ -226,8 +226,8 @@ mod tests {
             let Some(workload) = random_conv(&mut rng) else {
                 continue;
             };
-            let Operator::Conv2d(conv) = workload.op else { unreachable!() };
-            let operands = Operands::random(&workload.spec(), tried);
+            let Known::Conv2d(conv) = workload.known() else { unreachable!() };
+            let operands = Operands::random(workload.spec(), tried);
             let wanted = seven_loops(&conv, &operands).mapv(|x| x as f32);
             let error = max_rel_error(&reference(&workload, &operands), &wanted);
             assert!(error < 1e-6, "{workload}, seed {tried}: {error}");
@@ -239,7 +239,7 @@ mod tests {
     fn products_agree_with_ndarray() {
         for text in ["matmul:m=7,n=5,k=9", "matmul:b=3,m=4,n=6,k=2", "matmul:m=1,n=1,k=1"] {
             let workload: Workload = text.parse().unwrap();
-            let operands = Operands::random(&workload.spec(), 3);
+            let operands = Operands::random(workload.spec(), 3);
             let output = reference(&workload, &operands);
             for b in 0..output.shape()[0] {
                 let matrix =
@@ -259,7 +259,7 @@ mod tests {
             ("matmul:b=2,m=3,n=4,k=5", "matmul:b=2,m=3,n=4,k=5,bias,add,act=relu"),
         ] {
             let (plain, fused): (Workload, Workload) = (plain.parse().unwrap(), fused.parse().unwrap());
-            let (bare, operands) = (Operands::random(&plain.spec(), 5), Operands::random(&fused.spec(), 5));
+            let (bare, operands) = (Operands::random(plain.spec(), 5), Operands::random(fused.spec(), 5));
             assert!(bare[..] == operands[..2]);
             let sums = reference(&plain, &bare);
             let output = reference(&fused, &operands);
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn tolerance_tells_one_lost_product_from_rounding() {
         let workload: Workload = "matmul:m=4,n=4,k=4096".parse().unwrap();
-        let mut operands = Operands::random(&workload.spec(), 9);
+        let mut operands = Operands::random(workload.spec(), 9);
         let wanted = reference(&workload, &operands);
         operands[0][[0, 2, 1000]] = 0.0;
         assert!(max_rel_error(&reference(&workload, &operands), &wanted) > 5.0 * EXACT_TOLERANCE);

@@ -1,7 +1,7 @@
 //! The sketches of each kind of target, in one place: nothing else knows them by name.
 
 use autotune_ir::instruction::ThreadGroup;
-use autotune_ir::program::Program;
+use autotune_ir::program::{Program, Role};
 use autotune_ir::target::Target;
 
 use crate::config::{Config, Value};
@@ -72,15 +72,15 @@ const MAX_GPU_ELEMENTS: usize = i32::MAX as usize;
 
 /// Fails where the target has no kernels at all for a workload, whatever the config.
 pub(crate) fn check_target(workload: &Workload, target: &Target) -> Result<(), LowerError> {
-    if !target.supports(workload.dtype) {
-        return Err(LowerError::DType { target: target.key(), dtype: workload.dtype });
+    if !target.supports(workload.dtype()) {
+        return Err(LowerError::DType { target: target.key(), dtype: workload.dtype() });
     }
-    let operands =
-        [("input", workload.input_shape()), ("weights", workload.weight_shape()), ("output", workload.output_shape())];
-    for (operand, shape) in operands.into_iter().filter(|_| target.gpu().is_some()) {
-        let elements = shape.into_iter().fold(1, usize::saturating_mul);
+    let spec = workload.spec();
+    for tensor in spec.operands().chain(spec.find(Role::Output)).filter(|_| target.gpu().is_some()) {
+        let elements = tensor.shape.iter().copied().fold(1, usize::saturating_mul);
         let limit = MAX_GPU_ELEMENTS;
         if elements > limit {
+            let operand = tensor.name.to_string();
             return Err(LowerError::TooLarge { target: target.key(), operand, elements, limit });
         }
     }

@@ -65,7 +65,7 @@ impl ScheduleSpace {
         let few = sketches.iter().map(|_| OnceLock::new()).collect();
         let refusal = check_target(workload, target).err();
         let (default, least_share) = (OnceLock::new(), OnceLock::new());
-        Self { workload: *workload, target: target.clone(), sketches, refusal, default, least_share, few }
+        Self { workload: workload.clone(), target: target.clone(), sketches, refusal, default, least_share, few }
     }
 
     /// Why the target has no kernels for the workload, whatever the config: elements of another type ([`Target::supports`]) or too many

@@ -97,9 +97,9 @@ impl Sketch for TiledSketch {
 
 /// What a config asks for, or the first knob that is malformed, does not fit the workload, or breaks a limit of the target.
 pub fn tiling(workload: &Workload, target: &GpuTarget, form: Form, config: &Config) -> Result<Tiling, LowerError> {
-    let roles = form.roles(workload).filter(|_| workload.dtype != DType::Tf32);
+    let roles = form.roles(workload).filter(|_| workload.dtype() != DType::Tf32);
     let roles = roles.ok_or_else(|| LowerError::unfit(&config.sketch, workload))?;
-    tiling_of(roles, workload.dtype, target, config)
+    tiling_of(roles, workload.dtype(), target, config)
 }
 
 /// The same for any contraction, of operands of a type.

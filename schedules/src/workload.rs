@@ -9,7 +9,14 @@
 //! assert_eq!(w.to_string(), "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,bias,act=relu");
 //! ```
 
-use autotune_ir::DType;
+use std::any::Any;
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use autotune_ir::program::Role;
+use autotune_ir::{DType, Spec};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -21,9 +28,10 @@ mod text;
 
 pub use conv2d::Conv2d;
 pub use matmul::Matmul;
-pub use operator::Operator;
-
-use operator::Definition;
+pub use operator::{
+    AlreadyRegistered, Formula, Operator, OperatorKind, Tensor, check_elements, check_positive, register,
+};
+pub use text::{Fields, write_pair};
 
 /// The point-wise function applied last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -46,18 +54,23 @@ pub struct Epilogue {
     pub activation: Activation,
 }
 
-/// One operator instance to be tuned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Workload {
-    /// Operator and sizes.
-    pub op: Operator,
-    /// Element type.
-    pub dtype: DType,
-    /// Fused tail.
-    pub epilogue: Epilogue,
-    /// True if kernels may only add up the workload's own products, in whatever order; false if they may also transform
-    /// operands first (Winograd) at the cost of larger rounding errors.
-    pub exact: bool,
+/// One operator instance to be tuned; cheap to clone. Two are the same, and sorted, by their text forms.
+#[derive(Clone)]
+pub struct Workload(Arc<Inner>);
+
+/// This crate's operators.
+pub(crate) enum Known {
+    Conv2d(Conv2d),
+    Matmul(Matmul),
+}
+
+struct Inner {
+    op: Arc<dyn Operator>,
+    dtype: DType,
+    epilogue: Epilogue,
+    exact: bool,
+    text: String,
+    spec: Arc<Spec>,
 }
 
 /// Why a workload makes no sense. Names the offending field.
@@ -132,82 +145,109 @@ pub enum WorkloadError {
 }
 
 impl Workload {
-    /// A checked f32 convolution without epilogue.
-    pub fn conv2d(conv: Conv2d) -> Result<Self, WorkloadError> {
-        Self { op: Operator::Conv2d(conv), dtype: DType::F32, epilogue: Epilogue::default(), exact: false }.checked()
+    /// An operator on f32 without epilogue, or the first of its fields that makes no sense.
+    ///
+    /// ```
+    /// use autotune_schedules::{Matmul, Workload};
+    /// assert_eq!(Workload::new(Matmul { b: 1, m: 2, n: 3, k: 4 })?.to_string(), "matmul:m=2,n=3,k=4");
+    /// # Ok::<(), autotune_schedules::WorkloadError>(())
+    /// ```
+    pub fn new(op: impl Operator) -> Result<Self, WorkloadError> {
+        Self::of(Arc::new(op), DType::F32, Epilogue::default(), false)
     }
 
-    /// A checked f32 matrix product without epilogue.
-    pub fn matmul(matmul: Matmul) -> Result<Self, WorkloadError> {
-        Self { op: Operator::Matmul(matmul), dtype: DType::F32, epilogue: Epilogue::default(), exact: false }.checked()
+    fn of(op: Arc<dyn Operator>, dtype: DType, epilogue: Epilogue, exact: bool) -> Result<Self, WorkloadError> {
+        op.check()?;
+        Ok(Self::checked(op, dtype, epilogue, exact))
+    }
+
+    fn checked(op: Arc<dyn Operator>, dtype: DType, epilogue: Epilogue, exact: bool) -> Self {
+        let text = text::of(&*op, dtype, &epilogue, exact);
+        let spec = Arc::new(spec::of(op.formula(), &text, dtype, &epilogue));
+        Self(Arc::new(Inner { op, dtype, epilogue, exact, text, spec }))
     }
 
     /// The same workload with another epilogue.
-    pub fn with_epilogue(self, epilogue: Epilogue) -> Self {
-        Self { epilogue, ..self }
+    pub fn with_epilogue(&self, epilogue: Epilogue) -> Self {
+        Self::checked(Arc::clone(&self.0.op), self.0.dtype, epilogue, self.0.exact)
+    }
+
+    /// The same workload on elements of another type.
+    pub fn with_dtype(&self, dtype: DType) -> Self {
+        Self::checked(Arc::clone(&self.0.op), dtype, self.0.epilogue, self.0.exact)
+    }
+
+    /// The same workload for kernels that are exact ([`Workload::is_exact`]) or need not be.
+    pub fn with_exact(&self, exact: bool) -> Self {
+        Self::checked(Arc::clone(&self.0.op), self.0.dtype, self.0.epilogue, exact)
+    }
+
+    /// Operator and sizes.
+    pub fn operator(&self) -> &dyn Operator {
+        &*self.0.op
+    }
+
+    /// The sizes of an operator, if it is that one.
+    ///
+    /// ```
+    /// use autotune_schedules::{Conv2d, Matmul, Workload};
+    /// let workload: Workload = "matmul:m=2,n=3,k=4".parse()?;
+    /// assert_eq!(workload.sizes::<Matmul>().map(|matmul| matmul.k), Some(4));
+    /// assert_eq!(workload.sizes::<Conv2d>(), None);
+    /// # Ok::<(), autotune_schedules::WorkloadError>(())
+    /// ```
+    pub fn sizes<T: Operator>(&self) -> Option<&T> {
+        let op: &dyn Any = self.operator();
+        op.downcast_ref()
+    }
+
+    /// One of this crate's operators.
+    pub(crate) fn known(&self) -> Known {
+        let conv = self.sizes::<Conv2d>().map(|conv| Known::Conv2d(*conv));
+        let matmul = || self.sizes::<Matmul>().map(|matmul| Known::Matmul(*matmul));
+        conv.or_else(matmul).unwrap_or_else(|| unreachable!("one of two"))
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    /// Fused tail.
+    pub fn epilogue(&self) -> Epilogue {
+        self.0.epilogue
+    }
+
+    /// True if kernels may only add up the workload's own products, in whatever order; false if they may also transform
+    /// operands first (Winograd) at the cost of larger rounding errors.
+    pub fn is_exact(&self) -> bool {
+        self.0.exact
+    }
+
+    /// The text form.
+    pub fn as_str(&self) -> &str {
+        &self.0.text
+    }
+
+    /// What it means. The operands are those of the operator, then `bias` and `residual`, where the epilogue has them.
+    pub fn spec(&self) -> &Arc<Spec> {
+        &self.0.spec
     }
 
     /// Output shape, outermost first: `[n, o, oh, ow]` for conv2d, `[b, m, n]` for matmul.
-    pub fn output_shape(&self) -> Vec<usize> {
-        let [.., output] = self.definition().shapes();
-        output
+    pub fn output_shape(&self) -> &[usize] {
+        self.spec().find(Role::Output).map_or(&[], |tensor| &tensor.shape)
     }
 
-    /// Shape of the data operand: `[n, c, h, w]` for conv2d, `[b, m, k]` for matmul.
-    pub fn input_shape(&self) -> Vec<usize> {
-        let [data, ..] = self.definition().shapes();
-        data
-    }
-
-    /// Shape of the weight operand: `[o, c/groups, kh, kw]` for conv2d, `[b, k, n]` for matmul.
-    pub fn weight_shape(&self) -> Vec<usize> {
-        let [_, weight, _] = self.definition().shapes();
-        weight
-    }
-
-    /// Length of the bias: output channels (conv2d) or columns (matmul).
-    pub fn bias_len(&self) -> usize {
-        self.definition().bias_len()
-    }
-
-    /// Length of the reduction behind one output element.
-    pub fn reduction_len(&self) -> usize {
-        self.definition().reduction_len()
-    }
-
-    /// Floating-point operations of one run: two per multiply-add of the direct algorithm, padding taps included,
-    /// epilogue excluded (the convention of the AutoTVM paper, section 6).
+    /// Floating-point operations of the direct algorithm.
     pub fn flops(&self) -> f64 {
-        let outputs: f64 = self.output_shape().iter().map(|&d| d as f64).product();
-        2.0 * outputs * self.reduction_len() as f64
+        self.spec().flops()
     }
 
-    /// Bytes that any algorithm must move at least once: every operand read and the output written.
-    pub fn min_bytes(&self) -> f64 {
-        let count = |shape: Vec<usize>| shape.iter().map(|&d| d as f64).product::<f64>();
-        let output = count(self.output_shape());
-        let mut elements = count(self.input_shape()) + count(self.weight_shape()) + output;
-        if self.epilogue.bias {
-            elements += self.bias_len() as f64;
-        }
-        if self.epilogue.residual {
-            elements += output;
-        }
-        elements * self.dtype.bytes() as f64
-    }
-
-    /// What the direct algorithm has to do.
+    /// What the direct algorithm has to do: two operations per multiply-add, padding taps included, epilogue excluded (the convention
+    /// of the AutoTVM paper, section 6); every operand read and the output written.
     pub fn work(&self) -> Work {
-        Work { flops: self.flops(), bytes: self.min_bytes() }
-    }
-
-    /// The workload itself if its sizes make sense, else the first field that does not.
-    pub fn checked(self) -> Result<Self, WorkloadError> {
-        self.definition().check().map(|()| self)
-    }
-
-    fn definition(&self) -> &dyn Definition {
-        self.op.definition().1
+        Work { flops: self.spec().flops(), bytes: self.spec().min_bytes() }
     }
 }
 
@@ -221,9 +261,47 @@ pub struct Work {
     pub bytes: f64,
 }
 
+impl PartialEq for Workload {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Workload {}
+
+impl Hash for Workload {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
+impl PartialOrd for Workload {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Workload {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_str().cmp(other.as_str())
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Workload({self})")
+    }
+}
+
 impl Serialize for Workload {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
+        s.serialize_str(self.as_str())
     }
 }
 
@@ -288,6 +366,6 @@ mod tests {
     #[test]
     fn flops_count_two_per_multiply_add() {
         let w: Workload = "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1".parse().unwrap();
-        assert_eq!(w.flops(), 2.0 * 64.0 * 56.0 * 56.0 * 64.0 * 9.0);
+        assert_eq!(w.spec().flops(), 2.0 * 64.0 * 56.0 * 56.0 * 64.0 * 9.0);
     }
 }

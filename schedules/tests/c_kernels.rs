@@ -63,7 +63,7 @@ fn run_c(program: &Program, target: &Target, operands: &Operands) -> ndarray::Ar
 
 fn check(workload: &Workload, target: &Target, seed: u64, configs: impl Fn(&ScheduleSpace) -> Vec<Config>) {
     let space = ScheduleSpace::new(workload, target);
-    let operands = Operands::random(&workload.spec(), seed);
+    let operands = Operands::random(workload.spec(), seed);
     let expected = reference(workload, &operands);
     for config in configs(&space) {
         assert!(space.contains(&config), "{workload}: {config} {:?}", lower(workload, target, &config).err());

@@ -132,9 +132,9 @@ fn check_all(target_of: impl Fn(&mut ChaCha8Rng) -> Target + Sync) {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let target = target_of(&mut rng);
             let mut workload = if seed % 4 == 0 { odd_workload(&mut rng) } else { random_workload(&mut rng) };
-            workload.dtype = DType::WORDS.choose(&mut rng).unwrap().1;
-            if !target.supports(workload.dtype) {
-                workload.dtype = DType::F32;
+            let dtype = DType::WORDS.choose(&mut rng).unwrap().1;
+            if target.supports(dtype) {
+                workload = workload.with_dtype(dtype);
             }
             check(&workload, &target, &mut rng)
         })

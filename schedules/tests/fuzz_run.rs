@@ -55,7 +55,7 @@ fn runs_right(text: &str, workload: &Workload, target: &Target, seed: u64) -> bo
     verify(&program, target).unwrap_or_else(|error| panic!("seed {seed}: {workload}\n{text}\n{error}\n{program}"));
     let Ok(code) = assemble(&program, target) else { return false };
 
-    let operands = Operands::random(&workload.spec(), seed);
+    let operands = Operands::random(workload.spec(), seed);
     let output = machine::run(&program, &code, &operands);
     let reference = Reference::new(workload, &operands, seed).unwrap();
     let exact = reference.exact().expect("small workloads are compared in full");

@@ -79,8 +79,7 @@ fn random_text<R: Rng>(rng: &mut R) -> String {
     if rng.random_ratio(1, 4) {
         return (0..rng.random_range(0..24)).map(|_| piece(rng)).collect();
     }
-    let mut workload = odd_workload(rng);
-    workload.dtype = DType::WORDS.choose(rng).unwrap().1;
+    let workload = odd_workload(rng).with_dtype(DType::WORDS.choose(rng).unwrap().1);
     let mut chars: Vec<char> = workload.to_string().chars().collect();
     for _ in 0..rng.random_range(0..4) {
         let at = rng.random_range(0..=chars.len());
@@ -104,7 +103,7 @@ fn no_text_makes_the_parser_panic_and_what_it_takes_is_printed_so_that_it_takes_
         assert_eq!(printed.parse::<Workload>().as_ref(), Ok(&workload), "seed {seed}: {text:?}");
         assert_eq!(printed.parse::<Workload>().unwrap().to_string(), printed, "seed {seed}: {text:?}");
         // What sizes are asked for are all within what was checked.
-        assert!(workload.flops() > 0.0 && workload.min_bytes() > 0.0, "seed {seed}: {text:?}");
+        assert!(workload.flops() > 0.0 && workload.work().bytes > 0.0, "seed {seed}: {text:?}");
         assert!(workload.output_shape().iter().all(|&extent| extent > 0), "seed {seed}: {text:?}");
     }
     assert!((cases / 20..cases).contains(&taken), "{taken} of {cases} are workloads");

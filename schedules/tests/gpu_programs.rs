@@ -76,7 +76,7 @@ fn winograd_programs_are_proven_and_agree_with_the_reference() {
             check_configs(&space, seed, (0..3).map(|_| sample_winograd(&space, &mut rng)));
             checked += 1;
         }
-        for other in [Workload { exact: true, ..workload }, Workload { dtype: DType::F16, ..workload }] {
+        for other in [workload.with_exact(true), workload.with_dtype(DType::F16)] {
             let other = ScheduleSpace::new(&other, &targets[0]);
             assert!(other.sketches().iter().all(|sketch| sketch.name() != winograd::SKETCH));
         }
@@ -98,7 +98,7 @@ fn shared_memory_is_that_of_the_program() {
                 _ => random_workload(&mut rng),
             };
             for (_, dtype) in DType::WORDS.into_iter().filter(|&(_, dtype)| target.supports(dtype)) {
-                let workload = Workload { dtype, ..plain };
+                let workload = plain.with_dtype(dtype);
                 let space = ScheduleSpace::new(&workload, &target);
                 for config in (0..3).map(|_| space.sample(&mut rng)) {
                     let context = format!("seed {seed}: {workload} on {word}\n{config}");
@@ -251,7 +251,7 @@ fn a_missing_barrier_is_a_race() {
     for text in ["matmul:m=40,n=36,k=24", "conv2d:c=6,h=9,w=9,o=20,k=3,p=1"] {
         let workload: Workload = text.parse().unwrap();
         let space = ScheduleSpace::new(&workload, &target);
-        let operands = Operands::random(&workload.spec(), 1);
+        let operands = Operands::random(workload.spec(), 1);
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let mut planted = 0;
         while planted < 12 {

@@ -92,7 +92,7 @@ fn kernels_agree_with_the_reference_and_faults_show() {
         Err(reason) => return missing("g++", &reason),
     };
     let error = |number: usize, workload: &Workload, backwards: bool| {
-        let operands = Operands::random(&workload.spec(), number as u64);
+        let operands = Operands::random(workload.spec(), number as u64);
         let output = kernels.run(number, &operands, backwards);
         output.map(|output| max_rel_error(&output, &reference(workload, &operands)))
     };

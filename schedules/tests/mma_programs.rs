@@ -24,7 +24,10 @@ const TYPES: [DType; 3] = [DType::F16, DType::Bf16, DType::Tf32];
 /// A workload of few products and a type.
 fn random_half<R: Rng>(rng: &mut R) -> Workload {
     loop {
-        let workload = Workload { dtype: TYPES[rng.random_range(0..3)], ..random_workload(rng) };
+        let workload = {
+            let dtype = TYPES[rng.random_range(0..3)];
+            random_workload(rng).with_dtype(dtype)
+        };
         if workload.flops() < 2e5 {
             return workload;
         }
@@ -57,7 +60,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
         let context = format!("seed {seed}: {workload}\n{config}");
         let program = lower(&workload, &target, &config).unwrap();
         verify(&program, &target).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
-        let operands = Operands::random(&workload.spec(), seed);
+        let operands = Operands::random(workload.spec(), seed);
         let output = interpret(&program, &operands).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
         let error = max_rel_error(&output, &reference(&workload, &operands));
         assert!(error <= tolerance(&workload, &config), "{context}\nerror {error}\n{program}");
@@ -74,14 +77,14 @@ fn planted_faults_are_found() {
     let tiles: Workload = "matmul:m=250,n=64,k=136,dtype=f16,bias".parse().unwrap();
     let knobs = |weights: &str| format!("tile.m=32x16 tile.n=32x16 tile.k=16 stages=3 weights={weights}");
     for (workload, config) in [
-        (small, config(&small, &knobs("packed"))),
-        (small, config(&small, &knobs("inplace"))),
-        (large, group_config(&large, "tile.m=64x64 tile.n=16x16 stages=4")),
-        (large, group_config(&large, "tile.m=64x64 tile.n=16x16 stages=3 producer=group")),
-        (tiles, group_config(&tiles, "tile.m=128x64 tile.n=16x16 stages=2 producer=group grid=persistent")),
+        (small.clone(), config(&small, &knobs("packed"))),
+        (small.clone(), config(&small, &knobs("inplace"))),
+        (large.clone(), group_config(&large, "tile.m=64x64 tile.n=16x16 stages=4")),
+        (large.clone(), group_config(&large, "tile.m=64x64 tile.n=16x16 stages=3 producer=group")),
+        (tiles.clone(), group_config(&tiles, "tile.m=128x64 tile.n=16x16 stages=2 producer=group grid=persistent")),
     ] {
         let program = lower(&workload, &target, &config).unwrap();
-        let operands = Operands::random(&workload.spec(), 1);
+        let operands = Operands::random(workload.spec(), 1);
         let expected = reference(&workload, &operands);
         for (what, broken) in faults(&program) {
             let proof = verify(&broken, &target).unwrap_err();
@@ -188,7 +191,7 @@ fn programs_of_warp_groups_are_proven_and_agree_with_the_reference() {
         let config = group_config(&workload, knobs);
         let program = lower(&workload, &target, &config).unwrap();
         verify(&program, &target).unwrap();
-        let operands = Operands::random(&workload.spec(), 5);
+        let operands = Operands::random(workload.spec(), 5);
         let error = max_rel_error(&interpret(&program, &operands).unwrap(), &reference(&workload, &operands));
         assert!(error <= tolerance(&workload, &config), "{workload} {config}: {error}");
     }
@@ -216,7 +219,7 @@ fn types_that_a_target_does_not_have_are_refused() {
     for (word, dtypes) in [("cpu", &TYPES[..]), ("opencl", &TYPES), ("cuda:sm_75", &[DType::Bf16, DType::Tf32])] {
         let target = Target::detect(word, None).unwrap();
         for &dtype in dtypes {
-            let workload = Workload { dtype, .."matmul:m=40,n=36,k=24".parse().unwrap() };
+            let workload = "matmul:m=40,n=36,k=24".parse::<Workload>().unwrap().with_dtype(dtype);
             let space = ScheduleSpace::new(&workload, &target);
             let config = space.default_config();
             assert!(!target.supports(dtype) && !space.contains(&config));

@@ -97,7 +97,7 @@ fn cases(gpu: &GpuTarget, every_type: bool) -> Vec<Case> {
         let types = |turn: usize| vec![TYPES[0].1[turn % 3]];
         add(&mut cases, gpu, (mma::SKETCH, &other(1, 7)), types, |dtype, variant| {
             let (stages, split) = (number(variant, "stages"), number(variant, "split"));
-            Workload { dtype, ..other(split, chunks(stages, split)).parse().unwrap() }
+            other(split, chunks(stages, split)).parse::<Workload>().unwrap().with_dtype(dtype)
         });
     }
     cases
@@ -111,7 +111,7 @@ fn add(
     types: impl Fn(usize) -> Vec<DType>,
     workload: impl Fn(DType, &Variant) -> Workload,
 ) {
-    let nominal = Workload { dtype: DType::F16, ..nominal.parse().unwrap() };
+    let nominal = nominal.parse::<Workload>().unwrap().with_dtype(DType::F16);
     let all = variants::combinations(&nominal, &small_target(), sketch);
     let begin = cases.len();
     for (turn, variant) in variants::spread(all.clone()).iter().enumerate() {
@@ -133,7 +133,7 @@ fn the_interpreter_agrees_with_the_reference() {
     for (number, Case { workload, config, .. }) in cases(target.gpu().unwrap(), false).iter().enumerate() {
         let program = lower(workload, &target, config).unwrap();
         verify(&program, &target).unwrap();
-        let operands = Operands::random(&workload.spec(), number as u64);
+        let operands = Operands::random(workload.spec(), number as u64);
         let output = interpret(&program, &operands).unwrap_or_else(|e| panic!("{workload} {config}: {e}"));
         let error = max_rel_error(&output, &reference(workload, &operands));
         assert!(error <= tolerance(workload, config), "{workload} {config}: error {error}");
@@ -150,7 +150,8 @@ const LATE_FAULTS: [(&str, &str); 3] = [
 /// A product whose phases wrap around three times, one tile a block, with four stages.
 fn for_faults() -> (Workload, Config) {
     let workload = "matmul:m=100,n=12,k=840,dtype=f16".parse().unwrap();
-    (workload, group_config(&workload, "tile.m=128x64 tile.n=16x16 stages=4 producer=group"))
+    let config = group_config(&workload, "tile.m=128x64 tile.n=16x16 stages=4 producer=group");
+    (workload, config)
 }
 
 #[test]
@@ -174,13 +175,13 @@ fn kernels_agree_with_the_reference_and_late_faults_show() {
         Err(reason) => return missing("g++", &reason),
     };
     for (number, Case { workload, config, .. }) in cases.iter().enumerate() {
-        let operands = Operands::random(&workload.spec(), number as u64);
+        let operands = Operands::random(workload.spec(), number as u64);
         let output =
             kernels.run(number, &operands, number % 2 == 1).unwrap_or_else(|e| panic!("{workload} {config}: {e}"));
         let error = max_rel_error(&output, &reference(workload, &operands));
         assert!(error <= tolerance(workload, config), "{workload} {config}: error {error}");
     }
-    let operands = Operands::random(&workload.spec(), 1);
+    let operands = Operands::random(workload.spec(), 1);
     let expected = reference(&workload, &operands);
     for (fault, (wait, _)) in LATE_FAULTS.iter().enumerate() {
         let shows = |backwards: bool| match kernels.run(cases.len() + fault, &operands, backwards) {

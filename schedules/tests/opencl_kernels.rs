@@ -30,7 +30,7 @@ fn check(device: &OpenCl, workload: &Workload, seed: u64, configs: usize) {
     let target = Target::detect("opencl", None).unwrap();
     let space = ScheduleSpace::new(workload, &target);
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let operands = Operands::random(&workload.spec(), seed);
+    let operands = Operands::random(workload.spec(), seed);
     let expected = reference(workload, &operands);
     for i in 0..configs {
         let sketch = space.sketches()[i % space.sketches().len()].name();
@@ -96,7 +96,7 @@ fn in_the_simulator() {
     let config = ScheduleSpace::new(&workload, &target).default_config();
     let mut program: Program = lower(&workload, &target, &config).unwrap();
     program.stages.iter_mut().for_each(|stage| without_barriers(&mut stage.body));
-    device.run(&program, &Operands::random(&workload.spec(), 0)).unwrap();
+    device.run(&program, &Operands::random(workload.spec(), 0)).unwrap();
 }
 
 /// What the simulator writes of the kernels.

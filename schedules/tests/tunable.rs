@@ -86,7 +86,7 @@ fn every_workload_can_be_tuned_on_gpus() {
         let mut workload = odd_workload(&mut rng);
         let target = random_gpu(&mut rng);
         let dtypes: Vec<DType> = DType::WORDS.map(|word| word.1).into_iter().filter(|&d| target.supports(d)).collect();
-        workload.dtype = *dtypes.choose(&mut rng).unwrap();
+        workload = workload.with_dtype(*dtypes.choose(&mut rng).unwrap());
         check(&workload, &target, seed)
     });
 }

@@ -462,7 +462,7 @@ fn products_without_points_do_not_count() {
 }
 
 fn spec(text: &str) -> Arc<Spec> {
-    text.parse::<Workload>().unwrap().spec()
+    Arc::clone(text.parse::<Workload>().unwrap().spec())
 }
 
 #[test]

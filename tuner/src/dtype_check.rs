@@ -31,7 +31,7 @@ pub struct UnsupportedDType {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn check_dtypes(workloads: &[Workload], target: &Target) -> Result<(), UnsupportedDType> {
-    match workloads.iter().map(|workload| workload.dtype).find(|&dtype| !target.supports(dtype)) {
+    match workloads.iter().map(|workload| workload.dtype()).find(|&dtype| !target.supports(dtype)) {
         None => Ok(()),
         Some(dtype) => Err(UnsupportedDType {
             dtype,

@@ -32,7 +32,8 @@ pub enum TuneError {
 impl TuneError {
     /// Fails if the target has no kernels for the space's workload, whatever the schedule.
     pub(crate) fn of_space(space: &ScheduleSpace) -> Result<(), Self> {
-        let refused = |why: &LowerError| Self::Refused { workload: Box::new(*space.workload()), why: why.clone() };
+        let refused =
+            |why: &LowerError| Self::Refused { workload: Box::new(space.workload().clone()), why: why.clone() };
         space.refusal().map_or(Ok(()), |why| Err(refused(why)))
     }
 }

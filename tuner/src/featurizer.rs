@@ -31,13 +31,13 @@ impl Featurizer {
 
     /// A row per config, in order.
     pub(crate) fn rows(&mut self, workload: &Workload, configs: &[Config]) -> Vec<Row> {
-        let keys: Vec<_> = configs.iter().map(|config| (*workload, config.stable_hash())).collect();
+        let keys: Vec<_> = configs.iter().map(|config| (workload.clone(), config.stable_hash())).collect();
         let mut missing: HashMap<(Workload, u64), &Config> = HashMap::new();
         for (key, config) in keys.iter().zip(configs) {
             if !self.young.contains_key(key) {
                 match self.old.remove(key) {
-                    Some(row) => drop(self.young.insert(*key, row)),
-                    None => drop(missing.insert(*key, config)),
+                    Some(row) => drop(self.young.insert(key.clone(), row)),
+                    None => drop(missing.insert(key.clone(), config)),
                 }
             }
         }

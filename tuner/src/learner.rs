@@ -66,7 +66,7 @@ impl Learner {
         let configs: Vec<Config> = results.iter().map(|(config, _)| config.clone()).collect();
         let rows = self.featurizer.rows(workload, &configs);
         for (row, (_, measurement)) in rows.into_iter().zip(results) {
-            let (workload, run_secs) = (*workload, measurement.run_secs());
+            let (workload, run_secs) = (workload.clone(), measurement.run_secs());
             let registers = measurement
                 .resources
                 .map(|taken| RegisterUse { registers: taken.registers as f32, spill_bytes: taken.spill_bytes as f32 });
@@ -147,7 +147,7 @@ impl Learner {
 fn samples<'a>(examples: impl Iterator<Item = &'a Example>) -> (Vec<Sample>, Vec<Option<RegisterUse>>) {
     let mut groups: BTreeMap<Workload, Vec<&Example>> = BTreeMap::new();
     for example in examples {
-        groups.entry(example.workload).or_default().push(example);
+        groups.entry(example.workload.clone()).or_default().push(example);
     }
     let (mut samples, mut told) = (Vec::new(), Vec::new());
     for (group, members) in (0..).zip(groups.values()) {
@@ -192,7 +192,7 @@ mod tests {
             record
         }));
         let mut learner = Learner::with_xgb(target.clone());
-        learner.tell_records(&records, &[own]);
+        learner.tell_records(&records, std::slice::from_ref(&own));
         assert_eq!(learner.examples.len(), most);
         let (siblings_told, own_told) = learner.examples.split_at(most - 3);
         assert!(own_told.iter().all(|example| example.workload == own));

@@ -111,8 +111,8 @@ impl<'a> Planner<'a> {
             return Vec::new();
         };
 
-        let workload = self.tasks[task].task.workload;
-        let candidate = |config| Candidate { workload, target: self.target.clone(), config };
+        let workload = self.tasks[task].task.workload.clone();
+        let candidate = |config| Candidate { workload: workload.clone(), target: self.target.clone(), config };
         let candidates: Vec<Candidate> = configs.into_iter().map(candidate).collect();
         let proposal = |candidate: &Candidate| Proposal { task, candidate: candidate.clone(), planned };
         queue.lock().proposals.extend(candidates.iter().map(proposal));
@@ -163,7 +163,7 @@ impl<'a> Planner<'a> {
 
             let n = self.trials_left().map_or(self.batch, |left| left.min(self.batch));
             let state = &mut self.tasks[task];
-            let (workload, learner) = (state.task.workload, &mut self.learner);
+            let (workload, learner) = (state.task.workload.clone(), &mut self.learner);
             let explore = learner.explore_share();
             let configs = state.ask(n, &mut |configs: &[Config]| learner.score(&workload, configs), explore);
             if !configs.is_empty() {

@@ -22,7 +22,7 @@ pub(crate) fn race(
 ) -> Result<(), TuneError> {
     let start = Instant::now();
     let params = &recorder.settings.params.race;
-    let (workload, target) = (*space.workload(), recorder.target);
+    let (workload, target) = (space.workload().clone(), recorder.target);
     let records = recorder.measured(&workload)?;
     let Field { configs, stay } = Field::of(recorder, space, &records, more, budget_secs)?;
     if configs.len() == 1 && recorder.standing(space).default_secs.is_some() {
@@ -32,7 +32,7 @@ pub(crate) fn race(
 
     let known_secs = configs.iter().filter_map(|config| fastest_secs(&records, config));
     let least_secs = known_secs.reduce(f64::min);
-    let candidate = |config| Candidate { workload, target: target.clone(), config };
+    let candidate = |config| Candidate { workload: workload.clone(), target: target.clone(), config };
     let mut candidates: Vec<Candidate> = configs.into_iter().map(candidate).collect();
     for attempt in 1..=params.attempts {
         let id = since_1970().as_nanos() as u64;
@@ -169,7 +169,7 @@ mod tests {
         let (workload, target) = ("matmul:m=4,n=4,k=4".parse().unwrap(), Target::detect("cpu", Some(1)).unwrap());
         let config = ScheduleSpace::new(&workload, &target).default_config();
         let candidate = |i: usize| Candidate {
-            workload: Workload { exact: i % 2 == 1, ..workload },
+            workload: workload.with_exact(i % 2 == 1),
             target: target.clone(),
             config: config.clone(),
         };
@@ -177,13 +177,13 @@ mod tests {
         let params = RaceParams::default();
         let all = || (0..race.len()).map(candidate).collect::<Vec<_>>();
         let kept = finalists(all(), &race, 1, &params);
-        let odd: Vec<bool> = kept.iter().map(|candidate| candidate.workload.exact).collect();
+        let odd: Vec<bool> = kept.iter().map(|candidate| candidate.workload.is_exact()).collect();
         // Numbers 0, 2, 4, 5 and 6.
         assert_eq!(odd, [false, false, false, true, false]);
         assert_eq!(finalists(kept, &race[..5], 1, &params).len(), 5);
         // Numbers 0, 1, 2, 4 and 5: who won before stays, however slow it was now.
         let kept: Vec<bool> =
-            finalists(all(), &race, 2, &params).iter().map(|candidate| candidate.workload.exact).collect();
+            finalists(all(), &race, 2, &params).iter().map(|candidate| candidate.workload.is_exact()).collect();
         assert_eq!(kept, [false, true, false, false, true]);
     }
 }

@@ -40,13 +40,13 @@ impl<'a> Recorder<'a> {
 
     /// True if a config ran and was right in this run; others come from a database, and are to be proven before they run.
     pub(crate) fn has_run(&self, space: &ScheduleSpace, config: &Config) -> bool {
-        self.ran.borrow().contains(&(*space.workload(), config.stable_hash()))
+        self.ran.borrow().contains(&(space.workload().clone(), config.stable_hash()))
     }
 
     /// Remembers what is measured of a task of the space from now on.
     pub(crate) fn follow(&self, space: &ScheduleSpace) {
         let standing = Standing::new(space.default_config());
-        self.standings.borrow_mut().insert(*space.workload(), standing);
+        self.standings.borrow_mut().insert(space.workload().clone(), standing);
     }
 
     /// Appends one measurement: from then on it outlives the process, and a loss of power after a quarter of a second of further
@@ -58,7 +58,7 @@ impl<'a> Recorder<'a> {
         let (compiler, flags) = toolchain.map(|t| (t.compiler, t.flags)).unwrap_or_default();
 
         let record = TuningRecord {
-            workload: candidate.workload,
+            workload: candidate.workload.clone(),
             target: self.target.key(),
             config: candidate.config.clone(),
             measurement: measurement.clone(),
@@ -83,7 +83,7 @@ impl<'a> Recorder<'a> {
             standing.take_in(&candidate.config, measurement, phase);
         }
         if measurement.outcome.is_ok() {
-            self.ran.borrow_mut().insert((candidate.workload, candidate.config.stable_hash()));
+            self.ran.borrow_mut().insert((candidate.workload.clone(), candidate.config.stable_hash()));
         }
 
         let recent = self.flushed.get().is_some_and(|flushed| flushed.elapsed() < FLUSH_EVERY);

@@ -66,7 +66,7 @@ impl<'a> Session<'a> {
 
         let mut learner = Learner::new(target.clone(), cost_model, params.learning.clone());
         if states.iter().any(TaskState::uses_scores) {
-            let own: Vec<Workload> = tasks.iter().map(|task| task.workload).collect();
+            let own: Vec<Workload> = tasks.iter().map(|task| task.workload.clone()).collect();
             let mut records = db.query_target(&target.key())?;
             drop_incredible(&mut records, target, settings);
             learner.tell_records(&records, &own);
@@ -245,7 +245,7 @@ fn drop_incredible(records: &mut Vec<TuningRecord>, target: &Target, settings: &
         };
         let floor =
             || settings.ceilings.map(|ceilings| floor_secs(&ScheduleSpace::new(&record.workload, target), &ceilings));
-        let floor_secs = *floors.entry(record.workload).or_insert_with(|| floor().unwrap_or(f64::INFINITY));
+        let floor_secs = *floors.entry(record.workload.clone()).or_insert_with(|| floor().unwrap_or(f64::INFINITY));
         claimed_secs >= credible_share * floor_secs
     });
 }
@@ -253,7 +253,7 @@ fn drop_incredible(records: &mut Vec<TuningRecord>, target: &Target, settings: &
 /// The least seconds that any algorithm of the space takes.
 fn floor_secs(space: &ScheduleSpace, ceilings: &Ceilings) -> f64 {
     let works = space.works().into_iter();
-    works.map(|work| ceilings.min_secs(work, space.workload().dtype)).fold(f64::INFINITY, f64::min)
+    works.map(|work| ceilings.min_secs(work, space.workload().dtype())).fold(f64::INFINITY, f64::min)
 }
 
 /// Tells of the tasks that were retired.

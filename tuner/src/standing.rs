@@ -44,21 +44,21 @@ impl Standing {
 
     /// The report of its task, without trials; whoever made some adds them.
     pub(crate) fn into_report(self, task: &Task, ceilings: Option<Ceilings>) -> TaskReport {
-        let workload = task.workload;
+        let workload = &task.workload;
         let (config, best) = self.best.unzip();
         let best_secs = best.map(|run| run.run_secs);
-        let fraction = |work: Work| Some(ceilings?.min_secs(work, workload.dtype) / best_secs?);
+        let fraction = |work: Work| Some(ceilings?.min_secs(work, workload.dtype()) / best_secs?);
 
         TaskReport {
             name: task.name.clone(),
-            workload,
+            workload: workload.clone(),
             count: task.count,
             trials: 0,
             failed_trials: 0,
             default_secs: self.default_secs,
             best_secs,
             gflops: best_secs.map(|secs| workload.flops() / secs / 1e9),
-            roofline_fraction: config.as_ref().and_then(|config| fraction(config.work(&workload))),
+            roofline_fraction: config.as_ref().and_then(|config| fraction(config.work(workload))),
             direct_roofline_fraction: fraction(workload.work()),
             max_rel_error: best.map(|run| run.max_rel_error),
             graph_runs: best.map(|run| run.graph_runs),
@@ -94,7 +94,7 @@ mod tests {
             let config: Config = serde_json::from_str(&json).unwrap();
             let mut standing = Standing::new(config.clone());
             standing.take_in(&config, &ran(1.0), Phase::Search);
-            standing.into_report(&Task { name: "C".into(), workload, count: 1 }, Some(ceilings))
+            standing.into_report(&Task { name: "C".into(), workload: workload.clone(), count: 1 }, Some(ceilings))
         };
         let [direct, winograd] = ["direct", "winograd"].map(report);
         assert_eq!(direct.roofline_fraction, direct.direct_roofline_fraction);

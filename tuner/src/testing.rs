@@ -30,7 +30,7 @@ pub(crate) fn record(
     unix_secs: u64,
 ) -> TuningRecord {
     TuningRecord {
-        workload: *workload,
+        workload: workload.clone(),
         target: target.key(),
         config: ScheduleSpace::new(workload, target).default_config(),
         measurement: ran(run_secs),

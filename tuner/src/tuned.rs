@@ -78,7 +78,13 @@ impl Tuned {
             let config = best.record.config.clone();
             match space.checked_program(&config) {
                 Ok(program) => {
-                    return Ok(Self { workload: *workload, target: target.clone(), config, program, best: Some(best) });
+                    return Ok(Self {
+                        workload: workload.clone(),
+                        target: target.clone(),
+                        config,
+                        program,
+                        best: Some(best),
+                    });
                 }
                 Err(_) => wrong.push(config),
             }
@@ -90,9 +96,9 @@ impl Tuned {
     pub fn untuned(workload: &Workload, target: &Target) -> Result<Self, LookupError> {
         let space = ScheduleSpace::new(workload, target);
         let config = space.default_config();
-        let unfit = |why| LookupError::Unfit { workload: Box::new(*workload), why };
+        let unfit = |why| LookupError::Unfit { workload: Box::new(workload.clone()), why };
         let program = space.checked_program(&config).map_err(unfit)?;
-        Ok(Self { workload: *workload, target: target.clone(), config, program, best: None })
+        Ok(Self { workload: workload.clone(), target: target.clone(), config, program, best: None })
     }
 
     /// True if the schedule is from a database; false if it is the default one.
@@ -150,9 +156,9 @@ impl Tuned {
             }
         }
 
-        let (workload, target, config) = (self.workload, self.target.clone(), self.config.clone());
+        let (workload, target, config) = (self.workload.clone(), self.target.clone(), self.config.clone());
         let mut builder = Builder::new(Backend::Assembler, COMPILE_SECS);
-        let build = builder.build(&[Candidate { workload, target, config }])?.pop();
+        let build = builder.build(&[Candidate { workload: workload.clone(), target, config }])?.pop();
         let built = build.ok_or(BuildError::Nothing)?.outcome?;
         // SAFETY: the code was generated just now from loop nests that are proven to keep to their plan; it is for instructions that this
         // processor has, or for a driver that refuses what it cannot run.

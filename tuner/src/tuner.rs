@@ -170,7 +170,7 @@ impl Run<'_> {
         action: impl FnOnce(&Settings, &mut dyn Measurer, &TuningDb, &mut dyn Observer) -> Result<T, TuneError>,
     ) -> Result<T, TuneError> {
         let start = Instant::now();
-        let workloads: Vec<Workload> = tasks.iter().map(|task| task.workload).collect();
+        let workloads: Vec<Workload> = tasks.iter().map(|task| task.workload.clone()).collect();
         check_dtypes(&workloads, target)?;
 
         let (mut own_device, own_db);

@@ -59,7 +59,7 @@ fn annealing_climbs_scores_of_any_sign() {
     let space = ScheduleSpace::new(&workload, &target);
     let secs = |config: &Config| {
         let config = config.clone();
-        paper_secs(&Candidate { workload, target: target.clone(), config }) as f32
+        paper_secs(&Candidate { workload: workload.clone(), target: target.clone(), config }) as f32
     };
     let mean_secs = |kind: Kind, offset: f32| {
         let mut score = |configs: &[Config]| configs.iter().map(|c| Some(offset - 1e3 * secs(c))).collect::<Vec<_>>();

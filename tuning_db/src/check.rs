@@ -18,13 +18,10 @@ fn invalid(field: &'static str, reason: String) -> Result<(), RecordError> {
     Err(RecordError::Invalid { field, reason })
 }
 
-/// Checks what decides: the workload, the target, the times and errors.
+/// Checks what decides: the target, the times and errors.
 pub(crate) fn check_values(record: &TuningRecord) -> Result<(), RecordError> {
     if record.target.is_empty() || record.target.chars().any(char::is_control) {
         return invalid("target", format!("{:?} is empty or has control characters", record.target));
-    }
-    if let Err(e) = record.workload.checked() {
-        return invalid("workload", e.to_string());
     }
     check_not_negative("build_secs", record.measurement.build_secs)?;
     check_not_negative("measure_secs", record.measurement.measure_secs)?;

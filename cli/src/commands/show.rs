@@ -42,7 +42,7 @@ pub(super) fn run(
         (Target::Cpu(_), Backend::C) => None,
     };
     let json = serde_json::to_string(&config)?;
-    let resources = resources(Candidate { workload: *workload, target: target.clone(), config: config.clone() });
+    let resources = resources(Candidate { workload: workload.clone(), target: target.clone(), config: config.clone() });
     print(&format!(
         "// target {target}\n// schedule, {origin}: {config}\n// {json}\n{resources}\n{program}\n{}",
         code.unwrap_or_else(|| c::generate(&program, target)),

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use autotune_runtime::pin_to_core;
-use autotune_schedules::workload::{Epilogue, Matmul, Operator};
-use autotune_schedules::{EXACT_TOLERANCE, Operands, Workload, max_rel_error, reference};
+use autotune_schedules::workload::Epilogue;
+use autotune_schedules::{EXACT_TOLERANCE, Matmul, Operands, Workload, max_rel_error, reference};
 use gemm_common::Parallelism;
 use gemm_f32::gemm::f32::get_gemm_fn;
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -26,12 +26,10 @@ pub(crate) struct GemmCrate {
 impl GemmCrate {
     /// `None` for what the crate has no function for: convolutions, batches, epilogues.
     pub(crate) fn new(workload: &Workload, threads: usize) -> Result<Option<Self>> {
-        let matmul = match workload.op {
-            Operator::Matmul(m) if m.b == 1 && workload.epilogue == Epilogue::default() => m,
-            _ => return Ok(None),
-        };
+        let plain = workload.sizes::<Matmul>().filter(|m| m.b == 1 && workload.epilogue() == Epilogue::default());
+        let Some(&matmul) = plain else { return Ok(None) };
         let pool = ThreadPoolBuilder::new().num_threads(threads).start_handler(pin_to_core).build()?;
-        let operands = Operands::random(&workload.spec(), 0);
+        let operands = Operands::random(workload.spec(), 0);
         let output = vec![f32::NAN; matmul.m * matmul.n];
         let mut made = Self { matmul, operands, output, pool, max_rel_error: 0.0 };
         made.repeat(1);

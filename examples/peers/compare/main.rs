@@ -141,7 +141,7 @@ fn tune_missing(
     let mut tasks = Vec::new();
     for Subject { name, workload, .. } in subjects {
         if !Tuned::lookup(db, workload, target)?.is_tuned() {
-            tasks.push(Task { name: name.clone(), workload: *workload, count: 1 });
+            tasks.push(Task { name: name.clone(), workload: workload.clone(), count: 1 });
         }
     }
     if tasks.is_empty() || trials == 0 {
@@ -179,7 +179,7 @@ fn measure(subjects: &[Subject], field: &Field<'_>, mut peers: Vec<Server>, run:
 /// Measures one workload with everything that has it.
 fn compare(subject: &Subject, field: &Field<'_>, ours: &mut Server, peers: &mut [Server]) -> Result<Comparison> {
     let Field { target, ceilings, db, args } = field;
-    let workload = subject.workload;
+    let workload = subject.workload.clone();
     let (config, worth) = schedule(&workload, target, db)?;
     let (mut contenders, mut left_out) = (Vec::new(), Vec::new());
     let mut leave_out = |name: &str, why: anyhow::Error| {
@@ -211,7 +211,7 @@ fn compare(subject: &Subject, field: &Field<'_>, ours: &mut Server, peers: &mut 
         contenders.extend(made.map(|made| Contender::GemmCrate(Box::new(made))));
     }
     for server in peers {
-        match server.prepare(peers::order(&workload)) {
+        match server.prepare(peers::order(&workload)?) {
             Ok(prepared) => contenders.extend(prepared.map(|prepared| Contender::Served(server, prepared))),
             Err(why) => leave_out(&server.name, why),
         }
@@ -238,5 +238,5 @@ fn schedule(workload: &Workload, target: &Target, db: &TuningDb) -> Result<(Conf
 /// A subject's suite and name as a file's.
 fn file_stem(subject: &Subject) -> String {
     let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-    format!("{} {} {}", subject.suite, subject.name, subject.workload.dtype.word()).chars().map(word).collect()
+    format!("{} {} {}", subject.suite, subject.name, subject.workload.dtype().word()).chars().map(word).collect()
 }

@@ -132,7 +132,7 @@ fn prepare(order: &Order) -> Result<(Bench, String)> {
     space.checked_program(&config).map_err(|e| of_config(e.to_string()))?;
 
     let MeasureOptions { backend, build_limit_secs, .. } = MeasureOptions::default();
-    let candidate = Candidate { workload, target: target.clone(), config: config.clone() };
+    let candidate = Candidate { workload: workload.clone(), target: target.clone(), config: config.clone() };
     let mut builds = Builder::new(backend, build_limit_secs).build(&[candidate])?;
     let built = builds.pop().context("nothing was built")?.outcome.map_err(|e| of_config(e.to_string()))?;
     if let Some(stem) = &order.code {

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use autotune_runtime::allowed_cores;
-use autotune_schedules::Workload;
-use autotune_schedules::workload::{Activation, Operator};
+use autotune_schedules::workload::Activation;
+use autotune_schedules::{Conv2d, Matmul, Workload};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -74,19 +74,20 @@ fn start(place: &Place<'_>, peer: &Listed, log: &Path) -> Result<Server> {
 }
 
 /// A workload as server.py is asked for it.
-pub(crate) fn order(workload: &Workload) -> Value {
-    let mut fields = match workload.op {
-        Operator::Conv2d(c) => json!({
+pub(crate) fn order(workload: &Workload) -> Result<Value> {
+    let conv = workload.sizes::<Conv2d>().map(|c| {
+        json!({
             "op": "conv2d", "n": c.n, "c": c.c, "h": c.h, "w": c.w, "o": c.o, "kh": c.kh, "kw": c.kw,
             "sh": c.stride[0], "sw": c.stride[1], "ph": c.pad[0], "pw": c.pad[1],
             "dh": c.dilation[0], "dw": c.dilation[1], "groups": c.groups,
-        }),
-        Operator::Matmul(m) => json!({"op": "matmul", "b": m.b, "m": m.m, "n": m.n, "k": m.k}),
-    };
-    fields["exact"] = workload.exact.into();
-    fields["dtype"] = workload.dtype.word().into();
-    fields["bias"] = workload.epilogue.bias.into();
-    fields["add"] = workload.epilogue.residual.into();
-    fields["relu"] = (workload.epilogue.activation == Activation::Relu).into();
-    fields
+        })
+    });
+    let matmul = workload.sizes::<Matmul>().map(|m| json!({"op": "matmul", "b": m.b, "m": m.m, "n": m.n, "k": m.k}));
+    let mut fields = conv.or(matmul).with_context(|| format!("the peers know no {workload}"))?;
+    fields["exact"] = workload.is_exact().into();
+    fields["dtype"] = workload.dtype().word().into();
+    fields["bias"] = workload.epilogue().bias.into();
+    fields["add"] = workload.epilogue().residual.into();
+    fields["relu"] = (workload.epilogue().activation == Activation::Relu).into();
+    Ok(fields)
 }

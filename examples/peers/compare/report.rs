@@ -227,11 +227,11 @@ impl Comparison {
         };
         let contenders = lanes.into_iter().map(figures).collect();
         let Subject { suite, name, workload } = subject;
-        let peak_gflops = ceilings.dtype_flops_per_sec(workload.dtype) * 1e-9;
+        let peak_gflops = ceilings.dtype_flops_per_sec(workload.dtype()) * 1e-9;
         Self {
             suite: suite.clone(),
             name: name.clone(),
-            workload: *workload,
+            workload: workload.clone(),
             config,
             peak_gflops,
             contenders,

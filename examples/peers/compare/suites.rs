@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result};
 use autotune::Network;
-use autotune_schedules::Workload;
-use autotune_schedules::workload::{Epilogue, Operator};
+use autotune_schedules::workload::Epilogue;
+use autotune_schedules::{Conv2d, Matmul, Workload};
 
 /// A workload, and the suite and name it is shown under.
 pub(crate) struct Subject {
@@ -60,7 +60,7 @@ pub(crate) fn subjects(words: &[String], exact: bool, with: Option<&str>) -> Res
     let words = words.iter().flat_map(|word| if word == "all" { ALL.to_vec() } else { vec![word.as_str()] });
     let mut subjects: Vec<Subject> = words.map(of_word).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
     for subject in &mut subjects {
-        subject.workload.exact |= exact;
+        subject.workload = subject.workload.with_exact(exact || subject.workload.is_exact());
         if let Some(with) = with {
             subject.workload = format!("{},{with}", subject.workload).parse()?;
         }
@@ -93,9 +93,9 @@ fn of_texts(suite: &str, texts: &[&str]) -> Result<Vec<Subject>> {
 
 /// ResNet-18's convolutions: C1 to C12.
 fn convolutions(suite: &str, epilogue: fn(Epilogue) -> Epilogue) -> Vec<Subject> {
-    let tasks = Network::resnet18().tasks.into_iter().filter(|t| matches!(t.workload.op, Operator::Conv2d(_)));
+    let tasks = Network::resnet18().tasks.into_iter().filter(|t| t.workload.sizes::<Conv2d>().is_some());
     let subject = |task: autotune::Task| {
-        let workload = Workload { epilogue: epilogue(task.workload.epilogue), ..task.workload };
+        let workload = task.workload.with_epilogue(epilogue(task.workload.epilogue()));
         Subject { suite: suite.into(), name: task.name, workload }
     };
     tasks.map(subject).collect()
@@ -103,20 +103,19 @@ fn convolutions(suite: &str, epilogue: fn(Epilogue) -> Epilogue) -> Vec<Subject>
 
 /// Such as `56x56 64>128 3x3` and `128x768x768` (m, n, k).
 fn short_name(workload: &Workload) -> String {
-    match workload.op {
-        Operator::Matmul(m) => format!("{}x{}x{}", m.m, m.n, m.k),
-        Operator::Conv2d(c) => {
-            let mut name = format!("{}x{} {}>{} {}x{}", c.h, c.w, c.c, c.o, c.kh, c.kw);
-            if c.stride != [1, 1] {
-                name += &format!(" s{}", c.stride[0]);
-            }
-            if c.dilation != [1, 1] {
-                name += &format!(" d{}", c.dilation[0]);
-            }
-            if c.groups > 1 {
-                name += &format!(" g{}", c.groups);
-            }
-            name
-        }
+    if let Some(m) = workload.sizes::<Matmul>() {
+        return format!("{}x{}x{}", m.m, m.n, m.k);
     }
+    let Some(c) = workload.sizes::<Conv2d>() else { return workload.to_string() };
+    let mut name = format!("{}x{} {}>{} {}x{}", c.h, c.w, c.c, c.o, c.kh, c.kw);
+    if c.stride != [1, 1] {
+        name += &format!(" s{}", c.stride[0]);
+    }
+    if c.dilation != [1, 1] {
+        name += &format!(" d{}", c.dilation[0]);
+    }
+    if c.groups > 1 {
+        name += &format!(" g{}", c.groups);
+    }
+    name
 }

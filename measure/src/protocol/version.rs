@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use autotune_ir::plan::{Binding, PlanBuffer, PlanStage, TensorBox};
 use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{Artifact, Code, CpuTarget, GpuTarget, KernelPlan, Launch, MachineCode, Target};
+use autotune_schedules::{Matmul, Workload};
 use serde_json::Value;
 
 use super::{Job, Request, Response, Task};
@@ -164,13 +165,8 @@ fn job(code: Code) -> Job {
         stages: vec![stage(When::AheadOfTime), stage(When::EveryRun)],
         local_bytes: 5,
     };
-    let workload = autotune_schedules::Matmul { b: 1, m: 2, n: 3, k: 4 };
-    let workload = autotune_schedules::Workload {
-        op: autotune_schedules::Operator::Matmul(workload),
-        epilogue: Default::default(),
-        dtype: Default::default(),
-        exact: false,
-    };
+    let workload = Workload::new(Matmul { b: 1, m: 2, n: 3, k: 4 });
+    let workload = workload.unwrap_or_else(|error| unreachable!("its sizes make sense: {error}"));
     let target = Target::Cpu(CpuTarget::generic_avx2(2));
     let artifact = Artifact { target, plan, code };
     Job::new(&Built { workload, artifact, tolerance: 0.1 }, &mut Vec::new())

@@ -273,7 +273,7 @@ fn candidates(count: usize) -> Vec<Candidate> {
     let target = target(2);
     let space = ScheduleSpace::new(&workload, &target);
     let mut rng = ChaCha8Rng::seed_from_u64(17);
-    let candidate = |config| Candidate { workload, target: target.clone(), config };
+    let candidate = |config| Candidate { workload: workload.clone(), target: target.clone(), config };
     let mut candidates: Vec<_> = (0..count).map(|_| candidate(space.sample(&mut rng))).collect();
     candidates.insert(count / 2, candidate(Config { sketch: "no such sketch".into(), knobs: Default::default() }));
     candidates

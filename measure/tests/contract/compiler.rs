@@ -72,7 +72,7 @@ fn stand_in() -> (TempDir, WorkerCommand) {
 fn candidate(text: &str) -> Candidate {
     let (workload, target): (Workload, _) = (text.parse().unwrap(), Target::detect("cuda:sm_90", None).unwrap());
     let config = ScheduleSpace::new(&workload, &target).default_config();
-    Candidate { workload, target, config }
+    Candidate { workload: workload.clone(), target, config }
 }
 
 fn assert_built(build: &Build) {

@@ -63,7 +63,7 @@ fn candidates(text: &str, target: &Target, count: usize) -> Vec<Candidate> {
     let space = ScheduleSpace::new(&workload, target);
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let configs = std::iter::once(space.default_config()).chain((1..count).map(|_| space.sample(&mut rng)));
-    configs.map(|config| Candidate { workload, target: target.clone(), config }).collect()
+    configs.map(|config| Candidate { workload: workload.clone(), target: target.clone(), config }).collect()
 }
 
 fn generated_kernels_are_right_while_others_are_built() {

@@ -27,7 +27,9 @@ fn default_kernel(workload: &str) -> Built {
     let workload: Workload = workload.parse().unwrap();
     let target = target(1);
     let config = ScheduleSpace::new(&workload, &target).default_config();
-    let mut builds = Builder::new(Backend::Assembler, 20.0).build(&[Candidate { workload, target, config }]).unwrap();
+    let mut builds = Builder::new(Backend::Assembler, 20.0)
+        .build(&[Candidate { workload: workload.clone(), target, config }])
+        .unwrap();
     builds.remove(0).outcome.unwrap()
 }
 

@@ -51,7 +51,7 @@ fn right_for(workload: &str) -> Built {
     let workload: Workload = workload.parse().unwrap();
     let target = target(1);
     let config = ScheduleSpace::new(&workload, &target).default_config();
-    let candidate = Candidate { workload, target, config };
+    let candidate = Candidate { workload: workload.clone(), target, config };
     let mut builds = Builder::new(Backend::Assembler, 20.0).build(&[candidate]).unwrap();
     builds.remove(0).outcome.unwrap()
 }

@@ -80,7 +80,11 @@ fn large_variants(target: &Target, most: usize) -> Vec<Candidate> {
             };
             let configs: Vec<_> = wanted.iter().enumerate().filter_map(config).collect();
             eprintln!("{text}, {sketch}: {} kernels", configs.len());
-            all.extend(configs.into_iter().map(|config| Candidate { workload, target: target.clone(), config }));
+            all.extend(configs.into_iter().map(|config| Candidate {
+                workload: workload.clone(),
+                target: target.clone(),
+                config,
+            }));
         }
     }
     let most = env::var("AUTOTUNE_CASES").map_or(most, |count| count.parse().unwrap()).min(all.len());

@@ -5,7 +5,7 @@ use super::knobs::vectors;
 use super::{Direct, Roles, block_size};
 use crate::config::{Config, Value};
 use crate::knob_space::{Knob, KnobSpace};
-use crate::workload::{Operator, Workload};
+use crate::workload::{Known, Workload};
 use autotune_ir::target::CpuTarget;
 
 /// Layouts and data modes in the order in which the default tries them.
@@ -72,14 +72,14 @@ struct DefaultRule {
 impl DefaultRule {
     fn of(workload: &Workload, target: &CpuTarget, vector: &'static str) -> Self {
         // Neighbouring outputs of a depthwise convolution share what they read, those of others the weights, too.
-        let (vectors, width, height, unroll) = match workload.op {
-            Operator::Matmul(_) if target.isa.vector_registers() >= 32 => (3, 28, 1, "4"),
+        let (vectors, width, height, unroll) = match workload.known() {
+            Known::Matmul(_) if target.isa.vector_registers() >= 32 => (3, 28, 1, "4"),
             // The lanes of a blocked layout, whole.
-            Operator::Conv2d(_) if vector == "g" => (block_size(target) / target.lanes(), 3, 3, "16"),
+            Known::Conv2d(_) if vector == "g" => (block_size(target) / target.lanes(), 3, 3, "16"),
             _ => (2, 28, 1, "4"),
         };
         let roles = Roles::of(workload);
-        let outermost = if matches!(workload.op, Operator::Matmul(m) if m.b > 1) { "m" } else { roles.channel };
+        let outermost = if matches!(workload.known(), Known::Matmul(m) if m.b > 1) { "m" } else { roles.channel };
         Self { vector, roles, vectors, width, height, outermost, unroll }
     }
 

@@ -4,7 +4,7 @@ use super::rules::{MIN_PANEL_CHANNELS, MIN_PANEL_COLUMNS, pads_far};
 use super::{LoopNames, Roles, block_size, blockable, extent};
 use crate::contraction::Contraction;
 use crate::knob_space::Knob;
-use crate::workload::{Operator, Workload};
+use crate::workload::{Known, Workload};
 use autotune_ir::target::CpuTarget;
 
 /// Every knob of the sketch with its values, for one workload and target.
@@ -16,7 +16,7 @@ pub(super) fn knobs(workload: &Workload, target: &CpuTarget) -> Vec<Knob> {
     let layouts =
         |name: &str, blocks: bool| Knob::choice(name, if blocks { &["plain", "blocked"] } else { &["plain"] });
     // Vectors along the channels read single elements of the data, for which a copy is no better.
-    let is_matmul = matches!(workload.op, Operator::Matmul(_));
+    let is_matmul = matches!(workload.known(), Known::Matmul(_));
     let copies = !is_matmul && vectors.len() > 1;
     let mut data = vec!["inplace"];
     let pays = copies && (contraction.is_padded() || input_blocks);
@@ -53,9 +53,9 @@ pub(super) fn knobs(workload: &Workload, target: &CpuTarget) -> Vec<Knob> {
 /// Whether some schedule may have panels: of matrices with many columns, and of strided convolutions that vectors may run along
 /// the width of.
 fn panels_pay(workload: &Workload, copies: bool) -> bool {
-    match workload.op {
-        Operator::Matmul(m) => m.n >= MIN_PANEL_COLUMNS,
-        Operator::Conv2d(c) => copies && c.stride[1] > 1 && c.o / c.groups >= MIN_PANEL_CHANNELS,
+    match workload.known() {
+        Known::Matmul(m) => m.n >= MIN_PANEL_COLUMNS,
+        Known::Conv2d(c) => copies && c.stride[1] > 1 && c.o / c.groups >= MIN_PANEL_CHANNELS,
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::contraction::{AxisId, Contraction, Operand};
 use crate::lower::at;
-use crate::workload::{Conv2d, Operator, Workload};
+use crate::workload::{Conv2d, Known, Workload};
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{AxisInfo, AxisOf, Layout};
 
@@ -83,10 +83,10 @@ impl AxisRoles {
 
     /// By the workload's own axes, those along which the output is contiguous last.
     pub(crate) fn of_axes(workload: &Workload) -> Self {
-        let parts: [&[&str]; 3] = match workload.op {
-            Operator::Conv2d(c) if is_depthwise(&c) => [&["n", "g", "oh", "ow"], &[], &["kh", "kw", "c"]],
-            Operator::Conv2d(_) => [&["n", "o", "oh", "ow"], &["g"], &["kh", "kw", "c"]],
-            Operator::Matmul(_) => [&["m", "n"], &["b"], &["k"]],
+        let parts: [&[&str]; 3] = match workload.known() {
+            Known::Conv2d(c) if is_depthwise(&c) => [&["n", "g", "oh", "ow"], &[], &["kh", "kw", "c"]],
+            Known::Conv2d(_) => [&["n", "o", "oh", "ow"], &["g"], &["kh", "kw", "c"]],
+            Known::Matmul(_) => [&["m", "n"], &["b"], &["k"]],
         };
         Self::new(Contraction::of(workload), None, parts).without_unit_axes()
     }
@@ -94,7 +94,7 @@ impl AxisRoles {
     /// By pixels; none of workloads that are no convolution. Where pixels share no products (depthwise) or lie along one axis as it
     /// is, there are such roles only if the input is sparse: copies of pixels leave out what nobody reads.
     pub(crate) fn of_pixels(workload: &Workload) -> Option<Self> {
-        let Operator::Conv2d(conv) = workload.op else { return None };
+        let Known::Conv2d(conv) = workload.known() else { return None };
         let own = Contraction::of(workload);
         let [oh, ow] = conv.output_hw();
         let pays = !is_depthwise(&conv) && [conv.n, oh, ow].iter().filter(|&&extent| extent > 1).count() > 1;
@@ -114,10 +114,10 @@ impl AxisRoles {
     /// | matmul | `b` | `m` | `n` | `k` |
     /// | conv2d | `g` | `p`: pixels of all images | `o` of a group | `kh`, `kw`, `c` of a group |
     pub(crate) fn of_matrix(workload: &Workload) -> Self {
-        let whole = Contraction::with_unit_axes(&workload.spec());
-        match workload.op {
-            Operator::Matmul(_) => Self::new(whole, None, [&["m", "n"], &["b"], &["k"]]),
-            Operator::Conv2d(conv) => {
+        let whole = Contraction::with_unit_axes(workload.spec());
+        match workload.known() {
+            Known::Matmul(_) => Self::new(whole, None, [&["m", "n"], &["b"], &["k"]]),
+            Known::Conv2d(conv) => {
                 let own = Contraction { data: channels_last(whole.data), output: channels_last(whole.output), ..whole };
                 let (contraction, pixels) = fuse(&conv, own, false);
                 Self::new(contraction, Some(pixels), [&[PIXELS, "o"], &["g"], &["kh", "kw", "c"]])

@@ -105,7 +105,7 @@ impl Builder for Lowering<'_> {
 
 impl<'a> Lowering<'a> {
     fn new(workload: &'a Workload, winograd: &'a Winograd) -> Self {
-        let mut all = Nest::new(workload.dtype);
+        let mut all = Nest::new(workload.dtype());
         let Winograd { conv, block, .. } = *winograd;
         let [oh, ow] = conv.output_hw();
         let (c_blocks, o_blocks, xis) = (winograd.c_blocks(), winograd.o_blocks(), winograd.a() * winograd.a());
@@ -145,7 +145,7 @@ impl<'a> Lowering<'a> {
         }
         let body = self.trees(&runs, Self::compute);
         stages.push(stage("compute", When::EveryRun, body));
-        let spec = self.workload.spec();
+        let spec = self.workload.spec().clone();
         let algorithm = rewrite(&spec, &self.winograd.conv, self.winograd.m, Tiles::OfImage);
         let axes = algorithm.main().axes.iter().enumerate().map(|(id, axis)| AxisInfo::whole(id, axis)).collect();
         Program { spec, algorithm, axes, vars: self.all.vars, buffers: self.all.buffers, stages }

@@ -8,7 +8,7 @@ use autotune_ir::instruction::{BOX_ROW_BYTES, ThreadGroup};
 /// Every knob of the sketch for a team with its values.
 pub(super) fn knobs(workload: &Workload, by: ThreadGroup) -> Vec<Knob> {
     let [rows, columns, steps] = sizes(workload);
-    let bytes = workload.dtype.bytes();
+    let bytes = workload.dtype().bytes();
     let of_team = match by {
         ThreadGroup::Warp => {
             // Rows of a chunk of 32, 64 or 128 bytes.

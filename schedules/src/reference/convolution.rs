@@ -39,7 +39,7 @@ pub(super) fn fill(
     selection: &Selection,
     values: &mut [f32],
 ) -> Result<(), OutOfMemory> {
-    let weighted = weighted_kernels(workload.dtype, &operands[1], selection)?;
+    let weighted = weighted_kernels(workload.dtype(), &operands[1], selection)?;
     let weight = operands[1].as_standard_layout();
     let weight = weight.as_slice().unwrap_or_default();
     let lines = Lines { workload, conv, operands, weight, selection, weighted };
@@ -117,13 +117,13 @@ impl Lines<'_> {
             return Cow::Borrowed(&self.weighted[block * of_a_channel..][taps]);
         }
         let channel = self.selection.channel(line, block);
-        let dtype = self.workload.dtype;
+        let dtype = self.workload.dtype();
         self.weight[channel * of_a_channel..][taps].iter().map(|&tap| f64::from(dtype.multiplied(tap))).collect()
     }
 
     /// The rows of the padded input under a line's kernels, of channels of a group whose first is `first`.
     fn read_rows(&self, line: usize, first: usize, channels: Range<usize>, rows: &mut [f64]) {
-        let (conv, dtype) = (self.conv, self.workload.dtype);
+        let (conv, dtype) = (self.conv, self.workload.dtype());
         let [oh, _] = conv.output_hw();
         let (image, y) = (line / oh, line % oh);
         let [pad_top, pad_left] = conv.pad;
@@ -145,7 +145,7 @@ impl Lines<'_> {
     fn finish(&self, line: usize, block: usize, sums: &mut [f64]) {
         let [oh, _] = self.conv.output_hw();
         let (image, y) = (line / oh, line % oh);
-        let dtype = self.workload.dtype;
+        let dtype = self.workload.dtype();
         for (channel, scale) in self.selection.terms(line, block) {
             if let Some(bias) = self.operands.named("bias") {
                 let bias = scale * f64::from(dtype.stored(bias[channel]));
@@ -164,11 +164,11 @@ impl Lines<'_> {
 
 /// An output whose sum is complete.
 pub(super) fn output(workload: &Workload, sum: f64) -> f64 {
-    let activated = match workload.epilogue.activation {
+    let activated = match workload.epilogue().activation {
         Activation::None => sum,
         Activation::Relu => sum.max(0.0),
     };
-    f64::from(workload.dtype.stored(activated as f32))
+    f64::from(workload.dtype().stored(activated as f32))
 }
 
 /// `sums[x] += scales[t] * values[places[t] + x * step]` for every `t`.

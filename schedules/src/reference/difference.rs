@@ -3,7 +3,7 @@
 use ndarray::{ArrayView1, s};
 
 use super::Reference;
-use crate::workload::{Operator, Workload};
+use crate::workload::{Known, Workload};
 use autotune_ir::layout::{LayoutError, physical_shape};
 use autotune_ir::program::Layout;
 
@@ -22,18 +22,18 @@ struct Strides {
 
 impl Strides {
     fn of(workload: &Workload, layout: Layout) -> Result<Self, LayoutError> {
-        let shape = physical_shape(&workload.output_shape(), layout)?;
+        let shape = physical_shape(workload.output_shape(), layout)?;
         let image = shape.iter().skip(1).product();
-        Ok(match (workload.op, layout) {
-            (Operator::Matmul(mm), _) => {
+        Ok(match (workload.known(), layout) {
+            (Known::Matmul(mm), _) => {
                 Self { image, rows: mm.m, row: mm.n, inner: mm.n, outer_channel: 0, inner_channel: 1, pixel: 1 }
             }
-            (Operator::Conv2d(conv), Layout::ChannelBlocked(inner)) => {
+            (Known::Conv2d(conv), Layout::ChannelBlocked(inner)) => {
                 let [oh, ow] = conv.output_hw();
                 let (row, outer_channel) = (ow * inner, oh * ow * inner);
                 Self { image, rows: oh, row, inner, outer_channel, inner_channel: 1, pixel: inner }
             }
-            (Operator::Conv2d(conv), _) => {
+            (Known::Conv2d(conv), _) => {
                 let [oh, ow] = conv.output_hw();
                 Self { image, rows: oh, row: ow, inner: 1, outer_channel: oh * ow, inner_channel: 0, pixel: 1 }
             }
@@ -59,7 +59,7 @@ impl Reference {
         let wanted: usize = self.workload.output_shape().iter().product();
         if output.len() != wanted {
             let (shape, found) = (self.workload.output_shape(), output.len());
-            return Err(LayoutError::Len { shape, found });
+            return Err(LayoutError::Len { shape: shape.to_vec(), found });
         }
         let strides = Strides::of(&self.workload, layout)?;
         let ends = [part, part + 1].map(|part| wanted as u128 * part as u128 / self.parts() as u128);
@@ -88,13 +88,13 @@ impl Reference {
 
     /// The values of a block in the `index`-th line of those compared.
     fn line(&self, index: usize, block: usize) -> ArrayView1<'_, f32> {
-        match (self.selection.is_exact(), self.workload.op) {
+        match (self.selection.is_exact(), self.workload.known()) {
             (false, _) => self.values.slice(s![index, block, ..]),
-            (true, Operator::Conv2d(conv)) => {
+            (true, Known::Conv2d(conv)) => {
                 let [oh, _] = conv.output_hw();
                 self.values.slice(s![index / oh, block, index % oh, ..])
             }
-            (true, Operator::Matmul(mm)) => self.values.slice(s![index / mm.m, index % mm.m, block..block + 1]),
+            (true, Known::Matmul(mm)) => self.values.slice(s![index / mm.m, index % mm.m, block..block + 1]),
         }
     }
 }
@@ -134,9 +134,9 @@ mod tests {
     }
 
     fn layouts(workload: &Workload) -> Vec<Layout> {
-        match workload.op {
-            Operator::Matmul(_) => vec![Layout::Plain],
-            Operator::Conv2d(_) => vec![Layout::Plain, Layout::ChannelBlocked(4), Layout::ChannelBlocked(2)],
+        match workload.known() {
+            Known::Matmul(_) => vec![Layout::Plain],
+            Known::Conv2d(_) => vec![Layout::Plain, Layout::ChannelBlocked(4), Layout::ChannelBlocked(2)],
         }
     }
 
@@ -144,11 +144,11 @@ mod tests {
     fn right_outputs_pass_in_every_layout() {
         for (seed, (text, bound)) in CASES.iter().enumerate() {
             let workload: Workload = text.parse().unwrap();
-            let operands = Operands::random(&workload.spec(), seed as u64);
+            let operands = Operands::random(workload.spec(), seed as u64);
             let output = reference(&workload, &operands);
             let reference = with_bound(&workload, &operands, *bound, seed as u64);
             // Weighted sums are of outputs that were rounded to the workload's type.
-            let allowed = 2.0 * workload.dtype.unit_roundoff() + 1e-7;
+            let allowed = 2.0 * workload.dtype().unit_roundoff() + 1e-7;
             for layout in layouts(&workload) {
                 let error = error(&reference, &output, layout);
                 assert!(error <= allowed, "{text}, {layout:?}: {error}");
@@ -161,7 +161,7 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(31);
         for (text, bound) in CASES {
             let workload: Workload = text.parse().unwrap();
-            let operands = Operands::random(&workload.spec(), 5);
+            let operands = Operands::random(workload.spec(), 5);
             let reference_of = with_bound(&workload, &operands, *bound, 5);
             let right = reference(&workload, &operands);
             for odd in [f32::NAN, f32::INFINITY] {
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn an_output_of_another_size_is_an_error() {
         let workload: Workload = "matmul:m=4,n=4,k=4".parse().unwrap();
-        let reference = Reference::new(&workload, &Operands::random(&workload.spec(), 0), 0).unwrap();
+        let reference = Reference::new(&workload, &Operands::random(workload.spec(), 0), 0).unwrap();
         assert!(reference.difference(&[0.0; 15], Layout::Plain, 0).is_err());
         assert!(reference.difference(&[0.0; 16], Layout::ChannelBlocked(2), 0).is_err());
     }
@@ -189,7 +189,7 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(33);
         for (text, bound) in [CASES[0], CASES[4]] {
             let workload: Workload = text.parse().unwrap();
-            let operands = Operands::random(&workload.spec(), 6);
+            let operands = Operands::random(workload.spec(), 6);
             let reference_of = with_bound(&workload, &operands, bound, 6);
             assert!(reference_of.exact().is_none());
             let right = reference(&workload, &operands);
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn a_wrong_tile_is_missed_no_more_often_than_stated() {
         let workload: Workload = "matmul:m=96,n=96,k=16,act=relu".parse().unwrap();
-        let operands = Operands::random(&workload.spec(), 8);
+        let operands = Operands::random(workload.spec(), 8);
         let right = reference(&workload, &operands);
         let block = 16;
         for (rows, columns) in [(1, 1), (3, 4), (6, 16), (5, 31)] {

@@ -42,7 +42,7 @@ pub(super) fn fill(
     selection: &Selection,
     values: &mut [f32],
 ) -> Result<(), OutOfMemory> {
-    let weighted = weighted_columns(workload.dtype, &operands[1], selection)?;
+    let weighted = weighted_columns(workload.dtype(), &operands[1], selection)?;
     let product = Product { workload, matmul, operands, selection, weighted };
     let blocks = selection.blocks();
     let blocks_at_a_time = match selection.stand {
@@ -141,7 +141,7 @@ impl Product<'_> {
                 continue;
             }
             let row = self.operands[1].slice(s![matrix, row, columns.clone()]);
-            let row = row.iter().map(|&x| f64::from(self.workload.dtype.multiplied(x)));
+            let row = row.iter().map(|&x| f64::from(self.workload.dtype().multiplied(x)));
             if self.selection.block > 1 {
                 held[index..].iter_mut().step_by(height).zip(row).for_each(|(to, x)| *to = x);
             } else {
@@ -155,19 +155,19 @@ impl Product<'_> {
         let Matmul { m, .. } = *self.matmul;
         let row = self.operands[0].slice(s![line / m, line % m, columns]);
         left.clear();
-        left.extend(row.iter().map(|&x| f64::from(self.workload.dtype.multiplied(x))));
+        left.extend(row.iter().map(|&x| f64::from(self.workload.dtype().multiplied(x))));
     }
 
     /// The sum with bias and residual, and the activation and the rounding of the output if the channel was drawn.
     fn finished(&self, line: usize, block: usize, sum: f64) -> f64 {
         let Matmul { m, .. } = *self.matmul;
-        let dtype = self.workload.dtype;
+        let dtype = self.workload.dtype();
         let added = |channel: usize| {
             let bias = self.operands.named("bias").map_or(0.0, |bias| f64::from(dtype.stored(bias[channel])));
             let residual = self.operands.named("residual");
             bias + residual.map_or(0.0, |residual| f64::from(dtype.stored(residual[[line / m, line % m, channel]])))
         };
-        let is_plain = !self.workload.epilogue.bias && !self.workload.epilogue.residual;
+        let is_plain = !self.workload.epilogue().bias && !self.workload.epilogue().residual;
         let terms = self.selection.terms(line, block).take(if is_plain { 0 } else { usize::MAX });
         let sum = sum + terms.map(|(channel, scale)| scale * added(channel)).sum::<f64>();
         match self.selection.stand {

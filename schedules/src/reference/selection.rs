@@ -1,6 +1,6 @@
 //! Which lines of an output a reference has.
 
-use crate::workload::{Activation, Operator, Workload};
+use crate::workload::{Activation, Known, Workload};
 
 /// Multiply-adds up to which every element of an output is computed, and which larger workloads are reduced to.
 pub const EXACT_MULTIPLY_ADDS: u64 = 1 << 30;
@@ -19,12 +19,12 @@ pub(super) struct Extents {
 
 impl Extents {
     fn of(workload: &Workload) -> Self {
-        match workload.op {
-            Operator::Conv2d(conv) => {
+        match workload.known() {
+            Known::Conv2d(conv) => {
                 let [oh, ow] = conv.output_hw();
                 Self { lines: conv.n * oh, group_channels: conv.o / conv.groups, groups: conv.groups, width: ow }
             }
-            Operator::Matmul(mm) => Self { lines: mm.b * mm.m, group_channels: mm.n, groups: 1, width: 1 },
+            Known::Matmul(mm) => Self { lines: mm.b * mm.m, group_channels: mm.n, groups: 1, width: 1 },
         }
     }
 }
@@ -73,11 +73,11 @@ impl Selection {
             [lines, group_channels, groups, width].iter().fold(1u128, |len, &n| len.saturating_mul(n as u128));
         let times_too_many =
             |work: u128| usize::try_from(work.div_ceil(u128::from(bound.max(1)))).unwrap_or(usize::MAX);
-        let work = outputs.saturating_mul(workload.reduction_len() as u128);
+        let work = outputs.saturating_mul(workload.spec().reduction_len() as u128);
 
         let block = times_too_many(work).clamp(1, group_channels);
         let line_step = times_too_many(work / block as u128).clamp(1, lines);
-        let is_linear = workload.epilogue.activation == Activation::None;
+        let is_linear = workload.epilogue().activation == Activation::None;
         let stand = if block > 1 && line_step == 1 && is_linear { Stand::Weighted } else { Stand::Drawn };
         let selection = Self { block, line_step, stand, seed, ..exact };
         match stand {

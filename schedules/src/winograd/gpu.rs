@@ -19,7 +19,7 @@ use crate::error::LowerError;
 use crate::gpu::{AxisRoles, Tiling};
 use crate::knob_space::Knob;
 use crate::tiled;
-use crate::workload::{Conv2d, Operator, Workload};
+use crate::workload::{Conv2d, Known, Workload};
 use autotune_ir::DType;
 use std::sync::Arc;
 
@@ -49,9 +49,9 @@ pub struct GpuWinograd {
 
 /// The convolution, if the sketch has it: of f32, 3x3 taps, stride 1, dilation 1, one group, padding up to 2.
 fn applies(workload: &Workload) -> Option<Conv2d> {
-    let Operator::Conv2d(conv) = workload.op else { return None };
-    let fits = !workload.exact
-        && workload.dtype == DType::F32
+    let Known::Conv2d(conv) = workload.known() else { return None };
+    let fits = !workload.is_exact()
+        && workload.dtype() == DType::F32
         && [conv.kh, conv.kw] == [TAPS; 2]
         && conv.stride == [1; 2]
         && conv.dilation == [1; 2]
@@ -101,7 +101,7 @@ pub fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
     let words: Vec<String> = sizes.iter().map(usize::to_string).collect();
     let (spec, mut knobs): (_, Vec<Knob>) = (workload.spec(), Vec::new());
     for &m in &sizes {
-        for knob in tiled::knobs_of(&product(&spec, &conv, m), target) {
+        for knob in tiled::knobs_of(&product(spec, &conv, m), target) {
             match knobs.iter_mut().find(|known| known.name == knob.name) {
                 Some(known) => {
                     let new = knob.values.into_iter().filter(|value| !known.values.contains(value));
@@ -131,7 +131,7 @@ impl GpuWinograd {
         Ok(Self {
             conv,
             m,
-            product: tiled::tiling_of(product(&workload.spec(), &conv, m), workload.dtype, target, config)?,
+            product: tiled::tiling_of(product(workload.spec(), &conv, m), workload.dtype(), target, config)?,
         })
     }
 

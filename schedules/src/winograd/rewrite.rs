@@ -128,7 +128,7 @@ pub(crate) fn rewrite(spec: &Spec, conv: &Conv2d, m: usize, tiles: Tiles) -> Arc
 mod tests {
     use super::*;
     use crate::operands::Operands;
-    use crate::workload::{Operator, Workload};
+    use crate::workload::{Known, Workload};
 
     #[test]
     fn the_rewritten_spec_computes_the_same() {
@@ -138,14 +138,14 @@ mod tests {
             "conv2d:n=2,c=3,h=3,w=3,o=1,k=3,p=2,bias",
         ] {
             let workload: Workload = text.parse().unwrap();
-            let Operator::Conv2d(conv) = workload.op else { unreachable!() };
+            let Known::Conv2d(conv) = workload.known() else { unreachable!() };
             let spec = workload.spec();
             let operands: Vec<Vec<f64>> =
-                Operands::random(&spec, 3).iter().map(|t| t.iter().map(|&x| f64::from(x)).collect()).collect();
+                Operands::random(spec, 3).iter().map(|t| t.iter().map(|&x| f64::from(x)).collect()).collect();
             let operands: Vec<&[f64]> = operands.iter().map(Vec::as_slice).collect();
             let wanted = spec.evaluate(&operands);
             for (m, tiles) in [2, 3, 4, 6].into_iter().flat_map(|m| [(m, Tiles::OfImage), (m, Tiles::OfAll(4))]) {
-                let found = rewrite(&spec, &conv, m, tiles).evaluate(&operands);
+                let found = rewrite(spec, &conv, m, tiles).evaluate(&operands);
                 let error = found.iter().zip(&wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
                 assert!(found.len() == wanted.len() && error < 1e-4, "{text}, m {m}, {tiles:?}: {error}");
             }

@@ -5,12 +5,12 @@ use std::fmt;
 use autotune_ir::Affine;
 use autotune_ir::spec::axis_vars;
 
-use super::operator::{Contraction, Definition, Entry, MAX_ELEMENTS, MAX_MACS, check_positive, product};
-use super::text::{Fields, write_pair};
-use super::{Operator, WorkloadError};
+use super::{
+    Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive, write_pair,
+};
 
 /// In the registry.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) static KIND: OperatorKind = OperatorKind {
     name: "conv2d",
     fields: "n,c,h,w,o,k,kh,kw,s,sh,sw,p,ph,pw,d,dh,dw,g",
     example: "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1",
@@ -54,9 +54,9 @@ impl Conv2d {
     }
 }
 
-fn parse(fields: &Fields) -> Result<Operator, WorkloadError> {
+fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     let [kh, kw] = fields.pair("k", "kh", "kw", None)?;
-    Ok(Operator::Conv2d(Conv2d {
+    Ok(Box::new(Conv2d {
         n: fields.number("n")?.unwrap_or(1),
         c: fields.required("c")?,
         h: fields.required("h")?,
@@ -71,8 +71,12 @@ fn parse(fields: &Fields) -> Result<Operator, WorkloadError> {
     }))
 }
 
-impl Definition for Conv2d {
-    fn write_fields(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Operator for Conv2d {
+    fn kind(&self) -> &'static OperatorKind {
+        &KIND
+    }
+
+    fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
         write!(f, "n={},c={},h={},w={},o={}", self.n, self.c, self.h, self.w, self.o)?;
         write_pair(f, ["k", "kh", "kw"], [self.kh, self.kw], None)?;
         write_pair(f, ["s", "sh", "sw"], self.stride, None)?;
@@ -82,7 +86,7 @@ impl Definition for Conv2d {
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
-        let (c, op) = (self, ENTRY.name);
+        let (c, op) = (self, KIND.name);
         check_positive(
             op,
             &[
@@ -122,33 +126,17 @@ impl Definition for Conv2d {
             out[axis] = (padded - reach) / c.stride[axis] + 1;
         }
         let [oh, ow] = out;
-        let input = [c.n, c.c, c.h + 2 * c.pad[0], c.w + 2 * c.pad[1]];
-        product(op, "input", &input, MAX_ELEMENTS)?;
-        product(op, "weight", &[c.o, c.c / c.groups, c.kh, c.kw], MAX_ELEMENTS)?;
-        let outputs = product(op, "output", &[c.n, c.o, oh, ow], MAX_ELEMENTS)?;
-        product(op, "work", &[outputs, c.c / c.groups, c.kh, c.kw], MAX_MACS)?;
-        Ok(())
-    }
-
-    fn shapes(&self) -> [Vec<usize>; 3] {
-        let [oh, ow] = self.output_hw();
-        [
-            vec![self.n, self.c, self.h, self.w],
-            vec![self.o, self.c / self.groups, self.kh, self.kw],
-            vec![self.n, self.o, oh, ow],
-        ]
-    }
-
-    fn bias_len(&self) -> usize {
-        self.o
-    }
-
-    fn reduction_len(&self) -> usize {
-        self.c / self.groups * self.kh * self.kw
+        let per_group = c.c / c.groups;
+        let tensors: [(_, &[_]); 3] = [
+            ("input", &[c.n, c.c, c.h + 2 * c.pad[0], c.w + 2 * c.pad[1]]),
+            ("weight", &[c.o, per_group, c.kh, c.kw]),
+            ("output", &[c.n, c.o, oh, ow]),
+        ];
+        check_elements(op, &tensors, &[c.n, c.o, oh, ow, per_group, c.kh, c.kw])
     }
 
     /// Axes `n, g, o, oh, ow | c, kh, kw`, with `o` and `c` counted within a group.
-    fn contraction(&self) -> Contraction {
+    fn formula(&self) -> Formula {
         let (conv, [oh, ow]) = (self, self.output_hw());
         let (group_o, group_c) = (conv.o / conv.groups, conv.c / conv.groups);
         let axes = [
@@ -166,13 +154,15 @@ impl Definition for Conv2d {
             at.clone() * conv.stride[d] as i64 + k.clone() * conv.dilation[d] as i64 + -(conv.pad[d] as i64)
         };
         let channel = g.clone() * group_o as i64 + o;
-        Contraction {
-            axes: axes.to_vec(),
-            data: vec![n.clone(), g * group_c as i64 + c.clone(), tap(&y, &kh, 0), tap(&x, &kw, 1)],
-            weight: vec![channel.clone(), c, kh, kw],
-            output: vec![n, channel.clone(), y, x],
-            channel,
-            weight_is_constant: true,
-        }
+        let input = Tensor { name: "input", shape: vec![conv.n, conv.c, conv.h, conv.w], is_constant: false };
+        let shape = vec![conv.o, group_c, conv.kh, conv.kw];
+        let weight = Tensor { name: "weight", shape, is_constant: true };
+        let pixel = vec![n.clone(), g * group_c as i64 + c.clone(), tap(&y, &kh, 0), tap(&x, &kw, 1)];
+        Formula::product(
+            &axes,
+            [(input, pixel), (weight, vec![channel.clone(), c, kh, kw])],
+            (vec![conv.n, conv.o, oh, ow], vec![n, channel, y, x]),
+            1,
+        )
     }
 }

@@ -4,12 +4,11 @@ use std::fmt;
 
 use autotune_ir::spec::axis_vars;
 
-use super::operator::{Contraction, Definition, Entry, MAX_ELEMENTS, MAX_MACS, check_positive, product};
-use super::text::Fields;
-use super::{Operator, WorkloadError};
+use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
 /// In the registry.
-pub(super) const ENTRY: Entry = Entry { name: "matmul", fields: "b,m,n,k", example: "matmul:m=512,n=512,k=512", parse };
+pub(super) static KIND: OperatorKind =
+    OperatorKind { name: "matmul", fields: "b,m,n,k", example: "matmul:m=512,n=512,k=512", parse };
 
 /// A batch of matrix products `C[b,m,n] = A[b,m,k] * B[b,k,n]`.
 ///
@@ -26,8 +25,8 @@ pub struct Matmul {
     pub k: usize,
 }
 
-fn parse(fields: &Fields) -> Result<Operator, WorkloadError> {
-    Ok(Operator::Matmul(Matmul {
+fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+    Ok(Box::new(Matmul {
         b: fields.number("b")?.unwrap_or(1),
         m: fields.required("m")?,
         n: fields.required("n")?,
@@ -35,8 +34,12 @@ fn parse(fields: &Fields) -> Result<Operator, WorkloadError> {
     }))
 }
 
-impl Definition for Matmul {
-    fn write_fields(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Operator for Matmul {
+    fn kind(&self) -> &'static OperatorKind {
+        &KIND
+    }
+
+    fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
         if self.b != 1 {
             write!(f, "b={},", self.b)?;
         }
@@ -44,39 +47,24 @@ impl Definition for Matmul {
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
-        let (m, op) = (self, ENTRY.name);
+        let (m, op) = (self, KIND.name);
         check_positive(op, &[("b", m.b), ("m", m.m), ("n", m.n), ("k", m.k)])?;
-        product(op, "A", &[m.b, m.m, m.k], MAX_ELEMENTS)?;
-        product(op, "B", &[m.b, m.k, m.n], MAX_ELEMENTS)?;
-        let outputs = product(op, "C", &[m.b, m.m, m.n], MAX_ELEMENTS)?;
-        product(op, "work", &[outputs, m.k], MAX_MACS)?;
-        Ok(())
-    }
-
-    fn shapes(&self) -> [Vec<usize>; 3] {
-        [vec![self.b, self.m, self.k], vec![self.b, self.k, self.n], vec![self.b, self.m, self.n]]
-    }
-
-    fn bias_len(&self) -> usize {
-        self.n
-    }
-
-    fn reduction_len(&self) -> usize {
-        self.k
+        let tensors: [(_, &[_]); 3] = [("A", &[m.b, m.m, m.k]), ("B", &[m.b, m.k, m.n]), ("C", &[m.b, m.m, m.n])];
+        check_elements(op, &tensors, &[m.b, m.m, m.n, m.k])
     }
 
     /// Axes `b, m, n | k`.
-    fn contraction(&self) -> Contraction {
+    fn formula(&self) -> Formula {
         let mm = self;
         let axes = [("b", mm.b, false), ("m", mm.m, false), ("n", mm.n, false), ("k", mm.k, true)];
         let [b, m, n, k] = axis_vars();
-        Contraction {
-            axes: axes.to_vec(),
-            data: vec![b.clone(), m.clone(), k.clone()],
-            weight: vec![b.clone(), k, n.clone()],
-            output: vec![b, m, n.clone()],
-            channel: n,
-            weight_is_constant: mm.b == 1,
-        }
+        let left = Tensor { name: "input", shape: vec![mm.b, mm.m, mm.k], is_constant: false };
+        let right = Tensor { name: "weight", shape: vec![mm.b, mm.k, mm.n], is_constant: mm.b == 1 };
+        Formula::product(
+            &axes,
+            [(left, vec![b.clone(), m.clone(), k.clone()]), (right, vec![b.clone(), k, n.clone()])],
+            (vec![mm.b, mm.m, mm.n], vec![b, m, n]),
+            2,
+        )
     }
 }

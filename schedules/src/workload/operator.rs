@@ -1,98 +1,143 @@
 //! What an operator says of itself, and the registry of all.
 
-use std::fmt;
+use std::any::Any;
+use std::fmt::{self, Debug};
+use std::sync::{PoisonError, RwLock};
 
 use autotune_ir::Affine;
+use autotune_ir::program::{Access, BufferId, Expr};
+use autotune_ir::spec::Axis;
+use thiserror::Error;
 
 use super::text::Fields;
-use super::{Conv2d, Matmul, WorkloadError, conv2d, matmul};
+use super::{WorkloadError, conv2d, matmul};
 
 /// Largest number of elements any one tensor, and largest number of multiply-adds any one workload, may have.
-pub(super) const MAX_ELEMENTS: usize = 1 << 34;
-pub(super) const MAX_MACS: usize = 1 << 50;
+const MAX_ELEMENTS: usize = 1 << 34;
+const MAX_MACS: usize = 1 << 50;
 
-/// The operators, of which each is a file of its own: sizes, text form, what makes sense, meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Operator {
-    /// Two-dimensional convolution.
-    Conv2d(Conv2d),
-    /// (Batched) matrix product.
-    Matmul(Matmul),
-}
-
-/// An operator's text form.
-pub(super) struct Entry {
+/// A kind of operators: its text form.
+#[derive(Debug)]
+pub struct OperatorKind {
     /// The word before the colon.
-    pub(super) name: &'static str,
-    /// The fields of its own.
-    pub(super) fields: &'static str,
+    pub name: &'static str,
+    /// The fields of its own, separated by commas.
+    pub fields: &'static str,
     /// A complete workload.
-    pub(super) example: &'static str,
-    pub(super) parse: fn(&Fields) -> Result<Operator, WorkloadError>,
+    pub example: &'static str,
+    /// An operator of the fields, whose sizes need not make sense yet.
+    pub parse: fn(&Fields) -> Result<Box<dyn Operator>, WorkloadError>,
 }
 
-/// Every operator.
-pub(super) const OPERATORS: &[Entry] = &[conv2d::ENTRY, matmul::ENTRY];
+/// An operator with its sizes. Each kind is a file of its own, from which parser, printer, help, reference and schedules are made.
+pub trait Operator: Any + Debug + Send + Sync {
+    /// Its kind.
+    fn kind(&self) -> &'static OperatorKind;
 
-/// `result[..] = Σ data[..] * weight[..]`.
-pub(super) struct Contraction {
-    /// Name, extent, and whether it is summed over; spatial axes first.
-    pub(super) axes: Vec<(&'static str, usize, bool)>,
-    /// Indices of the operands and the result, affine in the axes; what is read beyond an operand is zero.
-    pub(super) data: Vec<Affine>,
-    pub(super) weight: Vec<Affine>,
-    pub(super) output: Vec<Affine>,
-    /// Index of the bias.
-    pub(super) channel: Affine,
-    /// True if the weights are the same in every run.
-    pub(super) weight_is_constant: bool,
-}
+    /// Its sizes in the text form, as [`OperatorKind::parse`] reads them.
+    fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result;
 
-/// What an operator says of itself.
-pub(super) trait Definition {
-    /// Its sizes in the text form.
-    fn write_fields(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
-
-    /// Fails with the first field that makes no sense.
+    /// Fails with the first field that makes no sense, and where tensors or work are too large ([`check_elements`]).
     fn check(&self) -> Result<(), WorkloadError>;
 
-    /// Shapes of data, weights and result, outermost first.
-    fn shapes(&self) -> [Vec<usize>; 3];
-
-    /// Values that a bias has.
-    fn bias_len(&self) -> usize;
-
-    /// Terms of the sum behind one element of the result.
-    fn reduction_len(&self) -> usize;
-
-    /// What it computes.
-    fn contraction(&self) -> Contraction;
+    /// What it computes. Called after [`Operator::check`] only.
+    fn formula(&self) -> Formula;
 }
 
-impl Operator {
-    pub(super) fn definition(&self) -> (&'static Entry, &dyn Definition) {
-        match self {
-            Self::Conv2d(conv) => (&conv2d::ENTRY, conv),
-            Self::Matmul(matmul) => (&matmul::ENTRY, matmul),
+/// A tensor that an operator is given.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// A name that is unique among the operands.
+    pub name: &'static str,
+    /// Shape, outermost first.
+    pub shape: Vec<usize>,
+    /// True if its elements are the same in every run.
+    pub is_constant: bool,
+}
+
+/// `result[index] = Σ value`, over the axes that are reduced.
+#[derive(Clone, Debug)]
+pub struct Formula {
+    /// Those of the result first.
+    pub axes: Vec<Axis>,
+    /// What is read, in the order in which callers give it.
+    pub operands: Vec<Tensor>,
+    /// What is summed up, by the axes; `BufferId(i)` stands for operand `i`. What is read beyond an operand is zero.
+    pub value: Expr,
+    /// Shape of the result, outermost first.
+    pub shape: Vec<usize>,
+    /// Its element, by the axes.
+    pub index: Vec<Affine>,
+    /// The dimension of the result that a bias goes along.
+    pub channel: usize,
+}
+
+impl Formula {
+    /// A sum of products of two operands at an index each.
+    pub fn product(
+        axes: &[(&'static str, usize, bool)],
+        [data, weight]: [(Tensor, Vec<Affine>); 2],
+        (shape, index): (Vec<usize>, Vec<Affine>),
+        channel: usize,
+    ) -> Self {
+        let load = |operand, index| Expr::Load(Access { buffer: BufferId(operand), index });
+        Self {
+            axes: axes.iter().map(|&(name, extent, reduce)| Axis { name, extent, reduce }).collect(),
+            operands: vec![data.0, weight.0],
+            value: Expr::product(load(0, data.1), load(1, weight.1)),
+            shape,
+            index,
+            channel,
         }
     }
 }
 
-/// The product of sizes, if it is within a limit.
-pub(super) fn product(
+/// The kinds of this crate.
+const OWN: &[&OperatorKind] = &[&conv2d::KIND, &matmul::KIND];
+/// Those from outside.
+static OTHERS: RwLock<Vec<&OperatorKind>> = RwLock::new(Vec::new());
+
+/// A kind of operators whose name is taken.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("there is an operator '{0}' already")]
+pub struct AlreadyRegistered(pub &'static str);
+
+/// Makes a kind of operators known to the parser of this process, and of worker processes that are started from the same program: a
+/// program registers its operators before anything else.
+pub fn register(kind: &'static OperatorKind) -> Result<(), AlreadyRegistered> {
+    let mut others = OTHERS.write().unwrap_or_else(PoisonError::into_inner);
+    if OWN.iter().chain(&*others).any(|known| known.name == kind.name) {
+        return Err(AlreadyRegistered(kind.name));
+    }
+    others.push(kind);
+    Ok(())
+}
+
+/// Every kind.
+pub(super) fn kinds() -> Vec<&'static OperatorKind> {
+    let others = OTHERS.read().unwrap_or_else(PoisonError::into_inner);
+    OWN.iter().chain(&*others).copied().collect()
+}
+
+/// Fails where a tensor, or the multiply-adds, are more than can be addressed.
+pub fn check_elements(
     op: &'static str,
-    what: &'static str,
-    dims: &[usize],
-    limit: usize,
-) -> Result<usize, WorkloadError> {
-    dims.iter()
-        .try_fold(1usize, |acc, &d| acc.checked_mul(d))
-        .filter(|&p| p <= limit)
-        .ok_or(WorkloadError::Overflow { op, what })
+    tensors: &[(&'static str, &[usize])],
+    work: &[usize],
+) -> Result<(), WorkloadError> {
+    let fits = |dims: &[usize], limit| {
+        let product = dims.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
+        product.is_some_and(|product| product <= limit)
+    };
+    let large = tensors.iter().find(|(_, dims)| !fits(dims, MAX_ELEMENTS)).map(|(what, _)| *what);
+    match large.or((!fits(work, MAX_MACS)).then_some("work")) {
+        Some(what) => Err(WorkloadError::Overflow { op, what }),
+        None => Ok(()),
+    }
 }
 
 /// Fails with the first of the fields that is zero.
-pub(super) fn check_positive(op: &'static str, fields: &[(&'static str, usize)]) -> Result<(), WorkloadError> {
+pub fn check_positive(op: &'static str, fields: &[(&'static str, usize)]) -> Result<(), WorkloadError> {
     match fields.iter().find(|(_, v)| *v == 0) {
         Some((field, _)) => Err(WorkloadError::Unfit { op, field, reason: "must be at least 1".into() }),
         None => Ok(()),

@@ -1,52 +1,43 @@
 //! What workloads mean.
 
-use std::sync::Arc;
-
+use autotune_ir::DType;
 use autotune_ir::program::{Access, BufferId, Expr};
-use autotune_ir::spec::{Axis, Equation, Source, Spec, Tensor};
-use autotune_ir::{Affine, DType};
+use autotune_ir::spec::{Equation, Source, Spec, Tensor};
 
-use super::{Activation, Workload};
+use super::{Activation, Epilogue, Formula};
 
-impl Workload {
-    /// What it means. The operands are `input`, `weight`, `bias` and `residual`, the latter two where the epilogue has them.
-    pub fn spec(&self) -> Arc<Spec> {
-        let contraction = self.definition().contraction();
-        let mut tensors = Vec::new();
-        let mut add = |name: &'static str, shape, dtype, source| {
-            tensors.push(Tensor { name: name.into(), shape, dtype, source });
-            BufferId(tensors.len() as u32 - 1)
-        };
-        let given = |is_constant| Source::Given { is_constant };
-        let (dtype, epilogue) = (self.dtype, self.epilogue);
-        let input = add("input", self.input_shape(), dtype, given(false));
-        let weight = add("weight", self.weight_shape(), dtype, given(contraction.weight_is_constant));
-        let bias = epilogue.bias.then(|| add("bias", vec![self.bias_len()], dtype, given(false)));
-        let residual = epilogue.residual.then(|| add("residual", self.output_shape(), dtype, given(false)));
-        let sum = add("sum", self.output_shape(), DType::F32, Source::Computed);
-        let output = add("output", self.output_shape(), dtype, Source::Computed);
-
-        let load = |buffer, index: &[Affine]| Expr::Load(Access { buffer, index: index.to_vec() });
-        let result = &contraction.output[..];
-        let mut value = load(sum, result);
-        if let Some(bias) = bias {
-            value = Expr::sum(value, load(bias, std::slice::from_ref(&contraction.channel)));
-        }
-        if let Some(residual) = residual {
-            value = Expr::sum(value, load(residual, result));
-        }
-        if epilogue.activation == Activation::Relu {
-            value = Expr::max(value, Expr::Const(0.0));
-        }
-        let axis = |&(name, extent, reduce): &_| Axis { name, extent, reduce };
-        let axes: Vec<Axis> = contraction.axes.iter().map(axis).collect();
-        let spatial = axes.iter().filter(|axis| !axis.reduce).cloned().collect();
-        let tail = Equation { axes: spatial, output: Access { buffer: output, index: result.to_vec() }, value };
-        let main = Equation {
-            axes,
-            output: Access { buffer: sum, index: tail.output.index.clone() },
-            value: Expr::product(load(input, &contraction.data), load(weight, &contraction.weight)),
-        };
-        Arc::new(Spec { name: self.to_string(), tensors, equations: vec![main, tail], main: 0 })
+/// `sum = Σ value`, then `output = act(sum + bias + residual)`.
+pub(super) fn of(formula: Formula, name: &str, dtype: DType, epilogue: &Epilogue) -> Spec {
+    let Formula { axes, operands, value, shape, index, channel } = formula;
+    let mut tensors = Vec::new();
+    let mut add = |name: &'static str, shape: &[usize], dtype, source| {
+        tensors.push(Tensor { name: name.into(), shape: shape.to_vec(), dtype, source });
+        BufferId(tensors.len() as u32 - 1)
+    };
+    let given = |is_constant| Source::Given { is_constant };
+    for operand in &operands {
+        add(operand.name, &operand.shape, dtype, given(operand.is_constant));
     }
+    let bias = epilogue.bias.then(|| add("bias", &shape[channel..=channel], dtype, given(false)));
+    let residual = epilogue.residual.then(|| add("residual", &shape, dtype, given(false)));
+    let sum = add("sum", &shape, DType::F32, Source::Computed);
+    let output = add("output", &shape, dtype, Source::Computed);
+
+    let at = |buffer| Access { buffer, index: index.clone() };
+    let mut result = Expr::Load(at(sum));
+    if let Some(bias) = bias {
+        let access = Access { buffer: bias, index: vec![index[channel].clone()] };
+        result = Expr::sum(result, Expr::Load(access));
+    }
+    if let Some(residual) = residual {
+        result = Expr::sum(result, Expr::Load(at(residual)));
+    }
+    if epilogue.activation == Activation::Relu {
+        result = Expr::max(result, Expr::Const(0.0));
+    }
+
+    let spatial = axes.iter().filter(|axis| !axis.reduce).cloned().collect();
+    let main = Equation { axes, output: at(sum), value };
+    let tail = Equation { axes: spatial, output: at(output), value: result };
+    Spec { name: name.into(), tensors, equations: vec![main, tail], main: 0 }
 }

@@ -5,37 +5,34 @@ use std::str::FromStr;
 
 use autotune_ir::DType;
 
-use super::operator::{Entry, OPERATORS};
-use super::{Activation, Epilogue, Workload, WorkloadError};
+use super::operator::kinds;
+use super::{Activation, Epilogue, Operator, OperatorKind, Workload, WorkloadError};
 
 /// The fields that every operator has.
 const COMMON_FIELDS: &str = "dtype,bias,add,act,exact";
 
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (entry, definition) = self.op.definition();
-        write!(f, "{}:", entry.name)?;
-        definition.write_fields(f)?;
-        if self.dtype != DType::F32 {
-            write!(f, ",dtype={}", self.dtype.word())?;
-        }
-        if self.epilogue.bias {
-            f.write_str(",bias")?;
-        }
-        if self.epilogue.residual {
-            f.write_str(",add")?;
-        }
-        match self.epilogue.activation {
-            Activation::None => {}
-            Activation::Relu => f.write_str(",act=relu")?,
-        }
-        if self.exact { f.write_str(",exact") } else { Ok(()) }
+/// The text form of a workload of these parts.
+pub(super) fn of(op: &dyn Operator, dtype: DType, epilogue: &Epilogue, exact: bool) -> String {
+    let mut text = format!("{}:", op.kind().name);
+    // Writing to a string does not fail.
+    let _ = op.write_fields(&mut text);
+    if dtype != DType::F32 {
+        text += ",dtype=";
+        text += dtype.word();
     }
+    let flags = [
+        (epilogue.bias, ",bias"),
+        (epilogue.residual, ",add"),
+        (epilogue.activation == Activation::Relu, ",act=relu"),
+        (exact, ",exact"),
+    ];
+    flags.into_iter().filter(|(is_set, _)| *is_set).for_each(|(_, word)| text += word);
+    text
 }
 
 /// `,both=v` for two equal values that are not the default, `,first=v,second=w` for others.
-pub(super) fn write_pair(
-    f: &mut fmt::Formatter<'_>,
+pub fn write_pair(
+    f: &mut dyn fmt::Write,
     [both, first, second]: [&str; 3],
     values: [usize; 2],
     default: Option<usize>,
@@ -48,13 +45,13 @@ pub(super) fn write_pair(
 }
 
 /// The fields of a workload's text, read one by one; every field must be taken or the rest is an error.
-pub(super) struct Fields {
-    of: &'static Entry,
+pub struct Fields {
+    of: &'static OperatorKind,
     pairs: Vec<(String, Option<String>)>,
 }
 
 impl Fields {
-    fn parse(of: &'static Entry, text: &str) -> Result<Self, WorkloadError> {
+    fn parse(of: &'static OperatorKind, text: &str) -> Result<Self, WorkloadError> {
         let op = of.name;
         let mut pairs: Vec<(String, Option<String>)> = Vec::new();
         for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
@@ -82,7 +79,8 @@ impl Fields {
         Err(WorkloadError::BadValue { op: self.of.name, field: field.into(), value: value.into(), expected })
     }
 
-    pub(super) fn number(&self, field: &str) -> Result<Option<usize>, WorkloadError> {
+    /// The value of a field, if it is given.
+    pub fn number(&self, field: &str) -> Result<Option<usize>, WorkloadError> {
         match self.get(field) {
             None => Ok(None),
             Some((_, value)) => {
@@ -95,13 +93,14 @@ impl Fields {
         }
     }
 
-    pub(super) fn required(&self, field: &'static str) -> Result<usize, WorkloadError> {
+    /// The value of a field, which must be given.
+    pub fn required(&self, field: &'static str) -> Result<usize, WorkloadError> {
         let (op, example) = (self.of.name, self.of.example);
         self.number(field)?.ok_or(WorkloadError::Missing { op, field, example })
     }
 
     /// Two values from `both` or from `first` and `second`, which win over `both`.
-    pub(super) fn pair(
+    pub fn pair(
         &self,
         both: &'static str,
         first: &str,
@@ -159,12 +158,13 @@ impl FromStr for Workload {
 
     fn from_str(text: &str) -> Result<Self, WorkloadError> {
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
-        let Some(entry) = OPERATORS.iter().find(|entry| entry.name == name.trim()) else {
-            let known: Vec<String> = OPERATORS.iter().map(|entry| format!("'{}:...'", entry.name)).collect();
+        let kinds = kinds();
+        let Some(&kind) = kinds.iter().find(|kind| kind.name == name.trim()) else {
+            let known: Vec<String> = kinds.iter().map(|kind| format!("'{}:...'", kind.name)).collect();
             return Err(WorkloadError::UnknownOperator { name: name.trim().into(), known: known.join(" or ") });
         };
-        let fields = Fields::parse(entry, rest)?;
-        let op = (entry.parse)(&fields)?;
-        Self { op, dtype: fields.dtype()?, epilogue: fields.epilogue()?, exact: fields.flag("exact")? }.checked()
+        let fields = Fields::parse(kind, rest)?;
+        let op = (kind.parse)(&fields)?;
+        Self::of(op.into(), fields.dtype()?, fields.epilogue()?, fields.flag("exact")?)
     }
 }

@@ -9,7 +9,8 @@ use autotune_ir::program::{
 };
 use autotune_ir::{Affine, DType, Program, VarId};
 use autotune_schedules::Workload;
-use autotune_schedules::workload::{Activation, Operator};
+use autotune_schedules::workload::Activation;
+use autotune_schedules::{Conv2d, Matmul};
 
 /// A program in the making.
 pub struct Builder(pub Program, Workload);
@@ -26,32 +27,32 @@ impl Builder {
         };
         let axes = axes.iter().map(part).collect();
         let (vars, buffers, stages) = (Vec::new(), Vec::new(), Vec::new());
-        let program = Program { algorithm: Arc::clone(&spec), spec, axes, vars, buffers, stages };
-        let mut builder = Self(program, *workload);
+        let program = Program { algorithm: Arc::clone(spec), spec: Arc::clone(spec), axes, vars, buffers, stages };
+        let mut builder = Self(program, workload.clone());
         let [input, output] = data;
         let [bias, residual] = ["bias", "residual"].map(|name| builder.0.spec.operand(name));
-        builder.operand("input", Role::Operand(0), &workload.input_shape(), input);
-        builder.operand("weight", Role::Operand(1), &workload.weight_shape(), Layout::Plain);
+        builder.operand("input", Role::Operand(0), &spec.tensors[0].shape, input);
+        builder.operand("weight", Role::Operand(1), &spec.tensors[1].shape, Layout::Plain);
         if let Some(number) = bias {
-            builder.operand("bias", Role::Operand(number), &[workload.bias_len()], Layout::Plain);
+            builder.operand("bias", Role::Operand(number), &spec.tensors[number].shape, Layout::Plain);
         }
         if let Some(number) = residual {
-            builder.operand("residual", Role::Operand(number), &workload.output_shape(), output);
+            builder.operand("residual", Role::Operand(number), workload.output_shape(), output);
         }
-        builder.operand("output", Role::Output, &workload.output_shape(), output);
+        builder.operand("output", Role::Output, workload.output_shape(), output);
         builder
     }
 
     fn operand(&mut self, name: &str, role: Role, shape: &[usize], layout: Layout) {
         let shape = physical_shape(shape, layout).unwrap();
-        let (scope, dtype) = (Scope::Global, self.1.dtype);
+        let (scope, dtype) = (Scope::Global, self.1.dtype());
         self.0.buffers.push(Buffer { name: name.into(), role, scope, shape, layout, dtype });
     }
 
     /// Another buffer.
     pub fn buffer(&mut self, name: &str, role: Role, scope: Scope, shape: &[usize]) -> BufferId {
         let shape = shape.to_vec();
-        let dtype = if role == Role::Accumulator { DType::F32 } else { self.1.dtype };
+        let dtype = if role == Role::Accumulator { DType::F32 } else { self.1.dtype() };
         self.0.buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain, dtype });
         BufferId(self.0.buffers.len() as u32 - 1)
     }
@@ -79,7 +80,7 @@ impl Builder {
         if let Some(residual) = operand("residual") {
             value = Expr::sum(value, load(residual, at));
         }
-        match self.1.epilogue.activation {
+        match self.1.epilogue().activation {
             Activation::None => value,
             Activation::Relu => Expr::max(value, Expr::Const(0.0)),
         }
@@ -147,7 +148,7 @@ fn pieces(extent: usize, tile: usize) -> Vec<(usize, usize, usize)> {
 pub fn tiled_matmul(text: &str, [rows, lanes, depth]: [usize; 3]) -> Program {
     use LoopKind::{Parallel, Serial, Unrolled, Vectorized};
     let workload: Workload = text.parse().unwrap();
-    let Operator::Matmul(mm) = workload.op else { panic!("{text} is no matmul") };
+    let Some(&mm) = workload.sizes::<Matmul>() else { panic!("{text} is no matmul") };
     let axes = [("b", 1, false), ("m", mm.m, false), ("n", mm.n, false), ("k", mm.k, true)];
     let mut p = Builder::new(&workload, &axes, [Layout::Plain; 2]);
     let panels = mm.n.div_ceil(lanes);
@@ -225,7 +226,7 @@ fn peel(extent: usize, outputs: usize, taps: usize, stride: usize, pad: usize) -
 }
 
 fn conv_axes(workload: &Workload) -> Vec<(&'static str, usize, bool)> {
-    let Operator::Conv2d(c) = workload.op else { panic!("{workload} is no conv2d") };
+    let Some(&c) = workload.sizes::<Conv2d>() else { panic!("{workload} is no conv2d") };
     let [oh, ow] = c.output_hw();
     vec![
         ("n", 1, false),
@@ -243,7 +244,7 @@ fn conv_axes(workload: &Workload) -> Vec<(&'static str, usize, bool)> {
 pub fn peeled_conv(text: &str) -> Program {
     use LoopKind::{Parallel, Serial, Vectorized};
     let workload: Workload = text.parse().unwrap();
-    let Operator::Conv2d(conv) = workload.op else { panic!("{text} is no conv2d") };
+    let Some(&conv) = workload.sizes::<Conv2d>() else { panic!("{text} is no conv2d") };
     let [sh, sw] = conv.stride.map(|s| s as i64);
     let [ph, pw] = conv.pad.map(|p| p as i64);
     let blocked = Layout::ChannelBlocked;
@@ -290,7 +291,7 @@ pub fn peeled_conv(text: &str) -> Program {
 pub fn padded_conv(text: &str) -> Program {
     use LoopKind::{Parallel, Serial};
     let workload: Workload = text.parse().unwrap();
-    let Operator::Conv2d(conv) = workload.op else { panic!("{text} is no conv2d") };
+    let Some(&conv) = workload.sizes::<Conv2d>() else { panic!("{text} is no conv2d") };
     let [ph, pw] = conv.pad;
     let mut p = Builder::new(&workload, &conv_axes(&workload), [Layout::Plain; 2]);
     let (height, width) = (conv.h + 2 * ph, conv.w + 2 * pw);

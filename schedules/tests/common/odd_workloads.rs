@@ -4,9 +4,8 @@
 
 use std::env;
 
-use autotune_ir::DType;
 use autotune_schedules::workload::{Activation, Epilogue};
-use autotune_schedules::{Conv2d, Matmul, Operator, Workload};
+use autotune_schedules::{Conv2d, Matmul, Workload};
 use rand::{Rng, RngExt};
 
 /// How many random cases a test runs: `AUTOTUNE_CASES` in the environment, else `usual`.
@@ -20,16 +19,18 @@ pub fn cases(usual: u64) -> u64 {
 /// A workload of f32 that parses.
 pub fn odd_workload<R: Rng>(rng: &mut R) -> Workload {
     loop {
-        let op =
-            if rng.random_ratio(3, 4) { Operator::Conv2d(odd_conv(rng)) } else { Operator::Matmul(odd_matmul(rng)) };
+        let made = match rng.random_ratio(3, 4) {
+            true => Workload::new(odd_conv(rng)),
+            false => Workload::new(odd_matmul(rng)),
+        };
         let epilogue = Epilogue {
             bias: rng.random(),
             residual: rng.random_ratio(1, 4),
             activation: if rng.random() { Activation::Relu } else { Activation::None },
         };
-        let workload = Workload { op, dtype: DType::F32, epilogue, exact: rng.random() };
-        if let Ok(workload) = workload.checked() {
-            return workload;
+        let is_exact = rng.random();
+        if let Ok(workload) = made {
+            return workload.with_epilogue(epilogue).with_exact(is_exact);
         }
     }
 }

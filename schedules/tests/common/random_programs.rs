@@ -17,7 +17,7 @@ pub fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
 /// the reference.
 pub fn check_configs(space: &ScheduleSpace, seed: u64, configs: impl IntoIterator<Item = Config>) {
     let (workload, target) = (space.workload(), space.target());
-    let operands = Operands::random(&workload.spec(), seed);
+    let operands = Operands::random(workload.spec(), seed);
     let expected = reference(workload, &operands);
     for config in configs {
         let context = format!("seed {seed}: {workload} on {target}\n{config}");

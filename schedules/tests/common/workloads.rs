@@ -3,15 +3,19 @@
 
 use autotune_ir::Target;
 use autotune_schedules::workload::{Activation, Epilogue};
-use autotune_schedules::{Config, Conv2d, Matmul, Operator, ScheduleSpace, Value, Workload, winograd};
+use autotune_schedules::{Config, Conv2d, Matmul, ScheduleSpace, Value, Workload, winograd};
 use rand::{Rng, RngExt};
 
 /// A workload of at most about a million multiply-adds.
 pub fn random_workload<R: Rng>(rng: &mut R) -> Workload {
     loop {
-        let workload = if rng.random_bool(0.7) { random_conv(rng) } else { random_matmul(rng) };
-        match workload.with_epilogue(random_epilogue(rng)).checked() {
-            Ok(w) if w.flops() < 2e6 => return w,
+        let workload = match rng.random_bool(0.7) {
+            true => Workload::new(random_conv(rng)),
+            false => Workload::new(random_matmul(rng)),
+        };
+        let epilogue = random_epilogue(rng);
+        match workload {
+            Ok(workload) if workload.flops() < 2e6 => return workload.with_epilogue(epilogue),
             _ => {}
         }
     }
@@ -40,7 +44,7 @@ pub fn random_winograd<R: Rng>(rng: &mut R, block: usize) -> Workload {
         dilation: [1, 1],
         groups: 1,
     };
-    match Workload::conv2d(conv) {
+    match Workload::new(conv) {
         Ok(workload) if workload.output_shape()[2..].iter().all(|&extent| extent > 1) => {
             workload.with_epilogue(random_epilogue(rng))
         }
@@ -63,15 +67,18 @@ pub fn sample_sketch<R: Rng>(space: &ScheduleSpace, sketch: &str, rng: &mut R) -
 /// the width and has channels that are no whole vectors. With it a config that has them.
 pub fn random_panel<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config) {
     loop {
-        let mut workload = if rng.random_bool(0.7) { random_conv(rng) } else { random_matmul(rng) };
-        match &mut workload.op {
-            Operator::Matmul(matmul) => matmul.n = pick(rng, &[1024, 1031, 1100]),
-            Operator::Conv2d(conv) => {
-                conv.stride[1] = pick(rng, &[2, 2, 3, 4]);
-                conv.o = conv.groups * pick(rng, &[17, 20, 23, 36]);
-            }
-        }
-        let Ok(workload) = workload.with_epilogue(random_epilogue(rng)).checked() else { continue };
+        let workload = if rng.random_bool(0.7) {
+            let mut conv = random_conv(rng);
+            conv.stride[1] = pick(rng, &[2, 2, 3, 4]);
+            conv.o = conv.groups * pick(rng, &[17, 20, 23, 36]);
+            Workload::new(conv)
+        } else {
+            let mut matmul = random_matmul(rng);
+            matmul.n = pick(rng, &[1024, 1031, 1100]);
+            Workload::new(matmul)
+        };
+        let epilogue = random_epilogue(rng);
+        let Ok(workload) = workload.map(|workload| workload.with_epilogue(epilogue)) else { continue };
         let space = ScheduleSpace::new(&workload, target);
         for _ in 0..if workload.flops() < 2e6 { 50 } else { 0 } {
             let mut config = space.sample(rng);
@@ -95,7 +102,7 @@ fn pick<R: Rng>(rng: &mut R, values: &[usize]) -> usize {
     values[rng.random_range(0..values.len())]
 }
 
-fn random_conv<R: Rng>(rng: &mut R) -> Workload {
+fn random_conv<R: Rng>(rng: &mut R) -> Conv2d {
     let per_group = |rng: &mut R| pick(rng, &[1, 2, 3, 5, 8, 13, 16, 16, 24, 32, 48]);
     let (mut c, mut o) = (per_group(rng), per_group(rng));
     let mut groups = 1;
@@ -109,7 +116,7 @@ fn random_conv<R: Rng>(rng: &mut R) -> Workload {
     let kw = if rng.random_bool(0.8) { kh } else { pick(rng, &[1, 2, 3, 5]) };
     let dilation = [pick(rng, &[1, 1, 1, 2, 3]), pick(rng, &[1, 1, 1, 2])];
     let reach = [dilation[0] * (kh - 1) + 1, dilation[1] * (kw - 1) + 1];
-    let conv = Conv2d {
+    Conv2d {
         n: pick(rng, &[1, 1, 1, 2, 3]),
         c: c * groups,
         h: rng.random_range(1..20),
@@ -121,13 +128,11 @@ fn random_conv<R: Rng>(rng: &mut R) -> Workload {
         pad: [rng.random_range(0..=reach[0].min(4)), rng.random_range(0..=reach[1].min(4))],
         dilation,
         groups,
-    };
-    Workload { op: Operator::Conv2d(conv), dtype: Default::default(), epilogue: Default::default(), exact: false }
+    }
 }
 
-fn random_matmul<R: Rng>(rng: &mut R) -> Workload {
+fn random_matmul<R: Rng>(rng: &mut R) -> Matmul {
     let mut size = || pick(rng, &[1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 48, 64, 97, 128, 197]);
     let (m, n, k) = (size(), size(), size());
-    let matmul = Matmul { b: pick(rng, &[1, 1, 1, 2, 3]), m, n, k };
-    Workload { op: Operator::Matmul(matmul), dtype: Default::default(), epilogue: Default::default(), exact: false }
+    Matmul { b: pick(rng, &[1, 1, 1, 2, 3]), m, n, k }
 }

@@ -36,7 +36,7 @@ fn candidates(target: &Target) -> Vec<Candidate> {
     let mut rng = ChaCha8Rng::seed_from_u64(17);
     let mut configs: Vec<Config> = (0..6).map(|_| space.sample(&mut rng)).collect();
     configs.insert(IMPOSSIBLE, Config { sketch: "no such sketch".into(), knobs: Default::default() });
-    configs.into_iter().map(|config| Candidate { workload, target: target.clone(), config }).collect()
+    configs.into_iter().map(|config| Candidate { workload: workload.clone(), target: target.clone(), config }).collect()
 }
 
 /// A measurement that the position of its candidate allows.

@@ -129,7 +129,7 @@ pub fn random_race(rng: &mut impl Rng, like: &TuningRecord, id: u64) -> Vec<Tuni
     let racers = rng.random_range(1..6);
     let mut race: Vec<TuningRecord> = (0..racers).map(|_| racing(random_record(rng), id)).collect();
     for racer in &mut race {
-        racer.workload = like.workload;
+        racer.workload = like.workload.clone();
         racer.target.clone_from(&like.target);
     }
     race

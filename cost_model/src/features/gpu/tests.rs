@@ -327,7 +327,7 @@ fn matrix_instructions_are_counted_at_their_rate() {
         close(count(&row, "gpu.barrier.log2_fmas_per_barrier"), fmas, "one barrier a chunk");
         close(column(&row, "gpu.prefetched.flag"), 1.0, "three chunks ahead");
         close(column(&row, "gpu.coalescing.data.ratio"), 1.0, "rows of whole sectors");
-        let width = 16 / workload.dtype.bytes();
+        let width = 16 / workload.dtype().bytes();
         close(column(&row, "gpu.global_width.data.elements"), width as f64, "16 bytes at once");
     }
 }

@@ -22,9 +22,10 @@ impl Builder {
     pub(in crate::features) fn new(workload: &str, axes: &[(&'static str, usize, bool)]) -> Self {
         let of = AxisOf::Part { axis: 0, step: 1 };
         let axis = |&(name, extent, reduce): &_| AxisInfo { name, extent, reduce, of: of.clone() };
-        let spec = workload.parse::<Workload>().unwrap().spec();
+        let workload: Workload = workload.parse().unwrap();
+        let spec = workload.spec();
         let (axes, vars, buffers, stages) = (axes.iter().map(axis).collect(), Vec::new(), Vec::new(), Vec::new());
-        Self { program: Program { algorithm: Arc::clone(&spec), spec, axes, vars, buffers, stages } }
+        Self { program: Program { algorithm: Arc::clone(spec), spec: Arc::clone(spec), axes, vars, buffers, stages } }
     }
 
     pub(in crate::features) fn buffer(&mut self, role: Role, scope: Scope, shape: &[usize]) -> BufferId {

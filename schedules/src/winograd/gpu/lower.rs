@@ -21,10 +21,11 @@ const THREADS: usize = 128;
 
 /// The loop nests of a config.
 pub(crate) fn lower(workload: &Workload, winograd: &GpuWinograd) -> Program {
-    let mut all = Nest::new(workload.dtype);
-    let (inputs, outputs) = (workload.input_shape(), workload.output_shape());
+    let mut all = Nest::new(workload.dtype());
     let plain = Layout::Plain;
-    let operands = OperandBuffers::new(&mut all, workload, (&inputs, plain), (&outputs, plain));
+    let shape = |role| workload.spec().find(role).map_or(&[][..], |tensor| &tensor.shape);
+    let operands =
+        OperandBuffers::new(&mut all, workload, (shape(Role::Operand(0)), plain), (shape(Role::Output), plain));
 
     let product = &winograd.product.roles.contraction;
     let mut packed = |name: &str, shape| all.buffer(name, Role::Packed, Scope::Global, shape);
