@@ -48,7 +48,7 @@ fn check(artifact: &Artifact, workload: &Workload, tolerance: f64, offset: usize
     let mut outputs = [ViewMut::new(elements, &output.shape).in_layout(output.layout)];
     runner.run(&views, &mut outputs).unwrap();
 
-    let result = from_layout(elements, &workload.output_shape(), output.layout).unwrap();
+    let result = from_layout(elements, workload.output_shape(), output.layout).unwrap();
     let error = max_rel_error(&result, &reference(workload, &operands));
     assert!(error <= tolerance, "{workload}, {offset} elements behind a line: error {error}");
 }

@@ -1,6 +1,6 @@
 //! Why there are no loop nests.
 
-use autotune_ir::DType;
+use autotune_ir::{DType, Target};
 use thiserror::Error;
 
 use crate::workload::Workload;
@@ -39,6 +39,14 @@ pub enum LowerError {
         /// The workload.
         workload: String,
     },
+    /// There is no sketch at all for such workloads.
+    #[error("no sketch for {workload} on {target}: register one that is for it")]
+    NoSketch {
+        /// The workload.
+        workload: String,
+        /// The target's key.
+        target: String,
+    },
     /// A knob is malformed, does not fit the workload, or breaks a limit of the target.
     #[error("knob '{name}': {reason}")]
     Knob {
@@ -50,11 +58,17 @@ pub enum LowerError {
 }
 
 impl LowerError {
-    pub(crate) fn unfit(sketch: &str, workload: &Workload) -> Self {
+    pub(crate) fn no_sketch(workload: &Workload, target: &Target) -> Self {
+        Self::NoSketch { workload: workload.to_string(), target: target.key() }
+    }
+
+    /// [`LowerError::Unfit`].
+    pub fn unfit(sketch: &str, workload: &Workload) -> Self {
         Self::Unfit { sketch: sketch.into(), workload: workload.to_string() }
     }
 
-    pub(crate) fn knob(name: &str, reason: impl Into<String>) -> Self {
+    /// [`LowerError::Knob`].
+    pub fn knob(name: &str, reason: impl Into<String>) -> Self {
         Self::Knob { name: name.to_string(), reason: reason.into() }
     }
 }

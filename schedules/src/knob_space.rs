@@ -51,6 +51,8 @@ fn permutations(rest: Vec<String>, chosen: Vec<String>, all: &mut Vec<Vec<String
 pub struct KnobSpace {
     /// Whose knobs they are.
     pub sketch: &'static dyn Sketch,
+    /// Its place: the default schedule is that of a sketch of the first tier that has one.
+    pub tier: usize,
     /// What may be chosen.
     pub knobs: Vec<Knob>,
 }

@@ -12,6 +12,7 @@
 //! | [`tiled`], [`mma`] | its sketches: tiles of threads (implicit GEMM included), tensor cores |
 //! | [`winograd`] | the Winograd sketches for CPUs and GPUs: their knobs, their rules, their matrices |
 //! | [`lower()`] | from a config to loop nests |
+//! | [`contract`] | tests for operators and sketches from outside |
 //! | [`operands`], [`reference`](mod@reference) | random operands, the result that kernels are checked against |
 //!
 //! From a workload to C source:
@@ -37,6 +38,7 @@
 
 pub mod axes;
 pub mod config;
+pub mod contract;
 pub mod contraction;
 pub mod direct;
 mod error;
@@ -58,7 +60,7 @@ pub use error::LowerError;
 pub use knob_space::{Knob, KnobSpace};
 pub use operands::{Operands, OutOfMemory};
 pub use reference::{Reference, ReferenceError, max_rel_error, reference, tolerance};
-pub use registry::{LOWERING_VERSION, lower};
+pub use registry::{LOWERING_VERSION, lower, register_sketch};
 pub use sketch::EXACT_TOLERANCE;
 pub use space::{ScheduleSpace, UnfitError};
 pub use workload::{Conv2d, Matmul, Operator, Workload, WorkloadError};

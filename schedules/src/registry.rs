@@ -1,5 +1,7 @@
 //! The sketches of each kind of target, in one place: nothing else knows them by name.
 
+use std::sync::{PoisonError, RwLock};
+
 use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::program::{Program, Role};
 use autotune_ir::target::Target;
@@ -7,11 +9,12 @@ use autotune_ir::target::Target;
 use crate::config::{Config, Value};
 use crate::direct::DirectSketch;
 use crate::error::LowerError;
+use crate::knob_space::KnobSpace;
 use crate::mma::MmaSketch;
 use crate::sketch::Sketch;
 use crate::tiled::{Form, TiledSketch};
 use crate::winograd::WinogradSketch;
-use crate::workload::{Work, Workload};
+use crate::workload::{AlreadyRegistered, Work, Workload};
 
 impl Config {
     /// What its kernels compute and in which stages, tiles and loops apart: its sketch, and the values of knobs that decide on more.
@@ -41,26 +44,68 @@ const GPU: Tiers = &[
     &[&WinogradSketch],
 ];
 
-/// The sketches for a target. The default schedule is that of the first tier that has one, the cheapest of its sketches.
-pub(crate) fn tiers(target: &Target) -> Tiers {
+/// Those from outside, for any target.
+static OTHERS: RwLock<Vec<&dyn Sketch>> = RwLock::new(Vec::new());
+
+fn others() -> Vec<&'static dyn Sketch> {
+    OTHERS.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Adds a sketch to the spaces that this process makes from now on, and worker processes that are started from the same program: a
+/// program registers its sketches before anything else.
+pub fn register_sketch(sketch: &'static dyn Sketch) -> Result<(), AlreadyRegistered> {
+    let name = sketch.name();
+    let mut others = OTHERS.write().unwrap_or_else(PoisonError::into_inner);
+    let own = [CPU, GPU].into_iter().flatten().copied().flatten();
+    if own.chain(&*others).any(|known| known.name() == name) {
+        return Err(AlreadyRegistered { kind: "a sketch", name });
+    }
+    others.push(sketch);
+    Ok(())
+}
+
+fn own(target: &Target) -> Tiers {
     match target {
         Target::Cpu(_) => CPU,
         Target::Gpu(_) => GPU,
     }
 }
 
+/// The sketches that a target's spaces have for a workload, with their tiers: those from outside are a tier of their own behind ours. The
+/// default schedule is that of the first tier that has one, the cheapest of its sketches.
+pub(crate) fn offered(workload: &Workload, target: &Target) -> Vec<KnobSpace> {
+    let offer = |tier, sketch: &'static dyn Sketch| {
+        let knobs = sketch.knobs(workload, target)?;
+        Some(KnobSpace { sketch, tier, knobs })
+    };
+    let mut spaces: Vec<KnobSpace> = Vec::new();
+    for (tier, sketches) in own(target).iter().enumerate() {
+        spaces.extend(sketches.iter().filter_map(|&sketch| offer(tier, sketch)));
+        if spaces.iter().any(|space| space.tier == tier && space.sketch.outdoes_later_tiers(workload)) {
+            break;
+        }
+    }
+    let last = own(target).len();
+    spaces.extend(others().into_iter().filter_map(|sketch| offer(last, sketch)));
+    spaces
+}
+
 /// The sketch of a name for a target.
 pub(crate) fn find(name: &str, target: &Target) -> Option<&'static dyn Sketch> {
-    named(tiers(target), name)
+    named(own(target), name).or_else(|| find_other(name))
 }
 
 /// The sketch of a name for any target: those of one name compute alike on all.
 pub(crate) fn find_anywhere(name: &str) -> Option<&'static dyn Sketch> {
-    named(CPU, name).or_else(|| named(GPU, name))
+    named(CPU, name).or_else(|| named(GPU, name)).or_else(|| find_other(name))
 }
 
 fn named(tiers: Tiers, name: &str) -> Option<&'static dyn Sketch> {
     tiers.iter().copied().flatten().copied().find(|sketch| sketch.name() == name)
+}
+
+fn find_other(name: &str) -> Option<&'static dyn Sketch> {
+    others().into_iter().find(|sketch| sketch.name() == name)
 }
 
 /// Version of the code that configs become. It grows when the same config is lowered to other loop nests or other instructions, so that

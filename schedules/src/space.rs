@@ -10,7 +10,6 @@ use crate::direct::MAX_SHARE;
 use crate::error::LowerError;
 use crate::knob_space::KnobSpace;
 use crate::registry::{self, check_target};
-use crate::sketch::Sketch;
 use crate::workload::{Work, Workload};
 use autotune_ir::target::Target;
 
@@ -52,24 +51,16 @@ impl ScheduleSpace {
     /// The space of `workload` on `target`. Nothing in it is valid where there is a [`ScheduleSpace::refusal`]; elsewhere there is
     /// a valid config for every workload.
     pub fn new(workload: &Workload, target: &Target) -> Self {
-        let mut sketches: Vec<KnobSpace> = Vec::new();
-        for tier in registry::tiers(target) {
-            let offered =
-                tier.iter().filter_map(|&sketch| Some(KnobSpace { sketch, knobs: sketch.knobs(workload, target)? }));
-            let before = sketches.len();
-            sketches.extend(offered);
-            if sketches[before..].iter().any(|space| space.sketch.outdoes_later_tiers(workload)) {
-                break;
-            }
-        }
+        let sketches = registry::offered(workload, target);
         let few = sketches.iter().map(|_| OnceLock::new()).collect();
-        let refusal = check_target(workload, target).err();
+        let none = || sketches.is_empty().then(|| LowerError::no_sketch(workload, target));
+        let refusal = check_target(workload, target).err().or_else(none);
         let (default, least_share) = (OnceLock::new(), OnceLock::new());
         Self { workload: workload.clone(), target: target.clone(), sketches, refusal, default, least_share, few }
     }
 
-    /// Why the target has no kernels for the workload, whatever the config: elements of another type ([`Target::supports`]) or too many
-    /// of them.
+    /// Why the target has no kernels for the workload, whatever the config: elements of another type ([`Target::supports`]), too many
+    /// of them, or no sketch.
     pub fn refusal(&self) -> Option<&LowerError> {
         self.refusal.as_ref()
     }
@@ -135,21 +126,24 @@ impl ScheduleSpace {
 
     fn default_ref(&self) -> &Config {
         self.default.get_or_init(|| {
-            let of_tier = |tier: &&[&'static dyn Sketch]| {
-                let is_in = |space: &&KnobSpace| tier.iter().any(|sketch| sketch.name() == space.name());
-                let own = self.sketches.iter().filter(is_in);
-                let defaults = own.filter_map(|space| space.sketch.default_config(&self.workload, &self.target, space));
-                defaults.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, config)| config)
+            let of_tier = |tier: &[KnobSpace]| {
+                let default = |space: &KnobSpace| space.sketch.default_config(&self.workload, &self.target, space);
+                tier.iter().filter_map(default).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, config)| config)
             };
-            let tiers = registry::tiers(&self.target).iter().filter(|_| self.refusal.is_none());
-            let chosen = tiers.filter_map(of_tier).next();
-            chosen.unwrap_or_else(|| self.sketches[0].nth(0))
+            let mut tiers = self.sketches.chunk_by(|a, b| a.tier == b.tier).filter(|_| self.refusal.is_none());
+            let chosen = tiers.find_map(of_tier);
+            chosen
+                .or_else(|| self.nth(0))
+                .unwrap_or_else(|| Config { sketch: String::new(), knobs: Default::default() })
         })
     }
 
     /// A valid config: a sketch is drawn, then knobs uniformly, and invalid combinations are rejected. Where next to none are valid, one
     /// of the few that are known, the default among them.
     pub fn sample<R: Rng + ?Sized>(&self, rng: &mut R) -> Config {
+        if self.sketches.is_empty() {
+            return self.default_config();
+        }
         self.draw(rng.random_range(0..self.sketches.len()), rng).unwrap_or_else(|| self.default_config())
     }
 

@@ -97,7 +97,7 @@ fn what_was_looked_up_is_built_and_runs_on_the_callers_memory() {
     let tuned = Tuned::untuned(&workload(), &here).unwrap();
     let mut runner = tuned.build().unwrap();
     let plan = runner.kernel().plan().clone();
-    let operands = Operands::random(&workload().spec(), 0);
+    let operands = Operands::random(workload().spec(), 0);
 
     let given = plan.buffers.iter().filter_map(|buffer| Some((operands.find(buffer.role)?, buffer)));
     let given: Vec<_> = given.map(|(tensor, buffer)| (to_layout(tensor, buffer.layout).unwrap(), buffer)).collect();
@@ -106,7 +106,7 @@ fn what_was_looked_up_is_built_and_runs_on_the_callers_memory() {
     let output = plan.buffers.iter().find(|buffer| buffer.binding == Binding::Output).unwrap();
     let mut result = vec![0.0; output.shape.iter().product()];
     runner.run(&views, &mut [ViewMut::new(&mut result, &output.shape).in_layout(output.layout)]).unwrap();
-    let result = from_layout(&result, &workload().output_shape(), output.layout).unwrap();
+    let result = from_layout(&result, workload().output_shape(), output.layout).unwrap();
     assert!(max_rel_error(&result, &reference(&workload(), &operands)) < 1e-5);
 }
 

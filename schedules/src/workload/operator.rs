@@ -97,24 +97,29 @@ const OWN: &[&OperatorKind] = &[&conv2d::KIND, &matmul::KIND];
 /// Those from outside.
 static OTHERS: RwLock<Vec<&OperatorKind>> = RwLock::new(Vec::new());
 
-/// A kind of operators whose name is taken.
+/// A part from outside whose name is taken.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("there is an operator '{0}' already")]
-pub struct AlreadyRegistered(pub &'static str);
+#[error("there is {kind} '{name}' already: choose another name")]
+pub struct AlreadyRegistered {
+    /// What it is, with an article.
+    pub kind: &'static str,
+    /// The name.
+    pub name: &'static str,
+}
 
 /// Makes a kind of operators known to the parser of this process, and of worker processes that are started from the same program: a
 /// program registers its operators before anything else.
 pub fn register(kind: &'static OperatorKind) -> Result<(), AlreadyRegistered> {
     let mut others = OTHERS.write().unwrap_or_else(PoisonError::into_inner);
     if OWN.iter().chain(&*others).any(|known| known.name == kind.name) {
-        return Err(AlreadyRegistered(kind.name));
+        return Err(AlreadyRegistered { kind: "an operator", name: kind.name });
     }
     others.push(kind);
     Ok(())
 }
 
-/// Every kind.
-pub(super) fn kinds() -> Vec<&'static OperatorKind> {
+/// Every kind of operators that the parser knows.
+pub fn operators() -> Vec<&'static OperatorKind> {
     let others = OTHERS.read().unwrap_or_else(PoisonError::into_inner);
     OWN.iter().chain(&*others).copied().collect()
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use autotune_ir::DType;
 
-use super::operator::kinds;
+use super::operator::operators;
 use super::{Activation, Epilogue, Operator, OperatorKind, Workload, WorkloadError};
 
 /// The fields that every operator has.
@@ -158,7 +158,7 @@ impl FromStr for Workload {
 
     fn from_str(text: &str) -> Result<Self, WorkloadError> {
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
-        let kinds = kinds();
+        let kinds = operators();
         let Some(&kind) = kinds.iter().find(|kind| kind.name == name.trim()) else {
             let known: Vec<String> = kinds.iter().map(|kind| format!("'{}:...'", kind.name)).collect();
             return Err(WorkloadError::UnknownOperator { name: name.trim().into(), known: known.join(" or ") });

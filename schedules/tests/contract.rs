@@ -1,0 +1,36 @@
+//! The contracts of operators and sketches, run on ours.
+
+use autotune_ir::{CpuTarget, GpuTarget, Target};
+use autotune_schedules::{Workload, contract, workload};
+
+const WORKLOADS: [&str; 6] = [
+    "conv2d:c=16,h=9,w=11,o=32,k=3,p=1,bias,add,act=relu",
+    "conv2d:n=2,c=12,h=8,w=8,o=10,k=3,s=2,p=1",
+    "conv2d:c=16,h=10,w=9,o=16,k=3,p=1,g=16,bias",
+    "matmul:m=33,n=40,k=24,bias,act=relu",
+    "matmul:b=3,m=16,n=17,k=20",
+    "matmul:m=64,n=48,k=64,dtype=f16",
+];
+
+#[test]
+fn operators_keep_theirs() {
+    let operators = workload::operators();
+    assert!(operators.len() >= 2);
+    operators.iter().for_each(|kind| contract::operator(kind.name));
+}
+
+#[test]
+fn sketches_keep_theirs() {
+    let workloads: Vec<Workload> = WORKLOADS.iter().map(|text| text.parse().unwrap()).collect();
+    let gpu = |name: &str| Target::Gpu(GpuTarget::stated(name).unwrap());
+    let cpu = Target::Cpu(CpuTarget::generic_avx2(2));
+    for name in ["direct", "winograd"] {
+        contract::sketch(name, &cpu, &workloads);
+    }
+    for name in ["tiled", "winograd"] {
+        contract::sketch(name, &gpu("opencl:generic"), &workloads);
+    }
+    for name in ["mma", "wgmma"] {
+        contract::sketch(name, &gpu("cuda:sm_90"), &workloads);
+    }
+}
