@@ -1,15 +1,13 @@
 //! The sketches of each kind of target, in one place: nothing else knows them by name.
 
-use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::program::{Program, Role};
 use autotune_ir::target::Target;
 
 use crate::config::{Config, Value};
 use crate::direct::DirectSketch;
 use crate::error::LowerError;
-use crate::mma::MmaSketch;
+use crate::gpu::{IMPLICIT_GEMM, MMA, TILED, WGMMA};
 use crate::sketch::Sketch;
-use crate::tiled::{Form, TiledSketch};
 use crate::winograd::WinogradSketch;
 use crate::workload::{Work, Workload};
 
@@ -34,12 +32,7 @@ impl Config {
 type Tiers = &'static [&'static [&'static dyn Sketch]];
 
 const CPU: Tiers = &[&[&DirectSketch], &[&WinogradSketch]];
-const GPU: Tiers = &[
-    &[&MmaSketch(ThreadGroup::WarpGroup)],
-    &[&MmaSketch(ThreadGroup::Warp)],
-    &[&TiledSketch(Form::Axes), &TiledSketch(Form::Pixels)],
-    &[&WinogradSketch],
-];
+const GPU: Tiers = &[&[&WGMMA], &[&MMA], &[&TILED, &IMPLICIT_GEMM], &[&WinogradSketch]];
 
 /// The sketches for a target. The default schedule is that of the first tier that has one, the cheapest of its sketches.
 pub(crate) fn tiers(target: &Target) -> Tiers {
