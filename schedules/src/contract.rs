@@ -91,7 +91,8 @@ pub fn sketch(name: &str, target: &Target, workloads: &[Workload]) {
     let mut tested = 0;
     for (seed, workload) in workloads.iter().enumerate() {
         let space = ScheduleSpace::new(workload, target);
-        let Some(knobs) = space.sketches().iter().find(|knobs| knobs.name() == name) else { continue };
+        let offered = if space.refusal().is_some() { &[] } else { space.sketches() };
+        let Some(knobs) = offered.iter().find(|knobs| knobs.name() == name) else { continue };
         let is_of_sketch = |config: &Config| config.sketch == name;
         let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
         let draws = (0..CONFIGS * 8).map(|_| space.sample(&mut rng)).filter(is_of_sketch).take(CONFIGS);

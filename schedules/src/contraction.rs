@@ -36,9 +36,14 @@ impl Operand {
         total
     }
 
+    /// The first dimension that `axis` indexes.
+    pub fn dim_of(&self, axis: AxisId) -> Option<usize> {
+        self.index.iter().position(|i| i.coefficient(VarId(axis as u32)) != 0)
+    }
+
     /// True if the element read depends on `axis`.
     pub fn uses(&self, axis: AxisId) -> bool {
-        self.index.iter().any(|i| i.coefficient(VarId(axis as u32)) != 0)
+        self.dim_of(axis).is_some()
     }
 }
 

@@ -19,10 +19,11 @@
 //! | [`Pipeline`] | `lower/pipeline.rs` | who copies when, and how many chunks are in shared memory |
 //! | [`Kernel`] | `lower/registers.rs`, `lower/matrix.rs` | how a chunk is multiplied |
 //! | | `lower/output.rs` | epilogue, guards, partial sums |
-//! | | `limits.rs` | limits of the target |
+//! | | `limits.rs` | rules between the parts, limits of the target |
 //!
-//! A sketch reads its knobs into a [`Tiling`], keeps what rules it has of its own, and leaves limits and lowering to this
-//! module: [`crate::tiled`], [`crate::mma`], and [`crate::winograd::gpu`] for its matrix products.
+//! A sketch ([`GpuSketch`]) says which axes are tiled and who multiplies. The knobs of threads that multiply by themselves are those of
+//! `threads.rs`, which the matrix products of [`crate::winograd::gpu`] have, too, those of teams those of `teams.rs`; both are read into
+//! a [`Tiling`].
 //!
 //! # Splits
 //!
@@ -91,6 +92,7 @@
 
 use crate::contraction::AxisId;
 use autotune_ir::DType;
+use autotune_ir::affine::Affine;
 use autotune_ir::instruction::{Fragments, ThreadGroup};
 use autotune_ir::launch::ARRIVAL_BYTES;
 use autotune_ir::machine::gpu::{
@@ -103,10 +105,14 @@ use autotune_ir::target::GpuTarget;
 mod limits;
 pub(crate) mod lower;
 mod roles;
+mod sketch;
 mod staged;
+mod teams;
+pub(crate) mod threads;
 
+use limits::require;
 pub use roles::{AxisRoles, PIXELS, Pixels};
-pub(crate) use staged::reduce_first;
+pub use sketch::{GpuSketch, IMPLICIT_GEMM, MMA, TILED, WGMMA};
 pub use staged::{Packing, Staged};
 
 /// Rounds of a copy that are written out where registers do not hold what is copied; more are a loop.
@@ -201,11 +207,15 @@ impl Tiling {
         self.spatial.iter().chain(&self.reduce).find(|tile| tile.0 == axis).map_or(1, |tile| tile.1)
     }
 
-    /// Sets what a chunk of each operand has.
-    pub(crate) fn measure(&mut self) {
-        for which in 0..2 {
-            self.staged[which].extents = Staged::extents(&self.staged[which].source, |axis| self.tile(axis));
-        }
+    /// The same with what a chunk of each operand has.
+    fn measured(mut self) -> Self {
+        let extent = |index: &Affine| {
+            let (low, high) = index.range(|axis| self.tile(axis.0 as usize));
+            (high - low + 1) as usize
+        };
+        let extents = self.staged.each_ref().map(|staged| staged.source.index.iter().map(extent).collect());
+        self.staged.iter_mut().zip(extents).for_each(|(staged, extents)| staged.extents = extents);
+        self
     }
 
     /// Threads of a block that multiply.

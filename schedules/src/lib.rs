@@ -8,8 +8,7 @@
 //! | [`sketch`] | kinds of schedules, behind one trait; a registry has those of each kind of target |
 //! | [`space`], [`config`] | every schedule of a workload on a target; one of them |
 //! | [`direct`] | the sketch for CPUs: knobs, their rules, typed form |
-//! | [`gpu`] | the one composition for GPUs: tiles, stagings, pipelines, inner kernels, limits |
-//! | [`tiled`], [`mma`] | its sketches: tiles of threads (implicit GEMM included), tensor cores |
+//! | [`gpu`] | the one composition for GPUs: tiles, stagings, pipelines, inner kernels, limits; its sketches |
 //! | [`winograd`] | the Winograd sketches for CPUs and GPUs: their knobs, their rules, their matrices |
 //! | [`lower()`] | from a config to loop nests |
 //! | [`contract`] | tests for operators and sketches from outside |
@@ -45,13 +44,11 @@ mod error;
 pub mod gpu;
 mod knob_space;
 mod lower;
-pub mod mma;
 pub mod operands;
 pub mod reference;
 mod registry;
 pub mod sketch;
 pub mod space;
-pub mod tiled;
 pub mod winograd;
 pub mod workload;
 

@@ -2,17 +2,15 @@
 
 use std::sync::{PoisonError, RwLock};
 
-use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::program::{Program, Role};
 use autotune_ir::target::Target;
 
 use crate::config::{Config, Value};
 use crate::direct::DirectSketch;
 use crate::error::LowerError;
+use crate::gpu::{IMPLICIT_GEMM, MMA, TILED, WGMMA};
 use crate::knob_space::KnobSpace;
-use crate::mma::MmaSketch;
 use crate::sketch::Sketch;
-use crate::tiled::{Form, TiledSketch};
 use crate::winograd::WinogradSketch;
 use crate::workload::{AlreadyRegistered, Work, Workload};
 
@@ -37,12 +35,7 @@ impl Config {
 type Tiers = &'static [&'static [&'static dyn Sketch]];
 
 const CPU: Tiers = &[&[&DirectSketch], &[&WinogradSketch]];
-const GPU: Tiers = &[
-    &[&MmaSketch(ThreadGroup::WarpGroup)],
-    &[&MmaSketch(ThreadGroup::Warp)],
-    &[&TiledSketch(Form::Axes), &TiledSketch(Form::Pixels)],
-    &[&WinogradSketch],
-];
+const GPU: Tiers = &[&[&WGMMA], &[&MMA], &[&TILED, &IMPLICIT_GEMM], &[&WinogradSketch]];
 
 /// Those from outside, for any target.
 static OTHERS: RwLock<Vec<&dyn Sketch>> = RwLock::new(Vec::new());

@@ -29,7 +29,7 @@ mod text;
 pub use conv2d::Conv2d;
 pub use matmul::Matmul;
 pub use operator::{
-    AlreadyRegistered, Formula, Operator, OperatorKind, Tensor, check_elements, check_positive, register,
+    AlreadyRegistered, Formula, Operator, OperatorKind, Tensor, check_elements, check_positive, operators, register,
 };
 pub use text::{Fields, write_pair};
 

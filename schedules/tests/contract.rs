@@ -28,7 +28,7 @@ fn sketches_keep_theirs() {
         contract::sketch(name, &cpu, &workloads);
     }
     for name in ["tiled", "winograd"] {
-        contract::sketch(name, &gpu("opencl:generic"), &workloads);
+        contract::sketch(name, &gpu("opencl"), &workloads);
     }
     for name in ["mma", "wgmma"] {
         contract::sketch(name, &gpu("cuda:sm_90"), &workloads);

@@ -10,7 +10,8 @@ mod common;
 
 use autotune_codegen as codegen;
 use autotune_ir::{GpuApi, Launch, Target};
-use autotune_schedules::{Config, ScheduleSpace, Workload, lower, mma};
+use autotune_schedules::gpu::{MMA, WGMMA};
+use autotune_schedules::{Config, ScheduleSpace, Workload, lower};
 use common::nvrtc::Nvrtc;
 use common::pipelines::group_config;
 use common::{missing, tiling};
@@ -152,7 +153,7 @@ fn kernels_for_tensor_cores_compile_without_spills() {
 
 /// The config is for warp groups.
 fn is_for_groups(config: &Config) -> bool {
-    config.sketch == mma::GROUP_SKETCH
+    config.sketch == WGMMA.name
 }
 
 #[test]
@@ -222,7 +223,7 @@ fn half_precision_compiles_where_there_are_no_tensor_cores_for_it() {
     assert!(spilled * SPILL_ONCE_IN <= compiled, "{spilled} of {compiled}");
     let target = Target::detect("cuda:sm_70", None).unwrap();
     let space = ScheduleSpace::new(&workload.parse().unwrap(), &target);
-    assert!(space.sketches().iter().all(|sketch| sketch.name() != mma::SKETCH));
+    assert!(space.sketches().iter().all(|sketch| sketch.name() != MMA.name));
 }
 
 /// What is refused or spilled among many: a minute or two.

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use autotune_ir::program::{BufferId, Digit, Node, Role, Scope, StoreMode};
 use autotune_ir::verify::Problem;
 use autotune_ir::{Affine, DType, InterpError, Launch, Program, Target, interpret, verify};
-use autotune_schedules::tiled::{self, IMPLICIT_GEMM};
-use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, mma, winograd};
+use autotune_schedules::gpu::{IMPLICIT_GEMM, MMA, TILED, WGMMA};
+use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, winograd};
 use common::random_programs::{check, check_configs};
 use common::tiling;
 use common::workloads::{random_winograd, random_workload, sample_sketch, sample_winograd};
@@ -48,7 +48,7 @@ fn pixels_of_several_rows_and_images_are_tiled_as_one_axis() {
         let seed = seed as u64;
         let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        check_configs(&space, seed, (0..12).map(|_| sample_sketch(&space, IMPLICIT_GEMM, &mut rng)));
+        check_configs(&space, seed, (0..12).map(|_| sample_sketch(&space, IMPLICIT_GEMM.name, &mut rng)));
     }
     for text in [
         "matmul:m=9,n=8,k=7",
@@ -58,7 +58,7 @@ fn pixels_of_several_rows_and_images_are_tiled_as_one_axis() {
         "conv2d:n=2,c=2,h=8,w=8,o=2,k=3,dtype=tf32",
     ] {
         let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
-        assert!(space.sketches().iter().all(|sketch| sketch.name() != IMPLICIT_GEMM), "{text}");
+        assert!(space.sketches().iter().all(|sketch| sketch.name() != IMPLICIT_GEMM.name), "{text}");
     }
 }
 
@@ -119,11 +119,11 @@ fn shared_memory_is_that_of_the_program() {
         }
     }
     for (sketch, dtypes) in [
-        (tiled::SKETCH, &[DType::F32, DType::F16, DType::Bf16][..]),
-        (IMPLICIT_GEMM, &[DType::F32, DType::F16, DType::Bf16]),
+        (TILED.name, &[DType::F32, DType::F16, DType::Bf16][..]),
+        (IMPLICIT_GEMM.name, &[DType::F32, DType::F16, DType::Bf16]),
         (winograd::SKETCH, &[DType::F32]),
-        (mma::SKETCH, &[DType::Tf32, DType::F16, DType::Bf16]),
-        (mma::GROUP_SKETCH, &[DType::F16, DType::Bf16]),
+        (MMA.name, &[DType::Tf32, DType::F16, DType::Bf16]),
+        (WGMMA.name, &[DType::F16, DType::Bf16]),
     ] {
         for dtype in dtypes {
             assert!(met.get(&(sketch.to_string(), *dtype)).is_some_and(|&n| n > 5), "{sketch} {dtype:?}: {met:?}");
@@ -186,7 +186,7 @@ fn wrong_digits_of_pixels_are_found() {
     let space = ScheduleSpace::new(&workload, &target);
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     for case in 0..30 {
-        let config = sample_sketch(&space, IMPLICIT_GEMM, &mut rng);
+        let config = sample_sketch(&space, IMPLICIT_GEMM.name, &mut rng);
         let program = lower(&workload, &target, &config).unwrap();
         if program.stages.iter().any(|stage| stage.name == "add_partial") {
             continue;

@@ -10,8 +10,9 @@ use autotune_ir::instruction::BOX_COPY;
 use autotune_ir::program::{Node, WarpRole};
 use autotune_ir::verify::Problem;
 use autotune_ir::{DType, InterpError, Target, interpret, verify};
+use autotune_schedules::gpu::{MMA, WGMMA};
 use autotune_schedules::{
-    Config, LowerError, Operands, ScheduleSpace, Workload, lower, max_rel_error, mma, reference, tolerance,
+    Config, LowerError, Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance,
 };
 use common::pipelines::{broken, config, faults, group_config, small_target};
 use common::tiling;
@@ -42,7 +43,7 @@ fn sample<R: Rng>(space: &ScheduleSpace, rng: &mut R) -> Option<Config> {
         let block: usize = tiling.spatial.iter().chain(&tiling.reduce).map(|tile| tile.1).product();
         tiling.blocks() * tiling.chunks() * block < 600_000
     };
-    (0..2000).map(|_| space.sample(rng)).find(|config| config.sketch == mma::SKETCH && is_small(config))
+    (0..2000).map(|_| space.sample(rng)).find(|config| config.sketch == MMA.name && is_small(config))
 }
 
 #[test]
@@ -54,7 +55,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
         let workload = random_half(&mut rng);
         let space = ScheduleSpace::new(&workload, &target);
         let default = space.default_config();
-        assert!(default.sketch == mma::SKETCH && space.contains(&default), "seed {seed}: {workload} {default}");
+        assert!(default.sketch == MMA.name && space.contains(&default), "seed {seed}: {workload} {default}");
         verify(&lower(&workload, &target, &default).unwrap(), &target).unwrap();
         let Some(config) = sample(&space, &mut rng) else { continue };
         let context = format!("seed {seed}: {workload}\n{config}");
@@ -98,7 +99,7 @@ fn planted_faults_are_found() {
                 Err(InterpError::Malformed { .. }) if ["no release", "no wait for a group"].contains(&what) => {}
                 Err(e) => assert!(matches!(e, InterpError::Race { .. }), "{what}: {e}"),
                 // The instructions of warp groups go on reading, which the interpreter does not know.
-                Ok(_) if ["a busy slot", "an early release"].contains(&what) && config.sketch == mma::GROUP_SKETCH => {}
+                Ok(_) if ["a busy slot", "an early release"].contains(&what) && config.sketch == WGMMA.name => {}
                 Ok(output) => assert!(max_rel_error(&output, &expected) > tolerance(&workload, &config), "{what}"),
             }
         }
@@ -203,8 +204,8 @@ fn programs_of_warp_groups_are_proven_and_agree_with_the_reference() {
         let mut groups = 0;
         for i in 0..40 {
             let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
-            assert!(space.contains(&config) && (i > 0 || config.sketch == mma::GROUP_SKETCH), "{config}");
-            if config.sketch == mma::GROUP_SKETCH {
+            assert!(space.contains(&config) && (i > 0 || config.sketch == WGMMA.name), "{config}");
+            if config.sketch == WGMMA.name {
                 verify(&lower(&workload, &target, &config).unwrap(), &target)
                     .unwrap_or_else(|e| panic!("{config}: {e}"));
                 groups += 1;

@@ -13,8 +13,8 @@ mod common;
 use std::collections::BTreeSet;
 
 use autotune_ir::{DType, GpuTarget, Program, interpret, verify};
-use autotune_schedules::gpu::Tiling;
-use autotune_schedules::{Config, Operands, Workload, lower, max_rel_error, mma, reference, tolerance};
+use autotune_schedules::gpu::{MMA, Tiling, WGMMA};
+use autotune_schedules::{Config, Operands, Workload, lower, max_rel_error, reference, tolerance};
 use common::cuda_on_cpu::OnCpu;
 use common::missing;
 use common::pipelines::{group_config, small_target};
@@ -60,7 +60,7 @@ fn product(sketch: &str, dtype: DType, variant: &Variant) -> Workload {
         Some(_) => (100, 12, whole),
         None => (40, 24, whole),
     };
-    let bytes = if sketch == mma::GROUP_SKETCH { 128 } else { 32 };
+    let bytes = if sketch == WGMMA.name { 128 } else { 32 };
     // The last chunk is not whole.
     let k = (bytes * whole - 16) / dtype.bytes();
     format!("matmul:m={m},n={n},k={k},dtype={},bias,act=relu", dtype.word()).parse().unwrap()
@@ -83,19 +83,19 @@ fn without_case(combinations: &[Variant], found: &[Variant]) -> BTreeSet<(String
 
 /// Types of a sketch.
 const TYPES: [(&str, &[DType]); 2] =
-    [(mma::SKETCH, &[DType::F16, DType::Bf16, DType::Tf32]), (mma::GROUP_SKETCH, &[DType::F16, DType::Bf16])];
+    [(MMA.name, &[DType::F16, DType::Bf16, DType::Tf32]), (WGMMA.name, &[DType::F16, DType::Bf16])];
 
 /// Each variant of products and of the other workloads with one type after the other; or, of products for warps, with each type.
 fn cases(gpu: &GpuTarget, every_type: bool) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for (sketch, types) in TYPES {
-        let each = every_type && sketch == mma::SKETCH;
+        let each = every_type && sketch == MMA.name;
         let of = |turn: usize| if each { types.to_vec() } else { vec![types[turn / 2 % types.len()]] };
         add(&mut cases, gpu, (sketch, NOMINAL), of, |dtype, variant| product(sketch, dtype, variant));
     }
     for other in OTHERS {
         let types = |turn: usize| vec![TYPES[0].1[turn % 3]];
-        add(&mut cases, gpu, (mma::SKETCH, &other(1, 7)), types, |dtype, variant| {
+        add(&mut cases, gpu, (MMA.name, &other(1, 7)), types, |dtype, variant| {
             let (stages, split) = (number(variant, "stages"), number(variant, "split"));
             other(split, chunks(stages, split)).parse::<Workload>().unwrap().with_dtype(dtype)
         });

@@ -1,5 +1,7 @@
 //! Reading the knobs of a config.
 
+use std::ops::RangeInclusive;
+
 use crate::config::{Config, Value};
 use crate::error::LowerError;
 use autotune_ir::program::Layout;
@@ -23,10 +25,21 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(crate) fn number(&self, name: &str) -> Result<usize, LowerError> {
+    /// One of some words.
+    pub(crate) fn one_of(&self, name: &str, words: &[&str]) -> Result<&'a str, LowerError> {
         let word = self.choice(name)?;
-        let number = word.parse().ok().filter(|&n| n > 0 && n <= 4096);
-        number.ok_or_else(|| LowerError::knob(name, format!("'{word}' is not a number from 1 to 4096")))
+        let fits = words.contains(&word);
+        fits.then_some(word).ok_or_else(|| LowerError::knob(name, format!("'{word}' is not {}", words.join(" or "))))
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Result<usize, LowerError> {
+        self.number_in(name, 1..=4096)
+    }
+
+    pub(crate) fn number_in(&self, name: &str, range: RangeInclusive<usize>) -> Result<usize, LowerError> {
+        let (word, [least, most]) = (self.choice(name)?, [range.start(), range.end()]);
+        let number = word.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| LowerError::knob(name, format!("'{word}' is not a number from {least} to {most}")))
     }
 
     /// Distance of prefetches in f32 elements, which the knob gives in bytes; 0 for none, as where there is no knob.

@@ -9,7 +9,9 @@ use crate::lower::partial::add_partial;
 use crate::lower::{OperandBuffers, assign, nest};
 use crate::workload::Workload;
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{BufferId, Digit, Expr, LoopKind, Node, Program, Role, Scope, Stage, VarName, When};
+use autotune_ir::program::{
+    Access, BufferId, Digit, Expr, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode, VarName, When,
+};
 
 mod copy;
 mod matrix;
@@ -21,7 +23,7 @@ mod registers;
 /// The loop nests of a tiling of a workload.
 pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
     let mut all = Nest::new(workload.dtype());
-    let (own, [input, output]) = (tiling.roles.own(), tiling.roles.operands());
+    let (own, [input, output]) = (&tiling.roles.own, tiling.roles.in_memory());
     let operands = OperandBuffers::new(&mut all, workload, input, output);
 
     let weight = match &tiling.packing {
@@ -46,8 +48,8 @@ pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
         add("add_partial", When::EveryRun, body);
     }
 
-    let axes = tiling.roles.contraction.axes.clone();
-    let spec = Arc::clone(&tiling.roles.contraction.spec);
+    let axes = tiling.roles.axes.clone();
+    let spec = Arc::clone(&tiling.roles.own.spec);
     Program { algorithm: Arc::clone(&spec), spec, axes, vars: all.vars, buffers: all.buffers, stages }
 }
 
@@ -111,7 +113,7 @@ impl<'a> Lowering<'a> {
 
         let sums = tiling.sums.iter().map(|level| level.extent).collect();
         let acc = all.buffer("acc", Role::Accumulator, Scope::Register, sums);
-        let zeros = || vec![Affine::default(); tiling.roles.contraction.axes.len()];
+        let zeros = || vec![Affine::default(); tiling.roles.axes.len()];
         Self {
             tiling,
             outside,
@@ -230,6 +232,23 @@ impl<'a> Lowering<'a> {
     fn clear(&mut self) -> Vec<Node> {
         let (loops, index) = self.open_sums(self.tiling.sums.iter());
         nest(loops, vec![assign(self.acc, index, Expr::Const(0.0))])
+    }
+
+    /// `acc[index] += value`, the product at values within the block's tile.
+    fn accumulate(&self, index: Vec<Affine>, value: Expr, values: Vec<Affine>, chunk: &Place) -> Node {
+        let (dst, point) = (Access { buffer: self.acc, index }, self.point(values, chunk));
+        Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point })
+    }
+
+    /// `unflatten digits = value { body }`.
+    fn unflattened<N: Into<VarName>>(
+        &mut self,
+        value: Affine,
+        digits: impl IntoIterator<Item = (N, usize)>,
+        body: impl FnOnce(&mut Self, Vec<Affine>) -> Vec<Node>,
+    ) -> Vec<Node> {
+        let (digits, values) = self.all.digits(digits);
+        vec![Node::Unflatten { value, digits, body: body(self, values) }]
     }
 
     /// Adds the products of the chunk at a place, which lies in `slot`.

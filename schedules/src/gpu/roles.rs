@@ -1,6 +1,6 @@
-//! A workload's contraction as it is tiled: which axes play which part, and where an element of an operand is.
+//! A contraction as it is tiled: which axes play which part, and where an element of an operand is.
 //!
-//! The axes are those of the workload, or, of a convolution, with the pixels of all outputs as one axis `p`:
+//! The axes are those of the spec, or, of a convolution, with the pixels of all outputs as one axis `p`:
 //!
 //! ```text
 //! for n, o, oh, ow { for c, kh, kw { output[n, o, oh, ow] += input[n, c, oh + kh, ow + kw] * weight[o, c, kh, kw] } }
@@ -11,31 +11,29 @@
 //! is never made: copies to shared memory take `p` apart and read the input where it is (Chetlur et al., "cuDNN: Efficient
 //! Primitives for Deep Learning", 2014).
 
+use std::mem::take;
 use std::sync::Arc;
 
+use crate::axes::Axes;
 use crate::contraction::{AxisId, Contraction, Operand};
 use crate::lower::at;
-use crate::workload::{Conv2d, Known, Workload};
+use autotune_ir::Spec;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{AxisInfo, AxisOf, Layout};
 
-/// Name of the axis over pixels, of extent `n * oh * ow`.
+/// Name of the axis over pixels.
 pub const PIXELS: &str = "p";
 
-/// Axes over images, rows and columns of a convolution's output in [`Contraction::of`].
-const OWN_PIXEL: [AxisId; 3] = [0, 3, 4];
-/// For each of its axes `n, g, o, oh, ow, c, kh, kw` the one among `g, o, p, c, kh, kw` and, behind those, `n, oh, ow`.
-const SEEN_AS: [AxisId; 8] = [6, 0, 1, 7, 8, 3, 4, 5];
+/// Distance between what neighbours along an axis read from which on a block would copy far more than it reads.
+const SPARSE: i64 = 5;
 
-/// What the pixels are of.
+/// Axes of the result that only the data has, as one: of a convolution, images, rows and columns of the output.
 #[derive(Clone, Debug)]
 pub struct Pixels {
-    /// The convolution by its own axes.
-    pub own: Contraction,
     /// The axis over pixels.
     pub axis: AxisId,
-    /// Images, rows and columns of the output.
-    pub extents: [usize; 3],
+    /// Names and extents of what it stands for, outermost first.
+    pub digits: Vec<(&'static str, usize)>,
     /// True if neighbouring pixels of a row are neighbours in memory; else channels are.
     pub contiguous: bool,
     /// Neighbouring pixels that lie together in the input, as far as they are a power of two up to 4.
@@ -45,9 +43,13 @@ pub struct Pixels {
 /// A contraction whose axes play parts.
 #[derive(Clone, Debug)]
 pub struct AxisRoles {
-    /// The contraction by the axes that are tiled. With pixels, its data operand is `columns`.
-    pub contraction: Contraction,
-    /// What its axis of pixels stands for, if it has one.
+    /// The contraction by the spec's axes, with operands as they lie in memory.
+    pub own: Contraction,
+    /// The axes that are tiled.
+    pub axes: Vec<AxisInfo>,
+    /// Data and weights by those. With pixels, the data is `columns`.
+    pub operands: [Operand; 2],
+    /// What the axis of pixels stands for, if there is one.
     pub pixels: Option<Pixels>,
     /// Spatial axes that are tiled, in the order in which threads are numbered.
     pub spatial: Vec<AxisId>,
@@ -55,106 +57,158 @@ pub struct AxisRoles {
     pub batch: Vec<AxisId>,
     /// Reduction axes, the one of many elements last.
     pub reduce: Vec<AxisId>,
+    /// For each of the spec's axes the one that is tiled, or the place behind those of its digit of a pixel.
+    seen_as: Vec<AxisId>,
+    /// True if data and output lie with their second dimension last.
+    channels_last: bool,
 }
 
-/// Distance between what neighbours along an axis read from which on a block would copy far more than it reads.
-const SPARSE: i64 = 5;
+fn var(axis: AxisId) -> Affine {
+    Affine::var(VarId(axis as u32))
+}
 
 impl AxisRoles {
-    /// A contraction with the axes of these names in their parts.
-    pub(crate) fn new(
-        contraction: Contraction,
-        pixels: Option<Pixels>,
-        [spatial, batch, reduce]: [&[&str]; 3],
-    ) -> Self {
-        let ids = |names: &[&str]| names.iter().filter_map(|name| contraction.axis(name)).collect();
-        let (spatial, batch, reduce) = (ids(spatial), ids(batch), ids(reduce));
-        Self { contraction, pixels, spatial, batch, reduce }
+    /// A contraction with these spatial, batch and reduction axes.
+    pub(crate) fn new(own: Contraction, [spatial, batch, reduce]: [Vec<AxisId>; 3]) -> Self {
+        let (axes, operands) = (own.axes.clone(), [own.data.clone(), own.weight.clone()]);
+        let seen_as = (0..axes.len()).collect();
+        let roles = Self { own, axes, operands, pixels: None, spatial, batch, reduce, seen_as, channels_last: false };
+        roles.of_used_axes()
     }
 
-    /// The same without spatial axes of one element.
-    pub(crate) fn without_unit_axes(mut self) -> Self {
-        self.contraction = self.contraction.without_unit_axes();
-        let axes = &self.contraction.axes;
-        self.spatial.retain(|&axis| axes[axis].extent > 1);
-        self.batch.retain(|&axis| axes[axis].extent > 1);
+    /// The same without spatial axes that no operand uses: those of one element, where they are taken as the constant 0.
+    fn of_used_axes(mut self) -> Self {
+        let is_used = |axis: &AxisId| self.operands.iter().any(|operand| operand.uses(*axis));
+        self.spatial.retain(is_used);
+        self.batch.retain(is_used);
         self
     }
 
-    /// By the workload's own axes, those along which the output is contiguous last.
-    pub(crate) fn of_axes(workload: &Workload) -> Self {
-        let parts: [&[&str]; 3] = match workload.known() {
-            Known::Conv2d(c) if is_depthwise(&c) => [&["n", "g", "oh", "ow"], &[], &["kh", "kw", "c"]],
-            Known::Conv2d(_) => [&["n", "o", "oh", "ow"], &["g"], &["kh", "kw", "c"]],
-            Known::Matmul(_) => [&["m", "n"], &["b"], &["k"]],
-        };
-        Self::new(Contraction::of(workload), None, parts).without_unit_axes()
+    /// By the spec's own axes, those along which the output is contiguous last; none of specs that are no contraction.
+    pub(crate) fn of_axes(spec: &Arc<Spec>) -> Option<Self> {
+        Some(Self::by_parts(spec, &Axes::of(spec)?))
     }
 
-    /// By pixels; none of workloads that are no convolution. Where pixels share no products (depthwise) or lie along one axis as it
-    /// is, there are such roles only if the input is sparse: copies of pixels leave out what nobody reads.
-    pub(crate) fn of_pixels(workload: &Workload) -> Option<Self> {
-        let Known::Conv2d(conv) = workload.known() else { return None };
-        let own = Contraction::of(workload);
-        let [oh, ow] = conv.output_hw();
-        let pays = !is_depthwise(&conv) && [conv.n, oh, ow].iter().filter(|&&extent| extent > 1).count() > 1;
-        if !pays && !is_sparse(&own, is_depthwise(&conv)) {
-            return None;
+    fn by_parts(spec: &Arc<Spec>, parts: &Axes) -> Self {
+        let (mut spatial, mut batch) = ([&parts.rows[..], &parts.columns].concat(), parts.batch.clone());
+        if parts.is_depthwise(spec.main()) {
+            spatial.append(&mut batch);
         }
-        let (contraction, pixels) = fuse(&conv, own, true);
-        let parts: [&[&str]; 3] = [&["o", PIXELS], &["g"], &["kh", "kw", "c"]];
-        Some(Self::new(contraction, Some(pixels), parts).without_unit_axes())
+        spatial.sort_unstable();
+        let reduce = parts.taps().chain(parts.steps.iter().copied()).collect();
+        Self::new(Contraction::with_unit_axes(spec).without_unit_axes(), [spatial, batch, reduce])
     }
 
-    /// As a matrix product, `result[row, column] += data[row, ..] * weight[.., column]`, for each of a batch. The data of a convolution
-    /// has the channels last, so that what a row needs at a kernel position lies together.
+    /// By pixels; none of contractions without windows. Where pixels share no products (depthwise) or lie along one axis as it
+    /// is, there are such roles only if the input is sparse: copies of pixels leave out what nobody reads.
+    pub(crate) fn of_pixels(spec: &Arc<Spec>) -> Option<Self> {
+        let parts = Axes::of(spec)?;
+        let Self { own, spatial, .. } = Self::by_parts(spec, &parts);
+        let is_sparse = own.data.index.iter().flat_map(|index| &index.terms).any(|&(VarId(axis), step)| {
+            // The axis is tiled if it is no pixel.
+            spatial.contains(&(axis as usize)) && step >= SPARSE
+        });
+        let several = parts.rows.iter().filter(|&&row| own.axes[row].extent > 1).count() > 1;
+        let pays = several && !parts.is_depthwise(spec.main());
+        let is_offered = !parts.windows.is_empty() && (pays || is_sparse);
+        is_offered.then(|| Self::fused(own, &parts, true))
+    }
+
+    /// As a matrix product, `result[row, column] += data[row, ..] * weight[.., column]`, for each of a batch. The steps of the reduction
+    /// lie together in the data: that of a convolution has the channels last, so that a row finds what it needs at a kernel position in
+    /// one place.
     ///
     /// | | batch | rows | columns | reduction |
     /// |---|---|---|---|---|
     /// | matmul | `b` | `m` | `n` | `k` |
     /// | conv2d | `g` | `p`: pixels of all images | `o` of a group | `kh`, `kw`, `c` of a group |
-    pub(crate) fn of_matrix(workload: &Workload) -> Self {
-        let whole = Contraction::with_unit_axes(workload.spec());
-        match workload.known() {
-            Known::Matmul(_) => Self::new(whole, None, [&["m", "n"], &["b"], &["k"]]),
-            Known::Conv2d(conv) => {
-                let own = Contraction { data: channels_last(whole.data), output: channels_last(whole.output), ..whole };
-                let (contraction, pixels) = fuse(&conv, own, false);
-                Self::new(contraction, Some(pixels), [&[PIXELS, "o"], &["g"], &["kh", "kw", "c"]])
-            }
+    pub(crate) fn of_matrix(spec: &Arc<Spec>) -> Option<Self> {
+        let (parts, mut own) = (Axes::of(spec)?, Contraction::with_unit_axes(spec));
+        let (&[column], &[.., step]) = (&parts.columns[..], &parts.steps[..]) else { return None };
+        let uses = |index: Option<&Affine>, axis| index.is_some_and(|index| index.coefficient(VarId(axis as u32)) != 0);
+        let channels_last = !uses(own.data.index.last(), step);
+        if channels_last {
+            let has_channels = uses(own.data.index.get(1), step) && uses(own.output.index.get(1), column);
+            [&mut own.data, &mut own.output].into_iter().filter(|_| has_channels).for_each(second_last);
         }
+        if !uses(own.data.index.last(), step) {
+            return None;
+        }
+
+        let mut roles = match (&parts.rows[..], &parts.windows[..]) {
+            ([], _) => return None,
+            (&[row], []) => Self::new(own, [vec![column, row], parts.batch, parts.steps]),
+            _ => Self::fused(own, &parts, false),
+        };
+        roles.spatial.reverse();
+        Some(Self { channels_last, ..roles })
     }
 
-    /// The contraction by the workload's own axes, with operands as they lie in memory.
-    pub(crate) fn own(&self) -> &Contraction {
-        self.pixels.as_ref().map_or(&self.contraction, |pixels| &pixels.own)
+    /// With the rows as one axis of pixels, and `columns` as data, where pixels or steps are contiguous.
+    fn fused(own: Contraction, parts: &Axes, contiguous: bool) -> Self {
+        // Axes of the result, then pixels, then those that are summed over; the rows behind all that are tiled.
+        let mut axes = own.axes.clone();
+        let digits: Vec<_> = parts.rows.iter().map(|&row| (axes[row].name, axes[row].extent)).collect();
+        let extent = digits.iter().map(|digit| digit.1).product();
+        axes.push(AxisInfo { name: PIXELS, extent, reduce: false, of: AxisOf::Fused(parts.rows[..].into()) });
+        let mut order: Vec<AxisId> = (0..axes.len()).collect();
+        order.sort_by_key(|axis| (parts.rows.contains(axis), axes[*axis].reduce));
+        let mut seen_as = vec![0; axes.len()];
+        order.iter().enumerate().for_each(|(place, &axis)| seen_as[axis] = place);
+        let axes: Vec<AxisInfo> = order[..order.len() - digits.len()].iter().map(|&id| axes[id].clone()).collect();
+
+        let seen = |ids: &[AxisId]| ids.iter().map(|&id| seen_as[id]).collect::<Vec<_>>();
+        let pixel = seen_as[own.axes.len()];
+        let [batch, columns, steps] = [&parts.batch, &parts.columns, &parts.steps].map(|ids| seen(ids));
+        let taps = seen(&parts.taps().collect::<Vec<_>>());
+        let dims = match contiguous {
+            true => [&batch[..], &steps, &taps, &[pixel]].concat(),
+            false => [&batch[..], &taps, &[pixel], &steps].concat(),
+        };
+        // Products of matrices have axes of one element, too.
+        let place = |&axis: &AxisId| if contiguous && axes[axis].extent == 1 { Affine::default() } else { var(axis) };
+        let data = Operand {
+            shape: dims.iter().map(|&axis| axes[axis].extent).collect(),
+            index: dims.iter().map(place).collect(),
+        };
+        let vars: Vec<Affine> = seen_as.iter().map(|&axis| var(axis)).collect();
+        let index = own.weight.index.iter().map(|index| at(index, &vars)).collect();
+        let weight = Operand { shape: own.weight.shape.clone(), index };
+
+        let in_rows = contiguous && own.data.index.last() == parts.rows.last().map(|&row| var(row)).as_ref();
+        let width = digits.last().map_or(1, |digit| digit.1);
+        let vector = [4, 2].into_iter().find(|&v| in_rows && width.is_multiple_of(v)).unwrap_or(1);
+        let pixels = Some(Pixels { axis: pixel, digits, contiguous, vector });
+        let (spatial, reduce) = ([&columns[..], &[pixel]].concat(), [taps, steps].concat());
+        let operands = [data, weight];
+        let roles = Self { own, axes, operands, pixels, spatial, batch, reduce, seen_as, channels_last: false };
+        roles.of_used_axes()
     }
 
     /// Shape and layout of input and output in memory.
-    pub(crate) fn operands(&self) -> [(&[usize], Layout); 2] {
-        let own = self.own();
-        [&own.data.shape, &own.output.shape].map(|shape| match (&self.pixels, shape.last()) {
-            (Some(Pixels { contiguous: false, .. }), Some(&channels)) => (&shape[..], Layout::ChannelBlocked(channels)),
+    pub(crate) fn in_memory(&self) -> [(&[usize], Layout); 2] {
+        [&self.own.data.shape, &self.own.output.shape].map(|shape| match shape.last() {
+            Some(&channels) if self.channels_last => (&shape[..], Layout::ChannelBlocked(channels)),
             _ => (&shape[..], Layout::Plain),
         })
     }
 
     pub(crate) fn name(&self, axis: AxisId) -> &'static str {
-        self.contraction.axes[axis].name
+        self.axes[axis].name
     }
 
     pub(crate) fn extent(&self, axis: AxisId) -> usize {
-        self.contraction.axes[axis].extent
+        self.axes[axis].extent
     }
 
-    /// The values of a convolution's own axes by those that are tiled, and by the image, row and column of the pixel.
+    /// The values of the spec's axes by those that are tiled, and by the digits of the pixel.
     pub(crate) fn own_values(&self, values: &[Affine], pixel: &[Affine]) -> Vec<Affine> {
-        let value = |axis: AxisId| values.get(axis).unwrap_or_else(|| &pixel[axis - values.len()]);
-        SEEN_AS.map(|axis| value(axis).clone()).into()
+        let value = |&axis: &AxisId| values.get(axis).unwrap_or_else(|| &pixel[axis - values.len()]).clone();
+        self.seen_as[..self.own.axes.len()].iter().map(value).collect()
     }
 
     /// The element of an operand in memory `offsets` behind that at values of the axes, those that are tiled or, with `by_own`, the
-    /// workload's own: its index, and what must be within `0..extent` for it to be there. Conditions on `whole`, a tiled axis no chunk of which
+    /// spec's: its index, and what must be within `0..extent` for it to be there. Conditions on `whole`, a tiled axis no chunk of which
     /// sticks out, are left out.
     pub(crate) fn element(
         &self,
@@ -163,8 +217,8 @@ impl AxisRoles {
         offsets: &[Affine],
         whole: Option<AxisId>,
     ) -> (Vec<Affine>, Vec<(Affine, usize)>) {
-        let axes = if by_own { &self.own().axes } else { &self.contraction.axes };
-        let seen = |axis: AxisId| if by_own { SEEN_AS[axis] } else { axis };
+        let axes = if by_own { &self.own.axes } else { &self.axes };
+        let seen = |axis: AxisId| if by_own { self.seen_as[axis] } else { axis };
         let behind = |value: Affine, dim: usize| match offsets.get(dim) {
             Some(offset) => value + offset,
             None => value,
@@ -198,56 +252,9 @@ impl AxisRoles {
     }
 }
 
-fn is_depthwise(conv: &Conv2d) -> bool {
-    conv.groups > 1 && conv.o == conv.groups
-}
-
-/// True if neighbours along an axis that is tiled without pixels read elements that are far apart.
-fn is_sparse(own: &Contraction, depthwise: bool) -> bool {
-    let tiled = |&(axis, step): &(VarId, i64)| {
-        let info = &own.axes[axis.0 as usize];
-        !info.reduce && (info.name != "g" || depthwise) && step >= SPARSE
-    };
-    own.data.index.iter().flat_map(|index| &index.terms).any(tiled)
-}
-
 /// `[n, c, h, w]` as `[n, 1, h, w, c]`.
-fn channels_last(mut operand: Operand) -> Operand {
-    let (shape, index) = (operand.shape.remove(1), operand.index.remove(1));
-    operand.shape.insert(1, 1);
-    operand.index.insert(1, Affine::default());
+fn second_last(operand: &mut Operand) {
+    let (shape, index) = (std::mem::replace(&mut operand.shape[1], 1), take(&mut operand.index[1]));
     operand.shape.push(shape);
     operand.index.push(index);
-    operand
-}
-
-/// Axes `g, o, p | c, kh, kw` of a convolution by its own axes. The data operand is `columns` with its groups, where pixels or channels
-/// are contiguous.
-fn fuse(conv: &Conv2d, own: Contraction, contiguous: bool) -> (Contraction, Pixels) {
-    let extents = OWN_PIXEL.map(|axis| own.axes[axis].extent);
-    let of = AxisOf::Fused(OWN_PIXEL.into());
-    let pixels = AxisInfo { name: PIXELS, extent: extents.iter().product(), reduce: false, of };
-    let axes: Vec<AxisInfo> =
-        [own.axes[1].clone(), own.axes[2].clone(), pixels].into_iter().chain(own.axes[5..].iter().cloned()).collect();
-    let vars: Vec<Affine> = SEEN_AS.iter().map(|&axis| Affine::var(VarId(axis as u32))).collect();
-    let seen = |index: &Affine| at(index, &vars);
-
-    let columns = if contiguous { [0, 3, 4, 5, 2] } else { [0, 4, 5, 2, 3] };
-    let channel = seen(&own.weight.index[0]);
-    let contraction = Contraction {
-        data: Operand {
-            shape: columns.map(|axis| axes[axis].extent).into(),
-            index: columns.map(|axis| Affine::var(VarId(axis as u32))).into(),
-        },
-        weight: Operand { shape: own.weight.shape.clone(), index: own.weight.index.iter().map(seen).collect() },
-        output: Operand { shape: vec![conv.o, axes[2].extent], index: vec![channel.clone(), Affine::var(VarId(2))] },
-        spec: Arc::clone(&own.spec),
-        bias: seen(&own.bias),
-        weight_is_constant: true,
-        axes,
-    };
-
-    let in_rows = contiguous && conv.kw == 1 && conv.stride[1] == 1 && conv.pad[1] == 0;
-    let vector = [4, 2].into_iter().find(|&v| in_rows && extents[2].is_multiple_of(v)).unwrap_or(1);
-    (contraction, Pixels { own, axis: 2, extents, contiguous, vector })
 }

@@ -1,7 +1,7 @@
 //! Operands on their way to the threads.
 
 use super::AxisRoles;
-use crate::contraction::{Contraction, Operand};
+use crate::contraction::Operand;
 use autotune_ir::affine::Affine;
 
 /// One operand on its way to the threads.
@@ -43,15 +43,6 @@ impl Staged {
     pub fn rounds(&self, threads: usize) -> usize {
         (self.elements() / self.vector).div_ceil(threads)
     }
-
-    /// The elements of each dimension of `source` that a tile needs, by its elements along an axis.
-    pub(crate) fn extents(source: &Operand, tile: impl Fn(usize) -> usize) -> Vec<usize> {
-        let extent = |index: &Affine| {
-            let (low, high) = index.range(|axis| tile(axis.0 as usize));
-            (high - low + 1) as usize
-        };
-        source.index.iter().map(extent).collect()
-    }
 }
 
 /// How weights are copied ahead of time.
@@ -85,23 +76,29 @@ impl Packing {
     }
 }
 
-/// Dimensions of the operand, those of the reduction first.
-pub(crate) fn reduce_first(contraction: &Contraction, operand: &Operand) -> Vec<usize> {
-    let reduces = |dim: &usize| {
-        let terms = &operand.index[*dim].terms;
-        !terms.is_empty() && terms.iter().all(|&(axis, _)| contraction.axes[axis.0 as usize].reduce)
-    };
-    let mut order: Vec<usize> = (0..operand.shape.len()).collect();
-    order.sort_by_key(|dim| !reduces(dim));
-    order
-}
-
 impl AxisRoles {
+    /// Data and weights as the compute stage reads them.
+    pub(crate) fn sources(&self, packing: &Option<Packing>) -> [Operand; 2] {
+        let [data, weight] = self.operands.clone();
+        [data, packing.as_ref().map_or_else(|| weight.clone(), |packing| packing.packed(&weight))]
+    }
+
+    /// Dimensions of the operand, those of the reduction first.
+    pub(crate) fn reduce_first(&self, operand: &Operand) -> Vec<usize> {
+        let reduces = |dim: &usize| {
+            let terms = &operand.index[*dim].terms;
+            !terms.is_empty() && terms.iter().all(|&(axis, _)| self.axes[axis.0 as usize].reduce)
+        };
+        let mut order: Vec<usize> = (0..operand.shape.len()).collect();
+        order.sort_by_key(|dim| !reduces(dim));
+        order
+    }
+
     /// The order in which the weights' dimensions are packed for threads of their own, if that changes where they lie.
     pub(crate) fn packing(&self) -> Option<Packing> {
-        let Contraction { weight, weight_is_constant, .. } = &self.contraction;
-        let order = reduce_first(&self.contraction, weight);
+        let weight = &self.operands[1];
+        let order = self.reduce_first(weight);
         let moved = order.iter().filter(|&&dim| weight.shape[dim] > 1);
-        (*weight_is_constant && !moved.is_sorted()).then_some(Packing { order, run: 1 })
+        (self.own.weight_is_constant && !moved.is_sorted()).then_some(Packing { order, run: 1 })
     }
 }

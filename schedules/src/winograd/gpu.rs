@@ -16,9 +16,8 @@ use crate::config::Config;
 use crate::contraction::{Contraction, Operand};
 use crate::direct::reader::Reader;
 use crate::error::LowerError;
-use crate::gpu::{AxisRoles, Tiling};
+use crate::gpu::{AxisRoles, Tiling, threads};
 use crate::knob_space::Knob;
-use crate::tiled;
 use crate::workload::{Conv2d, Known, Workload};
 use autotune_ir::DType;
 use std::sync::Arc;
@@ -91,7 +90,7 @@ fn product(spec: &Arc<Spec>, conv: &Conv2d, m: usize) -> AxisRoles {
         weight_is_constant: false,
         spec: Arc::clone(spec),
     };
-    AxisRoles::new(contraction, None, [&["o", "t"], &["xi"], &["c"]]).without_unit_axes()
+    AxisRoles::new(contraction.without_unit_axes(), [vec![2, 1], vec![0], vec![3]])
 }
 
 /// Every knob of the sketch with its values, for one workload and target; none where the sketch does not apply.
@@ -101,7 +100,7 @@ pub fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
     let words: Vec<String> = sizes.iter().map(usize::to_string).collect();
     let (spec, mut knobs): (_, Vec<Knob>) = (workload.spec(), Vec::new());
     for &m in &sizes {
-        for knob in tiled::knobs_of(&product(spec, &conv, m), target) {
+        for knob in threads::knobs(&product(spec, &conv, m), target) {
             match knobs.iter_mut().find(|known| known.name == knob.name) {
                 Some(known) => {
                     let new = knob.values.into_iter().filter(|value| !known.values.contains(value));
@@ -131,7 +130,7 @@ impl GpuWinograd {
         Ok(Self {
             conv,
             m,
-            product: tiled::tiling_of(product(workload.spec(), &conv, m), workload.dtype(), target, config)?,
+            product: threads::tiling(product(workload.spec(), &conv, m), workload.dtype(), config)?.checked(target)?,
         })
     }
 

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use super::tiling;
 use autotune_ir::{GpuTarget, Target};
-use autotune_schedules::gpu::Tiling;
-use autotune_schedules::mma;
+use autotune_schedules::gpu::{MMA, Tiling, WGMMA};
 use autotune_schedules::{Config, ScheduleSpace, Value, Workload};
 
 /// Values of the knobs that make a variant.
@@ -99,4 +98,4 @@ pub fn spread(combinations: Vec<Variant>) -> Vec<Variant> {
 }
 
 /// The sketches.
-pub const SKETCHES: [&str; 2] = [mma::SKETCH, mma::GROUP_SKETCH];
+pub const SKETCHES: [&str; 2] = [MMA.name, WGMMA.name];

@@ -7,8 +7,8 @@ use autotune_ir::machine::gpu::tensor_share;
 use autotune_ir::program::LoopKind::{Block, Serial, Thread, Unrolled, Vectorized};
 use autotune_ir::program::{Digit, Expr, InBounds, Node, Role, Scope, When};
 use autotune_ir::{Affine, GpuTarget, Program, Target};
-use autotune_schedules::tiled::{self, Form};
-use autotune_schedules::{Config, ScheduleSpace, Workload, lower, mma};
+use autotune_schedules::gpu::{IMPLICIT_GEMM, MMA, TILED, WGMMA};
+use autotune_schedules::{Config, ScheduleSpace, Workload, lower};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -289,13 +289,9 @@ fn registers_are_those_of_the_sketch() {
         let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
         for _ in 0..40 {
             let config = space.sample(&mut rng);
-            let own = match config.sketch.as_str() {
-                mma::SKETCH => mma::tiling(&workload, gpu, ThreadGroup::Warp, &config),
-                mma::GROUP_SKETCH => mma::tiling(&workload, gpu, ThreadGroup::WarpGroup, &config),
-                tiled::SKETCH => tiled::tiling(&workload, gpu, Form::Axes, &config),
-                _ => tiled::tiling(&workload, gpu, Form::Pixels, &config),
-            };
-            let own = own.unwrap().registers();
+            let sketches = [&TILED, &IMPLICIT_GEMM, &MMA, &WGMMA];
+            let sketch = sketches.into_iter().find(|sketch| sketch.name == config.sketch).unwrap();
+            let own = sketch.tiling(&workload, gpu, &config).unwrap().registers();
             let row = row(&lower(&workload, &target, &config).unwrap());
             close(column(&row, "gpu.registers.count"), own as f64, &format!("{text} {config}"));
         }
@@ -311,7 +307,7 @@ fn matrix_instructions_are_counted_at_their_rate() {
         let target = Target::detect(&format!("cuda:{sm}"), None).unwrap();
         let workload: Workload = format!("matmul:m=4096,n=4096,k=4096,dtype={dtype}").parse().unwrap();
         let config: Config = serde_json::from_str(&config.replace("CHUNK", &chunk.to_string())).unwrap();
-        let mma = mma::tiling(&workload, target.gpu().unwrap(), ThreadGroup::Warp, &config).unwrap();
+        let mma = MMA.tiling(&workload, target.gpu().unwrap(), &config).unwrap();
         let row = extract(&lower(&workload, &target, &config).unwrap(), &target);
         let multiprocessors = target.gpu().unwrap().multiprocessors as f64;
         let blocks = 32.0 * 32.0;

@@ -9,7 +9,7 @@ use autotune_ir::instruction::{BOX_COPY, ThreadGroup};
 use autotune_ir::program::{Digit, LoopKind, Node};
 
 /// Names of the places along the dimensions of an operand.
-const PLACES: [&str; 5] = ["x0", "x1", "x2", "x3", "x4"];
+const PLACES: [&str; 8] = ["x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7"];
 
 /// How a chunk is copied.
 #[derive(Clone, Copy)]
@@ -98,7 +98,7 @@ impl Lowering<'_> {
         let pixels = roles.pixels.as_ref().filter(|_| which == 0);
 
         // Of `columns`, the pixel is that of the first element.
-        let mut values = self.point(vec![Affine::default(); roles.contraction.axes.len()], chunk);
+        let mut values = self.point(vec![Affine::default(); roles.axes.len()], chunk);
         let contiguous = pixels.is_some_and(|pixels| pixels.contiguous);
         let first = places.clone();
         places[staged.along()].add_scaled(&lane, 1);
@@ -116,7 +116,7 @@ impl Lowering<'_> {
         let whole = self.whole_axis();
         let source = self.outside.sources[which];
         let read = |this: &Self, own: &[Affine], offsets: &[Affine]| {
-            let operand = if pixels.is_some() { (&roles.own().data, true) } else { (&staged.source, false) };
+            let operand = if pixels.is_some() { (&roles.own.data, true) } else { (&staged.source, false) };
             let (index, bounds) = roles.element(operand, own, offsets, whole);
             guarded_value(this.all.guards(bounds), load(source, index))
         };

@@ -5,7 +5,7 @@ use crate::contraction::divide;
 use crate::lower::{load, nest};
 use autotune_ir::affine::Affine;
 use autotune_ir::instruction::ThreadGroup;
-use autotune_ir::program::{Access, Expr, LoopKind, Node, Store, StoreMode};
+use autotune_ir::program::{Expr, LoopKind, Node};
 
 impl Lowering<'_> {
     /// `mma { acc += data_shared[slot] * weight_shared[slot] }`, in the form of [`autotune_ir::instruction::Fragments`].
@@ -38,10 +38,7 @@ impl Lowering<'_> {
         packed[column_axis] = lane + j * (8 * run as i64) + p * 8 + c;
         let weight = load(self.shared[1], self.shared_index(1, slot, &self.places(1, &packed)));
 
-        let point = self.point(values, chunk);
-        let dst = Access { buffer: self.acc, index };
-        let value = Expr::product(data, weight);
-        let store = Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point });
+        let store = self.accumulate(index, Expr::product(data, weight), values, chunk);
         vec![Node::Call { instruction: by.instruction(), body: nest(loops, vec![store]) }]
     }
 }

@@ -23,7 +23,7 @@ impl Lowering<'_> {
         let tiling = self.tiling;
         let pixels = tiling.roles.pixels.as_ref();
         let fused_axis = pixels.map(|pixels| pixels.axis);
-        let in_rows = pixels.filter(|pixels| pixels.contiguous).map(|pixels| pixels.extents[2]);
+        let in_rows = pixels.filter(|pixels| pixels.contiguous).map(|pixels| pixels.digits[pixels.digits.len() - 1].1);
         let neighbours = tiling.sums.iter().rposition(|level| in_rows.is_some() && Some(level.axis) == fused_axis);
         let run = |extent: usize, row: usize| {
             (1..=extent).rev().find(|w| extent.is_multiple_of(*w) && row.is_multiple_of(*w)).unwrap_or(1)
@@ -63,7 +63,7 @@ impl Lowering<'_> {
         let edges = tiling.spatial.iter().filter(|tile| Some(tile.0) != fused_axis);
         let when = self.all.guards(edges.map(|&(axis, _)| (values[axis].clone(), tiling.roles.extent(axis))));
         let body = self.at_pixel(&values, (width, &lane), false, |this, own| {
-            let (output, bias) = (&tiling.roles.own().output, &tiling.roles.own().bias);
+            let (output, bias) = (&tiling.roles.own.output, &tiling.roles.own.bias);
             let to: Vec<Affine> = output.index.iter().map(|index| at(index, own)).collect();
             let operands = &this.outside.operands;
             let store = match this.outside.partial {
@@ -89,16 +89,18 @@ impl Lowering<'_> {
         body: impl FnOnce(&mut Self, &[Affine]) -> Vec<Node>,
     ) -> Vec<Node> {
         let Some(pixels) = &self.tiling.roles.pixels else { return body(self, values) };
-        let [images, rows, columns] = pixels.extents;
         let value = divide(&values[pixels.axis], width);
-        let images = match beyond {
-            true => self.all.range(&value).1 as usize / (rows * columns / width) + 1,
-            false => images,
-        };
+        let (mut digits, last) = (pixels.digits.clone(), pixels.digits.len() - 1);
+        digits[last].1 /= width;
+        if beyond {
+            let image: usize = digits[1..].iter().map(|digit| digit.1).product();
+            digits[0].1 = self.all.range(&value).1 as usize / image + 1;
+        }
 
-        let (digits, mut pixel) = self.all.digits([("n", images), ("oh", rows), ("ow", columns / width)]);
-        pixel[2] = pixel[2].clone() * width as i64 + lane;
-        let own = self.tiling.roles.own_values(values, &pixel);
-        vec![Node::Unflatten { value, digits, body: body(self, &own) }]
+        self.unflattened(value, digits, |this, mut pixel| {
+            pixel[last] = pixel[last].clone() * width as i64 + lane;
+            let own = this.tiling.roles.own_values(values, &pixel);
+            body(this, &own)
+        })
     }
 }

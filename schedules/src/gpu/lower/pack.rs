@@ -14,7 +14,7 @@ pub(super) fn pack_weight(
     [weight, packed]: [BufferId; 2],
     all: &mut Nest,
 ) -> Vec<Node> {
-    let (original, shape) = (&tiling.roles.contraction.weight.shape, &tiling.staged[1].source.shape);
+    let (original, shape) = (&tiling.roles.operands[1].shape, &tiling.staged[1].source.shape);
     let columns = match packing.run {
         1 => vec![("d0", shape[0])],
         run => vec![("j", shape[0] / (8 * run)), ("p", run), ("q", 4), ("c", 2)],

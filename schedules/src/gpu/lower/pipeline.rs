@@ -2,6 +2,7 @@
 
 use super::copy::Way;
 use super::{Lowering, Place};
+use crate::contraction::AxisId;
 use crate::gpu::Pipeline;
 use crate::lower::nest;
 use crate::lower::nest::guarded;
@@ -170,27 +171,23 @@ impl Lowering<'_> {
     /// `body` with the slot of chunk `q`: the remainder of the division by the number of slots.
     fn in_slot(&mut self, q: Affine, body: impl FnOnce(&mut Self, &Affine) -> Vec<Node>) -> Vec<Node> {
         let (slots, last) = (self.tiling.slots, self.all.range(&q).1 as usize);
-        let (digits, values) = self.all.digits([("round", last / slots + 1), ("slot", slots)]);
-        vec![Node::Unflatten { value: q, digits, body: body(self, &values[1]) }]
+        self.unflattened(q, [("round", last / slots + 1), ("slot", slots)], |this, values| body(this, &values[1]))
     }
 
     /// `body` at the place of chunk `q` of the block's part.
     fn at_chunk(&mut self, q: &Affine, body: impl FnOnce(&mut Self, &Place) -> Vec<Node>) -> Vec<Node> {
         let tiling = self.tiling;
         let value = self.part.clone() * tiling.chunks() as i64 + q;
-        let counted: Vec<_> = tiling.reduce.iter().zip(tiling.chunk_counts()).collect();
-        let last = counted.len() - 1;
-        let is_counted = |i: usize| counted[i].1 > 1 || i == last;
-        let place = |((axis, size), value): (&(usize, usize), Affine)| (*axis, value * *size as i64);
-        let used = counted.iter().enumerate().filter(|(i, _)| is_counted(*i)).map(|(_, one)| one);
-        if used.clone().count() == 1 {
-            let used: Vec<_> = used.map(|one| one.0).collect();
-            return body(self, &vec![place((used[0], value))]);
+        let counted = tiling.reduce.iter().zip(tiling.chunk_counts());
+        let is_used = |&(tile, count): &(&(AxisId, usize), usize)| count > 1 || Some(tile) == tiling.reduce.last();
+        let used: Vec<_> = counted.filter(is_used).collect();
+        let place = |(&(&(axis, size), _), value): (&(&(AxisId, usize), usize), Affine)| (axis, value * size as i64);
+        let chunk = |values: Vec<Affine>| used.iter().zip(values).map(place).collect();
+        if used.len() == 1 {
+            return body(self, &chunk(vec![value]));
         }
-        let names = used.clone().map(|&(&(axis, _), count)| (tiling.roles.name(axis), count));
-        let (digits, values) = self.all.digits(names);
-        let chunk = used.map(|one| one.0).zip(values).map(place).collect();
-        vec![Node::Unflatten { value, digits, body: body(self, &chunk) }]
+        let digits = used.iter().map(|&(&(axis, _), count)| (tiling.roles.name(axis), count));
+        self.unflattened(value, digits, |this, values| body(this, &chunk(values)))
     }
 }
 

@@ -4,7 +4,7 @@ use super::{Lowering, Place};
 use crate::lower::nest::Loops;
 use crate::lower::{assign, load, nest};
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{Access, Expr, LoopKind, Node, Store, StoreMode};
+use autotune_ir::program::{Expr, LoopKind, Node};
 
 impl Lowering<'_> {
     /// ```text
@@ -57,15 +57,13 @@ impl Lowering<'_> {
     fn multiply_add(&mut self, steps: &Place, chunk: &Place) -> Vec<Node> {
         let tiling = self.tiling;
         let (loops, index) = self.open_sums(tiling.sums.iter());
-        let mut point = self.point(self.in_block(tiling.sums.iter(), &index), chunk);
-        steps.iter().for_each(|(axis, step)| point[*axis].add_scaled(step, 1));
-
+        let mut values = self.in_block(tiling.sums.iter(), &index);
+        steps.iter().for_each(|(axis, step)| values[*axis] = step.clone());
         let operand = |which: usize| {
             let used = tiling.sums_of(which).map(|(i, _)| index[i].clone());
             load(self.fragments[which], used.collect())
         };
         let value = Expr::product(operand(0), operand(1));
-        let dst = Access { buffer: self.acc, index };
-        nest(loops, vec![Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point })])
+        nest(loops, vec![self.accumulate(index, value, values, chunk)])
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn lower(workload: &Workload, winograd: &GpuWinograd) -> Program {
     let operands =
         OperandBuffers::new(&mut all, workload, (shape(Role::Operand(0)), plain), (shape(Role::Output), plain));
 
-    let product = &winograd.product.roles.contraction;
+    let product = &winograd.product.roles.own;
     let mut packed = |name: &str, shape| all.buffer(name, Role::Packed, Scope::Global, shape);
     let weights = packed("weight_transformed", product.weight.shape.clone());
     let tiles = packed("input_transformed", product.data.shape.clone());

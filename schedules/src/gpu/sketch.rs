@@ -1,0 +1,88 @@
+//! The sketches that fill in a [`Tiling`].
+
+use std::sync::Arc;
+
+use super::{AxisRoles, Tiling, lower, teams, threads};
+use crate::config::Config;
+use crate::error::LowerError;
+use crate::knob_space::{Knob, KnobSpace};
+use crate::sketch::{self, Plan, Sketch};
+use crate::workload::Workload;
+use autotune_ir::instruction::ThreadGroup;
+use autotune_ir::target::{GpuTarget, Target};
+use autotune_ir::{DType, Spec};
+
+/// A sketch for GPUs: which axes it tiles, and who multiplies.
+pub struct GpuSketch {
+    /// As configs call it.
+    pub name: &'static str,
+    /// What is tiled.
+    roles: fn(&Arc<Spec>) -> Option<AxisRoles>,
+    /// Threads that multiply together by matrix instructions; none where each multiplies by itself.
+    by: Option<ThreadGroup>,
+}
+
+/// Tiles of the workload's own axes.
+pub const TILED: GpuSketch = GpuSketch { name: "tiled", roles: AxisRoles::of_axes, by: None };
+/// The pixels of all images as the rows of one matrix product.
+pub const IMPLICIT_GEMM: GpuSketch = GpuSketch { name: "implicit_gemm", roles: AxisRoles::of_pixels, by: None };
+/// Instructions of warps.
+pub const MMA: GpuSketch = GpuSketch { name: "mma", roles: AxisRoles::of_matrix, by: Some(ThreadGroup::Warp) };
+/// Instructions of warp groups.
+pub const WGMMA: GpuSketch = GpuSketch { name: "wgmma", roles: AxisRoles::of_matrix, by: Some(ThreadGroup::WarpGroup) };
+
+impl GpuSketch {
+    /// The workload as it is tiled; none if the sketch is not for it, or not on the target.
+    fn roles(&self, workload: &Workload, target: &GpuTarget) -> Option<AxisRoles> {
+        let has_teams =
+            |roles: &AxisRoles| self.by.is_none_or(|by| teams::are_for(roles, workload.dtype(), target, by));
+        (self.roles)(workload.spec()).filter(has_teams)
+    }
+
+    /// What a config asks for, or the first knob that is malformed, does not fit the workload, or breaks a limit of the target.
+    pub fn tiling(&self, workload: &Workload, target: &GpuTarget, config: &Config) -> Result<Tiling, LowerError> {
+        let dtype = workload.dtype();
+        let has_type = self.by.is_some() || dtype != DType::Tf32;
+        let roles = self.roles(workload, target).filter(|_| has_type);
+        let roles = roles.ok_or_else(|| LowerError::unfit(self.name, workload))?;
+        match self.by {
+            None => threads::tiling(roles, dtype, config)?.checked(target),
+            Some(by) => teams::tiling(roles, dtype, target, by, config)?.checked(target),
+        }
+    }
+}
+
+impl Sketch for GpuSketch {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>> {
+        let gpu = target.gpu()?;
+        let roles = self.roles(workload, gpu)?;
+        Some(match self.by {
+            None => threads::knobs(&roles, gpu),
+            Some(by) => teams::knobs(&roles, workload.dtype(), by),
+        })
+    }
+
+    fn plan<'a>(
+        &self,
+        workload: &'a Workload,
+        target: &'a Target,
+        config: &Config,
+    ) -> Result<Box<dyn Plan + 'a>, LowerError> {
+        let gpu = sketch::gpu_of(self, workload, target)?;
+        Ok(sketch::plan(workload, self.tiling(workload, gpu, config)?, lower::lower))
+    }
+
+    fn default_config(&self, workload: &Workload, target: &Target, knobs: &KnobSpace) -> Option<(f64, Config)> {
+        knobs.least(|config| sketch::cycles(self, workload, target, config))
+    }
+
+    /// Where there are enough columns for tensor cores, and where only they have the type.
+    fn outdoes_later_tiers(&self, workload: &Workload) -> bool {
+        let fills = || (self.roles)(workload.spec()).is_some_and(|roles| teams::fill(&roles));
+        self.by == Some(ThreadGroup::Warp) && (workload.dtype() == DType::Tf32 || fills())
+    }
+}

@@ -1,0 +1,199 @@
+//! Register tiles: each thread multiplies by itself what a block has staged in shared memory.
+//!
+//! ```text
+//! block loops over batch axes and block tiles, in `order`
+//!   thread loops: one per spatial axis
+//!     acc = 0
+//!     serial loops over chunks of the reduction, with `stages` in shared memory
+//!       data_shared, weight_shared = what the block's tile needs of the chunk    (all threads together, `vector.*` wide)
+//!       loops over the chunk, unrolled up to `unroll` steps
+//!         data_frag, weight_frag = what the thread's tile needs of the step
+//!         acc += data_frag * weight_frag                                         (unrolled)
+//!     output = act(acc + bias + residual)
+//! ```
+//!
+//! A tile `[block, strand, register]` of an axis of elements `0..block` gives thread `t` the elements
+//! `v*strand + t*register + r` with `r` in `0..register`, for each virtual thread `v` in `0..block/strand`: neighbouring
+//! threads stay neighbours in memory however large a thread's tile is.
+//!
+//! The schedule is the one of Volkov and Demmel (SC 2008) and of AutoTVM's GPU templates.
+
+use super::{AxisRoles, Kernel, Level, Packing, Pipeline, Staged, Tiling, require};
+use crate::config::Config;
+use crate::contraction::{AxisId, Operand};
+use crate::direct::reader::Reader;
+use crate::error::LowerError;
+use crate::knob_space::Knob;
+use autotune_ir::DType;
+use autotune_ir::affine::VarId;
+use autotune_ir::target::GpuTarget;
+
+/// Every knob with its values.
+pub(crate) fn knobs(roles: &AxisRoles, target: &GpuTarget) -> Vec<Knob> {
+    let tile = |axis: AxisId, values| Knob::tile(&knob_of(roles, axis), values);
+    let spatial = roles.spatial.iter().map(|&axis| tile(axis, spatial_tiles(roles.extent(axis), target)));
+    let mut knobs: Vec<Knob> = spatial.collect();
+    let reduce: Vec<AxisId> = reduced(roles).collect();
+    knobs.extend(reduce.iter().map(|&axis| tile(axis, chunks(roles, axis))));
+    if !roles.spatial.is_empty() {
+        knobs.push(Knob::order("order", &spatial_names(roles)));
+    }
+
+    let [data, weight] = &roles.operands;
+    let packing = roles.packing();
+    let data = roles.pixels.as_ref().map_or_else(|| widest(data), |pixels| pixels.vector);
+    let packed = packing.as_ref().map_or(1, |packing| widest(&packing.packed(weight)));
+    knobs.extend([
+        Knob::choice("weights", weight_words(&packing)),
+        Knob::choice("vector.data", vectors(data)),
+        Knob::choice("vector.weight", vectors(packed.max(widest(weight)))),
+        Knob::choice("pad", &["0", "2", "4"]),
+        Knob::choice("stages", &["1", "2"]),
+        Knob::choice("unroll", &["1", "2", "4", "8", "16", "32", "64"]),
+        Knob::choice("split", if reduce.is_empty() { &["1"] } else { &["1", "2", "4", "8", "16"] }),
+    ]);
+    knobs
+}
+
+fn knob_of(roles: &AxisRoles, axis: AxisId) -> String {
+    format!("tile.{}", roles.name(axis))
+}
+
+fn spatial_names(roles: &AxisRoles) -> Vec<&'static str> {
+    roles.spatial.iter().map(|&axis| roles.name(axis)).collect()
+}
+
+/// The reduction axes that have chunks.
+fn reduced(roles: &AxisRoles) -> impl Iterator<Item = AxisId> {
+    roles.reduce.iter().copied().filter(|&axis| roles.extent(axis) > 1)
+}
+
+fn weight_words(packing: &Option<Packing>) -> &'static [&'static str] {
+    if packing.is_some() { &["packed", "inplace"] } else { &["inplace"] }
+}
+
+/// The widest aligned copy of whole rows.
+fn widest(operand: &Operand) -> usize {
+    let (Some(index), Some(&row)) = (operand.index.last(), operand.shape.last()) else { return 1 };
+    let is_aligned = |w: &usize| row.is_multiple_of(*w) && (index.constant.unsigned_abs() as usize).is_multiple_of(*w);
+    [4, 2].into_iter().find(is_aligned).unwrap_or(1)
+}
+
+fn vectors(widest: usize) -> &'static [&'static str] {
+    const VECTORS: [&str; 3] = ["1", "2", "4"];
+    &VECTORS[..=widest.ilog2() as usize]
+}
+
+/// `[block, strand, register]` values: threads are powers of two or divide the axis, and no block is wholly outside.
+fn spatial_tiles(extent: usize, target: &GpuTarget) -> Vec<Vec<usize>> {
+    let most_threads = target.threads_per_block.min(extent.next_power_of_two()).min(256);
+    let threads = (1..=most_threads).filter(|&t| t.is_power_of_two() || (t <= 64 && extent.is_multiple_of(t)));
+    let registers = (1..=8).filter(|&r| [1, 2, 4, 8].contains(&r) || extent.is_multiple_of(r));
+    let mut tiles = Vec::new();
+    for register in registers {
+        for threads in threads.clone() {
+            let strand = threads * register;
+            let fits = |strands: usize| strands * strand < 2 * extent.max(1);
+            tiles.extend([1, 2, 4].into_iter().filter(|&s| fits(s)).map(|s| vec![s * strand, strand, register]));
+        }
+    }
+    tiles
+}
+
+/// `[chunk]` values of a reduction axis: one or all of a short one, many of the long one.
+fn chunks(roles: &AxisRoles, axis: AxisId) -> Vec<Vec<usize>> {
+    let (extent, is_long) = (roles.extent(axis), roles.reduce.last() == Some(&axis));
+    let some: &[usize] = if is_long { &[1, 2, 4, 8, 16, 32, 64] } else { &[1] };
+    let whole = (!is_long || extent <= 64).then_some(extent);
+    some.iter().copied().filter(|&chunk| chunk < extent).chain(whole).map(|chunk| vec![chunk]).collect()
+}
+
+/// What a config asks for, or the first knob that is malformed or does not fit.
+pub(crate) fn tiling(roles: AxisRoles, dtype: DType, config: &Config) -> Result<Tiling, LowerError> {
+    let reader = Reader(config);
+    let (mut spatial, mut threads, mut sums) = (Vec::new(), Vec::new(), Vec::new());
+    for &axis in &roles.spatial {
+        let knob = knob_of(&roles, axis);
+        let [block, strand, register] = reader.tile::<3>(&knob)?;
+        let divides = block.is_multiple_of(strand) && strand.is_multiple_of(register);
+        require(divides, &knob, "a level does not divide the one before it")?;
+        let is_within = block < 2 * roles.extent(axis);
+        require(is_within, &knob, format_args!("a block of {block} is mostly beyond the axis"))?;
+        spatial.push((axis, block));
+        threads.push(Level { axis, name: ".t", extent: strand / register, step: register });
+        sums.push(Level { axis, name: ".v", extent: block / strand, step: strand });
+        sums.push(Level { axis, name: ".r", extent: register, step: 1 });
+    }
+
+    let mut reduce = Vec::new();
+    for axis in reduced(&roles) {
+        let (knob, whole) = (knob_of(&roles, axis), roles.extent(axis));
+        let [chunk] = reader.tile::<1>(&knob)?;
+        let fits = chunk <= whole && (Some(&axis) == roles.reduce.last() || whole.is_multiple_of(chunk));
+        require(fits, &knob, format_args!("{chunk} does not divide {whole}"))?;
+        reduce.push((axis, chunk));
+    }
+
+    let order = reader.order("order", &spatial_names(&roles))?;
+    let tiles = order.into_iter().filter_map(|name| spatial.iter().find(|tile| roles.name(tile.0) == name));
+    let blocks = tiles.map(|&(axis, block)| {
+        let extent = roles.extent(axis).div_ceil(block);
+        Level { axis, name: ".b", extent, step: block }
+    });
+    let blocks = blocks.collect();
+
+    let packing = roles.packing();
+    let is_packed = reader.one_of("weights", weight_words(&packing))? == "packed";
+    let packing = packing.filter(|_| is_packed);
+    let pad = reader.number_in("pad", 0..=32)?;
+    let stage = |source: Operand, knob: &str| {
+        let (order, vector) = (roles.reduce_first(&source), reader.number(knob)?);
+        Ok(Staged { source, order, extents: Vec::new(), vector, pad })
+    };
+    let [data, weight] = roles.sources(&packing);
+    let slots = reader.number("stages")?;
+    let tiling = Tiling {
+        dtype,
+        spatial,
+        reduce,
+        blocks,
+        threads,
+        sums,
+        staged: [stage(data, "vector.data")?, stage(weight, "vector.weight")?],
+        packing,
+        kernel: Kernel::Registers { unroll: reader.number("unroll")? },
+        pipeline: if slots == 1 { Pipeline::Serial } else { Pipeline::Fetched },
+        slots,
+        split: reader.number("split")?,
+        persistent: None,
+        roles,
+    };
+    let tiling = tiling.measured();
+    check_vectors(&tiling)?;
+    Ok(tiling)
+}
+
+/// Vectors that are aligned and lie within the tensor or outside of it as a whole.
+fn check_vectors(tiling: &Tiling) -> Result<(), LowerError> {
+    let roles = &tiling.roles;
+    // Elements between the chunks that follow each other along an axis.
+    let step = |axis: AxisId, c: i64| {
+        let is_whole = tiling.tile(axis) >= roles.extent(axis) && !roles.batch.contains(&axis);
+        if is_whole { 0 } else { tiling.tile(axis) * c.unsigned_abs() as usize }
+    };
+    let lie_together = roles.pixels.as_ref().is_none_or(|pixels| tiling.staged[0].vector <= pixels.vector);
+    require(lie_together, "vector.data", "neighbouring pixels do not lie together")?;
+
+    for (Staged { vector, source, extents, .. }, knob) in tiling.staged.iter().zip(["vector.data", "vector.weight"]) {
+        require([1, 2, 4].contains(vector), knob, "is not 1, 2 or 4")?;
+        let (Some(&row), Some(index), Some(&extent)) = (source.shape.last(), source.index.last(), extents.last())
+        else {
+            continue;
+        };
+        let steps = index.terms.iter().map(|&(VarId(axis), c)| step(axis as usize, c));
+        let mut places = [row, extent, index.constant.unsigned_abs() as usize].into_iter().chain(steps);
+        let is_aligned = places.all(|n| n.is_multiple_of(*vector));
+        require(is_aligned, knob, format_args!("rows do not begin at multiples of {vector}"))?;
+    }
+    Ok(())
+}
