@@ -86,31 +86,25 @@ impl AxisRoles {
 
     /// By the spec's own axes, those along which the output is contiguous last; none of specs that are no contraction.
     pub(crate) fn of_axes(spec: &Arc<Spec>) -> Option<Self> {
-        Some(Self::by_parts(spec, &Axes::of(spec)?))
-    }
-
-    fn by_parts(spec: &Arc<Spec>, parts: &Axes) -> Self {
-        let (mut spatial, mut batch) = ([&parts.rows[..], &parts.columns].concat(), parts.batch.clone());
-        if parts.is_depthwise(spec.main()) {
-            spatial.append(&mut batch);
-        }
+        let (parts, own) = (Axes::of(spec)?, Contraction::with_unit_axes(spec).without_unit_axes());
+        let is_depthwise = parts.is_depthwise(spec.main());
+        let (batch, beside) = if is_depthwise { (Vec::new(), parts.batch) } else { (parts.batch, Vec::new()) };
+        let mut spatial = [parts.rows, parts.columns, beside].concat();
         spatial.sort_unstable();
-        let reduce = parts.taps().chain(parts.steps.iter().copied()).collect();
-        Self::new(Contraction::with_unit_axes(spec).without_unit_axes(), [spatial, batch, reduce])
+        let taps = parts.windows.iter().map(|window| window.tap);
+        Some(Self::new(own, [spatial, batch, taps.chain(parts.steps).collect()]))
     }
 
     /// By pixels; none of contractions without windows. Where pixels share no products (depthwise) or lie along one axis as it
     /// is, there are such roles only if the input is sparse: copies of pixels leave out what nobody reads.
     pub(crate) fn of_pixels(spec: &Arc<Spec>) -> Option<Self> {
-        let parts = Axes::of(spec)?;
-        let Self { own, spatial, .. } = Self::by_parts(spec, &parts);
-        let is_sparse = own.data.index.iter().flat_map(|index| &index.terms).any(|&(VarId(axis), step)| {
-            // The axis is tiled if it is no pixel.
-            spatial.contains(&(axis as usize)) && step >= SPARSE
-        });
+        let (parts, own) = (Axes::of(spec)?, Contraction::with_unit_axes(spec).without_unit_axes());
+        let is_depthwise = parts.is_depthwise(spec.main());
+        let is_tiled = |axis: AxisId| !own.axes[axis].reduce && (is_depthwise || !parts.batch.contains(&axis));
+        let mut steps = own.data.index.iter().flat_map(|index| &index.terms);
+        let is_sparse = steps.any(|&(VarId(axis), step)| step >= SPARSE && is_tiled(axis as usize));
         let several = parts.rows.iter().filter(|&&row| own.axes[row].extent > 1).count() > 1;
-        let pays = several && !parts.is_depthwise(spec.main());
-        let is_offered = !parts.windows.is_empty() && (pays || is_sparse);
+        let is_offered = !parts.windows.is_empty() && (is_sparse || several && !is_depthwise);
         is_offered.then(|| Self::fused(own, &parts, true))
     }
 
@@ -128,8 +122,10 @@ impl AxisRoles {
         let uses = |index: Option<&Affine>, axis| index.is_some_and(|index| index.coefficient(VarId(axis as u32)) != 0);
         let channels_last = !uses(own.data.index.last(), step);
         if channels_last {
-            let has_channels = uses(own.data.index.get(1), step) && uses(own.output.index.get(1), column);
-            [&mut own.data, &mut own.output].into_iter().filter(|_| has_channels).for_each(second_last);
+            // Layouts with the channels last are those of images, `[n, c, h, w]`.
+            let has_channels = |operand: &Operand, axis| operand.shape.len() == 4 && uses(operand.index.get(1), axis);
+            let are_images = has_channels(&own.data, step) && has_channels(&own.output, column);
+            [&mut own.data, &mut own.output].into_iter().filter(|_| are_images).for_each(second_last);
         }
         if !uses(own.data.index.last(), step) {
             return None;
@@ -157,10 +153,10 @@ impl AxisRoles {
         order.iter().enumerate().for_each(|(place, &axis)| seen_as[axis] = place);
         let axes: Vec<AxisInfo> = order[..order.len() - digits.len()].iter().map(|&id| axes[id].clone()).collect();
 
-        let seen = |ids: &[AxisId]| ids.iter().map(|&id| seen_as[id]).collect::<Vec<_>>();
         let pixel = seen_as[own.axes.len()];
-        let [batch, columns, steps] = [&parts.batch, &parts.columns, &parts.steps].map(|ids| seen(ids));
-        let taps = seen(&parts.taps().collect::<Vec<_>>());
+        let seen = |ids: &Vec<AxisId>| ids.iter().map(|&id| seen_as[id]).collect::<Vec<_>>();
+        let [batch, columns, steps] = [&parts.batch, &parts.columns, &parts.steps].map(seen);
+        let taps: Vec<AxisId> = parts.taps().map(|id| seen_as[id]).collect();
         let dims = match contiguous {
             true => [&batch[..], &steps, &taps, &[pixel]].concat(),
             false => [&batch[..], &taps, &[pixel], &steps].concat(),

@@ -18,7 +18,7 @@ use crate::direct::reader::Reader;
 use crate::error::LowerError;
 use crate::gpu::{AxisRoles, Tiling, threads};
 use crate::knob_space::Knob;
-use crate::workload::{Conv2d, Known, Workload};
+use crate::workload::{Conv2d, Workload};
 use autotune_ir::DType;
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub struct GpuWinograd {
 
 /// The convolution, if the sketch has it: of f32, 3x3 taps, stride 1, dilation 1, one group, padding up to 2.
 fn applies(workload: &Workload) -> Option<Conv2d> {
-    let Known::Conv2d(conv) = workload.known() else { return None };
+    let conv = *workload.sizes::<Conv2d>()?;
     let fits = !workload.is_exact()
         && workload.dtype() == DType::F32
         && [conv.kh, conv.kw] == [TAPS; 2]

@@ -1,0 +1,135 @@
+//! The sketches for GPUs on operators that they know nothing of: convolutions of one and of three dimensions, and a product with two
+//! axes of rows. What each sketch offers is proven and agrees with the meaning of the spec.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fmt;
+
+use autotune_ir::{Affine, DType, GpuTarget, Target, VarId, interpret, verify};
+use autotune_schedules::workload::{Fields, Formula, Operator, OperatorKind, Tensor};
+use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, WorkloadError, lower};
+use rand::SeedableRng;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+
+static KIND: OperatorKind = OperatorKind { name: "other", fields: "", example: "other", parse };
+
+fn parse(_: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+    Err(WorkloadError::UnknownOperator { name: "other".into(), known: String::new() })
+}
+
+/// An operator that is its formula.
+#[derive(Debug)]
+struct Other(&'static str, Formula);
+
+impl Operator for Other {
+    fn kind(&self) -> &'static OperatorKind {
+        &KIND
+    }
+
+    fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn check(&self) -> Result<(), WorkloadError> {
+        Ok(())
+    }
+
+    fn formula(&self) -> Formula {
+        self.1.clone()
+    }
+}
+
+fn var(axis: usize) -> Affine {
+    Affine::var(VarId(axis as u32))
+}
+
+fn operands(data: Vec<usize>, weight: Vec<usize>) -> [Tensor; 2] {
+    let [data, weight] = [("input", data, false), ("weight", weight, true)].map(|(name, shape, is_constant)| Tensor {
+        name,
+        shape,
+        is_constant,
+    });
+    [data, weight]
+}
+
+/// A convolution of images `[n, c, ..]` of as many dimensions as there are extents, padded by 1, of 3 taps along each.
+fn convolution(name: &'static str, extents: &[usize], stride: usize) -> Workload {
+    const NAMES: [[&str; 2]; 3] = [["y0", "k0"], ["y1", "k1"], ["y2", "k2"]];
+    let (n, c, o, dims) = (2, 5, 6, extents.len());
+    let out: Vec<usize> = extents.iter().map(|extent| (extent - 1) / stride + 1).collect();
+    let spatial = out.iter().enumerate().map(|(dim, &extent)| (NAMES[dim][0], extent, false));
+    let taps = (0..dims).map(|dim| (NAMES[dim][1], 3, true));
+    let axes: Vec<_> =
+        [("n", n, false), ("o", o, false)].into_iter().chain(spatial).chain([("c", c, true)]).chain(taps).collect();
+
+    let (step, row, tap) = (2 + dims, 2, 3 + dims);
+    let read = |dim| var(row + dim) * stride as i64 + var(tap + dim) + -1;
+    let data: Vec<Affine> = [var(0), var(step)].into_iter().chain((0..dims).map(read)).collect();
+    let weight: Vec<Affine> = [var(1), var(step)].into_iter().chain((0..dims).map(|dim| var(tap + dim))).collect();
+    let output: Vec<Affine> = (0..2 + dims).map(var).collect();
+    let [input, kernel] = operands([&[n, c], extents].concat(), [&[o, c][..], &vec![3; dims]].concat());
+    let shape = [&[n, o], &out[..]].concat();
+    let formula = Formula::product(&axes, [(input, data), (kernel, weight)], (shape, output), 1);
+    Workload::new(Other(name, formula)).unwrap()
+}
+
+/// `result[a, b, n] = Σ data[a, b, k] * weight[k, n]`.
+fn product() -> Workload {
+    let axes = [("a", 3, false), ("b", 7, false), ("n", 24, false), ("k", 40, true)];
+    let [data, weight] = operands(vec![3, 7, 40], vec![40, 24]);
+    let (left, right) = (vec![var(0), var(1), var(3)], vec![var(3), var(2)]);
+    let formula =
+        Formula::product(&axes, [(data, left), (weight, right)], (vec![3, 7, 24], vec![var(0), var(1), var(2)]), 2);
+    Workload::new(Other("rows", formula)).unwrap()
+}
+
+/// Checks some configs of each sketch; the sketches.
+fn check(workload: &Workload, word: &str) -> Vec<&'static str> {
+    let target = Target::Gpu(GpuTarget::stated(word).unwrap());
+    let space = ScheduleSpace::new(workload, &target);
+    let operands = Operands::random(workload.spec(), 3);
+    let values: Vec<Vec<f64>> = operands.iter().map(|tensor| tensor.iter().map(|&x| f64::from(x)).collect()).collect();
+    let expected = workload.spec().evaluate(&values.iter().map(Vec::as_slice).collect::<Vec<_>>());
+
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    for sketch in space.sketches() {
+        let draw = |_| {
+            let knobs =
+                sketch.knobs.iter().map(|knob| (knob.name.clone(), knob.values.choose(&mut rng).unwrap().clone()));
+            Config { sketch: sketch.name().into(), knobs: knobs.collect() }
+        };
+        let programs =
+            (0..20_000).map(draw).filter_map(|config| Some((lower(workload, &target, &config).ok()?, config)));
+        let mut checked = 0;
+        for (program, config) in programs.take(6) {
+            let context = format!("{workload} {word} {config}");
+            verify(&program, &target).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
+            let output = interpret(&program, &operands).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
+            let limit = if workload.dtype() == DType::F32 { 1e-4 } else { 1e-2 };
+            let scale = expected.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+            let wrong = output.iter().zip(&expected).find(|(x, y)| (f64::from(**x) - **y).abs() > limit * scale);
+            assert_eq!(wrong, None, "{context}\n{program}");
+            checked += 1;
+        }
+        assert_eq!(checked, 6, "{workload} {word} {}", sketch.name());
+    }
+    space.sketches().iter().map(|sketch| sketch.name()).collect()
+}
+
+#[test]
+fn convolutions_of_any_dimensions_are_tiled() {
+    for workload in
+        [convolution("line", &[19], 1), convolution("strided", &[20], 2), convolution("volume", &[3, 4, 5], 1)]
+    {
+        for word in ["opencl", "cuda:sm_80"] {
+            assert_eq!(check(&workload, word), ["tiled", "implicit_gemm"], "{workload}");
+        }
+    }
+}
+
+#[test]
+fn products_with_several_axes_of_rows_are_tiled() {
+    assert_eq!(check(&product(), "cuda:sm_80"), ["tiled"]);
+    assert_eq!(check(&product().with_dtype(DType::F16), "cuda:sm_80"), ["mma"]);
+}
