@@ -90,6 +90,8 @@
 //!        consumers { for t in 0..T { unflatten (m.o, n.b, m.b) = W*t + w { acc = 0; for q { .. }; output = .. } } }
 //! ```
 
+use std::sync::Arc;
+
 use crate::contraction::AxisId;
 use autotune_ir::DType;
 use autotune_ir::affine::Affine;
@@ -168,7 +170,7 @@ pub enum Pipeline {
 #[derive(Clone, Debug)]
 pub struct Tiling {
     /// What is tiled.
-    pub roles: AxisRoles,
+    pub roles: Arc<AxisRoles>,
     /// Type of the operands.
     pub dtype: DType,
     /// Spatial axes with the elements of a block.

@@ -240,17 +240,6 @@ impl<'a> Lowering<'a> {
         Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point })
     }
 
-    /// `unflatten digits = value { body }`.
-    fn unflattened<N: Into<VarName>>(
-        &mut self,
-        value: Affine,
-        digits: impl IntoIterator<Item = (N, usize)>,
-        body: impl FnOnce(&mut Self, Vec<Affine>) -> Vec<Node>,
-    ) -> Vec<Node> {
-        let (digits, values) = self.all.digits(digits);
-        vec![Node::Unflatten { value, digits, body: body(self, values) }]
-    }
-
     /// Adds the products of the chunk at a place, which lies in `slot`.
     fn multiply(&mut self, slot: &Affine, chunk: &Place) -> Vec<Node> {
         match self.tiling.kernel {

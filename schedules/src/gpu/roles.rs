@@ -57,7 +57,7 @@ pub struct AxisRoles {
     pub batch: Vec<AxisId>,
     /// Reduction axes, the one of many elements last.
     pub reduce: Vec<AxisId>,
-    /// For each of the spec's axes the one that is tiled, or the place behind those of its digit of a pixel.
+    /// With pixels, for each of the spec's axes the one that is tiled, or the place behind those of its digit of a pixel.
     seen_as: Vec<AxisId>,
     /// True if data and output lie with their second dimension last.
     channels_last: bool,
@@ -71,8 +71,8 @@ impl AxisRoles {
     /// A contraction with these spatial, batch and reduction axes.
     pub(crate) fn new(own: Contraction, [spatial, batch, reduce]: [Vec<AxisId>; 3]) -> Self {
         let (axes, operands) = (own.axes.clone(), [own.data.clone(), own.weight.clone()]);
-        let seen_as = (0..axes.len()).collect();
-        let roles = Self { own, axes, operands, pixels: None, spatial, batch, reduce, seen_as, channels_last: false };
+        let (pixels, seen_as) = (None, Vec::new());
+        let roles = Self { own, axes, operands, pixels, spatial, batch, reduce, seen_as, channels_last: false };
         roles.of_used_axes()
     }
 

@@ -1,5 +1,6 @@
 //! The sketches that fill in a [`Tiling`].
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::{AxisRoles, Tiling, lower, teams, threads};
@@ -31,12 +32,27 @@ pub const MMA: GpuSketch = GpuSketch { name: "mma", roles: AxisRoles::of_matrix,
 /// Instructions of warp groups.
 pub const WGMMA: GpuSketch = GpuSketch { name: "wgmma", roles: AxisRoles::of_matrix, by: Some(ThreadGroup::WarpGroup) };
 
+/// The name of a sketch, and what it tiles of a spec, if it is for it.
+type Seen = (&'static str, Arc<Spec>, Option<Arc<AxisRoles>>);
+
+thread_local! {
+    /// What the last sketch of this thread has tiled of a spec. Many configs of one space are read in a row, and to find the roles takes
+    /// as long as all else.
+    static LAST: RefCell<Option<Seen>> = const { RefCell::new(None) };
+}
+
 impl GpuSketch {
     /// The workload as it is tiled; none if the sketch is not for it, or not on the target.
-    fn roles(&self, workload: &Workload, target: &GpuTarget) -> Option<AxisRoles> {
-        let has_teams =
-            |roles: &AxisRoles| self.by.is_none_or(|by| teams::are_for(roles, workload.dtype(), target, by));
-        (self.roles)(workload.spec()).filter(has_teams)
+    fn roles(&self, workload: &Workload, target: &GpuTarget) -> Option<Arc<AxisRoles>> {
+        let roles = LAST.with_borrow_mut(|last| match last {
+            Some((name, spec, roles)) if *name == self.name && Arc::ptr_eq(spec, workload.spec()) => roles.clone(),
+            _ => {
+                let roles = (self.roles)(workload.spec()).map(Arc::new);
+                *last = Some((self.name, Arc::clone(workload.spec()), roles.clone()));
+                roles
+            }
+        });
+        roles.filter(|roles| self.by.is_none_or(|by| teams::are_for(roles, workload.dtype(), target, by)))
     }
 
     /// What a config asks for, or the first knob that is malformed, does not fit the workload, or breaks a limit of the target.

@@ -30,6 +30,8 @@
 //! each operand's tile, which the copy engine does by itself: with `producer=group` one of a warp group that does nothing else, with
 //! `grid=persistent` for tile after tile.
 
+use std::sync::Arc;
+
 use super::{AxisRoles, Kernel, Level, Packing, Pipeline, Staged, Tiling, require};
 use crate::config::Config;
 use crate::contraction::{AxisId, Operand};
@@ -146,7 +148,7 @@ fn warp_tiles(extent: usize) -> Vec<Vec<usize>> {
 
 /// What a config asks for, or the first knob that is malformed or does not fit.
 pub(super) fn tiling(
-    roles: AxisRoles,
+    roles: Arc<AxisRoles>,
     dtype: DType,
     target: &GpuTarget,
     by: ThreadGroup,

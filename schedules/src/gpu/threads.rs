@@ -18,6 +18,8 @@
 //!
 //! The schedule is the one of Volkov and Demmel (SC 2008) and of AutoTVM's GPU templates.
 
+use std::sync::Arc;
+
 use super::{AxisRoles, Kernel, Level, Packing, Pipeline, Staged, Tiling, require};
 use crate::config::Config;
 use crate::contraction::{AxisId, Operand};
@@ -109,7 +111,7 @@ fn chunks(roles: &AxisRoles, axis: AxisId) -> Vec<Vec<usize>> {
 }
 
 /// What a config asks for, or the first knob that is malformed or does not fit.
-pub(crate) fn tiling(roles: AxisRoles, dtype: DType, config: &Config) -> Result<Tiling, LowerError> {
+pub(crate) fn tiling(roles: Arc<AxisRoles>, dtype: DType, config: &Config) -> Result<Tiling, LowerError> {
     let reader = Reader(config);
     let (mut spatial, mut threads, mut sums) = (Vec::new(), Vec::new(), Vec::new());
     for &axis in &roles.spatial {

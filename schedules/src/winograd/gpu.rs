@@ -130,7 +130,8 @@ impl GpuWinograd {
         Ok(Self {
             conv,
             m,
-            product: threads::tiling(product(workload.spec(), &conv, m), workload.dtype(), config)?.checked(target)?,
+            product: threads::tiling(Arc::new(product(workload.spec(), &conv, m)), workload.dtype(), config)?
+                .checked(target)?,
         })
     }
 

@@ -97,10 +97,9 @@ impl Lowering<'_> {
             digits[0].1 = self.all.range(&value).1 as usize / image + 1;
         }
 
-        self.unflattened(value, digits, |this, mut pixel| {
-            pixel[last] = pixel[last].clone() * width as i64 + lane;
-            let own = this.tiling.roles.own_values(values, &pixel);
-            body(this, &own)
-        })
+        let (digits, mut pixel) = self.all.digits(digits);
+        pixel[last] = pixel[last].clone() * width as i64 + lane;
+        let own = self.tiling.roles.own_values(values, &pixel);
+        vec![Node::Unflatten { value, digits, body: body(self, &own) }]
     }
 }

@@ -171,7 +171,8 @@ impl Lowering<'_> {
     /// `body` with the slot of chunk `q`: the remainder of the division by the number of slots.
     fn in_slot(&mut self, q: Affine, body: impl FnOnce(&mut Self, &Affine) -> Vec<Node>) -> Vec<Node> {
         let (slots, last) = (self.tiling.slots, self.all.range(&q).1 as usize);
-        self.unflattened(q, [("round", last / slots + 1), ("slot", slots)], |this, values| body(this, &values[1]))
+        let (digits, values) = self.all.digits([("round", last / slots + 1), ("slot", slots)]);
+        vec![Node::Unflatten { value: q, digits, body: body(self, &values[1]) }]
     }
 
     /// `body` at the place of chunk `q` of the block's part.
@@ -186,8 +187,9 @@ impl Lowering<'_> {
         if used.len() == 1 {
             return body(self, &chunk(vec![value]));
         }
-        let digits = used.iter().map(|&(&(axis, _), count)| (tiling.roles.name(axis), count));
-        self.unflattened(value, digits, |this, values| body(this, &chunk(values)))
+        let (digits, values) =
+            self.all.digits(used.iter().map(|&(&(axis, _), count)| (tiling.roles.name(axis), count)));
+        vec![Node::Unflatten { value, digits, body: body(self, &chunk(values)) }]
     }
 }
 
