@@ -107,7 +107,7 @@ impl Contraction {
     fn substitute(&mut self, axis: AxisId, replacement: &Affine) {
         let id = VarId(axis as u32);
         for operand in [&mut self.data, &mut self.weight, &mut self.output] {
-            for index in &mut operand.index {
+            for index in operand.index.iter_mut().filter(|index| index.coefficient(id) != 0) {
                 *index = index.substitute(id, replacement);
             }
         }

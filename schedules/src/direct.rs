@@ -14,9 +14,9 @@
 //! [`Direct`] is the typed form of a config of this sketch.
 
 use crate::config::Config;
-use crate::contraction::{AxisId, Contraction, Operand, lane_name, with_layout};
+use crate::contraction::{AxisId, Contraction, Operand, with_layout};
 use crate::error::LowerError;
-use crate::workload::{Known, Workload};
+use crate::workload::Workload;
 use autotune_ir::program::Layout;
 use autotune_ir::target::CpuTarget;
 
@@ -24,6 +24,7 @@ mod balance;
 mod default;
 mod knobs;
 pub(crate) mod reader;
+mod roles;
 mod rules;
 mod sketch;
 
@@ -32,6 +33,7 @@ pub(crate) use sketch::DirectSketch;
 pub use sketch::SKETCH;
 
 use reader::Reader;
+use roles::{LoopNames, Roles};
 
 /// How the data operand is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,58 +95,6 @@ pub struct Direct {
     pub unroll: usize,
 }
 
-/// The axes of a workload as the knobs name them.
-#[derive(Clone)]
-struct Roles {
-    /// Spatial axes that are tiled.
-    spatial: Vec<&'static str>,
-    /// Spatial axes that are not: one element a loop, outermost.
-    batch: Vec<&'static str>,
-    /// The reduction axis that is tiled.
-    reduce: &'static str,
-    /// The axis of output channels (or columns), which vectors may run along.
-    channel: &'static str,
-    /// The other axis that vectors may run along.
-    width: Option<&'static str>,
-}
-
-impl Roles {
-    fn of(workload: &Workload) -> Self {
-        match workload.known() {
-            Known::Conv2d(c) if c.groups > 1 && c.o == c.groups => {
-                Self { spatial: vec!["g", "oh", "ow"], batch: vec!["n"], reduce: "c", channel: "g", width: Some("ow") }
-            }
-            Known::Conv2d(_) => Self {
-                spatial: vec!["o", "oh", "ow"],
-                batch: vec!["n", "g"],
-                reduce: "c",
-                channel: "o",
-                width: Some("ow"),
-            },
-            Known::Matmul(_) => {
-                Self { spatial: vec!["m", "n"], batch: vec!["b"], reduce: "k", channel: "n", width: None }
-            }
-        }
-    }
-}
-
-fn extent(contraction: &Contraction, name: &str) -> usize {
-    contraction.axis(name).map_or(1, |a| contraction.axes[a].extent)
-}
-
-/// Whether the input and the output can be channel-blocked.
-fn blockable(workload: &Workload, block: usize) -> (bool, bool) {
-    match workload.known() {
-        // Vectors run over the groups; an input of several channels a group has no lanes that go with them.
-        Known::Conv2d(c) if c.groups > 1 && c.o == c.groups => {
-            let output = c.o.is_multiple_of(block);
-            (output && c.c == c.groups, output)
-        }
-        Known::Conv2d(c) => ((c.c / c.groups).is_multiple_of(block), (c.o / c.groups).is_multiple_of(block)),
-        Known::Matmul(_) => (false, false),
-    }
-}
-
 /// The block of channel-blocked layouts: one vector on AVX-512, at least 8.
 pub(crate) fn block_size(target: &CpuTarget) -> usize {
     target.lanes().max(8)
@@ -152,17 +102,13 @@ pub(crate) fn block_size(target: &CpuTarget) -> usize {
 
 /// Layouts of the activations.
 struct Layouts {
-    block: usize,
-    /// True if the input's channels can be blocked.
-    input_blocks: bool,
     input: Layout,
     data: Layout,
     output: Layout,
 }
 
 impl Layouts {
-    fn read(reader: &Reader, workload: &Workload, block: usize) -> Result<Self, LowerError> {
-        let (input_blocks, output_blocks) = blockable(workload, block);
+    fn read(reader: &Reader, [input_blocks, output_blocks]: [bool; 2], block: usize) -> Result<Self, LowerError> {
         let layout = |name: &str, fits: bool| match reader.layout(name, block)? {
             Layout::ChannelBlocked(_) if !fits => {
                 Err(LowerError::knob(name, format!("{block} does not divide the channels")))
@@ -171,154 +117,114 @@ impl Layouts {
         };
         let data = if reader.has("layout.data") { "layout.data" } else { "layout.in" };
         Ok(Self {
-            block,
-            input_blocks,
             input: layout("layout.in", input_blocks)?,
             data: layout(data, input_blocks)?,
             output: layout("layout.out", output_blocks)?,
         })
     }
-}
 
-/// The axes that the order knobs permute: those with more than one element.
-struct LoopNames {
-    spatial: Vec<&'static str>,
-    /// Spatial axes, then the tiled reduction axis.
-    cache: Vec<&'static str>,
-    /// Loops of the reduction.
-    reduce: Vec<&'static str>,
-}
-
-impl LoopNames {
-    fn of(roles: &Roles, contraction: &Contraction, input_blocks: bool) -> Self {
-        let present = |names: &[&'static str]| -> Vec<&'static str> {
-            names.iter().copied().filter(|n| extent(contraction, n) > 1).collect()
-        };
-        let spatial = present(&roles.spatial);
-        let mut cache = spatial.clone();
-        cache.extend(present(&[roles.reduce]));
-        let mut reduce = present(&[roles.reduce, "kh", "kw"]);
-        if input_blocks && roles.channel != "g" {
-            reduce.push("ci");
-        }
-        Self { spatial, cache, reduce }
+    /// Splits the axes of channels as the layouts need.
+    fn split(&self, roles: &mut Roles, block: usize) {
+        let is_blocked = |layout: Layout| layout != Layout::Plain;
+        let input = roles.input_channel().filter(|_| is_blocked(self.input) || is_blocked(self.data));
+        let output = is_blocked(self.output).then_some(roles.channel);
+        [input, output].into_iter().flatten().for_each(|axis| roles.split(axis, block));
     }
 }
 
-/// The contraction with its channel axes split as the layouts need.
-struct Split {
-    contraction: Contraction,
-    in_lane: Option<AxisId>,
-    out_lane: Option<AxisId>,
-}
-
-impl Split {
-    fn of(mut contraction: Contraction, roles: &Roles, layouts: &Layouts) -> Self {
-        let blocked = |layout: Layout| layout != Layout::Plain;
-        let (input, output) = (blocked(layouts.input) || blocked(layouts.data), blocked(layouts.output));
-        let mut split = |name: &str| contraction.axis(name).map(|axis| contraction.split(axis, layouts.block));
-        let (in_lane, out_lane) = if roles.channel == "g" {
-            let lane = if input || output { split("g") } else { None };
-            (lane, lane)
-        } else {
-            (input.then(|| split(roles.reduce)).flatten(), output.then(|| split(roles.channel)).flatten())
-        };
-        Self { contraction, in_lane, out_lane }
-    }
-
-    /// The axis over the lanes of a split axis.
-    fn lane_of(&self, name: &str) -> Option<AxisId> {
-        lane_name(name).and_then(|lane| self.contraction.axis(lane))
-    }
-
-    fn loops(&self, order: &[&str], tiles: &[(&str, usize)]) -> Vec<TileLoop> {
-        let tile_of = |name: &str| tiles.iter().find(|t| t.0 == name).map_or(1, |t| t.1);
-        let tile_loop = |name: &&str| {
-            let axis = self.contraction.axis(name)?;
-            Some(TileLoop { axis, tile: tile_of(name).min(self.contraction.axes[axis].extent) })
-        };
-        order.iter().filter_map(tile_loop).collect()
-    }
-}
-
-/// Tile sizes by axis name: elements, or blocks of a split axis (whose knob counts elements of the unsplit one).
+/// Tile sizes of the axes of more than one element: elements, or blocks of a split axis (whose knob counts elements of the unsplit one).
 struct Tiles {
-    cache: Vec<(&'static str, usize)>,
-    register: Vec<(&'static str, usize)>,
+    cache: Vec<(AxisId, usize)>,
+    register: Vec<(AxisId, usize)>,
 }
 
 impl Tiles {
-    fn read(reader: &Reader, names: &LoopNames, split: &Split, block: usize) -> Result<Self, LowerError> {
-        let (mut cache_tiles, mut register_tiles) = (Vec::new(), Vec::new());
-        for &name in &names.cache {
-            let knob = format!("tile.{name}");
-            let unit = if split.lane_of(name).is_some() { block } else { 1 };
-            let is_spatial = names.spatial.contains(&name);
-            let (cache, smallest) = if is_spatial {
-                let [cache, register] = reader.tile::<2>(&knob)?;
-                register_tiles.push((name, register / unit));
-                (cache, register)
-            } else {
+    fn read(reader: &Reader, roles: &Roles, block: usize) -> Result<Self, LowerError> {
+        let mut tiles = Self { cache: Vec::new(), register: Vec::new() };
+        let axes = roles.spatial.iter().copied().chain(roles.step);
+        for axis in axes.filter(|&axis| roles.extent(axis) > 1) {
+            let knob = format!("tile.{}", roles.name(axis));
+            let unit = if roles.lane_of(axis).is_some() { block } else { 1 };
+            let (cache, smallest) = if roles.step == Some(axis) {
                 let [chunk] = reader.tile::<1>(&knob)?;
                 (chunk, chunk)
+            } else {
+                let [cache, register] = reader.tile::<2>(&knob)?;
+                tiles.register.push((axis, register / unit));
+                (cache, register)
             };
             for (size, of) in [(smallest, unit), (cache, smallest)] {
                 if !size.is_multiple_of(of) {
                     return Err(LowerError::knob(&knob, format!("{size} is no multiple of {of}")));
                 }
             }
-            cache_tiles.push((name, cache / unit));
+            tiles.cache.push((axis, cache / unit));
         }
-        Ok(Self { cache: cache_tiles, register: register_tiles })
+        Ok(tiles)
     }
+}
+
+/// Loops over tiles, in the order of their axes' names.
+fn loops(contraction: &Contraction, order: &[&str], tiles: &[(AxisId, usize)]) -> Vec<TileLoop> {
+    let tile_loop = |name: &&str| {
+        let axis = contraction.axis(name)?;
+        let tile = tiles.iter().find(|tile| tile.0 == axis).map_or(1, |tile| tile.1);
+        Some(TileLoop { axis, tile: tile.min(contraction.axes[axis].extent) })
+    };
+    order.iter().filter_map(tile_loop).collect()
 }
 
 impl Direct {
     /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
     /// target.
     pub fn new(workload: &Workload, target: &CpuTarget, config: &Config) -> Result<Self, LowerError> {
+        let roles = Roles::of(Contraction::of(workload)).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
+        Self::with_roles(roles, target, config)
+    }
+
+    /// The same for a workload whose roles are known.
+    fn with_roles(mut roles: Roles, target: &CpuTarget, config: &Config) -> Result<Self, LowerError> {
         let reader = Reader(config);
-        let roles = Roles::of(workload);
-        let layouts = Layouts::read(&reader, workload, block_size(target))?;
-        let data_mode = match reader.choice("data")? {
+        let block = block_size(target);
+        let blockable = roles.blockable(block);
+        let layouts = Layouts::read(&reader, blockable, block)?;
+        let data_mode = match reader.one_of("data", &["inplace", "copy", "tile", "panel"])? {
             "inplace" => DataMode::InPlace,
             "copy" => DataMode::Copy,
             "tile" => DataMode::Tile,
-            "panel" => DataMode::Panel,
-            other => return Err(LowerError::knob("data", format!("'{other}' is not inplace, copy, tile or panel"))),
+            _ => DataMode::Panel,
         };
-        let packed_weights = match reader.choice("weights")? {
-            "packed" => true,
-            "inplace" => false,
-            other => return Err(LowerError::knob("weights", format!("'{other}' is not packed or inplace"))),
-        };
-        let plain = Contraction::of(workload);
-        let names = LoopNames::of(&roles, &plain, layouts.input_blocks);
-        let split = Split::of(plain, &roles, &layouts);
-        let tiles = Tiles::read(&reader, &names, &split, layouts.block)?;
-        let vector = reader.choice("vector")?;
-        if ![Some(roles.channel), roles.width].contains(&Some(vector)) {
-            return Err(LowerError::knob("vector", format!("'{vector}' is not an axis that vectors run along")));
-        }
-        let axis_of = |name: &&str| split.contraction.axis(name);
+        let packed_weights = reader.one_of("weights", &["packed", "inplace"])? == "packed";
+
+        let names = LoopNames::of(&roles, blockable[0]);
+        layouts.split(&mut roles, block);
+        let tiles = Tiles::read(&reader, &roles, block)?;
+        let word = reader.choice("vector")?;
+        let vector = [Some(roles.channel), roles.width].into_iter().flatten().find(|&axis| roles.name(axis) == word);
+        let misfit = || LowerError::knob("vector", format!("'{word}' is not an axis that vectors run along"));
+        let vector = vector.ok_or_else(misfit)?;
+
+        let contraction = &roles.contraction;
+        let reduce = reader.order("order.reduce", &names.reduce)?;
+        let (in_lane, out_lane) = (roles.input_channel().and_then(|c| roles.lane_of(c)), roles.lane_of(roles.channel));
         let direct = Self {
-            input: with_layout(&split.contraction.data, layouts.input, split.in_lane),
+            input: with_layout(&contraction.data, layouts.input, in_lane),
             in_layout: layouts.input,
-            data: with_layout(&split.contraction.data, layouts.data, split.in_lane),
-            output: with_layout(&split.contraction.output, layouts.output, split.out_lane),
+            data: with_layout(&contraction.data, layouts.data, in_lane),
+            output: with_layout(&contraction.output, layouts.output, out_lane),
             out_layout: layouts.output,
             data_mode,
             packed_weights,
-            vector: split.lane_of(vector).or(axis_of(&vector)).unwrap_or(0),
-            batch: roles.batch.iter().filter_map(axis_of).collect(),
-            cache: split.loops(&reader.order("order", &names.cache)?, &tiles.cache),
+            vector: roles.lane_of(vector).unwrap_or(vector),
+            cache: loops(contraction, &reader.order("order", &names.cache)?, &tiles.cache),
             parallel: reader.number("parallel")?,
-            inner: split.loops(&reader.order("order.inner", &names.spatial)?, &tiles.register),
-            reduce: reader.order("order.reduce", &names.reduce)?.iter().filter_map(axis_of).collect(),
+            inner: loops(contraction, &reader.order("order.inner", &names.spatial)?, &tiles.register),
+            reduce: reduce.iter().filter_map(|name| contraction.axis(name)).collect(),
             unroll: reader.number("unroll")?,
-            contraction: split.contraction,
+            batch: roles.batch,
+            contraction: roles.contraction,
         };
-        direct.check(target, layouts.data)?;
+        direct.check(&roles.axes, target, layouts.data)?;
         Ok(direct)
     }
 

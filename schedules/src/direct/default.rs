@@ -1,11 +1,10 @@
 //! The schedule that is chosen without measuring.
 
 use super::balance::MAX_SHARE;
-use super::knobs::vectors;
 use super::{Direct, Roles, block_size};
 use crate::config::{Config, Value};
+use crate::contraction::AxisId;
 use crate::knob_space::{Knob, KnobSpace};
-use crate::workload::{Known, Workload};
 use autotune_ir::target::CpuTarget;
 
 /// Layouts and data modes in the order in which the default tries them.
@@ -25,10 +24,10 @@ const DEFAULT_DATA: [(&str, &str); 6] = [
 ///
 /// There is always one that keeps the rules: the last to be tried have a register tile of a single vector, which fits the
 /// registers and the code, and a padded copy of the input, which any padding can be written out to.
-pub(super) fn default_config(workload: &Workload, target: &CpuTarget, sketch: &KnobSpace) -> Option<Config> {
+pub(super) fn default_config(roles: &Roles, target: &CpuTarget, sketch: &KnobSpace) -> Option<Config> {
     let lanes = target.lanes();
     let usual: Vec<DefaultRule> =
-        vectors(workload, target).into_iter().map(|vector| DefaultRule::of(workload, target, vector)).collect();
+        roles.vectors(target).into_iter().map(|vector| DefaultRule::of(roles, target, vector)).collect();
     // Several rows of a tall kernel, each with its taps in the padding written out, may be too much code.
     let flat: Vec<DefaultRule> =
         usual.iter().filter(|rule| rule.height > 1).map(|rule| DefaultRule { height: 1, ..rule.clone() }).collect();
@@ -37,7 +36,7 @@ pub(super) fn default_config(workload: &Workload, target: &CpuTarget, sketch: &K
     for (rules, channels) in sizes().map(|size| (&usual, size)).chain(sizes().map(|size| (&flat, size))) {
         for rule in rules.iter().filter(|rule| channels <= rule.vectors * lanes) {
             for config in rule.candidates(sketch, channels) {
-                let Ok(direct) = Direct::new(workload, target, &config) else {
+                let Ok(direct) = Direct::with_roles(roles.clone(), target, &config) else {
                     continue;
                 };
                 let share = direct.largest_share(target);
@@ -55,9 +54,9 @@ pub(super) fn default_config(workload: &Workload, target: &CpuTarget, sketch: &K
 
 /// What the default schedule of a workload tries.
 #[derive(Clone)]
-struct DefaultRule {
-    vector: &'static str,
-    roles: Roles,
+struct DefaultRule<'a> {
+    roles: &'a Roles,
+    vector: AxisId,
     /// Most vectors of the register tile along the channels.
     vectors: usize,
     /// Largest register tile along the width (rows of a matrix product).
@@ -65,22 +64,23 @@ struct DefaultRule {
     /// Register tile along the height.
     height: usize,
     /// Axis of the outermost loop over tiles.
-    outermost: &'static str,
+    outermost: AxisId,
     unroll: &'static str,
 }
 
-impl DefaultRule {
-    fn of(workload: &Workload, target: &CpuTarget, vector: &'static str) -> Self {
+impl<'r> DefaultRule<'r> {
+    fn of(roles: &'r Roles, target: &CpuTarget, vector: AxisId) -> Self {
         // Neighbouring outputs of a depthwise convolution share what they read, those of others the weights, too.
-        let (vectors, width, height, unroll) = match workload.known() {
-            Known::Matmul(_) if target.isa.vector_registers() >= 32 => (3, 28, 1, "4"),
+        let (vectors, width, height, unroll) = if roles.is_product() && target.isa.vector_registers() >= 32 {
+            (3, 28, 1, "4")
+        } else if roles.is_depthwise && vector == roles.channel {
             // The lanes of a blocked layout, whole.
-            Known::Conv2d(_) if vector == "g" => (block_size(target) / target.lanes(), 3, 3, "16"),
-            _ => (2, 28, 1, "4"),
+            (block_size(target) / target.lanes(), 3, 3, "16")
+        } else {
+            (2, 28, 1, "4")
         };
-        let roles = Roles::of(workload);
-        let outermost = if matches!(workload.known(), Known::Matmul(m) if m.b > 1) { "m" } else { roles.channel };
-        Self { vector, roles, vectors, width, height, outermost, unroll }
+        let outermost = if roles.contraction.weight_is_constant { roles.channel } else { roles.spatial[0] };
+        Self { roles, vector, vectors, width, height, outermost, unroll }
     }
 
     /// The combinations that the knobs have with a register tile of so many channels, the best first.
@@ -88,24 +88,23 @@ impl DefaultRule {
         let widths = DEFAULT_DATA.into_iter().flat_map(|data| (1..=self.width).rev().map(move |width| (data, width)));
         let all = widths.flat_map(|(data, width)| ["2", "1", "3"].map(|parallel| (data, width, parallel)));
         all.filter_map(move |((layout, data), width, parallel)| {
-            let words = [("vector", self.vector), ("data", data), ("layout", layout), ("parallel", parallel)];
+            let words =
+                [("vector", self.roles.name(self.vector)), ("data", data), ("layout", layout), ("parallel", parallel)];
             self.candidate(sketch, &words, [channels, width])
         })
     }
 
     /// The combination with the given words and register tile, if the knobs have it.
     fn candidate(&self, sketch: &KnobSpace, words: &[(&str, &str)], [channels, width]: [usize; 2]) -> Option<Config> {
+        let roles = self.roles;
+        let outermost_tap = roles.axes.taps().next();
         sketch.config_of(|knob| {
             let position = |word: &str| knob.values.iter().position(|v| *v == Value::Choice(word.into()));
             let (group, axis) = knob.name.split_once('.').unwrap_or((&knob.name, ""));
             match (group, axis) {
-                ("tile", axis) if axis == self.roles.channel => widest(knob, channels),
-                ("tile", "ow") => whole(knob, width),
-                ("tile", "m") => widest(knob, width).filter(|&i| is_register_tile(&knob.values[i], width)),
-                ("tile", "oh") => widest(knob, self.height),
-                ("tile", axis) if axis == self.roles.reduce => Some(knob.values.len() - 1),
-                ("order", "reduce") => Some(starting_with(knob, "kh")),
-                ("order", "") => Some(starting_with(knob, self.outermost)),
+                ("tile", axis) => self.tile(knob, roles.contraction.axis(axis)?, [channels, width]),
+                ("order", "reduce") => Some(outermost_tap.map_or(0, |tap| starting_with(knob, roles.name(tap)))),
+                ("order", "") => Some(starting_with(knob, roles.name(self.outermost))),
                 ("weights", _) => position("inplace").or(Some(0)),
                 ("unroll", _) => position(self.unroll),
                 ("layout", _) => position(words[2].1).or(Some(0)),
@@ -115,6 +114,22 @@ impl DefaultRule {
                 },
             }
         })
+    }
+
+    /// The tile of an axis, if the knob has it.
+    fn tile(&self, knob: &Knob, axis: AxisId, [channels, width]: [usize; 2]) -> Option<usize> {
+        let roles = self.roles;
+        if axis == roles.channel {
+            widest(knob, channels)
+        } else if roles.step == Some(axis) {
+            Some(knob.values.len() - 1)
+        } else if roles.width == Some(axis) {
+            whole(knob, width)
+        } else if roles.is_product() {
+            widest(knob, width).filter(|&i| is_register_tile(&knob.values[i], width))
+        } else {
+            widest(knob, self.height)
+        }
     }
 }
 

@@ -85,11 +85,7 @@ impl<'a> Reader<'a> {
             return Err(LowerError::knob(name, "is not an order"));
         };
         let order: Vec<&str> = axes.iter().map(String::as_str).collect();
-        let mut sorted = order.clone();
-        sorted.sort_unstable();
-        let mut wanted = expected.to_vec();
-        wanted.sort_unstable();
-        if sorted != wanted {
+        if order.len() != expected.len() || expected.iter().any(|axis| !order.contains(axis)) {
             return Err(LowerError::knob(name, format!("is not an order of {}", expected.join(", "))));
         }
         Ok(order)

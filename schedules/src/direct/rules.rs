@@ -1,6 +1,7 @@
 //! Rules between the knobs of the direct sketch, and limits of the target.
 
 use super::{DataMode, Direct, TileLoop};
+use crate::axes::Axes;
 use crate::contraction::{AxisId, Contraction};
 use crate::error::LowerError;
 use autotune_ir::affine::VarId;
@@ -28,7 +29,7 @@ const MAX_PEELED: i64 = 4;
 
 impl Direct {
     /// Rules between knobs and limits of the target.
-    pub(super) fn check(&self, target: &CpuTarget, data_layout: Layout) -> Result<(), LowerError> {
+    pub(super) fn check(&self, axes: &Axes, target: &CpuTarget, data_layout: Layout) -> Result<(), LowerError> {
         let plain_in = self.in_layout == Layout::Plain;
         let plain_data = data_layout == Layout::Plain;
         if !plain_in && plain_data {
@@ -41,7 +42,7 @@ impl Direct {
             DataMode::Copy if plain_in == plain_data && !self.contraction.is_padded() => {
                 return Err(LowerError::knob("data", "a copy without padding or another layout"));
             }
-            DataMode::Panel => self.check_panel()?,
+            DataMode::Panel => self.check_panel(axes)?,
             _ => {}
         }
         self.check_vector(target)?;
@@ -207,15 +208,16 @@ impl Direct {
 
     /// A panel must be worth its copy: it serves vectors along a strided axis, or several rows of a matrix, and enough outputs
     /// are made of each of its elements.
-    fn check_panel(&self) -> Result<(), LowerError> {
+    fn check_panel(&self, axes: &Axes) -> Result<(), LowerError> {
         let refuse = |reason: &str| Err(LowerError::knob("data", reason));
-        let least = match self.contraction.axis("m") {
-            Some(rows) if self.register_extent(rows) < MIN_PANEL_ROWS => return refuse("a panel of few rows"),
-            Some(_) => MIN_PANEL_COLUMNS,
-            None if self.contraction.data.stride(self.vector) < 2 => {
+        let rows = || axes.rows.iter().map(|&row| self.register_extent(row)).product::<usize>();
+        let least = match axes.windows.is_empty() {
+            true if rows() < MIN_PANEL_ROWS => return refuse("a panel of few rows"),
+            true => MIN_PANEL_COLUMNS,
+            false if self.contraction.data.stride(self.vector) < 2 => {
                 return refuse("a panel for what vectors can be loaded from or need not be");
             }
-            None => MIN_PANEL_CHANNELS,
+            false => MIN_PANEL_CHANNELS,
         };
         if self.panel_reuse() < least { refuse("a panel for few outputs") } else { Ok(()) }
     }

@@ -1,7 +1,8 @@
 //! The direct sketch: loops around a register tile, on CPUs.
 
-use super::{Direct, default, knobs};
+use super::{Direct, Roles, default, knobs};
 use crate::config::Config;
+use crate::contraction::Contraction;
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::lower::direct;
@@ -28,7 +29,7 @@ impl Sketch for DirectSketch {
     }
 
     fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>> {
-        Some(knobs::knobs(workload, target.cpu()?))
+        Some(knobs::knobs(&Roles::of(Contraction::of(workload))?, target.cpu()?))
     }
 
     fn plan<'a>(
@@ -42,7 +43,8 @@ impl Sketch for DirectSketch {
     }
 
     fn default_config(&self, workload: &Workload, target: &Target, knobs: &KnobSpace) -> Option<(f64, Config)> {
-        Some((0.0, default::default_config(workload, target.cpu()?, knobs)?))
+        let roles = Roles::of(Contraction::of(workload))?;
+        Some((0.0, default::default_config(&roles, target.cpu()?, knobs)?))
     }
 }
 

@@ -1,0 +1,234 @@
+//! What the knobs do with the axes of a workload.
+
+use smallvec::SmallVec;
+
+use crate::axes::{Axes, count};
+use crate::contraction::{AxisId, Contraction, Operand, lane_name};
+use autotune_ir::affine::VarId;
+use autotune_ir::target::CpuTarget;
+
+/// The parts that the axes of a contraction play in the sketch.
+///
+/// | part | matmul | conv2d | depthwise |
+/// |---|---|---|---|
+/// | batch | `b` | `n`, `g` | `n` |
+/// | spatial | `m`, `n` | `o`, `oh`, `ow` | `g`, `oh`, `ow` |
+/// | channel | `n` | `o` | `g` |
+/// | width | | `ow` | `ow` |
+/// | step | `k` | `c` | `c` |
+#[derive(Clone)]
+pub(super) struct Roles {
+    /// With the axes of channels split as the layouts need; operands are in their plain layouts.
+    pub(super) contraction: Contraction,
+    /// The axes that are split, each with that over its lanes.
+    lanes: SmallVec<[(AxisId, AxisId); 2]>,
+    /// Which operands use the axes.
+    pub(super) axes: Axes,
+    /// Axes of the result that are tiled.
+    pub(super) spatial: Vec<AxisId>,
+    /// Those that are not: one element a loop, outermost.
+    pub(super) batch: Vec<AxisId>,
+    /// The axis of output channels (or columns), which vectors may run along.
+    pub(super) channel: AxisId,
+    /// The row along which the output is contiguous, which vectors may run along, too.
+    pub(super) width: Option<AxisId>,
+    /// The axis that is summed over in chunks.
+    pub(super) step: Option<AxisId>,
+    /// True if no two channels share what they read.
+    pub(super) is_depthwise: bool,
+}
+
+impl Roles {
+    /// `None` if it is no contraction, or has no channels.
+    pub(super) fn of(contraction: Contraction) -> Option<Self> {
+        let main = contraction.spec.main();
+        let axes = Axes::of(&contraction.spec)?;
+        let is_depthwise = axes.is_depthwise(main);
+        let channels = if is_depthwise { &axes.batch } else { &axes.columns };
+        let channel = *channels.last()?;
+
+        // Rows that no window slides along share nothing but the weights; without windows there are no others. The only column of a
+        // depthwise convolution needs no loop.
+        let is_row = |&axis: &AxisId| axes.rows.contains(&axis) && (axes.windows.is_empty() || axes.is_windowed(axis));
+        let is_tiled = |axis: &AxisId| channels.contains(axis) || is_row(axis);
+        let needs_loop = |axis: &AxisId| !main.axes[*axis].reduce && (!is_depthwise || !axes.columns.contains(axis));
+        let (spatial, batch) = (0..main.axes.len()).filter(needs_loop).partition(is_tiled);
+
+        let innermost = main.output.index.last()?;
+        let width = axes.rows.iter().copied().find(|&row| innermost.coefficient(VarId(row as u32)) != 0);
+        let step = axes.steps.first().copied();
+        let lanes = SmallVec::new();
+        Some(Self { contraction, lanes, axes, spatial, batch, channel, width, step, is_depthwise })
+    }
+
+    pub(super) fn name(&self, axis: AxisId) -> &'static str {
+        self.contraction.spec.main().axes[axis].name
+    }
+
+    /// Extent of an axis before it is split.
+    pub(super) fn extent(&self, axis: AxisId) -> usize {
+        self.contraction.spec.main().axes[axis].extent
+    }
+
+    /// Splits an axis of channels into blocks and lanes, once.
+    pub(super) fn split(&mut self, axis: AxisId, block: usize) {
+        if self.lane_of(axis).is_none() {
+            self.lanes.push((axis, self.contraction.split(axis, block)));
+        }
+    }
+
+    /// The axis over the lanes of a split axis.
+    pub(super) fn lane_of(&self, axis: AxisId) -> Option<AxisId> {
+        self.lanes.iter().find(|lane| lane.0 == axis).map(|lane| lane.1)
+    }
+
+    /// Names of the axes of more than one element, which the order knobs permute.
+    fn present(&self, axes: impl IntoIterator<Item = AxisId>) -> Vec<&'static str> {
+        axes.into_iter().filter(|&axis| self.extent(axis) > 1).map(|axis| self.name(axis)).collect()
+    }
+
+    /// True for a matrix product: no window slides over the data.
+    pub(super) fn is_product(&self) -> bool {
+        self.axes.windows.is_empty()
+    }
+
+    /// Number of columns that a position of the data is for.
+    pub(super) fn columns(&self) -> usize {
+        count(self.contraction.spec.main(), &self.axes.columns)
+    }
+
+    /// The input's axis of channels.
+    pub(super) fn input_channel(&self) -> Option<AxisId> {
+        if self.is_depthwise { Some(self.channel) } else { self.step }
+    }
+
+    /// Whether input and output of a convolution can be channel-blocked: blocks of neighbouring channels, whole ones.
+    pub(super) fn blockable(&self, block: usize) -> [bool; 2] {
+        let has_blocks = |operand: &Operand, channel: AxisId| {
+            let step = operand.index.get(1).map_or(0, |index| index.coefficient(VarId(channel as u32)));
+            !self.is_product() && step == 1 && self.extent(channel).is_multiple_of(block)
+        };
+        let Contraction { data, output, .. } = &self.contraction;
+        [self.input_channel().is_some_and(|channel| has_blocks(data, channel)), has_blocks(output, self.channel)]
+    }
+
+    /// Axes that vectors may run along: the channels; the width, too, where the channels are not whole vectors or the input has no lanes
+    /// that go with them.
+    pub(super) fn vectors(&self, target: &CpuTarget) -> Vec<AxisId> {
+        let whole = self.extent(self.channel).is_multiple_of(target.lanes());
+        let lanes_match = !self.is_depthwise || self.blockable(super::block_size(target))[0];
+        let width = self.width.filter(|_| !whole || !lanes_match);
+        [Some(self.channel), width].into_iter().flatten().collect()
+    }
+}
+
+/// The axes that the order knobs permute: those with more than one element.
+pub(super) struct LoopNames {
+    pub(super) spatial: Vec<&'static str>,
+    /// Spatial axes, then the one that is summed over in chunks.
+    pub(super) cache: Vec<&'static str>,
+    /// Loops of the reduction.
+    pub(super) reduce: Vec<&'static str>,
+}
+
+impl LoopNames {
+    /// Those of a workload whose input may have blocks of channels.
+    pub(super) fn of(roles: &Roles, input_blocks: bool) -> Self {
+        let spatial = roles.present(roles.spatial.iter().copied());
+        let mut cache = spatial.clone();
+        cache.extend(roles.present(roles.step));
+        let axes = &roles.contraction.spec.main().axes;
+        let mut reduce = roles.present((0..axes.len()).filter(|&axis| axes[axis].reduce));
+        let lanes = roles.step.filter(|_| input_blocks && !roles.is_depthwise);
+        reduce.extend(lanes.and_then(|step| lane_name(roles.name(step))));
+        Self { spatial, cache, reduce }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DirectSketch, default::default_config, knobs::knobs};
+    use super::*;
+    use crate::knob_space::KnobSpace;
+    use autotune_ir::affine::Affine;
+    use autotune_ir::program::{Access, BufferId, Expr};
+    use autotune_ir::spec::{Axis, Equation, Source, Tensor};
+    use autotune_ir::{DType, Spec};
+    use std::sync::Arc;
+
+    /// `result[..] = Σ data[..] * weight[..]`, each index a sum of axes; capital axes are summed over.
+    fn contraction(axes: &[(&'static str, usize)], accesses: [&[&str]; 3]) -> Roles {
+        let axis_of = |name: &str| axes.iter().position(|axis| axis.0 == name).unwrap();
+        let index = |sum: &&str| {
+            sum.split('+').fold(Affine::default(), |sum, name| sum + Affine::var(VarId(axis_of(name) as u32)))
+        };
+        let access = |number: usize| Access {
+            buffer: BufferId(number as u32),
+            index: accesses[number].iter().map(index).collect(),
+        };
+        let extent = |index: &Affine| index.range(|axis| axes[axis.0 as usize].1).1 as usize + 1;
+        let sources = [Source::Given { is_constant: false }, Source::Given { is_constant: true }, Source::Computed];
+        let tensors = (0..3).zip(sources).map(|(number, source)| {
+            let shape = access(number).index.iter().map(extent).collect();
+            Tensor { name: format!("t{number}").into(), shape, dtype: DType::F32, source }
+        });
+        let is_summed = |name: &str| name.starts_with(char::is_uppercase);
+        let equation = Equation {
+            axes: axes.iter().map(|&(name, extent)| Axis { name, extent, reduce: is_summed(name) }).collect(),
+            output: access(2),
+            value: Expr::Mul(Box::new([Expr::Load(access(0)), Expr::Load(access(1))])),
+        };
+        let tensors = tensors.collect();
+        let spec = Arc::new(Spec { name: "contraction".into(), tensors, equations: vec![equation], main: 0 });
+        Roles::of(Contraction::with_unit_axes(&spec).without_unit_axes()).unwrap()
+    }
+
+    /// Names of the tiled axes, and of those that vectors may run along.
+    fn tiled(roles: &Roles) -> [Vec<&'static str>; 2] {
+        let cpu = CpuTarget::generic_avx2(1);
+        let names = |axes: &[AxisId]| axes.iter().map(|&axis| roles.name(axis)).collect();
+
+        // Every contraction has a schedule.
+        let knobs = KnobSpace { sketch: &DirectSketch, tier: 0, knobs: knobs(roles, &cpu) };
+        assert!(default_config(roles, &cpu, &knobs).is_some());
+        [names(&roles.spatial), names(&roles.vectors(&cpu))]
+    }
+
+    #[test]
+    fn products_are_tiled_whichever_operand_is_transposed() {
+        let axes = [("m", 32), ("n", 64), ("K", 16)];
+        for (data, weight) in [(["m", "K"], ["K", "n"]), (["K", "m"], ["K", "n"]), (["m", "K"], ["n", "K"])] {
+            let roles = contraction(&axes, [&data, &weight, &["m", "n"]]);
+            assert_eq!(tiled(&roles), [vec!["m", "n"], vec!["n"]]);
+            assert!(roles.is_product() && roles.blockable(8) == [false; 2]);
+        }
+    }
+
+    #[test]
+    fn vectors_run_along_contiguous_rows_if_columns_are_no_whole_vectors() {
+        let roles = contraction(&[("m", 32), ("n", 60), ("K", 16)], [&["m", "K"], &["K", "n"], &["n", "m"]]);
+        assert_eq!(tiled(&roles), [vec!["m", "n"], vec!["n", "m"]]);
+    }
+
+    #[test]
+    fn convolutions_of_any_number_of_dimensions_have_blocks_of_channels() {
+        let line = [("n", 2), ("o", 24), ("x", 12), ("C", 16), ("J", 3)];
+        let roles = contraction(&line, [&["n", "C", "x+J"], &["o", "C", "J"], &["n", "o", "x"]]);
+        assert_eq!(tiled(&roles), [vec!["o", "x"], vec!["o"]]);
+        assert_eq!((roles.batch.as_slice(), roles.step, roles.blockable(8)), (&[0][..], Some(3), [true; 2]));
+
+        let space = [("n", 1), ("o", 5), ("z", 4), ("y", 6), ("x", 12), ("C", 8), ("I", 3), ("J", 3), ("K", 3)];
+        let data = ["n", "C", "z+I", "y+J", "x+K"];
+        let roles = contraction(&space, [&data, &["o", "C", "I", "J", "K"], &["n", "o", "z", "y", "x"]]);
+        assert_eq!(tiled(&roles), [vec!["o", "z", "y", "x"], vec!["o", "x"]]);
+        assert_eq!(roles.blockable(8), [true, false]);
+    }
+
+    #[test]
+    fn depthwise_convolutions_are_tiled_along_their_groups() {
+        let line = [("n", 2), ("g", 24), ("o", 1), ("x", 12), ("J", 3)];
+        let roles = contraction(&line, [&["n", "g", "x+J"], &["g", "o", "J"], &["n", "g", "x"]]);
+        assert!(roles.is_depthwise && roles.step.is_none());
+        assert_eq!(tiled(&roles), [vec!["g", "x"], vec!["g"]]);
+    }
+}
