@@ -4,34 +4,21 @@
 //! use is farthest makes room (Belady, "A study of replacement algorithms for a virtual-storage computer", 1966), which is
 //! known, as nothing branches. A value that is not worth a register is a memory operand where the instruction set has it.
 
-use super::instruction_set::{Address, Arithmetic, MAX_REGISTERS, Operand, Shape, Vector, Vectors};
-use super::leaf::{Input, Memory, Op, Source};
-use super::nest::{Kind, Tree, Value};
+use super::error::{AssembleError, Failure};
+use super::instruction_set::{Arithmetic, MAX_REGISTERS, Operand, Shape, Vector, Vectors};
+use super::leaf::{self, Input, Memory, Op, Source};
+use super::nest::{Kind, Tree};
 use super::plan::{NONE, Plan};
 use super::transpose;
-use super::{AssembleError, Failure};
-use autotune_ir::program::{BufferId, StoreMode};
-
-/// The code of a block.
-#[derive(Clone, Copy)]
-pub(super) struct Code<'l> {
-    pub(super) ops: &'l [Op],
-    pub(super) sources: &'l [Source],
-    /// Those of the whole leaf, and the values that they are inputs of.
-    pub(super) inputs: &'l [Input],
-    pub(super) values: &'l [Value],
-    /// The buffer of each pointer.
-    pub(super) pointers: &'l [BufferId],
-}
-
-impl<'l> Code<'l> {
-    pub(super) fn inputs_of(&self, value: Tree) -> &'l [Input] {
-        &self.inputs[value.inputs.0 as usize..value.inputs.1 as usize]
-    }
-}
+use autotune_ir::program::StoreMode;
 
 /// Emits a block, with `accumulators` registers in use.
-pub(super) fn emit(isa: &mut impl Vectors, code: Code, accumulators: usize, plan: &mut Plan) -> Result<(), Failure> {
+pub(super) fn emit(
+    isa: &mut impl Vectors,
+    code: leaf::Block,
+    accumulators: usize,
+    plan: &mut Plan,
+) -> Result<(), Failure> {
     plan.make(code);
     let temps = isa.registers() - accumulators;
     let mut block = Block {
@@ -42,7 +29,6 @@ pub(super) fn emit(isa: &mut impl Vectors, code: Code, accumulators: usize, plan
         count: temps,
         first: accumulators as u8,
         free: ((1u64 << temps) - 1) as u32,
-        copies: [0; MAX_REGISTERS],
         isa,
         plan,
     };
@@ -55,15 +41,20 @@ pub(super) fn emit(isa: &mut impl Vectors, code: Code, accumulators: usize, plan
             continue;
         }
         block.at = at as u32;
-        match &code.ops[i] {
-            Op::Store { dst, .. } if block.transpose(&code.ops[i..]) => {
-                transposed = i + transpose::ROWS;
-                block.forget(code.pointers[usize::from(dst.at.pointer)]);
+        match code.ops[i] {
+            Op::MulAdd { acc, factors } => block.multiply_add(acc as Vector, factors)?,
+            Op::Store { dst: Input::Accumulator(acc), mode, value } => block.set(acc as Vector, mode, value)?,
+            Op::Store { .. } if block.transpose(&code.ops[i..]) => transposed = i + transpose::ROWS,
+            Op::Store { dst: Input::Source(dst), mode, value } => {
+                if let Source::Memory(memory) = code.sources[dst as usize] {
+                    block.store(memory, mode, value)?;
+                }
             }
-            Op::MulAdd { acc, factors } => block.multiply_add(*acc as Vector, *factors)?,
-            Op::Set { acc, mode, value } => block.set(*acc as Vector, *mode, *value)?,
-            Op::Store { dst, mode, value } => block.store(dst, *mode, *value)?,
-            Op::Prefetch(memory) => block.isa.prefetch(memory.at),
+            Op::Prefetch(id) => {
+                if let Source::Memory(memory) = code.sources[id as usize] {
+                    block.isa.prefetch(memory.at);
+                }
+            }
         }
     }
     Ok(())
@@ -85,7 +76,7 @@ impl Temp {
 }
 
 struct Block<'e, S> {
-    code: Code<'e>,
+    code: leaf::Block<'e>,
     /// Those of the present value.
     inputs: &'e [Input],
     plan: &'e mut Plan,
@@ -98,8 +89,6 @@ struct Block<'e, S> {
     first: u8,
     /// A bit per register that is kept for nothing.
     free: u32,
-    /// By pointer, a bit per register that holds what is in memory behind it.
-    copies: [u32; MAX_REGISTERS],
 }
 
 impl<S: Vectors> Block<'_, S> {
@@ -114,7 +103,7 @@ impl<S: Vectors> Block<'_, S> {
                 Input::Source(id) => Some(id),
                 Input::Accumulator(_) => None,
             },
-            _ => None,
+            Kind::Binary(..) => None,
         }
     }
 
@@ -127,25 +116,20 @@ impl<S: Vectors> Block<'_, S> {
         let resident = self.resident(other).map(Operand::Register);
         let kept = self.source(kept)?;
         let other = resident.map_or_else(|| self.operand(other), Ok)?;
-        self.isa.arithmetic(Arithmetic::MulAdd, acc, kept, other);
-        self.release(Operand::Register(kept));
-        self.release(other);
+        self.arithmetic(Arithmetic::MulAdd, Some(acc), kept, other)?;
         Ok(())
     }
 
+    /// Accumulator = value, or += value.
     fn set(&mut self, acc: Vector, mode: StoreMode, value: Tree) -> Result<(), Failure> {
         self.inputs = self.code.inputs_of(value);
         if mode == StoreMode::Accumulate {
             let value = self.value(value.root, None)?;
-            self.isa.arithmetic(Arithmetic::Add, acc, acc, Operand::Register(value));
-            self.release(Operand::Register(value));
+            self.arithmetic(Arithmetic::Add, Some(acc), acc, Operand::Register(value))?;
             return Ok(());
         }
         if let Some(id) = self.as_source(value.root) {
-            match self.source_of(id) {
-                Source::Constant(bits) => self.isa.constant(acc, bits),
-                Source::Memory(m) => self.isa.load(acc, m.shape, m.at),
-            }
+            self.load(acc, id);
             return Ok(());
         }
         let reads_acc = self.inputs.iter().any(|i| matches!(i, Input::Accumulator(other) if *other == u16::from(acc)));
@@ -157,33 +141,36 @@ impl<S: Vectors> Block<'_, S> {
         Ok(())
     }
 
-    fn store(&mut self, dst: &Memory, mode: StoreMode, value: Tree) -> Result<(), Failure> {
+    /// Memory = value, or += value.
+    fn store(&mut self, dst: Memory, mode: StoreMode, value: Tree) -> Result<(), Failure> {
         self.inputs = self.code.inputs_of(value);
-        match self.strided(value.root) {
-            Some((from, stride, lanes)) if mode == StoreMode::Assign => {
-                // Without a detour through a vector.
-                let to = if let Shape::Strided { stride, .. } = dst.shape { stride } else { 4 };
-                self.isa.copy_elements((dst.at, to), (from, stride), lanes);
-            }
-            _ => {
-                let mut value = self.value(value.root, None)?;
-                if mode == StoreMode::Accumulate {
-                    let old = self.spare()?;
-                    self.isa.load(old, dst.shape, dst.at);
-                    self.isa.arithmetic(Arithmetic::Add, old, old, Operand::Register(value));
-                    self.release(Operand::Register(value));
-                    value = old;
-                }
-                let needs_register = self.isa.store_needs_register(dst.shape);
-                let spare = if needs_register { self.spare()? } else { value };
-                self.isa.store(value, dst.shape, dst.at, spare);
-                self.release(Operand::Register(value));
-                if needs_register {
-                    self.release(Operand::Register(spare));
-                }
-            }
+        if mode == StoreMode::Assign
+            && let Some(id) = self.as_source(value.root)
+            && let Source::Memory(Memory { at, shape }) = self.source_of(id)
+            && let Shape::Strided { lanes, stride } = shape
+            && !self.isa.loads_together(shape)
+        {
+            // Elements that are loaded one by one are copied without a detour through a vector.
+            let to_stride = if let Shape::Strided { stride, .. } = dst.shape { stride } else { 4 };
+            self.isa.copy_elements((dst.at, to_stride), (at, stride), lanes);
+            return Ok(());
         }
-        self.forget(self.code.pointers[usize::from(dst.at.pointer)]);
+
+        let mut value = self.value(value.root, None)?;
+        if mode == StoreMode::Accumulate {
+            let old = self.spare()?;
+            self.isa.load(old, dst.shape, dst.at);
+            self.isa.arithmetic(Arithmetic::Add, old, old, Operand::Register(value));
+            self.release(Operand::Register(value));
+            value = old;
+        }
+        let needs_register = self.isa.store_needs_register(dst.shape);
+        let spare = if needs_register { self.spare()? } else { value };
+        self.isa.store(value, dst.shape, dst.at, spare);
+        self.release(Operand::Register(value));
+        if needs_register {
+            self.release(Operand::Register(spare));
+        }
         Ok(())
     }
 
@@ -199,30 +186,10 @@ impl<S: Vectors> Block<'_, S> {
         true
     }
 
-    /// Forgets what registers hold of a buffer.
-    fn forget(&mut self, buffer: BufferId) {
-        let mut rest = 0;
-        for (copies, _) in self.copies.iter_mut().zip(self.code.pointers).filter(|(_, of)| **of == buffer) {
-            rest |= std::mem::take(copies);
-        }
-        while rest != 0 {
-            let i = rest.trailing_zeros() as usize;
-            rest &= rest - 1;
-            let Temp { holds, pins, .. } = self.temps[i];
-            self.plan.uses[holds as usize].temp = NONE;
-            self.assign(i, Temp { pins, ..Temp::FREE });
-        }
-    }
-
     /// A register no longer holds a source.
     fn vacate(&mut self, i: usize) {
-        let Temp { holds, .. } = self.temps[i];
-        if holds == NONE {
-            return;
-        }
-        self.plan.uses[holds as usize].temp = NONE;
-        if let Source::Memory(memory) = self.source_of(holds) {
-            self.copies[usize::from(memory.at.pointer)] &= !(1 << i);
+        if let Some(uses) = self.plan.uses.get_mut(self.temps[i].holds as usize) {
+            uses.temp = NONE;
         }
     }
 
@@ -233,35 +200,28 @@ impl<S: Vectors> Block<'_, S> {
         self.temps[i] = temp;
     }
 
-    /// Address, stride in bytes and number of strided elements, if that is what a value is and they are loaded one by one.
-    fn strided(&self, value: u32) -> Option<(Address, i32, u8)> {
-        match self.source_of(self.as_source(value)?) {
-            Source::Memory(m) => match m.shape {
-                Shape::Strided { lanes, stride } if !self.isa.loads_together(m.shape) => Some((m.at, stride, lanes)),
-                Shape::Splat | Shape::Lanes(_) | Shape::Strided { .. } => None,
-            },
-            Source::Constant(_) => None,
-        }
-    }
-
     /// The register of a value; to be released. What is computed last goes to `to`, if given, which the
     /// value must not read.
     fn value(&mut self, value: u32, to: Option<Vector>) -> Result<Vector, Failure> {
-        let (op, a, b) = match self.kind(value) {
+        let (mut op, mut a, mut b) = match self.kind(value) {
+            Kind::Binary(op, a, b) => (op, a, b),
             Kind::Input(i) => match self.inputs[i as usize] {
                 Input::Accumulator(acc) => return Ok(acc as Vector),
                 Input::Source(id) => return self.source(id),
             },
-            Kind::Add(a, b) => match self.scaled(b) {
-                Some((factor, b)) if self.source_of(factor) == Source::Constant(f32::to_bits(-1.0)) => {
-                    (Arithmetic::Sub, a, b)
-                }
-                Some((factor, b)) => return self.add_scaled(a, factor, b, to),
-                None => (Arithmetic::Add, a, b),
-            },
-            Kind::Mul(a, b) => (Arithmetic::Mul, a, b),
-            Kind::Max(a, b) => (Arithmetic::Max, b, a),
         };
+        match op {
+            // The operand that is taken where one is not a number comes second.
+            Arithmetic::Max => (a, b) = (b, a),
+            Arithmetic::Add => match self.scaled(b) {
+                Some((factor, other)) if self.source_of(factor) == Source::Constant(f32::to_bits(-1.0)) => {
+                    (op, b) = (Arithmetic::Sub, other);
+                }
+                Some((factor, other)) => return self.add_scaled(a, factor, other, to),
+                None => {}
+            },
+            _ => {}
+        }
 
         // What takes more registers comes first (Sethi and Ullman).
         let registers = |v: u32| self.code.values[v as usize].registers;
@@ -272,16 +232,12 @@ impl<S: Vectors> Block<'_, S> {
             let a = self.value(a, None)?;
             (a, self.value_operand(b)?)
         };
-        self.release(Operand::Register(a));
-        self.release(b);
-        let to = to.map_or_else(|| self.spare(), Ok)?;
-        self.isa.arithmetic(op, to, a, b);
-        Ok(to)
+        self.arithmetic(op, to, a, b)
     }
 
     /// A product with a constant, as the constant's source and the other factor.
     fn scaled(&self, value: u32) -> Option<(u32, u32)> {
-        let Kind::Mul(a, b) = self.kind(value) else { return None };
+        let Kind::Binary(Arithmetic::Mul, a, b) = self.kind(value) else { return None };
         [(a, b), (b, a)].into_iter().find_map(|(factor, other)| {
             let id = self.as_source(factor)?;
             matches!(self.source_of(id), Source::Constant(_)).then_some((id, other))
@@ -302,9 +258,16 @@ impl<S: Vectors> Block<'_, S> {
         }
         let factor = self.source(factor)?;
         let b = self.value_operand(b)?;
-        self.isa.arithmetic(Arithmetic::MulAdd, to, factor, b);
-        self.release(Operand::Register(factor));
+        self.arithmetic(Arithmetic::MulAdd, Some(to), factor, b)
+    }
+
+    /// The register of `a op b`, which are released: `to`, if given, else one that is to be released.
+    #[inline(always)]
+    fn arithmetic(&mut self, op: Arithmetic, to: Option<Vector>, a: Vector, b: Operand) -> Result<Vector, Failure> {
+        self.release(Operand::Register(a));
         self.release(b);
+        let to = to.map_or_else(|| self.spare(), Ok)?;
+        self.isa.arithmetic(op, to, a, b);
         Ok(to)
     }
 
@@ -348,18 +311,19 @@ impl<S: Vectors> Block<'_, S> {
             return Ok(register);
         }
         let register = self.spare()?;
-        match self.source_of(id) {
-            Source::Memory(memory) => {
-                self.isa.load(register, memory.shape, memory.at);
-                self.copies[usize::from(memory.at.pointer)] |= 1 << (register - self.first);
-            }
-            Source::Constant(bits) => self.isa.constant(register, bits),
-        }
+        self.load(register, id);
         let i = register - self.first;
         let next_use = self.plan.next_use(id, self.at);
         self.assign(usize::from(i), Temp { holds: id, next_use, pins: 1 });
         self.plan.uses[id as usize].temp = u32::from(i);
         Ok(register)
+    }
+
+    fn load(&mut self, register: Vector, id: u32) {
+        match self.source_of(id) {
+            Source::Constant(bits) => self.isa.constant(register, bits),
+            Source::Memory(memory) => self.isa.load(register, memory.shape, memory.at),
+        }
     }
 
     /// The register that a source is in, if there is one; to be released.
@@ -388,6 +352,7 @@ impl<S: Vectors> Block<'_, S> {
         Ok(self.first + i as u8)
     }
 
+    #[inline]
     fn release(&mut self, operand: Operand) {
         if let Operand::Register(register) = operand
             && let Some(i) = register.checked_sub(self.first)

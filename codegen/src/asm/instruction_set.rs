@@ -4,7 +4,7 @@
 //! has zeros behind it. Integer registers are the pointers of a leaf, then the counters of its loops. What is outside leaves lives in
 //! slots of eight bytes on the stack; one integer more, the accumulator, is what they are computed in.
 
-use super::Failure;
+use super::error::Failure;
 
 /// Number of a vector register.
 pub(super) type Vector = u8;

@@ -9,49 +9,68 @@
 //!                 a2 += splat [p0 + 256] * lanes16 [p1];  a3 += splat [p0 + 256] * lanes4 [p1 + 64];
 //!                 p0 += 4; p1 += 80 }
 //! ```
+//!
+//! What is loaded from a place behind a store to its buffer is another source than what was loaded from there before: nobody
+//! else has to know what may have been overwritten.
 
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
-use super::instruction_set::{Address as At, Shape};
-use super::nest::{Access, Nest, Node, Read, Tree};
-use super::number::Numbers;
-use super::{AssembleError, Failure};
+use rustc_hash::{FxBuildHasher, FxHashMap};
+
+use super::error::{AssembleError, Failure};
+use super::instruction_set::{Address, Shape};
+use super::nest::{Element, Nest, Node, Place, Tree, Value};
 use autotune_ir::program::{BufferId, LoopKind, Program, StoreMode};
 
 /// What a leaf does, given its pointers: items, and what they consist of.
 #[derive(Default)]
 pub(super) struct Leaf {
     pub(super) items: Vec<Item>,
-    pub(super) ops: Vec<Op>,
+    ops: Vec<Op>,
     /// Those of the values of operations.
-    pub(super) inputs: Vec<Input>,
-    pub(super) sources: Vec<Source>,
+    inputs: Vec<Input>,
+    sources: Vec<Source>,
     /// What the registers of partial sums hold.
-    pub(super) accumulators: Vec<Accumulator>,
+    pub(super) accumulators: Vec<Lanes>,
     /// The numbers of lanes of vectors that are not whole, in order of appearance.
     pub(super) parts: Vec<u8>,
+    /// Loops around the innermost block, at most.
+    pub(super) depth: usize,
 }
 
-/// Elements of a buffer of register scope.
+/// An element in iterations of the loops around it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Accumulator {
-    buffer: BufferId,
-    /// Offset of the first in elements.
+pub(super) struct Lanes {
+    place: Place,
+    /// Changes with the block, and with stores to the buffer; always the same for accumulators.
+    version: u32,
+    /// Offset of the first lane in elements.
     first: i64,
+    /// Elements from lane to lane; zero for a single one.
+    stride: i64,
     lanes: usize,
 }
 
-impl Accumulator {
-    fn hash(&self) -> u64 {
-        self.first as u64 ^ u64::from(self.buffer.0) << 32
+impl Hash for Lanes {
+    /// Of what mostly differs.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let place = match self.place {
+            Place::Constant(bits) => bits,
+            Place::Accumulators(buffer) => buffer.0,
+            Place::Memory(pointer) => pointer.into(),
+        };
+        state.write_u64(u64::from(place) << 32 ^ u64::from(self.version) << 48 ^ self.first as u64);
     }
 }
 
 pub(super) enum Item {
     /// Straight-line code: its operations and its sources.
     Block { ops: Range<usize>, sources: Range<usize> },
-    /// A loop over the items from here to `end`.
-    Loop { var: u32, extent: usize, end: usize },
+    /// A loop begins.
+    Begin { extent: usize },
+    /// The innermost loop that is open ends.
+    End { var: u32, extent: usize },
 }
 
 /// An operation of a block. Sources are counted from the block's first, the inputs of a value from the leaf's first.
@@ -59,15 +78,13 @@ pub(super) enum Item {
 pub(super) enum Op {
     /// Accumulator += product of two values in memory.
     MulAdd { acc: u16, factors: [u32; 2] },
-    /// Accumulator = value, or += value.
-    Set { acc: u16, mode: StoreMode, value: Tree },
-    /// Memory = value, or += value.
-    Store { dst: Memory, mode: StoreMode, value: Tree },
+    /// Accumulator or memory = value, or += value.
+    Store { dst: Input, mode: StoreMode, value: Tree },
     /// A hint that memory is read soon.
-    Prefetch(Memory),
+    Prefetch(u32),
 }
 
-/// What a value is made of.
+/// What a value is made of, and where it goes.
 #[derive(Clone, Copy)]
 pub(super) enum Input {
     Accumulator(u16),
@@ -82,26 +99,75 @@ pub(super) enum Source {
     Constant(u32),
 }
 
-impl Source {
-    fn hash(&self) -> u64 {
-        match self {
-            Source::Constant(bits) => u64::from(*bits) | 1 << 63,
-            Source::Memory(memory) => u64::from(memory.at.disp as u32) | u64::from(memory.at.pointer) << 32,
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Memory {
-    pub(super) at: At,
+    pub(super) at: Address,
     pub(super) shape: Shape,
 }
 
-/// The lanes `start..start + lanes` of a vectorised loop, whose start is the variable's value.
+/// A block of a leaf.
 #[derive(Clone, Copy)]
-struct Lanes {
-    var: u32,
-    lanes: usize,
+pub(super) struct Block<'l> {
+    pub(super) ops: &'l [Op],
+    pub(super) sources: &'l [Source],
+    /// Those of the whole leaf, and the values that they are inputs of.
+    inputs: &'l [Input],
+    pub(super) values: &'l [Value],
+    /// The buffer of each pointer.
+    pub(super) pointers: &'l [BufferId],
+}
+
+impl<'l> Block<'l> {
+    pub(super) fn inputs_of(&self, value: Tree) -> &'l [Input] {
+        &self.inputs[value.inputs.0 as usize..value.inputs.1 as usize]
+    }
+}
+
+impl Leaf {
+    /// What the operations of a block whose sources begin at `first` call an element that is new there.
+    fn input(&mut self, element: Lanes, whole: usize, first: usize) -> Result<Input, Failure> {
+        let source = match element.place {
+            Place::Constant(bits) => Source::Constant(bits),
+            Place::Memory(pointer) => Source::Memory(self.memory(element, pointer, whole)?),
+            Place::Accumulators(_) => {
+                self.accumulators.push(element);
+                return Ok(Input::Accumulator(self.accumulators.len() as u16 - 1));
+            }
+        };
+        self.sources.push(source);
+        Ok(Input::Source((self.sources.len() - 1 - first) as u32))
+    }
+
+    fn memory(&mut self, element: Lanes, pointer: u8, whole: usize) -> Result<Memory, Failure> {
+        let Lanes { first, stride, lanes, .. } = element;
+        let (first, stride) = (first * 4, stride * 4);
+        let last = first + stride * (lanes as i64 - 1);
+        if let Some(&bytes) = [first, last, stride].iter().find(|&&bytes| i32::try_from(bytes).is_err()) {
+            return Err(AssembleError::Displacement { bytes }.into());
+        }
+
+        let part = lanes as u8;
+        let shape = match (lanes, stride as i32) {
+            (1, _) => Shape::Splat,
+            (_, 4) => Shape::Lanes(part),
+            (_, stride) => Shape::Strided { lanes: part, stride },
+        };
+        if lanes > 1 && lanes != whole && !self.parts.contains(&part) {
+            self.parts.push(part);
+        }
+        Ok(Memory { at: Address { pointer, disp: first as i32 }, shape })
+    }
+
+    /// The block of these operations and sources, in the leaf of this nest.
+    pub(super) fn block<'l>(&'l self, nest: &'l Nest, ops: &Range<usize>, sources: &Range<usize>) -> Block<'l> {
+        Block {
+            ops: &self.ops[ops.clone()],
+            sources: &self.sources[sources.clone()],
+            inputs: &self.inputs,
+            values: &nest.values,
+            pointers: &nest.pointers,
+        }
+    }
 }
 
 /// Writes out the loops of one nest after the other.
@@ -110,83 +176,20 @@ pub(super) struct Expander<'p> {
     /// Elements of a vector.
     lanes: usize,
     pub(super) leaf: Leaf,
-    /// By variable, if it is unrolled or vectorised and around: its value, and the number of the iteration.
-    values: Vec<(i64, usize)>,
-    vector: Option<Lanes>,
-    known: Known,
-    /// Numbers of accumulators.
-    accumulators: Numbers,
-    /// Numbers of the present block's sources.
-    sources: Numbers,
+    /// By variable, if it is unrolled or vectorised and around: its value.
+    values: Vec<i64>,
+    /// The variable of the vectorised loop around and the lanes of its iteration, 1 outside.
+    vector: (u32, usize),
+    /// What elements are.
+    inputs: FxHashMap<Lanes, Input>,
+    /// The present versions: by pointer, and behind those that of constants.
+    versions: Vec<u32>,
     /// Where the present block's operations and sources begin.
     block: (usize, usize),
 }
 
-/// What reads are, by the iterations that they depend on.
-#[derive(Default)]
-struct Known {
-    /// By read.
-    reads: Vec<KnownRead>,
-    /// By term of the nest: its variable, and the distance of its iterations in `inputs`.
-    steps: Vec<(u32, usize)>,
-    /// By variable, the number of iterations.
-    counts: Vec<usize>,
-    /// With the number of the block in which it was that; there is no block 0.
-    inputs: Vec<(u32, Input)>,
-    /// Number of the present block.
-    block: u32,
-}
-
-/// The place of its first iterations in [`Known::inputs`], and its terms.
-#[derive(Clone, Copy)]
-struct KnownRead {
-    first: usize,
-    terms: (u32, u32),
-}
-
-impl Known {
-    /// Makes room for the reads of a nest.
-    fn prepare(&mut self, nest: &Nest, lanes: usize) {
-        self.counts.clear();
-        self.counts.resize(nest.vars, 1);
-        for node in &nest.nodes {
-            if let Node::Loop { var, extent, kind, .. } = *node {
-                self.counts[var as usize] = if kind == LoopKind::Vectorized { extent.div_ceil(lanes) } else { extent };
-            }
-        }
-
-        // The place of a read is a mixed radix of the numbers of its iterations.
-        self.steps.clear();
-        self.steps.resize(nest.terms.len(), (0, 0));
-        self.reads.clear();
-        let mut first = 0;
-        for read in &nest.reads {
-            let terms = match read {
-                Read::Constant(_) => (0, 0),
-                Read::Element(access) => access.terms,
-            };
-            self.reads.push(KnownRead { first, terms });
-            let mut size = 1;
-            for i in terms.0 as usize..terms.1 as usize {
-                let (var, _) = nest.terms[i];
-                self.steps[i] = (var, size);
-                size *= self.counts[var as usize];
-            }
-            first += size;
-        }
-
-        if self.inputs.len() < first {
-            self.inputs.resize(first, (0, Input::Source(0)));
-        }
-    }
-
-    /// The place of a read in the present iterations.
-    fn place(&self, read: u32, values: &[(i64, usize)]) -> usize {
-        let KnownRead { first, terms } = self.reads[read as usize];
-        let steps = &self.steps[terms.0 as usize..terms.1 as usize];
-        steps.iter().fold(first, |place, &(var, step)| place + values[var as usize].1 * step)
-    }
-}
+/// Elements of most leaves, for which there is room from the start.
+const USUAL_ELEMENTS: usize = 400;
 
 impl<'p> Expander<'p> {
     pub(super) fn new(program: &'p Program, lanes: usize) -> Self {
@@ -195,240 +198,173 @@ impl<'p> Expander<'p> {
             lanes,
             leaf: Leaf::default(),
             values: Vec::new(),
-            vector: None,
-            known: Known::default(),
-            accumulators: Numbers::default(),
-            sources: Numbers::default(),
+            vector: (0, 1),
+            inputs: FxHashMap::with_capacity_and_hasher(USUAL_ELEMENTS, FxBuildHasher),
+            versions: Vec::new(),
             block: (0, 0),
         }
     }
 
     /// Makes the leaf of a nest.
     pub(super) fn expand(&mut self, nest: &Nest) -> Result<(), Failure> {
-        let Leaf { items, ops, inputs, sources, accumulators, parts } = &mut self.leaf;
+        let Leaf { items, ops, inputs, sources, accumulators, parts, depth } = &mut self.leaf;
         items.clear();
         ops.clear();
         inputs.clear();
         sources.clear();
-        parts.clear();
         accumulators.clear();
-        self.values.clear();
-        self.values.resize(nest.vars, (0, 0));
-        self.known.prepare(nest, self.lanes);
-        self.accumulators.clear();
+        parts.clear();
+        *depth = 0;
         self.block = (0, 0);
-        self.sources.clear();
-        self.known.block += 1;
-        self.nodes(nest, 0..nest.nodes.len())?;
+        self.vector = (0, 1);
+        self.values.resize(nest.vars, 0);
+        self.versions.resize(nest.pointers.len() + 1, 0);
+        self.inputs.clear();
+
+        self.nodes(nest, 0..nest.nodes.len(), 0)?;
         self.flush();
         self.check_accumulators()
     }
 
+    /// Ends a block, and begins the next.
     fn flush(&mut self) {
         let end = (self.leaf.ops.len(), self.leaf.sources.len());
         if end.0 > self.block.0 {
             self.leaf.items.push(Item::Block { ops: self.block.0..end.0, sources: self.block.1..end.1 });
-            self.sources.clear();
         }
-        self.known.block += 1;
         self.block = end;
+        self.versions.iter_mut().for_each(|version| *version += 1);
     }
 
-    fn nodes(&mut self, nest: &Nest, range: Range<usize>) -> Result<(), Failure> {
+    /// Writes out nodes within so many loops.
+    fn nodes(&mut self, nest: &Nest, range: Range<usize>, depth: usize) -> Result<(), Failure> {
         let mut at = range.start;
         while at < range.end {
-            match nest.nodes[at] {
-                Node::Loop { var, extent, kind, end } => {
-                    self.repeat(nest, (var, extent, kind), at + 1..end)?;
-                    at = end;
-                    continue;
-                }
-                Node::MulAdd { acc, factors } => self.multiply_add(nest, acc, factors)?,
-                Node::Set { acc, mode, value } => {
-                    let value = self.value(nest, value)?;
-                    if let Input::Accumulator(acc) = self.read(nest, acc)? {
-                        self.leaf.ops.push(Op::Set { acc, mode, value });
+            let Node::Loop { var, extent, kind, end } = nest.nodes[at] else {
+                self.statement(nest, &nest.nodes[at])?;
+                at += 1;
+                continue;
+            };
+            let body = at + 1..end;
+            at = end;
+            match kind {
+                LoopKind::Unrolled => {
+                    for value in 0..extent {
+                        self.values[var as usize] = value as i64;
+                        self.nodes(nest, body.clone(), depth)?;
                     }
                 }
-                Node::Store { pointer, dst, mode, value } => {
-                    let dst = self.memory(nest, &dst, pointer)?;
-                    self.count_lanes(dst.shape);
-                    let value = self.value(nest, value)?;
-                    self.leaf.ops.push(Op::Store { dst, mode, value });
-                }
-                Node::Prefetch(access) => {
-                    if let Some(pointer) = access.pointer {
-                        let memory = self.memory(nest, &access, pointer)?;
-                        self.leaf.ops.push(Op::Prefetch(splat_if_constant(memory)));
+                LoopKind::Vectorized => {
+                    for start in (0..extent).step_by(self.lanes) {
+                        self.values[var as usize] = start as i64;
+                        self.vector = (var, self.lanes.min(extent - start));
+                        nest.nodes[body.clone()].iter().try_for_each(|node| self.statement(nest, node))?;
                     }
+                    self.vector.1 = 1;
+                }
+                _ => {
+                    self.flush();
+                    self.leaf.items.push(Item::Begin { extent });
+                    self.leaf.depth = self.leaf.depth.max(depth + 1);
+                    self.nodes(nest, body, depth + 1)?;
+                    self.flush();
+                    self.leaf.items.push(Item::End { var, extent });
                 }
             }
-            at += 1;
         }
         Ok(())
     }
 
-    fn repeat(
-        &mut self,
-        nest: &Nest,
-        (var, extent, kind): (u32, usize, LoopKind),
-        body: Range<usize>,
-    ) -> Result<(), Failure> {
-        match kind {
-            LoopKind::Unrolled => (0..extent).try_for_each(|value| {
-                self.values[var as usize] = (value as i64, value);
-                self.nodes(nest, body.clone())
-            }),
-            LoopKind::Vectorized => (0..extent).step_by(self.lanes).try_for_each(|start| {
-                let lanes = self.lanes.min(extent - start);
-                self.values[var as usize] = (start as i64, start / self.lanes);
-                self.vector = Some(Lanes { var, lanes });
-                let done = self.nodes(nest, body.clone());
-                self.vector = None;
-                done
-            }),
-            _ => {
-                self.flush();
-                let at = self.leaf.items.len();
-                self.leaf.items.push(Item::Loop { var, extent, end: 0 });
-                self.nodes(nest, body)?;
-                self.flush();
-                self.leaf.items[at] = Item::Loop { var, extent, end: self.leaf.items.len() };
-                Ok(())
+    fn statement(&mut self, nest: &Nest, node: &Node) -> Result<(), Failure> {
+        match *node {
+            Node::MulAdd { acc, factors: [a, b] } => {
+                let (a, b, acc) = (self.input(nest, a)?, self.input(nest, b)?, self.input(nest, acc)?);
+                if let (Input::Source(a), Input::Source(b), Input::Accumulator(acc)) = (a, b, acc) {
+                    self.leaf.ops.push(Op::MulAdd { acc, factors: [a, b] });
+                }
             }
-        }
-    }
-
-    fn multiply_add(&mut self, nest: &Nest, acc: u32, factors: [u32; 2]) -> Result<(), Failure> {
-        let [a, b] = factors;
-        let inputs = (self.read(nest, a)?, self.read(nest, b)?, self.read(nest, acc)?);
-        if let (Input::Source(a), Input::Source(b), Input::Accumulator(acc)) = inputs {
-            self.leaf.ops.push(Op::MulAdd { acc, factors: [a, b] });
+            Node::Store { dst, mode, value } => {
+                let value = self.value(nest, value)?;
+                let op = Op::Store { dst: self.input(nest, dst)?, mode, value };
+                self.leaf.ops.push(op);
+                if let Place::Memory(pointer) = nest.elements[dst as usize].place {
+                    let buffer = nest.pointers[usize::from(pointer)];
+                    let behind = self.versions.iter_mut().zip(&nest.pointers).filter(|(_, of)| **of == buffer);
+                    behind.for_each(|(version, _)| *version += 1);
+                }
+            }
+            Node::Prefetch(element) => {
+                if let Input::Source(source) = self.input(nest, element)? {
+                    self.leaf.ops.push(Op::Prefetch(source));
+                }
+            }
+            // It has no loops inside.
+            Node::Loop { .. } => {}
         }
         Ok(())
     }
 
     fn value(&mut self, nest: &Nest, value: Tree) -> Result<Tree, Failure> {
         let first = self.leaf.inputs.len() as u32;
-        for &read in &nest.inputs[value.inputs.0 as usize..value.inputs.1 as usize] {
-            let input = self.read(nest, read)?;
+        for element in value.inputs.0..value.inputs.1 {
+            let input = self.input(nest, element)?;
             self.leaf.inputs.push(input);
         }
         Ok(Tree { root: value.root, inputs: (first, self.leaf.inputs.len() as u32) })
     }
 
-    /// What a read is in the present block and iterations.
-    #[inline]
-    fn read(&mut self, nest: &Nest, read: u32) -> Result<Input, Failure> {
-        let place = self.known.place(read, &self.values);
-        let (block, known) = self.known.inputs[place];
-        if block == self.known.block { Ok(known) } else { self.first_read(nest, read, place) }
-    }
-
-    /// What a read with this place is known to be from now on.
-    fn first_read(&mut self, nest: &Nest, read: u32, place: usize) -> Result<Input, Failure> {
-        let input = match &nest.reads[read as usize] {
-            Read::Constant(bits) => Input::Source(self.source(Source::Constant(*bits))),
-            Read::Element(access) => match access.pointer {
-                None => Input::Accumulator(self.accumulator(nest, access)?),
-                Some(pointer) => Input::Source(self.load(nest, access, pointer)?),
-            },
-        };
-        self.known.inputs[place] = (self.known.block, input);
-        Ok(input)
-    }
-
-    /// The number of a source in the present block.
-    fn source(&mut self, source: Source) -> u32 {
-        let known = &self.leaf.sources[self.block.1..];
-        let hash_of = |number: u32| known[number as usize].hash();
-        let number = self.sources.number(source.hash(), |number| known[number as usize] == source, hash_of);
-        if number as usize == known.len() {
-            self.leaf.sources.push(source);
-        }
-        number
-    }
-
-    /// The source that an access is.
-    fn load(&mut self, nest: &Nest, access: &Access, pointer: u8) -> Result<u32, Failure> {
-        let memory = splat_if_constant(self.memory(nest, access, pointer)?);
-        self.count_lanes(memory.shape);
-        Ok(self.source(Source::Memory(memory)))
-    }
-
-    fn count_lanes(&mut self, shape: Shape) {
-        if let Shape::Lanes(n) | Shape::Strided { lanes: n, .. } = shape
-            && usize::from(n) != self.lanes
-            && !self.leaf.parts.contains(&n)
-        {
-            self.leaf.parts.push(n);
-        }
-    }
-
-    /// Offset in elements at the first lane, stride along the vector, and number of lanes.
-    fn place(&self, nest: &Nest, access: &Access) -> (i64, i64, usize) {
-        let (vector, lanes) = self.vector.map_or((u32::MAX, 1), |v| (v.var, v.lanes));
-        let (mut first, mut stride) = (access.constant, 0);
-        for &(var, coefficient) in nest.terms(access) {
-            first += coefficient * self.values[var as usize].0;
+    /// What an element is in the present block and iterations.
+    #[inline(always)]
+    fn input(&mut self, nest: &Nest, element: u32) -> Result<Input, Failure> {
+        let &Element { place, constant, terms } = &nest.elements[element as usize];
+        let (vector, mut lanes) = self.vector;
+        let (mut first, mut stride) = (constant, 0);
+        for &(var, coefficient) in &nest.terms[terms.0 as usize..terms.1 as usize] {
+            first += coefficient * self.values[var as usize];
             if var == vector {
                 stride = coefficient;
             }
         }
-        (first, stride, lanes)
-    }
 
-    fn memory(&self, nest: &Nest, access: &Access, pointer: u8) -> Result<Memory, Failure> {
-        let (first, stride, lanes) = self.place(nest, access);
-        let (first, stride) = (first * 4, stride * 4);
-        let last = first + stride * (lanes as i64 - 1);
-        let fits = |bytes: i64| bytes == i64::from(bytes as i32);
-        if !(fits(first) && fits(last) && fits(stride)) {
-            let bytes = [first, last, stride].into_iter().find(|&b| !fits(b)).unwrap_or(first);
-            return Err(AssembleError::Displacement { bytes }.into());
+        // What is the same for every lane is a single element, unless partial sums of lanes go there.
+        if stride == 0 && !matches!(place, Place::Accumulators(_)) {
+            lanes = 1;
         }
-        let (disp, stride) = (first as i32, stride as i32);
-        let shape = match (lanes, stride) {
-            (1, _) => Shape::Splat,
-            (_, 4) => Shape::Lanes(lanes as u8),
-            _ => Shape::Strided { lanes: lanes as u8, stride },
+        if lanes == 1 {
+            stride = 0;
+        }
+        let version = match place {
+            Place::Constant(_) => self.versions[nest.pointers.len()],
+            Place::Accumulators(_) => 0,
+            Place::Memory(pointer) => self.versions[usize::from(pointer)],
         };
-        Ok(Memory { at: At { pointer, disp }, shape })
+        let key = Lanes { place, version, first, stride, lanes };
+        if let Some(&known) = self.inputs.get(&key) {
+            return Ok(known);
+        }
+        self.new_input(key)
     }
 
-    fn accumulator(&mut self, nest: &Nest, access: &Access) -> Result<u16, Failure> {
-        let (first, stride, lanes) = self.place(nest, access);
-        let accumulator = Accumulator { buffer: access.buffer, first, lanes };
-        let known = &mut self.leaf.accumulators;
-        let is = |number: u32| (known[number as usize].buffer, known[number as usize].first) == (access.buffer, first);
-        let hash_of = |number: u32| known[number as usize].hash();
-        let number = self.accumulators.number(accumulator.hash(), is, hash_of);
-        if number as usize == known.len() {
-            known.push(accumulator);
-        }
-        if known[number as usize].lanes != lanes || (lanes > 1 && stride != 1) {
-            return Err(AssembleError::register_index(self.program, access.buffer));
-        }
-        Ok(number as u16)
+    #[inline(never)]
+    fn new_input(&mut self, key: Lanes) -> Result<Input, Failure> {
+        let input = self.leaf.input(key, self.lanes, self.block.1)?;
+        self.inputs.insert(key, input);
+        Ok(input)
     }
 
-    /// No two accumulators may share an element.
+    /// Accumulators are consecutive elements, and no two of them may share one.
     fn check_accumulators(&self) -> Result<(), Failure> {
         let mut sorted = self.leaf.accumulators.clone();
         sorted.sort_unstable();
-        for pair in sorted.windows(2) {
-            if pair[0].buffer == pair[1].buffer && pair[0].first + pair[0].lanes as i64 > pair[1].first {
-                return Err(AssembleError::register_index(self.program, pair[0].buffer));
+        let overlaps = |a: &Lanes, b: &Lanes| a.place == b.place && a.first + a.lanes as i64 > b.first;
+        for (i, lanes) in sorted.iter().enumerate() {
+            let is_apart = !sorted.get(i + 1).is_some_and(|next| overlaps(lanes, next));
+            if let Place::Accumulators(buffer) = lanes.place
+                && !(is_apart && (lanes.lanes == 1 || lanes.stride == 1))
+            {
+                return Err(AssembleError::register_index(self.program, buffer));
             }
         }
         Ok(())
-    }
-}
-
-/// What is the same for every lane as one element.
-fn splat_if_constant(memory: Memory) -> Memory {
-    match memory.shape {
-        Shape::Strided { stride: 0, .. } => Memory { shape: Shape::Splat, ..memory },
-        _ => memory,
     }
 }

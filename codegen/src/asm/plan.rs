@@ -1,10 +1,12 @@
 //! The order of a block's operations, and where its sources are used.
 
-use super::block::Code;
-use super::leaf::{Input, Op};
+use super::leaf::{Block, Input, Op};
 
 /// No position, source or register.
 pub(super) const NONE: u32 = u32::MAX;
+
+/// Operations of a run, at most: one to each accumulator.
+const RUN: u32 = 32;
 
 /// The order in which operations are emitted, and the uses of each source in that order.
 #[derive(Default)]
@@ -30,16 +32,16 @@ pub(super) struct Uses {
 
 impl Plan {
     /// Plans a block.
-    pub(super) fn make(&mut self, code: Code) {
-        self.make_order(code.ops, code.sources.len());
+    pub(super) fn make(&mut self, block: Block) {
+        self.make_order(block.ops, block.sources.len());
         self.uses.clear();
-        self.uses.resize(code.sources.len(), Uses { next: NONE, temp: NONE });
+        self.uses.resize(block.sources.len(), Uses { next: NONE, temp: NONE });
         self.list.clear();
         for at in (0..self.order.len() as u32).rev() {
-            match code.ops[self.order[at as usize] as usize] {
+            match block.ops[self.order[at as usize] as usize] {
                 Op::MulAdd { factors, .. } => factors.into_iter().for_each(|id| self.add_use(id, at)),
-                Op::Set { value, .. } | Op::Store { value, .. } => {
-                    for input in code.inputs_of(value) {
+                Op::Store { value, .. } => {
+                    for input in block.inputs_of(value) {
                         if let Input::Source(id) = *input {
                             self.add_use(id, at);
                         }
@@ -95,37 +97,24 @@ impl Plan {
                 end += 1;
             }
 
-            if end == start {
-                self.order.push(start as u32);
-                start += 1;
-                continue;
-            }
-
+            // Sorted by the first operation with the same factor, then by their own places in the run.
             let side = usize::from(distinct[0] <= distinct[1]);
-            self.group(ops, start..end, side);
-            start = end;
-        }
-    }
+            let run = start as u32;
+            for (place, op) in (0..).zip(&ops[start..end]) {
+                if let Op::MulAdd { factors, .. } = op {
+                    self.order.push((self.first[factors[side] as usize][side] - run) * RUN + place);
+                }
+            }
+            let order = &mut self.order[start..];
+            order.sort_unstable();
+            order.iter_mut().for_each(|place| *place = run + *place % RUN);
 
-    /// Appends a run to the order, operations with the same factor on a side behind the first of them.
-    fn group(&mut self, ops: &[Op], run: std::ops::Range<usize>, side: usize) {
-        // By place in the run: the next and, of the first of a group, the last with the same factor.
-        let (mut next, mut last) = ([usize::MAX; 32], [usize::MAX; 32]);
-        for (i, op) in ops[run.clone()].iter().enumerate() {
-            let Op::MulAdd { factors, .. } = op else { continue };
-            let first = self.first[factors[side] as usize][side] as usize - run.start;
-            if first != i {
-                next[last[first]] = i;
+            // What is no multiply-add stays where it is.
+            if end == start {
+                self.order.push(run);
+                end += 1;
             }
-            last[first] = i;
-        }
-        // Only the first of a group has a last.
-        for first in (0..run.len()).filter(|&i| last[i] != usize::MAX) {
-            let mut at = first;
-            while at != usize::MAX {
-                self.order.push((run.start + at) as u32);
-                at = next[at];
-            }
+            start = end;
         }
     }
 }
@@ -146,7 +135,7 @@ mod tests {
         // Two steps over the same 2 x 3 accumulators, between them another kind of operation.
         for _ in 0..2 {
             ops.extend(grid(0, 2, 3));
-            ops.push(Op::Set { acc: 9, mode: StoreMode::Assign, value: Tree::default() });
+            ops.push(Op::Store { dst: Input::Accumulator(9), mode: StoreMode::Assign, value: Tree::default() });
         }
         let mut plan = Plan::default();
         plan.make_order(&ops, 5);

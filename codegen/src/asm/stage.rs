@@ -3,16 +3,16 @@
 //! Variables outside leaves live on the stack. A leaf is a subroutine that gets its pointers in registers and may change every
 //! register but the stack pointer; leaves that do the same share one subroutine.
 
-use std::ops::Range;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+use super::error::{AssembleError, Failure};
 use super::instruction_set::{InstructionSet, Limit, Order};
-use super::leaf::{Expander, Item, Leaf};
+use super::leaf::{Expander, Item};
 use super::nest::{Nest, Resolver};
 use super::plan::Plan;
-use super::{AssembleError, Failure, block};
+use super::{block, leaf::Leaf};
 use autotune_ir::affine::VarId;
 use autotune_ir::program::{Node, Program, Scope, Stage, parallel_prefix};
 
@@ -183,8 +183,8 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         let mut plan = Plan::default();
         for nest in &self.leaves[self.offsets.len()..] {
             expander.expand(nest)?;
-            let mut leaf = LeafEmitter { isa: &mut self.isa, plan: &mut plan, nest, leaf: &expander.leaf };
-            self.offsets.push(leaf.emit()?);
+            self.offsets.push(self.isa.here());
+            emit_leaf(&mut self.isa, &mut plan, nest, &expander.leaf)?;
         }
         Ok(())
     }
@@ -217,78 +217,46 @@ fn has_alloc(node: &Node) -> bool {
     matches!(node, Node::Alloc { .. }) || node.body().iter().any(has_alloc)
 }
 
-struct LeafEmitter<'g, I> {
-    isa: &'g mut I,
-    plan: &'g mut Plan,
-    nest: &'g Nest,
-    leaf: &'g Leaf,
-}
-
-impl<I: InstructionSet> LeafEmitter<'_, I> {
-    /// Emits the leaf and returns its place.
-    fn emit(&mut self) -> Result<usize, Failure> {
-        self.check()?;
-        let entry = self.isa.here();
-        self.isa.begin_leaf(&self.leaf.parts);
-        self.items(0..self.leaf.items.len(), self.nest.pointers.len())?;
-        self.isa.end_leaf();
-        Ok(entry)
+/// Emits a leaf as a subroutine, whose loops count in the registers behind its pointers.
+fn emit_leaf(isa: &mut impl InstructionSet, plan: &mut Plan, nest: &Nest, leaf: &Leaf) -> Result<(), Failure> {
+    // Two vectors hold what is being computed.
+    let (needed, available) = (leaf.accumulators.len() + 2, isa.registers());
+    if needed > available {
+        return Err(AssembleError::RegisterTile { needed, available }.into());
+    }
+    let (needed, available) = (nest.pointers.len() + leaf.depth, isa.integers());
+    if needed > available {
+        return Err(AssembleError::Pointers { needed, available }.into());
     }
 
-    /// Fails where the leaf needs more registers than there are. Two vectors hold what is being computed.
-    fn check(&self) -> Result<(), Failure> {
-        let (needed, available) = (self.leaf.accumulators.len() + 2, self.isa.registers());
-        if needed > available {
-            return Err(AssembleError::RegisterTile { needed, available }.into());
-        }
-        let needed = self.nest.pointers.len() + self.loops(0..self.leaf.items.len());
-        let available = self.isa.integers();
-        if needed > available {
-            return Err(AssembleError::Pointers { needed, available }.into());
-        }
-        Ok(())
-    }
-
-    /// Loops around the innermost of some items, at most.
-    fn loops(&self, range: Range<usize>) -> usize {
-        let inside = |i: usize| match self.leaf.items[i] {
-            Item::Block { .. } => 0,
-            Item::Loop { end, .. } => 1 + self.loops(i + 1..end),
-        };
-        range.map(inside).max().unwrap_or(0)
-    }
-
-    /// Emits items whose loops count in the registers from `counter` on.
-    fn items(&mut self, range: Range<usize>, counter: usize) -> Result<(), Failure> {
-        let mut at = range.start;
-        while at < range.end {
-            match &self.leaf.items[at] {
-                Item::Block { ops, sources } => {
-                    let Leaf { inputs, accumulators, .. } = self.leaf;
-                    let (ops, sources) = (&self.leaf.ops[ops.clone()], &self.leaf.sources[sources.clone()]);
-                    let code =
-                        block::Code { ops, sources, inputs, values: &self.nest.values, pointers: &self.nest.pointers };
-                    block::emit(self.isa, code, accumulators.len(), self.plan)?;
-                    at += 1;
-                }
-                &Item::Loop { var, extent, end } => {
-                    self.isa.count_from(counter as u8, extent as i64);
-                    let top = self.isa.here();
-                    self.items(at + 1..end, counter + 1)?;
-                    self.step(var, 1);
-                    self.isa.count_down(counter as u8, top);
-                    self.step(var, -(extent as i64));
-                    at = end;
-                }
+    // The number of each open loop's counter, and where its body begins.
+    let mut open = Vec::new();
+    isa.begin_leaf(&leaf.parts);
+    for item in &leaf.items {
+        match item {
+            Item::Block { ops, sources } => {
+                block::emit(isa, leaf.block(nest, ops, sources), leaf.accumulators.len(), plan)?;
+            }
+            Item::Begin { extent } => {
+                let counter = (nest.pointers.len() + open.len()) as u8;
+                isa.count_from(counter, *extent as i64);
+                open.push((counter, isa.here()));
+            }
+            Item::End { var, extent } => {
+                let (counter, top) = open.pop().unwrap_or_default();
+                advance(isa, nest, *var, 1);
+                isa.count_down(counter, top);
+                advance(isa, nest, *var, -(*extent as i64));
             }
         }
-        Ok(())
     }
+    isa.end_leaf();
+    Ok(())
+}
 
-    /// Advances the pointers by so many iterations of a loop.
-    fn step(&mut self, var: u32, iterations: i64) {
-        for step in self.nest.steps.iter().filter(|s| s.var == var) {
-            self.isa.advance(step.pointer, step.elements * 4 * iterations);
-        }
+/// Advances the pointers by so many iterations of a loop.
+fn advance(isa: &mut impl InstructionSet, nest: &Nest, var: u32, iterations: i64) {
+    for step in nest.steps.iter().filter(|s| s.var == var) {
+        isa.advance(step.pointer, step.elements * 4 * iterations);
     }
 }

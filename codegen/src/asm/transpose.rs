@@ -2,9 +2,8 @@
 
 use smallvec::SmallVec;
 
-use super::block::Code;
 use super::instruction_set::{Address, Shape, Vector, Vectors};
-use super::leaf::{Input, Memory, Op, Source};
+use super::leaf::{self, Input, Memory, Op, Source};
 use autotune_ir::program::StoreMode;
 
 /// Rows of a block.
@@ -20,7 +19,7 @@ pub(super) struct Block {
 
 impl Block {
     /// The block that the first operations copy, if they do.
-    pub(super) fn of(code: Code, ops: &[Op]) -> Option<Self> {
+    pub(super) fn of(code: leaf::Block, ops: &[Op]) -> Option<Self> {
         let copy = |op: &Op| copy(code, op);
         let rows: [(Memory, Memory); ROWS] = match ops.get(..ROWS)? {
             [a, b, c, d] => [copy(a)?, copy(b)?, copy(c)?, copy(d)?],
@@ -48,11 +47,11 @@ impl Block {
 }
 
 /// Where an operation copies to and from.
-fn copy(code: Code, op: &Op) -> Option<(Memory, Memory)> {
-    let Op::Store { dst, mode: StoreMode::Assign, value } = op else { return None };
-    let &[Input::Source(id)] = code.inputs_of(*value) else { return None };
-    match code.sources[id as usize] {
-        Source::Memory(from) => Some((*dst, from)),
-        Source::Constant(_) => None,
+fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
+    let Op::Store { dst: Input::Source(to), mode: StoreMode::Assign, value } = *op else { return None };
+    let &[Input::Source(from)] = code.inputs_of(value) else { return None };
+    match [to, from].map(|id| code.sources[id as usize]) {
+        [Source::Memory(to), Source::Memory(from)] => Some((to, from)),
+        _ => None,
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
 
-use super::MachineCode;
+use autotune_ir::artifact::MachineCode;
 use autotune_ir::target::Isa;
 
 mod control;

@@ -1,30 +1,16 @@
 //! Functions of the System V ABI, their slots, loops and calls.
 
 use super::X86;
-use super::encode::{Address, Goal, Integer, Place};
-use crate::asm::Failure;
+use super::encode::Integer::{self, R8, R9, R10, R11, R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
+use super::encode::{Address, Goal, Place};
+use crate::asm::error::Failure;
 use crate::asm::instruction_set::{Address as At, Control, Limit, Order};
 
 /// Registers of a leaf's pointers, then of its loop counters; rax is the accumulator, and free for anything in a leaf.
-const INTEGERS: [Integer; 14] = [
-    Integer::Rdi,
-    Integer::Rsi,
-    Integer::Rdx,
-    Integer::Rcx,
-    Integer::R8,
-    Integer::R9,
-    Integer::R10,
-    Integer::R11,
-    Integer::Rbx,
-    Integer::Rbp,
-    Integer::R12,
-    Integer::R13,
-    Integer::R14,
-    Integer::R15,
-];
+const INTEGERS: [Integer; 14] = [Rdi, Rsi, Rdx, Rcx, R8, R9, R10, R11, Rbx, Rbp, R12, R13, R14, R15];
 
 /// Registers that a function must preserve.
-const PRESERVED: [Integer; 6] = [Integer::Rbx, Integer::Rbp, Integer::R12, Integer::R13, Integer::R14, Integer::R15];
+const PRESERVED: [Integer; 6] = [Rbx, Rbp, R12, R13, R14, R15];
 
 /// The register of a pointer or a counter.
 fn integer(number: u8) -> Integer {
@@ -36,7 +22,7 @@ pub(super) fn address(at: At) -> Address {
 }
 
 fn slot(number: usize) -> Address {
-    Address { base: Integer::Rsp, disp: 8 * number as i32 }
+    Address { base: Rsp, disp: 8 * number as i32 }
 }
 
 /// Conditions, by their numbers in opcodes.
@@ -58,51 +44,51 @@ impl Control for X86 {
 
     fn enter(&mut self, slots: usize, begin: usize, end: usize) {
         PRESERVED.iter().for_each(|&r| self.push(r));
-        self.add_to(Integer::Rsp, -8 * slots as i64);
-        self.write_from(slot(begin), Integer::Rdx);
-        self.write_from(slot(end), Integer::Rcx);
+        self.add_to(Rsp, -8 * slots as i64);
+        self.write_from(slot(begin), Rdx);
+        self.write_from(slot(end), Rcx);
     }
 
     fn take_buffer(&mut self, to: usize, buffer: usize) {
-        self.read_to(Integer::Rax, Address { base: Integer::Rdi, disp: 8 * buffer as i32 });
+        self.read_to(Rax, Address { base: Rdi, disp: 8 * buffer as i32 });
         self.write(to);
     }
 
     fn take_local(&mut self, to: usize, bytes: i64) {
-        self.write_from(slot(to), Integer::Rsi);
-        self.add_to(Integer::Rsi, bytes);
+        self.write_from(slot(to), Rsi);
+        self.add_to(Rsi, bytes);
     }
 
     /// Lets functions of other instruction sets run as fast as ever.
     fn leave(&mut self, slots: usize) {
-        self.add_to(Integer::Rsp, 8 * slots as i64);
+        self.add_to(Rsp, 8 * slots as i64);
         PRESERVED.iter().rev().for_each(|&r| self.pop(r));
         self.code.plain(&[0xc5, 0xf8, 0x77]);
         self.end_leaf();
     }
 
     fn read(&mut self, from: usize) {
-        self.read_to(Integer::Rax, slot(from));
+        self.read_to(Rax, slot(from));
     }
 
     fn write(&mut self, to: usize) {
-        self.write_from(slot(to), Integer::Rax);
+        self.write_from(slot(to), Rax);
     }
 
     fn set(&mut self, to: usize, value: i32) {
-        self.code.legacy(true, &[0xc7], 0, slot(to));
-        self.code.immediate(value);
+        self.code.legacy(true, 0xc7, 0, slot(to));
+        self.code.immediate(value.into(), 4);
     }
 
     fn add(&mut self, value: i64) {
-        self.add_to(Integer::Rax, value);
+        self.add_to(Rax, value);
     }
 
     fn split(&mut self, by: i64, to: usize) {
-        self.code.legacy(false, &[0x33], Integer::Rdx as u8, Integer::Rdx);
-        self.set_to(Integer::Rcx, by);
-        self.code.legacy(true, &[0xf7], 6, Integer::Rcx);
-        self.write_from(slot(to), Integer::Rdx);
+        self.code.legacy(false, 0x33, Rdx as u8, Rdx);
+        self.set_to(Rcx, by);
+        self.code.legacy(true, 0xf7, 6, Rcx);
+        self.write_from(slot(to), Rdx);
     }
 
     fn clamp(&mut self, beyond: Order, limit: i64) {
@@ -110,17 +96,17 @@ impl Control for X86 {
             Order::Less => LESS,
             Order::Greater => GREATER,
         };
-        self.set_to(Integer::Rcx, limit);
-        self.compare(Integer::Rcx);
-        self.code.legacy(true, &[0x0f, 0x40 | condition], Integer::Rax as u8, Integer::Rcx);
+        self.set_to(Rcx, limit);
+        self.compare(Rcx);
+        self.code.legacy(true, 0x0f40 | u16::from(condition), Rax as u8, Rcx);
     }
 
     fn jump_if_less(&mut self, than: Limit, to: usize) {
         match than {
             Limit::Slot(number) => self.compare(slot(number)),
             Limit::Value(value) => {
-                self.set_to(Integer::Rcx, value);
-                self.compare(Integer::Rcx);
+                self.set_to(Rcx, value);
+                self.compare(Rcx);
             }
         }
         self.jump_back(LESS, to);
@@ -143,15 +129,15 @@ impl Control for X86 {
         let at = slot(number);
         match i32::try_from(factor) {
             Ok(factor) => {
-                self.code.legacy(true, &[0x69], Integer::Rax as u8, at);
-                self.code.immediate(factor);
+                self.code.legacy(true, 0x69, Rax as u8, at);
+                self.code.immediate(factor.into(), 4);
             }
             Err(_) => {
-                self.set_to(Integer::Rax, factor);
-                self.code.legacy(true, &[0x0f, 0xaf], Integer::Rax as u8, at);
+                self.set_to(Rax, factor);
+                self.code.legacy(true, 0x0faf, Rax as u8, at);
             }
         }
-        self.code.legacy(true, &[0x03], integer(pointer) as u8, Integer::Rax);
+        self.code.legacy(true, 0x03, integer(pointer) as u8, Rax);
     }
 
     fn advance(&mut self, pointer: u8, bytes: i64) {
@@ -176,7 +162,7 @@ impl Control for X86 {
     }
 
     fn count_down(&mut self, counter: u8, to: usize) {
-        self.code.legacy(true, &[0xff], 1, integer(counter));
+        self.code.legacy(true, 0xff, 1, integer(counter));
         self.jump_back(NOT_EQUAL, to);
     }
 
@@ -197,20 +183,20 @@ impl X86 {
 
     /// `register = [at]`.
     fn read_to(&mut self, register: Integer, at: Address) {
-        self.code.legacy(true, &[0x8b], register as u8, at);
+        self.code.legacy(true, 0x8b, register as u8, at);
     }
 
     /// `[at] = register`.
     fn write_from(&mut self, at: Address, register: Integer) {
-        self.code.legacy(true, &[0x89], register as u8, at);
+        self.code.legacy(true, 0x89, register as u8, at);
     }
 
     /// `register = value`.
     fn set_to(&mut self, register: Integer, value: i64) {
         match i32::try_from(value) {
             Ok(value) => {
-                self.code.legacy(true, &[0xc7], 0, register);
-                self.code.immediate(value);
+                self.code.legacy(true, 0xc7, 0, register);
+                self.code.immediate(value.into(), 4);
             }
             Err(_) => self.code.short(true, 0xb8, register, value as u64, 8),
         }
@@ -218,7 +204,7 @@ impl X86 {
 
     /// 32 bits.
     pub(super) fn set_eax(&mut self, value: u32) {
-        self.code.short(false, 0xb8, Integer::Rax, u64::from(value), 4);
+        self.code.short(false, 0xb8, Rax, u64::from(value), 4);
     }
 
     /// `register += value`; may change rax.
@@ -227,20 +213,20 @@ impl X86 {
             return;
         }
         if let Ok(value) = i8::try_from(value) {
-            self.code.legacy(true, &[0x83], 0, register);
-            self.code.immediate_byte(value);
+            self.code.legacy(true, 0x83, 0, register);
+            self.code.immediate(value.into(), 1);
         } else if let Ok(value) = i32::try_from(value) {
-            self.code.legacy(true, &[0x81], 0, register);
-            self.code.immediate(value);
+            self.code.legacy(true, 0x81, 0, register);
+            self.code.immediate(value.into(), 4);
         } else {
-            self.set_to(Integer::Rax, value);
-            self.code.legacy(true, &[0x03], register as u8, Integer::Rax);
+            self.set_to(Rax, value);
+            self.code.legacy(true, 0x03, register as u8, Rax);
         }
     }
 
     /// Compares rax.
     fn compare(&mut self, with: impl Into<Place>) {
-        self.code.legacy(true, &[0x3b], Integer::Rax as u8, with);
+        self.code.legacy(true, 0x3b, Rax as u8, with);
     }
 
     /// Jumps back to an offset in the code if what was compared was so.

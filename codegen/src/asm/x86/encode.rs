@@ -1,6 +1,6 @@
 //! Bytes of instructions: prefixes, opcode, operands (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2).
 
-use crate::asm::{AssembleError, Failure};
+use crate::asm::error::{AssembleError, Failure};
 
 /// An integer register, by its number in an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,15 +134,13 @@ impl Code {
         self.len += len + operands_len;
     }
 
-    /// An instruction of integers: a flag for 64 bits, the opcode's bytes, and operands.
-    pub(super) fn legacy(&mut self, wide: bool, opcode: &[u8], reg: u8, place: impl Into<Place>) {
+    /// An instruction of integers: a flag for 64 bits, the opcode's bytes as a number, the first one highest, and operands.
+    pub(super) fn legacy(&mut self, wide: bool, opcode: u16, reg: u8, place: impl Into<Place>) {
         let place = place.into();
         let rex = u8::from(wide) << 3 | reg >> 3 << 2 | place.high_bits();
-        let (mut head, mut len) = (0, 0);
-        for &byte in opcode.iter().rev().chain(&[0x40 | rex][..usize::from(rex != 0)]) {
-            head = head << 8 | u64::from(byte);
-            len += 1;
-        }
+        let [first, second] = opcode.to_be_bytes();
+        let (head, len) = if first == 0 { (u64::from(second), 1) } else { (u64::from(opcode.swap_bytes()), 2) };
+        let (head, len) = if rex == 0 { (head, len) } else { (head << 8 | u64::from(0x40 | rex), len + 1) };
         self.instruction(head, len, operands(reg, place, 0));
     }
 
@@ -204,14 +202,9 @@ impl Code {
         self.goals[number].1 = goal;
     }
 
-    /// An immediate of four bytes, the last part of an instruction.
-    pub(super) fn immediate(&mut self, value: i32) {
-        self.put(u64::from(value as u32), 4);
-    }
-
-    /// An immediate of one byte, the last part of an instruction.
-    pub(super) fn immediate_byte(&mut self, value: i8) {
-        self.put(u64::from(value as u8), 1);
+    /// An immediate of `len` bytes, the last part of an instruction.
+    pub(super) fn immediate(&mut self, value: i64, len: usize) {
+        self.put(value as u64, len);
     }
 
     /// The code with every goal resolved, constants behind it, and the length without them.
@@ -265,24 +258,10 @@ mod tests {
 
     use super::*;
 
-    const INTEGERS: [Integer; 16] = [
-        Integer::Rax,
-        Integer::Rcx,
-        Integer::Rdx,
-        Integer::Rbx,
-        Integer::Rsp,
-        Integer::Rbp,
-        Integer::Rsi,
-        Integer::Rdi,
-        Integer::R8,
-        Integer::R9,
-        Integer::R10,
-        Integer::R11,
-        Integer::R12,
-        Integer::R13,
-        Integer::R14,
-        Integer::R15,
-    ];
+    const INTEGERS: [Integer; 16] = {
+        use Integer::*;
+        [Rax, Rcx, Rdx, Rbx, Rsp, Rbp, Rsi, Rdi, R8, R9, R10, R11, R12, R13, R14, R15]
+    };
 
     /// The only instruction of a code, which another encoder encodes in the same way.
     fn only_instruction(code: Code) -> Instruction {
@@ -326,7 +305,7 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         for _ in 0..2000 {
             let (reg, place) = (rng.random_range(0..16u8), random_place(&mut rng, 16));
-            let (wide, opcode): (bool, &[u8]) = if rng.random() { (true, &[0x0f, 0xaf]) } else { (false, &[0x8b]) };
+            let (wide, opcode) = if rng.random() { (true, 0x0faf) } else { (false, 0x8b) };
             let mut code = Code::default();
             code.legacy(wide, opcode, reg, place);
             let first = if wide { Register::RAX } else { Register::EAX };

@@ -17,14 +17,6 @@ const fn opcode(map: u8, prefix: u8, code: u8) -> Opcode {
 const LOAD: Opcode = opcode(1, 0, 0x10);
 const STORE: Opcode = opcode(1, 0, 0x11);
 const COPY: Opcode = opcode(1, 0, 0x28);
-/// The first one or two lanes.
-const LOAD_1: Opcode = opcode(1, 2, 0x10);
-const STORE_1: Opcode = opcode(1, 2, 0x11);
-const LOAD_2: Opcode = opcode(1, 3, 0x10);
-const STORE_2: Opcode = opcode(1, 3, 0x11);
-/// The lanes that a vector has the sign of.
-const LOAD_SIGNED: Opcode = opcode(2, 1, 0x2c);
-const STORE_SIGNED: Opcode = opcode(2, 1, 0x2e);
 /// One element to every lane, from memory or a vector; from an integer register; to the first lane from there.
 const BROADCAST: Opcode = opcode(2, 1, 0x18);
 const BROADCAST_INTEGER: Opcode = opcode(2, 1, 0x7c);
@@ -68,11 +60,28 @@ impl Vectors for X86 {
     }
 
     fn load(&mut self, v: Vector, shape: Shape, at: At) {
-        self.load_from(v, shape, address(at));
+        let at = address(at);
+        match shape {
+            Shape::Splat => self.whole(BROADCAST, [v, 0], at.into(), ELEMENT),
+            Shape::Lanes(n) => self.transfer(false, v, n, at, v),
+            Shape::Strided { lanes, .. } if is_every_other(shape) && v < 16 => self.load_every_other(v, lanes, at),
+            Shape::Strided { lanes, stride } => {
+                self.move_elements((LANES_AT, 4), (at, stride), lanes);
+                self.transfer(false, v, lanes, LANES_AT, v);
+            }
+        }
     }
 
     fn store(&mut self, v: Vector, shape: Shape, at: At, spare: Vector) {
-        self.store_to(v, shape, address(at), spare);
+        let at = address(at);
+        match shape {
+            Shape::Splat => self.transfer(true, v, 1, at, spare),
+            Shape::Lanes(n) => self.transfer(true, v, n, at, spare),
+            Shape::Strided { lanes, stride } => {
+                self.transfer(true, v, self.lanes(), LANES_AT, spare);
+                self.move_elements((at, stride), (LANES_AT, 4), lanes);
+            }
+        }
     }
 
     fn store_needs_register(&self, shape: Shape) -> bool {
@@ -98,7 +107,7 @@ impl Vectors for X86 {
             self.code.vex(LOAD, false, [v, 0], address(low).into());
             if let Some(&high) = columns.get(4 + usize::from(v - first)) {
                 self.code.vex(INSERT_HALF, true, [v, v], address(high).into());
-                self.code.immediate_byte(1);
+                self.code.immediate(1, 1);
             }
         }
         let mut unpack = |op: Opcode, to: u8, a: u8, b: u8| {
@@ -117,7 +126,7 @@ impl Vectors for X86 {
     }
 
     fn prefetch(&mut self, at: At) {
-        self.code.legacy(false, &[0x0f, 0x18], 1, address(at));
+        self.code.legacy(false, 0x0f18, 1, address(at));
     }
 
     fn constant(&mut self, v: Vector, bits: u32) {
@@ -202,26 +211,27 @@ impl X86 {
         }
     }
 
-    /// `v = [at]`.
-    fn load_from(&mut self, v: Vector, shape: Shape, at: Address) {
-        match shape {
-            Shape::Splat => self.whole(BROADCAST, [v, 0], at.into(), ELEMENT),
-            Shape::Lanes(n) if n == self.lanes() => self.whole(LOAD, [v, 0], at.into(), VECTOR),
-            Shape::Lanes(n) if self.isa == Isa::Avx512 => {
-                let flags = self.mask(n) | evex::ZEROING | evex::BITS_512;
-                self.code.evex(LOAD, flags, [v, 0], at.into(), VECTOR);
+    /// Loads `n` consecutive lanes, or stores them; `mask` may be changed to what tells which, and is `v` for loads.
+    fn transfer(&mut self, is_store: bool, v: Vector, n: u8, at: Address, mask: Vector) {
+        let is_avx512 = self.isa == Isa::Avx512;
+        let (whole, store) = (if is_store { STORE } else { LOAD }, u8::from(is_store));
+        match n {
+            _ if n == self.lanes() => self.whole(whole, [v, 0], at.into(), VECTOR),
+            1 if is_avx512 => self.code.evex(opcode(1, 2, whole.code), 0, [v, 0], at.into(), ELEMENT),
+            _ if is_avx512 => {
+                // Lanes that are not loaded are zero.
+                let zeroing = if is_store { 0 } else { evex::ZEROING };
+                let flags = self.mask(n) | zeroing | evex::BITS_512;
+                self.code.evex(whole, flags, [v, 0], at.into(), VECTOR);
             }
-            Shape::Lanes(1) => self.code.vex(LOAD_1, false, [v, 0], at.into()),
-            Shape::Lanes(2) => self.code.vex(LOAD_2, false, [v, 0], at.into()),
-            Shape::Lanes(4) => self.code.vex(LOAD, false, [v, 0], at.into()),
-            Shape::Lanes(n) => {
-                self.load_mask_avx2(v, n);
-                self.code.vex(LOAD_SIGNED, true, [v, v], at.into());
-            }
-            Shape::Strided { lanes, .. } if is_every_other(shape) && v < 16 => self.load_every_other(v, lanes, at),
-            Shape::Strided { lanes, stride } => {
-                self.move_elements((LANES_AT, 4), (at, stride), lanes);
-                self.load_from(v, Shape::Lanes(lanes), LANES_AT);
+            1 => self.code.vex(opcode(1, 2, whole.code), false, [v, 0], at.into()),
+            2 => self.code.vex(opcode(1, 3, whole.code), false, [v, 0], at.into()),
+            4 => self.code.vex(whole, false, [v, 0], at.into()),
+            _ => {
+                // The lanes that the mask has the sign of.
+                self.code.vex(LOAD, true, [mask, 0], Place::Constant);
+                self.code.goal(Goal::Mask(n));
+                self.code.vex(opcode(2, 1, 0x2c + 2 * store), true, [v, mask], at.into());
             }
         }
     }
@@ -229,44 +239,15 @@ impl X86 {
     /// `v` is every other element from `at` on, `lanes` of them: 4 or 8; nothing behind the last is read.
     fn load_every_other(&mut self, v: Vector, lanes: u8, at: Address) {
         // Elements 0 and 2 of the first factor, then 1 and 3 of the second, of each half.
-        const EVEN_ODD: u8 = 0b11_01_10_00;
+        const EVEN_ODD: i64 = 0b11_01_10_00;
         let behind = Address { disp: at.disp.wrapping_add(4 * (i32::from(lanes) - 1)), ..at };
         let is_256 = lanes == 8;
         self.code.vex(LOAD, is_256, [v, 0], at.into());
         self.code.vex(SHUFFLE, is_256, [v, v], behind.into());
-        self.code.immediate_byte(EVEN_ODD as i8);
+        self.code.immediate(EVEN_ODD, 1);
         if is_256 {
             self.code.vex(PERMUTE_PAIRS, true, [v, 0], Place::Register(v));
-            self.code.immediate_byte(EVEN_ODD as i8);
-        }
-    }
-
-    fn load_mask_avx2(&mut self, v: Vector, lanes: u8) {
-        self.code.vex(LOAD, true, [v, 0], Place::Constant);
-        self.code.goal(Goal::Mask(lanes));
-    }
-
-    fn store_to(&mut self, v: Vector, shape: Shape, at: Address, spare: Vector) {
-        match shape {
-            Shape::Splat | Shape::Lanes(1) if self.isa == Isa::Avx512 => {
-                self.code.evex(STORE_1, 0, [v, 0], at.into(), ELEMENT);
-            }
-            Shape::Splat | Shape::Lanes(1) => self.code.vex(STORE_1, false, [v, 0], at.into()),
-            Shape::Lanes(n) if n == self.lanes() => self.whole(STORE, [v, 0], at.into(), VECTOR),
-            Shape::Lanes(n) if self.isa == Isa::Avx512 => {
-                let flags = self.mask(n) | evex::BITS_512;
-                self.code.evex(STORE, flags, [v, 0], at.into(), VECTOR);
-            }
-            Shape::Lanes(2) => self.code.vex(STORE_2, false, [v, 0], at.into()),
-            Shape::Lanes(4) => self.code.vex(STORE, false, [v, 0], at.into()),
-            Shape::Lanes(n) => {
-                self.load_mask_avx2(spare, n);
-                self.code.vex(STORE_SIGNED, true, [v, spare], at.into());
-            }
-            Shape::Strided { lanes, stride } => {
-                self.store_to(v, Shape::Lanes(self.lanes()), LANES_AT, spare);
-                self.move_elements((at, stride), (LANES_AT, 4), lanes);
-            }
+            self.code.immediate(EVEN_ODD, 1);
         }
     }
 
@@ -277,8 +258,8 @@ impl X86 {
             ..at
         };
         for i in 0..lanes {
-            self.code.legacy(false, &[0x8b], Integer::Rax as u8, element(from, i));
-            self.code.legacy(false, &[0x89], Integer::Rax as u8, element(to, i));
+            self.code.legacy(false, 0x8b, Integer::Rax as u8, element(from, i));
+            self.code.legacy(false, 0x89, Integer::Rax as u8, element(to, i));
         }
     }
 }

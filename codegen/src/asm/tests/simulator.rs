@@ -3,27 +3,25 @@
 
 #![allow(clippy::expect_used)]
 
-use super::Failure;
-use super::instruction_set::{Address, Arithmetic, Control, Limit, Operand, Order, Shape, Vector, Vectors};
-
-mod tests;
+use crate::asm::error::Failure;
+use crate::asm::instruction_set::{Address, Arithmetic, Control, Limit, Operand, Order, Shape, Vector, Vectors};
 
 /// What there is of everything.
 #[derive(Clone, Copy, Debug)]
-struct Set {
-    lanes: u8,
-    registers: usize,
-    integers: usize,
+pub(super) struct Set {
+    pub(super) lanes: u8,
+    pub(super) registers: usize,
+    pub(super) integers: usize,
     /// Operands of arithmetic in memory: whole vectors, elements for every lane.
-    operands: [bool; 2],
+    pub(super) operands: [bool; 2],
     /// Copies that transpose so many columns.
-    transposes: Option<u8>,
+    pub(super) transposes: Option<u8>,
 }
 
 type Step = Box<dyn Fn(&mut Machine)>;
 
 /// Records steps.
-struct Recorder {
+pub(super) struct Recorder {
     set: Set,
     steps: Vec<Step>,
     /// Where jumps forward lead.
@@ -33,7 +31,7 @@ struct Recorder {
 }
 
 /// What was recorded.
-struct Recorded {
+pub(super) struct Recorded {
     set: Set,
     steps: Vec<Step>,
     jumps: Vec<usize>,
@@ -41,7 +39,7 @@ struct Recorded {
 }
 
 impl Recorder {
-    fn new(set: Set) -> Self {
+    pub(super) fn new(set: Set) -> Self {
         Self { set, steps: Vec::new(), jumps: Vec::new(), parts: Vec::new() }
     }
 
@@ -333,9 +331,9 @@ const LOST: Lanes = [f32::NAN; MOST_LANES];
 const APART: i64 = 1 << 32;
 
 /// Memory and registers; an integer that is lost is none.
-struct Machine {
+pub(super) struct Machine {
     /// Buffer `i` begins at `(i + 1) * APART`, the last one is thread-private memory.
-    memory: Vec<Vec<f32>>,
+    pub(super) memory: Vec<Vec<f32>>,
     buffers: Vec<i64>,
     local: i64,
     tasks: [i64; 2],
@@ -350,7 +348,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn new(code: &Recorded, memory: Vec<Vec<f32>>) -> Self {
+    pub(super) fn new(code: &Recorded, memory: Vec<Vec<f32>>) -> Self {
         Self {
             buffers: (1..memory.len() as i64).map(|i| i * APART).collect(),
             memory,
@@ -368,7 +366,7 @@ impl Machine {
     }
 
     /// Runs some tasks of the stage whose function is at a place.
-    fn run(&mut self, code: &Recorded, entry: usize, tasks: [i64; 2]) {
+    pub(super) fn run(&mut self, code: &Recorded, entry: usize, tasks: [i64; 2]) {
         self.tasks = tasks;
         self.local = self.memory.len() as i64 * APART;
         self.next = Some(entry);

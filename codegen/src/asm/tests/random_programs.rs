@@ -1,4 +1,4 @@
-//! Random programs on instruction sets of other sizes than x86 has.
+//! Random programs on instruction sets of other sizes than x86 has: lowered ones, and ones that read what they have just written.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,13 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::PlanBuffer;
-use autotune_ir::program::{Role, When};
-use autotune_ir::{CpuTarget, Isa, KernelPlan, Program, Target, interpret};
-use autotune_schedules::{Operands, ScheduleSpace, lower, max_rel_error, tolerance};
-use rand::SeedableRng;
+use autotune_ir::program::{Access, Expr, Loop, LoopKind, Node, Role, Store, StoreMode, When};
+use autotune_ir::{Affine, CpuTarget, Isa, KernelPlan, Program, Target, VarId, interpret};
+use autotune_schedules::{EXACT_TOLERANCE, Operands, ScheduleSpace, lower, max_rel_error, tolerance};
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Machine, Recorded, Recorder, Set};
+use super::simulator::{Machine, Recorded, Recorder, Set};
 use crate::asm::{AssembleError, generate};
 
 #[path = "../../../../schedules/tests/common/workloads.rs"]
@@ -96,5 +96,89 @@ fn random_programs_agree_with_the_interpreter() {
         }
         assert!(run_ones > 60 && run_ones > 4 * too_large, "{set:?}: {run_ones} programs, {too_large} too large");
         eprintln!("{set:?}: {run_ones} programs, {too_large} too large");
+    }
+}
+
+/// Elements of a group, and groups of a buffer, of the programs that read what they have written.
+const GROUP: usize = 12;
+const GROUPS: usize = 8;
+
+/// `0.5 * input` of `GROUPS` groups to the output; then, twice, statements that read and write groups of it.
+fn random_overwrites(rng: &mut ChaCha8Rng) -> Program {
+    let target = Target::Cpu(CpuTarget::generic_avx2(1));
+    let elements = GROUP * GROUPS;
+    let workload = format!("matmul:m=1,n={elements},k={elements}").parse().unwrap();
+    let config = ScheduleSpace::new(&workload, &target).default_config();
+    let mut program = lower(&workload, &target, &config).unwrap();
+    program.vars = ["x", "twice", "once"].map(Into::into).to_vec();
+    let [x, twice, once] = [VarId(0), VarId(1), VarId(2)];
+
+    let halved = Expr::product(Expr::Const(0.5), load(&program, Role::Operand(0), Affine::var(x)));
+    let first =
+        repeat(x, elements, LoopKind::Vectorized, vec![store(&program, Affine::var(x), StoreMode::Assign, halved)]);
+    let mut body = Vec::new();
+    for _ in 0..10 {
+        // Whole groups are read and written lane by lane, and elements of other groups are the same for all lanes.
+        let extent = [1, 5, GROUP][rng.random_range(0..3)];
+        let (group, step) = (rng.random_range(0..GROUPS - 1), rng.random_range(0..2));
+        let at = |group: usize, step: i64, lane: Affine| {
+            Affine::var(twice) * (step * GROUP as i64) + lane + (group * GROUP) as i64
+        };
+        let lane = || Affine::var(x);
+        let operand = |rng: &mut ChaCha8Rng| {
+            let role = if rng.random_bool(0.8) { Role::Output } else { Role::Operand(0) };
+            if rng.random_bool(0.3) {
+                let other = (group + rng.random_range(1..GROUPS - 1)) % (GROUPS - 1);
+                return load(&program, role, at(other, step, Affine::constant(rng.random_range(0..GROUP as i64))));
+            }
+            load(&program, role, at(rng.random_range(0..GROUPS - 1), rng.random_range(0..2), lane()))
+        };
+        let (a, b) = (operand(rng), operand(rng));
+        let value = match rng.random_range(0..3) {
+            0 => a,
+            1 => Expr::max(a, b),
+            _ => Expr::sum(a, Expr::product(Expr::Const(0.5), b)),
+        };
+        let mode = if rng.random_bool(0.3) { StoreMode::Accumulate } else { StoreMode::Assign };
+        let statement = store(&program, at(group, step, lane()), mode, value);
+        body.push(repeat(x, extent, LoopKind::Vectorized, vec![statement]));
+    }
+    program.stages.truncate(1);
+    program.stages[0].when = When::EveryRun;
+    program.stages[0].body =
+        vec![repeat(once, 1, LoopKind::Serial, vec![first, repeat(twice, 2, LoopKind::Serial, body)])];
+    program
+}
+
+fn access(program: &Program, role: Role, offset: Affine) -> Access {
+    let buffer = program.find(role).unwrap();
+    let mut index = vec![Affine::default(); program.buffer(buffer).shape.len()];
+    *index.last_mut().unwrap() = offset;
+    Access { buffer, index }
+}
+
+fn load(program: &Program, role: Role, offset: Affine) -> Expr {
+    Expr::Load(access(program, role, offset))
+}
+
+fn store(program: &Program, offset: Affine, mode: StoreMode, value: Expr) -> Node {
+    Node::Store(Store { dst: access(program, Role::Output, offset), mode, value, point: Vec::new() })
+}
+
+fn repeat(var: VarId, extent: usize, kind: LoopKind, body: Vec<Node>) -> Node {
+    Node::Loop(Loop { var, extent, kind, body })
+}
+
+#[test]
+fn what_was_overwritten_is_read_again() {
+    for (_, set) in SETS {
+        for seed in 0..150 {
+            let program = random_overwrites(&mut ChaCha8Rng::seed_from_u64(seed));
+            let (code, entries) = generate(&program, Recorder::new(set)).unwrap();
+            let operands = Operands::random(&program.spec, seed);
+            let output = run(&program, (&code, &entries), &operands);
+            let error = max_rel_error(&output, &interpret(&program, &operands).unwrap());
+            assert!(error <= EXACT_TOLERANCE, "seed {seed}, {set:?}: error {error}\n{program}");
+        }
     }
 }

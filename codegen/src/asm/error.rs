@@ -1,0 +1,54 @@
+//! Why a program has no machine code.
+
+use thiserror::Error;
+
+use autotune_ir::program::{BufferId, Program};
+use autotune_ir::target::Isa;
+
+/// Why a program cannot be assembled for a target.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AssembleError {
+    /// There is no assembler for the instruction set.
+    #[error("no assembler for instruction set {0}")]
+    Isa(Isa),
+    /// The target or the program is a GPU's.
+    #[error("no assembler for GPUs")]
+    Gpu,
+    /// The partial sums of a register tile, and what is being added to them, exceed the vector registers.
+    #[error("a register tile needs {needed} vector registers of {available}")]
+    RegisterTile {
+        /// Registers that it needs.
+        needed: usize,
+        /// Registers that there are.
+        available: usize,
+    },
+    /// The places that a leaf reads and writes, and its loop counters, exceed the integer registers.
+    #[error("a nest needs {needed} integer registers of {available}")]
+    Pointers {
+        /// Registers that it needs.
+        needed: usize,
+        /// Registers that there are.
+        available: usize,
+    },
+    /// An element is too far from its pointer.
+    #[error("a displacement of {bytes} bytes exceeds 32 bits")]
+    Displacement {
+        /// The displacement.
+        bytes: i64,
+    },
+    /// A buffer of register scope is not indexed by constants and whole vectors that do not overlap.
+    #[error("the elements of '{buffer}' cannot be given registers")]
+    RegisterIndex {
+        /// Name of the buffer.
+        buffer: String,
+    },
+}
+
+impl AssembleError {
+    pub(super) fn register_index(program: &Program, buffer: BufferId) -> Failure {
+        Box::new(Self::RegisterIndex { buffer: program.buffer(buffer).name.clone() })
+    }
+}
+
+/// What the many small steps of assembling return: an error that takes one register.
+pub(super) type Failure = Box<AssembleError>;
