@@ -17,9 +17,10 @@ use crate::{bound_vars, flat_offset};
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::plan::KernelPlan;
 use autotune_ir::program::{
-    Access, BufferId, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix,
+    Access, BufferId, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix, preorder,
 };
 use autotune_ir::target::{CpuTarget, Target};
+use autotune_ir::vector::Vector;
 
 /// f32 lanes of a vector where the target is no CPU.
 const DEFAULT_LANES: usize = 4;
@@ -104,7 +105,7 @@ impl Generator<'_> {
                 let _ = writeln!(text, "    const long v{} = r % {}; r /= {};", l.var.0, l.extent, l.extent);
             }
             let inner = loops.last().map_or(std::slice::from_ref(node), |l| l.body.as_slice());
-            let mut writer = Writer::new(self, Names::Stage);
+            let mut writer = Writer::new(self, None);
             writer.nodes(inner);
             text.push_str(&writer.text);
             text.push_str("  }\n");
@@ -123,7 +124,7 @@ impl Generator<'_> {
             .iter()
             .map(|p| format!("b{} + {}", p.buffer.0, p.base.display(|v| format!("v{}", v.0))))
             .collect();
-        let mut writer = Writer::new(self, Names::Leaf(leaf));
+        let mut writer = Writer::new(self, Some(leaf));
         if let Node::Alloc { body, .. } = alloc {
             writer.nodes(body);
         }
@@ -157,30 +158,18 @@ struct Leaf {
 impl Leaf {
     fn of(program: &Program, node: &Node) -> Self {
         let mut leaf = Leaf { pointers: Vec::new(), inner: bound_vars(node), written: BTreeSet::new() };
-        leaf.collect(program, node);
-        leaf
-    }
-
-    fn collect(&mut self, program: &Program, node: &Node) {
-        match node {
-            Node::Loop(Loop { body, .. }) | Node::Alloc { body, .. } => {
-                body.iter().for_each(|n| self.collect(program, n));
+        for node in preorder(std::slice::from_ref(node)) {
+            match node {
+                Node::Store(store) => {
+                    leaf.written.insert(store.dst.buffer);
+                    store.value.for_each_load(&mut |access| leaf.touch(program, access));
+                    leaf.touch(program, &store.dst);
+                }
+                Node::Prefetch { access, .. } => leaf.touch(program, access),
+                _ => {}
             }
-            Node::Barrier
-            | Node::Guard { .. }
-            | Node::Unflatten { .. }
-            | Node::CopyGroup { .. }
-            | Node::AwaitCopies { .. }
-            | Node::Call { .. }
-            | Node::Specialised { .. }
-            | Node::Mbarrier(_) => {}
-            Node::Store(store) => {
-                self.written.insert(store.dst.buffer);
-                store.value.for_each_load(&mut |access| self.touch(program, access));
-                self.touch(program, &store.dst);
-            }
-            Node::Prefetch { access, .. } => self.touch(program, access),
         }
+        leaf
     }
 
     fn touch(&mut self, program: &Program, access: &Access) {
@@ -203,22 +192,6 @@ impl Leaf {
     }
 }
 
-/// What variables and buffers are called.
-enum Names {
-    /// `v<id>` and `b<id>`.
-    Stage,
-    /// `i<position>` and `p<position>`.
-    Leaf(Leaf),
-}
-
-/// The vectorised loop being written: lanes `start..start + lanes` of `var`.
-#[derive(Clone, Copy)]
-struct Vector {
-    var: VarId,
-    start: usize,
-    lanes: usize,
-}
-
 /// An expression in C and its number of lanes (1 for a scalar).
 struct Value {
     text: String,
@@ -227,11 +200,14 @@ struct Value {
 
 struct Writer<'g, 'p> {
     generator: &'g mut Generator<'p>,
-    names: Names,
+    /// The register tile that is written, if it is one: variables and pointers are called `i<position>` and `p<position>` in it, elsewhere
+    /// `v<id>` and `b<id>`.
+    leaf: Option<Leaf>,
     text: String,
     depth: usize,
-    /// Values of the unrolled variables around.
+    /// Values of the unrolled variables around, and the first of the vectorised one.
     constants: HashMap<VarId, i64>,
+    /// The lanes of a vectorised loop that are being written.
     vector: Option<Vector>,
     /// Loads that have a name, per enclosing C block.
     loaded: Vec<HashMap<String, String>>,
@@ -241,11 +217,11 @@ struct Writer<'g, 'p> {
 }
 
 impl<'g, 'p> Writer<'g, 'p> {
-    fn new(generator: &'g mut Generator<'p>, names: Names) -> Self {
-        let depth = if matches!(names, Names::Stage) { 2 } else { 1 };
+    fn new(generator: &'g mut Generator<'p>, leaf: Option<Leaf>) -> Self {
+        let depth = if leaf.is_some() { 1 } else { 2 };
         Self {
             generator,
-            names,
+            leaf,
             text: String::new(),
             depth,
             constants: HashMap::new(),
@@ -269,14 +245,6 @@ impl<'g, 'p> Writer<'g, 'p> {
             match node {
                 Node::Loop(l) => self.looped(l),
                 Node::Store(store) => self.store(store),
-                Node::Barrier
-                | Node::Guard { .. }
-                | Node::Unflatten { .. }
-                | Node::CopyGroup { .. }
-                | Node::AwaitCopies { .. }
-                | Node::Call { .. }
-                | Node::Specialised { .. }
-                | Node::Mbarrier(_) => self.line("#error \"for a GPU\""),
                 Node::Prefetch { access, ahead } => self.prefetch(access, *ahead),
                 Node::Alloc { buffer, body } => match self.generator.program.buffer(*buffer).scope {
                     Scope::Register => {
@@ -285,6 +253,7 @@ impl<'g, 'p> Writer<'g, 'p> {
                     }
                     _ => self.nodes(body),
                 },
+                _ => self.line("#error \"for a GPU\""),
             }
         }
     }
@@ -315,10 +284,12 @@ impl<'g, 'p> Writer<'g, 'p> {
                 while start < l.extent {
                     let lanes = (1 << (l.extent - start).ilog2()).min(self.generator.lanes);
                     self.vector = Some(Vector { var: l.var, start, lanes });
+                    self.constants.insert(l.var, start as i64);
                     self.nodes(&l.body);
                     start += lanes;
                 }
                 self.vector = None;
+                self.constants.remove(&l.var);
             }
         }
     }
@@ -401,11 +372,7 @@ impl<'g, 'p> Writer<'g, 'p> {
         };
 
         // What a leaf reads and does not write is loaded once in a scope.
-        let is_stable = match &self.names {
-            Names::Leaf(leaf) => !leaf.written.contains(&access.buffer),
-            Names::Stage => false,
-        };
-        if !is_stable {
+        if self.leaf.as_ref().is_none_or(|leaf| leaf.written.contains(&access.buffer)) {
             return Value { text, lanes };
         }
         if let Some(name) = self.loaded.iter().rev().find_map(|scope| scope.get(&text)) {
@@ -428,10 +395,7 @@ impl<'g, 'p> Writer<'g, 'p> {
     fn accumulator(&mut self, access: &Access) -> String {
         let offset = flat_offset(self.generator.program, access);
         let lanes = self.vector.map_or(1, |v| v.lanes);
-        let flat = offset.eval(|v| match self.vector {
-            Some(vector) if vector.var == v => vector.start as i64,
-            _ => self.constants.get(&v).copied().unwrap_or(0),
-        });
+        let flat = offset.eval(|v| self.constants.get(&v).copied().unwrap_or(0));
         self.accumulators.insert((flat, lanes));
         format!("a{flat}")
     }
@@ -439,41 +403,30 @@ impl<'g, 'p> Writer<'g, 'p> {
     /// Pointer, offset in C, and stride along the vector of an access to memory.
     fn address(&self, access: &Access) -> (String, String, i64) {
         let mut offset = flat_offset(self.generator.program, access);
-        let pointer = match &self.names {
-            Names::Stage => format!("b{}", access.buffer.0),
-            Names::Leaf(leaf) => match leaf.find(access.buffer, &offset) {
-                Some(i) => {
-                    offset = offset + leaf.pointers[i].base.clone() * -1;
-                    format!("p{i}")
-                }
-                None => format!("b{}", access.buffer.0),
-            },
+        let leaf = self.leaf.as_ref();
+        let pointer = match leaf.and_then(|leaf| Some((leaf, leaf.find(access.buffer, &offset)?))) {
+            Some((leaf, i)) => {
+                offset.add_scaled(&leaf.pointers[i].base, -1);
+                format!("p{i}")
+            }
+            None => format!("b{}", access.buffer.0),
         };
 
         // Loops that are written out have values here; the vector's coefficient is the stride.
-        let mut stride = 0;
+        let stride = self.vector.map_or(0, |vector| offset.coefficient(vector.var));
         let mut folded = Affine::constant(offset.constant);
         for &(var, c) in &offset.terms {
-            match (self.vector, self.constants.get(&var)) {
-                (Some(vector), _) if vector.var == var => {
-                    stride = c;
-                    folded.constant += c * vector.start as i64;
-                }
-                (_, Some(value)) => folded.constant += c * value,
-                _ => folded = folded + Affine::var(var) * c,
+            match self.constants.get(&var) {
+                Some(value) => folded.constant += c * value,
+                None => folded.add_scaled(&Affine::var(var), c),
             }
         }
         (pointer, folded.display(|v| self.var_name(v)).to_string(), stride)
     }
 
     fn var_name(&self, var: VarId) -> String {
-        match &self.names {
-            Names::Stage => format!("v{}", var.0),
-            Names::Leaf(leaf) => match leaf.inner.iter().position(|&v| v == var) {
-                Some(i) => format!("i{i}"),
-                None => format!("v{}", var.0),
-            },
-        }
+        let position = self.leaf.as_ref().and_then(|leaf| leaf.inner.iter().position(|&v| v == var));
+        position.map_or_else(|| format!("v{}", var.0), |i| format!("i{i}"))
     }
 }
 

@@ -18,8 +18,7 @@
 use std::fmt::Write;
 
 use autotune_ir::KernelPlan;
-use autotune_ir::launch::Grid;
-use autotune_ir::program::Program;
+use autotune_ir::program::{Grid, Program};
 use autotune_ir::target::GpuApi;
 
 mod cuda;

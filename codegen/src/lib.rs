@@ -1,7 +1,7 @@
 //! Code generators: each reads the same loop nests.
 
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::program::{Access, Node, Program};
+use autotune_ir::program::{Access, Node, Program, preorder};
 
 pub mod asm;
 pub mod c;
@@ -19,11 +19,10 @@ fn flat_offset(program: &Program, access: &Access) -> Affine {
 
 /// The variables of the loops in a node, in order of appearance.
 fn bound_vars(node: &Node) -> Vec<VarId> {
-    let mut vars = match node {
+    let bound = |node: &Node| match node {
         Node::Loop(l) => vec![l.var],
         Node::Unflatten { digits, .. } => digits.iter().map(|d| d.var).collect(),
         _ => Vec::new(),
     };
-    vars.extend(node.body().iter().flat_map(bound_vars));
-    vars
+    preorder(std::slice::from_ref(node)).flat_map(bound).collect()
 }

@@ -25,12 +25,7 @@ impl DType {
 
     /// Its word in the text form of workloads.
     pub fn word(self) -> &'static str {
-        match self {
-            DType::F32 => "f32",
-            DType::Tf32 => "tf32",
-            DType::F16 => "f16",
-            DType::Bf16 => "bf16",
-        }
+        Self::WORDS[self as usize].0
     }
 
     /// Size of one element in memory in bytes.

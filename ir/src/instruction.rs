@@ -16,9 +16,8 @@
 
 use std::fmt;
 
-use crate::affine::VarId;
-use crate::launch::Grid;
-use crate::program::{LoopKind, Node, Program};
+use crate::affine::{Affine, VarId};
+use crate::program::{Access, Grid, LoopKind, Node, Program};
 
 mod box_copy;
 mod fragments;
@@ -72,9 +71,24 @@ impl Site<'_> {
     }
 }
 
+/// True if the last two indices of an access have just these terms, and the others none, but for variables that do not count.
+fn has_terms(access: &Access, counts: impl Fn(VarId) -> bool, [rows, columns]: [&[(VarId, i64)]; 2]) -> bool {
+    let has = |index: &Affine, wanted: &[(VarId, i64)]| {
+        let found = index.terms.iter().filter(|term| counts(term.0));
+        let wanted = wanted.iter().filter(|term| counts(term.0));
+        found.clone().count() == wanted.clone().count() && wanted.clone().all(|term| found.clone().any(|f| f == term))
+    };
+    match &access.index[..] {
+        [outer @ .., row, column] => {
+            has(row, rows) && has(column, columns) && outer.iter().all(|index| has(index, &[]))
+        }
+        _ => false,
+    }
+}
+
 impl PartialEq for Instruction {
     fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
+        std::ptr::eq(self, other)
     }
 }
 

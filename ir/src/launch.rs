@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::instruction::{BOX_COPY, BoxCopy};
-use crate::plan::TensorBox;
-use crate::program::{Loop, LoopKind, Node, PRODUCER_THREADS, Program, Scope, Stage, WarpRole};
+use crate::program::{Grid, Node, PRODUCER_THREADS, Program, Scope, Stage, WarpRole, preorder};
 
 /// The grid of a stage, in one dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -15,38 +14,6 @@ pub struct Launch {
     pub threads: usize,
     /// Shared memory of a block. CUDA: dynamic, aligned to 16 bytes, to 1024 where boxes are copied; OpenCL: declared by the kernel itself.
     pub shared_bytes: usize,
-}
-
-/// The loops that make the grid of a GPU stage.
-pub struct Grid<'a> {
-    /// Block loops, outermost first.
-    pub blocks: Vec<&'a Loop>,
-    /// Thread loops, outermost first.
-    pub threads: Vec<&'a Loop>,
-    /// What every thread runs.
-    pub body: &'a [Node],
-}
-
-impl<'a> Grid<'a> {
-    /// The grid of a GPU stage: block loops, then thread loops, each the only node of the one around it. `None` for any
-    /// other stage.
-    pub fn of(stage: &'a Stage) -> Option<Self> {
-        let mut grid = Self { blocks: Vec::new(), threads: Vec::new(), body: &stage.body };
-        while let [Node::Loop(l)] = grid.body {
-            match l.kind {
-                LoopKind::Block if grid.threads.is_empty() => grid.blocks.push(l),
-                LoopKind::Thread => grid.threads.push(l),
-                _ => break,
-            }
-            grid.body = &l.body;
-        }
-        (!grid.blocks.is_empty() || !grid.threads.is_empty()).then_some(grid)
-    }
-
-    /// Number of threads of a block that the thread loops number: all, or the consumers.
-    pub fn block_threads(&self) -> usize {
-        self.threads.iter().map(|l| l.extent).product()
-    }
 }
 
 impl Launch {
@@ -69,46 +36,27 @@ pub const ARRIVAL_BYTES: usize = 8;
 
 /// The copies of boxes in some nodes.
 pub fn box_copies(nodes: &[Node]) -> Vec<BoxCopy<'_>> {
-    let mut found = Vec::new();
-    for node in nodes {
-        match node {
-            Node::Call { instruction, body } if **instruction == BOX_COPY => found.extend(BoxCopy::of(body)),
-            node => found.extend(box_copies(node.body())),
-        }
-    }
-    found
-}
-
-/// The boxes that a stage copies, each once.
-pub fn boxes(stage: &Stage) -> Vec<TensorBox> {
-    let mut found: Vec<TensorBox> = Vec::new();
-    for copy in box_copies(&stage.body) {
-        let one = TensorBox { buffer: copy.from.buffer.0 as usize, shape: copy.shape() };
-        if !found.contains(&one) {
-            found.push(one);
-        }
-    }
-    found
+    let copies = preorder(nodes).filter_map(|node| match node {
+        Node::Call { instruction, body } if **instruction == BOX_COPY => BoxCopy::of(body),
+        _ => None,
+    });
+    copies.collect()
 }
 
 /// Each shared buffer that is allocated in the nodes: its position in [`Program::buffers`] and the byte behind its last, rounded
 /// up, in the block's shared memory. Buffers begin at multiples of 16 bytes and do not overlap.
 pub fn shared_offsets(program: &Program, nodes: &[Node]) -> Vec<(usize, usize)> {
-    fn collect(program: &Program, nodes: &[Node], found: &mut Vec<(usize, usize)>) {
-        for node in nodes {
-            if let Node::Alloc { buffer, .. } = node
-                && let Some(info) = program.buffers.get(buffer.0 as usize)
-                && info.scope == Scope::Shared
-                && found.iter().all(|&(known, _)| known != buffer.0 as usize)
-            {
-                let start = found.last().map_or(0, |&(_, end)| end);
-                let bytes = info.len() * program.dtype(*buffer).bytes();
-                found.push((buffer.0 as usize, start + bytes.next_multiple_of(16)));
-            }
-            collect(program, node.body(), found);
+    let mut found: Vec<(usize, usize)> = Vec::new();
+    for node in preorder(nodes) {
+        if let Node::Alloc { buffer, .. } = node
+            && let Some(info) = program.buffers.get(buffer.0 as usize)
+            && info.scope == Scope::Shared
+            && found.iter().all(|&(known, _)| known != buffer.0 as usize)
+        {
+            let start = found.last().map_or(0, |&(_, end)| end);
+            let bytes = info.len() * info.dtype.bytes();
+            found.push((buffer.0 as usize, start + bytes.next_multiple_of(16)));
         }
     }
-    let mut found = Vec::new();
-    collect(program, nodes, &mut found);
     found
 }

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
-use crate::launch::{Launch, boxes};
-use crate::program::{Buffer, BufferId, Layout, Node, Program, Role, Scope, StoreMode, When};
+use crate::instruction::BoxCopy;
+use crate::launch::{Launch, box_copies};
+use crate::program::{Buffer, BufferId, Layout, Node, Program, Role, Scope, Stage, StoreMode, When, preorder};
 
 /// Who provides the memory of a buffer, and when it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -72,6 +73,24 @@ pub struct TensorBox {
     pub shape: [usize; 2],
 }
 
+impl TensorBox {
+    /// What a copy copies.
+    pub fn of(copy: &BoxCopy) -> Self {
+        Self { buffer: copy.from.buffer.0 as usize, shape: copy.shape() }
+    }
+
+    /// What a stage copies, each once.
+    pub fn all(stage: &Stage) -> Vec<Self> {
+        let mut found = Vec::new();
+        for one in box_copies(&stage.body).iter().map(Self::of) {
+            if !found.contains(&one) {
+                found.push(one);
+            }
+        }
+        found
+    }
+}
+
 /// One entry point of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanStage {
@@ -120,7 +139,7 @@ impl KernelPlan {
             when: s.when,
             tasks: s.tasks(),
             launch: Launch::of(program, s),
-            boxes: boxes(s),
+            boxes: TensorBox::all(s),
         });
         Self { buffers: buffers.collect(), stages: stages.collect(), local_bytes: program.local_bytes() }
     }
@@ -136,20 +155,15 @@ impl Accesses {
     fn of(program: &Program, when: When) -> Self {
         let none = vec![false; program.buffers.len()];
         let mut accesses = Self { read: none.clone(), written: none };
-        program.stages.iter().filter(|stage| stage.when == when).for_each(|stage| accesses.add(&stage.body));
-        accesses
-    }
-
-    fn add(&mut self, nodes: &[Node]) {
-        for node in nodes {
-            if let Node::Store(store) = node {
-                let to = store.dst.buffer.0 as usize;
-                self.written[to] = true;
-                self.read[to] |= store.mode == StoreMode::Accumulate;
-                store.value.for_each_load(&mut |from| self.read[from.buffer.0 as usize] = true);
-            }
-            self.add(node.body());
+        let stages = program.stages.iter().filter(|stage| stage.when == when);
+        for node in stages.flat_map(|stage| preorder(&stage.body)) {
+            let Node::Store(store) = node else { continue };
+            let to = store.dst.buffer.0 as usize;
+            accesses.written[to] = true;
+            accesses.read[to] |= store.mode == StoreMode::Accumulate;
+            store.value.for_each_load(&mut |from| accesses.read[from.buffer.0 as usize] = true);
         }
+        accesses
     }
 }
 

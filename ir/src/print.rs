@@ -14,9 +14,7 @@
 use std::fmt;
 
 use crate::affine::Affine;
-use crate::program::{
-    Access, Buffer, Expr, InBounds, Layout, LoopKind, Mbarrier, Node, Program, Scope, StoreMode, WarpRole, When,
-};
+use crate::program::{Access, Buffer, BufferId, Expr, InBounds, Layout, Mbarrier, Node, Program, StoreMode, When};
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,94 +44,54 @@ impl Program {
     fn write_buffer(&self, f: &mut fmt::Formatter<'_>, buffer: &Buffer) -> fmt::Result {
         let operand = self.spec.find(buffer.role).filter(|tensor| tensor.is_given());
         let role = operand.map_or_else(|| buffer.role.to_string(), |tensor| tensor.name.to_string());
-        let scope = match buffer.scope {
-            Scope::Global => "global",
-            Scope::Shared => "shared",
-            Scope::Local => "local",
-            Scope::Register => "register",
-        };
-        write!(f, "buffer {}: {role} {scope} {:?}", buffer.name, buffer.shape)?;
+        write!(f, "buffer {}: {role} {} {:?}", buffer.name, word(buffer.scope), buffer.shape)?;
         match buffer.layout {
             Layout::Plain => writeln!(f),
             Layout::ChannelBlocked(block) => writeln!(f, " c-blocked {block}"),
         }
     }
 
-    /// Name of a buffer, also where the id is wrong.
-    fn buffer_name(&self, access: &Access) -> &str {
-        self.buffers.get(access.buffer.0 as usize).map_or("?", |b| &b.name)
-    }
-
     fn write_nodes(&self, f: &mut fmt::Formatter<'_>, nodes: &[Node], depth: usize) -> fmt::Result {
         for node in nodes {
-            write!(f, "{:1$}", "", 2 * depth)?;
-            match node {
-                Node::Loop(l) => {
-                    let kind = match l.kind {
-                        LoopKind::Serial => "serial",
-                        LoopKind::Parallel => "parallel",
-                        LoopKind::Unrolled => "unrolled",
-                        LoopKind::Vectorized => "vectorized",
-                        LoopKind::Block => "block",
-                        LoopKind::Thread => "thread",
-                    };
-                    writeln!(f, "{kind} {} in 0..{}", self.affine(&Affine::var(l.var)), l.extent)?;
-                    self.write_nodes(f, &l.body, depth + 1)?;
-                }
-                Node::Alloc { buffer, body } => {
-                    let access = Access { buffer: *buffer, index: Vec::new() };
-                    writeln!(f, "alloc {}", self.buffer_name(&access))?;
-                    self.write_nodes(f, body, depth + 1)?;
-                }
-                Node::Barrier => writeln!(f, "barrier")?,
-                Node::CopyGroup { body } => {
-                    writeln!(f, "copy group")?;
-                    self.write_nodes(f, body, depth + 1)?;
-                }
-                Node::AwaitCopies { but } => writeln!(f, "await copies but of {but} groups")?,
-                Node::Call { instruction, body } => {
-                    writeln!(f, "call {}", instruction.name)?;
-                    self.write_nodes(f, body, depth + 1)?;
-                }
-                Node::Specialised { role, body } => {
-                    let word = match role {
-                        WarpRole::Producer => "producer",
-                        WarpRole::Consumers => "consumers",
-                    };
-                    writeln!(f, "{word}")?;
-                    self.write_nodes(f, body, depth + 1)?;
-                }
-                Node::Mbarrier(Mbarrier::WaitFull) => writeln!(f, "wait full")?,
-                Node::Mbarrier(Mbarrier::ArriveEmpty { but }) => writeln!(f, "arrive empty but {but} groups")?,
-                Node::Mbarrier(Mbarrier::WaitEmpty { but }) => writeln!(f, "wait empty but {but} groups")?,
-                Node::Guard { when, body } => {
-                    writeln!(f, "if {}", self.conditions(when))?;
-                    self.write_nodes(f, body, depth + 1)?;
-                }
-                Node::Unflatten { value, digits, body } => {
-                    let names: Vec<String> = digits.iter().map(|d| self.affine(&Affine::var(d.var))).collect();
-                    let extents: Vec<String> = digits.iter().map(|d| d.extent.to_string()).collect();
-                    let (names, extents) = (names.join(", "), extents.join("x"));
-                    writeln!(f, "unflatten ({names}) in {extents} = {}", self.affine(value))?;
-                    self.write_nodes(f, body, depth + 1)?;
-                }
-                Node::Store(store) => {
-                    self.write_access(f, &store.dst)?;
-                    f.write_str(match store.mode {
-                        StoreMode::Assign => " = ",
-                        StoreMode::Accumulate => " += ",
-                    })?;
-                    self.write_expr(f, &store.value, false)?;
-                    writeln!(f)?;
-                }
-                Node::Prefetch { access, ahead } => {
-                    f.write_str("prefetch ")?;
-                    self.write_access(f, access)?;
-                    writeln!(f, " + {ahead}")?;
-                }
-            }
+            writeln!(f, "{:1$}{2}", "", 2 * depth, self.line(node))?;
+            self.write_nodes(f, node.body(), depth + 1)?;
         }
         Ok(())
+    }
+
+    /// A node without those within.
+    fn line(&self, node: &Node) -> String {
+        match node {
+            Node::Loop(l) => format!("{} {} in 0..{}", word(l.kind), self.affine(&Affine::var(l.var)), l.extent),
+            Node::Alloc { buffer, .. } => format!("alloc {}", self.buffer_name(*buffer)),
+            Node::Barrier => "barrier".into(),
+            Node::CopyGroup { .. } => "copy group".into(),
+            Node::AwaitCopies { but } => format!("await copies but of {but} groups"),
+            Node::Call { instruction, .. } => format!("call {}", instruction.name),
+            Node::Specialised { role, .. } => word(role),
+            Node::Mbarrier(Mbarrier::WaitFull) => "wait full".into(),
+            Node::Mbarrier(Mbarrier::ArriveEmpty { but }) => format!("arrive empty but {but} groups"),
+            Node::Mbarrier(Mbarrier::WaitEmpty { but }) => format!("wait empty but {but} groups"),
+            Node::Guard { when, .. } => format!("if {}", self.conditions(when)),
+            Node::Unflatten { value, digits, .. } => {
+                let names: Vec<String> = digits.iter().map(|d| self.affine(&Affine::var(d.var))).collect();
+                let extents: Vec<String> = digits.iter().map(|d| d.extent.to_string()).collect();
+                format!("unflatten ({}) in {} = {}", names.join(", "), extents.join("x"), self.affine(value))
+            }
+            Node::Store(store) => {
+                let sign = match store.mode {
+                    StoreMode::Assign => "=",
+                    StoreMode::Accumulate => "+=",
+                };
+                format!("{} {sign} {}", self.access(&store.dst), self.expr(&store.value))
+            }
+            Node::Prefetch { access, ahead } => format!("prefetch {} + {ahead}", self.access(access)),
+        }
+    }
+
+    /// Name of a buffer, also where the id is wrong.
+    fn buffer_name(&self, id: BufferId) -> &str {
+        self.buffers.get(id.0 as usize).map_or("?", |b| &b.name)
     }
 
     /// An affine index with the program's names of the variables.
@@ -147,40 +105,28 @@ impl Program {
         words.join(" and ")
     }
 
-    fn write_access(&self, f: &mut fmt::Formatter<'_>, access: &Access) -> fmt::Result {
+    fn access(&self, access: &Access) -> String {
         let index: Vec<String> = access.index.iter().map(|a| self.affine(a)).collect();
-        write!(f, "{}[{}]", self.buffer_name(access), index.join(", "))
+        format!("{}[{}]", self.buffer_name(access.buffer), index.join(", "))
     }
 
-    /// `factor`: the expression is a factor of a product, so that a sum needs parentheses.
-    fn write_expr(&self, f: &mut fmt::Formatter<'_>, expr: &Expr, factor: bool) -> fmt::Result {
+    fn expr(&self, expr: &Expr) -> String {
+        let factor = |factor: &Expr| match factor {
+            Expr::Add(_) => format!("({})", self.expr(factor)),
+            factor => self.expr(factor),
+        };
         match expr {
-            Expr::Const(value) => write!(f, "{value:?}"),
-            Expr::Load(access) => self.write_access(f, access),
-            Expr::Add(of) => {
-                f.write_str(if factor { "(" } else { "" })?;
-                self.write_expr(f, &of[0], false)?;
-                f.write_str(" + ")?;
-                self.write_expr(f, &of[1], false)?;
-                f.write_str(if factor { ")" } else { "" })
-            }
-            Expr::Mul(of) => {
-                self.write_expr(f, &of[0], true)?;
-                f.write_str(" * ")?;
-                self.write_expr(f, &of[1], true)
-            }
-            Expr::Max(of) => {
-                f.write_str("max(")?;
-                self.write_expr(f, &of[0], false)?;
-                f.write_str(", ")?;
-                self.write_expr(f, &of[1], false)?;
-                f.write_str(")")
-            }
-            Expr::Guarded { when, value } => {
-                write!(f, "(if {} then ", self.conditions(when))?;
-                self.write_expr(f, value, false)?;
-                f.write_str(" else 0)")
-            }
+            Expr::Const(value) => format!("{value:?}"),
+            Expr::Load(access) => self.access(access),
+            Expr::Add(of) => format!("{} + {}", self.expr(&of[0]), self.expr(&of[1])),
+            Expr::Mul(of) => format!("{} * {}", factor(&of[0]), factor(&of[1])),
+            Expr::Max(of) => format!("max({}, {})", self.expr(&of[0]), self.expr(&of[1])),
+            Expr::Guarded { when, value } => format!("(if {} then {} else 0)", self.conditions(when), self.expr(value)),
         }
     }
+}
+
+/// The name of a variant in lower case.
+fn word(variant: impl fmt::Debug) -> String {
+    format!("{variant:?}").to_lowercase()
 }

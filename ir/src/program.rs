@@ -33,15 +33,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
 use crate::instruction::Instruction;
 use crate::spec::{Axis, AxisId, Spec};
 
+mod grid;
+mod preorder;
 mod warp_role;
 
+pub use grid::Grid;
+pub use preorder::preorder;
 pub use warp_role::{Mbarrier, PRODUCER_THREADS, WarpRole};
 
 /// Most memory that one thread of a CPU's kernel has to itself.
@@ -129,10 +133,10 @@ impl Buffer {
     }
 
     /// Row-major strides in elements.
-    pub fn strides(&self) -> Vec<usize> {
-        let mut strides = vec![1; self.shape.len()];
+    pub fn strides(&self) -> SmallVec<[i64; 6]> {
+        let mut strides = smallvec![1; self.shape.len()];
         for d in (1..self.shape.len()).rev() {
-            strides[d - 1] = strides[d] * self.shape[d];
+            strides[d - 1] = strides[d] * self.shape[d] as i64;
         }
         strides
     }
@@ -194,14 +198,44 @@ impl Expr {
         Expr::Max(Box::new([a, b]))
     }
 
-    /// Calls `visit` on every load, left to right.
-    pub fn for_each_load<'a>(&'a self, visit: &mut impl FnMut(&'a Access)) {
+    /// Calls `visit` on the expression and on all within it, left to right.
+    pub fn for_each<'a>(&'a self, visit: &mut impl FnMut(&'a Expr)) {
+        visit(self);
+        match self {
+            Expr::Const(_) | Expr::Load(_) => {}
+            Expr::Add(of) | Expr::Mul(of) | Expr::Max(of) => of.iter().for_each(|e| e.for_each(visit)),
+            Expr::Guarded { value, .. } => value.for_each(visit),
+        }
+    }
+
+    /// Calls `visit` on every load, left to right, with the conditions under which it happens: these and those around it.
+    pub fn for_each_guarded_load<'a>(
+        &'a self,
+        guards: &mut Vec<&'a InBounds>,
+        visit: &mut impl FnMut(&'a Access, &[&'a InBounds]),
+    ) {
         match self {
             Expr::Const(_) => {}
-            Expr::Load(access) => visit(access),
-            Expr::Add(of) | Expr::Mul(of) | Expr::Max(of) => of.iter().for_each(|e| e.for_each_load(visit)),
-            Expr::Guarded { value, .. } => value.for_each_load(visit),
+            Expr::Load(access) => visit(access, guards),
+            Expr::Add(of) | Expr::Mul(of) | Expr::Max(of) => {
+                of.iter().for_each(|e| e.for_each_guarded_load(guards, visit));
+            }
+            Expr::Guarded { when, value } => {
+                let outer = guards.len();
+                guards.extend(when);
+                value.for_each_guarded_load(guards, visit);
+                guards.truncate(outer);
+            }
         }
+    }
+
+    /// Calls `visit` on every load, left to right.
+    pub fn for_each_load<'a>(&'a self, visit: &mut impl FnMut(&'a Access)) {
+        self.for_each(&mut |expr| {
+            if let Expr::Load(access) = expr {
+                visit(access);
+            }
+        });
     }
 }
 
@@ -258,6 +292,31 @@ pub struct Store {
     /// For the multiply-accumulate of the contraction: the value of each of [`Program::axes`] at this store, by which the
     /// verifier proves that every iteration is covered exactly once. Empty for every other store.
     pub point: Vec<Affine>,
+}
+
+impl Store {
+    /// The factors of a multiply-accumulate, `dst += a * b`.
+    pub fn factors(&self) -> Option<[&Access; 2]> {
+        match (&self.value, self.mode) {
+            (Expr::Mul(factors), StoreMode::Accumulate) => match &**factors {
+                [Expr::Load(a), Expr::Load(b)] => Some([a, b]),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// What is copied by `dst = a`, and under which conditions.
+    pub fn copied(&self) -> Option<(&Access, &[InBounds])> {
+        let (value, when) = match &self.value {
+            Expr::Guarded { when, value } => (&**value, when.as_slice()),
+            value => (value, &[][..]),
+        };
+        match (value, self.mode) {
+            (Expr::Load(from), StoreMode::Assign) => Some((from, when)),
+            _ => None,
+        }
+    }
 }
 
 /// A node of the tree.

@@ -68,12 +68,7 @@ impl Isa {
 
 impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Isa::Avx512 => "avx512",
-            Isa::Avx2 => "avx2",
-            Isa::Neon => "neon",
-            Isa::Generic => "generic",
-        })
+        f.write_str(&format!("{self:?}").to_lowercase())
     }
 }
 
@@ -91,7 +86,7 @@ pub enum Target {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TargetError {
     /// The word names no target.
-    #[error("unknown target '{word}': expected 'cpu', 'cuda', 'opencl' or one of {}", gpu::STATED_CUDA.join(", "))]
+    #[error("unknown target '{word}': expected 'cpu', 'cuda' or one of {}", GpuTarget::stated_words().collect::<Vec<_>>().join(", "))]
     Unknown {
         /// The word.
         word: String,

@@ -19,9 +19,8 @@
 
 use std::collections::HashSet;
 
-use thiserror::Error;
-
-use crate::program::{BufferId, Program, Role, Scope, StoreMode, When};
+use crate::problem::{Problem, ProgramError};
+use crate::program::{BufferId, Program, Role, StoreMode, When};
 use crate::sets::{SetBox, gap, overlap, volume};
 use crate::target::Target;
 
@@ -30,118 +29,13 @@ mod interface;
 mod own;
 mod phases;
 mod pipe;
+mod place;
 mod walk;
 
 use walk::{Found, Walk, Write, place_name};
 
-/// What is wrong with a program, and where.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{place}: {problem}")]
-pub struct VerifyError {
-    /// Stage and loops (by name, outermost first) or buffer.
-    pub place: String,
-    /// What is wrong.
-    pub problem: Problem,
-}
-
-/// What can be wrong with a program.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Problem {
-    /// Buffers, axes or names are not what the workload and its surroundings expect.
-    #[error("{0}")]
-    Interface(String),
-    /// Blocks or threads that the target does not have.
-    #[error("{0}")]
-    Launch(String),
-    /// Too much memory.
-    #[error("{bytes} bytes of {scope:?} memory exceed {limit}")]
-    Memory {
-        /// The kind of memory.
-        scope: Scope,
-        /// Bytes needed.
-        bytes: u64,
-        /// Bytes allowed.
-        limit: u64,
-    },
-    /// Loops or allocations are nested in a way that has no meaning.
-    #[error("{0}")]
-    Nesting(String),
-    /// A private buffer is used outside its allocation, or a variable outside its loop.
-    #[error("'{0}' is used outside its scope")]
-    OutOfScope(String),
-    /// An index leaves its dimension.
-    #[error("{buffer}: dimension {dim} of extent {extent} is indexed from {low} to {high}")]
-    OutOfBounds {
-        /// The buffer.
-        buffer: String,
-        /// Physical dimension, outermost is 0.
-        dim: usize,
-        /// Smallest index.
-        low: i64,
-        /// Largest index.
-        high: i64,
-        /// Extent of the dimension.
-        extent: usize,
-    },
-    /// A register is chosen by a variable that has no constant value once loops are unrolled within the allocation.
-    #[error("the register of '{buffer}' depends on '{var}'")]
-    RegisterIndex {
-        /// The buffer.
-        buffer: String,
-        /// The variable.
-        var: String,
-    },
-    /// A store or load that the buffer's role or the stage's time forbids.
-    #[error("'{buffer}' may not be {access} here")]
-    Forbidden {
-        /// The buffer.
-        buffer: String,
-        /// `read` or `written`.
-        access: &'static str,
-    },
-    /// Lanes of one vector, or tasks that run at once, store to the same element.
-    #[error("'{buffer}': {what}")]
-    Conflict {
-        /// The buffer.
-        buffer: String,
-        /// Who meets.
-        what: String,
-    },
-    /// A multiply-accumulate whose points are not plainly a box with each point taken once.
-    #[error("{0}")]
-    Point(String),
-    /// An operand is read in place at another element than the point asks for.
-    #[error("'{buffer}' is read at another index than the iteration asks for in logical dimension {dim}")]
-    WrongElement {
-        /// The operand.
-        buffer: String,
-        /// Logical dimension, outermost is 0.
-        dim: usize,
-    },
-    /// Some multiply-add happens twice.
-    #[error("covers an iteration that {other} covers, too")]
-    Overlap {
-        /// The other place.
-        other: String,
-    },
-    /// Some multiply-add does not happen.
-    #[error("{covered} of {required} iterations are covered")]
-    Incomplete {
-        /// Number of those that happen.
-        covered: u128,
-        /// Number of those that should.
-        required: u128,
-    },
-    /// An element of the output is never assigned.
-    #[error("the output is not assigned at {index:?}")]
-    OutputGap {
-        /// Its physical index.
-        index: Vec<i64>,
-    },
-}
-
 /// Proves that `program` computes its spec within the limits of `target`, or tells where it does not.
-pub fn verify(program: &Program, target: &Target) -> Result<(), VerifyError> {
+pub fn verify(program: &Program, target: &Target) -> Result<(), ProgramError> {
     interface::check_interface(program)?;
     interface::check_memory(program, target)?;
     let mut found = Found::default();
@@ -149,7 +43,7 @@ pub fn verify(program: &Program, target: &Target) -> Result<(), VerifyError> {
         let place = || format!("stage '{}'", stage.name);
         if stage.body.is_empty() {
             let problem = Problem::Nesting("a stage without tasks".into());
-            return Err(VerifyError { place: place(), problem });
+            return Err(ProgramError { place: place(), problem });
         }
         gpu::check_stage(program, stage, target)?;
         let first_write = found.writes.len();
@@ -167,7 +61,7 @@ pub fn verify(program: &Program, target: &Target) -> Result<(), VerifyError> {
 }
 
 /// Trees of one stage store to different elements.
-fn check_tasks(program: &Program, writes: &[Write]) -> Result<(), VerifyError> {
+fn check_tasks(program: &Program, writes: &[Write]) -> Result<(), ProgramError> {
     let buffers: HashSet<BufferId> = writes.iter().map(|w| w.buffer).collect();
     for id in buffers {
         let here: Vec<&Write> = writes.iter().filter(|w| w.buffer == id).collect();
@@ -175,7 +69,7 @@ fn check_tasks(program: &Program, writes: &[Write]) -> Result<(), VerifyError> {
         let boxes: Vec<SetBox> = here.iter().map(|w| w.covered.set_box.clone()).collect();
         if let Some((a, b)) = overlap(&boxes, &labels, &program.buffer(id).shape) {
             let what = format!("an element that {} stores, too", place_name(program, &here[b].covered.place));
-            return Err(VerifyError {
+            return Err(ProgramError {
                 place: place_name(program, &here[a].covered.place),
                 problem: Problem::Conflict { buffer: program.buffer(id).name.clone(), what },
             });
@@ -185,39 +79,39 @@ fn check_tasks(program: &Program, writes: &[Write]) -> Result<(), VerifyError> {
 }
 
 /// Every multiply-add that is needed happens exactly once.
-fn check_coverage(program: &Program, found: &Found) -> Result<(), VerifyError> {
+fn check_coverage(program: &Program, found: &Found) -> Result<(), ProgramError> {
     // A program whose every tap is padding multiplies nothing at all.
     let in_place = found.products.is_empty() || found.products.iter().any(|(_, in_place)| *in_place);
     if let Some((mixed, _)) = found.products.iter().find(|(_, own)| *own != in_place) {
         let problem = Problem::Point("data is read from a copy here, in place elsewhere".into());
-        return Err(VerifyError { place: place_name(program, &mixed.place), problem });
+        return Err(ProgramError { place: place_name(program, &mixed.place), problem });
     }
     let boxes: Vec<SetBox> = found.products.iter().map(|(p, _)| p.set_box.clone()).collect();
     let extents: Vec<usize> = program.axes.iter().map(|a| a.extent).collect();
     let labels: Vec<usize> = (0..boxes.len()).collect();
     if let Some((a, b)) = overlap(&boxes, &labels, &extents) {
         let place = |i: usize| place_name(program, &found.products[i].0.place);
-        return Err(VerifyError { place: place(a), problem: Problem::Overlap { other: place(b) } });
+        return Err(ProgramError { place: place(a), problem: Problem::Overlap { other: place(b) } });
     }
     let covered = boxes.iter().map(volume).sum();
     let Some(required) = interface::required_points(&program.algorithm, in_place) else {
         let problem = Problem::Point("iterations without padding cannot be counted".into());
-        return Err(VerifyError { place: "program".into(), problem });
+        return Err(ProgramError { place: "program".into(), problem });
     };
     if covered != required {
         let problem = Problem::Incomplete { covered, required };
-        return Err(VerifyError { place: "program".into(), problem });
+        return Err(ProgramError { place: "program".into(), problem });
     }
     Ok(())
 }
 
 /// Every element of the output is assigned.
-fn check_output(program: &Program, found: &Found) -> Result<(), VerifyError> {
+fn check_output(program: &Program, found: &Found) -> Result<(), ProgramError> {
     let is_output = |w: &&Write| w.mode == StoreMode::Assign && program.buffer(w.buffer).role == Role::Output;
     let boxes: Vec<SetBox> = found.writes.iter().filter(is_output).map(|w| w.covered.set_box.clone()).collect();
     let shape = program.find(Role::Output).map_or(&[][..], |id| &program.buffer(id).shape);
     match gap(&boxes, shape) {
-        Some(index) => Err(VerifyError { place: "program".into(), problem: Problem::OutputGap { index } }),
+        Some(index) => Err(ProgramError { place: "program".into(), problem: Problem::OutputGap { index } }),
         None => Ok(()),
     }
 }

@@ -61,7 +61,7 @@ fn count_elements(program: &Program, access: &Access, loops: &[(VarId, usize)], 
         let values: Vec<(VarId, i64)> =
             inner.iter().map(|&(var, extent)| ((var, (rest % extent) as i64), rest /= extent).0).collect();
         let value = |var: VarId| values.iter().find(|v| v.0 == var).map_or(0, |v| v.1);
-        let offset: i64 = access.index.iter().zip(&strides).map(|(index, &s)| index.eval(value) * s as i64).sum();
+        let offset: i64 = access.index.iter().zip(&strides).map(|(index, s)| index.eval(value) * s).sum();
         elements.insert(offset);
     }
     elements.len()

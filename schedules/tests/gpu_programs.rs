@@ -8,8 +8,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use autotune_ir::program::{BufferId, Digit, Node, Role, Scope, StoreMode};
-use autotune_ir::verify::Problem;
-use autotune_ir::{Affine, DType, InterpError, Launch, Program, Target, interpret, verify};
+use autotune_ir::{Affine, DType, InterpError, Launch, Problem, Program, ProgramError, Target, interpret, verify};
 use autotune_schedules::gpu::{IMPLICIT_GEMM, MMA, TILED, WGMMA};
 use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, winograd};
 use common::random_programs::{check, check_configs};
@@ -263,7 +262,7 @@ fn a_missing_barrier_is_a_race() {
                 assert!(matches!(proof.problem, Problem::Conflict { .. }), "{config}: {proof}");
                 // A single thread that does not need what others copied is no race, but nothing that is proven.
                 match interpret(&broken, &operands) {
-                    Err(InterpError::Race { buffer, .. }) => {
+                    Err(InterpError::Program(ProgramError { problem: Problem::Conflict { buffer, .. }, .. })) => {
                         assert!(buffer.ends_with("_shared"), "{buffer}");
                         planted += 1;
                     }

@@ -8,8 +8,7 @@ mod common;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::instruction::BOX_COPY;
 use autotune_ir::program::{Node, WarpRole};
-use autotune_ir::verify::Problem;
-use autotune_ir::{DType, InterpError, Target, interpret, verify};
+use autotune_ir::{DType, InterpError, Problem, Target, interpret, verify};
 use autotune_schedules::gpu::{MMA, WGMMA};
 use autotune_schedules::{
     Config, LowerError, Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance,
@@ -96,8 +95,11 @@ fn planted_faults_are_found() {
             }
             match interpret(&broken, &operands) {
                 // Producer and consumers wait for each other.
-                Err(InterpError::Malformed { .. }) if ["no release", "no wait for a group"].contains(&what) => {}
-                Err(e) => assert!(matches!(e, InterpError::Race { .. }), "{what}: {e}"),
+                Err(InterpError::Program(error)) => match error.problem {
+                    Problem::Nesting(_) if ["no release", "no wait for a group"].contains(&what) => {}
+                    problem => assert!(matches!(problem, Problem::Conflict { .. }), "{what}: {problem}"),
+                },
+                Err(other) => panic!("{what}: {other}"),
                 // The instructions of warp groups go on reading, which the interpreter does not know.
                 Ok(_) if ["a busy slot", "an early release"].contains(&what) && config.sketch == WGMMA.name => {}
                 Ok(output) => assert!(max_rel_error(&output, &expected) > tolerance(&workload, &config), "{what}"),

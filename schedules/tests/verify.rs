@@ -6,8 +6,9 @@ mod common;
 use std::sync::Arc;
 
 use autotune_ir::program::{Access, AxisOf, BufferId, Expr, Loop, LoopKind, Node, Role, Scope, Store, StoreMode, When};
-use autotune_ir::verify::Problem;
-use autotune_ir::{Affine, CpuTarget, DType, InterpError, Program, Spec, Target, VarId, interpret, verify};
+use autotune_ir::{
+    Affine, CpuTarget, DType, InterpError, Problem, Program, ProgramError, Spec, Target, VarId, interpret, verify,
+};
 use autotune_schedules::{Operands, Workload};
 use common::nests;
 use rand::{RngExt, SeedableRng};
@@ -569,7 +570,7 @@ fn what_is_proven_runs() {
         match (&proof, &result) {
             (Ok(()), Ok(_)) => proven += 1,
             // Tasks that read what others write are left to the interpreter.
-            (Ok(()), Err(InterpError::Race { .. })) => {}
+            (Ok(()), Err(InterpError::Program(ProgramError { problem: Problem::Conflict { .. }, .. }))) => {}
             (Ok(()), Err(e)) => panic!("proven, but {e}, seed {seed}\n{program}"),
             (Err(_), _) => refuted += 1,
         }

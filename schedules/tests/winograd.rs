@@ -6,8 +6,7 @@ mod common;
 
 use autotune_ir::interp::interpret;
 use autotune_ir::program::{Buffer, BufferId, Loop, Role};
-use autotune_ir::verify::{Problem, verify};
-use autotune_ir::{CpuTarget, Isa, Program, Target};
+use autotune_ir::{CpuTarget, Isa, Problem, Program, Target, verify};
 use autotune_schedules::{
     Config, Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, reference, tolerance,
 };

@@ -11,9 +11,9 @@ use super::writer::Writer;
 use autotune_ir::DType;
 use autotune_ir::affine::VarId;
 use autotune_ir::instruction::WGMMA;
-use autotune_ir::launch::{Grid, Launch, box_copies, boxes};
+use autotune_ir::launch::{Launch, box_copies};
 use autotune_ir::plan::TensorBox;
-use autotune_ir::program::{LoopKind, Node, Program, Scope, Stage, WarpRole};
+use autotune_ir::program::{Grid, LoopKind, Node, Program, Scope, Stage, WarpRole};
 
 mod copy;
 mod functions;
@@ -66,7 +66,7 @@ impl Dialect for Cuda {
             role: None,
             has_groups: Used::of(grid.body).calls(&WGMMA),
             in_group: false,
-            boxes: boxes(stage),
+            boxes: TensorBox::all(stage),
             slots: slots.unwrap_or(0),
         }
     }

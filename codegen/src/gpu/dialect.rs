@@ -4,8 +4,8 @@ use super::element;
 use super::writer::Writer;
 use autotune_ir::DType;
 use autotune_ir::instruction::Instruction;
-use autotune_ir::launch::{Grid, Launch};
-use autotune_ir::program::{Node, Program, Scope, Stage};
+use autotune_ir::launch::Launch;
+use autotune_ir::program::{Grid, Node, Program, Scope, Stage};
 
 /// How a dialect writes an instruction.
 pub(super) struct Printer<D: 'static> {

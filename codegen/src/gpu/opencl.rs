@@ -3,8 +3,8 @@
 use super::dialect::Dialect;
 use super::element;
 use autotune_ir::DType;
-use autotune_ir::launch::{Grid, Launch};
-use autotune_ir::program::{Program, Scope, Stage};
+use autotune_ir::launch::Launch;
+use autotune_ir::program::{Grid, Program, Scope, Stage};
 
 pub(super) struct OpenCl;
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use autotune_ir::instruction::Instruction;
-use autotune_ir::program::{Access, BufferId, Expr, InBounds, Loop, Node};
+use autotune_ir::program::{Access, BufferId, Expr, InBounds, Node, Store, preorder};
 
 /// What occurs in some nodes.
 #[derive(Default)]
@@ -21,56 +21,31 @@ pub(super) struct Used<'a> {
 impl<'a> Used<'a> {
     pub(super) fn of(nodes: &'a [Node]) -> Self {
         let mut used = Self::default();
-        used.nodes(nodes);
+        for node in preorder(nodes) {
+            match node {
+                Node::CopyGroup { .. } => used.copies = true,
+                Node::Call { instruction, body } => used.calls.push((instruction, body)),
+                Node::Guard { when, .. } => used.conditions.extend(when),
+                Node::Alloc { buffer, .. } => drop(used.allocated.insert(*buffer)),
+                Node::Store(store) => used.store(store),
+                _ => {}
+            }
+        }
         used
+    }
+
+    fn store(&mut self, store: &'a Store) {
+        self.stored.insert(store.dst.buffer);
+        self.accesses.push(&store.dst);
+        store.value.for_each(&mut |expr| match expr {
+            Expr::Load(access) => self.accesses.push(access),
+            Expr::Guarded { when, .. } => self.conditions.extend(when),
+            _ => {}
+        });
     }
 
     /// True if some node calls an instruction.
     pub(super) fn calls(&self, instruction: &Instruction) -> bool {
         self.calls.iter().any(|call| call.0 == instruction)
-    }
-
-    fn nodes(&mut self, nodes: &'a [Node]) {
-        for node in nodes {
-            match node {
-                Node::Barrier | Node::AwaitCopies { .. } | Node::Prefetch { .. } | Node::Mbarrier(_) => {}
-                Node::CopyGroup { body } => {
-                    self.copies = true;
-                    self.nodes(body);
-                }
-                Node::Call { instruction, body } => {
-                    self.calls.push((instruction, body));
-                    self.nodes(body);
-                }
-                Node::Loop(Loop { body, .. }) | Node::Unflatten { body, .. } | Node::Specialised { body, .. } => {
-                    self.nodes(body)
-                }
-                Node::Guard { when, body } => {
-                    self.conditions.extend(when);
-                    self.nodes(body);
-                }
-                Node::Alloc { buffer, body } => {
-                    self.allocated.insert(*buffer);
-                    self.nodes(body);
-                }
-                Node::Store(store) => {
-                    self.stored.insert(store.dst.buffer);
-                    self.accesses.push(&store.dst);
-                    self.expr(&store.value);
-                }
-            }
-        }
-    }
-
-    fn expr(&mut self, expr: &'a Expr) {
-        match expr {
-            Expr::Const(_) => {}
-            Expr::Load(access) => self.accesses.push(access),
-            Expr::Add(of) | Expr::Mul(of) | Expr::Max(of) => of.iter().for_each(|expr| self.expr(expr)),
-            Expr::Guarded { when, value } => {
-                self.conditions.extend(when);
-                self.expr(value);
-            }
-        }
     }
 }

@@ -9,18 +9,12 @@ use super::used::Used;
 use crate::flat_offset;
 use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::launch::{Grid, Launch, shared_offsets};
+use autotune_ir::launch::{Launch, shared_offsets};
 use autotune_ir::program::{
-    Access, Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Scope, Stage, Store, StoreMode,
+    Access, Buffer, BufferId, Digit, Expr, Grid, InBounds, Loop, LoopKind, Node, Program, Scope, Stage, Store,
+    StoreMode,
 };
-
-/// The lanes of a vectorised loop that are being written: `start..start + lanes` of `var`.
-#[derive(Clone, Copy)]
-pub(super) struct Vector {
-    var: VarId,
-    start: usize,
-    pub(super) lanes: usize,
-}
+use autotune_ir::vector::Vector;
 
 /// Writes one kernel.
 pub(super) struct Writer<'a, D> {
@@ -30,6 +24,7 @@ pub(super) struct Writer<'a, D> {
     pub(super) depth: usize,
     /// Extents of loops and digits, open or not.
     extents: HashMap<VarId, usize>,
+    /// The lanes of a vectorised loop that are being written.
     pub(super) vector: Option<Vector>,
     next_name: usize,
 }
@@ -43,8 +38,9 @@ impl<'a, D: Dialect> Writer<'a, D> {
         writer.head(stage, symbol, grid, launch);
         writer.memory(grid);
         let same_for_warp = writer.dialect.same_for_warp("thread");
-        writer.numbers(&grid.blocks, "block", D::BLOCK_NUMBER, None);
-        writer.numbers(&grid.threads, "thread", D::THREAD_NUMBER, same_for_warp);
+        let digits = |loops: &[&Loop]| loops.iter().map(|l| (l.var, l.extent)).collect::<Vec<_>>();
+        writer.digits("block", D::BLOCK_NUMBER, &digits(&grid.blocks), None);
+        writer.digits("thread", D::THREAD_NUMBER, &digits(&grid.threads), same_for_warp);
 
         writer.nodes(grid.body);
         writer.text.push_str("}\n");
@@ -107,19 +103,19 @@ impl<'a, D: Dialect> Writer<'a, D> {
         }
     }
 
-    /// The variables of nested loops by the number of their combination, the innermost fastest. The compiler is told, if it is to
-    /// know, that all but the two innermost are the same for all lanes of a warp.
-    fn numbers(&mut self, loops: &[&Loop], name: &str, number: &str, same_for_warp: Option<String>) {
-        self.extents.extend(loops.iter().map(|l| (l.var, l.extent)));
+    /// A number, and its digits, the most significant first. The compiler is told, if it is to know, that all but the two last are the
+    /// same for all lanes of a warp.
+    fn digits(&mut self, name: &str, number: &str, digits: &[(VarId, usize)], same_for_warp: Option<String>) {
         self.line(&format!("int {name} = {number};"));
-        for (i, l) in loops.iter().enumerate().rev() {
-            let var = self.name(l.var);
+        for (i, &(var, extent)) in digits.iter().enumerate().rev() {
+            self.extents.insert(var, extent);
+            let var = self.name(var);
             if i == 0 {
                 self.line(&format!("const int {var} = {name};"));
             } else {
-                self.line(&format!("const int {var} = {name} % {}; {name} /= {};", l.extent, l.extent));
+                self.line(&format!("const int {var} = {name} % {extent}; {name} /= {extent};"));
             }
-            if i + 2 == loops.len() {
+            if i + 2 == digits.len() {
                 self.lines(&same_for_warp);
             }
         }
@@ -189,16 +185,8 @@ impl<'a, D: Dialect> Writer<'a, D> {
         self.line("{");
         self.depth += 1;
         let whole = self.new_name("e");
-        self.line(&format!("int {whole} = {};", self.affine(value, 0)));
-        for (i, digit) in digits.iter().enumerate().rev() {
-            self.extents.insert(digit.var, digit.extent);
-            let (name, extent) = (self.name(digit.var), digit.extent);
-            if i == 0 {
-                self.line(&format!("const int {name} = {whole};"));
-            } else {
-                self.line(&format!("const int {name} = {whole} % {extent}; {whole} /= {extent};"));
-            }
-        }
+        let parts: Vec<_> = digits.iter().map(|digit| (digit.var, digit.extent)).collect();
+        self.digits(&whole, &self.affine(value, 0), &parts, None);
 
         // Some numbers have no such digits where there are more of them than combinations.
         let count: usize = digits.iter().map(|d| d.extent).product();
@@ -220,13 +208,13 @@ impl<'a, D: Dialect> Writer<'a, D> {
 
     pub(super) fn looped(&mut self, l: &Loop) {
         self.extents.insert(l.var, l.extent);
-        if l.kind == LoopKind::Vectorized && self.lanes(l, 0) > 1 {
+        if l.kind == LoopKind::Vectorized && self.at_once(l, 0).lanes > 1 {
             let mut start = 0;
             while start < l.extent {
-                let lanes = self.lanes(l, start);
-                self.vector = Some(Vector { var: l.var, start, lanes });
+                let vector = self.at_once(l, start);
+                self.vector = Some(vector);
                 self.nodes(&l.body);
-                start += lanes;
+                start += vector.lanes;
             }
             self.vector = None;
             return;
@@ -240,40 +228,21 @@ impl<'a, D: Dialect> Writer<'a, D> {
         self.block(&format!("for (int {name} = 0; {name} < {}; ++{name})", l.extent), &l.body);
     }
 
-    /// Lanes that are written at once from `start` on: as many as some access takes and all conditions have in common.
-    fn lanes(&self, l: &Loop, start: usize) -> usize {
+    /// What is written at once from `start` on: as many lanes as some access takes and all conditions have in common.
+    fn at_once(&self, l: &Loop, start: usize) -> Vector {
         let used = Used::of(&l.body);
-        let fits = |&lanes: &usize| {
-            let vector = Vector { var: l.var, start, lanes };
-            start + lanes <= l.extent
-                && used.accesses.iter().any(|access| self.is_contiguous(access, vector))
-                && used.conditions.iter().all(|condition| self.is_uniform(condition, vector))
-        };
-        [8, 4, 2].into_iter().find(fits).unwrap_or(1)
+        Vector::widest(l.var, start, l.extent, |vector| {
+            used.accesses.iter().any(|access| self.is_contiguous(access, vector))
+                && used.conditions.iter().all(|condition| vector.is_uniform(condition, |var| self.extent(var)))
+        })
     }
 
-    /// True if the lanes access neighbouring elements of memory, 16 bytes at most, the first of them aligned.
+    /// True if one access to memory takes all lanes.
     pub(super) fn is_contiguous(&self, access: &Access, vector: Vector) -> bool {
-        let in_memory = matches!(self.program.buffer(access.buffer).scope, Scope::Global | Scope::Shared);
-        let fits = vector.lanes * self.program.dtype(access.buffer).bytes() <= 16;
-        let offset = flat_offset(self.program, access);
-        in_memory && fits && offset.coefficient(vector.var) == 1 && self.starts_aligned(&offset, vector)
-    }
-
-    /// True if the first lane's value is a multiple of the number of lanes.
-    fn starts_aligned(&self, affine: &Affine, vector: Vector) -> bool {
-        let first = affine.substitute(vector.var, &Affine::constant(vector.start as i64));
-        let lanes = vector.lanes as i64;
-        first.constant % lanes == 0 && first.terms.iter().all(|&(v, c)| c % lanes == 0 || self.extent(v) == 1)
-    }
-
-    /// True if the condition holds for all lanes or for none.
-    fn is_uniform(&self, condition: &InBounds, vector: Vector) -> bool {
-        match condition.index.coefficient(vector.var) {
-            0 => true,
-            1 => self.starts_aligned(&condition.index, vector) && condition.extent.is_multiple_of(vector.lanes),
-            _ => false,
-        }
+        let buffer = self.program.buffer(access.buffer);
+        let in_memory = matches!(buffer.scope, Scope::Global | Scope::Shared);
+        let offset = || flat_offset(self.program, access);
+        in_memory && vector.is_contiguous(&offset(), buffer.dtype.bytes(), |var| self.extent(var))
     }
 
     /// The conditions in C, without what always holds; `None` if that is all.

@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::footprint::Region;
 use crate::affine::VarId;
 use crate::program::{
-    Access, AxisInfo, BufferId, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, When, parallel_prefix,
+    Access, AxisInfo, Buffer, BufferId, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, When,
+    parallel_prefix, preorder,
 };
 
 /// The side of the contraction that a buffer serves; a packed copy serves the side it is copied from.
@@ -79,7 +80,7 @@ pub(super) struct Nest<'a> {
     /// Prefetches of all of them.
     pub(super) prefetches: f64,
     /// Row-major strides of every buffer, in elements.
-    strides: Vec<Strides>,
+    strides: Vec<SmallVec<[i64; 6]>>,
     operands: Vec<Operand>,
     /// Axis of the contraction that each loop variable runs along.
     axis_of: Vec<Option<u8>>,
@@ -94,7 +95,7 @@ impl<'a> Nest<'a> {
             trees: Vec::with_capacity(16),
             stages: 0,
             prefetches: 0.0,
-            strides: program.buffers.iter().map(|b| row_major(&b.shape)).collect(),
+            strides: program.buffers.iter().map(Buffer::strides).collect(),
             operands: program.buffers.iter().map(|b| operand_of_role(b.role)).collect(),
             axis_of: vec![None; program.vars.len()],
         };
@@ -107,7 +108,11 @@ impl<'a> Nest<'a> {
 
     fn add_stage(&mut self, stage: &'a Stage, walk: &mut Walk<'a>) {
         if stage.when == When::AheadOfTime {
-            self.follow_copies(&stage.body);
+            let stores = preorder(&stage.body).filter_map(|node| match node {
+                Node::Store(store) => Some(store),
+                _ => None,
+            });
+            stores.for_each(|store| self.follow_copy(store));
             return;
         }
         for node in &stage.body {
@@ -134,13 +139,8 @@ impl<'a> Nest<'a> {
                     self.follow_copy(store);
                     self.add_leaf(store, walk);
                 }
-                Node::Guard { body, .. }
-                | Node::Unflatten { body, .. }
-                | Node::CopyGroup { body }
-                | Node::Call { body, .. }
-                | Node::Specialised { body, .. } => self.add_nodes(body, walk),
                 Node::Prefetch { .. } => self.prefetches += trips(walk),
-                Node::Barrier | Node::AwaitCopies { .. } | Node::Mbarrier(_) => {}
+                node => self.add_nodes(node.body(), walk),
             }
         }
     }
@@ -162,15 +162,6 @@ impl<'a> Nest<'a> {
             register_depth: in_registers.then(|| walk.opened[dst.0 as usize]),
             trips: trips(walk),
         });
-    }
-
-    fn follow_copies(&mut self, nodes: &'a [Node]) {
-        for node in nodes {
-            if let Node::Store(store) = node {
-                self.follow_copy(store);
-            }
-            self.follow_copies(node.body());
-        }
     }
 
     fn follow_copy(&mut self, store: &Store) {
@@ -256,9 +247,6 @@ impl Classes {
     }
 }
 
-/// Of each dimension of a buffer, in elements.
-type Strides = SmallVec<[i64; 6]>;
-
 /// Where the walk over a stage stands.
 struct Walk<'a> {
     stack: Vec<&'a Loop>,
@@ -278,14 +266,6 @@ fn operand_of_role(role: Role) -> Operand {
         // A packed buffer is settled when the copy that fills it is met.
         Role::Packed | Role::Operand(_) | Role::Output | Role::Accumulator => Operand::Output,
     }
-}
-
-fn row_major(shape: &[usize]) -> Strides {
-    let mut strides = smallvec![1; shape.len()];
-    for d in (1..shape.len()).rev() {
-        strides[d - 1] = strides[d] * shape[d] as i64;
-    }
-    strides
 }
 
 /// The innermost loop if it is vectorised.

@@ -155,7 +155,7 @@ impl RegisterTile {
 /// What a leaf other than a multiply-accumulate needs in all its runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CopyCost {
-    /// Loads and stores of memory, in instructions.
+    /// Loads and stores of memory, in instructions; about as many cycles.
     pub(super) instructions: f64,
     /// Bytes loaded and stored.
     pub(super) bytes: f64,
@@ -183,10 +183,5 @@ impl CopyCost {
             bytes: 4.0 * elements * leaf.trips,
             code_bytes: written_out(loops) * (once + vectors) * INSTRUCTION_BYTES,
         }
-    }
-
-    /// Estimated cycles.
-    pub(super) fn cycles(&self) -> f64 {
-        self.instructions
     }
 }

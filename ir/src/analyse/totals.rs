@@ -129,8 +129,8 @@ impl Totals {
             self.copy_instructions += cost.instructions;
         }
         self.code_bytes += cost.code_bytes;
-        self.other_cycles += cost.cycles();
-        cost.cycles()
+        self.other_cycles += cost.instructions;
+        cost.instructions
     }
 }
 

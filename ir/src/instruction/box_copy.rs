@@ -1,8 +1,8 @@
 //! Copies of boxes by the tensor memory accelerator (TMA).
 
-use super::{Asynchrony, Instruction, Site};
+use super::{Asynchrony, Instruction, Site, has_terms};
 use crate::affine::{Affine, VarId};
-use crate::program::{Access, Buffer, Digit, Expr, InBounds, Loop, LoopKind, Node, Scope};
+use crate::program::{Access, Buffer, Digit, InBounds, Loop, LoopKind, Node, Scope};
 use crate::sets::Set;
 
 /// `cp.async.bulk.tensor` of a [`BoxCopy`], whose bytes an mbarrier awaits (CUDA, compute capability 9.0).
@@ -61,11 +61,7 @@ impl<'a> BoxCopy<'a> {
         let [Node::Unflatten { value: number, digits, body }] = body else { return None };
         let [Node::Loop(vector)] = &body[..] else { return None };
         let [Node::Store(store)] = &vector.body[..] else { return None };
-        let (when, value): (&[InBounds], &Expr) = match &store.value {
-            Expr::Guarded { when, value } => (when, value),
-            value => (&[], value),
-        };
-        let Expr::Load(from) = value else { return None };
+        let (from, when) = store.copied()?;
         (digits.len() == 2).then_some(Self { rounds, number, digits, vector, to: &store.dst, from, when })
     }
 
@@ -98,14 +94,7 @@ impl<'a> BoxCopy<'a> {
         let row = [(self.digits[0].var, 1)];
         let column = [(self.digits[1].var, self.vector.extent as i64), (self.vector.var, 1)];
         let own = |var: VarId| row.iter().chain(&column).any(|term| term.0 == var);
-        let is = |index: &Affine, wanted: &[(VarId, i64)]| {
-            let found = index.terms.iter().filter(|(var, _)| own(*var));
-            found.clone().count() == wanted.len() && found.clone().all(|term| wanted.contains(term))
-        };
-        let last_two = |access: &Access| match &access.index[..] {
-            [outer @ .., a, b] => is(a, &row) && is(b, &column) && outer.iter().all(|index| is(index, &[])),
-            _ => false,
-        };
+        let last_two = |access: &Access| has_terms(access, own, [&row, &column]);
 
         // All of a slot, in rows that the swizzle is made for; a box has at most 256 of them.
         let (to, from) = (program.buffer(self.to.buffer), program.buffer(self.from.buffer));

@@ -1,10 +1,10 @@
 //! The form of nests that a warp runs by matrix instructions.
 
-use super::{BOX_ROW_BYTES, Instruction, MMA, Site, WGMMA};
+use super::{BOX_ROW_BYTES, Instruction, MMA, Site, WGMMA, has_terms};
 use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
 use crate::machine::gpu::WARP_THREADS;
-use crate::program::{Access, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
+use crate::program::{Access, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
 
 /// Extents of the two innermost thread loops, which number the lanes of a warp.
 pub const LANES: [usize; 2] = [8, 4];
@@ -98,8 +98,7 @@ impl<'a> Fragments<'a> {
             body = &l.body;
         }
         let [Node::Store(store)] = body else { return None };
-        let Expr::Mul(factors) = &store.value else { return None };
-        let [Expr::Load(rows), Expr::Load(columns)] = &**factors else { return None };
+        let [rows, columns] = store.factors()?;
         Some(Self { loops: loops.try_into().ok()?, store, rows, columns })
     }
 
@@ -186,21 +185,10 @@ impl<'a> Fragments<'a> {
 
         // What is the same for all lanes is left out; what is always zero says nothing.
         let extent = |var: VarId| self.loops.iter().find(|l| l.var == var).map_or(2, |l| l.extent);
-        let varies = |index: &Affine, wanted: &[(VarId, i64)]| {
-            let found = index.terms.iter().filter(|(var, _)| self.is_variable(*var, lanes) && extent(*var) > 1);
-            let wanted = wanted.iter().filter(|(var, _)| extent(*var) > 1);
-            found.clone().count() == wanted.clone().count()
-                && wanted.clone().all(|term| found.clone().any(|f| f == term))
-        };
-        let is = |access: &Access, last: [&[(VarId, i64)]; 2]| match &access.index[..] {
-            [outer @ .., a, b] => {
-                varies(a, last[0]) && varies(b, last[1]) && outer.iter().all(|index| varies(index, &[]))
-            }
-            _ => false,
-        };
-        is(self.rows, [&along_rows, &reduction])
-            && (is(self.columns, [&along_columns, &reduction])
-                || (by == ThreadGroup::Warp && is(self.columns, [&reduction, &along_columns])))
+        let counts = |var: VarId| self.is_variable(var, lanes) && extent(var) > 1;
+        has_terms(self.rows, counts, [&along_rows, &reduction])
+            && (has_terms(self.columns, counts, [&along_columns, &reduction])
+                || (by == ThreadGroup::Warp && has_terms(self.columns, counts, [&reduction, &along_columns])))
     }
 
     /// True for a variable that is not the same for all fragments and lanes.

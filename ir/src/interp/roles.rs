@@ -1,11 +1,11 @@
 //! Warp specialisation: producer and consumers each run until they must wait for the other.
 
-use super::grid::Block;
-use super::{Compiler, Fault, InterpError, Step};
-use crate::program::{Mbarrier, Node, WarpRole};
+use super::machine::Machine;
+use crate::problem::Problem;
+use crate::program::{Mbarrier, Node, WarpRole, preorder};
 
-/// A step that all threads of a role take, or an mbarrier operation, with the values of the loops around.
-type Action<'s> = (Vec<(usize, i64)>, &'s Step);
+/// What all threads of a role do next, with the values of the variables around.
+type Action<'p> = (Vec<Option<i64>>, &'p Node);
 
 /// How far producer and consumers are, in groups of copies.
 #[derive(Default)]
@@ -15,108 +15,91 @@ struct Progress {
     released: usize,
 }
 
-impl Compiler<'_> {
-    /// The warps of a block, specialised.
-    pub(super) fn roles(&mut self, [producer, consumers]: [&[Node]; 2]) -> Result<Step, InterpError> {
-        if !self.in_grid || self.guards > 0 || self.role.is_some() {
-            return Err(self.malformed("specialised warps of what is no block".into()));
-        }
-        self.role = Some(WarpRole::Producer);
-        let producer = self.nodes(producer)?;
-        self.role = Some(WarpRole::Consumers);
-        let consumers = self.nodes(consumers)?;
-        self.role = None;
-        Ok(Step::Specialised { producer, consumers })
-    }
-}
-
-impl Block<'_> {
+impl<'p> Machine<'p> {
     /// The producer goes on whenever it can.
-    pub(super) fn run_roles(&mut self, producer: &[Step], consumers: &[Step]) -> Result<(), Fault> {
-        let [producer, consumers] = [producer, consumers].map(|steps| {
-            let mut actions = Vec::new();
-            self.flatten(steps, &[], &mut actions);
-            actions
-        });
-        let (mut produced, mut consumed) = (0, 0);
+    pub(super) fn roles(&mut self, [producer, consumers]: [&'p [Node]; 2]) -> Result<(), Problem> {
+        let is_foreign = |role: WarpRole, node: &Node| match node {
+            Node::Mbarrier(mbarrier) => mbarrier.role() != role,
+            Node::CopyGroup { .. } => role != WarpRole::Producer,
+            Node::AwaitCopies { .. } => true,
+            _ => false,
+        };
+        let foreign = |role, nodes| preorder(nodes).any(|node| is_foreign(role, node));
+        if foreign(WarpRole::Producer, producer) || foreign(WarpRole::Consumers, consumers) {
+            return Problem::nesting("what warps of this role do not do");
+        }
+
+        let (mut produce, mut consume) = (Vec::new(), Vec::new());
+        self.flatten(producer, &mut produce)?;
+        self.flatten(consumers, &mut consume)?;
+        let (mut produce, mut consume) = (produce.iter().peekable(), consume.iter().peekable());
+        let around = self.vars.clone();
         let mut progress = Progress::default();
-        while produced < producer.len() || consumed < consumers.len() {
-            if let Some(action) = producer.get(produced)
-                && self.act(action, &mut progress)?
-            {
-                produced += 1;
-            } else if let Some(action) = consumers.get(consumed)
-                && self.act(action, &mut progress)?
-            {
-                consumed += 1;
-            } else {
-                return Err(Fault::Stuck);
+        while produce.peek().is_some() || consume.peek().is_some() {
+            let mut goes_on = false;
+            for role in [&mut produce, &mut consume] {
+                if !goes_on
+                    && let Some(action) = role.peek()
+                    && self.act(action, &mut progress)?
+                {
+                    goes_on = true;
+                    role.next();
+                }
+            }
+            if !goes_on {
+                return Problem::nesting("producer and consumers wait for each other");
             }
         }
+        self.vars = around;
         Ok(())
     }
 
     /// Does what is next for a role; false if it must wait.
-    fn act(&mut self, (values, step): &Action, progress: &mut Progress) -> Result<bool, Fault> {
-        self.bind(values);
-        match step {
-            Step::Mbarrier(Mbarrier::WaitEmpty { but }) => {
+    fn act(&mut self, (vars, node): &Action<'p>, progress: &mut Progress) -> Result<bool, Problem> {
+        self.vars.clone_from(vars);
+        match node {
+            Node::Mbarrier(Mbarrier::WaitEmpty { but }) => {
                 if progress.released + but < progress.begun {
                     return Ok(false);
                 }
             }
-            Step::Mbarrier(Mbarrier::WaitFull) => {
+            Node::Mbarrier(Mbarrier::WaitFull) => {
                 if progress.awaited >= progress.begun {
                     return Ok(false);
                 }
-                self.for_each_thread(|machine| machine.await_oldest())?;
+                self.each_thread(&mut |machine| {
+                    let others = machine.copies[machine.thread].len().saturating_sub(1);
+                    machine.await_copies(others)
+                })?;
                 progress.awaited += 1;
             }
-            Step::Mbarrier(Mbarrier::ArriveEmpty { but }) => {
+            Node::Mbarrier(Mbarrier::ArriveEmpty { but }) => {
                 progress.released = progress.released.max(progress.awaited.saturating_sub(*but));
             }
-            Step::CopyGroup { .. } => {
-                self.each_thread(step)?;
+            Node::CopyGroup { .. } => {
+                self.each_thread(&mut |machine| machine.node(node))?;
                 progress.begun += 1;
             }
-            step => return self.each_thread(step).map(|()| true),
+            node => return self.each_thread(&mut |machine| machine.node(node)).map(|()| true),
         }
         // What the roles do to shared memory is told apart by what is undefined meanwhile.
         self.end_phase();
         Ok(true)
     }
 
-    /// The steps one after the other, with loops around mbarriers and copies run and digits around them known.
-    fn flatten<'s>(&mut self, steps: &'s [Step], values: &[(usize, i64)], actions: &mut Vec<Action<'s>>) {
-        for step in steps {
-            match step {
-                Step::Loop { var, extent, body } if body.iter().any(has_mbarriers) => {
-                    for value in 0..*extent {
-                        self.flatten(body, &[values, &[(*var, value)]].concat(), actions);
-                    }
-                }
-                Step::Unflatten { value, digits, body } if body.iter().any(has_mbarriers) => {
-                    self.bind(values);
-                    if self.machine.bind(value, digits) {
-                        let digits: Vec<_> = digits.iter().map(|&(var, _)| (var, self.machine.vars[var])).collect();
-                        self.flatten(body, &[values, &digits].concat(), actions);
-                    }
-                }
-                step => actions.push((values.to_vec(), step)),
+    /// The nodes one after the other, with loops around mbarriers and copies run and digits around them known.
+    fn flatten(&mut self, nodes: &'p [Node], actions: &mut Vec<Action<'p>>) -> Result<(), Problem> {
+        let meets =
+            |node: &Node| preorder(node.body()).any(|node| matches!(node, Node::Mbarrier(_) | Node::CopyGroup { .. }));
+        nodes.iter().try_for_each(|node| match node {
+            Node::Loop(l) if meets(node) => self.looped(l, &mut |machine| machine.flatten(&l.body, actions)),
+            Node::Unflatten { value, digits, body } if meets(node) => {
+                self.unflatten(value, digits, &mut |machine| machine.flatten(body, actions))
             }
-        }
+            node => {
+                actions.push((self.vars.clone(), node));
+                Ok(())
+            }
+        })
     }
-}
-
-fn has_mbarriers(step: &Step) -> bool {
-    match step {
-        Step::Mbarrier(_) | Step::CopyGroup { .. } => true,
-        Step::Loop { body, .. } | Step::Unflatten { body, .. } => body.iter().any(has_mbarriers),
-        _ => false,
-    }
-}
-
-/// True for mbarrier operations and groups of copies, and what they are in.
-pub(super) fn is_of_role(node: &Node) -> bool {
-    matches!(node, Node::Mbarrier(_) | Node::CopyGroup { .. }) || node.body().iter().any(is_of_role)
 }

@@ -1,6 +1,6 @@
 //! Warp specialisation: blocks with warps that only copy.
 
-use super::Node;
+use super::{Node, preorder};
 use crate::machine::gpu::{REGISTER_STEP, REGISTERS};
 
 /// Threads of the producer: a warp group, since registers are dealt out to warp groups.
@@ -29,7 +29,7 @@ impl WarpRole {
 
     /// True if some of the nodes are for warps of one role.
     pub fn occurs(nodes: &[Node]) -> bool {
-        nodes.iter().any(|node| matches!(node, Node::Specialised { .. }) || Self::occurs(node.body()))
+        preorder(nodes).any(|node| matches!(node, Node::Specialised { .. }))
     }
 
     /// Registers of a thread of either role for so many consumers, multiples of 8 that together are no more than what the block is

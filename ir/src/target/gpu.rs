@@ -59,19 +59,6 @@ pub struct GpuTarget {
 /// Model of a GPU that is stated.
 const ANY: &str = "any";
 
-/// Words of the CUDA targets that can be stated.
-pub(super) const STATED_CUDA: [&str; 9] = [
-    "cuda:sm_70",
-    "cuda:sm_75",
-    "cuda:sm_80",
-    "cuda:sm_86",
-    "cuda:sm_89",
-    "cuda:sm_90",
-    "cuda:sm_100",
-    "cuda:sm_103",
-    "cuda:sm_120",
-];
-
 /// Limits by compute capability, from the table of technical specifications in the CUDA C++ Programming Guide, and for 10.0 and
 /// later from NVIDIA's CCCL (`cuda/__device/arch_traits.h`); multiprocessors and second-level cache are those of a common device:
 /// V100, T4, A100, RTX 3090, RTX 4090, H100 SXM, B200, B300, RTX 5090.
@@ -98,39 +85,7 @@ impl GpuTarget {
     /// assert_eq!(GpuTarget::stated("opencl").unwrap().threads_per_block, 256);
     /// ```
     pub fn stated(word: &str) -> Option<Self> {
-        if word == "opencl" {
-            return Some(Self::any_opencl());
-        }
-        let sm: usize = word.strip_prefix("cuda:sm_")?.parse().ok()?;
-        let [_, multiprocessors, threads, shared_kib, block_kib, l2_mib] =
-            *CUDA_LIMITS.iter().find(|limits| limits[0] == sm)?;
-        Some(Self {
-            api: GpuApi::Cuda { sm: sm as u32 },
-            model: ANY.into(),
-            multiprocessors,
-            warp_threads: WARP_THREADS,
-            threads_per_block: 1024,
-            threads_per_multiprocessor: threads,
-            shared_bytes_per_block: block_kib << 10,
-            shared_bytes_per_multiprocessor: shared_kib << 10,
-            registers_per_multiprocessor: REGISTERS,
-            registers_per_thread: 255,
-            l2_bytes: l2_mib << 20,
-        })
-    }
-
-    /// The words of [`GpuTarget::stated`].
-    pub fn stated_words() -> impl Iterator<Item = &'static str> {
-        STATED_CUDA.into_iter().chain(["opencl"])
-    }
-
-    /// True for the GPU of a word, false for one that was detected.
-    pub fn is_stated(&self) -> bool {
-        self.model == ANY
-    }
-
-    fn any_opencl() -> Self {
-        Self {
+        let opencl = Self {
             api: GpuApi::OpenCl,
             model: ANY.into(),
             multiprocessors: 16,
@@ -142,7 +97,36 @@ impl GpuTarget {
             registers_per_multiprocessor: 32 << 10,
             registers_per_thread: 128,
             l2_bytes: 1 << 20,
+        };
+        if word == "opencl" {
+            return Some(opencl);
         }
+        let sm: usize = word.strip_prefix("cuda:sm_")?.parse().ok()?;
+        let [_, multiprocessors, threads, shared_kib, block_kib, l2_mib] =
+            *CUDA_LIMITS.iter().find(|limits| limits[0] == sm)?;
+        Some(Self {
+            api: GpuApi::Cuda { sm: sm as u32 },
+            multiprocessors,
+            threads_per_block: 1024,
+            threads_per_multiprocessor: threads,
+            shared_bytes_per_block: block_kib << 10,
+            shared_bytes_per_multiprocessor: shared_kib << 10,
+            registers_per_multiprocessor: REGISTERS,
+            registers_per_thread: 255,
+            l2_bytes: l2_mib << 20,
+            ..opencl
+        })
+    }
+
+    /// The words of [`GpuTarget::stated`].
+    pub fn stated_words() -> impl Iterator<Item = String> {
+        let cuda = CUDA_LIMITS.iter().map(|limits| format!("cuda:sm_{}", limits[0]));
+        cuda.chain(["opencl".to_string()])
+    }
+
+    /// True for the GPU of a word, false for one that was detected.
+    pub fn is_stated(&self) -> bool {
+        self.model == ANY
     }
 
     /// The key under which the database keeps its records: interface, compute capability and model.
@@ -159,13 +143,13 @@ mod tests {
     #[test]
     fn every_listed_word_has_limits_and_a_key_of_its_own() {
         let mut keys: Vec<String> =
-            GpuTarget::stated_words().map(|word| Target::detect(word, None).unwrap().key()).collect();
+            GpuTarget::stated_words().map(|word| Target::detect(&word, None).unwrap().key()).collect();
         assert!(keys.contains(&"cuda:sm_90:any".to_string()));
         keys.sort();
         keys.dedup();
         assert_eq!(keys.len(), GpuTarget::stated_words().count());
         for word in GpuTarget::stated_words() {
-            let target = Target::Gpu(GpuTarget::stated(word).unwrap());
+            let target = Target::Gpu(GpuTarget::stated(&word).unwrap());
             let json = serde_json::to_string(&target).unwrap();
             assert_eq!(serde_json::from_str::<Target>(&json).unwrap(), target);
         }

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::{Problem, VerifyError, phases};
+use super::{Problem, ProgramError, phases};
 use crate::affine::{Affine, VarId};
-use crate::launch::{Grid, Launch};
-use crate::program::{Access, BufferId, Digit, Expr, InBounds, Node, Program, Scope, Stage, Store, StoreMode};
+use crate::launch::Launch;
+use crate::program::{BufferId, Digit, Grid, InBounds, Node, Program, Scope, Stage, StoreMode, preorder};
 use crate::sets::Set;
 use crate::target::{GpuTarget, Target};
 
@@ -16,8 +16,8 @@ pub(super) struct Digits<'a> {
 }
 
 /// A stage is made for the target and keeps its limits; if for a GPU, its threads do not meet in memory.
-pub(super) fn check_stage(program: &Program, stage: &Stage, target: &Target) -> Result<(), VerifyError> {
-    let fail = |problem: Problem| Err(VerifyError { place: format!("stage '{}'", stage.name), problem });
+pub(super) fn check_stage(program: &Program, stage: &Stage, target: &Target) -> Result<(), ProgramError> {
+    let fail = |problem: Problem| Err(ProgramError { place: format!("stage '{}'", stage.name), problem });
     match (target.gpu(), Grid::of(stage), Launch::of(program, stage)) {
         (None, None, _) => Ok(()),
         (Some(gpu), Some(grid), Some(launch)) => {
@@ -46,13 +46,14 @@ fn check_launch(launch: Launch, gpu: &GpuTarget) -> Result<(), Problem> {
 /// A buffer that the stage stores to is stored to in one place, and not read.
 fn check_global(program: &Program, body: &[Node]) -> Result<(), Problem> {
     let (mut stored, mut loaded): (Vec<BufferId>, Vec<BufferId>) = (Vec::new(), Vec::new());
-    for_each_store(body, &mut |store| {
+    for node in preorder(body) {
+        let Node::Store(store) = node else { continue };
         stored.push(store.dst.buffer);
         store.value.for_each_load(&mut |access| loaded.push(access.buffer));
         if store.mode == StoreMode::Accumulate {
             loaded.push(store.dst.buffer);
         }
-    });
+    }
     let is_global = |id: &BufferId| program.buffers.get(id.0 as usize).is_some_and(|b| b.scope == Scope::Global);
     for (i, id) in stored.iter().enumerate().filter(|(_, id)| is_global(id)) {
         if loaded.contains(id) || stored[..i].contains(id) {
@@ -61,36 +62,6 @@ fn check_global(program: &Program, body: &[Node]) -> Result<(), Problem> {
         }
     }
     Ok(())
-}
-
-fn for_each_store<'a>(nodes: &'a [Node], visit: &mut impl FnMut(&'a Store)) {
-    for node in nodes {
-        if let Node::Store(store) = node {
-            visit(store);
-        }
-        for_each_store(node.body(), visit);
-    }
-}
-
-/// Every load of an expression with the conditions under which it happens.
-pub(super) fn guarded_loads<'a>(
-    expr: &'a Expr,
-    guards: &mut Vec<&'a InBounds>,
-    loads: &mut Vec<(&'a Access, Vec<&'a InBounds>)>,
-) {
-    match expr {
-        Expr::Const(_) => {}
-        Expr::Load(access) => loads.push((access, guards.clone())),
-        Expr::Add(of) | Expr::Mul(of) | Expr::Max(of) => {
-            of.iter().for_each(|expr| guarded_loads(expr, guards, loads));
-        }
-        Expr::Guarded { when, value } => {
-            let outer = guards.len();
-            guards.extend(when);
-            guarded_loads(value, guards, loads);
-            guards.truncate(outer);
-        }
-    }
 }
 
 /// `(c, rest)` such that `affine = c * part + rest` and no variable of `part` occurs in `rest`; `None` if there are none, or

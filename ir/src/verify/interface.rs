@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Problem, VerifyError};
+use super::{Problem, ProgramError};
 use crate::affine::{Affine, VarId};
 use crate::layout::physical_shape;
 use crate::program::{AxisOf, Buffer, Layout, MAX_LOCAL_BYTES, Program, Role, Scope};
@@ -13,12 +13,12 @@ use crate::target::Target;
 const MAX_GLOBAL_BYTES: u64 = 8 << 30;
 const MAX_GLOBAL_GROWTH: u64 = 8;
 
-fn fail(place: impl Into<String>, what: impl Into<String>) -> Result<(), VerifyError> {
-    Err(VerifyError { place: place.into(), problem: Problem::Interface(what.into()) })
+fn fail(place: impl Into<String>, what: impl Into<String>) -> Result<(), ProgramError> {
+    Err(ProgramError { place: place.into(), problem: Problem::Interface(what.into()) })
 }
 
 /// Names, roles, shapes and axes are those of the spec and of the algorithm.
-pub(super) fn check_interface(program: &Program) -> Result<(), VerifyError> {
+pub(super) fn check_interface(program: &Program) -> Result<(), ProgramError> {
     if !outside(&program.spec).eq(outside(&program.algorithm)) {
         return fail("program", "the algorithm has other operands than the spec");
     }
@@ -73,7 +73,7 @@ fn is_identifier(name: &str) -> bool {
 
 /// Together the program's axes are those of the algorithm's main equation: each of these is one of them, or fused with others into one,
 /// or the digits of its number are axes; one of extent 1 may be absent.
-fn check_axes(program: &Program) -> Result<(), VerifyError> {
+fn check_axes(program: &Program) -> Result<(), ProgramError> {
     let equation = program.algorithm.main();
     let mut names = HashSet::new();
     for axis in &program.axes {
@@ -90,47 +90,37 @@ fn check_axes(program: &Program) -> Result<(), VerifyError> {
     }
 
     for (id, own) in equation.axes.iter().enumerate() {
-        let of: Vec<_> = program.axes.iter().filter(|axis| parts_of(&axis.of).contains(&id)).collect();
-        let whole = match &of[..] {
-            [fused] if matches!(fused.of, AxisOf::Fused(_)) => true,
-            _ => digits_count(&of.iter().map(|axis| (axis.extent, &axis.of)).collect::<Vec<_>>(), own.extent),
-        };
-        if !whole {
+        let of = program.axes.iter().filter(|axis| parts_of(&axis.of).contains(&id));
+        let digits = of.clone().filter_map(|axis| match axis.of {
+            AxisOf::Part { step, .. } => Some((step, axis.extent)),
+            AxisOf::Fused(_) => None,
+        });
+        let (parts, digits) = (of.count(), digits.collect::<Vec<_>>());
+        let is_fused = parts == 1 && digits.is_empty();
+        if !is_fused && (digits.len() < parts || !digits_count(digits, own.extent)) {
             return fail("program", format!("axis '{}' does not have {} iterations", own.name, own.extent));
         }
     }
     Ok(())
 }
 
-fn parts_of(of: &AxisOf) -> Vec<AxisId> {
+fn parts_of(of: &AxisOf) -> &[AxisId] {
     match of {
-        AxisOf::Part { axis, .. } => vec![*axis],
-        AxisOf::Fused(axes) => axes.to_vec(),
+        AxisOf::Part { axis, .. } => std::slice::from_ref(axis),
+        AxisOf::Fused(axes) => axes,
     }
 }
 
-/// True if the digits, in whatever order, count from 0 to `extent`, each number once.
-fn digits_count(digits: &[(usize, &AxisOf)], extent: usize) -> bool {
-    let mut steps = Vec::new();
-    for &(extent, of) in digits {
-        match of {
-            AxisOf::Part { step, .. } => steps.push((*step, extent)),
-            AxisOf::Fused(_) => return false,
-        }
-    }
-    steps.sort_unstable();
-    let counted =
-        steps.into_iter().try_fold(
-            1usize,
-            |count, (step, extent)| {
-                if step == count || extent == 1 { count.checked_mul(extent) } else { None }
-            },
-        );
-    counted == Some(extent)
+/// True if digits, in whatever order, by how much they count and how far, count from 0 to `extent`, each number once.
+fn digits_count(mut digits: Vec<(usize, usize)>, extent: usize) -> bool {
+    digits.retain(|digit| digit.1 != 1);
+    digits.sort_unstable();
+    let next = |count: usize, (step, extent)| if step == count { count.checked_mul(extent) } else { None };
+    digits.into_iter().try_fold(1, next) == Some(extent)
 }
 
 /// Memory within the limits of the target.
-pub(super) fn check_memory(program: &Program, target: &Target) -> Result<(), VerifyError> {
+pub(super) fn check_memory(program: &Program, target: &Target) -> Result<(), ProgramError> {
     let global_limit = MAX_GLOBAL_BYTES.max(MAX_GLOBAL_GROWTH.saturating_mul(operand_bytes(&program.spec)));
     let local_limit = match target {
         Target::Cpu(_) => MAX_LOCAL_BYTES as u64,
@@ -143,7 +133,7 @@ pub(super) fn check_memory(program: &Program, target: &Target) -> Result<(), Ver
             sum.saturating_add(elements.saturating_mul(4))
         });
         if bytes > limit {
-            return Err(VerifyError { place: "program".into(), problem: Problem::Memory { scope, bytes, limit } });
+            return Err(ProgramError { place: "program".into(), problem: Problem::Memory { scope, bytes, limit } });
         }
     }
     Ok(())

@@ -1,64 +1,13 @@
 //! That threads and tasks store to elements of their own.
 
-use super::Problem;
-use super::VerifyError;
 use super::gpu::Digits;
 use super::walk::{Walk, Write, has};
+use super::{Problem, ProgramError};
 use crate::affine::{Affine, VarId};
-use crate::instruction::Asynchrony;
-use crate::program::{Buffer, Expr, LoopKind, Node, Scope, Store, StoreMode, WarpRole};
+use crate::program::{Buffer, Store};
 use crate::sets::Set;
 
 impl Walk<'_, '_> {
-    /// Within a group of copies there are only copies from global to shared memory.
-    pub(super) fn check_copy(&self, store: &Store, dst: &Buffer) -> Result<(), VerifyError> {
-        let load = match &store.value {
-            Expr::Guarded { value, .. } => value,
-            value => value,
-        };
-        let is_copy = matches!(load, Expr::Load(from) if self.program.buffer(from.buffer).scope == Scope::Global)
-            && dst.scope == Scope::Shared
-            && store.mode == StoreMode::Assign;
-        if self.in_group && !is_copy {
-            return self.nesting("a group of copies with something else in it");
-        }
-        Ok(())
-    }
-
-    /// False for what warps of a role do not do: consumers copy nothing, the producer only boxes, which are the same for all
-    /// threads; nobody waits for all threads of a block.
-    pub(super) fn may_be_on(&self, node: &Node) -> bool {
-        match (self.role, node) {
-            (role, Node::Mbarrier(mbarrier)) => role == Some(mbarrier.role()),
-            (None, _) => true,
-            (Some(_), Node::Barrier | Node::AwaitCopies { .. } | Node::Alloc { .. } | Node::Prefetch { .. }) => false,
-            (Some(WarpRole::Consumers), node) => !matches!(node, Node::CopyGroup { .. }),
-            (Some(WarpRole::Producer), Node::Guard { .. }) => false,
-            (Some(WarpRole::Producer), Node::Call { instruction, .. }) => instruction.asynchrony == Asynchrony::Copies,
-            (Some(WarpRole::Producer), Node::Store(_)) => self.in_engine,
-            (Some(WarpRole::Producer), Node::Unflatten { value, .. }) => {
-                self.in_engine || value.terms.iter().all(|&(var, _)| !self.is_thread(var))
-            }
-            (Some(WarpRole::Producer), _) => true,
-        }
-    }
-
-    fn is_thread(&self, var: VarId) -> bool {
-        self.loops.iter().any(|l| l.var == var && l.kind == LoopKind::Thread)
-    }
-
-    /// True where all threads of the block, or of a role, come by, and there is no group of copies open.
-    pub(super) fn is_for_all(&self) -> bool {
-        let digits = if self.role.is_some() { self.is_uniform() } else { self.digits.is_empty() };
-        !self.in_group && self.guards.is_empty() && digits
-    }
-
-    /// True if conditions and digits around are the same for all threads of a block.
-    pub(super) fn is_uniform(&self) -> bool {
-        let numbers = self.digits.iter().map(|d| d.value).chain(self.guards.iter().map(|guard| &guard.index));
-        numbers.flat_map(|number| &number.terms).all(|&(var, _)| !self.is_thread(var))
-    }
-
     /// True if every number has the digits, or, where the values depend on the digits, every combination of digits occurs once.
     pub(super) fn is_always_there(&self, number: &Digits, values: &[Affine]) -> bool {
         let Digits { value, digits } = number;
@@ -105,7 +54,7 @@ impl Walk<'_, '_> {
     }
 
     /// Notes a store to global memory; each task stores to elements of its own.
-    pub(super) fn global_write(&mut self, store: &Store, dst: &Buffer) -> Result<(), VerifyError> {
+    pub(super) fn global_write(&mut self, store: &Store, dst: &Buffer) -> Result<(), ProgramError> {
         let index = &store.dst.index;
         let own = self.prefix.iter().all(|&var| self.tells(index, var)) && self.digits_are_free(store);
         let (Some(covered), true) = (self.covered(index, &self.guards), own) else {
@@ -118,7 +67,7 @@ impl Walk<'_, '_> {
     }
 
     /// Each thread stores to elements of its own, among those that one store touches between two barriers.
-    pub(super) fn shared_write(&self, store: &Store, dst: &Buffer) -> Result<(), VerifyError> {
+    pub(super) fn shared_write(&self, store: &Store, dst: &Buffer) -> Result<(), ProgramError> {
         let index = &store.dst.index;
         let mut threads = self.prefix.iter().copied().filter(|&var| self.extent(var) > 1 && self.is_thread(var));
         if threads.all(|var| self.tells(index, var)) && self.covered(index, &[]).is_some() {

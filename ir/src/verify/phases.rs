@@ -3,13 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::Problem;
-use super::pipe::Pipe;
+use super::pipe::{Pipe, Touch};
 use crate::affine::{Affine, VarId};
 use crate::instruction::Asynchrony;
-use crate::launch::Grid;
 use crate::program::{
-    Access, BufferId, Digit, InBounds, LoopKind, Mbarrier, Node, PRODUCER_THREADS, Program, Scope, Store, StoreMode,
-    WarpRole,
+    Access, BufferId, Digit, Grid, InBounds, LoopKind, Mbarrier, Node, PRODUCER_THREADS, Program, Scope, Store,
+    StoreMode, WarpRole, preorder,
 };
 
 /// No thread touches an element of shared memory that another one writes, or that a copy under way will write.
@@ -62,32 +61,11 @@ fn both_roles<'a>(grid: &Grid<'a>) -> Result<Option<[&'a [Node]; 2]>, Problem> {
 
 /// What decides whether mbarriers and groups of copies are skipped.
 fn gates(nodes: &[Node]) -> Vec<(&Affine, &[Digit])> {
-    let mut found = Vec::new();
-    for node in nodes {
-        if let Node::Unflatten { value, digits, .. } = node
-            && has(node, &is_collective)
-        {
-            found.push((value, digits.as_slice()));
-        }
-        found.extend(gates(node.body()));
-    }
-    found
-}
-
-/// An access to shared memory: the smallest and largest index in each dimension.
-#[derive(Clone)]
-pub(super) struct Touch {
-    pub(super) buffer: BufferId,
-    store: *const Store,
-    writes: bool,
-    ranges: Vec<(i64, i64)>,
-}
-
-impl Touch {
-    pub(super) fn meets(&self, other: &Touch) -> bool {
-        let apart = self.ranges.iter().zip(&other.ranges).any(|(a, b)| a.1 < b.0 || b.1 < a.0);
-        self.buffer == other.buffer && (self.writes || other.writes) && !apart
-    }
+    let gates = preorder(nodes).filter_map(|node| match node {
+        Node::Unflatten { value, digits, body } if has(body, is_collective) => Some((value, digits.as_slice())),
+        _ => None,
+    });
+    gates.collect()
 }
 
 /// The value of a loop variable or a digit that is the same for all threads.
@@ -130,8 +108,8 @@ impl Phases<'_> {
                 Ok(())
             }
             Node::Prefetch { .. } => Ok(()),
-            Node::Loop(l) if l.body.iter().any(|node| has(node, &is_collective)) => {
-                let in_full = l.kind == LoopKind::Unrolled || l.body.iter().any(|node| has(node, &awaits));
+            Node::Loop(l) if has(&l.body, is_collective) => {
+                let in_full = l.kind == LoopKind::Unrolled || has(&l.body, awaits);
                 let times = if in_full { l.extent } else { l.extent.min(2) };
                 for value in 0..times as i64 {
                     self.fixed.insert(l.var, if in_full { Fixed::Exact(value) } else { Fixed::Sampled(value) });
@@ -310,6 +288,6 @@ fn awaits(node: &Node) -> bool {
     matches!(node, Node::AwaitCopies { .. } | Node::Mbarrier(_))
 }
 
-fn has(node: &Node, is: &dyn Fn(&Node) -> bool) -> bool {
-    is(node) || node.body().iter().any(|node| has(node, is))
+fn has(nodes: &[Node], is: fn(&Node) -> bool) -> bool {
+    preorder(nodes).any(is)
 }

@@ -1,8 +1,23 @@
 //! What producer and consumers know of each other.
 
 use super::Problem;
-use super::phases::Touch;
-use crate::program::WarpRole;
+use crate::program::{BufferId, Store, WarpRole};
+
+/// An access to shared memory: the smallest and largest index in each dimension.
+#[derive(Clone)]
+pub(super) struct Touch {
+    pub(super) buffer: BufferId,
+    pub(super) store: *const Store,
+    pub(super) writes: bool,
+    pub(super) ranges: Vec<(i64, i64)>,
+}
+
+impl Touch {
+    pub(super) fn meets(&self, other: &Touch) -> bool {
+        let apart = self.ranges.iter().zip(&other.ranges).any(|(a, b)| a.1 < b.0 || b.1 < a.0);
+        self.buffer == other.buffer && (self.writes || other.writes) && !apart
+    }
+}
 
 /// A group of copies of the producer.
 struct Group {

@@ -3,13 +3,12 @@
 use std::collections::HashSet;
 
 use super::gpu::{self, Digits};
-use super::{Problem, VerifyError, interface};
+use super::{Problem, ProgramError, interface};
 use crate::affine::{Affine, VarId};
 use crate::instruction::{Asynchrony, Instruction, Site};
-use crate::launch::Grid;
 use crate::program::{
-    Access, Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
-    StoreMode, WarpRole, When, parallel_prefix,
+    Access, Buffer, BufferId, Grid, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode,
+    WarpRole, When, parallel_prefix,
 };
 use crate::sets::{Set, SetBox};
 use crate::spec::Tensor;
@@ -48,13 +47,13 @@ pub(super) struct Walk<'a, 'f> {
     /// Enclosing loops, outermost first.
     pub(super) loops: Vec<&'a Loop>,
     /// Enclosing allocations with the number of loops around them.
-    allocs: Vec<(BufferId, usize)>,
+    pub(super) allocs: Vec<(BufferId, usize)>,
     /// Enclosing conditions.
     pub(super) guards: Vec<&'a InBounds>,
     /// Enclosing [`Node::Unflatten`]s.
     pub(super) digits: Vec<Digits<'a>>,
     /// True in a GPU stage.
-    on_gpu: bool,
+    pub(super) on_gpu: bool,
     /// True within a group of copies.
     pub(super) in_group: bool,
     /// Whose part it is.
@@ -94,140 +93,62 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
     }
 
-    pub(super) fn fail<T>(&self, problem: Problem) -> Result<T, VerifyError> {
+    pub(super) fn fail<T>(&self, problem: Problem) -> Result<T, ProgramError> {
         let vars: Vec<VarId> = self.loops.iter().map(|l| l.var).collect();
-        Err(VerifyError { place: place_name(self.program, &(self.stage.0, vars)), problem })
+        Err(ProgramError { place: place_name(self.program, &(self.stage.0, vars)), problem })
     }
 
-    pub(super) fn nesting<T>(&self, what: &str) -> Result<T, VerifyError> {
+    pub(super) fn nesting<T>(&self, what: &str) -> Result<T, ProgramError> {
         self.fail(Problem::Nesting(what.into()))
     }
 
     /// Checks a node and all below it.
-    pub(super) fn node(&mut self, node: &'a Node) -> Result<(), VerifyError> {
-        let in_vector = self.loops.last().is_some_and(|l| l.kind == LoopKind::Vectorized);
+    pub(super) fn node(&mut self, node: &'a Node) -> Result<(), ProgramError> {
+        if let Some(what) = self.misplaced(node) {
+            return self.nesting(what);
+        }
+
+        let outer = [self.loops.len(), self.allocs.len(), self.guards.len(), self.digits.len()];
+        let (in_group, in_engine, role) = (self.in_group, self.in_engine, self.role);
         match node {
-            Node::Loop(_) | Node::Alloc { .. } | Node::Prefetch { .. } | Node::Unflatten { .. } if in_vector => {
-                self.nesting("a vectorized loop with something else than stores in it")
-            }
-            Node::Barrier
-            | Node::Guard { .. }
-            | Node::Unflatten { .. }
-            | Node::CopyGroup { .. }
-            | Node::AwaitCopies { .. }
-            | Node::Call { .. }
-            | Node::Specialised { .. }
-            | Node::Mbarrier(_)
-                if !self.on_gpu =>
-            {
-                self.nesting("a node for GPUs in a stage for a CPU")
-            }
-            Node::CopyGroup { .. } | Node::AwaitCopies { .. } if in_vector || !self.is_for_all() => {
-                self.nesting("a group of copies that not every thread begins and awaits")
-            }
-            Node::Specialised { role, body } => {
-                self.role = Some(*role);
-                body.iter().try_for_each(|node| self.node(node))?;
-                self.role = None;
-                Ok(())
-            }
-            node if !self.may_be_on(node) => self.nesting("what warps of this role do not do"),
-            Node::Mbarrier(_) if in_vector || !self.is_for_all() => {
-                self.nesting("an mbarrier that not every thread of its role arrives at or waits for")
-            }
-            Node::Mbarrier(_) => Ok(()),
-            Node::CopyGroup { body } => {
-                self.in_group = true;
-                body.iter().try_for_each(|node| self.node(node))?;
-                self.in_group = false;
-                Ok(())
-            }
-            Node::AwaitCopies { .. } => Ok(()),
-            Node::Call { .. } if in_vector || !self.is_uniform() => {
-                self.nesting("an instruction that not every thread reaches")
-            }
-            Node::Call { instruction, body } => self.call(instruction, body),
-            Node::Barrier if in_vector || !self.guards.is_empty() || !self.digits.is_empty() => {
-                self.nesting("a barrier that not every thread reaches")
-            }
-            Node::Barrier => Ok(()),
-            Node::Guard { when, body } => {
-                let outer = self.guards.len();
+            Node::Store(store) => self.store(store)?,
+            Node::Prefetch { access, .. } => drop(self.access(access, &self.guards)?),
+            Node::Loop(l) => self.loops.push(l),
+            Node::Alloc { buffer, .. } => self.allocs.push((*buffer, self.loops.len())),
+            Node::Guard { when, .. } => {
                 when.iter().try_for_each(|condition| self.check_vars(&condition.index))?;
                 self.guards.extend(when);
-                body.iter().try_for_each(|node| self.node(node))?;
-                self.guards.truncate(outer);
-                Ok(())
             }
-            Node::Unflatten { value, digits, body } => {
+            Node::Unflatten { value, digits, .. } => {
                 self.check_vars(value)?;
-                let is_bound = |d: &Digit| self.is_bound(d.var) || d.var.0 as usize >= self.program.vars.len();
-                if digits.iter().any(|d| d.extent == 0 || is_bound(d)) || value.range(|v| self.extent(v)).0 < 0 {
-                    return self.nesting("digits of a negative number, or without a value or a name of their own");
-                }
                 self.digits.push(Digits { value, digits });
-                body.iter().try_for_each(|node| self.node(node))?;
-                self.digits.pop();
-                Ok(())
             }
-            Node::Loop(l) => {
-                let is_top = self.allocs.is_empty() && self.loops.iter().all(|l| l.kind == LoopKind::Parallel);
-                if l.kind == LoopKind::Parallel && !is_top {
-                    return self.nesting("a parallel loop that is not at the top");
-                }
-                if matches!(l.kind, LoopKind::Block | LoopKind::Thread) && !self.prefix.contains(&l.var) {
-                    return self.nesting("a loop over blocks or threads that is not at the top");
-                }
-                if l.extent == 0 || l.extent > i64::MAX as usize {
-                    return self.nesting("a loop without iterations");
-                }
-                if l.var.0 as usize >= self.program.vars.len() || self.is_bound(l.var) {
-                    return self.nesting("two loops over one variable, or one without a name");
-                }
-                self.loops.push(l);
-                l.body.iter().try_for_each(|node| self.node(node))?;
-                self.loops.pop();
-                Ok(())
-            }
-            Node::Alloc { buffer, body } => {
-                let scope = self.program.buffers.get(buffer.0 as usize).map(|b| b.scope);
-                let is_open = self.allocs.iter().any(|(open, _)| open == buffer);
-                let private = matches!(scope, Some(Scope::Local | Scope::Register));
-                if is_open || !(private || self.on_gpu && scope == Some(Scope::Shared)) {
-                    return self.nesting("an allocation of a buffer that is global or allocated already");
-                }
-                self.allocs.push((*buffer, self.loops.len()));
-                body.iter().try_for_each(|node| self.node(node))?;
-                self.allocs.pop();
-                Ok(())
-            }
-            Node::Store(store) => self.store(store),
-            Node::Prefetch { access, .. } => match self.access(access, &self.guards)?.scope {
-                Scope::Register => self.nesting("a prefetch of registers"),
-                Scope::Global | Scope::Local | Scope::Shared => Ok(()),
-            },
+            Node::CopyGroup { .. } => self.in_group = true,
+            Node::Call { instruction, .. } => self.in_engine = instruction.asynchrony == Asynchrony::Copies,
+            Node::Specialised { role, .. } => self.role = Some(*role),
+            Node::Barrier | Node::AwaitCopies { .. } | Node::Mbarrier(_) => {}
+        }
+        node.body().iter().try_for_each(|node| self.node(node))?;
+
+        self.loops.truncate(outer[0]);
+        self.allocs.truncate(outer[1]);
+        self.guards.truncate(outer[2]);
+        self.digits.truncate(outer[3]);
+        (self.in_group, self.in_engine, self.role) = (in_group, in_engine, role);
+        match node {
+            Node::Call { instruction, body } => self.call(instruction, body),
+            _ => Ok(()),
         }
     }
 
-    /// Checks an instruction and the nest that it does.
-    fn call(&mut self, instruction: &Instruction, body: &'a [Node]) -> Result<(), VerifyError> {
+    /// An instruction does the nest of its call.
+    fn call(&self, instruction: &Instruction, body: &[Node]) -> Result<(), ProgramError> {
         let Some(grid) = Grid::of(self.stage.1) else {
             return self.nesting("an instruction outside of a grid");
         };
-        let is_copy = instruction.asynchrony == Asynchrony::Copies;
-        if is_copy && !self.in_group {
-            return self.nesting("a copy by an engine that is in no group");
-        }
-        if !is_copy && !self.guards.is_empty() {
-            return self.nesting("an instruction that some blocks skip");
-        }
         let extent = |var| self.extent(var);
-        let check = (instruction.check)(body, &Site { program: self.program, grid: &grid, extent: &extent });
-
-        self.in_engine = is_copy;
-        body.iter().try_for_each(|node| self.node(node))?;
-        self.in_engine = false;
-        check.or_else(|what| self.nesting(what))
+        let site = Site { program: self.program, grid: &grid, extent: &extent };
+        (instruction.check)(body, &site).or_else(|what| self.nesting(what))
     }
 
     pub(super) fn extent(&self, var: VarId) -> usize {
@@ -235,7 +156,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         self.loops.iter().find(|l| l.var == var).map_or_else(digit, |l| l.extent)
     }
 
-    fn is_bound(&self, var: VarId) -> bool {
+    pub(super) fn is_bound(&self, var: VarId) -> bool {
         self.loops.iter().any(|l| l.var == var) || self.digits.iter().any(|d| d.digits.iter().any(|d| d.var == var))
     }
 
@@ -255,10 +176,11 @@ impl<'a, 'f> Walk<'a, 'f> {
         Some(Covered { place: (self.stage.0, path), set_box })
     }
 
-    fn store(&mut self, store: &'a Store) -> Result<(), VerifyError> {
+    fn store(&mut self, store: &'a Store) -> Result<(), ProgramError> {
         let dst = self.access(&store.dst, &self.guards)?;
         let mut loads = Vec::new();
-        gpu::guarded_loads(&store.value, &mut self.guards.clone(), &mut loads);
+        let note = &mut |load, guards: &[&'a InBounds]| loads.push((load, guards.to_vec()));
+        store.value.for_each_guarded_load(&mut self.guards.clone(), note);
         for (load, guards) in &loads {
             for condition in guards {
                 self.check_vars(&condition.index)?;
@@ -301,7 +223,7 @@ impl<'a, 'f> Walk<'a, 'f> {
     }
 
     /// Lanes of a vector store to distinct elements.
-    fn check_lanes(&self, access: &Access, dst: &Buffer) -> Result<(), VerifyError> {
+    fn check_lanes(&self, access: &Access, dst: &Buffer) -> Result<(), ProgramError> {
         let Some(vector) = self.loops.last().filter(|l| l.kind == LoopKind::Vectorized && l.extent > 1) else {
             return Ok(());
         };
@@ -313,7 +235,7 @@ impl<'a, 'f> Walk<'a, 'f> {
     }
 
     /// Rank, scope, bounds and register rule of an access.
-    fn access(&self, access: &Access, guards: &[&InBounds]) -> Result<&'a Buffer, VerifyError> {
+    fn access(&self, access: &Access, guards: &[&InBounds]) -> Result<&'a Buffer, ProgramError> {
         let Some(buffer) = self.program.buffers.get(access.buffer.0 as usize) else {
             return self.nesting("an access to a buffer that does not exist");
         };
@@ -340,7 +262,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         Ok(buffer)
     }
 
-    fn check_vars(&self, affine: &Affine) -> Result<(), VerifyError> {
+    fn check_vars(&self, affine: &Affine) -> Result<(), ProgramError> {
         let unbound = |(var, _): &&(VarId, i64)| !self.is_bound(*var);
         match affine.terms.iter().find(unbound) {
             Some(&(var, _)) => self.fail(Problem::OutOfScope(self.program.affine(&Affine::var(var)))),
@@ -349,7 +271,7 @@ impl<'a, 'f> Walk<'a, 'f> {
     }
 
     /// An index of a register buffer uses written-out loops within the allocation only.
-    fn check_register(&self, buffer: &Buffer, index: &Affine, depth: usize) -> Result<(), VerifyError> {
+    fn check_register(&self, buffer: &Buffer, index: &Affine, depth: usize) -> Result<(), ProgramError> {
         let is_constant = |var: VarId| {
             let mut inner = self.loops[depth..].iter();
             inner.any(|l| l.var == var && matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized))
@@ -364,18 +286,10 @@ impl<'a, 'f> Walk<'a, 'f> {
     }
 
     /// Notes a multiply-accumulate of the contraction.
-    fn product(&mut self, store: &Store) -> Result<(), VerifyError> {
+    fn product(&mut self, store: &Store) -> Result<(), ProgramError> {
         let point = |what: &str| Problem::Point(what.into());
-        let operands = match &store.value {
-            Expr::Mul(factors) if store.mode == StoreMode::Accumulate => match &**factors {
-                [Expr::Load(a), Expr::Load(b)] => [a, b],
-                _ => {
-                    return self.fail(point("a point at something else than a product of two loads"));
-                }
-            },
-            _ => {
-                return self.fail(point("a point at something else than a product that is accumulated"));
-            }
+        let Some(operands) = store.factors() else {
+            return self.fail(point("a point at something else than a product of two loads that is accumulated"));
         };
         if store.point.len() != self.program.axes.len() {
             return self.fail(point("a point with more or fewer values than axes"));
@@ -412,7 +326,7 @@ impl<'a, 'f> Walk<'a, 'f> {
     }
 
     /// Operands read in place are read where the point says. True if the data operand is.
-    fn check_operands(&self, store: &Store, operands: [&Access; 2]) -> Result<bool, VerifyError> {
+    fn check_operands(&self, store: &Store, operands: [&Access; 2]) -> Result<bool, ProgramError> {
         let mut in_place = false;
         for access in operands {
             let buffer = self.program.buffer(access.buffer);

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::error::LowerError;
 use crate::registry::lower;
 use autotune_ir::program::Program;
-use autotune_ir::verify::{VerifyError, verify};
+use autotune_ir::{ProgramError, verify};
 
 /// Why a config must not be built for a workload on a target: the first step that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -24,7 +24,7 @@ pub enum UnfitError {
     NotOffered,
     /// Its loop nests are wrong. This is a bug of the lowering or of the verifier.
     #[error("its loop nests are wrong: {0}")]
-    Verify(VerifyError),
+    Verify(ProgramError),
 }
 
 impl ScheduleSpace {

@@ -17,6 +17,6 @@ pub fn random_cpu<R: Rng>(rng: &mut R) -> Target {
 
 /// One of the GPUs that can be stated.
 pub fn random_gpu<R: Rng>(rng: &mut R) -> Target {
-    let words: Vec<&str> = GpuTarget::stated_words().collect();
+    let words: Vec<String> = GpuTarget::stated_words().collect();
     Target::Gpu(GpuTarget::stated(words.choose(rng).unwrap()).unwrap())
 }

@@ -6,7 +6,7 @@ use crate::gpu::writer::Writer;
 use autotune_ir::instruction::{BOX_COPY, BoxCopy};
 use autotune_ir::machine::gpu::WARP_THREADS;
 use autotune_ir::plan::TensorBox;
-use autotune_ir::program::{Access, Expr, InBounds, Node, Store, WarpRole};
+use autotune_ir::program::{Access, Node, Store, WarpRole};
 
 pub(super) const PRINTER: Printer<Cuda> =
     Printer { instruction: &BOX_COPY, functions: |_, _| functions(), print: |writer, body| writer.copy_box(body) };
@@ -59,14 +59,7 @@ impl Writer<'_, Cuda> {
 
     /// Writes a copy from global to shared memory as one that may be under way; false if it is none that the hardware has.
     pub(super) fn copy_async(&mut self, store: &Store) -> bool {
-        let (from, when): (&Access, &[InBounds]) = match &store.value {
-            Expr::Load(from) => (from, &[]),
-            Expr::Guarded { when, value } => match &**value {
-                Expr::Load(from) => (from, when),
-                _ => return false,
-            },
-            _ => return false,
-        };
+        let Some((from, when)) = store.copied() else { return false };
         let contiguous = |access: &Access| self.vector.is_none_or(|v| v.lanes == 1 || self.is_contiguous(access, v));
         let bytes = self.vector.map_or(1, |v| v.lanes) * self.dtype(&store.dst).bytes();
         if ![4, 8, 16].contains(&bytes) || !contiguous(&store.dst) || !contiguous(from) {
@@ -82,10 +75,8 @@ impl Writer<'_, Cuda> {
     ///   →  if (threadIdx.x == 0) copy_box(map, shared + .., column, row, ..)
     /// ```
     fn copy_box(&mut self, body: &[Node]) {
-        let place = BoxCopy::of(body).and_then(|copy| {
-            let one = TensorBox { buffer: copy.from.buffer.0 as usize, shape: copy.shape() };
-            Some((self.dialect.boxes.iter().position(|known| *known == one)?, copy))
-        });
+        let map = |copy: &BoxCopy| self.dialect.boxes.iter().position(|known| *known == TensorBox::of(copy));
+        let place = BoxCopy::of(body).and_then(|copy| Some((map(&copy)?, copy)));
         let Some((map, copy)) = place else {
             self.unsupported("a copy of a box of another form");
             return;

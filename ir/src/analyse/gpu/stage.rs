@@ -4,16 +4,19 @@ use smallvec::SmallVec;
 
 use super::super::nest::Nest;
 use super::requests::{Memory, TURN_BYTES};
-use super::warp::{MAX_WIDTH, Request, Warp};
+use super::warp::{Request, Warp};
 use super::wave::Waves;
 use crate::affine::{Affine, VarId};
 use crate::instruction::{Asynchrony, Fragments, ThreadGroup};
-use crate::launch::{Grid, Launch};
+use crate::launch::Launch;
 use crate::machine::gpu::{
     ASYNC_COPY_REGISTERS, CONDITION_INSTRUCTIONS, CONVERSION_INSTRUCTIONS, COPY_REGISTERS, DIGIT_INSTRUCTIONS,
-    FRAGMENT_TURNS, LOOP_INSTRUCTIONS, MAX_ACCESS_BYTES, MMA_THREAD_REGISTERS, PREFETCH_REGISTERS, THREAD_REGISTERS,
+    FRAGMENT_TURNS, LOOP_INSTRUCTIONS, MMA_THREAD_REGISTERS, PREFETCH_REGISTERS, THREAD_REGISTERS,
 };
-use crate::program::{Access, Digit, Expr, InBounds, Loop, LoopKind, Mbarrier, Node, Scope, Stage, Store, StoreMode};
+use crate::program::{
+    Access, Digit, Expr, Grid, InBounds, Loop, LoopKind, Mbarrier, Node, Scope, Stage, Store, StoreMode,
+};
+use crate::vector::Vector;
 
 /// What one GPU stage does.
 #[derive(Clone, Debug, Default)]
@@ -99,7 +102,7 @@ impl StageWork {
 
 /// The vectorised loop around a store, and the number of conditions outside of it.
 #[derive(Clone, Copy)]
-struct Vector {
+struct Vectorised {
     var: VarId,
     extent: usize,
     guards: usize,
@@ -148,11 +151,11 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn nodes(&mut self, nodes: &'a [Node], vector: Option<Vector>) {
+    fn nodes(&mut self, nodes: &'a [Node], vector: Option<Vectorised>) {
         nodes.iter().for_each(|node| self.node(node, vector));
     }
 
-    fn node(&mut self, node: &'a Node, vector: Option<Vector>) {
+    fn node(&mut self, node: &'a Node, vector: Option<Vectorised>) {
         match node {
             Node::Loop(l) => self.looped(l, vector),
             Node::Store(store) => self.store(store, vector),
@@ -202,7 +205,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn looped(&mut self, l: &'a Loop, vector: Option<Vector>) {
+    fn looped(&mut self, l: &'a Loop, vector: Option<Vectorised>) {
         let outer = (self.trips, self.serial, self.written_out);
         self.extents[l.var.0 as usize] = l.extent;
         self.warp.enter(l.var, l.extent);
@@ -210,7 +213,7 @@ impl<'a> Walk<'a> {
         match l.kind {
             LoopKind::Vectorized => {
                 self.warp.set(l.var, 0);
-                let vector = Vector { var: l.var, extent: l.extent, guards: self.guards.len() };
+                let vector = Vectorised { var: l.var, extent: l.extent, guards: self.guards.len() };
                 self.nodes(&l.body, Some(vector));
             }
             LoopKind::Unrolled => {
@@ -272,7 +275,7 @@ impl<'a> Walk<'a> {
             self.work.shared.loads[operand].add(
                 request,
                 self.trips * self.work.working_warps * steps * count,
-                MAX_WIDTH,
+                Vector::MAX_LANES,
             );
         }
     }
@@ -282,19 +285,29 @@ impl<'a> Walk<'a> {
     }
 
     /// Share of the points of the loops for which the conditions hold, about.
-    fn share(&self, when: &[InBounds]) -> f64 {
+    fn share<'c>(&self, when: impl IntoIterator<Item = &'c InBounds>) -> f64 {
         let share = |condition: &InBounds| {
             let (low, high) = condition.index.range(|var| self.extent(var));
             let inside = high.min(condition.extent as i64 - 1) - low.max(0) + 1;
             inside.max(0) as f64 / (high - low + 1) as f64
         };
-        when.iter().map(share).product()
+        when.into_iter().map(share).product()
     }
 
-    fn store(&mut self, store: &'a Store, vector: Option<Vector>) {
+    fn store(&mut self, store: &'a Store, vector: Option<Vectorised>) {
         let mut accesses = Vec::with_capacity(4);
         let mut conditions = vector.map_or(Vec::new(), |v| self.guards[v.guards..].to_vec());
-        let operations = self.loads(&store.value, 1.0, &mut accesses, &mut conditions);
+        let note = &mut |load, guards: &[&InBounds]| accesses.push((load, self.share(guards.iter().copied())));
+        store.value.for_each_guarded_load(&mut Vec::new(), note);
+        let mut operations = 0.0;
+        store.value.for_each(&mut |expr| match expr {
+            Expr::Const(_) | Expr::Load(_) => {}
+            Expr::Add(_) | Expr::Mul(_) | Expr::Max(_) => operations += 1.0,
+            Expr::Guarded { when, .. } => {
+                operations += CONDITION_INSTRUCTIONS * when.len() as f64;
+                conditions.extend(when);
+            }
+        });
         let accumulates = store.mode == StoreMode::Accumulate;
         let scope = self.nest.scope(store.dst.buffer);
         if store.point.is_empty() {
@@ -315,36 +328,11 @@ impl<'a> Walk<'a> {
             let narrow = places.iter().chain([&stored]).flatten().filter(|place| place.bytes < 4).count();
             self.work.other += self.trips * CONVERSION_INSTRUCTIONS * narrow as f64;
         }
-        let width = vector.map_or(1, |v| self.width(v, places.iter().chain([&stored]), &conditions));
+        let at_once = vector.map(|v| (self.at_once(v, places.iter().chain([&stored]), &conditions), v.extent));
         for ((access, share), place) in accesses.iter().zip(&places) {
-            self.request(access, place, (vector, width), *share, false);
+            self.request(access, place, at_once, *share, false);
         }
-        self.request(&store.dst, &stored, (vector, width), 1.0, true);
-    }
-
-    /// Notes every load with the share of times that it happens; the number of operations.
-    fn loads(
-        &self,
-        expr: &'a Expr,
-        share: f64,
-        loads: &mut Vec<(&'a Access, f64)>,
-        conditions: &mut Vec<&'a InBounds>,
-    ) -> f64 {
-        match expr {
-            Expr::Const(_) => 0.0,
-            Expr::Load(access) => {
-                loads.push((access, share));
-                0.0
-            }
-            Expr::Add(of) | Expr::Mul(of) | Expr::Max(of) => {
-                1.0 + of.iter().map(|expr| self.loads(expr, share, loads, conditions)).sum::<f64>()
-            }
-            Expr::Guarded { when, value } => {
-                conditions.extend(when);
-                let inner = self.loads(value, share * self.share(when), loads, conditions);
-                inner + CONDITION_INSTRUCTIONS * when.len() as f64
-            }
-        }
+        self.request(&store.dst, &stored, at_once, 1.0, true);
     }
 
     /// Notes an access to a global buffer if it is the one that happens most often.
@@ -381,62 +369,46 @@ impl<'a> Walk<'a> {
         if !matches!(self.nest.scope(access.buffer), Scope::Global | Scope::Shared) {
             return None;
         }
-        let mut offset = Affine::default();
+        let mut offset = Affine { constant: 0, terms: SmallVec::with_capacity(8) };
         for (index, &stride) in access.index.iter().zip(self.nest.strides(access.buffer)) {
             offset.add_scaled(index, stride);
         }
         Some(Place { offset, bytes: self.nest.program.dtype(access.buffer).bytes() })
     }
 
-    /// Elements that the code generators access at once: 8, 4 or 2, of 16 bytes at most, where some access of the vectorised loop is contiguous and
-    /// aligned, and the conditions hold for all of them or for none.
-    fn width<'o>(
+    /// What the code generators access at once: as much as some access of the vectorised loop takes and all conditions have in common.
+    fn at_once<'o>(
         &self,
-        vector: Vector,
+        l: Vectorised,
         places: impl Iterator<Item = &'o Option<Place>> + Clone,
         conditions: &[&InBounds],
-    ) -> usize {
-        let fits = |&width: &usize| {
-            let uniform = |condition: &&InBounds| match condition.index.coefficient(vector.var) {
-                0 => true,
-                1 => self.is_aligned(&condition.index, vector, width) && condition.extent.is_multiple_of(width),
-                _ => false,
-            };
-            width <= vector.extent
-                && conditions.iter().all(uniform)
-                && places.clone().flatten().any(|place| self.is_contiguous(place, vector, width))
-        };
-        [MAX_WIDTH, 4, 2].into_iter().find(fits).unwrap_or(1)
+    ) -> Vector {
+        Vector::widest(l.var, 0, l.extent, |vector| {
+            conditions.iter().all(|condition| vector.is_uniform(condition, |var| self.extent(var)))
+                && places.clone().flatten().any(|place| self.is_contiguous(place, vector))
+        })
     }
 
-    fn is_contiguous(&self, place: &Place, vector: Vector, width: usize) -> bool {
-        let fits = width * place.bytes <= MAX_ACCESS_BYTES;
-        fits && place.offset.coefficient(vector.var) == 1 && self.is_aligned(&place.offset, vector, width)
-    }
-
-    /// True if the first of the elements is at a multiple of `width`.
-    fn is_aligned(&self, offset: &Affine, vector: Vector, width: usize) -> bool {
-        let width = width as i64;
-        let is_multiple = |&(var, c): &(VarId, i64)| var == vector.var || c % width == 0 || self.extent(var) == 1;
-        offset.constant % width == 0 && offset.terms.iter().all(is_multiple)
+    fn is_contiguous(&self, place: &Place, vector: Vector) -> bool {
+        vector.is_contiguous(&place.offset, place.bytes, |var| self.extent(var))
     }
 
     fn request(
         &mut self,
         access: &'a Access,
         place: &Option<Place>,
-        (vector, width): (Option<Vector>, usize),
+        at_once: Option<(Vector, usize)>,
         share: f64,
         stores: bool,
     ) {
         let Some(place) = place else { return };
         let Place { offset, bytes } = place;
-        let (width, turns) = match vector {
-            Some(v) if self.is_contiguous(place, v, width) => {
-                (width, v.extent.div_ceil(width) as f64 / v.extent as f64)
+        let (width, turns) = match at_once {
+            Some((vector, extent)) if self.is_contiguous(place, vector) => {
+                (vector.lanes, extent.div_ceil(vector.lanes) as f64 / extent as f64)
             }
             // The same element for all of the vectorised loop.
-            Some(v) if offset.coefficient(v.var) == 0 => (1, 1.0 / v.extent as f64),
+            Some((vector, extent)) if offset.coefficient(vector.var) == 0 => (1, 1.0 / extent as f64),
             _ => (1, 1.0),
         };
         let count = self.trips * share * turns * self.work.working_warps;

@@ -1,12 +1,9 @@
 //! What one memory request of a warp touches, by following the threads of one warp.
 
 use crate::affine::{Affine, VarId};
-use crate::launch::Grid;
 use crate::machine::gpu::{BANK_BYTES, BANKS, SECTOR_BYTES, WARP_THREADS};
-use crate::program::Digit;
-
-/// Elements that a thread accesses at once, at most.
-pub(super) const MAX_WIDTH: usize = 8;
+use crate::program::{Digit, Grid};
+use crate::vector::Vector;
 
 /// One value per thread.
 type Lanes = [i64; WARP_THREADS];
@@ -133,13 +130,13 @@ impl Warp {
 
 /// Different numbers.
 struct Distinct {
-    values: [i64; WARP_THREADS * MAX_WIDTH],
+    values: [i64; WARP_THREADS * Vector::MAX_LANES],
     len: usize,
 }
 
 impl Default for Distinct {
     fn default() -> Self {
-        Self { values: [0; WARP_THREADS * MAX_WIDTH], len: 0 }
+        Self { values: [0; WARP_THREADS * Vector::MAX_LANES], len: 0 }
     }
 }
 

@@ -1,0 +1,80 @@
+//! GPU stages: blocks one after the other, and the threads of a block one after the other from barrier to barrier.
+
+use std::collections::VecDeque;
+
+use super::machine::{Body, Machine};
+use crate::problem::Problem;
+use crate::program::{Grid, Node, Scope, WarpRole};
+
+impl<'p> Machine<'p> {
+    /// Runs the grid of a stage.
+    pub(super) fn grid(&mut self, grid: Grid<'p>) -> Result<(), Problem> {
+        let threads = grid.block_threads();
+        for (id, buffer) in self.program.buffers.iter().enumerate() {
+            if matches!(buffer.scope, Scope::Register | Scope::Local) {
+                self.part_len[id] = buffer.len();
+                self.memory[id] = vec![f32::NAN; buffer.len() * threads];
+            }
+        }
+
+        self.threads = Some(grid.threads);
+        self.nested(&grid.blocks, &mut |machine| {
+            machine.copies = vec![VecDeque::new(); threads];
+            machine.under_way.clear();
+            machine.together(grid.body)?;
+            machine.end_phase();
+            machine.task += threads as u64;
+            Ok(())
+        })?;
+        self.threads = None;
+        Ok(())
+    }
+
+    /// Nodes by all threads of a block.
+    pub(super) fn together(&mut self, nodes: &'p [Node]) -> Result<(), Problem> {
+        if let Some(roles) = WarpRole::both(nodes) {
+            return self.roles(roles);
+        }
+        nodes.iter().try_for_each(|node| match node {
+            Node::Barrier => {
+                self.end_phase();
+                Ok(())
+            }
+            Node::Alloc { buffer, body } => self.allocated(*buffer, &mut |machine| {
+                machine.memory[buffer.0 as usize].fill(f32::NAN);
+                machine.together(body)
+            }),
+            Node::Loop(l) if is_collective(node) => self.looped(l, &mut |machine| machine.together(&l.body)),
+            node => self.each_thread(&mut |machine| machine.node(node)),
+        })
+    }
+
+    /// The same by each thread.
+    pub(super) fn each_thread(&mut self, run: Body<'_, 'p>) -> Result<(), Problem> {
+        let threads = self.threads.clone().unwrap_or_default();
+        let before = self.task;
+        self.thread = 0;
+        self.nested(&threads, &mut |machine| {
+            machine.task += 1;
+            run(machine)?;
+            machine.thread += 1;
+            Ok(())
+        })?;
+        (self.task, self.thread) = (before, 0);
+        Ok(())
+    }
+
+    /// What was done is seen by all threads from now on.
+    pub(super) fn end_phase(&mut self) {
+        self.over += self.copies.len() as u64;
+    }
+}
+
+/// True for what all threads of a block do together.
+fn is_collective(node: &Node) -> bool {
+    match node {
+        Node::Barrier | Node::Alloc { .. } | Node::Specialised { .. } => true,
+        Node::Loop(l) => l.body.iter().any(is_collective),
+        _ => false,
+    }
+}

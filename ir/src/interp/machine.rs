@@ -1,0 +1,340 @@
+//! What one task does, or one thread of a block by itself.
+
+use std::collections::{HashSet, VecDeque};
+
+use super::marks::Marks;
+use crate::affine::{Affine, VarId};
+use crate::problem::Problem;
+use crate::program::{
+    Access, BufferId, Digit, Expr, Grid, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode,
+    parallel_prefix, preorder,
+};
+
+/// An element that a copy under way will write: buffer, offset and value.
+pub(super) type Copy = (BufferId, usize, f32);
+
+/// What goes on within a loop or the like.
+pub(super) type Body<'b, 'p> = &'b mut dyn FnMut(&mut Machine<'p>) -> Result<(), Problem>;
+
+/// A program at work.
+pub(super) struct Machine<'p> {
+    pub(super) program: &'p Program,
+    /// By buffer; of a buffer that each thread of a block has for itself, one part for each.
+    pub(super) memory: Vec<Vec<f32>>,
+    /// By buffer: elements of one part, 0 where there is one for all.
+    pub(super) part_len: Vec<usize>,
+    /// By buffer: whether its allocation is open.
+    pub(super) open: Vec<bool>,
+    /// By variable: its value while its loop is open.
+    pub(super) vars: Vec<Option<i64>>,
+    /// By buffer: there if tasks that touch it may meet.
+    marks: Vec<Option<Marks>>,
+    /// The running task (on a GPU: thread of the grid), counted from 1 in each stage.
+    pub(super) task: u64,
+    /// The running thread of its block.
+    pub(super) thread: usize,
+    /// Threads that have come by a barrier since the stage began, each time: what they did in shared memory is seen.
+    pub(super) over: u64,
+    /// The loops that number the threads of a block, in a grid.
+    pub(super) threads: Option<Vec<&'p Loop>>,
+    /// Conditions and digits around.
+    guards: usize,
+    /// By thread of the block: groups of copies under way, the oldest first.
+    pub(super) copies: Vec<VecDeque<Vec<Copy>>>,
+    /// The elements that these write.
+    pub(super) under_way: HashSet<(BufferId, usize)>,
+    /// The group of copies around.
+    group: Option<Vec<Copy>>,
+}
+
+impl<'p> Machine<'p> {
+    pub(super) fn new(program: &'p Program, memory: Vec<Vec<f32>>) -> Self {
+        Self {
+            program,
+            memory,
+            part_len: vec![0; program.buffers.len()],
+            open: vec![false; program.buffers.len()],
+            vars: vec![None; program.vars.len()],
+            marks: Vec::new(),
+            task: 0,
+            thread: 0,
+            over: 0,
+            threads: None,
+            guards: 0,
+            copies: Vec::new(),
+            under_way: HashSet::new(),
+            group: None,
+        }
+    }
+
+    /// Runs a stage, one task after the other.
+    pub(super) fn stage(&mut self, stage: &'p Stage) -> Result<(), Problem> {
+        let stores = preorder(&stage.body).filter_map(|node| match node {
+            Node::Store(store) => Some(store.dst.buffer),
+            _ => None,
+        });
+        let stored: HashSet<BufferId> = stores.collect();
+        let is_marked =
+            |id: u32, scope| scope == Scope::Shared || scope == Scope::Global && stored.contains(&BufferId(id));
+        let marks = (0..).zip(&self.program.buffers).map(|(id, b)| is_marked(id, b.scope).then(|| Marks::new(b.len())));
+        self.marks = marks.collect();
+        (self.task, self.over) = (0, 0);
+
+        if let Some(grid) = Grid::of(stage) {
+            return self.grid(grid);
+        }
+        stage.body.iter().try_for_each(|node| {
+            let tasks = parallel_prefix(node);
+            let body = tasks.last().map_or(std::slice::from_ref(node), |l| &l.body);
+            self.nested(&tasks, &mut |machine| {
+                machine.task += 1;
+                machine.nodes(body)
+            })
+        })
+    }
+
+    pub(super) fn nodes(&mut self, nodes: &'p [Node]) -> Result<(), Problem> {
+        nodes.iter().try_for_each(|node| self.node(node))
+    }
+
+    /// Does a node for the running task or thread alone.
+    pub(super) fn node(&mut self, node: &'p Node) -> Result<(), Problem> {
+        match node {
+            Node::Store(store) => self.store(store),
+            Node::Loop(l) if matches!(l.kind, LoopKind::Block | LoopKind::Thread) => {
+                Problem::nesting("blocks or threads within a nest")
+            }
+            Node::Loop(l) => self.looped(l, &mut |machine| machine.nodes(&l.body)),
+            Node::Alloc { buffer, body } => self.allocated(*buffer, &mut |machine| {
+                let (id, thread) = (buffer.0 as usize, machine.thread);
+                let own = match machine.part_len[id] {
+                    0 => &mut machine.memory[id][..],
+                    len => &mut machine.memory[id][thread * len..][..len],
+                };
+                own.fill(f32::NAN);
+                machine.nodes(body)
+            }),
+            Node::Prefetch { access, .. } => self.offset(access).map(|_| ()),
+            _ if self.threads.is_none() => Problem::nesting("a node for GPUs outside of a grid"),
+            Node::Guard { when, body } => match self.holds(when)? {
+                true => self.guarded(body),
+                false => Ok(()),
+            },
+            Node::Unflatten { value, digits, body } => {
+                self.unflatten(value, digits, &mut |machine| machine.guarded(body))
+            }
+            Node::Call { body, .. } => self.nodes(body),
+            Node::CopyGroup { body } if self.guards == 0 => {
+                self.group = Some(Vec::new());
+                self.nodes(body)?;
+                self.copies[self.thread].extend(self.group.take());
+                Ok(())
+            }
+            Node::AwaitCopies { but } if self.guards == 0 => self.await_copies(*but),
+            Node::Barrier
+            | Node::CopyGroup { .. }
+            | Node::AwaitCopies { .. }
+            | Node::Mbarrier(_)
+            | Node::Specialised { .. } => Problem::nesting("something for all threads that not every one comes by"),
+        }
+    }
+
+    /// Runs nested loops, the innermost fastest.
+    pub(super) fn nested(&mut self, loops: &[&Loop], run: Body<'_, 'p>) -> Result<(), Problem> {
+        match loops {
+            [] => run(self),
+            [outer, rest @ ..] => self.looped(outer, &mut |machine| machine.nested(rest, run)),
+        }
+    }
+
+    pub(super) fn looped(&mut self, l: &Loop, run: Body<'_, 'p>) -> Result<(), Problem> {
+        if l.extent == 0 {
+            return Problem::nesting("a loop without iterations");
+        }
+        self.check_free(l.var)?;
+        for value in 0..l.extent as i64 {
+            self.vars[l.var.0 as usize] = Some(value);
+            run(self)?;
+        }
+        self.vars[l.var.0 as usize] = None;
+        Ok(())
+    }
+
+    /// Binds the digits of a value, if it has any.
+    pub(super) fn unflatten(&mut self, value: &Affine, digits: &[Digit], run: Body<'_, 'p>) -> Result<(), Problem> {
+        let mut rest = self.value_of(value).ok_or_else(|| self.unbound(value))?;
+        if rest < 0 || digits.iter().any(|digit| digit.extent == 0) {
+            return Problem::nesting("digits of a negative number, or without a value");
+        }
+        for digit in digits.iter().rev() {
+            self.check_free(digit.var)?;
+            self.vars[digit.var.0 as usize] = Some(rest % digit.extent as i64);
+            rest /= digit.extent as i64;
+        }
+        if rest == 0 {
+            run(self)?;
+        }
+        digits.iter().for_each(|digit| self.vars[digit.var.0 as usize] = None);
+        Ok(())
+    }
+
+    fn check_free(&self, var: VarId) -> Result<(), Problem> {
+        match self.vars.get(var.0 as usize) {
+            Some(None) => Ok(()),
+            _ => Problem::nesting("two loops over one variable, or one without a name"),
+        }
+    }
+
+    pub(super) fn allocated(&mut self, buffer: BufferId, run: Body<'_, 'p>) -> Result<(), Problem> {
+        let id = buffer.0 as usize;
+        if self.open.get(id) != Some(&false) {
+            return Problem::nesting("an allocation of a buffer that is allocated already or does not exist");
+        }
+        self.open[id] = true;
+        run(self)?;
+        self.open[id] = false;
+        Ok(())
+    }
+
+    fn guarded(&mut self, body: &'p [Node]) -> Result<(), Problem> {
+        self.guards += 1;
+        self.nodes(body)?;
+        self.guards -= 1;
+        Ok(())
+    }
+
+    fn holds(&self, when: &[InBounds]) -> Result<bool, Problem> {
+        for condition in when {
+            let value = self.value_of(&condition.index).ok_or_else(|| self.unbound(&condition.index))?;
+            if !(0..condition.extent as i64).contains(&value) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn store(&mut self, store: &Store) -> Result<(), Problem> {
+        let offset = self.offset(&store.dst)?;
+        let buffer = self.program.buffer(store.dst.buffer);
+        if matches!(buffer.role, Role::Operand(_)) {
+            return Err(Problem::Forbidden { buffer: buffer.name.clone(), access: "written" });
+        }
+        let mut value = self.value(&store.value)?;
+        if store.mode == StoreMode::Accumulate {
+            value += self.read(store.dst.buffer, offset)?;
+        }
+        let value = buffer.dtype.stored(value);
+
+        // A copy leaves its element undefined until it is awaited.
+        let Some(group) = &mut self.group else { return self.write(store.dst.buffer, offset, value) };
+        group.push((store.dst.buffer, offset, value));
+        if !self.under_way.insert((store.dst.buffer, offset)) {
+            return Err(self.conflict(store.dst.buffer, offset));
+        }
+        self.write(store.dst.buffer, offset, f32::NAN)
+    }
+
+    /// Ends the copies of all groups of the thread but the latest so many.
+    pub(super) fn await_copies(&mut self, but: usize) -> Result<(), Problem> {
+        while self.copies[self.thread].len() > but {
+            for (buffer, offset, value) in self.copies[self.thread].pop_front().unwrap_or_default() {
+                self.under_way.remove(&(buffer, offset));
+                self.write(buffer, offset, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, expr: &Expr) -> Result<f32, Problem> {
+        Ok(match expr {
+            Expr::Const(value) => *value,
+            Expr::Load(access) => self.read(access.buffer, self.offset(access)?)?,
+            Expr::Add(of) => self.value(&of[0])? + self.value(&of[1])?,
+            Expr::Mul(of) => self.value(&of[0])? * self.value(&of[1])?,
+            Expr::Max(of) => {
+                let (a, b) = (self.value(&of[0])?, self.value(&of[1])?);
+                if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) }
+            }
+            Expr::Guarded { .. } if self.threads.is_none() => {
+                return Problem::nesting("a guarded value outside of a grid");
+            }
+            Expr::Guarded { when, value } => match self.holds(when)? {
+                true => self.value(value)?,
+                false => 0.0,
+            },
+        })
+    }
+
+    fn read(&mut self, buffer: BufferId, offset: usize) -> Result<f32, Problem> {
+        let (task, over) = self.who(buffer);
+        let id = buffer.0 as usize;
+        if let Some(marks) = &mut self.marks[id]
+            && !marks.read(offset, task, over)
+        {
+            return Err(self.conflict(buffer, offset));
+        }
+        Ok(self.memory[id][offset])
+    }
+
+    fn write(&mut self, buffer: BufferId, offset: usize, value: f32) -> Result<(), Problem> {
+        let (task, over) = self.who(buffer);
+        let id = buffer.0 as usize;
+        if let Some(marks) = &mut self.marks[id]
+            && !marks.write(offset, task, over)
+        {
+            return Err(self.conflict(buffer, offset));
+        }
+        self.memory[id][offset] = value;
+        Ok(())
+    }
+
+    /// The number of who accesses a buffer, and the number up to which others do not count any more: in shared memory threads are
+    /// numbered anew behind each barrier.
+    fn who(&self, buffer: BufferId) -> (u64, u64) {
+        match self.program.buffer(buffer).scope {
+            Scope::Shared => (self.over + self.thread as u64 + 1, self.over),
+            Scope::Global | Scope::Local | Scope::Register => (self.task, 0),
+        }
+    }
+
+    fn conflict(&self, buffer: BufferId, offset: usize) -> Problem {
+        let what = format!("two tasks meet in element {offset}");
+        Problem::Conflict { buffer: self.program.buffer(buffer).name.clone(), what }
+    }
+
+    #[inline]
+    fn value_of(&self, affine: &Affine) -> Option<i64> {
+        let mut sum = affine.constant;
+        for &(var, c) in &affine.terms {
+            sum += c * self.vars.get(var.0 as usize).copied().flatten()?;
+        }
+        Some(sum)
+    }
+
+    fn unbound(&self, affine: &Affine) -> Problem {
+        Problem::OutOfScope(self.program.affine(affine))
+    }
+
+    /// Position of an element in the memory of its buffer.
+    fn offset(&self, access: &Access) -> Result<usize, Problem> {
+        let id = access.buffer.0 as usize;
+        let Some(buffer) = self.program.buffers.get(id) else {
+            return Problem::nesting("an access to a buffer that does not exist");
+        };
+        if buffer.scope != Scope::Global && !self.open[id] {
+            return Err(Problem::OutOfScope(buffer.name.clone()));
+        }
+        if access.index.len() != buffer.shape.len() {
+            return Problem::nesting("an access with more or fewer indices than dimensions");
+        }
+        let mut offset = 0;
+        for (dim, (index, &extent)) in access.index.iter().zip(&buffer.shape).enumerate() {
+            let at = self.value_of(index).ok_or_else(|| self.unbound(index))?;
+            if !(0..extent as i64).contains(&at) {
+                return Err(Problem::OutOfBounds { buffer: buffer.name.clone(), dim, low: at, high: at, extent });
+            }
+            offset = offset * extent + at as usize;
+        }
+        Ok(self.thread * self.part_len[id] + offset)
+    }
+}

@@ -1,0 +1,35 @@
+//! The blocks and threads of a GPU stage.
+
+use super::{Loop, LoopKind, Node, Stage};
+
+/// The loops that make the grid of a GPU stage.
+pub struct Grid<'a> {
+    /// Block loops, outermost first.
+    pub blocks: Vec<&'a Loop>,
+    /// Thread loops, outermost first.
+    pub threads: Vec<&'a Loop>,
+    /// What every thread runs.
+    pub body: &'a [Node],
+}
+
+impl<'a> Grid<'a> {
+    /// The grid of a GPU stage: block loops, then thread loops, each the only node of the one around it. `None` for any
+    /// other stage.
+    pub fn of(stage: &'a Stage) -> Option<Self> {
+        let mut grid = Self { blocks: Vec::new(), threads: Vec::new(), body: &stage.body };
+        while let [Node::Loop(l)] = grid.body {
+            match l.kind {
+                LoopKind::Block if grid.threads.is_empty() => grid.blocks.push(l),
+                LoopKind::Thread => grid.threads.push(l),
+                _ => break,
+            }
+            grid.body = &l.body;
+        }
+        (!grid.blocks.is_empty() || !grid.threads.is_empty()).then_some(grid)
+    }
+
+    /// Number of threads of a block that the thread loops number: all, or the consumers.
+    pub fn block_threads(&self) -> usize {
+        self.threads.iter().map(|l| l.extent).product()
+    }
+}

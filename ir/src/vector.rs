@@ -1,0 +1,51 @@
+//! How many elements of a vectorised loop a GPU's thread accesses at once.
+
+use crate::affine::{Affine, VarId};
+use crate::machine::gpu::MAX_ACCESS_BYTES;
+use crate::program::InBounds;
+
+/// The lanes `start..start + lanes` of a loop over `var`.
+#[derive(Clone, Copy, Debug)]
+pub struct Vector {
+    /// The loop's variable.
+    pub var: VarId,
+    /// The first lane.
+    pub start: usize,
+    /// How many.
+    pub lanes: usize,
+}
+
+impl Vector {
+    /// Most lanes at once.
+    pub const MAX_LANES: usize = 8;
+
+    /// As many lanes of a loop from `start` on as fit: 8, 4, 2 or 1.
+    pub fn widest(var: VarId, start: usize, extent: usize, fits: impl Fn(Vector) -> bool) -> Self {
+        let vectors = [Self::MAX_LANES, 4, 2].map(|lanes| Self { var, start, lanes });
+        let widest = vectors.into_iter().find(|vector| start + vector.lanes <= extent && fits(*vector));
+        widest.unwrap_or(Self { var, start, lanes: 1 })
+    }
+
+    /// True if the first lane's value is a multiple of the number of lanes.
+    pub fn starts_aligned(self, value: &Affine, extent_of: impl Fn(VarId) -> usize) -> bool {
+        let lanes = self.lanes as i64;
+        let first = value.constant + value.coefficient(self.var) * self.start as i64;
+        let is_multiple = |&(var, c): &(VarId, i64)| var == self.var || c % lanes == 0 || extent_of(var) == 1;
+        first % lanes == 0 && value.terms.iter().all(is_multiple)
+    }
+
+    /// True if the lanes access neighbouring elements of so many bytes, which one access can take, the first of them aligned.
+    pub fn is_contiguous(self, offset: &Affine, element_bytes: usize, extent_of: impl Fn(VarId) -> usize) -> bool {
+        let fits = self.lanes * element_bytes <= MAX_ACCESS_BYTES;
+        fits && offset.coefficient(self.var) == 1 && self.starts_aligned(offset, extent_of)
+    }
+
+    /// True if the condition holds for all lanes or for none.
+    pub fn is_uniform(self, condition: &InBounds, extent_of: impl Fn(VarId) -> usize) -> bool {
+        match condition.index.coefficient(self.var) {
+            0 => true,
+            1 => self.starts_aligned(&condition.index, extent_of) && condition.extent.is_multiple_of(self.lanes),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Where nodes may stand.
+
+use super::ProgramError;
+use super::walk::Walk;
+use crate::affine::VarId;
+use crate::instruction::Asynchrony;
+use crate::program::{Access, Buffer, BufferId, LoopKind, Node, Scope, Store, WarpRole};
+
+impl Walk<'_, '_> {
+    /// Why a node may not stand here, if it may not.
+    pub(super) fn misplaced(&self, node: &Node) -> Option<&'static str> {
+        let in_vector = self.loops.last().is_some_and(|l| l.kind == LoopKind::Vectorized);
+        let is_taken = |var: VarId| self.is_bound(var) || var.0 as usize >= self.program.vars.len();
+        let is_top = || self.allocs.is_empty() && self.loops.iter().all(|l| l.kind == LoopKind::Parallel);
+        let scope = |id: BufferId| self.program.buffers.get(id.0 as usize).map(|b| b.scope);
+        let is_free = |id: BufferId| match scope(id) {
+            Some(Scope::Global) | None => false,
+            Some(scope) => (scope != Scope::Shared || self.on_gpu) && self.allocs.iter().all(|(open, _)| *open != id),
+        };
+        Some(match node {
+            Node::Loop(_) | Node::Alloc { .. } | Node::Prefetch { .. } | Node::Unflatten { .. } if in_vector => {
+                "a vectorized loop with something else than stores in it"
+            }
+            Node::CopyGroup { .. } | Node::AwaitCopies { .. } if in_vector || !self.is_for_all() => {
+                "a group of copies that not every thread begins and awaits"
+            }
+            node if !self.may_be_on(node) => "what warps of this role, or a CPU, do not do",
+            Node::Mbarrier(_) if in_vector || !self.is_for_all() => {
+                "an mbarrier that not every thread of its role arrives at or waits for"
+            }
+            Node::Call { .. } if in_vector || !self.is_uniform() => "an instruction that not every thread reaches",
+            Node::Call { instruction, .. } if instruction.asynchrony == Asynchrony::Copies => {
+                return (!self.in_group).then_some("a copy by an engine that is in no group");
+            }
+            Node::Call { .. } if !self.guards.is_empty() => "an instruction that some blocks skip",
+            Node::Barrier if in_vector || !self.guards.is_empty() || !self.digits.is_empty() => {
+                "a barrier that not every thread reaches"
+            }
+            Node::Unflatten { value, digits, .. }
+                if digits.iter().any(|d| d.extent == 0 || is_taken(d.var)) || value.range(|v| self.extent(v)).0 < 0 =>
+            {
+                "digits of a negative number, or without a value or a name of their own"
+            }
+            Node::Loop(l) if l.kind == LoopKind::Parallel && !is_top() => "a parallel loop that is not at the top",
+            Node::Loop(l) if matches!(l.kind, LoopKind::Block | LoopKind::Thread) && !self.prefix.contains(&l.var) => {
+                "a loop over blocks or threads that is not at the top"
+            }
+            Node::Loop(l) if l.extent == 0 || l.extent > i64::MAX as usize => "a loop without iterations",
+            Node::Loop(l) if is_taken(l.var) => "two loops over one variable, or one without a name",
+            Node::Alloc { buffer, .. } if !is_free(*buffer) => {
+                "an allocation of a buffer that is global or allocated already"
+            }
+            Node::Prefetch { access, .. } if scope(access.buffer) == Some(Scope::Register) => "a prefetch of registers",
+            _ => return None,
+        })
+    }
+
+    /// Within a group of copies there are only copies from global to shared memory.
+    pub(super) fn check_copy(&self, store: &Store, dst: &Buffer) -> Result<(), ProgramError> {
+        let is_global = |from: &Access| self.program.buffer(from.buffer).scope == Scope::Global;
+        let is_copy = dst.scope == Scope::Shared && store.copied().is_some_and(|(from, _)| is_global(from));
+        if self.in_group && !is_copy {
+            return self.nesting("a group of copies with something else in it");
+        }
+        Ok(())
+    }
+
+    /// False for what a CPU does not do, or warps of a role: consumers copy nothing, the producer only boxes, which are the same for
+    /// all threads; nobody waits for all threads of a block.
+    fn may_be_on(&self, node: &Node) -> bool {
+        match (self.role, node) {
+            _ if !self.on_gpu => {
+                matches!(node, Node::Loop(_) | Node::Alloc { .. } | Node::Store(_) | Node::Prefetch { .. })
+            }
+            (role, Node::Mbarrier(mbarrier)) => role == Some(mbarrier.role()),
+            (None, _) => true,
+            (Some(_), Node::Barrier | Node::AwaitCopies { .. } | Node::Alloc { .. } | Node::Prefetch { .. }) => false,
+            (Some(WarpRole::Consumers), node) => !matches!(node, Node::CopyGroup { .. }),
+            (Some(WarpRole::Producer), Node::Guard { .. }) => false,
+            (Some(WarpRole::Producer), Node::Call { instruction, .. }) => instruction.asynchrony == Asynchrony::Copies,
+            (Some(WarpRole::Producer), Node::Store(_)) => self.in_engine,
+            (Some(WarpRole::Producer), Node::Unflatten { value, .. }) => {
+                self.in_engine || value.terms.iter().all(|&(var, _)| !self.is_thread(var))
+            }
+            (Some(WarpRole::Producer), _) => true,
+        }
+    }
+
+    pub(super) fn is_thread(&self, var: VarId) -> bool {
+        self.loops.iter().any(|l| l.var == var && l.kind == LoopKind::Thread)
+    }
+
+    /// True where all threads of the block, or of a role, come by, and there is no group of copies open.
+    fn is_for_all(&self) -> bool {
+        let digits = if self.role.is_some() { self.is_uniform() } else { self.digits.is_empty() };
+        !self.in_group && self.guards.is_empty() && digits
+    }
+
+    /// True if conditions and digits around are the same for all threads of a block.
+    fn is_uniform(&self) -> bool {
+        let numbers = self.digits.iter().map(|d| d.value).chain(self.guards.iter().map(|guard| &guard.index));
+        numbers.flat_map(|number| &number.terms).all(|&(var, _)| !self.is_thread(var))
+    }
+}
