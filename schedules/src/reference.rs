@@ -177,7 +177,6 @@ pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
 mod tests {
     use super::*;
     use crate::workload::Conv2d;
-    use crate::workload::Known;
     use ndarray::{Dimension, Ix2, s};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
@@ -232,7 +231,7 @@ mod tests {
             let Some(workload) = random_conv(&mut rng) else {
                 continue;
             };
-            let Known::Conv2d(conv) = workload.known() else { unreachable!() };
+            let conv = *workload.sizes::<Conv2d>().unwrap();
             let operands = Operands::random(workload.spec(), tried);
             let wanted = seven_loops(&conv, &operands).mapv(|x| x as f32);
             let error = max_rel_error(&reference(&workload, &operands), &wanted);

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::operands::Operands;
     use crate::reference::reference;
-    use crate::workload::{Known, Workload};
+    use crate::workload::{Matmul, Workload};
     use autotune_ir::layout::to_layout;
 
     /// Workloads with the bound of their multiply-adds: weighted, drawn, drawn with lines left out, exact.
@@ -119,9 +119,9 @@ mod tests {
     }
 
     fn layouts(workload: &Workload) -> Vec<Layout> {
-        match workload.known() {
-            Known::Matmul(_) => vec![Layout::Plain],
-            Known::Conv2d(_) => vec![Layout::Plain, Layout::ChannelBlocked(4), Layout::ChannelBlocked(2)],
+        match workload.sizes::<Matmul>() {
+            Some(_) => vec![Layout::Plain],
+            None => vec![Layout::Plain, Layout::ChannelBlocked(4), Layout::ChannelBlocked(2)],
         }
     }
 
