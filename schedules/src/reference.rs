@@ -25,21 +25,26 @@ use crate::config::Config;
 use crate::registry;
 use crate::sketch::EXACT_TOLERANCE;
 use autotune_ir::interp::OperandError;
+use autotune_ir::{DType, Spec};
 
 use crate::operands::{Operands, OutOfMemory};
-use crate::workload::{Known, Workload};
-use autotune_ir::DType;
+use crate::workload::Workload;
 
-mod convolution;
 mod difference;
+mod line;
+mod lines;
+mod operand;
+mod plain;
 mod product;
 mod selection;
+mod tile;
 
+use line::Tensor;
+use product::Product;
 pub use selection::EXACT_MULTIPLY_ADDS;
 use selection::Selection;
 
-/// The output of `workload`, [`Workload::output_shape`], summed in f64 and rounded once; the operands are rounded to the
-/// workload's type first.
+/// The output of `workload`, summed in f64 and rounded once; the operands are rounded to their types first.
 ///
 /// ```
 /// use autotune_schedules::{Operands, Workload, max_rel_error, reference};
@@ -53,8 +58,7 @@ use selection::Selection;
 ///
 /// If the operands are not the workload's ([`Operands::check`]), or there is no memory for the output.
 pub fn reference(workload: &Workload, operands: &Operands) -> ArrayD<f32> {
-    let made = Reference::with(workload, operands, Selection::exact(workload));
-    match made {
+    match Reference::with_bound(workload.spec(), operands, u64::MAX, 0) {
         Ok(made) => made.values,
         Err(error) => panic!("{error}"),
     }
@@ -67,9 +71,8 @@ const LEAST_SUM: f32 = 0.1;
 
 /// What an output is compared with: every element, or for large workloads what the [module](self) says.
 pub struct Reference {
-    workload: Workload,
     selection: Selection,
-    /// Line by line, block by block, pixel by pixel: `[lines, blocks, width]`. The output if exact.
+    /// Line by line, block by block, element by element: `[lines, blocks, width]`. The output if exact.
     values: ArrayD<f32>,
     largest: f32,
 }
@@ -86,33 +89,35 @@ pub enum ReferenceError {
 }
 
 impl Reference {
-    /// What the output for the operands must be, on every core. The seed decides what is drawn for a large workload.
+    /// What the output for the operands must be, on every core. The seed decides what is drawn where it is large.
     pub fn new(workload: &Workload, operands: &Operands, seed: u64) -> Result<Self, ReferenceError> {
-        Self::with(workload, operands, Selection::of(workload, EXACT_MULTIPLY_ADDS, seed))
+        Self::with_bound(workload.spec(), operands, EXACT_MULTIPLY_ADDS, seed)
     }
 
-    fn with(workload: &Workload, operands: &Operands, selection: Selection) -> Result<Self, ReferenceError> {
-        operands.check(workload.spec())?;
-        let mut values = OutOfMemory::zeros(selection.len())?;
-        match workload.known() {
-            Known::Conv2d(conv) => convolution::fill(workload, &conv, operands, &selection, &mut values)?,
-            Known::Matmul(matmul) => product::fill(workload, &matmul, operands, &selection, &mut values)?,
-        }
+    fn with_bound(spec: &Spec, operands: &Operands, bound: u64, seed: u64) -> Result<Self, ReferenceError> {
+        operands.check(spec)?;
+        let selection = Selection::of(spec, bound, seed);
+        let given: Vec<_> = operands.iter().map(|operand| operand.as_standard_layout()).collect();
+        let tensors = Tensor::all(spec, &given);
+        let values = match selection.lines.vector {
+            Some(axis) => Product::new(spec, &selection, axis, tensors)?.values()?,
+            None => plain::evaluate(spec, tensors)?,
+        };
 
-        let least = LEAST_SUM * (workload.spec().reduction_len() as f32).sqrt();
+        let least = LEAST_SUM * (spec.reduction_len() as f32).sqrt();
         let largest = values.iter().fold(least, |largest: f32, x| largest.max(x.abs()));
         let shape = match selection.is_exact() {
-            true => workload.output_shape().to_vec(),
-            false => vec![selection.chosen_lines(), selection.blocks(), selection.extents.width],
+            true => selection.lines.shape.clone(),
+            false => vec![selection.chosen_lines(), selection.blocks(), selection.lines.width.1],
         };
         let bytes = usize::MAX;
         let values = ArrayD::from_shape_vec(shape, values).map_err(|_| OutOfMemory { bytes })?;
-        Ok(Self { workload: workload.clone(), selection, values, largest })
+        Ok(Self { selection, values, largest })
     }
 
     /// Bytes of the reference of a workload.
     pub fn bytes(workload: &Workload) -> usize {
-        Selection::of(workload, EXACT_MULTIPLY_ADDS, 0).len().saturating_mul(4)
+        Selection::of(workload.spec(), EXACT_MULTIPLY_ADDS, 0).len().saturating_mul(4)
     }
 
     /// What errors are relative to: the largest magnitude in it, or that of a usual sum where all that is left of the sums is small.
@@ -127,7 +132,7 @@ impl Reference {
 
     /// The shape of outputs.
     pub fn shape(&self) -> Vec<usize> {
-        self.workload.output_shape().to_vec()
+        self.selection.lines.shape.clone()
     }
 }
 
@@ -226,7 +231,7 @@ mod tests {
             let Some(workload) = random_conv(&mut rng) else {
                 continue;
             };
-            let Known::Conv2d(conv) = workload.known() else { unreachable!() };
+            let conv = *workload.sizes::<Conv2d>().unwrap();
             let operands = Operands::random(workload.spec(), tried);
             let wanted = seven_loops(&conv, &operands).mapv(|x| x as f32);
             let error = max_rel_error(&reference(&workload, &operands), &wanted);

@@ -22,7 +22,7 @@
 use crate::config::Config;
 use crate::direct::{block_size, reader::Reader};
 use crate::error::LowerError;
-use crate::workload::{Conv2d, Known, Work, Workload};
+use crate::workload::{Conv2d, Work, Workload};
 use autotune_ir::analyse::tile_registers;
 use autotune_ir::target::CpuTarget;
 
@@ -74,7 +74,7 @@ pub struct Winograd {
 /// The convolution, if the sketch has it: 3x3 taps, stride 1, dilation 1, one group, padding up to 2, channels that blocks
 /// divide.
 pub fn applies(workload: &Workload, target: &CpuTarget) -> Option<Conv2d> {
-    let Known::Conv2d(conv) = workload.known() else { return None };
+    let conv = *workload.sizes::<Conv2d>()?;
     let block = block_size(target);
     let fits = !workload.is_exact()
         && [conv.kh, conv.kw] == [TAPS; 2]
@@ -102,7 +102,7 @@ fn saves_work(conv: &Conv2d, m: usize) -> bool {
 /// What is to be done for a workload with tiles of `m` outputs, transforms apart; nothing if it is no convolution. The filters are
 /// read transformed.
 pub(crate) fn work(workload: &Workload, m: usize) -> Option<Work> {
-    let Known::Conv2d(conv) = workload.known() else { return None };
+    let conv = *workload.sizes::<Conv2d>()?;
     let direct = workload.work();
     let filters = (conv.o * conv.c * conv.kh * conv.kw) as f64;
     let growth = (m + TAPS - 1).pow(2) as f64 / (TAPS * TAPS) as f64;

@@ -58,12 +58,6 @@ pub struct Epilogue {
 #[derive(Clone)]
 pub struct Workload(Arc<Inner>);
 
-/// This crate's operators.
-pub(crate) enum Known {
-    Conv2d(Conv2d),
-    Matmul(Matmul),
-}
-
 struct Inner {
     op: Arc<dyn Operator>,
     dtype: DType,
@@ -199,13 +193,6 @@ impl Workload {
     pub fn sizes<T: Operator>(&self) -> Option<&T> {
         let op: &dyn Any = self.operator();
         op.downcast_ref()
-    }
-
-    /// One of this crate's operators.
-    pub(crate) fn known(&self) -> Known {
-        let conv = self.sizes::<Conv2d>().map(|conv| Known::Conv2d(*conv));
-        let matmul = || self.sizes::<Matmul>().map(|matmul| Known::Matmul(*matmul));
-        conv.or_else(matmul).unwrap_or_else(|| unreachable!("one of two"))
     }
 
     /// Element type.

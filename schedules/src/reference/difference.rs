@@ -1,49 +1,28 @@
 //! How far an output is from its reference.
 
-use ndarray::{ArrayView1, s};
-
 use super::Reference;
-use crate::workload::{Known, Workload};
+use super::line::{at, step};
 use autotune_ir::layout::{LayoutError, physical_shape};
 use autotune_ir::program::Layout;
 
-/// Where the elements of an output lie.
-struct Strides {
-    image: usize,
-    /// Rows of an image, or of a matrix.
-    rows: usize,
-    row: usize,
-    /// Channels that lie side by side, and the distance of the next ones.
-    inner: usize,
-    outer_channel: usize,
-    inner_channel: usize,
-    pixel: usize,
-}
+/// Where the elements of a tensor lie: of each dimension, how many indices share a block, and the distance of the next block.
+struct Places(Vec<(usize, usize)>);
 
-impl Strides {
-    fn of(workload: &Workload, layout: Layout) -> Result<Self, LayoutError> {
-        let shape = physical_shape(workload.output_shape(), layout)?;
-        let image = shape.iter().skip(1).product();
-        Ok(match (workload.known(), layout) {
-            (Known::Matmul(mm), _) => {
-                Self { image, rows: mm.m, row: mm.n, inner: mm.n, outer_channel: 0, inner_channel: 1, pixel: 1 }
-            }
-            (Known::Conv2d(conv), Layout::ChannelBlocked(inner)) => {
-                let [oh, ow] = conv.output_hw();
-                let (row, outer_channel) = (ow * inner, oh * ow * inner);
-                Self { image, rows: oh, row, inner, outer_channel, inner_channel: 1, pixel: inner }
-            }
-            (Known::Conv2d(conv), _) => {
-                let [oh, ow] = conv.output_hw();
-                Self { image, rows: oh, row: ow, inner: 1, outer_channel: oh * ow, inner_channel: 0, pixel: 1 }
-            }
-        })
+impl Places {
+    fn of(shape: &[usize], layout: Layout) -> Result<Self, LayoutError> {
+        let shape = physical_shape(shape, layout)?;
+        let strides = (0..shape.len()).map(|dim| shape[dim + 1..].iter().product());
+        let mut dims: Vec<_> = strides.map(|stride| (1, stride)).collect();
+        if let Layout::ChannelBlocked(block) = layout {
+            dims.pop();
+            dims[1].0 = block;
+        }
+        Ok(Self(dims))
     }
 
-    /// The first element of a line of a channel.
-    fn place(&self, line: usize, channel: usize) -> usize {
-        let within = channel / self.inner * self.outer_channel + channel % self.inner * self.inner_channel;
-        line / self.rows * self.image + line % self.rows * self.row + within
+    fn place(&self, index: impl Iterator<Item = i64>) -> usize {
+        let place = |(at, &(block, stride)): (i64, &(usize, usize))| at as usize / block * stride + at as usize % block;
+        index.zip(&self.0).map(place).sum()
     }
 }
 
@@ -56,46 +35,51 @@ impl Reference {
     /// Largest difference of a part of an output, as it lies in memory, from the reference; infinite if one of its elements is no
     /// finite number or some are missing. The parts together are the whole output.
     pub fn difference(&self, output: &[f32], layout: Layout, part: usize) -> Result<f64, LayoutError> {
-        let wanted: usize = self.workload.output_shape().iter().product();
+        let shape = &self.selection.lines.shape[..];
+        let wanted: usize = shape.iter().product();
         if output.len() != wanted {
-            let (shape, found) = (self.workload.output_shape(), output.len());
-            return Err(LayoutError::Len { shape: shape.to_vec(), found });
+            return Err(LayoutError::Len { shape: shape.to_vec(), found: output.len() });
         }
-        let strides = Strides::of(&self.workload, layout)?;
+        let places = [layout, Layout::Plain].map(|layout| Places::of(shape, layout));
+        let [places, known_places] = places;
         let ends = [part, part + 1].map(|part| wanted as u128 * part as u128 / self.parts() as u128);
         let is_finite = output[ends[0] as usize..ends[1] as usize].iter().all(|x| x.is_finite());
-        Ok(if is_finite { self.line_difference(output, &strides, part) } else { f64::INFINITY })
+        Ok(if is_finite { self.line_difference(output, &places?, &known_places?, part) } else { f64::INFINITY })
     }
 
-    fn line_difference(&self, output: &[f32], strides: &Strides, index: usize) -> f64 {
-        let (line, width) = (self.selection.line(index), self.selection.extents.width);
+    /// Of the `index`-th line of those compared.
+    fn line_difference(&self, output: &[f32], places: &Places, known_places: &Places, index: usize) -> f64 {
+        let (selection, lines) = (&self.selection, &self.selection.lines);
+        let (line, (axis, width)) = (selection.line(index), lines.width);
+        let first: Vec<i64> = at(&lines.index, &lines.point(line)).collect();
+        let [by_channel, by_element] = [lines.channel.0, axis].map(|axis| step(&lines.index, axis).collect::<Vec<_>>());
+        let place = |places: &Places, channel: usize, x: i64| {
+            let steps =
+                by_channel.iter().zip(&by_element).map(|(channel_step, step)| channel as i64 * channel_step + x * step);
+            places.place(first.iter().zip(steps).map(|(first, step)| first + step))
+        };
+        let stride = |places: &Places| (place(places, 0, 1) - place(places, 0, 0)).max(1);
+        let (stride, known_stride) = (stride(places), stride(known_places));
+
+        let values = self.values.as_slice().unwrap_or_default();
         let mut sums = vec![0.0f64; width];
         let mut worst = 0.0f64;
-        for block in 0..self.selection.blocks() {
+        for block in 0..selection.blocks() {
             sums.fill(0.0);
-            for (channel, scale) in self.selection.terms(line, block) {
-                let line = output[strides.place(line, channel)..].iter().step_by(strides.pixel);
+            for (channel, scale) in selection.terms(line, block) {
+                let line = output[place(places, channel, 0)..].iter().step_by(stride);
                 sums.iter_mut().zip(line).for_each(|(sum, &x)| *sum += scale * f64::from(x));
             }
 
             // An element that is no number shows in another part, if not in this one.
-            let differences =
-                sums.iter().zip(self.line(index, block)).map(|(sum, &value)| (sum - f64::from(value)).abs());
-            worst = differences.fold(worst, f64::max);
+            let (known, stride) = match selection.is_exact() {
+                true => (place(known_places, block, 0), known_stride),
+                false => ((index * selection.blocks() + block) * width, 1),
+            };
+            let known = values[known..].iter().step_by(stride);
+            worst = sums.iter().zip(known).map(|(sum, &value)| (sum - f64::from(value)).abs()).fold(worst, f64::max);
         }
         worst
-    }
-
-    /// The values of a block in the `index`-th line of those compared.
-    fn line(&self, index: usize, block: usize) -> ArrayView1<'_, f32> {
-        match (self.selection.is_exact(), self.workload.known()) {
-            (false, _) => self.values.slice(s![index, block, ..]),
-            (true, Known::Conv2d(conv)) => {
-                let [oh, _] = conv.output_hw();
-                self.values.slice(s![index / oh, block, index % oh, ..])
-            }
-            (true, Known::Matmul(mm)) => self.values.slice(s![index / mm.m, index % mm.m, block..block + 1]),
-        }
     }
 }
 
@@ -107,7 +91,8 @@ mod tests {
 
     use super::*;
     use crate::operands::Operands;
-    use crate::reference::{Selection, reference};
+    use crate::reference::reference;
+    use crate::workload::{Matmul, Workload};
     use autotune_ir::layout::to_layout;
 
     /// Workloads with the bound of their multiply-adds: weighted, drawn, drawn with lines left out, exact.
@@ -124,7 +109,7 @@ mod tests {
     ];
 
     fn with_bound(workload: &Workload, operands: &Operands, bound: u64, seed: u64) -> Reference {
-        Reference::with(workload, operands, Selection::of(workload, bound, seed)).unwrap()
+        Reference::with_bound(workload.spec(), operands, bound, seed).unwrap()
     }
 
     fn error(reference: &Reference, output: &ArrayD<f32>, layout: Layout) -> f64 {
@@ -134,9 +119,9 @@ mod tests {
     }
 
     fn layouts(workload: &Workload) -> Vec<Layout> {
-        match workload.known() {
-            Known::Matmul(_) => vec![Layout::Plain],
-            Known::Conv2d(_) => vec![Layout::Plain, Layout::ChannelBlocked(4), Layout::ChannelBlocked(2)],
+        match workload.sizes::<Matmul>() {
+            Some(_) => vec![Layout::Plain],
+            None => vec![Layout::Plain, Layout::ChannelBlocked(4), Layout::ChannelBlocked(2)],
         }
     }
 

@@ -1,31 +1,24 @@
 //! Which lines of an output a reference has.
 
-use crate::workload::{Activation, Known, Workload};
+use std::ops::Range;
+
+use autotune_ir::program::{Access, Expr};
+use autotune_ir::spec::Spec;
+
+use super::line::points;
+use super::lines::Lines;
 
 /// Multiply-adds up to which every element of an output is computed, and which larger workloads are reduced to.
 pub const EXACT_MULTIPLY_ADDS: u64 = 1 << 30;
 
-/// An output as lines of channels: the rows of a convolution's image, the elements of a product.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Extents {
-    /// Rows of all images, or of all matrices.
-    pub(super) lines: usize,
-    /// Channels of a group; blocks do not cross groups.
-    pub(super) group_channels: usize,
-    pub(super) groups: usize,
-    /// Elements of a line.
-    pub(super) width: usize,
-}
-
-impl Extents {
-    fn of(workload: &Workload) -> Self {
-        match workload.known() {
-            Known::Conv2d(conv) => {
-                let [oh, ow] = conv.output_hw();
-                Self { lines: conv.n * oh, group_channels: conv.o / conv.groups, groups: conv.groups, width: ow }
-            }
-            Known::Matmul(mm) => Self { lines: mm.b * mm.m, group_channels: mm.n, groups: 1, width: 1 },
-        }
+/// True if an expression is what an access reads, with something added to it that does not depend on it.
+fn is_added_to(expr: &Expr, access: &Access) -> bool {
+    let mut loads = 0;
+    expr.for_each_load(&mut |load| loads += usize::from(load == access));
+    match expr {
+        Expr::Load(load) => load == access,
+        Expr::Add(of) => loads == 1 && of.iter().any(|of| is_added_to(of, access)),
+        _ => false,
     }
 }
 
@@ -41,45 +34,32 @@ pub(super) enum Stand {
 /// Blocks of channels, lines of which one stands for several, and how the drawing goes.
 #[derive(Clone, Debug)]
 pub(super) struct Selection {
-    pub(super) extents: Extents,
-    /// Channels of a block but perhaps the last of a group.
+    pub(super) lines: Lines,
+    /// Channels of a block but perhaps the last.
     pub(super) block: usize,
     /// Lines of which one is compared.
     line_step: usize,
     pub(super) stand: Stand,
-    /// One for each channel where sums are weighted.
+    /// Of each channel where sums are weighted.
     weights: Vec<f64>,
     seed: u64,
 }
 
 impl Selection {
-    /// Every element.
-    pub(super) fn exact(workload: &Workload) -> Self {
-        Self {
-            extents: Extents::of(workload),
-            block: 1,
-            line_step: 1,
-            stand: Stand::Drawn,
-            weights: Vec::new(),
-            seed: 0,
-        }
-    }
+    /// What can be computed with about `bound` multiply-adds; everything of what is no sum of products.
+    pub(super) fn of(spec: &Spec, bound: u64, seed: u64) -> Self {
+        let lines = Lines::of(spec);
+        let bound = if lines.vector.is_some() { u128::from(bound.max(1)) } else { u128::MAX };
+        let times_too_many = |work: u128| usize::try_from(work.div_ceil(bound)).unwrap_or(usize::MAX);
+        let extents = spec.main().axes.iter().map(|axis| axis.extent as u128);
+        let work = extents.fold(1, u128::saturating_mul);
 
-    /// What can be computed with about `bound` multiply-adds.
-    pub(super) fn of(workload: &Workload, bound: u64, seed: u64) -> Self {
-        let exact = Self::exact(workload);
-        let Extents { lines, group_channels, groups, width } = exact.extents;
-        let outputs =
-            [lines, group_channels, groups, width].iter().fold(1u128, |len, &n| len.saturating_mul(n as u128));
-        let times_too_many =
-            |work: u128| usize::try_from(work.div_ceil(u128::from(bound.max(1)))).unwrap_or(usize::MAX);
-        let work = outputs.saturating_mul(workload.spec().reduction_len() as u128);
-
-        let block = times_too_many(work).clamp(1, group_channels);
-        let line_step = times_too_many(work / block as u128).clamp(1, lines);
-        let is_linear = workload.epilogue().activation == Activation::None;
+        let block = times_too_many(work).clamp(1, lines.channel.1);
+        let line_step = times_too_many(work / block as u128).clamp(1, points(&lines.extents));
+        let tail = &spec.equations[spec.equations.len() - 1];
+        let is_linear = is_added_to(&tail.value, &spec.main().output);
         let stand = if block > 1 && line_step == 1 && is_linear { Stand::Weighted } else { Stand::Drawn };
-        let selection = Self { block, line_step, stand, seed, ..exact };
+        let selection = Self { lines, block, line_step, stand, weights: Vec::new(), seed };
         match stand {
             Stand::Drawn => selection,
             Stand::Weighted => selection.with_weights(),
@@ -107,36 +87,27 @@ impl Selection {
 
     /// Number of lines that are compared.
     pub(super) fn chosen_lines(&self) -> usize {
-        self.extents.lines.div_ceil(self.line_step)
+        points(&self.lines.extents).div_ceil(self.line_step)
     }
 
-    /// Blocks of a group.
-    pub(super) fn group_blocks(&self) -> usize {
-        self.extents.group_channels.div_ceil(self.block)
-    }
-
-    /// Blocks of all groups.
     pub(super) fn blocks(&self) -> usize {
-        self.group_blocks() * self.extents.groups
+        self.lines.channel.1.div_ceil(self.block)
     }
 
     /// Number of values.
     pub(super) fn len(&self) -> usize {
-        self.chosen_lines().saturating_mul(self.blocks()).saturating_mul(self.extents.width)
+        self.chosen_lines().saturating_mul(self.blocks()).saturating_mul(self.lines.width.1)
     }
 
     /// The line that is the `index`-th of those compared.
     pub(super) fn line(&self, index: usize) -> usize {
         let first = index * self.line_step;
-        first + self.draw(self.line_step.min(self.extents.lines - first), [0, index])
+        first + self.draw(self.line_step.min(points(&self.lines.extents) - first), [0, index])
     }
 
     /// The channels of a block.
-    pub(super) fn channels(&self, block: usize) -> std::ops::Range<usize> {
-        let (group, within) = (block / self.group_blocks(), block % self.group_blocks());
-        let first = group * self.extents.group_channels;
-        let start = within * self.block;
-        first + start..first + (start + self.block).min(self.extents.group_channels)
+    pub(super) fn channels(&self, block: usize) -> Range<usize> {
+        block * self.block..self.lines.channel.1.min((block + 1) * self.block)
     }
 
     /// The channel that stands for a block in a line.
@@ -145,9 +116,17 @@ impl Selection {
         channels.start + self.draw(channels.len(), [1 + line, block])
     }
 
-    /// The weights of every channel.
-    pub(super) fn weights(&self) -> &[f64] {
-        &self.weights
+    /// What stands for a block in a line, among the channels of weights or what there is instead of them.
+    pub(super) fn stand_in(&self, line: usize, block: usize) -> usize {
+        if self.stand == Stand::Drawn { self.channel(line, block) } else { block }
+    }
+
+    /// All that may stand for some blocks.
+    pub(super) fn reach(&self, blocks: &Range<usize>) -> Range<usize> {
+        match self.stand {
+            Stand::Drawn => self.channels(blocks.start).start..self.channels(blocks.end - 1).end,
+            Stand::Weighted => blocks.clone(),
+        }
     }
 
     /// The channels that count in a block of a line, and their weights.
@@ -182,43 +161,44 @@ impl Selection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::Workload;
 
-    fn selection(text: &str, bound: u64) -> Selection {
-        Selection::of(&text.parse().unwrap(), bound, 7)
+    fn selection(text: &str, bound: u64, seed: u64) -> Selection {
+        Selection::of(text.parse::<Workload>().unwrap().spec(), bound, seed)
     }
 
     #[test]
     fn the_bound_decides_what_is_compared() {
         let cube = "matmul:m=64,n=64,k=64";
-        assert!(selection(cube, 64 * 64 * 64).is_exact());
-        let eighth = selection(cube, 32 * 1024);
+        assert!(selection(cube, 64 * 64 * 64, 7).is_exact());
+        let eighth = selection(cube, 32 * 1024, 7);
         assert_eq!((eighth.block, eighth.line_step, eighth.stand), (8, 1, Stand::Weighted));
-        assert_eq!(selection(&format!("{cube},act=relu"), 32 * 1024).stand, Stand::Drawn);
-        let few = selection(cube, 1024);
+        assert_eq!(selection(&format!("{cube},act=relu"), 32 * 1024, 7).stand, Stand::Drawn);
+        let few = selection(cube, 1024, 7);
         assert_eq!((few.block, few.line_step, few.stand), (64, 4, Stand::Drawn));
-        let depthwise = selection("conv2d:c=6,h=10,w=10,o=6,k=3,p=1,g=6", 1000);
-        assert_eq!((depthwise.block, depthwise.line_step, depthwise.len()), (1, 6, 2 * 6 * 10));
-        let huge = selection("matmul:m=100000,n=100000,k=100000", EXACT_MULTIPLY_ADDS);
+        let depthwise = selection("conv2d:c=6,h=10,w=10,o=6,k=3,p=1,g=6", 1000, 7);
+        assert_eq!((depthwise.block, depthwise.line_step, depthwise.len()), (1, 6, 10 * 10));
+        let huge = selection("matmul:m=100000,n=100000,k=100000", EXACT_MULTIPLY_ADDS, 7);
         assert!(huge.len() <= 1 << 14, "{}", huge.len());
     }
 
     #[test]
     fn blocks_cover_every_channel_once_and_every_channel_and_line_is_drawn() {
         for (text, bound) in [("conv2d:c=6,h=9,w=9,o=21,k=3,g=3", 700), ("matmul:b=2,m=9,n=13,k=50,act=relu", 3000)] {
-            let selection = selection(text, bound);
-            let channels: Vec<usize> = (0..selection.blocks()).flat_map(|block| selection.channels(block)).collect();
-            let Extents { lines, group_channels, groups, .. } = selection.extents;
-            assert_eq!(channels, (0..group_channels * groups).collect::<Vec<_>>());
+            let drawn = selection(text, bound, 7);
+            let channels: Vec<usize> = (0..drawn.blocks()).flat_map(|block| drawn.channels(block)).collect();
+            let (lines, channels_of_line) = (points(&drawn.lines.extents), drawn.lines.channel.1);
+            assert_eq!(channels, (0..channels_of_line).collect::<Vec<_>>());
             let mut seen = vec![0; channels.len() * lines];
             for seed in 0..2000 {
-                let drawing = Selection::of(&text.parse().unwrap(), bound, seed);
+                let drawing = selection(text, bound, seed);
                 for line in (0..drawing.chosen_lines()).map(|index| drawing.line(index)) {
                     for block in 0..drawing.blocks() {
                         seen[line * channels.len() + drawing.channel(line, block)] += 1;
                     }
                 }
             }
-            let expected = 2000.0 / (selection.block * selection.line_step) as f64;
+            let expected = 2000.0 / (drawn.block * drawn.line_step) as f64;
             let odd = seen.iter().filter(|&&n| f64::from(n) < 0.5 * expected);
             assert_eq!(odd.count(), 0, "{text}: {expected}");
         }
@@ -226,7 +206,7 @@ mod tests {
 
     #[test]
     fn weights_have_unit_norm_and_differ_by_two_at_most() {
-        let selection = selection("matmul:m=30,n=70,k=10", 2000);
+        let selection = selection("matmul:m=30,n=70,k=10", 2000, 7);
         assert_eq!(selection.stand, Stand::Weighted);
         for block in 0..selection.blocks() {
             let weights: Vec<f64> = selection.terms(0, block).map(|(_, weight)| weight).collect();

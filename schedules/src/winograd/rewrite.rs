@@ -128,7 +128,7 @@ pub(crate) fn rewrite(spec: &Spec, conv: &Conv2d, m: usize, tiles: Tiles) -> Arc
 mod tests {
     use super::*;
     use crate::operands::Operands;
-    use crate::workload::{Known, Workload};
+    use crate::workload::Workload;
 
     #[test]
     fn the_rewritten_spec_computes_the_same() {
@@ -138,7 +138,7 @@ mod tests {
             "conv2d:n=2,c=3,h=3,w=3,o=1,k=3,p=2,bias",
         ] {
             let workload: Workload = text.parse().unwrap();
-            let Known::Conv2d(conv) = workload.known() else { unreachable!() };
+            let conv = *workload.sizes::<Conv2d>().unwrap();
             let spec = workload.spec();
             let operands: Vec<Vec<f64>> =
                 Operands::random(spec, 3).iter().map(|t| t.iter().map(|&x| f64::from(x)).collect()).collect();

@@ -1,0 +1,200 @@
+//! Tensors and expressions over them, read along lines of points as f64.
+
+use autotune_ir::program::{Access, Expr, InBounds};
+use autotune_ir::spec::{Axis, AxisId, Equation, Source, Spec};
+use autotune_ir::{Affine, DType, VarId};
+use ndarray::{CowArray, IxDyn};
+
+/// Number of points of a box.
+pub(super) fn points(extents: &[usize]) -> usize {
+    extents.iter().fold(1, |points, &extent| points.saturating_mul(extent))
+}
+
+/// The extents of an equation's axes that are kept, 1 for others, and for one more that stands for none.
+pub(super) fn box_of(equation: &Equation, is_kept: impl Fn(AxisId, &Axis) -> bool) -> Vec<usize> {
+    let extent = |(id, axis)| if is_kept(id, axis) { axis.extent } else { 1 };
+    equation.axes.iter().enumerate().map(extent).chain([1]).collect()
+}
+
+/// The point of a box that comes after so many, of which the last axis counts fastest.
+pub(super) fn unravel(mut number: usize, extents: &[usize]) -> Vec<i64> {
+    let mut point = vec![0; extents.len()];
+    for (at, &extent) in point.iter_mut().zip(extents).rev().filter(|(_, extent)| **extent > 1) {
+        *at = (number % extent) as i64;
+        number /= extent;
+    }
+    point
+}
+
+/// Row-major position of an index in a shape.
+pub(super) fn position(shape: &[usize], index: impl IntoIterator<Item = i64>) -> i64 {
+    index.into_iter().zip(shape).fold(0, |position, (at, &extent)| position * extent as i64 + at)
+}
+
+/// An index at a point.
+pub(super) fn at(index: &[Affine], point: &[i64]) -> impl Iterator<Item = i64> {
+    index.iter().map(|index| index.eval(|axis| point[axis.0 as usize]))
+}
+
+/// By how much an index grows along an axis.
+pub(super) fn step(index: &[Affine], axis: AxisId) -> impl Iterator<Item = i64> {
+    index.iter().map(move |index| index.coefficient(VarId(axis as u32)))
+}
+
+/// Row-major elements.
+#[derive(Clone)]
+pub(super) enum Elements<'a> {
+    /// Rounded as the type's are before they are multiplied.
+    Given(&'a [f32], DType),
+    /// Computed on the way.
+    Made(Vec<f64>),
+}
+
+/// A tensor.
+#[derive(Clone)]
+pub(super) struct Tensor<'a> {
+    pub(super) shape: Vec<usize>,
+    pub(super) elements: Elements<'a>,
+}
+
+impl<'a> Tensor<'a> {
+    /// The tensors of a spec in its order; those that are computed have no elements yet.
+    pub(super) fn all(spec: &'a Spec, operands: &'a [CowArray<'_, f32, IxDyn>]) -> Vec<Self> {
+        let mut given = operands.iter().map(|operand| operand.as_slice().unwrap_or_default());
+        let mut elements = |tensor: &'a autotune_ir::spec::Tensor| match (&tensor.source, tensor.dtype) {
+            (Source::Known(elements), _) => Elements::Given(elements, DType::F32),
+            (Source::Computed, _) => Elements::Made(Vec::new()),
+            // What is not multiplied keeps what memory holds.
+            (_, DType::Tf32) if !spec.is_multiplied(tensor) => {
+                Elements::Given(given.next().unwrap_or_default(), DType::F32)
+            }
+            (_, dtype) => Elements::Given(given.next().unwrap_or_default(), dtype),
+        };
+        spec.tensors.iter().map(|tensor| Self { shape: tensor.shape.clone(), elements: elements(tensor) }).collect()
+    }
+
+    /// The element at a position.
+    pub(super) fn get(&self, position: i64) -> f64 {
+        match &self.elements {
+            Elements::Given(elements, dtype) => f64::from(dtype.multiplied(elements[position as usize])),
+            Elements::Made(elements) => elements[position as usize],
+        }
+    }
+
+    /// The elements from a position on.
+    pub(super) fn copy(&self, position: i64, to: &mut [f64]) {
+        let part = position as usize..position as usize + to.len();
+        match &self.elements {
+            Elements::Given(elements, DType::F32) => {
+                to.iter_mut().zip(&elements[part]).for_each(|(to, &x)| *to = f64::from(x));
+            }
+            Elements::Given(elements, dtype) => {
+                to.iter_mut().zip(&elements[part]).for_each(|(to, &x)| *to = f64::from(dtype.multiplied(x)));
+            }
+            Elements::Made(elements) => to.copy_from_slice(&elements[part]),
+        }
+    }
+}
+
+/// The box of a tensor that an access reads around a point; zero beyond the tensor.
+pub(super) struct Window {
+    /// Index of its first element, relative to that at the point.
+    low: Vec<i64>,
+    shape: Vec<usize>,
+}
+
+impl Window {
+    /// What is read at a box of points from there on.
+    pub(super) fn new(index: &[Affine], reaches: &[usize]) -> Self {
+        let ranges = index.iter().map(|index| (index.constant, index.range(|axis| reaches[axis.0 as usize])));
+        let (low, shape) = ranges.map(|(first, (low, high))| (low - first, (high - low + 1) as usize)).unzip();
+        Self { low, shape }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        points(&self.shape)
+    }
+
+    /// Position in it of what is read so much further on.
+    pub(super) fn place(&self, index: &[Affine], by: &[i64]) -> usize {
+        let index = at(index, by).zip(index).zip(&self.low).map(|((at, index), low)| at - index.constant - low);
+        position(&self.shape, index) as usize
+    }
+
+    /// Distance of what neighbours on an axis read.
+    pub(super) fn stride(&self, index: &[Affine], axis: AxisId) -> i64 {
+        position(&self.shape, step(index, axis))
+    }
+
+    /// Its elements at a point.
+    pub(super) fn read(&self, tensor: &Tensor, index: &[Affine], point: &[i64], elements: &mut [f64]) {
+        let first: Vec<i64> = at(index, point).zip(&self.low).map(|(at, low)| at + low).collect();
+        let is_part = |&dim: &usize| first[dim] != 0 || self.shape[dim] != tensor.shape[dim];
+        // Whole dimensions behind it lengthen a row.
+        let dim = (0..first.len()).rfind(is_part).unwrap_or(0);
+        let whole = points(&tensor.shape[dim + 1..]) as i64;
+        let (len, extent) = (self.shape[dim] as i64, tensor.shape[dim] as i64);
+        let [start, end] = [-first[dim], extent - first[dim]].map(|end| (end.clamp(0, len) * whole) as usize);
+
+        elements.fill(0.0);
+        for (number, row) in elements.chunks_exact_mut((len * whole) as usize).enumerate() {
+            let mut at = unravel(number, &self.shape[..dim]);
+            at.iter_mut().zip(&first).for_each(|(at, first)| *at += first);
+            if start < end && at.iter().zip(&tensor.shape).all(|(&at, &extent)| (0..extent as i64).contains(&at)) {
+                let from = (position(&tensor.shape, at) * extent + first[dim]) * whole;
+                tensor.copy(from + start as i64, &mut row[start..end]);
+            }
+        }
+    }
+}
+
+/// Points along an axis.
+pub(super) struct Line<'a> {
+    pub(super) first: &'a [i64],
+    pub(super) axis: AxisId,
+    /// Distances from the first, ascending.
+    pub(super) columns: &'a [usize],
+}
+
+impl Line<'_> {
+    /// What an access reads at each point.
+    pub(super) fn read(&self, tensor: &Tensor, index: &[Affine]) -> Vec<f64> {
+        let mut reaches = vec![1; self.first.len()];
+        reaches[self.axis] = self.columns.last().map_or(1, |last| last + 1);
+        let window = Window::new(index, &reaches);
+        let mut elements = vec![0.0; window.len()];
+        window.read(tensor, index, self.first, &mut elements);
+
+        let first = window.place(index, &vec![0; self.first.len()]) as i64;
+        let stride = window.stride(index, self.axis);
+        self.columns.iter().map(|&column| elements[(first + column as i64 * stride) as usize]).collect()
+    }
+
+    /// An expression at each point, where `load` says what accesses read.
+    pub(super) fn values(&self, expr: &Expr, load: &impl Fn(&Access) -> Vec<f64>) -> Vec<f64> {
+        let both = |of: &[Expr; 2], combined: fn(f64, f64) -> f64| {
+            let [mut left, right] = of.each_ref().map(|expr| self.values(expr, load));
+            left.iter_mut().zip(right).for_each(|(left, right)| *left = combined(*left, right));
+            left
+        };
+        match expr {
+            Expr::Const(x) => vec![f64::from(*x); self.columns.len()],
+            Expr::Load(access) => load(access),
+            Expr::Add(of) => both(of, |a, b| a + b),
+            Expr::Mul(of) => both(of, |a, b| a * b),
+            Expr::Max(of) => both(of, f64::max),
+            Expr::Guarded { when, value } => {
+                let mut values = self.values(value, load);
+                for (value, &column) in values.iter_mut().zip(self.columns) {
+                    let mut point = self.first.to_vec();
+                    point[self.axis] += column as i64;
+                    let holds = |c: &InBounds| {
+                        at(std::slice::from_ref(&c.index), &point).all(|at| (0..c.extent as i64).contains(&at))
+                    };
+                    *value = if when.iter().all(holds) { *value } else { 0.0 };
+                }
+                values
+            }
+        }
+    }
+}

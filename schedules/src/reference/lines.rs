@@ -1,0 +1,96 @@
+//! An output as lines of channels.
+
+use autotune_ir::program::Access;
+use autotune_ir::spec::{AxisId, Source, Spec, Tensor};
+use autotune_ir::{Affine, VarId};
+
+use super::line::{box_of, points, step, unravel};
+use crate::axes::Axes;
+
+/// An output as lines of channels: the points of an equation, and one axis more, of one element, for those that it has not.
+#[derive(Clone, Debug)]
+pub(super) struct Lines {
+    /// Extents of the axes of all lines; 1 for others.
+    pub(super) extents: Vec<usize>,
+    /// The axis of the channels, and its extent.
+    pub(super) channel: (AxisId, usize),
+    /// Of the elements of a line.
+    pub(super) width: (AxisId, usize),
+    /// The axis along which products are added up; `None` if the output is more than a function of each sum of products.
+    pub(super) vector: Option<AxisId>,
+    /// Index of a point's element.
+    pub(super) index: Vec<Affine>,
+    /// Shape of the output.
+    pub(super) shape: Vec<usize>,
+}
+
+impl Lines {
+    /// Those of a spec's output.
+    pub(super) fn of(spec: &Spec) -> Self {
+        Self::of_products(spec).unwrap_or_else(|| {
+            let shape = output(spec).shape.clone();
+            let index = (0..shape.len()).map(|axis| Affine::var(VarId(axis as u32))).collect();
+            let mut extents = [&shape[..], &[1]].concat();
+            let (none, last) = (shape.len(), shape.len().saturating_sub(1));
+            let width = (last, std::mem::replace(&mut extents[last], 1));
+            Self { extents, channel: (none, 1), width, vector: None, index, shape }
+        })
+    }
+
+    /// Lines go along the last axis that only one operand has, if it is the data. If it is the weights, its points are the channels, and
+    /// a line is one element.
+    fn of_products(spec: &Spec) -> Option<Self> {
+        let axes = Axes::of(spec).filter(|_| is_pointwise(spec))?;
+        let main = spec.main();
+        let [data, weight] = main.loads()[..] else { return None };
+        let operands = [(&axes.rows, data, weight), (&axes.columns, weight, data)];
+        let is_vector = |axis: &AxisId| {
+            let along = operands.iter().find(|(own, ..)| own.contains(axis));
+            along.is_some_and(|(_, along, other)| {
+                step(&along.index, *axis).all(|step| step >= 0) && stays_inside(spec, other)
+            })
+        };
+        let vector = (0..main.axes.len()).rfind(is_vector)?;
+
+        let widest = axes.columns.iter().copied().max_by_key(|&axis| main.axes[axis].extent);
+        let (channel, width) = match axes.rows.contains(&vector) {
+            true => (widest, Some(vector)),
+            false => (Some(vector), None),
+        };
+        let extents = box_of(main, |id, axis| !axis.reduce && ![channel, width].contains(&Some(id)));
+        let [channel, width] =
+            [channel, width].map(|axis| axis.map_or((main.axes.len(), 1), |axis| (axis, main.axes[axis].extent)));
+        let (index, shape) = (main.output.index.clone(), output(spec).shape.clone());
+        Some(Self { extents, channel, width, vector: Some(vector), index, shape })
+    }
+
+    /// The first point of a line.
+    pub(super) fn point(&self, line: usize) -> Vec<i64> {
+        unravel(line, &self.extents)
+    }
+}
+
+/// What a spec computes.
+pub(super) fn output(spec: &Spec) -> &Tensor {
+    spec.tensor(&spec.equations[spec.equations.len() - 1].output)
+}
+
+/// True if each sum of the first equation makes one element of the output, by the second equation.
+fn is_pointwise(spec: &Spec) -> bool {
+    let [main, tail] = &spec.equations[..] else { return false };
+    let is_at_hand = |load: &&Access| **load == main.output || spec.tensor(load).source != Source::Computed;
+    let shape = &spec.tensor(&main.output).shape;
+    spec.main == 0
+        && main.axes.starts_with(&tail.axes)
+        && main.axes.iter().filter(|axis| !axis.reduce).eq(&tail.axes)
+        && (&tail.output.index, &output(spec).shape) == (&main.output.index, shape)
+        && tail.loads().iter().all(is_at_hand)
+        && stays_inside(spec, &main.output)
+        && points(&box_of(tail, |_, _| true)) == points(shape)
+}
+
+/// True if what an access of the main equation reads or defines is nowhere beyond its tensor.
+fn stays_inside(spec: &Spec, access: &Access) -> bool {
+    let ranges = access.index.iter().map(|index| spec.main().range(index)).zip(&spec.tensor(access).shape);
+    ranges.into_iter().all(|((low, high), &extent)| low >= 0 && high < extent as i64)
+}

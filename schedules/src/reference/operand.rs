@@ -1,0 +1,62 @@
+//! One factor of the products that are summed.
+
+use autotune_ir::program::Access;
+use autotune_ir::spec::{AxisId, Equation};
+use autotune_ir::{Affine, VarId};
+use rayon::prelude::*;
+
+use super::line::{Elements, Tensor, at, box_of, points, position, step, unravel};
+use super::selection::Selection;
+use crate::operands::OutOfMemory;
+
+/// A tensor and where it is read.
+pub(super) struct Operand<'a> {
+    pub(super) tensor: Tensor<'a>,
+    pub(super) index: Vec<Affine>,
+}
+
+impl Operand<'_> {
+    pub(super) fn new<'a>(tensors: &[Tensor<'a>], access: &Access) -> Operand<'a> {
+        Operand { tensor: tensors[access.buffer.0 as usize].clone(), index: access.index.clone() }
+    }
+
+    pub(super) fn uses(&self, axis: AxisId) -> bool {
+        step(&self.index, axis).any(|step| step != 0)
+    }
+
+    /// Position of what is read at a point.
+    pub(super) fn position(&self, point: &[i64]) -> i64 {
+        position(&self.tensor.shape, at(&self.index, point))
+    }
+
+    /// Distance of what is read so much further on.
+    pub(super) fn offset(&self, by: &[i64]) -> i64 {
+        self.position(by) - position(&self.tensor.shape, self.index.iter().map(|index| index.constant))
+    }
+
+    /// In place of the channels of each block, their sum with weights. What is summed over lies side by side.
+    pub(super) fn weighted(&self, main: &Equation, selection: &Selection) -> Result<Operand<'static>, OutOfMemory> {
+        let channel = selection.lines.channel.0;
+        let stride = position(&self.tensor.shape, step(&self.index, channel));
+        let terms = box_of(main, |_, axis| axis.reduce);
+        let mut outer = box_of(main, |id, axis| !axis.reduce && id != channel && self.uses(id));
+        outer[channel] = selection.blocks();
+
+        let offsets: Vec<i64> = (0..points(&terms)).map(|term| self.offset(&unravel(term, &terms))).collect();
+        let mut sums = OutOfMemory::zeros(points(&outer).saturating_mul(offsets.len()))?;
+        sums.par_chunks_mut(offsets.len()).enumerate().for_each(|(number, sums): (usize, &mut [f64])| {
+            let mut first = unravel(number, &outer);
+            let block = std::mem::take(&mut first[channel]) as usize;
+            let first = self.position(&first);
+            for (sum, offset) in sums.iter_mut().zip(&offsets) {
+                let element = |channel: usize| self.tensor.get(first + offset + channel as i64 * stride);
+                *sum = selection.terms(0, block).map(|(channel, weight)| weight * element(channel)).sum();
+            }
+        });
+
+        let shape: Vec<usize> = outer.iter().zip(&terms).map(|(outer, terms)| outer * terms).collect();
+        let along = |(axis, &extent)| if extent > 1 { Affine::var(VarId(axis)) } else { Affine::default() };
+        let index = (0..).zip(&shape).map(along).collect();
+        Ok(Operand { tensor: Tensor { shape, elements: Elements::Made(sums) }, index })
+    }
+}

@@ -1,0 +1,155 @@
+//! A spec by its definition alone.
+
+use std::sync::{Mutex, PoisonError};
+
+use autotune_ir::program::Access;
+use autotune_ir::spec::{Equation, Spec};
+use rayon::prelude::*;
+
+use super::line::{Elements, Line, Tensor, at, box_of, points, position, unravel};
+use super::lines::output;
+use crate::operands::OutOfMemory;
+
+/// The output, row-major: every equation in order, every point of it.
+pub(super) fn evaluate(spec: &Spec, mut tensors: Vec<Tensor>) -> Result<Vec<f32>, OutOfMemory> {
+    for equation in &spec.equations {
+        tensors[equation.output.buffer.0 as usize].elements = Elements::Made(sums(equation, &tensors)?);
+    }
+    let (output, last) = (output(spec), &spec.equations[spec.equations.len() - 1].output);
+    let elements = &tensors[last.buffer.0 as usize];
+    let mut values = OutOfMemory::zeros(points(&output.shape))?;
+    values.iter_mut().zip(0..).for_each(|(value, at)| *value = output.dtype.stored(elements.get(at) as f32));
+    Ok(values)
+}
+
+/// The elements of the tensor that an equation defines.
+fn sums(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMemory> {
+    let line_axis = equation.axes.iter().rposition(|axis| !axis.reduce);
+    let axis = line_axis.unwrap_or(equation.axes.len());
+    let columns: Vec<usize> = (0..line_axis.map_or(1, |axis| equation.axes[axis].extent)).collect();
+    let lines = box_of(equation, |id, own| !own.reduce && id != axis);
+    let terms = box_of(equation, |_, own| own.reduce);
+    let (index, shape) = (&equation.output.index, &tensors[equation.output.buffer.0 as usize].shape);
+    let elements = Mutex::new(OutOfMemory::zeros(points(shape))?);
+
+    (0..points(&lines)).into_par_iter().for_each(|line| {
+        let mut sums = vec![0.0; columns.len()];
+        let mut first = unravel(line, &lines);
+        for term in 0..points(&terms) {
+            let first: Vec<i64> = first.iter().zip(unravel(term, &terms)).map(|(line, term)| line + term).collect();
+            let line = Line { first: &first, axis, columns: &columns };
+            let load = |access: &Access| line.read(&tensors[access.buffer.0 as usize], &access.index);
+            sums.iter_mut().zip(line.values(&equation.value, &load)).for_each(|(sum, term)| *sum += term);
+        }
+
+        let mut elements = elements.lock().unwrap_or_else(PoisonError::into_inner);
+        for sum in sums {
+            if at(index, &first).zip(shape).all(|(at, &extent)| (0..extent as i64).contains(&at)) {
+                elements[position(shape, at(index, &first)) as usize] += sum;
+            }
+            first[axis] += 1;
+        }
+    });
+    Ok(elements.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+#[cfg(test)]
+mod tests {
+    use autotune_ir::program::{BufferId, Expr};
+    use autotune_ir::spec::{Axis, Source, Tensor};
+    use autotune_ir::{Affine, DType};
+    use rand::seq::SliceRandom;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+    use crate::operands::Operands;
+    use crate::reference::selection::Selection;
+    use crate::reference::{Reference, max_rel_error};
+
+    /// A tensor with its dimensions in any order, and its access.
+    fn shuffled(
+        rng: &mut ChaCha8Rng,
+        tensors: &mut Vec<Tensor>,
+        (name, source): (&'static str, Source),
+        mut dims: Vec<(Affine, usize)>,
+    ) -> Access {
+        dims.shuffle(rng);
+        let (index, shape): (Vec<_>, Vec<_>) = dims.into_iter().unzip();
+        tensors.push(Tensor { name: name.into(), shape, dtype: DType::F32, source });
+        Access { buffer: BufferId(tensors.len() as u32 - 1), index }
+    }
+
+    /// Sums of products with axes and dimensions in any order, strides, dilation, padding and groups, and something added to them.
+    fn random_spec(rng: &mut ChaCha8Rng) -> Spec {
+        let mut names = ["g", "n", "y", "x", "o"];
+        names.shuffle(rng);
+        let names: Vec<&'static str> = names.into_iter().chain(["c", "kh", "kw"]).collect();
+        let is_reduced = |name: &str| ["c", "kh", "kw"].contains(&name);
+        let axes: Vec<Axis> = names
+            .iter()
+            .map(|&name| Axis {
+                name,
+                extent: rng.random_range(1..=if name == "x" { 9 } else { 4 }),
+                reduce: is_reduced(name),
+            })
+            .collect();
+        let var =
+            |name: &str| Affine::var(autotune_ir::VarId(names.iter().position(|&own| own == name).unwrap() as u32));
+        let dim = |name: &str| (var(name), axes.iter().find(|axis| axis.name == name).unwrap().extent);
+        let mut window = |row: &str, tap: &str| {
+            let (stride, dilation, pad) = (rng.random_range(1..=3), rng.random_range(1..=2), rng.random_range(-1..=2));
+            (var(row) * stride + var(tap) * dilation + -pad, rng.random_range(1..=12))
+        };
+        let windows = [window("y", "kh"), window("x", "kw")];
+
+        let (mut tensors, given) = (Vec::new(), || Source::Given { is_constant: false });
+        let data = [&windows[..], &[dim("g"), dim("n"), dim("c")]].concat();
+        let data = shuffled(rng, &mut tensors, ("data", given()), data);
+        let weight = ["g", "o", "c", "kh", "kw"].map(dim).to_vec();
+        let weight = shuffled(rng, &mut tensors, ("weight", given()), weight);
+        let bias = shuffled(rng, &mut tensors, ("bias", given()), ["g", "o"].map(dim).to_vec());
+        let result = ["g", "n", "y", "x", "o"].map(dim).to_vec();
+        let sum = shuffled(rng, &mut tensors, ("sum", Source::Computed), result);
+        let shape = tensors[3].shape.clone();
+        let (name, dtype, source) = ("output".into(), DType::F32, Source::Computed);
+        tensors.push(Tensor { name, shape, dtype, source });
+
+        let output = Access { buffer: BufferId(4), index: sum.index.clone() };
+        let tail = Expr::sum(Expr::Load(bias), Expr::Load(sum.clone()));
+        let tail = if rng.random_bool(0.5) { Expr::max(tail, Expr::Const(0.0)) } else { tail };
+        let spatial = axes.iter().filter(|axis| !axis.reduce).cloned().collect();
+        let value = Expr::product(Expr::Load(data), Expr::Load(weight));
+        let equations = vec![Equation { axes, output: sum, value }, Equation { axes: spatial, output, value: tail }];
+        Spec { name: "random".into(), tensors, equations, main: 0 }
+    }
+
+    fn by_definition(spec: &Spec, operands: &Operands) -> ndarray::ArrayD<f32> {
+        let given: Vec<_> = operands.iter().map(|operand| operand.as_standard_layout()).collect();
+        let values = evaluate(spec, super::Tensor::all(spec, &given)).unwrap();
+        ndarray::ArrayD::from_shape_vec(output(spec).shape.clone(), values).unwrap()
+    }
+
+    #[test]
+    fn sums_of_products_are_what_their_definition_says() {
+        let mut rng = ChaCha8Rng::seed_from_u64(12);
+        for seed in 0..300 {
+            let spec = random_spec(&mut rng);
+            assert!(Selection::of(&spec, u64::MAX, 0).lines.vector.is_some());
+            let operands = Operands::random(&spec, seed);
+            let wanted = by_definition(&spec, &operands);
+            let error =
+                max_rel_error(Reference::with_bound(&spec, &operands, u64::MAX, 0).unwrap().exact().unwrap(), &wanted);
+            assert!(error < 1e-6 || wanted.iter().all(|&x| x == 0.0), "seed {seed}: {error}\n{spec:?}");
+
+            // Whatever is drawn, what is right passes.
+            let bound = rng.random_range(1..=spec.flops() as u64);
+            let sampled = Reference::with_bound(&spec, &operands, bound, seed).unwrap();
+            let output = wanted.as_slice().unwrap();
+            for part in 0..sampled.parts() {
+                let difference = sampled.difference(output, autotune_ir::program::Layout::Plain, part).unwrap();
+                assert!(difference <= 1e-5, "seed {seed}, bound {bound}, part {part}: {difference}\n{spec:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The products that are added up at a time.
+
+use autotune_ir::spec::{AxisId, Equation};
+
+use super::line::{Window, points, unravel};
+use super::operand::Operand;
+
+/// Products that are added up at a time, times the length of sums: what they read stays in a core's own caches.
+const HELD: usize = 1 << 12;
+/// The same where each sum reads elements of its own.
+const HELD_APART: usize = 1 << 15;
+
+/// A box of the axes that are summed over, for sums along another axis.
+pub(super) struct Tile {
+    /// Its extents, and how many boxes there are along each axis.
+    extents: Vec<usize>,
+    counts: Vec<usize>,
+    /// What is read of the operand along which sums go, and the distance of neighbours in it.
+    window: Window,
+    stride: usize,
+    /// Length of sums, and whether they are of points here and there: then a point's elements lie side by side, else a product's.
+    span: usize,
+    is_apart: bool,
+    /// For each product, where its first element is in the window and among those that are added, and the distance of its factor
+    /// from the first's.
+    window_places: Vec<usize>,
+    places: Vec<usize>,
+    factors: Vec<i64>,
+    /// True if the factors lie side by side.
+    is_run: bool,
+}
+
+impl Tile {
+    pub(super) fn new(
+        main: &Equation,
+        [rows, factors]: [&Operand; 2],
+        axis: AxisId,
+        span: usize,
+        is_apart: bool,
+    ) -> Self {
+        let mut room = if is_apart { HELD_APART } else { HELD } / span;
+        let (mut extents, mut counts) = (vec![1; main.axes.len() + 1], vec![1; main.axes.len() + 1]);
+        for (id, axis) in main.axes.iter().enumerate().rev().filter(|(_, axis)| axis.reduce) {
+            counts[id] = axis.extent.div_ceil(room.max(1));
+            extents[id] = axis.extent.div_ceil(counts[id]);
+            room /= extents[id];
+        }
+
+        let mut reaches = extents.clone();
+        reaches[axis] = span;
+        let window = Window::new(&rows.index, &reaches);
+        let stride = window.stride(&rows.index, axis) as usize;
+        let product = |product| {
+            let by = unravel(product, &extents);
+            (window.place(&rows.index, &by), factors.offset(&by))
+        };
+        let (window_places, factors): (Vec<_>, Vec<_>) = (0..points(&extents)).map(product).unzip();
+        let places = match stride {
+            1 => window_places.clone(),
+            _ => (0..factors.len()).map(|product| product * span).collect(),
+        };
+        let is_run = factors.iter().copied().eq(0..factors.len() as i64);
+        Self { extents, counts, window, stride, span, is_apart, window_places, places, factors, is_run }
+    }
+
+    /// Number of boxes.
+    pub(super) fn count(&self) -> usize {
+        points(&self.counts)
+    }
+
+    /// How far on a box begins, and the number of its products.
+    pub(super) fn begin(&self, main: &Equation, number: usize) -> (Vec<i64>, usize) {
+        let mut by = unravel(number, &self.counts);
+        by.iter_mut().zip(&self.extents).for_each(|(by, &extent)| *by *= extent as i64);
+        // Only along the slowest of its axes may one end early.
+        let left = main.axes.iter().zip(&by).map(|(axis, &by)| axis.extent - by as usize);
+        let products = left.zip(&self.extents).map(|(left, &extent)| left.min(extent)).product();
+        (by, products)
+    }
+
+    /// The elements of the box that begins at a point.
+    pub(super) fn read(&self, rows: &Operand, point: &[i64]) -> Vec<f64> {
+        let mut window = vec![0.0; self.window.len()];
+        self.window.read(&rows.tensor, &rows.index, point, &mut window);
+        if !self.is_apart && self.stride == 1 {
+            return window;
+        }
+        let [of_product, of_point] = if self.is_apart { [1, self.places.len()] } else { [self.span, 1] };
+        let mut elements = vec![0.0; self.places.len() * self.span];
+        for (product, place) in self.window_places.iter().enumerate() {
+            let to = elements[product * of_product..].iter_mut().step_by(of_point);
+            let from = window[*place..].iter().step_by(self.stride);
+            to.zip(from).take(self.span).for_each(|(to, &from)| *to = from);
+        }
+        elements
+    }
+
+    /// The factors of the box that begins at a position, as many as there are.
+    pub(super) fn read_factors(&self, factors: &Operand, first: i64, scales: &mut [f64]) {
+        match self.is_run {
+            true => factors.tensor.copy(first, scales),
+            false => {
+                let distances = self.factors.iter();
+                scales.iter_mut().zip(distances).for_each(|(to, by)| *to = factors.tensor.get(first + by));
+            }
+        }
+    }
+
+    /// `sums[x] += Σ scales[p] * element`, over the elements that the products have for the `x`-th of the points.
+    pub(super) fn add(&self, sums: &mut [f64], scales: &[f64], elements: &[f64], points: &[usize]) {
+        let products = self.places.len();
+        if self.is_apart {
+            let of_points = points.iter().map(|&point| &elements[point * products..][..scales.len()]);
+            return sums.iter_mut().zip(of_points).for_each(|(sum, elements)| *sum += dot(scales, elements));
+        }
+        let (fours, rest) = scales.as_chunks::<4>();
+        let (four_places, rest_places) = self.places[..scales.len()].as_chunks::<4>();
+        for (scales, places) in fours.iter().zip(four_places) {
+            let [a, b, c, d] = places.map(|place| &elements[place..][..sums.len()]);
+            for (x, sum) in sums.iter_mut().enumerate() {
+                *sum += (scales[0] * a[x] + scales[1] * b[x]) + (scales[2] * c[x] + scales[3] * d[x]);
+            }
+        }
+        for (scale, &place) in rest.iter().zip(rest_places) {
+            sums.iter_mut().zip(&elements[place..]).for_each(|(sum, element)| *sum += scale * element);
+        }
+    }
+}
+
+/// The sum of products, four sums side by side.
+fn dot(left: &[f64], right: &[f64]) -> f64 {
+    let ((fours, rest), (right_fours, right_rest)) = (left.as_chunks::<4>(), right.as_chunks::<4>());
+    let mut lanes = [0.0; 4];
+    for (left, right) in fours.iter().zip(right_fours) {
+        (0..4).for_each(|lane| lanes[lane] += left[lane] * right[lane]);
+    }
+    lanes.iter().sum::<f64>() + rest.iter().zip(right_rest).map(|(left, right)| left * right).sum::<f64>()
+}
