@@ -93,6 +93,8 @@ pub struct Direct {
     pub reduce: Vec<AxisId>,
     /// Most reduction steps in one straight-line body.
     pub unroll: usize,
+    /// Distance in f32 elements at which packed weights are prefetched, 0 for none.
+    pub prefetch: usize,
 }
 
 /// The block of channel-blocked layouts: one vector on AVX-512, at least 8.
@@ -221,6 +223,7 @@ impl Direct {
             inner: loops(contraction, &reader.order("order.inner", &names.spatial)?, &tiles.register),
             reduce: reduce.iter().filter_map(|name| contraction.axis(name)).collect(),
             unroll: reader.number("unroll")?,
+            prefetch: 0,
             batch: roles.batch,
             contraction: roles.contraction,
         };

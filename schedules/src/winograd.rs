@@ -22,16 +22,19 @@
 use crate::config::Config;
 use crate::direct::{block_size, reader::Reader};
 use crate::error::LowerError;
-use crate::workload::{Conv2d, Work, Workload};
+use crate::workload::{Work, Workload};
 use autotune_ir::analyse::tile_registers;
 use autotune_ir::target::CpuTarget;
 
+pub mod conv;
 pub mod gpu;
 mod knobs;
 pub mod matrices;
+pub(crate) mod passes;
 pub(crate) mod rewrite;
 mod sketch;
 
+use conv::Conv;
 pub use matrices::TAPS;
 pub use sketch::SKETCH;
 pub(crate) use sketch::WinogradSketch;
@@ -52,7 +55,7 @@ const MAX_BODY: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct Winograd {
     /// The operator.
-    pub conv: Conv2d,
+    pub conv: Conv,
     /// Channels of a block of the layouts of input and output, one vector or more.
     pub block: usize,
     /// Rows and columns of an output tile.
@@ -71,43 +74,21 @@ pub struct Winograd {
     pub prefetch: usize,
 }
 
-/// The convolution, if the sketch has it: 3x3 taps, stride 1, dilation 1, one group, padding up to 2, channels that blocks
-/// divide.
-pub fn applies(workload: &Workload, target: &CpuTarget) -> Option<Conv2d> {
-    let conv = *workload.sizes::<Conv2d>()?;
+/// The convolution, if the sketch has it: of channels that blocks divide.
+fn applies(workload: &Workload, target: &CpuTarget) -> Option<Conv> {
     let block = block_size(target);
-    let fits = !workload.is_exact()
-        && [conv.kh, conv.kw] == [TAPS; 2]
-        && conv.stride == [1; 2]
-        && conv.dilation == [1; 2]
-        && conv.groups == 1
-        && conv.pad.iter().all(|&p| p < TAPS)
-        && conv.c.is_multiple_of(block)
-        && conv.o.is_multiple_of(block);
-    fits.then_some(conv)
+    Conv::of(workload).filter(|conv| conv.c.is_multiple_of(block) && conv.o.is_multiple_of(block))
 }
 
-/// Multiply-adds with tiles of `m` outputs over those of the direct way.
-fn work_share(conv: &Conv2d, m: usize) -> f64 {
-    let [oh, ow] = conv.output_hw().map(|extent| extent as f64);
-    let (a, m) = ((m + TAPS - 1) as f64, m as f64);
-    (oh / m).ceil() * (ow / m).ceil() * a * a / (oh * ow * (TAPS * TAPS) as f64)
-}
-
-/// True if tiles of `m` outputs take fewer multiply-adds than the direct way.
-fn saves_work(conv: &Conv2d, m: usize) -> bool {
-    work_share(conv, m) < 1.0
-}
-
-/// What is to be done for a workload with tiles of `m` outputs, transforms apart; nothing if it is no convolution. The filters are
-/// read transformed.
+/// What is to be done for a workload with tiles of `m` outputs, transforms apart; nothing if the sketch is not for it. The filters
+/// are read transformed.
 pub(crate) fn work(workload: &Workload, m: usize) -> Option<Work> {
-    let conv = *workload.sizes::<Conv2d>()?;
+    let conv = Conv::of(workload)?;
     let direct = workload.work();
-    let filters = (conv.o * conv.c * conv.kh * conv.kw) as f64;
+    let filters = (conv.o * conv.c * TAPS * TAPS) as f64;
     let growth = (m + TAPS - 1).pow(2) as f64 / (TAPS * TAPS) as f64;
     let more_bytes = filters * workload.dtype().bytes() as f64 * (growth - 1.0);
-    Some(Work { flops: direct.flops * work_share(&conv, m), bytes: direct.bytes + more_bytes })
+    Some(Work { flops: direct.flops * conv.work_share(m), bytes: direct.bytes + more_bytes })
 }
 
 impl Winograd {
@@ -152,7 +133,7 @@ impl Winograd {
 
     /// Rows and columns of tiles of an image.
     pub fn grid(&self) -> [usize; 2] {
-        self.conv.output_hw().map(|extent| extent.div_ceil(self.m))
+        self.conv.grid(self.m)
     }
 
     /// Blocks of input channels.
@@ -179,7 +160,7 @@ impl Winograd {
     /// Rules between knobs and limits of the target.
     fn check(&self, target: &CpuTarget) -> Result<(), LowerError> {
         let refuse = |name: &str, reason: String| Err(LowerError::knob(name, reason));
-        if !TILE_SIZES.contains(&self.m) || !saves_work(&self.conv, self.m) {
+        if !TILE_SIZES.contains(&self.m) || !self.conv.saves_work(self.m) {
             return refuse(TILE_SIZE_KNOB, format!("tiles of {0}x{0} save nothing", self.m));
         }
         let grid = self.grid();

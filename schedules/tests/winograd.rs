@@ -84,7 +84,7 @@ fn configs_from_before_there_were_prefetches_have_none() {
 fn products_left_out_or_done_twice_are_found() {
     let with_xi = |change: &dyn Fn(&mut Loop)| {
         problem(|program| {
-            let xi = program.vars.iter().rposition(|v| v == "xi").unwrap();
+            let xi = program.vars.iter().rposition(|v| v == "xi.1").unwrap();
             let body = &mut program.stages.last_mut().unwrap().body;
             for_each_loop(body, &mut |l| {
                 if l.var.0 as usize == xi {

@@ -25,9 +25,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::nest::{Builder, Nest};
+use super::nest::{Builder, Nest, Run, Segment, runs};
 use super::{OperandBuffers, assign, at, load, nest};
-use crate::contraction::AxisId;
+use crate::contraction::{AxisId, Operand};
 use crate::direct::{DataMode, Direct, TileLoop};
 use crate::workload::Workload;
 use autotune_ir::affine::{Affine, VarId};
@@ -37,7 +37,7 @@ mod copy;
 mod leaf;
 mod pack;
 
-use pack::Packed;
+pub(super) use pack::Packed;
 
 /// The loop nests of a config, for vectors of so many lanes.
 pub(crate) fn lower(workload: &Workload, direct: &Direct, lanes: usize) -> Program {
@@ -46,27 +46,44 @@ pub(crate) fn lower(workload: &Workload, direct: &Direct, lanes: usize) -> Progr
 
 /// What one axis covers at some depth of the nest: `base..base + extent`.
 #[derive(Clone, Debug)]
-struct Span {
-    base: Affine,
-    extent: usize,
+pub(super) struct Span {
+    pub(super) base: Affine,
+    pub(super) extent: usize,
+}
+
+impl Span {
+    /// A segment's tile of number `index`.
+    fn tile(&self, segment: Segment, index: Affine) -> Self {
+        let base = index * segment.extent as i64 + self.base.clone() + segment.start as i64;
+        Self { base, extent: segment.extent }
+    }
 }
 
 /// A span per axis of the contraction.
 type Region = Vec<Span>;
 
-/// `count` tiles of `extent` elements each, the first at `start`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Segment {
-    start: usize,
-    count: usize,
-    extent: usize,
+/// Where register tiles find an operand or leave their sums.
+pub(super) struct Place {
+    pub(super) buffer: BufferId,
+    /// The first indices, which are the same for all elements.
+    pub(super) lead: Vec<Affine>,
+    /// The others, affine in the axes.
+    pub(super) index: Vec<Affine>,
+    /// Values of the axes at the first element, if that is not where all are zero.
+    pub(super) origin: Option<Vec<Affine>>,
 }
 
-impl Segment {
-    /// Its tile of number `index` within `outer`.
-    fn tile(self, outer: &Span, index: Affine) -> Span {
-        let base = index * self.extent as i64 + outer.base.clone() + self.start as i64;
-        Span { base, extent: self.extent }
+impl Place {
+    /// The element at an iteration, of which `value` gives the value of an index.
+    fn at(&self, value: impl Fn(&Affine) -> Affine) -> Vec<Affine> {
+        let element = |index: &Affine| {
+            let mut element = value(index);
+            if let Some(origin) = &self.origin {
+                element.add_scaled(&at(index, origin), -1);
+            }
+            element
+        };
+        self.lead.iter().cloned().chain(self.index.iter().map(element)).collect()
     }
 }
 
@@ -111,23 +128,25 @@ fn loop_names(axis: &str) -> [VarName; LEVELS.len()] {
             }
         };
     }
-    names!["b" "m" "n" "k" "g" "o" "oh" "ow" "c" "kh" "kw" "gi" "oi" "ci"]
+    names!["b" "m" "n" "k" "g" "o" "oh" "ow" "c" "kh" "kw" "gi" "oi" "ci" "xi" "t"]
 }
 
-struct Lowering<'a> {
+pub(super) struct Lowering<'a> {
     direct: &'a Direct,
     lanes: usize,
-    all: Nest,
+    pub(super) all: Nest,
     /// Name of a loop over each axis at each [`Level`].
     names: Vec<[VarName; LEVELS.len()]>,
-    operands: OperandBuffers,
+    pub(super) operands: OperandBuffers,
     packed_weight: Option<Rc<Packed>>,
     /// The panel that the compute nest reads.
     panel: Option<Rc<Packed>>,
-    /// The padded copy (whole or tile) that the compute nest reads.
-    copied_data: Option<BufferId>,
-    /// Region of the innermost enclosing data tile.
-    tile_region: Option<Region>,
+    /// What it reads where there is none: the input or a padded copy of it (whole or tile).
+    pub(super) data: Place,
+    /// Where the sums of register tiles go.
+    pub(super) sums: Place,
+    /// True within the copies of a data tile.
+    is_copied: bool,
 }
 
 impl Builder for Lowering<'_> {
@@ -137,22 +156,24 @@ impl Builder for Lowering<'_> {
 }
 
 impl<'a> Lowering<'a> {
-    fn new(workload: &'a Workload, direct: &'a Direct, lanes: usize) -> Self {
+    pub(super) fn new(workload: &Workload, direct: &'a Direct, lanes: usize) -> Self {
         let mut all = Nest::new(workload.dtype());
         let inputs = (direct.input.shape.as_slice(), direct.in_layout);
         let outputs = (direct.output.shape.as_slice(), direct.out_layout);
         let operands = OperandBuffers::new(&mut all, workload, inputs, outputs);
         let axes = direct.contraction.axes.iter();
+        let place = |buffer, of: &Operand| Place { buffer, lead: Vec::new(), index: of.index.clone(), origin: None };
         Self {
             direct,
             lanes,
             all,
             names: axes.map(|a| loop_names(a.name)).collect(),
+            data: place(operands.input, &direct.data),
+            sums: place(operands.output, &direct.output),
             operands,
             packed_weight: None,
             panel: None,
-            copied_data: None,
-            tile_region: None,
+            is_copied: false,
         }
     }
 
@@ -181,7 +202,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// The whole iteration space.
-    fn whole_region(&self) -> Region {
+    pub(super) fn whole_region(&self) -> Region {
         let axes = &self.direct.contraction.axes;
         axes.iter().map(|a| Span { base: Affine::default(), extent: a.extent }).collect()
     }
@@ -235,7 +256,7 @@ impl<'a> Lowering<'a> {
                 loops.push((var, segment.count));
                 index = Affine::var(var);
             }
-            region[level.axis] = segment.tile(&outer, index);
+            region[level.axis] = outer.tile(segment, index);
             self.roots(rest, serial, region, loops, roots);
             loops.truncate(depth);
         }
@@ -245,14 +266,13 @@ impl<'a> Lowering<'a> {
     /// Serial loops over cache tiles, with the copy of the data tile outside the loops that do not concern it.
     fn cache_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
         let copies = matches!(self.direct.data_mode, DataMode::Tile | DataMode::Panel);
-        if copies && self.tile_region.is_none() && !levels.iter().any(|l| self.direct.data.uses(l.axis)) {
+        if copies && !self.is_copied && !levels.iter().any(|l| self.direct.data.uses(l.axis)) {
             return self.copying_nest(levels, region);
         }
         let Some((level, rest)) = levels.split_first() else {
-            let direct = self.direct;
-            return self.register_nest(&direct.inner, region);
+            return self.register_nest(region);
         };
-        let peel = self.peels_cache_tiles() && self.tile_region.is_none();
+        let peel = self.peels_cache_tiles() && !self.is_copied;
         self.tiled(*level, region, peel, Level::Cache, &mut |this, inner| this.cache_nest(rest, inner))
     }
 
@@ -262,9 +282,9 @@ impl<'a> Lowering<'a> {
         let is_interior = (0..self.direct.contraction.data.shape.len()).all(|dim| self.dim_is_interior(region, dim));
         let tile = (!is_panel || !is_interior).then(|| self.copy_tile(region));
         let panel = is_panel.then(|| self.pack_panel(region, tile.as_ref().map(|t| t.0)));
-        self.tile_region = Some(region.clone());
+        self.is_copied = true;
         let nest = self.cache_nest(levels, region);
-        self.tile_region = None;
+        self.is_copied = false;
         [panel, tile].into_iter().flatten().fold(nest, |nest, (buffer, mut body)| {
             body.extend(nest);
             vec![Node::Alloc { buffer, body }]
@@ -272,12 +292,17 @@ impl<'a> Lowering<'a> {
     }
 
     /// Serial loops over the register tiles of a cache tile.
-    fn register_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
+    pub(super) fn register_nest(&mut self, region: &mut Region) -> Vec<Node> {
+        let direct = self.direct;
+        self.register_loops(&direct.inner, region)
+    }
+
+    fn register_loops(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
         let Some((level, rest)) = levels.split_first() else {
             return self.leaf(region);
         };
         let peel = self.direct.data_mode == DataMode::InPlace;
-        self.tiled(*level, region, peel, Level::Register, &mut |this, inner| this.register_nest(rest, inner))
+        self.tiled(*level, region, peel, Level::Register, &mut |this, inner| this.register_loops(rest, inner))
     }
 
     /// One level of tiles: a nest per segment.
@@ -298,7 +323,7 @@ impl<'a> Lowering<'a> {
                 segment.count,
                 LoopKind::Serial,
                 |this, index| {
-                    inner[tiles.axis] = segment.tile(&outer, index);
+                    inner[tiles.axis] = outer.tile(segment, index);
                     body(this, inner)
                 },
             ));
@@ -320,25 +345,18 @@ impl<'a> Lowering<'a> {
         let is_reduction = self.direct.contraction.axes[axis].reduce;
         let bounds = if peel && !is_reduction { self.bounds_along(axis, region) } else { SmallVec::new() };
         if !is_reduction && bounds.is_empty() {
-            let whole = Segment { start: 0, count: extent / tile, extent: tile };
-            let rest = Segment { start: extent / tile * tile, count: 1, extent: extent % tile };
-            return [whole, rest].into_iter().filter(|s| s.count * s.extent > 0).collect();
+            return Segment::tiles(extent, tile).collect();
         }
-        let mut segments: SmallVec<[Segment; 4]> = SmallVec::new();
-        let mut open = false;
-        for t in 0..count {
+        let each = |t: usize| {
             let size = tile.min(extent - t * tile);
             let (first, last) = ((t * tile) as i64, (t * tile + size - 1) as i64);
             let is_inside = |b: &Bounds| b.step * first >= b.low && b.step * last <= b.high;
             let is_end = is_reduction && (t == 0 || t + 1 == count);
-            let single = size < tile || is_end || !bounds.iter().all(is_inside);
-            match segments.last_mut() {
-                Some(last) if open && !single => last.count += 1,
-                _ => segments.push(Segment { start: t * tile, count: 1, extent: size }),
-            }
-            open = !single;
-        }
-        segments
+            let is_single = size < tile || is_end || !bounds.iter().all(is_inside);
+            (is_single.then_some(t), size)
+        };
+        let segment = |run: Run<(_, usize)>| Segment { start: run.first * tile, count: run.count, extent: run.each.1 };
+        runs((0..count).map(each)).map(segment).collect()
     }
 
     /// What keeps the tiles of a spatial axis out of the padding, for each dimension that the axis concerns and where some

@@ -116,6 +116,46 @@ impl Nest {
     }
 }
 
+/// `count` tiles of `extent` elements each, the first at `start`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) start: usize,
+    pub(crate) count: usize,
+    pub(crate) extent: usize,
+}
+
+impl Segment {
+    /// The tiles of an axis: whole ones, and the remainder by itself.
+    pub(crate) fn tiles(extent: usize, tile: usize) -> impl Iterator<Item = Self> {
+        let whole = Self { start: 0, count: extent / tile, extent: tile };
+        let rest = Self { start: extent / tile * tile, count: 1, extent: extent % tile };
+        [whole, rest].into_iter().filter(|segment| segment.count * segment.extent > 0)
+    }
+}
+
+/// Neighbours that are alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run<T> {
+    /// Number of the first.
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+    /// What each of them is.
+    pub(crate) each: T,
+}
+
+/// The items, neighbours that are alike together.
+pub(crate) fn runs<T: PartialEq>(items: impl Iterator<Item = T>) -> impl Iterator<Item = Run<T>> {
+    let mut items = items.enumerate().peekable();
+    std::iter::from_fn(move || {
+        let (first, each) = items.next()?;
+        let mut count = 1;
+        while items.next_if(|(_, next)| *next == each).is_some() {
+            count += 1;
+        }
+        Some(Run { first, count, each })
+    })
+}
+
 /// What builds the stages of a program.
 pub(crate) trait Builder: Sized {
     fn all(&mut self) -> &mut Nest;
@@ -134,6 +174,12 @@ pub(crate) trait Builder: Sized {
         let var = self.all().var(name, extent);
         let body = body(self, Affine::var(var));
         if body.is_empty() { body } else { vec![Node::Loop(Loop { var, extent, kind, body })] }
+    }
+}
+
+impl Builder for Nest {
+    fn all(&mut self) -> &mut Nest {
+        self
     }
 }
 

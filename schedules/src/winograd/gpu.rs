@@ -11,21 +11,19 @@
 //! of `V` and `M` can be copied as vectors. With `split=n` there are `n` sums of parts of the channels, `M[s, xi, o, t]`, that the
 //! last kernel adds up.
 
-use super::{SKETCH, TAPS, TILE_SIZE_KNOB, saves_work};
+use std::sync::Arc;
+
+use super::conv::Conv;
+use super::rewrite::rewritten;
+use super::{SKETCH, TAPS, TILE_SIZE_KNOB};
 use crate::config::Config;
-use crate::contraction::{Contraction, Operand};
+use crate::contraction::Contraction;
 use crate::direct::reader::Reader;
 use crate::error::LowerError;
 use crate::gpu::{AxisRoles, Tiling, threads};
 use crate::knob_space::Knob;
-use crate::workload::{Conv2d, Workload};
+use crate::workload::Workload;
 use autotune_ir::DType;
-use std::sync::Arc;
-
-use autotune_ir::Spec;
-use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::program::AxisInfo;
-use autotune_ir::spec::Axis;
 use autotune_ir::target::GpuTarget;
 
 pub(crate) mod lower;
@@ -39,68 +37,32 @@ pub const VECTOR: usize = 4;
 #[derive(Clone, Debug)]
 pub struct GpuWinograd {
     /// The operator.
-    pub conv: Conv2d,
+    pub conv: Conv,
     /// Rows and columns of an output tile.
     pub m: usize,
     /// The matrix products.
     pub product: Tiling,
 }
 
-/// The convolution, if the sketch has it: of f32, 3x3 taps, stride 1, dilation 1, one group, padding up to 2.
-fn applies(workload: &Workload) -> Option<Conv2d> {
-    let conv = *workload.sizes::<Conv2d>()?;
-    let fits = !workload.is_exact()
-        && workload.dtype() == DType::F32
-        && [conv.kh, conv.kw] == [TAPS; 2]
-        && conv.stride == [1; 2]
-        && conv.dilation == [1; 2]
-        && conv.groups == 1
-        && conv.pad.iter().all(|&p| p < TAPS);
-    fits.then_some(conv)
+/// The convolution, if the sketch has it: of f32.
+fn applies(workload: &Workload) -> Option<Conv> {
+    Conv::of(workload).filter(|_| workload.dtype() == DType::F32)
 }
 
-/// Rows and columns of tiles of an image.
-fn grid(conv: &Conv2d, m: usize) -> [usize; 2] {
-    conv.output_hw().map(|extent| extent.div_ceil(m))
-}
-
-/// Tiles of all images, and those behind them.
-fn tiles(conv: &Conv2d, m: usize) -> usize {
-    (conv.n * grid(conv, m).iter().product::<usize>()).next_multiple_of(VECTOR)
-}
-
-/// The matrix products, axes `xi, t, o | c`.
-fn product(spec: &Arc<Spec>, conv: &Conv2d, m: usize) -> AxisRoles {
-    let (xis, tiles) = ((m + TAPS - 1).pow(2), tiles(conv, m));
-    let axes = [("xi", xis, false), ("t", tiles, false), ("o", conv.o, false), ("c", conv.c, true)];
-    let axes = axes.into_iter().enumerate();
-    let axes = axes.map(|(id, (name, extent, reduce))| AxisInfo::whole(id, &Axis { name, extent, reduce }));
-    let [xi, t, o, c] = [0, 1, 2, 3].map(|axis| Affine::var(VarId(axis)));
-    let operand = |shape: [usize; 3], index: [&Affine; 3]| Operand {
-        shape: shape.to_vec(),
-        index: index.map(Affine::clone).to_vec(),
-    };
-    let contraction = Contraction {
-        axes: axes.collect(),
-        data: operand([xis, conv.c, tiles], [&xi, &c, &t]),
-        weight: operand([xis, conv.c, conv.o], [&xi, &c, &o]),
-        output: operand([xis, conv.o, tiles], [&xi, &o, &t]),
-        bias: o.clone(),
-        // The transform can leave them in any order.
-        weight_is_constant: false,
-        spec: Arc::clone(spec),
-    };
+/// The matrix products, axes `xi, t, o | c`. Filters are not packed, since their transform can leave them in any order.
+fn product(workload: &Workload, conv: &Conv, m: usize) -> AxisRoles {
+    let contraction = Contraction::with_unit_axes(&rewritten(workload, conv, m, VECTOR));
     AxisRoles::new(contraction.without_unit_axes(), [vec![2, 1], vec![0], vec![3]])
 }
 
 /// Every knob of the sketch with its values, for one workload and target; none where the sketch does not apply.
 pub fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
     let conv = applies(workload)?;
-    let sizes: Vec<usize> = TILE_SIZES.into_iter().filter(|&m| saves_work(&conv, m)).collect();
+    let sizes: Vec<usize> = TILE_SIZES.into_iter().filter(|&m| conv.saves_work(m)).collect();
     let words: Vec<String> = sizes.iter().map(usize::to_string).collect();
-    let (spec, mut knobs): (_, Vec<Knob>) = (workload.spec(), Vec::new());
+    let mut knobs: Vec<Knob> = Vec::new();
     for &m in &sizes {
-        for knob in threads::knobs(&product(spec, &conv, m), target) {
+        for knob in threads::knobs(&product(workload, &conv, m), target) {
             match knobs.iter_mut().find(|known| known.name == knob.name) {
                 Some(known) => {
                     let new = knob.values.into_iter().filter(|value| !known.values.contains(value));
@@ -121,18 +83,14 @@ impl GpuWinograd {
     pub fn new(workload: &Workload, target: &GpuTarget, config: &Config) -> Result<Self, LowerError> {
         let conv = applies(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         let m = Reader(config).number(TILE_SIZE_KNOB)?;
-        if !TILE_SIZES.contains(&m) || !saves_work(&conv, m) {
+        if !TILE_SIZES.contains(&m) || !conv.saves_work(m) {
             return Err(LowerError::knob(
                 TILE_SIZE_KNOB,
                 format!("tiles of {m}x{m} save nothing or need too many registers"),
             ));
         }
-        Ok(Self {
-            conv,
-            m,
-            product: threads::tiling(Arc::new(product(workload.spec(), &conv, m)), workload.dtype(), config)?
-                .checked(target)?,
-        })
+        let product = threads::tiling(Arc::new(product(workload, &conv, m)), workload.dtype(), config)?;
+        Ok(Self { conv, m, product: product.checked(target)? })
     }
 
     /// Rows and columns of the transformed tile.
@@ -142,12 +100,12 @@ impl GpuWinograd {
 
     /// Images, and rows and columns of tiles of an image.
     pub fn grid(&self) -> [usize; 3] {
-        let [rows, columns] = grid(&self.conv, self.m);
+        let [rows, columns] = self.conv.grid(self.m);
         [self.conv.n, rows, columns]
     }
 
     /// Tiles of all images, and those of zeros behind them.
     pub fn tiles(&self) -> usize {
-        tiles(&self.conv, self.m)
+        self.grid().iter().product::<usize>().next_multiple_of(VECTOR)
     }
 }

@@ -1,6 +1,6 @@
 //! What may be chosen in the Winograd sketch.
 
-use super::{INPUT_KNOB, TILE_SIZE_KNOB, TILE_SIZES, applies, saves_work};
+use super::{INPUT_KNOB, TILE_SIZE_KNOB, TILE_SIZES, applies};
 use crate::direct::block_size;
 use crate::knob_space::Knob;
 use crate::workload::Workload;
@@ -24,8 +24,8 @@ const SMALL_IMAGE: usize = 64;
 pub(super) fn knobs(workload: &Workload, target: &CpuTarget) -> Option<Vec<Knob>> {
     let conv = applies(workload, target)?;
     let block = block_size(target);
-    let [oh, ow] = conv.output_hw();
-    let sizes: Vec<String> = TILE_SIZES.iter().filter(|&&m| saves_work(&conv, m)).map(usize::to_string).collect();
+    let [oh, ow] = conv.output;
+    let sizes: Vec<String> = TILE_SIZES.iter().filter(|&&m| conv.saves_work(m)).map(usize::to_string).collect();
     if sizes.is_empty() {
         return None;
     }

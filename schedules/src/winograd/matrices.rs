@@ -6,6 +6,9 @@
 //! multiplied by their values at `a - 1` points and at infinity.
 
 use std::ops::Range;
+use std::sync::OnceLock;
+
+use super::TILE_SIZES;
 
 /// Taps of the filter along each axis.
 pub const TAPS: usize = 3;
@@ -78,6 +81,36 @@ impl Matrices {
     }
 }
 
+/// The transforms of tiles of some size, and the matrices that they multiply by.
+#[derive(Debug)]
+pub struct Transforms {
+    /// The matrices.
+    pub matrices: Matrices,
+    /// By `Aᵀ`.
+    pub output: Transform,
+    /// By `G`.
+    pub weight: Transform,
+    /// By `Bᵀ`.
+    pub input: Transform,
+}
+
+impl Transforms {
+    /// Those for tiles of `m` outputs, which are made once.
+    pub fn of(m: usize) -> &'static Self {
+        static KNOWN: [OnceLock<Transforms>; TILE_SIZES.len()] = [const { OnceLock::new() }; TILE_SIZES.len()];
+        let size = TILE_SIZES.iter().position(|&size| size == m).unwrap_or(TILE_SIZES.len() - 1);
+        KNOWN[size].get_or_init(|| {
+            let matrices = Matrices::new(TILE_SIZES[size]);
+            Self {
+                output: Transform::sharing_columns(&matrices.output),
+                weight: Transform::plain(&matrices.weight),
+                input: Transform::sharing_rows(&matrices.input),
+                matrices,
+            }
+        })
+    }
+}
+
 /// What a sum is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -103,92 +136,77 @@ fn sum_of(row: &[f64]) -> Sum {
     row.iter().enumerate().filter(|(_, c)| **c != 0.0).map(|(k, &c)| (Source::Input(k), c)).collect()
 }
 
+fn transposed(matrix: &Matrix) -> Matrix {
+    (0..matrix.first().map_or(0, Vec::len)).map(|k| matrix.iter().map(|row| row[k]).collect()).collect()
+}
+
+/// The matrix as a product of two. Neighbouring rows that differ in signs only have their common part and their opposite one as rows
+/// of the second, `p = x + y`, `q = x - y`; any other row is one itself.
+fn factors(matrix: &Matrix) -> [Matrix; 2] {
+    let (mut columns, mut rows) = (Matrix::new(), Matrix::new());
+    let unit = |at: usize| (0..matrix.len()).map(move |k| f64::from(u8::from(k == at)));
+    let mut k = 0;
+    while k < matrix.len() {
+        let row = &matrix[k];
+        let is_alike = |other: &&Vec<f64>| row != *other && row.iter().zip(*other).all(|(a, b)| a.abs() == b.abs());
+        let Some(other) = matrix.get(k + 1).filter(is_alike) else {
+            columns.push(unit(k).collect());
+            rows.push(row.clone());
+            k += 1;
+            continue;
+        };
+        for sign in [1.0, -1.0] {
+            columns.push(unit(k).zip(unit(k + 1)).map(|(a, b)| a + sign * b).collect());
+            rows.push(row.iter().zip(other).map(|(a, b)| (a + sign * b) / 2.0).collect());
+        }
+        k += 2;
+    }
+    [transposed(&columns), rows]
+}
+
 impl Transform {
     /// Every output by itself.
     pub fn plain(matrix: &Matrix) -> Self {
         Self { terms: Vec::new(), outputs: matrix.iter().map(|row| sum_of(row)).collect() }
     }
 
-    /// Neighbouring rows that differ in signs only share what they have in common and what they have opposite:
-    /// `p = x + y`, `q = x - y`. So are the rows of `Bᵀ` for opposite points.
+    /// Neighbouring rows that differ in signs only share terms. So do the rows of `Bᵀ` for opposite points.
     pub fn sharing_rows(matrix: &Matrix) -> Self {
-        let mut transform = Self { terms: Vec::new(), outputs: Vec::new() };
-        let mut rest = matrix.as_slice();
-        while let Some((row, behind)) = rest.split_first() {
-            rest = behind;
-            let other = behind.first().filter(|q| row.iter().zip(*q).all(|(a, b)| a.abs() == b.abs()) && row != *q);
-            let Some(other) = other else {
-                transform.outputs.push(sum_of(row));
-                continue;
-            };
-            let half = |sign: f64| -> Vec<f64> { row.iter().zip(other).map(|(a, b)| (a + sign * b) / 2.0).collect() };
-            let (even, odd) = (transform.term(&half(1.0)), transform.term(&half(-1.0)));
-            let opposite = (odd.0, -odd.1);
-            transform.outputs.extend([vec![even, odd], vec![even, opposite]]);
-            rest = &behind[1..];
-        }
-        transform
-    }
-
-    /// Adds a term unless it is a single input; returns its use.
-    fn term(&mut self, row: &[f64]) -> (Source, f64) {
-        let sum = sum_of(row);
-        if let [only] = sum[..] {
-            return only;
-        }
-        self.terms.push(sum);
-        (Source::Term(self.terms.len() - 1), 1.0)
+        let [outer, inner] = factors(matrix);
+        Self::product(&outer, &inner)
     }
 
     /// Neighbouring columns that differ in signs only are added and subtracted first, and each output uses one of the two.
     /// So are the columns of `Aᵀ` for opposite points.
     pub fn sharing_columns(matrix: &Matrix) -> Self {
-        let mut transform = Self { terms: Vec::new(), outputs: vec![Sum::new(); matrix.len()] };
-        let columns = matrix.first().map_or(0, Vec::len);
-        let mut k = 0;
-        while k < columns {
-            let is_pair = k + 1 < columns
-                && matrix.iter().all(|row| row[k].abs() == row[k + 1].abs())
-                && matrix.iter().any(|row| row[k] != row[k + 1]);
-            if is_pair {
-                let first = transform.terms.len();
-                for sign in [1.0, -1.0] {
-                    transform.terms.push(vec![(Source::Input(k), 1.0), (Source::Input(k + 1), sign)]);
-                }
-                for (row, output) in matrix.iter().zip(&mut transform.outputs).filter(|(row, _)| row[k] != 0.0) {
-                    output.push((Source::Term(first + usize::from(row[k] != row[k + 1])), row[k]));
-                }
-            } else {
-                for (row, output) in matrix.iter().zip(&mut transform.outputs).filter(|(row, _)| row[k] != 0.0) {
-                    output.push((Source::Input(k), row[k]));
-                }
-            }
-            k += 1 + usize::from(is_pair);
-        }
-        transform
+        let [outer, inner] = factors(&transposed(matrix)).map(|factor| transposed(&factor));
+        Self::product(&inner, &outer)
     }
 
-    /// The transform of a vector that is zero outside `inputs`, of which the first `outputs` are wanted: terms that are zero or
-    /// not used are left empty.
-    pub fn trimmed(&self, inputs: Range<usize>, outputs: usize) -> Self {
-        let mut trimmed = self.clone();
-        trimmed.outputs.truncate(outputs);
-        for term in &mut trimmed.terms {
-            term.retain(|(source, _)| matches!(source, Source::Input(k) if inputs.contains(k)));
-        }
-        let is_zero: Vec<bool> = trimmed.terms.iter().map(Vec::is_empty).collect();
-        for output in &mut trimmed.outputs {
-            output.retain(|(source, _)| match source {
-                Source::Input(k) => inputs.contains(k),
-                Source::Term(k) => !is_zero[*k],
-            });
-        }
-        for (k, term) in trimmed.terms.iter_mut().enumerate() {
-            if !trimmed.outputs.iter().flatten().any(|(source, _)| *source == Source::Term(k)) {
-                term.clear();
+    /// The rows of the second matrix as terms, but for single inputs and what an output consists of.
+    fn product(outer: &Matrix, inner: &Matrix) -> Self {
+        let mut terms = Vec::new();
+        let mut source = |(k, row): (usize, &Vec<f64>)| {
+            let sum = sum_of(row);
+            let is_output = outer.iter().any(|uses| uses[k] != 0.0 && uses.iter().filter(|c| **c != 0.0).count() == 1);
+            if sum.len() == 1 || is_output {
+                return sum;
             }
+            terms.push(sum);
+            vec![(Source::Term(terms.len() - 1), 1.0)]
+        };
+        let sources: Vec<Sum> = inner.iter().enumerate().map(&mut source).collect();
+        let scaled = |(c, sum): (&f64, &Sum)| sum.iter().map(|&(s, factor)| (s, c * factor)).collect::<Sum>();
+        let used = |row: &Vec<f64>| row.iter().zip(&sources).filter(|(c, _)| **c != 0.0).flat_map(scaled).collect();
+        Self { outputs: outer.iter().map(used).collect(), terms }
+    }
+
+    /// True for what may be other than zero if the vector is zero outside `inputs`.
+    pub fn is_live(&self, source: Source, inputs: &Range<usize>) -> bool {
+        match source {
+            Source::Input(k) => inputs.contains(&k),
+            Source::Term(k) => self.terms[k].iter().any(|part| self.is_live(part.0, inputs)),
         }
-        trimmed
     }
 }
 
@@ -200,13 +218,14 @@ mod tests {
         matrix.iter().map(|row| row.iter().zip(vector).map(|(a, b)| a * b).sum()).collect()
     }
 
-    fn apply(transform: &Transform, vector: &[f64]) -> Vec<f64> {
+    /// Without what is zero for a vector that is zero outside `inputs`.
+    fn apply(transform: &Transform, vector: &[f64], inputs: &Range<usize>) -> Vec<f64> {
         let value = |sum: &Sum, terms: &[f64]| {
             let source = |source| match source {
                 Source::Input(k) => vector[k],
                 Source::Term(k) => terms[k],
             };
-            sum.iter().map(|&(s, c)| c * source(s)).sum()
+            sum.iter().filter(|part| transform.is_live(part.0, inputs)).map(|&(s, c)| c * source(s)).sum()
         };
         let terms: Vec<f64> = transform.terms.iter().map(|sum| value(sum, &[])).collect();
         transform.outputs.iter().map(|sum| value(sum, &terms)).collect()
@@ -238,22 +257,23 @@ mod tests {
         for m in [2, 3, 4, 6] {
             let Matrices { output, weight, input } = Matrices::new(m);
             let vector: Vec<f64> = (0..m + 2).map(|k| (k as f64 * 1.7).sin() + 0.3).collect();
-            assert!(close(&apply(&Transform::plain(&weight), &vector[..TAPS]), &multiply(&weight, &vector[..TAPS])));
+            let taps = &vector[..TAPS];
+            assert!(close(&apply(&Transform::plain(&weight), taps, &(0..TAPS)), &multiply(&weight, taps)));
             for (transform, matrix) in
                 [(Transform::sharing_rows(&input), &input), (Transform::sharing_columns(&output), &output)]
             {
-                assert!(close(&apply(&transform, &vector), &multiply(matrix, &vector)), "m {m}");
+                assert!(close(&apply(&transform, &vector, &(0..m + 2)), &multiply(matrix, &vector)), "m {m}");
                 let cost = |sum: &Sum| sum.len() - usize::from(sum.iter().any(|(_, c)| *c == 1.0));
                 let work = |t: &Transform| t.terms.iter().chain(&t.outputs).map(cost).sum::<usize>();
                 assert!(m == 2 || work(&transform) < work(&Transform::plain(matrix)), "m {m}");
-                for (low, high, outputs) in [(1, m + 2, m), (0, m, 1), (2, 3, m), (0, m + 1, m - 1)] {
+                for (low, high) in [(1, m + 2), (0, m), (2, 3), (0, m + 1)] {
                     let inside = |k: usize| (low..high).contains(&k);
                     let padded: Vec<f64> =
                         vector.iter().enumerate().map(|(k, &x)| if inside(k) { x } else { 0.0 }).collect();
-                    let wanted = &multiply(matrix, &padded)[..outputs];
+                    let wanted = multiply(matrix, &padded);
                     let mut poisoned = vector.clone();
                     (0..m + 2).filter(|&k| !inside(k)).for_each(|k| poisoned[k] = f64::NAN);
-                    assert!(close(&apply(&transform.trimmed(low..high, outputs), &poisoned), wanted), "m {m}");
+                    assert!(close(&apply(&transform, &poisoned, &(low..high)), &wanted), "m {m}");
                 }
             }
         }

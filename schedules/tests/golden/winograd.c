@@ -22,129 +22,162 @@ typedef float u8 __attribute__((vector_size(32), aligned(4), may_alias));
 static inline vec8 splat8(float x) { return (vec8){x, x, x, x, x, x, x, x}; }
 static inline vec8 max8(vec8 a, vec8 b) { i8 m = a < b; return (vec8)(((i8)b & m) | ((i8)a & ~m)); }
 LEAF tile0(float *restrict p0, float *restrict p1, float *restrict p2) {
-  for (long i0 = 0; i0 < 2; ++i0) {
-    const vec8 x0 = LD8(p0 + 240*i0);
-    ST8(p1 + 0, x0);
-    const vec8 x1 = LD8(p0 + 240*i0 + -40);
-    ST8(p1 + 32, (x0 + x1));
-    ST8(p1 + 64, (x0 + (-1.0f * x1)));
-    const vec8 x2 = LD8(p0 + 240*i0 + 40);
-    ST8(p1 + 96, (x2 + (-1.0f * x1)));
-    const vec8 x3 = LD8(p0 + 240*i0 + 8);
-    ST8(p1 + 8, x3);
-    const vec8 x4 = LD8(p0 + 240*i0 + -32);
-    ST8(p1 + 40, (x3 + x4));
-    ST8(p1 + 72, (x3 + (-1.0f * x4)));
-    const vec8 x5 = LD8(p0 + 240*i0 + 48);
-    ST8(p1 + 104, (x5 + (-1.0f * x4)));
-    const vec8 x6 = LD8(p0 + 240*i0 + 16);
-    ST8(p1 + 16, x6);
-    const vec8 x7 = LD8(p0 + 240*i0 + -24);
-    ST8(p1 + 48, (x6 + x7));
-    ST8(p1 + 80, (x6 + (-1.0f * x7)));
-    const vec8 x8 = LD8(p0 + 240*i0 + 56);
-    ST8(p1 + 112, (x8 + (-1.0f * x7)));
-    ST8(p2 + 24*i0, LD8(p1 + 8));
-    ST8(p2 + 24*i0 + 48, (LD8(p1 + 8) + LD8(p1 + 0)));
-    ST8(p2 + 24*i0 + 96, (LD8(p1 + 8) + (-1.0f * LD8(p1 + 0))));
-    ST8(p2 + 24*i0 + 144, (LD8(p1 + 16) + (-1.0f * LD8(p1 + 0))));
-    ST8(p2 + 24*i0 + 192, LD8(p1 + 40));
-    ST8(p2 + 24*i0 + 240, (LD8(p1 + 40) + LD8(p1 + 32)));
-    ST8(p2 + 24*i0 + 288, (LD8(p1 + 40) + (-1.0f * LD8(p1 + 32))));
-    ST8(p2 + 24*i0 + 336, (LD8(p1 + 48) + (-1.0f * LD8(p1 + 32))));
-    ST8(p2 + 24*i0 + 384, LD8(p1 + 72));
-    ST8(p2 + 24*i0 + 432, (LD8(p1 + 72) + LD8(p1 + 64)));
-    ST8(p2 + 24*i0 + 480, (LD8(p1 + 72) + (-1.0f * LD8(p1 + 64))));
-    ST8(p2 + 24*i0 + 528, (LD8(p1 + 80) + (-1.0f * LD8(p1 + 64))));
-    ST8(p2 + 24*i0 + 576, LD8(p1 + 104));
-    ST8(p2 + 24*i0 + 624, (LD8(p1 + 104) + LD8(p1 + 96)));
-    ST8(p2 + 24*i0 + 672, (LD8(p1 + 104) + (-1.0f * LD8(p1 + 96))));
-    ST8(p2 + 24*i0 + 720, (LD8(p1 + 112) + (-1.0f * LD8(p1 + 96))));
-  }
+  const vec8 x0 = ((vec8){p0[0 + 0], p0[0 + 144], p0[0 + 288], p0[0 + 432], p0[0 + 576], p0[0 + 720], p0[0 + 864], p0[0 + 1008]});
+  ST8(p1 + 0, (-1.0f * x0));
+  const vec8 x1 = ((vec8){p0[3 + 0], p0[3 + 144], p0[3 + 288], p0[3 + 432], p0[3 + 576], p0[3 + 720], p0[3 + 864], p0[3 + 1008]});
+  const vec8 x2 = ((vec8){p0[6 + 0], p0[6 + 144], p0[6 + 288], p0[6 + 432], p0[6 + 576], p0[6 + 720], p0[6 + 864], p0[6 + 1008]});
+  ST8(p1 + 32, (((0.5f * x0) + (0.5f * x1)) + (0.5f * x2)));
+  ST8(p1 + 64, (((0.5f * x0) + (-0.5f * x1)) + (0.5f * x2)));
+  ST8(p1 + 96, x2);
+  const vec8 x3 = ((vec8){p0[1 + 0], p0[1 + 144], p0[1 + 288], p0[1 + 432], p0[1 + 576], p0[1 + 720], p0[1 + 864], p0[1 + 1008]});
+  ST8(p1 + 8, (-1.0f * x3));
+  const vec8 x4 = ((vec8){p0[4 + 0], p0[4 + 144], p0[4 + 288], p0[4 + 432], p0[4 + 576], p0[4 + 720], p0[4 + 864], p0[4 + 1008]});
+  const vec8 x5 = ((vec8){p0[7 + 0], p0[7 + 144], p0[7 + 288], p0[7 + 432], p0[7 + 576], p0[7 + 720], p0[7 + 864], p0[7 + 1008]});
+  ST8(p1 + 40, (((0.5f * x3) + (0.5f * x4)) + (0.5f * x5)));
+  ST8(p1 + 72, (((0.5f * x3) + (-0.5f * x4)) + (0.5f * x5)));
+  ST8(p1 + 104, x5);
+  const vec8 x6 = ((vec8){p0[2 + 0], p0[2 + 144], p0[2 + 288], p0[2 + 432], p0[2 + 576], p0[2 + 720], p0[2 + 864], p0[2 + 1008]});
+  ST8(p1 + 16, (-1.0f * x6));
+  const vec8 x7 = ((vec8){p0[5 + 0], p0[5 + 144], p0[5 + 288], p0[5 + 432], p0[5 + 576], p0[5 + 720], p0[5 + 864], p0[5 + 1008]});
+  const vec8 x8 = ((vec8){p0[8 + 0], p0[8 + 144], p0[8 + 288], p0[8 + 432], p0[8 + 576], p0[8 + 720], p0[8 + 864], p0[8 + 1008]});
+  ST8(p1 + 48, (((0.5f * x6) + (0.5f * x7)) + (0.5f * x8)));
+  ST8(p1 + 80, (((0.5f * x6) + (-0.5f * x7)) + (0.5f * x8)));
+  ST8(p1 + 112, x8);
+  ST8(p2 + 0, (-1.0f * LD8(p1 + 0)));
+  ST8(p2 + 512, (((0.5f * LD8(p1 + 0)) + (0.5f * LD8(p1 + 8))) + (0.5f * LD8(p1 + 16))));
+  ST8(p2 + 1024, (((0.5f * LD8(p1 + 0)) + (-0.5f * LD8(p1 + 8))) + (0.5f * LD8(p1 + 16))));
+  ST8(p2 + 1536, LD8(p1 + 16));
+  ST8(p2 + 2048, (-1.0f * LD8(p1 + 32)));
+  ST8(p2 + 2560, (((0.5f * LD8(p1 + 32)) + (0.5f * LD8(p1 + 40))) + (0.5f * LD8(p1 + 48))));
+  ST8(p2 + 3072, (((0.5f * LD8(p1 + 32)) + (-0.5f * LD8(p1 + 40))) + (0.5f * LD8(p1 + 48))));
+  ST8(p2 + 3584, LD8(p1 + 48));
+  ST8(p2 + 4096, (-1.0f * LD8(p1 + 64)));
+  ST8(p2 + 4608, (((0.5f * LD8(p1 + 64)) + (0.5f * LD8(p1 + 72))) + (0.5f * LD8(p1 + 80))));
+  ST8(p2 + 5120, (((0.5f * LD8(p1 + 64)) + (-0.5f * LD8(p1 + 72))) + (0.5f * LD8(p1 + 80))));
+  ST8(p2 + 5632, LD8(p1 + 80));
+  ST8(p2 + 6144, (-1.0f * LD8(p1 + 96)));
+  ST8(p2 + 6656, (((0.5f * LD8(p1 + 96)) + (0.5f * LD8(p1 + 104))) + (0.5f * LD8(p1 + 112))));
+  ST8(p2 + 7168, (((0.5f * LD8(p1 + 96)) + (-0.5f * LD8(p1 + 104))) + (0.5f * LD8(p1 + 112))));
+  ST8(p2 + 7680, LD8(p1 + 112));
 }
 LEAF tile1(float *restrict p0, float *restrict p1, float *restrict p2) {
-  for (long i0 = 0; i0 < 2; ++i0) {
-    const vec8 x0 = LD8(p0 + 240*i0);
-    ST8(p1 + 0, x0);
-    const vec8 x1 = LD8(p0 + 240*i0 + -40);
-    ST8(p1 + 32, (x0 + x1));
-    ST8(p1 + 64, (x0 + (-1.0f * x1)));
-    const vec8 x2 = LD8(p0 + 240*i0 + 40);
-    ST8(p1 + 96, (x2 + (-1.0f * x1)));
-    const vec8 x3 = LD8(p0 + 240*i0 + 8);
-    ST8(p1 + 8, x3);
-    const vec8 x4 = LD8(p0 + 240*i0 + -32);
-    ST8(p1 + 40, (x3 + x4));
-    ST8(p1 + 72, (x3 + (-1.0f * x4)));
-    const vec8 x5 = LD8(p0 + 240*i0 + 48);
-    ST8(p1 + 104, (x5 + (-1.0f * x4)));
-    const vec8 x6 = LD8(p0 + 240*i0 + 16);
-    ST8(p1 + 16, x6);
-    const vec8 x7 = LD8(p0 + 240*i0 + -24);
-    ST8(p1 + 48, (x6 + x7));
-    ST8(p1 + 80, (x6 + (-1.0f * x7)));
-    const vec8 x8 = LD8(p0 + 240*i0 + 56);
-    ST8(p1 + 112, (x8 + (-1.0f * x7)));
-    const vec8 x9 = LD8(p0 + 240*i0 + 24);
-    ST8(p1 + 24, x9);
-    const vec8 x10 = LD8(p0 + 240*i0 + -16);
-    ST8(p1 + 56, (x9 + x10));
-    ST8(p1 + 88, (x9 + (-1.0f * x10)));
-    const vec8 x11 = LD8(p0 + 240*i0 + 64);
-    ST8(p1 + 120, (x11 + (-1.0f * x10)));
-    ST8(p2 + 24*i0, (LD8(p1 + 16) + (-1.0f * LD8(p1 + 0))));
-    ST8(p2 + 24*i0 + 48, (LD8(p1 + 16) + LD8(p1 + 8)));
-    ST8(p2 + 24*i0 + 96, (LD8(p1 + 16) + (-1.0f * LD8(p1 + 8))));
-    ST8(p2 + 24*i0 + 144, (LD8(p1 + 24) + (-1.0f * LD8(p1 + 8))));
-    ST8(p2 + 24*i0 + 192, (LD8(p1 + 48) + (-1.0f * LD8(p1 + 32))));
-    ST8(p2 + 24*i0 + 240, (LD8(p1 + 48) + LD8(p1 + 40)));
-    ST8(p2 + 24*i0 + 288, (LD8(p1 + 48) + (-1.0f * LD8(p1 + 40))));
-    ST8(p2 + 24*i0 + 336, (LD8(p1 + 56) + (-1.0f * LD8(p1 + 40))));
-    ST8(p2 + 24*i0 + 384, (LD8(p1 + 80) + (-1.0f * LD8(p1 + 64))));
-    ST8(p2 + 24*i0 + 432, (LD8(p1 + 80) + LD8(p1 + 72)));
-    ST8(p2 + 24*i0 + 480, (LD8(p1 + 80) + (-1.0f * LD8(p1 + 72))));
-    ST8(p2 + 24*i0 + 528, (LD8(p1 + 88) + (-1.0f * LD8(p1 + 72))));
-    ST8(p2 + 24*i0 + 576, (LD8(p1 + 112) + (-1.0f * LD8(p1 + 96))));
-    ST8(p2 + 24*i0 + 624, (LD8(p1 + 112) + LD8(p1 + 104)));
-    ST8(p2 + 24*i0 + 672, (LD8(p1 + 112) + (-1.0f * LD8(p1 + 104))));
-    ST8(p2 + 24*i0 + 720, (LD8(p1 + 120) + (-1.0f * LD8(p1 + 104))));
-  }
+  const vec8 x0 = LD8(p0 + 0);
+  ST8(p1 + 0, x0);
+  const vec8 x1 = LD8(p0 + -40);
+  ST8(p1 + 32, (x0 + x1));
+  ST8(p1 + 64, (x0 + (-1.0f * x1)));
+  const vec8 x2 = LD8(p0 + 40);
+  ST8(p1 + 96, (x2 + (-1.0f * x1)));
+  const vec8 x3 = LD8(p0 + 8);
+  ST8(p1 + 8, x3);
+  const vec8 x4 = LD8(p0 + -32);
+  ST8(p1 + 40, (x3 + x4));
+  ST8(p1 + 72, (x3 + (-1.0f * x4)));
+  const vec8 x5 = LD8(p0 + 48);
+  ST8(p1 + 104, (x5 + (-1.0f * x4)));
+  const vec8 x6 = LD8(p0 + 16);
+  ST8(p1 + 16, x6);
+  const vec8 x7 = LD8(p0 + -24);
+  ST8(p1 + 48, (x6 + x7));
+  ST8(p1 + 80, (x6 + (-1.0f * x7)));
+  const vec8 x8 = LD8(p0 + 56);
+  ST8(p1 + 112, (x8 + (-1.0f * x7)));
+  ST8(p2 + 0, LD8(p1 + 8));
+  ST8(p2 + 48, (LD8(p1 + 8) + LD8(p1 + 0)));
+  ST8(p2 + 96, (LD8(p1 + 8) + (-1.0f * LD8(p1 + 0))));
+  ST8(p2 + 144, (LD8(p1 + 16) + (-1.0f * LD8(p1 + 0))));
+  ST8(p2 + 192, LD8(p1 + 40));
+  ST8(p2 + 240, (LD8(p1 + 40) + LD8(p1 + 32)));
+  ST8(p2 + 288, (LD8(p1 + 40) + (-1.0f * LD8(p1 + 32))));
+  ST8(p2 + 336, (LD8(p1 + 48) + (-1.0f * LD8(p1 + 32))));
+  ST8(p2 + 384, LD8(p1 + 72));
+  ST8(p2 + 432, (LD8(p1 + 72) + LD8(p1 + 64)));
+  ST8(p2 + 480, (LD8(p1 + 72) + (-1.0f * LD8(p1 + 64))));
+  ST8(p2 + 528, (LD8(p1 + 80) + (-1.0f * LD8(p1 + 64))));
+  ST8(p2 + 576, LD8(p1 + 104));
+  ST8(p2 + 624, (LD8(p1 + 104) + LD8(p1 + 96)));
+  ST8(p2 + 672, (LD8(p1 + 104) + (-1.0f * LD8(p1 + 96))));
+  ST8(p2 + 720, (LD8(p1 + 112) + (-1.0f * LD8(p1 + 96))));
 }
 LEAF tile2(float *restrict p0, float *restrict p1, float *restrict p2) {
-  for (long i0 = 0; i0 < 2; ++i0) {
-    const vec8 x0 = LD8(p0 + 240*i0);
-    ST8(p1 + 0, x0);
-    const vec8 x1 = LD8(p0 + 240*i0 + -40);
-    ST8(p1 + 32, (x0 + x1));
-    ST8(p1 + 64, (x0 + (-1.0f * x1)));
-    const vec8 x2 = LD8(p0 + 240*i0 + 40);
-    ST8(p1 + 96, (x2 + (-1.0f * x1)));
-    const vec8 x3 = LD8(p0 + 240*i0 + 8);
-    ST8(p1 + 8, x3);
-    const vec8 x4 = LD8(p0 + 240*i0 + -32);
-    ST8(p1 + 40, (x3 + x4));
-    ST8(p1 + 72, (x3 + (-1.0f * x4)));
-    const vec8 x5 = LD8(p0 + 240*i0 + 48);
-    ST8(p1 + 104, (x5 + (-1.0f * x4)));
-    ST8(p2 + 24*i0, (-1.0f * LD8(p1 + 0)));
-    ST8(p2 + 24*i0 + 48, LD8(p1 + 8));
-    ST8(p2 + 24*i0 + 96, (-1.0f * LD8(p1 + 8)));
-    ST8(p2 + 24*i0 + 144, (-1.0f * LD8(p1 + 8)));
-    ST8(p2 + 24*i0 + 192, (-1.0f * LD8(p1 + 32)));
-    ST8(p2 + 24*i0 + 240, LD8(p1 + 40));
-    ST8(p2 + 24*i0 + 288, (-1.0f * LD8(p1 + 40)));
-    ST8(p2 + 24*i0 + 336, (-1.0f * LD8(p1 + 40)));
-    ST8(p2 + 24*i0 + 384, (-1.0f * LD8(p1 + 64)));
-    ST8(p2 + 24*i0 + 432, LD8(p1 + 72));
-    ST8(p2 + 24*i0 + 480, (-1.0f * LD8(p1 + 72)));
-    ST8(p2 + 24*i0 + 528, (-1.0f * LD8(p1 + 72)));
-    ST8(p2 + 24*i0 + 576, (-1.0f * LD8(p1 + 96)));
-    ST8(p2 + 24*i0 + 624, LD8(p1 + 104));
-    ST8(p2 + 24*i0 + 672, (-1.0f * LD8(p1 + 104)));
-    ST8(p2 + 24*i0 + 720, (-1.0f * LD8(p1 + 104)));
-  }
+  const vec8 x0 = LD8(p0 + 0);
+  ST8(p1 + 0, x0);
+  const vec8 x1 = LD8(p0 + -40);
+  ST8(p1 + 32, (x0 + x1));
+  ST8(p1 + 64, (x0 + (-1.0f * x1)));
+  const vec8 x2 = LD8(p0 + 40);
+  ST8(p1 + 96, (x2 + (-1.0f * x1)));
+  const vec8 x3 = LD8(p0 + 8);
+  ST8(p1 + 8, x3);
+  const vec8 x4 = LD8(p0 + -32);
+  ST8(p1 + 40, (x3 + x4));
+  ST8(p1 + 72, (x3 + (-1.0f * x4)));
+  const vec8 x5 = LD8(p0 + 48);
+  ST8(p1 + 104, (x5 + (-1.0f * x4)));
+  const vec8 x6 = LD8(p0 + 16);
+  ST8(p1 + 16, x6);
+  const vec8 x7 = LD8(p0 + -24);
+  ST8(p1 + 48, (x6 + x7));
+  ST8(p1 + 80, (x6 + (-1.0f * x7)));
+  const vec8 x8 = LD8(p0 + 56);
+  ST8(p1 + 112, (x8 + (-1.0f * x7)));
+  const vec8 x9 = LD8(p0 + 24);
+  ST8(p1 + 24, x9);
+  const vec8 x10 = LD8(p0 + -16);
+  ST8(p1 + 56, (x9 + x10));
+  ST8(p1 + 88, (x9 + (-1.0f * x10)));
+  const vec8 x11 = LD8(p0 + 64);
+  ST8(p1 + 120, (x11 + (-1.0f * x10)));
+  ST8(p2 + 0, (LD8(p1 + 16) + (-1.0f * LD8(p1 + 0))));
+  ST8(p2 + 48, (LD8(p1 + 16) + LD8(p1 + 8)));
+  ST8(p2 + 96, (LD8(p1 + 16) + (-1.0f * LD8(p1 + 8))));
+  ST8(p2 + 144, (LD8(p1 + 24) + (-1.0f * LD8(p1 + 8))));
+  ST8(p2 + 192, (LD8(p1 + 48) + (-1.0f * LD8(p1 + 32))));
+  ST8(p2 + 240, (LD8(p1 + 48) + LD8(p1 + 40)));
+  ST8(p2 + 288, (LD8(p1 + 48) + (-1.0f * LD8(p1 + 40))));
+  ST8(p2 + 336, (LD8(p1 + 56) + (-1.0f * LD8(p1 + 40))));
+  ST8(p2 + 384, (LD8(p1 + 80) + (-1.0f * LD8(p1 + 64))));
+  ST8(p2 + 432, (LD8(p1 + 80) + LD8(p1 + 72)));
+  ST8(p2 + 480, (LD8(p1 + 80) + (-1.0f * LD8(p1 + 72))));
+  ST8(p2 + 528, (LD8(p1 + 88) + (-1.0f * LD8(p1 + 72))));
+  ST8(p2 + 576, (LD8(p1 + 112) + (-1.0f * LD8(p1 + 96))));
+  ST8(p2 + 624, (LD8(p1 + 112) + LD8(p1 + 104)));
+  ST8(p2 + 672, (LD8(p1 + 112) + (-1.0f * LD8(p1 + 104))));
+  ST8(p2 + 720, (LD8(p1 + 120) + (-1.0f * LD8(p1 + 104))));
 }
 LEAF tile3(float *restrict p0, float *restrict p1, float *restrict p2) {
+  const vec8 x0 = LD8(p0 + 0);
+  ST8(p1 + 0, x0);
+  const vec8 x1 = LD8(p0 + -40);
+  ST8(p1 + 32, (x0 + x1));
+  ST8(p1 + 64, (x0 + (-1.0f * x1)));
+  const vec8 x2 = LD8(p0 + 40);
+  ST8(p1 + 96, (x2 + (-1.0f * x1)));
+  const vec8 x3 = LD8(p0 + 8);
+  ST8(p1 + 8, x3);
+  const vec8 x4 = LD8(p0 + -32);
+  ST8(p1 + 40, (x3 + x4));
+  ST8(p1 + 72, (x3 + (-1.0f * x4)));
+  const vec8 x5 = LD8(p0 + 48);
+  ST8(p1 + 104, (x5 + (-1.0f * x4)));
+  ST8(p2 + 0, (-1.0f * LD8(p1 + 0)));
+  ST8(p2 + 48, LD8(p1 + 8));
+  ST8(p2 + 96, (-1.0f * LD8(p1 + 8)));
+  ST8(p2 + 144, (-1.0f * LD8(p1 + 8)));
+  ST8(p2 + 192, (-1.0f * LD8(p1 + 32)));
+  ST8(p2 + 240, LD8(p1 + 40));
+  ST8(p2 + 288, (-1.0f * LD8(p1 + 40)));
+  ST8(p2 + 336, (-1.0f * LD8(p1 + 40)));
+  ST8(p2 + 384, (-1.0f * LD8(p1 + 64)));
+  ST8(p2 + 432, LD8(p1 + 72));
+  ST8(p2 + 480, (-1.0f * LD8(p1 + 72)));
+  ST8(p2 + 528, (-1.0f * LD8(p1 + 72)));
+  ST8(p2 + 576, (-1.0f * LD8(p1 + 96)));
+  ST8(p2 + 624, LD8(p1 + 104));
+  ST8(p2 + 672, (-1.0f * LD8(p1 + 104)));
+  ST8(p2 + 720, (-1.0f * LD8(p1 + 104)));
+}
+LEAF tile4(float *restrict p0, float *restrict p1, float *restrict p2) {
   vec8 a0;
   vec8 a8;
   vec8 a16;
@@ -180,7 +213,7 @@ LEAF tile3(float *restrict p0, float *restrict p1, float *restrict p2) {
   ST8(p2 + 136, a16);
   ST8(p2 + 544, a24);
 }
-LEAF tile4(float *restrict p0, float *restrict p1, float *restrict p2) {
+LEAF tile5(float *restrict p0, float *restrict p1, float *restrict p2) {
   vec8 a0;
   vec8 a8;
   a0 = splat8(0.0f);
@@ -204,7 +237,7 @@ LEAF tile4(float *restrict p0, float *restrict p1, float *restrict p2) {
   ST8(p2 + 0, a0);
   ST8(p2 + 408, a8);
 }
-LEAF tile5(float *restrict p0, float *restrict p1, float *restrict p2) {
+LEAF tile6(float *restrict p0, float *restrict p1, float *restrict p2) {
   vec8 a0;
   vec8 a8;
   a0 = splat8(0.0f);
@@ -228,7 +261,7 @@ LEAF tile5(float *restrict p0, float *restrict p1, float *restrict p2) {
   ST8(p2 + 0, a0);
   ST8(p2 + 136, a8);
 }
-LEAF tile6(float *restrict p0, float *restrict p1, float *restrict p2) {
+LEAF tile7(float *restrict p0, float *restrict p1, float *restrict p2) {
   vec8 a0;
   a0 = splat8(0.0f);
   for (long i1 = 0; i1 < 2; ++i1) {
@@ -245,430 +278,362 @@ LEAF tile6(float *restrict p0, float *restrict p1, float *restrict p2) {
   }
   ST8(p2 + 0, a0);
 }
-LEAF tile7(float *restrict p0, float *restrict p1, float *restrict p2, float *restrict p3) {
-  vec8 a0;
-  vec8 a8;
-  for (long i0 = 0; i0 < 3; ++i0) {
-    const vec8 x0 = LD8(p0 + 408*i0);
-    const vec8 x1 = LD8(p0 + 408*i0 + 32);
-    a0 = (x0 + x1);
-    a8 = (x0 + (-1.0f * x1));
-    const vec8 x2 = LD8(p0 + 408*i0 + -32);
-    ST8(p1 + 0, (x2 + a0));
-    const vec8 x3 = LD8(p0 + 408*i0 + 64);
-    ST8(p1 + 32, (a8 + x3));
-    const vec8 x4 = LD8(p0 + 408*i0 + 8);
-    const vec8 x5 = LD8(p0 + 408*i0 + 40);
-    a0 = (x4 + x5);
-    a8 = (x4 + (-1.0f * x5));
-    const vec8 x6 = LD8(p0 + 408*i0 + -24);
-    ST8(p1 + 8, (x6 + a0));
-    const vec8 x7 = LD8(p0 + 408*i0 + 72);
-    ST8(p1 + 40, (a8 + x7));
-    const vec8 x8 = LD8(p0 + 408*i0 + 16);
-    const vec8 x9 = LD8(p0 + 408*i0 + 48);
-    a0 = (x8 + x9);
-    a8 = (x8 + (-1.0f * x9));
-    const vec8 x10 = LD8(p0 + 408*i0 + -16);
-    ST8(p1 + 16, (x10 + a0));
-    const vec8 x11 = LD8(p0 + 408*i0 + 80);
-    ST8(p1 + 48, (a8 + x11));
-    const vec8 x12 = LD8(p0 + 408*i0 + 24);
-    const vec8 x13 = LD8(p0 + 408*i0 + 56);
-    a0 = (x12 + x13);
-    a8 = (x12 + (-1.0f * x13));
-    const vec8 x14 = LD8(p0 + 408*i0 + -8);
-    ST8(p1 + 24, (x14 + a0));
-    const vec8 x15 = LD8(p0 + 408*i0 + 88);
-    ST8(p1 + 56, (a8 + x15));
-    a0 = (LD8(p1 + 8) + LD8(p1 + 16));
-    a8 = (LD8(p1 + 8) + (-1.0f * LD8(p1 + 16)));
-    const vec8 x16 = LD8(p2 + 8*i0);
-    ST8(p3 + 240*i0, max8(((LD8(p1 + 0) + a0) + x16), splat8(0.0f)));
-    ST8(p3 + 240*i0 + 8, max8(((a8 + LD8(p1 + 24)) + x16), splat8(0.0f)));
-    a0 = (LD8(p1 + 40) + LD8(p1 + 48));
-    a8 = (LD8(p1 + 40) + (-1.0f * LD8(p1 + 48)));
-    ST8(p3 + 240*i0 + 40, max8(((LD8(p1 + 32) + a0) + x16), splat8(0.0f)));
-    ST8(p3 + 240*i0 + 48, max8(((a8 + LD8(p1 + 56)) + x16), splat8(0.0f)));
-  }
-}
 LEAF tile8(float *restrict p0, float *restrict p1, float *restrict p2, float *restrict p3) {
   vec8 a0;
   vec8 a8;
-  for (long i0 = 0; i0 < 3; ++i0) {
-    const vec8 x0 = LD8(p0 + 408*i0);
-    const vec8 x1 = LD8(p0 + 408*i0 + 32);
-    a0 = (x0 + x1);
-    a8 = (x0 + (-1.0f * x1));
-    const vec8 x2 = LD8(p0 + 408*i0 + -32);
-    ST8(p1 + 0, (x2 + a0));
-    const vec8 x3 = LD8(p0 + 408*i0 + 64);
-    ST8(p1 + 32, (a8 + x3));
-    const vec8 x4 = LD8(p0 + 408*i0 + 8);
-    const vec8 x5 = LD8(p0 + 408*i0 + 40);
-    a0 = (x4 + x5);
-    a8 = (x4 + (-1.0f * x5));
-    const vec8 x6 = LD8(p0 + 408*i0 + -24);
-    ST8(p1 + 8, (x6 + a0));
-    const vec8 x7 = LD8(p0 + 408*i0 + 72);
-    ST8(p1 + 40, (a8 + x7));
-    const vec8 x8 = LD8(p0 + 408*i0 + 16);
-    const vec8 x9 = LD8(p0 + 408*i0 + 48);
-    a0 = (x8 + x9);
-    a8 = (x8 + (-1.0f * x9));
-    const vec8 x10 = LD8(p0 + 408*i0 + -16);
-    ST8(p1 + 16, (x10 + a0));
-    const vec8 x11 = LD8(p0 + 408*i0 + 80);
-    ST8(p1 + 48, (a8 + x11));
-    const vec8 x12 = LD8(p0 + 408*i0 + 24);
-    const vec8 x13 = LD8(p0 + 408*i0 + 56);
-    a0 = (x12 + x13);
-    a8 = (x12 + (-1.0f * x13));
-    const vec8 x14 = LD8(p0 + 408*i0 + -8);
-    ST8(p1 + 24, (x14 + a0));
-    const vec8 x15 = LD8(p0 + 408*i0 + 88);
-    ST8(p1 + 56, (a8 + x15));
-    a0 = (LD8(p1 + 8) + LD8(p1 + 16));
-    const vec8 x16 = LD8(p2 + 8*i0);
-    ST8(p3 + 240*i0, max8(((LD8(p1 + 0) + a0) + x16), splat8(0.0f)));
-    a0 = (LD8(p1 + 40) + LD8(p1 + 48));
-    ST8(p3 + 240*i0 + 40, max8(((LD8(p1 + 32) + a0) + x16), splat8(0.0f)));
-  }
+  const vec8 x0 = LD8(p0 + 0);
+  const vec8 x1 = LD8(p0 + 32);
+  a0 = (x0 + x1);
+  a8 = (x0 + (-1.0f * x1));
+  const vec8 x2 = LD8(p0 + -32);
+  ST8(p1 + 0, (x2 + a0));
+  const vec8 x3 = LD8(p0 + 64);
+  ST8(p1 + 32, (a8 + x3));
+  const vec8 x4 = LD8(p0 + 8);
+  const vec8 x5 = LD8(p0 + 40);
+  a0 = (x4 + x5);
+  a8 = (x4 + (-1.0f * x5));
+  const vec8 x6 = LD8(p0 + -24);
+  ST8(p1 + 8, (x6 + a0));
+  const vec8 x7 = LD8(p0 + 72);
+  ST8(p1 + 40, (a8 + x7));
+  const vec8 x8 = LD8(p0 + 16);
+  const vec8 x9 = LD8(p0 + 48);
+  a0 = (x8 + x9);
+  a8 = (x8 + (-1.0f * x9));
+  const vec8 x10 = LD8(p0 + -16);
+  ST8(p1 + 16, (x10 + a0));
+  const vec8 x11 = LD8(p0 + 80);
+  ST8(p1 + 48, (a8 + x11));
+  const vec8 x12 = LD8(p0 + 24);
+  const vec8 x13 = LD8(p0 + 56);
+  a0 = (x12 + x13);
+  a8 = (x12 + (-1.0f * x13));
+  const vec8 x14 = LD8(p0 + -8);
+  ST8(p1 + 24, (x14 + a0));
+  const vec8 x15 = LD8(p0 + 88);
+  ST8(p1 + 56, (a8 + x15));
+  a0 = (LD8(p1 + 8) + LD8(p1 + 16));
+  a8 = (LD8(p1 + 8) + (-1.0f * LD8(p1 + 16)));
+  const vec8 x16 = LD8(p2 + 0);
+  ST8(p3 + 0, max8(((LD8(p1 + 0) + a0) + x16), splat8(0.0f)));
+  ST8(p3 + 8, max8(((a8 + LD8(p1 + 24)) + x16), splat8(0.0f)));
+  a0 = (LD8(p1 + 40) + LD8(p1 + 48));
+  a8 = (LD8(p1 + 40) + (-1.0f * LD8(p1 + 48)));
+  ST8(p3 + 40, max8(((LD8(p1 + 32) + a0) + x16), splat8(0.0f)));
+  ST8(p3 + 48, max8(((a8 + LD8(p1 + 56)) + x16), splat8(0.0f)));
 }
-LEAF tile9(float *restrict p0, float *restrict p1, float *restrict p2) {
-  for (long i0 = 0; i0 < 2; ++i0) {
-    const vec8 x0 = LD8(p0 + 240*i0);
-    const vec8 x1 = LD8(p0 + 240*i0 + -80);
-    ST8(p1 + 0, (x0 + (-1.0f * x1)));
-    const vec8 x2 = LD8(p0 + 240*i0 + -40);
-    ST8(p1 + 32, (x0 + x2));
-    ST8(p1 + 64, (x0 + (-1.0f * x2)));
-    const vec8 x3 = LD8(p0 + 240*i0 + 40);
-    ST8(p1 + 96, (x3 + (-1.0f * x2)));
-    const vec8 x4 = LD8(p0 + 240*i0 + 8);
-    const vec8 x5 = LD8(p0 + 240*i0 + -72);
-    ST8(p1 + 8, (x4 + (-1.0f * x5)));
-    const vec8 x6 = LD8(p0 + 240*i0 + -32);
-    ST8(p1 + 40, (x4 + x6));
-    ST8(p1 + 72, (x4 + (-1.0f * x6)));
-    const vec8 x7 = LD8(p0 + 240*i0 + 48);
-    ST8(p1 + 104, (x7 + (-1.0f * x6)));
-    const vec8 x8 = LD8(p0 + 240*i0 + 16);
-    const vec8 x9 = LD8(p0 + 240*i0 + -64);
-    ST8(p1 + 16, (x8 + (-1.0f * x9)));
-    const vec8 x10 = LD8(p0 + 240*i0 + -24);
-    ST8(p1 + 48, (x8 + x10));
-    ST8(p1 + 80, (x8 + (-1.0f * x10)));
-    const vec8 x11 = LD8(p0 + 240*i0 + 56);
-    ST8(p1 + 112, (x11 + (-1.0f * x10)));
-    ST8(p2 + 24*i0, LD8(p1 + 8));
-    ST8(p2 + 24*i0 + 48, (LD8(p1 + 8) + LD8(p1 + 0)));
-    ST8(p2 + 24*i0 + 96, (LD8(p1 + 8) + (-1.0f * LD8(p1 + 0))));
-    ST8(p2 + 24*i0 + 144, (LD8(p1 + 16) + (-1.0f * LD8(p1 + 0))));
-    ST8(p2 + 24*i0 + 192, LD8(p1 + 40));
-    ST8(p2 + 24*i0 + 240, (LD8(p1 + 40) + LD8(p1 + 32)));
-    ST8(p2 + 24*i0 + 288, (LD8(p1 + 40) + (-1.0f * LD8(p1 + 32))));
-    ST8(p2 + 24*i0 + 336, (LD8(p1 + 48) + (-1.0f * LD8(p1 + 32))));
-    ST8(p2 + 24*i0 + 384, LD8(p1 + 72));
-    ST8(p2 + 24*i0 + 432, (LD8(p1 + 72) + LD8(p1 + 64)));
-    ST8(p2 + 24*i0 + 480, (LD8(p1 + 72) + (-1.0f * LD8(p1 + 64))));
-    ST8(p2 + 24*i0 + 528, (LD8(p1 + 80) + (-1.0f * LD8(p1 + 64))));
-    ST8(p2 + 24*i0 + 576, LD8(p1 + 104));
-    ST8(p2 + 24*i0 + 624, (LD8(p1 + 104) + LD8(p1 + 96)));
-    ST8(p2 + 24*i0 + 672, (LD8(p1 + 104) + (-1.0f * LD8(p1 + 96))));
-    ST8(p2 + 24*i0 + 720, (LD8(p1 + 112) + (-1.0f * LD8(p1 + 96))));
-  }
+LEAF tile9(float *restrict p0, float *restrict p1, float *restrict p2, float *restrict p3) {
+  vec8 a0;
+  vec8 a8;
+  const vec8 x0 = LD8(p0 + 0);
+  const vec8 x1 = LD8(p0 + 32);
+  a0 = (x0 + x1);
+  a8 = (x0 + (-1.0f * x1));
+  const vec8 x2 = LD8(p0 + -32);
+  ST8(p1 + 0, (x2 + a0));
+  const vec8 x3 = LD8(p0 + 64);
+  ST8(p1 + 32, (a8 + x3));
+  const vec8 x4 = LD8(p0 + 8);
+  const vec8 x5 = LD8(p0 + 40);
+  a0 = (x4 + x5);
+  a8 = (x4 + (-1.0f * x5));
+  const vec8 x6 = LD8(p0 + -24);
+  ST8(p1 + 8, (x6 + a0));
+  const vec8 x7 = LD8(p0 + 72);
+  ST8(p1 + 40, (a8 + x7));
+  const vec8 x8 = LD8(p0 + 16);
+  const vec8 x9 = LD8(p0 + 48);
+  a0 = (x8 + x9);
+  a8 = (x8 + (-1.0f * x9));
+  const vec8 x10 = LD8(p0 + -16);
+  ST8(p1 + 16, (x10 + a0));
+  const vec8 x11 = LD8(p0 + 80);
+  ST8(p1 + 48, (a8 + x11));
+  const vec8 x12 = LD8(p0 + 24);
+  const vec8 x13 = LD8(p0 + 56);
+  a0 = (x12 + x13);
+  a8 = (x12 + (-1.0f * x13));
+  const vec8 x14 = LD8(p0 + -8);
+  ST8(p1 + 24, (x14 + a0));
+  const vec8 x15 = LD8(p0 + 88);
+  ST8(p1 + 56, (a8 + x15));
+  a0 = (LD8(p1 + 8) + LD8(p1 + 16));
+  const vec8 x16 = LD8(p2 + 0);
+  ST8(p3 + 0, max8(((LD8(p1 + 0) + a0) + x16), splat8(0.0f)));
+  a0 = (LD8(p1 + 40) + LD8(p1 + 48));
+  ST8(p3 + 40, max8(((LD8(p1 + 32) + a0) + x16), splat8(0.0f)));
 }
 LEAF tile10(float *restrict p0, float *restrict p1, float *restrict p2) {
-  for (long i0 = 0; i0 < 2; ++i0) {
-    const vec8 x0 = LD8(p0 + 240*i0);
-    const vec8 x1 = LD8(p0 + 240*i0 + -80);
-    ST8(p1 + 0, (x0 + (-1.0f * x1)));
-    const vec8 x2 = LD8(p0 + 240*i0 + -40);
-    ST8(p1 + 32, (x0 + x2));
-    ST8(p1 + 64, (x0 + (-1.0f * x2)));
-    const vec8 x3 = LD8(p0 + 240*i0 + 40);
-    ST8(p1 + 96, (x3 + (-1.0f * x2)));
-    const vec8 x4 = LD8(p0 + 240*i0 + 8);
-    const vec8 x5 = LD8(p0 + 240*i0 + -72);
-    ST8(p1 + 8, (x4 + (-1.0f * x5)));
-    const vec8 x6 = LD8(p0 + 240*i0 + -32);
-    ST8(p1 + 40, (x4 + x6));
-    ST8(p1 + 72, (x4 + (-1.0f * x6)));
-    const vec8 x7 = LD8(p0 + 240*i0 + 48);
-    ST8(p1 + 104, (x7 + (-1.0f * x6)));
-    const vec8 x8 = LD8(p0 + 240*i0 + 16);
-    const vec8 x9 = LD8(p0 + 240*i0 + -64);
-    ST8(p1 + 16, (x8 + (-1.0f * x9)));
-    const vec8 x10 = LD8(p0 + 240*i0 + -24);
-    ST8(p1 + 48, (x8 + x10));
-    ST8(p1 + 80, (x8 + (-1.0f * x10)));
-    const vec8 x11 = LD8(p0 + 240*i0 + 56);
-    ST8(p1 + 112, (x11 + (-1.0f * x10)));
-    const vec8 x12 = LD8(p0 + 240*i0 + 24);
-    const vec8 x13 = LD8(p0 + 240*i0 + -56);
-    ST8(p1 + 24, (x12 + (-1.0f * x13)));
-    const vec8 x14 = LD8(p0 + 240*i0 + -16);
-    ST8(p1 + 56, (x12 + x14));
-    ST8(p1 + 88, (x12 + (-1.0f * x14)));
-    const vec8 x15 = LD8(p0 + 240*i0 + 64);
-    ST8(p1 + 120, (x15 + (-1.0f * x14)));
-    ST8(p2 + 24*i0, (LD8(p1 + 16) + (-1.0f * LD8(p1 + 0))));
-    ST8(p2 + 24*i0 + 48, (LD8(p1 + 16) + LD8(p1 + 8)));
-    ST8(p2 + 24*i0 + 96, (LD8(p1 + 16) + (-1.0f * LD8(p1 + 8))));
-    ST8(p2 + 24*i0 + 144, (LD8(p1 + 24) + (-1.0f * LD8(p1 + 8))));
-    ST8(p2 + 24*i0 + 192, (LD8(p1 + 48) + (-1.0f * LD8(p1 + 32))));
-    ST8(p2 + 24*i0 + 240, (LD8(p1 + 48) + LD8(p1 + 40)));
-    ST8(p2 + 24*i0 + 288, (LD8(p1 + 48) + (-1.0f * LD8(p1 + 40))));
-    ST8(p2 + 24*i0 + 336, (LD8(p1 + 56) + (-1.0f * LD8(p1 + 40))));
-    ST8(p2 + 24*i0 + 384, (LD8(p1 + 80) + (-1.0f * LD8(p1 + 64))));
-    ST8(p2 + 24*i0 + 432, (LD8(p1 + 80) + LD8(p1 + 72)));
-    ST8(p2 + 24*i0 + 480, (LD8(p1 + 80) + (-1.0f * LD8(p1 + 72))));
-    ST8(p2 + 24*i0 + 528, (LD8(p1 + 88) + (-1.0f * LD8(p1 + 72))));
-    ST8(p2 + 24*i0 + 576, (LD8(p1 + 112) + (-1.0f * LD8(p1 + 96))));
-    ST8(p2 + 24*i0 + 624, (LD8(p1 + 112) + LD8(p1 + 104)));
-    ST8(p2 + 24*i0 + 672, (LD8(p1 + 112) + (-1.0f * LD8(p1 + 104))));
-    ST8(p2 + 24*i0 + 720, (LD8(p1 + 120) + (-1.0f * LD8(p1 + 104))));
-  }
+  const vec8 x0 = LD8(p0 + 0);
+  const vec8 x1 = LD8(p0 + -80);
+  ST8(p1 + 0, (x0 + (-1.0f * x1)));
+  const vec8 x2 = LD8(p0 + -40);
+  ST8(p1 + 32, (x0 + x2));
+  ST8(p1 + 64, (x0 + (-1.0f * x2)));
+  const vec8 x3 = LD8(p0 + 40);
+  ST8(p1 + 96, (x3 + (-1.0f * x2)));
+  const vec8 x4 = LD8(p0 + 8);
+  const vec8 x5 = LD8(p0 + -72);
+  ST8(p1 + 8, (x4 + (-1.0f * x5)));
+  const vec8 x6 = LD8(p0 + -32);
+  ST8(p1 + 40, (x4 + x6));
+  ST8(p1 + 72, (x4 + (-1.0f * x6)));
+  const vec8 x7 = LD8(p0 + 48);
+  ST8(p1 + 104, (x7 + (-1.0f * x6)));
+  const vec8 x8 = LD8(p0 + 16);
+  const vec8 x9 = LD8(p0 + -64);
+  ST8(p1 + 16, (x8 + (-1.0f * x9)));
+  const vec8 x10 = LD8(p0 + -24);
+  ST8(p1 + 48, (x8 + x10));
+  ST8(p1 + 80, (x8 + (-1.0f * x10)));
+  const vec8 x11 = LD8(p0 + 56);
+  ST8(p1 + 112, (x11 + (-1.0f * x10)));
+  ST8(p2 + 0, LD8(p1 + 8));
+  ST8(p2 + 48, (LD8(p1 + 8) + LD8(p1 + 0)));
+  ST8(p2 + 96, (LD8(p1 + 8) + (-1.0f * LD8(p1 + 0))));
+  ST8(p2 + 144, (LD8(p1 + 16) + (-1.0f * LD8(p1 + 0))));
+  ST8(p2 + 192, LD8(p1 + 40));
+  ST8(p2 + 240, (LD8(p1 + 40) + LD8(p1 + 32)));
+  ST8(p2 + 288, (LD8(p1 + 40) + (-1.0f * LD8(p1 + 32))));
+  ST8(p2 + 336, (LD8(p1 + 48) + (-1.0f * LD8(p1 + 32))));
+  ST8(p2 + 384, LD8(p1 + 72));
+  ST8(p2 + 432, (LD8(p1 + 72) + LD8(p1 + 64)));
+  ST8(p2 + 480, (LD8(p1 + 72) + (-1.0f * LD8(p1 + 64))));
+  ST8(p2 + 528, (LD8(p1 + 80) + (-1.0f * LD8(p1 + 64))));
+  ST8(p2 + 576, LD8(p1 + 104));
+  ST8(p2 + 624, (LD8(p1 + 104) + LD8(p1 + 96)));
+  ST8(p2 + 672, (LD8(p1 + 104) + (-1.0f * LD8(p1 + 96))));
+  ST8(p2 + 720, (LD8(p1 + 112) + (-1.0f * LD8(p1 + 96))));
 }
 LEAF tile11(float *restrict p0, float *restrict p1, float *restrict p2) {
-  for (long i0 = 0; i0 < 2; ++i0) {
-    const vec8 x0 = LD8(p0 + 240*i0);
-    const vec8 x1 = LD8(p0 + 240*i0 + -80);
-    ST8(p1 + 0, (x0 + (-1.0f * x1)));
-    const vec8 x2 = LD8(p0 + 240*i0 + -40);
-    ST8(p1 + 32, (x0 + x2));
-    ST8(p1 + 64, (x0 + (-1.0f * x2)));
-    const vec8 x3 = LD8(p0 + 240*i0 + 40);
-    ST8(p1 + 96, (x3 + (-1.0f * x2)));
-    const vec8 x4 = LD8(p0 + 240*i0 + 8);
-    const vec8 x5 = LD8(p0 + 240*i0 + -72);
-    ST8(p1 + 8, (x4 + (-1.0f * x5)));
-    const vec8 x6 = LD8(p0 + 240*i0 + -32);
-    ST8(p1 + 40, (x4 + x6));
-    ST8(p1 + 72, (x4 + (-1.0f * x6)));
-    const vec8 x7 = LD8(p0 + 240*i0 + 48);
-    ST8(p1 + 104, (x7 + (-1.0f * x6)));
-    ST8(p2 + 24*i0, (-1.0f * LD8(p1 + 0)));
-    ST8(p2 + 24*i0 + 48, LD8(p1 + 8));
-    ST8(p2 + 24*i0 + 96, (-1.0f * LD8(p1 + 8)));
-    ST8(p2 + 24*i0 + 144, (-1.0f * LD8(p1 + 8)));
-    ST8(p2 + 24*i0 + 192, (-1.0f * LD8(p1 + 32)));
-    ST8(p2 + 24*i0 + 240, LD8(p1 + 40));
-    ST8(p2 + 24*i0 + 288, (-1.0f * LD8(p1 + 40)));
-    ST8(p2 + 24*i0 + 336, (-1.0f * LD8(p1 + 40)));
-    ST8(p2 + 24*i0 + 384, (-1.0f * LD8(p1 + 64)));
-    ST8(p2 + 24*i0 + 432, LD8(p1 + 72));
-    ST8(p2 + 24*i0 + 480, (-1.0f * LD8(p1 + 72)));
-    ST8(p2 + 24*i0 + 528, (-1.0f * LD8(p1 + 72)));
-    ST8(p2 + 24*i0 + 576, (-1.0f * LD8(p1 + 96)));
-    ST8(p2 + 24*i0 + 624, LD8(p1 + 104));
-    ST8(p2 + 24*i0 + 672, (-1.0f * LD8(p1 + 104)));
-    ST8(p2 + 24*i0 + 720, (-1.0f * LD8(p1 + 104)));
-  }
+  const vec8 x0 = LD8(p0 + 0);
+  const vec8 x1 = LD8(p0 + -80);
+  ST8(p1 + 0, (x0 + (-1.0f * x1)));
+  const vec8 x2 = LD8(p0 + -40);
+  ST8(p1 + 32, (x0 + x2));
+  ST8(p1 + 64, (x0 + (-1.0f * x2)));
+  const vec8 x3 = LD8(p0 + 40);
+  ST8(p1 + 96, (x3 + (-1.0f * x2)));
+  const vec8 x4 = LD8(p0 + 8);
+  const vec8 x5 = LD8(p0 + -72);
+  ST8(p1 + 8, (x4 + (-1.0f * x5)));
+  const vec8 x6 = LD8(p0 + -32);
+  ST8(p1 + 40, (x4 + x6));
+  ST8(p1 + 72, (x4 + (-1.0f * x6)));
+  const vec8 x7 = LD8(p0 + 48);
+  ST8(p1 + 104, (x7 + (-1.0f * x6)));
+  const vec8 x8 = LD8(p0 + 16);
+  const vec8 x9 = LD8(p0 + -64);
+  ST8(p1 + 16, (x8 + (-1.0f * x9)));
+  const vec8 x10 = LD8(p0 + -24);
+  ST8(p1 + 48, (x8 + x10));
+  ST8(p1 + 80, (x8 + (-1.0f * x10)));
+  const vec8 x11 = LD8(p0 + 56);
+  ST8(p1 + 112, (x11 + (-1.0f * x10)));
+  const vec8 x12 = LD8(p0 + 24);
+  const vec8 x13 = LD8(p0 + -56);
+  ST8(p1 + 24, (x12 + (-1.0f * x13)));
+  const vec8 x14 = LD8(p0 + -16);
+  ST8(p1 + 56, (x12 + x14));
+  ST8(p1 + 88, (x12 + (-1.0f * x14)));
+  const vec8 x15 = LD8(p0 + 64);
+  ST8(p1 + 120, (x15 + (-1.0f * x14)));
+  ST8(p2 + 0, (LD8(p1 + 16) + (-1.0f * LD8(p1 + 0))));
+  ST8(p2 + 48, (LD8(p1 + 16) + LD8(p1 + 8)));
+  ST8(p2 + 96, (LD8(p1 + 16) + (-1.0f * LD8(p1 + 8))));
+  ST8(p2 + 144, (LD8(p1 + 24) + (-1.0f * LD8(p1 + 8))));
+  ST8(p2 + 192, (LD8(p1 + 48) + (-1.0f * LD8(p1 + 32))));
+  ST8(p2 + 240, (LD8(p1 + 48) + LD8(p1 + 40)));
+  ST8(p2 + 288, (LD8(p1 + 48) + (-1.0f * LD8(p1 + 40))));
+  ST8(p2 + 336, (LD8(p1 + 56) + (-1.0f * LD8(p1 + 40))));
+  ST8(p2 + 384, (LD8(p1 + 80) + (-1.0f * LD8(p1 + 64))));
+  ST8(p2 + 432, (LD8(p1 + 80) + LD8(p1 + 72)));
+  ST8(p2 + 480, (LD8(p1 + 80) + (-1.0f * LD8(p1 + 72))));
+  ST8(p2 + 528, (LD8(p1 + 88) + (-1.0f * LD8(p1 + 72))));
+  ST8(p2 + 576, (LD8(p1 + 112) + (-1.0f * LD8(p1 + 96))));
+  ST8(p2 + 624, (LD8(p1 + 112) + LD8(p1 + 104)));
+  ST8(p2 + 672, (LD8(p1 + 112) + (-1.0f * LD8(p1 + 104))));
+  ST8(p2 + 720, (LD8(p1 + 120) + (-1.0f * LD8(p1 + 104))));
 }
 LEAF tile12(float *restrict p0, float *restrict p1, float *restrict p2) {
-  for (long i0 = 0; i0 < 2; ++i0) {
-    const vec8 x0 = LD8(p0 + 240*i0);
-    const vec8 x1 = LD8(p0 + 240*i0 + -80);
-    ST8(p1 + 0, (x0 + (-1.0f * x1)));
-    const vec8 x2 = LD8(p0 + 240*i0 + -40);
-    ST8(p1 + 32, (x0 + x2));
-    ST8(p1 + 64, (x0 + (-1.0f * x2)));
-    ST8(p1 + 96, (-1.0f * x2));
-    const vec8 x3 = LD8(p0 + 240*i0 + 8);
-    const vec8 x4 = LD8(p0 + 240*i0 + -72);
-    ST8(p1 + 8, (x3 + (-1.0f * x4)));
-    const vec8 x5 = LD8(p0 + 240*i0 + -32);
-    ST8(p1 + 40, (x3 + x5));
-    ST8(p1 + 72, (x3 + (-1.0f * x5)));
-    ST8(p1 + 104, (-1.0f * x5));
-    const vec8 x6 = LD8(p0 + 240*i0 + 16);
-    const vec8 x7 = LD8(p0 + 240*i0 + -64);
-    ST8(p1 + 16, (x6 + (-1.0f * x7)));
-    const vec8 x8 = LD8(p0 + 240*i0 + -24);
-    ST8(p1 + 48, (x6 + x8));
-    ST8(p1 + 80, (x6 + (-1.0f * x8)));
-    ST8(p1 + 112, (-1.0f * x8));
-    ST8(p2 + 24*i0, LD8(p1 + 8));
-    ST8(p2 + 24*i0 + 48, (LD8(p1 + 8) + LD8(p1 + 0)));
-    ST8(p2 + 24*i0 + 96, (LD8(p1 + 8) + (-1.0f * LD8(p1 + 0))));
-    ST8(p2 + 24*i0 + 144, (LD8(p1 + 16) + (-1.0f * LD8(p1 + 0))));
-    ST8(p2 + 24*i0 + 192, LD8(p1 + 40));
-    ST8(p2 + 24*i0 + 240, (LD8(p1 + 40) + LD8(p1 + 32)));
-    ST8(p2 + 24*i0 + 288, (LD8(p1 + 40) + (-1.0f * LD8(p1 + 32))));
-    ST8(p2 + 24*i0 + 336, (LD8(p1 + 48) + (-1.0f * LD8(p1 + 32))));
-    ST8(p2 + 24*i0 + 384, LD8(p1 + 72));
-    ST8(p2 + 24*i0 + 432, (LD8(p1 + 72) + LD8(p1 + 64)));
-    ST8(p2 + 24*i0 + 480, (LD8(p1 + 72) + (-1.0f * LD8(p1 + 64))));
-    ST8(p2 + 24*i0 + 528, (LD8(p1 + 80) + (-1.0f * LD8(p1 + 64))));
-    ST8(p2 + 24*i0 + 576, LD8(p1 + 104));
-    ST8(p2 + 24*i0 + 624, (LD8(p1 + 104) + LD8(p1 + 96)));
-    ST8(p2 + 24*i0 + 672, (LD8(p1 + 104) + (-1.0f * LD8(p1 + 96))));
-    ST8(p2 + 24*i0 + 720, (LD8(p1 + 112) + (-1.0f * LD8(p1 + 96))));
-  }
+  const vec8 x0 = LD8(p0 + 0);
+  const vec8 x1 = LD8(p0 + -80);
+  ST8(p1 + 0, (x0 + (-1.0f * x1)));
+  const vec8 x2 = LD8(p0 + -40);
+  ST8(p1 + 32, (x0 + x2));
+  ST8(p1 + 64, (x0 + (-1.0f * x2)));
+  const vec8 x3 = LD8(p0 + 40);
+  ST8(p1 + 96, (x3 + (-1.0f * x2)));
+  const vec8 x4 = LD8(p0 + 8);
+  const vec8 x5 = LD8(p0 + -72);
+  ST8(p1 + 8, (x4 + (-1.0f * x5)));
+  const vec8 x6 = LD8(p0 + -32);
+  ST8(p1 + 40, (x4 + x6));
+  ST8(p1 + 72, (x4 + (-1.0f * x6)));
+  const vec8 x7 = LD8(p0 + 48);
+  ST8(p1 + 104, (x7 + (-1.0f * x6)));
+  ST8(p2 + 0, (-1.0f * LD8(p1 + 0)));
+  ST8(p2 + 48, LD8(p1 + 8));
+  ST8(p2 + 96, (-1.0f * LD8(p1 + 8)));
+  ST8(p2 + 144, (-1.0f * LD8(p1 + 8)));
+  ST8(p2 + 192, (-1.0f * LD8(p1 + 32)));
+  ST8(p2 + 240, LD8(p1 + 40));
+  ST8(p2 + 288, (-1.0f * LD8(p1 + 40)));
+  ST8(p2 + 336, (-1.0f * LD8(p1 + 40)));
+  ST8(p2 + 384, (-1.0f * LD8(p1 + 64)));
+  ST8(p2 + 432, LD8(p1 + 72));
+  ST8(p2 + 480, (-1.0f * LD8(p1 + 72)));
+  ST8(p2 + 528, (-1.0f * LD8(p1 + 72)));
+  ST8(p2 + 576, (-1.0f * LD8(p1 + 96)));
+  ST8(p2 + 624, LD8(p1 + 104));
+  ST8(p2 + 672, (-1.0f * LD8(p1 + 104)));
+  ST8(p2 + 720, (-1.0f * LD8(p1 + 104)));
 }
 LEAF tile13(float *restrict p0, float *restrict p1, float *restrict p2) {
-  for (long i0 = 0; i0 < 2; ++i0) {
-    const vec8 x0 = LD8(p0 + 240*i0);
-    const vec8 x1 = LD8(p0 + 240*i0 + -80);
-    ST8(p1 + 0, (x0 + (-1.0f * x1)));
-    const vec8 x2 = LD8(p0 + 240*i0 + -40);
-    ST8(p1 + 32, (x0 + x2));
-    ST8(p1 + 64, (x0 + (-1.0f * x2)));
-    ST8(p1 + 96, (-1.0f * x2));
-    const vec8 x3 = LD8(p0 + 240*i0 + 8);
-    const vec8 x4 = LD8(p0 + 240*i0 + -72);
-    ST8(p1 + 8, (x3 + (-1.0f * x4)));
-    const vec8 x5 = LD8(p0 + 240*i0 + -32);
-    ST8(p1 + 40, (x3 + x5));
-    ST8(p1 + 72, (x3 + (-1.0f * x5)));
-    ST8(p1 + 104, (-1.0f * x5));
-    const vec8 x6 = LD8(p0 + 240*i0 + 16);
-    const vec8 x7 = LD8(p0 + 240*i0 + -64);
-    ST8(p1 + 16, (x6 + (-1.0f * x7)));
-    const vec8 x8 = LD8(p0 + 240*i0 + -24);
-    ST8(p1 + 48, (x6 + x8));
-    ST8(p1 + 80, (x6 + (-1.0f * x8)));
-    ST8(p1 + 112, (-1.0f * x8));
-    const vec8 x9 = LD8(p0 + 240*i0 + 24);
-    const vec8 x10 = LD8(p0 + 240*i0 + -56);
-    ST8(p1 + 24, (x9 + (-1.0f * x10)));
-    const vec8 x11 = LD8(p0 + 240*i0 + -16);
-    ST8(p1 + 56, (x9 + x11));
-    ST8(p1 + 88, (x9 + (-1.0f * x11)));
-    ST8(p1 + 120, (-1.0f * x11));
-    ST8(p2 + 24*i0, (LD8(p1 + 16) + (-1.0f * LD8(p1 + 0))));
-    ST8(p2 + 24*i0 + 48, (LD8(p1 + 16) + LD8(p1 + 8)));
-    ST8(p2 + 24*i0 + 96, (LD8(p1 + 16) + (-1.0f * LD8(p1 + 8))));
-    ST8(p2 + 24*i0 + 144, (LD8(p1 + 24) + (-1.0f * LD8(p1 + 8))));
-    ST8(p2 + 24*i0 + 192, (LD8(p1 + 48) + (-1.0f * LD8(p1 + 32))));
-    ST8(p2 + 24*i0 + 240, (LD8(p1 + 48) + LD8(p1 + 40)));
-    ST8(p2 + 24*i0 + 288, (LD8(p1 + 48) + (-1.0f * LD8(p1 + 40))));
-    ST8(p2 + 24*i0 + 336, (LD8(p1 + 56) + (-1.0f * LD8(p1 + 40))));
-    ST8(p2 + 24*i0 + 384, (LD8(p1 + 80) + (-1.0f * LD8(p1 + 64))));
-    ST8(p2 + 24*i0 + 432, (LD8(p1 + 80) + LD8(p1 + 72)));
-    ST8(p2 + 24*i0 + 480, (LD8(p1 + 80) + (-1.0f * LD8(p1 + 72))));
-    ST8(p2 + 24*i0 + 528, (LD8(p1 + 88) + (-1.0f * LD8(p1 + 72))));
-    ST8(p2 + 24*i0 + 576, (LD8(p1 + 112) + (-1.0f * LD8(p1 + 96))));
-    ST8(p2 + 24*i0 + 624, (LD8(p1 + 112) + LD8(p1 + 104)));
-    ST8(p2 + 24*i0 + 672, (LD8(p1 + 112) + (-1.0f * LD8(p1 + 104))));
-    ST8(p2 + 24*i0 + 720, (LD8(p1 + 120) + (-1.0f * LD8(p1 + 104))));
-  }
+  const vec8 x0 = LD8(p0 + 0);
+  const vec8 x1 = LD8(p0 + -80);
+  ST8(p1 + 0, (x0 + (-1.0f * x1)));
+  const vec8 x2 = LD8(p0 + -40);
+  ST8(p1 + 32, (x0 + x2));
+  ST8(p1 + 64, (x0 + (-1.0f * x2)));
+  ST8(p1 + 96, (-1.0f * x2));
+  const vec8 x3 = LD8(p0 + 8);
+  const vec8 x4 = LD8(p0 + -72);
+  ST8(p1 + 8, (x3 + (-1.0f * x4)));
+  const vec8 x5 = LD8(p0 + -32);
+  ST8(p1 + 40, (x3 + x5));
+  ST8(p1 + 72, (x3 + (-1.0f * x5)));
+  ST8(p1 + 104, (-1.0f * x5));
+  const vec8 x6 = LD8(p0 + 16);
+  const vec8 x7 = LD8(p0 + -64);
+  ST8(p1 + 16, (x6 + (-1.0f * x7)));
+  const vec8 x8 = LD8(p0 + -24);
+  ST8(p1 + 48, (x6 + x8));
+  ST8(p1 + 80, (x6 + (-1.0f * x8)));
+  ST8(p1 + 112, (-1.0f * x8));
+  ST8(p2 + 0, LD8(p1 + 8));
+  ST8(p2 + 48, (LD8(p1 + 8) + LD8(p1 + 0)));
+  ST8(p2 + 96, (LD8(p1 + 8) + (-1.0f * LD8(p1 + 0))));
+  ST8(p2 + 144, (LD8(p1 + 16) + (-1.0f * LD8(p1 + 0))));
+  ST8(p2 + 192, LD8(p1 + 40));
+  ST8(p2 + 240, (LD8(p1 + 40) + LD8(p1 + 32)));
+  ST8(p2 + 288, (LD8(p1 + 40) + (-1.0f * LD8(p1 + 32))));
+  ST8(p2 + 336, (LD8(p1 + 48) + (-1.0f * LD8(p1 + 32))));
+  ST8(p2 + 384, LD8(p1 + 72));
+  ST8(p2 + 432, (LD8(p1 + 72) + LD8(p1 + 64)));
+  ST8(p2 + 480, (LD8(p1 + 72) + (-1.0f * LD8(p1 + 64))));
+  ST8(p2 + 528, (LD8(p1 + 80) + (-1.0f * LD8(p1 + 64))));
+  ST8(p2 + 576, LD8(p1 + 104));
+  ST8(p2 + 624, (LD8(p1 + 104) + LD8(p1 + 96)));
+  ST8(p2 + 672, (LD8(p1 + 104) + (-1.0f * LD8(p1 + 96))));
+  ST8(p2 + 720, (LD8(p1 + 112) + (-1.0f * LD8(p1 + 96))));
 }
 LEAF tile14(float *restrict p0, float *restrict p1, float *restrict p2) {
-  for (long i0 = 0; i0 < 2; ++i0) {
-    const vec8 x0 = LD8(p0 + 240*i0);
-    const vec8 x1 = LD8(p0 + 240*i0 + -80);
-    ST8(p1 + 0, (x0 + (-1.0f * x1)));
-    const vec8 x2 = LD8(p0 + 240*i0 + -40);
-    ST8(p1 + 32, (x0 + x2));
-    ST8(p1 + 64, (x0 + (-1.0f * x2)));
-    ST8(p1 + 96, (-1.0f * x2));
-    const vec8 x3 = LD8(p0 + 240*i0 + 8);
-    const vec8 x4 = LD8(p0 + 240*i0 + -72);
-    ST8(p1 + 8, (x3 + (-1.0f * x4)));
-    const vec8 x5 = LD8(p0 + 240*i0 + -32);
-    ST8(p1 + 40, (x3 + x5));
-    ST8(p1 + 72, (x3 + (-1.0f * x5)));
-    ST8(p1 + 104, (-1.0f * x5));
-    ST8(p2 + 24*i0, (-1.0f * LD8(p1 + 0)));
-    ST8(p2 + 24*i0 + 48, LD8(p1 + 8));
-    ST8(p2 + 24*i0 + 96, (-1.0f * LD8(p1 + 8)));
-    ST8(p2 + 24*i0 + 144, (-1.0f * LD8(p1 + 8)));
-    ST8(p2 + 24*i0 + 192, (-1.0f * LD8(p1 + 32)));
-    ST8(p2 + 24*i0 + 240, LD8(p1 + 40));
-    ST8(p2 + 24*i0 + 288, (-1.0f * LD8(p1 + 40)));
-    ST8(p2 + 24*i0 + 336, (-1.0f * LD8(p1 + 40)));
-    ST8(p2 + 24*i0 + 384, (-1.0f * LD8(p1 + 64)));
-    ST8(p2 + 24*i0 + 432, LD8(p1 + 72));
-    ST8(p2 + 24*i0 + 480, (-1.0f * LD8(p1 + 72)));
-    ST8(p2 + 24*i0 + 528, (-1.0f * LD8(p1 + 72)));
-    ST8(p2 + 24*i0 + 576, (-1.0f * LD8(p1 + 96)));
-    ST8(p2 + 24*i0 + 624, LD8(p1 + 104));
-    ST8(p2 + 24*i0 + 672, (-1.0f * LD8(p1 + 104)));
-    ST8(p2 + 24*i0 + 720, (-1.0f * LD8(p1 + 104)));
-  }
+  const vec8 x0 = LD8(p0 + 0);
+  const vec8 x1 = LD8(p0 + -80);
+  ST8(p1 + 0, (x0 + (-1.0f * x1)));
+  const vec8 x2 = LD8(p0 + -40);
+  ST8(p1 + 32, (x0 + x2));
+  ST8(p1 + 64, (x0 + (-1.0f * x2)));
+  ST8(p1 + 96, (-1.0f * x2));
+  const vec8 x3 = LD8(p0 + 8);
+  const vec8 x4 = LD8(p0 + -72);
+  ST8(p1 + 8, (x3 + (-1.0f * x4)));
+  const vec8 x5 = LD8(p0 + -32);
+  ST8(p1 + 40, (x3 + x5));
+  ST8(p1 + 72, (x3 + (-1.0f * x5)));
+  ST8(p1 + 104, (-1.0f * x5));
+  const vec8 x6 = LD8(p0 + 16);
+  const vec8 x7 = LD8(p0 + -64);
+  ST8(p1 + 16, (x6 + (-1.0f * x7)));
+  const vec8 x8 = LD8(p0 + -24);
+  ST8(p1 + 48, (x6 + x8));
+  ST8(p1 + 80, (x6 + (-1.0f * x8)));
+  ST8(p1 + 112, (-1.0f * x8));
+  const vec8 x9 = LD8(p0 + 24);
+  const vec8 x10 = LD8(p0 + -56);
+  ST8(p1 + 24, (x9 + (-1.0f * x10)));
+  const vec8 x11 = LD8(p0 + -16);
+  ST8(p1 + 56, (x9 + x11));
+  ST8(p1 + 88, (x9 + (-1.0f * x11)));
+  ST8(p1 + 120, (-1.0f * x11));
+  ST8(p2 + 0, (LD8(p1 + 16) + (-1.0f * LD8(p1 + 0))));
+  ST8(p2 + 48, (LD8(p1 + 16) + LD8(p1 + 8)));
+  ST8(p2 + 96, (LD8(p1 + 16) + (-1.0f * LD8(p1 + 8))));
+  ST8(p2 + 144, (LD8(p1 + 24) + (-1.0f * LD8(p1 + 8))));
+  ST8(p2 + 192, (LD8(p1 + 48) + (-1.0f * LD8(p1 + 32))));
+  ST8(p2 + 240, (LD8(p1 + 48) + LD8(p1 + 40)));
+  ST8(p2 + 288, (LD8(p1 + 48) + (-1.0f * LD8(p1 + 40))));
+  ST8(p2 + 336, (LD8(p1 + 56) + (-1.0f * LD8(p1 + 40))));
+  ST8(p2 + 384, (LD8(p1 + 80) + (-1.0f * LD8(p1 + 64))));
+  ST8(p2 + 432, (LD8(p1 + 80) + LD8(p1 + 72)));
+  ST8(p2 + 480, (LD8(p1 + 80) + (-1.0f * LD8(p1 + 72))));
+  ST8(p2 + 528, (LD8(p1 + 88) + (-1.0f * LD8(p1 + 72))));
+  ST8(p2 + 576, (LD8(p1 + 112) + (-1.0f * LD8(p1 + 96))));
+  ST8(p2 + 624, (LD8(p1 + 112) + LD8(p1 + 104)));
+  ST8(p2 + 672, (LD8(p1 + 112) + (-1.0f * LD8(p1 + 104))));
+  ST8(p2 + 720, (LD8(p1 + 120) + (-1.0f * LD8(p1 + 104))));
+}
+LEAF tile15(float *restrict p0, float *restrict p1, float *restrict p2) {
+  const vec8 x0 = LD8(p0 + 0);
+  const vec8 x1 = LD8(p0 + -80);
+  ST8(p1 + 0, (x0 + (-1.0f * x1)));
+  const vec8 x2 = LD8(p0 + -40);
+  ST8(p1 + 32, (x0 + x2));
+  ST8(p1 + 64, (x0 + (-1.0f * x2)));
+  ST8(p1 + 96, (-1.0f * x2));
+  const vec8 x3 = LD8(p0 + 8);
+  const vec8 x4 = LD8(p0 + -72);
+  ST8(p1 + 8, (x3 + (-1.0f * x4)));
+  const vec8 x5 = LD8(p0 + -32);
+  ST8(p1 + 40, (x3 + x5));
+  ST8(p1 + 72, (x3 + (-1.0f * x5)));
+  ST8(p1 + 104, (-1.0f * x5));
+  ST8(p2 + 0, (-1.0f * LD8(p1 + 0)));
+  ST8(p2 + 48, LD8(p1 + 8));
+  ST8(p2 + 96, (-1.0f * LD8(p1 + 8)));
+  ST8(p2 + 144, (-1.0f * LD8(p1 + 8)));
+  ST8(p2 + 192, (-1.0f * LD8(p1 + 32)));
+  ST8(p2 + 240, LD8(p1 + 40));
+  ST8(p2 + 288, (-1.0f * LD8(p1 + 40)));
+  ST8(p2 + 336, (-1.0f * LD8(p1 + 40)));
+  ST8(p2 + 384, (-1.0f * LD8(p1 + 64)));
+  ST8(p2 + 432, LD8(p1 + 72));
+  ST8(p2 + 480, (-1.0f * LD8(p1 + 72)));
+  ST8(p2 + 528, (-1.0f * LD8(p1 + 72)));
+  ST8(p2 + 576, (-1.0f * LD8(p1 + 96)));
+  ST8(p2 + 624, LD8(p1 + 104));
+  ST8(p2 + 672, (-1.0f * LD8(p1 + 104)));
+  ST8(p2 + 720, (-1.0f * LD8(p1 + 104)));
 }
 void autotune_transform_weight(float *const *buffers, char *local, long begin, long end) {
   float *const b0 = buffers[0];
   float *const b1 = buffers[1];
   float *const b2 = buffers[2];
   float *const b3 = buffers[3];
-  float *const b4 = buffers[4];
-  float *const b5 = (float *)(local + 0);
-  float *const b6 = (float *)(local + 3072);
+  float *const b4 = (float *)(local + 0);
+  float *const b5 = (float *)(local + 3072);
+  float *const b6 = buffers[6];
   float *const b7 = (float *)(local + 8000);
-  float *const b12 = (float *)(local + 8384);
-  float *const b14 = (float *)(local + 8896);
+  float *const b12 = (float *)(local + 8512);
+  float *const b14 = (float *)(local + 9024);
   (void)local;
   for (long t = begin > 0 ? begin : 0; t < (end < 16 ? end : 16); ++t) {
     long r = t - 0;
-    const long v1 = r % 16; r /= 16;
+    const long v2 = r % 8; r /= 8;
+    const long v1 = r % 2; r /= 2;
     const long v0 = r % 1; r /= 1;
-    for (long v2 = 0; v2 < 2; ++v2) {
-      ST8(b7 + 0, (-1.0f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 1008]})));
-      ST8(b7 + 8, (-1.0f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 1008]})));
-      ST8(b7 + 16, (-1.0f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 1008]})));
-      ST8(b7 + 24, (((0.5f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 1008]})) + (0.5f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 3 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 3 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 3 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 3 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 3 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 3 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 3 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 3 + 1008]}))) + (0.5f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 1008]}))));
-      ST8(b7 + 32, (((0.5f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 1008]})) + (0.5f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 4 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 4 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 4 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 4 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 4 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 4 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 4 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 4 + 1008]}))) + (0.5f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 1008]}))));
-      ST8(b7 + 40, (((0.5f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 1008]})) + (0.5f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 5 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 5 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 5 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 5 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 5 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 5 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 5 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 5 + 1008]}))) + (0.5f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 1008]}))));
-      ST8(b7 + 48, (((0.5f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 1008]})) + (-0.5f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 3 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 3 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 3 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 3 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 3 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 3 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 3 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 3 + 1008]}))) + (0.5f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 1008]}))));
-      ST8(b7 + 56, (((0.5f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 1 + 1008]})) + (-0.5f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 4 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 4 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 4 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 4 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 4 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 4 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 4 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 4 + 1008]}))) + (0.5f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 1008]}))));
-      ST8(b7 + 64, (((0.5f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 2 + 1008]})) + (-0.5f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 5 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 5 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 5 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 5 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 5 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 5 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 5 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 5 + 1008]}))) + (0.5f * ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 1008]}))));
-      ST8(b7 + 72, ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 6 + 1008]}));
-      ST8(b7 + 80, ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 7 + 1008]}));
-      ST8(b7 + 88, ((vec8){b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 0], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 144], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 288], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 432], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 576], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 720], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 864], b1[2304*v0 + 9*v1 + 1152*v2 + 8 + 1008]}));
-      ST8(b4 + 256*v0 + 16*v1 + 8*v2, (-1.0f * LD8(b7 + 0)));
-      ST8(b4 + 256*v0 + 16*v1 + 8*v2 + 512, (((0.5f * LD8(b7 + 0)) + (0.5f * LD8(b7 + 8))) + (0.5f * LD8(b7 + 16))));
-      ST8(b4 + 256*v0 + 16*v1 + 8*v2 + 1024, (((0.5f * LD8(b7 + 0)) + (-0.5f * LD8(b7 + 8))) + (0.5f * LD8(b7 + 16))));
-      ST8(b4 + 256*v0 + 16*v1 + 8*v2 + 1536, LD8(b7 + 16));
-      ST8(b4 + 256*v0 + 16*v1 + 8*v2 + 2048, (-1.0f * LD8(b7 + 24)));
-      ST8(b4 + 256*v0 + 16*v1 + 8*v2 + 2560, (((0.5f * LD8(b7 + 24)) + (0.5f * LD8(b7 + 32))) + (0.5f * LD8(b7 + 40))));
-      ST8(b4 + 256*v0 + 16*v1 + 8*v2 + 3072, (((0.5f * LD8(b7 + 24)) + (-0.5f * LD8(b7 + 32))) + (0.5f * LD8(b7 + 40))));
-      ST8(b4 + 256*v0 + 16*v1 + 8*v2 + 3584, LD8(b7 + 40));
-      ST8(b4 + 256*v0 + 16*v1 + 8*v2 + 4096, (-1.0f * LD8(b7 + 48)));
-      ST8(b4 + 256*v0 + 16*v1 + 8*v2 + 4608, (((0.5f * LD8(b7 + 48)) + (0.5f * LD8(b7 + 56))) + (0.5f * LD8(b7 + 64))));
-      ST8(b4 + 256*v0 + 16*v1 + 8*v2 + 5120, (((0.5f * LD8(b7 + 48)) + (-0.5f * LD8(b7 + 56))) + (0.5f * LD8(b7 + 64))));
-      ST8(b4 + 256*v0 + 16*v1 + 8*v2 + 5632, LD8(b7 + 64));
-      ST8(b4 + 256*v0 + 16*v1 + 8*v2 + 6144, (-1.0f * LD8(b7 + 72)));
-      ST8(b4 + 256*v0 + 16*v1 + 8*v2 + 6656, (((0.5f * LD8(b7 + 72)) + (0.5f * LD8(b7 + 80))) + (0.5f * LD8(b7 + 88))));
-      ST8(b4 + 256*v0 + 16*v1 + 8*v2 + 7168, (((0.5f * LD8(b7 + 72)) + (-0.5f * LD8(b7 + 80))) + (0.5f * LD8(b7 + 88))));
-      ST8(b4 + 256*v0 + 16*v1 + 8*v2 + 7680, LD8(b7 + 88));
+    for (long v3 = 0; v3 < 2; ++v3) {
+      tile0(b1 + 2304*v0 + 72*v1 + 9*v2 + 1152*v3, b7 + 0, b6 + 256*v0 + 128*v1 + 16*v2 + 8*v3);
     }
   }
   for (long t = begin > 16 ? begin : 16; t < (end < 32 ? end : 32); ++t) {
     long r = t - 16;
-    const long v5 = r % 16; r /= 16;
-    const long v4 = r % 1; r /= 1;
-    ST8(b7 + 0, (-1.0f * ((vec8){b1[2304*v4 + 9*v5 + 2304 + 0], b1[2304*v4 + 9*v5 + 2304 + 144], b1[2304*v4 + 9*v5 + 2304 + 288], b1[2304*v4 + 9*v5 + 2304 + 432], b1[2304*v4 + 9*v5 + 2304 + 576], b1[2304*v4 + 9*v5 + 2304 + 720], b1[2304*v4 + 9*v5 + 2304 + 864], b1[2304*v4 + 9*v5 + 2304 + 1008]})));
-    ST8(b7 + 8, (-1.0f * ((vec8){b1[2304*v4 + 9*v5 + 2305 + 0], b1[2304*v4 + 9*v5 + 2305 + 144], b1[2304*v4 + 9*v5 + 2305 + 288], b1[2304*v4 + 9*v5 + 2305 + 432], b1[2304*v4 + 9*v5 + 2305 + 576], b1[2304*v4 + 9*v5 + 2305 + 720], b1[2304*v4 + 9*v5 + 2305 + 864], b1[2304*v4 + 9*v5 + 2305 + 1008]})));
-    ST8(b7 + 16, (-1.0f * ((vec8){b1[2304*v4 + 9*v5 + 2306 + 0], b1[2304*v4 + 9*v5 + 2306 + 144], b1[2304*v4 + 9*v5 + 2306 + 288], b1[2304*v4 + 9*v5 + 2306 + 432], b1[2304*v4 + 9*v5 + 2306 + 576], b1[2304*v4 + 9*v5 + 2306 + 720], b1[2304*v4 + 9*v5 + 2306 + 864], b1[2304*v4 + 9*v5 + 2306 + 1008]})));
-    ST8(b7 + 24, (((0.5f * ((vec8){b1[2304*v4 + 9*v5 + 2304 + 0], b1[2304*v4 + 9*v5 + 2304 + 144], b1[2304*v4 + 9*v5 + 2304 + 288], b1[2304*v4 + 9*v5 + 2304 + 432], b1[2304*v4 + 9*v5 + 2304 + 576], b1[2304*v4 + 9*v5 + 2304 + 720], b1[2304*v4 + 9*v5 + 2304 + 864], b1[2304*v4 + 9*v5 + 2304 + 1008]})) + (0.5f * ((vec8){b1[2304*v4 + 9*v5 + 2307 + 0], b1[2304*v4 + 9*v5 + 2307 + 144], b1[2304*v4 + 9*v5 + 2307 + 288], b1[2304*v4 + 9*v5 + 2307 + 432], b1[2304*v4 + 9*v5 + 2307 + 576], b1[2304*v4 + 9*v5 + 2307 + 720], b1[2304*v4 + 9*v5 + 2307 + 864], b1[2304*v4 + 9*v5 + 2307 + 1008]}))) + (0.5f * ((vec8){b1[2304*v4 + 9*v5 + 2310 + 0], b1[2304*v4 + 9*v5 + 2310 + 144], b1[2304*v4 + 9*v5 + 2310 + 288], b1[2304*v4 + 9*v5 + 2310 + 432], b1[2304*v4 + 9*v5 + 2310 + 576], b1[2304*v4 + 9*v5 + 2310 + 720], b1[2304*v4 + 9*v5 + 2310 + 864], b1[2304*v4 + 9*v5 + 2310 + 1008]}))));
-    ST8(b7 + 32, (((0.5f * ((vec8){b1[2304*v4 + 9*v5 + 2305 + 0], b1[2304*v4 + 9*v5 + 2305 + 144], b1[2304*v4 + 9*v5 + 2305 + 288], b1[2304*v4 + 9*v5 + 2305 + 432], b1[2304*v4 + 9*v5 + 2305 + 576], b1[2304*v4 + 9*v5 + 2305 + 720], b1[2304*v4 + 9*v5 + 2305 + 864], b1[2304*v4 + 9*v5 + 2305 + 1008]})) + (0.5f * ((vec8){b1[2304*v4 + 9*v5 + 2308 + 0], b1[2304*v4 + 9*v5 + 2308 + 144], b1[2304*v4 + 9*v5 + 2308 + 288], b1[2304*v4 + 9*v5 + 2308 + 432], b1[2304*v4 + 9*v5 + 2308 + 576], b1[2304*v4 + 9*v5 + 2308 + 720], b1[2304*v4 + 9*v5 + 2308 + 864], b1[2304*v4 + 9*v5 + 2308 + 1008]}))) + (0.5f * ((vec8){b1[2304*v4 + 9*v5 + 2311 + 0], b1[2304*v4 + 9*v5 + 2311 + 144], b1[2304*v4 + 9*v5 + 2311 + 288], b1[2304*v4 + 9*v5 + 2311 + 432], b1[2304*v4 + 9*v5 + 2311 + 576], b1[2304*v4 + 9*v5 + 2311 + 720], b1[2304*v4 + 9*v5 + 2311 + 864], b1[2304*v4 + 9*v5 + 2311 + 1008]}))));
-    ST8(b7 + 40, (((0.5f * ((vec8){b1[2304*v4 + 9*v5 + 2306 + 0], b1[2304*v4 + 9*v5 + 2306 + 144], b1[2304*v4 + 9*v5 + 2306 + 288], b1[2304*v4 + 9*v5 + 2306 + 432], b1[2304*v4 + 9*v5 + 2306 + 576], b1[2304*v4 + 9*v5 + 2306 + 720], b1[2304*v4 + 9*v5 + 2306 + 864], b1[2304*v4 + 9*v5 + 2306 + 1008]})) + (0.5f * ((vec8){b1[2304*v4 + 9*v5 + 2309 + 0], b1[2304*v4 + 9*v5 + 2309 + 144], b1[2304*v4 + 9*v5 + 2309 + 288], b1[2304*v4 + 9*v5 + 2309 + 432], b1[2304*v4 + 9*v5 + 2309 + 576], b1[2304*v4 + 9*v5 + 2309 + 720], b1[2304*v4 + 9*v5 + 2309 + 864], b1[2304*v4 + 9*v5 + 2309 + 1008]}))) + (0.5f * ((vec8){b1[2304*v4 + 9*v5 + 2312 + 0], b1[2304*v4 + 9*v5 + 2312 + 144], b1[2304*v4 + 9*v5 + 2312 + 288], b1[2304*v4 + 9*v5 + 2312 + 432], b1[2304*v4 + 9*v5 + 2312 + 576], b1[2304*v4 + 9*v5 + 2312 + 720], b1[2304*v4 + 9*v5 + 2312 + 864], b1[2304*v4 + 9*v5 + 2312 + 1008]}))));
-    ST8(b7 + 48, (((0.5f * ((vec8){b1[2304*v4 + 9*v5 + 2304 + 0], b1[2304*v4 + 9*v5 + 2304 + 144], b1[2304*v4 + 9*v5 + 2304 + 288], b1[2304*v4 + 9*v5 + 2304 + 432], b1[2304*v4 + 9*v5 + 2304 + 576], b1[2304*v4 + 9*v5 + 2304 + 720], b1[2304*v4 + 9*v5 + 2304 + 864], b1[2304*v4 + 9*v5 + 2304 + 1008]})) + (-0.5f * ((vec8){b1[2304*v4 + 9*v5 + 2307 + 0], b1[2304*v4 + 9*v5 + 2307 + 144], b1[2304*v4 + 9*v5 + 2307 + 288], b1[2304*v4 + 9*v5 + 2307 + 432], b1[2304*v4 + 9*v5 + 2307 + 576], b1[2304*v4 + 9*v5 + 2307 + 720], b1[2304*v4 + 9*v5 + 2307 + 864], b1[2304*v4 + 9*v5 + 2307 + 1008]}))) + (0.5f * ((vec8){b1[2304*v4 + 9*v5 + 2310 + 0], b1[2304*v4 + 9*v5 + 2310 + 144], b1[2304*v4 + 9*v5 + 2310 + 288], b1[2304*v4 + 9*v5 + 2310 + 432], b1[2304*v4 + 9*v5 + 2310 + 576], b1[2304*v4 + 9*v5 + 2310 + 720], b1[2304*v4 + 9*v5 + 2310 + 864], b1[2304*v4 + 9*v5 + 2310 + 1008]}))));
-    ST8(b7 + 56, (((0.5f * ((vec8){b1[2304*v4 + 9*v5 + 2305 + 0], b1[2304*v4 + 9*v5 + 2305 + 144], b1[2304*v4 + 9*v5 + 2305 + 288], b1[2304*v4 + 9*v5 + 2305 + 432], b1[2304*v4 + 9*v5 + 2305 + 576], b1[2304*v4 + 9*v5 + 2305 + 720], b1[2304*v4 + 9*v5 + 2305 + 864], b1[2304*v4 + 9*v5 + 2305 + 1008]})) + (-0.5f * ((vec8){b1[2304*v4 + 9*v5 + 2308 + 0], b1[2304*v4 + 9*v5 + 2308 + 144], b1[2304*v4 + 9*v5 + 2308 + 288], b1[2304*v4 + 9*v5 + 2308 + 432], b1[2304*v4 + 9*v5 + 2308 + 576], b1[2304*v4 + 9*v5 + 2308 + 720], b1[2304*v4 + 9*v5 + 2308 + 864], b1[2304*v4 + 9*v5 + 2308 + 1008]}))) + (0.5f * ((vec8){b1[2304*v4 + 9*v5 + 2311 + 0], b1[2304*v4 + 9*v5 + 2311 + 144], b1[2304*v4 + 9*v5 + 2311 + 288], b1[2304*v4 + 9*v5 + 2311 + 432], b1[2304*v4 + 9*v5 + 2311 + 576], b1[2304*v4 + 9*v5 + 2311 + 720], b1[2304*v4 + 9*v5 + 2311 + 864], b1[2304*v4 + 9*v5 + 2311 + 1008]}))));
-    ST8(b7 + 64, (((0.5f * ((vec8){b1[2304*v4 + 9*v5 + 2306 + 0], b1[2304*v4 + 9*v5 + 2306 + 144], b1[2304*v4 + 9*v5 + 2306 + 288], b1[2304*v4 + 9*v5 + 2306 + 432], b1[2304*v4 + 9*v5 + 2306 + 576], b1[2304*v4 + 9*v5 + 2306 + 720], b1[2304*v4 + 9*v5 + 2306 + 864], b1[2304*v4 + 9*v5 + 2306 + 1008]})) + (-0.5f * ((vec8){b1[2304*v4 + 9*v5 + 2309 + 0], b1[2304*v4 + 9*v5 + 2309 + 144], b1[2304*v4 + 9*v5 + 2309 + 288], b1[2304*v4 + 9*v5 + 2309 + 432], b1[2304*v4 + 9*v5 + 2309 + 576], b1[2304*v4 + 9*v5 + 2309 + 720], b1[2304*v4 + 9*v5 + 2309 + 864], b1[2304*v4 + 9*v5 + 2309 + 1008]}))) + (0.5f * ((vec8){b1[2304*v4 + 9*v5 + 2312 + 0], b1[2304*v4 + 9*v5 + 2312 + 144], b1[2304*v4 + 9*v5 + 2312 + 288], b1[2304*v4 + 9*v5 + 2312 + 432], b1[2304*v4 + 9*v5 + 2312 + 576], b1[2304*v4 + 9*v5 + 2312 + 720], b1[2304*v4 + 9*v5 + 2312 + 864], b1[2304*v4 + 9*v5 + 2312 + 1008]}))));
-    ST8(b7 + 72, ((vec8){b1[2304*v4 + 9*v5 + 2310 + 0], b1[2304*v4 + 9*v5 + 2310 + 144], b1[2304*v4 + 9*v5 + 2310 + 288], b1[2304*v4 + 9*v5 + 2310 + 432], b1[2304*v4 + 9*v5 + 2310 + 576], b1[2304*v4 + 9*v5 + 2310 + 720], b1[2304*v4 + 9*v5 + 2310 + 864], b1[2304*v4 + 9*v5 + 2310 + 1008]}));
-    ST8(b7 + 80, ((vec8){b1[2304*v4 + 9*v5 + 2311 + 0], b1[2304*v4 + 9*v5 + 2311 + 144], b1[2304*v4 + 9*v5 + 2311 + 288], b1[2304*v4 + 9*v5 + 2311 + 432], b1[2304*v4 + 9*v5 + 2311 + 576], b1[2304*v4 + 9*v5 + 2311 + 720], b1[2304*v4 + 9*v5 + 2311 + 864], b1[2304*v4 + 9*v5 + 2311 + 1008]}));
-    ST8(b7 + 88, ((vec8){b1[2304*v4 + 9*v5 + 2312 + 0], b1[2304*v4 + 9*v5 + 2312 + 144], b1[2304*v4 + 9*v5 + 2312 + 288], b1[2304*v4 + 9*v5 + 2312 + 432], b1[2304*v4 + 9*v5 + 2312 + 576], b1[2304*v4 + 9*v5 + 2312 + 720], b1[2304*v4 + 9*v5 + 2312 + 864], b1[2304*v4 + 9*v5 + 2312 + 1008]}));
-    ST8(b4 + 256*v4 + 16*v5 + 256, (-1.0f * LD8(b7 + 0)));
-    ST8(b4 + 256*v4 + 16*v5 + 768, (((0.5f * LD8(b7 + 0)) + (0.5f * LD8(b7 + 8))) + (0.5f * LD8(b7 + 16))));
-    ST8(b4 + 256*v4 + 16*v5 + 1280, (((0.5f * LD8(b7 + 0)) + (-0.5f * LD8(b7 + 8))) + (0.5f * LD8(b7 + 16))));
-    ST8(b4 + 256*v4 + 16*v5 + 1792, LD8(b7 + 16));
-    ST8(b4 + 256*v4 + 16*v5 + 2304, (-1.0f * LD8(b7 + 24)));
-    ST8(b4 + 256*v4 + 16*v5 + 2816, (((0.5f * LD8(b7 + 24)) + (0.5f * LD8(b7 + 32))) + (0.5f * LD8(b7 + 40))));
-    ST8(b4 + 256*v4 + 16*v5 + 3328, (((0.5f * LD8(b7 + 24)) + (-0.5f * LD8(b7 + 32))) + (0.5f * LD8(b7 + 40))));
-    ST8(b4 + 256*v4 + 16*v5 + 3840, LD8(b7 + 40));
-    ST8(b4 + 256*v4 + 16*v5 + 4352, (-1.0f * LD8(b7 + 48)));
-    ST8(b4 + 256*v4 + 16*v5 + 4864, (((0.5f * LD8(b7 + 48)) + (0.5f * LD8(b7 + 56))) + (0.5f * LD8(b7 + 64))));
-    ST8(b4 + 256*v4 + 16*v5 + 5376, (((0.5f * LD8(b7 + 48)) + (-0.5f * LD8(b7 + 56))) + (0.5f * LD8(b7 + 64))));
-    ST8(b4 + 256*v4 + 16*v5 + 5888, LD8(b7 + 64));
-    ST8(b4 + 256*v4 + 16*v5 + 6400, (-1.0f * LD8(b7 + 72)));
-    ST8(b4 + 256*v4 + 16*v5 + 6912, (((0.5f * LD8(b7 + 72)) + (0.5f * LD8(b7 + 80))) + (0.5f * LD8(b7 + 88))));
-    ST8(b4 + 256*v4 + 16*v5 + 7424, (((0.5f * LD8(b7 + 72)) + (-0.5f * LD8(b7 + 80))) + (0.5f * LD8(b7 + 88))));
-    ST8(b4 + 256*v4 + 16*v5 + 7936, LD8(b7 + 88));
+    const long v10 = r % 8; r /= 8;
+    const long v9 = r % 2; r /= 2;
+    const long v8 = r % 1; r /= 1;
+    tile0(b1 + 2304*v8 + 72*v9 + 9*v10 + 2304, b7 + 0, b6 + 256*v8 + 128*v9 + 16*v10 + 256);
   }
 }
 void autotune_compute(float *const *buffers, char *local, long begin, long end) {
@@ -676,59 +641,95 @@ void autotune_compute(float *const *buffers, char *local, long begin, long end) 
   float *const b1 = buffers[1];
   float *const b2 = buffers[2];
   float *const b3 = buffers[3];
-  float *const b4 = buffers[4];
-  float *const b5 = (float *)(local + 0);
-  float *const b6 = (float *)(local + 3072);
+  float *const b4 = (float *)(local + 0);
+  float *const b5 = (float *)(local + 3072);
+  float *const b6 = buffers[6];
   float *const b7 = (float *)(local + 8000);
-  float *const b12 = (float *)(local + 8384);
-  float *const b14 = (float *)(local + 8896);
+  float *const b12 = (float *)(local + 8512);
+  float *const b14 = (float *)(local + 9024);
   (void)local;
   for (long t = begin > 0 ? begin : 0; t < (end < 1 ? end : 1); ++t) {
     long r = t - 0;
-    const long v7 = r % 1; r /= 1;
-    tile0(b0 + 40, b14 + 8, b5 + 0);
-    tile1(b0 + 48, b14 + 0, b5 + 8);
-    tile2(b0 + 64, b14 + 0, b5 + 16);
-    for (long v8 = 0; v8 < 16; ++v8) {
-      tile3(b4 + 512*v8, b5 + 48*v8, b6 + 8*v8);
-      tile4(b4 + 512*v8, b5 + 48*v8 + 16, b6 + 8*v8 + 272);
-      tile5(b4 + 512*v8 + 256, b5 + 48*v8, b6 + 8*v8 + 816);
-      tile6(b4 + 512*v8 + 256, b5 + 48*v8 + 16, b6 + 8*v8 + 1088);
+    const long v15 = r % 1; r /= 1;
+    for (long v68 = 0; v68 < 2; ++v68) {
+      tile1(b0 + 240*v68 + 40, b14 + 8, b4 + 24*v68);
     }
-    tile7(b6 + 32, b12 + 0, b2 + 0, b3 + 0);
-    tile7(b6 + 168, b12 + 0, b2 + 0, b3 + 16);
-    tile8(b6 + 304, b12 + 0, b2 + 0, b3 + 32);
+    for (long v73 = 0; v73 < 2; ++v73) {
+      tile2(b0 + 240*v73 + 48, b14 + 0, b4 + 24*v73 + 8);
+    }
+    for (long v78 = 0; v78 < 2; ++v78) {
+      tile3(b0 + 240*v78 + 64, b14 + 0, b4 + 24*v78 + 16);
+    }
+    for (long v16 = 0; v16 < 16; ++v16) {
+      tile4(b6 + 512*v16, b4 + 48*v16, b5 + 8*v16);
+      tile5(b6 + 512*v16, b4 + 48*v16 + 16, b5 + 8*v16 + 272);
+      tile6(b6 + 512*v16 + 256, b4 + 48*v16, b5 + 8*v16 + 816);
+      tile7(b6 + 512*v16 + 256, b4 + 48*v16 + 16, b5 + 8*v16 + 1088);
+    }
+    for (long v53 = 0; v53 < 3; ++v53) {
+      tile8(b5 + 408*v53 + 32, b12 + 0, b2 + 8*v53, b3 + 240*v53);
+    }
+    for (long v58 = 0; v58 < 3; ++v58) {
+      tile8(b5 + 408*v58 + 168, b12 + 0, b2 + 8*v58, b3 + 240*v58 + 16);
+    }
+    for (long v63 = 0; v63 < 3; ++v63) {
+      tile9(b5 + 408*v63 + 304, b12 + 0, b2 + 8*v63, b3 + 240*v63 + 32);
+    }
   }
   for (long t = begin > 1 ? begin : 1; t < (end < 2 ? end : 2); ++t) {
     long r = t - 1;
-    const long v75 = r % 1; r /= 1;
-    tile9(b0 + 120, b14 + 8, b5 + 0);
-    tile10(b0 + 128, b14 + 0, b5 + 8);
-    tile11(b0 + 144, b14 + 0, b5 + 16);
-    for (long v76 = 0; v76 < 16; ++v76) {
-      tile3(b4 + 512*v76, b5 + 48*v76, b6 + 8*v76);
-      tile4(b4 + 512*v76, b5 + 48*v76 + 16, b6 + 8*v76 + 272);
-      tile5(b4 + 512*v76 + 256, b5 + 48*v76, b6 + 8*v76 + 816);
-      tile6(b4 + 512*v76 + 256, b5 + 48*v76 + 16, b6 + 8*v76 + 1088);
+    const long v83 = r % 1; r /= 1;
+    for (long v136 = 0; v136 < 2; ++v136) {
+      tile10(b0 + 240*v136 + 120, b14 + 8, b4 + 24*v136);
     }
-    tile7(b6 + 32, b12 + 0, b2 + 0, b3 + 80);
-    tile7(b6 + 168, b12 + 0, b2 + 0, b3 + 96);
-    tile8(b6 + 304, b12 + 0, b2 + 0, b3 + 112);
+    for (long v141 = 0; v141 < 2; ++v141) {
+      tile11(b0 + 240*v141 + 128, b14 + 0, b4 + 24*v141 + 8);
+    }
+    for (long v146 = 0; v146 < 2; ++v146) {
+      tile12(b0 + 240*v146 + 144, b14 + 0, b4 + 24*v146 + 16);
+    }
+    for (long v84 = 0; v84 < 16; ++v84) {
+      tile4(b6 + 512*v84, b4 + 48*v84, b5 + 8*v84);
+      tile5(b6 + 512*v84, b4 + 48*v84 + 16, b5 + 8*v84 + 272);
+      tile6(b6 + 512*v84 + 256, b4 + 48*v84, b5 + 8*v84 + 816);
+      tile7(b6 + 512*v84 + 256, b4 + 48*v84 + 16, b5 + 8*v84 + 1088);
+    }
+    for (long v121 = 0; v121 < 3; ++v121) {
+      tile8(b5 + 408*v121 + 32, b12 + 0, b2 + 8*v121, b3 + 240*v121 + 80);
+    }
+    for (long v126 = 0; v126 < 3; ++v126) {
+      tile8(b5 + 408*v126 + 168, b12 + 0, b2 + 8*v126, b3 + 240*v126 + 96);
+    }
+    for (long v131 = 0; v131 < 3; ++v131) {
+      tile9(b5 + 408*v131 + 304, b12 + 0, b2 + 8*v131, b3 + 240*v131 + 112);
+    }
   }
   for (long t = begin > 2 ? begin : 2; t < (end < 3 ? end : 3); ++t) {
     long r = t - 2;
-    const long v143 = r % 1; r /= 1;
-    tile12(b0 + 200, b14 + 8, b5 + 0);
-    tile13(b0 + 208, b14 + 0, b5 + 8);
-    tile14(b0 + 224, b14 + 0, b5 + 16);
-    for (long v144 = 0; v144 < 16; ++v144) {
-      tile3(b4 + 512*v144, b5 + 48*v144, b6 + 8*v144);
-      tile4(b4 + 512*v144, b5 + 48*v144 + 16, b6 + 8*v144 + 272);
-      tile5(b4 + 512*v144 + 256, b5 + 48*v144, b6 + 8*v144 + 816);
-      tile6(b4 + 512*v144 + 256, b5 + 48*v144 + 16, b6 + 8*v144 + 1088);
+    const long v151 = r % 1; r /= 1;
+    for (long v204 = 0; v204 < 2; ++v204) {
+      tile13(b0 + 240*v204 + 200, b14 + 8, b4 + 24*v204);
     }
-    tile7(b6 + 32, b12 + 0, b2 + 0, b3 + 160);
-    tile7(b6 + 168, b12 + 0, b2 + 0, b3 + 176);
-    tile8(b6 + 304, b12 + 0, b2 + 0, b3 + 192);
+    for (long v209 = 0; v209 < 2; ++v209) {
+      tile14(b0 + 240*v209 + 208, b14 + 0, b4 + 24*v209 + 8);
+    }
+    for (long v214 = 0; v214 < 2; ++v214) {
+      tile15(b0 + 240*v214 + 224, b14 + 0, b4 + 24*v214 + 16);
+    }
+    for (long v152 = 0; v152 < 16; ++v152) {
+      tile4(b6 + 512*v152, b4 + 48*v152, b5 + 8*v152);
+      tile5(b6 + 512*v152, b4 + 48*v152 + 16, b5 + 8*v152 + 272);
+      tile6(b6 + 512*v152 + 256, b4 + 48*v152, b5 + 8*v152 + 816);
+      tile7(b6 + 512*v152 + 256, b4 + 48*v152 + 16, b5 + 8*v152 + 1088);
+    }
+    for (long v189 = 0; v189 < 3; ++v189) {
+      tile8(b5 + 408*v189 + 32, b12 + 0, b2 + 8*v189, b3 + 240*v189 + 160);
+    }
+    for (long v194 = 0; v194 < 3; ++v194) {
+      tile8(b5 + 408*v194 + 168, b12 + 0, b2 + 8*v194, b3 + 240*v194 + 176);
+    }
+    for (long v199 = 0; v199 < 3; ++v199) {
+      tile9(b5 + 408*v199 + 304, b12 + 0, b2 + 8*v199, b3 + 240*v199 + 192);
+    }
   }
 }

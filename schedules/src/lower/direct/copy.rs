@@ -1,6 +1,6 @@
 //! Stages and nests that write padding out: the padded input, the padded data tile.
 
-use super::{Lowering, Region, assign, at, bases, load, nest};
+use super::{Lowering, Place, Region, assign, at, bases, load, nest};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Expr, Layout, LoopKind, Node, Role, Scope};
 
@@ -24,14 +24,20 @@ impl Lowering<'_> {
         let runs = self.runs(&region);
         let shape = runs.iter().map(|dim| dim.iter().map(|r| r.len).sum()).collect();
         let copy = self.all.buffer_named("data_copy", Role::Packed, Scope::Global, shape);
-        self.copied_data = Some(copy);
+        let axes = &self.direct.contraction.axes;
+        let index = self.direct.data.index.iter().map(|index| {
+            let (low, _) = index.range(|axis| axes[axis.0 as usize].extent);
+            index.clone() + -low
+        });
+        self.data = Place { buffer: copy, lead: Vec::new(), index: index.collect(), origin: None };
         self.copy_nests(copy, &runs, true)
     }
 
     /// A copy of what the cache tile of `region` reads, with its padding written out: the buffer, and what fills it.
     pub(super) fn copy_tile(&mut self, region: &Region) -> (BufferId, Vec<Node>) {
         let tile = self.all.buffer_named("data_tile", Role::Packed, Scope::Local, self.direct.tile_shape());
-        self.copied_data = Some(tile);
+        let index = self.direct.data.index.clone();
+        self.data = Place { buffer: tile, lead: Vec::new(), index, origin: Some(bases(region)) };
         let runs = self.runs(region);
         (tile, self.copy_nests(tile, &runs, false))
     }

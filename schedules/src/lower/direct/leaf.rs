@@ -11,6 +11,9 @@ use crate::lower::nest::Builder;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Access, Buffer, BufferId, Expr, LoopKind, Node, Role, Scope, Store, StoreMode};
 
+/// f32 elements of a cache line.
+const LINE: usize = 16;
+
 /// A part of the register tile along one axis: `start..start + len` within the tile.
 #[derive(Clone, Copy)]
 struct Part {
@@ -69,6 +72,11 @@ impl Tile<'_> {
         }
         total
     }
+
+    /// The values of the axes at `local`.
+    fn point(&self, local: &Local) -> Vec<Affine> {
+        self.region.iter().zip(local).map(|(span, offset)| span.base.clone() + offset).collect()
+    }
 }
 
 impl Lowering<'_> {
@@ -88,8 +96,8 @@ impl Lowering<'_> {
 
         let mut local: Local = vec![Affine::default(); region.len()];
         let mut body = self.over_parts(&tile.parts, &mut local, |this, local| {
-            let start =
-                if is_first { Expr::Const(0.0) } else { load(this.operands.output, this.output_index(&tile, local)) };
+            let partial = || load(this.sums.buffer, this.sums.at(|index| tile.at(index, local)));
+            let start = if is_first { Expr::Const(0.0) } else { partial() };
             let Access { buffer, index } = tile.acc_access(local);
             vec![assign(buffer, index, start)]
         });
@@ -229,15 +237,28 @@ impl Lowering<'_> {
         let Some(valid) = self.valid_parts(tile, local) else {
             return Vec::new();
         };
-        self.over_parts(&valid, local, |this, local| {
-            let offsets = tile.region.iter().zip(local);
-            let point: Vec<Affine> = offsets.map(|(span, offset)| span.base.clone() + offset).collect();
+        let prefetches = self.prefetches(tile, local);
+        let mut nodes = self.over_parts(&valid, local, |this, local| {
+            let point = tile.point(local);
             let data = this.data_access(tile.region, local, &point);
             let weight = this.weight_access(tile.region, local, &point);
             let value = Expr::product(data, weight);
             let dst = tile.acc_access(local);
             vec![Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point })]
-        })
+        });
+        nodes.splice(0..0, prefetches);
+        nodes
+    }
+
+    /// Prefetches as many lines of packed weights as a step of the reduction reads, in the order in which they lie in memory: the
+    /// tile's next steps, then the next tile. What the last tile's are ahead of is not read, at the end of everything.
+    fn prefetches(&self, tile: &Tile, local: &Local) -> Vec<Node> {
+        let (Some(packed), ahead @ 1..) = (&self.packed_weight, self.direct.prefetch) else { return Vec::new() };
+        let mut first = local.clone();
+        tile.parts.iter().for_each(|part| first[part.axis] = Affine::default());
+        let access = Access { buffer: packed.buffer, index: packed.index(tile.region, &first, &tile.point(&first)) };
+        let line = |line: usize| Node::Prefetch { access: access.clone(), ahead: ahead + line };
+        (0..packed.step_len()).step_by(LINE).map(line).collect()
     }
 
     /// The parts without the elements whose taps lie in the padding; none if nothing is left. Where a dimension is padded, the
@@ -267,24 +288,10 @@ impl Lowering<'_> {
 
     /// What the compute nest reads the data operand from.
     fn data_access(&self, region: &Region, local: &Local, point: &[Affine]) -> Expr {
-        if let Some(panel) = &self.panel {
-            return load(panel.buffer, panel.index(region, local, point));
+        match &self.panel {
+            Some(panel) => load(panel.buffer, panel.index(region, local, point)),
+            None => load(self.data.buffer, self.data.at(|index| at(index, point))),
         }
-        let data = &self.direct.data;
-        let mut indices: Vec<Affine> = data.index.iter().map(|index| at(index, point)).collect();
-        match (self.direct.data_mode, &self.tile_region) {
-            (DataMode::Tile, Some(tile)) => {
-                let origin = bases(tile);
-                indices.iter_mut().zip(&data.index).for_each(|(i, index)| i.add_scaled(&at(index, &origin), -1));
-            }
-            (DataMode::Copy, _) => {
-                let axes = &self.direct.contraction.axes;
-                let low = |index: &Affine| index.range(|v| axes[v.0 as usize].extent).0;
-                indices.iter_mut().zip(&data.index).for_each(|(i, index)| i.constant -= low(index));
-            }
-            _ => {}
-        }
-        load(self.copied_data.unwrap_or(self.operands.input), indices)
     }
 
     fn weight_access(&self, region: &Region, local: &Local, point: &[Affine]) -> Expr {
@@ -296,19 +303,13 @@ impl Lowering<'_> {
         }
     }
 
-    fn output_index(&self, tile: &Tile, local: &Local) -> Vec<Affine> {
-        self.direct.output.index.iter().map(|i| tile.at(i, local)).collect()
-    }
-
     fn finish(&self, tile: &Tile, local: &Local, is_last: bool) -> Node {
-        let index = self.output_index(tile, local);
+        let index = self.sums.at(|index| tile.at(index, local));
         let sum = Expr::Load(tile.acc_access(local));
-        if !is_last {
-            return assign(self.operands.output, index, sum);
-        }
-        let channel = tile.at(&self.direct.contraction.bias, local);
-        let value = self.operands.fused(sum, &channel, &index);
-        assign(self.operands.output, index, value)
+        let is_result = is_last && self.sums.buffer == self.operands.output;
+        let channel = || tile.at(&self.direct.contraction.bias, local);
+        let value = if is_result { self.operands.fused(sum, &channel(), &index) } else { sum };
+        assign(self.sums.buffer, index, value)
     }
 }
 

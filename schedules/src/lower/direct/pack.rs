@@ -5,15 +5,15 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::{Level, Lowering, Region, Segment, assign, at, bases, load, nest};
+use super::{Level, Lowering, Region, Segment, Span, assign, at, bases, load, nest};
 use crate::contraction::{AxisId, Operand, divide};
 use crate::direct::TileLoop;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, LoopKind, Node, Role, Scope};
 
 /// A packed operand: an element's index is the numbers of its register tile, then its place within.
-pub(super) struct Packed {
-    pub(super) buffer: BufferId,
+pub(in crate::lower) struct Packed {
+    pub(in crate::lower) buffer: BufferId,
     /// Axes with several register tiles, and the extent of those.
     tiles: Vec<(AxisId, usize)>,
     /// What one register tile reads, in the order in which it lies in memory.
@@ -32,7 +32,7 @@ struct Inner {
 
 impl Packed {
     /// The index of an element: of the register tile `region`, `local` within it, `point` in all.
-    pub(super) fn index(&self, region: &Region, local: &[Affine], point: &[Affine]) -> Vec<Affine> {
+    pub(in crate::lower) fn index(&self, region: &[Span], local: &[Affine], point: &[Affine]) -> Vec<Affine> {
         let tiles = self.tiles.iter().map(|&(axis, tile)| match &self.region {
             Some(origin) => divide(&(region[axis].base.clone() + origin[axis].base.clone() * -1), tile),
             None => divide(&region[axis].base, tile),
@@ -40,6 +40,11 @@ impl Packed {
         let reduced = if self.region.is_some() { local } else { point };
         let inner = self.inner.iter().map(|i| if i.is_reduced { &reduced[i.axis] } else { &local[i.axis] });
         tiles.chain(inner.cloned()).collect()
+    }
+
+    /// Elements that a step of the reduction reads.
+    pub(super) fn step_len(&self) -> usize {
+        self.inner.iter().filter(|inner| !inner.is_reduced).map(|inner| inner.extent).product()
     }
 }
 
@@ -95,10 +100,10 @@ impl Lowering<'_> {
     /// ```
     /// Channels beyond the last are left undefined.
     pub(super) fn pack_weight(&mut self) -> Vec<Node> {
-        let weight = &self.direct.contraction.weight;
-        let packed = self.packed("weight_packed", Scope::Global, weight, None);
+        let packed = self.open_packed_weight("weight_packed");
         let region = self.whole_region();
-        let source = Source { buffer: self.operands.weight, operand: weight.clone(), base: bases(&region) };
+        let operand = self.direct.contraction.weight.clone();
+        let source = Source { buffer: self.operands.weight, operand, base: bases(&region) };
         let vector = self.direct.vector;
         let kind = |i: &Inner| if i.axis == vector { LoopKind::Vectorized } else { LoopKind::Serial };
         let mut nodes = Vec::new();
@@ -106,8 +111,14 @@ impl Lowering<'_> {
             let steps: Vec<Steps> = part.inner.iter().map(|i| Steps::each(i, kind(i))).collect();
             nodes.extend(self.pack_nest(&packed, &source, &part.tiles, &steps, LoopKind::Parallel));
         }
-        self.packed_weight = Some(Rc::new(packed));
         nodes
+    }
+
+    /// Adds a buffer for packed weights, which register tiles read from then on.
+    pub(in crate::lower) fn open_packed_weight(&mut self, name: &str) -> Rc<Packed> {
+        let packed = Rc::new(self.packed(name, Scope::Global, &self.direct.contraction.weight, None));
+        self.packed_weight = Some(Rc::clone(&packed));
+        packed
     }
 
     /// ```text

@@ -1,272 +1,166 @@
-//! The transforms of filters, inputs and products, each as two passes of one-dimensional transforms.
+//! The transforms of filters, inputs and products.
 
+use super::product::{C, C_LANE, O, O_LANE, XI};
 use super::*;
-use crate::winograd::matrices::{Source, Sum};
+use crate::winograd::TAPS;
 
-/// The sum as an expression: terms with factor 1 first, so that what follows are fused multiply-adds.
-fn sum(terms: &Sum, value: impl Fn(Source) -> Expr) -> Expr {
-    let product = |c: f64, x: Expr| if c == 1.0 { x } else { Expr::product(Expr::Const(c as f32), x) };
-    let (plain, scaled) = (terms.iter().filter(|t| t.1 == 1.0), terms.iter().filter(|t| t.1 != 1.0));
-    let mut values = plain.chain(scaled).map(|&(source, c)| product(c, value(source)));
-    match values.next() {
-        Some(first) => values.fold(first, add),
-        None => Expr::Const(0.0),
+/// A column or row of a tile: elements `step` apart along a dimension.
+struct Line {
+    buffer: BufferId,
+    first: Vec<Affine>,
+    dim: usize,
+    step: usize,
+}
+
+impl Line {
+    fn at(&self, k: usize) -> Vec<Affine> {
+        let mut index = self.first.clone();
+        index[self.dim].constant += (k * self.step) as i64;
+        index
     }
 }
 
 impl Lowering<'_> {
-    /// ```text
-    /// for each register tile of channels, c
-    ///   half[i, kw] = sum over kh of G[i, kh] * weight[o, c, kh, kw]
-    ///   U[i * a + j, o, c] = sum over kw of G[j, kw] * half[i, kw]
-    /// ```
-    /// Channels beyond the last are left undefined.
+    /// `U[i * a + j, o, c] = (G g Gᵀ)[i, j]` for each register tile of channels. Channels beyond the last are left undefined.
     pub(super) fn transform_weight(&mut self) -> Vec<Node> {
-        let Winograd { conv, block, register: [_, channels], .. } = *self.winograd;
-        let (a, o_blocks) = (self.winograd.a(), self.winograd.o_blocks());
-        let transform = self.transforms.weight.clone();
-        let half = self.private("weight_half", Scope::Local, vec![a, TAPS, block]);
+        let Winograd { block, register: [_, channels], .. } = *self.winograd;
+        let (a, c_blocks) = (self.winograd.a() as i64, self.winograd.c_blocks());
+        let whole = Cut::whole(&self.transforms.weight, TAPS);
+        let (from, to) = (self.product.operands.weight, self.product.open_packed_weight("weight_transformed"));
         let mut trees = Vec::new();
-        for (first, count, size) in [(0, o_blocks / channels, channels), (o_blocks / channels, 1, o_blocks % channels)]
-        {
-            if count * size == 0 {
-                continue;
-            }
-            let (panel, c) = (self.all.var("o.0", count), self.all.var("c", conv.c));
-            let number = Affine::var(panel) + first as i64;
-            let body = self.repeat("o.1", size, LoopKind::Serial, |this, o| {
-                let channel = (number.clone() * channels as i64 + o.clone()) * block as i64;
-                let body = this.lanes(|this, lane| {
-                    let weight = |kh: usize, kw: usize| {
-                        let tap = [kh, kw].map(|k| Affine::constant(k as i64));
-                        let [kh, kw] = tap;
-                        load(this.operands.weight, vec![channel.clone() + lane.clone(), Affine::var(c), kh, kw])
-                    };
-                    let at = |i: usize, k: usize| vec![constant(i), constant(k), lane.clone()];
-                    let input = |source, k| match source {
-                        Source::Input(kh) | Source::Term(kh) => weight(kh, k),
-                    };
-                    let mut nodes = Vec::with_capacity(a * (TAPS + a));
-                    for (i, output) in transform.outputs.iter().enumerate() {
-                        nodes.extend((0..TAPS).map(|k| assign(half, at(i, k), sum(output, |s| input(s, k)))));
-                    }
-                    for i in 0..a {
-                        for (j, output) in transform.outputs.iter().enumerate() {
-                            let value = sum(output, |source| match source {
-                                Source::Input(k) | Source::Term(k) => load(half, at(i, k)),
-                            });
-                            let index =
-                                vec![constant(i * a + j), number.clone(), Affine::var(c), o.clone(), lane.clone()];
-                            nodes.push(assign(this.weights, index, value));
-                        }
-                    }
-                    nodes
-                });
-                vec![Node::Alloc { buffer: half, body }]
+        for run in Segment::tiles(self.winograd.o_blocks(), channels) {
+            let mut loops = Vec::new();
+            let mut open = |name, extent| self.all().open(name, extent, LoopKind::Parallel, &mut loops);
+            let tile = open("o.0", run.count) * channels as i64 + run.start as i64;
+            let c = [open("c.0", c_blocks), open("c.1", block)];
+
+            let body = self.repeat("o.1", run.extent, LoopKind::Serial, |this, o| {
+                let [o_channel, c_channel] = [(tile.clone() + &o, Affine::default()), (c[0].clone(), c[1].clone())]
+                    .map(|(number, lane)| number * block as i64 + &lane);
+                let mut region = this.product.whole_region();
+                let read = |[kw, lane]: [Affine; 2]| {
+                    let first = vec![o_channel + &lane, c_channel, Affine::default(), kw];
+                    Line { buffer: from, first, dim: 2, step: 1 }
+                };
+                let write = |[i, lane]: [Affine; 2]| {
+                    let mut local = vec![Affine::default(); region.len()];
+                    let places = [(O, o.clone()), (O_LANE, lane), (C, c[0].clone()), (C_LANE, c[1].clone())];
+                    places.into_iter().for_each(|(axis, place)| local[axis] = place);
+                    (region[XI].base, region[O].base) = (i * a, tile.clone());
+                    Line { buffer: to.buffer, first: to.index(&region, &local, &local), dim: 0, step: 1 }
+                };
+                this.transformed("weight", [whole.clone(), whole.clone()], read, write, |value, _| value)
             });
-            let loops = vec![(panel, count, LoopKind::Parallel), (c, conv.c, LoopKind::Parallel)];
             trees.extend(nest(loops, body));
         }
         trees
     }
 
-    /// The stage that transforms the whole input: channel blocks are tasks, too.
-    pub(super) fn transform_input_stage(&mut self, blocks: &Blocks) -> Vec<Vec<Node>> {
-        let c_blocks = self.winograd.c_blocks();
-        vec![self.repeat("c.0", c_blocks, LoopKind::Parallel, |this, c| this.transform_input(blocks, Some(c)))]
-    }
-
-    /// The transformed input of a block, of one block of channels or of all.
-    pub(super) fn transform_input(&mut self, blocks: &Blocks, c_block: Option<Affine>) -> Vec<Node> {
-        self.over_segments(blocks, ["input_half", "input_terms"], |this, segments, row, private| {
-            let columns = |this: &mut Self, c_block: Affine| {
-                this.over_columns(segments[1], |this, column| {
-                    this.input_tile(blocks, segments, &[row.clone(), column], &c_block, private)
-                })
+    /// `V[i * a + j] = (Bᵀ d B)[i, j]` for each tile of a block, of the `count` blocks of channels from `first` on.
+    pub(super) fn transform_input(&mut self, blocks: &Blocks, first: &Affine, count: usize) -> Vec<Node> {
+        let (a, pad, transform) = (self.winograd.a(), self.winograd.conv.pad, &self.transforms.input);
+        let (from, to, block) = (self.product.operands.input, self.inputs, self.input_block(blocks));
+        self.over_tiles(blocks, ("c.0", first, count), |this, Tile { inside, output: [top, left], number, channel }| {
+            let cut = |inside: &Inside| Cut { transform, inputs: inside.inputs.clone(), outputs: a };
+            let read = |[x, lane]: [Affine; 2]| {
+                let [top, left] = [top + -(pad[0] as i64), left + x + -(pad[1] as i64)];
+                let first = vec![blocks.image.clone(), channel.clone(), top, left, lane];
+                Line { buffer: from, first, dim: 2, step: 1 }
             };
-            match c_block.clone() {
-                Some(c_block) => columns(this, c_block),
-                None => this.repeat("c.0", this.winograd.c_blocks(), LoopKind::Serial, columns),
-            }
+            let write = |[i, lane]: [Affine; 2]| {
+                let first = [&block[..], &[i * a as i64, channel.clone(), number, lane]].concat();
+                Line { buffer: to, first, dim: block.len(), step: 1 }
+            };
+            this.transformed("input", inside.map(cut), read, write, |value, _| value)
         })
     }
 
-    /// A nest per combination of segments of rows and columns, for one row of tiles at a time, so that blocks that differ in
-    /// the number of rows have the same nests; `body` gets the row within the block.
-    fn over_segments(
+    /// `output = act((Aᵀ M A)[valid] + ..)` for the tiles of a block, of the `size` blocks of channels from `chunk` on.
+    pub(super) fn transform_output(&mut self, blocks: &Blocks, chunk: &Affine, size: usize) -> Vec<Node> {
+        let (a, block, transform) = (self.winograd.a(), self.winograd.block as i64, &self.transforms.output);
+        let (from, operands) = (self.products, self.product.operands.clone());
+        self.over_tiles(blocks, ("o.1", chunk, size), |this, Tile { inside, output: [top, left], number, channel }| {
+            let cut = |inside: &Inside| Cut { transform, inputs: 0..a, outputs: inside.outputs };
+            let read = |[x, lane]: [Affine; 2]| {
+                let first = vec![channel.clone() + &(chunk.clone() * -1), number, x, lane];
+                Line { buffer: from, first, dim: 2, step: a }
+            };
+            let write = |[i, lane]: [Affine; 2]| {
+                let first = vec![blocks.image.clone(), channel.clone(), top + i, left, lane];
+                Line { buffer: operands.output, first, dim: 3, step: 1 }
+            };
+            let finish = |sum, index: &[Affine]| {
+                let channel = index[1].clone() * block + &index[4];
+                operands.fused(sum, &channel, index)
+            };
+            this.transformed("output", inside.map(cut), read, write, finish)
+        })
+    }
+
+    /// A nest per combination of runs of rows and columns and of the blocks of channels, for one row of tiles at a time, so that
+    /// blocks that differ in the number of rows have the same nests.
+    fn over_tiles(
         &mut self,
         blocks: &Blocks,
-        private: [&str; 2],
-        mut body: impl FnMut(&mut Self, [&Segment; 2], Affine, Private) -> Vec<Node>,
+        (name, first, count): (&'static str, &Affine, usize),
+        mut body: impl FnMut(&mut Self, Tile) -> Vec<Node>,
     ) -> Vec<Node> {
-        let [rows, columns] = blocks.runs;
+        let Winograd { m, tiles, .. } = *self.winograd;
+        let [down, across] = blocks.rows;
+        let width = blocks.tiles()[1] as i64;
+        let output = |dim: usize, tile: &Affine| (blocks.number[dim].clone() * tiles[dim] as i64 + tile) * m as i64;
         let mut nodes = Vec::new();
-        for row in &rows.segments {
+        for row in down {
             nodes.extend(self.repeat("th.1", row.count, LoopKind::Serial, |this, r| {
-                let r = r + row.start as i64;
-                let nest =
-                    |column| this.with_private(private, |this, private| body(this, [row, column], r.clone(), private));
-                columns.segments.iter().flat_map(nest).collect()
+                let r = r + row.first as i64;
+                let nest = |column: &Run<Inside>| {
+                    this.repeat(name, count, LoopKind::Serial, |this, channel| {
+                        this.repeat("tw.1", column.count, LoopKind::Serial, |this, c| {
+                            let c = c + column.first as i64;
+                            let tile = Tile {
+                                inside: [&row.each, &column.each],
+                                output: [output(0, &r), output(1, &c)],
+                                number: r.clone() * width + &c,
+                                channel: first.clone() + &channel,
+                            };
+                            body(this, tile)
+                        })
+                    })
+                };
+                across.iter().flat_map(nest).collect()
             }));
         }
         nodes
     }
 
-    /// A serial loop over the columns of tiles of a segment; `body` gets the column within the block.
-    fn over_columns(&mut self, segment: &Segment, body: impl FnOnce(&mut Self, Affine) -> Vec<Node>) -> Vec<Node> {
-        self.repeat("tw.1", segment.count, LoopKind::Serial, |this, c| body(this, c + segment.start as i64))
-    }
-
-    /// Allocates the result of the first pass, `[a, a, lane]`, and registers for shared terms, by their names.
-    fn with_private(
+    /// The nests that transform a tile, within what they keep to themselves. `read` gives the column of a number and lane, `write` where
+    /// such a row of the result goes, after `finish`.
+    fn transformed(
         &mut self,
-        [half, terms]: [&str; 2],
-        body: impl FnOnce(&mut Self, Private) -> Vec<Node>,
+        name: &str,
+        cuts: [Cut; 2],
+        read: impl FnOnce([Affine; 2]) -> Line,
+        write: impl FnOnce([Affine; 2]) -> Line,
+        finish: impl Fn(Expr, &[Affine]) -> Expr,
     ) -> Vec<Node> {
-        let (a, block) = (self.winograd.a(), self.winograd.block);
-        let half = self.private(half, Scope::Local, vec![a, a, block]);
-        let terms = self.private(terms, Scope::Register, vec![a, block]);
-        let body = body(self, Private { half, terms });
-        vec![Node::Alloc { buffer: half, body: vec![Node::Alloc { buffer: terms, body }] }]
+        let (a, lanes) = (self.winograd.a(), self.winograd.block);
+        let half = self.all().buffer_named(&format!("{name}_half"), Role::Packed, Scope::Local, vec![a, a, lanes]);
+        let terms = self.all().buffer_named(&format!("{name}_terms"), Role::Packed, Scope::Register, vec![a, lanes]);
+        let read = |_: &mut Self, at| {
+            let column = read(at);
+            (Vec::new(), move |k| load(column.buffer, column.at(k)))
+        };
+        let write = |_: &mut Self, at| {
+            let row = write(at);
+            let finish = &finish;
+            let store = move |k: usize, value| {
+                let index = row.at(k);
+                let value = finish(value, &index);
+                assign(row.buffer, index, value)
+            };
+            (store, Vec::new())
+        };
+        let body = Passes { cuts, lanes, half, terms }.nests(self, read, write);
+        allocated([half, terms], body)
     }
-
-    /// The row or column of tiles that a block's tile is, by the number of its first output.
-    fn first_output(&self, blocks: &Blocks, dim: usize, tile: &Affine) -> Affine {
-        let Winograd { m, tiles, .. } = *self.winograd;
-        (blocks.number[dim].clone() * tiles[dim] as i64 + tile.clone()) * m as i64
-    }
-
-    /// ```text
-    /// for each column x of the tile: half[i, x] = sum over y of Bᵀ[i, y] * input[y, x]
-    /// for each row i:                V[i * a + j] = sum over x of Bᵀ[j, x] * half[i, x]
-    /// ```
-    fn input_tile(
-        &mut self,
-        blocks: &Blocks,
-        [row, column]: [&Segment; 2],
-        tile: &[Affine; 2],
-        c_block: &Affine,
-        Private { half, terms }: Private,
-    ) -> Vec<Node> {
-        let (a, pad) = (self.winograd.a(), self.winograd.conv.pad);
-        let origin = [0, 1].map(|dim| self.first_output(blocks, dim, &tile[dim]) + -(pad[dim] as i64));
-        let down = self.transforms.input.trimmed(row.inputs.clone(), a);
-        let across = self.transforms.input.trimmed(column.inputs.clone(), a);
-        let first = column.inputs.start as i64;
-        let mut nodes = self.repeat("x", column.inputs.len(), LoopKind::Unrolled, |this, x| {
-            let x = x + first;
-            this.lanes(|this, lane| {
-                let input = |y: usize| {
-                    let [top, left] = origin.clone();
-                    let index =
-                        vec![blocks.image.clone(), c_block.clone(), top + y as i64, left + x.clone(), lane.clone()];
-                    load(this.operands.input, index)
-                };
-                let output = |i: usize, value| assign(half, vec![constant(i), x.clone(), lane.clone()], value);
-                apply(&down, terms, &lane, input, output)
-            })
-        });
-        let width = blocks.runs[1].tiles as i64;
-        let position = tile[0].clone() * width + tile[1].clone();
-        nodes.extend(self.repeat("i", a, LoopKind::Unrolled, |this, i| {
-            this.lanes(|this, lane| {
-                let input = |x: usize| load(half, vec![i.clone(), constant(x), lane.clone()]);
-                let output = |j: usize, value| {
-                    let xi = i.clone() * a as i64 + j as i64;
-                    let rest = [xi, c_block.clone(), position.clone(), lane.clone()];
-                    assign(this.inputs, this.inputs_index(blocks, rest), value)
-                };
-                apply(&across, terms, &lane, input, output)
-            })
-        }));
-        nodes
-    }
-
-    /// The outputs of a block for the `size` channel blocks from `chunk` on.
-    pub(super) fn transform_output(&mut self, blocks: &Blocks, chunk: &Affine, size: usize) -> Vec<Node> {
-        self.over_segments(blocks, ["output_half", "output_terms"], |this, segments, row, private| {
-            this.repeat("o.1", size, LoopKind::Serial, |this, o_block| {
-                this.over_columns(segments[1], |this, column| {
-                    this.output_tile(blocks, segments, &[row.clone(), column], chunk, &o_block, private)
-                })
-            })
-        })
-    }
-
-    /// ```text
-    /// for each column j of the products: half[y, j] = sum over i of Aᵀ[y, i] * M[i * a + j]
-    /// for each row y of outputs:         output[y, x] = act(sum over j of Aᵀ[x, j] * half[y, j] + bias + residual[y, x])
-    /// ```
-    fn output_tile(
-        &mut self,
-        blocks: &Blocks,
-        [row, column]: [&Segment; 2],
-        tile: &[Affine; 2],
-        chunk: &Affine,
-        o_block: &Affine,
-        Private { half, terms }: Private,
-    ) -> Vec<Node> {
-        let a = self.winograd.a();
-        let transform = &mut self.transforms.output;
-        let (down, across) = (transform.trimmed(0..a, row.outputs), transform.trimmed(0..a, column.outputs));
-        let position = tile[0].clone() * blocks.runs[1].tiles as i64 + tile[1].clone();
-        let mut nodes = self.repeat("j", a, LoopKind::Unrolled, |this, j| {
-            this.lanes(|this, lane| {
-                let input = |i: usize| {
-                    let xi = j.clone() + (i * a) as i64;
-                    load(this.products, vec![o_block.clone(), position.clone(), xi, lane.clone()])
-                };
-                let output = |y: usize, value| assign(half, vec![constant(y), j.clone(), lane.clone()], value);
-                apply(&down, terms, &lane, input, output)
-            })
-        });
-        let first = [0, 1].map(|dim| self.first_output(blocks, dim, &tile[dim]));
-        let block = chunk.clone() + o_block.clone();
-        nodes.extend(self.repeat("y", row.outputs, LoopKind::Unrolled, |this, y| {
-            this.lanes(|this, lane| {
-                let input = |j: usize| load(half, vec![y.clone(), constant(j), lane.clone()]);
-                let output = |x: usize, value| {
-                    let [top, left] = first.clone();
-                    let index =
-                        vec![blocks.image.clone(), block.clone(), top + y.clone(), left + x as i64, lane.clone()];
-                    let channel = block.clone() * this.winograd.block as i64 + lane.clone();
-                    let value = this.operands.fused(value, &channel, &index);
-                    assign(this.operands.output, index, value)
-                };
-                apply(&across, terms, &lane, input, output)
-            })
-        }));
-        nodes
-    }
-}
-
-/// What a transform keeps between its passes.
-#[derive(Clone, Copy)]
-struct Private {
-    half: BufferId,
-    terms: BufferId,
-}
-
-pub(crate) fn constant(value: usize) -> Affine {
-    Affine::constant(value as i64)
-}
-
-/// The stores of a one-dimensional transform: shared terms into registers, then the outputs.
-pub(crate) fn apply(
-    transform: &Transform,
-    terms: BufferId,
-    lane: &Affine,
-    input: impl Fn(usize) -> Expr,
-    output: impl Fn(usize, Expr) -> Node,
-) -> Vec<Node> {
-    let term = |k: usize| vec![constant(k), lane.clone()];
-    let value = |source| match source {
-        Source::Input(k) => input(k),
-        Source::Term(k) => load(terms, term(k)),
-    };
-    let shared = transform.terms.iter().enumerate().filter(|(_, t)| !t.is_empty());
-    let mut nodes = Vec::with_capacity(transform.terms.len() + transform.outputs.len());
-    nodes.extend(shared.map(|(k, t)| assign(terms, term(k), sum(t, value))));
-    nodes.extend(transform.outputs.iter().enumerate().map(|(k, o)| output(k, sum(o, value))));
-    nodes
 }
