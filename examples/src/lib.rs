@@ -5,6 +5,7 @@
 //! | `tune_conv2d` | tuning one convolution through the library |
 //! | `query_database` | what a compiler does at deploy time: look up the best schedule, build it, run it |
 //! | `custom_search` | a searcher and a cost model from outside, in one file, that keep the contracts |
+//! | `custom_operator` | an operator from outside, in one file: registered, tuned, deployed |
 //! | `compare_search` | the learned search against random search at equal trials |
 //! | `compare_databases` | what several searches found, raced against each other |
 //! | `compare_peers` | tuned kernels beside other libraries' kernels, interleaved (`peers/README.md`) |

@@ -1,0 +1,98 @@
+//! An operator of one's own: nothing of the autotuner is touched to bring it.
+//!
+//! `cargo run --release -p autotune-examples --example custom_operator [TRIALS]`
+//!
+//! A correlation of signals is registered, run through the contracts, tuned by the sketches that are there, looked up as a compiler would,
+//! and run on the caller's memory.
+
+use std::fmt;
+
+use anyhow::Context;
+use autotune::{Task, Tuned, Tuner};
+use autotune_db::TuningDb;
+use autotune_ir::Target;
+use autotune_ir::spec::axis_vars;
+use autotune_runtime::{View, ViewMut};
+use autotune_schedules::workload::{self, Fields, Formula, Operator, OperatorKind, Tensor};
+use autotune_schedules::workload::{check_elements, check_positive};
+use autotune_schedules::{Operands, Workload, WorkloadError, contract, max_rel_error, reference, tolerance};
+use ndarray::ArrayD;
+
+/// `output[o, x] = Σ input[c, x + k] * weight[o, c, k]`, over channels `c` and taps `k`.
+#[derive(Debug)]
+struct Correlate {
+    c: usize,
+    w: usize,
+    o: usize,
+    k: usize,
+}
+
+static CORRELATE: OperatorKind =
+    OperatorKind { name: "correlate", fields: "c,w,o,k", example: "correlate:c=4,w=40,o=16,k=5", parse };
+
+fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+    let size = |field| fields.required(field);
+    Ok(Box::new(Correlate { c: size("c")?, w: size("w")?, o: size("o")?, k: size("k")? }))
+}
+
+impl Operator for Correlate {
+    fn kind(&self) -> &'static OperatorKind {
+        &CORRELATE
+    }
+
+    fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
+        write!(f, "c={},w={},o={},k={}", self.c, self.w, self.o, self.k)
+    }
+
+    fn check(&self) -> Result<(), WorkloadError> {
+        let Self { c, w, o, k } = *self;
+        check_positive("correlate", &[("c", c), ("w", w), ("o", o), ("k", k)])?;
+        if k > w {
+            let reason = format!("{k} taps exceed a signal of {w}");
+            return Err(WorkloadError::Unfit { op: "correlate", field: "k", reason });
+        }
+        check_elements("correlate", &[("input", &[c, w]), ("weight", &[o, c, k])], &[o, w, c, k])
+    }
+
+    fn formula(&self) -> Formula {
+        let Self { c, w, o, k } = *self;
+        let width = w - k + 1;
+        let axes = [("o", o, false), ("ow", width, false), ("c", c, true), ("kw", k, true)];
+        let [channel, x, from, tap] = axis_vars();
+        let input = Tensor { name: "input", shape: vec![c, w], is_constant: false };
+        let weight = Tensor { name: "weight", shape: vec![o, c, k], is_constant: true };
+        Formula::product(
+            &axes,
+            [(input, vec![from.clone(), x.clone() + &tap]), (weight, vec![channel.clone(), from, tap])],
+            (vec![o, width], vec![channel, x]),
+            0,
+        )
+    }
+}
+
+fn main() -> anyhow::Result<()> {
+    // Workers are this program, too: they must know the operator before they serve.
+    workload::register(&CORRELATE)?;
+    autotune::serve_if_worker();
+    let trials = std::env::args().nth(1).map_or(Ok(64), |text| text.parse()).context("TRIALS is no number")?;
+
+    contract::operator("correlate");
+    let target = Target::detect("cpu", None)?;
+    let workload: Workload = "correlate:c=64,w=4100,o=64,k=5,bias,act=relu".parse()?;
+    let db = TuningDb::temporary()?;
+    let report = Tuner::new(&target).trials(trials).database(&db).tune(&[Task::single(workload.clone())])?;
+    let task = &report.tasks[0];
+    println!("{workload}: {:?} s, untuned {:?} s", task.best_secs, task.default_secs);
+
+    let tuned = Tuned::lookup(&db, &workload, &target)?;
+    let operands = Operands::random(workload.spec(), 1);
+    let views: Vec<View> = operands.iter().filter_map(|x| Some(View::new(x.as_slice()?, x.shape()))).collect();
+    let mut output = vec![f32::NAN; workload.output_shape().iter().product()];
+    tuned.build()?.run(&views, &mut [ViewMut::new(&mut output, workload.output_shape())])?;
+
+    let output = ArrayD::from_shape_vec(workload.output_shape(), output)?;
+    let error = max_rel_error(&output, &reference(&workload, &operands));
+    anyhow::ensure!(error <= tolerance(&workload, tuned.config()), "the kernel is wrong by {error:.1e}");
+    println!("{}\nruns on the caller's memory; largest relative error {error:.1e}", tuned.config());
+    Ok(())
+}
