@@ -201,12 +201,17 @@ impl Transform {
         Self { outputs: outer.iter().map(used).collect(), terms }
     }
 
-    /// True for what may be other than zero if the vector is zero outside `inputs`.
-    pub fn is_live(&self, source: Source, inputs: &Range<usize>) -> bool {
-        match source {
+    /// Says what may be other than zero if the vector is zero outside `inputs`.
+    pub fn live(&self, inputs: &Range<usize>) -> impl Fn(Source) -> bool {
+        let is_live = |source: Source, terms: u64| match source {
             Source::Input(k) => inputs.contains(&k),
-            Source::Term(k) => self.terms[k].iter().any(|part| self.is_live(part.0, inputs)),
-        }
+            Source::Term(k) => terms >> k & 1 == 1,
+        };
+        // Terms are sums of what stands before them.
+        let any_live = |sum: &Sum, before: u64| sum.iter().any(|part| is_live(part.0, before));
+        let add = |before, (k, sum): (usize, &Sum)| before | u64::from(any_live(sum, before)) << k;
+        let terms = self.terms.iter().enumerate().fold(0, add);
+        move |source| is_live(source, terms)
     }
 }
 
@@ -220,12 +225,13 @@ mod tests {
 
     /// Without what is zero for a vector that is zero outside `inputs`.
     fn apply(transform: &Transform, vector: &[f64], inputs: &Range<usize>) -> Vec<f64> {
+        let is_live = transform.live(inputs);
         let value = |sum: &Sum, terms: &[f64]| {
             let source = |source| match source {
                 Source::Input(k) => vector[k],
                 Source::Term(k) => terms[k],
             };
-            sum.iter().filter(|part| transform.is_live(part.0, inputs)).map(|&(s, c)| c * source(s)).sum()
+            sum.iter().filter(|part| is_live(part.0)).map(|&(s, c)| c * source(s)).sum()
         };
         let terms: Vec<f64> = transform.terms.iter().map(|sum| value(sum, &[])).collect();
         transform.outputs.iter().map(|sum| value(sum, &terms)).collect()

@@ -90,7 +90,7 @@ impl Passes<'_> {
             Source::Input(k) => input(k),
             Source::Term(k) => load(self.terms, term(k)),
         };
-        let is_live = |source| transform.is_live(source, inputs);
+        let is_live = transform.live(inputs);
         let total = |sum: &Sum| total(sum.iter().filter(|part| is_live(part.0)), value);
         let is_used = |k: usize| is_live(Source::Term(k)) && outputs.iter().flatten().any(|p| p.0 == Source::Term(k));
 
