@@ -11,8 +11,8 @@ use autotune::Network;
 use autotune_db::TuningDb;
 use autotune_examples::median;
 use autotune_ir::Target;
-use autotune_measure::{Candidate, Measurer};
-use autotune_schedules::ScheduleSpace;
+use autotune_measure::Measurer;
+use autotune_schedules::{Candidate, ScheduleSpace};
 
 /// Seconds that a race takes at most.
 const RACE_SECS: f64 = 10.0;
@@ -33,7 +33,7 @@ fn main() -> anyhow::Result<()> {
             let space = ScheduleSpace::new(&workload, &target);
             let best = db.best(&workload, &target.key(), &|config| space.contains(config))?;
             let config = best.with_context(|| format!("{path} lacks {workload}"))?.record.config;
-            racers.push(Candidate { workload: workload.clone(), target: target.clone(), config });
+            racers.push(space.candidate(&config));
         }
     }
     let mut measurer = autotune_examples::measurer(&target)?;

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p autotune-examples --example custom_search [TRIALS]`
 //!
-//! The searcher is a walk by single knobs from the best config so far, the cost model the mean of the nearest neighbours. Both are run
+//! The searcher is a walk by single knobs from the best candidate so far, the cost model the mean of the nearest neighbours. Both are run
 //! through the contracts that the tuner relies on, then they tune a matrix product.
 
 use autotune::search::{Ask, Batch, Searcher};
@@ -10,46 +10,46 @@ use autotune::{Task, Tuner, contract};
 use autotune_cost_model::{CostModel, ModelError, Sample};
 use autotune_ir::Target;
 use autotune_measure::Measurement;
-use autotune_schedules::Config;
+use autotune_schedules::Candidate;
 use ndarray::{ArrayView1, ArrayView2};
 
-/// Neighbours of the best config that are scored for each that is wanted.
+/// Neighbours of the best candidate that are scored for each that is wanted.
 const SCORED_PER_CONFIG: usize = 8;
 
 /// Samples whose mean is the score.
 const NEAREST: usize = 5;
 
-/// Proposes neighbours of the best config, those with the best scores first.
+/// Proposes neighbours of the best candidate, those with the best scores first.
 #[derive(Default)]
 struct HillClimber {
-    best: Option<(Config, f64)>,
+    best: Option<(Candidate, f64)>,
 }
 
 impl Searcher for HillClimber {
-    fn ask(&mut self, ask: Ask<'_>) -> Vec<Config> {
+    fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate> {
         let mut batch = Batch::new(ask.seen, ask.n);
         if let Some((best, _)) = &self.best {
             let neighbors = (0..SCORED_PER_CONFIG * ask.n).map(|_| ask.space.neighbor(best, ask.rng));
-            let neighbors: Vec<Config> = neighbors.collect();
+            let neighbors: Vec<Candidate> = neighbors.collect();
             let scores = (ask.score)(&neighbors);
 
             // One that has no score cannot be lowered.
             let mut scored: Vec<_> = neighbors.into_iter().zip(scores).filter(|(_, score)| score.is_some()).collect();
             scored.sort_by(|a, b| b.1.unwrap_or(0.0).total_cmp(&a.1.unwrap_or(0.0)));
             let explored = (ask.explore * ask.n as f64) as usize;
-            for (config, _) in scored.into_iter().take(ask.n - explored) {
-                batch.push(config);
+            for (candidate, _) in scored.into_iter().take(ask.n - explored) {
+                batch.push(candidate);
             }
         }
         batch.fill(ask.space, ask.rng);
-        batch.into_configs()
+        batch.into_candidates()
     }
 
-    fn tell(&mut self, results: &[(Config, Measurement)]) {
-        for (config, measurement) in results {
+    fn tell(&mut self, results: &[(Candidate, Measurement)]) {
+        for (candidate, measurement) in results {
             let best_secs = self.best.as_ref().map_or(f64::INFINITY, |(_, secs)| *secs);
             if let Some(secs) = measurement.run_secs().filter(|&secs| secs < best_secs) {
-                self.best = Some((config.clone(), secs));
+                self.best = Some((candidate.clone(), secs));
             }
         }
     }

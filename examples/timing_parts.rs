@@ -11,9 +11,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use autotune_ir::Target;
-use autotune_measure::{Bench, Builder, Candidate, MeasureOptions};
+use autotune_measure::{Bench, Builder, MeasureOptions};
 use autotune_runtime::{allowed_cores, pin_to_core};
-use autotune_schedules::{ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, ScheduleSpace, Workload};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
@@ -110,9 +110,9 @@ fn main() -> Result<()> {
 fn kernels(workload: &Workload, target: &Target) -> Result<Vec<Bench>> {
     let space = ScheduleSpace::new(workload, target);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
-    let configs = std::iter::once(space.default_config()).chain((1..SAMPLES).map(|_| space.sample(&mut rng)));
-    let candidates = configs.map(|config| Candidate { workload: workload.clone(), target: target.clone(), config });
-    let candidates: Vec<Candidate> = candidates.collect();
+    let default = space.default_candidate().clone();
+    let samples = (1..SAMPLES).map(|_| space.sample(&mut rng));
+    let candidates: Vec<Candidate> = std::iter::once(default).chain(samples).collect();
     let MeasureOptions { backend, build_limit_secs, .. } = MeasureOptions::default();
     let mut found = Vec::new();
     for build in Builder::new(backend, build_limit_secs).build(&candidates)? {

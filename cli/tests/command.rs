@@ -329,17 +329,7 @@ fn what_was_tuned_on_a_gpu_elsewhere_is_looked_up_without_one() {
     let mut config = ScheduleSpace::new(&workload, &target).default_config();
     let mut records = Vec::new();
     for (model, run_secs) in [("sm_90:NVIDIA_H100", 3e-6), ("sm_90:NVIDIA_H200", 2e-6), ("sm_80:NVIDIA_A100", 1e-6)] {
-        let run = RunSecs {
-            run_secs,
-            median_secs: run_secs,
-            spread: 0.0,
-            repeats: 5,
-            stopped_early: false,
-            max_rel_error: 1e-7,
-            slowdown: 1.0,
-            kernel_secs: 0.0,
-            graph_runs: 20,
-        };
+        let run = RunSecs { graph_runs: 20, ..RunSecs::made_up(run_secs) };
         let resources = Some(Resources { registers: 128, shared_bytes: 16 << 10, ..Resources::default() });
         let provenance = Provenance {
             device: model.into(),

@@ -16,17 +16,7 @@ use sandbox::{Sandbox, TINY, finish, signal};
 /// A record of a workload's default config on this machine.
 fn record(workload: &str, run_secs: f64) -> TuningRecord {
     let (workload, target): (Workload, _) = (workload.parse().unwrap(), Target::detect("cpu", None).unwrap());
-    let run = RunSecs {
-        run_secs,
-        median_secs: run_secs,
-        spread: 0.0,
-        repeats: 5,
-        stopped_early: false,
-        max_rel_error: 1e-7,
-        slowdown: 1.0,
-        kernel_secs: 0.0,
-        graph_runs: 0,
-    };
+    let run = RunSecs::made_up(run_secs);
     TuningRecord {
         workload: workload.clone(),
         target: target.key(),

@@ -136,7 +136,7 @@ fn forged_times_win_nothing_and_a_config_outside_the_space_spoils_no_task() {
     let ran = records.iter().find(|record| record["measurement"]["outcome"]["Ok"].is_object()).unwrap();
     let space = ScheduleSpace::new(&TINY.parse().unwrap(), &Target::detect("cpu", None).unwrap());
     let known: Vec<&Value> = records.iter().map(|record| &record["config"]).collect();
-    let mut configs = space.iter().map(|config| serde_json::to_value(config).unwrap());
+    let mut configs = space.iter().map(|candidate| serde_json::to_value(candidate.config()).unwrap());
     let fresh = configs.find(|config| !known.contains(&config)).unwrap();
     let mut unknown = fresh.clone();
     unknown["knobs"]["tile.of.tomorrow"] = unknown["knobs"].as_object().unwrap().values().next().unwrap().clone();

@@ -18,8 +18,9 @@ const MIN_REPEATS: usize = 3;
 /// A built kernel in this process with operands and a team, its output checked.
 ///
 /// ```no_run
-/// use autotune_measure::{Bench, Builder, Candidate, MeasureOptions};
+/// use autotune_measure::{Bench, Builder, MeasureOptions};
 /// use autotune_runtime::pin_to_core;
+/// use autotune_schedules::Candidate;
 /// # fn compare(candidates: &[Candidate]) -> Result<(), Box<dyn std::error::Error>> {
 /// let mut builder = Builder::new(MeasureOptions::default().backend, 20.0);
 /// pin_to_core(0);
@@ -95,9 +96,9 @@ fn no_device(error: MeasureError) -> CandidateError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Builder, Candidate, MeasureOptions};
+    use crate::{Builder, MeasureOptions};
     use autotune_ir::Target;
-    use autotune_schedules::{ScheduleSpace, Workload};
+    use autotune_schedules::{Candidate, ScheduleSpace, Workload};
 
     #[test]
     fn a_bench_runs_turn_after_turn_and_stays_right() {
@@ -106,10 +107,7 @@ mod tests {
         for text in ["matmul:m=5,n=7,k=9,bias", "conv2d:c=3,h=9,w=9,o=5,k=3,p=1,add,act=relu"] {
             let workload: Workload = text.parse().unwrap();
             let config = ScheduleSpace::new(&workload, &target).default_config();
-            let build = builder
-                .build(&[Candidate { workload: workload.clone(), target: target.clone(), config }])
-                .unwrap()
-                .remove(0);
+            let build = builder.build(&[Candidate::new(&workload, &target, config)]).unwrap().remove(0);
             // SAFETY: the default config's kernel is made by the code generator.
             let mut bench = unsafe { Bench::new(&build.outcome.unwrap()) }.unwrap();
             for floor_secs in [0.0, 0.001] {

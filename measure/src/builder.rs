@@ -6,7 +6,7 @@ use std::time::Duration;
 use autotune_codegen::asm::{AssembleError, assemble};
 use autotune_codegen::{c, gpu};
 use autotune_ir::{Artifact, Code, GpuApi, KernelPlan, Program, Target};
-use autotune_schedules::{EXACT_TOLERANCE, Workload, lower, tolerance};
+use autotune_schedules::{Candidate, EXACT_TOLERANCE, Workload, tolerance};
 use rayon::prelude::*;
 
 use crate::built::Built;
@@ -14,7 +14,7 @@ use crate::compile_workers::CompileWorkers;
 use crate::compiler::Compiler;
 use crate::libraries::{Libraries, Source};
 use crate::location::WorkerCommand;
-use crate::measurement::{Candidate, CandidateError, MeasureError, Resources, Toolchain};
+use crate::measurement::{CandidateError, MeasureError, Resources, Toolchain};
 use crate::nvrtc;
 use crate::options::Backend;
 use crate::process::{duration, timed};
@@ -97,7 +97,7 @@ impl Builder {
 
     /// The outcome for a candidate for a GPU.
     pub(crate) fn build_for_gpu(&self, candidate: &Candidate) -> Result<Build, MeasureError> {
-        match candidate.target.gpu() {
+        match candidate.target().gpu() {
             Some(_) => Ok(finish(candidate, self.draft(candidate)?, || None)),
             None => Err(MeasureError::MixedTargets),
         }
@@ -153,14 +153,14 @@ impl Builder {
     /// Lowers a candidate and makes its code, unless that is left to the C compiler.
     fn draft(&self, candidate: &Candidate) -> Result<TimedDraft, MeasureError> {
         let (draft, secs) = timed(|| {
-            let program = match lower(&candidate.workload, &candidate.target, &candidate.config) {
-                Ok(program) => program,
+            let (program, target) = match candidate.lower() {
+                Ok(program) => (program, candidate.target()),
                 Err(error) => return Ok(Err(CandidateError::Lower { message: error.to_string() })),
             };
             let plan = KernelPlan::of(&program);
-            let content = match candidate.target.gpu() {
+            let content = match target.gpu() {
                 Some(gpu) => self.gpu_code(gpu::generate(&program, gpu.api), gpu.api, &plan)?.map(Content::Ready),
-                None => Ok(self.cpu_code(&program, &candidate.target)),
+                None => Ok(self.cpu_code(&program, target)),
             };
             Ok(content.map(|content| Draft { plan, content }))
         });
@@ -243,10 +243,9 @@ fn finish(
             None => (Err(CandidateError::Build { message: "it was not compiled".into() }), None, None, 0.0),
         },
     };
-    let Candidate { workload, target, config } = candidate;
-    let tolerance = tolerance(workload, config);
-    let artifact = code.map(|code| Artifact { target: target.clone(), plan, code });
-    let outcome = artifact.map(|artifact| Built { workload: workload.clone(), artifact, tolerance });
+    let tolerance = tolerance(candidate.workload(), candidate.config());
+    let artifact = code.map(|code| Artifact { target: candidate.target().clone(), plan, code });
+    let outcome = artifact.map(|artifact| Built { workload: candidate.workload().clone(), artifact, tolerance });
     Build { outcome, toolchain, resources, build_secs: secs + compile_secs }
 }
 

@@ -7,12 +7,12 @@ use std::thread;
 use std::time::Instant;
 
 use autotune_ir::Target;
-use autotune_schedules::Workload;
+use autotune_schedules::{Candidate, Workload};
 use rayon::ThreadPoolBuilder;
 
 use crate::builder::{Build, Builder};
 use crate::built::Built;
-use crate::measurement::{Batches, Candidate, CandidateError, MeasureError, Measurement, OnResult};
+use crate::measurement::{Batches, CandidateError, MeasureError, Measurement, OnResult};
 use crate::process::timed;
 use crate::station::Outcome;
 
@@ -98,7 +98,7 @@ impl<R: Runner> Front<R> {
     ) -> Result<(), MeasureError> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let mut batch = next_batch();
-        if !batch.is_empty() && batch.iter().all(|candidate| candidate.target.gpu().is_some()) {
+        if !batch.is_empty() && batch.iter().all(|candidate| candidate.target().gpu().is_some()) {
             // One core is left to what launches kernels: it must not be late.
             return self.build_ahead((cores - 1).max(1), batch, next_batch, on_result);
         }

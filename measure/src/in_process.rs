@@ -5,13 +5,13 @@ use std::collections::hash_map::Entry;
 
 use autotune_ir::Target;
 use autotune_runtime::affinity;
-use autotune_schedules::{OutOfMemory, Workload};
+use autotune_schedules::{Candidate, OutOfMemory, Workload};
 
 use crate::available;
 use crate::builder::Builder;
 use crate::built::Built;
 use crate::front::{Front, Runner};
-use crate::measurement::{Batches, Candidate, MeasureError, Measurement, Measurer, OnResult};
+use crate::measurement::{Batches, MeasureError, Measurement, Measurer, OnResult};
 use crate::options::{MeasureOptions, TimingOptions};
 use crate::problem::Problem;
 use crate::station::{self, Outcome, Station};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use autotune_ir::{GpuTarget, Target};
-use autotune_schedules::Workload;
+use autotune_schedules::{Candidate, Workload};
 
 use crate::available;
 use crate::builder::Builder;
@@ -14,7 +14,7 @@ use crate::front::{Front, Runner};
 use crate::host::{Loss, WorkerProcess};
 use crate::interrupt::Interrupt;
 use crate::location::WorkerCommand;
-use crate::measurement::{Batches, Candidate, CandidateError, MeasureError, Measurement, Measurer, OnResult};
+use crate::measurement::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult};
 use crate::options::MeasureOptions;
 use crate::process::duration;
 use crate::protocol::{Job, Request, Response, Task};

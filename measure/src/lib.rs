@@ -2,7 +2,7 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | [`measurement`] | the vocabulary: [`Candidate`], [`Measurement`], [`CandidateError`], [`MeasureError`], the trait [`Measurer`] |
+//! | [`measurement`] | the vocabulary: [`Measurement`], [`CandidateError`], [`MeasureError`], the trait [`Measurer`] |
 //! | [`summary`] | why candidates failed, in a few lines |
 //! | [`options`] | limits and timing |
 //! | [`builder`], [`compiler`], [`nvrtc`] | parallel builds: machine code in this process, or a compiler found at run time |
@@ -38,7 +38,8 @@
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;
-//! use autotune_measure::{Candidate, WorkerMeasurer, MeasureOptions, Measurer};
+//! use autotune_measure::{WorkerMeasurer, MeasureOptions, Measurer};
+//! use autotune_schedules::Candidate;
 //!
 //! # fn measure(candidates: &[Candidate]) -> Result<(), autotune_measure::MeasureError> {
 //! let mut measurer = WorkerMeasurer::new(MeasureOptions::default())?;
@@ -105,7 +106,7 @@ pub use in_process::InProcessMeasurer;
 pub use in_worker::WorkerMeasurer;
 pub use location::WorkerCommand;
 pub use measurement::{
-    Batches, Candidate, CandidateError, MeasureError, Measurement, Measurer, OnResult, Resources, RunSecs, Toolchain,
+    Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, Resources, RunSecs, Toolchain,
 };
 pub use options::{Backend, MeasureOptions, TimingOptions};
 pub use summary::failure_summary;

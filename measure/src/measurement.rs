@@ -2,24 +2,12 @@
 
 use std::ops::ControlFlow;
 
-use autotune_ir::Target;
 use autotune_runtime::DeviceError;
-use autotune_schedules::{Config, Workload};
+use autotune_schedules::{Candidate, Workload};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::options::Backend;
-
-/// A schedule to be built, checked and timed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Candidate {
-    /// What it computes.
-    pub workload: Workload,
-    /// The machine it is made for.
-    pub target: Target,
-    /// The schedule.
-    pub config: Config,
-}
 
 /// Run time of one checked candidate. Times are of one run of every stage that is not ahead of time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,6 +43,21 @@ fn undisturbed() -> f64 {
 }
 
 impl RunSecs {
+    /// Times that nobody measured: one repeat, not disturbed, of a kernel without error.
+    pub fn made_up(run_secs: f64) -> Self {
+        Self {
+            run_secs,
+            median_secs: run_secs,
+            spread: 0.0,
+            repeats: 1,
+            stopped_early: false,
+            max_rel_error: 0.0,
+            slowdown: 1.0,
+            kernel_secs: 0.0,
+            graph_runs: 0,
+        }
+    }
+
     /// The times that were to be expected had the machine not been so many times slower than usual, but not below
     /// `least_secs` if they were not measured below it.
     pub(crate) fn undisturbed(self, slowdown: f64, least_secs: f64) -> Self {

@@ -67,10 +67,10 @@ mod tests {
     use crate::reference_kernel::{LOOKS, MAX_SLOWDOWN};
     use crate::resident::Resident;
     use crate::trial::Trial;
-    use crate::{Builder, Candidate, MeasureOptions};
+    use crate::{Builder, MeasureOptions};
     use autotune_ir::Target;
     use autotune_runtime::Cpu;
-    use autotune_schedules::ScheduleSpace;
+    use autotune_schedules::{Candidate, ScheduleSpace};
     use std::rc::Rc;
 
     type Kernels = ReferenceKernels<Trial<Cpu>>;
@@ -80,12 +80,7 @@ mod tests {
         let (workload, target) = (workload.parse().unwrap(), Target::detect("cpu", Some(1)).unwrap());
         let config = ScheduleSpace::new(&workload, &target).default_config();
         let mut builder = Builder::new(MeasureOptions::default().backend, 20.0);
-        let built = builder
-            .build(&[Candidate { workload: workload.clone(), target, config }])
-            .unwrap()
-            .remove(0)
-            .outcome
-            .unwrap();
+        let built = builder.build(&[Candidate::new(&workload, &target, config)]).unwrap().remove(0).outcome.unwrap();
         let problem = Problem::new(&workload).unwrap();
         let resident = Rc::new(Resident::new(Cpu::pinned(1), Box::new(HostChecks), usize::MAX));
         // SAFETY: the default config's kernel is made by the code generator.

@@ -328,9 +328,9 @@ mod tests {
     use super::*;
     use crate::allocation_cache::Packing;
     use crate::checks::HostChecks;
-    use crate::{Backend, Builder, Candidate};
+    use crate::{Backend, Builder};
     use autotune_runtime::{Cpu, HostMemory};
-    use autotune_schedules::ScheduleSpace;
+    use autotune_schedules::{Candidate, ScheduleSpace};
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 
@@ -347,13 +347,7 @@ mod tests {
             let workload = text.parse().unwrap();
             let space = ScheduleSpace::new(&workload, &target);
             let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
-            let candidates: Vec<Candidate> = (0..16)
-                .map(|_| Candidate {
-                    workload: workload.clone(),
-                    target: target.clone(),
-                    config: space.sample(&mut rng),
-                })
-                .collect();
+            let candidates: Vec<Candidate> = (0..16).map(|_| space.sample(&mut rng)).collect();
             let (problem, sharing) = (Problem::new(&workload).unwrap(), resident());
             let (mut packers, mut distinct) = (0, 0);
             for build in Builder::new(Backend::Assembler, 20.0).build(&candidates).unwrap() {

@@ -61,7 +61,7 @@ fn check_all(configs: usize, code: impl Fn(&Program, &Target) -> Option<Code>) {
         let space = ScheduleSpace::new(&workload, &target);
         let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
         for number in 0..configs {
-            let config = if number == 0 { space.default_config() } else { space.sample(&mut rng) };
+            let config = if number == 0 { space.default_config() } else { space.sample(&mut rng).config().clone() };
             let program = lower(&workload, &target, &config).unwrap();
             let Some(code) = code(&program, &target) else { return };
             let artifact = Artifact { target: target.clone(), plan: KernelPlan::of(&program), code };

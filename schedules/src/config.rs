@@ -1,7 +1,7 @@
-//! One point of a schedule space: knob names and their values.
+//! A schedule as text: knob names and their values.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
@@ -20,17 +20,30 @@ pub enum Value {
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::Tile(sizes) => {
-                let words: Vec<String> = sizes.iter().map(usize::to_string).collect();
-                f.write_str(&words.join("x"))
-            }
-            Value::Order(axes) => f.write_str(&axes.join(">")),
+            Value::Tile(sizes) => write_joined(f, sizes, "x"),
+            Value::Order(axes) => write_joined(f, axes, ">"),
             Value::Choice(word) => f.write_str(word),
         }
     }
 }
 
-/// A schedule: the sketch it belongs to and a value for each of the sketch's knobs.
+fn write_joined<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T], separator: &str) -> fmt::Result {
+    for (i, item) in items.iter().enumerate() {
+        write!(f, "{}{item}", if i > 0 { separator } else { "" })?;
+    }
+    Ok(())
+}
+
+/// The values of a sketch's knobs: those of a [`Config`], or of a [`Point`](crate::point::Point) of a space.
+pub trait KnobValues {
+    /// Name of the sketch.
+    fn sketch(&self) -> &str;
+
+    /// The value of the knob of a name, if it has one.
+    fn value(&self, knob: &str) -> Option<&Value>;
+}
+
+/// A schedule as databases, logs and users have it: the sketch it belongs to and a value for each of the sketch's knobs.
 ///
 /// Self-describing, so that it outlives changes of the space that proposed it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -44,22 +57,74 @@ pub struct Config {
 impl Config {
     /// A hash of the canonical text that is the same on every machine and in every version (FNV-1a, 64 bits).
     pub fn stable_hash(&self) -> u64 {
-        fnv1a(self.to_string().as_bytes())
+        stable_hash(&self.sketch, self.knobs())
+    }
+
+    pub(crate) fn knobs(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.knobs.iter().map(|(name, value)| (name.as_str(), value))
     }
 }
 
-/// FNV-1a over bytes, 64 bits: <http://www.isthe.com/chongo/tech/comp/fnv/>.
-pub fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+impl KnobValues for Config {
+    fn sketch(&self) -> &str {
+        &self.sketch
+    }
+
+    fn value(&self, knob: &str) -> Option<&Value> {
+        self.knobs.get(knob)
+    }
 }
 
 /// `direct; order=o>oh>ow; tile.o=32x16; ...`, knobs in the order of their names.
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.sketch)?;
-        for (name, value) in &self.knobs {
-            write!(f, "; {name}={value}")?;
-        }
+        write_text(f, &self.sketch, self.knobs())
+    }
+}
+
+/// The canonical text of knobs that are in the order of their names.
+fn write_text<'a>(
+    out: &mut impl Write,
+    sketch: &str,
+    mut knobs: impl Iterator<Item = (&'a str, &'a Value)>,
+) -> fmt::Result {
+    out.write_str(sketch)?;
+    knobs.try_for_each(|(name, value)| write!(out, "; {name}={value}"))
+}
+
+/// [`Config::stable_hash`] of knobs that are in the order of their names.
+pub(crate) fn stable_hash<'a>(sketch: &str, knobs: impl Iterator<Item = (&'a str, &'a Value)>) -> u64 {
+    let mut hash = Fnv1a::default();
+    // A hash takes whatever is written.
+    let _ = write_text(&mut hash, sketch, knobs);
+    hash.0
+}
+
+/// FNV-1a over bytes, 64 bits: <http://www.isthe.com/chongo/tech/comp/fnv/>.
+pub fn fnv1a(bytes: &[u8]) -> u64 {
+    let mut hash = Fnv1a::default();
+    hash.take_in(bytes);
+    hash.0
+}
+
+/// The hash of what was written so far.
+struct Fnv1a(u64);
+
+impl Default for Fnv1a {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv1a {
+    fn take_in(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    }
+}
+
+impl Write for Fnv1a {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.take_in(text.as_bytes());
         Ok(())
     }
 }

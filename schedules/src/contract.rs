@@ -6,7 +6,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::workload::{Workload, WorkloadError, operators};
-use crate::{Config, Operands, ScheduleSpace, lower, max_rel_error, reference, tolerance};
+use crate::{Candidate, Operands, ScheduleSpace, max_rel_error, reference, tolerance};
 
 /// Most multiply-adds of a workload that is interpreted.
 const MAX_FLOPS: f64 = 4e6;
@@ -93,23 +93,24 @@ pub fn sketch(name: &str, target: &Target, workloads: &[Workload]) {
         let space = ScheduleSpace::new(workload, target);
         let offered = if space.refusal().is_some() { &[] } else { space.sketches() };
         let Some(knobs) = offered.iter().find(|knobs| knobs.name() == name) else { continue };
-        let is_of_sketch = |config: &Config| config.sketch == name;
+        let is_of_sketch = |candidate: &Candidate| candidate.sketch() == name;
         let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
         let draws = (0..CONFIGS * 8).map(|_| space.sample(&mut rng)).filter(is_of_sketch).take(CONFIGS);
-        let default = knobs.sketch.default_config(workload, target, knobs).map(|(_, config)| config);
+        let default = knobs.sketch.default(workload, target, knobs);
+        let default = default.map(|(_, point)| space.candidate(&point.to_config()));
 
         let operands = (workload.flops() <= MAX_FLOPS).then(|| Operands::random(workload.spec(), seed as u64));
         let wanted = operands.as_ref().map(|operands| reference(workload, operands));
-        for config in default.into_iter().chain(draws.collect::<Vec<_>>()) {
-            let place = format!("{workload}\n{config}\non {}", target.key());
-            assert!(space.contains(&config), "a config that was drawn is not in the space: {place}");
-            let program = lower(workload, target, &config).unwrap_or_else(|error| panic!("{error}: {place}"));
+        for candidate in default.into_iter().chain(draws.collect::<Vec<_>>()) {
+            let place = format!("{workload}\n{candidate}\non {}", target.key());
+            assert!(space.contains(&candidate), "a config that was drawn is not in the space: {place}");
+            let program = candidate.lower().unwrap_or_else(|error| panic!("{error}: {place}"));
             verify(&program, target).unwrap_or_else(|error| panic!("{error}: {place}"));
 
             if let (Some(operands), Some(wanted)) = (&operands, &wanted) {
                 let output = interpret(&program, operands).unwrap_or_else(|error| panic!("{error}: {place}"));
                 let error = max_rel_error(&output, wanted);
-                assert!(error <= tolerance(workload, &config), "wrong by {error:.1e}: {place}");
+                assert!(error <= tolerance(workload, &candidate), "wrong by {error:.1e}: {place}");
             }
             tested += 1;
         }

@@ -13,7 +13,7 @@
 //!
 //! [`Direct`] is the typed form of a config of this sketch.
 
-use crate::config::Config;
+use crate::config::KnobValues;
 use crate::contraction::{AxisId, Contraction, Operand, with_layout};
 use crate::error::LowerError;
 use crate::workload::Workload;
@@ -179,14 +179,14 @@ fn loops(contraction: &Contraction, order: &[&str], tiles: &[(AxisId, usize)]) -
 impl Direct {
     /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
     /// target.
-    pub fn new(workload: &Workload, target: &CpuTarget, config: &Config) -> Result<Self, LowerError> {
+    pub fn new(workload: &Workload, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let roles = Roles::of(Contraction::of(workload)).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
-        Self::with_roles(roles, target, config)
+        Self::with_roles(roles, target, knobs)
     }
 
     /// The same for a workload whose roles are known.
-    fn with_roles(mut roles: Roles, target: &CpuTarget, config: &Config) -> Result<Self, LowerError> {
-        let reader = Reader(config);
+    fn with_roles(mut roles: Roles, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
+        let reader = Reader(knobs);
         let block = block_size(target);
         let blockable = roles.blockable(block);
         let layouts = Layouts::read(&reader, blockable, block)?;

@@ -1,9 +1,12 @@
 //! What a sketch offers for one workload on one target: a product of knobs.
 
-use rand::{Rng, RngExt, SeedableRng};
+use std::sync::Arc;
+
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::config::{Config, Value};
+use crate::point::Point;
 use crate::sketch::Sketch;
 
 /// A named choice among values.
@@ -55,9 +58,17 @@ pub struct KnobSpace {
     pub tier: usize,
     /// What may be chosen.
     pub knobs: Vec<Knob>,
+    /// The positions of the knobs in the order of their names.
+    pub(crate) by_name: Vec<usize>,
 }
 
 impl KnobSpace {
+    pub(crate) fn new(sketch: &'static dyn Sketch, tier: usize, knobs: Vec<Knob>) -> Self {
+        let mut by_name: Vec<usize> = (0..knobs.len()).collect();
+        by_name.sort_by_key(|&i| &knobs[i].name);
+        Self { sketch, tier, knobs, by_name }
+    }
+
     /// The sketch's name, as configs have it.
     pub fn name(&self) -> &'static str {
         self.sketch.name()
@@ -73,54 +84,36 @@ impl KnobSpace {
         false
     }
 
-    pub(crate) fn config(&self, mut pick: impl FnMut(&Knob) -> usize) -> Config {
-        let knobs = self.knobs.iter().map(|k| (k.name.clone(), k.values[pick(k)].clone())).collect();
-        Config { sketch: self.name().into(), knobs }
+    /// The combination of picked values, each by its position.
+    pub(crate) fn point(self: &Arc<Self>, pick: impl FnMut(&Knob) -> usize) -> Point {
+        Point::new(self, self.knobs.iter().map(pick))
     }
 
     /// The combination that `wanted` names by the position of each knob's value; none if it names none for some knob.
-    pub(crate) fn config_of(&self, wanted: impl Fn(&Knob) -> Option<usize>) -> Option<Config> {
-        let knobs = self
-            .knobs
-            .iter()
-            .map(|k| Some((k.name.clone(), k.values.get(wanted(k)?)?.clone())))
-            .collect::<Option<_>>()?;
-        Some(Config { sketch: self.name().into(), knobs })
+    pub fn point_of(self: &Arc<Self>, wanted: impl Fn(&Knob) -> Option<usize>) -> Option<Point> {
+        let offered = |knob: &Knob| wanted(knob).filter(|&position| position < knob.values.len());
+        let positions: Option<Vec<usize>> = self.knobs.iter().map(offered).collect();
+        Some(Point::new(self, positions?.into_iter()))
     }
 
-    /// The combinations that differ from `config` in one knob.
-    pub(super) fn single_moves<'a>(&'a self, config: &'a Config) -> impl Iterator<Item = Config> + 'a {
-        let values = self.knobs.iter().flat_map(|knob| knob.values.iter().map(move |value| (knob, value)));
-        let others = values.filter(|(knob, value)| config.knobs.get(&knob.name) != Some(*value));
-        others.map(|(knob, value)| {
-            let mut other = config.clone();
-            other.knobs.insert(knob.name.clone(), value.clone());
-            other
-        })
-    }
-
-    /// `config` with a knob set at random, or with more, each one more with a quarter of the probability.
-    pub(super) fn random_move<R: Rng + ?Sized>(&self, config: &Config, rng: &mut R) -> Config {
-        let mut other = config.clone();
-        loop {
-            let knob = &self.knobs[rng.random_range(0..self.knobs.len())];
-            let value = &knob.values[rng.random_range(0..knob.values.len())];
-            other.knobs.insert(knob.name.clone(), value.clone());
-            if rng.random_ratio(3, 4) {
-                return other;
-            }
-        }
+    /// The combination that a config is; none if it has other knobs or values.
+    pub fn locate(self: &Arc<Self>, config: &Config) -> Option<Point> {
+        let is_alike = config.sketch == self.name() && config.knobs.len() == self.knobs.len();
+        let position = |knob: &Knob| {
+            let value = config.knobs.get(&knob.name)?;
+            knob.values.iter().position(|offered| offered == value)
+        };
+        self.point_of(position).filter(|_| is_alike)
     }
 
     /// Combination number `index` in mixed radix, the last knob fastest.
-    pub(crate) fn nth(&self, mut index: u128) -> Config {
+    pub(crate) fn nth(self: &Arc<Self>, mut index: u128) -> Point {
         let mut digits = vec![0; self.knobs.len()];
         for (digit, knob) in digits.iter_mut().zip(&self.knobs).rev() {
             *digit = (index % knob.values.len() as u128) as usize;
             index /= knob.values.len() as u128;
         }
-        let mut digits = digits.into_iter();
-        self.config(|_| digits.next().unwrap_or(0))
+        Point::new(self, digits.into_iter())
     }
 }
 
@@ -135,46 +128,43 @@ const DRAWN_ONE_IN: u32 = 4;
 impl KnobSpace {
     /// A combination of little `cost`, which is `None` for invalid ones: the best of some random combinations, improved knob by
     /// knob until no other value of a single knob is much better; with its cost. The same every time; `None` if no combination is found.
-    pub(crate) fn least(&self, cost: impl Fn(&Config) -> Option<f64>) -> Option<(f64, Config)> {
+    pub fn least(self: &Arc<Self>, cost: impl Fn(&Point) -> Option<f64>) -> Option<(f64, Point)> {
         let mut rng = ChaCha8Rng::seed_from_u64(0);
-        let mut best: Option<(f64, Config)> = None;
+        let mut best: Option<(f64, Point)> = None;
         let mut valid = 0;
         for draw in 0..2 * START_DRAWS {
             let is_sparse = draw >= START_DRAWS;
             if draw == START_DRAWS && valid > 0 {
                 break;
             }
-            let config = self.config(|knob| match is_sparse && !rng.random_ratio(1, DRAWN_ONE_IN) {
+            let point = self.point(|knob| match is_sparse && !rng.random_ratio(1, DRAWN_ONE_IN) {
                 true => 0,
                 false => rng.random_range(0..knob.values.len()),
             });
-            if let Some(cost) = cost(&config) {
+            if let Some(cost) = cost(&point) {
                 valid += 1;
                 if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-                    best = Some((cost, config));
+                    best = Some((cost, point));
                 }
             }
             if valid == STARTS {
                 break;
             }
         }
-        let (mut least, mut config) = best?;
+
+        let (mut least, mut point) = best?;
         loop {
             let before = least;
-            for knob in &self.knobs {
-                for value in &knob.values {
-                    if config.knobs.get(&knob.name) == Some(value) {
-                        continue;
-                    }
-                    let mut other = config.clone();
-                    other.knobs.insert(knob.name.clone(), value.clone());
+            for knob in 0..self.knobs.len() {
+                for position in 0..self.knobs[knob].values.len() {
+                    let Some(other) = point.moved(knob, position) else { continue };
                     if let Some(cost) = cost(&other).filter(|cost| *cost < least) {
-                        (least, config) = (cost, other);
+                        (least, point) = (cost, other);
                     }
                 }
             }
             if least > STANDSTILL * before {
-                return Some((least, config));
+                return Some((least, point));
             }
         }
     }

@@ -6,7 +6,7 @@
 //! | [`contraction`] | the main equation of a workload's spec, as it is scheduled |
 //! | [`axes`] | its axes by the operands that they index |
 //! | [`sketch`] | kinds of schedules, behind one trait; a registry has those of each kind of target |
-//! | [`space`], [`config`] | every schedule of a workload on a target; one of them |
+//! | [`space`], [`Candidate`], [`config`] | every schedule of a workload on a target; one of them; its text |
 //! | [`direct`] | the sketch for CPUs: knobs, their rules, typed form |
 //! | [`gpu`] | the one composition for GPUs: tiles, stagings, pipelines, inner kernels, limits; its sketches |
 //! | [`winograd`] | the Winograd sketches for CPUs and GPUs: their knobs, their rules, their matrices |
@@ -36,6 +36,7 @@
 //! ```
 
 pub mod axes;
+mod candidate;
 pub mod config;
 pub mod contract;
 pub mod contraction;
@@ -45,6 +46,7 @@ pub mod gpu;
 mod knob_space;
 mod lower;
 pub mod operands;
+mod point;
 pub mod reference;
 mod registry;
 pub mod sketch;
@@ -52,10 +54,12 @@ pub mod space;
 pub mod winograd;
 pub mod workload;
 
-pub use config::{Config, Value};
+pub use candidate::Candidate;
+pub use config::{Config, KnobValues, Value};
 pub use error::LowerError;
 pub use knob_space::{Knob, KnobSpace};
 pub use operands::{Operands, OutOfMemory};
+pub use point::Point;
 pub use reference::{Reference, ReferenceError, max_rel_error, reference, tolerance};
 pub use registry::{LOWERING_VERSION, lower, register_sketch};
 pub use sketch::EXACT_TOLERANCE;

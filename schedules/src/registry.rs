@@ -1,26 +1,20 @@
 //! The sketches of each kind of target, in one place: nothing else knows them by name.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use autotune_ir::program::{Program, Role};
 use autotune_ir::target::Target;
 
-use crate::config::{Config, Value};
+use crate::config::{Config, KnobValues};
 use crate::direct::DirectSketch;
 use crate::error::LowerError;
 use crate::gpu::{IMPLICIT_GEMM, MMA, TILED, WGMMA};
 use crate::knob_space::KnobSpace;
-use crate::sketch::Sketch;
+use crate::sketch::{Plan, Sketch};
 use crate::winograd::WinogradSketch;
 use crate::workload::{AlreadyRegistered, Work, Workload};
 
 impl Config {
-    /// What its kernels compute and in which stages, tiles and loops apart: its sketch, and the values of knobs that decide on more.
-    pub fn algorithm(&self) -> (&str, Vec<Option<&Value>>) {
-        let knobs = find_anywhere(&self.sketch).map_or(&[][..], |sketch| sketch.algorithm_knobs());
-        (&self.sketch, knobs.iter().map(|&knob| self.knobs.get(knob)).collect())
-    }
-
     /// [`Sketch::work`]; that of the direct algorithm for a sketch that is not known.
     pub fn work(&self, workload: &Workload) -> Work {
         find_anywhere(&self.sketch).map_or_else(|| workload.work(), |sketch| sketch.work(workload, self))
@@ -66,12 +60,12 @@ fn own(target: &Target) -> Tiers {
 
 /// The sketches that a target's spaces have for a workload, with their tiers: those from outside are a tier of their own behind ours. The
 /// default schedule is that of the first tier that has one, the cheapest of its sketches.
-pub(crate) fn offered(workload: &Workload, target: &Target) -> Vec<KnobSpace> {
+pub(crate) fn offered(workload: &Workload, target: &Target) -> Vec<Arc<KnobSpace>> {
     let offer = |tier, sketch: &'static dyn Sketch| {
         let knobs = sketch.knobs(workload, target)?;
-        Some(KnobSpace { sketch, tier, knobs })
+        Some(Arc::new(KnobSpace::new(sketch, tier, knobs)))
     };
-    let mut spaces: Vec<KnobSpace> = Vec::new();
+    let mut spaces: Vec<Arc<KnobSpace>> = Vec::new();
     for (tier, sketches) in own(target).iter().enumerate() {
         spaces.extend(sketches.iter().filter_map(|&sketch| offer(tier, sketch)));
         if spaces.iter().any(|space| space.tier == tier && space.sketch.outdoes_later_tiers(workload)) {
@@ -125,9 +119,14 @@ pub(crate) fn check_target(workload: &Workload, target: &Target) -> Result<(), L
     Ok(())
 }
 
+/// What values of knobs ask for.
+pub(crate) fn plan(workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError> {
+    check_target(workload, target)?;
+    let sketch = find(knobs.sketch(), target).ok_or_else(|| LowerError::UnknownSketch(knobs.sketch().into()))?;
+    sketch.plan(workload, target, knobs)
+}
+
 /// The loop nests of a config.
 pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Program, LowerError> {
-    check_target(workload, target)?;
-    let sketch = find(&config.sketch, target).ok_or_else(|| LowerError::UnknownSketch(config.sketch.clone()))?;
-    Ok(sketch.plan(workload, target, config)?.lower())
+    Ok(plan(workload, target, config)?.lower())
 }

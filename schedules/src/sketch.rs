@@ -1,10 +1,12 @@
 //! Sketches: kinds of schedules, each with its rules.
 
 use std::fmt;
+use std::sync::Arc;
 
-use crate::config::Config;
+use crate::config::{Config, KnobValues};
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
+use crate::point::Point;
 use crate::workload::{Work, Workload};
 use autotune_ir::analyse::run_cycles;
 use autotune_ir::program::Program;
@@ -25,17 +27,12 @@ pub trait Sketch: Sync {
     /// What may be chosen for a workload on a target; `None` if the sketch is not for them.
     fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>>;
 
-    /// What a config asks for. Fails with the first knob that is malformed, does not fit the workload, or breaks a limit of the target.
-    fn plan<'a>(
-        &self,
-        workload: &'a Workload,
-        target: &'a Target,
-        config: &Config,
-    ) -> Result<Box<dyn Plan + 'a>, LowerError>;
+    /// What values of its knobs ask for. Fails with the first knob that is malformed, does not fit the workload, or breaks a limit of the target.
+    fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError>;
 
     /// What is chosen without measuring, the same on every machine, and its cost by an estimate that sketches of a tier share; `None` if the
     /// sketch does not choose.
-    fn default_config(&self, _workload: &Workload, _target: &Target, _knobs: &KnobSpace) -> Option<(f64, Config)> {
+    fn default(&self, _workload: &Workload, _target: &Target, _space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
         None
     }
 
@@ -77,8 +74,8 @@ impl fmt::Debug for dyn Sketch {
     }
 }
 
-/// A config that keeps the rules of its sketch, read.
-pub trait Plan {
+/// Values of knobs that keep the rules of their sketch, read.
+pub trait Plan: Send + Sync {
     /// Its loop nests.
     fn lower(&self) -> Program;
 
@@ -89,30 +86,30 @@ pub trait Plan {
 }
 
 /// A plan without more to it than how it is lowered.
-struct Lowering<'a, P> {
-    workload: &'a Workload,
+struct Lowering<P> {
+    workload: Workload,
     params: P,
     lower: fn(&Workload, &P) -> Program,
 }
 
-impl<P> Plan for Lowering<'_, P> {
+impl<P: Send + Sync> Plan for Lowering<P> {
     fn lower(&self) -> Program {
-        (self.lower)(self.workload, &self.params)
+        (self.lower)(&self.workload, &self.params)
     }
 }
 
 /// The plan of a sketch's typed form, which a function lowers.
-pub(crate) fn plan<'a, P: 'a>(
-    workload: &'a Workload,
+pub(crate) fn plan<P: Send + Sync + 'static>(
+    workload: &Workload,
     params: P,
     lower: fn(&Workload, &P) -> Program,
-) -> Box<dyn Plan + 'a> {
-    Box::new(Lowering { workload, params, lower })
+) -> Box<dyn Plan> {
+    Box::new(Lowering { workload: workload.clone(), params, lower })
 }
 
-/// Cycles of a config's kernel by the analysis of its loop nests; `None` if it breaks a rule.
-pub(crate) fn cycles(sketch: &dyn Sketch, workload: &Workload, target: &Target, config: &Config) -> Option<f64> {
-    Some(run_cycles(&sketch.plan(workload, target, config).ok()?.lower(), target))
+/// Cycles of a point's kernel by the analysis of its loop nests; `None` if it breaks a rule.
+pub(crate) fn cycles(sketch: &dyn Sketch, workload: &Workload, target: &Target, point: &Point) -> Option<f64> {
+    Some(run_cycles(&sketch.plan(workload, target, point).ok()?.lower(), target))
 }
 
 /// The GPU that a target is; elsewhere the sketch is not for the workload.

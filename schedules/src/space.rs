@@ -1,15 +1,18 @@
 //! Schedule spaces: every schedule of one workload on one target, as a union of sketches, each a product of knobs.
 
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use rand::{Rng, RngExt};
 
+use crate::candidate::Candidate;
 use crate::config::Config;
 use crate::direct::MAX_SHARE;
 use crate::error::LowerError;
 use crate::knob_space::KnobSpace;
+use crate::point::Point;
 use crate::registry::{self, check_target};
+use crate::sketch::Plan;
 use crate::workload::{Work, Workload};
 use autotune_ir::target::Target;
 
@@ -32,11 +35,11 @@ pub use fit::UnfitError;
 #[derive(Clone, Debug)]
 pub struct ScheduleSpace {
     workload: Workload,
-    target: Target,
-    sketches: Vec<KnobSpace>,
+    target: Arc<Target>,
+    sketches: Vec<Arc<KnobSpace>>,
     refusal: Option<LowerError>,
     /// What has been found out about the space, once.
-    default: OnceLock<Config>,
+    default: OnceLock<Candidate>,
     least_share: OnceLock<f64>,
     /// Set for the sketches of which a draw has failed.
     few: Vec<OnceLock<Few>>,
@@ -56,7 +59,15 @@ impl ScheduleSpace {
         let none = || sketches.is_empty().then(|| LowerError::no_sketch(workload, target));
         let refusal = check_target(workload, target).err().or_else(none);
         let (default, least_share) = (OnceLock::new(), OnceLock::new());
-        Self { workload: workload.clone(), target: target.clone(), sketches, refusal, default, least_share, few }
+        Self {
+            workload: workload.clone(),
+            target: Arc::new(target.clone()),
+            sketches,
+            refusal,
+            default,
+            least_share,
+            few,
+        }
     }
 
     /// Why the target has no kernels for the workload, whatever the config: elements of another type ([`Target::supports`]), too many
@@ -76,7 +87,7 @@ impl ScheduleSpace {
     }
 
     /// The sketches with their knobs.
-    pub fn sketches(&self) -> &[KnobSpace] {
+    pub fn sketches(&self) -> &[Arc<KnobSpace>] {
         &self.sketches
     }
 
@@ -88,7 +99,7 @@ impl ScheduleSpace {
 
     /// Number of knob combinations, invalid ones included.
     pub fn len(&self) -> u128 {
-        self.sketches.iter().map(KnobSpace::len).sum()
+        self.sketches.iter().map(|space| space.len()).sum()
     }
 
     /// Never true.
@@ -96,11 +107,15 @@ impl ScheduleSpace {
         false
     }
 
-    /// True if the combination keeps the rules between knobs and the limits of the target, and keeps every thread busy.
-    fn is_valid(&self, config: &Config) -> bool {
-        let Some(space) = self.sketch(config).filter(|_| self.refusal.is_none()) else { return false };
-        let plan = space.sketch.plan(&self.workload, &self.target, config);
-        plan.is_ok_and(|plan| self.is_balanced(plan.largest_share()))
+    /// The candidate of a point that keeps the rules between knobs and the limits of the target, and keeps every thread busy.
+    fn admit(&self, point: Point) -> Option<Candidate> {
+        let plan = self.plan(&point).filter(|plan| self.is_balanced(plan.largest_share()))?;
+        Some(Candidate::of_point(&self.workload, &self.target, point, Some(plan)))
+    }
+
+    fn plan(&self, point: &Point) -> Option<Box<dyn Plan>> {
+        let is_refused = self.refusal.is_some();
+        (!is_refused).then(|| point.space().sketch.plan(&self.workload, &self.target, point).ok()).flatten()
     }
 
     /// True if no thread has much more than its share of the work, or no more than with the default, which divides it as evenly as any
@@ -110,108 +125,105 @@ impl ScheduleSpace {
     }
 
     fn default_share(&self) -> f64 {
-        let default = self.default_ref();
-        let plan = self.sketch(default).map(|space| space.sketch.plan(&self.workload, &self.target, default));
-        plan.and_then(Result::ok).map_or(MAX_SHARE, |plan| plan.largest_share())
+        let plan = self.default_candidate().point().and_then(|point| self.plan(point));
+        plan.map_or(MAX_SHARE, |plan| plan.largest_share())
     }
 
-    fn sketch(&self, config: &Config) -> Option<&KnobSpace> {
-        self.sketches.iter().find(|space| space.name() == config.sketch)
+    /// The candidate of a config of whatever origin, which need not be in the space.
+    pub fn candidate(&self, config: &Config) -> Candidate {
+        match self.locate(config) {
+            Some(point) => Candidate::of_point(&self.workload, &self.target, point, None),
+            None => Candidate::of_config(&self.workload, &self.target, config.clone()),
+        }
+    }
+
+    fn locate(&self, config: &Config) -> Option<Point> {
+        self.sketches.iter().find_map(|space| space.locate(config))
     }
 
     /// The untuned schedule: what a fixed rule picks without measuring.
     pub fn default_config(&self) -> Config {
-        self.default_ref().clone()
+        self.default_candidate().config().clone()
     }
 
-    fn default_ref(&self) -> &Config {
+    /// The candidate of [`ScheduleSpace::default_config`].
+    pub fn default_candidate(&self) -> &Candidate {
         self.default.get_or_init(|| {
-            let of_tier = |tier: &[KnobSpace]| {
-                let default = |space: &KnobSpace| space.sketch.default_config(&self.workload, &self.target, space);
-                tier.iter().filter_map(default).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, config)| config)
+            let of_tier = |tier: &[Arc<KnobSpace>]| {
+                let default = |space: &Arc<KnobSpace>| space.sketch.default(&self.workload, &self.target, space);
+                tier.iter().filter_map(default).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, point)| point)
             };
             let mut tiers = self.sketches.chunk_by(|a, b| a.tier == b.tier).filter(|_| self.refusal.is_none());
-            let chosen = tiers.find_map(of_tier);
-            chosen
-                .or_else(|| self.nth(0))
-                .unwrap_or_else(|| Config { sketch: String::new(), knobs: Default::default() })
+            let chosen = tiers.find_map(of_tier).or_else(|| self.nth(0));
+            let none = || self.candidate(&Config { sketch: String::new(), knobs: Default::default() });
+            chosen.map_or_else(none, |point| Candidate::of_point(&self.workload, &self.target, point, None))
         })
     }
 
-    /// A valid config: a sketch is drawn, then knobs uniformly, and invalid combinations are rejected. Where next to none are valid, one
+    /// A valid candidate: a sketch is drawn, then knobs uniformly, and invalid combinations are rejected. Where next to none are valid, one
     /// of the few that are known, the default among them.
-    pub fn sample<R: Rng + ?Sized>(&self, rng: &mut R) -> Config {
-        if self.sketches.is_empty() {
-            return self.default_config();
-        }
-        self.draw(rng.random_range(0..self.sketches.len()), rng).unwrap_or_else(|| self.default_config())
+    pub fn sample<R: Rng + ?Sized>(&self, rng: &mut R) -> Candidate {
+        let drawn = match self.sketches.len() {
+            0 => None,
+            count => self.draw(rng.random_range(0..count), rng),
+        };
+        drawn.unwrap_or_else(|| self.default_candidate().clone())
     }
 
-    /// A valid config of a sketch, by its number; `None` if none is known.
-    fn draw<R: Rng + ?Sized>(&self, number: usize, rng: &mut R) -> Option<Config> {
+    /// A valid candidate of a sketch, by its number; `None` if none is known.
+    fn draw<R: Rng + ?Sized>(&self, number: usize, rng: &mut R) -> Option<Candidate> {
         let (sketch, few) = (&self.sketches[number], &self.few[number]);
         if self.refusal.is_some() {
             return None;
         }
         if few.get().is_none() {
-            let mut draws = (0..MAX_DRAWS).map(|_| sketch.config(|k| rng.random_range(0..k.values.len())));
-            let drawn = draws.find(|config| self.is_valid(config));
+            let mut draws = (0..MAX_DRAWS).map(|_| sketch.point(|k| rng.random_range(0..k.values.len())));
+            let drawn = draws.find_map(|point| self.admit(point));
             if drawn.is_some() {
                 return drawn;
             }
         }
-        few.get_or_init(|| Few::find(self, sketch)).pick(self, sketch, rng)
+        few.get_or_init(|| Few::find(self, sketch)).pick(self, rng)
     }
 
-    /// A valid config that differs from `config` in one knob, or in more, each one more with a quarter of the probability: good configs
+    /// A valid candidate that differs from another in one knob, or in more, each one more with a quarter of the probability: good ones
     /// can be apart by knobs that must change together, a tile and the registers for it, say. A fresh sample if none is found, and
     /// now and then where there are several sketches.
-    pub fn neighbor<R: Rng + ?Sized>(&self, config: &Config, rng: &mut R) -> Config {
+    pub fn neighbor<R: Rng + ?Sized>(&self, candidate: &Candidate, rng: &mut R) -> Candidate {
         let moves_on = self.sketches.len() > 1 && rng.random_ratio(1, SKETCH_CHANGE);
-        let number = self.sketches.iter().position(|space| space.name() == config.sketch);
-        let has_others = |&number: &usize| !self.few[number].get().is_some_and(|few| few.is_closed);
-        if let Some(number) = number.filter(|_| !moves_on).filter(has_others) {
-            let mut moves = (0..256).map(|_| self.sketches[number].random_move(config, rng));
-            if let Some(other) = moves.find(|other| other != config && self.is_valid(other)) {
+        let number = |point: &&Point| self.sketches.iter().position(|space| space.name() == point.space().name());
+        let has_others = |point: &&Point| {
+            number(point).is_some_and(|number| !self.few[number].get().is_some_and(|few| few.is_closed))
+        };
+        if let Some(point) = candidate.point().filter(|_| !moves_on).filter(has_others) {
+            let moves = (0..256).map(|_| point.random_move(rng));
+            if let Some(other) = moves.filter(|other| other != point).find_map(|other| self.admit(other)) {
                 return other;
             }
         }
         self.sample(rng)
     }
 
-    /// A valid config with each knob from one of the parents; the first parent if none is found.
-    pub fn crossover<R: Rng + ?Sized>(&self, a: &Config, b: &Config, rng: &mut R) -> Config {
-        if a.sketch != b.sketch {
-            return a.clone();
-        }
-        for _ in 0..64 {
-            let mut child = a.clone();
-            for (name, value) in &b.knobs {
-                if rng.random_bool(0.5) {
-                    child.knobs.insert(name.clone(), value.clone());
-                }
-            }
-            if self.is_valid(&child) {
-                return child;
-            }
-        }
-        a.clone()
+    /// A valid candidate with each knob from one of the parents; the first parent if none is found.
+    pub fn crossover<R: Rng + ?Sized>(&self, a: &Candidate, b: &Candidate, rng: &mut R) -> Candidate {
+        let parents = a.point().zip(b.point()).filter(|(a, b)| a.space().name() == b.space().name());
+        let child = parents.and_then(|(a, b)| (0..64).find_map(|_| self.admit(a.crossed(b, rng))));
+        child.unwrap_or_else(|| a.clone())
     }
 
-    /// Every valid config, in a fixed order.
-    pub fn iter(&self) -> impl Iterator<Item = Config> + '_ {
-        self.valid_among(0..self.len()).map(|(_, config)| config)
+    /// Every valid candidate, in a fixed order.
+    pub fn iter(&self) -> impl Iterator<Item = Candidate> + '_ {
+        self.valid_among(0..self.len()).map(|(_, candidate)| candidate)
     }
 
-    /// The valid configs among the combinations of these numbers, in a fixed order, with their numbers.
-    pub fn valid_among(&self, numbers: Range<u128>) -> impl Iterator<Item = (u128, Config)> + '_ {
+    /// The valid ones among the combinations of these numbers, in a fixed order, with their numbers.
+    pub fn valid_among(&self, numbers: Range<u128>) -> impl Iterator<Item = (u128, Candidate)> + '_ {
         let end = if self.refusal.is_some() { 0 } else { numbers.end.min(self.len()) };
-        let combinations = (numbers.start..end).filter_map(|number| Some((number, self.nth(number)?)));
-        combinations.filter(|(_, config)| self.is_valid(config))
+        (numbers.start..end).filter_map(|number| Some((number, self.admit(self.nth(number)?)?)))
     }
 
     /// Combination of a number, that of the sketches one behind the other.
-    fn nth(&self, mut number: u128) -> Option<Config> {
+    fn nth(&self, mut number: u128) -> Option<Point> {
         for sketch in &self.sketches {
             match number.checked_sub(sketch.len()) {
                 None => return Some(sketch.nth(number)),
@@ -223,11 +235,7 @@ impl ScheduleSpace {
 
     /// True if the config can be proposed: its sketch and every knob known, every value allowed, and the whole valid.
     pub fn contains(&self, config: &Config) -> bool {
-        let Some(sketch) = self.sketch(config) else {
-            return false;
-        };
-        let known = sketch.knobs.iter().all(|k| config.knobs.get(&k.name).is_some_and(|v| k.values.contains(v)));
-        known && config.knobs.len() == sketch.knobs.len() && self.is_valid(config)
+        self.locate(config).and_then(|point| self.admit(point)).is_some()
     }
 }
 
@@ -245,10 +253,11 @@ mod tests {
         let mut space = ScheduleSpace::new(&text.parse().unwrap(), &Target::Cpu(CpuTarget::generic_avx2(1)));
         let default = space.default_config();
         space.sketches.truncate(1);
-        for knob in &mut space.sketches[0].knobs {
+        for knob in &mut Arc::make_mut(&mut space.sketches[0]).knobs {
             let meaningless = (0..words).map(|i| Value::Choice(format!("meaningless{i}")));
             knob.values = meaningless.chain([default.knobs[&knob.name].clone()]).collect();
         }
+        space.default = OnceLock::from(space.candidate(&default));
         (space, default)
     }
 
@@ -258,11 +267,11 @@ mod tests {
             let (space, default) = hidden("conv2d:c=4,h=9,w=9,o=12,k=3,p=1", words);
             let mut rng = ChaCha8Rng::seed_from_u64(0);
             for _ in 0..50 {
-                assert_eq!(space.sample(&mut rng), default);
-                assert_eq!(space.neighbor(&default, &mut rng), default);
+                assert_eq!(*space.sample(&mut rng), default);
+                assert_eq!(*space.neighbor(&space.candidate(&default), &mut rng), default);
             }
-            assert!(space.valid_among(0..10_000).all(|(_, config)| config == default));
-            assert!(space.contains(&default) && space.checked_program(&default).is_ok());
+            assert!(space.valid_among(0..10_000).all(|(_, candidate)| *candidate == default));
+            assert!(space.contains(&default) && space.checked(&default).is_ok());
         }
     }
 
@@ -270,9 +279,10 @@ mod tests {
     fn few_configs_lead_to_all_that_single_knobs_reach() {
         let (mut space, default) = hidden("conv2d:c=4,h=9,w=9,o=12,k=3,p=1", 300);
         for (name, words) in [("unroll", ["1", "16"]), ("parallel", ["1", "1"])] {
-            let knob = space.sketches[0].knobs.iter_mut().find(|knob| knob.name == name).unwrap();
+            let knob = Arc::make_mut(&mut space.sketches[0]).knobs.iter_mut().find(|knob| knob.name == name).unwrap();
             knob.values.extend(words.map(|word| Value::Choice(word.into())));
         }
+        space.default = OnceLock::from(space.candidate(&default));
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         let mut unrolls: Vec<Value> = (0..100).map(|_| space.sample(&mut rng).knobs["unroll"].clone()).collect();
         unrolls.sort();
@@ -291,7 +301,7 @@ mod tests {
         ] {
             let space = ScheduleSpace::new(&text.parse().unwrap(), target);
             let config = space.sample(&mut ChaCha8Rng::seed_from_u64(0));
-            let error = space.checked_program(&config).unwrap_err();
+            let error = space.checked(&config).unwrap_err();
             assert!(matches!(error, UnfitError::Refused(_)) && error.to_string().starts_with(reason), "{error}");
             assert!(!space.contains(&config) && space.iter().next().is_none());
         }
@@ -304,7 +314,7 @@ mod tests {
         let with = |name: &str, word: &str| {
             let mut config = space.default_config();
             config.knobs.insert(name.into(), Value::Choice(word.into()));
-            space.checked_program(&config).unwrap_err()
+            space.checked(&config).unwrap_err()
         };
         assert!(matches!(with("unroll", "none"), UnfitError::Lower(_)));
         // Such code can be made, but is never proposed.

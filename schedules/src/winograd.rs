@@ -19,7 +19,7 @@
 //!
 //! Rounding errors are larger than those of the direct sum, see [`tolerance`].
 
-use crate::config::Config;
+use crate::config::KnobValues;
 use crate::direct::{block_size, reader::Reader};
 use crate::error::LowerError;
 use crate::workload::{Work, Workload};
@@ -94,9 +94,9 @@ pub(crate) fn work(workload: &Workload, m: usize) -> Option<Work> {
 impl Winograd {
     /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
     /// target.
-    pub fn new(workload: &Workload, target: &CpuTarget, config: &Config) -> Result<Self, LowerError> {
+    pub fn new(workload: &Workload, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let conv = applies(workload, target).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
-        let reader = Reader(config);
+        let reader = Reader(knobs);
         let block = block_size(target);
         let [rows] = reader.tile::<1>("tile.th")?;
         let [columns] = reader.tile::<1>("tile.tw")?;

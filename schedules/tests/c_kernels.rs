@@ -81,7 +81,10 @@ fn random_programs_agree_with_the_reference() {
         let workload = random_workload(&mut rng);
         check(&workload, &target, seed, |space| {
             let mut rng = rng.clone();
-            vec![space.default_config(), space.sample(&mut rng), space.sample(&mut rng)]
+            [space.default_config()]
+                .into_iter()
+                .chain((0..2).map(|_| space.sample(&mut rng).config().clone()))
+                .collect()
         });
     });
 }

@@ -96,14 +96,14 @@ fn survey_of(
             let workload: Workload = text.parse().unwrap();
             let space = ScheduleSpace::new(&workload, &target);
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let mut config = space.default_config();
+            let mut config = space.default_candidate().clone();
             for i in 0..configs {
                 config = match i {
-                    0 => space.default_config(),
+                    0 => config,
                     _ => {
                         let next =
                             |_| if i % 2 == 0 { space.neighbor(&config, &mut rng) } else { space.sample(&mut rng) };
-                        (0..1000).map(next).find(is_wanted).unwrap()
+                        (0..1000).map(next).find(|config| is_wanted(config)).unwrap()
                     }
                 };
                 let estimate = tiling(&workload, gpu, &config).unwrap().registers();

@@ -100,7 +100,7 @@ fn change<R: Rng>(config: &mut Config, space: &ScheduleSpace, rng: &mut R) {
 /// How many of the changed configs are lowered.
 fn check(workload: &Workload, target: &Target, rng: &mut ChaCha8Rng) -> usize {
     let space = ScheduleSpace::new(workload, target);
-    let mut config = if rng.random() { space.default_config() } else { space.sample(rng) };
+    let mut config = if rng.random() { space.default_config() } else { space.sample(rng).config().clone() };
     let mut lowered = 0;
     for _ in 0..CHANGES {
         change(&mut config, &space, rng);

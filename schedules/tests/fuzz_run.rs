@@ -24,7 +24,7 @@ const CASES: u64 = 600;
 /// The config with some knobs' values changed, as text.
 fn edited(config: &Config, space: &ScheduleSpace, rng: &mut impl Rng) -> String {
     let mut json = serde_json::to_value(config).unwrap();
-    let other = serde_json::to_value(space.sample(rng)).unwrap();
+    let other = serde_json::to_value(space.sample(rng).config()).unwrap();
     let knobs = json["knobs"].as_object_mut().unwrap();
     let names: Vec<String> = knobs.keys().cloned().collect();
     for _ in 0..rng.random_range(1..4) {
@@ -77,7 +77,8 @@ fn edited_configs_that_lower_run_and_are_right() {
             let lanes = target.cpu().unwrap().lanes();
             let workload = if seed % 4 == 0 { random_winograd(&mut rng, lanes) } else { random_workload(&mut rng) };
             let space = ScheduleSpace::new(&workload, &target);
-            let config = if rng.random_ratio(1, 4) { space.default_config() } else { space.sample(&mut rng) };
+            let config =
+                if rng.random_ratio(1, 4) { space.default_config() } else { space.sample(&mut rng).config().clone() };
             let text = edited(&config, &space, &mut rng);
             ran.fetch_add(runs_right(&text, &workload, &target, seed).into(), Ordering::Relaxed);
         });

@@ -11,7 +11,7 @@ use autotune_ir::program::{Node, WarpRole};
 use autotune_ir::{DType, InterpError, Problem, Target, interpret, verify};
 use autotune_schedules::gpu::{MMA, WGMMA};
 use autotune_schedules::{
-    Config, LowerError, Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance,
+    Candidate, Config, LowerError, Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance,
 };
 use common::pipelines::{broken, config, faults, group_config, small_target};
 use common::tiling;
@@ -35,7 +35,7 @@ fn random_half<R: Rng>(rng: &mut R) -> Workload {
 }
 
 /// A config of the sketch whose blocks are small enough for the interpreter.
-fn sample<R: Rng>(space: &ScheduleSpace, rng: &mut R) -> Option<Config> {
+fn sample<R: Rng>(space: &ScheduleSpace, rng: &mut R) -> Option<Candidate> {
     let gpu = space.target().gpu().unwrap();
     let is_small = |config: &Config| {
         let tiling = tiling(space.workload(), gpu, config).unwrap();
@@ -205,7 +205,7 @@ fn programs_of_warp_groups_are_proven_and_agree_with_the_reference() {
         let space = ScheduleSpace::new(&workload, &target);
         let mut groups = 0;
         for i in 0..40 {
-            let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
+            let config = if i == 0 { space.default_config() } else { space.sample(&mut rng).config().clone() };
             assert!(space.contains(&config) && (i > 0 || config.sketch == WGMMA.name), "{config}");
             if config.sketch == WGMMA.name {
                 verify(&lower(&workload, &target, &config).unwrap(), &target)

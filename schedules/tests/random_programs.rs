@@ -73,7 +73,7 @@ fn threads_get_equal_shares() {
         let workload: Workload = text.parse().unwrap();
         let space = ScheduleSpace::new(&workload, &target);
         for i in 0..30 {
-            let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
+            let config = if i == 0 { space.default_config() } else { space.sample(&mut rng).config().clone() };
             let program = lower(&workload, &target, &config).unwrap();
             let mut tasks = Vec::new();
             for tree in &program.stages.last().unwrap().body {
@@ -106,7 +106,7 @@ fn iteration_lists_valid_configs_once() {
     let target = Target::Cpu(CpuTarget::generic_avx2(1));
     let workload: Workload = "matmul:m=2,n=3,k=2".parse().unwrap();
     let space = ScheduleSpace::new(&workload, &target);
-    let mut configs: Vec<_> = space.iter().collect();
+    let mut configs: Vec<_> = space.iter().map(|candidate| candidate.config().clone()).collect();
     let count = configs.len();
     assert!(count > 10 && count as u128 <= space.len());
     assert!(configs.iter().all(|c| space.contains(c)));

@@ -39,15 +39,15 @@ fn for_all_seeds(usual: u64, case: impl Fn(u64) -> Result<(), String> + Sync) {
 fn check(workload: &Workload, target: &Target, seed: u64) -> Result<(), String> {
     let space = ScheduleSpace::new(workload, target);
     let context = |config: &Config, problem: String| format!("{workload} on {target}\n  {config}\n  {problem}");
-    let mut configs = vec![space.default_config()];
+    let mut configs = vec![space.default_candidate().clone()];
     if seed.is_multiple_of(SAMPLED_ONE_IN) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         configs.extend((0..SAMPLES).map(|_| space.sample(&mut rng)));
         configs.push(space.neighbor(&configs[0], &mut rng));
     }
     for config in configs {
-        let program = match (space.checked_program(&config), space.refusal()) {
-            (Ok(program), None) => program,
+        let program = match (space.checked(&config), space.refusal()) {
+            (Ok(candidate), None) => candidate.lower().unwrap(),
             (Err(UnfitError::Refused(_)), Some(LowerError::TooLarge { elements, .. })) if *elements >= 1 << 31 => {
                 continue;
             }

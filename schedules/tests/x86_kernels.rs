@@ -40,7 +40,7 @@ fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let space = ScheduleSpace::new(workload, target);
     for i in 0..configs {
-        let config = if i == 0 { space.default_config() } else { space.sample(&mut rng) };
+        let config = if i == 0 { space.default_config() } else { space.sample(&mut rng).config().clone() };
         let program = lower(workload, target, &config).unwrap();
         let context = format!("seed {seed}, {}: {workload}\n{config}", target.cpu().unwrap().isa);
         check_program(&program, target, seed, tolerance(workload, &config), &context);

@@ -1,48 +1,43 @@
-//! Features of configs, computed once each.
+//! Features of candidates, computed once each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use autotune_cost_model::features;
-use autotune_ir::Target;
-use autotune_schedules::{Config, Workload, lower};
+use autotune_schedules::{Candidate, Workload};
 use rayon::prelude::*;
 
 /// Feature rows kept, in each of two generations.
 const GENERATION: usize = 40_000;
 
-/// One row of features; `None` for a config that cannot be lowered.
+/// One row of features; `None` for a candidate that cannot be lowered.
 pub(crate) type Row = Option<Arc<[f32]>>;
 
-/// Lowers configs and extracts their features, in parallel.
+/// Lowers candidates and extracts their features, in parallel.
 ///
-/// Annealing chains come back to configs they have left, and features never change: rows are kept by config until
+/// Annealing chains come back to candidates they have left, and features never change: rows are kept until
 /// [`GENERATION`] younger ones have come, and longer if asked for again.
+#[derive(Default)]
 pub(crate) struct Featurizer {
-    target: Target,
     young: HashMap<(Workload, u64), Row>,
     old: HashMap<(Workload, u64), Row>,
 }
 
 impl Featurizer {
-    pub(crate) fn new(target: Target) -> Self {
-        Self { target, young: HashMap::new(), old: HashMap::new() }
-    }
-
-    /// A row per config, in order.
-    pub(crate) fn rows(&mut self, workload: &Workload, configs: &[Config]) -> Vec<Row> {
-        let keys: Vec<_> = configs.iter().map(|config| (workload.clone(), config.stable_hash())).collect();
-        let mut missing: HashMap<(Workload, u64), &Config> = HashMap::new();
-        for (key, config) in keys.iter().zip(configs) {
+    /// A row per candidate, in order.
+    pub(crate) fn rows(&mut self, candidates: &[Candidate]) -> Vec<Row> {
+        let key = |candidate: &Candidate| (candidate.workload().clone(), candidate.stable_hash());
+        let keys: Vec<_> = candidates.iter().map(key).collect();
+        let mut missing: HashMap<(Workload, u64), &Candidate> = HashMap::new();
+        for (key, candidate) in keys.iter().zip(candidates) {
             if !self.young.contains_key(key) {
                 match self.old.remove(key) {
                     Some(row) => drop(self.young.insert(key.clone(), row)),
-                    None => drop(missing.insert(key.clone(), config)),
+                    None => drop(missing.insert(key.clone(), candidate)),
                 }
             }
         }
-        let fresh: Vec<_> =
-            missing.into_par_iter().map(|(key, config)| (key, self.extract(workload, config))).collect();
+        let fresh: Vec<_> = missing.into_par_iter().map(|(key, candidate)| (key, extract(candidate))).collect();
         self.young.extend(fresh);
         let rows = keys.iter().map(|key| self.young.get(key).cloned().flatten()).collect();
         if self.young.len() > GENERATION {
@@ -50,9 +45,9 @@ impl Featurizer {
         }
         rows
     }
+}
 
-    fn extract(&self, workload: &Workload, config: &Config) -> Row {
-        let program = lower(workload, &self.target, config).ok()?;
-        Some(features::extract(&program, &self.target).into())
-    }
+fn extract(candidate: &Candidate) -> Row {
+    let program = candidate.lower().ok()?;
+    Some(features::extract(&program, candidate.target()).into())
 }

@@ -8,7 +8,7 @@ use autotune_cost_model::{CostModel, ModelError, RegisterUse, Sample, relative_t
 use autotune_db::TuningRecord;
 use autotune_ir::Target;
 use autotune_measure::Measurement;
-use autotune_schedules::{Config, Workload};
+use autotune_schedules::{Candidate, Workload};
 
 use crate::featurizer::Featurizer;
 use crate::params::LearningParams;
@@ -18,7 +18,7 @@ use crate::report::Ranking;
 /// The fastest one in so many of a task are its top, of which a ranking should find many.
 const TOP_ONE_IN: usize = 5;
 
-/// One measured config.
+/// One measured candidate.
 struct Example {
     features: Arc<[f32]>,
     workload: Workload,
@@ -30,6 +30,7 @@ struct Example {
 
 /// Samples of one target, over all its workloads, and the model fitted on them: a task begins with what its siblings taught.
 pub(crate) struct Learner {
+    target: Target,
     featurizer: Featurizer,
     examples: Vec<Example>,
     ranker: Ranker,
@@ -41,8 +42,9 @@ pub(crate) struct Learner {
 impl Learner {
     pub(crate) fn new(target: Target, model: Box<dyn CostModel>, params: LearningParams) -> Self {
         Self {
-            featurizer: Featurizer::new(target.clone()),
-            ranker: Ranker::new(target, model, params.clone()),
+            featurizer: Featurizer::default(),
+            ranker: Ranker::new(target.clone(), model, params.clone()),
+            target,
             examples: Vec::new(),
             fitted: 0,
             params,
@@ -55,18 +57,17 @@ impl Learner {
         let mut latest: Vec<&TuningRecord> = records.iter().collect();
         latest.sort_by_cached_key(|record| (own.contains(&record.workload), record.provenance.unix_secs));
         let latest = &latest[latest.len().saturating_sub(self.params.samples)..];
-        for of_workload in latest.chunk_by(|a, b| a.workload == b.workload) {
-            let results: Vec<_> = of_workload.iter().map(|r| (r.config.clone(), r.measurement.clone())).collect();
-            self.tell(&of_workload[0].workload, &results);
-        }
+        let candidate = |r: &TuningRecord| Candidate::new(&r.workload, &self.target, r.config.clone());
+        let results: Vec<_> = latest.iter().map(|r| (candidate(r), r.measurement.clone())).collect();
+        self.tell(&results);
     }
 
-    /// Takes results in; configs that cannot be lowered teach nothing.
-    pub(crate) fn tell(&mut self, workload: &Workload, results: &[(Config, Measurement)]) {
-        let configs: Vec<Config> = results.iter().map(|(config, _)| config.clone()).collect();
-        let rows = self.featurizer.rows(workload, &configs);
-        for (row, (_, measurement)) in rows.into_iter().zip(results) {
-            let (workload, run_secs) = (workload.clone(), measurement.run_secs());
+    /// Takes results in; candidates that cannot be lowered teach nothing.
+    pub(crate) fn tell(&mut self, results: &[(Candidate, Measurement)]) {
+        let candidates: Vec<Candidate> = results.iter().map(|(candidate, _)| candidate.clone()).collect();
+        let rows = self.featurizer.rows(&candidates);
+        for (row, (candidate, measurement)) in rows.into_iter().zip(results) {
+            let (workload, run_secs) = (candidate.workload().clone(), measurement.run_secs());
             let registers = measurement
                 .resources
                 .map(|taken| RegisterUse { registers: taken.registers as f32, spill_bytes: taken.spill_bytes as f32 });
@@ -133,9 +134,9 @@ impl Learner {
         if self.ranker.is_fitted() { self.params.explore } else { self.params.explore_untaught }
     }
 
-    /// The score of each config, `None` for one that cannot be lowered or is expected to spill registers heavily.
-    pub(crate) fn score(&mut self, workload: &Workload, configs: &[Config]) -> Vec<Option<f32>> {
-        let rows = self.featurizer.rows(workload, configs);
+    /// The score of each candidate, `None` for one that cannot be lowered or is expected to spill registers heavily.
+    pub(crate) fn score(&mut self, candidates: &[Candidate]) -> Vec<Option<f32>> {
+        let rows = self.featurizer.rows(candidates);
         let lowered: Vec<&[f32]> = rows.iter().flatten().map(|row| &**row).collect();
         let mut scores = self.ranker.score(&lowered).into_iter();
         rows.iter().map(|row| row.as_ref().and_then(|_| scores.next()?)).collect()

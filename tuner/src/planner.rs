@@ -5,9 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use autotune_cost_model::ModelError;
-use autotune_ir::Target;
-use autotune_measure::{Candidate, Measurement};
-use autotune_schedules::Config;
+use autotune_measure::Measurement;
+use autotune_schedules::Candidate;
 
 use crate::learner::Learner;
 use crate::report::{Retired, Stop};
@@ -31,8 +30,8 @@ pub(crate) struct WorkQueue(Mutex<Work>);
 pub(crate) struct Work {
     /// In the order in which they are measured.
     pub(crate) proposals: VecDeque<Proposal>,
-    /// Task, config and what came out, in order.
-    pub(crate) results: Vec<(usize, Config, Measurement)>,
+    /// Task, candidate and what came out, in order.
+    pub(crate) results: Vec<(usize, Candidate, Measurement)>,
     /// Tasks that get no more trials, until they are announced.
     pub(crate) retired: Vec<(usize, Retired)>,
 }
@@ -54,7 +53,6 @@ pub(crate) struct Planner<'a> {
     /// When it planned last, a batch or none.
     pub(crate) last: Option<Planned>,
     uses_scores: bool,
-    target: &'a Target,
     settings: &'a Settings,
     first_cost: Vec<f64>,
     batch: usize,
@@ -64,7 +62,6 @@ pub(crate) struct Planner<'a> {
 impl<'a> Planner<'a> {
     /// A planner of a run that began at `start`, with batches of that many trials.
     pub(crate) fn new(
-        target: &'a Target,
         settings: &'a Settings,
         tasks: Vec<TaskState>,
         learner: Learner,
@@ -73,7 +70,7 @@ impl<'a> Planner<'a> {
     ) -> Self {
         let first_cost = tasks.iter().map(|t| t.task.weight() * t.task.workload.flops()).collect();
         let uses_scores = tasks.iter().any(TaskState::uses_scores);
-        Self { tasks, learner, uses_scores, error: None, last: None, target, settings, first_cost, batch, start }
+        Self { tasks, learner, uses_scores, error: None, last: None, settings, first_cost, batch, start }
     }
 
     /// The limit that ends the search now, if one does; trials in flight count as made.
@@ -107,13 +104,10 @@ impl<'a> Planner<'a> {
         let batch = self.propose(queue);
         let planned = Planned { begun, learnt, proposed: Instant::now() };
         self.last = Some(planned);
-        let Some((task, configs)) = batch else {
+        let Some((task, candidates)) = batch else {
             return Vec::new();
         };
 
-        let workload = self.tasks[task].task.workload.clone();
-        let candidate = |config| Candidate { workload: workload.clone(), target: self.target.clone(), config };
-        let candidates: Vec<Candidate> = configs.into_iter().map(candidate).collect();
         let proposal = |candidate: &Candidate| Proposal { task, candidate: candidate.clone(), planned };
         queue.lock().proposals.extend(candidates.iter().map(proposal));
         candidates
@@ -124,12 +118,12 @@ impl<'a> Planner<'a> {
         let results = std::mem::take(&mut queue.lock().results);
         for of_task in results.chunk_by(|a, b| a.0 == b.0) {
             let task = of_task[0].0;
-            let results: Vec<_> = of_task.iter().map(|(_, config, m)| (config.clone(), m.clone())).collect();
+            let results: Vec<_> = of_task.iter().map(|(_, candidate, m)| (candidate.clone(), m.clone())).collect();
             let state = &mut self.tasks[task];
             state.progress.in_flight -= results.len();
             state.tell(&results);
             if self.uses_scores {
-                self.learner.tell(&state.task.workload, &results);
+                self.learner.tell(&results);
             }
             if state.has_failed() {
                 self.retire_failing(task, queue);
@@ -154,7 +148,7 @@ impl<'a> Planner<'a> {
 
     /// The next batch of the task with the most to gain, within the trials that are left. Who gives trials or time gets them used;
     /// without any limit, plateaus end the run.
-    fn propose(&mut self, queue: &WorkQueue) -> Option<(usize, Vec<Config>)> {
+    fn propose(&mut self, queue: &WorkQueue) -> Option<(usize, Vec<Candidate>)> {
         let limited = self.settings.trials.is_some() || self.settings.time_budget.is_some();
         while self.limit_reached().is_none() {
             let progress: Vec<_> = self.tasks.iter().map(|t| &t.progress).collect();
@@ -163,11 +157,11 @@ impl<'a> Planner<'a> {
 
             let n = self.trials_left().map_or(self.batch, |left| left.min(self.batch));
             let state = &mut self.tasks[task];
-            let (workload, learner) = (state.task.workload.clone(), &mut self.learner);
+            let learner = &mut self.learner;
             let explore = learner.explore_share();
-            let configs = state.ask(n, &mut |configs: &[Config]| learner.score(&workload, configs), explore);
-            if !configs.is_empty() {
-                return Some((task, configs));
+            let batch = state.ask(n, &mut |candidates: &[Candidate]| learner.score(candidates), explore);
+            if !batch.is_empty() {
+                return Some((task, batch));
             }
             self.retire(task, Retired::Exhausted, queue);
         }

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use autotune_db::{DbError, Phase, TuningRecord};
-use autotune_measure::{Candidate, Measurement, Measurer};
-use autotune_schedules::{Config, ScheduleSpace, Workload};
+use autotune_measure::{Measurement, Measurer};
+use autotune_schedules::{Candidate, Config, ScheduleSpace, Workload};
 
 use crate::error::TuneError;
 use crate::params::RaceParams;
@@ -22,18 +22,15 @@ pub(crate) fn race(
 ) -> Result<(), TuneError> {
     let start = Instant::now();
     let params = &recorder.settings.params.race;
-    let (workload, target) = (space.workload().clone(), recorder.target);
-    let records = recorder.measured(&workload)?;
-    let Field { configs, stay } = Field::of(recorder, space, &records, more, budget_secs)?;
-    if configs.len() == 1 && recorder.standing(space).default_secs.is_some() {
+    let records = recorder.measured(space.workload())?;
+    let Field { mut candidates, stay } = Field::of(recorder, space, &records, more, budget_secs)?;
+    if candidates.len() == 1 && recorder.standing(space).default_secs.is_some() {
         // Nobody is there to race against the default, and that was just measured.
         return Ok(());
     }
 
-    let known_secs = configs.iter().filter_map(|config| fastest_secs(&records, config));
+    let known_secs = candidates.iter().filter_map(|candidate| fastest_secs(&records, candidate));
     let least_secs = known_secs.reduce(f64::min);
-    let candidate = |config| Candidate { workload: workload.clone(), target: target.clone(), config };
-    let mut candidates: Vec<Candidate> = configs.into_iter().map(candidate).collect();
     for attempt in 1..=params.attempts {
         let id = since_1970().as_nanos() as u64;
         let measurements = measurer.race(&candidates, budget_secs)?;
@@ -52,7 +49,7 @@ pub(crate) fn race(
 
 /// Who takes part in a race.
 struct Field {
-    configs: Vec<Config>,
+    candidates: Vec<Candidate>,
     /// So many of the first are in every race that follows, too.
     stay: usize,
 }
@@ -67,13 +64,15 @@ impl Field {
     ) -> Result<Self, TuneError> {
         let (workload, key) = (space.workload(), recorder.target.key());
         let fits = |config: &Config| space.contains(config);
-        let mut configs: Vec<Config> = vec![space.default_config()];
+        let mut candidates: Vec<Candidate> = vec![space.default_candidate().clone()];
         let mut enter = |config: &Config| {
-            let is_fit = || recorder.has_run(space, config) || space.checked_program(config).is_ok();
-            if !configs.contains(config) && is_fit() {
-                configs.push(config.clone());
-            }
-            configs.len()
+            let is_in = candidates.iter().any(|candidate| candidate.config() == config);
+            let proven = || match recorder.has_run(space, config) {
+                true => Some(space.candidate(config)),
+                false => space.checked(config).ok(),
+            };
+            candidates.extend((!is_in).then(proven).flatten());
+            candidates.len()
         };
         let stay = last_winner(records).map_or(1, |winner| enter(&winner.config));
 
@@ -86,7 +85,7 @@ impl Field {
         for record in recorder.db.top(workload, &key, more, &fits)? {
             enter(&record.config);
         }
-        Ok(Self { configs, stay })
+        Ok(Self { candidates, stay })
     }
 }
 
@@ -166,24 +165,24 @@ mod tests {
 
     #[test]
     fn the_default_the_last_winner_and_the_fastest_race_again() {
-        let (workload, target) = ("matmul:m=4,n=4,k=4".parse().unwrap(), Target::detect("cpu", Some(1)).unwrap());
+        let workload: Workload = "matmul:m=4,n=4,k=4".parse().unwrap();
+        let target = Target::detect("cpu", Some(1)).unwrap();
         let config = ScheduleSpace::new(&workload, &target).default_config();
-        let candidate = |i: usize| Candidate {
-            workload: workload.with_exact(i % 2 == 1),
-            target: target.clone(),
-            config: config.clone(),
+        let candidate = |i: usize| {
+            let workload = workload.with_exact(i % 2 == 1);
+            Candidate::new(&workload, &target, config.clone())
         };
         let race = [9.0, 8.0, 1.0, 7.0, 2.0, 3.0, 6.0].map(ran);
         let params = RaceParams::default();
         let all = || (0..race.len()).map(candidate).collect::<Vec<_>>();
         let kept = finalists(all(), &race, 1, &params);
-        let odd: Vec<bool> = kept.iter().map(|candidate| candidate.workload.is_exact()).collect();
+        let odd: Vec<bool> = kept.iter().map(|candidate| candidate.workload().is_exact()).collect();
         // Numbers 0, 2, 4, 5 and 6.
         assert_eq!(odd, [false, false, false, true, false]);
         assert_eq!(finalists(kept, &race[..5], 1, &params).len(), 5);
         // Numbers 0, 1, 2, 4 and 5: who won before stays, however slow it was now.
         let kept: Vec<bool> =
-            finalists(all(), &race, 2, &params).iter().map(|candidate| candidate.workload.is_exact()).collect();
+            finalists(all(), &race, 2, &params).iter().map(|candidate| candidate.workload().is_exact()).collect();
         assert_eq!(kept, [false, true, false, false, true]);
     }
 }

@@ -82,7 +82,7 @@ fn matrix(rows: &[&[f32]]) -> Array2<f32> {
 #[cfg(test)]
 mod tests {
     use autotune_measure::{CandidateError, Measurement, Resources};
-    use autotune_schedules::{Config, ScheduleSpace, Workload, lower};
+    use autotune_schedules::{Candidate, ScheduleSpace, Workload};
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 
@@ -90,8 +90,8 @@ mod tests {
     use crate::learner::Learner;
 
     /// Of a kernel, by the number of its accumulators: so many spills that other kernels are faster, from 64 on.
-    fn resources(target: &Target, workload: &Workload, config: &Config) -> Resources {
-        let row = features::extract(&lower(workload, target, config).unwrap(), target);
+    fn resources(target: &Target, candidate: &Candidate) -> Resources {
+        let row = features::extract(&candidate.lower().unwrap(), target);
         let accumulators = features::names().iter().position(|name| name == "gpu.accumulators.log2_count").unwrap();
         let limit = features::register_limit(&row, target.gpu().unwrap()) as usize;
         match row[accumulators] >= 6.0 {
@@ -106,22 +106,23 @@ mod tests {
         let workload: Workload = "matmul:m=512,n=512,k=512".parse().unwrap();
         let space = ScheduleSpace::new(&workload, &target);
         let mut rng = ChaCha8Rng::seed_from_u64(5);
-        let configs: Vec<Config> = (0..400).map(|_| space.sample(&mut rng)).collect();
-        let (known, fresh) = configs.split_at(250);
+        let candidates: Vec<Candidate> = (0..400).map(|_| space.sample(&mut rng)).collect();
+        let (known, fresh) = candidates.split_at(250);
         let failed = || CandidateError::Build { message: String::new() };
         for told in [true, false] {
             let mut learner = Learner::with_xgb(target.clone());
-            let measured = |config: &Config| {
-                let taken = told.then(|| resources(&target, &workload, config));
-                (config.clone(), Measurement { resources: taken, ..Measurement::of(Err(failed())) })
+            let measured = |candidate: &Candidate| {
+                let taken = told.then(|| resources(&target, candidate));
+                (candidate.clone(), Measurement { resources: taken, ..Measurement::of(Err(failed())) })
             };
-            learner.tell(&workload, &known.iter().map(measured).collect::<Vec<_>>());
-            assert!(learner.score(&workload, fresh).iter().all(Option::is_some), "nothing is learnt yet");
+            learner.tell(&known.iter().map(measured).collect::<Vec<_>>());
+            assert!(learner.score(fresh).iter().all(Option::is_some), "nothing is learnt yet");
             learner.refit().unwrap();
-            let scores = learner.score(&workload, fresh);
-            let spills = |config: &Config| resources(&target, &workload, config).spill_bytes > 0;
-            let spilling = fresh.iter().filter(|config| spills(config)).count();
-            let refused = fresh.iter().zip(&scores).filter(|(config, score)| spills(config) && score.is_none()).count();
+            let scores = learner.score(fresh);
+            let spills = |candidate: &Candidate| resources(&target, candidate).spill_bytes > 0;
+            let spilling = fresh.iter().filter(|candidate| spills(candidate)).count();
+            let refused =
+                fresh.iter().zip(&scores).filter(|(candidate, score)| spills(candidate) && score.is_none()).count();
             let wrongly = scores.iter().filter(|score| score.is_none()).count() - refused;
             assert!(spilling > 10 && wrongly <= 2, "{spilling}, {wrongly}");
             assert!(if told { 10 * refused >= 9 * spilling } else { refused == 0 }, "{told}: {refused} of {spilling}");

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use autotune_db::{DbError, Phase, Provenance, TuningDb, TuningRecord};
 use autotune_ir::Target;
-use autotune_measure::{Candidate, Measurement};
-use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, Workload};
+use autotune_measure::Measurement;
+use autotune_schedules::{Candidate, Config, LOWERING_VERSION, ScheduleSpace, Workload};
 
 use crate::settings::Settings;
 use crate::standing::Standing;
@@ -58,9 +58,9 @@ impl<'a> Recorder<'a> {
         let (compiler, flags) = toolchain.map(|t| (t.compiler, t.flags)).unwrap_or_default();
 
         let record = TuningRecord {
-            workload: candidate.workload.clone(),
+            workload: candidate.workload().clone(),
             target: self.target.key(),
-            config: candidate.config.clone(),
+            config: candidate.config().clone(),
             measurement: measurement.clone(),
             phase,
             imported: false,
@@ -79,11 +79,11 @@ impl<'a> Recorder<'a> {
         self.db.append(&record)?;
 
         // What was only read from the database is nothing of this run.
-        if let Some(standing) = self.standings.borrow_mut().get_mut(&candidate.workload) {
-            standing.take_in(&candidate.config, measurement, phase);
+        if let Some(standing) = self.standings.borrow_mut().get_mut(candidate.workload()) {
+            standing.take_in(candidate.config(), measurement, phase);
         }
         if measurement.outcome.is_ok() {
-            self.ran.borrow_mut().insert((candidate.workload.clone(), candidate.config.stable_hash()));
+            self.ran.borrow_mut().insert((candidate.workload().clone(), candidate.stable_hash()));
         }
 
         let recent = self.flushed.get().is_some_and(|flushed| flushed.elapsed() < FLUSH_EVERY);

@@ -79,7 +79,7 @@ impl<'a> Session<'a> {
         let batch = batch_size(planned, tasks.len(), &params.scheduling);
         Ok(Self {
             best_secs: states.iter().map(|state| state.progress.best_secs()).collect(),
-            planner: Planner::new(target, settings, states, learner, batch, start),
+            planner: Planner::new(settings, states, learner, batch, start),
             target,
             settings,
             measurer,
@@ -127,7 +127,7 @@ impl<'a> Session<'a> {
 
             observer.event(&Event::Measured { task, measurement: &measurement, best_secs: best_secs[task] });
             announce(&queue, &mut **observer);
-            queue.lock().results.push((task, proposal.candidate.config, measurement));
+            queue.lock().results.push((task, proposal.candidate, measurement));
             idle_since = Instant::now();
             shares.record_secs += idle_since.duration_since(ran).as_secs_f64();
 
@@ -229,8 +229,7 @@ fn resume_task(task: &Task, recorder: &Recorder<'_>, new_searcher: &NewSearcher<
     let floor_secs = settings.ceilings.map_or(0.0, |ceilings| floor_secs(&space, &ceilings));
     let fits = |config: &Config| space.contains(config);
     let claims = db.claims(&task.workload, &target.key(), settings.params.claims, &fits)?;
-    let claimed = claims.into_iter().map(|record| record.config);
-    let claimed = claimed.filter(|config| space.checked_program(config).is_ok()).collect();
+    let claimed = claims.iter().filter_map(|record| space.checked(&record.config).ok()).collect();
     let searcher = new_searcher(&space);
     Ok(TaskState::new(task.clone(), space, searcher, settings.seed, floor_secs, &records, claimed))
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use autotune_db::{Phase, TuningRecord};
 use autotune_measure::{Measurement, failure_summary};
-use autotune_schedules::{Config, ScheduleSpace};
+use autotune_schedules::{Candidate, ScheduleSpace};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -23,14 +23,14 @@ pub(crate) struct TaskState {
     pub(crate) failed: usize,
     /// Trials that earlier runs made.
     pub(crate) resumed: usize,
-    /// Configs of the first batch of this run.
+    /// Candidates of the first batch of this run.
     first_batch: Option<usize>,
     /// Results of this run, as long as nothing has run.
     failures: Vec<Measurement>,
     searcher: Box<dyn Searcher>,
-    /// Configs that are said to be fast, the fastest last, to be measured before they count.
-    claimed: Vec<Config>,
-    /// Hashes of the configs that were proposed.
+    /// Candidates that are said to be fast, the fastest last, to be measured before they count.
+    claimed: Vec<Candidate>,
+    /// Hashes of the candidates that were proposed.
     seen: HashSet<u64>,
     rng: ChaCha8Rng,
 }
@@ -48,7 +48,7 @@ impl TaskState {
         seed: u64,
         floor_secs: f64,
         records: &[TuningRecord],
-        mut claimed: Vec<Config>,
+        mut claimed: Vec<Candidate>,
     ) -> Self {
         claimed.reverse();
         let measured = || records.iter().filter(|r| !r.is_claim());
@@ -73,7 +73,7 @@ impl TaskState {
         };
 
         // What failed in earlier runs is no reason to retire in this one.
-        let results: Vec<_> = searched().map(|r| (r.config.clone(), r.measurement.clone())).collect();
+        let results: Vec<_> = searched().map(|r| (state.space.candidate(&r.config), r.measurement.clone())).collect();
         state.tell(&results);
         state.failures.clear();
         state
@@ -94,20 +94,20 @@ impl TaskState {
         self.trials() - self.resumed
     }
 
-    /// Up to `n` configs to measure next, none of them proposed before; they are in flight from now on. The first of a task are its
-    /// default config and those that are claimed to be fast.
-    pub(crate) fn ask<'a>(&'a mut self, n: usize, score: &'a mut ScoreFn<'a>, explore: f64) -> Vec<Config> {
-        let default = self.space.default_config();
+    /// Up to `n` candidates to measure next, none of them proposed before; they are in flight from now on. The first of a task are its
+    /// default and those that are claimed to be fast.
+    pub(crate) fn ask<'a>(&'a mut self, n: usize, score: &'a mut ScoreFn<'a>, explore: f64) -> Vec<Candidate> {
+        let default = self.space.default_candidate().clone();
         let mut batch = Vec::new();
         if self.seen.insert(default.stable_hash()) {
             batch.push(default);
         }
 
         while batch.len() < n
-            && let Some(config) = self.claimed.pop()
+            && let Some(candidate) = self.claimed.pop()
         {
-            if self.seen.insert(config.stable_hash()) {
-                batch.push(config);
+            if self.seen.insert(candidate.stable_hash()) {
+                batch.push(candidate);
             }
         }
 
@@ -115,14 +115,14 @@ impl TaskState {
         let (space, seen, rng) = (&self.space, &self.seen, &mut self.rng);
         batch.extend(self.searcher.ask(Ask { space, score, explore, seen, n, rng }));
 
-        self.seen.extend(batch.iter().map(Config::stable_hash));
+        self.seen.extend(batch.iter().map(Candidate::stable_hash));
         self.progress.in_flight += batch.len();
         self.first_batch.get_or_insert(batch.len());
         batch
     }
 
     /// Takes results in.
-    pub(crate) fn tell(&mut self, results: &[(Config, Measurement)]) {
+    pub(crate) fn tell(&mut self, results: &[(Candidate, Measurement)]) {
         for (_, measurement) in results {
             let secs = measurement.run_secs();
             self.failed += usize::from(secs.is_none());

@@ -2,23 +2,18 @@
 #![allow(clippy::unwrap_used)]
 
 use autotune_db::{Phase, Provenance, TuningRecord};
-use autotune_ir::Target;
+use autotune_ir::{CpuTarget, Target};
 use autotune_measure::{Measurement, RunSecs};
-use autotune_schedules::{LOWERING_VERSION, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, Config, LOWERING_VERSION, ScheduleSpace, Workload};
 
 pub(crate) fn ran(run_secs: f64) -> Measurement {
-    let secs = RunSecs {
-        run_secs,
-        median_secs: run_secs,
-        spread: 0.0,
-        repeats: 5,
-        stopped_early: false,
-        slowdown: 1.0,
-        kernel_secs: 0.0,
-        graph_runs: 0,
-        max_rel_error: 0.0,
-    };
-    Measurement::of(Ok(secs))
+    Measurement::of(Ok(RunSecs::made_up(run_secs)))
+}
+
+/// A candidate of which only the config counts.
+pub(crate) fn made_up(config: Config) -> Candidate {
+    let target = Target::Cpu(CpuTarget::generic_avx2(1));
+    Candidate::new(&"matmul:m=4,n=4,k=4".parse().unwrap(), &target, config)
 }
 
 /// A record of the default config.

@@ -2,18 +2,16 @@
 
 use autotune_db::{Best, DbError, Standing, TuningDb};
 use autotune_ir::{Isa, Program, Target, TargetError};
-use autotune_measure::{Backend, Builder, Candidate, CandidateError, MeasureError};
+use autotune_measure::{Backend, Builder, CandidateError, MeasureError};
 use autotune_runtime::{Cpu, Device, DeviceError, Kernel, KernelError, Runner};
-use autotune_schedules::{Config, ScheduleSpace, UnfitError, Workload};
+use autotune_schedules::{Candidate, Config, ScheduleSpace, UnfitError, Workload};
 use thiserror::Error;
 
 /// The schedule to deploy for a workload on a target: the best that a database has, if it fits today's schedule space, its loop nests
 /// proven right; else the default one.
 #[derive(Clone, Debug)]
 pub struct Tuned {
-    workload: Workload,
-    target: Target,
-    config: Config,
+    candidate: Candidate,
     program: Program,
     best: Option<Best>,
 }
@@ -75,18 +73,9 @@ impl Tuned {
         // Records that are in the space and yet not right.
         let mut wrong: Vec<Config> = Vec::new();
         while let Some(best) = best_record(db, &space, &wrong)? {
-            let config = best.record.config.clone();
-            match space.checked_program(&config) {
-                Ok(program) => {
-                    return Ok(Self {
-                        workload: workload.clone(),
-                        target: target.clone(),
-                        config,
-                        program,
-                        best: Some(best),
-                    });
-                }
-                Err(_) => wrong.push(config),
+            match proven(&space, &best.record.config) {
+                Ok((candidate, program)) => return Ok(Self { candidate, program, best: Some(best) }),
+                Err(_) => wrong.push(best.record.config),
             }
         }
         Self::untuned(workload, target)
@@ -95,10 +84,9 @@ impl Tuned {
     /// The default schedule, which is chosen without measuring.
     pub fn untuned(workload: &Workload, target: &Target) -> Result<Self, LookupError> {
         let space = ScheduleSpace::new(workload, target);
-        let config = space.default_config();
         let unfit = |why| LookupError::Unfit { workload: Box::new(workload.clone()), why };
-        let program = space.checked_program(&config).map_err(unfit)?;
-        Ok(Self { workload: workload.clone(), target: target.clone(), config, program, best: None })
+        let (candidate, program) = proven(&space, &space.default_config()).map_err(unfit)?;
+        Ok(Self { candidate, program, best: None })
     }
 
     /// True if the schedule is from a database; false if it is the default one.
@@ -113,17 +101,22 @@ impl Tuned {
 
     /// What is computed.
     pub fn workload(&self) -> &Workload {
-        &self.workload
+        self.candidate.workload()
     }
 
     /// What it is for.
     pub fn target(&self) -> &Target {
-        &self.target
+        self.candidate.target()
     }
 
     /// The schedule.
     pub fn config(&self) -> &Config {
-        &self.config
+        self.candidate.config()
+    }
+
+    /// The schedule for the workload on the target.
+    pub fn candidate(&self) -> &Candidate {
+        &self.candidate
     }
 
     /// The kernel on this machine's processor, by as many threads as the target has: code made here and now from the proven loop nests.
@@ -142,13 +135,13 @@ impl Tuned {
     /// # Ok(()) }
     /// ```
     pub fn build(&self) -> Result<Runner, BuildError> {
-        self.build_on(Cpu::new(self.target.threads()))
+        self.build_on(Cpu::new(self.target().threads()))
     }
 
     /// The same on a device, which is one of the target's kind: [`autotune_runtime::CudaDevice`], [`autotune_runtime::OpenClDevice`], or one
     /// from outside.
     pub fn build_on<D: Device>(&self, device: D) -> Result<Runner<D>, BuildError> {
-        if let Target::Cpu(wanted) = &self.target {
+        if let Target::Cpu(wanted) = self.target() {
             let here = Target::detect("cpu", None)?;
             let runs = here.cpu().is_some_and(|here| wanted.isa.runs_on(here.isa));
             if !runs {
@@ -156,9 +149,8 @@ impl Tuned {
             }
         }
 
-        let (workload, target, config) = (self.workload.clone(), self.target.clone(), self.config.clone());
         let mut builder = Builder::new(Backend::Assembler, COMPILE_SECS);
-        let build = builder.build(&[Candidate { workload: workload.clone(), target, config }])?.pop();
+        let build = builder.build(std::slice::from_ref(&self.candidate))?.pop();
         let built = build.ok_or(BuildError::Nothing)?.outcome?;
         // SAFETY: the code was generated just now from loop nests that are proven to keep to their plan; it is for instructions that this
         // processor has, or for a driver that refuses what it cannot run.
@@ -170,6 +162,13 @@ impl Tuned {
     pub fn program(&self) -> &Program {
         &self.program
     }
+}
+
+/// The candidate of a config that is in the space, and its proven loop nests.
+fn proven(space: &ScheduleSpace, config: &Config) -> Result<(Candidate, Program), UnfitError> {
+    let candidate = space.checked(config)?;
+    let program = candidate.lower().map_err(UnfitError::Lower)?;
+    Ok((candidate, program))
 }
 
 /// The best record of the space's workload under any of its target's keys, but for some configs: what was measured here before claims,

@@ -11,10 +11,8 @@ use autotune::contract;
 use autotune::search::{Annealing, AnnealingParams, Ask, Batch, Genetic, GeneticParams, Searcher};
 use autotune_cost_model::{XgbModel, XgbParams};
 use autotune_ir::{CpuTarget, Target};
-use autotune_measure::{
-    Batches, Candidate, InProcessMeasurer, MeasureError, MeasureOptions, Measurement, Measurer, OnResult,
-};
-use autotune_schedules::Config;
+use autotune_measure::{Batches, InProcessMeasurer, MeasureError, MeasureOptions, Measurement, Measurer, OnResult};
+use autotune_schedules::{Candidate, Config};
 use kind::KINDS;
 use support::PaperDevice;
 
@@ -46,49 +44,52 @@ fn searchers_with_other_parameters_keep_the_contract() {
     contract::searcher(|_| Genetic::new(inbred.clone()));
 }
 
-/// Configs of the contract's batches.
+/// Candidates of the contract's batches.
 const BATCH: usize = 9;
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 
 /// Random search with a fault.
 struct Faulty {
     fault: &'static str,
-    last: Option<Config>,
+    last: Option<Candidate>,
 }
 
 impl Searcher for Faulty {
-    fn ask(&mut self, ask: Ask<'_>) -> Vec<Config> {
+    fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate> {
         let mut batch = Batch::new(ask.seen, ask.n);
         let rng = ask.rng;
         batch.fill(ask.space, rng);
-        let mut configs = batch.into_configs();
+        let mut candidates = batch.into_candidates();
         match self.fault {
-            "greedy" => configs.extend(configs.first().cloned()),
-            "repeats itself" => configs[0] = self.last.take().unwrap_or_else(|| configs[0].clone()),
-            "lazy" => drop(configs.pop()),
-            "elsewhere" => configs.iter_mut().for_each(|config| config.sketch = "elsewhere".into()),
-            "by the clock" if configs.len() == BATCH => {
-                configs.rotate_left(CALLS.fetch_add(1, Ordering::SeqCst) % BATCH);
+            "greedy" => candidates.extend(candidates.first().cloned()),
+            "repeats itself" => candidates[0] = self.last.take().unwrap_or_else(|| candidates[0].clone()),
+            "lazy" => drop(candidates.pop()),
+            "elsewhere" => candidates.iter_mut().for_each(|candidate| {
+                let config = Config { sketch: "elsewhere".into(), ..candidate.config().clone() };
+                *candidate = ask.space.candidate(&config);
+            }),
+            "by the clock" if candidates.len() == BATCH => {
+                candidates.rotate_left(CALLS.fetch_add(1, Ordering::SeqCst) % BATCH);
             }
             _ => {}
         }
-        self.last = configs.first().cloned();
-        configs.truncate(ask.n + usize::from(self.fault == "greedy"));
-        configs
+        self.last = candidates.first().cloned();
+        candidates.truncate(ask.n + usize::from(self.fault == "greedy"));
+        candidates
     }
 
-    fn tell(&mut self, _results: &[(Config, Measurement)]) {}
+    fn tell(&mut self, _results: &[(Candidate, Measurement)]) {}
 }
 
 #[test]
 fn a_searcher_that_breaks_the_contract_is_told_where() {
     let broken = |fault| breach(|| contract::searcher(|_| Faulty { fault, last: None }));
     assert_eq!(broken("none"), "nothing");
-    assert!(broken("greedy").contains("ask: 10 configs, 9 are wanted"), "{}", broken("greedy"));
-    assert!(broken("lazy").contains("ask: 8 configs of a large space, 9 are wanted"));
+    assert!(broken("greedy").contains("ask: 10 candidates, 9 are wanted"), "{}", broken("greedy"));
+    assert!(broken("lazy").contains("ask: 8 candidates of a large space, 9 are wanted"));
     assert!(broken("repeats itself").contains("ask: seen before"), "{}", broken("repeats itself"));
     assert!(broken("elsewhere").contains("ask: not in the space"));
-    assert!(broken("by the clock").contains("other configs from the same calls"));
+    assert!(broken("by the clock").contains("other candidates from the same calls"));
 }
 
 #[test]

@@ -7,13 +7,13 @@ use std::collections::HashSet;
 
 use autotune::search::Ask;
 use autotune_ir::{CpuTarget, Isa, Target};
-use autotune_schedules::{Config, ScheduleSpace};
+use autotune_schedules::{Candidate, ScheduleSpace};
 use kind::{KINDS, Kind};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-fn ask(kind: Kind, space: &ScheduleSpace, seen: &HashSet<u64>, n: usize) -> Vec<Config> {
-    let mut score = |configs: &[Config]| vec![Some(0.0); configs.len()];
+fn ask(kind: Kind, space: &ScheduleSpace, seen: &HashSet<u64>, n: usize) -> Vec<Candidate> {
+    let mut score = |candidates: &[Candidate]| vec![Some(0.0); candidates.len()];
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     kind.searcher().ask(Ask { space, score: &mut score, explore: 0.1, seen, n, rng: &mut rng })
 }
@@ -22,8 +22,8 @@ fn ask(kind: Kind, space: &ScheduleSpace, seen: &HashSet<u64>, n: usize) -> Vec<
 fn the_last_config_of_a_space_is_proposed_and_then_no_more() {
     let target = Target::Cpu(CpuTarget::generic_avx2(1));
     let space = ScheduleSpace::new(&"matmul:m=1,n=1,k=1".parse().unwrap(), &target);
-    let all: Vec<Config> = space.iter().collect();
-    let mut seen: HashSet<u64> = all[1..].iter().map(Config::stable_hash).collect();
+    let all: Vec<Candidate> = space.iter().collect();
+    let mut seen: HashSet<u64> = all[1..].iter().map(Candidate::stable_hash).collect();
     for kind in KINDS {
         assert_eq!(ask(kind, &space, &seen, 16), all[..1], "{kind:?}");
     }

@@ -45,7 +45,7 @@ fn the_winner_is_found_and_without_one_the_default() {
     let best = db.best(&workload(), &target().key(), &|_| true).unwrap().unwrap();
     assert!(tuned.is_tuned() && tuned.best() == Some(&best) && best.standing == Standing::Raced);
     assert_eq!(tuned.config(), &best.record.config);
-    assert_eq!(tuned.program(), &space.checked_program(&best.record.config).unwrap());
+    assert_eq!(tuned.program(), &space.checked(&best.record.config).unwrap().lower().unwrap());
 
     let other = "matmul:m=13,n=16,k=8".parse().unwrap();
     for tuned in [Tuned::lookup(&db, &other, &target()), Tuned::untuned(&other, &target())] {

@@ -23,21 +23,11 @@
 //! let workload: Workload = "matmul:m=64,n=64,k=64".parse()?;
 //! let target = Target::detect("cpu", None)?.key();
 //! let record = |rows: usize, run_secs: f64| TuningRecord {
-//!     workload,
+//!     workload: workload.clone(),
 //!     target: target.clone(),
 //!     config: Config { sketch: "direct".into(), knobs: [("tile.m".into(), Value::Tile(vec![rows]))].into() },
 //!     measurement: Measurement {
-//!         outcome: Ok(RunSecs {
-//!             run_secs,
-//!             median_secs: run_secs,
-//!             spread: 0.01,
-//!             repeats: 10,
-//!             stopped_early: false,
-//!             slowdown: 1.0,
-//!             kernel_secs: 0.0,
-//!             graph_runs: 0,
-//!             max_rel_error: 1e-7,
-//!         }),
+//!         outcome: Ok(RunSecs::made_up(run_secs)),
 //!         toolchain: None,
 //!         resources: None,
 //!         build_secs: 0.05,

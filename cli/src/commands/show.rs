@@ -5,8 +5,8 @@ use autotune::Tuned;
 use autotune_codegen::{asm, c, gpu};
 use autotune_db::{Best, Standing};
 use autotune_ir::{GpuApi, Target};
-use autotune_measure::{Backend, Build, Builder, Candidate, MeasureOptions};
-use autotune_schedules::{Config, ScheduleSpace, UnfitError, Workload};
+use autotune_measure::{Backend, Build, Builder, MeasureOptions};
+use autotune_schedules::{Candidate, Config, ScheduleSpace, UnfitError, Workload};
 
 use super::lookup::{claim, look_up, look_up_db};
 use crate::args::{DbArgs, Failure};
@@ -19,20 +19,21 @@ pub(super) fn run(
     db: &DbArgs,
     backend: Backend,
 ) -> Result<()> {
-    let (config, origin, program) = match config {
+    let (candidate, origin) = match config {
         Some(config) => {
-            let program = ScheduleSpace::new(workload, target).checked_program(&config);
-            let program = program.map_err(|error| match error {
+            let candidate = ScheduleSpace::new(workload, target).checked(&config);
+            let candidate = candidate.map_err(|error| match error {
                 UnfitError::Refused(why) => Failure::Usage(format!("{workload}: {why}")),
                 error => Failure::Usage(format!("--config: {error}")),
             })?;
-            (config, "as given".to_string(), program)
+            (candidate, "as given".to_string())
         }
         None => {
             let tuned = look_up(look_up_db(db)?.as_ref(), workload, target)?;
-            (tuned.config().clone(), origin(&tuned), tuned.program().clone())
+            (tuned.candidate().clone(), origin(&tuned))
         }
     };
+    let program = candidate.lower()?;
 
     let code = match (target, backend) {
         (Target::Gpu(device), _) => Some(gpu::generate(&program, device.api)),
@@ -41,21 +42,21 @@ pub(super) fn run(
         }
         (Target::Cpu(_), Backend::C) => None,
     };
-    let json = serde_json::to_string(&config)?;
-    let resources = resources(Candidate { workload: workload.clone(), target: target.clone(), config: config.clone() });
+    let json = serde_json::to_string(candidate.config())?;
+    let resources = resources(&candidate);
     print(&format!(
-        "// target {target}\n// schedule, {origin}: {config}\n// {json}\n{resources}\n{program}\n{}",
+        "// target {target}\n// schedule, {origin}: {candidate}\n// {json}\n{resources}\n{program}\n{}",
         code.unwrap_or_else(|| c::generate(&program, target)),
     ))
 }
 
 /// A line about what NVRTC says that a kernel for CUDA takes, or why it says nothing; nothing for others.
-fn resources(candidate: Candidate) -> String {
-    if !is_cuda(&candidate.target) {
+fn resources(candidate: &Candidate) -> String {
+    if !is_cuda(candidate.target()) {
         return String::new();
     }
     let options = MeasureOptions::default();
-    let builds = Builder::new(options.backend, options.build_limit_secs).build(&[candidate]);
+    let builds = Builder::new(options.backend, options.build_limit_secs).build(std::slice::from_ref(candidate));
     let why = match builds.as_deref() {
         Ok([Build { resources: Some(taken), .. }]) => {
             let serialized = if taken.is_serialized { "; its matrix instructions wait for one another" } else { "" };

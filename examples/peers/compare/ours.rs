@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, anyhow};
 use autotune_ir::{Code, Target};
-use autotune_measure::{Bench, Builder, Built, Candidate, MeasureOptions, gpu};
+use autotune_measure::{Bench, Builder, Built, MeasureOptions, gpu};
 use autotune_runtime::{allowed_cores, pin_to_core};
 use autotune_schedules::{Config, ScheduleSpace, Workload};
 use rand_chacha::ChaCha8Rng;
@@ -125,14 +125,13 @@ fn prepare(order: &Order) -> Result<(Bench, String)> {
     let space = ScheduleSpace::new(&workload, &target);
     let config = match (&order.config, order.sample) {
         (Some(config), _) => config.clone(),
-        (None, Some(seed)) => space.sample(&mut ChaCha8Rng::seed_from_u64(seed)),
+        (None, Some(seed)) => space.sample(&mut ChaCha8Rng::seed_from_u64(seed)).config().clone(),
         (None, None) => space.default_config(),
     };
     let of_config = |why: String| anyhow!("{why}, of {config}");
-    space.checked_program(&config).map_err(|e| of_config(e.to_string()))?;
+    let candidate = space.checked(&config).map_err(|e| of_config(e.to_string()))?;
 
     let MeasureOptions { backend, build_limit_secs, .. } = MeasureOptions::default();
-    let candidate = Candidate { workload: workload.clone(), target: target.clone(), config: config.clone() };
     let mut builds = Builder::new(backend, build_limit_secs).build(&[candidate])?;
     let built = builds.pop().context("nothing was built")?.outcome.map_err(|e| of_config(e.to_string()))?;
     if let Some(stem) = &order.code {

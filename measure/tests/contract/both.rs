@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use autotune_ir::{Code, Target};
 use autotune_measure::{
-    Backend, Build, Builder, Built, Candidate, CandidateError, InProcessMeasurer, MeasureError, MeasureOptions,
-    Measurement, Measurer, WorkerCommand, WorkerMeasurer,
+    Backend, Build, Builder, Built, CandidateError, InProcessMeasurer, MeasureError, MeasureOptions, Measurement,
+    Measurer, WorkerCommand, WorkerMeasurer,
 };
-use autotune_schedules::{Config, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, Config, ScheduleSpace, Workload};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -273,9 +273,9 @@ fn candidates(count: usize) -> Vec<Candidate> {
     let target = target(2);
     let space = ScheduleSpace::new(&workload, &target);
     let mut rng = ChaCha8Rng::seed_from_u64(17);
-    let candidate = |config| Candidate { workload: workload.clone(), target: target.clone(), config };
-    let mut candidates: Vec<_> = (0..count).map(|_| candidate(space.sample(&mut rng))).collect();
-    candidates.insert(count / 2, candidate(Config { sketch: "no such sketch".into(), knobs: Default::default() }));
+    let mut candidates: Vec<_> = (0..count).map(|_| space.sample(&mut rng)).collect();
+    let impossible = Config { sketch: "no such sketch".into(), knobs: Default::default() };
+    candidates.insert(count / 2, space.candidate(&impossible));
     candidates
 }
 
@@ -294,7 +294,7 @@ fn candidates_come_back_in_order<S: Subject>() {
         match &result.outcome {
             Ok(run) => assert!(index != 3 && run.run_secs > 0.0 && result.build_secs > 0.0, "{result:?}"),
             Err(error) => {
-                assert!(index == 3 && matches!(error, CandidateError::Lower { .. }), "{}: {error}", candidate.config);
+                assert!(index == 3 && matches!(error, CandidateError::Lower { .. }), "{candidate}: {error}");
             }
         }
     }

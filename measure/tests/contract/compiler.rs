@@ -7,8 +7,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use autotune_ir::{Code, Target};
-use autotune_measure::{Backend, Build, Builder, Candidate, CandidateError, Compiler, MeasureError, WorkerCommand};
-use autotune_schedules::{ScheduleSpace, Workload};
+use autotune_measure::{Backend, Build, Builder, CandidateError, Compiler, MeasureError, WorkerCommand};
+use autotune_schedules::{Candidate, ScheduleSpace, Workload};
 use tempfile::TempDir;
 
 use crate::kernels::{Place, plan, set_place, workload};
@@ -72,7 +72,7 @@ fn stand_in() -> (TempDir, WorkerCommand) {
 fn candidate(text: &str) -> Candidate {
     let (workload, target): (Workload, _) = (text.parse().unwrap(), Target::detect("cuda:sm_90", None).unwrap());
     let config = ScheduleSpace::new(&workload, &target).default_config();
-    Candidate { workload: workload.clone(), target, config }
+    Candidate::new(&workload, &target, config)
 }
 
 fn assert_built(build: &Build) {
@@ -129,11 +129,9 @@ fn every_end_of_it_is_told() {
 fn an_older_device_than_it_knows_is_refused_with_its_version() {
     let (_folder, command) = stand_in();
     let older = Target::detect("cuda:sm_70", None).unwrap();
-    let built = Builder::with_workers(Backend::Assembler, 20.0, command).build(&[Candidate {
-        config: ScheduleSpace::new(&candidate("matmul:m=64,n=64,k=64").workload, &older).default_config(),
-        target: older,
-        ..candidate("matmul:m=64,n=64,k=64")
-    }]);
+    let space = ScheduleSpace::new(&"matmul:m=64,n=64,k=64".parse().unwrap(), &older);
+    let default = space.default_candidate().clone();
+    let built = Builder::with_workers(Backend::Assembler, 20.0, command).build(&[default]);
     let Err(CandidateError::Build { message }) = &built.unwrap()[0].outcome else { panic!() };
     for words in ["NVRTC 12.99", "sm_75 to sm_90", "not for sm_70", "AUTOTUNE_NVRTC"] {
         assert!(message.contains(words), "{message}");

@@ -6,12 +6,12 @@ use std::ops::ControlFlow;
 use autotune_ir::DType;
 use autotune_ir::{Launch, Target};
 use autotune_measure::{
-    Bench, Builder, Candidate, CandidateError, Ceilings, InProcessMeasurer, MeasureError, MeasureOptions, Measurement,
-    Measurer, Resources, WorkerCommand, WorkerMeasurer,
+    Bench, Builder, CandidateError, Ceilings, InProcessMeasurer, MeasureError, MeasureOptions, Measurement, Measurer,
+    Resources, WorkerCommand, WorkerMeasurer,
 };
 use autotune_measure::{gpu, nvrtc};
 use autotune_runtime::opencl;
-use autotune_schedules::{ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, ScheduleSpace, Workload};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -62,8 +62,8 @@ fn candidates(text: &str, target: &Target, count: usize) -> Vec<Candidate> {
     let workload: Workload = text.parse().unwrap();
     let space = ScheduleSpace::new(&workload, target);
     let mut rng = ChaCha8Rng::seed_from_u64(3);
-    let configs = std::iter::once(space.default_config()).chain((1..count).map(|_| space.sample(&mut rng)));
-    configs.map(|config| Candidate { workload: workload.clone(), target: target.clone(), config }).collect()
+    let default = space.default_candidate().clone();
+    std::iter::once(default).chain((1..count).map(|_| space.sample(&mut rng))).collect()
 }
 
 fn generated_kernels_are_right_while_others_are_built() {
@@ -89,7 +89,7 @@ fn generated_kernels_are_right_while_others_are_built() {
     measurer(options()).measure(&all, &mut on_result).unwrap();
     assert_eq!(results.len(), all.len());
     for (measurement, candidate) in results.iter().zip(&all) {
-        let run = measurement.outcome.as_ref().unwrap_or_else(|e| panic!("{}: {e}", candidate.config));
+        let run = measurement.outcome.as_ref().unwrap_or_else(|e| panic!("{candidate}: {e}"));
         assert!(run.run_secs > 0.0 && run.run_secs.is_finite() && run.max_rel_error < 1e-2, "{run:?}");
         assert!(measurement.toolchain.as_ref().is_some_and(|t| t.backend.is_none()) && measurement.build_secs > 0.0);
         assert_eq!(measurement.resources.is_some(), place() == Place::Cuda);

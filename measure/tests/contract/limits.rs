@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use autotune_measure::{
-    Backend, Builder, Built, Candidate, Ceilings, InProcessMeasurer, MeasureError, MeasureOptions, WorkerCommand,
-    WorkerMeasurer,
+    Backend, Builder, Built, Ceilings, InProcessMeasurer, MeasureError, MeasureOptions, WorkerCommand, WorkerMeasurer,
 };
-use autotune_schedules::{ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, ScheduleSpace, Workload};
 
 use crate::kernels::{options, right, target};
 
@@ -27,9 +26,8 @@ fn default_kernel(workload: &str) -> Built {
     let workload: Workload = workload.parse().unwrap();
     let target = target(1);
     let config = ScheduleSpace::new(&workload, &target).default_config();
-    let mut builds = Builder::new(Backend::Assembler, 20.0)
-        .build(&[Candidate { workload: workload.clone(), target, config }])
-        .unwrap();
+    let mut builds =
+        Builder::new(Backend::Assembler, 20.0).build(&[Candidate::new(&workload, &target, config)]).unwrap();
     builds.remove(0).outcome.unwrap()
 }
 

@@ -4,9 +4,9 @@
 use autotune_ir::plan::Binding;
 use autotune_ir::program::{Role, When};
 use autotune_ir::{Code, MachineCode};
-use autotune_measure::{Backend, Builder, Candidate};
+use autotune_measure::{Backend, Builder};
 use autotune_measure::{Built, CandidateError, Measurement, WorkerCommand, WorkerMeasurer};
-use autotune_schedules::{ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, ScheduleSpace, Workload};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -51,7 +51,7 @@ fn right_for(workload: &str) -> Built {
     let workload: Workload = workload.parse().unwrap();
     let target = target(1);
     let config = ScheduleSpace::new(&workload, &target).default_config();
-    let candidate = Candidate { workload: workload.clone(), target, config };
+    let candidate = Candidate::new(&workload, &target, config);
     let mut builds = Builder::new(Backend::Assembler, 20.0).build(&[candidate]).unwrap();
     builds.remove(0).outcome.unwrap()
 }

@@ -13,9 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use autotune_ir::{GpuApi, GpuTarget, Target};
-use autotune_measure::{Builder, Candidate, MeasureOptions, Measurement, Measurer, WorkerCommand, WorkerMeasurer};
+use autotune_measure::{Builder, MeasureOptions, Measurement, Measurer, WorkerCommand, WorkerMeasurer};
 use autotune_measure::{gpu, nvrtc};
-use autotune_schedules::Workload;
+use autotune_schedules::{Candidate, Workload};
 use cudarc::driver::{CudaContext, DevicePtr, DeviceRepr, DriverError, LaunchConfig, PushKernelArg, sys};
 use cudarc::nvrtc::Ptx;
 
@@ -80,11 +80,7 @@ fn large_variants(target: &Target, most: usize) -> Vec<Candidate> {
             };
             let configs: Vec<_> = wanted.iter().enumerate().filter_map(config).collect();
             eprintln!("{text}, {sketch}: {} kernels", configs.len());
-            all.extend(configs.into_iter().map(|config| Candidate {
-                workload: workload.clone(),
-                target: target.clone(),
-                config,
-            }));
+            all.extend(configs.into_iter().map(|config| Candidate::new(&workload, target, config)));
         }
     }
     let most = env::var("AUTOTUNE_CASES").map_or(most, |count| count.parse().unwrap()).min(all.len());
@@ -100,8 +96,8 @@ fn large_variants_are_right() {
     let mut on_result = |index: usize, measurement: Measurement| {
         count += 1;
         if let Err(error) = measurement.outcome {
-            let Candidate { workload, config, .. } = &all[index];
-            failures.push(format!("{workload}\n    {config}\n    {error}"));
+            let candidate = &all[index];
+            failures.push(format!("{}\n    {candidate}\n    {error}", candidate.workload()));
         }
         ControlFlow::Continue(())
     };
@@ -120,9 +116,9 @@ fn large_variants_compile() {
     let all = large_variants(&Target::detect("cuda:sm_90", None).unwrap(), 12);
     let builds = Builder::new(MeasureOptions::default().backend, 60.0).build(&all).unwrap();
     let mut failures = Vec::new();
-    for (Candidate { workload, config, .. }, build) in all.iter().zip(builds) {
+    for (candidate, build) in all.iter().zip(builds) {
         if let Err(error) = build.outcome {
-            failures.push(format!("{workload}\n    {config}\n    {error}"));
+            failures.push(format!("{}\n    {candidate}\n    {error}", candidate.workload()));
         }
     }
     assert!(failures.is_empty(), "{} do not compile:\n{}", failures.len(), failures.join("\n"));

@@ -1,10 +1,13 @@
 //! The schedule that is chosen without measuring.
 
+use std::sync::Arc;
+
 use super::balance::MAX_SHARE;
 use super::{Direct, Roles, block_size};
-use crate::config::{Config, Value};
+use crate::config::Value;
 use crate::contraction::AxisId;
 use crate::knob_space::{Knob, KnobSpace};
+use crate::point::Point;
 use autotune_ir::target::CpuTarget;
 
 /// Layouts and data modes in the order in which the default tries them.
@@ -29,32 +32,32 @@ const DEFAULT_DATA: [(&str, &str); 6] = [
 ///
 /// There is always one that keeps the rules: the last to be tried have a register tile of a single vector, which fits the
 /// registers and the code, and a padded copy of the input, which any padding can be written out to.
-pub(super) fn default_config(roles: &Roles, target: &CpuTarget, sketch: &KnobSpace) -> Option<Config> {
+pub(super) fn default_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let lanes = target.lanes();
     let usual: Vec<DefaultRule> =
         roles.vectors(target).into_iter().map(|vector| DefaultRule::of(roles, target, vector)).collect();
     // Several rows of a tall kernel, each with its taps in the padding written out, may be too much code.
     let flat: Vec<DefaultRule> =
         usual.iter().filter(|rule| rule.height > 1).map(|rule| DefaultRule { height: 1, ..rule.clone() }).collect();
-    let mut best: Option<(f64, Config)> = None;
+    let mut best: Option<(f64, Point)> = None;
     let sizes = || [3 * lanes, 2 * lanes, lanes, 4, 2, 1].into_iter();
     for (rules, channels) in sizes().map(|size| (&usual, size)).chain(sizes().map(|size| (&flat, size))) {
         for rule in rules.iter().filter(|rule| channels <= rule.vectors * lanes) {
-            for config in rule.candidates(sketch, channels) {
-                let Ok(direct) = Direct::with_roles(roles.clone(), target, &config) else {
+            for point in rule.candidates(space, channels) {
+                let Ok(direct) = Direct::with_roles(roles.clone(), target, &point) else {
                     continue;
                 };
                 let share = direct.largest_share(target);
                 if share <= MAX_SHARE {
-                    return Some(config);
+                    return Some(point);
                 }
                 if best.as_ref().is_none_or(|(least, _)| share < *least) {
-                    best = Some((share, config));
+                    best = Some((share, point));
                 }
             }
         }
     }
-    best.map(|(_, config)| config)
+    best.map(|(_, point)| point)
 }
 
 /// What the default schedule of a workload tries.
@@ -89,21 +92,26 @@ impl<'r> DefaultRule<'r> {
     }
 
     /// The combinations that the knobs have with a register tile of so many channels, the best first.
-    fn candidates<'a>(&'a self, sketch: &'a KnobSpace, channels: usize) -> impl Iterator<Item = Config> + 'a {
+    fn candidates<'a>(&'a self, space: &'a Arc<KnobSpace>, channels: usize) -> impl Iterator<Item = Point> + 'a {
         let widths = DEFAULT_DATA.into_iter().flat_map(|data| (1..=self.width).rev().map(move |width| (data, width)));
         let all = widths.flat_map(|(data, width)| ["2", "1", "3"].map(|parallel| (data, width, parallel)));
         all.filter_map(move |((layout, data), width, parallel)| {
             let words =
                 [("vector", self.roles.name(self.vector)), ("data", data), ("layout", layout), ("parallel", parallel)];
-            self.candidate(sketch, &words, [channels, width])
+            self.candidate(space, &words, [channels, width])
         })
     }
 
     /// The combination with the given words and register tile, if the knobs have it.
-    fn candidate(&self, sketch: &KnobSpace, words: &[(&str, &str)], [channels, width]: [usize; 2]) -> Option<Config> {
+    fn candidate(
+        &self,
+        space: &Arc<KnobSpace>,
+        words: &[(&str, &str)],
+        [channels, width]: [usize; 2],
+    ) -> Option<Point> {
         let roles = self.roles;
         let outermost_tap = roles.axes.taps().next();
-        sketch.config_of(|knob| {
+        space.point_of(|knob| {
             let position = |word: &str| knob.values.iter().position(|v| *v == Value::Choice(word.into()));
             let (group, axis) = knob.name.split_once('.').unwrap_or((&knob.name, ""));
             match (group, axis) {

@@ -1,21 +1,21 @@
-//! Reading the knobs of a config.
+//! Reading the values of knobs.
 
 use std::ops::RangeInclusive;
 
-use crate::config::{Config, Value};
+use crate::config::{KnobValues, Value};
 use crate::error::LowerError;
 use autotune_ir::program::Layout;
 
-/// Reads knobs of a config by name and type.
-pub(crate) struct Reader<'a>(pub(crate) &'a Config);
+/// Reads values of knobs by name and type.
+pub(crate) struct Reader<'a>(pub(crate) &'a dyn KnobValues);
 
 impl<'a> Reader<'a> {
     fn get(&self, name: &str) -> Result<&'a Value, LowerError> {
-        self.0.knobs.get(name).ok_or_else(|| LowerError::knob(name, "is missing"))
+        self.0.value(name).ok_or_else(|| LowerError::knob(name, "is missing"))
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
-        self.0.knobs.contains_key(name)
+        self.0.value(name).is_some()
     }
 
     pub(crate) fn choice(&self, name: &str) -> Result<&'a str, LowerError> {

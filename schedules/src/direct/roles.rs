@@ -147,7 +147,7 @@ impl LoopNames {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{DirectSketch, default::default_config, knobs::knobs};
+    use super::super::{DirectSketch, default::default_point, knobs::knobs};
     use super::*;
     use crate::knob_space::KnobSpace;
     use autotune_ir::affine::Affine;
@@ -189,8 +189,8 @@ mod tests {
         let names = |axes: &[AxisId]| axes.iter().map(|&axis| roles.name(axis)).collect();
 
         // Every contraction has a schedule.
-        let knobs = KnobSpace { sketch: &DirectSketch, tier: 0, knobs: knobs(roles, &cpu) };
-        assert!(default_config(roles, &cpu, &knobs).is_some());
+        let space = Arc::new(KnobSpace::new(&DirectSketch, 0, knobs(roles, &cpu)));
+        assert!(default_point(roles, &cpu, &space).is_some());
         [names(&roles.spatial), names(&roles.vectors(&cpu))]
     }
 

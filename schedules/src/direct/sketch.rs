@@ -1,15 +1,18 @@
 //! The direct sketch: loops around a register tile, on CPUs.
 
+use std::sync::Arc;
+
 use super::{Direct, Roles, default, knobs};
-use crate::config::Config;
+use crate::config::KnobValues;
 use crate::contraction::Contraction;
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::lower::direct;
+use crate::point::Point;
 use crate::sketch::{Plan, Sketch};
 use crate::workload::Workload;
 use autotune_ir::program::Program;
-use autotune_ir::target::{CpuTarget, Target};
+use autotune_ir::target::Target;
 
 /// Name of the sketch in configs.
 pub const SKETCH: &str = "direct";
@@ -17,10 +20,11 @@ pub const SKETCH: &str = "direct";
 /// The sketch.
 pub(crate) struct DirectSketch;
 
-struct Planned<'a> {
-    workload: &'a Workload,
-    cpu: &'a CpuTarget,
+struct Planned {
+    workload: Workload,
     direct: Direct,
+    lanes: usize,
+    largest_share: f64,
 }
 
 impl Sketch for DirectSketch {
@@ -32,28 +36,25 @@ impl Sketch for DirectSketch {
         Some(knobs::knobs(&Roles::of(Contraction::of(workload))?, target.cpu()?))
     }
 
-    fn plan<'a>(
-        &self,
-        workload: &'a Workload,
-        target: &'a Target,
-        config: &Config,
-    ) -> Result<Box<dyn Plan + 'a>, LowerError> {
+    fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError> {
         let cpu = target.cpu().ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
-        Ok(Box::new(Planned { workload, cpu, direct: Direct::new(workload, cpu, config)? }))
+        let direct = Direct::new(workload, cpu, knobs)?;
+        let (lanes, largest_share) = (cpu.lanes(), direct.largest_share(cpu));
+        Ok(Box::new(Planned { workload: workload.clone(), direct, lanes, largest_share }))
     }
 
-    fn default_config(&self, workload: &Workload, target: &Target, knobs: &KnobSpace) -> Option<(f64, Config)> {
+    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
         let roles = Roles::of(Contraction::of(workload))?;
-        Some((0.0, default::default_config(&roles, target.cpu()?, knobs)?))
+        Some((0.0, default::default_point(&roles, target.cpu()?, space)?))
     }
 }
 
-impl Plan for Planned<'_> {
+impl Plan for Planned {
     fn lower(&self) -> Program {
-        direct::lower(self.workload, &self.direct, self.cpu.lanes())
+        direct::lower(&self.workload, &self.direct, self.lanes)
     }
 
     fn largest_share(&self) -> f64 {
-        self.direct.largest_share(self.cpu)
+        self.largest_share
     }
 }

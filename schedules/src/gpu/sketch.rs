@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::{AxisRoles, Tiling, lower, teams, threads};
-use crate::config::Config;
+use crate::config::KnobValues;
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
+use crate::point::Point;
 use crate::sketch::{self, Plan, Sketch};
 use crate::workload::Workload;
 use autotune_ir::instruction::ThreadGroup;
@@ -56,14 +57,19 @@ impl GpuSketch {
     }
 
     /// What a config asks for, or the first knob that is malformed, does not fit the workload, or breaks a limit of the target.
-    pub fn tiling(&self, workload: &Workload, target: &GpuTarget, config: &Config) -> Result<Tiling, LowerError> {
+    pub fn tiling(
+        &self,
+        workload: &Workload,
+        target: &GpuTarget,
+        knobs: &dyn KnobValues,
+    ) -> Result<Tiling, LowerError> {
         let dtype = workload.dtype();
         let has_type = self.by.is_some() || dtype != DType::Tf32;
         let roles = self.roles(workload, target).filter(|_| has_type);
         let roles = roles.ok_or_else(|| LowerError::unfit(self.name, workload))?;
         match self.by {
-            None => threads::tiling(roles, dtype, config)?.checked(target),
-            Some(by) => teams::tiling(roles, dtype, target, by, config)?.checked(target),
+            None => threads::tiling(roles, dtype, knobs)?.checked(target),
+            Some(by) => teams::tiling(roles, dtype, target, by, knobs)?.checked(target),
         }
     }
 }
@@ -82,18 +88,13 @@ impl Sketch for GpuSketch {
         })
     }
 
-    fn plan<'a>(
-        &self,
-        workload: &'a Workload,
-        target: &'a Target,
-        config: &Config,
-    ) -> Result<Box<dyn Plan + 'a>, LowerError> {
+    fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError> {
         let gpu = sketch::gpu_of(self, workload, target)?;
-        Ok(sketch::plan(workload, self.tiling(workload, gpu, config)?, lower::lower))
+        Ok(sketch::plan(workload, self.tiling(workload, gpu, knobs)?, lower::lower))
     }
 
-    fn default_config(&self, workload: &Workload, target: &Target, knobs: &KnobSpace) -> Option<(f64, Config)> {
-        knobs.least(|config| sketch::cycles(self, workload, target, config))
+    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
+        space.least(|point| sketch::cycles(self, workload, target, point))
     }
 
     /// Where there are enough columns for tensor cores, and where only they have the type.

@@ -33,7 +33,7 @@
 use std::sync::Arc;
 
 use super::{AxisRoles, Kernel, Level, Packing, Pipeline, Staged, Tiling, require};
-use crate::config::Config;
+use crate::config::KnobValues;
 use crate::contraction::{AxisId, Operand};
 use crate::direct::reader::Reader;
 use crate::error::LowerError;
@@ -152,9 +152,9 @@ pub(super) fn tiling(
     dtype: DType,
     target: &GpuTarget,
     by: ThreadGroup,
-    config: &Config,
+    knobs: &dyn KnobValues,
 ) -> Result<Tiling, LowerError> {
-    let reader = Reader(config);
+    let reader = Reader(knobs);
     let is_group = by == ThreadGroup::WarpGroup;
     let (row, column) = (roles.spatial[0], roles.spatial[1]);
     let [rows, team_rows] = read_tile(&reader, "tile.m", by.rows(), roles.extent(row))?;

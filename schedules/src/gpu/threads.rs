@@ -21,7 +21,7 @@
 use std::sync::Arc;
 
 use super::{AxisRoles, Kernel, Level, Packing, Pipeline, Staged, Tiling, require};
-use crate::config::Config;
+use crate::config::KnobValues;
 use crate::contraction::{AxisId, Operand};
 use crate::direct::reader::Reader;
 use crate::error::LowerError;
@@ -111,8 +111,8 @@ fn chunks(roles: &AxisRoles, axis: AxisId) -> Vec<Vec<usize>> {
 }
 
 /// What a config asks for, or the first knob that is malformed or does not fit.
-pub(crate) fn tiling(roles: Arc<AxisRoles>, dtype: DType, config: &Config) -> Result<Tiling, LowerError> {
-    let reader = Reader(config);
+pub(crate) fn tiling(roles: Arc<AxisRoles>, dtype: DType, knobs: &dyn KnobValues) -> Result<Tiling, LowerError> {
+    let reader = Reader(knobs);
     let (mut spatial, mut threads, mut sums) = (Vec::new(), Vec::new(), Vec::new());
     for &axis in &roles.spatial {
         let knob = knob_of(&roles, axis);

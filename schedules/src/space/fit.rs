@@ -1,12 +1,12 @@
-//! From a config of whatever origin to a proven program.
+//! From a config of whatever origin to proven loop nests.
 
 use thiserror::Error;
 
 use super::ScheduleSpace;
+use crate::candidate::Candidate;
 use crate::config::Config;
 use crate::error::LowerError;
 use crate::registry::lower;
-use autotune_ir::program::Program;
 use autotune_ir::{ProgramError, verify};
 
 /// Why a config must not be built for a workload on a target: the first step that failed.
@@ -28,23 +28,22 @@ pub enum UnfitError {
 }
 
 impl ScheduleSpace {
-    /// The program of a config that did not come from this space in this process: from a database, a file, a command line. It is in the
+    /// The candidate of a config that did not come from this space in this process: from a database, a file, a command line. It is in the
     /// space, and [`verify`] has proven its loop nests.
     ///
     /// The proof takes a few times as long as lowering, some ten microseconds to two milliseconds: the median of 300 configs each on an
     /// AMD EPYC (family 25, model 1, two busy cores) was 1.3 times (0.04 ms) for a matrix product, 3.3 times (0.5 ms) for a convolution
     /// with peeled padding, 2.2 times (1 ms) for Winograd, 1.6 to 3.2 times (0.06 ms) for GPUs; nine in ten took up to 1.7, 4.5, 3.1
     /// and 7.2 times.
-    pub fn checked_program(&self, config: &Config) -> Result<Program, UnfitError> {
+    pub fn checked(&self, config: &Config) -> Result<Candidate, UnfitError> {
         if let Some(refusal) = self.refusal() {
             return Err(UnfitError::Refused(refusal.clone()));
         }
-        if !self.contains(config) {
+        let Some(candidate) = self.locate(config).and_then(|point| self.admit(point)) else {
             let why = lower(self.workload(), self.target(), config).err();
             return Err(why.map_or(UnfitError::NotOffered, UnfitError::Lower));
-        }
-        let program = lower(self.workload(), self.target(), config).map_err(UnfitError::Lower)?;
-        verify(&program, self.target()).map_err(UnfitError::Verify)?;
-        Ok(program)
+        };
+        verify(&candidate.lower().map_err(UnfitError::Lower)?, self.target()).map_err(UnfitError::Verify)?;
+        Ok(candidate)
     }
 }

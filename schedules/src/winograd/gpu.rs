@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::conv::Conv;
 use super::rewrite::rewritten;
 use super::{SKETCH, TAPS, TILE_SIZE_KNOB};
-use crate::config::Config;
+use crate::config::KnobValues;
 use crate::contraction::Contraction;
 use crate::direct::reader::Reader;
 use crate::error::LowerError;
@@ -80,16 +80,16 @@ pub fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
 impl GpuWinograd {
     /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
     /// target.
-    pub fn new(workload: &Workload, target: &GpuTarget, config: &Config) -> Result<Self, LowerError> {
+    pub fn new(workload: &Workload, target: &GpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let conv = applies(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
-        let m = Reader(config).number(TILE_SIZE_KNOB)?;
+        let m = Reader(knobs).number(TILE_SIZE_KNOB)?;
         if !TILE_SIZES.contains(&m) || !conv.saves_work(m) {
             return Err(LowerError::knob(
                 TILE_SIZE_KNOB,
                 format!("tiles of {m}x{m} save nothing or need too many registers"),
             ));
         }
-        let product = threads::tiling(Arc::new(product(workload, &conv, m)), workload.dtype(), config)?;
+        let product = threads::tiling(Arc::new(product(workload, &conv, m)), workload.dtype(), knobs)?;
         Ok(Self { conv, m, product: product.checked(target)? })
     }
 

@@ -2,7 +2,7 @@
 
 use super::gpu::{self, GpuWinograd};
 use super::{INPUT_KNOB, TILE_SIZE_KNOB, Winograd, knobs, tolerance, work};
-use crate::config::{Config, Value};
+use crate::config::{Config, KnobValues, Value};
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::lower::winograd;
@@ -28,15 +28,10 @@ impl Sketch for WinogradSketch {
         }
     }
 
-    fn plan<'a>(
-        &self,
-        workload: &'a Workload,
-        target: &'a Target,
-        config: &Config,
-    ) -> Result<Box<dyn Plan + 'a>, LowerError> {
+    fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError> {
         Ok(match target {
-            Target::Cpu(cpu) => sketch::plan(workload, Winograd::new(workload, cpu, config)?, winograd::lower),
-            Target::Gpu(gpu) => sketch::plan(workload, GpuWinograd::new(workload, gpu, config)?, gpu::lower::lower),
+            Target::Cpu(cpu) => sketch::plan(workload, Winograd::new(workload, cpu, knobs)?, winograd::lower),
+            Target::Gpu(gpu) => sketch::plan(workload, GpuWinograd::new(workload, gpu, knobs)?, gpu::lower::lower),
         })
     }
 

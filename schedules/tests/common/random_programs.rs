@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 pub fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let space = ScheduleSpace::new(workload, target);
-    let drawn = (1..configs).map(|_| space.sample(&mut rng));
+    let drawn = (1..configs).map(|_| space.sample(&mut rng).config().clone());
     check_configs(&space, seed, std::iter::once(space.default_config()).chain(drawn));
 }
 

@@ -59,7 +59,7 @@ pub fn sample_winograd<R: Rng>(space: &ScheduleSpace, rng: &mut R) -> Config {
 
 /// A config of a sketch that the space has.
 pub fn sample_sketch<R: Rng>(space: &ScheduleSpace, sketch: &str, rng: &mut R) -> Config {
-    let drawn = (0..200).map(|_| space.sample(rng)).find(|config| config.sketch == sketch);
+    let drawn = (0..200).map(|_| space.sample(rng).config().clone()).find(|config| config.sketch == sketch);
     drawn.unwrap_or_else(|| panic!("no {sketch} config of {}", space.workload()))
 }
 
@@ -81,7 +81,7 @@ pub fn random_panel<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config) 
         let Ok(workload) = workload.map(|workload| workload.with_epilogue(epilogue)) else { continue };
         let space = ScheduleSpace::new(&workload, target);
         for _ in 0..if workload.flops() < 2e6 { 50 } else { 0 } {
-            let mut config = space.sample(rng);
+            let mut config = space.sample(rng).config().clone();
             let layout = config.knobs.get("layout.in").cloned();
             let mut set = |knob: &str, value: Value| {
                 config.knobs.entry(knob.into()).and_modify(|old| *old = value);

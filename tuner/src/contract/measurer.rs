@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use autotune_ir::Target;
-use autotune_measure::{Candidate, MeasureError, Measurement, Measurer};
-use autotune_schedules::{Config, ScheduleSpace, Workload};
+use autotune_measure::{MeasureError, Measurement, Measurer};
+use autotune_schedules::{Candidate, Config, ScheduleSpace, Workload};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
@@ -34,9 +34,10 @@ fn candidates(target: &Target) -> Vec<Candidate> {
     };
     let space = ScheduleSpace::new(&workload, target);
     let mut rng = ChaCha8Rng::seed_from_u64(17);
-    let mut configs: Vec<Config> = (0..6).map(|_| space.sample(&mut rng)).collect();
-    configs.insert(IMPOSSIBLE, Config { sketch: "no such sketch".into(), knobs: Default::default() });
-    configs.into_iter().map(|config| Candidate { workload: workload.clone(), target: target.clone(), config }).collect()
+    let mut candidates: Vec<Candidate> = (0..6).map(|_| space.sample(&mut rng)).collect();
+    let impossible = Config { sketch: "no such sketch".into(), knobs: Default::default() };
+    candidates.insert(IMPOSSIBLE, space.candidate(&impossible));
+    candidates
 }
 
 /// A measurement that the position of its candidate allows.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use autotune_ir::{CpuTarget, Target};
 use autotune_measure::{CandidateError, Measurement, RunSecs};
-use autotune_schedules::{Config, ScheduleSpace};
+use autotune_schedules::{Candidate, ScheduleSpace};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
@@ -22,16 +22,16 @@ const SMALL: &str = "matmul:m=1,n=1,k=1";
 
 const BATCH: usize = 9;
 
-/// Of searchers made by `new`, one for each space: they propose distinct configs of the space that were not seen, as many as are wanted
+/// Of searchers made by `new`, one for each space: they propose distinct candidates of the space that were not seen, as many as are wanted
 /// where there are so many, the same from the same seed, whatever they are told and whatever scores are; and none where all were seen.
-/// How good the configs are is not asked.
+/// How good they are is not asked.
 pub fn searcher<S: Searcher>(new: impl Fn(&ScheduleSpace) -> S) {
     for (text, word) in SPACES {
         let space = space(text, word);
         for scores in [Scores::Any, Scores::Negative, Scores::Equal, Scores::None] {
             let proposed = propose(&space, new(&space), scores);
             let again = propose(&space, new(&space), scores);
-            assert!(proposed == again, "ask: {text}: other configs from the same calls and the same random numbers");
+            assert!(proposed == again, "ask: {text}: other candidates from the same calls and the same random numbers");
         }
     }
     uses_up(&space(SMALL, None), &new);
@@ -56,14 +56,14 @@ enum Scores {
     /// Only negative: scores have no scale.
     Negative,
     Equal,
-    /// No config can be lowered.
+    /// No candidate can be lowered.
     None,
 }
 
 impl Scores {
-    fn of(self, configs: &[Config]) -> Vec<Option<f32>> {
-        let score = |config: &Config| {
-            let hash = config.stable_hash();
+    fn of(self, candidates: &[Candidate]) -> Vec<Option<f32>> {
+        let score = |candidate: &Candidate| {
+            let hash = candidate.stable_hash();
             match self {
                 Scores::Any => match hash % 7 {
                     0 => None,
@@ -75,48 +75,38 @@ impl Scores {
                 Scores::None => None,
             }
         };
-        configs.iter().map(score).collect()
+        candidates.iter().map(score).collect()
     }
 }
 
-/// What a searcher is told of a config: that it ran, in some time, or that it failed.
-fn measured(config: &Config) -> (Config, Measurement) {
-    let hash = config.stable_hash();
+/// What a searcher is told of a candidate: that it ran, in some time, or that it failed.
+fn measured(candidate: &Candidate) -> (Candidate, Measurement) {
+    let hash = candidate.stable_hash();
     let run_secs = 1e-3 + 1e-6 * (hash % 997) as f64;
     let outcome = match hash % 5 {
         0 => Err(CandidateError::Build { message: "made up".into() }),
-        _ => Ok(RunSecs {
-            run_secs,
-            median_secs: run_secs,
-            spread: 0.0,
-            repeats: 1,
-            stopped_early: false,
-            slowdown: 1.0,
-            kernel_secs: 0.0,
-            graph_runs: 0,
-            max_rel_error: 0.0,
-        }),
+        _ => Ok(RunSecs::made_up(run_secs)),
     };
-    (config.clone(), Measurement::of(outcome))
+    (candidate.clone(), Measurement::of(outcome))
 }
 
 /// Several batches, each checked and, late as it may be, told.
-fn propose(space: &ScheduleSpace, mut searcher: impl Searcher, scores: Scores) -> Vec<Config> {
+fn propose(space: &ScheduleSpace, mut searcher: impl Searcher, scores: Scores) -> Vec<Candidate> {
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let mut seen = HashSet::new();
 
     // Earlier runs may have measured what this searcher never proposed.
-    let earlier: Vec<Config> = (0..BATCH).map(|_| space.sample(&mut rng)).collect();
-    seen.extend(earlier.iter().map(Config::stable_hash));
+    let earlier: Vec<Candidate> = (0..BATCH).map(|_| space.sample(&mut rng)).collect();
+    seen.extend(earlier.iter().map(Candidate::stable_hash));
     searcher.tell(&earlier.iter().map(measured).collect::<Vec<_>>());
 
-    let mut proposed: Vec<Config> = Vec::new();
+    let mut proposed: Vec<Candidate> = Vec::new();
     let mut told = 0;
     for (round, explore) in [0.5, 0.05, 0.0, 1.0, 0.05, 0.05].into_iter().enumerate() {
         let n = if round == 3 { 1 } else { BATCH };
         let batch = ask(&mut searcher, space, scores, explore, &seen, n, &mut rng);
-        assert!(batch.len() == n, "ask: {} configs of a large space, {n} are wanted", batch.len());
-        seen.extend(batch.iter().map(Config::stable_hash));
+        assert!(batch.len() == n, "ask: {} candidates of a large space, {n} are wanted", batch.len());
+        seen.extend(batch.iter().map(Candidate::stable_hash));
 
         // On a GPU a batch is asked for before the one before it is told.
         let late = proposed.len();
@@ -135,17 +125,17 @@ fn ask(
     seen: &HashSet<u64>,
     n: usize,
     rng: &mut ChaCha8Rng,
-) -> Vec<Config> {
-    let mut score = |configs: &[Config]| scores.of(configs);
+) -> Vec<Candidate> {
+    let mut score = |candidates: &[Candidate]| scores.of(candidates);
     let batch = searcher.ask(Ask { space, score: &mut score, explore, seen, n, rng });
 
-    assert!(batch.len() <= n, "ask: {} configs, {n} are wanted", batch.len());
+    assert!(batch.len() <= n, "ask: {} candidates, {n} are wanted", batch.len());
     let mut taken = HashSet::new();
-    for config in &batch {
-        let hash = config.stable_hash();
-        assert!(space.contains(config), "ask: not in the space: {config}");
-        assert!(!seen.contains(&hash), "ask: seen before: {config}");
-        assert!(taken.insert(hash), "ask: twice in a batch: {config}");
+    for candidate in &batch {
+        let hash = candidate.stable_hash();
+        assert!(space.contains(candidate), "ask: not in the space: {candidate}");
+        assert!(!seen.contains(&hash), "ask: seen before: {candidate}");
+        assert!(taken.insert(hash), "ask: twice in a batch: {candidate}");
     }
     batch
 }
@@ -159,8 +149,8 @@ fn uses_up<S: Searcher>(space: &ScheduleSpace, new: &impl Fn(&ScheduleSpace) -> 
         if batch.is_empty() {
             break;
         }
-        seen.extend(batch.iter().map(Config::stable_hash));
+        seen.extend(batch.iter().map(Candidate::stable_hash));
         searcher.tell(&batch.iter().map(measured).collect::<Vec<_>>());
     }
-    assert!(seen.len() == size, "ask: none, though only {} of {size} configs were seen", seen.len());
+    assert!(seen.len() == size, "ask: none, though only {} of {size} candidates were seen", seen.len());
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use autotune_measure::Measurement;
-use autotune_schedules::{Config, ScheduleSpace};
+use autotune_schedules::{Candidate, ScheduleSpace};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
@@ -17,20 +17,20 @@ use super::select::{select_diverse, standard_deviation};
 pub struct AnnealingParams {
     /// Chains that walk the space side by side.
     pub chains: usize,
-    /// Configs scored per config wanted, over all chains. It bounds what search costs against what it saves: scoring a config takes
+    /// Candidates scored per candidate wanted, over all chains. It bounds what search costs against what it saves: scoring one takes
     /// some hundred microseconds, most of them lowering, measuring one some ten milliseconds.
     pub scored_per_config: usize,
     /// Temperature at the beginning of a walk, in standard deviations of the chains' scores; it falls to 0.
     pub temperature: f32,
     /// Moves without a better candidate among the best after which the walk ends.
     pub early_stop: usize,
-    /// Chains that start from the best measured configs instead of from where they were.
+    /// Chains that start from the best measured candidates instead of from where they were.
     pub elites: usize,
     /// Of those, at most so many of one algorithm: what is the best at first need not be the best in the end.
     pub elites_alike: usize,
     /// Chains that start anew, at most all.
     pub fresh: usize,
-    /// Candidates per config wanted from which the diverse batch is picked: the paper's lambda.
+    /// Candidates per candidate wanted from which the diverse batch is picked: the paper's lambda.
     pub candidates_per_config: usize,
     /// Value of one more knob value in the batch, in standard deviations of the candidates' scores.
     pub diversity_weight: f32,
@@ -59,44 +59,43 @@ impl Default for AnnealingParams {
 /// to what has hardly been tried.
 ///
 /// The chains persist from ask to ask, so that the walk goes on under the refitted model; some of them restart from the best
-/// configs measured. Scores may be of any sign and scale: the temperature is in units of their spread over the chains.
+/// candidates measured. Scores may be of any sign and scale: the temperature is in units of their spread over the chains.
 #[derive(Clone, Debug)]
 pub struct Annealing {
     params: AnnealingParams,
-    chains: Vec<Config>,
-    /// The best measured configs and their times, fastest first.
-    elites: Vec<(Config, f64)>,
+    chains: Vec<Candidate>,
+    /// The best measured candidates and their times, fastest first.
+    elites: Vec<(Candidate, f64)>,
     coverage: Coverage,
 }
 
 impl Searcher for Annealing {
-    fn ask(&mut self, ask: Ask<'_>) -> Vec<Config> {
+    fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate> {
         let Ask { space, score, explore, seen, n, rng } = ask;
         let mut batch = Batch::new(seen, n);
         let explored = (0..n).filter(|_| rng.random_bool(explore)).count();
         let Best { held, gaps, .. } = self.walk(space, score, seen, n, rng);
 
-        for config in gaps.into_best(&self.coverage, self.coverage.quotas(n)) {
-            batch.push(config);
+        for candidate in gaps.into_best(&self.coverage, self.coverage.quotas(n)) {
+            batch.push(candidate);
         }
-        let candidates: Vec<(Config, f32)> = held.into_iter().map(|(config, score, _)| (config, score)).collect();
         let wanted = (n - explored).saturating_sub(batch.len());
-        for i in select_diverse(&candidates, wanted, self.params.diversity_weight) {
-            batch.push(candidates[i].0.clone());
+        for i in select_diverse(&held, wanted, self.params.diversity_weight) {
+            batch.push(held[i].0.clone());
         }
 
         batch.fill(space, rng);
-        batch.into_configs()
+        batch.into_candidates()
     }
 
-    fn tell(&mut self, results: &[(Config, Measurement)]) {
-        results.iter().for_each(|(config, _)| self.coverage.tell(config));
-        let ran = results.iter().filter_map(|(config, m)| Some((config.clone(), m.run_secs()?)));
+    fn tell(&mut self, results: &[(Candidate, Measurement)]) {
+        results.iter().for_each(|(candidate, _)| self.coverage.tell(candidate));
+        let ran = results.iter().filter_map(|(candidate, m)| Some((candidate.clone(), m.run_secs()?)));
         self.elites.extend(ran);
         self.elites.sort_by(|a, b| a.1.total_cmp(&b.1));
         let mut alike: HashMap<u64, usize> = HashMap::new();
-        self.elites.retain(|(config, _)| {
-            let alike = alike.entry(algorithm(config)).or_default();
+        self.elites.retain(|(candidate, _)| {
+            let alike = alike.entry(algorithm(candidate)).or_default();
             *alike += 1;
             *alike <= self.params.elites_alike
         });
@@ -117,7 +116,7 @@ impl Annealing {
         Self { params, chains: Vec::new(), elites: Vec::new(), coverage }
     }
 
-    /// The best distinct unseen configs met on the way, best first, from which `n` are to be picked. The temperature falls to 0
+    /// The best distinct unseen candidates met on the way, best first, from which `n` are to be picked. The temperature falls to 0
     /// over the moves.
     fn walk<'s>(
         &mut self,
@@ -138,16 +137,16 @@ impl Annealing {
         let mut idle = 0;
         for step in 0..steps {
             let temperature = params.temperature * (1.0 - step as f32 / steps as f32);
-            let moved: Vec<Config> = self.chains.iter().map(|config| space.neighbor(config, rng)).collect();
+            let moved: Vec<Candidate> = self.chains.iter().map(|chain| space.neighbor(chain, rng)).collect();
             let moved_scores = score(&moved);
             idle = if best.offer(&moved, &moved_scores, &self.coverage) { 0 } else { idle + 1 };
             if idle >= params.early_stop {
                 break;
             }
 
-            for (chain, (config, new)) in moved.into_iter().zip(moved_scores).enumerate() {
+            for (chain, (candidate, new)) in moved.into_iter().zip(moved_scores).enumerate() {
                 if accepts(scores[chain], new, spread * temperature, rng) {
-                    self.chains[chain] = config;
+                    self.chains[chain] = candidate;
                     scores[chain] = new;
                 }
             }
@@ -156,10 +155,10 @@ impl Annealing {
     }
 
     /// Brings the chains to their number, one of them at first on the default; puts the first of them onto the best measured
-    /// configs and the last onto random ones.
+    /// candidates and the last onto random ones.
     fn restart(&mut self, space: &ScheduleSpace, rng: &mut ChaCha8Rng) {
         if self.chains.is_empty() {
-            self.chains.push(space.default_config());
+            self.chains.push(space.default_candidate().clone());
         }
         self.chains.truncate(self.params.chains.saturating_sub(self.params.fresh));
         while self.chains.len() < self.params.chains {
@@ -171,7 +170,7 @@ impl Annealing {
     }
 }
 
-/// Metropolis' rule; a config that cannot be lowered has no score and loses against any that can.
+/// Metropolis' rule; a candidate that cannot be lowered has no score and loses against any that can.
 fn accepts(old: Option<f32>, new: Option<f32>, temperature: f32, rng: &mut ChaCha8Rng) -> bool {
     match (old, new) {
         (_, None) => false,
@@ -180,14 +179,14 @@ fn accepts(old: Option<f32>, new: Option<f32>, temperature: f32, rng: &mut ChaCh
     }
 }
 
-/// The best distinct unseen configs among those offered. Of those with the very same score, between which the model sees no
+/// The best distinct unseen candidates among those offered. Of those with the very same score, between which the model sees no
 /// difference, it takes one: measuring that tells of the others.
 struct Best<'a> {
     seen: &'a HashSet<u64>,
     met: HashSet<u32>,
     keep: usize,
-    /// Configs with their scores and hashes, best first; the first `keep` of them count.
-    held: Vec<(Config, f32, u64)>,
+    /// Candidates with their scores, best first; the first `keep` of them count.
+    held: Vec<(Candidate, f32)>,
     /// Score to beat once `keep` are held.
     bar: f32,
     /// What else is worth a trial.
@@ -200,25 +199,24 @@ impl<'a> Best<'a> {
     }
 
     /// Takes those that belong to the best so far; says whether there were any.
-    fn offer(&mut self, configs: &[Config], scores: &[Option<f32>], coverage: &Coverage) -> bool {
+    fn offer(&mut self, candidates: &[Candidate], scores: &[Option<f32>], coverage: &Coverage) -> bool {
         let mut improved = false;
-        for (config, score) in configs.iter().zip(scores) {
+        for (candidate, score) in candidates.iter().zip(scores) {
             let Some(score) = score.filter(|score| !score.is_nan()) else { continue };
-            let hash = config.stable_hash();
-            if self.seen.contains(&hash) {
+            if self.seen.contains(&candidate.stable_hash()) {
                 continue;
             }
-            self.gaps.offer(coverage, config, score);
+            self.gaps.offer(coverage, candidate, score);
             let counts = self.held.len() < self.keep || score > self.bar;
             if counts && self.met.insert(score.to_bits()) {
-                self.held.push((config.clone(), score, hash));
+                self.held.push((candidate.clone(), score));
                 improved = true;
             }
         }
         if improved {
-            self.held.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.2.cmp(&b.2)));
+            self.held.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.stable_hash().cmp(&b.0.stable_hash())));
             self.held.truncate(self.keep);
-            self.bar = self.held.last().map_or(f32::NEG_INFINITY, |(_, score, _)| *score);
+            self.bar = self.held.last().map_or(f32::NEG_INFINITY, |(_, score)| *score);
         }
         improved
     }

@@ -1,55 +1,55 @@
-//! A batch of configs in the making.
+//! A batch of candidates in the making.
 
 use std::collections::HashSet;
 
-use autotune_schedules::{Config, ScheduleSpace};
+use autotune_schedules::{Candidate, ScheduleSpace};
 use rand_chacha::ChaCha8Rng;
 
-/// Draws made in vain, per config wanted, before a space counts as used up.
+/// Draws made in vain, per candidate wanted, before a space counts as used up.
 const DRAWS_PER_CONFIG: usize = 64;
 /// Combinations of knobs tested for a batch in the order of the space, valid or not: a fraction of a second.
 pub(super) const TESTED_PER_BATCH: u128 = 30_000;
 
-/// A growing batch of distinct configs that were not seen yet.
+/// A growing batch of distinct candidates that were not seen yet.
 pub struct Batch<'a> {
     seen: &'a HashSet<u64>,
     taken: HashSet<u64>,
     n: usize,
-    configs: Vec<Config>,
+    candidates: Vec<Candidate>,
 }
 
 impl<'a> Batch<'a> {
-    /// An empty batch that takes `n` configs.
+    /// An empty batch that takes `n` candidates.
     pub fn new(seen: &'a HashSet<u64>, n: usize) -> Self {
-        Self { seen, taken: HashSet::new(), n, configs: Vec::new() }
+        Self { seen, taken: HashSet::new(), n, candidates: Vec::new() }
     }
 
     /// What it took, in order.
-    pub fn into_configs(self) -> Vec<Config> {
-        self.configs
+    pub fn into_candidates(self) -> Vec<Candidate> {
+        self.candidates
     }
 
-    /// Configs that it took so far.
+    /// Candidates that it took so far.
     pub(super) fn len(&self) -> usize {
-        self.configs.len()
+        self.candidates.len()
     }
 
     /// True once it holds what it takes.
     pub fn is_full(&self) -> bool {
-        self.configs.len() >= self.n
+        self.candidates.len() >= self.n
     }
 
-    /// Takes a config that is new while there is room; says whether it did.
-    pub fn push(&mut self, config: Config) -> bool {
-        let hash = config.stable_hash();
+    /// Takes a candidate that is new while there is room; says whether it did.
+    pub fn push(&mut self, candidate: Candidate) -> bool {
+        let hash = candidate.stable_hash();
         let new = !self.is_full() && !self.seen.contains(&hash) && self.taken.insert(hash);
         if new {
-            self.configs.push(config);
+            self.candidates.push(candidate);
         }
         new
     }
 
-    /// Fills up with random configs. Where many draws in a row find nothing new, the beginning of the space is walked in its order
+    /// Fills up with random candidates. Where many draws in a row find nothing new, the beginning of the space is walked in its order
     /// instead: all of a space that is small enough to be used up.
     pub fn fill(&mut self, space: &ScheduleSpace, rng: &mut ChaCha8Rng) {
         let mut vain = 0;
@@ -61,13 +61,13 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Fills up with the first new configs in the order of the space.
+    /// Fills up with the first new candidates in the order of the space.
     fn walk(&mut self, space: &ScheduleSpace) {
-        for (_, config) in space.valid_among(0..TESTED_PER_BATCH) {
+        for (_, candidate) in space.valid_among(0..TESTED_PER_BATCH) {
             if self.is_full() {
                 break;
             }
-            self.push(config);
+            self.push(candidate);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What of a space has been tried at all.
 //!
-//! A model knows nothing of what no config had yet, and what it learnt of other workloads, or of a few poor configs, must not rule out
+//! A model knows nothing of what no candidate had yet, and what it learnt of other workloads, or of a few poor candidates, must not rule out
 //! what is the best for this one. So every algorithm and every value of a knob gets a few trials, with what is predicted to be
 //! the best around it.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use autotune_schedules::Config;
+use autotune_schedules::Candidate;
 
 use super::select::knob_values;
 
@@ -18,9 +18,9 @@ pub struct CoverageParams {
     pub algorithm_trials: usize,
     /// Each algorithm gets one in so many of all trials, at least.
     pub algorithm_one_in: usize,
-    /// At most one in so many configs of a batch goes to algorithms that have had too few trials.
+    /// At most one in so many candidates of a batch goes to algorithms that have had too few trials.
     pub neglected_one_in: usize,
-    /// At most one in so many configs of a batch goes to values of knobs that have had no trial.
+    /// At most one in so many candidates of a batch goes to values of knobs that have had no trial.
     pub untried_one_in: usize,
 }
 
@@ -45,15 +45,15 @@ impl Coverage {
     }
 
     /// Counts a trial.
-    pub(super) fn tell(&mut self, config: &Config) {
+    pub(super) fn tell(&mut self, candidate: &Candidate) {
         self.trials += 1;
-        *self.algorithms.entry(algorithm(config)).or_default() += 1;
-        for value in values(config) {
+        *self.algorithms.entry(algorithm(candidate)).or_default() += 1;
+        for value in values(candidate) {
             *self.values.entry(value).or_default() += 1;
         }
     }
 
-    /// Configs of a batch of `n` that go, at most, to algorithms and to values.
+    /// Candidates of a batch of `n` that go, at most, to algorithms and to values.
     pub(super) fn quotas(&self, n: usize) -> [usize; 2] {
         [self.params.neglected_one_in, self.params.untried_one_in].map(|one_in| n / one_in.max(1))
     }
@@ -66,50 +66,50 @@ impl Coverage {
     }
 }
 
-/// The best-scored config met of each algorithm that has had too few trials, and with each value of a knob that has had none.
+/// The best-scored candidate met of each algorithm that has had too few trials, and with each value of a knob that has had none.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gaps {
-    algorithms: BTreeMap<u64, (Config, f32)>,
-    values: BTreeMap<u64, (Config, f32)>,
+    algorithms: BTreeMap<u64, (Candidate, f32)>,
+    values: BTreeMap<u64, (Candidate, f32)>,
 }
 
 impl Gaps {
-    /// Takes note of a config that nobody has tried.
-    pub(super) fn offer(&mut self, coverage: &Coverage, config: &Config, score: f32) {
-        let algorithm = algorithm(config);
+    /// Takes note of a candidate that nobody has tried.
+    pub(super) fn offer(&mut self, coverage: &Coverage, candidate: &Candidate, score: f32) {
+        let algorithm = algorithm(candidate);
         if coverage.neglected(algorithm).is_some() {
-            keep_better(&mut self.algorithms, algorithm, config, score);
+            keep_better(&mut self.algorithms, algorithm, candidate, score);
         }
-        for value in values(config).filter(|value| !coverage.values.contains_key(value)) {
-            keep_better(&mut self.values, value, config, score);
+        for value in values(candidate).filter(|value| !coverage.values.contains_key(value)) {
+            keep_better(&mut self.values, value, candidate, score);
         }
     }
 
     /// Those for up to so many algorithms, the least tried first, then those for up to so many values, the best-scored first. One
     /// may be among them twice.
-    pub(super) fn into_best(self, coverage: &Coverage, [algorithms, values]: [usize; 2]) -> Vec<Config> {
+    pub(super) fn into_best(self, coverage: &Coverage, [algorithms, values]: [usize; 2]) -> Vec<Candidate> {
         let mut of_algorithms = Vec::from_iter(self.algorithms);
         of_algorithms.sort_by_key(|(algorithm, _)| coverage.neglected(*algorithm));
         let mut of_values = Vec::from_iter(self.values);
         of_values.sort_by(|(_, a), (_, b)| b.1.total_cmp(&a.1));
         let chosen = of_algorithms.into_iter().take(algorithms).chain(of_values.into_iter().take(values));
-        chosen.map(|(_, (config, _))| config).collect()
+        chosen.map(|(_, (candidate, _))| candidate).collect()
     }
 }
 
-fn keep_better(best: &mut BTreeMap<u64, (Config, f32)>, key: u64, config: &Config, score: f32) {
+fn keep_better(best: &mut BTreeMap<u64, (Candidate, f32)>, key: u64, candidate: &Candidate, score: f32) {
     if best.get(&key).is_none_or(|(_, known)| score > *known) {
-        best.insert(key, (config.clone(), score));
+        best.insert(key, (candidate.clone(), score));
     }
 }
 
-/// Tells apart what configs compute.
-pub(super) fn algorithm(config: &Config) -> u64 {
-    hash(config.algorithm())
+/// Tells apart what candidates compute.
+pub(super) fn algorithm(candidate: &Candidate) -> u64 {
+    hash(candidate.algorithm())
 }
 
-fn values(config: &Config) -> impl Iterator<Item = u64> {
-    knob_values(config).map(hash)
+fn values(candidate: &Candidate) -> impl Iterator<Item = u64> {
+    knob_values(candidate).map(hash)
 }
 
 fn hash(item: impl Hash) -> u64 {
@@ -120,12 +120,14 @@ fn hash(item: impl Hash) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use autotune_schedules::config::Value;
+    use autotune_schedules::{Config, Value};
 
-    fn config(sketch: &str, m: usize, tile: usize) -> Config {
+    use super::*;
+    use crate::testing::made_up;
+
+    fn candidate(sketch: &str, m: usize, tile: usize) -> Candidate {
         let knobs = [("m", Value::Choice(m.to_string())), ("tile", Value::Tile(vec![tile]))];
-        Config { sketch: sketch.into(), knobs: knobs.map(|(name, value)| (name.to_string(), value)).into() }
+        made_up(Config { sketch: sketch.into(), knobs: knobs.map(|(name, value)| (name.to_string(), value)).into() })
     }
 
     /// A sketch that has several algorithms, by its knob `m`, and one that has one.
@@ -135,34 +137,34 @@ mod tests {
     #[test]
     fn every_algorithm_gets_its_trials_and_every_value_one() {
         let mut coverage = Coverage::default();
-        (0..100).for_each(|_| coverage.tell(&config(WINOGRAD, 2, 8)));
+        (0..100).for_each(|_| coverage.tell(&candidate(WINOGRAD, 2, 8)));
         let offers = [
-            (config(WINOGRAD, 2, 16), 3.0),
-            (config(WINOGRAD, 2, 16), 2.0),
-            (config(WINOGRAD, 2, 32), 4.0),
-            (config(WINOGRAD, 3, 8), 1.0),
-            (config(OTHER, 2, 8), -1.0),
-            (config(OTHER, 2, 16), -2.0),
+            (candidate(WINOGRAD, 2, 16), 3.0),
+            (candidate(WINOGRAD, 2, 16), 2.0),
+            (candidate(WINOGRAD, 2, 32), 4.0),
+            (candidate(WINOGRAD, 3, 8), 1.0),
+            (candidate(OTHER, 2, 8), -1.0),
+            (candidate(OTHER, 2, 16), -2.0),
         ];
         let best = |coverage: &Coverage, algorithms, values| {
             let mut gaps = Gaps::default();
-            offers.iter().for_each(|(config, score)| gaps.offer(coverage, config, *score));
+            offers.iter().for_each(|(candidate, score)| gaps.offer(coverage, candidate, *score));
             gaps.into_best(coverage, [algorithms, values])
         };
         let mut chosen = best(&coverage, 9, 2);
-        chosen[..2].sort();
+        chosen[..2].sort_by_key(|chosen| chosen.to_string());
         assert_eq!(
             chosen,
-            [config(WINOGRAD, 3, 8), config(OTHER, 2, 8), config(WINOGRAD, 2, 32), config(WINOGRAD, 2, 16)]
+            [candidate(WINOGRAD, 3, 8), candidate(OTHER, 2, 8), candidate(WINOGRAD, 2, 32), candidate(WINOGRAD, 2, 16)]
         );
-        coverage.tell(&config(WINOGRAD, 3, 8));
-        assert_eq!(best(&coverage, 1, 1), [config(OTHER, 2, 8), config(WINOGRAD, 2, 32)]);
-        for (config, _) in offers.iter().cycle().take(6 * CoverageParams::default().algorithm_trials) {
-            coverage.tell(config);
+        coverage.tell(&candidate(WINOGRAD, 3, 8));
+        assert_eq!(best(&coverage, 1, 1), [candidate(OTHER, 2, 8), candidate(WINOGRAD, 2, 32)]);
+        for (candidate, _) in offers.iter().cycle().take(6 * CoverageParams::default().algorithm_trials) {
+            coverage.tell(candidate);
         }
         assert!(best(&coverage, 9, 9).is_empty());
         // Now four are too few.
-        (0..100).for_each(|_| coverage.tell(&config(WINOGRAD, 2, 8)));
-        assert_eq!(best(&coverage, 9, 9), [config(WINOGRAD, 3, 8)]);
+        (0..100).for_each(|_| coverage.tell(&candidate(WINOGRAD, 2, 8)));
+        assert_eq!(best(&coverage, 9, 9), [candidate(WINOGRAD, 3, 8)]);
     }
 }

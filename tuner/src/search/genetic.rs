@@ -1,7 +1,7 @@
 //! A genetic algorithm over measured times.
 
 use autotune_measure::Measurement;
-use autotune_schedules::Config;
+use autotune_schedules::Candidate;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
@@ -11,13 +11,13 @@ use super::searcher::{Ask, Searcher};
 /// How [`Genetic`] breeds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GeneticParams {
-    /// Measured configs before breeding starts; until then configs are drawn at random. At least 1.
+    /// Measured candidates before breeding starts; until then they are drawn at random. At least 1.
     pub founders: usize,
-    /// The fastest configs from which parents are drawn.
+    /// The fastest candidates from which parents are drawn.
     pub population: usize,
     /// Probability that a child is moved in one knob.
     pub mutation: f64,
-    /// Children bred per config wanted before the rest of the batch is drawn at random.
+    /// Children bred per candidate wanted before the rest of the batch is drawn at random.
     pub children_per_config: usize,
 }
 
@@ -27,17 +27,17 @@ impl Default for GeneticParams {
     }
 }
 
-/// Steady-state genetic algorithm: parents are drawn by rank among the fastest configs measured, a child takes each knob from
+/// Steady-state genetic algorithm: parents are drawn by rank among the fastest candidates measured, a child takes each knob from
 /// either parent and is sometimes moved in one knob. It knows no model.
 #[derive(Clone, Debug, Default)]
 pub struct Genetic {
     params: GeneticParams,
-    /// The fastest configs and their times, fastest first.
-    population: Vec<(Config, f64)>,
+    /// The fastest candidates and their times, fastest first.
+    population: Vec<(Candidate, f64)>,
 }
 
 impl Searcher for Genetic {
-    fn ask(&mut self, ask: Ask<'_>) -> Vec<Config> {
+    fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate> {
         let mut batch = Batch::new(ask.seen, ask.n);
         if self.population.len() >= self.params.founders.max(1) {
             for _ in 0..ask.n * self.params.children_per_config {
@@ -50,11 +50,11 @@ impl Searcher for Genetic {
             }
         }
         batch.fill(ask.space, ask.rng);
-        batch.into_configs()
+        batch.into_candidates()
     }
 
-    fn tell(&mut self, results: &[(Config, Measurement)]) {
-        let ran = results.iter().filter_map(|(config, m)| Some((config.clone(), m.run_secs()?)));
+    fn tell(&mut self, results: &[(Candidate, Measurement)]) {
+        let ran = results.iter().filter_map(|(candidate, m)| Some((candidate.clone(), m.run_secs()?)));
         self.population.extend(ran);
         self.population.sort_by(|a, b| a.1.total_cmp(&b.1));
         self.population.truncate(self.params.population);
@@ -71,8 +71,8 @@ impl Genetic {
         Self { params, population: Vec::new() }
     }
 
-    /// A config of the population; the faster of two drawn evenly, so that the fastest is drawn most often.
-    fn parent(&self, rng: &mut ChaCha8Rng) -> &Config {
+    /// A candidate of the population; the faster of two drawn evenly, so that the fastest is drawn most often.
+    fn parent(&self, rng: &mut ChaCha8Rng) -> &Candidate {
         let n = self.population.len();
         let rank = rng.random_range(0..n).min(rng.random_range(0..n));
         &self.population[rank].0

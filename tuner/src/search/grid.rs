@@ -1,12 +1,12 @@
 //! The space in its own order.
 
 use autotune_measure::Measurement;
-use autotune_schedules::Config;
+use autotune_schedules::Candidate;
 
 use super::batch::{Batch, TESTED_PER_BATCH};
 use super::searcher::{Ask, Searcher};
 
-/// Walks the space in its fixed order. Configs already measured are stepped over, so a resumed walk goes on where it ended. Where a batch
+/// Walks the space in its fixed order. Candidates already measured are stepped over, so a resumed walk goes on where it ended. Where a batch
 /// is not full after so many combinations as may be tested for it, the rest is drawn at random: spaces are far larger than their valid
 /// part.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,15 +16,15 @@ pub struct Grid {
 }
 
 impl Searcher for Grid {
-    fn ask(&mut self, ask: Ask<'_>) -> Vec<Config> {
+    fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate> {
         let mut batch = Batch::new(ask.seen, ask.n);
         let end = self.next + TESTED_PER_BATCH;
 
-        for (number, config) in ask.space.valid_among(self.next..end) {
+        for (number, candidate) in ask.space.valid_among(self.next..end) {
             if batch.is_full() {
                 break;
             }
-            batch.push(config);
+            batch.push(candidate);
             self.next = number + 1;
         }
 
@@ -32,10 +32,10 @@ impl Searcher for Grid {
             self.next = end.min(ask.space.len());
             batch.fill(ask.space, ask.rng);
         }
-        batch.into_configs()
+        batch.into_candidates()
     }
 
-    fn tell(&mut self, _results: &[(Config, Measurement)]) {}
+    fn tell(&mut self, _results: &[(Candidate, Measurement)]) {}
 
     fn uses_scores(&self) -> bool {
         false

@@ -1,23 +1,23 @@
 //! Uniform sampling.
 
 use autotune_measure::Measurement;
-use autotune_schedules::Config;
+use autotune_schedules::Candidate;
 
 use super::batch::Batch;
 use super::searcher::{Ask, Searcher};
 
-/// Draws configs uniformly.
+/// Draws candidates uniformly.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Random;
 
 impl Searcher for Random {
-    fn ask(&mut self, ask: Ask<'_>) -> Vec<Config> {
+    fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate> {
         let mut batch = Batch::new(ask.seen, ask.n);
         batch.fill(ask.space, ask.rng);
-        batch.into_configs()
+        batch.into_candidates()
     }
 
-    fn tell(&mut self, _results: &[(Config, Measurement)]) {}
+    fn tell(&mut self, _results: &[(Candidate, Measurement)]) {}
 
     fn uses_scores(&self) -> bool {
         false

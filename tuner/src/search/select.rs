@@ -2,15 +2,15 @@
 
 use std::collections::HashSet;
 
-use autotune_schedules::{Config, Value};
+use autotune_schedules::{Candidate, Value};
 
-/// Up to `n` of the `scored` configs, greedily maximising the sum of their scores plus `diversity_weight` times their standard
+/// Up to `n` of the `scored` candidates, greedily maximising the sum of their scores plus `diversity_weight` times their standard
 /// deviation times the number of distinct knob values among them. Scores are of any sign and scale; they are compared in units of
 /// their spread.
 ///
-/// The objective is submodular, so the greedy choice is within `1 - 1/e` of the best. Ties go to the earlier config.
+/// The objective is submodular, so the greedy choice is within `1 - 1/e` of the best. Ties go to the earlier candidate.
 /// Returns positions in `scored`, in the order of choice; the first is the one with the best score, up to diversity.
-pub fn select_diverse(scored: &[(Config, f32)], n: usize, diversity_weight: f32) -> Vec<usize> {
+pub fn select_diverse(scored: &[(Candidate, f32)], n: usize, diversity_weight: f32) -> Vec<usize> {
     let spread = standard_deviation(scored.iter().map(|(_, score)| *score)).max(f32::MIN_POSITIVE);
     let top = scored.iter().map(|(_, score)| *score).fold(f32::NEG_INFINITY, f32::max);
     let mut covered: HashSet<(&str, &str, &Value)> = HashSet::new();
@@ -19,8 +19,8 @@ pub fn select_diverse(scored: &[(Config, f32)], n: usize, diversity_weight: f32)
 
     while chosen.len() < n {
         let gain = |&i: &usize| {
-            let (config, score) = &scored[i];
-            let fresh = knob_values(config).filter(|value| !covered.contains(value)).count();
+            let (candidate, score) = &scored[i];
+            let fresh = knob_values(candidate).filter(|value| !covered.contains(value)).count();
             (score - top) / spread + diversity_weight * fresh as f32
         };
         // `max_by` keeps the last of equals: reversed, that is the earliest.
@@ -33,9 +33,10 @@ pub fn select_diverse(scored: &[(Config, f32)], n: usize, diversity_weight: f32)
     chosen
 }
 
-/// The knob values of a config, told apart by sketch: the same knob means different things in different sketches.
-pub(super) fn knob_values(config: &Config) -> impl Iterator<Item = (&str, &str, &Value)> {
-    config.knobs.iter().map(|(name, value)| (config.sketch.as_str(), name.as_str(), value))
+/// The knob values of a candidate, told apart by sketch: the same knob means different things in different sketches.
+pub(super) fn knob_values(candidate: &Candidate) -> impl Iterator<Item = (&str, &str, &Value)> {
+    let sketch = candidate.sketch();
+    candidate.knobs().map(move |(name, value)| (sketch, name, value))
 }
 
 /// Standard deviation, 0 for none.
@@ -47,19 +48,22 @@ pub(super) fn standard_deviation(values: impl Iterator<Item = f32> + Clone) -> f
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use autotune_schedules::Config;
 
-    fn config(knobs: &[(&str, &str)]) -> Config {
+    use super::*;
+    use crate::testing::made_up;
+
+    fn candidate(knobs: &[(&str, &str)]) -> Candidate {
         let knobs = knobs.iter().map(|(k, v)| (k.to_string(), Value::Choice(v.to_string())));
-        Config { sketch: "s".into(), knobs: knobs.collect() }
+        made_up(Config { sketch: "s".into(), knobs: knobs.collect() })
     }
 
     #[test]
     fn equal_scores_cover_new_values_first() {
         let scored = [
-            (config(&[("a", "0"), ("b", "0")]), 1.0),
-            (config(&[("a", "0"), ("b", "1")]), 1.0),
-            (config(&[("a", "1"), ("b", "1")]), 1.0),
+            (candidate(&[("a", "0"), ("b", "0")]), 1.0),
+            (candidate(&[("a", "0"), ("b", "1")]), 1.0),
+            (candidate(&[("a", "1"), ("b", "1")]), 1.0),
         ];
         assert_eq!(select_diverse(&scored, 2, 0.1), [0, 2]);
         assert_eq!(select_diverse(&scored, 9, 0.1), [0, 2, 1]);
@@ -71,10 +75,10 @@ mod tests {
         for (scale, offset) in [(1.0, 0.0), (1e-6, -3.0), (1e6, -5e6)] {
             let score = |s: f32| s * scale + offset;
             let scored = [
-                (config(&[("a", "0")]), score(0.0)),
-                (config(&[("a", "1")]), score(9.0)),
-                (config(&[("a", "1")]), score(10.0)),
-                (config(&[("a", "2")]), score(1.0)),
+                (candidate(&[("a", "0")]), score(0.0)),
+                (candidate(&[("a", "1")]), score(9.0)),
+                (candidate(&[("a", "1")]), score(10.0)),
+                (candidate(&[("a", "2")]), score(1.0)),
             ];
             assert_eq!(select_diverse(&scored, 2, 0.1), [2, 1], "scale {scale}, offset {offset}");
         }

@@ -1,15 +1,15 @@
 //! A device that exists only on paper: the run time of a config is a formula, so that search is tested without hardware.
 
-use autotune_measure::{Batches, Candidate, CandidateError, MeasureError, Measurement, Measurer, OnResult, RunSecs};
+use autotune_measure::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RunSecs};
 use autotune_schedules::config::fnv1a;
-use autotune_schedules::{Config, Value, lower};
+use autotune_schedules::{Candidate, Value};
 
 /// Measures by formula; counts what it measured.
 #[derive(Default)]
 pub(crate) struct PaperDevice {
-    /// Configs measured, races not counted.
-    pub(crate) measured: Vec<Config>,
-    /// Every config fails.
+    /// Candidates measured, races not counted.
+    pub(crate) measured: Vec<Candidate>,
+    /// Every candidate fails.
     pub(crate) broken: bool,
     /// The next batch is asked for before the last one is measured, as GPUs do.
     pub(crate) ahead: bool,
@@ -21,21 +21,11 @@ impl PaperDevice {
     fn outcome(&self, candidate: &Candidate) -> Measurement {
         let outcome = if self.broken {
             Err(CandidateError::Build { message: "paper tears".into() })
-        } else if let Err(why) = lower(&candidate.workload, &candidate.target, &candidate.config) {
+        } else if let Err(why) = candidate.lower() {
             Err(CandidateError::Lower { message: why.to_string() })
         } else {
             let run_secs = paper_secs(candidate);
-            Ok(RunSecs {
-                run_secs,
-                median_secs: run_secs,
-                spread: 0.0,
-                repeats: 1,
-                stopped_early: false,
-                slowdown: 1.0,
-                kernel_secs: 0.0,
-                graph_runs: 0,
-                max_rel_error: 1e-7,
-            })
+            Ok(RunSecs { max_rel_error: 1e-7, ..RunSecs::made_up(run_secs) })
         };
         Measurement::of(outcome)
     }
@@ -55,7 +45,7 @@ impl Measurer for PaperDevice {
                 if let Some(before) = &mut self.before {
                     before(self.measured.len());
                 }
-                self.measured.push(candidate.config.clone());
+                self.measured.push(candidate.clone());
                 if on_result(index, self.outcome(candidate)).is_break() {
                     return Ok(());
                 }
@@ -74,8 +64,8 @@ impl Measurer for PaperDevice {
 /// The paper device's run time: 100 GFLOP/s slowed down by a factor per knob. Each level of a tile has an ideal size, and
 /// larger and smaller ones cost the square of their distance in octaves; words and orders cost up to a half each.
 pub(crate) fn paper_secs(candidate: &Candidate) -> f64 {
-    let slowdown: f64 = candidate.config.knobs.iter().map(|(name, value)| 1.0 + cost(name, value)).product();
-    candidate.workload.flops() / 100e9 * slowdown
+    let slowdown: f64 = candidate.knobs().map(|(name, value)| 1.0 + cost(name, value)).product();
+    candidate.workload().flops() / 100e9 * slowdown
 }
 
 fn cost(name: &str, value: &Value) -> f64 {

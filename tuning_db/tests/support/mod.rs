@@ -33,17 +33,7 @@ pub fn config(number: usize) -> Config {
 }
 
 pub fn record(workload: &str, target: &str, number: usize, run_secs: f64) -> TuningRecord {
-    let run = RunSecs {
-        run_secs,
-        median_secs: run_secs,
-        spread: 0.1,
-        repeats: 7,
-        stopped_early: false,
-        max_rel_error: 1e-7,
-        slowdown: 1.0,
-        kernel_secs: 0.0,
-        graph_runs: 0,
-    };
+    let run = RunSecs { spread: 0.1, repeats: 7, max_rel_error: 1e-7, ..RunSecs::made_up(run_secs) };
     TuningRecord {
         workload: workload.parse().unwrap(),
         target: target.into(),

@@ -71,7 +71,7 @@ fn random_programs_agree_with_the_interpreter() {
             }
 
             let space = ScheduleSpace::new(&workload, &target);
-            for config in [space.default_config(), space.sample(&mut rng)].into_iter().chain(panel) {
+            for config in [space.default_config(), space.sample(&mut rng).config().clone()].into_iter().chain(panel) {
                 let program = lower(&workload, &target, &config).unwrap();
                 let context = format!("seed {seed}, {set:?}: {workload}\n{config}");
                 let (code, entries) = match generate(&program, Recorder::new(set)) {

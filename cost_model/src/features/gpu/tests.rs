@@ -291,7 +291,7 @@ fn registers_are_those_of_the_sketch() {
             let config = space.sample(&mut rng);
             let sketches = [&TILED, &IMPLICIT_GEMM, &MMA, &WGMMA];
             let sketch = sketches.into_iter().find(|sketch| sketch.name == config.sketch).unwrap();
-            let own = sketch.tiling(&workload, gpu, &config).unwrap().registers();
+            let own = sketch.tiling(&workload, gpu, config.config()).unwrap().registers();
             let row = row(&lower(&workload, &target, &config).unwrap());
             close(column(&row, "gpu.registers.count"), own as f64, &format!("{text} {config}"));
         }

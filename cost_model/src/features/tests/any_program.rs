@@ -20,7 +20,8 @@ fn all_programs_give_rows_of_finite_numbers() {
         let workload: Workload = text.parse().unwrap();
         let space = ScheduleSpace::new(&workload, &gpu);
         let mut rng = ChaCha8Rng::seed_from_u64(0);
-        let configs = (0..12).map(|_| space.sample(&mut rng)).chain([space.default_config()]);
+        let sampled = (0..12).map(|_| space.sample(&mut rng).config().clone());
+        let configs = sampled.chain([space.default_config()]);
         programs.extend(configs.map(|config| lower(&workload, &gpu, &config).unwrap()));
     }
     assert!(extract_all(&programs, &gpu).iter().all(|value| value.is_finite()));
@@ -138,7 +139,7 @@ fn every_config_of_every_workload_gives_a_row_of_its_own() {
         let target = target(1 + number % 3);
         let space = ScheduleSpace::new(&workload, &target);
         let mut rng = ChaCha8Rng::seed_from_u64(number as u64);
-        let mut configs: Vec<Config> = (0..24).map(|_| space.sample(&mut rng)).collect();
+        let mut configs: Vec<Config> = (0..24).map(|_| space.sample(&mut rng).config().clone()).collect();
         configs.push(space.default_config());
         let mut programs: Vec<Program> = Vec::new();
         for config in &configs {
