@@ -16,8 +16,6 @@ use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
 use crate::program::{Access, BufferId, Expr, Role};
 
-mod evaluate;
-
 /// An axis, by its position in [`Equation::axes`]; in an [`Affine`] of the equation, `VarId(axis)` stands for it.
 pub type AxisId = usize;
 

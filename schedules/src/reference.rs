@@ -25,6 +25,7 @@ use crate::config::Config;
 use crate::registry;
 use crate::sketch::EXACT_TOLERANCE;
 use autotune_ir::interp::OperandError;
+use autotune_ir::spec::{Source, Tensor};
 use autotune_ir::{DType, Spec};
 
 use crate::operands::{Operands, OutOfMemory};
@@ -39,7 +40,7 @@ mod product;
 mod selection;
 mod tile;
 
-use line::Tensor;
+use line::points;
 use product::Product;
 pub use selection::EXACT_MULTIPLY_ADDS;
 use selection::Selection;
@@ -94,11 +95,11 @@ impl Reference {
         Self::with_bound(workload.spec(), operands, EXACT_MULTIPLY_ADDS, seed)
     }
 
-    fn with_bound(spec: &Spec, operands: &Operands, bound: u64, seed: u64) -> Result<Self, ReferenceError> {
+    pub(crate) fn with_bound(spec: &Spec, operands: &Operands, bound: u64, seed: u64) -> Result<Self, ReferenceError> {
         operands.check(spec)?;
         let selection = Selection::of(spec, bound, seed);
         let given: Vec<_> = operands.iter().map(|operand| operand.as_standard_layout()).collect();
-        let tensors = Tensor::all(spec, &given);
+        let tensors = line::Tensor::all(spec, &given);
         let values = match selection.lines.vector {
             Some(axis) => Product::new(spec, &selection, axis, tensors)?.values()?,
             None => plain::evaluate(spec, tensors)?,
@@ -115,9 +116,12 @@ impl Reference {
         Ok(Self { selection, values, largest })
     }
 
-    /// Bytes of the reference of a workload.
+    /// Bytes of the reference of a workload, and of the tensors on the way to it, which what is no sum of products needs.
     pub fn bytes(workload: &Workload) -> usize {
-        Selection::of(workload.spec(), EXACT_MULTIPLY_ADDS, 0).len().saturating_mul(4)
+        let selection = Selection::of(workload.spec(), EXACT_MULTIPLY_ADDS, 0);
+        let is_made = |tensor: &&Tensor| selection.lines.vector.is_none() && tensor.source == Source::Computed;
+        let made = workload.spec().tensors.iter().filter(is_made).map(|tensor| points(&tensor.shape).saturating_mul(8));
+        made.fold(selection.len().saturating_mul(4), usize::saturating_add)
     }
 
     /// What errors are relative to: the largest magnitude in it, or that of a usual sum where all that is left of the sums is small.

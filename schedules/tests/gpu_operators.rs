@@ -7,7 +7,7 @@ use std::fmt;
 
 use autotune_ir::{Affine, DType, GpuTarget, Target, VarId, interpret, verify};
 use autotune_schedules::workload::{Fields, Formula, Operator, OperatorKind, Tensor};
-use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, WorkloadError, lower};
+use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, WorkloadError, lower, max_rel_error, reference};
 use rand::SeedableRng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
@@ -89,8 +89,7 @@ fn check(workload: &Workload, word: &str) -> Vec<&'static str> {
     let target = Target::Gpu(GpuTarget::stated(word).unwrap());
     let space = ScheduleSpace::new(workload, &target);
     let operands = Operands::random(workload.spec(), 3);
-    let values: Vec<Vec<f64>> = operands.iter().map(|tensor| tensor.iter().map(|&x| f64::from(x)).collect()).collect();
-    let expected = workload.spec().evaluate(&values.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    let expected = reference(workload, &operands);
 
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     for sketch in space.sketches() {
@@ -107,9 +106,8 @@ fn check(workload: &Workload, word: &str) -> Vec<&'static str> {
             verify(&program, &target).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
             let output = interpret(&program, &operands).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
             let limit = if workload.dtype() == DType::F32 { 1e-4 } else { 1e-2 };
-            let scale = expected.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
-            let wrong = output.iter().zip(&expected).find(|(x, y)| (f64::from(**x) - **y).abs() > limit * scale);
-            assert_eq!(wrong, None, "{context}\n{program}");
+            let error = max_rel_error(&output, &expected);
+            assert!(error <= limit, "{context}: {error}\n{program}");
             checked += 1;
         }
         assert_eq!(checked, 6, "{workload} {word} {}", sketch.name());

@@ -1,80 +1,103 @@
 //! How far an output is from its reference.
 
 use super::Reference;
-use super::line::{at, step};
+use super::line::{Point, at, points, step};
+use super::lines::Lines;
 use autotune_ir::layout::{LayoutError, physical_shape};
 use autotune_ir::program::Layout;
 
-/// Where the elements of a tensor lie: of each dimension, how many indices share a block, and the distance of the next block.
-struct Places(Vec<(usize, usize)>);
+/// Elements that are compared at a time.
+const PART: usize = 1 << 14;
+
+/// Where the elements of an output lie.
+struct Places {
+    /// Of each dimension, how many indices share a block, and the distance of the next block.
+    dims: Vec<(usize, usize)>,
+    /// By how much the index of each grows from channel to channel.
+    by_channel: Vec<i64>,
+    /// Distance of the elements of a line.
+    stride: usize,
+}
 
 impl Places {
-    fn of(shape: &[usize], layout: Layout) -> Result<Self, LayoutError> {
-        let shape = physical_shape(shape, layout)?;
+    fn of(lines: &Lines, layout: Layout) -> Result<Self, LayoutError> {
+        let shape = physical_shape(&lines.shape, layout)?;
         let strides = (0..shape.len()).map(|dim| shape[dim + 1..].iter().product());
-        let mut dims: Vec<_> = strides.map(|stride| (1, stride)).collect();
+        let mut dims: Vec<(usize, usize)> = strides.map(|stride| (1, stride)).collect();
         if let Layout::ChannelBlocked(block) = layout {
             dims.pop();
             dims[1].0 = block;
         }
-        Ok(Self(dims))
+
+        let by_channel = step(&lines.index, lines.channel.0).collect();
+        let steps = step(&lines.index, lines.width.0).zip(&dims);
+        let stride = steps.map(|(step, (_, stride))| step as usize * stride).sum::<usize>().max(1);
+        Ok(Self { dims, by_channel, stride })
     }
 
-    fn place(&self, index: impl Iterator<Item = i64>) -> usize {
-        let place = |(at, &(block, stride)): (i64, &(usize, usize))| at as usize / block * stride + at as usize % block;
-        index.zip(&self.0).map(place).sum()
+    /// The first element of a channel in the line whose first index is `first`.
+    fn place(&self, first: &[i64], channel: usize) -> usize {
+        let index = first.iter().zip(&self.by_channel).map(|(first, step)| (first + channel as i64 * step) as usize);
+        let place = |(at, &(block, stride))| if block == 1 { at * stride } else { at / block * stride + at % block };
+        index.zip(&self.dims).map(place).sum()
     }
 }
 
 impl Reference {
     /// Number of the parts into which comparing is divided.
     pub fn parts(&self) -> usize {
-        self.selection.chosen_lines()
+        points(&self.selection.lines.shape).div_ceil(PART).clamp(1, self.selection.chosen_lines())
     }
 
     /// Largest difference of a part of an output, as it lies in memory, from the reference; infinite if one of its elements is no
     /// finite number or some are missing. The parts together are the whole output.
     pub fn difference(&self, output: &[f32], layout: Layout, part: usize) -> Result<f64, LayoutError> {
-        let shape = &self.selection.lines.shape[..];
-        let wanted: usize = shape.iter().product();
-        if output.len() != wanted {
-            return Err(LayoutError::Len { shape: shape.to_vec(), found: output.len() });
+        let (selection, lines) = (&self.selection, &self.selection.lines);
+        if output.len() != points(&lines.shape) {
+            return Err(LayoutError::Len { shape: lines.shape.clone(), found: output.len() });
         }
-        let places = [layout, Layout::Plain].map(|layout| Places::of(shape, layout));
-        let [places, known_places] = places;
-        let ends = [part, part + 1].map(|part| wanted as u128 * part as u128 / self.parts() as u128);
-        let is_finite = output[ends[0] as usize..ends[1] as usize].iter().all(|x| x.is_finite());
-        Ok(if is_finite { self.line_difference(output, &places?, &known_places?, part) } else { f64::INFINITY })
+        let (places, known_places) = (Places::of(lines, layout)?, Places::of(lines, Layout::Plain)?);
+        let end = |len: usize, part: usize| (len as u128 * part as u128 / self.parts() as u128) as usize;
+        let of_part = |len: usize| end(len, part)..end(len, part + 1);
+        if !output[of_part(output.len())].iter().all(|x| x.is_finite()) {
+            return Ok(f64::INFINITY);
+        }
+
+        let mut sums = vec![0.0; lines.width.1];
+        let differences = of_part(selection.chosen_lines())
+            .map(|index| self.line_difference(output, [&places, &known_places], index, &mut sums));
+        Ok(differences.fold(0.0, f64::max))
     }
 
     /// Of the `index`-th line of those compared.
-    fn line_difference(&self, output: &[f32], places: &Places, known_places: &Places, index: usize) -> f64 {
+    fn line_difference(
+        &self,
+        output: &[f32],
+        [places, known_places]: [&Places; 2],
+        index: usize,
+        sums: &mut [f64],
+    ) -> f64 {
         let (selection, lines) = (&self.selection, &self.selection.lines);
-        let (line, (axis, width)) = (selection.line(index), lines.width);
-        let first: Vec<i64> = at(&lines.index, &lines.point(line)).collect();
-        let [by_channel, by_element] = [lines.channel.0, axis].map(|axis| step(&lines.index, axis).collect::<Vec<_>>());
-        let place = |places: &Places, channel: usize, x: i64| {
-            let steps =
-                by_channel.iter().zip(&by_element).map(|(channel_step, step)| channel as i64 * channel_step + x * step);
-            places.place(first.iter().zip(steps).map(|(first, step)| first + step))
-        };
-        let stride = |places: &Places| (place(places, 0, 1) - place(places, 0, 0)).max(1);
-        let (stride, known_stride) = (stride(places), stride(known_places));
-
+        let line = selection.line(index);
+        let first: Point = at(&lines.index, &lines.point(line)).collect();
         let values = self.values.as_slice().unwrap_or_default();
-        let mut sums = vec![0.0f64; width];
+
         let mut worst = 0.0f64;
         for block in 0..selection.blocks() {
             sums.fill(0.0);
             for (channel, scale) in selection.terms(line, block) {
-                let line = output[place(places, channel, 0)..].iter().step_by(stride);
-                sums.iter_mut().zip(line).for_each(|(sum, &x)| *sum += scale * f64::from(x));
+                let (line, sums) = (&output[places.place(&first, channel)..], sums.iter_mut());
+                let add = |(sum, &x): (&mut f64, &f32)| *sum += scale * f64::from(x);
+                match places.stride {
+                    1 => sums.zip(line).for_each(add),
+                    stride => sums.zip(line.iter().step_by(stride)).for_each(add),
+                }
             }
 
             // An element that is no number shows in another part, if not in this one.
             let (known, stride) = match selection.is_exact() {
-                true => (place(known_places, block, 0), known_stride),
-                false => ((index * selection.blocks() + block) * width, 1),
+                true => (known_places.place(&first, block), known_places.stride),
+                false => ((index * selection.blocks() + block) * sums.len(), 1),
             };
             let known = values[known..].iter().step_by(stride);
             worst = sums.iter().zip(known).map(|(sum, &value)| (sum - f64::from(value)).abs()).fold(worst, f64::max);

@@ -4,6 +4,10 @@ use autotune_ir::program::{Access, Expr, InBounds};
 use autotune_ir::spec::{Axis, AxisId, Equation, Source, Spec};
 use autotune_ir::{Affine, DType, VarId};
 use ndarray::{CowArray, IxDyn};
+use smallvec::SmallVec;
+
+/// A point, or the index of an element.
+pub(super) type Point = SmallVec<[i64; 12]>;
 
 /// Number of points of a box.
 pub(super) fn points(extents: &[usize]) -> usize {
@@ -17,8 +21,8 @@ pub(super) fn box_of(equation: &Equation, is_kept: impl Fn(AxisId, &Axis) -> boo
 }
 
 /// The point of a box that comes after so many, of which the last axis counts fastest.
-pub(super) fn unravel(mut number: usize, extents: &[usize]) -> Vec<i64> {
-    let mut point = vec![0; extents.len()];
+pub(super) fn unravel(mut number: usize, extents: &[usize]) -> Point {
+    let mut point = Point::from_elem(0, extents.len());
     for (at, &extent) in point.iter_mut().zip(extents).rev().filter(|(_, extent)| **extent > 1) {
         *at = (number % extent) as i64;
         number /= extent;
@@ -94,6 +98,19 @@ impl<'a> Tensor<'a> {
             Elements::Made(elements) => to.copy_from_slice(&elements[part]),
         }
     }
+
+    /// The elements at distances from a position, which may be a run.
+    pub(super) fn gather(&self, position: i64, distances: &[i64], is_run: bool, to: &mut [f64]) {
+        match is_run {
+            true => self.copy(position, to),
+            false => to.iter_mut().zip(distances).for_each(|(to, by)| *to = self.get(position + by)),
+        }
+    }
+}
+
+/// True if elements at these distances lie side by side.
+pub(super) fn is_run(distances: &[i64]) -> bool {
+    distances.iter().copied().eq(0..distances.len() as i64)
 }
 
 /// The box of a tensor that an access reads around a point; zero beyond the tensor.
@@ -128,7 +145,7 @@ impl Window {
 
     /// Its elements at a point.
     pub(super) fn read(&self, tensor: &Tensor, index: &[Affine], point: &[i64], elements: &mut [f64]) {
-        let first: Vec<i64> = at(index, point).zip(&self.low).map(|(at, low)| at + low).collect();
+        let first: Point = at(index, point).zip(&self.low).map(|(at, low)| at + low).collect();
         let is_part = |&dim: &usize| first[dim] != 0 || self.shape[dim] != tensor.shape[dim];
         // Whole dimensions behind it lengthen a row.
         let dim = (0..first.len()).rfind(is_part).unwrap_or(0);
@@ -186,7 +203,7 @@ impl Line<'_> {
             Expr::Guarded { when, value } => {
                 let mut values = self.values(value, load);
                 for (value, &column) in values.iter_mut().zip(self.columns) {
-                    let mut point = self.first.to_vec();
+                    let mut point = Point::from_slice(self.first);
                     point[self.axis] += column as i64;
                     let holds = |c: &InBounds| {
                         at(std::slice::from_ref(&c.index), &point).all(|at| (0..c.extent as i64).contains(&at))

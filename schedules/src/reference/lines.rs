@@ -4,7 +4,7 @@ use autotune_ir::program::Access;
 use autotune_ir::spec::{AxisId, Source, Spec, Tensor};
 use autotune_ir::{Affine, VarId};
 
-use super::line::{box_of, points, step, unravel};
+use super::line::{Point, box_of, points, step, unravel};
 use crate::axes::Axes;
 
 /// An output as lines of channels: the points of an equation, and one axis more, of one element, for those that it has not.
@@ -65,7 +65,7 @@ impl Lines {
     }
 
     /// The first point of a line.
-    pub(super) fn point(&self, line: usize) -> Vec<i64> {
+    pub(super) fn point(&self, line: usize) -> Point {
         unravel(line, &self.extents)
     }
 }

@@ -5,8 +5,9 @@ use autotune_ir::spec::{AxisId, Equation};
 use autotune_ir::{Affine, VarId};
 use rayon::prelude::*;
 
-use super::line::{Elements, Tensor, at, box_of, points, position, step, unravel};
+use super::line::{Elements, Tensor, at, box_of, is_run, points, position, step, unravel};
 use super::selection::Selection;
+use super::tile::dot;
 use crate::operands::OutOfMemory;
 
 /// A tensor and where it is read.
@@ -43,14 +44,27 @@ impl Operand<'_> {
         outer[channel] = selection.blocks();
 
         let offsets: Vec<i64> = (0..points(&terms)).map(|term| self.offset(&unravel(term, &terms))).collect();
+        let is_run = is_run(&offsets);
         let mut sums = OutOfMemory::zeros(points(&outer).saturating_mul(offsets.len()))?;
         sums.par_chunks_mut(offsets.len()).enumerate().for_each(|(number, sums): (usize, &mut [f64])| {
             let mut first = unravel(number, &outer);
             let block = std::mem::take(&mut first[channel]) as usize;
             let first = self.position(&first);
-            for (sum, offset) in sums.iter_mut().zip(&offsets) {
-                let element = |channel: usize| self.tensor.get(first + offset + channel as i64 * stride);
-                *sum = selection.terms(0, block).map(|(channel, weight)| weight * element(channel)).sum();
+
+            // What lies side by side is read together: channels, or what is summed over.
+            if stride == 1 {
+                let (channels, weights) = (selection.channels(block), selection.weights(block));
+                let mut elements = vec![0.0; channels.len()];
+                for (sum, offset) in sums.iter_mut().zip(&offsets) {
+                    self.tensor.copy(first + offset + channels.start as i64, &mut elements);
+                    *sum = dot(weights, &elements);
+                }
+                return;
+            }
+            let mut elements = vec![0.0; offsets.len()];
+            for (channel, weight) in selection.terms(0, block) {
+                self.tensor.gather(first + channel as i64 * stride, &offsets, is_run, &mut elements);
+                sums.iter_mut().zip(&elements).for_each(|(sum, element)| *sum += weight * element);
             }
         });
 

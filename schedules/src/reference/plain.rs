@@ -6,7 +6,7 @@ use autotune_ir::program::Access;
 use autotune_ir::spec::{Equation, Spec};
 use rayon::prelude::*;
 
-use super::line::{Elements, Line, Tensor, at, box_of, points, position, unravel};
+use super::line::{Elements, Line, Point, Tensor, at, box_of, points, position, unravel};
 use super::lines::output;
 use crate::operands::OutOfMemory;
 
@@ -36,7 +36,7 @@ fn sums(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMemory
         let mut sums = vec![0.0; columns.len()];
         let mut first = unravel(line, &lines);
         for term in 0..points(&terms) {
-            let first: Vec<i64> = first.iter().zip(unravel(term, &terms)).map(|(line, term)| line + term).collect();
+            let first: Point = first.iter().zip(unravel(term, &terms)).map(|(line, term)| line + term).collect();
             let line = Line { first: &first, axis, columns: &columns };
             let load = |access: &Access| line.read(&tensors[access.buffer.0 as usize], &access.index);
             sums.iter_mut().zip(line.values(&equation.value, &load)).for_each(|(sum, term)| *sum += term);

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use autotune_ir::spec::{AxisId, Spec};
 use rayon::prelude::*;
 
-use super::line::{Line, Tensor, at, points, position, step};
+use super::line::{Line, Point, Tensor, at, points, position, step};
 use super::lines::output;
 use super::operand::Operand;
 use super::selection::{Selection, Stand};
@@ -18,13 +18,15 @@ use crate::operands::OutOfMemory;
 const SUMS: usize = 1 << 16;
 const LINES: usize = 1024;
 const BLOCKS: usize = 64;
+/// Multiply-adds below which lines are made together even if they read rows of their own.
+const WORK: usize = 1 << 16;
 /// Channels that are read together where sums go along them, unless so few blocks have more.
 const CHANNELS: usize = 512;
 const LEAST_BLOCKS: usize = 8;
 
 /// Sums along an axis.
 struct Run<'a> {
-    first: Vec<i64>,
+    first: Point,
     columns: Cow<'a, [usize]>,
     sums: Vec<f64>,
 }
@@ -71,7 +73,9 @@ impl<'a> Product<'a> {
         // Lines that read the same rows lie side by side.
         let own = (0..lines.extents.len()).rfind(|&axis| lines.extents[axis] > 1 && rows.uses(axis));
         let alike = points(&lines.extents[own.map_or(0, |axis| axis + 1)..]);
-        let lines_at_a_time = (SUMS / (blocks_at_a_time * lines.width.1)).clamp(1, alike.min(LINES));
+        let sums = blocks_at_a_time * lines.width.1;
+        let least_lines = WORK / (sums * spec.reduction_len());
+        let lines_at_a_time = (SUMS / sums).clamp(1, alike.min(LINES)).max(least_lines);
         let columns = (0..lines.width.1).collect();
         Ok(Self { spec, selection, tensors, axis, rows, factors, tile, lines_at_a_time, blocks_at_a_time, columns })
     }
@@ -167,16 +171,17 @@ impl<'a> Product<'a> {
 
     /// Adds all products to sums.
     fn add_products(&self, runs: &mut [Run]) {
-        let mut scales: Vec<f64> = Vec::new();
+        let (mut scales, mut elements) = (Vec::new(), Vec::new());
         for alike in runs.chunk_by_mut(|a, b| at(&self.rows.index, &a.first).eq(at(&self.rows.index, &b.first))) {
+            let positions: Vec<i64> = alike.iter().map(|run| self.factors.position(&run.first)).collect();
             for number in 0..self.tile.count() {
                 let (by, products) = self.tile.begin(self.spec.main(), number);
-                let first: Vec<i64> = alike[0].first.iter().zip(&by).map(|(first, by)| first + by).collect();
-                let elements = self.tile.read(&self.rows, &first);
+                let first: Point = alike[0].first.iter().zip(&by).map(|(first, by)| first + by).collect();
+                self.tile.read(&self.rows, &first, &mut elements);
                 let offset = self.factors.offset(&by);
-                for run in &mut *alike {
-                    scales.resize(products, 0.0);
-                    self.tile.read_factors(&self.factors, offset + self.factors.position(&run.first), &mut scales);
+                scales.resize(products, 0.0);
+                for (run, position) in alike.iter_mut().zip(&positions) {
+                    self.tile.read_factors(&self.factors, offset + position, &mut scales);
                     self.tile.add(&mut run.sums, &scales, &elements, &run.columns);
                 }
             }

@@ -129,10 +129,15 @@ impl Selection {
         }
     }
 
+    /// The weights of a block's channels.
+    pub(super) fn weights(&self, block: usize) -> &[f64] {
+        &self.weights[self.channels(block)]
+    }
+
     /// The channels that count in a block of a line, and their weights.
     pub(super) fn terms(&self, line: usize, block: usize) -> impl Iterator<Item = (usize, f64)> {
         let (channels, weights) = match self.stand {
-            Stand::Weighted => (self.channels(block), &self.weights[self.channels(block)]),
+            Stand::Weighted => (self.channels(block), self.weights(block)),
             Stand::Drawn => {
                 let channel = self.channel(line, block);
                 (channel..channel + 1, &[1.0][..])

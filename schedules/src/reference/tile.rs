@@ -2,7 +2,7 @@
 
 use autotune_ir::spec::{AxisId, Equation};
 
-use super::line::{Window, points, unravel};
+use super::line::{Point, Window, is_run, points, unravel};
 use super::operand::Operand;
 
 /// Products that are added up at a time, times the length of sums: what they read stays in a core's own caches.
@@ -59,7 +59,7 @@ impl Tile {
             1 => window_places.clone(),
             _ => (0..factors.len()).map(|product| product * span).collect(),
         };
-        let is_run = factors.iter().copied().eq(0..factors.len() as i64);
+        let is_run = is_run(&factors);
         Self { extents, counts, window, stride, span, is_apart, window_places, places, factors, is_run }
     }
 
@@ -69,7 +69,7 @@ impl Tile {
     }
 
     /// How far on a box begins, and the number of its products.
-    pub(super) fn begin(&self, main: &Equation, number: usize) -> (Vec<i64>, usize) {
+    pub(super) fn begin(&self, main: &Equation, number: usize) -> (Point, usize) {
         let mut by = unravel(number, &self.counts);
         by.iter_mut().zip(&self.extents).for_each(|(by, &extent)| *by *= extent as i64);
         // Only along the slowest of its axes may one end early.
@@ -78,32 +78,25 @@ impl Tile {
         (by, products)
     }
 
-    /// The elements of the box that begins at a point.
-    pub(super) fn read(&self, rows: &Operand, point: &[i64]) -> Vec<f64> {
-        let mut window = vec![0.0; self.window.len()];
-        self.window.read(&rows.tensor, &rows.index, point, &mut window);
+    /// The elements of the box that begins at a point, in place of others.
+    pub(super) fn read(&self, rows: &Operand, point: &[i64], elements: &mut Vec<f64>) {
+        elements.resize(self.window.len(), 0.0);
+        self.window.read(&rows.tensor, &rows.index, point, elements);
         if !self.is_apart && self.stride == 1 {
-            return window;
+            return;
         }
         let [of_product, of_point] = if self.is_apart { [1, self.places.len()] } else { [self.span, 1] };
-        let mut elements = vec![0.0; self.places.len() * self.span];
+        let window = std::mem::replace(elements, vec![0.0; self.places.len() * self.span]);
         for (product, place) in self.window_places.iter().enumerate() {
             let to = elements[product * of_product..].iter_mut().step_by(of_point);
             let from = window[*place..].iter().step_by(self.stride);
             to.zip(from).take(self.span).for_each(|(to, &from)| *to = from);
         }
-        elements
     }
 
     /// The factors of the box that begins at a position, as many as there are.
     pub(super) fn read_factors(&self, factors: &Operand, first: i64, scales: &mut [f64]) {
-        match self.is_run {
-            true => factors.tensor.copy(first, scales),
-            false => {
-                let distances = self.factors.iter();
-                scales.iter_mut().zip(distances).for_each(|(to, by)| *to = factors.tensor.get(first + by));
-            }
-        }
+        factors.tensor.gather(first, &self.factors, self.is_run, scales);
     }
 
     /// `sums[x] += Σ scales[p] * element`, over the elements that the products have for the `x`-th of the points.
@@ -128,7 +121,7 @@ impl Tile {
 }
 
 /// The sum of products, four sums side by side.
-fn dot(left: &[f64], right: &[f64]) -> f64 {
+pub(super) fn dot(left: &[f64], right: &[f64]) -> f64 {
     let ((fours, rest), (right_fours, right_rest)) = (left.as_chunks::<4>(), right.as_chunks::<4>());
     let mut lanes = [0.0; 4];
     for (left, right) in fours.iter().zip(right_fours) {

@@ -121,6 +121,7 @@ fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiple: usize) -> Arc<Spec> {
 mod tests {
     use super::*;
     use crate::operands::Operands;
+    use crate::reference::{Reference, max_rel_error, reference};
     use crate::winograd::TILE_SIZES;
 
     #[test]
@@ -133,14 +134,12 @@ mod tests {
             let workload: Workload = text.parse().unwrap();
             let conv = Conv::of(&workload).unwrap();
             let spec = workload.spec();
-            let operands: Vec<Vec<f64>> =
-                Operands::random(spec, 3).iter().map(|t| t.iter().map(|&x| f64::from(x)).collect()).collect();
-            let operands: Vec<&[f64]> = operands.iter().map(Vec::as_slice).collect();
-            let wanted = spec.evaluate(&operands);
+            let operands = Operands::random(spec, 3);
+            let wanted = reference(&workload, &operands);
             for (m, multiple) in TILE_SIZES.into_iter().flat_map(|m| [(m, 1), (m, 4)]) {
-                let found = rewrite(spec, &conv, m, multiple).evaluate(&operands);
-                let error = found.iter().zip(&wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-                assert!(found.len() == wanted.len() && error < 1e-4, "{text}, m {m}, {multiple}: {error}");
+                let found = Reference::with_bound(&rewrite(spec, &conv, m, multiple), &operands, u64::MAX, 0).unwrap();
+                let error = max_rel_error(found.exact().unwrap(), &wanted);
+                assert!(error < 1e-4, "{text}, m {m}, {multiple}: {error}");
             }
         }
     }
