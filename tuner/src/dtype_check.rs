@@ -25,9 +25,9 @@ pub struct UnsupportedDType {
 /// ```
 /// use autotune::check_dtypes;
 /// use autotune_ir::Target;
-/// let workload = "matmul:m=64,n=64,k=64,dtype=f16".parse()?;
-/// assert!(check_dtypes(&[workload], &Target::detect("cuda:sm_90", None)?).is_ok());
-/// assert!(check_dtypes(&[workload], &Target::detect("opencl", None)?).is_err());
+/// let workloads = ["matmul:m=64,n=64,k=64,dtype=f16".parse()?];
+/// assert!(check_dtypes(&workloads, &Target::detect("cuda:sm_90", None)?).is_ok());
+/// assert!(check_dtypes(&workloads, &Target::detect("opencl", None)?).is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn check_dtypes(workloads: &[Workload], target: &Target) -> Result<(), UnsupportedDType> {

@@ -10,9 +10,9 @@
 //!
 //! autotune::serve_if_worker(); // candidates run in a process of their own, started from this very program
 //! let target = Target::detect("cpu", None)?;
-//! let workload = "matmul:m=512,n=512,k=512".parse()?;
+//! let workload: autotune_schedules::Workload = "matmul:m=512,n=512,k=512".parse()?;
 //! let db = TuningDb::open("tuning.db")?;
-//! let report = Tuner::new(&target).trials(64).database(&db).tune(&[Task::single(workload)])?;
+//! let report = Tuner::new(&target).trials(64).database(&db).tune(&[Task::single(workload.clone())])?;
 //! println!("{:?} s, untuned {:?} s", report.tasks[0].best_secs, report.tasks[0].default_secs);
 //!
 //! let tuned = Tuned::lookup(&db, &workload, &target)?;

@@ -98,7 +98,7 @@ impl Network {
         }
     }
 
-    /// The same network with every workload exact ([`Workload::exact`]).
+    /// The same network with every workload exact ([`Workload::is_exact`]).
     pub fn exact(mut self) -> Self {
         self.tasks.iter_mut().for_each(|task| task.workload = task.workload.with_exact(true));
         self

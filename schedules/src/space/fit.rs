@@ -29,7 +29,7 @@ pub enum UnfitError {
 
 impl ScheduleSpace {
     /// The candidate of a config that did not come from this space in this process: from a database, a file, a command line. It is in the
-    /// space, and [`verify`] has proven its loop nests.
+    /// space, and [`verify()`] has proven its loop nests.
     ///
     /// The proof takes a few times as long as lowering, some ten microseconds to two milliseconds: the median of 300 configs each on an
     /// AMD EPYC (family 25, model 1, two busy cores) was 1.3 times (0.04 ms) for a matrix product, 3.3 times (0.5 ms) for a convolution
