@@ -1,5 +1,5 @@
-//! What can be said of a program without running it: the one analysis that the default choice, the model's prior, its features and the
-//! roofline go by.
+//! What can be said of a program without running it: the one analysis that the default choice on GPUs, the model's prior and its features
+//! go by.
 //!
 //! Everything follows from extents and strides, the [`Target`] and the [machine table](crate::machine): no loop is run, and an analysis
 //! takes microseconds.
