@@ -16,7 +16,7 @@ use sandbox::{Sandbox, TINY, finish, signal};
 /// A record of a workload's default config on this machine.
 fn record(workload: &str, run_secs: f64) -> TuningRecord {
     let (workload, target): (Workload, _) = (workload.parse().unwrap(), Target::detect("cpu", None).unwrap());
-    let run = RunSecs::made_up(run_secs);
+    let run = RunSecs { max_rel_error: 1e-7, ..RunSecs::made_up(run_secs) };
     TuningRecord {
         workload: workload.clone(),
         target: target.key(),
