@@ -20,6 +20,9 @@ const PREFIX: &str = "autotune-scratch-";
 /// The file that proves who made a scratch folder, and is locked as long as its maker lives.
 const OWNER: &str = "owner";
 
+/// What the names of scratch folders end with that are being removed.
+const LEAVING: &str = "-leaving";
+
 /// What that file says, before the number of the folder's inode.
 const MARK: &str = "autotune scratch folder, removed once nobody locks this file; inode ";
 
@@ -84,7 +87,29 @@ fn remove_if_left_behind(folder: &Path) -> io::Result<()> {
     }
     let mut text = String::new();
     (&mut owner).take(2 * MARK.len() as u64).read_to_string(&mut text)?;
-    if text == proof(folder)? { fs::remove_dir_all(folder) } else { Ok(()) }
+    if text == proof(folder)? { remove(folder) } else { Ok(()) }
+}
+
+/// Removes a folder whose maker may have left a compiler that goes on writing files to it. The folder is renamed first, so that such
+/// files have nowhere to go, and loses its proof last, so that what is interrupted or fails is done the next time.
+fn remove(folder: &Path) -> io::Result<()> {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let mut leaving = folder.to_path_buf();
+    if !name.ends_with(LEAVING) {
+        leaving.set_file_name(format!("{name}{LEAVING}"));
+        fs::rename(folder, &leaving)?;
+    }
+
+    for entry in fs::read_dir(&leaving)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            _ if entry.file_name() == OWNER => {}
+            true => fs::remove_dir_all(entry.path())?,
+            false => fs::remove_file(entry.path())?,
+        }
+    }
+    fs::remove_file(leaving.join(OWNER))?;
+    fs::remove_dir(leaving)
 }
 
 /// What the owner file of a folder says.
@@ -133,6 +158,29 @@ mod tests {
         fs::create_dir_all(paths[0].join("deep/er")).unwrap();
         remove_left_behind_in(parent.path());
         assert!(paths.iter().all(|path| !path.exists()));
+    }
+
+    /// A compiler outlives the process that started it, and writes what it was asked for while the folder is removed.
+    #[test]
+    fn what_an_orphan_still_writes_to_is_removed_whole() {
+        let parent = tempfile::tempdir().unwrap();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let folders: Vec<PathBuf> = (0..50).map(|_| left_behind(parent.path())).collect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut number = 0;
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    folders.iter().for_each(|folder| drop(fs::write(folder.join(format!("{number}.o")), "code")));
+                    number += 1;
+                }
+            });
+            for _ in 0..20 {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                remove_left_behind_in(parent.path());
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
     }
 
     #[test]
