@@ -1,6 +1,7 @@
 //! Schedule spaces: every schedule of one workload on one target, as a union of sketches, each a product of knobs.
 
 use std::ops::Range;
+use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use rand::{Rng, RngExt};
@@ -206,7 +207,9 @@ impl ScheduleSpace {
 
     /// A valid candidate with each knob from one of the parents; the first parent if none is found.
     pub fn crossover<R: Rng + ?Sized>(&self, a: &Candidate, b: &Candidate, rng: &mut R) -> Candidate {
-        let parents = a.point().zip(b.point()).filter(|(a, b)| a.space().name() == b.space().name());
+        // Positions mean the same only among the same knobs.
+        let is_alike = |a: &KnobSpace, b: &KnobSpace| ptr::eq(a, b) || a.name() == b.name() && a.knobs == b.knobs;
+        let parents = a.point().zip(b.point()).filter(|(a, b)| is_alike(a.space(), b.space()));
         let child = parents.and_then(|(a, b)| (0..64).find_map(|_| self.admit(a.crossed(b, rng))));
         child.unwrap_or_else(|| a.clone())
     }
