@@ -50,6 +50,12 @@ impl Affine {
         self.terms.iter().find(|(v, _)| *v == var).map_or(0, |&(_, c)| c)
     }
 
+    /// True if `var` occurs.
+    #[inline]
+    pub fn uses(&self, var: VarId) -> bool {
+        self.coefficient(var) != 0
+    }
+
     /// The value where each variable has the value that `value_of` gives it.
     #[inline]
     pub fn eval(&self, value_of: impl Fn(VarId) -> i64) -> i64 {

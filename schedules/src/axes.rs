@@ -95,7 +95,7 @@ pub fn count(main: &Equation, axes: &[AxisId]) -> usize {
 }
 
 fn uses(index: &[Affine], axis: AxisId) -> bool {
-    index.iter().any(|index| index.coefficient(VarId(axis as u32)) != 0)
+    index.iter().any(|index| index.uses(VarId(axis as u32)))
 }
 
 /// The dimensions of the data that an axis of the result alone, not of the weights, shares with one that is summed over.

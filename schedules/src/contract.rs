@@ -80,9 +80,9 @@ fn formula(workload: &Workload) {
     }
 }
 
-/// Tests a sketch of a target on workloads that it is for, and on others: what is drawn of its knobs is lowered to programs that the verifier passes
-/// and that compute the same as the reference by the interpreter. Workloads should be small: beyond a few million multiply-adds they are
-/// not interpreted.
+/// Tests a sketch of a target on workloads that it is for, and on others: what is drawn of its knobs is lowered to programs that the
+/// verifier passes and that compute the same as the reference by the interpreter. Workloads should be small: beyond a few million
+/// multiply-adds they are not interpreted.
 ///
 /// # Panics
 ///

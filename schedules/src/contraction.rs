@@ -38,7 +38,7 @@ impl Operand {
 
     /// The first dimension that `axis` indexes.
     pub fn dim_of(&self, axis: AxisId) -> Option<usize> {
-        self.index.iter().position(|i| i.coefficient(VarId(axis as u32)) != 0)
+        self.index.iter().position(|i| i.uses(VarId(axis as u32)))
     }
 
     /// True if the element read depends on `axis`.
@@ -107,7 +107,7 @@ impl Contraction {
     fn substitute(&mut self, axis: AxisId, replacement: &Affine) {
         let id = VarId(axis as u32);
         for operand in [&mut self.data, &mut self.weight, &mut self.output] {
-            for index in operand.index.iter_mut().filter(|index| index.coefficient(id) != 0) {
+            for index in operand.index.iter_mut().filter(|index| index.uses(id)) {
                 *index = index.substitute(id, replacement);
             }
         }

@@ -21,7 +21,7 @@ impl Window {
         let mut window = Self { slides: false, taps: 1, stride: 1, dilation: 1, batch: 1 };
         let equation = spec.main();
         let [data, weight, ..] = equation.loads()[..] else { return window };
-        let uses = |access: &Access, axis: AxisId| access.index.iter().any(|i| i.coefficient(VarId(axis as u32)) != 0);
+        let uses = |access: &Access, axis: AxisId| access.index.iter().any(|i| i.uses(VarId(axis as u32)));
         for (id, axis) in equation.axes.iter().enumerate() {
             if !axis.reduce && uses(data, id) && uses(weight, id) {
                 window.batch *= axis.extent;

@@ -111,7 +111,7 @@ impl<'a> Fragments<'a> {
     /// True if a row of the operand with the columns holds what one column of the result needs.
     pub fn columns_are_rows(&self) -> bool {
         let [.., k] = self.loops;
-        self.columns.index.last().is_some_and(|index| index.coefficient(k.var) != 0)
+        self.columns.index.last().is_some_and(|index| index.uses(k.var))
     }
 
     /// Whether a body is of the form, for these threads, or what is not.

@@ -227,7 +227,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         let Some(vector) = self.loops.last().filter(|l| l.kind == LoopKind::Vectorized && l.extent > 1) else {
             return Ok(());
         };
-        if access.index.iter().any(|i| i.coefficient(vector.var) != 0) {
+        if access.index.iter().any(|i| i.uses(vector.var)) {
             return Ok(());
         }
         let what = "all lanes of a vector store to one element".into();
@@ -353,7 +353,7 @@ impl<'a, 'f> Walk<'a, 'f> {
 
 /// True if the variable occurs.
 pub(super) fn has(value: &Affine, var: VarId) -> bool {
-    value.coefficient(var) != 0
+    value.uses(var)
 }
 
 pub(super) fn place_name(program: &Program, (stage, vars): &(usize, Vec<VarId>)) -> String {

@@ -55,7 +55,7 @@ impl Roles {
         let (spatial, batch) = (0..main.axes.len()).filter(needs_loop).partition(is_tiled);
 
         let innermost = main.output.index.last()?;
-        let width = axes.rows.iter().copied().find(|&row| innermost.coefficient(VarId(row as u32)) != 0);
+        let width = axes.rows.iter().copied().find(|&row| innermost.uses(VarId(row as u32)));
         let step = axes.steps.first().copied();
         let lanes = SmallVec::new();
         Some(Self { contraction, lanes, axes, spatial, batch, channel, width, step, is_depthwise })

@@ -171,7 +171,7 @@ impl Direct {
     /// Extent of the kernel along the padded dimension that a spatial axis concerns, if there is one.
     pub(super) fn padded_taps(&self, axis: AxisId) -> Option<usize> {
         let data = &self.contraction.data;
-        let concerns = |dim: &usize| data.index[*dim].coefficient(VarId(axis as u32)) != 0;
+        let concerns = |dim: &usize| data.index[*dim].uses(VarId(axis as u32));
         let dim = (0..data.shape.len()).filter(concerns).find(|&dim| self.contraction.pads(dim))?;
         let reduced = data.index[dim].terms.iter().map(|t| &self.contraction.axes[t.0.0 as usize]);
         Some(reduced.filter(|a| a.reduce).map(|a| a.extent).product())

@@ -119,7 +119,7 @@ impl AxisRoles {
     pub(crate) fn of_matrix(spec: &Arc<Spec>) -> Option<Self> {
         let (parts, mut own) = (Axes::of(spec)?, Contraction::with_unit_axes(spec));
         let (&[column], &[.., step]) = (&parts.columns[..], &parts.steps[..]) else { return None };
-        let uses = |index: Option<&Affine>, axis| index.is_some_and(|index| index.coefficient(VarId(axis as u32)) != 0);
+        let uses = |index: Option<&Affine>, axis| index.is_some_and(|index| index.uses(VarId(axis as u32)));
         let channels_last = !uses(own.data.index.last(), step);
         if channels_last {
             // Layouts with the channels last are those of images, `[n, c, h, w]`.

@@ -50,7 +50,7 @@ impl Waves {
         vars.into_iter().filter(|&var| !is_tile(var)).for_each(|var| region.widen(var, extent_of(var)));
 
         // Of digits that depend on the tile only some values occur in a block.
-        let own = |var: VarId| access.index.iter().any(|index| index.coefficient(var) != 0);
+        let own = |var: VarId| access.index.iter().any(|index| index.uses(var));
         let numbers: SmallVec<[&Digits; 4]> =
             numbers.iter().filter(|(_, digits)| digits.iter().any(|d| own(d.var))).collect();
         let bytes = |region: &Region, tiles: usize| {

@@ -159,7 +159,7 @@ impl Lowering<'_> {
         let mut budget = self.direct.unroll;
         let mut loops = Vec::new();
         for &axis in self.direct.reduce.iter().rev() {
-            let concerns = |dim: usize, axis: AxisId| data.index[dim].coefficient(VarId(axis as u32)) != 0;
+            let concerns = |dim: usize, axis: AxisId| data.index[dim].uses(VarId(axis as u32));
             let mut taps = 0..tile.region[axis].extent;
             let mut constants = false;
             if let Some(&dim) = tile.padded.iter().find(|&&dim| concerns(dim, axis)) {
@@ -269,7 +269,7 @@ impl Lowering<'_> {
         for &dim in &tile.padded {
             let Some(first) = first_element(&data.index[dim], tile, local) else { continue };
             let limit = data.shape[dim] as i64;
-            match valid.iter_mut().find(|p| data.index[dim].coefficient(VarId(p.axis as u32)) != 0) {
+            match valid.iter_mut().find(|p| data.index[dim].uses(VarId(p.axis as u32))) {
                 Some(part) => {
                     let stride = data.index[dim].coefficient(VarId(part.axis as u32));
                     let (low, high) = inside(first, stride, data.shape[dim]);
