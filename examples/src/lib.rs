@@ -9,11 +9,14 @@
 //! | `compare_search` | the learned search against random search at equal trials |
 //! | `compare_databases` | what several searches found, raced against each other |
 //! | `compare_peers` | tuned kernels beside other libraries' kernels, interleaved (`peers/README.md`) |
+//! | `record_test_bed` | records what schedules of many workloads take, for experiments without the machine |
 //! | `plot_curve` | the best network time so far against tuning seconds, as an SVG |
 //!
 //! Run one with `cargo run --release -p autotune-examples --example tune_conv2d`.
 //!
 //! Candidates run in a worker process: a program that calls [`autotune::serve_if_worker`] first in `main` is its own.
+
+pub mod test_bed;
 
 use autotune_ir::Target;
 use autotune_measure::{MeasureOptions, TimingOptions, WorkerMeasurer};

@@ -17,6 +17,7 @@ use crate::sketch::Plan;
 use crate::workload::{Work, Workload};
 use autotune_ir::target::Target;
 
+mod adapt;
 mod few;
 mod fit;
 

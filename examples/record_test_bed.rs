@@ -1,0 +1,137 @@
+//! Records the test bed: what random, searched and carried-over schedules of many workloads take on this machine.
+//!
+//! `cargo run --release -p autotune-examples --example record_test_bed -- FILE [THREADS [RANDOM [SEARCHED]]]`
+//!
+//! Of each workload in `test_bed/workloads.txt`: some random configs (100), some proposed by the learned search (140) with a race of the
+//! best, and then the best configs of the other workloads of its family, carried over to it. About half an hour on a quiet machine. An
+//! interrupted recording goes on where it ended, and one of a longer list records what was added.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use autotune::search::{Annealing, Random};
+use autotune::{Task, TuneParams, Tuner};
+use autotune_db::{Phase, TuningDb};
+use autotune_examples::test_bed::{Header, Recording, Sample, Source, TestBed, workloads};
+use autotune_ir::Target;
+use autotune_measure::{Measurer, WorkerMeasurer};
+use autotune_schedules::{Candidate, Config, ScheduleSpace, Workload};
+
+fn main() -> Result<()> {
+    autotune::serve_if_worker();
+    let argument = |i: usize| std::env::args().nth(i);
+    let number = |i: usize, default: usize| argument(i).map_or(Ok(default), |text| text.parse());
+    let path = argument(1).context("which file?")?;
+    let threads = argument(2).map(|text| text.parse()).transpose()?;
+    let (random, searched) = (number(3, 100)?, number(4, 140)?);
+
+    let target = Target::detect("cpu", threads)?;
+    let mut measurer = autotune_examples::measurer(&target)?;
+    let mut test_bed = TestBed::open(&path, Header::new(&target))?;
+    let workloads = workloads()?;
+    for (i, (family, workload)) in workloads.iter().enumerate() {
+        if !test_bed.holds(workload, Source::Race) {
+            let start = Instant::now();
+            for recording in search(family, workload, &target, &mut measurer, [random, searched])? {
+                test_bed.append(recording)?;
+            }
+            println!("{}/{} {workload}: {:.1} s", i + 1, workloads.len(), start.elapsed().as_secs_f64());
+        }
+    }
+
+    let origins = best_of_each_sketch(&test_bed, &target);
+    for (i, (family, workload)) in workloads.iter().enumerate() {
+        if !test_bed.holds(workload, Source::Portfolio) {
+            let start = Instant::now();
+            let samples = carry_over(&origins, family, workload, &target, &mut measurer)?;
+            let (family, workload) = (family.clone(), workload.clone());
+            println!("{}/{} {workload}: carried over, {:.1} s", i + 1, workloads.len(), start.elapsed().as_secs_f64());
+            test_bed.append(Recording { family, workload, source: Source::Portfolio, samples })?;
+        }
+    }
+    Ok(())
+}
+
+/// Random configs, then searched ones, and the race of the best.
+fn search(
+    family: &str,
+    workload: &Workload,
+    target: &Target,
+    measurer: &mut WorkerMeasurer,
+    [random, searched]: [usize; 2],
+) -> Result<Vec<Recording>> {
+    let db = TuningDb::temporary()?;
+    let tasks = [Task::single(workload.clone())];
+    let mut params = TuneParams::default();
+    params.race.racers = 0;
+    params.race.budget_secs = [0.05, 0.05];
+    Tuner::new(target)
+        .params(params.clone())
+        .searcher(|_| Random)
+        .trials(random)
+        .database(&db)
+        .measurer(measurer)
+        .tune(&tasks)?;
+    let at_random = db.query(workload, &target.key())?.len();
+    params.race.racers = 10;
+    params.race.budget_secs = [0.3, 0.3];
+    let tuner = Tuner::new(target).params(params).searcher(|_| Annealing::default()).trials(random + searched);
+    tuner.database(&db).measurer(measurer).tune(&tasks)?;
+
+    let records = db.query(workload, &target.key())?;
+    let of = |source, is: &dyn Fn(usize, Phase) -> bool| {
+        let chosen = records.iter().enumerate().filter(|(i, record)| is(*i, record.phase));
+        let sample = |(_, record): (usize, &autotune_db::TuningRecord)| Sample {
+            config: record.config.clone(),
+            run_secs: record.measurement.run_secs(),
+        };
+        let (family, workload, samples) = (family.to_string(), workload.clone(), chosen.map(sample).collect());
+        Recording { family, workload, source, samples }
+    };
+    let is_search = |phase| phase == Phase::Search;
+    Ok(vec![
+        of(Source::Random, &|i, phase| i < at_random && is_search(phase)),
+        of(Source::Search, &|i, phase| i >= at_random && is_search(phase)),
+        of(Source::Race, &|i, phase| i >= at_random && !is_search(phase)),
+    ])
+}
+
+/// The best config of each sketch for each workload, with the workload's space and its family.
+fn best_of_each_sketch(test_bed: &TestBed, target: &Target) -> Vec<(String, ScheduleSpace, Config)> {
+    let mut origins = Vec::new();
+    for task in test_bed.tasks() {
+        let space = ScheduleSpace::new(&task.workload, target);
+        for sketch in space.sketches() {
+            let ran = task.samples.iter().filter(|sample| sample.config.sketch == sketch.name());
+            let timed = ran.filter_map(|sample| Some((sample.run_secs?, &sample.config)));
+            if let Some((_, best)) = timed.min_by(|a, b| a.0.total_cmp(&b.0)) {
+                origins.push((task.family.clone(), space.clone(), best.clone()));
+            }
+        }
+    }
+    origins
+}
+
+/// What the best configs of the other workloads of its family take, carried over to a workload.
+fn carry_over(
+    origins: &[(String, ScheduleSpace, Config)],
+    family: &str,
+    workload: &Workload,
+    target: &Target,
+    measurer: &mut WorkerMeasurer,
+) -> Result<Vec<Sample>> {
+    let space = ScheduleSpace::new(workload, target);
+    let mut met = HashSet::new();
+    let others = origins.iter().filter(|(of, origin, _)| of == family && origin.workload() != workload);
+    let carried = others.filter_map(|(_, origin, config)| space.adapt(config, origin));
+    let candidates: Vec<Candidate> = carried.filter(|candidate| met.insert(candidate.stable_hash())).collect();
+
+    let mut samples = Vec::new();
+    measurer.measure(&candidates, &mut |i, measurement| {
+        samples.push(Sample { config: candidates[i].config().clone(), run_secs: measurement.run_secs() });
+        ControlFlow::Continue(())
+    })?;
+    Ok(samples)
+}

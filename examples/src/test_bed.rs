@@ -1,0 +1,304 @@
+//! The recorded test bed: what schedules of many workloads took on one machine, so that searches and models can be tried without it.
+//!
+//! A file of JSON Lines. The first line is the [`Header`]; each further one holds what one [`Source`] measured of a workload, by sketch: the
+//! names of its knobs once, and a row of values and the run time for each config. Lines are appended whole, so that a recording
+//! that was interrupted goes on where it ended.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use autotune_ir::Target;
+use autotune_schedules::config::Value;
+use autotune_schedules::{Config, LOWERING_VERSION, Workload};
+use serde::{Deserialize, Serialize};
+
+const FORMAT: &str = "autotune-test-bed-1";
+
+/// The workloads of the test bed, by family.
+const WORKLOADS: &str = include_str!("../test_bed/workloads.txt");
+
+/// What a test bed was recorded on, and with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    format: String,
+    /// Key of the target.
+    pub target: String,
+    /// Name of the device.
+    pub device: String,
+    /// Version of what makes loop nests of configs.
+    pub lowering: u32,
+}
+
+impl Header {
+    /// For this machine's device for a target.
+    pub fn new(target: &Target) -> Self {
+        let device = autotune::device_name(target).unwrap_or_else(|| target.device().to_string());
+        Self { format: FORMAT.into(), target: target.key(), device, lowering: LOWERING_VERSION }
+    }
+}
+
+/// How configs came to be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// Drawn at random.
+    Random,
+    /// Proposed by the learned search.
+    Search,
+    /// Measured in a race, in turns with others.
+    Race,
+    /// Carried over from another workload.
+    Portfolio,
+}
+
+/// One measured config.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// The schedule.
+    pub config: Config,
+    /// Its run time; `None` if it failed.
+    pub run_secs: Option<f64>,
+}
+
+/// What a source measured of a workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recording {
+    /// Its family.
+    pub family: String,
+    /// What is computed.
+    pub workload: Workload,
+    /// Where the configs are from.
+    pub source: Source,
+    /// What was measured.
+    pub samples: Vec<Sample>,
+}
+
+/// A test bed on disk.
+#[derive(Clone, Debug)]
+pub struct TestBed {
+    /// What it was recorded on.
+    pub header: Header,
+    /// What was recorded, in the order of the file.
+    pub recordings: Vec<Recording>,
+    path: PathBuf,
+}
+
+/// The families and workloads that are to be recorded, in the order of the list.
+pub fn workloads() -> Result<Vec<(String, Workload)>> {
+    let mut family = String::new();
+    let mut workloads = Vec::new();
+    for line in WORKLOADS.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        match line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            Some(name) => family = name.to_string(),
+            None => workloads.push((family.clone(), line.parse().with_context(|| line.to_string())?)),
+        }
+    }
+    Ok(workloads)
+}
+
+impl TestBed {
+    /// Reads a test bed.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        // What a killed recording left of its last line is recorded again.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let mut lines = whole.lines().enumerate();
+        let header: Header = match lines.next() {
+            Some((_, line)) => serde_json::from_str(line).with_context(|| format!("{}: line 1", path.display()))?,
+            None => bail!("{}: no test bed, it is empty", path.display()),
+        };
+        ensure!(header.format == FORMAT, "{}: format {:?}, {FORMAT:?} is known", path.display(), header.format);
+        let recording = |(i, line): (usize, &str)| {
+            let line: Line = serde_json::from_str(line)?;
+            line.into_recording().with_context(|| format!("line {}", i + 1))
+        };
+        let recordings = lines.map(recording).collect::<Result<_>>().with_context(|| path.display().to_string())?;
+        Ok(Self { header, recordings, path: path.into() })
+    }
+
+    /// Opens a test bed to add to it; makes it if there is none.
+    pub fn open(path: impl AsRef<Path>, header: Header) -> Result<Self> {
+        let path = path.as_ref();
+        if !path.exists() {
+            fs::write(path, serde_json::to_string(&header)? + "\n").with_context(|| path.display().to_string())?;
+        }
+        let test_bed = Self::read(path)?;
+        ensure!(
+            test_bed.header == header,
+            "{}: recorded on {} ({}); this is {} ({})",
+            path.display(),
+            test_bed.header.target,
+            test_bed.header.device,
+            header.target,
+            header.device
+        );
+
+        let text = fs::read(path)?;
+        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        OpenOptions::new().write(true).open(path)?.set_len(whole as u64)?;
+        Ok(test_bed)
+    }
+
+    /// Appends a recording.
+    pub fn append(&mut self, recording: Recording) -> Result<()> {
+        let mut file = OpenOptions::new().append(true).open(&self.path)?;
+        let line = serde_json::to_string(&Line::of(&recording))? + "\n";
+        file.write_all(line.as_bytes()).with_context(|| self.path.display().to_string())?;
+        self.recordings.push(recording);
+        Ok(())
+    }
+
+    /// True if a source has measured configs of a workload.
+    pub fn holds(&self, workload: &Workload, source: Source) -> bool {
+        self.recordings.iter().any(|recording| recording.workload == *workload && recording.source == source)
+    }
+
+    /// What is known of each workload, in the order of the file: each config once, at the time it had in its race if it was in one, else
+    /// at the mean of its times; a config that failed once has none.
+    pub fn tasks(&self) -> Vec<Recording> {
+        let mut tasks: Vec<Recording> = Vec::new();
+        let mut places: HashMap<Workload, usize> = HashMap::new();
+        let mut sorted: Vec<&Recording> = self.recordings.iter().collect();
+        sorted.sort_by_key(|recording| recording.source != Source::Race);
+        for recording in &self.recordings {
+            places.entry(recording.workload.clone()).or_insert_with(|| {
+                tasks.push(Recording { samples: Vec::new(), ..recording.clone() });
+                tasks.len() - 1
+            });
+        }
+
+        // Races come first and are not overwritten.
+        let mut times: Vec<BTreeMap<Config, (bool, Vec<Option<f64>>)>> = vec![BTreeMap::new(); tasks.len()];
+        for recording in sorted {
+            let raced = recording.source == Source::Race;
+            let of_task = &mut times[places[&recording.workload]];
+            for sample in &recording.samples {
+                let (by_race, known) = of_task.entry(sample.config.clone()).or_insert((raced, Vec::new()));
+                if *by_race == raced {
+                    known.push(sample.run_secs);
+                }
+            }
+        }
+        for (task, times) in tasks.iter_mut().zip(times) {
+            let mean = |times: Vec<Option<f64>>| {
+                let times: Option<Vec<f64>> = times.into_iter().collect();
+                times.map(|times| times.iter().sum::<f64>() / times.len() as f64)
+            };
+            let sample = |(config, (_, times))| Sample { config, run_secs: mean(times) };
+            task.samples = times.into_iter().map(sample).collect();
+        }
+        tasks
+    }
+}
+
+/// A recording as it is written.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    family: String,
+    workload: Workload,
+    source: Source,
+    sketches: BTreeMap<String, Table>,
+}
+
+/// Configs of one sketch: the values are in the order of the knobs.
+#[derive(Default, Serialize, Deserialize)]
+struct Table {
+    knobs: Vec<String>,
+    rows: Vec<(Vec<Value>, Option<f64>)>,
+}
+
+impl Line {
+    fn of(recording: &Recording) -> Self {
+        let mut sketches: BTreeMap<String, Table> = BTreeMap::new();
+        for Sample { config, run_secs } in &recording.samples {
+            let table = sketches.entry(config.sketch.clone()).or_default();
+            if table.knobs.is_empty() {
+                table.knobs = config.knobs.keys().cloned().collect();
+            }
+            table.rows.push((config.knobs.values().cloned().collect(), run_secs.map(rounded)));
+        }
+        let Recording { family, workload, source, .. } = recording.clone();
+        Self { family, workload, source, sketches }
+    }
+
+    fn into_recording(self) -> Result<Recording> {
+        let mut samples = Vec::new();
+        for (sketch, Table { knobs, rows }) in self.sketches {
+            for (values, run_secs) in rows {
+                ensure!(
+                    values.len() == knobs.len(),
+                    "{}: {sketch}: a row of another length than the knobs",
+                    self.workload
+                );
+                let knobs = knobs.iter().cloned().zip(values).collect();
+                samples.push(Sample { config: Config { sketch: sketch.clone(), knobs }, run_secs });
+            }
+        }
+        Ok(Recording { family: self.family, workload: self.workload, source: self.source, samples })
+    }
+}
+
+/// Five digits: more than times are good for.
+fn rounded(secs: f64) -> f64 {
+    format!("{secs:.4e}").parse().unwrap_or(secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_workloads_are_of_many_families_and_each_is_there_once() {
+        let workloads = workloads().unwrap();
+        let mut texts: Vec<String> = workloads.iter().map(|(_, workload)| workload.to_string()).collect();
+        let mut families: Vec<&str> = workloads.iter().map(|(family, _)| family.as_str()).collect();
+        texts.sort();
+        texts.dedup();
+        families.dedup();
+        assert!(workloads.len() >= 150 && families.len() >= 8, "{} of {families:?}", workloads.len());
+        assert_eq!(texts.len(), workloads.len());
+        let network = autotune::Network::resnet18();
+        assert!(network.tasks.iter().all(|task| workloads.iter().all(|(_, workload)| *workload != task.workload)));
+    }
+
+    #[test]
+    fn what_was_appended_is_read_again_and_half_a_line_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bed.jsonl");
+        let target = Target::detect("cpu", Some(1)).unwrap();
+        let workload: Workload = "matmul:m=8,n=8,k=8".parse().unwrap();
+        let config =
+            |m: usize| Config { sketch: "direct".into(), knobs: [("tile.m".into(), Value::Tile(vec![m]))].into() };
+        let recording = |source, times: &[(usize, Option<f64>)]| Recording {
+            family: "matmul".into(),
+            workload: workload.clone(),
+            source,
+            samples: times.iter().map(|&(m, run_secs)| Sample { config: config(m), run_secs }).collect(),
+        };
+        let all = [
+            recording(Source::Random, &[(1, Some(2.0)), (2, None), (4, Some(8.0))]),
+            recording(Source::Search, &[(1, Some(4.0)), (4, Some(6.0))]),
+            recording(Source::Race, &[(4, Some(5.0))]),
+        ];
+        let mut test_bed = TestBed::open(&path, Header::new(&target)).unwrap();
+        all.iter().for_each(|recording| test_bed.append(recording.clone()).unwrap());
+
+        let mut text = fs::read_to_string(&path).unwrap();
+        text.push_str("{\"family\":");
+        fs::write(&path, text).unwrap();
+        let mut again = TestBed::open(&path, Header::new(&target)).unwrap();
+        assert_eq!(again.recordings, all);
+        again.append(all[0].clone()).unwrap();
+        let again = TestBed::read(&path).unwrap();
+        assert_eq!(again.recordings.len(), 4);
+
+        let [task] = again.tasks().try_into().unwrap();
+        let times: Vec<_> =
+            [1, 2, 4].map(config).iter().map(|c| task.samples.iter().find(|s| s.config == *c).unwrap().run_secs).into();
+        assert_eq!(times, [Some((2.0 + 2.0 + 4.0) / 3.0), None, Some(5.0)]);
+    }
+}

@@ -1,0 +1,150 @@
+//! Carrying a schedule over from one workload to another.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use super::ScheduleSpace;
+use crate::candidate::Candidate;
+use crate::config::{Config, Value};
+use crate::knob_space::{Knob, KnobSpace};
+
+/// Combinations that are tried until one is valid.
+const MAX_TRIED: usize = 4_000;
+/// What it costs to have another register tile, cache tile, number, order of two loops, and word.
+const REGISTER_COST: f64 = 2.0;
+const TILE_COST: f64 = 1.0;
+const NUMBER_COST: f64 = 0.5;
+const SWAP_COST: f64 = 0.5;
+const WORD_COST: f64 = 3.0;
+/// The same for a knob that decides on the algorithm.
+const ALGORITHM_COST: f64 = 12.0;
+
+impl ScheduleSpace {
+    /// The valid candidate of this space that is the nearest to a config of another workload's space, its `origin`: tiles are alike by
+    /// the ratios of their sizes, one that covered its axis covers it again, loops keep their order, words stay. A knob that the
+    /// origin lacks has the default's value. `None` if the config is not of its origin, its sketch is not offered here, or
+    /// nothing near it is valid.
+    ///
+    /// `direct; tile.oh=14x1` of 14 rows → `direct; tile.oh=56x1` of 56 rows.
+    pub fn adapt(&self, config: &Config, origin: &ScheduleSpace) -> Option<Candidate> {
+        let known = origin.sketches.iter().find(|space| space.name() == config.sketch)?;
+        let space = self.sketches.iter().find(|space| space.name() == config.sketch)?;
+        let ranked: Vec<Vec<Ranked>> =
+            space.knobs.iter().map(|knob| self.ranked(knob, known, config, space)).collect::<Option<_>>()?;
+
+        // The least sum of costs first; each combination is reached by one way, on which the number of the knob that moves never falls.
+        let mut heap = BinaryHeap::from([Step { cost: 0.0, ranks: vec![0; ranked.len()], moving: 0 }]);
+        for _ in 0..MAX_TRIED {
+            let Step { cost, ranks, moving } = heap.pop()?;
+            let mut positions = ranked.iter().zip(&ranks).map(|(of_knob, &rank)| of_knob[rank].position);
+            let point = space.point(|_| positions.next().unwrap_or(0));
+            if let Some(candidate) = self.admit(point) {
+                return Some(candidate);
+            }
+
+            for knob in moving..ranked.len() {
+                let Some(next) = ranked[knob].get(ranks[knob] + 1) else { continue };
+                let mut ranks = ranks.clone();
+                let cost = cost + next.cost - ranked[knob][ranks[knob]].cost;
+                ranks[knob] += 1;
+                heap.push(Step { cost, ranks, moving: knob });
+            }
+        }
+        None
+    }
+
+    /// The values of a knob, the nearest to what the config has first.
+    fn ranked(&self, knob: &Knob, known: &KnobSpace, config: &Config, space: &Arc<KnobSpace>) -> Option<Vec<Ranked>> {
+        let wanted = match known.knobs.iter().find(|known| known.name == knob.name) {
+            Some(known) => Some((known, config.knobs.get(&knob.name)?)),
+            None => None,
+        };
+        let is_algorithm = space.sketch.algorithm_knobs().contains(&knob.name.as_str());
+        let word_cost = if is_algorithm { ALGORITHM_COST } else { WORD_COST };
+        let default = self.default_candidate().config().knobs.get(&knob.name);
+
+        let cost = |value: &Value| match wanted {
+            Some((known, wanted)) => distance(known, wanted, knob, value, word_cost),
+            None if Some(value) == default => 0.0,
+            None => word_cost,
+        };
+        let values = knob.values.iter().enumerate();
+        let mut ranked: Vec<Ranked> = values.map(|(position, value)| Ranked { position, cost: cost(value) }).collect();
+        ranked.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+        Some(ranked)
+    }
+}
+
+/// A value of a knob, and how far it is from what is wanted.
+struct Ranked {
+    position: usize,
+    cost: f64,
+}
+
+/// A combination on the way from the nearest to farther ones: how far down each knob is in its ranking.
+struct Step {
+    cost: f64,
+    ranks: Vec<usize>,
+    moving: usize,
+}
+
+/// The least cost is the greatest; of equals the earlier ranks.
+impl Ord for Step {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.cost.total_cmp(&self.cost).then_with(|| other.ranks.cmp(&self.ranks))
+    }
+}
+
+impl PartialOrd for Step {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Step {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Step {}
+
+/// How far a value of a knob is from the one that is wanted of the knob it is known from.
+fn distance(known: &Knob, wanted: &Value, knob: &Knob, value: &Value, word_cost: f64) -> f64 {
+    match (wanted, value) {
+        (Value::Tile(wanted), Value::Tile(tile)) if wanted.len() == tile.len() => {
+            let last = tile.len().saturating_sub(1);
+            let level = |level: usize| match is_whole(known, wanted, level) && is_whole(knob, tile, level) {
+                true => 0.0,
+                false => ratio(wanted[level] as f64, tile[level] as f64) + f64::from(is_whole(known, wanted, level)),
+            };
+            (0..tile.len()).map(|i| if i == last && last > 0 { REGISTER_COST } else { TILE_COST } * level(i)).sum()
+        }
+        (Value::Order(wanted), Value::Order(order)) => SWAP_COST * swaps(wanted, order) as f64,
+        (Value::Choice(wanted), Value::Choice(word)) if wanted == word => 0.0,
+        (Value::Choice(wanted), Value::Choice(word)) => match (wanted.parse::<f64>(), word.parse::<f64>()) {
+            (Ok(wanted), Ok(number)) if word_cost < ALGORITHM_COST => NUMBER_COST * ratio(1.0 + wanted, 1.0 + number),
+            _ => word_cost,
+        },
+        _ => word_cost,
+    }
+}
+
+/// True if no other value of the knob with the same inner tiles has a larger outermost tile.
+fn is_whole(knob: &Knob, tile: &[usize], level: usize) -> bool {
+    let is_larger =
+        |value: &Value| matches!(value, Value::Tile(other) if other[1..] == tile[1..] && other[0] > tile[0]);
+    level == 0 && !knob.values.iter().any(is_larger)
+}
+
+/// How many times two sizes differ by two.
+fn ratio(a: f64, b: f64) -> f64 {
+    (a / b).log2().abs()
+}
+
+/// Pairs of loops that are in both orders, and not in the same one.
+fn swaps(wanted: &[String], order: &[String]) -> usize {
+    let places: Vec<usize> = order.iter().filter_map(|axis| wanted.iter().position(|it| it == axis)).collect();
+    (0..places.len()).map(|i| places[i + 1..].iter().filter(|&&later| later < places[i]).count()).sum()
+}
