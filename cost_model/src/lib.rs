@@ -8,6 +8,7 @@
 //! | [`score`] | [`relative_throughputs`]: from measured times to scores |
 //! | [`model`] | [`CostModel`], what all models do |
 //! | [`xgb`] | [`XgbModel`], gradient-boosted trees, and the [`Prior`] that they start from |
+//! | [`pretrained`] | [`Pretrained`]: models that ship with this crate |
 //! | [`registers`] | [`RegisterModel`]: what a compiler will make of a GPU kernel, learnt from those that it has compiled |
 //! | [`metrics`] | how well predictions rank candidates |
 //! | [`contract`] | the tests that every model must pass, for those who bring one |
@@ -45,6 +46,7 @@ pub mod contract;
 pub mod features;
 pub mod metrics;
 pub mod model;
+pub mod pretrained;
 pub mod registers;
 pub mod sample;
 pub mod score;
@@ -55,6 +57,7 @@ mod trees;
 
 pub use booster::BoosterError;
 pub use model::{CostModel, ModelError};
+pub use pretrained::Pretrained;
 pub use registers::{RegisterModel, RegisterUse};
 pub use sample::Sample;
 pub use score::relative_throughputs;

@@ -26,6 +26,11 @@ pub trait CostModel: Send {
     /// It may, if the model is fitted and the number of columns is not [`CostModel::feature_count`].
     fn predict(&self, features: ArrayView2<f32>) -> Vec<f32>;
 
+    /// True if what it takes for granted was learnt from many workloads, not only estimated: it is believed before the first fit.
+    fn is_pretrained(&self) -> bool {
+        false
+    }
+
     /// The number of feature columns of the samples learnt from, or `None` before the first fit.
     fn feature_count(&self) -> Option<usize>;
 }

@@ -4,6 +4,8 @@ use rayon::prelude::*;
 use serde::Deserialize;
 use thiserror::Error;
 
+mod compact;
+
 /// Set in [`Node::split`] when a missing value goes to the right child.
 const MISSING_RIGHT: u32 = 1 << 31;
 /// More feature columns than any model here has.

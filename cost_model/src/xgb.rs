@@ -1,5 +1,7 @@
 //! Gradient-boosted trees as a cost model.
 
+use std::sync::Arc;
+
 use autotune_ir::Target;
 use ndarray::ArrayView2;
 use serde::{Deserialize, Serialize};
@@ -7,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::booster::{Booster, Matrix};
 use crate::features;
 use crate::model::{CostModel, ModelError};
+use crate::pretrained::Pretrained;
 use crate::sample::Sample;
 use crate::trees::{Trees, TreesError};
 
@@ -125,8 +128,8 @@ impl XgbParams {
         Ok(())
     }
 
-    /// In XGBoost's words.
-    fn to_xgboost(&self) -> Vec<(&'static str, String)> {
+    /// In XGBoost's words, of a model that takes something for granted or not.
+    fn to_xgboost(&self, has_margins: bool) -> Vec<(&'static str, String)> {
         let mut params = vec![
             ("tree_method", "hist".to_owned()),
             ("nthread", "1".to_owned()),
@@ -140,8 +143,8 @@ impl XgbParams {
             ("seed", self.seed.to_string()),
         ];
 
-        if self.prior.is_some() {
-            // The prior stands in its place.
+        if has_margins {
+            // What is taken for granted stands in its place.
             params.push(("base_score", "0".to_owned()));
         }
 
@@ -167,6 +170,8 @@ impl XgbParams {
 #[derive(Clone, Debug, Default)]
 pub struct XgbModel {
     params: XgbParams,
+    /// What its trees correct.
+    base: Option<Arc<Pretrained>>,
     fitted: Option<Fitted>,
 }
 
@@ -182,6 +187,9 @@ struct Fitted {
 struct Header {
     format: String,
     fitted: bool,
+    /// Hash of the pretrained model that it goes on from.
+    #[serde(default)]
+    base: Option<u64>,
     params: XgbParams,
 }
 
@@ -190,12 +198,35 @@ const FORMAT: &str = "autotune-xgb-1";
 impl XgbModel {
     /// A model that has learnt nothing yet. Parameters are checked when it is fitted.
     pub fn new(params: XgbParams) -> Self {
-        Self { params, fitted: None }
+        Self { params, base: None, fitted: None }
     }
 
-    /// A model that starts from the analytic estimate of the time for a target.
+    /// A model that goes on from a pretrained one: it learns the difference to what that predicts.
+    pub fn continuing(base: Arc<Pretrained>, params: XgbParams) -> Self {
+        Self { params, base: Some(base), fitted: None }
+    }
+
+    /// A model for a target that goes on from the one that ships for it; where there is none, from the analytic estimate of the time.
     pub fn for_target(target: &Target) -> Self {
-        Self::new(XgbParams { prior: Some(Prior::estimate(target)), ..XgbParams::default() })
+        match Pretrained::for_target(target) {
+            Some(base) => Self::continuing(base, XgbParams::default()),
+            None => Self::new(XgbParams { prior: Some(Prior::estimate(target)), ..XgbParams::default() }),
+        }
+    }
+
+    /// What was learnt, as trees.
+    pub(crate) fn trees(&self) -> Option<&Trees> {
+        self.fitted.as_ref().map(|fitted| &fitted.trees)
+    }
+
+    /// What is taken for granted of each row of row-major values; `None` if that is nothing.
+    fn margins(&self, values: &[f32], columns: usize) -> Option<Vec<f32>> {
+        let of_prior = |prior: Prior| values.chunks(columns.max(1)).map(|row| prior.score(row)).collect::<Vec<_>>();
+        let estimated = self.params.prior.map(of_prior);
+        let Some(base) = &self.base else { return estimated };
+        let mut scores = base.scores(values, columns);
+        scores.iter_mut().zip(estimated.iter().flatten()).for_each(|(score, estimated)| *score += estimated);
+        Some(scores)
     }
 
     /// How it learns.
@@ -203,7 +234,7 @@ impl XgbModel {
         &self.params
     }
 
-    /// A model read from what [`XgbModel::save`] wrote.
+    /// A model read from what [`XgbModel::save`] wrote of one that does not go on from another.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, ModelError> {
         let mut model = Self::default();
         model.load(bytes)?;
@@ -212,7 +243,12 @@ impl XgbModel {
 
     /// What was learnt, and with which parameters, as bytes for [`XgbModel::load`].
     pub fn save(&self) -> Result<Vec<u8>, ModelError> {
-        let header = Header { format: FORMAT.to_owned(), fitted: self.fitted.is_some(), params: self.params.clone() };
+        let header = Header {
+            format: FORMAT.to_owned(),
+            fitted: self.fitted.is_some(),
+            base: self.base.as_ref().map(|base| base.hash()),
+            params: self.params.clone(),
+        };
         let mut bytes = serde_json::to_vec(&header).map_err(|error| ModelError::Format(error.to_string()))?;
         bytes.push(b'\n');
         if let Some(fitted) = &self.fitted {
@@ -221,7 +257,7 @@ impl XgbModel {
         Ok(bytes)
     }
 
-    /// Replaces the whole model by a saved one; after an error, it is as it was before.
+    /// Replaces the whole model by a saved one, which must go on from the same pretrained model; after an error, it is as it was before.
     ///
     /// It may stem from other features: compare [`CostModel::feature_count`] before the first prediction.
     pub fn load(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
@@ -231,10 +267,13 @@ impl XgbModel {
         if header.format != FORMAT {
             return Err(ModelError::Format(format!("format {:?}, {FORMAT:?} is known", header.format)));
         }
+        if header.base != self.base.as_ref().map(|base| base.hash()) {
+            return Err(ModelError::Format("it goes on from another pretrained model".to_owned()));
+        }
         // Read without XGBoost, which takes bytes that are no model badly.
         let fitted =
             if header.fitted { Some(Fitted { trees: Trees::from_json(json)?, json: json.to_vec() }) } else { None };
-        *self = Self { params: header.params, fitted };
+        *self = Self { params: header.params, base: self.base.take(), fitted };
         Ok(())
     }
 }
@@ -257,15 +296,16 @@ impl CostModel for XgbModel {
 
         let mut matrix = Matrix::new(&values, columns)?;
         matrix.set_labels(&labels)?;
-        if let Some(prior) = self.params.prior {
-            matrix.set_margins(&rows.iter().map(|sample| prior.score(&sample.features)).collect::<Vec<_>>())?;
+        let margins = self.margins(&values, columns);
+        if let Some(margins) = &margins {
+            matrix.set_margins(margins)?;
         }
         if self.params.objective == Objective::RankPairwise {
             let groups: Vec<u32> = rows.iter().map(|sample| sample.group).collect();
             matrix.set_groups(&groups)?;
         }
 
-        let booster = Booster::train(&matrix, &self.params.to_xgboost(), self.params.rounds)?;
+        let booster = Booster::train(&matrix, &self.params.to_xgboost(margins.is_some()), self.params.rounds)?;
         let json = booster.to_json()?;
         let trees = Trees::from_json(&json).map_err(|error| match error {
             // What is not finite is no JSON.
@@ -287,10 +327,13 @@ impl CostModel for XgbModel {
                 trees.predict(values)
             }
         };
-        if let Some(prior) = self.params.prior.filter(|_| columns > 0) {
-            scores.iter_mut().zip(values.chunks(columns)).for_each(|(score, row)| *score += prior.score(row));
-        }
+        let margins = self.margins(values, columns);
+        scores.iter_mut().zip(margins.iter().flatten()).for_each(|(score, margin)| *score += margin);
         scores
+    }
+
+    fn is_pretrained(&self) -> bool {
+        self.base.is_some()
     }
 
     fn feature_count(&self) -> Option<usize> {
@@ -338,7 +381,7 @@ mod tests {
             seed: 4321,
             prior: None,
         };
-        let booster = Booster::train(&matrix, &params.to_xgboost(), params.rounds).unwrap();
+        let booster = Booster::train(&matrix, &params.to_xgboost(false), params.rounds).unwrap();
         let config = booster.config().unwrap().replace([' ', '\n'], "");
         for expected in [
             r#""objective":"rank:pairwise""#,

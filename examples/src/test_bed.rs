@@ -19,6 +19,8 @@ const FORMAT: &str = "autotune-test-bed-1";
 
 /// The workloads of the test bed, by family.
 const WORKLOADS: &str = include_str!("../test_bed/workloads.txt");
+/// Workloads that none of it is learnt from.
+const HELD_OUT: &str = include_str!("../test_bed/held_out.txt");
 
 /// What a test bed was recorded on, and with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,9 +90,19 @@ pub struct TestBed {
 
 /// The families and workloads that are to be recorded, in the order of the list.
 pub fn workloads() -> Result<Vec<(String, Workload)>> {
+    listed(WORKLOADS)
+}
+
+/// The families and workloads on which searches and zero-trial picks are judged.
+pub fn held_out() -> Result<Vec<(String, Workload)>> {
+    listed(HELD_OUT)
+}
+
+/// One workload a line, behind `[family]` lines.
+fn listed(text: &str) -> Result<Vec<(String, Workload)>> {
     let mut family = String::new();
     let mut workloads = Vec::new();
-    for line in WORKLOADS.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         match line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
             Some(name) => family = name.to_string(),
             None => workloads.push((family.clone(), line.parse().with_context(|| line.to_string())?)),
@@ -261,8 +273,12 @@ mod tests {
         families.dedup();
         assert!(workloads.len() >= 150 && families.len() >= 8, "{} of {families:?}", workloads.len());
         assert_eq!(texts.len(), workloads.len());
-        let network = autotune::Network::resnet18();
-        assert!(network.tasks.iter().all(|task| workloads.iter().all(|(_, workload)| *workload != task.workload)));
+
+        let network = autotune::Network::resnet18().tasks.into_iter().map(|task| task.workload);
+        let held_out: Vec<Workload> = held_out().unwrap().into_iter().map(|(_, workload)| workload).collect();
+        assert!(held_out.len() >= 20);
+        let mut others = held_out.into_iter().chain(network);
+        assert!(others.all(|other| workloads.iter().all(|(_, workload)| *workload != other)));
     }
 
     #[test]

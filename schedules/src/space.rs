@@ -40,8 +40,10 @@ pub struct ScheduleSpace {
     target: Arc<Target>,
     sketches: Vec<Arc<KnobSpace>>,
     refusal: Option<LowerError>,
+    /// The default, if not the one of the rule.
+    default: Option<Candidate>,
     /// What has been found out about the space, once.
-    default: OnceLock<Candidate>,
+    rule: OnceLock<Candidate>,
     least_share: OnceLock<f64>,
     /// Set for the sketches of which a draw has failed.
     few: Vec<OnceLock<Few>>,
@@ -60,13 +62,14 @@ impl ScheduleSpace {
         let few = sketches.iter().map(|_| OnceLock::new()).collect();
         let none = || sketches.is_empty().then(|| LowerError::no_sketch(workload, target));
         let refusal = check_target(workload, target).err().or_else(none);
-        let (default, least_share) = (OnceLock::new(), OnceLock::new());
+        let (rule, least_share) = (OnceLock::new(), OnceLock::new());
         Self {
             workload: workload.clone(),
             target: Arc::new(target.clone()),
             sketches,
             refusal,
-            default,
+            default: None,
+            rule,
             least_share,
             few,
         }
@@ -120,14 +123,14 @@ impl ScheduleSpace {
         (!is_refused).then(|| point.space().sketch.plan(&self.workload, &self.target, point).ok()).flatten()
     }
 
-    /// True if no thread has much more than its share of the work, or no more than with the default, which divides it as evenly as any
-    /// schedule that it is chosen from.
+    /// True if no thread has much more than its share of the work, or no more than with the rule's schedule, which divides it as evenly as
+    /// any that it is chosen from.
     fn is_balanced(&self, largest_share: f64) -> bool {
-        largest_share <= MAX_SHARE || largest_share <= *self.least_share.get_or_init(|| self.default_share())
+        largest_share <= MAX_SHARE || largest_share <= *self.least_share.get_or_init(|| self.share_of_rule())
     }
 
-    fn default_share(&self) -> f64 {
-        let plan = self.default_candidate().point().and_then(|point| self.plan(point));
+    fn share_of_rule(&self) -> f64 {
+        let plan = self.rule().point().and_then(|point| self.plan(point));
         plan.map_or(MAX_SHARE, |plan| plan.largest_share())
     }
 
@@ -143,14 +146,23 @@ impl ScheduleSpace {
         self.sketches.iter().find_map(|space| space.locate(config))
     }
 
-    /// The untuned schedule: what a fixed rule picks without measuring.
+    /// The same space with another untuned schedule, which is one of its candidates.
+    pub fn with_default(self, default: Candidate) -> Self {
+        Self { default: Some(default), ..self }
+    }
+
+    /// The untuned schedule: what a fixed rule picks without measuring, unless [another was chosen](ScheduleSpace::with_default).
     pub fn default_config(&self) -> Config {
         self.default_candidate().config().clone()
     }
 
     /// The candidate of [`ScheduleSpace::default_config`].
     pub fn default_candidate(&self) -> &Candidate {
-        self.default.get_or_init(|| {
+        self.default.as_ref().unwrap_or_else(|| self.rule())
+    }
+
+    fn rule(&self) -> &Candidate {
+        self.rule.get_or_init(|| {
             let of_tier = |tier: &[Arc<KnobSpace>]| {
                 let default = |space: &Arc<KnobSpace>| space.sketch.default(&self.workload, &self.target, space);
                 tier.iter().filter_map(default).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, point)| point)
@@ -261,7 +273,7 @@ mod tests {
             let meaningless = (0..words).map(|i| Value::Choice(format!("meaningless{i}")));
             knob.values = meaningless.chain([default.knobs[&knob.name].clone()]).collect();
         }
-        space.default = OnceLock::from(space.candidate(&default));
+        space.rule = OnceLock::from(space.candidate(&default));
         (space, default)
     }
 
@@ -286,7 +298,7 @@ mod tests {
             let knob = Arc::make_mut(&mut space.sketches[0]).knobs.iter_mut().find(|knob| knob.name == name).unwrap();
             knob.values.extend(words.map(|word| Value::Choice(word.into())));
         }
-        space.default = OnceLock::from(space.candidate(&default));
+        space.rule = OnceLock::from(space.candidate(&default));
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         let mut unrolls: Vec<Value> = (0..100).map(|_| space.sample(&mut rng).knobs["unroll"].clone()).collect();
         unrolls.sort();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use autotune_cost_model::features;
 use autotune_schedules::{Candidate, Workload};
+use ndarray::Array2;
 use rayon::prelude::*;
 
 /// Feature rows kept, in each of two generations.
@@ -50,4 +51,13 @@ impl Featurizer {
 fn extract(candidate: &Candidate) -> Row {
     let program = candidate.lower().ok()?;
     Some(features::extract(&program, candidate.target()).into())
+}
+
+/// The candidates that can be lowered, and their features, a row each. Uses rayon's current thread pool.
+pub(crate) fn features_of(candidates: Vec<Candidate>) -> (Vec<Candidate>, Array2<f32>) {
+    let lowered: Vec<(Candidate, Row)> = candidates.into_par_iter().map(|c| (c.clone(), extract(&c))).collect();
+    let lowered = lowered.into_iter().filter_map(|(candidate, row)| Some((candidate, row?)));
+    let (candidates, rows): (Vec<Candidate>, Vec<Arc<[f32]>>) = lowered.unzip();
+    let rows = Array2::from_shape_fn((rows.len(), features::FEATURE_COUNT), |(row, column)| rows[row][column]);
+    (candidates, rows)
 }

@@ -131,7 +131,7 @@ impl Learner {
 
     /// Share of a batch to be drawn at random, whatever the scores say.
     pub(crate) fn explore_share(&self) -> f64 {
-        if self.ranker.is_fitted() { self.params.explore } else { self.params.explore_untaught }
+        if self.ranker.is_taught() { self.params.explore } else { self.params.explore_untaught }
     }
 
     /// The score of each candidate, `None` for one that cannot be lowered or is expected to spill registers heavily.

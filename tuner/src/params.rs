@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::predict::PredictParams;
+
 /// The policy of a run. Searchers have parameters of their own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TuneParams {
@@ -16,6 +18,8 @@ pub struct TuneParams {
     pub search_share: f64,
     /// How much longer than its share of the time budget a search may wait for the measurement in progress.
     pub grace: Duration,
+    /// How the schedule is chosen that a task begins with.
+    pub prediction: PredictParams,
     /// What the cost model learns from, and when.
     pub learning: LearningParams,
     /// Which task gets the next trials.
@@ -32,6 +36,7 @@ impl Default for TuneParams {
             credible_share: 0.8,
             search_share: 0.9,
             grace: Duration::from_secs(1),
+            prediction: PredictParams::default(),
             learning: LearningParams::default(),
             scheduling: SchedulingParams::default(),
             race: RaceParams::default(),

@@ -25,9 +25,9 @@ impl Ranker {
         Self { registers: RegisterModel::default(), ..self }
     }
 
-    /// True after the first fit.
-    pub(crate) fn is_fitted(&self) -> bool {
-        self.model.feature_count().is_some()
+    /// True if it has learnt anything from measurements, here or before.
+    pub(crate) fn is_taught(&self) -> bool {
+        self.model.feature_count().is_some() || self.model.is_pretrained()
     }
 
     /// Replaces what was learnt by what the samples teach, each with what a compiler told of it, if one did.

@@ -15,6 +15,7 @@ use crate::learner::Learner;
 use crate::network::Task;
 use crate::observer::{Event, Observer};
 use crate::planner::{Planner, WorkQueue};
+use crate::predict;
 use crate::race::{is_settled, race};
 use crate::recorder::Recorder;
 use crate::report::{CurvePoint, Report, Retired, Stop};
@@ -222,7 +223,7 @@ impl<'a> Session<'a> {
 fn resume_task(task: &Task, recorder: &Recorder<'_>, new_searcher: &NewSearcher<'_>) -> Result<TaskState, TuneError> {
     let Recorder { db, target, settings, .. } = recorder;
     let records = db.query(&task.workload, &target.key())?;
-    let space = ScheduleSpace::new(&task.workload, target);
+    let space = predict::space(&task.workload, target, settings.params.prediction);
     TuneError::of_space(&space)?;
     recorder.follow(&space);
 

@@ -1,0 +1,93 @@
+//! Trees as few bytes: eight for each node.
+//!
+//! All numbers little-endian. `columns: u32`, `base: f32`, `trees: u32`; of each tree `nodes: u32` and its nodes breadth first: `split: u16`
+//! (the column, [`LEAF`] for a leaf, the highest bit set where a missing value goes right), `child: u16` (the left child, counted from the
+//! root; the right one is behind it), `number: f32` (the threshold, of a leaf its value).
+
+use super::{MISSING_RIGHT, Node, Root, Trees};
+
+const LEAF: u16 = 0x7fff;
+const RIGHT: u16 = 0x8000;
+
+impl Trees {
+    /// The bytes; `None` if there are more columns, or nodes in a tree, than the form has numbers for.
+    pub(crate) fn to_bytes(&self) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        bytes.extend(u32::try_from(self.columns).ok().filter(|_| self.columns <= usize::from(LEAF))?.to_le_bytes());
+        bytes.extend(self.base.to_le_bytes());
+        bytes.extend((self.roots.len() as u32).to_le_bytes());
+        let ends = self.roots.iter().skip(1).map(|root| root.node as usize).chain([self.nodes.len()]);
+        for (root, end) in self.roots.iter().zip(ends) {
+            let nodes = &self.nodes[root.node as usize..end];
+            bytes.extend((nodes.len() as u32).to_le_bytes());
+            for (at, node) in (root.node..).zip(nodes) {
+                let right = if node.split & MISSING_RIGHT != 0 { RIGHT } else { 0 };
+                let is_leaf = node.child == at;
+                let split = if is_leaf { LEAF } else { (node.split & !MISSING_RIGHT) as u16 | right };
+                let child = if is_leaf { 0 } else { u16::try_from(node.child - root.node).ok()? };
+                let number = if is_leaf { node.value } else { node.threshold };
+                bytes.extend(split.to_le_bytes());
+                bytes.extend(child.to_le_bytes());
+                bytes.extend(number.to_le_bytes());
+            }
+        }
+        Some(bytes)
+    }
+
+    /// The trees of such bytes; `None` if they are no trees.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut bytes = Reader(bytes);
+        let (columns, base) = (bytes.u32()? as usize, f32::from_bits(bytes.u32()?));
+        let mut trees = Self { columns, base, roots: Vec::new(), nodes: Vec::new() };
+        for _ in 0..bytes.u32()? {
+            trees.read_tree(&mut bytes)?;
+        }
+        let is_sound = bytes.0.is_empty() && base.is_finite() && (1..=usize::from(LEAF)).contains(&columns);
+        is_sound.then_some(trees)
+    }
+
+    fn read_tree(&mut self, bytes: &mut Reader<'_>) -> Option<()> {
+        let root = u32::try_from(self.nodes.len()).ok()?;
+        let count = bytes.u32()?;
+        // Breadth first, so that a node's depth is known before its children come.
+        let mut depths = vec![0];
+        for at in 0..count {
+            let (split, child, number) = (bytes.u16()?, bytes.u16()?, f32::from_bits(bytes.u32()?));
+            let depth = *depths.get(at as usize)?;
+            if split == LEAF {
+                self.nodes.push(Node { threshold: f32::NAN, split: 0, child: root + at, value: number });
+                continue;
+            }
+
+            let column = u32::from(split & !RIGHT);
+            let is_next = usize::from(child) == depths.len() && u32::from(child) + 1 < count;
+            if column as usize >= self.columns || !is_next {
+                return None;
+            }
+            depths.extend([depth + 1; 2]);
+            let missing = if split & RIGHT != 0 { MISSING_RIGHT } else { 0 };
+            let child = root + u32::from(child);
+            self.nodes.push(Node { threshold: number, split: column | missing, child, value: 0.0 });
+        }
+        let is_whole = depths.len() == count as usize;
+        self.roots.push(Root { node: root, depth: depths.into_iter().max()? });
+        is_whole.then_some(())
+    }
+}
+
+/// Numbers from the front of bytes.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn u16(&mut self) -> Option<u16> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u16::from_le_bytes(*number))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_le_bytes(*number))
+    }
+}

@@ -1,0 +1,195 @@
+//! Makes what ships for schedules that are chosen without measuring: a model and a portfolio, from a recorded test bed.
+//!
+//! `cargo run --release -p autotune-examples --example pretrain -- TEST_BED ISA`
+//!
+//! Writes `cost_model/pretrained/ISA.trees` and `schedules/portfolio/ISA.jsonl` of this repository, and prints how well such a model ranks
+//! families, and shapes, that it was not trained on.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use autotune_cost_model::metrics::pairwise_accuracy;
+use autotune_cost_model::{CostModel, Pretrained, Sample, XgbModel, XgbParams, features, relative_throughputs};
+use autotune_examples::test_bed::{Recording, TestBed};
+use autotune_ir::Target;
+use autotune_schedules::portfolio::Entry;
+use autotune_schedules::{Candidate, Config, Portfolio, ScheduleSpace};
+use ndarray::Array2;
+use rayon::prelude::*;
+
+/// How the model learns: more than one that learns while measuring.
+fn params() -> XgbParams {
+    XgbParams { rounds: 300, depth: 6, eta: 0.1, max_bin: 256, ..XgbParams::default() }
+}
+
+/// Entries of the portfolio, at most, and the least that one must lower the mean logarithm of what the others leave.
+const ENTRIES: usize = 48;
+const LEAST_GAIN: f64 = 2e-4;
+/// Parts that workloads are held out in.
+const FOLDS: usize = 5;
+
+fn main() -> Result<()> {
+    let argument = |i: usize| std::env::args().nth(i);
+    let test_bed = TestBed::read(argument(1).context("which test bed?")?)?;
+    let isa = argument(2).context("which family of instruction sets: avx512, avx2?")?;
+    let target = Target::detect("cpu", threads_of(&test_bed.header.target))?;
+    ensure!(
+        target.key() == test_bed.header.target,
+        "recorded for {}, this is {}",
+        test_bed.header.target,
+        target.key()
+    );
+    let tasks: Vec<Task> = test_bed.tasks().into_par_iter().map(|task| Task::of(task, &target)).collect();
+
+    judge(&tasks)?;
+    let model = train(tasks.iter())?;
+    let pretrained = Pretrained::of(&model).context("the trees are too large to be written")?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    fs::write(root.join(format!("cost_model/pretrained/{isa}.trees")), pretrained.to_bytes())?;
+
+    let portfolio = cover(&tasks);
+    fs::write(root.join(format!("schedules/portfolio/{isa}.jsonl")), portfolio.to_text()?)?;
+    Ok(())
+}
+
+/// The threads of a target key.
+fn threads_of(key: &str) -> Option<usize> {
+    key.split(':').find_map(|word| word.strip_prefix("threads=")?.parse().ok())
+}
+
+/// A recorded workload and the features of its schedules.
+struct Task {
+    family: String,
+    space: ScheduleSpace,
+    configs: Vec<Config>,
+    run_secs: Vec<Option<f64>>,
+    rows: Vec<Vec<f32>>,
+}
+
+impl Task {
+    fn of(recording: Recording, target: &Target) -> Self {
+        let space = ScheduleSpace::new(&recording.workload, target);
+        let (mut configs, mut run_secs, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+        for sample in recording.samples {
+            let candidate = Candidate::new(&recording.workload, target, sample.config);
+            let Ok(program) = candidate.lower() else { continue };
+            rows.push(features::extract(&program, target));
+            configs.push(candidate.config().clone());
+            run_secs.push(sample.run_secs);
+        }
+        Self { family: recording.family, space, configs, run_secs, rows }
+    }
+
+    fn least_secs(&self) -> f64 {
+        self.run_secs.iter().flatten().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    fn matrix(&self) -> Array2<f32> {
+        Array2::from_shape_fn((self.rows.len(), features::FEATURE_COUNT), |(row, column)| self.rows[row][column])
+    }
+}
+
+fn train<'a>(tasks: impl Iterator<Item = &'a Task>) -> Result<XgbModel> {
+    let mut samples = Vec::new();
+    for (group, task) in (0..).zip(tasks) {
+        let scores = relative_throughputs(&task.run_secs);
+        samples.extend(task.rows.iter().zip(scores).map(|(row, score)| Sample { features: row.clone(), score, group }));
+    }
+    let mut model = XgbModel::new(params());
+    model.fit(&samples)?;
+    Ok(model)
+}
+
+/// How models rank what they were not trained on: every family in turn, and every workload in one of some parts.
+fn judge(tasks: &[Task]) -> Result<()> {
+    let mut families: Vec<&str> = tasks.iter().map(|task| task.family.as_str()).collect();
+    families.sort();
+    families.dedup();
+    let of_family = families
+        .iter()
+        .map(|&family| (format!("family {family}"), tasks.iter().map(|task| task.family == family).collect()));
+    let of_shape =
+        (0..FOLDS).map(|fold| (format!("shapes {fold}"), (0..tasks.len()).map(|i| i % FOLDS == fold).collect()));
+    let splits: Vec<(String, Vec<bool>)> = of_family.chain(of_shape).collect();
+
+    let lines: Vec<String> =
+        splits.par_iter().map(|(name, held_out)| judge_split(tasks, name, held_out)).collect::<Result<_>>()?;
+    println!("| held out | workloads | pairs in order | the best of its first 1, 5 over the best |\n|---|---|---|---|");
+    lines.iter().for_each(|line| println!("{line}"));
+    Ok(())
+}
+
+fn judge_split(tasks: &[Task], name: &str, held_out: &[bool]) -> Result<String> {
+    let model = train(tasks.iter().zip(held_out).filter(|(_, out)| !**out).map(|(task, _)| task))?;
+    let (mut accuracy, mut first, mut fifth, mut count) = (0.0, 0.0, 0.0, 0.0);
+    for (task, _) in tasks.iter().zip(held_out).filter(|(_, out)| **out) {
+        let predicted = model.predict(task.matrix().view());
+        let actual = relative_throughputs(&task.run_secs);
+        let mut order: Vec<usize> = (0..predicted.len()).collect();
+        order.sort_by(|&a, &b| predicted[b].total_cmp(&predicted[a]));
+
+        let best_of = |n: usize| order.iter().take(n).map(|&i| actual[i]).fold(f32::MIN_POSITIVE, f32::max);
+        accuracy += pairwise_accuracy(&predicted, &actual).unwrap_or(0.5);
+        first -= f64::from(best_of(1)).ln();
+        fifth -= f64::from(best_of(5)).ln();
+        count += 1.0;
+    }
+    let [accuracy, first, fifth] = [accuracy / count, (first / count).exp(), (fifth / count).exp()];
+    Ok(format!("| {name} | {count} | {accuracy:.3} | {first:.3}, {fifth:.3} |"))
+}
+
+/// The best schedules of workloads that together, carried over, come nearest to the best of the others of their families: greedy cover.
+fn cover(tasks: &[Task]) -> Portfolio {
+    let times: Vec<HashMap<&Config, f64>> = tasks
+        .iter()
+        .map(|task| {
+            task.configs.iter().zip(&task.run_secs).filter_map(|(config, secs)| Some((config, (*secs)?))).collect()
+        })
+        .collect();
+    let origins: Vec<(usize, &Config)> =
+        (0..tasks.len()).flat_map(|i| best_of_each_sketch(&tasks[i]).map(move |config| (i, config))).collect();
+
+    // What each leaves of each: the logarithm of its time over the best.
+    let left: Vec<BTreeMap<usize, f64>> = origins
+        .par_iter()
+        .map(|&(origin, config)| {
+            let alike = (0..tasks.len()).filter(|&i| tasks[i].family == tasks[origin].family);
+            let loss = |i: usize| {
+                let carried = tasks[i].space.adapt(config, &tasks[origin].space)?;
+                let secs = times[i].get(carried.config())?;
+                Some((i, (secs / tasks[i].least_secs()).ln()))
+            };
+            alike.filter_map(loss).collect()
+        })
+        .collect();
+
+    const NOTHING: f64 = 1.5;
+    let mut losses = vec![NOTHING; tasks.len()];
+    let mut entries = Vec::new();
+    while entries.len() < ENTRIES {
+        let gain = |of: &BTreeMap<usize, f64>| {
+            of.iter().map(|(&i, loss)| (losses[i] - loss).max(0.0)).sum::<f64>() / tasks.len() as f64
+        };
+        let gains = left.iter().map(gain).enumerate();
+        let Some((best, gained)) = gains.max_by(|a, b| a.1.total_cmp(&b.1)) else { break };
+        if gained < LEAST_GAIN {
+            break;
+        }
+        left[best].iter().for_each(|(&i, loss)| losses[i] = losses[i].min(*loss));
+        let (origin, config) = origins[best];
+        entries.push(Entry { workload: tasks[origin].space.workload().clone(), config: config.clone() });
+    }
+    let mean = losses.iter().sum::<f64>() / losses.len() as f64;
+    println!("\n{} schedules cover the workloads to {:.3} times the best (geometric mean)", entries.len(), mean.exp());
+    Portfolio { entries }
+}
+
+fn best_of_each_sketch(task: &Task) -> impl Iterator<Item = &Config> {
+    task.space.sketches().iter().filter_map(|sketch| {
+        let timed = task.configs.iter().zip(&task.run_secs).filter(|(config, _)| config.sketch == sketch.name());
+        let timed = timed.filter_map(|(config, secs)| Some((config, (*secs)?)));
+        timed.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(config, _)| config)
+    })
+}

@@ -1,0 +1,136 @@
+//! How good a schedule is that was found with no trials, with few, and with more, on workloads that no test bed holds.
+//!
+//! `cargo run --release -p autotune-examples --example search_quality -- KNOWN [SEEDS [TRIALS [WORKLOADS [HISTORY]]]]`
+//!
+//! Of each workload in `test_bed/held_out.txt`, for each seed and number of trials (`16,64`), the learned search runs from an empty database, or
+//! from one that `HISTORY` (a database) is copied to. What each run would deploy is raced, in turns, against the schedule chosen without
+//! measuring and the best that any run ever found, which the database `KNOWN` keeps: it is first filled by long searches. Prints a Markdown
+//! table: times over the fastest of the race. `WORKLOADS` limits them to those whose text contains it.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use autotune::{PredictParams, Task, Tuner};
+use autotune_db::{Phase, TuningDb, TuningRecord};
+use autotune_examples::median;
+use autotune_examples::test_bed::held_out;
+use autotune_ir::Target;
+use autotune_measure::{Measurer, WorkerMeasurer};
+use autotune_schedules::{Candidate, ScheduleSpace, Workload};
+
+/// Trials of the long searches, and their seeds.
+const LONG_TRIALS: usize = 400;
+const LONG_SEEDS: std::ops::Range<u64> = 100..102;
+const RACE_SECS: f64 = 2.0;
+
+fn main() -> Result<()> {
+    autotune::serve_if_worker();
+    let argument = |i: usize| std::env::args().nth(i);
+    let known = TuningDb::open(argument(1).context("which database of known schedules?")?)?;
+    let seeds: u64 = argument(2).map_or(Ok(3), |text| text.parse())?;
+    let trials = argument(3).unwrap_or("16,64".into());
+    let trials: Vec<usize> = trials.split(',').map(str::parse).collect::<Result<_, _>>()?;
+    let only = argument(4).unwrap_or_default();
+    let history = argument(5).map(TuningDb::open_reading).transpose()?;
+
+    let target = Target::detect("cpu", None)?;
+    let history = history.map_or(Ok(Vec::new()), |db| db.query_target(&target.key()))?;
+    let mut measurer = autotune_examples::measurer(&target)?;
+    println!("{target}, {seeds} seeds; times over the fastest of each race\n");
+    println!(
+        "| workload | ms | untuned | {} |",
+        trials.iter().map(|n| format!("{n} trials")).collect::<Vec<_>>().join(" | ")
+    );
+    println!("|---|---|---|{}", "---|".repeat(trials.len()));
+    let mut ratios: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for (_, workload) in held_out()?.into_iter().filter(|(_, workload)| workload.to_string().contains(&only)) {
+        let mut runs = Runs { workload, target: &target, measurer: &mut measurer, known: &known, history: &history };
+        let racers = runs.racers(&trials, seeds)?;
+        let secs = runs.race(&racers)?;
+        let least = secs.iter().copied().fold(f64::INFINITY, f64::min);
+
+        let mut cells = Vec::new();
+        for n in std::iter::once(0).chain(trials.iter().copied()) {
+            let of_n = racers.iter().zip(&secs).filter(|((of, _), _)| *of == Some(n)).map(|(_, secs)| secs / least);
+            let of_n: Vec<f64> = of_n.collect();
+            cells.push(of_n.iter().map(|ratio| format!("{ratio:.3}")).collect::<Vec<_>>().join(" "));
+            ratios.entry(n).or_default().extend(of_n);
+        }
+        println!("| {} | {:.4} | {} |", runs.workload, 1e3 * least, cells.join(" | "));
+    }
+    let cells = |value: &dyn Fn(&[f64]) -> f64| {
+        ratios.values().map(|ratios| format!("{:.3}", value(ratios))).collect::<Vec<_>>().join(" | ")
+    };
+    let mean = |ratios: &[f64]| (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+    println!("| geometric mean | | {} |", cells(&mean));
+    println!("| median | | {} |", cells(&|ratios| median(ratios.to_vec())));
+    println!("| worst | | {} |", cells(&|ratios| ratios.iter().copied().fold(0.0, f64::max)));
+    let near = |ratios: &[f64]| ratios.iter().filter(|ratio| **ratio <= 1.05).count() as f64 / ratios.len() as f64;
+    println!("| share within 5 % | | {} |", cells(&near));
+    Ok(())
+}
+
+/// The runs of one workload.
+struct Runs<'a> {
+    workload: Workload,
+    target: &'a Target,
+    measurer: &'a mut WorkerMeasurer,
+    known: &'a TuningDb,
+    history: &'a [TuningRecord],
+}
+
+impl Runs<'_> {
+    /// What races: what each run would deploy with its number of trials, 0 for the untuned one, and the best known without a number.
+    fn racers(&mut self, trials: &[usize], seeds: u64) -> Result<Vec<(Option<usize>, Candidate)>> {
+        let space = ScheduleSpace::new(&self.workload, self.target);
+        let best = |known: &TuningDb| known.best(&self.workload, &self.target.key(), &|config| space.contains(config));
+        if best(self.known)?.is_none() {
+            for seed in LONG_SEEDS {
+                self.run(LONG_TRIALS, seed, &[])?;
+            }
+        }
+
+        let untuned = autotune::predicted(&space, 1, PredictParams::default()).swap_remove(0);
+        let mut racers = vec![(Some(0), untuned)];
+        for seed in 0..seeds {
+            for &n in trials {
+                racers.push((Some(n), self.run(n, seed, self.history)?));
+            }
+        }
+        let space = ScheduleSpace::new(&self.workload, self.target);
+        let known = self.known.top(&self.workload, &self.target.key(), 2, &|config| space.contains(config))?;
+        racers.extend(known.iter().map(|record| (None, space.candidate(&record.config))));
+        Ok(racers)
+    }
+
+    /// What a search finds; what its race measured is known from then on.
+    fn run(&mut self, trials: usize, seed: u64, history: &[TuningRecord]) -> Result<Candidate> {
+        let db = TuningDb::temporary()?;
+        db.append_all(history)?;
+        let tuner = Tuner::new(self.target).trials(trials).seed(seed).database(&db).measurer(self.measurer);
+        let report = tuner.tune(&[Task::single(self.workload.clone())])?;
+        let [task] = &report.tasks[..] else { anyhow::bail!("a report of another number of tasks") };
+        let config = task.config.clone().with_context(|| format!("nothing ran of {}", self.workload))?;
+        let raced = db.query(&self.workload, &self.target.key())?;
+        let raced: Vec<TuningRecord> = raced.into_iter().filter(|r| matches!(r.phase, Phase::Race { .. })).collect();
+        self.known.append_all(&raced)?;
+        Ok(ScheduleSpace::new(&self.workload, self.target).candidate(&config))
+    }
+
+    /// Seconds of each, from a race; the same schedule races once.
+    fn race(&mut self, racers: &[(Option<usize>, Candidate)]) -> Result<Vec<f64>> {
+        let mut distinct: Vec<Candidate> = Vec::new();
+        for (_, candidate) in racers {
+            if distinct.iter().all(|other| other.stable_hash() != candidate.stable_hash()) {
+                distinct.push(candidate.clone());
+            }
+        }
+        let measurements = self.measurer.race(&distinct, RACE_SECS)?;
+        let secs = |candidate: &Candidate| {
+            let place = distinct.iter().position(|other| other.stable_hash() == candidate.stable_hash());
+            let measurement = place.and_then(|place| measurements.get(place));
+            measurement.and_then(|m| m.run_secs()).with_context(|| format!("{candidate:?} failed"))
+        };
+        racers.iter().map(|(_, candidate)| secs(candidate)).collect()
+    }
+}

@@ -1,0 +1,69 @@
+//! Schedules that are known to be good for some workload, to be carried over to others.
+
+use std::sync::LazyLock;
+
+use autotune_ir::target::{Isa, Target};
+use serde::{Deserialize, Serialize};
+
+use crate::candidate::Candidate;
+use crate::config::Config;
+use crate::space::ScheduleSpace;
+use crate::workload::Workload;
+
+/// A few schedules that together come near the best of many workloads, once carried over to them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Portfolio {
+    /// The first cover the most.
+    pub entries: Vec<Entry>,
+}
+
+/// A schedule and the workload that it is known from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Where it is known from.
+    pub workload: Workload,
+    /// The schedule.
+    pub config: Config,
+}
+
+/// What ships: a portfolio for each family of instruction sets, made by the example `pretrain`.
+static AVX512: LazyLock<Option<Portfolio>> =
+    LazyLock::new(|| Portfolio::parse(include_str!("../portfolio/avx512.jsonl")).ok());
+
+impl Portfolio {
+    /// The portfolio that ships for a target, if one does.
+    pub fn for_target(target: &Target) -> Option<&'static Self> {
+        match target.cpu()?.isa {
+            Isa::Avx512 => AVX512.as_ref(),
+            Isa::Avx2 | Isa::Neon | Isa::Generic => None,
+        }
+    }
+
+    /// Reads JSON Lines, one entry a line.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        Ok(Self { entries: text.lines().map(serde_json::from_str).collect::<Result<_, _>>()? })
+    }
+
+    /// The entries as JSON Lines.
+    pub fn to_text(&self) -> Result<String, serde_json::Error> {
+        let lines: Vec<String> = self.entries.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+        Ok(lines.into_iter().map(|line| line + "\n").collect())
+    }
+
+    /// The entries of a space's operator, carried over to it ([`ScheduleSpace::adapt`]), each schedule once.
+    pub fn candidates(&self, space: &ScheduleSpace) -> Vec<Candidate> {
+        let kind = space.workload().operator().kind();
+        let alike = self.entries.iter().filter(|entry| entry.workload.operator().kind().name == kind.name);
+        let carried = alike.filter_map(|entry| {
+            let origin = ScheduleSpace::new(&entry.workload, space.target());
+            space.adapt(&entry.config, &origin)
+        });
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for candidate in carried {
+            if candidates.iter().all(|other| other.stable_hash() != candidate.stable_hash()) {
+                candidates.push(candidate);
+            }
+        }
+        candidates
+    }
+}
