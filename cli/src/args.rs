@@ -18,6 +18,7 @@ Examples:
   autotune conv2d:c=64,h=56,w=56,o=64,k=3,p=1      tune one workload
   autotune matmul:m=512,n=512,k=512 --threads 1 --time-budget 60s
   autotune resnet18 --trials 512                   go on where the last run ended
+  autotune resnet18 --trials 0                     only time the schedules that are predicted to be the fastest
   autotune resnet18 --target cuda                  for this machine's GPU; also: --target opencl
   autotune resnet18 --target cuda --dtype f16      in half precision, on tensor cores
   autotune tasks resnet18                          what there is to tune
@@ -147,7 +148,8 @@ pub(crate) struct TuneArgs {
     pub(crate) network: Option<Network>,
     #[command(flatten)]
     pub(crate) target: TargetArgs,
-    /// Measurements in total over all tasks, earlier runs included [default: 64 per task, or no limit with --time-budget]
+    /// Measurements in total over all tasks, earlier runs included; 0 for the schedules that are predicted to be the fastest, which are only
+    /// timed [default: 64 per task, or no limit with --time-budget]
     #[arg(long, value_name = "N", value_parser = parse_trials)]
     pub(crate) trials: Option<usize>,
     /// Wall-clock time after which to stop: 90s, 10m, 1h30m
@@ -159,6 +161,10 @@ pub(crate) struct TuneArgs {
     /// How code is made: asm (in this process, where the CPU has AVX2 or AVX-512) or c (by a C compiler)
     #[arg(long, value_name = "BACKEND", default_value_t)]
     pub(crate) backend: Backend,
+    /// Use nothing that is known of other workloads: neither records of other tasks nor the model and the schedules that come with
+    /// autotune
+    #[arg(long)]
+    pub(crate) no_transfer: bool,
     #[command(flatten)]
     pub(crate) variant: VariantArgs,
     /// Seed of every random choice
@@ -312,11 +318,7 @@ fn one_line(error: &clap::Error) -> String {
 }
 
 fn parse_trials(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("--trials '0' measures nothing: give at least 1".into()),
-        Ok(n) => Ok(n),
-        Err(_) => Err(format!("--trials '{text}' is not a whole number")),
-    }
+    text.parse().map_err(|_| format!("--trials '{text}' is not a whole number"))
 }
 
 fn parse_dtype(text: &str) -> Result<DType, String> {
@@ -391,7 +393,6 @@ mod tests {
         for (line, expected) in [
             ("autotune", "<NETWORK|WORKLOAD>"),
             ("autotune resnet19", "unknown network 'resnet19'"),
-            ("autotune resnet18 --trials 0", "--trials '0'"),
             ("autotune resnet18 --trials many", "--trials 'many'"),
             ("autotune resnet18 --tuner bayes", "unknown tuner 'bayes'"),
             ("autotune resnet18 --dtype f64", "unknown dtype 'f64': expected f32, tf32, f16, bf16"),

@@ -41,7 +41,6 @@ fn bad_usage_is_one_line_and_code_2() {
         ("resnet19", "unknown network 'resnet19'"),
         ("resnet18 --target tpu", "unknown target 'tpu'"),
         ("resnet18 --tuner bayes", "unknown tuner 'bayes'"),
-        ("resnet18 --trials 0", "--trials '0'"),
         ("resnet18 --trials -1", "-1"),
         ("resnet18 --threads 0", "--threads 0"),
         ("resnet18 --threads 4096", "--threads 4096"),

@@ -19,6 +19,7 @@ const MAGIC: &[u8; 16] = b"autotune-trees-1";
 #[derive(Clone, Debug)]
 pub struct Pretrained {
     trees: Trees,
+    expected_loss: f32,
     hash: u64,
 }
 
@@ -39,23 +40,31 @@ impl Pretrained {
         }
     }
 
-    /// What a fitted model has learnt beyond what it takes for granted; `None` if it has learnt nothing, or too much for the written form.
-    pub fn of(model: &XgbModel) -> Option<Self> {
-        Self::from_bytes(&encode(model.trees()?)?)
+    /// What a fitted model has learnt beyond what it takes for granted, and its [expected loss](Pretrained::expected_loss); `None` if it has
+    /// learnt nothing, or too much for the written form.
+    pub fn of(model: &XgbModel, expected_loss: f32) -> Option<Self> {
+        Self::from_bytes(&encode(model.trees()?, expected_loss)?)
+    }
+
+    /// How many times the best recorded time the schedule takes that such a model puts first among those recorded of a workload that it was
+    /// not trained on: geometric mean.
+    pub fn expected_loss(&self) -> f32 {
+        self.expected_loss
     }
 
     /// Reads what [`Pretrained::to_bytes`] wrote; `None` if it is something else, or of other features than today's.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(MAGIC)?;
         let (version, rest) = rest.split_first_chunk()?;
-        let is_today = u32::from_le_bytes(*version) == features::VERSION;
+        let (loss, rest) = rest.split_first_chunk()?;
+        let (is_today, expected_loss) = (u32::from_le_bytes(*version) == features::VERSION, f32::from_le_bytes(*loss));
         let trees = Trees::from_bytes(rest).filter(|trees| is_today && trees.columns() == features::FEATURE_COUNT)?;
-        Some(Self { trees, hash: fnv1a(bytes) })
+        Some(Self { trees, expected_loss, hash: fnv1a(bytes) })
     }
 
     /// The written form: eight bytes for each node of a tree.
     pub fn to_bytes(&self) -> Vec<u8> {
-        encode(&self.trees).unwrap_or_default()
+        encode(&self.trees, self.expected_loss).unwrap_or_default()
     }
 
     /// The score of each row; `rows` has one column per feature.
@@ -78,7 +87,44 @@ impl Pretrained {
     }
 }
 
-fn encode(trees: &Trees) -> Option<Vec<u8>> {
+fn encode(trees: &Trees, expected_loss: f32) -> Option<Vec<u8>> {
     let trees = trees.to_bytes()?;
-    Some([&MAGIC[..], &features::VERSION.to_le_bytes(), &trees].concat())
+    Some([&MAGIC[..], &features::VERSION.to_le_bytes(), &expected_loss.to_le_bytes(), &trees].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use autotune_ir::CpuTarget;
+    use ndarray::Array2;
+
+    use super::*;
+    use crate::{CostModel, XgbParams};
+
+    fn target(isa: Isa) -> Target {
+        Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(2) })
+    }
+
+    #[test]
+    fn what_ships_is_of_today_s_features() {
+        let model = Pretrained::for_target(&target(Isa::Avx512)).expect("run the example `pretrain` for avx512 again");
+        let rows = Array2::from_shape_fn((3, features::FEATURE_COUNT), |(row, column)| ((row * column) % 7) as f32);
+        let scores = model.predict(rows.view());
+        assert!(scores.iter().all(|score| score.is_finite()) && scores[0] != scores[1], "{scores:?}");
+        assert_eq!(Pretrained::from_bytes(&model.to_bytes()).unwrap().predict(rows.view()), scores);
+        assert!(Pretrained::for_target(&target(Isa::Generic)).is_none());
+    }
+
+    #[test]
+    fn a_model_that_goes_on_from_another_is_only_read_beside_it() {
+        let base = Pretrained::for_target(&target(Isa::Avx512)).unwrap();
+        let model = XgbModel::continuing(base.clone(), XgbParams::default());
+        let rows = Array2::from_shape_fn((2, features::FEATURE_COUNT), |(row, column)| ((row + column) % 5) as f32);
+        assert_eq!(model.predict(rows.view()), base.predict(rows.view()));
+
+        let saved = model.save().unwrap();
+        assert!(XgbModel::from_bytes(&saved).unwrap_err().to_string().contains("another pretrained model"));
+        let mut beside = XgbModel::continuing(base, XgbParams::default());
+        beside.load(&saved).unwrap();
+        assert_eq!(beside.predict(rows.view()), model.predict(rows.view()));
+    }
 }

@@ -210,8 +210,13 @@ impl XgbModel {
     pub fn for_target(target: &Target) -> Self {
         match Pretrained::for_target(target) {
             Some(base) => Self::continuing(base, XgbParams::default()),
-            None => Self::new(XgbParams { prior: Some(Prior::estimate(target)), ..XgbParams::default() }),
+            None => Self::from_estimate(target),
         }
+    }
+
+    /// A model that starts from the analytic estimate of the time for a target.
+    pub fn from_estimate(target: &Target) -> Self {
+        Self::new(XgbParams { prior: Some(Prior::estimate(target)), ..XgbParams::default() })
     }
 
     /// What was learnt, as trees.

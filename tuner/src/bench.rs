@@ -35,7 +35,7 @@ pub(crate) fn bench(
         }
 
         observer.event(&Event::Racing { task: i });
-        let space = predict::space(&task.workload, target, settings.params.prediction);
+        let space = predict::space(&task.workload, target, &settings.params);
         TuneError::of_space(&space)?;
         recorder.follow(&space);
         match race(&recorder, &space, 0, most_secs, measurer) {

@@ -18,7 +18,10 @@ pub struct TuneParams {
     pub search_share: f64,
     /// How much longer than its share of the time budget a search may wait for the measurement in progress.
     pub grace: Duration,
-    /// How the schedule is chosen that a task begins with.
+    /// Whether what is known of other workloads is used: records of tasks that are not tuned in this run, the pretrained model and the
+    /// portfolio that ship for the target.
+    pub transfer: bool,
+    /// How the schedule is chosen that a task begins with, if they are.
     pub prediction: PredictParams,
     /// What the cost model learns from, and when.
     pub learning: LearningParams,
@@ -36,6 +39,7 @@ impl Default for TuneParams {
             credible_share: 0.8,
             search_share: 0.9,
             grace: Duration::from_secs(1),
+            transfer: true,
             prediction: PredictParams::default(),
             learning: LearningParams::default(),
             scheduling: SchedulingParams::default(),

@@ -9,6 +9,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::featurizer::features_of;
+use crate::params::TuneParams;
 
 /// How a schedule is looked for without measuring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +28,14 @@ impl Default for PredictParams {
     }
 }
 
-/// The space of a workload, with what is [`predicted`] to be the fastest as its untuned schedule.
-pub(crate) fn space(workload: &Workload, target: &Target, params: PredictParams) -> ScheduleSpace {
+/// The space of a workload, with what is [`predicted`] to be the fastest as its untuned schedule; without transfer, with what the fixed rule
+/// picks.
+pub(crate) fn space(workload: &Workload, target: &Target, params: &TuneParams) -> ScheduleSpace {
     let space = ScheduleSpace::new(workload, target);
-    let untuned = predicted(&space, 1, params).swap_remove(0);
+    if !params.transfer {
+        return space;
+    }
+    let untuned = predicted(&space, 1, params.prediction).swap_remove(0);
     space.with_default(untuned)
 }
 

@@ -69,6 +69,7 @@ impl<'a> Session<'a> {
         if states.iter().any(TaskState::uses_scores) {
             let own: Vec<Workload> = tasks.iter().map(|task| task.workload.clone()).collect();
             let mut records = db.query_target(&target.key())?;
+            records.retain(|record| params.transfer || own.contains(&record.workload));
             drop_incredible(&mut records, target, settings);
             learner.tell_records(&records, &own);
             learner.refit()?;
@@ -223,7 +224,7 @@ impl<'a> Session<'a> {
 fn resume_task(task: &Task, recorder: &Recorder<'_>, new_searcher: &NewSearcher<'_>) -> Result<TaskState, TuneError> {
     let Recorder { db, target, settings, .. } = recorder;
     let records = db.query(&task.workload, &target.key())?;
-    let space = predict::space(&task.workload, target, settings.params.prediction);
+    let space = predict::space(&task.workload, target, &settings.params);
     TuneError::of_space(&space)?;
     recorder.follow(&space);
 

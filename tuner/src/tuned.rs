@@ -7,7 +7,8 @@ use autotune_runtime::{Cpu, Device, DeviceError, Kernel, KernelError, Runner};
 use autotune_schedules::{Candidate, Config, ScheduleSpace, UnfitError, Workload};
 use thiserror::Error;
 
-use crate::predict::{self, PredictParams};
+use crate::params::TuneParams;
+use crate::predict;
 
 /// The schedule to deploy for a workload on a target: the best that a database has, if it fits today's schedule space, its loop nests
 /// proven right; else the default one.
@@ -85,7 +86,7 @@ impl Tuned {
 
     /// The default schedule, which is chosen without measuring.
     pub fn untuned(workload: &Workload, target: &Target) -> Result<Self, LookupError> {
-        let space = predict::space(workload, target, PredictParams::default());
+        let space = predict::space(workload, target, &TuneParams::default());
         let unfit = |why| LookupError::Unfit { workload: Box::new(workload.clone()), why };
         let (candidate, program) = proven(&space, &space.default_config()).map_err(unfit)?;
         Ok(Self { candidate, program, best: None })

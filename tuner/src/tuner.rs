@@ -132,7 +132,11 @@ impl<'a> Tuner<'a> {
     /// Records that are there already count as trials, are not measured again, and teach the model, as do those of other workloads on the
     /// same target.
     pub fn tune(self, tasks: &[Task]) -> Result<Report, TuneError> {
-        let cost_model = self.cost_model.unwrap_or_else(|| Box::new(XgbModel::for_target(&self.target)));
+        let own_model = || match self.settings.params.transfer {
+            true => XgbModel::for_target(&self.target),
+            false => XgbModel::from_estimate(&self.target),
+        };
+        let cost_model = self.cost_model.unwrap_or_else(|| Box::new(own_model()));
         let run = Run { measurer: self.measurer, db: self.db, observer: self.observer };
         run.with(tasks, &self.target, self.settings, |settings, measurer, db, observer| {
             let new_searcher = &*self.new_searcher;

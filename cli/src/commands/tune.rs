@@ -26,7 +26,7 @@ pub(super) fn run(mut args: TuneArgs) -> Result<()> {
     let target = args.target.device(&network.workloads())?;
     let (mut measurer, ceilings, setup) = open_device(&target, &network.workloads(), args.backend, &cancel)?;
 
-    let params = TuneParams::default();
+    let params = TuneParams { transfer: !args.no_transfer, ..TuneParams::default() };
     let trials = match (args.trials, args.time_budget) {
         (None, None) => Some(params.trials_per_task * network.tasks.len()),
         (trials, _) => trials,

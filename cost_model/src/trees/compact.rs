@@ -91,3 +91,53 @@ impl Reader<'_> {
         Some(u32::from_le_bytes(*number))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+    use crate::{CostModel, Sample, XgbModel, XgbParams};
+
+    fn trained(seed: u64) -> (Trees, Vec<f32>) {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let rows: Vec<Vec<f32>> = (0..200).map(|_| (0..7).map(|_| rng.random_range(-4.0..4.0)).collect()).collect();
+        let sample = |row: &Vec<f32>| {
+            let mut features = row.clone();
+            features[2] = if row[2] > 3.0 { f32::NAN } else { row[2] };
+            Sample { score: row[0] * row[1] - row[2], features, group: 0 }
+        };
+        let mut model = XgbModel::new(XgbParams { rounds: 20, depth: 5, ..XgbParams::default() });
+        model.fit(&rows.iter().map(sample).collect::<Vec<_>>()).unwrap();
+        (model.trees().unwrap().clone(), rows.concat())
+    }
+
+    #[test]
+    fn what_is_read_again_predicts_the_same() {
+        for seed in 0..8 {
+            let (trees, rows) = trained(seed);
+            let again = Trees::from_bytes(&trees.to_bytes().unwrap()).unwrap();
+            assert_eq!(again.predict(&rows), trees.predict(&rows), "seed {seed}");
+            assert_eq!(again.to_bytes(), trees.to_bytes(), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_no_trees_or_trees_that_predict() {
+        let (trees, rows) = trained(1);
+        let bytes = trees.to_bytes().unwrap();
+        let mut rng = ChaCha8Rng::seed_from_u64(2);
+        for length in 0..bytes.len() {
+            assert!(Trees::from_bytes(&bytes[..length]).is_none(), "{length} bytes");
+        }
+        for round in 0..3_000 {
+            let mut bytes = bytes.clone();
+            let at = rng.random_range(0..bytes.len());
+            bytes[at] ^= 1 << rng.random_range(0..8);
+            if let Some(trees) = Trees::from_bytes(&bytes).filter(|trees| trees.columns() == 7) {
+                assert_eq!(trees.predict(&rows).len(), 200, "round {round}");
+            }
+        }
+    }
+}

@@ -148,3 +148,75 @@ fn swaps(wanted: &[String], order: &[String]) -> usize {
     let places: Vec<usize> = order.iter().filter_map(|axis| wanted.iter().position(|it| it == axis)).collect();
     (0..places.len()).map(|i| places[i + 1..].iter().filter(|&&later| later < places[i]).count()).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use autotune_ir::target::{CpuTarget, Target};
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    const WORKLOADS: [&str; 6] = [
+        "conv2d:c=64,h=56,w=56,o=64,k=3,p=1",
+        "conv2d:c=24,h=14,w=20,o=48,k=3,p=1,bias",
+        "conv2d:c=3,h=60,w=60,o=32,k=7,s=2,p=3",
+        "conv2d:c=32,h=28,w=28,o=32,k=3,p=1,g=32",
+        "matmul:m=128,n=96,k=64",
+        "matmul:m=1,n=100,k=300",
+    ];
+
+    fn space(text: &str) -> ScheduleSpace {
+        ScheduleSpace::new(&text.parse().unwrap(), &Target::Cpu(CpuTarget::generic_avx2(2)))
+    }
+
+    #[test]
+    fn in_its_own_space_a_schedule_stays_as_it_is() {
+        for (seed, text) in (0..).zip(WORKLOADS) {
+            let (space, mut rng) = (space(text), ChaCha8Rng::seed_from_u64(seed));
+            for _ in 0..30 {
+                let candidate = space.sample(&mut rng);
+                assert_eq!(space.adapt(&candidate, &space).as_ref(), Some(&candidate), "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn elsewhere_it_becomes_a_schedule_of_the_same_sketch_that_can_be_proposed() {
+        let mut carried = 0;
+        for (seed, from) in (0..).zip(WORKLOADS) {
+            let (origin, mut rng) = (space(from), ChaCha8Rng::seed_from_u64(seed));
+            for to in WORKLOADS.map(space) {
+                let candidate = origin.sample(&mut rng);
+                let Some(adapted) = to.adapt(&candidate, &origin) else { continue };
+                assert!(to.contains(&adapted) && adapted.sketch() == candidate.sketch(), "seed {seed}: {adapted}");
+                assert_eq!(to.adapt(&candidate, &origin), Some(adapted), "seed {seed}");
+                carried += 1;
+            }
+        }
+        assert!(carried > 20, "{carried}");
+    }
+
+    #[test]
+    fn what_covers_an_axis_covers_it_again() {
+        let [origin, to] = ["matmul:m=64,n=64,k=64", "matmul:m=128,n=128,k=200"].map(space);
+        let mut config = origin.default_config();
+        config.knobs.insert("tile.k".into(), Value::Tile(vec![64]));
+        assert!(origin.contains(&config));
+        assert_eq!(to.adapt(&config, &origin).unwrap().knobs["tile.k"], Value::Tile(vec![200]));
+        config.knobs.insert("tile.k".into(), Value::Tile(vec![16]));
+        assert_eq!(to.adapt(&config, &origin).unwrap().knobs["tile.k"], Value::Tile(vec![16]));
+    }
+
+    #[test]
+    fn a_config_of_no_space_or_of_another_sketch_is_not_carried_over() {
+        let [origin, to] = ["conv2d:c=64,h=56,w=56,o=64,k=3,p=1", "conv2d:c=64,h=56,w=56,o=64,k=5,p=2"].map(space);
+        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        let winograd =
+            (0..100).map(|_| origin.sample(&mut rng)).find(|candidate| candidate.sketch() == "winograd").unwrap();
+        assert_eq!(to.adapt(&winograd, &origin), None, "there is no such sketch");
+        let mut config = origin.default_config();
+        config.knobs.clear();
+        assert_eq!(to.adapt(&config, &origin), None, "it lacks knobs");
+    }
+}
