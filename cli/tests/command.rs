@@ -195,6 +195,18 @@ fn a_workload_is_tuned_looked_up_shown_benched_exported_and_imported() {
 }
 
 #[test]
+fn without_trials_the_predicted_schedule_is_timed_and_nothing_else() {
+    let sandbox = Sandbox::new();
+    for line in ["--trials 0", "--trials 0 --no-transfer --db rule"] {
+        sandbox.run(&format!("{TINY} {line} --json out.json")).expect(0);
+        let task = &sandbox.json("out.json")["tasks"][0];
+        assert_eq!(task["trials"], 0, "{task}");
+        assert!(task["best_secs"].as_f64().unwrap() > 0.0);
+        assert_eq!(task["best_secs"], task["default_secs"]);
+    }
+}
+
+#[test]
 fn a_rerun_goes_on_where_the_last_one_ended() {
     let sandbox = Sandbox::new();
     assert!(!sandbox.run(&format!("{TINY} --trials 8")).expect(0).stderr.contains("already measured"));
