@@ -26,6 +26,7 @@ Examples:
   autotune show matmul:m=512,n=512,k=512           its loop nest and generated code
   autotune best matmul:m=512,n=512,k=512 --target cuda:sm_90      what was tuned elsewhere needs no GPU here
   autotune show matmul:m=512,n=512,k=512,dtype=bf16 --target cuda:sm_80     nor does looking at code
+  autotune report resnet18 -o report.html          what the searches found, and how, as one HTML page
   autotune log export tuned.jsonl                  the database as JSON Lines
 
 A workload is an operator and its sizes:
@@ -39,6 +40,15 @@ Ctrl-C gives up what is being measured; what was measured is kept and the next r
 stops at once.
 
 Exit codes: 0 done, 1 failure, 2 bad usage, 130 interrupted by Ctrl-C.";
+
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  autotune report resnet18 -o report.html                          what was found of every task, and how
+  autotune report matmul:m=512,n=512,k=512 --threads 1 -o -        one workload, to standard output
+  autotune report resnet18 --target cuda:sm_90 -o h100.html        records of another machine, without its roofline
+
+The page needs no network and no JavaScript, is dark where the reader prefers it, and can be printed. Ceilings for the roofline
+are those that tuning measured on this machine; they are measured where there are none.";
 
 /// Finds fast schedules for tensor operators by measuring a few hundred and learning from them.
 #[derive(Debug, Parser)]
@@ -109,6 +119,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "BACKEND", default_value_t)]
         backend: Backend,
     },
+    /// Writes what the database knows as one HTML page: curves, roofline, model, knobs, failures, provenance
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(ReportArgs),
     /// Lists the devices found and their measured ceilings
     Targets,
     /// Serves measurements to a parent process over standard input and output
@@ -175,6 +188,22 @@ pub(crate) struct TuneArgs {
     /// Write the result as one JSON object to this file ('-' for standard output)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Networks (resnet18) and workloads (conv2d:..., matmul:...)
+    #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Network::of, required = true)]
+    pub(crate) networks: Vec<Network>,
+    /// The page's file, which is replaced as a whole ('-' for standard output)
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    #[command(flatten)]
+    pub(crate) variant: VariantArgs,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@ mod bench;
 mod best;
 mod log;
 mod lookup;
+mod report;
 mod show;
 mod targets;
 mod tasks;
@@ -41,6 +42,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Some(Command::Show { workload, config, target, db, backend }) => {
             show::run(&workload, config, &target.detect(std::slice::from_ref(&workload))?, &db, backend)?;
         }
+        Some(Command::Report(args)) => report::run(args)?,
         Some(Command::Targets) => targets::run()?,
         Some(Command::Worker) => return Ok(autotune_measure::worker::serve()),
     }

@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod output;
+mod page;
 mod progress;
 mod report;
 mod search_kind;

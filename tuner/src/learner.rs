@@ -129,6 +129,11 @@ impl Learner {
         }))
     }
 
+    /// True once the model was fitted on what was told.
+    pub(crate) fn is_fitted(&self) -> bool {
+        self.fitted > 0
+    }
+
     /// Share of a batch to be drawn at random, whatever the scores say.
     pub(crate) fn explore_share(&self) -> f64 {
         if self.ranker.is_taught() { self.params.explore } else { self.params.explore_untaught }

@@ -46,6 +46,7 @@
 //! | `time`, `report`, `observer` | what a run tells: data |
 //! | `search` | searchers: propose configs |
 //! | `featurizer`, `ranker`, `learner` | from configs to features, from features to scores, from results to a fitted model |
+//! | `held_out` | what a model says of records that it was not fitted on |
 //! | `standing`, `recorder`, `race` | where a task stands; appending to the database; the final race |
 //! | `scheduler`, `task`, `planner` | which task gets the next trials; one task's state; the next batch |
 //! | `session`, `bench` | the tuning loop; measuring winners again |
@@ -63,6 +64,7 @@ pub mod contract;
 mod dtype_check;
 mod error;
 mod featurizer;
+mod held_out;
 mod learner;
 mod local;
 mod network;
@@ -90,6 +92,7 @@ mod worker;
 pub use cancel::Cancel;
 pub use dtype_check::{UnsupportedDType, check_dtypes};
 pub use error::TuneError;
+pub use held_out::{Predicted, predict_held_out};
 pub use local::{LocalDevice, device_name};
 pub use network::{Network, SubjectError, Task, UnknownNetwork};
 pub use observer::{Event, Observer, Silent};

@@ -1,0 +1,157 @@
+//! Two axes and what stands between them.
+
+use crate::element::Element;
+use crate::mark::{Anchor, Mark, write_text};
+use crate::scale::Scale;
+use crate::style::Colour;
+
+/// Pixels around the frame: the numbers of the vertical axis, its title above, the last number of the horizontal axis, its numbers and title.
+const LEFT: f64 = 48.0;
+const TOP: f64 = 24.0;
+const RIGHT: f64 = 14.0;
+const BOTTOM: f64 = 38.0;
+
+/// An axis.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axis {
+    title: String,
+    scale: Scale,
+}
+
+impl Axis {
+    /// An axis of a title, which names the unit.
+    pub fn new(title: impl Into<String>, scale: Scale) -> Self {
+        Self { title: title.into(), scale }
+    }
+}
+
+/// A chart with two axes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    title: String,
+    size: [f64; 2],
+    axes: [Axis; 2],
+    marks: Vec<Mark>,
+    legend: Vec<(String, Colour)>,
+}
+
+impl Chart {
+    /// An empty chart of so many pixels, its horizontal axis first. The title is for those who cannot see it.
+    pub fn new(title: impl Into<String>, size: [f64; 2], axes: [Axis; 2]) -> Self {
+        Self { title: title.into(), size, axes, marks: Vec::new(), legend: Vec::new() }
+    }
+
+    /// With something more between the axes, over what is there.
+    pub fn mark(mut self, mark: Mark) -> Self {
+        self.marks.push(mark);
+        self
+    }
+
+    /// With a name of what has a colour, below those that are there, in the upper right corner.
+    pub fn legend(mut self, name: impl Into<String>, colour: Colour) -> Self {
+        self.legend.push((name.into(), colour));
+        self
+    }
+
+    /// The chart as an `svg` element.
+    pub fn draw(&self) -> Element {
+        let [width, height] = self.size;
+        let frame = [width - LEFT - RIGHT, height - TOP - BOTTOM];
+        let [x, y] = [&self.axes[0].scale, &self.axes[1].scale];
+        let place =
+            |[x_value, y_value]: [f64; 2]| Some([x.place(x_value)? * frame[0], (1.0 - y.place(y_value)?) * frame[1]]);
+
+        // What is beyond the frame is cut off by an inner picture's edge.
+        let inner = Element::new("svg").set("x", LEFT).set("y", TOP).set("width", frame[0]).set("height", frame[1]);
+        let marks = self.marks.iter().flat_map(|mark| mark.draw(&place, frame));
+        let names = self.legend.iter().enumerate().map(|(number, (name, colour))| {
+            let at = [LEFT + frame[0] - 6.0, TOP + 15.0 * (number as f64 + 1.0)];
+            write_text(name, at, Anchor::End, *colour).set("font-weight", "bold")
+        });
+        picture(&self.title, self.size).children(self.grid(frame)).child(inner.children(marks)).children(names)
+    }
+
+    /// Lines at the ticks, their numbers, and the titles.
+    fn grid(&self, [width, height]: [f64; 2]) -> Vec<Element> {
+        let (bottom, right) = (TOP + height, LEFT + width);
+        let [x_axis, y_axis] = &self.axes;
+        let mut elements = Vec::new();
+
+        for (value, text) in x_axis.scale.ticks() {
+            let Some(place) = x_axis.scale.place(value) else { continue };
+            let x = LEFT + place * width;
+            elements.push(grid_line(format!("M{x:.1} {TOP}V{bottom:.1}")));
+            elements.push(centred(&text, [x, bottom + 14.0], Colour::Quiet));
+        }
+        for (value, text) in y_axis.scale.ticks() {
+            let Some(place) = y_axis.scale.place(value) else { continue };
+            let y = TOP + (1.0 - place) * height;
+            elements.push(grid_line(format!("M{LEFT} {y:.1}H{right:.1}")));
+            elements.push(write_text(&text, [LEFT - 5.0, y + 4.0], Anchor::End, Colour::Quiet));
+        }
+        elements.push(write_text(&y_axis.title, [2.0, 12.0], Anchor::Start, Colour::Ink));
+        elements.push(centred(&x_axis.title, [LEFT + width / 2.0, bottom + 31.0], Colour::Ink));
+        elements
+    }
+}
+
+/// An empty picture of so many pixels, which is as wide as the page allows.
+pub(crate) fn picture(title: &str, [width, height]: [f64; 2]) -> Element {
+    let svg = Element::new("svg").set("class", "chart").set("viewBox", format!("0 0 {width} {height}"));
+    let ground = Element::new("rect").set("width", "100%").set("height", "100%");
+    svg.set("role", "img").set("aria-label", title).child(ground.set("class", "ground").set("fill", "currentColor"))
+}
+
+pub(crate) fn grid_line(path: String) -> Element {
+    Element::new("path").set("d", path).set("class", "grid").set("stroke", "currentColor")
+}
+
+pub(crate) fn centred(text: &str, [x, y]: [f64; 2], colour: Colour) -> Element {
+    let element = Element::new("text").set("x", format!("{x:.1}")).set("y", format!("{y:.1}"));
+    element.set("text-anchor", "middle").set("class", colour.class()).text(text)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Whatever is drawn, it can be read, and no coordinate is missing.
+    fn read(chart: &Chart) -> String {
+        let written = chart.draw().to_string();
+        assert!(roxmltree::Document::parse(&written).is_ok(), "{written}");
+        assert!(!written.contains("NaN") && !written.contains("inf"), "{written}");
+        written
+    }
+
+    #[test]
+    fn marks_stand_where_their_values_are() {
+        let axes = [Axis::new("x, s", Scale::linear([0.0, 10.0])), Axis::new("y, ms", Scale::log([1.0, 100.0]))];
+        let chart = Chart::new("T", [LEFT + RIGHT + 100.0, TOP + BOTTOM + 100.0], axes);
+        let points = vec![[0.0, 100.0], [5.0, 10.0], [10.0, 1.0]];
+        let drawn = read(&chart.mark(Mark::Steps { points, colour: Colour::Series(1) }).legend("a <b>", Colour::Ink));
+        assert!(drawn.contains("d=\"M3.7 3.7H50.0V50.0H96.3V96.3\""), "{drawn}");
+        assert!(drawn.contains(">x, s<") && drawn.contains(">a &lt;b&gt;<"), "{drawn}");
+    }
+
+    #[test]
+    fn what_an_axis_cannot_show_is_left_out() {
+        let odd = [f64::NAN, f64::INFINITY, 0.0, -1.0, 5e-324, f64::MAX, 1.0];
+        let points: Vec<[f64; 2]> = odd.iter().flat_map(|&x| odd.map(|y| [x, y])).collect();
+        let band = points.iter().map(|&[x, y]| [x, y, y]).collect();
+        let named = crate::Named { at: [f64::NAN, 1.0], name: "n".into(), more: String::new(), from: Some([0.0, 0.0]) };
+        for scale in [Scale::log, Scale::linear] as [fn(Vec<f64>) -> Scale; 2] {
+            let axis = || Axis::new("a", scale(odd.to_vec()));
+            let colour = Colour::Quiet;
+            let chart = Chart::new("T", [300.0, 200.0], [axis(), axis()])
+                .mark(Mark::Line { points: points.clone(), colour, dashed: true, name: "n".into() })
+                .mark(Mark::Steps { points: points.clone(), colour })
+                .mark(Mark::Dots { points: points.clone(), colour })
+                .mark(Mark::Band { points: Vec::clone(&band), colour })
+                .mark(Mark::Named { points: vec![named.clone()], colour });
+            read(&chart);
+        }
+        let empty = Chart::new("T", [300.0, 200.0], [(); 2].map(|()| Axis::new("a", Scale::log([]))));
+        read(&empty.mark(Mark::Steps { points: Vec::new(), colour: Colour::Ink }));
+    }
+}

@@ -1,0 +1,129 @@
+//! HTML and XML as data.
+
+use std::fmt::{self, Display, Formatter, Write};
+
+/// An element with its attributes and its content. Texts and attributes are escaped when they are written: whatever they hold, none of it
+/// becomes markup. What is written is HTML and XML alike.
+///
+/// ```
+/// use autotune_charts::Element;
+///
+/// let cell = Element::new("td").set("title", "a \"b\"").text("1 < 2");
+/// assert_eq!(cell.to_string(), r#"<td title="a &quot;b&quot;">1 &lt; 2</td>"#);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Element {
+    name: &'static str,
+    attributes: Vec<(&'static str, String)>,
+    content: Vec<Content>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Content {
+    Element(Element),
+    Text(String),
+}
+
+impl Element {
+    /// An empty element.
+    pub fn new(name: &'static str) -> Self {
+        Self { name, attributes: Vec::new(), content: Vec::new() }
+    }
+
+    /// With an attribute, which it must not have yet.
+    pub fn set(mut self, attribute: &'static str, value: impl Display) -> Self {
+        self.attributes.push((attribute, value.to_string()));
+        self
+    }
+
+    /// With a text at its end.
+    pub fn text(mut self, text: impl Display) -> Self {
+        self.content.push(Content::Text(text.to_string()));
+        self
+    }
+
+    /// With an element at its end.
+    pub fn child(mut self, child: Self) -> Self {
+        self.content.push(Content::Element(child));
+        self
+    }
+
+    /// With elements at its end.
+    pub fn children(mut self, children: impl IntoIterator<Item = Self>) -> Self {
+        self.content.extend(children.into_iter().map(Content::Element));
+        self
+    }
+}
+
+impl Display for Element {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "<{}", self.name)?;
+        for (name, value) in &self.attributes {
+            write!(f, " {name}=\"{}\"", Escaped(value))?;
+        }
+        // In HTML it has no end. All others have one, be they empty or not.
+        if self.name == "meta" {
+            return f.write_str("/>");
+        }
+
+        f.write_char('>')?;
+        for part in &self.content {
+            match part {
+                Content::Element(element) => write!(f, "{element}")?,
+                Content::Text(text) => write!(f, "{}", Escaped(text))?,
+            }
+        }
+        write!(f, "</{}>", self.name)
+    }
+}
+
+/// A text in which nothing is markup. Characters that XML cannot have, controls but for tabs and line ends, are replaced.
+struct Escaped<'a>(&'a str);
+
+impl Display for Escaped<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| match c {
+            '&' => f.write_str("&amp;"),
+            '<' => f.write_str("&lt;"),
+            '>' => f.write_str("&gt;"),
+            '"' => f.write_str("&quot;"),
+            '\n' | '\t' => f.write_char(c),
+            '\u{fffe}' | '\u{ffff}' => f.write_char(char::REPLACEMENT_CHARACTER),
+            c if c.is_control() => f.write_char(char::REPLACEMENT_CHARACTER),
+            c => f.write_char(c),
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_comes_back_as_it_was_and_none_is_markup() {
+        for text in ["</td><script>alert(1)</script>", "a\"b'c", "&lt;", "]]>", "<!--", "ü\u{1F980}", " \n\t "] {
+            let element = Element::new("p").set("title", text).text(text).child(Element::new("b"));
+            let written = element.to_string();
+            let read = roxmltree::Document::parse(&written).unwrap();
+            let root = read.root_element();
+            assert_eq!(root.text(), Some(text));
+            assert_eq!(root.children().filter(|node| node.is_element()).count(), 1, "{written}");
+            // Readers of XML make line ends of attributes spaces.
+            assert_eq!(root.attribute("title"), Some(text.replace(['\n', '\t'], " ").as_str()));
+        }
+    }
+
+    #[test]
+    fn what_xml_cannot_have_is_replaced() {
+        let written = Element::new("p").text("a\0b\u{1b}[2Jc\u{ffff}\u{85}").to_string();
+        assert_eq!(written, "<p>a\u{fffd}b\u{fffd}[2Jc\u{fffd}\u{fffd}</p>");
+        assert!(roxmltree::Document::parse(&written).is_ok());
+    }
+
+    #[test]
+    fn empty_elements_have_an_end_but_for_those_of_html_that_have_none() {
+        assert_eq!(Element::new("td").to_string(), "<td></td>");
+        assert_eq!(Element::new("meta").set("charset", "utf-8").to_string(), "<meta charset=\"utf-8\"/>");
+    }
+}

@@ -1,0 +1,169 @@
+//! What stands between the axes.
+
+use std::fmt::Write;
+
+use crate::element::Element;
+use crate::names::{Named, place_names};
+use crate::style::Colour;
+
+/// Something between the axes, in the values of the axes. What an axis cannot show is left out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mark {
+    /// A line from point to point.
+    Line {
+        /// `x` and `y` of each.
+        points: Vec<[f64; 2]>,
+        /// Its colour.
+        colour: Colour,
+        /// True for a dashed one: what is compared with.
+        dashed: bool,
+        /// What stands along its beginning, above it; empty for nothing.
+        name: String,
+    },
+    /// A line that keeps its height until the next point.
+    Steps {
+        /// `x` and `y` of each, `x` rising.
+        points: Vec<[f64; 2]>,
+        /// Its colour.
+        colour: Colour,
+    },
+    /// What lies between two lines that keep their heights.
+    Band {
+        /// `x`, the lower and the upper `y` of each, `x` rising.
+        points: Vec<[f64; 3]>,
+        /// Its colour, thinned.
+        colour: Colour,
+    },
+    /// Many points.
+    Dots {
+        /// `x` and `y` of each.
+        points: Vec<[f64; 2]>,
+        /// Their colour, thinned where they are not over one another.
+        colour: Colour,
+    },
+    /// A few points with names beside them.
+    Named {
+        /// The points.
+        points: Vec<Named>,
+        /// Their colour.
+        colour: Colour,
+    },
+    /// A text.
+    Label {
+        /// `x` and `y`.
+        at: [f64; 2],
+        /// What it says.
+        text: String,
+        /// Its colour.
+        colour: Colour,
+        /// Which part of it stands there.
+        anchor: Anchor,
+        /// Pixels by which it is lower.
+        lower: f64,
+    },
+}
+
+/// Which part of a text stands at its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anchor {
+    /// Its first character.
+    Start,
+    /// Its last character.
+    End,
+}
+
+impl Anchor {
+    fn word(self) -> &'static str {
+        match self {
+            Anchor::Start => "start",
+            Anchor::End => "end",
+        }
+    }
+}
+
+/// From values to pixels within the frame.
+pub(crate) type Place<'a> = &'a dyn Fn([f64; 2]) -> Option<[f64; 2]>;
+
+impl Mark {
+    /// Draws it, within a frame of that many pixels.
+    pub(crate) fn draw(&self, place: Place<'_>, size: [f64; 2]) -> Vec<Element> {
+        let pixels = |points: &[[f64; 2]]| points.iter().filter_map(|&point| place(point)).collect::<Vec<_>>();
+        match self {
+            Mark::Line { points, colour, dashed, name } => {
+                let pixels = pixels(points);
+                let line = stroke(straight(&pixels), *colour);
+                let line = if *dashed { line.set("stroke-dasharray", "4 3") } else { line };
+                let name = (!name.is_empty()).then(|| along(&pixels, name, *colour)).flatten();
+                std::iter::once(line.set("stroke-width", 1.2)).chain(name).collect()
+            }
+            Mark::Steps { points, colour } => {
+                let line = stroke(steps(&pixels(points)), *colour);
+                vec![line.set("stroke-width", 2).set("stroke-linejoin", "round")]
+            }
+            Mark::Band { points, colour } => vec![band(points, place, *colour)],
+            Mark::Dots { points, colour } => {
+                // A line of no length with a round cap is a dot.
+                let path = pixels(points).into_iter().map(|[x, y]| format!("M{x:.1} {y:.1}h0")).collect();
+                let dots = stroke(path, *colour).set("stroke-linecap", "round");
+                vec![dots.set("stroke-width", 5.5).set("stroke-opacity", 0.7)]
+            }
+            Mark::Named { points, colour } => place_names(points, place, size, *colour),
+            Mark::Label { at, text, colour, anchor, lower } => {
+                let label = |[x, y]: [f64; 2]| write_text(text, [x, y + lower], *anchor, *colour);
+                place(*at).map(label).into_iter().collect()
+            }
+        }
+    }
+}
+
+/// A text in a colour at a place.
+pub(crate) fn write_text(text: &str, [x, y]: [f64; 2], anchor: Anchor, colour: Colour) -> Element {
+    let element = Element::new("text").set("x", format!("{x:.1}")).set("y", format!("{y:.1}"));
+    element.set("text-anchor", anchor.word()).set("class", colour.class()).text(text)
+}
+
+/// A text that follows the beginning of a line.
+fn along(pixels: &[[f64; 2]], text: &str, colour: Colour) -> Option<Element> {
+    let ([x0, y0], [x1, y1]) = (*pixels.first()?, *pixels.get(1)?);
+    let angle = (y1 - y0).atan2(x1 - x0);
+    let turn = format!("translate({x0:.1} {y0:.1}) rotate({:.1})", angle.to_degrees());
+    Some(write_text(text, [16.0, -4.0], Anchor::Start, colour).set("transform", turn))
+}
+
+fn stroke(path: String, colour: Colour) -> Element {
+    let element = Element::new("path").set("d", path).set("class", colour.class());
+    element.set("fill", "none").set("stroke", "currentColor")
+}
+
+fn straight(points: &[[f64; 2]]) -> String {
+    let mut path = String::new();
+    for [x, y] in points {
+        // Writing to a string cannot fail.
+        let _ = write!(path, "{}{x:.1} {y:.1}", if path.is_empty() { 'M' } else { 'L' });
+    }
+    path
+}
+
+fn steps(points: &[[f64; 2]]) -> String {
+    let mut path = String::new();
+    for [x, y] in points {
+        let _ = if path.is_empty() { write!(path, "M{x:.1} {y:.1}") } else { write!(path, "H{x:.1}V{y:.1}") };
+    }
+    path
+}
+
+/// Along the lower line and back along the upper one.
+fn band(points: &[[f64; 3]], place: Place<'_>, colour: Colour) -> Element {
+    let both = |&[x, low, high]: &[f64; 3]| Some((place([x, low])?, place([x, high])?));
+    let (lows, highs): (Vec<_>, Vec<_>) = points.iter().filter_map(both).unzip();
+    let mut path = steps(&lows);
+    for (number, [x, y]) in highs.iter().enumerate().rev() {
+        let is_last = number + 1 == highs.len();
+        let _ = if is_last { write!(path, "V{y:.1}") } else { write!(path, "V{y:.1}H{x:.1}") };
+    }
+    if !path.is_empty() {
+        path.push('Z');
+    }
+    let element = Element::new("path").set("d", path).set("class", colour.class());
+    element.set("fill", "currentColor").set("fill-opacity", 0.2)
+}

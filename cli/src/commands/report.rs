@@ -1,0 +1,153 @@
+//! `autotune report NETWORK|WORKLOAD... -o FILE`.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use autotune::{Network, Task};
+use autotune_db::TuningDb;
+use autotune_ir::Target;
+use autotune_measure::{Ceilings, MeasureOptions, WorkerMeasurer};
+use autotune_schedules::Workload;
+
+use super::lookup::look_up_db;
+use super::warn;
+use crate::args::{Failure, ReportArgs};
+use crate::output::{print, say};
+use crate::page::{History, Page};
+
+pub(super) fn run(args: ReportArgs) -> Result<()> {
+    let networks: Vec<Network> = args.networks.into_iter().map(|network| args.variant.of(network)).collect();
+    let subject = networks.iter().map(|network| network.name.as_str()).collect::<Vec<_>>().join(" ");
+    let tasks = tasks(&networks);
+    let workloads: Vec<Workload> = tasks.iter().map(|task| task.workload.clone()).collect();
+    let target = args.target.detect(&workloads)?;
+    let output = Output::new(args.output)?;
+
+    let nothing = || format!("nothing is known of {subject} on {target}: tune it first (autotune {subject})");
+    let db = look_up_db(&args.db)?.with_context(nothing)?;
+    let key = key(&db, &target, &workloads)?;
+    let histories = tasks.iter().map(|task| History::read(&db, task, &target, &key)).collect::<Result<Vec<_>>>()?;
+    warn(&db);
+    let records: usize = histories.iter().map(|history| history.records.len()).sum();
+    if records == 0 {
+        bail!(nothing());
+    }
+
+    let ceilings = ceilings(&target);
+    let page = Page { subject: &subject, target: &target, key: &key, ceilings, histories: &histories };
+    output.write(&page.write()?)?;
+    if let Output::File(file) = &output {
+        say(format_args!("wrote {}: {} task(s), {records} record(s)", file.display(), tasks.len()));
+    }
+    Ok(())
+}
+
+/// The distinct tasks of all networks, each as often as it occurs in any, under names that tell them apart.
+fn tasks(networks: &[Network]) -> Vec<Task> {
+    let mut tasks: Vec<Task> = Vec::new();
+    for task in networks.iter().flat_map(|network| &network.tasks) {
+        match tasks.iter_mut().find(|known| known.workload == task.workload) {
+            Some(known) => known.count += task.count,
+            None => tasks.push(task.clone()),
+        }
+    }
+
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for task in &mut tasks {
+        let number = seen.entry(task.name.clone()).or_default();
+        *number += 1;
+        if *number > 1 {
+            task.name = format!("{} {number}", task.name);
+        }
+    }
+    tasks
+}
+
+/// The key under which records are kept: the target's own; for a stated GPU that of the device of its kind that has most records.
+fn key(db: &TuningDb, target: &Target, workloads: &[Workload]) -> Result<String> {
+    let Some(gpu) = target.gpu().filter(|gpu| gpu.is_stated()) else {
+        return Ok(target.key());
+    };
+    let kind = format!("{}:", gpu.api);
+    let mut records: BTreeMap<String, u64> = BTreeMap::new();
+    for task in
+        db.tasks()?.into_iter().filter(|task| task.target.starts_with(&kind) && workloads.contains(&task.workload))
+    {
+        *records.entry(task.target).or_default() += task.records;
+    }
+
+    let most = records.iter().max_by_key(|(_, count)| **count).map(|(key, _)| key.clone());
+    if let (Some(most), 2..) = (&most, records.len()) {
+        let keys = records.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        say(format_args!(
+            "autotune: of the devices that there are records of ({keys}) this is {most}, which has the most"
+        ));
+    }
+    Ok(most.unwrap_or_else(|| target.key()))
+}
+
+/// What the target can do at most, if it is this machine's device.
+fn ceilings(target: &Target) -> Result<Ceilings, String> {
+    if target.gpu().is_some_and(|gpu| gpu.is_stated()) {
+        return Err("the device is not this machine's".into());
+    }
+    let measured = WorkerMeasurer::new(MeasureOptions::default()).and_then(|mut measurer| measurer.ceilings(target));
+    measured.map_err(|error| error.to_string())
+}
+
+/// Where the page goes.
+enum Output {
+    Stdout,
+    File(PathBuf),
+}
+
+impl Output {
+    /// A file in a folder that is there, or standard output for `-`.
+    fn new(path: PathBuf) -> Result<Self, Failure> {
+        if path == Path::new("-") {
+            return Ok(Self::Stdout);
+        }
+        let unusable = |why: &str| Failure::Usage(format!("-o {}: {why}", path.display()));
+        if path.is_dir() || path.file_name().is_none() {
+            return Err(unusable("is a folder; name a file in it"));
+        }
+        if !folder(&path).is_dir() {
+            return Err(unusable("there is no such folder"));
+        }
+        Ok(Self::File(path))
+    }
+
+    fn write(&self, page: &str) -> Result<()> {
+        match self {
+            Self::Stdout => print(page),
+            Self::File(file) => replace(file, page.as_bytes()).with_context(|| format!("-o {}", file.display())),
+        }
+    }
+}
+
+/// The folder that a file is in.
+fn folder(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Writes a file as a whole: who reads it finds the old content or the new. A link stays one, and what is no file, such as a pipe, is
+/// written to.
+fn replace(file: &Path, content: &[u8]) -> std::io::Result<()> {
+    let old = fs::metadata(file).ok();
+    if old.as_ref().is_some_and(|old| !old.is_file()) {
+        return File::options().write(true).open(file)?.write_all(content);
+    }
+    let file = if old.is_some() { fs::canonicalize(file)? } else { file.to_path_buf() };
+
+    // Readable by whom the user lets read new files, or by whom the old one was.
+    let permissions = old.map_or_else(|| Permissions::from_mode(0o666), |old| old.permissions());
+    let mut new =
+        tempfile::Builder::new().prefix(".autotune-report-").permissions(permissions).tempfile_in(folder(&file))?;
+    new.write_all(content)?;
+    new.persist(&file)?;
+    Ok(())
+}

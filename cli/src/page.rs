@@ -1,0 +1,108 @@
+//! The HTML page of `autotune report`: one file without anything from elsewhere, made from what a database knows.
+//!
+//! Each section is a file that computes what it shows and draws it. Texts of records are others' words: they get onto the page by
+//! [`Element`] only, which escapes them.
+
+mod curve;
+mod failures;
+mod history;
+mod html;
+mod knobs;
+#[cfg(test)]
+mod made_up;
+mod model;
+mod number;
+mod provenance;
+mod roofline;
+mod runs;
+mod search;
+mod tasks;
+
+use anyhow::Result;
+use autotune_charts::{Element, STYLE};
+use autotune_ir::Target;
+use autotune_measure::Ceilings;
+
+pub(crate) use history::History;
+
+/// The style sheet of the page; that of its charts is [`STYLE`].
+const PAGE_STYLE: &str = include_str!("page/style.css");
+
+/// What a page is made of.
+pub(crate) struct Page<'a> {
+    /// What it is about, as the command line had it.
+    pub(crate) subject: &'a str,
+    pub(crate) target: &'a Target,
+    /// The key under which the records are kept.
+    pub(crate) key: &'a str,
+    /// What the device can do at most, or why that is not known.
+    pub(crate) ceilings: Result<Ceilings, String>,
+    /// One for each task.
+    pub(crate) histories: &'a [History],
+}
+
+impl Page<'_> {
+    /// The page's text.
+    pub(crate) fn write(&self) -> Result<String> {
+        let title = format!("autotune report: {}", self.subject);
+        let meta = |name, content| Element::new("meta").set("name", name).set("content", content);
+        let head = Element::new("head")
+            .child(Element::new("meta").set("charset", "utf-8"))
+            .child(meta("viewport", "width=device-width, initial-scale=1"))
+            .child(meta("color-scheme", "light dark"))
+            .child(Element::new("title").text(&title))
+            .child(Element::new("style").text(STYLE).text(PAGE_STYLE));
+
+        let main = Element::new("main")
+            .child(Element::new("h1").text(&title))
+            .children(self.introduction().map(html::paragraph))
+            .child(contents())
+            .child(provenance::draw(self))
+            .child(tasks::draw(self))
+            .child(tasks::draw_regret(self.histories))
+            .child(search::draw(self.histories))
+            .child(roofline::draw(self))
+            .child(model::draw(self.histories, self.target)?)
+            .child(knobs::draw(self.histories))
+            .child(failures::draw(self.histories));
+        let html = Element::new("html").set("lang", "en").child(head).child(Element::new("body").child(main));
+        Ok(format!("<!DOCTYPE html>\n{html}\n"))
+    }
+
+    /// What the page shows, and how times were measured.
+    fn introduction(&self) -> [String; 2] {
+        let tasks = number::many(self.histories.len(), "task");
+        [
+            format!("What autotune measured while it searched for fast schedules of {tasks} on {}, and what that shows.", self.key),
+            "Every time is that of a kernel whose output was compared with a reference, run warm in a process of its own: a low quantile of \
+             its repeats, for raced schedules taken in turns with their rivals'."
+                .into(),
+        ]
+    }
+}
+
+/// Links to the sections.
+fn contents() -> Element {
+    const SECTIONS: [(&str, &str); 8] = [
+        ("#provenance", "Provenance"),
+        ("#tasks", "Tasks"),
+        ("#regret", "Regret"),
+        ("#search", "Best so far"),
+        ("#roofline", "Roofline"),
+        ("#model", "Model"),
+        ("#knobs", "Knobs"),
+        ("#failures", "Failures"),
+    ];
+    let link = |(to, text)| Element::new("a").set("href", to).text(text);
+    Element::new("nav").children(SECTIONS.map(link))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn style_sheets_are_the_same_in_html_and_xml() {
+        assert!(!PAGE_STYLE.contains(['&', '<', '>', '"']));
+    }
+}

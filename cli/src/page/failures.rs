@@ -1,0 +1,67 @@
+//! What failed, and why.
+
+use std::collections::BTreeMap;
+
+use autotune_charts::Element;
+use autotune_db::Phase;
+use autotune_measure::CandidateError;
+
+use super::history::History;
+use super::html::{cell, code_cell, number_cell, paragraph, section, table};
+
+/// Characters shown of what is said of a failure.
+const SHOWN: usize = 160;
+
+const NOTE: &str = "Candidates without a run time, by cause. The example is what was said of the first of them.";
+
+/// A cause of failures of a task.
+struct Cause<'h> {
+    word: &'static str,
+    trials: usize,
+    races: usize,
+    example: &'h CandidateError,
+}
+
+/// The causes of a task's failures, the most frequent first.
+fn causes(history: &History) -> Vec<Cause<'_>> {
+    let mut causes: BTreeMap<&str, Cause<'_>> = BTreeMap::new();
+    for record in &history.records {
+        let Err(error) = &record.measurement.outcome else { continue };
+        let word = error.kind();
+        let cause = causes.entry(word).or_insert(Cause { word, trials: 0, races: 0, example: error });
+        match record.phase {
+            Phase::Search => cause.trials += 1,
+            Phase::Race { .. } => cause.races += 1,
+        }
+    }
+    let mut causes: Vec<Cause<'_>> = causes.into_values().collect();
+    causes.sort_by_key(|cause| std::cmp::Reverse(cause.trials + cause.races));
+    causes
+}
+
+/// The section.
+pub(crate) fn draw(histories: &[History]) -> Element {
+    let of_task = |history| causes(history).into_iter().map(move |cause| (history, cause));
+    let rows: Vec<Vec<Element>> =
+        histories.iter().flat_map(of_task).map(|(history, cause)| row(history, &cause)).collect();
+    if rows.is_empty() {
+        return section("failures", "Failures", "").child(paragraph("Every candidate ran and was right."));
+    }
+    let headings = [("task", false), ("cause", false), ("trials", true), ("in races", true), ("example", false)];
+    section("failures", "Failures", NOTE).child(table(&headings, rows))
+}
+
+fn row(history: &History, cause: &Cause<'_>) -> Vec<Element> {
+    let mut example = cause.example.to_string();
+    if let Some((end, _)) = example.char_indices().nth(SHOWN) {
+        example.truncate(end);
+        example.push('…');
+    }
+    vec![
+        cell(&history.task.name),
+        cell(cause.word.replace('_', " ")),
+        number_cell(cause.trials),
+        number_cell(cause.races),
+        code_cell(example),
+    ]
+}

@@ -1,0 +1,156 @@
+//! Which knobs matter.
+
+use std::collections::BTreeMap;
+
+use autotune_charts::Element;
+use autotune_schedules::Value;
+
+use super::history::History;
+use super::html::{card, cards, code_cell, number_cell, paragraph, section, table};
+use super::number::{NONE, many, percent};
+
+/// Trials without which nothing is said.
+const FEWEST: usize = 20;
+/// Knobs shown of a task.
+const SHOWN: usize = 6;
+
+const NOTE: &str = "How much of the variance of the logarithm of the run time is explained by one knob alone, over the trials of the \
+    winner's sketch that ran: epsilon squared of grouping them by the knob's value, which is corrected for what as \
+    many groups explain by chance. A search measures more where it is fast, so this is what mattered among what it \
+    measured; the shares need not add up to 100 %.";
+
+/// What a knob explains.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Effect {
+    pub(crate) knob: String,
+    /// Share of the variance; `None` where every trial had another value, or none had.
+    pub(crate) share: Option<f64>,
+    /// Number of values that were tried.
+    pub(crate) values: usize,
+    /// That of the winner.
+    pub(crate) winner: String,
+}
+
+/// The knobs of the winner's sketch, those that explain the most first, and the number of trials that tell; `None` if these are too few.
+pub(crate) fn effects(history: &History) -> Option<(Vec<Effect>, usize)> {
+    let winner = &history.best.as_ref()?.record.config;
+    let of_sketch = history.trials().filter(|trial| trial.config.sketch == winner.sketch);
+    let timed = of_sketch.filter_map(|trial| Some((&trial.config.knobs, trial.measurement.run_secs()?.ln())));
+    let timed: Vec<_> = timed.collect();
+    if timed.len() < FEWEST {
+        return None;
+    }
+
+    let effect = |(knob, value): (&String, &Value)| {
+        let mut groups: BTreeMap<Option<&Value>, Vec<f64>> = BTreeMap::new();
+        for (knobs, log_secs) in &timed {
+            groups.entry(knobs.get(knob)).or_default().push(*log_secs);
+        }
+        let groups: Vec<Vec<f64>> = groups.into_values().collect();
+        Effect { knob: knob.clone(), share: epsilon_squared(&groups), values: groups.len(), winner: format!("{value}") }
+    };
+    let mut effects: Vec<Effect> = winner.knobs.iter().map(effect).collect();
+    let order = |effect: &Effect| effect.share.unwrap_or(-1.0);
+    effects.sort_by(|a, b| order(b).total_cmp(&order(a)));
+    Some((effects, timed.len()))
+}
+
+/// The share of the variance that is between groups, corrected for chance (Kelley, 1935): 0 to 1. `None` where chance cannot be told: a single
+/// group, one value in each, or no variance.
+fn epsilon_squared(groups: &[Vec<f64>]) -> Option<f64> {
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let squares = |values: &[f64], from: f64| values.iter().map(|value| (value - from).powi(2)).sum::<f64>();
+
+    let all = groups.concat();
+    let total = squares(&all, mean(&all));
+    let within: f64 = groups.iter().map(|group| squares(group, mean(group))).sum();
+    let (count, spare) = (groups.len(), all.len().checked_sub(groups.len())?);
+    if count < 2 || spare == 0 || total <= 0.0 {
+        return None;
+    }
+    let by_chance = (count - 1) as f64 * within / spare as f64;
+    Some(((total - within - by_chance) / total).clamp(0.0, 1.0))
+}
+
+/// The section.
+pub(crate) fn draw(histories: &[History]) -> Element {
+    let section = section("knobs", "Knobs that matter", NOTE);
+    let known: Vec<_> = histories.iter().filter_map(|history| Some((history, effects(history)?))).collect();
+    if known.is_empty() {
+        let fewest = format!("No task has {FEWEST} trials of its winner's sketch that ran: too few to tell.");
+        return section.child(paragraph(fewest));
+    }
+
+    let card = |(history, (effects, trials)): &(&History, (Vec<Effect>, usize))| {
+        let sketch = history.best.as_ref().map_or(NONE, |best| &best.record.config.sketch);
+        let headings = [("knob", false), ("explains", true), ("", false), ("values", true), ("winner's", false)];
+        let rows = effects.iter().take(SHOWN).map(row);
+        card(&history.task.name, format!("{sketch}, {}", many(*trials, "trial")), table(&headings, rows))
+    };
+    let lacking = histories.len() - known.len();
+    let note =
+        format!("{} with fewer than {FEWEST} trials of the winner's sketch that ran left out.", many(lacking, "task"));
+    let note = (lacking > 0).then(|| paragraph(note));
+    section.children(note).child(cards(known.iter().map(card)))
+}
+
+fn row(effect: &Effect) -> Vec<Element> {
+    let share = effect.share.unwrap_or_default();
+    let bar = Element::new("span").set("class", "bar").set("style", format!("width:{:.0}px", 40.0 * share));
+    vec![
+        code_cell(&effect.knob),
+        number_cell(effect.share.map_or_else(|| NONE.into(), percent)),
+        Element::new("td").child(bar),
+        number_cell(effect.values),
+        code_cell(&effect.winner),
+    ]
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use autotune::Task;
+    use autotune_db::{Best, Standing};
+
+    use super::*;
+    use crate::page::made_up::record;
+
+    fn history(trials: usize, secs: impl Fn(usize) -> f64) -> History {
+        let workload = "matmul:m=8,n=16,k=8";
+        let records: Vec<_> = (0..trials).map(|i| record(workload, i, Some(secs(i)), 0)).collect();
+        let best = records.first().map(|record| Best { record: record.clone(), standing: Standing::Searched });
+        History { task: Task::single(workload.parse().unwrap()), records, claims: 0, best, default: None }
+    }
+
+    #[test]
+    fn the_knob_that_decides_is_first_and_chance_explains_nothing() {
+        // Only whether the number is odd counts, and a little noise.
+        let (effects, trials) =
+            effects(&history(40, |i| [1.0, 3.0][i % 2] * (1.0 + 0.01 * (i / 2 % 3) as f64))).unwrap();
+        assert_eq!(trials, 40);
+        assert_eq!((effects[0].knob.as_str(), effects[0].values, effects[0].winner.as_str()), ("odd", 2, "0"));
+        assert!(effects[0].share.unwrap() > 0.99, "{effects:?}");
+        let of = |knob: &str| effects.iter().find(|effect| effect.knob == knob).unwrap();
+        assert_eq!(of("tile").share, None, "every trial has its own tile");
+        assert_eq!(of("same").share, None, "there is one value only");
+
+        let noise = |i: usize| 1.0 + (i * 7919 % 101) as f64;
+        let (effects, _) = super::effects(&history(200, noise)).unwrap();
+        assert!(effects.iter().all(|effect| effect.share.unwrap_or_default() < 0.05), "{effects:?}");
+    }
+
+    #[test]
+    fn too_little_is_said_to_be() {
+        assert_eq!(effects(&history(FEWEST - 1, |_| 1.0)), None);
+        assert_eq!(effects(&history(0, |_| 1.0)), None);
+        let (effects, _) = effects(&history(FEWEST, |_| 1.0)).unwrap();
+        assert!(effects.iter().all(|effect| effect.share.is_none()), "equal times have no variance");
+        assert!(draw(&[history(3, |_| 1.0)]).to_string().contains("too few to tell"));
+    }
+
+    #[test]
+    fn absurd_times_do_no_harm() {
+        let (effects, _) = effects(&history(40, |i| [5e-324, 1e308][i % 2])).unwrap();
+        assert_eq!((effects[0].knob.as_str(), effects[0].share), ("odd", Some(1.0)));
+    }
+}

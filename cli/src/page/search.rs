@@ -1,0 +1,144 @@
+//! How the searches went.
+
+use autotune_charts::{Anchor, Axis, Chart, Colour, Element, Mark, Scale};
+use autotune_db::TuningRecord;
+
+use super::curve::{Point, best_so_far, spread};
+use super::history::History;
+use super::html::{card, cards, pair, paragraph, section};
+use super::number::many;
+use super::runs::{Run, runs};
+
+const NOTE: &str = "The best time so far, as the search measured it, against trials and against the seconds spent building and \
+    measuring them; what search and model took themselves is no part of the records. Each seed that began anew is a \
+    run by itself; one that went on from what another had measured belongs to that one. The curve of all tasks \
+    together begins when each has a time. Where there are several runs, the line is their median and the band \
+    reaches from the fastest to the slowest; a run that ended keeps its best. The dashed line is the best time that \
+    the table has: the lowest of many single measurements is also a lucky one, so that a curve may end below it.";
+
+const NETWORK: [f64; 2] = [560.0, 300.0];
+const TASK: [f64; 2] = [360.0, 210.0];
+
+/// The ends of the axis of times are so many times apart at least: the noise of a measurement is no progress.
+const LEAST_RATIO: f64 = 1.25;
+
+/// What a curve is drawn against.
+#[derive(Clone, Copy)]
+enum Against {
+    Trials,
+    Seconds,
+}
+
+impl Against {
+    fn title(self) -> &'static str {
+        match self {
+            Against::Trials => "trials",
+            Against::Seconds => "building and measuring, s",
+        }
+    }
+
+    fn of(self, points: &[Point]) -> Vec<[f64; 2]> {
+        let x = |point: &Point| match self {
+            Against::Trials => point.trials,
+            Against::Seconds => point.spent_secs,
+        };
+        points.iter().map(|point| [x(point), point.best_secs * 1e3]).collect()
+    }
+}
+
+/// The section.
+pub(crate) fn draw(histories: &[History]) -> Element {
+    let section = section("search", "Best so far", NOTE);
+    let runs: Vec<Vec<Run<'_>>> = histories.iter().map(runs).collect();
+    let both = [Against::Trials, Against::Seconds];
+    let mut section =
+        match network(histories, &runs) {
+            Some(curves) => section
+                .child(Element::new("h3").text("All together, each task as often as it occurs"))
+                .child(pair(both.map(|against| {
+                    Element::new("figure").child(chart("All together", NETWORK, against, &curves, None))
+                }))),
+            None if histories.len() > 1 => {
+                section.child(paragraph("No run has a time of every task: there is no curve of all together."))
+            }
+            None => section,
+        };
+
+    for against in both {
+        let figure = |(history, runs): (&History, &Vec<Run<'_>>)| {
+            let curves: Vec<Vec<Point>> = runs.iter().map(|run| best_so_far(&[(1.0, &run.trials)])).collect();
+            let chart = chart(&history.task.name, TASK, against, &curves, history.best_secs());
+            card(&history.task.name, told(history, runs), chart)
+        };
+        let heading = format!("Each task, against {}", against.title());
+        section = section.child(Element::new("h3").text(heading));
+        section = section.child(cards(histories.iter().zip(&runs).map(figure)));
+    }
+    section
+}
+
+/// How many runs and trials a curve is of.
+fn told(history: &History, runs: &[Run<'_>]) -> String {
+    let trials = many(history.trials().count(), "trial");
+    match runs {
+        [] | [_] => trials,
+        several => format!("{trials}, {} runs", several.len()),
+    }
+}
+
+/// The curves of all tasks together, one for each run that has a time of every task that occurs; `None` if none has, or there is one task.
+fn network(histories: &[History], runs: &[Vec<Run<'_>>]) -> Option<Vec<Vec<Point>>> {
+    let of_tasks: Vec<(f64, &Vec<Run<'_>>)> =
+        histories.iter().map(|history| history.task.count as f64).zip(runs).filter(|(count, _)| *count > 0.0).collect();
+    let (_, first) = of_tasks.first().filter(|_| of_tasks.len() > 1)?;
+
+    let curve = |run: &Run<'_>| {
+        let seed = run.seeds[0];
+        let same = |(count, runs): &(f64, &'_ Vec<Run<'_>>)| {
+            let found = runs.iter().position(|run| run.seeds[0] == seed)?;
+            Some((*count, found))
+        };
+        let found = of_tasks.iter().map(same).collect::<Option<Vec<_>>>()?;
+        let trials = found.iter().zip(&of_tasks).map(|((count, found), (_, runs))| (*count, &runs[*found].trials[..]));
+        let trials: Vec<(f64, &[&TuningRecord])> = trials.collect();
+        Some(best_so_far(&trials)).filter(|points| !points.is_empty())
+    };
+    let curves: Vec<Vec<Point>> = first.iter().filter_map(curve).collect();
+    (!curves.is_empty()).then_some(curves)
+}
+
+/// One curve, or the spread of several.
+fn chart(title: &str, size: [f64; 2], against: Against, curves: &[Vec<Point>], best_secs: Option<f64>) -> Element {
+    let curves: Vec<Vec<[f64; 2]>> = curves.iter().map(|points| against.of(points)).filter(|c| !c.is_empty()).collect();
+    if curves.is_empty() {
+        return paragraph("Nothing ran.");
+    }
+    let best_ms = best_secs.map(|secs| secs * 1e3);
+    let values = |which: usize| curves.iter().flatten().map(move |point| point[which]);
+    let x = Scale::log(values(0));
+    let axes = [
+        Axis::new(against.title(), x),
+        Axis::new("best run time so far, ms", Scale::log(values(1).chain(best_ms)).at_least(LEAST_RATIO)),
+    ];
+
+    let colour = Colour::Series(0);
+    let mut chart = Chart::new(format!("{title}: best so far against {}", against.title()), size, axes);
+    if let Some(best_ms) = best_ms {
+        let points = x.ends().map(|x| [x, best_ms]).to_vec();
+        chart = chart.mark(Mark::Line { points, colour: Colour::Quiet, dashed: true, name: String::new() });
+    }
+    if let [only] = &curves[..] {
+        return chart.mark(Mark::Steps { points: only.clone(), colour }).draw();
+    }
+    let spread = spread(&curves);
+    let band = spread.iter().map(|s| [s.x, s.low, s.high]).collect();
+    let median = spread.iter().map(|s| [s.x, s.median]).collect();
+    let label = Mark::Label {
+        at: [x.ends()[1], spread.first().map_or(f64::NAN, |s| s.high)],
+        text: format!("median of {} runs", curves.len()),
+        colour,
+        anchor: Anchor::End,
+        lower: 14.0,
+    };
+    chart.mark(Mark::Band { points: band, colour }).mark(Mark::Steps { points: median, colour }).mark(label).draw()
+}

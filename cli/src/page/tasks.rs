@@ -1,0 +1,131 @@
+//! The table of tasks, and what not tuning them would cost.
+
+use autotune_charts::{Bars, Element, Row};
+use autotune_db::{Best, Standing};
+use autotune_measure::Ceilings;
+
+use super::Page;
+use super::history::{DefaultTime, History};
+use super::html::{cell, code_cell, number_cell, paragraph, section, table};
+use super::number::{NONE, geometric_mean, many, ms, or_none, percent, rate, times};
+
+const NOTE: &str = "Default is the untuned schedule, best the one that the database would deploy. GFLOP/s count the operations of \
+    the direct algorithm, padding included. Of the roofline counts the work of the algorithm that the best uses; in \
+    brackets what that would be by the direct algorithm's, where another one does with fewer. Kernels that skip the \
+    padding can exceed 100 %.";
+
+const STANDINGS: &str = "Raced: timed in turns with its rivals. Searched: timed once, and the fastest of many such times is also a lucky \
+    one. Claimed: never measured here as the code that its config becomes today. Times marked ≈ are of different \
+    races or trials, so that their ratio has the noise of both. †: the schedule that the search began with; what \
+    would be chosen today was never measured.";
+
+/// The section.
+pub(crate) fn draw(page: &Page<'_>) -> Element {
+    let headings = [
+        ("task", false),
+        ("times", true),
+        ("default ms", true),
+        ("best ms", true),
+        ("speed-up", true),
+        ("GFLOP/s", true),
+        ("of roofline", true),
+        ("trials", true),
+        ("failed", true),
+        ("standing", false),
+        ("sketch", false),
+        ("workload", false),
+    ];
+    let ceilings = page.ceilings.as_ref().ok();
+    let rows = page.histories.iter().map(|history| row(history, ceilings));
+    let mut section = section("tasks", "Tasks", NOTE).child(table(&headings, rows));
+    if let Some([default, best]) = network_secs(page.histories) {
+        let (text, speed_up) =
+            (format!("All together, each as often as it occurs: default {} ms", ms(default)), default / best);
+        section = section.child(paragraph(format!("{text}, best {} ms, speed-up {}.", ms(best), times(speed_up))));
+    }
+    section.child(Element::new("p").set("class", "note").text(STANDINGS))
+}
+
+fn row(history: &History, ceilings: Option<&Ceilings>) -> Vec<Element> {
+    let (task, best_secs) = (&history.task, history.best_secs());
+    let trials = history.trials().count();
+    let failed = history.trials().filter(|trial| trial.measurement.outcome.is_err()).count();
+    let mark = |text: String| match &history.default {
+        Some(default) if !default.raced_with_best && trials > 1 => format!("≈ {text}"),
+        _ => text,
+    };
+
+    let shares = ceilings.and_then(|ceilings| history.roofline_shares(ceilings));
+    let of_roofline = shares.map(|[own, direct]| match own == direct {
+        true => percent(own),
+        false => format!("{} ({})", percent(own), percent(direct)),
+    });
+    let gflops = best_secs.map(|secs| rate(task.workload.flops() / secs / 1e9));
+    let sketch = history.best.as_ref().map(|best| best.record.config.sketch.clone());
+    let standing = history.best.as_ref().map_or(NONE, word);
+
+    vec![
+        cell(&task.name),
+        number_cell(task.count),
+        number_cell(or_none(history.default.as_ref().map(default_text))),
+        number_cell(or_none(best_secs.map(ms))),
+        number_cell(or_none(history.speed_up().map(|ratio| mark(times(ratio))))),
+        number_cell(or_none(gflops)),
+        number_cell(or_none(of_roofline)),
+        number_cell(trials),
+        number_cell(failed),
+        cell(standing),
+        cell(or_none(sketch)),
+        code_cell(&task.workload).set("class", "workload"),
+    ]
+}
+
+fn default_text(default: &DefaultTime) -> String {
+    format!("{}{}", if default.is_todays { "" } else { "† " }, ms(default.run_secs))
+}
+
+fn word(best: &Best) -> &'static str {
+    match best.standing {
+        Standing::Raced => "raced",
+        Standing::Searched => "searched",
+        Standing::Claimed => "claimed",
+    }
+}
+
+/// What all tasks take by their defaults and by their best, each as often as it occurs; `None` for one alone, and where a time is missing.
+fn network_secs(histories: &[History]) -> Option<[f64; 2]> {
+    let counted: Vec<&History> = histories.iter().filter(|history| history.task.count > 0).collect();
+    let total = |secs: fn(&History) -> Option<f64>| {
+        counted.iter().map(|history| Some(secs(history)? * history.task.count as f64)).sum::<Option<f64>>()
+    };
+    if counted.len() < 2 { None } else { Some([total(History::default_secs)?, total(History::best_secs)?]) }
+}
+
+const REGRET: &str = "How many times longer the schedule takes that is chosen without measuring, the zero-trial pick, than the best \
+    that is known.";
+
+/// The section on what not tuning costs.
+pub(crate) fn draw_regret(histories: &[History]) -> Element {
+    let section = section("regret", "Regret of the untuned pick", REGRET);
+    let known = histories.iter().filter_map(|history| Some((history, history.speed_up()?)));
+    let known: Vec<(&History, f64)> = known.filter(|(_, ratio)| ratio.is_finite() && *ratio > 0.0).collect();
+    let Some(mean) = geometric_mean(&known.iter().map(|(_, ratio)| *ratio).collect::<Vec<_>>()) else {
+        return section.child(paragraph("No task has both a default and a best time."));
+    };
+
+    let rows = known.iter().map(|(history, ratio)| Row { name: history.task.name.clone(), values: vec![Some(*ratio)] });
+    let bars = Bars {
+        title: "Default over best time of each task".into(),
+        axis: "default over best time".into(),
+        series: Vec::new(),
+        rows: rows.collect(),
+    };
+    let mut text = format!("Geometric mean over {} of {} tasks: {}.", known.len(), histories.len(), times(mean));
+    let of_then =
+        known.iter().filter(|(history, _)| history.default.as_ref().is_some_and(|pick| !pick.is_todays)).count();
+    if of_then > 0 {
+        let tasks = many(of_then, "task");
+        text += &format!(" For {tasks} it is the pick with which the search began: today's was never measured.");
+    }
+    section.child(paragraph(text)).child(Element::new("figure").set("class", "bars").child(bars.draw()))
+}
