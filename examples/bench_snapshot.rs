@@ -25,6 +25,8 @@ const FRESH_PROCESSES: usize = 5;
 const READERS: usize = 64;
 const REPLACED_SCHEDULES: usize = 2000;
 const REPLACING: Duration = Duration::from_secs(10);
+/// Of each reader between two passes: without it the readers leave the writer no processor.
+const PAUSE: Duration = Duration::from_millis(50);
 
 fn main() -> anyhow::Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -244,6 +246,7 @@ fn reader(path: &Path) -> anyhow::Result<()> {
         let generation = generation.unwrap_or_default();
         seen += u64::from(generation > last);
         last = generation;
+        std::thread::sleep(PAUSE);
     }
     println!("{reads} {seen}");
     Ok(())

@@ -40,8 +40,8 @@ use layout::{Bucket, FORMAT, Header, HeaderFlaw};
 
 /// A snapshot, open for reading. A handle may be shared by threads.
 ///
-/// Opening reads the header only, and a look-up only what it needs: each bucket of the index and each record has a checksum, which is
-/// compared when it is read. What was damaged is an error, never another schedule or a miss.
+/// Opening reads the header only, and a look-up only what it needs: each bucket of the index, each record and each of its details has a checksum,
+/// which is compared when it is read. What was damaged is an error, never another schedule or a miss.
 ///
 /// ```
 /// use autotune_db::{KeyChain, Snapshot, SnapshotWriter};
@@ -95,16 +95,36 @@ impl Deref for Bytes {
 /// unlike it. Made once, it makes look-ups cheap.
 #[derive(Clone, Debug)]
 pub struct KeyChain {
-    key: String,
-    seeds: Vec<(Reach, u64)>,
+    keys: Vec<ChainKey>,
+}
+
+#[derive(Clone, Debug)]
+struct ChainKey {
+    reach: Reach,
+    seed: u64,
+    words: [String; 4],
+    /// What it finds counts as the target's own.
+    is_own: bool,
+}
+
+impl ChainKey {
+    fn is_of(&self, target: &str) -> bool {
+        match self.reach {
+            Reach::Machine => self.words[0] == target,
+            reach => KeyParts::of(target).words(reach).is_some_and(|words| self.words == words),
+        }
+    }
 }
 
 impl KeyChain {
     /// Of a target's [key](autotune_ir::Target::key).
     pub fn of(key: &str) -> Self {
         let parts = KeyParts::of(key);
-        let seeds = Reach::ALL.into_iter().filter_map(|reach| Some((reach, layout::key_seed(&parts, reach)?)));
-        Self { key: key.to_string(), seeds: seeds.collect() }
+        let chain_key = |reach| {
+            let (seed, words) = (layout::key_seed(&parts, reach)?, parts.words(reach)?);
+            Some(ChainKey { reach, seed, words: words.map(str::to_string), is_own: parts.owns(reach) })
+        };
+        Self { keys: Reach::ALL.into_iter().filter_map(chain_key).collect() }
     }
 }
 
@@ -174,9 +194,7 @@ impl Snapshot {
     /// # Errors
     /// [`Corrupt`](SnapshotError::Corrupt) if what it was looked up in is not what was written.
     pub fn get<'a>(&'a self, keys: &KeyChain, workload: &str) -> Result<Option<Entry<'a>>, SnapshotError> {
-        let parts = KeyParts::of(&keys.key);
-        let found = |&(reach, seed)| self.probe(&parts, reach, seed, workload).transpose();
-        keys.seeds.iter().find_map(found).transpose()
+        keys.keys.iter().find_map(|key| self.probe(key, workload).transpose()).transpose()
     }
 
     /// The schedules of a workload's text under every key that there is one of, the narrowest first.
@@ -185,19 +203,12 @@ impl Snapshot {
         keys: &'a KeyChain,
         workload: &'a str,
     ) -> impl Iterator<Item = Result<Entry<'a>, SnapshotError>> {
-        let parts = KeyParts::of(&keys.key);
-        keys.seeds.iter().filter_map(move |&(reach, seed)| self.probe(&parts, reach, seed, workload).transpose())
+        keys.keys.iter().filter_map(move |key| self.probe(key, workload).transpose())
     }
 
     /// The schedule under one key.
-    fn probe(
-        &self,
-        asks: &KeyParts<'_>,
-        reach: Reach,
-        seed: u64,
-        workload: &str,
-    ) -> Result<Option<Entry<'_>>, SnapshotError> {
-        let hash = layout::key_hash(seed, workload);
+    fn probe(&self, key: &ChainKey, workload: &str) -> Result<Option<Entry<'_>>, SnapshotError> {
+        let hash = layout::key_hash(key.seed, workload);
         let (buckets, tag) = (self.header.buckets, hash as u32);
         let mut number = layout::first_bucket(hash, buckets);
 
@@ -208,8 +219,8 @@ impl Snapshot {
                     return Ok(None);
                 }
                 if slot_tag == tag {
-                    let entry = Entry::of(self, record, reach, asks.owns(reach))?;
-                    if entry.workload() == workload && asks.shares(&KeyParts::of(entry.target()), reach) {
+                    let entry = Entry::of(self, record, key.reach, key.is_own)?;
+                    if entry.workload() == workload && key.is_of(entry.target()) {
                         return Ok(Some(entry));
                     }
                 }

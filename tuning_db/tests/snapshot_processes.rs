@@ -118,7 +118,9 @@ fn readers_see_one_whole_snapshot_while_it_is_replaced() {
 /// Writes generation after generation until it is killed.
 fn write_on_and_on(path: &Path) {
     println!("writing");
-    (2..).for_each(|generation| write(path, 400, generation));
+    for generation in 2.. {
+        write(path, 400, generation);
+    }
 }
 
 fn kill_9_of_a_writer_leaves_the_old_file_or_the_new_one() {

@@ -10,13 +10,11 @@ use crate::check::check_values;
 use crate::lookup::{Best, Standing};
 use crate::record::{Phase, TuningRecord};
 
-/// A schedule in a snapshot. It was found intact; nothing of it was copied.
+/// A schedule in a snapshot: its key, its time and what that is worth were found intact; nothing was copied.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     snapshot: &'a Snapshot,
     record: u32,
-    /// What stands behind the fields.
-    texts: &'a [u8],
     fields: Fields,
     workload: &'a str,
     target: &'a str,
@@ -29,46 +27,49 @@ pub struct Entry<'a> {
 struct Fields {
     run_secs: f64,
     target_at: u64,
+    config_at: u64,
     details_at: u64,
     lowering: u32,
     flags: u32,
-    workload_bytes: usize,
 }
 
 impl Fields {
-    /// Appends a record's fields and texts.
-    fn write(&self, workload: &str, config: &str) -> Vec<u8> {
-        let numbers = [self.run_secs.to_bits(), self.target_at, self.details_at];
-        let mut content: Vec<u8> = numbers.into_iter().flat_map(u64::to_le_bytes).collect();
-        for number in [self.lowering, self.flags, self.workload_bytes as u32, 0] {
-            content.extend(number.to_le_bytes());
+    fn to_bytes(self) -> [u8; RECORD_FIELDS] {
+        let mut bytes = [0; RECORD_FIELDS];
+        let numbers = [self.run_secs.to_bits(), self.target_at, self.config_at, self.details_at];
+        for (field, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            field.copy_from_slice(&number.to_le_bytes());
         }
-        content.extend(workload.as_bytes());
-        content.extend(config.as_bytes());
-        content
+        bytes[32..36].copy_from_slice(&self.lowering.to_le_bytes());
+        bytes[36..40].copy_from_slice(&self.flags.to_le_bytes());
+        bytes
     }
 
-    fn parse(content: &[u8]) -> Option<(Self, &[u8])> {
+    /// The fields of a record, and its workload's text.
+    fn parse(content: &[u8]) -> Option<(Self, &str)> {
         let fields = Self {
             run_secs: f64::from_bits(u64_at(content, 0)?),
             target_at: u64_at(content, 8)?,
-            details_at: u64_at(content, 16)?,
-            lowering: u32_at(content, 24)?,
-            flags: u32_at(content, 28)?,
-            workload_bytes: u32_at(content, 32)? as usize,
+            config_at: u64_at(content, 16)?,
+            details_at: u64_at(content, 24)?,
+            lowering: u32_at(content, 32)?,
+            flags: u32_at(content, 36)?,
         };
-        Some((fields, content.get(RECORD_FIELDS..)?))
+        Some((fields, str::from_utf8(content.get(RECORD_FIELDS..)?).ok()?))
     }
 }
 
-/// The content of a record's block, which [`Entry::of`] reads.
-pub(super) fn record_content(record: &TuningRecord, run_secs: f64, target_at: u64, details_at: u64) -> Option<Vec<u8>> {
-    let (workload, config) = (record.workload.to_string(), serde_json::to_string(&record.config).ok()?);
+/// The content of a record's block, which [`Entry::of`] reads: beside the record its time, and where its target's key, its config and its
+/// details are.
+pub(super) fn record_content(
+    record: &TuningRecord,
+    run_secs: f64,
+    [target_at, config_at, details_at]: [u64; 3],
+) -> Vec<u8> {
     let is_raced = record.phase != Phase::Search;
     let flags = if is_raced { RACED } else { 0 } | if record.imported { IMPORTED } else { 0 };
-    let lowering = record.provenance.lowering;
-    let fields = Fields { run_secs, target_at, details_at, lowering, flags, workload_bytes: workload.len() };
-    Some(fields.write(&workload, &config))
+    let fields = Fields { run_secs, target_at, config_at, details_at, lowering: record.provenance.lowering, flags };
+    [&fields.to_bytes(), record.workload.to_string().as_bytes()].concat()
 }
 
 /// What [`Entry::best`] adds to what is in the record's block: the details of one record, and what many records have in common.
@@ -94,11 +95,9 @@ impl<'a> Entry<'a> {
         let at = (u64::from(record) - 1) * ALIGNMENT as u64;
         let content = snapshot.record_block(at)?;
         let senseless = || snapshot.corrupt(format!("the record at {at}"));
-        let (fields, texts) = Fields::parse(content).ok_or_else(senseless)?;
-        let workload = texts.get(..fields.workload_bytes).and_then(|text| str::from_utf8(text).ok());
-        let workload = workload.ok_or_else(senseless)?;
+        let (fields, workload) = Fields::parse(content).ok_or_else(senseless)?;
         let target = str::from_utf8(snapshot.record_block(fields.target_at)?).map_err(|_| senseless())?;
-        Ok(Self { snapshot, record, texts, fields, workload, target, reach, is_own })
+        Ok(Self { snapshot, record, fields, workload, target, reach, is_own })
     }
 
     /// What is computed, as text.
@@ -140,13 +139,10 @@ impl<'a> Entry<'a> {
     /// The schedule.
     ///
     /// # Errors
-    /// [`Corrupt`](SnapshotError::Corrupt) if it is no config.
+    /// [`Corrupt`](SnapshotError::Corrupt) if it is not what was written.
     pub fn config(&self) -> Result<Config, SnapshotError> {
-        serde_json::from_slice(self.config_json()).map_err(|error| self.senseless(error))
-    }
-
-    fn config_json(&self) -> &'a [u8] {
-        self.texts.get(self.fields.workload_bytes..).unwrap_or_default()
+        let json = self.snapshot.details_block(self.fields.config_at)?;
+        serde_json::from_slice(json).map_err(|error| self.senseless(error))
     }
 
     /// The whole record, as the database had it, and what its time is worth.
@@ -164,7 +160,7 @@ impl<'a> Entry<'a> {
         if let Some(Value::Object(provenance)) = fields.get_mut("provenance") {
             provenance.extend(object(shared)?);
         }
-        let config: Value = serde_json::from_slice(self.config_json()).map_err(|error| self.senseless(error))?;
+        let config = serde_json::to_value(self.config()?).map_err(|error| self.senseless(error))?;
         fields.extend([
             ("workload".to_string(), self.workload.into()),
             ("target".to_string(), self.target.into()),

@@ -25,8 +25,8 @@ pub(super) const ALIGNMENT: usize = 16;
 /// Checksum and length before a block's content.
 pub(super) const BLOCK_HEADER: usize = 12;
 
-/// Of a record, what stands before the texts of workload and config.
-pub(super) const RECORD_FIELDS: usize = 40;
+/// Of a record, what stands before the text of its workload.
+pub(super) const RECORD_FIELDS: usize = 48;
 /// A record's flags.
 pub(super) const RACED: u32 = 1;
 pub(super) const IMPORTED: u32 = 2;

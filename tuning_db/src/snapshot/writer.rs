@@ -106,7 +106,9 @@ impl SnapshotWriter {
         let details = details_of(record, shared).ok_or_else(too_long)?;
         let details_at = layout::push_block(&mut self.details, &details).ok_or_else(too_long)?;
         let target_at = self.targets.position(&mut self.records, &record.target).ok_or_else(too_long)?;
-        let content = record_content(record, run_secs, target_at, details_at).ok_or_else(too_long)?;
+        let config = serde_json::to_vec(&record.config).map_err(|error| RecordError::Malformed(error.to_string()))?;
+        let config_at = layout::push_block(&mut self.details, &config).ok_or_else(too_long)?;
+        let content = record_content(record, run_secs, [target_at, config_at, details_at]);
         let at = layout::push_block(&mut self.records, &content).ok_or_else(too_long)?;
 
         let (parts, workload) = (KeyParts::of(&record.target), record.workload.to_string());
