@@ -1,12 +1,13 @@
 //! What a compiler does at deploy time: look up the best schedule, build its kernel, run it on its own memory, on a CPU or a GPU.
 //!
-//! `cargo run --release -p autotune-examples --example deploy [DATABASE [cpu|cuda|opencl]]`
+//! `cargo run --release -p autotune-examples --example deploy [DATABASE|SNAPSHOT [cpu|cuda|opencl]]`
 //!
-//! Without a database the schedule is the untuned one, which is also what a compiler falls back to on a miss. In the example
-//! `query_database` the schedule decides on the layouts of the tensors, too.
+//! What is deployed looks up in a snapshot (`autotune snapshot write FILE`), a file that any number of processes read; a database will do.
+//! Without either the schedule is the untuned one, which is also what a compiler falls back to on a miss. In the example `query_database`
+//! the schedule decides on the layouts of the tensors, too.
 
-use autotune::Tuned;
-use autotune_db::TuningDb;
+use autotune::{Origin, Tuned};
+use autotune_db::open_source;
 use autotune_ir::{DType, Target};
 use autotune_runtime::{CudaDevice, Device, OpenClDevice, View, ViewMut};
 use autotune_schedules::{Operands, Workload, max_rel_error, reference};
@@ -45,10 +46,14 @@ fn main() -> anyhow::Result<()> {
         None => Target::detect(word, None)?,
     };
     let tuned = match words.first() {
-        Some(path) => Tuned::lookup(&TuningDb::open_reading(path)?, &workload, &target)?,
+        Some(path) => Tuned::lookup(&*open_source(path)?, &workload, &target)?,
         None => Tuned::untuned(&workload, &target)?,
     };
-    println!("{}: {}", if tuned.is_tuned() { "tuned" } else { "the untuned schedule" }, tuned.config());
+    let origin = match tuned.origin() {
+        Origin::Tuned(found) => format!("tuned, {:?}, found under the key of the {}", found.best.standing, found.reach),
+        Origin::Default => "the untuned schedule".into(),
+    };
+    println!("{origin}: {}", tuned.config());
 
     let operands = Operands::random(workload.spec(), 0);
     let [x, w] = [0, 1].map(|which| operands[which].iter().copied().collect::<Vec<f32>>());

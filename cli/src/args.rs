@@ -1,6 +1,6 @@
 //! The command line: its words, and bad ones told in one line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -28,6 +28,7 @@ Examples:
   autotune show matmul:m=512,n=512,k=512,dtype=bf16 --target cuda:sm_80     nor does looking at code
   autotune report resnet18 -o report.html          what the searches found, and how, as one HTML page
   autotune log export tuned.jsonl                  the database as JSON Lines
+  autotune snapshot write tuned.snapshot           the best schedules in one file that deployed programs read
 
 A workload is an operator and its sizes:
   conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1       optional: n, kh,kw, s (sh,sw), p (ph,pw), d (dh,dw), g
@@ -49,6 +50,19 @@ Examples:
 
 The page needs no network and no JavaScript, is dark where the reader prefers it, and can be printed. Ceilings for the roofline
 are those that tuning measured on this machine; they are measured where there are none.";
+const SNAPSHOT_WRITE_EXAMPLES: &str = "\
+Examples:
+  autotune snapshot write tuned.snapshot                     everything that was tuned
+  autotune snapshot write tuned.snapshot --target cpu        for this machine's CPU
+  autotune snapshot write h100.snapshot --target cuda:sm_90 --db tuning.db
+
+Where nothing is known of a machine, a program that looks up in the snapshot is served what was found on its model of CPU, else on its
+family, else on its instruction set (of a GPU: its compute capability), each for as many threads, and is told so.";
+
+const SNAPSHOT_CHECK_EXAMPLES: &str = "\
+Examples:
+  autotune snapshot check tuned.snapshot
+  autotune best matmul:m=512,n=512,k=512 --db tuned.snapshot       what it answers";
 
 /// Finds fast schedules for tensor operators by measuring a few hundred and learning from them.
 #[derive(Debug, Parser)]
@@ -78,7 +92,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         target: TargetArgs,
         #[command(flatten)]
-        db: DbArgs,
+        db: LookupArgs,
     },
     /// Exports or imports the database as JSON Lines, one record a line
     Log {
@@ -114,7 +128,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         target: TargetArgs,
         #[command(flatten)]
-        db: DbArgs,
+        db: LookupArgs,
         /// The code to print: asm (where the CPU has AVX2 or AVX-512, else C) or c
         #[arg(long, value_name = "BACKEND", default_value_t)]
         backend: Backend,
@@ -122,6 +136,11 @@ pub(crate) enum Command {
     /// Writes what the database knows as one HTML page: curves, roofline, model, knobs, failures, provenance
     #[command(after_help = REPORT_EXAMPLES)]
     Report(ReportArgs),
+    /// Writes or checks a snapshot, the file that deployed programs look schedules up in
+    Snapshot {
+        #[command(subcommand)]
+        action: SnapshotAction,
+    },
     /// Lists the devices found and their measured ceilings
     Targets,
     /// Serves measurements to a parent process over standard input and output
@@ -151,6 +170,29 @@ pub(crate) enum LogAction {
         skip_invalid: bool,
         #[command(flatten)]
         db: DbArgs,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapshotAction {
+    /// Writes the best schedule of every workload in the database to FILE, beside a running tuner, too. An older snapshot there is replaced at
+    /// once: who reads it goes on undisturbed
+    #[command(after_help = SNAPSHOT_WRITE_EXAMPLES)]
+    Write {
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Only what was tuned for this target, for any number of threads: cpu (this machine's), cuda (this machine's device),
+        /// cuda:sm_90, opencl (all devices of the kind) [default: everything]
+        #[arg(long, value_name = "TARGET")]
+        target: Option<String>,
+        #[command(flatten)]
+        db: DbArgs,
+    },
+    /// Compares every byte of FILE with its checksums, and proves every schedule right for its target. Exit code 1 if something is bad
+    #[command(after_help = SNAPSHOT_CHECK_EXAMPLES)]
+    Check {
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
     },
 }
 
@@ -284,15 +326,32 @@ pub(crate) struct DbArgs {
 }
 
 impl DbArgs {
-    /// The database's folder: the one given, else `$AUTOTUNE_DB`, `$XDG_DATA_HOME/autotune/db` or `~/.local/share/autotune/db`.
     pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
-        let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let given = self.db.clone().or_else(|| var("AUTOTUNE_DB"));
-        let data_home = || var("XDG_DATA_HOME").or_else(|| Some(var("HOME")?.join(".local/share")));
-        given
-            .or_else(|| Some(data_home()?.join("autotune/db")))
-            .ok_or_else(|| Failure::Usage("no place for the tuning database: give --db PATH or set AUTOTUNE_DB".into()))
+        db_path(self.db.as_deref())
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LookupArgs {
+    /// What to look up in: a tuning database or a snapshot [default: $AUTOTUNE_DB, else autotune/db in the user's data directory]
+    #[arg(long, value_name = "PATH")]
+    db: Option<PathBuf>,
+}
+
+impl LookupArgs {
+    pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
+        db_path(self.db.as_deref())
+    }
+}
+
+/// The database's folder: the one given, else `$AUTOTUNE_DB`, `$XDG_DATA_HOME/autotune/db` or `~/.local/share/autotune/db`.
+fn db_path(given: Option<&Path>) -> Result<PathBuf, Failure> {
+    let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let given = given.map(Path::to_path_buf).or_else(|| var("AUTOTUNE_DB"));
+    let data_home = || var("XDG_DATA_HOME").or_else(|| Some(var("HOME")?.join(".local/share")));
+    given
+        .or_else(|| Some(data_home()?.join("autotune/db")))
+        .ok_or_else(|| Failure::Usage("no place for the tuning database: give --db PATH or set AUTOTUNE_DB".into()))
 }
 
 /// Why the command ends without having done its work.
@@ -437,6 +496,9 @@ mod tests {
             ("autotune best resnet18", "unknown operator 'resnet18'"),
             ("autotune best", "<WORKLOAD>"),
             ("autotune log", "missing"),
+            ("autotune snapshot", "missing"),
+            ("autotune snapshot write", "<FILE>"),
+            ("autotune snapshot check", "<FILE>"),
             ("autotune show matmul:m=4,n=4,k=4 --config {", "--config is not a schedule"),
         ] {
             let message = error(line);

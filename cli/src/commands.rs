@@ -6,6 +6,7 @@ mod log;
 mod lookup;
 mod report;
 mod show;
+mod snapshot;
 mod targets;
 mod tasks;
 mod tune;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use autotune::{Cancel, LocalDevice, Setup};
-use autotune_db::{DbError, TuningDb};
+use autotune_db::{DbError, Source, TuningDb};
 use autotune_ir::Target;
 use autotune_measure::{Backend, Ceilings, WorkerMeasurer, scratch};
 use autotune_schedules::Workload;
@@ -43,6 +44,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
             show::run(&workload, config, &target.detect(std::slice::from_ref(&workload))?, &db, backend)?;
         }
         Some(Command::Report(args)) => report::run(args)?,
+        Some(Command::Snapshot { action }) => snapshot::run(action)?,
         Some(Command::Targets) => targets::run()?,
         Some(Command::Worker) => return Ok(autotune_measure::worker::serve()),
     }
@@ -56,8 +58,8 @@ fn open_db(db: &DbArgs) -> Result<TuningDb> {
     Ok(db)
 }
 
-/// Tells what the database has to say of damage, and of records that were passed over.
-fn warn(db: &TuningDb) {
+/// Tells what there is to say of damage, and of records that were passed over.
+fn warn(db: &dyn Source) {
     for warning in db.warnings() {
         say(format_args!("autotune: warning: {warning}"));
     }

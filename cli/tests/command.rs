@@ -20,13 +20,25 @@ use sandbox::{Sandbox, TINY, finish, signal};
 fn help_shows_examples_and_every_subcommand_has_help() {
     let sandbox = Sandbox::new();
     let help = sandbox.run("--help").expect(0).stdout;
-    for word in
-        ["Examples:", "--time-budget", "Exit codes", "targets", "tasks", "best", "log", "bench", "show", "report"]
-    {
+    for word in [
+        "Examples:",
+        "--time-budget",
+        "Exit codes",
+        "targets",
+        "tasks",
+        "best",
+        "log",
+        "bench",
+        "show",
+        "report",
+        "snapshot",
+    ] {
         assert!(help.contains(word), "'{word}' is not in:\n{help}");
     }
     assert!(!help.contains("worker"), "the worker is no business of the user:\n{help}");
-    for subcommand in ["targets", "tasks", "best", "log", "log export", "log import", "bench", "show", "report"] {
+    for subcommand in
+        ["targets", "tasks", "best", "log", "log export", "log import", "bench", "show", "report", "snapshot"]
+    {
         assert!(sandbox.run(&format!("{subcommand} --help")).expect(0).stdout.contains("Usage:"));
     }
     assert!(sandbox.run("--version").expect(0).stdout.starts_with("autotune "));

@@ -10,6 +10,7 @@
 //! | `compare_databases` | what several searches found, raced against each other |
 //! | `compare_peers` | tuned kernels beside other libraries' kernels, interleaved (`peers/README.md`) |
 //! | `record_test_bed` | records what schedules of many workloads take, for experiments without the machine |
+//! | `bench_snapshot` | what a snapshot of a million schedules takes, and 64 processes that read while it is replaced |
 //! | `plot_curve` | the best network time so far against tuning seconds, as an SVG |
 //!
 //! Run one with `cargo run --release -p autotune-examples --example tune_conv2d`.

@@ -41,5 +41,5 @@ pub use plan::KernelPlan;
 pub use problem::{Problem, ProgramError};
 pub use program::Program;
 pub use spec::Spec;
-pub use target::{CpuTarget, GpuApi, GpuTarget, Isa, Target, TargetError};
+pub use target::{CpuTarget, GpuApi, GpuTarget, Isa, KeyParts, Reach, Target, TargetError};
 pub use verify::verify;

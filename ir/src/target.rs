@@ -10,10 +10,12 @@ use crate::dtype::DType;
 mod class;
 mod cpu;
 mod gpu;
+mod key;
 mod system;
 
 pub use cpu::CpuTarget;
 pub use gpu::{GpuApi, GpuTarget};
+pub use key::{KeyParts, Reach};
 
 /// Instruction set family of a CPU target, as far as the code generators care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

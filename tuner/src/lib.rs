@@ -52,6 +52,7 @@
 //! | `session`, `bench` | the tuning loop; measuring winners again |
 //! | `local`, `tuner` | this machine's device; [`Tuner`] |
 //! | `tuned` | [`Tuned`]: looking up what to deploy |
+//! | `deploy` | [`Deploy`]: whether a program that deploys looks up, and tunes what is not there |
 //! | `contract` | tests for parts from outside |
 
 #[cfg(doctest)]
@@ -61,6 +62,7 @@ struct Extending;
 mod bench;
 mod cancel;
 pub mod contract;
+mod deploy;
 mod dtype_check;
 mod error;
 mod featurizer;
@@ -90,6 +92,7 @@ mod tuner;
 mod worker;
 
 pub use cancel::Cancel;
+pub use deploy::{Deploy, DeployError, TuneOnMiss};
 pub use dtype_check::{UnsupportedDType, check_dtypes};
 pub use error::TuneError;
 pub use held_out::{Predicted, predict_held_out};
@@ -101,6 +104,6 @@ pub use predict::{PredictParams, predicted};
 pub use report::{BenchReport, CurvePoint, Ranking, Report, Retired, Stop, TaskReport};
 pub use settings::Setup;
 pub use time::TimeShares;
-pub use tuned::{BuildError, LookupError, Tuned};
+pub use tuned::{BuildError, LookupError, Origin, Tuned};
 pub use tuner::Tuner;
 pub use worker::{serve_if_worker, worker_command};

@@ -1,6 +1,6 @@
 //! What a compiler asks for when it deploys: the schedule of a workload.
 
-use autotune_db::{Best, DbError, Standing, TuningDb};
+use autotune_db::{Best, DbError, Found, Source};
 use autotune_ir::{Isa, Program, Target, TargetError};
 use autotune_measure::{Backend, Builder, CandidateError, MeasureError};
 use autotune_runtime::{Cpu, Device, DeviceError, Kernel, KernelError, Runner};
@@ -10,20 +10,29 @@ use thiserror::Error;
 use crate::params::TuneParams;
 use crate::predict;
 
-/// The schedule to deploy for a workload on a target: the best that a database has, if it fits today's schedule space, its loop nests
-/// proven right; else the default one.
+/// The schedule to deploy for a workload on a target: the best that a database or a snapshot has, if it fits today's schedule space, its
+/// loop nests proven right; else the default one.
 #[derive(Clone, Debug)]
 pub struct Tuned {
     candidate: Candidate,
     program: Program,
-    best: Option<Best>,
+    origin: Origin,
+}
+
+/// Where a schedule is from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Origin {
+    /// A record: what its time is worth, and whose it is.
+    Tuned(Box<Found>),
+    /// The default schedule, which is chosen without measuring.
+    Default,
 }
 
 /// Why there is no schedule.
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum LookupError {
-    /// The database cannot be read.
+    /// The database, or the snapshot, cannot be read.
     #[error(transparent)]
     Db(#[from] DbError),
     /// The target has no kernels for the workload.
@@ -66,40 +75,49 @@ pub enum BuildError {
 const COMPILE_SECS: f64 = 60.0;
 
 impl Tuned {
-    /// The best schedule that the database has, whoever wrote it: its loop nests are proven before anybody runs their code. The default
-    /// one if there is none.
+    /// The best schedule that a database or a snapshot has, whoever wrote it: its loop nests are proven before anybody runs their code. The
+    /// default one if there is none.
     ///
-    /// What was measured on a GPU that is stated, not detected, may have been found on any of its kind. What is kept under the key that
-    /// earlier versions gave the target is a claim.
-    pub fn lookup(db: &TuningDb, workload: &Workload, target: &Target) -> Result<Self, LookupError> {
+    /// Where nothing is known under the target's own key, what machines found that are like it is served, as a claim: [`Source::find`].
+    pub fn lookup(source: &dyn Source, workload: &Workload, target: &Target) -> Result<Self, LookupError> {
         let space = ScheduleSpace::new(workload, target);
         // Records that are in the space and yet not right.
         let mut wrong: Vec<Config> = Vec::new();
-        while let Some(best) = best_record(db, &space, &wrong)? {
-            match proven(&space, &best.record.config) {
-                Ok((candidate, program)) => return Ok(Self { candidate, program, best: Some(best) }),
-                Err(_) => wrong.push(best.record.config),
+        while let Some(found) = source.find(&space, &wrong)? {
+            match proven(&space, &found.best.record.config) {
+                Ok((candidate, program)) => {
+                    return Ok(Self { candidate, program, origin: Origin::Tuned(Box::new(found)) });
+                }
+                Err(_) => wrong.push(found.best.record.config),
             }
         }
         Self::untuned(workload, target)
     }
 
-    /// The default schedule, which is chosen without measuring.
+    /// The default schedule, which is chosen without measuring: the answer to every miss.
     pub fn untuned(workload: &Workload, target: &Target) -> Result<Self, LookupError> {
         let space = predict::space(workload, target, &TuneParams::default());
         let unfit = |why| LookupError::Unfit { workload: Box::new(workload.clone()), why };
         let (candidate, program) = proven(&space, &space.default_config()).map_err(unfit)?;
-        Ok(Self { candidate, program, best: None })
+        Ok(Self { candidate, program, origin: Origin::Default })
     }
 
-    /// True if the schedule is from a database; false if it is the default one.
+    /// Where the schedule is from.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// True if the schedule is from a record; false if it is the default one.
     pub fn is_tuned(&self) -> bool {
-        self.best.is_some()
+        self.best().is_some()
     }
 
     /// The record that the schedule is from, and what its time is worth; `None` if it is the default one.
     pub fn best(&self) -> Option<&Best> {
-        self.best.as_ref()
+        match &self.origin {
+            Origin::Tuned(found) => Some(&found.best),
+            Origin::Default => None,
+        }
     }
 
     /// What is computed.
@@ -172,35 +190,4 @@ fn proven(space: &ScheduleSpace, config: &Config) -> Result<(Candidate, Program)
     let candidate = space.checked(config)?;
     let program = candidate.lower().map_err(UnfitError::Lower)?;
     Ok((candidate, program))
-}
-
-/// The best record of the space's workload under any of its target's keys, but for some configs: what was measured here before claims,
-/// the fastest first.
-fn best_record(db: &TuningDb, space: &ScheduleSpace, but_for: &[Config]) -> Result<Option<Best>, DbError> {
-    let is_claim = |best: &Best| best.standing == Standing::Claimed;
-    let secs = |best: &Best| best.record.measurement.run_secs().unwrap_or(f64::INFINITY);
-    let fits = |config: &Config| space.contains(config) && !but_for.contains(config);
-    let legacy_key = space.target().legacy_key();
-
-    let mut best: Option<Best> = None;
-    for key in keys(db, space)?.iter().chain(&legacy_key) {
-        let mut of_key = db.best(space.workload(), key, &fits)?;
-        if let Some(found) = of_key.as_mut().filter(|_| legacy_key.as_ref() == Some(key)) {
-            found.standing = Standing::Claimed;
-        }
-        let both = best.into_iter().chain(of_key);
-        best = both.min_by(|a, b| is_claim(a).cmp(&is_claim(b)).then(secs(a).total_cmp(&secs(b))));
-    }
-    Ok(best)
-}
-
-/// The keys that records for the space's target may be kept under.
-fn keys(db: &TuningDb, space: &ScheduleSpace) -> Result<Vec<String>, DbError> {
-    let target = space.target();
-    let Some(gpu) = target.gpu().filter(|gpu| gpu.is_stated()) else {
-        return Ok(vec![target.key()]);
-    };
-    let kind = format!("{}:", gpu.api);
-    let tasks = db.tasks()?.into_iter().filter(|task| task.workload == *space.workload());
-    Ok(tasks.map(|task| task.target).filter(|key| key.starts_with(&kind)).collect())
 }

@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::holder::Holder;
 use crate::record::RecordError;
+use crate::snapshot::SnapshotError;
 use crate::warning::TaskCounts;
 
 /// Why a database cannot be opened, read or written. Every message names the path or the line at fault, and tells the cause: there is
@@ -108,6 +109,9 @@ pub enum DbError {
         /// What is wrong with it.
         reason: String,
     },
+    /// What is looked up in is a snapshot, and it cannot be read.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
     /// A file cannot be read or written.
     #[error("{action} {path}: {cause}")]
     Io {

@@ -6,6 +6,7 @@
 //! PATH/sled/      the records once more, in the storage engine
 //! PATH/flushed    how many records of each task were durable after the last flush, so that losing some is noticed
 //! PATH/holder     lock file of the writer; its text names the process that has the database open
+//! PATH/holder.*   lock files of tasks that are being tuned by who would not do it twice
 //! PATH/*.damaged-N   what was damaged and has been replaced; kept for who wants to look into it
 //! PATH/*.new      a file being written that will take another's place
 //! ```

@@ -5,9 +5,12 @@
 //! | [`record`] | [`TuningRecord`]: workload, target, config, measurement and their circumstances; its line of JSON |
 //! | [`store`] | [`TuningDb`]: open for writing or for reading, append, flush |
 //! | [`lookup`] | best, top, claims, query, contains, tasks |
+//! | [`snapshot`] | [`Snapshot`]: the read-only file that deployed compilers look up in; [`SnapshotWriter`] |
+//! | [`source`] | [`Source`]: what schedules are looked up in, a database or a snapshot; wider keys where a target has none |
 //! | [`log`] | export to and import from JSON Lines |
 //! | [`salvage`] | saving what can be read of a damaged database |
 //! | [`holder`] | [`Holder`]: which process has a database open for writing |
+//! | [`task_hold`] | [`TaskHold`]: which process tunes a task |
 //! | [`error`], [`warning`] | [`DbError`]; [`Warning`]: what the user should be told though the work goes on |
 //!
 //! Records are kept twice on disk, in an append-only journal, which readers read while a tuner writes, and in a storage engine: what is
@@ -70,13 +73,17 @@ pub mod holder;
 mod index;
 mod journal;
 mod keys;
+mod lock_file;
 pub mod log;
 pub mod lookup;
 mod mend;
 mod reading;
 pub mod record;
 pub mod salvage;
+pub mod snapshot;
+pub mod source;
 pub mod store;
+pub mod task_hold;
 pub mod warning;
 mod writer;
 
@@ -86,5 +93,8 @@ pub use log::{ImportReport, OnInvalid};
 pub use lookup::{Best, Standing, TaskSummary};
 pub use record::{Phase, Provenance, RECORD_VERSION, RecordError, TuningRecord};
 pub use salvage::SalvageReport;
+pub use snapshot::{Entry, KeyChain, Snapshot, SnapshotError, SnapshotWriter};
+pub use source::{Found, Source, open_source};
 pub use store::TuningDb;
+pub use task_hold::TaskHold;
 pub use warning::{TaskCount, TaskCounts, Warning};

@@ -1,5 +1,6 @@
 //! Finding records again.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use autotune_schedules::{Config, Workload};
@@ -53,6 +54,13 @@ impl Best {
             Phase::Search => Standing::Searched,
         };
         Self { record, standing }
+    }
+
+    /// Which of two is served where one will do: the lesser. What was measured comes before claims, then the fastest.
+    pub(crate) fn compare(&self, other: &Self) -> Ordering {
+        let is_claim = |best: &Self| best.standing == Standing::Claimed;
+        let secs = |best: &Self| best.record.measurement.run_secs().unwrap_or(f64::INFINITY);
+        is_claim(self).cmp(&is_claim(other)).then(secs(self).total_cmp(&secs(other)))
     }
 }
 
@@ -185,6 +193,13 @@ impl TuningDb {
             }
         }
         Ok(summaries)
+    }
+
+    /// Keys of the targets that there are records of a workload for. Reads no record.
+    pub fn targets_of(&self, workload: &Workload) -> Vec<String> {
+        let (text, logs) = (workload.to_string(), self.logs());
+        let tasks = logs.keys().filter(|task| task.workload == text);
+        tasks.map(|task| task.target.clone()).collect()
     }
 
     /// Number of records, those included that this version cannot read.

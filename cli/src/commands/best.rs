@@ -1,30 +1,31 @@
 //! `autotune best WORKLOAD`.
 
 use anyhow::{Result, bail};
+use autotune::Origin;
 use autotune_db::Standing;
 use autotune_ir::Target;
 use autotune_schedules::Workload;
 
-use super::lookup::{claim, look_up, look_up_db};
-use crate::args::DbArgs;
+use super::lookup::{claim, look_up, look_up_source};
+use crate::args::LookupArgs;
 use crate::output::{print, say};
 
-pub(super) fn run(workload: &Workload, target: &Target, db: &DbArgs) -> Result<()> {
-    let db = look_up_db(db)?;
-    let tuned = look_up(db.as_ref(), workload, target)?;
-    let Some(best) = tuned.best() else {
-        let known = db.map_or(Ok(None), |db| db.best(workload, &target.key(), &|_| true))?;
-        bail!(match known {
-            None => format!("no schedule is known for {workload} on {target}: tune it first"),
-            Some(_) => format!(
+pub(super) fn run(workload: &Workload, target: &Target, db: &LookupArgs) -> Result<()> {
+    let source = look_up_source(db)?;
+    let tuned = look_up(source.as_deref(), workload, target)?;
+    let Origin::Tuned(found) = tuned.origin() else {
+        let is_known = source.map_or(Ok(false), |source| source.knows(workload, &target.key()))?;
+        bail!(match is_known {
+            false => format!("no schedule is known for {workload} on {target}: tune it first"),
+            true => format!(
                 "no schedule known for {workload} on {target} fits today's schedule space: tune it again \
                  (autotune {workload})"
             ),
         });
     };
 
-    if best.standing == Standing::Claimed {
-        say(format_args!("autotune: this is a claim, {}: tuning measures it", claim(&best.record, target)));
+    if found.best.standing == Standing::Claimed {
+        say(format_args!("autotune: this is a claim, {}: tuning measures it", claim(found, target)));
     }
-    print(&serde_json::to_string_pretty(best)?)
+    print(&serde_json::to_string_pretty(found)?)
 }

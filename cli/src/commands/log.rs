@@ -7,7 +7,6 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 use autotune_db::{DbError, OnInvalid, TuningDb};
 
-use super::lookup::look_up_db;
 use super::{open_db, refusal, warn};
 use crate::args::{DbArgs, Failure, LogAction};
 use crate::output::say;
@@ -23,8 +22,7 @@ pub(super) fn run(action: LogAction) -> Result<()> {
 }
 
 fn export(file: &Path, db: &DbArgs) -> Result<()> {
-    let path = db.path()?;
-    let db = look_up_db(db)?.ok_or_else(|| refusal(DbError::NotFound { path }))?;
+    let db = TuningDb::open_reading(db.path()?).map_err(refusal)?;
     let Some(records) = unless_unread(db.export(output(file)?))? else {
         return Ok(());
     };

@@ -4,31 +4,31 @@ use std::collections::HashSet;
 
 use anyhow::Result;
 use autotune::{LookupError, Tuned};
-use autotune_db::{DbError, TuningDb, TuningRecord};
-use autotune_ir::Target;
+use autotune_db::{DbError, Found, SnapshotError, Source, TuningDb, open_source};
+use autotune_ir::{Reach, Target};
 use autotune_schedules::{UnfitError, Workload};
 
 use super::{refusal, warn};
-use crate::args::{DbArgs, Failure};
+use crate::args::{Failure, LookupArgs};
 use crate::output::say;
 
-/// Opens the database for looking something up, be it in use or not; `None` where there is none.
-pub(super) fn look_up_db(db: &DbArgs) -> Result<Option<TuningDb>> {
-    match TuningDb::open_reading(db.path()?) {
-        Ok(db) => Ok(Some(db)),
-        Err(DbError::NotFound { .. }) => Ok(None),
+/// Opens the database or the snapshot for looking something up, be it in use or not; `None` where there is none.
+pub(super) fn look_up_source(db: &LookupArgs) -> Result<Option<Box<dyn Source>>> {
+    match open_source(db.path()?) {
+        Ok(source) => Ok(Some(source)),
+        Err(DbError::NotFound { .. } | DbError::Snapshot(SnapshotError::NotFound { .. })) => Ok(None),
         Err(error) => Err(refusal(error).into()),
     }
 }
 
-/// The schedule to deploy for a workload, and what the database has to say of damage. A workload that the target has no kernels for was
+/// The schedule to deploy for a workload, and what there is to say of damage. A workload that the target has no kernels for was
 /// badly chosen.
-pub(super) fn look_up(db: Option<&TuningDb>, workload: &Workload, target: &Target) -> Result<Tuned> {
-    let tuned = match db {
-        Some(db) => Tuned::lookup(db, workload, target),
+pub(super) fn look_up(source: Option<&dyn Source>, workload: &Workload, target: &Target) -> Result<Tuned> {
+    let tuned = match source {
+        Some(source) => Tuned::lookup(source, workload, target),
         None => Tuned::untuned(workload, target),
     };
-    db.iter().for_each(|db| warn(db));
+    source.iter().for_each(|source| warn(*source));
     tuned.map_err(|error| match error {
         LookupError::Db(error) => error.into(),
         LookupError::Unfit { why: UnfitError::Refused(_), .. } => Failure::Usage(error.to_string()).into(),
@@ -37,13 +37,19 @@ pub(super) fn look_up(db: Option<&TuningDb>, workload: &Workload, target: &Targe
 }
 
 /// Why a claim's time is not one that was measured here.
-pub(super) fn claim(record: &TuningRecord, target: &Target) -> String {
-    match record.imported {
-        true => "imported, never measured here".into(),
-        false if target.legacy_key().as_ref() == Some(&record.target) => {
+pub(super) fn claim(found: &Found, target: &Target) -> String {
+    let record = &found.best.record;
+    let wider = |what: &str| format!("of another machine with the same {what}, {}", record.target);
+    match found.reach {
+        _ if record.imported => "imported, never measured here".into(),
+        Reach::Model if target.legacy_key().as_ref() == Some(&record.target) => {
             "kept under the key of an earlier version, by which other machines may have gone, too".into()
         }
-        false => format!("made by another version's lowering ({})", record.provenance.lowering),
+        Reach::Model => wider("model of CPU"),
+        Reach::Family => wider("family of CPUs"),
+        Reach::Isa if target.gpu().is_some() => wider("kind of GPU"),
+        Reach::Isa => wider("instruction set"),
+        Reach::Machine => format!("made by another version's lowering ({})", record.provenance.lowering),
     }
 }
 

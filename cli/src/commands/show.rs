@@ -1,22 +1,22 @@
 //! `autotune show WORKLOAD`.
 
 use anyhow::Result;
-use autotune::Tuned;
+use autotune::{Origin, Tuned};
 use autotune_codegen::{asm, c, gpu};
-use autotune_db::{Best, Standing};
+use autotune_db::Standing;
 use autotune_ir::{GpuApi, Target};
 use autotune_measure::{Backend, Build, Builder, MeasureOptions};
 use autotune_schedules::{Candidate, Config, ScheduleSpace, UnfitError, Workload};
 
-use super::lookup::{claim, look_up, look_up_db};
-use crate::args::{DbArgs, Failure};
+use super::lookup::{claim, look_up, look_up_source};
+use crate::args::{Failure, LookupArgs};
 use crate::output::print;
 
 pub(super) fn run(
     workload: &Workload,
     config: Option<Config>,
     target: &Target,
-    db: &DbArgs,
+    db: &LookupArgs,
     backend: Backend,
 ) -> Result<()> {
     let (candidate, origin) = match config {
@@ -29,7 +29,7 @@ pub(super) fn run(
             (candidate, "as given".to_string())
         }
         None => {
-            let tuned = look_up(look_up_db(db)?.as_ref(), workload, target)?;
+            let tuned = look_up(look_up_source(db)?.as_deref(), workload, target)?;
             (tuned.candidate().clone(), origin(&tuned))
         }
     };
@@ -78,11 +78,11 @@ fn is_cuda(target: &Target) -> bool {
 
 /// Where a schedule comes from, and what its time is worth.
 fn origin(tuned: &Tuned) -> String {
-    let Some(Best { record, standing }) = tuned.best() else { return "the default".into() };
-    let target = tuned.target();
+    let Origin::Tuned(found) = tuned.origin() else { return "the default".into() };
+    let (record, target) = (&found.best.record, tuned.target());
     let ms = record.measurement.run_secs().unwrap_or(f64::NAN) * 1e3;
-    let is_claim = *standing == Standing::Claimed;
-    let worth = if is_claim { format!(", {}", claim(record, target)) } else { String::new() };
+    let is_claim = found.best.standing == Standing::Claimed;
+    let worth = if is_claim { format!(", {}", claim(found, target)) } else { String::new() };
     let is_alone = record.measurement.outcome.as_ref().is_ok_and(|run| run.graph_runs == 0);
     let timed = if is_alone && is_cuda(target) { ", each run launched alone" } else { "" };
     format!("the best in the database ({ms:.4} ms{timed}{worth})")

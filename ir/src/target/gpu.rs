@@ -56,9 +56,6 @@ pub struct GpuTarget {
     pub l2_bytes: usize,
 }
 
-/// Model of a GPU that is stated.
-const ANY: &str = "any";
-
 /// Limits by compute capability, from the table of technical specifications in the CUDA C++ Programming Guide, and for 10.0 and
 /// later from NVIDIA's CCCL (`cuda/__device/arch_traits.h`); multiprocessors and second-level cache are those of a common device:
 /// V100, T4, A100, RTX 3090, RTX 4090, H100 SXM, B200, B300, RTX 5090.
@@ -76,6 +73,9 @@ const CUDA_LIMITS: [[usize; 6]; 9] = [
 ];
 
 impl GpuTarget {
+    /// Model of a GPU that is stated.
+    pub(super) const ANY: &str = "any";
+
     /// The GPU of a word, whether there is one or not: `cuda:sm_90` (70, 75, 80, 86, 89, 90, 100, 103, 120) has the limits of
     /// its compute capability, `opencl` limits that most devices keep (256 threads a group, 32 KiB of local memory).
     ///
@@ -87,7 +87,7 @@ impl GpuTarget {
     pub fn stated(word: &str) -> Option<Self> {
         let opencl = Self {
             api: GpuApi::OpenCl,
-            model: ANY.into(),
+            model: Self::ANY.into(),
             multiprocessors: 16,
             warp_threads: WARP_THREADS,
             threads_per_block: 256,
@@ -126,7 +126,7 @@ impl GpuTarget {
 
     /// True for the GPU of a word, false for one that was detected.
     pub fn is_stated(&self) -> bool {
-        self.model == ANY
+        self.model == Self::ANY
     }
 
     /// The key under which the database keeps its records: interface, compute capability and model.

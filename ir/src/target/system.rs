@@ -85,7 +85,7 @@ fn cache_bytes(dir: &Path, level: usize) -> Option<usize> {
 }
 
 /// `32K`, `2M` or a number of bytes.
-fn bytes(text: &str) -> Option<usize> {
+pub(super) fn bytes(text: &str) -> Option<usize> {
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let scale = match unit {
         "K" => 1 << 10,

@@ -1,0 +1,119 @@
+//! `autotune snapshot write|check FILE`.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use autotune_db::{Snapshot, SnapshotError, SnapshotWriter, TuningDb};
+use autotune_ir::{KeyParts, Reach, Target, TargetError};
+use autotune_measure::gpu;
+
+use super::{refusal, warn};
+use crate::args::{DbArgs, Failure, SnapshotAction};
+use crate::output::{print, say};
+
+/// Tasks without a schedule, or schedules that are bad, that are named.
+const NAMED: usize = 10;
+
+pub(super) fn run(action: SnapshotAction) -> Result<()> {
+    match action {
+        SnapshotAction::Write { file, target, db } => write(&file, target.as_deref(), &db),
+        SnapshotAction::Check { file } => check(&file),
+    }
+}
+
+fn write(file: &Path, target: Option<&str>, db: &DbArgs) -> Result<()> {
+    let selection = target.map(Selection::of).transpose()?;
+    let db = TuningDb::open_reading(db.path()?).map_err(refusal)?;
+
+    let mut writer = SnapshotWriter::default();
+    let keeps = |key: &str| selection.as_ref().is_none_or(|selection| selection.holds(key));
+    let left_out = writer.add_best_of(&db, &keeps)?;
+    warn(&db);
+    for task in left_out.iter().take(NAMED) {
+        say(format_args!("autotune: warning: {} on {} is left out: {}", task.workload, task.target, task.reason));
+    }
+    if left_out.len() > NAMED {
+        say(format_args!("autotune: warning: {} tasks are left out in all", left_out.len()));
+    }
+    if writer.is_empty() {
+        let of = target.map_or(String::new(), |word| format!(" for {word}"));
+        bail!("{} has no schedule{of} to write: tune first", db.path().display());
+    }
+
+    let written = writer.write(file).map_err(unwritable)?;
+    print(&format!(
+        "wrote {} schedule(s) of {} target(s) to {}, {} bytes",
+        written.schedules,
+        written.targets,
+        file.display(),
+        written.file_bytes
+    ))
+}
+
+/// A place where no snapshot can be was badly chosen.
+fn unwritable(error: SnapshotError) -> anyhow::Error {
+    let is_bad_place = match &error {
+        SnapshotError::InTheWay { .. } => true,
+        SnapshotError::Io { cause, .. } => {
+            [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::PermissionDenied].contains(&cause.kind())
+        }
+        _ => false,
+    };
+    if is_bad_place { Failure::Usage(error.to_string()).into() } else { error.into() }
+}
+
+fn check(file: &Path) -> Result<()> {
+    let snapshot = Snapshot::open(file).map_err(|error| match error {
+        SnapshotError::NotFound { .. } => Failure::Usage(error.to_string()).into(),
+        error => anyhow::Error::from(error),
+    })?;
+    let report = snapshot.check()?;
+
+    for flaw in report.flaws.iter().take(NAMED) {
+        say(format_args!("autotune: {} on {}: {}", flaw.workload, flaw.target, flaw.reason));
+    }
+    if !report.flaws.is_empty() {
+        bail!("{}: {} of {} schedule(s) would not be served", file.display(), report.flaws.len(), report.schedules);
+    }
+    let claims = if report.claims > 0 { format!(", {} of them claims", report.claims) } else { String::new() };
+    let targets: Vec<&str> = report.targets.iter().map(String::as_str).collect();
+    print(&format!("{}: {} schedule(s) are sound{claims}\n{}", file.display(), report.schedules, targets.join("\n")))
+}
+
+/// Which targets' schedules are written.
+enum Selection {
+    /// This machine's CPU, whatever the threads.
+    Cpu(String),
+    /// A device.
+    Device(String),
+    /// Every device of a kind.
+    Kind(Target),
+}
+
+impl Selection {
+    fn of(word: &str) -> Result<Self> {
+        if word == "cuda" {
+            return Ok(Self::Device(gpu::find(word)?.target.key()));
+        }
+        let target = Target::detect(word, None).map_err(|error: TargetError| Failure::Usage(error.to_string()))?;
+        match target {
+            Target::Cpu(_) => {
+                Ok(Self::Cpu(without_threads(&target.key()).context("the key of this CPU has no threads")?.into()))
+            }
+            Target::Gpu(_) => Ok(Self::Kind(target)),
+        }
+    }
+
+    fn holds(&self, key: &str) -> bool {
+        match self {
+            Self::Cpu(cpu) => without_threads(key) == Some(cpu),
+            Self::Device(device) => key == device,
+            Self::Kind(kind) => KeyParts::of(key).shares(&KeyParts::of(&kind.key()), Reach::Isa),
+        }
+    }
+}
+
+fn without_threads(key: &str) -> Option<&str> {
+    key.rsplit_once(":threads=").map(|(cpu, _)| cpu)
+}

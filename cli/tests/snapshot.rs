@@ -1,0 +1,171 @@
+//! `autotune snapshot`, and looking up in what it wrote.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod sandbox;
+
+use std::fs;
+
+use autotune::{Deploy, TuneOnMiss};
+use autotune_db::{Standing, TuningDb, TuningRecord};
+use autotune_ir::Target;
+use serde_json::Value;
+
+use sandbox::{Sandbox, TINY, finish};
+
+/// A database in which a workload was tuned, and a snapshot of it.
+fn tuned() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.run(&format!("{TINY} --trials 4")).expect(0);
+    let written = sandbox.run("snapshot write tuned.snapshot").expect(0).stdout;
+    assert!(written.starts_with("wrote 1 schedule(s) of 1 target(s) to tuned.snapshot, "), "{written}");
+    sandbox
+}
+
+/// The database's records, changed, as the only ones.
+fn change(sandbox: &Sandbox, change: impl Fn(TuningRecord) -> TuningRecord) {
+    let lines = sandbox.run("log export -").expect(0).stdout;
+    let records: Vec<TuningRecord> = lines.lines().map(|line| change(TuningRecord::from_line(line).unwrap())).collect();
+    fs::remove_dir_all(sandbox.path("db")).unwrap();
+    TuningDb::open(sandbox.path("db")).unwrap().append_all(&records).unwrap();
+}
+
+#[test]
+fn what_was_tuned_is_written_checked_and_looked_up() {
+    let sandbox = tuned();
+    let key = Target::detect("cpu", None).unwrap().key();
+    let checked = sandbox.run("snapshot check tuned.snapshot").expect(0).stdout;
+    assert_eq!(checked, format!("tuned.snapshot: 1 schedule(s) are sound\n{key}\n"));
+
+    let of_db = sandbox.run(&format!("best {TINY}")).expect(0).stdout;
+    let of_snapshot = sandbox.run(&format!("best {TINY} --db tuned.snapshot")).expect(0).stdout;
+    assert_eq!(of_db, of_snapshot);
+    let best: Value = serde_json::from_str(&of_snapshot).unwrap();
+    assert_eq!((&best["reach"], &best["standing"], &best["target"]), (&"machine".into(), &"raced".into(), &key.into()));
+    let shown = sandbox.run(&format!("show {TINY} --db tuned.snapshot")).expect(0).stdout;
+    assert!(shown.contains("the best in the database"), "{shown}");
+    sandbox.run("best matmul:m=9,n=9,k=9 --db tuned.snapshot").expect_line(1, "no schedule is known");
+
+    sandbox.run("snapshot write tuned.snapshot --target cpu").expect(0);
+    let none = sandbox.run("snapshot write tuned.snapshot --target cuda:sm_90");
+    none.expect_line(1, "db has no schedule for cuda:sm_90 to write: tune first");
+    sandbox.run("snapshot check tuned.snapshot").expect(0);
+    assert!(!sandbox.path("tuned.snapshot.new").exists());
+}
+
+#[test]
+fn a_machine_of_which_nothing_is_known_is_served_what_its_like_found_and_is_told_so() {
+    let sandbox = tuned();
+    let target = Target::detect("cpu", None).unwrap();
+    let cpu = target.cpu().unwrap();
+    let other = |model: &str| {
+        let other = autotune_ir::CpuTarget { model: model.into(), ..cpu.clone() };
+        Target::Cpu(other).key()
+    };
+    let family = cpu.model.rsplit_once('-').map_or(cpu.model.as_str(), |(family, _)| family);
+    for (model, reach, words) in [
+        (format!("{family}-999"), "family", "with the same family of CPUs"),
+        ("Nobody-1-1".to_string(), "isa", "with the same instruction set"),
+    ] {
+        change(&sandbox, |record| TuningRecord { target: other(&model), ..record });
+        sandbox.run("snapshot write other.snapshot").expect(0);
+        for db in ["db", "other.snapshot"] {
+            let served = sandbox.run(&format!("best {TINY} --db {db}")).expect(0);
+            let best: Value = serde_json::from_str(&served.stdout).unwrap();
+            assert_eq!((&best["reach"], &best["standing"]), (&reach.into(), &"claimed".into()), "{db}");
+            assert!(served.stderr.contains(words) && served.stderr.contains(&other(&model)), "{db}: {}", served.stderr);
+            assert!(sandbox.run(&format!("show {TINY} --db {db}")).expect(0).stdout.contains(words), "{db}");
+        }
+    }
+}
+
+#[test]
+fn bad_snapshots_are_refused_in_one_line() {
+    let sandbox = tuned();
+    let whole = fs::read(sandbox.path("tuned.snapshot")).unwrap();
+    let damage = |name: &str, change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = whole.clone();
+        change(&mut bytes);
+        fs::write(sandbox.path(name), bytes).unwrap();
+        for line in
+            [format!("snapshot check {name}"), format!("best {TINY} --db {name}"), format!("show {TINY} --db {name}")]
+        {
+            let ended = sandbox.run(&line);
+            assert!(matches!(ended.code, Some(1 | 2)), "{line}: {:?} {}", ended.code, ended.stdout);
+            assert_eq!(ended.stderr.lines().count(), 1, "{line}: {}", ended.stderr);
+            assert!(ended.stderr.starts_with("autotune: ") && ended.stderr.contains(name), "{line}: {}", ended.stderr);
+        }
+    };
+    damage("old", &|bytes| bytes[8] = 0);
+    damage("header", &|bytes| bytes[20] ^= 1);
+    damage("index", &|bytes| bytes[128..].chunks_mut(64).for_each(|bucket| bucket[0] ^= 1));
+    damage("short", &|bytes| bytes.truncate(bytes.len() - 1));
+    damage("text", &|bytes| *bytes = b"dear reader".to_vec());
+    sandbox
+        .run("snapshot check old")
+        .expect_line(1, "old has snapshot format 0, this version reads format 1: write it anew");
+    sandbox.run("snapshot check none").expect_line(2, "no snapshot at none");
+    sandbox.run("snapshot check tuned.snapshot").expect(0);
+}
+
+#[test]
+fn schedules_that_would_not_be_served_fail_the_check() {
+    let sandbox = tuned();
+    change(&sandbox, |mut record| {
+        record.config.knobs.insert("warp".into(), autotune_schedules::Value::Choice("9".into()));
+        record
+    });
+    let none = sandbox.run("snapshot write none.snapshot").expect(1);
+    assert_eq!(none.stderr.lines().count(), 2, "{}", none.stderr);
+    assert!(none.stderr.contains("is left out: no schedule that ran is in today's schedule space"), "{}", none.stderr);
+
+    let db = TuningDb::open_reading(sandbox.path("db")).unwrap();
+    let mut writer = autotune_db::SnapshotWriter::default();
+    let task = db.tasks().unwrap().remove(0);
+    let record = db.best(&task.workload, &task.target, &|_| true).unwrap().unwrap().record;
+    writer.add(&record).unwrap();
+    writer.write(sandbox.path("bad.snapshot")).unwrap();
+    let ended = sandbox.run("snapshot check bad.snapshot").expect(1);
+    assert!(ended.stderr.contains("1 of 1 schedule(s) would not be served"), "{}", ended.stderr);
+}
+
+#[test]
+fn what_is_in_the_way_is_left_alone_and_bad_usage_is_told() {
+    let sandbox = tuned();
+    fs::write(sandbox.path("letter.txt"), "dear").unwrap();
+    for (line, words) in [
+        ("snapshot", "missing"),
+        ("snapshot write", "<FILE>"),
+        ("snapshot write letter.txt", "letter.txt is there and is no snapshot"),
+        ("snapshot write db", "db is there and is no snapshot"),
+        ("snapshot write no/folder/x", "no/folder/x"),
+        ("snapshot write x --target tpu", "unknown target 'tpu'"),
+        ("snapshot write x --db nowhere", "no tuning database at nowhere"),
+        ("snapshot write x --db tuned.snapshot", "tuned.snapshot is a file"),
+    ] {
+        sandbox.run(line).expect_line(2, words);
+    }
+    assert_eq!(fs::read(sandbox.path("letter.txt")).unwrap(), b"dear");
+    for line in ["snapshot write --help", "snapshot check --help"] {
+        assert!(sandbox.run(line).expect(0).stdout.contains("Examples:"));
+    }
+
+    let mut command = sandbox.command("snapshot write here --db db");
+    command.env("HOME", "").env_remove("AUTOTUNE_DB");
+    finish(command).expect(0);
+}
+
+/// In this process, whose candidates run in the command that lies beside it.
+#[test]
+fn a_program_tunes_what_it_misses_and_then_looks_it_up() {
+    let sandbox = Sandbox::new();
+    let (workload, target) = (TINY.parse().unwrap(), Target::detect("cpu", Some(1)).unwrap());
+    let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(sandbox.path("db")).trials(4));
+    let tuned = deploy.schedule(&workload, &target).unwrap();
+    assert_eq!(tuned.best().map(|best| best.standing), Some(Standing::Raced));
+    let records = sandbox.records();
+    assert_eq!(records.iter().filter(|record| record["phase"] == "search").count(), 4);
+    tuned.build().unwrap();
+
+    assert_eq!(deploy.schedule(&workload, &target).unwrap().config(), tuned.config());
+    assert_eq!(sandbox.records().len(), records.len(), "nothing was measured again");
+}

@@ -1,0 +1,244 @@
+//! Keys taken apart: which machines' records may stand in for others'.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::system;
+use super::{CpuTarget, GpuTarget, Isa, Target};
+
+/// How wide a key is: which machines share it. The threads of a CPU's kernel are part of every one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reach {
+    /// The target's own key, [`Target::key`].
+    Machine,
+    /// CPUs of one model and instruction set, whatever their features, caches and measured class: the key of earlier versions, too.
+    Model,
+    /// CPUs of one vendor, family number and instruction set.
+    Family,
+    /// CPUs of one instruction set; GPUs of one interface and compute capability.
+    Isa,
+}
+
+impl Reach {
+    /// The narrowest first.
+    pub const ALL: [Self; 4] = [Self::Machine, Self::Model, Self::Family, Self::Isa];
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reach::Machine => "machine",
+            Reach::Model => "model",
+            Reach::Family => "family",
+            Reach::Isa => "isa",
+        })
+    }
+}
+
+/// A target's key, taken apart.
+///
+/// ```
+/// use autotune_ir::{KeyParts, Reach};
+/// let here = KeyParts::of("cpu:AuthenticAMD-25-17:avx512:-:32K+1M+32M:fma4+add3:threads=2");
+/// let there = KeyParts::of("cpu:AuthenticAMD-25-1:avx512:-:32K+512K+32M:fma4+add3:threads=2");
+/// assert_eq!(here.narrowest_shared(&there), Some(Reach::Family));
+/// assert_eq!(here.text(Reach::Family).unwrap(), "cpu:AuthenticAMD-25:avx512:threads=2");
+/// assert_eq!(here.text(Reach::Isa).unwrap(), "cpu:avx512:threads=2");
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct KeyParts<'a> {
+    key: &'a str,
+    kind: Kind<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind<'a> {
+    Cpu {
+        model: &'a str,
+        isa: &'a str,
+        threads: &'a str,
+    },
+    Gpu {
+        api: &'a str,
+        model: &'a str,
+    },
+    /// One of a newer version, which only its own target shares.
+    Unknown,
+}
+
+impl<'a> KeyParts<'a> {
+    /// Takes a key apart; any text will do.
+    pub fn of(key: &'a str) -> Self {
+        let kind = Self::cpu(key).or_else(|| Self::gpu(key)).unwrap_or(Kind::Unknown);
+        Self { key, kind }
+    }
+
+    /// `cpu:MODEL:ISA[:...]:threads=N`.
+    fn cpu(key: &'a str) -> Option<Kind<'a>> {
+        let (model, rest) = key.strip_prefix("cpu:")?.split_once(':')?;
+        let (isa, _) = rest.split_once(':')?;
+        let (_, threads) = rest.rsplit_once(':')?;
+        threads.starts_with("threads=").then_some(Kind::Cpu { model, isa, threads })
+    }
+
+    /// `cuda:sm_N:MODEL`, `opencl:MODEL`.
+    fn gpu(key: &'a str) -> Option<Kind<'a>> {
+        let api_bytes = match key.strip_prefix("cuda:") {
+            Some(rest) => "cuda:".len() + rest.find(':')?,
+            None => key.strip_prefix("opencl:").map(|_| "opencl".len())?,
+        };
+        let (api, model) = key.split_at_checked(api_bytes)?;
+        Some(Kind::Gpu { api, model: model.strip_prefix(':')? })
+    }
+
+    /// The words that all targets of the reach share; `None` if such targets have no key of the reach.
+    pub fn words(&self, reach: Reach) -> Option<[&'a str; 4]> {
+        match (reach, self.kind) {
+            (Reach::Machine, _) => Some([self.key, "", "", ""]),
+            (Reach::Model, Kind::Cpu { model, isa, threads }) => Some(["cpu", model, isa, threads]),
+            (Reach::Family, Kind::Cpu { model, isa, threads }) => {
+                let family = model.rsplit_once('-').map_or(model, |(family, _)| family);
+                Some(["cpu", family, isa, threads])
+            }
+            (Reach::Isa, Kind::Cpu { isa, threads, .. }) => Some(["cpu", isa, threads, ""]),
+            (Reach::Isa, Kind::Gpu { api, .. }) => Some([api, "", "", ""]),
+            (Reach::Model | Reach::Family, Kind::Gpu { .. }) | (_, Kind::Unknown) => None,
+        }
+    }
+
+    /// The key of a reach as text.
+    pub fn text(&self, reach: Reach) -> Option<String> {
+        let words = self.words(reach)?;
+        Some(words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(":"))
+    }
+
+    /// True if both have the same key of the reach.
+    pub fn shares(&self, other: &KeyParts<'_>, reach: Reach) -> bool {
+        self.words(reach).is_some_and(|words| other.words(reach) == Some(words))
+    }
+
+    /// The narrowest reach of which both have the same key.
+    pub fn narrowest_shared(&self, other: &KeyParts<'_>) -> Option<Reach> {
+        Reach::ALL.into_iter().find(|reach| self.shares(other, *reach))
+    }
+
+    /// True if a record of the reach counts as the target's own: under its own key; a GPU that is stated stands for all of its kind.
+    pub fn owns(&self, reach: Reach) -> bool {
+        reach == Reach::Machine || matches!(self.kind, Kind::Gpu { model: GpuTarget::ANY, .. })
+    }
+}
+
+impl Target {
+    /// The target of a [key](Target::key), as far as that tells: a CPU has as many cores as threads, and common caches where the key is
+    /// one of [earlier versions](Target::legacy_key); a GPU has the limits of its compute capability. `None` for what is no key.
+    pub fn of_key(key: &str) -> Option<Self> {
+        match KeyParts::of(key).kind {
+            Kind::Cpu { .. } => CpuTarget::of_key(key).map(Target::Cpu),
+            Kind::Gpu { api, model } => {
+                Some(Target::Gpu(GpuTarget { model: model.to_string(), ..GpuTarget::stated(api)? }))
+            }
+            Kind::Unknown => None,
+        }
+    }
+}
+
+impl CpuTarget {
+    fn of_key(key: &str) -> Option<Self> {
+        let words: Vec<&str> = key.split(':').collect();
+        let (model, isa, threads, rest) = match words[..] {
+            ["cpu", model, isa, threads] => (model, isa, threads, None),
+            ["cpu", model, isa, features, caches, class, threads] => {
+                (model, isa, threads, Some((features, caches, class)))
+            }
+            _ => return None,
+        };
+        let threads: usize = threads.strip_prefix("threads=")?.parse().ok().filter(|&threads| threads > 0)?;
+        let isas = [Isa::Avx512, Isa::Avx2, Isa::Neon, Isa::Generic];
+        let isa = isas.into_iter().find(|known| known.to_string() == isa)?;
+        let (features, caches, class) = rest.unwrap_or(("-", "32K+512K+8M", "?"));
+
+        let bytes: Vec<usize> = caches.split('+').map(system::bytes).collect::<Option<_>>()?;
+        let [l1d_bytes, l2_bytes, l3_bytes] = bytes[..] else { return None };
+        let features = features.split('+').filter(|word| *word != "-").map(str::to_string).collect();
+        let latency_cycles = match class {
+            "?" => None,
+            class => {
+                let (fma, add) = class.strip_prefix("fma")?.split_once("+add")?;
+                Some([fma.parse().ok()?, add.parse().ok()?])
+            }
+        };
+        let model = model.to_string();
+        Some(Self { model, isa, features, cores: threads, threads, l1d_bytes, l2_bytes, l3_bytes, latency_cycles })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: &str = "cpu:AuthenticAMD-25-17:avx512:avx512bf16+avx512vnni:32K+1M+32M:fma4+add3:threads=2";
+
+    #[test]
+    fn scopes_widen_from_the_machine_to_its_instruction_set_and_keep_the_threads() {
+        for (other, reach) in [
+            (HERE, Some(Reach::Machine)),
+            ("cpu:AuthenticAMD-25-17:avx512:-:32K+512K+32M:?:threads=2", Some(Reach::Model)),
+            ("cpu:AuthenticAMD-25-17:avx512:threads=2", Some(Reach::Model)),
+            ("cpu:AuthenticAMD-25-1:avx512:-:32K+1M+32M:fma4+add3:threads=2", Some(Reach::Family)),
+            ("cpu:GenuineIntel-6-143:avx512:amx:48K+2M+105M:fma4+add4:threads=2", Some(Reach::Isa)),
+            ("cpu:AuthenticAMD-25-17:avx2:-:32K+1M+32M:fma4+add3:threads=2", None),
+            ("cpu:AuthenticAMD-25-17:avx512:avx512bf16+avx512vnni:32K+1M+32M:fma4+add3:threads=1", None),
+            ("cuda:sm_90:NVIDIA_H100", None),
+            ("cpu:", None),
+            ("", None),
+        ] {
+            assert_eq!(KeyParts::of(HERE).narrowest_shared(&KeyParts::of(other)), reach, "{other}");
+            assert_eq!(KeyParts::of(other).narrowest_shared(&KeyParts::of(HERE)), reach, "{other}");
+        }
+    }
+
+    #[test]
+    fn gpus_share_interface_and_compute_capability() {
+        let [h100, stated, a100, opencl] =
+            ["cuda:sm_90:NVIDIA_H100", "cuda:sm_90:any", "cuda:sm_80:A100", "opencl:pocl:x"].map(KeyParts::of);
+        assert_eq!(h100.narrowest_shared(&stated), Some(Reach::Isa));
+        assert_eq!(h100.narrowest_shared(&a100), None);
+        assert_eq!(h100.narrowest_shared(&opencl), None);
+        assert_eq!(opencl.text(Reach::Isa).unwrap(), "opencl");
+        assert!(stated.owns(Reach::Isa) && !h100.owns(Reach::Isa) && h100.owns(Reach::Machine));
+        assert!(!KeyParts::of(HERE).owns(Reach::Model));
+    }
+
+    #[test]
+    fn keys_that_nobody_knows_share_only_themselves() {
+        for key in ["tpu:v5", "cpu:x", "cuda:sm_90", "cpu:a:avx2:threads", ""] {
+            let parts = KeyParts::of(key);
+            assert_eq!(parts.narrowest_shared(&parts), Some(Reach::Machine), "{key}");
+            assert!(Reach::ALL[1..].iter().all(|reach| parts.words(*reach).is_none()), "{key}");
+            assert_eq!(Target::of_key(key), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_target_is_read_back_from_its_key() {
+        let cpu = CpuTarget::generic_avx2(3);
+        for cpu in [
+            cpu.clone(),
+            CpuTarget { latency_cycles: None, features: vec!["amx".into(), "bf16".into()], ..cpu.clone() },
+            CpuTarget { isa: Isa::Neon, l2_bytes: 1280 << 10, l3_bytes: 1001, ..cpu.clone() },
+        ] {
+            assert_eq!(Target::of_key(&cpu.key()), Some(Target::Cpu(cpu)));
+        }
+        for word in GpuTarget::stated_words() {
+            let target = Target::Gpu(GpuTarget::stated(&word).unwrap());
+            assert_eq!(Target::of_key(&target.key()), Some(target));
+        }
+        let legacy = Target::of_key("cpu:test:avx2:threads=3").unwrap();
+        assert_eq!(legacy.legacy_key().unwrap(), "cpu:test:avx2:threads=3");
+        for bad in ["cpu:m:avx2:threads=0", "cpu:m:sse:threads=1", "cpu:m:avx2:-:32K:?:threads=1", "cuda:sm_13:x"] {
+            assert_eq!(Target::of_key(bad), None, "{bad}");
+        }
+    }
+}

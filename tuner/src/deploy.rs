@@ -1,0 +1,189 @@
+//! How a program that deploys gets its schedules: not at all, by looking them up, or by tuning what is not there.
+
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use autotune_db::{DbError, Source, Standing, TaskHold, TuningDb};
+use autotune_ir::Target;
+use autotune_schedules::Workload;
+use thiserror::Error;
+
+use crate::error::TuneError;
+use crate::network::Task;
+use crate::tuned::{LookupError, Tuned};
+use crate::tuner::Tuner;
+
+/// Trials of a workload that is tuned on a miss, where the caller says nothing.
+const TRIALS: usize = 64;
+/// Pause between two attempts to open a database that another process writes.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How a program that deploys gets its schedules.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use autotune::{Deploy, TuneOnMiss};
+/// # use autotune_db::Snapshot;
+/// # use autotune_ir::Target;
+///
+/// autotune::serve_if_worker(); // what is tuned runs in a process of its own, started from this very program
+/// let snapshot = Snapshot::open("tuning.snapshot")?;
+/// let budget = TuneOnMiss::into("tuning.db").after(&snapshot).trials(64).time_budget(Duration::from_secs(10));
+/// let (workload, target) = ("matmul:m=197,n=768,k=768".parse()?, Target::detect("cpu", None)?);
+/// for deploy in [Deploy::Off, Deploy::LookUp(&snapshot), Deploy::TuneOnMiss(budget)] {
+///     println!("{}", deploy.schedule(&workload, &target)?.config());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub enum Deploy<'a> {
+    /// The default schedule, always.
+    Off,
+    /// What a database or a snapshot has; the default schedule on a miss.
+    LookUp(&'a dyn Source),
+    /// What there is; on a miss the workload is tuned first.
+    TuneOnMiss(TuneOnMiss<'a>),
+}
+
+/// Tuning what is not there, once among all processes.
+///
+/// A miss is a workload that was not raced on this very machine: claims, what other machines found, and what a killed run left half done
+/// are tuned, too. One thread of one process tunes a workload while the others wait, or go on with the best there is; a process that is killed
+/// leaves what it measured, and the next goes on from there. Only one process writes the database at a time, so that tuning never
+/// disturbs tuning.
+pub struct TuneOnMiss<'a> {
+    db: PathBuf,
+    first: Option<&'a dyn Source>,
+    trials: usize,
+    time_budget: Option<Duration>,
+    wait: Duration,
+    tuning: Option<Box<TuneFn<'a>>>,
+}
+
+type TuneFn<'a> = dyn Fn(&TuningDb, &Workload, &Target) -> Result<(), TuneError> + Send + Sync + 'a;
+
+/// Why there is no schedule.
+#[derive(Debug, Error)]
+pub enum DeployError {
+    /// It cannot be looked up.
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    /// It cannot be tuned.
+    #[error(transparent)]
+    Tune(#[from] TuneError),
+    /// The database that is tuned into cannot be opened.
+    #[error(transparent)]
+    Db(#[from] DbError),
+}
+
+impl Deploy<'_> {
+    /// The schedule of a workload on a target, which to be tuned must be this machine's.
+    pub fn schedule(&self, workload: &Workload, target: &Target) -> Result<Tuned, DeployError> {
+        match self {
+            Deploy::Off => Ok(Tuned::untuned(workload, target)?),
+            Deploy::LookUp(source) => Ok(Tuned::lookup(*source, workload, target)?),
+            Deploy::TuneOnMiss(on_miss) => on_miss.schedule(workload, target),
+        }
+    }
+}
+
+impl<'a> TuneOnMiss<'a> {
+    /// Tunes into the database at a path, which is looked up in, too: 64 trials for each workload, no limit of time, and who finds that
+    /// another tunes does not wait.
+    pub fn into(db: impl AsRef<Path>) -> Self {
+        let db = db.as_ref().to_path_buf();
+        Self { db, first: None, trials: TRIALS, time_budget: None, wait: Duration::ZERO, tuning: None }
+    }
+
+    /// What is looked up in before the database, such as a snapshot.
+    pub fn after(mut self, source: &'a dyn Source) -> Self {
+        self.first = Some(source);
+        self
+    }
+
+    /// Measurements of each workload, those of earlier runs included.
+    pub fn trials(mut self, trials: usize) -> Self {
+        self.trials = trials;
+        self
+    }
+
+    /// Wall-clock time of tuning each workload, the final race included; `None` is no limit.
+    pub fn time_budget(mut self, budget: impl Into<Option<Duration>>) -> Self {
+        self.time_budget = budget.into();
+        self
+    }
+
+    /// How long to wait for who tunes the workload, or writes the database; after that the best there is will do, the default at worst.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Tunes in a way of one's own: another searcher, another measurer, another budget.
+    pub fn tuning_by(
+        mut self,
+        tune: impl Fn(&TuningDb, &Workload, &Target) -> Result<(), TuneError> + Send + Sync + 'a,
+    ) -> Self {
+        self.tuning = Some(Box::new(tune));
+        self
+    }
+
+    fn schedule(&self, workload: &Workload, target: &Target) -> Result<Tuned, DeployError> {
+        let start = Instant::now();
+        let known = self.best_known(workload, target)?;
+        if is_settled(&known) {
+            return Ok(known);
+        }
+        let Some(_hold) = TaskHold::take(&self.db, workload, &target.key(), self.wait)? else {
+            return self.best_known(workload, target);
+        };
+
+        // While this one waited another may have tuned it.
+        let known = self.best_known(workload, target)?;
+        if is_settled(&known) {
+            return Ok(known);
+        }
+        let Some(db) = self.open(start)? else {
+            return Ok(known);
+        };
+        match &self.tuning {
+            Some(tune) => tune(&db, workload, target)?,
+            None => {
+                let tuner = Tuner::new(target).trials(self.trials).time_budget(self.time_budget).database(&db);
+                tuner.tune(&[Task::single(workload.clone())])?;
+            }
+        }
+        Ok(Tuned::lookup(&db, workload, target)?)
+    }
+
+    /// The best of what is looked up in first and of the database: what was raced here, else what was measured here, else a claim.
+    fn best_known(&self, workload: &Workload, target: &Target) -> Result<Tuned, DeployError> {
+        let first = self.first.map(|source| Tuned::lookup(source, workload, target)).transpose()?;
+        if let Some(first) = first.as_ref().filter(|first| is_settled(first)) {
+            return Ok(first.clone());
+        }
+        let stored = match TuningDb::open_reading(&self.db) {
+            Ok(db) => Tuned::lookup(&db, workload, target)?,
+            Err(DbError::NotFound { .. }) => Tuned::untuned(workload, target)?,
+            Err(error) => return Err(error.into()),
+        };
+        let worth = |tuned: &Tuned| tuned.best().map_or((1, None), |best| (0, Some(best.standing)));
+        Ok(first.into_iter().fold(stored, |stored, first| if worth(&first) < worth(&stored) { first } else { stored }))
+    }
+
+    /// The database for writing; `None` if another process still writes it when the wait is over.
+    fn open(&self, start: Instant) -> Result<Option<TuningDb>, DbError> {
+        loop {
+            match TuningDb::open(&self.db) {
+                Err(DbError::Held { .. }) if start.elapsed() < self.wait => sleep(PAUSE),
+                Err(DbError::Held { .. }) => return Ok(None),
+                opened => return opened.map(Some),
+            }
+        }
+    }
+}
+
+/// True if there is nothing to tune.
+fn is_settled(tuned: &Tuned) -> bool {
+    tuned.best().is_some_and(|best| best.standing == Standing::Raced)
+}

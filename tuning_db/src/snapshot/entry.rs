@@ -1,0 +1,187 @@
+//! A schedule in a snapshot: a view of the file, decoded as far as it is asked for.
+
+use autotune_ir::Reach;
+use autotune_schedules::{Config, LOWERING_VERSION};
+use serde_json::{Map, Value};
+
+use super::layout::{ALIGNMENT, IMPORTED, RACED, RECORD_FIELDS, u32_at, u64_at};
+use super::{Snapshot, SnapshotError};
+use crate::check::check_values;
+use crate::lookup::{Best, Standing};
+use crate::record::{Phase, TuningRecord};
+
+/// A schedule in a snapshot: its key, its time and what that is worth were found intact; nothing was copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    snapshot: &'a Snapshot,
+    record: u32,
+    fields: Fields,
+    workload: &'a str,
+    target: &'a str,
+    reach: Reach,
+    /// The key that answered counts as the target's own.
+    is_own: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Fields {
+    run_secs: f64,
+    target_at: u64,
+    config_at: u64,
+    details_at: u64,
+    lowering: u32,
+    flags: u32,
+}
+
+impl Fields {
+    fn to_bytes(self) -> [u8; RECORD_FIELDS] {
+        let mut bytes = [0; RECORD_FIELDS];
+        let numbers = [self.run_secs.to_bits(), self.target_at, self.config_at, self.details_at];
+        for (field, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            field.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes[32..36].copy_from_slice(&self.lowering.to_le_bytes());
+        bytes[36..40].copy_from_slice(&self.flags.to_le_bytes());
+        bytes
+    }
+
+    /// The fields of a record, and its workload's text.
+    fn parse(content: &[u8]) -> Option<(Self, &str)> {
+        let fields = Self {
+            run_secs: f64::from_bits(u64_at(content, 0)?),
+            target_at: u64_at(content, 8)?,
+            config_at: u64_at(content, 16)?,
+            details_at: u64_at(content, 24)?,
+            lowering: u32_at(content, 32)?,
+            flags: u32_at(content, 36)?,
+        };
+        Some((fields, str::from_utf8(content.get(RECORD_FIELDS..)?).ok()?))
+    }
+}
+
+/// The content of a record's block, which [`Entry::of`] reads: beside the record its time, and where its target's key, its config and its
+/// details are.
+pub(super) fn record_content(
+    record: &TuningRecord,
+    run_secs: f64,
+    [target_at, config_at, details_at]: [u64; 3],
+) -> Vec<u8> {
+    let is_raced = record.phase != Phase::Search;
+    let flags = if is_raced { RACED } else { 0 } | if record.imported { IMPORTED } else { 0 };
+    let fields = Fields { run_secs, target_at, config_at, details_at, lowering: record.provenance.lowering, flags };
+    [&fields.to_bytes(), record.workload.to_string().as_bytes()].concat()
+}
+
+/// What [`Entry::best`] adds to what is in the record's block: the details of one record, and what many records have in common.
+pub(super) fn details_of(record: &TuningRecord, shared: impl FnOnce(&str) -> Option<u64>) -> Option<Vec<u8>> {
+    let Value::Object(mut fields) = serde_json::to_value(record).ok()? else { return None };
+    for known in ["workload", "target", "config"] {
+        fields.remove(known);
+    }
+    let Some(Value::Object(provenance)) = fields.get_mut("provenance") else { return None };
+    let own: Map<String, Value> =
+        ["seed", "unix_secs"].into_iter().filter_map(|name| provenance.remove_entry(name)).collect();
+    let rest = std::mem::replace(provenance, own);
+    let shared_at = shared(&serde_json::to_string(&rest).ok()?)?;
+
+    let mut content = shared_at.to_le_bytes().to_vec();
+    content.extend(serde_json::to_vec(&fields).ok()?);
+    Some(content)
+}
+
+impl<'a> Entry<'a> {
+    /// The entry of a record, by its number in the index.
+    pub(super) fn of(snapshot: &'a Snapshot, record: u32, reach: Reach, is_own: bool) -> Result<Self, SnapshotError> {
+        let at = (u64::from(record) - 1) * ALIGNMENT as u64;
+        let content = snapshot.record_block(at)?;
+        let senseless = || snapshot.corrupt(format!("the record at {at}"));
+        let (fields, workload) = Fields::parse(content).ok_or_else(senseless)?;
+        let target = str::from_utf8(snapshot.record_block(fields.target_at)?).map_err(|_| senseless())?;
+        Ok(Self { snapshot, record, fields, workload, target, reach, is_own })
+    }
+
+    /// What is computed, as text.
+    pub fn workload(&self) -> &'a str {
+        self.workload
+    }
+
+    /// Key of the machine that it was measured on, or that it was claimed of.
+    pub fn target(&self) -> &'a str {
+        self.target
+    }
+
+    /// How wide the key is that answered: how alike the machine that asks is to the one that measured.
+    pub fn reach(&self) -> Reach {
+        self.reach
+    }
+
+    /// Seconds of a run there.
+    pub fn run_secs(&self) -> f64 {
+        self.fields.run_secs
+    }
+
+    /// Version of the code that the config became.
+    pub fn lowering(&self) -> u32 {
+        self.fields.lowering
+    }
+
+    /// What the time is worth to the machine that asks: what another machine measured, or another version's lowering made, is a claim.
+    pub fn standing(&self) -> Standing {
+        let Fields { lowering, flags, .. } = self.fields;
+        let is_claim = !self.is_own || flags & IMPORTED != 0 || lowering != LOWERING_VERSION;
+        match (is_claim, flags & RACED != 0) {
+            (true, _) => Standing::Claimed,
+            (false, true) => Standing::Raced,
+            (false, false) => Standing::Searched,
+        }
+    }
+
+    /// The schedule.
+    ///
+    /// # Errors
+    /// [`Corrupt`](SnapshotError::Corrupt) if it is not what was written.
+    pub fn config(&self) -> Result<Config, SnapshotError> {
+        let json = self.snapshot.details_block(self.fields.config_at)?;
+        serde_json::from_slice(json).map_err(|error| self.senseless(error))
+    }
+
+    /// The whole record, as the database had it, and what its time is worth.
+    ///
+    /// # Errors
+    /// [`Corrupt`](SnapshotError::Corrupt) if its details are not what was written.
+    pub fn best(&self) -> Result<Best, SnapshotError> {
+        let senseless = || self.senseless("its details are cut short");
+        let (shared_at, own) =
+            self.snapshot.details_block(self.fields.details_at)?.split_first_chunk().ok_or_else(senseless)?;
+        let shared = self.snapshot.details_block(u64::from_le_bytes(*shared_at))?;
+        let object = |json: &[u8]| serde_json::from_slice::<Map<String, Value>>(json).map_err(|e| self.senseless(e));
+
+        let mut fields = object(own)?;
+        if let Some(Value::Object(provenance)) = fields.get_mut("provenance") {
+            provenance.extend(object(shared)?);
+        }
+        let config = serde_json::to_value(self.config()?).map_err(|error| self.senseless(error))?;
+        fields.extend([
+            ("workload".to_string(), self.workload.into()),
+            ("target".to_string(), self.target.into()),
+            ("config".to_string(), config),
+        ]);
+        let record: TuningRecord =
+            serde_json::from_value(Value::Object(fields)).map_err(|error| self.senseless(error))?;
+        check_values(&record).map_err(|error| self.senseless(error))?;
+        Ok(Best { record, standing: self.standing() })
+    }
+
+    /// Its number in the index.
+    pub(super) fn number(&self) -> u32 {
+        self.record
+    }
+
+    fn senseless(&self, why: impl std::fmt::Display) -> SnapshotError {
+        let Self { workload, target, .. } = self;
+        SnapshotError::Corrupt {
+            path: self.snapshot.path.clone(),
+            detail: format!("its schedule of {workload} on {target} makes no sense ({why})"),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The bytes of a snapshot, as docs/snapshot.md has them: header, index, records, details. Numbers are little-endian.
+
+use autotune_ir::{KeyParts, Reach};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+/// First bytes of every snapshot, of any format.
+pub(super) const MAGIC: [u8; 8] = *b"autosnap";
+/// Format of the file. It grows when an older version of this library would misread it.
+pub(super) const FORMAT: u32 = 1;
+
+pub(super) const HEADER_BYTES: usize = 128;
+/// Of the header, what its checksum, which comes behind, covers.
+const HEADER_CHECKED: usize = HEADER_BYTES - 8;
+
+/// A bucket of the index: a line of a CPU's cache.
+pub(super) const BUCKET_BYTES: usize = 64;
+/// Slots of a bucket, 8 bytes each; a checksum follows.
+pub(super) const SLOTS: usize = 7;
+const BUCKET_CHECKED: usize = 8 * SLOTS;
+/// Keys of a bucket on average.
+pub(super) const KEYS_PER_BUCKET: usize = 4;
+
+/// What positions of records and details are multiples of.
+pub(super) const ALIGNMENT: usize = 16;
+/// Checksum and length before a block's content.
+pub(super) const BLOCK_HEADER: usize = 12;
+
+/// Of a record, what stands before the text of its workload.
+pub(super) const RECORD_FIELDS: usize = 48;
+/// A record's flags.
+pub(super) const RACED: u32 = 1;
+pub(super) const IMPORTED: u32 = 2;
+
+/// What a snapshot tells of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) record_version: u32,
+    pub(super) schedules: u64,
+    pub(super) buckets: u64,
+    /// Buckets that a key may be in, from the one its hash names on.
+    pub(super) max_probes: u64,
+    pub(super) records_bytes: u64,
+    pub(super) details_bytes: u64,
+    pub(super) written_unix_secs: u64,
+    /// Of everything behind the header.
+    pub(super) body_checksum: u64,
+}
+
+/// What is wrong with a header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum HeaderFlaw {
+    Magic,
+    Format(u32),
+    Corrupt(String),
+}
+
+impl Header {
+    pub(super) fn to_bytes(self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.record_version.to_le_bytes());
+        let numbers = [
+            self.schedules,
+            self.buckets,
+            self.max_probes,
+            self.records_bytes,
+            self.details_bytes,
+            self.written_unix_secs,
+            self.body_checksum,
+        ];
+        for (field, number) in bytes[16..].chunks_exact_mut(8).zip(numbers) {
+            field.copy_from_slice(&number.to_le_bytes());
+        }
+        let sum = checksum(&bytes[..HEADER_CHECKED], 0);
+        bytes[HEADER_CHECKED..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// The header of a whole file.
+    pub(super) fn parse(file: &[u8]) -> Result<Self, HeaderFlaw> {
+        let corrupt = |detail: &str| HeaderFlaw::Corrupt(detail.into());
+        if !file.starts_with(&MAGIC) {
+            return Err(HeaderFlaw::Magic);
+        }
+        let [format, record_version] = [8, 12].map(|at| u32_at(file, at));
+        let (Some(format), Some(record_version)) = (format, record_version) else {
+            return Err(corrupt("it ends within its header"));
+        };
+        if format != FORMAT {
+            return Err(HeaderFlaw::Format(format));
+        }
+        let bytes = file.get(..HEADER_BYTES).ok_or_else(|| corrupt("it ends within its header"))?;
+        if u64_at(bytes, HEADER_CHECKED) != Some(checksum(&bytes[..HEADER_CHECKED], 0)) {
+            return Err(corrupt("its header is not what was written"));
+        }
+
+        let number = |field: usize| u64_at(bytes, 16 + 8 * field).unwrap_or_default();
+        let header = Self {
+            record_version,
+            schedules: number(0),
+            buckets: number(1),
+            max_probes: number(2),
+            records_bytes: number(3),
+            details_bytes: number(4),
+            written_unix_secs: number(5),
+            body_checksum: number(6),
+        };
+        match header.file_bytes() {
+            Some(bytes) if bytes == file.len() as u64 && header.buckets > 0 => Ok(header),
+            Some(bytes) => Err(HeaderFlaw::Corrupt(format!(
+                "it has {} bytes instead of the {bytes} that were written",
+                file.len()
+            ))),
+            None => Err(corrupt("its header makes no sense")),
+        }
+    }
+
+    /// Size of the whole file.
+    pub(super) fn file_bytes(&self) -> Option<u64> {
+        self.details_start()?.checked_add(self.details_bytes)
+    }
+
+    pub(super) fn records_start(&self) -> Option<u64> {
+        self.buckets.checked_mul(BUCKET_BYTES as u64)?.checked_add(HEADER_BYTES as u64)
+    }
+
+    pub(super) fn details_start(&self) -> Option<u64> {
+        self.records_start()?.checked_add(self.records_bytes)
+    }
+}
+
+/// Keys of the index that share their first bucket.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bucket {
+    /// Low half of a key's hash, and which record: its position in units of [`ALIGNMENT`], counted from 1; 0 in slots that are free,
+    /// which come last.
+    pub(super) slots: [(u32, u32); SLOTS],
+}
+
+impl Bucket {
+    pub(super) fn to_bytes(self, number: u64) -> [u8; BUCKET_BYTES] {
+        let mut bytes = [0; BUCKET_BYTES];
+        for (field, (tag, record)) in bytes.chunks_exact_mut(8).zip(self.slots) {
+            field[..4].copy_from_slice(&tag.to_le_bytes());
+            field[4..].copy_from_slice(&record.to_le_bytes());
+        }
+        let sum = checksum(&bytes[..BUCKET_CHECKED], number);
+        bytes[BUCKET_CHECKED..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// The bucket of a number; `None` if it is not what was written.
+    pub(super) fn parse(file: &[u8], number: u64) -> Option<Self> {
+        let start = usize::try_from(number).ok()?.checked_mul(BUCKET_BYTES)?.checked_add(HEADER_BYTES)?;
+        let bytes: &[u8; BUCKET_BYTES] = file.get(start..)?.first_chunk()?;
+        if u64_at(bytes, BUCKET_CHECKED)? != checksum(&bytes[..BUCKET_CHECKED], number) {
+            return None;
+        }
+        let slot = |number: usize| Some((u32_at(bytes, 8 * number)?, u32_at(bytes, 8 * number + 4)?));
+        let mut bucket = Self::default();
+        for (number, place) in bucket.slots.iter_mut().enumerate() {
+            *place = slot(number)?;
+        }
+        Some(bucket)
+    }
+}
+
+/// Appends a block, aligned: the checksum, the length, the content. Returns its position.
+pub(super) fn push_block(section: &mut Vec<u8>, content: &[u8]) -> Option<u64> {
+    section.resize(section.len().next_multiple_of(ALIGNMENT), 0);
+    let at = section.len();
+    section.extend([0; 8]);
+    section.extend(u32::try_from(content.len()).ok()?.to_le_bytes());
+    section.extend(content);
+    let sum = checksum(&section[at + 8..], at as u64);
+    section[at..at + 8].copy_from_slice(&sum.to_le_bytes());
+    Some(at as u64)
+}
+
+/// The content of the block at a position of a section; `None` if it is not what was written.
+pub(super) fn block(section: &[u8], at: u64) -> Option<&[u8]> {
+    let block = section.get(usize::try_from(at).ok()?..)?;
+    let (sum, len) = (u64_at(block, 0)?, u32_at(block, 8)? as usize);
+    let checked = block.get(8..BLOCK_HEADER.checked_add(len)?)?;
+    (checksum(checked, at) == sum).then(|| &checked[4..])
+}
+
+/// XXH3, 64 bits, of the bytes, plus their place: what was written elsewhere is not what was written here.
+pub(super) fn checksum(bytes: &[u8], place: u64) -> u64 {
+    xxh3_64(bytes).wrapping_add(place)
+}
+
+/// What the hashes of a target's keys of a reach start from.
+pub(super) fn key_seed(parts: &KeyParts<'_>, reach: Reach) -> Option<u64> {
+    let words = parts.words(reach)?;
+    let start = match reach {
+        Reach::Machine => 0,
+        Reach::Model => 1,
+        Reach::Family => 2,
+        Reach::Isa => 3,
+    };
+    Some(words.iter().fold(start, |seed, word| xxh3_64_with_seed(word.as_bytes(), seed)))
+}
+
+/// The hash of a key: a target's, by its seed, and a workload's text.
+pub(super) fn key_hash(seed: u64, workload: &str) -> u64 {
+    xxh3_64_with_seed(workload.as_bytes(), seed)
+}
+
+/// The first bucket of a hash, by its high bits; its low half is the tag.
+pub(super) fn first_bucket(hash: u64, buckets: u64) -> u64 {
+    ((u128::from(hash) * u128::from(buckets)) >> 64) as u64
+}
+
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_read_back_and_fits_only_its_file() {
+        let header = Header {
+            record_version: 1,
+            schedules: 3,
+            buckets: 2,
+            max_probes: 1,
+            records_bytes: 32,
+            details_bytes: 16,
+            written_unix_secs: 1_760_000_000,
+            body_checksum: 7,
+        };
+        let mut file = header.to_bytes().to_vec();
+        assert!(matches!(Header::parse(&file), Err(HeaderFlaw::Corrupt(_))));
+        file.resize(128 + 2 * 64 + 32 + 16, 0);
+        assert_eq!(Header::parse(&file), Ok(header));
+        file.push(0);
+        assert!(matches!(Header::parse(&file), Err(HeaderFlaw::Corrupt(_))));
+
+        let huge = Header { buckets: u64::MAX / 64, records_bytes: u64::MAX, ..header };
+        assert!(matches!(Header::parse(&huge.to_bytes()), Err(HeaderFlaw::Corrupt(_))));
+    }
+
+    #[test]
+    fn blocks_are_read_back_only_where_they_were_written() {
+        let mut section = Vec::new();
+        let positions = ["", "a", "0123456789abcdefg"].map(|text| push_block(&mut section, text.as_bytes()).unwrap());
+        assert_eq!(positions, [0, 16, 32]);
+        assert_eq!(block(&section, 32), Some(&b"0123456789abcdefg"[..]));
+        assert_eq!(block(&section[16..], 0), None);
+        for at in [1, 8, 48, 1000, u64::MAX] {
+            assert_eq!(block(&section, at), None, "{at}");
+        }
+    }
+
+    /// The hash is part of the format: files that were written stay readable.
+    #[test]
+    fn hashes_are_those_of_the_format() {
+        assert_eq!(xxh3_64(b""), 0x2d06_8005_38d3_94c2);
+        assert_eq!(first_bucket(u64::MAX, 10), 9);
+        assert_eq!(first_bucket(0, 10), 0);
+    }
+}

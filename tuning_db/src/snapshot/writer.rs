@@ -1,0 +1,258 @@
+//! From records to a snapshot.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use autotune_ir::{KeyParts, Reach};
+use autotune_schedules::{Config, ScheduleSpace, Workload};
+
+use super::SnapshotError;
+use super::check::target_of;
+use super::entry::{details_of, record_content};
+use super::layout::{self, ALIGNMENT, Bucket, Header, KEYS_PER_BUCKET, SLOTS};
+use super::replace::replace;
+use crate::check::check_values;
+use crate::error::DbError;
+use crate::record::{RECORD_VERSION, RecordError, TuningRecord};
+use crate::store::TuningDb;
+
+/// Makes a snapshot of records.
+#[derive(Debug, Default)]
+pub struct SnapshotWriter {
+    /// The sections of the file.
+    records: Vec<u8>,
+    details: Vec<u8>,
+    /// Keys of targets, which are in `records`, and what provenances have in common, in `details`.
+    targets: SharedTexts,
+    provenances: SharedTexts,
+    added: Vec<Added>,
+    keys: Vec<Key>,
+}
+
+/// A record that was added, as far as it is compared with others.
+#[derive(Debug)]
+struct Added {
+    target_at: u64,
+    workload: String,
+    is_claim: bool,
+    run_secs: f64,
+    /// Position of the record.
+    at: u64,
+}
+
+/// A key under which a record may be served.
+#[derive(Clone, Copy, Debug)]
+struct Key {
+    hash: u64,
+    reach: Reach,
+    /// Which of those that were added.
+    added: usize,
+}
+
+/// Texts that many records have in common, each once in a section.
+#[derive(Debug, Default)]
+struct SharedTexts {
+    positions: HashMap<String, u64>,
+}
+
+impl SharedTexts {
+    fn position(&mut self, section: &mut Vec<u8>, text: &str) -> Option<u64> {
+        if let Some(&at) = self.positions.get(text) {
+            return Some(at);
+        }
+        let at = layout::push_block(section, text.as_bytes())?;
+        self.positions.insert(text.to_string(), at);
+        Some(at)
+    }
+}
+
+/// A task of which a snapshot has no schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Key of the machine.
+    pub target: String,
+    /// What is computed.
+    pub workload: Workload,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Number of schedules.
+    pub schedules: u64,
+    /// Number of machines that they are of.
+    pub targets: usize,
+    /// Size of the file.
+    pub file_bytes: u64,
+}
+
+impl SnapshotWriter {
+    /// Adds the record to be served for its task. Where records share a wider key, or are of one task, one is served: what was measured
+    /// before claims, then the fastest.
+    ///
+    /// # Errors
+    /// What is wrong with a record that no measurement can yield, or that has no time.
+    pub fn add(&mut self, record: &TuningRecord) -> Result<(), RecordError> {
+        check_values(record)?;
+        let no_time = || RecordError::Invalid { field: "run_secs", reason: "it did not run".into() };
+        let run_secs = record.measurement.run_secs().ok_or_else(no_time)?;
+
+        let too_long = || RecordError::Malformed("it is too long for a snapshot".into());
+        let shared = |text: &str| self.provenances.position(&mut self.details, text);
+        let details = details_of(record, shared).ok_or_else(too_long)?;
+        let details_at = layout::push_block(&mut self.details, &details).ok_or_else(too_long)?;
+        let target_at = self.targets.position(&mut self.records, &record.target).ok_or_else(too_long)?;
+        let config = serde_json::to_vec(&record.config).map_err(|error| RecordError::Malformed(error.to_string()))?;
+        let config_at = layout::push_block(&mut self.details, &config).ok_or_else(too_long)?;
+        let content = record_content(record, run_secs, [target_at, config_at, details_at]);
+        let at = layout::push_block(&mut self.records, &content).ok_or_else(too_long)?;
+
+        let (parts, workload) = (KeyParts::of(&record.target), record.workload.to_string());
+        for reach in Reach::ALL {
+            if let Some(seed) = layout::key_seed(&parts, reach) {
+                self.keys.push(Key { hash: layout::key_hash(seed, &workload), reach, added: self.added.len() });
+            }
+        }
+        self.added.push(Added { target_at, workload, is_claim: record.is_claim(), run_secs, at });
+        Ok(())
+    }
+
+    /// Adds the best schedule of each task of a database that fits today's schedule space and is proven right, of the targets whose keys
+    /// `keeps` holds for; returns the tasks that have none.
+    pub fn add_best_of(&mut self, db: &TuningDb, keeps: &dyn Fn(&str) -> bool) -> Result<Vec<LeftOut>, DbError> {
+        let mut left_out = Vec::new();
+        for task in db.tasks()?.into_iter().filter(|task| keeps(&task.target)) {
+            if let Err(reason) = self.add_task(db, &task.workload, &task.target)? {
+                left_out.push(LeftOut { target: task.target, workload: task.workload, reason });
+            }
+        }
+        Ok(left_out)
+    }
+
+    /// Adds the best schedule of a task, or says why there is none.
+    fn add_task(&mut self, db: &TuningDb, workload: &Workload, key: &str) -> Result<Result<(), &'static str>, DbError> {
+        let Some(target) = target_of(key) else {
+            return Ok(Err("this version does not know such targets"));
+        };
+        let space = ScheduleSpace::new(workload, &target);
+        // Schedules that are in the space and yet not right.
+        let mut wrong: Vec<Config> = Vec::new();
+        loop {
+            let fits = |config: &Config| space.contains(config) && !wrong.contains(config);
+            let Some(best) = db.best(workload, key, &fits)? else {
+                return Ok(Err("no schedule that ran is in today's schedule space"));
+            };
+            if space.checked(&best.record.config).is_ok() {
+                return Ok(Ok(self.add(&best.record).map_err(DbError::Refused)?));
+            }
+            wrong.push(best.record.config);
+        }
+    }
+
+    /// True if nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty()
+    }
+
+    /// Writes the snapshot to a file, which takes the place of an older snapshot at `path` at once: at every moment, killed or not, there
+    /// is the old one or the new one, whole. Who has the old one open goes on reading it. The file can be read only.
+    ///
+    /// It is written to `path` with `.new` behind it first; what a killed writer left there is overwritten. Writers of one path wait for one
+    /// another.
+    ///
+    /// # Errors
+    /// [`InTheWay`](SnapshotError::InTheWay) if something else is there; [`TooLarge`](SnapshotError::TooLarge),
+    /// [`Io`](SnapshotError::Io).
+    pub fn write(self, path: impl AsRef<Path>) -> Result<Written, SnapshotError> {
+        let (schedules, targets) = (self.added.len() as u64, self.targets.positions.len());
+        let bytes = self.into_bytes()?;
+        replace(path.as_ref(), &bytes)?;
+        Ok(Written { schedules, targets, file_bytes: bytes.len() as u64 })
+    }
+
+    /// The snapshot in memory, for [`Snapshot::from_bytes`](super::Snapshot::from_bytes).
+    pub fn into_bytes(mut self) -> Result<Vec<u8>, SnapshotError> {
+        let keys = self.served_keys();
+        let (buckets, max_probes) = self.index(&keys)?;
+        let Self { records, details, added, .. } = self;
+
+        let header = Header {
+            record_version: RECORD_VERSION,
+            schedules: added.len() as u64,
+            buckets: buckets.len() as u64,
+            max_probes,
+            records_bytes: records.len() as u64,
+            details_bytes: details.len() as u64,
+            written_unix_secs: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            body_checksum: 0,
+        };
+        let mut bytes = vec![0; layout::HEADER_BYTES];
+        for (bucket, number) in buckets.into_iter().zip(0..) {
+            bytes.extend_from_slice(&bucket.to_bytes(number));
+        }
+        bytes.extend(records);
+        bytes.extend(details);
+
+        let body_checksum = layout::checksum(&bytes[layout::HEADER_BYTES..], 0);
+        bytes[..layout::HEADER_BYTES].copy_from_slice(&Header { body_checksum, ..header }.to_bytes());
+        Ok(bytes)
+    }
+
+    /// Of keys that are alike the one that is served.
+    fn served_keys(&mut self) -> Vec<Key> {
+        let mut keys = std::mem::take(&mut self.keys);
+        keys.sort_unstable_by(|a, b| a.hash.cmp(&b.hash).then_with(|| self.worth(*a, *b)));
+
+        let texts: HashMap<u64, &str> = self.targets.positions.iter().map(|(text, &at)| (at, text.as_str())).collect();
+        let target =
+            |key: &Key| texts.get(&self.added[key.added].target_at).map_or(KeyParts::of(""), |t| KeyParts::of(t));
+        let is_alike = |a: &Key, b: &Key| {
+            let workload = |key: &Key| &self.added[key.added].workload;
+            a.reach == b.reach && workload(a) == workload(b) && target(a).shares(&target(b), a.reach)
+        };
+
+        // Keys of one hash are neighbours; hardly ever are they not alike.
+        let mut served: Vec<Key> = Vec::with_capacity(keys.len());
+        for key in keys {
+            let mut rivals = served.iter().rev().take_while(|other| other.hash == key.hash);
+            if !rivals.any(|other| is_alike(other, &key)) {
+                served.push(key);
+            }
+        }
+        served
+    }
+
+    /// Which of two that are alike is served: the lesser. Ties go to the one that was added first.
+    fn worth(&self, a: Key, b: Key) -> Ordering {
+        let of = |key: Key| (&self.added[key.added], key.added);
+        let ((a, first), (b, second)) = (of(a), of(b));
+        let by_worth = a.is_claim.cmp(&b.is_claim).then(a.run_secs.total_cmp(&b.run_secs));
+        by_worth.then(first.cmp(&second))
+    }
+
+    /// The buckets with the keys, and how many of them a key may be in.
+    fn index(&self, keys: &[Key]) -> Result<(Vec<Bucket>, u64), SnapshotError> {
+        let count = keys.len().div_ceil(KEYS_PER_BUCKET).max(1);
+        let mut buckets = vec![Bucket::default(); count];
+        let mut used = vec![0; count];
+        let mut max_probes = 1;
+
+        for key in keys {
+            let number = u32::try_from(self.added[key.added].at / ALIGNMENT as u64 + 1);
+            let number = number.map_err(|_| SnapshotError::TooLarge { what: "the size of all records, 64 GiB," })?;
+            let first = layout::first_bucket(key.hash, count as u64) as usize;
+            // There are more slots than keys.
+            let free = (0..count).find(|probe| used[(first + probe) % count] < SLOTS).unwrap_or_default();
+            let bucket = (first + free) % count;
+
+            buckets[bucket].slots[used[bucket]] = (key.hash as u32, number);
+            used[bucket] += 1;
+            max_probes = max_probes.max(free as u64 + 1);
+        }
+        Ok((buckets, max_probes))
+    }
+}

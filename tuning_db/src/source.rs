@@ -1,0 +1,102 @@
+//! What schedules are looked up in when they are deployed: a database or a snapshot, alike.
+
+use std::path::Path;
+
+use autotune_ir::{KeyParts, Reach};
+use autotune_schedules::{Config, ScheduleSpace, Workload};
+use serde::Serialize;
+
+use crate::error::DbError;
+use crate::lookup::{Best, Standing};
+use crate::snapshot::{KeyChain, Snapshot};
+use crate::store::TuningDb;
+use crate::warning::Warning;
+
+/// A record that was found for a target, and how.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Found {
+    /// The record, and what its time is worth to the target.
+    #[serde(flatten)]
+    pub best: Best,
+    /// How wide the key is that answered.
+    pub reach: Reach,
+}
+
+/// What schedules are looked up in.
+pub trait Source: Send + Sync {
+    /// The best record for the space's workload and target under the narrowest key that has one: its own, that of its model, of its family,
+    /// of its instruction set ([`Reach`]). Records count whose config is in the space and not among `but_for`.
+    ///
+    /// What a wider key answers is a claim: it was not measured on this machine. A GPU that is stated stands for every device of its kind,
+    /// and what was measured on one counts as measured.
+    fn find(&self, space: &ScheduleSpace, but_for: &[Config]) -> Result<Option<Found>, DbError>;
+
+    /// True if there is a record of the workload that ran under the target's own key, whether it fits today's space or not.
+    fn knows(&self, workload: &Workload, target: &str) -> Result<bool, DbError>;
+
+    /// What the user should be told of damage.
+    fn warnings(&self) -> Vec<Warning> {
+        Vec::new()
+    }
+}
+
+/// Opens what is at `path` for reading: a folder is a database, a file a snapshot.
+pub fn open_source(path: impl AsRef<Path>) -> Result<Box<dyn Source>, DbError> {
+    let path = path.as_ref();
+    if path.is_file() {
+        return Ok(Box::new(Snapshot::open(path)?));
+    }
+    Ok(Box::new(TuningDb::open_reading(path)?))
+}
+
+impl Source for TuningDb {
+    fn find(&self, space: &ScheduleSpace, but_for: &[Config]) -> Result<Option<Found>, DbError> {
+        let key = space.target().key();
+        let own = KeyParts::of(&key);
+        let fits = |config: &Config| space.contains(config) && !but_for.contains(config);
+        let targets = self.targets_of(space.workload());
+        let reach_of = |target: &String| own.narrowest_shared(&KeyParts::of(target));
+
+        for reach in Reach::ALL {
+            let mut best: Option<Best> = None;
+            for target in targets.iter().filter(|target| reach_of(target) == Some(reach)) {
+                let of_target = self.best(space.workload(), target, &fits)?;
+                best = best.into_iter().chain(of_target).min_by(Best::compare);
+            }
+            if let Some(mut best) = best {
+                if !own.owns(reach) {
+                    best.standing = Standing::Claimed;
+                }
+                return Ok(Some(Found { best, reach }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn knows(&self, workload: &Workload, target: &str) -> Result<bool, DbError> {
+        Ok(self.best(workload, target, &|_| true)?.is_some())
+    }
+
+    fn warnings(&self) -> Vec<Warning> {
+        TuningDb::warnings(self)
+    }
+}
+
+impl Source for Snapshot {
+    fn find(&self, space: &ScheduleSpace, but_for: &[Config]) -> Result<Option<Found>, DbError> {
+        let (keys, workload) = (KeyChain::of(&space.target().key()), space.workload().to_string());
+        for entry in self.entries(&keys, &workload) {
+            let entry = entry?;
+            let best = entry.best()?;
+            if space.contains(&best.record.config) && !but_for.contains(&best.record.config) {
+                return Ok(Some(Found { best, reach: entry.reach() }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn knows(&self, workload: &Workload, target: &str) -> Result<bool, DbError> {
+        let entry = self.get(&KeyChain::of(target), &workload.to_string())?;
+        Ok(entry.is_some_and(|entry| entry.reach() == Reach::Machine))
+    }
+}
