@@ -9,7 +9,7 @@ use autotune_ir::{Reach, Target};
 use autotune_schedules::{UnfitError, Workload};
 
 use super::{refusal, warn};
-use crate::args::{Failure, LookupArgs};
+use crate::args::{DbArgs, Failure, LookupArgs};
 use crate::output::say;
 
 /// Opens the database or the snapshot for looking something up, be it in use or not; `None` where there is none.
@@ -17,6 +17,15 @@ pub(super) fn look_up_source(db: &LookupArgs) -> Result<Option<Box<dyn Source>>>
     match open_source(db.path()?) {
         Ok(source) => Ok(Some(source)),
         Err(DbError::NotFound { .. } | DbError::Snapshot(SnapshotError::NotFound { .. })) => Ok(None),
+        Err(error) => Err(refusal(error).into()),
+    }
+}
+
+/// Opens the database for reading its records, be it in use or not; `None` where there is none.
+pub(super) fn look_up_db(db: &DbArgs) -> Result<Option<TuningDb>> {
+    match TuningDb::open_reading(db.path()?) {
+        Ok(db) => Ok(Some(db)),
+        Err(DbError::NotFound { .. }) => Ok(None),
         Err(error) => Err(refusal(error).into()),
     }
 }
