@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use autotune_cost_model::metrics::pairwise_accuracy;
 use autotune_cost_model::{CostModel, Pretrained, Sample, XgbModel, XgbParams, features, relative_throughputs};
 use autotune_examples::test_bed::{Recording, TestBed};
@@ -34,13 +34,8 @@ fn main() -> Result<()> {
     let argument = |i: usize| std::env::args().nth(i);
     let test_bed = TestBed::read(argument(1).context("which test bed?")?)?;
     let isa = argument(2).context("which family of instruction sets: avx512, avx2?")?;
-    let target = Target::detect("cpu", threads_of(&test_bed.header.target))?;
-    ensure!(
-        target.key() == test_bed.header.target,
-        "recorded for {}, this is {}",
-        test_bed.header.target,
-        target.key()
-    );
+    let key = &test_bed.header.target;
+    let target = Target::of_key(key).with_context(|| format!("'{key}' is not the key of a target"))?;
     let tasks: Vec<Task> = test_bed.tasks().into_par_iter().map(|task| Task::of(task, &target)).collect();
 
     let expected_loss = judge(&tasks)?;
@@ -52,11 +47,6 @@ fn main() -> Result<()> {
     let portfolio = cover(&tasks);
     fs::write(root.join(format!("schedules/portfolio/{isa}.jsonl")), portfolio.to_text()?)?;
     Ok(())
-}
-
-/// The threads of a target key.
-fn threads_of(key: &str) -> Option<usize> {
-    key.split(':').find_map(|word| word.strip_prefix("threads=")?.parse().ok())
 }
 
 /// A recorded workload and the features of its schedules.

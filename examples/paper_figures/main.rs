@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use autotune_examples::replay::ReplayTask;
 use autotune_examples::test_bed::{Recording, Source, TestBed};
-use autotune_ir::{CpuTarget, Target};
+use autotune_ir::Target;
 use autotune_schedules::{LOWERING_VERSION, Workload};
 use clap::Parser;
 
@@ -94,7 +94,7 @@ fn main() -> Result<()> {
         "{path}: recorded with version {} of the lowering, this is {LOWERING_VERSION}: record it again",
         header.lowering
     );
-    let target = CpuTarget::of_key(&header.target).map(Target::Cpu);
+    let target = Target::of_key(&header.target);
     let target = target.with_context(|| format!("{path}: '{}' is not the key of a CPU", header.target))?;
 
     let wanted = per_family(&test_bed, arguments.per_family as usize);
