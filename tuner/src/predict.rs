@@ -39,6 +39,12 @@ pub(crate) fn space(workload: &Workload, target: &Target, params: &TuneParams) -
     space.with_default(untuned)
 }
 
+/// How many times the best known time what is [`predicted`] takes, where a model ships for the target.
+pub(crate) fn expected_loss(target: &Target) -> Option<f32> {
+    let (model, _) = Pretrained::for_target(target).zip(Portfolio::for_target(target))?;
+    Some(model.expected_loss())
+}
+
 /// The schedules of a space that are predicted to be the fastest before anything of its workload was measured, the best first: at most
 /// `n`, and one at least.
 ///

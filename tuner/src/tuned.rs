@@ -24,7 +24,13 @@ pub struct Tuned {
 pub enum Origin {
     /// A record: what its time is worth, and whose it is.
     Tuned(Box<Found>),
-    /// The default schedule, which is chosen without measuring.
+    /// The default schedule, as the model that ships for the target predicted it to be the fastest.
+    Predicted {
+        /// How many times the best known time such a prediction takes, as
+        /// [measured](autotune_cost_model::Pretrained::expected_loss) on workloads that the model was not trained on.
+        expected_loss: f32,
+    },
+    /// The default schedule, as a fixed rule or the analysis chose it.
     Default,
 }
 
@@ -99,7 +105,8 @@ impl Tuned {
         let space = predict::space(workload, target, &TuneParams::default());
         let unfit = |why| LookupError::Unfit { workload: Box::new(workload.clone()), why };
         let (candidate, program) = proven(&space, &space.default_config()).map_err(unfit)?;
-        Ok(Self { candidate, program, origin: Origin::Default })
+        let predicted = |expected_loss| Origin::Predicted { expected_loss };
+        Ok(Self { candidate, program, origin: predict::expected_loss(target).map_or(Origin::Default, predicted) })
     }
 
     /// Where the schedule is from.
@@ -116,7 +123,7 @@ impl Tuned {
     pub fn best(&self) -> Option<&Best> {
         match &self.origin {
             Origin::Tuned(found) => Some(&found.best),
-            Origin::Default => None,
+            Origin::Predicted { .. } | Origin::Default => None,
         }
     }
 

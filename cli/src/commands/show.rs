@@ -78,7 +78,13 @@ fn is_cuda(target: &Target) -> bool {
 
 /// Where a schedule comes from, and what its time is worth.
 fn origin(tuned: &Tuned) -> String {
-    let Origin::Tuned(found) = tuned.origin() else { return "the default".into() };
+    let found = match tuned.origin() {
+        Origin::Tuned(found) => found,
+        Origin::Predicted { expected_loss } => {
+            return format!("predicted, nothing is measured: expected to take {expected_loss:.2} times the best");
+        }
+        Origin::Default => return "the default".into(),
+    };
     let (record, target) = (&found.best.record, tuned.target());
     let ms = record.measurement.run_secs().unwrap_or(f64::NAN) * 1e3;
     let is_claim = found.best.standing == Standing::Claimed;
