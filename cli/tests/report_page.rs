@@ -315,3 +315,14 @@ fn a_page_of_what_was_tuned_just_now() {
     assert!(row[6].ends_with('%') || row[6].ends_with(')'), "a share of the roofline: {row:?}");
     assert!(text(section(&page, "model")).contains("Mean pairwise accuracy"));
 }
+
+#[test]
+fn a_page_of_what_was_only_timed() {
+    let sandbox = Sandbox::new();
+    sandbox.run(&format!("{TINY} --trials 0")).expect(0);
+    let page = sandbox.run(&format!("report {TINY} -o -")).expect(0).stdout;
+    let page = parse(&page);
+    let row = rows(&page, "tasks").remove(0);
+    assert_eq!([4, 7, 9].map(|column| row[column].as_str()), ["1.00x", "0", "raced"], "{row:?}");
+    assert!(text(section(&page, "search")).contains("Nothing ran in a search"));
+}

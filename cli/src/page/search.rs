@@ -111,7 +111,7 @@ fn network(histories: &[History], runs: &[Vec<Run<'_>>]) -> Option<Vec<Vec<Point
 fn chart(title: &str, size: [f64; 2], against: Against, curves: &[Vec<Point>], best_secs: Option<f64>) -> Element {
     let curves: Vec<Vec<[f64; 2]>> = curves.iter().map(|points| against.of(points)).filter(|c| !c.is_empty()).collect();
     if curves.is_empty() {
-        return paragraph("Nothing ran.");
+        return paragraph("Nothing ran in a search.");
     }
     let best_ms = best_secs.map(|secs| secs * 1e3);
     let values = |which: usize| curves.iter().flatten().map(move |point| point[which]);
