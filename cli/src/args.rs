@@ -12,6 +12,10 @@ use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
 use crate::search_kind::SearchKind;
 
+mod report;
+
+pub(crate) use report::ReportArgs;
+
 const EXAMPLES: &str = "\
 Examples:
   autotune resnet18 --target cpu --trials 256      tune a network
@@ -42,14 +46,6 @@ stops at once.
 
 Exit codes: 0 done, 1 failure, 2 bad usage, 130 interrupted by Ctrl-C.";
 
-const REPORT_EXAMPLES: &str = "\
-Examples:
-  autotune report resnet18 -o report.html                          what was found of every task, and how
-  autotune report matmul:m=512,n=512,k=512 --threads 1 -o -        one workload, to standard output
-  autotune report resnet18 --target cuda:sm_90 -o h100.html        records of another machine, without its roofline
-
-The page needs no network and no JavaScript, is dark where the reader prefers it, and can be printed. Ceilings for the roofline
-are those that tuning measured on this machine; they are measured where there are none.";
 const SNAPSHOT_WRITE_EXAMPLES: &str = "\
 Examples:
   autotune snapshot write tuned.snapshot                     everything that was tuned
@@ -134,7 +130,7 @@ pub(crate) enum Command {
         backend: Backend,
     },
     /// Writes what the database knows as one HTML page: curves, roofline, model, knobs, failures, provenance
-    #[command(after_help = REPORT_EXAMPLES)]
+    #[command(after_help = report::EXAMPLES)]
     Report(ReportArgs),
     /// Writes or checks a snapshot, the file that deployed programs look schedules up in
     Snapshot {
@@ -230,22 +226,6 @@ pub(crate) struct TuneArgs {
     /// Write the result as one JSON object to this file ('-' for standard output)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ReportArgs {
-    /// Networks (resnet18) and workloads (conv2d:..., matmul:...)
-    #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Network::of, required = true)]
-    pub(crate) networks: Vec<Network>,
-    /// The page's file, which is replaced as a whole ('-' for standard output)
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: PathBuf,
-    #[command(flatten)]
-    pub(crate) target: TargetArgs,
-    #[command(flatten)]
-    pub(crate) variant: VariantArgs,
-    #[command(flatten)]
-    pub(crate) db: DbArgs,
 }
 
 #[derive(Debug, Args)]

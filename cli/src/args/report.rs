@@ -1,0 +1,33 @@
+//! What `autotune report` is given.
+
+use std::path::PathBuf;
+
+use autotune::Network;
+use clap::Args;
+
+use super::{DbArgs, TargetArgs, VariantArgs};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  autotune report resnet18 -o report.html                          what was found of every task, and how
+  autotune report matmul:m=512,n=512,k=512 --threads 1 -o -        one workload, to standard output
+  autotune report resnet18 --target cuda:sm_90 -o h100.html        records of another machine, without its roofline
+
+The page needs no network and no JavaScript, is dark where the reader prefers it, and can be printed. Ceilings for the roofline
+are those that tuning measured on this machine; they are measured where there are none.";
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Networks (resnet18) and workloads (conv2d:..., matmul:...)
+    #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Network::of, required = true)]
+    pub(crate) networks: Vec<Network>,
+    /// The page's file, which is replaced as a whole ('-' for standard output)
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    #[command(flatten)]
+    pub(crate) variant: VariantArgs,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
