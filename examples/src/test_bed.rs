@@ -184,26 +184,38 @@ impl TestBed {
         }
 
         // Races come first and are not overwritten.
-        let mut times: Vec<BTreeMap<Config, (bool, Vec<Option<f64>>)>> = vec![BTreeMap::new(); tasks.len()];
+        let mut times: Vec<BTreeMap<Config, Times>> = vec![BTreeMap::new(); tasks.len()];
         for recording in sorted {
             let raced = recording.source == Source::Race;
             let of_task = &mut times[places[&recording.workload]];
             for sample in &recording.samples {
-                let (by_race, known) = of_task.entry(sample.config.clone()).or_insert((raced, Vec::new()));
-                if *by_race == raced {
-                    known.push(sample.run_secs);
+                let known = of_task.entry(sample.config.clone()).or_insert(Times { raced, run_secs: Vec::new() });
+                if known.raced == raced {
+                    known.run_secs.push(sample.run_secs);
                 }
             }
         }
+
         for (task, times) in tasks.iter_mut().zip(times) {
-            let mean = |times: Vec<Option<f64>>| {
-                let times: Option<Vec<f64>> = times.into_iter().collect();
-                times.map(|times| times.iter().sum::<f64>() / times.len() as f64)
-            };
-            let sample = |(config, (_, times))| Sample { config, run_secs: mean(times) };
+            let sample = |(config, times): (Config, Times)| Sample { config, run_secs: times.mean_secs() };
             task.samples = times.into_iter().map(sample).collect();
         }
         tasks
+    }
+}
+
+/// What a config was measured at: in races, or by searches.
+#[derive(Clone, Debug)]
+struct Times {
+    raced: bool,
+    run_secs: Vec<Option<f64>>,
+}
+
+impl Times {
+    /// The mean; `None` if it failed once.
+    fn mean_secs(&self) -> Option<f64> {
+        let run_secs: Option<Vec<f64>> = self.run_secs.iter().copied().collect();
+        run_secs.map(|run_secs| run_secs.iter().sum::<f64>() / run_secs.len() as f64)
     }
 }
 
