@@ -52,8 +52,9 @@ Examples:
   autotune snapshot write tuned.snapshot --target cpu        for this machine's CPU
   autotune snapshot write h100.snapshot --target cuda:sm_90 --db tuning.db
 
-Where nothing is known of a machine, a program that looks up in the snapshot is served what was found on its model of CPU, else on its
-family, else on its instruction set (of a GPU: its compute capability), each for as many threads, and is told so.";
+Where nothing is known of a machine, a program that looks up in the snapshot is served what
+was found on its model of CPU, else on its family, else on its instruction set (of a GPU: its
+compute capability), each for as many threads, and is told so.";
 
 const SNAPSHOT_CHECK_EXAMPLES: &str = "\
 Examples:
