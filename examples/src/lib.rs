@@ -10,12 +10,16 @@
 //! | `compare_databases` | what several searches found, raced against each other |
 //! | `compare_peers` | tuned kernels beside other libraries' kernels, interleaved (`peers/README.md`) |
 //! | `record_test_bed` | records what schedules of many workloads take, for experiments without the machine |
+//! | `paper_figures` | the experiments of the AutoTVM paper on such a record: how searches, models and features compare, as CSV, SVG and a page |
 //! | `plot_curve` | the best network time so far against tuning seconds, as an SVG |
 //!
 //! Run one with `cargo run --release -p autotune-examples --example tune_conv2d`.
 //!
 //! Candidates run in a worker process: a program that calls [`autotune::serve_if_worker`] first in `main` is its own.
 
+pub mod ensemble;
+pub mod replay;
+pub mod svg;
 pub mod test_bed;
 
 use autotune_ir::Target;
@@ -27,12 +31,24 @@ pub fn measurer(target: &Target) -> anyhow::Result<WorkerMeasurer> {
     Ok(WorkerMeasurer::with(autotune::worker_command()?, MeasureOptions { timing, ..MeasureOptions::default() })?)
 }
 
-/// The middle value, or the mean of the two in the middle; no number if there are none.
-pub fn median(mut values: Vec<f64>) -> f64 {
+/// The value below which a share of the others lie, from 0 to 1, between two of them as far as it is; no number if there are none.
+pub fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        len if len % 2 == 1 => values[len / 2],
-        len => (values[len / 2 - 1] + values[len / 2]) / 2.0,
+    let at = share * values.len().saturating_sub(1) as f64;
+    let value = |at: f64| values.get(at as usize).copied().unwrap_or(f64::NAN);
+    match at.fract() {
+        0.0 => value(at),
+        part => value(at.floor()) * (1.0 - part) + value(at.ceil()) * part,
     }
+}
+
+/// The mean of the logarithms, as a number; none if there are no values.
+pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> f64 {
+    let (count, sum) = values.into_iter().fold((0, 0.0), |(count, sum), value| (count + 1, sum + value.ln()));
+    (sum / f64::from(count)).exp()
+}
+
+/// The middle value, or the mean of the two in the middle; no number if there are none.
+pub fn median(values: Vec<f64>) -> f64 {
+    quantile(values, 0.5)
 }

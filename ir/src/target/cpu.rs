@@ -91,6 +91,34 @@ impl CpuTarget {
         format!("cpu:{model}:{isa}:{features}:{caches}:{class}:threads={threads}")
     }
 
+    /// The CPU of a key that [`CpuTarget::key`] made, as if it had no more cores than the kernel's threads; `None` for other texts. It may
+    /// be another machine's, of which records are read.
+    pub fn of_key(key: &str) -> Option<Self> {
+        let words: Vec<&str> = key.split(':').collect();
+        let ["cpu", model, isa, features, caches, class, threads] = words[..] else { return None };
+        let isa = [Isa::Avx512, Isa::Avx2, Isa::Neon, Isa::Generic].into_iter().find(|it| it.to_string() == isa)?;
+        let caches: Vec<usize> = caches.split('+').map(size).collect::<Option<_>>()?;
+        let [l1d_bytes, l2_bytes, l3_bytes] = caches[..] else { return None };
+
+        let latency = |class: &str| {
+            let (fma, add) = class.strip_prefix("fma")?.split_once("+add")?;
+            Some([fma.parse().ok()?, add.parse().ok()?])
+        };
+        let threads = threads.strip_prefix("threads=")?.parse().ok()?;
+        let found = Self {
+            model: model.into(),
+            isa,
+            features: features.split('+').filter(|word| *word != "-").map(Into::into).collect(),
+            cores: threads,
+            threads,
+            l1d_bytes,
+            l2_bytes,
+            l3_bytes,
+            latency_cycles: latency(class),
+        };
+        (found.key() == key).then_some(found)
+    }
+
     /// The key of its records in earlier versions.
     pub(super) fn legacy_key(&self) -> String {
         format!("cpu:{}:{}:threads={}", self.model, self.isa, self.threads)
@@ -104,9 +132,31 @@ fn size_text(bytes: usize) -> String {
     unit.map_or_else(|| bytes.to_string(), |(unit, word)| format!("{}{word}", bytes / unit))
 }
 
+/// Bytes of what [`size_text`] wrote.
+fn size(text: &str) -> Option<usize> {
+    let units = [("M", 1 << 20), ("K", 1 << 10)];
+    let unit = units.into_iter().find_map(|(word, unit)| Some((text.strip_suffix(word)?, unit)));
+    let (number, unit) = unit.unwrap_or((text, 1));
+    number.parse::<usize>().ok()?.checked_mul(unit)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_tells_all_but_the_cores() {
+        let unknown = CpuTarget { latency_cycles: None, l2_bytes: 1000, ..CpuTarget::generic_avx2(3) };
+        let known = CpuTarget { features: vec!["a".into(), "b".into()], ..CpuTarget::generic_avx2(1) };
+        for target in [unknown, known] {
+            assert_eq!(CpuTarget::of_key(&target.key()), Some(target));
+        }
+        let key = CpuTarget::generic_avx2(1).key();
+        for other in ["", "cuda:sm_80", &key.replace("avx2", "avx3"), &key.replace("32K", "32Q"), &key[..key.len() - 1]]
+        {
+            assert_eq!(CpuTarget::of_key(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn threads_beyond_the_machine_are_refused() {

@@ -60,8 +60,7 @@ impl ScheduleSpace {
             Some(known) => Some((known, config.knobs.get(&knob.name)?)),
             None => None,
         };
-        let is_algorithm = space.sketch.algorithm_knobs().contains(&knob.name.as_str());
-        let word_cost = if is_algorithm { ALGORITHM_COST } else { WORD_COST };
+        let word_cost = space.word_cost(knob);
         let default = self.default_candidate().config().knobs.get(&knob.name);
 
         let cost = |value: &Value| match wanted {
@@ -73,6 +72,20 @@ impl ScheduleSpace {
         let mut ranked: Vec<Ranked> = values.map(|(position, value)| Ranked { position, cost: cost(value) }).collect();
         ranked.sort_by(|a, b| a.cost.total_cmp(&b.cost));
         Some(ranked)
+    }
+}
+
+impl KnobSpace {
+    /// How far two values of a knob are from each other: what [`ScheduleSpace::adapt`] keeps small.
+    pub fn distance(&self, knob: &Knob, a: &Value, b: &Value) -> f64 {
+        distance(knob, a, knob, b, self.word_cost(knob))
+    }
+
+    fn word_cost(&self, knob: &Knob) -> f64 {
+        match self.sketch.algorithm_knobs().contains(&knob.name.as_str()) {
+            true => ALGORITHM_COST,
+            false => WORD_COST,
+        }
     }
 }
 

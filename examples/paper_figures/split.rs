@@ -1,0 +1,62 @@
+//! What a model learns from and what it is judged on: whole families, whole workloads, or rows of the same workload.
+
+use crate::data::{Measured, drawn};
+
+/// Workloads are held out in so many parts.
+const FOLDS: usize = 5;
+
+/// How the record is split.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Split {
+    /// Some configs of a workload, and its others.
+    Own(usize),
+    /// All workloads but one in five, so many configs of each; and those.
+    Shapes(usize),
+    /// All families but one, so many configs of each workload; and that.
+    Families(usize),
+}
+
+/// One part of a split: workloads with the positions of their configs.
+pub(crate) struct Fold<'d> {
+    pub(crate) known: Vec<(&'d Measured, Vec<usize>)>,
+    pub(crate) held_out: Vec<(&'d Measured, Vec<usize>)>,
+}
+
+impl Split {
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Own(n) => format!("{n} configs of the same workload"),
+            Self::Shapes(_) => "other workloads".into(),
+            Self::Families(_) => "other families".into(),
+        }
+    }
+
+    /// The parts; which configs are known is drawn by the seed.
+    pub(crate) fn folds(self, all: &[Measured], seed: u64) -> Vec<Fold<'_>> {
+        let part = |is_held_out: &dyn Fn(usize) -> bool, n: usize| {
+            let of =
+                |held: bool| (0..all.len()).filter(|&i| is_held_out(i) == held).map(|i| &all[i]).collect::<Vec<_>>();
+            Fold { known: drawn(&of(false), n, seed), held_out: drawn(&of(true), usize::MAX, seed) }
+        };
+        match self {
+            Self::Own(n) => all.iter().map(|of| own(of, n, seed)).collect(),
+            Self::Shapes(n) => {
+                // Within a family, so that each part has some of each.
+                let turn = |i: usize| all[..i].iter().filter(|other| other.family == all[i].family).count() % FOLDS;
+                (0..FOLDS).map(|fold| part(&|i| turn(i) == fold, n)).collect()
+            }
+            Self::Families(n) => {
+                let mut families: Vec<&str> = all.iter().map(|of| of.family.as_str()).collect();
+                families.dedup();
+                families.iter().map(|family| part(&|i| all[i].family == *family, n)).collect()
+            }
+        }
+    }
+}
+
+fn own(of: &Measured, n: usize, seed: u64) -> Fold<'_> {
+    let mut known = drawn(&[of], usize::MAX, seed);
+    let positions = &mut known[0].1;
+    let rest = positions.split_off(n.min(positions.len()));
+    Fold { known, held_out: vec![(of, rest)] }
+}

@@ -1,0 +1,346 @@
+//! Searches on the recorded test bed, without the machine: a measurer that answers from it, and searchers that propose what it holds.
+//!
+//! [`Replay`] answers with what was recorded of the very config it is asked for, and with a failure for any other. As next to nothing of a
+//! space is recorded, a searcher is run inside [`FromRecorded`]: it walks the whole space as it always does, but whatever it
+//! looks at is scored as the nearest recorded config that was not measured yet, and what it proposes is that config. So the model
+//! sees, the measurer measures and the searcher is told recorded configs with their true times only, and everything else of a run is the
+//! tuner's own: [`ReplayTask::search`] is a whole run of [`Tuner`], the same from the same seed.
+//!
+//! # What a replay cannot tell
+//!
+//! The recorded configs were chosen: some at random, most by a learned search and from other workloads' best. They are far better than
+//! the space on average, so that drawing from them flatters random search (draws of those that were [drawn at
+//! random](ReplayTask::drawn) do not), and what was never measured cannot be found: steps finer than the record lies dense, as those of the
+//! last per cent, cannot be judged. A record's time is one measurement or a few: the fastest are so by luck, too. Searches that go on until
+//! a large part of the record is measured end at the same best, however they search: look at the first third.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use autotune::search::{Ask, Searcher};
+use autotune::{Event, Observer, Task, Tuner};
+use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
+use autotune_ir::Target;
+use autotune_measure::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RunSecs};
+use autotune_schedules::{Candidate, KnobSpace, LOWERING_VERSION, ScheduleSpace, Value, Workload};
+use rand::seq::SliceRandom;
+
+use crate::test_bed::{Recording, Source, TestBed};
+
+/// A measurer that answers from recorded times.
+#[derive(Clone, Debug, Default)]
+pub struct Replay {
+    run_secs: Arc<HashMap<(Workload, u64), Option<f64>>>,
+}
+
+impl Replay {
+    /// Of all that was recorded of some workloads, each config once: [`TestBed::tasks`].
+    pub fn new(tasks: &[Recording]) -> Self {
+        let known = tasks.iter().flat_map(|task| {
+            let key = |sample: &crate::test_bed::Sample| (task.workload.clone(), sample.config.stable_hash());
+            task.samples.iter().map(move |sample| (key(sample), sample.run_secs))
+        });
+        Self { run_secs: Arc::new(known.collect()) }
+    }
+
+    /// What was recorded of a candidate; a failure if nothing was.
+    pub fn measurement(&self, candidate: &Candidate) -> Measurement {
+        let known = self.run_secs.get(&(candidate.workload().clone(), candidate.stable_hash()));
+        let failed = |message: &str| Err(CandidateError::Build { message: message.into() });
+        Measurement::of(match known {
+            Some(Some(run_secs)) => Ok(RunSecs::made_up(*run_secs)),
+            Some(None) => failed("it failed when it was recorded"),
+            None => failed("it is not in the record"),
+        })
+    }
+}
+
+impl Measurer for Replay {
+    fn measure_batches(
+        &mut self,
+        next_batch: &mut Batches<'_>,
+        on_result: &mut OnResult<'_>,
+    ) -> Result<(), MeasureError> {
+        let mut index = 0;
+        loop {
+            let batch = next_batch();
+            if batch.is_empty() {
+                return Ok(());
+            }
+            for candidate in &batch {
+                if let ControlFlow::Break(()) = on_result(index, self.measurement(candidate)) {
+                    return Ok(());
+                }
+                index += 1;
+            }
+        }
+    }
+
+    fn race(&mut self, candidates: &[Candidate], _budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
+        Ok(candidates.iter().map(|candidate| self.measurement(candidate)).collect())
+    }
+}
+
+/// The recorded configs of a workload, and how far others are from them.
+#[derive(Debug)]
+pub struct Pool {
+    candidates: Vec<Candidate>,
+    sketches: Vec<Members>,
+}
+
+/// The recorded configs of a sketch.
+#[derive(Debug)]
+struct Members {
+    sketch: &'static str,
+    /// Positions in the pool.
+    positions: Vec<usize>,
+    /// By knob and value: the distance to each of them.
+    distances: HashMap<String, HashMap<Value, Vec<f32>>>,
+}
+
+impl Pool {
+    /// Of candidates of a space.
+    pub fn new(space: &ScheduleSpace, candidates: Vec<Candidate>) -> Self {
+        let sketches = space.sketches().iter().map(|sketch| Members::of(sketch, &candidates)).collect();
+        Self { candidates, sketches }
+    }
+
+    /// The recorded candidates.
+    pub fn candidates(&self) -> &[Candidate] {
+        &self.candidates
+    }
+
+    /// Which of them were not seen.
+    fn unseen(&self, seen: &HashSet<u64>) -> Vec<bool> {
+        self.candidates.iter().map(|candidate| !seen.contains(&candidate.stable_hash())).collect()
+    }
+
+    /// Position of the nearest one to a candidate that may be taken: of its sketch, if there is one.
+    fn nearest(&self, candidate: &Candidate, may_take: &[bool]) -> Option<usize> {
+        let members = self.sketches.iter().find(|members| members.sketch == candidate.sketch());
+        let of_sketch = members.and_then(|members| members.nearest(candidate, may_take));
+        of_sketch.or_else(|| may_take.iter().position(|may| *may))
+    }
+}
+
+impl Members {
+    fn of(sketch: &KnobSpace, candidates: &[Candidate]) -> Self {
+        let is_member = |position: &usize| candidates[*position].sketch() == sketch.name();
+        let positions: Vec<usize> = (0..candidates.len()).filter(is_member).collect();
+        let mut distances = HashMap::new();
+        for knob in &sketch.knobs {
+            // Each distance between two values once: many members have the same.
+            let values: Vec<Option<&Value>> =
+                positions.iter().map(|&position| candidates[position].config().knobs.get(&knob.name)).collect();
+            let of_value = |from: &Value| {
+                let mut known: HashMap<&Value, f32> = HashMap::new();
+                let mut far = |to| *known.entry(to).or_insert_with(|| sketch.distance(knob, from, to) as f32);
+                values.iter().map(|value| value.map_or(0.0, &mut far)).collect::<Vec<f32>>()
+            };
+            let of_knob = knob.values.iter().map(|value| (value.clone(), of_value(value))).collect();
+            distances.insert(knob.name.clone(), of_knob);
+        }
+        Self { sketch: sketch.name(), positions, distances }
+    }
+
+    fn nearest(&self, candidate: &Candidate, may_take: &[bool]) -> Option<usize> {
+        let mut sums = vec![0.0; self.positions.len()];
+        for (name, value) in candidate.knobs() {
+            let of_value: Option<&Vec<f32>> =
+                self.distances.get(name).and_then(|of_knob: &HashMap<_, _>| of_knob.get(value));
+            if let Some(of_value) = of_value {
+                sums.iter_mut().zip(of_value).for_each(|(sum, distance)| *sum += distance);
+            }
+        }
+        let free = self.positions.iter().zip(sums).filter(|(position, _)| may_take[**position]);
+        free.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(position, _)| *position)
+    }
+}
+
+/// A searcher that searches what was recorded: see the [module](self).
+pub struct FromRecorded<S> {
+    searcher: S,
+    pool: Arc<Pool>,
+}
+
+impl<S> FromRecorded<S> {
+    /// Of a searcher that knows nothing yet.
+    pub fn new(searcher: S, pool: &Arc<Pool>) -> Self {
+        Self { searcher, pool: Arc::clone(pool) }
+    }
+}
+
+impl<S: Searcher> Searcher for FromRecorded<S> {
+    fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate> {
+        let Ask { space, score, explore, seen, n, rng } = ask;
+        let pool = Arc::clone(&self.pool);
+        let mut unseen = pool.unseen(seen);
+        let left = unseen.iter().filter(|unseen| **unseen).count();
+        if left == 0 {
+            return Vec::new();
+        }
+
+        let scores = if self.searcher.uses_scores() { score(pool.candidates()) } else { Vec::new() };
+        let mut score_of_nearest = |candidates: &[Candidate]| {
+            let score = |candidate| scores.get(pool.nearest(candidate, &unseen)?).copied().flatten();
+            candidates.iter().map(score).collect()
+        };
+        let wanted = Ask { space, score: &mut score_of_nearest, explore, seen, n: n.min(left), rng: &mut *rng };
+        let proposed = self.searcher.ask(wanted);
+
+        let mut batch = Vec::new();
+        for candidate in proposed.iter().take(n) {
+            if let Some(position) = pool.nearest(candidate, &unseen) {
+                unseen[position] = false;
+                batch.push(pool.candidates()[position].clone());
+            }
+        }
+        draw(&pool, &unseen, n, &mut batch, rng);
+        batch
+    }
+
+    fn tell(&mut self, results: &[(Candidate, Measurement)]) {
+        self.searcher.tell(results);
+    }
+
+    fn uses_scores(&self) -> bool {
+        self.searcher.uses_scores()
+    }
+}
+
+/// Draws evenly from what was recorded.
+pub struct DrawRecorded {
+    pool: Arc<Pool>,
+}
+
+impl DrawRecorded {
+    /// Of a pool.
+    pub fn new(pool: &Arc<Pool>) -> Self {
+        Self { pool: Arc::clone(pool) }
+    }
+}
+
+impl Searcher for DrawRecorded {
+    fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate> {
+        let mut batch = Vec::new();
+        draw(&self.pool, &self.pool.unseen(ask.seen), ask.n, &mut batch, ask.rng);
+        batch
+    }
+
+    fn tell(&mut self, _results: &[(Candidate, Measurement)]) {}
+
+    fn uses_scores(&self) -> bool {
+        false
+    }
+}
+
+/// Fills a batch up to `n` with candidates that may be taken, evenly drawn.
+fn draw(pool: &Pool, may_take: &[bool], n: usize, batch: &mut Vec<Candidate>, rng: &mut rand_chacha::ChaCha8Rng) {
+    let mut left: Vec<usize> = (0..may_take.len()).filter(|&position| may_take[position]).collect();
+    let (drawn, _) = left.partial_shuffle(rng, n.saturating_sub(batch.len()));
+    batch.extend(drawn.iter().map(|&position| pool.candidates()[position].clone()));
+}
+
+/// A workload of the test bed, ready to be searched.
+#[derive(Clone, Debug)]
+pub struct ReplayTask {
+    /// Its family.
+    pub family: String,
+    /// What is computed.
+    pub workload: Workload,
+    /// What it was recorded on.
+    pub target: Target,
+    /// All that was recorded of it.
+    pub pool: Arc<Pool>,
+    /// Of those, what was drawn at random from its space.
+    pub drawn: Arc<Pool>,
+    /// Run time of each candidate of the pool; `None` if it failed.
+    pub run_secs: Vec<Option<f64>>,
+    /// The least of them.
+    pub best_secs: f64,
+    replay: Replay,
+}
+
+impl ReplayTask {
+    /// The workloads of a test bed that pass a filter, in its order; those of which nothing ran are left out.
+    pub fn of(test_bed: &TestBed, target: &Target, mut wanted: impl FnMut(&Recording) -> bool) -> Vec<Self> {
+        let tasks = test_bed.tasks().into_iter().filter(|task| wanted(task));
+        tasks.filter_map(|task| Self::of_recording(&task, test_bed, target)).collect()
+    }
+
+    fn of_recording(task: &Recording, test_bed: &TestBed, target: &Target) -> Option<Self> {
+        let run_secs: Vec<Option<f64>> = task.samples.iter().map(|sample| sample.run_secs).collect();
+        let best_secs = run_secs.iter().flatten().copied().reduce(f64::min)?;
+        let space = ScheduleSpace::new(&task.workload, target);
+        let candidates: Vec<Candidate> = task.samples.iter().map(|sample| space.candidate(&sample.config)).collect();
+
+        let of_task = test_bed.recordings.iter().filter(|it| it.workload == task.workload);
+        let at_random = of_task.filter(|it| it.source == Source::Random).flat_map(|it| &it.samples);
+        let at_random: HashSet<u64> = at_random.map(|sample| sample.config.stable_hash()).collect();
+        let is_drawn = |candidate: &&Candidate| at_random.contains(&candidate.stable_hash());
+        let drawn: Vec<Candidate> = candidates.iter().filter(is_drawn).cloned().collect();
+        Some(Self {
+            family: task.family.clone(),
+            workload: task.workload.clone(),
+            target: target.clone(),
+            pool: Arc::new(Pool::new(&space, candidates)),
+            drawn: Arc::new(Pool { candidates: drawn, sketches: Vec::new() }),
+            run_secs,
+            best_secs,
+            replay: Replay::new(std::slice::from_ref(task)),
+        })
+    }
+
+    /// Runs a tuner, as `with` makes it of one that knows the database, on it: the throughput of the best schedule after each trial over
+    /// that of the best that was recorded; 0 before the first that ran. Its searcher is to propose what was recorded.
+    pub fn search(&self, db: &TuningDb, with: impl for<'t> FnOnce(Tuner<'t>) -> Tuner<'t>) -> Result<Vec<f64>> {
+        let mut curve = Curve::default();
+        let mut replay = self.replay.clone();
+        let tuner = Tuner::new(&self.target).database(db).measurer(&mut replay).observer(&mut curve);
+        with(tuner).tune(&[Task::single(self.workload.clone())]).with_context(|| self.workload.to_string())?;
+        Ok(curve.best_after.iter().map(|secs| self.best_secs / secs).collect())
+    }
+
+    /// Some of it as records of an earlier run.
+    pub fn records(&self, positions: impl IntoIterator<Item = usize>) -> Vec<TuningRecord> {
+        let record = |position: usize| {
+            let candidate = &self.pool.candidates()[position];
+            TuningRecord {
+                workload: self.workload.clone(),
+                target: self.target.key(),
+                config: candidate.config().clone(),
+                measurement: self.replay.measurement(candidate),
+                phase: Phase::Search,
+                imported: false,
+                provenance: Provenance {
+                    device: self.target.device().into(),
+                    backend: None,
+                    compiler: String::new(),
+                    flags: String::new(),
+                    tuner_version: env!("CARGO_PKG_VERSION").into(),
+                    lowering: LOWERING_VERSION,
+                    harness: String::new(),
+                    seed: 0,
+                    unix_secs: 0,
+                },
+            }
+        };
+        positions.into_iter().map(record).collect()
+    }
+}
+
+/// The best time after each trial.
+#[derive(Default)]
+struct Curve {
+    best_after: Vec<f64>,
+}
+
+impl Observer for Curve {
+    fn event(&mut self, event: &Event<'_>) {
+        if let Event::Measured { best_secs, .. } = event {
+            self.best_after.push(*best_secs);
+        }
+    }
+}
