@@ -44,7 +44,7 @@ struct Arguments {
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
     trials: u64,
     /// Workloads of each family that are searched; models are judged on all
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
     per_family: u64,
     /// What `autotune NETWORK --json FILE` wrote, to tell where time goes
     #[arg(long, value_name = "FILE", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/results/resnet18_cpu_60s.json"))]

@@ -100,4 +100,12 @@ pub(crate) fn write(bench: &Bench, figures: &[Figure], folder: &Path) -> Result<
 }
 
 /// The paper's second model.
-const NEURAL: &str = "";
+const NEURAL: &str = "\
+## A neural ranker
+
+The paper's second model, a TreeGRU over the loop nest, is not here. What it would take: a sequence for each loop nest (extent and kind of \
+each loop, and what it touches of each operand, in place of the fixed columns of `features`), a gated recurrent cell with the pairwise \
+loss, a few hundred lines of example code; candle-core and candle-nn (0.10) differentiate and train that on a CPU. They would be an optional feature \
+of the examples, but part of the lock file and of every check that enables all features. Trained on the whole record it could stand in the \
+table of the ranking quality; inside a search it would have to be refitted within the time of a batch of measurements.
+";

@@ -95,6 +95,9 @@ pub(crate) fn over_seeds(
     fits: bool,
 ) -> Result<Vec<Quality>> {
     let judge_fold = |fold: &Fold<'_>, seed: u64| -> Result<Vec<Judged>> {
+        if fold.held_out.is_empty() {
+            return Ok(Vec::new());
+        }
         let params = XgbParams { seed: seed as u32, ..params.clone() };
         let model = if fits { fit(params, view, &fold.known)? } else { XgbModel::new(params) };
         let judged = fold

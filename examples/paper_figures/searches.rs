@@ -85,8 +85,7 @@ pub(crate) fn runs(bench: &Bench, arena: &Arena, method: &Method) -> Result<Runs
 
 pub(crate) fn searchers(bench: &Bench) -> Result<Figure> {
     let target = &bench.target;
-    let of_space =
-        Method::plain("random, of the space", target, |task, _| Box::new(DrawRecorded::new(&task.drawn)));
+    let of_space = Method::plain("random, of the space", target, |task, _| Box::new(DrawRecorded::new(&task.drawn)));
     let methods = [
         Method::learned("trees + annealing", target),
         Method { times: 2, ..Method::learned("trees + annealing, planned for twice the trials", target) },
