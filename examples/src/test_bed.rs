@@ -313,8 +313,11 @@ mod tests {
         assert_eq!(again.recordings.len(), 4);
 
         let [task] = again.tasks().try_into().unwrap();
-        let times: Vec<_> =
-            [1, 2, 4].map(config).iter().map(|c| task.samples.iter().find(|s| s.config == *c).unwrap().run_secs).into();
+        let times: Vec<_> = [1, 2, 4]
+            .map(config)
+            .iter()
+            .map(|c| task.samples.iter().find(|s| s.config == *c).unwrap().run_secs)
+            .collect();
         assert_eq!(times, [Some((2.0 + 2.0 + 4.0) / 3.0), None, Some(5.0)]);
     }
 }
