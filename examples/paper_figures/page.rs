@@ -58,9 +58,12 @@ fn quoted(cell: &str) -> String {
     if cell.contains([',', '"']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.into() }
 }
 
-/// `0.912 (0.905–0.918)`: the median over the seeds, and the quartiles.
+/// `0.912 (0.905–0.918)`: the median over the seeds, and the quartiles; nothing where there is no number.
 pub(crate) fn spread(values: &[f64], digits: usize) -> String {
     let [low, middle, high] = [0.25, 0.5, 0.75].map(|share| quantile(values.to_vec(), share));
+    if !middle.is_finite() {
+        return String::new();
+    }
     format!("{middle:.digits$} ({low:.digits$}–{high:.digits$})")
 }
 

@@ -1,6 +1,7 @@
 //! Searches at equal trials: how they propose, what the model minimises, how batches are picked, how sure the model is.
 
 use anyhow::Result;
+use autotune::TuneParams;
 use autotune::search::{Annealing, AnnealingParams, Genetic, Grid, Searcher};
 use autotune_cost_model::{Objective, Prior, XgbParams};
 use autotune_db::{TuningDb, TuningRecord};
@@ -57,7 +58,9 @@ impl Method {
         let trials = self.times * trials;
         let (new, annealing, of_task) = (self.new, self.annealing.clone(), task.clone());
         let model = self.model.clone();
+        let params = TuneParams { prediction: None, ..TuneParams::default() };
         let mut curve = task.search(&db, move |tuner| {
+            let tuner = tuner.params(params);
             tuner.trials(trials).seed(seed).cost_model(model).searcher(move |_| new(&of_task, &annealing))
         })?;
         // What is used up stays as good as it was.

@@ -4,7 +4,9 @@
 //! space is recorded, a searcher is run inside [`FromRecorded`]: it walks the whole space as it always does, but whatever it
 //! looks at is scored as the nearest recorded config that was not measured yet, and what it proposes is that config. So the model
 //! sees, the measurer measures and the searcher is told recorded configs with their true times only, and everything else of a run is the
-//! tuner's own: [`ReplayTask::search`] is a whole run of [`Tuner`], the same from the same seed.
+//! tuner's own: [`ReplayTask::search`] is a whole run of [`Tuner`], the same from the same seed. What the tuner proposes by itself, the
+//! schedule that a task begins with, is to be one that was recorded: that of the fixed rule, [`TuneParams::prediction`] `None`. The
+//! pretrained model that [`XgbModel::for_target`] goes on from has seen the record: give a model that has not.
 //!
 //! # What a replay cannot tell
 //!
@@ -19,8 +21,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+#[cfg(doc)]
+use autotune::TuneParams;
 use autotune::search::{Ask, Searcher};
 use autotune::{Event, Observer, Task, Tuner};
+#[cfg(doc)]
+use autotune_cost_model::XgbModel;
 use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RunSecs};

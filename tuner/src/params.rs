@@ -21,8 +21,8 @@ pub struct TuneParams {
     /// Whether what is known of other workloads is used: records of tasks that are not tuned in this run, the pretrained model and the
     /// portfolio that ship for the target.
     pub transfer: bool,
-    /// How the schedule is chosen that a task begins with, if they are.
-    pub prediction: PredictParams,
+    /// How the schedule is chosen that a task begins with, if they are; `None` is by the fixed rule all the same.
+    pub prediction: Option<PredictParams>,
     /// What the cost model learns from, and when.
     pub learning: LearningParams,
     /// Which task gets the next trials.
@@ -40,7 +40,7 @@ impl Default for TuneParams {
             search_share: 0.9,
             grace: Duration::from_secs(1),
             transfer: true,
-            prediction: PredictParams::default(),
+            prediction: Some(PredictParams::default()),
             learning: LearningParams::default(),
             scheduling: SchedulingParams::default(),
             race: RaceParams::default(),

@@ -32,10 +32,8 @@ impl Default for PredictParams {
 /// picks.
 pub(crate) fn space(workload: &Workload, target: &Target, params: &TuneParams) -> ScheduleSpace {
     let space = ScheduleSpace::new(workload, target);
-    if !params.transfer {
-        return space;
-    }
-    let untuned = predicted(&space, 1, params.prediction).swap_remove(0);
+    let Some(prediction) = params.prediction.filter(|_| params.transfer) else { return space };
+    let untuned = predicted(&space, 1, prediction).swap_remove(0);
     space.with_default(untuned)
 }
 
