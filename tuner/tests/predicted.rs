@@ -1,5 +1,7 @@
 //! Schedules that are chosen without measuring.
 
+#![allow(clippy::unwrap_used)]
+
 use autotune::{PredictParams, predicted};
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_schedules::ScheduleSpace;
