@@ -1,4 +1,5 @@
 //! Schedules that are chosen without measuring.
+#![allow(clippy::unwrap_used)]
 
 use autotune::{PredictParams, predicted};
 use autotune_ir::{CpuTarget, Isa, Target};
