@@ -125,7 +125,8 @@ pub(crate) fn objectives(bench: &Bench) -> Result<Figure> {
         "objectives",
         "Rank against regression",
         "What the trees minimise: pairs in the wrong order, or the squared difference from the relative throughput. The paper finds ranks \
-         to be better or as good. *No prior*: without the analytic estimate that the tuner's trees start from, as in the paper.",
+         to be better or as good. *No prior*: without the analytic estimate that the tuner's trees start from, as in the paper. The prior \
+         has the scale of ranks, which the squared error has to undo first: compare regression without it.",
         &methods,
     )
 }

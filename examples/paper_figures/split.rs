@@ -58,5 +58,6 @@ fn own(of: &Measured, n: usize, seed: u64) -> Fold<'_> {
     let mut known = drawn(&[of], usize::MAX, seed);
     let positions = &mut known[0].1;
     let rest = positions.split_off(n.min(positions.len()));
-    Fold { known, held_out: vec![(of, rest)] }
+    let held_out = if rest.is_empty() { Vec::new() } else { vec![(of, rest)] };
+    Fold { known, held_out }
 }

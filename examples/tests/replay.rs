@@ -88,7 +88,7 @@ fn task() -> ReplayTask {
 }
 
 /// The configs that a replayed search measures, in order.
-fn measured(task: &ReplayTask, new: fn(&ReplayTask) -> Box<dyn Searcher>, seed: u64, trials: usize) -> Vec<String> {
+fn measured(task: &ReplayTask, new: NewSearcher, seed: u64, trials: usize) -> Vec<String> {
     let db = TuningDb::temporary().unwrap();
     let of_task = task.clone();
     let params = TuneParams { prediction: None, ..TuneParams::default() };
@@ -109,7 +109,9 @@ fn measured(task: &ReplayTask, new: fn(&ReplayTask) -> Box<dyn Searcher>, seed: 
     records.iter().take(curve.len()).map(|record| record.config.to_string()).collect()
 }
 
-const SEARCHERS: [fn(&ReplayTask) -> Box<dyn Searcher>; 4] = [
+type NewSearcher = fn(&ReplayTask) -> Box<dyn Searcher>;
+
+const SEARCHERS: [NewSearcher; 4] = [
     |task| Box::new(FromRecorded::new(Annealing::default(), &task.pool)),
     |task| Box::new(FromRecorded::new(Genetic::default(), &task.pool)),
     |task| Box::new(FromRecorded::new(Grid::default(), &task.pool)),

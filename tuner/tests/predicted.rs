@@ -1,4 +1,5 @@
 //! Schedules that are chosen without measuring.
+#![allow(clippy::unwrap_used)]
 
 #![allow(clippy::unwrap_used)]
 

@@ -18,7 +18,7 @@ pub(crate) fn target() -> Target {
 pub(crate) fn run_secs(candidate: &Candidate) -> Option<f64> {
     let factor = |text: String| 1.0 + (fnv1a(text.as_bytes()) % 64) as f64 / 64.0;
     let factors = candidate.knobs().map(|(name, value)| factor(format!("{name}={value}")));
-    (candidate.stable_hash() % 16 != 0).then(|| 1e-6 * factors.product::<f64>())
+    (!candidate.stable_hash().is_multiple_of(16)).then(|| 1e-6 * factors.product::<f64>())
 }
 
 /// Of each workload, of the family in front of it: the default and random configs, then more of them as if a search had proposed them.
