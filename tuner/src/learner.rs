@@ -36,6 +36,8 @@ pub(crate) struct Learner {
     ranker: Ranker,
     /// Examples when the model was last fitted.
     fitted: usize,
+    /// Examples of earlier runs.
+    history: usize,
     params: LearningParams,
 }
 
@@ -47,6 +49,7 @@ impl Learner {
             target,
             examples: Vec::new(),
             fitted: 0,
+            history: 0,
             params,
         }
     }
@@ -60,6 +63,7 @@ impl Learner {
         let candidate = |r: &TuningRecord| Candidate::new(&r.workload, &self.target, r.config.clone());
         let results: Vec<_> = latest.iter().map(|r| (candidate(r), r.measurement.clone())).collect();
         self.tell(&results);
+        self.history = self.examples.len();
     }
 
     /// Takes results in; candidates that cannot be lowered teach nothing.
@@ -77,9 +81,12 @@ impl Learner {
 
     /// Fits the model if enough was learnt since the last time.
     pub(crate) fn refit(&mut self) -> Result<(), ModelError> {
-        let LearningParams { samples: most, first_fit, refit_one_in, .. } = self.params;
+        let LearningParams { samples: most, first_fit, refit_one_in, refit_one_in_history, .. } = self.params;
         let fresh = self.examples.len() - self.fitted;
-        if self.examples.len() < first_fit || fresh <= self.examples.len().min(most) / refit_one_in.max(1) {
+        let new = (self.examples.len() - self.history).min(most);
+        let history = self.history.min(most - new);
+        let due = new / refit_one_in.max(1) + history / refit_one_in_history.max(1);
+        if self.examples.len() < first_fit || fresh <= due {
             return Ok(());
         }
 
@@ -205,5 +212,24 @@ mod tests {
         let secs: Vec<u32> = siblings_told.iter().map(|example| example.run_secs.unwrap() as u32).collect();
         assert_eq!(secs, (siblings - secs.len() as u32..siblings).collect::<Vec<_>>(), "in the order of time");
         learner.refit().unwrap();
+    }
+
+    #[test]
+    fn a_long_history_does_not_keep_the_model_from_what_is_new() {
+        let target = Target::detect("cpu", Some(1)).unwrap();
+        let [own, sibling] = ["matmul:m=4,n=4,k=4", "matmul:m=8,n=8,k=8"].map(|text| text.parse::<Workload>().unwrap());
+        let records: Vec<TuningRecord> =
+            (0..1_000u32).map(|secs| record(&sibling, &target, Phase::Search, f64::from(secs), secs.into())).collect();
+        let mut learner = Learner::with_xgb(target.clone());
+        learner.tell_records(&records, std::slice::from_ref(&own));
+        learner.refit().unwrap();
+        assert_eq!(learner.fitted, 1_000);
+
+        let new = record(&own, &target, Phase::Search, 1.0, 0);
+        for _ in 0..32 {
+            learner.tell(&[(Candidate::new(&own, &target, new.config.clone()), new.measurement.clone())]);
+            learner.refit().unwrap();
+        }
+        assert!(learner.fitted > 1_000, "32 trials are enough to learn from");
     }
 }

@@ -58,6 +58,8 @@ pub struct LearningParams {
     /// The model is refitted once the samples have grown by one in this many, so that fitting stays a small share of the time
     /// however many there are.
     pub refit_one_in: usize,
+    /// The same for the samples of earlier runs that it began with: those that come are worth more, and there may be few.
+    pub refit_one_in_history: usize,
     /// One sample in this many is held out to judge the model in the end.
     pub hold_out_one_in: usize,
     /// Share of a batch to be drawn at random, whatever the scores say.
@@ -76,6 +78,7 @@ impl Default for LearningParams {
             samples: 5_000,
             first_fit: 16,
             refit_one_in: 10,
+            refit_one_in_history: 50,
             hold_out_one_in: 5,
             explore: 0.05,
             explore_untaught: 0.5,

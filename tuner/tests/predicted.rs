@@ -1,8 +1,6 @@
 //! Schedules that are chosen without measuring.
 #![allow(clippy::unwrap_used)]
 
-#![allow(clippy::unwrap_used)]
-
 use autotune::{PredictParams, predicted};
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_schedules::ScheduleSpace;
