@@ -1,9 +1,9 @@
 //! What models see: knobs, or loops.
 
 use anyhow::Result;
+use autotune_charts::{Bars, Row, standalone};
 use autotune_cost_model::{XgbParams, features as columns};
 use autotune_examples::median;
-use autotune_examples::svg::Bars;
 
 use crate::Bench;
 use crate::data::{View, measured};
@@ -51,22 +51,22 @@ pub(crate) fn features(bench: &Bench) -> Result<Figure> {
     let head =
         splits.iter().flat_map(|split| ["pairwise", "mean top-1"].map(|what| format!("{}: {what}", split.name())));
     let mut table = vec![["a model sees".to_string()].into_iter().chain(head).collect::<Vec<_>>()];
-    let mut series = Vec::new();
+    let mut rows = Vec::new();
     for (name, view) in &views {
         let mut row = vec![name.to_string()];
-        let mut bars = Vec::new();
+        let mut values_of_splits = Vec::new();
         for split in splits {
             let of_seeds = over_seeds(bench, &all, split, view, &params, true)?;
             let values = |value: fn(&Quality) -> f64| of_seeds.iter().map(value).collect::<Vec<f64>>();
-            bars.push(median(values(|it| it.mean_top[0])));
+            values_of_splits.push(Some(median(values(|it| it.mean_top[0]))));
             row.extend([spread(&values(|it| it.pairwise), 3), spread(&values(|it| it.mean_top[0]), 3)]);
         }
         table.push(row);
-        series.push((name.to_string(), bars));
+        rows.push(Row { name: name.to_string(), values: values_of_splits });
     }
-    let groups = splits.iter().map(|split| split.name()).collect();
-    let title = "throughput of the pick over the best recorded, by what was learnt from".into();
-    let charts = vec![("", Bars { title, groups, series, mark: Some(1.0) }.to_svg())];
+    let series = splits.iter().map(|split| split.name()).collect();
+    let title = "throughput of the pick over the best recorded, by what was learnt from".to_string();
+    let charts = vec![("", standalone(Bars { title: title.clone(), axis: title, series, rows }.draw()))];
     Ok(Figure {
         name: "features",
         title: "What the model sees".into(),

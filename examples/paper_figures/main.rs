@@ -5,6 +5,7 @@
 //!
 //! Everything is random by seed only. What a replay cannot tell is in [`autotune_examples::replay`].
 
+mod curves;
 mod data;
 mod features;
 mod page;

@@ -7,11 +7,11 @@ use autotune_cost_model::{Objective, Prior, XgbParams};
 use autotune_db::{TuningDb, TuningRecord};
 use autotune_examples::ensemble::{Acquisition, Ensemble};
 use autotune_examples::replay::{DrawRecorded, FromRecorded, ReplayTask};
-use autotune_examples::svg::{Curve, Curves};
 use autotune_examples::{geometric_mean, median, quantile};
 use autotune_ir::Target;
 use rayon::prelude::*;
 
+use crate::curves::{Curve, draw};
 use crate::page::{Figure, spread};
 use crate::{Arena, Bench};
 
@@ -203,16 +203,9 @@ fn compare(bench: &Bench, name: &'static str, title: &str, text: &str, methods: 
             }));
             curves.push(curve(&method.name, &runs));
         }
-        charts.push((file, chart(curves).to_svg()));
+        charts.push((file, draw(&curves)));
     }
     Ok(Figure { name, title: title.into(), text: text.into(), table, csv, charts })
-}
-
-/// A chart of the quality against trials.
-pub(crate) fn chart(curves: Vec<Curve>) -> Curves {
-    let titles = ["trials", "throughput over the best recorded"].map(Into::into);
-    let least = curves.iter().flat_map(|curve: &Curve| curve.points.iter().map(|point| point[1])).fold(1.0, f64::min);
-    Curves { titles, least: Some(least.max(0.5)), legend_below: true, curves }
 }
 
 /// The curve of a method: the median over the seeds, and the quartiles.
@@ -223,7 +216,6 @@ pub(crate) fn curve(name: &str, runs: &Runs) -> Curve {
         name: name.into(),
         points: numbered().map(|(i, of_seeds)| [i as f64 + 1.0, median(of_seeds.clone())]).collect(),
         spread: numbered().map(|(_, it)| [0.25, 0.75].map(|share| quantile(it.clone(), share))).collect(),
-        end: means.len() as f64 + 1.0,
     }
 }
 

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use autotune_examples::svg::Bars;
 use serde::Deserialize;
 
 use crate::page::Figure;
@@ -46,9 +45,6 @@ pub(crate) fn time(file: &Path) -> Result<Figure> {
     table.extend(PARTS.map(|(key, name)| row(name, secs(key))));
     table.push(row("the rest", tuning_secs - PARTS.iter().map(|(key, _)| secs(key)).sum::<f64>()));
 
-    let groups = PARTS.map(|(key, _)| key.trim_end_matches("_secs").to_string()).to_vec();
-    let series = vec![(String::new(), PARTS.map(|(key, _)| secs(key)).to_vec())];
-    let bars = Bars { title: format!("seconds of {tuning_secs:.0}"), groups, series, mark: None };
     Ok(Figure {
         name: "time",
         title: "Where the time goes".into(),
@@ -59,6 +55,6 @@ pub(crate) fn time(file: &Path) -> Result<Figure> {
         ),
         table,
         csv: Vec::new(),
-        charts: vec![("", bars.to_svg())],
+        charts: Vec::new(),
     })
 }

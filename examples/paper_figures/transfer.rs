@@ -1,9 +1,9 @@
 //! What records of other workloads are worth.
 
 use anyhow::Result;
+use autotune_charts::{Bars, Row, standalone};
 use autotune_db::TuningRecord;
 use autotune_examples::replay::ReplayTask;
-use autotune_examples::svg::Bars;
 use autotune_examples::{geometric_mean, median};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -11,8 +11,9 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
 use crate::Bench;
+use crate::curves::{Curve, draw};
 use crate::page::Figure;
-use crate::searches::{Method, Runs, chart, curve, first_at, runs};
+use crate::searches::{Method, Runs, curve, first_at, runs};
 
 /// Workloads that records are of, and records of each.
 const SOURCES: usize = 16;
@@ -142,12 +143,7 @@ impl Gain {
     }
 }
 
-fn figure(
-    bench: &Bench,
-    speed_ups: &[(History, Vec<f64>)],
-    csv: Vec<Vec<String>>,
-    curves: Vec<autotune_examples::svg::Curve>,
-) -> Figure {
+fn figure(bench: &Bench, speed_ups: &[(History, Vec<f64>)], csv: Vec<Vec<String>>, curves: Vec<Curve>) -> Figure {
     let mut families: Vec<String> = bench.record.tasks.iter().map(|task| task.family.clone()).collect();
     families.dedup();
     let of_family = |of_tasks: &[f64], family: &str| {
@@ -167,14 +163,14 @@ fn figure(
         speed_ups.iter().map(|(_, it)| number(geometric_mean(it.iter().copied().filter(|value| value.is_finite()))));
     table.push(["geometric mean".to_string()].into_iter().chain(all).collect());
 
-    let of_families = |of_tasks: &[f64]| families.iter().map(|family| of_family(of_tasks, family)).collect();
-    let series = speed_ups.iter().map(|(history, of_tasks)| (history.name().to_string(), of_families(of_tasks)));
-    let bars = Bars {
-        title: "trials without history over trials with it, to equal quality".into(),
-        groups: families.clone(),
-        series: series.collect(),
-        mark: Some(1.0),
+    let row = |family: &String| {
+        let values = speed_ups.iter().map(|(_, of_tasks)| Some(of_family(of_tasks, family)));
+        Row { name: family.clone(), values: values.collect() }
     };
+    let title = "trials without history over trials with it, to equal quality".to_string();
+    let series = speed_ups.iter().map(|(history, _)| history.name().to_string());
+    let bars =
+        Bars { title: title.clone(), axis: title, series: series.collect(), rows: families.iter().map(row).collect() };
     Figure {
         name: "transfer",
         title: "Transfer".into(),
@@ -186,6 +182,6 @@ fn figure(
         ),
         table,
         csv,
-        charts: vec![("", bars.to_svg()), ("_curves", chart(curves).to_svg())],
+        charts: vec![("", standalone(bars.draw())), ("_curves", draw(&curves))],
     }
 }

@@ -20,7 +20,6 @@
 
 pub mod ensemble;
 pub mod replay;
-pub mod svg;
 pub mod test_bed;
 
 use autotune_ir::Target;

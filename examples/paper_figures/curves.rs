@@ -1,0 +1,36 @@
+//! Qualities against trials, drawn.
+
+use autotune_charts::{Axis, Chart, Colour, Mark, Scale, standalone};
+
+/// The quality of a method after each trial: medians over the seeds, with quartiles.
+pub(crate) struct Curve {
+    pub(crate) name: String,
+    /// Trials and quality.
+    pub(crate) points: Vec<[f64; 2]>,
+    /// The quartiles of each point.
+    pub(crate) spread: Vec<[f64; 2]>,
+}
+
+/// Qualities that are drawn at least, and what is left above the best for a name: so much of what is drawn.
+const LEAST: f64 = 0.5;
+const NAME: f64 = 0.06;
+
+/// Curves in one chart, each level from one of its points to the next.
+pub(crate) fn draw(curves: &[Curve]) -> String {
+    let points = || curves.iter().flat_map(|curve| &curve.points);
+    let least = points().map(|point| point[1]).fold(1.0, f64::min).max(LEAST);
+    let names = 1.0 + NAME * curves.len() as f64 * (1.0 - least);
+    let axes = [
+        Axis::new("trials", Scale::linear(points().map(|point| point[0]))),
+        Axis::new("throughput over the best recorded", Scale::linear([least, names])),
+    ];
+
+    let mut chart = Chart::new("Quality against trials", [720.0, 420.0], axes);
+    for (number, curve) in curves.iter().enumerate() {
+        let colour = Colour::Series(number);
+        let band = curve.points.iter().zip(&curve.spread).map(|(point, [low, high])| [point[0], *low, *high]);
+        chart = chart.mark(Mark::Band { points: band.collect(), colour });
+        chart = chart.mark(Mark::Steps { points: curve.points.clone(), colour }).legend(&curve.name, colour);
+    }
+    standalone(chart.draw())
+}
