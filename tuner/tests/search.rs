@@ -7,9 +7,10 @@ mod support;
 use std::collections::HashSet;
 
 use autotune::search::Ask;
-use autotune::{Cancel, Event, Network, Observer, Report, Retired, Stop, Task, Tuner};
+use autotune::{Cancel, Event, Network, Observer, Report, Retired, Stop, Task, TuneParams, Tuner};
 use autotune_db::{Phase, TuningDb};
-use autotune_ir::{CpuTarget, Target};
+use autotune_ir::{CpuTarget, Isa, Target};
+use autotune_measure::RunSecs;
 use autotune_schedules::{Candidate, ScheduleSpace, Workload};
 use kind::{KINDS, Kind};
 use rand::SeedableRng;
@@ -302,6 +303,39 @@ fn what_one_workload_taught_helps_the_next() {
     };
     let [taught, fresh] = [true, false].map(|taught| median((0..7).map(|seed| found(taught, seed)).collect()));
     assert!(taught < fresh, "taught {taught}, fresh {fresh}");
+}
+
+/// What is told of another workload is upside down: the fastest of it are the slowest.
+#[test]
+fn a_search_recovers_from_a_distorted_history() {
+    let (first, second) = ("matmul:m=96,n=192,k=64", "matmul:m=128,n=160,k=64");
+    let found = |distorted: bool, seed| {
+        let taught = Run::new(&[first]);
+        taught.tune(tuner(Kind::Annealing, 96, 100 + seed), &mut PaperDevice::default());
+        let run = Run::new(&[second]);
+        for mut record in taught.db.query_target(&target().key()).unwrap().into_iter().filter(|_| distorted) {
+            let run_secs = record.measurement.run_secs().unwrap();
+            record.measurement.outcome = Ok(RunSecs::made_up(1e-9 / run_secs));
+            run.db.append(&record).unwrap();
+        }
+        run.tune(tuner(Kind::Annealing, 64, seed), &mut PaperDevice::default()).tasks[0].best_secs.unwrap()
+    };
+    let [distorted, fresh] = [true, false].map(|distorted| median((0..7).map(|seed| found(distorted, seed)).collect()));
+    assert!(distorted < 1.25 * fresh, "distorted {distorted}, fresh {fresh}");
+}
+
+/// The paper device has nothing to do with the machine that the pretrained model learnt from.
+#[test]
+fn a_search_recovers_from_a_pretrained_model_that_is_wrong() {
+    let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) });
+    let found = |transfer: bool, seed| {
+        let params = TuneParams { transfer, ..TuneParams::default() };
+        let tuner = Tuner::new(&target).params(params).trials(96).seed(seed);
+        let tasks = [Task::single(workload("matmul:m=96,n=192,k=64"))];
+        tuner.measurer(&mut PaperDevice::default()).tune(&tasks).unwrap().tasks[0].best_secs.unwrap()
+    };
+    let [wrong, without] = [true, false].map(|transfer| median((0..7).map(|seed| found(transfer, seed)).collect()));
+    assert!(wrong < 1.1 * without, "with it {wrong}, without {without}");
 }
 
 #[test]
