@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use autotune::{PredictParams, Task, Tuner};
 use autotune_db::{Phase, TuningDb, TuningRecord};
-use autotune_examples::median;
 use autotune_examples::test_bed::held_out;
+use autotune_examples::{geometric_mean, median};
 use autotune_ir::Target;
 use autotune_measure::{Measurer, WorkerMeasurer};
 use autotune_schedules::{Candidate, ScheduleSpace, Workload};
@@ -61,8 +61,7 @@ fn main() -> Result<()> {
     let cells = |value: &dyn Fn(&[f64]) -> f64| {
         ratios.values().map(|ratios| format!("{:.3}", value(ratios))).collect::<Vec<_>>().join(" | ")
     };
-    let mean = |ratios: &[f64]| (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
-    println!("| geometric mean | | {} |", cells(&mean));
+    println!("| geometric mean | | {} |", cells(&|ratios| geometric_mean(ratios.iter().copied())));
     println!("| median | | {} |", cells(&|ratios| median(ratios.to_vec())));
     println!("| worst | | {} |", cells(&|ratios| ratios.iter().copied().fold(0.0, f64::max)));
     let near = |ratios: &[f64]| ratios.iter().filter(|ratio| **ratio <= 1.05).count() as f64 / ratios.len() as f64;

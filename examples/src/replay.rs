@@ -69,23 +69,34 @@ impl Measurer for Replay {
         next_batch: &mut Batches<'_>,
         on_result: &mut OnResult<'_>,
     ) -> Result<(), MeasureError> {
-        let mut index = 0;
-        loop {
-            let batch = next_batch();
-            if batch.is_empty() {
-                return Ok(());
-            }
-            for candidate in &batch {
-                if let ControlFlow::Break(()) = on_result(index, self.measurement(candidate)) {
-                    return Ok(());
-                }
-                index += 1;
-            }
-        }
+        answer_each(next_batch, on_result, |candidate| self.measurement(candidate));
+        Ok(())
     }
 
     fn race(&mut self, candidates: &[Candidate], _budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
         Ok(candidates.iter().map(|candidate| self.measurement(candidate)).collect())
+    }
+}
+
+/// Answers for a device that answers at once: each candidate of the batches in order, until there are no more or `on_result` breaks.
+pub fn answer_each(
+    next_batch: &mut Batches<'_>,
+    on_result: &mut OnResult<'_>,
+    mut answer: impl FnMut(&Candidate) -> Measurement,
+) {
+    let mut index = 0;
+    loop {
+        let batch = next_batch();
+        if batch.is_empty() {
+            return;
+        }
+
+        for candidate in &batch {
+            if let ControlFlow::Break(()) = on_result(index, answer(candidate)) {
+                return;
+            }
+            index += 1;
+        }
     }
 }
 

@@ -4,13 +4,12 @@
 mod made_up;
 
 use std::collections::{HashMap, HashSet};
-use std::ops::ControlFlow;
 
 use autotune::search::{Annealing, Genetic, Grid, Searcher};
 use autotune::{TuneParams, contract};
 use autotune_cost_model::{XgbModel, XgbParams};
 use autotune_db::TuningDb;
-use autotune_examples::replay::{DrawRecorded, FromRecorded, Replay, ReplayTask};
+use autotune_examples::replay::{DrawRecorded, FromRecorded, Replay, ReplayTask, answer_each};
 use autotune_examples::test_bed::{Recording, Sample, Source, TestBed};
 use autotune_measure::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RunSecs};
 use autotune_schedules::{Candidate, ScheduleSpace, Workload};
@@ -41,19 +40,8 @@ impl Measurer for Recorder {
         next_batch: &mut Batches<'_>,
         on_result: &mut OnResult<'_>,
     ) -> Result<(), MeasureError> {
-        let mut index = 0;
-        loop {
-            let batch = next_batch();
-            if batch.is_empty() {
-                return Ok(());
-            }
-            for candidate in &batch {
-                if let ControlFlow::Break(()) = on_result(index, self.answer(candidate)) {
-                    return Ok(());
-                }
-                index += 1;
-            }
-        }
+        answer_each(next_batch, on_result, |candidate| self.answer(candidate));
+        Ok(())
     }
 
     fn race(&mut self, candidates: &[Candidate], _budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {

@@ -8,6 +8,8 @@ use autotune_schedules::{Candidate, Workload};
 use ndarray::Array2;
 use rayon::prelude::*;
 
+use crate::ranker::matrix;
+
 /// Feature rows kept, in each of two generations.
 const GENERATION: usize = 40_000;
 
@@ -58,6 +60,6 @@ pub(crate) fn features_of(candidates: Vec<Candidate>) -> (Vec<Candidate>, Array2
     let lowered: Vec<(Candidate, Row)> = candidates.into_par_iter().map(|c| (c.clone(), extract(&c))).collect();
     let lowered = lowered.into_iter().filter_map(|(candidate, row)| Some((candidate, row?)));
     let (candidates, rows): (Vec<Candidate>, Vec<Arc<[f32]>>) = lowered.unzip();
-    let rows = Array2::from_shape_fn((rows.len(), features::FEATURE_COUNT), |(row, column)| rows[row][column]);
-    (candidates, rows)
+    let rows: Vec<&[f32]> = rows.iter().map(|row| &**row).collect();
+    (candidates, matrix(&rows))
 }

@@ -1,6 +1,7 @@
 //! Choosing a schedule without measuring.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use autotune_cost_model::Pretrained;
 use autotune_ir::Target;
@@ -39,8 +40,12 @@ pub(crate) fn space(workload: &Workload, target: &Target, params: &TuneParams) -
 
 /// How many times the best known time what is [`predicted`] takes, where a model ships for the target.
 pub(crate) fn expected_loss(target: &Target) -> Option<f32> {
-    let (model, _) = Pretrained::for_target(target).zip(Portfolio::for_target(target))?;
-    Some(model.expected_loss())
+    Some(shipped(target)?.0.expected_loss())
+}
+
+/// The model and the portfolio that ship for a target.
+fn shipped(target: &Target) -> Option<(Arc<Pretrained>, &'static Portfolio)> {
+    Pretrained::for_target(target).zip(Portfolio::for_target(target))
 }
 
 /// The schedules of a space that are predicted to be the fastest before anything of its workload was measured, the best first: at most
@@ -50,8 +55,7 @@ pub(crate) fn expected_loss(target: &Target) -> Option<f32> {
 /// to from the best of those, the pretrained model chooses. Where none ships for the target it is the default. The same every time.
 pub fn predicted(space: &ScheduleSpace, n: usize, params: PredictParams) -> Vec<Candidate> {
     let default = space.default_candidate().clone();
-    let shipped = Pretrained::for_target(space.target()).zip(Portfolio::for_target(space.target()));
-    let Some((model, portfolio)) = shipped else { return vec![default] };
+    let Some((model, portfolio)) = shipped(space.target()) else { return vec![default] };
 
     let mut ranked = Ranked { model: &model, met: HashSet::new(), held: Vec::new() };
     ranked.take(portfolio.candidates(space).into_iter().chain([default.clone()]).collect());

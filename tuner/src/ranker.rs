@@ -74,7 +74,8 @@ impl Ranker {
     }
 }
 
-fn matrix(rows: &[&[f32]]) -> Array2<f32> {
+/// Rows of equal length.
+pub(crate) fn matrix(rows: &[&[f32]]) -> Array2<f32> {
     let width = rows.first().map_or(0, |row| row.len());
     Array2::from_shape_fn((rows.len(), width), |(row, column)| rows[row][column])
 }
