@@ -53,6 +53,8 @@ fn main() -> Result<()> {
 struct Task {
     family: String,
     space: ScheduleSpace,
+    /// The fastest config of each sketch.
+    best: Vec<Config>,
     configs: Vec<Config>,
     run_secs: Vec<Option<f64>>,
     rows: Vec<Vec<f32>>,
@@ -61,6 +63,7 @@ struct Task {
 impl Task {
     fn of(recording: Recording, target: &Target) -> Self {
         let space = ScheduleSpace::new(&recording.workload, target);
+        let best = space.sketches().iter().filter_map(|sketch| recording.best_of(sketch.name()).cloned()).collect();
         let (mut configs, mut run_secs, mut rows) = (Vec::new(), Vec::new(), Vec::new());
         for sample in recording.samples {
             let candidate = Candidate::new(&recording.workload, target, sample.config);
@@ -69,7 +72,7 @@ impl Task {
             configs.push(candidate.config().clone());
             run_secs.push(sample.run_secs);
         }
-        Self { family: recording.family, space, configs, run_secs, rows }
+        Self { family: recording.family, space, best, configs, run_secs, rows }
     }
 
     fn least_secs(&self) -> f64 {
@@ -171,7 +174,7 @@ fn cover(tasks: &[Task]) -> Portfolio {
         })
         .collect();
     let origins: Vec<(usize, &Config)> =
-        (0..tasks.len()).flat_map(|i| best_of_each_sketch(&tasks[i]).map(move |config| (i, config))).collect();
+        (0..tasks.len()).flat_map(|i| tasks[i].best.iter().map(move |config| (i, config))).collect();
 
     // What each leaves of each: the logarithm of its time over the best.
     let left: Vec<BTreeMap<usize, f64>> = origins
@@ -206,12 +209,4 @@ fn cover(tasks: &[Task]) -> Portfolio {
     let mean = losses.iter().sum::<f64>() / losses.len() as f64;
     println!("\n{} schedules cover the workloads to {:.3} times the best (geometric mean)", entries.len(), mean.exp());
     Portfolio { entries }
-}
-
-fn best_of_each_sketch(task: &Task) -> impl Iterator<Item = &Config> {
-    task.space.sketches().iter().filter_map(|sketch| {
-        let timed = task.configs.iter().zip(&task.run_secs).filter(|(config, _)| config.sketch == sketch.name());
-        let timed = timed.filter_map(|(config, secs)| Some((config, (*secs)?)));
-        timed.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(config, _)| config)
-    })
 }

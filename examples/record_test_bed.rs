@@ -1,16 +1,17 @@
 //! Records the test bed: what random, searched and carried-over schedules of many workloads take on this machine.
 //!
-//! `cargo run --release -p autotune-examples --example record_test_bed -- FILE [THREADS [RANDOM [SEARCHED]]]`
+//! `cargo run --release -p autotune-examples --example record_test_bed -- FILE`
 //!
-//! Of each workload in `test_bed/workloads.txt`: some random configs (100), some proposed by the learned search (140) with a race of the
-//! best, and then the best configs of the other workloads of its family, carried over to it. About half an hour on a quiet machine. An
-//! interrupted recording goes on where it ended, and one of a longer list records what was added.
+//! Of each workload in `test_bed/workloads.txt`: some random configs, some proposed by the learned search with a race of the best, and then
+//! the best configs of the other workloads of its family, carried over to it. About half an hour on a quiet machine. An interrupted
+//! recording goes on where it ended, and one of a longer list records what was added.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use autotune::search::{Annealing, Random};
 use autotune::{Task, TuneParams, Tuner};
 use autotune_db::{Phase, TuningDb};
@@ -18,23 +19,39 @@ use autotune_examples::test_bed::{Header, Recording, Sample, Source, TestBed, wo
 use autotune_ir::Target;
 use autotune_measure::{Measurer, WorkerMeasurer};
 use autotune_schedules::{Candidate, Config, ScheduleSpace, Workload};
+use clap::Parser;
+
+/// Records what schedules of many workloads take on this machine
+#[derive(Parser)]
+#[command(
+    after_help = "Examples:\n  record_test_bed avx512.jsonl\n  record_test_bed avx2.jsonl --isa avx2 --threads 2"
+)]
+struct Arguments {
+    /// JSON Lines; an interrupted recording goes on
+    file: PathBuf,
+    /// Threads of each kernel; all by default
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Instruction set: this machine's, or avx2 on one that has more
+    #[arg(long)]
+    isa: Option<String>,
+}
+
+/// Configs of each workload that are drawn at random, and that the learned search proposes.
+const RANDOM: usize = 100;
+const SEARCHED: usize = 140;
 
 fn main() -> Result<()> {
     autotune::serve_if_worker();
-    let argument = |i: usize| std::env::args().nth(i);
-    let number = |i: usize, default: usize| argument(i).map_or(Ok(default), |text| text.parse());
-    let path = argument(1).context("which file?")?;
-    let threads = argument(2).map(|text| text.parse()).transpose()?;
-    let (random, searched) = (number(3, 100)?, number(4, 140)?);
-
-    let target = Target::detect("cpu", threads)?;
+    let Arguments { file, threads, isa } = Arguments::parse();
+    let target = autotune_examples::cpu_target(threads, isa.as_deref())?;
     let mut measurer = autotune_examples::measurer(&target)?;
-    let mut test_bed = TestBed::open(&path, Header::new(&target))?;
+    let mut test_bed = TestBed::open(&file, Header::new(&target))?;
     let workloads = workloads()?;
     for (i, (family, workload)) in workloads.iter().enumerate() {
         if !test_bed.holds(workload, Source::Race) {
             let start = Instant::now();
-            for recording in search(family, workload, &target, &mut measurer, [random, searched])? {
+            for recording in search(family, workload, &target, &mut measurer)? {
                 test_bed.append(recording)?;
             }
             println!("{}/{} {workload}: {:.1} s", i + 1, workloads.len(), start.elapsed().as_secs_f64());
@@ -55,13 +72,7 @@ fn main() -> Result<()> {
 }
 
 /// Random configs, then searched ones, and the race of the best.
-fn search(
-    family: &str,
-    workload: &Workload,
-    target: &Target,
-    measurer: &mut WorkerMeasurer,
-    [random, searched]: [usize; 2],
-) -> Result<Vec<Recording>> {
+fn search(family: &str, workload: &Workload, target: &Target, measurer: &mut WorkerMeasurer) -> Result<Vec<Recording>> {
     let db = TuningDb::temporary()?;
     let tasks = [Task::single(workload.clone())];
     let mut params = TuneParams::default();
@@ -70,14 +81,14 @@ fn search(
     Tuner::new(target)
         .params(params.clone())
         .searcher(|_| Random)
-        .trials(random)
+        .trials(RANDOM)
         .database(&db)
         .measurer(measurer)
         .tune(&tasks)?;
     let at_random = db.query(workload, &target.key())?.len();
     params.race.racers = 10;
     params.race.budget_secs = [0.3, 0.3];
-    let tuner = Tuner::new(target).params(params).searcher(|_| Annealing::default()).trials(random + searched);
+    let tuner = Tuner::new(target).params(params).searcher(|_| Annealing::default()).trials(RANDOM + SEARCHED);
     tuner.database(&db).measurer(measurer).tune(&tasks)?;
 
     let records = db.query(workload, &target.key())?;
@@ -103,12 +114,8 @@ fn best_of_each_sketch(test_bed: &TestBed, target: &Target) -> Vec<(String, Sche
     let mut origins = Vec::new();
     for task in test_bed.tasks() {
         let space = ScheduleSpace::new(&task.workload, target);
-        for sketch in space.sketches() {
-            let ran = task.samples.iter().filter(|sample| sample.config.sketch == sketch.name());
-            let timed = ran.filter_map(|sample| Some((sample.run_secs?, &sample.config)));
-            if let Some((_, best)) = timed.min_by(|a, b| a.0.total_cmp(&b.0)) {
-                origins.push((task.family.clone(), space.clone(), best.clone()));
-            }
+        for best in space.sketches().iter().filter_map(|sketch| task.best_of(sketch.name())) {
+            origins.push((task.family.clone(), space.clone(), best.clone()));
         }
     }
     origins

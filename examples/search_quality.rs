@@ -1,13 +1,14 @@
 //! How good a schedule is that was found with no trials, with few, and with more, on workloads that no test bed holds.
 //!
-//! `cargo run --release -p autotune-examples --example search_quality -- KNOWN [SEEDS [TRIALS [WORKLOADS [HISTORY]]]]`
+//! `cargo run --release -p autotune-examples --example search_quality -- KNOWN_DB`
 //!
-//! Of each workload in `test_bed/held_out.txt`, for each seed and number of trials (`16,64`), the learned search runs from an empty database, or
-//! from one that `HISTORY` (a database) is copied to. What each run would deploy is raced, in turns, against the schedule chosen without
-//! measuring and the best that any run ever found, which the database `KNOWN` keeps: it is first filled by long searches. Prints a Markdown
-//! table: times over the fastest of the race. `WORKLOADS` limits them to those whose text contains it.
+//! Of each workload in `test_bed/held_out.txt`, for each seed and number of trials, the learned search runs from an empty database, or
+//! from one that a history is copied to. What each run would deploy is raced, in turns, against the schedule chosen without
+//! measuring and the best that any run ever found, which the database `KNOWN_DB` keeps: it is first filled by long searches. Prints a Markdown
+//! table: times over the fastest of the race.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use autotune::{PredictParams, Task, Tuner};
@@ -17,23 +18,48 @@ use autotune_examples::{geometric_mean, median};
 use autotune_ir::Target;
 use autotune_measure::{Measurer, WorkerMeasurer};
 use autotune_schedules::{Candidate, ScheduleSpace, Workload};
+use clap::Parser;
 
 /// Trials of the long searches, and their seeds.
 const LONG_TRIALS: usize = 400;
 const LONG_SEEDS: std::ops::Range<u64> = 100..102;
 const RACE_SECS: f64 = 2.0;
 
+/// Races what searches of few trials find, and what is chosen without any, on workloads that no test bed holds
+#[derive(Parser)]
+#[command(
+    after_help = "Examples:\n  search_quality known.db\n  search_quality known.db --trials 16 --seeds 1 --only matmul --isa avx2"
+)]
+struct Arguments {
+    /// Database of the best schedules that any run found
+    known_db: PathBuf,
+    /// Runs of each number of trials
+    #[arg(long, default_value_t = 3)]
+    seeds: u64,
+    /// Numbers of trials
+    #[arg(long, value_delimiter = ',', default_values_t = [16, 64])]
+    trials: Vec<usize>,
+    /// Only workloads whose text contains this
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Database that each run begins with
+    #[arg(long, value_name = "DB")]
+    history: Option<PathBuf>,
+    /// Threads of each kernel; all by default
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Instruction set: this machine's, or avx2 on one that has more
+    #[arg(long)]
+    isa: Option<String>,
+}
+
 fn main() -> Result<()> {
     autotune::serve_if_worker();
-    let argument = |i: usize| std::env::args().nth(i);
-    let known = TuningDb::open(argument(1).context("which database of known schedules?")?)?;
-    let seeds: u64 = argument(2).map_or(Ok(3), |text| text.parse())?;
-    let trials = argument(3).unwrap_or("16,64".into());
-    let trials: Vec<usize> = trials.split(',').map(str::parse).collect::<Result<_, _>>()?;
-    let only = argument(4).unwrap_or_default();
-    let history = argument(5).map(TuningDb::open_reading).transpose()?;
+    let Arguments { known_db, seeds, trials, only, history, threads, isa } = Arguments::parse();
+    let known = TuningDb::open(known_db)?;
+    let history = history.map(TuningDb::open_reading).transpose()?;
 
-    let target = Target::detect("cpu", None)?;
+    let target = autotune_examples::cpu_target(threads, isa.as_deref())?;
     let history = history.map_or(Ok(Vec::new()), |db| db.query_target(&target.key()))?;
     let mut measurer = autotune_examples::measurer(&target)?;
     println!("{target}, {seeds} seeds; times over the fastest of each race\n");

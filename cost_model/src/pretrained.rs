@@ -24,6 +24,7 @@ pub struct Pretrained {
 }
 
 /// What ships: a model for each family of instruction sets, made by the example `pretrain`.
+static AVX2: LazyLock<Option<Arc<Pretrained>>> = LazyLock::new(|| shipped(include_bytes!("../pretrained/avx2.trees")));
 static AVX512: LazyLock<Option<Arc<Pretrained>>> =
     LazyLock::new(|| shipped(include_bytes!("../pretrained/avx512.trees")));
 
@@ -35,8 +36,9 @@ impl Pretrained {
     /// The model that ships for a target, if one does.
     pub fn for_target(target: &Target) -> Option<Arc<Self>> {
         match target.cpu()?.isa {
+            Isa::Avx2 => AVX2.clone(),
             Isa::Avx512 => AVX512.clone(),
-            Isa::Avx2 | Isa::Neon | Isa::Generic => None,
+            Isa::Neon | Isa::Generic => None,
         }
     }
 
@@ -106,11 +108,14 @@ mod tests {
 
     #[test]
     fn what_ships_is_of_today_s_features() {
-        let model = Pretrained::for_target(&target(Isa::Avx512)).expect("run the example `pretrain` for avx512 again");
-        let rows = Array2::from_shape_fn((3, features::FEATURE_COUNT), |(row, column)| ((row * column) % 7) as f32);
-        let scores = model.predict(rows.view());
-        assert!(scores.iter().all(|score| score.is_finite()) && scores[0] != scores[1], "{scores:?}");
-        assert_eq!(Pretrained::from_bytes(&model.to_bytes()).unwrap().predict(rows.view()), scores);
+        for isa in [Isa::Avx2, Isa::Avx512] {
+            let model = Pretrained::for_target(&target(isa));
+            let model = model.unwrap_or_else(|| panic!("run the example `pretrain` for {isa} again"));
+            let rows = Array2::from_shape_fn((3, features::FEATURE_COUNT), |(row, column)| ((row * column) % 7) as f32);
+            let scores = model.predict(rows.view());
+            assert!(scores.iter().all(|score| score.is_finite()) && scores[0] != scores[1], "{scores:?}");
+            assert_eq!(Pretrained::from_bytes(&model.to_bytes()).unwrap().predict(rows.view()), scores);
+        }
         assert!(Pretrained::for_target(&target(Isa::Generic)).is_none());
     }
 

@@ -99,6 +99,13 @@ impl Default for XgbParams {
 }
 
 impl XgbParams {
+    /// How a model learns that goes on from a pretrained one: the difference is smaller and smoother than the whole. On the recorded test
+    /// bed half the trees, a quarter of the features for each and wider ranges rank other schedules of a workload better, from 24 samples
+    /// of it (pairs in order 0.822 for 0.813) to 1,200 of eight workloads (0.847 for 0.844), and take a third of the time.
+    pub fn correction() -> Self {
+        Self { rounds: 60, max_bin: 16, feature_share: 0.25, ..Self::default() }
+    }
+
     /// XGBoost refuses some values in words of its own, and trains nonsense with others.
     fn check(&self) -> Result<(), ModelError> {
         const SHARE: &str = "over 0, at most 1";
@@ -209,7 +216,7 @@ impl XgbModel {
     /// A model for a target that goes on from the one that ships for it; where there is none, from the analytic estimate of the time.
     pub fn for_target(target: &Target) -> Self {
         match Pretrained::for_target(target) {
-            Some(base) => Self::continuing(base, XgbParams::default()),
+            Some(base) => Self::continuing(base, XgbParams::correction()),
             None => Self::from_estimate(target),
         }
     }

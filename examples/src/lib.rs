@@ -22,8 +22,22 @@ pub mod ensemble;
 pub mod replay;
 pub mod test_bed;
 
-use autotune_ir::Target;
+use anyhow::bail;
+use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_measure::{MeasureOptions, TimingOptions, WorkerMeasurer};
+
+/// This machine's processor with so many threads, all if none are named, and with the instruction set that is asked for: its own, or `avx2`
+/// on a machine that has more than that, whose kernels then do without the rest.
+pub fn cpu_target(threads: Option<usize>, isa: Option<&str>) -> anyhow::Result<Target> {
+    let target = Target::detect("cpu", threads)?;
+    match (isa, target.cpu()) {
+        (Some("avx2"), Some(cpu)) if cpu.isa == Isa::Avx512 => {
+            Ok(Target::Cpu(CpuTarget { isa: Isa::Avx2, features: Vec::new(), ..cpu.clone() }))
+        }
+        (Some(isa), Some(cpu)) if cpu.isa.to_string() != isa => bail!("this machine's is {}, not '{isa}'", cpu.isa),
+        _ => Ok(target),
+    }
+}
 
 /// A measurer for a target with this very program as its worker.
 pub fn measurer(target: &Target) -> anyhow::Result<WorkerMeasurer> {

@@ -78,6 +78,15 @@ pub struct Recording {
     pub samples: Vec<Sample>,
 }
 
+impl Recording {
+    /// The fastest config of a sketch.
+    pub fn best_of(&self, sketch: &str) -> Option<&Config> {
+        let ran = self.samples.iter().filter(|sample| sample.config.sketch == sketch);
+        let timed = ran.filter_map(|sample| Some((sample.run_secs?, &sample.config)));
+        timed.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, config)| config)
+    }
+}
+
 /// A test bed on disk.
 #[derive(Clone, Debug)]
 pub struct TestBed {

@@ -27,6 +27,8 @@ pub struct Entry {
 }
 
 /// What ships: a portfolio for each family of instruction sets, made by the example `pretrain`.
+static AVX2: LazyLock<Option<Portfolio>> =
+    LazyLock::new(|| Portfolio::parse(include_str!("../portfolio/avx2.jsonl")).ok());
 static AVX512: LazyLock<Option<Portfolio>> =
     LazyLock::new(|| Portfolio::parse(include_str!("../portfolio/avx512.jsonl")).ok());
 
@@ -34,8 +36,9 @@ impl Portfolio {
     /// The portfolio that ships for a target, if one does.
     pub fn for_target(target: &Target) -> Option<&'static Self> {
         match target.cpu()?.isa {
+            Isa::Avx2 => AVX2.as_ref(),
             Isa::Avx512 => AVX512.as_ref(),
-            Isa::Avx2 | Isa::Neon | Isa::Generic => None,
+            Isa::Neon | Isa::Generic => None,
         }
     }
 
@@ -76,21 +79,23 @@ mod tests {
 
     #[test]
     fn what_ships_are_schedules_of_their_workloads_that_can_be_carried_over() {
-        let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) });
-        let portfolio = Portfolio::for_target(&target).expect("the example `pretrain` makes it");
-        assert!(!portfolio.entries.is_empty());
-        for Entry { workload, config } in &portfolio.entries {
-            // Limits that depend on the machine's caches may rule it out there, but not all that is near it.
-            let space = ScheduleSpace::new(workload, &target);
-            assert!(space.adapt(config, &space).is_some(), "{workload}: {config}");
-        }
+        for isa in [Isa::Avx2, Isa::Avx512] {
+            let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(2) });
+            let portfolio = Portfolio::for_target(&target).expect("the example `pretrain` makes it");
+            assert!(!portfolio.entries.is_empty());
+            for Entry { workload, config } in &portfolio.entries {
+                // Limits that depend on the machine's caches may rule it out there, but not all that is near it.
+                let space = ScheduleSpace::new(workload, &target);
+                assert!(space.adapt(config, &space).is_some(), "{workload}: {config}");
+            }
 
-        for text in ["conv2d:c=40,h=36,w=44,o=72,k=3,p=1,bias", "matmul:m=77,n=200,k=300"] {
-            let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
-            let candidates = portfolio.candidates(&space);
-            assert!(candidates.len() > 4, "{text}: {candidates:?}");
-            assert!(candidates.iter().all(|candidate| space.contains(candidate)));
+            for text in ["conv2d:c=40,h=36,w=44,o=72,k=3,p=1,bias", "matmul:m=77,n=200,k=300"] {
+                let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
+                let candidates = portfolio.candidates(&space);
+                assert!(candidates.len() > 4, "{text}: {candidates:?}");
+                assert!(candidates.iter().all(|candidate| space.contains(candidate)));
+            }
+            assert_eq!(Portfolio::parse(&portfolio.to_text().unwrap()).unwrap(), *portfolio);
         }
-        assert_eq!(Portfolio::parse(&portfolio.to_text().unwrap()).unwrap(), *portfolio);
     }
 }
