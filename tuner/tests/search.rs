@@ -8,6 +8,7 @@ use std::collections::HashSet;
 
 use autotune::search::Ask;
 use autotune::{Cancel, Event, Network, Observer, Report, Retired, Stop, Task, TuneParams, Tuner};
+use autotune_cost_model::XgbModel;
 use autotune_db::{Phase, TuningDb};
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_measure::RunSecs;
@@ -25,8 +26,11 @@ fn workload(text: &str) -> Workload {
     text.parse().unwrap()
 }
 
+/// Without what ships: what real machines taught is no help on paper.
 fn tuner<'a>(kind: Kind, trials: usize, seed: u64) -> Tuner<'a> {
-    Tuner::new(&target()).searcher(move |_| kind.searcher()).trials(trials).seed(seed)
+    let params = TuneParams { prediction: None, ..TuneParams::default() };
+    let tuner = Tuner::new(&target()).params(params).cost_model(XgbModel::from_estimate(&target()));
+    tuner.searcher(move |_| kind.searcher()).trials(trials).seed(seed)
 }
 
 /// Best time found for a workload by a fresh run.

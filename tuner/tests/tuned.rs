@@ -4,7 +4,7 @@
 mod support;
 
 use autotune::search::Random;
-use autotune::{BuildError, LookupError, Task, Tuned, Tuner};
+use autotune::{BuildError, LookupError, PredictParams, Task, Tuned, Tuner};
 use autotune_db::{Phase, Standing, TuningDb, TuningRecord};
 use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::Binding;
@@ -51,7 +51,8 @@ fn the_winner_is_found_and_without_one_the_default() {
     for tuned in [Tuned::lookup(&db, &other, &target()), Tuned::untuned(&other, &target())] {
         let tuned = tuned.unwrap();
         assert!(!tuned.is_tuned() && tuned.best().is_none());
-        assert_eq!(tuned.config(), &ScheduleSpace::new(&other, &target()).default_config());
+        let predicted = autotune::predicted(&ScheduleSpace::new(&other, &target()), 1, PredictParams::default());
+        assert_eq!(tuned.config(), predicted[0].config());
     }
 }
 
