@@ -23,6 +23,8 @@ fn main() -> anyhow::Result<()> {
     let rounds: usize = arguments.next().context("how many rounds?")?.parse()?;
     let paths: Vec<String> = arguments.collect();
     ensure!(rounds > 0 && paths.len() > 1, "wants a number of rounds and two databases or more");
+
+    // What each database found for each task.
     let target = Target::detect("cpu", None)?;
     let network = Network::resnet18();
     let mut racers: Vec<Vec<Candidate>> = vec![Vec::new(); network.tasks.len()];
@@ -36,6 +38,8 @@ fn main() -> anyhow::Result<()> {
             racers.push(space.candidate(&config));
         }
     }
+
+    // All of a task in turns, round after round.
     let mut measurer = autotune_examples::measurer(&target)?;
     println!("{target}, {rounds} rounds; ms\n\n| task | {} |\n|---|{}", paths.join(" | "), "---|".repeat(paths.len()));
     let mut sums = vec![vec![0.0; paths.len()]; rounds];
@@ -52,6 +56,7 @@ fn main() -> anyhow::Result<()> {
         }
         line(&task.name, secs.into_iter().map(|secs| 1e3 * median(secs)));
     }
+
     let of_rounds = |value: &dyn Fn(&[f64], usize) -> f64| {
         (0..paths.len()).map(|i| median(sums.iter().map(|sum| value(sum, i)).collect())).collect::<Vec<_>>()
     };

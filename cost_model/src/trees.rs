@@ -76,11 +76,13 @@ impl Trees {
         let columns = columns.ok_or_else(|| TreesError::Model(format!("number of columns {:?}", param.num_feature)))?;
         let base = base_score(&param.base_score)
             .ok_or_else(|| TreesError::Model(format!("base score {:?}", param.base_score)))?;
+
         // The objectives in use predict the sum itself; others would transform it.
         let objective = learner.objective.name;
         if !matches!(objective.as_str(), "rank:pairwise" | "reg:squarederror") {
             return Err(TreesError::Model(format!("objective {objective:?}")));
         }
+
         let mut trees = Self { columns, base, roots: Vec::new(), nodes: Vec::new() };
         for (tree, json) in learner.gradient_booster.model.trees.iter().enumerate() {
             trees.push(json).map_err(|reason| TreesError::Tree { tree, reason })?;
@@ -112,6 +114,7 @@ impl Trees {
     fn add(&self, values: &[f32], predictions: &mut [f32]) {
         let columns = self.columns;
         for root in &self.roots {
+            // Some rows side by side, so that they wait for memory together.
             let lanes = predictions.chunks_exact_mut(LANES).zip(values.chunks_exact(LANES * columns));
             for (predictions, rows) in lanes {
                 let rows: [&[f32]; LANES] = std::array::from_fn(|lane| &rows[lane * columns..][..columns]);
@@ -125,6 +128,7 @@ impl Trees {
                     *prediction += self.nodes[at].value;
                 }
             }
+
             let done = predictions.len() / LANES * LANES;
             let rest = predictions[done..].iter_mut().zip(values[done * columns..].chunks_exact(columns));
             for (prediction, row) in rest {
@@ -159,6 +163,7 @@ impl Trees {
         if tree.split_type.iter().any(|&split| split != 0) {
             return Err("it splits by category");
         }
+
         let first = self.nodes.len();
         // Number of the node in the JSON, and its depth, in the order of the layout.
         let mut queue = vec![(0_usize, 0_u32)];
@@ -170,6 +175,7 @@ impl Trees {
             if visited > len {
                 return Err("it has a cycle");
             }
+
             let condition = tree.split_conditions[index];
             let (left, right) = (tree.left_children[index], tree.right_children[index]);
             if left < 0 {
@@ -177,6 +183,7 @@ impl Trees {
                 self.nodes.push(Node { threshold: f32::NAN, split: 0, child: here, value: condition });
                 continue;
             }
+
             let column = tree.split_indices[index];
             if column as usize >= self.columns || column & MISSING_RIGHT != 0 {
                 return Err("it splits a column that does not exist");
@@ -188,9 +195,11 @@ impl Trees {
                     _ => return Err("a child does not exist"),
                 }
             }
+
             let missing = if tree.default_left[index] != 0 { 0 } else { MISSING_RIGHT };
             self.nodes.push(Node { threshold: condition, split: column | missing, child, value: 0.0 });
         }
+
         let node = u32::try_from(first).map_err(|_| "too many nodes")?;
         self.roots.push(Root { node, depth: depth_max });
         Ok(())
