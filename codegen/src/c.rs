@@ -10,14 +10,15 @@
 //!      a0 += x3 * x0;  a8 += x3 * x1;  a16 += x3 * x2;  a24 += x4 * x0;  ...
 //! ```
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 
-use crate::{bound_vars, flat_offset};
+use crate::{bound_vars, flat_offset, formula};
 use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::formula::Formula;
 use autotune_ir::plan::KernelPlan;
 use autotune_ir::program::{
-    Access, BufferId, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix, preorder,
+    Access, BinaryOp, BufferId, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix, preorder,
 };
 use autotune_ir::target::{CpuTarget, Target};
 use autotune_ir::vector::Vector;
@@ -34,6 +35,9 @@ pub fn generate(program: &Program, target: &Target) -> String {
     let stages: Vec<String> =
         program.stages.iter().zip(&plan.stages).map(|(s, p)| generator.stage(&s.body, &p.symbol)).collect();
     let mut source = prelude(generator.lanes);
+    if let Some(functions) = formula::used(program) {
+        source.push_str(&formulas(&functions, generator.lanes));
+    }
     source.push_str(&generator.leaves);
     stages.iter().for_each(|s| source.push_str(s));
     source
@@ -57,6 +61,23 @@ fn prelude(lanes: usize) -> String {
              static inline vec{n} splat{n}(float x) {{ return (vec{n}){{{splat}}}; }}\n\
              static inline vec{n} max{n}(vec{n} a, vec{n} b) {{ i{n} m = a < b; return (vec{n})(((i{n})b & m) | ((i{n})a & ~m)); }}\n",
         );
+        n *= 2;
+    }
+    text
+}
+
+/// Primitives and these functions, for 1 to `lanes` elements.
+fn formulas(functions: &BTreeMap<&str, &Formula>, lanes: usize) -> String {
+    let builtins = ["__builtin_sqrtf", "__builtin_floorf", "__builtin_fmaf"];
+    let mut text = formula::scalar_primitives("static inline", builtins);
+    let mut n = 1;
+    while n <= lanes {
+        if n > 1 {
+            text.push_str(&formula::vector_primitives(n));
+        }
+        functions.iter().for_each(|(name, of)| {
+            text.push_str(&formula::function("static inline", &type_name(n), n, name, of));
+        });
         n *= 2;
     }
     text
@@ -335,13 +356,14 @@ impl<'g, 'p> Writer<'g, 'p> {
         match expr {
             Expr::Const(value) => Value { text: format!("{value:?}f"), lanes: 1 },
             Expr::Load(access) => self.load(access),
-            Expr::Add(of) => self.binary(of, "+"),
-            Expr::Mul(of) => self.binary(of, "*"),
+            Expr::Binary(BinaryOp::Add, of) => self.binary(of, "+"),
+            Expr::Binary(BinaryOp::Mul, of) => self.binary(of, "*"),
             Expr::Guarded { .. } => Value { text: "for_a_gpu".into(), lanes: 1 },
-            Expr::Max(of) => {
-                let [a, b] = [&of[0], &of[1]].map(|e| self.expr(e));
-                let lanes = a.lanes.max(b.lanes);
-                Value { text: format!("max{lanes}({}, {})", splat(a, lanes), splat(b, lanes)), lanes }
+            Expr::Unary(..) | Expr::Binary(..) | Expr::Select(..) => {
+                let values: Vec<Value> = expr.operands().iter().map(|of| self.expr(of)).collect();
+                let lanes = values.iter().map(|value| value.lanes).max().unwrap_or(1);
+                let operands: Vec<String> = values.into_iter().map(|value| splat(value, lanes)).collect();
+                Value { text: formula::applied(expr, &operands, lanes).unwrap_or_default(), lanes }
             }
         }
     }

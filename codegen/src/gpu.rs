@@ -17,6 +17,7 @@
 
 use std::fmt::Write;
 
+use crate::formula;
 use autotune_ir::KernelPlan;
 use autotune_ir::program::{Grid, Program};
 use autotune_ir::target::GpuApi;
@@ -56,6 +57,10 @@ pub fn generate(program: &Program, api: GpuApi) -> String {
 
 fn in_dialect<D: Dialect>(program: &Program) -> String {
     let mut source = D::prelude(program);
+    if let Some(functions) = formula::used(program) {
+        source.push_str(&formula::scalar_primitives(D::FUNCTION, D::MATH));
+        functions.iter().for_each(|(name, of)| source.push_str(&formula::function(D::FUNCTION, "float", 1, name, of)));
+    }
     for (stage, plan) in program.stages.iter().zip(&KernelPlan::of(program).stages) {
         match (Grid::of(stage), plan.launch) {
             (Some(grid), Some(launch)) => {

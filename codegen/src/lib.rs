@@ -5,6 +5,7 @@ use autotune_ir::program::{Access, Node, Program, preorder};
 
 pub mod asm;
 pub mod c;
+mod formula;
 pub mod gpu;
 
 /// Row-major offset of an access in elements.

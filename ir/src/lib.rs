@@ -5,6 +5,7 @@
 //! | [`spec`] | what is to be computed: equations over named tensors |
 //! | [`target`] | the machine that code is made for |
 //! | [`program`], [`affine`] | the loop nests, the hub that everything else reads |
+//! | [`formula`] | what the operations of values compute: straight programs of what vector units do |
 //! | [`instruction`], [`vector`] | instructions that do whole loop nests, and accesses of several elements at once |
 //! | [`verify`](mod@verify), [`interp`], [`print`](mod@print) | independent proof, slow execution, text |
 //! | [`problem`] | what the verifier and the interpreter may find wrong |
@@ -17,6 +18,7 @@ pub mod affine;
 pub mod analyse;
 pub mod artifact;
 pub mod dtype;
+pub mod formula;
 pub mod instruction;
 pub mod interp;
 pub mod launch;

@@ -10,6 +10,8 @@
 
 /// CPUs: a common out-of-order core, as of 2017 and later.
 pub mod cpu {
+    use crate::formula::Primitive;
+
     /// Vector multiply-adds that may start in a cycle (Fog, "Instruction tables": Haswell and later, Zen 2 and later).
     pub const FMAS_PER_CYCLE: f64 = 2.0;
     /// Cycles from one vector multiply-add to the next that needs its result (Fog, "Instruction tables": 4 on Skylake to Golden Cove and
@@ -38,11 +40,23 @@ pub mod cpu {
     /// Bytes a cycle into the first-level cache of a core, into its second, and from memory for all cores together (usual: half of the
     /// widths in Intel's "Optimization Reference Manual", as copies reach them).
     pub const BYTES_PER_CYCLE: [f64; 3] = [32.0, 20.0, 10.0];
+
+    /// Cycles from one vector of a primitive to the next (Fog, "Instruction tables": division and square root of 8 lanes take 5 and 6 on
+    /// Skylake to Golden Cove, a comparison with what selects by it two instructions).
+    pub fn primitive_cycles(primitive: Primitive) -> f64 {
+        match primitive {
+            Primitive::Div => 5.0,
+            Primitive::Sqrt => 6.0,
+            Primitive::Select(_) => 1.0,
+            _ => 0.5,
+        }
+    }
 }
 
 /// GPUs: one multiprocessor, unless it says otherwise. "Guide" is NVIDIA's "CUDA C++ Programming Guide".
 pub mod gpu {
     use crate::dtype::DType;
+    use crate::formula::Primitive;
     use crate::instruction::ThreadGroup;
     use crate::target::{GpuApi, GpuTarget};
 
@@ -103,6 +117,15 @@ pub mod gpu {
     pub const CONVERSION_INSTRUCTIONS: f64 = 1.0;
     /// The same of one condition: a comparison that sets a predicate (usual).
     pub const CONDITION_INSTRUCTIONS: f64 = 1.0;
+
+    /// Instructions of a primitive (usual: division and square root rounded as IEEE 754 says are a reciprocal and its refinement).
+    pub fn primitive_instructions(primitive: Primitive) -> f64 {
+        match primitive {
+            Primitive::Div | Primitive::Sqrt => 8.0,
+            Primitive::Select(_) => 2.0,
+            _ => 1.0,
+        }
+    }
 
     /// Most blocks on a multiprocessor at once (Guide, "Technical Specifications per Compute Capability"; elsewhere two warps each fill
     /// it).

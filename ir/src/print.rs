@@ -14,7 +14,9 @@
 use std::fmt;
 
 use crate::affine::Affine;
-use crate::program::{Access, Buffer, BufferId, Expr, InBounds, Layout, Mbarrier, Node, Program, StoreMode, When};
+use crate::program::{
+    Access, BinaryOp, Buffer, BufferId, Expr, InBounds, Layout, Mbarrier, Node, Program, StoreMode, When,
+};
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,15 +114,21 @@ impl Program {
 
     fn expr(&self, expr: &Expr) -> String {
         let factor = |factor: &Expr| match factor {
-            Expr::Add(_) => format!("({})", self.expr(factor)),
+            Expr::Binary(BinaryOp::Add | BinaryOp::Sub, _) => format!("({})", self.expr(factor)),
             factor => self.expr(factor),
         };
         match expr {
             Expr::Const(value) => format!("{value:?}"),
             Expr::Load(access) => self.access(access),
-            Expr::Add(of) => format!("{} + {}", self.expr(&of[0]), self.expr(&of[1])),
-            Expr::Mul(of) => format!("{} * {}", factor(&of[0]), factor(&of[1])),
-            Expr::Max(of) => format!("max({}, {})", self.expr(&of[0]), self.expr(&of[1])),
+            Expr::Unary(op, of) => format!("{}({})", op.word(), self.expr(of)),
+            Expr::Binary(BinaryOp::Add, of) => format!("{} + {}", self.expr(&of[0]), self.expr(&of[1])),
+            Expr::Binary(BinaryOp::Sub, of) => format!("{} - {}", self.expr(&of[0]), factor(&of[1])),
+            Expr::Binary(BinaryOp::Mul, of) => format!("{} * {}", factor(&of[0]), factor(&of[1])),
+            Expr::Binary(op, of) => format!("{}({}, {})", op.word(), self.expr(&of[0]), self.expr(&of[1])),
+            Expr::Select(compare, of) => {
+                let [a, b, then, otherwise] = of.each_ref().map(|of| self.expr(of));
+                format!("(if {a} {} {b} then {then} else {otherwise})", compare.sign())
+            }
             Expr::Guarded { when, value } => format!("(if {} then {} else 0)", self.conditions(when), self.expr(value)),
         }
     }

@@ -42,11 +42,13 @@ use crate::spec::{Axis, AxisId, Spec};
 
 mod expr;
 mod grid;
+mod op;
 mod preorder;
 mod warp_role;
 
 pub use expr::{Access, Expr, InBounds};
 pub use grid::Grid;
+pub use op::{BinaryOp, Compare, UnaryOp};
 pub use preorder::preorder;
 pub use warp_role::{Mbarrier, PRODUCER_THREADS, WarpRole};
 
@@ -203,7 +205,7 @@ impl Store {
     /// The factors of a multiply-accumulate, `dst += a * b`.
     pub fn factors(&self) -> Option<[&Access; 2]> {
         match (&self.value, self.mode) {
-            (Expr::Mul(factors), StoreMode::Accumulate) => match &**factors {
+            (Expr::Binary(BinaryOp::Mul, factors), StoreMode::Accumulate) => match &**factors {
                 [Expr::Load(a), Expr::Load(b)] => Some([a, b]),
                 _ => None,
             },

@@ -85,7 +85,7 @@ impl Compiler {
         fs::write(&source_file, source).map_err(|e| io_error(&source_file, e))?;
         let log = fs::File::create(&log_file).map_err(|e| io_error(&log_file, e))?;
         let mut command = Command::new(&self.path);
-        command.args(&self.flags).arg(&source_file).arg("-o").arg(library);
+        command.args(&self.flags).arg(&source_file).arg("-o").arg(library).arg("-lm");
         command.env("LC_ALL", "C").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         if let Some(dir) = library.parent() {
             command.env("TMPDIR", dir);

@@ -10,7 +10,7 @@
 //!
 //! Sketches go by these parts, not by operators: whatever is a sum of products of two operands has them.
 
-use autotune_ir::program::Expr;
+use autotune_ir::program::{BinaryOp, Expr};
 use autotune_ir::spec::{AxisId, Equation, Spec};
 use autotune_ir::{Affine, VarId};
 
@@ -53,7 +53,8 @@ impl Axes {
     pub fn of(spec: &Spec) -> Option<Self> {
         let main = spec.main();
         let [data, weight] = main.loads()[..] else { return None };
-        if !matches!(&main.value, Expr::Mul(factors) if matches!(**factors, [Expr::Load(_), Expr::Load(_)])) {
+        if !matches!(&main.value, Expr::Binary(BinaryOp::Mul, factors) if matches!(**factors, [Expr::Load(_), Expr::Load(_)]))
+        {
             return None;
         }
 

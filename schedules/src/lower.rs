@@ -62,7 +62,6 @@ impl OperandBuffers {
     }
 
     fn map(&self, value: &Expr, sum: &Expr, channel: &Affine, index: &[Affine]) -> Expr {
-        let map = |pair: &[Expr; 2]| Box::new(pair.each_ref().map(|value| self.map(value, sum, channel, index)));
         match value {
             Expr::Load(access) => match self.spec.role(access.buffer) {
                 Role::Operand(number) => {
@@ -71,10 +70,11 @@ impl OperandBuffers {
                 }
                 _ => sum.clone(),
             },
-            Expr::Add(pair) => Expr::Add(map(pair)),
-            Expr::Mul(pair) => Expr::Mul(map(pair)),
-            Expr::Max(pair) => Expr::Max(map(pair)),
-            Expr::Const(_) | Expr::Guarded { .. } => value.clone(),
+            _ => {
+                let mut value = value.clone();
+                value.operands_mut().iter_mut().for_each(|of| *of = self.map(of, sum, channel, index));
+                value
+            }
         }
     }
 }

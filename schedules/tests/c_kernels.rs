@@ -4,62 +4,12 @@
 
 mod common;
 
-use std::process::Command;
-use std::{env, fs};
-
-use autotune_codegen::c;
-use autotune_ir::layout::from_layout;
-use autotune_ir::program::{Role, When};
-use autotune_ir::{KernelPlan, Program, Target};
+use autotune_ir::Target;
 use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance};
-use common::contents;
 use common::workloads::{random_panel, random_winograd, random_workload, sample_winograd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
-
-type Entry = unsafe extern "C" fn(*const *mut f32, *mut u8, i64, i64);
-
-/// Builds the program with the C compiler, runs every stage split at an odd place, and returns the output.
-fn run_c(program: &Program, target: &Target, operands: &Operands) -> ndarray::ArrayD<f32> {
-    let dir = tempfile::tempdir().unwrap();
-    let (source, library) = (dir.path().join("k.c"), dir.path().join("k.so"));
-    fs::write(&source, c::generate(program, target)).unwrap();
-    let compiler = env::var("CC").unwrap_or_else(|_| "cc".into());
-    let flags = [
-        "-O1",
-        "-shared",
-        "-fPIC",
-        "-march=native",
-        "-Wall",
-        "-Werror",
-        "-Wno-unused-variable",
-        "-Wno-psabi",
-        "-Wno-array-bounds",
-    ];
-    let output = Command::new(compiler).args(flags).arg("-o").arg(&library).arg(&source).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let plan = KernelPlan::of(program);
-    let mut buffers: Vec<Vec<f32>> = plan.buffers.iter().map(|b| contents(b, operands)).collect();
-    let pointers: Vec<*mut f32> = buffers.iter_mut().map(|b| b.as_mut_ptr()).collect();
-    let mut local = vec![0u8; plan.local_bytes + 64];
-    let local = local.as_mut_ptr().wrapping_add(local.as_ptr().align_offset(64));
-    // SAFETY: the library was just built from a program that keeps within the buffers of its plan.
-    unsafe {
-        let library = libloading::Library::new(&library).unwrap();
-        for when in [When::AheadOfTime, When::EveryRun] {
-            for stage in plan.stages.iter().filter(|s| s.when == when) {
-                let entry: libloading::Symbol<Entry> = library.get(stage.symbol.as_bytes()).unwrap();
-                let (tasks, split) = (stage.tasks as i64, stage.tasks as i64 / 3);
-                entry(pointers.as_ptr(), local, split, tasks);
-                entry(pointers.as_ptr(), local, 0, split);
-            }
-        }
-    }
-    let output = program.find(Role::Output).unwrap();
-    let layout = program.buffer(output).layout;
-    from_layout(&buffers[output.0 as usize], &program.spec.find(Role::Output).unwrap().shape, layout).unwrap()
-}
 
 fn check(workload: &Workload, target: &Target, seed: u64, configs: impl Fn(&ScheduleSpace) -> Vec<Config>) {
     let space = ScheduleSpace::new(workload, target);
@@ -68,7 +18,7 @@ fn check(workload: &Workload, target: &Target, seed: u64, configs: impl Fn(&Sche
     for config in configs(&space) {
         assert!(space.contains(&config), "{workload}: {config} {:?}", lower(workload, target, &config).err());
         let program = lower(workload, target, &config).unwrap();
-        let error = max_rel_error(&run_c(&program, target, &operands), &expected);
+        let error = max_rel_error(&common::c::run(&program, target, &operands).unwrap(), &expected);
         assert!(error <= tolerance(workload, &config), "seed {seed}: {workload}\n{config}\nerror {error}\n{program}");
     }
 }

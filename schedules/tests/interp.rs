@@ -4,7 +4,7 @@
 
 mod common;
 
-use autotune_ir::program::{Expr, LoopKind, Node, Role, StoreMode};
+use autotune_ir::program::{BinaryOp, Expr, LoopKind, Node, Role, StoreMode};
 use autotune_ir::{Affine, InterpError, Problem, Program, ProgramError, interpret};
 use autotune_schedules::{EXACT_TOLERANCE, Operands, max_rel_error, reference};
 use common::nests;
@@ -111,7 +111,7 @@ fn indices_out_of_bounds_name_stage_buffer_and_index() {
 
     let mut program = conv();
     nests::for_each_store(&mut program.stages[0].body, &mut |store| {
-        if let Expr::Mul(factors) = &mut store.value
+        if let Expr::Binary(BinaryOp::Mul, factors) = &mut store.value
             && let Expr::Load(input) = &mut factors[0]
         {
             input.index[2] = input.index[2].clone() + -1;

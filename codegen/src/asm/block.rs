@@ -4,6 +4,8 @@
 //! use is farthest makes room (Belady, "A study of replacement algorithms for a virtual-storage computer", 1966), which is
 //! known, as nothing branches. A value that is not worth a register is a memory operand where the instruction set has it.
 
+use std::ops::Range;
+
 use super::error::{AssembleError, Failure};
 use super::instruction_set::{Arithmetic, MAX_REGISTERS, Operand, Shape, Vector, Vectors};
 use super::leaf::{self, Input, Memory, Op, Source};
@@ -11,6 +13,8 @@ use super::nest::{Kind, Tree};
 use super::plan::{NONE, Plan};
 use super::transpose;
 use autotune_ir::program::StoreMode;
+
+mod steps;
 
 /// Emits a block, with `accumulators` registers in use.
 pub(super) fn emit(
@@ -20,15 +24,14 @@ pub(super) fn emit(
     plan: &mut Plan,
 ) -> Result<(), Failure> {
     plan.make(code);
-    let temps = isa.registers() - accumulators;
     let mut block = Block {
         code,
         inputs: &[],
         at: 0,
         temps: [Temp::FREE; MAX_REGISTERS],
-        count: temps,
         first: accumulators as u8,
-        free: ((1u64 << temps) - 1) as u32,
+        end: isa.registers() as u8,
+        free: (((1u64 << isa.registers()) - 1) & !((1u64 << accumulators) - 1)) as u32,
         isa,
         plan,
     };
@@ -43,6 +46,9 @@ pub(super) fn emit(
         block.at = at as u32;
         match code.ops[i] {
             Op::MulAdd { acc, factors } => block.multiply_add(acc as Vector, factors)?,
+            Op::Store { dst, mode, value: value @ Tree { steps: Some(first), .. } } => {
+                block.store_steps(dst, mode, value, first)?;
+            }
             Op::Store { dst: Input::Accumulator(acc), mode, value } => block.set(acc as Vector, mode, value)?,
             Op::Store { .. } if block.transpose(&code.ops[i..]) => transposed = i + transpose::ROWS,
             Op::Store { dst: Input::Source(dst), mode, value } => {
@@ -83,10 +89,10 @@ struct Block<'e, S> {
     isa: &'e mut S,
     /// Position of the present operation.
     at: u32,
-    /// The registers from `first` on, of which there are `count`.
+    /// By register; those from `first` to `end` are used so.
     temps: [Temp; MAX_REGISTERS],
-    count: usize,
-    first: u8,
+    first: Vector,
+    end: Vector,
     /// A bit per register that is kept for nothing.
     free: u32,
 }
@@ -103,7 +109,7 @@ impl<S: Vectors> Block<'_, S> {
                 Input::Source(id) => Some(id),
                 Input::Accumulator(_) => None,
             },
-            Kind::Binary(..) => None,
+            Kind::Binary(..) | Kind::Step(..) => None,
         }
     }
 
@@ -156,7 +162,12 @@ impl<S: Vectors> Block<'_, S> {
             return Ok(());
         }
 
-        let mut value = self.value(value.root, None)?;
+        let value = self.value(value.root, None)?;
+        self.write(dst, mode, value)
+    }
+
+    /// Memory = the value of a register, which is released, or += it.
+    pub(super) fn write(&mut self, dst: Memory, mode: StoreMode, mut value: Vector) -> Result<(), Failure> {
         if mode == StoreMode::Accumulate {
             let old = self.spare()?;
             self.isa.load(old, dst.shape, dst.at);
@@ -178,26 +189,26 @@ impl<S: Vectors> Block<'_, S> {
     fn transpose(&mut self, ops: &[Op]) -> bool {
         let Some(copy) = transpose::Block::of(self.code, ops) else { return false };
         let Some(registers) = self.isa.transpose_registers(copy.lanes, self.first) else { return false };
-        for i in 0..registers {
-            self.vacate(i);
-            self.assign(i, Temp::FREE);
+        for register in (self.first..).take(registers) {
+            self.vacate(register);
+            self.assign(register, Temp::FREE);
         }
         copy.emit(self.isa, self.first);
         true
     }
 
     /// A register no longer holds a source.
-    fn vacate(&mut self, i: usize) {
-        if let Some(uses) = self.plan.uses.get_mut(self.temps[i].holds as usize) {
+    fn vacate(&mut self, register: Vector) {
+        if let Some(uses) = self.plan.uses.get_mut(self.temps[usize::from(register)].holds as usize) {
             uses.temp = NONE;
         }
     }
 
     /// Changes what a register is used for.
-    fn assign(&mut self, i: usize, temp: Temp) {
+    fn assign(&mut self, register: Vector, temp: Temp) {
         let is_free = temp.pins == 0 && temp.next_use == NONE;
-        self.free = self.free & !(1 << i) | u32::from(is_free) << i;
-        self.temps[i] = temp;
+        self.free = self.free & !(1 << register) | u32::from(is_free) << register;
+        self.temps[usize::from(register)] = temp;
     }
 
     /// The register of a value; to be released. What is computed last goes to `to`, if given, which the
@@ -209,6 +220,8 @@ impl<S: Vectors> Block<'_, S> {
                 Input::Accumulator(acc) => return Ok(acc as Vector),
                 Input::Source(id) => return self.source(id),
             },
+            // Only of values that are no trees.
+            Kind::Step(..) => return self.spare(),
         };
         match op {
             // The operand that is taken where one is not a number comes second.
@@ -273,7 +286,7 @@ impl<S: Vectors> Block<'_, S> {
 
     /// True for a register that holds neither partial sums nor a source.
     fn is_scratch(&self, register: Vector) -> bool {
-        register.checked_sub(self.first).is_some_and(|i| self.temps[i as usize].holds == NONE)
+        register >= self.first && self.temps[usize::from(register)].holds == NONE
     }
 
     /// A value as an operand; to be released.
@@ -301,7 +314,7 @@ impl<S: Vectors> Block<'_, S> {
         let operand = self.isa.memory_operand(memory.shape, memory.at)?;
         let next = self.plan.next_use(id, self.at);
         let gives_way = |t: &Temp| t.pins == 0 && t.next_use > next;
-        let is_worth_it = next < NONE && (self.free != 0 || self.temps[..self.count].iter().any(gives_way));
+        let is_worth_it = next < NONE && (self.free != 0 || self.temps[self.in_use()].iter().any(gives_way));
         if is_worth_it { None } else { Some(operand) }
     }
 
@@ -312,10 +325,9 @@ impl<S: Vectors> Block<'_, S> {
         }
         let register = self.spare()?;
         self.load(register, id);
-        let i = register - self.first;
         let next_use = self.plan.next_use(id, self.at);
-        self.assign(usize::from(i), Temp { holds: id, next_use, pins: 1 });
-        self.plan.uses[id as usize].temp = u32::from(i);
+        self.assign(register, Temp { holds: id, next_use, pins: 1 });
+        self.plan.uses[id as usize].temp = u32::from(register);
         Ok(register)
     }
 
@@ -331,34 +343,39 @@ impl<S: Vectors> Block<'_, S> {
         let i = self.plan.uses[id as usize].temp;
         let pins = self.temps.get(i as usize)?.pins + 1;
         let next_use = self.plan.next_use(id, self.at);
-        self.assign(i as usize, Temp { holds: id, next_use, pins });
-        Some(self.first + i as u8)
+        self.assign(i as Vector, Temp { holds: id, next_use, pins });
+        Some(i as Vector)
+    }
+
+    fn in_use(&self) -> Range<usize> {
+        usize::from(self.first)..usize::from(self.end)
     }
 
     /// A register to write to; to be released.
     fn spare(&mut self) -> Result<Vector, Failure> {
-        let mut farthest = (self.free != 0).then(|| (self.free.trailing_zeros() as usize, NONE));
+        let mut farthest = (self.free != 0).then(|| (self.free.trailing_zeros() as Vector, NONE));
         if farthest.is_none() {
-            for (i, temp) in self.temps[..self.count].iter().enumerate().filter(|(_, t)| t.pins == 0) {
+            let temps = (self.first..).zip(&self.temps[self.in_use()]);
+            for (register, temp) in temps.filter(|(_, temp)| temp.pins == 0) {
                 if farthest.is_none_or(|(_, most)| temp.next_use > most) {
-                    farthest = Some((i, temp.next_use));
+                    farthest = Some((register, temp.next_use));
                 }
             }
         }
-        let available = self.count;
-        let (i, _) = farthest.ok_or(AssembleError::RegisterTile { needed: available + 1, available })?;
-        self.vacate(i);
-        self.assign(i, Temp { pins: 1, ..Temp::FREE });
-        Ok(self.first + i as u8)
+        let available = self.in_use().len();
+        let (register, _) = farthest.ok_or(AssembleError::RegisterTile { needed: available + 1, available })?;
+        self.vacate(register);
+        self.assign(register, Temp { pins: 1, ..Temp::FREE });
+        Ok(register)
     }
 
     #[inline]
     fn release(&mut self, operand: Operand) {
         if let Operand::Register(register) = operand
-            && let Some(i) = register.checked_sub(self.first)
+            && register >= self.first
         {
-            let temp = self.temps[usize::from(i)];
-            self.assign(usize::from(i), Temp { pins: temp.pins - 1, ..temp });
+            let temp = self.temps[usize::from(register)];
+            self.assign(register, Temp { pins: temp.pins - 1, ..temp });
         }
     }
 }

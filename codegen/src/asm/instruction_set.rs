@@ -5,6 +5,7 @@
 //! slots of eight bytes on the stack; one integer more, the accumulator, is what they are computed in.
 
 use super::error::Failure;
+use autotune_ir::program::Compare;
 
 /// Number of a vector register.
 pub(super) type Vector = u8;
@@ -57,11 +58,32 @@ pub(super) enum Arithmetic {
     Add,
     Sub,
     Mul,
-    /// The second operand where either is not a number.
+    Div,
+    /// The second operand where either is not a number, or both are zeros.
     Max,
+    /// The same.
+    Min,
     /// Adds the product to the destination, rounded once.
     MulAdd,
+    /// The bits that both have, and those that either has.
+    And,
+    Or,
+    /// The sum of the bits as integers.
+    AddBits,
 }
+
+/// Arithmetic of one operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Unary {
+    Sqrt,
+    Floor,
+    /// The bits moved by so many places, zeros behind them.
+    ShiftLeft(u8),
+    ShiftRight(u8),
+}
+
+/// Slots of a whole vector that leaves have on the stack which compute in steps.
+pub(super) const VECTOR_SLOTS: usize = 32;
 
 /// How two integers compare as signed numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +139,16 @@ pub(super) trait Vectors {
 
     /// `to = a op b`.
     fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: Operand);
+
+    /// `to = op a`.
+    fn unary(&mut self, op: Unary, to: Vector, a: Vector);
+
+    /// `to = then` where `a` and `b` compare so, else `otherwise`; `to` is none of them.
+    fn select(&mut self, compare: Compare, to: Vector, of: [Vector; 2], then: Vector, otherwise: Vector);
+
+    /// `slot = v` and `v = slot`, one of [`VECTOR_SLOTS`].
+    fn spill(&mut self, v: Vector, slot: usize);
+    fn fill(&mut self, v: Vector, slot: usize);
 
     /// A value in memory as an operand of arithmetic, where there are such operands.
     fn memory_operand(&self, shape: Shape, at: Address) -> Option<Operand>;
@@ -180,8 +212,9 @@ pub(super) trait Control {
     /// Calls a leaf, which may change every register.
     fn call(&mut self, leaf: usize);
 
-    /// Begins a leaf; vectors of so many lanes, besides whole ones, are loaded and stored in it.
-    fn begin_leaf(&mut self, parts: &[u8]);
+    /// Begins a leaf; vectors of so many lanes, besides whole ones, are loaded and stored in it, and it has vector slots if it computes
+    /// in steps.
+    fn begin_leaf(&mut self, parts: &[u8], has_steps: bool);
     fn end_leaf(&mut self);
 
     /// Lets a loop counter begin at so many iterations.

@@ -310,7 +310,7 @@ impl<'p> Expander<'p> {
             let input = self.input(nest, element)?;
             self.leaf.inputs.push(input);
         }
-        Ok(Tree { root: value.root, inputs: (first, self.leaf.inputs.len() as u32) })
+        Ok(Tree { inputs: (first, self.leaf.inputs.len() as u32), ..value })
     }
 
     /// What an element is in the present block and iterations.

@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 use super::error::{AssembleError, Failure};
 use super::instruction_set::Arithmetic;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::program::{self, BufferId, Expr, LoopKind, Program, Scope, StoreMode};
+use autotune_ir::formula::{Formula, Primitive, Step};
+use autotune_ir::program::{self, BinaryOp, BufferId, Expr, LoopKind, Program, Scope, StoreMode};
 
 /// Elements of `buffer` from `base` on, affine in the variables outside.
 pub(super) struct Pointer {
@@ -39,11 +40,18 @@ pub(super) struct Nest {
     /// Terms of all elements: a variable's number and a coefficient in elements.
     pub(super) terms: Vec<(u32, i64)>,
     /// How pointers advance with the serial loops around their accesses, by zero as well.
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<Advance>,
     /// The buffer of each pointer.
     pub(super) pointers: Vec<BufferId>,
     /// Number of variables, which are numbered in order of appearance.
     pub(super) vars: usize,
+}
+
+impl Nest {
+    /// True if some value is computed in steps.
+    pub(super) fn has_steps(&self) -> bool {
+        self.nodes.iter().any(|node| matches!(node, Node::Store { value, .. } if value.steps.is_some()))
+    }
 }
 
 impl Hash for Nest {
@@ -73,6 +81,8 @@ pub(super) enum Node {
 pub(super) struct Tree {
     pub(super) root: u32,
     pub(super) inputs: (u32, u32),
+    /// The first value, if all of them are computed one after the other, as steps that others may share.
+    pub(super) steps: Option<u32>,
 }
 
 /// A value and the registers that it takes to evaluate, besides accumulators (Sethi and Ullman, "The generation of optimal
@@ -89,6 +99,8 @@ pub(super) enum Kind {
     Input(u32),
     /// What an operation makes of two values.
     Binary(Arithmetic, u32, u32),
+    /// A step: what a primitive makes of values before it; those that it does not have are zero.
+    Step(Primitive, [u32; Primitive::MOST_OPERANDS]),
 }
 
 /// An element: a constant and terms of unrolled and vectorised variables, in elements behind where its place begins.
@@ -112,7 +124,7 @@ pub(super) enum Place {
 
 /// By how many elements a pointer advances in each iteration of a loop.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Step {
+pub(super) struct Advance {
     pub(super) pointer: u8,
     pub(super) var: u32,
     pub(super) elements: i64,
@@ -146,6 +158,15 @@ pub(super) struct Resolver<'p> {
     pub(super) pointers: Vec<Pointer>,
 }
 
+/// True for sums, products and maxima only, which a tree of values is evaluated as.
+fn is_tree(value: &Expr) -> bool {
+    let is_plain = |value: &Expr| match Formula::of(value) {
+        Some(formula) => matches!(formula.only(), Some(Primitive::Add | Primitive::Mul | Primitive::Max)),
+        None => true,
+    };
+    is_plain(value) && value.operands().iter().all(is_tree)
+}
+
 impl<'p> Resolver<'p> {
     pub(super) fn new(program: &'p Program, integers: usize) -> Self {
         Self { program, integers, scope: Vec::new(), nest: Nest::default(), pointers: Vec::new() }
@@ -167,7 +188,7 @@ impl<'p> Resolver<'p> {
 
         self.node(node)?;
         for (i, pointer) in self.pointers.iter().enumerate() {
-            let step = |&(var, elements): &(u32, i64)| Step { pointer: i as u8, var, elements };
+            let step = |&(var, elements): &(u32, i64)| Advance { pointer: i as u8, var, elements };
             self.nest.steps.extend(pointer.steps.iter().map(step));
             self.nest.pointers.push(pointer.buffer);
         }
@@ -214,7 +235,11 @@ impl<'p> Resolver<'p> {
 
     fn store(&mut self, store: &'p program::Store) -> Result<(), Failure> {
         let (first, mode) = (self.nest.elements.len(), store.mode);
-        let root = self.value(&store.value, first)?;
+        let steps = (!is_tree(&store.value)).then_some(self.nest.values.len() as u32);
+        let root = match steps {
+            Some(from) => self.steps(&store.value, (first, from as usize))?,
+            None => self.value(&store.value, first)?,
+        };
         let dst = self.access(&store.dst)?;
 
         let Nest { nodes, values, elements, .. } = &mut self.nest;
@@ -226,27 +251,79 @@ impl<'p> Resolver<'p> {
             {
                 Node::MulAdd { acc: end, factors: [end - 2, end - 1] }
             }
-            _ => Node::Store { dst: end, mode, value: Tree { root, inputs: (first as u32, end) } },
+            _ => Node::Store { dst: end, mode, value: Tree { root, inputs: (first as u32, end), steps } },
         });
         elements.push(dst);
         Ok(())
     }
 
+    /// The number of the last step of a value whose elements and values begin at `first`. What is there already is not written again.
+    fn steps(&mut self, value: &'p Expr, first: (usize, usize)) -> Result<u32, Failure> {
+        let Some(formula) = Formula::of(value) else {
+            let number = self.value(value, first.0)?;
+            return Ok(self.known_input(first).unwrap_or(number));
+        };
+        let mut operands = [0; Primitive::MOST_OPERANDS];
+        for (operand, of) in operands.iter_mut().zip(value.operands()) {
+            *operand = self.steps(of, first)?;
+        }
+
+        let mut numbers: SmallVec<[u32; 64]> = SmallVec::new();
+        for step in formula.steps() {
+            numbers.push(match *step {
+                Step::Operand(number) => operands[usize::from(number)],
+                Step::Constant(bits) => {
+                    let number = self.constant(bits, first.0);
+                    self.known_input(first).unwrap_or(number)
+                }
+                Step::Apply(primitive, of) => {
+                    let mut numbers_of = [0; Primitive::MOST_OPERANDS];
+                    let operands = numbers_of.iter_mut().zip(&of[..primitive.operands()]);
+                    operands.for_each(|(number, &of)| *number = numbers[usize::from(of)]);
+                    let kind = Kind::Step(primitive, numbers_of);
+                    self.known_value(kind, first.1).unwrap_or_else(|| self.push_value(kind, 0))
+                }
+            });
+        }
+        Ok(numbers.last().copied().unwrap_or_default())
+    }
+
+    fn known_value(&self, kind: Kind, first: usize) -> Option<u32> {
+        let known = self.nest.values[first..].iter().position(|value| value.kind == kind)?;
+        Some((first + known) as u32)
+    }
+
+    /// Takes back the element that came last, and its value, if there is another of the same; returns that one's value.
+    fn known_input(&mut self, (first_element, first_value): (usize, usize)) -> Option<u32> {
+        let Nest { elements, terms, .. } = &self.nest;
+        let (last, others) = elements[first_element..].split_last()?;
+        let terms_of = |element: &Element| &terms[element.terms.0 as usize..element.terms.1 as usize];
+        let is_same = |other: &Element| {
+            (other.place, other.constant) == (last.place, last.constant) && terms_of(other) == terms_of(last)
+        };
+        let known = others.iter().position(is_same)?;
+        let number = self.known_value(Kind::Input(known as u32), first_value)?;
+        self.nest.elements.pop();
+        self.nest.values.pop();
+        Some(number)
+    }
+
+    fn constant(&mut self, bits: u32, first: usize) -> u32 {
+        self.input(Element { place: Place::Constant(bits), constant: 0, terms: (0, 0) }, first)
+    }
+
     /// The number of a value of a tree whose inputs begin at `first`.
     fn value(&mut self, value: &'p Expr, first: usize) -> Result<u32, Failure> {
         let (op, of) = match value {
-            Expr::Const(value) => {
-                let place = Place::Constant(value.to_bits());
-                return Ok(self.input(Element { place, constant: 0, terms: (0, 0) }, first));
-            }
+            Expr::Const(value) => return Ok(self.constant(value.to_bits(), first)),
             Expr::Load(access) => {
                 let element = self.access(access)?;
                 return Ok(self.input(element, first));
             }
-            Expr::Add(of) => (Arithmetic::Add, of),
-            Expr::Mul(of) => (Arithmetic::Mul, of),
-            Expr::Max(of) => (Arithmetic::Max, of),
-            Expr::Guarded { .. } => return Err(AssembleError::Gpu.into()),
+            Expr::Binary(BinaryOp::Add, of) => (Arithmetic::Add, of),
+            Expr::Binary(BinaryOp::Mul, of) => (Arithmetic::Mul, of),
+            Expr::Binary(BinaryOp::Max, of) => (Arithmetic::Max, of),
+            _ => return Err(AssembleError::Gpu.into()),
         };
         let (a, b) = (self.value(&of[0], first)?, self.value(&of[1], first)?);
         let registers = match [a, b].map(|v| self.nest.values[v as usize].registers) {

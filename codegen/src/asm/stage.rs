@@ -231,7 +231,7 @@ fn emit_leaf(isa: &mut impl InstructionSet, plan: &mut Plan, nest: &Nest, leaf: 
 
     // The number of each open loop's counter, and where its body begins.
     let mut open = Vec::new();
-    isa.begin_leaf(&leaf.parts);
+    isa.begin_leaf(&leaf.parts, nest.has_steps());
     for item in &leaf.items {
         match item {
             Item::Block { ops, sources } => {

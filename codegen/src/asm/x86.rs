@@ -17,11 +17,13 @@ pub(super) struct X86 {
     code: encode::Code,
     /// Lanes of the masks in k1, k2, ...
     masks: Vec<u8>,
+    /// True in leaves with vector slots; they have many constants, which they load from behind the code.
+    has_steps: bool,
 }
 
 impl X86 {
     pub(super) fn new(isa: Isa) -> Self {
-        Self { isa, code: encode::Code::default(), masks: Vec::new() }
+        Self { isa, code: encode::Code::default(), masks: Vec::new(), has_steps: false }
     }
 }
 

@@ -30,6 +30,10 @@ pub(super) trait Dialect: Sized + 'static {
     const THREAD_NUMBER: &str;
     const BARRIER: &str;
 
+    /// What comes before a function, and the names of square root, floor and fused multiply-add for f32.
+    const FUNCTION: &str;
+    const MATH: [&str; 3];
+
     /// For one kernel.
     fn new(program: &Program, stage: &Stage, grid: &Grid, launch: Launch) -> Self;
 

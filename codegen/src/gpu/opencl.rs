@@ -13,6 +13,9 @@ impl Dialect for OpenCl {
     const THREAD_NUMBER: &str = "get_local_id(0)";
     const BARRIER: &str = "barrier(CLK_LOCAL_MEM_FENCE);";
 
+    const FUNCTION: &str = "static inline";
+    const MATH: [&str; 3] = ["sqrt", "floor", "fma"];
+
     fn new(_: &Program, _: &Stage, _: &Grid, _: Launch) -> Self {
         Self
     }

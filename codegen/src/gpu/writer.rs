@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::dialect::Dialect;
 use super::element;
 use super::used::Used;
-use crate::flat_offset;
+use crate::{flat_offset, formula};
 use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::launch::{Launch, shared_offsets};
@@ -315,9 +315,11 @@ impl<'a, D: Dialect> Writer<'a, D> {
         match expr {
             Expr::Const(value) => vec![format!("{value:?}f"); lanes],
             Expr::Load(access) => self.load(access, lanes, None),
-            Expr::Add(of) => self.binary(of, lanes, |a, b| format!("({a} + {b})")),
-            Expr::Mul(of) => self.binary(of, lanes, |a, b| format!("({a} * {b})")),
-            Expr::Max(of) => self.binary(of, lanes, |a, b| format!("max1({a}, {b})")),
+            Expr::Unary(..) | Expr::Binary(..) | Expr::Select(..) => {
+                let operands: Vec<Vec<String>> = expr.operands().iter().map(|of| self.expr(of, lanes)).collect();
+                let of_lane = |lane: usize| operands.iter().map(|of| of[lane].clone()).collect::<Vec<_>>();
+                (0..lanes).map(|lane| formula::applied(expr, &of_lane(lane), 1).unwrap_or_default()).collect()
+            }
             Expr::Guarded { when, value } => {
                 if let (Expr::Load(access), Some(when)) = (&**value, self.conditions(when, 0))
                     && self.vector.is_some_and(|v| self.is_contiguous(access, v))
@@ -332,11 +334,6 @@ impl<'a, D: Dialect> Writer<'a, D> {
                 guarded.collect()
             }
         }
-    }
-
-    fn binary(&mut self, [a, b]: &[Expr; 2], lanes: usize, text: impl Fn(String, String) -> String) -> Vec<String> {
-        let (a, b) = (self.expr(a, lanes), self.expr(b, lanes));
-        a.into_iter().zip(b).map(|(a, b)| text(a, b)).collect()
     }
 
     /// The elements of all lanes; where they are contiguous they are loaded at once, into a name.

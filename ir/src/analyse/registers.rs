@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
+use crate::formula::{Formula, Primitive};
 use crate::machine::cpu::{
     FMA_LATENCY_CYCLES, FMAS_PER_CYCLE, FORWARD_LATENCY_CYCLES, INSTRUCTION_BYTES, INSTRUCTIONS_PER_CYCLE,
-    LOADS_PER_CYCLE, LOOP_EXIT_CYCLES,
+    LOADS_PER_CYCLE, LOOP_EXIT_CYCLES, primitive_cycles,
 };
-use crate::program::{Access, Loop, LoopKind, Scope};
+use crate::program::{Access, Expr, Loop, LoopKind, Scope};
 
 use super::Core;
 use super::nest::{Leaf, Nest, vector_loop};
@@ -152,6 +153,15 @@ impl RegisterTile {
     }
 }
 
+/// The primitives of a value that take time of their own: sums, products and the like, one to an operation, go on beside loads and
+/// stores.
+fn own_primitives(value: &Expr) -> impl Iterator<Item = Primitive> {
+    let mut formulas = Vec::new();
+    value.for_each(&mut |expr| formulas.extend(Formula::of(expr)));
+    let is_free = |formula: &Formula| formula.only().is_some_and(|only| primitive_cycles(only) <= 0.5);
+    formulas.into_iter().filter(move |formula| !is_free(formula)).flat_map(Formula::primitives)
+}
+
 /// What a leaf other than a multiply-accumulate needs in all its runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CopyCost {
@@ -178,10 +188,14 @@ impl CopyCost {
                 elements += 1.0;
             }
         });
+        let primitives = own_primitives(&leaf.store.value);
+        let (count, cycles) = primitives.fold((0.0, 0.0), |(count, cycles), primitive| {
+            (count + vectors, cycles + vectors * primitive_cycles(primitive))
+        });
         Self {
-            instructions: once * leaf.trips / extent as f64,
+            instructions: (once + cycles) * leaf.trips / extent as f64,
             bytes: 4.0 * elements * leaf.trips,
-            code_bytes: written_out(loops) * (once + vectors) * INSTRUCTION_BYTES,
+            code_bytes: written_out(loops) * (once + vectors + count) * INSTRUCTION_BYTES,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{HashSet, VecDeque};
 
 use super::marks::Marks;
 use crate::affine::{Affine, VarId};
+use crate::formula::{Formula, Primitive};
 use crate::problem::Problem;
 use crate::program::{
     Access, BufferId, Digit, Expr, Grid, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode,
@@ -249,12 +250,6 @@ impl<'p> Machine<'p> {
         Ok(match expr {
             Expr::Const(value) => *value,
             Expr::Load(access) => self.read(access.buffer, self.offset(access)?)?,
-            Expr::Add(of) => self.value(&of[0])? + self.value(&of[1])?,
-            Expr::Mul(of) => self.value(&of[0])? * self.value(&of[1])?,
-            Expr::Max(of) => {
-                let (a, b) = (self.value(&of[0])?, self.value(&of[1])?);
-                if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) }
-            }
             Expr::Guarded { .. } if self.threads.is_none() => {
                 return Problem::nesting("a guarded value outside of a grid");
             }
@@ -262,6 +257,13 @@ impl<'p> Machine<'p> {
                 true => self.value(value)?,
                 false => 0.0,
             },
+            Expr::Unary(..) | Expr::Binary(..) | Expr::Select(..) => {
+                let mut values = [0.0; Primitive::MOST_OPERANDS];
+                for (value, of) in values.iter_mut().zip(expr.operands()) {
+                    *value = self.value(of)?;
+                }
+                Formula::of(expr).map_or(f32::NAN, |formula| formula.value(values))
+            }
         })
     }
 

@@ -1,6 +1,7 @@
 //! What is stored: values, made of elements of buffers.
 
 use super::BufferId;
+use super::op::{BinaryOp, Compare, UnaryOp};
 use crate::affine::Affine;
 
 /// One element of a buffer.
@@ -28,12 +29,12 @@ pub enum Expr {
     Const(f32),
     /// An element of a buffer.
     Load(Access),
-    /// Sum.
-    Add(Box<[Expr; 2]>),
-    /// Product.
-    Mul(Box<[Expr; 2]>),
-    /// The larger of two.
-    Max(Box<[Expr; 2]>),
+    /// What an operation makes of one value.
+    Unary(UnaryOp, Box<Expr>),
+    /// What an operation makes of two values.
+    Binary(BinaryOp, Box<[Expr; 2]>),
+    /// Of four values, the third where the first two compare so, else the fourth.
+    Select(Compare, Box<[Expr; 4]>),
     /// The value where every condition holds, elsewhere zero; nothing is loaded there. GPU only.
     Guarded {
         /// The conditions.
@@ -46,27 +47,58 @@ pub enum Expr {
 impl Expr {
     /// `a + b`.
     pub fn sum(a: Expr, b: Expr) -> Self {
-        Expr::Add(Box::new([a, b]))
+        Self::binary(BinaryOp::Add, a, b)
     }
 
     /// `a * b`.
     pub fn product(a: Expr, b: Expr) -> Self {
-        Expr::Mul(Box::new([a, b]))
+        Self::binary(BinaryOp::Mul, a, b)
     }
 
     /// The larger of two.
     pub fn max(a: Expr, b: Expr) -> Self {
-        Expr::Max(Box::new([a, b]))
+        Self::binary(BinaryOp::Max, a, b)
+    }
+
+    /// What an operation makes of a value.
+    pub fn unary(op: UnaryOp, of: Expr) -> Self {
+        Expr::Unary(op, Box::new(of))
+    }
+
+    /// What an operation makes of two values.
+    pub fn binary(op: BinaryOp, a: Expr, b: Expr) -> Self {
+        Expr::Binary(op, Box::new([a, b]))
+    }
+
+    /// `then` where `a` and `b` compare so, else `otherwise`.
+    pub fn select(compare: Compare, [a, b]: [Expr; 2], then: Expr, otherwise: Expr) -> Self {
+        Expr::Select(compare, Box::new([a, b, then, otherwise]))
+    }
+
+    /// The values that it is made of, left to right.
+    pub fn operands(&self) -> &[Expr] {
+        match self {
+            Expr::Const(_) | Expr::Load(_) => &[],
+            Expr::Unary(_, of) | Expr::Guarded { value: of, .. } => std::slice::from_ref(of),
+            Expr::Binary(_, of) => &**of,
+            Expr::Select(_, of) => &**of,
+        }
+    }
+
+    /// The values that it is made of, left to right.
+    pub fn operands_mut(&mut self) -> &mut [Expr] {
+        match self {
+            Expr::Const(_) | Expr::Load(_) => &mut [],
+            Expr::Unary(_, of) | Expr::Guarded { value: of, .. } => std::slice::from_mut(of),
+            Expr::Binary(_, of) => &mut **of,
+            Expr::Select(_, of) => &mut **of,
+        }
     }
 
     /// Calls `visit` on the expression and on all within it, left to right.
     pub fn for_each<'a>(&'a self, visit: &mut impl FnMut(&'a Expr)) {
         visit(self);
-        match self {
-            Expr::Const(_) | Expr::Load(_) => {}
-            Expr::Add(of) | Expr::Mul(of) | Expr::Max(of) => of.iter().for_each(|e| e.for_each(visit)),
-            Expr::Guarded { value, .. } => value.for_each(visit),
-        }
+        self.operands().iter().for_each(|of| of.for_each(visit));
     }
 
     /// Calls `visit` on every load, left to right, with the conditions under which it happens: these and those around it.
@@ -75,19 +107,14 @@ impl Expr {
         guards: &mut Vec<&'a InBounds>,
         visit: &mut impl FnMut(&'a Access, &[&'a InBounds]),
     ) {
+        let outer = guards.len();
         match self {
-            Expr::Const(_) => {}
             Expr::Load(access) => visit(access, guards),
-            Expr::Add(of) | Expr::Mul(of) | Expr::Max(of) => {
-                of.iter().for_each(|e| e.for_each_guarded_load(guards, visit));
-            }
-            Expr::Guarded { when, value } => {
-                let outer = guards.len();
-                guards.extend(when);
-                value.for_each_guarded_load(guards, visit);
-                guards.truncate(outer);
-            }
+            Expr::Guarded { when, .. } => guards.extend(when),
+            _ => {}
         }
+        self.operands().iter().for_each(|of| of.for_each_guarded_load(guards, visit));
+        guards.truncate(outer);
     }
 
     /// Calls `visit` on every load, left to right.

@@ -176,7 +176,7 @@ mod tests {
         let equation = Equation {
             axes: axes.iter().map(|&(name, extent)| Axis { name, extent, reduce: is_summed(name) }).collect(),
             output: access(2),
-            value: Expr::Mul(Box::new([Expr::Load(access(0)), Expr::Load(access(1))])),
+            value: Expr::product(Expr::Load(access(0)), Expr::Load(access(1))),
         };
         let tensors = tensors.collect();
         let spec = Arc::new(Spec { name: "contraction".into(), tensors, equations: vec![equation], main: 0 });

@@ -189,17 +189,19 @@ impl Line<'_> {
 
     /// An expression at each point, where `load` says what accesses read.
     pub(super) fn values(&self, expr: &Expr, load: &impl Fn(&Access) -> Vec<f64>) -> Vec<f64> {
-        let both = |of: &[Expr; 2], combined: fn(f64, f64) -> f64| {
-            let [mut left, right] = of.each_ref().map(|expr| self.values(expr, load));
-            left.iter_mut().zip(right).for_each(|(left, right)| *left = combined(*left, right));
-            left
-        };
         match expr {
             Expr::Const(x) => vec![f64::from(*x); self.columns.len()],
             Expr::Load(access) => load(access),
-            Expr::Add(of) => both(of, |a, b| a + b),
-            Expr::Mul(of) => both(of, |a, b| a * b),
-            Expr::Max(of) => both(of, f64::max),
+            Expr::Unary(op, of) => self.values(of, load).into_iter().map(|x| op.exact(x)).collect(),
+            Expr::Binary(op, of) => {
+                let [left, right] = of.each_ref().map(|expr| self.values(expr, load));
+                left.into_iter().zip(right).map(|(left, right)| op.exact(left, right)).collect()
+            }
+            Expr::Select(compare, of) => {
+                let [a, b, then, otherwise] = of.each_ref().map(|expr| self.values(expr, load));
+                let choose = |i: usize| if compare.holds(a[i], b[i]) { then[i] } else { otherwise[i] };
+                (0..a.len()).map(choose).collect()
+            }
             Expr::Guarded { when, value } => {
                 let mut values = self.values(value, load);
                 for (value, &column) in values.iter_mut().zip(self.columns) {

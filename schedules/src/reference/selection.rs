@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use autotune_ir::program::{Access, Expr};
+use autotune_ir::program::{Access, BinaryOp, Expr};
 use autotune_ir::spec::Spec;
 
 use super::line::points;
@@ -17,7 +17,7 @@ fn is_added_to(expr: &Expr, access: &Access) -> bool {
     expr.for_each_load(&mut |load| loads += usize::from(load == access));
     match expr {
         Expr::Load(load) => load == access,
-        Expr::Add(of) => loads == 1 && of.iter().any(|of| is_added_to(of, access)),
+        Expr::Binary(BinaryOp::Add, of) => loads == 1 && of.iter().any(|of| is_added_to(of, access)),
         _ => false,
     }
 }

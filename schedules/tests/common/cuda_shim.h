@@ -6,6 +6,7 @@
 // that is used at the wrong time, shows in the result.
 #include <ucontext.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>

@@ -1,11 +1,13 @@
 //! What the integration tests share. Each test binary uses its own part of it.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod c;
 #[cfg(unix)]
 pub mod cuda_on_cpu;
 pub mod instructions;
 #[cfg(target_arch = "x86_64")]
 pub mod machine;
+pub mod maps;
 pub mod nests;
 #[cfg(unix)]
 pub mod nvrtc;

@@ -1,7 +1,7 @@
 //! Programs of the sketch for tensor cores with stated knobs, and faults in their pipelines.
 
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{Access, Expr, Mbarrier, Node, Scope, Store, WarpRole};
+use autotune_ir::program::{Access, BinaryOp, Expr, Mbarrier, Node, Scope, Store, WarpRole};
 use autotune_ir::{GpuTarget, Program, Target};
 use autotune_schedules::{Config, ScheduleSpace, Value, Workload};
 
@@ -124,7 +124,7 @@ fn wait_faults(program: &Program) -> Vec<(&'static str, Program)> {
 
 /// Calls `change` on both factors of a multiply-accumulate.
 pub fn for_each_factor(store: &mut Store, change: &mut impl FnMut(&mut Access)) {
-    if let Expr::Mul(factors) = &mut store.value {
+    if let Expr::Binary(BinaryOp::Mul, factors) = &mut store.value {
         for factor in &mut **factors {
             if let Expr::Load(access) = factor {
                 change(access);

@@ -7,7 +7,9 @@ mod random;
 
 use std::sync::Arc;
 
-use autotune_ir::program::{Access, AxisOf, BufferId, Expr, Loop, LoopKind, Node, Role, Scope, Store, StoreMode, When};
+use autotune_ir::program::{
+    Access, AxisOf, BinaryOp, BufferId, Expr, Loop, LoopKind, Node, Role, Scope, Store, StoreMode, When,
+};
 use autotune_ir::{Affine, CpuTarget, DType, Problem, Program, Spec, Target, VarId, verify};
 use autotune_schedules::Workload;
 use common::nests;
@@ -83,7 +85,7 @@ fn var(program: &Program, name: &str) -> VarId {
 
 fn left(store: &mut Store) -> &mut Access {
     match &mut store.value {
-        Expr::Mul(factors) => match &mut factors[0] {
+        Expr::Binary(BinaryOp::Mul, factors) => match &mut factors[0] {
             Expr::Load(access) => access,
             _ => panic!("no load"),
         },
@@ -204,7 +206,7 @@ fn operands_read_in_place_at_another_element_are_found() {
     let swapped = problem(padded(), |p| {
         let [kh, kw] = ["kh", "kw"].map(|name| Affine::var(var(p, name)));
         change_products(p, |store| {
-            let Expr::Mul(factors) = &mut store.value else { unreachable!() };
+            let Expr::Binary(BinaryOp::Mul, factors) = &mut store.value else { unreachable!() };
             let Expr::Load(weight) = &mut factors[1] else { unreachable!() };
             (weight.index[2], weight.index[3]) = (kw.clone(), kh.clone());
         });

@@ -1,6 +1,6 @@
 //! The verifier on random programs: right ones, and ones that were changed at random, which the interpreter runs if they are proven.
 
-use autotune_ir::program::{BufferId, Expr, LoopKind, Store};
+use autotune_ir::program::{BinaryOp, BufferId, Expr, LoopKind, Store};
 use autotune_ir::{Affine, InterpError, Problem, Program, ProgramError, VarId, interpret, verify};
 use autotune_schedules::Operands;
 use rand::{RngExt, SeedableRng};
@@ -63,7 +63,7 @@ fn mutate(program: &mut Program, rng: &mut ChaCha8Rng) {
         }),
         7 => store(program, &|s| s.dst.buffer = other_buffer),
         _ => store(program, &|s| {
-            if let Expr::Mul(factors) = &mut s.value
+            if let Expr::Binary(BinaryOp::Mul, factors) = &mut s.value
                 && let Expr::Load(load) = &mut factors[0]
             {
                 let d = at(&mut load.index);

@@ -19,6 +19,10 @@ use crate::asm::{AssembleError, generate};
 #[allow(dead_code, unreachable_pub)]
 mod workloads;
 
+#[path = "../../../../schedules/tests/common/maps.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod maps;
+
 /// What each set is made for, and the programs that it runs are made for.
 const SETS: [(Isa, Set); 5] = [
     (Isa::Neon, Set { lanes: 4, registers: 32, integers: 20, operands: [false, false], transposes: None }),
@@ -179,6 +183,25 @@ fn what_was_overwritten_is_read_again() {
             let output = run(&program, (&code, &entries), &operands);
             let error = max_rel_error(&output, &interpret(&program, &operands).unwrap());
             assert!(error <= EXACT_TOLERANCE, "seed {seed}, {set:?}: error {error}\n{program}");
+        }
+    }
+}
+
+#[test]
+fn random_maps_agree_with_the_interpreter_bit_for_bit() {
+    for (isa, set) in SETS {
+        let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1) });
+        for seed in 0..60 {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let count = rng.random_range(1..4);
+            let values: Vec<Expr> = (0..count).map(|_| maps::random_value(&mut rng, 1 + seed as usize % 4)).collect();
+            let extents = [rng.random_range(1..4), rng.random_range(1..36)];
+            let program = maps::mapped(&target, &values, extents, [LoopKind::Parallel, LoopKind::Vectorized]);
+            let (code, entries) = generate(&program, Recorder::new(set)).unwrap();
+            let operands = maps::operands(&program, seed);
+            let output = run(&program, (&code, &entries), &operands);
+            let wrong = maps::difference(&output, &interpret(&program, &operands).unwrap());
+            assert_eq!(wrong, None, "seed {seed}, {set:?}\n{program}");
         }
     }
 }

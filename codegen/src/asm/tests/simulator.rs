@@ -4,7 +4,10 @@
 #![allow(clippy::expect_used)]
 
 use crate::asm::error::Failure;
-use crate::asm::instruction_set::{Address, Arithmetic, Control, Limit, Operand, Order, Shape, Vector, Vectors};
+use crate::asm::instruction_set::{
+    Address, Arithmetic, Control, Limit, Operand, Order, Shape, Unary, VECTOR_SLOTS, Vector, Vectors,
+};
+use autotune_ir::program::Compare;
 
 /// What there is of everything.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +31,8 @@ pub(super) struct Recorder {
     jumps: Vec<usize>,
     /// Numbers of lanes besides whole vectors, in the present leaf.
     parts: Vec<u8>,
+    /// True if it has vector slots.
+    has_steps: bool,
 }
 
 /// What was recorded.
@@ -40,7 +45,7 @@ pub(super) struct Recorded {
 
 impl Recorder {
     pub(super) fn new(set: Set) -> Self {
-        Self { set, steps: Vec::new(), jumps: Vec::new(), parts: Vec::new() }
+        Self { set, steps: Vec::new(), jumps: Vec::new(), parts: Vec::new(), has_steps: false }
     }
 
     fn record(&mut self, step: impl Fn(&mut Machine) + 'static) {
@@ -157,11 +162,50 @@ impl Vectors for Recorder {
                 Arithmetic::Add => a[i] + b[i],
                 Arithmetic::Sub => a[i] - b[i],
                 Arithmetic::Mul => a[i] * b[i],
+                Arithmetic::Div => a[i] / b[i],
                 Arithmetic::Max if a[i] > b[i] => a[i],
-                Arithmetic::Max => b[i],
+                Arithmetic::Min if a[i] < b[i] => a[i],
+                Arithmetic::Max | Arithmetic::Min => b[i],
+                Arithmetic::And => f32::from_bits(a[i].to_bits() & b[i].to_bits()),
+                Arithmetic::Or => f32::from_bits(a[i].to_bits() | b[i].to_bits()),
+                Arithmetic::AddBits => f32::from_bits(a[i].to_bits().wrapping_add(b[i].to_bits())),
                 Arithmetic::MulAdd => a[i].mul_add(b[i], old[i]),
             });
         });
+    }
+
+    fn unary(&mut self, op: Unary, to: Vector, a: Vector) {
+        self.check(&[to, a], &[]);
+        self.record(move |m| {
+            m.vectors[usize::from(to)] = m.vectors[usize::from(a)].map(|a| match op {
+                Unary::Sqrt => a.sqrt(),
+                Unary::Floor => a.floor(),
+                Unary::ShiftLeft(places) => f32::from_bits(a.to_bits() << places),
+                Unary::ShiftRight(places) => f32::from_bits(a.to_bits() >> places),
+            });
+        });
+    }
+
+    fn select(&mut self, compare: Compare, to: Vector, [a, b]: [Vector; 2], then: Vector, otherwise: Vector) {
+        self.check(&[to, a, b, then, otherwise], &[]);
+        assert!(![a, b, then, otherwise].contains(&to), "a result in the place of an operand");
+        self.record(move |m| {
+            let [a, b, then, otherwise] = [a, b, then, otherwise].map(|v| m.vectors[usize::from(v)]);
+            let lane = |i: usize| if compare.holds(a[i], b[i]) { then[i] } else { otherwise[i] };
+            m.vectors[usize::from(to)] = std::array::from_fn(lane);
+        });
+    }
+
+    fn spill(&mut self, v: Vector, slot: usize) {
+        self.check(&[v], &[]);
+        assert!(self.has_steps && slot < VECTOR_SLOTS, "no such slot: {slot}");
+        self.record(move |m| m.vector_slots[slot] = m.vectors[usize::from(v)]);
+    }
+
+    fn fill(&mut self, v: Vector, slot: usize) {
+        self.check(&[v], &[]);
+        assert!(self.has_steps && slot < VECTOR_SLOTS, "no such slot: {slot}");
+        self.record(move |m| m.vectors[usize::from(v)] = m.vector_slots[slot]);
     }
 
     fn memory_operand(&self, shape: Shape, at: Address) -> Option<Operand> {
@@ -288,14 +332,16 @@ impl Control for Recorder {
         });
     }
 
-    fn begin_leaf(&mut self, parts: &[u8]) {
+    fn begin_leaf(&mut self, parts: &[u8], has_steps: bool) {
         self.parts = parts.to_vec();
+        self.has_steps = has_steps;
     }
 
     fn end_leaf(&mut self) {
         self.record(|m| {
             m.next = m.back.take();
             m.vectors.fill(LOST);
+            m.vector_slots.fill(LOST);
             m.integers.fill(None);
         });
     }
@@ -338,6 +384,7 @@ pub(super) struct Machine {
     local: i64,
     tasks: [i64; 2],
     vectors: Vec<Lanes>,
+    vector_slots: Vec<Lanes>,
     integers: Vec<Option<i64>>,
     slots: Vec<Option<i64>>,
     accumulator: Option<i64>,
@@ -355,6 +402,7 @@ impl Machine {
             local: 0,
             tasks: [0; 2],
             vectors: vec![LOST; code.set.registers],
+            vector_slots: vec![LOST; VECTOR_SLOTS],
             integers: vec![None; code.set.integers],
             slots: Vec::new(),
             accumulator: None,

@@ -4,7 +4,7 @@ use super::X86;
 use super::encode::Integer::{self, R8, R9, R10, R11, R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
 use super::encode::{Address, Goal, Place};
 use crate::asm::error::Failure;
-use crate::asm::instruction_set::{Address as At, Control, Limit, Order};
+use crate::asm::instruction_set::{Address as At, Control, Limit, Order, VECTOR_SLOTS};
 
 /// Registers of a leaf's pointers, then of its loop counters; rax is the accumulator, and free for anything in a leaf.
 const INTEGERS: [Integer; 14] = [Rdi, Rsi, Rdx, Rcx, R8, R9, R10, R11, Rbx, Rbp, R12, R13, R14, R15];
@@ -149,11 +149,15 @@ impl Control for X86 {
         self.code.lead_to(Goal::Leaf(leaf));
     }
 
-    fn begin_leaf(&mut self, parts: &[u8]) {
+    fn begin_leaf(&mut self, parts: &[u8], has_steps: bool) {
         self.set_masks(parts);
+        self.has_steps = has_steps;
+        self.add_to(Rsp, -self.slot_bytes());
     }
 
     fn end_leaf(&mut self) {
+        self.add_to(Rsp, self.slot_bytes());
+        self.has_steps = false;
         self.code.plain(&[0xc3]);
     }
 
@@ -173,6 +177,11 @@ impl Control for X86 {
 
 /// Integers of 64 bits, unless said otherwise.
 impl X86 {
+    /// Bytes of a leaf's vector slots.
+    fn slot_bytes(&self) -> i64 {
+        if self.has_steps { (VECTOR_SLOTS * self.isa.vector_bytes()) as i64 } else { 0 }
+    }
+
     fn push(&mut self, register: Integer) {
         self.code.short(false, 0x50, register, 0, 0);
     }

@@ -89,6 +89,17 @@ pub(super) enum Goal {
     Code(usize),
     /// Eight words of which the first so many have all bits set.
     Mask(u8),
+    /// An element of these bits.
+    Constant(u32),
+}
+
+impl Goal {
+    fn constant(self) -> Option<u32> {
+        match self {
+            Goal::Constant(bits) => Some(bits),
+            Goal::Leaf(_) | Goal::Code(_) | Goal::Mask(_) => None,
+        }
+    }
 }
 
 /// Encoded instructions, one behind the other.
@@ -216,11 +227,23 @@ impl Code {
             bytes.extend([[0xff; 32], [0; 32]].concat());
         }
         let masks = bytes.len().saturating_sub(64);
+
+        // Behind them every constant once.
+        let mut constants: Vec<u32> = self.goals.iter().filter_map(|goal| goal.1.constant()).collect();
+        constants.sort_unstable();
+        constants.dedup();
+        if !constants.is_empty() {
+            bytes.resize(bytes.len().next_multiple_of(64), 0xcc);
+        }
+        let first_constant = bytes.len();
+        bytes.extend(constants.iter().flat_map(|bits| bits.to_le_bytes()));
+        let constant_at = |bits: u32| first_constant + 4 * constants.partition_point(|&other| other < bits);
         for (end, goal) in self.goals {
             let at = match goal {
                 Goal::Leaf(i) => leaves[i],
                 Goal::Code(at) => at,
                 Goal::Mask(lanes) => masks + 32 - 4 * lanes as usize,
+                Goal::Constant(bits) => constant_at(bits),
             };
             let distance = at as i64 - end as i64;
             let disp = i32::try_from(distance).map_err(|_| AssembleError::Displacement { bytes: distance })?;

@@ -3,7 +3,8 @@
 use super::X86;
 use super::control::address;
 use super::encode::{Address, Goal, Integer, Opcode, Place, evex};
-use crate::asm::instruction_set::{Address as At, Arithmetic, Operand, Shape, Vector, Vectors};
+use crate::asm::instruction_set::{Address as At, Arithmetic, Operand, Shape, Unary, Vector, Vectors};
+use autotune_ir::program::Compare;
 use autotune_ir::target::Isa;
 
 /// Bytes below the stack pointer through which strided lanes go; a leaf calls nothing, so that they are its own.
@@ -25,6 +26,15 @@ const MOVE_INTEGER: Opcode = opcode(1, 1, 0x6e);
 const SET_MASK: Opcode = opcode(1, 0, 0x92);
 const XOR_VEX: Opcode = opcode(1, 0, 0x57);
 const XOR_EVEX: Opcode = opcode(1, 1, 0xef);
+
+const SQRT: Opcode = opcode(1, 0, 0x51);
+const ROUND: Opcode = opcode(3, 1, 0x08);
+/// Bits moved; the first operand tells in which direction.
+const SHIFT: Opcode = opcode(1, 1, 0x72);
+/// A comparison, and the choice by it: by a vector, whose number is an immediate, or by a mask.
+const COMPARE: Opcode = opcode(1, 0, 0xc2);
+const BLEND_VEX: Opcode = opcode(3, 1, 0x4a);
+const BLEND_EVEX: Opcode = opcode(2, 1, 0x65);
 
 /// Two elements of each half of one factor, then two of the other.
 const SHUFFLE: Opcode = opcode(1, 0, 0xc6);
@@ -136,6 +146,11 @@ impl Vectors for X86 {
             self.whole(xor, [v, v], Place::Register(v), VECTOR);
             return;
         }
+        if self.has_steps {
+            self.whole(BROADCAST, [v, 0], Place::Constant, ELEMENT);
+            self.code.goal(Goal::Constant(bits));
+            return;
+        }
         self.set_eax(bits);
         if is_avx512 {
             self.whole(BROADCAST_INTEGER, [v, 0], Integer::Rax.into(), ELEMENT);
@@ -154,7 +169,12 @@ impl Vectors for X86 {
             Arithmetic::Add => opcode(1, 0, 0x58),
             Arithmetic::Mul => opcode(1, 0, 0x59),
             Arithmetic::Sub => opcode(1, 0, 0x5c),
+            Arithmetic::Div => opcode(1, 0, 0x5e),
             Arithmetic::Max => opcode(1, 0, 0x5f),
+            Arithmetic::Min => opcode(1, 0, 0x5d),
+            Arithmetic::And => opcode(1, 1, 0xdb),
+            Arithmetic::Or => opcode(1, 1, 0xeb),
+            Arithmetic::AddBits => opcode(1, 1, 0xfe),
             Arithmetic::MulAdd => opcode(2, 1, 0xb8),
         };
         match b {
@@ -164,6 +184,54 @@ impl Vectors for X86 {
                 self.code.evex(op, evex::BITS_512 | evex::BROADCAST, [to, a], address(at).into(), ELEMENT);
             }
         }
+    }
+
+    fn unary(&mut self, op: Unary, to: Vector, a: Vector) {
+        let a = Place::Register(a);
+        match op {
+            Unary::Sqrt => self.whole(SQRT, [to, 0], a, VECTOR),
+            Unary::Floor => {
+                // Down, without an exception for what is lost.
+                self.whole(ROUND, [to, 0], a, VECTOR);
+                self.code.immediate(0b1001, 1);
+            }
+            // The first operand is a part of the opcode.
+            Unary::ShiftLeft(places) => {
+                self.whole(SHIFT, [6, to], a, VECTOR);
+                self.code.immediate(places.into(), 1);
+            }
+            Unary::ShiftRight(places) => {
+                self.whole(SHIFT, [2, to], a, VECTOR);
+                self.code.immediate(places.into(), 1);
+            }
+        }
+    }
+
+    fn select(&mut self, compare: Compare, to: Vector, [a, b]: [Vector; 2], then: Vector, otherwise: Vector) {
+        // Ordered: nothing holds of what is not a number.
+        let predicate = match compare {
+            Compare::Less => 0x11,
+            Compare::LessEqual => 0x12,
+            Compare::Equal => 0,
+        };
+        if self.isa == Isa::Avx512 {
+            self.code.evex(COMPARE, evex::BITS_512, [7, a], Place::Register(b), VECTOR);
+            self.code.immediate(predicate, 1);
+            self.code.evex(BLEND_EVEX, evex::BITS_512 | 7, [to, otherwise], Place::Register(then), VECTOR);
+        } else {
+            self.code.vex(COMPARE, true, [to, a], Place::Register(b));
+            self.code.immediate(predicate, 1);
+            self.code.vex(BLEND_VEX, true, [to, otherwise], Place::Register(then));
+            self.code.immediate(i64::from(to) << 4, 1);
+        }
+    }
+
+    fn spill(&mut self, v: Vector, slot: usize) {
+        self.whole(STORE, [v, 0], self.vector_slot(slot), VECTOR);
+    }
+
+    fn fill(&mut self, v: Vector, slot: usize) {
+        self.whole(LOAD, [v, 0], self.vector_slot(slot), VECTOR);
     }
 
     /// Elements for every lane are operands of AVX-512 only.
@@ -177,6 +245,11 @@ impl Vectors for X86 {
 }
 
 impl X86 {
+    /// A vector slot of the leaf.
+    fn vector_slot(&self, slot: usize) -> Place {
+        Address { base: Integer::Rsp, disp: (slot * self.isa.vector_bytes()) as i32 }.into()
+    }
+
     /// An instruction of whole registers that both instruction sets have.
     fn whole(&mut self, op: Opcode, registers: [Vector; 2], place: Place, scale: u32) {
         if self.isa == Isa::Avx512 {

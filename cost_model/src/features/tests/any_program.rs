@@ -82,10 +82,9 @@ fn renumber(program: &Program, renamed: &[u32]) -> Program {
     }
     fn value(e: &mut Expr, renamed: &[u32]) {
         match e {
-            Expr::Const(_) => {}
             Expr::Load(access) => access.index.iter_mut().for_each(|a| affine(a, renamed)),
-            Expr::Add(of) | Expr::Mul(of) | Expr::Max(of) => of.iter_mut().for_each(|e| value(e, renamed)),
             Expr::Guarded { .. } => panic!("a program for a CPU has no conditions"),
+            _ => e.operands_mut().iter_mut().for_each(|e| value(e, renamed)),
         }
     }
     fn nodes(body: &mut [Node], renamed: &[u32]) {

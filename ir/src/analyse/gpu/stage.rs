@@ -7,11 +7,13 @@ use super::requests::{Memory, TURN_BYTES};
 use super::warp::{Request, Warp};
 use super::wave::Waves;
 use crate::affine::{Affine, VarId};
+use crate::formula::Formula;
 use crate::instruction::{Asynchrony, Fragments, ThreadGroup};
 use crate::launch::Launch;
 use crate::machine::gpu::{
     ASYNC_COPY_REGISTERS, CONDITION_INSTRUCTIONS, CONVERSION_INSTRUCTIONS, COPY_REGISTERS, DIGIT_INSTRUCTIONS,
     FRAGMENT_TURNS, LOOP_INSTRUCTIONS, MMA_THREAD_REGISTERS, PREFETCH_REGISTERS, THREAD_REGISTERS,
+    primitive_instructions,
 };
 use crate::program::{
     Access, Digit, Expr, Grid, InBounds, Loop, LoopKind, Mbarrier, Node, Scope, Stage, Store, StoreMode,
@@ -302,7 +304,10 @@ impl<'a> Walk<'a> {
         let mut operations = 0.0;
         store.value.for_each(&mut |expr| match expr {
             Expr::Const(_) | Expr::Load(_) => {}
-            Expr::Add(_) | Expr::Mul(_) | Expr::Max(_) => operations += 1.0,
+            Expr::Unary(..) | Expr::Binary(..) | Expr::Select(..) => {
+                let primitives = Formula::of(expr).into_iter().flat_map(Formula::primitives);
+                operations += primitives.map(primitive_instructions).sum::<f64>();
+            }
             Expr::Guarded { when, .. } => {
                 operations += CONDITION_INSTRUCTIONS * when.len() as f64;
                 conditions.extend(when);

@@ -1,0 +1,292 @@
+//! Values that are computed step by step, each as soon as those that it needs.
+//!
+//! Where registers run out, the value whose next use is farthest goes to a slot on the stack. So do, for the while, partial sums
+//! where they leave too few registers.
+
+use super::super::instruction_set::{Unary, VECTOR_SLOTS};
+use super::*;
+use autotune_ir::formula::Primitive;
+
+/// Registers that are lent, at least: the operands of any primitive, its result, and a few values.
+const WANTED: Vector = 8;
+
+/// Where a step's value is.
+#[derive(Clone, Copy)]
+enum Held {
+    Register(Vector),
+    Slot(usize),
+}
+
+/// Steps on their way.
+struct Steps {
+    first: u32,
+    root: u32,
+    /// The present one.
+    now: u32,
+    /// By value: where it is, if it is a step that others will need.
+    held: Vec<Option<Held>>,
+    /// By value: the last step that needs it.
+    last_use: Vec<u32>,
+    /// A bit per slot in use.
+    slots: u32,
+}
+
+impl<S: Vectors> Block<'_, S> {
+    /// Accumulator or memory = a value whose first step is given, or += it.
+    pub(super) fn store_steps(&mut self, dst: Input, mode: StoreMode, value: Tree, first: u32) -> Result<(), Failure> {
+        self.inputs = self.code.inputs_of(value);
+        let lent = self.lend();
+        let result = self.run(first, value.root, lent)?;
+        match dst {
+            Input::Accumulator(acc) => self.keep(acc as Vector, mode, result)?,
+            Input::Source(dst) => {
+                if let Source::Memory(memory) = self.source_of(dst) {
+                    self.write(memory, mode, result)?;
+                }
+            }
+        }
+        self.take_back(lent);
+        Ok(())
+    }
+
+    /// Lends registers of partial sums, which go to the first slots; returns how many.
+    fn lend(&mut self) -> Vector {
+        let lent = WANTED.saturating_sub(self.end - self.first).min(self.first);
+        self.first -= lent;
+        for slot in 0..lent {
+            self.isa.spill(self.first + slot, slot.into());
+            self.assign(self.first + slot, Temp::FREE);
+        }
+        lent
+    }
+
+    fn take_back(&mut self, lent: Vector) {
+        for slot in 0..lent {
+            let register = self.first + slot;
+            self.vacate(register);
+            self.temps[usize::from(register)] = Temp::FREE;
+            self.free &= !(1 << register);
+            self.isa.fill(register, slot.into());
+        }
+        self.first += lent;
+    }
+
+    /// Accumulator = the value of a register, which is released, or += it.
+    fn keep(&mut self, acc: Vector, mode: StoreMode, value: Vector) -> Result<(), Failure> {
+        let slot = acc.checked_sub(self.first).map(usize::from);
+        match (slot, mode) {
+            (None, StoreMode::Accumulate) => {
+                self.arithmetic(Arithmetic::Add, Some(acc), acc, Operand::Register(value))?;
+            }
+            (None, StoreMode::Assign) => {
+                self.isa.copy(acc, value);
+                self.release(Operand::Register(value));
+            }
+            (Some(slot), StoreMode::Accumulate) => {
+                let sum = self.spare()?;
+                self.isa.fill(sum, slot);
+                self.isa.arithmetic(Arithmetic::Add, sum, sum, Operand::Register(value));
+                self.isa.spill(sum, slot);
+                [sum, value].iter().for_each(|&register| self.release(Operand::Register(register)));
+            }
+            (Some(slot), StoreMode::Assign) => {
+                self.isa.spill(value, slot);
+                self.release(Operand::Register(value));
+            }
+        }
+        Ok(())
+    }
+
+    /// The register of the value of step `root`; to be released.
+    fn run(&mut self, first: u32, root: u32, lent: Vector) -> Result<Vector, Failure> {
+        let count = (root - first + 1) as usize;
+        let (held, mut last_use) = (vec![None; count], vec![0; count]);
+        for number in first..=root {
+            if let Kind::Step(primitive, of) = self.kind(number) {
+                of[..primitive.operands()].iter().for_each(|of| last_use[(of - first) as usize] = number);
+            }
+        }
+
+        let mut steps = Steps { first, root, now: first, held, last_use, slots: (1 << lent) - 1 };
+        let mut result = 0;
+        for number in first..=root {
+            if let Kind::Step(primitive, of) = self.kind(number) {
+                steps.now = number;
+                result = self.step(&mut steps, primitive, &of[..primitive.operands()])?;
+                steps.held[(number - first) as usize] = Some(Held::Register(result));
+            }
+        }
+        Ok(result)
+    }
+
+    /// The register of the present step's value, kept until its last use.
+    fn step(&mut self, steps: &mut Steps, primitive: Primitive, of: &[u32]) -> Result<Vector, Failure> {
+        let (op, a, b) = match (primitive, of) {
+            (Primitive::MulAdd, &[a, b, c]) => return self.fused(steps, [a, b, c]),
+            (Primitive::Select(compare), _) => {
+                let mut registers = [0; Primitive::MOST_OPERANDS];
+                for (register, &of) in registers.iter_mut().zip(of) {
+                    *register = self.step_register(steps, of)?;
+                }
+                let to = self.room(steps)?;
+                let [a, b, then, otherwise] = registers;
+                self.isa.select(compare, to, [a, b], then, otherwise);
+                registers.iter().for_each(|&register| self.release(Operand::Register(register)));
+                self.end_uses(steps, of);
+                return Ok(to);
+            }
+            (Primitive::Sqrt, _) => return self.unary(steps, Unary::Sqrt, of),
+            (Primitive::Floor, _) => return self.unary(steps, Unary::Floor, of),
+            (Primitive::ShiftLeft(places), _) => return self.unary(steps, Unary::ShiftLeft(places), of),
+            (Primitive::ShiftRight(places), _) => return self.unary(steps, Unary::ShiftRight(places), of),
+            (Primitive::Add, _) => (Arithmetic::Add, of[0], of[1]),
+            (Primitive::Sub, _) => (Arithmetic::Sub, of[0], of[1]),
+            (Primitive::Div, _) => (Arithmetic::Div, of[0], of[1]),
+            (Primitive::And, _) => (Arithmetic::And, of[0], of[1]),
+            (Primitive::Or, _) => (Arithmetic::Or, of[0], of[1]),
+            (Primitive::AddBits, _) => (Arithmetic::AddBits, of[0], of[1]),
+            // The operand that is taken where one is not a number comes second.
+            (Primitive::Max, _) => (Arithmetic::Max, of[1], of[0]),
+            (Primitive::Min, _) => (Arithmetic::Min, of[1], of[0]),
+            (Primitive::Mul | Primitive::MulAdd, _) => (Arithmetic::Mul, of[0], of[1]),
+        };
+        let a = self.step_register(steps, a)?;
+        let b = self.step_operand(steps, b)?;
+        self.release(Operand::Register(a));
+        self.release(b);
+        self.end_uses(steps, of);
+        let to = self.room(steps)?;
+        self.isa.arithmetic(op, to, a, b);
+        Ok(to)
+    }
+
+    fn unary(&mut self, steps: &mut Steps, op: Unary, of: &[u32]) -> Result<Vector, Failure> {
+        let a = self.step_register(steps, of[0])?;
+        self.release(Operand::Register(a));
+        self.end_uses(steps, of);
+        let to = self.room(steps)?;
+        self.isa.unary(op, to, a);
+        Ok(to)
+    }
+
+    /// `a * b + c`, in the register of c if nothing else needs that.
+    fn fused(&mut self, steps: &mut Steps, of: [u32; 3]) -> Result<Vector, Failure> {
+        let [a, b, c] = of;
+        let register = self.step_register(steps, a)?;
+        let operand = self.step_operand(steps, b)?;
+        let place = (c - steps.first) as usize;
+        let is_last = steps.last_use[place] == steps.now && ![a, b].contains(&c);
+        let to = match (steps.held[place], self.as_source(c)) {
+            (Some(Held::Register(sum)), _) if is_last => {
+                steps.held[place] = None;
+                sum
+            }
+            (_, Some(source)) => {
+                let to = self.room(steps)?;
+                self.load(to, source);
+                to
+            }
+            (_, None) => {
+                let sum = self.step_register(steps, c)?;
+                let to = self.room(steps)?;
+                self.isa.copy(to, sum);
+                self.release(Operand::Register(sum));
+                to
+            }
+        };
+        self.isa.arithmetic(Arithmetic::MulAdd, to, register, operand);
+        self.release(Operand::Register(register));
+        self.release(operand);
+        self.end_uses(steps, &of);
+        Ok(to)
+    }
+
+    /// A value as an operand; to be released.
+    fn step_operand(&mut self, steps: &mut Steps, value: u32) -> Result<Operand, Failure> {
+        match self.as_source(value).and_then(|id| self.memory_operand(id)) {
+            Some(operand) => Ok(operand),
+            None => self.step_register(steps, value).map(Operand::Register),
+        }
+    }
+
+    /// The register of a value; to be released.
+    fn step_register(&mut self, steps: &mut Steps, value: u32) -> Result<Vector, Failure> {
+        if let Kind::Input(number) = self.kind(value) {
+            return match self.inputs[number as usize] {
+                Input::Accumulator(acc) if (acc as Vector) < self.first => Ok(acc as Vector),
+                Input::Accumulator(acc) => {
+                    let register = self.room(steps)?;
+                    self.isa.fill(register, usize::from(acc as Vector - self.first));
+                    Ok(register)
+                }
+                Input::Source(id) => {
+                    if self.plan.uses[id as usize].temp == NONE {
+                        let register = self.room(steps)?;
+                        self.release(Operand::Register(register));
+                    }
+                    self.source(id)
+                }
+            };
+        }
+
+        let place = (value - steps.first) as usize;
+        let register = match steps.held[place] {
+            Some(Held::Register(register)) => register,
+            held => {
+                let register = self.room(steps)?;
+                if let Some(Held::Slot(slot)) = held {
+                    self.isa.fill(register, slot);
+                    steps.slots &= !(1 << slot);
+                }
+                steps.held[place] = Some(Held::Register(register));
+                register
+            }
+        };
+        let temp = self.temps[usize::from(register)];
+        self.assign(register, Temp { pins: temp.pins + 1, ..temp });
+        Ok(register)
+    }
+
+    /// A register to write to, for which the value that is needed last goes to a slot if need be; to be released.
+    fn room(&mut self, steps: &mut Steps) -> Result<Vector, Failure> {
+        let is_full = self.temps[self.in_use()].iter().all(|temp| temp.pins > 0);
+        let slot = (!steps.slots).trailing_zeros() as usize;
+        if !is_full || slot >= VECTOR_SLOTS {
+            return self.spare();
+        }
+
+        // Of those that the present step does not use.
+        let next_use = |value: u32| (steps.now..=steps.root).find(|&step| self.needs(step, value)).unwrap_or(NONE);
+        let waiting = (steps.first..).zip(&steps.held).filter_map(|(value, held)| match *held {
+            Some(Held::Register(register)) if self.temps[usize::from(register)].pins == 1 => {
+                Some((next_use(value), value, register))
+            }
+            _ => None,
+        });
+        if let Some((_, value, register)) = waiting.max() {
+            self.isa.spill(register, slot);
+            steps.slots |= 1 << slot;
+            steps.held[(value - steps.first) as usize] = Some(Held::Slot(slot));
+            self.assign(register, Temp::FREE);
+        }
+        self.spare()
+    }
+
+    fn needs(&self, step: u32, value: u32) -> bool {
+        matches!(self.kind(step), Kind::Step(primitive, of) if of[..primitive.operands()].contains(&value))
+    }
+
+    /// Gives up what the present step needed last.
+    fn end_uses(&mut self, steps: &mut Steps, of: &[u32]) {
+        for value in of {
+            let place = (value - steps.first) as usize;
+            if steps.last_use[place] == steps.now {
+                match steps.held[place].take() {
+                    Some(Held::Register(register)) => self.release(Operand::Register(register)),
+                    Some(Held::Slot(slot)) => steps.slots &= !(1 << slot),
+                    None => {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! What the operations of values compute exactly: short straight programs of operations that vector units have.
+//!
+//! The interpreter evaluates a formula, the assembler writes it out, C and GPU sources get a function of it; so they all agree, bit
+//! for bit where a target rounds division, square root and fused multiply-add as IEEE 754 says and adds no fusing of its own.
+//!
+//! | operation | largest error in ulp | how |
+//! |---|---|---|
+//! | add, sub, mul, div, sqrt, max, min, neg, abs, floor, casts | exact or rounded once | as they are |
+//! | rsqrt | 1.5 | a square root and a quotient |
+//! | exp | 1 | `2^n` times a polynomial in what is left of the exponent |
+//! | log | 1 | the exponent, and a polynomial in the mantissa less one |
+//! | tanh | 3 | `E / (E + 2)` with `E = exp(2x) - 1` |
+//! | erf | 2 | below 1 an odd polynomial, beyond it `1 - exp(-p(x))` |
+//! | sigmoid | 3 | `exp(-abs(x))`, or 1, over `1 + exp(-abs(x))` |
+//!
+//! The errors hold for every f32 (`ir/tests/formulas.rs`). What is not a number is passed on; `exp(inf) = inf`, `exp(-inf) = 0`,
+//! `log(0) = -inf`, the logarithm and the root of negative values are not numbers, tanh and erf end at 1, sigmoid at 0 and 1. Denormal
+//! operands and results count like any others (gradual underflow); a device that flushes them to zero flushes them here, too.
+//!
+//! The polynomials' coefficients are minimax ones, found by Remez's algorithm in 200 bits (`formula/functions.rs` has the intervals, weights
+//! and errors), then rounded to f32.
+
+use std::sync::LazyLock;
+
+use crate::dtype::DType;
+use crate::program::{BinaryOp, Compare, Expr, UnaryOp};
+
+mod functions;
+
+/// What a step does: what vector units do to each lane by one instruction, or a few.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Primitive {
+    /// `a + b`.
+    Add,
+    /// `a - b`.
+    Sub,
+    /// `a * b`.
+    Mul,
+    /// `a / b`.
+    Div,
+    /// `b` if `a < b`, else `a`.
+    Max,
+    /// `b` if `b < a`, else `a`.
+    Min,
+    /// The bits that both have.
+    And,
+    /// The bits that either has.
+    Or,
+    /// The sum of the bits as integers, without carry beyond 32.
+    AddBits,
+    /// The bits moved up by so many places.
+    ShiftLeft(u8),
+    /// The bits moved down by so many places, zeros behind them.
+    ShiftRight(u8),
+    /// Square root.
+    Sqrt,
+    /// The largest whole number that is not larger.
+    Floor,
+    /// `a * b + c`, rounded once.
+    MulAdd,
+    /// `c` where `a` and `b` compare so, else `d`.
+    Select(Compare),
+}
+
+impl Primitive {
+    /// Operands of a primitive, or of an operation, at most.
+    pub const MOST_OPERANDS: usize = 4;
+
+    /// How many operands it has.
+    pub fn operands(self) -> usize {
+        match self {
+            Primitive::ShiftLeft(_) | Primitive::ShiftRight(_) | Primitive::Sqrt | Primitive::Floor => 1,
+            Primitive::MulAdd => 3,
+            Primitive::Select(_) => 4,
+            _ => 2,
+        }
+    }
+
+    /// What it makes of values.
+    pub fn value(self, [a, b, c, d]: [f32; Primitive::MOST_OPERANDS]) -> f32 {
+        let of_bits = |bits: u32| f32::from_bits(bits);
+        match self {
+            Primitive::Add => a + b,
+            Primitive::Sub => a - b,
+            Primitive::Mul => a * b,
+            Primitive::Div => a / b,
+            Primitive::Max => [a, b][usize::from(a < b)],
+            Primitive::Min => [a, b][usize::from(b < a)],
+            Primitive::And => of_bits(a.to_bits() & b.to_bits()),
+            Primitive::Or => of_bits(a.to_bits() | b.to_bits()),
+            Primitive::AddBits => of_bits(a.to_bits().wrapping_add(b.to_bits())),
+            Primitive::ShiftLeft(places) => of_bits(a.to_bits() << places),
+            Primitive::ShiftRight(places) => of_bits(a.to_bits() >> places),
+            Primitive::Sqrt => a.sqrt(),
+            Primitive::Floor => a.floor(),
+            Primitive::MulAdd => a.mul_add(b, c),
+            Primitive::Select(compare) => [d, c][usize::from(compare.holds(a, b))],
+        }
+    }
+}
+
+/// A step of a formula, which others know by its position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The operand of this number.
+    Operand(u8),
+    /// A constant, by its bits.
+    Constant(u32),
+    /// What a primitive makes of steps before it; those that it does not have are zero.
+    Apply(Primitive, [u8; Primitive::MOST_OPERANDS]),
+}
+
+/// A straight program; its last step is the result.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Formula {
+    steps: Vec<Step>,
+}
+
+impl Formula {
+    /// What the operation of an expression makes of its operands; `None` for what is no operation.
+    pub fn of(expr: &Expr) -> Option<&'static Self> {
+        match expr {
+            Expr::Const(_) | Expr::Load(_) | Expr::Guarded { .. } => None,
+            Expr::Unary(op, _) => Some(Self::unary(*op)),
+            Expr::Select(compare, _) => Some(&SELECTS[*compare as usize]),
+            // A constant is a number: it need not be looked at whether the second operand is one.
+            Expr::Binary(BinaryOp::Max, of) if is_number(&of[1]) => Some(&BOUNDS[0]),
+            Expr::Binary(BinaryOp::Min, of) if is_number(&of[1]) => Some(&BOUNDS[1]),
+            Expr::Binary(op, _) => Some(Self::binary(*op)),
+        }
+    }
+
+    /// What an operation makes of a value.
+    pub fn unary(op: UnaryOp) -> &'static Self {
+        let position = match op {
+            UnaryOp::Neg => 0,
+            UnaryOp::Abs => 1,
+            UnaryOp::Sqrt => 2,
+            UnaryOp::Rsqrt => 3,
+            UnaryOp::Floor => 4,
+            UnaryOp::Exp => 5,
+            UnaryOp::Log => 6,
+            UnaryOp::Tanh => 7,
+            UnaryOp::Erf => 8,
+            UnaryOp::Sigmoid => 9,
+            UnaryOp::Cast(DType::F32) => 10,
+            UnaryOp::Cast(DType::Tf32) => 11,
+            UnaryOp::Cast(DType::F16) => 12,
+            UnaryOp::Cast(DType::Bf16) => 13,
+        };
+        &UNARY[position]
+    }
+
+    /// What an operation makes of two values.
+    pub fn binary(op: BinaryOp) -> &'static Self {
+        &BINARY[op as usize]
+    }
+
+    /// Its steps; operands come first, the result last.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// The primitives that it applies.
+    pub fn primitives(&self) -> impl Iterator<Item = Primitive> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Apply(primitive, _) => Some(*primitive),
+            Step::Operand(_) | Step::Constant(_) => None,
+        })
+    }
+
+    /// The primitive that it is, applied to the operands in order, if it is nothing else.
+    pub fn only(&self) -> Option<Primitive> {
+        let (last, operands) = self.steps.split_last()?;
+        match *last {
+            Step::Apply(primitive, _)
+                if operands.len() == primitive.operands()
+                    && operands.iter().all(|step| matches!(step, Step::Operand(_))) =>
+            {
+                Some(primitive)
+            }
+            _ => None,
+        }
+    }
+
+    /// The result for these operands.
+    pub fn value(&self, operands: [f32; Primitive::MOST_OPERANDS]) -> f32 {
+        if let Some(primitive) = self.only() {
+            return primitive.value(operands);
+        }
+        let mut values = Vec::with_capacity(self.steps.len());
+        for step in &self.steps {
+            values.push(match *step {
+                Step::Operand(number) => operands[usize::from(number)],
+                Step::Constant(bits) => f32::from_bits(bits),
+                Step::Apply(primitive, of) => {
+                    primitive.value(of.map(|of| values.get(usize::from(of)).copied().unwrap_or_default()))
+                }
+            });
+        }
+        values.last().copied().unwrap_or_default()
+    }
+
+    /// A formula of so many operands, as `write` writes it.
+    fn written(operands: u8, write: impl FnOnce(&mut Self, &[u8])) -> Self {
+        let mut formula = Self::default();
+        let numbers: Vec<u8> = (0..operands).map(|number| formula.step(Step::Operand(number))).collect();
+        write(&mut formula, &numbers);
+        formula
+    }
+
+    fn step(&mut self, step: Step) -> u8 {
+        self.steps.push(step);
+        self.steps.len() as u8 - 1
+    }
+
+    fn apply(&mut self, primitive: Primitive, of: &[u8]) -> u8 {
+        let mut operands = [0; Primitive::MOST_OPERANDS];
+        operands[..of.len()].copy_from_slice(of);
+        self.step(Step::Apply(primitive, operands))
+    }
+
+    /// The step of a constant, written once.
+    fn bits(&mut self, bits: u32) -> u8 {
+        let known = self.steps.iter().position(|step| *step == Step::Constant(bits));
+        known.map_or_else(|| self.step(Step::Constant(bits)), |known| known as u8)
+    }
+}
+
+fn is_number(expr: &Expr) -> bool {
+    matches!(expr, Expr::Const(value) if !value.is_nan())
+}
+
+/// A primitive applied to the operands.
+fn primitive(primitive: Primitive) -> Formula {
+    Formula::written(primitive.operands() as u8, |f, of| {
+        f.apply(primitive, of);
+    })
+}
+
+/// By [`Compare`].
+static SELECTS: LazyLock<[Formula; 3]> =
+    LazyLock::new(|| Compare::ALL.map(|compare| primitive(Primitive::Select(compare))));
+
+/// The larger and the smaller of two of which the second is a number.
+static BOUNDS: LazyLock<[Formula; 2]> = LazyLock::new(|| [Primitive::Max, Primitive::Min].map(primitive));
+
+/// In the order of [`BinaryOp::ALL`].
+static BINARY: LazyLock<[Formula; 6]> = LazyLock::new(|| {
+    BinaryOp::ALL.map(|op| match op {
+        BinaryOp::Add => primitive(Primitive::Add),
+        BinaryOp::Sub => primitive(Primitive::Sub),
+        BinaryOp::Mul => primitive(Primitive::Mul),
+        BinaryOp::Div => primitive(Primitive::Div),
+        BinaryOp::Max => Formula::written(2, |f, of| f.bound(Primitive::Max, of)),
+        BinaryOp::Min => Formula::written(2, |f, of| f.bound(Primitive::Min, of)),
+    })
+});
+
+/// In the order of [`UnaryOp::ALL`].
+static UNARY: LazyLock<[Formula; 14]> =
+    LazyLock::new(|| UnaryOp::ALL.map(|op| Formula::written(1, |f, of| f.function(op, of[0]))));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_come_before_those_that_need_them() {
+        let unary = UnaryOp::ALL.map(Formula::unary);
+        let binary = BinaryOp::ALL.map(Formula::binary);
+        for formula in unary.into_iter().chain(binary) {
+            for (position, step) in formula.steps().iter().enumerate() {
+                if let Step::Apply(primitive, of) = step {
+                    assert!(of[..primitive.operands()].iter().all(|&of| usize::from(of) < position), "{formula:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_operation_has_its_own_formula() {
+        for op in UnaryOp::ALL {
+            let written = Formula::written(1, |f, of| f.function(op, of[0]));
+            assert_eq!(*Formula::unary(op), written, "{op:?}");
+        }
+    }
+}

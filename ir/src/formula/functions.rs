@@ -1,0 +1,314 @@
+//! The formulas of operations on one value.
+//!
+//! Each polynomial has the least largest error, weighted as said, on its interval, which Remez's algorithm found in arithmetic of 200
+//! bits: exchange the points where the error is largest until it is the same at all of them.
+
+use super::{Formula, Primitive};
+use crate::dtype::DType;
+use crate::program::{Compare, UnaryOp};
+
+const SIGN: u32 = 0x8000_0000;
+const INFINITY: u32 = 0x7f80_0000;
+const ONE: u32 = 0x3f80_0000;
+
+/// `1.5 * 2^23`: the nearest whole number, added to it, is in its lowest bits, which begin as zeros.
+const WHOLE: f32 = 12_582_912.0;
+
+/// `1 / ln 2`, and `ln 2` in two parts of which the first has 9 bits: a whole number of 15 bits times it is exact.
+const LOG2_E: f32 = std::f32::consts::LOG2_E;
+const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
+
+/// `(exp(r) - 1 - r) / r^2` for `abs(r) <= 1.0005 * ln(2) / 2`: the error of `exp(r) - 1` is at most `2^-26.1` of it.
+const EXP: [f32; 5] = [0.499_999_97, 0.166_665_43, 4.166_72e-2, 8.366_547_5e-3, 1.388_251_7e-3];
+
+/// `(log(1 + f) - f + f^2 / 2) / f^3` from `sqrt(1/2) - 1` to `sqrt(2) - 1`: the error of `log(1 + f)` is at most `2^-27.3` of it.
+const LOG: [f32; 8] =
+    [0.333_333_3, -0.250_008_2, 0.200_012_28, -0.166_233_58, 0.142_017_45, -0.131_601_6, 0.127_616_5, -7.634_636e-2];
+
+/// Bits of `sqrt(1/2)`, the least mantissa.
+const LEAST_MANTISSA: u32 = 0x3f35_04f3;
+
+/// `erf(x) / x - 1` in `x^2`, for x up to 1: the error is at most `2^-29.6` of `erf(x)`.
+const ERF_NEAR: [f32; 7] =
+    [0.128_379_17, -0.376_126_26, 0.112_835_854, -2.685_381_3e-2, 5.188_327_7e-3, -8.010_193_7e-4, 7.853_861_5e-5];
+
+/// `-log(1 - erf(x))` for x from 1 to 4: the error of `erf(x)` is at most `2^-35.4` of it.
+const ERF_FAR: [f32; 8] = [
+    -1.884_683_6e-4,
+    1.129_580_3,
+    0.633_216_4,
+    0.108_422_1,
+    -2.521_034_1e-2,
+    4.205_285e-3,
+    -4.414_727_4e-4,
+    2.169_762_2e-5,
+];
+
+/// A number of the form `2^n * (1 + fraction)`, `abs(fraction) < 1/2`, as two steps.
+struct Scaled {
+    /// `n`, in the lowest bits of [`WHOLE`]` + n`.
+    exponent: u8,
+    fraction: u8,
+}
+
+impl Formula {
+    /// What an operation makes of a step.
+    pub(super) fn function(&mut self, op: UnaryOp, x: u8) {
+        match op {
+            UnaryOp::Neg => {
+                let zero = self.bits(SIGN);
+                self.sub(zero, x)
+            }
+            UnaryOp::Abs => self.magnitude(x),
+            UnaryOp::Sqrt => self.apply(Primitive::Sqrt, &[x]),
+            UnaryOp::Rsqrt => {
+                let (root, one) = (self.apply(Primitive::Sqrt, &[x]), self.number(1.0));
+                self.div(one, root)
+            }
+            UnaryOp::Floor => self.apply(Primitive::Floor, &[x]),
+            UnaryOp::Exp => self.exp(x),
+            UnaryOp::Log => self.log(x),
+            UnaryOp::Tanh => self.tanh(x),
+            UnaryOp::Erf => self.erf(x),
+            UnaryOp::Sigmoid => self.sigmoid(x),
+            // As it is: what comes in with any sign goes out with it.
+            UnaryOp::Cast(DType::F32 | DType::Tf32) => self.apply(Primitive::Or, &[x, x]),
+            UnaryOp::Cast(DType::F16) => self.f16(x),
+            UnaryOp::Cast(DType::Bf16) => self.bf16(x),
+        };
+    }
+
+    /// The larger or the smaller of two, or what of them is not a number.
+    pub(super) fn bound(&mut self, primitive: Primitive, of: &[u8]) {
+        let bound = self.apply(primitive, of);
+        self.select(Compare::Equal, [of[1], of[1]], bound, of[1]);
+    }
+
+    fn number(&mut self, value: f32) -> u8 {
+        self.bits(value.to_bits())
+    }
+
+    fn add(&mut self, a: u8, b: u8) -> u8 {
+        self.apply(Primitive::Add, &[a, b])
+    }
+
+    fn sub(&mut self, a: u8, b: u8) -> u8 {
+        self.apply(Primitive::Sub, &[a, b])
+    }
+
+    fn mul(&mut self, a: u8, b: u8) -> u8 {
+        self.apply(Primitive::Mul, &[a, b])
+    }
+
+    fn div(&mut self, a: u8, b: u8) -> u8 {
+        self.apply(Primitive::Div, &[a, b])
+    }
+
+    fn mul_add(&mut self, a: u8, b: u8, c: u8) -> u8 {
+        self.apply(Primitive::MulAdd, &[a, b, c])
+    }
+
+    fn select(&mut self, compare: Compare, [a, b]: [u8; 2], then: u8, otherwise: u8) -> u8 {
+        self.apply(Primitive::Select(compare), &[a, b, then, otherwise])
+    }
+
+    /// Without its sign.
+    fn magnitude(&mut self, x: u8) -> u8 {
+        let mask = self.bits(!SIGN);
+        self.apply(Primitive::And, &[x, mask])
+    }
+
+    /// A value that is not negative, with the sign of another.
+    fn with_sign(&mut self, value: u8, of: u8) -> u8 {
+        let mask = self.bits(SIGN);
+        let sign = self.apply(Primitive::And, &[of, mask]);
+        self.apply(Primitive::Or, &[value, sign])
+    }
+
+    /// A polynomial in x, the lowest coefficient first (Horner).
+    fn polynomial(&mut self, coefficients: &[f32], x: u8) -> u8 {
+        let (last, rest) = coefficients.split_last().unwrap_or((&0.0, &[]));
+        let highest = self.number(*last);
+        rest.iter().rev().fold(highest, |sum, &coefficient| {
+            let coefficient = self.number(coefficient);
+            self.mul_add(sum, x, coefficient)
+        })
+    }
+
+    /// `WHOLE +` the whole number nearest to `a * b`, and that number.
+    fn nearest(&mut self, a: u8, b: u8) -> [u8; 2] {
+        let whole = self.number(WHOLE);
+        let shifted = self.mul_add(a, b, whole);
+        [shifted, self.sub(shifted, whole)]
+    }
+
+    /// `2^n` of the n in the lowest bits of a step, from -126 to 127.
+    fn power_of_two(&mut self, exponent: u8) -> u8 {
+        let (moved, one) = (self.apply(Primitive::ShiftLeft(23), &[exponent]), self.bits(ONE));
+        self.apply(Primitive::AddBits, &[moved, one])
+    }
+
+    /// `exp(x)` for x from -104 to 89.
+    fn scaled_exp(&mut self, x: u8) -> Scaled {
+        // What is left of x beside n * ln 2, in two steps of which the first is exact.
+        let per_ln_2 = self.number(LOG2_E);
+        let [exponent, n] = self.nearest(x, per_ln_2);
+        let left = LN_2.iter().fold(x, |left, &part| {
+            let part = self.number(-part);
+            self.mul_add(n, part, left)
+        });
+
+        let series = self.polynomial(&EXP, left);
+        let square = self.mul(left, left);
+        Scaled { exponent, fraction: self.mul_add(square, series, left) }
+    }
+
+    /// `exp(x)` for x from -104 to 89; 0 or infinity where that is beyond f32.
+    fn bounded_exp(&mut self, x: u8) -> u8 {
+        let Scaled { exponent, fraction } = self.scaled_exp(x);
+        let one = self.number(1.0);
+        let mantissa = self.add(fraction, one);
+
+        // Half of the exponent at a time: the whole of it may be beyond that of any f32. The second product rounds denormals.
+        let (whole, half) = (self.number(WHOLE), self.number(0.5));
+        let n = self.sub(exponent, whole);
+        let [first, first_n] = self.nearest(n, half);
+        let second_n = self.sub(n, first_n);
+        let second = self.add(second_n, whole);
+        let [first, second] = [first, second].map(|part| self.power_of_two(part));
+        let scaled = self.mul(mantissa, first);
+        self.mul(scaled, second)
+    }
+
+    /// `exp(x)` for negative x.
+    fn exp_of_negative(&mut self, x: u8) -> u8 {
+        let least = self.number(-104.0);
+        let x = self.apply(Primitive::Max, &[x, least]);
+        self.bounded_exp(x)
+    }
+
+    fn exp(&mut self, x: u8) -> u8 {
+        let most = self.number(89.0);
+        let x = self.apply(Primitive::Min, &[x, most]);
+        self.exp_of_negative(x)
+    }
+
+    fn log(&mut self, x: u8) -> u8 {
+        // Denormals are scaled to be none.
+        let (least, scale, zero) = (self.number(f32::MIN_POSITIVE), self.number(8_388_608.0), self.number(0.0));
+        let scaled = self.mul(x, scale);
+        let bits = self.select(Compare::Less, [x, least], scaled, x);
+        let (of_denormals, of_others) = (self.number(-127.0 - 23.0 - 8_388_608.0), self.number(-127.0 - 8_388_608.0));
+        let bias = self.select(Compare::Less, [x, least], of_denormals, of_others);
+
+        // The bits of 2^n * m, m from sqrt(1/2) on: with the distance to 1 added, n + 127 is the exponent.
+        let (mantissa_mask, distance) = (self.bits(0x007f_ffff), self.bits(ONE - LEAST_MANTISSA));
+        let moved = self.apply(Primitive::AddBits, &[bits, distance]);
+        let n = self.apply(Primitive::ShiftRight(23), &[moved]);
+        let two_to_23 = self.number(8_388_608.0);
+        let n = self.apply(Primitive::Or, &[n, two_to_23]);
+        let n = self.add(n, bias);
+        let behind = self.apply(Primitive::And, &[moved, mantissa_mask]);
+        let least_mantissa = self.bits(LEAST_MANTISSA);
+        let mantissa = self.apply(Primitive::AddBits, &[behind, least_mantissa]);
+
+        // log(1 + f) = f + f^2 * (f * series - 1/2), the small parts first.
+        let one = self.number(1.0);
+        let f = self.sub(mantissa, one);
+        let series = self.polynomial(&LOG, f);
+        let half = self.number(-0.5);
+        let series = self.mul_add(series, f, half);
+        let square = self.mul(f, f);
+        let [high, low] = LN_2.map(|part| self.number(part));
+        let small = self.mul(n, low);
+        let small = self.mul_add(square, series, small);
+        let sum = self.add(f, small);
+        let sum = self.mul_add(n, high, sum);
+
+        // Infinity and what is not a number are their own logarithms; zero and negative values have none.
+        let (infinity, minus_infinity, not_a_number) =
+            (self.bits(INFINITY), self.bits(SIGN | INFINITY), self.number(f32::NAN));
+        let finite = self.select(Compare::Less, [x, infinity], sum, x);
+        let other = self.select(Compare::Equal, [x, zero], minus_infinity, not_a_number);
+        self.select(Compare::Less, [zero, x], finite, other)
+    }
+
+    fn tanh(&mut self, x: u8) -> u8 {
+        // exp(20) - 1 over exp(20) + 1 is 1.
+        let magnitude = self.magnitude(x);
+        let end = self.number(10.0);
+        let magnitude = self.apply(Primitive::Min, &[magnitude, end]);
+        let twice = self.add(magnitude, magnitude);
+        let Scaled { exponent, fraction } = self.scaled_exp(twice);
+
+        // 2^n * (1 + fraction) - 1, without loss where n is zero.
+        let (scale, one, two) = (self.power_of_two(exponent), self.number(1.0), self.number(2.0));
+        let less_one = self.sub(scale, one);
+        let less_one = self.mul_add(fraction, scale, less_one);
+        let plus_one = self.add(less_one, two);
+        let quotient = self.div(less_one, plus_one);
+        self.with_sign(quotient, x)
+    }
+
+    fn erf(&mut self, x: u8) -> u8 {
+        let magnitude = self.magnitude(x);
+        let end = self.number(4.0);
+        let bounded = self.apply(Primitive::Min, &[magnitude, end]);
+
+        // Near zero: x + x * series.
+        let square = self.mul(bounded, bounded);
+        let series = self.polynomial(&ERF_NEAR, square);
+        let near = self.mul_add(series, bounded, bounded);
+
+        // Far from it: 1 - exp(-series).
+        let series = self.polynomial(&ERF_FAR.map(|coefficient| -coefficient), bounded);
+        let Scaled { exponent, fraction } = self.scaled_exp(series);
+        let (scale, one) = (self.power_of_two(exponent), self.number(1.0));
+        let rest = self.mul_add(fraction, scale, scale);
+        let far = self.sub(one, rest);
+        let value = self.select(Compare::Less, [magnitude, one], near, far);
+        self.with_sign(value, x)
+    }
+
+    fn sigmoid(&mut self, x: u8) -> u8 {
+        let sign = self.bits(SIGN);
+        let negative = self.apply(Primitive::Or, &[x, sign]);
+        let power = self.exp_of_negative(negative);
+        let (zero, one) = (self.number(0.0), self.number(1.0));
+        let numerator = self.select(Compare::Less, [x, zero], power, one);
+        let denominator = self.add(power, one);
+        self.div(numerator, denominator)
+    }
+
+    /// The bits rounded to multiples of `2^places`: to the nearest, of two the even one.
+    fn rounded_bits(&mut self, x: u8, places: u8) -> u8 {
+        let (one, most) = (self.bits(1), self.bits((1 << (places - 1)) - 1));
+        let last = self.apply(Primitive::ShiftRight(places), &[x]);
+        let odd = self.apply(Primitive::And, &[last, one]);
+        let almost_half = self.apply(Primitive::AddBits, &[x, most]);
+        let sum = self.apply(Primitive::AddBits, &[almost_half, odd]);
+        let mask = self.bits(u32::MAX << places);
+        self.apply(Primitive::And, &[sum, mask])
+    }
+
+    fn bf16(&mut self, x: u8) -> u8 {
+        let rounded = self.rounded_bits(x, 16);
+        self.select(Compare::Equal, [x, x], rounded, x)
+    }
+
+    fn f16(&mut self, x: u8) -> u8 {
+        let magnitude = self.magnitude(x);
+        let rounded = self.rounded_bits(magnitude, 13);
+        let (end, infinity) = (self.number(65536.0), self.bits(INFINITY));
+        let rounded = self.select(Compare::Less, [rounded, end], rounded, infinity);
+
+        // Beside a half, the last place of an f32 is that of a denormal f16.
+        let half = self.number(0.5);
+        let sum = self.add(magnitude, half);
+        let denormal = self.sub(sum, half);
+        let least = self.number(6.103_515_6e-5);
+        let value = self.select(Compare::Less, [magnitude, least], denormal, rounded);
+        let value = self.select(Compare::Equal, [x, x], value, x);
+        self.with_sign(value, x)
+    }
+}

@@ -1,0 +1,166 @@
+//! The operations of values. What they compute exactly is their [formula](crate::formula).
+
+use crate::dtype::DType;
+
+/// An operation on one value. What is not a number is passed on by all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UnaryOp {
+    /// The value with the other sign.
+    Neg,
+    /// Without its sign.
+    Abs,
+    /// Square root.
+    Sqrt,
+    /// One over the square root.
+    Rsqrt,
+    /// The largest whole number that is not larger.
+    Floor,
+    /// The base of natural logarithms to this power.
+    Exp,
+    /// Natural logarithm.
+    Log,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// The error function, `2/sqrt(pi)` times the integral of `exp(-t*t)` from zero on.
+    Erf,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// What memory of this type holds of the value: [`DType::stored`].
+    Cast(DType),
+}
+
+impl UnaryOp {
+    /// The result in f64, which references are made of.
+    pub fn exact(self, x: f64) -> f64 {
+        match self {
+            UnaryOp::Neg => -x,
+            UnaryOp::Abs => x.abs(),
+            UnaryOp::Sqrt => x.sqrt(),
+            UnaryOp::Rsqrt => x.sqrt().recip(),
+            UnaryOp::Floor => x.floor(),
+            UnaryOp::Exp => x.exp(),
+            UnaryOp::Log => x.ln(),
+            UnaryOp::Tanh => x.tanh(),
+            UnaryOp::Erf => libm::erf(x),
+            UnaryOp::Sigmoid => (1.0 + (-x).exp()).recip(),
+            UnaryOp::Cast(dtype) => dtype.stored(x as f32).into(),
+        }
+    }
+
+    /// Every operation.
+    pub const ALL: [UnaryOp; 14] = [
+        UnaryOp::Neg,
+        UnaryOp::Abs,
+        UnaryOp::Sqrt,
+        UnaryOp::Rsqrt,
+        UnaryOp::Floor,
+        UnaryOp::Exp,
+        UnaryOp::Log,
+        UnaryOp::Tanh,
+        UnaryOp::Erf,
+        UnaryOp::Sigmoid,
+        UnaryOp::Cast(DType::F32),
+        UnaryOp::Cast(DType::Tf32),
+        UnaryOp::Cast(DType::F16),
+        UnaryOp::Cast(DType::Bf16),
+    ];
+
+    /// Its name in text and in generated source: a C identifier.
+    pub fn word(self) -> &'static str {
+        match self {
+            UnaryOp::Neg => "neg",
+            UnaryOp::Abs => "abs",
+            UnaryOp::Sqrt => "sqrt",
+            UnaryOp::Rsqrt => "rsqrt",
+            UnaryOp::Floor => "floor",
+            UnaryOp::Exp => "exp",
+            UnaryOp::Log => "log",
+            UnaryOp::Tanh => "tanh",
+            UnaryOp::Erf => "erf",
+            UnaryOp::Sigmoid => "sigmoid",
+            UnaryOp::Cast(dtype) => dtype.word(),
+        }
+    }
+}
+
+/// An operation on two values. What is not a number is passed on by all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BinaryOp {
+    /// Sum.
+    Add,
+    /// Difference.
+    Sub,
+    /// Product.
+    Mul,
+    /// Quotient.
+    Div,
+    /// The larger of two; the first of two zeros.
+    Max,
+    /// The smaller of two; the first of two zeros.
+    Min,
+}
+
+impl BinaryOp {
+    /// The result in f64, which references are made of.
+    pub fn exact(self, a: f64, b: f64) -> f64 {
+        match self {
+            BinaryOp::Add => a + b,
+            BinaryOp::Sub => a - b,
+            BinaryOp::Mul => a * b,
+            BinaryOp::Div => a / b,
+            BinaryOp::Max | BinaryOp::Min if a.is_nan() || b.is_nan() => f64::NAN,
+            BinaryOp::Max => a.max(b),
+            BinaryOp::Min => a.min(b),
+        }
+    }
+
+    /// Every operation.
+    pub const ALL: [BinaryOp; 6] =
+        [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div, BinaryOp::Max, BinaryOp::Min];
+
+    /// Its name in text and in generated source: a C identifier.
+    pub fn word(self) -> &'static str {
+        match self {
+            BinaryOp::Add => "add",
+            BinaryOp::Sub => "sub",
+            BinaryOp::Mul => "mul",
+            BinaryOp::Div => "div",
+            BinaryOp::Max => "max",
+            BinaryOp::Min => "min",
+        }
+    }
+}
+
+/// How two values compare; nothing holds of what is not a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Compare {
+    /// `a < b`.
+    Less,
+    /// `a <= b`.
+    LessEqual,
+    /// `a == b`.
+    Equal,
+}
+
+impl Compare {
+    /// Every comparison.
+    pub const ALL: [Compare; 3] = [Compare::Less, Compare::LessEqual, Compare::Equal];
+
+    /// Its sign in text and in C.
+    pub fn sign(self) -> &'static str {
+        match self {
+            Compare::Less => "<",
+            Compare::LessEqual => "<=",
+            Compare::Equal => "==",
+        }
+    }
+
+    /// Whether two values compare so.
+    pub fn holds<T: PartialOrd>(self, a: T, b: T) -> bool {
+        match self {
+            Compare::Less => a < b,
+            Compare::LessEqual => a <= b,
+            Compare::Equal => a == b,
+        }
+    }
+}

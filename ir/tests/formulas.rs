@@ -1,0 +1,123 @@
+//! Formulas against f64: every exponent of both signs, some mantissas of each, and what is special.
+
+#![allow(clippy::unwrap_used)]
+
+use autotune_ir::DType::{Bf16, F16, F32, Tf32};
+use autotune_ir::formula::{Formula, Primitive};
+use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+fn value(op: UnaryOp, x: f32) -> f32 {
+    Formula::unary(op).value([x, 0.0, 0.0, 0.0])
+}
+
+/// Distance of a result from the exact one in units of the last place of an f32 there; infinite where only one of them is a number.
+fn ulps(found: f32, exact: f64) -> f64 {
+    // What rounds to infinity is infinity.
+    if found.is_nan() && exact.is_nan() || found.is_infinite() && found == exact as f32 {
+        return 0.0;
+    }
+    let exponent = exact.abs().max(f64::from(f32::MIN_POSITIVE)).log2().floor().min(127.0) as i32;
+    let error = (f64::from(found) - exact).abs() / 2f64.powi(exponent - 23);
+    if error.is_nan() { f64::INFINITY } else { error }
+}
+
+/// Every exponent of both signs with so many mantissas, the least and the greatest among them.
+fn operands(mantissas: usize) -> impl Iterator<Item = f32> {
+    let mut rng = ChaCha8Rng::seed_from_u64(14);
+    (0..512u32).flat_map(move |high| {
+        let drawn: Vec<u32> = (0..mantissas).map(|_| rng.random_range(0..1 << 23)).collect();
+        [0, 1, (1 << 23) - 1].into_iter().chain(drawn).map(move |low| f32::from_bits(high << 23 | low))
+    })
+}
+
+/// The bounds that the documentation of formulas states.
+const BOUNDS: [(UnaryOp, f64); 6] = [
+    (UnaryOp::Rsqrt, 1.5),
+    (UnaryOp::Exp, 1.0),
+    (UnaryOp::Log, 1.0),
+    (UnaryOp::Tanh, 3.0),
+    (UnaryOp::Erf, 2.0),
+    (UnaryOp::Sigmoid, 3.0),
+];
+
+#[test]
+fn errors_are_within_what_is_stated() {
+    for (op, bound) in BOUNDS {
+        let error = |x: f32| (ulps(value(op, x), op.exact(x.into())), x);
+        let (error, x) =
+            operands(600).map(error).fold((0.0, 0.0), |most, next| if next.0 > most.0 { next } else { most });
+        eprintln!("{}: {error:.3} ulp at {x:e}", op.word());
+        assert!(error <= bound, "{op:?}: {error} ulp at {x:e}");
+    }
+}
+
+#[test]
+fn what_is_rounded_once_is_the_nearest() {
+    let casts = [F32, Tf32, F16, Bf16].map(UnaryOp::Cast);
+    for op in [UnaryOp::Neg, UnaryOp::Abs, UnaryOp::Sqrt, UnaryOp::Floor].into_iter().chain(casts) {
+        for x in operands(100) {
+            let (found, exact) = (value(op, x), op.exact(x.into()) as f32);
+            let same = found.to_bits() == exact.to_bits() || found.is_nan() && exact.is_nan();
+            assert!(same, "{op:?} of {x:e} is {found:e}, not {exact:e}");
+        }
+    }
+}
+
+#[test]
+fn special_values_have_their_results() {
+    for op in UnaryOp::ALL {
+        assert!(value(op, f32::NAN).is_nan() && value(op, -f32::NAN).is_nan(), "{op:?}");
+    }
+    let (inf, denormal) = (f32::INFINITY, f32::from_bits(1));
+    for (op, x, wanted) in [
+        (UnaryOp::Exp, inf, inf),
+        (UnaryOp::Exp, -inf, 0.0),
+        (UnaryOp::Exp, 0.0, 1.0),
+        (UnaryOp::Exp, -103.0, denormal),
+        (UnaryOp::Log, inf, inf),
+        (UnaryOp::Log, 0.0, -inf),
+        (UnaryOp::Log, -0.0, -inf),
+        (UnaryOp::Log, 1.0, 0.0),
+        (UnaryOp::Tanh, inf, 1.0),
+        (UnaryOp::Tanh, -inf, -1.0),
+        (UnaryOp::Tanh, denormal, denormal),
+        (UnaryOp::Erf, inf, 1.0),
+        (UnaryOp::Erf, -inf, -1.0),
+        (UnaryOp::Erf, denormal, denormal),
+        (UnaryOp::Sigmoid, inf, 1.0),
+        (UnaryOp::Sigmoid, -inf, 0.0),
+        (UnaryOp::Sigmoid, 0.0, 0.5),
+        (UnaryOp::Rsqrt, 0.0, inf),
+        (UnaryOp::Rsqrt, inf, 0.0),
+    ] {
+        assert_eq!(value(op, x).to_bits(), wanted.to_bits(), "{op:?} of {x:e} is {:e}", value(op, x));
+    }
+    for x in [-inf, -1.0, -denormal] {
+        assert!([UnaryOp::Log, UnaryOp::Sqrt, UnaryOp::Rsqrt].iter().all(|&op| value(op, x).is_nan()), "{x}");
+    }
+    for op in [UnaryOp::Neg, UnaryOp::Tanh, UnaryOp::Erf, UnaryOp::Floor, UnaryOp::Sqrt] {
+        assert_eq!(value(op, -0.0).to_bits(), if op == UnaryOp::Neg { 0 } else { 1 << 31 }, "{op:?}");
+    }
+}
+
+#[test]
+fn operations_on_two_values_pass_on_what_is_not_a_number() {
+    let values = [f32::NAN, -f32::INFINITY, -2.5, -0.0, 0.0, 1.0, f32::MIN_POSITIVE / 8.0, f32::INFINITY];
+    for (a, b) in values.into_iter().flat_map(|a| values.map(|b| (a, b))) {
+        for op in BinaryOp::ALL {
+            let exact = op.exact(a.into(), b.into()) as f32;
+            // A second operand that is known to be a number has a formula of its own.
+            for second in [Expr::Const(b), Expr::unary(UnaryOp::Abs, Expr::Const(b))] {
+                let formula = Formula::of(&Expr::binary(op, Expr::Const(a), second)).unwrap();
+                let found = formula.value([a, b, 0.0, 0.0]);
+                assert!(found == exact || found.is_nan() && exact.is_nan(), "{op:?} of {a} and {b}: {found}");
+            }
+        }
+        for (compare, holds) in Compare::ALL.into_iter().zip([a < b, a <= b, a == b]) {
+            let chosen = Primitive::Select(compare).value([a, b, 1.0, 2.0]);
+            assert_eq!(chosen == 1.0, holds, "{a} {} {b}", compare.sign());
+        }
+    }
+}

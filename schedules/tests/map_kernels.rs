@@ -1,0 +1,138 @@
+//! Maps on every backend against the interpreter, bit for bit: every operation, and random values of them on x86; on operands that
+//! are special, of any exponent, or usual.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_codegen::asm::assemble;
+use autotune_ir::program::LoopKind::{self, Block, Parallel, Serial, Thread, Vectorized};
+use autotune_ir::program::{Expr, UnaryOp};
+use autotune_ir::{CpuTarget, Isa, Program, Target, interpret};
+use common::cuda_on_cpu::OnCpu;
+use common::maps::{difference, every_operation, mapped, operands, random_value};
+use common::missing;
+use common::opencl::OpenCl;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+const ON_CPU: [LoopKind; 2] = [Parallel, Vectorized];
+
+fn target(isa: Isa) -> Target {
+    Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1) })
+}
+
+#[cfg(target_arch = "x86_64")]
+fn check_assembled(program: &Program, isa: Isa, seed: u64, context: &str) {
+    use common::machine;
+    let code = assemble(program, &target(isa)).unwrap_or_else(|e| panic!("{context}: {e}\n{program}"));
+    if machine::runs(isa) {
+        let operands = operands(program, seed);
+        let wrong = difference(&machine::run(program, &code, &operands), &interpret(program, &operands).unwrap());
+        assert_eq!(wrong, None, "{context}\n{program}");
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn random_maps_are_assembled() {
+    for isa in [Isa::Avx2, Isa::Avx512] {
+        for seed in 0..120 {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let maps: Vec<Expr> =
+                (0..rng.random_range(1..4)).map(|_| random_value(&mut rng, 1 + seed as usize % 4)).collect();
+            let extents = [rng.random_range(1..4), rng.random_range(1..36)];
+            let kinds = if rng.random_bool(0.2) { [Parallel, Serial] } else { ON_CPU };
+            let program = mapped(&target(isa), &maps, extents, kinds);
+            check_assembled(&program, isa, seed, &format!("seed {seed}, {isa}"));
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn every_operation_is_assembled() {
+    for isa in [Isa::Avx2, Isa::Avx512] {
+        for (number, map) in every_operation().into_iter().enumerate() {
+            let program = mapped(&target(isa), &[map], [64, 40], ON_CPU);
+            check_assembled(&program, isa, number as u64, &format!("operation {number}, {isa}"));
+        }
+    }
+}
+
+#[test]
+fn every_operation_is_written_in_c() {
+    let program = mapped(&target(Isa::Avx2), &every_operation(), [16, 15], ON_CPU);
+    let operands = operands(&program, 3);
+    let output = match common::c::run(&program, &target(Isa::Avx2), &operands) {
+        Ok(output) => output,
+        Err(reason) => return missing("cc", &reason),
+    };
+    assert_eq!(difference(&output, &interpret(&program, &operands).unwrap()), None, "{program}");
+}
+
+#[test]
+fn every_operation_is_written_in_cuda() {
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    let program = mapped(&target, &every_operation(), [8, 64], [Block, Thread]);
+    let operands = operands(&program, 4);
+    let built = match OnCpu::build(vec![program.clone()], |_, text| text) {
+        Ok(built) => built,
+        Err(reason) => return missing("c++", &reason),
+    };
+    let output = built.run(0, &operands, false).unwrap();
+    assert_eq!(difference(&output, &interpret(&program, &operands).unwrap()), None, "{program}");
+}
+
+#[test]
+fn every_operation_is_written_in_opencl() {
+    let device = match OpenCl::find() {
+        Ok(device) => device,
+        Err(reason) => return missing("opencl", &reason),
+    };
+    let target = Target::detect("opencl", None).unwrap();
+    let program = mapped(&target, &every_operation(), [8, 64], [Block, Thread]);
+    let operands = operands(&program, 5);
+    let output = device.run(&program, &operands).unwrap();
+    assert_eq!(difference(&output, &interpret(&program, &operands).unwrap()), None, "{program}");
+}
+
+/// An operation on a sum's magnitude, times the sum.
+fn map(op: UnaryOp, sum: &Expr) -> Expr {
+    Expr::product(Expr::unary(op, Expr::unary(UnaryOp::Abs, sum.clone())), sum.clone())
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn what_is_behind_a_register_tile_may_be_any_map() {
+    use autotune_schedules::{Operands, max_rel_error};
+    use common::{machine, nests};
+    // Of 16 registers, tiles leave 2 and more.
+    for (rows, lanes) in [(2, 8), (3, 11), (6, 16), (7, 16)] {
+        // What is nearly whole may be either of two whole numbers.
+        for op in UnaryOp::ALL.into_iter().filter(|op| *op != UnaryOp::Floor) {
+            let mut program =
+                nests::tiled_matmul(&format!("matmul:m=9,n={},k=5,bias", 2 * lanes + 3), [rows, lanes, 5]);
+            let output = program.find(autotune_ir::program::Role::Output).unwrap();
+            let mut last = None;
+            for stage in &mut program.stages {
+                nests::for_each_store(&mut stage.body, &mut |store| {
+                    if store.dst.buffer == output {
+                        store.value = map(op, &store.value);
+                        last = Some(());
+                    }
+                });
+            }
+            assert_eq!(last, Some(()));
+            let code =
+                assemble(&program, &target(Isa::Avx2)).unwrap_or_else(|e| panic!("{rows} x {lanes}, {op:?}: {e}"));
+            if machine::runs(Isa::Avx2) {
+                let operands = Operands::random(&program.spec, 1);
+                let error =
+                    max_rel_error(&machine::run(&program, &code, &operands), &interpret(&program, &operands).unwrap());
+                assert!(error <= 1e-3, "{rows} x {lanes}, {op:?}: error {error}");
+            }
+        }
+    }
+}
