@@ -98,4 +98,19 @@ impl Expr {
             }
         });
     }
+
+    /// The same with something else in the place of every load.
+    pub fn replaced(&self, with: &mut impl FnMut(&Access) -> Expr) -> Self {
+        let mut pair = |of: &[Expr; 2]| Box::new([of[0].replaced(with), of[1].replaced(with)]);
+        match self {
+            Expr::Const(_) => self.clone(),
+            Expr::Load(access) => with(access),
+            Expr::Add(of) => Expr::Add(pair(of)),
+            Expr::Mul(of) => Expr::Mul(pair(of)),
+            Expr::Max(of) => Expr::Max(pair(of)),
+            Expr::Guarded { when, value } => {
+                Expr::Guarded { when: when.clone(), value: Box::new(value.replaced(with)) }
+            }
+        }
+    }
 }
