@@ -12,39 +12,10 @@ use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
 use crate::search_kind::SearchKind;
 
+mod help;
 mod report;
 
 pub(crate) use report::ReportArgs;
-
-const EXAMPLES: &str = "\
-Examples:
-  autotune resnet18 --target cpu --trials 256      tune a network
-  autotune conv2d:c=64,h=56,w=56,o=64,k=3,p=1      tune one workload
-  autotune matmul:m=512,n=512,k=512 --threads 1 --time-budget 60s
-  autotune resnet18 --trials 512                   go on where the last run ended
-  autotune resnet18 --trials 0                     only time the schedules that are predicted to be the fastest
-  autotune resnet18 --target cuda                  for this machine's GPU; also: --target opencl
-  autotune resnet18 --target cuda --dtype f16      in half precision, on tensor cores
-  autotune tasks resnet18                          what there is to tune
-  autotune best matmul:m=512,n=512,k=512           the best schedule found so far
-  autotune show matmul:m=512,n=512,k=512           its loop nest and generated code
-  autotune best matmul:m=512,n=512,k=512 --target cuda:sm_90      what was tuned elsewhere needs no GPU here
-  autotune show matmul:m=512,n=512,k=512,dtype=bf16 --target cuda:sm_80     nor does looking at code
-  autotune report resnet18 -o report.html          what the searches found, and how, as one HTML page
-  autotune log export tuned.jsonl                  the database as JSON Lines
-  autotune snapshot write tuned.snapshot           the best schedules in one file that deployed programs read
-
-A workload is an operator and its sizes:
-  conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1       optional: n, kh,kw, s (sh,sw), p (ph,pw), d (dh,dw), g
-  matmul:m=512,n=512,k=512                         optional: b
-and for either an epilogue: bias, add, act=relu; exact: no Winograd; dtype=f16|bf16|tf32: the elements' type (default f32).
-
-A target is cpu (f32), opencl (f32), cuda or cuda:sm_70|75|80|86|89|90 (f32, f16; from sm_80 on bf16, tf32, tensor cores).
-
-Ctrl-C gives up what is being measured; what was measured is kept and the next run goes on from there. A second Ctrl-C
-stops at once.
-
-Exit codes: 0 done, 1 failure, 2 bad usage, 130 interrupted by Ctrl-C.";
 
 const SNAPSHOT_WRITE_EXAMPLES: &str = "\
 Examples:
@@ -63,7 +34,7 @@ Examples:
 
 /// Finds fast schedules for tensor operators by measuring a few hundred and learning from them.
 #[derive(Debug, Parser)]
-#[command(name = "autotune", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(name = "autotune", version, after_help = help::examples(), args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,

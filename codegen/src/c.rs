@@ -354,6 +354,10 @@ impl<'g, 'p> Writer<'g, 'p> {
 
     fn expr(&mut self, expr: &Expr) -> Value {
         match expr {
+            Expr::Const(value) if value.is_infinite() => {
+                let sign = if *value < 0.0 { "-" } else { "" };
+                Value { text: format!("({sign}__builtin_inff())"), lanes: 1 }
+            }
             Expr::Const(value) => Value { text: format!("{value:?}f"), lanes: 1 },
             Expr::Load(access) => self.load(access),
             Expr::Binary(BinaryOp::Add, of) => self.binary(of, "+"),

@@ -196,8 +196,9 @@ pub struct Store {
     pub mode: StoreMode,
     /// What.
     pub value: Expr,
-    /// For the multiply-accumulate of the contraction: the value of each of [`Program::axes`] at this store, by which the
-    /// verifier proves that every iteration is covered exactly once. Empty for every other store.
+    /// For the statement of the algorithm's main equation, such as the multiply-accumulate of a contraction: the value of each of
+    /// [`Program::axes`] at this store, by which the verifier proves that every iteration is covered exactly once. Empty for every
+    /// other store.
     pub point: Vec<Affine>,
 }
 

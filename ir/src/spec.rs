@@ -7,14 +7,16 @@
 //! output[n, o, oh, ow] = max(sum[n, o, oh, ow] + bias[o], 0)
 //! ```
 //!
-//! Every index is affine in the axes of its equation. What is read beyond a tensor is zero; what would be written beyond it is not.
-//! Sums are f32 whatever the tensors are.
+//! An equation combines values by one operation ([`Reduction`]): a pooling takes the largest of its window.
+//!
+//! Every index is affine in the axes of its equation. What a sum reads beyond a tensor is zero; another reduction leaves out iterations
+//! that read there. What would be written beyond a tensor is not. Sums are f32 whatever the tensors are.
 
 use std::borrow::Cow;
 
 use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
-use crate::program::{Access, BufferId, Expr, Role};
+use crate::program::{Access, BufferId, Expr, Role, Store, StoreMode};
 
 /// An axis, by its position in [`Equation::axes`]; in an [`Affine`] of the equation, `VarId(axis)` stands for it.
 pub type AxisId = usize;
@@ -31,7 +33,7 @@ pub struct Axis {
     pub name: &'static str,
     /// Number of iterations, at least 1.
     pub extent: usize,
-    /// True if the equation sums over it.
+    /// True if the equation combines the values along it.
     pub reduce: bool,
 }
 
@@ -74,19 +76,76 @@ impl Tensor {
     }
 }
 
-/// `output[..] = Σ value`, over the axes that are reduced; for every value of the others.
+/// What an equation makes of all values along the axes that are reduced, in whatever order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Reduction {
+    /// Their sum.
+    #[default]
+    Sum,
+    /// Their product.
+    Product,
+    /// The largest.
+    Max,
+}
+
+impl Reduction {
+    /// What changes no value that it is combined with.
+    pub fn neutral(self) -> f32 {
+        match self {
+            Reduction::Sum => 0.0,
+            Reduction::Product => 1.0,
+            Reduction::Max => f32::NEG_INFINITY,
+        }
+    }
+
+    /// One value more.
+    pub fn combined(self, so_far: Expr, value: Expr) -> Expr {
+        match self {
+            Reduction::Sum => Expr::sum(so_far, value),
+            Reduction::Product => Expr::product(so_far, value),
+            // Code generators take the second of two from memory where they are named in this order.
+            Reduction::Max => Expr::max(value, so_far),
+        }
+    }
+
+    /// The same of numbers; NaN where either is.
+    pub fn of(self, so_far: f64, value: f64) -> f64 {
+        match self {
+            Reduction::Sum => so_far + value,
+            Reduction::Product => so_far * value,
+            Reduction::Max if so_far.is_nan() || value.is_nan() => f64::NAN,
+            Reduction::Max => so_far.max(value),
+        }
+    }
+
+    /// The store that combines a value with what is at `dst`, where [`Store::point`] says.
+    pub fn store(self, dst: Access, value: Expr, point: Vec<Affine>) -> Store {
+        match self {
+            Reduction::Sum => Store { dst, mode: StoreMode::Accumulate, value, point },
+            _ => {
+                let value = self.combined(Expr::Load(dst.clone()), value);
+                Store { dst, mode: StoreMode::Assign, value, point }
+            }
+        }
+    }
+}
+
+/// `output[..] = Σ value`, over the axes that are reduced, or what another [`Reduction`] makes of the values; for every value of the other
+/// axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Equation {
     /// The iteration space.
     pub axes: Vec<Axis>,
     /// What is defined; `BufferId(t)` stands for tensor `t` of the spec here and in `value`.
     pub output: Access,
-    /// What is summed up.
+    /// What is combined.
     pub value: Expr,
+    /// By what.
+    pub reduction: Reduction,
 }
 
 impl Equation {
-    /// True if it sums over some axis.
+    /// True if it combines values along some axis.
     pub fn reduces(&self) -> bool {
         self.axes.iter().any(|axis| axis.reduce)
     }

@@ -1,7 +1,7 @@
 //! An independent proof, without running it, that a program does what its spec asks.
 //!
 //! Proven are: loops, allocations and names are well formed; every index is in bounds; operands are not written; every
-//! multiply-add of the contraction happens exactly once; where operands are read in place they are read at the right
+//! multiply-add of the contraction, or whatever else the algorithm's main equation does in an iteration, happens exactly once; where operands are read in place they are read at the right
 //! element; every element of the output is assigned; tasks do not write the same global element; memory stays within the target's limits.
 //!
 //! Of a GPU stage, too: blocks and threads are within the target's limits; every thread reaches every barrier; between two
@@ -10,8 +10,8 @@
 //! instructions deal out operands and sums as the nest says that they stand for; guarded accesses are in bounds. A
 //! multiply-add whose point lies beyond its axes does not count.
 //!
-//! Not proven is the way of values through packed copies, shared memory and accumulators, among it that what lies beyond
-//! the axes adds zero; [`crate::interp`] tests that.
+//! Not proven is the way of values through packed copies, shared memory and accumulators, among it what these begin with and that what
+//! lies beyond the axes adds zero; [`crate::interp`] tests that.
 //!
 //! The proof of "exactly once": [`crate::program::Store::point`] makes each multiply-accumulate, together with the loops around
 //! it, a box: a set of values per axis, each taken once. The boxes are pairwise disjoint, and together they have as many
@@ -30,6 +30,7 @@ mod own;
 mod phases;
 mod pipe;
 mod place;
+mod statement;
 mod walk;
 
 use walk::{Found, Walk, Write, place_name};

@@ -10,8 +10,8 @@
 //!
 //! Sketches go by these parts, not by operators: whatever is a sum of products of two operands has them.
 
-use autotune_ir::program::{BinaryOp, Expr};
-use autotune_ir::spec::{AxisId, Equation, Spec};
+use autotune_ir::program::Expr;
+use autotune_ir::spec::{AxisId, Equation, Reduction, Spec};
 use autotune_ir::{Affine, VarId};
 
 /// A dimension of the data that is read at `stride * row + dilation * tap - pad`.
@@ -53,8 +53,8 @@ impl Axes {
     pub fn of(spec: &Spec) -> Option<Self> {
         let main = spec.main();
         let [data, weight] = main.loads()[..] else { return None };
-        if !matches!(&main.value, Expr::Binary(BinaryOp::Mul, factors) if matches!(**factors, [Expr::Load(_), Expr::Load(_)]))
-        {
+        let product = Expr::product(Expr::Load(data.clone()), Expr::Load(weight.clone()));
+        if main.reduction != Reduction::Sum || main.value != product {
             return None;
         }
 

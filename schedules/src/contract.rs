@@ -34,7 +34,8 @@ pub fn operator(name: &str) {
     for field in fields.split(',').filter_map(|field| field.split_once('=')) {
         // Fields such as padding may be zero.
         if let Err(error) = parse(&text.replace(&format!("{}={}", field.0, field.1), &format!("{}=0", field.0))) {
-            let named = matches!(&error, WorkloadError::Unfit { .. } | WorkloadError::Missing { .. });
+            use WorkloadError::{BadValue, Missing, Unfit};
+            let named = matches!(&error, Unfit { .. } | Missing { .. } | BadValue { .. });
             assert!(named, "'{}=0' is refused without its name: {error}", field.0);
         }
     }

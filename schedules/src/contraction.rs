@@ -9,6 +9,7 @@ use autotune_ir::Spec;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Access, AxisInfo, AxisOf, Layout};
 
+use crate::axes::Axes;
 use crate::workload::Workload;
 
 /// An axis of the contraction, by its position in [`Contraction::axes`]. In [`Affine`]s of an operand, `VarId(axis)`
@@ -71,12 +72,14 @@ fn var(axis: AxisId) -> Affine {
 }
 
 impl Contraction {
-    /// The main equation of a workload's spec with every operand in its plain layout, and axes of extent 1 as the constant 0.
-    pub fn of(workload: &Workload) -> Self {
-        Self::with_unit_axes(workload.spec()).without_unit_axes()
+    /// The main equation of a workload's spec with every operand in its plain layout, and axes of extent 1 as the constant 0; `None` if it
+    /// is no sum of products of two tensors.
+    pub fn of(workload: &Workload) -> Option<Self> {
+        let spec = workload.spec();
+        Axes::of(spec).map(|_| Self::with_unit_axes(spec).without_unit_axes())
     }
 
-    /// The same with every axis in the accesses.
+    /// The same of a spec that is one, with every axis in the accesses.
     pub fn with_unit_axes(spec: &Arc<Spec>) -> Self {
         let (main, tail) = (spec.main(), &spec.equations[spec.equations.len() - 1]);
         let operand =

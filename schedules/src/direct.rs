@@ -180,7 +180,7 @@ impl Direct {
     /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
     /// target.
     pub fn new(workload: &Workload, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
-        let roles = Roles::of(Contraction::of(workload)).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
+        let roles = Contraction::of(workload).and_then(Roles::of).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         Self::with_roles(roles, target, knobs)
     }
 

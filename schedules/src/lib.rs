@@ -8,6 +8,7 @@
 //! | [`sketch`] | kinds of schedules, behind one trait; a registry has those of each kind of target |
 //! | [`space`], [`Candidate`], [`config`] | every schedule of a workload on a target; one of them; its text |
 //! | [`direct`] | the sketch for CPUs: knobs, their rules, typed form |
+//! | [`map_reduce`] | the sketch for CPUs of maps, and of reductions that are no contraction |
 //! | [`gpu`] | the one composition for GPUs: tiles, stagings, pipelines, inner kernels, limits; its sketches |
 //! | [`winograd`] | the Winograd sketches for CPUs and GPUs: their knobs, their rules, their matrices |
 //! | [`lower()`] | from a config to loop nests |
@@ -45,6 +46,7 @@ mod error;
 pub mod gpu;
 mod knob_space;
 mod lower;
+pub mod map_reduce;
 pub mod operands;
 mod point;
 pub mod portfolio;

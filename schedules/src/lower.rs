@@ -10,6 +10,7 @@ use autotune_ir::program::{Access, BufferId, Expr, Layout, Loop, LoopKind, Node,
 use nest::Nest;
 
 pub(crate) mod direct;
+pub(crate) mod map_reduce;
 pub(crate) mod nest;
 pub(crate) mod partial;
 pub(crate) mod winograd;

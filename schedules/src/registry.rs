@@ -10,6 +10,7 @@ use crate::direct::DirectSketch;
 use crate::error::LowerError;
 use crate::gpu::{IMPLICIT_GEMM, MMA, TILED, WGMMA};
 use crate::knob_space::KnobSpace;
+use crate::map_reduce::MapReduceSketch;
 use crate::sketch::{Plan, Sketch};
 use crate::winograd::WinogradSketch;
 use crate::workload::{AlreadyRegistered, Work, Workload};
@@ -28,7 +29,7 @@ impl Config {
 
 type Tiers = &'static [&'static [&'static dyn Sketch]];
 
-const CPU: Tiers = &[&[&DirectSketch], &[&WinogradSketch]];
+const CPU: Tiers = &[&[&DirectSketch, &MapReduceSketch], &[&WinogradSketch]];
 const GPU: Tiers = &[&[&WGMMA], &[&MMA], &[&TILED, &IMPLICIT_GEMM], &[&WinogradSketch]];
 
 /// Those from outside, for any target.

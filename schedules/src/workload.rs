@@ -23,15 +23,21 @@ use thiserror::Error;
 mod conv2d;
 mod matmul;
 mod operator;
+mod pool2d;
+mod reduce;
 mod spec;
 mod text;
+mod transpose;
 
 pub use conv2d::Conv2d;
 pub use matmul::Matmul;
 pub use operator::{
     AlreadyRegistered, Formula, Operator, OperatorKind, Tensor, check_elements, check_positive, operators, register,
 };
+pub use pool2d::{Pool2d, PoolKind};
+pub use reduce::{Reduce, ReduceOp};
 pub use text::{Fields, write_pair};
+pub use transpose::Transpose;
 
 /// The point-wise function applied last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]

@@ -6,7 +6,7 @@ mod common;
 
 use autotune_ir::Target;
 use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance};
-use common::workloads::{random_panel, random_winograd, random_workload, sample_winograd};
+use common::workloads::{random_map_reduce, random_panel, random_winograd, random_workload, sample_winograd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -35,6 +35,18 @@ fn random_programs_agree_with_the_reference() {
                 .into_iter()
                 .chain((0..2).map(|_| space.sample(&mut rng).config().clone()))
                 .collect()
+        });
+    });
+}
+
+#[test]
+fn random_maps_and_reductions_agree_with_the_reference() {
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    (0..24u64).into_par_iter().for_each(|seed| {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let workload = random_map_reduce(&mut rng);
+        check(&workload, &target, seed, |space| {
+            vec![space.default_config(), space.sample(&mut rng.clone()).config().clone()]
         });
     });
 }

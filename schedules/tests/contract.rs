@@ -3,13 +3,17 @@
 use autotune_ir::{CpuTarget, GpuTarget, Target};
 use autotune_schedules::{Workload, contract, workload};
 
-const WORKLOADS: [&str; 6] = [
+const WORKLOADS: [&str; 10] = [
     "conv2d:c=16,h=9,w=11,o=32,k=3,p=1,bias,add,act=relu",
     "conv2d:n=2,c=12,h=8,w=8,o=10,k=3,s=2,p=1",
     "conv2d:c=16,h=10,w=9,o=16,k=3,p=1,g=16,bias",
     "matmul:m=33,n=40,k=24,bias,act=relu",
     "matmul:b=3,m=16,n=17,k=20",
     "matmul:m=64,n=48,k=64,dtype=f16",
+    "pool2d:c=5,h=13,w=21,k=3,s=2,p=1,kind=max",
+    "pool2d:n=2,c=3,h=9,w=20,k=2,s=1,p=0,kind=avg,act=relu",
+    "reduce:m=17,n=131,op=mean",
+    "transpose:b=2,m=33,n=20,bias",
 ];
 
 #[test]
@@ -24,7 +28,7 @@ fn sketches_keep_theirs() {
     let workloads: Vec<Workload> = WORKLOADS.iter().map(|text| text.parse().unwrap()).collect();
     let gpu = |name: &str| Target::Gpu(GpuTarget::stated(name).unwrap());
     let cpu = Target::Cpu(CpuTarget::generic_avx2(2));
-    for name in ["direct", "winograd"] {
+    for name in ["direct", "map_reduce", "winograd"] {
         contract::sketch(name, &cpu, &workloads);
     }
     for name in ["tiled", "winograd"] {

@@ -13,7 +13,7 @@ use autotune_schedules::{
 };
 use common::machine;
 use common::nests::{access, assign, for_each_store, number, padded_conv, peeled_conv, repeat, tiled_matmul};
-use common::workloads::{random_panel, random_winograd, random_workload, sample_winograd};
+use common::workloads::{random_map_reduce, random_panel, random_winograd, random_workload, sample_winograd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -53,6 +53,16 @@ fn random_programs_agree_with_the_reference() {
         (0..60u64).into_par_iter().for_each(|seed| {
             let workload = random_workload(&mut ChaCha8Rng::seed_from_u64(seed));
             check(&workload, &target(isa, 1 + seed as usize % 2), seed, 6);
+        });
+    }
+}
+
+#[test]
+fn random_maps_and_reductions_agree_with_the_reference() {
+    for isa in ISAS {
+        (0..200u64).into_par_iter().for_each(|seed| {
+            let workload = random_map_reduce(&mut ChaCha8Rng::seed_from_u64(seed));
+            check(&workload, &target(isa, 1 + seed as usize % 2), seed, 4);
         });
     }
 }

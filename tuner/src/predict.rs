@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use autotune_cost_model::Pretrained;
 use autotune_ir::Target;
+use autotune_schedules::axes::Axes;
 use autotune_schedules::{Candidate, Portfolio, ScheduleSpace, Workload};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -55,7 +56,9 @@ fn shipped(target: &Target) -> Option<(Arc<Pretrained>, &'static Portfolio)> {
 /// to from the best of those, the pretrained model chooses. Where none ships for the target it is the default. The same every time.
 pub fn predicted(space: &ScheduleSpace, n: usize, params: PredictParams) -> Vec<Candidate> {
     let default = space.default_candidate().clone();
-    let Some((model, portfolio)) = shipped(space.target()) else { return vec![default] };
+    // The model has seen contractions only.
+    let known = shipped(space.target()).filter(|_| Axes::of(space.workload().spec()).is_some());
+    let Some((model, portfolio)) = known else { return vec![default] };
 
     let mut ranked = Ranked { model: &model, met: HashSet::new(), held: Vec::new() };
     ranked.take(portfolio.candidates(space).into_iter().chain([default.clone()]).collect());

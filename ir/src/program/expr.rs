@@ -125,4 +125,14 @@ impl Expr {
             }
         });
     }
+
+    /// The same with something else in the place of every load.
+    pub fn replaced(&self, with: &mut impl FnMut(&Access) -> Expr) -> Self {
+        if let Expr::Load(access) = self {
+            return with(access);
+        }
+        let mut replaced = self.clone();
+        replaced.operands_mut().iter_mut().for_each(|of| *of = of.replaced(with));
+        replaced
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::{Problem, ProgramError};
 use crate::affine::{Affine, VarId};
 use crate::layout::physical_shape;
-use crate::program::{AxisOf, Buffer, Layout, MAX_LOCAL_BYTES, Program, Role, Scope};
+use crate::program::{Access, AxisOf, Buffer, Layout, MAX_LOCAL_BYTES, Program, Role, Scope};
 use crate::spec::{AxisId, Equation, Spec, Tensor};
 use crate::target::Target;
 
@@ -159,6 +159,12 @@ fn operand_bytes(spec: &Spec) -> u64 {
 pub(super) fn element_read(program: &Program, role: Role, point: &[Affine]) -> Option<Vec<Affine>> {
     let equation = program.algorithm.main();
     let access = equation.loads().into_iter().find(|access| program.algorithm.role(access.buffer) == role)?;
+    element_at(program, access, point)
+}
+
+/// The element that an access of the main equation is at a point, by logical index; `None` if the point does not say.
+pub(super) fn element_at(program: &Program, access: &Access, point: &[Affine]) -> Option<Vec<Affine>> {
+    let equation = program.algorithm.main();
     let mut values = vec![Some(Affine::default()); equation.axes.len()];
     for (axis, value) in program.axes.iter().zip(point) {
         match &axis.of {

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::gpu::{self, Digits};
+use super::statement::{self, Operand};
 use super::{Problem, ProgramError, interface};
 use crate::affine::{Affine, VarId};
 use crate::instruction::{Asynchrony, Instruction, Site};
@@ -285,11 +286,12 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
     }
 
-    /// Notes a multiply-accumulate of the contraction.
+    /// Notes a statement of the main equation.
     fn product(&mut self, store: &Store) -> Result<(), ProgramError> {
         let point = |what: &str| Problem::Point(what.into());
-        let Some(operands) = store.factors() else {
-            return self.fail(point("a point at something else than a product of two loads that is accumulated"));
+        let operands = match statement::operands(self.program, store) {
+            Ok(operands) => operands,
+            Err(what) => return self.fail(point(what)),
         };
         if store.point.len() != self.program.axes.len() {
             return self.fail(point("a point with more or fewer values than axes"));
@@ -320,20 +322,24 @@ impl<'a, 'f> Walk<'a, 'f> {
                 return self.fail(Problem::Point(what));
             }
         }
-        let in_place = self.check_operands(store, operands)?;
+        let in_place = self.check_operands(store, &operands)?;
         self.found.products.push((covered, in_place));
         Ok(())
     }
 
     /// Operands read in place are read where the point says. True if the data operand is.
-    fn check_operands(&self, store: &Store, operands: [&Access; 2]) -> Result<bool, ProgramError> {
+    fn check_operands(&self, store: &Store, operands: &[Operand]) -> Result<bool, ProgramError> {
         let mut in_place = false;
-        for access in operands {
+        for Operand { access, means } in operands {
             let buffer = self.program.buffer(access.buffer);
             if buffer.role == Role::Packed {
                 continue;
             }
-            let Some(wanted) = interface::element_read(self.program, buffer.role, &store.point) else {
+            let wanted = match means {
+                Some(means) => interface::element_at(self.program, means, &store.point),
+                None => interface::element_read(self.program, buffer.role, &store.point),
+            };
+            let Some(wanted) = wanted else {
                 return self.fail(Problem::Forbidden { buffer: buffer.name.clone(), access: "read" });
             };
             in_place |= buffer.role == Role::Operand(0);

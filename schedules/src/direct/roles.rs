@@ -152,7 +152,7 @@ mod tests {
     use crate::knob_space::KnobSpace;
     use autotune_ir::affine::Affine;
     use autotune_ir::program::{Access, BufferId, Expr};
-    use autotune_ir::spec::{Axis, Equation, Source, Tensor};
+    use autotune_ir::spec::{Axis, Equation, Reduction, Source, Tensor};
     use autotune_ir::{DType, Spec};
     use std::sync::Arc;
 
@@ -177,6 +177,7 @@ mod tests {
             axes: axes.iter().map(|&(name, extent)| Axis { name, extent, reduce: is_summed(name) }).collect(),
             output: access(2),
             value: Expr::product(Expr::Load(access(0)), Expr::Load(access(1))),
+            reduction: Reduction::Sum,
         };
         let tensors = tensors.collect();
         let spec = Arc::new(Spec { name: "contraction".into(), tensors, equations: vec![equation], main: 0 });

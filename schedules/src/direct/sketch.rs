@@ -33,7 +33,7 @@ impl Sketch for DirectSketch {
     }
 
     fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>> {
-        Some(knobs::knobs(&Roles::of(Contraction::of(workload))?, target.cpu()?))
+        Some(knobs::knobs(&Roles::of(Contraction::of(workload)?)?, target.cpu()?))
     }
 
     fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError> {
@@ -44,7 +44,7 @@ impl Sketch for DirectSketch {
     }
 
     fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
-        let roles = Roles::of(Contraction::of(workload))?;
+        let roles = Roles::of(Contraction::of(workload)?)?;
         Some((0.0, default::default_point(&roles, target.cpu()?, space)?))
     }
 }

@@ -2,8 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use autotune_ir::Affine;
 use autotune_ir::program::Access;
-use autotune_ir::spec::{Equation, Spec};
+use autotune_ir::spec::{Equation, Reduction, Spec};
 use rayon::prelude::*;
 
 use super::line::{Elements, Line, Point, Tensor, at, box_of, points, position, unravel};
@@ -13,7 +14,7 @@ use crate::operands::OutOfMemory;
 /// The output, row-major: every equation in order, every point of it.
 pub(super) fn evaluate(spec: &Spec, mut tensors: Vec<Tensor>) -> Result<Vec<f32>, OutOfMemory> {
     for equation in &spec.equations {
-        tensors[equation.output.buffer.0 as usize].elements = Elements::Made(sums(equation, &tensors)?);
+        tensors[equation.output.buffer.0 as usize].elements = Elements::Made(reduced(equation, &tensors)?);
     }
     let (output, last) = (output(spec), &spec.equations[spec.equations.len() - 1].output);
     let elements = &tensors[last.buffer.0 as usize];
@@ -23,7 +24,7 @@ pub(super) fn evaluate(spec: &Spec, mut tensors: Vec<Tensor>) -> Result<Vec<f32>
 }
 
 /// The elements of the tensor that an equation defines.
-fn sums(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMemory> {
+fn reduced(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMemory> {
     let line_axis = equation.axes.iter().rposition(|axis| !axis.reduce);
     let axis = line_axis.unwrap_or(equation.axes.len());
     let columns: Vec<usize> = (0..line_axis.map_or(1, |axis| equation.axes[axis].extent)).collect();
@@ -31,21 +32,29 @@ fn sums(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMemory
     let terms = box_of(equation, |_, own| own.reduce);
     let (index, shape) = (&equation.output.index, &tensors[equation.output.buffer.0 as usize].shape);
     let elements = Mutex::new(OutOfMemory::zeros(points(shape))?);
+    let (reduction, neutral) = (equation.reduction, f64::from(equation.reduction.neutral()));
 
     (0..points(&lines)).into_par_iter().for_each(|line| {
-        let mut sums = vec![0.0; columns.len()];
+        let mut results = vec![neutral; columns.len()];
         let mut first = unravel(line, &lines);
         for term in 0..points(&terms) {
             let first: Point = first.iter().zip(unravel(term, &terms)).map(|(line, term)| line + term).collect();
             let line = Line { first: &first, axis, columns: &columns };
             let load = |access: &Access| line.read(&tensors[access.buffer.0 as usize], &access.index);
-            sums.iter_mut().zip(line.values(&equation.value, &load)).for_each(|(sum, term)| *sum += term);
+            let terms = results.iter_mut().zip(line.values(&equation.value, &load)).zip(&columns);
+            for ((result, term), &column) in terms {
+                if reduction == Reduction::Sum || reads_inside(equation, tensors, &first, axis, column) {
+                    *result = reduction.of(*result, term);
+                }
+            }
         }
 
         let mut elements = elements.lock().unwrap_or_else(PoisonError::into_inner);
-        for sum in sums {
-            if at(index, &first).zip(shape).all(|(at, &extent)| (0..extent as i64).contains(&at)) {
-                elements[position(shape, at(index, &first)) as usize] += sum;
+        for result in results {
+            if is_inside(index, &first, shape) {
+                let element = &mut elements[position(shape, at(index, &first)) as usize];
+                // Several sums may go to one element; what other reductions make of all values is known at once.
+                *element = if reduction == Reduction::Sum { *element + result } else { result };
             }
             first[axis] += 1;
         }
@@ -53,10 +62,22 @@ fn sums(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMemory
     Ok(elements.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
+fn is_inside(index: &[Affine], point: &[i64], shape: &[usize]) -> bool {
+    at(index, point).zip(shape).all(|(at, &extent)| (0..extent as i64).contains(&at))
+}
+
+/// True if whatever is read at a point, of which one axis is so much further on, is within its tensor.
+fn reads_inside(equation: &Equation, tensors: &[Tensor], first: &[i64], axis: usize, column: usize) -> bool {
+    let mut point = Point::from_slice(first);
+    point[axis] += column as i64;
+    let mut loads = equation.loads().into_iter();
+    loads.all(|access| is_inside(&access.index, &point, &tensors[access.buffer.0 as usize].shape))
+}
+
 #[cfg(test)]
 mod tests {
     use autotune_ir::program::{BufferId, Expr};
-    use autotune_ir::spec::{Axis, Source, Tensor};
+    use autotune_ir::spec::{Axis, Reduction, Source, Tensor};
     use autotune_ir::{Affine, DType};
     use rand::seq::SliceRandom;
     use rand::{RngExt, SeedableRng};
@@ -120,7 +141,10 @@ mod tests {
         let tail = if rng.random_bool(0.5) { Expr::max(tail, Expr::Const(0.0)) } else { tail };
         let spatial = axes.iter().filter(|axis| !axis.reduce).cloned().collect();
         let value = Expr::product(Expr::Load(data), Expr::Load(weight));
-        let equations = vec![Equation { axes, output: sum, value }, Equation { axes: spatial, output, value: tail }];
+        let equations = vec![
+            Equation { axes, output: sum, value, reduction: Reduction::Sum },
+            Equation { axes: spatial, output, value: tail, reduction: Reduction::Sum },
+        ];
         Spec { name: "random".into(), tensors, equations, main: 0 }
     }
 

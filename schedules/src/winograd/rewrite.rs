@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use autotune_ir::program::{Access, BufferId, Expr};
-use autotune_ir::spec::{Axis, Equation, Source, Spec, Tensor, axis_vars};
+use autotune_ir::spec::{Axis, Equation, Reduction, Source, Spec, Tensor, axis_vars};
 use autotune_ir::{Affine, DType};
 
 use super::TAPS;
@@ -42,7 +42,12 @@ impl Writer {
 
     fn equation(&mut self, axes: &[(&'static str, usize, bool)], output: (BufferId, Vec<Affine>), value: Expr) {
         let axes = axes.iter().map(|&(name, extent, reduce)| Axis { name, extent, reduce }).collect();
-        self.equations.push(Equation { axes, output: Access { buffer: output.0, index: output.1 }, value });
+        self.equations.push(Equation {
+            axes,
+            output: Access { buffer: output.0, index: output.1 },
+            value,
+            reduction: Reduction::Sum,
+        });
     }
 }
 

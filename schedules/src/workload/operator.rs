@@ -6,11 +6,11 @@ use std::sync::{PoisonError, RwLock};
 
 use autotune_ir::Affine;
 use autotune_ir::program::{Access, BufferId, Expr};
-use autotune_ir::spec::Axis;
+use autotune_ir::spec::{Axis, Reduction};
 use thiserror::Error;
 
 use super::text::Fields;
-use super::{WorkloadError, conv2d, matmul};
+use super::{WorkloadError, conv2d, matmul, pool2d, reduce, transpose};
 
 /// Largest number of elements any one tensor, and largest number of multiply-adds any one workload, may have.
 const MAX_ELEMENTS: usize = 1 << 34;
@@ -55,15 +55,18 @@ pub struct Tensor {
     pub is_constant: bool,
 }
 
-/// `result[index] = Σ value`, over the axes that are reduced.
+/// `result[index] = Σ value`, over the axes that are reduced, or what another reduction makes of the values.
 #[derive(Clone, Debug)]
 pub struct Formula {
     /// Those of the result first.
     pub axes: Vec<Axis>,
     /// What is read, in the order in which callers give it.
     pub operands: Vec<Tensor>,
-    /// What is summed up, by the axes; `BufferId(i)` stands for operand `i`. What is read beyond an operand is zero.
+    /// What is combined, by the axes; `BufferId(i)` stands for operand `i`. What a sum reads beyond an operand is zero; other reductions
+    /// leave it out.
     pub value: Expr,
+    /// By what.
+    pub reduction: Reduction,
     /// Shape of the result, outermost first.
     pub shape: Vec<usize>,
     /// Its element, by the axes.
@@ -73,6 +76,26 @@ pub struct Formula {
 }
 
 impl Formula {
+    /// What a reduction makes of the elements of one operand at an index, each times a scale.
+    pub fn reduced(
+        axes: &[(&'static str, usize, bool)],
+        (reduction, scale): (Reduction, f32),
+        (data, read): (Tensor, Vec<Affine>),
+        (shape, index): (Vec<usize>, Vec<Affine>),
+        channel: usize,
+    ) -> Self {
+        let element = Expr::Load(Access { buffer: BufferId(0), index: read });
+        Self {
+            axes: axes.iter().map(|&(name, extent, reduce)| Axis { name, extent, reduce }).collect(),
+            operands: vec![data],
+            value: if scale == 1.0 { element } else { Expr::product(element, Expr::Const(scale)) },
+            reduction,
+            shape,
+            index,
+            channel,
+        }
+    }
+
     /// A sum of products of two operands at an index each.
     pub fn product(
         axes: &[(&'static str, usize, bool)],
@@ -85,6 +108,7 @@ impl Formula {
             axes: axes.iter().map(|&(name, extent, reduce)| Axis { name, extent, reduce }).collect(),
             operands: vec![data.0, weight.0],
             value: Expr::product(load(0, data.1), load(1, weight.1)),
+            reduction: Reduction::Sum,
             shape,
             index,
             channel,
@@ -93,7 +117,7 @@ impl Formula {
 }
 
 /// The kinds of this crate.
-const OWN: &[&OperatorKind] = &[&conv2d::KIND, &matmul::KIND];
+const OWN: &[&OperatorKind] = &[&conv2d::KIND, &matmul::KIND, &pool2d::KIND, &reduce::KIND, &transpose::KIND];
 /// Those from outside.
 static OTHERS: RwLock<Vec<&OperatorKind>> = RwLock::new(Vec::new());
 

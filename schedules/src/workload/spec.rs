@@ -2,13 +2,13 @@
 
 use autotune_ir::DType;
 use autotune_ir::program::{Access, BufferId, Expr};
-use autotune_ir::spec::{Equation, Source, Spec, Tensor};
+use autotune_ir::spec::{Equation, Reduction, Source, Spec, Tensor};
 
 use super::{Activation, Epilogue, Formula};
 
 /// `sum = Σ value`, then `output = act(sum + bias + residual)`.
 pub(super) fn of(formula: Formula, name: &str, dtype: DType, epilogue: &Epilogue) -> Spec {
-    let Formula { axes, operands, value, shape, index, channel } = formula;
+    let Formula { axes, operands, value, reduction, shape, index, channel } = formula;
     let mut tensors = Vec::new();
     let mut add = |name: &'static str, shape: &[usize], dtype, source| {
         tensors.push(Tensor { name: name.into(), shape: shape.to_vec(), dtype, source });
@@ -37,7 +37,7 @@ pub(super) fn of(formula: Formula, name: &str, dtype: DType, epilogue: &Epilogue
     }
 
     let spatial = axes.iter().filter(|axis| !axis.reduce).cloned().collect();
-    let main = Equation { axes, output: at(sum), value };
-    let tail = Equation { axes: spatial, output: at(output), value: result };
+    let main = Equation { axes, output: at(sum), value, reduction };
+    let tail = Equation { axes: spatial, output: at(output), value: result, reduction: Reduction::Sum };
     Spec { name: name.into(), tensors, equations: vec![main, tail], main: 0 }
 }

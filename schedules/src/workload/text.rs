@@ -115,7 +115,23 @@ impl Fields {
         Ok([a, b])
     }
 
-    fn flag(&self, field: &str) -> Result<bool, WorkloadError> {
+    /// The word of a field, if it is given: one of some, each with what it stands for.
+    pub fn word<T: Copy>(
+        &self,
+        field: &str,
+        words: &[(&str, T)],
+        expected: &'static str,
+    ) -> Result<Option<T>, WorkloadError> {
+        let Some((_, value)) = self.get(field) else { return Ok(None) };
+        let word = value.as_deref().unwrap_or("");
+        match words.iter().find(|(known, _)| *known == word) {
+            Some((_, meant)) => Ok(Some(*meant)),
+            None => self.bad(field, word, expected),
+        }
+    }
+
+    /// True if a field is given, other than as `0`.
+    pub fn flag(&self, field: &str) -> Result<bool, WorkloadError> {
         match self.get(field) {
             None => Ok(false),
             Some((_, None)) => Ok(true),

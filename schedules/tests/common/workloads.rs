@@ -2,7 +2,7 @@
 //! epilogues.
 
 use autotune_ir::Target;
-use autotune_schedules::workload::{Activation, Epilogue};
+use autotune_schedules::workload::{Activation, Epilogue, Pool2d, PoolKind, Reduce, ReduceOp, Transpose};
 use autotune_schedules::{Config, Conv2d, Matmul, ScheduleSpace, Value, Workload, winograd};
 use rand::{Rng, RngExt};
 
@@ -19,6 +19,54 @@ pub fn random_workload<R: Rng>(rng: &mut R) -> Workload {
             _ => {}
         }
     }
+}
+
+/// A map or a reduction of at most about a million elements.
+pub fn random_map_reduce<R: Rng>(rng: &mut R) -> Workload {
+    loop {
+        let workload = match rng.random_range(0..4) {
+            0 => Workload::new(random_reduce(rng)),
+            1 => Workload::new(random_transpose(rng)),
+            _ => Workload::new(random_pool(rng)),
+        };
+        let epilogue = random_epilogue(rng);
+        match workload {
+            Ok(workload) if workload.flops() < 5e5 => return workload.with_epilogue(epilogue),
+            _ => {}
+        }
+    }
+}
+
+fn random_pool<R: Rng>(rng: &mut R) -> Pool2d {
+    let kernel = [pick(rng, &[1, 2, 3, 3, 5, 7]), pick(rng, &[1, 2, 3, 3, 4])];
+    let dilation = [pick(rng, &[1, 1, 2]), pick(rng, &[1, 1, 1, 3])];
+    let kind = pick(rng, &[PoolKind::Max, PoolKind::Average]);
+    let pad = |rng: &mut R, d: usize| rng.random_range(0..=(dilation[d] * (kernel[d] - 1)).min(3));
+    Pool2d {
+        n: pick(rng, &[1, 1, 2]),
+        c: pick(rng, &[1, 2, 3, 8, 17]),
+        h: rng.random_range(1..24),
+        w: rng.random_range(1..50),
+        kernel,
+        stride: [pick(rng, &[1, 1, 2, 3]), pick(rng, &[1, 1, 2, 2, 3])],
+        pad: [pad(rng, 0), pad(rng, 1)],
+        dilation,
+        ceil: kind == PoolKind::Max && rng.random(),
+        kind,
+    }
+}
+
+fn random_reduce<R: Rng>(rng: &mut R) -> Reduce {
+    // Products of many elements below 1 vanish.
+    let op = pick(rng, &[ReduceOp::Sum, ReduceOp::Max, ReduceOp::Mean, ReduceOp::Prod]);
+    let most = if op == ReduceOp::Prod { 8 } else { 200 };
+    Reduce { m: pick(rng, &[1, 2, 3, 16, 37]), n: rng.random_range(1..=most), op }
+}
+
+fn random_transpose<R: Rng>(rng: &mut R) -> Transpose {
+    let mut size = || pick(rng, &[1, 2, 3, 7, 8, 13, 16, 31, 33, 64]);
+    let (m, n) = (size(), size());
+    Transpose { b: pick(rng, &[1, 1, 2, 3]), m, n }
 }
 
 fn random_epilogue<R: Rng>(rng: &mut R) -> Epilogue {
@@ -98,7 +146,7 @@ pub fn random_panel<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config) 
     }
 }
 
-fn pick<R: Rng>(rng: &mut R, values: &[usize]) -> usize {
+fn pick<R: Rng, T: Copy>(rng: &mut R, values: &[T]) -> T {
     values[rng.random_range(0..values.len())]
 }
 

@@ -1,0 +1,204 @@
+//! Maps and reductions: plain references, random schedules, and what the verifier refuses.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_ir::program::{Expr, Node, Program, Store, StoreMode};
+use autotune_ir::{Affine, CpuTarget, Isa, Target, verify};
+use autotune_schedules::workload::{Pool2d, PoolKind, Reduce, ReduceOp, Transpose};
+use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, max_rel_error, reference};
+use common::nests::for_each_store;
+use common::random_programs::check;
+use common::workloads::random_map_reduce;
+use ndarray::ArrayD;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+/// Every window element by element.
+fn pooled(pool: &Pool2d, input: &ArrayD<f32>) -> ArrayD<f64> {
+    let [oh, ow] = pool.output_hw();
+    ArrayD::from_shape_fn(vec![pool.n, pool.c, oh, ow], |i| {
+        let mut elements = Vec::new();
+        for (y, x) in (0..pool.kernel[0]).flat_map(|y| (0..pool.kernel[1]).map(move |x| (y, x))) {
+            let row = (i[2] * pool.stride[0] + y * pool.dilation[0]).checked_sub(pool.pad[0]).filter(|&y| y < pool.h);
+            let column =
+                (i[3] * pool.stride[1] + x * pool.dilation[1]).checked_sub(pool.pad[1]).filter(|&x| x < pool.w);
+            elements.extend(row.zip(column).map(|(y, x)| f64::from(input[[i[0], i[1], y, x]])));
+        }
+        match pool.kind {
+            PoolKind::Max => elements.into_iter().reduce(f64::max).unwrap(),
+            PoolKind::Average => elements.iter().sum::<f64>() / (pool.kernel[0] * pool.kernel[1]) as f64,
+        }
+    })
+}
+
+fn reduced(reduce: &Reduce, input: &ArrayD<f32>) -> ArrayD<f64> {
+    ArrayD::from_shape_fn(vec![reduce.m], |i| {
+        let row = (0..reduce.n).map(|n| f64::from(input[[i[0], n]]));
+        match reduce.op {
+            ReduceOp::Sum => row.sum(),
+            ReduceOp::Mean => row.sum::<f64>() / reduce.n as f64,
+            ReduceOp::Prod => row.product(),
+            ReduceOp::Max => row.reduce(f64::max).unwrap(),
+        }
+    })
+}
+
+fn transposed(transpose: &Transpose, input: &ArrayD<f32>) -> ArrayD<f64> {
+    let Transpose { b, m, n } = *transpose;
+    ArrayD::from_shape_fn(vec![b, n, m], |i| f64::from(input[[i[0], i[2], i[1]]]))
+}
+
+fn by_hand(workload: &Workload, input: &ArrayD<f32>) -> ArrayD<f32> {
+    let pool = workload.sizes::<Pool2d>().map(|pool| pooled(pool, input));
+    let reduce = workload.sizes::<Reduce>().map(|reduce| reduced(reduce, input));
+    let transpose = workload.sizes::<Transpose>().map(|transpose| transposed(transpose, input));
+    pool.or(reduce).or(transpose).unwrap().mapv(|x| x as f32)
+}
+
+#[test]
+fn references_are_what_each_operator_says() {
+    let mut kinds = [0; 3];
+    for seed in 0..300 {
+        let workload = random_map_reduce(&mut ChaCha8Rng::seed_from_u64(seed)).with_epilogue(Default::default());
+        let operands = Operands::random(workload.spec(), seed);
+        let error = max_rel_error(&reference(&workload, &operands), &by_hand(&workload, &operands[0]));
+        assert!(error < 1e-6, "seed {seed}: {workload}: {error}");
+        let kind = ["pool2d", "reduce", "transpose"].iter().position(|kind| workload.as_str().starts_with(kind));
+        kinds[kind.unwrap()] += 1;
+    }
+    assert!(kinds.iter().all(|&count| count > 30), "{kinds:?}");
+}
+
+#[test]
+fn random_programs_are_proven_and_agree_with_the_reference() {
+    for isa in [Isa::Avx2, Isa::Avx512, Isa::Generic] {
+        for seed in 0..80 {
+            let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 3) });
+            check(&random_map_reduce(&mut ChaCha8Rng::seed_from_u64(seed)), &target, seed, 5);
+        }
+    }
+}
+
+#[test]
+fn windows_that_end_beyond_the_image_count_where_that_is_asked_for() {
+    let shape = |text: &str| text.parse::<Workload>().unwrap().output_shape().to_vec();
+    assert_eq!(shape("pool2d:c=1,h=112,w=112,k=3,s=2,p=1,kind=max"), [1, 1, 56, 56]);
+    assert_eq!(shape("pool2d:c=1,h=112,w=112,k=3,s=2"), [1, 1, 55, 55]);
+    assert_eq!(shape("pool2d:c=1,h=112,w=112,k=3,s=2,ceil"), [1, 1, 56, 56]);
+    assert_eq!(shape("pool2d:c=1,h=5,w=5,k=2,s=3,p=1,ceil"), [1, 1, 2, 2]);
+}
+
+#[test]
+fn the_text_forms_are_read_as_they_are_written() {
+    for text in [
+        "pool2d:c=64,h=112,w=112,k=3,s=2,p=1,kind=max",
+        "pool2d:n=2,c=3,h=9,w=8,kh=3,kw=2,s=1,p=0,d=2,ceil,kind=max",
+        "pool2d:c=3,h=7,w=7,k=7,s=1,p=0,kind=avg,act=relu",
+        "reduce:m=1024,n=4096,op=sum",
+        "reduce:m=1,n=3,op=prod,bias",
+        "transpose:b=3,m=4,n=5,add",
+    ] {
+        assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
+    }
+}
+
+#[test]
+fn errors_name_the_operator_and_the_field() {
+    for (text, wanted) in [
+        ("pool2d:c=3,h=8,w=8,k=3,kind=median", "pool2d: field 'kind': 'median' is not a pooling (max or avg)"),
+        ("pool2d:c=3,h=8,w=8", "pool2d: field 'k' is missing"),
+        ("pool2d:c=3,h=8,w=8,k=3,p=3", "pool2d: field 'ph': padding 3 is not smaller than the window (3)"),
+        ("pool2d:c=3,h=1,w=8,k=2,d=4,p=2", "pool2d: field 'ph': some window has no element of the image"),
+        ("pool2d:c=3,h=8,w=8,k=9", "pool2d: field 'kh': the window spans 9 but the padded input only 8"),
+        ("pool2d:c=3,h=8,w=8,k=3,ceil,kind=avg", "pool2d: field 'ceil': a mean has whole windows only"),
+        ("pool2d:c=3,h=8,w=8,k=3,s=0", "pool2d: field 'sh': must be at least 1"),
+        ("reduce:m=4,n=0,op=max", "reduce: field 'n': must be at least 1"),
+        ("reduce:m=4,n=4,op=median", "reduce: field 'op': 'median' is not a reduction"),
+        ("reduce:m=4,n=4,axis=1", "reduce: unknown field 'axis'"),
+        ("transpose:m=99999999999,n=99999999999", "transpose: input overflows the supported size"),
+    ] {
+        let error = text.parse::<Workload>().unwrap_err().to_string();
+        assert!(error.starts_with(wanted), "{text}: {error}");
+    }
+}
+
+/// The program of the default schedule.
+fn program(text: &str) -> (Program, Target) {
+    let (workload, target) = (text.parse().unwrap(), Target::Cpu(CpuTarget::generic_avx2(1)));
+    let config = ScheduleSpace::new(&workload, &target).default_config();
+    (lower(&workload, &target, &config).unwrap(), target)
+}
+
+/// The program with its statements changed is refused with a problem of these words.
+fn assert_refused(text: &str, wanted: &str, change: impl Fn(&mut Store)) {
+    let (mut program, target) = program(text);
+    assert_eq!(verify(&program, &target), Ok(()));
+    for_each_store(&mut program.stages[0].body, &mut |store| {
+        if !store.point.is_empty() {
+            change(store);
+        }
+    });
+    let problem = verify(&program, &target).unwrap_err().to_string();
+    assert!(problem.contains(wanted), "{text}: {problem}");
+}
+
+#[test]
+fn statements_of_another_equation_are_refused() {
+    let (max, sum) = ("pool2d:c=2,h=9,w=20,k=3,kind=max", "reduce:m=5,n=40,op=sum");
+    let combined = |store: &Store, with: fn(Expr, Expr) -> Expr| {
+        let mut loads = Vec::new();
+        store.value.for_each_load(&mut |access| loads.push(Expr::Load(access.clone())));
+        with(loads[0].clone(), loads[1].clone())
+    };
+    let another = "a point at something else than a statement of the main equation";
+    assert_refused(max, another, |store| store.value = combined(store, Expr::sum));
+    assert_refused(max, another, |store| store.value = Expr::Const(1.0));
+    assert_refused(sum, another, |store| store.mode = StoreMode::Assign);
+    assert_refused("transpose:m=5,n=7", "another index", |store| {
+        if let Expr::Load(access) = &mut store.value {
+            access.index[2] = Affine::default();
+        }
+    });
+}
+
+#[test]
+fn iterations_that_are_left_out_are_missed() {
+    let (mut program, target) = program("pool2d:c=2,h=9,w=20,k=3,p=1,kind=max");
+    fn shorten(nodes: &mut [Node]) {
+        for node in nodes {
+            match node {
+                Node::Loop(l) if l.extent == 3 => l.extent = 2,
+                node => node.body_mut().map(|body| shorten(body)).unwrap_or_default(),
+            }
+        }
+    }
+    shorten(&mut program.stages[0].body);
+    assert!(verify(&program, &target).unwrap_err().to_string().contains("iterations are covered"));
+}
+
+#[test]
+fn every_thread_has_work_by_default() {
+    let target = Target::Cpu(CpuTarget::generic_avx2(2));
+    for text in [
+        "pool2d:c=1,h=64,w=64,k=3,s=2,p=1,kind=max",
+        "pool2d:c=64,h=112,w=112,k=3,s=2,p=1,kind=max",
+        "reduce:m=1024,n=64,op=sum",
+        "transpose:m=512,n=512",
+    ] {
+        let workload: Workload = text.parse().unwrap();
+        let config = ScheduleSpace::new(&workload, &target).default_config();
+        let program = lower(&workload, &target, &config).unwrap();
+        assert!(program.stages[0].tasks() >= 8, "{text}\n{config}\n{program}");
+    }
+}
+
+#[test]
+fn padding_that_would_become_too_much_code_has_no_schedule() {
+    let target = Target::Cpu(CpuTarget::generic_avx2(1));
+    let wide: Workload = "pool2d:c=1,h=300,w=300,k=201,p=100,kind=max".parse().unwrap();
+    let space = ScheduleSpace::new(&wide, &target);
+    assert!(space.refusal().unwrap().to_string().starts_with("no sketch for pool2d:"));
+    check(&"pool2d:c=1,h=9,w=40,k=31,p=15,kind=max".parse().unwrap(), &target, 0, 2);
+}
