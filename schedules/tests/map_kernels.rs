@@ -9,10 +9,11 @@ mod common;
 use autotune_codegen::asm::assemble;
 use autotune_ir::program::LoopKind::{self, Block, Parallel, Serial, Thread, Vectorized};
 use autotune_ir::program::{Expr, UnaryOp};
-use autotune_ir::{CpuTarget, Isa, Program, Target, interpret};
+use autotune_ir::{CpuTarget, GpuApi, Isa, Program, Target, interpret};
 use common::cuda_on_cpu::OnCpu;
 use common::maps::{difference, every_operation, mapped, operands, random_value};
 use common::missing;
+use common::nvrtc::Nvrtc;
 use common::opencl::OpenCl;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -83,6 +84,19 @@ fn every_operation_is_written_in_cuda() {
     };
     let output = built.run(0, &operands, false).unwrap();
     assert_eq!(difference(&output, &interpret(&program, &operands).unwrap()), None, "{program}");
+}
+
+#[test]
+fn every_operation_is_compiled_for_cuda() {
+    let nvrtc = match Nvrtc::find() {
+        Ok(nvrtc) => nvrtc,
+        Err(reason) => return missing("nvrtc", &reason),
+    };
+    let Some(&sm) = nvrtc.architectures.last() else { return missing("nvrtc", "it knows no architecture") };
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    let program = mapped(&target, &every_operation(), [8, 64], [Block, Thread]);
+    let source = autotune_codegen::gpu::generate(&program, GpuApi::Cuda { sm });
+    assert_eq!(nvrtc.compile(&source, sm).map(|kernels| kernels.len()), Ok(1), "{source}");
 }
 
 #[test]
