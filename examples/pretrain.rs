@@ -11,18 +11,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use autotune_cost_model::metrics::pairwise_accuracy;
-use autotune_cost_model::{CostModel, Pretrained, Sample, XgbModel, XgbParams, features, relative_throughputs};
+use autotune_cost_model::{CostModel, Pretrained, Sample, XgbModel, features, relative_throughputs};
+use autotune_examples::pretraining;
 use autotune_examples::test_bed::{Recording, TestBed};
 use autotune_ir::Target;
 use autotune_schedules::portfolio::Entry;
 use autotune_schedules::{Candidate, Config, Portfolio, ScheduleSpace};
 use ndarray::Array2;
 use rayon::prelude::*;
-
-/// How the model learns: more than one that learns while measuring.
-fn params() -> XgbParams {
-    XgbParams { rounds: 300, depth: 6, eta: 0.1, max_bin: 256, ..XgbParams::default() }
-}
 
 /// Entries of the portfolio, at most, and the least that one must lower the mean logarithm of what the others leave.
 const ENTRIES: usize = 48;
@@ -90,7 +86,7 @@ fn train<'a>(tasks: impl Iterator<Item = &'a Task>) -> Result<XgbModel> {
         let scores = relative_throughputs(&task.run_secs);
         samples.extend(task.rows.iter().zip(scores).map(|(row, score)| Sample { features: row.clone(), score, group }));
     }
-    let mut model = XgbModel::new(params());
+    let mut model = XgbModel::new(pretraining());
     model.fit(&samples)?;
     Ok(model)
 }

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use autotune_cost_model::{CostModel, ModelError};
-use autotune_cost_model::{Sample, XgbModel, XgbParams, features, relative_throughputs};
+use autotune_cost_model::{CostModel, ModelError, Sample, XgbModel, XgbParams, features, relative_throughputs};
 use autotune_examples::replay::ReplayTask;
 use autotune_schedules::{Config, Value};
 use ndarray::Array2;
@@ -76,8 +75,16 @@ pub(crate) fn drawn<'d>(from: &[&'d Measured], n: usize, seed: u64) -> Vec<(&'d 
     from.iter().map(draw).collect()
 }
 
-/// A model fitted on some configs of some workloads.
-pub(crate) fn fit(params: XgbParams, view: &View, on: &[(&Measured, Vec<usize>)]) -> Result<XgbModel, ModelError> {
+/// A model that has learnt nothing yet, from a seed.
+pub(crate) type New<'m> = dyn Fn(u64) -> Box<dyn CostModel> + Sync + 'm;
+
+/// Trees that learn with some parameters.
+pub(crate) fn trees(params: XgbParams) -> impl Fn(u64) -> Box<dyn CostModel> + Sync {
+    move |seed| Box::new(XgbModel::new(XgbParams { seed: seed as u32, ..params.clone() }))
+}
+
+/// Fits a model on some configs of some workloads.
+pub(crate) fn fit(model: &mut dyn CostModel, view: &View, on: &[(&Measured, Vec<usize>)]) -> Result<(), ModelError> {
     let of_workload = |(group, (of, positions)): (u32, &(&Measured, Vec<usize>))| {
         let run_secs: Vec<Option<f64>> = positions.iter().map(|&position| of.run_secs[position]).collect();
         let scores = relative_throughputs(&run_secs);
@@ -85,13 +92,11 @@ pub(crate) fn fit(params: XgbParams, view: &View, on: &[(&Measured, Vec<usize>)]
         positions.iter().zip(scores).map(sample).collect::<Vec<Sample>>()
     };
     let samples: Vec<Sample> = (0..).zip(on).flat_map(of_workload).collect();
-    let mut model = XgbModel::new(params);
-    model.fit(&samples)?;
-    Ok(model)
+    model.fit(&samples)
 }
 
 /// What a model predicts of some configs of a workload.
-pub(crate) fn predict(model: &XgbModel, view: &View, of: &Measured, positions: &[usize]) -> Vec<f32> {
+pub(crate) fn predict(model: &dyn CostModel, view: &View, of: &Measured, positions: &[usize]) -> Vec<f32> {
     let rows: Vec<Vec<f32>> = positions.iter().map(|&position| view.row(of, position)).collect();
     let width = rows.first().map_or(0, Vec::len);
     model.predict(Array2::from_shape_fn((rows.len(), width), |(row, column)| rows[row][column]).view())

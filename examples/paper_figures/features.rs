@@ -6,7 +6,7 @@ use autotune_cost_model::{XgbParams, features as columns};
 use autotune_examples::median;
 
 use crate::Bench;
-use crate::data::{View, measured};
+use crate::data::{View, measured, trees};
 use crate::page::{Figure, spread};
 use crate::ranking::{Quality, over_seeds};
 use crate::searches::params;
@@ -46,7 +46,7 @@ pub(crate) fn features(bench: &Bench) -> Result<Figure> {
     ];
     let splits = [Split::Own(OF_OWN), Split::Shapes(OF_OTHERS), Split::Families(OF_OTHERS)];
     // Nothing but what is seen may count.
-    let params = XgbParams { prior: None, ..params(&bench.target) };
+    let new = trees(XgbParams { prior: None, ..params(&bench.target) });
 
     let head =
         splits.iter().flat_map(|split| ["pairwise", "mean top-1"].map(|what| format!("{}: {what}", split.name())));
@@ -56,7 +56,7 @@ pub(crate) fn features(bench: &Bench) -> Result<Figure> {
         let mut row = vec![name.to_string()];
         let mut values_of_splits = Vec::new();
         for split in splits {
-            let of_seeds = over_seeds(bench, &all, split, view, &params, true)?;
+            let of_seeds = over_seeds(bench.seeds, &all, split, view, &new, true)?;
             let values = |value: fn(&Quality) -> f64| of_seeds.iter().map(value).collect::<Vec<f64>>();
             values_of_splits.push(Some(median(values(|it| it.mean_top[0]))));
             row.extend([spread(&values(|it| it.pairwise), 3), spread(&values(|it| it.mean_top[0]), 3)]);

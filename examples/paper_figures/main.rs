@@ -8,7 +8,9 @@
 mod curves;
 mod data;
 mod features;
+mod neural;
 mod page;
+mod published;
 mod ranking;
 mod searches;
 mod split;
@@ -65,6 +67,9 @@ enum Kind {
     Transfer,
     Features,
     Ranking,
+    Neural,
+    NeuralSearch,
+    Published,
     Time,
 }
 
@@ -144,6 +149,9 @@ impl Kind {
             Self::Transfer => transfer::transfer(bench),
             Self::Features => features::features(bench),
             Self::Ranking => ranking::ranking(bench),
+            Self::Neural => neural::ranking(bench),
+            Self::NeuralSearch => neural::searches(bench),
+            Self::Published => published::published(bench),
             Self::Time => time::time(report),
         }
     }

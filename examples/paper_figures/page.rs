@@ -99,7 +99,6 @@ pub(crate) fn write(bench: &Bench, figures: &[Figure], folder: &Path) -> Result<
         text += &figure.to_markdown();
         text += "\n";
     }
-    text += NEURAL;
     let path = folder.join("README.md");
     fs::write(&path, text).with_context(|| path.display().to_string())
 }
@@ -110,14 +109,3 @@ fn near_best(task: &Recording) -> f64 {
     let best = secs.iter().copied().fold(f64::INFINITY, f64::min);
     secs.iter().filter(|secs| **secs <= 1.05 * best).count() as f64 / task.samples.len().max(1) as f64
 }
-
-/// The paper's second model.
-const NEURAL: &str = "\
-## A neural ranker
-
-The paper's second model, a TreeGRU over the loop nest, is not here. What it would take: a sequence for each loop nest (extent and kind of \
-each loop, and what it touches of each operand, in place of the fixed columns of `features`), a gated recurrent cell with the pairwise \
-loss, a few hundred lines of example code; candle-core and candle-nn (0.10) differentiate and train that on a CPU. They would be an optional feature \
-of the examples, but part of the lock file and of every check that enables all features. Trained on the whole record it could stand in the \
-table of the ranking quality; inside a search it would have to be refitted within the time of a batch of measurements.
-";

@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 use autotune_cost_model::metrics::{pairwise_accuracy, top_k_recall};
-use autotune_cost_model::{Objective, XgbModel, XgbParams};
+use autotune_cost_model::{Objective, XgbParams};
 use autotune_examples::replay::ReplayTask;
 use rayon::prelude::*;
 
 use crate::Bench;
-use crate::data::{Measured, View, fit, measured, predict};
+use crate::data::{Measured, New, View, fit, measured, predict, trees};
 use crate::page::{Figure, spread};
 use crate::searches::params;
 use crate::split::{Fold, Split};
@@ -43,29 +43,19 @@ pub(crate) fn ranking(bench: &Bench) -> Result<Figure> {
     let all = measured(&ReplayTask::of(&bench.test_bed, &bench.target, |_| true));
     let rank = params(&bench.target);
     let regression = XgbParams { objective: Objective::SquaredError, ..rank.clone() };
-    let models =
-        [("analytic estimate alone", None), ("trees, rank", Some(rank)), ("trees, regression", Some(regression))];
+    // What learns nothing is the same wherever it could have learnt.
+    let models: [(&str, &New<'_>, bool); 3] = [
+        ("analytic estimate alone", &trees(rank.clone()), false),
+        ("trees, rank", &trees(rank), true),
+        ("trees, regression", &trees(regression), true),
+    ];
     let splits = [Split::Own(64), Split::Own(192), Split::Shapes(OF_OTHERS), Split::Families(OF_OTHERS)];
 
-    let head = ["learnt from", "model", "pairwise accuracy", "top-1 score", "top-5 score", "mean top-1", "mean top-5"];
-    let recall = format!("recall of the best {RECALL}");
-    let mut table = vec![head.map(String::from).into_iter().chain([recall]).collect::<Vec<_>>()];
+    let mut table = vec![head()];
     for split in splits {
-        for (name, params) in &models {
-            // What learns nothing is the same wherever it could have learnt.
-            let (params, fits) =
-                (params.clone().unwrap_or_else(|| crate::searches::params(&bench.target)), params.is_some());
-            let of_seeds = over_seeds(bench, &all, split, &View::all(), &params, fits)?;
-            let cell = |value: fn(&Quality) -> f64| spread(&of_seeds.iter().map(value).collect::<Vec<_>>(), 3);
-            let cells = [
-                cell(|it| it.pairwise),
-                cell(|it| it.top[0]),
-                cell(|it| it.top[1]),
-                cell(|it| it.mean_top[0]),
-                cell(|it| it.mean_top[1]),
-                cell(|it| it.recall),
-            ];
-            table.push([split.name(), name.to_string()].into_iter().chain(cells).collect());
+        for (name, new, fits) in models {
+            let of_seeds = over_seeds(bench.seeds, &all, split, &View::all(), new, fits)?;
+            table.push([split.name(), name.to_string()].into_iter().chain(cells(&of_seeds)).collect());
         }
     }
     Ok(Figure {
@@ -86,25 +76,40 @@ pub(crate) fn ranking(bench: &Bench) -> Result<Figure> {
     })
 }
 
-/// The quality of a model with some view, for each seed; without fitting if it does not learn.
+/// The names of the columns of a table of [`cells`].
+pub(crate) fn head() -> Vec<String> {
+    let head = ["learnt from", "model", "pairwise accuracy", "top-1 score", "top-5 score", "mean top-1", "mean top-5"];
+    head.map(String::from).into_iter().chain([format!("recall of the best {RECALL}")]).collect()
+}
+
+/// The qualities of a model, spread over the seeds.
+pub(crate) fn cells(of_seeds: &[Quality]) -> [String; 6] {
+    let values: [fn(&Quality) -> f64; 6] =
+        [|it| it.pairwise, |it| it.top[0], |it| it.top[1], |it| it.mean_top[0], |it| it.mean_top[1], |it| it.recall];
+    values.map(|value| spread(&of_seeds.iter().map(value).collect::<Vec<_>>(), 3))
+}
+
+/// The quality of a model with some view, for each of some seeds; without fitting if it does not learn.
 pub(crate) fn over_seeds(
-    bench: &Bench,
+    seeds: u64,
     all: &[Measured],
     split: Split,
     view: &View,
-    params: &XgbParams,
+    new: &New<'_>,
     fits: bool,
 ) -> Result<Vec<Quality>> {
     let judge_fold = |fold: &Fold<'_>, seed: u64| -> Result<Vec<Judged>> {
         if fold.held_out.is_empty() {
             return Ok(Vec::new());
         }
-        let params = XgbParams { seed: seed as u32, ..params.clone() };
-        let model = if fits { fit(params, view, &fold.known)? } else { XgbModel::new(params) };
+        let mut model = new(seed);
+        if fits {
+            fit(&mut *model, view, &fold.known)?;
+        }
         let judged = fold
             .held_out
             .iter()
-            .filter_map(|(of, positions)| judge(of, positions, &predict(&model, view, of, positions)));
+            .filter_map(|(of, positions)| judge(of, positions, &predict(&*model, view, of, positions)));
         Ok(judged.collect())
     };
     let of_seed = |seed: u64| {
@@ -112,7 +117,7 @@ pub(crate) fn over_seeds(
         let judged = folds.par_iter().map(|fold| judge_fold(fold, seed)).collect::<Result<Vec<_>>>()?;
         Ok(Quality::of(&judged.concat()))
     };
-    (0..bench.seeds).map(of_seed).collect()
+    (0..seeds).map(of_seed).collect()
 }
 
 /// Judges the scores of some configs of a workload; nothing to be said if none ran, or all are alike.

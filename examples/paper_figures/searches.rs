@@ -1,9 +1,11 @@
 //! Searches at equal trials: how they propose, what the model minimises, how batches are picked, how sure the model is.
 
+use std::sync::Arc;
+
 use anyhow::Result;
-use autotune::TuneParams;
 use autotune::search::{Annealing, AnnealingParams, Genetic, Grid, Searcher};
-use autotune_cost_model::{Objective, Prior, XgbParams};
+use autotune::{TuneParams, Tuner};
+use autotune_cost_model::{CostModel, Objective, Prior, XgbParams};
 use autotune_db::{TuningDb, TuningRecord};
 use autotune_examples::ensemble::{Acquisition, Ensemble};
 use autotune_examples::replay::{DrawRecorded, FromRecorded, ReplayTask};
@@ -28,9 +30,20 @@ pub(crate) struct Method {
     times: usize,
     /// Whether it is another method in a sample than in the record.
     in_sample: bool,
-    model: Ensemble,
+    model: Model,
     new: fn(&ReplayTask, &AnnealingParams) -> Box<dyn Searcher>,
     annealing: AnnealingParams,
+}
+
+/// Gives a tuner a model that has learnt nothing yet.
+type Model = Arc<dyn for<'t> Fn(Tuner<'t>) -> Tuner<'t> + Send + Sync>;
+
+fn teaching(model: impl CostModel + Clone + Sync + 'static) -> Model {
+    // As an argument, the closure is one for tuners of any lifetime.
+    fn shared(give: impl for<'t> Fn(Tuner<'t>) -> Tuner<'t> + Send + Sync + 'static) -> Model {
+        Arc::new(give)
+    }
+    shared(move |tuner| tuner.cost_model(model.clone()))
 }
 
 impl Method {
@@ -40,14 +53,23 @@ impl Method {
             name: name.into(),
             times: 1,
             in_sample: true,
-            model: Ensemble::single(params(target)),
+            model: teaching(Ensemble::single(params(target))),
             new: |task, params| Box::new(FromRecorded::new(Annealing::new(params.clone()), &task.pool)),
             annealing: AnnealingParams::default(),
         }
     }
 
+    /// The same with another model.
+    pub(crate) fn with_model(self, model: impl CostModel + Clone + Sync + 'static) -> Self {
+        Self { model: teaching(model), ..self }
+    }
+
     /// One that knows no model, at twice the trials.
-    fn plain(name: &str, target: &Target, new: fn(&ReplayTask, &AnnealingParams) -> Box<dyn Searcher>) -> Self {
+    pub(crate) fn plain(
+        name: &str,
+        target: &Target,
+        new: fn(&ReplayTask, &AnnealingParams) -> Box<dyn Searcher>,
+    ) -> Self {
         Self { times: 2, new, ..Self::learned(name, target) }
     }
 
@@ -57,11 +79,11 @@ impl Method {
         db.append_all(known)?;
         let trials = self.times * trials;
         let (new, annealing, of_task) = (self.new, self.annealing.clone(), task.clone());
-        let model = self.model.clone();
+        let model = Arc::clone(&self.model);
         let params = TuneParams { prediction: None, ..TuneParams::default() };
         let mut curve = task.search(&db, move |tuner| {
-            let tuner = tuner.params(params);
-            tuner.trials(trials).seed(seed).cost_model(model).searcher(move |_| new(&of_task, &annealing))
+            let tuner = model(tuner.params(params));
+            tuner.trials(trials).seed(seed).searcher(move |_| new(&of_task, &annealing))
         })?;
         // What is used up stays as good as it was.
         curve.resize(trials, curve.last().copied().unwrap_or(0.0));
@@ -111,8 +133,7 @@ pub(crate) fn objectives(bench: &Bench) -> Result<Figure> {
     let method = |name: &str, objective, prior: bool| {
         let params = params(&bench.target);
         let prior = params.prior.filter(|_| prior);
-        let model = Ensemble::single(XgbParams { objective, prior, ..params });
-        Method { model, ..Method::learned(name, &bench.target) }
+        Method::learned(name, &bench.target).with_model(Ensemble::single(XgbParams { objective, prior, ..params }))
     };
     let methods = [
         method("rank", Objective::RankPairwise, true),
@@ -156,7 +177,7 @@ pub(crate) fn diversity(bench: &Bench) -> Result<Figure> {
 pub(crate) fn uncertainty(bench: &Bench) -> Result<Figure> {
     let method = |name: &str, objective, members, acquisition| {
         let params = XgbParams { objective, ..params(&bench.target) };
-        Method { model: Ensemble::new(members, params, acquisition), ..Method::learned(name, &bench.target) }
+        Method::learned(name, &bench.target).with_model(Ensemble::new(members, params, acquisition))
     };
     let (rank, regression) = (Objective::RankPairwise, Objective::SquaredError);
     let methods = [
@@ -179,7 +200,13 @@ pub(crate) fn uncertainty(bench: &Bench) -> Result<Figure> {
 }
 
 /// The figure of some methods, in the record and in a sample.
-fn compare(bench: &Bench, name: &'static str, title: &str, text: &str, methods: &[Method]) -> Result<Figure> {
+pub(crate) fn compare(
+    bench: &Bench,
+    name: &'static str,
+    title: &str,
+    text: &str,
+    methods: &[Method],
+) -> Result<Figure> {
     let (mut table, mut charts) = (Vec::new(), Vec::new());
     let mut csv =
         vec![["in", "method", "trials", "median", "lower_quartile", "upper_quartile"].map(String::from).to_vec()];
@@ -228,7 +255,11 @@ fn by_trial(runs: &Runs) -> Vec<Vec<f64>> {
 
 /// The median over all runs of the trials until they are near the best, and the share of runs that get there.
 fn until_near(runs: &Runs) -> String {
-    let firsts: Vec<f64> = runs.iter().flatten().map(|curve| first_at(curve, NEAR)).collect();
+    until(runs.iter().flatten().map(|curve| first_at(curve, NEAR)).collect())
+}
+
+/// The median of trials, and the share of them that is finite.
+pub(crate) fn until(firsts: Vec<f64>) -> String {
     let there = firsts.iter().filter(|first| first.is_finite()).count() as f64 / firsts.len() as f64;
     let middle = median(firsts);
     let trials = if middle.is_finite() { format!("{middle:.0}") } else { "more".into() };

@@ -19,10 +19,12 @@
 //! Candidates run in a worker process: a program that calls [`autotune::serve_if_worker`] first in `main` is its own.
 
 pub mod ensemble;
+pub mod gru;
 pub mod replay;
 pub mod test_bed;
 
 use anyhow::bail;
+use autotune_cost_model::XgbParams;
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_measure::{MeasureOptions, TimingOptions, WorkerMeasurer};
 
@@ -37,6 +39,11 @@ pub fn cpu_target(threads: Option<usize>, isa: Option<&str>) -> anyhow::Result<T
         (Some(isa), Some(cpu)) if cpu.isa.to_string() != isa => bail!("this machine's is {}, not '{isa}'", cpu.isa),
         _ => Ok(target),
     }
+}
+
+/// How a model learns that ships: more than one that learns while measuring.
+pub fn pretraining() -> XgbParams {
+    XgbParams { rounds: 300, depth: 6, eta: 0.1, max_bin: 256, ..XgbParams::default() }
 }
 
 /// A measurer for a target with this very program as its worker.

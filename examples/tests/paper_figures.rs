@@ -45,7 +45,19 @@ fn every_figure_is_made_and_the_same_again() {
     assert_eq!(made[0], made[1]);
 
     let files: Vec<&str> = made[0].iter().map(|(name, _)| name.as_str()).collect();
-    for figure in ["searchers", "objectives", "diversity", "uncertainty", "transfer", "features", "ranking", "time"] {
+    for figure in [
+        "searchers",
+        "objectives",
+        "diversity",
+        "uncertainty",
+        "transfer",
+        "features",
+        "ranking",
+        "neural",
+        "neural_search",
+        "published",
+        "time",
+    ] {
         assert!(files.contains(&format!("{figure}.csv").as_str()), "{figure}: {files:?}");
     }
     for (name, text) in &made[0] {
