@@ -243,6 +243,7 @@ fn winograd_programs_count_the_work_they_do() {
     let exact: Workload = format!("{},exact", program.spec.name).parse().unwrap();
     let space = ScheduleSpace::new(&exact, &target(1));
     let direct = lower(&exact, &target(1), &space.default_config()).unwrap();
+    let estimate = |program| column(&extract(program, &target(1)), "estimate.sum.log2_cycles_per_flop");
     assert!(estimate(&program) < estimate(&direct) + 0.8f64.log2(), "{} {}", estimate(&program), estimate(&direct));
     assert!(estimate(&program) < estimate(&winograd(2, 1)));
 }
