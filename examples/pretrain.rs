@@ -178,7 +178,7 @@ fn cover(tasks: &[Task]) -> Portfolio {
         .map(|&(origin, config)| {
             let alike = (0..tasks.len()).filter(|&i| tasks[i].family == tasks[origin].family);
             let loss = |i: usize| {
-                let carried = tasks[i].space.adapt(config, &tasks[origin].space)?;
+                let carried = tasks[i].space.adapt(config, tasks[origin].space.workload())?;
                 let secs = times[i].get(carried.config())?;
                 Some((i, (secs / tasks[i].least_secs()).ln()))
             };

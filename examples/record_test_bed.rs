@@ -132,7 +132,7 @@ fn carry_over(
     let space = ScheduleSpace::new(workload, target);
     let mut met = HashSet::new();
     let others = origins.iter().filter(|(of, origin, _)| of == family && origin.workload() != workload);
-    let carried = others.filter_map(|(_, origin, config)| space.adapt(config, origin));
+    let carried = others.filter_map(|(_, origin, config)| space.adapt(config, origin.workload()));
     let candidates: Vec<Candidate> = carried.filter(|candidate| met.insert(candidate.stable_hash())).collect();
 
     let mut samples = Vec::new();

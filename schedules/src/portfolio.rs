@@ -1,5 +1,6 @@
 //! Schedules that are known to be good for some workload, to be carried over to others.
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::LazyLock;
 
 use autotune_ir::target::{Isa, Target};
@@ -53,29 +54,57 @@ impl Portfolio {
         Ok(lines.into_iter().map(|line| line + "\n").collect())
     }
 
-    /// The entries of a space's operator, carried over to it ([`ScheduleSpace::adapt`]), each schedule once.
-    pub fn candidates(&self, space: &ScheduleSpace) -> Vec<Candidate> {
-        let kind = space.workload().operator().kind();
-        let alike = self.entries.iter().filter(|entry| entry.workload.operator().kind().name == kind.name);
-        let carried = alike.filter_map(|entry| {
-            let origin = ScheduleSpace::new(&entry.workload, space.target());
-            space.adapt(&entry.config, &origin)
-        });
-        let mut candidates: Vec<Candidate> = Vec::new();
-        for candidate in carried {
-            if candidates.iter().all(|other| other.stable_hash() != candidate.stable_hash()) {
-                candidates.push(candidate);
+    /// The fastest schedule of each workload and sketch, of schedules and their run times in seconds: what a history has to be carried over.
+    pub fn of_fastest<'a>(measured: impl IntoIterator<Item = (&'a Workload, &'a Config, f64)>) -> Self {
+        let mut fastest: BTreeMap<(&Workload, &str), (f64, &Config)> = BTreeMap::new();
+        for (workload, config, run_secs) in measured {
+            let known = fastest.entry((workload, &config.sketch)).or_insert((run_secs, config));
+            if run_secs < known.0 {
+                *known = (run_secs, config);
             }
         }
-        candidates
+        let entry = |((workload, _), (_, config)): ((&Workload, &str), (f64, &Config))| Entry {
+            workload: workload.clone(),
+            config: config.clone(),
+        };
+        Self { entries: fastest.into_iter().map(entry).collect() }
     }
+
+    /// [`nearest`] of its entries.
+    pub fn nearest(&self, workload: &Workload, n: usize) -> Vec<&Entry> {
+        nearest(&self.entries, workload, n)
+    }
+}
+
+/// The entries that are known from the `n` workloads of a workload's operator and element type whose shapes are the nearest to its own
+/// ([`Workload::distance`]), the nearest first.
+pub fn nearest<'a>(entries: impl IntoIterator<Item = &'a Entry>, workload: &Workload, n: usize) -> Vec<&'a Entry> {
+    let with_distance = entries.into_iter().map(|entry| (workload.distance(&entry.workload), entry));
+    let mut alike: Vec<(f32, &Entry)> = with_distance.filter(|(distance, _)| distance.is_finite()).collect();
+    alike.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.workload.cmp(&b.1.workload)));
+    let of_workloads = alike.chunk_by(|a, b| a.1.workload == b.1.workload);
+    of_workloads.take(n).flatten().map(|(_, entry)| *entry).collect()
+}
+
+/// Schedules carried over to a space within so many tries each ([`ScheduleSpace::adapt_within`]), in the order of the entries, each once.
+pub fn carried_over<'a>(
+    space: &ScheduleSpace,
+    entries: impl IntoIterator<Item = &'a Entry>,
+    tries: usize,
+) -> Vec<Candidate> {
+    let mut met = HashSet::new();
+    let carried = entries.into_iter().filter_map(|entry| space.adapt_within(&entry.config, &entry.workload, tries));
+    carried.filter(|candidate| met.insert(candidate.stable_hash())).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use autotune_ir::target::CpuTarget;
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
 
     use super::*;
+    use crate::space::MAX_TRIED;
 
     #[test]
     fn what_ships_are_schedules_of_their_workloads_that_can_be_carried_over() {
@@ -86,16 +115,47 @@ mod tests {
             for Entry { workload, config } in &portfolio.entries {
                 // Limits that depend on the machine's caches may rule it out there, but not all that is near it.
                 let space = ScheduleSpace::new(workload, &target);
-                assert!(space.adapt(config, &space).is_some(), "{workload}: {config}");
+                assert!(space.adapt(config, workload).is_some(), "{workload}: {config}");
             }
 
             for text in ["conv2d:c=40,h=36,w=44,o=72,k=3,p=1,bias", "matmul:m=77,n=200,k=300"] {
                 let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
-                let candidates = portfolio.candidates(&space);
+                let nearest = portfolio.nearest(space.workload(), usize::MAX);
+                let candidates = carried_over(&space, nearest, MAX_TRIED);
                 assert!(candidates.len() > 4, "{text}: {candidates:?}");
                 assert!(candidates.iter().all(|candidate| space.contains(candidate)));
             }
             assert_eq!(Portfolio::parse(&portfolio.to_text().unwrap()).unwrap(), *portfolio);
         }
+    }
+
+    #[test]
+    fn a_history_is_its_fastest_schedules_and_the_nearest_come_first() {
+        let space = |text: &str| ScheduleSpace::new(&text.parse().unwrap(), &Target::Cpu(CpuTarget::generic_avx2(2)));
+        let spaces = ["matmul:m=64,n=64,k=64", "matmul:m=64,n=64,k=128", "matmul:m=1,n=64,k=64"].map(space);
+        let conv = space("conv2d:c=16,h=14,w=14,o=16,k=3,p=1");
+        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        let mut measured = Vec::new();
+        for space in spaces.iter().chain([&conv]) {
+            for run_secs in [3.0, 1.0, 2.0] {
+                measured.push((space.workload().clone(), space.sample(&mut rng).config().clone(), run_secs));
+            }
+        }
+        let history = Portfolio::of_fastest(measured.iter().map(|(workload, config, secs)| (workload, config, *secs)));
+        let fastest = |text: &str| {
+            let of_workload = measured.iter().filter(|(workload, ..)| workload.as_str() == text);
+            of_workload.min_by(|a, b| a.2.total_cmp(&b.2)).map(|(_, config, _)| config)
+        };
+
+        let asked = space("matmul:m=60,n=64,k=120");
+        let nearest = history.nearest(asked.workload(), usize::MAX);
+        let texts: Vec<&str> = nearest.iter().map(|entry| entry.workload.as_str()).collect();
+        assert_eq!(texts, ["matmul:m=64,n=64,k=128", "matmul:m=64,n=64,k=64", "matmul:m=1,n=64,k=64"]);
+        assert_eq!(history.nearest(asked.workload(), 2), nearest[..2]);
+        assert!(nearest.iter().all(|entry| fastest(entry.workload.as_str()) == Some(&entry.config)));
+
+        let candidates = carried_over(&asked, nearest.iter().copied().chain(nearest.iter().copied()), MAX_TRIED);
+        assert!(!candidates.is_empty() && candidates.len() <= 3);
+        assert!(candidates.iter().all(|candidate| asked.contains(candidate)));
     }
 }

@@ -78,6 +78,12 @@ pub(crate) fn offered(workload: &Workload, target: &Target) -> Vec<Arc<KnobSpace
     spaces
 }
 
+/// The knobs that the sketch of a name has for a workload on a target, whatever other sketches there are for them.
+pub(crate) fn knobs_of(name: &str, workload: &Workload, target: &Target) -> Option<KnobSpace> {
+    let sketch = find(name, target)?;
+    Some(KnobSpace::new(sketch, 0, sketch.knobs(workload, target)?))
+}
+
 /// The sketch of a name for a target.
 pub(crate) fn find(name: &str, target: &Target) -> Option<&'static dyn Sketch> {
     named(own(target), name).or_else(|| find_other(name))

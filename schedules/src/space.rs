@@ -20,7 +20,9 @@ use autotune_ir::target::Target;
 mod adapt;
 mod few;
 mod fit;
+mod origin;
 
+pub use adapt::MAX_TRIED;
 use few::Few;
 pub use fit::UnfitError;
 

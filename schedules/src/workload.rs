@@ -13,7 +13,7 @@ use std::any::Any;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use autotune_ir::program::Role;
 use autotune_ir::{DType, Spec};
@@ -25,6 +25,7 @@ mod matmul;
 mod operator;
 mod pool2d;
 mod reduce;
+mod shape;
 mod spec;
 mod text;
 mod transpose;
@@ -36,6 +37,7 @@ pub use operator::{
 };
 pub use pool2d::{Pool2d, PoolKind};
 pub use reduce::{Reduce, ReduceOp};
+pub use shape::shape_distance;
 pub use text::{Fields, write_pair};
 pub use transpose::Transpose;
 
@@ -71,6 +73,7 @@ struct Inner {
     exact: bool,
     text: String,
     spec: Arc<Spec>,
+    shape_vector: OnceLock<Vec<f32>>,
 }
 
 /// Why a workload makes no sense. Names the offending field.
@@ -164,7 +167,7 @@ impl Workload {
     fn checked(op: Arc<dyn Operator>, dtype: DType, epilogue: Epilogue, exact: bool) -> Self {
         let text = text::of(&*op, dtype, &epilogue, exact);
         let spec = Arc::new(spec::of(op.formula(), &text, dtype, &epilogue));
-        Self(Arc::new(Inner { op, dtype, epilogue, exact, text, spec }))
+        Self(Arc::new(Inner { op, dtype, epilogue, exact, text, spec, shape_vector: OnceLock::new() }))
     }
 
     /// The same workload with another epilogue.
@@ -235,6 +238,18 @@ impl Workload {
     /// Floating-point operations of the direct algorithm.
     pub fn flops(&self) -> f64 {
         self.spec().flops()
+    }
+
+    /// Where the workload is among those of its operator: the nearer two are ([`shape_distance`]), the more alike are the schedules that
+    /// are good for them.
+    pub fn shape_vector(&self) -> &[f32] {
+        self.0.shape_vector.get_or_init(|| shape::vector(self.spec(), &self.0.epilogue))
+    }
+
+    /// How unlike the shapes of two workloads of one operator and element type are; infinity for others.
+    pub fn distance(&self, other: &Self) -> f32 {
+        let is_alike = self.operator().kind().name == other.operator().kind().name && self.dtype() == other.dtype();
+        if is_alike { shape_distance(self.shape_vector(), other.shape_vector()) } else { f32::INFINITY }
     }
 
     /// What the direct algorithm has to do: two operations per multiply-add, padding taps included, epilogue excluded (the convention

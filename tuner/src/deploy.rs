@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use autotune_db::{DbError, Source, Standing, TaskHold, TuningDb};
 use autotune_ir::Target;
-use autotune_schedules::Workload;
+use autotune_schedules::{ScheduleSpace, Workload};
 use thiserror::Error;
 
 use crate::error::TuneError;
 use crate::network::Task;
-use crate::tuned::{LookupError, Tuned};
+use crate::tuned::{self, LookupError, Tuned};
 use crate::tuner::Tuner;
 
 /// Trials of a workload that is tuned on a miss, where the caller says nothing.
@@ -130,21 +130,22 @@ impl<'a> TuneOnMiss<'a> {
 
     fn schedule(&self, workload: &Workload, target: &Target) -> Result<Tuned, DeployError> {
         let start = Instant::now();
-        let known = self.best_known(workload, target)?;
-        if is_settled(&known) {
-            return Ok(known);
+        let space = tuned::space(workload, target)?;
+        let known = self.best_known(&space)?;
+        if let Some(settled) = known.filter(is_settled) {
+            return Ok(settled);
         }
         let Some(_hold) = TaskHold::take(&self.db, workload, &target.key(), self.wait)? else {
-            return self.best_known(workload, target);
+            return self.or_predicted(self.best_known(&space)?, &space);
         };
 
         // While this one waited another may have tuned it.
-        let known = self.best_known(workload, target)?;
-        if is_settled(&known) {
-            return Ok(known);
+        let known = self.best_known(&space)?;
+        if known.as_ref().is_some_and(is_settled) {
+            return self.or_predicted(known, &space);
         }
         let Some(db) = self.open(start)? else {
-            return Ok(known);
+            return self.or_predicted(known, &space);
         };
         match &self.tuning {
             Some(tune) => tune(&db, workload, target)?,
@@ -157,18 +158,36 @@ impl<'a> TuneOnMiss<'a> {
     }
 
     /// The best of what is looked up in first and of the database: what was raced here, else what was measured here, else a claim.
-    fn best_known(&self, workload: &Workload, target: &Target) -> Result<Tuned, DeployError> {
-        let first = self.first.map(|source| Tuned::lookup(source, workload, target)).transpose()?;
-        if let Some(first) = first.as_ref().filter(|first| is_settled(first)) {
-            return Ok(first.clone());
+    fn best_known(&self, space: &ScheduleSpace) -> Result<Option<Tuned>, DeployError> {
+        let first = self.first.map(|source| Tuned::found(source, space)).transpose()?.flatten();
+        if first.as_ref().is_some_and(is_settled) {
+            return Ok(first);
         }
-        let stored = match TuningDb::open_reading(&self.db) {
-            Ok(db) => Tuned::lookup(&db, workload, target)?,
-            Err(DbError::NotFound { .. }) => Tuned::untuned(workload, target)?,
-            Err(error) => return Err(error.into()),
+        let stored = match self.stored()? {
+            Some(db) => Tuned::found(&db, space)?,
+            None => None,
         };
-        let worth = |tuned: &Tuned| tuned.best().map_or((1, None), |best| (0, Some(best.standing)));
-        Ok(first.into_iter().fold(stored, |stored, first| if worth(&first) < worth(&stored) { first } else { stored }))
+        // Of equals what is stored.
+        Ok(stored.into_iter().chain(first).min_by_key(|tuned| tuned.best().map(|best| best.standing)))
+    }
+
+    /// What is known; else what is predicted, by what is looked up in first or the database.
+    fn or_predicted(&self, known: Option<Tuned>, space: &ScheduleSpace) -> Result<Tuned, DeployError> {
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let stored = if self.first.is_none() { self.stored()? } else { None };
+        let source = self.first.or(stored.as_ref().map(|db| db as &dyn Source));
+        Ok(Tuned::predicted(source, space)?)
+    }
+
+    /// The database for reading, if there is one.
+    fn stored(&self) -> Result<Option<TuningDb>, DbError> {
+        match TuningDb::open_reading(&self.db) {
+            Ok(db) => Ok(Some(db)),
+            Err(DbError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The database for writing; `None` if another process still writes it when the wait is over.

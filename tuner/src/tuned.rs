@@ -8,7 +8,7 @@ use autotune_schedules::{Candidate, Config, ScheduleSpace, UnfitError, Workload}
 use thiserror::Error;
 
 use crate::params::TuneParams;
-use crate::predict;
+use crate::predict::{self, PredictParams};
 
 /// The schedule to deploy for a workload on a target: the best that a database or a snapshot has, if it fits today's schedule space, its
 /// loop nests proven right; else the default one.
@@ -81,32 +81,49 @@ pub enum BuildError {
 const COMPILE_SECS: f64 = 60.0;
 
 impl Tuned {
-    /// The best schedule that a database or a snapshot has, whoever wrote it: its loop nests are proven before anybody runs their code. The
-    /// default one if there is none.
+    /// The best schedule that a database or a snapshot has, whoever wrote it: its loop nests are proven before anybody runs their code. On a
+    /// miss what is predicted among those of the most similar workloads, within a millisecond: the source's and, where some ship for the
+    /// target, those of the portfolio ([`Origin::Predicted`]).
     ///
     /// Where nothing is known under the target's own key, what machines found that are like it is served, as a claim: [`Source::find`].
     pub fn lookup(source: &dyn Source, workload: &Workload, target: &Target) -> Result<Self, LookupError> {
-        let space = ScheduleSpace::new(workload, target);
+        let space = space(workload, target)?;
+        match Self::found(source, &space)? {
+            Some(found) => Ok(found),
+            None => Self::predicted(Some(source), &space),
+        }
+    }
+
+    /// What a source has for a space's workload.
+    pub(crate) fn found(source: &dyn Source, space: &ScheduleSpace) -> Result<Option<Self>, LookupError> {
         // Records that are in the space and yet not right.
         let mut wrong: Vec<Config> = Vec::new();
-        while let Some(found) = source.find(&space, &wrong)? {
-            match proven(&space, &found.best.record.config) {
+        while let Some(found) = source.find(space, &wrong)? {
+            match space.proven(&found.best.record.config) {
                 Ok((candidate, program)) => {
-                    return Ok(Self { candidate, program, origin: Origin::Tuned(Box::new(found)) });
+                    return Ok(Some(Self { candidate, program, origin: Origin::Tuned(Box::new(found)) }));
                 }
                 Err(_) => wrong.push(found.best.record.config),
             }
         }
-        Self::untuned(workload, target)
+        Ok(None)
     }
 
-    /// The default schedule, which is chosen without measuring: the answer to every miss.
+    /// The answer to a miss, of a source or without any.
+    pub(crate) fn predicted(source: Option<&dyn Source>, space: &ScheduleSpace) -> Result<Self, LookupError> {
+        let known = source.map(|source| source.nearest(space, PredictParams::QUICK.nearest)).transpose()?;
+        let known = known.unwrap_or_default();
+        let predict::Pick { candidate, program, expected_loss } =
+            predict::pick(space, &known).map_err(|why| unfit(space.workload(), why))?;
+        Ok(Self { candidate, program, origin: Origin::of(expected_loss) })
+    }
+
+    /// The schedule that is chosen without measuring and without a source, as thoroughly as for the first trial of a search
+    /// ([`PredictParams::THOROUGH`]): in some tens of milliseconds.
     pub fn untuned(workload: &Workload, target: &Target) -> Result<Self, LookupError> {
         let space = predict::space(workload, target, &TuneParams::default());
-        let unfit = |why| LookupError::Unfit { workload: Box::new(workload.clone()), why };
-        let (candidate, program) = proven(&space, &space.default_config()).map_err(unfit)?;
-        let predicted = |expected_loss| Origin::Predicted { expected_loss };
-        Ok(Self { candidate, program, origin: predict::expected_loss(target).map_or(Origin::Default, predicted) })
+        let (candidate, program) = space.proven(&space.default_config()).map_err(|why| unfit(workload, why))?;
+        Ok(Self { candidate, program, origin: Origin::of(predict::expected_loss(workload, target)) })
     }
 
     /// Where the schedule is from.
@@ -192,9 +209,21 @@ impl Tuned {
     }
 }
 
-/// The candidate of a config that is in the space, and its proven loop nests.
-fn proven(space: &ScheduleSpace, config: &Config) -> Result<(Candidate, Program), UnfitError> {
-    let candidate = space.checked(config)?;
-    let program = candidate.lower().map_err(UnfitError::Lower)?;
-    Ok((candidate, program))
+impl Origin {
+    fn of(expected_loss: Option<f32>) -> Self {
+        expected_loss.map_or(Self::Default, |expected_loss| Self::Predicted { expected_loss })
+    }
+}
+
+/// The space of a workload that the target has kernels for.
+pub(crate) fn space(workload: &Workload, target: &Target) -> Result<ScheduleSpace, LookupError> {
+    let space = ScheduleSpace::new(workload, target);
+    match space.refusal().cloned() {
+        Some(refusal) => Err(unfit(workload, UnfitError::Refused(refusal))),
+        None => Ok(space),
+    }
+}
+
+fn unfit(workload: &Workload, why: UnfitError) -> LookupError {
+    LookupError::Unfit { workload: Box::new(workload.clone()), why }
 }

@@ -1,7 +1,9 @@
 //! Schedules that are chosen without measuring.
 #![allow(clippy::unwrap_used)]
 
-use autotune::{PredictParams, predicted};
+use autotune::{Origin, PredictParams, Tuned, predicted};
+use autotune_cost_model::{Pretrained, features};
+use autotune_db::TuningDb;
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_schedules::ScheduleSpace;
 
@@ -40,4 +42,29 @@ fn a_convolution_that_winograd_is_made_for_gets_it() {
 fn where_nothing_ships_for_the_target_the_rule_chooses() {
     let space = space("conv2d:c=16,h=20,w=24,o=32,k=3,p=1", Isa::Generic);
     assert_eq!(predicted(&space, 3, PredictParams::default()), [space.default_candidate().clone()]);
+}
+
+#[test]
+fn a_miss_is_answered_by_a_proven_schedule_that_the_model_puts_before_the_default() {
+    for text in [
+        "conv2d:c=40,h=20,w=24,o=48,k=3,p=1,bias",
+        "conv2d:c=1,h=1,w=1,o=1,k=1",
+        "conv2d:c=37,h=41,w=43,o=53,k=3,p=1",
+        "matmul:m=1,n=1,k=65537",
+        "matmul:m=1,n=1009,k=1",
+        "matmul:m=60,n=100,k=70",
+    ] {
+        let (space, empty) = (space(text, Isa::Avx512), TuningDb::temporary().unwrap());
+        let look_up = || Tuned::lookup(&empty, space.workload(), space.target()).unwrap();
+        let tuned = look_up();
+        assert!(matches!(tuned.origin(), Origin::Predicted { expected_loss } if *expected_loss >= 1.0), "{text}");
+        assert!(space.contains(tuned.candidate()) && space.checked(tuned.config()).is_ok(), "{text}");
+        assert_eq!(look_up().config(), tuned.config(), "{text}");
+
+        let rows = [tuned.candidate(), space.default_candidate()];
+        let rows = rows.map(|candidate| features::extract(&candidate.lower().unwrap(), space.target()));
+        let rows = ndarray::Array2::from_shape_fn((2, rows[0].len()), |(row, column)| rows[row][column]);
+        let scores = Pretrained::for_target(space.target()).unwrap().predict(rows.view());
+        assert!(scores[0] >= scores[1], "{text}: {scores:?}");
+    }
 }

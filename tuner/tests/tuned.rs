@@ -4,7 +4,7 @@
 mod support;
 
 use autotune::search::Random;
-use autotune::{BuildError, LookupError, PredictParams, Task, Tuned, Tuner};
+use autotune::{BuildError, LookupError, Origin, PredictParams, Task, Tuned, Tuner};
 use autotune_db::{Phase, Standing, TuningDb, TuningRecord};
 use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::Binding;
@@ -48,12 +48,12 @@ fn the_winner_is_found_and_without_one_the_default() {
     assert_eq!(tuned.program(), &space.checked(&best.record.config).unwrap().lower().unwrap());
 
     let other = "matmul:m=13,n=16,k=8".parse().unwrap();
-    for tuned in [Tuned::lookup(&db, &other, &target()), Tuned::untuned(&other, &target())] {
-        let tuned = tuned.unwrap();
-        assert!(!tuned.is_tuned() && tuned.best().is_none());
-        let predicted = autotune::predicted(&ScheduleSpace::new(&other, &target()), 1, PredictParams::default());
-        assert_eq!(tuned.config(), predicted[0].config());
-    }
+    let of_others = Tuned::lookup(&db, &other, &target()).unwrap();
+    assert!(matches!(of_others.origin(), Origin::Predicted { .. }) && of_others.best().is_none());
+    let untuned = Tuned::untuned(&other, &target()).unwrap();
+    assert!(!untuned.is_tuned());
+    let predicted = autotune::predicted(&ScheduleSpace::new(&other, &target()), 1, PredictParams::default());
+    assert_eq!(untuned.config(), predicted[0].config());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
+use autotune_ir::KeyParts;
 use autotune_schedules::{Config, Workload};
 use serde::Serialize;
 
@@ -200,6 +201,22 @@ impl TuningDb {
         let (text, logs) = (workload.to_string(), self.logs());
         let tasks = logs.keys().filter(|task| task.workload == text);
         tasks.map(|task| task.target.clone()).collect()
+    }
+
+    /// The tasks of a workload's operator and element type whose targets share a key with a target, the narrowest key first, and for each
+    /// the nearest shapes first. Reads no record, but each workload's text once.
+    pub(crate) fn nearest_tasks(&self, workload: &Workload, target: &str) -> Vec<(Workload, String)> {
+        let own = KeyParts::of(target);
+        let logs = self.logs();
+        let near = |(task, log): (&TaskKey, &TaskLog)| {
+            let reach = own.narrowest_shared(&KeyParts::of(&task.target))?;
+            let of_task = log.workload(task)?;
+            let distance = workload.distance(of_task);
+            distance.is_finite().then(|| (reach, distance, of_task.clone(), task.target.clone()))
+        };
+        let mut tasks: Vec<_> = logs.iter().filter_map(near).collect();
+        tasks.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then_with(|| (&a.2, &a.3).cmp(&(&b.2, &b.3))));
+        tasks.into_iter().map(|(_, _, workload, target)| (workload, target)).collect()
     }
 
     /// Number of records, those included that this version cannot read.

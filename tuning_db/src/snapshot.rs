@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `layout` | the bytes: header, index, blocks, checksums |
 //! | `entry` | [`Entry`]: a schedule in the file |
+//! | `near` | [`Snapshot::nearest`]: the workloads that are the most like one |
 //! | `writer` | [`SnapshotWriter`]: from records to a file |
 //! | `replace` | one file in another's place, at once |
 //! | `check` | [`Snapshot::check`]: every byte and every schedule |
@@ -29,6 +30,7 @@ mod check;
 mod entry;
 mod error;
 mod layout;
+mod near;
 mod replace;
 mod writer;
 
@@ -256,7 +258,7 @@ impl Snapshot {
 
     /// Content of a block of details, at a position there.
     fn details_block(&self, at: u64) -> Result<&[u8], SnapshotError> {
-        let (start, end) = (self.header.details_start(), self.header.file_bytes());
+        let (start, end) = (self.header.details_start(), self.header.near_start());
         self.block(start, end, at).ok_or_else(|| self.corrupt(format!("the details at {at}")))
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use autotune_ir::{KeyParts, Reach};
-use autotune_schedules::{Config, ScheduleSpace, Workload};
+use autotune_schedules::{Config, ScheduleSpace, Workload, portfolio};
 use serde::Serialize;
 
 use crate::error::DbError;
@@ -30,6 +30,14 @@ pub trait Source: Send + Sync {
     /// What a wider key answers is a claim: it was not measured on this machine. A GPU that is stated stands for every device of its kind,
     /// and what was measured on one counts as measured.
     fn find(&self, space: &ScheduleSpace, but_for: &[Config]) -> Result<Option<Found>, DbError>;
+
+    /// Schedules to be carried over to a space whose workload there is no record of: of at most `n` workloads of its operator and element
+    /// type, under the narrowest keys first, and under each of the workloads whose shapes are the nearest ([`Workload::distance`]).
+    /// From a source that knows none, none.
+    fn nearest(&self, space: &ScheduleSpace, n: usize) -> Result<Vec<portfolio::Entry>, DbError> {
+        let _ = (space, n);
+        Ok(Vec::new())
+    }
 
     /// True if there is a record of the workload that ran under the target's own key, whether it fits today's space or not.
     fn knows(&self, workload: &Workload, target: &str) -> Result<bool, DbError>;
@@ -73,6 +81,22 @@ impl Source for TuningDb {
         Ok(None)
     }
 
+    fn nearest(&self, space: &ScheduleSpace, n: usize) -> Result<Vec<portfolio::Entry>, DbError> {
+        let mut entries: Vec<portfolio::Entry> = Vec::new();
+        for (workload, target) in self.nearest_tasks(space.workload(), &space.target().key()) {
+            if entries.len() >= n {
+                break;
+            }
+            if entries.iter().any(|known| known.workload == workload) {
+                continue;
+            }
+            if let Some(best) = self.best(&workload, &target, &|_| true)? {
+                entries.push(portfolio::Entry { workload, config: best.record.config });
+            }
+        }
+        Ok(entries)
+    }
+
     fn knows(&self, workload: &Workload, target: &str) -> Result<bool, DbError> {
         Ok(self.best(workload, target, &|_| true)?.is_some())
     }
@@ -93,6 +117,16 @@ impl Source for Snapshot {
             }
         }
         Ok(None)
+    }
+
+    fn nearest(&self, space: &ScheduleSpace, n: usize) -> Result<Vec<portfolio::Entry>, DbError> {
+        let mut entries = Vec::new();
+        for entry in Snapshot::nearest(self, &KeyChain::of(&space.target().key()), space.workload(), n)? {
+            // A newer version may have written operators that this one does not know.
+            let Ok(workload) = entry.workload().parse() else { continue };
+            entries.push(portfolio::Entry { workload, config: entry.config()? });
+        }
+        Ok(entries)
     }
 
     fn knows(&self, workload: &Workload, target: &str) -> Result<bool, DbError> {

@@ -5,6 +5,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use autotune_schedules::Workload;
+
 use crate::check::tidy;
 use crate::error::DbError;
 use crate::flushed::{Count, Counts};
@@ -54,9 +56,20 @@ pub(crate) struct TaskLog {
     /// Lines by place. Places are missing where records were lost.
     pub(crate) lines: BTreeMap<u64, String>,
     index: OnceLock<TaskIndex>,
+    /// The workload, read when it is first asked for; `None` if this version does not know it.
+    workload: OnceLock<Option<Workload>>,
 }
 
 impl TaskLog {
+    fn of(lines: BTreeMap<u64, String>) -> Self {
+        Self { lines, ..Self::default() }
+    }
+
+    /// The workload of the task whose log it is.
+    pub(crate) fn workload(&self, task: &TaskKey) -> Option<&Workload> {
+        self.workload.get_or_init(|| task.workload.parse().ok()).as_ref()
+    }
+
     fn count(&self) -> Count {
         Count { records: self.lines.len() as u64, next: self.next_place() }
     }
@@ -118,7 +131,7 @@ impl TuningDb {
     }
 
     fn with(path: &Path, records: Records, storage: Storage, warnings: Vec<Warning>) -> Self {
-        let logs = records.0.into_iter().map(|(task, lines)| (task, TaskLog { lines, index: OnceLock::new() }));
+        let logs = records.0.into_iter().map(|(task, lines)| (task, TaskLog::of(lines)));
         Self {
             path: path.to_path_buf(),
             tasks: RwLock::new(logs.collect()),

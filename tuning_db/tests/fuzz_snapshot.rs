@@ -41,6 +41,10 @@ fn answers(bytes: Vec<u8>) -> Option<Vec<String>> {
                 },
                 Err(error) => one_line(&error),
             });
+            answers.push(match snapshot.nearest(&keys, &workload.parse().unwrap(), 3) {
+                Ok(nearest) => format!("near: {}", nearest.iter().map(|e| e.workload()).collect::<Vec<_>>().join(" ")),
+                Err(error) => one_line(&error),
+            });
         }
     }
     // The check notices what no look-up meets.
@@ -71,6 +75,8 @@ fn no_flipped_bit_yields_another_answer() {
     let whole = whole();
     let right = answers(whole.clone()).unwrap();
     assert_eq!(right.iter().filter(|answer| *answer == "none").count(), 4);
+    let near = format!("near: {} {}", WORKLOADS[0], WORKLOADS[1]);
+    assert_eq!(right.iter().filter(|answer| **answer == near).count(), 8, "{right:#?}");
     assert!(right.iter().all(|answer| answer != "error"));
     let mut rng = rng(0);
     let mut opened = 0;

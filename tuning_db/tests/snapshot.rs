@@ -63,6 +63,64 @@ fn model<'a>(records: &'a [TuningRecord], target: &str, workload: &str) -> Optio
     })
 }
 
+/// The documented meaning of near workloads: the narrowest keys first, and under each the nearest shapes.
+fn near_model(records: &[TuningRecord], target: &str, workload: &Workload, n: usize) -> Vec<(Reach, String)> {
+    let asks = KeyParts::of(target);
+    let mut near: Vec<(Reach, String)> = Vec::new();
+    for reach in Reach::ALL {
+        let of_key = records.iter().filter(|r| asks.shares(&KeyParts::of(&r.target), reach));
+        let mut alike: Vec<&Workload> =
+            of_key.map(|r| &r.workload).filter(|other| workload.distance(other).is_finite()).collect();
+        alike.sort_by(|a, b| workload.distance(a).total_cmp(&workload.distance(b)));
+        for other in alike {
+            if near.iter().all(|(_, known)| *known != other.to_string()) {
+                near.push((reach, other.to_string()));
+            }
+        }
+    }
+    near.truncate(n);
+    near
+}
+
+#[test]
+fn the_nearest_are_of_the_narrowest_keys_and_of_the_same_operator() {
+    let asked = ["matmul:m=64,n=20,k=64", "matmul:m=1,n=1,k=1048573", "conv2d:c=8,h=8,w=8,o=8,k=3"];
+    for seed in 0..40 {
+        let mut rng = rng(seed);
+        let records: Vec<TuningRecord> = (0..rng.random_range(0..60)).map(|_| random(&mut rng)).collect();
+        let snapshot = snapshot(&records);
+        for target in TARGETS {
+            for workload in asked.map(|text| text.parse::<Workload>().unwrap()) {
+                for n in [0, 1, 3, 100] {
+                    let found = snapshot.nearest(&KeyChain::of(target), &workload, n).unwrap();
+                    let found: Vec<_> = found.iter().map(|e| (e.reach(), e.workload().to_string())).collect();
+                    let expected = near_model(&records, target, &workload, n);
+                    assert_eq!(found, expected, "seed {seed}: {n} near {workload} on {target}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn databases_and_their_snapshots_know_the_same_near_schedules() {
+    let target = Target::Cpu(CpuTarget::generic_avx2(2));
+    let (db, mut writer) = (TuningDb::temporary().unwrap(), SnapshotWriter::default());
+    for (number, text) in workloads().into_iter().enumerate() {
+        let config = ScheduleSpace::new(&text.parse().unwrap(), &target).default_config();
+        let record = TuningRecord { config, ..record(&text, &target.key(), number, 1e-3) };
+        db.append(&record).unwrap();
+        writer.add(&record).unwrap();
+    }
+    let snapshot = Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap();
+    let space = ScheduleSpace::new(&"matmul:m=64,n=20,k=64".parse().unwrap(), &target);
+    let near = Source::nearest(&snapshot, &space, 3).unwrap();
+    let texts: Vec<String> = near.iter().map(|entry| entry.workload.to_string()).collect();
+    assert_eq!(texts, ["matmul:m=64,n=16,k=64", "matmul:m=64,n=32,k=64", "matmul:m=64,n=8,k=64"]);
+    assert_eq!(Source::nearest(&db, &space, 3).unwrap(), near);
+    assert!(near.iter().all(|entry| space.adapt(&entry.config, &entry.workload).is_some()));
+}
+
 #[test]
 fn a_snapshot_answers_what_its_records_say() {
     for seed in 0..60 {
@@ -251,7 +309,7 @@ fn files_that_are_no_snapshot_are_refused_in_one_line() {
     assert!(matches!(refusal(b"{\"version\":1}\n"), SnapshotError::NotASnapshot { .. }));
     assert!(matches!(refusal(b"autosnap"), SnapshotError::Corrupt { .. }));
     assert!(matches!(refusal(b"autosnap\0\0\0\0\0\0\0\0"), SnapshotError::OtherFormat { found: 0, .. }));
-    assert!(matches!(refusal(b"autosnap\x02\0\0\0\0\0\0\0"), SnapshotError::OtherFormat { found: 2, .. }));
+    assert!(matches!(refusal(b"autosnap\x01\0\0\0\0\0\0\0"), SnapshotError::OtherFormat { found: 1, .. }));
 
     assert!(matches!(Snapshot::open(dir.path()), Err(SnapshotError::NotASnapshot { .. })));
     assert!(matches!(Snapshot::open(dir.path().join("none")), Err(SnapshotError::NotFound { .. })));

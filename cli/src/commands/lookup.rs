@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use anyhow::Result;
 use autotune::{LookupError, Tuned};
-use autotune_db::{DbError, Found, SnapshotError, Source, TuningDb, open_source};
+use autotune_db::{DbError, Found, Snapshot, SnapshotError, Source, TuningDb, open_source};
 use autotune_ir::{Reach, Target};
 use autotune_schedules::{UnfitError, Workload};
 
@@ -23,7 +23,12 @@ pub(super) fn look_up_source(db: &LookupArgs) -> Result<Option<Box<dyn Source>>>
 
 /// Opens the database for reading its records, be it in use or not; `None` where there is none.
 pub(super) fn look_up_db(db: &DbArgs) -> Result<Option<TuningDb>> {
-    match TuningDb::open_reading(db.path()?) {
+    let path = db.path()?;
+    if path.is_file() && Snapshot::open(&path).is_ok() {
+        let why = "is a snapshot, which has the best schedules and no trials: give the database it was written from";
+        return Err(Failure::Usage(format!("{} {why}", path.display())).into());
+    }
+    match TuningDb::open_reading(path) {
         Ok(db) => Ok(Some(db)),
         Err(DbError::NotFound { .. }) => Ok(None),
         Err(error) => Err(refusal(error).into()),

@@ -7,7 +7,7 @@ use crate::candidate::Candidate;
 use crate::config::Config;
 use crate::error::LowerError;
 use crate::registry::lower;
-use autotune_ir::{ProgramError, verify};
+use autotune_ir::{Program, ProgramError, verify};
 
 /// Why a config must not be built for a workload on a target: the first step that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -36,6 +36,11 @@ impl ScheduleSpace {
     /// with peeled padding, 2.2 times (1 ms) for Winograd, 1.6 to 3.2 times (0.06 ms) for GPUs; nine in ten took up to 1.7, 4.5, 3.1
     /// and 7.2 times.
     pub fn checked(&self, config: &Config) -> Result<Candidate, UnfitError> {
+        self.proven(config).map(|(candidate, _)| candidate)
+    }
+
+    /// The same with its loop nests.
+    pub fn proven(&self, config: &Config) -> Result<(Candidate, Program), UnfitError> {
         if let Some(refusal) = self.refusal() {
             return Err(UnfitError::Refused(refusal.clone()));
         }
@@ -43,7 +48,8 @@ impl ScheduleSpace {
             let why = lower(self.workload(), self.target(), config).err();
             return Err(why.map_or(UnfitError::NotOffered, UnfitError::Lower));
         };
-        verify(&candidate.lower().map_err(UnfitError::Lower)?, self.target()).map_err(UnfitError::Verify)?;
-        Ok(candidate)
+        let program = candidate.lower().map_err(UnfitError::Lower)?;
+        verify(&program, self.target()).map_err(UnfitError::Verify)?;
+        Ok((candidate, program))
     }
 }

@@ -45,6 +45,7 @@ impl Snapshot {
         if layout::checksum(&self.bytes[HEADER_BYTES..], 0) != self.header.body_checksum {
             return Err(self.corrupt("its content"));
         }
+        self.check_tables()?;
         let mut report = SnapshotReport::default();
         for number in self.numbers()? {
             let entry = Entry::of(self, number, Reach::Machine, true)?;

@@ -78,11 +78,12 @@ fn forged_snapshots_are_no_panic() {
     }
     let whole = writer.into_bytes().unwrap();
     let header = Header::parse(&whole).unwrap();
-    let [records, details] = [header.records_start(), header.details_start()].map(|start| start.unwrap() as usize);
-    let blocks = [positions(&whole[records..details]), positions(&whole[details..])];
-    assert_eq!(blocks.each_ref().map(Vec::len), [TARGETS.len() + 6, 1 + 2 * 6]);
+    let starts = [header.records_start(), header.details_start(), header.near_start()];
+    let [records, details, near] = starts.map(|start| start.unwrap() as usize);
+    let blocks = [&whole[records..details], &whole[details..near], &whole[near..]].map(positions);
+    assert_eq!(blocks.each_ref().map(Vec::len), [TARGETS.len() + 6, 1 + 2 * 6, 8 + 1]);
 
-    let (mut opened, mut found) = (0, 0);
+    let (mut opened, mut found, mut near_found) = (0, 0, 0);
     for seed in 0..cases {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut forged = whole.clone();
@@ -95,13 +96,16 @@ fn forged_snapshots_are_no_panic() {
             let sum = layout::checksum(&bucket[..BUCKET_BYTES - 8], number);
             bucket[BUCKET_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
         }
-        let (record_bytes, detail_bytes) = rest.split_at_mut(details - records);
-        seal_blocks(record_bytes, &blocks[0]);
-        seal_blocks(detail_bytes, &blocks[1]);
+        let (record_bytes, rest) = rest.split_at_mut(details - records);
+        let (detail_bytes, near_bytes) = rest.split_at_mut(near - details);
+        for (section, blocks) in [record_bytes, detail_bytes, near_bytes].into_iter().zip(&blocks) {
+            seal_blocks(section, blocks);
+        }
 
         let mut forged_header = Header { body_checksum: layout::checksum(&forged[HEADER_BYTES..], 0), ..header };
         if rng.random_bool(0.2) {
             forged_header.max_probes = rng.random();
+            forged_header.directory_at = 16 * rng.random_range(0..near as u64 / 16);
             let moved = rng.random_range(0..=header.records_bytes);
             (forged_header.records_bytes, forged_header.details_bytes) =
                 (moved, header.details_bytes + header.records_bytes - moved);
@@ -112,6 +116,8 @@ fn forged_snapshots_are_no_panic() {
         opened += 1;
         for target in TARGETS {
             for workload in workloads {
+                let near = snapshot.nearest(&KeyChain::of(target), &workload.parse().unwrap(), 3);
+                near_found += near.map_or(0, |near| near.iter().filter(|entry| entry.config().is_ok()).count());
                 if let Ok(Some(entry)) = snapshot.get(&KeyChain::of(target), workload) {
                     found += usize::from(entry.config().is_ok() && entry.best().is_ok());
                 }
@@ -119,6 +125,6 @@ fn forged_snapshots_are_no_panic() {
         }
         let _ = snapshot.check();
     }
-    println!("{opened} of {cases} opened, {found} schedules found in them");
-    assert!(opened == cases && found > 0 && found < 6 * cases as usize);
+    println!("{opened} of {cases} opened, {found} schedules found in them, {near_found} as near ones");
+    assert!(opened == cases && found > 0 && found < 6 * cases as usize && near_found > 0);
 }

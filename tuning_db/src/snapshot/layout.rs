@@ -1,4 +1,4 @@
-//! The bytes of a snapshot, as docs/snapshot.md has them: header, index, records, details. Numbers are little-endian.
+//! The bytes of a snapshot, as docs/snapshot.md has them: header, index, records, details, tables of shapes. Numbers are little-endian.
 
 use autotune_ir::{KeyParts, Reach};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -6,7 +6,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 /// First bytes of every snapshot, of any format.
 pub(super) const MAGIC: [u8; 8] = *b"autosnap";
 /// Format of the file. It grows when an older version of this library would misread it.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 
 pub(super) const HEADER_BYTES: usize = 128;
 /// Of the header, what its checksum, which comes behind, covers.
@@ -44,6 +44,9 @@ pub(super) struct Header {
     pub(super) written_unix_secs: u64,
     /// Of everything behind the header.
     pub(super) body_checksum: u64,
+    /// Bytes of the tables of shapes, and where in them the directory of the tables is.
+    pub(super) near_bytes: u64,
+    pub(super) directory_at: u64,
 }
 
 /// What is wrong with a header.
@@ -68,6 +71,8 @@ impl Header {
             self.details_bytes,
             self.written_unix_secs,
             self.body_checksum,
+            self.near_bytes,
+            self.directory_at,
         ];
         for (field, number) in bytes[16..].chunks_exact_mut(8).zip(numbers) {
             field.copy_from_slice(&number.to_le_bytes());
@@ -105,6 +110,8 @@ impl Header {
             details_bytes: number(4),
             written_unix_secs: number(5),
             body_checksum: number(6),
+            near_bytes: number(7),
+            directory_at: number(8),
         };
         match header.file_bytes() {
             Some(bytes) if bytes == file.len() as u64 && header.buckets > 0 => Ok(header),
@@ -118,7 +125,7 @@ impl Header {
 
     /// Size of the whole file.
     pub(super) fn file_bytes(&self) -> Option<u64> {
-        self.details_start()?.checked_add(self.details_bytes)
+        self.near_start()?.checked_add(self.near_bytes)
     }
 
     pub(super) fn records_start(&self) -> Option<u64> {
@@ -127,6 +134,10 @@ impl Header {
 
     pub(super) fn details_start(&self) -> Option<u64> {
         self.records_start()?.checked_add(self.records_bytes)
+    }
+
+    pub(super) fn near_start(&self) -> Option<u64> {
+        self.details_start()?.checked_add(self.details_bytes)
     }
 }
 
@@ -236,10 +247,12 @@ mod tests {
             details_bytes: 16,
             written_unix_secs: 1_760_000_000,
             body_checksum: 7,
+            near_bytes: 48,
+            directory_at: 16,
         };
         let mut file = header.to_bytes().to_vec();
         assert!(matches!(Header::parse(&file), Err(HeaderFlaw::Corrupt(_))));
-        file.resize(128 + 2 * 64 + 32 + 16, 0);
+        file.resize(128 + 2 * 64 + 32 + 16 + 48, 0);
         assert_eq!(Header::parse(&file), Ok(header));
         file.push(0);
         assert!(matches!(Header::parse(&file), Err(HeaderFlaw::Corrupt(_))));

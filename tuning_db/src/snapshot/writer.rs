@@ -12,6 +12,7 @@ use super::SnapshotError;
 use super::check::target_of;
 use super::entry::{details_of, record_content};
 use super::layout::{self, ALIGNMENT, Bucket, Header, KEYS_PER_BUCKET, SLOTS};
+use super::near;
 use super::replace::replace;
 use crate::check::check_values;
 use crate::error::DbError;
@@ -47,6 +48,8 @@ struct Added {
 struct Key {
     hash: u64,
     reach: Reach,
+    /// The table of shapes that its workload is in.
+    table_hash: u64,
     /// Which of those that were added.
     added: usize,
 }
@@ -112,9 +115,11 @@ impl SnapshotWriter {
         let at = layout::push_block(&mut self.records, &content).ok_or_else(too_long)?;
 
         let (parts, workload) = (KeyParts::of(&record.target), record.workload.to_string());
+        let group = near::group_of(&record.workload);
         for reach in Reach::ALL {
             if let Some(seed) = layout::key_seed(&parts, reach) {
-                self.keys.push(Key { hash: layout::key_hash(seed, &workload), reach, added: self.added.len() });
+                let (hash, table_hash) = (layout::key_hash(seed, &workload), layout::key_hash(seed, &group));
+                self.keys.push(Key { hash, reach, table_hash, added: self.added.len() });
             }
         }
         self.added.push(Added { target_at, workload, is_claim: record.is_claim(), run_secs, at });
@@ -178,6 +183,7 @@ impl SnapshotWriter {
     pub fn into_bytes(mut self) -> Result<Vec<u8>, SnapshotError> {
         let keys = self.served_keys();
         let (buckets, max_probes) = self.index(&keys)?;
+        let (near, directory_at) = self.tables(&keys)?;
         let Self { records, details, added, .. } = self;
 
         let header = Header {
@@ -189,6 +195,8 @@ impl SnapshotWriter {
             details_bytes: details.len() as u64,
             written_unix_secs: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             body_checksum: 0,
+            near_bytes: near.len() as u64,
+            directory_at,
         };
         let mut bytes = vec![0; layout::HEADER_BYTES];
         for (bucket, number) in buckets.into_iter().zip(0..) {
@@ -196,6 +204,7 @@ impl SnapshotWriter {
         }
         bytes.extend(records);
         bytes.extend(details);
+        bytes.extend(near);
 
         let body_checksum = layout::checksum(&bytes[layout::HEADER_BYTES..], 0);
         bytes[..layout::HEADER_BYTES].copy_from_slice(&Header { body_checksum, ..header }.to_bytes());
@@ -242,8 +251,7 @@ impl SnapshotWriter {
         let mut max_probes = 1;
 
         for key in keys {
-            let number = u32::try_from(self.added[key.added].at / ALIGNMENT as u64 + 1);
-            let number = number.map_err(|_| SnapshotError::TooLarge { what: "the size of all records, 64 GiB," })?;
+            let number = self.number(key.added)?;
             let first = layout::first_bucket(key.hash, count as u64) as usize;
             // There are more slots than keys.
             let free = (0..count).find(|probe| used[(first + probe) % count] < SLOTS).unwrap_or_default();
@@ -254,5 +262,33 @@ impl SnapshotWriter {
             max_probes = max_probes.max(free as u64 + 1);
         }
         Ok((buckets, max_probes))
+    }
+
+    /// The number that a record has in the file.
+    fn number(&self, added: usize) -> Result<u32, SnapshotError> {
+        let number = u32::try_from(self.added[added].at / ALIGNMENT as u64 + 1);
+        number.map_err(|_| SnapshotError::TooLarge { what: "the size of all records, 64 GiB," })
+    }
+
+    /// The tables of shapes of what is served, and where among them their directory is.
+    fn tables(&self, keys: &[Key]) -> Result<(Vec<u8>, u64), SnapshotError> {
+        let mut keys: Vec<&Key> = keys.iter().collect();
+        keys.sort_unstable_by_key(|key| (key.table_hash, key.hash, key.added));
+
+        let (mut section, mut tables) = (Vec::new(), Vec::new());
+        let too_large = || SnapshotError::TooLarge { what: "a table of shapes" };
+        for of_table in keys.chunk_by(|a, b| a.table_hash == b.table_hash) {
+            // Hashes are a sample that is the same every time.
+            let mut rows = Vec::new();
+            for key in of_table.iter().take(near::MAX_ROWS) {
+                if let Ok(workload) = self.added[key.added].workload.parse::<Workload>() {
+                    rows.push((self.number(key.added)?, workload.shape_vector().to_vec()));
+                }
+            }
+            let at = layout::push_block(&mut section, &near::table(&rows)).ok_or_else(too_large)?;
+            tables.push((of_table[0].table_hash, at));
+        }
+        let directory_at = layout::push_block(&mut section, &near::directory(&tables)).ok_or_else(too_large)?;
+        Ok((section, directory_at))
     }
 }

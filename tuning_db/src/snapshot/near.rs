@@ -1,0 +1,195 @@
+//! The workloads of a snapshot that are the most like one that it has no schedule of: for each key, operator and element type a table of
+//! [shape vectors](Workload::shape_vector), and a directory of the tables.
+
+use std::cmp::Ordering;
+
+use autotune_ir::Reach;
+use autotune_schedules::Workload;
+use autotune_schedules::workload::shape_distance;
+
+use super::layout::{self, u32_at, u64_at};
+use super::{Entry, KeyChain, Snapshot, SnapshotError};
+
+/// Workloads of a table at most: a sample, if there are more.
+pub(super) const MAX_ROWS: usize = 2048;
+
+/// Bytes of a row of the directory: a table's hash and its position.
+const DIRECTORY_ROW: usize = 16;
+
+/// What workloads of one table have in common beside the key.
+pub(super) fn group_of(workload: &Workload) -> String {
+    format!("{} {}", workload.operator().kind().name, workload.dtype().word())
+}
+
+/// The content of a table's block: the number of columns, and rows of a record's number and its workload's shape vector. Rows of another
+/// length than the first are left out.
+pub(super) fn table(rows: &[(u32, Vec<f32>)]) -> Vec<u8> {
+    let columns = rows.first().map_or(0, |(_, vector)| vector.len());
+    let mut content = (columns as u32).to_le_bytes().to_vec();
+    for (number, vector) in rows.iter().filter(|(_, vector)| vector.len() == columns) {
+        content.extend(number.to_le_bytes());
+        content.extend(vector.iter().flat_map(|value| value.to_le_bytes()));
+    }
+    content
+}
+
+/// The content of the directory's block: hashes and positions of tables, sorted.
+pub(super) fn directory(tables: &[(u64, u64)]) -> Vec<u8> {
+    tables.iter().flat_map(|(hash, at)| [hash.to_le_bytes(), at.to_le_bytes()]).flatten().collect()
+}
+
+/// A table, read.
+struct Table<'a> {
+    columns: usize,
+    rows: &'a [u8],
+}
+
+impl<'a> Table<'a> {
+    fn parse(content: &'a [u8]) -> Option<Self> {
+        let columns = usize::try_from(u32_at(content, 0)?).ok()?;
+        let rows = content.get(4..)?;
+        let is_whole = rows.len().is_multiple_of(columns.checked_add(1)?.checked_mul(4)?);
+        is_whole.then_some(Self { columns, rows })
+    }
+
+    /// Numbers of records and the shape vectors of their workloads.
+    fn rows(&self) -> impl Iterator<Item = (u32, impl Iterator<Item = f32> + 'a)> {
+        let word = |word: &[u8]| u32_at(word, 0).unwrap_or_default();
+        self.rows.chunks_exact(4 * (self.columns + 1)).map(move |row| {
+            let (number, vector) = row.split_at(4);
+            (word(number), vector.chunks_exact(4).map(move |value| f32::from_bits(word(value))))
+        })
+    }
+
+    /// Numbers of the `n` records whose workloads' shapes are the nearest, the nearest first; none if its vectors have another length.
+    fn nearest(&self, to: &[f32], n: usize) -> Vec<u32> {
+        if self.columns != to.len() || n == 0 {
+            return Vec::new();
+        }
+        let mut vector = Vec::with_capacity(to.len());
+        let distance = |(number, row)| {
+            vector.clear();
+            vector.extend(row);
+            (shape_distance(&vector, to), number)
+        };
+        let mut rows: Vec<(f32, u32)> = self.rows().map(distance).collect();
+
+        let order = |a: &(f32, u32), b: &(f32, u32)| -> Ordering { a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)) };
+        if rows.len() > n {
+            rows.select_nth_unstable_by(n - 1, order);
+            rows.truncate(n);
+        }
+        rows.sort_unstable_by(order);
+        rows.into_iter().map(|(_, number)| number).collect()
+    }
+}
+
+/// The position of the table of a hash.
+fn find(directory: &[u8], hash: u64) -> Option<u64> {
+    let row = |number: usize| u64_at(directory, number * DIRECTORY_ROW);
+    let (mut low, mut high) = (0, directory.len() / DIRECTORY_ROW);
+    while low < high {
+        let middle = (low + high) / 2;
+        match row(middle)?.cmp(&hash) {
+            Ordering::Less => low = middle + 1,
+            Ordering::Equal => return u64_at(directory, middle * DIRECTORY_ROW + 8),
+            Ordering::Greater => high = middle,
+        }
+    }
+    None
+}
+
+impl Snapshot {
+    /// The schedules of at most `n` workloads that are the most like one, of its operator and element type, the narrowest keys first, and
+    /// under each the nearest shapes first ([`Workload::distance`]).
+    ///
+    /// Of a key, operator and element type with more than 2048 workloads they are the nearest of a sample of so many.
+    ///
+    /// # Errors
+    /// [`Corrupt`](SnapshotError::Corrupt) if what it was looked up in is not what was written.
+    pub fn nearest(&self, keys: &KeyChain, workload: &Workload, n: usize) -> Result<Vec<Entry<'_>>, SnapshotError> {
+        let group = group_of(workload);
+        let directory = self.near_block(self.header.directory_at)?;
+        let mut nearest: Vec<Entry<'_>> = Vec::new();
+        for key in &keys.keys {
+            let Some(at) = find(directory, layout::key_hash(key.seed, &group)) else { continue };
+            // Some may be known by a narrower key.
+            for number in self.table(at)?.nearest(workload.shape_vector(), n + nearest.len()) {
+                if nearest.len() >= n {
+                    return Ok(nearest);
+                }
+                let entry = self.row_entry(number, at, key.reach, key.is_own)?;
+                let is_new = nearest.iter().all(|known| known.workload() != entry.workload());
+                if is_new && key.is_of(entry.target()) {
+                    nearest.push(entry);
+                }
+            }
+        }
+        Ok(nearest)
+    }
+
+    fn table(&self, at: u64) -> Result<Table<'_>, SnapshotError> {
+        Table::parse(self.near_block(at)?).ok_or_else(|| self.corrupt_table(at))
+    }
+
+    /// The schedule of a table's row.
+    fn row_entry(&self, number: u32, table_at: u64, reach: Reach, is_own: bool) -> Result<Entry<'_>, SnapshotError> {
+        if number == 0 {
+            return Err(self.corrupt_table(table_at));
+        }
+        Entry::of(self, number, reach, is_own)
+    }
+
+    fn corrupt_table(&self, at: u64) -> SnapshotError {
+        self.corrupt(format!("the table of shapes at {at}"))
+    }
+
+    /// Fails if some row of a table is not that of its record.
+    pub(super) fn check_tables(&self) -> Result<(), SnapshotError> {
+        let directory = self.near_block(self.header.directory_at)?;
+        for row in directory.chunks_exact(DIRECTORY_ROW) {
+            let at = u64_at(row, 8).unwrap_or_default();
+            for (number, vector) in self.table(at)?.rows() {
+                let entry = self.row_entry(number, at, Reach::Machine, true)?;
+                let Ok(workload) = entry.workload().parse::<Workload>() else { continue };
+                if !vector.eq(workload.shape_vector().iter().copied()) {
+                    return Err(self.corrupt_table(at));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Content of a block of tables, at a position there.
+    fn near_block(&self, at: u64) -> Result<&[u8], SnapshotError> {
+        let (start, end) = (self.header.near_start(), self.header.file_bytes());
+        self.block(start, end, at).ok_or_else(|| self.corrupt_table(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_rows_come_first_and_only_whole_tables_are_read() {
+        let rows = [(7, vec![0.0, 3.0]), (5, vec![1.0, 1.0]), (9, vec![0.5, 0.5]), (4, vec![1.0]), (3, vec![0.5, 0.5])];
+        let content = table(&rows);
+        let read = Table::parse(&content).unwrap();
+        assert_eq!(read.rows().map(|(number, _)| number).collect::<Vec<_>>(), [7, 5, 9, 3]);
+        assert_eq!(read.nearest(&[0.0, 0.0], 3), [3, 9, 5]);
+        assert_eq!(read.nearest(&[0.0, 0.0], 9), [3, 9, 5, 7]);
+        assert!(read.nearest(&[0.0], 9).is_empty() && read.nearest(&[0.0, 0.0], 0).is_empty());
+        assert!((0..content.len()).all(|len| len % 12 == 4 || Table::parse(&content[..len]).is_none()));
+        assert!(Table::parse(&u32::MAX.to_le_bytes()).is_some(), "no rows of any width");
+    }
+
+    #[test]
+    fn tables_are_found_by_their_hashes() {
+        let tables: Vec<(u64, u64)> = (0..9).map(|i| (10 * i, i)).collect();
+        let content = directory(&tables);
+        assert!(tables.iter().all(|&(hash, at)| find(&content, hash) == Some(at)));
+        assert!([5, 85, u64::MAX].iter().all(|&hash| find(&content, hash).is_none()));
+        assert_eq!(find(&[], 0), None);
+    }
+}
