@@ -67,6 +67,7 @@ mod dtype_check;
 mod error;
 mod featurizer;
 mod held_out;
+mod history;
 mod learner;
 mod local;
 mod network;
