@@ -19,6 +19,13 @@ pub trait CostModel: Send {
     /// No samples at all take the model back to its beginning. Equal samples and equal parameters give equal models.
     fn fit(&mut self, samples: &[Sample]) -> Result<(), ModelError>;
 
+    /// Learns from samples of earlier runs what it takes for granted from now on: a fit learns the difference to that, and no samples at all
+    /// take the model back to it. `false`, and nothing is learnt, if it makes no such difference: those samples are then to be among those
+    /// of every fit.
+    fn pretrain(&mut self, _samples: &[Sample]) -> Result<bool, ModelError> {
+        Ok(false)
+    }
+
     /// The score of each row: `features` has one column per feature, NaN where a value is missing.
     ///
     /// # Panics

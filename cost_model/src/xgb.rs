@@ -106,6 +106,13 @@ impl XgbParams {
         Self { rounds: 60, max_bin: 16, feature_share: 0.25, ..Self::default() }
     }
 
+    /// The same, with no more trees, features and ranges than a [correction](Self::correction) takes.
+    fn corrected(self) -> Self {
+        let least = Self::correction();
+        let feature_share = self.feature_share.min(least.feature_share);
+        Self { rounds: self.rounds.min(least.rounds), max_bin: self.max_bin.min(least.max_bin), feature_share, ..self }
+    }
+
     /// XGBoost refuses some values in words of its own, and trains nonsense with others.
     fn check(&self) -> Result<(), ModelError> {
         const SHARE: &str = "over 0, at most 1";
@@ -177,14 +184,16 @@ impl XgbParams {
 #[derive(Clone, Debug, Default)]
 pub struct XgbModel {
     params: XgbParams,
-    /// What its trees correct.
-    base: Option<Arc<Pretrained>>,
+    /// What its trees correct: the sum of what these predict, each times its weight.
+    bases: Vec<(Arc<Pretrained>, f32)>,
     fitted: Option<Fitted>,
 }
 
 #[derive(Clone, Debug)]
 struct Fitted {
     trees: Trees,
+    /// What the sum of the bases is multiplied by.
+    trust: f32,
     /// The same in XGBoost's own format.
     json: Vec<u8>,
 }
@@ -194,23 +203,24 @@ struct Fitted {
 struct Header {
     format: String,
     fitted: bool,
-    /// Hash of the pretrained model that it goes on from.
-    #[serde(default)]
-    base: Option<u64>,
+    /// Hashes of the models that it goes on from, and their weights.
+    bases: Vec<(u64, f32)>,
+    /// What their sum is multiplied by.
+    trust: f32,
     params: XgbParams,
 }
 
-const FORMAT: &str = "autotune-xgb-1";
+const FORMAT: &str = "autotune-xgb-2";
 
 impl XgbModel {
     /// A model that has learnt nothing yet. Parameters are checked when it is fitted.
     pub fn new(params: XgbParams) -> Self {
-        Self { params, base: None, fitted: None }
+        Self { params, bases: Vec::new(), fitted: None }
     }
 
     /// A model that goes on from a pretrained one: it learns the difference to what that predicts.
     pub fn continuing(base: Arc<Pretrained>, params: XgbParams) -> Self {
-        Self { params, base: Some(base), fitted: None }
+        Self { params, bases: vec![(base, 1.0)], fitted: None }
     }
 
     /// A model for a target that goes on from the one that ships for it; where there is none, from the analytic estimate of the time.
@@ -232,13 +242,36 @@ impl XgbModel {
     }
 
     /// What is taken for granted of each row of row-major values; `None` if that is nothing.
-    fn margins(&self, values: &[f32], columns: usize) -> Option<Vec<f32>> {
+    fn margins(&self, values: &[f32], columns: usize, trust: f32) -> Option<Vec<f32>> {
         let of_prior = |prior: Prior| values.chunks(columns.max(1)).map(|row| prior.score(row)).collect::<Vec<_>>();
         let estimated = self.params.prior.map(of_prior);
-        let Some(base) = &self.base else { return estimated };
-        let mut scores = base.scores(values, columns);
+        let Some(mut scores) = self.learnt_before(values, columns) else { return estimated };
+        scores.iter_mut().for_each(|score| *score *= trust);
         scores.iter_mut().zip(estimated.iter().flatten()).for_each(|(score, estimated)| *score += estimated);
         Some(scores)
+    }
+
+    /// What the bases predict of each row; `None` if there are none.
+    fn learnt_before(&self, values: &[f32], columns: usize) -> Option<Vec<f32>> {
+        let weighted = |(base, weight): &(Arc<Pretrained>, f32)| {
+            let mut scores = base.scores(values, columns);
+            scores.iter_mut().for_each(|score| *score *= weight);
+            scores
+        };
+        self.bases.iter().map(weighted).reduce(|mut sum, scores| {
+            sum.iter_mut().zip(scores).for_each(|(sum, score)| *sum += score);
+            sum
+        })
+    }
+
+    /// What tells the bases apart from others.
+    fn base_hashes(&self) -> Vec<(u64, f32)> {
+        self.bases.iter().map(|(base, weight)| (base.hash(), *weight)).collect()
+    }
+
+    /// What the predictions of the bases are multiplied by.
+    fn trust(&self) -> f32 {
+        self.fitted.as_ref().map_or(1.0, |fitted| fitted.trust)
     }
 
     /// How it learns.
@@ -258,7 +291,8 @@ impl XgbModel {
         let header = Header {
             format: FORMAT.to_owned(),
             fitted: self.fitted.is_some(),
-            base: self.base.as_ref().map(|base| base.hash()),
+            bases: self.base_hashes(),
+            trust: self.trust(),
             params: self.params.clone(),
         };
         let mut bytes = serde_json::to_vec(&header).map_err(|error| ModelError::Format(error.to_string()))?;
@@ -279,13 +313,15 @@ impl XgbModel {
         if header.format != FORMAT {
             return Err(ModelError::Format(format!("format {:?}, {FORMAT:?} is known", header.format)));
         }
-        if header.base != self.base.as_ref().map(|base| base.hash()) {
+        if header.bases != self.base_hashes() {
             return Err(ModelError::Format("it goes on from another pretrained model".to_owned()));
         }
         // Read without XGBoost, which takes bytes that are no model badly.
-        let fitted =
-            if header.fitted { Some(Fitted { trees: Trees::from_json(json)?, json: json.to_vec() }) } else { None };
-        *self = Self { params: header.params, base: self.base.take(), fitted };
+        let read = || -> Result<Fitted, TreesError> {
+            Ok(Fitted { trees: Trees::from_json(json)?, trust: header.trust, json: json.to_vec() })
+        };
+        let fitted = header.fitted.then(read).transpose()?;
+        *self = Self { params: header.params, bases: std::mem::take(&mut self.bases), fitted };
         Ok(())
     }
 }
@@ -308,12 +344,13 @@ impl CostModel for XgbModel {
 
         let mut matrix = Matrix::new(&values, columns)?;
         matrix.set_labels(&labels)?;
-        let margins = self.margins(&values, columns);
+        let groups: Vec<u32> = rows.iter().map(|sample| sample.group).collect();
+        let trust = self.learnt_before(&values, columns).map_or(1.0, |scores| trust(&scores, &labels, &groups));
+        let margins = self.margins(&values, columns, trust);
         if let Some(margins) = &margins {
             matrix.set_margins(margins)?;
         }
         if self.params.objective == Objective::RankPairwise {
-            let groups: Vec<u32> = rows.iter().map(|sample| sample.group).collect();
             matrix.set_groups(&groups)?;
         }
 
@@ -324,8 +361,22 @@ impl CostModel for XgbModel {
             TreesError::Json(_) => ModelError::Diverged,
             error => error.into(),
         })?;
-        self.fitted = Some(Fitted { trees, json });
+        self.fitted = Some(Fitted { trees, trust, json });
         Ok(())
+    }
+
+    fn pretrain(&mut self, samples: &[Sample]) -> Result<bool, ModelError> {
+        let mut general = Self { fitted: None, ..self.clone() };
+        general.fit(samples)?;
+        // Nothing is said of how far its picks are from the best.
+        let Some(base) = Pretrained::of(&general, f32::NAN) else { return Ok(false) };
+
+        let trust = general.trust();
+        self.bases.iter_mut().for_each(|(_, weight)| *weight *= trust);
+        self.bases.push((Arc::new(base), 1.0));
+        self.params = self.params.clone().corrected();
+        self.fitted = None;
+        Ok(true)
     }
 
     fn predict(&self, features: ArrayView2<f32>) -> Vec<f32> {
@@ -339,18 +390,44 @@ impl CostModel for XgbModel {
                 trees.predict(values)
             }
         };
-        let margins = self.margins(values, columns);
+        let margins = self.margins(values, columns, self.trust());
         scores.iter_mut().zip(margins.iter().flatten()).for_each(|(score, margin)| *score += margin);
         scores
     }
 
     fn is_pretrained(&self) -> bool {
-        self.base.is_some()
+        !self.bases.is_empty()
     }
 
     fn feature_count(&self) -> Option<usize> {
         self.fitted.as_ref().map(|fitted| fitted.trees.columns())
     }
+}
+
+/// Share of the pairs in order, each by how far its scores are apart, from which on what was learnt before is believed in full: half of them
+/// are in order by chance. Samples of a search are the best-scored ones, which are harder to order than others.
+const BELIEVED: f32 = 0.7;
+
+/// How far what was learnt before is believed, by the order of its scores for samples, sorted by group, that are labelled now: 0 to 1. With
+/// few samples it is given the benefit of the doubt.
+fn trust(scores: &[f32], labels: &[f32], groups: &[u32]) -> f32 {
+    let (mut in_order, mut all) = (0.0, 0.0);
+    for i in 0..labels.len() {
+        for j in (i + 1..labels.len()).take_while(|&j| groups[j] == groups[i]) {
+            let weight = (labels[i] - labels[j]).abs();
+            all += weight;
+            if (labels[i] > labels[j]) == (scores[i] > scores[j]) {
+                in_order += weight;
+            }
+        }
+    }
+    if all == 0.0 {
+        return 1.0;
+    }
+
+    // About the standard error of such a share.
+    let doubt = 1.0 / (3.0 * (labels.len() as f32).sqrt());
+    ((in_order / all + doubt - 0.5) / (BELIEVED - 0.5)).clamp(0.0, 1.0)
 }
 
 fn check(samples: &[Sample], columns: usize) -> Result<(), ModelError> {

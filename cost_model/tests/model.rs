@@ -427,7 +427,7 @@ fn damaged_bytes_are_errors_and_change_nothing() {
 
     assert!(matches!(XgbModel::from_bytes(b""), Err(ModelError::Format(_))));
     assert!(matches!(XgbModel::from_bytes(b"{}\n"), Err(ModelError::Format(_))));
-    let text = String::from_utf8_lossy(&model.save().unwrap()).replacen("autotune-xgb-1", "autotune-xgb-0", 1);
+    let text = String::from_utf8_lossy(&model.save().unwrap()).replacen("autotune-xgb-2", "autotune-xgb-0", 1);
     assert!(matches!(XgbModel::from_bytes(text.as_bytes()), Err(ModelError::Format(_))));
 
     let mut random = ChaCha8Rng::seed_from_u64(7);

@@ -74,6 +74,21 @@ impl CostModel for Ensemble {
         Ok(())
     }
 
+    fn pretrain(&mut self, samples: &[Sample]) -> Result<bool, ModelError> {
+        let mut members = self.members.clone();
+        for member in &mut members {
+            if !member.pretrain(samples)? {
+                return Ok(false);
+            }
+        }
+        self.members = members;
+        Ok(true)
+    }
+
+    fn is_pretrained(&self) -> bool {
+        self.members.iter().any(CostModel::is_pretrained)
+    }
+
     fn predict(&self, features: ArrayView2<f32>) -> Vec<f32> {
         let acquisition = if self.feature_count().is_some() { self.acquisition } else { Acquisition::Mean };
         let score = |[mean, deviation]: [f32; 2]| match acquisition {

@@ -190,6 +190,15 @@ impl<S> FromRecorded<S> {
 }
 
 impl<S: Searcher> Searcher for FromRecorded<S> {
+    fn begin_with(&mut self, carried: &[Candidate]) {
+        let may_take = vec![true; self.pool.candidates().len()];
+        let mut met = HashSet::new();
+        let nearest = carried.iter().filter_map(|candidate| self.pool.nearest(candidate, &may_take));
+        let nearest = nearest.filter(|position| met.insert(*position));
+        let nearest: Vec<Candidate> = nearest.map(|position| self.pool.candidates()[position].clone()).collect();
+        self.searcher.begin_with(&nearest);
+    }
+
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate> {
         let Ask { space, score, explore, seen, n, rng } = ask;
         let pool = Arc::clone(&self.pool);

@@ -10,7 +10,7 @@ use autotune_ir::Target;
 use autotune_measure::Measurement;
 use autotune_schedules::{Candidate, Workload};
 
-use crate::featurizer::Featurizer;
+use crate::featurizer::{Featurizer, Row};
 use crate::params::LearningParams;
 use crate::ranker::Ranker;
 use crate::report::Ranking;
@@ -32,12 +32,14 @@ struct Example {
 pub(crate) struct Learner {
     target: Target,
     featurizer: Featurizer,
+    /// Of workloads that are not tuned now.
+    history: Vec<Example>,
+    /// Whether the model takes for granted what they teach.
+    is_granted: bool,
     examples: Vec<Example>,
     ranker: Ranker,
     /// Examples when the model was last fitted.
     fitted: usize,
-    /// Examples of earlier runs.
-    history: usize,
     params: LearningParams,
 }
 
@@ -47,63 +49,93 @@ impl Learner {
             featurizer: Featurizer::default(),
             ranker: Ranker::new(target.clone(), model, params.clone()),
             target,
+            history: Vec::new(),
+            is_granted: false,
             examples: Vec::new(),
             fitted: 0,
-            history: 0,
             params,
         }
     }
 
-    /// Takes in those records of earlier runs that a model can be fitted on: the latest of `own` workloads, which are about to be tuned,
-    /// then, as far as there is room, of others.
-    pub(crate) fn tell_records(&mut self, records: &[TuningRecord], own: &[Workload]) {
+    /// Learns from the records of earlier runs that a model can be fitted on: all of `own` workloads, which are about to be tuned, and of
+    /// others the latest. What those teach is taken for granted from then on, where the model can: what is measured corrects it.
+    pub(crate) fn tell_records(&mut self, records: &[TuningRecord], own: &[Workload]) -> Result<(), ModelError> {
         let mut latest: Vec<&TuningRecord> = records.iter().collect();
-        latest.sort_by_cached_key(|record| (own.contains(&record.workload), record.provenance.unix_secs));
-        let latest = &latest[latest.len().saturating_sub(self.params.samples)..];
+        latest.sort_by_key(|record| record.provenance.unix_secs);
+        let (own, others): (Vec<_>, Vec<_>) = latest.into_iter().partition(|record| own.contains(&record.workload));
+        let room = self.params.samples.saturating_sub(own.len());
+        let others = &others[others.len().saturating_sub(room)..];
+
         let candidate = |r: &TuningRecord| Candidate::new(&r.workload, &self.target, r.config.clone());
-        let results: Vec<_> = latest.iter().map(|r| (candidate(r), r.measurement.clone())).collect();
-        self.tell(&results);
-        self.history = self.examples.len();
+        let results = |records: &[&TuningRecord]| -> Vec<_> {
+            records.iter().map(|record| (candidate(record), record.measurement.clone())).collect()
+        };
+        let [own, others] = [results(&own), results(others)];
+        self.history = self.examples_of(&others);
+        if self.history.len() >= self.params.first_fit {
+            self.fit_registers()?;
+            let (samples, told) = samples(self.history.iter());
+            self.is_granted = self.ranker.pretrain(samples, &told)?;
+        }
+        self.tell(&own);
+        self.refit()
     }
 
     /// Takes results in; candidates that cannot be lowered teach nothing.
     pub(crate) fn tell(&mut self, results: &[(Candidate, Measurement)]) {
+        let examples = self.examples_of(results);
+        self.examples.extend(examples);
+    }
+
+    fn examples_of(&mut self, results: &[(Candidate, Measurement)]) -> Vec<Example> {
         let candidates: Vec<Candidate> = results.iter().map(|(candidate, _)| candidate.clone()).collect();
         let rows = self.featurizer.rows(&candidates);
-        for (row, (candidate, measurement)) in rows.into_iter().zip(results) {
+        let example = |(row, (candidate, measurement)): (Row, &(Candidate, Measurement))| {
             let (workload, run_secs) = (candidate.workload().clone(), measurement.run_secs());
             let registers = measurement
                 .resources
                 .map(|taken| RegisterUse { registers: taken.registers as f32, spill_bytes: taken.spill_bytes as f32 });
-            self.examples.extend(row.map(|features| Example { features, workload, run_secs, registers }));
-        }
+            row.map(|features| Example { features, workload, run_secs, registers })
+        };
+        rows.into_iter().zip(results).filter_map(example).collect()
     }
 
     /// Fits the model if enough was learnt since the last time.
     pub(crate) fn refit(&mut self) -> Result<(), ModelError> {
-        let LearningParams { samples: most, first_fit, refit_one_in, refit_one_in_history, .. } = self.params;
-        let fresh = self.examples.len() - self.fitted;
-        let new = (self.examples.len() - self.history).min(most);
-        let history = self.history.min(most - new);
-        let due = new / refit_one_in.max(1) + history / refit_one_in_history.max(1);
-        if self.examples.len() < first_fit || fresh <= due {
+        let LearningParams { first_fit, refit_one_in, .. } = self.params;
+        let known = self.learnt_from().count();
+        let new = self.examples.len().min(self.params.samples);
+        let due = self.fitted + new / refit_one_in.max(1);
+        if known < first_fit || self.examples.len() <= due {
             return Ok(());
         }
 
-        let from = self.examples.len().saturating_sub(most);
-        let (samples, told) = samples(self.examples[from..].iter());
+        self.fit_registers()?;
+        let (samples, told) = samples(self.learnt_from());
         self.ranker.fit(samples, &told)?;
         self.fitted = self.examples.len();
         Ok(())
     }
 
+    /// What the model is fitted on: the latest, and of other workloads what it does not take for granted.
+    fn learnt_from(&self) -> impl Iterator<Item = &Example> {
+        let history = if self.is_granted { &[] } else { &self.history[..] };
+        let surplus = (history.len() + self.examples.len()).saturating_sub(self.params.samples);
+        history.iter().chain(&self.examples).skip(surplus)
+    }
+
+    fn fit_registers(&mut self) -> Result<(), ModelError> {
+        let all = self.history.iter().chain(&self.examples);
+        let kernels: Vec<_> = all.filter_map(|example| Some((&*example.features, example.registers?))).collect();
+        self.ranker.fit_registers(&kernels)
+    }
+
     /// How well the model ranks the examples that are held out if it is fitted on the others; `None` if there are too few to tell.
     pub(crate) fn into_ranking(self) -> Result<Option<Ranking>, ModelError> {
-        let LearningParams { samples: most, first_fit, hold_out_one_in, .. } = self.params;
+        let LearningParams { first_fit, hold_out_one_in, .. } = self.params;
         let one_in = hold_out_one_in.max(1);
-        let from = self.examples.len().saturating_sub(most);
         let part = |is_held_out: bool| {
-            let numbered = self.examples[from..].iter().enumerate();
+            let numbered = self.learnt_from().enumerate();
             samples(numbered.filter(|(i, _)| i.is_multiple_of(one_in) == is_held_out).map(|(_, example)| example))
         };
 
@@ -205,11 +237,10 @@ mod tests {
             record
         }));
         let mut learner = Learner::with_xgb(target.clone());
-        learner.tell_records(&records, std::slice::from_ref(&own));
-        assert_eq!(learner.examples.len(), most);
-        let (siblings_told, own_told) = learner.examples.split_at(most - 3);
-        assert!(own_told.iter().all(|example| example.workload == own));
-        let secs: Vec<u32> = siblings_told.iter().map(|example| example.run_secs.unwrap() as u32).collect();
+        learner.tell_records(&records, std::slice::from_ref(&own)).unwrap();
+        assert_eq!((learner.history.len(), learner.examples.len()), (most - 3, 3));
+        assert!(learner.examples.iter().all(|example| example.workload == own));
+        let secs: Vec<u32> = learner.history.iter().map(|example| example.run_secs.unwrap() as u32).collect();
         assert_eq!(secs, (siblings - secs.len() as u32..siblings).collect::<Vec<_>>(), "in the order of time");
         learner.refit().unwrap();
     }
@@ -221,15 +252,14 @@ mod tests {
         let records: Vec<TuningRecord> =
             (0..1_000u32).map(|secs| record(&sibling, &target, Phase::Search, f64::from(secs), secs.into())).collect();
         let mut learner = Learner::with_xgb(target.clone());
-        learner.tell_records(&records, std::slice::from_ref(&own));
-        learner.refit().unwrap();
-        assert_eq!(learner.fitted, 1_000);
+        learner.tell_records(&records, std::slice::from_ref(&own)).unwrap();
+        assert!(learner.is_granted && learner.fitted == 0, "what others teach is taken for granted");
 
         let new = record(&own, &target, Phase::Search, 1.0, 0);
         for _ in 0..32 {
             learner.tell(&[(Candidate::new(&own, &target, new.config.clone()), new.measurement.clone())]);
             learner.refit().unwrap();
         }
-        assert!(learner.fitted > 1_000, "32 trials are enough to learn from");
+        assert!(learner.fitted >= 16, "what is new is learnt from soon");
     }
 }

@@ -11,6 +11,8 @@ pub struct TuneParams {
     pub trials_per_task: usize,
     /// Configs of a task that are measured first because records from elsewhere claim that they are the fastest.
     pub claims: usize,
+    /// Workloads of the database from which schedules are carried over to a task: the nearest.
+    pub neighbors: usize,
     /// Part of the floor of a task's run time, which is measured, that a time from elsewhere may go below and still teach the model.
     pub credible_share: f64,
     /// Share of the time budget that the search may use; the rest is for the final race. Where that is not enough, only the best
@@ -36,6 +38,7 @@ impl Default for TuneParams {
         Self {
             trials_per_task: 64,
             claims: 8,
+            neighbors: 16,
             credible_share: 0.8,
             search_share: 0.9,
             grace: Duration::from_secs(1),
@@ -58,8 +61,6 @@ pub struct LearningParams {
     /// The model is refitted once the samples have grown by one in this many, so that fitting stays a small share of the time
     /// however many there are.
     pub refit_one_in: usize,
-    /// The same for the samples of earlier runs that it began with: those that come are worth more, and there may be few.
-    pub refit_one_in_history: usize,
     /// One sample in this many is held out to judge the model in the end.
     pub hold_out_one_in: usize,
     /// Share of a batch to be drawn at random, whatever the scores say.
@@ -78,7 +79,6 @@ impl Default for LearningParams {
             samples: 5_000,
             first_fit: 16,
             refit_one_in: 10,
-            refit_one_in_history: 50,
             hold_out_one_in: 5,
             explore: 0.05,
             explore_untaught: 0.5,

@@ -30,19 +30,36 @@ impl Ranker {
         self.model.feature_count().is_some() || self.model.is_pretrained()
     }
 
+    /// Learns from kernels that a compiler told of what it makes of others, if they are enough.
+    pub(crate) fn fit_registers(&mut self, kernels: &[(&[f32], RegisterUse)]) -> Result<(), ModelError> {
+        match self.target.gpu().filter(|_| kernels.len() >= self.params.registers_first_fit) {
+            Some(gpu) => self.registers.fit(kernels, gpu),
+            None => Ok(()),
+        }
+    }
+
     /// Replaces what was learnt by what the samples teach, each with what a compiler told of it, if one did.
     pub(crate) fn fit(&mut self, mut samples: Vec<Sample>, told: &[Option<RegisterUse>]) -> Result<(), ModelError> {
-        let kernels = samples.iter().zip(told).filter_map(|(sample, &told)| Some((&sample.features[..], told?)));
-        let kernels: Vec<(&[f32], RegisterUse)> = kernels.collect();
-        if let Some(gpu) = self.target.gpu().filter(|_| kernels.len() >= self.params.registers_first_fit) {
-            self.registers.fit(&kernels, gpu)?;
-        }
+        self.tell_registers(&mut samples, told);
+        self.model.fit(&samples)
+    }
 
+    /// Learns what is taken for granted from now on; `false` if the model cannot.
+    pub(crate) fn pretrain(
+        &mut self,
+        mut samples: Vec<Sample>,
+        told: &[Option<RegisterUse>],
+    ) -> Result<bool, ModelError> {
+        self.tell_registers(&mut samples, told);
+        self.model.pretrain(&samples)
+    }
+
+    /// Puts into samples what the compiler told of them, or would tell.
+    fn tell_registers(&self, samples: &mut [Sample], told: &[Option<RegisterUse>]) {
         let rows: Vec<&[f32]> = samples.iter().map(|sample| &sample.features[..]).collect();
         let expected = self.expected(matrix(&rows).view());
         let rows = samples.iter_mut().map(|sample| &mut sample.features[..]);
         self.set(rows.zip(expected.iter().zip(told).map(|(&expected, told)| told.unwrap_or(expected))));
-        self.model.fit(&samples)
     }
 
     /// The score of each row of features; `None` for a kernel that is expected to spill so much that others are faster.

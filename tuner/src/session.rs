@@ -8,14 +8,15 @@ use autotune_cost_model::CostModel;
 use autotune_db::{Phase, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::{Ceilings, MeasureError, Measurer};
-use autotune_schedules::{Config, ScheduleSpace, Workload};
+use autotune_schedules::portfolio::{self, Portfolio};
+use autotune_schedules::{Candidate, Config, ScheduleSpace, Workload};
 
 use crate::error::TuneError;
 use crate::learner::Learner;
 use crate::network::Task;
 use crate::observer::{Event, Observer};
 use crate::planner::{Planner, WorkQueue};
-use crate::predict;
+use crate::predict::{self, PredictParams};
 use crate::race::{is_settled, race};
 use crate::recorder::Recorder;
 use crate::report::{CurvePoint, Report, Retired, Stop};
@@ -63,7 +64,7 @@ impl<'a> Session<'a> {
         let params = &settings.params;
         let recorder = Recorder::new(db, target, settings);
         let states = tasks.iter().map(|task| resume_task(task, &recorder, new_searcher));
-        let states = states.collect::<Result<Vec<TaskState>, TuneError>>()?;
+        let mut states = states.collect::<Result<Vec<TaskState>, TuneError>>()?;
 
         let mut learner = Learner::new(target.clone(), cost_model, params.learning.clone());
         if states.iter().any(TaskState::uses_scores) {
@@ -71,8 +72,9 @@ impl<'a> Session<'a> {
             let mut records = db.query_target(&target.key())?;
             records.retain(|record| params.transfer || own.contains(&record.workload));
             drop_incredible(&mut records, target, settings);
-            learner.tell_records(&records, &own);
-            learner.refit()?;
+            learner.tell_records(&records, &own)?;
+            let history = history_of(&records, &own);
+            states.iter_mut().for_each(|state| begin(state, &history, &mut learner, &recorder));
         }
 
         let resumed = states.iter().map(|s| s.resumed).collect();
@@ -234,6 +236,33 @@ fn resume_task(task: &Task, recorder: &Recorder<'_>, new_searcher: &NewSearcher<
     let claimed = claims.iter().filter_map(|record| space.checked(&record.config).ok()).collect();
     let searcher = new_searcher(&space);
     Ok(TaskState::new(task.clone(), space, searcher, settings.seed, floor_secs, &records, claimed))
+}
+
+/// The fastest schedules of the workloads that are not the run's own.
+fn history_of(records: &[TuningRecord], own: &[Workload]) -> Portfolio {
+    let others = records.iter().filter(|record| !own.contains(&record.workload));
+    let ran = others.filter_map(|record| Some((&record.workload, &record.config, record.measurement.run_secs()?)));
+    Portfolio::of_fastest(ran)
+}
+
+/// Has a task begin with what the history has for it. Its untuned schedule is the best of that in the model's eyes, if that is not left to
+/// the fixed rule.
+fn begin(state: &mut TaskState, history: &Portfolio, learner: &mut Learner, recorder: &Recorder<'_>) {
+    let params = &recorder.settings.params;
+    let nearest = history.nearest(&state.task.workload, params.neighbors);
+    let carried = portfolio::carried_over(&state.space, nearest, PredictParams::QUICK.tries);
+    state.begin_with(&carried);
+    if carried.is_empty() || params.prediction.is_none() {
+        return;
+    }
+
+    let offered: Vec<Candidate> = [state.space.default_candidate().clone()].into_iter().chain(carried).collect();
+    let scored = learner.score(&offered).into_iter().zip(offered);
+    let scored = scored.filter_map(|(score, candidate)| Some((score?, candidate)));
+    if let Some((_, best)) = scored.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        state.space = state.space.clone().with_default(best);
+        recorder.follow(&state.space);
+    }
 }
 
 /// Drops claims that no kernel can have reached: times too far below the floor, and all where the ceilings are not known.

@@ -79,6 +79,11 @@ impl TaskState {
         state
     }
 
+    /// Has the searcher begin with what was carried over from other workloads.
+    pub(crate) fn begin_with(&mut self, carried: &[Candidate]) {
+        self.searcher.begin_with(carried);
+    }
+
     /// True if its searcher wants to know what a cost model predicts.
     pub(crate) fn uses_scores(&self) -> bool {
         self.searcher.uses_scores()

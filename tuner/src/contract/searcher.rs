@@ -23,7 +23,7 @@ const SMALL: &str = "matmul:m=1,n=1,k=1";
 const BATCH: usize = 9;
 
 /// Of searchers made by `new`, one for each space: they propose distinct candidates of the space that were not seen, as many as are wanted
-/// where there are so many, the same from the same seed, whatever they are told and whatever scores are; and none where all were seen.
+/// where there are so many, the same from the same seed, whatever they are told, begin with and score; and none where all were seen.
 /// How good they are is not asked.
 pub fn searcher<S: Searcher>(new: impl Fn(&ScheduleSpace) -> S) {
     for (text, word) in SPACES {
@@ -99,6 +99,8 @@ fn propose(space: &ScheduleSpace, mut searcher: impl Searcher, scores: Scores) -
     let earlier: Vec<Candidate> = (0..BATCH).map(|_| space.sample(&mut rng)).collect();
     seen.extend(earlier.iter().map(Candidate::stable_hash));
     searcher.tell(&earlier.iter().map(measured).collect::<Vec<_>>());
+    let carried = [&earlier[..2], &[space.sample(&mut rng), space.sample(&mut rng)]].concat();
+    searcher.begin_with(&carried);
 
     let mut proposed: Vec<Candidate> = Vec::new();
     let mut told = 0;

@@ -34,6 +34,9 @@ pub struct AnnealingParams {
     pub candidates_per_config: usize,
     /// Value of one more knob value in the batch, in standard deviations of the candidates' scores.
     pub diversity_weight: f32,
+    /// Trials that schedules carried over from other workloads get, the best-scored of them, whatever scores better: half of each batch at
+    /// most.
+    pub carried_trials: usize,
     /// What is tried whatever its score.
     pub coverage: CoverageParams,
 }
@@ -50,6 +53,7 @@ impl Default for AnnealingParams {
             fresh: 4,
             candidates_per_config: 3,
             diversity_weight: 0.1,
+            carried_trials: 8,
             coverage: CoverageParams::default(),
         }
     }
@@ -67,6 +71,9 @@ pub struct Annealing {
     /// The best measured candidates and their times, fastest first.
     elites: Vec<(Candidate, f64)>,
     coverage: Coverage,
+    /// What was carried over from other workloads and not proposed for that yet, and the trials that are left for it.
+    carried: Vec<Candidate>,
+    carried_trials: usize,
 }
 
 impl Searcher for Annealing {
@@ -76,6 +83,9 @@ impl Searcher for Annealing {
         let explored = (0..n).filter(|_| rng.random_bool(explore)).count();
         let Best { held, gaps, .. } = self.walk(space, score, seen, n, rng);
 
+        for candidate in self.best_carried(score, n.div_ceil(2)) {
+            batch.push(candidate);
+        }
         for candidate in gaps.into_best(&self.coverage, self.coverage.quotas(n)) {
             batch.push(candidate);
         }
@@ -86,6 +96,10 @@ impl Searcher for Annealing {
 
         batch.fill(space, rng);
         batch.into_candidates()
+    }
+
+    fn begin_with(&mut self, carried: &[Candidate]) {
+        self.carried = carried.to_vec();
     }
 
     fn tell(&mut self, results: &[(Candidate, Measurement)]) {
@@ -112,8 +126,8 @@ impl Default for Annealing {
 impl Annealing {
     /// A searcher that knows nothing yet.
     pub fn new(params: AnnealingParams) -> Self {
-        let coverage = Coverage::new(params.coverage.clone());
-        Self { params, chains: Vec::new(), elites: Vec::new(), coverage }
+        let (coverage, carried_trials) = (Coverage::new(params.coverage.clone()), params.carried_trials);
+        Self { params, chains: Vec::new(), elites: Vec::new(), coverage, carried: Vec::new(), carried_trials }
     }
 
     /// The best distinct unseen candidates met on the way, best first, from which `n` are to be picked. The temperature falls to 0
@@ -154,11 +168,33 @@ impl Annealing {
         best
     }
 
-    /// Brings the chains to their number, one of them at first on the default; puts the first of them onto the best measured
-    /// candidates and the last onto random ones.
+    /// Up to `n` of what was carried over, the best-scored first, as long as trials are left for it.
+    fn best_carried(&mut self, score: &mut ScoreFn<'_>, n: usize) -> Vec<Candidate> {
+        let n = n.min(self.carried_trials).min(self.carried.len());
+        if n == 0 {
+            return Vec::new();
+        }
+        let scores = score(&self.carried);
+        let mut scored: Vec<(Candidate, f32)> = self
+            .carried
+            .drain(..)
+            .zip(scores)
+            .map(|(candidate, score)| (candidate, score.unwrap_or(f32::NEG_INFINITY)))
+            .collect();
+        scored.sort_by(|a, b| b.1.total_cmp(&a.1));
+
+        self.carried_trials -= n;
+        let mut best: Vec<Candidate> = scored.into_iter().map(|(candidate, _)| candidate).collect();
+        self.carried = best.split_off(n);
+        best
+    }
+
+    /// Brings the chains to their number, at first one of them on the default and others on what was carried over; puts the first of them
+    /// onto the best measured candidates and the last onto random ones.
     fn restart(&mut self, space: &ScheduleSpace, rng: &mut ChaCha8Rng) {
         if self.chains.is_empty() {
             self.chains.push(space.default_candidate().clone());
+            self.chains.extend(self.carried.iter().cloned());
         }
         self.chains.truncate(self.params.chains.saturating_sub(self.params.fresh));
         while self.chains.len() < self.params.chains {

@@ -30,6 +30,9 @@ pub struct Ask<'a> {
 ///
 /// Given the same sequence of calls and the same random numbers, a searcher proposes the same candidates.
 pub trait Searcher: Send {
+    /// Schedules of other workloads, the nearest first, carried over to the space: where to begin, before the first batch.
+    fn begin_with(&mut self, _carried: &[Candidate]) {}
+
     /// Up to `n` distinct candidates of the space that are not in `seen`; fewer only where no more were found. None at all end the task.
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate>;
 
@@ -48,6 +51,10 @@ pub(crate) type NewSearcher<'a> = dyn Fn(&ScheduleSpace) -> Box<dyn Searcher> + 
 impl<S: Searcher + ?Sized> Searcher for Box<S> {
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate> {
         (**self).ask(ask)
+    }
+
+    fn begin_with(&mut self, carried: &[Candidate]) {
+        (**self).begin_with(carried);
     }
 
     fn tell(&mut self, results: &[(Candidate, Measurement)]) {
