@@ -82,7 +82,7 @@ const COMPILE_SECS: f64 = 60.0;
 
 impl Tuned {
     /// The best schedule that a database or a snapshot has, whoever wrote it: its loop nests are proven before anybody runs their code. On a
-    /// miss what is predicted among those of the most similar workloads, within a millisecond: the source's and, where some ship for the
+    /// miss what is predicted among those of the most similar workloads: the source's and, where some ship for the
     /// target, those of the portfolio ([`Origin::Predicted`]).
     ///
     /// Where nothing is known under the target's own key, what machines found that are like it is served, as a claim: [`Source::find`].

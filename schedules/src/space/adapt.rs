@@ -33,7 +33,7 @@ impl ScheduleSpace {
     }
 
     /// The same of so many combinations that are tried, the nearest first. A try takes some microseconds. Of schedules that were carried over
-    /// to other workloads for the same CPU one half were valid at once and two thirds within 20 tries; one in six was not within all.
+    /// to other workloads for the same CPU one half were valid at once and three in five within 20 tries; one in six was not within all.
     pub fn adapt_within(&self, config: &Config, origin: &Workload, tries: usize) -> Option<Candidate> {
         let space = self.sketches.iter().find(|space| space.name() == config.sketch)?;
         let known = origin::knobs_of(&config.sketch, origin, &self.target)?;
