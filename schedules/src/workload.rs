@@ -13,7 +13,7 @@ use std::any::Any;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use autotune_ir::program::Role;
 use autotune_ir::{DType, Spec};
@@ -73,7 +73,7 @@ struct Inner {
     exact: bool,
     text: String,
     spec: Arc<Spec>,
-    shape_vector: OnceLock<Vec<f32>>,
+    shape_vector: Vec<f32>,
 }
 
 /// Why a workload makes no sense. Names the offending field.
@@ -167,7 +167,8 @@ impl Workload {
     fn checked(op: Arc<dyn Operator>, dtype: DType, epilogue: Epilogue, exact: bool) -> Self {
         let text = text::of(&*op, dtype, &epilogue, exact);
         let spec = Arc::new(spec::of(op.formula(), &text, dtype, &epilogue));
-        Self(Arc::new(Inner { op, dtype, epilogue, exact, text, spec, shape_vector: OnceLock::new() }))
+        let shape_vector = shape::vector(&spec, &epilogue);
+        Self(Arc::new(Inner { op, dtype, epilogue, exact, text, spec, shape_vector }))
     }
 
     /// The same workload with another epilogue.
@@ -243,7 +244,7 @@ impl Workload {
     /// Where the workload is among those of its operator: the nearer two are ([`shape_distance`]), the more alike are the schedules that
     /// are good for them.
     pub fn shape_vector(&self) -> &[f32] {
-        self.0.shape_vector.get_or_init(|| shape::vector(self.spec(), &self.0.epilogue))
+        &self.0.shape_vector
     }
 
     /// How unlike the shapes of two workloads of one operator and element type are; infinity for others.
