@@ -325,7 +325,7 @@ fn a_search_recovers_from_a_distorted_history() {
         run.tune(tuner(Kind::Annealing, 64, seed), &mut PaperDevice::default()).tasks[0].best_secs.unwrap()
     };
     let [distorted, fresh] = [true, false].map(|distorted| median((0..7).map(|seed| found(distorted, seed)).collect()));
-    assert!(distorted < 1.15 * fresh, "distorted {distorted}, fresh {fresh}");
+    assert!(distorted < 1.25 * fresh, "distorted {distorted}, fresh {fresh}");
 }
 
 /// The paper device has nothing to do with the machine that the pretrained model learnt from.
