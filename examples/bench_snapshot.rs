@@ -10,7 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use autotune::Tuned;
 use autotune_db::{KeyChain, Phase, Provenance, Snapshot, SnapshotWriter, TuningRecord};
+use autotune_examples::test_bed;
 use autotune_ir::Target;
 use autotune_measure::{Measurement, RunSecs};
 use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace};
@@ -43,6 +45,17 @@ fn main() -> anyhow::Result<()> {
 
 fn target(number: usize) -> String {
     format!("cpu:AuthenticAMD-25-17:avx512:avx512bf16+avx512vnni:32K+1M+32M:fma4+add3:threads={}", number % TARGETS + 1)
+}
+
+/// What the misses take of the workloads that the test bed knows, each asked for once: neighbours found, carried over, ranked, and the pick
+/// proven.
+fn predicted_misses(snapshot: &Snapshot, target: &Target) -> anyhow::Result<String> {
+    let mut times = Vec::new();
+    for (_, workload) in test_bed::workloads()?.into_iter().chain(test_bed::held_out()?) {
+        let (nanos, tuned) = nanos(|| Tuned::lookup(snapshot, &workload, target))?;
+        times.extend((!tuned.is_tuned()).then_some(nanos));
+    }
+    Ok(format!("{} workloads | {} |", times.len(), quantiles(times, 1e-3, "µs")))
 }
 
 /// A machine of another vendor, which only the instruction set's key answers.
@@ -125,6 +138,7 @@ fn bench(schedules: usize, folder: &Path) -> anyhow::Result<()> {
     let absent =
         look_ups(&snapshot, LOOK_UPS, schedules, &|number| target(number).replace("avx512:", "avx2:"), &|_| None)?;
     println!("| misses, {LOOK_UPS} | {} |", quantiles(absent, 1.0, "ns"));
+    println!("| predicted misses, {}", predicted_misses(&snapshot, &here)?);
     let clock =
         (0..LOOK_UPS).map(|_| nanos(|| anyhow::Ok(())).map(|(nanos, ())| nanos)).collect::<anyhow::Result<Vec<_>>>()?;
     println!("| of each look-up the clock takes | {} |", quantiles(clock, 1.0, "ns"));
