@@ -470,6 +470,7 @@ mod tests {
             seed: 4321,
             prior: None,
         };
+
         let booster = Booster::train(&matrix, &params.to_xgboost(false), params.rounds).unwrap();
         let config = booster.config().unwrap().replace([' ', '\n'], "");
         for expected in [

@@ -150,6 +150,8 @@ impl<S: Vectors> Block<'_, S> {
             (Primitive::Min, _) => (Arithmetic::Min, of[1], of[0]),
             (Primitive::Mul | Primitive::MulAdd, _) => (Arithmetic::Mul, of[0], of[1]),
         };
+
+        // The result may take a register that an operand is used in for the last time.
         let a = self.step_register(steps, a)?;
         let b = self.step_operand(steps, b)?;
         self.release(Operand::Register(a));
@@ -174,6 +176,8 @@ impl<S: Vectors> Block<'_, S> {
         let [a, b, c] = of;
         let register = self.step_register(steps, a)?;
         let operand = self.step_operand(steps, b)?;
+
+        // Where c is needed again, a copy of it is added to.
         let place = (c - steps.first) as usize;
         let is_last = steps.last_use[place] == steps.now && ![a, b].contains(&c);
         let to = match (steps.held[place], self.as_source(c)) {
@@ -194,6 +198,7 @@ impl<S: Vectors> Block<'_, S> {
                 to
             }
         };
+
         self.isa.arithmetic(Arithmetic::MulAdd, to, register, operand);
         self.release(Operand::Register(register));
         self.release(operand);
