@@ -191,7 +191,12 @@ fn of_many_processes_one_tunes() {
     let children: Vec<Child> = (0..6).map(|_| start(dir.path(), "tunes")).collect();
     for child in children {
         let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        assert!(
+            output.status.success(),
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     assert_eq!(tuned_by(dir.path()).len(), 1);
 }
@@ -210,7 +215,12 @@ fn what_a_killed_process_began_another_ends() {
     killed.kill().unwrap();
     killed.wait().unwrap();
     let output = waiting.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert_eq!(tuned_by(dir.path()).len(), 2);
 
     let searched = |db: TuningDb| {

@@ -15,6 +15,8 @@ pub(crate) struct Reading {
     pub(crate) warnings: Vec<Warning>,
     /// False for a database that no present writer has opened yet, and for one that lost it.
     pub(crate) has_journal: bool,
+    /// True if the first writer has not finished making it.
+    pub(crate) is_unmade: bool,
 }
 
 impl Reading {
@@ -29,6 +31,10 @@ impl Reading {
         // Before the journal: what is durable by then is in it.
         let flushed = Flushed::read(path);
         let journal = journal::read_beside_writer(&files::journal(path))?;
+        if files::check_format(path)? != layout {
+            // A writer has made or migrated it meanwhile.
+            return Self::of(path);
+        }
         if layout == Layout::Unmade
             && journal.as_ref().is_none_or(|journal| journal.end == 0)
             && !path.join("sled").exists()
@@ -37,7 +43,8 @@ impl Reading {
         }
 
         let has_journal = journal.is_some() && layout != Layout::WithoutJournal;
-        let mut reading = Self { records: Records::default(), warnings: Vec::new(), has_journal };
+        let is_unmade = layout == Layout::Unmade;
+        let mut reading = Self { records: Records::default(), warnings: Vec::new(), has_journal, is_unmade };
         reading.judge(path, layout, journal.unwrap_or_default(), flushed);
         if layout == Layout::Unmade && !reading.records.is_empty() {
             reading.warnings.push(Warning::format(path));

@@ -109,7 +109,7 @@ impl TuningDb {
     ///
     /// The handle knows all records whose append had returned before, and none that is appended later. Records that are missing in the
     /// copy that is read are told in the [`warnings`](Self::warnings). A database of an earlier version, which has no such copy, is
-    /// opened for writing once to make it.
+    /// opened for writing once to make it; one that its first writer is still making is not there yet.
     ///
     /// # Errors
     /// [`NotFound`](DbError::NotFound), [`NoJournal`](DbError::NoJournal) and those of [`open`](Self::open) but for `Held` and `Lost`.
@@ -117,8 +117,15 @@ impl TuningDb {
         let path = path.as_ref();
         let mut found = Reading::of(path)?;
         if !found.has_journal {
-            let no_journal = |e: DbError| DbError::NoJournal { path: path.to_path_buf(), reason: e.to_string() };
-            let mended = Self::open(path).map_err(no_journal)?.warnings();
+            let mended = match Self::open(path) {
+                Ok(db) => db.warnings(),
+                Err(DbError::Held { .. }) if found.is_unmade => {
+                    return Err(DbError::NotFound { path: path.to_path_buf() });
+                }
+                Err(error) => {
+                    return Err(DbError::NoJournal { path: path.to_path_buf(), reason: error.to_string() });
+                }
+            };
             found = Reading::of(path)?;
             found.warnings.splice(0..0, mended);
         }

@@ -246,6 +246,20 @@ fn a_reader_that_cannot_make_a_journal_says_what_to_do() {
 }
 
 #[test]
+fn a_database_that_is_being_made_is_not_there_yet() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    fs::create_dir_all(path.join("sled")).unwrap();
+    let held = fs::File::create(path.join("holder")).unwrap();
+    held.lock().unwrap();
+    let error = TuningDb::open_reading(&path).unwrap_err();
+    assert!(matches!(error, DbError::NotFound { .. }), "{error}");
+
+    drop(held);
+    assert!(TuningDb::open_reading(&path).unwrap().is_empty(), "what a killed process began a reader ends");
+}
+
+#[test]
 fn losses_of_a_database_without_a_journal_are_noticed() {
     let records: Vec<TuningRecord> = (0..9).map(|i| record(WORKLOADS[i % 3], TARGETS[0], i, 1e-3)).collect();
     let lost = |damage: fn(&Path)| {
