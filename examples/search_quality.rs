@@ -3,15 +3,16 @@
 //! `cargo run --release -p autotune-examples --example search_quality -- KNOWN_DB`
 //!
 //! Of each workload in `test_bed/held_out.txt`, for each seed and number of trials, the learned search runs from an empty database, or
-//! from one that a history is copied to. What each run would deploy is raced, in turns, against the schedule chosen without
+//! from one that a history is copied to; with what ships of other workloads, or, for `--cold` trials, with nothing of them. What each run would deploy is raced, in turns, against the schedule chosen without
 //! measuring and the best that any run ever found, which the database `KNOWN_DB` keeps: it is first filled by long searches. Prints a Markdown
 //! table: times over the fastest of the race.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use autotune::{PredictParams, Task, Tuner};
+use autotune::{PredictParams, Task, TuneParams, Tuner};
 use autotune_db::{Phase, TuningDb, TuningRecord};
 use autotune_examples::test_bed::held_out;
 use autotune_examples::{geometric_mean, median};
@@ -39,6 +40,9 @@ struct Arguments {
     /// Numbers of trials
     #[arg(long, value_delimiter = ',', default_values_t = [16, 64])]
     trials: Vec<usize>,
+    /// Numbers of trials of searches that know nothing of other workloads
+    #[arg(long, value_delimiter = ',')]
+    cold: Vec<usize>,
     /// Only workloads whose text contains this
     #[arg(long, default_value = "")]
     only: String,
@@ -55,7 +59,9 @@ struct Arguments {
 
 fn main() -> Result<()> {
     autotune::serve_if_worker();
-    let Arguments { known_db, seeds, trials, only, history, threads, isa } = Arguments::parse();
+    let Arguments { known_db, seeds, trials, cold, only, history, threads, isa } = Arguments::parse();
+    let searches = trials.iter().map(|&trials| Search { trials, transfer: true });
+    let searches: Vec<Search> = searches.chain(cold.iter().map(|&trials| Search { trials, transfer: false })).collect();
     let known = TuningDb::open(known_db)?;
     let history = history.map(TuningDb::open_reading).transpose()?;
 
@@ -65,22 +71,22 @@ fn main() -> Result<()> {
     println!("{target}, {seeds} seeds; times over the fastest of each race\n");
     println!(
         "| workload | ms | untuned | {} |",
-        trials.iter().map(|n| format!("{n} trials")).collect::<Vec<_>>().join(" | ")
+        searches.iter().map(Search::to_string).collect::<Vec<_>>().join(" | ")
     );
-    println!("|---|---|---|{}", "---|".repeat(trials.len()));
-    let mut ratios: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    println!("|---|---|---|{}", "---|".repeat(searches.len()));
+    let mut ratios: BTreeMap<Racer, Vec<f64>> = BTreeMap::new();
     for (_, workload) in held_out()?.into_iter().filter(|(_, workload)| workload.to_string().contains(&only)) {
         let mut runs = Runs { workload, target: &target, measurer: &mut measurer, known: &known, history: &history };
-        let racers = runs.racers(&trials, seeds)?;
+        let racers = runs.racers(&searches, seeds)?;
         let secs = runs.race(&racers)?;
         let least = secs.iter().copied().fold(f64::INFINITY, f64::min);
 
         let mut cells = Vec::new();
-        for n in std::iter::once(0).chain(trials.iter().copied()) {
-            let of_n = racers.iter().zip(&secs).filter(|((of, _), _)| *of == Some(n)).map(|(_, secs)| secs / least);
-            let of_n: Vec<f64> = of_n.collect();
-            cells.push(of_n.iter().map(|ratio| format!("{ratio:.3}")).collect::<Vec<_>>().join(" "));
-            ratios.entry(n).or_default().extend(of_n);
+        for column in std::iter::once(Racer::Untuned).chain((0..searches.len()).map(Racer::Search)) {
+            let of_column = racers.iter().zip(&secs).filter(|((racer, _), _)| *racer == column);
+            let of_column: Vec<f64> = of_column.map(|(_, secs)| secs / least).collect();
+            cells.push(of_column.iter().map(|ratio| format!("{ratio:.3}")).collect::<Vec<_>>().join(" "));
+            ratios.entry(column).or_default().extend(of_column);
         }
         println!("| {} | {:.4} | {} |", runs.workload, 1e3 * least, cells.join(" | "));
     }
@@ -95,6 +101,27 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// A learned search, with or without what ships of other workloads.
+#[derive(Clone, Copy)]
+struct Search {
+    trials: usize,
+    transfer: bool,
+}
+
+impl fmt::Display for Search {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} trials{}", self.trials, if self.transfer { "" } else { ", cold" })
+    }
+}
+
+/// Who found a schedule that races; a search by its column.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Racer {
+    Untuned,
+    Search(usize),
+    BestKnown,
+}
+
 /// The runs of one workload.
 struct Runs<'a> {
     workload: Workload,
@@ -105,34 +132,36 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// What races: what each run would deploy with its number of trials, 0 for the untuned one, and the best known without a number.
-    fn racers(&mut self, trials: &[usize], seeds: u64) -> Result<Vec<(Option<usize>, Candidate)>> {
+    /// What races: what each run would deploy, the schedule chosen without measuring, and the two best known.
+    fn racers(&mut self, searches: &[Search], seeds: u64) -> Result<Vec<(Racer, Candidate)>> {
         let space = ScheduleSpace::new(&self.workload, self.target);
         let best = |known: &TuningDb| known.best(&self.workload, &self.target.key(), &|config| space.contains(config));
         if best(self.known)?.is_none() {
             for seed in LONG_SEEDS {
-                self.run(LONG_TRIALS, seed, &[])?;
+                self.run(Search { trials: LONG_TRIALS, transfer: true }, seed, &[])?;
             }
         }
 
         let untuned = autotune::predicted(&space, 1, PredictParams::default()).swap_remove(0);
-        let mut racers = vec![(Some(0), untuned)];
+        let mut racers = vec![(Racer::Untuned, untuned)];
         for seed in 0..seeds {
-            for &n in trials {
-                racers.push((Some(n), self.run(n, seed, self.history)?));
+            for (column, &search) in searches.iter().enumerate() {
+                racers.push((Racer::Search(column), self.run(search, seed, self.history)?));
             }
         }
         let space = ScheduleSpace::new(&self.workload, self.target);
         let known = self.known.top(&self.workload, &self.target.key(), 2, &|config| space.contains(config))?;
-        racers.extend(known.iter().map(|record| (None, space.candidate(&record.config))));
+        racers.extend(known.iter().map(|record| (Racer::BestKnown, space.candidate(&record.config))));
         Ok(racers)
     }
 
     /// What a search finds; what its race measured is known from then on.
-    fn run(&mut self, trials: usize, seed: u64, history: &[TuningRecord]) -> Result<Candidate> {
+    fn run(&mut self, Search { trials, transfer }: Search, seed: u64, history: &[TuningRecord]) -> Result<Candidate> {
         let db = TuningDb::temporary()?;
         db.append_all(history)?;
-        let tuner = Tuner::new(self.target).trials(trials).seed(seed).database(&db).measurer(self.measurer);
+        let params = TuneParams { transfer, ..TuneParams::default() };
+        let tuner = Tuner::new(self.target).params(params).trials(trials).seed(seed);
+        let tuner = tuner.database(&db).measurer(self.measurer);
         let report = tuner.tune(&[Task::single(self.workload.clone())])?;
         let [task] = &report.tasks[..] else { anyhow::bail!("a report of another number of tasks") };
         let config = task.config.clone().with_context(|| format!("nothing ran of {}", self.workload))?;
@@ -143,7 +172,7 @@ impl Runs<'_> {
     }
 
     /// Seconds of each, from a race; the same schedule races once.
-    fn race(&mut self, racers: &[(Option<usize>, Candidate)]) -> Result<Vec<f64>> {
+    fn race(&mut self, racers: &[(Racer, Candidate)]) -> Result<Vec<f64>> {
         let mut distinct: Vec<Candidate> = Vec::new();
         for (_, candidate) in racers {
             if distinct.iter().all(|other| other.stable_hash() != candidate.stable_hash()) {

@@ -196,9 +196,17 @@ pub struct Store {
     pub mode: StoreMode,
     /// What.
     pub value: Expr,
-    /// For the statement of the algorithm's main equation, such as the multiply-accumulate of a contraction: the value of each of
-    /// [`Program::axes`] at this store, by which the verifier proves that every iteration is covered exactly once. Empty for every
-    /// other store.
+    /// For the statement of an equation of the algorithm, such as the multiply-accumulate of a contraction: which iteration it is, by
+    /// which the verifier proves that every iteration is covered exactly once.
+    pub iteration: Option<Iteration>,
+}
+
+/// One iteration of an equation of [`Program::algorithm`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Iteration {
+    /// The equation, by its position.
+    pub equation: usize,
+    /// The value of each of [`Program::axes`] for the main equation; for others that of each of its own axes.
     pub point: Vec<Affine>,
 }
 

@@ -16,7 +16,7 @@ use std::borrow::Cow;
 
 use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
-use crate::program::{Access, BufferId, Expr, Role, Store, StoreMode};
+use crate::program::{Access, BufferId, Expr, Iteration, Role, Store, StoreMode};
 
 /// An axis, by its position in [`Equation::axes`]; in an [`Affine`] of the equation, `VarId(axis)` stands for it.
 pub type AxisId = usize;
@@ -118,13 +118,13 @@ impl Reduction {
         }
     }
 
-    /// The store that combines a value with what is at `dst`, where [`Store::point`] says.
-    pub fn store(self, dst: Access, value: Expr, point: Vec<Affine>) -> Store {
+    /// The store that combines a value with what is at `dst`, as an iteration of an equation or for itself.
+    pub fn store(self, dst: Access, value: Expr, iteration: Option<Iteration>) -> Store {
         match self {
-            Reduction::Sum => Store { dst, mode: StoreMode::Accumulate, value, point },
+            Reduction::Sum => Store { dst, mode: StoreMode::Accumulate, value, iteration },
             _ => {
                 let value = self.combined(Expr::Load(dst.clone()), value);
-                Store { dst, mode: StoreMode::Assign, value, point }
+                Store { dst, mode: StoreMode::Assign, value, iteration }
             }
         }
     }
@@ -226,6 +226,11 @@ impl Spec {
         self.main().loads().first().map_or_else(DType::default, |access| self.tensor(access).dtype)
     }
 
+    /// True if values are computed on the way to what the last equation but one combines.
+    pub fn is_chain(&self) -> bool {
+        self.equations.len() > 2
+    }
+
     /// Number of terms of one sum of the main equation.
     pub fn reduction_len(&self) -> usize {
         self.main().axes.iter().filter(|axis| axis.reduce).map(|axis| axis.extent).product()
@@ -242,8 +247,13 @@ impl Spec {
         moved.map(|tensor| tensor.shape.iter().map(|&d| d as f64).product::<f64>() * tensor.dtype.bytes() as f64).sum()
     }
 
-    /// The equation whose iterations programs account for one by one.
+    /// The equation with the most work, whose axes are those of programs.
     pub fn main(&self) -> &Equation {
         &self.equations[self.main]
+    }
+
+    /// The iteration of the main equation at a point of the program's axes.
+    pub fn iteration(&self, point: Vec<Affine>) -> Option<Iteration> {
+        Some(Iteration { equation: self.main, point })
     }
 }

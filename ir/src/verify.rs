@@ -1,8 +1,8 @@
 //! An independent proof, without running it, that a program does what its spec asks.
 //!
 //! Proven are: loops, allocations and names are well formed; every index is in bounds; operands are not written; every
-//! multiply-add of the contraction, or whatever else the algorithm's main equation does in an iteration, happens exactly once; where operands are read in place they are read at the right
-//! element; every element of the output is assigned; tasks do not write the same global element; memory stays within the target's limits.
+//! iteration of the algorithm's equations, such as the multiply-adds of a contraction, happens exactly once; where operands are read in
+//! place they are read at the right element; every element of the output is assigned; tasks do not write the same global element; memory stays within the target's limits.
 //!
 //! Of a GPU stage, too: blocks and threads are within the target's limits; every thread reaches every barrier; between two
 //! barriers no thread touches an element of shared memory that another one writes, or that a copy under way will write, and
@@ -13,11 +13,12 @@
 //! Not proven is the way of values through packed copies, shared memory and accumulators, among it what these begin with and that what
 //! lies beyond the axes adds zero; [`crate::interp`] tests that.
 //!
-//! The proof of "exactly once": [`crate::program::Store::point`] makes each multiply-accumulate, together with the loops around
+//! The proof of "exactly once": [`crate::program::Iteration`] makes each multiply-accumulate, together with the loops around
 //! it, a box: a set of values per axis, each taken once. The boxes are pairwise disjoint, and together they have as many
 //! points as the contraction (without the padding, where data is read in place).
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use crate::problem::{Problem, ProgramError};
 use crate::program::{BufferId, Program, Role, StoreMode, When};
@@ -33,7 +34,7 @@ mod place;
 mod statement;
 mod walk;
 
-use walk::{Found, Walk, Write, place_name};
+use walk::{Found, Iterations, Walk, Write, place_name};
 
 /// Proves that `program` computes its spec within the limits of `target`, or tells where it does not.
 pub fn verify(program: &Program, target: &Target) -> Result<(), ProgramError> {
@@ -79,23 +80,39 @@ fn check_tasks(program: &Program, writes: &[Write]) -> Result<(), ProgramError> 
     Ok(())
 }
 
-/// Every multiply-add that is needed happens exactly once.
+/// Every iteration that is needed happens exactly once: those of the main equation, of every other that combines values unless the
+/// algorithm was made by rewriting the spec, and of each of which some are told.
 fn check_coverage(program: &Program, found: &Found) -> Result<(), ProgramError> {
-    // A program whose every tap is padding multiplies nothing at all.
-    let in_place = found.products.is_empty() || found.products.iter().any(|(_, in_place)| *in_place);
-    if let Some((mixed, _)) = found.products.iter().find(|(_, own)| *own != in_place) {
-        let problem = Problem::Point("data is read from a copy here, in place elsewhere".into());
-        return Err(ProgramError { place: place_name(program, &mixed.place), problem });
+    let (algorithm, main) = (&program.algorithm, program.algorithm.main);
+    let is_rewritten = !Arc::ptr_eq(&program.spec, algorithm) && program.spec != *algorithm;
+    for (number, equation) in algorithm.equations.iter().enumerate() {
+        let own: Vec<&Iterations> = found.iterations.iter().filter(|it| it.equation == number).collect();
+        if number == main || equation.reduces() && !is_rewritten || !own.is_empty() {
+            check_iterations(program, number, &own)?;
+        }
     }
-    let boxes: Vec<SetBox> = found.products.iter().map(|(p, _)| p.set_box.clone()).collect();
-    let extents: Vec<usize> = program.axes.iter().map(|a| a.extent).collect();
+    Ok(())
+}
+
+/// Every iteration of an equation that is needed happens exactly once.
+fn check_iterations(program: &Program, number: usize, found: &[&Iterations]) -> Result<(), ProgramError> {
+    // A program whose every tap is padding multiplies nothing at all.
+    let in_place = found.is_empty() || found.iter().any(|it| it.in_place);
+    if let Some(mixed) = found.iter().find(|it| it.in_place != in_place) {
+        let problem = Problem::Point("data is read from a copy here, in place elsewhere".into());
+        return Err(ProgramError { place: place_name(program, &mixed.covered.place), problem });
+    }
+
+    let boxes: Vec<SetBox> = found.iter().map(|it| it.covered.set_box.clone()).collect();
+    let extents: Vec<usize> = interface::axes_of(program, number).iter().map(|axis| axis.extent).collect();
     let labels: Vec<usize> = (0..boxes.len()).collect();
     if let Some((a, b)) = overlap(&boxes, &labels, &extents) {
-        let place = |i: usize| place_name(program, &found.products[i].0.place);
+        let place = |i: usize| place_name(program, &found[i].covered.place);
         return Err(ProgramError { place: place(a), problem: Problem::Overlap { other: place(b) } });
     }
+
     let covered = boxes.iter().map(volume).sum();
-    let Some(required) = interface::required_points(&program.algorithm, in_place) else {
+    let Some(required) = interface::required_points(&program.algorithm, number, in_place) else {
         let problem = Problem::Point("iterations without padding cannot be counted".into());
         return Err(ProgramError { place: "program".into(), problem });
     };

@@ -73,10 +73,11 @@ fn var(axis: AxisId) -> Affine {
 
 impl Contraction {
     /// The main equation of a workload's spec with every operand in its plain layout, and axes of extent 1 as the constant 0; `None` if it
-    /// is no sum of products of two tensors.
+    /// is no sum of products of two tensors, or not all there is but for a map of the sums.
     pub fn of(workload: &Workload) -> Option<Self> {
         let spec = workload.spec();
-        Axes::of(spec).map(|_| Self::with_unit_axes(spec).without_unit_axes())
+        let axes = Axes::of(spec).filter(|_| spec.equations.len() == 2);
+        axes.map(|_| Self::with_unit_axes(spec).without_unit_axes())
     }
 
     /// The same of a spec that is one, with every axis in the accesses.

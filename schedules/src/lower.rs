@@ -105,5 +105,5 @@ pub(crate) fn add(a: Expr, b: Expr) -> Expr {
 }
 
 pub(crate) fn assign(buffer: BufferId, index: Vec<Affine>, value: Expr) -> Node {
-    Node::Store(Store { dst: Access { buffer, index }, mode: StoreMode::Assign, value, point: Vec::new() })
+    Node::Store(Store { dst: Access { buffer, index }, mode: StoreMode::Assign, value, iteration: None })
 }

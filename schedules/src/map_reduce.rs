@@ -1,11 +1,13 @@
-//! The sketch for CPUs of what is no contraction: maps, and reductions such as poolings.
+//! The sketch for CPUs of what is no contraction: maps, reductions such as poolings, and chains of both such as a softmax.
 //!
-//! Loops over the axes of the result go by tiles, whose values stay in registers. The innermost loop of a tile is a vector along one axis
-//! of the result, or along one that is reduced: lanes are combined at the end.
+//! Loops over the axes that all equations share, the rows, go by tiles. For each tile the equations are done one after the other; what
+//! one computes for the next is kept beside it, in memory of the thread. The values that an equation combines stay in registers. The
+//! innermost loop is a vector along a row, or along an axis of the equation's own: lanes are combined at the end where it is reduced.
 //!
 //! ```text
 //! for y { for x.t { acc[0..16] = neutral; for ky { for kx { acc[i] = max(acc[i], in[y + ky, 16*x.t + i + kx]) } }; out[y, ..] = acc } }
 //! for m { acc[0..16] = neutral; for n.t { acc[i] += in[m, 16*n.t + i] }; lanes = acc; out[m] = Σ lanes }
+//! for m { .. max = max in[m, ..]; .. sum = Σ exp(in[m, ..] - max); for n.t { out[m, 16*n.t + i] = exp(in[m, 16*n.t + i] - max) / sum } }
 //! ```
 //!
 //! What a window reads beyond a tensor is left out: tiles that touch padding are single positions with shorter loops over the window.
@@ -14,20 +16,21 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use autotune_ir::Affine;
+use autotune_ir::VarId;
 use autotune_ir::analyse::pieces;
-use autotune_ir::program::Access;
-use autotune_ir::spec::{AxisId, Equation, Source, Spec};
+use autotune_ir::spec::{Axis, AxisId, Equation, Spec};
 use autotune_ir::target::CpuTarget;
-use autotune_ir::{Affine, VarId};
 
-use crate::axes::Axes;
 use crate::config::{KnobValues, Value};
 use crate::error::LowerError;
 use crate::workload::Workload;
 
+mod chain;
 mod knobs;
 mod sketch;
 
+pub(crate) use chain::{Chain, axis_of};
 pub(crate) use sketch::MapReduceSketch;
 pub use sketch::SKETCH;
 
@@ -39,10 +42,13 @@ const MAX_CODE: usize = 1 << 13;
 const MAX_EDGE: usize = 64;
 /// Vector registers that hold no results.
 const SPARE_REGISTERS: usize = 4;
+/// Values that a tile keeps for later equations.
+const MAX_KEPT: usize = 1 << 22;
 
 /// A dimension of an operand that is read at `stride * spatial + dilation * tap - pad`, some of it beyond the tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Window {
+    pass: usize,
     extent: i64,
     spatial: AxisId,
     stride: i64,
@@ -51,7 +57,7 @@ struct Window {
     constant: i64,
 }
 
-/// Neighbouring tiles of an axis of the result.
+/// Neighbouring tiles of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     /// The first position.
@@ -60,81 +66,84 @@ pub(crate) struct Piece {
     pub(crate) count: usize,
     /// Positions of each.
     pub(crate) tile: usize,
-    /// The axis of the window along it and the first and last but one of its positions that are inside, where that is not all.
-    pub(crate) taps: Option<(AxisId, usize, usize)>,
+    /// The part of the window along it that is inside, where that is not all.
+    pub(crate) taps: Option<Taps>,
+}
+
+/// A part of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taps {
+    /// The pass that reads it.
+    pub(crate) pass: usize,
+    /// The axis of the pass that goes along it.
+    pub(crate) axis: AxisId,
+    /// The first position of the part.
+    pub(crate) first: usize,
+    /// Behind its last position.
+    pub(crate) behind: usize,
 }
 
 /// A schedule: tiles, and the order of loops over them.
 #[derive(Clone, Debug)]
 pub struct MapReduce {
-    pub(crate) spec: Arc<Spec>,
-    /// The axis along which vectors go.
-    pub(crate) vector: AxisId,
-    /// By axis of the main equation: positions of a tile; lanes of a vector along one that is reduced, elsewhere 1 there.
+    pub(crate) chain: Chain,
+    /// By pass: the axis along which vectors go.
+    pub(crate) vectors: Vec<AxisId>,
+    /// Elements of a vector along an axis that is no row.
+    pub(crate) lanes: usize,
+    /// By row: positions of a tile.
     pub(crate) tiles: Vec<usize>,
-    /// Axes of the result by their loops, outermost first.
+    /// Rows by their loops, outermost first.
     pub(crate) order: Vec<AxisId>,
     /// So many of the outermost loops are parallel.
     pub(crate) parallel: usize,
-    /// Iterations of loops that are reduced, written out.
+    /// Iterations of other loops, written out.
     pub(crate) unroll: usize,
     windows: Vec<Window>,
 }
 
-/// True for the specs that the sketch is for: one equation that is no contraction, and a map of what it defines, with so little padding
-/// that the least schedule is not too long.
-fn is_for(spec: &Arc<Spec>) -> bool {
-    let Some(windows) = windows(spec).filter(|_| is_map_reduce(spec)) else { return false };
-    let main = spec.main();
-    let order = (0..main.axes.len()).filter(|&axis| !main.axes[axis].reduce).collect();
-    let (spec, tiles) = (Arc::clone(spec), vec![1; main.axes.len()]);
-    let least = MapReduce { spec, vector: 0, tiles, order, parallel: 1, unroll: 1, windows };
-    least.leaves().is_some_and(|leaves| leaves <= MAX_LEAVES)
+/// The chain of a spec that the sketch is for: with so little padding that the least schedule is not too long.
+fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
+    let chain = Chain::of(spec)?;
+    let (windows, tiles, order) = (windows(&chain)?, vec![1; chain.rows], (0..chain.rows).collect());
+    let least = MapReduce { chain, vectors: Vec::new(), lanes: 1, tiles, order, parallel: 1, unroll: 1, windows };
+    least.leaves().is_some_and(|leaves| leaves <= MAX_LEAVES).then_some(least.chain)
 }
 
-fn is_map_reduce(spec: &Spec) -> bool {
-    let [main, tail] = &spec.equations[..] else { return false };
-    let is_given = |access: &Access| matches!(spec.tensor(access).source, Source::Given { .. });
-    let reads = |access: &&Access| **access == main.output || is_given(access);
-    Axes::of(spec).is_none()
-        && spec.main == 0
-        && main.loads().into_iter().all(is_given)
-        && main.axes.iter().filter(|axis| !axis.reduce).eq(&tail.axes)
-        && main.axes.starts_with(&tail.axes)
-        && main.output.index == tail.output.index
-        && tail.loads().iter().all(reads)
-}
-
-/// The dimensions of operands that are read beyond; `None` if one is not of a window, or if windows share an axis.
-fn windows(spec: &Spec) -> Option<Vec<Window>> {
-    let main = spec.main();
+/// The dimensions of operands that are read beyond; `None` if one is not of a window along a row, or if windows share an axis.
+fn windows(chain: &Chain) -> Option<Vec<Window>> {
     let mut windows: Vec<Window> = Vec::new();
-    for access in main.loads() {
-        for (index, &extent) in access.index.iter().zip(&spec.tensor(access).shape) {
-            let (low, high) = main.range(index);
-            if low >= 0 && high < extent as i64 {
-                continue;
+    for (number, pass) in chain.passes().iter().enumerate() {
+        for access in pass.loads() {
+            for (index, &extent) in access.index.iter().zip(&chain.spec.tensor(access).shape) {
+                let (low, high) = pass.range(index);
+                if low >= 0 && high < extent as i64 {
+                    continue;
+                }
+                let window = window((number, pass), index, extent as i64).filter(|it| it.spatial < chain.rows)?;
+                if windows.contains(&window) {
+                    continue;
+                }
+                let shares = |known: &Window| {
+                    known.spatial == window.spatial || (known.pass, known.tap) == (window.pass, window.tap)
+                };
+                if windows.iter().any(shares) {
+                    return None;
+                }
+                windows.push(window);
             }
-            let window = window(main, index, extent as i64)?;
-            if windows.contains(&window) {
-                continue;
-            }
-            if windows.iter().any(|known| known.spatial == window.spatial || known.tap == window.tap) {
-                return None;
-            }
-            windows.push(window);
         }
     }
     Some(windows)
 }
 
-fn window(main: &Equation, index: &Affine, extent: i64) -> Option<Window> {
+fn window((number, pass): (usize, &Equation), index: &Affine, extent: i64) -> Option<Window> {
     let [a, b] = index.terms[..] else { return None };
-    let is_tap = |axis: VarId| main.axes[axis.0 as usize].reduce;
+    let is_tap = |axis: VarId| pass.axes[axis.0 as usize].reduce;
     let ((spatial, stride), (tap, dilation)) = if is_tap(a.0) { (b, a) } else { (a, b) };
     let (is_window, constant) = (is_tap(tap) && !is_tap(spatial) && stride > 0 && dilation > 0, index.constant);
     let (spatial, tap) = (spatial.0 as usize, tap.0 as usize);
-    is_window.then_some(Window { extent, spatial, stride, tap, dilation, constant })
+    is_window.then_some(Window { pass: number, extent, spatial, stride, tap, dilation, constant })
 }
 
 impl Window {
@@ -151,34 +160,18 @@ impl Window {
 impl MapReduce {
     /// What values of the knobs ask for, or the first that is malformed, does not fit the workload, or breaks a limit of the target.
     pub fn new(workload: &Workload, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
-        let spec = workload.spec();
-        let windows =
-            windows(spec).filter(|_| is_map_reduce(spec)).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
-        let main = spec.main();
-        let vector = axis_of(main, "vector", &choice(knobs, "vector")?)?;
-        let mut tiles = vec![1; main.axes.len()];
-        for axis in knobs::tiled(main) {
-            tiles[axis] = tile(knobs, &format!("tile.{}", main.axes[axis].name), main.axes[axis].extent)?;
+        let unfit = || LowerError::unfit(SKETCH, workload);
+        let chain = Chain::of(workload.spec()).ok_or_else(unfit)?;
+        let windows = windows(&chain).ok_or_else(unfit)?;
+        let name = choice(knobs, "vector")?;
+        if !chain.passes().iter().any(|pass| pass.axes.iter().any(|axis| axis.name == name)) {
+            return Err(LowerError::knob("vector", format!("'{name}' is no axis of the workload")));
         }
-        if main.axes[vector].reduce {
-            tiles[vector] = target.lanes().min(main.axes[vector].extent);
-        }
-
-        let names = match knobs.value("order") {
-            Some(Value::Order(names)) => names.as_slice(),
-            None => &[],
-            Some(_) => return Err(LowerError::knob("order", "is no order of loops")),
-        };
-        let mut order = knobs::ordered(main, false);
-        for name in names {
-            let axis = axis_of(main, "order", name)?;
-            if main.axes[axis].reduce || order.contains(&axis) {
-                return Err(LowerError::knob("order", format!("'{name}' is no loop of it, or twice")));
-            }
-            order.push(axis);
-        }
-        if order.len() != main.axes.iter().filter(|axis| !axis.reduce).count() {
-            return Err(LowerError::knob("order", "some loop is missing"));
+        let vectors = chain.passes().iter().map(|pass| knobs::vector_of(&chain, pass, &name)).collect();
+        let mut tiles = vec![1; chain.rows];
+        for axis in knobs::tiled(&chain) {
+            let Axis { name, extent, .. } = chain.row_axes()[axis];
+            tiles[axis] = tile(knobs, &format!("tile.{name}"), extent)?;
         }
 
         let number = |knob: &str| -> Result<usize, LowerError> {
@@ -188,31 +181,60 @@ impl MapReduce {
                 .filter(|n| (1..=64).contains(n))
                 .ok_or_else(|| LowerError::knob(knob, "is no number from 1 to 64"))
         };
-        let (parallel, unroll) = (number("parallel")?, number("unroll")?);
-        let plan = Self { spec: Arc::clone(spec), vector, tiles, order, parallel, unroll, windows };
+        let (parallel, unroll, lanes) = (number("parallel")?, number("unroll")?, target.lanes());
+        let order = order(&chain, knobs)?;
+        let plan = Self { chain, vectors, lanes, tiles, order, parallel, unroll, windows };
         plan.check(target)?;
         Ok(plan)
     }
 
-    /// Registers, and length of the code.
+    /// Registers, memory, and length of the code.
     fn check(&self, target: &CpuTarget) -> Result<(), LowerError> {
-        let main = self.spec.main();
-        let beside: usize =
-            (0..main.axes.len()).filter(|&axis| axis != self.vector).map(|axis| self.tiles[axis]).product();
-        let vectors = beside * pieces(self.tiles[self.vector], target.lanes());
+        let passes = self.chain.passes().len();
+        let vectors = |pass: usize| {
+            let row_tiles = self.tiles.iter().enumerate();
+            let beside: usize =
+                row_tiles.filter(|(axis, _)| *axis != self.vectors[pass]).map(|(_, tile)| tile).product();
+            beside * pieces(self.width(pass), target.lanes())
+        };
+        let most = (0..passes).map(vectors).max().unwrap_or(1);
         let registers = target.isa.vector_registers();
-        if vectors + SPARE_REGISTERS > registers {
-            return Err(LowerError::knob("tile", format!("{vectors} vectors of results exceed {registers} registers")));
+        if most + SPARE_REGISTERS > registers {
+            return Err(LowerError::knob("tile", format!("{most} vectors of results exceed {registers} registers")));
+        }
+        let kept = self.kept_values();
+        if kept > MAX_KEPT {
+            return Err(LowerError::knob("tile", format!("{kept} values on the way exceed {MAX_KEPT}")));
         }
 
         let Some(leaves) = self.leaves() else {
             return Err(LowerError::knob("tile", "too many positions touch padding"));
         };
-        let code = leaves.saturating_mul(vectors).saturating_mul(if main.reduces() { self.unroll } else { 1 });
+        let written_out = |pass: usize| {
+            let has_loops = self.chain.passes()[pass].axes.len() > self.chain.rows;
+            vectors(pass).saturating_mul(if has_loops { self.unroll } else { 1 })
+        };
+        let code = leaves.saturating_mul((0..passes).map(written_out).sum());
         if leaves > MAX_LEAVES || code > MAX_CODE.max(4 * leaves) {
             return Err(LowerError::knob("tile", format!("{leaves} nests with {code} statements")));
         }
         Ok(())
+    }
+
+    /// Elements of the vectors of a pass, along a row those of a whole tile.
+    pub(crate) fn width(&self, pass: usize) -> usize {
+        let axis = self.vectors[pass];
+        self.tiles.get(axis).copied().unwrap_or_else(|| self.lanes.min(self.chain.passes()[pass].axes[axis].extent))
+    }
+
+    /// Values that a tile keeps for later passes.
+    fn kept_values(&self) -> usize {
+        let (before, _) = self.chain.passes().split_at(self.chain.passes().len() - 1);
+        let kept = before.iter().map(|pass| {
+            let own = pass.axes[self.chain.rows..].iter().filter(|axis| !axis.reduce).map(|axis| axis.extent);
+            self.tiles.iter().copied().chain(own).fold(1, usize::saturating_mul)
+        });
+        kept.fold(0, usize::saturating_add)
     }
 
     /// Nests that all tiles become; `None` if too many are single positions beside padding.
@@ -221,29 +243,25 @@ impl MapReduce {
         self.order.iter().map(pieces).try_fold(1, |leaves: usize, pieces| Some(leaves.saturating_mul(pieces?)))
     }
 
-    /// Lanes that are combined at the end, where vectors go along an axis that is reduced.
-    pub(crate) fn reduced_lanes(&self) -> Option<usize> {
-        self.spec.main().axes[self.vector].reduce.then(|| self.tiles[self.vector])
+    /// True if the vectors of a pass go along an axis that is reduced.
+    pub(crate) fn reduces_lanes(&self, pass: usize) -> bool {
+        self.chain.passes()[pass].axes[self.vectors[pass]].reduce
     }
 
-    /// The tiles of an axis of the result; `None` if too many are single positions beside padding.
+    /// The tiles of a row; `None` if too many are single positions beside padding.
     pub(crate) fn pieces(&self, axis: AxisId) -> Option<SmallVec<[Piece; 4]>> {
-        let (axes, tile) = (&self.spec.main().axes, self.tiles[axis]);
-        let extent = axes[axis].extent;
+        let (extent, tile) = (self.chain.row_axes()[axis].extent, self.tiles[axis]);
         let Some(window) = self.windows.iter().find(|window| window.spatial == axis) else {
             return Some(whole(0, extent, tile).collect());
         };
 
         // From both ends up to the first window that is whole.
-        let taps = axes[window.tap].extent;
+        let taps = self.chain.passes()[window.pass].axes[window.tap].extent;
         let edge = |position: usize| {
             let (first, behind) = window.inside(position, taps);
-            ((first, behind) != (0, taps)).then_some(Piece {
-                start: position,
-                count: 1,
-                tile: 1,
-                taps: Some((window.tap, first, behind)),
-            })
+            let taps =
+                ((first, behind) != (0, taps)).then_some(Taps { pass: window.pass, axis: window.tap, first, behind });
+            taps.map(|taps| Piece { start: position, count: 1, tile: 1, taps: Some(taps) })
         };
         let mut pieces: SmallVec<[Piece; 4]> = (0..extent).map_while(edge).take(MAX_EDGE + 1).collect();
         let low = pieces.len();
@@ -265,9 +283,25 @@ fn whole(start: usize, end: usize, tile: usize) -> impl Iterator<Item = Piece> {
     pieces.into_iter().filter(|(_, count, tile)| count * tile > 0).map(piece)
 }
 
-fn axis_of(main: &Equation, knob: &str, name: &str) -> Result<AxisId, LowerError> {
-    let axis = main.axes.iter().position(|axis| axis.name == name);
-    axis.ok_or_else(|| LowerError::knob(knob, format!("'{name}' is no axis of the workload")))
+/// The rows whose order is not chosen, then the others as the knob has them.
+fn order(chain: &Chain, knobs: &dyn KnobValues) -> Result<Vec<AxisId>, LowerError> {
+    let names = match knobs.value("order") {
+        Some(Value::Order(names)) => names.as_slice(),
+        None => &[],
+        Some(_) => return Err(LowerError::knob("order", "is no order of loops")),
+    };
+    let mut order = knobs::ordered(chain, false);
+    for name in names {
+        let row = chain.row_axes().iter().position(|axis| axis.name == name);
+        match row.filter(|axis| !order.contains(axis)) {
+            Some(axis) => order.push(axis),
+            None => return Err(LowerError::knob("order", format!("'{name}' is no loop of it, or twice"))),
+        }
+    }
+    if order.len() != chain.rows {
+        return Err(LowerError::knob("order", "some loop is missing"));
+    }
+    Ok(order)
 }
 
 fn choice(knobs: &dyn KnobValues, knob: &str) -> Result<String, LowerError> {

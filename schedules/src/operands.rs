@@ -84,9 +84,10 @@ impl Operands {
     }
 }
 
-/// True for operands of products; others are added to their sums.
+/// True for operands of products, and for what is read on the way to them; others are added to their sums.
 fn is_multiplied(spec: &Spec, tensor: &Tensor) -> bool {
-    spec.main().loads().iter().any(|access| spec.tensor(access).name == tensor.name)
+    let mut loads = spec.equations[..=spec.main].iter().flat_map(|equation| equation.loads());
+    loads.any(|access| spec.tensor(access).name == tensor.name)
 }
 
 /// Memory that cannot be had.

@@ -105,7 +105,7 @@ impl Reference {
             None => plain::evaluate(spec, tensors)?,
         };
 
-        let least = LEAST_SUM * (spec.reduction_len() as f32).sqrt();
+        let least = if spec.is_chain() { f32::MIN_POSITIVE } else { LEAST_SUM * (spec.reduction_len() as f32).sqrt() };
         let largest = values.iter().fold(least, |largest: f32, x| largest.max(x.abs()));
         let shape = match selection.is_exact() {
             true => selection.lines.shape.clone(),

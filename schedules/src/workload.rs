@@ -21,23 +21,30 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 mod conv2d;
+mod layer_norm;
 mod matmul;
 mod operator;
 mod pool2d;
 mod reduce;
+mod rms_norm;
 mod shape;
+mod softmax;
 mod spec;
 mod text;
 mod transpose;
 
 pub use conv2d::Conv2d;
+pub use layer_norm::LayerNorm;
 pub use matmul::Matmul;
 pub use operator::{
-    AlreadyRegistered, Formula, Operator, OperatorKind, Tensor, check_elements, check_positive, operators, register,
+    AlreadyRegistered, Computed, Formula, Operator, OperatorKind, Tensor, check_elements, check_positive, element,
+    named_axes, operators, register,
 };
 pub use pool2d::{Pool2d, PoolKind};
 pub use reduce::{Reduce, ReduceOp};
+pub use rms_norm::RmsNorm;
 pub use shape::shape_distance;
+pub use softmax::Softmax;
 pub use text::{Fields, write_pair};
 pub use transpose::Transpose;
 

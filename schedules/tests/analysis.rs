@@ -29,7 +29,7 @@ fn dominant(program: &Program) -> Option<Chain<'_>> {
         let trips = |loops: &[(VarId, usize)]| loops.iter().map(|l| l.1).product::<usize>();
         for node in nodes {
             match node {
-                Node::Store(store) if !store.point.is_empty() => {
+                Node::Store(store) if store.iteration.is_some() => {
                     if best.as_ref().is_none_or(|(known, _)| trips(known) < trips(loops)) {
                         *best = Some((loops.clone(), store));
                     }

@@ -303,7 +303,8 @@ fn planted_faults_are_found() {
             if let [Node::Store(store)] = &mut list[..]
                 && store.mode == StoreMode::Accumulate
             {
-                store.point[3] = store.point[3].clone() + 1;
+                let point = &mut store.iteration.as_mut().unwrap().point;
+                point[3] = point[3].clone() + 1;
             }
         });
         assert!(

@@ -6,12 +6,12 @@ mod common;
 
 use autotune_ir::program::{Expr, Node, Program, Store, StoreMode};
 use autotune_ir::{Affine, CpuTarget, Isa, Target, verify};
-use autotune_schedules::workload::{Pool2d, PoolKind, Reduce, ReduceOp, Transpose};
+use autotune_schedules::workload::{LayerNorm, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm, Softmax, Transpose};
 use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, max_rel_error, reference};
 use common::nests::for_each_store;
 use common::random_programs::check;
 use common::workloads::random_map_reduce;
-use ndarray::ArrayD;
+use ndarray::{ArrayD, Axis};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -50,25 +50,53 @@ fn transposed(transpose: &Transpose, input: &ArrayD<f32>) -> ArrayD<f64> {
     ArrayD::from_shape_fn(vec![b, n, m], |i| f64::from(input[[i[0], i[2], i[1]]]))
 }
 
-fn by_hand(workload: &Workload, input: &ArrayD<f32>) -> ArrayD<f32> {
+/// Row by row, by the definitions of the papers.
+fn normalised(workload: &Workload, operands: &Operands) -> Option<ArrayD<f64>> {
+    let input = operands[0].mapv(f64::from);
+    if let Some(softmax) = workload.sizes::<Softmax>() {
+        let mut output = input;
+        for mut row in output.lanes_mut(Axis(1)) {
+            let total: f64 = row.iter().map(|x| x.exp()).sum();
+            row.mapv_inplace(|x| if softmax.log { x - total.ln() } else { x.exp() / total });
+        }
+        return Some(output);
+    }
+
+    let (norm, rms) = (workload.sizes::<LayerNorm>(), workload.sizes::<RmsNorm>());
+    let eps = f64::from(norm.map(|norm| norm.eps).or(rms.map(|rms| rms.eps))?);
+    let mut output = input;
+    for mut row in output.lanes_mut(Axis(1)) {
+        let n = row.len() as f64;
+        let mean = if norm.is_some() { row.sum() / n } else { 0.0 };
+        let deviation = (row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n + eps).sqrt();
+        for (i, x) in row.iter_mut().enumerate() {
+            let shift = if norm.is_some() { f64::from(operands[2][i]) } else { 0.0 };
+            *x = (*x - mean) / deviation * f64::from(operands[1][i]) + shift;
+        }
+    }
+    Some(output)
+}
+
+fn by_hand(workload: &Workload, operands: &Operands) -> ArrayD<f32> {
+    let input = &operands[0];
     let pool = workload.sizes::<Pool2d>().map(|pool| pooled(pool, input));
     let reduce = workload.sizes::<Reduce>().map(|reduce| reduced(reduce, input));
     let transpose = workload.sizes::<Transpose>().map(|transpose| transposed(transpose, input));
-    pool.or(reduce).or(transpose).unwrap().mapv(|x| x as f32)
+    pool.or(reduce).or(transpose).or(normalised(workload, operands)).unwrap().mapv(|x| x as f32)
 }
 
 #[test]
 fn references_are_what_each_operator_says() {
-    let mut kinds = [0; 3];
-    for seed in 0..300 {
+    let mut kinds = [0; 7];
+    for seed in 0..600 {
         let workload = random_map_reduce(&mut ChaCha8Rng::seed_from_u64(seed)).with_epilogue(Default::default());
         let operands = Operands::random(workload.spec(), seed);
-        let error = max_rel_error(&reference(&workload, &operands), &by_hand(&workload, &operands[0]));
+        let error = max_rel_error(&reference(&workload, &operands), &by_hand(&workload, &operands));
         assert!(error < 1e-6, "seed {seed}: {workload}: {error}");
-        let kind = ["pool2d", "reduce", "transpose"].iter().position(|kind| workload.as_str().starts_with(kind));
-        kinds[kind.unwrap()] += 1;
+        let names = ["pool2d", "reduce", "transpose", "softmax", "log_softmax", "layer_norm", "rms_norm"];
+        kinds[names.iter().position(|name| *name == workload.operator().kind().name).unwrap()] += 1;
     }
-    assert!(kinds.iter().all(|&count| count > 30), "{kinds:?}");
+    assert!(kinds.iter().all(|&count| count > 10), "{kinds:?}");
 }
 
 #[test]
@@ -99,6 +127,10 @@ fn the_text_forms_are_read_as_they_are_written() {
         "reduce:m=1024,n=4096,op=sum",
         "reduce:m=1,n=3,op=prod,bias",
         "transpose:b=3,m=4,n=5,add",
+        "softmax:m=4096,n=1024",
+        "log_softmax:m=2,n=21,k=40",
+        "layer_norm:m=512,n=768",
+        "rms_norm:m=3,n=5,eps=1e-6",
     ] {
         assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
     }
@@ -117,6 +149,10 @@ fn errors_name_the_operator_and_the_field() {
         ("reduce:m=4,n=0,op=max", "reduce: field 'n': must be at least 1"),
         ("reduce:m=4,n=4,op=median", "reduce: field 'op': 'median' is not a reduction"),
         ("reduce:m=4,n=4,axis=1", "reduce: unknown field 'axis'"),
+        ("softmax:m=4,n=0", "softmax: field 'n': must be at least 1"),
+        ("log_softmax:n=4", "log_softmax: field 'm' is missing (example: log_softmax:m=128,n=50257)"),
+        ("layer_norm:m=4,n=4,eps=-1", "layer_norm: field 'eps': '-1' is not a positive number"),
+        ("rms_norm:m=4,n=4,eps=nan", "rms_norm: field 'eps': 'nan' is not a positive number"),
         ("transpose:m=99999999999,n=99999999999", "transpose: input overflows the supported size"),
     ] {
         let error = text.parse::<Workload>().unwrap_err().to_string();
@@ -136,7 +172,7 @@ fn assert_refused(text: &str, wanted: &str, change: impl Fn(&mut Store)) {
     let (mut program, target) = program(text);
     assert_eq!(verify(&program, &target), Ok(()));
     for_each_store(&mut program.stages[0].body, &mut |store| {
-        if !store.point.is_empty() {
+        if store.iteration.is_some() {
             change(store);
         }
     });
@@ -152,7 +188,7 @@ fn statements_of_another_equation_are_refused() {
         store.value.for_each_load(&mut |access| loads.push(Expr::Load(access.clone())));
         with(loads[0].clone(), loads[1].clone())
     };
-    let another = "a point at something else than a statement of the main equation";
+    let another = "an iteration with something else than a statement of its equation";
     assert_refused(max, another, |store| store.value = combined(store, Expr::sum));
     assert_refused(max, another, |store| store.value = Expr::Const(1.0));
     assert_refused(sum, another, |store| store.mode = StoreMode::Assign);

@@ -54,7 +54,7 @@ fn products(node: &Node) -> f64 {
     let within = node.body().iter().map(products).sum::<f64>();
     match node {
         Node::Loop(l) => l.extent as f64 * within,
-        Node::Store(store) => f64::from(!store.point.is_empty()),
+        Node::Store(store) => f64::from(store.iteration.is_some()),
         _ => within,
     }
 }

@@ -188,7 +188,7 @@ fn companions<'n>(nest: &'n Nest, leaf: &Leaf<'n>) -> Vec<Companion<'n>> {
     }
     let mut best: Vec<Option<Companion>> = taken.iter().map(|_| None).collect();
     for other in nest.leaves.iter().filter(|other| other.tree == leaf.tree) {
-        if other.is_mac() && !std::ptr::eq(other.store, leaf.store) {
+        if nest.is_mac(other) && !std::ptr::eq(other.store, leaf.store) {
             continue;
         }
         let loops = nest.loops_of(other);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::footprint::Region;
-use crate::affine::VarId;
+use crate::affine::{Affine, VarId};
 use crate::program::{
     Access, AxisInfo, Buffer, BufferId, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, When,
     parallel_prefix, preorder,
@@ -49,11 +49,6 @@ pub(super) struct Leaf<'a> {
 }
 
 impl<'a> Leaf<'a> {
-    /// True for the multiply-accumulate of the contraction.
-    pub(super) fn is_mac(&self) -> bool {
-        !self.store.point.is_empty()
-    }
-
     /// Calls `visit` on the access that is written and on every access that is read.
     pub(super) fn for_each_access(&self, mut visit: impl FnMut(&'a Access)) {
         visit(&self.store.dst);
@@ -146,7 +141,8 @@ impl<'a> Nest<'a> {
     }
 
     fn add_leaf(&mut self, store: &'a Store, walk: &Walk<'a>) {
-        for (axis, along) in store.point.iter().enumerate() {
+        let point = self.main_point(store);
+        for (axis, along) in point.into_iter().flatten().enumerate() {
             for &(var, _) in &along.terms {
                 self.axis_of[var.0 as usize] = Some(axis as u8);
             }
@@ -172,6 +168,18 @@ impl<'a> Nest<'a> {
                 self.operands[store.dst.buffer.0 as usize] = self.operand(source);
             }
         }
+    }
+
+    /// Where a statement of the main equation, such as the multiply-accumulate of the contraction, is by [`Program::axes`]; `None` for
+    /// every other store.
+    pub(super) fn main_point(&self, store: &'a Store) -> Option<&'a [Affine]> {
+        let iteration = store.iteration.as_ref().filter(|it| it.equation == self.program.algorithm.main)?;
+        Some(&iteration.point)
+    }
+
+    /// True for a statement of the main equation.
+    pub(super) fn is_mac(&self, leaf: &Leaf<'a>) -> bool {
+        self.main_point(leaf.store).is_some()
     }
 
     /// The loops around a leaf, outermost first.

@@ -78,7 +78,7 @@ impl Totals {
         let mut tree_cycles = vec![0.0; nest.trees.len()];
         let mut dominant: Option<(usize, RegisterTile)> = None;
         for (i, leaf) in nest.leaves.iter().enumerate() {
-            let cycles = if leaf.is_mac() {
+            let cycles = if nest.is_mac(leaf) {
                 let tile = RegisterTile::new(nest, leaf, core);
                 let cycles = totals.add_mac(leaf, &tile);
                 if dominant.as_ref().is_none_or(|(best, _)| nest.leaves[*best].trips < leaf.trips) {

@@ -1,11 +1,12 @@
 //! What a program promises to its surroundings: operands, axes, names, memory.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::{Problem, ProgramError};
 use crate::affine::{Affine, VarId};
 use crate::layout::physical_shape;
-use crate::program::{Access, AxisOf, Buffer, Layout, MAX_LOCAL_BYTES, Program, Role, Scope};
+use crate::program::{Access, AxisInfo, AxisOf, Buffer, Layout, MAX_LOCAL_BYTES, Program, Role, Scope};
 use crate::spec::{AxisId, Equation, Spec, Tensor};
 use crate::target::Target;
 
@@ -154,19 +155,31 @@ fn operand_bytes(spec: &Spec) -> u64 {
     bytes
 }
 
-/// The element that a point of the iteration space reads of a tensor, by logical index; `None` if the point does not say, or if the
-/// main equation reads no such tensor.
-pub(super) fn element_read(program: &Program, role: Role, point: &[Affine]) -> Option<Vec<Affine>> {
-    let equation = program.algorithm.main();
-    let access = equation.loads().into_iter().find(|access| program.algorithm.role(access.buffer) == role)?;
-    element_at(program, access, point)
+/// The axes of points of an equation: those of the program for the main one.
+pub(super) fn axes_of(program: &Program, equation: usize) -> Cow<'_, [AxisInfo]> {
+    if equation == program.algorithm.main {
+        return Cow::Borrowed(&program.axes);
+    }
+    let axes = program.algorithm.equations[equation].axes.iter().enumerate();
+    axes.map(|(id, axis)| AxisInfo::whole(id, axis)).collect()
 }
 
-/// The element that an access of the main equation is at a point, by logical index; `None` if the point does not say.
-pub(super) fn element_at(program: &Program, access: &Access, point: &[Affine]) -> Option<Vec<Affine>> {
-    let equation = program.algorithm.main();
-    let mut values = vec![Some(Affine::default()); equation.axes.len()];
-    for (axis, value) in program.axes.iter().zip(point) {
+/// The element that a point of the main equation reads of a tensor, by logical index; `None` if the point does not say, or if the
+/// equation reads no such tensor.
+pub(super) fn element_read(program: &Program, role: Role, point: &[Affine]) -> Option<Vec<Affine>> {
+    let algorithm = &program.algorithm;
+    let access = algorithm.main().loads().into_iter().find(|access| algorithm.role(access.buffer) == role)?;
+    element_at(program, access, (algorithm.main, point))
+}
+
+/// The element that an access of an equation is at a point of its, by logical index; `None` if the point does not say.
+pub(super) fn element_at(
+    program: &Program,
+    access: &Access,
+    (equation, point): (usize, &[Affine]),
+) -> Option<Vec<Affine>> {
+    let mut values = vec![Some(Affine::default()); program.algorithm.equations[equation].axes.len()];
+    for (axis, value) in axes_of(program, equation).iter().zip(point) {
         match &axis.of {
             AxisOf::Part { axis, step } => {
                 if let Some(total) = &mut values[*axis] {
@@ -197,10 +210,10 @@ pub(super) fn logical_index(physical: &[Affine], layout: Layout) -> Vec<Affine> 
     }
 }
 
-/// Number of iterations of the main equation: all, or those that read no padding. `None` where the latter cannot be counted: several
+/// Number of iterations of an equation: all, or those that read no padding. `None` where the latter cannot be counted: several
 /// dimensions of operands go beyond them along the same axes.
-pub(super) fn required_points(spec: &Spec, skip_padding: bool) -> Option<u128> {
-    let equation = spec.main();
+pub(super) fn required_points(spec: &Spec, equation: usize, skip_padding: bool) -> Option<u128> {
+    let equation = &spec.equations[equation];
     let mut free: Vec<bool> = vec![true; equation.axes.len()];
     let mut count = 1u128;
     for access in equation.loads().into_iter().filter(|_| skip_padding) {

@@ -1,4 +1,4 @@
-//! What is done at a point of the iteration space: a statement of the algorithm's main equation.
+//! What is done in an iteration: a statement of an equation of the algorithm.
 
 use crate::program::{Access, BufferId, Expr, Program, Store, StoreMode};
 use crate::spec::{Equation, Reduction, Spec};
@@ -10,22 +10,28 @@ pub(super) struct Operand<'a> {
     pub(super) means: Option<Access>,
 }
 
-/// What a store with a point reads, or why it is no statement of the main equation.
-pub(super) fn operands<'a>(program: &Program, store: &'a Store) -> Result<Vec<Operand<'a>>, &'static str> {
+/// What a store that is an iteration of an equation reads, or why it is no statement of it.
+pub(super) fn operands<'a>(
+    program: &Program,
+    number: usize,
+    store: &'a Store,
+) -> Result<Vec<Operand<'a>>, &'static str> {
     let spec = &program.algorithm;
-    let main = spec.main();
-    if is_product(main) {
+    let Some(equation) = spec.equations.get(number) else {
+        return Err("an iteration of an equation that does not exist");
+    };
+    if number == spec.main && is_product(equation) {
         let Some(factors) = store.factors() else {
-            return Err("a point at something else than a product of two loads that is accumulated");
+            return Err("an iteration with something else than a product of two loads that is accumulated");
         };
         return Ok(factors.map(|access| Operand { access, means: None }).into());
     }
 
     // Where nothing is combined, the result may be stored at once.
-    let whole = (!main.reduces()).then(|| composed(spec)).flatten();
-    let statements = [Some(main.value.clone()), whole].into_iter().flatten();
-    let found = statements.into_iter().find_map(|value| read(program, main, &value, store));
-    found.ok_or("a point at something else than a statement of the main equation")
+    let whole = (!equation.reduces()).then(|| composed(spec, number)).flatten();
+    let statements = [Some(equation.value.clone()), whole].into_iter().flatten();
+    let found = statements.into_iter().find_map(|value| read(program, equation, &value, store));
+    found.ok_or("an iteration with something else than a statement of its equation")
 }
 
 /// True for a sum of products of two loads.
@@ -35,20 +41,20 @@ fn is_product(main: &Equation) -> bool {
         && matches!(loads[..], [a, b] if main.value == Expr::product(Expr::Load(a.clone()), Expr::Load(b.clone())))
 }
 
-/// The last equation with the main one's value in the place of what it defines, if it is all that comes behind it.
-fn composed(spec: &Spec) -> Option<Expr> {
-    let (main, [tail]) = (spec.main(), spec.equations.get(spec.main + 1..)?) else { return None };
-    let is_alike = tail.axes == main.axes && tail.output.index == main.output.index;
-    let value = |access: &Access| if *access == main.output { main.value.clone() } else { Expr::Load(access.clone()) };
+/// The last equation with this one's value in the place of what it defines, if it is all that comes behind it.
+fn composed(spec: &Spec, number: usize) -> Option<Expr> {
+    let (map, [tail]) = (&spec.equations[number], spec.equations.get(number + 1..)?) else { return None };
+    let is_alike = tail.axes == map.axes && tail.output.index == map.output.index;
+    let value = |access: &Access| if *access == map.output { map.value.clone() } else { Expr::Load(access.clone()) };
     is_alike.then(|| tail.value.replaced(&mut { value }))
 }
 
 /// What the store reads, in the order in which `value` does, if it combines such a value with what it stores to.
-fn read<'a>(program: &Program, main: &Equation, value: &Expr, store: &'a Store) -> Option<Vec<Operand<'a>>> {
+fn read<'a>(program: &Program, equation: &Equation, value: &Expr, store: &'a Store) -> Option<Vec<Operand<'a>>> {
     let mark = Access { buffer: BufferId(u32::MAX), index: Vec::new() };
-    let made = match main.reduces() {
-        true => main.reduction.store(mark.clone(), value.clone(), Vec::new()),
-        false => Store { dst: mark.clone(), mode: StoreMode::Assign, value: value.clone(), point: Vec::new() },
+    let made = match equation.reduces() {
+        true => equation.reduction.store(mark.clone(), value.clone(), None),
+        false => Store { dst: mark.clone(), mode: StoreMode::Assign, value: value.clone(), iteration: None },
     };
     if made.mode != store.mode || shape(&made.value) != shape(&store.value) {
         return None;

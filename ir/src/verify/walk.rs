@@ -8,8 +8,8 @@ use super::{Problem, ProgramError, interface};
 use crate::affine::{Affine, VarId};
 use crate::instruction::{Asynchrony, Instruction, Site};
 use crate::program::{
-    Access, Buffer, BufferId, Grid, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode,
-    WarpRole, When, parallel_prefix,
+    Access, Buffer, BufferId, Grid, InBounds, Iteration, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
+    StoreMode, WarpRole, When, parallel_prefix,
 };
 use crate::sets::{Set, SetBox};
 use crate::spec::Tensor;
@@ -28,11 +28,19 @@ pub(super) struct Write {
     pub(super) covered: Covered,
 }
 
+/// Iterations of an equation that one statement does.
+pub(super) struct Iterations {
+    pub(super) equation: usize,
+    pub(super) covered: Covered,
+    /// True if the data operand is read in place.
+    pub(super) in_place: bool,
+}
+
 /// What the walk over the trees has found.
 #[derive(Default)]
 pub(super) struct Found {
-    /// The multiply-accumulates, and whether they read data in place.
-    pub(super) products: Vec<(Covered, bool)>,
+    /// Iterations of equations.
+    pub(super) iterations: Vec<Iterations>,
     pub(super) writes: Vec<Write>,
     /// Buffers that were written ahead of time.
     pub(super) ahead_of_time: HashSet<BufferId>,
@@ -207,7 +215,10 @@ impl<'a, 'f> Walk<'a, 'f> {
             Scope::Shared => self.shared_write(store, dst)?,
             Scope::Local | Scope::Register => {}
         }
-        if store.point.is_empty() { Ok(()) } else { self.product(store) }
+        match &store.iteration {
+            Some(iteration) => self.iterations(store, iteration),
+            None => Ok(()),
+        }
     }
 
     /// True for what stages ahead of time may read: constant weights, what was made of them, private memory.
@@ -286,49 +297,54 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
     }
 
-    /// Notes a statement of the main equation.
-    fn product(&mut self, store: &Store) -> Result<(), ProgramError> {
-        let point = |what: &str| Problem::Point(what.into());
-        let operands = match statement::operands(self.program, store) {
+    /// Notes a statement of an equation.
+    fn iterations(&mut self, store: &Store, Iteration { equation, point }: &Iteration) -> Result<(), ProgramError> {
+        let problem = |what: &str| Problem::Point(what.into());
+        let operands = match statement::operands(self.program, *equation, store) {
             Ok(operands) => operands,
-            Err(what) => return self.fail(point(what)),
+            Err(what) => return self.fail(problem(what)),
         };
-        if store.point.len() != self.program.axes.len() {
-            return self.fail(point("a point with more or fewer values than axes"));
+        let axes = interface::axes_of(self.program, *equation);
+        if point.len() != axes.len() {
+            return self.fail(problem("a point with more or fewer values than axes"));
         }
-        store.point.iter().try_for_each(|value| self.check_vars(value))?;
-        if !self.guards.is_empty() || !self.digits.iter().all(|d| self.is_always_there(d, &store.point)) {
-            return self.fail(point("points under a condition"));
+        point.iter().try_for_each(|value| self.check_vars(value))?;
+        if !self.guards.is_empty() || !self.digits.iter().all(|d| self.is_always_there(d, point)) {
+            return self.fail(problem("points under a condition"));
         }
-        let counts = |digits: &&Digits| store.point.iter().any(|value| digits.digits.iter().any(|d| has(value, d.var)));
+
+        // Every loop around makes other points.
+        let counts = |digits: &&Digits| point.iter().any(|value| digits.digits.iter().any(|d| has(value, d.var)));
         let numbers: Vec<&Affine> = self.digits.iter().filter(counts).map(|d| d.value).collect();
         for l in self.loops.iter().filter(|l| l.extent > 1) {
-            if !store.point.iter().chain(numbers.iter().copied()).any(|value| has(value, l.var)) {
+            if !point.iter().chain(numbers.iter().copied()).any(|value| has(value, l.var)) {
                 let name = self.program.affine(&Affine::var(l.var));
                 return self.fail(Problem::Point(format!("the same points again in each iteration of '{name}'")));
             }
         }
-        let Some(mut covered) = self.covered(&store.point, &self.guards) else {
-            return self.fail(point("points that are not plainly a box with each point taken once"));
+
+        let Some(mut covered) = self.covered(point, &self.guards) else {
+            return self.fail(problem("points that are not plainly a box with each point taken once"));
         };
         if self.on_gpu {
-            let axes = covered.set_box.iter_mut().zip(&self.program.axes);
+            let axes = covered.set_box.iter_mut().zip(&*axes);
             axes.for_each(|(set, axis)| *set = set.below(axis.extent));
         }
-        for (axis, value) in self.program.axes.iter().zip(&store.point) {
+        for (axis, value) in axes.iter().zip(point) {
             let (low, high) = value.range(|var| self.extent(var));
             if low < 0 || (high >= axis.extent as i64 && !self.on_gpu) {
                 let what = format!("axis '{}' of extent {} goes from {low} to {high}", axis.name, axis.extent);
                 return self.fail(Problem::Point(what));
             }
         }
-        let in_place = self.check_operands(store, &operands)?;
-        self.found.products.push((covered, in_place));
+
+        let in_place = self.check_operands((*equation, point), &operands)?;
+        self.found.iterations.push(Iterations { equation: *equation, covered, in_place });
         Ok(())
     }
 
     /// Operands read in place are read where the point says. True if the data operand is.
-    fn check_operands(&self, store: &Store, operands: &[Operand]) -> Result<bool, ProgramError> {
+    fn check_operands(&self, at: (usize, &[Affine]), operands: &[Operand]) -> Result<bool, ProgramError> {
         let mut in_place = false;
         for Operand { access, means } in operands {
             let buffer = self.program.buffer(access.buffer);
@@ -336,8 +352,8 @@ impl<'a, 'f> Walk<'a, 'f> {
                 continue;
             }
             let wanted = match means {
-                Some(means) => interface::element_at(self.program, means, &store.point),
-                None => interface::element_read(self.program, buffer.role, &store.point),
+                Some(means) => interface::element_at(self.program, means, at),
+                None => interface::element_read(self.program, buffer.role, at.1),
             };
             let Some(wanted) = wanted else {
                 return self.fail(Problem::Forbidden { buffer: buffer.name.clone(), access: "read" });

@@ -236,8 +236,9 @@ impl<'a> Lowering<'a> {
 
     /// `acc[index] += value`, the product at values within the block's tile.
     fn accumulate(&self, index: Vec<Affine>, value: Expr, values: Vec<Affine>, chunk: &Place) -> Node {
-        let (dst, point) = (Access { buffer: self.acc, index }, self.point(values, chunk));
-        Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point })
+        let dst = Access { buffer: self.acc, index };
+        let iteration = self.tiling.roles.own.spec.iteration(self.point(values, chunk));
+        Node::Store(Store { dst, mode: StoreMode::Accumulate, value, iteration })
     }
 
     /// Adds the products of the chunk at a place, which lies in `slot`.

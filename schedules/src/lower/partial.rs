@@ -28,7 +28,7 @@ pub(crate) fn add_partial(
             dst: Access { buffer: sum, index: Vec::new() },
             mode: StoreMode::Accumulate,
             value: load(partial, [&[part], &index[..]].concat()),
-            point: Vec::new(),
+            iteration: None,
         });
 
         let mut body = vec![assign(sum, Vec::new(), Expr::Const(0.0))];

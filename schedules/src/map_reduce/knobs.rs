@@ -1,10 +1,10 @@
 //! What may be chosen.
 
-use autotune_ir::program::Access;
-use autotune_ir::spec::{AxisId, Equation, Spec};
+use autotune_ir::spec::{AxisId, Equation};
 use autotune_ir::target::CpuTarget;
 use autotune_ir::{Affine, VarId};
 
+use super::chain::{Chain, is_given};
 use crate::knob_space::Knob;
 
 /// Loops whose order is chosen, the innermost ones.
@@ -12,62 +12,80 @@ const ORDERED: usize = 4;
 /// Tiles that vectors do not run along.
 const TILES: [usize; 4] = [1, 2, 4, 8];
 
-/// Axes of the result that have tiles.
-pub(super) fn tiled(main: &Equation) -> impl Iterator<Item = AxisId> {
-    (0..main.axes.len()).filter(|&axis| !main.axes[axis].reduce && main.axes[axis].extent > 1)
+/// Rows that have tiles.
+pub(super) fn tiled(chain: &Chain) -> impl Iterator<Item = AxisId> {
+    (0..chain.rows).filter(|&axis| chain.row_axes()[axis].extent > 1)
 }
 
-/// Axes of the result whose order is chosen, or those around them.
-pub(super) fn ordered(main: &Equation, is_chosen: bool) -> Vec<AxisId> {
-    let mut chosen: Vec<AxisId> = tiled(main).collect();
+/// Rows whose order is chosen, or those around them.
+pub(super) fn ordered(chain: &Chain, is_chosen: bool) -> Vec<AxisId> {
+    let mut chosen: Vec<AxisId> = tiled(chain).collect();
     chosen.drain(..chosen.len().saturating_sub(ORDERED));
-    let spatial = (0..main.axes.len()).filter(|&axis| !main.axes[axis].reduce);
-    spatial.filter(|axis| chosen.contains(axis) == is_chosen).collect()
+    (0..chain.rows).filter(|axis| chosen.contains(axis) == is_chosen).collect()
 }
 
-/// Axes that vectors may run along: those along which something is contiguous, of more than one position.
-pub(super) fn vectors(spec: &Spec) -> Vec<AxisId> {
-    let main = spec.main();
-    let is_contiguous = |access: &Access, axis: AxisId| {
-        let stride = |index: Option<&Affine>| index.map_or(0, |index| index.coefficient(VarId(axis as u32)));
-        stride(access.index.last()) == 1
-    };
-    let loads = main.loads();
-    let is_vector = |axis: &AxisId| {
-        let contiguous = loads.iter().any(|access| is_contiguous(access, *axis));
-        main.axes[*axis].extent > 1 && (contiguous || !main.axes[*axis].reduce && is_contiguous(&main.output, *axis))
-    };
-    let mut vectors: Vec<AxisId> = (0..main.axes.len()).filter(is_vector).collect();
+/// True if something that a pass reads, or that it makes of the result, is contiguous along an axis of its.
+fn is_contiguous(chain: &Chain, pass: &Equation, axis: AxisId) -> bool {
+    let along = |index: Option<&Affine>| index.is_some_and(|index| index.coefficient(VarId(axis as u32)) == 1);
+    let reads = pass.loads().into_iter().any(|access| is_given(&chain.spec, access) && along(access.index.last()));
+    let is_last = pass.output.buffer == chain.last().output.buffer;
+    reads || is_last && !pass.axes[axis].reduce && along(pass.output.index.last())
+}
+
+/// Names of axes that vectors may run along: those along which something is contiguous, of more than one position; rows first.
+pub(super) fn vectors(chain: &Chain) -> Vec<&'static str> {
+    let mut vectors: Vec<&'static str> = Vec::new();
+    for is_row in [true, false] {
+        for pass in chain.passes() {
+            let is_vector = |&axis: &AxisId| {
+                (axis < chain.rows) == is_row && pass.axes[axis].extent > 1 && is_contiguous(chain, pass, axis)
+            };
+            for axis in (0..pass.axes.len()).filter(is_vector) {
+                if !vectors.contains(&pass.axes[axis].name) {
+                    vectors.push(pass.axes[axis].name);
+                }
+            }
+        }
+    }
     if vectors.is_empty() {
         // Of one position, or of what is scattered.
-        vectors.extend(tiled(main).last().or((!main.axes.is_empty()).then_some(0)));
+        let axis = tiled(chain).last().unwrap_or(0);
+        vectors.push(chain.last().axes[axis].name);
     }
     vectors
 }
 
+/// The axis of a pass along which vectors run: that of the name; of a pass without one the last of its own that something is contiguous
+/// along, or the last of all.
+pub(super) fn vector_of(chain: &Chain, pass: &Equation, name: &str) -> AxisId {
+    let named = pass.axes.iter().position(|axis| axis.name == name);
+    let own = || (chain.rows..pass.axes.len()).rfind(|&axis| is_contiguous(chain, pass, axis));
+    named.or_else(own).unwrap_or(pass.axes.len() - 1)
+}
+
 /// Every knob with its values.
-pub(super) fn knobs(spec: &Spec, target: &CpuTarget) -> Vec<Knob> {
-    let (main, lanes) = (spec.main(), target.lanes());
-    let name = |axis: AxisId| main.axes[axis].name;
-    let vectors = vectors(spec);
-    let names: Vec<&str> = vectors.iter().map(|&axis| name(axis)).collect();
-    let mut knobs = vec![Knob::choice("vector", &names)];
-    for axis in tiled(main) {
-        let extent = main.axes[axis].extent;
+pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
+    let (rows, lanes) = (chain.row_axes(), target.lanes());
+    let vectors = vectors(chain);
+    let mut knobs = vec![Knob::choice("vector", &vectors)];
+    for axis in tiled(chain) {
+        let extent = rows[axis].extent;
         let mut tiles = TILES.to_vec();
-        if vectors.contains(&axis) {
+        if vectors.contains(&rows[axis].name) {
             tiles.extend([lanes, 2 * lanes, 4 * lanes, 8 * lanes]);
             tiles.extend((extent < lanes).then_some(extent));
         }
         tiles.retain(|&tile| tile <= extent);
         tiles.sort_unstable();
         tiles.dedup();
-        knobs.push(Knob::tile(&format!("tile.{}", name(axis)), tiles.into_iter().map(|tile| vec![tile]).collect()));
+        knobs
+            .push(Knob::tile(&format!("tile.{}", rows[axis].name), tiles.into_iter().map(|tile| vec![tile]).collect()));
     }
 
-    let order: Vec<&str> = ordered(main, true).into_iter().map(name).collect();
+    let order: Vec<&str> = ordered(chain, true).into_iter().map(|axis| rows[axis].name).collect();
     knobs.extend((!order.is_empty()).then(|| Knob::order("order", &order)));
-    let unroll: &[&str] = if main.reduces() { &["1", "2", "4", "8", "16"] } else { &["1"] };
+    let has_loops = chain.passes().iter().any(|pass| pass.axes.len() > chain.rows);
+    let unroll: &[&str] = if has_loops { &["1", "2", "4", "8", "16"] } else { &["1"] };
     knobs.push(Knob::choice("unroll", unroll));
     let parallel: &[&str] = if target.threads > 1 { &["1", "2", "3"] } else { &["1"] };
     knobs.push(Knob::choice("parallel", parallel));

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{MapReduce, is_for, knobs};
+use super::chain::Chain;
+use super::{MapReduce, chain_for, knobs};
 use crate::config::{KnobValues, Value};
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
@@ -11,7 +12,7 @@ use crate::point::Point;
 use crate::sketch::{Plan, Sketch};
 use crate::workload::Workload;
 use autotune_ir::program::Program;
-use autotune_ir::spec::{AxisId, Spec};
+use autotune_ir::spec::AxisId;
 use autotune_ir::target::{CpuTarget, Target};
 use autotune_ir::{Affine, VarId};
 
@@ -27,8 +28,8 @@ impl Sketch for MapReduceSketch {
     }
 
     fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>> {
-        let (spec, cpu) = (workload.spec(), target.cpu()?);
-        is_for(spec).then(|| knobs::knobs(spec, cpu))
+        let (chain, cpu) = (chain_for(workload.spec())?, target.cpu()?);
+        Some(knobs::knobs(&chain, cpu))
     }
 
     fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError> {
@@ -40,27 +41,22 @@ impl Sketch for MapReduceSketch {
     /// only that is contiguous, for four results at a time. What is contiguous along different axes is copied in blocks of 4 x 8. As many
     /// loops are parallel as it takes to have work for every thread.
     fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
-        let (spec, cpu) = (workload.spec(), target.cpu()?);
-        let (vector, last) = (vector_of(spec), knobs::tiled(spec.main()).last());
-        let is_scattered = !spec.main().axes[vector].reduce && !reads_along(spec, vector);
-        let is_read_along = |name: &str| {
-            spec.main().axes.iter().position(|axis| axis.name == name).is_some_and(|axis| reads_along(spec, axis))
-        };
-        let most = |axis: &str| match axis == spec.main().axes[vector].name {
+        let (chain, cpu) = (Chain::of(workload.spec())?, target.cpu()?);
+        let (rows, vector) = (chain.row_axes(), vector_of(&chain));
+        let of_rows = rows.iter().any(|axis| axis.name == vector);
+        let last = knobs::tiled(&chain).last().map(|axis| rows[axis].name);
+        let is_scattered = of_rows && !reads_along(&chain, vector);
+        let most = |axis: &str| match axis == vector {
             true if is_scattered => 8,
             true => 2 * cpu.lanes(),
-            false if is_scattered && is_read_along(axis) => 4,
-            false
-                if spec.main().axes[vector].reduce && last.is_some_and(|last| spec.main().axes[last].name == axis) =>
-            {
-                4
-            }
+            false if is_scattered && reads_along(&chain, axis) => 4,
+            false if !of_rows && last == Some(axis) => 4,
             false => 1,
         };
         let point = space.point_of(|knob| {
             let wanted = match (knob.name.as_str(), &knob.values[0]) {
-                ("vector", _) => Value::Choice(spec.main().axes[vector].name.into()),
-                ("parallel", _) => Value::Choice(parallel_loops(spec, cpu).to_string()),
+                ("vector", _) => Value::Choice(vector.into()),
+                ("parallel", _) => Value::Choice(parallel_loops(&chain, cpu).to_string()),
                 ("unroll", _) => Value::Choice("4".into()),
                 (name, Value::Tile(_)) => {
                     let most = name.strip_prefix("tile.").map_or(1, most);
@@ -77,27 +73,34 @@ impl Sketch for MapReduceSketch {
     }
 }
 
-/// The axis of the result that is contiguous if operands are so along it, or nothing is reduced; else the last that vectors may run along.
-fn vector_of(spec: &Spec) -> AxisId {
-    let (main, vectors) = (spec.main(), knobs::vectors(spec));
-    let is_of_result = |axis: &AxisId| !main.axes[*axis].reduce && uses(main.output.index.last(), *axis);
+/// The row along which the result is contiguous if operands are so along it, or nothing is combined; else the last that vectors may run
+/// along.
+fn vector_of(chain: &Chain) -> &'static str {
+    let vectors = knobs::vectors(chain);
+    let is_of_result = |name: &&'static str| {
+        let axis = chain.row_axes().iter().position(|axis| axis.name == *name);
+        axis.is_some_and(|axis| uses(chain.last().output.index.last(), axis))
+    };
     let of_result = vectors.iter().copied().rfind(is_of_result);
-    let best = of_result.filter(|&axis| reads_along(spec, axis) || !main.reduces());
-    best.or(vectors.last().copied()).unwrap_or(0)
+    let best = of_result.filter(|&name| reads_along(chain, name) || !chain.reduces());
+    best.or(vectors.last().copied()).unwrap_or_default()
 }
 
 /// True if the last dimension of some operand goes along an axis.
-fn reads_along(spec: &Spec, axis: AxisId) -> bool {
-    spec.main().loads().into_iter().any(|access| uses(access.index.last(), axis))
+fn reads_along(chain: &Chain, name: &str) -> bool {
+    chain.passes().iter().any(|pass| {
+        let axis = pass.axes.iter().position(|axis| axis.name == name);
+        axis.is_some_and(|axis| pass.loads().into_iter().any(|access| uses(access.index.last(), axis)))
+    })
 }
 
 fn uses(index: Option<&Affine>, axis: AxisId) -> bool {
     index.is_some_and(|index| index.uses(VarId(axis as u32)))
 }
 
-fn parallel_loops(spec: &Spec, cpu: &CpuTarget) -> usize {
+fn parallel_loops(chain: &Chain, cpu: &CpuTarget) -> usize {
     let mut tasks = 1;
-    let loops = spec.main().axes.iter().filter(|axis| !axis.reduce && axis.extent > 1);
+    let loops = chain.row_axes().iter().filter(|axis| axis.extent > 1);
     let enough = loops.map(|axis| axis.extent).position(|extent| {
         tasks *= extent;
         tasks >= 4 * cpu.threads

@@ -6,11 +6,11 @@ use std::sync::{PoisonError, RwLock};
 
 use autotune_ir::Affine;
 use autotune_ir::program::{Access, BufferId, Expr};
-use autotune_ir::spec::{Axis, Reduction};
+use autotune_ir::spec::{Axis, AxisId, Reduction};
 use thiserror::Error;
 
 use super::text::Fields;
-use super::{WorkloadError, conv2d, matmul, pool2d, reduce, transpose};
+use super::{WorkloadError, conv2d, layer_norm, matmul, pool2d, reduce, rms_norm, softmax, transpose};
 
 /// Largest number of elements any one tensor, and largest number of multiply-adds any one workload, may have.
 const MAX_ELEMENTS: usize = 1 << 34;
@@ -58,10 +58,12 @@ pub struct Tensor {
 /// `result[index] = Σ value`, over the axes that are reduced, or what another reduction makes of the values.
 #[derive(Clone, Debug)]
 pub struct Formula {
-    /// Those of the result first.
-    pub axes: Vec<Axis>,
     /// What is read, in the order in which callers give it.
     pub operands: Vec<Tensor>,
+    /// What is computed on the way, each before it is read; `BufferId(operands.len() + i)` stands for what is computed at `i`.
+    pub computed: Vec<Computed>,
+    /// Those of the result first.
+    pub axes: Vec<Axis>,
     /// What is combined, by the axes; `BufferId(i)` stands for operand `i`. What a sum reads beyond an operand is zero; other reductions
     /// leave it out.
     pub value: Expr,
@@ -75,6 +77,31 @@ pub struct Formula {
     pub channel: usize,
 }
 
+/// A tensor between operands and result, `name[index] = Σ value` as in a [`Formula`], whose every element is defined.
+#[derive(Clone, Debug)]
+pub struct Computed {
+    /// A name that is unique in the formula.
+    pub name: &'static str,
+    /// Those that are not reduced first.
+    pub axes: Vec<Axis>,
+    /// What is combined.
+    pub value: Expr,
+    /// By what.
+    pub reduction: Reduction,
+    /// The axes that are the tensor's dimensions, outermost first: all that are not reduced.
+    pub dims: Vec<AxisId>,
+}
+
+/// Axes of a name and an extent each; true for those that are reduced.
+pub fn named_axes(axes: &[(&'static str, usize, bool)]) -> Vec<Axis> {
+    axes.iter().map(|&(name, extent, reduce)| Axis { name, extent, reduce }).collect()
+}
+
+/// An element of an operand, or of what is computed on the way, by its number in a [`Formula`].
+pub fn element(number: usize, index: &[Affine]) -> Expr {
+    Expr::Load(Access { buffer: BufferId(number as u32), index: index.to_vec() })
+}
+
 impl Formula {
     /// What a reduction makes of the elements of one operand at an index, each times a scale.
     pub fn reduced(
@@ -84,10 +111,11 @@ impl Formula {
         (shape, index): (Vec<usize>, Vec<Affine>),
         channel: usize,
     ) -> Self {
-        let element = Expr::Load(Access { buffer: BufferId(0), index: read });
+        let element = element(0, &read);
         Self {
-            axes: axes.iter().map(|&(name, extent, reduce)| Axis { name, extent, reduce }).collect(),
+            axes: named_axes(axes),
             operands: vec![data],
+            computed: Vec::new(),
             value: if scale == 1.0 { element } else { Expr::product(element, Expr::Const(scale)) },
             reduction,
             shape,
@@ -103,11 +131,11 @@ impl Formula {
         (shape, index): (Vec<usize>, Vec<Affine>),
         channel: usize,
     ) -> Self {
-        let load = |operand, index| Expr::Load(Access { buffer: BufferId(operand), index });
         Self {
-            axes: axes.iter().map(|&(name, extent, reduce)| Axis { name, extent, reduce }).collect(),
+            axes: named_axes(axes),
             operands: vec![data.0, weight.0],
-            value: Expr::product(load(0, data.1), load(1, weight.1)),
+            computed: Vec::new(),
+            value: Expr::product(element(0, &data.1), element(1, &weight.1)),
             reduction: Reduction::Sum,
             shape,
             index,
@@ -117,7 +145,17 @@ impl Formula {
 }
 
 /// The kinds of this crate.
-const OWN: &[&OperatorKind] = &[&conv2d::KIND, &matmul::KIND, &pool2d::KIND, &reduce::KIND, &transpose::KIND];
+const OWN: &[&OperatorKind] = &[
+    &conv2d::KIND,
+    &matmul::KIND,
+    &pool2d::KIND,
+    &reduce::KIND,
+    &softmax::KIND,
+    &softmax::LOG_KIND,
+    &layer_norm::KIND,
+    &rms_norm::KIND,
+    &transpose::KIND,
+];
 /// Those from outside.
 static OTHERS: RwLock<Vec<&OperatorKind>> = RwLock::new(Vec::new());
 

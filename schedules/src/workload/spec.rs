@@ -1,14 +1,15 @@
 //! What workloads mean.
 
-use autotune_ir::DType;
 use autotune_ir::program::{Access, BufferId, Expr};
 use autotune_ir::spec::{Equation, Reduction, Source, Spec, Tensor};
+use autotune_ir::{Affine, DType, VarId};
 
+use super::operator::Computed;
 use super::{Activation, Epilogue, Formula};
 
-/// `sum = Σ value`, then `output = act(sum + bias + residual)`.
+/// What is computed on the way, `sum = Σ value`, then `output = act(sum + bias + residual)`.
 pub(super) fn of(formula: Formula, name: &str, dtype: DType, epilogue: &Epilogue) -> Spec {
-    let Formula { axes, operands, value, reduction, shape, index, channel } = formula;
+    let Formula { operands, computed, axes, value, reduction, shape, index, channel } = formula;
     let mut tensors = Vec::new();
     let mut add = |name: &'static str, shape: &[usize], dtype, source| {
         tensors.push(Tensor { name: name.into(), shape: shape.to_vec(), dtype, source });
@@ -17,6 +18,13 @@ pub(super) fn of(formula: Formula, name: &str, dtype: DType, epilogue: &Epilogue
     let given = |is_constant| Source::Given { is_constant };
     for operand in &operands {
         add(operand.name, &operand.shape, dtype, given(operand.is_constant));
+    }
+    let mut equations: Vec<Equation> = Vec::new();
+    for Computed { name, axes, value, reduction, dims } in computed {
+        let shape: Vec<usize> = dims.iter().map(|&axis| axes[axis].extent).collect();
+        let index = dims.iter().map(|&axis| Affine::var(VarId(axis as u32))).collect();
+        let output = Access { buffer: add(name, &shape, DType::F32, Source::Computed), index };
+        equations.push(Equation { axes, output, value, reduction });
     }
     let bias = epilogue.bias.then(|| add("bias", &shape[channel..=channel], dtype, given(false)));
     let residual = epilogue.residual.then(|| add("residual", &shape, dtype, given(false)));
@@ -37,7 +45,18 @@ pub(super) fn of(formula: Formula, name: &str, dtype: DType, epilogue: &Epilogue
     }
 
     let spatial = axes.iter().filter(|axis| !axis.reduce).cloned().collect();
-    let main = Equation { axes, output: at(sum), value, reduction };
+    let last = Equation { axes, output: at(sum), value, reduction };
     let tail = Equation { axes: spatial, output: at(output), value: result, reduction: Reduction::Sum };
-    Spec { name: name.into(), tensors, equations: vec![main, tail], main: 0 }
+    equations.push(last);
+    let main = main(&equations);
+    equations.push(tail);
+    Spec { name: name.into(), tensors, equations, main }
+}
+
+/// The equation that combines most values, the last of them; the last one if nothing is combined.
+fn main(equations: &[Equation]) -> usize {
+    let iterations = |equation: &Equation| equation.axes.iter().map(|axis| axis.extent as f64).product::<f64>();
+    let combining = (0..equations.len()).filter(|&number| equations[number].reduces());
+    let most = combining.max_by(|&a, &b| iterations(&equations[a]).total_cmp(&iterations(&equations[b])));
+    most.unwrap_or(equations.len() - 1)
 }

@@ -93,6 +93,16 @@ impl Fields {
         }
     }
 
+    /// The value of a field that is a positive number, if it is given.
+    pub fn positive(&self, field: &str) -> Result<Option<f32>, WorkloadError> {
+        let Some((_, value)) = self.get(field) else { return Ok(None) };
+        let text = value.as_deref().unwrap_or("");
+        match text.parse::<f32>() {
+            Ok(value) if value.is_finite() && value > 0.0 => Ok(Some(value)),
+            _ => self.bad(field, text, "a positive number"),
+        }
+    }
+
     /// The value of a field, which must be given.
     pub fn required(&self, field: &'static str) -> Result<usize, WorkloadError> {
         let (op, example) = (self.of.name, self.of.example);

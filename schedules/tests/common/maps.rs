@@ -42,7 +42,7 @@ pub fn mapped(target: &Target, maps: &[Expr], [outer, inner]: [usize; 2], kinds:
         let mut value = maps[row % maps.len()].clone();
         set_loads(&mut value, &|number| load(&program, number, &x));
         let dst = access(&program, Role::Output, row, &x);
-        Node::Store(Store { dst, mode: StoreMode::Assign, value, point: Vec::new() })
+        Node::Store(Store { dst, mode: StoreMode::Assign, value, iteration: None })
     };
     let body = (0..rows).map(store).collect();
     let inner = Node::Loop(Loop { var: i, extent: inner, kind: kinds[1], body });

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use autotune_ir::layout::physical_shape;
 use autotune_ir::program::{
-    Access, AxisInfo, AxisOf, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Role, Scope, Stage, Store,
-    StoreMode, When,
+    Access, AxisInfo, AxisOf, Buffer, BufferId, Expr, Iteration, Layout, Loop, LoopKind, Node, Role, Scope, Stage,
+    Store, StoreMode, When,
 };
 use autotune_ir::{Affine, DType, Program, VarId};
 use autotune_schedules::Workload;
@@ -100,12 +100,17 @@ pub fn load(buffer: BufferId, index: &[Affine]) -> Expr {
 }
 
 pub fn assign(dst: Access, value: Expr) -> Node {
-    Node::Store(Store { dst, mode: StoreMode::Assign, value, point: Vec::new() })
+    Node::Store(Store { dst, mode: StoreMode::Assign, value, iteration: None })
 }
 
 pub fn multiply_add(dst: Access, a: Expr, b: Expr, point: &[Affine]) -> Node {
     let value = Expr::product(a, b);
-    Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point: point.to_vec() })
+    Node::Store(Store {
+        dst,
+        mode: StoreMode::Accumulate,
+        value,
+        iteration: Some(Iteration { equation: 0, point: point.to_vec() }),
+    })
 }
 
 pub fn number(value: usize) -> Affine {

@@ -2,7 +2,9 @@
 //! epilogues.
 
 use autotune_ir::Target;
-use autotune_schedules::workload::{Activation, Epilogue, Pool2d, PoolKind, Reduce, ReduceOp, Transpose};
+use autotune_schedules::workload::{
+    Activation, Epilogue, LayerNorm, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm, Softmax, Transpose, WorkloadError,
+};
 use autotune_schedules::{Config, Conv2d, Matmul, ScheduleSpace, Value, Workload, winograd};
 use rand::{Rng, RngExt};
 
@@ -24,9 +26,10 @@ pub fn random_workload<R: Rng>(rng: &mut R) -> Workload {
 /// A map or a reduction of at most about a million elements.
 pub fn random_map_reduce<R: Rng>(rng: &mut R) -> Workload {
     loop {
-        let workload = match rng.random_range(0..4) {
-            0 => Workload::new(random_reduce(rng)),
-            1 => Workload::new(random_transpose(rng)),
+        let workload = match rng.random_range(0..8) {
+            0 | 1 => Workload::new(random_reduce(rng)),
+            2 | 3 => Workload::new(random_transpose(rng)),
+            4 => random_chain(rng),
             _ => Workload::new(random_pool(rng)),
         };
         let epilogue = random_epilogue(rng);
@@ -34,6 +37,18 @@ pub fn random_map_reduce<R: Rng>(rng: &mut R) -> Workload {
             Ok(workload) if workload.flops() < 5e5 => return workload.with_epilogue(epilogue),
             _ => {}
         }
+    }
+}
+
+/// What takes several passes over its rows.
+pub fn random_chain<R: Rng>(rng: &mut R) -> Result<Workload, WorkloadError> {
+    let (m, n) = (pick(rng, &[1, 2, 3, 16, 37]), rng.random_range(1..=200));
+    let k = pick(rng, &[1, 1, 2, 13, 16, 40]);
+    let eps = pick(rng, &[1e-5, 1e-3, 0.5]);
+    match rng.random_range(0..4) {
+        0 => Workload::new(LayerNorm { m, n, eps }),
+        1 => Workload::new(RmsNorm { m, n, eps }),
+        _ => Workload::new(Softmax { m, n, k, log: rng.random() }),
     }
 }
 

@@ -72,11 +72,15 @@ fn change_store(program: &mut Program, stage: usize, number: usize, change: impl
 fn change_products(program: &mut Program, change: impl Fn(&mut Store)) {
     for stage in &mut program.stages {
         nests::for_each_store(&mut stage.body, &mut |store| {
-            if !store.point.is_empty() {
+            if store.iteration.is_some() {
                 change(store);
             }
         });
     }
+}
+
+fn point(store: &mut Store) -> &mut Vec<Affine> {
+    &mut store.iteration.as_mut().unwrap().point
 }
 
 fn var(program: &Program, name: &str) -> VarId {
@@ -166,8 +170,8 @@ fn iterations_that_run_twice_are_found() {
     let overlapping = problem(matmul(), |p| {
         let [no, v] = ["no", "v"].map(|name| Affine::var(var(p, name)));
         change_products(p, |store| {
-            if store.point[2].constant == 0 {
-                store.point[2] = no.clone() * 7 + v.clone();
+            if point(store)[2].constant == 0 {
+                point(store)[2] = no.clone() * 7 + v.clone();
             }
         });
     });
@@ -179,15 +183,15 @@ fn tiles_that_are_shifted_are_found() {
     // The second row of tiles starts one too early: twice there, never at the end.
     let shifted = problem(matmul(), |p| {
         change_products(p, |store| {
-            if store.point[1].constant == 4 {
-                store.point[1] = store.point[1].clone() + -1;
+            if point(store)[1].constant == 4 {
+                point(store)[1] = point(store)[1].clone() + -1;
                 left(store).index[1] = left(store).index[1].clone() + -1;
             }
         });
     });
     assert_problem!(shifted, Problem::Overlap { .. });
     let beyond = problem(matmul(), |p| {
-        change_products(p, |store| store.point[3] = store.point[3].clone() + 1);
+        change_products(p, |store| point(store)[3] = point(store)[3].clone() + 1);
     });
     assert_problem!(beyond, Problem::WrongElement { .. } | Problem::Point(_));
 }
@@ -426,10 +430,10 @@ fn stages_touch_what_they_may() {
 #[test]
 fn products_without_points_do_not_count() {
     assert_problem!(
-        problem(matmul(), |p| change_products(p, |store| store.point.clear())),
+        problem(matmul(), |p| change_products(p, |store| store.iteration = None)),
         Problem::Incomplete { covered: 0, .. }
     );
-    assert_problem!(problem(matmul(), |p| change_products(p, |store| drop(store.point.pop()))), Problem::Point(_));
+    assert_problem!(problem(matmul(), |p| change_products(p, |store| drop(point(store).pop()))), Problem::Point(_));
     assert_problem!(
         problem(matmul(), |p| change_products(p, |store| store.mode = StoreMode::Assign)),
         Problem::Point(_)

@@ -166,7 +166,7 @@ fn load(program: &Program, role: Role, offset: Affine) -> Expr {
 }
 
 fn store(program: &Program, offset: Affine, mode: StoreMode, value: Expr) -> Node {
-    Node::Store(Store { dst: access(program, Role::Output, offset), mode, value, point: Vec::new() })
+    Node::Store(Store { dst: access(program, Role::Output, offset), mode, value, iteration: None })
 }
 
 fn repeat(var: VarId, extent: usize, kind: LoopKind, body: Vec<Node>) -> Node {

@@ -93,7 +93,8 @@ fn renumber(program: &Program, renamed: &[u32]) -> Program {
                 Node::Loop(l) => l.var = VarId(renamed[l.var.0 as usize]),
                 Node::Store(s) => {
                     value(&mut s.value, renamed);
-                    s.dst.index.iter_mut().chain(&mut s.point).for_each(|a| affine(a, renamed));
+                    let point = s.iteration.iter_mut().flat_map(|iteration| &mut iteration.point);
+                    s.dst.index.iter_mut().chain(point).for_each(|a| affine(a, renamed));
                 }
                 Node::Prefetch { access, .. } => access.index.iter_mut().for_each(|a| affine(a, renamed)),
                 _ => {}

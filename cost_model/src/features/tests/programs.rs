@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use autotune_ir::program::LoopKind::{Parallel, Serial, Unrolled, Vectorized};
 use autotune_ir::program::{
-    Access, AxisInfo, AxisOf, Buffer, BufferId, Expr, Layout, Loop, LoopKind, Node, Role, Scope, Stage, Store,
-    StoreMode, When,
+    Access, AxisInfo, AxisOf, Buffer, BufferId, Expr, Iteration, Layout, Loop, LoopKind, Node, Role, Scope, Stage,
+    Store, StoreMode, When,
 };
 use autotune_ir::{Affine, CpuTarget, DType, Program, Target, VarId};
 
@@ -67,12 +67,17 @@ pub(in crate::features) fn load(buffer: BufferId, index: &[Affine]) -> Expr {
 }
 
 pub(in crate::features) fn store(dst: Access, value: Expr) -> Node {
-    Node::Store(Store { dst, mode: StoreMode::Assign, value, point: Vec::new() })
+    Node::Store(Store { dst, mode: StoreMode::Assign, value, iteration: None })
 }
 
 pub(in crate::features) fn mac(dst: Access, a: Expr, b: Expr, point: &[Affine]) -> Node {
     let value = Expr::product(a, b);
-    Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point: point.to_vec() })
+    Node::Store(Store {
+        dst,
+        mode: StoreMode::Accumulate,
+        value,
+        iteration: Some(Iteration { equation: 0, point: point.to_vec() }),
+    })
 }
 
 pub(in crate::features) fn zero() -> Affine {

@@ -315,7 +315,7 @@ impl<'a> Walk<'a> {
         });
         let accumulates = store.mode == StoreMode::Accumulate;
         let scope = self.nest.scope(store.dst.buffer);
-        if store.point.is_empty() {
+        if self.nest.main_point(store).is_none() {
             self.work.other += self.trips * (operations + f64::from(u8::from(accumulates)));
         } else {
             self.work.fmas += self.trips;
@@ -361,7 +361,7 @@ impl<'a> Walk<'a> {
             // Waited for by the node that awaits them.
             Scope::Shared if self.in_group => (ASYNC_COPY_REGISTERS * (1 + usize::from(self.nested)), &mut 0.0),
             Scope::Shared => (COPY_REGISTERS, &mut self.work.waits),
-            Scope::Register if store.point.is_empty() => (PREFETCH_REGISTERS, &mut self.work.prefetches),
+            Scope::Register if self.nest.main_point(store).is_none() => (PREFETCH_REGISTERS, &mut self.work.prefetches),
             _ => return,
         };
         *times = times.max(self.serial);

@@ -243,8 +243,8 @@ impl Lowering<'_> {
             let data = this.data_access(tile.region, local, &point);
             let weight = this.weight_access(tile.region, local, &point);
             let value = Expr::product(data, weight);
-            let dst = tile.acc_access(local);
-            vec![Node::Store(Store { dst, mode: StoreMode::Accumulate, value, point })]
+            let (dst, iteration) = (tile.acc_access(local), this.direct.contraction.spec.iteration(point));
+            vec![Node::Store(Store { dst, mode: StoreMode::Accumulate, value, iteration })]
         });
         nodes.splice(0..0, prefetches);
         nodes

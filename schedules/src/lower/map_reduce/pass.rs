@@ -1,0 +1,331 @@
+//! One pass over a tile of rows.
+
+use super::super::nest::{Builder, Loops, allocated};
+use super::super::{assign, at, load, nest};
+use super::{Lowering, Span};
+use crate::map_reduce::axis_of;
+use autotune_ir::affine::Affine;
+use autotune_ir::program::{Access, BufferId, Expr, Iteration, LoopKind, Node, Role, Scope, Store, StoreMode};
+use autotune_ir::spec::{AxisId, Equation};
+
+/// A dimension of what a tile keeps.
+pub(super) struct Dim {
+    /// The axis of the pass that computes it.
+    pub(super) axis: AxisId,
+    /// The dimension of the tensor.
+    of: usize,
+}
+
+/// Loops of a tile that are written out, and the values of all axes within.
+struct Tile {
+    loops: Loops,
+    /// By axis of the pass.
+    values: Vec<Affine>,
+    /// By row: the position in the tile.
+    rows: Vec<Affine>,
+    /// Where in the buffer of results.
+    place: Vec<Affine>,
+}
+
+impl Lowering<'_> {
+    fn equation(&self) -> &Equation {
+        &self.plan.chain.passes()[self.number]
+    }
+
+    fn vector(&self) -> AxisId {
+        self.plan.vectors[self.number]
+    }
+
+    fn is_last(&self) -> bool {
+        self.number + 1 == self.plan.chain.passes().len()
+    }
+
+    /// Rows beside the one that vectors go along.
+    fn beside(&self) -> Vec<AxisId> {
+        (0..self.plan.chain.rows).filter(|&axis| axis != self.vector()).collect()
+    }
+
+    /// Loops over the axes of the result that are no rows, around what is done at each place; the vector innermost.
+    pub(super) fn pass(&mut self, spans: Vec<Span>) -> Vec<Node> {
+        let (rows, vector) = (self.plan.chain.rows, self.vector());
+        let is_own = |axis: &AxisId| !self.equation().axes[*axis].reduce && *axis != vector;
+        let own: Vec<AxisId> = (rows..spans.len()).filter(is_own).collect();
+        self.places(spans, &own)
+    }
+
+    fn places(&mut self, spans: Vec<Span>, own: &[AxisId]) -> Vec<Node> {
+        let [axis, rest @ ..] = own else { return self.vectors(spans) };
+        let (axis, name) = (*axis, self.equation().axes[*axis].name);
+        self.repeat(name, spans[axis].extent, LoopKind::Serial, |lowering, value| {
+            let mut spans = spans.clone();
+            spans[axis] = Span { base: value, extent: 1 };
+            lowering.places(spans, rest)
+        })
+    }
+
+    /// A loop over the vectors along an axis of the result that is no row, some iterations written out, and what is left over.
+    fn vectors(&mut self, spans: Vec<Span>) -> Vec<Node> {
+        let vector = self.vector();
+        if vector < self.plan.chain.rows || self.equation().axes[vector].reduce {
+            return self.place(&spans);
+        }
+        let (name, width) = (self.equation().axes[vector].name, self.plan.width(self.number));
+        let (count, left) = (spans[vector].extent / width, spans[vector].extent % width);
+        let mut nodes = self.unrolled(name, count, self.plan.unroll, |lowering, number| {
+            let mut spans = spans.clone();
+            spans[vector] = Span { base: number * width as i64, extent: width };
+            lowering.place(&spans)
+        });
+        if left > 0 {
+            let mut spans = spans.clone();
+            spans[vector] = Span { base: Affine::constant((count * width) as i64), extent: left };
+            nodes.extend(self.place(&spans));
+        }
+        nodes
+    }
+
+    /// `for number in 0..count { body }`, so many iterations at a time written out.
+    fn unrolled(
+        &mut self,
+        name: &'static str,
+        count: usize,
+        unroll: usize,
+        mut body: impl FnMut(&mut Self, Affine) -> Vec<Node>,
+    ) -> Vec<Node> {
+        let unroll = unroll.clamp(1, count.max(1));
+        let mut nodes = Vec::new();
+        for (start, count, tile) in [(0, count / unroll, unroll), (count / unroll * unroll, 1, count % unroll)] {
+            if count * tile == 0 {
+                continue;
+            }
+            nodes.extend(self.repeat(format!("{name}.0"), count, LoopKind::Serial, |lowering, number| {
+                lowering.repeat(name, tile, LoopKind::Unrolled, |lowering, step| {
+                    body(lowering, number * tile as i64 + step + start as i64)
+                })
+            }));
+        }
+        nodes
+    }
+
+    fn place(&mut self, spans: &[Span]) -> Vec<Node> {
+        match (self.equation().reduces(), self.plan.reduces_lanes(self.number)) {
+            (false, _) => self.map(spans),
+            (true, false) => self.reduction(spans),
+            (true, true) => self.reduction_of_lanes(spans),
+        }
+    }
+
+    /// Loops over the positions of a tile, the vector last; it is `lanes` wide where it goes along an axis that is reduced.
+    fn open_tile(&mut self, spans: &[Span], lanes: Option<usize>) -> Tile {
+        let mut tile = Tile {
+            loops: Loops::new(),
+            values: spans.iter().map(|span| span.base.clone()).collect(),
+            rows: vec![Affine::default(); self.plan.chain.rows],
+            place: Vec::new(),
+        };
+        for axis in self.beside() {
+            let name = self.equation().axes[axis].name;
+            let at = self.all.open_some(name, spans[axis].extent, LoopKind::Unrolled, &mut tile.loops);
+            tile.values[axis].add_scaled(&at, 1);
+            tile.rows[axis] = at.clone();
+            tile.place.push(at);
+        }
+
+        let vector = self.vector();
+        let (name, extent) = (self.equation().axes[vector].name, lanes.unwrap_or(spans[vector].extent));
+        let at = self.all.open_some(name, extent, LoopKind::Vectorized, &mut tile.loops);
+        tile.values[vector].add_scaled(&at, 1);
+        if let Some(row) = tile.rows.get_mut(vector) {
+            *row = at.clone();
+        }
+        tile.place.push(at);
+        tile
+    }
+
+    /// Registers for the results of a tile.
+    fn results(&mut self, name: &str, spans: &[Span], lanes: Option<usize>) -> BufferId {
+        let mut shape: Vec<usize> = self.beside().into_iter().map(|axis| spans[axis].extent).collect();
+        shape.push(lanes.unwrap_or(spans[self.vector()].extent));
+        let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
+        let name = format!("{name}_{}", sizes.join("x"));
+        self.all.buffer_named(&name, Role::Accumulator, Scope::Register, shape)
+    }
+
+    /// `result = value`, at once.
+    fn map(&mut self, spans: &[Span]) -> Vec<Node> {
+        let tile = self.open_tile(spans, None);
+        let value = self.result(self.value(&tile), &tile);
+        let iteration = Some(Iteration { equation: self.number, point: tile.values.clone() });
+        let store = Store { dst: self.destination(&tile), mode: StoreMode::Assign, value, iteration };
+        nest(tile.loops, vec![Node::Store(store)])
+    }
+
+    /// ```text
+    /// alloc acc { acc[..] = neutral; for taps { acc[..] = combined(acc[..], value) }; result[..] = acc[..] }
+    /// ```
+    fn reduction(&mut self, spans: &[Span]) -> Vec<Node> {
+        let acc = self.results("acc", spans, None);
+        let mut body = self.begin(acc, spans, None);
+        body.extend(self.steps(acc, spans, None));
+        body.extend(self.finish(acc, spans, None));
+        allocated([acc], body)
+    }
+
+    fn begin(&mut self, acc: BufferId, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {
+        let neutral = Expr::Const(self.equation().reduction.neutral());
+        let Tile { loops, place, .. } = self.open_tile(spans, lanes);
+        nest(loops, vec![assign(acc, place, neutral)])
+    }
+
+    /// `result = acc`.
+    fn finish(&mut self, acc: BufferId, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {
+        let tile = self.open_tile(spans, lanes);
+        let value = self.result(load(acc, tile.place.clone()), &tile);
+        let Access { buffer, index } = self.destination(&tile);
+        nest(tile.loops, vec![assign(buffer, index, value)])
+    }
+
+    /// ```text
+    /// alloc lanes {
+    ///   alloc acc { acc[..] = neutral; for steps { acc[..] = combined(acc[..], value) }; lanes[..] = acc[..] }
+    ///   alloc sum { sum = neutral; for rest { sum = combined(sum, value) }; sum = combined(sum, lanes[..]); result = sum }
+    /// }
+    /// ```
+    fn reduction_of_lanes(&mut self, spans: &[Span]) -> Vec<Node> {
+        let (vector, lanes) = (self.vector(), self.plan.width(self.number));
+        let whole = spans[vector].extent / lanes * lanes;
+        let part = |start: usize, extent: usize| {
+            let mut part = spans.to_vec();
+            part[vector] = Span { base: spans[vector].base.clone() + start as i64, extent };
+            part
+        };
+        let rest = part(whole, spans[vector].extent - whole);
+        let single = part(0, 1);
+
+        // What is left over is combined one by one, with what the lanes hold.
+        let sum = self.results("sum", &single, Some(1));
+        let mut body = self.begin(sum, &single, Some(1));
+        let mut stages = Vec::new();
+        let mut local = None;
+        if whole > 0 {
+            let spans = part(0, whole);
+            let acc = self.results("acc", &spans, Some(lanes));
+            let shape = self.all.buffers[acc.0 as usize].shape.clone();
+            let name = self.all.buffers[acc.0 as usize].name.replace("acc", "lanes");
+            let all_lanes = self.all.buffer_named(&name, Role::Packed, Scope::Local, shape);
+            let mut of_lanes = self.begin(acc, &spans, Some(lanes));
+            of_lanes.extend(self.steps(acc, &spans, Some(lanes)));
+            let Tile { loops, place, .. } = self.open_tile(&spans, Some(lanes));
+            of_lanes.extend(nest(loops, vec![assign(all_lanes, place.clone(), load(acc, place))]));
+            stages.extend(allocated([acc], of_lanes));
+            body.extend(self.combine_lanes(sum, all_lanes, &single, lanes));
+            local = Some(all_lanes);
+        }
+        if rest[vector].extent > 0 {
+            body.extend(self.steps(sum, &rest, Some(1)));
+        }
+        body.extend(self.finish(sum, &single, Some(1)));
+        stages.extend(allocated([sum], body));
+        allocated(local, stages)
+    }
+
+    fn combine_lanes(&mut self, sum: BufferId, lanes: BufferId, spans: &[Span], count: usize) -> Vec<Node> {
+        let Tile { mut loops, place, .. } = self.open_tile(spans, Some(1));
+        let lane = self.all.open_some("lane", count, LoopKind::Unrolled, &mut loops);
+        let mut from = place.clone();
+        if let Some(last) = from.last_mut() {
+            *last = lane;
+        }
+        let dst = Access { buffer: sum, index: place };
+        let store = self.equation().reduction.store(dst, load(lanes, from), None);
+        nest(loops, vec![Node::Store(store)])
+    }
+
+    /// Loops over what is combined, some iterations of the innermost written out.
+    fn steps(&mut self, acc: BufferId, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {
+        let reduced: Vec<AxisId> = (0..spans.len()).filter(|&axis| self.equation().axes[axis].reduce).collect();
+        self.step(acc, spans.to_vec(), lanes, &reduced)
+    }
+
+    fn step(&mut self, acc: BufferId, spans: Vec<Span>, lanes: Option<usize>, reduced: &[AxisId]) -> Vec<Node> {
+        let [axis, rest @ ..] = reduced else { return self.statement(acc, &spans, lanes) };
+        let (axis, Span { base, extent }) = (*axis, spans[*axis].clone());
+        let name = self.equation().axes[axis].name;
+        let width = if axis == self.vector() { lanes.unwrap_or(1) } else { 1 };
+        // What is within is written out already.
+        let within: usize = rest.iter().map(|&axis| spans[axis].extent).product();
+        let unroll = self.plan.unroll / within.max(1);
+        self.unrolled(name, extent / width, unroll, |lowering, number| {
+            let mut spans = spans.clone();
+            spans[axis] = Span { base: number * width as i64 + base.clone(), extent: 1 };
+            lowering.step(acc, spans, lanes, rest)
+        })
+    }
+
+    fn statement(&mut self, acc: BufferId, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {
+        let tile = self.open_tile(spans, lanes);
+        let value = self.value(&tile);
+        let dst = Access { buffer: acc, index: tile.place };
+        let iteration = Some(Iteration { equation: self.number, point: tile.values });
+        let store = self.equation().reduction.store(dst, value, iteration);
+        nest(tile.loops, vec![Node::Store(store)])
+    }
+
+    /// What the pass combines.
+    fn value(&self, tile: &Tile) -> Expr {
+        self.equation().value.replaced(&mut |access| self.element(access, tile))
+    }
+
+    /// What is stored of what was combined: for the last pass what the last equation makes of it.
+    fn result(&self, combined: Expr, tile: &Tile) -> Expr {
+        if !self.is_last() {
+            return combined;
+        }
+        let chain = &self.plan.chain;
+        chain.tail().value.replaced(&mut |access| match *access == chain.last().output {
+            true => combined.clone(),
+            false => self.element(access, tile),
+        })
+    }
+
+    /// Where the result goes.
+    fn destination(&self, tile: &Tile) -> Access {
+        let output = &self.equation().output;
+        match self.is_last() {
+            true => Access { buffer: self.output, index: output.index.iter().map(|i| at(i, &tile.values)).collect() },
+            false => self.kept_element(output, tile),
+        }
+    }
+
+    /// An element of an operand, or of what an earlier pass has computed; the axes of the last equation are the first of the last pass.
+    fn element(&self, access: &Access, tile: &Tile) -> Expr {
+        match self.plan.chain.spec.role(access.buffer) {
+            Role::Operand(number) => {
+                load(BufferId(number as u32), access.index.iter().map(|index| at(index, &tile.values)).collect())
+            }
+            _ => Expr::Load(self.kept_element(access, tile)),
+        }
+    }
+
+    /// Where the tile keeps an element.
+    fn kept_element(&self, access: &Access, tile: &Tile) -> Access {
+        let index = self.kept_dims(access.buffer).into_iter().map(|dim| match tile.rows.get(dim.axis) {
+            Some(row) => row.clone(),
+            None => at(&access.index[dim.of], &tile.values),
+        });
+        let buffer = self.kept[access.buffer.0 as usize].unwrap_or(self.output);
+        Access { buffer, index: index.collect() }
+    }
+
+    /// The dimensions of what a tile keeps of a tensor: those of the tensor, that along which it is computed by vectors last.
+    pub(super) fn kept_dims(&self, tensor: BufferId) -> Vec<Dim> {
+        let chain = &self.plan.chain;
+        let Some(number) = chain.passes().iter().position(|pass| pass.output.buffer == tensor) else {
+            return Vec::new();
+        };
+        let index = chain.passes()[number].output.index.iter().enumerate();
+        let mut dims: Vec<Dim> = index.map(|(of, index)| Dim { axis: axis_of(index).unwrap_or(0), of }).collect();
+        dims.sort_by_key(|dim| dim.axis == self.plan.vectors[number]);
+        dims
+    }
+}

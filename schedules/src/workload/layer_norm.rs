@@ -1,0 +1,93 @@
+//! Rows of a matrix with mean 0 and variance 1.
+
+use std::fmt;
+
+use autotune_ir::program::{BinaryOp, Expr, UnaryOp};
+use autotune_ir::spec::{Reduction, axis_vars};
+
+use super::operator::{Computed, element, named_axes};
+use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
+
+/// In the registry.
+pub(super) static KIND: OperatorKind =
+    OperatorKind { name: "layer_norm", fields: "m,n,eps", example: "layer_norm:m=512,n=768", parse };
+
+/// What is added to the variance where the text form does not say.
+pub(super) const EPS: f32 = 1e-5;
+
+/// `output[m, n] = (input[m, n] - mean[m]) / sqrt(variance[m] + eps) * scale[n] + shift[n]`; Ba et al., "Layer Normalization" (2016).
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct LayerNorm {
+    /// Rows.
+    pub m: usize,
+    /// Elements of a row.
+    pub n: usize,
+    /// What is added to the variance.
+    pub eps: f32,
+}
+
+fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+    let eps = fields.positive("eps")?.unwrap_or(EPS);
+    Ok(Box::new(LayerNorm { m: fields.required("m")?, n: fields.required("n")?, eps }))
+}
+
+/// `,eps=1e-6`, if it is not the default.
+pub(super) fn write_eps(f: &mut dyn fmt::Write, eps: f32) -> fmt::Result {
+    if eps == EPS { Ok(()) } else { write!(f, ",eps={eps:e}") }
+}
+
+impl Operator for LayerNorm {
+    fn kind(&self) -> &'static OperatorKind {
+        &KIND
+    }
+
+    fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
+        write!(f, "m={},n={}", self.m, self.n)?;
+        write_eps(f, self.eps)
+    }
+
+    fn check(&self) -> Result<(), WorkloadError> {
+        let Self { m, n, .. } = *self;
+        check_positive(KIND.name, &[("m", m), ("n", n)])?;
+        check_elements(KIND.name, &[("input", &[m, n])], &[m, n])
+    }
+
+    /// Axes `m, n`: `mean`, `variance`, and `one_over`, the inverse of the deviation.
+    fn formula(&self) -> Formula {
+        let Self { m, n, eps } = *self;
+        let [row, column] = axis_vars();
+        let axes = |reduce| named_axes(&[("m", m, false), ("n", n, reduce)]);
+        let of_row = |number| element(number, std::slice::from_ref(&row));
+        let of_column = |number| element(number, std::slice::from_ref(&column));
+        let mean_of = |name, value| {
+            let value = Expr::product(value, Expr::Const(1.0 / n as f32));
+            Computed { name, axes: axes(true), value, reduction: Reduction::Sum, dims: vec![0] }
+        };
+
+        let input = element(0, &[row.clone(), column.clone()]);
+        let centred = Expr::binary(BinaryOp::Sub, input.clone(), of_row(3));
+        let square = Expr::product(centred.clone(), centred.clone());
+        let one_over = Computed {
+            name: "one_over",
+            axes: named_axes(&[("m", m, false)]),
+            value: Expr::unary(UnaryOp::Rsqrt, Expr::sum(of_row(4), Expr::Const(eps))),
+            reduction: Reduction::Sum,
+            dims: vec![0],
+        };
+        let given = |name, shape, is_constant| Tensor { name, shape, is_constant };
+        Formula {
+            operands: vec![
+                given("input", vec![m, n], false),
+                given("scale", vec![n], true),
+                given("shift", vec![n], true),
+            ],
+            computed: vec![mean_of("mean", input), mean_of("variance", square), one_over],
+            axes: axes(false),
+            value: Expr::sum(Expr::product(Expr::product(centred, of_row(5)), of_column(1)), of_column(2)),
+            reduction: Reduction::Sum,
+            shape: vec![m, n],
+            index: vec![row.clone(), column.clone()],
+            channel: 1,
+        }
+    }
+}

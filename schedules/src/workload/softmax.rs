@@ -1,0 +1,98 @@
+//! Softmax, and its logarithm.
+
+use std::fmt;
+
+use autotune_ir::program::{BinaryOp, Expr, UnaryOp};
+use autotune_ir::spec::{Reduction, axis_vars};
+
+use super::operator::{Computed, element, named_axes};
+use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
+
+/// In the registry.
+pub(super) static KIND: OperatorKind = OperatorKind {
+    name: "softmax",
+    fields: FIELDS,
+    example: "softmax:m=4096,n=1024",
+    parse: |fields| parse(fields, false),
+};
+/// In the registry.
+pub(super) static LOG_KIND: OperatorKind = OperatorKind {
+    name: "log_softmax",
+    fields: FIELDS,
+    example: "log_softmax:m=128,n=50257",
+    parse: |fields| parse(fields, true),
+};
+const FIELDS: &str = "m,n,k";
+
+/// `output[m, n, k] = exp(input[m, n, k]) / Σ exp(input[m, .., k])`, or its logarithm. The largest of the inputs is taken from all of
+/// them first, so that nothing overflows. Shape `[m, n]` where `k` is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Softmax {
+    /// Extent of all dimensions before the one that is normalised.
+    pub m: usize,
+    /// Extent of the dimension that is normalised.
+    pub n: usize,
+    /// Extent of all dimensions behind it.
+    pub k: usize,
+    /// True for the logarithm.
+    pub log: bool,
+}
+
+fn parse(fields: &Fields, log: bool) -> Result<Box<dyn Operator>, WorkloadError> {
+    let k = fields.number("k")?.unwrap_or(1);
+    Ok(Box::new(Softmax { m: fields.required("m")?, n: fields.required("n")?, k, log }))
+}
+
+impl Operator for Softmax {
+    fn kind(&self) -> &'static OperatorKind {
+        if self.log { &LOG_KIND } else { &KIND }
+    }
+
+    fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
+        write!(f, "m={},n={}", self.m, self.n)?;
+        if self.k == 1 { Ok(()) } else { write!(f, ",k={}", self.k) }
+    }
+
+    fn check(&self) -> Result<(), WorkloadError> {
+        let (Self { m, n, k, .. }, op) = (*self, self.kind().name);
+        check_positive(op, &[("m", m), ("n", n), ("k", k)])?;
+        check_elements(op, &[("input", &[m, n, k])], &[m, n, k])
+    }
+
+    /// Axes `m, k, n`: `largest`, then `exp` (for the logarithm within the sum) and its `total`, then one over that, or its logarithm, so that
+    /// it is done once in a row.
+    fn formula(&self) -> Formula {
+        let Self { m, n, k, log } = *self;
+        let [row, behind, column] = axis_vars();
+        let (shape, index) = match k {
+            1 => (vec![m, n], vec![row.clone(), column.clone()]),
+            _ => (vec![m, n, k], vec![row.clone(), column.clone(), behind.clone()]),
+        };
+        let axes = |reduce| named_axes(&[("m", m, false), ("k", k, false), ("n", n, reduce)]);
+        let of_row = |number| element(number, &[row.clone(), behind.clone()]);
+        let combined = |name, reduction, value| Computed { name, axes: axes(true), value, reduction, dims: vec![0, 1] };
+        let once = |name, value| {
+            let axes = named_axes(&[("m", m, false), ("k", k, false)]);
+            Computed { name, axes, value, reduction: Reduction::Sum, dims: vec![0, 1] }
+        };
+
+        let input = element(0, &index);
+        let below = Expr::binary(BinaryOp::Sub, input.clone(), of_row(1));
+        let exp = Expr::unary(UnaryOp::Exp, below.clone());
+        let mut computed = vec![combined("largest", Reduction::Max, input)];
+        let value = if log {
+            computed.push(combined("total", Reduction::Sum, exp));
+            computed.push(once("log_total", Expr::unary(UnaryOp::Log, of_row(2))));
+            Expr::binary(BinaryOp::Sub, below, of_row(3))
+        } else {
+            let (dims, reduction) = (vec![0, 1, 2], Reduction::Sum);
+            computed.push(Computed { name: "exp", axes: axes(false), value: exp, reduction, dims });
+            let exp = element(2, &[row.clone(), behind.clone(), column.clone()]);
+            computed.push(combined("total", Reduction::Sum, exp.clone()));
+            computed.push(once("scale", Expr::binary(BinaryOp::Div, Expr::Const(1.0), of_row(3))));
+            Expr::product(exp, of_row(4))
+        };
+        let operands = vec![Tensor { name: "input", shape: shape.clone(), is_constant: false }];
+        Formula { operands, computed, axes: axes(false), value, reduction: Reduction::Sum, shape, index, channel: 1 }
+    }
+}
