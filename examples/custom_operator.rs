@@ -1,9 +1,9 @@
-//! An operator of one's own: nothing of the autotuner is touched to bring it.
+//! Operators of one's own: nothing of the autotuner is touched to bring them.
 //!
 //! `cargo run --release -p autotune-examples --example custom_operator [TRIALS]`
 //!
-//! A correlation of signals is registered, run through the contracts, tuned by the sketches that are there, looked up as a compiler would,
-//! and run on the caller's memory.
+//! A correlation of signals, which is a contraction, and a masked log-sum-exp, which takes several passes over its rows, are registered, run
+//! through the contracts, tuned by the sketches that are there, looked up as a compiler would, and run on the caller's memory.
 
 use std::fmt;
 
@@ -11,10 +11,11 @@ use anyhow::Context;
 use autotune::{Task, Tuned, Tuner};
 use autotune_db::TuningDb;
 use autotune_ir::Target;
-use autotune_ir::spec::axis_vars;
+use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
+use autotune_ir::spec::{Reduction, axis_vars};
 use autotune_runtime::{View, ViewMut};
-use autotune_schedules::workload::{self, Fields, Formula, Operator, OperatorKind, Tensor};
-use autotune_schedules::workload::{check_elements, check_positive};
+use autotune_schedules::workload::{self, Computed, Fields, Formula, Operator, OperatorKind, Tensor};
+use autotune_schedules::workload::{check_elements, check_positive, element, named_axes};
 use autotune_schedules::{Operands, Workload, WorkloadError, contract, max_rel_error, reference, tolerance};
 use ndarray::ArrayD;
 
@@ -70,29 +71,98 @@ impl Operator for Correlate {
     }
 }
 
+/// `output[m] = log(Σ exp(input[m, n]))` over those `n` where `mask[m, n] > 0`.
+#[derive(Clone, Copy, Debug)]
+struct MaskedLogSumExp {
+    m: usize,
+    n: usize,
+}
+
+static MASKED_LOG_SUM_EXP: OperatorKind = OperatorKind {
+    name: "masked_log_sum_exp",
+    fields: "m,n",
+    example: "masked_log_sum_exp:m=5,n=75",
+    parse: |fields| Ok(Box::new(MaskedLogSumExp { m: fields.required("m")?, n: fields.required("n")? })),
+};
+
+impl Operator for MaskedLogSumExp {
+    fn kind(&self) -> &'static OperatorKind {
+        &MASKED_LOG_SUM_EXP
+    }
+
+    fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
+        write!(f, "m={},n={}", self.m, self.n)
+    }
+
+    fn check(&self) -> Result<(), WorkloadError> {
+        let (Self { m, n }, op) = (*self, "masked_log_sum_exp");
+        check_positive(op, &[("m", m), ("n", n)])?;
+        check_elements(op, &[("input", &[m, n])], &[m, n])
+    }
+
+    /// `largest[m]` and `total[m]` are computed on the way: numbers 2 and 3, behind the operands.
+    fn formula(&self) -> Formula {
+        let Self { m, n } = *self;
+        let [row, column] = axis_vars();
+        let at = [row.clone(), column];
+        let [input, mask] = [0, 1].map(|operand| element(operand, &at));
+        let [largest, total] = [2, 3].map(|computed| element(computed, std::slice::from_ref(&row)));
+        let zero = Expr::Const(0.0);
+        let masked = |value, otherwise| Expr::select(Compare::Less, [zero.clone(), mask.clone()], value, otherwise);
+        let exp = Expr::unary(UnaryOp::Exp, Expr::binary(BinaryOp::Sub, input.clone(), largest.clone()));
+
+        let of_row = |name, reduction, value| {
+            let axes = named_axes(&[("m", m, false), ("n", n, true)]);
+            Computed { name, axes, value, reduction, dims: vec![0] }
+        };
+        let given = |name| Tensor { name, shape: vec![m, n], is_constant: false };
+        Formula {
+            operands: vec![given("input"), given("mask")],
+            computed: vec![
+                of_row("largest", Reduction::Max, masked(input, Expr::Const(f32::NEG_INFINITY))),
+                of_row("total", Reduction::Sum, masked(exp, zero.clone())),
+            ],
+            axes: named_axes(&[("m", m, false)]),
+            value: Expr::sum(largest, Expr::unary(UnaryOp::Log, total)),
+            reduction: Reduction::Sum,
+            shape: vec![m],
+            index: vec![row],
+            channel: 0,
+        }
+    }
+}
+
 fn main() -> anyhow::Result<()> {
-    // Workers are this program, too: they must know the operator before they serve.
+    // Workers are this program, too: they must know the operators before they serve.
     workload::register(&CORRELATE)?;
+    workload::register(&MASKED_LOG_SUM_EXP)?;
     autotune::serve_if_worker();
     let trials = std::env::args().nth(1).map_or(Ok(64), |text| text.parse()).context("TRIALS is no number")?;
 
-    contract::operator("correlate");
+    for text in ["correlate:c=64,w=4100,o=64,k=5,bias,act=relu", "masked_log_sum_exp:m=512,n=1000"] {
+        let workload: Workload = text.parse()?;
+        contract::operator(workload.operator().kind().name);
+        tune_and_run(&workload, trials)?;
+    }
+    Ok(())
+}
+
+fn tune_and_run(workload: &Workload, trials: usize) -> anyhow::Result<()> {
     let target = Target::detect("cpu", None)?;
-    let workload: Workload = "correlate:c=64,w=4100,o=64,k=5,bias,act=relu".parse()?;
     let db = TuningDb::temporary()?;
     let report = Tuner::new(&target).trials(trials).database(&db).tune(&[Task::single(workload.clone())])?;
     let task = &report.tasks[0];
     println!("{workload}: {:?} s, untuned {:?} s", task.best_secs, task.default_secs);
 
-    let tuned = Tuned::lookup(&db, &workload, &target)?;
+    let tuned = Tuned::lookup(&db, workload, &target)?;
     let operands = Operands::random(workload.spec(), 1);
     let views: Vec<View> = operands.iter().filter_map(|x| Some(View::new(x.as_slice()?, x.shape()))).collect();
     let mut output = vec![f32::NAN; workload.output_shape().iter().product()];
     tuned.build()?.run(&views, &mut [ViewMut::new(&mut output, workload.output_shape())])?;
 
     let output = ArrayD::from_shape_vec(workload.output_shape(), output)?;
-    let error = max_rel_error(&output, &reference(&workload, &operands));
-    anyhow::ensure!(error <= tolerance(&workload, tuned.config()), "the kernel is wrong by {error:.1e}");
+    let error = max_rel_error(&output, &reference(workload, &operands));
+    anyhow::ensure!(error <= tolerance(workload, tuned.config()), "the kernel is wrong by {error:.1e}");
     println!("{}\nruns on the caller's memory; largest relative error {error:.1e}", tuned.config());
     Ok(())
 }

@@ -21,7 +21,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 mod conv2d;
+mod group_norm;
 mod layer_norm;
+mod local_response_norm;
 mod matmul;
 mod operator;
 mod pool2d;
@@ -34,7 +36,9 @@ mod text;
 mod transpose;
 
 pub use conv2d::Conv2d;
+pub use group_norm::GroupNorm;
 pub use layer_norm::LayerNorm;
+pub use local_response_norm::LocalResponseNorm;
 pub use matmul::Matmul;
 pub use operator::{
     AlreadyRegistered, Computed, Formula, Operator, OperatorKind, Tensor, check_elements, check_positive, element,

@@ -6,12 +6,14 @@ mod common;
 
 use autotune_ir::program::{Expr, Node, Program, Store, StoreMode};
 use autotune_ir::{Affine, CpuTarget, Isa, Target, verify};
-use autotune_schedules::workload::{LayerNorm, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm, Softmax, Transpose};
+use autotune_schedules::workload::{
+    GroupNorm, LayerNorm, LocalResponseNorm, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm, Softmax, Transpose,
+};
 use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, max_rel_error, reference};
 use common::nests::for_each_store;
 use common::random_programs::check;
 use common::workloads::random_map_reduce;
-use ndarray::{ArrayD, Axis};
+use ndarray::{ArrayD, Axis, s};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -62,6 +64,27 @@ fn normalised(workload: &Workload, operands: &Operands) -> Option<ArrayD<f64>> {
         return Some(output);
     }
 
+    if let Some(norm) = workload.sizes::<GroupNorm>() {
+        let of_group = norm.c / norm.groups;
+        return Some(ArrayD::from_shape_fn(input.shape(), |i| {
+            let first = i[1] / of_group * of_group;
+            let group = input.slice(s![i[0], first..first + of_group, ..]);
+            let mean = group.mean().unwrap();
+            let variance = group.mapv(|x| (x - mean).powi(2)).mean().unwrap();
+            let normal = (input[&i] - mean) / (variance + f64::from(norm.eps)).sqrt();
+            normal * f64::from(operands[1][i[1]]) + f64::from(operands[2][i[1]])
+        }));
+    }
+    if let Some(norm) = workload.sizes::<LocalResponseNorm>() {
+        return Some(ArrayD::from_shape_fn(input.shape(), |i| {
+            let low = i[1].saturating_sub((norm.size - 1) / 2);
+            let high = (i[1] + norm.size / 2).min(norm.c - 1);
+            let squares: f64 = (low..=high).map(|c| input[[i[0], c, i[2]]].powi(2)).sum();
+            let mean = f64::from(norm.alpha) * squares / norm.size as f64;
+            input[&i] / (f64::from(norm.shift) + mean).powf(f64::from(norm.beta))
+        }));
+    }
+
     let (norm, rms) = (workload.sizes::<LayerNorm>(), workload.sizes::<RmsNorm>());
     let eps = f64::from(norm.map(|norm| norm.eps).or(rms.map(|rms| rms.eps))?);
     let mut output = input;
@@ -85,16 +108,29 @@ fn by_hand(workload: &Workload, operands: &Operands) -> ArrayD<f32> {
     pool.or(reduce).or(transpose).or(normalised(workload, operands)).unwrap().mapv(|x| x as f32)
 }
 
+const KINDS: [&str; 10] = [
+    "pool2d",
+    "reduce",
+    "transpose",
+    "softmax",
+    "log_softmax",
+    "layer_norm",
+    "rms_norm",
+    "group_norm",
+    "instance_norm",
+    "local_response_norm",
+];
+
 #[test]
 fn references_are_what_each_operator_says() {
-    let mut kinds = [0; 7];
-    for seed in 0..600 {
+    let mut kinds = [0; 10];
+    for seed in 0..900 {
         let workload = random_map_reduce(&mut ChaCha8Rng::seed_from_u64(seed)).with_epilogue(Default::default());
         let operands = Operands::random(workload.spec(), seed);
         let error = max_rel_error(&reference(&workload, &operands), &by_hand(&workload, &operands));
         assert!(error < 1e-6, "seed {seed}: {workload}: {error}");
-        let names = ["pool2d", "reduce", "transpose", "softmax", "log_softmax", "layer_norm", "rms_norm"];
-        kinds[names.iter().position(|name| *name == workload.operator().kind().name).unwrap()] += 1;
+        let kind = workload.operator().kind().name;
+        kinds[KINDS.iter().position(|known| *known == kind).unwrap()] += 1;
     }
     assert!(kinds.iter().all(|&count| count > 10), "{kinds:?}");
 }
@@ -131,6 +167,10 @@ fn the_text_forms_are_read_as_they_are_written() {
         "log_softmax:m=2,n=21,k=40",
         "layer_norm:m=512,n=768",
         "rms_norm:m=3,n=5,eps=1e-6",
+        "group_norm:n=1,c=64,g=32,s=3136",
+        "instance_norm:n=2,c=3,s=5,eps=1e-3",
+        "local_response_norm:n=1,c=64,s=3136,size=5",
+        "local_response_norm:n=1,c=6,s=9,size=2,alpha=5e-1,beta=1e0,shift=2e0",
     ] {
         assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
     }
@@ -152,6 +192,11 @@ fn errors_name_the_operator_and_the_field() {
         ("softmax:m=4,n=0", "softmax: field 'n': must be at least 1"),
         ("log_softmax:n=4", "log_softmax: field 'm' is missing (example: log_softmax:m=128,n=50257)"),
         ("layer_norm:m=4,n=4,eps=-1", "layer_norm: field 'eps': '-1' is not a positive number"),
+        ("group_norm:c=64,g=5,s=9", "group_norm: field 'g': 5 groups do not divide 64 channels"),
+        (
+            "local_response_norm:c=3,s=9,size=5",
+            "local_response_norm: field 'size': a sum over 5 channels exceeds all 3",
+        ),
         ("rms_norm:m=4,n=4,eps=nan", "rms_norm: field 'eps': 'nan' is not a positive number"),
         ("transpose:m=99999999999,n=99999999999", "transpose: input overflows the supported size"),
     ] {

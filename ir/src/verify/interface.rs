@@ -216,12 +216,14 @@ pub(super) fn required_points(spec: &Spec, equation: usize, skip_padding: bool) 
     let equation = &spec.equations[equation];
     let mut free: Vec<bool> = vec![true; equation.axes.len()];
     let mut count = 1u128;
+    let mut counted: Vec<(&Affine, usize)> = Vec::new();
     for access in equation.loads().into_iter().filter(|_| skip_padding) {
         for (index, &extent) in access.index.iter().zip(&spec.tensor(access).shape) {
             let (low, high) = equation.range(index);
-            if low >= 0 && high < extent as i64 {
+            if low >= 0 && high < extent as i64 || counted.contains(&(index, extent)) {
                 continue;
             }
+            counted.push((index, extent));
             let axes: Vec<AxisId> = index.terms.iter().map(|&(VarId(axis), _)| axis as usize).collect();
             if axes.iter().any(|&axis| !free[axis]) {
                 return None;

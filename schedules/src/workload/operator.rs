@@ -10,7 +10,10 @@ use autotune_ir::spec::{Axis, AxisId, Reduction};
 use thiserror::Error;
 
 use super::text::Fields;
-use super::{WorkloadError, conv2d, layer_norm, matmul, pool2d, reduce, rms_norm, softmax, transpose};
+use super::{
+    WorkloadError, conv2d, group_norm, layer_norm, local_response_norm, matmul, pool2d, reduce, rms_norm, softmax,
+    transpose,
+};
 
 /// Largest number of elements any one tensor, and largest number of multiply-adds any one workload, may have.
 const MAX_ELEMENTS: usize = 1 << 34;
@@ -154,6 +157,9 @@ const OWN: &[&OperatorKind] = &[
     &softmax::LOG_KIND,
     &layer_norm::KIND,
     &rms_norm::KIND,
+    &group_norm::KIND,
+    &group_norm::INSTANCE_KIND,
+    &local_response_norm::KIND,
     &transpose::KIND,
 ];
 /// Those from outside.

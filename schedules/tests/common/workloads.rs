@@ -3,7 +3,8 @@
 
 use autotune_ir::Target;
 use autotune_schedules::workload::{
-    Activation, Epilogue, LayerNorm, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm, Softmax, Transpose, WorkloadError,
+    Activation, Epilogue, GroupNorm, LayerNorm, LocalResponseNorm, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm,
+    Softmax, Transpose, WorkloadError,
 };
 use autotune_schedules::{Config, Conv2d, Matmul, ScheduleSpace, Value, Workload, winograd};
 use rand::{Rng, RngExt};
@@ -26,10 +27,10 @@ pub fn random_workload<R: Rng>(rng: &mut R) -> Workload {
 /// A map or a reduction of at most about a million elements.
 pub fn random_map_reduce<R: Rng>(rng: &mut R) -> Workload {
     loop {
-        let workload = match rng.random_range(0..8) {
+        let workload = match rng.random_range(0..9) {
             0 | 1 => Workload::new(random_reduce(rng)),
             2 | 3 => Workload::new(random_transpose(rng)),
-            4 => random_chain(rng),
+            4 | 5 => random_chain(rng),
             _ => Workload::new(random_pool(rng)),
         };
         let epilogue = random_epilogue(rng);
@@ -45,7 +46,16 @@ pub fn random_chain<R: Rng>(rng: &mut R) -> Result<Workload, WorkloadError> {
     let (m, n) = (pick(rng, &[1, 2, 3, 16, 37]), rng.random_range(1..=200));
     let k = pick(rng, &[1, 1, 2, 13, 16, 40]);
     let eps = pick(rng, &[1e-5, 1e-3, 0.5]);
-    match rng.random_range(0..4) {
+    match rng.random_range(0..6) {
+        4 => {
+            let (groups, of_group, s) = (pick(rng, &[1, 2, 3]), pick(rng, &[1, 2, 5]), pick(rng, &[1, 7, 16, 33]));
+            Workload::new(GroupNorm { n: pick(rng, &[1, 2]), c: groups * of_group, groups, s, eps })
+        }
+        5 => {
+            let (c, s) = (pick(rng, &[1, 3, 8, 17]), pick(rng, &[1, 5, 16, 33]));
+            let (size, alpha, beta, shift) = (rng.random_range(1..=c.min(6)), pick(rng, &[1e-4, 0.5]), 0.75, 1.5);
+            Workload::new(LocalResponseNorm { n: pick(rng, &[1, 2]), c, s, size, alpha, beta, shift })
+        }
         0 => Workload::new(LayerNorm { m, n, eps }),
         1 => Workload::new(RmsNorm { m, n, eps }),
         _ => Workload::new(Softmax { m, n, k, log: rng.random() }),

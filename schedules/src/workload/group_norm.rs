@@ -1,0 +1,114 @@
+//! Groups of channels with mean 0 and variance 1; each channel by itself is instance normalisation.
+
+use std::fmt;
+
+use autotune_ir::program::{BinaryOp, Expr, UnaryOp};
+use autotune_ir::spec::{Reduction, axis_vars};
+
+use super::layer_norm::{EPS, write_eps};
+use super::operator::{Computed, element, named_axes};
+use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
+
+/// In the registry.
+pub(super) static KIND: OperatorKind = OperatorKind {
+    name: "group_norm",
+    fields: "n,c,g,s,eps",
+    example: "group_norm:n=1,c=64,g=32,s=3136",
+    parse: |fields| parse(fields, fields.required("g")?),
+};
+/// In the registry.
+pub(super) static INSTANCE_KIND: OperatorKind = OperatorKind {
+    name: "instance_norm",
+    fields: "n,c,s,eps",
+    example: "instance_norm:n=1,c=64,s=3136",
+    parse: |fields| parse(fields, fields.required("c")?),
+};
+
+/// `output[n, c, s] = (input[n, c, s] - mean[n, g]) / sqrt(variance[n, g] + eps) * scale[c] + shift[c]`, `g` being the group of channel
+/// `c`; Wu and He, "Group Normalization" (2018). All spatial positions are one dimension `s`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct GroupNorm {
+    /// Batch.
+    pub n: usize,
+    /// Channels.
+    pub c: usize,
+    /// Groups of channels.
+    pub groups: usize,
+    /// Positions of a channel.
+    pub s: usize,
+    /// What is added to the variance.
+    pub eps: f32,
+}
+
+fn parse(fields: &Fields, groups: usize) -> Result<Box<dyn Operator>, WorkloadError> {
+    let (n, eps) = (fields.number("n")?.unwrap_or(1), fields.positive("eps")?.unwrap_or(EPS));
+    Ok(Box::new(GroupNorm { n, c: fields.required("c")?, groups, s: fields.required("s")?, eps }))
+}
+
+impl Operator for GroupNorm {
+    fn kind(&self) -> &'static OperatorKind {
+        if self.groups == self.c { &INSTANCE_KIND } else { &KIND }
+    }
+
+    fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
+        let Self { n, c, groups, s, eps } = *self;
+        match groups == c {
+            true => write!(f, "n={n},c={c},s={s}")?,
+            false => write!(f, "n={n},c={c},g={groups},s={s}")?,
+        }
+        write_eps(f, eps)
+    }
+
+    fn check(&self) -> Result<(), WorkloadError> {
+        let (Self { n, c, groups, s, .. }, op) = (*self, self.kind().name);
+        check_positive(op, &[("n", n), ("c", c), ("g", groups), ("s", s)])?;
+        if c % groups != 0 {
+            let reason = format!("{groups} groups do not divide {c} channels");
+            return Err(WorkloadError::Unfit { op, field: "g", reason });
+        }
+        check_elements(op, &[("input", &[n, c, s])], &[n, c, s])
+    }
+
+    /// Axes `n, g, c, s`, `c` being the channels of a group: `mean`, `variance`, and `one_over`, the inverse of the deviation.
+    fn formula(&self) -> Formula {
+        let Self { n, c, groups, s, eps } = *self;
+        let [image, group, own, position] = axis_vars();
+        let of_group = c / groups;
+        let rows = [("n", n, false), ("g", groups, false)];
+        let axes = |reduce| named_axes(&[rows[0], rows[1], ("c", of_group, reduce), ("s", s, reduce)]);
+        let channel = group.clone() * of_group as i64 + &own;
+        let index = vec![image.clone(), channel.clone(), position];
+        let of_row = |number| element(number, &[image.clone(), group.clone()]);
+        let of_channel = |number| element(number, std::slice::from_ref(&channel));
+        let mean_of = |name, value| {
+            let value = Expr::product(value, Expr::Const(1.0 / (of_group * s) as f32));
+            Computed { name, axes: axes(true), value, reduction: Reduction::Sum, dims: vec![0, 1] }
+        };
+
+        let input = element(0, &index);
+        let centred = Expr::binary(BinaryOp::Sub, input.clone(), of_row(3));
+        let square = Expr::product(centred.clone(), centred.clone());
+        let one_over = Computed {
+            name: "one_over",
+            axes: named_axes(&rows),
+            value: Expr::unary(UnaryOp::Rsqrt, Expr::sum(of_row(4), Expr::Const(eps))),
+            reduction: Reduction::Sum,
+            dims: vec![0, 1],
+        };
+        let given = |name, shape, is_constant| Tensor { name, shape, is_constant };
+        Formula {
+            operands: vec![
+                given("input", vec![n, c, s], false),
+                given("scale", vec![c], true),
+                given("shift", vec![c], true),
+            ],
+            computed: vec![mean_of("mean", input), mean_of("variance", square), one_over],
+            axes: axes(false),
+            value: Expr::sum(Expr::product(Expr::product(centred, of_row(5)), of_channel(1)), of_channel(2)),
+            reduction: Reduction::Sum,
+            shape: vec![n, c, s],
+            index,
+            channel: 1,
+        }
+    }
+}

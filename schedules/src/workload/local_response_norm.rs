@@ -1,0 +1,109 @@
+//! Values divided by a power of the sum of squares over neighbouring channels.
+
+use std::fmt;
+
+use autotune_ir::program::{Expr, UnaryOp};
+use autotune_ir::spec::{Reduction, axis_vars};
+
+use super::operator::{Computed, element, named_axes};
+use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
+
+/// In the registry.
+pub(super) static KIND: OperatorKind = OperatorKind {
+    name: "local_response_norm",
+    fields: "n,c,s,size,alpha,beta,shift",
+    example: "local_response_norm:n=1,c=64,s=3136,size=5",
+    parse,
+};
+
+const ALPHA: f32 = 1e-4;
+const BETA: f32 = 0.75;
+const SHIFT: f32 = 1.0;
+
+/// `output[n, c, s] = input[n, c, s] / (shift + alpha / size * Σ input[n, c', s]²) ^ beta`, over the `size` channels `c'` around `c`, from
+/// `(size - 1) / 2` before it on; Krizhevsky et al. (2012), section 3.3, as ONNX has it. All spatial positions are one dimension `s`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct LocalResponseNorm {
+    /// Batch.
+    pub n: usize,
+    /// Channels.
+    pub c: usize,
+    /// Positions of a channel.
+    pub s: usize,
+    /// Channels that are summed over.
+    pub size: usize,
+    /// What the mean of the squares counts.
+    pub alpha: f32,
+    /// The power.
+    pub beta: f32,
+    /// What is added to the mean of the squares.
+    pub shift: f32,
+}
+
+fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+    let positive = |field, default| Ok(fields.positive(field)?.unwrap_or(default));
+    Ok(Box::new(LocalResponseNorm {
+        n: fields.number("n")?.unwrap_or(1),
+        c: fields.required("c")?,
+        s: fields.required("s")?,
+        size: fields.required("size")?,
+        alpha: positive("alpha", ALPHA)?,
+        beta: positive("beta", BETA)?,
+        shift: positive("shift", SHIFT)?,
+    }))
+}
+
+impl Operator for LocalResponseNorm {
+    fn kind(&self) -> &'static OperatorKind {
+        &KIND
+    }
+
+    fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
+        let Self { n, c, s, size, .. } = *self;
+        write!(f, "n={n},c={c},s={s},size={size}")?;
+        let numbers = [("alpha", self.alpha, ALPHA), ("beta", self.beta, BETA), ("shift", self.shift, SHIFT)];
+        let mut given = numbers.into_iter().filter(|(_, value, default)| value != default);
+        given.try_for_each(|(name, value, _)| write!(f, ",{name}={value:e}"))
+    }
+
+    fn check(&self) -> Result<(), WorkloadError> {
+        let Self { n, c, s, size, .. } = *self;
+        check_positive(KIND.name, &[("n", n), ("c", c), ("s", s), ("size", size)])?;
+        if size > c {
+            let reason = format!("a sum over {size} channels exceeds all {c}");
+            return Err(WorkloadError::Unfit { op: KIND.name, field: "size", reason });
+        }
+        check_elements(KIND.name, &[("input", &[n, c, s])], &[n, c, s, size])
+    }
+
+    /// Axes `n, c, s`: `squares`, their sum over the channels around.
+    fn formula(&self) -> Formula {
+        let Self { n, c, s, size, alpha, beta, shift } = *self;
+        let [image, channel, position, tap] = axis_vars();
+        let rows = [("n", n, false), ("c", c, false), ("s", s, false)];
+        let index = vec![image.clone(), channel.clone(), position.clone()];
+        let around = channel.clone() + &tap + -((size as i64 - 1) / 2);
+        let near = element(0, &[image, around, position]);
+
+        let squares = Computed {
+            name: "squares",
+            axes: named_axes(&[rows[0], rows[1], rows[2], ("t", size, true)]),
+            value: Expr::product(near.clone(), near),
+            reduction: Reduction::Sum,
+            dims: vec![0, 1, 2],
+        };
+        let mean = Expr::product(element(1, &index), Expr::Const(alpha / size as f32));
+        let log = Expr::unary(UnaryOp::Log, Expr::sum(mean, Expr::Const(shift)));
+        let power = Expr::unary(UnaryOp::Exp, Expr::product(log, Expr::Const(-beta)));
+        Formula {
+            operands: vec![Tensor { name: "input", shape: vec![n, c, s], is_constant: false }],
+            computed: vec![squares],
+            axes: named_axes(&rows),
+            value: Expr::product(element(0, &index), power),
+            reduction: Reduction::Sum,
+            shape: vec![n, c, s],
+            index,
+            channel: 1,
+        }
+    }
+}
