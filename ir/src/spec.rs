@@ -236,9 +236,12 @@ impl Spec {
         self.main().axes.iter().filter(|axis| axis.reduce).map(|axis| axis.extent).product()
     }
 
-    /// Floating-point operations: two for each iteration of the main equation.
+    /// Floating-point operations: two for each iteration of the main equation, in a chain of every equation that combines values.
     pub fn flops(&self) -> f64 {
-        2.0 * self.main().axes.iter().map(|axis| axis.extent as f64).product::<f64>()
+        let iterations = |equation: &Equation| equation.axes.iter().map(|axis| axis.extent as f64).product::<f64>();
+        let combining = self.equations.iter().filter(|equation| self.is_chain() && equation.reduces());
+        let all: f64 = combining.map(iterations).sum();
+        2.0 * if all > 0.0 { all } else { iterations(self.main()) }
     }
 
     /// Bytes that any algorithm must move at least once: every operand read and the result written.

@@ -42,6 +42,8 @@ const MAX_CODE: usize = 1 << 13;
 const MAX_EDGE: usize = 64;
 /// Vector registers that hold no results.
 const SPARE_REGISTERS: usize = 4;
+/// Rows and columns that a transposing copy moves at once.
+const TRANSPOSED: (usize, usize) = (4, 8);
 /// Values that a tile keeps for later equations.
 const MAX_KEPT: usize = 1 << 22;
 
@@ -89,7 +91,7 @@ pub struct MapReduce {
     pub(crate) chain: Chain,
     /// By pass: the axis along which vectors go.
     pub(crate) vectors: Vec<AxisId>,
-    /// Elements of a vector along an axis that is no row.
+    /// Elements of the vectors along an axis that is no row.
     pub(crate) lanes: usize,
     /// By row: positions of a tile.
     pub(crate) tiles: Vec<usize>,
@@ -100,13 +102,16 @@ pub struct MapReduce {
     /// Iterations of other loops, written out.
     pub(crate) unroll: usize,
     windows: Vec<Window>,
+    /// What is done before.
+    pub(crate) before: Vec<Self>,
 }
 
 /// The chain of a spec that the sketch is for: with so little padding that the least schedule is not too long.
 fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
     let chain = Chain::of(spec)?;
     let (windows, tiles, order) = (windows(&chain)?, vec![1; chain.rows], (0..chain.rows).collect());
-    let least = MapReduce { chain, vectors: Vec::new(), lanes: 1, tiles, order, parallel: 1, unroll: 1, windows };
+    let (vectors, before) = (Vec::new(), Vec::new());
+    let least = MapReduce { chain, vectors, lanes: 1, tiles, order, parallel: 1, unroll: 1, windows, before };
     least.leaves().is_some_and(|leaves| leaves <= MAX_LEAVES).then_some(least.chain)
 }
 
@@ -181,11 +186,27 @@ impl MapReduce {
                 .filter(|n| (1..=64).contains(n))
                 .ok_or_else(|| LowerError::knob(knob, "is no number from 1 to 64"))
         };
-        let (parallel, unroll, lanes) = (number("parallel")?, number("unroll")?, target.lanes());
-        let order = order(&chain, knobs)?;
-        let plan = Self { chain, vectors, lanes, tiles, order, parallel, unroll, windows };
+        let (parallel, unroll) = (number("parallel")?, number("unroll")?);
+        let width = if knobs.value("width").is_some() { number("width")? } else { 1 };
+        let (lanes, order) = (width * target.lanes(), order(&chain, knobs)?);
+        let before = chain.before().map(|chain| Self::transposing(chain, target)).collect();
+        let plan = Self { chain, vectors, lanes, tiles, order, parallel, unroll, windows, before };
         plan.check(target)?;
         Ok(plan)
+    }
+
+    /// A map that is done before, in blocks as a transposing copy has them.
+    fn transposing(chain: Chain, target: &CpuTarget) -> Self {
+        let map = chain.last();
+        let contiguous = |index: Option<&Affine>| index.and_then(axis_of);
+        let vector = contiguous(map.output.index.last()).unwrap_or(chain.rows - 1);
+        let read = map.loads().into_iter().filter_map(|access| contiguous(access.index.last()));
+        let mut tiles = vec![1; chain.rows];
+        read.for_each(|axis| tiles[axis] = TRANSPOSED.0.min(map.axes[axis].extent));
+        tiles[vector] = TRANSPOSED.1.min(map.axes[vector].extent);
+        let (order, parallel) = ((0..chain.rows).collect(), sketch::parallel_loops(&chain, target));
+        let (vectors, windows, before) = (vec![vector], Vec::new(), Vec::new());
+        Self { chain, vectors, lanes: target.lanes(), tiles, order, parallel, unroll: 1, windows, before }
     }
 
     /// Registers, memory, and length of the code.

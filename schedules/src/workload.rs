@@ -20,6 +20,7 @@ use autotune_ir::{DType, Spec};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+mod attention;
 mod conv2d;
 mod group_norm;
 mod layer_norm;
@@ -35,6 +36,7 @@ mod spec;
 mod text;
 mod transpose;
 
+pub use attention::Attention;
 pub use conv2d::Conv2d;
 pub use group_norm::GroupNorm;
 pub use layer_norm::LayerNorm;

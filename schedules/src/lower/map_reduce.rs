@@ -6,7 +6,7 @@ use super::nest::{Builder, Nest, allocated};
 use crate::map_reduce::{MapReduce, Piece, Taps};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{AxisInfo, BufferId, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
-use autotune_ir::spec::Equation;
+use autotune_ir::spec::{Equation, Tensor};
 
 mod pass;
 
@@ -21,18 +21,32 @@ pub(crate) fn lower(plan: &MapReduce) -> Program {
     let output = all.buffer("output", Role::Output, Scope::Global, shape);
     debug_assert!(all.buffers.iter().all(|buffer| buffer.layout == Layout::Plain));
 
-    let rows = plan.chain.row_axes().iter().map(|axis| Span { base: Affine::default(), extent: axis.extent }).collect();
-    let mut lowering = Lowering { plan, all, output, kept: vec![None; spec.tensors.len()], number: 0 };
-    let whole = Region { rows, taps: Vec::new() };
-    let body = lowering.level(0, &whole, Enclosed { by_nothing: true, alone: true });
+    let (mut stages, mut made) = (Vec::new(), vec![None; spec.tensors.len()]);
+    let mut add = |name: &str, body| stages.push(Stage { name: name.into(), when: When::EveryRun, body });
+    for before in &plan.before {
+        let tensor = before.chain.last().output.buffer;
+        let Tensor { name, shape, .. } = &spec.tensors[tensor.0 as usize];
+        let buffer = all.buffer(name.to_string(), Role::Packed, Scope::Global, shape.clone());
+        add(&format!("make_{name}"), stage(before, &mut all, &made, buffer));
+        made[tensor.0 as usize] = Some(buffer);
+    }
+    add("main", stage(plan, &mut all, &made, output));
     Program {
         axes: spec.main().axes.iter().enumerate().map(|(id, axis)| AxisInfo::whole(id, axis)).collect(),
         spec: Arc::clone(spec),
         algorithm: Arc::clone(spec),
-        vars: lowering.all.vars,
-        buffers: lowering.all.buffers,
-        stages: vec![Stage { name: "main".into(), when: When::EveryRun, body }],
+        vars: all.vars,
+        buffers: all.buffers,
+        stages,
     }
+}
+
+/// The nests of one chain, whose result goes to `output`; of each tensor where what was done before has stored it.
+fn stage(plan: &MapReduce, all: &mut Nest, made: &[Option<BufferId>], output: BufferId) -> Vec<Node> {
+    let rows = plan.chain.row_axes().iter().map(|axis| Span { base: Affine::default(), extent: axis.extent }).collect();
+    let mut lowering = Lowering { plan, all, output, made, kept: vec![None; made.len()], number: 0 };
+    let whole = Region { rows, taps: Vec::new() };
+    lowering.level(0, &whole, Enclosed { by_nothing: true, alone: true })
 }
 
 /// What one axis covers at some depth of the nest: `base..base + extent`.
@@ -60,8 +74,10 @@ struct Enclosed {
 
 struct Lowering<'p> {
     plan: &'p MapReduce,
-    all: Nest,
+    all: &'p mut Nest,
     output: BufferId,
+    /// By tensor: where all of it lies.
+    made: &'p [Option<BufferId>],
     /// By tensor: where the tile keeps what a pass has computed.
     kept: Vec<Option<BufferId>>,
     /// The pass that is lowered.
@@ -70,7 +86,7 @@ struct Lowering<'p> {
 
 impl Builder for Lowering<'_> {
     fn all(&mut self) -> &mut Nest {
-        &mut self.all
+        self.all
     }
 }
 

@@ -1,5 +1,6 @@
 //! A spec as passes over the same rows.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use autotune_ir::program::Access;
@@ -14,9 +15,14 @@ use crate::axes::Axes;
 /// ```text
 /// max[m] = max input[m, n];  sum[m] = Σ exp(input[m, n] - max[m]);  output[m, n] = exp(input[m, n] - max[m]) / sum[m]     rows: m
 /// ```
+///
+/// Maps of operands that come first and share fewer rows, such as one that transposes an operand, are no passes but a chain of their own
+/// each, done before.
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
     pub(crate) spec: Arc<Spec>,
+    /// The equations that are passes.
+    pub(crate) numbers: Range<usize>,
     /// Number of axes that are rows.
     pub(crate) rows: usize,
 }
@@ -35,36 +41,64 @@ impl Chain {
             return None;
         }
 
-        let is_row = |&axis: &AxisId| {
-            let own = last.axes.get(axis);
-            own.is_some_and(|own| !own.reduce) && passes.iter().all(|pass| pass.axes.get(axis) == own)
+        // What is done before: as long as it shares fewer rows with the last pass than any other.
+        let shared = |pass: &Equation| {
+            let is_row = |(own, last): &(&Axis, &Axis)| own == last && !own.reduce;
+            pass.axes.iter().zip(&last.axes).take_while(is_row).count()
         };
-        let rows = (0..last.axes.len()).take_while(is_row).count();
-        let chain = Self { spec: Arc::clone(spec), rows };
-        let known = |(number, pass): (usize, &Equation)| {
-            pass.loads().into_iter().all(|access| is_given(spec, access) || chain.reads_kept(number, pass, access))
+        let rows_from = |first: usize| passes[first..].iter().map(shared).min().unwrap_or(0);
+        let is_before = |&first: &usize| {
+            let pass = &passes[first];
+            first + 1 < passes.len()
+                && !pass.reduces()
+                && pass.loads().into_iter().all(|access| is_given(spec, access))
+                && shared(pass) < rows_from(first + 1)
         };
-        passes.iter().enumerate().all(known).then_some(chain)
+        let first = (0..passes.len()).take_while(is_before).count();
+        let chain = Self { spec: Arc::clone(spec), numbers: first..passes.len(), rows: rows_from(first) };
+
+        let known = |number: usize| {
+            let pass = &spec.equations[number];
+            let is_known = |access| chain.is_at_hand(access) || chain.reads_kept(number, pass, access);
+            pass.loads().into_iter().all(is_known)
+        };
+        chain.numbers.clone().all(known).then_some(chain)
     }
 
-    /// All equations but the last.
+    /// Each map that is done before as a chain of its own: all of its axes are rows.
+    pub(super) fn before(&self) -> impl Iterator<Item = Self> {
+        let alone = |number: usize| {
+            let rows = self.spec.equations[number].axes.len();
+            Self { spec: Arc::clone(&self.spec), numbers: number..number + 1, rows }
+        };
+        (0..self.numbers.start).filter(|_| self.tail().is_some()).map(alone)
+    }
+
+    /// The equations that are done for each tile of rows.
     pub(crate) fn passes(&self) -> &[Equation] {
-        &self.spec.equations[..self.spec.equations.len() - 1]
+        &self.spec.equations[self.numbers.clone()]
     }
 
-    /// The pass that makes the result, but for the last equation.
+    /// The pass that makes the result, but for the tail.
     pub(crate) fn last(&self) -> &Equation {
-        &self.spec.equations[self.spec.equations.len() - 2]
+        &self.spec.equations[self.numbers.end - 1]
     }
 
-    /// The map of what the last pass defines.
-    pub(crate) fn tail(&self) -> &Equation {
-        &self.spec.equations[self.spec.equations.len() - 1]
+    /// The map of what the last pass defines; none of what is done before.
+    pub(crate) fn tail(&self) -> Option<&Equation> {
+        let is_end = self.numbers.end + 1 == self.spec.equations.len();
+        self.spec.equations.last().filter(|_| is_end)
     }
 
     /// The axes that all passes have.
     pub(crate) fn row_axes(&self) -> &[Axis] {
         &self.last().axes[..self.rows]
+    }
+
+    /// True for an access to an operand, or to what was computed before.
+    pub(super) fn is_at_hand(&self, access: &Access) -> bool {
+        let before = &self.spec.equations[..self.numbers.start];
+        is_given(&self.spec, access) || before.iter().any(|known| known.output.buffer == access.buffer)
     }
 
     /// True if any pass combines values.
@@ -74,7 +108,7 @@ impl Chain {
 
     /// True for an access of a pass to what an earlier one defines for the same rows.
     fn reads_kept(&self, number: usize, pass: &Equation, access: &Access) -> bool {
-        let before = &self.spec.equations[..number];
+        let before = &self.spec.equations[self.numbers.start..number];
         let Some(known) = before.iter().find(|known| known.output.buffer == access.buffer) else { return false };
         let is_alike = |(index, own): (&Affine, &Affine)| match (axis_of(index), axis_of(own)) {
             (Some(axis), Some(own)) if own < self.rows => axis == own,
@@ -94,6 +128,6 @@ pub(crate) fn axis_of(index: &Affine) -> Option<AxisId> {
 }
 
 /// True for an access to an operand.
-pub(super) fn is_given(spec: &Spec, access: &Access) -> bool {
+fn is_given(spec: &Spec, access: &Access) -> bool {
     matches!(spec.tensor(access).source, Source::Given { .. })
 }

@@ -4,13 +4,14 @@ use autotune_ir::spec::{AxisId, Equation};
 use autotune_ir::target::CpuTarget;
 use autotune_ir::{Affine, VarId};
 
-use super::chain::{Chain, is_given};
+use super::chain::Chain;
 use crate::knob_space::Knob;
 
 /// Loops whose order is chosen, the innermost ones.
 const ORDERED: usize = 4;
-/// Tiles that vectors do not run along.
+/// Tiles that vectors do not run along, of one pass and of several.
 const TILES: [usize; 4] = [1, 2, 4, 8];
+const TILES_OF_CHAINS: [usize; 7] = [1, 2, 3, 4, 6, 8, 12];
 
 /// Rows that have tiles.
 pub(super) fn tiled(chain: &Chain) -> impl Iterator<Item = AxisId> {
@@ -27,7 +28,7 @@ pub(super) fn ordered(chain: &Chain, is_chosen: bool) -> Vec<AxisId> {
 /// True if something that a pass reads, or that it makes of the result, is contiguous along an axis of its.
 fn is_contiguous(chain: &Chain, pass: &Equation, axis: AxisId) -> bool {
     let along = |index: Option<&Affine>| index.is_some_and(|index| index.coefficient(VarId(axis as u32)) == 1);
-    let reads = pass.loads().into_iter().any(|access| is_given(&chain.spec, access) && along(access.index.last()));
+    let reads = pass.loads().into_iter().any(|access| chain.is_at_hand(access) && along(access.index.last()));
     let is_last = pass.output.buffer == chain.last().output.buffer;
     reads || is_last && !pass.axes[axis].reduce && along(pass.output.index.last())
 }
@@ -70,7 +71,7 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
     let mut knobs = vec![Knob::choice("vector", &vectors)];
     for axis in tiled(chain) {
         let extent = rows[axis].extent;
-        let mut tiles = TILES.to_vec();
+        let mut tiles = if chain.passes().len() == 1 { TILES.to_vec() } else { TILES_OF_CHAINS.to_vec() };
         if vectors.contains(&rows[axis].name) {
             tiles.extend([lanes, 2 * lanes, 4 * lanes, 8 * lanes]);
             tiles.extend((extent < lanes).then_some(extent));
@@ -87,6 +88,8 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
     let has_loops = chain.passes().iter().any(|pass| pass.axes.len() > chain.rows);
     let unroll: &[&str] = if has_loops { &["1", "2", "4", "8", "16"] } else { &["1"] };
     knobs.push(Knob::choice("unroll", unroll));
+    let is_wide = chain.passes().len() > 1 || vectors.iter().any(|name| rows.iter().all(|axis| axis.name != *name));
+    knobs.extend(is_wide.then(|| Knob::choice("width", &["1", "2", "4"])));
     let parallel: &[&str] = if target.threads > 1 { &["1", "2", "3"] } else { &["1"] };
     knobs.push(Knob::choice("parallel", parallel));
     knobs

@@ -58,6 +58,7 @@ impl Sketch for MapReduceSketch {
                 ("vector", _) => Value::Choice(vector.into()),
                 ("parallel", _) => Value::Choice(parallel_loops(&chain, cpu).to_string()),
                 ("unroll", _) => Value::Choice("4".into()),
+                ("width", _) => Value::Choice("1".into()),
                 (name, Value::Tile(_)) => {
                     let most = name.strip_prefix("tile.").map_or(1, most);
                     let fits = |value: &&Value| matches!(value, Value::Tile(t) if t[0] <= most);
@@ -98,7 +99,7 @@ fn uses(index: Option<&Affine>, axis: AxisId) -> bool {
     index.is_some_and(|index| index.uses(VarId(axis as u32)))
 }
 
-fn parallel_loops(chain: &Chain, cpu: &CpuTarget) -> usize {
+pub(super) fn parallel_loops(chain: &Chain, cpu: &CpuTarget) -> usize {
     let mut tasks = 1;
     let loops = chain.row_axes().iter().filter(|axis| axis.extent > 1);
     let enough = loops.map(|axis| axis.extent).position(|extent| {

@@ -11,8 +11,8 @@ use thiserror::Error;
 
 use super::text::Fields;
 use super::{
-    WorkloadError, conv2d, group_norm, layer_norm, local_response_norm, matmul, pool2d, reduce, rms_norm, softmax,
-    transpose,
+    WorkloadError, attention, conv2d, group_norm, layer_norm, local_response_norm, matmul, pool2d, reduce, rms_norm,
+    softmax, transpose,
 };
 
 /// Largest number of elements any one tensor, and largest number of multiply-adds any one workload, may have.
@@ -161,6 +161,7 @@ const OWN: &[&OperatorKind] = &[
     &group_norm::INSTANCE_KIND,
     &local_response_norm::KIND,
     &transpose::KIND,
+    &attention::KIND,
 ];
 /// Those from outside.
 static OTHERS: RwLock<Vec<&OperatorKind>> = RwLock::new(Vec::new());

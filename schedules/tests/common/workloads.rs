@@ -3,8 +3,8 @@
 
 use autotune_ir::Target;
 use autotune_schedules::workload::{
-    Activation, Epilogue, GroupNorm, LayerNorm, LocalResponseNorm, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm,
-    Softmax, Transpose, WorkloadError,
+    Activation, Attention, Epilogue, GroupNorm, LayerNorm, LocalResponseNorm, Pool2d, PoolKind, Reduce, ReduceOp,
+    RmsNorm, Softmax, Transpose, WorkloadError,
 };
 use autotune_schedules::{Config, Conv2d, Matmul, ScheduleSpace, Value, Workload, winograd};
 use rand::{Rng, RngExt};
@@ -46,7 +46,12 @@ pub fn random_chain<R: Rng>(rng: &mut R) -> Result<Workload, WorkloadError> {
     let (m, n) = (pick(rng, &[1, 2, 3, 16, 37]), rng.random_range(1..=200));
     let k = pick(rng, &[1, 1, 2, 13, 16, 40]);
     let eps = pick(rng, &[1e-5, 1e-3, 0.5]);
-    match rng.random_range(0..6) {
+    match rng.random_range(0..8) {
+        6 | 7 => {
+            let (m, n) = (pick(rng, &[1, 2, 5, 12]), pick(rng, &[1, 3, 16, 33]));
+            let (k, d) = (pick(rng, &[1, 4, 16, 19]), pick(rng, &[1, 8, 16, 21]));
+            Workload::new(Attention { b: pick(rng, &[1, 2, 3]), m, n, k, d })
+        }
         4 => {
             let (groups, of_group, s) = (pick(rng, &[1, 2, 3]), pick(rng, &[1, 2, 5]), pick(rng, &[1, 7, 16, 33]));
             Workload::new(GroupNorm { n: pick(rng, &[1, 2]), c: groups * of_group, groups, s, eps })

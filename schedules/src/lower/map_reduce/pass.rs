@@ -155,7 +155,7 @@ impl Lowering<'_> {
     fn map(&mut self, spans: &[Span]) -> Vec<Node> {
         let tile = self.open_tile(spans, None);
         let value = self.result(self.value(&tile), &tile);
-        let iteration = Some(Iteration { equation: self.number, point: tile.values.clone() });
+        let iteration = self.iteration(tile.values.clone());
         let store = Store { dst: self.destination(&tile), mode: StoreMode::Assign, value, iteration };
         nest(tile.loops, vec![Node::Store(store)])
     }
@@ -266,9 +266,13 @@ impl Lowering<'_> {
         let tile = self.open_tile(spans, lanes);
         let value = self.value(&tile);
         let dst = Access { buffer: acc, index: tile.place };
-        let iteration = Some(Iteration { equation: self.number, point: tile.values });
+        let iteration = self.iteration(tile.values);
         let store = self.equation().reduction.store(dst, value, iteration);
         nest(tile.loops, vec![Node::Store(store)])
+    }
+
+    fn iteration(&self, point: Vec<Affine>) -> Option<Iteration> {
+        Some(Iteration { equation: self.plan.chain.numbers.start + self.number, point })
     }
 
     /// What the pass combines.
@@ -278,11 +282,9 @@ impl Lowering<'_> {
 
     /// What is stored of what was combined: for the last pass what the last equation makes of it.
     fn result(&self, combined: Expr, tile: &Tile) -> Expr {
-        if !self.is_last() {
-            return combined;
-        }
         let chain = &self.plan.chain;
-        chain.tail().value.replaced(&mut |access| match *access == chain.last().output {
+        let Some(tail) = chain.tail().filter(|_| self.is_last()) else { return combined };
+        tail.value.replaced(&mut |access| match *access == chain.last().output {
             true => combined.clone(),
             false => self.element(access, tile),
         })
@@ -297,13 +299,15 @@ impl Lowering<'_> {
         }
     }
 
-    /// An element of an operand, or of what an earlier pass has computed; the axes of the last equation are the first of the last pass.
+    /// An element of an operand, or of what was computed before; the axes of the last equation are the first of the last pass.
     fn element(&self, access: &Access, tile: &Tile) -> Expr {
-        match self.plan.chain.spec.role(access.buffer) {
-            Role::Operand(number) => {
-                load(BufferId(number as u32), access.index.iter().map(|index| at(index, &tile.values)).collect())
-            }
-            _ => Expr::Load(self.kept_element(access, tile)),
+        let whole = match self.plan.chain.spec.role(access.buffer) {
+            Role::Operand(number) => Some(BufferId(number as u32)),
+            _ => self.made[access.buffer.0 as usize],
+        };
+        match whole {
+            Some(buffer) => load(buffer, access.index.iter().map(|index| at(index, &tile.values)).collect()),
+            None => Expr::Load(self.kept_element(access, tile)),
         }
     }
 
