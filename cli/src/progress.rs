@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use autotune::{Event, Observer, Retired, Task};
 use autotune_measure::MeasureError;
+use autotune_schedules::Workload;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::output::say;
@@ -22,7 +23,7 @@ pub(crate) fn observer(time_budget: Option<Duration>) -> Box<dyn Observer> {
 /// One task as the display knows it.
 struct Row {
     name: String,
-    flops: f64,
+    workload: Workload,
     trials: usize,
     best_secs: f64,
 }
@@ -31,7 +32,7 @@ impl Row {
     /// `85.3 GFLOP/s (2.71 ms)`.
     fn best(&self) -> String {
         if self.best_secs.is_finite() {
-            format!("{:.1} GFLOP/s ({:.4} ms)", self.flops / self.best_secs / 1e9, self.best_secs * 1e3)
+            format!("{} ({:.4} ms)", self.workload.rate(self.best_secs), self.best_secs * 1e3)
         } else {
             "nothing ran yet".into()
         }
@@ -52,7 +53,7 @@ impl Board {
     fn start(&mut self, tasks: &[Task], resumed: &[usize], trials: Option<usize>) {
         let row = |(task, &trials): (&Task, &usize)| Row {
             name: task.name.clone(),
-            flops: task.workload.flops(),
+            workload: task.workload.clone(),
             trials,
             best_secs: f64::INFINITY,
         };

@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table};
 
 /// The table of task reports, and the total over the network below it where there are several.
 pub(crate) fn table(tasks: &[TaskReport]) -> String {
-    let headers = ["task", "times", "default ms", "best ms", "speed-up", "GFLOP/s", "of roofline", "trials", "failed"];
+    let headers = ["task", "times", "default ms", "best ms", "speed-up", "rate", "of roofline", "trials", "failed"];
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_header(headers);
 
@@ -19,7 +19,7 @@ pub(crate) fn table(tasks: &[TaskReport]) -> String {
             ms(task.default_secs),
             ms(task.best_secs),
             or_dash(task.speed_up().map(|x| format!("{x:.2}x"))),
-            or_dash(task.gflops.map(|g| format!("{g:.1}"))),
+            or_dash(task.best_secs.map(|secs| task.workload.rate(secs).to_string())),
             or_dash(of_roofline(task)),
             task.trials.to_string(),
             task.failed_trials.to_string(),

@@ -16,7 +16,7 @@ use std::borrow::Cow;
 
 use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
-use crate::program::{Access, BufferId, Expr, Iteration, Role, Store, StoreMode};
+use crate::program::{Access, BinaryOp, BufferId, Expr, Iteration, Role, Store, StoreMode};
 
 /// An axis, by its position in [`Equation::axes`]; in an [`Affine`] of the equation, `VarId(axis)` stands for it.
 pub type AxisId = usize;
@@ -229,6 +229,18 @@ impl Spec {
     /// True if values are computed on the way to what the last equation but one combines.
     pub fn is_chain(&self) -> bool {
         self.equations.len() > 2
+    }
+
+    /// True if some equation adds up products of elements of two tensors.
+    pub fn multiplies_tensors(&self) -> bool {
+        let is_product = |equation: &Equation| match &equation.value {
+            Expr::Binary(BinaryOp::Mul, of) => match &**of {
+                [Expr::Load(a), Expr::Load(b)] => equation.reduces() && a.buffer != b.buffer,
+                _ => false,
+            },
+            _ => false,
+        };
+        self.equations.iter().any(is_product)
     }
 
     /// Number of terms of one sum of the main equation.

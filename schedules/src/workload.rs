@@ -254,6 +254,15 @@ impl Workload {
         self.spec().flops()
     }
 
+    /// How fast a run is that takes so long.
+    pub fn rate(&self, run_secs: f64) -> Rate {
+        let Work { flops, bytes } = self.work();
+        match self.spec().multiplies_tensors() {
+            true => Rate::Operations(flops / run_secs),
+            false => Rate::Bytes(bytes / run_secs),
+        }
+    }
+
     /// Where the workload is among those of its operator: the nearer two are ([`shape_distance`]), the more alike are the schedules that
     /// are good for them.
     pub fn shape_vector(&self) -> &[f32] {
@@ -281,6 +290,26 @@ pub struct Work {
     pub flops: f64,
     /// Bytes.
     pub bytes: f64,
+}
+
+/// How fast something runs, shown as `85.3 GFLOP/s` or `19.5 GB/s`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    /// Operations a second, of a workload that multiplies tensors with each other.
+    Operations(f64),
+    /// Bytes of operands read and output written a second, of others: they are done when these are moved.
+    Bytes(f64),
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (giga, unit) = match self {
+            Rate::Operations(per_sec) => (per_sec / 1e9, "GFLOP/s"),
+            Rate::Bytes(per_sec) => (per_sec / 1e9, "GB/s"),
+        };
+        let digits = if giga < 10.0 { 3 } else { 1 };
+        write!(f, "{giga:.digits$} {unit}")
+    }
 }
 
 impl PartialEq for Workload {

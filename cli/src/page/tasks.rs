@@ -7,10 +7,10 @@ use autotune_measure::Ceilings;
 use super::Page;
 use super::history::{DefaultTime, History};
 use super::html::{cell, code_cell, number_cell, paragraph, section, table};
-use super::number::{NONE, geometric_mean, many, ms, or_none, percent, rate, times};
+use super::number::{NONE, geometric_mean, many, ms, or_none, percent, times};
 
-const NOTE: &str = "Default is the untuned schedule, best the one that the database would deploy. GFLOP/s count the operations of \
-    the direct algorithm, padding included. Of the roofline counts the work of the algorithm that the best uses; in \
+const NOTE: &str = "Default is the untuned schedule, best the one that the database would deploy. Rates count the operations of \
+    the direct algorithm, padding included, or the bytes of operands and output where no tensors are multiplied. Of the roofline counts the work of the algorithm that the best uses; in \
     brackets what that would be by the direct algorithm's, where another one does with fewer. Kernels that skip the \
     padding can exceed 100 %.";
 
@@ -27,7 +27,7 @@ pub(crate) fn draw(page: &Page<'_>) -> Element {
         ("default ms", true),
         ("best ms", true),
         ("speed-up", true),
-        ("GFLOP/s", true),
+        ("rate", true),
         ("of roofline", true),
         ("trials", true),
         ("failed", true),
@@ -60,7 +60,7 @@ fn row(history: &History, ceilings: Option<&Ceilings>) -> Vec<Element> {
         true => percent(own),
         false => format!("{} ({})", percent(own), percent(direct)),
     });
-    let gflops = best_secs.map(|secs| rate(task.workload.flops() / secs / 1e9));
+    let rate = best_secs.map(|secs| task.workload.rate(secs).to_string());
     let sketch = history.best.as_ref().map(|best| best.record.config.sketch.clone());
     let standing = history.best.as_ref().map_or(NONE, word);
 
@@ -70,7 +70,7 @@ fn row(history: &History, ceilings: Option<&Ceilings>) -> Vec<Element> {
         number_cell(or_none(history.default.as_ref().map(default_text))),
         number_cell(or_none(best_secs.map(ms))),
         number_cell(or_none(history.speed_up().map(|ratio| mark(times(ratio))))),
-        number_cell(or_none(gflops)),
+        number_cell(or_none(rate)),
         number_cell(or_none(of_roofline)),
         number_cell(trials),
         number_cell(failed),

@@ -165,13 +165,13 @@ impl Lowering<'_> {
     /// ```
     fn reduction(&mut self, spans: &[Span]) -> Vec<Node> {
         let acc = self.results("acc", spans, None);
-        let mut body = self.begin(acc, spans, None);
+        let mut body = self.clear(acc, spans, None);
         body.extend(self.steps(acc, spans, None));
         body.extend(self.finish(acc, spans, None));
         allocated([acc], body)
     }
 
-    fn begin(&mut self, acc: BufferId, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {
+    fn clear(&mut self, acc: BufferId, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {
         let neutral = Expr::Const(self.equation().reduction.neutral());
         let Tile { loops, place, .. } = self.open_tile(spans, lanes);
         nest(loops, vec![assign(acc, place, neutral)])
@@ -188,7 +188,8 @@ impl Lowering<'_> {
     /// ```text
     /// alloc lanes {
     ///   alloc acc { acc[..] = neutral; for steps { acc[..] = combined(acc[..], value) }; lanes[..] = acc[..] }
-    ///   alloc sum { sum = neutral; for rest { sum = combined(sum, value) }; sum = combined(sum, lanes[..]); result = sum }
+    ///   lanes[0..8] = combined(lanes[0..8], lanes[8..16]); lanes[0..4] = combined(lanes[0..4], lanes[4..8]); ..
+    ///   alloc sum { sum = lanes[0]; for rest { sum = combined(sum, value) }; result = sum }
     /// }
     /// ```
     fn reduction_of_lanes(&mut self, spans: &[Span]) -> Vec<Node> {
@@ -202,25 +203,25 @@ impl Lowering<'_> {
         let rest = part(whole, spans[vector].extent - whole);
         let single = part(0, 1);
 
-        // What is left over is combined one by one, with what the lanes hold.
-        let sum = self.results("sum", &single, Some(1));
-        let mut body = self.begin(sum, &single, Some(1));
-        let mut stages = Vec::new();
-        let mut local = None;
+        let (mut stages, mut local) = (Vec::new(), None);
         if whole > 0 {
             let spans = part(0, whole);
             let acc = self.results("acc", &spans, Some(lanes));
             let shape = self.all.buffers[acc.0 as usize].shape.clone();
             let name = self.all.buffers[acc.0 as usize].name.replace("acc", "lanes");
             let all_lanes = self.all.buffer_named(&name, Role::Packed, Scope::Local, shape);
-            let mut of_lanes = self.begin(acc, &spans, Some(lanes));
+            let mut of_lanes = self.clear(acc, &spans, Some(lanes));
             of_lanes.extend(self.steps(acc, &spans, Some(lanes)));
             let Tile { loops, place, .. } = self.open_tile(&spans, Some(lanes));
             of_lanes.extend(nest(loops, vec![assign(all_lanes, place.clone(), load(acc, place))]));
             stages.extend(allocated([acc], of_lanes));
-            body.extend(self.combine_lanes(sum, all_lanes, &single, lanes));
+            stages.extend(self.combine_lanes(all_lanes, &single, lanes));
             local = Some(all_lanes);
         }
+
+        // What is left over is combined one by one, with what the lanes hold.
+        let sum = self.results("sum", &single, Some(1));
+        let mut body = self.begin(sum, &single, local);
         if rest[vector].extent > 0 {
             body.extend(self.steps(sum, &rest, Some(1)));
         }
@@ -229,16 +230,30 @@ impl Lowering<'_> {
         allocated(local, stages)
     }
 
-    fn combine_lanes(&mut self, sum: BufferId, lanes: BufferId, spans: &[Span], count: usize) -> Vec<Node> {
-        let Tile { mut loops, place, .. } = self.open_tile(spans, Some(1));
-        let lane = self.all.open_some("lane", count, LoopKind::Unrolled, &mut loops);
-        let mut from = place.clone();
-        if let Some(last) = from.last_mut() {
-            *last = lane;
+    /// All lanes combined into the first, half of them with the other half at a time.
+    fn combine_lanes(&mut self, lanes: BufferId, spans: &[Span], count: usize) -> Vec<Node> {
+        let (mut nodes, mut left) = (Vec::new(), count);
+        while left > 1 {
+            let half = left / 2;
+            let Tile { loops, place, .. } = self.open_tile(spans, Some(half));
+            let mut other = place.clone();
+            if let Some(last) = other.last_mut() {
+                *last = last.clone() + (left - half) as i64;
+            }
+            let dst = Access { buffer: lanes, index: place };
+            let store = self.equation().reduction.store(dst, load(lanes, other), None);
+            nodes.extend(nest(loops, vec![Node::Store(store)]));
+            left -= half;
         }
-        let dst = Access { buffer: sum, index: place };
-        let store = self.equation().reduction.store(dst, load(lanes, from), None);
-        nest(loops, vec![Node::Store(store)])
+        nodes
+    }
+
+    /// `sum = lanes[0]`, or what changes nothing.
+    fn begin(&mut self, sum: BufferId, spans: &[Span], lanes: Option<BufferId>) -> Vec<Node> {
+        let neutral = Expr::Const(self.equation().reduction.neutral());
+        let Tile { loops, place, .. } = self.open_tile(spans, Some(1));
+        let value = lanes.map_or(neutral, |lanes| load(lanes, place.clone()));
+        nest(loops, vec![assign(sum, place, value)])
     }
 
     /// Loops over what is combined, some iterations of the innermost written out.
