@@ -57,11 +57,14 @@ pub(super) fn vectors(chain: &Chain) -> Vec<&'static str> {
 }
 
 /// The axis of a pass along which vectors run: that of the name; of a pass without one the last of its own that something is contiguous
-/// along, or the last of all.
+/// along, one of its result rather than one that is reduced, or the last of all.
 pub(super) fn vector_of(chain: &Chain, pass: &Equation, name: &str) -> AxisId {
     let named = pass.axes.iter().position(|axis| axis.name == name);
-    let own = || (chain.rows..pass.axes.len()).rfind(|&axis| is_contiguous(chain, pass, axis));
-    named.or_else(own).unwrap_or(pass.axes.len() - 1)
+    let own = |reduce: bool| {
+        let is_own = |&axis: &AxisId| pass.axes[axis].reduce == reduce && is_contiguous(chain, pass, axis);
+        (chain.rows..pass.axes.len()).rfind(is_own)
+    };
+    named.or_else(|| own(false)).or_else(|| own(true)).unwrap_or(pass.axes.len() - 1)
 }
 
 /// Every knob with its values.

@@ -40,6 +40,8 @@ const BLEND_EVEX: Opcode = opcode(2, 1, 0x65);
 const SHUFFLE: Opcode = opcode(1, 0, 0xc6);
 /// Pairs of elements in any order; the prefix is that of 64-bit operands, too.
 const PERMUTE_PAIRS: Opcode = opcode(3, 0x80 | 1, 0x01);
+/// Quarters of a vector of 512 bits: two of one factor, then two of the other.
+const SHUFFLE_QUARTERS: Opcode = opcode(3, 1, 0x23);
 /// Half a vector of 256 bits.
 const INSERT_HALF: Opcode = opcode(3, 1, 0x18);
 /// The lower or upper elements, or pairs of elements, of two vectors in turns, in each half.
@@ -55,10 +57,8 @@ const TRANSPOSED: usize = 8;
 const VECTOR: u32 = 6;
 const ELEMENT: u32 = 2;
 
-/// True for 4 or 8 elements of which each is the second next of the one before.
-fn is_every_other(shape: Shape) -> bool {
-    matches!(shape, Shape::Strided { lanes: 4 | 8, stride: 8 })
-}
+/// Distance in bytes of every other element.
+const EVERY_OTHER: i32 = 8;
 
 impl Vectors for X86 {
     fn lanes(&self) -> u8 {
@@ -74,7 +74,10 @@ impl Vectors for X86 {
         match shape {
             Shape::Splat => self.whole(BROADCAST, [v, 0], at.into(), ELEMENT),
             Shape::Lanes(n) => self.transfer(false, v, n, at, v),
-            Shape::Strided { lanes, .. } if is_every_other(shape) && v < 16 => self.load_every_other(v, lanes, at),
+            Shape::Strided { lanes: lanes @ (4 | 8), stride: EVERY_OTHER } if v < 16 => {
+                self.load_every_other(v, lanes, at);
+            }
+            Shape::Strided { lanes, .. } if self.loads_together(shape) => self.load_every_other_masked(v, lanes, at),
             Shape::Strided { lanes, stride } => {
                 self.move_elements((LANES_AT, 4), (at, stride), lanes);
                 self.transfer(false, v, lanes, LANES_AT, v);
@@ -99,7 +102,12 @@ impl Vectors for X86 {
     }
 
     fn loads_together(&self, shape: Shape) -> bool {
-        is_every_other(shape)
+        match shape {
+            Shape::Strided { lanes, stride: EVERY_OTHER } => {
+                matches!(lanes, 4 | 8) || self.isa == Isa::Avx512 && lanes > 4
+            }
+            _ => false,
+        }
     }
 
     fn copy_elements(&mut self, (to, to_stride): (At, i32), (from, from_stride): (At, i32), lanes: u8) {
@@ -322,6 +330,35 @@ impl X86 {
             self.code.vex(PERMUTE_PAIRS, true, [v, 0], Place::Register(v));
             self.code.immediate(EVEN_ODD, 1);
         }
+    }
+
+    /// The same for more than 4 elements, in a register of AVX-512: with those beyond the 8th, half of them are in the second load.
+    ///
+    /// ```text
+    /// in each quarter      b1 b3 a0 a2 | b5 b7 a4 a6 | ..      or without the second load  a0 a2 a0 a2 | a4 a6 a4 a6 | ..
+    /// pairs in each half   a0 a2 a4 a6 | b1 b3 b5 b7 | ..                                  a0 a2 a4 a6 | a0 a2 a4 a6 | ..
+    /// quarters             a0 a2 a4 a6 | a8 .. | b1 b3 b5 b7 | b9 ..
+    /// ```
+    fn load_every_other_masked(&mut self, v: Vector, lanes: u8, at: Address) {
+        const EVEN_ODD: i64 = 0b11_01_10_00;
+        const ODD_EVEN: i64 = 0b10_00_11_01;
+        const EVEN_EVEN: i64 = 0b10_00_10_00;
+        let (read, whole) = (2 * lanes - 1, self.lanes());
+        let (first, shuffled, of_elements, of_pairs) = match read.checked_sub(whole) {
+            Some(behind) => {
+                let second = Address { disp: at.disp.wrapping_add(4 * (i32::from(whole) - 1)), ..at };
+                ((second, behind + 1), at.into(), ODD_EVEN, ODD_EVEN)
+            }
+            None => ((at, read), Place::Register(v), EVEN_EVEN, EVEN_ODD),
+        };
+        self.transfer(false, v, first.1, first.0, v);
+        self.code.evex(SHUFFLE, evex::BITS_512, [v, v], shuffled, VECTOR);
+        self.code.immediate(of_elements, 1);
+        self.code.evex(PERMUTE_PAIRS, evex::BITS_512, [v, 0], Place::Register(v), VECTOR);
+        self.code.immediate(of_pairs, 1);
+        let mask = if lanes == whole { 0 } else { self.mask(lanes) | evex::ZEROING };
+        self.code.evex(SHUFFLE_QUARTERS, evex::BITS_512 | mask, [v, v], Place::Register(v), VECTOR);
+        self.code.immediate(EVEN_ODD, 1);
     }
 
     /// Copies `lanes` elements between places with strides in bytes, first to last, through eax.
