@@ -10,6 +10,7 @@
 //! | [`direct`] | the sketch for CPUs: knobs, their rules, typed form |
 //! | [`map_reduce`] | the sketch for CPUs of maps, and of reductions that are no contraction |
 //! | [`gpu`] | the one composition for GPUs: tiles, stagings, pipelines, inner kernels, limits; its sketches |
+//! | [`rows`] | the sketch for GPUs of maps, reductions that are no contraction, and chains of both |
 //! | [`winograd`] | the Winograd sketches for CPUs and GPUs: their knobs, their rules, their matrices |
 //! | [`lower()`] | from a config to loop nests |
 //! | [`contract`] | tests for operators and sketches from outside |
@@ -52,6 +53,7 @@ mod point;
 pub mod portfolio;
 pub mod reference;
 mod registry;
+pub mod rows;
 pub mod sketch;
 pub mod space;
 pub mod winograd;

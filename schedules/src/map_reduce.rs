@@ -30,7 +30,7 @@ mod chain;
 mod knobs;
 mod sketch;
 
-pub(crate) use chain::{Chain, axis_of};
+pub(crate) use chain::{Chain, axis_of, is_given};
 pub(crate) use sketch::MapReduceSketch;
 pub use sketch::SKETCH;
 

@@ -11,6 +11,7 @@ use crate::error::LowerError;
 use crate::gpu::{IMPLICIT_GEMM, MMA, TILED, WGMMA};
 use crate::knob_space::KnobSpace;
 use crate::map_reduce::MapReduceSketch;
+use crate::rows::RowsSketch;
 use crate::sketch::{Plan, Sketch};
 use crate::winograd::WinogradSketch;
 use crate::workload::{AlreadyRegistered, Work, Workload};
@@ -30,7 +31,7 @@ impl Config {
 type Tiers = &'static [&'static [&'static dyn Sketch]];
 
 const CPU: Tiers = &[&[&DirectSketch, &MapReduceSketch], &[&WinogradSketch]];
-const GPU: Tiers = &[&[&WGMMA], &[&MMA], &[&TILED, &IMPLICIT_GEMM], &[&WinogradSketch]];
+const GPU: Tiers = &[&[&WGMMA], &[&MMA], &[&TILED, &IMPLICIT_GEMM], &[&WinogradSketch], &[&RowsSketch]];
 
 /// Those from outside, for any target.
 static OTHERS: RwLock<Vec<&dyn Sketch>> = RwLock::new(Vec::new());

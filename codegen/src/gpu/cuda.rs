@@ -58,6 +58,8 @@ impl Dialect for Cuda {
     const FUNCTION: &str = "static __device__ __forceinline__";
     const MATH: [&str; 3] = ["sqrtf", "floorf", "fmaf"];
 
+    const INFINITY: &str = "__builtin_inff()";
+
     fn new(program: &Program, stage: &Stage, grid: &Grid, launch: Launch) -> Self {
         let thread = |from_within: usize| grid.threads.iter().rev().nth(from_within).map(|l| l.var);
         let slots = box_copies(grid.body).iter().map(|copy| program.buffer(copy.to.buffer).shape[0]).max();

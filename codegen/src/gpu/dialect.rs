@@ -34,6 +34,9 @@ pub(super) trait Dialect: Sized + 'static {
     const FUNCTION: &str;
     const MATH: [&str; 3];
 
+    /// Infinity.
+    const INFINITY: &str;
+
     /// For one kernel.
     fn new(program: &Program, stage: &Stage, grid: &Grid, launch: Launch) -> Self;
 

@@ -16,6 +16,8 @@ impl Dialect for OpenCl {
     const FUNCTION: &str = "static inline";
     const MATH: [&str; 3] = ["sqrt", "floor", "fma"];
 
+    const INFINITY: &str = "INFINITY";
+
     fn new(_: &Program, _: &Stage, _: &Grid, _: Launch) -> Self {
         Self
     }

@@ -313,6 +313,10 @@ impl<'a, D: Dialect> Writer<'a, D> {
     /// The value of each lane.
     fn expr(&mut self, expr: &Expr, lanes: usize) -> Vec<String> {
         match expr {
+            Expr::Const(value) if value.is_infinite() => {
+                let sign = if *value < 0.0 { "-" } else { "" };
+                vec![format!("({sign}{})", D::INFINITY); lanes]
+            }
             Expr::Const(value) => vec![format!("{value:?}f"); lanes],
             Expr::Load(access) => self.load(access, lanes, None),
             Expr::Unary(..) | Expr::Binary(..) | Expr::Select(..) => {

@@ -1,6 +1,6 @@
 //! What is done in an iteration: a statement of an equation of the algorithm.
 
-use crate::program::{Access, BufferId, Expr, Program, Store, StoreMode};
+use crate::program::{Access, BufferId, Expr, Program, Role, Store, StoreMode};
 use crate::spec::{Equation, Reduction, Spec};
 
 /// What a statement reads.
@@ -68,10 +68,14 @@ fn read<'a>(program: &Program, equation: &Equation, value: &Expr, store: &'a Sto
         match means == mark {
             true if *access != store.dst => return None,
             true => {}
-            false if program.buffers.get(access.buffer.0 as usize)?.role != program.algorithm.role(means.buffer) => {
-                return None;
+            false => {
+                // What is meant, or a copy of it.
+                let role = program.buffers.get(access.buffer.0 as usize)?.role;
+                if role != program.algorithm.role(means.buffer) && role != Role::Packed {
+                    return None;
+                }
+                operands.push(Operand { access, means: Some(means) });
             }
-            false => operands.push(Operand { access, means: Some(means) }),
         }
     }
     Some(operands)

@@ -43,12 +43,17 @@ thread_local! {
 }
 
 impl GpuSketch {
+    /// A spec as it is tiled; none if it is more than a contraction and a map.
+    fn roles_of(&self, spec: &Arc<Spec>) -> Option<AxisRoles> {
+        if spec.is_chain() { None } else { (self.roles)(spec) }
+    }
+
     /// The workload as it is tiled; none if the sketch is not for it, or not on the target.
     fn roles(&self, workload: &Workload, target: &GpuTarget) -> Option<Arc<AxisRoles>> {
         let roles = LAST.with_borrow_mut(|last| match last {
             Some((name, spec, roles)) if *name == self.name && Arc::ptr_eq(spec, workload.spec()) => roles.clone(),
             _ => {
-                let roles = (self.roles)(workload.spec()).map(Arc::new);
+                let roles = self.roles_of(workload.spec()).map(Arc::new);
                 *last = Some((self.name, Arc::clone(workload.spec()), roles.clone()));
                 roles
             }
@@ -99,7 +104,7 @@ impl Sketch for GpuSketch {
 
     /// Where there are enough columns for tensor cores, and where only they have the type.
     fn outdoes_later_tiers(&self, workload: &Workload) -> bool {
-        let fills = || (self.roles)(workload.spec()).is_some_and(|roles| teams::fill(&roles));
+        let fills = || self.roles_of(workload.spec()).is_some_and(|roles| teams::fill(&roles));
         self.by == Some(ThreadGroup::Warp) && (workload.dtype() == DType::Tf32 || fills())
     }
 }

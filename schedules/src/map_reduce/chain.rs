@@ -29,7 +29,7 @@ pub(crate) struct Chain {
 
 impl Chain {
     /// The spec as a chain; `None` if it is none, or a contraction.
-    pub(super) fn of(spec: &Arc<Spec>) -> Option<Self> {
+    pub(crate) fn of(spec: &Arc<Spec>) -> Option<Self> {
         let [passes @ .., tail] = &spec.equations[..] else { return None };
         let last = passes.last()?;
         let is_map_of_last = last.axes.iter().filter(|axis| !axis.reduce).eq(&tail.axes)
@@ -128,6 +128,6 @@ pub(crate) fn axis_of(index: &Affine) -> Option<AxisId> {
 }
 
 /// True for an access to an operand.
-fn is_given(spec: &Spec, access: &Access) -> bool {
+pub(crate) fn is_given(spec: &Spec, access: &Access) -> bool {
     matches!(spec.tensor(access).source, Source::Given { .. })
 }

@@ -1,0 +1,183 @@
+//! The sketch for GPUs of what is no contraction: maps, reductions such as poolings, and chains of both such as a softmax.
+//!
+//! The axes that all equations share are rows ([`Chain`]). Each row has as many threads of a block as are asked for. They take turns along
+//! the other axes of an equation, and combine what each of them has found through shared memory, `fan_in` values at a time:
+//!
+//! ```text
+//! block b { thread y in 0..rows of a block { thread x in 0..threads of a row {
+//!   acc = neutral;  for n.t { acc = max(acc, in[m, threads*n.t + x]) };  parts[y, x] = acc;  barrier
+//!   if x < threads/4 { parts[y, threads + x] = max of parts[y, x], parts[y, x + threads/4], .. };  barrier
+//!   ..                                                                     the last of them is the row's
+//!   acc = 0;  for n.t { acc += exp(in[m, ..] - the row's) };  ..
+//!   for n.t { out[m, ..] = exp(in[m, ..] - the row's) * the other } } } }
+//! ```
+//!
+//! With one thread for a row nothing goes through shared memory: a thread for each element of a map or of a pooling. Neighbouring threads
+//! are neighbours along the axis that memory is contiguous along: of the row, or the rows themselves. What an equation defines for each
+//! element of a row is made anew by those that read it, or kept in shared memory by the first of them.
+
+use std::sync::Arc;
+
+use autotune_ir::program::{Access, Expr};
+use autotune_ir::spec::{AxisId, Equation, Reduction, Spec};
+use autotune_ir::target::GpuTarget;
+use autotune_ir::{DType, VarId};
+
+use crate::config::KnobValues;
+use crate::direct::reader::Reader;
+use crate::error::LowerError;
+use crate::map_reduce::{Chain, is_given};
+use crate::workload::Workload;
+
+mod lower;
+mod sketch;
+
+pub(crate) use sketch::RowsSketch;
+pub use sketch::SKETCH;
+
+/// Blocks of a grid; indices within a kernel are 32 bits wide.
+const MAX_BLOCKS: usize = i32::MAX as usize;
+
+/// A schedule: which threads have which part of which rows.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    pub(crate) chain: Chain,
+    /// Rows of a block.
+    pub(crate) block_rows: usize,
+    /// Threads of a row, a power of two.
+    pub(crate) row_threads: usize,
+    /// Partial results that a thread combines at once.
+    pub(crate) fan_in: usize,
+    /// Iterations of loops that are written out.
+    pub(crate) unroll: usize,
+    /// True if what is defined for each element of a row stays in shared memory.
+    pub(crate) keeps: bool,
+}
+
+/// The chain of a spec that the sketch is for: nothing is done before, each equation has values for whole rows or for all of their elements,
+/// and what it reads beyond a tensor counts for nothing where that is filled with one number.
+pub(crate) fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
+    let chain = Chain::of(spec).filter(|chain| chain.numbers.start == 0)?;
+    let is_alike = |pass: &Equation| pass.axes[chain.rows..].iter().all(|axis| axis.reduce == pass.reduces());
+    let is_filled = |pass: &Equation| {
+        pass.reduction == Reduction::Sum || matches!(pass.value, Expr::Load(_)) || !reads_beyond(spec, pass)
+    };
+    chain.passes().iter().all(|pass| is_alike(pass) && is_filled(pass)).then_some(chain)
+}
+
+/// True if some operand is read beyond its ends.
+pub(crate) fn reads_beyond(spec: &Spec, pass: &Equation) -> bool {
+    pass.loads().into_iter().any(|access| {
+        let mut dims = access.index.iter().zip(&spec.tensor(access).shape);
+        dims.any(|(index, &extent)| {
+            let (low, high) = pass.range(index);
+            low < 0 || high >= extent as i64
+        })
+    })
+}
+
+/// Elements of a row in an equation.
+pub(crate) fn elements(chain: &Chain, pass: &Equation) -> usize {
+    pass.axes[chain.rows..].iter().map(|axis| axis.extent).product()
+}
+
+/// Elements of the longest row.
+fn longest(chain: &Chain) -> usize {
+    chain.passes().iter().map(|pass| elements(chain, pass)).max().unwrap_or(1)
+}
+
+/// True if what is read first is contiguous along the elements of a row.
+pub(crate) fn is_contiguous_within(chain: &Chain) -> bool {
+    let uses_own = |pass: &Equation, access: &Access| {
+        let own = |axis: AxisId| access.index.last().is_some_and(|index| index.uses(VarId(axis as u32)));
+        (chain.rows..pass.axes.len()).filter(|&axis| pass.axes[axis].extent > 1).any(own)
+    };
+    let first = chain.passes().first();
+    first.is_some_and(|pass| {
+        pass.loads().into_iter().any(|access| is_given(&chain.spec, access) && uses_own(pass, access))
+    })
+}
+
+/// Equations with a value for each element of a row that others read.
+pub(crate) fn kept(chain: &Chain) -> impl Iterator<Item = &Equation> {
+    let (_, before) = chain.passes().split_last().unwrap_or((chain.last(), &[]));
+    before.iter().filter(|pass| pass.axes.len() > chain.rows && !pass.reduces())
+}
+
+impl Rows {
+    /// What values of the knobs ask for, or the first that is malformed, does not fit the workload, or breaks a limit of the target.
+    pub fn new(workload: &Workload, target: &GpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
+        let chain = chain_for(workload.spec()).filter(|_| workload.dtype() != DType::Tf32);
+        let chain = chain.ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
+        let reader = Reader(knobs);
+        let [threads, row_threads, fan_in, unroll] =
+            ["threads", "threads.row", "fan_in", "unroll"].map(|knob| reader.number(knob));
+        let (threads, row_threads) = (threads?, row_threads?);
+        let keeps = reader.one_of("keep", &["none", "shared"])? == "shared";
+
+        require(row_threads.is_power_of_two(), "threads.row", "is no power of two")?;
+        require(row_threads <= longest(&chain).next_power_of_two(), "threads.row", "is more than a row has elements")?;
+        require(threads.is_multiple_of(row_threads), "threads", "is no multiple of the threads of a row")?;
+        let plan =
+            Self { chain, block_rows: threads / row_threads, row_threads, fan_in: fan_in?, unroll: unroll?, keeps };
+        plan.check(target)?;
+        Ok(plan)
+    }
+
+    /// Rules between knobs, and limits of the target.
+    fn check(&self, target: &GpuTarget) -> Result<(), LowerError> {
+        let (threads, combines) = (self.block_rows * self.row_threads, self.row_threads > 1);
+        require(threads <= target.threads_per_block, "threads", "is more than a block has")?;
+        require(self.blocks() <= MAX_BLOCKS, "threads", "makes too many blocks")?;
+        require(self.fan_in.is_power_of_two() && self.fan_in > 1, "fan_in", "is no power of two above 1")?;
+        let is_least = if combines { self.fan_in <= self.row_threads } else { self.fan_in == 2 };
+        require(is_least, "fan_in", "is more than there is to combine")?;
+        require(self.unroll.is_power_of_two(), "unroll", "is no power of two")?;
+        let is_kept = combines && kept(&self.chain).next().is_some();
+        require(is_kept || !self.keeps, "keep", "nothing is kept for several threads")?;
+
+        let bytes = self.shared_bytes();
+        let limit = target.shared_bytes_per_block;
+        let knob = if self.keeps { "keep" } else { "threads" };
+        require(bytes <= limit, knob, &format!("{bytes} bytes of shared memory exceed {limit}"))
+    }
+
+    /// Rows of the workload.
+    pub(crate) fn rows(&self) -> usize {
+        self.chain.row_axes().iter().map(|axis| axis.extent).product()
+    }
+
+    /// Blocks of the grid.
+    pub(crate) fn blocks(&self) -> usize {
+        self.rows().div_ceil(self.block_rows)
+    }
+
+    /// Numbers of partial results of a row, from those of all threads to one.
+    pub(crate) fn levels(&self) -> Vec<usize> {
+        let next = |&parts: &usize| (parts > 1).then(|| parts.div_ceil(self.fan_in));
+        std::iter::successors(Some(self.row_threads), next).collect()
+    }
+
+    /// Values of a row in shared memory that a pass needs: its partial results, or what it defines.
+    pub(crate) fn shared_values(&self, pass: &Equation) -> usize {
+        match pass.reduces() {
+            true if self.row_threads > 1 => self.levels().iter().sum(),
+            false if self.keeps => elements(&self.chain, pass),
+            _ => 0,
+        }
+    }
+
+    /// Shared memory of a block.
+    fn shared_bytes(&self) -> usize {
+        let reducing = self.chain.passes().iter().filter(|pass| pass.reduces());
+        let values = reducing.chain(kept(&self.chain)).map(|pass| {
+            let bytes = self.shared_values(pass).saturating_mul(4 * self.block_rows);
+            bytes.checked_next_multiple_of(16).unwrap_or(bytes)
+        });
+        values.fold(0, usize::saturating_add)
+    }
+}
+
+fn require(holds: bool, knob: &str, reason: &str) -> Result<(), LowerError> {
+    if holds { Ok(()) } else { Err(LowerError::knob(knob, reason)) }
+}

@@ -1,0 +1,159 @@
+//! What an equation reads and what it makes of that.
+
+use super::{Lowering, Made, Values};
+use crate::lower::nest::{guarded, guarded_value};
+use crate::lower::{assign, at, load};
+use crate::map_reduce::axis_of;
+use crate::rows::reads_beyond;
+use autotune_ir::affine::Affine;
+use autotune_ir::program::{Access, BufferId, Expr, Iteration, Node, Role, Scope, Store, StoreMode};
+use autotune_ir::spec::{Equation, Reduction};
+
+/// Where an equation is evaluated.
+#[derive(Clone, Copy)]
+struct At<'v> {
+    /// The equation.
+    pass: usize,
+    /// The value of each of its axes.
+    values: &'v [Affine],
+    /// True if all points of the equation are such, each once.
+    is_whole: bool,
+}
+
+impl Lowering<'_> {
+    /// What the pass combines or stores at some values of its axes, and what is done first.
+    pub(super) fn value(&mut self, values: &[Affine]) -> (Vec<Node>, Expr) {
+        self.reads = 0;
+        self.value_at(At { pass: self.pass, values, is_whole: true })
+    }
+
+    pub(super) fn iteration(&self, values: &[Affine]) -> Iteration {
+        Iteration { equation: self.pass, point: values.to_vec() }
+    }
+
+    /// `acc = combined(acc, value)`.
+    pub(super) fn combine(&self, acc: BufferId, value: Expr, values: &[Affine]) -> Node {
+        let dst = Access { buffer: acc, index: Vec::new() };
+        Node::Store(self.equation().reduction.store(dst, value, Some(self.iteration(values))))
+    }
+
+    /// `output = what the last equation makes of the value`.
+    pub(super) fn stored(&self, value: Expr, values: &[Affine], iteration: Option<Iteration>) -> Node {
+        let chain = &self.plan.chain;
+        let of_tail = |access: &Access| match *access == chain.last().output {
+            true => value.clone(),
+            false => Expr::Load(self.operand(access, values)),
+        };
+        let value = chain.tail().map_or_else(|| value.clone(), |tail| tail.value.replaced(&mut { of_tail }));
+        let index = chain.last().output.index.iter().map(|index| at(index, values)).collect();
+        let dst = Access { buffer: self.output, index };
+        Node::Store(Store { dst, mode: StoreMode::Assign, value, iteration })
+    }
+
+    fn operand(&self, access: &Access, values: &[Affine]) -> Access {
+        let Role::Operand(number) = self.plan.chain.spec.role(access.buffer) else { return access.clone() };
+        let index = access.index.iter().map(|index| at(index, values)).collect();
+        Access { buffer: BufferId(number as u32), index }
+    }
+
+    fn value_at(&mut self, place: At) -> (Vec<Node>, Expr) {
+        let chain = &self.plan.chain;
+        let equation = &chain.passes()[place.pass];
+        let is_filled = reads_beyond(&chain.spec, equation);
+        let (mut nodes, mut read): (Vec<Node>, Vec<(&Access, Expr)>) = (Vec::new(), Vec::new());
+        for access in equation.loads() {
+            if read.iter().any(|(known, _)| *known == access) {
+                continue;
+            }
+            let value = match (chain.spec.role(access.buffer), self.made[access.buffer.0 as usize].clone()) {
+                (Role::Operand(_), _) if is_filled => self.filled(equation.reduction, access, place, &mut nodes),
+                (Role::Operand(_), _) => Expr::Load(self.operand(access, place.values)),
+                (_, Some(Made::OfRow(buffer, index))) => load(buffer, index),
+                (_, Some(Made::Kept(buffer))) => load(buffer, self.kept_index(&self.defining(access, place).1)),
+                (_, None) => self.made_anew(access, place, &mut nodes),
+            };
+            read.push((access, value));
+        }
+
+        let found = |access: &Access| read.iter().find(|(known, _)| *known == access).map(|(_, value)| value.clone());
+        let value = equation.value.replaced(&mut |access| found(access).unwrap_or(Expr::Load(access.clone())));
+        (nodes, value)
+    }
+
+    /// A register for what is read next.
+    fn register(&mut self, name: &str) -> BufferId {
+        self.reads += 1;
+        self.allocate(&format!("{name}_{}", self.reads), Role::Packed, Scope::Register, Vec::new())
+    }
+
+    /// An element of an operand in a register, beyond the operand what changes nothing.
+    fn filled(&mut self, reduction: Reduction, access: &Access, place: At, nodes: &mut Vec<Node>) -> Expr {
+        let element = self.operand(access, place.values);
+        let bounds = self.all.buffers[element.buffer.0 as usize].shape.clone();
+        let when = self.all.guards(element.index.iter().cloned().zip(bounds));
+        let name = self.all.buffers[element.buffer.0 as usize].name.clone();
+        let register = self.register(&name);
+        match reduction {
+            Reduction::Sum => nodes.push(assign(register, Vec::new(), guarded_value(when, Expr::Load(element)))),
+            _ => {
+                nodes.push(assign(register, Vec::new(), Expr::Const(reduction.neutral())));
+                nodes.extend(guarded(when, vec![assign(register, Vec::new(), Expr::Load(element))]));
+            }
+        }
+        load(register, Vec::new())
+    }
+
+    /// What an earlier pass defines for an element of the row, in a register; the first time in shared memory as well if that is asked for.
+    fn made_anew(&mut self, access: &Access, place: At, nodes: &mut Vec<Node>) -> Expr {
+        let plan = self.plan;
+        let (known, values) = self.defining(access, place);
+        let is_whole = place.is_whole && self.is_whole(access, place.pass, &plan.chain.passes()[known]);
+        let (first, value) = self.value_at(At { pass: known, values: &values, is_whole });
+        nodes.extend(first);
+
+        let (tensor, rows) = (access.buffer.0 as usize, plan.chain.rows);
+        let name = plan.chain.spec.tensors[tensor].name.to_string();
+        let register = self.register(&name);
+        let is_first = is_whole && !self.counted[tensor];
+        self.counted[tensor] |= is_first;
+        let iteration = is_first.then(|| Iteration { equation: known, point: values.clone() });
+        let dst = Access { buffer: register, index: Vec::new() };
+        nodes.push(Node::Store(Store { dst, mode: StoreMode::Assign, value, iteration }));
+
+        if plan.keeps && is_first && !self.is_last() {
+            let own = plan.chain.passes()[known].axes[rows..].iter().map(|axis| axis.extent);
+            let shape = std::iter::once(plan.block_rows).chain(own).collect();
+            let kept = self.allocate(&format!("{name}_kept"), Role::Packed, Scope::Shared, shape);
+            nodes.push(assign(kept, self.kept_index(&values), load(register, Vec::new())));
+            self.keeping.push((tensor, Made::Kept(kept)));
+        }
+        load(register, Vec::new())
+    }
+
+    /// The pass that defines what is read, and the values of its axes there.
+    fn defining(&self, access: &Access, place: At) -> (usize, Values) {
+        let passes = self.plan.chain.passes();
+        let known = passes.iter().position(|pass| pass.output.buffer == access.buffer).unwrap_or(place.pass);
+        let mut values = place.values[..self.plan.chain.rows].to_vec();
+        values.resize(passes[known].axes.len(), Affine::default());
+        for (index, own) in access.index.iter().zip(&passes[known].output.index) {
+            if let Some(axis) = axis_of(own) {
+                values[axis] = at(index, place.values);
+            }
+        }
+        (known, values)
+    }
+
+    /// True if a pass reads every element of what another defines for a row, each once.
+    fn is_whole(&self, access: &Access, pass: usize, known: &Equation) -> bool {
+        let rows = self.plan.chain.rows;
+        let mut own: Vec<usize> = access.index.iter().filter_map(axis_of).filter(|&axis| axis >= rows).collect();
+        own.sort_unstable();
+        own.dedup();
+        own.len() == known.axes.len() - rows && own.len() == self.plan.chain.passes()[pass].axes.len() - rows
+    }
+
+    fn kept_index(&self, values: &[Affine]) -> Vec<Affine> {
+        std::iter::once(&self.y).chain(&values[self.plan.chain.rows..]).cloned().collect()
+    }
+}

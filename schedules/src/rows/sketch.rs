@@ -1,0 +1,69 @@
+//! Rows of maps and reductions as a sketch.
+
+use std::sync::Arc;
+
+use super::{Rows, chain_for, kept, longest, lower};
+use crate::config::KnobValues;
+use crate::error::LowerError;
+use crate::knob_space::{Knob, KnobSpace};
+use crate::point::Point;
+use crate::sketch::{self, Plan, Sketch};
+use crate::workload::Workload;
+use autotune_ir::DType;
+use autotune_ir::program::Program;
+use autotune_ir::target::Target;
+
+/// Name of the sketch in configs.
+pub const SKETCH: &str = "rows";
+
+/// Threads of a block.
+const THREADS: [usize; 6] = [32, 64, 128, 256, 512, 1024];
+/// Threads of a row.
+const ROW_THREADS: [usize; 9] = [1, 4, 8, 16, 32, 64, 128, 256, 1024];
+/// Partial results that a thread combines at once.
+const FAN_IN: [usize; 4] = [2, 4, 8, 16];
+
+/// The sketch.
+pub(crate) struct RowsSketch;
+
+impl Sketch for RowsSketch {
+    fn name(&self) -> &'static str {
+        SKETCH
+    }
+
+    fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>> {
+        let (chain, gpu) = (chain_for(workload.spec())?, target.gpu()?);
+        if workload.dtype() == DType::Tf32 {
+            return None;
+        }
+
+        let longest = longest(&chain).next_power_of_two();
+        let most = if chain.passes().iter().any(|pass| pass.reduces()) { longest } else { 1 };
+        let choice = |name: &str, numbers: &[usize], most: usize| {
+            let words: Vec<String> = numbers.iter().filter(|&&number| number <= most).map(usize::to_string).collect();
+            Knob::choice(name, &words.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        let keep: &[&str] = if most > 1 && kept(&chain).next().is_some() { &["none", "shared"] } else { &["none"] };
+        Some(vec![
+            choice("threads", &THREADS, gpu.threads_per_block),
+            choice("threads.row", &ROW_THREADS, most),
+            choice("fan_in", &FAN_IN, most.max(2)),
+            choice("unroll", &[1, 2, 4, 8], if longest > 1 { 8 } else { 1 }),
+            Knob::choice("keep", keep),
+        ])
+    }
+
+    fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError> {
+        Ok(Box::new(Rows::new(workload, sketch::gpu_of(self, workload, target)?, knobs)?))
+    }
+
+    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
+        space.least(|point| sketch::cycles(self, workload, target, point))
+    }
+}
+
+impl Plan for Rows {
+    fn lower(&self) -> Program {
+        lower::lower(self)
+    }
+}

@@ -1,0 +1,260 @@
+//! Maps, reductions and chains of both on GPUs: proven, interpreted, compiled for CUDA, and run as CUDA built for the CPU and as OpenCL.
+//!
+//! Where there is no compiler or no device, these tests say so and pass; `AUTOTUNE_REQUIRE=cxx,nvrtc,opencl` makes that a failure.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_codegen as codegen;
+use autotune_ir::analyse::analyse;
+use autotune_ir::program::{Node, Program};
+use autotune_ir::{DType, GpuApi, Launch, Target, verify};
+use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance};
+use common::cuda_on_cpu::OnCpu;
+use common::missing;
+use common::nvrtc::Nvrtc;
+use common::opencl::OpenCl;
+use common::random_programs::{check, check_configs};
+use common::workloads::random_map_reduce;
+use ndarray::ArrayD;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// What each operator has of its own: padding, windows of a whole image, rows along which memory is not contiguous, values for each
+/// element of a row, rows of one element.
+const WORKLOADS: [&str; 12] = [
+    "pool2d:n=2,c=3,h=11,w=13,k=3,s=2,p=1,kind=max,bias,act=relu",
+    "pool2d:n=2,c=5,h=9,w=9,k=9,kind=avg",
+    "pool2d:c=4,h=8,w=10,k=2,s=2,ceil,kind=max",
+    "reduce:m=5,n=700,op=max",
+    "reduce:m=37,n=129,op=mean,bias",
+    "transpose:b=2,m=37,n=29,add",
+    "softmax:m=7,n=333",
+    "softmax:m=2,n=21,k=40",
+    "log_softmax:m=3,n=100,act=relu",
+    "layer_norm:m=9,n=200",
+    "rms_norm:m=33,n=1",
+    "local_response_norm:n=2,c=9,s=20,size=5",
+];
+
+fn target(word: &str) -> Target {
+    Target::detect(word, None).unwrap()
+}
+
+#[test]
+fn random_programs_are_proven_and_agree_with_the_reference() {
+    for word in ["cuda:sm_90", "opencl"] {
+        let target = target(word);
+        for seed in 0..120 {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let plain = random_map_reduce(&mut rng);
+            let dtype = if target.supports(DType::F16) && rng.random_bool(0.2) { DType::F16 } else { DType::F32 };
+            let workload = plain.with_dtype(dtype);
+            if workload.operator().kind().name == "attention" {
+                let refusal = ScheduleSpace::new(&workload, &target).refusal().unwrap().to_string();
+                assert!(refusal.starts_with("no sketch for attention"), "{refusal}");
+                continue;
+            }
+            check(&workload, &target, seed, 4);
+        }
+    }
+}
+
+/// The default schedule and others of a workload, each with its program.
+fn programs(workload: &Workload, target: &Target, count: usize, seed: u64) -> Vec<(Config, Program)> {
+    let space = ScheduleSpace::new(workload, target);
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let drawn = (1..count).map(|_| space.sample(&mut rng).config().clone());
+    let configs: Vec<Config> = std::iter::once(space.default_config()).chain(drawn).collect();
+    configs.into_iter().map(|config| (config.clone(), lower(workload, target, &config).unwrap())).collect()
+}
+
+/// Fails unless the output is near the reference, with NaN in the same places.
+fn assert_right(output: &ArrayD<f32>, expected: &ArrayD<f32>, workload: &Workload, config: &Config, context: &str) {
+    let error = max_rel_error(output, expected);
+    assert!(error <= tolerance(workload, config), "{context}: {workload}\n{config}\nerror {error}");
+}
+
+#[test]
+fn cuda_agrees_with_the_reference() {
+    let target = target("cuda:sm_90");
+    let workloads = WORKLOADS.map(|text| text.parse::<Workload>().unwrap());
+    let all: Vec<_> = (0..)
+        .zip(&workloads)
+        .flat_map(|(seed, workload)| programs(workload, &target, 4, seed).into_iter().map(move |one| (workload, one)))
+        .collect();
+    let built = OnCpu::build(all.iter().map(|(_, (_, program))| program.clone()).collect(), |_, text| text);
+    let built = match built {
+        Ok(built) => built,
+        Err(reason) => return missing("cxx", &reason),
+    };
+    for (number, (workload, (config, program))) in all.iter().enumerate() {
+        let operands = Operands::random(workload.spec(), number as u64);
+        let expected = reference(workload, &operands);
+        for backwards in [false, true] {
+            let output = built.run(number, &operands, backwards).unwrap_or_else(|e| panic!("{config}\n{program}\n{e}"));
+            assert_right(&output, &expected, workload, config, "as CUDA");
+        }
+    }
+}
+
+#[test]
+fn opencl_agrees_with_the_reference() {
+    // SAFETY: no other thread of this process reads this variable before the device is found.
+    unsafe { std::env::set_var("POCL_KERNEL_CACHE", "0") };
+    let device = match OpenCl::find() {
+        Ok(device) => device,
+        Err(reason) => return missing("opencl", &reason),
+    };
+    let target = target("opencl");
+    for (seed, text) in (0..).zip(WORKLOADS) {
+        let workload: Workload = text.parse().unwrap();
+        let operands = Operands::random(workload.spec(), seed);
+        let expected = reference(&workload, &operands);
+        for (config, program) in programs(&workload, &target, 3, seed) {
+            let output = device.run(&program, &operands).unwrap_or_else(|e| panic!("{config}\n{program}\n{e}"));
+            assert_right(&output, &expected, &workload, &config, "as OpenCL");
+        }
+    }
+}
+
+#[test]
+fn cuda_compiles() {
+    let nvrtc = match Nvrtc::find() {
+        Ok(nvrtc) => nvrtc,
+        Err(reason) => return missing("nvrtc", &reason),
+    };
+    let sm = if nvrtc.architectures.contains(&80) { 80 } else { nvrtc.architectures[0] };
+    let target = target(&format!("cuda:sm_{sm}"));
+    for (seed, text) in (0..).zip(WORKLOADS) {
+        for dtype in [DType::F32, DType::F16] {
+            let workload = text.parse::<Workload>().unwrap().with_dtype(dtype);
+            for (config, program) in programs(&workload, &target, 2, seed) {
+                let source = codegen::gpu::generate(&program, GpuApi::Cuda { sm });
+                let usage = nvrtc.compile(&source, sm).unwrap_or_else(|e| panic!("{config}\n{source}\n{e}"));
+                assert!(usage.iter().all(|kernel| kernel.spill_bytes == 0), "{config}\n{source}\n{usage:?}");
+            }
+        }
+    }
+}
+
+/// What every default has to keep is near what a GPU does well: rows of a softmax are read by neighbouring threads, channels by one each.
+#[test]
+fn the_default_reads_neighbours_by_neighbouring_threads() {
+    for word in ["cuda:sm_90", "opencl"] {
+        let target = target(word);
+        for text in [
+            "softmax:m=4096,n=1024",
+            "softmax:m=8,n=21,k=4096",
+            "reduce:m=4096,n=4096,op=sum",
+            "pool2d:c=64,h=112,w=112,k=3,s=2,p=1,kind=max",
+            "layer_norm:m=512,n=768",
+            "pool2d:n=8,c=512,h=7,w=7,k=7,kind=avg",
+        ] {
+            let workload: Workload = text.parse().unwrap();
+            let config = ScheduleSpace::new(&workload, &target).default_config();
+            let program = lower(&workload, &target, &config).unwrap();
+            let analysis = analyse(&program, &target);
+            let kernels = analysis.kernels.as_ref().unwrap();
+            let loads = kernels.main.global.loads[0];
+            eprintln!("{word} {text}: {config}: {} cycles, coalescing {}", analysis.cycles(), loads.coalescing());
+            let cycles = analysis.cycles();
+            assert!(cycles.is_finite() && cycles > 0.0 && loads.coalescing() > 0.3, "{config}\n{program}\n{loads:?}");
+            let launch = Launch::of(&program, &program.stages[0]).unwrap();
+            assert!(launch.blocks >= 4, "{config}");
+        }
+    }
+}
+
+#[test]
+fn every_choice_of_some_workloads_is_proven() {
+    for (word, text) in [
+        ("opencl", "softmax:m=3,n=70"),
+        ("cuda:sm_80", "pool2d:c=2,h=6,w=5,k=3,p=1,kind=max"),
+        ("opencl", "reduce:m=3,n=9,op=prod"),
+    ] {
+        let space = ScheduleSpace::new(&text.parse().unwrap(), &target(word));
+        let all: Vec<Config> = space.iter().map(|candidate| candidate.config().clone()).collect();
+        assert!(all.len() > 20, "{text}: {}", all.len());
+        check_configs(&space, 7, all);
+    }
+}
+
+/// The program of a softmax whose rows have several threads each.
+fn softmax() -> (Program, Target) {
+    let target = target("opencl");
+    let (workload, text) =
+        ("softmax:m=6,n=70".parse::<Workload>().unwrap(), "threads=64 threads.row=16 fan_in=4 unroll=2");
+    let space = ScheduleSpace::new(&workload, &target);
+    let wanted = |config: &Config| {
+        text.split(' ').all(|one| config.to_string().split("; ").any(|known| known == one))
+            && config.to_string().contains("keep=shared")
+    };
+    let config = space.iter().map(|candidate| candidate.config().clone()).find(wanted).unwrap();
+    let program = lower(&workload, &target, &config).unwrap();
+    assert_eq!(verify(&program, &target), Ok(()));
+    (program, target)
+}
+
+fn for_each_list(nodes: &mut Vec<Node>, change: &mut impl FnMut(&mut Vec<Node>)) {
+    change(nodes);
+    nodes.iter_mut().filter_map(Node::body_mut).for_each(|body| for_each_list(body, change));
+}
+
+#[test]
+fn a_barrier_that_is_left_out_is_missed() {
+    let (program, target) = softmax();
+    let mut barriers = 0;
+    for_each_list(&mut program.stages[0].body.clone(), &mut |nodes| {
+        barriers += nodes.iter().filter(|node| **node == Node::Barrier).count();
+    });
+    assert_eq!(barriers, 6);
+    for left_out in 0..barriers {
+        let (mut broken, mut number) = (program.clone(), 0);
+        for_each_list(&mut broken.stages[0].body, &mut |nodes| {
+            nodes.retain(|node| {
+                number += usize::from(*node == Node::Barrier);
+                *node != Node::Barrier || number != left_out + 1
+            });
+        });
+        let problem = verify(&broken, &target).unwrap_err().to_string();
+        assert!(problem.contains("without a barrier between"), "{problem}");
+    }
+}
+
+#[test]
+fn elements_that_no_thread_or_two_threads_have_are_found() {
+    let (program, target) = softmax();
+    type Break = fn(&mut Node);
+    let cases: [Break; 3] = [
+        |node| {
+            if let Node::Loop(l) = node
+                && l.extent == 3
+            {
+                l.extent = 2;
+            }
+        },
+        |node| {
+            if let Node::Unflatten { digits, .. } = node
+                && digits[0].extent == 70
+            {
+                digits[0].extent = 60;
+            }
+        },
+        |node| {
+            if let Node::Unflatten { value, digits, .. } = node
+                && digits[0].extent == 70
+            {
+                value.terms.iter_mut().for_each(|term| term.1 = term.1.min(8));
+            }
+        },
+    ];
+    for (case, change) in cases.into_iter().enumerate() {
+        let mut broken = program.clone();
+        for_each_list(&mut broken.stages[0].body, &mut |nodes| nodes.iter_mut().for_each(change));
+        assert_ne!(broken, program, "case {case} changes nothing");
+        assert!(verify(&broken, &target).is_err(), "case {case}\n{broken}");
+    }
+}
