@@ -58,7 +58,7 @@ impl Dialect for Cuda {
     const FUNCTION: &str = "static __device__ __forceinline__";
     const MATH: [&str; 3] = ["sqrtf", "floorf", "fmaf"];
 
-    const INFINITY: &str = "__builtin_inff()";
+    const INFINITY: &str = "__uint_as_float(0x7f800000u)";
 
     fn new(program: &Program, stage: &Stage, grid: &Grid, launch: Launch) -> Self {
         let thread = |from_within: usize| grid.threads.iter().rev().nth(from_within).map(|l| l.var);
