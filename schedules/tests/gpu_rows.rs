@@ -9,8 +9,8 @@ mod common;
 
 use autotune_codegen as codegen;
 use autotune_ir::analyse::analyse;
-use autotune_ir::program::{Node, Program};
-use autotune_ir::{DType, GpuApi, Launch, Target, verify};
+use autotune_ir::program::{Access, BufferId, Expr, Grid, InBounds, Node, Program, Role, Store, StoreMode};
+use autotune_ir::{Affine, DType, GpuApi, Launch, Target, interpret, verify};
 use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance};
 use common::cuda_on_cpu::OnCpu;
 use common::missing;
@@ -71,7 +71,7 @@ fn programs(workload: &Workload, target: &Target, count: usize, seed: u64) -> Ve
     configs.into_iter().map(|config| (config.clone(), lower(workload, target, &config).unwrap())).collect()
 }
 
-/// Fails unless the output is near the reference, with NaN in the same places.
+/// Fails unless the output is near the reference.
 fn assert_right(output: &ArrayD<f32>, expected: &ArrayD<f32>, workload: &Workload, config: &Config, context: &str) {
     let error = max_rel_error(output, expected);
     assert!(error <= tolerance(workload, config), "{context}: {workload}\n{config}\nerror {error}");
@@ -256,5 +256,82 @@ fn elements_that_no_thread_or_two_threads_have_are_found() {
         for_each_list(&mut broken.stages[0].body, &mut |nodes| nodes.iter_mut().for_each(change));
         assert_ne!(broken, program, "case {case} changes nothing");
         assert!(verify(&broken, &target).is_err(), "case {case}\n{broken}");
+    }
+}
+
+/// What is stored along a diagonal under a condition on its one variable does not fill the matrix.
+#[test]
+fn a_diagonal_is_not_the_whole_result() {
+    let (workload, target) = ("softmax:m=32,n=32".parse::<Workload>().unwrap(), target("opencl"));
+    let space = ScheduleSpace::new(&workload, &target);
+    let wanted = |config: &Config| config.to_string().contains("threads=32; threads.row=1;");
+    let config = space.iter().map(|candidate| candidate.config().clone()).find(wanted).unwrap();
+    let mut program = lower(&workload, &target, &config).unwrap();
+    assert_eq!(verify(&program, &target), Ok(()));
+
+    let output = program.find(Role::Output).unwrap();
+    let thread = Grid::of(&program.stages[0]).unwrap().threads[0].var;
+    let index = vec![Affine::var(thread), Affine::var(thread)];
+    let dst = Access { buffer: output, index };
+    let store = Node::Store(Store { dst, mode: StoreMode::Assign, value: Expr::Const(0.0), iteration: None });
+    let when = vec![InBounds { index: Affine::var(thread), extent: 32 }];
+    let diagonal = Node::Guard { when, body: vec![store] };
+    for_each_list(&mut program.stages[0].body, &mut |nodes| {
+        let writes = |node: &Node| matches!(node, Node::Unflatten { .. }) && stores_to(node, output);
+        if let Some(node) = nodes.iter_mut().find(|node| writes(node)) {
+            *node = diagonal.clone();
+        }
+    });
+    assert!(verify(&program, &target).unwrap_err().to_string().contains("element of its own"), "{program}");
+}
+
+fn stores_to(node: &Node, buffer: BufferId) -> bool {
+    matches!(node, Node::Store(store) if store.dst.buffer == buffer)
+        || node.body().iter().any(|node| stores_to(node, buffer))
+}
+
+/// Operands with infinities and with what is not a number among the first rows, and a row of nothing but the least.
+fn special_operands(workload: &Workload) -> Operands {
+    let mut operands = Operands::random(workload.spec(), 5);
+    let row = operands[0].len() / 6;
+    let input = operands[0].as_slice_mut().unwrap();
+    for (number, special) in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY].into_iter().enumerate() {
+        input[number * row + 13 * number + 5] = special;
+    }
+    input[3 * row..4 * row].fill(f32::NEG_INFINITY);
+    operands
+}
+
+#[test]
+fn infinities_and_nan_are_those_of_the_definition() {
+    let target = target("cuda:sm_90");
+    let workloads =
+        ["reduce:m=6,n=70,op=max", "softmax:m=6,n=70", "pool2d:n=6,c=1,h=7,w=10,k=3,p=1,kind=max", "rms_norm:m=6,n=70"]
+            .map(|text| text.parse::<Workload>().unwrap());
+    let assert_alike = |output: &ArrayD<f32>, expected: &ArrayD<f32>, context: &str| {
+        let is_alike = |(found, wanted): (&f32, &f32)| {
+            found == wanted || found.is_nan() && wanted.is_nan() || (found - wanted).abs() < 1e-4
+        };
+        let wrong = output.iter().zip(expected).position(|pair| !is_alike(pair));
+        assert_eq!(wrong, None, "{context}\n{output}\n{expected}");
+    };
+    let mut all = Vec::new();
+    for workload in &workloads {
+        let operands = special_operands(workload);
+        let expected = reference(workload, &operands);
+        assert!(expected.iter().any(|x| x.is_nan()) && expected.iter().any(|x| x.is_finite()), "{workload}");
+        for (config, program) in programs(workload, &target, 6, 1) {
+            let context = format!("{workload}, {config}");
+            assert_alike(&interpret(&program, &operands).unwrap(), &expected, &context);
+            all.push((program, operands.clone(), expected.clone(), context));
+        }
+    }
+
+    let built = match OnCpu::build(all.iter().map(|one| one.0.clone()).collect(), |_, text| text) {
+        Ok(built) => built,
+        Err(reason) => return missing("cxx", &reason),
+    };
+    for (number, (_, operands, expected, context)) in all.iter().enumerate() {
+        assert_alike(&built.run(number, operands, false).unwrap(), expected, &format!("as CUDA: {context}"));
     }
 }

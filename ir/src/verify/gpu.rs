@@ -98,7 +98,7 @@ pub(super) fn range(
 }
 
 /// The values with what each condition compares replaced by a variable of its own, and the extents of those variables. `None`
-/// if a condition is not plainly about one of the values, or does not leave it `0..n`, each taken once.
+/// if a condition is not plainly about one of the values alone, or does not leave it `0..n`, each taken once.
 pub(super) fn apply_guards(
     values: &[Affine],
     guards: &[&InBounds],
@@ -108,6 +108,10 @@ pub(super) fn apply_guards(
     for guard in guards {
         let left = Set::of(&guard.index, extent_of)?.below(guard.extent).as_prefix()?;
         let (at, (c, rest)) = values.iter().enumerate().find_map(|(i, v)| Some((i, split_off(v, &guard.index)?)))?;
+        let is_shared = |var: VarId| values.iter().enumerate().any(|(i, value)| i != at && value.uses(var));
+        if guard.index.terms.iter().any(|&(var, _)| extent_of(var) > 1 && is_shared(var)) {
+            return None;
+        }
         let var = VarId(u32::MAX - extents.len() as u32);
         extents.insert(var, left);
         values[at] = rest + Affine::var(var) * c;
