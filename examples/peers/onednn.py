@@ -11,8 +11,17 @@ from clock import time_calls
 
 F32, ANY, INFERENCE, CPU, RELU = 3, 1, 96, 1, 32
 DIRECT, WINOGRAD, AUTO = 1, 2, 3
-QUERY_IMPL, QUERY_SRC, QUERY_WEIGHTS, QUERY_DST = 8, 129, 131, 133
-ARG_SRC, ARG_DST, ARG_WEIGHTS, ARG_BIAS = 1, 17, 33, 41
+POOLINGS = {"max": 0x1ff, "average": 0x2ff}
+REDUCTIONS = {"max": 0x2fff2, "sum": 0x2fff4, "prod": 0x2fff5, "mean": 0x2fff6}
+SOFTMAXES = {"softmax": 0x30000, "log_softmax": 0x30001}
+USE_SCALE, USE_SHIFT = 2, 4
+# Layouts of images in blocks of so many channels.
+BLOCKED = {16: 78, 8: 102}
+QUERY_IMPL = 8
+QUERIES = {"input": 129, "weight": 131, "output": 133}
+ARG_SRC, ARG_DST, ARG_WEIGHTS, ARG_BIAS, ARG_SCALE, ARG_SHIFT = 1, 17, 33, 41, 51, 52
+ARGS = {"input": ARG_SRC, "weight": ARG_WEIGHTS, "bias": ARG_BIAS, "scale": ARG_SCALE, "shift": ARG_SHIFT,
+        "output": ARG_DST}
 
 pointer = ctypes.c_void_p
 byref = ctypes.byref
@@ -63,10 +72,13 @@ class Peer:
         self.call("dnnl_memory_desc_create_with_strides", byref(md), len(shape), dims(shape), F32, dims(strides))
         return md
 
-    def any(self, shape):
+    def tagged(self, shape, tag):
         md = pointer()
-        self.call("dnnl_memory_desc_create_with_tag", byref(md), len(shape), dims(shape), F32, ANY)
+        self.call("dnnl_memory_desc_create_with_tag", byref(md), len(shape), dims(shape), F32, tag)
         return md
+
+    def any(self, shape):
+        return self.tagged(shape, ANY)
 
     def memory(self, md, array=None):
         """Memory of a descriptor: the array's own, or new."""
@@ -101,11 +113,25 @@ class Peer:
             yield "matmul", lambda: self.matmul(workload, operands)
             if workload["b"] == 1:
                 yield "inner product", lambda: self.inner_product(workload, operands)
-            return
-        yield "direct", lambda: self.convolution(workload, operands, DIRECT)
-        if not exact:
-            yield "winograd", lambda: self.convolution(workload, operands, WINOGRAD)
-            yield "auto", lambda: self.convolution(workload, operands, AUTO)
+        elif workload["op"] == "conv2d":
+            yield "direct", lambda: self.convolution(workload, operands, DIRECT)
+            if not exact:
+                yield "winograd", lambda: self.convolution(workload, operands, WINOGRAD)
+                yield "auto", lambda: self.convolution(workload, operands, AUTO)
+        elif workload["op"] == "pool2d":
+            for layout, md in self.layouts(operands["input"].shape):
+                yield layout, lambda md=md, layout=layout: self.pooling(workload, operands, md, layout)
+        elif workload["op"] in OPERATORS:
+            yield workload["op"], lambda: OPERATORS[workload["op"]](self, workload, operands)
+
+    def layouts(self, shape):
+        """Those in which images are between convolutions."""
+        n, c, h, w = shape
+        yield "plain layouts", self.plain(shape)
+        yield "channels last", self.plain(shape, [c * h * w, 1, w * c, c])
+        for block, tag in BLOCKED.items():
+            if c % block == 0:
+                yield "blocked layouts", self.tagged(shape, tag)
 
     def convolution(self, w, operands, algorithm):
         x, weight = operands["input"].shape, operands["weight"].shape
@@ -119,7 +145,7 @@ class Peer:
             self.any(x), self.any(weight), bias, self.any(y), dims([w["sh"], w["sw"]]),
             dims([w["dh"] - 1, w["dw"] - 1]), pad, pad, self.attributes(w))
         shapes = {"input": (x, None), "weight": (weight, None), "output": (y, None)}
-        return Op(self, pd, operands, shapes, bias)
+        return Op(self, pd, operands, shapes, {"bias": bias})
 
     def matmul(self, w, operands):
         batch = [w["b"]] if w["b"] > 1 else []
@@ -128,7 +154,8 @@ class Peer:
         pd = pointer()
         self.call("dnnl_matmul_primitive_desc_create", byref(pd), self.engine, self.any(x), self.any(weight), bias,
                   self.any(y), self.attributes(w))
-        return Op(self, pd, operands, {"input": (x, None), "weight": (weight, None), "output": (y, None)}, bias)
+        shapes = {"input": (x, None), "weight": (weight, None), "output": (y, None)}
+        return Op(self, pd, operands, shapes, {"bias": bias})
 
     def inner_product(self, w, operands):
         x, weight, y = (w["m"], w["k"]), (w["n"], w["k"]), (w["m"], w["n"])
@@ -137,13 +164,64 @@ class Peer:
         self.call("dnnl_inner_product_forward_primitive_desc_create", byref(pd), self.engine, INFERENCE, self.any(x),
                   self.any(weight), bias, self.any(y), self.attributes(w))
         shapes = {"input": (x, None), "weight": (weight, [1, w["n"]]), "output": (y, None)}
-        return Op(self, pd, operands, shapes, bias)
+        return Op(self, pd, operands, shapes, {"bias": bias})
+
+    def pooling(self, w, operands, x_md, layout):
+        x, y = operands["input"].shape, operands["output_shape"]
+        # What windows reach beyond the image behind it.
+        beyond = [(out - 1) * stride + dilation * (kernel - 1) + 1 - extent - pad for out, stride, dilation, kernel, extent, pad
+                  in zip(y[2:], w["stride"], w["dilation"], w["kernel"], x[2:], w["pad"])]
+        pd = pointer()
+        self.call(
+            "dnnl_pooling_forward_primitive_desc_create", byref(pd), self.engine, INFERENCE, POOLINGS[w["kind"]], x_md,
+            self.any(y), dims(w["stride"]), dims(w["kernel"]), dims([d - 1 for d in w["dilation"]]), dims(w["pad"]),
+            dims(beyond), None)
+        op = Op(self, pd, operands, {"input": (x, None), "output": (y, None)})
+        op.how += f", {layout}"
+        return op
+
+    def softmax(self, w, operands):
+        shape = operands["output_shape"]
+        md, pd = self.plain(shape), pointer()
+        self.call("dnnl_softmax_forward_primitive_desc_create", byref(pd), self.engine, INFERENCE, SOFTMAXES[w["op"]],
+                  md, md, 1, None)
+        return Op(self, pd, operands, {"input": (shape, None), "output": (shape, None)})
+
+    def layer_norm(self, w, operands):
+        shape = operands["output_shape"]
+        md, pd = self.plain(shape), pointer()
+        self.call("dnnl_layer_normalization_forward_primitive_desc_create", byref(pd), self.engine, INFERENCE, md, md,
+                  None, ctypes.c_float(w["eps"]), USE_SCALE | USE_SHIFT, None)
+        row = self.plain(shape[1:])
+        shapes = {"input": (shape, None), "output": (shape, None)}
+        return Op(self, pd, operands, shapes, {"scale": row, "shift": row})
+
+    def reduction(self, w, operands):
+        x, y = operands["input"].shape, [*operands["output_shape"], 1]
+        pd = pointer()
+        self.call("dnnl_reduction_primitive_desc_create", byref(pd), self.engine, REDUCTIONS[w["kind"]], self.plain(x),
+                  self.plain(y), ctypes.c_float(0), ctypes.c_float(0), None)
+        return Op(self, pd, operands, {"input": (x, None), "output": (y, None)})
+
+    def transposition(self, w, operands):
+        """A change of layouts: what is stored differently has the same shape."""
+        b, m, n = shape = operands["input"].shape
+        pd = pointer()
+        turned = [m * n, 1, m]
+        self.call("dnnl_reorder_primitive_desc_create", byref(pd), self.plain(shape), self.engine,
+                  self.plain(shape, turned), self.engine, None)
+        return Op(self, pd, operands, {"input": (shape, None), "output": (shape, turned)})
+
+
+# Of a peer, a workload and its operands, the primitive.
+OPERATORS = {"softmax": Peer.softmax, "log_softmax": Peer.softmax, "layer_norm": Peer.layer_norm,
+             "reduce": Peer.reduction, "transpose": Peer.transposition}
 
 
 class Op:
-    """A primitive with its memory in the layouts that it chose."""
+    """A primitive with its memory in the layouts that it chose; `rows` are operands in one dimension, with their layouts."""
 
-    def __init__(self, peer, pd, operands, shapes, bias):
+    def __init__(self, peer, pd, operands, shapes, rows={}):
         self.peer, self.operands, self.shapes = peer, operands, shapes
         info = ctypes.c_char_p()
         peer.call("dnnl_primitive_desc_query", pd, QUERY_IMPL, 0, byref(info))
@@ -152,17 +230,13 @@ class Op:
         peer.call("dnnl_primitive_create", byref(self.primitive), pd)
         query = peer.lib.dnnl_primitive_desc_query_md
         query.restype = pointer
-        self.mds = {
-            "input": pointer(query(pd, QUERY_SRC, 0)),
-            "weight": pointer(query(pd, QUERY_WEIGHTS, 0)),
-            "output": pointer(query(pd, QUERY_DST, 0)),
-        }
+        self.mds = {name: pointer(query(pd, QUERIES[name], 0)) for name in shapes}
         self.mems = {name: peer.memory(md) for name, md in self.mds.items()}
-        self.put("input", operands["input"])
-        self.put("weight", operands["weight"])
-        args = [(ARG_SRC, self.mems["input"]), (ARG_WEIGHTS, self.mems["weight"]), (ARG_DST, self.mems["output"])]
-        if bias:
-            args.append((ARG_BIAS, peer.memory(bias, operands["bias"])))
+        for name in shapes:
+            if name != "output":
+                self.put(name, operands[name])
+        args = [(ARGS[name], mem) for name, mem in self.mems.items()]
+        args += [(ARGS[name], peer.memory(md, operands[name])) for name, md in rows.items() if md]
         self.args = (Arg * len(args))(*args)
 
     def put(self, name, array):

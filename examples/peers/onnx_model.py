@@ -1,5 +1,6 @@
 """One operator as an ONNX model with constant weights."""
 
+import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
@@ -9,36 +10,85 @@ def tensor(name, shape):
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
+class Steps:
+    """Nodes, each of which makes one value."""
+
+    def __init__(self, w, operands):
+        inputs = ["input", "residual"] if w["add"] else ["input"]
+        self.inputs = [tensor(name, operands[name].shape) for name in inputs]
+        self.constants, self.nodes = [], []
+        for name in operands:
+            if name not in ("input", "residual", "output_shape"):
+                self.constant(name, operands[name])
+
+    def constant(self, name, array):
+        self.constants.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def __call__(self, op, *inputs, **attributes):
+        made = f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [made], name=f"{op}{len(self.nodes)}", **attributes))
+        return made
+
+
+def convolution(step, w):
+    return step("Conv", "input", "weight", *(["bias"] if w["bias"] else []), kernel_shape=[w["kh"], w["kw"]],
+                strides=[w["sh"], w["sw"]], pads=[w["ph"], w["pw"]] * 2, dilations=[w["dh"], w["dw"]],
+                group=w["groups"])
+
+
+def matmul(step, w):
+    product = step("MatMul", "input", "weight")
+    return step("Add", product, "bias") if w["bias"] else product
+
+
+def pool2d(step, w):
+    window = {"kernel_shape": w["kernel"], "strides": w["stride"], "pads": w["pad"] * 2, "ceil_mode": int(w["ceil"])}
+    if w["dilation"] != [1, 1]:
+        window["dilations"] = w["dilation"]
+    if w["kind"] == "max":
+        return step("MaxPool", "input", **window)
+    return step("AveragePool", "input", count_include_pad=1, **window)
+
+
+def reduce(step, w):
+    return step(f"Reduce{w['kind'].capitalize()}", "input", step.constant("axes", [1]), keepdims=0)
+
+
+def rms_norm(step, w):
+    """In the steps in which models are exported; the libraries find them and make one operator of them."""
+    square = step("Pow", "input", step.constant("two", np.float32(2)))
+    mean = step("ReduceMean", square, step.constant("axes", [1]), keepdims=1)
+    deviation = step("Sqrt", step("Add", mean, step.constant("eps", np.float32(w["eps"]))))
+    return step("Mul", step("Div", "input", deviation), "scale")
+
+
+OPERATORS = {
+    "conv2d": convolution,
+    "matmul": matmul,
+    "softmax": lambda step, w: step("Softmax", "input", axis=1),
+    "log_softmax": lambda step, w: step("LogSoftmax", "input", axis=1),
+    "layer_norm": lambda step, w: step("LayerNormalization", "input", "scale", "shift", axis=1, epsilon=w["eps"]),
+    "rms_norm": rms_norm,
+    "pool2d": pool2d,
+    "reduce": reduce,
+    "transpose": lambda step, w: step("Transpose", "input", perm=[0, 2, 1]),
+}
+
+
 def model(workload, operands):
     """Model with the inputs `input` (and `residual`) and the output `output`."""
-    w = workload
-    constants = [numpy_helper.from_array(operands["weight"], "weight")]
-    inputs = [tensor("input", operands["input"].shape)]
-    if w["bias"]:
-        constants.append(numpy_helper.from_array(operands["bias"], "bias"))
-    steps = []
-
-    def step(op, names, **attributes):
-        steps.append(helper.make_node(op, names, [f"t{len(steps)}"], name=f"{op}{len(steps)}", **attributes))
-        return f"t{len(steps) - 1}"
-
-    if w["op"] == "conv2d":
-        names = ["input", "weight"] + (["bias"] if w["bias"] else [])
-        y = step("Conv", names, kernel_shape=[w["kh"], w["kw"]], strides=[w["sh"], w["sw"]],
-                 pads=[w["ph"], w["pw"]] * 2, dilations=[w["dh"], w["dw"]], group=w["groups"])
-    else:
-        y = step("MatMul", ["input", "weight"])
-        if w["bias"]:
-            y = step("Add", [y, "bias"])
+    w, step = workload, Steps(workload, operands)
+    y = OPERATORS[w["op"]](step, w)
     if w["add"]:
-        inputs.append(tensor("residual", operands["output_shape"]))
-        y = step("Add", [y, "residual"])
+        y = step("Add", y, "residual")
     if w["relu"]:
-        y = step("Relu", [y])
-    steps[-1].output[0] = "output"
-    graph = helper.make_graph(steps, "op", inputs, [tensor("output", operands["output_shape"])], constants)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    made.ir_version = 8
+        step("Relu", y)
+    step.nodes[-1].output[0] = "output"
+    output = tensor("output", operands["output_shape"])
+    graph = helper.make_graph(step.nodes, "op", step.inputs, [output], step.constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)])
+    made.ir_version = 9
     onnx.checker.check_model(made)
     return made
 

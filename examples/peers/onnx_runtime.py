@@ -40,6 +40,8 @@ class Peer:
         yield "plain layouts", lambda: self.whole(workload, operands)
         if workload["op"] == "conv2d":
             yield "blocked layouts", lambda: self.without_reorders(workload, operands)
+        if workload["op"] == "pool2d" and operands["input"].shape[1] % block_len() == 0:
+            yield "blocked layouts", lambda: self.blocked_pool(workload, operands)
 
     def whole(self, workload, operands):
         """The operator with plain layouts on both sides, whatever the optimiser makes of it."""
@@ -76,6 +78,17 @@ class Peer:
         inputs = {name: array.reshape(operands[name].shape) for name, array in inputs.items()}
         session = self.session(optimised.SerializeToString(), ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
         return Op(session, inputs, operands["output_shape"], output_block)
+
+    def blocked_pool(self, workload, operands):
+        """The kernel that a pooling between convolutions gets, on their layouts."""
+        model = onnx_model.model(workload, operands)
+        (pool,) = model.graph.node
+        pool.domain = "com.microsoft.nchwc"
+        model.opset_import.append(onnx.helper.make_opsetid(pool.domain, 1))
+        session = self.session(model.SerializeToString(), ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
+        shape = operands["input"].shape
+        inputs = {"input": onnx_model.blocked(operands["input"], block_len()).reshape(shape)}
+        return Op(session, inputs, operands["output_shape"], block_len())
 
 
 def rename(nodes, old, new):

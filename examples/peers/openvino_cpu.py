@@ -39,7 +39,7 @@ class Peer:
 
     def variants(self, workload, operands, exact):
         yield "plain layouts", lambda: Op(self, workload, operands, False)
-        if workload["op"] == "conv2d":
+        if workload["op"] in ("conv2d", "pool2d"):
             yield "channels last", lambda: Op(self, workload, operands, True)
 
     def compile(self, model):

@@ -1,5 +1,7 @@
 """Random operands of a workload and the right answer, by numpy."""
 
+import functools
+
 import numpy as np
 
 # Products of more multiply-adds than this are compared by some of their rows.
@@ -8,49 +10,74 @@ SAMPLED_ROWS = 256
 
 
 def operands_of(w):
-    """Operands in plain layouts: input NCHW, weight OIHW, or the matrices of a batch."""
+    """Operands in plain layouts, by their names, and the shape of the output."""
     rng = np.random.default_rng(0)
-    tensor = lambda *shape: rng.uniform(-1, 1, shape).astype(np.float32)
-    if w["op"] == "conv2d":
-        size = lambda x, k, p, s, d: (x + 2 * p - d * (k - 1) - 1) // s + 1
-        oh = size(w["h"], w["kh"], w["ph"], w["sh"], w["dh"])
-        ow = size(w["w"], w["kw"], w["pw"], w["sw"], w["dw"])
-        output = (w["n"], w["o"], oh, ow)
-        made = {
-            "input": tensor(w["n"], w["c"], w["h"], w["w"]),
-            "weight": tensor(w["o"], w["c"] // w["groups"], w["kh"], w["kw"]),
-        }
-        bias = w["o"]
-    else:
-        output, bias = (w["b"], w["m"], w["n"]), w["n"]
-        made = {"input": tensor(w["b"], w["m"], w["k"]), "weight": tensor(w["b"], w["k"], w["n"])}
-    if w["bias"]:
-        made["bias"] = tensor(bias)
-    if w["add"]:
-        made["residual"] = tensor(*output)
-    return {**made, "output_shape": output}
+    made = {name: rng.uniform(-1, 1, shape).astype(np.float32) for name, shape in w["operands"].items()}
+    return {**made, "output_shape": tuple(w["output_shape"])}
 
 
 def compared(w):
-    """Which rows of the output are compared: all of them, or of a large product some at random."""
+    """Which elements of the output are compared: all of them, or of a large product some rows at random."""
     if w["op"] == "matmul" and w["b"] * w["m"] * w["n"] * w["k"] > FULL_MACS and w["m"] > SAMPLED_ROWS:
-        return np.sort(np.random.default_rng(1).choice(w["m"], SAMPLED_ROWS, replace=False))
-    return slice(None)
+        return ..., np.sort(np.random.default_rng(1).choice(w["m"], SAMPLED_ROWS, replace=False)), slice(None)
+    return ...
 
 
-def reference(w, operands, rows):
-    """Those rows of the output, in f32 sums of numpy's own order."""
-    x, weight = operands["input"], operands["weight"]
+def reference(w, operands, chosen):
+    """Those elements of the output: contractions in f32 sums of numpy's own order, all else in f64."""
+    x = operands["input"]
+    if w["op"] in OPERATORS:
+        return OPERATORS[w["op"]](w, operands, x.astype(np.float64))
     if w["op"] == "conv2d":
-        y = convolution(w, x, weight, operands["output_shape"])
+        y = convolution(w, x, operands["weight"], operands["output_shape"])
         bias_shape = (1, -1, 1, 1)
     else:
-        y, bias_shape = x[..., rows, :] @ weight, (1, 1, -1)
+        y, bias_shape = x[chosen] @ operands["weight"], (1, 1, -1)
     if w["bias"]:
         y = y + operands["bias"].reshape(bias_shape)
     if w["add"]:
-        y = y + operands["residual"][..., rows, :]
+        y = y + operands["residual"][chosen]
     return np.maximum(y, 0) if w["relu"] else y
+
+
+def log_softmax(x):
+    below = x - x.max(1, keepdims=True)
+    return below - np.log(np.exp(below).sum(1, keepdims=True))
+
+
+def layer_norm(w, operands, x):
+    centred = x - x.mean(1, keepdims=True)
+    deviation = np.sqrt((centred * centred).mean(1, keepdims=True) + w["eps"])
+    return centred / deviation * operands["scale"] + operands["shift"]
+
+
+def rms_norm(w, operands, x):
+    return x / np.sqrt((x * x).mean(1, keepdims=True) + w["eps"]) * operands["scale"]
+
+
+def pool2d(w, operands, x):
+    """Tap by tap; what a mean reads of the padding is zero, the largest element is never there."""
+    (kh, kw), (sh, sw), (ph, pw), (dh, dw) = w["kernel"], w["stride"], w["pad"], w["dilation"]
+    oh, ow = operands["output_shape"][2:]
+    beyond = [max(0, (out - 1) * s + d * (k - 1) + 1 - size - p) for out, size, k, s, p, d in
+              zip((oh, ow), x.shape[2:], w["kernel"], w["stride"], w["pad"], w["dilation"])]
+    fill = -np.inf if w["kind"] == "max" else 0
+    x = np.pad(x, ((0, 0), (0, 0), (ph, beyond[0]), (pw, beyond[1])), constant_values=fill)
+    taps = [x[:, :, i * dh:i * dh + (oh - 1) * sh + 1:sh, j * dw:j * dw + (ow - 1) * sw + 1:sw]
+            for i in range(kh) for j in range(kw)]
+    return functools.reduce(np.maximum, taps) if w["kind"] == "max" else sum(taps) / (kh * kw)
+
+
+# What is no contraction: a function of the workload, its operands, and its input in f64.
+OPERATORS = {
+    "softmax": lambda w, operands, x: np.exp(log_softmax(x)),
+    "log_softmax": lambda w, operands, x: log_softmax(x),
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "pool2d": pool2d,
+    "reduce": lambda w, operands, x: getattr(x, w["kind"])(1),
+    "transpose": lambda w, operands, x: x.transpose(0, 2, 1),
+}
 
 
 def convolution(w, x, weight, output_shape):

@@ -69,15 +69,15 @@ def prepare(peer, workload):
     """The fastest variant of a workload that is right."""
     from reference import compared, operands_of, reference
     operands = operands_of(workload)
-    rows = compared(workload)
-    right = reference(workload, operands, rows)
+    chosen = compared(workload)
+    right = reference(workload, operands, chosen)
     best, why = None, []
     for name, build in peer.variants(workload, operands, workload["exact"]):
         try:
             op = build()
             if op is None:
                 continue
-            output = op.output().reshape(operands["output_shape"])[..., rows, :]
+            output = op.output().reshape(operands["output_shape"])[chosen]
             error = float(abs(output - right).max() / abs(right).max())
             if not error <= TOLERANCE[workload.get("dtype", "f32")]:
                 why.append(f"{name}: wrong result, relative error {error:.1e}")

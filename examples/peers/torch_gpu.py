@@ -33,6 +33,8 @@ class Peer:
         return False
 
     def variants(self, workload, operands, exact):
+        if workload["op"] not in ("matmul", "conv2d"):
+            return
         dtype = workload.get("dtype", "f32")
         torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
         torch.backends.cudnn.allow_tf32 = dtype == "tf32"

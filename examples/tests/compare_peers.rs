@@ -97,6 +97,41 @@ fn a_peer_that_fails_costs_its_figure_and_nothing_else() {
 }
 
 #[test]
+fn operators_that_move_memory_are_measured_beside_a_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let (peer, out) = (folder.path().join("peer"), folder.path().join("out"));
+    // Has what it is told the operands of.
+    let script = PEER.replace("*prepare*)", r#"*'"operands":{"input":[40,16]},'*'"output_shape":[40,16]'*)"#);
+    fs::write(&peer, script).unwrap();
+    fs::set_permissions(&peer, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(folder.path().join("peers.json"), serde_json::json!([{"peer": "fake", "python": peer}]).to_string())
+        .unwrap();
+    let compare = |subjects: &[&str]| {
+        let mut command = comparison(&out);
+        command.arg("--suite").args(subjects).arg("--peers").arg(folder.path());
+        command
+    };
+
+    let rows = rows(&mut compare(&["softmax:m=40,n=16", "matmul:m=11,n=8,k=8", "log_softmax:m=40,n=16"]), &out);
+    for row in [&rows[0], &rows[2]] {
+        assert_eq!(names(row), ["autotune", "Fake 1"], "{row:#}");
+        assert_eq!(
+            (row["bytes"].as_f64(), row["copy"]["name"].as_str()),
+            (Some(2.0 * 40.0 * 16.0 * 4.0), Some("copy"))
+        );
+        assert!(row["copy"]["ratio"].as_f64().unwrap() > 0.0, "{row:#}");
+    }
+    assert!(rows[1]["copy"].is_null(), "{:#}", rows[1]);
+    let text = fs::read_to_string(out.with_extension("md")).unwrap();
+    assert!(text.contains("| softmax:m=40,n=16 | ") && text.contains("| GB/s | of copy | Fake 1 ms |"), "{text}");
+
+    // What no peer knows is told before anything is tuned or measured.
+    let ended = compare(&["softmax:m=40,n=16,act=relu"]).output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(!ended.status.success() && said.contains("without its epilogue only"), "{said}");
+}
+
+#[test]
 fn a_kernel_that_breaks_its_device_costs_its_row_and_nothing_else() {
     let stub = match Stub::find() {
         Ok(stub) => stub,

@@ -1,7 +1,10 @@
 //! What takes turns on the machine.
 
+use std::time::Instant;
+
 use anyhow::Result;
 
+use crate::copying::{self, Copying};
 use crate::ours;
 use crate::report::LeftOut;
 use crate::server::{Prepared, Server};
@@ -9,9 +12,13 @@ use crate::server::{Prepared, Server};
 /// Rank of the repeat that stands for a turn: disturbances only ever add time.
 const LOW_QUANTILE: f64 = 0.1;
 
+/// Seconds that a repeat takes at least.
+const REPEAT_SECS: f64 = 20e-6;
+
 /// A prepared kernel.
 pub(crate) enum Contender<'a> {
     Served(&'a mut Server, Prepared),
+    Copying(Copying),
     #[cfg(feature = "peers")]
     GemmCrate(Box<crate::gemm_crate::GemmCrate>),
 }
@@ -37,6 +44,7 @@ impl Contender<'_> {
     fn turn(&mut self, secs: f64) -> Result<Vec<f64>> {
         match self {
             Self::Served(server, _) => server.turn(secs),
+            Self::Copying(copying) => Ok(copying.turn(secs)),
             #[cfg(feature = "peers")]
             Self::GemmCrate(gemm) => Ok(gemm.turn(secs)),
         }
@@ -45,6 +53,7 @@ impl Contender<'_> {
     fn lane(&self) -> Lane {
         let (name, how, max_rel_error) = match self {
             Self::Served(server, prepared) => (server.name.clone(), prepared.how.clone(), prepared.max_rel_error),
+            Self::Copying(_) => (copying::NAME.into(), "memcpy".into(), 0.0),
             #[cfg(feature = "peers")]
             Self::GemmCrate(gemm) => ("gemm crate 0.19".into(), "gemm".into(), gemm.max_rel_error),
         };
@@ -95,6 +104,17 @@ pub(crate) fn race(contenders: &mut [Contender<'_>], turns: &Turns) -> (Vec<Lane
         }
     }
     (finished, left_out)
+}
+
+/// Seconds a run of each repeat, for at least `floor_secs` with warm caches. `run` makes so many runs and returns the seconds that they took.
+pub(crate) fn repeats(floor_secs: f64, mut run: impl FnMut(usize) -> f64) -> Vec<f64> {
+    run(1);
+    let runs = (REPEAT_SECS / run(1)).ceil().clamp(1.0, 1e4) as usize;
+    let (start, mut repeats) = (Instant::now(), Vec::new());
+    while repeats.len() < 3 || start.elapsed().as_secs_f64() < floor_secs {
+        repeats.push(run(runs) / runs as f64);
+    }
+    repeats
 }
 
 fn low(mut secs: Vec<f64>) -> f64 {

@@ -10,8 +10,7 @@ use gemm_common::Parallelism;
 use gemm_f32::gemm::f32::get_gemm_fn;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-/// Seconds that a repeat takes at least.
-const REPEAT_SECS: f64 = 20e-6;
+use crate::contender::repeats;
 
 /// A matrix product in row-major operands.
 pub(crate) struct GemmCrate {
@@ -41,13 +40,7 @@ impl GemmCrate {
 
     /// Runs for at least `floor_secs`; seconds a run of each repeat.
     pub(crate) fn turn(&mut self, floor_secs: f64) -> Vec<f64> {
-        self.repeat(1);
-        let runs = (REPEAT_SECS / self.repeat(1)).ceil().clamp(1.0, 1e4) as usize;
-        let (start, mut repeats) = (Instant::now(), Vec::new());
-        while repeats.len() < 3 || start.elapsed().as_secs_f64() < floor_secs {
-            repeats.push(self.repeat(runs) / runs as f64);
-        }
-        repeats
+        repeats(floor_secs, |runs| self.repeat(runs))
     }
 
     fn repeat(&mut self, runs: usize) -> f64 {

@@ -9,6 +9,7 @@
 //! `examples/peers/setup.sh` installed, and with the feature `peers` the `gemm` crate. See `examples/peers/README.md`.
 
 mod contender;
+mod copying;
 #[cfg(feature = "peers")]
 mod gemm_crate;
 mod ours;
@@ -29,6 +30,7 @@ use autotune_schedules::{Config, Workload};
 use clap::Parser;
 
 use crate::contender::{Contender, Turns, race};
+use crate::copying::Copying;
 use crate::report::{Comparison, LeftOut, Run, Table};
 use crate::server::Server;
 use crate::suites::Subject;
@@ -39,7 +41,8 @@ struct Args {
     /// Tuning database; a temporary one if not given.
     #[arg(long)]
     db: Option<PathBuf>,
-    /// Suites (resnet18, resnet18-plain, matmul, mobilenet, vgg, extra, all; squares for GPUs) or workloads; several with a blank between.
+    /// Suites (resnet18, resnet18-plain, matmul, mobilenet, vgg, extra, operators, all; an operator of operators; squares for GPUs) or
+    /// workloads; several with a blank between.
     #[arg(long, num_args = 1.., default_value = "resnet18")]
     suite: Vec<String>,
     /// The device: cpu, cuda, opencl.
@@ -84,6 +87,9 @@ fn main() -> Result<ExitCode> {
     }
     let args = Args::parse();
     let subjects = suites::subjects(&args.suite, args.exact, args.with.as_deref())?;
+    for subject in &subjects {
+        peers::order(&subject.workload)?;
+    }
     let db = match &args.db {
         Some(path) => TuningDb::open(path)?,
         None => TuningDb::temporary()?,
@@ -209,6 +215,9 @@ fn compare(subject: &Subject, field: &Field<'_>, ours: &mut Server, peers: &mut 
     if target.cpu().is_some() {
         let made = gemm_crate::GemmCrate::new(&workload, target.threads())?;
         contenders.extend(made.map(|made| Contender::GemmCrate(Box::new(made))));
+    }
+    if target.cpu().is_some() {
+        contenders.extend(Copying::new(&workload, target.threads())?.map(Contender::Copying));
     }
     for server in peers {
         match server.prepare(peers::order(&workload)?) {

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use autotune_ir::spec::Tensor;
 use autotune_runtime::allowed_cores;
-use autotune_schedules::workload::Activation;
+use autotune_schedules::workload::{Activation, Epilogue, LayerNorm, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm};
 use autotune_schedules::{Conv2d, Matmul, Workload};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -73,21 +74,59 @@ fn start(place: &Place<'_>, peer: &Listed, log: &Path) -> Result<Server> {
     Server::start(command)
 }
 
-/// A workload as server.py is asked for it.
+/// A workload as server.py is asked for it: what its operator is made with, the shapes of its operands and of its output.
 pub(crate) fn order(workload: &Workload) -> Result<Value> {
-    let conv = workload.sizes::<Conv2d>().map(|c| {
-        json!({
+    let mut fields = operator(workload).with_context(|| format!("the peers know no {workload}"))?;
+    let Epilogue { bias, residual, activation } = workload.epilogue();
+    let has_epilogue = bias || residual || activation != Activation::None;
+    let is_contraction = workload.sizes::<Conv2d>().is_some() || workload.sizes::<Matmul>().is_some();
+    ensure!(is_contraction || !has_epilogue, "the peers know {workload} without its epilogue only");
+
+    fields["exact"] = workload.is_exact().into();
+    fields["dtype"] = workload.dtype().word().into();
+    fields["bias"] = bias.into();
+    fields["add"] = residual.into();
+    fields["relu"] = (activation == Activation::Relu).into();
+    let operand = |tensor: &Tensor| (tensor.name.to_string(), json!(tensor.shape));
+    fields["operands"] = workload.spec().operands().map(operand).collect();
+    fields["output_shape"] = workload.output_shape().into();
+    Ok(fields)
+}
+
+/// The operator and what it is made with, less what the shapes of its operands say.
+fn operator(workload: &Workload) -> Option<Value> {
+    if let Some(c) = workload.sizes::<Conv2d>() {
+        return Some(json!({
             "op": "conv2d", "n": c.n, "c": c.c, "h": c.h, "w": c.w, "o": c.o, "kh": c.kh, "kw": c.kw,
             "sh": c.stride[0], "sw": c.stride[1], "ph": c.pad[0], "pw": c.pad[1],
             "dh": c.dilation[0], "dw": c.dilation[1], "groups": c.groups,
-        })
-    });
-    let matmul = workload.sizes::<Matmul>().map(|m| json!({"op": "matmul", "b": m.b, "m": m.m, "n": m.n, "k": m.k}));
-    let mut fields = conv.or(matmul).with_context(|| format!("the peers know no {workload}"))?;
-    fields["exact"] = workload.is_exact().into();
-    fields["dtype"] = workload.dtype().word().into();
-    fields["bias"] = workload.epilogue().bias.into();
-    fields["add"] = workload.epilogue().residual.into();
-    fields["relu"] = (workload.epilogue().activation == Activation::Relu).into();
-    Ok(fields)
+        }));
+    }
+    if let Some(m) = workload.sizes::<Matmul>() {
+        return Some(json!({"op": "matmul", "b": m.b, "m": m.m, "n": m.n, "k": m.k}));
+    }
+    if let Some(p) = workload.sizes::<Pool2d>() {
+        let kind = if p.kind == PoolKind::Max { "max" } else { "average" };
+        return Some(json!({
+            "op": "pool2d", "kind": kind, "kernel": p.kernel, "stride": p.stride, "pad": p.pad,
+            "dilation": p.dilation, "ceil": p.ceil,
+        }));
+    }
+    if let Some(r) = workload.sizes::<Reduce>() {
+        let kind = match r.op {
+            ReduceOp::Sum => "sum",
+            ReduceOp::Max => "max",
+            ReduceOp::Prod => "prod",
+            ReduceOp::Mean => "mean",
+        };
+        return Some(json!({"op": "reduce", "kind": kind}));
+    }
+    if let Some(norm) = workload.sizes::<LayerNorm>() {
+        return Some(json!({"op": "layer_norm", "eps": norm.eps}));
+    }
+    if let Some(norm) = workload.sizes::<RmsNorm>() {
+        return Some(json!({"op": "rms_norm", "eps": norm.eps}));
+    }
+    let name = workload.operator().kind().name;
+    ["softmax", "log_softmax", "transpose"].contains(&name).then(|| json!({ "op": name }))
 }

@@ -12,6 +12,7 @@ use autotune_schedules::{Config, Workload};
 use serde::Serialize;
 
 use crate::contender::Lane;
+use crate::copying;
 use crate::ours;
 use crate::suites::Subject;
 
@@ -64,8 +65,12 @@ pub(crate) struct Comparison {
     config: Config,
     /// Multiply-adds of the workload's type that the device was measured to reach, two FLOP each.
     peak_gflops: f64,
+    /// Operands read and output written.
+    bytes: f64,
     /// Ours first, if it was measured.
     contenders: Vec<Figures>,
+    /// A copy that moves as many bytes, for operators that are no contractions.
+    copy: Option<Figures>,
     left_out: Vec<LeftOut>,
 }
 
@@ -127,6 +132,9 @@ impl Run {
             self.turn_ms,
             if self.exact { " No Winograd." } else { "" },
         );
+        if self.tables.iter().flat_map(|table| &table.comparisons).any(|row| row.copy.is_some()) {
+            text += "Of copy: our rate over that of a `memcpy` of as many bytes on as many threads, median of the rounds'.\n";
+        }
         for table in &self.tables {
             table.markdown(&mut text);
         }
@@ -144,14 +152,16 @@ impl Table {
     }
 
     fn markdown(&self, text: &mut String) {
-        let mut suites: Vec<&str> = self.comparisons.iter().map(|c| c.suite.as_str()).collect();
-        suites.dedup();
-        for suite in suites {
+        for suite in distinct(self.comparisons.iter().map(|c| c.suite.as_str())) {
             let rows: Vec<&Comparison> = self.comparisons.iter().filter(|c| c.suite == suite).collect();
-            let peak = rows.iter().map(|row| row.peak_gflops).fold(0.0, f64::max);
             let place = if self.is_cpu() { format!("{} thread(s)", self.threads) } else { self.target.clone() };
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "\n## {suite}, {place}, peak {peak:.0} GFLOP/s\n");
+            let _ = write!(text, "\n## {suite}, {place}");
+            if rows.iter().all(|row| row.copy.is_none()) {
+                let peak = rows.iter().map(|row| row.peak_gflops).fold(0.0, f64::max);
+                let _ = write!(text, ", peak {peak:.0} GFLOP/s");
+            }
+            let _ = writeln!(text, "\n");
             self.suite(&rows, text);
         }
     }
@@ -161,25 +171,19 @@ impl Table {
     }
 
     fn suite(&self, rows: &[&Comparison], text: &mut String) {
-        let mut peers: Vec<&str> = Vec::new();
-        for name in rows.iter().flat_map(|row| row.peers()).map(|peer| peer.name.as_str()) {
-            if !peers.contains(&name) {
-                peers.push(name);
-            }
-        }
+        let peers = distinct(rows.iter().flat_map(|row| row.peers()).map(|peer| peer.name.as_str()));
         let columns: String = peers.iter().map(|peer| format!(" {peer} ms |")).collect();
-        let _ = writeln!(text, "| task | ours ms | GFLOP/s | of peak |{columns} best peer | ratio |");
+        let is_copied = rows.iter().any(|row| row.copy.is_some());
+        let measure = if is_copied { "GB/s | of copy" } else { "GFLOP/s | of peak" };
+        let _ = writeln!(text, "| task | ours ms | {measure} |{columns} best peer | ratio |");
         let _ = writeln!(text, "|---|---|---|---|{}---|---|", "---|".repeat(peers.len()));
         for row in rows {
             let ours = match (row.ours(), row.left_out(ours::NAME)) {
-                (Some(f), _) => {
-                    let share = 100.0 * f.gflops / row.peak_gflops;
-                    format!("{:.4} | {:.1} | {share:.0} %", f.run_secs * 1e3, f.gflops)
-                }
+                (Some(f), _) => format!("{} | {}", millis(f), row.measured(f, is_copied)),
                 (None, Some(left_out)) => format!("left out: {} | – | –", left_out.reason()),
                 (None, None) => "– | – | –".into(),
             };
-            let ms = |peer: &&str| row.figures(peer).map_or("–".into(), |f| format!("{:.4}", f.run_secs * 1e3));
+            let ms = |peer: &&str| row.figures(peer).map_or("–".into(), millis);
             let columns: String = peers.iter().map(|peer| format!(" {} |", ms(peer))).collect();
             let best = row.best_peer().map_or("–", |best| &best.name);
             let ratio = row.best_peer().and_then(|best| best.ratio).map_or("–".into(), |ratio| format!("{ratio:.3}"));
@@ -189,7 +193,9 @@ impl Table {
         let of = |peer: &&str| mean(rows.iter().filter_map(|row| row.figures(peer)?.ratio).collect());
         let columns: String = peers.iter().map(|peer| format!(" {} |", of(peer))).collect();
         let best = mean(rows.iter().filter_map(|row| row.best_peer()?.ratio).collect());
-        let _ = writeln!(text, "| geometric mean of the ratios | | | |{columns} | {best} |");
+        let shares: Vec<f64> = rows.iter().filter_map(|row| row.copy.as_ref()?.ratio).collect();
+        let share = geomean(&shares).map_or(String::new(), |share| format!("{:.0} % ", 100.0 * share));
+        let _ = writeln!(text, "| geometric mean of the ratios | | | {share}|{columns} | {best} |");
         for row in rows {
             row.notes(text);
         }
@@ -225,7 +231,8 @@ impl Comparison {
                 round_secs: lane.round_secs,
             }
         };
-        let contenders = lanes.into_iter().map(figures).collect();
+        let (copies, contenders): (Vec<Figures>, _) =
+            lanes.into_iter().map(figures).partition(|f| f.name == copying::NAME);
         let Subject { suite, name, workload } = subject;
         let peak_gflops = ceilings.dtype_flops_per_sec(workload.dtype()) * 1e-9;
         Self {
@@ -234,9 +241,21 @@ impl Comparison {
             workload: workload.clone(),
             config,
             peak_gflops,
+            bytes: workload.work().bytes,
             contenders,
+            copy: copies.into_iter().next(),
             left_out,
         }
+    }
+
+    /// Our GB/s and share of the copy's, or GFLOP/s and share of the peak.
+    fn measured(&self, ours: &Figures, is_copied: bool) -> String {
+        if is_copied {
+            let share = self.copy.as_ref().and_then(|copy| copy.ratio);
+            let share = share.map_or("–".into(), |share| format!("{:.0} %", 100.0 * share));
+            return format!("{:.1} | {share}", self.bytes / ours.run_secs * 1e-9);
+        }
+        format!("{:.1} | {:.0} %", ours.gflops, 100.0 * ours.gflops / self.peak_gflops)
     }
 
     fn ours(&self) -> Option<&Figures> {
@@ -275,11 +294,30 @@ impl Comparison {
 
     /// One line on how it went.
     pub(crate) fn line(&self) -> String {
-        let one = |f: &Figures| format!("{} {:.4} ms {:.1} GFLOP/s ({})", f.name, f.run_secs * 1e3, f.gflops, f.how);
+        let rate = |f: &Figures| match self.copy {
+            Some(_) => format!("{:.1} GB/s", self.bytes / f.run_secs * 1e-9),
+            None => format!("{:.1} GFLOP/s", f.gflops),
+        };
+        let one = |f: &Figures| format!("{} {} ms {} ({})", f.name, millis(f), rate(f), f.how);
         let left_out = |one: &LeftOut| format!("{} is left out: {}", one.name, one.why);
-        let all = self.contenders.iter().map(one).chain(self.left_out.iter().map(left_out));
+        let all = self.contenders.iter().chain(&self.copy).map(one).chain(self.left_out.iter().map(left_out));
         format!("{}: {}", self.name, all.collect::<Vec<_>>().join("; "))
     }
+}
+
+/// The words as they come first.
+fn distinct<'a>(words: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut found = Vec::new();
+    for word in words {
+        if !found.contains(&word) {
+            found.push(word);
+        }
+    }
+    found
+}
+
+fn millis(figures: &Figures) -> String {
+    format!("{:.4}", figures.run_secs * 1e3)
 }
 
 /// The processor as Linux names it.

@@ -12,7 +12,7 @@ pub(crate) struct Subject {
     pub(crate) workload: Workload,
 }
 
-const ALL: [&str; 6] = ["resnet18", "resnet18-plain", "matmul", "mobilenet", "vgg", "extra"];
+const ALL: [&str; 7] = ["resnet18", "resnet18-plain", "matmul", "mobilenet", "vgg", "extra", "operators"];
 
 const MATMUL: [&str; 6] = [
     "matmul:m=1024,n=1024,k=1024",
@@ -55,9 +55,122 @@ const VGG: [&str; 9] = [
 
 const EXTRA: [&str; 2] = ["conv2d:c=64,h=28,w=28,o=64,k=5,p=2", "conv2d:c=128,h=28,w=28,o=128,k=3,p=2,d=2"];
 
+/// Operators other than contractions with shapes of known networks, in cache and beyond it: a suite each.
+const OPERATORS: [(&str, [&str; 10]); 7] = [
+    ("softmax", SOFTMAX),
+    ("log_softmax", LOG_SOFTMAX),
+    ("layer_norm", LAYER_NORM),
+    ("rms_norm", RMS_NORM),
+    ("pool2d", POOL2D),
+    ("reduce", REDUCE),
+    ("transpose", TRANSPOSE),
+];
+
+/// Classifiers, vocabularies, attention scores of BERT, ViT, Swin and GPT-2, and the pixels of a segmentation.
+const SOFTMAX: [&str; 10] = [
+    "softmax:m=1,n=1000",
+    "softmax:m=64,n=1000",
+    "softmax:m=1,n=50257",
+    "softmax:m=12,n=1024",
+    "softmax:m=1536,n=128",
+    "softmax:m=2364,n=197",
+    "softmax:m=9408,n=49",
+    "softmax:m=6144,n=512",
+    "softmax:m=12288,n=1024",
+    "softmax:m=1,n=21,k=16641",
+];
+
+/// Classifiers, characters of speech, words of language models.
+const LOG_SOFTMAX: [&str; 10] = [
+    "log_softmax:m=128,n=10",
+    "log_softmax:m=500,n=29",
+    "log_softmax:m=1,n=1000",
+    "log_softmax:m=128,n=1000",
+    "log_softmax:m=20,n=10000",
+    "log_softmax:m=700,n=10000",
+    "log_softmax:m=128,n=30522",
+    "log_softmax:m=1,n=50257",
+    "log_softmax:m=16,n=50257",
+    "log_softmax:m=128,n=50257",
+];
+
+/// BERT, ViT, GPT-2, Swin, OPT; of one token, of a sequence, of a batch.
+const LAYER_NORM: [&str; 10] = [
+    "layer_norm:m=1,n=768",
+    "layer_norm:m=128,n=768",
+    "layer_norm:m=197,n=768",
+    "layer_norm:m=512,n=768",
+    "layer_norm:m=1024,n=768",
+    "layer_norm:m=197,n=1024",
+    "layer_norm:m=512,n=1024",
+    "layer_norm:m=3136,n=96",
+    "layer_norm:m=2048,n=4096",
+    "layer_norm:m=8192,n=1024",
+];
+
+/// T5 and LLaMA; of one token and of a sequence.
+const RMS_NORM: [&str; 10] = [
+    "rms_norm:m=1,n=2048",
+    "rms_norm:m=1,n=4096",
+    "rms_norm:m=128,n=512",
+    "rms_norm:m=128,n=768",
+    "rms_norm:m=512,n=1024",
+    "rms_norm:m=256,n=2048",
+    "rms_norm:m=128,n=4096",
+    "rms_norm:m=512,n=4096",
+    "rms_norm:m=2048,n=4096",
+    "rms_norm:m=64,n=8192",
+];
+
+/// ResNet, VGG-16, SqueezeNet, GoogLeNet, Inception v3, DenseNet, and a batch.
+const POOL2D: [&str; 10] = [
+    "pool2d:c=64,h=112,w=112,k=3,s=2,p=1,kind=max",
+    "pool2d:n=8,c=64,h=112,w=112,k=3,s=2,p=1,kind=max",
+    "pool2d:c=64,h=224,w=224,k=2,s=2,kind=max",
+    "pool2d:c=512,h=28,w=28,k=2,s=2,kind=max",
+    "pool2d:c=64,h=111,w=111,k=3,s=2,kind=max",
+    "pool2d:c=192,h=28,w=28,k=3,p=1,kind=max",
+    "pool2d:c=192,h=35,w=35,k=3,p=1,kind=avg",
+    "pool2d:c=128,h=56,w=56,k=2,s=2,kind=avg",
+    "pool2d:c=512,h=7,w=7,k=7,kind=avg",
+    "pool2d:c=2048,h=7,w=7,k=7,kind=avg",
+];
+
+/// Global pooling, means of norms, largest scores, sums of long rows and of a whole tensor.
+const REDUCE: [&str; 10] = [
+    "reduce:m=512,n=49,op=mean",
+    "reduce:m=2048,n=49,op=mean",
+    "reduce:m=128,n=768,op=mean",
+    "reduce:m=1,n=1000,op=max",
+    "reduce:m=2364,n=197,op=max",
+    "reduce:m=512,n=768,op=sum",
+    "reduce:m=1024,n=4096,op=sum",
+    "reduce:m=1,n=1000000,op=sum",
+    "reduce:m=12288,n=1024,op=sum",
+    "reduce:m=4096,n=4096,op=max",
+];
+
+/// Weights, the heads of ViT, images from channels first to last and back.
+const TRANSPOSE: [&str; 10] = [
+    "transpose:m=512,n=512",
+    "transpose:m=128,n=768",
+    "transpose:m=768,n=3072",
+    "transpose:m=4096,n=4096",
+    "transpose:b=12,m=197,n=64",
+    "transpose:b=12,m=64,n=197",
+    "transpose:m=64,n=3136",
+    "transpose:m=3136,n=64",
+    "transpose:m=3,n=50176",
+    "transpose:m=50176,n=3",
+];
+
 /// The workloads of suites, and workloads given as text; all of them exact if `exact`, and with further words `with`.
 pub(crate) fn subjects(words: &[String], exact: bool, with: Option<&str>) -> Result<Vec<Subject>> {
     let words = words.iter().flat_map(|word| if word == "all" { ALL.to_vec() } else { vec![word.as_str()] });
+    let words = words.flat_map(|word| match word {
+        "operators" => OPERATORS.map(|(operator, _)| operator).to_vec(),
+        word => vec![word],
+    });
     let mut subjects: Vec<Subject> = words.map(of_word).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
     for subject in &mut subjects {
         subject.workload = subject.workload.with_exact(exact || subject.workload.is_exact());
@@ -69,6 +182,9 @@ pub(crate) fn subjects(words: &[String], exact: bool, with: Option<&str>) -> Res
 }
 
 fn of_word(word: &str) -> Result<Vec<Subject>> {
+    if let Some((operator, texts)) = OPERATORS.iter().find(|(operator, _)| *operator == word) {
+        return of_texts(operator, texts);
+    }
     Ok(match word {
         "matmul" => of_texts(word, &MATMUL)?,
         "squares" => of_texts(word, &SQUARES)?,
@@ -77,10 +193,15 @@ fn of_word(word: &str) -> Result<Vec<Subject>> {
         "extra" => of_texts(word, &EXTRA)?,
         "resnet18" => convolutions(word, |epilogue| epilogue),
         "resnet18-plain" => convolutions(word, |_| Epilogue::default()),
-        text => {
-            of_texts("given", &[text]).with_context(|| format!("'{text}' is no suite ({}) either", ALL.join(", ")))?
-        }
+        text => given(text).with_context(|| format!("'{text}' is no suite ({}) either", ALL.join(", ")))?,
     })
+}
+
+/// A workload of one of the operators is told with these.
+fn given(text: &str) -> Result<Vec<Subject>> {
+    let operator = text.split(':').next().unwrap_or_default();
+    let known = OPERATORS.iter().find(|(known, _)| *known == operator);
+    of_texts(known.map_or("given", |(known, _)| known), &[text])
 }
 
 fn of_texts(suite: &str, texts: &[&str]) -> Result<Vec<Subject>> {
