@@ -5,6 +5,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 
+# Operands that are not the same in every run.
+INPUTS = ("input", "residual", "query", "key", "value")
+
+
 def tensor(name, shape):
     """An f32 input or output."""
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
@@ -14,11 +18,11 @@ class Steps:
     """Nodes, each of which makes one value."""
 
     def __init__(self, w, operands):
-        inputs = ["input", "residual"] if w["add"] else ["input"]
+        inputs = [name for name in INPUTS if name in operands and (w["add"] or name != "residual")]
         self.inputs = [tensor(name, operands[name].shape) for name in inputs]
         self.constants, self.nodes = [], []
         for name in operands:
-            if name not in ("input", "residual", "output_shape"):
+            if name not in (*INPUTS, "output_shape"):
                 self.constant(name, operands[name])
 
     def constant(self, name, array):
@@ -63,6 +67,12 @@ def rms_norm(step, w):
     return step("Mul", step("Div", "input", deviation), "scale")
 
 
+def attention(step, w):
+    scores = step("MatMul", "query", step("Transpose", "key", perm=[0, 2, 1]))
+    scaled = step("Mul", scores, step.constant("scale", np.float32(w["operands"]["query"][-1] ** -0.5)))
+    return step("MatMul", step("Softmax", scaled, axis=2), "value")
+
+
 OPERATORS = {
     "conv2d": convolution,
     "matmul": matmul,
@@ -73,6 +83,10 @@ OPERATORS = {
     "pool2d": pool2d,
     "reduce": reduce,
     "transpose": lambda step, w: step("Transpose", "input", perm=[0, 2, 1]),
+    "attention": attention,
+    # ONNX Runtime's own, of which every head is a batch here.
+    "multi_head_attention": lambda step, w: step("MultiHeadAttention", "query", "key", "value",
+                                                 domain="com.microsoft", num_heads=1),
 }
 
 
@@ -87,7 +101,7 @@ def model(workload, operands):
     step.nodes[-1].output[0] = "output"
     output = tensor("output", operands["output_shape"])
     graph = helper.make_graph(step.nodes, "op", step.inputs, [output], step.constants)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19), helper.make_opsetid("com.microsoft", 1)])
     made.ir_version = 9
     onnx.checker.check_model(made)
     return made

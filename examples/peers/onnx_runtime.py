@@ -42,13 +42,15 @@ class Peer:
             yield "blocked layouts", lambda: self.without_reorders(workload, operands)
         if workload["op"] == "pool2d" and operands["input"].shape[1] % block_len() == 0:
             yield "blocked layouts", lambda: self.blocked_pool(workload, operands)
+        if workload["op"] == "attention":
+            yield "one operator", lambda: self.whole({**workload, "op": "multi_head_attention"}, operands, "one operator")
 
-    def whole(self, workload, operands):
+    def whole(self, workload, operands, how="plain layouts"):
         """The operator with plain layouts on both sides, whatever the optimiser makes of it."""
         model = onnx_model.model(workload, operands).SerializeToString()
-        inputs = {name: operands[name] for name in ("input", "residual") if name in operands}
+        inputs = {name: operands[name] for name in onnx_model.INPUTS if name in operands}
         session = self.session(model, ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
-        return Op(session, inputs, operands["output_shape"], None)
+        return Op(session, inputs, operands["output_shape"], None, how)
 
     def without_reorders(self, workload, operands):
         """What the optimiser makes of it, without the nodes that change layouts at the boundaries: within a network
@@ -103,7 +105,7 @@ def block_len():
 
 
 class Op:
-    def __init__(self, session, inputs, output_shape, output_block):
+    def __init__(self, session, inputs, output_shape, output_block, how="blocked layouts"):
         self.session, self.output_block, self.shape = session, output_block, output_shape
         self.binding = session.io_binding()
         self.values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in inputs.items()}
@@ -111,7 +113,7 @@ class Op:
         for name, value in self.values.items():
             self.binding.bind_ortvalue_input(name, value)
         self.binding.bind_ortvalue_output("output", self.result)
-        self.how = "blocked layouts" if output_block else "plain layouts"
+        self.how = how
 
     def output(self):
         self.time(1)

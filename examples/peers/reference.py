@@ -25,9 +25,9 @@ def compared(w):
 
 def reference(w, operands, chosen):
     """Those elements of the output: contractions in f32 sums of numpy's own order, all else in f64."""
-    x = operands["input"]
     if w["op"] in OPERATORS:
-        return OPERATORS[w["op"]](w, operands, x.astype(np.float64))
+        return OPERATORS[w["op"]](w, **{name: operands[name].astype(np.float64) for name in w["operands"]})
+    x = operands["input"]
     if w["op"] == "conv2d":
         y = convolution(w, x, operands["weight"], operands["output_shape"])
         bias_shape = (1, -1, 1, 1)
@@ -40,43 +40,48 @@ def reference(w, operands, chosen):
     return np.maximum(y, 0) if w["relu"] else y
 
 
-def log_softmax(x):
-    below = x - x.max(1, keepdims=True)
-    return below - np.log(np.exp(below).sum(1, keepdims=True))
+def log_softmax(x, axis):
+    below = x - x.max(axis, keepdims=True)
+    return below - np.log(np.exp(below).sum(axis, keepdims=True))
 
 
-def layer_norm(w, operands, x):
-    centred = x - x.mean(1, keepdims=True)
-    deviation = np.sqrt((centred * centred).mean(1, keepdims=True) + w["eps"])
-    return centred / deviation * operands["scale"] + operands["shift"]
+def layer_norm(w, input, scale, shift):
+    centred = input - input.mean(1, keepdims=True)
+    return centred / np.sqrt((centred * centred).mean(1, keepdims=True) + w["eps"]) * scale + shift
 
 
-def rms_norm(w, operands, x):
-    return x / np.sqrt((x * x).mean(1, keepdims=True) + w["eps"]) * operands["scale"]
+def rms_norm(w, input, scale):
+    return input / np.sqrt((input * input).mean(1, keepdims=True) + w["eps"]) * scale
 
 
-def pool2d(w, operands, x):
+def pool2d(w, input):
     """Tap by tap; what a mean reads of the padding is zero, the largest element is never there."""
     (kh, kw), (sh, sw), (ph, pw), (dh, dw) = w["kernel"], w["stride"], w["pad"], w["dilation"]
-    oh, ow = operands["output_shape"][2:]
+    oh, ow = w["output_shape"][2:]
     beyond = [max(0, (out - 1) * s + d * (k - 1) + 1 - size - p) for out, size, k, s, p, d in
-              zip((oh, ow), x.shape[2:], w["kernel"], w["stride"], w["pad"], w["dilation"])]
+              zip((oh, ow), input.shape[2:], w["kernel"], w["stride"], w["pad"], w["dilation"])]
     fill = -np.inf if w["kind"] == "max" else 0
-    x = np.pad(x, ((0, 0), (0, 0), (ph, beyond[0]), (pw, beyond[1])), constant_values=fill)
+    x = np.pad(input, ((0, 0), (0, 0), (ph, beyond[0]), (pw, beyond[1])), constant_values=fill)
     taps = [x[:, :, i * dh:i * dh + (oh - 1) * sh + 1:sh, j * dw:j * dw + (ow - 1) * sw + 1:sw]
             for i in range(kh) for j in range(kw)]
     return functools.reduce(np.maximum, taps) if w["kind"] == "max" else sum(taps) / (kh * kw)
 
 
-# What is no contraction: a function of the workload, its operands, and its input in f64.
+def attention(w, query, key, value):
+    scores = query @ key.transpose(0, 2, 1) / np.sqrt(query.shape[2])
+    return np.exp(log_softmax(scores, 2)) @ value
+
+
+# What is no single contraction: a function of the workload and of its operands in f64.
 OPERATORS = {
-    "softmax": lambda w, operands, x: np.exp(log_softmax(x)),
-    "log_softmax": lambda w, operands, x: log_softmax(x),
+    "softmax": lambda w, input: np.exp(log_softmax(input, 1)),
+    "log_softmax": lambda w, input: log_softmax(input, 1),
     "layer_norm": layer_norm,
     "rms_norm": rms_norm,
     "pool2d": pool2d,
-    "reduce": lambda w, operands, x: getattr(x, w["kind"])(1),
-    "transpose": lambda w, operands, x: x.transpose(0, 2, 1),
+    "reduce": lambda w, input: getattr(input, w["kind"])(1),
+    "transpose": lambda w, input: input.transpose(0, 2, 1),
+    "attention": attention,
 }
 
 

@@ -128,5 +128,5 @@ fn operator(workload: &Workload) -> Option<Value> {
         return Some(json!({"op": "rms_norm", "eps": norm.eps}));
     }
     let name = workload.operator().kind().name;
-    ["softmax", "log_softmax", "transpose"].contains(&name).then(|| json!({ "op": name }))
+    ["softmax", "log_softmax", "transpose", "attention"].contains(&name).then(|| json!({ "op": name }))
 }

@@ -317,7 +317,8 @@ fn distinct<'a>(words: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 }
 
 fn millis(figures: &Figures) -> String {
-    format!("{:.4}", figures.run_secs * 1e3)
+    let millis = figures.run_secs * 1e3;
+    if millis < 0.01 { format!("{millis:.6}") } else { format!("{millis:.4}") }
 }
 
 /// The processor as Linux names it.

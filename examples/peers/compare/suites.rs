@@ -55,8 +55,8 @@ const VGG: [&str; 9] = [
 
 const EXTRA: [&str; 2] = ["conv2d:c=64,h=28,w=28,o=64,k=5,p=2", "conv2d:c=128,h=28,w=28,o=128,k=3,p=2,d=2"];
 
-/// Operators other than contractions with shapes of known networks, in cache and beyond it: a suite each.
-const OPERATORS: [(&str, [&str; 10]); 7] = [
+/// Operators that are no single contraction, with shapes of known networks, in cache and beyond it: a suite each.
+const OPERATORS: [(&str, [&str; 10]); 8] = [
     ("softmax", SOFTMAX),
     ("log_softmax", LOG_SOFTMAX),
     ("layer_norm", LAYER_NORM),
@@ -64,6 +64,7 @@ const OPERATORS: [(&str, [&str; 10]); 7] = [
     ("pool2d", POOL2D),
     ("reduce", REDUCE),
     ("transpose", TRANSPOSE),
+    ("attention", ATTENTION),
 ];
 
 /// Classifiers, vocabularies, attention scores of BERT, ViT, Swin and GPT-2, and the pixels of a segmentation.
@@ -162,6 +163,20 @@ const TRANSPOSE: [&str; 10] = [
     "transpose:m=3136,n=64",
     "transpose:m=3,n=50176",
     "transpose:m=50176,n=3",
+];
+
+/// Heads of BERT, ViT, Swin, T5, GPT-2 (a sequence and one token of it), LLaMA, and across to the words of an image to be drawn.
+const ATTENTION: [&str; 10] = [
+    "attention:b=12,m=128,n=128,k=64",
+    "attention:b=16,m=384,n=384,k=64",
+    "attention:b=12,m=512,n=512,k=64",
+    "attention:b=12,m=197,n=197,k=64",
+    "attention:b=16,m=197,n=197,k=64",
+    "attention:b=192,m=49,n=49,k=32",
+    "attention:b=8,m=512,n=512,k=64",
+    "attention:b=12,m=1,n=1024,k=64",
+    "attention:b=32,m=128,n=128,k=128",
+    "attention:b=8,m=4096,n=77,k=40",
 ];
 
 /// The workloads of suites, and workloads given as text; all of them exact if `exact`, and with further words `with`.
