@@ -11,7 +11,7 @@
 //! assert_eq!(from_layout(&physical, &[1, 4, 1, 2], Layout::ChannelBlocked(2)).unwrap(), logical);
 //! ```
 
-use ndarray::{ArrayD, ArrayViewD, IxDyn, s};
+use ndarray::{ArrayD, ArrayViewD, Axis, IxDyn};
 use thiserror::Error;
 
 use crate::program::Layout;
@@ -19,8 +19,8 @@ use crate::program::Layout;
 /// A layout that does not fit a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LayoutError {
-    /// A channel-blocked layout of a tensor that is not `[n, c, h, w]`.
-    #[error("a channel-blocked layout needs a tensor [n, c, h, w], not {shape:?}")]
+    /// A channel-blocked layout of a tensor that is not `[n, c, ..]`, such as `[n, c, h, w]`.
+    #[error("a channel-blocked layout needs a tensor [n, c, ..] of pixels, not {shape:?}")]
     Rank {
         /// The logical shape.
         shape: Vec<usize>,
@@ -48,13 +48,16 @@ pub fn physical_shape(logical: &[usize], layout: Layout) -> Result<Vec<usize>, L
     let Layout::ChannelBlocked(block) = layout else {
         return Ok(logical.to_vec());
     };
-    let &[n, c, h, w] = logical else {
+    let &[n, c, ref pixels @ ..] = logical else {
         return Err(LayoutError::Rank { shape: logical.to_vec() });
     };
+    if pixels.is_empty() {
+        return Err(LayoutError::Rank { shape: logical.to_vec() });
+    }
     if block == 0 || !c.is_multiple_of(block) {
         return Err(LayoutError::Block { channels: c, block });
     }
-    Ok(vec![n, c / block, h, w, block])
+    Ok([&[n, c / block], pixels, &[block]].concat())
 }
 
 /// The elements of a logical tensor in the order in which `layout` puts them into memory.
@@ -70,16 +73,18 @@ pub fn put_in_layout(logical: &ArrayD<f32>, layout: Layout, physical: &mut [f32]
     if physical.len() != logical.len() {
         return Err(LayoutError::Len { shape, found: physical.len() });
     }
-    let (&[images, blocks, h, w, block], Layout::ChannelBlocked(_)) = (shape.as_slice(), layout) else {
+    let (&[images, blocks, ref pixels @ .., block], Layout::ChannelBlocked(_)) = (shape.as_slice(), layout) else {
         physical.iter_mut().zip(logical).for_each(|(to, &x)| *to = x);
         return Ok(());
     };
     // A layout of no elements has no blocks to be cut into.
-    let of_blocks = physical.chunks_exact_mut((h * w * block).max(1));
+    let of_blocks = physical.chunks_exact_mut((pixels.iter().product::<usize>() * block).max(1));
+    let channels_last: Vec<usize> = (1..=pixels.len()).chain([0]).collect();
     for (index, physical) in of_blocks.enumerate().take(images * blocks) {
         let (image, first) = (index / blocks, index % blocks * block);
-        let channels = logical.slice(s![image, first..first + block, .., ..]);
-        let pixels = channels.permuted_axes([1, 2, 0]);
+        let image = logical.index_axis(Axis(0), image);
+        let channels = image.slice_axis(Axis(0), (first..first + block).into());
+        let pixels = channels.permuted_axes(IxDyn(&channels_last));
         physical.iter_mut().zip(&pixels).for_each(|(to, &x)| *to = x);
     }
     Ok(())
@@ -94,7 +99,9 @@ pub fn from_layout(physical: &[f32], logical: &[usize], layout: Layout) -> Resul
     if layout == Layout::Plain {
         return Ok(view.to_owned());
     }
-    let merged = view.permuted_axes(IxDyn(&[0, 1, 4, 2, 3]));
+    let lanes = shape.len() - 1;
+    let order: Vec<usize> = [0, 1, lanes].into_iter().chain(2..lanes).collect();
+    let merged = view.permuted_axes(IxDyn(&order));
     let merged = merged.as_standard_layout();
     reshape(merged.view(), logical).map(|tensor| tensor.to_owned())
 }

@@ -104,7 +104,7 @@ pub enum Scope {
 pub enum Layout {
     /// The logical axes, row-major. For operands of role packed or accumulator it says nothing.
     Plain,
-    /// `[n, c/block, h, w, block]` for a logical `[n, c, h, w]`; `block` divides `c`.
+    /// `[n, c/block, h, w, block]` for a logical `[n, c, h, w]`, alike for images of other dimensions; `block` divides `c`.
     ChannelBlocked(usize),
 }
 

@@ -14,7 +14,7 @@ use autotune_ir::program::Expr;
 use autotune_ir::spec::{AxisId, Equation, Reduction, Spec};
 use autotune_ir::{Affine, VarId};
 
-/// A dimension of the data that is read at `stride * row + dilation * tap - pad`.
+/// A dimension of the data that is read at `stride * row + dilation * tap - pad`, or further on by axes that the weights have, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The dimension.
@@ -46,6 +46,8 @@ pub struct Axes {
     pub steps: Vec<AxisId>,
     /// Dimensions of the data with an axis of the result and one that is summed over.
     pub windows: Vec<Window>,
+    /// Those of the batch that shift a window: the phases of a transposed convolution.
+    pub shifts: Vec<AxisId>,
 }
 
 impl Axes {
@@ -54,7 +56,7 @@ impl Axes {
         let main = spec.main();
         let [data, weight] = main.loads()[..] else { return None };
         let product = Expr::product(Expr::Load(data.clone()), Expr::Load(weight.clone()));
-        if main.reduction != Reduction::Sum || main.value != product {
+        if main.reduction != Reduction::Sum || main.value != product || !main.reduces() {
             return None;
         }
 
@@ -63,7 +65,11 @@ impl Axes {
         for (id, axis) in main.axes.iter().enumerate() {
             let is_tap = axes.windows.iter().any(|window| window.tap == id);
             match (axis.reduce, uses(&data.index, id), uses(&weight.index, id)) {
-                (false, true, true) => axes.batch.push(id),
+                (false, true, true) => {
+                    let slides = |window: &Window| data.index[window.dim].uses(VarId(id as u32));
+                    axes.shifts.extend(axes.windows.iter().any(slides).then_some(id));
+                    axes.batch.push(id);
+                }
                 (false, true, false) => axes.rows.push(id),
                 (false, false, true) => axes.columns.push(id),
                 (true, true, true) if is_tap => {}
@@ -84,9 +90,14 @@ impl Axes {
         self.windows.iter().any(|window| window.row == row)
     }
 
+    /// The batch without what shifts windows.
+    pub fn groups(&self) -> Vec<AxisId> {
+        self.batch.iter().copied().filter(|axis| !self.shifts.contains(axis)).collect()
+    }
+
     /// True if there are windows and each of a batch of several has one column: no two results of a position share what they read.
     pub fn is_depthwise(&self, main: &Equation) -> bool {
-        !self.windows.is_empty() && count(main, &self.batch) > 1 && count(main, &self.columns) == 1
+        !self.windows.is_empty() && count(main, &self.groups()) > 1 && count(main, &self.columns) == 1
     }
 }
 
@@ -103,8 +114,10 @@ fn uses(index: &[Affine], axis: AxisId) -> bool {
 fn windows(main: &Equation, data: &[Affine], weight: &[Affine], extents: &[usize]) -> Vec<Window> {
     let is_tap = |axis: AxisId| main.axes[axis].reduce;
     let is_row = |axis: AxisId| !is_tap(axis) && !uses(weight, axis);
+    let is_shift = |axis: AxisId| !is_tap(axis) && uses(weight, axis);
     let window = |(dim, index): (usize, &Affine)| {
-        let [a, b] = index.terms[..] else { return None };
+        let mut terms = index.terms.iter().filter(|term| !is_shift(term.0.0 as usize));
+        let (Some(&a), Some(&b), None) = (terms.next(), terms.next(), terms.next()) else { return None };
         let ((row, stride), (tap, dilation)) = if is_tap(a.0.0 as usize) { (b, a) } else { (a, b) };
         let (row, tap) = (row.0 as usize, tap.0 as usize);
         let pad = -index.constant;

@@ -21,7 +21,11 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 mod attention;
+mod conv1d;
 mod conv2d;
+mod conv3d;
+mod conv_transpose2d;
+mod convolution;
 mod group_norm;
 mod layer_norm;
 mod local_response_norm;
@@ -35,9 +39,13 @@ mod softmax;
 mod spec;
 mod text;
 mod transpose;
+mod window;
 
 pub use attention::Attention;
+pub use conv_transpose2d::ConvTranspose2d;
+pub use conv1d::Conv1d;
 pub use conv2d::Conv2d;
+pub use conv3d::Conv3d;
 pub use group_norm::GroupNorm;
 pub use layer_norm::LayerNorm;
 pub use local_response_norm::LocalResponseNorm;
@@ -51,8 +59,9 @@ pub use reduce::{Reduce, ReduceOp};
 pub use rms_norm::RmsNorm;
 pub use shape::shape_distance;
 pub use softmax::Softmax;
-pub use text::{Fields, write_pair};
+pub use text::{Fields, write_each};
 pub use transpose::Transpose;
+pub use window::Window;
 
 /// The point-wise function applied last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -398,7 +407,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_field() {
-        assert!(error("conv3d:c=1").contains("unknown operator 'conv3d'"));
+        assert!(error("conv4d:c=1").contains("unknown operator 'conv4d'"));
         assert!(error("conv2d:c=3,h=8,w=8,k=3").contains("'o' is missing"));
         assert!(error("conv2d:c=3,h=8,w=8,o=4,k=3,q=1").contains("unknown field 'q'"));
         assert!(error("conv2d:c=3,c=3,h=8,w=8,o=4,k=3").contains("'c' is given twice"));

@@ -11,6 +11,7 @@ use autotune_ir::{Affine, CpuTarget, Isa, Program, Target, VarId};
 use autotune_schedules::{
     EXACT_TOLERANCE, Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, reference, tolerance,
 };
+use common::convolutions::random_convolution;
 use common::machine;
 use common::nests::{access, assign, for_each_store, number, padded_conv, peeled_conv, repeat, tiled_matmul};
 use common::workloads::{random_map_reduce, random_panel, random_winograd, random_workload, sample_winograd};
@@ -62,6 +63,16 @@ fn random_maps_and_reductions_agree_with_the_reference() {
     for isa in ISAS {
         (0..200u64).into_par_iter().for_each(|seed| {
             let workload = random_map_reduce(&mut ChaCha8Rng::seed_from_u64(seed));
+            check(&workload, &target(isa, 1 + seed as usize % 2), seed, 4);
+        });
+    }
+}
+
+#[test]
+fn random_convolutions_agree_with_the_reference() {
+    for isa in ISAS {
+        (0..100u64).into_par_iter().for_each(|seed| {
+            let workload = random_convolution(&mut ChaCha8Rng::seed_from_u64(seed));
             check(&workload, &target(isa, 1 + seed as usize % 2), seed, 4);
         });
     }

@@ -203,21 +203,23 @@ pub(super) fn element_at(
 /// The logical index of an element by its physical one.
 pub(super) fn logical_index(physical: &[Affine], layout: Layout) -> Vec<Affine> {
     match (layout, physical) {
-        (Layout::ChannelBlocked(block), [n, c, h, w, lane]) => {
-            vec![n.clone(), c.clone() * block as i64 + lane.clone(), h.clone(), w.clone()]
+        (Layout::ChannelBlocked(block), [n, c, pixel @ .., lane]) => {
+            let channel = c.clone() * block as i64 + lane.clone();
+            [n.clone(), channel].into_iter().chain(pixel.iter().cloned()).collect()
         }
         _ => physical.to_vec(),
     }
 }
 
-/// Number of iterations of an equation: all, or those that read no padding. `None` where the latter cannot be counted: several
-/// dimensions of operands go beyond them along the same axes.
+/// Number of iterations of an equation: all, or those that read no padding, that of constants aside, which is packed as zeros. `None` where
+/// the latter cannot be counted: several dimensions of operands go beyond them along the same axes.
 pub(super) fn required_points(spec: &Spec, equation: usize, skip_padding: bool) -> Option<u128> {
     let equation = &spec.equations[equation];
     let mut free: Vec<bool> = vec![true; equation.axes.len()];
     let mut count = 1u128;
     let mut counted: Vec<(&Affine, usize)> = Vec::new();
-    for access in equation.loads().into_iter().filter(|_| skip_padding) {
+    let may_skip = |access: &&Access| skip_padding && !spec.tensor(access).is_constant();
+    for access in equation.loads().into_iter().filter(may_skip) {
         for (index, &extent) in access.index.iter().zip(&spec.tensor(access).shape) {
             let (low, high) = equation.range(index);
             if low >= 0 && high < extent as i64 || counted.contains(&(index, extent)) {

@@ -38,6 +38,7 @@ pub(super) fn operands<'a>(
 fn is_product(main: &Equation) -> bool {
     let loads = main.loads();
     main.reduction == Reduction::Sum
+        && main.reduces()
         && matches!(loads[..], [a, b] if main.value == Expr::product(Expr::Load(a.clone()), Expr::Load(b.clone())))
 }
 

@@ -44,13 +44,14 @@ impl Roles {
         let main = contraction.spec.main();
         let axes = Axes::of(&contraction.spec)?;
         let is_depthwise = axes.is_depthwise(main);
-        let channels = if is_depthwise { &axes.batch } else { &axes.columns };
+        let channels = if is_depthwise { axes.groups() } else { axes.columns.clone() };
         let channel = *channels.last()?;
 
         // Rows that no window slides along share nothing but the weights; without windows there are no others. The only column of a
         // depthwise convolution needs no loop.
         let is_row = |&axis: &AxisId| axes.rows.contains(&axis) && (axes.windows.is_empty() || axes.is_windowed(axis));
-        let is_tiled = |axis: &AxisId| channels.contains(axis) || is_row(axis);
+        let is_channel = |axis: &AxisId| *axis == channel || main.axes[*axis].extent > 1 && channels.contains(axis);
+        let is_tiled = |axis: &AxisId| is_channel(axis) || is_row(axis);
         let needs_loop = |axis: &AxisId| !main.axes[*axis].reduce && (!is_depthwise || !axes.columns.contains(axis));
         let (spatial, batch) = (0..main.axes.len()).filter(needs_loop).partition(is_tiled);
 

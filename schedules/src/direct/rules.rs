@@ -53,8 +53,8 @@ impl Direct {
         self.check_code(body)
     }
 
-    /// The vector is whole registers or the whole axis. Along it weights and output must have stride 0 or 1 (the output any
-    /// along packed channels), the data operand too unless the vector runs along the width.
+    /// The vector is whole registers or the whole axis. Along it weights must have stride 0 or 1, the data operand too unless the vector
+    /// runs along the width; the output any along packed channels, along the width that of its plain layout.
     fn check_vector(&self, target: &CpuTarget) -> Result<(), LowerError> {
         let register = self.register_extent(self.vector);
         if !register.is_multiple_of(target.lanes()) && register < self.contraction.axes[self.vector].extent {
@@ -70,7 +70,7 @@ impl Direct {
         if !along_width && ![0, 1].contains(&self.data.stride(self.vector)) {
             return Err(LowerError::knob("vector", "the data operand is strided along it"));
         }
-        if along_width && self.output.stride(self.vector) != 1 {
+        if along_width && self.output.stride(self.vector) != self.contraction.output.stride(self.vector) {
             return Err(LowerError::knob("vector", "the output is strided along it"));
         }
         if along_width && self.data_mode == DataMode::InPlace && self.contraction.is_padded() {

@@ -128,7 +128,7 @@ fn loop_names(axis: &str) -> [VarName; LEVELS.len()] {
             }
         };
     }
-    names!["b" "m" "n" "k" "g" "o" "oh" "ow" "c" "kh" "kw" "gi" "oi" "ci" "xi" "t"]
+    names!["b" "m" "n" "k" "g" "o" "oh" "ow" "c" "kh" "kw" "gi" "oi" "ci" "xi" "t" "od" "kd" "uh" "uw" "vh" "vw"]
 }
 
 pub(super) struct Lowering<'a> {

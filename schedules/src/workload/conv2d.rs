@@ -2,12 +2,9 @@
 
 use std::fmt;
 
-use autotune_ir::Affine;
-use autotune_ir::spec::axis_vars;
-
-use super::{
-    Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive, write_pair,
-};
+use super::convolution::Convolution;
+use super::window::{Window, WindowFields};
+use super::{Fields, Formula, Operator, OperatorKind, WorkloadError, check_positive};
 
 /// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
@@ -47,26 +44,43 @@ pub struct Conv2d {
 impl Conv2d {
     /// Output height and width.
     pub fn output_hw(&self) -> [usize; 2] {
-        let size = |extent: usize, kernel: usize, axis: usize| {
-            (extent + 2 * self.pad[axis] - self.dilation[axis] * (kernel - 1) - 1) / self.stride[axis] + 1
-        };
-        [size(self.h, self.kh, 0), size(self.w, self.kw, 1)]
+        self.windows().map(|window| window.outputs())
+    }
+
+    /// The windows over height and width.
+    fn windows(&self) -> [Window; 2] {
+        let (extents, kernels) = ([self.h, self.w], [self.kh, self.kw]);
+        std::array::from_fn(|axis| Window {
+            extent: extents[axis],
+            kernel: kernels[axis],
+            stride: self.stride[axis],
+            pad: self.pad[axis],
+            dilation: self.dilation[axis],
+        })
+    }
+
+    fn convolution<'a>(&self, windows: &'a [Window; 2]) -> Convolution<'a> {
+        let Self { n, c, o, groups, .. } = *self;
+        Convolution { op: KIND.name, n, c, o, groups, windows, fields: &AXES }
     }
 }
 
+const AXES: [WindowFields; 2] = [WindowFields::HEIGHT, WindowFields::WIDTH];
+
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
-    let [kh, kw] = fields.pair("k", "kh", "kw", None)?;
+    let [h, w] = [fields.required("h")?, fields.required("w")?];
+    let [rows, columns] = Window::read(fields, [h, w], WindowFields::ALL, AXES)?;
     Ok(Box::new(Conv2d {
         n: fields.number("n")?.unwrap_or(1),
         c: fields.required("c")?,
-        h: fields.required("h")?,
-        w: fields.required("w")?,
+        h,
+        w,
         o: fields.required("o")?,
-        kh,
-        kw,
-        stride: fields.pair("s", "sh", "sw", Some(1))?,
-        pad: fields.pair("p", "ph", "pw", Some(0))?,
-        dilation: fields.pair("d", "dh", "dw", Some(1))?,
+        kh: rows.kernel,
+        kw: columns.kernel,
+        stride: [rows.stride, columns.stride],
+        pad: [rows.pad, columns.pad],
+        dilation: [rows.dilation, columns.dilation],
         groups: fields.number("g")?.unwrap_or(1),
     }))
 }
@@ -78,91 +92,17 @@ impl Operator for Conv2d {
 
     fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
         write!(f, "n={},c={},h={},w={},o={}", self.n, self.c, self.h, self.w, self.o)?;
-        write_pair(f, ["k", "kh", "kw"], [self.kh, self.kw], None)?;
-        write_pair(f, ["s", "sh", "sw"], self.stride, None)?;
-        write_pair(f, ["p", "ph", "pw"], self.pad, None)?;
-        write_pair(f, ["d", "dh", "dw"], self.dilation, Some(1))?;
+        Window::write(f, self.windows(), WindowFields::ALL, AXES)?;
         if self.groups != 1 { write!(f, ",g={}", self.groups) } else { Ok(()) }
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
-        let (c, op) = (self, KIND.name);
-        check_positive(
-            op,
-            &[
-                ("n", c.n),
-                ("c", c.c),
-                ("h", c.h),
-                ("w", c.w),
-                ("o", c.o),
-                ("kh", c.kh),
-                ("kw", c.kw),
-                ("sh", c.stride[0]),
-                ("sw", c.stride[1]),
-                ("dh", c.dilation[0]),
-                ("dw", c.dilation[1]),
-                ("g", c.groups),
-            ],
-        )?;
-        if !c.c.is_multiple_of(c.groups) || !c.o.is_multiple_of(c.groups) {
-            let reason = format!("{} groups do not divide c={} and o={}", c.groups, c.c, c.o);
-            return Err(WorkloadError::Unfit { op, field: "g", reason });
-        }
-        let mut out = [0usize; 2];
-        for (axis, (extent, kernel, k_field, p_field)) in
-            [(c.h, c.kh, "kh", "ph"), (c.w, c.kw, "kw", "pw")].into_iter().enumerate()
-        {
-            let overflow = WorkloadError::Overflow { op, what: "padded input" };
-            let padded = c.pad[axis].checked_mul(2).and_then(|p| p.checked_add(extent)).ok_or(overflow.clone())?;
-            let reach = c.dilation[axis].checked_mul(kernel - 1).and_then(|r| r.checked_add(1)).ok_or(overflow)?;
-            if reach > padded {
-                let reason = format!("the dilated kernel spans {reach} but the padded input only {padded}");
-                return Err(WorkloadError::Unfit { op, field: k_field, reason });
-            }
-            if c.pad[axis] > reach {
-                let reason = format!("padding {} is larger than the dilated kernel ({reach})", c.pad[axis]);
-                return Err(WorkloadError::Unfit { op, field: p_field, reason });
-            }
-            out[axis] = (padded - reach) / c.stride[axis] + 1;
-        }
-        let [oh, ow] = out;
-        let per_group = c.c / c.groups;
-        let tensors: [(_, &[_]); 3] = [
-            ("input", &[c.n, c.c, c.h + 2 * c.pad[0], c.w + 2 * c.pad[1]]),
-            ("weight", &[c.o, per_group, c.kh, c.kw]),
-            ("output", &[c.n, c.o, oh, ow]),
-        ];
-        check_elements(op, &tensors, &[c.n, c.o, oh, ow, per_group, c.kh, c.kw])
+        check_positive(KIND.name, &[("h", self.h), ("w", self.w)])?;
+        self.convolution(&self.windows()).check()
     }
 
     /// Axes `n, g, o, oh, ow | c, kh, kw`, with `o` and `c` counted within a group.
     fn formula(&self) -> Formula {
-        let (conv, [oh, ow]) = (self, self.output_hw());
-        let (group_o, group_c) = (conv.o / conv.groups, conv.c / conv.groups);
-        let axes = [
-            ("n", conv.n, false),
-            ("g", conv.groups, false),
-            ("o", group_o, false),
-            ("oh", oh, false),
-            ("ow", ow, false),
-            ("c", group_c, true),
-            ("kh", conv.kh, true),
-            ("kw", conv.kw, true),
-        ];
-        let [n, g, o, y, x, c, kh, kw] = axis_vars();
-        let tap = |at: &Affine, k: &Affine, d: usize| {
-            at.clone() * conv.stride[d] as i64 + k.clone() * conv.dilation[d] as i64 + -(conv.pad[d] as i64)
-        };
-        let channel = g.clone() * group_o as i64 + o;
-        let input = Tensor { name: "input", shape: vec![conv.n, conv.c, conv.h, conv.w], is_constant: false };
-        let shape = vec![conv.o, group_c, conv.kh, conv.kw];
-        let weight = Tensor { name: "weight", shape, is_constant: true };
-        let pixel = vec![n.clone(), g * group_c as i64 + c.clone(), tap(&y, &kh, 0), tap(&x, &kw, 1)];
-        Formula::product(
-            &axes,
-            [(input, pixel), (weight, vec![channel.clone(), c, kh, kw])],
-            (vec![conv.n, conv.o, oh, ow], vec![n, channel, y, x]),
-            1,
-        )
+        self.convolution(&self.windows()).formula()
     }
 }

@@ -11,8 +11,8 @@ use thiserror::Error;
 
 use super::text::Fields;
 use super::{
-    WorkloadError, attention, conv2d, group_norm, layer_norm, local_response_norm, matmul, pool2d, reduce, rms_norm,
-    softmax, transpose,
+    WorkloadError, attention, conv_transpose2d, conv1d, conv2d, conv3d, group_norm, layer_norm, local_response_norm,
+    matmul, pool2d, reduce, rms_norm, softmax, transpose,
 };
 
 /// Largest number of elements any one tensor, and largest number of multiply-adds any one workload, may have.
@@ -150,6 +150,9 @@ impl Formula {
 /// The kinds of this crate.
 const OWN: &[&OperatorKind] = &[
     &conv2d::KIND,
+    &conv1d::KIND,
+    &conv3d::KIND,
+    &conv_transpose2d::KIND,
     &matmul::KIND,
     &pool2d::KIND,
     &reduce::KIND,

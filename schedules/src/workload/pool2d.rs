@@ -2,12 +2,10 @@
 
 use std::fmt;
 
-use autotune_ir::Affine;
 use autotune_ir::spec::{Reduction, axis_vars};
 
-use super::{
-    Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive, write_pair,
-};
+use super::window::{Window, WindowFields};
+use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
 /// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
@@ -16,6 +14,8 @@ pub(super) static KIND: OperatorKind = OperatorKind {
     example: "pool2d:c=64,h=112,w=112,k=3,s=2,p=1,kind=max",
     parse,
 };
+
+const AXES: [WindowFields; 2] = [WindowFields::HEIGHT, WindowFields::WIDTH];
 
 const KINDS: [(&str, PoolKind); 2] = [("max", PoolKind::Max), ("avg", PoolKind::Average)];
 
@@ -59,13 +59,24 @@ impl Pool2d {
         [self.output_extent(0), self.output_extent(1)]
     }
 
+    /// The windows over height and width.
+    fn windows(&self) -> [Window; 2] {
+        let extents = [self.h, self.w];
+        std::array::from_fn(|axis| Window {
+            extent: extents[axis],
+            kernel: self.kernel[axis],
+            stride: self.stride[axis],
+            pad: self.pad[axis],
+            dilation: self.dilation[axis],
+        })
+    }
+
     fn output_extent(&self, axis: usize) -> usize {
-        let (extent, pad, stride) = ([self.h, self.w][axis], self.pad[axis], self.stride[axis]);
-        let reach = self.dilation[axis] * (self.kernel[axis] - 1) + 1;
-        let (whole, rest) = ((extent + 2 * pad - reach) / stride, (extent + 2 * pad - reach) % stride);
+        let window = self.windows()[axis];
+        let (whole, rest) = (window.outputs(), (window.padded() - window.reach()) % window.stride);
         // One window more where the last does not reach the end, unless it would begin in the padding behind the image.
-        let more = self.ceil && rest > 0 && (whole + 1) * stride < extent + pad;
-        whole + 1 + usize::from(more)
+        let more = self.ceil && rest > 0 && whole * window.stride < window.extent + window.pad;
+        whole + usize::from(more)
     }
 
     /// True if some window has none of its elements inside.
@@ -85,15 +96,17 @@ impl Pool2d {
 }
 
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+    let [h, w] = [fields.required("h")?, fields.required("w")?];
+    let windows = Window::read(fields, [h, w], WindowFields::ALL, AXES)?;
     Ok(Box::new(Pool2d {
         n: fields.number("n")?.unwrap_or(1),
         c: fields.required("c")?,
-        h: fields.required("h")?,
-        w: fields.required("w")?,
-        kernel: fields.pair("k", "kh", "kw", None)?,
-        stride: fields.pair("s", "sh", "sw", Some(1))?,
-        pad: fields.pair("p", "ph", "pw", Some(0))?,
-        dilation: fields.pair("d", "dh", "dw", Some(1))?,
+        h,
+        w,
+        kernel: windows.map(|window| window.kernel),
+        stride: windows.map(|window| window.stride),
+        pad: windows.map(|window| window.pad),
+        dilation: windows.map(|window| window.dilation),
         ceil: fields.flag("ceil")?,
         kind: fields.word("kind", &KINDS, "a pooling (max or avg)")?.unwrap_or(PoolKind::Max),
     }))
@@ -109,10 +122,7 @@ impl Operator for Pool2d {
             write!(f, "n={},", self.n)?;
         }
         write!(f, "c={},h={},w={}", self.c, self.h, self.w)?;
-        write_pair(f, ["k", "kh", "kw"], self.kernel, None)?;
-        write_pair(f, ["s", "sh", "sw"], self.stride, None)?;
-        write_pair(f, ["p", "ph", "pw"], self.pad, None)?;
-        write_pair(f, ["d", "dh", "dw"], self.dilation, Some(1))?;
+        Window::write(f, self.windows(), WindowFields::ALL, AXES)?;
         if self.ceil {
             f.write_str(",ceil")?;
         }
@@ -123,27 +133,21 @@ impl Operator for Pool2d {
     fn check(&self) -> Result<(), WorkloadError> {
         let (p, op) = (self, KIND.name);
         let unfit = |field, reason| Err(WorkloadError::Unfit { op, field, reason });
-        let sizes = [("n", p.n), ("c", p.c), ("h", p.h), ("w", p.w), ("kh", p.kernel[0]), ("kw", p.kernel[1])];
-        let steps = [("sh", p.stride[0]), ("sw", p.stride[1]), ("dh", p.dilation[0]), ("dw", p.dilation[1])];
-        check_positive(op, &[&sizes[..], &steps].concat())?;
+        check_positive(op, &[("n", p.n), ("c", p.c), ("h", p.h), ("w", p.w)])?;
         if p.ceil && p.kind == PoolKind::Average {
             return unfit("ceil", "a mean has whole windows only".into());
         }
 
-        for (axis, (extent, k_field, p_field)) in [(p.h, "kh", "ph"), (p.w, "kw", "pw")].into_iter().enumerate() {
-            let overflow = WorkloadError::Overflow { op, what: "padded input" };
-            let padded = p.pad[axis].checked_mul(2).and_then(|pad| pad.checked_add(extent)).ok_or(overflow.clone())?;
-            let reach =
-                p.dilation[axis].checked_mul(p.kernel[axis] - 1).and_then(|r| r.checked_add(1)).ok_or(overflow)?;
-            if reach > padded {
-                return unfit(k_field, format!("the window spans {reach} but the padded input only {padded}"));
-            }
-            if p.pad[axis] >= reach {
-                return unfit(p_field, format!("padding {} is not smaller than the window ({reach})", p.pad[axis]));
+        for (window, names) in p.windows().iter().zip(AXES) {
+            window.check(op, names, "window")?;
+            if window.pad == window.reach() {
+                let reason = format!("padding {} is not smaller than the window ({})", window.pad, window.reach());
+                return unfit(names.pad, reason);
             }
         }
         let [oh, ow] = p.output_hw();
-        let input = [p.n, p.c, p.h + 2 * p.pad[0], p.w + 2 * p.pad[1]];
+        let [rows, columns] = p.windows();
+        let input = [p.n, p.c, rows.padded(), columns.padded()];
         let output = [p.n, p.c, oh, ow];
         let work = [&output[..], &p.kernel].concat();
         check_elements(op, &[("input", &input), ("output", &output)], &work)?;
@@ -170,11 +174,9 @@ impl Operator for Pool2d {
             PoolKind::Average => (Reduction::Sum, 1.0 / (kh * kw) as f32),
         };
         let [n, c, y, x, i, j] = axis_vars();
-        let at = |at: &Affine, k: Affine, d: usize| {
-            at.clone() * pool.stride[d] as i64 + k * pool.dilation[d] as i64 + -(pool.pad[d] as i64)
-        };
+        let [rows, columns] = pool.windows();
         let input = Tensor { name: "input", shape: vec![pool.n, pool.c, pool.h, pool.w], is_constant: false };
-        let element = vec![n.clone(), c.clone(), at(&y, i, 0), at(&x, j, 1)];
+        let element = vec![n.clone(), c.clone(), rows.at(&y, &i), columns.at(&x, &j)];
         Formula::reduced(&axes, reduction, (input, element), (vec![pool.n, pool.c, oh, ow], vec![n, c, y, x]), 1)
     }
 }

@@ -30,16 +30,19 @@ pub(super) fn of(op: &dyn Operator, dtype: DType, epilogue: &Epilogue, exact: bo
     text
 }
 
-/// `,both=v` for two equal values that are not the default, `,first=v,second=w` for others.
-pub fn write_pair(
+/// `,all=v` for equal values that are not the default, `,first=v,second=w,..` for others.
+pub fn write_each<const N: usize>(
     f: &mut dyn fmt::Write,
-    [both, first, second]: [&str; 3],
-    values: [usize; 2],
+    all: &str,
+    each: [&str; N],
+    values: [usize; N],
     default: Option<usize>,
 ) -> fmt::Result {
-    match values {
-        [a, b] if a != b => write!(f, ",{first}={a},{second}={b}"),
-        [a, _] if Some(a) != default => write!(f, ",{both}={a}"),
+    if values.iter().any(|value| *value != values[0]) {
+        return each.iter().zip(values).try_for_each(|(field, value)| write!(f, ",{field}={value}"));
+    }
+    match values.first() {
+        Some(value) if Some(*value) != default => write!(f, ",{all}={value}"),
         _ => Ok(()),
     }
 }
@@ -109,20 +112,20 @@ impl Fields {
         self.number(field)?.ok_or(WorkloadError::Missing { op, field, example })
     }
 
-    /// Two values from `both` or from `first` and `second`, which win over `both`.
-    pub fn pair(
+    /// Values from `all` or from fields of their own, which win over it.
+    pub fn each<const N: usize>(
         &self,
-        both: &'static str,
-        first: &str,
-        second: &str,
+        all: &'static str,
+        own: [&str; N],
         default: Option<usize>,
-    ) -> Result<[usize; 2], WorkloadError> {
+    ) -> Result<[usize; N], WorkloadError> {
         let (op, example) = (self.of.name, self.of.example);
-        let shared = self.number(both)?.or(default);
-        let missing = || WorkloadError::Missing { op, field: both, example };
-        let a = self.number(first)?.or(shared).ok_or_else(missing)?;
-        let b = self.number(second)?.or(shared).ok_or_else(missing)?;
-        Ok([a, b])
+        let shared = self.number(all)?.or(default);
+        let mut values = [0; N];
+        for (value, field) in values.iter_mut().zip(own) {
+            *value = self.number(field)?.or(shared).ok_or(WorkloadError::Missing { op, field: all, example })?;
+        }
+        Ok(values)
     }
 
     /// The word of a field, if it is given: one of some, each with what it stands for.

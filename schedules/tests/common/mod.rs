@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod c;
+pub mod convolutions;
 #[cfg(unix)]
 pub mod cuda_on_cpu;
 pub mod instructions;

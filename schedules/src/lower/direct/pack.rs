@@ -9,7 +9,7 @@ use super::{Level, Lowering, Region, Segment, Span, assign, at, bases, load, nes
 use crate::contraction::{AxisId, Operand, divide};
 use crate::direct::TileLoop;
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{BufferId, LoopKind, Node, Role, Scope};
+use autotune_ir::program::{BufferId, Expr, LoopKind, Node, Role, Scope};
 
 /// A packed operand: an element's index is the numbers of its register tile, then its place within.
 pub(in crate::lower) struct Packed {
@@ -98,7 +98,7 @@ impl Lowering<'_> {
     /// for each register tile of output channels: for each reduction step: for each channel of the tile
     ///   weight_packed[tile, step, channel] = weight[tile * size + channel, step]
     /// ```
-    /// Channels beyond the last are left undefined.
+    /// Channels beyond the last are left undefined. Weights that are read beyond the kernel are zeros, in nests of their own.
     pub(super) fn pack_weight(&mut self) -> Vec<Node> {
         let packed = self.open_packed_weight("weight_packed");
         let region = self.whole_region();
@@ -109,9 +109,58 @@ impl Lowering<'_> {
         let mut nodes = Vec::new();
         for part in self.combinations(&packed, &region) {
             let steps: Vec<Steps> = part.inner.iter().map(|i| Steps::each(i, kind(i))).collect();
-            nodes.extend(self.pack_nest(&packed, &source, &part.tiles, &steps, LoopKind::Parallel));
+            for (tiles, steps) in self.inside_or_beyond(&packed, &part.tiles, steps) {
+                nodes.extend(self.pack_nest(&packed, &source, &tiles, &steps, LoopKind::Parallel));
+            }
         }
         nodes
+    }
+
+    /// A nest for each value of the axes along which weights are read beyond the tensor, so that all of it is inside or none.
+    fn inside_or_beyond(
+        &self,
+        packed: &Packed,
+        tiles: &[Segment],
+        steps: Vec<Steps>,
+    ) -> Vec<(SmallVec<[Segment; 2]>, Vec<Steps>)> {
+        let beyond = self.axes_beyond();
+        let mut nests = vec![(SmallVec::from_slice(tiles), steps)];
+        for (place, (axis, _)) in packed.tiles.iter().enumerate().filter(|(_, (axis, _))| beyond.contains(axis)) {
+            let Segment { start, count, extent } = tiles[place];
+            let number = |number: usize| Segment { start: start + number * extent, count: 1, extent };
+            let with = |nest: &(SmallVec<[Segment; 2]>, Vec<Steps>), number| {
+                let mut nest = nest.clone();
+                nest.0[place] = number;
+                nest
+            };
+            debug_assert!(packed.tiles.iter().filter(|(other, _)| other == axis).count() == 1);
+            nests = nests.iter().flat_map(|nest| (0..count).map(move |at| with(nest, number(at)))).collect();
+        }
+        for place in 0..nests[0].1.len() {
+            let Steps { axis, count, .. } = nests[0].1[place];
+            if !beyond.contains(&axis) {
+                continue;
+            }
+            let with = |nest: &(SmallVec<[Segment; 2]>, Vec<Steps>), at| {
+                let mut nest = nest.clone();
+                let step = &mut nest.1[place];
+                (step.start, step.count, step.kind) = (at, 1, LoopKind::Serial);
+                nest
+            };
+            nests = nests.iter().flat_map(|nest| (0..count).map(move |at| with(nest, at))).collect();
+        }
+        nests
+    }
+
+    /// The axes of those dimensions of the weights that are read beyond the tensor.
+    fn axes_beyond(&self) -> Vec<AxisId> {
+        let (axes, weight) = (&self.direct.contraction.axes, &self.direct.contraction.weight);
+        let is_beyond = |(index, extent): &(&Affine, &usize)| {
+            let (low, high) = index.range(|axis| axes[axis.0 as usize].extent);
+            low < 0 || high >= **extent as i64
+        };
+        let dims = weight.index.iter().zip(&weight.shape).filter(is_beyond);
+        dims.flat_map(|(index, _)| index.terms.iter().map(|term| term.0.0 as usize)).collect()
     }
 
     /// Adds a buffer for packed weights, which register tiles read from then on.
@@ -226,8 +275,16 @@ impl Lowering<'_> {
             value[inner.axis].add_scaled(&local[inner.axis], 1);
             index.push(std::mem::take(&mut local[inner.axis]));
         }
-        let from = source.operand.index.iter().map(|i| at(i, &value)).collect();
-        nest(loops, vec![assign(packed.buffer, index, load(source.buffer, from))])
+        let from: Vec<Affine> = source.operand.index.iter().map(|i| at(i, &value)).collect();
+        let is_beyond = |(index, extent): (&Affine, &usize)| {
+            let (low, high) = index.range(|var| self.all.extents[var.0 as usize]);
+            high < 0 || low >= *extent as i64
+        };
+        let from = match from.iter().zip(&source.operand.shape).any(is_beyond) {
+            true => Expr::Const(0.0),
+            false => load(source.buffer, from),
+        };
+        nest(loops, vec![assign(packed.buffer, index, from)])
     }
 }
 
