@@ -31,6 +31,7 @@ mod layer_norm;
 mod local_response_norm;
 mod matmul;
 mod operator;
+mod pointwise;
 mod pool2d;
 mod reduce;
 mod rms_norm;
@@ -54,6 +55,7 @@ pub use operator::{
     AlreadyRegistered, Computed, Formula, Operator, OperatorKind, Tensor, check_elements, check_positive, element,
     named_axes, operators, register,
 };
+pub use pointwise::{Broadcast, Function, Pointwise, PointwiseOp};
 pub use pool2d::{Pool2d, PoolKind};
 pub use reduce::{Reduce, ReduceOp};
 pub use rms_norm::RmsNorm;

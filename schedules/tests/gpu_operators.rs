@@ -127,6 +127,13 @@ fn convolutions_of_any_dimensions_are_tiled() {
 }
 
 #[test]
+fn transposed_convolutions_are_refused() {
+    let target = Target::Gpu(GpuTarget::stated("opencl").unwrap());
+    let space = ScheduleSpace::new(&"conv_transpose2d:c=5,h=4,w=3,o=6,k=4,s=2,p=1".parse().unwrap(), &target);
+    assert!(space.refusal().unwrap().to_string().starts_with("no sketch for conv_transpose2d:"));
+}
+
+#[test]
 fn products_with_several_axes_of_rows_are_tiled() {
     assert_eq!(check(&product(), "cuda:sm_80"), ["tiled"]);
     assert_eq!(check(&product().with_dtype(DType::F16), "cuda:sm_80"), ["mma"]);

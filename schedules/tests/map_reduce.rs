@@ -43,6 +43,7 @@ fn reduced(reduce: &Reduce, input: &ArrayD<f32>) -> ArrayD<f64> {
             ReduceOp::Mean => row.sum::<f64>() / reduce.n as f64,
             ReduceOp::Prod => row.product(),
             ReduceOp::Max => row.reduce(f64::max).unwrap(),
+            ReduceOp::Min => row.reduce(f64::min).unwrap(),
         }
     })
 }
@@ -177,6 +178,7 @@ fn the_text_forms_are_read_as_they_are_written() {
         "pool2d:c=3,h=7,w=7,k=7,s=1,p=0,kind=avg,act=relu",
         "reduce:m=1024,n=4096,op=sum",
         "reduce:m=1,n=3,op=prod,bias",
+        "reduce:m=7,n=5,op=min",
         "transpose:b=3,m=4,n=5,add",
         "softmax:m=4096,n=1024",
         "log_softmax:m=2,n=21,k=40",

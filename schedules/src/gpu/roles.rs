@@ -67,6 +67,14 @@ fn var(axis: AxisId) -> Affine {
     Affine::var(VarId(axis as u32))
 }
 
+/// The axes of a contraction that reads forwards along all of them: what is staged in shared memory begins at its first element. Transposed
+/// convolutions do not.
+fn forward_axes(spec: &Spec) -> Option<Axes> {
+    let loads = spec.main().loads();
+    let mut terms = loads.iter().flat_map(|access| &access.index).flat_map(|index| &index.terms);
+    terms.all(|term| term.1 > 0).then(|| Axes::of(spec)).flatten()
+}
+
 impl AxisRoles {
     /// A contraction with these spatial, batch and reduction axes.
     pub(crate) fn new(own: Contraction, [spatial, batch, reduce]: [Vec<AxisId>; 3]) -> Self {
@@ -86,7 +94,7 @@ impl AxisRoles {
 
     /// By the spec's own axes, those along which the output is contiguous last; none of specs that are no contraction.
     pub(crate) fn of_axes(spec: &Arc<Spec>) -> Option<Self> {
-        let (parts, own) = (Axes::of(spec)?, Contraction::with_unit_axes(spec).without_unit_axes());
+        let (parts, own) = (forward_axes(spec)?, Contraction::with_unit_axes(spec).without_unit_axes());
         let is_depthwise = parts.is_depthwise(spec.main());
         let (batch, beside) = if is_depthwise { (Vec::new(), parts.batch) } else { (parts.batch, Vec::new()) };
         let mut spatial = [parts.rows, parts.columns, beside].concat();
@@ -98,7 +106,7 @@ impl AxisRoles {
     /// By pixels; none of contractions without windows. Where pixels share no products (depthwise) or lie along one axis as it
     /// is, there are such roles only if the input is sparse: copies of pixels leave out what nobody reads.
     pub(crate) fn of_pixels(spec: &Arc<Spec>) -> Option<Self> {
-        let (parts, own) = (Axes::of(spec)?, Contraction::with_unit_axes(spec).without_unit_axes());
+        let (parts, own) = (forward_axes(spec)?, Contraction::with_unit_axes(spec).without_unit_axes());
         let is_depthwise = parts.is_depthwise(spec.main());
         let is_tiled = |axis: AxisId| !own.axes[axis].reduce && (is_depthwise || !parts.batch.contains(&axis));
         let mut steps = own.data.index.iter().flat_map(|index| &index.terms);
@@ -117,7 +125,7 @@ impl AxisRoles {
     /// | matmul | `b` | `m` | `n` | `k` |
     /// | conv2d | `g` | `p`: pixels of all images | `o` of a group | `kh`, `kw`, `c` of a group |
     pub(crate) fn of_matrix(spec: &Arc<Spec>) -> Option<Self> {
-        let (parts, mut own) = (Axes::of(spec)?, Contraction::with_unit_axes(spec));
+        let (parts, mut own) = (forward_axes(spec)?, Contraction::with_unit_axes(spec));
         let (&[column], &[.., step]) = (&parts.columns[..], &parts.steps[..]) else { return None };
         let uses = |index: Option<&Affine>, axis| index.is_some_and(|index| index.uses(VarId(axis as u32)));
         let channels_last = !uses(own.data.index.last(), step);

@@ -188,7 +188,7 @@ mod tests {
         let workload: Workload = "matmul:m=4,n=4,k=4".parse().unwrap();
         let reference = Reference::new(&workload, &Operands::random(workload.spec(), 0), 0).unwrap();
         assert!(reference.difference(&[0.0; 15], Layout::Plain, 0).is_err());
-        assert!(reference.difference(&[0.0; 16], Layout::ChannelBlocked(2), 0).is_err());
+        assert!(reference.difference(&[0.0; 16], Layout::ChannelBlocked(3), 0).is_err());
     }
 
     /// Any single element of a linear workload, and permuted channels, which a sum without weights would not show.

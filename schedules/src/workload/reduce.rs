@@ -2,16 +2,23 @@
 
 use std::fmt;
 
+use autotune_ir::program::Expr;
 use autotune_ir::spec::{Reduction, axis_vars};
 
+use super::operator::{Computed, element, named_axes};
 use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
 /// In the registry.
 pub(super) static KIND: OperatorKind =
     OperatorKind { name: "reduce", fields: "m,n,op", example: "reduce:m=1024,n=4096,op=sum", parse };
 
-const OPS: [(&str, ReduceOp); 4] =
-    [("sum", ReduceOp::Sum), ("max", ReduceOp::Max), ("prod", ReduceOp::Prod), ("mean", ReduceOp::Mean)];
+const OPS: [(&str, ReduceOp); 5] = [
+    ("sum", ReduceOp::Sum),
+    ("max", ReduceOp::Max),
+    ("min", ReduceOp::Min),
+    ("prod", ReduceOp::Prod),
+    ("mean", ReduceOp::Mean),
+];
 
 /// What a row is combined to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,6 +27,8 @@ pub enum ReduceOp {
     Sum,
     /// The largest.
     Max,
+    /// The smallest.
+    Min,
     /// Their product.
     Prod,
     /// Their mean.
@@ -38,7 +47,7 @@ pub struct Reduce {
 }
 
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
-    let op = fields.word("op", &OPS, "a reduction (sum, max, prod or mean)")?.unwrap_or(ReduceOp::Sum);
+    let op = fields.word("op", &OPS, "a reduction (sum, max, min, prod or mean)")?.unwrap_or(ReduceOp::Sum);
     Ok(Box::new(Reduce { m: fields.required("m")?, n: fields.required("n")?, op }))
 }
 
@@ -58,23 +67,28 @@ impl Operator for Reduce {
         check_elements(KIND.name, &[("input", &[m, n])], &[m, n])
     }
 
-    /// Axes `m | n`.
+    /// Axes `m | n`. The smallest is the largest with every sign turned: `below[m]`, then `m` alone.
     fn formula(&self) -> Formula {
         let Self { m, n, op } = *self;
         let reduction = match op {
             ReduceOp::Sum => (Reduction::Sum, 1.0),
             ReduceOp::Max => (Reduction::Max, 1.0),
+            ReduceOp::Min => (Reduction::Max, -1.0),
             ReduceOp::Prod => (Reduction::Product, 1.0),
             ReduceOp::Mean => (Reduction::Sum, 1.0 / n as f32),
         };
         let [row, column] = axis_vars();
         let input = Tensor { name: "input", shape: vec![m, n], is_constant: false };
-        Formula::reduced(
-            &[("m", m, false), ("n", n, true)],
-            reduction,
-            (input, vec![row.clone(), column]),
-            (vec![m], vec![row]),
-            0,
-        )
+        let (read, result) = ((input, vec![row.clone(), column]), (vec![m], vec![row.clone()]));
+        let reduced = Formula::reduced(&[("m", m, false), ("n", n, true)], reduction, read, result, 0);
+        if op != ReduceOp::Min {
+            return reduced;
+        }
+
+        let Formula { axes, value, reduction, .. } = reduced.clone();
+        let below = Computed { name: "below", axes, value, reduction, dims: vec![0] };
+        let value = Expr::product(element(1, &[row]), Expr::Const(-1.0));
+        let axes = named_axes(&[("m", m, false)]);
+        Formula { axes, computed: vec![below], value, reduction: Reduction::Sum, ..reduced }
     }
 }

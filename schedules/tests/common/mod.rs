@@ -16,6 +16,7 @@ pub mod odd_workloads;
 #[cfg(unix)]
 pub mod opencl;
 pub mod pipelines;
+pub mod pointwise;
 pub mod random_programs;
 #[cfg(unix)]
 pub mod shim;

@@ -88,7 +88,7 @@ fn random_pool<R: Rng>(rng: &mut R) -> Pool2d {
 
 fn random_reduce<R: Rng>(rng: &mut R) -> Reduce {
     // Products of many elements below 1 vanish.
-    let op = pick(rng, &[ReduceOp::Sum, ReduceOp::Max, ReduceOp::Mean, ReduceOp::Prod]);
+    let op = pick(rng, &[ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min, ReduceOp::Mean, ReduceOp::Prod]);
     let most = if op == ReduceOp::Prod { 8 } else { 200 };
     Reduce { m: pick(rng, &[1, 2, 3, 16, 37]), n: rng.random_range(1..=most), op }
 }

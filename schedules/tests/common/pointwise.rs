@@ -1,0 +1,51 @@
+//! Random functions of elements.
+
+use autotune_schedules::Workload;
+use autotune_schedules::workload::{Activation, Epilogue};
+use rand::{Rng, RngExt};
+
+/// Every operation on one operand, by its word.
+pub const UNARY: [&str; 17] = [
+    "relu",
+    "gelu",
+    "gelu_tanh",
+    "silu",
+    "hard_sigmoid",
+    "hard_swish",
+    "sigmoid",
+    "tanh",
+    "erf",
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "abs",
+    "neg",
+    "floor",
+    "copy",
+];
+
+/// One that has a number for random operands.
+pub fn random_pointwise<R: Rng>(rng: &mut R) -> Workload {
+    let mut pick = |of: &[&'static str]| of[rng.random_range(0..of.len())];
+    let op = match pick(&["unary", "binary"]) {
+        "unary" => loop {
+            let op = pick(&UNARY);
+            if !["log", "sqrt", "rsqrt"].contains(&op) {
+                break op.to_string();
+            }
+        },
+        _ => {
+            let op = pick(&["add", "sub", "mul", "div", "max", "min"]);
+            format!("{op},rhs={}", pick(&["full", "row", "column", "scalar"]))
+        }
+    };
+    let (m, n) = (pick(&["1", "2", "7", "16", "33"]), pick(&["1", "2", "13", "16", "64", "97"]));
+    let epilogue = Epilogue {
+        bias: rng.random_bool(0.3),
+        residual: rng.random_bool(0.3),
+        activation: if rng.random_bool(0.3) { Activation::Relu } else { Activation::None },
+    };
+    let workload: Workload = format!("pointwise:m={m},n={n},op={op}").parse().unwrap();
+    workload.with_epilogue(epilogue)
+}
