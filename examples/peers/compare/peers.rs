@@ -116,6 +116,7 @@ fn operator(workload: &Workload) -> Option<Value> {
         let kind = match r.op {
             ReduceOp::Sum => "sum",
             ReduceOp::Max => "max",
+            ReduceOp::Min => "min",
             ReduceOp::Prod => "prod",
             ReduceOp::Mean => "mean",
         };
