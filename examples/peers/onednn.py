@@ -12,7 +12,7 @@ from clock import time_calls
 F32, ANY, INFERENCE, CPU, RELU = 3, 1, 96, 1, 32
 DIRECT, WINOGRAD, AUTO = 1, 2, 3
 POOLINGS = {"max": 0x1ff, "average": 0x2ff}
-REDUCTIONS = {"max": 0x2fff2, "sum": 0x2fff4, "prod": 0x2fff5, "mean": 0x2fff6}
+REDUCTIONS = {"max": 0x2fff2, "min": 0x2fff3, "sum": 0x2fff4, "prod": 0x2fff5, "mean": 0x2fff6}
 SOFTMAXES = {"softmax": 0x30000, "log_softmax": 0x30001}
 USE_SCALE, USE_SHIFT = 2, 4
 # Layouts of images in blocks of so many channels.
