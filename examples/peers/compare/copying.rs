@@ -6,7 +6,6 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use autotune_runtime::{HostMemory, Team, pin_to_core};
 use autotune_schedules::Workload;
-use autotune_schedules::axes::Axes;
 
 use crate::contender::repeats;
 
@@ -26,9 +25,9 @@ pub(crate) struct Copying {
 }
 
 impl Copying {
-    /// `None` for contractions, which compute more than they move.
+    /// `None` for what multiplies tensors with each other, which computes more than it moves.
     pub(crate) fn new(workload: &Workload, threads: usize) -> Result<Option<Self>> {
-        if Axes::of(workload.spec()).is_some() {
+        if workload.spec().multiplies_tensors() {
             return Ok(None);
         }
         let lines = (workload.work().bytes / 2.0 / LINE_BYTES as f64).ceil() as usize;

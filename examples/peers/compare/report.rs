@@ -69,7 +69,7 @@ pub(crate) struct Comparison {
     bytes: f64,
     /// Ours first, if it was measured.
     contenders: Vec<Figures>,
-    /// A copy that moves as many bytes, for operators that are no contractions.
+    /// A copy that moves as many bytes, for operators that multiply no tensors with each other.
     copy: Option<Figures>,
     left_out: Vec<LeftOut>,
 }
@@ -294,11 +294,7 @@ impl Comparison {
 
     /// One line on how it went.
     pub(crate) fn line(&self) -> String {
-        let rate = |f: &Figures| match self.copy {
-            Some(_) => format!("{:.1} GB/s", self.bytes / f.run_secs * 1e-9),
-            None => format!("{:.1} GFLOP/s", f.gflops),
-        };
-        let one = |f: &Figures| format!("{} {} ms {} ({})", f.name, millis(f), rate(f), f.how);
+        let one = |f: &Figures| format!("{} {} ms {} ({})", f.name, millis(f), self.workload.rate(f.run_secs), f.how);
         let left_out = |one: &LeftOut| format!("{} is left out: {}", one.name, one.why);
         let all = self.contenders.iter().chain(&self.copy).map(one).chain(self.left_out.iter().map(left_out));
         format!("{}: {}", self.name, all.collect::<Vec<_>>().join("; "))
