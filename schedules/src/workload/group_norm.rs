@@ -69,7 +69,8 @@ impl Operator for GroupNorm {
         check_elements(op, &[("input", &[n, c, s])], &[n, c, s])
     }
 
-    /// Axes `n, g, c, s`, `c` being the channels of a group: `mean`, `variance`, and `one_over`, the inverse of the deviation.
+    /// Axes `n, g, c, s`, `c` being the channels of a group: `total`, `mean`, the `squares` of what is left, and `one_over`, the inverse of the
+    /// deviation.
     fn formula(&self) -> Formula {
         let Self { n, c, groups, s, eps } = *self;
         let [image, group, own, position] = axis_vars();
@@ -80,21 +81,15 @@ impl Operator for GroupNorm {
         let index = vec![image.clone(), channel.clone(), position];
         let of_row = |number| element(number, &[image.clone(), group.clone()]);
         let of_channel = |number| element(number, std::slice::from_ref(&channel));
-        let mean_of = |name, value| {
-            let value = Expr::product(value, Expr::Const(1.0 / (of_group * s) as f32));
-            Computed { name, axes: axes(true), value, reduction: Reduction::Sum, dims: vec![0, 1] }
-        };
+        let computed = |name, axes, value| Computed { name, axes, value, reduction: Reduction::Sum, dims: vec![0, 1] };
+        let sum = |name, value| computed(name, axes(true), value);
+        let once = |name, value| computed(name, named_axes(&rows), value);
+        let mean = |number| Expr::product(of_row(number), Expr::Const(1.0 / (of_group * s) as f32));
 
         let input = element(0, &index);
-        let centred = Expr::binary(BinaryOp::Sub, input.clone(), of_row(3));
+        let centred = Expr::binary(BinaryOp::Sub, input.clone(), of_row(4));
         let square = Expr::product(centred.clone(), centred.clone());
-        let one_over = Computed {
-            name: "one_over",
-            axes: named_axes(&rows),
-            value: Expr::unary(UnaryOp::Rsqrt, Expr::sum(of_row(4), Expr::Const(eps))),
-            reduction: Reduction::Sum,
-            dims: vec![0, 1],
-        };
+        let one_over = Expr::unary(UnaryOp::Rsqrt, Expr::sum(mean(5), Expr::Const(eps)));
         let given = |name, shape, is_constant| Tensor { name, shape, is_constant };
         Formula {
             operands: vec![
@@ -102,9 +97,14 @@ impl Operator for GroupNorm {
                 given("scale", vec![c], true),
                 given("shift", vec![c], true),
             ],
-            computed: vec![mean_of("mean", input), mean_of("variance", square), one_over],
+            computed: vec![
+                sum("total", input),
+                once("mean", mean(3)),
+                sum("squares", square),
+                once("one_over", one_over),
+            ],
             axes: axes(false),
-            value: Expr::sum(Expr::product(Expr::product(centred, of_row(5)), of_channel(1)), of_channel(2)),
+            value: Expr::sum(Expr::product(Expr::product(centred, of_row(6)), of_channel(1)), of_channel(2)),
             reduction: Reduction::Sum,
             shape: vec![n, c, s],
             index,

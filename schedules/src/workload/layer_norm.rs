@@ -52,28 +52,22 @@ impl Operator for LayerNorm {
         check_elements(KIND.name, &[("input", &[m, n])], &[m, n])
     }
 
-    /// Axes `m, n`: `mean`, `variance`, and `one_over`, the inverse of the deviation.
+    /// Axes `m, n`: `total`, `mean`, the `squares` of what is left, and `one_over`, the inverse of the deviation.
     fn formula(&self) -> Formula {
         let Self { m, n, eps } = *self;
         let [row, column] = axis_vars();
         let axes = |reduce| named_axes(&[("m", m, false), ("n", n, reduce)]);
         let of_row = |number| element(number, std::slice::from_ref(&row));
         let of_column = |number| element(number, std::slice::from_ref(&column));
-        let mean_of = |name, value| {
-            let value = Expr::product(value, Expr::Const(1.0 / n as f32));
-            Computed { name, axes: axes(true), value, reduction: Reduction::Sum, dims: vec![0] }
-        };
+        let computed = |name, axes, value| Computed { name, axes, value, reduction: Reduction::Sum, dims: vec![0] };
+        let sum = |name, value| computed(name, axes(true), value);
+        let once = |name, value| computed(name, named_axes(&[("m", m, false)]), value);
+        let mean = |number| Expr::product(of_row(number), Expr::Const(1.0 / n as f32));
 
         let input = element(0, &[row.clone(), column.clone()]);
-        let centred = Expr::binary(BinaryOp::Sub, input.clone(), of_row(3));
+        let centred = Expr::binary(BinaryOp::Sub, input.clone(), of_row(4));
         let square = Expr::product(centred.clone(), centred.clone());
-        let one_over = Computed {
-            name: "one_over",
-            axes: named_axes(&[("m", m, false)]),
-            value: Expr::unary(UnaryOp::Rsqrt, Expr::sum(of_row(4), Expr::Const(eps))),
-            reduction: Reduction::Sum,
-            dims: vec![0],
-        };
+        let one_over = Expr::unary(UnaryOp::Rsqrt, Expr::sum(mean(5), Expr::Const(eps)));
         let given = |name, shape, is_constant| Tensor { name, shape, is_constant };
         Formula {
             operands: vec![
@@ -81,9 +75,14 @@ impl Operator for LayerNorm {
                 given("scale", vec![n], true),
                 given("shift", vec![n], true),
             ],
-            computed: vec![mean_of("mean", input), mean_of("variance", square), one_over],
+            computed: vec![
+                sum("total", input),
+                once("mean", mean(3)),
+                sum("squares", square),
+                once("one_over", one_over),
+            ],
             axes: axes(false),
-            value: Expr::sum(Expr::product(Expr::product(centred, of_row(5)), of_column(1)), of_column(2)),
+            value: Expr::sum(Expr::product(Expr::product(centred, of_row(6)), of_column(1)), of_column(2)),
             reduction: Reduction::Sum,
             shape: vec![m, n],
             index: vec![row.clone(), column.clone()],

@@ -46,20 +46,23 @@ impl Operator for RmsNorm {
         check_elements(KIND.name, &[("input", &[m, n])], &[m, n])
     }
 
-    /// Axes `m, n`: `mean_square`, and `one_over` its root.
+    /// Axes `m, n`: the `squares`' sum, and `one_over` the root of their mean.
     fn formula(&self) -> Formula {
         let Self { m, n, eps } = *self;
         let [row, column] = axis_vars();
         let axes = |reduce| named_axes(&[("m", m, false), ("n", n, reduce)]);
         let input = element(0, &[row.clone(), column.clone()]);
-        let square = Expr::product(input.clone(), Expr::product(input.clone(), Expr::Const(1.0 / n as f32)));
-        let (name, dims) = ("mean_square", vec![0]);
-        let mean_square = Computed { name, axes: axes(true), value: square, reduction: Reduction::Sum, dims };
+        let square = Expr::product(input.clone(), input.clone());
+        let (name, dims) = ("squares", vec![0]);
+        let squares = Computed { name, axes: axes(true), value: square, reduction: Reduction::Sum, dims };
         let of_row = |number| element(number, std::slice::from_ref(&row));
         let one_over = Computed {
             name: "one_over",
             axes: named_axes(&[("m", m, false)]),
-            value: Expr::unary(UnaryOp::Rsqrt, Expr::sum(of_row(2), Expr::Const(eps))),
+            value: Expr::unary(
+                UnaryOp::Rsqrt,
+                Expr::sum(Expr::product(of_row(2), Expr::Const(1.0 / n as f32)), Expr::Const(eps)),
+            ),
             reduction: Reduction::Sum,
             dims: vec![0],
         };
@@ -69,7 +72,7 @@ impl Operator for RmsNorm {
                 Tensor { name: "input", shape: vec![m, n], is_constant: false },
                 Tensor { name: "scale", shape: vec![n], is_constant: true },
             ],
-            computed: vec![mean_square, one_over],
+            computed: vec![squares, one_over],
             axes: axes(false),
             value: Expr::product(Expr::product(input, of_row(3)), scale),
             reduction: Reduction::Sum,
