@@ -2,9 +2,12 @@
 
 use anyhow::Result;
 use autotune_charts::{Bars, Row, standalone};
+use autotune_cost_model::XgbParams;
 use autotune_db::TuningRecord;
+use autotune_examples::ensemble::Ensemble;
 use autotune_examples::replay::ReplayTask;
 use autotune_examples::{geometric_mean, median};
+use autotune_ir::Target;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -13,7 +16,7 @@ use rayon::prelude::*;
 use crate::Bench;
 use crate::curves::{Curve, draw};
 use crate::page::Figure;
-use crate::searches::{Method, Runs, curve, first_at, runs};
+use crate::searches::{Method, Runs, curve, first_at, params, runs};
 
 /// Workloads that records are of, and records of each.
 const SOURCES: usize = 16;
@@ -60,39 +63,75 @@ impl History {
     }
 }
 
+/// What a search goes by before it has learnt anything.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Start {
+    /// The analytic estimate, as the tuner's trees do.
+    Estimate,
+    /// Nothing, as in the paper.
+    Nothing,
+}
+
+impl Start {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Estimate => "from the estimate",
+            Self::Nothing => "no prior",
+        }
+    }
+
+    fn method(self, name: String, target: &Target) -> Method {
+        let params = params(target);
+        let prior = params.prior.filter(|_| self == Self::Estimate);
+        Method::learned(&name, target).with_model(Ensemble::single(XgbParams { prior, ..params }))
+    }
+}
+
+/// What histories are worth to searches that start alike.
+struct Setting {
+    start: Start,
+    /// Of each workload that is searched.
+    speed_ups: Vec<(History, Vec<f64>)>,
+    curves: Vec<Curve>,
+    csv: Vec<Vec<String>>,
+}
+
 pub(crate) fn transfer(bench: &Bench) -> Result<Figure> {
     let all = ReplayTask::of(&bench.test_bed, &bench.target, |_| true);
-    let method = Method::learned("no history", &bench.target);
-    let without = runs(bench, &bench.record, &method)?;
-    let mut curves = vec![curve("no history", &without)];
-    let mut speed_ups: Vec<(History, Vec<f64>)> = Vec::new();
-    let mut csv = vec![
-        ["family", "workload", "history", "quality", "trials_without", "trials_with", "speed_up"]
-            .map(String::from)
-            .to_vec(),
-    ];
+    let settings = [Start::Estimate, Start::Nothing].map(|start| Setting::of(bench, &all, start));
+    Ok(figure(bench, settings.into_iter().collect::<Result<Vec<_>>>()?))
+}
 
-    for history in [History::SameFamily, History::OtherFamilies, History::Convolutions] {
-        let with = with_history(bench, &method, history, &all)?;
-        if history != History::Convolutions {
-            curves.push(curve(history.name(), &with));
-        }
-        let mut of_tasks = Vec::new();
-        for (i, task) in bench.record.tasks.iter().enumerate() {
-            let of_task = |runs: &Runs| runs.iter().map(|of_seed| of_seed[i].clone()).collect::<Vec<_>>();
-            let gain =
-                if history.is_for(&task.family) { Gain::of(&of_task(&without), &of_task(&with)) } else { Gain::NONE };
-            of_tasks.push(gain.speed_up());
-            if history.is_for(&task.family) {
-                let cells =
-                    [gain.quality, gain.without, gain.with, gain.speed_up()].map(|number| format!("{number:.3}"));
-                let names = [task.family.clone(), task.workload.to_string(), history.name().into()];
-                csv.push(names.into_iter().chain(cells).collect());
+impl Setting {
+    fn of(bench: &Bench, all: &[ReplayTask], start: Start) -> Result<Self> {
+        let method = start.method("no history".into(), &bench.target);
+        let without = runs(bench, &bench.record, &method)?;
+        let name = |history: &str| format!("{history}, {}", start.name());
+        let mut curves = vec![curve(&name("no history"), &without)];
+        let (mut speed_ups, mut csv) = (Vec::new(), Vec::new());
+
+        for history in [History::SameFamily, History::OtherFamilies, History::Convolutions] {
+            let with = with_history(bench, &method, history, all)?;
+            if history != History::Convolutions {
+                curves.push(curve(&name(history.name()), &with));
             }
+            let mut of_tasks = Vec::new();
+            for (i, task) in bench.record.tasks.iter().enumerate() {
+                let of_task = |runs: &Runs| runs.iter().map(|of_seed| of_seed[i].clone()).collect::<Vec<_>>();
+                let is_asked = history.is_for(&task.family);
+                let gain = if is_asked { Gain::of(&of_task(&without), &of_task(&with)) } else { Gain::NONE };
+                of_tasks.push(gain.speed_up());
+                if is_asked {
+                    let names = [&task.family, task.workload.as_str(), start.name(), history.name()];
+                    let cells =
+                        [gain.quality, gain.without, gain.with, gain.speed_up()].map(|number| format!("{number:.3}"));
+                    csv.push(names.map(String::from).into_iter().chain(cells).collect());
+                }
+            }
+            speed_ups.push((history, of_tasks));
         }
-        speed_ups.push((history, of_tasks));
+        Ok(Self { start, speed_ups, curves, csv })
     }
-    Ok(figure(bench, &speed_ups, csv, curves))
 }
 
 /// Runs of every task with records of others known; one that it is not asked of has no curve.
@@ -143,7 +182,7 @@ impl Gain {
     }
 }
 
-fn figure(bench: &Bench, speed_ups: &[(History, Vec<f64>)], csv: Vec<Vec<String>>, curves: Vec<Curve>) -> Figure {
+fn figure(bench: &Bench, settings: Vec<Setting>) -> Figure {
     let mut families: Vec<String> = bench.record.tasks.iter().map(|task| task.family.clone()).collect();
     families.dedup();
     let of_family = |of_tasks: &[f64], family: &str| {
@@ -153,35 +192,52 @@ fn figure(bench: &Bench, speed_ups: &[(History, Vec<f64>)], csv: Vec<Vec<String>
     };
     let number = |value: f64| if value.is_finite() { format!("{value:.2}") } else { String::new() };
 
-    let head = speed_ups.iter().map(|(history, _)| format!("records of: {}", history.name()));
+    let columns = || settings.iter().flat_map(|setting| setting.speed_ups.iter().map(|it| (setting.start, it)));
+    let head = columns().map(|(start, (history, _))| format!("{}; records of: {}", start.name(), history.name()));
     let mut table = vec![["family searched".to_string()].into_iter().chain(head).collect::<Vec<_>>()];
     for family in &families {
-        let cells = speed_ups.iter().map(|(_, of_tasks)| number(of_family(of_tasks, family)));
+        let cells = columns().map(|(_, (_, of_tasks))| number(of_family(of_tasks, family)));
         table.push([family.clone()].into_iter().chain(cells).collect());
     }
     let all =
-        speed_ups.iter().map(|(_, it)| number(geometric_mean(it.iter().copied().filter(|value| value.is_finite()))));
+        columns().map(|(_, (_, it))| number(geometric_mean(it.iter().copied().filter(|value| value.is_finite()))));
     table.push(["geometric mean".to_string()].into_iter().chain(all).collect());
 
-    let row = |family: &String| {
-        let values = speed_ups.iter().map(|(_, of_tasks)| Some(of_family(of_tasks, family)));
-        Row { name: family.clone(), values: values.collect() }
+    let bars = |setting: &Setting| {
+        let row = |family: &String| {
+            let values = setting.speed_ups.iter().map(|(_, of_tasks)| Some(of_family(of_tasks, family)));
+            Row { name: family.clone(), values: values.collect() }
+        };
+        let title = "trials without history over trials with it, to equal quality";
+        let series = setting.speed_ups.iter().map(|(history, _)| history.name().to_string());
+        let (title, axis) = (format!("{title} ({})", setting.start.name()), title.to_string());
+        standalone(Bars { title, axis, series: series.collect(), rows: families.iter().map(row).collect() }.draw())
     };
-    let title = "trials without history over trials with it, to equal quality".to_string();
-    let series = speed_ups.iter().map(|(history, _)| history.name().to_string());
-    let bars =
-        Bars { title: title.clone(), axis: title, series: series.collect(), rows: families.iter().map(row).collect() };
+    let drawn: Vec<String> = settings.iter().map(bars).collect();
+    let files = ["", "_no_prior"];
+    let mut charts: Vec<(&str, String)> = files.into_iter().zip(drawn).collect();
+
+    let head = ["family", "workload", "start", "history", "quality", "trials_without", "trials_with", "speed_up"];
+    let mut csv = vec![head.map(String::from).to_vec()];
+    let mut curves = Vec::new();
+    for setting in settings {
+        csv.extend(setting.csv);
+        curves.extend(setting.curves);
+    }
+    charts.push(("_curves", draw(&curves)));
+
     Figure {
         name: "transfer",
         title: "Transfer".into(),
         text: format!(
-            "Trials without history over trials with it, until as good as the runs without history are after {} (medians over the seeds, \
-             geometric means over the workloads; each workload is in the CSV file). What is known is {OF_EACH} records of each of up to \
-             {SOURCES} other workloads, in the database as any earlier run leaves them. The paper reports 2x to 10x.",
+            "Trials without history over trials with it, until as good as the runs without history that start alike are after {} (medians \
+             over the seeds, geometric means over the workloads; each workload is in the CSV file). What is known is {OF_EACH} records of \
+             each of up to {SOURCES} other workloads, in the database as any earlier run leaves them. *From the estimate*: the trees \
+             start from the analytic estimate, as the tuner's do; *no prior*: from nothing, as in the paper, which reports 2x to 10x.",
             bench.record.trials
         ),
         table,
         csv,
-        charts: vec![("", standalone(bars.draw())), ("_curves", draw(&curves))],
+        charts,
     }
 }
