@@ -16,6 +16,7 @@ use common::cuda_on_cpu::OnCpu;
 use common::missing;
 use common::nvrtc::Nvrtc;
 use common::opencl::OpenCl;
+use common::pointwise::random_pointwise;
 use common::random_programs::{check, check_configs};
 use common::workloads::random_map_reduce;
 use ndarray::ArrayD;
@@ -24,7 +25,7 @@ use rand_chacha::ChaCha8Rng;
 
 /// What each operator has of its own: padding, windows of a whole image, rows along which memory is not contiguous, values for each
 /// element of a row, rows of one element.
-const WORKLOADS: [&str; 12] = [
+const WORKLOADS: [&str; 16] = [
     "pool2d:n=2,c=3,h=11,w=13,k=3,s=2,p=1,kind=max,bias,act=relu",
     "pool2d:n=2,c=5,h=9,w=9,k=9,kind=avg",
     "pool2d:c=4,h=8,w=10,k=2,s=2,ceil,kind=max",
@@ -37,6 +38,10 @@ const WORKLOADS: [&str; 12] = [
     "layer_norm:m=9,n=200",
     "rms_norm:m=33,n=1",
     "local_response_norm:n=2,c=9,s=20,size=5",
+    "reduce:m=9,n=100,op=min",
+    "pointwise:m=33,n=97,op=gelu,bias",
+    "pointwise:m=7,n=64,op=mul,rhs=full",
+    "pointwise:m=16,n=13,op=div,rhs=row,add",
 ];
 
 fn target(word: &str) -> Target {
@@ -49,7 +54,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
         let target = target(word);
         for seed in 0..120 {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let plain = random_map_reduce(&mut rng);
+            let plain = if seed % 5 == 0 { random_pointwise(&mut rng) } else { random_map_reduce(&mut rng) };
             let dtype = if target.supports(DType::F16) && rng.random_bool(0.2) { DType::F16 } else { DType::F32 };
             let workload = plain.with_dtype(dtype);
             if workload.operator().kind().name == "attention" {
