@@ -444,7 +444,7 @@ pub struct Program {
     pub spec: Arc<Spec>,
     /// How: the spec, or another one with the same operands and result that it was rewritten to.
     pub algorithm: Arc<Spec>,
-    /// The iteration space of the algorithm's main equation, the meaning of [`Store::point`].
+    /// The iteration space of the algorithm's main equation, the meaning of [`Iteration::point`].
     pub axes: Vec<AxisInfo>,
     /// Name of every loop variable, by [`VarId`].
     pub vars: Vec<VarName>,

@@ -1,7 +1,7 @@
 //! The sketch for GPUs of what is no contraction: maps, reductions such as poolings, and chains of both such as a softmax.
 //!
-//! The axes that all equations share are rows ([`Chain`]). Each row has as many threads of a block as are asked for. They take turns along
-//! the other axes of an equation, and combine what each of them has found through shared memory, `fan_in` values at a time:
+//! The axes that all equations share are rows (`map_reduce::Chain`). Each row has as many threads of a block as are asked for. They take
+//! turns along the other axes of an equation, and combine what each of them has found through shared memory, `fan_in` values at a time:
 //!
 //! ```text
 //! block b { thread y in 0..rows of a block { thread x in 0..threads of a row {
