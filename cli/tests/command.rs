@@ -61,7 +61,7 @@ fn bad_usage_is_one_line_and_code_2() {
         ("resnet18 --time-budget soon", "'soon'"),
         ("resnet18 --seed x", "--seed"),
         ("resnet18 --frobnicate", "--frobnicate"),
-        ("conv3d:c=1", "unknown operator 'conv3d'"),
+        ("conv4d:c=1", "unknown operator 'conv4d'"),
         ("conv2d:c=3,h=8,w=8,k=3", "'o' is missing"),
         ("conv2d:c=three,h=8,w=8,o=4,k=3", "field 'c'"),
         ("conv2d:c=0,h=8,w=8,o=4,k=3", "field 'c'"),

@@ -211,6 +211,6 @@ mod tests {
         assert!(error("").contains("unknown network ''"));
         assert!(error("conv2d").contains("is missing"));
         assert!(error("matmul:m=0,n=1,k=1").contains("field 'm': must be at least 1"));
-        assert!(error("conv3d:c=1").contains("unknown operator 'conv3d'"));
+        assert!(error("conv4d:c=1").contains("unknown operator 'conv4d'"));
     }
 }
