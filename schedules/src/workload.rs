@@ -34,6 +34,7 @@ mod operator;
 mod pointwise;
 mod pool2d;
 mod reduce;
+mod resize;
 mod rms_norm;
 mod shape;
 mod softmax;
@@ -58,6 +59,7 @@ pub use operator::{
 pub use pointwise::{Broadcast, Function, Pointwise, PointwiseOp};
 pub use pool2d::{Pool2d, PoolKind};
 pub use reduce::{Reduce, ReduceOp};
+pub use resize::{Resize, ResizeMode};
 pub use rms_norm::RmsNorm;
 pub use shape::shape_distance;
 pub use softmax::Softmax;

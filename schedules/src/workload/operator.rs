@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::text::Fields;
 use super::{
     WorkloadError, attention, conv_transpose2d, conv1d, conv2d, conv3d, group_norm, layer_norm, local_response_norm,
-    matmul, pointwise, pool2d, reduce, rms_norm, softmax, transpose,
+    matmul, pointwise, pool2d, reduce, resize, rms_norm, softmax, transpose,
 };
 
 /// Largest number of elements any one tensor, and largest number of multiply-adds any one workload, may have.
@@ -166,6 +166,7 @@ const OWN: &[&OperatorKind] = &[
     &transpose::KIND,
     &attention::KIND,
     &pointwise::KIND,
+    &resize::KIND,
 ];
 /// Those from outside.
 static OTHERS: RwLock<Vec<&OperatorKind>> = RwLock::new(Vec::new());

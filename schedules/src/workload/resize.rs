@@ -1,0 +1,96 @@
+//! Images made larger.
+
+use std::fmt;
+
+use autotune_ir::spec::{Reduction, axis_vars};
+
+use super::{
+    Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive, write_each,
+};
+
+/// In the registry.
+pub(super) static KIND: OperatorKind = OperatorKind {
+    name: "resize",
+    fields: "n,c,h,w,s,sh,sw,mode",
+    example: "resize:c=64,h=28,w=28,s=2,mode=nearest",
+    parse,
+};
+
+/// What an element that lies between others is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ResizeMode {
+    /// The nearest: with whole scales every element is repeated, whichever way coordinates are counted (half-pixel or asymmetric).
+    #[default]
+    Nearest,
+}
+
+/// `output[n, c, sh*y + i, sw*x + j] = input[n, c, y, x]`, images of `NCHW` by whole scales.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Resize {
+    /// Batch.
+    pub n: usize,
+    /// Channels.
+    pub c: usize,
+    /// Input height.
+    pub h: usize,
+    /// Input width.
+    pub w: usize,
+    /// How many times as high and as wide the output is.
+    pub scale: [usize; 2],
+    /// What is made of neighbours.
+    pub mode: ResizeMode,
+}
+
+fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+    Ok(Box::new(Resize {
+        n: fields.number("n")?.unwrap_or(1),
+        c: fields.required("c")?,
+        h: fields.required("h")?,
+        w: fields.required("w")?,
+        scale: fields.each("s", ["sh", "sw"], None)?,
+        mode: fields
+            .word("mode", &[("nearest", ResizeMode::Nearest)], "a way to resize (nearest)")?
+            .unwrap_or_default(),
+    }))
+}
+
+impl Operator for Resize {
+    fn kind(&self) -> &'static OperatorKind {
+        &KIND
+    }
+
+    fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
+        if self.n != 1 {
+            write!(f, "n={},", self.n)?;
+        }
+        write!(f, "c={},h={},w={}", self.c, self.h, self.w)?;
+        write_each(f, "s", ["sh", "sw"], self.scale, None)?;
+        match self.mode {
+            ResizeMode::Nearest => f.write_str(",mode=nearest"),
+        }
+    }
+
+    fn check(&self) -> Result<(), WorkloadError> {
+        let (Self { n, c, h, w, scale: [sh, sw], .. }, op) = (*self, KIND.name);
+        check_positive(op, &[("n", n), ("c", c), ("h", h), ("w", w), ("sh", sh), ("sw", sw)])?;
+        let output = [n, c, h, sh, w, sw];
+        check_elements(op, &[("input", &[n, c, h, w]), ("output", &output)], &output)
+    }
+
+    /// Axes `n, c, h, vh, w, vw`: element `vh`, `vw` of what `h`, `w` is repeated to.
+    fn formula(&self) -> Formula {
+        let Self { n, c, h, w, scale: [sh, sw], .. } = *self;
+        let axes =
+            [("n", n, false), ("c", c, false), ("h", h, false), ("vh", sh, false), ("w", w, false), ("vw", sw, false)];
+        let [image, channel, y, i, x, j] = axis_vars();
+        let input = Tensor { name: "input", shape: vec![n, c, h, w], is_constant: false };
+        let [row, column] = [y.clone() * sh as i64 + i, x.clone() * sw as i64 + j];
+        Formula::reduced(
+            &axes,
+            (Reduction::Sum, 1.0),
+            (input, vec![image.clone(), channel.clone(), y, x]),
+            (vec![n, c, h * sh, w * sw], vec![image, channel, row, column]),
+            1,
+        )
+    }
+}
