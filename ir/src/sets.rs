@@ -1,6 +1,7 @@
 //! Sets of whole numbers, and boxes: products of one set per axis.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::{SmallVec, smallvec};
 
 use crate::affine::{Affine, VarId};
 
@@ -9,7 +10,10 @@ const MAX_INTERVALS: usize = 1 << 16;
 
 /// A set of whole numbers: sorted, disjoint, half-open intervals that do not touch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Set(Vec<(i64, i64)>);
+pub(crate) struct Set(Intervals);
+
+/// Mostly one.
+type Intervals = SmallVec<[(i64, i64); 1]>;
 
 /// Product of one set per axis.
 pub(crate) type SetBox = Vec<Set>;
@@ -21,7 +25,7 @@ impl Set {
     /// it, as in `32*t + 4*u + i` with `u` in `0..8` and `i` in `0..4`.
     pub(crate) fn of(affine: &Affine, extent_of: impl Fn(VarId) -> usize) -> Option<Self> {
         let mut start = affine.constant;
-        let mut terms = Vec::new();
+        let mut terms: SmallVec<[(i64, i64); 4]> = SmallVec::new();
         for &(var, coefficient) in &affine.terms {
             let last = extent_of(var) as i64 - 1;
             start += (coefficient * last).min(0);
@@ -30,14 +34,14 @@ impl Set {
             }
         }
         terms.sort_unstable();
-        let mut intervals = vec![(0, 1)];
+        let mut intervals: Intervals = smallvec![(0, 1)];
         let mut span = 1;
         for (step, last) in terms {
             if step < span {
                 return None;
             }
             intervals = if intervals.len() == 1 && step == span {
-                vec![(0, step * (last + 1))]
+                smallvec![(0, step * (last + 1))]
             } else {
                 repeat(&intervals, step, last)?
             };
@@ -63,19 +67,14 @@ impl Set {
     pub(crate) fn len(&self) -> u128 {
         self.0.iter().map(|(low, high)| (high - low) as u128).sum()
     }
-
-    fn contains(&self, value: i64) -> bool {
-        let behind = self.0.partition_point(|&(low, _)| low <= value);
-        behind > 0 && value < self.0[behind - 1].1
-    }
 }
 
 /// The intervals, and their copies `step, 2*step, .. last*step` higher; they start at 0 and span no more than `step`.
-fn repeat(intervals: &[(i64, i64)], step: i64, last: i64) -> Option<Vec<(i64, i64)>> {
+fn repeat(intervals: &[(i64, i64)], step: i64, last: i64) -> Option<Intervals> {
     if intervals.len().checked_mul(last as usize + 1)? > MAX_INTERVALS {
         return None;
     }
-    let mut all: Vec<(i64, i64)> = Vec::new();
+    let mut all = Intervals::new();
     for copy in 0..=last {
         for &(low, high) in intervals {
             let (low, high) = (low + copy * step, high + copy * step);
@@ -96,9 +95,9 @@ pub(crate) fn volume(set_box: &SetBox) -> u128 {
 /// Two boxes of different labels with a point in common. `extents`: the size of each axis, which the sets stay within.
 ///
 /// The space is cut axis by axis where the boxes at hand begin and end; a part that only boxes of one label reach is left.
-pub(crate) fn overlap(boxes: &[SetBox], labels: &[usize], extents: &[usize]) -> Option<(usize, usize)> {
+pub(crate) fn overlap(boxes: &[&SetBox], labels: &[usize], extents: &[usize]) -> Option<(usize, usize)> {
     fn search(
-        boxes: &[SetBox],
+        boxes: &[&SetBox],
         labels: &[usize],
         extents: &[usize],
         axis: usize,
@@ -117,8 +116,8 @@ pub(crate) fn overlap(boxes: &[SetBox], labels: &[usize], extents: &[usize]) -> 
 }
 
 /// A point of the space that no box contains.
-pub(crate) fn gap(boxes: &[SetBox], extents: &[usize]) -> Option<Vec<i64>> {
-    fn search(boxes: &[SetBox], extents: &[usize], point: &mut Vec<i64>, at_hand: Vec<usize>) -> bool {
+pub(crate) fn gap(boxes: &[&SetBox], extents: &[usize]) -> Option<Vec<i64>> {
+    fn search(boxes: &[&SetBox], extents: &[usize], point: &mut Vec<i64>, at_hand: Vec<usize>) -> bool {
         let axis = point.len();
         if at_hand.is_empty() {
             point.resize(extents.len(), 0);
@@ -139,32 +138,48 @@ pub(crate) fn gap(boxes: &[SetBox], extents: &[usize]) -> Option<Vec<i64>> {
 
 /// The axis `0..extent` cut where the sets of the boxes at hand begin and end: the first value of each kind of part, and
 /// which of the boxes contain it. Parts that the same boxes contain are one kind.
-fn parts(boxes: &[SetBox], at_hand: &[usize], axis: usize, extent: usize) -> Vec<(i64, Vec<usize>)> {
-    // Few sets differ: the boxes come from few tilings.
-    let mut number_of = HashMap::new();
+fn parts(boxes: &[&SetBox], at_hand: &[usize], axis: usize, extent: usize) -> Vec<(i64, Vec<usize>)> {
+    // Few sets differ: the boxes come from few tilings, and neighbours are often alike.
+    let mut number_of = FxHashMap::default();
     let mut groups: Vec<(&Set, Vec<usize>)> = Vec::new();
+    let mut last = usize::MAX;
     for &i in at_hand {
         let set = &boxes[i][axis];
-        let number = *number_of.entry(set).or_insert(groups.len());
-        match groups.get_mut(number) {
+        if groups.get(last).is_none_or(|group| group.0 != set) {
+            last = *number_of.entry(set).or_insert(groups.len());
+        }
+        match groups.get_mut(last) {
             Some((_, members)) => members.push(i),
             None => groups.push((set, vec![i])),
         }
     }
+
     let ends = groups.iter().flat_map(|(set, _)| set.0.iter().flat_map(|&(low, high)| [low, high]));
     let mut cuts: Vec<i64> = std::iter::once(0).chain(ends).filter(|&cut| cut < extent as i64).collect();
     cuts.sort_unstable();
     cuts.dedup();
-    let mut seen = HashSet::new();
-    let mut parts = Vec::new();
-    for start in cuts {
-        let inside: Vec<usize> = (0..groups.len()).filter(|&g| groups[g].0.contains(start)).collect();
-        if !seen.contains(&inside) {
-            parts.push((start, inside.iter().flat_map(|&g| groups[g].1.iter().copied()).collect()));
-            seen.insert(inside);
+
+    // For each cut the groups that contain it, a bit each.
+    let words = groups.len().div_ceil(64).max(1);
+    let mut inside = vec![0u64; words * cuts.len()];
+    for (group, (set, _)) in groups.iter().enumerate() {
+        let mut cut = 0;
+        for &(low, high) in &set.0 {
+            cut += cuts[cut..].iter().take_while(|&&start| start < low).count();
+            while cuts.get(cut).is_some_and(|&start| start < high) {
+                inside[words * cut + group / 64] |= 1 << (group % 64);
+                cut += 1;
+            }
         }
     }
-    parts
+
+    let mut seen = FxHashSet::default();
+    let kinds = cuts.iter().zip(inside.chunks_exact(words)).filter(|(_, inside)| seen.insert(*inside));
+    let members = |inside: &[u64]| {
+        let is_in = |group: &usize| inside[group / 64] >> (group % 64) & 1 == 1;
+        (0..groups.len()).filter(is_in).flat_map(|group| groups[group].1.iter().copied()).collect()
+    };
+    kinds.map(|(&start, inside)| (start, members(inside))).collect()
 }
 
 #[cfg(test)]
@@ -173,6 +188,10 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use std::collections::BTreeSet;
+
+    fn contains(set: &Set, value: i64) -> bool {
+        set.0.iter().any(|&(low, high)| (low..high).contains(&value))
+    }
 
     fn values(set: &Set) -> BTreeSet<i64> {
         set.0.iter().flat_map(|&(low, high)| low..high).collect()
@@ -203,7 +222,7 @@ mod tests {
             if let Some(set) = Set::of(&affine, |v| extents[v.0 as usize]) {
                 assert_eq!(Some(values(&set)), wanted, "case {case}: {affine:?} {extents:?}");
                 assert_eq!(set.len(), values(&set).len() as u128);
-                assert!((-60..60).all(|x| set.contains(x) == values(&set).contains(&x)));
+                assert!((-60..60).all(|x| contains(&set, x) == values(&set).contains(&x)));
                 assert!(set.0.windows(2).all(|w| w[0].1 < w[1].0), "intervals touch: {set:?}");
                 known += 1;
             }
@@ -216,23 +235,23 @@ mod tests {
         let extents = [3, 8, 4];
         let var = |v: u32| Affine::var(VarId(v));
         let set = |affine: &Affine| Set::of(affine, |v| extents[v.0 as usize]);
-        assert_eq!(set(&(var(0) * 32 + var(1) * 4 + var(2))), Some(Set(vec![(0, 96)])));
-        assert_eq!(set(&(var(0) * 32 + var(2) + 28)), Some(Set(vec![(28, 32), (60, 64), (92, 96)])));
+        assert_eq!(set(&(var(0) * 32 + var(1) * 4 + var(2))), Some(Set(smallvec![(0, 96)])));
+        assert_eq!(set(&(var(0) * 32 + var(2) + 28)), Some(Set(smallvec![(28, 32), (60, 64), (92, 96)])));
         assert_eq!(set(&(var(0) + var(2))), None);
         let wide = |_| 1 << 20;
         assert_eq!(Set::of(&(var(0) * 2), wide), None, "too scattered");
-        assert_eq!(Set::of(&var(0), wide), Some(Set(vec![(0, 1 << 20)])));
+        assert_eq!(Set::of(&var(0), wide), Some(Set(smallvec![(0, 1 << 20)])));
     }
 
     fn random_boxes(rng: &mut ChaCha8Rng, extents: &[usize]) -> Vec<SetBox> {
         let count = rng.random_range(1..6);
         let mut random_set = |extent: usize| {
             if rng.random() {
-                return Set(vec![(0, extent as i64)]);
+                return Set(smallvec![(0, extent as i64)]);
             }
             let low = rng.random_range(0..extent as i64);
             let high = rng.random_range(low + 1..=extent as i64);
-            Set(vec![(low, high)])
+            Set(smallvec![(low, high)])
         };
         (0..count).map(|_| extents.iter().map(|&e| random_set(e)).collect()).collect()
     }
@@ -242,12 +261,13 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(4);
         let extents = [4, 3, 5];
         let points: Vec<[i64; 3]> = (0..60).map(|i| [i / 15, i / 5 % 3, i % 5]).collect();
-        let inside = |b: &SetBox, p: &[i64]| b.iter().zip(p).all(|(set, &x)| set.contains(x));
+        let inside = |b: &SetBox, p: &[i64]| b.iter().zip(p).all(|(set, &x)| contains(set, x));
         let (mut overlaps, mut covers) = (0, 0);
         for case in 0..2000 {
             let boxes = random_boxes(&mut rng, &extents);
+            let boxes: Vec<&SetBox> = boxes.iter().collect();
             let labels: Vec<usize> = (0..boxes.len()).map(|_| rng.random_range(0..3)).collect();
-            let meet = |i: usize, j: usize| points.iter().any(|p| inside(&boxes[i], p) && inside(&boxes[j], p));
+            let meet = |i: usize, j: usize| points.iter().any(|p| inside(boxes[i], p) && inside(boxes[j], p));
             let clash = |i: usize, j: usize| labels[i] != labels[j] && meet(i, j);
             let any = (0..boxes.len()).any(|i| (0..i).any(|j| clash(i, j)));
             let found = overlap(&boxes, &labels, &extents);
@@ -266,7 +286,7 @@ mod tests {
 
     #[test]
     fn volumes_multiply() {
-        let set_box = vec![Set(vec![(0, 3), (5, 7)]), Set(vec![(1, 5)])];
+        let set_box = vec![Set(smallvec![(0, 3), (5, 7)]), Set(smallvec![(1, 5)])];
         assert_eq!(volume(&set_box), 20);
     }
 }

@@ -68,7 +68,7 @@ fn check_tasks(program: &Program, writes: &[Write]) -> Result<(), ProgramError> 
     for id in buffers {
         let here: Vec<&Write> = writes.iter().filter(|w| w.buffer == id).collect();
         let labels: Vec<usize> = here.iter().map(|w| w.tree).collect();
-        let boxes: Vec<SetBox> = here.iter().map(|w| w.covered.set_box.clone()).collect();
+        let boxes: Vec<&SetBox> = here.iter().map(|w| &w.covered.set_box).collect();
         if let Some((a, b)) = overlap(&boxes, &labels, &program.buffer(id).shape) {
             let what = format!("an element that {} stores, too", place_name(program, &here[b].covered.place));
             return Err(ProgramError {
@@ -103,7 +103,7 @@ fn check_iterations(program: &Program, number: usize, found: &[&Iterations]) -> 
         return Err(ProgramError { place: place_name(program, &mixed.covered.place), problem });
     }
 
-    let boxes: Vec<SetBox> = found.iter().map(|it| it.covered.set_box.clone()).collect();
+    let boxes: Vec<&SetBox> = found.iter().map(|it| &it.covered.set_box).collect();
     let extents: Vec<usize> = interface::axes_of(program, number).iter().map(|axis| axis.extent).collect();
     let labels: Vec<usize> = (0..boxes.len()).collect();
     if let Some((a, b)) = overlap(&boxes, &labels, &extents) {
@@ -111,7 +111,7 @@ fn check_iterations(program: &Program, number: usize, found: &[&Iterations]) -> 
         return Err(ProgramError { place: place(a), problem: Problem::Overlap { other: place(b) } });
     }
 
-    let covered = boxes.iter().map(volume).sum();
+    let covered = boxes.iter().map(|set_box| volume(set_box)).sum();
     let Some(required) = interface::required_points(&program.algorithm, number, in_place) else {
         let problem = Problem::Point("iterations without padding cannot be counted".into());
         return Err(ProgramError { place: "program".into(), problem });
@@ -126,7 +126,7 @@ fn check_iterations(program: &Program, number: usize, found: &[&Iterations]) -> 
 /// Every element of the output is assigned.
 fn check_output(program: &Program, found: &Found) -> Result<(), ProgramError> {
     let is_output = |w: &&Write| w.mode == StoreMode::Assign && program.buffer(w.buffer).role == Role::Output;
-    let boxes: Vec<SetBox> = found.writes.iter().filter(is_output).map(|w| w.covered.set_box.clone()).collect();
+    let boxes: Vec<&SetBox> = found.writes.iter().filter(is_output).map(|w| &w.covered.set_box).collect();
     let shape = program.find(Role::Output).map_or(&[][..], |id| &program.buffer(id).shape);
     match gap(&boxes, shape) {
         Some(index) => Err(ProgramError { place: "program".into(), problem: Problem::OutputGap { index } }),

@@ -1,5 +1,6 @@
 //! What only GPU stages have: launches and guards.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::{Problem, ProgramError, phases};
@@ -97,14 +98,17 @@ pub(super) fn range(
     Some((low, high))
 }
 
+/// Values, and the extents of variables in them that no loop is over.
+type Guarded<'v> = (Cow<'v, [Affine]>, HashMap<VarId, usize>);
+
 /// The values with what each condition compares replaced by a variable of its own, and the extents of those variables. `None`
 /// if a condition is not plainly about one of the values alone, or does not leave it `0..n`, each taken once.
-pub(super) fn apply_guards(
-    values: &[Affine],
+pub(super) fn apply_guards<'v>(
+    values: &'v [Affine],
     guards: &[&InBounds],
     extent_of: impl Fn(VarId) -> usize + Copy,
-) -> Option<(Vec<Affine>, HashMap<VarId, usize>)> {
-    let (mut values, mut extents) = (values.to_vec(), HashMap::new());
+) -> Option<Guarded<'v>> {
+    let (mut values, mut extents) = (Cow::Borrowed(values), HashMap::new());
     for guard in guards {
         let left = Set::of(&guard.index, extent_of)?.below(guard.extent).as_prefix()?;
         let (at, (c, rest)) = values.iter().enumerate().find_map(|(i, v)| Some((i, split_off(v, &guard.index)?)))?;
@@ -114,7 +118,7 @@ pub(super) fn apply_guards(
         }
         let var = VarId(u32::MAX - extents.len() as u32);
         extents.insert(var, left);
-        values[at] = rest + Affine::var(var) * c;
+        values.to_mut()[at] = rest + Affine::var(var) * c;
     }
     Some((values, extents))
 }

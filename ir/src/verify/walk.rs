@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use smallvec::SmallVec;
+
 use super::gpu::{self, Digits};
 use super::statement::{self, Operand};
 use super::{Problem, ProgramError, interface};
@@ -55,6 +57,8 @@ pub(super) struct Walk<'a, 'f> {
     pub(super) prefix: Vec<VarId>,
     /// Enclosing loops, outermost first.
     pub(super) loops: Vec<&'a Loop>,
+    /// For each variable how many values it has here; 0 where it has none.
+    extents: Vec<usize>,
     /// Enclosing allocations with the number of loops around them.
     pub(super) allocs: Vec<(BufferId, usize)>,
     /// Enclosing conditions.
@@ -91,6 +95,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             tree,
             prefix,
             loops,
+            extents: vec![0; program.vars.len()],
             allocs,
             guards,
             digits,
@@ -122,7 +127,10 @@ impl<'a, 'f> Walk<'a, 'f> {
         match node {
             Node::Store(store) => self.store(store)?,
             Node::Prefetch { access, .. } => drop(self.access(access, &self.guards)?),
-            Node::Loop(l) => self.loops.push(l),
+            Node::Loop(l) => {
+                self.loops.push(l);
+                self.bind(l.var, l.extent);
+            }
             Node::Alloc { buffer, .. } => self.allocs.push((*buffer, self.loops.len())),
             Node::Guard { when, .. } => {
                 when.iter().try_for_each(|condition| self.check_vars(&condition.index))?;
@@ -131,6 +139,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             Node::Unflatten { value, digits, .. } => {
                 self.check_vars(value)?;
                 self.digits.push(Digits { value, digits });
+                digits.iter().rev().for_each(|digit| self.bind(digit.var, digit.extent));
             }
             Node::CopyGroup { .. } => self.in_group = true,
             Node::Call { instruction, .. } => self.in_engine = instruction.asynchrony == Asynchrony::Copies,
@@ -139,6 +148,11 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
         node.body().iter().try_for_each(|node| self.node(node))?;
 
+        match node {
+            Node::Loop(l) => self.bind(l.var, 0),
+            Node::Unflatten { digits, .. } => digits.iter().for_each(|digit| self.bind(digit.var, 0)),
+            _ => {}
+        }
         self.loops.truncate(outer[0]);
         self.allocs.truncate(outer[1]);
         self.guards.truncate(outer[2]);
@@ -160,20 +174,25 @@ impl<'a, 'f> Walk<'a, 'f> {
         (instruction.check)(body, &site).or_else(|what| self.nesting(what))
     }
 
+    fn bind(&mut self, var: VarId, extent: usize) {
+        if let Some(known) = self.extents.get_mut(var.0 as usize) {
+            *known = extent;
+        }
+    }
+
     pub(super) fn extent(&self, var: VarId) -> usize {
-        let digit = || self.digits.iter().flat_map(|d| d.digits).find(|d| d.var == var).map_or(1, |d| d.extent);
-        self.loops.iter().find(|l| l.var == var).map_or_else(digit, |l| l.extent)
+        self.extents.get(var.0 as usize).map_or(1, |&extent| extent.max(1))
     }
 
     pub(super) fn is_bound(&self, var: VarId) -> bool {
-        self.loops.iter().any(|l| l.var == var) || self.digits.iter().any(|d| d.digits.iter().any(|d| d.var == var))
+        self.extents.get(var.0 as usize).is_some_and(|&extent| extent > 0)
     }
 
     /// Place and box of a store by the values of its axes or indices; `None` if they are not plainly a box.
     pub(super) fn covered(&self, values: &[Affine], guards: &[&InBounds]) -> Option<Covered> {
         let (values, within) = gpu::apply_guards(values, guards, |var| self.extent(var))?;
         let extent = |var: VarId| within.get(&var).copied().unwrap_or_else(|| self.extent(var));
-        let mut vars: Vec<VarId> = Vec::new();
+        let mut vars: SmallVec<[VarId; 16]> = SmallVec::new();
         for &(var, _) in values.iter().flat_map(|value| &value.terms) {
             if extent(var) > 1 && vars.contains(&var) {
                 return None;
@@ -187,7 +206,7 @@ impl<'a, 'f> Walk<'a, 'f> {
 
     fn store(&mut self, store: &'a Store) -> Result<(), ProgramError> {
         let dst = self.access(&store.dst, &self.guards)?;
-        let mut loads = Vec::new();
+        let mut loads: SmallVec<[_; 8]> = SmallVec::new();
         let note = &mut |load, guards: &[&'a InBounds]| loads.push((load, guards.to_vec()));
         store.value.for_each_guarded_load(&mut self.guards.clone(), note);
         for (load, guards) in &loads {
