@@ -1,5 +1,6 @@
 //! What lowerings share, and those for CPUs.
 
+use std::iter::{RepeatN, repeat_n};
 use std::sync::Arc;
 
 use crate::workload::Workload;
@@ -56,26 +57,27 @@ impl OperandBuffers {
     /// The result behind a sum, by the last equation of the spec: `act(sum + bias + residual)`, say. For the element `index` of the
     /// output; what has one dimension is read at `channel`.
     pub(crate) fn fused(&self, sum: Expr, channel: &Affine, index: &[Affine]) -> Expr {
-        match self.spec.equations.last() {
-            Some(tail) => self.map(&tail.value, &sum, channel, index),
-            None => sum,
+        let Some(tail) = self.spec.equations.last() else { return sum };
+        let mut uses = 0;
+        tail.value.for_each_load(&mut |access| uses += usize::from(self.operand(access).is_none()));
+        self.map(&tail.value, &mut repeat_n(sum, uses), channel, index)
+    }
+
+    /// The value with what buffers hold in the place of operands, and the next of `sums` in the place of everything else that is loaded.
+    fn map(&self, value: &Expr, sums: &mut RepeatN<Expr>, channel: &Affine, index: &[Affine]) -> Expr {
+        let Expr::Load(access) = value else { return value.of_others(|of| self.map(of, sums, channel, index)) };
+        match self.operand(access) {
+            Some(buffer) if access.index.len() == 1 => load(buffer, vec![channel.clone()]),
+            Some(buffer) => load(buffer, index.to_vec()),
+            None => sums.next().unwrap_or(Expr::Const(0.0)),
         }
     }
 
-    fn map(&self, value: &Expr, sum: &Expr, channel: &Affine, index: &[Affine]) -> Expr {
-        match value {
-            Expr::Load(access) => match self.spec.role(access.buffer) {
-                Role::Operand(number) => {
-                    let buffer = BufferId(number as u32);
-                    load(buffer, if access.index.len() == 1 { vec![channel.clone()] } else { index.to_vec() })
-                }
-                _ => sum.clone(),
-            },
-            _ => {
-                let mut value = value.clone();
-                value.operands_mut().iter_mut().for_each(|of| *of = self.map(of, sum, channel, index));
-                value
-            }
+    /// The buffer of what an equation loads, if that is an operand.
+    fn operand(&self, access: &Access) -> Option<BufferId> {
+        match self.spec.role(access.buffer) {
+            Role::Operand(number) => Some(BufferId(number as u32)),
+            _ => None,
         }
     }
 }

@@ -161,12 +161,10 @@ impl<'a> Nest<'a> {
     }
 
     fn follow_copy(&mut self, store: &Store) {
-        if self.program.buffer(store.dst.buffer).role == Role::Packed {
-            let mut source = None;
-            store.value.for_each_load(&mut |load| source = source.or(Some(load.buffer)));
-            if let Some(source) = source {
-                self.operands[store.dst.buffer.0 as usize] = self.operand(source);
-            }
+        if self.program.buffer(store.dst.buffer).role == Role::Packed
+            && let Some(source) = store.value.first_load()
+        {
+            self.operands[store.dst.buffer.0 as usize] = self.operand(source.buffer);
         }
     }
 

@@ -153,13 +153,11 @@ impl RegisterTile {
     }
 }
 
-/// The primitives of a value that take time of their own: sums, products and the like, one to an operation, go on beside loads and
+/// The primitives of an operation that take time of their own: sums, products and the like, one to an operation, go on beside loads and
 /// stores.
-fn own_primitives(value: &Expr) -> impl Iterator<Item = Primitive> {
-    let mut formulas = Vec::new();
-    value.for_each(&mut |expr| formulas.extend(Formula::of(expr)));
+fn own_primitives(operation: &Expr) -> impl Iterator<Item = Primitive> {
     let is_free = |formula: &Formula| formula.only().is_some_and(|only| primitive_cycles(only) <= 0.5);
-    formulas.into_iter().filter(move |formula| !is_free(formula)).flat_map(Formula::primitives)
+    Formula::of(operation).filter(|formula| !is_free(formula)).into_iter().flat_map(Formula::primitives)
 }
 
 /// What a leaf other than a multiply-accumulate needs in all its runs.
@@ -179,18 +177,23 @@ impl CopyCost {
         let vector = vector_loop(loops);
         let extent = vector.map_or(1, |l| l.extent);
         let vectors = pieces(extent, lanes) as f64;
-        let mut once = 0.0;
-        let mut elements = 0.0;
-        leaf.for_each_access(|access| {
+        let (mut once, mut elements) = (0.0, 0.0);
+        let mut touch = |access: &Access| {
             if nest.scope(access.buffer) != Scope::Register {
                 let contiguous = vector.is_none_or(|l| matches!(nest.stride_along(access, l.var), 0 | 1));
                 once += if contiguous { vectors } else { extent as f64 };
                 elements += 1.0;
             }
-        });
-        let primitives = own_primitives(&leaf.store.value);
-        let (count, cycles) = primitives.fold((0.0, 0.0), |(count, cycles), primitive| {
-            (count + vectors, cycles + vectors * primitive_cycles(primitive))
+        };
+
+        touch(&leaf.store.dst);
+        let (mut count, mut cycles) = (0.0, 0.0);
+        leaf.store.value.for_each(&mut |expr| match expr {
+            Expr::Load(access) => touch(access),
+            operation => own_primitives(operation).for_each(|primitive| {
+                count += vectors;
+                cycles += vectors * primitive_cycles(primitive);
+            }),
         });
         Self {
             instructions: (once + cycles) * leaf.trips / extent as f64,

@@ -126,13 +126,30 @@ impl Expr {
         });
     }
 
+    /// The leftmost load.
+    pub fn first_load(&self) -> Option<&Access> {
+        match self {
+            Expr::Load(access) => Some(access),
+            _ => self.operands().iter().find_map(Expr::first_load),
+        }
+    }
+
+    /// The same operation of other values: of what `with` makes of those that it is made of, left to right.
+    pub fn of_others(&self, mut with: impl FnMut(&Expr) -> Expr) -> Self {
+        match self {
+            Expr::Const(_) | Expr::Load(_) => self.clone(),
+            Expr::Unary(op, of) => Expr::unary(*op, with(of)),
+            Expr::Binary(op, of) => Expr::Binary(*op, Box::new(of.each_ref().map(with))),
+            Expr::Select(compare, of) => Expr::Select(*compare, Box::new(of.each_ref().map(with))),
+            Expr::Guarded { when, value } => Expr::Guarded { when: when.clone(), value: Box::new(with(value)) },
+        }
+    }
+
     /// The same with something else in the place of every load.
     pub fn replaced(&self, with: &mut impl FnMut(&Access) -> Expr) -> Self {
-        if let Expr::Load(access) = self {
-            return with(access);
+        match self {
+            Expr::Load(access) => with(access),
+            _ => self.of_others(|of| of.replaced(with)),
         }
-        let mut replaced = self.clone();
-        replaced.operands_mut().iter_mut().for_each(|of| *of = of.replaced(with));
-        replaced
     }
 }
