@@ -13,8 +13,10 @@
 //!
 //! [`Direct`] is the typed form of a config of this sketch.
 
+use std::sync::Arc;
+
 use crate::config::KnobValues;
-use crate::contraction::{AxisId, Contraction, Operand, with_layout};
+use crate::contraction::{AxisId, Contraction, Operand};
 use crate::error::LowerError;
 use crate::workload::Workload;
 use autotune_ir::program::Layout;
@@ -23,6 +25,7 @@ use autotune_ir::target::CpuTarget;
 mod balance;
 mod default;
 mod knobs;
+mod laid;
 pub(crate) mod reader;
 mod roles;
 mod rules;
@@ -32,8 +35,9 @@ pub(crate) use balance::MAX_SHARE;
 pub(crate) use sketch::DirectSketch;
 pub use sketch::SKETCH;
 
+use laid::{Laid, Layouts};
 use reader::Reader;
-use roles::{LoopNames, Roles};
+use roles::Roles;
 
 /// How the data operand is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,15 +68,15 @@ pub struct TileLoop {
 #[derive(Clone, Debug)]
 pub struct Direct {
     /// The contraction with channel axes split as the layouts need; operands are in their plain layouts.
-    pub contraction: Contraction,
+    pub contraction: Arc<Contraction>,
     /// Data operand as the caller gives it.
-    pub input: Operand,
+    pub input: Arc<Operand>,
     /// Its layout.
     pub in_layout: Layout,
     /// Data operand as the compute nest reads it.
-    pub data: Operand,
+    pub data: Arc<Operand>,
     /// Output operand in its layout.
-    pub output: Operand,
+    pub output: Arc<Operand>,
     /// Its layout.
     pub out_layout: Layout,
     /// How the data operand is read.
@@ -102,38 +106,6 @@ pub(crate) fn block_size(target: &CpuTarget) -> usize {
     target.lanes().max(8)
 }
 
-/// Layouts of the activations.
-struct Layouts {
-    input: Layout,
-    data: Layout,
-    output: Layout,
-}
-
-impl Layouts {
-    fn read(reader: &Reader, [input_blocks, output_blocks]: [bool; 2], block: usize) -> Result<Self, LowerError> {
-        let layout = |name: &str, fits: bool| match reader.layout(name, block)? {
-            Layout::ChannelBlocked(_) if !fits => {
-                Err(LowerError::knob(name, format!("{block} does not divide the channels")))
-            }
-            layout => Ok(layout),
-        };
-        let data = if reader.has("layout.data") { "layout.data" } else { "layout.in" };
-        Ok(Self {
-            input: layout("layout.in", input_blocks)?,
-            data: layout(data, input_blocks)?,
-            output: layout("layout.out", output_blocks)?,
-        })
-    }
-
-    /// Splits the axes of channels as the layouts need.
-    fn split(&self, roles: &mut Roles, block: usize) {
-        let is_blocked = |layout: Layout| layout != Layout::Plain;
-        let input = roles.input_channel().filter(|_| is_blocked(self.input) || is_blocked(self.data));
-        let output = is_blocked(self.output).then_some(roles.channel);
-        [input, output].into_iter().flatten().for_each(|axis| roles.split(axis, block));
-    }
-}
-
 /// Tile sizes of the axes of more than one element: elements, or blocks of a split axis (whose knob counts elements of the unsplit one).
 struct Tiles {
     cache: Vec<(AxisId, usize)>,
@@ -141,12 +113,12 @@ struct Tiles {
 }
 
 impl Tiles {
-    fn read(reader: &Reader, roles: &Roles, block: usize) -> Result<Self, LowerError> {
+    fn read(reader: &Reader, roles: &Roles, laid: &Laid, block: usize) -> Result<Self, LowerError> {
         let mut tiles = Self { cache: Vec::new(), register: Vec::new() };
         let axes = roles.spatial.iter().copied().chain(roles.step);
         for axis in axes.filter(|&axis| roles.extent(axis) > 1) {
             let knob = format!("tile.{}", roles.name(axis));
-            let unit = if roles.lane_of(axis).is_some() { block } else { 1 };
+            let unit = if laid.lane_of(axis).is_some() { block } else { 1 };
             let (cache, smallest) = if roles.step == Some(axis) {
                 let [chunk] = reader.tile::<1>(&knob)?;
                 (chunk, chunk)
@@ -180,16 +152,15 @@ impl Direct {
     /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
     /// target.
     pub fn new(workload: &Workload, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
-        let roles = Contraction::of(workload).and_then(Roles::of).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
-        Self::with_roles(roles, target, knobs)
+        let roles = Roles::of_workload(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
+        Self::with_roles(&roles, target, knobs)
     }
 
     /// The same for a workload whose roles are known.
-    fn with_roles(mut roles: Roles, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
+    fn with_roles(roles: &Roles, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let reader = Reader(knobs);
         let block = block_size(target);
-        let blockable = roles.blockable(block);
-        let layouts = Layouts::read(&reader, blockable, block)?;
+        let layouts = Layouts::read(&reader, roles.blockable(block), block)?;
         let data_mode = match reader.one_of("data", &["inplace", "copy", "tile", "panel"])? {
             "inplace" => DataMode::InPlace,
             "copy" => DataMode::Copy,
@@ -198,34 +169,32 @@ impl Direct {
         };
         let packed_weights = reader.one_of("weights", &["packed", "inplace"])? == "packed";
 
-        let names = LoopNames::of(&roles, blockable[0]);
-        layouts.split(&mut roles, block);
-        let tiles = Tiles::read(&reader, &roles, block)?;
+        let laid = roles.laid(layouts, block);
+        let tiles = Tiles::read(&reader, roles, &laid, block)?;
         let word = reader.choice("vector")?;
         let vector = [Some(roles.channel), roles.width].into_iter().flatten().find(|&axis| roles.name(axis) == word);
         let misfit = || LowerError::knob("vector", format!("'{word}' is not an axis that vectors run along"));
         let vector = vector.ok_or_else(misfit)?;
 
-        let contraction = &roles.contraction;
+        let Laid { contraction, names, .. } = &*laid;
         let reduce = reader.order("order.reduce", &names.reduce)?;
-        let (in_lane, out_lane) = (roles.input_channel().and_then(|c| roles.lane_of(c)), roles.lane_of(roles.channel));
         let direct = Self {
-            input: with_layout(&contraction.data, layouts.input, in_lane),
+            contraction: Arc::clone(contraction),
+            input: Arc::clone(&laid.input),
             in_layout: layouts.input,
-            data: with_layout(&contraction.data, layouts.data, in_lane),
-            output: with_layout(&contraction.output, layouts.output, out_lane),
+            data: Arc::clone(&laid.data),
+            output: Arc::clone(&laid.output),
             out_layout: layouts.output,
             data_mode,
             packed_weights,
-            vector: roles.lane_of(vector).unwrap_or(vector),
+            vector: laid.lane_of(vector).unwrap_or(vector),
             cache: loops(contraction, &reader.order("order", &names.cache)?, &tiles.cache),
             parallel: reader.number("parallel")?,
             inner: loops(contraction, &reader.order("order.inner", &names.spatial)?, &tiles.register),
             reduce: reduce.iter().filter_map(|name| contraction.axis(name)).collect(),
             unroll: reader.number("unroll")?,
             prefetch: 0,
-            batch: roles.batch,
-            contraction: roles.contraction,
+            batch: roles.batch.clone(),
         };
         direct.check(&roles.axes, target, layouts.data)?;
         Ok(direct)

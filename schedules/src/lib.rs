@@ -48,6 +48,7 @@ pub mod gpu;
 mod knob_space;
 mod lower;
 pub mod map_reduce;
+mod once;
 pub mod operands;
 mod point;
 pub mod portfolio;

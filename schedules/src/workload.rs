@@ -20,6 +20,8 @@ use autotune_ir::{DType, Spec};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::once::Once;
+
 mod attention;
 mod conv1d;
 mod conv2d;
@@ -100,6 +102,7 @@ struct Inner {
     text: String,
     spec: Arc<Spec>,
     shape_vector: Vec<f32>,
+    once: Once,
 }
 
 /// Why a workload makes no sense. Names the offending field.
@@ -194,7 +197,7 @@ impl Workload {
         let text = text::of(&*op, dtype, &epilogue, exact);
         let spec = Arc::new(spec::of(op.formula(), &text, dtype, &epilogue));
         let shape_vector = shape::vector(&spec, &epilogue);
-        Self(Arc::new(Inner { op, dtype, epilogue, exact, text, spec, shape_vector }))
+        Self(Arc::new(Inner { op, dtype, epilogue, exact, text, spec, shape_vector, once: Once::default() }))
     }
 
     /// The same workload with another epilogue.
@@ -255,6 +258,15 @@ impl Workload {
     /// What it means. The operands are those of the operator, then `bias` and `residual`, where the epilogue has them.
     pub fn spec(&self) -> &Arc<Spec> {
         &self.0.spec
+    }
+
+    /// What `make` makes of the workload, made once for each type and key, for all threads and clones.
+    pub(crate) fn once<K, T>(&self, key: K, make: impl FnOnce() -> T) -> Arc<T>
+    where
+        K: PartialEq + Send + Sync + 'static,
+        T: Send + Sync + 'static,
+    {
+        self.0.once.get(key, make)
     }
 
     /// Output shape, outermost first: `[n, o, oh, ow]` for conv2d, `[b, m, n]` for matmul.

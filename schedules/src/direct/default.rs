@@ -44,7 +44,7 @@ pub(super) fn default_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobS
     for (rules, channels) in sizes().map(|size| (&usual, size)).chain(sizes().map(|size| (&flat, size))) {
         for rule in rules.iter().filter(|rule| channels <= rule.vectors * lanes) {
             for point in rule.candidates(space, channels) {
-                let Ok(direct) = Direct::with_roles(roles.clone(), target, &point) else {
+                let Ok(direct) = Direct::with_roles(roles, target, &point) else {
                     continue;
                 };
                 let share = direct.largest_share(target);

@@ -1,9 +1,12 @@
 //! What the knobs do with the axes of a workload.
 
-use smallvec::SmallVec;
+use std::sync::Arc;
 
+use super::laid::{Laid, Layouts};
 use crate::axes::{Axes, count};
 use crate::contraction::{AxisId, Contraction, Operand, lane_name};
+use crate::once::Once;
+use crate::workload::Workload;
 use autotune_ir::affine::VarId;
 use autotune_ir::target::CpuTarget;
 
@@ -16,12 +19,9 @@ use autotune_ir::target::CpuTarget;
 /// | channel | `n` | `o` | `g` |
 /// | width | | `ow` | `ow` |
 /// | step | `k` | `c` | `c` |
-#[derive(Clone)]
 pub(super) struct Roles {
-    /// With the axes of channels split as the layouts need; operands are in their plain layouts.
+    /// Operands are in their plain layouts.
     pub(super) contraction: Contraction,
-    /// The axes that are split, each with that over its lanes.
-    lanes: SmallVec<[(AxisId, AxisId); 2]>,
     /// Which operands use the axes.
     pub(super) axes: Axes,
     /// Axes of the result that are tiled.
@@ -36,9 +36,16 @@ pub(super) struct Roles {
     pub(super) step: Option<AxisId>,
     /// True if no two channels share what they read.
     pub(super) is_depthwise: bool,
+    /// By layouts and their block: [`Laid`].
+    laid: Once,
 }
 
 impl Roles {
+    /// Those of a workload, made once.
+    pub(super) fn of_workload(workload: &Workload) -> Option<Arc<Self>> {
+        Option::clone(&workload.once((), || Contraction::of(workload).and_then(Self::of).map(Arc::new)))
+    }
+
     /// `None` if it is no contraction, or has no channels.
     pub(super) fn of(contraction: Contraction) -> Option<Self> {
         let main = contraction.spec.main();
@@ -58,8 +65,8 @@ impl Roles {
         let innermost = main.output.index.last()?;
         let width = axes.rows.iter().copied().find(|&row| innermost.uses(VarId(row as u32)));
         let step = axes.steps.first().copied();
-        let lanes = SmallVec::new();
-        Some(Self { contraction, lanes, axes, spatial, batch, channel, width, step, is_depthwise })
+        let laid = Once::default();
+        Some(Self { contraction, axes, spatial, batch, channel, width, step, is_depthwise, laid })
     }
 
     pub(super) fn name(&self, axis: AxisId) -> &'static str {
@@ -71,16 +78,9 @@ impl Roles {
         self.contraction.spec.main().axes[axis].extent
     }
 
-    /// Splits an axis of channels into blocks and lanes, once.
-    pub(super) fn split(&mut self, axis: AxisId, block: usize) {
-        if self.lane_of(axis).is_none() {
-            self.lanes.push((axis, self.contraction.split(axis, block)));
-        }
-    }
-
-    /// The axis over the lanes of a split axis.
-    pub(super) fn lane_of(&self, axis: AxisId) -> Option<AxisId> {
-        self.lanes.iter().find(|lane| lane.0 == axis).map(|lane| lane.1)
+    /// The contraction in some layouts, whose blocks are of so many channels; made once.
+    pub(super) fn laid(&self, layouts: Layouts, block: usize) -> Arc<Laid> {
+        self.laid.get((block, layouts), || Laid::of(self, layouts, block))
     }
 
     /// Names of the axes of more than one element, which the order knobs permute.
@@ -155,7 +155,6 @@ mod tests {
     use autotune_ir::program::{Access, BufferId, Expr};
     use autotune_ir::spec::{Axis, Equation, Reduction, Source, Tensor};
     use autotune_ir::{DType, Spec};
-    use std::sync::Arc;
 
     /// `result[..] = Σ data[..] * weight[..]`, each index a sum of axes; capital axes are summed over.
     fn contraction(axes: &[(&'static str, usize)], accesses: [&[&str]; 3]) -> Roles {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::{Direct, Roles, default, knobs};
 use crate::config::KnobValues;
-use crate::contraction::Contraction;
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::lower::direct;
@@ -33,7 +32,8 @@ impl Sketch for DirectSketch {
     }
 
     fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>> {
-        Some(knobs::knobs(&Roles::of(Contraction::of(workload)?)?, target.cpu()?))
+        let roles = Roles::of_workload(workload)?;
+        Some(knobs::knobs(&roles, target.cpu()?))
     }
 
     fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError> {
@@ -44,7 +44,7 @@ impl Sketch for DirectSketch {
     }
 
     fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
-        let roles = Roles::of(Contraction::of(workload)?)?;
+        let roles = Roles::of_workload(workload)?;
         Some((0.0, default::default_point(&roles, target.cpu()?, space)?))
     }
 }

@@ -1,6 +1,5 @@
 //! The sketches that fill in a [`Tiling`].
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::{AxisRoles, Tiling, lower, teams, threads};
@@ -33,15 +32,6 @@ pub const MMA: GpuSketch = GpuSketch { name: "mma", roles: AxisRoles::of_matrix,
 /// Instructions of warp groups.
 pub const WGMMA: GpuSketch = GpuSketch { name: "wgmma", roles: AxisRoles::of_matrix, by: Some(ThreadGroup::WarpGroup) };
 
-/// The name of a sketch, and what it tiles of a spec, if it is for it.
-type Seen = (&'static str, Arc<Spec>, Option<Arc<AxisRoles>>);
-
-thread_local! {
-    /// What the last sketch of this thread has tiled of a spec. Many configs of one space are read in a row, and to find the roles takes
-    /// as long as all else.
-    static LAST: RefCell<Option<Seen>> = const { RefCell::new(None) };
-}
-
 impl GpuSketch {
     /// A spec as it is tiled; none if it is more than a contraction and a map.
     fn roles_of(&self, spec: &Arc<Spec>) -> Option<AxisRoles> {
@@ -50,14 +40,7 @@ impl GpuSketch {
 
     /// The workload as it is tiled; none if the sketch is not for it, or not on the target.
     fn roles(&self, workload: &Workload, target: &GpuTarget) -> Option<Arc<AxisRoles>> {
-        let roles = LAST.with_borrow_mut(|last| match last {
-            Some((name, spec, roles)) if *name == self.name && Arc::ptr_eq(spec, workload.spec()) => roles.clone(),
-            _ => {
-                let roles = self.roles_of(workload.spec()).map(Arc::new);
-                *last = Some((self.name, Arc::clone(workload.spec()), roles.clone()));
-                roles
-            }
-        });
+        let roles = Option::clone(&workload.once(self.name, || self.roles_of(workload.spec()).map(Arc::new)));
         roles.filter(|roles| self.by.is_none_or(|by| teams::are_for(roles, workload.dtype(), target, by)))
     }
 

@@ -5,6 +5,7 @@
 //! are grouped likewise: those that are cut into the same nests are iterations of one parallel loop.
 
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::direct::{self, Place};
@@ -26,11 +27,11 @@ mod transform;
 pub(crate) fn lower(workload: &Workload, winograd: &Winograd) -> Program {
     let spec = Arc::clone(workload.spec());
     let algorithm = rewritten(workload, &winograd.conv, winograd.m, 1);
-    let product = product::plan(winograd, &algorithm);
+    let product = product::plan(workload, winograd, &algorithm);
     let mut lowering = Lowering::new(workload, winograd, &product);
     let stages = lowering.stages();
     let Nest { vars, buffers, .. } = lowering.product.all;
-    Program { spec, algorithm, axes: product.contraction.axes, vars, buffers, stages }
+    Program { spec, algorithm, axes: product.contraction.axes.clone(), vars, buffers, stages }
 }
 
 /// What there is of a tile along one axis.
@@ -79,6 +80,16 @@ struct Lowering<'a> {
     inputs: BufferId,
     /// [`Winograd::product_shape`].
     products: BufferId,
+    /// What each transform keeps to itself.
+    scratch: Vec<(&'static str, [BufferId; 2])>,
+    /// How tiles are transformed, by what there is of them.
+    cuts: Vec<(Inside, Rc<Cuts>)>,
+}
+
+/// How a tile is transformed along one axis.
+struct Cuts {
+    input: Cut,
+    output: Cut,
 }
 
 impl Builder for Lowering<'_> {
@@ -99,7 +110,8 @@ impl<'a> Lowering<'a> {
         let mut packed = |name, scope, shape| product.all.buffer(name, Role::Packed, scope, shape);
         let inputs = packed("input_transformed", scope, shape);
         let products = packed("products", Scope::Local, winograd.product_shape().to_vec());
-        Self { winograd, transforms: Transforms::of(winograd.m), product, inputs, products }
+        let (scratch, cuts) = (Vec::new(), Vec::new());
+        Self { winograd, transforms: Transforms::of(winograd.m), product, inputs, products, scratch, cuts }
     }
 
     fn stages(&mut self) -> Vec<Stage> {

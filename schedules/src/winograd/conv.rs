@@ -27,6 +27,10 @@ pub struct Conv {
 impl Conv {
     /// What a workload's main equation is, if it is one of these and operands may be transformed.
     pub fn of(workload: &Workload) -> Option<Self> {
+        *workload.once((), || Self::find(workload))
+    }
+
+    fn find(workload: &Workload) -> Option<Self> {
         let main = workload.spec().main();
         let (axes, loads) = (Axes::of(workload.spec())?, main.loads());
         let ([h, w], [data, weight]) = (&axes.windows[..], &loads[..]) else { return None };

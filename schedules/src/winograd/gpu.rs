@@ -50,9 +50,11 @@ fn applies(workload: &Workload) -> Option<Conv> {
 }
 
 /// The matrix products, axes `xi, t, o | c`. Filters are not packed, since their transform can leave them in any order.
-fn product(workload: &Workload, conv: &Conv, m: usize) -> AxisRoles {
-    let contraction = Contraction::with_unit_axes(&rewritten(workload, conv, m, VECTOR));
-    AxisRoles::new(contraction.without_unit_axes(), [vec![2, 1], vec![0], vec![3]])
+fn product(workload: &Workload, conv: &Conv, m: usize) -> Arc<AxisRoles> {
+    workload.once(m, || {
+        let contraction = Contraction::with_unit_axes(&rewritten(workload, conv, m, VECTOR));
+        AxisRoles::new(contraction.without_unit_axes(), [vec![2, 1], vec![0], vec![3]])
+    })
 }
 
 /// Every knob of the sketch with its values, for one workload and target; none where the sketch does not apply.
@@ -89,7 +91,7 @@ impl GpuWinograd {
                 format!("tiles of {m}x{m} save nothing or need too many registers"),
             ));
         }
-        let product = threads::tiling(Arc::new(product(workload, &conv, m)), workload.dtype(), knobs)?;
+        let product = threads::tiling(product(workload, &conv, m), workload.dtype(), knobs)?;
         Ok(Self { conv, m, product: product.checked(target)? })
     }
 

@@ -13,27 +13,43 @@ use crate::lower::{add, assign, load};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Expr, LoopKind, Node};
 
-/// What transforms a tile along one axis, and how much of the tile there is.
+/// What transforms a tile along one axis, as far as there is something of it and it is wanted.
 #[derive(Clone, Debug)]
-pub(crate) struct Cut<'t> {
-    pub(crate) transform: &'t Transform,
+pub(crate) struct Cut {
     /// Inputs that are not zero.
-    pub(crate) inputs: Range<usize>,
-    /// Outputs that are wanted.
-    pub(crate) outputs: usize,
+    inputs: Range<usize>,
+    /// Terms that are used, with their numbers.
+    terms: Vec<(usize, Sum)>,
+    outputs: Vec<Sum>,
 }
 
-impl<'t> Cut<'t> {
+impl Cut {
+    /// The first `outputs` of a transform of a vector that is zero outside `inputs`.
+    pub(crate) fn new(transform: &Transform, inputs: Range<usize>, outputs: usize) -> Self {
+        let (outputs, is_live) = (&transform.outputs[..outputs], transform.live(&inputs));
+        // What is added as it is first, so that what follows are fused multiply-adds.
+        let live = |sum: &Sum| -> Sum {
+            let of = |is_plain: bool| sum.iter().filter(move |part| (part.1 == 1.0) == is_plain);
+            of(true).chain(of(false)).filter(|part| is_live(part.0)).copied().collect()
+        };
+
+        let is_used = |k: usize| is_live(Source::Term(k)) && outputs.iter().flatten().any(|p| p.0 == Source::Term(k));
+        let terms = transform.terms.iter().enumerate().filter(|(k, _)| is_used(*k));
+        let terms = terms.map(|(k, sum)| (k, live(sum))).collect();
+        let outputs = outputs.iter().map(live).collect();
+        Self { inputs: inputs.clone(), terms, outputs }
+    }
+
     /// All of a transform of so many inputs.
-    pub(crate) fn whole(transform: &'t Transform, inputs: usize) -> Self {
-        Self { transform, inputs: 0..inputs, outputs: transform.outputs.len() }
+    pub(crate) fn whole(transform: &Transform, inputs: usize) -> Self {
+        Self::new(transform, 0..inputs, transform.outputs.len())
     }
 }
 
 /// The two passes over a tile.
 pub(crate) struct Passes<'t> {
     /// Down its columns, then across the rows.
-    pub(crate) cuts: [Cut<'t>; 2],
+    pub(crate) cuts: [&'t Cut; 2],
     /// Tiles side by side, as a vector.
     pub(crate) lanes: usize,
     /// What is between the passes, `[row, column, lane]`.
@@ -51,7 +67,7 @@ impl Passes<'_> {
         read: impl FnOnce(&mut B, [Affine; 2]) -> (Vec<Node>, I),
         write: impl FnOnce(&mut B, [Affine; 2]) -> (O, Vec<Node>),
     ) -> Vec<Node> {
-        let [down, across] = &self.cuts;
+        let [down, across] = self.cuts;
 
         let columns = across.inputs.clone();
         let mut nodes = builder.repeat("x", columns.len(), LoopKind::Unrolled, |builder, x| {
@@ -63,7 +79,7 @@ impl Passes<'_> {
                 nodes
             })
         });
-        nodes.extend(builder.repeat("i", down.outputs, LoopKind::Unrolled, |builder, i| {
+        nodes.extend(builder.repeat("i", down.outputs.len(), LoopKind::Unrolled, |builder, i| {
             builder.repeat("lane", self.lanes, LoopKind::Vectorized, |builder, lane| {
                 let (output, behind) = write(builder, [i.clone(), lane.clone()]);
                 let input = |x| load(self.half, vec![i.clone(), constant(x), lane.clone()]);
@@ -83,21 +99,14 @@ impl Passes<'_> {
         input: impl Fn(usize) -> Expr,
         output: impl Fn(usize, Expr) -> Node,
     ) -> Vec<Node> {
-        let Cut { transform, inputs, outputs } = cut;
-        let outputs = &transform.outputs[..*outputs];
         let term = |k: usize| vec![constant(k), lane.clone()];
         let value = |source| match source {
             Source::Input(k) => input(k),
             Source::Term(k) => load(self.terms, term(k)),
         };
-        let is_live = transform.live(inputs);
-        let total = |sum: &Sum| total(sum.iter().filter(|part| is_live(part.0)), value);
-        let is_used = |k: usize| is_live(Source::Term(k)) && outputs.iter().flatten().any(|p| p.0 == Source::Term(k));
-
-        let shared = transform.terms.iter().enumerate().filter(|(k, _)| is_used(*k));
-        let mut nodes = Vec::with_capacity(transform.terms.len() + outputs.len());
-        nodes.extend(shared.map(|(k, sum)| assign(self.terms, term(k), total(sum))));
-        nodes.extend(outputs.iter().enumerate().map(|(k, sum)| output(k, total(sum))));
+        let mut nodes = Vec::with_capacity(cut.terms.len() + cut.outputs.len());
+        nodes.extend(cut.terms.iter().map(|(k, sum)| assign(self.terms, term(*k), total(sum, value))));
+        nodes.extend(cut.outputs.iter().enumerate().map(|(k, sum)| output(k, total(sum, value))));
         nodes
     }
 }
@@ -106,10 +115,9 @@ pub(crate) fn constant(value: usize) -> Affine {
     Affine::constant(value as i64)
 }
 
-/// The sum as an expression: parts with factor 1 first, so that what follows are fused multiply-adds.
-fn total<'s>(parts: impl Iterator<Item = &'s (Source, f64)> + Clone, value: impl Fn(Source) -> Expr) -> Expr {
+/// The sum as an expression.
+fn total(sum: &Sum, value: impl Fn(Source) -> Expr) -> Expr {
     let product = |c: f64, x: Expr| if c == 1.0 { x } else { Expr::product(Expr::Const(c as f32), x) };
-    let (plain, scaled) = (parts.clone().filter(|part| part.1 == 1.0), parts.filter(|part| part.1 != 1.0));
-    let values = plain.chain(scaled).map(|&(source, c)| product(c, value(source)));
+    let values = sum.iter().map(|&(source, c)| product(c, value(source)));
     values.reduce(add).unwrap_or(Expr::Const(0.0))
 }

@@ -10,7 +10,6 @@
 //!
 //! What follows, the epilogue, stays.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use autotune_ir::program::{Access, BufferId, Expr};
@@ -55,25 +54,14 @@ fn load<const N: usize>(buffer: BufferId, index: [&Affine; N]) -> Expr {
     Expr::Load(Access { buffer, index: index.map(Affine::clone).to_vec() })
 }
 
-/// [`rewrite`] for a workload. Each thread keeps those of the workload that it had last, since many configs of one are lowered in a row.
+/// [`rewrite`] for a workload, made once.
 pub(crate) fn rewritten(workload: &Workload, conv: &Conv, m: usize, multiple: usize) -> Arc<Spec> {
-    type Known = (Arc<Spec>, [usize; 2], Arc<Spec>);
-    thread_local!(static LATEST: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) });
-    let spec = workload.spec();
-    LATEST.with_borrow_mut(|known| {
-        known.retain(|(of, ..)| Arc::ptr_eq(of, spec));
-        if let Some((.., algorithm)) = known.iter().find(|known| known.1 == [m, multiple]) {
-            return Arc::clone(algorithm);
-        }
-        let algorithm = rewrite(spec, conv, m, multiple);
-        known.push((Arc::clone(spec), [m, multiple], Arc::clone(&algorithm)));
-        algorithm
-    })
+    workload.once([m, multiple], || rewrite(workload.spec(), conv, m, multiple))
 }
 
 /// The same result by products of tiles of `m x m` outputs, with so many tiles of zeros behind those that there are that their number
 /// is a multiple of `multiple`. The spec is that of the convolution, which Winograd's algorithm is for.
-fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiple: usize) -> Arc<Spec> {
+fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiple: usize) -> Spec {
     let a = m + TAPS - 1;
     let [rows, columns] = conv.grid(m);
     let (xis, tiles) = (a * a, (conv.n * rows * columns).next_multiple_of(multiple));
@@ -119,7 +107,7 @@ fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiple: usize) -> Arc<Spec> {
     to.equation(&[&grid[..], &tile].concat(), (sum, vec![n, o, h, w]), value);
 
     to.equations.extend_from_slice(tail);
-    Arc::new(Spec { name: spec.name.clone(), tensors: to.tensors, equations: to.equations, main: 2 })
+    Spec { name: spec.name.clone(), tensors: to.tensors, equations: to.equations, main: 2 }
 }
 
 #[cfg(test)]

@@ -179,7 +179,7 @@ impl Lowering<'_> {
         let data = &self.direct.data;
         let packed = self.packed("data_panel", Scope::Local, data, Some(region.clone()));
         let source = match tile {
-            None => Source { buffer: self.operands.input, operand: data.clone(), base: bases(region) },
+            None => Source { buffer: self.operands.input, operand: Operand::clone(data), base: bases(region) },
             Some(buffer) => {
                 let linear = |index: &Affine| index.clone() + -index.constant;
                 let index = data.index.iter().map(linear).collect();

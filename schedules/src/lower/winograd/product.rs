@@ -15,19 +15,25 @@ pub(super) const C: usize = 3;
 pub(super) const O_LANE: usize = 4;
 pub(super) const C_LANE: usize = 5;
 
-/// The products as the direct sketch has them.
-pub(super) fn plan(winograd: &Winograd, algorithm: &Arc<Spec>) -> Direct {
-    let Winograd { conv, block, register: [positions, channels], .. } = *winograd;
+/// The products' axes, `algorithm` being that of tiles of so many outputs.
+fn contraction(algorithm: &Arc<Spec>, block: usize) -> Contraction {
     let mut contraction = Contraction::with_unit_axes(algorithm);
     contraction.split(O, block);
     contraction.split(C, block);
+    contraction
+}
+
+/// The products as the direct sketch has them.
+pub(super) fn plan(workload: &Workload, winograd: &Winograd, algorithm: &Arc<Spec>) -> Direct {
+    let Winograd { conv, m, block, register: [positions, channels], .. } = *winograd;
+    let contraction = workload.once([m, block], || contraction(algorithm, block));
     let ([h, w], [oh, ow]) = (conv.input, conv.output);
-    let operand = |shape: [usize; 5]| Operand { shape: shape.into(), index: Vec::new() };
+    let operand = |shape: [usize; 5]| Arc::new(Operand { shape: shape.into(), index: Vec::new() });
     let input = operand([conv.n, winograd.c_blocks(), h, w, block]);
     let (tile_loop, layout) = (|axis, tile| TileLoop { axis, tile }, Layout::ChannelBlocked(block));
     Direct {
         contraction,
-        data: input.clone(),
+        data: Arc::clone(&input),
         input,
         in_layout: layout,
         output: operand([conv.n, winograd.o_blocks(), oh, ow, block]),

@@ -49,7 +49,7 @@ impl Lowering<'_> {
                     (region[XI].base, region[O].base) = (i * a, tile.clone());
                     Line { buffer: to.buffer, first: to.index(&region, &local, &local), dim: 0, step: 1 }
                 };
-                this.transformed("weight", [whole.clone(), whole.clone()], read, write, |value, _| value)
+                this.transformed("weight", [&whole; 2], read, write, |value, _| value)
             });
             trees.extend(nest(loops, body));
         }
@@ -58,10 +58,10 @@ impl Lowering<'_> {
 
     /// `V[i * a + j] = (Bᵀ d B)[i, j]` for each tile of a block, of the `count` blocks of channels from `first` on.
     pub(super) fn transform_input(&mut self, blocks: &Blocks, first: &Affine, count: usize) -> Vec<Node> {
-        let (a, pad, transform) = (self.winograd.a(), self.winograd.conv.pad, &self.transforms.input);
+        let (a, pad) = (self.winograd.a(), self.winograd.conv.pad);
         let (from, to, block) = (self.product.operands.input, self.inputs, self.input_block(blocks));
         self.over_tiles(blocks, ("c.0", first, count), |this, Tile { inside, output: [top, left], number, channel }| {
-            let cut = |inside: &Inside| Cut { transform, inputs: inside.inputs.clone(), outputs: a };
+            let cuts = inside.map(|inside| this.cuts(inside));
             let read = |[x, lane]: [Affine; 2]| {
                 let [top, left] = [top + -(pad[0] as i64), left + x + -(pad[1] as i64)];
                 let first = vec![blocks.image.clone(), channel.clone(), top, left, lane];
@@ -71,16 +71,16 @@ impl Lowering<'_> {
                 let first = [&block[..], &[i * a as i64, channel.clone(), number, lane]].concat();
                 Line { buffer: to, first, dim: block.len(), step: 1 }
             };
-            this.transformed("input", inside.map(cut), read, write, |value, _| value)
+            this.transformed("input", cuts.each_ref().map(|cuts| &cuts.input), read, write, |value, _| value)
         })
     }
 
     /// `output = act((Aᵀ M A)[valid] + ..)` for the tiles of a block, of the `size` blocks of channels from `chunk` on.
     pub(super) fn transform_output(&mut self, blocks: &Blocks, chunk: &Affine, size: usize) -> Vec<Node> {
-        let (a, block, transform) = (self.winograd.a(), self.winograd.block as i64, &self.transforms.output);
+        let (a, block) = (self.winograd.a(), self.winograd.block as i64);
         let (from, operands) = (self.products, self.product.operands.clone());
         self.over_tiles(blocks, ("o.1", chunk, size), |this, Tile { inside, output: [top, left], number, channel }| {
-            let cut = |inside: &Inside| Cut { transform, inputs: 0..a, outputs: inside.outputs };
+            let cuts = inside.map(|inside| this.cuts(inside));
             let read = |[x, lane]: [Affine; 2]| {
                 let first = vec![channel.clone() + &(chunk.clone() * -1), number, x, lane];
                 Line { buffer: from, first, dim: 2, step: a }
@@ -93,7 +93,7 @@ impl Lowering<'_> {
                 let channel = index[1].clone() * block + &index[4];
                 operands.fused(sum, &channel, index)
             };
-            this.transformed("output", inside.map(cut), read, write, finish)
+            this.transformed("output", cuts.each_ref().map(|cuts| &cuts.output), read, write, finish)
         })
     }
 
@@ -137,15 +137,14 @@ impl Lowering<'_> {
     /// such a row of the result goes, after `finish`.
     fn transformed(
         &mut self,
-        name: &str,
-        cuts: [Cut; 2],
+        name: &'static str,
+        cuts: [&Cut; 2],
         read: impl FnOnce([Affine; 2]) -> Line,
         write: impl FnOnce([Affine; 2]) -> Line,
         finish: impl Fn(Expr, &[Affine]) -> Expr,
     ) -> Vec<Node> {
-        let (a, lanes) = (self.winograd.a(), self.winograd.block);
-        let half = self.all().buffer_named(&format!("{name}_half"), Role::Packed, Scope::Local, vec![a, a, lanes]);
-        let terms = self.all().buffer_named(&format!("{name}_terms"), Role::Packed, Scope::Register, vec![a, lanes]);
+        let lanes = self.winograd.block;
+        let [half, terms] = self.scratch(name);
         let read = |_: &mut Self, at| {
             let column = read(at);
             (Vec::new(), move |k| load(column.buffer, column.at(k)))
@@ -162,5 +161,29 @@ impl Lowering<'_> {
         };
         let body = Passes { cuts, lanes, half, terms }.nests(self, read, write);
         allocated([half, terms], body)
+    }
+
+    /// What a transform keeps to itself: the columns that its first pass has made, and terms that sums share.
+    fn scratch(&mut self, name: &'static str) -> [BufferId; 2] {
+        if let Some(known) = self.scratch.iter().find(|known| known.0 == name) {
+            return known.1;
+        }
+        let (a, lanes) = (self.winograd.a(), self.winograd.block);
+        let half = self.all().buffer(format!("{name}_half"), Role::Packed, Scope::Local, vec![a, a, lanes]);
+        let terms = self.all().buffer(format!("{name}_terms"), Role::Packed, Scope::Register, vec![a, lanes]);
+        self.scratch.push((name, [half, terms]));
+        [half, terms]
+    }
+
+    /// How tiles of which there is so much are transformed.
+    fn cuts(&mut self, inside: &Inside) -> Rc<Cuts> {
+        if let Some(known) = self.cuts.iter().find(|known| known.0 == *inside) {
+            return Rc::clone(&known.1);
+        }
+        let (a, transforms) = (self.winograd.a(), self.transforms);
+        let input = Cut::new(&transforms.input, inside.inputs.clone(), a);
+        let cuts = Rc::new(Cuts { input, output: Cut::new(&transforms.output, 0..a, inside.outputs) });
+        self.cuts.push((inside.clone(), Rc::clone(&cuts)));
+        cuts
     }
 }

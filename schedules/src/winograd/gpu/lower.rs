@@ -76,7 +76,7 @@ impl Stages<'_> {
         let (half, row) = (add("half", vec![a, a, 1]), add("row", vec![a]));
 
         let whole = Cut::whole(transform, inputs);
-        let passes = Passes { cuts: [whole.clone(), whole], lanes: 1, half, terms };
+        let passes = Passes { cuts: [&whole; 2], lanes: 1, half, terms };
         let transformed = |all: &mut Nest, read: Read, write: Write| {
             let read_column = |all: &mut Nest, [x, _]: [Affine; 2]| {
                 let column_of = |all: &mut Nest, y: Affine| vec![assign(column, vec![y.clone()], read(all, [y, x]))];
