@@ -131,22 +131,34 @@ impl<'a> TuneOnMiss<'a> {
     fn schedule(&self, workload: &Workload, target: &Target) -> Result<Tuned, DeployError> {
         let start = Instant::now();
         let space = tuned::space(workload, target)?;
-        let known = self.best_known(&space)?;
-        if let Some(settled) = known.filter(is_settled) {
+        let first = self.first.map(|source| Tuned::found(source, &space)).transpose()?.flatten();
+        if let Some(settled) = first.as_ref().filter(|tuned| is_settled(tuned)) {
+            return Ok(settled.clone());
+        }
+        let seen = self.seen(first.as_ref(), &space)?;
+        if let Some(settled) = seen.best.filter(is_settled) {
             return Ok(settled);
         }
-        let Some(_hold) = TaskHold::take(&self.db, workload, &target.key(), self.wait)? else {
-            return self.or_predicted(self.best_known(&space)?, &space);
-        };
 
-        // While this one waited another may have tuned it.
-        let known = self.best_known(&space)?;
-        if known.as_ref().is_some_and(is_settled) {
-            return self.or_predicted(known, &space);
-        }
-        let Some(db) = self.open(start)? else {
-            return self.or_predicted(known, &space);
+        // Another may have tuned it meanwhile.
+        let Some(_hold) = TaskHold::take(&self.db, workload, &target.key(), self.wait)? else {
+            return self.or_predicted(self.seen(first.as_ref(), &space)?, &space);
         };
+        let db = match writable(&self.db)? {
+            Some(db) => db,
+            None => {
+                let seen = self.seen(first.as_ref(), &space)?;
+                let is_done = seen.best.as_ref().is_some_and(is_settled);
+                match if is_done { None } else { self.awaited(start)? } {
+                    Some(db) => db,
+                    None => return self.or_predicted(seen, &space),
+                }
+            }
+        };
+        if let Some(settled) = Tuned::found(&db, &space)?.filter(is_settled) {
+            return Ok(settled);
+        }
+
         match &self.tuning {
             Some(tune) => tune(&db, workload, target)?,
             None => {
@@ -157,48 +169,54 @@ impl<'a> TuneOnMiss<'a> {
         Ok(Tuned::lookup(&db, workload, target)?)
     }
 
-    /// The best of what is looked up in first and of the database: what was raced here, else what was measured here, else a claim.
-    fn best_known(&self, space: &ScheduleSpace) -> Result<Option<Tuned>, DeployError> {
-        let first = self.first.map(|source| Tuned::found(source, space)).transpose()?.flatten();
-        if first.as_ref().is_some_and(is_settled) {
-            return Ok(first);
-        }
-        let stored = match self.stored()? {
-            Some(db) => Tuned::found(&db, space)?,
-            None => None,
+    /// What the database has by now, and the best of that and of what was found first.
+    fn seen(&self, first: Option<&Tuned>, space: &ScheduleSpace) -> Result<Seen, DeployError> {
+        let stored = match TuningDb::open_reading(&self.db) {
+            Ok(db) => Some(db),
+            Err(DbError::NotFound { .. }) => None,
+            Err(error) => return Err(error.into()),
         };
+        let found = stored.as_ref().map(|db| Tuned::found(db, space)).transpose()?.flatten();
         // Of equals what is stored.
-        Ok(stored.into_iter().chain(first).min_by_key(|tuned| tuned.best().map(|best| best.standing)))
+        let best = found.into_iter().chain(first.cloned()).min_by_key(|tuned| tuned.best().map(|best| best.standing));
+        Ok(Seen { stored, best })
     }
 
-    /// What is known; else what is predicted, by what is looked up in first or the database.
-    fn or_predicted(&self, known: Option<Tuned>, space: &ScheduleSpace) -> Result<Tuned, DeployError> {
-        if let Some(known) = known {
-            return Ok(known);
+    /// The best that was seen; else what is predicted, by what is looked up in first and the database.
+    fn or_predicted(&self, Seen { stored, best }: Seen, space: &ScheduleSpace) -> Result<Tuned, DeployError> {
+        if let Some(best) = best {
+            return Ok(best);
         }
-        let stored = if self.first.is_none() { self.stored()? } else { None };
-        let source = self.first.or(stored.as_ref().map(|db| db as &dyn Source));
-        Ok(Tuned::predicted(source, space)?)
-    }
-
-    /// The database for reading, if there is one.
-    fn stored(&self) -> Result<Option<TuningDb>, DbError> {
-        match TuningDb::open_reading(&self.db) {
-            Ok(db) => Ok(Some(db)),
-            Err(DbError::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let stored = stored.as_ref().map(|db| db as &dyn Source);
+        let sources: Vec<&dyn Source> = self.first.into_iter().chain(stored).collect();
+        Ok(Tuned::predicted(&sources, space)?)
     }
 
     /// The database for writing; `None` if another process still writes it when the wait is over.
-    fn open(&self, start: Instant) -> Result<Option<TuningDb>, DbError> {
-        loop {
-            match TuningDb::open(&self.db) {
-                Err(DbError::Held { .. }) if start.elapsed() < self.wait => sleep(PAUSE),
-                Err(DbError::Held { .. }) => return Ok(None),
-                opened => return opened.map(Some),
+    fn awaited(&self, start: Instant) -> Result<Option<TuningDb>, DbError> {
+        while start.elapsed() < self.wait {
+            sleep(PAUSE);
+            if let Some(db) = writable(&self.db)? {
+                return Ok(Some(db));
             }
         }
+        Ok(None)
+    }
+}
+
+/// What was seen in the database, and the best there is.
+struct Seen {
+    /// `None` if there is no database.
+    stored: Option<TuningDb>,
+    best: Option<Tuned>,
+}
+
+/// The database for writing; `None` if another process writes it.
+fn writable(path: &Path) -> Result<Option<TuningDb>, DbError> {
+    match TuningDb::open(path) {
+        Ok(db) => Ok(Some(db)),
+        Err(DbError::Held { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

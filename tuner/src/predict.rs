@@ -9,12 +9,12 @@ use autotune_schedules::axes::Axes;
 use autotune_schedules::portfolio::{self, Entry};
 use autotune_schedules::space::MAX_TRIED;
 use autotune_schedules::{Candidate, Portfolio, ScheduleSpace, UnfitError, Workload};
+use ndarray::ArrayView2;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::featurizer::features_of;
 use crate::params::TuneParams;
-use crate::ranker::matrix;
 
 /// How a schedule is looked for without measuring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,18 +73,18 @@ pub fn predicted(space: &ScheduleSpace, n: usize, params: PredictParams) -> Vec<
     let Some(shipped) = Shipped::of(space.workload(), space.target()) else { return vec![default] };
 
     let nearest = shipped.portfolio.nearest(space.workload(), params.nearest);
-    let mut ranked = Ranked { model: &shipped.model, met: HashSet::new(), held: Vec::new() };
+    let mut ranked = Ranked::by(Judge::Model(shipped.model), drop);
     ranked.take(portfolio::carried_over(space, nearest, params.tries).into_iter().chain([default.clone()]).collect());
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     for _ in 0..params.rounds {
-        let from: Vec<Candidate> =
-            ranked.held.iter().take(params.beam).map(|(candidate, _)| candidate.clone()).collect();
+        let from: Vec<Candidate> = ranked.held.iter().take(params.beam).map(|(held, _)| held.0.clone()).collect();
         let moved = from.iter().flat_map(|candidate| std::iter::repeat_n(candidate, params.moves));
         let moved: Vec<Candidate> = moved.map(|candidate| space.neighbor(candidate, &mut rng)).collect();
         ranked.take(moved);
     }
 
-    let mut best: Vec<Candidate> = ranked.held.into_iter().take(n.max(1)).map(|(candidate, _)| candidate).collect();
+    let mut best: Vec<Candidate> =
+        ranked.held.into_iter().take(n.max(1)).map(|((candidate, _), _)| candidate).collect();
     if best.is_empty() {
         best.push(default);
     }
@@ -106,39 +106,30 @@ pub(crate) struct Pick {
 pub(crate) fn pick(space: &ScheduleSpace, known: &[Entry]) -> Result<Pick, UnfitError> {
     let target = space.target();
     let shipped = Shipped::of(space.workload(), target);
-    let ranks = shipped.is_some() || target.cpu().is_some() && !known.is_empty() && is_known(space.workload());
+    let portfolio = shipped.as_ref().map(|shipped| shipped.portfolio);
+    let analysis = || target.cpu().is_some() && !known.is_empty() && is_known(space.workload());
+    let judge = match shipped {
+        Some(shipped) => Some(Judge::Model(shipped.model)),
+        None => analysis().then_some(Judge::Analysis(target)),
+    };
     let default = space.default_candidate().clone();
-    if !ranks {
+    let Some(judge) = judge else {
         let (candidate, program) = space.proven(default.config())?;
         return Ok(Pick { candidate, program, expected_loss: None });
-    }
-
-    let PredictParams { nearest, tries, .. } = PredictParams::QUICK;
-    let entries = shipped.iter().flat_map(|shipped| &shipped.portfolio.entries).chain(known);
-    let mut candidates = portfolio::carried_over(space, portfolio::nearest(entries, space.workload(), nearest), tries);
-    if candidates.iter().all(|candidate| candidate.stable_hash() != default.stable_hash()) {
-        candidates.push(default);
-    }
-
-    let mut lowered = Vec::new();
-    for candidate in candidates {
-        let program = candidate.lower().map_err(UnfitError::Lower)?;
-        let row = features::extract(&program, target);
-        lowered.push((candidate, program, row));
-    }
-    let rows: Vec<&[f32]> = lowered.iter().map(|(_, _, row)| &row[..]).collect();
-    let (scores, expected_loss) = match &shipped {
-        Some(Shipped { model, .. }) => (model.predict(matrix(&rows).view()), model.expected_loss()),
-        None => (rows.iter().map(|row| -row[features::estimate_column(target)]).collect(), ANALYSIS_LOSS),
     };
 
+    let PredictParams { nearest, tries, .. } = PredictParams::QUICK;
+    let entries = portfolio.iter().flat_map(|portfolio| &portfolio.entries).chain(known);
+    let carried = portfolio::carried_over(space, portfolio::nearest(entries, space.workload(), nearest), tries);
+    let expected_loss = Some(judge.expected_loss());
+    let mut ranked = Ranked::by(judge, |program| program);
+    ranked.take(carried.into_iter().chain([default]).collect());
+
     // Whatever is wrong is a bug; the next best is served all the same.
-    let mut ranked: Vec<_> = lowered.into_iter().zip(scores).collect();
-    ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
     let mut wrong = UnfitError::NotOffered;
-    for ((candidate, program, _), _) in ranked {
+    for ((candidate, program), _) in ranked.held {
         match verify(&program, target) {
-            Ok(()) => return Ok(Pick { candidate, program, expected_loss: Some(expected_loss) }),
+            Ok(()) => return Ok(Pick { candidate, program, expected_loss }),
             Err(error) => wrong = UnfitError::Verify(error),
         }
     }
@@ -168,18 +159,54 @@ pub(crate) fn expected_loss(workload: &Workload, target: &Target) -> Option<f32>
     Some(Shipped::of(workload, target)?.model.expected_loss())
 }
 
-/// Candidates with their scores, best first.
-struct Ranked<'a> {
-    model: &'a Pretrained,
-    met: HashSet<u64>,
-    held: Vec<(Candidate, f32)>,
+/// What ranks schedules before anything of their workload was measured.
+enum Judge<'a> {
+    /// The model that ships for the target.
+    Model(Arc<Pretrained>),
+    /// The analysis, for a target.
+    Analysis(&'a Target),
 }
 
-impl Ranked<'_> {
+impl Judge<'_> {
+    fn scores(&self, rows: ArrayView2<f32>) -> Vec<f32> {
+        match self {
+            Judge::Model(model) => model.predict(rows),
+            Judge::Analysis(target) => {
+                rows.column(features::estimate_column(target)).iter().map(|cost| -cost).collect()
+            }
+        }
+    }
+
+    /// How many times the best known time what it chooses takes.
+    fn expected_loss(&self) -> f32 {
+        match self {
+            Judge::Model(model) => model.expected_loss(),
+            Judge::Analysis(_) => ANALYSIS_LOSS,
+        }
+    }
+}
+
+/// Candidates with what is kept of their loop nests, and their scores; the best first.
+struct Ranked<'a, P> {
+    judge: Judge<'a>,
+    keep: fn(Program) -> P,
+    met: HashSet<u64>,
+    held: Vec<((Candidate, P), f32)>,
+}
+
+impl<'a, P: Send> Ranked<'a, P> {
+    fn by(judge: Judge<'a>, keep: fn(Program) -> P) -> Self {
+        Self { judge, keep, met: HashSet::new(), held: Vec::new() }
+    }
+
+    /// Ranks those among the others that were not met before.
     fn take(&mut self, mut candidates: Vec<Candidate>) {
         candidates.retain(|candidate| self.met.insert(candidate.stable_hash()));
-        let (candidates, rows) = features_of(candidates);
-        let scores = self.model.predict(rows.view());
+        let (candidates, rows) = features_of(candidates, self.keep);
+        if candidates.is_empty() {
+            return;
+        }
+        let scores = self.judge.scores(rows.view());
         self.held.extend(candidates.into_iter().zip(scores));
         self.held.sort_by(|a, b| b.1.total_cmp(&a.1));
     }

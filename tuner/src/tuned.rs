@@ -90,7 +90,7 @@ impl Tuned {
         let space = space(workload, target)?;
         match Self::found(source, &space)? {
             Some(found) => Ok(found),
-            None => Self::predicted(Some(source), &space),
+            None => Self::predicted(&[source], &space),
         }
     }
 
@@ -109,10 +109,12 @@ impl Tuned {
         Ok(None)
     }
 
-    /// The answer to a miss, of a source or without any.
-    pub(crate) fn predicted(source: Option<&dyn Source>, space: &ScheduleSpace) -> Result<Self, LookupError> {
-        let known = source.map(|source| source.nearest(space, PredictParams::QUICK.nearest)).transpose()?;
-        let known = known.unwrap_or_default();
+    /// The answer to a miss of some sources.
+    pub(crate) fn predicted(sources: &[&dyn Source], space: &ScheduleSpace) -> Result<Self, LookupError> {
+        let mut known = Vec::new();
+        for source in sources {
+            known.extend(source.nearest(space, PredictParams::QUICK.nearest)?);
+        }
         let predict::Pick { candidate, program, expected_loss } =
             predict::pick(space, &known).map_err(|why| unfit(space.workload(), why))?;
         Ok(Self { candidate, program, origin: Origin::of(expected_loss) })
