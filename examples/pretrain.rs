@@ -3,19 +3,20 @@
 //! `cargo run --release -p autotune-examples --example pretrain -- TEST_BED ISA`
 //!
 //! Writes `cost_model/pretrained/ISA.trees` and `schedules/portfolio/ISA.jsonl` of this repository, and prints how well such a model ranks
-//! families, and shapes, that it was not trained on.
+//! families, and shapes, that it was not trained on, and what is chosen of schedules that are carried over from other workloads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use autotune::PredictParams;
 use autotune_cost_model::metrics::pairwise_accuracy;
 use autotune_cost_model::{CostModel, Pretrained, Sample, XgbModel, features, relative_throughputs};
 use autotune_examples::pretraining;
 use autotune_examples::test_bed::{Recording, TestBed};
 use autotune_ir::Target;
-use autotune_schedules::portfolio::Entry;
+use autotune_schedules::portfolio::{self, Entry};
 use autotune_schedules::{Candidate, Config, Portfolio, ScheduleSpace};
 use ndarray::Array2;
 use rayon::prelude::*;
@@ -25,6 +26,9 @@ const ENTRIES: usize = 48;
 const LEAST_GAIN: f64 = 2e-4;
 /// Parts that workloads are held out in.
 const FOLDS: usize = 5;
+/// Workloads whose schedules are carried over, and tries for each schedule: those of a miss, and those of a search.
+const NEAREST: [usize; 6] = [0, 1, 2, 4, 8, usize::MAX];
+const TRIES: [usize; 2] = [PredictParams::QUICK.tries, PredictParams::THOROUGH.tries];
 
 fn main() -> Result<()> {
     let argument = |i: usize| std::env::args().nth(i);
@@ -75,6 +79,19 @@ impl Task {
         self.run_secs.iter().flatten().copied().fold(f64::INFINITY, f64::min)
     }
 
+    fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        self.best.iter().map(|config| Entry { workload: self.space.workload().clone(), config: config.clone() })
+    }
+
+    /// What was recorded of the default and of known schedules that are carried over, by position.
+    fn carried<'a>(&self, known: impl Iterator<Item = &'a Entry>, nearest: usize, tries: usize) -> Vec<usize> {
+        let others = known.filter(|entry| entry.workload != *self.space.workload());
+        let carried =
+            portfolio::carried_over(&self.space, portfolio::nearest(others, self.space.workload(), nearest), tries);
+        let offered = carried.iter().chain([self.space.default_candidate()]);
+        offered.filter_map(|candidate| self.configs.iter().position(|config| config == candidate.config())).collect()
+    }
+
     fn matrix(&self) -> Array2<f32> {
         Array2::from_shape_fn((self.rows.len(), features::FEATURE_COUNT), |(row, column)| self.rows[row][column])
     }
@@ -106,15 +123,43 @@ fn judge(tasks: &[Task]) -> Result<f64> {
         held_out: (0..tasks.len()).map(|i| i % FOLDS == fold).collect(),
     };
     let splits: Vec<Split> = families.iter().map(of_family).chain((0..FOLDS).map(of_fold)).collect();
-    let judged: Vec<Judged> = splits.par_iter().map(|split| split.judge(tasks)).collect::<Result<_>>()?;
+    let models: Vec<XgbModel> =
+        splits.par_iter().map(|split| train(split.part(tasks, false))).collect::<Result<_>>()?;
+    let judged: Vec<Judged> = splits.iter().zip(&models).map(|(split, model)| split.judge(tasks, model)).collect();
 
     println!("| held out | workloads | pairs in order | the best of its first 1, 5 over the best |\n|---|---|---|---|");
     for (Split { name, .. }, Judged { count, accuracy, first, fifth }) in splits.iter().zip(&judged) {
         println!("| {name} | {count} | {accuracy:.3} | {:.3}, {:.3} |", first.exp(), fifth.exp());
     }
     let folds = &judged[families.len()..];
+    judge_carried(tasks, &splits[families.len()..], &models[families.len()..]);
     let first: f64 = folds.iter().map(|judged| judged.count * judged.first).sum();
     Ok((first / tasks.len() as f64).exp())
+}
+
+/// What is chosen, of what is carried over from the nearest workloads, by models that were trained without a task, and by the analysis.
+fn judge_carried(tasks: &[Task], splits: &[Split], models: &[XgbModel]) {
+    let known: Vec<Entry> = tasks.iter().flat_map(Task::entries).collect();
+    println!("\n| tries | carried over, and the default | ranked by the model | by the analysis |\n|---|---|---|---|");
+    for (tries, nearest) in TRIES.into_iter().flat_map(|tries| NEAREST.map(|nearest| (tries, nearest))) {
+        let losses = |(i, task): (usize, &Task)| {
+            let fold = splits.iter().position(|split| split.held_out[i])?;
+            let carried = task.carried(known.iter(), nearest, tries);
+            let estimate = features::estimate_column(task.space.target());
+            let predicted = models[fold].predict(task.matrix().view());
+            let analysed: Vec<f32> = task.rows.iter().map(|row| -row[estimate]).collect();
+
+            let loss = |scores: &[f32]| {
+                let best = carried.iter().copied().max_by(|&a, &b| scores[a].total_cmp(&scores[b]))?;
+                Some((task.run_secs[best]? / task.least_secs()).ln())
+            };
+            Some([loss(&predicted)?, loss(&analysed)?])
+        };
+        let losses: Vec<[f64; 2]> = tasks.par_iter().enumerate().filter_map(losses).collect();
+        let mean = |by: usize| (losses.iter().map(|of| of[by]).sum::<f64>() / losses.len() as f64).exp();
+        let from = if nearest == usize::MAX { "all".into() } else { nearest.to_string() };
+        println!("| {tries} | {from} | {:.3} | {:.3} |", mean(0), mean(1));
+    }
 }
 
 /// Which tasks are held out.
@@ -136,8 +181,7 @@ impl Split {
         tasks.iter().zip(&self.held_out).filter(move |(_, out)| **out == is_held_out).map(|(task, _)| task)
     }
 
-    fn judge(&self, tasks: &[Task]) -> Result<Judged> {
-        let model = train(self.part(tasks, false))?;
+    fn judge(&self, tasks: &[Task], model: &XgbModel) -> Judged {
         let mut sums = Judged { count: 0.0, accuracy: 0.0, first: 0.0, fifth: 0.0 };
         for task in self.part(tasks, true) {
             let predicted = model.predict(task.matrix().view());
@@ -152,12 +196,7 @@ impl Split {
             sums.count += 1.0;
         }
         let mean = |sum: f64| sum / sums.count;
-        Ok(Judged {
-            count: sums.count,
-            accuracy: mean(sums.accuracy),
-            first: mean(sums.first),
-            fifth: mean(sums.fifth),
-        })
+        Judged { count: sums.count, accuracy: mean(sums.accuracy), first: mean(sums.first), fifth: mean(sums.fifth) }
     }
 }
 
