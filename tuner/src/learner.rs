@@ -102,11 +102,12 @@ impl Learner {
 
     /// Fits the model if enough was learnt since the last time.
     pub(crate) fn refit(&mut self) -> Result<(), ModelError> {
-        let LearningParams { first_fit, refit_one_in, .. } = self.params;
+        let LearningParams { first_fit, first_correction, refit_one_in, .. } = self.params;
+        let first = if self.is_granted { first_correction } else { first_fit };
         let known = self.learnt_from().count();
         let new = self.examples.len().min(self.params.samples);
         let due = self.fitted + new / refit_one_in.max(1);
-        if known < first_fit || self.examples.len() <= due {
+        if known < first || self.examples.len() <= due {
             return Ok(());
         }
 
@@ -171,6 +172,11 @@ impl Learner {
     /// True once the model was fitted on what was told.
     pub(crate) fn is_fitted(&self) -> bool {
         self.fitted > 0
+    }
+
+    /// How many trials the next batch has at most: few as long as nothing measured has told whether what others' records taught holds here.
+    pub(crate) fn most_trials(&self) -> usize {
+        if self.is_granted && !self.is_fitted() { self.params.first_correction.max(1) } else { usize::MAX }
     }
 
     /// Share of a batch to be drawn at random, whatever the scores say.

@@ -58,6 +58,9 @@ pub struct LearningParams {
     pub samples: usize,
     /// Samples without which there is no model.
     pub first_fit: usize,
+    /// Samples of a run's own from which on they correct what records of other workloads taught; as many trials are in the first batch
+    /// that goes by those, at most: it tells how far they are to be believed.
+    pub first_correction: usize,
     /// The model is refitted once the samples have grown by one in this many, so that fitting stays a small share of the time
     /// however many there are.
     pub refit_one_in: usize,
@@ -78,6 +81,7 @@ impl Default for LearningParams {
         Self {
             samples: 5_000,
             first_fit: 16,
+            first_correction: 8,
             refit_one_in: 10,
             hold_out_one_in: 5,
             explore: 0.05,

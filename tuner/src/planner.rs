@@ -155,7 +155,8 @@ impl<'a> Planner<'a> {
             let scheduling = &self.settings.params.scheduling;
             let task = next_task(&progress, &self.first_cost, self.batch, limited, scheduling)?;
 
-            let n = self.trials_left().map_or(self.batch, |left| left.min(self.batch));
+            let most = self.batch.min(self.learner.most_trials());
+            let n = self.trials_left().map_or(most, |left| left.min(most));
             let state = &mut self.tasks[task];
             let learner = &mut self.learner;
             let explore = learner.explore_share();

@@ -11,6 +11,8 @@ pub(crate) struct PaperDevice {
     pub(crate) measured: Vec<Candidate>,
     /// Every candidate fails.
     pub(crate) broken: bool,
+    /// Those fail for which this is true.
+    pub(crate) fails: Option<fn(&Candidate) -> bool>,
     /// The next batch is asked for before the last one is measured, as GPUs do.
     pub(crate) ahead: bool,
     /// Called before each measurement with the number of measurements so far.
@@ -19,7 +21,7 @@ pub(crate) struct PaperDevice {
 
 impl PaperDevice {
     fn outcome(&self, candidate: &Candidate) -> Measurement {
-        let outcome = if self.broken {
+        let outcome = if self.broken || self.fails.is_some_and(|fails| fails(candidate)) {
             Err(CandidateError::Build { message: "paper tears".into() })
         } else if let Err(why) = candidate.lower() {
             Err(CandidateError::Lower { message: why.to_string() })
