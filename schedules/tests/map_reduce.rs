@@ -319,6 +319,25 @@ fn every_thread_has_work_by_default() {
 }
 
 #[test]
+fn vectors_go_along_what_is_contiguous_by_default() {
+    let target = Target::Cpu(CpuTarget::generic_avx2(2));
+    for (text, axis) in [
+        ("reduce:m=1024,n=4096,op=sum", "n"),
+        ("reduce:m=1024,n=4096,op=min", "n"),
+        ("softmax:m=64,n=100", "n"),
+        ("softmax:m=2,n=21,k=4096", "k"),
+        ("layer_norm:m=512,n=768", "n"),
+        ("group_norm:n=1,c=64,g=32,s=3136", "s"),
+        ("local_response_norm:n=1,c=64,s=3136,size=5", "s"),
+        ("pool2d:c=64,h=112,w=112,k=3,s=2,p=1,kind=max", "ow"),
+        ("attention:b=12,m=197,n=197,k=64", "d"),
+    ] {
+        let config = ScheduleSpace::new(&text.parse().unwrap(), &target).default_config();
+        assert!(config.to_string().contains(&format!("vector={axis};")), "{text}: {config}");
+    }
+}
+
+#[test]
 fn padding_that_would_become_too_much_code_has_no_schedule() {
     let target = Target::Cpu(CpuTarget::generic_avx2(1));
     let wide: Workload = "pool2d:c=1,h=300,w=300,k=201,p=100,kind=max".parse().unwrap();

@@ -1,5 +1,6 @@
 //! What may be chosen.
 
+use autotune_ir::program::Access;
 use autotune_ir::spec::{AxisId, Equation};
 use autotune_ir::target::CpuTarget;
 use autotune_ir::{Affine, VarId};
@@ -25,12 +26,30 @@ pub(super) fn ordered(chain: &Chain, is_chosen: bool) -> Vec<AxisId> {
     (0..chain.rows).filter(|axis| chosen.contains(axis) == is_chosen).collect()
 }
 
-/// True if something that a pass reads, or that it makes of the result, is contiguous along an axis of its.
-fn is_contiguous(chain: &Chain, pass: &Equation, axis: AxisId) -> bool {
+/// How many accesses of a pass to what is read, or to the result, are contiguous along an axis of its.
+fn contiguous(chain: &Chain, pass: &Equation, axis: AxisId) -> usize {
     let along = |index: Option<&Affine>| index.is_some_and(|index| index.coefficient(VarId(axis as u32)) == 1);
-    let reads = pass.loads().into_iter().any(|access| chain.is_at_hand(access) && along(access.index.last()));
+    let is_read_along = |access: &&Access| chain.is_at_hand(access) && along(access.index.last());
+    let reads = pass.loads().into_iter().filter(is_read_along).count();
     let is_last = pass.output.buffer == chain.last().output.buffer;
-    reads || is_last && !pass.axes[axis].reduce && along(pass.output.index.last())
+    let writes = is_last && !pass.axes[axis].reduce && along(pass.output.index.last());
+    reads + usize::from(writes)
+}
+
+fn is_contiguous(chain: &Chain, pass: &Equation, axis: AxisId) -> bool {
+    contiguous(chain, pass, axis) > 0
+}
+
+/// The name of the axes along which most accesses are contiguous, the last of several.
+pub(super) fn most_contiguous(chain: &Chain) -> &'static str {
+    let accesses = |name: &&'static str| {
+        let of_pass = |pass: &Equation| {
+            let axis = pass.axes.iter().position(|axis| axis.name == *name);
+            axis.map_or(0, |axis| contiguous(chain, pass, axis))
+        };
+        chain.passes().iter().map(of_pass).sum::<usize>()
+    };
+    vectors(chain).into_iter().max_by_key(accesses).unwrap_or_default()
 }
 
 /// Names of axes that vectors may run along: those along which something is contiguous, of more than one position; rows first.

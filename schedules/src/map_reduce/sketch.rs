@@ -11,7 +11,7 @@ use crate::lower::map_reduce;
 use crate::point::Point;
 use crate::sketch::{Plan, Sketch};
 use crate::workload::Workload;
-use autotune_ir::program::Program;
+use autotune_ir::program::{Access, Program};
 use autotune_ir::spec::AxisId;
 use autotune_ir::target::{CpuTarget, Target};
 use autotune_ir::{Affine, VarId};
@@ -74,8 +74,8 @@ impl Sketch for MapReduceSketch {
     }
 }
 
-/// The row along which the result is contiguous if operands are so along it, or nothing is combined; else the last that vectors may run
-/// along.
+/// The row along which the result is contiguous if operands are so along it, or nothing is combined; else the axis along which most
+/// accesses are.
 fn vector_of(chain: &Chain) -> &'static str {
     let vectors = knobs::vectors(chain);
     let is_of_result = |name: &&'static str| {
@@ -84,14 +84,18 @@ fn vector_of(chain: &Chain) -> &'static str {
     };
     let of_result = vectors.iter().copied().rfind(is_of_result);
     let best = of_result.filter(|&name| reads_along(chain, name) || !chain.reduces());
-    best.or(vectors.last().copied()).unwrap_or_default()
+    best.unwrap_or_else(|| knobs::most_contiguous(chain))
 }
 
 /// True if the last dimension of some operand goes along an axis.
 fn reads_along(chain: &Chain, name: &str) -> bool {
     chain.passes().iter().any(|pass| {
         let axis = pass.axes.iter().position(|axis| axis.name == name);
-        axis.is_some_and(|axis| pass.loads().into_iter().any(|access| uses(access.index.last(), axis)))
+        let is_read_along = |axis| {
+            let reads = |access: &Access| chain.is_at_hand(access) && uses(access.index.last(), axis);
+            pass.loads().into_iter().any(reads)
+        };
+        axis.is_some_and(is_read_along)
     })
 }
 
