@@ -218,6 +218,7 @@ impl<'a, 'f> Walk<'a, 'f> {
                 return self.fail(Problem::Forbidden { buffer: buffer.name.clone(), access: "read" });
             }
         }
+
         self.check_copy(store, dst)?;
         let is_packing = self.stage.1.when == When::AheadOfTime;
         let may_write = match dst.role {
@@ -228,6 +229,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         if !may_write {
             return self.fail(Problem::Forbidden { buffer: dst.name.clone(), access: "written" });
         }
+
         self.check_lanes(&store.dst, dst)?;
         match dst.scope {
             Scope::Global => self.global_write(store, dst)?,

@@ -53,6 +53,7 @@ impl Sketch for MapReduceSketch {
             false if !of_rows && last == Some(axis) => 4,
             false => 1,
         };
+
         let point = space.point_of(|knob| {
             let wanted = match (knob.name.as_str(), &knob.values[0]) {
                 ("vector", _) => Value::Choice(vector.into()),
@@ -68,6 +69,7 @@ impl Sketch for MapReduceSketch {
             };
             Some(knob.values.iter().position(|value| *value == wanted).unwrap_or(0))
         })?;
+
         let least = || space.point(|_| 0);
         let is_valid = MapReduce::new(workload, cpu, &point).is_ok();
         Some((0.0, if is_valid { point } else { least() }))

@@ -66,6 +66,7 @@ impl Operator for RmsNorm {
             reduction: Reduction::Sum,
             dims: vec![0],
         };
+
         let scale = element(1, std::slice::from_ref(&column));
         Formula {
             operands: vec![
