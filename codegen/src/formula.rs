@@ -100,6 +100,8 @@ fn applied_primitive(primitive: Primitive, of: &[String], lanes: usize) -> Strin
         Primitive::ShiftRight(places) => format!("of_bits{lanes}(bits{lanes}({}) >> {places})", of[0]),
         Primitive::Max => call("max"),
         Primitive::Min => call("min"),
+        Primitive::Maximum => call("maximum"),
+        Primitive::Minimum => call("minimum"),
         Primitive::Sqrt => call("sqrt"),
         Primitive::Floor => call("floor"),
         Primitive::MulAdd => call("fma"),
@@ -116,6 +118,8 @@ pub(crate) fn scalar_primitives(head: &str, [sqrt, floor, fma]: [&str; 3]) -> St
         "{head} unsigned bits1(float x) {{ union {{ float f; unsigned u; }} v; v.f = x; return v.u; }}\n\
          {head} float of_bits1(unsigned x) {{ union {{ float f; unsigned u; }} v; v.u = x; return v.f; }}\n\
          {head} float min1(float a, float b) {{ return b < a ? b : a; }}\n\
+         {head} float maximum1(float a, float b) {{ return b == b ? max1(a, b) : b; }}\n\
+         {head} float minimum1(float a, float b) {{ return b == b ? min1(a, b) : b; }}\n\
          {head} float sqrt1(float a) {{ return {sqrt}(a); }}\n\
          {head} float floor1(float a) {{ return {floor}(a); }}\n\
          {head} float fma1(float a, float b, float c) {{ return {fma}(a, b, c); }}\n\
@@ -145,6 +149,8 @@ pub(crate) fn vector_primitives(lanes: usize) -> String {
          #define of_bits{n}(x) ((vec{n})(x))\n\
          static inline vec{n} select{n}(i{n} m, vec{n} a, vec{n} b) {{ return (vec{n})(((i{n})a & m) | ((i{n})b & ~m)); }}\n\
          static inline vec{n} min{n}(vec{n} a, vec{n} b) {{ return select{n}(b < a, b, a); }}\n\
+         static inline vec{n} maximum{n}(vec{n} a, vec{n} b) {{ return select{n}(b == b, max{n}(a, b), b); }}\n\
+         static inline vec{n} minimum{n}(vec{n} a, vec{n} b) {{ return select{n}(b == b, min{n}(a, b), b); }}\n\
          {}{}\
          static inline vec{n} fma{n}(vec{n} a, vec{n} b, vec{n} c) {{\n\
          {fused}  vec{n} r; for (int i = 0; i < {n}; ++i) r[i] = __builtin_fmaf(a[i], b[i], c[i]); return r;\n}}\n",

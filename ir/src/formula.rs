@@ -42,6 +42,10 @@ pub enum Primitive {
     Max,
     /// `b` if `b < a`, else `a`.
     Min,
+    /// The larger, or what of the two is not a number.
+    Maximum,
+    /// The smaller, or what of the two is not a number.
+    Minimum,
     /// The bits that both have.
     And,
     /// The bits that either has.
@@ -86,6 +90,8 @@ impl Primitive {
             Primitive::Div => a / b,
             Primitive::Max => [a, b][usize::from(a < b)],
             Primitive::Min => [a, b][usize::from(b < a)],
+            Primitive::Maximum => [a, b][usize::from(a < b || b.is_nan())],
+            Primitive::Minimum => [a, b][usize::from(b < a || b.is_nan())],
             Primitive::And => of_bits(a.to_bits() & b.to_bits()),
             Primitive::Or => of_bits(a.to_bits() | b.to_bits()),
             Primitive::AddBits => of_bits(a.to_bits().wrapping_add(b.to_bits())),
@@ -252,8 +258,8 @@ static BINARY: LazyLock<[Formula; 6]> = LazyLock::new(|| {
         BinaryOp::Sub => primitive(Primitive::Sub),
         BinaryOp::Mul => primitive(Primitive::Mul),
         BinaryOp::Div => primitive(Primitive::Div),
-        BinaryOp::Max => Formula::written(2, |f, of| f.bound(Primitive::Max, of)),
-        BinaryOp::Min => Formula::written(2, |f, of| f.bound(Primitive::Min, of)),
+        BinaryOp::Max => primitive(Primitive::Maximum),
+        BinaryOp::Min => primitive(Primitive::Minimum),
     })
 });
 

@@ -72,6 +72,13 @@ pub(super) enum Arithmetic {
     AddBits,
 }
 
+/// Which of two values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bound {
+    Larger,
+    Smaller,
+}
+
 /// Arithmetic of one operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Unary {
@@ -139,6 +146,9 @@ pub(super) trait Vectors {
 
     /// `to = a op b`.
     fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: Operand);
+
+    /// `b` is the larger, or the smaller, of `a` and `b`, or what of the two is not a number; changes `spare`.
+    fn bound(&mut self, bound: Bound, b: Vector, a: Operand, spare: Vector);
 
     /// `to = op a`.
     fn unary(&mut self, op: Unary, to: Vector, a: Vector);

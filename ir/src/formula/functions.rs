@@ -78,12 +78,6 @@ impl Formula {
         };
     }
 
-    /// The larger or the smaller of two, or what of them is not a number.
-    pub(super) fn bound(&mut self, primitive: Primitive, of: &[u8]) {
-        let bound = self.apply(primitive, of);
-        self.select(Compare::Equal, [of[1], of[1]], bound, of[1]);
-    }
-
     fn number(&mut self, value: f32) -> u8 {
         self.bits(value.to_bits())
     }

@@ -3,7 +3,7 @@
 //! Where registers run out, the value whose next use is farthest goes to a slot on the stack. So do, for the while, partial sums
 //! where they leave too few registers.
 
-use super::super::instruction_set::{Unary, VECTOR_SLOTS};
+use super::super::instruction_set::{Bound, Unary, VECTOR_SLOTS};
 use super::*;
 use autotune_ir::formula::Primitive;
 
@@ -21,6 +21,8 @@ enum Held {
 struct Steps {
     first: u32,
     root: u32,
+    /// The accumulator that the root's value is assigned to.
+    goal: Option<Vector>,
     /// The present one.
     now: u32,
     /// By value: where it is, if it is a step that others will need.
@@ -36,8 +38,13 @@ impl<S: Vectors> Block<'_, S> {
     pub(super) fn store_steps(&mut self, dst: Input, mode: StoreMode, value: Tree, first: u32) -> Result<(), Failure> {
         self.inputs = self.code.inputs_of(value);
         let lent = self.lend();
-        let result = self.run(first, value.root, lent)?;
+        let goal = match dst {
+            Input::Accumulator(acc) if mode == StoreMode::Assign && (acc as Vector) < self.first => Some(acc as Vector),
+            _ => None,
+        };
+        let result = self.run([first, value.root], goal, lent)?;
         match dst {
+            Input::Accumulator(_) if goal == Some(result) => {}
             Input::Accumulator(acc) => self.keep(acc as Vector, mode, result)?,
             Input::Source(dst) => {
                 if let Source::Memory(memory) = self.source_of(dst) {
@@ -97,8 +104,8 @@ impl<S: Vectors> Block<'_, S> {
         Ok(())
     }
 
-    /// The register of the value of step `root`; to be released.
-    fn run(&mut self, first: u32, root: u32, lent: Vector) -> Result<Vector, Failure> {
+    /// The register of the value of step `root`, the goal or one that is to be released.
+    fn run(&mut self, [first, root]: [u32; 2], goal: Option<Vector>, lent: Vector) -> Result<Vector, Failure> {
         let count = (root - first + 1) as usize;
         let (held, mut last_use) = (vec![None; count], vec![0; count]);
         for number in first..=root {
@@ -107,7 +114,7 @@ impl<S: Vectors> Block<'_, S> {
             }
         }
 
-        let mut steps = Steps { first, root, now: first, held, last_use, slots: (1 << lent) - 1 };
+        let mut steps = Steps { first, root, goal, now: first, held, last_use, slots: (1 << lent) - 1 };
         let mut result = 0;
         for number in first..=root {
             if let Kind::Step(primitive, of) = self.kind(number) {
@@ -123,6 +130,8 @@ impl<S: Vectors> Block<'_, S> {
     fn step(&mut self, steps: &mut Steps, primitive: Primitive, of: &[u32]) -> Result<Vector, Failure> {
         let (op, a, b) = match (primitive, of) {
             (Primitive::MulAdd, &[a, b, c]) => return self.fused(steps, [a, b, c]),
+            (Primitive::Maximum, &[a, b]) => return self.bound(steps, Bound::Larger, [a, b]),
+            (Primitive::Minimum, &[a, b]) => return self.bound(steps, Bound::Smaller, [a, b]),
             (Primitive::Select(compare), _) => {
                 let mut registers = [0; Primitive::MOST_OPERANDS];
                 for (register, &of) in registers.iter_mut().zip(of) {
@@ -146,8 +155,8 @@ impl<S: Vectors> Block<'_, S> {
             (Primitive::Or, _) => (Arithmetic::Or, of[0], of[1]),
             (Primitive::AddBits, _) => (Arithmetic::AddBits, of[0], of[1]),
             // The operand that is taken where one is not a number comes second.
-            (Primitive::Max, _) => (Arithmetic::Max, of[1], of[0]),
-            (Primitive::Min, _) => (Arithmetic::Min, of[1], of[0]),
+            (Primitive::Max | Primitive::Maximum, _) => (Arithmetic::Max, of[1], of[0]),
+            (Primitive::Min | Primitive::Minimum, _) => (Arithmetic::Min, of[1], of[0]),
             (Primitive::Mul | Primitive::MulAdd, _) => (Arithmetic::Mul, of[0], of[1]),
         };
 
@@ -176,34 +185,66 @@ impl<S: Vectors> Block<'_, S> {
         let [a, b, c] = of;
         let register = self.step_register(steps, a)?;
         let operand = self.step_operand(steps, b)?;
-
-        // Where c is needed again, a copy of it is added to.
-        let place = (c - steps.first) as usize;
-        let is_last = steps.last_use[place] == steps.now && ![a, b].contains(&c);
-        let to = match (steps.held[place], self.as_source(c)) {
-            (Some(Held::Register(sum)), _) if is_last => {
-                steps.held[place] = None;
-                sum
-            }
-            (_, Some(source)) => {
-                let to = self.room(steps)?;
-                self.load(to, source);
-                to
-            }
-            (_, None) => {
-                let sum = self.step_register(steps, c)?;
-                let to = self.room(steps)?;
-                self.isa.copy(to, sum);
-                self.release(Operand::Register(sum));
-                to
-            }
-        };
-
+        let to = self.own(steps, c, &[a, b])?;
         self.isa.arithmetic(Arithmetic::MulAdd, to, register, operand);
         self.release(Operand::Register(register));
         self.release(operand);
         self.end_uses(steps, &of);
         Ok(to)
+    }
+
+    /// The larger or the smaller of two, in the register of the second if nothing else needs that.
+    fn bound(&mut self, steps: &mut Steps, bound: Bound, of: [u32; 2]) -> Result<Vector, Failure> {
+        let [a, b] = of;
+        let operand = self.step_operand(steps, a)?;
+        let goal = steps.goal.filter(|_| steps.now == steps.root);
+        let is_goal = |acc: &Vector| goal == Some(*acc);
+        let to = match self.as_accumulator(b).filter(is_goal) {
+            Some(acc) => acc,
+            None => self.own(steps, b, &[a])?,
+        };
+        let spare = self.room(steps)?;
+        self.isa.bound(bound, to, operand, spare);
+        self.release(Operand::Register(spare));
+        self.release(operand);
+        self.end_uses(steps, &of);
+        Ok(to)
+    }
+
+    /// The accumulator that a value is, if it is one.
+    fn as_accumulator(&self, value: u32) -> Option<Vector> {
+        match self.kind(value) {
+            Kind::Input(number) => match self.inputs[number as usize] {
+                Input::Accumulator(acc) => Some(acc as Vector),
+                Input::Source(_) => None,
+            },
+            Kind::Binary(..) | Kind::Step(..) => None,
+        }
+    }
+
+    /// A register of a value's own, to be released: the one that the value is in if neither a later step nor the others of this one need
+    /// it, else one with a copy.
+    fn own(&mut self, steps: &mut Steps, value: u32, others: &[u32]) -> Result<Vector, Failure> {
+        let place = (value - steps.first) as usize;
+        let is_last = steps.last_use[place] == steps.now && !others.contains(&value);
+        match (steps.held[place], self.as_source(value)) {
+            (Some(Held::Register(register)), _) if is_last => {
+                steps.held[place] = None;
+                Ok(register)
+            }
+            (_, Some(source)) => {
+                let to = self.room(steps)?;
+                self.load(to, source);
+                Ok(to)
+            }
+            (_, None) => {
+                let register = self.step_register(steps, value)?;
+                let to = self.room(steps)?;
+                self.isa.copy(to, register);
+                self.release(Operand::Register(register));
+                Ok(to)
+            }
+        }
     }
 
     /// A value as an operand; to be released.

@@ -5,7 +5,7 @@
 
 use crate::asm::error::Failure;
 use crate::asm::instruction_set::{
-    Address, Arithmetic, Control, Limit, Operand, Order, Shape, Unary, VECTOR_SLOTS, Vector, Vectors,
+    Address, Arithmetic, Bound, Control, Limit, Operand, Order, Shape, Unary, VECTOR_SLOTS, Vector, Vectors,
 };
 use autotune_ir::program::Compare;
 
@@ -171,6 +171,21 @@ impl Vectors for Recorder {
                 Arithmetic::AddBits => f32::from_bits(a[i].to_bits().wrapping_add(b[i].to_bits())),
                 Arithmetic::MulAdd => a[i].mul_add(b[i], old[i]),
             });
+        });
+    }
+
+    fn bound(&mut self, bound: Bound, b: Vector, a: Operand, spare: Vector) {
+        assert!(b != spare && !matches!(a, Operand::Register(a) if a == spare), "an operand in the place of the spare one");
+        let op = match bound {
+            Bound::Larger => Arithmetic::Max,
+            Bound::Smaller => Arithmetic::Min,
+        };
+        self.copy(spare, b);
+        self.arithmetic(op, b, b, a);
+        self.record(move |m| {
+            let old = std::mem::replace(&mut m.vectors[usize::from(spare)], LOST);
+            let of_numbers = &mut m.vectors[usize::from(b)];
+            of_numbers.iter_mut().zip(old).filter(|(_, old)| old.is_nan()).for_each(|(value, old)| *value = old);
         });
     }
 

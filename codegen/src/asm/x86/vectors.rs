@@ -3,7 +3,7 @@
 use super::X86;
 use super::control::address;
 use super::encode::{Address, Goal, Integer, Opcode, Place, evex};
-use crate::asm::instruction_set::{Address as At, Arithmetic, Operand, Shape, Unary, Vector, Vectors};
+use crate::asm::instruction_set::{Address as At, Arithmetic, Bound, Operand, Shape, Unary, Vector, Vectors};
 use autotune_ir::program::Compare;
 use autotune_ir::target::Isa;
 
@@ -27,12 +27,17 @@ const SET_MASK: Opcode = opcode(1, 0, 0x92);
 const XOR_VEX: Opcode = opcode(1, 0, 0x57);
 const XOR_EVEX: Opcode = opcode(1, 1, 0xef);
 
+const MAX: Opcode = opcode(1, 0, 0x5f);
+const MIN: Opcode = opcode(1, 0, 0x5d);
 const SQRT: Opcode = opcode(1, 0, 0x51);
 const ROUND: Opcode = opcode(3, 1, 0x08);
 /// Bits moved; the first operand tells in which direction.
 const SHIFT: Opcode = opcode(1, 1, 0x72);
 /// A comparison, and the choice by it: by a vector, whose number is an immediate, or by a mask.
 const COMPARE: Opcode = opcode(1, 0, 0xc2);
+/// Whether two values compare at all: both are numbers, or not both.
+const ORDERED: i64 = 7;
+const UNORDERED: i64 = 3;
 const BLEND_VEX: Opcode = opcode(3, 1, 0x4a);
 const BLEND_EVEX: Opcode = opcode(2, 1, 0x65);
 
@@ -178,8 +183,8 @@ impl Vectors for X86 {
             Arithmetic::Mul => opcode(1, 0, 0x59),
             Arithmetic::Sub => opcode(1, 0, 0x5c),
             Arithmetic::Div => opcode(1, 0, 0x5e),
-            Arithmetic::Max => opcode(1, 0, 0x5f),
-            Arithmetic::Min => opcode(1, 0, 0x5d),
+            Arithmetic::Max => MAX,
+            Arithmetic::Min => MIN,
             Arithmetic::And => opcode(1, 1, 0xdb),
             Arithmetic::Or => opcode(1, 1, 0xeb),
             Arithmetic::AddBits => opcode(1, 1, 0xfe),
@@ -191,6 +196,30 @@ impl Vectors for X86 {
             Operand::Splat(at) => {
                 self.code.evex(op, evex::BITS_512 | evex::BROADCAST, [to, a], address(at).into(), ELEMENT);
             }
+        }
+    }
+
+    /// An instruction takes `a` where either is not a number: where `b` is none, it stays, or all of its bits are set.
+    fn bound(&mut self, bound: Bound, b: Vector, a: Operand, spare: Vector) {
+        let (op, arithmetic) = match bound {
+            Bound::Larger => (MAX, Arithmetic::Max),
+            Bound::Smaller => (MIN, Arithmetic::Min),
+        };
+        if self.isa != Isa::Avx512 {
+            self.code.vex(COMPARE, true, [spare, b], Place::Register(b));
+            self.code.immediate(UNORDERED, 1);
+            self.arithmetic(arithmetic, b, b, a);
+            self.arithmetic(Arithmetic::Or, b, b, Operand::Register(spare));
+            return;
+        }
+
+        self.code.evex(COMPARE, evex::BITS_512, [7, b], Place::Register(b), VECTOR);
+        self.code.immediate(ORDERED, 1);
+        let flags = evex::BITS_512 | 7;
+        match a {
+            Operand::Register(a) => self.code.evex(op, flags, [b, b], Place::Register(a), VECTOR),
+            Operand::Vector(at) => self.code.evex(op, flags, [b, b], address(at).into(), VECTOR),
+            Operand::Splat(at) => self.code.evex(op, flags | evex::BROADCAST, [b, b], address(at).into(), ELEMENT),
         }
     }
 
