@@ -43,16 +43,17 @@ pub(super) fn default_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobS
     let sizes = || [3 * lanes, 2 * lanes, lanes, 4, 2, 1].into_iter();
     for (rules, channels) in sizes().map(|size| (&usual, size)).chain(sizes().map(|size| (&flat, size))) {
         for rule in rules.iter().filter(|rule| channels <= rule.vectors * lanes) {
-            for point in rule.candidates(space, channels) {
-                let Ok(direct) = Direct::with_roles(roles, target, &point) else {
-                    continue;
-                };
-                let share = direct.largest_share(target);
-                if share <= MAX_SHARE {
-                    return Some(point);
-                }
-                if best.as_ref().is_none_or(|(least, _)| share < *least) {
-                    best = Some((share, point));
+            for alike in rule.candidates(space, channels) {
+                for point in alike {
+                    // What is wrong with a point is so however many loops are parallel.
+                    let Ok(direct) = Direct::with_roles(roles, target, &point) else { break };
+                    let share = direct.largest_share(target);
+                    if share <= MAX_SHARE {
+                        return Some(point);
+                    }
+                    if best.as_ref().is_none_or(|(least, _)| share < *least) {
+                        best = Some((share, point));
+                    }
                 }
             }
         }
@@ -91,14 +92,23 @@ impl<'r> DefaultRule<'r> {
         Self { roles, vector, vectors, width, height, outermost, unroll }
     }
 
-    /// The combinations that the knobs have with a register tile of so many channels, the best first.
-    fn candidates<'a>(&'a self, space: &'a Arc<KnobSpace>, channels: usize) -> impl Iterator<Item = Point> + 'a {
-        let widths = DEFAULT_DATA.into_iter().flat_map(|data| (1..=self.width).rev().map(move |width| (data, width)));
-        let all = widths.flat_map(|(data, width)| ["2", "1", "3"].map(|parallel| (data, width, parallel)));
-        all.filter_map(move |((layout, data), width, parallel)| {
-            let words =
-                [("vector", self.roles.name(self.vector)), ("data", data), ("layout", layout), ("parallel", parallel)];
-            self.candidate(space, &words, [channels, width])
+    /// The combinations that the knobs have with a register tile of so many channels, the best first; together those that differ only by
+    /// how many loops are parallel.
+    fn candidates<'a>(
+        &'a self,
+        space: &'a Arc<KnobSpace>,
+        channels: usize,
+    ) -> impl Iterator<Item = impl Iterator<Item = Point> + 'a> + 'a {
+        let blocked = Value::Choice("blocked".into());
+        let is_blockable = space.knobs.iter().any(|knob| knob.values.contains(&blocked));
+        let data = DEFAULT_DATA.into_iter().filter(move |(layout, _)| is_blockable || *layout == "plain");
+        let widths = data.flat_map(|data| (1..=self.width).rev().map(move |width| (data, width)));
+        widths.map(move |((layout, data), width)| {
+            ["2", "1", "3"].into_iter().filter_map(move |parallel| {
+                let vector = self.roles.name(self.vector);
+                let words = [("vector", vector), ("data", data), ("layout", layout), ("parallel", parallel)];
+                self.candidate(space, &words, [channels, width])
+            })
         })
     }
 

@@ -175,7 +175,10 @@ impl Vectors for Recorder {
     }
 
     fn bound(&mut self, bound: Bound, b: Vector, a: Operand, spare: Vector) {
-        assert!(b != spare && !matches!(a, Operand::Register(a) if a == spare), "an operand in the place of the spare one");
+        assert!(
+            b != spare && !matches!(a, Operand::Register(a) if a == spare),
+            "an operand in the place of the spare one"
+        );
         let op = match bound {
             Bound::Larger => Arithmetic::Max,
             Bound::Smaller => Arithmetic::Min,
