@@ -42,7 +42,9 @@ pub(super) fn default_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobS
     let mut best: Option<(f64, Point)> = None;
     let sizes = || [3 * lanes, 2 * lanes, lanes, 4, 2, 1].into_iter();
     for (rules, channels) in sizes().map(|size| (&usual, size)).chain(sizes().map(|size| (&flat, size))) {
-        for rule in rules.iter().filter(|rule| channels <= rule.vectors * lanes) {
+        for rule in
+            rules.iter().filter(|rule| channels <= rule.vectors * lanes && rule.is_whole(roles.channel, channels))
+        {
             for alike in rule.candidates(space, channels) {
                 for point in alike {
                     // What is wrong with a point is so however many loops are parallel.
@@ -75,6 +77,8 @@ struct DefaultRule<'a> {
     /// Axis of the outermost loop over tiles.
     outermost: AxisId,
     unroll: &'static str,
+    /// Elements of a vector register.
+    lanes: usize,
 }
 
 impl<'r> DefaultRule<'r> {
@@ -89,7 +93,12 @@ impl<'r> DefaultRule<'r> {
             (2, 28, 1, "4")
         };
         let outermost = if roles.contraction.weight_is_constant { roles.channel } else { roles.spatial[0] };
-        Self { roles, vector, vectors, width, height, outermost, unroll }
+        Self { roles, vector, vectors, width, height, outermost, unroll, lanes: target.lanes() }
+    }
+
+    /// False for so many elements of an axis that vectors run along without being whole there.
+    fn is_whole(&self, axis: AxisId, size: usize) -> bool {
+        axis != self.vector || size.is_multiple_of(self.lanes) || size >= self.roles.contraction.axes[axis].extent
     }
 
     /// The combinations that the knobs have with a register tile of so many channels, the best first; together those that differ only by
@@ -102,7 +111,8 @@ impl<'r> DefaultRule<'r> {
         let blocked = Value::Choice("blocked".into());
         let is_blockable = space.knobs.iter().any(|knob| knob.values.contains(&blocked));
         let data = DEFAULT_DATA.into_iter().filter(move |(layout, _)| is_blockable || *layout == "plain");
-        let widths = data.flat_map(|data| (1..=self.width).rev().map(move |width| (data, width)));
+        let is_whole = |width: &usize| self.roles.width.is_none_or(|axis| self.is_whole(axis, *width));
+        let widths = data.flat_map(move |data| (1..=self.width).rev().filter(is_whole).map(move |width| (data, width)));
         widths.map(move |((layout, data), width)| {
             ["2", "1", "3"].into_iter().filter_map(move |parallel| {
                 let vector = self.roles.name(self.vector);
