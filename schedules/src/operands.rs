@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
 
 use autotune_ir::interp::{OperandError, check_operands};
-use autotune_ir::program::Role;
+use autotune_ir::program::{BinaryOp, Expr, Role};
 use autotune_ir::spec::{Spec, Tensor};
 use ndarray::{ArrayD, IxDyn};
 use rand::{Rng, SeedableRng};
@@ -35,8 +35,9 @@ impl DerefMut for Operands {
 
 impl Operands {
     /// Random operands that let no wrong kernel pass: every value is of either sign and between 0.1 and 1 in
-    /// magnitude, so that no term vanishes, and what is added to sums is scaled by half the square root of the reduction's
-    /// length, so that it weighs as much as they.
+    /// magnitude, so that no term vanishes, and what is added to sums is scaled by half their usual size, so that it weighs as much as
+    /// they. Where products are added up for a function that bends beside zero or has ends, such as a sigmoid, one factor of each is
+    /// smaller by a power of two, so that sums are where it does.
     ///
     /// The values are those that the operand's type can hold and multiply. The same seed gives the same values on every
     /// machine and any number of cores.
@@ -53,11 +54,16 @@ impl Operands {
 
     /// The same for operands of any size.
     pub fn try_random(spec: &Spec, seed: u64) -> Result<Self, OutOfMemory> {
-        let sum_scale = 0.5 * (spec.reduction_len() as f32).sqrt();
+        let (sum_scale, data_scale) = (0.5 * sum_size(spec), data_scale(spec));
+        let data = spec.main().loads().first().map(|access| &spec.tensor(access).name);
         let draw = |(number, tensor): (usize, &Tensor)| {
             let (seed, dtype) = ([seed, number as u64], tensor.dtype);
             match is_multiplied(spec, tensor) {
+                true if Some(&tensor.name) == data => {
+                    random_tensor(&tensor.shape, seed, |x| dtype.multiplied(data_scale * x))
+                }
                 true => random_tensor(&tensor.shape, seed, |x| dtype.multiplied(x)),
+                false if scales_sums(spec, tensor) => random_tensor(&tensor.shape, seed, |x| dtype.stored(x)),
                 false => random_tensor(&tensor.shape, seed, |x| dtype.stored(sum_scale * x)),
             }
         };
@@ -88,6 +94,41 @@ impl Operands {
 fn is_multiplied(spec: &Spec, tensor: &Tensor) -> bool {
     let mut loads = spec.equations[..=spec.main].iter().flat_map(|equation| equation.loads());
     loads.any(|access| spec.tensor(access).name == tensor.name)
+}
+
+/// True for what the last equation multiplies sums by, such as slopes.
+fn scales_sums(spec: &Spec, tensor: &Tensor) -> bool {
+    let is_it = |of: &Expr| matches!(of, Expr::Load(access) if spec.tensor(access).name == tensor.name);
+    let mut scales = false;
+    if let Some(tail) = spec.equations.last() {
+        let is_factor = |expr: &Expr| matches!(expr, Expr::Binary(BinaryOp::Mul, of) if of.iter().any(is_it));
+        tail.value.for_each(&mut |expr| scales |= is_factor(expr));
+    }
+    scales
+}
+
+/// True if products are added up for a function that bends beside zero or has ends.
+pub(crate) fn bends_sums(spec: &Spec) -> bool {
+    let mut bends = false;
+    if let Some(tail) = spec.equations.last() {
+        tail.value.for_each(&mut |expr| bends |= matches!(expr, Expr::Unary(..) | Expr::Binary(BinaryOp::Min, _)));
+    }
+    bends && !spec.is_chain() && spec.multiplies_tensors()
+}
+
+/// What the first factor of products is scaled by: where a function bends, a power of two by which sums are of a size between 2 and 4,
+/// if they would be larger.
+fn data_scale(spec: &Spec) -> f32 {
+    if !bends_sums(spec) {
+        return 1.0;
+    }
+    let halvings = (0.5 * (spec.reduction_len() as f32).log2() - 2.0).ceil();
+    0.5f32.powf(halvings.max(0.0))
+}
+
+/// A measure of how large sums of random operands are, of `k` products of them `sqrt(k)`.
+pub(crate) fn sum_size(spec: &Spec) -> f32 {
+    data_scale(spec) * (spec.reduction_len() as f32).sqrt()
 }
 
 /// Memory that cannot be had.
@@ -154,6 +195,24 @@ mod tests {
         assert!(operands[0].iter().any(|&x| x > 0.0) && operands[0].iter().any(|&x| x < 0.0));
         let [bias, residual] = ["bias", "residual"].map(|name| operands.named(name).unwrap());
         assert!(bias.iter().chain(residual).all(|x| (0.3..3.0).contains(&x.abs())));
+    }
+
+    #[test]
+    fn sums_are_where_functions_bend() {
+        let of = |act: &str| format!("matmul:m=30,n=40,k=4096,scale,bias,act={act}").parse::<Workload>().unwrap();
+        let magnitude = |values: &ArrayD<f32>| values.iter().map(|x| x.abs()).sum::<f32>() / values.len() as f32;
+        for (act, size) in [("relu", 64.0), ("prelu", 64.0), ("clip:0:6", 4.0), ("gelu", 4.0)] {
+            let workload = of(act);
+            let operands = Operands::random(workload.spec(), 7);
+            assert_eq!(sum_size(workload.spec()), size, "{act}");
+            assert!((0.4..0.7).contains(&(magnitude(&operands[0]) * 64.0 / size)), "{act}");
+            assert!((0.4..0.7).contains(&magnitude(&operands[1])), "{act}");
+            assert!((0.4..0.7).contains(&magnitude(operands.named("output_scale").unwrap())), "{act}");
+            assert!((0.2..0.35).contains(&(magnitude(operands.named("bias").unwrap()) / size)), "{act}");
+            if let Some(slopes) = operands.named("slope") {
+                assert!((0.4..0.7).contains(&magnitude(slopes)), "{act}");
+            }
+        }
     }
 
     #[test]

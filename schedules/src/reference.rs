@@ -8,8 +8,8 @@
 //! | workload | compared | a kernel that is wrong in `w` lines passes with a probability of at most |
 //! |---|---|---|
 //! | up to the bound | every element | 0 |
-//! | larger, linear (no ReLU) | in each block the sum of its `s` channels with random weights, pixel by pixel, so that every element counts (Freivalds, *Probabilistic machines can use less running time*, 1977) | about `2 sqrt(s) / e` for an error of `e` tolerances; 0 if it is the only one in its block and above `2 sqrt(s)` |
-//! | larger, with ReLU, or `s` exceeds a group's channels | in each block the line of one channel, drawn for each block and line; of every `r` lines one | `exp(-w / (s r))` |
+//! | larger, linear (bias and residual only) | in each block the sum of its `s` channels with random weights, pixel by pixel, so that every element counts (Freivalds, *Probabilistic machines can use less running time*, 1977) | about `2 sqrt(s) / e` for an error of `e` tolerances; 0 if it is the only one in its block and above `2 sqrt(s)` |
+//! | larger, with a function or a scale, or `s` exceeds a group's channels | in each block the line of one channel, drawn for each block and line; of every `r` lines one | `exp(-w / (s r))` |
 //!
 //! `r` is 1 unless the bound needs more than the channels of a group in a block. A block has less than `s` channels only at the end
 //! of a group, and lines at the borders count like any other, so that nothing is out of reach. Weights have a unit norm in each block,
@@ -28,7 +28,7 @@ use autotune_ir::interp::OperandError;
 use autotune_ir::spec::{Source, Tensor};
 use autotune_ir::{DType, Spec};
 
-use crate::operands::{Operands, OutOfMemory};
+use crate::operands::{Operands, OutOfMemory, bends_sums, sum_size};
 use crate::workload::Workload;
 
 mod difference;
@@ -67,8 +67,10 @@ pub fn reference(workload: &Workload, operands: &Operands) -> ArrayD<f32> {
 
 /// The magnitude of a sum of `k` products of random operands is about `0.3 sqrt(k)`. Where products cancel or ReLU leaves only small outputs,
 /// rounding errors are still those of sums of that size; this part of `sqrt(k)` is never too small for them, and one lost product, at
-/// least 0.01, is still far beyond every tolerance.
+/// least 0.01, is still far beyond every tolerance. Where a function has ends, such as a sigmoid, outputs stay small beside sums that are
+/// not.
 const LEAST_SUM: f32 = 0.1;
+const LEAST_BENT_SUM: f32 = 0.5;
 
 /// What an output is compared with: every element, or for large workloads what the [module](self) says.
 pub struct Reference {
@@ -105,7 +107,11 @@ impl Reference {
             None => plain::evaluate(spec, tensors)?,
         };
 
-        let least = if spec.is_chain() { f32::MIN_POSITIVE } else { LEAST_SUM * (spec.reduction_len() as f32).sqrt() };
+        let least = match (spec.is_chain(), bends_sums(spec)) {
+            (true, _) => f32::MIN_POSITIVE,
+            (_, true) => LEAST_BENT_SUM * sum_size(spec),
+            (_, false) => LEAST_SUM * sum_size(spec),
+        };
         let largest = values.iter().fold(least, |largest: f32, x| largest.max(x.abs()));
         let shape = match selection.is_exact() {
             true => selection.lines.shape.clone(),
@@ -180,7 +186,7 @@ pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Conv2d;
+    use crate::workload::{Conv2d, Matmul};
     use ndarray::{Dimension, Ix2, s};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
@@ -246,14 +252,23 @@ mod tests {
 
     #[test]
     fn products_agree_with_ndarray() {
-        for text in ["matmul:m=7,n=5,k=9", "matmul:b=3,m=4,n=6,k=2", "matmul:m=1,n=1,k=1"] {
+        for text in [
+            "matmul:m=7,n=5,k=9",
+            "matmul:b=3,m=4,n=6,k=2",
+            "matmul:m=1,n=1,k=1",
+            "matmul:m=7,n=5,k=9,ta",
+            "matmul:b=2,m=7,n=5,k=3,tb",
+            "matmul:b=3,m=4,n=6,k=2,ta,tb",
+        ] {
             let workload: Workload = text.parse().unwrap();
             let operands = Operands::random(workload.spec(), 3);
             let output = reference(&workload, &operands);
             for b in 0..output.shape()[0] {
                 let matrix =
                     |t: &ArrayD<f32>| t.slice(s![b, .., ..]).mapv(f64::from).into_dimensionality::<Ix2>().unwrap();
-                let wanted = matrix(&operands[0]).dot(&matrix(&operands[1]));
+                let as_multiplied = |t, transposed| if transposed { matrix(t).reversed_axes() } else { matrix(t) };
+                let Matmul { ta, tb, .. } = *workload.sizes().unwrap();
+                let wanted = as_multiplied(&operands[0], ta).dot(&as_multiplied(&operands[1], tb));
                 let wanted = wanted.mapv(|x| x as f32).into_dyn();
                 let error = max_rel_error(&output.slice(s![b, .., ..]).to_owned().into_dyn(), &wanted);
                 assert!(error < 1e-6, "{text}, batch {b}: {error}");

@@ -22,6 +22,7 @@ use thiserror::Error;
 
 use crate::once::Once;
 
+mod activation;
 mod attention;
 mod conv1d;
 mod conv2d;
@@ -45,6 +46,7 @@ mod text;
 mod transpose;
 mod window;
 
+pub use activation::Activation;
 pub use attention::Attention;
 pub use conv_transpose2d::ConvTranspose2d;
 pub use conv1d::Conv1d;
@@ -69,24 +71,16 @@ pub use text::{Fields, write_each};
 pub use transpose::Transpose;
 pub use window::Window;
 
-/// The point-wise function applied last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub enum Activation {
-    /// Identity.
-    #[default]
-    None,
-    /// `max(x, 0)`.
-    Relu,
-}
-
-/// What happens to each output element at its final store, in this order: `act(x + bias + residual)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+/// What happens to each output element at its final store, in this order: `act(scale * x + bias + residual)`.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Epilogue {
+    /// Multiply by one value per output channel (conv2d) or column (matmul).
+    pub scale: bool,
     /// Add one value per output channel (conv2d) or column (matmul).
     pub bias: bool,
     /// Add a tensor of the output's shape.
     pub residual: bool,
-    /// Point-wise activation.
+    /// The function applied last.
     pub activation: Activation,
 }
 
@@ -181,7 +175,7 @@ impl Workload {
     ///
     /// ```
     /// use autotune_schedules::{Matmul, Workload};
-    /// assert_eq!(Workload::new(Matmul { b: 1, m: 2, n: 3, k: 4 })?.to_string(), "matmul:m=2,n=3,k=4");
+    /// assert_eq!(Workload::new(Matmul::new(1, 2, 3, 4))?.to_string(), "matmul:m=2,n=3,k=4");
     /// # Ok::<(), autotune_schedules::WorkloadError>(())
     /// ```
     pub fn new(op: impl Operator) -> Result<Self, WorkloadError> {
@@ -255,7 +249,8 @@ impl Workload {
         &self.0.text
     }
 
-    /// What it means. The operands are those of the operator, then `bias` and `residual`, where the epilogue has them.
+    /// What it means. The operands are those of the operator, then those of the epilogue that it has: `output_scale`, `bias`, `residual`
+    /// and the `slope`s of a PReLU.
     pub fn spec(&self) -> &Arc<Spec> {
         &self.0.spec
     }
@@ -406,6 +401,13 @@ mod tests {
             "matmul:m=197,n=197,k=64,dtype=bf16,bias",
             "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,g=2,dtype=f16,bias",
             "matmul:m=1,n=1000,k=512,dtype=tf32",
+            "matmul:m=3,n=5,k=7,ta,tb,bias",
+            "matmul:m=3,n=5,k=7,weights=data",
+            "matmul:b=2,m=3,n=5,k=7,tb,weights=constant,add",
+            "matmul:m=1,n=1000,k=512,scale,bias,add,act=prelu,exact",
+            "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,dtype=f16,scale,act=clip:0:6",
+            "conv1d:n=1,c=64,w=1000,o=128,k=5,s=1,p=2,bias,act=leaky_relu:0.2",
+            "pointwise:m=4,n=5,op=hard_sigmoid:0.2:0.5,act=hard_sigmoid",
         ] {
             let w: Workload = text.parse().unwrap();
             assert_eq!(w.to_string(), text);
@@ -435,7 +437,12 @@ mod tests {
         assert!(error("conv2d:c=3,h=8,w=8,o=4,k=3,s=0").contains("'sh': must be at least 1"));
         assert!(error("conv2d:c=3,h=99999999999,w=99999999999,o=4,k=3").contains("overflows"));
         assert!(error("matmul:m=4294967296,n=4294967296,k=2").contains("C overflows"));
-        assert!(error("matmul:m=4,n=4,k=2,act=gelu").contains("'act': 'gelu'"));
+        assert!(
+            error("matmul:m=4,n=4,k=2,act=cosh").contains("'act': 'cosh' is not an activation (none, relu, clip:LO:HI")
+        );
+        assert!(error("matmul:m=4,n=4,k=2,act=clip:6:0").contains("'act': 'clip:6:0' is not clip:LO:HI, two bounds"));
+        assert!(error("matmul:m=4,n=4,k=2,act=relu:6").contains("'act': 'relu:6' is not a function with parameters"));
+        assert!(error("matmul:m=4,n=4,k=2,scale=2").contains("'scale': '2' is not a flag"));
         assert!(error("matmul:m=4,n=4,k=2,dtype=f64").contains("'dtype': 'f64'"));
     }
 

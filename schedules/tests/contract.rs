@@ -3,7 +3,7 @@
 use autotune_ir::{CpuTarget, GpuTarget, Target};
 use autotune_schedules::{Workload, contract, workload};
 
-const WORKLOADS: [&str; 10] = [
+const WORKLOADS: [&str; 13] = [
     "conv2d:c=16,h=9,w=11,o=32,k=3,p=1,bias,add,act=relu",
     "conv2d:n=2,c=12,h=8,w=8,o=10,k=3,s=2,p=1",
     "conv2d:c=16,h=10,w=9,o=16,k=3,p=1,g=16,bias",
@@ -14,6 +14,9 @@ const WORKLOADS: [&str; 10] = [
     "pool2d:n=2,c=3,h=9,w=20,k=2,s=1,p=0,kind=avg,act=relu",
     "reduce:m=17,n=131,op=mean",
     "transpose:b=2,m=33,n=20,bias",
+    "conv2d:c=16,h=9,w=11,o=32,k=3,p=1,scale,bias,act=hard_swish",
+    "matmul:m=33,n=40,k=24,ta,tb,weights=data,bias,act=gelu",
+    "matmul:b=2,m=33,n=40,k=24,tb,weights=constant,act=prelu",
 ];
 
 #[test]

@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 const USUAL_CASES: u64 = 100_000;
 
 /// What texts are put together from.
-const PIECES: [&str; 48] = [
+const PIECES: [&str; 54] = [
     "conv2d",
     "matmul",
     "conv3d",
@@ -46,6 +46,12 @@ const PIECES: [&str; 48] = [
     "add",
     "act",
     "relu",
+    "clip",
+    "prelu",
+    "leaky_relu:0.1",
+    "hard_sigmoid",
+    "inf",
+    "scale",
     "none",
     "exact",
     "dtype",

@@ -67,6 +67,12 @@ fn matmul_has_remainders() {
 }
 
 #[test]
+fn what_follows_sums_is_fused_behind_the_register_tile() {
+    golden("matmul_epilogue", "matmul:m=3,n=11,k=4,tb,scale,bias,add,act=prelu", &[]);
+    golden("matmul_clip", "matmul:m=2,n=8,k=4,ta,weights=data,act=clip:0:6", &[]);
+}
+
+#[test]
 fn winograd_peels_tiles_at_the_borders() {
     let target = Target::Cpu(CpuTarget::generic_avx2(1));
     let workload: Workload = "conv2d:c=16,h=6,w=5,o=24,k=3,p=1,bias,act=relu".parse().unwrap();

@@ -14,7 +14,7 @@ use common::missing;
 use common::pipelines::{config, faults, group_config, small_target};
 
 /// Workloads with the knobs of small blocks of several warps, and the rest as it comes.
-const CASES: [(&str, &str); 7] = [
+const CASES: [(&str, &str); 13] = [
     ("matmul:m=40,n=34,k=72,dtype=f16,bias,act=relu", "tile.m=32x16 tile.n=32x16 tile.k=16 stages=3 weights=packed"),
     ("matmul:b=2,m=33,n=24,k=40,dtype=bf16,add", "tile.m=32x32 tile.n=32x16 tile.k=16 stages=2 weights=inplace"),
     ("matmul:b=2,m=20,n=40,k=36,dtype=tf32", "tile.m=16x16 tile.n=32x16 tile.k=8 stages=4 weights=inplace"),
@@ -22,10 +22,16 @@ const CASES: [(&str, &str); 7] = [
     ("conv2d:n=2,c=16,h=5,w=6,o=20,k=3,p=1,dtype=f16,bias,add", "tile.m=32x16 tile.n=32x16 tile.k=32 stages=3"),
     ("conv2d:c=6,h=9,w=7,o=12,k=3,s=2,p=1,g=2,dtype=tf32,act=relu", "tile.m=32x16 tile.n=16x16 tile.k=8 stages=4"),
     ("conv2d:n=2,c=5,h=4,w=4,o=7,k=1,dtype=bf16", "tile.m=32x16 tile.n=16x16 tile.k=16 stages=2"),
+    ("matmul:m=33,n=24,k=40,tb,weights=data,dtype=f16,bias,act=gelu", "tile.m=32x32 tile.n=32x16 tile.k=16 stages=2"),
+    ("matmul:m=40,n=34,k=72,tb,dtype=bf16,scale,act=prelu", "tile.m=32x16 tile.n=32x16 tile.k=16 stages=3"),
+    ("matmul:m=40,n=34,k=72,ta,dtype=f16,bias", "tile.m=32x16 tile.n=32x16 tile.k=16 stages=3"),
+    ("matmul:b=2,m=72,n=24,k=40,ta,tb,dtype=bf16,add", "tile.m=64x32 tile.n=32x16 tile.k=32 stages=2"),
+    ("matmul:b=2,m=36,n=40,k=36,ta,dtype=tf32", "tile.m=32x32 tile.n=32x16 tile.k=16 stages=4"),
+    ("conv2d:c=6,h=9,w=7,o=12,k=3,p=1,dtype=tf32,bias,act=hard_swish", "tile.m=32x16 tile.n=16x16 tile.k=8 stages=4"),
 ];
 
 /// The same for warp groups.
-const GROUP_CASES: [(&str, &str); 7] = [
+const GROUP_CASES: [(&str, &str); 8] = [
     ("matmul:m=130,n=40,k=392,dtype=f16,bias,act=relu", "tile.m=128x64 tile.n=32x32 stages=4"),
     ("matmul:m=128,n=48,k=192,dtype=bf16,add", "tile.m=128x128 tile.n=48x48 stages=3 split=3"),
     ("matmul:m=60,n=16,k=328,dtype=f16", "tile.m=64x64 tile.n=16x16 stages=5"),
@@ -33,6 +39,7 @@ const GROUP_CASES: [(&str, &str); 7] = [
     ("matmul:m=128,n=48,k=384,dtype=bf16,add", "tile.m=128x128 tile.n=48x48 stages=3 split=3 producer=group"),
     ("matmul:m=180,n=64,k=520,dtype=f16,add", "tile.m=192x64 tile.n=64x64 stages=2 producer=group"),
     ("matmul:m=250,n=90,k=328,dtype=f16,add", "tile.m=128x64 tile.n=16x16 stages=3 producer=group grid=persistent"),
+    ("matmul:m=60,n=16,k=328,tb,dtype=f16,scale,bias,act=tanh", "tile.m=64x64 tile.n=16x16 stages=5"),
 ];
 
 /// The first case with a producer.

@@ -57,9 +57,14 @@ fn kernels_agree_with_the_reference() {
     for seed in 0..10 {
         check(&device, &random_workload(&mut ChaCha8Rng::seed_from_u64(seed)), seed, 2);
     }
-    for (seed, text) in ["conv2d:n=2,c=7,h=9,w=14,o=13,k=3,p=1,bias,add,act=relu", "conv2d:c=16,h=16,w=12,o=9,k=3,p=2"]
-        .into_iter()
-        .enumerate()
+    for (seed, text) in [
+        "conv2d:n=2,c=7,h=9,w=14,o=13,k=3,p=1,bias,add,act=relu",
+        "conv2d:c=16,h=16,w=12,o=9,k=3,p=2",
+        "conv2d:c=16,h=16,w=12,o=9,k=3,p=1,scale,bias,add,act=gelu_tanh",
+        "matmul:b=2,m=33,n=20,k=40,ta,tb,bias,act=prelu",
+    ]
+    .into_iter()
+    .enumerate()
     {
         check(&device, &text.parse().unwrap(), seed as u64, 6);
     }
@@ -80,6 +85,7 @@ fn in_the_simulator() {
     if what == "all" {
         for (seed, text) in [
             "matmul:m=17,n=20,k=12,bias,act=relu",
+            "matmul:m=17,n=20,k=12,ta,tb,scale,act=gelu",
             "conv2d:c=5,h=6,w=7,o=9,k=3,p=1",
             "conv2d:c=8,h=5,w=5,o=8,k=3,p=1,s=2,g=8",
             "conv2d:n=2,c=3,h=7,w=7,o=5,k=3,p=1,bias,add",

@@ -6,28 +6,39 @@ mod common;
 
 use autotune_ir::program::{BinaryOp, UnaryOp};
 use autotune_ir::{CpuTarget, Isa, Target};
-use autotune_schedules::workload::{Broadcast, Function, Pointwise, PointwiseOp};
+use autotune_schedules::workload::{Activation, Broadcast, Function, Pointwise, PointwiseOp};
 use autotune_schedules::{Operands, Workload, max_rel_error, reference};
+use common::epilogues::{ACTIVATIONS, activation};
 use common::pointwise::{UNARY, random_pointwise};
 use common::random_programs::check;
-use ndarray::ArrayD;
+use ndarray::{ArrayD, Dimension};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-fn function(function: Function, x: f64) -> f64 {
+fn activated(activation: Activation, x: f64, slope: f64) -> f64 {
     let unit = (x / 6.0 + 0.5).clamp(0.0, 1.0);
-    match function {
-        Function::Copy => x,
-        Function::Relu => x.max(0.0),
-        Function::Gelu => 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt())),
-        Function::GeluTanh => {
+    let leaky = |slope: f64| if x < 0.0 { slope * x } else { x };
+    match activation {
+        Activation::None => x,
+        Activation::Relu => x.max(0.0),
+        Activation::Clip { lo, hi, .. } => x.clamp(lo.into(), hi.into()),
+        Activation::LeakyRelu { alpha, .. } => leaky(alpha.into()),
+        Activation::Prelu => leaky(slope),
+        Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Activation::Tanh => x.tanh(),
+        Activation::HardSigmoid { alpha, beta, .. } => (f64::from(alpha) * x + f64::from(beta)).clamp(0.0, 1.0),
+        Activation::HardSwish => x * unit,
+        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::Gelu => 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt())),
+        Activation::GeluTanh => {
             0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
         }
-        Function::Silu => x / (1.0 + (-x).exp()),
-        Function::HardSigmoid => unit,
-        Function::HardSwish => x * unit,
-        Function::Op(UnaryOp::Sigmoid) => 1.0 / (1.0 + (-x).exp()),
-        Function::Op(UnaryOp::Tanh) => x.tanh(),
+    }
+}
+
+fn function(function: Function, x: f64) -> f64 {
+    match function {
+        Function::Activation(activation) => activated(activation, x, 1.0),
         Function::Op(UnaryOp::Erf) => libm::erf(x),
         Function::Op(UnaryOp::Exp) => x.exp(),
         Function::Op(UnaryOp::Log) => x.ln(),
@@ -36,7 +47,7 @@ fn function(function: Function, x: f64) -> f64 {
         Function::Op(UnaryOp::Abs) => x.abs(),
         Function::Op(UnaryOp::Neg) => -x,
         Function::Op(UnaryOp::Floor) => x.floor(),
-        Function::Op(UnaryOp::Cast(_)) => unreachable!("no operation of the text form"),
+        Function::Op(UnaryOp::Sigmoid | UnaryOp::Tanh | UnaryOp::Cast(_)) => unreachable!("not of the text form"),
     }
 }
 
@@ -88,6 +99,34 @@ fn references_are_what_each_operation_says() {
     }
 }
 
+/// The epilogue by hand, of the sums that the same workload has without it.
+#[test]
+fn epilogues_are_what_each_part_says() {
+    for (seed, (act, text)) in (0..).zip(ACTIVATIONS.iter().flat_map(|act| {
+        ["conv2d:n=2,c=7,h=5,w=6,o=9,k=3,p=1", "matmul:b=2,m=7,n=12,k=300", "pool2d:c=5,h=7,w=6,k=2,kind=avg"]
+            .map(|text| (act, text))
+    })) {
+        let bare: Workload = text.parse().unwrap();
+        let workload: Workload = format!("{text},scale,bias,add,act={act}").parse().unwrap();
+        let operands = Operands::random(workload.spec(), seed);
+        let mut own = Operands::random(bare.spec(), seed);
+        (0..own.len()).for_each(|number| own[number] = operands[number].clone());
+        let sums = reference(&bare, &own);
+
+        let channel = if text.starts_with("matmul") { 2 } else { 1 };
+        let of = |name: &str, at: &[usize]| operands.named(name).map(|tensor| f64::from(tensor[at]));
+        let wanted = ArrayD::from_shape_fn(sums.shape(), |i| {
+            let at: Vec<usize> = (0..i.ndim()).map(|dim| i[dim]).collect();
+            let of_channel = |name| of(name, &at[channel..=channel]);
+            let sum = f64::from(sums[&at[..]]) * of_channel("output_scale").unwrap();
+            let sum = sum + of_channel("bias").unwrap() + of("residual", &at).unwrap();
+            activated(activation(act), sum, of_channel("slope").unwrap_or(1.0)) as f32
+        });
+        let error = max_rel_error(&reference(&workload, &operands), &wanted);
+        assert!(error < 1e-6, "{workload}: {error}");
+    }
+}
+
 #[test]
 fn random_programs_are_proven_and_agree_with_the_reference() {
     for isa in [Isa::Avx2, Isa::Avx512, Isa::Generic] {
@@ -107,6 +146,9 @@ fn the_text_forms_are_read_as_they_are_written() {
         "pointwise:m=3,n=5,op=div,rhs=row",
         "pointwise:m=3,n=5,op=min,rhs=column,add",
         "pointwise:m=3,n=5,op=sub,rhs=scalar",
+        "pointwise:m=3,n=5,op=clip:-1:inf,act=clip:0:6",
+        "pointwise:m=3,n=5,op=copy,scale,act=prelu",
+        "pointwise:m=3,n=5,op=leaky_relu:0.2,act=leaky_relu",
     ] {
         assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
     }
@@ -121,6 +163,10 @@ fn errors_name_the_operator_and_the_field() {
     for (text, wanted) in [
         ("pointwise:m=4,n=4", "pointwise: field 'op' is missing"),
         ("pointwise:m=4,n=4,op=cosh", "pointwise: field 'op': 'cosh' is not an operation (relu, gelu,"),
+        ("pointwise:m=4,n=4,op=prelu", "pointwise: field 'op': 'prelu' is not an operation (relu, gelu,"),
+        ("pointwise:m=4,n=4,op=none", "pointwise: field 'op': 'none' is not an operation (relu, gelu,"),
+        ("pointwise:m=4,n=4,op=clip:1:0", "pointwise: field 'op': 'clip:1:0' is not clip:LO:HI, two bounds"),
+        ("pointwise:m=4,n=4,op=add,act=log", "pointwise: field 'act': 'log' is not an activation (none, relu,"),
         ("pointwise:m=4,n=4,op=exp,rhs=row", "pointwise: field 'rhs': the operation has one operand only"),
         ("pointwise:m=4,n=4,op=add,rhs=rows", "pointwise: field 'rhs': 'rows' is not a shape of the second operand"),
         ("pointwise:m=0,n=4,op=add", "pointwise: field 'm': must be at least 1"),

@@ -137,9 +137,9 @@ mod tests {
     use super::*;
     use autotune_schedules::workload::{Activation, Conv2d, Epilogue, Matmul};
 
-    const BIAS: Epilogue = Epilogue { bias: true, residual: false, activation: Activation::None };
-    const RELU: Epilogue = Epilogue { bias: true, residual: false, activation: Activation::Relu };
-    const ADD_RELU: Epilogue = Epilogue { bias: true, residual: true, activation: Activation::Relu };
+    const BIAS: Epilogue = Epilogue { scale: false, bias: true, residual: false, activation: Activation::None };
+    const RELU: Epilogue = Epilogue { scale: false, bias: true, residual: false, activation: Activation::Relu };
+    const ADD_RELU: Epilogue = Epilogue { scale: false, bias: true, residual: true, activation: Activation::Relu };
 
     /// Every convolution of the network in the order in which it runs, written down from its definition.
     fn graph() -> Vec<Workload> {
@@ -184,7 +184,7 @@ mod tests {
             let bare = |workload: &Workload| workload.with_epilogue(Epilogue::default());
             let same: Vec<_> = graph.iter().filter(|w| bare(w) == bare(&task.workload)).collect();
             if task.workload.sizes::<Conv2d>().is_none() {
-                assert_eq!(task.workload.sizes(), Some(&Matmul { b: 1, m: 1, n: 1000, k: 512 }));
+                assert_eq!(task.workload.sizes(), Some(&Matmul::new(1, 1, 1000, 512)));
                 assert_eq!((task.count, task.workload.epilogue()), (1, BIAS));
                 continue;
             }

@@ -77,7 +77,9 @@ fn start(place: &Place<'_>, peer: &Listed, log: &Path) -> Result<Server> {
 /// A workload as server.py is asked for it: what its operator is made with, the shapes of its operands and of its output.
 pub(crate) fn order(workload: &Workload) -> Result<Value> {
     let mut fields = operator(workload).with_context(|| format!("the peers know no {workload}"))?;
-    let Epilogue { bias, residual, activation } = workload.epilogue();
+    let Epilogue { scale, bias, residual, activation } = workload.epilogue();
+    let is_known = !scale && [Activation::None, Activation::Relu].contains(&activation);
+    ensure!(is_known, "the peers know {workload} with bias, residual and ReLU only");
     let has_epilogue = bias || residual || activation != Activation::None;
     let is_contraction = workload.sizes::<Conv2d>().is_some() || workload.sizes::<Matmul>().is_some();
     ensure!(is_contraction || !has_epilogue, "the peers know {workload} without its epilogue only");
@@ -102,7 +104,7 @@ fn operator(workload: &Workload) -> Option<Value> {
             "dh": c.dilation[0], "dw": c.dilation[1], "groups": c.groups,
         }));
     }
-    if let Some(m) = workload.sizes::<Matmul>() {
+    if let Some(m) = workload.sizes::<Matmul>().filter(|m| !m.ta && !m.tb) {
         return Some(json!({"op": "matmul", "b": m.b, "m": m.m, "n": m.n, "k": m.k}));
     }
     if let Some(p) = workload.sizes::<Pool2d>() {

@@ -59,7 +59,7 @@ impl ThreadGroup {
 ///                 rows[.., 16*i + 8*h + r + .., K*s + k + ..] * columns[.., 8*P*j + 8*p + 2*q + c + .., K*s + k + ..]
 /// ```
 ///
-/// or, with `P = 1`, `columns[.., K*s + k + .., 8*j + 2*q + c + ..]`. This is how the instructions `m16n8k16` and `m16n8k8` deal out their
+/// or, with `P = 1`, `columns[.., K*s + k + .., 8*j + 2*q + c + ..]`, and of a warp `rows[.., K*s + k + .., 16*i + 8*h + r + ..]`. This is how the instructions `m16n8k16` and `m16n8k8` deal out their
 /// result to the lanes of a warp (PTX ISA, "Matrix Fragments for mma.m16n8k16" and "for mma.m16n8k8"); the operands, which
 /// other lanes need as well, come from shared memory, where rows of operands begin at multiples of 16 bytes.
 ///
@@ -110,8 +110,17 @@ impl<'a> Fragments<'a> {
 
     /// True if a row of the operand with the columns holds what one column of the result needs.
     pub fn columns_are_rows(&self) -> bool {
+        self.has_steps_last(self.columns)
+    }
+
+    /// True if a row of the operand with the rows holds what one row of the result needs.
+    pub fn rows_are_rows(&self) -> bool {
+        self.has_steps_last(self.rows)
+    }
+
+    fn has_steps_last(&self, access: &Access) -> bool {
         let [.., k] = self.loops;
-        self.columns.index.last().is_some_and(|index| index.uses(k.var))
+        access.index.last().is_some_and(|index| index.uses(k.var))
     }
 
     /// Whether a body is of the form, for these threads, or what is not.
@@ -186,9 +195,11 @@ impl<'a> Fragments<'a> {
         // What is the same for all lanes is left out; what is always zero says nothing.
         let extent = |var: VarId| self.loops.iter().find(|l| l.var == var).map_or(2, |l| l.extent);
         let counts = |var: VarId| self.is_variable(var, lanes) && extent(var) > 1;
-        has_terms(self.rows, counts, [&along_rows, &reduction])
-            && (has_terms(self.columns, counts, [&along_columns, &reduction])
-                || (by == ThreadGroup::Warp && has_terms(self.columns, counts, [&reduction, &along_columns])))
+        let is_dealt_out = |access: &Access, along: &[(VarId, i64)]| {
+            has_terms(access, counts, [along, &reduction])
+                || (by == ThreadGroup::Warp && has_terms(access, counts, [&reduction, along]))
+        };
+        is_dealt_out(self.rows, &along_rows) && is_dealt_out(self.columns, &along_columns)
     }
 
     /// True for a variable that is not the same for all fragments and lanes.

@@ -165,7 +165,7 @@ fn job(code: Code) -> Job {
         stages: vec![stage(When::AheadOfTime), stage(When::EveryRun)],
         local_bytes: 5,
     };
-    let workload = Workload::new(Matmul { b: 1, m: 2, n: 3, k: 4 });
+    let workload = Workload::new(Matmul::new(1, 2, 3, 4));
     let workload = workload.unwrap_or_else(|error| unreachable!("its sizes make sense: {error}"));
     let target = Target::Cpu(CpuTarget::generic_avx2(2));
     let artifact = Artifact { target, plan, code };

@@ -138,6 +138,8 @@ impl<'r> DefaultRule<'r> {
                 ("tile", axis) => self.tile(knob, roles.contraction.axis(axis)?, [channels, width]),
                 ("order", "reduce") => Some(outermost_tap.map_or(0, |tap| starting_with(knob, roles.name(tap)))),
                 ("order", "") => Some(starting_with(knob, roles.name(self.outermost))),
+                // Vectors need weights that lie side by side.
+                ("weights", _) if roles.contraction.weight.stride(self.vector) > 1 => position("packed"),
                 ("weights", _) => position("inplace").or(Some(0)),
                 ("unroll", _) => position(self.unroll),
                 ("layout", _) => position(words[2].1).or(Some(0)),

@@ -116,9 +116,8 @@ impl AxisRoles {
         is_offered.then(|| Self::fused(own, &parts, true))
     }
 
-    /// As a matrix product, `result[row, column] += data[row, ..] * weight[.., column]`, for each of a batch. The steps of the reduction
-    /// lie together in the data: that of a convolution has the channels last, so that a row finds what it needs at a kernel position in
-    /// one place.
+    /// As a matrix product, `result[row, column] += data[row, ..] * weight[.., column]`, for each of a batch. The data of a convolution has
+    /// the channels last, so that a row finds what it needs at a kernel position in one place; that of a matrix product is as it lies.
     ///
     /// | | batch | rows | columns | reduction |
     /// |---|---|---|---|---|
@@ -128,14 +127,15 @@ impl AxisRoles {
         let (parts, mut own) = (forward_axes(spec)?, Contraction::with_unit_axes(spec));
         let (&[column], &[.., step]) = (&parts.columns[..], &parts.steps[..]) else { return None };
         let uses = |index: Option<&Affine>, axis| index.is_some_and(|index| index.uses(VarId(axis as u32)));
-        let channels_last = !uses(own.data.index.last(), step);
+        let is_product = parts.rows.len() == 1 && parts.windows.is_empty();
+        let channels_last = !is_product && !uses(own.data.index.last(), step);
         if channels_last {
             // Layouts with the channels last are those of images, `[n, c, h, w]`.
             let has_channels = |operand: &Operand, axis| operand.shape.len() == 4 && uses(operand.index.get(1), axis);
             let are_images = has_channels(&own.data, step) && has_channels(&own.output, column);
             [&mut own.data, &mut own.output].into_iter().filter(|_| are_images).for_each(second_last);
         }
-        if !uses(own.data.index.last(), step) {
+        if !is_product && !uses(own.data.index.last(), step) {
             return None;
         }
 

@@ -28,7 +28,7 @@
 //! Warp groups are for compute capability 9.0, matrix products with packed weights, and types of 16 bits. Four warps
 //! multiply by one instruction, which reads both operands from shared memory while the warps go on; one thread starts the copy of
 //! each operand's tile, which the copy engine does by itself: with `producer=group` one of a warp group that does nothing else, with
-//! `grid=persistent` for tile after tile.
+//! `grid=persistent` for tile after tile. Their data has the steps last; that of warps may lie transposed, too.
 
 use std::sync::Arc;
 
@@ -57,7 +57,9 @@ const GRID: &[&str] = &["tiles", "persistent"];
 pub(super) fn are_for(roles: &AxisRoles, dtype: DType, target: &GpuTarget, by: ThreadGroup) -> bool {
     let GpuApi::Cuda { sm } = target.api else { return false };
     let [rows, _, steps] = sizes(roles);
-    let is_plain = roles.pixels.is_none() && roles.own.weight_is_constant;
+    let steps_last = roles.reduce.last().and_then(|&step| roles.operands[0].dim_of(step));
+    let is_plain =
+        roles.pixels.is_none() && roles.own.weight_is_constant && steps_last == Some(roles.operands[0].index.len() - 1);
     let batch = roles.batch.iter().map(|&axis| roles.extent(axis)).product::<usize>();
     match by {
         ThreadGroup::Warp => sm >= 80 && Fragments::steps(dtype).is_some(),

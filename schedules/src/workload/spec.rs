@@ -5,9 +5,9 @@ use autotune_ir::spec::{Equation, Reduction, Source, Spec, Tensor};
 use autotune_ir::{Affine, DType, VarId};
 
 use super::operator::Computed;
-use super::{Activation, Epilogue, Formula};
+use super::{Epilogue, Formula};
 
-/// What is computed on the way, `sum = Σ value`, then `output = act(sum + bias + residual)`.
+/// What is computed on the way, `sum = Σ value`, then `output = act(output_scale * sum + bias + residual)`.
 pub(super) fn of(formula: Formula, name: &str, dtype: DType, epilogue: &Epilogue) -> Spec {
     let Formula { operands, computed, axes, value, reduction, shape, index, channel } = formula;
     let mut tensors = Vec::new();
@@ -26,23 +26,27 @@ pub(super) fn of(formula: Formula, name: &str, dtype: DType, epilogue: &Epilogue
         let output = Access { buffer: add(name, &shape, DType::F32, Source::Computed), index };
         equations.push(Equation { axes, output, value, reduction });
     }
-    let bias = epilogue.bias.then(|| add("bias", &shape[channel..=channel], dtype, given(false)));
+    let of_channels = &shape[channel..=channel];
+    let scale = epilogue.scale.then(|| add("output_scale", of_channels, dtype, given(false)));
+    let bias = epilogue.bias.then(|| add("bias", of_channels, dtype, given(false)));
     let residual = epilogue.residual.then(|| add("residual", &shape, dtype, given(false)));
+    let slope = epilogue.activation.has_slopes().then(|| add("slope", of_channels, dtype, given(false)));
     let sum = add("sum", &shape, DType::F32, Source::Computed);
     let output = add("output", &shape, dtype, Source::Computed);
 
     let at = |buffer| Access { buffer, index: index.clone() };
+    let of_channel = |buffer| Expr::Load(Access { buffer, index: vec![index[channel].clone()] });
     let mut result = Expr::Load(at(sum));
+    if let Some(scale) = scale {
+        result = Expr::product(result, of_channel(scale));
+    }
     if let Some(bias) = bias {
-        let access = Access { buffer: bias, index: vec![index[channel].clone()] };
-        result = Expr::sum(result, Expr::Load(access));
+        result = Expr::sum(result, of_channel(bias));
     }
     if let Some(residual) = residual {
         result = Expr::sum(result, Expr::Load(at(residual)));
     }
-    if epilogue.activation == Activation::Relu {
-        result = Expr::max(result, Expr::Const(0.0));
-    }
+    let result = epilogue.activation.of(result, slope.map(of_channel));
 
     let spatial = axes.iter().filter(|axis| !axis.reduce).cloned().collect();
     let last = Equation { axes, output: at(sum), value, reduction };

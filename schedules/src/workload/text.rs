@@ -9,7 +9,7 @@ use super::operator::operators;
 use super::{Activation, Epilogue, Operator, OperatorKind, Workload, WorkloadError};
 
 /// The fields that every operator has.
-const COMMON_FIELDS: &str = "dtype,bias,add,act,exact";
+const COMMON_FIELDS: &str = "dtype,scale,bias,add,act,exact";
 
 /// The text form of a workload of these parts.
 pub(super) fn of(op: &dyn Operator, dtype: DType, epilogue: &Epilogue, exact: bool) -> String {
@@ -20,13 +20,14 @@ pub(super) fn of(op: &dyn Operator, dtype: DType, epilogue: &Epilogue, exact: bo
         text += ",dtype=";
         text += dtype.word();
     }
-    let flags = [
-        (epilogue.bias, ",bias"),
-        (epilogue.residual, ",add"),
-        (epilogue.activation == Activation::Relu, ",act=relu"),
-        (exact, ",exact"),
-    ];
-    flags.into_iter().filter(|(is_set, _)| *is_set).for_each(|(_, word)| text += word);
+    let parts = [(epilogue.scale, ",scale"), (epilogue.bias, ",bias"), (epilogue.residual, ",add")];
+    parts.into_iter().filter(|(is_set, _)| *is_set).for_each(|(_, word)| text += word);
+    if epilogue.activation != Activation::None {
+        text += &format!(",act={}", epilogue.activation);
+    }
+    if exact {
+        text += ",exact";
+    }
     text
 }
 
@@ -135,12 +136,8 @@ impl Fields {
         words: &[(&str, T)],
         expected: &'static str,
     ) -> Result<Option<T>, WorkloadError> {
-        let Some((_, value)) = self.get(field) else { return Ok(None) };
-        let word = value.as_deref().unwrap_or("");
-        match words.iter().find(|(known, _)| *known == word) {
-            Some((_, meant)) => Ok(Some(*meant)),
-            None => self.bad(field, word, expected),
-        }
+        let meant = |word: &str| words.iter().find(|(known, _)| *known == word).map(|(_, meant)| *meant);
+        self.read(field, |word| meant(word).ok_or(expected))
     }
 
     /// True if a field is given, other than as `0`.
@@ -156,29 +153,26 @@ impl Fields {
         }
     }
 
+    /// What is read from the value of a field, if it is given.
+    pub(super) fn read<T>(
+        &self,
+        field: &str,
+        read: impl FnOnce(&str) -> Result<T, &'static str>,
+    ) -> Result<Option<T>, WorkloadError> {
+        let Some((_, value)) = self.get(field) else { return Ok(None) };
+        let text = value.as_deref().unwrap_or("");
+        read(text).map(Some).or_else(|expected| self.bad(field, text, expected))
+    }
+
     fn dtype(&self) -> Result<DType, WorkloadError> {
-        match self.get("dtype") {
-            None => Ok(DType::F32),
-            Some((_, value)) => {
-                let word = value.as_deref().unwrap_or("");
-                match DType::WORDS.into_iter().find(|(known, _)| *known == word) {
-                    Some((_, dtype)) => Ok(dtype),
-                    None => self.bad("dtype", word, "a supported element type (f32, tf32, f16 or bf16)"),
-                }
-            }
-        }
+        let dtype = self.word("dtype", &DType::WORDS, "a supported element type (f32, tf32, f16 or bf16)")?;
+        Ok(dtype.unwrap_or(DType::F32))
     }
 
     fn epilogue(&self) -> Result<Epilogue, WorkloadError> {
-        let activation = match self.get("act") {
-            None => Activation::None,
-            Some((_, value)) => match value.as_deref().unwrap_or("") {
-                "none" => Activation::None,
-                "relu" => Activation::Relu,
-                other => return self.bad("act", other, "an activation (none or relu)"),
-            },
-        };
-        Ok(Epilogue { bias: self.flag("bias")?, residual: self.flag("add")?, activation })
+        let activation = self.read("act", Activation::parse)?.unwrap_or_default();
+        let [scale, bias, residual] = ["scale", "bias", "add"].map(|field| self.flag(field));
+        Ok(Epilogue { scale: scale?, bias: bias?, residual: residual?, activation })
     }
 }
 

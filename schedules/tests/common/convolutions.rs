@@ -1,8 +1,10 @@
 //! Random convolutions other than of two axes, and transposed ones.
 
 use autotune_schedules::Workload;
-use autotune_schedules::workload::{Activation, Conv1d, Conv3d, ConvTranspose2d, Epilogue, Window};
+use autotune_schedules::workload::{Conv1d, Conv3d, ConvTranspose2d, Window};
 use rand::{Rng, RngExt};
+
+use super::epilogues::random_epilogue;
 
 /// A workload of at most about a million multiply-adds.
 pub fn random_convolution<R: Rng>(rng: &mut R) -> Workload {
@@ -12,11 +14,7 @@ pub fn random_convolution<R: Rng>(rng: &mut R) -> Workload {
             1 => Workload::new(random_volume(rng)),
             _ => Workload::new(random_transposed(rng)),
         };
-        let epilogue = Epilogue {
-            bias: rng.random_bool(0.5),
-            residual: rng.random_bool(0.3),
-            activation: if rng.random_bool(0.5) { Activation::Relu } else { Activation::None },
-        };
+        let epilogue = random_epilogue(rng);
         match workload {
             Ok(workload) if workload.flops() < 2e6 => return workload.with_epilogue(epilogue),
             _ => {}

@@ -5,6 +5,7 @@ pub mod c;
 pub mod convolutions;
 #[cfg(unix)]
 pub mod cuda_on_cpu;
+pub mod epilogues;
 pub mod instructions;
 #[cfg(target_arch = "x86_64")]
 pub mod machine;

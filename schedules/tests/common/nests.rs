@@ -83,6 +83,7 @@ impl Builder {
         match self.1.epilogue().activation {
             Activation::None => value,
             Activation::Relu => Expr::max(value, Expr::Const(0.0)),
+            other => panic!("no nest for act={other}"),
         }
     }
 }

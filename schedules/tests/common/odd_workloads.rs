@@ -4,9 +4,10 @@
 
 use std::env;
 
-use autotune_schedules::workload::{Activation, Epilogue};
 use autotune_schedules::{Conv2d, Matmul, Workload};
 use rand::{Rng, RngExt};
+
+use super::epilogues::random_epilogue;
 
 /// How many random cases a test runs: `AUTOTUNE_CASES` in the environment, else `usual`.
 pub fn cases(usual: u64) -> u64 {
@@ -23,11 +24,7 @@ pub fn odd_workload<R: Rng>(rng: &mut R) -> Workload {
             true => Workload::new(odd_conv(rng)),
             false => Workload::new(odd_matmul(rng)),
         };
-        let epilogue = Epilogue {
-            bias: rng.random(),
-            residual: rng.random_ratio(1, 4),
-            activation: if rng.random() { Activation::Relu } else { Activation::None },
-        };
+        let epilogue = random_epilogue(rng);
         let is_exact = rng.random();
         if let Ok(workload) = made {
             return workload.with_epilogue(epilogue).with_exact(is_exact);
@@ -94,10 +91,8 @@ fn odd_conv<R: Rng>(rng: &mut R) -> Conv2d {
 
 fn odd_matmul<R: Rng>(rng: &mut R) -> Matmul {
     let most = if rng.random_ratio(1, 8) { 1 << 26 } else { 5000 };
-    Matmul {
-        b: if rng.random_ratio(1, 4) { size(rng, 300) } else { 1 },
-        m: size(rng, most),
-        n: size(rng, most),
-        k: size(rng, most),
-    }
+    let b = if rng.random_ratio(1, 4) { size(rng, 300) } else { 1 };
+    let plain = Matmul::new(b, size(rng, most), size(rng, most), size(rng, most));
+    let weight_is_constant = plain.weight_is_constant ^ rng.random_ratio(1, 4);
+    Matmul { ta: rng.random_ratio(1, 4), tb: rng.random_ratio(1, 4), weight_is_constant, ..plain }
 }

@@ -1,17 +1,22 @@
 //! Random functions of elements.
 
 use autotune_schedules::Workload;
-use autotune_schedules::workload::{Activation, Epilogue};
 use rand::{Rng, RngExt};
 
+use super::epilogues::random_epilogue;
+
 /// Every operation on one operand, by its word.
-pub const UNARY: [&str; 17] = [
+pub const UNARY: [&str; 21] = [
     "relu",
     "gelu",
     "gelu_tanh",
     "silu",
     "hard_sigmoid",
     "hard_swish",
+    "clip:-0.5:2",
+    "leaky_relu",
+    "leaky_relu:0.3",
+    "hard_sigmoid:0.2:0.25",
     "sigmoid",
     "tanh",
     "erf",
@@ -41,11 +46,6 @@ pub fn random_pointwise<R: Rng>(rng: &mut R) -> Workload {
         }
     };
     let (m, n) = (pick(&["1", "2", "7", "16", "33"]), pick(&["1", "2", "13", "16", "64", "97"]));
-    let epilogue = Epilogue {
-        bias: rng.random_bool(0.3),
-        residual: rng.random_bool(0.3),
-        activation: if rng.random_bool(0.3) { Activation::Relu } else { Activation::None },
-    };
     let workload: Workload = format!("pointwise:m={m},n={n},op={op}").parse().unwrap();
-    workload.with_epilogue(epilogue)
+    workload.with_epilogue(random_epilogue(rng))
 }

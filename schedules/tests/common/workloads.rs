@@ -3,11 +3,13 @@
 
 use autotune_ir::Target;
 use autotune_schedules::workload::{
-    Activation, Attention, Epilogue, GroupNorm, LayerNorm, LocalResponseNorm, Pool2d, PoolKind, Reduce, ReduceOp,
-    RmsNorm, Softmax, Transpose, WorkloadError,
+    Attention, GroupNorm, LayerNorm, LocalResponseNorm, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm, Softmax,
+    Transpose, WorkloadError,
 };
 use autotune_schedules::{Config, Conv2d, Matmul, ScheduleSpace, Value, Workload, winograd};
 use rand::{Rng, RngExt};
+
+use super::epilogues::random_epilogue;
 
 /// A workload of at most about a million multiply-adds.
 pub fn random_workload<R: Rng>(rng: &mut R) -> Workload {
@@ -97,14 +99,6 @@ fn random_transpose<R: Rng>(rng: &mut R) -> Transpose {
     let mut size = || pick(rng, &[1, 2, 3, 7, 8, 13, 16, 31, 33, 64]);
     let (m, n) = (size(), size());
     Transpose { b: pick(rng, &[1, 1, 2, 3]), m, n }
-}
-
-fn random_epilogue<R: Rng>(rng: &mut R) -> Epilogue {
-    Epilogue {
-        bias: rng.random_bool(0.5),
-        residual: rng.random_bool(0.3),
-        activation: if rng.random_bool(0.5) { Activation::Relu } else { Activation::None },
-    }
 }
 
 /// A workload that the Winograd sketch is for on channel blocks of `block`: of two outputs or more along both axes.
@@ -212,5 +206,7 @@ fn random_conv<R: Rng>(rng: &mut R) -> Conv2d {
 fn random_matmul<R: Rng>(rng: &mut R) -> Matmul {
     let mut size = || pick(rng, &[1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 48, 64, 97, 128, 197]);
     let (m, n, k) = (size(), size(), size());
-    Matmul { b: pick(rng, &[1, 1, 1, 2, 3]), m, n, k }
+    let plain = Matmul::new(pick(rng, &[1, 1, 1, 2, 3]), m, n, k);
+    let (ta, tb) = (rng.random_bool(0.2), rng.random_bool(0.3));
+    Matmul { ta, tb, weight_is_constant: plain.weight_is_constant ^ rng.random_bool(0.2), ..plain }
 }

@@ -15,6 +15,10 @@ use rand_chacha::ChaCha8Rng;
 use super::simulator::{Machine, Recorded, Recorder, Set};
 use crate::asm::{AssembleError, generate};
 
+#[path = "../../../../schedules/tests/common/epilogues.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod epilogues;
+
 #[path = "../../../../schedules/tests/common/workloads.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod workloads;

@@ -40,9 +40,16 @@ impl Writer<'_, Cuda> {
         let (rows, columns) = (flat_offset(self.program, tile.rows), flat_offset(self.program, tile.columns));
         let along = |offset: &Affine, var: VarId| offset.coefficient(var);
 
-        let row = along(&rows, h.var) / 8;
         // Where lane 0 begins; the lanes in groups of eight give the addresses of the rows of four matrices of 16-byte rows.
-        let rows_start = format!("{} + lane % 16 * {row} + lane / 16 * {unit}", self.start(tile.rows, &tile));
+        let (row, row_step) = (along(&rows, h.var) / 8, along(&rows, k.var));
+        let (rows_at, load_rows) = match (tile.rows_are_rows(), dtype) {
+            (true, _) => (format!("lane % 16 * {row} + lane / 16 * {unit}"), "load_matrices"),
+            (false, DType::F16 | DType::Bf16) => {
+                (format!("(lane % 8 + lane / 16 * 8) * {row_step} + lane / 8 % 2 * 8"), "load_matrices_transposed")
+            }
+            (false, _) => (format!("lane % 4 * {row_step} + lane / 4"), ""),
+        };
+        let rows_start = format!("{} + {rows_at}", self.start(tile.rows, &tile));
 
         let column = along(&columns, j.var) / 8;
         let step = along(&columns, k.var);
@@ -69,11 +76,18 @@ impl Writer<'_, Cuda> {
             format!("  for (int s = 0; s < {}; ++s) {{", s.extent),
             format!("    unsigned a[{is}][4], b[{}][4];", js / 2),
             "    #pragma unroll".into(),
-            format!("    for (int i = 0; i < {is}; ++i) load_matrices(a[i], rows + {rows_i}*i + {rows_s}*s);"),
-            "    #pragma unroll".into(),
         ];
 
-        // Columns of tf32 that are no rows have no instruction to load them.
+        // Rows of the result, or columns, of tf32 that are no rows have no instruction to load them.
+        if load_rows.is_empty() {
+            lines.push(format!("    for (int i = 0; i < {}; ++i)", 4 * is));
+            let place = format!("{rows_s}*s + {rows_i}*(i / 4) + 8*(i % 2) + {}*(i / 2 % 2)", 4 * row_step);
+            lines.push(format!("      a[i / 4][i % 4] = __float_as_uint(rows[{place}]);"));
+        } else {
+            let place = format!("{rows_i}*i + {rows_s}*s");
+            lines.push(format!("    for (int i = 0; i < {is}; ++i) {load_rows}(a[i], rows + {place});"));
+        }
+        lines.push("    #pragma unroll".into());
         if load.is_empty() {
             lines.push(format!("    for (int j = 0; j < {}; ++j)", 2 * js));
             let place = format!("{columns_s}*s + {}*(j % 2) + {columns_j}*(j / 2)", 4 * step);

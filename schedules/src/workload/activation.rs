@@ -1,0 +1,236 @@
+//! Functions of one value that networks have behind products and sums: what `act=` names in an epilogue, and `op=` for every element.
+//!
+//! | word | of `x` |
+//! |---|---|
+//! | `none` | `x` |
+//! | `relu` | `max(x, 0)` |
+//! | `clip:LO:HI` | `min(max(x, LO), HI)`; `clip:0:6` is ReLU6, a bound may be `-inf` or `inf` |
+//! | `leaky_relu`, `leaky_relu:ALPHA` | `x`, below zero `ALPHA * x`; 0.01 where nothing is said |
+//! | `prelu` | `x`, below zero `slope[channel] * x`, the slopes an operand; only as `act=` |
+//! | `sigmoid` | `1 / (1 + exp(-x))` |
+//! | `tanh` | hyperbolic tangent |
+//! | `hard_sigmoid`, `hard_sigmoid:ALPHA:BETA` | `min(max(ALPHA * x + BETA, 0), 1)`; 1/6 and 1/2 where nothing is said |
+//! | `hard_swish` | `x * min(max(x/6 + 1/2, 0), 1)` |
+//! | `silu` | `x * sigmoid(x)` |
+//! | `gelu` | `x/2 * (1 + erf(x / sqrt(2)))` |
+//! | `gelu_tanh` | the same with `tanh(sqrt(2/pi) * (x + 0.044715 x^3))` for `erf` |
+//!
+//! The last two are of D. Hendrycks and K. Gimpel, "Gaussian error linear units" (2016).
+
+use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+use std::fmt;
+
+use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
+
+/// A function that is applied last. Those with parameters are made by [`Activation::new`], which every text form is read by.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Activation {
+    /// The value itself.
+    #[default]
+    None,
+    /// `max(x, 0)`.
+    Relu,
+    /// `min(max(x, lo), hi)`.
+    #[non_exhaustive]
+    Clip {
+        /// The lower bound.
+        lo: f32,
+        /// The upper bound.
+        hi: f32,
+    },
+    /// `x`, below zero `alpha * x`.
+    #[non_exhaustive]
+    LeakyRelu {
+        /// The slope below zero.
+        alpha: f32,
+    },
+    /// `x`, below zero `slope * x`, with a slope for each channel.
+    Prelu,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// `min(max(alpha * x + beta, 0), 1)`.
+    #[non_exhaustive]
+    HardSigmoid {
+        /// The slope, above 0 and 1 at most.
+        alpha: f32,
+        /// The value at zero.
+        beta: f32,
+    },
+    /// `x * min(max(x/6 + 1/2, 0), 1)`.
+    HardSwish,
+    /// `x * sigmoid(x)`.
+    Silu,
+    /// `x/2 * (1 + erf(x / sqrt(2)))`.
+    Gelu,
+    /// The same with a hyperbolic tangent for the error function.
+    GeluTanh,
+}
+
+/// What is assumed where the text form names no parameters.
+const LEAKY_RELU: Activation = Activation::LeakyRelu { alpha: 0.01 };
+const HARD_SIGMOID: Activation = Activation::HardSigmoid { alpha: 1.0 / 6.0, beta: 0.5 };
+
+/// Every function by its word, with the parameters that it has where none are named; `clip` has none such.
+const WORDS: [(&str, Activation); 11] = [
+    ("none", Activation::None),
+    ("relu", Activation::Relu),
+    ("leaky_relu", LEAKY_RELU),
+    ("prelu", Activation::Prelu),
+    ("sigmoid", Activation::Sigmoid),
+    ("tanh", Activation::Tanh),
+    ("hard_sigmoid", HARD_SIGMOID),
+    ("hard_swish", Activation::HardSwish),
+    ("silu", Activation::Silu),
+    ("gelu", Activation::Gelu),
+    ("gelu_tanh", Activation::GeluTanh),
+];
+pub(super) const EXPECTED: &str = "an activation (none, relu, clip:LO:HI, leaky_relu[:ALPHA], prelu, sigmoid, tanh, \
+                                   hard_sigmoid[:ALPHA:BETA], hard_swish, silu, gelu or gelu_tanh)";
+
+impl Activation {
+    /// The function of a word with some parameters, none for those of the [table](self) that it has itself; else what would have been
+    /// right.
+    ///
+    /// ```
+    /// use autotune_schedules::workload::Activation;
+    /// assert_eq!(Activation::new("clip", &[0.0, 6.0]).unwrap().to_string(), "clip:0:6");
+    /// assert_eq!(Activation::new("leaky_relu", &[]).unwrap(), Activation::new("leaky_relu", &[0.01]).unwrap());
+    /// assert!(Activation::new("clip", &[6.0, 0.0]).is_err());
+    /// ```
+    pub fn new(word: &str, parameters: &[f32]) -> Result<Self, &'static str> {
+        // One zero has one text.
+        let without_sign = |x: f32| x + 0.0;
+        match (word, parameters) {
+            ("clip", &[lo, hi]) if lo <= hi && lo < f32::INFINITY && hi > f32::NEG_INFINITY => {
+                Ok(Self::Clip { lo: without_sign(lo), hi: without_sign(hi) })
+            }
+            ("clip", _) => Err("clip:LO:HI, two bounds of which the first is not larger"),
+            ("leaky_relu", &[alpha]) if alpha.is_finite() => Ok(Self::LeakyRelu { alpha: without_sign(alpha) }),
+            ("leaky_relu", &[_, ..]) => Err("leaky_relu:ALPHA, a slope"),
+            ("hard_sigmoid", &[alpha, beta]) if alpha > 0.0 && alpha <= 1.0 && beta.is_finite() => {
+                Ok(Self::HardSigmoid { alpha, beta: without_sign(beta) })
+            }
+            ("hard_sigmoid", &[_, ..]) => Err("hard_sigmoid:ALPHA:BETA, a slope of at most 1 and a value at zero"),
+            _ => match WORDS.iter().find(|known| known.0 == word) {
+                Some((_, activation)) if parameters.is_empty() => Ok(*activation),
+                Some(_) => Err("a function with parameters (clip, leaky_relu or hard_sigmoid)"),
+                None => Err(EXPECTED),
+            },
+        }
+    }
+
+    /// Reads a text form; else what would have been right.
+    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+        let mut parts = text.split(':');
+        let word = parts.next().unwrap_or_default();
+        let parameters: Result<Vec<f32>, _> = parts.map(str::parse).collect();
+        // What is no number fits no function.
+        Self::new(word, &parameters.unwrap_or_else(|_| vec![f32::NAN]))
+    }
+
+    /// True if it has an operand of its own, the slopes of channels.
+    pub fn has_slopes(self) -> bool {
+        self == Self::Prelu
+    }
+
+    /// The function of a value; `slope` is that of the value's channel.
+    pub(super) fn of(self, x: Expr, slope: Option<Expr>) -> Expr {
+        let gelu = |x: Expr, bounded: Expr| Expr::product(times(0.5, x), plus(bounded, 1.0));
+        match self {
+            Self::None => x,
+            Self::Relu => Expr::max(x, Expr::Const(0.0)),
+            Self::Clip { lo, hi } => clipped(x, [lo, hi]),
+            Self::LeakyRelu { alpha } => leaky(x, Expr::Const(alpha)),
+            Self::Prelu => leaky(x, slope.unwrap_or(Expr::Const(1.0))),
+            Self::Sigmoid => Expr::unary(UnaryOp::Sigmoid, x),
+            Self::Tanh => Expr::unary(UnaryOp::Tanh, x),
+            Self::HardSigmoid { alpha, beta } => clipped(plus(times(alpha, x), beta), [0.0, 1.0]),
+            Self::HardSwish => Expr::product(x.clone(), HARD_SIGMOID.of(x, None)),
+            Self::Silu => Expr::product(x.clone(), Expr::unary(UnaryOp::Sigmoid, x)),
+            Self::Gelu => gelu(x.clone(), Expr::unary(UnaryOp::Erf, times(FRAC_1_SQRT_2, x))),
+            Self::GeluTanh => {
+                let scale = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
+                let factor = plus(times(0.044_715 * scale, Expr::product(x.clone(), x.clone())), scale);
+                gelu(x.clone(), Expr::unary(UnaryOp::Tanh, Expr::product(x, factor)))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Activation {
+    /// Its text form; parameters that it would have anyway are left out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((word, _)) = WORDS.iter().find(|known| known.1 == *self) {
+            return f.write_str(word);
+        }
+        match self {
+            Self::Clip { lo, hi } => write!(f, "clip:{lo}:{hi}"),
+            Self::LeakyRelu { alpha } => write!(f, "leaky_relu:{alpha}"),
+            Self::HardSigmoid { alpha, beta } => write!(f, "hard_sigmoid:{alpha}:{beta}"),
+            // Those without parameters have their words above.
+            _ => Ok(()),
+        }
+    }
+}
+
+fn times(scale: f32, x: Expr) -> Expr {
+    Expr::product(x, Expr::Const(scale))
+}
+
+fn plus(x: Expr, by: f32) -> Expr {
+    Expr::sum(x, Expr::Const(by))
+}
+
+/// The value within bounds, of which those that are infinite say nothing.
+fn clipped(x: Expr, [lo, hi]: [f32; 2]) -> Expr {
+    let x = if lo.is_finite() { Expr::max(x, Expr::Const(lo)) } else { x };
+    if hi.is_finite() { Expr::binary(BinaryOp::Min, x, Expr::Const(hi)) } else { x }
+}
+
+fn leaky(x: Expr, slope: Expr) -> Expr {
+    Expr::select(Compare::Less, [x.clone(), Expr::Const(0.0)], Expr::product(x.clone(), slope), x)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_forms_round_trip() {
+        for (word, activation) in WORDS {
+            assert_eq!((activation.to_string().as_str(), Activation::parse(word)), (word, Ok(activation)));
+        }
+        for text in ["clip:0:6", "clip:-inf:1", "clip:-0.5:inf", "leaky_relu:0.2", "hard_sigmoid:0.2:0.5"] {
+            assert_eq!(Activation::parse(text).map(|read| read.to_string()), Ok(text.to_string()));
+        }
+        for (text, short) in [("leaky_relu:0.01", "leaky_relu"), ("clip:-0:6.0", "clip:0:6")] {
+            assert_eq!(Activation::parse(text).map(|read| read.to_string()), Ok(short.to_string()));
+        }
+    }
+
+    #[test]
+    fn parameters_that_make_no_sense_are_refused() {
+        for text in [
+            "clip",
+            "clip:1",
+            "clip:6:0",
+            "clip:0:nan",
+            "clip:inf:inf",
+            "clip:0:6:7",
+            "clip:0:six",
+            "clip:0:",
+            "leaky_relu:inf",
+            "leaky_relu:",
+            "hard_sigmoid:0.2",
+            "hard_sigmoid:0:1",
+            "hard_sigmoid:2:0",
+            "relu:1",
+            "cosh",
+            "",
+        ] {
+            assert!(Activation::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+#define LEAF static __attribute__((noinline)) void
+static inline float max1(float a, float b) { return a < b ? b : a; }
+typedef float vec2 __attribute__((vector_size(8)));
+typedef int i2 __attribute__((vector_size(8)));
+typedef float u2 __attribute__((vector_size(8), aligned(4), may_alias));
+#define LD2(p) ((vec2)*(const u2 *)(p))
+#define ST2(p, x) (*(u2 *)(p) = (u2)(x))
+static inline vec2 splat2(float x) { return (vec2){x, x}; }
+static inline vec2 max2(vec2 a, vec2 b) { i2 m = a < b; return (vec2)(((i2)b & m) | ((i2)a & ~m)); }
+typedef float vec4 __attribute__((vector_size(16)));
+typedef int i4 __attribute__((vector_size(16)));
+typedef float u4 __attribute__((vector_size(16), aligned(4), may_alias));
+#define LD4(p) ((vec4)*(const u4 *)(p))
+#define ST4(p, x) (*(u4 *)(p) = (u4)(x))
+static inline vec4 splat4(float x) { return (vec4){x, x, x, x}; }
+static inline vec4 max4(vec4 a, vec4 b) { i4 m = a < b; return (vec4)(((i4)b & m) | ((i4)a & ~m)); }
+typedef float vec8 __attribute__((vector_size(32)));
+typedef int i8 __attribute__((vector_size(32)));
+typedef float u8 __attribute__((vector_size(32), aligned(4), may_alias));
+#define LD8(p) ((vec8)*(const u8 *)(p))
+#define ST8(p, x) (*(u8 *)(p) = (u8)(x))
+static inline vec8 splat8(float x) { return (vec8){x, x, x, x, x, x, x, x}; }
+static inline vec8 max8(vec8 a, vec8 b) { i8 m = a < b; return (vec8)(((i8)b & m) | ((i8)a & ~m)); }
+static inline unsigned bits1(float x) { union { float f; unsigned u; } v; v.f = x; return v.u; }
+static inline float of_bits1(unsigned x) { union { float f; unsigned u; } v; v.u = x; return v.f; }
+static inline float min1(float a, float b) { return b < a ? b : a; }
+static inline float sqrt1(float a) { return __builtin_sqrtf(a); }
+static inline float floor1(float a) { return __builtin_floorf(a); }
+static inline float fma1(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+static inline float select1(int holds, float a, float b) { return holds ? a : b; }
+typedef unsigned w2 __attribute__((vector_size(8)));
+#define bits2(x) ((w2)(x))
+#define of_bits2(x) ((vec2)(x))
+static inline vec2 select2(i2 m, vec2 a, vec2 b) { return (vec2)(((i2)a & m) | ((i2)b & ~m)); }
+static inline vec2 min2(vec2 a, vec2 b) { return select2(b < a, b, a); }
+static inline vec2 sqrt2(vec2 a) { vec2 r; for (int i = 0; i < 2; ++i) r[i] = __builtin_sqrtf(a[i]); return r; }
+static inline vec2 floor2(vec2 a) { vec2 r; for (int i = 0; i < 2; ++i) r[i] = __builtin_floorf(a[i]); return r; }
+static inline vec2 fma2(vec2 a, vec2 b, vec2 c) {
+  vec2 r; for (int i = 0; i < 2; ++i) r[i] = __builtin_fmaf(a[i], b[i], c[i]); return r;
+}
+typedef unsigned w4 __attribute__((vector_size(16)));
+#define bits4(x) ((w4)(x))
+#define of_bits4(x) ((vec4)(x))
+static inline vec4 select4(i4 m, vec4 a, vec4 b) { return (vec4)(((i4)a & m) | ((i4)b & ~m)); }
+static inline vec4 min4(vec4 a, vec4 b) { return select4(b < a, b, a); }
+static inline vec4 sqrt4(vec4 a) { vec4 r; for (int i = 0; i < 4; ++i) r[i] = __builtin_sqrtf(a[i]); return r; }
+static inline vec4 floor4(vec4 a) { vec4 r; for (int i = 0; i < 4; ++i) r[i] = __builtin_floorf(a[i]); return r; }
+static inline vec4 fma4(vec4 a, vec4 b, vec4 c) {
+#ifdef __FMA__
+  return __builtin_ia32_vfmaddps(a, b, c);
+#endif
+  vec4 r; for (int i = 0; i < 4; ++i) r[i] = __builtin_fmaf(a[i], b[i], c[i]); return r;
+}
+typedef unsigned w8 __attribute__((vector_size(32)));
+#define bits8(x) ((w8)(x))
+#define of_bits8(x) ((vec8)(x))
+static inline vec8 select8(i8 m, vec8 a, vec8 b) { return (vec8)(((i8)a & m) | ((i8)b & ~m)); }
+static inline vec8 min8(vec8 a, vec8 b) { return select8(b < a, b, a); }
+static inline vec8 sqrt8(vec8 a) { vec8 r; for (int i = 0; i < 8; ++i) r[i] = __builtin_sqrtf(a[i]); return r; }
+static inline vec8 floor8(vec8 a) { vec8 r; for (int i = 0; i < 8; ++i) r[i] = __builtin_floorf(a[i]); return r; }
+static inline vec8 fma8(vec8 a, vec8 b, vec8 c) {
+#ifdef __FMA__
+  return __builtin_ia32_vfmaddps256(a, b, c);
+#endif
+  vec8 r; for (int i = 0; i < 8; ++i) r[i] = __builtin_fmaf(a[i], b[i], c[i]); return r;
+}
+LEAF tile0(float *restrict p0, float *restrict p1, float *restrict p2) {
+  vec8 a0;
+  vec8 a8;
+  a0 = splat8(0.0f);
+  a8 = splat8(0.0f);
+  const float x0 = p0[0];
+  const vec8 x1 = LD8(p1 + 0);
+  a0 += (x0 * x1);
+  const float x2 = p0[1];
+  a8 += (x2 * x1);
+  const float x3 = p0[2];
+  const vec8 x4 = LD8(p1 + 8);
+  a0 += (x3 * x4);
+  const float x5 = p0[3];
+  a8 += (x5 * x4);
+  const float x6 = p0[4];
+  const vec8 x7 = LD8(p1 + 16);
+  a0 += (x6 * x7);
+  const float x8 = p0[5];
+  a8 += (x8 * x7);
+  const float x9 = p0[6];
+  const vec8 x10 = LD8(p1 + 24);
+  a0 += (x9 * x10);
+  const float x11 = p0[7];
+  a8 += (x11 * x10);
+  ST8(p2 + 0, min8(max8(a0, splat8(0.0f)), splat8(6.0f)));
+  ST8(p2 + 8, min8(max8(a8, splat8(0.0f)), splat8(6.0f)));
+}
+void autotune_compute(float *const *buffers, char *local, long begin, long end) {
+  float *const b0 = buffers[0];
+  float *const b1 = buffers[1];
+  float *const b2 = buffers[2];
+  (void)local;
+  for (long t = begin > 0 ? begin : 0; t < (end < 1 ? end : 1); ++t) {
+    long r = t - 0;
+    const long v0 = r % 1; r /= 1;
+    tile0(b0 + 0, b1 + 0, b2 + 0);
+  }
+}
