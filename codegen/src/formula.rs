@@ -102,6 +102,7 @@ fn applied_primitive(primitive: Primitive, of: &[String], lanes: usize) -> Strin
         Primitive::Min => call("min"),
         Primitive::Maximum => call("maximum"),
         Primitive::Minimum => call("minimum"),
+        Primitive::Scale => call("f_scale"),
         Primitive::Sqrt => call("sqrt"),
         Primitive::Floor => call("floor"),
         Primitive::MulAdd => call("fma"),
@@ -114,6 +115,7 @@ fn applied_primitive(primitive: Primitive, of: &[String], lanes: usize) -> Strin
 /// What the primitives of single values are made of, beside `max1`; with the names of the language's square root, floor and fused
 /// multiply-add.
 pub(crate) fn scalar_primitives(head: &str, [sqrt, floor, fma]: [&str; 3]) -> String {
+    let scale = function(head, "float", 1, "scale", Formula::scale());
     format!(
         "{head} unsigned bits1(float x) {{ union {{ float f; unsigned u; }} v; v.f = x; return v.u; }}\n\
          {head} float of_bits1(unsigned x) {{ union {{ float f; unsigned u; }} v; v.u = x; return v.f; }}\n\
@@ -123,7 +125,8 @@ pub(crate) fn scalar_primitives(head: &str, [sqrt, floor, fma]: [&str; 3]) -> St
          {head} float sqrt1(float a) {{ return {sqrt}(a); }}\n\
          {head} float floor1(float a) {{ return {floor}(a); }}\n\
          {head} float fma1(float a, float b, float c) {{ return {fma}(a, b, c); }}\n\
-         {head} float select1(int holds, float a, float b) {{ return holds ? a : b; }}\n"
+         {head} float select1(int holds, float a, float b) {{ return holds ? a : b; }}\n\
+         {scale}"
     )
 }
 
@@ -142,6 +145,7 @@ pub(crate) fn vector_primitives(lanes: usize) -> String {
         16 => Some(("__AVX512F__", "__builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4)")),
         _ => None,
     };
+    let scale = function("static inline", &format!("vec{n}"), n, "scale", Formula::scale());
     let fused = builtin.map_or_else(String::new, |(has, call)| format!("#ifdef {has}\n  return {call};\n#endif\n"));
     format!(
         "typedef unsigned w{n} __attribute__((vector_size({bytes})));\n\
@@ -153,7 +157,8 @@ pub(crate) fn vector_primitives(lanes: usize) -> String {
          static inline vec{n} minimum{n}(vec{n} a, vec{n} b) {{ return select{n}(b == b, min{n}(a, b), b); }}\n\
          {}{}\
          static inline vec{n} fma{n}(vec{n} a, vec{n} b, vec{n} c) {{\n\
-         {fused}  vec{n} r; for (int i = 0; i < {n}; ++i) r[i] = __builtin_fmaf(a[i], b[i], c[i]); return r;\n}}\n",
+         {fused}  vec{n} r; for (int i = 0; i < {n}; ++i) r[i] = __builtin_fmaf(a[i], b[i], c[i]); return r;\n}}\n\
+         {scale}",
         lane_by_lane("sqrt", "__builtin_sqrtf"),
         lane_by_lane("floor", "__builtin_floorf"),
     )

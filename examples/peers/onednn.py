@@ -13,6 +13,8 @@ F32, ANY, INFERENCE, CPU, RELU = 3, 1, 96, 1, 32
 DIRECT, WINOGRAD, AUTO = 1, 2, 3
 POOLINGS = {"max": 0x1ff, "average": 0x2ff}
 REDUCTIONS = {"max": 0x2fff2, "min": 0x2fff3, "sum": 0x2fff4, "prod": 0x2fff5, "mean": 0x2fff6}
+# Functions of elements.
+ELTWISE = {"gelu": 0x31}
 SOFTMAXES = {"softmax": 0x30000, "log_softmax": 0x30001}
 USE_SCALE, USE_SHIFT = 2, 4
 # Layouts of images in blocks of so many channels.
@@ -187,6 +189,13 @@ class Peer:
                   md, md, 1, None)
         return Op(self, pd, operands, {"input": (shape, None), "output": (shape, None)})
 
+    def pointwise(self, w, operands):
+        shape = operands["output_shape"]
+        md, pd = self.plain(shape), pointer()
+        self.call("dnnl_eltwise_forward_primitive_desc_create", byref(pd), self.engine, INFERENCE, ELTWISE[w["kind"]], md,
+                  md, ctypes.c_float(0), ctypes.c_float(0), None)
+        return Op(self, pd, operands, {"input": (shape, None), "output": (shape, None)})
+
     def layer_norm(self, w, operands):
         shape = operands["output_shape"]
         md, pd = self.plain(shape), pointer()
@@ -215,7 +224,7 @@ class Peer:
 
 # Of a peer, a workload and its operands, the primitive.
 OPERATORS = {"softmax": Peer.softmax, "log_softmax": Peer.softmax, "layer_norm": Peer.layer_norm,
-             "reduce": Peer.reduction, "transpose": Peer.transposition}
+             "reduce": Peer.reduction, "pointwise": Peer.pointwise, "transpose": Peer.transposition}
 
 
 class Op:

@@ -67,6 +67,13 @@ def rms_norm(step, w):
     return step("Mul", step("Div", "input", deviation), "scale")
 
 
+def gelu(step, w):
+    """In the steps in which models are exported; the libraries find them and make one operator of them."""
+    scaled = step("Div", "input", step.constant("root", np.float32(2**0.5)))
+    sum = step("Add", step("Erf", scaled), step.constant("one", np.float32(1)))
+    return step("Mul", step("Mul", "input", sum), step.constant("half", np.float32(0.5)))
+
+
 def attention(step, w):
     scores = step("MatMul", "query", step("Transpose", "key", perm=[0, 2, 1]))
     scaled = step("Mul", scores, step.constant("scale", np.float32(w["operands"]["query"][-1] ** -0.5)))
@@ -82,6 +89,7 @@ OPERATORS = {
     "rms_norm": rms_norm,
     "pool2d": pool2d,
     "reduce": reduce,
+    "pointwise": lambda step, w: {"gelu": gelu}[w["kind"]](step, w),
     "transpose": lambda step, w: step("Transpose", "input", perm=[0, 2, 1]),
     "attention": attention,
     # ONNX Runtime's own, of which every head is a batch here.

@@ -1,6 +1,7 @@
 """Random operands of a workload and the right answer, by numpy."""
 
 import functools
+import math
 
 import numpy as np
 
@@ -72,6 +73,10 @@ def attention(w, query, key, value):
     return np.exp(log_softmax(scores, 2)) @ value
 
 
+def gelu(input):
+    return input / 2 * (1 + np.frompyfunc(math.erf, 1, 1)(input / 2**0.5).astype(np.float64))
+
+
 # What is no single contraction: a function of the workload and of its operands in f64.
 OPERATORS = {
     "softmax": lambda w, input: np.exp(log_softmax(input, 1)),
@@ -80,6 +85,7 @@ OPERATORS = {
     "rms_norm": rms_norm,
     "pool2d": pool2d,
     "reduce": lambda w, input: getattr(input, w["kind"])(1),
+    "pointwise": lambda w, input: {"gelu": gelu}[w["kind"]](input),
     "transpose": lambda w, input: input.transpose(0, 2, 1),
     "attention": attention,
 }

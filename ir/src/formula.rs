@@ -56,6 +56,8 @@ pub enum Primitive {
     ShiftLeft(u8),
     /// The bits moved down by so many places, zeros behind them.
     ShiftRight(u8),
+    /// `a * 2^b`, rounded once, for whole numbers b from -252 to 254.
+    Scale,
     /// Square root.
     Sqrt,
     /// The largest whole number that is not larger.
@@ -97,6 +99,7 @@ impl Primitive {
             Primitive::AddBits => of_bits(a.to_bits().wrapping_add(b.to_bits())),
             Primitive::ShiftLeft(places) => of_bits(a.to_bits() << places),
             Primitive::ShiftRight(places) => of_bits(a.to_bits() >> places),
+            Primitive::Scale => (f64::from(a) * f64::from(b).exp2()) as f32,
             Primitive::Sqrt => a.sqrt(),
             Primitive::Floor => a.floor(),
             Primitive::MulAdd => a.mul_add(b, c),
@@ -160,6 +163,11 @@ impl Formula {
     /// What an operation makes of two values.
     pub fn binary(op: BinaryOp) -> &'static Self {
         &BINARY[op as usize]
+    }
+
+    /// [`Primitive::Scale`] for vector units that lack it.
+    pub fn scale() -> &'static Self {
+        &SCALE
     }
 
     /// Its steps; operands come first, the result last.
@@ -250,6 +258,8 @@ static SELECTS: LazyLock<[Formula; 3]> =
 
 /// The larger and the smaller of two of which the second is a number.
 static BOUNDS: LazyLock<[Formula; 2]> = LazyLock::new(|| [Primitive::Max, Primitive::Min].map(primitive));
+
+static SCALE: LazyLock<Formula> = LazyLock::new(|| Formula::written(2, |f, of| f.scaled_by_halves(of[0], of[1])));
 
 /// In the order of [`BinaryOp::ALL`].
 static BINARY: LazyLock<[Formula; 6]> = LazyLock::new(|| {

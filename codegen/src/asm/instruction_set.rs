@@ -70,6 +70,8 @@ pub(super) enum Arithmetic {
     Or,
     /// The sum of the bits as integers.
     AddBits,
+    /// The first operand times two to the power of the second, a whole number; only where [`Vectors::scales`].
+    Scale,
 }
 
 /// Which of two values.
@@ -113,6 +115,9 @@ pub(super) trait Vectors {
 
     /// How many registers there are, [`MAX_REGISTERS`] at most.
     fn registers(&self) -> usize;
+
+    /// True if there is [`Arithmetic::Scale`].
+    fn scales(&self) -> bool;
 
     /// `v = [at]`.
     fn load(&mut self, v: Vector, shape: Shape, at: Address);

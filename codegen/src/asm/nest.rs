@@ -152,6 +152,8 @@ pub(super) struct Resolver<'p> {
     program: &'p Program,
     /// Registers for pointers and counters.
     integers: usize,
+    /// True if there are products with powers of two.
+    scales: bool,
     /// Variables around the present node, outermost first.
     scope: Vec<Scoped>,
     pub(super) nest: Nest,
@@ -168,8 +170,8 @@ fn is_tree(value: &Expr) -> bool {
 }
 
 impl<'p> Resolver<'p> {
-    pub(super) fn new(program: &'p Program, integers: usize) -> Self {
-        Self { program, integers, scope: Vec::new(), nest: Nest::default(), pointers: Vec::new() }
+    pub(super) fn new(program: &'p Program, integers: usize, scales: bool) -> Self {
+        Self { program, integers, scales, scope: Vec::new(), nest: Nest::default(), pointers: Vec::new() }
     }
 
     /// Makes the nest of a node within loops over `vars`, and the pointers that it is to be given.
@@ -267,7 +269,11 @@ impl<'p> Resolver<'p> {
         for (operand, of) in operands.iter_mut().zip(value.operands()) {
             *operand = self.steps(of, first)?;
         }
+        Ok(self.formula(formula, operands, first))
+    }
 
+    /// The number of the last step of a formula applied to values.
+    fn formula(&mut self, formula: &Formula, operands: [u32; Primitive::MOST_OPERANDS], first: (usize, usize)) -> u32 {
         let mut numbers: SmallVec<[u32; 64]> = SmallVec::new();
         for step in formula.steps() {
             numbers.push(match *step {
@@ -281,11 +287,14 @@ impl<'p> Resolver<'p> {
                     let operands = numbers_of.iter_mut().zip(&of[..primitive.operands()]);
                     operands.for_each(|(number, &of)| *number = numbers[usize::from(of)]);
                     let kind = Kind::Step(primitive, numbers_of);
-                    self.known_value(kind, first.1).unwrap_or_else(|| self.push_value(kind, 0))
+                    match primitive {
+                        Primitive::Scale if !self.scales => self.formula(Formula::scale(), numbers_of, first),
+                        _ => self.known_value(kind, first.1).unwrap_or_else(|| self.push_value(kind, 0)),
+                    }
                 }
             });
         }
-        Ok(numbers.last().copied().unwrap_or_default())
+        numbers.last().copied().unwrap_or_default()
     }
 
     fn known_value(&self, kind: Kind, first: usize) -> Option<u32> {

@@ -38,7 +38,7 @@ pub(super) struct Generator<'p, I> {
 
 impl<'p, I: InstructionSet> Generator<'p, I> {
     pub(super) fn new(program: &'p Program, isa: I) -> Self {
-        let resolver = Resolver::new(program, isa.integers());
+        let resolver = Resolver::new(program, isa.integers(), isa.scales());
         let (leaves, offsets, numbers) = (Vec::new(), Vec::new(), FxHashMap::default());
         Self { program, isa, resolver, leaves, offsets, numbers, vars: Vec::new(), var_slots: 0 }
     }

@@ -7,7 +7,9 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use autotune_ir::spec::Tensor;
 use autotune_runtime::allowed_cores;
-use autotune_schedules::workload::{Activation, Epilogue, LayerNorm, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm};
+use autotune_schedules::workload::{
+    Activation, Epilogue, Function, LayerNorm, Pointwise, PointwiseOp, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm,
+};
 use autotune_schedules::{Conv2d, Matmul, Workload};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -129,6 +131,10 @@ fn operator(workload: &Workload) -> Option<Value> {
     }
     if let Some(norm) = workload.sizes::<RmsNorm>() {
         return Some(json!({"op": "rms_norm", "eps": norm.eps}));
+    }
+    if let Some(p) = workload.sizes::<Pointwise>() {
+        let is_gelu = p.op == PointwiseOp::Unary(Function::Activation(Activation::Gelu));
+        return is_gelu.then(|| json!({"op": "pointwise", "kind": "gelu"}));
     }
     let name = workload.operator().kind().name;
     ["softmax", "log_softmax", "transpose", "attention"].contains(&name).then(|| json!({ "op": name }))

@@ -56,13 +56,14 @@ const VGG: [&str; 9] = [
 const EXTRA: [&str; 2] = ["conv2d:c=64,h=28,w=28,o=64,k=5,p=2", "conv2d:c=128,h=28,w=28,o=128,k=3,p=2,d=2"];
 
 /// Operators that are no single contraction, with shapes of known networks, in cache and beyond it: a suite each.
-const OPERATORS: [(&str, [&str; 10]); 8] = [
+const OPERATORS: [(&str, [&str; 10]); 9] = [
     ("softmax", SOFTMAX),
     ("log_softmax", LOG_SOFTMAX),
     ("layer_norm", LAYER_NORM),
     ("rms_norm", RMS_NORM),
     ("pool2d", POOL2D),
     ("reduce", REDUCE),
+    ("gelu", GELU),
     ("transpose", TRANSPOSE),
     ("attention", ATTENTION),
 ];
@@ -149,6 +150,20 @@ const REDUCE: [&str; 10] = [
     "reduce:m=1,n=1000000,op=sum",
     "reduce:m=12288,n=1024,op=sum",
     "reduce:m=4096,n=4096,op=max",
+];
+
+/// What is between the two products of BERT's, ViT's, GPT-2's and Swin's layers; of one token, of a sequence, of a batch.
+const GELU: [&str; 10] = [
+    "pointwise:m=1,n=3072,op=gelu",
+    "pointwise:m=1,n=16384,op=gelu",
+    "pointwise:m=49,n=3072,op=gelu",
+    "pointwise:m=128,n=3072,op=gelu",
+    "pointwise:m=197,n=3072,op=gelu",
+    "pointwise:m=384,n=4096,op=gelu",
+    "pointwise:m=512,n=3072,op=gelu",
+    "pointwise:m=1024,n=3072,op=gelu",
+    "pointwise:m=3136,n=384,op=gelu",
+    "pointwise:m=4096,n=4096,op=gelu",
 ];
 
 /// Weights, the heads of ViT, images from channels first to last and back.

@@ -46,8 +46,9 @@ const ERF_FAR: [f32; 8] = [
 
 /// A number of the form `2^n * (1 + fraction)`, `abs(fraction) < 1/2`, as two steps.
 struct Scaled {
-    /// `n`, in the lowest bits of [`WHOLE`]` + n`.
+    /// `n`, in the lowest bits of [`WHOLE`]` + n`, and as a number.
     exponent: u8,
+    n: u8,
     fraction: u8,
 }
 
@@ -154,24 +155,26 @@ impl Formula {
 
         let series = self.polynomial(&EXP, left);
         let square = self.mul(left, left);
-        Scaled { exponent, fraction: self.mul_add(square, series, left) }
+        Scaled { exponent, n, fraction: self.mul_add(square, series, left) }
     }
 
     /// `exp(x)` for x from -104 to 89; 0 or infinity where that is beyond f32.
     fn bounded_exp(&mut self, x: u8) -> u8 {
-        let Scaled { exponent, fraction } = self.scaled_exp(x);
+        let Scaled { n, fraction, .. } = self.scaled_exp(x);
         let one = self.number(1.0);
         let mantissa = self.add(fraction, one);
+        self.apply(Primitive::Scale, &[mantissa, n])
+    }
 
-        // Half of the exponent at a time: the whole of it may be beyond that of any f32. The second product rounds denormals.
+    /// `x * 2^n`, half of the exponent at a time: the whole of it may be beyond that of any f32. The second product rounds denormals.
+    pub(super) fn scaled_by_halves(&mut self, x: u8, n: u8) {
         let (whole, half) = (self.number(WHOLE), self.number(0.5));
-        let n = self.sub(exponent, whole);
         let [first, first_n] = self.nearest(n, half);
         let second_n = self.sub(n, first_n);
         let second = self.add(second_n, whole);
         let [first, second] = [first, second].map(|part| self.power_of_two(part));
-        let scaled = self.mul(mantissa, first);
-        self.mul(scaled, second)
+        let scaled = self.mul(x, first);
+        self.mul(scaled, second);
     }
 
     /// `exp(x)` for negative x.
@@ -233,7 +236,7 @@ impl Formula {
         let end = self.number(10.0);
         let magnitude = self.apply(Primitive::Min, &[magnitude, end]);
         let twice = self.add(magnitude, magnitude);
-        let Scaled { exponent, fraction } = self.scaled_exp(twice);
+        let Scaled { exponent, fraction, .. } = self.scaled_exp(twice);
 
         // 2^n * (1 + fraction) - 1, without loss where n is zero.
         let (scale, one, two) = (self.power_of_two(exponent), self.number(1.0), self.number(2.0));
@@ -256,7 +259,7 @@ impl Formula {
 
         // Far from it: 1 - exp(-series).
         let series = self.polynomial(&ERF_FAR.map(|coefficient| -coefficient), bounded);
-        let Scaled { exponent, fraction } = self.scaled_exp(series);
+        let Scaled { exponent, fraction, .. } = self.scaled_exp(series);
         let (scale, one) = (self.power_of_two(exponent), self.number(1.0));
         let rest = self.mul_add(fraction, scale, scale);
         let far = self.sub(one, rest);

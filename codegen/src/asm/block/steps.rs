@@ -154,6 +154,7 @@ impl<S: Vectors> Block<'_, S> {
             (Primitive::And, _) => (Arithmetic::And, of[0], of[1]),
             (Primitive::Or, _) => (Arithmetic::Or, of[0], of[1]),
             (Primitive::AddBits, _) => (Arithmetic::AddBits, of[0], of[1]),
+            (Primitive::Scale, _) => (Arithmetic::Scale, of[0], of[1]),
             // The operand that is taken where one is not a number comes second.
             (Primitive::Max | Primitive::Maximum, _) => (Arithmetic::Max, of[1], of[0]),
             (Primitive::Min | Primitive::Minimum, _) => (Arithmetic::Min, of[1], of[0]),

@@ -29,11 +29,26 @@ mod maps;
 
 /// What each set is made for, and the programs that it runs are made for.
 const SETS: [(Isa, Set); 5] = [
-    (Isa::Neon, Set { lanes: 4, registers: 32, integers: 20, operands: [false, false], transposes: None }),
-    (Isa::Neon, Set { lanes: 4, registers: 27, integers: 11, operands: [false, true], transposes: Some(4) }),
-    (Isa::Generic, Set { lanes: 4, registers: 16, integers: 32, operands: [true, false], transposes: Some(4) }),
-    (Isa::Avx2, Set { lanes: 8, registers: 17, integers: 13, operands: [true, true], transposes: Some(8) }),
-    (Isa::Avx512, Set { lanes: 8, registers: 32, integers: 15, operands: [false, false], transposes: Some(5) }),
+    (
+        Isa::Neon,
+        Set { lanes: 4, registers: 32, integers: 20, operands: [false, false], scales: false, transposes: None },
+    ),
+    (
+        Isa::Neon,
+        Set { lanes: 4, registers: 27, integers: 11, operands: [false, true], scales: true, transposes: Some(4) },
+    ),
+    (
+        Isa::Generic,
+        Set { lanes: 4, registers: 16, integers: 32, operands: [true, false], scales: false, transposes: Some(4) },
+    ),
+    (
+        Isa::Avx2,
+        Set { lanes: 8, registers: 17, integers: 13, operands: [true, true], scales: true, transposes: Some(8) },
+    ),
+    (
+        Isa::Avx512,
+        Set { lanes: 8, registers: 32, integers: 15, operands: [false, false], scales: true, transposes: Some(5) },
+    ),
 ];
 
 /// What a program's output is on a simulated machine, its stages run in parts of their tasks.

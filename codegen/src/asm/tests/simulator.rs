@@ -17,6 +17,8 @@ pub(super) struct Set {
     pub(super) integers: usize,
     /// Operands of arithmetic in memory: whole vectors, elements for every lane.
     pub(super) operands: [bool; 2],
+    /// Products with powers of two.
+    pub(super) scales: bool,
     /// Copies that transpose so many columns.
     pub(super) transposes: Option<u8>,
 }
@@ -72,6 +74,10 @@ impl Vectors for Recorder {
 
     fn registers(&self) -> usize {
         self.set.registers
+    }
+
+    fn scales(&self) -> bool {
+        self.set.scales
     }
 
     fn load(&mut self, v: Vector, shape: Shape, at: Address) {
@@ -144,6 +150,7 @@ impl Vectors for Recorder {
 
     fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: Operand) {
         self.check(&[to, a], &[]);
+        assert!(op != Arithmetic::Scale || self.set.scales, "no products with powers of two");
         let [vector, splat] = self.set.operands;
         match b {
             Operand::Register(b) => self.check(&[b], &[]),
@@ -169,6 +176,7 @@ impl Vectors for Recorder {
                 Arithmetic::And => f32::from_bits(a[i].to_bits() & b[i].to_bits()),
                 Arithmetic::Or => f32::from_bits(a[i].to_bits() | b[i].to_bits()),
                 Arithmetic::AddBits => f32::from_bits(a[i].to_bits().wrapping_add(b[i].to_bits())),
+                Arithmetic::Scale => (f64::from(a[i]) * f64::from(b[i]).exp2()) as f32,
                 Arithmetic::MulAdd => a[i].mul_add(b[i], old[i]),
             });
         });

@@ -74,6 +74,10 @@ impl Vectors for X86 {
         self.isa.vector_registers()
     }
 
+    fn scales(&self) -> bool {
+        self.isa == Isa::Avx512
+    }
+
     fn load(&mut self, v: Vector, shape: Shape, at: At) {
         let at = address(at);
         match shape {
@@ -189,6 +193,7 @@ impl Vectors for X86 {
             Arithmetic::Or => opcode(1, 1, 0xeb),
             Arithmetic::AddBits => opcode(1, 1, 0xfe),
             Arithmetic::MulAdd => opcode(2, 1, 0xb8),
+            Arithmetic::Scale => opcode(2, 1, 0x2c),
         };
         match b {
             Operand::Register(b) => self.whole(op, [to, a], Place::Register(b), VECTOR),
