@@ -150,6 +150,11 @@ impl Equation {
         self.axes.iter().any(|axis| axis.reduce)
     }
 
+    /// Number of values that it combines to one.
+    pub fn reduction_len(&self) -> usize {
+        self.axes.iter().filter(|axis| axis.reduce).map(|axis| axis.extent).product()
+    }
+
     /// The tensors that are read, in the order in which they occur.
     pub fn loads(&self) -> Vec<&Access> {
         let mut loads = Vec::new();
@@ -245,7 +250,7 @@ impl Spec {
 
     /// Number of terms of one sum of the main equation.
     pub fn reduction_len(&self) -> usize {
-        self.main().axes.iter().filter(|axis| axis.reduce).map(|axis| axis.extent).product()
+        self.main().reduction_len()
     }
 
     /// Floating-point operations: two for each iteration of the main equation, in a chain of every equation that combines values.

@@ -53,7 +53,11 @@ pub struct Axes {
 impl Axes {
     /// Those of a spec's main equation; `None` if it is no sum of products of two tensors, or if some axis plays no part.
     pub fn of(spec: &Spec) -> Option<Self> {
-        let main = spec.main();
+        Self::of_equation(spec, spec.main())
+    }
+
+    /// Those of any equation of a spec.
+    pub fn of_equation(spec: &Spec, main: &Equation) -> Option<Self> {
         let [data, weight] = main.loads()[..] else { return None };
         let product = Expr::product(Expr::Load(data.clone()), Expr::Load(weight.clone()));
         if main.reduction != Reduction::Sum || main.value != product || !main.reduces() {
@@ -97,7 +101,8 @@ impl Axes {
 
     /// True if there are windows and each of a batch of several has one column: no two results of a position share what they read.
     pub fn is_depthwise(&self, main: &Equation) -> bool {
-        !self.windows.is_empty() && count(main, &self.groups()) > 1 && count(main, &self.columns) == 1
+        let shares_none = count(main, &self.groups()) > 1 || self.columns.is_empty();
+        !self.windows.is_empty() && shares_none && count(main, &self.columns) == 1
     }
 }
 

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use autotune_ir::Spec;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::program::{Access, AxisInfo, AxisOf, Layout};
+use autotune_ir::program::{Access, AxisInfo, AxisOf, Iteration, Layout};
+use autotune_ir::spec::{Equation, Spec};
 
 use crate::axes::Axes;
 use crate::workload::Workload;
@@ -48,11 +48,15 @@ impl Operand {
     }
 }
 
-/// An operator as an affine contraction.
+/// An equation as an affine contraction.
 #[derive(Clone, Debug)]
 pub struct Contraction {
     /// What it is of.
     pub spec: Arc<Spec>,
+    /// Position of its equation.
+    pub number: usize,
+    /// Position of the equation that is a map of its sums.
+    pub tail: usize,
     /// Iteration space.
     pub axes: Vec<AxisInfo>,
     /// The data operand; indices beyond its shape read zero (padding).
@@ -82,20 +86,48 @@ impl Contraction {
 
     /// The same of a spec that is one, with every axis in the accesses.
     pub fn with_unit_axes(spec: &Arc<Spec>) -> Self {
-        let (main, tail) = (spec.main(), &spec.equations[spec.equations.len() - 1]);
+        Self::of_equation(spec, spec.main, spec.equations.len() - 1)
+    }
+
+    /// The equation at position `number`, which multiplies two tensors, and a map of its sums, with every axis in the accesses.
+    pub fn of_equation(spec: &Arc<Spec>, number: usize, tail: usize) -> Self {
+        let own = &spec.equations[number];
         let operand =
             |access: &Access| Operand { shape: spec.tensor(access).shape.clone(), index: access.index.clone() };
-        let [data, weight] = main.loads()[..] else { unreachable!("a contraction multiplies two tensors") };
-        let bias = tail.loads().into_iter().find(|access| access.index.len() == 1);
+        let [data, weight] = own.loads()[..] else { unreachable!("a contraction multiplies two tensors") };
+        let bias = spec.equations[tail].loads().into_iter().find(|access| access.index.len() == 1);
         Self {
-            axes: main.axes.iter().enumerate().map(|(id, axis)| AxisInfo::whole(id, axis)).collect(),
+            axes: own.axes.iter().enumerate().map(|(id, axis)| AxisInfo::whole(id, axis)).collect(),
             data: operand(data),
             weight: operand(weight),
-            output: operand(&main.output),
+            output: operand(&own.output),
             bias: bias.map_or_else(Affine::default, |access| access.index[0].clone()),
             weight_is_constant: spec.tensor(weight).is_constant(),
             spec: Arc::clone(spec),
+            number,
+            tail,
         }
+    }
+
+    /// Its equation.
+    pub fn equation(&self) -> &Equation {
+        &self.spec.equations[self.number]
+    }
+
+    /// The iteration of its equation at a point of its axes.
+    pub fn iteration(&self, point: Vec<Affine>) -> Option<Iteration> {
+        if self.number == self.spec.main {
+            return self.spec.iteration(point);
+        }
+
+        // The axes of a program are those of the main equation; a point of another one is by its own.
+        let mut own = vec![Affine::default(); self.equation().axes.len()];
+        for (axis, value) in self.axes.iter().zip(&point) {
+            if let AxisOf::Part { axis, step } = axis.of {
+                own[axis].add_scaled(value, step as i64);
+            }
+        }
+        Some(Iteration { equation: self.number, point: own })
     }
 
     /// Every axis of extent 1 taken as the constant 0 in the accesses (the axis itself stays).

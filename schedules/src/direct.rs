@@ -24,10 +24,10 @@ use autotune_ir::target::CpuTarget;
 
 mod balance;
 mod default;
-mod knobs;
-mod laid;
+pub(crate) mod knobs;
+pub(crate) mod laid;
 pub(crate) mod reader;
-mod roles;
+pub(crate) mod roles;
 mod rules;
 mod sketch;
 
@@ -161,20 +161,12 @@ impl Direct {
         let reader = Reader(knobs);
         let block = block_size(target);
         let layouts = Layouts::read(&reader, roles.blockable(block), block)?;
-        let data_mode = match reader.one_of("data", &["inplace", "copy", "tile", "panel"])? {
-            "inplace" => DataMode::InPlace,
-            "copy" => DataMode::Copy,
-            "tile" => DataMode::Tile,
-            _ => DataMode::Panel,
-        };
+        let data_mode = reader.data_mode()?;
         let packed_weights = reader.one_of("weights", &["packed", "inplace"])? == "packed";
 
         let laid = roles.laid(layouts, block);
         let tiles = Tiles::read(&reader, roles, &laid, block)?;
-        let word = reader.choice("vector")?;
-        let vector = [Some(roles.channel), roles.width].into_iter().flatten().find(|&axis| roles.name(axis) == word);
-        let misfit = || LowerError::knob("vector", format!("'{word}' is not an axis that vectors run along"));
-        let vector = vector.ok_or_else(misfit)?;
+        let vector = roles.vector_of(reader.choice("vector")?)?;
 
         let Laid { contraction, names, .. } = &*laid;
         let reduce = reader.order("order.reduce", &names.reduce)?;

@@ -8,6 +8,7 @@
 //! | [`sketch`] | kinds of schedules, behind one trait; a registry has those of each kind of target |
 //! | [`space`], [`Candidate`], [`config`] | every schedule of a workload on a target; one of them; its text |
 //! | [`direct`] | the sketch for CPUs: knobs, their rules, typed form |
+//! | [`fused`] | the sketch for CPUs of two contractions, what is between them in cache |
 //! | [`map_reduce`] | the sketch for CPUs of maps, and of reductions that are no contraction |
 //! | [`gpu`] | the one composition for GPUs: tiles, stagings, pipelines, inner kernels, limits; its sketches |
 //! | [`rows`] | the sketch for GPUs of maps, reductions that are no contraction, and chains of both |
@@ -44,6 +45,7 @@ pub mod contract;
 pub mod contraction;
 pub mod direct;
 mod error;
+pub mod fused;
 pub mod gpu;
 mod knob_space;
 mod lower;

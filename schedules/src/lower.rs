@@ -3,6 +3,7 @@
 use std::iter::{RepeatN, repeat_n};
 use std::sync::Arc;
 
+use crate::contraction::Contraction;
 use crate::workload::Workload;
 use autotune_ir::Spec;
 use autotune_ir::affine::{Affine, VarId};
@@ -11,15 +12,18 @@ use autotune_ir::program::{Access, BufferId, Expr, Layout, Loop, LoopKind, Node,
 use nest::Nest;
 
 pub(crate) mod direct;
+pub(crate) mod fused;
 pub(crate) mod map_reduce;
 pub(crate) mod nest;
 pub(crate) mod partial;
 pub(crate) mod winograd;
 
-/// The buffers that the caller gives and gets.
+/// The buffers that the caller gives and gets; of a contraction among several what that one reads and defines.
 #[derive(Clone)]
 pub(crate) struct OperandBuffers {
     spec: Arc<Spec>,
+    /// Position of the equation that is a map of the sums.
+    tail: usize,
     pub(crate) input: BufferId,
     pub(crate) weight: BufferId,
     pub(crate) output: BufferId,
@@ -51,13 +55,20 @@ impl OperandBuffers {
             add(&tensor.name, Role::Operand(number), (shape, layout));
         }
         let output = add("output", Role::Output, output);
-        Self { spec: Arc::clone(spec), input: BufferId(0), weight: BufferId(1), output }
+        let tail = spec.equations.len() - 1;
+        Self { spec: Arc::clone(spec), tail, input: BufferId(0), weight: BufferId(1), output }
     }
 
-    /// The result behind a sum, by the last equation of the spec: `act(sum + bias + residual)`, say. For the element `index` of the
-    /// output; what has one dimension is read at `channel`.
+    /// Those of one of several contractions, which reads its data from a buffer and defines another.
+    pub(crate) fn part(&self, of: &Contraction, [input, output]: [BufferId; 2]) -> Self {
+        let weight = of.equation().loads().get(1).and_then(|access| self.operand(access));
+        Self { spec: Arc::clone(&self.spec), tail: of.tail, input, weight: weight.unwrap_or(self.weight), output }
+    }
+
+    /// The result behind a sum, by the equation that is a map of the sums: `act(sum + bias + residual)`, say. For the element `index` of
+    /// the output; what has one dimension is read at `channel`.
     pub(crate) fn fused(&self, sum: Expr, channel: &Affine, index: &[Affine]) -> Expr {
-        let Some(tail) = self.spec.equations.last() else { return sum };
+        let tail = &self.spec.equations[self.tail];
         let mut uses = 0;
         tail.value.for_each_load(&mut |access| uses += usize::from(self.operand(access).is_none()));
         self.map(&tail.value, &mut repeat_n(sum, uses), channel, index)

@@ -22,6 +22,7 @@
 use ndarray::ArrayD;
 
 use crate::config::Config;
+use crate::fused;
 use crate::registry;
 use crate::sketch::EXACT_TOLERANCE;
 use autotune_ir::interp::OperandError;
@@ -108,6 +109,10 @@ impl Reference {
         };
 
         let least = match (spec.is_chain(), bends_sums(spec)) {
+            (true, _) if fused::is_pair(spec) => {
+                let last = &spec.equations[spec.equations.len() - 2];
+                LEAST_SUM * (last.reduction_len() as f32).sqrt()
+            }
             (true, _) => f32::MIN_POSITIVE,
             (_, true) => LEAST_BENT_SUM * sum_size(spec),
             (_, false) => LEAST_SUM * sum_size(spec),

@@ -8,6 +8,7 @@ use autotune_ir::target::Target;
 use crate::config::{Config, KnobValues};
 use crate::direct::DirectSketch;
 use crate::error::LowerError;
+use crate::fused::FusedSketch;
 use crate::gpu::{IMPLICIT_GEMM, MMA, TILED, WGMMA};
 use crate::knob_space::KnobSpace;
 use crate::map_reduce::MapReduceSketch;
@@ -30,7 +31,7 @@ impl Config {
 
 type Tiers = &'static [&'static [&'static dyn Sketch]];
 
-const CPU: Tiers = &[&[&DirectSketch, &MapReduceSketch], &[&WinogradSketch]];
+const CPU: Tiers = &[&[&FusedSketch], &[&DirectSketch, &MapReduceSketch], &[&WinogradSketch]];
 const GPU: Tiers = &[&[&WGMMA], &[&MMA], &[&TILED, &IMPLICIT_GEMM], &[&WinogradSketch], &[&RowsSketch]];
 
 /// Those from outside, for any target.

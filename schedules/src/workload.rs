@@ -24,6 +24,7 @@ use crate::once::Once;
 
 mod activation;
 mod attention;
+mod between;
 mod conv1d;
 mod conv2d;
 mod conv3d;
@@ -33,12 +34,14 @@ mod group_norm;
 mod layer_norm;
 mod local_response_norm;
 mod matmul;
+mod mlp;
 mod operator;
 mod pointwise;
 mod pool2d;
 mod reduce;
 mod resize;
 mod rms_norm;
+mod separable_conv2d;
 mod shape;
 mod softmax;
 mod spec;
@@ -48,6 +51,7 @@ mod window;
 
 pub use activation::Activation;
 pub use attention::Attention;
+pub use between::Between;
 pub use conv_transpose2d::ConvTranspose2d;
 pub use conv1d::Conv1d;
 pub use conv2d::Conv2d;
@@ -56,6 +60,7 @@ pub use group_norm::GroupNorm;
 pub use layer_norm::LayerNorm;
 pub use local_response_norm::LocalResponseNorm;
 pub use matmul::Matmul;
+pub use mlp::Mlp;
 pub use operator::{
     AlreadyRegistered, Computed, Formula, Operator, OperatorKind, Tensor, check_elements, check_positive, element,
     named_axes, operators, register,
@@ -65,6 +70,7 @@ pub use pool2d::{Pool2d, PoolKind};
 pub use reduce::{Reduce, ReduceOp};
 pub use resize::{Resize, ResizeMode};
 pub use rms_norm::RmsNorm;
+pub use separable_conv2d::SeparableConv2d;
 pub use shape::shape_distance;
 pub use softmax::Softmax;
 pub use text::{Fields, write_each};

@@ -7,6 +7,7 @@ mod common;
 use autotune_ir::Target;
 use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance};
 use common::convolutions::random_convolution;
+use common::pairs::random_pair;
 use common::pointwise::random_pointwise;
 use common::workloads::{random_map_reduce, random_panel, random_winograd, random_workload, sample_winograd};
 use rand::SeedableRng;
@@ -47,6 +48,18 @@ fn random_maps_and_reductions_agree_with_the_reference() {
     (0..24u64).into_par_iter().for_each(|seed| {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let workload = random_map_reduce(&mut rng);
+        check(&workload, &target, seed, |space| {
+            vec![space.default_config(), space.sample(&mut rng.clone()).config().clone()]
+        });
+    });
+}
+
+#[test]
+fn random_pairs_of_contractions_agree_with_the_reference() {
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    (0..24u64).into_par_iter().for_each(|seed| {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let workload = random_pair(&mut rng);
         check(&workload, &target, seed, |space| {
             vec![space.default_config(), space.sample(&mut rng.clone()).config().clone()]
         });

@@ -3,7 +3,7 @@
 use autotune_ir::{CpuTarget, GpuTarget, Target};
 use autotune_schedules::{Workload, contract, workload};
 
-const WORKLOADS: [&str; 13] = [
+const WORKLOADS: [&str; 15] = [
     "conv2d:c=16,h=9,w=11,o=32,k=3,p=1,bias,add,act=relu",
     "conv2d:n=2,c=12,h=8,w=8,o=10,k=3,s=2,p=1",
     "conv2d:c=16,h=10,w=9,o=16,k=3,p=1,g=16,bias",
@@ -17,6 +17,8 @@ const WORKLOADS: [&str; 13] = [
     "conv2d:c=16,h=9,w=11,o=32,k=3,p=1,scale,bias,act=hard_swish",
     "matmul:m=33,n=40,k=24,ta,tb,weights=data,bias,act=gelu",
     "matmul:b=2,m=33,n=40,k=24,tb,weights=constant,act=prelu",
+    "separable_conv2d:c=16,h=9,w=11,o=24,k=3,s=2,p=1,mid=relu,bias",
+    "mlp:m=17,n=24,k=33,h=40,mid=relu,mid_bias,add",
 ];
 
 #[test]
@@ -31,7 +33,7 @@ fn sketches_keep_theirs() {
     let workloads: Vec<Workload> = WORKLOADS.iter().map(|text| text.parse().unwrap()).collect();
     let gpu = |name: &str| Target::Gpu(GpuTarget::stated(name).unwrap());
     let cpu = Target::Cpu(CpuTarget::generic_avx2(2));
-    for name in ["direct", "map_reduce", "winograd"] {
+    for name in ["direct", "map_reduce", "winograd", "fused"] {
         contract::sketch(name, &cpu, &workloads);
     }
     for name in ["tiled", "winograd"] {

@@ -73,6 +73,20 @@ fn what_follows_sums_is_fused_behind_the_register_tile() {
 }
 
 #[test]
+fn fused_contractions_keep_what_is_between_in_chunks() {
+    golden(
+        "separable_conv2d",
+        "separable_conv2d:c=16,h=6,w=5,o=12,k=3,p=1,mid=relu,mid_bias,bias",
+        &[
+            ("tile.c", Value::Tile(vec![8])),
+            ("tile.oh", Value::Tile(vec![2])),
+            ("first.tile.oh", Value::Tile(vec![1])),
+            ("first.unroll", Value::Choice("1".into())),
+        ],
+    );
+}
+
+#[test]
 fn winograd_peels_tiles_at_the_borders() {
     let target = Target::Cpu(CpuTarget::generic_avx2(1));
     let workload: Workload = "conv2d:c=16,h=6,w=5,o=24,k=3,p=1,bias,act=relu".parse().unwrap();

@@ -14,6 +14,7 @@ use autotune_schedules::{
 use common::convolutions::random_convolution;
 use common::machine;
 use common::nests::{access, assign, for_each_store, number, padded_conv, peeled_conv, repeat, tiled_matmul};
+use common::pairs::random_pair;
 use common::pointwise::random_pointwise;
 use common::workloads::{random_map_reduce, random_panel, random_winograd, random_workload, sample_winograd};
 use rand::SeedableRng;
@@ -65,6 +66,16 @@ fn random_maps_and_reductions_agree_with_the_reference() {
         (0..200u64).into_par_iter().for_each(|seed| {
             let workload = random_map_reduce(&mut ChaCha8Rng::seed_from_u64(seed));
             check(&workload, &target(isa, 1 + seed as usize % 2), seed, 4);
+        });
+    }
+}
+
+#[test]
+fn random_pairs_of_contractions_agree_with_the_reference() {
+    for isa in ISAS {
+        (0..120u64).into_par_iter().for_each(|seed| {
+            let workload = random_pair(&mut ChaCha8Rng::seed_from_u64(seed));
+            check(&workload, &target(isa, 1 + seed as usize % 2), seed, 5);
         });
     }
 }

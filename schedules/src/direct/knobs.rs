@@ -3,13 +3,16 @@
 use super::block_size;
 use super::roles::{LoopNames, Roles};
 use super::rules::{MIN_PANEL_CHANNELS, MIN_PANEL_COLUMNS, pads_far};
-use crate::contraction::AxisId;
+use crate::contraction::{AxisId, Contraction};
 use crate::knob_space::Knob;
 use autotune_ir::target::CpuTarget;
 
 /// Register tiles that vectors do not run along: the small ones of any axis, and the others.
 const SMALL_TILES: std::ops::RangeInclusive<usize> = 1..=8;
 const LARGE_TILES: [usize; 9] = [9, 10, 12, 13, 14, 16, 20, 24, 28];
+
+/// Reduction steps in one straight-line body.
+pub(crate) const UNROLLS: [&str; 5] = ["1", "2", "4", "8", "16"];
 
 /// Every knob of the sketch with its values, for one workload and target.
 pub(super) fn knobs(roles: &Roles, target: &CpuTarget) -> Vec<Knob> {
@@ -19,14 +22,8 @@ pub(super) fn knobs(roles: &Roles, target: &CpuTarget) -> Vec<Knob> {
     let layouts =
         |name: &str, blocks: bool| Knob::choice(name, if blocks { &["plain", "blocked"] } else { &["plain"] });
 
-    // Vectors along the channels read single elements of the data, for which a copy is no better.
     let copies = vectors.len() > 1;
-    let mut data = vec!["inplace"];
-    let pays = copies && (contraction.is_padded() || input_blocks);
-    data.extend((pays || pads_far(contraction)).then_some("copy"));
-    data.extend((copies || roles.is_product()).then_some("tile"));
-    data.extend(panels_pay(roles, copies).then_some("panel"));
-    let mut knobs = vec![Knob::choice("data", &data)];
+    let mut knobs = vec![Knob::choice("data", &data_modes(roles, target))];
     if !roles.is_product() {
         knobs.push(layouts("layout.in", input_blocks));
         knobs.push(layouts("layout.out", output_blocks));
@@ -35,9 +32,7 @@ pub(super) fn knobs(roles: &Roles, target: &CpuTarget) -> Vec<Knob> {
         knobs.push(layouts("layout.data", input_blocks));
     }
 
-    // Constant weights are packed for nothing.
-    let weights = if contraction.weight_is_constant { &["packed"][..] } else { &["packed", "inplace"][..] };
-    knobs.push(Knob::choice("weights", weights));
+    knobs.push(weights(contraction));
     let names: Vec<&str> = vectors.iter().map(|&axis| roles.name(axis)).collect();
     knobs.push(Knob::choice("vector", &names));
     for &axis in &roles.spatial {
@@ -50,10 +45,27 @@ pub(super) fn knobs(roles: &Roles, target: &CpuTarget) -> Vec<Knob> {
     let names = LoopNames::of(roles, input_blocks);
     let orders = [("order", &names.cache), ("order.inner", &names.spatial), ("order.reduce", &names.reduce)];
     knobs.extend(orders.into_iter().filter(|(_, axes)| !axes.is_empty()).map(|(name, axes)| Knob::order(name, axes)));
-    knobs.push(Knob::choice("unroll", &["1", "2", "4", "8", "16"]));
+    knobs.push(Knob::choice("unroll", &UNROLLS));
     let parallel: &[&str] = if target.threads > 1 { &["1", "2", "3"] } else { &["1"] };
     knobs.push(Knob::choice("parallel", &parallel[..parallel.len().min(names.spatial.len().max(1))]));
     knobs
+}
+
+/// Ways of reading the data. Vectors along the channels read single elements of it, for which a copy is no better.
+pub(crate) fn data_modes(roles: &Roles, target: &CpuTarget) -> Vec<&'static str> {
+    let (contraction, copies) = (&roles.contraction, roles.vectors(target).len() > 1);
+    let mut data = vec!["inplace"];
+    let pays = copies && (contraction.is_padded() || roles.blockable(block_size(target))[0]);
+    data.extend((pays || pads_far(contraction)).then_some("copy"));
+    data.extend((copies || roles.is_product()).then_some("tile"));
+    data.extend(panels_pay(roles, copies).then_some("panel"));
+    data
+}
+
+/// Ways of reading the weights: constant ones are packed for nothing.
+pub(crate) fn weights(contraction: &Contraction) -> Knob {
+    let ways = if contraction.weight_is_constant { &["packed"][..] } else { &["packed", "inplace"][..] };
+    Knob::choice("weights", ways)
 }
 
 /// Whether some schedule may have panels: of matrices with many columns, and of strided convolutions that vectors may run along
@@ -68,7 +80,7 @@ fn panels_pay(roles: &Roles, copies: bool) -> bool {
 
 /// Register tiles of an axis: whole vectors or the whole axis where the vector may run along it, single elements where it may
 /// run along another.
-fn register_tiles(roles: &Roles, axis: AxisId, vectors: &[AxisId], lanes: usize) -> Vec<usize> {
+pub(crate) fn register_tiles(roles: &Roles, axis: AxisId, vectors: &[AxisId], lanes: usize) -> Vec<usize> {
     let extent = roles.extent(axis);
     let mut tiles = Vec::new();
     if vectors.contains(&axis) {
@@ -98,7 +110,7 @@ fn spatial_tiles(extent: usize, registers: &[usize]) -> Vec<Vec<usize>> {
 }
 
 /// `[chunk]` values of the tiled reduction axis; the last covers it whole.
-fn reduce_tiles(extent: usize) -> Vec<Vec<usize>> {
+pub(crate) fn reduce_tiles(extent: usize) -> Vec<Vec<usize>> {
     let chunks = [4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048];
     chunks.into_iter().filter(|&c| c < extent).chain([extent]).map(|c| vec![c]).collect()
 }

@@ -12,48 +12,52 @@ use autotune_ir::program::Layout;
 
 /// Layouts of the activations.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) struct Layouts {
-    pub(super) input: Layout,
-    pub(super) data: Layout,
-    pub(super) output: Layout,
+pub(crate) struct Layouts {
+    pub(crate) input: Layout,
+    pub(crate) data: Layout,
+    pub(crate) output: Layout,
 }
 
 impl Layouts {
-    pub(super) fn read(
+    pub(crate) fn read(
         reader: &Reader,
         [input_blocks, output_blocks]: [bool; 2],
         block: usize,
     ) -> Result<Self, LowerError> {
-        let layout = |name: &str, fits: bool| match reader.layout(name, block)? {
-            Layout::ChannelBlocked(_) if !fits => {
-                Err(LowerError::knob(name, format!("{block} does not divide the channels")))
-            }
-            layout => Ok(layout),
-        };
         let data = if reader.has("layout.data") { "layout.data" } else { "layout.in" };
         Ok(Self {
-            input: layout("layout.in", input_blocks)?,
-            data: layout(data, input_blocks)?,
-            output: layout("layout.out", output_blocks)?,
+            input: layout(reader, "layout.in", input_blocks, block)?,
+            data: layout(reader, data, input_blocks, block)?,
+            output: layout(reader, "layout.out", output_blocks, block)?,
         })
     }
 }
 
+/// The layout that a knob names, of blocks of so many channels if these fit.
+pub(crate) fn layout(reader: &Reader, name: &str, fits: bool, block: usize) -> Result<Layout, LowerError> {
+    match reader.layout(name, block)? {
+        Layout::ChannelBlocked(_) if !fits => {
+            Err(LowerError::knob(name, format!("{block} does not divide the channels")))
+        }
+        layout => Ok(layout),
+    }
+}
+
 /// The axes of channels split as layouts need, and the operands in these layouts.
-pub(super) struct Laid {
+pub(crate) struct Laid {
     /// Operands are in their plain layouts.
-    pub(super) contraction: Arc<Contraction>,
+    pub(crate) contraction: Arc<Contraction>,
     /// The axes that are split, each with that over its lanes.
     lanes: SmallVec<[(AxisId, AxisId); 2]>,
-    pub(super) input: Arc<Operand>,
-    pub(super) data: Arc<Operand>,
-    pub(super) output: Arc<Operand>,
-    pub(super) names: LoopNames,
+    pub(crate) input: Arc<Operand>,
+    pub(crate) data: Arc<Operand>,
+    pub(crate) output: Arc<Operand>,
+    pub(crate) names: LoopNames,
 }
 
 impl Laid {
     /// Blocks are of so many channels.
-    pub(super) fn of(roles: &Roles, layouts: Layouts, block: usize) -> Self {
+    pub(crate) fn of(roles: &Roles, layouts: Layouts, block: usize) -> Self {
         let is_blocked = |layout: Layout| layout != Layout::Plain;
         let input = roles.input_channel().filter(|_| is_blocked(layouts.input) || is_blocked(layouts.data));
         let output = is_blocked(layouts.output).then_some(roles.channel);
@@ -79,7 +83,7 @@ impl Laid {
     }
 
     /// The axis over the lanes of a split axis.
-    pub(super) fn lane_of(&self, axis: AxisId) -> Option<AxisId> {
+    pub(crate) fn lane_of(&self, axis: AxisId) -> Option<AxisId> {
         self.lanes.iter().find(|lane| lane.0 == axis).map(|lane| lane.1)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use super::DataMode;
 use crate::config::{KnobValues, Value};
 use crate::error::LowerError;
 use autotune_ir::program::Layout;
@@ -14,7 +15,7 @@ impl<'a> Reader<'a> {
         self.0.value(name).ok_or_else(|| LowerError::knob(name, "is missing"))
     }
 
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.0.value(name).is_some()
     }
 
@@ -53,6 +54,15 @@ impl<'a> Reader<'a> {
         let bytes =
             bytes.ok_or_else(|| LowerError::knob(NAME, format!("'{word}' is no number of bytes up to 1 MiB")))?;
         Ok(bytes / 4)
+    }
+
+    pub(crate) fn data_mode(&self) -> Result<DataMode, LowerError> {
+        Ok(match self.one_of("data", &["inplace", "copy", "tile", "panel"])? {
+            "inplace" => DataMode::InPlace,
+            "copy" => DataMode::Copy,
+            "tile" => DataMode::Tile,
+            _ => DataMode::Panel,
+        })
     }
 
     pub(crate) fn layout(&self, name: &str, block: usize) -> Result<Layout, LowerError> {

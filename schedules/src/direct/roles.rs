@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::laid::{Laid, Layouts};
 use crate::axes::{Axes, count};
 use crate::contraction::{AxisId, Contraction, Operand, lane_name};
+use crate::error::LowerError;
 use crate::once::Once;
 use crate::workload::Workload;
 use autotune_ir::affine::VarId;
@@ -19,37 +20,37 @@ use autotune_ir::target::CpuTarget;
 /// | channel | `n` | `o` | `g` |
 /// | width | | `ow` | `ow` |
 /// | step | `k` | `c` | `c` |
-pub(super) struct Roles {
+pub(crate) struct Roles {
     /// Operands are in their plain layouts.
-    pub(super) contraction: Contraction,
+    pub(crate) contraction: Contraction,
     /// Which operands use the axes.
-    pub(super) axes: Axes,
+    pub(crate) axes: Axes,
     /// Axes of the result that are tiled.
-    pub(super) spatial: Vec<AxisId>,
+    pub(crate) spatial: Vec<AxisId>,
     /// Those that are not: one element a loop, outermost.
-    pub(super) batch: Vec<AxisId>,
+    pub(crate) batch: Vec<AxisId>,
     /// The axis of output channels (or columns), which vectors may run along.
-    pub(super) channel: AxisId,
+    pub(crate) channel: AxisId,
     /// The row along which the output is contiguous, which vectors may run along, too.
-    pub(super) width: Option<AxisId>,
+    pub(crate) width: Option<AxisId>,
     /// The axis that is summed over in chunks.
-    pub(super) step: Option<AxisId>,
+    pub(crate) step: Option<AxisId>,
     /// True if no two channels share what they read.
-    pub(super) is_depthwise: bool,
+    pub(crate) is_depthwise: bool,
     /// By layouts and their block: [`Laid`].
     laid: Once,
 }
 
 impl Roles {
     /// Those of a workload, made once.
-    pub(super) fn of_workload(workload: &Workload) -> Option<Arc<Self>> {
+    pub(crate) fn of_workload(workload: &Workload) -> Option<Arc<Self>> {
         Option::clone(&workload.once((), || Contraction::of(workload).and_then(Self::of).map(Arc::new)))
     }
 
     /// `None` if it is no contraction, or has no channels.
-    pub(super) fn of(contraction: Contraction) -> Option<Self> {
-        let main = contraction.spec.main();
-        let axes = Axes::of(&contraction.spec)?;
+    pub(crate) fn of(contraction: Contraction) -> Option<Self> {
+        let main = contraction.equation();
+        let axes = Axes::of_equation(&contraction.spec, main)?;
         let is_depthwise = axes.is_depthwise(main);
         let channels = if is_depthwise { axes.groups() } else { axes.columns.clone() };
         let channel = *channels.last()?;
@@ -69,17 +70,17 @@ impl Roles {
         Some(Self { contraction, axes, spatial, batch, channel, width, step, is_depthwise, laid })
     }
 
-    pub(super) fn name(&self, axis: AxisId) -> &'static str {
-        self.contraction.spec.main().axes[axis].name
+    pub(crate) fn name(&self, axis: AxisId) -> &'static str {
+        self.contraction.equation().axes[axis].name
     }
 
     /// Extent of an axis before it is split.
-    pub(super) fn extent(&self, axis: AxisId) -> usize {
-        self.contraction.spec.main().axes[axis].extent
+    pub(crate) fn extent(&self, axis: AxisId) -> usize {
+        self.contraction.equation().axes[axis].extent
     }
 
     /// The contraction in some layouts, whose blocks are of so many channels; made once.
-    pub(super) fn laid(&self, layouts: Layouts, block: usize) -> Arc<Laid> {
+    pub(crate) fn laid(&self, layouts: Layouts, block: usize) -> Arc<Laid> {
         self.laid.get((block, layouts), || Laid::of(self, layouts, block))
     }
 
@@ -88,23 +89,34 @@ impl Roles {
         axes.into_iter().filter(|&axis| self.extent(axis) > 1).map(|axis| self.name(axis)).collect()
     }
 
+    /// True for a row that is tiled.
+    pub(crate) fn is_row(&self, axis: AxisId) -> bool {
+        axis != self.channel && self.axes.rows.contains(&axis) && self.spatial.contains(&axis)
+    }
+
+    /// The axis of a name that vectors may run along.
+    pub(crate) fn vector_of(&self, word: &str) -> Result<AxisId, LowerError> {
+        let vector = [Some(self.channel), self.width].into_iter().flatten().find(|&axis| self.name(axis) == word);
+        vector.ok_or_else(|| LowerError::knob("vector", format!("'{word}' is not an axis that vectors run along")))
+    }
+
     /// True for a matrix product: no window slides over the data.
-    pub(super) fn is_product(&self) -> bool {
+    pub(crate) fn is_product(&self) -> bool {
         self.axes.windows.is_empty()
     }
 
     /// Number of columns that a position of the data is for.
-    pub(super) fn columns(&self) -> usize {
-        count(self.contraction.spec.main(), &self.axes.columns)
+    pub(crate) fn columns(&self) -> usize {
+        count(self.contraction.equation(), &self.axes.columns)
     }
 
     /// The input's axis of channels.
-    pub(super) fn input_channel(&self) -> Option<AxisId> {
+    pub(crate) fn input_channel(&self) -> Option<AxisId> {
         if self.is_depthwise { Some(self.channel) } else { self.step }
     }
 
     /// Whether input and output of a convolution can be channel-blocked: blocks of neighbouring channels, whole ones.
-    pub(super) fn blockable(&self, block: usize) -> [bool; 2] {
+    pub(crate) fn blockable(&self, block: usize) -> [bool; 2] {
         let has_blocks = |operand: &Operand, channel: AxisId| {
             let step = operand.index.get(1).map_or(0, |index| index.coefficient(VarId(channel as u32)));
             !self.is_product() && step == 1 && self.extent(channel).is_multiple_of(block)
@@ -115,7 +127,7 @@ impl Roles {
 
     /// Axes that vectors may run along: the channels; the width, too, where the channels are not whole vectors or the input has no lanes
     /// that go with them.
-    pub(super) fn vectors(&self, target: &CpuTarget) -> Vec<AxisId> {
+    pub(crate) fn vectors(&self, target: &CpuTarget) -> Vec<AxisId> {
         let whole = self.extent(self.channel).is_multiple_of(target.lanes());
         let lanes_match = !self.is_depthwise || self.blockable(super::block_size(target))[0];
         let width = self.width.filter(|_| !whole || !lanes_match);
@@ -124,21 +136,21 @@ impl Roles {
 }
 
 /// The axes that the order knobs permute: those with more than one element.
-pub(super) struct LoopNames {
-    pub(super) spatial: Vec<&'static str>,
+pub(crate) struct LoopNames {
+    pub(crate) spatial: Vec<&'static str>,
     /// Spatial axes, then the one that is summed over in chunks.
-    pub(super) cache: Vec<&'static str>,
+    pub(crate) cache: Vec<&'static str>,
     /// Loops of the reduction.
-    pub(super) reduce: Vec<&'static str>,
+    pub(crate) reduce: Vec<&'static str>,
 }
 
 impl LoopNames {
     /// Those of a workload whose input may have blocks of channels.
-    pub(super) fn of(roles: &Roles, input_blocks: bool) -> Self {
+    pub(crate) fn of(roles: &Roles, input_blocks: bool) -> Self {
         let spatial = roles.present(roles.spatial.iter().copied());
         let mut cache = spatial.clone();
         cache.extend(roles.present(roles.step));
-        let axes = &roles.contraction.spec.main().axes;
+        let axes = &roles.contraction.equation().axes;
         let mut reduce = roles.present((0..axes.len()).filter(|&axis| axes[axis].reduce));
         let lanes = roles.step.filter(|_| input_blocks && !roles.is_depthwise);
         reduce.extend(lanes.and_then(|step| lane_name(roles.name(step))));

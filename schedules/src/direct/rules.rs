@@ -29,7 +29,7 @@ const MAX_PEELED: i64 = 4;
 
 impl Direct {
     /// Rules between knobs and limits of the target.
-    pub(super) fn check(&self, axes: &Axes, target: &CpuTarget, data_layout: Layout) -> Result<(), LowerError> {
+    pub(crate) fn check(&self, axes: &Axes, target: &CpuTarget, data_layout: Layout) -> Result<(), LowerError> {
         let plain_in = self.in_layout == Layout::Plain;
         let plain_data = data_layout == Layout::Plain;
         if !plain_in && plain_data {

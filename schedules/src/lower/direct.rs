@@ -53,14 +53,17 @@ pub(super) struct Span {
 
 impl Span {
     /// A segment's tile of number `index`.
-    fn tile(&self, segment: Segment, index: Affine) -> Self {
+    pub(super) fn tile(&self, segment: Segment, index: Affine) -> Self {
         let base = index * segment.extent as i64 + self.base.clone() + segment.start as i64;
         Self { base, extent: segment.extent }
     }
 }
 
 /// A span per axis of the contraction.
-type Region = Vec<Span>;
+pub(super) type Region = Vec<Span>;
+
+/// What is done in a region.
+pub(super) type Body<'b, L> = dyn FnMut(&mut L, &mut Region) -> Vec<Node> + 'b;
 
 /// Where register tiles find an operand or leave their sums.
 pub(super) struct Place {
@@ -161,6 +164,11 @@ impl<'a> Lowering<'a> {
         let inputs = (direct.input.shape.as_slice(), direct.in_layout);
         let outputs = (direct.output.shape.as_slice(), direct.out_layout);
         let operands = OperandBuffers::new(&mut all, workload, inputs, outputs);
+        Self::of_part(all, operands, direct, lanes)
+    }
+
+    /// The lowering of one of several contractions of a program.
+    pub(super) fn of_part(all: Nest, operands: OperandBuffers, direct: &'a Direct, lanes: usize) -> Self {
         let axes = direct.contraction.axes.iter();
         let place = |buffer, of: &Operand| Place { buffer, lead: Vec::new(), index: of.index.clone(), origin: None };
         Self {
@@ -178,16 +186,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn run(mut self) -> Program {
-        let mut stages = Vec::new();
-        if self.direct.packed_weights {
-            let body = self.pack_weight();
-            let when = if self.direct.contraction.weight_is_constant { When::AheadOfTime } else { When::EveryRun };
-            stages.push(Stage { name: "pack_weight".into(), when, body });
-        }
-        if self.direct.data_mode == DataMode::Copy {
-            let body = self.copy_input();
-            stages.push(Stage { name: "copy_input".into(), when: When::EveryRun, body });
-        }
+        let mut stages = self.copies();
         let body = self.compute();
         stages.push(Stage { name: "compute".into(), when: When::EveryRun, body });
         let spec = Arc::clone(&self.direct.contraction.spec);
@@ -201,6 +200,22 @@ impl<'a> Lowering<'a> {
         }
     }
 
+    /// The stages that copy operands.
+    pub(super) fn copies(&mut self) -> Vec<Stage> {
+        let mut stages = Vec::new();
+        if self.direct.packed_weights {
+            let name = self.all.buffers[self.operands.weight.0 as usize].name.clone();
+            let body = self.pack_weight(&format!("{name}_packed"));
+            let when = if self.direct.contraction.weight_is_constant { When::AheadOfTime } else { When::EveryRun };
+            stages.push(Stage { name: format!("pack_{name}"), when, body });
+        }
+        if self.direct.data_mode == DataMode::Copy {
+            let body = self.copy_input();
+            stages.push(Stage { name: "copy_input".into(), when: When::EveryRun, body });
+        }
+        stages
+    }
+
     /// The whole iteration space.
     pub(super) fn whole_region(&self) -> Region {
         let axes = &self.direct.contraction.axes;
@@ -212,6 +227,11 @@ impl<'a> Lowering<'a> {
         self.names[axis][level as usize].clone()
     }
 
+    /// The name of a loop over cache tiles of an axis.
+    pub(super) fn cache_loop(&self, axis: AxisId) -> VarName {
+        self.axis_name(axis, Level::Cache)
+    }
+
     /// The variable of one.
     fn axis_var(&mut self, axis: AxisId, level: Level, extent: usize) -> VarId {
         let name = self.axis_name(axis, level);
@@ -219,20 +239,23 @@ impl<'a> Lowering<'a> {
     }
 
     /// The stage's trees: one per combination of segments of the parallel loops, each perfectly nested.
-    fn compute(&mut self) -> Vec<Node> {
-        let mut region = self.whole_region();
-        let levels = self.direct.parallel_loops();
-        let direct = self.direct;
+    pub(super) fn compute(&mut self) -> Vec<Node> {
+        let (levels, direct) = (self.direct.parallel_loops(), self.direct);
         let serial = &direct.cache[levels.len() - direct.batch.len()..];
-        let mut roots = Vec::new();
-        self.roots(&levels, serial, &mut region, &mut Vec::new(), &mut roots);
+        self.trees(&levels, &mut |this, region| this.cache_nest(serial, region))
+    }
+
+    /// A tree per combination of segments of parallel loops.
+    pub(super) fn trees(&mut self, levels: &[TileLoop], body: &mut Body<Self>) -> Vec<Node> {
+        let (mut region, mut roots) = (self.whole_region(), Vec::new());
+        self.roots(levels, body, &mut region, &mut Vec::new(), &mut roots);
         roots
     }
 
     fn roots(
         &mut self,
         levels: &[TileLoop],
-        serial: &[TileLoop],
+        body: &mut Body<Self>,
         region: &mut Region,
         loops: &mut Vec<(VarId, usize)>,
         roots: &mut Vec<Node>,
@@ -242,7 +265,7 @@ impl<'a> Lowering<'a> {
                 // A tree of its own, since the nodes within it depend on one another.
                 loops.push((self.all.var("task", 1), 1));
             }
-            let body = self.cache_nest(serial, region);
+            let body = body(self, region);
             let parallel = loops.iter().map(|&(var, extent)| (var, extent, LoopKind::Parallel));
             roots.extend(nest(parallel, body));
             return;
@@ -257,14 +280,14 @@ impl<'a> Lowering<'a> {
                 index = Affine::var(var);
             }
             region[level.axis] = outer.tile(segment, index);
-            self.roots(rest, serial, region, loops, roots);
+            self.roots(rest, body, region, loops, roots);
             loops.truncate(depth);
         }
         region[level.axis] = outer;
     }
 
     /// Serial loops over cache tiles, with the copy of the data tile outside the loops that do not concern it.
-    fn cache_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
+    pub(super) fn cache_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
         let copies = matches!(self.direct.data_mode, DataMode::Tile | DataMode::Panel);
         if copies && !self.is_copied && !levels.iter().any(|l| self.direct.data.uses(l.axis)) {
             return self.copying_nest(levels, region);
@@ -312,7 +335,7 @@ impl<'a> Lowering<'a> {
         region: &mut Region,
         peel: bool,
         level: Level,
-        body: &mut dyn FnMut(&mut Self, &mut Region) -> Vec<Node>,
+        body: &mut Body<Self>,
     ) -> Vec<Node> {
         let mut nodes = Vec::new();
         let outer = region[tiles.axis].clone();
@@ -338,7 +361,7 @@ impl<'a> Lowering<'a> {
 
     /// The tiles of an axis, grouped: whole tiles in one loop, the remainder by itself; of a reduction axis also the first
     /// and the last tile by themselves; if `peel`, also each tile that touches padding.
-    fn segments(&self, level: TileLoop, region: &Region, peel: bool) -> SmallVec<[Segment; 4]> {
+    pub(super) fn segments(&self, level: TileLoop, region: &Region, peel: bool) -> SmallVec<[Segment; 4]> {
         let TileLoop { axis, tile } = level;
         let extent = region[axis].extent;
         let count = extent.div_ceil(tile);
@@ -396,6 +419,6 @@ impl<'a> Lowering<'a> {
 }
 
 /// The first element of the region along every axis.
-fn bases(region: &Region) -> Vec<Affine> {
+pub(super) fn bases(region: &Region) -> Vec<Affine> {
     region.iter().map(|span| span.base.clone()).collect()
 }

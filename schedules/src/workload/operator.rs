@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::text::Fields;
 use super::{
     WorkloadError, attention, conv_transpose2d, conv1d, conv2d, conv3d, group_norm, layer_norm, local_response_norm,
-    matmul, pointwise, pool2d, reduce, resize, rms_norm, softmax, transpose,
+    matmul, mlp, pointwise, pool2d, reduce, resize, rms_norm, separable_conv2d, softmax, transpose,
 };
 
 /// Largest number of elements any one tensor, and largest number of multiply-adds any one workload, may have.
@@ -165,6 +165,8 @@ const OWN: &[&OperatorKind] = &[
     &local_response_norm::KIND,
     &transpose::KIND,
     &attention::KIND,
+    &separable_conv2d::KIND,
+    &mlp::KIND,
     &pointwise::KIND,
     &resize::KIND,
 ];

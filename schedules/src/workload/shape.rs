@@ -3,7 +3,8 @@
 use autotune_ir::Spec;
 
 use super::Epilogue;
-use crate::axes::Axes;
+use crate::axes::{Axes, Window};
+use crate::fused::is_pair;
 
 /// What it counts that two workloads differ in stride or dilation by a factor of two along one axis, that only one is padded there, and
 /// that only one has some part of the epilogue. Extents that differ by a factor of two count 1.
@@ -13,11 +14,14 @@ const PADDED_WEIGHT: f32 = 0.5;
 const EPILOGUE_WEIGHT: f32 = 0.1;
 
 /// The place of a workload among those of its operator: binary logarithms of the extents of its axes, of strides and dilations, and whether
-/// it is padded.
+/// it is padded; of two contractions all of both.
 pub(super) fn vector(spec: &Spec, epilogue: &Epilogue) -> Vec<f32> {
     let log = |count: i64| (count.max(1) as f32).log2();
-    let windows = Axes::of(spec).unwrap_or_default().windows;
-    let extents = spec.main().axes.iter().map(|axis| log(axis.extent as i64));
+    let pair = [&spec.equations[0], spec.equations.get(2).unwrap_or(spec.main())];
+    let equations = if is_pair(spec) { &pair[..] } else { &[spec.main()] };
+    let extents = equations.iter().flat_map(|equation| &equation.axes).map(|axis| log(axis.extent as i64));
+    let windows = equations.iter().flat_map(|equation| Axes::of_equation(spec, equation).unwrap_or_default().windows);
+    let windows: Vec<Window> = windows.collect();
     let steps = windows.iter().flat_map(|window| {
         let is_padded = f32::from(u8::from(window.pad > 0));
         [STRIDE_WEIGHT * log(window.stride), DILATION_WEIGHT * log(window.dilation), PADDED_WEIGHT * is_padded]

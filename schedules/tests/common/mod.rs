@@ -16,6 +16,7 @@ pub mod nvrtc;
 pub mod odd_workloads;
 #[cfg(unix)]
 pub mod opencl;
+pub mod pairs;
 pub mod pipelines;
 pub mod pointwise;
 pub mod random_programs;

@@ -243,7 +243,7 @@ impl Lowering<'_> {
             let data = this.data_access(tile.region, local, &point);
             let weight = this.weight_access(tile.region, local, &point);
             let value = Expr::product(data, weight);
-            let (dst, iteration) = (tile.acc_access(local), this.direct.contraction.spec.iteration(point));
+            let (dst, iteration) = (tile.acc_access(local), this.direct.contraction.iteration(point));
             vec![Node::Store(Store { dst, mode: StoreMode::Accumulate, value, iteration })]
         });
         nodes.splice(0..0, prefetches);

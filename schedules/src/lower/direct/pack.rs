@@ -99,8 +99,8 @@ impl Lowering<'_> {
     ///   weight_packed[tile, step, channel] = weight[tile * size + channel, step]
     /// ```
     /// Channels beyond the last are left undefined. Weights that are read beyond the kernel are zeros, in nests of their own.
-    pub(super) fn pack_weight(&mut self) -> Vec<Node> {
-        let packed = self.open_packed_weight("weight_packed");
+    pub(super) fn pack_weight(&mut self, name: &str) -> Vec<Node> {
+        let packed = self.open_packed_weight(name);
         let region = self.whole_region();
         let operand = self.direct.contraction.weight.clone();
         let source = Source { buffer: self.operands.weight, operand, base: bases(&region) };

@@ -1,0 +1,171 @@
+//! The schedule of two contractions that is chosen without measuring.
+
+use std::sync::Arc;
+
+use autotune_ir::target::CpuTarget;
+
+use super::pair::Pair;
+use super::{Fused, PARTS};
+use crate::config::Value;
+use crate::contraction::AxisId;
+use crate::direct::roles::Roles;
+use crate::direct::{MAX_SHARE, block_size};
+use crate::knob_space::{Knob, KnobSpace};
+use crate::point::Point;
+
+/// Layouts and data modes in the order in which the default tries them.
+const DATA: [(&str, &str); 6] = [
+    ("blocked", "inplace"),
+    ("blocked", "copy"),
+    ("blocked", "tile"),
+    ("plain", "inplace"),
+    ("plain", "copy"),
+    ("plain", "tile"),
+];
+/// Largest register tile along a row.
+const WIDEST: usize = 28;
+/// Register tile of a depthwise convolution along either row: neighbouring results share what they read.
+const SHARED_READS: usize = 3;
+/// What is between takes so much of the second-level cache at first, half as much with every try that follows.
+const CACHE_SHARE: usize = 4;
+const TRIES: usize = 16;
+
+/// Elements of a register tile at most: channels, the row that vectors may run along, other rows.
+type Registers = [usize; 3];
+
+/// A fixed rule without measuring: what is between is kept beside tiles, all its channels at once, of as many rows as have room in a
+/// quarter of the second-level cache. Either contraction has the largest register tile that fits the registers, as the direct sketch's default
+/// has. Of these the first that divides the work among the threads evenly enough, else the one that does so most evenly.
+pub(super) fn default_point(pair: &Arc<Pair>, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
+    let mut best: Option<(f64, Point)> = None;
+    for budget in (0..TRIES).map(|tries| (target.l2_bytes / CACHE_SHARE) >> tries) {
+        let Some((point, fused)) = Rule::find(pair, target, space, budget) else { continue };
+        let share = fused.first.largest_share(target);
+        if share <= MAX_SHARE {
+            return Some(point);
+        }
+        if best.as_ref().is_none_or(|(least, _)| share < *least) {
+            best = Some((share, point));
+        }
+    }
+    best.map(|(_, point)| point)
+}
+
+/// What the default schedule tries.
+#[derive(Clone)]
+struct Rule<'a> {
+    pair: &'a Pair,
+    /// Layouts, and how the first reads its data.
+    words: (&'static str, &'static str),
+    vectors: [AxisId; 2],
+    registers: [Registers; 2],
+    /// Bytes of what is between.
+    budget: usize,
+}
+
+impl<'a> Rule<'a> {
+    /// The best rule that is valid: with small register tiles of the second one that suits the first, then one that suits the second.
+    fn find(pair: &'a Arc<Pair>, target: &CpuTarget, space: &Arc<KnobSpace>, budget: usize) -> Option<(Point, Fused)> {
+        let valid = |rule: &Self| {
+            let point = rule.point(space)?;
+            let fused = Fused::of_pair(pair, target, &point).ok()?;
+            Some((point, fused))
+        };
+        let least = Self {
+            pair,
+            words: DATA[0],
+            vectors: [pair.first.channel, pair.second.channel],
+            registers: [[block_size(target), 1, 1]; 2],
+            budget,
+        };
+        let firsts = DATA.into_iter().flat_map(|words| of_part(&pair.first, target).map(move |own| (words, own)));
+        let mut firsts = firsts.map(|(words, (vector, registers))| Self {
+            words,
+            vectors: [vector, least.vectors[1]],
+            registers: [registers, least.registers[1]],
+            ..least.clone()
+        });
+        let first = firsts.find(|rule| valid(rule).is_some())?;
+
+        let mut seconds = of_part(&pair.second, target).map(|(vector, registers)| Self {
+            vectors: [first.vectors[0], vector],
+            registers: [first.registers[0], registers],
+            ..first.clone()
+        });
+        seconds.find_map(|rule| valid(&rule)).or_else(|| valid(&first))
+    }
+
+    /// The combination that the knobs have of it.
+    fn point(&self, space: &Arc<KnobSpace>) -> Option<Point> {
+        space.point_of(|knob| {
+            let position = |word: &str| knob.values.iter().position(|v| *v == Value::Choice(word.into()));
+            let (part, name) = match knob.name.split_once('.') {
+                Some((part, name)) if PARTS.contains(&part) => (PARTS.iter().position(|own| *own == part), name),
+                _ => (None, knob.name.as_str()),
+            };
+            let is_depthwise = part == Some(0) && self.pair.first.is_depthwise;
+            match (part, name.split_once('.').unwrap_or((name, ""))) {
+                (Some(part), ("tile", axis)) => self.register(part, knob, axis),
+                (None, ("tile", row)) => Some(self.tile(knob, row)),
+                (_, ("layout", _)) => position(self.words.0).or(Some(0)),
+                (_, ("data", _)) => position(self.words.1),
+                (Some(part), ("vector", _)) => position(self.roles(part).name(self.vectors[part])),
+                (_, ("unroll", _)) => position(if is_depthwise { "16" } else { "4" }),
+                _ => Some(0),
+            }
+        })
+    }
+
+    fn roles(&self, part: usize) -> &Roles {
+        if part == 0 { &self.pair.first } else { &self.pair.second }
+    }
+
+    /// The largest register tile along an axis within the limit; all steps of a reduction.
+    fn register(&self, part: usize, knob: &Knob, axis: &str) -> Option<usize> {
+        let (roles, [channels, width, height]) = (self.roles(part), self.registers[part]);
+        let axis = roles.contraction.axis(axis)?;
+        let is_width = roles.width == Some(axis) || roles.is_product();
+        match axis {
+            _ if axis == roles.channel => Some(largest(knob, channels, 1)),
+            _ if roles.step == Some(axis) => Some(knob.values.len() - 1),
+            _ => Some(largest(knob, if is_width { width } else { height }, 1)),
+        }
+    }
+
+    /// The tile of a row, or of the channels between: these whole, of rows as many as there is room for, the innermost first.
+    fn tile(&self, knob: &Knob, name: &str) -> usize {
+        let (pair, last) = (self.pair, knob.values.len() - 1);
+        let mut room = self.budget / (4 * pair.second.extent(pair.step));
+        for &[_, row] in pair.rows.iter().rev() {
+            let is_width = pair.second.width == Some(row) || pair.second.is_product();
+            let register = self.registers[1][if is_width { 1 } else { 2 }];
+            let extent = pair.second.extent(row);
+            let size =
+                if room >= extent { extent } else { (room / register * register).max(room.min(register)).max(1) };
+            if pair.second.name(row) == name {
+                return largest(knob, size, if size < extent { register } else { 1 });
+            }
+            room /= size;
+        }
+        last
+    }
+}
+
+/// Axes of vectors with register tiles of a contraction, the best first. The last have a single element.
+fn of_part<'a>(roles: &'a Roles, target: &CpuTarget) -> impl Iterator<Item = (AxisId, Registers)> + 'a {
+    let (lanes, block) = (target.lanes(), block_size(target));
+    let vectors = roles.vectors(target);
+    let many = if roles.is_product() && target.isa.vector_registers() >= 32 { 3 } else { 2 };
+    let shared = [[block, SHARED_READS, SHARED_READS], [block, SHARED_READS, 1]];
+    let shared = shared.into_iter().filter(|_| roles.is_depthwise).map(|registers| (roles.channel, registers));
+    let sizes = [many * lanes, lanes, 4, 2, 1].into_iter();
+    let tiles = sizes.flat_map(|channels| (1..=WIDEST).rev().map(move |width| [channels, width, 1]));
+    shared.chain(tiles.flat_map(move |registers| vectors.clone().into_iter().map(move |vector| (vector, registers))))
+}
+
+/// The largest tile up to a limit, of those that are multiples of a number if there are any; the least if none is.
+fn largest(knob: &Knob, limit: usize, of: usize) -> usize {
+    let fits = |value: &Value, of: usize| matches!(value, Value::Tile(t) if t[0] <= limit && t[0].is_multiple_of(of));
+    let find = |of| knob.values.iter().rposition(|value| fits(value, of));
+    find(of).or_else(|| find(1)).unwrap_or(0)
+}

@@ -1,0 +1,114 @@
+//! Two contractions of which the second reads what the first defines.
+
+use std::sync::Arc;
+
+use autotune_ir::VarId;
+use autotune_ir::affine::Affine;
+use autotune_ir::program::Access;
+use autotune_ir::spec::{AxisId, Reduction, Spec};
+
+use crate::axes::Axes;
+use crate::contraction::{Contraction, Operand};
+use crate::direct::roles::Roles;
+use crate::map_reduce::is_given;
+use crate::workload::Workload;
+
+/// A spec of four equations: a contraction of operands, a map of its sums, a contraction of what that defines with another operand, a map of
+/// those sums.
+///
+/// ```text
+/// sum_1[n, c, y, x] = Σ input[n, c, y + j, x + k] * w_1[c, j, k];   mid[n, c, y, x]    = max(sum_1[n, c, y, x] + b_1[c], 0)
+/// sum_2[n, o, y, x] = Σ mid[n, c, y, x] * w_2[o, c];                output[n, o, y, x] = sum_2[n, o, y, x]
+/// ```
+///
+/// The second reads one element of each *row* (`n`, `y`, `x`) and sums over the channels of the first: a tile of rows of the result needs the
+/// same rows of what is between, and no others.
+pub(crate) struct Pair {
+    pub(crate) first: Roles,
+    pub(crate) second: Roles,
+    /// The axes of more than one element that both have as rows: of the first, and of the second in whose order they are.
+    pub(crate) rows: Vec<[AxisId; 2]>,
+    /// The same of those that neither tiles.
+    pub(crate) batch: Vec<[AxisId; 2]>,
+    /// The axis that the second sums over.
+    pub(crate) step: AxisId,
+}
+
+/// Equations of a pair.
+const FIRST: usize = 0;
+const MAP: usize = 1;
+const SECOND: usize = 2;
+const TAIL: usize = 3;
+
+impl Pair {
+    /// What a workload is, if it is a pair; found once.
+    pub(crate) fn of(workload: &Workload) -> Option<Arc<Self>> {
+        Option::clone(&workload.once((), || Self::find(workload.spec()).map(Arc::new)))
+    }
+
+    fn find(spec: &Arc<Spec>) -> Option<Self> {
+        if !is_pair(spec) {
+            return None;
+        }
+        let roles = |number, tail| Roles::of(Contraction::of_equation(spec, number, tail).without_unit_axes());
+        let (first, second) = (roles(FIRST, MAP)?, roles(SECOND, TAIL)?);
+        let &[step] = &second.axes.steps[..] else { return None };
+        let slides = second.axes.taps().any(|tap| second.extent(tap) > 1);
+
+        // Each dimension of what is between is an axis of either.
+        let (made, read) = (&first.contraction.output, &second.contraction.data);
+        let (mut rows, mut batch, mut is_fit) = (Vec::new(), Vec::new(), !slides);
+        for (a, b) in axes_of(made)?.into_iter().zip(axes_of(read)?) {
+            match (a, b) {
+                (None, None) => {}
+                (Some(a), Some(b)) if b == step => is_fit &= a == first.channel,
+                (Some(a), Some(b)) if first.is_row(a) && second.is_row(b) => rows.push([a, b]),
+                (Some(a), Some(b)) if first.batch.contains(&a) && second.batch.contains(&b) => batch.push([a, b]),
+                _ => is_fit = false,
+            }
+        }
+        rows.sort_by_key(|row| row[1]);
+        is_fit.then_some(Self { first, second, rows, batch, step })
+    }
+
+    /// Whether the input, what is between, and the output can be channel-blocked.
+    pub(super) fn blockable(&self, block: usize) -> [bool; 3] {
+        let ([input, made], [read, output]) = (self.first.blockable(block), self.second.blockable(block));
+        [input, made && read, output]
+    }
+}
+
+/// True for a spec of two contractions with maps behind them, of which the second reads what the first map defines.
+pub(crate) fn is_pair(spec: &Spec) -> bool {
+    let [first, map, second, _] = &spec.equations[..] else { return false };
+    let is_product = |number: usize| Axes::of_equation(spec, &spec.equations[number]).is_some();
+    if !is_product(FIRST) || !is_product(SECOND) {
+        return false;
+    }
+
+    let spatial = first.axes.iter().filter(|axis| !axis.reduce);
+    let is_map = map.reduction == Reduction::Sum
+        && spatial.eq(&map.axes)
+        && first.axes.starts_with(&map.axes)
+        && map.output.index == first.output.index
+        && map.loads().into_iter().all(|access| *access == first.output || is_bias(spec, map.loads(), access));
+    let [data, weight] = second.loads()[..] else { return false };
+    let reads_operands = first.loads().into_iter().chain([weight]).all(|access| is_given(spec, access));
+    is_map && reads_operands && data.buffer == map.output.buffer
+}
+
+/// True for an operand of one dimension that lies along the same axis as every other of one dimension.
+fn is_bias(spec: &Spec, loads: Vec<&Access>, access: &Access) -> bool {
+    let alike = |other: &Access| other.index.len() != 1 || other.index == access.index;
+    is_given(spec, access) && access.index.len() == 1 && loads.into_iter().all(alike)
+}
+
+/// The axis that each dimension is, none of those of one element; `None` if some dimension is no axis.
+fn axes_of(operand: &Operand) -> Option<Vec<Option<AxisId>>> {
+    let axis = |index: &Affine| match index.terms[..] {
+        [] if index.constant == 0 => Some(None),
+        [(VarId(axis), 1)] if index.constant == 0 => Some(Some(axis as usize)),
+        _ => None,
+    };
+    operand.index.iter().map(axis).collect()
+}

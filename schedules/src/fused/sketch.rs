@@ -1,0 +1,69 @@
+//! Two contractions in one program as a sketch.
+
+use std::sync::Arc;
+
+use autotune_ir::program::Program;
+use autotune_ir::target::Target;
+
+use super::pair::Pair;
+use super::{Fused, default, knobs};
+use crate::config::KnobValues;
+use crate::error::LowerError;
+use crate::knob_space::{Knob, KnobSpace};
+use crate::lower::fused;
+use crate::point::Point;
+use crate::sketch::{Plan, Sketch};
+use crate::workload::Workload;
+
+/// Name of the sketch in configs.
+pub const SKETCH: &str = "fused";
+
+/// The sketch.
+pub(crate) struct FusedSketch;
+
+struct Planned {
+    workload: Workload,
+    fused: Fused,
+    lanes: usize,
+    largest_share: f64,
+}
+
+impl Sketch for FusedSketch {
+    fn name(&self) -> &'static str {
+        SKETCH
+    }
+
+    fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>> {
+        Some(knobs::knobs(&*Pair::of(workload)?, target.cpu()?))
+    }
+
+    fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError> {
+        let cpu = target.cpu().ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
+        let fused = Fused::new(workload, cpu, knobs)?;
+        let (lanes, largest_share) = (cpu.lanes(), fused.first.largest_share(cpu));
+        Ok(Box::new(Planned { workload: workload.clone(), fused, lanes, largest_share }))
+    }
+
+    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
+        Some((0.0, default::default_point(&Pair::of(workload)?, target.cpu()?, space)?))
+    }
+
+    /// Whatever else there may be for two contractions, it multiplies without register tiles.
+    fn outdoes_later_tiers(&self, _workload: &Workload) -> bool {
+        true
+    }
+
+    fn algorithm_knobs(&self) -> &'static [&'static str] {
+        &["between"]
+    }
+}
+
+impl Plan for Planned {
+    fn lower(&self) -> Program {
+        fused::lower(&self.workload, &self.fused, self.lanes)
+    }
+
+    fn largest_share(&self) -> f64 {
+        self.largest_share
+    }
+}

@@ -1,0 +1,114 @@
+//! Lowering of two contractions on a CPU: each by the direct sketch's register tiles, in the same tiles of rows.
+
+use std::mem::swap;
+use std::sync::Arc;
+
+use super::direct::{Lowering, Place, Region};
+use super::nest::{Builder, Nest, allocated};
+use super::{OperandBuffers, direct};
+use crate::contraction::divide;
+use crate::direct::{Direct, TileLoop};
+use crate::fused::Fused;
+use crate::workload::Workload;
+use autotune_ir::affine::Affine;
+use autotune_ir::program::{BufferId, LoopKind, Node, Program, Role, Scope, Stage, When};
+
+/// The loop nests of a config, for vectors of so many lanes.
+pub(crate) fn lower(workload: &Workload, fused: &Fused, lanes: usize) -> Program {
+    let Fused { first, second, is_whole, .. } = fused;
+    let spec = workload.spec();
+    let mut all = Nest::new(workload.dtype());
+    let input = (first.input.shape.as_slice(), first.in_layout);
+    let operands = OperandBuffers::new(&mut all, workload, input, (&second.output.shape, second.out_layout));
+
+    let name = &spec.tensor(&spec.equations[first.contraction.tail].output).name;
+    let (scope, shape) = match is_whole {
+        true => (Scope::Global, second.input.shape.clone()),
+        false => (Scope::Local, second.tile_shape()),
+    };
+    let between = all.buffer(name.to_string(), Role::Packed, scope, shape);
+    let of_first = operands.part(&first.contraction, [operands.input, between]);
+    let of_second = operands.part(&second.contraction, [between, operands.output]);
+    let mut first_nests = Lowering::of_part(all, of_first, first, lanes);
+    let mut second_nests = Lowering::of_part(Nest::new(workload.dtype()), of_second, second, lanes);
+
+    let mut stages = first_nests.copies();
+    stages.extend(lent(&mut first_nests, &mut second_nests, Lowering::copies));
+    let mut stage = |name: String, body| stages.push(Stage { name, when: When::EveryRun, body });
+    match is_whole {
+        true => {
+            stage(format!("compute_{name}"), first_nests.compute());
+            stage("compute".into(), lent(&mut first_nests, &mut second_nests, Lowering::compute));
+        }
+        false => {
+            let mut tile =
+                |first: &mut Lowering, region: &mut Region| both(first, &mut second_nests, (fused, between), region);
+            stage("compute".into(), first_nests.trees(&fused.shared_loops(), &mut tile));
+        }
+    }
+
+    let main = if spec.main == second.contraction.number { second } else { first };
+    let Nest { vars, buffers, .. } = first_nests.all;
+    let axes = main.contraction.axes.clone();
+    Program { spec: Arc::clone(spec), algorithm: Arc::clone(spec), axes, vars, buffers, stages }
+}
+
+/// What another lowering makes for the program of this one.
+fn lent<'a, T>(of: &mut Lowering<'_>, other: &mut Lowering<'a>, make: impl FnOnce(&mut Lowering<'a>) -> T) -> T {
+    swap(&mut of.all, &mut other.all);
+    let made = make(other);
+    swap(&mut of.all, &mut other.all);
+    made
+}
+
+/// Both contractions for a tile of rows, one chunk of the channels between after the other:
+///
+/// ```text
+/// for c.0 { alloc mid { mid[..] = map of Σ data * weight;  output[..] (+)= Σ mid[..] * weight } }
+/// ```
+fn both(
+    first: &mut Lowering,
+    second: &mut Lowering,
+    (fused, between): (&Fused, BufferId),
+    region: &mut Region,
+) -> Vec<Node> {
+    let (pair, [made, read]) = (&fused.pair, fused.units);
+    let mut of_second = lent(first, second, |second| second.whole_region());
+    for &[a, b] in pair.rows.iter().chain(&pair.batch) {
+        of_second[b] = region[a].clone();
+    }
+
+    let chunks = TileLoop { axis: pair.step, tile: fused.second.cache_extent(pair.step) };
+    let whole = of_second[pair.step].clone();
+    let segments = lent(first, second, |second| second.segments(chunks, &of_second, false));
+    let own_steps: Vec<TileLoop> = own_steps(&fused.first);
+    let mut nodes = Vec::new();
+    for segment in segments {
+        let name = second.cache_loop(pair.step);
+        nodes.extend(first.repeat(name, segment.count, LoopKind::Serial, |first, index| {
+            let chunk = whole.tile(segment, index);
+            let channel = &mut region[pair.first.channel];
+            channel.base = divide(&(chunk.base.clone() * read as i64), made);
+            channel.extent = chunk.extent * read / made;
+            of_second[pair.step] = chunk;
+
+            first.sums = beside(between, &fused.first.output.index, region);
+            let mut body = first.cache_nest(&own_steps, region);
+            second.data = beside(between, &fused.second.data.index, &of_second);
+            body.extend(lent(first, second, |second| second.register_nest(&mut of_second)));
+            allocated([between], body)
+        }));
+    }
+    nodes
+}
+
+/// The loops of the first contraction over chunks of its own reduction.
+fn own_steps(first: &Direct) -> Vec<TileLoop> {
+    let is_step = |loops: &&TileLoop| first.contraction.axes[loops.axis].reduce;
+    first.cache.iter().filter(is_step).copied().collect()
+}
+
+/// What is between, beside the tile of a region.
+fn beside(buffer: BufferId, index: &[Affine], region: &Region) -> Place {
+    Place { buffer, lead: Vec::new(), index: index.to_vec(), origin: Some(direct::bases(region)) }
+}

@@ -1,0 +1,73 @@
+//! Two products of which the second reads what a map makes of the first one's sums.
+
+use std::fmt;
+
+use autotune_ir::program::{Access, BufferId, Expr};
+use autotune_ir::spec::{Axis, AxisId, Reduction};
+
+use super::{Activation, Computed, Fields, Formula, Tensor, WorkloadError};
+
+/// What is between two products: `mid = act(sum + bias)`, the bias along the channels of the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Between {
+    /// Add one value per channel.
+    pub bias: bool,
+    /// What is applied to that.
+    pub activation: Activation,
+}
+
+const WORDS: [(&str, Activation); 2] = [("none", Activation::None), ("relu", Activation::Relu)];
+
+impl Between {
+    pub(super) fn read(fields: &Fields) -> Result<Self, WorkloadError> {
+        let activation = fields.word("mid", &WORDS, "an activation (none or relu)")?.unwrap_or_default();
+        Ok(Self { bias: fields.flag("mid_bias")?, activation })
+    }
+
+    pub(super) fn write(&self, f: &mut dyn fmt::Write) -> fmt::Result {
+        if self.activation == Activation::Relu {
+            f.write_str(",mid=relu")?;
+        }
+        if self.bias { f.write_str(",mid_bias") } else { Ok(()) }
+    }
+
+    /// Of two products, each of data and weights, the second with the result of the first for its data. That has an axis for each dimension.
+    /// The operands are the data, the first weights, the bias if there is one, and the second weights.
+    pub(super) fn formula(&self, first: Formula, second: Formula) -> Formula {
+        let mut operands = first.operands;
+        let bias = self.bias.then(|| {
+            let shape = vec![first.shape[first.channel]];
+            operands.push(Tensor { name: "mid_bias", shape, is_constant: false });
+            operands.len() - 1
+        });
+        let weight = operands.len();
+        operands.extend(second.operands.into_iter().skip(1));
+        let (sums, mid) = (operands.len(), operands.len() + 1);
+
+        let spatial: Vec<Axis> = first.axes.iter().filter(|axis| !axis.reduce).cloned().collect();
+        let dims: Vec<AxisId> =
+            first.index.iter().flat_map(|index| &index.terms).map(|term| term.0.0 as usize).collect();
+        debug_assert!(dims.len() == first.shape.len() && first.axes.starts_with(&spatial));
+        let load = |number: usize, index| Expr::Load(Access { buffer: BufferId(number as u32), index });
+        let mut value = load(sums, first.index.clone());
+        if let Some(bias) = bias {
+            value = Expr::sum(value, load(bias, vec![first.index[first.channel].clone()]));
+        }
+        if self.activation == Activation::Relu {
+            value = Expr::max(value, Expr::Const(0.0));
+        }
+
+        let computed = |name, axes, value, reduction| Computed { name, axes, value, reduction, dims: dims.clone() };
+        let of_second =
+            |access: &Access| load(if access.buffer == BufferId(0) { mid } else { weight }, access.index.clone());
+        Formula {
+            operands,
+            computed: vec![
+                computed("mid_sum", first.axes, first.value, first.reduction),
+                computed("mid", spatial, value, Reduction::Sum),
+            ],
+            value: second.value.replaced(&mut { of_second }),
+            ..second
+        }
+    }
+}
