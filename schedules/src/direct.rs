@@ -162,7 +162,7 @@ impl Direct {
         let block = block_size(target);
         let layouts = Layouts::read(&reader, roles.blockable(block), block)?;
         let data_mode = reader.data_mode()?;
-        let packed_weights = reader.one_of("weights", &["packed", "inplace"])? == "packed";
+        let packed_weights = reader.packs_weights()?;
 
         let laid = roles.laid(layouts, block);
         let tiles = Tiles::read(&reader, roles, &laid, block)?;

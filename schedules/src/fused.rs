@@ -17,25 +17,23 @@ use std::sync::Arc;
 use autotune_ir::spec::AxisId;
 use autotune_ir::target::CpuTarget;
 
-use crate::config::{KnobValues, Value};
-use crate::direct::laid::{Laid, Layouts, layout};
+use crate::config::KnobValues;
+use crate::direct::laid::{Layouts, layout};
 use crate::direct::reader::Reader;
-use crate::direct::roles::Roles;
-use crate::direct::{DataMode, Direct, TileLoop, block_size};
+use crate::direct::{Direct, TileLoop, block_size};
 use crate::error::LowerError;
 use crate::workload::Workload;
 
 mod default;
 mod knobs;
 mod pair;
+mod part;
 mod sketch;
 
 pub(crate) use pair::{Pair, is_pair};
+use part::Part;
 pub(crate) use sketch::FusedSketch;
 pub use sketch::SKETCH;
-
-/// Prefixes of the knobs of either contraction.
-const PARTS: [&str; 2] = ["first", "second"];
 
 /// The typed form of a config.
 pub(crate) struct Fused {
@@ -48,30 +46,6 @@ pub(crate) struct Fused {
     pub(crate) units: [usize; 2],
 }
 
-/// Tiles that both contractions have alike, in elements.
-struct Shared<'a> {
-    /// By row, in the order of their loops.
-    rows: Vec<(&'a [AxisId; 2], usize)>,
-    /// Channels between.
-    chunk: usize,
-}
-
-impl Shared<'_> {
-    fn read<'p>(reader: &Reader, pair: &'p Pair) -> Result<Shared<'p>, LowerError> {
-        let name = |row: &[AxisId; 2]| pair.second.name(row[1]);
-        let names: Vec<&str> = pair.rows.iter().map(name).collect();
-        let order = if names.len() > 1 { reader.order("order", &names)? } else { names.clone() };
-        let tile = |knob: &str| reader.tile::<1>(&format!("tile.{knob}")).map(|[size]| size);
-
-        let mut rows = Vec::new();
-        for word in order {
-            let row = pair.rows.iter().find(|row| name(row) == word);
-            rows.extend(row.map(|row| Ok((row, tile(word)?))).transpose()?);
-        }
-        Ok(Shared { rows, chunk: tile(pair.second.name(pair.step))? })
-    }
-}
-
 impl Fused {
     /// What values of the knobs ask for, or the first that is malformed, does not fit the workload, or breaks a limit of the target.
     pub(crate) fn new(workload: &Workload, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
@@ -82,41 +56,28 @@ impl Fused {
     fn of_pair(pair: &Arc<Pair>, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let (reader, block) = (Reader(knobs), block_size(target));
         let is_whole = reader.one_of("between", &["tile", "whole"])? == "whole";
-        let shared = Shared::read(&reader, pair)?;
-        let Pair { first, second, step, .. } = &**pair;
+        let tiles = Tiles::read(&reader, pair)?;
+        let layouts = layouts(&reader, pair, block)?;
+        let [of_first, of_second] = [0, 1].map(|number| Part::new(pair, number, layouts[number], block));
 
-        let blocks = pair.blockable(block);
-        let [input, between, output] = [("in", blocks[0]), ("between", blocks[1]), ("out", blocks[2])]
-            .map(|(name, fits)| layout(&reader, &format!("layout.{name}"), fits, block));
-        let (input, between, output) = (input?, between?, output?);
-        let own = "first.layout.data";
-        let data = if reader.has(own) { layout(&reader, own, blocks[0], block)? } else { input };
-        let layouts = [Layouts { input, data, output: between }, Layouts { input: between, data: between, output }];
-
-        let rows = |part: usize| shared.rows.iter().map(move |(row, tile)| (row[part], *tile)).collect::<Vec<_>>();
-        let laid = [first.laid(layouts[0], block), second.laid(layouts[1], block)];
-        let unit = |part: usize, axis| if laid[part].lane_of(axis).is_some() { block } else { 1 };
-        let units = [unit(0, first.channel), unit(1, *step)];
-        let chunk = format!("tile.{}", second.name(*step));
-        if units.iter().any(|unit| !shared.chunk.is_multiple_of(*unit)) {
-            return Err(LowerError::knob(&chunk, format!("{} is no multiple of {block}", shared.chunk)));
-        }
-
-        let part = |number: usize, tiles: Vec<(AxisId, usize)>| {
-            let own = Own { name: PARTS[number], all: knobs };
-            let of = Part { roles: [first, second][number], laid: &laid[number], layouts: layouts[number], block };
-            of.direct(target, &Reader(&own), tiles, shared.rows.len()).map_err(|error| own.named(error))
+        let units = [of_first.unit(pair.first.channel), of_second.unit(pair.step)];
+        let chunk = format!("tile.{}", pair.second.name(pair.step));
+        let is_multiple = |of: usize| match tiles.chunk.is_multiple_of(of) {
+            true => Ok(()),
+            false => Err(LowerError::knob(&chunk, format!("{} is no multiple of {of}", tiles.chunk))),
         };
-        let mut tiles = [rows(0), rows(1)];
-        tiles[0].push((first.channel, shared.chunk / units[0]));
-        tiles[1].push((*step, shared.chunk / units[1]));
-        let [of_first, of_second] = tiles;
-        let [first, second] = [part(0, of_first)?, part(1, of_second)?];
+        units.into_iter().try_for_each(is_multiple)?;
+
+        let part = |of: &Part, channels: AxisId, unit: usize| {
+            let rows = tiles.rows.iter().map(|(row, tile)| (row[of.number], *tile));
+            of.direct(target, knobs, rows.chain([(channels, tiles.chunk / unit)]).collect(), tiles.rows.len())
+        };
+        let first = part(&of_first, pair.first.channel, units[0])?;
+        let second = part(&of_second, pair.step, units[1])?;
 
         // Packed weights are numbered by register tiles.
-        let (channel, register) = (pair.first.channel, first.register_extent(pair.first.channel) * units[0]);
-        if shared.chunk < pair.first.extent(channel) && !shared.chunk.is_multiple_of(register) {
-            return Err(LowerError::knob(&chunk, format!("{} is no multiple of {register}", shared.chunk)));
+        if tiles.chunk < pair.first.extent(pair.first.channel) {
+            is_multiple(first.register_extent(pair.first.channel) * units[0])?;
         }
         let fused = Self { pair: Arc::clone(pair), first, second, is_whole, units };
         fused.check_memory(target)?;
@@ -133,98 +94,45 @@ impl Fused {
         Ok(())
     }
 
-    /// The loops around both contractions, outermost first.
+    /// The loops around both contractions, by axes of the first, outermost first.
     pub(crate) fn shared_loops(&self) -> Vec<TileLoop> {
         let batch = self.first.batch.iter().map(|&axis| TileLoop { axis, tile: 1 });
         batch.chain(self.first.cache[..self.first.parallel].iter().copied()).collect()
     }
 }
 
-/// The values of the knobs of one contraction, by their names in the direct sketch.
-struct Own<'a> {
-    name: &'static str,
-    all: &'a dyn KnobValues,
+/// Tiles that both contractions have alike, in elements.
+struct Tiles<'a> {
+    /// Of rows, in the order of their loops.
+    rows: Vec<(&'a [AxisId; 2], usize)>,
+    /// Channels between.
+    chunk: usize,
 }
 
-impl Own<'_> {
-    /// An error with the name that a knob has in this sketch.
-    fn named(&self, error: LowerError) -> LowerError {
-        match error {
-            LowerError::Knob { name, reason } => LowerError::Knob { name: format!("{}.{name}", self.name), reason },
-            other => other,
+impl<'a> Tiles<'a> {
+    fn read(reader: &Reader, pair: &'a Pair) -> Result<Self, LowerError> {
+        let name = |row: &[AxisId; 2]| pair.second.name(row[1]);
+        let names: Vec<&str> = pair.rows.iter().map(name).collect();
+        let order = if names.len() > 1 { reader.order("order", &names)? } else { names.clone() };
+        let tile = |axis: &str| reader.tile::<1>(&format!("tile.{axis}")).map(|[size]| size);
+
+        let mut rows = Vec::new();
+        for word in order {
+            let row = pair.rows.iter().find(|row| name(row) == word);
+            rows.extend(row.map(|row| Ok((row, tile(word)?))).transpose()?);
         }
+        Ok(Self { rows, chunk: tile(pair.second.name(pair.step))? })
     }
 }
 
-impl KnobValues for Own<'_> {
-    fn sketch(&self) -> &str {
-        self.all.sketch()
-    }
+/// The layouts of either contraction: what is between has one for both.
+fn layouts(reader: &Reader, pair: &Pair, block: usize) -> Result<[Layouts; 2], LowerError> {
+    let [in_blocks, between_blocks, out_blocks] = pair.blockable(block);
+    let read = |name: &str, blocks| layout(reader, name, blocks, block);
+    let input = read("layout.in", in_blocks)?;
+    let (between, output) = (read("layout.between", between_blocks)?, read("layout.out", out_blocks)?);
 
-    fn value(&self, knob: &str) -> Option<&Value> {
-        self.all.value(&format!("{}.{knob}", self.name))
-    }
-}
-
-/// One of the contractions, laid out.
-struct Part<'a> {
-    roles: &'a Roles,
-    laid: &'a Laid,
-    layouts: Layouts,
-    block: usize,
-}
-
-impl Part<'_> {
-    /// As the direct sketch has it, in cache tiles that are known but for that of its own reduction, the first `parallel` of which are
-    /// parallel.
-    fn direct(
-        &self,
-        target: &CpuTarget,
-        reader: &Reader,
-        mut cache: Vec<(AxisId, usize)>,
-        parallel: usize,
-    ) -> Result<Direct, LowerError> {
-        let Self { roles, laid, layouts, block } = *self;
-        let unit = |axis| if laid.lane_of(axis).is_some() { block } else { 1 };
-        let tile = |axis: AxisId| -> Result<usize, LowerError> {
-            let knob = format!("tile.{}", roles.name(axis));
-            let [size] = reader.tile::<1>(&knob)?;
-            let fits = size.is_multiple_of(unit(axis));
-            if fits {
-                Ok(size / unit(axis))
-            } else {
-                Err(LowerError::knob(&knob, format!("{size} is no multiple of {block}")))
-            }
-        };
-        let several = |axis: &AxisId| roles.extent(*axis) > 1;
-        let own_step = roles.step.filter(several).filter(|step| cache.iter().all(|known| known.0 != *step));
-        cache.extend(own_step.map(|step| Ok((step, tile(step)?))).transpose()?);
-
-        let axes = &laid.contraction.axes;
-        let tile_loop = |(axis, tile): (AxisId, usize)| TileLoop { axis, tile: tile.min(axes[axis].extent) };
-        let inner = reader.order("order.inner", &laid.names.spatial)?;
-        let inner = inner.into_iter().filter_map(|name| laid.contraction.axis(name));
-        let inner = inner.map(|axis| Ok(tile_loop((axis, tile(axis)?)))).collect::<Result<_, LowerError>>()?;
-        let vector = roles.vector_of(reader.choice("vector")?)?;
-        let direct = Direct {
-            contraction: Arc::clone(&laid.contraction),
-            input: Arc::clone(&laid.input),
-            in_layout: layouts.input,
-            data: Arc::clone(&laid.data),
-            output: Arc::clone(&laid.output),
-            out_layout: layouts.output,
-            data_mode: if reader.has("data") { reader.data_mode()? } else { DataMode::InPlace },
-            packed_weights: reader.one_of("weights", &["packed", "inplace"])? == "packed",
-            vector: laid.lane_of(vector).unwrap_or(vector),
-            batch: roles.batch.clone(),
-            cache: cache.into_iter().filter(|loops| several(&loops.0)).map(tile_loop).collect(),
-            parallel,
-            inner,
-            reduce: laid.names.reduce.iter().filter_map(|name| laid.contraction.axis(name)).collect(),
-            unroll: reader.number("unroll")?,
-            prefetch: 0,
-        };
-        direct.check(&roles.axes, target, layouts.data)?;
-        Ok(direct)
-    }
+    let copied = "first.layout.data";
+    let data = if reader.has(copied) { read(copied, in_blocks)? } else { input };
+    Ok([Layouts { input, data, output: between }, Layouts { input: between, data: between, output }])
 }

@@ -65,6 +65,10 @@ impl<'a> Reader<'a> {
         })
     }
 
+    pub(crate) fn packs_weights(&self) -> Result<bool, LowerError> {
+        Ok(self.one_of("weights", &["packed", "inplace"])? == "packed")
+    }
+
     pub(crate) fn layout(&self, name: &str, block: usize) -> Result<Layout, LowerError> {
         if !self.has(name) {
             return Ok(Layout::Plain);

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use autotune_ir::target::CpuTarget;
 
+use super::Fused;
 use super::pair::Pair;
-use super::{Fused, PARTS};
+use super::part::PARTS;
 use crate::config::Value;
 use crate::contraction::AxisId;
 use crate::direct::roles::Roles;

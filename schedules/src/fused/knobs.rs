@@ -2,8 +2,8 @@
 
 use autotune_ir::target::CpuTarget;
 
-use super::PARTS;
 use super::pair::Pair;
+use super::part::PARTS;
 use crate::direct::block_size;
 use crate::direct::knobs::{UNROLLS, data_modes, reduce_tiles, register_tiles, weights};
 use crate::direct::roles::Roles;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use autotune_ir::VarId;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::Access;
 use autotune_ir::spec::{AxisId, Reduction, Spec};
@@ -10,7 +9,7 @@ use autotune_ir::spec::{AxisId, Reduction, Spec};
 use crate::axes::Axes;
 use crate::contraction::{Contraction, Operand};
 use crate::direct::roles::Roles;
-use crate::map_reduce::is_given;
+use crate::map_reduce::{axis_of, is_given};
 use crate::workload::Workload;
 
 /// A spec of four equations: a contraction of operands, a map of its sums, a contraction of what that defines with another operand, a map of
@@ -105,10 +104,6 @@ fn is_bias(spec: &Spec, loads: Vec<&Access>, access: &Access) -> bool {
 
 /// The axis that each dimension is, none of those of one element; `None` if some dimension is no axis.
 fn axes_of(operand: &Operand) -> Option<Vec<Option<AxisId>>> {
-    let axis = |index: &Affine| match index.terms[..] {
-        [] if index.constant == 0 => Some(None),
-        [(VarId(axis), 1)] if index.constant == 0 => Some(Some(axis as usize)),
-        _ => None,
-    };
+    let axis = |index: &Affine| if index.as_constant() == Some(0) { Some(None) } else { axis_of(index).map(Some) };
     operand.index.iter().map(axis).collect()
 }

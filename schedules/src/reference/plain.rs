@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use autotune_ir::Affine;
-use autotune_ir::program::Access;
-use autotune_ir::spec::{Equation, Reduction, Spec};
+use autotune_ir::program::{Access, BinaryOp, Expr};
+use autotune_ir::spec::{AxisId, Equation, Reduction, Spec};
+use autotune_ir::{Affine, VarId};
 use rayon::prelude::*;
 
 use super::line::{Elements, Line, Point, Tensor, at, box_of, points, position, unravel};
@@ -33,11 +33,16 @@ fn reduced(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMem
     let (index, shape) = (&equation.output.index, &tensors[equation.output.buffer.0 as usize].shape);
     let elements = Mutex::new(OutOfMemory::zeros(points(shape))?);
     let (reduction, neutral) = (equation.reduction, f64::from(equation.reduction.neutral()));
+    let products = Products::of(equation, tensors);
 
     (0..points(&lines)).into_par_iter().for_each(|line| {
         let mut results = vec![neutral; columns.len()];
         let mut first = unravel(line, &lines);
         for term in 0..points(&terms) {
+            if let Some(products) = &products {
+                products.add(&first, &unravel(term, &terms), axis, &mut results);
+                continue;
+            }
             let first: Point = first.iter().zip(unravel(term, &terms)).map(|(line, term)| line + term).collect();
             let line = Line { first: &first, axis, columns: &columns };
             let load = |access: &Access| line.read(&tensors[access.buffer.0 as usize], &access.index);
@@ -60,6 +65,43 @@ fn reduced(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMem
         }
     });
     Ok(elements.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Products of elements that are all within their tensors: each by its position, which is affine in the axes.
+struct Products<'a> {
+    factors: [(&'a Tensor<'a>, Affine); 2],
+}
+
+impl<'a> Products<'a> {
+    fn of(equation: &Equation, tensors: &'a [Tensor<'a>]) -> Option<Self> {
+        let Expr::Binary(BinaryOp::Mul, of) = &equation.value else { return None };
+        let [Expr::Load(left), Expr::Load(right)] = &**of else { return None };
+        let is_inside = |access: &&Access| {
+            let mut dims = access.index.iter().zip(&tensors[access.buffer.0 as usize].shape);
+            dims.all(|(index, &extent)| {
+                let (low, high) = equation.range(index);
+                low >= 0 && high < extent as i64
+            })
+        };
+        let factor = |access: &Access| {
+            let tensor = &tensors[access.buffer.0 as usize];
+            let dims = access.index.iter().zip(&tensor.shape);
+            (tensor, dims.fold(Affine::default(), |position, (at, &extent)| position * extent as i64 + at))
+        };
+        let fits = equation.reduction == Reduction::Sum && [left, right].iter().all(is_inside);
+        fits.then(|| Self { factors: [factor(left), factor(right)] })
+    }
+
+    /// Adds the products of a term to the sums of a line, which goes along an axis.
+    fn add(&self, line: &[i64], term: &[i64], axis: AxisId, sums: &mut [f64]) {
+        let [(left, a), (right, b)] = self.factors.each_ref().map(|(tensor, position)| {
+            let first = position.eval(|axis| line[axis.0 as usize] + term[axis.0 as usize]);
+            (*tensor, (first, position.coefficient(VarId(axis as u32))))
+        });
+        for (sum, column) in sums.iter_mut().zip(0..) {
+            *sum += left.get(a.0 + column * a.1) * right.get(b.0 + column * b.1);
+        }
+    }
 }
 
 fn is_inside(index: &[Affine], point: &[i64], shape: &[usize]) -> bool {

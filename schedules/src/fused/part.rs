@@ -1,0 +1,123 @@
+//! Either of two contractions, by its own knobs.
+
+use std::sync::Arc;
+
+use autotune_ir::spec::AxisId;
+use autotune_ir::target::CpuTarget;
+
+use super::pair::Pair;
+use crate::config::{KnobValues, Value};
+use crate::direct::laid::{Laid, Layouts};
+use crate::direct::reader::Reader;
+use crate::direct::roles::Roles;
+use crate::direct::{DataMode, Direct, TileLoop};
+use crate::error::LowerError;
+
+/// Prefixes of the knobs of either contraction.
+pub(super) const PARTS: [&str; 2] = ["first", "second"];
+
+/// One of the contractions, laid out.
+pub(super) struct Part<'a> {
+    pub(super) number: usize,
+    roles: &'a Roles,
+    laid: Arc<Laid>,
+    layouts: Layouts,
+    block: usize,
+}
+
+impl<'a> Part<'a> {
+    pub(super) fn new(pair: &'a Pair, number: usize, layouts: Layouts, block: usize) -> Self {
+        let roles = [&pair.first, &pair.second][number];
+        Self { number, roles, laid: roles.laid(layouts, block), layouts, block }
+    }
+
+    /// Elements of an axis that one step counts: those of a block where it is split.
+    pub(super) fn unit(&self, axis: AxisId) -> usize {
+        if self.laid.lane_of(axis).is_some() { self.block } else { 1 }
+    }
+
+    /// As the direct sketch has it, in cache tiles that are known but for that of its own reduction; the loops over the first `parallel` of
+    /// them are parallel.
+    pub(super) fn direct(
+        &self,
+        target: &CpuTarget,
+        knobs: &dyn KnobValues,
+        cache: Vec<(AxisId, usize)>,
+        parallel: usize,
+    ) -> Result<Direct, LowerError> {
+        let own = Own { name: PARTS[self.number], all: knobs };
+        let direct = self.read(&Reader(&own), cache, parallel);
+        let checked = direct.and_then(|direct| {
+            direct.check(&self.roles.axes, target, self.layouts.data)?;
+            Ok(direct)
+        });
+        checked.map_err(|error| own.named(error))
+    }
+
+    fn read(&self, reader: &Reader, mut cache: Vec<(AxisId, usize)>, parallel: usize) -> Result<Direct, LowerError> {
+        let Self { roles, laid, layouts, .. } = self;
+        let several = |axis: &AxisId| roles.extent(*axis) > 1;
+        let own_step = roles.step.filter(several).filter(|step| cache.iter().all(|known| known.0 != *step));
+        cache.extend(own_step.map(|step| Ok((step, self.tile(reader, step)?))).transpose()?);
+
+        let (axes, axis) = (&laid.contraction.axes, |name: &&str| laid.contraction.axis(name));
+        let tile_loop = |(axis, tile): (AxisId, usize)| TileLoop { axis, tile: tile.min(axes[axis].extent) };
+        let order = reader.order("order.inner", &laid.names.spatial)?;
+        let inner = order.iter().filter_map(axis).map(|axis| Ok(tile_loop((axis, self.tile(reader, axis)?))));
+        let vector = roles.vector_of(reader.choice("vector")?)?;
+        Ok(Direct {
+            contraction: Arc::clone(&laid.contraction),
+            input: Arc::clone(&laid.input),
+            in_layout: layouts.input,
+            data: Arc::clone(&laid.data),
+            output: Arc::clone(&laid.output),
+            out_layout: layouts.output,
+            // What is between lies as the second reads it.
+            data_mode: if self.number == 0 { reader.data_mode()? } else { DataMode::InPlace },
+            packed_weights: reader.packs_weights()?,
+            vector: laid.lane_of(vector).unwrap_or(vector),
+            batch: roles.batch.clone(),
+            cache: cache.into_iter().filter(|tile| several(&tile.0)).map(tile_loop).collect(),
+            parallel,
+            inner: inner.collect::<Result<_, LowerError>>()?,
+            reduce: laid.names.reduce.iter().filter_map(axis).collect(),
+            unroll: reader.number("unroll")?,
+            prefetch: 0,
+        })
+    }
+
+    /// The tile of an axis, in steps.
+    fn tile(&self, reader: &Reader, axis: AxisId) -> Result<usize, LowerError> {
+        let (knob, unit) = (format!("tile.{}", self.roles.name(axis)), self.unit(axis));
+        match reader.tile::<1>(&knob)? {
+            [size] if size.is_multiple_of(unit) => Ok(size / unit),
+            [size] => Err(LowerError::knob(&knob, format!("{size} is no multiple of {unit}"))),
+        }
+    }
+}
+
+/// The values of the knobs of one contraction, by their names in the direct sketch.
+struct Own<'a> {
+    name: &'static str,
+    all: &'a dyn KnobValues,
+}
+
+impl Own<'_> {
+    /// An error with the name that a knob has in this sketch.
+    fn named(&self, error: LowerError) -> LowerError {
+        match error {
+            LowerError::Knob { name, reason } => LowerError::Knob { name: format!("{}.{name}", self.name), reason },
+            other => other,
+        }
+    }
+}
+
+impl KnobValues for Own<'_> {
+    fn sketch(&self) -> &str {
+        self.all.sketch()
+    }
+
+    fn value(&self, knob: &str) -> Option<&Value> {
+        self.all.value(&format!("{}.{knob}", self.name))
+    }
+}
