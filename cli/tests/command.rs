@@ -71,6 +71,7 @@ fn bad_usage_is_one_line_and_code_2() {
         ("conv2d:c=3,h=8,w=8,o=4,k=3,g=2", "field 'g'"),
         ("conv2d:c=3,h=8,w=8,o=4,k=3,act=cosh", "conv2d: field 'act': 'cosh' is not an activation"),
         ("conv2d:c=3,h=8,w=8,o=4,k=3,act=clip:6:0", "conv2d: field 'act': 'clip:6:0' is not clip:LO:HI"),
+        ("gather:m=4,n=8,k=16777217", "gather: field 'k': numbers of rows are f32"),
         ("matmul:m=8,n=8,k=8,bias=2", "matmul: field 'bias': '2' is not a flag"),
         ("matmul:m=4294967296,n=4294967296,k=2", "overflows"),
         ("matmul:m=8,n=16,k=8 --trials 1 --db file", "file"),

@@ -18,7 +18,8 @@ use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::formula::Formula;
 use autotune_ir::plan::KernelPlan;
 use autotune_ir::program::{
-    Access, BinaryOp, BufferId, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix, preorder,
+    Access, BinaryOp, BufferId, Expr, Gather, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix,
+    preorder,
 };
 use autotune_ir::target::{CpuTarget, Target};
 use autotune_ir::vector::Vector;
@@ -35,6 +36,9 @@ pub fn generate(program: &Program, target: &Target) -> String {
     let stages: Vec<String> =
         program.stages.iter().zip(&plan.stages).map(|(s, p)| generator.stage(&s.body, &p.symbol)).collect();
     let mut source = prelude(generator.lanes);
+    if formula::gathers(program) {
+        source.push_str(&formula::gathered("static inline", "long"));
+    }
     if let Some(functions) = formula::used(program) {
         source.push_str(&formulas(&functions, generator.lanes));
     }
@@ -360,6 +364,7 @@ impl<'g, 'p> Writer<'g, 'p> {
             }
             Expr::Const(value) => Value { text: format!("{value:?}f"), lanes: 1 },
             Expr::Load(access) => self.load(access),
+            Expr::Gather(gather) => self.gather(gather),
             Expr::Binary(BinaryOp::Add, of) => self.binary(of, "+"),
             Expr::Binary(BinaryOp::Mul, of) => self.binary(of, "*"),
             Expr::Guarded { .. } => Value { text: "for_a_gpu".into(), lanes: 1 },
@@ -410,6 +415,41 @@ impl<'g, 'p> Writer<'g, 'p> {
             scope.insert(text, name.clone());
         }
         Value { text: name, lanes }
+    }
+
+    /// The load of an element at values, or of one per lane.
+    fn gather(&mut self, Gather { access, dims, at }: &Gather) -> Value {
+        let buffer = self.generator.program.buffer(access.buffer);
+        let (strides, shape) = (buffer.strides(), &buffer.shape);
+        let all: Vec<Value> = at.iter().map(|of| self.expr(of)).collect();
+        let (pointer, offset, stride) = self.address(access);
+        let apart = all.iter().any(|value| value.lanes > 1);
+
+        // The indices have names, since lanes are written out.
+        let mut named = Vec::new();
+        for (value, &dim) in all.into_iter().zip(dims) {
+            let name = self.name();
+            self.line(&format!("const {} {name} = {};", type_name(value.lanes), value.text));
+            named.push((name, value.lanes, shape[dim], strides[dim]));
+        }
+        let at_lane = |lane: usize| {
+            let term = |(name, lanes, extent, stride): &(String, usize, usize, i64)| {
+                let value = if *lanes > 1 { format!("{name}[{lane}]") } else { name.clone() };
+                format!(" + {stride} * gathered({value}, {extent})")
+            };
+            named.iter().map(term).collect::<String>()
+        };
+        let lanes = self.vector.map_or(1, |vector| vector.lanes);
+        let (text, lanes) = match (lanes, stride, apart) {
+            (1, ..) | (_, 0, false) => (format!("{pointer}[{offset}{}]", at_lane(0)), 1),
+            (_, 1, false) => (format!("LD{lanes}({pointer} + {offset}{})", at_lane(0)), lanes),
+            _ => {
+                let element = |lane: usize| format!("{pointer}[{offset} + {}{}]", lane as i64 * stride, at_lane(lane));
+                let elements: Vec<String> = (0..lanes).map(element).collect();
+                (format!("((vec{lanes}){{{}}})", elements.join(", ")), lanes)
+            }
+        };
+        Value { text, lanes }
     }
 
     fn name(&mut self) -> String {

@@ -39,13 +39,34 @@ pub(crate) fn used(program: &Program) -> Option<BTreeMap<&'static str, &'static 
     (!is_plain).then_some(functions)
 }
 
+/// True if a program has elements that are found by values.
+pub(crate) fn gathers(program: &Program) -> bool {
+    let mut nodes = program.stages.iter().flat_map(|stage| preorder(&stage.body));
+    nodes.any(|node| {
+        let mut gathers = false;
+        if let Node::Store(store) = node {
+            store.value.for_each(&mut |expr| gathers |= matches!(expr, Expr::Gather(_)));
+        }
+        gathers
+    })
+}
+
+/// What [`autotune_ir::program::gathered_index`] is, of a type of whole numbers.
+pub(crate) fn gathered(head: &str, index: &str) -> String {
+    format!(
+        "{head} {index} gathered(float x, {index} extent) {{\n\
+         \x20 const {index} at = x >= 1.0f ? (x < 1073741824.0f ? ({index})x : extent) : 0;\n\
+         \x20 return at < extent ? at : extent - 1;\n}}\n"
+    )
+}
+
 /// The name of an expression's operation.
 fn word(expr: &Expr) -> &'static str {
     match expr {
         Expr::Unary(op, _) => op.word(),
         Expr::Binary(op, _) => op.word(),
         Expr::Select(..) => "select",
-        Expr::Const(_) | Expr::Load(_) | Expr::Guarded { .. } => "",
+        Expr::Const(_) | Expr::Load(_) | Expr::Gather(_) | Expr::Guarded { .. } => "",
     }
 }
 

@@ -57,6 +57,9 @@ pub fn generate(program: &Program, api: GpuApi) -> String {
 
 fn in_dialect<D: Dialect>(program: &Program) -> String {
     let mut source = D::prelude(program);
+    if formula::gathers(program) {
+        source.push_str(&formula::gathered(D::FUNCTION, "int"));
+    }
     if let Some(functions) = formula::used(program) {
         source.push_str(&formula::scalar_primitives(D::FUNCTION, D::MATH));
         functions.iter().for_each(|(name, of)| source.push_str(&formula::function(D::FUNCTION, "float", 1, name, of)));

@@ -129,7 +129,7 @@ impl Formula {
     /// What the operation of an expression makes of its operands; `None` for what is no operation.
     pub fn of(expr: &Expr) -> Option<&'static Self> {
         match expr {
-            Expr::Const(_) | Expr::Load(_) | Expr::Guarded { .. } => None,
+            Expr::Const(_) | Expr::Load(_) | Expr::Gather(_) | Expr::Guarded { .. } => None,
             Expr::Unary(op, _) => Some(Self::unary(*op)),
             Expr::Select(compare, _) => Some(&SELECTS[*compare as usize]),
             // A constant is a number: it need not be looked at whether the second operand is one.

@@ -120,6 +120,15 @@ impl Program {
         match expr {
             Expr::Const(value) => format!("{value:?}"),
             Expr::Load(access) => self.access(access),
+            Expr::Gather(gather) => {
+                let mut index: Vec<String> = gather.access.index.iter().map(|a| self.affine(a)).collect();
+                for (&dim, at) in gather.dims.iter().zip(&gather.at) {
+                    if let Some(index) = index.get_mut(dim) {
+                        *index = format!("at {}", self.expr(at));
+                    }
+                }
+                format!("{}[{}]", self.buffer_name(gather.access.buffer), index.join(", "))
+            }
             Expr::Unary(op, of) => format!("{}({})", op.word(), self.expr(of)),
             Expr::Binary(BinaryOp::Add, of) => format!("{} + {}", self.expr(&of[0]), self.expr(&of[1])),
             Expr::Binary(BinaryOp::Sub, of) => format!("{} - {}", self.expr(&of[0]), factor(&of[1])),

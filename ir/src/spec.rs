@@ -9,7 +9,8 @@
 //!
 //! An equation combines values by one operation ([`Reduction`]): a pooling takes the largest of its window.
 //!
-//! Every index is affine in the axes of its equation. What a sum reads beyond a tensor is zero; another reduction leaves out iterations
+//! Every index is affine in the axes of its equation, or found by values, such as those of another tensor, and then within the tensor
+//! whatever they are ([`Expr::Gather`]). What a sum reads beyond a tensor is zero; another reduction leaves out iterations
 //! that read there. What would be written beyond a tensor is not. Sums are f32 whatever the tensors are.
 
 use std::borrow::Cow;
@@ -231,6 +232,37 @@ impl Spec {
         self.main().loads().first().map_or_else(DType::default, |access| self.tensor(access).dtype)
     }
 
+    /// The extent of the dimension along which the elements of a tensor are indices of another, if they are: the least of several.
+    pub fn indexes(&self, tensor: &Tensor) -> Option<usize> {
+        let mut extents = Vec::new();
+        for equation in &self.equations {
+            equation.value.for_each(&mut |expr| {
+                let Expr::Gather(gather) = expr else { return };
+                for (&dim, at) in gather.dims.iter().zip(&gather.at) {
+                    if matches!(at, Expr::Load(access) if std::ptr::eq(self.tensor(access), tensor)) {
+                        extents.push(self.tensor(&gather.access).shape[dim]);
+                    }
+                }
+            });
+        }
+        extents.into_iter().min()
+    }
+
+    /// Elements of an operand that are read at least: of what is found by values one for each iteration.
+    fn elements_read(&self, tensor: &Tensor) -> f64 {
+        let all = tensor.shape.iter().map(|&extent| extent as f64).product::<f64>();
+        let (mut gathered, mut loaded) = (0.0, false);
+        for equation in &self.equations {
+            let iterations = equation.axes.iter().map(|axis| axis.extent as f64).product::<f64>();
+            equation.value.for_each(&mut |expr| match expr {
+                Expr::Load(access) => loaded |= std::ptr::eq(self.tensor(access), tensor),
+                Expr::Gather(gather) if std::ptr::eq(self.tensor(&gather.access), tensor) => gathered += iterations,
+                _ => {}
+            });
+        }
+        if loaded || gathered == 0.0 { all } else { all.min(gathered) }
+    }
+
     /// True if values are computed on the way to what the last equation but one combines.
     pub fn is_chain(&self) -> bool {
         self.equations.len() > 2
@@ -264,7 +296,7 @@ impl Spec {
     /// Bytes that any algorithm must move at least once: every operand read and the result written.
     pub fn min_bytes(&self) -> f64 {
         let moved = self.operands().chain(self.find(Role::Output));
-        moved.map(|tensor| tensor.shape.iter().map(|&d| d as f64).product::<f64>() * tensor.dtype.bytes() as f64).sum()
+        moved.map(|tensor| self.elements_read(tensor) * tensor.dtype.bytes() as f64).sum()
     }
 
     /// The equation with the most work, whose axes are those of programs.

@@ -37,7 +37,8 @@ impl Operands {
     /// Random operands that let no wrong kernel pass: every value is of either sign and between 0.1 and 1 in
     /// magnitude, so that no term vanishes, and what is added to sums is scaled by half their usual size, so that it weighs as much as
     /// they. Where products are added up for a function that bends beside zero or has ends, such as a sigmoid, one factor of each is
-    /// smaller by a power of two, so that sums are where it does.
+    /// smaller by a power of two, so that sums are where it does. What other tensors are indexed by is whole numbers, some of them beyond
+    /// the ends.
     ///
     /// The values are those that the operand's type can hold and multiply. The same seed gives the same values on every
     /// machine and any number of cores.
@@ -58,6 +59,9 @@ impl Operands {
         let data = spec.main().loads().first().map(|access| &spec.tensor(access).name);
         let draw = |(number, tensor): (usize, &Tensor)| {
             let (seed, dtype) = ([seed, number as u64], tensor.dtype);
+            if let Some(extent) = spec.indexes(tensor) {
+                return random_tensor(&tensor.shape, seed, |x| index(x, extent));
+            }
             match is_multiplied(spec, tensor) {
                 true if Some(&tensor.name) == data => {
                     random_tensor(&tensor.shape, seed, |x| dtype.multiplied(data_scale * x))
@@ -148,6 +152,14 @@ impl OutOfMemory {
         values.resize(len, T::default());
         Ok(values)
     }
+}
+
+/// What a value in ±[0.1, 1) makes an index of: a whole number, every sixteenth beyond either end.
+fn index(x: f32, extent: usize) -> f32 {
+    let share = (x.abs() - 0.1) / 0.9;
+    let beyond = if x < 0.0 { 0.0 } else { 1.125 };
+    let place = if share < 0.0625 { beyond * extent as f32 - 1.0 } else { (share - 0.0625) / 0.9375 * extent as f32 };
+    place.floor()
 }
 
 /// Elements that are drawn in a row: other cores draw the next ones.

@@ -11,6 +11,9 @@ pub enum AssembleError {
     /// There is no assembler for the instruction set.
     #[error("no assembler for instruction set {0}")]
     Isa(Isa),
+    /// An element is found by a value.
+    #[error("no assembler for elements that are found by values")]
+    Gather,
     /// The target or the program is a GPU's.
     #[error("no assembler for GPUs")]
     Gpu,

@@ -329,6 +329,7 @@ impl<'p> Resolver<'p> {
                 let element = self.access(access)?;
                 return Ok(self.input(element, first));
             }
+            Expr::Gather(_) => return Err(AssembleError::Gather.into()),
             Expr::Binary(BinaryOp::Add, of) => (Arithmetic::Add, of),
             Expr::Binary(BinaryOp::Mul, of) => (Arithmetic::Mul, of),
             Expr::Binary(BinaryOp::Max, of) => (Arithmetic::Max, of),

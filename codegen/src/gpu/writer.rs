@@ -11,7 +11,7 @@ use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::launch::{Launch, shared_offsets};
 use autotune_ir::program::{
-    Access, Buffer, BufferId, Digit, Expr, Grid, InBounds, Loop, LoopKind, Node, Program, Scope, Stage, Store,
+    Access, Buffer, BufferId, Digit, Expr, Gather, Grid, InBounds, Loop, LoopKind, Node, Program, Scope, Stage, Store,
     StoreMode,
 };
 use autotune_ir::vector::Vector;
@@ -319,6 +319,7 @@ impl<'a, D: Dialect> Writer<'a, D> {
             }
             Expr::Const(value) => vec![format!("{value:?}f"); lanes],
             Expr::Load(access) => self.load(access, lanes, None),
+            Expr::Gather(gather) => self.gather(gather, lanes),
             Expr::Unary(..) | Expr::Binary(..) | Expr::Select(..) => {
                 let operands: Vec<Vec<String>> = expr.operands().iter().map(|of| self.expr(of, lanes)).collect();
                 let of_lane = |lane: usize| operands.iter().map(|of| of[lane].clone()).collect::<Vec<_>>();
@@ -338,6 +339,22 @@ impl<'a, D: Dialect> Writer<'a, D> {
                 guarded.collect()
             }
         }
+    }
+
+    /// The elements of all lanes at values.
+    fn gather(&mut self, Gather { access, dims, at }: &Gather, lanes: usize) -> Vec<String> {
+        let buffer = self.program.buffer(access.buffer);
+        let (strides, dtype) = (buffer.strides(), self.dtype(access));
+        let all: Vec<Vec<String>> = at.iter().map(|of| self.expr(of, lanes)).collect();
+        let element = |lane: usize| {
+            let offset = self.affine(&flat_offset(self.program, access), lane);
+            let terms = all.iter().zip(dims);
+            let term = |(of, &dim): (&Vec<String>, &usize)| {
+                format!(" + {} * gathered({}, {})", strides[dim], of[lane], buffer.shape[dim])
+            };
+            element::widened(dtype, &format!("{}[{offset}{}]", buffer.name, terms.map(term).collect::<String>()))
+        };
+        (0..lanes).map(element).collect()
     }
 
     /// The elements of all lanes; where they are contiguous they are loaded at once, into a name.

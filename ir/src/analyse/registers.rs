@@ -190,6 +190,7 @@ impl CopyCost {
         let (mut count, mut cycles) = (0.0, 0.0);
         leaf.store.value.for_each(&mut |expr| match expr {
             Expr::Load(access) => touch(access),
+            Expr::Gather(gather) => touch(&gather.access),
             operation => own_primitives(operation).for_each(|primitive| {
                 count += vectors;
                 cycles += vectors * primitive_cycles(primitive);

@@ -8,7 +8,7 @@ use crate::formula::{Formula, Primitive};
 use crate::problem::Problem;
 use crate::program::{
     Access, BufferId, Digit, Expr, Grid, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode,
-    parallel_prefix, preorder,
+    gathered_index, parallel_prefix, preorder,
 };
 
 /// An element that a copy under way will write: buffer, offset and value.
@@ -250,6 +250,18 @@ impl<'p> Machine<'p> {
         Ok(match expr {
             Expr::Const(value) => *value,
             Expr::Load(access) => self.read(access.buffer, self.offset(access)?)?,
+            Expr::Gather(gather) => {
+                let mut access = gather.access.clone();
+                for (&dim, at) in gather.dims.iter().zip(&gather.at) {
+                    let value = self.value(at)?;
+                    let extent = self.program.buffers.get(access.buffer.0 as usize).and_then(|b| b.shape.get(dim));
+                    let (Some(index), Some(&extent)) = (access.index.get_mut(dim), extent) else {
+                        return Problem::nesting("a gather along a dimension that there is not");
+                    };
+                    *index = Affine::constant(gathered_index(value, extent) as i64);
+                }
+                self.read(access.buffer, self.offset(&access)?)?
+            }
             Expr::Guarded { .. } if self.threads.is_none() => {
                 return Problem::nesting("a guarded value outside of a grid");
             }

@@ -22,6 +22,23 @@ pub struct InBounds {
     pub extent: usize,
 }
 
+/// An element that is found by values: `access`, but with these indices in the place of the zeros that it has along some dimensions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gather {
+    /// The element where all of them are zero, in global memory.
+    pub access: Access,
+    /// The dimensions, each once.
+    pub dims: Vec<usize>,
+    /// The index along each: [`gathered_index`] of a value.
+    pub at: Vec<Expr>,
+}
+
+/// The index that a value stands for along a dimension: the largest whole number that is not larger, the first or the last index where
+/// that is beyond them, the first of what is not a number.
+pub fn gathered_index(value: f32, extent: usize) -> usize {
+    if value >= 1.0 { (value as usize).min(extent.saturating_sub(1)) } else { 0 }
+}
+
 /// A value of type f32.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
@@ -29,6 +46,8 @@ pub enum Expr {
     Const(f32),
     /// An element of a buffer.
     Load(Access),
+    /// An element of a buffer whose index is partly values.
+    Gather(Box<Gather>),
     /// What an operation makes of one value.
     Unary(UnaryOp, Box<Expr>),
     /// What an operation makes of two values.
@@ -55,6 +74,11 @@ impl Expr {
         Self::binary(BinaryOp::Mul, a, b)
     }
 
+    /// An element at values along some dimensions.
+    pub fn gather(access: Access, dims: Vec<usize>, at: Vec<Expr>) -> Self {
+        Expr::Gather(Box::new(Gather { access, dims, at }))
+    }
+
     /// The larger of two.
     pub fn max(a: Expr, b: Expr) -> Self {
         Self::binary(BinaryOp::Max, a, b)
@@ -79,6 +103,7 @@ impl Expr {
     pub fn operands(&self) -> &[Expr] {
         match self {
             Expr::Const(_) | Expr::Load(_) => &[],
+            Expr::Gather(gather) => &gather.at,
             Expr::Unary(_, of) | Expr::Guarded { value: of, .. } => std::slice::from_ref(of),
             Expr::Binary(_, of) => &**of,
             Expr::Select(_, of) => &**of,
@@ -89,6 +114,7 @@ impl Expr {
     pub fn operands_mut(&mut self) -> &mut [Expr] {
         match self {
             Expr::Const(_) | Expr::Load(_) => &mut [],
+            Expr::Gather(gather) => &mut gather.at,
             Expr::Unary(_, of) | Expr::Guarded { value: of, .. } => std::slice::from_mut(of),
             Expr::Binary(_, of) => &mut **of,
             Expr::Select(_, of) => &mut **of,
@@ -101,7 +127,7 @@ impl Expr {
         self.operands().iter().for_each(|of| of.for_each(visit));
     }
 
-    /// Calls `visit` on every load, left to right, with the conditions under which it happens: these and those around it.
+    /// Calls `visit` on every load, those of gathers before their indices, left to right, with the conditions under which it happens: these and those around it.
     pub fn for_each_guarded_load<'a>(
         &'a self,
         guards: &mut Vec<&'a InBounds>,
@@ -110,6 +136,7 @@ impl Expr {
         let outer = guards.len();
         match self {
             Expr::Load(access) => visit(access, guards),
+            Expr::Gather(gather) => visit(&gather.access, guards),
             Expr::Guarded { when, .. } => guards.extend(when),
             _ => {}
         }
@@ -117,12 +144,12 @@ impl Expr {
         guards.truncate(outer);
     }
 
-    /// Calls `visit` on every load, left to right.
+    /// Calls `visit` on every load, those of gathers before their indices, left to right.
     pub fn for_each_load<'a>(&'a self, visit: &mut impl FnMut(&'a Access)) {
-        self.for_each(&mut |expr| {
-            if let Expr::Load(access) = expr {
-                visit(access);
-            }
+        self.for_each(&mut |expr| match expr {
+            Expr::Load(access) => visit(access),
+            Expr::Gather(gather) => visit(&gather.access),
+            _ => {}
         });
     }
 
@@ -130,6 +157,7 @@ impl Expr {
     pub fn first_load(&self) -> Option<&Access> {
         match self {
             Expr::Load(access) => Some(access),
+            Expr::Gather(gather) => Some(&gather.access),
             _ => self.operands().iter().find_map(Expr::first_load),
         }
     }
@@ -138,6 +166,10 @@ impl Expr {
     pub fn of_others(&self, mut with: impl FnMut(&Expr) -> Expr) -> Self {
         match self {
             Expr::Const(_) | Expr::Load(_) => self.clone(),
+            Expr::Gather(gather) => {
+                let Gather { access, dims, at } = &**gather;
+                Expr::gather(access.clone(), dims.clone(), at.iter().map(with).collect())
+            }
             Expr::Unary(op, of) => Expr::unary(*op, with(of)),
             Expr::Binary(op, of) => Expr::Binary(*op, Box::new(of.each_ref().map(with))),
             Expr::Select(compare, of) => Expr::Select(*compare, Box::new(of.each_ref().map(with))),
@@ -145,10 +177,17 @@ impl Expr {
         }
     }
 
-    /// The same with something else in the place of every load.
+    /// The same with something else in the place of every load; a gather is one of another element where that is a load.
     pub fn replaced(&self, with: &mut impl FnMut(&Access) -> Expr) -> Self {
         match self {
             Expr::Load(access) => with(access),
+            Expr::Gather(gather) => match with(&gather.access) {
+                Expr::Load(access) => {
+                    let at = gather.at.iter().map(|of| of.replaced(with)).collect();
+                    Expr::gather(access, gather.dims.clone(), at)
+                }
+                other => other,
+            },
             _ => self.of_others(|of| of.replaced(with)),
         }
     }

@@ -4,7 +4,7 @@ use super::ProgramError;
 use super::walk::Walk;
 use crate::affine::VarId;
 use crate::instruction::Asynchrony;
-use crate::program::{Access, Buffer, BufferId, LoopKind, Node, Scope, Store, WarpRole};
+use crate::program::{Access, Buffer, BufferId, Expr, Gather, LoopKind, Node, Role, Scope, Store, WarpRole};
 
 impl Walk<'_, '_> {
     /// Why a node may not stand here, if it may not.
@@ -53,6 +53,22 @@ impl Walk<'_, '_> {
             Node::Prefetch { access, .. } if scope(access.buffer) == Some(Scope::Register) => "a prefetch of registers",
             _ => return None,
         })
+    }
+
+    /// What is found by values is an element of an operand, which nothing writes, and stays within it whatever they are.
+    pub(super) fn check_gathers(&self, value: &Expr) -> Result<(), ProgramError> {
+        let is_right = |Gather { access, dims, at }: &Gather| {
+            let buffer = self.program.buffer(access.buffer);
+            let is_zero = |dim: &usize| access.index.get(*dim).is_some_and(|index| index.as_constant() == Some(0));
+            let is_once = |(place, dim): (usize, &usize)| !dims[..place].contains(dim) && is_zero(dim);
+            matches!(buffer.role, Role::Operand(_)) && dims.len() == at.len() && dims.iter().enumerate().all(is_once)
+        };
+        let mut all_right = true;
+        value.for_each(&mut |expr| all_right &= !matches!(expr, Expr::Gather(gather) if !is_right(gather)));
+        match all_right {
+            true => Ok(()),
+            false => self.nesting("an element found by values that is none of an operand"),
+        }
     }
 
     /// Within a group of copies there are only copies from global to shared memory.

@@ -219,6 +219,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             }
         }
 
+        self.check_gathers(&store.value)?;
         self.check_copy(store, dst)?;
         let is_packing = self.stage.1.when == When::AheadOfTime;
         let may_write = match dst.role {

@@ -1,6 +1,6 @@
 //! Tensors and expressions over them, read along lines of points as f64.
 
-use autotune_ir::program::{Access, Expr, InBounds};
+use autotune_ir::program::{Access, Expr, InBounds, gathered_index};
 use autotune_ir::spec::{Axis, AxisId, Equation, Source, Spec};
 use autotune_ir::{Affine, DType, VarId};
 use ndarray::{CowArray, IxDyn};
@@ -187,11 +187,29 @@ impl Line<'_> {
         self.columns.iter().map(|&column| elements[(first + column as i64 * stride) as usize]).collect()
     }
 
-    /// An expression at each point, where `load` says what accesses read.
-    pub(super) fn values(&self, expr: &Expr, load: &impl Fn(&Access) -> Vec<f64>) -> Vec<f64> {
+    /// What an access reads at each point, with values for the index along some dimensions.
+    pub(super) fn gather(&self, tensor: &Tensor, index: &[Affine], values: &[(usize, Vec<f64>)]) -> Vec<f64> {
+        let element = |(number, &column): (usize, &usize)| {
+            let mut point = Point::from_slice(self.first);
+            point[self.axis] += column as i64;
+            let mut at: Point = at(index, &point).collect();
+            for (dim, values) in values {
+                at[*dim] = gathered_index(values[number] as f32, tensor.shape[*dim]) as i64;
+            }
+            tensor.get(position(&tensor.shape, at))
+        };
+        self.columns.iter().enumerate().map(element).collect()
+    }
+
+    /// An expression at each point, where `load` says what accesses read, with values for the index along some dimensions.
+    pub(super) fn values(&self, expr: &Expr, load: &impl Fn(&Access, &[(usize, Vec<f64>)]) -> Vec<f64>) -> Vec<f64> {
         match expr {
             Expr::Const(x) => vec![f64::from(*x); self.columns.len()],
-            Expr::Load(access) => load(access),
+            Expr::Load(access) => load(access, &[]),
+            Expr::Gather(gather) => {
+                let values = gather.at.iter().map(|expr| self.values(expr, load));
+                load(&gather.access, &gather.dims.iter().copied().zip(values).collect::<Vec<_>>())
+            }
             Expr::Unary(op, of) => self.values(of, load).into_iter().map(|x| op.exact(x)).collect(),
             Expr::Binary(op, of) => {
                 let [left, right] = of.each_ref().map(|expr| self.values(expr, load));

@@ -45,7 +45,14 @@ fn reduced(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMem
             }
             let first: Point = first.iter().zip(unravel(term, &terms)).map(|(line, term)| line + term).collect();
             let line = Line { first: &first, axis, columns: &columns };
-            let load = |access: &Access| line.read(&tensors[access.buffer.0 as usize], &access.index);
+            let load = |access: &Access, values: &[(usize, Vec<f64>)]| {
+                let tensor = &tensors[access.buffer.0 as usize];
+                if values.is_empty() {
+                    line.read(tensor, &access.index)
+                } else {
+                    line.gather(tensor, &access.index, values)
+                }
+            };
             let terms = results.iter_mut().zip(line.values(&equation.value, &load)).zip(&columns);
             for ((result, term), &column) in terms {
                 if reduction == Reduction::Sum || reads_inside(equation, tensors, &first, axis, column) {

@@ -192,9 +192,13 @@ impl<'a> Product<'a> {
     fn tail(&self, run: &Run) -> Vec<f64> {
         let line = Line { first: &run.first, axis: self.axis, columns: &run.columns };
         let sum = self.spec.main().output.buffer;
-        line.values(&self.spec.equations[1].value, &|access| match access.buffer == sum {
-            true => run.sums.clone(),
-            false => line.read(&self.tensors[access.buffer.0 as usize], &access.index),
+        line.values(&self.spec.equations[1].value, &|access, values| {
+            let tensor = &self.tensors[access.buffer.0 as usize];
+            match (access.buffer == sum, values) {
+                (true, _) => run.sums.clone(),
+                (false, []) => line.read(tensor, &access.index),
+                (false, values) => line.gather(tensor, &access.index, values),
+            }
         })
     }
 }

@@ -11,8 +11,9 @@ use thiserror::Error;
 
 use super::text::Fields;
 use super::{
-    WorkloadError, attention, conv_transpose2d, conv1d, conv2d, conv3d, group_norm, layer_norm, local_response_norm,
-    matmul, mlp, pointwise, pool2d, reduce, resize, rms_norm, separable_conv2d, softmax, transpose,
+    WorkloadError, attention, conv_transpose2d, conv1d, conv2d, conv3d, gather, group_norm, layer_norm,
+    local_response_norm, matmul, mlp, pointwise, pool2d, reduce, resize, rms_norm, separable_conv2d, softmax,
+    transpose,
 };
 
 /// Largest number of elements any one tensor, and largest number of multiply-adds any one workload, may have.
@@ -169,6 +170,7 @@ const OWN: &[&OperatorKind] = &[
     &mlp::KIND,
     &pointwise::KIND,
     &resize::KIND,
+    &gather::KIND,
 ];
 /// Those from outside.
 static OTHERS: RwLock<Vec<&OperatorKind>> = RwLock::new(Vec::new());

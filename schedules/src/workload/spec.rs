@@ -16,7 +16,9 @@ pub(super) fn of(formula: Formula, name: &str, dtype: DType, epilogue: &Epilogue
         BufferId(tensors.len() as u32 - 1)
     };
     let given = |is_constant| Source::Given { is_constant };
-    for operand in &operands {
+    for (number, operand) in operands.iter().enumerate() {
+        let is_index = computed.iter().map(|computed| &computed.value).chain([&value]).any(|of| indexes(number, of));
+        let dtype = if is_index { DType::F32 } else { dtype };
         add(operand.name, &operand.shape, dtype, given(operand.is_constant));
     }
     let mut equations: Vec<Equation> = Vec::new();
@@ -55,6 +57,14 @@ pub(super) fn of(formula: Formula, name: &str, dtype: DType, epilogue: &Epilogue
     let main = main(&equations);
     equations.push(tail);
     Spec { name: name.into(), tensors, equations, main }
+}
+
+/// True if a value finds elements by those of an operand: whole numbers, which other types than f32 have few of.
+fn indexes(operand: usize, value: &Expr) -> bool {
+    let is_it = |at: &Expr| matches!(at, Expr::Load(access) if access.buffer.0 as usize == operand);
+    let mut indexes = false;
+    value.for_each(&mut |expr| indexes |= matches!(expr, Expr::Gather(gather) if gather.at.iter().any(is_it)));
+    indexes
 }
 
 /// The equation that combines most values, the last of them; the last one if nothing is combined.

@@ -303,7 +303,7 @@ impl<'a> Walk<'a> {
         store.value.for_each_guarded_load(&mut Vec::new(), note);
         let mut operations = 0.0;
         store.value.for_each(&mut |expr| match expr {
-            Expr::Const(_) | Expr::Load(_) => {}
+            Expr::Const(_) | Expr::Load(_) | Expr::Gather(_) => {}
             Expr::Unary(..) | Expr::Binary(..) | Expr::Select(..) => {
                 let primitives = Formula::of(expr).into_iter().flat_map(Formula::primitives);
                 operations += primitives.map(primitive_instructions).sum::<f64>();

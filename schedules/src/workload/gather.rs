@@ -1,0 +1,75 @@
+//! Rows of a table by their numbers.
+
+use std::fmt;
+
+use autotune_ir::Affine;
+use autotune_ir::program::{Access, BufferId, Expr};
+use autotune_ir::spec::{Reduction, axis_vars};
+
+use super::operator::{element, named_axes};
+use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
+
+/// In the registry.
+pub(super) static KIND: OperatorKind =
+    OperatorKind { name: "gather", fields: "m,n,k", example: "gather:m=128,n=768,k=30522", parse };
+
+/// Whole numbers up to here are f32.
+const MOST_ROWS: usize = 1 << 24;
+
+/// `output[m, n] = table[index[m], n]`: rows of a table `[k, n]`, such as an embedding, by their numbers `[m]`.
+///
+/// The numbers are f32 whatever the type of the table is. One that is no whole number stands for the largest that is not larger, one beyond
+/// the table for its first or last row, what is no number for the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Gather {
+    /// Rows that are read.
+    pub m: usize,
+    /// Elements of a row.
+    pub n: usize,
+    /// Rows of the table.
+    pub k: usize,
+}
+
+fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+    let [m, n, k] = ["m", "n", "k"].map(|field| fields.required(field));
+    Ok(Box::new(Gather { m: m?, n: n?, k: k? }))
+}
+
+impl Operator for Gather {
+    fn kind(&self) -> &'static OperatorKind {
+        &KIND
+    }
+
+    fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
+        write!(f, "m={},n={},k={}", self.m, self.n, self.k)
+    }
+
+    fn check(&self) -> Result<(), WorkloadError> {
+        let (Self { m, n, k }, op) = (*self, KIND.name);
+        check_positive(op, &[("m", m), ("n", n), ("k", k)])?;
+        if k > MOST_ROWS {
+            let reason = format!("numbers of rows are f32, which count to {MOST_ROWS}");
+            return Err(WorkloadError::Unfit { op, field: "k", reason });
+        }
+        check_elements(op, &[("table", &[k, n]), ("output", &[m, n])], &[m, n])
+    }
+
+    /// Axes `m, n`.
+    fn formula(&self) -> Formula {
+        let Self { m, n, k } = *self;
+        let [row, column] = axis_vars();
+        let table = Tensor { name: "input", shape: vec![k, n], is_constant: false };
+        let index = Tensor { name: "index", shape: vec![m], is_constant: false };
+        let first = Access { buffer: BufferId(0), index: vec![Affine::default(), column.clone()] };
+        Formula {
+            operands: vec![table, index],
+            computed: Vec::new(),
+            axes: named_axes(&[("m", m, false), ("n", n, false)]),
+            value: Expr::gather(first, vec![0], vec![element(1, std::slice::from_ref(&row))]),
+            reduction: Reduction::Sum,
+            shape: vec![m, n],
+            index: vec![row, column],
+            channel: 1,
+        }
+    }
+}

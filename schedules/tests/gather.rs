@@ -1,0 +1,183 @@
+//! Rows of a table by their numbers: a plain reference, random schedules, numbers that are none, code, text forms.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_codegen::asm::{AssembleError, assemble};
+use autotune_ir::program::{Expr, Role};
+use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Problem, Target, interpret, verify};
+use autotune_schedules::workload::Gather;
+use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, reference};
+use common::nests::for_each_store;
+use common::random_programs::check;
+use common::{c, missing};
+use ndarray::ArrayD;
+
+const WORKLOADS: [&str; 7] = [
+    "gather:m=1,n=1,k=1",
+    "gather:m=7,n=13,k=5",
+    "gather:m=3,n=64,k=1",
+    "gather:m=40,n=17,k=301,bias",
+    "gather:m=5,n=96,k=33,add,act=gelu",
+    "gather:m=64,n=1,k=9",
+    "gather:m=129,n=32,k=1009,scale,act=prelu",
+];
+
+fn cpu(isa: Isa) -> Target {
+    Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(2) })
+}
+
+fn gpu(name: &str) -> Target {
+    Target::Gpu(GpuTarget::stated(name).unwrap())
+}
+
+/// The row of a number, as the operator says.
+fn row(number: f32, rows: usize) -> usize {
+    if number.is_nan() { 0 } else { number.floor().clamp(0.0, (rows - 1) as f32) as usize }
+}
+
+fn by_hand(gather: &Gather, operands: &Operands) -> ArrayD<f32> {
+    ArrayD::from_shape_fn(vec![gather.m, gather.n], |at| operands[0][[row(operands[1][at[0]], gather.k), at[1]]])
+}
+
+/// Numbers of every kind.
+fn odd(operands: &mut Operands, rows: usize) {
+    let last = rows as f32 - 1.0;
+    let kinds = [
+        f32::NAN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        -0.0,
+        -3.5,
+        0.999,
+        last,
+        last + 0.5,
+        last + 1.0,
+        3e38,
+        2147483648.0,
+    ];
+    for (number, kind) in operands[1].iter_mut().zip(kinds.into_iter().cycle()) {
+        *number = kind;
+    }
+}
+
+#[test]
+fn references_and_programs_are_what_the_operator_says_whatever_the_numbers_are() {
+    for (seed, m) in (0..).zip([1, 5, 11, 40]) {
+        let workload: Workload = format!("gather:m={m},n=9,k=7").parse().unwrap();
+        let gather = *workload.sizes::<Gather>().unwrap();
+        let mut operands = Operands::random(workload.spec(), seed);
+        for is_odd in [false, true] {
+            if is_odd {
+                odd(&mut operands, gather.k);
+            }
+            let wanted = by_hand(&gather, &operands);
+            assert_eq!(reference(&workload, &operands), wanted, "{workload}");
+            for target in [cpu(Isa::Avx2), gpu("opencl"), gpu("cuda:sm_90")] {
+                let config = ScheduleSpace::new(&workload, &target).default_config();
+                let program = lower(&workload, &target, &config).unwrap();
+                assert_eq!(interpret(&program, &operands).unwrap(), wanted, "{workload}\n{program}");
+            }
+        }
+    }
+}
+
+#[test]
+fn random_numbers_are_those_of_rows_and_now_and_then_beyond() {
+    let workload: Workload = "gather:m=4000,n=2,k=50".parse().unwrap();
+    let operands = Operands::random(workload.spec(), 1);
+    let count = |is_it: &dyn Fn(f32) -> bool| operands[1].iter().filter(|&&number| is_it(number)).count();
+    assert_eq!(count(&|number| number == number.floor()), 4000);
+    assert!((50..300).contains(&count(&|number| number < 0.0)), "{}", count(&|number| number < 0.0));
+    assert!((50..300).contains(&count(&|number| number >= 50.0)), "{}", count(&|number| number >= 50.0));
+    assert!((0..50).all(|row| count(&|number| number == row as f32) > 20));
+    // A number is 4 bytes whatever the elements are, and a table has more rows than are read.
+    let halves = workload.with_dtype(DType::F16);
+    assert_eq!(halves.work().bytes, (50 * 2 * 2 + 4000 * 4 + 4000 * 2 * 2) as f64);
+    assert_eq!("gather:m=3,n=8,k=100".parse::<Workload>().unwrap().work().bytes, (4 * (3 * 8 + 3 + 3 * 8)) as f64);
+}
+
+#[test]
+fn random_schedules_are_proven_and_agree_with_the_reference() {
+    let targets = [cpu(Isa::Avx2), cpu(Isa::Avx512), cpu(Isa::Generic), gpu("opencl"), gpu("cuda:sm_90")];
+    for (seed, text) in (0..).zip(WORKLOADS) {
+        targets.iter().for_each(|target| check(&text.parse().unwrap(), target, seed, 4));
+    }
+    check(&"gather:m=37,n=24,k=50,dtype=f16,bias".parse().unwrap(), &gpu("cuda:sm_90"), 9, 4);
+}
+
+#[test]
+fn c_agrees_with_the_reference() {
+    for (seed, text) in (0..).zip(WORKLOADS) {
+        let workload: Workload = text.parse().unwrap();
+        let space = ScheduleSpace::new(&workload, &cpu(Isa::Avx2));
+        let program = lower(&workload, &cpu(Isa::Avx2), &space.default_config()).unwrap();
+        let mut operands = Operands::random(workload.spec(), seed);
+        for is_odd in [false, true] {
+            if is_odd {
+                odd(&mut operands, workload.sizes::<Gather>().unwrap().k);
+            }
+            let output = match c::run(&program, &cpu(Isa::Avx2), &operands) {
+                Ok(output) => output,
+                Err(reason) => return missing("cc", &reason),
+            };
+            let error = autotune_schedules::max_rel_error(&output, &reference(&workload, &operands));
+            assert!(error < 1e-6, "{workload}: {error}\n{program}");
+        }
+    }
+}
+
+/// The C compiler does it instead.
+#[test]
+fn the_assembler_says_that_it_has_no_such_elements() {
+    let workload: Workload = WORKLOADS[1].parse().unwrap();
+    let target = cpu(Isa::Avx2);
+    let program = lower(&workload, &target, &ScheduleSpace::new(&workload, &target).default_config()).unwrap();
+    assert_eq!(assemble(&program, &target).map(|_| ()), Err(AssembleError::Gather));
+}
+
+#[test]
+fn elements_found_by_values_are_those_of_operands_along_dimensions_that_there_are() {
+    let workload: Workload = WORKLOADS[1].parse().unwrap();
+    let target = cpu(Isa::Avx2);
+    let program = lower(&workload, &target, &ScheduleSpace::new(&workload, &target).default_config()).unwrap();
+    assert_eq!(verify(&program, &target), Ok(()));
+    let output = program.find(Role::Output).unwrap();
+    let problem = |change: &dyn Fn(&mut autotune_ir::program::Gather)| {
+        let mut program = program.clone();
+        for stage in &mut program.stages {
+            for_each_store(&mut stage.body, &mut |store| {
+                if let Expr::Gather(gather) = &mut store.value {
+                    change(gather);
+                }
+            });
+        }
+        verify(&program, &target).unwrap_err().problem
+    };
+    for found in [
+        problem(&|gather| gather.access.buffer = output),
+        problem(&|gather| gather.dims = vec![2]),
+        problem(&|gather| gather.dims = vec![1]),
+        problem(&|gather| gather.access.index[0].constant = 1),
+        problem(&|gather| gather.at.clear()),
+    ] {
+        assert!(matches!(found, Problem::Nesting(_) | Problem::Point(_) | Problem::WrongElement { .. }), "{found:?}");
+    }
+}
+
+#[test]
+fn the_text_forms_are_read_as_they_are_written_and_errors_name_the_field() {
+    for text in WORKLOADS {
+        assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
+    }
+    for (text, wanted) in [
+        ("gather:m=4,n=4", "gather: field 'k' is missing"),
+        ("gather:m=0,n=4,k=3", "gather: field 'm': must be at least 1"),
+        ("gather:m=4,n=4,k=16777217", "gather: field 'k': numbers of rows are f32, which count to 16777216"),
+        ("gather:m=4,n=99999999999,k=16", "gather: table overflows the supported size"),
+    ] {
+        let error = text.parse::<Workload>().unwrap_err().to_string();
+        assert!(error.starts_with(wanted), "{text}: {error}");
+    }
+}
