@@ -8,6 +8,7 @@ use autotune_ir::program::{Access, BufferId, Expr, Loop, LoopKind, Node, Program
 use autotune_ir::{Affine, CpuTarget, Isa, Target, verify};
 use autotune_schedules::workload::{Between, Mlp, SeparableConv2d};
 use autotune_schedules::{Config, Operands, ScheduleSpace, Value, Workload, fused, lower, max_rel_error, reference};
+use common::epilogues::activated;
 use common::nests::{for_each_loop, for_each_store};
 use common::pairs::random_pair;
 use common::random_programs::{check, check_configs};
@@ -20,14 +21,14 @@ fn target(isa: Isa, threads: usize) -> Target {
 }
 
 /// What is between for a sum of a channel.
-fn between(workload: &Workload, operands: &Operands, of: Between, sum: f64, channel: usize) -> f64 {
-    let bias = operands.named("mid_bias").map_or(0.0, |bias| f64::from(bias[channel]));
-    assert_eq!(operands.named("mid_bias").is_some(), of.bias, "{workload}");
-    if workload.to_string().contains("mid=relu") { (sum + bias).max(0.0) } else { sum + bias }
+fn between(operands: &Operands, of: Between, sum: f64, channel: usize) -> f64 {
+    let bias = operands.named("mid_bias").map(|bias| f64::from(bias[channel]));
+    assert_eq!(bias.is_some(), of.bias);
+    activated(of.activation, sum + bias.unwrap_or(0.0), f64::NAN)
 }
 
 /// Every tap and every channel by itself.
-fn separable(workload: &Workload, conv: &SeparableConv2d, operands: &Operands) -> ArrayD<f64> {
+fn separable(conv: &SeparableConv2d, operands: &Operands) -> ArrayD<f64> {
     let (input, depthwise, pointwise) =
         (&operands[0], operands.named("depthwise").unwrap(), operands.named("pointwise").unwrap());
     let [rows, columns] = conv.windows;
@@ -40,30 +41,30 @@ fn separable(workload: &Workload, conv: &SeparableConv2d, operands: &Operands) -
                 sum += f64::from(input[[i[0], i[1], y, x]]) * f64::from(depthwise[[i[1], 0, kh, kw]]);
             }
         }
-        between(workload, operands, conv.between, sum, i[1])
+        between(operands, conv.between, sum, i[1])
     });
     ArrayD::from_shape_fn(vec![conv.n, conv.o, rows.outputs(), columns.outputs()], |i| {
         (0..conv.c).map(|c| mid[[i[0], c, i[2], i[3]]] * f64::from(pointwise[[i[1], c, 0, 0]])).sum()
     })
 }
 
-fn perceptron(workload: &Workload, mlp: &Mlp, operands: &Operands) -> ArrayD<f64> {
+fn perceptron(mlp: &Mlp, operands: &Operands) -> ArrayD<f64> {
     let [first, second] = ["weight1", "weight2"].map(|name| operands.named(name).unwrap().mapv(f64::from));
     let mid = ArrayD::from_shape_fn(vec![mlp.m, mlp.h], |i| {
         let sum = (0..mlp.k).map(|k| f64::from(operands[0][[i[0], k]]) * first[[k, i[1]]]).sum();
-        between(workload, operands, mlp.between, sum, i[1])
+        between(operands, mlp.between, sum, i[1])
     });
     ArrayD::from_shape_fn(vec![mlp.m, mlp.n], |i| (0..mlp.h).map(|h| mid[[i[0], h]] * second[[h, i[1]]]).sum())
 }
 
 /// What the epilogue makes of sums.
 fn finished(workload: &Workload, operands: &Operands, sums: ArrayD<f64>) -> ArrayD<f32> {
-    let (bias, residual) = (operands.named("bias"), operands.named("residual"));
-    let is_relu = workload.to_string().contains(",act=relu");
+    let of_channel = |name: &str, channel: usize| operands.named(name).map(|values| f64::from(values[channel]));
     ArrayD::from_shape_fn(sums.shape(), |i| {
-        let added = bias.map_or(0.0, |bias| bias[i[1]]) + residual.map_or(0.0, |residual| residual[&i]);
-        let value = sums[&i] + f64::from(added);
-        (if is_relu { value.max(0.0) } else { value }) as f32
+        let scaled = sums[&i] * of_channel("output_scale", i[1]).unwrap_or(1.0);
+        let residual = operands.named("residual").map_or(0.0, |residual| f64::from(residual[&i]));
+        let value = scaled + of_channel("bias", i[1]).unwrap_or(0.0) + residual;
+        activated(workload.epilogue().activation, value, of_channel("slope", i[1]).unwrap_or(f64::NAN)) as f32
     })
 }
 
@@ -73,9 +74,9 @@ fn references_are_what_each_operator_says() {
     for seed in 0..300 {
         let workload = random_pair(&mut ChaCha8Rng::seed_from_u64(seed));
         let operands = Operands::random(workload.spec(), seed);
-        let conv = workload.sizes::<SeparableConv2d>().map(|conv| separable(&workload, conv, &operands));
+        let conv = workload.sizes::<SeparableConv2d>().map(|conv| separable(conv, &operands));
         kinds[usize::from(conv.is_some())] += 1;
-        let mlp = workload.sizes::<Mlp>().map(|mlp| perceptron(&workload, mlp, &operands));
+        let mlp = workload.sizes::<Mlp>().map(|mlp| perceptron(mlp, &operands));
         let wanted = finished(&workload, &operands, conv.or(mlp).unwrap());
         let error = max_rel_error(&reference(&workload, &operands), &wanted);
         assert!(error < 1e-6, "seed {seed}: {workload}: {error}");
@@ -125,7 +126,7 @@ fn word(word: &str) -> Value {
 }
 
 const CONV: &str = "separable_conv2d:n=2,c=32,h=9,w=11,o=24,k=3,p=1,mid=relu,mid_bias,bias,add,act=relu";
-const MLP: &str = "mlp:m=19,n=24,k=40,h=64,mid=relu,mid_bias,bias,add";
+const MLP: &str = "mlp:m=19,n=24,k=40,h=64,mid=gelu,mid_bias,bias,add";
 
 #[test]
 fn what_is_between_is_kept_in_chunks_or_written_out() {
@@ -262,7 +263,8 @@ fn the_text_forms_are_read_as_they_are_written() {
         "separable_conv2d:n=1,c=64,h=56,w=56,o=128,k=3,s=1,p=1,mid=relu",
         "separable_conv2d:n=2,c=3,h=9,w=8,o=5,kh=3,kw=2,s=1,p=0,d=2,mid=relu,mid_bias,bias,act=relu",
         "separable_conv2d:n=1,c=3,h=9,w=8,o=5,k=3,s=2,p=1",
-        "mlp:m=197,n=768,k=768,h=3072,mid=relu",
+        "mlp:m=197,n=768,k=768,h=3072,mid=gelu",
+        "mlp:m=3,n=4,k=5,h=6,mid=clip:0:6,mid_bias,scale,bias,act=prelu",
         "mlp:m=1,n=2,k=3,h=4,mid_bias,bias,add",
     ] {
         assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
@@ -279,6 +281,7 @@ fn errors_name_the_operator_and_the_field() {
         ("separable_conv2d:c=3,h=8,w=8,o=4,k=3,mid=cosh", "separable_conv2d: field 'mid': 'cosh' is not an activation"),
         ("separable_conv2d:c=99999999,h=9999,w=9999,o=4,k=1", "separable_conv2d: input overflows"),
         ("mlp:m=4,n=4,k=4", "mlp: field 'h' is missing"),
+        ("mlp:m=4,n=4,k=4,h=4,mid=prelu", "mlp: field 'mid': slopes of channels are no operand of what is between"),
         ("mlp:m=4,n=4,k=4,h=0", "mlp: field 'h': must be at least 1"),
         ("mlp:m=4,n=4,k=4,h=4,mid_bias=2", "mlp: field 'mid_bias': '2' is not a flag"),
         ("mlp:m=99999999,n=4,k=4,h=99999999", "mlp: mid overflows the supported size"),

@@ -6,35 +6,14 @@ mod common;
 
 use autotune_ir::program::{BinaryOp, UnaryOp};
 use autotune_ir::{CpuTarget, Isa, Target};
-use autotune_schedules::workload::{Activation, Broadcast, Function, Pointwise, PointwiseOp};
+use autotune_schedules::workload::{Broadcast, Function, Pointwise, PointwiseOp};
 use autotune_schedules::{Operands, Workload, max_rel_error, reference};
-use common::epilogues::{ACTIVATIONS, activation};
+use common::epilogues::{ACTIVATIONS, activated, activation};
 use common::pointwise::{UNARY, random_pointwise};
 use common::random_programs::check;
 use ndarray::{ArrayD, Dimension};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-
-fn activated(activation: Activation, x: f64, slope: f64) -> f64 {
-    let unit = (x / 6.0 + 0.5).clamp(0.0, 1.0);
-    let leaky = |slope: f64| if x < 0.0 { slope * x } else { x };
-    match activation {
-        Activation::None => x,
-        Activation::Relu => x.max(0.0),
-        Activation::Clip { lo, hi, .. } => x.clamp(lo.into(), hi.into()),
-        Activation::LeakyRelu { alpha, .. } => leaky(alpha.into()),
-        Activation::Prelu => leaky(slope),
-        Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
-        Activation::Tanh => x.tanh(),
-        Activation::HardSigmoid { alpha, beta, .. } => (f64::from(alpha) * x + f64::from(beta)).clamp(0.0, 1.0),
-        Activation::HardSwish => x * unit,
-        Activation::Silu => x / (1.0 + (-x).exp()),
-        Activation::Gelu => 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt())),
-        Activation::GeluTanh => {
-            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
-        }
-    }
-}
 
 fn function(function: Function, x: f64) -> f64 {
     match function {

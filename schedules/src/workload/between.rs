@@ -8,31 +8,40 @@ use autotune_ir::spec::{Axis, AxisId, Reduction};
 use super::{Activation, Computed, Fields, Formula, Tensor, WorkloadError};
 
 /// What is between two products: `mid = act(sum + bias)`, the bias along the channels of the first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Between {
     /// Add one value per channel.
     pub bias: bool,
-    /// What is applied to that.
+    /// What is applied to that; none with slopes, which are no operands of it.
     pub activation: Activation,
 }
 
-const WORDS: [(&str, Activation); 2] = [("none", Activation::None), ("relu", Activation::Relu)];
-
 impl Between {
+    /// Of the fields `mid` and `mid_bias`.
     pub(super) fn read(fields: &Fields) -> Result<Self, WorkloadError> {
-        let activation = fields.word("mid", &WORDS, "an activation (none or relu)")?.unwrap_or_default();
+        let activation = fields.read("mid", Activation::parse)?.unwrap_or_default();
         Ok(Self { bias: fields.flag("mid_bias")?, activation })
     }
 
+    /// The fields that [`Between::read`] reads.
     pub(super) fn write(&self, f: &mut dyn fmt::Write) -> fmt::Result {
-        if self.activation == Activation::Relu {
-            f.write_str(",mid=relu")?;
+        if self.activation != Activation::None {
+            write!(f, ",mid={}", self.activation)?;
         }
         if self.bias { f.write_str(",mid_bias") } else { Ok(()) }
     }
 
-    /// Of two products, each of data and weights, the second with the result of the first for its data. That has an axis for each dimension.
-    /// The operands are the data, the first weights, the bias if there is one, and the second weights.
+    /// Fails where the activation has an operand.
+    pub(super) fn check(&self, op: &'static str) -> Result<(), WorkloadError> {
+        let reason = || "slopes of channels are no operand of what is between".into();
+        match self.activation.has_slopes() {
+            true => Err(WorkloadError::Unfit { op, field: "mid", reason: reason() }),
+            false => Ok(()),
+        }
+    }
+
+    /// Of two products, each of data and weights, the second with the result of the first for its data. That has an axis for each
+    /// dimension. The operands are the data, the first weights, the bias if there is one, and the second weights.
     pub(super) fn formula(&self, first: Formula, second: Formula) -> Formula {
         let mut operands = first.operands;
         let bias = self.bias.then(|| {
@@ -44,22 +53,22 @@ impl Between {
         operands.extend(second.operands.into_iter().skip(1));
         let (sums, mid) = (operands.len(), operands.len() + 1);
 
-        let spatial: Vec<Axis> = first.axes.iter().filter(|axis| !axis.reduce).cloned().collect();
-        let dims: Vec<AxisId> =
-            first.index.iter().flat_map(|index| &index.terms).map(|term| term.0.0 as usize).collect();
-        debug_assert!(dims.len() == first.shape.len() && first.axes.starts_with(&spatial));
         let load = |number: usize, index| Expr::Load(Access { buffer: BufferId(number as u32), index });
         let mut value = load(sums, first.index.clone());
         if let Some(bias) = bias {
             value = Expr::sum(value, load(bias, vec![first.index[first.channel].clone()]));
         }
-        if self.activation == Activation::Relu {
-            value = Expr::max(value, Expr::Const(0.0));
-        }
+        let value = self.activation.of(value, None);
 
+        let spatial: Vec<Axis> = first.axes.iter().filter(|axis| !axis.reduce).cloned().collect();
+        let dims = first.index.iter().flat_map(|index| &index.terms).map(|term| term.0.0 as usize);
+        let dims: Vec<AxisId> = dims.collect();
+        debug_assert!(dims.len() == first.shape.len() && first.axes.starts_with(&spatial));
         let computed = |name, axes, value, reduction| Computed { name, axes, value, reduction, dims: dims.clone() };
-        let of_second =
-            |access: &Access| load(if access.buffer == BufferId(0) { mid } else { weight }, access.index.clone());
+        let of_second = |access: &Access| {
+            let number = if access.buffer == BufferId(0) { mid } else { weight };
+            load(number, access.index.clone())
+        };
         Formula {
             operands,
             computed: vec![

@@ -10,13 +10,13 @@ use super::{Between, Fields, Formula, Operator, OperatorKind, Tensor, WorkloadEr
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "mlp",
     fields: "m,n,k,h,mid,mid_bias",
-    example: "mlp:m=197,n=768,k=768,h=3072,mid=relu",
+    example: "mlp:m=197,n=768,k=768,h=3072,mid=gelu",
     parse,
 };
 
 /// A perceptron of two layers, `output[m, n] = Σ act(Σ input[m, k] * weight1[k, h] + mid_bias[h]) * weight2[h, n]`, the inner sum over `k`
 /// and the outer one over `h`: the feed-forward network of Vaswani et al., "Attention Is All You Need" (2017), section 3.3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mlp {
     /// Rows: batch, tokens.
     pub m: usize,
@@ -49,6 +49,7 @@ impl Operator for Mlp {
     fn check(&self) -> Result<(), WorkloadError> {
         let (Self { m, n, k, h, .. }, op) = (*self, KIND.name);
         check_positive(op, &[("m", m), ("n", n), ("k", k), ("h", h)])?;
+        self.between.check(op)?;
         let tensors: [(_, &[usize]); 5] =
             [("input", &[m, k]), ("weight1", &[k, h]), ("mid", &[m, h]), ("weight2", &[h, n]), ("output", &[m, n])];
         check_elements(op, &tensors, &[m, k, h])?;

@@ -18,7 +18,7 @@ pub(super) static KIND: OperatorKind = OperatorKind {
 
 /// A convolution of each channel by itself and what an activation makes of it, then sums over the channels: `NCHW` input, `C1KhKw` depthwise
 /// and `OC11` pointwise weights, `NCHW` output. Chollet, "Xception: Deep Learning with Depthwise Separable Convolutions" (2017).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SeparableConv2d {
     /// Batch.
     pub n: usize,
@@ -62,6 +62,8 @@ impl Operator for SeparableConv2d {
         let [h, w] = windows.map(|window| window.extent);
         check_positive(op, &[("n", n), ("c", c), ("h", h), ("w", w), ("o", o)])?;
         windows.iter().zip(AXES).try_for_each(|(window, fields)| window.check(op, fields, "dilated kernel"))?;
+
+        self.between.check(op)?;
 
         let ([ph, pw], [kh, kw]) = (windows.map(|window| window.padded()), windows.map(|window| window.kernel));
         let [oh, ow] = windows.map(|window| window.outputs());

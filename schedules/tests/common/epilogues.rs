@@ -31,6 +31,28 @@ pub fn activation(text: &str) -> Activation {
     Activation::new(word, &parameters).unwrap()
 }
 
+/// An activation by its definition, with the slope of the value's channel.
+pub fn activated(activation: Activation, x: f64, slope: f64) -> f64 {
+    let unit = (x / 6.0 + 0.5).clamp(0.0, 1.0);
+    let leaky = |slope: f64| if x < 0.0 { slope * x } else { x };
+    match activation {
+        Activation::None => x,
+        Activation::Relu => x.max(0.0),
+        Activation::Clip { lo, hi, .. } => x.clamp(lo.into(), hi.into()),
+        Activation::LeakyRelu { alpha, .. } => leaky(alpha.into()),
+        Activation::Prelu => leaky(slope),
+        Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Activation::Tanh => x.tanh(),
+        Activation::HardSigmoid { alpha, beta, .. } => (f64::from(alpha) * x + f64::from(beta)).clamp(0.0, 1.0),
+        Activation::HardSwish => x * unit,
+        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::Gelu => 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt())),
+        Activation::GeluTanh => {
+            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+        }
+    }
+}
+
 /// Each part as often as not, every activation now and then.
 pub fn random_epilogue<R: Rng>(rng: &mut R) -> Epilogue {
     let act = match rng.random_bool(0.5) {

@@ -1,5 +1,6 @@
 //! Random workloads of two contractions, small enough for the interpreter: odd, prime and tiny sizes, strides, padding, dilation, epilogues.
 
+use super::epilogues::{ACTIVATIONS, random_epilogue};
 use autotune_schedules::Workload;
 use rand::{Rng, RngExt};
 
@@ -7,9 +8,10 @@ use rand::{Rng, RngExt};
 pub fn random_pair<R: Rng>(rng: &mut R) -> Workload {
     loop {
         let text = if rng.random_bool(0.65) { random_separable(rng) } else { random_mlp(rng) };
-        let workload = format!("{text}{}", random_functions(rng)).parse::<Workload>();
+        let workload = format!("{text}{}", random_between(rng)).parse::<Workload>();
+        let epilogue = random_epilogue(rng);
         if let Some(workload) = workload.ok().filter(|workload| workload.flops() < 1e6) {
-            return workload;
+            return workload.with_epilogue(epilogue);
         }
     }
 }
@@ -35,7 +37,10 @@ fn random_mlp<R: Rng>(rng: &mut R) -> String {
     format!("mlp:m={},n={},k={},h={}", size(), size(), size(), size())
 }
 
-fn random_functions<R: Rng>(rng: &mut R) -> String {
-    let words = [(",mid=relu", 0.5), (",mid_bias", 0.4), (",bias", 0.4), (",add", 0.3), (",act=relu", 0.4)];
-    words.into_iter().filter(|(_, often)| rng.random_bool(*often)).map(|(word, _)| word).collect()
+/// What is between: every activation now and then, but for that with slopes.
+fn random_between<R: Rng>(rng: &mut R) -> String {
+    let mid = if rng.random_bool(0.5) { "relu" } else { pick(rng, &ACTIVATIONS) };
+    let mid = if mid == "prelu" { "none" } else { mid };
+    let bias = if rng.random_bool(0.4) { ",mid_bias" } else { "" };
+    format!(",mid={mid}{bias}")
 }
