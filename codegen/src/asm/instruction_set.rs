@@ -65,6 +65,8 @@ pub(super) enum Arithmetic {
     Min,
     /// Adds the product to the destination, rounded once.
     MulAdd,
+    /// Multiplies the destination by the first operand and adds the second, rounded once.
+    MulThenAdd,
     /// The bits that both have, and those that either has.
     And,
     Or,

@@ -33,6 +33,19 @@ struct Steps {
     slots: u32,
 }
 
+impl Steps {
+    /// The register of a value that neither a later step nor the others of the present one need.
+    fn gives(&self, value: u32, others: &[u32]) -> Option<Vector> {
+        let place = (value - self.first) as usize;
+        match self.held[place] {
+            Some(Held::Register(register)) if self.last_use[place] == self.now && !others.contains(&value) => {
+                Some(register)
+            }
+            _ => None,
+        }
+    }
+}
+
 impl<S: Vectors> Block<'_, S> {
     /// Accumulator or memory = a value whose first step is given, or += it.
     pub(super) fn store_steps(&mut self, dst: Input, mode: StoreMode, value: Tree, first: u32) -> Result<(), Failure> {
@@ -181,9 +194,21 @@ impl<S: Vectors> Block<'_, S> {
         Ok(to)
     }
 
-    /// `a * b + c`, in the register of c if nothing else needs that.
+    /// `a * b + c`, in the register of c if nothing else needs that, else in that of a or b if nothing else needs it.
     fn fused(&mut self, steps: &mut Steps, of: [u32; 3]) -> Result<Vector, Failure> {
         let [a, b, c] = of;
+        let factors = [(a, b), (b, a)].into_iter().find(|&(factor, other)| steps.gives(factor, &[other, c]).is_some());
+        if let Some((factor, other)) = factors.filter(|_| steps.gives(c, &[a, b]).is_none()) {
+            let to = self.own(steps, factor, &[other, c])?;
+            let register = self.step_register(steps, other)?;
+            let operand = self.step_operand(steps, c)?;
+            self.isa.arithmetic(Arithmetic::MulThenAdd, to, register, operand);
+            self.release(Operand::Register(register));
+            self.release(operand);
+            self.end_uses(steps, &of);
+            return Ok(to);
+        }
+
         let register = self.step_register(steps, a)?;
         let operand = self.step_operand(steps, b)?;
         let to = self.own(steps, c, &[a, b])?;
@@ -226,19 +251,17 @@ impl<S: Vectors> Block<'_, S> {
     /// A register of a value's own, to be released: the one that the value is in if neither a later step nor the others of this one need
     /// it, else one with a copy.
     fn own(&mut self, steps: &mut Steps, value: u32, others: &[u32]) -> Result<Vector, Failure> {
-        let place = (value - steps.first) as usize;
-        let is_last = steps.last_use[place] == steps.now && !others.contains(&value);
-        match (steps.held[place], self.as_source(value)) {
-            (Some(Held::Register(register)), _) if is_last => {
-                steps.held[place] = None;
+        match (steps.gives(value, others), self.as_source(value)) {
+            (Some(register), _) => {
+                steps.held[(value - steps.first) as usize] = None;
                 Ok(register)
             }
-            (_, Some(source)) => {
+            (None, Some(source)) => {
                 let to = self.room(steps)?;
                 self.load(to, source);
                 Ok(to)
             }
-            (_, None) => {
+            (None, None) => {
                 let register = self.step_register(steps, value)?;
                 let to = self.room(steps)?;
                 self.isa.copy(to, register);

@@ -178,6 +178,7 @@ impl Vectors for Recorder {
                 Arithmetic::AddBits => f32::from_bits(a[i].to_bits().wrapping_add(b[i].to_bits())),
                 Arithmetic::Scale => (f64::from(a[i]) * f64::from(b[i]).exp2()) as f32,
                 Arithmetic::MulAdd => a[i].mul_add(b[i], old[i]),
+                Arithmetic::MulThenAdd => old[i].mul_add(a[i], b[i]),
             });
         });
     }

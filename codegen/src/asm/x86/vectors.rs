@@ -193,6 +193,7 @@ impl Vectors for X86 {
             Arithmetic::Or => opcode(1, 1, 0xeb),
             Arithmetic::AddBits => opcode(1, 1, 0xfe),
             Arithmetic::MulAdd => opcode(2, 1, 0xb8),
+            Arithmetic::MulThenAdd => opcode(2, 1, 0xa8),
             Arithmetic::Scale => opcode(2, 1, 0x2c),
         };
         match b {
