@@ -11,6 +11,7 @@ use autotune_codegen::gpu;
 use autotune_ir::{DType, Target, verify};
 use autotune_schedules::{Config, ScheduleSpace, Value, Workload, lower};
 use common::odd_workloads::{cases, odd_workload};
+use common::pairs::{odd_pair, random_pair};
 use common::targets::{random_cpu, random_gpu};
 use common::workloads::random_workload;
 use rand::seq::{IndexedRandom, IteratorRandom};
@@ -58,7 +59,7 @@ fn random_value<R: Rng>(rng: &mut R) -> Value {
 /// One change: of a value to another of the space or to any, of a number in it, of what knobs there are, of the sketch.
 fn change<R: Rng>(config: &mut Config, space: &ScheduleSpace, rng: &mut R) {
     const NAMES: [&str; 8] = ["unknown", "", "tile.o", "order", "m", "input", "split", "layout.in"];
-    const SKETCHES: [&str; 7] = ["direct", "winograd", "tiled", "implicit_gemm", "mma", "wgmma", "none"];
+    const SKETCHES: [&str; 8] = ["direct", "fused", "winograd", "tiled", "implicit_gemm", "mma", "wgmma", "none"];
     let knobs = space.sketches().iter().flat_map(|sketch| &sketch.knobs);
     let Some(name) = config.knobs.keys().choose(rng).cloned() else {
         return;
@@ -123,15 +124,19 @@ fn check(workload: &Workload, target: &Target, rng: &mut ChaCha8Rng) -> usize {
     lowered
 }
 
-/// Checks so many workloads for each target and type, one in four of any size.
-fn check_all(target_of: impl Fn(&mut ChaCha8Rng) -> Target + Sync) {
-    let workloads = cases(USUAL_CASES).div_ceil(CHANGES as u64);
+/// Checks so many of usual configs, on workloads one in four of which are of any size.
+fn check_all(
+    cases: u64,
+    target_of: impl Fn(&mut ChaCha8Rng) -> Target + Sync,
+    [usual, odd]: [fn(&mut ChaCha8Rng) -> Workload; 2],
+) {
+    let workloads = cases.div_ceil(CHANGES as u64);
     let lowered: usize = (0..workloads)
         .into_par_iter()
         .map(|seed| {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let target = target_of(&mut rng);
-            let mut workload = if seed % 4 == 0 { odd_workload(&mut rng) } else { random_workload(&mut rng) };
+            let mut workload = if seed % 4 == 0 { odd(&mut rng) } else { usual(&mut rng) };
             let dtype = DType::WORDS.choose(&mut rng).unwrap().1;
             if target.supports(dtype) {
                 workload = workload.with_dtype(dtype);
@@ -144,12 +149,17 @@ fn check_all(target_of: impl Fn(&mut ChaCha8Rng) -> Target + Sync) {
 
 #[test]
 fn configs_for_cpus_are_refused_or_proven() {
-    check_all(random_cpu);
+    check_all(cases(USUAL_CASES), random_cpu, [random_workload, odd_workload]);
 }
 
 #[test]
 fn configs_for_gpus_are_refused_or_proven() {
-    check_all(random_gpu);
+    check_all(cases(USUAL_CASES), random_gpu, [random_workload, odd_workload]);
+}
+
+#[test]
+fn configs_of_two_contractions_are_refused_or_proven() {
+    check_all(cases(USUAL_CASES) / 2, random_cpu, [random_pair, odd_pair]);
 }
 
 #[test]

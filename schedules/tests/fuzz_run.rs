@@ -13,6 +13,7 @@ use autotune_ir::{CpuTarget, Isa, Target, verify};
 use autotune_schedules::{Config, Operands, Reference, ScheduleSpace, Workload, lower, tolerance};
 use common::machine;
 use common::odd_workloads::cases;
+use common::pairs::random_pair;
 use common::workloads::{random_winograd, random_workload};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -75,7 +76,11 @@ fn edited_configs_that_lower_run_and_are_right() {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 3) });
             let lanes = target.cpu().unwrap().lanes();
-            let workload = if seed % 4 == 0 { random_winograd(&mut rng, lanes) } else { random_workload(&mut rng) };
+            let workload = match seed % 5 {
+                0 => random_winograd(&mut rng, lanes),
+                1 => random_pair(&mut rng),
+                _ => random_workload(&mut rng),
+            };
             let space = ScheduleSpace::new(&workload, &target);
             let config =
                 if rng.random_ratio(1, 4) { space.default_config() } else { space.sample(&mut rng).config().clone() };

@@ -16,6 +16,34 @@ pub fn random_pair<R: Rng>(rng: &mut R) -> Workload {
     }
 }
 
+/// One of any size and shape that can be written down.
+pub fn odd_pair<R: Rng>(rng: &mut R) -> Workload {
+    loop {
+        let size = |rng: &mut R| match rng.random_range(0..4) {
+            0 => 1,
+            1 => 1 << rng.random_range(0..12),
+            2 => pick(rng, &[3, 7, 13, 31, 97, 257, 1009]),
+            _ => rng.random_range(1..200),
+        };
+        let mut text = if rng.random_bool(0.3) {
+            format!("mlp:m={},n={},k={},h={}", size(rng), size(rng), size(rng), size(rng))
+        } else {
+            let [n, c, o, h, w] = [0; 5].map(|_| size(rng));
+            format!("separable_conv2d:n={},c={c},o={o},h={h},w={w}", n.min(4))
+        };
+        if text.starts_with("separable") {
+            for axis in ["h", "w"] {
+                let (kernel, dilation) = (rng.random_range(1..40), rng.random_range(1..5));
+                let pad = rng.random_range(0..=dilation * (kernel - 1) + 1);
+                text += &format!(",k{axis}={kernel},d{axis}={dilation},p{axis}={pad},s{axis}={}", size(rng));
+            }
+        }
+        if let Ok(workload) = format!("{text}{}", random_between(rng)).parse::<Workload>() {
+            return workload.with_epilogue(random_epilogue(rng));
+        }
+    }
+}
+
 fn pick<R: Rng, T: Copy>(rng: &mut R, values: &[T]) -> T {
     values[rng.random_range(0..values.len())]
 }
