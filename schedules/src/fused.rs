@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 
+use autotune_ir::program::Layout;
 use autotune_ir::spec::AxisId;
 use autotune_ir::target::CpuTarget;
 
@@ -34,6 +35,9 @@ pub(crate) use pair::{Pair, is_pair};
 use part::Part;
 pub(crate) use sketch::FusedSketch;
 pub use sketch::SKETCH;
+
+/// f32 elements of a cache line.
+const LINE: usize = 16;
 
 /// The typed form of a config.
 pub(crate) struct Fused {
@@ -84,9 +88,24 @@ impl Fused {
         Ok(fused)
     }
 
+    /// Shape of what is kept beside a tile. Rows are an odd number of cache lines apart, and the dimensions around lanes are odd: neither
+    /// rows nor channels fall on the same cache sets.
+    pub(crate) fn kept_shape(&self) -> Vec<usize> {
+        let mut shape = self.second.tile_shape();
+        let is_blocked = self.second.in_layout != Layout::Plain;
+        if let [_, middle @ .., last] = &mut shape[..] {
+            match is_blocked {
+                true => middle.iter_mut().skip(1).for_each(|extent| *extent |= 1),
+                false if *last > LINE => *last = (last.div_ceil(LINE) | 1) * LINE,
+                false => {}
+            }
+        }
+        shape
+    }
+
     /// What is kept beside a tile must stay in the second-level cache.
     fn check_memory(&self, target: &CpuTarget) -> Result<(), LowerError> {
-        let bytes = self.second.tile_shape().into_iter().fold(4usize, usize::saturating_mul);
+        let bytes = self.kept_shape().into_iter().fold(4usize, usize::saturating_mul);
         if !self.is_whole && bytes > target.l2_bytes {
             let reason = format!("{bytes} bytes between the contractions exceed {}", target.l2_bytes);
             return Err(LowerError::knob("between", reason));

@@ -184,7 +184,7 @@ fn what_cannot_be_is_refused_by_the_knobs_name() {
     let wide = "mlp:m=512,n=16,k=8,h=8192";
     let (space, config) = changed(wide, &target, &[("tile.m", Value::Tile(vec![96]))]);
     let error = lower(space.workload(), &target, &config).unwrap_err().to_string();
-    assert!(error.starts_with("knob 'between': 3145728 bytes between the contractions exceed"), "{error}");
+    assert!(error.starts_with("knob 'between': 3151872 bytes between the contractions exceed"), "{error}");
 }
 
 /// The problem that the verifier finds after `change`.

@@ -24,7 +24,7 @@ pub(crate) fn lower(workload: &Workload, fused: &Fused, lanes: usize) -> Program
     let name = &spec.tensor(&spec.equations[first.contraction.tail].output).name;
     let (scope, shape) = match is_whole {
         true => (Scope::Global, second.input.shape.clone()),
-        false => (Scope::Local, second.tile_shape()),
+        false => (Scope::Local, fused.kept_shape()),
     };
     let between = all.buffer(name.to_string(), Role::Packed, scope, shape);
     let of_first = operands.part(&first.contraction, [operands.input, between]);
