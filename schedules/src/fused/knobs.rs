@@ -10,7 +10,7 @@ use crate::direct::roles::Roles;
 use crate::knob_space::Knob;
 
 /// Positions of a row in a tile that knobs offer besides the whole row.
-const ROW_TILES: [usize; 21] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 42, 48, 56, 64, 96];
+const ROW_TILES: [usize; 22] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 42, 48, 56, 64, 96];
 
 /// Every knob of the sketch with its values, for one workload and target.
 pub(super) fn knobs(pair: &Pair, target: &CpuTarget) -> Vec<Knob> {

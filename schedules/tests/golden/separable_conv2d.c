@@ -25,103 +25,99 @@ LEAF tile0(float *restrict p0, float *restrict p1, float *restrict p2, float *re
   vec8 a0;
   vec8 a8;
   vec8 a16;
+  vec8 a24;
   a0 = splat8(0.0f);
   a8 = splat8(0.0f);
   a16 = splat8(0.0f);
+  a24 = splat8(0.0f);
   for (long i2 = 0; i2 < 2; ++i2) {
     const vec8 x0 = LD8(p0 + 40*i2);
     const vec8 x1 = LD8(p1 + 24*i2);
     a8 += (x0 * x1);
     const vec8 x2 = LD8(p0 + 40*i2 + 8);
     a16 += (x2 * x1);
-    const vec8 x3 = LD8(p1 + 24*i2 + 8);
-    a0 += (x0 * x3);
-    a8 += (x2 * x3);
-    const vec8 x4 = LD8(p0 + 40*i2 + 16);
-    a16 += (x4 * x3);
-    const vec8 x5 = LD8(p1 + 24*i2 + 16);
-    a0 += (x2 * x5);
-    a8 += (x4 * x5);
-    const vec8 x6 = LD8(p0 + 40*i2 + 24);
-    a16 += (x6 * x5);
+    const vec8 x3 = LD8(p0 + 40*i2 + 16);
+    a24 += (x3 * x1);
+    const vec8 x4 = LD8(p1 + 24*i2 + 8);
+    a0 += (x0 * x4);
+    a8 += (x2 * x4);
+    a16 += (x3 * x4);
+    const vec8 x5 = LD8(p0 + 40*i2 + 24);
+    a24 += (x5 * x4);
+    const vec8 x6 = LD8(p1 + 24*i2 + 16);
+    a0 += (x2 * x6);
+    a8 += (x3 * x6);
+    a16 += (x5 * x6);
+    const vec8 x7 = LD8(p0 + 40*i2 + 32);
+    a24 += (x7 * x6);
   }
-  const vec8 x7 = LD8(p2 + 0);
-  ST8(p3 + 0, max8((a0 + x7), splat8(0.0f)));
-  ST8(p3 + 8, max8((a8 + x7), splat8(0.0f)));
-  ST8(p3 + 16, max8((a16 + x7), splat8(0.0f)));
+  const vec8 x8 = LD8(p2 + 0);
+  ST8(p3 + 0, max8((a0 + x8), splat8(0.0f)));
+  ST8(p3 + 8, max8((a8 + x8), splat8(0.0f)));
+  ST8(p3 + 16, max8((a16 + x8), splat8(0.0f)));
+  ST8(p3 + 24, max8((a24 + x8), splat8(0.0f)));
 }
 LEAF tile1(float *restrict p0, float *restrict p1, float *restrict p2, float *restrict p3) {
   vec8 a0;
-  vec8 a8;
   a0 = splat8(0.0f);
-  a8 = splat8(0.0f);
-  for (long i2 = 0; i2 < 2; ++i2) {
-    const vec8 x0 = LD8(p0 + 40*i2);
-    const vec8 x1 = LD8(p1 + 24*i2);
-    a0 += (x0 * x1);
-    const vec8 x2 = LD8(p0 + 40*i2 + 8);
-    a8 += (x2 * x1);
-    const vec8 x3 = LD8(p1 + 24*i2 + 8);
-    a0 += (x2 * x3);
-    const vec8 x4 = LD8(p0 + 40*i2 + 16);
-    a8 += (x4 * x3);
-    const vec8 x5 = LD8(p1 + 24*i2 + 16);
-    a0 += (x4 * x5);
+  for (long i1 = 0; i1 < 2; ++i1) {
+    for (long i2 = 0; i2 < 2; ++i2) {
+      const vec8 x0 = LD8(p0 + 40*i1 + 8*i2);
+      const vec8 x1 = LD8(p1 + 24*i1 + 8*i2);
+      a0 += (x0 * x1);
+    }
   }
-  const vec8 x6 = LD8(p2 + 0);
-  ST8(p3 + 0, max8((a0 + x6), splat8(0.0f)));
-  ST8(p3 + 8, max8((a8 + x6), splat8(0.0f)));
+  const vec8 x2 = LD8(p2 + 0);
+  ST8(p3 + 0, max8((a0 + x2), splat8(0.0f)));
 }
 LEAF tile2(float *restrict p0, float *restrict p1, float *restrict p2, float *restrict p3) {
   vec8 a0;
   vec8 a8;
   vec8 a16;
+  vec8 a24;
   a0 = splat8(0.0f);
   a8 = splat8(0.0f);
   a16 = splat8(0.0f);
+  a24 = splat8(0.0f);
   for (long i2 = 0; i2 < 3; ++i2) {
     const vec8 x0 = LD8(p0 + 40*i2);
     const vec8 x1 = LD8(p1 + 24*i2);
     a8 += (x0 * x1);
     const vec8 x2 = LD8(p0 + 40*i2 + 8);
     a16 += (x2 * x1);
-    const vec8 x3 = LD8(p1 + 24*i2 + 8);
-    a0 += (x0 * x3);
-    a8 += (x2 * x3);
-    const vec8 x4 = LD8(p0 + 40*i2 + 16);
-    a16 += (x4 * x3);
-    const vec8 x5 = LD8(p1 + 24*i2 + 16);
-    a0 += (x2 * x5);
-    a8 += (x4 * x5);
-    const vec8 x6 = LD8(p0 + 40*i2 + 24);
-    a16 += (x6 * x5);
+    const vec8 x3 = LD8(p0 + 40*i2 + 16);
+    a24 += (x3 * x1);
+    const vec8 x4 = LD8(p1 + 24*i2 + 8);
+    a0 += (x0 * x4);
+    a8 += (x2 * x4);
+    a16 += (x3 * x4);
+    const vec8 x5 = LD8(p0 + 40*i2 + 24);
+    a24 += (x5 * x4);
+    const vec8 x6 = LD8(p1 + 24*i2 + 16);
+    a0 += (x2 * x6);
+    a8 += (x3 * x6);
+    a16 += (x5 * x6);
+    const vec8 x7 = LD8(p0 + 40*i2 + 32);
+    a24 += (x7 * x6);
   }
-  const vec8 x7 = LD8(p2 + 0);
-  ST8(p3 + 0, max8((a0 + x7), splat8(0.0f)));
-  ST8(p3 + 8, max8((a8 + x7), splat8(0.0f)));
-  ST8(p3 + 16, max8((a16 + x7), splat8(0.0f)));
+  const vec8 x8 = LD8(p2 + 0);
+  ST8(p3 + 0, max8((a0 + x8), splat8(0.0f)));
+  ST8(p3 + 8, max8((a8 + x8), splat8(0.0f)));
+  ST8(p3 + 16, max8((a16 + x8), splat8(0.0f)));
+  ST8(p3 + 24, max8((a24 + x8), splat8(0.0f)));
 }
 LEAF tile3(float *restrict p0, float *restrict p1, float *restrict p2, float *restrict p3) {
   vec8 a0;
-  vec8 a8;
   a0 = splat8(0.0f);
-  a8 = splat8(0.0f);
-  for (long i2 = 0; i2 < 3; ++i2) {
-    const vec8 x0 = LD8(p0 + 40*i2);
-    const vec8 x1 = LD8(p1 + 24*i2);
-    a0 += (x0 * x1);
-    const vec8 x2 = LD8(p0 + 40*i2 + 8);
-    a8 += (x2 * x1);
-    const vec8 x3 = LD8(p1 + 24*i2 + 8);
-    a0 += (x2 * x3);
-    const vec8 x4 = LD8(p0 + 40*i2 + 16);
-    a8 += (x4 * x3);
-    const vec8 x5 = LD8(p1 + 24*i2 + 16);
-    a0 += (x4 * x5);
+  for (long i1 = 0; i1 < 3; ++i1) {
+    for (long i2 = 0; i2 < 2; ++i2) {
+      const vec8 x0 = LD8(p0 + 40*i1 + 8*i2);
+      const vec8 x1 = LD8(p1 + 24*i1 + 8*i2);
+      a0 += (x0 * x1);
+    }
   }
-  const vec8 x6 = LD8(p2 + 0);
-  ST8(p3 + 0, max8((a0 + x6), splat8(0.0f)));
-  ST8(p3 + 8, max8((a8 + x6), splat8(0.0f)));
+  const vec8 x2 = LD8(p2 + 0);
+  ST8(p3 + 0, max8((a0 + x2), splat8(0.0f)));
 }
 LEAF tile4(float *restrict p0, float *restrict p1, float *restrict p2) {
   vec8 a0;
@@ -507,54 +503,54 @@ void autotune_compute(float *const *buffers, char *local, long begin, long end) 
     long r = t - 0;
     const long v8 = r % 1; r /= 1;
     tile0(b0 + 0, b7 + 24, b2 + 0, b6 + 0);
-    tile1(b0 + 16, b7 + 24, b2 + 0, b6 + 24);
+    tile1(b0 + 24, b7 + 24, b2 + 0, b6 + 32);
     tile2(b0 + 0, b7 + 0, b2 + 0, b6 + 40);
-    tile3(b0 + 16, b7 + 0, b2 + 0, b6 + 64);
-    for (long v51 = 0; v51 < 2; ++v51) {
-      tile4(b6 + 40*v51, b8 + 0, b5 + 5*v51);
+    tile3(b0 + 24, b7 + 0, b2 + 0, b6 + 72);
+    for (long v41 = 0; v41 < 2; ++v41) {
+      tile4(b6 + 40*v41, b8 + 0, b5 + 5*v41);
     }
     tile0(b0 + 240, b7 + 96, b2 + 8, b6 + 0);
-    tile1(b0 + 256, b7 + 96, b2 + 8, b6 + 24);
+    tile1(b0 + 264, b7 + 96, b2 + 8, b6 + 32);
     tile2(b0 + 240, b7 + 72, b2 + 8, b6 + 40);
-    tile3(b0 + 256, b7 + 72, b2 + 8, b6 + 64);
-    for (long v102 = 0; v102 < 2; ++v102) {
-      tile5(b5 + 5*v102, b6 + 40*v102, b8 + 96, b4 + 0);
+    tile3(b0 + 264, b7 + 72, b2 + 8, b6 + 72);
+    for (long v82 = 0; v82 < 2; ++v82) {
+      tile5(b5 + 5*v82, b6 + 40*v82, b8 + 96, b4 + 0);
     }
   }
   for (long t = begin > 1 ? begin : 1; t < (end < 2 ? end : 2); ++t) {
     long r = t - 1;
-    const long v111 = r % 1; r /= 1;
-    for (long v112 = 0; v112 < 2; ++v112) {
-      tile2(b0 + 40*v112 + 40, b7 + 0, b2 + 0, b6 + 40*v112);
-      tile3(b0 + 40*v112 + 56, b7 + 0, b2 + 0, b6 + 40*v112 + 24);
+    const long v91 = r % 1; r /= 1;
+    for (long v92 = 0; v92 < 2; ++v92) {
+      tile2(b0 + 40*v92 + 40, b7 + 0, b2 + 0, b6 + 40*v92);
+      tile3(b0 + 40*v92 + 64, b7 + 0, b2 + 0, b6 + 40*v92 + 32);
     }
-    for (long v134 = 0; v134 < 2; ++v134) {
-      tile4(b6 + 40*v134, b8 + 0, b5 + 5*v134 + 10);
+    for (long v109 = 0; v109 < 2; ++v109) {
+      tile4(b6 + 40*v109, b8 + 0, b5 + 5*v109 + 10);
     }
-    for (long v143 = 0; v143 < 2; ++v143) {
-      tile2(b0 + 40*v143 + 280, b7 + 72, b2 + 8, b6 + 40*v143);
-      tile3(b0 + 40*v143 + 296, b7 + 72, b2 + 8, b6 + 40*v143 + 24);
+    for (long v118 = 0; v118 < 2; ++v118) {
+      tile2(b0 + 40*v118 + 280, b7 + 72, b2 + 8, b6 + 40*v118);
+      tile3(b0 + 40*v118 + 304, b7 + 72, b2 + 8, b6 + 40*v118 + 32);
     }
-    for (long v165 = 0; v165 < 2; ++v165) {
-      tile5(b5 + 5*v165 + 10, b6 + 40*v165, b8 + 96, b4 + 0);
+    for (long v135 = 0; v135 < 2; ++v135) {
+      tile5(b5 + 5*v135 + 10, b6 + 40*v135, b8 + 96, b4 + 0);
     }
   }
   for (long t = begin > 2 ? begin : 2; t < (end < 3 ? end : 3); ++t) {
     long r = t - 2;
-    const long v174 = r % 1; r /= 1;
+    const long v144 = r % 1; r /= 1;
     tile2(b0 + 120, b7 + 0, b2 + 0, b6 + 0);
-    tile3(b0 + 136, b7 + 0, b2 + 0, b6 + 24);
+    tile3(b0 + 144, b7 + 0, b2 + 0, b6 + 32);
     tile0(b0 + 160, b7 + 0, b2 + 0, b6 + 40);
-    tile1(b0 + 176, b7 + 0, b2 + 0, b6 + 64);
-    for (long v217 = 0; v217 < 2; ++v217) {
-      tile4(b6 + 40*v217, b8 + 0, b5 + 5*v217 + 20);
+    tile1(b0 + 184, b7 + 0, b2 + 0, b6 + 72);
+    for (long v177 = 0; v177 < 2; ++v177) {
+      tile4(b6 + 40*v177, b8 + 0, b5 + 5*v177 + 20);
     }
     tile2(b0 + 360, b7 + 72, b2 + 8, b6 + 0);
-    tile3(b0 + 376, b7 + 72, b2 + 8, b6 + 24);
+    tile3(b0 + 384, b7 + 72, b2 + 8, b6 + 32);
     tile0(b0 + 400, b7 + 72, b2 + 8, b6 + 40);
-    tile1(b0 + 416, b7 + 72, b2 + 8, b6 + 64);
-    for (long v268 = 0; v268 < 2; ++v268) {
-      tile5(b5 + 5*v268 + 20, b6 + 40*v268, b8 + 96, b4 + 0);
+    tile1(b0 + 424, b7 + 72, b2 + 8, b6 + 72);
+    for (long v218 = 0; v218 < 2; ++v218) {
+      tile5(b5 + 5*v218 + 20, b6 + 40*v218, b8 + 96, b4 + 0);
     }
   }
 }
