@@ -18,11 +18,12 @@ use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::formula::Formula;
 use autotune_ir::plan::KernelPlan;
 use autotune_ir::program::{
-    Access, BinaryOp, BufferId, Expr, Gather, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix,
-    preorder,
+    Access, BinaryOp, BufferId, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix, preorder,
 };
 use autotune_ir::target::{CpuTarget, Target};
 use autotune_ir::vector::Vector;
+
+mod gather;
 
 /// f32 lanes of a vector where the target is no CPU.
 const DEFAULT_LANES: usize = 4;
@@ -415,41 +416,6 @@ impl<'g, 'p> Writer<'g, 'p> {
             scope.insert(text, name.clone());
         }
         Value { text: name, lanes }
-    }
-
-    /// The load of an element at values, or of one per lane.
-    fn gather(&mut self, Gather { access, dims, at }: &Gather) -> Value {
-        let buffer = self.generator.program.buffer(access.buffer);
-        let (strides, shape) = (buffer.strides(), &buffer.shape);
-        let all: Vec<Value> = at.iter().map(|of| self.expr(of)).collect();
-        let (pointer, offset, stride) = self.address(access);
-        let apart = all.iter().any(|value| value.lanes > 1);
-
-        // The indices have names, since lanes are written out.
-        let mut named = Vec::new();
-        for (value, &dim) in all.into_iter().zip(dims) {
-            let name = self.name();
-            self.line(&format!("const {} {name} = {};", type_name(value.lanes), value.text));
-            named.push((name, value.lanes, shape[dim], strides[dim]));
-        }
-        let at_lane = |lane: usize| {
-            let term = |(name, lanes, extent, stride): &(String, usize, usize, i64)| {
-                let value = if *lanes > 1 { format!("{name}[{lane}]") } else { name.clone() };
-                format!(" + {stride} * gathered({value}, {extent})")
-            };
-            named.iter().map(term).collect::<String>()
-        };
-        let lanes = self.vector.map_or(1, |vector| vector.lanes);
-        let (text, lanes) = match (lanes, stride, apart) {
-            (1, ..) | (_, 0, false) => (format!("{pointer}[{offset}{}]", at_lane(0)), 1),
-            (_, 1, false) => (format!("LD{lanes}({pointer} + {offset}{})", at_lane(0)), lanes),
-            _ => {
-                let element = |lane: usize| format!("{pointer}[{offset} + {}{}]", lane as i64 * stride, at_lane(lane));
-                let elements: Vec<String> = (0..lanes).map(element).collect();
-                (format!("((vec{lanes}){{{}}})", elements.join(", ")), lanes)
-            }
-        };
-        Value { text, lanes }
     }
 
     fn name(&mut self) -> String {

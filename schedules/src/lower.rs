@@ -16,6 +16,7 @@ pub(crate) mod fused;
 pub(crate) mod map_reduce;
 pub(crate) mod nest;
 pub(crate) mod partial;
+pub(crate) mod tables;
 pub(crate) mod winograd;
 
 /// The buffers that the caller gives and gets; of a contraction among several what that one reads and defines.

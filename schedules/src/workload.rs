@@ -37,9 +37,11 @@ mod local_response_norm;
 mod matmul;
 mod mlp;
 mod operator;
+mod pad;
 mod pointwise;
 mod pool2d;
 mod reduce;
+mod resample;
 mod resize;
 mod rms_norm;
 mod separable_conv2d;
@@ -64,12 +66,14 @@ pub use local_response_norm::LocalResponseNorm;
 pub use matmul::Matmul;
 pub use mlp::Mlp;
 pub use operator::{
-    AlreadyRegistered, Computed, Formula, Operator, OperatorKind, Tensor, check_elements, check_positive, element,
-    named_axes, operators, register,
+    AlreadyRegistered, Computed, Formula, Operator, OperatorKind, Table, Tensor, check_elements, check_positive,
+    element, named_axes, operators, register,
 };
+pub use pad::{Pad, PadMode};
 pub use pointwise::{Broadcast, Function, Pointwise, PointwiseOp};
 pub use pool2d::{Pool2d, PoolKind};
 pub use reduce::{Reduce, ReduceOp};
+pub use resample::{Coordinates, Resample, Rounding, Sampling};
 pub use resize::{Resize, ResizeMode};
 pub use rms_norm::RmsNorm;
 pub use separable_conv2d::SeparableConv2d;
@@ -197,7 +201,7 @@ impl Workload {
 
     fn checked(op: Arc<dyn Operator>, dtype: DType, epilogue: Epilogue, exact: bool) -> Self {
         let text = text::of(&*op, dtype, &epilogue, exact);
-        let spec = Arc::new(spec::of(op.formula(), &text, dtype, &epilogue));
+        let spec = Arc::new(spec::of((op.formula(), op.tables()), &text, dtype, &epilogue));
         let shape_vector = shape::vector(&spec, &epilogue);
         Self(Arc::new(Inner { op, dtype, epilogue, exact, text, spec, shape_vector, once: Once::default() }))
     }

@@ -25,7 +25,7 @@ use rand_chacha::ChaCha8Rng;
 
 /// What each operator has of its own: padding, windows of a whole image, rows along which memory is not contiguous, values for each
 /// element of a row, rows of one element.
-const WORKLOADS: [&str; 18] = [
+const WORKLOADS: [&str; 21] = [
     "pool2d:n=2,c=3,h=11,w=13,k=3,s=2,p=1,kind=max,bias,act=relu",
     "pool2d:n=2,c=5,h=9,w=9,k=9,kind=avg",
     "pool2d:c=4,h=8,w=10,k=2,s=2,ceil,kind=max",
@@ -44,6 +44,9 @@ const WORKLOADS: [&str; 18] = [
     "pointwise:m=16,n=13,op=div,rhs=row,add",
     "gather:m=37,n=40,k=19,bias",
     "gather:m=9,n=5,k=1000,act=gelu",
+    "pad:c=3,h=7,w=9,p=2,mode=reflect,bias",
+    "resize:n=2,c=3,h=5,w=7,oh=9,ow=16,mode=linear,act=relu",
+    "pool2d:n=2,c=3,h=11,w=13,k=3,s=2,p=1,exclude_pad,kind=avg",
 ];
 
 fn target(word: &str) -> Target {

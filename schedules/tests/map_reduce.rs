@@ -30,6 +30,7 @@ fn pooled(pool: &Pool2d, input: &ArrayD<f32>) -> ArrayD<f64> {
         }
         match pool.kind {
             PoolKind::Max => elements.into_iter().reduce(f64::max).unwrap(),
+            PoolKind::InnerAverage => elements.iter().sum::<f64>() / elements.len() as f64,
             PoolKind::Average => elements.iter().sum::<f64>() / (pool.kernel[0] * pool.kernel[1]) as f64,
         }
     })
@@ -176,6 +177,7 @@ fn the_text_forms_are_read_as_they_are_written() {
         "pool2d:c=64,h=112,w=112,k=3,s=2,p=1,kind=max",
         "pool2d:n=2,c=3,h=9,w=8,kh=3,kw=2,s=1,p=0,d=2,ceil,kind=max",
         "pool2d:c=3,h=7,w=7,k=7,s=1,p=0,kind=avg,act=relu",
+        "pool2d:c=3,h=7,w=9,k=3,s=2,p=1,exclude_pad,kind=avg,bias",
         "reduce:m=1024,n=4096,op=sum",
         "reduce:m=1,n=3,op=prod,bias",
         "reduce:m=7,n=5,op=min",
@@ -192,6 +194,12 @@ fn the_text_forms_are_read_as_they_are_written() {
         "local_response_norm:n=1,c=6,s=9,size=2,alpha=5e-1,beta=1e0,shift=2e0",
     ] {
         assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
+    }
+    for (text, canonical) in [
+        ("pool2d:c=3,h=7,w=9,global,kind=avg", "pool2d:c=3,h=7,w=9,kh=7,kw=9,s=1,p=0,kind=avg"),
+        ("pool2d:c=3,h=7,w=9,k=2,exclude_pad,kind=avg", "pool2d:c=3,h=7,w=9,k=2,s=1,p=0,kind=avg"),
+    ] {
+        assert_eq!(text.parse::<Workload>().unwrap().to_string(), canonical);
     }
 }
 

@@ -1,13 +1,16 @@
-//! Images made larger: a plain reference, random schedules, text forms.
+//! Images of another size: a plain reference, random schedules, text forms.
 
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
 use autotune_ir::{CpuTarget, Isa, Target};
+use autotune_schedules::workload::{Coordinates, Resample, Rounding, Sampling};
 use autotune_schedules::{Operands, Workload, max_rel_error, reference};
 use common::random_programs::check;
 use ndarray::ArrayD;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 const SHAPES: [&str; 6] = [
     "resize:c=1,h=1,w=1,s=1,mode=nearest",
@@ -30,6 +33,105 @@ fn every_element_is_repeated() {
     }
 }
 
+/// Of the documentation of ONNX's `Resize` (operator set 19), with the coordinates and roundings that it names there.
+#[test]
+fn images_of_two_by_two_are_what_the_documentation_of_onnx_says() {
+    let half = [1.0, 1.25, 1.75, 2.0, 1.5, 1.75, 2.25, 2.5, 2.5, 2.75, 3.25, 3.5, 3.0, 3.25, 3.75, 4.0];
+    let (third, two_thirds) = (1.0 + 1.0 / 3.0, 1.0 + 2.0 / 3.0);
+    let corners: Vec<f32> = [0.0f32, 2.0 / 3.0, 4.0 / 3.0, 2.0]
+        .iter()
+        .flat_map(|row| [1.0, third, two_thirds, 2.0].map(|x| x + row))
+        .collect();
+    let nearest: Vec<f32> = [1.0, 1.0, 1.0, 1.0, 3.0, 3.0, 3.0]
+        .iter()
+        .flat_map(|row| [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0].map(|x| x + row))
+        .collect();
+    for (text, wanted) in [
+        ("resize:c=1,h=2,w=2,s=2,mode=linear", half.to_vec()),
+        ("resize:c=1,h=2,w=2,oh=4,ow=4,mode=linear,coord=align_corners", corners),
+        ("resize:c=1,h=2,w=2,oh=7,ow=8,mode=nearest", nearest),
+    ] {
+        let workload: Workload = text.parse().unwrap();
+        let mut operands = Operands::random(workload.spec(), 0);
+        operands[0] = ArrayD::from_shape_vec(vec![1, 1, 2, 2], vec![1.0, 2.0, 3.0, 4.0]).unwrap();
+        let output = reference(&workload, &operands);
+        let worst = output.iter().zip(&wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(output.len() == wanted.len() && worst < 1e-6, "{text}: {output} for {wanted:?}");
+    }
+}
+
+/// The place of an element along an axis, in floating point.
+fn place(coordinates: Coordinates, y: usize, from: usize, to: usize) -> f64 {
+    let (y, from, to) = (y as f64, from as f64, to as f64);
+    match coordinates {
+        Coordinates::HalfPixel => (y + 0.5) * from / to - 0.5,
+        Coordinates::AlignCorners if to == 1.0 => 0.0,
+        Coordinates::AlignCorners => y * (from - 1.0) / (to - 1.0),
+        Coordinates::Asymmetric => y * from / to,
+    }
+}
+
+/// The elements that one of the output is made of along an axis, with their weights.
+fn parts(resample: &Resample, axis: usize, y: usize) -> Vec<(usize, f64)> {
+    let (from, to) = (resample.input[axis], resample.output[axis]);
+    let (place, last) = (place(resample.coordinates, y, from, to), (from - 1) as f64);
+    let at = |place: f64| place.clamp(0.0, last) as usize;
+    // A hair less than half, so that a middle that is not met exactly is one.
+    let hair = 1e-9;
+    match resample.sampling {
+        Sampling::Nearest(Rounding::Floor) => vec![(at((place + hair).floor()), 1.0)],
+        Sampling::Nearest(Rounding::Ceil) => vec![(at((place - hair).ceil()), 1.0)],
+        Sampling::Nearest(Rounding::PreferFloor) => vec![(at((place - 0.5 - hair).ceil()), 1.0)],
+        Sampling::Nearest(Rounding::PreferCeil) => vec![(at((place + 0.5 + hair).floor()), 1.0)],
+        Sampling::Linear => {
+            let place = place.clamp(0.0, last);
+            let rest = place - place.floor();
+            vec![(at(place.floor()), 1.0 - rest), (at(place.floor() + 1.0), rest)]
+        }
+    }
+}
+
+fn random_resample(rng: &mut ChaCha8Rng) -> Workload {
+    let mut pick = |words: &[&'static str]| words[rng.random_range(0..words.len())];
+    let coord = pick(&["half_pixel", "align_corners", "asymmetric"]);
+    let mode = pick(&["linear", "nearest", "nearest,round=floor", "nearest,round=ceil", "nearest,round=prefer_ceil"]);
+    let epilogue = pick(&["", ",bias", ",add,act=relu"]);
+    let mut size = |most: usize| rng.random_range(1..=most);
+    let [n, c, h, w, oh, ow] = [size(2), size(4), size(9), size(20), size(23), size(40)];
+    format!("resize:n={n},c={c},h={h},w={w},oh={oh},ow={ow},mode={mode},coord={coord}{epilogue}").parse().unwrap()
+}
+
+#[test]
+fn references_are_what_coordinates_and_roundings_say() {
+    let mut checked = 0;
+    for seed in 0..300 {
+        let workload = random_resample(&mut ChaCha8Rng::seed_from_u64(seed)).with_epilogue(Default::default());
+        assert_eq!(workload.to_string().parse::<Workload>().unwrap(), workload);
+        let Some(resample) = workload.sizes::<Resample>() else { continue };
+        let operands = Operands::random(workload.spec(), seed);
+        let wanted = ArrayD::from_shape_fn(workload.output_shape(), |i| {
+            let rows = parts(resample, 0, i[2]);
+            let columns = parts(resample, 1, i[3]);
+            let pairs = rows.iter().flat_map(|row| columns.iter().map(move |column| (row, column)));
+            pairs.map(|(y, x)| y.1 * x.1 * f64::from(operands[0][[i[0], i[1], y.0, x.0]])).sum::<f64>() as f32
+        });
+        let error = max_rel_error(&reference(&workload, &operands), &wanted);
+        assert!(error < 1e-5, "seed {seed}: {workload}: {error}");
+        checked += 1;
+    }
+    assert!(checked > 200, "{checked}");
+}
+
+#[test]
+fn random_resamplings_are_proven_and_agree_with_the_reference() {
+    for seed in 0..40 {
+        let workload = random_resample(&mut ChaCha8Rng::seed_from_u64(seed));
+        let isa = [Isa::Avx2, Isa::Avx512, Isa::Generic][seed as usize % 3];
+        check(&workload, &Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(2) }), seed, 3);
+        check(&workload, &Target::detect(["opencl", "cuda:sm_90"][seed as usize % 2], None).unwrap(), seed, 3);
+    }
+}
+
 #[test]
 fn random_programs_are_proven_and_agree_with_the_reference() {
     for isa in [Isa::Avx2, Isa::Avx512, Isa::Generic] {
@@ -42,8 +144,18 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
 
 #[test]
 fn the_text_forms_are_read_as_they_are_written() {
-    for text in SHAPES {
+    for text in SHAPES.into_iter().chain([
+        "resize:c=3,h=5,w=7,oh=8,ow=21,mode=nearest",
+        "resize:n=2,c=3,h=5,w=7,oh=10,ow=14,mode=nearest,coord=align_corners,round=prefer_ceil",
+        "resize:c=3,h=5,w=7,oh=8,ow=21,mode=linear,coord=asymmetric,bias",
+    ]) {
         assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
+    }
+    for (text, canonical) in [
+        ("resize:c=3,h=5,w=7,oh=10,ow=14,mode=nearest", "resize:c=3,h=5,w=7,s=2,mode=nearest"),
+        ("resize:c=3,h=5,w=7,s=2,mode=linear", "resize:c=3,h=5,w=7,oh=10,ow=14,mode=linear"),
+    ] {
+        assert_eq!(text.parse::<Workload>().unwrap().to_string(), canonical);
     }
     assert_eq!("resize:c=2,h=3,w=4,s=2".parse::<Workload>().unwrap().output_shape(), [1, 2, 6, 8]);
 }
@@ -54,8 +166,17 @@ fn errors_name_the_operator_and_the_field() {
         ("resize:c=2,h=3,w=4", "resize: field 's' is missing"),
         ("resize:c=2,h=3,w=4,s=0", "resize: field 'sh': must be at least 1"),
         ("resize:c=2,h=3,w=4,s=1.5", "resize: field 's': '1.5' is not a whole number in range"),
-        ("resize:c=2,h=3,w=4,s=2,mode=cubic", "resize: field 'mode': 'cubic' is not a way to resize (nearest)"),
+        (
+            "resize:c=2,h=3,w=4,s=2,mode=cubic",
+            "resize: field 'mode': 'cubic' is not a way to resize (nearest or linear)",
+        ),
         ("resize:c=2,h=99999999,w=99999999,s=2", "resize: input overflows the supported size"),
+        ("resize:c=2,h=3,w=4,oh=5", "resize: field 'ow': it is missing beside 'oh'"),
+        ("resize:c=2,h=3,w=4,oh=5,ow=6,sh=2", "resize: field 'sh': the size of the output is given, too"),
+        ("resize:c=2,h=3,w=4,oh=0,ow=6", "resize: field 'oh': must be at least 1"),
+        ("resize:c=2,h=3,w=4,s=2,mode=linear,round=floor", "resize: field 'round': only the nearest is rounded to"),
+        ("resize:c=2,h=3,w=4,s=2,coord=corners", "resize: field 'coord': 'corners' is not coordinates"),
+        ("resize:c=2,h=3,w=4,oh=20000,ow=6", "resize: field 'oh': 20000 along an axis are more than 16384"),
     ] {
         let error = text.parse::<Workload>().unwrap_err().to_string();
         assert!(error.starts_with(wanted), "{text}: {error}");

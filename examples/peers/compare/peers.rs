@@ -109,7 +109,7 @@ fn operator(workload: &Workload) -> Option<Value> {
     if let Some(m) = workload.sizes::<Matmul>().filter(|m| !m.ta && !m.tb) {
         return Some(json!({"op": "matmul", "b": m.b, "m": m.m, "n": m.n, "k": m.k}));
     }
-    if let Some(p) = workload.sizes::<Pool2d>() {
+    if let Some(p) = workload.sizes::<Pool2d>().filter(|p| p.kind != PoolKind::InnerAverage) {
         let kind = if p.kind == PoolKind::Max { "max" } else { "average" };
         return Some(json!({
             "op": "pool2d", "kind": kind, "kernel": p.kernel, "stride": p.stride, "pad": p.pad,

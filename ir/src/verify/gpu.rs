@@ -23,7 +23,7 @@ pub(super) fn check_stage(program: &Program, stage: &Stage, target: &Target) -> 
         (None, None, _) => Ok(()),
         (Some(gpu), Some(grid), Some(launch)) => {
             check_launch(launch, gpu).or_else(fail)?;
-            check_global(program, grid.body).or_else(fail)?;
+            check_global(program, grid.body, launch).or_else(fail)?;
             phases::check(program, &grid).or_else(fail)
         }
         _ => fail(Problem::Nesting(format!("not a stage for {target}"))),
@@ -44,8 +44,9 @@ fn check_launch(launch: Launch, gpu: &GpuTarget) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A buffer that the stage stores to is stored to in one place, and not read.
-fn check_global(program: &Program, body: &[Node]) -> Result<(), Problem> {
+/// A buffer that the stage stores to is stored to in one place, and not read. A single thread may store to it in several.
+fn check_global(program: &Program, body: &[Node], launch: Launch) -> Result<(), Problem> {
+    let is_alone = launch.blocks == 1 && launch.threads == 1;
     let (mut stored, mut loaded): (Vec<BufferId>, Vec<BufferId>) = (Vec::new(), Vec::new());
     for node in preorder(body) {
         let Node::Store(store) = node else { continue };
@@ -57,7 +58,7 @@ fn check_global(program: &Program, body: &[Node]) -> Result<(), Problem> {
     }
     let is_global = |id: &BufferId| program.buffers.get(id.0 as usize).is_some_and(|b| b.scope == Scope::Global);
     for (i, id) in stored.iter().enumerate().filter(|(_, id)| is_global(id)) {
-        if loaded.contains(id) || stored[..i].contains(id) {
+        if loaded.contains(id) || !is_alone && stored[..i].contains(id) {
             let what = "stored in a second place or read where it is stored".into();
             return Err(Problem::Conflict { buffer: program.buffer(*id).name.clone(), what });
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::nest::{Builder, Nest, allocated};
+use super::tables::tables;
 use crate::map_reduce::{MapReduce, Piece, Taps};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{AxisInfo, BufferId, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
@@ -21,7 +22,8 @@ pub(crate) fn lower(plan: &MapReduce) -> Program {
     let output = all.buffer("output", Role::Output, Scope::Global, shape);
     debug_assert!(all.buffers.iter().all(|buffer| buffer.layout == Layout::Plain));
 
-    let (mut stages, mut made) = (Vec::new(), vec![None; spec.tensors.len()]);
+    let (mut made, tables) = tables(spec, &mut all, &[("task", LoopKind::Parallel)]);
+    let mut stages: Vec<Stage> = tables.into_iter().collect();
     let mut add = |name: &str, body| stages.push(Stage { name: name.into(), when: When::EveryRun, body });
     for before in &plan.before {
         let tensor = before.chain.last().output.buffer;

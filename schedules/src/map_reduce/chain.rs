@@ -95,7 +95,7 @@ impl Chain {
         &self.last().axes[..self.rows]
     }
 
-    /// True for an access to an operand, or to what was computed before.
+    /// True for an access to an operand, to what is known, or to what was computed before.
     pub(super) fn is_at_hand(&self, access: &Access) -> bool {
         let before = &self.spec.equations[..self.numbers.start];
         is_given(&self.spec, access) || before.iter().any(|known| known.output.buffer == access.buffer)
@@ -127,7 +127,7 @@ pub(crate) fn axis_of(index: &Affine) -> Option<AxisId> {
     }
 }
 
-/// True for an access to an operand.
+/// True for an access to an operand, or to what is known.
 pub(crate) fn is_given(spec: &Spec, access: &Access) -> bool {
-    matches!(spec.tensor(access).source, Source::Given { .. })
+    spec.tensor(access).source != Source::Computed
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Rows, elements, is_contiguous_within};
 use crate::lower::nest::{Nest, allocated};
+use crate::lower::tables::tables;
 use crate::lower::{assign, load, nest};
 use autotune_ir::DType;
 use autotune_ir::affine::Affine;
@@ -25,6 +26,7 @@ pub(super) fn lower(plan: &Rows) -> Program {
     let output = all.buffer("output", Role::Output, Scope::Global, result.map_or_else(Vec::new, |it| it.shape.clone()));
     all.buffers[output.0 as usize].dtype = result.map_or(DType::F32, |tensor| tensor.dtype);
 
+    let (tables, made_ahead) = tables(spec, &mut all, &[("b", LoopKind::Block), ("t", LoopKind::Thread)]);
     let mut loops = Vec::new();
     let block = all.open_some("b", plan.blocks(), LoopKind::Block, &mut loops);
     let y = all.open("y", plan.block_rows, LoopKind::Thread, &mut loops);
@@ -37,7 +39,8 @@ pub(super) fn lower(plan: &Rows) -> Program {
     let number = block * plan.block_rows as i64 + &y;
     let (made, counted) = (vec![None; spec.tensors.len()], vec![false; spec.tensors.len()]);
     let (private, keeping) = (Vec::new(), Vec::new());
-    let mut lowering = Lowering { plan, all, output, number, y, x, made, keeping, counted, private, pass: 0, reads: 0 };
+    let mut lowering =
+        Lowering { plan, all, output, tables, number, y, x, made, keeping, counted, private, pass: 0, reads: 0 };
     let body = lowering.passes();
     let body = allocated(lowering.private, body);
     Program {
@@ -46,8 +49,12 @@ pub(super) fn lower(plan: &Rows) -> Program {
         algorithm: Arc::clone(spec),
         vars: lowering.all.vars,
         buffers: lowering.all.buffers,
-        stages: vec![Stage { name: "main".into(), when: When::EveryRun, body: nest(loops, body) }],
+        stages: made_ahead.into_iter().chain([main(nest(loops, body))]).collect(),
     }
+}
+
+fn main(body: Vec<Node>) -> Stage {
+    Stage { name: "main".into(), when: When::EveryRun, body }
 }
 
 /// Where threads find what an equation defines.
@@ -63,6 +70,8 @@ struct Lowering<'p> {
     plan: &'p Rows,
     all: Nest,
     output: BufferId,
+    /// By tensor: where what is known lies.
+    tables: Vec<Option<BufferId>>,
     /// The number of the thread's row, its place among those of the block, and the thread's among those of the row.
     number: Affine,
     y: Affine,

@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::text::Fields;
 use super::{
     WorkloadError, attention, conv_transpose2d, conv1d, conv2d, conv3d, gather, group_norm, layer_norm,
-    local_response_norm, matmul, mlp, pointwise, pool2d, reduce, resize, rms_norm, separable_conv2d, softmax,
+    local_response_norm, matmul, mlp, pad, pointwise, pool2d, reduce, resize, rms_norm, separable_conv2d, softmax,
     transpose,
 };
 
@@ -46,6 +46,21 @@ pub trait Operator: Any + Debug + Send + Sync {
 
     /// What it computes. Called after [`Operator::check`] only.
     fn formula(&self) -> Formula;
+
+    /// Tensors whose elements it knows itself, such as what depends on a position only: kernels have them made ahead of time.
+    /// `BufferId(operands + computed + i)` stands for that at `i` in its [`Formula`].
+    fn tables(&self) -> Vec<Table> {
+        Vec::new()
+    }
+}
+
+/// A tensor whose elements are known, row-major.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// A name that is unique in the formula.
+    pub name: &'static str,
+    /// Its elements, of one dimension.
+    pub elements: Vec<f32>,
 }
 
 /// A tensor that an operator is given.
@@ -171,6 +186,7 @@ const OWN: &[&OperatorKind] = &[
     &pointwise::KIND,
     &resize::KIND,
     &gather::KIND,
+    &pad::KIND,
 ];
 /// Those from outside.
 static OTHERS: RwLock<Vec<&OperatorKind>> = RwLock::new(Vec::new());

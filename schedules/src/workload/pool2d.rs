@@ -2,15 +2,17 @@
 
 use std::fmt;
 
+use autotune_ir::program::Expr;
 use autotune_ir::spec::{Reduction, axis_vars};
 
+use super::operator::element as element_of;
 use super::window::{Window, WindowFields};
-use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
+use super::{Fields, Formula, Operator, OperatorKind, Table, Tensor, WorkloadError, check_elements, check_positive};
 
 /// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "pool2d",
-    fields: "n,c,h,w,k,kh,kw,s,sh,sw,p,ph,pw,d,dh,dw,ceil,kind",
+    fields: "n,c,h,w,k,kh,kw,s,sh,sw,p,ph,pw,d,dh,dw,global,ceil,exclude_pad,kind",
     example: "pool2d:c=64,h=112,w=112,k=3,s=2,p=1,kind=max",
     parse,
 };
@@ -19,6 +21,9 @@ const AXES: [WindowFields; 2] = [WindowFields::HEIGHT, WindowFields::WIDTH];
 
 const KINDS: [(&str, PoolKind); 2] = [("max", PoolKind::Max), ("avg", PoolKind::Average)];
 
+/// Most outputs along an axis of which the windows are counted one by one.
+const MOST_COUNTED: usize = 1 << 14;
+
 /// What is made of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PoolKind {
@@ -26,6 +31,8 @@ pub enum PoolKind {
     Max,
     /// The mean of its elements; padding counts as zeros.
     Average,
+    /// The mean of its elements inside the image.
+    InnerAverage,
 }
 
 /// A two-dimensional pooling of `NCHW` images.
@@ -79,16 +86,25 @@ impl Pool2d {
         whole + usize::from(more)
     }
 
-    /// True if some window has none of its elements inside.
-    fn misses(&self, axis: usize) -> bool {
+    /// True if the elements of windows are counted: some of them are padding that a mean leaves out.
+    fn counts(&self) -> bool {
+        self.kind == PoolKind::InnerAverage && self.pad != [0, 0]
+    }
+
+    /// Elements of a window inside.
+    fn inside(&self, axis: usize, output: i64) -> usize {
         let (extent, pad) = ([self.h, self.w][axis] as i64, self.pad[axis] as i64);
         let (stride, dilation) = (self.stride[axis] as i64, self.dilation[axis] as i64);
+        let first = ((pad - output * stride).max(0) as u64).div_ceil(dilation as u64) as i64;
+        let behind = (extent - 1 + pad - output * stride).div_euclid(dilation) + 1;
+        (behind.min(self.kernel[axis] as i64) - first).max(0) as usize
+    }
+
+    /// True if some window has none of its elements inside.
+    fn misses(&self, axis: usize) -> bool {
+        let (pad, stride, dilation) = (self.pad[axis] as i64, self.stride[axis] as i64, self.dilation[axis]);
         let outputs = self.output_extent(axis) as i64;
-        let has_one = |y: i64| {
-            let before = (pad - y * stride).max(0) as u64;
-            let first = before.div_ceil(dilation as u64) as i64;
-            first < self.kernel[axis] as i64 && y * stride + first * dilation - pad < extent
-        };
+        let has_one = |y: i64| self.inside(axis, y) > 0;
         // Only windows with holes that begin in the padding, or one that ends behind it, may have none.
         let outer = if dilation > 1 { (pad / stride + 1).min(outputs) } else { 0 };
         !(0..outer).chain([outputs - 1]).all(has_one)
@@ -97,7 +113,27 @@ impl Pool2d {
 
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     let [h, w] = [fields.required("h")?, fields.required("w")?];
-    let windows = Window::read(fields, [h, w], WindowFields::ALL, AXES)?;
+    let windows = match fields.flag("global")? {
+        true => {
+            for field in ["k", "kh", "kw", "s", "sh", "sw", "p", "ph", "pw", "d", "dh", "dw"] {
+                if fields.number(field)?.is_some() {
+                    let reason = "the window is the whole image".into();
+                    return Err(WorkloadError::Unfit { op: KIND.name, field, reason });
+                }
+            }
+            [h, w].map(|extent| Window { extent, kernel: extent, stride: 1, pad: 0, dilation: 1 })
+        }
+        false => Window::read(fields, [h, w], WindowFields::ALL, AXES)?,
+    };
+    let kind = fields.word("kind", &KINDS, "a pooling (max or avg)")?.unwrap_or(PoolKind::Max);
+    let kind = match (fields.flag("exclude_pad")?, kind) {
+        (true, PoolKind::Max) => {
+            let reason = "the largest element is never one of the padding".into();
+            return Err(WorkloadError::Unfit { op: KIND.name, field: "exclude_pad", reason });
+        }
+        (true, _) => PoolKind::InnerAverage,
+        (_, kind) => kind,
+    };
     Ok(Box::new(Pool2d {
         n: fields.number("n")?.unwrap_or(1),
         c: fields.required("c")?,
@@ -108,7 +144,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
         pad: windows.map(|window| window.pad),
         dilation: windows.map(|window| window.dilation),
         ceil: fields.flag("ceil")?,
-        kind: fields.word("kind", &KINDS, "a pooling (max or avg)")?.unwrap_or(PoolKind::Max),
+        kind,
     }))
 }
 
@@ -126,15 +162,18 @@ impl Operator for Pool2d {
         if self.ceil {
             f.write_str(",ceil")?;
         }
-        let word = KINDS.iter().find(|(_, kind)| *kind == self.kind).map_or("", |(word, _)| word);
-        write!(f, ",kind={word}")
+        f.write_str(match self.kind {
+            PoolKind::Max => ",kind=max",
+            PoolKind::InnerAverage if self.counts() => ",exclude_pad,kind=avg",
+            PoolKind::Average | PoolKind::InnerAverage => ",kind=avg",
+        })
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
         let (p, op) = (self, KIND.name);
         let unfit = |field, reason| Err(WorkloadError::Unfit { op, field, reason });
         check_positive(op, &[("n", p.n), ("c", p.c), ("h", p.h), ("w", p.w)])?;
-        if p.ceil && p.kind == PoolKind::Average {
+        if p.ceil && p.kind != PoolKind::Max {
             return unfit("ceil", "a mean has whole windows only".into());
         }
 
@@ -151,7 +190,10 @@ impl Operator for Pool2d {
         let output = [p.n, p.c, oh, ow];
         let work = [&output[..], &p.kernel].concat();
         check_elements(op, &[("input", &input), ("output", &output)], &work)?;
-        match [(0, "ph"), (1, "pw")].into_iter().find(|(axis, _)| p.kind == PoolKind::Max && p.misses(*axis)) {
+        if let (PoolKind::InnerAverage, Some(most)) = (p.kind, [oh, ow].into_iter().find(|&most| most > MOST_COUNTED)) {
+            return unfit("exclude_pad", format!("{most} windows along an axis are more than {MOST_COUNTED}"));
+        }
+        match [(0, "ph"), (1, "pw")].into_iter().find(|(axis, _)| p.kind != PoolKind::Average && p.misses(*axis)) {
             Some((_, field)) => unfit(field, "some window has no element of the image".into()),
             None => Ok(()),
         }
@@ -171,12 +213,30 @@ impl Operator for Pool2d {
         ];
         let reduction = match pool.kind {
             PoolKind::Max => (Reduction::Max, 1.0),
-            PoolKind::Average => (Reduction::Sum, 1.0 / (kh * kw) as f32),
+            PoolKind::InnerAverage if pool.counts() => (Reduction::Sum, 1.0),
+            PoolKind::Average | PoolKind::InnerAverage => (Reduction::Sum, 1.0 / (kh * kw) as f32),
         };
         let [n, c, y, x, i, j] = axis_vars();
         let [rows, columns] = pool.windows();
         let input = Tensor { name: "input", shape: vec![pool.n, pool.c, pool.h, pool.w], is_constant: false };
         let element = vec![n.clone(), c.clone(), rows.at(&y, &i), columns.at(&x, &j)];
-        Formula::reduced(&axes, reduction, (input, element), (vec![pool.n, pool.c, oh, ow], vec![n, c, y, x]), 1)
+        let output = (vec![pool.n, pool.c, oh, ow], vec![n, c, y.clone(), x.clone()]);
+        let mut formula = Formula::reduced(&axes, reduction, (input, element), output, 1);
+        if pool.counts() {
+            let share = Expr::product(element_of(1, &[y]), element_of(2, &[x]));
+            formula.value = Expr::product(formula.value, share);
+        }
+        formula
+    }
+
+    /// One over the elements of a window that are inside along either axis.
+    fn tables(&self) -> Vec<Table> {
+        if !self.counts() {
+            return Vec::new();
+        }
+        let share = |axis: usize, y: usize| 1.0 / self.inside(axis, y as i64).max(1) as f32;
+        let table =
+            |(axis, name)| Table { name, elements: (0..self.output_extent(axis)).map(|y| share(axis, y)).collect() };
+        [(0, "rows_share"), (1, "columns_share")].map(table).to_vec()
     }
 }

@@ -1,17 +1,18 @@
-//! Images made larger.
+//! Images of another size: here those whose elements are repeated, others in `resample.rs`.
 
 use std::fmt;
 
 use autotune_ir::spec::{Reduction, axis_vars};
 
 use super::{
-    Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive, write_each,
+    Fields, Formula, Operator, OperatorKind, Resample, Tensor, WorkloadError, check_elements, check_positive, resample,
+    write_each,
 };
 
 /// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "resize",
-    fields: "n,c,h,w,s,sh,sw,mode",
+    fields: "n,c,h,w,s,sh,sw,oh,ow,mode,coord,round",
     example: "resize:c=64,h=28,w=28,s=2,mode=nearest",
     parse,
 };
@@ -42,16 +43,12 @@ pub struct Resize {
 }
 
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
-    Ok(Box::new(Resize {
-        n: fields.number("n")?.unwrap_or(1),
-        c: fields.required("c")?,
-        h: fields.required("h")?,
-        w: fields.required("w")?,
-        scale: fields.each("s", ["sh", "sw"], None)?,
-        mode: fields
-            .word("mode", &[("nearest", ResizeMode::Nearest)], "a way to resize (nearest)")?
-            .unwrap_or_default(),
-    }))
+    let (resample, scale) = resample::parse(fields)?;
+    let Resample { n, c, input: [h, w], .. } = resample;
+    Ok(match scale {
+        Some(scale) => Box::new(Resize { n, c, h, w, scale, mode: ResizeMode::Nearest }),
+        None => Box::new(resample),
+    })
 }
 
 impl Operator for Resize {

@@ -4,11 +4,11 @@ use autotune_ir::program::{Access, BufferId, Expr};
 use autotune_ir::spec::{Equation, Reduction, Source, Spec, Tensor};
 use autotune_ir::{Affine, DType, VarId};
 
-use super::operator::Computed;
+use super::operator::{Computed, Table};
 use super::{Epilogue, Formula};
 
 /// What is computed on the way, `sum = Σ value`, then `output = act(output_scale * sum + bias + residual)`.
-pub(super) fn of(formula: Formula, name: &str, dtype: DType, epilogue: &Epilogue) -> Spec {
+pub(super) fn of((formula, tables): (Formula, Vec<Table>), name: &str, dtype: DType, epilogue: &Epilogue) -> Spec {
     let Formula { operands, computed, axes, value, reduction, shape, index, channel } = formula;
     let mut tensors = Vec::new();
     let mut add = |name: &'static str, shape: &[usize], dtype, source| {
@@ -27,6 +27,9 @@ pub(super) fn of(formula: Formula, name: &str, dtype: DType, epilogue: &Epilogue
         let index = dims.iter().map(|&axis| Affine::var(VarId(axis as u32))).collect();
         let output = Access { buffer: add(name, &shape, DType::F32, Source::Computed), index };
         equations.push(Equation { axes, output, value, reduction });
+    }
+    for Table { name, elements } in tables {
+        add(name, &[elements.len()], DType::F32, Source::Known(elements));
     }
     let of_channels = &shape[channel..=channel];
     let scale = epilogue.scale.then(|| add("output_scale", of_channels, dtype, given(false)));

@@ -72,7 +72,7 @@ pub fn random_chain<R: Rng>(rng: &mut R) -> Result<Workload, WorkloadError> {
 fn random_pool<R: Rng>(rng: &mut R) -> Pool2d {
     let kernel = [pick(rng, &[1, 2, 3, 3, 5, 7]), pick(rng, &[1, 2, 3, 3, 4])];
     let dilation = [pick(rng, &[1, 1, 2]), pick(rng, &[1, 1, 1, 3])];
-    let kind = pick(rng, &[PoolKind::Max, PoolKind::Average]);
+    let kind = pick(rng, &[PoolKind::Max, PoolKind::Average, PoolKind::InnerAverage]);
     let pad = |rng: &mut R, d: usize| rng.random_range(0..=(dilation[d] * (kernel[d] - 1)).min(3));
     Pool2d {
         n: pick(rng, &[1, 1, 2]),

@@ -83,6 +83,10 @@ fn renumber(program: &Program, renamed: &[u32]) -> Program {
     fn value(e: &mut Expr, renamed: &[u32]) {
         match e {
             Expr::Load(access) => access.index.iter_mut().for_each(|a| affine(a, renamed)),
+            Expr::Gather(gather) => {
+                gather.access.index.iter_mut().for_each(|a| affine(a, renamed));
+                gather.at.iter_mut().for_each(|e| value(e, renamed));
+            }
             Expr::Guarded { .. } => panic!("a program for a CPU has no conditions"),
             _ => e.operands_mut().iter_mut().for_each(|e| value(e, renamed)),
         }

@@ -50,10 +50,15 @@ impl Lowering<'_> {
         Node::Store(Store { dst, mode: StoreMode::Assign, value, iteration })
     }
 
+    /// An element of an operand, or of what is known.
     fn operand(&self, access: &Access, values: &[Affine]) -> Access {
-        let Role::Operand(number) = self.plan.chain.spec.role(access.buffer) else { return access.clone() };
-        let index = access.index.iter().map(|index| at(index, values)).collect();
-        Access { buffer: BufferId(number as u32), index }
+        let known = self.tables[access.buffer.0 as usize];
+        let buffer = match self.plan.chain.spec.role(access.buffer) {
+            Role::Operand(number) => Some(BufferId(number as u32)),
+            _ => known,
+        };
+        let Some(buffer) = buffer else { return access.clone() };
+        Access { buffer, index: access.index.iter().map(|index| at(index, values)).collect() }
     }
 
     fn value_at(&mut self, place: At) -> (Vec<Node>, Expr) {
@@ -68,6 +73,9 @@ impl Lowering<'_> {
             let value = match (chain.spec.role(access.buffer), self.made[access.buffer.0 as usize].clone()) {
                 (Role::Operand(_), _) if is_filled => self.filled(equation.reduction, access, place, &mut nodes),
                 (Role::Operand(_), _) => Expr::Load(self.operand(access, place.values)),
+                (_, None) if self.tables[access.buffer.0 as usize].is_some() => {
+                    Expr::Load(self.operand(access, place.values))
+                }
                 (_, Some(Made::OfRow(buffer, index))) => load(buffer, index),
                 (_, Some(Made::Kept(buffer))) => load(buffer, self.kept_index(&self.defining(access, place).1)),
                 (_, None) => self.made_anew(access, place, &mut nodes),

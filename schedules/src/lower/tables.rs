@@ -1,0 +1,32 @@
+//! The stage that makes what a spec knows.
+
+use super::nest::{Loops, Nest};
+use super::{assign, nest};
+use autotune_ir::affine::Affine;
+use autotune_ir::program::{BufferId, Expr, LoopKind, Node, Role, Scope, Stage, When};
+use autotune_ir::spec::{Source, Spec};
+
+/// By tensor of a spec: the buffer of what is known, and the stage that makes all of them ahead of time within some loops, if there is any.
+pub(crate) fn tables(
+    spec: &Spec,
+    all: &mut Nest,
+    loops: &[(&'static str, LoopKind)],
+) -> (Vec<Option<BufferId>>, Option<Stage>) {
+    let (mut made, mut stores): (_, Vec<Node>) = (vec![None; spec.tensors.len()], Vec::new());
+    for (number, tensor) in spec.tensors.iter().enumerate() {
+        let Source::Known(elements) = &tensor.source else { continue };
+        let buffer = all.buffer(tensor.name.to_string(), Role::Packed, Scope::Global, tensor.shape.clone());
+        all.buffers[buffer.0 as usize].dtype = tensor.dtype;
+        made[number] = Some(buffer);
+        let store = |(at, &value)| assign(buffer, vec![Affine::constant(at as i64)], Expr::Const(value));
+        stores.extend(elements.iter().enumerate().map(store));
+    }
+
+    let mut around = Loops::new();
+    for &(name, kind) in loops {
+        all.open(name, 1, kind, &mut around);
+    }
+    let stage = |body| Stage { name: "make_tables".into(), when: When::AheadOfTime, body };
+    let has_any = !stores.is_empty();
+    (made, has_any.then(|| stage(nest(around, stores))))
+}

@@ -1,0 +1,168 @@
+//! Images with something around them.
+
+use std::fmt;
+
+use autotune_ir::Affine;
+use autotune_ir::program::{Access, BufferId, Compare, Expr};
+use autotune_ir::spec::{Reduction, axis_vars};
+
+use super::operator::{element, named_axes};
+use super::{
+    Fields, Formula, Operator, OperatorKind, Table, Tensor, WorkloadError, check_elements, check_positive, write_each,
+};
+
+/// In the registry.
+pub(super) static KIND: OperatorKind = OperatorKind {
+    name: "pad",
+    fields: "n,c,h,w,p,pt,pb,pl,pr,mode,value",
+    example: "pad:c=64,h=56,w=56,p=1,mode=reflect",
+    parse,
+};
+
+/// What is padded: above, below, left and right.
+const SIDES: [&str; 4] = ["pt", "pb", "pl", "pr"];
+const MODES: [(&str, PadMode); 3] =
+    [("constant", PadMode::Constant), ("reflect", PadMode::Reflect), ("edge", PadMode::Edge)];
+
+/// Most rows or columns of an output: where each is from is in a table.
+pub(super) const MOST_PLACES: usize = 1 << 14;
+
+/// What is around an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PadMode {
+    /// A value.
+    #[default]
+    Constant,
+    /// The image, mirrored at its outermost elements, which are not repeated.
+    Reflect,
+    /// The nearest element.
+    Edge,
+}
+
+/// `output[n, c, y, x] = input[n, c, y - above, x - left]`, images of `NCHW`, and something else around them.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Pad {
+    /// Batch.
+    pub n: usize,
+    /// Channels.
+    pub c: usize,
+    /// Input height.
+    pub h: usize,
+    /// Input width.
+    pub w: usize,
+    /// Rows above and below, columns left and right.
+    pub pad: [usize; 4],
+    /// What is there.
+    pub mode: PadMode,
+    /// The value of [`PadMode::Constant`].
+    pub value: f32,
+}
+
+impl Pad {
+    /// Output height and width; `None` if they are too large numbers.
+    fn extents(&self) -> Option<[usize; 2]> {
+        let [above, below, left, right] = self.pad;
+        let sum = |extent: usize, a: usize, b: usize| extent.checked_add(a)?.checked_add(b);
+        Some([sum(self.h, above, below)?, sum(self.w, left, right)?])
+    }
+
+    /// Where each place along an axis is from, -1 where that is nowhere.
+    fn sources(&self, axis: usize) -> Vec<f32> {
+        let (extent, before) = ([self.h, self.w][axis] as i64, self.pad[2 * axis] as i64);
+        let source = |place: i64| match self.mode {
+            PadMode::Constant if (0..extent).contains(&place) => place,
+            PadMode::Constant => -1,
+            PadMode::Reflect => (extent - 1) - ((extent - 1) - place.abs()).abs(),
+            PadMode::Edge => place.clamp(0, extent - 1),
+        };
+        let places = self.extents().map_or(0, |extents| extents[axis]) as i64;
+        (0..places).map(|place| source(place - before) as f32).collect()
+    }
+}
+
+fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+    let mode = fields.word("mode", &MODES, "a padding (constant, reflect or edge)")?.unwrap_or_default();
+    let number = |text: &str| text.parse().ok().filter(|value: &f32| !value.is_nan()).ok_or("a number");
+    let value = fields.read("value", number)?;
+    if value.is_some() && mode != PadMode::Constant {
+        let reason = "only a constant padding has a value".into();
+        return Err(WorkloadError::Unfit { op: KIND.name, field: "value", reason });
+    }
+    Ok(Box::new(Pad {
+        n: fields.number("n")?.unwrap_or(1),
+        c: fields.required("c")?,
+        h: fields.required("h")?,
+        w: fields.required("w")?,
+        pad: fields.each("p", SIDES, Some(0))?,
+        mode,
+        // One zero has one text.
+        value: value.unwrap_or(0.0) + 0.0,
+    }))
+}
+
+impl Operator for Pad {
+    fn kind(&self) -> &'static OperatorKind {
+        &KIND
+    }
+
+    fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
+        if self.n != 1 {
+            write!(f, "n={},", self.n)?;
+        }
+        write!(f, "c={},h={},w={}", self.c, self.h, self.w)?;
+        write_each(f, "p", SIDES, self.pad, None)?;
+        let word = MODES.iter().find(|(_, mode)| *mode == self.mode).map_or("", |(word, _)| word);
+        write!(f, ",mode={word}")?;
+        if self.value == 0.0 { Ok(()) } else { write!(f, ",value={}", self.value) }
+    }
+
+    fn check(&self) -> Result<(), WorkloadError> {
+        let (Self { n, c, h, w, pad, mode, .. }, op) = (*self, KIND.name);
+        check_positive(op, &[("n", n), ("c", c), ("h", h), ("w", w)])?;
+        for (side, field) in SIDES.into_iter().enumerate() {
+            let (pad, extent) = (pad[side], [h, w][side / 2]);
+            if mode == PadMode::Reflect && pad >= extent {
+                let reason = format!("{pad} are not fewer than the {extent} that are mirrored");
+                return Err(WorkloadError::Unfit { op, field, reason });
+            }
+        }
+        let [oh, ow] = self.extents().ok_or(WorkloadError::Overflow { op, what: "output" })?;
+        for (most, field) in [(oh, "h"), (ow, "w")] {
+            if most > MOST_PLACES {
+                let reason = format!("an output of {most} along an axis is more than {MOST_PLACES}");
+                return Err(WorkloadError::Unfit { op, field, reason });
+            }
+        }
+        check_elements(op, &[("input", &[n, c, h, w]), ("output", &[n, c, oh, ow])], &[n, c, oh, ow])
+    }
+
+    /// Axes `n, c, oh, ow`.
+    fn formula(&self) -> Formula {
+        let Self { n, c, h, w, mode, value, .. } = *self;
+        let [oh, ow] = self.extents().unwrap_or_default();
+        let [image, channel, y, x] = axis_vars();
+        let first = vec![image.clone(), channel.clone(), Affine::default(), Affine::default()];
+        let [row, column] = [(1, &y), (2, &x)].map(|(table, at)| element(table, std::slice::from_ref(at)));
+        let inside = Access { buffer: BufferId(0), index: first };
+        let mut padded = Expr::gather(inside, vec![2, 3], vec![row.clone(), column.clone()]);
+        if mode == PadMode::Constant {
+            for place in [column, row] {
+                padded = Expr::select(Compare::Less, [place, Expr::Const(0.0)], Expr::Const(value), padded);
+            }
+        }
+        Formula {
+            operands: vec![Tensor { name: "input", shape: vec![n, c, h, w], is_constant: false }],
+            computed: Vec::new(),
+            axes: named_axes(&[("n", n, false), ("c", c, false), ("oh", oh, false), ("ow", ow, false)]),
+            value: padded,
+            reduction: Reduction::Sum,
+            shape: vec![n, c, oh, ow],
+            index: vec![image, channel, y, x],
+            channel: 1,
+        }
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        [(0, "row_of"), (1, "column_of")].map(|(axis, name)| Table { name, elements: self.sources(axis) }).into()
+    }
+}

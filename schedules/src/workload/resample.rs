@@ -1,0 +1,230 @@
+//! Images of another size, between whose elements others are made.
+
+use std::fmt;
+
+use autotune_ir::Affine;
+use autotune_ir::program::{Access, BinaryOp, BufferId, Expr, UnaryOp};
+use autotune_ir::spec::{Reduction, axis_vars};
+
+use super::operator::{element, named_axes};
+use super::pad::MOST_PLACES;
+use super::resize::KIND;
+use super::{Fields, Formula, Operator, OperatorKind, Table, Tensor, WorkloadError, check_elements, check_positive};
+
+const COORDS: [(&str, Coordinates); 3] = [
+    ("half_pixel", Coordinates::HalfPixel),
+    ("align_corners", Coordinates::AlignCorners),
+    ("asymmetric", Coordinates::Asymmetric),
+];
+const ROUNDINGS: [(&str, Rounding); 4] = [
+    ("prefer_floor", Rounding::PreferFloor),
+    ("prefer_ceil", Rounding::PreferCeil),
+    ("floor", Rounding::Floor),
+    ("ceil", Rounding::Ceil),
+];
+
+/// Where in the input an element of the output lies: `y` of `oh` in an input of `h`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Coordinates {
+    /// `(y + 1/2) * h/oh - 1/2`: centres of elements.
+    #[default]
+    HalfPixel,
+    /// `y * (h-1)/(oh-1)`: the outermost centres on each other.
+    AlignCorners,
+    /// `y * h/oh`: the upper left corners.
+    Asymmetric,
+}
+
+/// Which of two elements a place between them is nearest to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Rounding {
+    /// The nearer, in the middle the first.
+    #[default]
+    PreferFloor,
+    /// The nearer, in the middle the second.
+    PreferCeil,
+    /// The first.
+    Floor,
+    /// The second.
+    Ceil,
+}
+
+/// What is made of the elements around a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Sampling {
+    /// The nearest.
+    Nearest(Rounding),
+    /// All of them, weighted by how near they are along either axis.
+    Linear,
+}
+
+/// `output[n, c, y, x]` from the elements around the place that `y` and `x` have in `input[n, c, ..]`; a place beyond the outermost
+/// elements is there. Coordinates and roundings are those of ONNX's `Resize`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Resample {
+    /// Batch.
+    pub n: usize,
+    /// Channels.
+    pub c: usize,
+    /// Input height and width.
+    pub input: [usize; 2],
+    /// Output height and width.
+    pub output: [usize; 2],
+    /// Where an element of the output lies.
+    pub coordinates: Coordinates,
+    /// What is made of the elements around it.
+    pub sampling: Sampling,
+}
+
+impl Resample {
+    /// The place of an element along an axis as a fraction.
+    fn place(&self, axis: usize, y: i64) -> [i64; 2] {
+        let (from, to) = (self.input[axis] as i64, self.output[axis] as i64);
+        match self.coordinates {
+            Coordinates::HalfPixel => [(2 * y + 1) * from - to, 2 * to],
+            Coordinates::AlignCorners => [y * (from - 1), (to - 1).max(1)],
+            Coordinates::Asymmetric => [y * from, to],
+        }
+    }
+
+    /// Where each element along an axis is from: whole numbers for the nearest.
+    fn places(&self, axis: usize) -> Vec<f32> {
+        let last = self.input[axis] as i64 - 1;
+        let place = |y: i64| {
+            let [number, of] = self.place(axis, y);
+            let nearest = |number: i64, of: i64| number.div_euclid(of).clamp(0, last) as f32;
+            match self.sampling {
+                Sampling::Linear => (number as f64 / of as f64).clamp(0.0, last as f64) as f32,
+                Sampling::Nearest(Rounding::Floor) => nearest(number, of),
+                Sampling::Nearest(Rounding::Ceil) => nearest(number + of - 1, of),
+                Sampling::Nearest(Rounding::PreferFloor) => nearest(2 * number + of - 1, 2 * of),
+                Sampling::Nearest(Rounding::PreferCeil) => nearest(2 * number + of, 2 * of),
+            }
+        };
+        (0..self.output[axis] as i64).map(place).collect()
+    }
+
+    /// How many times as high and as wide the output is, if all that happens is that elements are repeated so often.
+    fn scale(&self) -> Option<[usize; 2]> {
+        let repeats = matches!(
+            (self.coordinates, self.sampling),
+            (Coordinates::HalfPixel, Sampling::Nearest(Rounding::PreferFloor | Rounding::PreferCeil))
+                | (Coordinates::Asymmetric, Sampling::Nearest(Rounding::Floor))
+        );
+        let is_whole = (0..2).all(|axis| self.output[axis].is_multiple_of(self.input[axis].max(1)));
+        (repeats && is_whole).then(|| std::array::from_fn(|axis| self.output[axis] / self.input[axis].max(1)))
+    }
+}
+
+/// A resampling that the fields ask for, or by how much elements are repeated, if that is all.
+pub(super) fn parse(fields: &Fields) -> Result<(Resample, Option<[usize; 2]>), WorkloadError> {
+    let [h, w] = [fields.required("h")?, fields.required("w")?];
+    let own = [fields.number("oh")?, fields.number("ow")?];
+    let unfit = |field, reason: &str| Err(WorkloadError::Unfit { op: KIND.name, field, reason: reason.into() });
+    let output = match own {
+        [None, None] => {
+            let [sh, sw] = fields.each("s", ["sh", "sw"], None)?;
+            let overflow = || WorkloadError::Overflow { op: KIND.name, what: "output" };
+            [h.checked_mul(sh).ok_or_else(overflow)?, w.checked_mul(sw).ok_or_else(overflow)?]
+        }
+        [Some(oh), Some(ow)] => {
+            for field in ["s", "sh", "sw"] {
+                if fields.number(field)?.is_some() {
+                    return unfit(field, "the size of the output is given, too");
+                }
+            }
+            [oh, ow]
+        }
+        [Some(_), None] => return unfit("ow", "it is missing beside 'oh'"),
+        [None, Some(_)] => return unfit("oh", "it is missing beside 'ow'"),
+    };
+
+    let is_linear = [("nearest", false), ("linear", true)];
+    let is_linear = fields.word("mode", &is_linear, "a way to resize (nearest or linear)")?.unwrap_or(false);
+    let coordinates = fields.word("coord", &COORDS, "coordinates (half_pixel, align_corners or asymmetric)")?;
+    let rounding = fields.word("round", &ROUNDINGS, "a rounding (prefer_floor, prefer_ceil, floor or ceil)")?;
+    let sampling = match (is_linear, rounding) {
+        (true, Some(_)) => return unfit("round", "only the nearest is rounded to"),
+        (true, None) => Sampling::Linear,
+        (false, rounding) => Sampling::Nearest(rounding.unwrap_or_default()),
+    };
+    let (n, c) = (fields.number("n")?.unwrap_or(1), fields.required("c")?);
+    let made = Resample { n, c, input: [h, w], output, coordinates: coordinates.unwrap_or_default(), sampling };
+    let scale = made.scale();
+    Ok((made, scale))
+}
+
+impl Operator for Resample {
+    fn kind(&self) -> &'static OperatorKind {
+        &KIND
+    }
+
+    fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
+        let ([h, w], [oh, ow]) = (self.input, self.output);
+        if self.n != 1 {
+            write!(f, "n={},", self.n)?;
+        }
+        let mode = if self.sampling == Sampling::Linear { "linear" } else { "nearest" };
+        write!(f, "c={},h={h},w={w},oh={oh},ow={ow},mode={mode}", self.c)?;
+        if let Some((word, _)) = COORDS[1..].iter().find(|(_, known)| *known == self.coordinates) {
+            write!(f, ",coord={word}")?;
+        }
+        match ROUNDINGS[1..].iter().find(|(_, known)| Sampling::Nearest(*known) == self.sampling) {
+            Some((word, _)) => write!(f, ",round={word}"),
+            None => Ok(()),
+        }
+    }
+
+    fn check(&self) -> Result<(), WorkloadError> {
+        let (Self { n, c, input: [h, w], output: [oh, ow], .. }, op) = (*self, KIND.name);
+        check_positive(op, &[("n", n), ("c", c), ("h", h), ("w", w), ("oh", oh), ("ow", ow)])?;
+        for (field, extent) in [("h", h), ("w", w), ("oh", oh), ("ow", ow)] {
+            if extent > MOST_PLACES {
+                let reason = format!("{extent} along an axis are more than {MOST_PLACES}");
+                return Err(WorkloadError::Unfit { op, field, reason });
+            }
+        }
+        check_elements(op, &[("input", &[n, c, h, w]), ("output", &[n, c, oh, ow])], &[n, c, oh, ow])
+    }
+
+    /// Axes `n, c, oh, ow`.
+    fn formula(&self) -> Formula {
+        let Self { n, c, input: [h, w], output: [oh, ow], sampling, .. } = *self;
+        let [image, channel, y, x] = axis_vars();
+        let first = vec![image.clone(), channel.clone(), Affine::default(), Affine::default()];
+        let [row, column] = [(1, &y), (2, &x)].map(|(table, at)| element(table, std::slice::from_ref(at)));
+        let at = |row: Expr, column: Expr| {
+            let first = Access { buffer: BufferId(0), index: first.clone() };
+            Expr::gather(first, vec![2, 3], vec![row, column])
+        };
+
+        let one = || Expr::Const(1.0);
+        let whole = |place: &Expr| Expr::unary(UnaryOp::Floor, place.clone());
+        let next = |place: &Expr| Expr::sum(whole(place), one());
+        // `(1 - f) * a + f * b` for what the place is behind a whole number.
+        let between = |place: &Expr, a: Expr, b: Expr| {
+            let rest = Expr::binary(BinaryOp::Sub, place.clone(), whole(place));
+            let before = Expr::binary(BinaryOp::Sub, one(), rest.clone());
+            Expr::sum(Expr::product(before, a), Expr::product(rest, b))
+        };
+        let of_row = |row: Expr| between(&column, at(row.clone(), whole(&column)), at(row, next(&column)));
+        let value = match sampling {
+            Sampling::Nearest(_) => at(row.clone(), column.clone()),
+            Sampling::Linear => between(&row, of_row(whole(&row)), of_row(next(&row))),
+        };
+        Formula {
+            operands: vec![Tensor { name: "input", shape: vec![n, c, h, w], is_constant: false }],
+            computed: Vec::new(),
+            axes: named_axes(&[("n", n, false), ("c", c, false), ("oh", oh, false), ("ow", ow, false)]),
+            value,
+            reduction: Reduction::Sum,
+            shape: vec![n, c, oh, ow],
+            index: vec![image, channel, y, x],
+            channel: 1,
+        }
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        [(0, "row_of"), (1, "column_of")].map(|(axis, name)| Table { name, elements: self.places(axis) }).into()
+    }
+}

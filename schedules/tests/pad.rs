@@ -1,0 +1,123 @@
+//! Images with something around them: a plain reference, random schedules, code, text forms.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_ir::{CpuTarget, Isa, Target};
+use autotune_schedules::workload::{Pad, PadMode};
+use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, reference};
+use common::random_programs::check;
+use common::{c, missing};
+use ndarray::ArrayD;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+fn by_hand(pad: &Pad, input: &ArrayD<f32>) -> ArrayD<f32> {
+    let [above, below, left, right] = pad.pad.map(|pad| pad as i64);
+    let (h, w) = (pad.h as i64, pad.w as i64);
+    let shape = vec![pad.n, pad.c, (h + above + below) as usize, (w + left + right) as usize];
+    // Step by step, there and back.
+    let mirrored = |mut place: i64, extent: i64| {
+        while !(0..extent).contains(&place) {
+            place = if place < 0 { -place } else { 2 * (extent - 1) - place };
+        }
+        place
+    };
+    ArrayD::from_shape_fn(shape, |i| {
+        let (y, x) = (i[2] as i64 - above, i[3] as i64 - left);
+        let is_inside = (0..h).contains(&y) && (0..w).contains(&x);
+        let (y, x) = match pad.mode {
+            PadMode::Constant if !is_inside => return pad.value,
+            PadMode::Constant => (y, x),
+            PadMode::Reflect => (mirrored(y, h), mirrored(x, w)),
+            PadMode::Edge => (y.max(0).min(h - 1), x.max(0).min(w - 1)),
+        };
+        input[[i[0], i[1], y as usize, x as usize]]
+    })
+}
+
+fn random_pad(rng: &mut ChaCha8Rng) -> Workload {
+    loop {
+        let mode = ["constant", "constant,value=-1.5", "reflect", "edge"][rng.random_range(0..4)];
+        let mut size = |most: usize| rng.random_range(0..=most);
+        let [n, c, h, w] = [1 + size(1), 1 + size(3), 1 + size(8), 1 + size(30)];
+        let sides = [size(5), size(2), size(17), size(4)];
+        let [pt, pb, pl, pr] = sides;
+        let text = format!("pad:n={n},c={c},h={h},w={w},pt={pt},pb={pb},pl={pl},pr={pr},mode={mode}");
+        if let Ok(workload) = text.parse() {
+            return workload;
+        }
+    }
+}
+
+#[test]
+fn references_are_what_each_mode_says() {
+    let mut modes = [0; 3];
+    for seed in 0..300 {
+        let workload = random_pad(&mut ChaCha8Rng::seed_from_u64(seed));
+        assert_eq!(workload.to_string().parse::<Workload>().unwrap(), workload);
+        let pad = *workload.sizes::<Pad>().unwrap();
+        let operands = Operands::random(workload.spec(), seed);
+        assert_eq!(reference(&workload, &operands), by_hand(&pad, &operands[0]), "seed {seed}: {workload}");
+        modes[pad.mode as usize] += 1;
+    }
+    assert!(modes.iter().all(|&count| count > 20), "{modes:?}");
+}
+
+#[test]
+fn random_programs_are_proven_and_agree_with_the_reference() {
+    for seed in 0..40 {
+        let workload = random_pad(&mut ChaCha8Rng::seed_from_u64(seed));
+        let isa = [Isa::Avx2, Isa::Avx512, Isa::Generic][seed as usize % 3];
+        check(&workload, &Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(2) }), seed, 3);
+        check(&workload, &Target::detect(["opencl", "cuda:sm_90"][seed as usize % 2], None).unwrap(), seed, 3);
+    }
+}
+
+#[test]
+fn c_agrees_with_the_reference() {
+    let target = Target::Cpu(CpuTarget::generic_avx2(1));
+    for (seed, text) in (0..).zip([
+        "pad:c=2,h=5,w=21,p=3,mode=reflect,act=relu",
+        "pad:n=2,c=3,h=4,w=7,pt=0,pb=1,pl=9,pr=2,mode=edge,bias",
+        "pad:c=1,h=1,w=1,p=2,mode=constant,value=0.5",
+        "resize:c=2,h=5,w=7,oh=9,ow=40,mode=linear",
+        "resize:c=2,h=5,w=7,oh=3,ow=5,mode=nearest,coord=align_corners",
+        "pool2d:c=3,h=9,w=20,k=3,s=2,p=1,exclude_pad,kind=avg",
+    ]) {
+        let workload: Workload = text.parse().unwrap();
+        let program = lower(&workload, &target, &ScheduleSpace::new(&workload, &target).default_config()).unwrap();
+        let operands = Operands::random(workload.spec(), seed);
+        let output = match c::run(&program, &target, &operands) {
+            Ok(output) => output,
+            Err(reason) => return missing("cc", &reason),
+        };
+        let error = autotune_schedules::max_rel_error(&output, &reference(&workload, &operands));
+        assert!(error < 1e-5, "{workload}: {error}\n{program}");
+    }
+}
+
+#[test]
+fn the_text_forms_are_read_as_they_are_written_and_errors_name_the_field() {
+    for text in [
+        "pad:c=64,h=56,w=56,p=1,mode=reflect",
+        "pad:n=2,c=3,h=5,w=6,pt=0,pb=1,pl=2,pr=3,mode=edge,bias",
+        "pad:c=3,h=5,w=6,p=2,mode=constant",
+        "pad:c=3,h=5,w=6,p=2,mode=constant,value=-inf",
+    ] {
+        assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
+    }
+    for (text, wanted) in [
+        ("pad:c=3,h=5,w=6,p=5,mode=reflect", "pad: field 'pt': 5 are not fewer than the 5 that are mirrored"),
+        ("pad:c=3,h=5,w=6,p=1,mode=wrap", "pad: field 'mode': 'wrap' is not a padding"),
+        ("pad:c=3,h=5,w=6,p=1,mode=edge,value=1", "pad: field 'value': only a constant padding has a value"),
+        ("pad:c=3,h=5,w=6,p=1,value=nan", "pad: field 'value': 'nan' is not a number"),
+        ("pad:c=0,h=5,w=6,p=1", "pad: field 'c': must be at least 1"),
+        ("pad:c=1,h=5,w=6,p=18446744073709551615", "pad: output overflows the supported size"),
+        ("pad:c=1,h=5,w=6,pr=20000", "pad: field 'w': an output of 20006 along an axis is more than 16384"),
+    ] {
+        let error = text.parse::<Workload>().unwrap_err().to_string();
+        assert!(error.starts_with(wanted), "{text}: {error}");
+    }
+}
