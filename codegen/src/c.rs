@@ -38,7 +38,7 @@ pub fn generate(program: &Program, target: &Target) -> String {
         program.stages.iter().zip(&plan.stages).map(|(s, p)| generator.stage(&s.body, &p.symbol)).collect();
     let mut source = prelude(generator.lanes);
     if formula::gathers(program) {
-        source.push_str(&formula::gathered("static inline", "long"));
+        source.push_str(&gather::functions(generator.lanes));
     }
     if let Some(functions) = formula::used(program) {
         source.push_str(&formulas(&functions, generator.lanes));

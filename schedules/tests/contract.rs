@@ -3,7 +3,7 @@
 use autotune_ir::{CpuTarget, GpuTarget, Target};
 use autotune_schedules::{Workload, contract, workload};
 
-const WORKLOADS: [&str; 15] = [
+const WORKLOADS: [&str; 19] = [
     "conv2d:c=16,h=9,w=11,o=32,k=3,p=1,bias,add,act=relu",
     "conv2d:n=2,c=12,h=8,w=8,o=10,k=3,s=2,p=1",
     "conv2d:c=16,h=10,w=9,o=16,k=3,p=1,g=16,bias",
@@ -19,6 +19,10 @@ const WORKLOADS: [&str; 15] = [
     "matmul:b=2,m=33,n=40,k=24,tb,weights=constant,act=prelu",
     "separable_conv2d:c=16,h=9,w=11,o=24,k=3,s=2,p=1,mid=relu,bias",
     "mlp:m=17,n=24,k=33,h=40,mid=relu,mid_bias,add",
+    "gather:m=33,n=40,k=100,bias",
+    "pad:c=5,h=9,w=20,p=2,mode=edge",
+    "resize:c=5,h=9,w=20,oh=13,ow=31,mode=linear,act=relu",
+    "pool2d:c=5,h=13,w=21,k=3,s=2,p=1,exclude_pad,kind=avg",
 ];
 
 #[test]
@@ -36,7 +40,7 @@ fn sketches_keep_theirs() {
     for name in ["direct", "map_reduce", "winograd", "fused"] {
         contract::sketch(name, &cpu, &workloads);
     }
-    for name in ["tiled", "winograd"] {
+    for name in ["tiled", "winograd", "rows"] {
         contract::sketch(name, &gpu("opencl"), &workloads);
     }
     for name in ["mma", "wgmma"] {

@@ -1,39 +1,60 @@
 //! Elements that are found by values.
 
+use std::fmt::Write;
+
 use super::{Value, Writer, type_name};
+use crate::formula;
 use autotune_ir::program::Gather;
 
+/// What [`autotune_ir::program::gathered_index`] is, for 1 to `lanes` values.
+pub(super) fn functions(lanes: usize) -> String {
+    let mut text = formula::gathered("static inline", "long");
+    let mut n = 2;
+    while n <= lanes {
+        let _ = write!(
+            text,
+            "static inline i{n} gathered{n}(vec{n} x, int extent) {{\n\
+             \x20 const i{n} is_one = x >= 1.0f, is_huge = x >= 1073741824.0f;\n\
+             \x20 const i{n} at = __builtin_convertvector((vec{n})((i{n})x & is_one & ~is_huge), i{n});\n\
+             \x20 const i{n} is_last = is_huge | (at >= extent);\n\
+             \x20 return (at & ~is_last) | ((extent - 1) & is_last);\n}}\n"
+        );
+        n *= 2;
+    }
+    text
+}
+
 impl Writer<'_, '_> {
-    /// The load of an element at values, or of one per lane.
+    /// The load of an element at values, or of one per lane. Indices have names: those that are the same for all lanes are offsets.
     pub(super) fn gather(&mut self, Gather { access, dims, at }: &Gather) -> Value {
         let buffer = self.generator.program.buffer(access.buffer);
         let (strides, shape) = (buffer.strides(), &buffer.shape);
-        let all: Vec<Value> = at.iter().map(|of| self.expr(of)).collect();
-        let (pointer, offset, stride) = self.address(access);
-        let apart = all.iter().any(|value| value.lanes > 1);
-
-        // The indices have names, since lanes are written out.
-        let mut named = Vec::new();
-        for (value, &dim) in all.into_iter().zip(dims) {
-            let name = self.name();
-            self.line(&format!("const {} {name} = {};", type_name(value.lanes), value.text));
-            named.push((name, value.lanes, shape[dim], strides[dim]));
+        let (pointer, mut offset, stride) = self.address(access);
+        let (mut apart, mut is_apart) = (String::new(), false);
+        for (value, &dim) in at.iter().zip(dims) {
+            let (value, name) = (self.expr(value), self.name());
+            let (stride, extent) = (strides[dim], shape[dim]);
+            if value.lanes == 1 {
+                self.line(&format!("const long {name} = {stride} * gathered({}, {extent});", value.text));
+                let _ = write!(offset, " + {name}");
+            } else {
+                let lanes = value.lanes;
+                // The names of vector types of whole numbers are those of variables here.
+                self.line(&format!("const __auto_type {name} = gathered{lanes}({}, {extent});", value.text));
+                let _ = write!(apart, " + {stride}L * {name}[l]");
+                is_apart = true;
+            }
         }
-        let at_lane = |lane: usize| {
-            let term = |(name, lanes, extent, stride): &(String, usize, usize, i64)| {
-                let value = if *lanes > 1 { format!("{name}[{lane}]") } else { name.clone() };
-                format!(" + {stride} * gathered({value}, {extent})")
-            };
-            named.iter().map(term).collect::<String>()
-        };
+
         let lanes = self.vector.map_or(1, |vector| vector.lanes);
-        let (text, lanes) = match (lanes, stride, apart) {
-            (1, ..) | (_, 0, false) => (format!("{pointer}[{offset}{}]", at_lane(0)), 1),
-            (_, 1, false) => (format!("LD{lanes}({pointer} + {offset}{})", at_lane(0)), lanes),
+        let (text, lanes) = match (lanes, stride, is_apart) {
+            (1, ..) | (_, 0, false) => (format!("{pointer}[{offset}]"), 1),
+            (_, 1, false) => (format!("LD{lanes}({pointer} + {offset})"), lanes),
             _ => {
-                let element = |lane: usize| format!("{pointer}[{offset} + {}{}]", lane as i64 * stride, at_lane(lane));
-                let elements: Vec<String> = (0..lanes).map(element).collect();
-                (format!("((vec{lanes}){{{}}})", elements.join(", ")), lanes)
+                let (name, vector) = (self.name(), type_name(lanes));
+                let element = format!("{pointer}[{offset} + {stride} * l{apart}]");
+                self.line(&format!("{vector} {name}; for (int l = 0; l < {lanes}; ++l) {name}[l] = {element};"));
+                (name, lanes)
             }
         };
         Value { text, lanes }

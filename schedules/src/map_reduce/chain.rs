@@ -35,7 +35,7 @@ impl Chain {
         let is_map_of_last = last.axes.iter().filter(|axis| !axis.reduce).eq(&tail.axes)
             && last.axes.starts_with(&tail.axes)
             && last.output.index == tail.output.index
-            && tail.loads().into_iter().all(|access| *access == last.output || is_given(spec, access));
+            && tail.loads().into_iter().all(|access| *access == last.output || is_not_computed(spec, access));
         let is_contraction = passes.len() == 1 && Axes::of(spec).is_some();
         if !is_map_of_last || is_contraction || passes.iter().any(|pass| pass.axes.is_empty()) {
             return None;
@@ -51,7 +51,7 @@ impl Chain {
             let pass = &passes[first];
             first + 1 < passes.len()
                 && !pass.reduces()
-                && pass.loads().into_iter().all(|access| is_given(spec, access))
+                && pass.loads().into_iter().all(|access| is_not_computed(spec, access))
                 && shared(pass) < rows_from(first + 1)
         };
         let first = (0..passes.len()).take_while(is_before).count();
@@ -98,7 +98,7 @@ impl Chain {
     /// True for an access to an operand, to what is known, or to what was computed before.
     pub(super) fn is_at_hand(&self, access: &Access) -> bool {
         let before = &self.spec.equations[..self.numbers.start];
-        is_given(&self.spec, access) || before.iter().any(|known| known.output.buffer == access.buffer)
+        is_not_computed(&self.spec, access) || before.iter().any(|known| known.output.buffer == access.buffer)
     }
 
     /// True if any pass combines values.
@@ -127,7 +127,12 @@ pub(crate) fn axis_of(index: &Affine) -> Option<AxisId> {
     }
 }
 
-/// True for an access to an operand, or to what is known.
+/// True for an access to an operand.
 pub(crate) fn is_given(spec: &Spec, access: &Access) -> bool {
+    matches!(spec.tensor(access).source, Source::Given { .. })
+}
+
+/// True for an access to an operand, or to what is known.
+pub(crate) fn is_not_computed(spec: &Spec, access: &Access) -> bool {
     spec.tensor(access).source != Source::Computed
 }
