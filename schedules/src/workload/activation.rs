@@ -1,21 +1,4 @@
 //! Functions of one value that networks have behind products and sums: what `act=` names in an epilogue, and `op=` for every element.
-//!
-//! | word | of `x` |
-//! |---|---|
-//! | `none` | `x` |
-//! | `relu` | `max(x, 0)` |
-//! | `clip:LO:HI` | `min(max(x, LO), HI)`; `clip:0:6` is ReLU6, a bound may be `-inf` or `inf` |
-//! | `leaky_relu`, `leaky_relu:ALPHA` | `x`, below zero `ALPHA * x`; 0.01 where nothing is said |
-//! | `prelu` | `x`, below zero `slope[channel] * x`, the slopes an operand; only as `act=` |
-//! | `sigmoid` | `1 / (1 + exp(-x))` |
-//! | `tanh` | hyperbolic tangent |
-//! | `hard_sigmoid`, `hard_sigmoid:ALPHA:BETA` | `min(max(ALPHA * x + BETA, 0), 1)`; 1/6 and 1/2 where nothing is said |
-//! | `hard_swish` | `x * min(max(x/6 + 1/2, 0), 1)` |
-//! | `silu` | `x * sigmoid(x)` |
-//! | `gelu` | `x/2 * (1 + erf(x / sqrt(2)))` |
-//! | `gelu_tanh` | the same with `tanh(sqrt(2/pi) * (x + 0.044715 x^3))` for `erf` |
-//!
-//! The last two are of D. Hendrycks and K. Gimpel, "Gaussian error linear units" (2016).
 
 use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use std::fmt;
@@ -23,6 +6,23 @@ use std::fmt;
 use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
 
 /// A function that is applied last. Those with parameters are made by [`Activation::new`], which every text form is read by.
+///
+/// | word | of `x` |
+/// |---|---|
+/// | `none` | `x` |
+/// | `relu` | `max(x, 0)` |
+/// | `clip:LO:HI` | `min(max(x, LO), HI)`; `clip:0:6` is ReLU6, a bound may be `-inf` or `inf` |
+/// | `leaky_relu`, `leaky_relu:ALPHA` | `x`, below zero `ALPHA * x`; 0.01 where nothing is said |
+/// | `prelu` | `x`, below zero `slope[channel] * x`, the slopes an operand; only as `act=` |
+/// | `sigmoid` | `1 / (1 + exp(-x))` |
+/// | `tanh` | hyperbolic tangent |
+/// | `hard_sigmoid`, `hard_sigmoid:ALPHA:BETA` | `min(max(ALPHA * x + BETA, 0), 1)`; 1/6 and 1/2 where nothing is said |
+/// | `hard_swish` | `x * min(max(x/6 + 1/2, 0), 1)` |
+/// | `silu` | `x * sigmoid(x)` |
+/// | `gelu` | `x/2 * (1 + erf(x / sqrt(2)))` |
+/// | `gelu_tanh` | the same with `tanh(sqrt(2/pi) * (x + 0.044715 x^3))` for `erf` |
+///
+/// The last two are those of D. Hendrycks and K. Gimpel, "Gaussian error linear units" (2016).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Activation {
     /// The value itself.
@@ -90,7 +90,7 @@ pub(super) const EXPECTED: &str = "an activation (none, relu, clip:LO:HI, leaky_
                                    hard_sigmoid[:ALPHA:BETA], hard_swish, silu, gelu or gelu_tanh)";
 
 impl Activation {
-    /// The function of a word with some parameters, none for those of the [table](self) that it has itself; else what would have been
+    /// The function of a word with some parameters, none for those of the [table](Activation) that it has itself; else what would have been
     /// right.
     ///
     /// ```
