@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
 
 use autotune_ir::interp::{OperandError, check_operands};
-use autotune_ir::program::{BinaryOp, Expr, Role};
+use autotune_ir::program::{BinaryOp, Expr, Role, UnaryOp};
 use autotune_ir::spec::{Spec, Tensor};
 use ndarray::{ArrayD, IxDyn};
 use rand::{Rng, SeedableRng};
@@ -38,7 +38,7 @@ impl Operands {
     /// magnitude, so that no term vanishes, and what is added to sums is scaled by half their usual size, so that it weighs as much as
     /// they. Where products are added up for a function that bends beside zero or has ends, such as a sigmoid, one factor of each is
     /// smaller by a power of two, so that sums are where it does. What other tensors are indexed by is whole numbers, some of them beyond
-    /// the ends.
+    /// the ends. What a logarithm or a root is taken of is positive.
     ///
     /// The values are those that the operand's type can hold and multiply. The same seed gives the same values on every
     /// machine and any number of cores.
@@ -61,6 +61,9 @@ impl Operands {
             let (seed, dtype) = ([seed, number as u64], tensor.dtype);
             if let Some(extent) = spec.indexes(tensor) {
                 return random_tensor(&tensor.shape, seed, |x| index(x, extent));
+            }
+            if has_roots(spec, tensor) {
+                return random_tensor(&tensor.shape, seed, |x| dtype.stored(x.abs()));
             }
             match is_multiplied(spec, tensor) {
                 true if Some(&tensor.name) == data => {
@@ -98,6 +101,19 @@ impl Operands {
 fn is_multiplied(spec: &Spec, tensor: &Tensor) -> bool {
     let mut loads = spec.equations[..=spec.main].iter().flat_map(|equation| equation.loads());
     loads.any(|access| spec.tensor(access).name == tensor.name)
+}
+
+/// True for what some equation takes logarithms or roots of, which negative values lack.
+fn has_roots(spec: &Spec, tensor: &Tensor) -> bool {
+    let is_root = |expr: &Expr| match expr {
+        Expr::Unary(UnaryOp::Log | UnaryOp::Sqrt | UnaryOp::Rsqrt, of) => {
+            matches!(&**of, Expr::Load(access) if spec.tensor(access).name == tensor.name)
+        }
+        _ => false,
+    };
+    let mut has_roots = false;
+    spec.equations.iter().for_each(|equation| equation.value.for_each(&mut |expr| has_roots |= is_root(expr)));
+    has_roots
 }
 
 /// True for what the last equation multiplies sums by, such as slopes.
