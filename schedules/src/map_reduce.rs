@@ -10,6 +10,7 @@
 //! for m { .. max = max in[m, ..]; .. sum = Σ exp(in[m, ..] - max); for n.t { out[m, 16*n.t + i] = exp(in[m, 16*n.t + i] - max) / sum } }
 //! ```
 //!
+//! Of images whose channels are whole blocks, a config may have either in blocks of channels: vectors go along the lanes of a block then.
 //! What a window reads beyond a tensor is left out: tiles that touch padding are single positions with shorter loops over the window.
 
 use std::sync::Arc;
@@ -23,14 +24,19 @@ use autotune_ir::spec::{Axis, AxisId, Equation, Spec};
 use autotune_ir::target::CpuTarget;
 
 use crate::config::{KnobValues, Value};
+use crate::direct::block_size;
+use crate::direct::reader::Reader;
 use crate::error::LowerError;
 use crate::workload::Workload;
 
 mod chain;
+mod default;
 mod knobs;
+mod laid;
 mod sketch;
 
 pub(crate) use chain::{Chain, axis_of, is_given};
+use laid::Laid;
 pub(crate) use sketch::MapReduceSketch;
 pub use sketch::SKETCH;
 
@@ -89,6 +95,8 @@ pub(crate) struct Taps {
 #[derive(Clone, Debug)]
 pub struct MapReduce {
     pub(crate) chain: Chain,
+    /// How images lie that are in blocks of channels, over which the chain is.
+    pub(crate) laid: Option<Laid>,
     /// By pass: the axis along which vectors go.
     pub(crate) vectors: Vec<AxisId>,
     /// Elements of the vectors along an axis that is no row.
@@ -111,7 +119,8 @@ fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
     let chain = Chain::of(spec)?;
     let (windows, tiles, order) = (windows(&chain)?, vec![1; chain.rows], (0..chain.rows).collect());
     let (vectors, before) = (Vec::new(), Vec::new());
-    let least = MapReduce { chain, vectors, lanes: 1, tiles, order, parallel: 1, unroll: 1, windows, before };
+    let least =
+        MapReduce { chain, laid: None, vectors, lanes: 1, tiles, order, parallel: 1, unroll: 1, windows, before };
     least.leaves().is_some_and(|leaves| leaves <= MAX_LEAVES).then_some(least.chain)
 }
 
@@ -167,12 +176,8 @@ impl MapReduce {
     pub fn new(workload: &Workload, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let unfit = || LowerError::unfit(SKETCH, workload);
         let chain = Chain::of(workload.spec()).ok_or_else(unfit)?;
-        let windows = windows(&chain).ok_or_else(unfit)?;
-        let name = choice(knobs, "vector")?;
-        if !chain.passes().iter().any(|pass| pass.axes.iter().any(|axis| axis.name == name)) {
-            return Err(LowerError::knob("vector", format!("'{name}' is no axis of the workload")));
-        }
-        let vectors = chain.passes().iter().map(|pass| knobs::vector_of(&chain, pass, &name)).collect();
+        let laid = Laid::read(&chain, block_size(target), &Reader(knobs))?;
+        let mut vectors = vectors(&chain, laid.as_ref(), &choice(knobs, "vector")?)?;
         let mut tiles = vec![1; chain.rows];
         for axis in knobs::tiled(&chain) {
             let Axis { name, extent, .. } = chain.row_axes()[axis];
@@ -188,9 +193,18 @@ impl MapReduce {
         };
         let (parallel, unroll) = (number("parallel")?, number("unroll")?);
         let width = if knobs.value("width").is_some() { number("width")? } else { 1 };
-        let (lanes, order) = (width * target.lanes(), order(&chain, knobs)?);
+        let (lanes, mut order) = (width * target.lanes(), order(&chain, knobs)?);
         let before = chain.before().map(|chain| Self::transposing(chain, target)).collect();
-        let plan = Self { chain, vectors, lanes, tiles, order, parallel, unroll, windows, before };
+
+        let mut chain = chain;
+        if let Some(laid) = &laid {
+            chain = laid.chain(&chain);
+            vectors = vec![laid.lane()];
+            order.push(laid.lane());
+            tiles = laid.tiles(tiles)?;
+        }
+        let windows = windows(&chain).ok_or_else(unfit)?;
+        let plan = Self { chain, laid, vectors, lanes, tiles, order, parallel, unroll, windows, before };
         plan.check(target)?;
         Ok(plan)
     }
@@ -204,9 +218,10 @@ impl MapReduce {
         let mut tiles = vec![1; chain.rows];
         read.for_each(|axis| tiles[axis] = TRANSPOSED.0.min(map.axes[axis].extent));
         tiles[vector] = TRANSPOSED.1.min(map.axes[vector].extent);
-        let (order, parallel) = ((0..chain.rows).collect(), sketch::parallel_loops(&chain, target));
+        let parallel = default::parallel_loops(chain.row_axes().iter().map(|axis| axis.extent), target);
+        let order = (0..chain.rows).collect();
         let (vectors, windows, before) = (vec![vector], Vec::new(), Vec::new());
-        Self { chain, vectors, lanes: target.lanes(), tiles, order, parallel, unroll: 1, windows, before }
+        Self { chain, laid: None, vectors, lanes: target.lanes(), tiles, order, parallel, unroll: 1, windows, before }
     }
 
     /// Registers, memory, and length of the code.
@@ -240,6 +255,11 @@ impl MapReduce {
             return Err(LowerError::knob("tile", format!("{leaves} nests with {code} statements")));
         }
         Ok(())
+    }
+
+    /// What is computed, as the workload says it.
+    pub(crate) fn spec(&self) -> &Arc<Spec> {
+        self.laid.as_ref().map_or(&self.chain.spec, Laid::spec)
     }
 
     /// Elements of the vectors of a pass, along a row those of a whole tile.
@@ -302,6 +322,22 @@ fn whole(start: usize, end: usize, tile: usize) -> impl Iterator<Item = Piece> {
     let pieces = [(start, count, tile), (end - rest, 1, rest)];
     let piece = |(start, count, tile)| Piece { start, count, tile, taps: None };
     pieces.into_iter().filter(|(_, count, tile)| count * tile > 0).map(piece)
+}
+
+/// By pass: the axis along which vectors go where the knob has this name.
+fn vectors(chain: &Chain, laid: Option<&Laid>, name: &str) -> Result<Vec<AxisId>, LowerError> {
+    let refused = |reason: String| Err(LowerError::knob("vector", reason));
+    if !chain.passes().iter().any(|pass| pass.axes.iter().any(|axis| axis.name == name)) {
+        return refused(format!("'{name}' is no axis of the workload"));
+    }
+    let channel = laid::channel(chain).map(|axis| chain.row_axes()[axis].name);
+    match laid {
+        Some(_) if channel != Some(name) => {
+            refused(format!("'{name}' is not the channels, whose blocks vectors go along"))
+        }
+        None if channel == Some(name) => refused(format!("'{name}' is contiguous in blocks of channels only")),
+        _ => Ok(chain.passes().iter().map(|pass| knobs::vector_of(chain, pass, name)).collect()),
+    }
 }
 
 /// The rows whose order is not chosen, then the others as the knob has them.

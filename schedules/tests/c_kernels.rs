@@ -9,7 +9,9 @@ use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, lower, max_r
 use common::convolutions::random_convolution;
 use common::pairs::random_pair;
 use common::pointwise::random_pointwise;
-use common::workloads::{random_map_reduce, random_panel, random_winograd, random_workload, sample_winograd};
+use common::workloads::{
+    random_blocked, random_map_reduce, random_panel, random_winograd, random_workload, sample_winograd,
+};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -63,6 +65,15 @@ fn random_pairs_of_contractions_agree_with_the_reference() {
         check(&workload, &target, seed, |space| {
             vec![space.default_config(), space.sample(&mut rng.clone()).config().clone()]
         });
+    });
+}
+
+#[test]
+fn random_images_in_blocks_of_channels_agree_with_the_reference() {
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    (0..24u64).into_par_iter().for_each(|seed| {
+        let (workload, config) = random_blocked(&target, &mut ChaCha8Rng::seed_from_u64(seed));
+        check(&workload, &target, seed, |_| vec![config.clone()]);
     });
 }
 

@@ -87,6 +87,11 @@ fn fused_contractions_keep_what_is_between_in_chunks() {
 }
 
 #[test]
+fn pooling_goes_by_blocks_of_channels_and_peels_padding() {
+    golden("pool2d_blocked", "pool2d:c=16,h=7,w=15,k=3,s=2,p=1,kind=max", &[]);
+}
+
+#[test]
 fn winograd_peels_tiles_at_the_borders() {
     let target = Target::Cpu(CpuTarget::generic_avx2(1));
     let workload: Workload = "conv2d:c=16,h=6,w=5,o=24,k=3,p=1,bias,act=relu".parse().unwrap();

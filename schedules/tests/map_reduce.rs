@@ -4,15 +4,15 @@
 
 mod common;
 
-use autotune_ir::program::{Expr, Node, Program, Store, StoreMode};
+use autotune_ir::program::{BufferId, Expr, Layout, Node, Program, Role, Store, StoreMode};
 use autotune_ir::{Affine, CpuTarget, Isa, Target, verify};
 use autotune_schedules::workload::{
     Attention, GroupNorm, LayerNorm, LocalResponseNorm, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm, Softmax, Transpose,
 };
-use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, max_rel_error, reference};
+use autotune_schedules::{Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, reference};
 use common::nests::for_each_store;
-use common::random_programs::check;
-use common::workloads::random_map_reduce;
+use common::random_programs::{check, check_configs};
+use common::workloads::{random_blocked, random_map_reduce};
 use ndarray::{ArrayD, Axis, s};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -163,6 +163,69 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
 }
 
 #[test]
+fn random_images_in_blocks_of_channels_are_proven_and_agree_with_the_reference() {
+    let mut layouts = std::collections::BTreeSet::new();
+    for isa in [Isa::Avx2, Isa::Avx512, Isa::Generic] {
+        for seed in 0..80 {
+            let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 3) });
+            let (workload, config) = random_blocked(&target, &mut ChaCha8Rng::seed_from_u64(seed));
+            layouts.insert(["layout.in", "layout.out"].map(|knob| config.knobs[knob].to_string()));
+            check_configs(&ScheduleSpace::new(&workload, &target), seed, [config]);
+        }
+    }
+    assert_eq!(layouts.len(), 3, "{layouts:?}");
+}
+
+#[test]
+fn images_of_whole_blocks_are_in_blocks_of_channels_by_default() {
+    let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(1) });
+    let layouts = |text: &str| {
+        let workload: Workload = text.parse().unwrap();
+        let config = ScheduleSpace::new(&workload, &target).default_config();
+        let program = lower(&workload, &target, &config).unwrap();
+        let buffers = program.buffers.iter().filter(|buffer| buffer.role != Role::Accumulator);
+        buffers.map(|buffer| (buffer.name.clone(), buffer.layout)).collect::<Vec<_>>()
+    };
+    let (blocked, plain) = (Layout::ChannelBlocked(16), Layout::Plain);
+    let named =
+        |all: &[(&str, Layout)]| all.iter().map(|&(name, layout)| (name.to_string(), layout)).collect::<Vec<_>>();
+    for kind in ["max", "avg"] {
+        let pool = |c: usize| layouts(&format!("pool2d:c={c},h=9,w=9,k=3,s=2,p=1,kind={kind},bias,add"));
+        let with = |layout| named(&[("input", layout), ("bias", plain), ("residual", layout), ("output", layout)]);
+        assert_eq!(pool(48), with(blocked));
+        assert_eq!(pool(40), with(plain));
+    }
+    assert_eq!(layouts("resize:c=16,h=3,w=3,s=2,mode=nearest"), named(&[("input", blocked), ("output", blocked)]));
+    assert_eq!(layouts("transpose:b=16,m=16,n=16"), named(&[("input", plain), ("output", plain)]));
+}
+
+#[test]
+fn layouts_that_do_not_fit_are_refused_with_the_knob() {
+    let target = Target::Cpu(CpuTarget::generic_avx2(1));
+    let refused = |text: &str, changes: &[(&str, Value)]| {
+        let workload: Workload = text.parse().unwrap();
+        let mut config = ScheduleSpace::new(&workload, &target).default_config();
+        config.knobs.extend(changes.iter().map(|(name, value)| (name.to_string(), value.clone())));
+        lower(&workload, &target, &config).unwrap_err().to_string()
+    };
+    let word = |word: &str| Value::Choice(word.into());
+    let (whole, odd) = ("pool2d:c=16,h=9,w=20,k=3,kind=max", "pool2d:c=12,h=9,w=20,k=3,kind=max");
+    let no_blocks = "knob 'layout.in': no channels that blocks of 8 divide";
+    assert_eq!(refused(odd, &[("layout.in", word("blocked"))]), no_blocks);
+    assert_eq!(refused("reduce:m=8,n=8,op=sum", &[("layout.in", word("blocked"))]), no_blocks);
+    assert_eq!(refused(whole, &[("layout.out", word("tiled"))]), "knob 'layout.out': 'tiled' is not plain or blocked");
+    assert_eq!(
+        refused(whole, &[("vector", word("ow"))]),
+        "knob 'vector': 'ow' is not the channels, whose blocks vectors go along"
+    );
+    assert_eq!(refused(odd, &[("vector", word("c"))]), "knob 'vector': 'c' is contiguous in blocks of channels only");
+    assert_eq!(
+        refused(whole, &[("tile.c", Value::Tile(vec![4]))]),
+        "knob 'tile.c': 4 channels are no whole blocks of 8"
+    );
+}
+
+#[test]
 fn windows_that_end_beyond_the_image_count_where_that_is_asked_for() {
     let shape = |text: &str| text.parse::<Workload>().unwrap().output_shape().to_vec();
     assert_eq!(shape("pool2d:c=1,h=112,w=112,k=3,s=2,p=1,kind=max"), [1, 1, 56, 56]);
@@ -272,6 +335,20 @@ fn statements_of_another_equation_are_refused() {
 }
 
 #[test]
+fn other_lanes_of_a_block_are_refused() {
+    let blocked = "pool2d:c=16,h=9,w=9,k=3,s=2,p=1,kind=max";
+    assert_refused(blocked, "another index", |store| {
+        store.value = store.value.replaced(&mut |access| {
+            let mut access = access.clone();
+            if let (BufferId(0), [.., lane]) = (access.buffer, &mut access.index[..]) {
+                *lane = Affine::default();
+            }
+            Expr::Load(access)
+        });
+    });
+}
+
+#[test]
 fn every_pass_of_a_chain_is_proven() {
     let chain = "softmax:m=5,n=40";
     let of = |store: &Store| store.iteration.as_ref().unwrap().equation;
@@ -312,17 +389,21 @@ fn iterations_that_are_left_out_are_missed() {
 
 #[test]
 fn every_thread_has_work_by_default() {
-    let target = Target::Cpu(CpuTarget::generic_avx2(2));
-    for text in [
-        "pool2d:c=1,h=64,w=64,k=3,s=2,p=1,kind=max",
-        "pool2d:c=64,h=112,w=112,k=3,s=2,p=1,kind=max",
-        "reduce:m=1024,n=64,op=sum",
-        "transpose:m=512,n=512",
+    let few = CpuTarget::generic_avx2(2);
+    // There are fewer blocks of channels than threads.
+    let many = CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(16) };
+    for (text, cpu) in [
+        ("pool2d:c=1,h=64,w=64,k=3,s=2,p=1,kind=max", &few),
+        ("pool2d:c=64,h=112,w=112,k=3,s=2,p=1,kind=max", &few),
+        ("pool2d:c=64,h=112,w=112,k=3,s=2,p=1,kind=max", &many),
+        ("pool2d:n=2,c=32,h=112,w=112,k=2,s=2,kind=avg", &many),
+        ("reduce:m=1024,n=64,op=sum", &few),
+        ("transpose:m=512,n=512", &few),
     ] {
-        let workload: Workload = text.parse().unwrap();
+        let (workload, target): (Workload, _) = (text.parse().unwrap(), Target::Cpu(cpu.clone()));
         let config = ScheduleSpace::new(&workload, &target).default_config();
         let program = lower(&workload, &target, &config).unwrap();
-        assert!(program.stages[0].tasks() >= 8, "{text}\n{config}\n{program}");
+        assert!(program.stages[0].tasks() >= 4 * cpu.threads, "{text}\n{config}\n{program}");
     }
 }
 
@@ -337,11 +418,13 @@ fn vectors_go_along_what_is_contiguous_by_default() {
         ("layer_norm:m=512,n=768", "n"),
         ("group_norm:n=1,c=64,g=32,s=3136", "s"),
         ("local_response_norm:n=1,c=64,s=3136,size=5", "s"),
-        ("pool2d:c=64,h=112,w=112,k=3,s=2,p=1,kind=max", "ow"),
+        ("pool2d:c=64,h=112,w=112,k=3,s=2,p=1,kind=max", "c"),
+        ("pool2d:c=63,h=112,w=112,k=3,s=2,p=1,kind=max", "ow"),
+        ("resize:c=64,h=7,w=7,s=2,mode=nearest", "c"),
         ("attention:b=12,m=197,n=197,k=64", "d"),
     ] {
         let config = ScheduleSpace::new(&text.parse().unwrap(), &target).default_config();
-        assert!(config.to_string().contains(&format!("vector={axis};")), "{text}: {config}");
+        assert_eq!(config.knobs["vector"], Value::Choice(axis.into()), "{text}: {config}");
     }
 }
 

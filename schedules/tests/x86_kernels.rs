@@ -16,7 +16,9 @@ use common::machine;
 use common::nests::{access, assign, for_each_store, number, padded_conv, peeled_conv, repeat, tiled_matmul};
 use common::pairs::random_pair;
 use common::pointwise::random_pointwise;
-use common::workloads::{random_map_reduce, random_panel, random_winograd, random_workload, sample_winograd};
+use common::workloads::{
+    random_blocked, random_map_reduce, random_panel, random_winograd, random_workload, sample_winograd,
+};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -76,6 +78,19 @@ fn random_pairs_of_contractions_agree_with_the_reference() {
         (0..120u64).into_par_iter().for_each(|seed| {
             let workload = random_pair(&mut ChaCha8Rng::seed_from_u64(seed));
             check(&workload, &target(isa, 1 + seed as usize % 2), seed, 5);
+        });
+    }
+}
+
+#[test]
+fn random_images_in_blocks_of_channels_agree_with_the_reference() {
+    for isa in ISAS {
+        (0..200u64).into_par_iter().for_each(|seed| {
+            let target = target(isa, 1 + seed as usize % 2);
+            let (workload, config) = random_blocked(&target, &mut ChaCha8Rng::seed_from_u64(seed));
+            let program = lower(&workload, &target, &config).unwrap();
+            let context = format!("seed {seed}, {isa}: {workload}\n{config}");
+            check_program(&program, &target, seed, EXACT_TOLERANCE, &context);
         });
     }
 }

@@ -13,14 +13,8 @@ mod pass;
 
 /// The loop nests of a plan.
 pub(crate) fn lower(plan: &MapReduce) -> Program {
-    let spec = &plan.chain.spec;
-    let mut all = Nest::new(spec.multiplied_dtype());
-    for (number, tensor) in spec.operands().enumerate() {
-        all.buffer(tensor.name.to_string(), Role::Operand(number), Scope::Global, tensor.shape.clone());
-    }
-    let shape = spec.find(Role::Output).map_or_else(Vec::new, |tensor| tensor.shape.clone());
-    let output = all.buffer("output", Role::Output, Scope::Global, shape);
-    debug_assert!(all.buffers.iter().all(|buffer| buffer.layout == Layout::Plain));
+    let (spec, mut all) = (plan.spec(), Nest::new(plan.chain.spec.multiplied_dtype()));
+    let output = operands(plan, &mut all);
 
     let (mut made, tables) = tables(spec, &mut all, &[("task", LoopKind::Parallel)]);
     let mut stages: Vec<Stage> = tables.into_iter().collect();
@@ -41,6 +35,22 @@ pub(crate) fn lower(plan: &MapReduce) -> Program {
         buffers: all.buffers,
         stages,
     }
+}
+
+/// Adds the operands and then the result, as they lie in memory; says which buffer is the result.
+fn operands(plan: &MapReduce, all: &mut Nest) -> BufferId {
+    let spec = &plan.chain.spec;
+    let mut add = |name: String, role, tensor: BufferId| {
+        let shape = spec.tensors[tensor.0 as usize].shape.clone();
+        let buffer = all.buffer(name, role, Scope::Global, shape);
+        all.buffers[buffer.0 as usize].layout = plan.laid.as_ref().map_or(Layout::Plain, |laid| laid.layout(tensor));
+        buffer
+    };
+    let tensors = (0..).map(BufferId).zip(&spec.tensors);
+    for (id, tensor) in tensors.filter(|(_, tensor)| tensor.is_given()) {
+        add(tensor.name.to_string(), spec.role(id), id);
+    }
+    add("output".into(), Role::Output, spec.result().unwrap_or(plan.chain.last().output.buffer))
 }
 
 /// The nests of one chain, whose result goes to `output`; of each tensor where what was done before has stored it.

@@ -6,10 +6,14 @@ use autotune_ir::target::CpuTarget;
 use autotune_ir::{Affine, VarId};
 
 use super::chain::Chain;
+use super::laid;
+use crate::direct::block_size;
 use crate::knob_space::Knob;
 
 /// Loops whose order is chosen, the innermost ones.
 const ORDERED: usize = 4;
+/// Blocks of channels of a tile.
+const BLOCKS: [usize; 3] = [1, 2, 4];
 /// Tiles that vectors do not run along, of one pass and of several.
 const TILES: [usize; 4] = [1, 2, 4, 8];
 const TILES_OF_CHAINS: [usize; 7] = [1, 2, 3, 4, 6, 8, 12];
@@ -90,13 +94,20 @@ pub(super) fn vector_of(chain: &Chain, pass: &Equation, name: &str) -> AxisId {
 pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
     let (rows, lanes) = (chain.row_axes(), target.lanes());
     let vectors = vectors(chain);
-    let mut knobs = vec![Knob::choice("vector", &vectors)];
+    let channel = laid::blockable(chain, block_size(target));
+    let names: Vec<&str> = vectors.iter().copied().chain(channel.map(|axis| rows[axis].name)).collect();
+    let mut knobs = vec![Knob::choice("vector", &names)];
+    let layouts = ["layout.in", "layout.out"].map(|name| Knob::choice(name, &["plain", "blocked"]));
+    knobs.extend(layouts.into_iter().filter(|_| channel.is_some()));
     for axis in tiled(chain) {
         let extent = rows[axis].extent;
         let mut tiles = if chain.passes().len() == 1 { TILES.to_vec() } else { TILES_OF_CHAINS.to_vec() };
         if vectors.contains(&rows[axis].name) {
             tiles.extend([lanes, 2 * lanes, 4 * lanes, 8 * lanes]);
             tiles.extend((extent < lanes).then_some(extent));
+        }
+        if channel == Some(axis) {
+            tiles.extend(BLOCKS.map(|blocks| blocks * block_size(target)));
         }
         tiles.retain(|&tile| tile <= extent);
         tiles.sort_unstable();

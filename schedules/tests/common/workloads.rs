@@ -3,8 +3,8 @@
 
 use autotune_ir::Target;
 use autotune_schedules::workload::{
-    Attention, GroupNorm, LayerNorm, LocalResponseNorm, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm, Softmax,
-    Transpose, WorkloadError,
+    Attention, GroupNorm, LayerNorm, LocalResponseNorm, Pool2d, PoolKind, Reduce, ReduceOp, Resize, ResizeMode,
+    RmsNorm, Softmax, Transpose, WorkloadError,
 };
 use autotune_schedules::{Config, Conv2d, Matmul, ScheduleSpace, Value, Workload, winograd};
 use rand::{Rng, RngExt};
@@ -76,7 +76,7 @@ fn random_pool<R: Rng>(rng: &mut R) -> Pool2d {
     let pad = |rng: &mut R, d: usize| rng.random_range(0..=(dilation[d] * (kernel[d] - 1)).min(3));
     Pool2d {
         n: pick(rng, &[1, 1, 2]),
-        c: pick(rng, &[1, 2, 3, 8, 17]),
+        c: pick(rng, &[1, 2, 3, 8, 16, 17, 24, 32]),
         h: rng.random_range(1..24),
         w: rng.random_range(1..50),
         kernel,
@@ -85,6 +85,29 @@ fn random_pool<R: Rng>(rng: &mut R) -> Pool2d {
         dilation,
         ceil: kind == PoolKind::Max && rng.random(),
         kind,
+    }
+}
+
+/// A map or a reduction of images, with a config that has one of them or both in blocks of channels.
+pub fn random_blocked<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config) {
+    loop {
+        let (n, c) = (pick(rng, &[1, 1, 2]), 8 * pick(rng, &[1, 2, 2, 3, 4, 6, 10]));
+        let workload = match rng.random_range(0..4) {
+            0 => {
+                let (h, w) = (rng.random_range(1..6), rng.random_range(1..9));
+                let scale = [pick(rng, &[1, 2, 3]), pick(rng, &[1, 2, 5])];
+                Workload::new(Resize { n, c, h, w, scale, mode: ResizeMode::Nearest })
+            }
+            _ => Workload::new(Pool2d { n, c, ..random_pool(rng) }),
+        };
+        let epilogue = random_epilogue(rng);
+        let Ok(workload) = workload.map(|workload| workload.with_epilogue(epilogue)) else { continue };
+        let space = ScheduleSpace::new(&workload, target);
+        let blocked = Value::Choice("blocked".into());
+        let mut drawn = (0..if workload.flops() < 5e5 { 50 } else { 0 }).map(|_| space.sample(rng).config().clone());
+        if let Some(config) = drawn.find(|config| config.knobs.values().any(|value| *value == blocked)) {
+            return (workload, config);
+        }
     }
 }
 

@@ -287,6 +287,10 @@ impl Lowering<'_> {
     }
 
     fn iteration(&self, point: Vec<Affine>) -> Option<Iteration> {
+        let point = match &self.plan.laid {
+            Some(laid) => laid.point(point),
+            None => point,
+        };
         Some(Iteration { equation: self.plan.chain.numbers.start + self.number, point })
     }
 

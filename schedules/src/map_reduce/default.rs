@@ -1,0 +1,154 @@
+//! The schedule that is chosen without measuring.
+
+use std::sync::Arc;
+
+use super::chain::Chain;
+use super::{MapReduce, knobs, laid};
+use crate::config::Value;
+use crate::direct::block_size;
+use crate::knob_space::{Knob, KnobSpace};
+use crate::point::Point;
+use crate::workload::Workload;
+use autotune_ir::program::Access;
+use autotune_ir::spec::AxisId;
+use autotune_ir::target::CpuTarget;
+use autotune_ir::{Affine, VarId};
+
+/// Results of a tile: along the last row of plain tensors, and along each of three of images in blocks of channels.
+const RESULTS: usize = 4;
+const NEIGHBOURS: usize = 2;
+/// Tasks for each thread.
+const TASKS: usize = 4;
+
+/// Images whose channels are whole blocks are in blocks of channels, and a tile is two by two results of two blocks. Else vectors go along
+/// the result where what is read is contiguous there, too, in tiles of up to two vectors; along what is reduced where only that is
+/// contiguous, for four results at a time. What is contiguous along different axes is copied in blocks of 4 x 8. As many loops are parallel
+/// as it takes to have work for every thread.
+pub(super) fn default_point(workload: &Workload, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
+    let chain = Chain::of(workload.spec())?;
+    let is_valid = |point: &Point| MapReduce::new(workload, cpu, point).is_ok();
+    let blocked = laid::blockable(&chain, block_size(cpu)).map(|channel| Rule::of_blocks(&chain, channel, cpu));
+    let rules = blocked.into_iter().chain([Rule::plain(&chain, cpu)]);
+    let mut points = rules.filter_map(|rule| rule.point(&chain, space));
+    points.find(is_valid).or_else(|| Some(space.point(|_| 0)))
+}
+
+/// What a default schedule is to be.
+struct Rule {
+    vector: &'static str,
+    layout: &'static str,
+    /// The row of the outermost loop whose place is chosen, if not the first.
+    outermost: Option<AxisId>,
+    /// By row: most positions of a tile.
+    tiles: Vec<usize>,
+    parallel: usize,
+}
+
+impl Rule {
+    /// Tiles have neighbours along the channels and the last two rows. Where blocks are few for the threads, rows of pixels are the outermost
+    /// loop: padding would make them several in another.
+    fn of_blocks(chain: &Chain, channel: AxisId, cpu: &CpuTarget) -> Self {
+        let (rows, block) = (chain.row_axes(), block_size(cpu));
+        let pixels: Vec<AxisId> = knobs::tiled(chain).filter(|&axis| axis > channel).collect();
+        let of_channels = rows[..=channel].iter().map(|axis| axis.extent).product::<usize>() / block;
+        let (is_few, is_scarce) = match cpu.threads {
+            1 => (false, false),
+            threads => (of_channels < TASKS * threads, of_channels < NEIGHBOURS * TASKS * threads),
+        };
+
+        let mut tiles = vec![1; chain.rows];
+        pixels.iter().rev().take(2).for_each(|&axis| tiles[axis] = NEIGHBOURS);
+        tiles[channel] = if is_scarce { block } else { NEIGHBOURS * block };
+        let outermost = pixels.first().copied().filter(|_| is_few);
+        let mut order: Vec<AxisId> = (0..chain.rows).collect();
+        order.sort_by_key(|&axis| Some(axis) != outermost);
+        let parallel = parallel_loops(order.iter().map(|&axis| rows[axis].extent.div_ceil(tiles[axis])), cpu);
+        Self { vector: rows[channel].name, layout: "blocked", outermost, tiles, parallel }
+    }
+
+    fn plain(chain: &Chain, cpu: &CpuTarget) -> Self {
+        let (rows, vector) = (chain.row_axes(), vector_of(chain));
+        let of_rows = rows.iter().any(|axis| axis.name == vector);
+        let last = knobs::tiled(chain).last().map(|axis| rows[axis].name);
+        let is_scattered = of_rows && !reads_along(chain, vector);
+        let most = |axis: &'static str| match axis == vector {
+            true if is_scattered => 8,
+            true => 2 * cpu.lanes(),
+            false if is_scattered && reads_along(chain, axis) => 4,
+            false if !of_rows && last == Some(axis) => RESULTS,
+            false => 1,
+        };
+        let tiles = rows.iter().map(|axis| most(axis.name)).collect();
+        let parallel = parallel_loops(rows.iter().map(|axis| axis.extent), cpu);
+        Self { vector, layout: "plain", outermost: None, tiles, parallel }
+    }
+
+    /// The combination that it asks for, with the largest tiles that the knobs have.
+    fn point(&self, chain: &Chain, space: &Arc<KnobSpace>) -> Option<Point> {
+        space.point_of(|knob| {
+            let word = match knob.name.as_str() {
+                "vector" => self.vector.to_string(),
+                "parallel" => self.parallel.to_string(),
+                "layout.in" | "layout.out" => self.layout.to_string(),
+                "unroll" => "4".to_string(),
+                "width" => "1".to_string(),
+                "order" => {
+                    return Some(self.outermost.map_or(0, |axis| starting_with(knob, chain.row_axes()[axis].name)));
+                }
+                name => {
+                    let is_named = |axis: &AxisId| name.strip_prefix("tile.") == Some(chain.row_axes()[*axis].name);
+                    let most = (0..chain.rows).find(is_named).map_or(1, |axis| self.tiles[axis]);
+                    let fits = |value: &Value| matches!(value, Value::Tile(tile) if tile[0] <= most);
+                    return Some(knob.values.iter().rposition(fits).unwrap_or(0));
+                }
+            };
+            Some(knob.values.iter().position(|value| *value == Value::Choice(word.clone())).unwrap_or(0))
+        })
+    }
+}
+
+/// The first order whose outermost loop is of this name.
+fn starting_with(knob: &Knob, name: &str) -> usize {
+    let starts =
+        |value: &Value| matches!(value, Value::Order(names) if names.first().is_some_and(|first| first == name));
+    knob.values.iter().position(starts).unwrap_or(0)
+}
+
+/// The row along which the result is contiguous if operands are so along it, or nothing is combined; else the axis along which most
+/// accesses are.
+fn vector_of(chain: &Chain) -> &'static str {
+    let vectors = knobs::vectors(chain);
+    let is_of_result = |name: &&'static str| {
+        let axis = chain.row_axes().iter().position(|axis| axis.name == *name);
+        axis.is_some_and(|axis| uses(chain.last().output.index.last(), axis))
+    };
+    let of_result = vectors.iter().copied().rfind(is_of_result);
+    let best = of_result.filter(|&name| reads_along(chain, name) || !chain.reduces());
+    best.unwrap_or_else(|| knobs::most_contiguous(chain))
+}
+
+/// True if the last dimension of some operand goes along an axis.
+fn reads_along(chain: &Chain, name: &str) -> bool {
+    chain.passes().iter().any(|pass| {
+        let axis = pass.axes.iter().position(|axis| axis.name == name);
+        let is_read_along = |axis| {
+            let reads = |access: &Access| chain.is_at_hand(access) && uses(access.index.last(), axis);
+            pass.loads().into_iter().any(reads)
+        };
+        axis.is_some_and(is_read_along)
+    })
+}
+
+fn uses(index: Option<&Affine>, axis: AxisId) -> bool {
+    index.is_some_and(|index| index.uses(VarId(axis as u32)))
+}
+
+/// So many of the outermost loops, of so many iterations, make work for every thread.
+pub(super) fn parallel_loops(loops: impl Iterator<Item = usize>, cpu: &CpuTarget) -> usize {
+    let mut tasks = 1;
+    let enough = loops.filter(|&extent| extent > 1).position(|extent| {
+        tasks *= extent;
+        tasks >= TASKS * cpu.threads
+    });
+    enough.map_or(1, |at| at + 1).min(if cpu.threads > 1 { 3 } else { 1 })
+}

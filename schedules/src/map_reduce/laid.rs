@@ -1,0 +1,152 @@
+//! Images in blocks of channels: what the chain becomes where a config wants them so.
+//!
+//! ```text
+//! output[n, c, y, x] = max input[n, c, y + kh, x + kw]                                       c in 0..64
+//!   →  output[n, c, y, x, ci] = max input[n, c, y + kh, x + kw, ci]                          c in 0..4, ci in 0..16
+//! ```
+//!
+//! The axis over the lanes of a block is the last row, and vectors go along it: what they read and write is contiguous whatever the
+//! stride of a window. An image that stays plain is read or written at `16 * c + ci`.
+
+use std::sync::Arc;
+
+use autotune_ir::Affine;
+use autotune_ir::VarId;
+use autotune_ir::layout::physical_shape;
+use autotune_ir::program::{Access, BufferId, Expr, Layout};
+use autotune_ir::spec::{Axis, AxisId, Equation, Spec};
+
+use super::chain::{Chain, axis_of, is_given};
+use crate::contraction::lane_name;
+use crate::direct::reader::Reader;
+use crate::error::LowerError;
+
+/// How the images of a chain lie, and its axis of channels.
+#[derive(Clone, Debug)]
+pub(crate) struct Laid {
+    /// The spec of the workload, whose channels are one axis.
+    spec: Arc<Spec>,
+    /// By tensor.
+    layouts: Vec<Layout>,
+    channel: AxisId,
+    lane: AxisId,
+    block: usize,
+}
+
+/// The row that is the channel of images `[n, c, ..]`, where one is all that a single pass reads and one is the result.
+pub(super) fn channel(chain: &Chain) -> Option<AxisId> {
+    let ([pass], 0) = (chain.passes(), chain.numbers.start) else { return None };
+    let [input] = pass.loads()[..] else { return None };
+    let channel = axis_of(input.index.get(1)?).filter(|&axis| axis < chain.rows)?;
+    lane_name(pass.axes[channel].name)?;
+    let is_image = |access: &Access| {
+        let uses = |index: &&Affine| index.uses(VarId(channel as u32));
+        access.index.len() > 2 && access.index[1] == input.index[1] && access.index.iter().filter(uses).count() == 1
+    };
+    (is_given(&chain.spec, input) && is_image(input) && is_image(&pass.output)).then_some(channel)
+}
+
+/// The channel where blocks of `block` divide it.
+pub(super) fn blockable(chain: &Chain, block: usize) -> Option<AxisId> {
+    channel(chain).filter(|&axis| chain.row_axes()[axis].extent.is_multiple_of(block))
+}
+
+impl Laid {
+    /// As the knobs have it; `None` where all images are plain.
+    pub(super) fn read(chain: &Chain, block: usize, reader: &Reader) -> Result<Option<Self>, LowerError> {
+        let [input, output] = ["layout.in", "layout.out"].map(|name| Ok((name, reader.layout(name, block)?)));
+        let layouts = [input?, output?];
+        let Some(&(name, _)) = layouts.iter().find(|(_, layout)| *layout != Layout::Plain) else { return Ok(None) };
+        match blockable(chain, block) {
+            Some(channel) => Ok(Some(Self::of(chain, (channel, block), layouts.map(|(_, layout)| layout)))),
+            None => Err(LowerError::knob(name, format!("no channels that blocks of {block} divide"))),
+        }
+    }
+
+    fn of(chain: &Chain, (channel, block): (AxisId, usize), [input, output]: [Layout; 2]) -> Self {
+        let mut layouts = vec![Layout::Plain; chain.spec.tensors.len()];
+        let mut set = |access: &Access, layout| layouts[access.buffer.0 as usize] = layout;
+        let last = chain.last();
+        last.loads().into_iter().for_each(|access| set(access, input));
+        let behind = chain.tail().into_iter().flat_map(|tail| tail.loads().into_iter().chain([&tail.output]));
+        let of_result = behind.filter(|access| access.index == last.output.index);
+        of_result.chain([&last.output]).for_each(|access| set(access, output));
+        Self { spec: Arc::clone(&chain.spec), layouts, channel, lane: chain.rows, block }
+    }
+
+    /// The chain with channels as blocks and lanes, over images as they lie.
+    pub(super) fn chain(&self, chain: &Chain) -> Chain {
+        let mut spec = Spec::clone(&self.spec);
+        for (tensor, &layout) in spec.tensors.iter_mut().zip(&self.layouts) {
+            // A layout that does not fit is none that was read.
+            tensor.shape = physical_shape(&tensor.shape, layout).unwrap_or_default();
+        }
+        for equation in &mut spec.equations {
+            *equation = self.equation(equation);
+        }
+        Chain { spec: Arc::new(spec), numbers: chain.numbers.clone(), rows: chain.rows + 1 }
+    }
+
+    fn equation(&self, of: &Equation) -> Equation {
+        let Axis { name, extent, reduce } = of.axes[self.channel];
+        let mut axes = of.axes.clone();
+        axes[self.channel].extent = extent / self.block;
+        axes.insert(self.lane, Axis { name: lane_name(name).unwrap_or(name), extent: self.block, reduce });
+        let value = of.value.replaced(&mut |access| Expr::Load(self.access(access)));
+        Equation { axes, output: self.access(&of.output), value, reduction: of.reduction }
+    }
+
+    fn access(&self, access: &Access) -> Access {
+        let (channel, lane) = (VarId(self.channel as u32), VarId(self.lane as u32));
+        let moved = |index: &Affine| {
+            let mut moved = Affine::constant(index.constant);
+            for &(VarId(axis), c) in &index.terms {
+                let behind = u32::from(axis >= lane.0);
+                moved.add_scaled(&Affine::var(VarId(axis + behind)), c);
+            }
+            moved
+        };
+
+        let mut index: Vec<Affine> = access.index.iter().map(moved).collect();
+        match self.layouts[access.buffer.0 as usize] {
+            Layout::ChannelBlocked(_) => index.push(Affine::var(lane)),
+            _ => {
+                let channels = Affine::var(channel) * self.block as i64 + Affine::var(lane);
+                index.iter_mut().for_each(|index| *index = index.substitute(channel, &channels));
+            }
+        }
+        Access { buffer: access.buffer, index }
+    }
+
+    /// The tiles of rows by those of the workload's, which count channels: whole blocks of them.
+    pub(super) fn tiles(&self, mut tiles: Vec<usize>) -> Result<Vec<usize>, LowerError> {
+        let channels = tiles[self.channel];
+        if !channels.is_multiple_of(self.block) {
+            let knob = format!("tile.{}", self.spec.main().axes[self.channel].name);
+            return Err(LowerError::knob(&knob, format!("{channels} channels are no whole blocks of {}", self.block)));
+        }
+        tiles[self.channel] = channels / self.block;
+        tiles.push(self.block);
+        Ok(tiles)
+    }
+
+    /// The axis over the lanes of a block.
+    pub(super) fn lane(&self) -> AxisId {
+        self.lane
+    }
+
+    pub(super) fn spec(&self) -> &Arc<Spec> {
+        &self.spec
+    }
+
+    pub(crate) fn layout(&self, tensor: BufferId) -> Layout {
+        self.layouts[tensor.0 as usize]
+    }
+
+    /// A point of an equation of the workload's, by one of the chain's.
+    pub(crate) fn point(&self, mut point: Vec<Affine>) -> Vec<Affine> {
+        let lane = point.remove(self.lane);
+        point[self.channel] = point[self.channel].clone() * self.block as i64 + lane;
+        point
+    }
+}
