@@ -326,8 +326,8 @@ void autotune_main(float *const *buffers, char *local, long begin, long end) {
   }
   for (long t = begin > 1 ? begin : 1; t < (end < 2 ? end : 2); ++t) {
     long r = t - 1;
-    for (long v8 = 0; v8 < 3; ++v8) {
-      tile1(b0 + 32*v8 + 8, b1 + 16*v8 + 8);
+    for (long v9 = 0; v9 < 3; ++v9) {
+      tile1(b0 + 32*v9 + 8, b1 + 16*v9 + 8);
     }
   }
   for (long t = begin > 2 ? begin : 2; t < (end < 3 ? end : 3); ++t) {
@@ -340,8 +340,8 @@ void autotune_main(float *const *buffers, char *local, long begin, long end) {
   }
   for (long t = begin > 4 ? begin : 4; t < (end < 5 ? end : 5); ++t) {
     long r = t - 4;
-    for (long v43 = 0; v43 < 3; ++v43) {
-      tile3(b0 + 32*v43 + 128, b1 + 16*v43 + 72);
+    for (long v44 = 0; v44 < 3; ++v44) {
+      tile3(b0 + 32*v44 + 128, b1 + 16*v44 + 72);
     }
   }
   for (long t = begin > 5 ? begin : 5; t < (end < 6 ? end : 6); ++t) {
@@ -354,8 +354,8 @@ void autotune_main(float *const *buffers, char *local, long begin, long end) {
   }
   for (long t = begin > 7 ? begin : 7; t < (end < 8 ? end : 8); ++t) {
     long r = t - 7;
-    for (long v81 = 0; v81 < 3; ++v81) {
-      tile1(b0 + 32*v81 + 608, b1 + 16*v81 + 200);
+    for (long v82 = 0; v82 < 3; ++v82) {
+      tile1(b0 + 32*v82 + 608, b1 + 16*v82 + 200);
     }
   }
   for (long t = begin > 8 ? begin : 8; t < (end < 9 ? end : 9); ++t) {
