@@ -33,6 +33,6 @@ Exit codes: 0 done, 1 failure, 2 bad usage, 130 interrupted by Ctrl-C.";
 
 /// [`EXAMPLES`] with every operator, by a workload of it and all of its fields.
 pub(super) fn examples() -> String {
-    let line = |kind: &OperatorKind| format!("  {:<49}fields: {}\n", kind.example, kind.fields);
+    let line = |kind: &OperatorKind| format!("  {:<48} fields: {}\n", kind.example, kind.fields);
     EXAMPLES.replace("{operators}", &operators().into_iter().map(line).collect::<String>())
 }
