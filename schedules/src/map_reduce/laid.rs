@@ -33,17 +33,24 @@ pub(crate) struct Laid {
     block: usize,
 }
 
-/// The row that is the channel of images `[n, c, ..]`, where one is all that a single pass reads and one is the result.
+/// The row that is the channel of images `[n, c, ..]`, where one is all that a single pass reads beside tables, none of them at places that
+/// values say, and one is the result.
 pub(super) fn channel(chain: &Chain) -> Option<AxisId> {
     let ([pass], 0) = (chain.passes(), chain.numbers.start) else { return None };
-    let [input] = pass.loads()[..] else { return None };
+    let loads = pass.loads();
+    let (given, tables): (Vec<&Access>, Vec<&Access>) = loads.iter().partition(|access| is_given(&chain.spec, access));
+    let [input] = given[..] else { return None };
+    let mut gathers = false;
+    pass.value.for_each(&mut |expr| gathers |= matches!(expr, Expr::Gather(_)));
     let channel = axis_of(input.index.get(1)?).filter(|&axis| axis < chain.rows)?;
     lane_name(pass.axes[channel].name)?;
     let is_image = |access: &Access| {
         let uses = |index: &&Affine| index.uses(VarId(channel as u32));
         access.index.len() > 2 && access.index[1] == input.index[1] && access.index.iter().filter(uses).count() == 1
     };
-    (is_given(&chain.spec, input) && is_image(input) && is_image(&pass.output)).then_some(channel)
+    let is_of_channels = |access: &Access| access.index.iter().any(|index| index.uses(VarId(channel as u32)));
+    let is_plain = gathers || tables.into_iter().any(is_of_channels);
+    (!is_plain && is_image(input) && is_image(&pass.output)).then_some(channel)
 }
 
 /// The channel where blocks of `block` divide it.
@@ -67,7 +74,8 @@ impl Laid {
         let mut layouts = vec![Layout::Plain; chain.spec.tensors.len()];
         let mut set = |access: &Access, layout| layouts[access.buffer.0 as usize] = layout;
         let last = chain.last();
-        last.loads().into_iter().for_each(|access| set(access, input));
+        let given = last.loads().into_iter().filter(|access| is_given(&chain.spec, access));
+        given.for_each(|access| set(access, input));
         let behind = chain.tail().into_iter().flat_map(|tail| tail.loads().into_iter().chain([&tail.output]));
         let of_result = behind.filter(|access| access.index == last.output.index);
         of_result.chain([&last.output]).for_each(|access| set(access, output));
