@@ -45,7 +45,7 @@ impl Default for AnnealingParams {
     fn default() -> Self {
         Self {
             chains: 32,
-            scored_per_config: 12,
+            scored_per_config: 24,
             temperature: 1.0,
             early_stop: 8,
             elites: 16,
