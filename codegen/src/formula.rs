@@ -42,13 +42,8 @@ pub(crate) fn used(program: &Program) -> Option<BTreeMap<&'static str, &'static 
 /// True if a program has elements that are found by values.
 pub(crate) fn gathers(program: &Program) -> bool {
     let mut nodes = program.stages.iter().flat_map(|stage| preorder(&stage.body));
-    nodes.any(|node| {
-        let mut gathers = false;
-        if let Node::Store(store) = node {
-            store.value.for_each(&mut |expr| gathers |= matches!(expr, Expr::Gather(_)));
-        }
-        gathers
-    })
+    let is_gather = |expr: &Expr| matches!(expr, Expr::Gather(_));
+    nodes.any(|node| matches!(node, Node::Store(store) if store.value.any(&is_gather)))
 }
 
 /// What [`autotune_ir::program::gathered_index`] is, of a type of whole numbers.

@@ -111,29 +111,20 @@ fn has_roots(spec: &Spec, tensor: &Tensor) -> bool {
         }
         _ => false,
     };
-    let mut has_roots = false;
-    spec.equations.iter().for_each(|equation| equation.value.for_each(&mut |expr| has_roots |= is_root(expr)));
-    has_roots
+    spec.equations.iter().any(|equation| equation.value.any(&is_root))
 }
 
 /// True for what the last equation multiplies sums by, such as slopes.
 fn scales_sums(spec: &Spec, tensor: &Tensor) -> bool {
     let is_it = |of: &Expr| matches!(of, Expr::Load(access) if spec.tensor(access).name == tensor.name);
-    let mut scales = false;
-    if let Some(tail) = spec.equations.last() {
-        let is_factor = |expr: &Expr| matches!(expr, Expr::Binary(BinaryOp::Mul, of) if of.iter().any(is_it));
-        tail.value.for_each(&mut |expr| scales |= is_factor(expr));
-    }
-    scales
+    let is_factor = |expr: &Expr| matches!(expr, Expr::Binary(BinaryOp::Mul, of) if of.iter().any(is_it));
+    spec.equations.last().is_some_and(|tail| tail.value.any(&is_factor))
 }
 
 /// True if products are added up for a function that bends beside zero or has ends.
 pub(crate) fn bends_sums(spec: &Spec) -> bool {
-    let mut bends = false;
-    if let Some(tail) = spec.equations.last() {
-        tail.value.for_each(&mut |expr| bends |= matches!(expr, Expr::Unary(..) | Expr::Binary(BinaryOp::Min, _)));
-    }
-    bends && !spec.is_chain() && spec.multiplies_tensors()
+    let does = |expr: &Expr| matches!(expr, Expr::Unary(..) | Expr::Binary(BinaryOp::Min, _));
+    spec.equations.last().is_some_and(|tail| tail.value.any(&does)) && !spec.is_chain() && spec.multiplies_tensors()
 }
 
 /// What the first factor of products is scaled by: where a function bends, a power of two by which sums are of a size between 2 and 4,

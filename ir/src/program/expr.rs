@@ -127,7 +127,13 @@ impl Expr {
         self.operands().iter().for_each(|of| of.for_each(visit));
     }
 
-    /// Calls `visit` on every load, those of gathers before their indices, left to right, with the conditions under which it happens: these and those around it.
+    /// True if it, or what it is made of, passes a test.
+    pub fn any(&self, test: &impl Fn(&Expr) -> bool) -> bool {
+        test(self) || self.operands().iter().any(|of| of.any(test))
+    }
+
+    /// Calls `visit` on every load, those of gathers before their indices, left to right, with the conditions under which it happens: these
+    /// and those around it.
     pub fn for_each_guarded_load<'a>(
         &'a self,
         guards: &mut Vec<&'a InBounds>,

@@ -63,11 +63,9 @@ impl Walk<'_, '_> {
             let is_once = |(place, dim): (usize, &usize)| !dims[..place].contains(dim) && is_zero(dim);
             matches!(buffer.role, Role::Operand(_)) && dims.len() == at.len() && dims.iter().enumerate().all(is_once)
         };
-        let mut all_right = true;
-        value.for_each(&mut |expr| all_right &= !matches!(expr, Expr::Gather(gather) if !is_right(gather)));
-        match all_right {
-            true => Ok(()),
-            false => self.nesting("an element found by values that is none of an operand"),
+        match value.any(&|expr| matches!(expr, Expr::Gather(gather) if !is_right(gather))) {
+            true => self.nesting("an element found by values that is none of an operand"),
+            false => Ok(()),
         }
     }
 

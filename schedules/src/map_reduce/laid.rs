@@ -40,8 +40,7 @@ pub(super) fn channel(chain: &Chain) -> Option<AxisId> {
     let loads = pass.loads();
     let (given, tables): (Vec<&Access>, Vec<&Access>) = loads.iter().partition(|access| is_given(&chain.spec, access));
     let [input] = given[..] else { return None };
-    let mut gathers = false;
-    pass.value.for_each(&mut |expr| gathers |= matches!(expr, Expr::Gather(_)));
+    let gathers = pass.value.any(&|expr| matches!(expr, Expr::Gather(_)));
     let channel = axis_of(input.index.get(1)?).filter(|&axis| axis < chain.rows)?;
     lane_name(pass.axes[channel].name)?;
     let is_image = |access: &Access| {

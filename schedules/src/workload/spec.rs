@@ -65,9 +65,7 @@ pub(super) fn of((formula, tables): (Formula, Vec<Table>), name: &str, dtype: DT
 /// True if a value finds elements by those of an operand: whole numbers, which other types than f32 have few of.
 fn indexes(operand: usize, value: &Expr) -> bool {
     let is_it = |at: &Expr| matches!(at, Expr::Load(access) if access.buffer.0 as usize == operand);
-    let mut indexes = false;
-    value.for_each(&mut |expr| indexes |= matches!(expr, Expr::Gather(gather) if gather.at.iter().any(is_it)));
-    indexes
+    value.any(&|expr| matches!(expr, Expr::Gather(gather) if gather.at.iter().any(is_it)))
 }
 
 /// The equation that combines most values, the last of them; the last one if nothing is combined.

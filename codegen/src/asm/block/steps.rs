@@ -198,21 +198,15 @@ impl<S: Vectors> Block<'_, S> {
     fn fused(&mut self, steps: &mut Steps, of: [u32; 3]) -> Result<Vector, Failure> {
         let [a, b, c] = of;
         let factors = [(a, b), (b, a)].into_iter().find(|&(factor, other)| steps.gives(factor, &[other, c]).is_some());
-        if let Some((factor, other)) = factors.filter(|_| steps.gives(c, &[a, b]).is_none()) {
-            let to = self.own(steps, factor, &[other, c])?;
-            let register = self.step_register(steps, other)?;
-            let operand = self.step_operand(steps, c)?;
-            self.isa.arithmetic(Arithmetic::MulThenAdd, to, register, operand);
-            self.release(Operand::Register(register));
-            self.release(operand);
-            self.end_uses(steps, &of);
-            return Ok(to);
-        }
+        let (op, to, [first, second]) = match factors.filter(|_| steps.gives(c, &[a, b]).is_none()) {
+            Some((factor, other)) => (Arithmetic::MulThenAdd, factor, [other, c]),
+            None => (Arithmetic::MulAdd, c, [a, b]),
+        };
 
-        let register = self.step_register(steps, a)?;
-        let operand = self.step_operand(steps, b)?;
-        let to = self.own(steps, c, &[a, b])?;
-        self.isa.arithmetic(Arithmetic::MulAdd, to, register, operand);
+        let register = self.step_register(steps, first)?;
+        let operand = self.step_operand(steps, second)?;
+        let to = self.own(steps, to, &[first, second])?;
+        self.isa.arithmetic(op, to, register, operand);
         self.release(Operand::Register(register));
         self.release(operand);
         self.end_uses(steps, &of);
