@@ -1,0 +1,152 @@
+//! A network as a graph of nodes.
+
+use std::sync::Arc;
+
+use crate::error::{GraphError, OpError};
+use crate::op::Op;
+use crate::tensor::{Element, Tensor};
+
+/// A node of a graph, by its position: its operands have lower ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u32);
+
+/// A tensor and what computes it of others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// For people; not always unique.
+    pub name: String,
+    /// What is computed.
+    pub op: Op,
+    /// Of what, in the order that [`Op`] says.
+    pub operands: Vec<NodeId>,
+    /// Extents of the tensor, outermost first.
+    pub shape: Vec<usize>,
+    /// Type of its elements.
+    pub element: Element,
+}
+
+/// A tensor that a network gives to its caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Its name, unique among outputs.
+    pub name: String,
+    /// What computes it.
+    pub node: NodeId,
+}
+
+/// A network: nodes with one tensor each, every one behind its operands. All shapes are known.
+///
+/// ```
+/// use autotune_network::{Element, Graph, Op, Tensor};
+/// use autotune_schedules::workload::{Activation, Function};
+///
+/// let mut graph = Graph::new("perceptron");
+/// let x = graph.input("x", Element::F32, &[1, 4])?;
+/// let w = graph.constant("w", Tensor::f32(&[4, 2], vec![0.5; 8])?);
+/// let sums = graph.add("fc", Op::MatMul, &[x, w])?;
+/// let y = graph.add("relu", Op::Map(Function::Activation(Activation::Relu)), &[sums])?;
+/// graph.output("y", y);
+/// assert_eq!(graph.node(y).shape, [1, 2]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Graph {
+    name: String,
+    nodes: Vec<Node>,
+    inputs: Vec<NodeId>,
+    outputs: Vec<Output>,
+}
+
+impl Graph {
+    /// A graph without nodes.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    /// What the network is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A tensor that the caller brings to every run; its name is unique among inputs.
+    pub fn input(&mut self, name: &str, element: Element, shape: &[usize]) -> Result<NodeId, GraphError> {
+        let twice = self.inputs.iter().any(|&id| self.node(id).name == name);
+        let wrong = twice.then(|| OpError::Unfit("another input has the name".into()));
+        let wrong = wrong.or_else(|| crate::tensor::elements(shape).err());
+        if let Some(source) = wrong {
+            return Err(GraphError { node: name.into(), op: Op::Input.name(), source });
+        }
+
+        let node = Node { name: name.into(), op: Op::Input, operands: Vec::new(), shape: shape.to_vec(), element };
+        let id = self.push(node);
+        self.inputs.push(id);
+        Ok(id)
+    }
+
+    /// A tensor that is the same in all runs.
+    pub fn constant(&mut self, name: impl Into<String>, tensor: impl Into<Arc<Tensor>>) -> NodeId {
+        let tensor = tensor.into();
+        let (shape, element) = (tensor.shape().to_vec(), tensor.element());
+        self.push(Node { name: name.into(), op: Op::Constant(tensor), operands: Vec::new(), shape, element })
+    }
+
+    /// What an operation makes of the tensors of other nodes.
+    pub fn add(&mut self, name: impl Into<String>, op: Op, operands: &[NodeId]) -> Result<NodeId, GraphError> {
+        let name = name.into();
+        let known: Vec<(&[usize], Element)> =
+            operands.iter().map(|&id| (&*self.node(id).shape, self.node(id).element)).collect();
+        match op.infer(&known) {
+            Ok((shape, element)) => Ok(self.push(Node { name, op, operands: operands.to_vec(), shape, element })),
+            Err(source) => Err(GraphError { node: name, op: op.name(), source }),
+        }
+    }
+
+    /// A tensor of a node as one that the network gives to its caller.
+    pub fn output(&mut self, name: impl Into<String>, node: NodeId) {
+        self.outputs.push(Output { name: name.into(), node });
+    }
+
+    /// A node.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.0 as usize]
+    }
+
+    /// The tensor of a node that is the same in all runs.
+    pub fn constant_of(&self, id: NodeId) -> Option<&Arc<Tensor>> {
+        match &self.node(id).op {
+            Op::Constant(tensor) => Some(tensor),
+            _ => None,
+        }
+    }
+
+    /// All nodes, every one behind its operands.
+    pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeId, &Node)> + ExactSizeIterator {
+        self.nodes.iter().enumerate().map(|(id, node)| (NodeId(id as u32), node))
+    }
+
+    /// What the caller brings, in the order in which it was declared.
+    pub fn inputs(&self) -> &[NodeId] {
+        &self.inputs
+    }
+
+    /// What the caller gets.
+    pub fn outputs(&self) -> &[Output] {
+        &self.outputs
+    }
+
+    /// How often each node is an operand or an output.
+    pub fn uses(&self) -> Vec<usize> {
+        let mut uses = vec![0; self.nodes.len()];
+        let operands = self.nodes.iter().flat_map(|node| &node.operands);
+        for id in operands.chain(self.outputs.iter().map(|output| &output.node)) {
+            uses[id.0 as usize] += 1;
+        }
+        uses
+    }
+
+    fn push(&mut self, node: Node) -> NodeId {
+        let id = NodeId(self.nodes.len() as u32);
+        self.nodes.push(node);
+        id
+    }
+}
