@@ -1,0 +1,88 @@
+//! Networks that come with the library, with random weights: what a network costs does not depend on them.
+//!
+//! All are for inference at batch 1. Dropout, which does nothing then, is left out; batch normalisation is a product and a sum.
+
+use thiserror::Error;
+
+use crate::builder::{Builder, Seeded, Weights};
+use crate::error::GraphError;
+use crate::graph::Graph;
+
+mod classic;
+mod mobile;
+mod recurrent;
+mod resnet;
+mod transformer;
+
+/// What the weights of [`graph`] depend on.
+const SEED: u64 = 1;
+
+/// Adds a network's layers.
+type Layers = fn(&Builder);
+
+/// Every network by its name, in the order in which they are listed.
+const NETWORKS: [(&str, Layers); 11] = [
+    ("resnet18", |net| resnet::basic(net, [2, 2, 2, 2])),
+    ("resnet34", |net| resnet::basic(net, [3, 4, 6, 3])),
+    ("resnet50", |net| resnet::bottleneck(net, [3, 4, 6, 3])),
+    ("mobilenet_v2", mobile::mobilenet_v2),
+    ("squeezenet", mobile::squeezenet),
+    ("vgg16", classic::vgg16),
+    ("bert_base", transformer::bert_base),
+    ("vit_b16", transformer::vit_b16),
+    ("dqn", classic::dqn),
+    ("dcgan", classic::dcgan),
+    ("lstm", recurrent::lstm),
+];
+
+/// The names of all networks.
+///
+/// | name | is | input |
+/// |---|---|---|
+/// | `resnet18`, `resnet34`, `resnet50` | He et al., "Deep Residual Learning for Image Recognition" (2016) | 3x224x224 |
+/// | `mobilenet_v2` | Sandler et al., "MobileNetV2" (2018), width 1 | 3x224x224 |
+/// | `squeezenet` | Iandola et al., "SqueezeNet" (2016), version 1.1 | 3x224x224 |
+/// | `vgg16` | Simonyan and Zisserman, "Very Deep Convolutional Networks" (2015), configuration D | 3x224x224 |
+/// | `bert_base` | Devlin et al., "BERT" (2019), uncased, with its pooler | 128 tokens |
+/// | `vit_b16` | Dosovitskiy et al., "An Image is Worth 16x16 Words" (2021) | 3x224x224 |
+/// | `dqn` | Mnih et al., "Human-level control through deep reinforcement learning" (2015), 18 actions | 4x84x84 |
+/// | `dcgan` | Radford et al., "Unsupervised Representation Learning with DCGANs" (2016): the generator | 100 numbers |
+/// | `lstm` | Zaremba et al., "Recurrent Neural Network Regularization" (2014): the medium model, one step | 1 token |
+pub const NAMES: [&str; NETWORKS.len()] = {
+    let mut names = [""; NETWORKS.len()];
+    let mut i = 0;
+    while i < names.len() {
+        names[i] = NETWORKS[i].0;
+        i += 1;
+    }
+    names
+};
+
+/// No network of that name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("unknown network '{0}': expected {known}", known = NAMES.join(", "))]
+pub struct UnknownNetwork(pub String);
+
+/// Why a network cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ZooError {
+    /// There is none of the name.
+    #[error(transparent)]
+    Unknown(#[from] UnknownNetwork),
+    /// Its weights do not fit.
+    #[error(transparent)]
+    Weights(#[from] GraphError),
+}
+
+/// The network of a name, with random weights that are the same every time. They are all in memory: 47 MB of `resnet18`, 553 MB of `vgg16`.
+pub fn graph(name: &str) -> Result<Graph, ZooError> {
+    with_weights(name, Seeded { seed: SEED })
+}
+
+/// The network of a name with other weights.
+pub fn with_weights(name: &str, weights: impl Weights + 'static) -> Result<Graph, ZooError> {
+    let (_, build) = NETWORKS.iter().find(|known| known.0 == name).ok_or_else(|| UnknownNetwork(name.into()))?;
+    let net = Builder::new(name, weights);
+    build(&net);
+    Ok(net.finish()?)
+}
