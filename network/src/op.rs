@@ -7,6 +7,7 @@ use autotune_schedules::workload::{Coordinates, Function, PadMode, PoolKind, Red
 use crate::error::OpError;
 use crate::tensor::{Element, Tensor};
 
+mod evaluate;
 mod infer;
 
 /// A window along one spatial axis.
@@ -256,5 +257,20 @@ impl Op {
     /// Shape and element type of the output, from those of the operands.
     pub fn infer(&self, operands: &[(&[usize], Element)]) -> Result<(Vec<usize>, Element), OpError> {
         infer::output(self, operands)
+    }
+
+    /// The output, from the operands: the reference that kernels and rewriting are held to. Functions and sums are computed in double
+    /// precision and rounded once; where ONNX has the operation, the meaning is its own. Whole numbers wrap around; an integer division by
+    /// zero, and a number of [`Op::Gather`] that is out of range, are errors.
+    ///
+    /// ```
+    /// use autotune_network::{Op, Tensor};
+    /// let x = Tensor::f32(&[1, 3], vec![1.0, 2.0, 3.0])?;
+    /// let y = Op::MatMul.evaluate(&[&x, &Tensor::f32(&[3, 1], vec![1.0; 3])?])?;
+    /// assert_eq!(y, Tensor::f32(&[1, 1], vec![6.0])?);
+    /// # Ok::<(), autotune_network::OpError>(())
+    /// ```
+    pub fn evaluate(&self, operands: &[&Tensor]) -> Result<Tensor, OpError> {
+        evaluate::output(self, operands)
     }
 }

@@ -98,7 +98,8 @@ pub(crate) fn elements(shape: &[usize]) -> Result<usize, OpError> {
     count.filter(|&count| count <= MOST_ELEMENTS).ok_or_else(|| OpError::TooLarge { shape: shape.to_vec() })
 }
 
-fn array<T>(shape: &[usize], values: Vec<T>) -> Result<ArrayD<T>, OpError> {
+/// A tensor's elements, as many as the shape has.
+pub(crate) fn array<T>(shape: &[usize], values: Vec<T>) -> Result<ArrayD<T>, OpError> {
     let (wanted, found) = (elements(shape)?, values.len());
     ArrayD::from_shape_vec(IxDyn(shape), values)
         .map_err(|_| OpError::Unfit(format!("{found} elements for a tensor of {wanted}")))

@@ -1,0 +1,116 @@
+//! The tensors of a graph, by reference: every node by [`Op::evaluate`].
+
+use std::borrow::Cow;
+
+use thiserror::Error;
+
+use crate::error::GraphError;
+use crate::graph::{Graph, Node, NodeId};
+use crate::op::Op;
+use crate::tensor::{Element, Tensor};
+
+/// Why a graph was not evaluated.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum EvaluateError {
+    /// There are more or fewer tensors than the graph has inputs.
+    #[error("{found} tensors for {wanted} inputs")]
+    Count {
+        /// How many were brought.
+        found: usize,
+        /// How many the graph has.
+        wanted: usize,
+    },
+    /// A tensor is not what its input is declared as.
+    #[error("input '{name}' is {found_element}{found:?}, where {wanted_element}{wanted:?} is declared")]
+    Input {
+        /// The input's name.
+        name: String,
+        /// Shape of the tensor.
+        found: Vec<usize>,
+        /// Type of its elements.
+        found_element: Element,
+        /// Shape that was declared.
+        wanted: Vec<usize>,
+        /// Type that was declared.
+        wanted_element: Element,
+    },
+    /// A node's tensor cannot be computed.
+    #[error(transparent)]
+    Node(#[from] GraphError),
+}
+
+impl Graph {
+    /// The tensors of all outputs, in their order; `inputs` are in the order of [`Graph::inputs`].
+    ///
+    /// ```
+    /// use autotune_network::{Element, Graph, Op, Tensor, op::Binary};
+    /// let mut graph = Graph::new("sum");
+    /// let x = graph.input("x", Element::F32, &[2])?;
+    /// let y = graph.add("y", Op::Binary(Binary::Add), &[x, x])?;
+    /// graph.output("y", y);
+    /// assert_eq!(graph.evaluate(&[Tensor::f32(&[2], vec![1.0, 2.0])?])?, [Tensor::f32(&[2], vec![2.0, 4.0])?]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn evaluate(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EvaluateError> {
+        self.evaluate_each(inputs, |_, _| ())
+    }
+
+    /// The same; on the way, `visit` gets the tensor of every node in order. A tensor is dropped behind its last use.
+    pub fn evaluate_each(
+        &self,
+        inputs: &[Tensor],
+        mut visit: impl FnMut(NodeId, &Tensor),
+    ) -> Result<Vec<Tensor>, EvaluateError> {
+        self.check_inputs(inputs)?;
+        let mut brought = inputs.iter();
+        let mut uses = self.uses();
+        let mut tensors: Vec<Option<Cow<Tensor>>> = Vec::with_capacity(uses.len());
+
+        for (id, node) in self.nodes() {
+            let tensor = match &node.op {
+                Op::Input => brought.next().map(Cow::Borrowed),
+                Op::Constant(tensor) => Some(Cow::Borrowed(&**tensor)),
+                _ => Some(Cow::Owned(evaluate_node(node, &tensors)?)),
+            };
+            tensor.iter().for_each(|tensor| visit(id, tensor));
+            tensors.push(tensor.filter(|_| uses[id.0 as usize] > 0));
+
+            for operand in &node.operands {
+                let operand = operand.0 as usize;
+                uses[operand] -= 1;
+                if uses[operand] == 0 {
+                    tensors[operand] = None;
+                }
+            }
+        }
+        let outputs = self.outputs().iter().filter_map(|output| tensors[output.node.0 as usize].as_deref());
+        Ok(outputs.cloned().collect())
+    }
+
+    fn check_inputs(&self, inputs: &[Tensor]) -> Result<(), EvaluateError> {
+        let (found, wanted) = (inputs.len(), self.inputs().len());
+        if found != wanted {
+            return Err(EvaluateError::Count { found, wanted });
+        }
+        for (&id, tensor) in self.inputs().iter().zip(inputs) {
+            let node = self.node(id);
+            if (tensor.shape(), tensor.element()) != (&*node.shape, node.element) {
+                return Err(EvaluateError::Input {
+                    name: node.name.clone(),
+                    found: tensor.shape().to_vec(),
+                    found_element: tensor.element(),
+                    wanted: node.shape.clone(),
+                    wanted_element: node.element,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The tensor of a node, from those of its operands, which are there: they are dropped behind their last use only.
+fn evaluate_node(node: &Node, tensors: &[Option<Cow<Tensor>>]) -> Result<Tensor, GraphError> {
+    let operands: Vec<&Tensor> = node.operands.iter().filter_map(|id| tensors[id.0 as usize].as_deref()).collect();
+    let tensor = node.op.evaluate(&operands);
+    tensor.map_err(|source| GraphError { node: node.name.clone(), op: node.op.name(), source })
+}
