@@ -1,5 +1,10 @@
 //! What can be wrong with a graph.
 
+use autotune::{BuildError, LookupError};
+use autotune_ir::layout::LayoutError;
+use autotune_ir::program::Layout;
+use autotune_runtime::{DeviceError, KernelError};
+use autotune_schedules::WorkloadError;
 use thiserror::Error;
 
 use crate::tensor::Element;
@@ -46,4 +51,82 @@ pub struct GraphError {
     pub op: &'static str,
     /// What is wrong.
     pub source: OpError,
+}
+
+/// Why a graph cannot be made into something that runs.
+#[derive(Debug, Error)]
+pub enum CompileError {
+    /// A schedule cannot be had.
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    /// A kernel cannot be made.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// A kernel cannot be bound to its memory.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// There is no memory.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A conversion of layouts makes no sense.
+    #[error("a conversion of layouts: {0}")]
+    Workload(WorkloadError),
+    /// A constant cannot be brought into the layout that its kernel wants.
+    #[error("constant '{name}': {source}")]
+    Constant {
+        /// The constant.
+        name: String,
+        /// What is wrong.
+        source: LayoutError,
+    },
+    /// A tensor lies in one layout and is wanted in another, between which there is no conversion.
+    #[error("there is no conversion from layout {from:?} to {to:?}")]
+    Layouts {
+        /// The one.
+        from: Layout,
+        /// The other.
+        to: Layout,
+    },
+    /// A kernel wants weights that are the same in all runs.
+    #[error("{step}: the kernel packs its weights ahead of time, but they come with every run")]
+    NotConstant {
+        /// The step.
+        step: String,
+    },
+    /// The tensors of a run are too many bytes.
+    #[error("the tensors of a run are too large for this machine")]
+    TooLarge,
+}
+
+/// Why a network does not run.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// Not as many tensors as the network has inputs, or outputs.
+    #[error("{found} {what}, where the network has {wanted}")]
+    Count {
+        /// Inputs or outputs.
+        what: &'static str,
+        /// How many were given.
+        found: usize,
+        /// How many are wanted.
+        wanted: usize,
+    },
+    /// A tensor does not have the size that the network wants.
+    #[error("'{name}' has {found} elements, where {wanted} are wanted: shape {shape:?}")]
+    Size {
+        /// The input or output.
+        name: String,
+        /// Elements that were given.
+        found: usize,
+        /// Elements that are wanted.
+        wanted: usize,
+        /// The shape that the network wants.
+        shape: Vec<usize>,
+    },
+    /// A kernel cannot be started.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The interpreter cannot compute a node.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
 }

@@ -8,21 +8,33 @@
 //! | `op`, `op/` | what a node computes: attributes, and the shape of its output |
 //! | `op/evaluate` | what a node computes, as plain loops: the reference |
 //! | `graph` | nodes over each other: [`Graph`] |
+//! | `cut`, `cut/` | a graph as steps: kernels of workloads, copies, what is the same memory |
+//! | `plan` | schedules of the steps, layouts of tensors, conversions between them |
+//! | `arena`, `strided` | where tensors lie, copies of elements that lie apart |
+//! | `compiled` | a network that runs: [`Compiled`], [`Workspace`] |
 //! | `builder`, `builder/` | graphs layer by layer, and where their weights are from: [`Builder`] |
 //! | `zoo`, `zoo/` | networks that come with the library |
 //! | `evaluate` | the tensors of a graph, by reference |
 
+pub mod cut;
 pub mod op;
 pub mod zoo;
 
+mod arena;
 mod builder;
+mod compiled;
 mod error;
 mod evaluate;
 mod graph;
+#[allow(dead_code)]
+mod minimise;
+mod plan;
+mod strided;
 mod tensor;
 
 pub use builder::{Builder, Conv, Fill, Seeded, Value, Weights};
-pub use error::{GraphError, OpError};
+pub use compiled::{Compiled, StepTime, Workspace};
+pub use error::{CompileError, GraphError, OpError, RunError};
 pub use evaluate::EvaluateError;
 pub use graph::{Graph, Node, NodeId, Output};
 pub use op::Op;

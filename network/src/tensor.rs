@@ -47,6 +47,24 @@ impl Tensor {
         Self::F32(ArrayD::from_elem(IxDyn(&[]), value))
     }
 
+    /// Elements of any type from numbers: integers and truth values as running networks have them.
+    pub(crate) fn of_numbers(shape: &[usize], element: Element, numbers: &[f32]) -> Result<Self, OpError> {
+        Ok(match element {
+            Element::F32 => Self::F32(array(shape, numbers.to_vec())?),
+            Element::I64 => Self::I64(array(shape, numbers.iter().map(|&x| x as i64).collect())?),
+            Element::Bool => Self::Bool(array(shape, numbers.iter().map(|&x| x != 0.0).collect())?),
+        })
+    }
+
+    /// Its elements as numbers, row-major: truth values are 0 and 1.
+    pub fn to_numbers(&self) -> Vec<f32> {
+        match self {
+            Self::F32(array) => array.iter().copied().collect(),
+            Self::I64(array) => array.iter().map(|&x| x as f32).collect(),
+            Self::Bool(array) => array.iter().map(|&x| f32::from(x)).collect(),
+        }
+    }
+
     /// Extents, outermost first.
     pub fn shape(&self) -> &[usize] {
         match self {

@@ -68,6 +68,15 @@ impl<D: Device> Run<'_, D> {
     pub fn start(&mut self, device: &D) -> Result<(), DeviceError> {
         device.start(&self.call)
     }
+
+    /// The call itself, for who keeps it beside what it uses.
+    ///
+    /// # Safety
+    ///
+    /// As [`Device::bind`]: whenever it is started, kernel, packed constants, scratch and operands are still there and in nobody else's use.
+    pub unsafe fn into_call(self) -> D::Call {
+        self.call
+    }
 }
 
 impl<D: Device> Kernel<D> {

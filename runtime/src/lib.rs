@@ -32,7 +32,7 @@ pub mod team;
 pub mod view;
 
 pub use affinity::{allowed_cores, pin_to_core};
-pub use cpu::Cpu;
+pub use cpu::{Cpu, CpuCall};
 pub use cuda::CudaDevice;
 pub use device::{Bound, Device, Extent};
 pub use element::{Element, bytes_of, bytes_of_mut};

@@ -1,0 +1,423 @@
+//! A network that runs.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use autotune::Tuned;
+use autotune_db::Source;
+use autotune_ir::layout::to_layout;
+use autotune_ir::plan::{Binding, PlanBuffer};
+use autotune_ir::program::Layout;
+use autotune_ir::{DType, Target};
+use autotune_runtime::{Cpu, CpuCall, Device, HostMemory, Kernel, Packed, View, ViewMut};
+use autotune_schedules::Workload;
+
+use crate::arena::{self, Need};
+use crate::cut::{Cut, Strided};
+use crate::error::{CompileError, GraphError, RunError};
+use crate::graph::{Graph, Node, NodeId};
+use crate::plan::{Action, Content, Doing, Operand, Plan, Span};
+use crate::tensor::Tensor;
+
+/// Tensors begin at multiples of this.
+const ALIGNMENT: usize = 256;
+
+/// A network with its kernels and packed weights. Any number of threads may run it at once, each in a [`Workspace`] of its own.
+pub struct Compiled {
+    graph: Graph,
+    plan: Plan,
+    threads: usize,
+    /// Of the plan's kernels.
+    kernels: Vec<Arc<Kernel>>,
+    /// Of the plan's actions, where they run kernels.
+    packed: Vec<Option<Arc<Packed>>>,
+    /// Constants that kernels read in runs beside what was packed of them, by action and operand.
+    unpacked: Vec<Vec<Option<HostMemory>>>,
+    /// Of the plan's slots, where they hold constants.
+    constants: Vec<Option<HostMemory>>,
+    /// Of the plan's slots, where they do not: their first bytes in a workspace's memory.
+    places: Vec<usize>,
+    /// Of the plan's actions, where they run kernels: the first bytes of their scratch.
+    scratch: Vec<usize>,
+    bytes: usize,
+}
+
+/// What one run at a time needs: a team of threads, and memory for all tensors on the way.
+pub struct Workspace {
+    network: Arc<Compiled>,
+    cpu: Cpu,
+    memory: HostMemory,
+    ready: Vec<Ready>,
+}
+
+/// How long a step takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepTime {
+    /// The name of the last node that it computes.
+    pub name: String,
+    /// Its kernel among [`Compiled::schedules`]; `None` if it copies, or has the interpreter compute.
+    pub kernel: Option<usize>,
+    /// Median over the runs.
+    pub run_secs: f64,
+}
+
+/// An action on its memory.
+enum Ready {
+    Call(CpuCall),
+    Copy(Strided, HostMemory, HostMemory),
+    Interpret(NodeId, Vec<HostMemory>, HostMemory),
+}
+
+impl Compiled {
+    /// A network on this machine's processor, with the best schedules that a source has, what is predicted where it has none.
+    pub fn new(graph: &Graph, source: Option<&dyn Source>, target: &Target) -> Result<Arc<Self>, CompileError> {
+        let mut choose = |workload: &Workload| match source {
+            Some(source) => Ok(Tuned::lookup(source, workload, target)?),
+            None => Ok(Tuned::untuned(workload, target)?),
+        };
+        let plan = Plan::of(graph, &Cut::of(graph), &mut choose)?;
+        Self::of_plan(graph, plan, target)
+    }
+
+    fn of_plan(graph: &Graph, plan: Plan, target: &Target) -> Result<Arc<Self>, CompileError> {
+        let threads = target.threads();
+        let one = Cpu::new(1);
+        let mut kernels = Vec::new();
+        for tuned in &plan.kernels {
+            kernels.push(Arc::clone(tuned.build_on(Cpu::new(1))?.kernel()));
+        }
+        let (mut packed, mut unpacked) = (Vec::new(), Vec::new());
+        for action in &plan.actions {
+            let Doing::Kernel(kernel) = action.work else {
+                packed.push(None);
+                unpacked.push(Vec::new());
+                continue;
+            };
+            let constants = constants(graph, &kernels[kernel], &action.operands)?;
+            packed.push(Some(pack(&one, &kernels[kernel], &constants)?));
+            let kept = constants.iter().map(|constant| match constant {
+                Some((buffer, elements)) if buffer.binding == (Binding::Constant { read_in_runs: true }) => {
+                    Ok(Some(one.upload(elements)?))
+                }
+                _ => Ok(None),
+            });
+            unpacked.push(kept.collect::<Result<_, CompileError>>()?);
+        }
+
+        let constant = |slot: &crate::plan::Slot| match slot.content {
+            Content::Constant(node, layout) => Ok(Some(one.upload(&laid(graph, node, layout)?)?)),
+            Content::Run => Ok(None),
+        };
+        let constants = plan.slots.iter().map(constant).collect::<Result<_, CompileError>>()?;
+        let team = Cpu::new(threads);
+        let (places, scratch, bytes) = places(&plan, &kernels, &team)?;
+        let graph = graph.clone();
+        Ok(Arc::new(Self { graph, plan, threads, kernels, packed, unpacked, constants, places, scratch, bytes }))
+    }
+
+    /// The graph that it computes.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The schedules of its kernels.
+    pub fn schedules(&self) -> &[Tuned] {
+        &self.plan.kernels
+    }
+
+    /// Bytes of the tensors of a run.
+    pub fn workspace_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Memory and threads for one run at a time.
+    pub fn workspace(self: &Arc<Self>) -> Result<Workspace, CompileError> {
+        let cpu = Cpu::new(self.threads);
+        let memory = cpu.allocate(self.bytes)?;
+        let ready = (0..self.plan.actions.len()).map(|action| self.ready(&cpu, &memory, action));
+        let ready = ready.collect::<Result<_, CompileError>>()?;
+        Ok(Workspace { network: Arc::clone(self), cpu, memory, ready })
+    }
+
+    fn ready(&self, cpu: &Cpu, memory: &HostMemory, number: usize) -> Result<Ready, CompileError> {
+        let action = &self.plan.actions[number];
+        let part = |span: Span| self.part(cpu, memory, span);
+        let span = |operand: &Operand| match operand {
+            Operand::Span(span) => Some(*span),
+            Operand::Constant(_) => None,
+        };
+        let spans = || action.operands.iter().filter_map(span);
+        match &action.work {
+            Doing::Kernel(kernel) => self.call(cpu, memory, number, *kernel),
+            Doing::Copy(strided) => {
+                let from = spans().next().ok_or(CompileError::TooLarge)?;
+                Ok(Ready::Copy(strided.clone(), part(from)?, part(action.output)?))
+            }
+            Doing::Interpret(node) => {
+                let operands = spans().map(part).collect::<Result<_, _>>()?;
+                Ok(Ready::Interpret(*node, operands, part(action.output)?))
+            }
+        }
+    }
+
+    /// A kernel on its memory.
+    fn call(&self, cpu: &Cpu, memory: &HostMemory, number: usize, kernel: usize) -> Result<Ready, CompileError> {
+        let (action, kernel) = (&self.plan.actions[number], &self.kernels[kernel]);
+        let buffers = || kernel.plan().buffers.iter();
+        let inputs: Vec<&PlanBuffer> =
+            buffers().filter(|b| matches!(b.binding, Binding::Data | Binding::Constant { .. })).collect();
+        let parts = action.operands.iter().enumerate().map(|(operand, what)| match what {
+            Operand::Span(span) => self.part(cpu, memory, *span).map(Some),
+            Operand::Constant(_) => match &self.unpacked[number][operand] {
+                // SAFETY: constants are only read.
+                Some(constant) => Ok(Some(unsafe { cpu.part(constant, 0..cpu.extent(constant).bytes) }?)),
+                None => Ok(None),
+            },
+        });
+        let parts = parts.collect::<Result<Vec<Option<HostMemory>>, CompileError>>()?;
+        let operands: Vec<View> = parts
+            .iter()
+            .zip(&inputs)
+            .map(|(part, buffer)| match part {
+                Some(part) => View::of(part, DType::F32, &buffer.shape).in_layout(buffer.layout),
+                None => View::packed(),
+            })
+            .collect();
+
+        let mut output = self.part(cpu, memory, action.output)?;
+        let written = buffers().find(|buffer| buffer.binding == Binding::Output);
+        let mut outputs: Vec<ViewMut> = written
+            .map(|buffer| ViewMut::of(&mut output, DType::F32, &buffer.shape).in_layout(buffer.layout))
+            .into_iter()
+            .collect();
+        let first = self.scratch[number];
+        let bytes = kernel.scratch_bytes(cpu)?;
+        // SAFETY: the plan gives this range to this action's scratch alone while it runs.
+        let mut scratch = kernel.scratch_in(cpu, unsafe { cpu.part(memory, first..first + bytes) }?)?;
+        let packed = self.packed[number].as_ref().ok_or(CompileError::TooLarge)?;
+        let run = kernel.bind(cpu, packed, &mut scratch, &operands, &mut outputs)?;
+        // SAFETY: kernel, packed constants and memory live in the workspace that the call does; the calls of a workspace run one after the
+        // other, and the plan lets no two tensors that live at the same time overlap.
+        Ok(Ready::Call(unsafe { run.into_call() }))
+    }
+
+    /// The memory of a span, to the end of its slot.
+    fn part(&self, cpu: &Cpu, memory: &HostMemory, span: Span) -> Result<HostMemory, CompileError> {
+        let slot = &self.plan.slots[span.slot];
+        let bytes = span.first * size_of::<f32>()..slot.elements * size_of::<f32>();
+        let (memory, first) = match &self.constants[span.slot] {
+            Some(constant) => (constant, 0),
+            None => (memory, self.places[span.slot]),
+        };
+        // SAFETY: constants are only read; what tensors of a run are used for, and when, the plan says.
+        let part = unsafe { cpu.part(memory, first + bytes.start..first + bytes.end) };
+        Ok(part?)
+    }
+}
+
+impl Workspace {
+    /// The network that it runs.
+    pub fn network(&self) -> &Arc<Compiled> {
+        &self.network
+    }
+
+    /// Runs the network: inputs and outputs are row-major, in the order of the graph. Integers and truth values are numbers in them.
+    pub fn run(&mut self, inputs: &[&[f32]], outputs: &mut [&mut [f32]]) -> Result<(), RunError> {
+        let network = Arc::clone(&self.network);
+        let (graph, plan) = (&network.graph, &network.plan);
+        count("inputs", inputs.len(), plan.inputs.len())?;
+        count("outputs", outputs.len(), plan.outputs.len())?;
+        for (&input, (&node, &span)) in inputs.iter().zip(graph.inputs().iter().zip(&plan.inputs)) {
+            size(graph, node, &graph.node(node).name, input.len())?;
+            self.elements(span, input.len()).copy_from_slice(input);
+        }
+        for (output, given) in graph.outputs().iter().zip(outputs.iter()) {
+            size(graph, output.node, &output.name, given.len())?;
+        }
+
+        for ready in &mut self.ready {
+            ready.start(graph, &self.cpu)?;
+        }
+        for (output, &span) in outputs.iter_mut().zip(&plan.outputs) {
+            let len = output.len();
+            output.copy_from_slice(self.result(span, len));
+        }
+        Ok(())
+    }
+
+    /// The same on tensors, which are made for the outputs.
+    pub fn run_tensors(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
+        let network = Arc::clone(&self.network);
+        let numbers: Vec<Vec<f32>> = inputs.iter().map(Tensor::to_numbers).collect();
+        let inputs: Vec<&[f32]> = numbers.iter().map(Vec::as_slice).collect();
+        let nodes = network.graph.outputs().iter().map(|output| network.graph.node(output.node));
+        let mut results: Vec<Vec<f32>> = nodes.clone().map(|node| vec![0.0; node.shape.iter().product()]).collect();
+        let mut outputs: Vec<&mut [f32]> = results.iter_mut().map(Vec::as_mut_slice).collect();
+        self.run(&inputs, &mut outputs)?;
+
+        let tensor = |(node, numbers): (&Node, &Vec<f32>)| {
+            let wrong = |source| GraphError { node: node.name.clone(), op: node.op.name(), source };
+            Ok(Tensor::of_numbers(&node.shape, node.element, numbers).map_err(wrong)?)
+        };
+        nodes.zip(&results).map(tensor).collect()
+    }
+
+    /// Seconds of every step, in as many runs on what the last run left; the first two count as warm-up.
+    pub fn profile(&mut self, runs: usize) -> Result<Vec<StepTime>, RunError> {
+        let network = Arc::clone(&self.network);
+        let mut secs = vec![Vec::with_capacity(runs); self.ready.len()];
+        for run in 0..runs + 2 {
+            for (ready, secs) in self.ready.iter_mut().zip(&mut secs) {
+                let start = Instant::now();
+                ready.start(&network.graph, &self.cpu)?;
+                let elapsed = start.elapsed().as_secs_f64();
+                secs.extend((run >= 2).then_some(elapsed));
+            }
+        }
+        let step = |(action, secs): (&Action, Vec<f64>)| {
+            let kernel = match action.work {
+                Doing::Kernel(kernel) => Some(kernel),
+                _ => None,
+            };
+            StepTime { name: action.name.clone(), kernel, run_secs: median(secs) }
+        };
+        Ok(network.plan.actions.iter().zip(secs).map(step).collect())
+    }
+
+    /// Elements of a run's tensor, to be written before it.
+    fn elements(&mut self, span: Span, len: usize) -> &mut [f32] {
+        let first = self.network.places[span.slot] / size_of::<f32>() + span.first;
+        &mut self.memory.elements_mut()[first..first + len]
+    }
+
+    /// Elements of a tensor behind a run.
+    fn result(&self, span: Span, len: usize) -> &[f32] {
+        let (memory, place) = match &self.network.constants[span.slot] {
+            Some(constant) => (constant, 0),
+            None => (&self.memory, self.network.places[span.slot] / size_of::<f32>()),
+        };
+        &memory.elements()[place + span.first..place + span.first + len]
+    }
+}
+
+impl Ready {
+    fn start(&mut self, graph: &Graph, cpu: &Cpu) -> Result<(), RunError> {
+        match self {
+            Ready::Call(call) => Ok(cpu.start(call)?),
+            Ready::Copy(strided, from, to) => {
+                strided.copy(from.elements(), to.elements_mut());
+                Ok(())
+            }
+            Ready::Interpret(node, operands, output) => interpret(graph, *node, operands, output),
+        }
+    }
+}
+
+/// Computes a node by the interpreter.
+fn interpret(graph: &Graph, id: NodeId, operands: &[HostMemory], output: &mut HostMemory) -> Result<(), RunError> {
+    let node = graph.node(id);
+    let wrong = |source| GraphError { node: node.name.clone(), op: node.op.name(), source };
+    let tensor = |(memory, &id): (&HostMemory, &NodeId)| {
+        let Node { shape, element, .. } = graph.node(id);
+        let count = shape.iter().product();
+        Tensor::of_numbers(shape, *element, &memory.elements()[..count])
+    };
+    let tensors = operands.iter().zip(&node.operands).map(tensor).collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+    let result = node.op.evaluate(&tensors.iter().collect::<Vec<_>>()).map_err(wrong)?;
+    let numbers = result.to_numbers();
+    output.elements_mut()[..numbers.len()].copy_from_slice(&numbers);
+    Ok(())
+}
+
+/// A constant of a kernel in the layout that it wants it in.
+type Laid<'a> = Option<(&'a PlanBuffer, Cow<'a, [f32]>)>;
+
+/// For each operand the constant that a kernel packs.
+fn constants<'a>(graph: &'a Graph, kernel: &'a Kernel, operands: &[Operand]) -> Result<Vec<Laid<'a>>, CompileError> {
+    let buffers = kernel.plan().buffers.iter();
+    let inputs = buffers.filter(|buffer| matches!(buffer.binding, Binding::Data | Binding::Constant { .. }));
+    let laid = |(operand, buffer): (&Operand, &'a PlanBuffer)| match operand {
+        Operand::Constant(node) => Ok(Some((buffer, laid(graph, *node, buffer.layout)?))),
+        Operand::Span(_) => Ok(None),
+    };
+    operands.iter().zip(inputs).map(laid).collect()
+}
+
+fn pack(cpu: &Cpu, kernel: &Kernel, constants: &[Laid]) -> Result<Arc<Packed>, CompileError> {
+    let views: Vec<View> = constants
+        .iter()
+        .flatten()
+        .map(|(buffer, elements)| View::new(elements, &buffer.shape).in_layout(buffer.layout))
+        .collect();
+    Ok(kernel.pack(cpu, &views)?)
+}
+
+/// The elements of a constant in a layout.
+fn laid(graph: &Graph, id: NodeId, layout: Layout) -> Result<Cow<'_, [f32]>, CompileError> {
+    let Some(tensor) = graph.constant_of(id) else { return Ok(Cow::Borrowed(&[])) };
+    match (&**tensor, layout) {
+        (Tensor::F32(array), Layout::Plain) if array.is_standard_layout() => {
+            Ok(Cow::Borrowed(array.as_slice().unwrap_or_default()))
+        }
+        (tensor, Layout::Plain) => Ok(Cow::Owned(tensor.to_numbers())),
+        (Tensor::F32(array), blocked) => {
+            let constant = |source| CompileError::Constant { name: graph.node(id).name.clone(), source };
+            Ok(Cow::Owned(to_layout(array, blocked).map_err(constant)?))
+        }
+        (_, blocked) => Err(CompileError::Layouts { from: Layout::Plain, to: blocked }),
+    }
+}
+
+/// The first bytes of slots and of scratch, and the bytes of all.
+fn places(plan: &Plan, kernels: &[Arc<Kernel>], cpu: &Cpu) -> Result<(Vec<usize>, Vec<usize>, usize), CompileError> {
+    let last = plan.actions.len();
+    let mut lives: Vec<Option<(usize, usize)>> = vec![None; plan.slots.len()];
+    let mut live = |span: Span, step: usize| {
+        let life = lives[span.slot].get_or_insert((step, step));
+        *life = (life.0.min(step), life.1.max(step));
+    };
+    plan.inputs.iter().for_each(|&span| live(span, 0));
+    for (number, action) in plan.actions.iter().enumerate() {
+        for operand in &action.operands {
+            if let Operand::Span(span) = operand {
+                live(*span, number);
+            }
+        }
+        live(action.output, number);
+    }
+    plan.outputs.iter().for_each(|&span| live(span, last));
+
+    let bytes = |elements: usize| elements.checked_mul(size_of::<f32>()).ok_or(CompileError::TooLarge);
+    let mut needs = Vec::new();
+    for (slot, life) in plan.slots.iter().zip(&lives) {
+        let held = life.filter(|_| slot.content == Content::Run);
+        let (first, last) = held.unwrap_or((0, 0));
+        needs.push(Need { bytes: if held.is_some() { bytes(slot.elements)? } else { 0 }, steps: first..=last });
+    }
+    for (number, action) in plan.actions.iter().enumerate() {
+        let bytes = match action.work {
+            Doing::Kernel(kernel) => kernels[kernel].scratch_bytes(cpu)?,
+            _ => 0,
+        };
+        needs.push(Need { bytes, steps: number..=number });
+    }
+    let (mut places, bytes) = arena::offsets(&needs, ALIGNMENT).ok_or(CompileError::TooLarge)?;
+    let scratch = places.split_off(plan.slots.len());
+    Ok((places, scratch, bytes))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn count(what: &'static str, found: usize, wanted: usize) -> Result<(), RunError> {
+    if found == wanted { Ok(()) } else { Err(RunError::Count { what, found, wanted }) }
+}
+
+fn size(graph: &Graph, node: NodeId, name: &str, found: usize) -> Result<(), RunError> {
+    let shape = graph.node(node).shape.clone();
+    let wanted = shape.iter().product();
+    if found == wanted { Ok(()) } else { Err(RunError::Size { name: name.into(), found, wanted, shape }) }
+}

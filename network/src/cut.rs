@@ -1,0 +1,171 @@
+//! Cutting a graph into steps that run one after the other: kernels of workloads with what follows fused behind them, and copies.
+//!
+//! ```text
+//! Conv(x, w, b) → Add(.., r) → Relu      one step, conv2d:..,bias,add,act=relu of x, w, b, r
+//! Reshape, contiguous Slice              no step: the same memory
+//! Concat                                 no step where its parts can be computed in place
+//! ```
+
+use autotune_schedules::Workload;
+
+use crate::graph::{Graph, NodeId};
+use crate::op::Op;
+use group::Groups;
+
+mod anchor;
+mod group;
+mod view;
+
+/// A tensor in memory while a network runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// The node whose tensor it is.
+    pub node: NodeId,
+    /// Its shape, outermost first.
+    pub shape: Vec<usize>,
+    /// True if its elements lie among those of another value, from the one of this number on.
+    pub within: Option<(ValueId, usize)>,
+}
+
+/// A value, by its position in [`Cut::values`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValueId(pub u32);
+
+/// What a step does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Work {
+    /// Runs a kernel of a workload.
+    Kernel(Workload),
+    /// Copies elements, those at other places.
+    Copy(Strided),
+    /// Has the interpreter compute a node: there is no workload for it.
+    Interpret(NodeId),
+}
+
+/// Elements of a tensor that are copied row by row: element `i, j, ..` of `extents` from `from + i * read[0] + j * read[1] ..` to
+/// the same with `write` behind the first of the output.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Strided {
+    /// How many there are along each axis, outermost first.
+    pub extents: Vec<usize>,
+    /// The first that is read.
+    pub from: usize,
+    /// Distances of neighbours that are read.
+    pub read: Vec<isize>,
+    /// Distances of neighbours that are written.
+    pub write: Vec<isize>,
+}
+
+/// A part of a network that runs as a whole.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// The name of the last node that it computes.
+    pub name: String,
+    /// What it does.
+    pub work: Work,
+    /// What it reads, in the order of the workload's spec.
+    pub operands: Vec<ValueId>,
+    /// What it writes.
+    pub output: ValueId,
+}
+
+/// A graph as steps.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cut {
+    /// Every tensor that has memory.
+    pub values: Vec<Value>,
+    /// In the order in which they run.
+    pub steps: Vec<Step>,
+    /// For each input of the graph its value.
+    pub inputs: Vec<ValueId>,
+    /// For each output of the graph its value.
+    pub outputs: Vec<ValueId>,
+}
+
+impl Cut {
+    /// The steps of a graph.
+    pub fn of(graph: &Graph) -> Self {
+        let groups = Groups::of(graph);
+        let mut cutter = Cutter { graph, cut: Self::default(), of_nodes: vec![None; graph.nodes().len()] };
+        for id in needed(graph, &groups) {
+            let node = graph.node(id);
+            match (groups.ending_at(id), &node.op) {
+                (Some(group), _) => {
+                    let operands = group.operands().into_iter().map(|operand| cutter.value(operand)).collect();
+                    let output = cutter.own(id);
+                    cutter.step(id, Work::Kernel(group.workload()), operands, output);
+                }
+                (None, Op::Input | Op::Constant(_)) => drop(cutter.own(id)),
+                (None, _) => view::place(&mut cutter, id),
+            }
+        }
+        cutter.cut.inputs = graph.inputs().iter().map(|&id| cutter.value(id)).collect();
+        cutter.cut.outputs = graph.outputs().iter().map(|output| cutter.value(output.node)).collect();
+        cutter.cut
+    }
+
+    /// A value.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.0 as usize]
+    }
+
+    /// The value in whose memory a value lies, and the element of it with which it begins.
+    pub fn root(&self, id: ValueId) -> (ValueId, usize) {
+        let (mut root, mut first) = (id, 0);
+        while let Some((outer, offset)) = self.value(root).within {
+            (root, first) = (outer, first + offset);
+        }
+        (root, first)
+    }
+}
+
+/// The nodes whose tensors are needed, in order: not those that a group computes on its way, nor those that nobody reads.
+fn needed(graph: &Graph, groups: &Groups) -> Vec<NodeId> {
+    let mut is_needed = vec![false; graph.nodes().len()];
+    let given = graph.outputs().iter().map(|output| output.node);
+    for id in given.chain(graph.inputs().iter().copied()) {
+        is_needed[id.0 as usize] = true;
+    }
+    for (id, _) in graph.nodes().rev() {
+        if is_needed[id.0 as usize] {
+            groups.read_by(graph, id).into_iter().for_each(|read| is_needed[read.0 as usize] = true);
+        }
+    }
+    graph.nodes().map(|(id, _)| id).filter(|id| is_needed[id.0 as usize]).collect()
+}
+
+/// A cut while it is made.
+struct Cutter<'a> {
+    graph: &'a Graph,
+    cut: Cut,
+    /// For each node its value.
+    of_nodes: Vec<Option<ValueId>>,
+}
+
+impl Cutter<'_> {
+    /// The value of a node, which stands in front.
+    fn value(&mut self, node: NodeId) -> ValueId {
+        match self.of_nodes[node.0 as usize] {
+            Some(value) => value,
+            None => self.own(node),
+        }
+    }
+
+    /// A value of its own for a node.
+    fn own(&mut self, node: NodeId) -> ValueId {
+        let shape = self.graph.node(node).shape.clone();
+        let value = self.add(Value { node, shape, within: None });
+        self.of_nodes[node.0 as usize] = Some(value);
+        value
+    }
+
+    fn add(&mut self, value: Value) -> ValueId {
+        self.cut.values.push(value);
+        ValueId(self.cut.values.len() as u32 - 1)
+    }
+
+    fn step(&mut self, node: NodeId, work: Work, operands: Vec<ValueId>, output: ValueId) {
+        let name = self.graph.node(node).name.clone();
+        self.cut.steps.push(Step { name, work, operands, output });
+    }
+}

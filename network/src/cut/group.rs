@@ -1,0 +1,154 @@
+//! Which nodes are one step.
+
+use autotune_schedules::Workload;
+use autotune_schedules::workload::{Activation, Epilogue, Function};
+
+use super::anchor::{Anchor, anchor};
+use crate::graph::{Graph, Node, NodeId};
+use crate::op::{Binary, Op};
+
+/// A node with a workload, and those behind it that are its epilogue.
+pub(super) struct Group {
+    anchor: Anchor,
+    tail: NodeId,
+    /// True if sums are stored: what scales them and is added to them can be fused.
+    is_contraction: bool,
+    scale: Option<NodeId>,
+    bias: Option<NodeId>,
+    residual: Option<NodeId>,
+    slope: Option<NodeId>,
+    activation: Activation,
+}
+
+/// All groups of a graph.
+pub(super) struct Groups {
+    groups: Vec<Group>,
+    /// For each node its group.
+    of_nodes: Vec<Option<usize>>,
+}
+
+/// What a node does to what is computed in front of it.
+enum Part {
+    Scale(NodeId),
+    Bias(NodeId),
+    Residual(NodeId),
+    Slope(NodeId),
+    Activation(Activation),
+}
+
+impl Groups {
+    /// The groups of a graph. A node that could be fused behind several takes that with the most work.
+    pub(super) fn of(graph: &Graph) -> Self {
+        let uses = graph.uses();
+        let mut groups = Self { groups: Vec::new(), of_nodes: vec![None; uses.len()] };
+        for (id, node) in graph.nodes() {
+            if let Some((host, part)) = groups.host(graph, &uses, node) {
+                groups.groups[host].fuse(part, id);
+                groups.of_nodes[id.0 as usize] = Some(host);
+            } else if let Some(anchor) = anchor(graph, id) {
+                groups.of_nodes[id.0 as usize] = Some(groups.groups.len());
+                groups.groups.push(Group::of(graph, anchor, id));
+            }
+        }
+        groups
+    }
+
+    /// The group whose tensor is that of a node.
+    pub(super) fn ending_at(&self, id: NodeId) -> Option<&Group> {
+        self.of_nodes[id.0 as usize].map(|group| &self.groups[group]).filter(|group| group.tail == id)
+    }
+
+    /// What must be computed before a node.
+    pub(super) fn read_by(&self, graph: &Graph, id: NodeId) -> Vec<NodeId> {
+        match self.ending_at(id) {
+            Some(group) => group.operands(),
+            None => graph.node(id).operands.clone(),
+        }
+    }
+
+    /// The group that a node can be fused behind.
+    fn host(&self, graph: &Graph, uses: &[usize], node: &Node) -> Option<(usize, Part)> {
+        let hosts = (0..node.operands.len()).filter_map(|place| {
+            let operand = node.operands[place];
+            let host = self.of_nodes[operand.0 as usize]?;
+            let group = &self.groups[host];
+            let is_last = group.tail == operand && uses[operand.0 as usize] == 1;
+            let has_shape = graph.node(operand).shape == node.shape;
+            Some((host, group.part(graph, node, place).filter(|_| is_last && has_shape)?))
+        });
+        hosts.max_by(|(a, _), (b, _)| self.groups[*a].flops().total_cmp(&self.groups[*b].flops()))
+    }
+}
+
+impl Group {
+    fn of(graph: &Graph, anchor: Anchor, id: NodeId) -> Self {
+        let is_contraction = matches!(graph.node(id).op, Op::Conv { .. } | Op::ConvTranspose { .. } | Op::MatMul);
+        // A third operand is the bias.
+        let bias = anchor.workload.epilogue().bias.then(|| anchor.operands[2]);
+        let activation = Activation::None;
+        Self { anchor, tail: id, is_contraction, scale: None, bias, residual: None, slope: None, activation }
+    }
+
+    fn flops(&self) -> f64 {
+        self.anchor.workload.flops()
+    }
+
+    /// What a node does to this group's tensor, which is its operand at `place`, if an epilogue has that and has it last.
+    fn part(&self, graph: &Graph, node: &Node, place: usize) -> Option<Part> {
+        if self.activation != Activation::None {
+            return None;
+        }
+        let other = node.operands.get(1 - place.min(1)).copied();
+        let of_channels = |id: NodeId| {
+            let axis = self.anchor.channel.filter(|_| self.is_contraction)?;
+            is_along(&graph.node(id).shape, &node.shape, axis).then_some(id)
+        };
+        let is_scaled_only = self.bias.is_none() && self.residual.is_none();
+        match node.op {
+            Op::Map(Function::Activation(Activation::None | Activation::Prelu)) => None,
+            Op::Map(Function::Activation(activation)) => Some(Part::Activation(activation)),
+            Op::Prelu if place == 0 => of_channels(other?).map(Part::Slope),
+            Op::Binary(Binary::Mul) if is_scaled_only && self.scale.is_none() => of_channels(other?).map(Part::Scale),
+            Op::Binary(Binary::Add) if self.is_contraction && self.residual.is_none() => {
+                let other = other?;
+                let bias = of_channels(other).filter(|_| self.bias.is_none()).map(Part::Bias);
+                bias.or_else(|| (graph.node(other).shape == node.shape).then_some(Part::Residual(other)))
+            }
+            _ => None,
+        }
+    }
+
+    fn fuse(&mut self, part: Part, id: NodeId) {
+        self.tail = id;
+        match part {
+            Part::Scale(scale) => self.scale = Some(scale),
+            Part::Bias(bias) => self.bias = Some(bias),
+            Part::Residual(residual) => self.residual = Some(residual),
+            Part::Slope(slope) => (self.slope, self.activation) = (Some(slope), Activation::Prelu),
+            Part::Activation(activation) => self.activation = activation,
+        }
+    }
+
+    /// What the step computes.
+    pub(super) fn workload(&self) -> Workload {
+        let Self { scale, bias, residual, activation, .. } = self;
+        let [scale, bias, residual] = [scale, bias, residual].map(Option::is_some);
+        self.anchor.workload.with_epilogue(Epilogue { scale, bias, residual, activation: *activation })
+    }
+
+    /// What the step reads, in the order of its workload's spec.
+    pub(super) fn operands(&self) -> Vec<NodeId> {
+        let own = self.anchor.operands.len() - usize::from(self.anchor.workload.epilogue().bias);
+        let parts = [self.scale, self.bias, self.residual, self.slope];
+        self.anchor.operands[..own].iter().copied().chain(parts.into_iter().flatten()).collect()
+    }
+}
+
+/// True if a tensor of `own` shape has an element for each step along one axis of a `whole` shape, to which it is broadcast.
+fn is_along(own: &[usize], whole: &[usize], axis: usize) -> bool {
+    let Some(missing) = whole.len().checked_sub(own.len()) else { return false };
+    (0..whole.len()).all(|at| {
+        let extent = at.checked_sub(missing).map_or(1, |own_axis| own[own_axis]);
+        extent == if at == axis { whole[axis] } else { 1 }
+    })
+}

@@ -1,0 +1,122 @@
+//! Nodes that have no workload: their tensors are elements of others, or copies.
+
+use super::{Cutter, Strided, Value, ValueId, Work};
+use crate::graph::NodeId;
+use crate::op::{Op, Range};
+use crate::tensor::Element;
+
+/// Gives a node's tensor a place in memory, and the steps that fill it.
+pub(super) fn place(cutter: &mut Cutter, id: NodeId) {
+    let graph = cutter.graph;
+    let node = graph.node(id);
+    let shape_of = |operand: usize| &*graph.node(node.operands[operand]).shape;
+    match &node.op {
+        Op::Reshape(_) => within(cutter, id, 0),
+        // Elements of every type are numbers in memory.
+        Op::Cast(to) if *to != Element::Bool && graph.node(node.operands[0]).element != Element::F32 => {
+            within(cutter, id, 0);
+        }
+        Op::Slice(ranges) => slice(cutter, id, ranges, shape_of(0)),
+        Op::Transpose(perm) if moves_nothing(perm, shape_of(0)) => within(cutter, id, 0),
+        Op::Transpose(perm) => {
+            let strides = strides(shape_of(0));
+            let read = perm.iter().map(|&axis| strides[axis]).collect();
+            copy(cutter, id, 0, read);
+        }
+        Op::Expand(_) => {
+            let (own, whole) = (shape_of(0), &node.shape);
+            let (strides, missing) = (strides(own), whole.len() - own.len());
+            let stride = |axis: usize| match axis.checked_sub(missing) {
+                Some(axis) if own[axis] != 1 => strides[axis],
+                _ => 0,
+            };
+            let read = (0..whole.len()).map(stride).collect();
+            copy(cutter, id, 0, read);
+        }
+        Op::Concat { axis } => concat(cutter, id, *axis),
+        _ => {
+            let operands = node.operands.iter().map(|&operand| cutter.value(operand)).collect();
+            let output = cutter.own(id);
+            cutter.step(id, Work::Interpret(id), operands, output);
+        }
+    }
+}
+
+/// Distances of neighbours along the axes of a row-major tensor.
+fn strides(shape: &[usize]) -> Vec<isize> {
+    let mut strides = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis] as isize;
+    }
+    strides
+}
+
+/// The node's tensor is among the elements of its operand, from the first on.
+fn within(cutter: &mut Cutter, id: NodeId, first: usize) {
+    let outer = cutter.value(cutter.graph.node(id).operands[0]);
+    let shape = cutter.graph.node(id).shape.clone();
+    let value = cutter.add(Value { node: id, shape, within: Some((outer, first)) });
+    cutter.of_nodes[id.0 as usize] = Some(value);
+}
+
+/// The node's tensor is copied from its operand.
+fn copy(cutter: &mut Cutter, id: NodeId, from: usize, read: Vec<isize>) {
+    let node = cutter.graph.node(id);
+    let write = strides(&node.shape);
+    let strided = Strided { extents: node.shape.clone(), from, read, write };
+    let operand = cutter.value(node.operands[0]);
+    let output = cutter.own(id);
+    cutter.step(id, Work::Copy(strided), vec![operand], output);
+}
+
+/// True if axes that have more than one element keep their order.
+fn moves_nothing(perm: &[usize], shape: &[usize]) -> bool {
+    perm.iter().filter(|&&axis| shape[axis] != 1).is_sorted()
+}
+
+/// What lies in one piece is no copy.
+fn slice(cutter: &mut Cutter, id: NodeId, ranges: &[Range], shape: &[usize]) {
+    let strides = strides(shape);
+    let first = ranges.iter().zip(&strides).map(|(range, stride)| range.start * *stride as usize).sum();
+    let is_whole = |(range, &extent): (&Range, &usize)| range.count == extent && (range.step == 1 || extent == 1);
+    // Axes of which there is one element, then one that is cut, then whole ones.
+    let ones = ranges.iter().take_while(|range| range.count == 1).count();
+    let behind = ranges.iter().zip(shape).skip(ones + 1);
+    let is_dense = ranges.get(ones).is_none_or(|range| range.step == 1);
+    if is_dense && behind.clone().all(is_whole) {
+        return within(cutter, id, first);
+    }
+    let read = ranges.iter().zip(&strides).map(|(range, stride)| range.step * stride).collect();
+    copy(cutter, id, first, read);
+}
+
+/// The parts of a tensor are computed in place where they lie in one piece each and nothing else says where they are; else they are copied.
+fn concat(cutter: &mut Cutter, id: NodeId, axis: usize) {
+    let node = cutter.graph.node(id);
+    let output = cutter.own(id);
+    let strides = strides(&node.shape);
+    let is_dense = node.shape[..axis].iter().all(|&extent| extent == 1);
+    let mut first = 0;
+    for &operand in &node.operands {
+        let shape = cutter.graph.node(operand).shape.clone();
+        let part = cutter.value(operand);
+        let elements = shape[axis] * strides[axis] as usize;
+        if is_dense && can_move(cutter, part) {
+            cutter.cut.values[part.0 as usize].within = Some((output, first));
+        } else {
+            let value = cutter.add(Value { node: id, shape: shape.clone(), within: Some((output, first)) });
+            let read = self::strides(&shape);
+            let strided = Strided { extents: shape, from: 0, read, write: strides.clone() };
+            cutter.step(id, Work::Copy(strided), vec![part], value);
+        }
+        first += elements;
+    }
+}
+
+/// True if a value is computed by steps, and has memory of its own that may be elsewhere.
+fn can_move(cutter: &Cutter, value: ValueId) -> bool {
+    let Value { node, within, .. } = cutter.cut.value(value);
+    let given = matches!(cutter.graph.node(*node).op, Op::Input | Op::Constant(_));
+    let is_output = cutter.graph.outputs().iter().any(|output| output.node == *node);
+    within.is_none() && !given && !is_output
+}

@@ -1,0 +1,313 @@
+//! What runs on which memory: steps with their schedules, tensors in the layouts that these want, conversions where two disagree.
+
+use std::collections::HashMap;
+
+use autotune::Tuned;
+use autotune_ir::KernelPlan;
+use autotune_ir::plan::Binding;
+use autotune_ir::program::{Layout, Role};
+use autotune_schedules::Workload;
+use autotune_schedules::workload::{Broadcast, Pointwise, Transpose};
+
+use crate::cut::{Cut, Step, Strided, ValueId, Work};
+use crate::error::CompileError;
+use crate::graph::{Graph, NodeId};
+use crate::op::Op;
+
+/// Memory for a tensor, or for several that lie in one.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Slot {
+    pub(crate) elements: usize,
+    pub(crate) content: Content,
+}
+
+/// What a slot holds.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Content {
+    /// Tensors of a run.
+    Run,
+    /// A constant in a layout, the same in all runs.
+    Constant(NodeId, Layout),
+}
+
+/// Elements of a slot from one on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Span {
+    pub(crate) slot: usize,
+    pub(crate) first: usize,
+}
+
+/// Something that is done on slots.
+#[derive(Clone, Debug)]
+pub(crate) struct Action {
+    pub(crate) name: String,
+    pub(crate) work: Doing,
+    /// What is read, without constants that are packed.
+    pub(crate) operands: Vec<Operand>,
+    pub(crate) output: Span,
+}
+
+/// What an action reads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Operand {
+    /// Elements of a slot.
+    Span(Span),
+    /// A constant that a kernel packs ahead of time, and perhaps reads in runs, too.
+    Constant(NodeId),
+}
+
+/// What an action does.
+#[derive(Clone, Debug)]
+pub(crate) enum Doing {
+    /// Runs the kernel of this number in [`Plan::kernels`].
+    Kernel(usize),
+    /// Copies elements.
+    Copy(Strided),
+    /// Computes a node by the interpreter.
+    Interpret(NodeId),
+}
+
+/// A network's kernels, memory, and what is done in which order.
+pub(crate) struct Plan {
+    pub(crate) kernels: Vec<Tuned>,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) actions: Vec<Action>,
+    /// For each input of the graph, and then each output, its place: row-major.
+    pub(crate) inputs: Vec<Span>,
+    pub(crate) outputs: Vec<Span>,
+    /// For each value in its own layout its place.
+    pub(crate) values: Vec<Option<(Span, Layout)>>,
+}
+
+/// Where the schedule of a workload is from.
+pub(crate) type Choose<'a> = dyn FnMut(&Workload) -> Result<Tuned, CompileError> + 'a;
+
+struct Planner<'a, 'c> {
+    graph: &'a Graph,
+    cut: &'a Cut,
+    choose: &'a mut Choose<'c>,
+    plan: Plan,
+    /// Kernels by what they compute.
+    known: HashMap<Workload, usize>,
+    /// Slots of values that others lie in.
+    roots: HashMap<ValueId, (usize, Layout)>,
+    /// Values in layouts that are not their own.
+    converted: HashMap<(ValueId, Layout), Span>,
+}
+
+impl Plan {
+    /// What runs a graph.
+    pub(crate) fn of(graph: &Graph, cut: &Cut, choose: &mut Choose) -> Result<Self, CompileError> {
+        let values = vec![None; cut.values.len()];
+        let (kernels, slots, actions, inputs, outputs) = (vec![], vec![], vec![], vec![], vec![]);
+        let plan = Plan { kernels, slots, actions, inputs, outputs, values };
+        let (known, roots, converted) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut planner = Planner { graph, cut, choose, plan, known, roots, converted };
+
+        for &input in &cut.inputs {
+            let span = planner.in_layout(input, Layout::Plain)?;
+            planner.plan.inputs.push(span);
+        }
+        for step in &cut.steps {
+            planner.step(step)?;
+        }
+        for &output in &cut.outputs {
+            let span = planner.in_layout(output, Layout::Plain)?;
+            planner.plan.outputs.push(span);
+        }
+        for value in (0..cut.values.len()).map(|value| ValueId(value as u32)) {
+            let root = cut.root(value).0;
+            let place = planner.roots.get(&root).map(|&(_, layout)| (planner.own(value), layout));
+            planner.plan.values[value.0 as usize] = place;
+        }
+        Ok(planner.plan)
+    }
+}
+
+impl Planner<'_, '_> {
+    fn step(&mut self, step: &Step) -> Result<(), CompileError> {
+        match &step.work {
+            Work::Kernel(workload) => self.kernel(step, workload),
+            Work::Copy(strided) => self.plain(step, Doing::Copy(strided.clone())),
+            Work::Interpret(node) => self.plain(step, Doing::Interpret(*node)),
+        }
+    }
+
+    /// A step on row-major tensors.
+    fn plain(&mut self, step: &Step, work: Doing) -> Result<(), CompileError> {
+        let operands = step.operands.iter().map(|&operand| Ok(Operand::Span(self.in_layout(operand, Layout::Plain)?)));
+        let operands = operands.collect::<Result<_, CompileError>>()?;
+        let (output, convert) = self.written(step.output, Layout::Plain);
+        self.plan.actions.push(Action { name: step.name.clone(), work, operands, output });
+        self.after(step.output, output, convert)
+    }
+
+    fn kernel(&mut self, step: &Step, workload: &Workload) -> Result<(), CompileError> {
+        let number = self.kernel_of(workload)?;
+        let plan = KernelPlan::of(self.plan.kernels[number].program());
+        let follows = if self.follows_layouts(step, workload) { self.layout(step.operands[0]) } else { None };
+
+        let mut operands = Vec::new();
+        for buffer in &plan.buffers {
+            let (Role::Operand(place), false) = (buffer.role, buffer.binding == Binding::Packed) else { continue };
+            let value = step.operands[place];
+            let node = self.cut.value(value).node;
+            let is_packed = matches!(buffer.binding, Binding::Constant { .. });
+            operands.push(match (is_packed, self.graph.constant_of(node)) {
+                (true, Some(_)) => Operand::Constant(node),
+                (true, None) => return Err(CompileError::NotConstant { step: step.name.clone() }),
+                (false, _) => {
+                    let is_whole = self.cut.value(value).shape == self.cut.value(step.output).shape;
+                    let layout = follows.filter(|_| is_whole).unwrap_or(buffer.layout);
+                    Operand::Span(self.in_layout(value, layout)?)
+                }
+            });
+        }
+        let written = plan.buffers.iter().find(|buffer| buffer.binding == Binding::Output);
+        let layout = follows.or(written.map(|buffer| buffer.layout)).unwrap_or(Layout::Plain);
+        let (output, convert) = self.written(step.output, layout);
+        let action = Action { name: step.name.clone(), work: Doing::Kernel(number), operands, output };
+        self.plan.actions.push(action);
+        self.after(step.output, output, convert)
+    }
+
+    fn kernel_of(&mut self, workload: &Workload) -> Result<usize, CompileError> {
+        if let Some(&number) = self.known.get(workload) {
+            return Ok(number);
+        }
+        let tuned = (self.choose)(workload)?;
+        self.plan.kernels.push(tuned);
+        self.known.insert(workload.clone(), self.plan.kernels.len() - 1);
+        Ok(self.plan.kernels.len() - 1)
+    }
+
+    fn elements(&self, value: ValueId) -> usize {
+        self.cut.value(value).shape.iter().product()
+    }
+
+    /// The layout in which a value lies, if it has a place.
+    fn layout(&self, value: ValueId) -> Option<Layout> {
+        self.roots.get(&self.cut.root(value).0).map(|&(_, layout)| layout)
+    }
+
+    fn slot(&mut self, elements: usize, content: Content) -> usize {
+        self.plan.slots.push(Slot { elements, content });
+        self.plan.slots.len() - 1
+    }
+
+    /// The place of a value in its own layout; its root has a slot.
+    fn own(&self, value: ValueId) -> Span {
+        let (root, first) = self.cut.root(value);
+        Span { slot: self.roots[&root].0, first }
+    }
+
+    /// Where a value lies in a layout, converted to it if it must be.
+    fn in_layout(&mut self, value: ValueId, layout: Layout) -> Result<Span, CompileError> {
+        let root = self.cut.root(value).0;
+        if let Some(&span) = self.converted.get(&(value, layout)) {
+            return Ok(span);
+        }
+        let node = self.cut.value(root).node;
+        let is_constant = self.graph.constant_of(node).is_some();
+        if is_constant && root == value {
+            let slot = self.slot(self.elements(value), Content::Constant(node, layout));
+            let span = Span { slot, first: 0 };
+            self.converted.insert((value, layout), span);
+            return Ok(span);
+        }
+        if !self.roots.contains_key(&root) {
+            // What the caller brings, or a constant of which others are parts.
+            let content = if is_constant { Content::Constant(node, Layout::Plain) } else { Content::Run };
+            let slot = self.slot(self.elements(root), content);
+            self.roots.insert(root, (slot, Layout::Plain));
+        }
+        let (own, at) = (self.own(value), self.roots[&root].1);
+        if at == layout {
+            return Ok(own);
+        }
+        let slot = self.slot(self.elements(value), Content::Run);
+        let span = Span { slot, first: 0 };
+        self.convert(value, (own, at), (span, layout))?;
+        self.converted.insert((value, layout), span);
+        Ok(span)
+    }
+
+    /// Where a step writes a value in a layout, and whether that is to be converted behind it.
+    fn written(&mut self, value: ValueId, layout: Layout) -> (Span, Option<Layout>) {
+        let root = self.cut.root(value).0;
+        if !self.roots.contains_key(&root) {
+            let allowed = if self.can_lie(root, layout) { layout } else { Layout::Plain };
+            let slot = self.slot(self.elements(root), Content::Run);
+            self.roots.insert(root, (slot, allowed));
+        }
+        if self.roots[&root].1 == layout {
+            return (self.own(value), None);
+        }
+        let slot = self.slot(self.elements(value), Content::Run);
+        (Span { slot, first: 0 }, Some(layout))
+    }
+
+    /// Brings what was written in another layout to its place.
+    fn after(&mut self, value: ValueId, written: Span, convert: Option<Layout>) -> Result<(), CompileError> {
+        let Some(layout) = convert else { return Ok(()) };
+        let root = self.cut.root(value).0;
+        let to = (self.own(value), self.roots[&root].1);
+        self.convert(value, (written, layout), to)?;
+        self.converted.insert((value, layout), written);
+        Ok(())
+    }
+
+    /// True if the memory of a value can have a layout: the caller does not see it, and all that lies in it is whole blocks of channels.
+    fn can_lie(&self, root: ValueId, layout: Layout) -> bool {
+        let Layout::ChannelBlocked(block) = layout else { return true };
+        let outer = self.cut.value(root);
+        let is_given = matches!(self.graph.node(outer.node).op, Op::Input);
+        let [n, c, pixels @ ..] = &outer.shape[..] else { return false };
+        let area: usize = pixels.iter().product();
+        let fits = |value: usize| {
+            let (found, first) = self.cut.root(ValueId(value as u32));
+            let shape = &self.cut.values[value].shape;
+            let is_alike = shape.len() == outer.shape.len() && shape[0] == *n && shape[2..] == *pixels;
+            let is_whole = is_alike && shape[1].is_multiple_of(block) && first.is_multiple_of(block * area);
+            found != root || is_whole && (*n == 1 || shape[1] == *c)
+        };
+        !is_given && !pixels.is_empty() && (0..self.cut.values.len()).all(fits)
+    }
+
+    /// A conversion of layouts, which is a transpose of blocks.
+    ///
+    /// `[n, c, ..pixels]` → `[n, c/block, ..pixels, block]`: of `n*c/block` matrices of `block` rows and `pixels` columns; and back.
+    fn convert(
+        &mut self,
+        value: ValueId,
+        (from, is): (Span, Layout),
+        (to, wanted): (Span, Layout),
+    ) -> Result<(), CompileError> {
+        let shape = &self.cut.value(value).shape;
+        let area: usize = shape[2..].iter().product();
+        let blocks = |block: usize| shape[0] * shape[1] / block;
+        let transpose = match (is, wanted) {
+            (Layout::Plain, Layout::ChannelBlocked(block)) => Transpose { b: blocks(block), m: block, n: area },
+            (Layout::ChannelBlocked(block), Layout::Plain) => Transpose { b: blocks(block), m: area, n: block },
+            (from, to) => return Err(CompileError::Layouts { from, to }),
+        };
+        let workload = Workload::new(transpose).map_err(CompileError::Workload)?;
+        let number = self.kernel_of(&workload)?;
+        let name = format!("{} in another layout", self.graph.node(self.cut.value(value).node).name);
+        let operands = vec![Operand::Span(from)];
+        self.plan.actions.push(Action { name, work: Doing::Kernel(number), operands, output: to });
+        Ok(())
+    }
+
+    /// True if a step does the same to every element, wherever it lies.
+    fn follows_layouts(&self, step: &Step, workload: &Workload) -> bool {
+        let Some(Pointwise { rhs, .. }) = workload.sizes() else { return false };
+        let epilogue = workload.epilogue();
+        let of_channels = epilogue.scale || epilogue.bias || epilogue.activation.has_slopes();
+        let shape = |value: ValueId| &self.cut.value(value).shape;
+        let whole = if *rhs == Broadcast::Scalar { &step.operands[..1] } else { &step.operands };
+        !of_channels
+            && matches!(rhs, Broadcast::Full | Broadcast::Scalar)
+            && whole.iter().all(|&operand| shape(operand) == shape(step.output))
+    }
+}
