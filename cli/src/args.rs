@@ -7,6 +7,7 @@ use anyhow::Result;
 use autotune::{Network, check_dtypes};
 use autotune_ir::{DType, Target, TargetError};
 use autotune_measure::{Backend, gpu};
+use autotune_network::Subject;
 use autotune_schedules::{Config, Workload};
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
@@ -14,8 +15,10 @@ use crate::search_kind::SearchKind;
 
 mod help;
 mod report;
+mod run;
 
 pub(crate) use report::ReportArgs;
+pub(crate) use run::RunArgs;
 
 const SNAPSHOT_WRITE_EXAMPLES: &str = "\
 Examples:
@@ -47,8 +50,8 @@ pub(crate) enum Command {
     /// Lists the tasks of a network: how often each occurs, its FLOPs and the size of its schedule space
     Tasks {
         /// A network (resnet18) or a workload (conv2d:..., matmul:...)
-        #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Network::of)]
-        network: Network,
+        #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Subject::of)]
+        subject: Subject,
         #[command(flatten)]
         target: TargetArgs,
     },
@@ -70,8 +73,8 @@ pub(crate) enum Command {
     /// Re-measures the best schedules against the default ones, interleaved and checked
     Bench {
         /// A network (resnet18) or a workload (conv2d:..., matmul:...)
-        #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Network::of)]
-        network: Network,
+        #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Subject::of)]
+        subject: Subject,
         #[command(flatten)]
         target: TargetArgs,
         #[command(flatten)]
@@ -101,6 +104,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "BACKEND", default_value_t)]
         backend: Backend,
     },
+    /// Runs a network in this process, with the best schedules in the database, and says how long it takes
+    #[command(after_help = run::EXAMPLES)]
+    Run(RunArgs),
     /// Writes what the database knows as one HTML page: curves, roofline, model, knobs, failures, provenance
     #[command(after_help = report::EXAMPLES)]
     Report(ReportArgs),
@@ -167,8 +173,8 @@ pub(crate) enum SnapshotAction {
 #[derive(Debug, Args)]
 pub(crate) struct TuneArgs {
     /// A network (resnet18) or a workload (conv2d:..., matmul:...)
-    #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Network::of, required = true)]
-    pub(crate) network: Option<Network>,
+    #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Subject::of, required = true)]
+    pub(crate) subject: Option<Subject>,
     #[command(flatten)]
     pub(crate) target: TargetArgs,
     /// Measurements in total over all tasks, earlier runs included; 0 for the schedules that are predicted to be the fastest, which are only
@@ -421,7 +427,7 @@ mod tests {
         let tune = parsed("autotune resnet18 --trials 256 --time-budget 1h30m --tuner ga --seed 7").unwrap().tune;
         assert_eq!((tune.trials, tune.tuner, tune.seed), (Some(256), SearchKind::Genetic, 7));
         assert_eq!(tune.time_budget, Some(Duration::from_secs(5400)));
-        assert_eq!(tune.network.unwrap().tasks.len(), 13);
+        assert_eq!(tune.subject, Some(Subject::Network("resnet18".into())));
         assert!(matches!(parsed("autotune targets").unwrap().command, Some(Command::Targets)));
         assert!(matches!(parsed("autotune tasks resnet18").unwrap().command, Some(Command::Tasks { .. })));
         let log = parsed("autotune log export - --db x").unwrap().command;

@@ -4,7 +4,9 @@ mod bench;
 mod best;
 mod log;
 mod lookup;
+mod npy;
 mod report;
+mod run;
 mod show;
 mod snapshot;
 mod targets;
@@ -32,17 +34,22 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     }
     match cli.command {
         None => tune::run(cli.tune)?,
-        Some(Command::Tasks { network, target }) => tasks::run(&network, &target.detect(&network.workloads())?)?,
+        Some(Command::Tasks { subject, target }) => {
+            let network = subject.tasks(subject.graph()?.as_ref());
+            tasks::run(&network, &target.detect(&network.workloads())?)?;
+        }
         Some(Command::Best { workload, target, db }) => {
             best::run(&workload, &target.detect(std::slice::from_ref(&workload))?, &db)?
         }
         Some(Command::Log { action }) => log::run(action)?,
-        Some(Command::Bench { network, target, db, variant, backend, json }) => {
-            bench::run(&variant.of(network), &target, &db, backend, json)?;
+        Some(Command::Bench { subject, target, db, variant, backend, json }) => {
+            let network = variant.of(subject.tasks(subject.graph()?.as_ref()));
+            bench::run(&network, &target, &db, backend, json)?;
         }
         Some(Command::Show { workload, config, target, db, backend }) => {
             show::run(&workload, config, &target.detect(std::slice::from_ref(&workload))?, &db, backend)?;
         }
+        Some(Command::Run(args)) => run::run(args)?,
         Some(Command::Report(args)) => report::run(args)?,
         Some(Command::Snapshot { action }) => snapshot::run(action)?,
         Some(Command::Targets) => targets::run()?,

@@ -6,16 +6,18 @@ use std::time::Instant;
 
 use autotune::Tuned;
 use autotune_db::Source;
-use autotune_ir::layout::to_layout;
+use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::{Binding, PlanBuffer};
 use autotune_ir::program::Layout;
 use autotune_ir::{DType, Target};
 use autotune_runtime::{Cpu, CpuCall, Device, HostMemory, Kernel, Packed, View, ViewMut};
 use autotune_schedules::Workload;
 
+use ndarray::ArrayD;
+
 use crate::arena::{self, Need};
 use crate::cut::{Cut, Strided};
-use crate::error::{CompileError, GraphError, RunError};
+use crate::error::{CheckError, CompileError, GraphError, RunError};
 use crate::graph::{Graph, Node, NodeId};
 use crate::plan::{Action, Content, Doing, Operand, Plan, Span};
 use crate::tensor::Tensor;
@@ -26,6 +28,7 @@ const ALIGNMENT: usize = 256;
 /// A network with its kernels and packed weights. Any number of threads may run it at once, each in a [`Workspace`] of its own.
 pub struct Compiled {
     graph: Graph,
+    cut: Cut,
     plan: Plan,
     threads: usize,
     /// Of the plan's kernels.
@@ -54,12 +57,21 @@ pub struct Workspace {
 /// How long a step takes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepTime {
-    /// The name of the last node that it computes.
+    /// The name of the first node that it computes.
     pub name: String,
     /// Its kernel among [`Compiled::schedules`]; `None` if it copies, or has the interpreter compute.
     pub kernel: Option<usize>,
     /// Median over the runs.
     pub run_secs: f64,
+}
+
+/// How far what a step computes is from the reference.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepError {
+    /// The name of the first node that it computes.
+    pub name: String,
+    /// The largest difference of an element, by the largest element of the reference.
+    pub max_rel_error: f32,
 }
 
 /// An action on its memory.
@@ -76,11 +88,8 @@ impl Compiled {
             Some(source) => Ok(Tuned::lookup(source, workload, target)?),
             None => Ok(Tuned::untuned(workload, target)?),
         };
-        let plan = Plan::of(graph, &Cut::of(graph), &mut choose)?;
-        Self::of_plan(graph, plan, target)
-    }
-
-    fn of_plan(graph: &Graph, plan: Plan, target: &Target) -> Result<Arc<Self>, CompileError> {
+        let cut = Cut::of(graph);
+        let plan = Plan::of(graph, &cut, &mut choose)?;
         let threads = target.threads();
         let one = Cpu::new(1);
         let mut kernels = Vec::new();
@@ -113,7 +122,7 @@ impl Compiled {
         let team = Cpu::new(threads);
         let (places, scratch, bytes) = places(&plan, &kernels, &team)?;
         let graph = graph.clone();
-        Ok(Arc::new(Self { graph, plan, threads, kernels, packed, unpacked, constants, places, scratch, bytes }))
+        Ok(Arc::new(Self { graph, cut, plan, threads, kernels, packed, unpacked, constants, places, scratch, bytes }))
     }
 
     /// The graph that it computes.
@@ -263,6 +272,35 @@ impl Workspace {
         nodes.zip(&results).map(tensor).collect()
     }
 
+    /// Runs the network on tensors and compares what every step computes with the reference, of which all tensors are in memory meanwhile.
+    pub fn check(&mut self, inputs: &[Tensor]) -> Result<Vec<StepError>, CheckError> {
+        let network = Arc::clone(&self.network);
+        let (graph, plan) = (&network.graph, &network.plan);
+        let mut wanted: Vec<Option<Tensor>> = vec![None; graph.nodes().len()];
+        graph.evaluate_each(inputs, |id, tensor| wanted[id.0 as usize] = Some(tensor.clone()))?;
+        for (tensor, &span) in inputs.iter().zip(&plan.inputs) {
+            let numbers = tensor.to_numbers();
+            self.elements(span, numbers.len()).copy_from_slice(&numbers);
+        }
+
+        let mut errors = Vec::new();
+        for (number, action) in plan.actions.iter().enumerate() {
+            self.ready[number].start(graph, &self.cpu)?;
+            let Some((value, layout)) = action.value else { continue };
+            let value = network.cut.value(value);
+            let Some(wanted) = &wanted[value.node.0 as usize] else { continue };
+            // Of a part of a tensor the others are copied elsewhere.
+            if value.shape != wanted.shape() {
+                continue;
+            }
+            let found = self.result(action.output, value.shape.iter().product());
+            let found = from_layout(found, &value.shape, layout)
+                .map_err(|source| CompileError::Constant { name: action.name.clone(), source })?;
+            errors.push(StepError { name: action.name.clone(), max_rel_error: difference(&found, wanted) });
+        }
+        Ok(errors)
+    }
+
     /// Seconds of every step, in as many runs on what the last run left; the first two count as warm-up.
     pub fn profile(&mut self, runs: usize) -> Result<Vec<StepTime>, RunError> {
         let network = Arc::clone(&self.network);
@@ -405,6 +443,18 @@ fn places(plan: &Plan, kernels: &[Arc<Kernel>], cpu: &Cpu) -> Result<(Vec<usize>
     let (mut places, bytes) = arena::offsets(&needs, ALIGNMENT).ok_or(CompileError::TooLarge)?;
     let scratch = places.split_off(plan.slots.len());
     Ok((places, scratch, bytes))
+}
+
+/// The largest difference of two tensors' elements, by the largest element of the second; infinite where either is no number alone.
+fn difference(found: &ArrayD<f32>, wanted: &Tensor) -> f32 {
+    let wanted = wanted.to_numbers();
+    let most = wanted.iter().filter(|x| x.is_finite()).fold(f32::MIN_POSITIVE, |most, x| most.max(x.abs()));
+    let error = |(&x, &y): (&f32, &f32)| match x == y || x.is_nan() && y.is_nan() {
+        true => 0.0,
+        false if x.is_finite() && y.is_finite() => (x - y).abs() / most,
+        false => f32::INFINITY,
+    };
+    found.iter().zip(&wanted).map(error).fold(0.0, f32::max)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

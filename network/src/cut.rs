@@ -59,7 +59,7 @@ pub struct Strided {
 /// A part of a network that runs as a whole.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// The name of the last node that it computes.
+    /// The name of the first node that it computes.
     pub name: String,
     /// What it does.
     pub work: Work,
@@ -93,7 +93,7 @@ impl Cut {
                 (Some(group), _) => {
                     let operands = group.operands().into_iter().map(|operand| cutter.value(operand)).collect();
                     let output = cutter.own(id);
-                    cutter.step(id, Work::Kernel(group.workload()), operands, output);
+                    cutter.step(group.first(), Work::Kernel(group.workload()), operands, output);
                 }
                 (None, Op::Input | Op::Constant(_)) => drop(cutter.own(id)),
                 (None, _) => view::place(&mut cutter, id),

@@ -7,6 +7,7 @@ use autotune_runtime::{DeviceError, KernelError};
 use autotune_schedules::WorkloadError;
 use thiserror::Error;
 
+use crate::evaluate::EvaluateError;
 use crate::tensor::Element;
 
 /// Why a node makes no sense.
@@ -129,4 +130,18 @@ pub enum RunError {
     /// The interpreter cannot compute a node.
     #[error(transparent)]
     Graph(#[from] GraphError),
+}
+
+/// Why a network cannot be compared with the reference.
+#[derive(Debug, Error)]
+pub enum CheckError {
+    /// There is no reference.
+    #[error(transparent)]
+    Evaluate(#[from] EvaluateError),
+    /// It does not run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// A tensor does not lie as its kernel says.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
 }

@@ -14,6 +14,7 @@
 //! | `compiled` | a network that runs: [`Compiled`], [`Workspace`] |
 //! | `builder`, `builder/` | graphs layer by layer, and where their weights are from: [`Builder`] |
 //! | `zoo`, `zoo/` | networks that come with the library |
+//! | `subject` | what users name, and its tasks: [`Subject`] |
 //! | `evaluate` | the tensors of a graph, by reference |
 
 pub mod cut;
@@ -30,12 +31,14 @@ mod graph;
 mod minimise;
 mod plan;
 mod strided;
+mod subject;
 mod tensor;
 
 pub use builder::{Builder, Conv, Fill, Seeded, Value, Weights};
-pub use compiled::{Compiled, StepTime, Workspace};
-pub use error::{CompileError, GraphError, OpError, RunError};
+pub use compiled::{Compiled, StepError, StepTime, Workspace};
+pub use error::{CheckError, CompileError, GraphError, OpError, RunError};
 pub use evaluate::EvaluateError;
 pub use graph::{Graph, Node, NodeId, Output};
 pub use op::Op;
+pub use subject::{Subject, SubjectError, tasks};
 pub use tensor::{Element, Tensor};

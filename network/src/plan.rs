@@ -42,9 +42,10 @@ pub(crate) struct Span {
 pub(crate) struct Action {
     pub(crate) name: String,
     pub(crate) work: Doing,
-    /// What is read, without constants that are packed.
     pub(crate) operands: Vec<Operand>,
     pub(crate) output: Span,
+    /// The value that it writes, in which layout; `None` of a conversion.
+    pub(crate) value: Option<(ValueId, Layout)>,
 }
 
 /// What an action reads.
@@ -75,8 +76,6 @@ pub(crate) struct Plan {
     /// For each input of the graph, and then each output, its place: row-major.
     pub(crate) inputs: Vec<Span>,
     pub(crate) outputs: Vec<Span>,
-    /// For each value in its own layout its place.
-    pub(crate) values: Vec<Option<(Span, Layout)>>,
 }
 
 /// Where the schedule of a workload is from.
@@ -98,9 +97,8 @@ struct Planner<'a, 'c> {
 impl Plan {
     /// What runs a graph.
     pub(crate) fn of(graph: &Graph, cut: &Cut, choose: &mut Choose) -> Result<Self, CompileError> {
-        let values = vec![None; cut.values.len()];
         let (kernels, slots, actions, inputs, outputs) = (vec![], vec![], vec![], vec![], vec![]);
-        let plan = Plan { kernels, slots, actions, inputs, outputs, values };
+        let plan = Plan { kernels, slots, actions, inputs, outputs };
         let (known, roots, converted) = (HashMap::new(), HashMap::new(), HashMap::new());
         let mut planner = Planner { graph, cut, choose, plan, known, roots, converted };
 
@@ -114,11 +112,6 @@ impl Plan {
         for &output in &cut.outputs {
             let span = planner.in_layout(output, Layout::Plain)?;
             planner.plan.outputs.push(span);
-        }
-        for value in (0..cut.values.len()).map(|value| ValueId(value as u32)) {
-            let root = cut.root(value).0;
-            let place = planner.roots.get(&root).map(|&(_, layout)| (planner.own(value), layout));
-            planner.plan.values[value.0 as usize] = place;
         }
         Ok(planner.plan)
     }
@@ -138,7 +131,8 @@ impl Planner<'_, '_> {
         let operands = step.operands.iter().map(|&operand| Ok(Operand::Span(self.in_layout(operand, Layout::Plain)?)));
         let operands = operands.collect::<Result<_, CompileError>>()?;
         let (output, convert) = self.written(step.output, Layout::Plain);
-        self.plan.actions.push(Action { name: step.name.clone(), work, operands, output });
+        let value = Some((step.output, convert.unwrap_or(Layout::Plain)));
+        self.plan.actions.push(Action { name: step.name.clone(), work, operands, output, value });
         self.after(step.output, output, convert)
     }
 
@@ -166,7 +160,8 @@ impl Planner<'_, '_> {
         let written = plan.buffers.iter().find(|buffer| buffer.binding == Binding::Output);
         let layout = follows.or(written.map(|buffer| buffer.layout)).unwrap_or(Layout::Plain);
         let (output, convert) = self.written(step.output, layout);
-        let action = Action { name: step.name.clone(), work: Doing::Kernel(number), operands, output };
+        let value = Some((step.output, layout));
+        let action = Action { name: step.name.clone(), work: Doing::Kernel(number), operands, output, value };
         self.plan.actions.push(action);
         self.after(step.output, output, convert)
     }
@@ -295,7 +290,7 @@ impl Planner<'_, '_> {
         let number = self.kernel_of(&workload)?;
         let name = format!("{} in another layout", self.graph.node(self.cut.value(value).node).name);
         let operands = vec![Operand::Span(from)];
-        self.plan.actions.push(Action { name, work: Doing::Kernel(number), operands, output: to });
+        self.plan.actions.push(Action { name, work: Doing::Kernel(number), operands, output: to, value: None });
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use autotune::Network;
+use autotune_network::Subject;
 use clap::Args;
 
 use super::{DbArgs, TargetArgs, VariantArgs};
@@ -19,8 +19,8 @@ are those that tuning measured on this machine; they are measured where there ar
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
     /// Networks (resnet18) and workloads (conv2d:..., matmul:...)
-    #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Network::of, required = true)]
-    pub(crate) networks: Vec<Network>,
+    #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Subject::of, required = true)]
+    pub(crate) subjects: Vec<Subject>,
     /// The page's file, which is replaced as a whole ('-' for standard output)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,

@@ -20,7 +20,10 @@ use crate::output::{print, say};
 use crate::page::{History, Page};
 
 pub(super) fn run(args: ReportArgs) -> Result<()> {
-    let networks: Vec<Network> = args.networks.into_iter().map(|network| args.variant.of(network)).collect();
+    let mut networks = Vec::new();
+    for subject in &args.subjects {
+        networks.push(args.variant.of(subject.tasks(subject.graph()?.as_ref())));
+    }
     let subject = networks.iter().map(|network| network.name.as_str()).collect::<Vec<_>>().join(" ");
     let tasks = tasks(&networks);
     let workloads: Vec<Workload> = tasks.iter().map(|task| task.workload.clone()).collect();

@@ -3,23 +3,30 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use autotune::{Report, Retired, Stop, TuneParams, Tuner};
-use autotune_db::{Phase, TuningDb};
+use autotune::{Network, Report, Retired, Stop, TuneParams, Tuner};
+use autotune_db::{Phase, Source, TuningDb};
 use autotune_ir::Target;
+use autotune_network::{Compiled, Graph};
+use serde::Serialize;
 
 use super::lookup::adopt_legacy;
+use super::run::{inputs, latencies};
 use super::{JsonSink, cancel_on_ctrl_c, open_db, open_device};
 use crate::args::{Failure, TuneArgs};
 use crate::output::say;
 use crate::progress;
 use crate::report::{summary, table};
 
-pub(super) fn run(mut args: TuneArgs) -> Result<()> {
+/// Runs of a network by each of its choices of schedules.
+const NETWORK_RUNS: usize = 20;
+
+pub(super) fn run(args: TuneArgs) -> Result<()> {
     let start = Instant::now();
-    args.network = args.network.map(|network| args.variant.of(network));
-    let Some(network) = &args.network else {
+    let Some(subject) = &args.subject else {
         return Err(Failure::Usage("no network or workload given".into()).into());
     };
+    let graph = subject.graph()?;
+    let network = &args.variant.of(subject.tasks(graph.as_ref()));
     let json = JsonSink::new(args.json.clone())?;
     let db = open_db(&args.db)?;
     let cancel = cancel_on_ctrl_c()?;
@@ -36,7 +43,7 @@ pub(super) fn run(mut args: TuneArgs) -> Result<()> {
     adopt_legacy(&db, &target)?;
     say(format_args!("tuning {} for {target}; database {}", network.name, db.path().display()));
     let limits = limits(trials, time_budget);
-    let known = continuing(trials, known_trials(&db, &args, &target)?);
+    let known = continuing(trials, known_trials(&db, network, &target)?);
     let (tasks, kind, seed) = (network.tasks.len(), args.tuner, args.seed);
     say(format_args!("{tasks} task(s), {limits} in total, tuner {kind}, seed {seed}{known}"));
 
@@ -46,18 +53,50 @@ pub(super) fn run(mut args: TuneArgs) -> Result<()> {
     let report = tuner.searcher(|_| kind.searcher()).observer(&mut *observer).tune(&network.tasks)?;
     drop(observer);
 
-    json.write(&report)?;
+    let latency = match graph.filter(|_| report.stop != Stop::Cancelled && target.cpu().is_some()) {
+        Some(graph) => Some(network_latency(&graph, &db, &target)?),
+        None => None,
+    };
+    json.write(&Tuned { report: &report, network: latency.as_ref() })?;
     json.say(&table(&report.tasks))?;
     for line in summary(&report) {
         json.say(&line)?;
     }
+    if let Some(NetworkLatency { default_secs, best_secs }) = &latency {
+        let (default, best, gain) = (default_secs * 1e3, best_secs * 1e3, default_secs / best_secs);
+        json.say(&format!("whole network, run: default {default:.3} ms, best {best:.3} ms, speed-up {gain:.2}x"))?;
+    }
     verdict(&report)
 }
 
+/// What `--json` has: the report, and of a network how long it takes as a whole.
+#[derive(Serialize)]
+struct Tuned<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<&'a NetworkLatency>,
+}
+
+/// Seconds of a run of the whole network, medians of runs in turns.
+#[derive(Serialize)]
+struct NetworkLatency {
+    default_secs: f64,
+    best_secs: f64,
+}
+
+/// Runs a network by its untuned schedules and by the best that are known.
+fn network_latency(graph: &Graph, db: &TuningDb, target: &Target) -> Result<NetworkLatency> {
+    let [default, best] = [None, Some(db as &dyn Source)].map(|source| Compiled::new(graph, source, target));
+    let mut workspaces = [default?.workspace()?, best?.workspace()?];
+    let latencies = latencies(&mut workspaces, &inputs(graph, &[])?, NETWORK_RUNS)?;
+    Ok(NetworkLatency { default_secs: latencies[0].median, best_secs: latencies[1].median })
+}
+
 /// Trials that the database has of the network already.
-fn known_trials(db: &TuningDb, args: &TuneArgs, target: &Target) -> Result<usize> {
+fn known_trials(db: &TuningDb, network: &Network, target: &Target) -> Result<usize> {
     let mut known = 0;
-    for task in args.network.iter().flat_map(|network| &network.tasks) {
+    for task in &network.tasks {
         known += db
             .query(&task.workload, &target.key())?
             .iter()

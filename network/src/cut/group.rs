@@ -10,6 +10,7 @@ use crate::op::{Binary, Op};
 /// A node with a workload, and those behind it that are its epilogue.
 pub(super) struct Group {
     anchor: Anchor,
+    first: NodeId,
     tail: NodeId,
     /// True if sums are stored: what scales them and is added to them can be fused.
     is_contraction: bool,
@@ -86,7 +87,7 @@ impl Group {
         // A third operand is the bias.
         let bias = anchor.workload.epilogue().bias.then(|| anchor.operands[2]);
         let activation = Activation::None;
-        Self { anchor, tail: id, is_contraction, scale: None, bias, residual: None, slope: None, activation }
+        Self { anchor, first: id, tail: id, is_contraction, scale: None, bias, residual: None, slope: None, activation }
     }
 
     fn flops(&self) -> f64 {
@@ -127,6 +128,11 @@ impl Group {
             Part::Slope(slope) => (self.slope, self.activation) = (Some(slope), Activation::Prelu),
             Part::Activation(activation) => self.activation = activation,
         }
+    }
+
+    /// The node whose workload it is.
+    pub(super) fn first(&self) -> NodeId {
+        self.first
     }
 
     /// What the step computes.

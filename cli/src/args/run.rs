@@ -1,0 +1,44 @@
+//! The words of `autotune run`.
+
+use std::path::PathBuf;
+
+use autotune_network::Subject;
+use clap::Args;
+
+use super::{LookupArgs, TargetArgs};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  autotune run resnet18                                      on random inputs: how long it takes
+  autotune run resnet18 --input image.npy --output out       out/logits.npy from image.npy
+  autotune run bert_base --input input_ids=ids.npy --input mask=mask.npy
+  autotune run resnet18 --repeat 100 --json latency.json     figures
+  autotune run resnet18 --check                              every tensor beside the reference
+
+What was not tuned runs by the schedules that are predicted to be the fastest, and it says how many.";
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// A network (resnet18)
+    #[arg(value_name = "NETWORK", value_parser = Subject::of)]
+    pub(crate) subject: Subject,
+    /// A tensor to run on, as NumPy writes it; a single input needs no name. Inputs that are not given are random
+    #[arg(long, value_name = "[NAME=]FILE.npy")]
+    pub(crate) input: Vec<String>,
+    /// Write every output to this folder, NAME.npy each
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// How often to run it
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) repeat: u32,
+    /// Compare the tensor of every step with the reference, too
+    #[arg(long)]
+    pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    #[command(flatten)]
+    pub(crate) db: LookupArgs,
+    /// Write the figures as one JSON object to this file ('-' for standard output)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}

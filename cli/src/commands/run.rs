@@ -1,0 +1,174 @@
+//! `autotune run NETWORK`.
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use autotune_network::{Compiled, Element, Graph, Node, Tensor, Workspace};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
+
+use super::lookup::look_up_source;
+use super::{JsonSink, npy, warn};
+use crate::args::{Failure, RunArgs};
+use crate::output::say;
+
+/// Runs before those that count.
+const WARM_UP: usize = 3;
+/// Largest difference from the reference that a step may have, by the largest element of its tensor.
+const TOLERANCE: f32 = 1e-3;
+
+/// What `--json` has of a run.
+#[derive(Serialize)]
+struct Figures {
+    latency_secs: Latency,
+    peak_bytes: Option<u64>,
+    load_secs: f64,
+    tuned_tasks: usize,
+    untuned_tasks: usize,
+}
+
+/// Seconds of a run of the network.
+#[derive(Serialize)]
+pub(super) struct Latency {
+    pub(super) median: f64,
+    p10: f64,
+    p90: f64,
+}
+
+pub(super) fn run(args: RunArgs) -> Result<()> {
+    let json = JsonSink::new(args.json.clone())?;
+    let start = Instant::now();
+    let Some(graph) = args.subject.graph()? else {
+        return Err(Failure::Usage("a workload is no network: autotune bench times it".into()).into());
+    };
+    let target = args.target.detect(&[])?;
+    if target.cpu().is_none() {
+        return Err(Failure::Usage("networks run on CPUs: --target cpu".into()).into());
+    }
+    let inputs = inputs(&graph, &args.input)?;
+
+    let source = look_up_source(&args.db)?;
+    let network = Compiled::new(&graph, source.as_deref(), &target)?;
+    source.iter().for_each(|source| warn(&**source));
+    let mut workspace = network.workspace()?;
+    let load_secs = start.elapsed().as_secs_f64();
+    let tuned_tasks = network.schedules().iter().filter(|tuned| tuned.is_tuned()).count();
+    let untuned_tasks = network.schedules().len() - tuned_tasks;
+
+    let outputs = workspace.run_tensors(&inputs)?;
+    if let Some(folder) = &args.output {
+        write(&graph, folder, &outputs)?;
+    }
+    let mut latencies = latencies(std::slice::from_mut(&mut workspace), &inputs, args.repeat as usize)?;
+    let latency_secs = latencies.swap_remove(0);
+    let of = |count: usize| format!("{count} of {} kernels", network.schedules().len());
+    if untuned_tasks > 0 {
+        say(format_args!("{} not tuned on {target}: predicted to be the fastest", of(untuned_tasks)));
+    }
+    let Latency { median, p10, p90 } = &latency_secs;
+    let [median, p10, p90] = [median, p10, p90].map(|secs| secs * 1e3);
+    json.say(&format!("{}: {median:.3} ms (p10 {p10:.3}, p90 {p90:.3}), loaded in {load_secs:.2} s", graph.name()))?;
+    json.write(&Figures { latency_secs, peak_bytes: peak_bytes(), load_secs, tuned_tasks, untuned_tasks })?;
+    if args.check { check(&mut workspace, &inputs) } else { Ok(()) }
+}
+
+/// How long networks take on the same tensors, in turns.
+pub(super) fn latencies(workspaces: &mut [Workspace], inputs: &[Tensor], runs: usize) -> Result<Vec<Latency>> {
+    let numbers: Vec<Vec<f32>> = inputs.iter().map(Tensor::to_numbers).collect();
+    let inputs: Vec<&[f32]> = numbers.iter().map(Vec::as_slice).collect();
+    let mut secs: Vec<Vec<f64>> = vec![Vec::with_capacity(runs); workspaces.len()];
+    for run in 0..runs + WARM_UP {
+        for (workspace, secs) in workspaces.iter_mut().zip(&mut secs) {
+            let graph = workspace.network().graph();
+            let nodes = graph.outputs().iter().map(|output| graph.node(output.node));
+            let mut outputs: Vec<Vec<f32>> = nodes.map(|node| vec![0.0; node.shape.iter().product()]).collect();
+            let mut outputs: Vec<&mut [f32]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
+            let start = Instant::now();
+            workspace.run(&inputs, &mut outputs)?;
+            let elapsed = start.elapsed().as_secs_f64();
+            secs.extend((run >= WARM_UP).then_some(elapsed));
+        }
+    }
+    let latency = |mut secs: Vec<f64>| {
+        secs.sort_by(f64::total_cmp);
+        let at = |share: f64| secs[((secs.len() - 1) as f64 * share).round() as usize];
+        Latency { median: at(0.5), p10: at(0.1), p90: at(0.9) }
+    };
+    Ok(secs.into_iter().map(latency).collect())
+}
+
+/// The tensors of a network's inputs: those that are given, and random ones.
+pub(super) fn inputs(graph: &Graph, given: &[String]) -> Result<Vec<Tensor>> {
+    let names: Vec<&str> = graph.inputs().iter().map(|&id| &*graph.node(id).name).collect();
+    let mut tensors: Vec<Option<Tensor>> = vec![None; names.len()];
+    for word in given {
+        let (at, path) = match word.split_once('=') {
+            Some((name, path)) => (names.iter().position(|known| *known == name), path),
+            None => ((names.len() == 1).then_some(0), word.as_str()),
+        };
+        let unknown = || format!("--input {word}: give NAME=FILE.npy, one of the inputs {}", names.join(", "));
+        let at = at.ok_or_else(|| Failure::Usage(unknown()))?;
+        tensors[at] = Some(read(graph.node(graph.inputs()[at]), Path::new(path))?);
+    }
+    let random = |(number, tensor): (usize, Option<Tensor>)| match tensor {
+        Some(tensor) => Ok(tensor),
+        None => random(graph.node(graph.inputs()[number]), number as u64),
+    };
+    tensors.into_iter().enumerate().map(random).collect()
+}
+
+fn read(node: &Node, path: &Path) -> Result<Tensor> {
+    let tensor = npy::read(path, node.element)?;
+    match tensor.shape() == node.shape {
+        true => Ok(tensor),
+        false => {
+            let (found, wanted) = (tensor.shape(), &node.shape);
+            let why = format!("--input {}: shape {found:?}, where '{}' is {wanted:?}", path.display(), node.name);
+            Err(Failure::Usage(why).into())
+        }
+    }
+}
+
+fn random(node: &Node, seed: u64) -> Result<Tensor> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let count = node.shape.iter().product();
+    Ok(match node.element {
+        Element::F32 => Tensor::f32(&node.shape, (0..count).map(|_| rng.random_range(-1.0..1.0)).collect())?,
+        Element::I64 => Tensor::i64(&node.shape, (0..count).map(|_| rng.random_range(0..2)).collect())?,
+        Element::Bool => Tensor::Bool(ndarray::ArrayD::from_elem(node.shape.clone(), true)),
+    })
+}
+
+fn write(graph: &Graph, folder: &Path, outputs: &[Tensor]) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    for (output, tensor) in graph.outputs().iter().zip(outputs) {
+        // A name that is no file's name may not lead elsewhere.
+        let name: String = output.name.chars().map(|c| if c == '/' { '_' } else { c }).collect();
+        npy::write(&folder.join(format!("{name}.npy")), tensor)?;
+    }
+    Ok(())
+}
+
+/// Compares every step with the reference.
+fn check(workspace: &mut Workspace, inputs: &[Tensor]) -> Result<()> {
+    let errors = workspace.check(inputs)?;
+    let worst = errors.iter().max_by(|a, b| a.max_rel_error.total_cmp(&b.max_rel_error));
+    if let Some(worst) = worst {
+        let (steps, error, name) = (errors.len(), worst.max_rel_error, &worst.name);
+        say(format_args!("{steps} steps compared with the reference: largest relative error {error:.1e}, of '{name}'"));
+    }
+    let wrong: Vec<&str> = errors.iter().filter(|e| e.max_rel_error > TOLERANCE).map(|e| &*e.name).collect();
+    anyhow::ensure!(wrong.is_empty(), "beyond {TOLERANCE:.0e} of the reference: {}", wrong.join(", "));
+    Ok(())
+}
+
+/// The most memory that this process had at any time; `None` where the system does not tell.
+fn peak_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kilobytes.checked_mul(1024)
+}
