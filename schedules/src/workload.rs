@@ -70,7 +70,7 @@ pub use operator::{
     element, named_axes, operators, register,
 };
 pub use pad::{Pad, PadMode};
-pub use pointwise::{Broadcast, Function, Pointwise, PointwiseOp};
+pub use pointwise::{Broadcast, Channels, Function, Pointwise, PointwiseOp};
 pub use pool2d::{Pool2d, PoolKind};
 pub use reduce::{Reduce, ReduceOp};
 pub use resample::{Coordinates, Resample, Rounding, Sampling};

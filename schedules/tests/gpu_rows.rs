@@ -25,7 +25,7 @@ use rand_chacha::ChaCha8Rng;
 
 /// What each operator has of its own: padding, windows of a whole image, rows along which memory is not contiguous, values for each
 /// element of a row, rows of one element.
-const WORKLOADS: [&str; 21] = [
+const WORKLOADS: [&str; 23] = [
     "pool2d:n=2,c=3,h=11,w=13,k=3,s=2,p=1,kind=max,bias,act=relu",
     "pool2d:n=2,c=5,h=9,w=9,k=9,kind=avg",
     "pool2d:c=4,h=8,w=10,k=2,s=2,ceil,kind=max",
@@ -42,6 +42,8 @@ const WORKLOADS: [&str; 21] = [
     "pointwise:m=33,n=97,op=gelu,bias",
     "pointwise:m=7,n=64,op=mul,rhs=full",
     "pointwise:m=16,n=13,op=div,rhs=row,add",
+    "pointwise:b=3,m=7,n=49,op=copy,channels=column,scale,bias,act=relu",
+    "pointwise:b=2,m=16,n=13,pre=hard_sigmoid,op=mul,lhs=column,rhs=rows",
     "gather:m=37,n=40,k=19,bias",
     "gather:m=9,n=5,k=1000,act=gelu",
     "pad:c=3,h=7,w=9,p=2,mode=reflect,bias",

@@ -31,14 +31,22 @@ fn function(function: Function, x: f64) -> f64 {
 }
 
 fn by_hand(pointwise: &Pointwise, operands: &Operands) -> ArrayD<f32> {
-    ArrayD::from_shape_fn(vec![pointwise.m, pointwise.n], |i| {
-        let x = f64::from(operands[0][[i[0], i[1]]]);
-        let rhs = || match pointwise.rhs {
-            Broadcast::Full => f64::from(operands[1][[i[0], i[1]]]),
-            Broadcast::Row => f64::from(operands[1][[i[1]]]),
-            Broadcast::Column => f64::from(operands[1][[i[0]]]),
-            Broadcast::Scalar => f64::from(operands[1][[0]]),
+    let Pointwise { b, m, n, .. } = *pointwise;
+    let shape = if b == 1 { vec![m, n] } else { vec![b, m, n] };
+    ArrayD::from_shape_fn(shape, |i| {
+        let all: Vec<usize> = (0..i.ndim()).map(|dim| i[dim]).collect();
+        let (row, column) = (i[i.ndim() - 2], i[i.ndim() - 1]);
+        let of = |operand: usize, shape: Broadcast| {
+            f64::from(match shape {
+                Broadcast::Full => operands[operand][&all[..]],
+                Broadcast::Row => operands[operand][[column]],
+                Broadcast::Rows => operands[operand][[i[0], column]],
+                Broadcast::Column => operands[operand][[row]],
+                Broadcast::Scalar => operands[operand][[0]],
+            })
         };
+        let x = function(pointwise.pre, of(0, pointwise.lhs));
+        let rhs = || of(1, pointwise.rhs);
         let y = match pointwise.op {
             PointwiseOp::Unary(of) => function(of, x),
             PointwiseOp::Binary(BinaryOp::Add) => x + rhs(),
@@ -105,6 +113,20 @@ fn epilogues_are_what_each_part_says() {
     }
 }
 
+/// Channels before the pixels have a scale, a bias and a slope each.
+#[test]
+fn channels_may_be_columns() {
+    let text = "pointwise:b=2,m=3,n=5,op=copy,channels=column,scale,bias,act=prelu";
+    let workload: Workload = text.parse().unwrap();
+    let operands = operands(&workload, 1);
+    let wanted = ArrayD::from_shape_fn(vec![2, 3, 5], |i| {
+        let of_channel = |name| operands.named(name).unwrap()[[i[1]]];
+        let y = operands[0][&i] * of_channel("output_scale") + of_channel("bias");
+        if y < 0.0 { y * of_channel("slope") } else { y }
+    });
+    assert!(max_rel_error(&reference(&workload, &operands), &wanted) < 1e-6);
+}
+
 #[test]
 fn random_programs_are_proven_and_agree_with_the_reference() {
     for isa in [Isa::Avx2, Isa::Avx512, Isa::Generic] {
@@ -127,13 +149,13 @@ fn the_text_forms_are_read_as_they_are_written() {
         "pointwise:m=3,n=5,op=clip:-1:inf,act=clip:0:6",
         "pointwise:m=3,n=5,op=copy,scale,act=prelu",
         "pointwise:m=3,n=5,op=leaky_relu:0.2,act=leaky_relu",
+        "pointwise:b=2,m=3,n=5,pre=sigmoid,op=mul,lhs=column,rhs=rows,channels=column,scale",
+        "pointwise:m=3,n=5,pre=leaky_relu:0.2,op=exp,lhs=scalar",
     ] {
         assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
     }
-    assert_eq!(
-        "pointwise:m=3,n=5,op=add,rhs=full".parse::<Workload>().unwrap().to_string(),
-        "pointwise:m=3,n=5,op=add"
-    );
+    let defaults = "pointwise:b=1,m=3,n=5,pre=copy,op=add,lhs=full,rhs=full,channels=row";
+    assert_eq!(defaults.parse::<Workload>().unwrap().to_string(), "pointwise:m=3,n=5,op=add");
 }
 
 #[test]
@@ -146,7 +168,13 @@ fn errors_name_the_operator_and_the_field() {
         ("pointwise:m=4,n=4,op=clip:1:0", "pointwise: field 'op': 'clip:1:0' is not clip:LO:HI, two bounds"),
         ("pointwise:m=4,n=4,op=add,act=log", "pointwise: field 'act': 'log' is not an activation (none, relu,"),
         ("pointwise:m=4,n=4,op=exp,rhs=row", "pointwise: field 'rhs': the operation has one operand only"),
-        ("pointwise:m=4,n=4,op=add,rhs=rows", "pointwise: field 'rhs': 'rows' is not a shape of the second operand"),
+        ("pointwise:m=4,n=4,op=add,rhs=all", "pointwise: field 'rhs': 'all' is not a shape of an operand (full,"),
+        ("pointwise:m=4,n=4,op=add,rhs=rows", "pointwise: field 'rhs': without a batch it is 'row'"),
+        ("pointwise:m=4,n=4,op=exp,lhs=rows", "pointwise: field 'lhs': without a batch it is 'row'"),
+        ("pointwise:b=0,m=4,n=4,op=exp", "pointwise: field 'b': must be at least 1"),
+        ("pointwise:m=4,n=4,pre=add,op=exp", "pointwise: field 'pre': 'add' is not an operation on one operand"),
+        ("pointwise:m=4,n=4,pre=cosh,op=exp", "pointwise: field 'pre': 'cosh' is not an operation (relu, gelu,"),
+        ("pointwise:m=4,n=4,op=exp,channels=n", "pointwise: field 'channels': 'n' is not a dimension of channels"),
         ("pointwise:m=0,n=4,op=add", "pointwise: field 'm': must be at least 1"),
         ("pointwise:m=4,n=4,op=add,k=3", "pointwise: unknown field 'k'"),
         ("pointwise:m=99999999999,n=99999999999,op=exp", "pointwise: input overflows the supported size"),

@@ -133,8 +133,8 @@ fn operator(workload: &Workload) -> Option<Value> {
         return Some(json!({"op": "rms_norm", "eps": norm.eps}));
     }
     if let Some(p) = workload.sizes::<Pointwise>() {
-        let is_gelu = p.op == PointwiseOp::Unary(Function::Activation(Activation::Gelu));
-        return is_gelu.then(|| json!({"op": "pointwise", "kind": "gelu"}));
+        let gelu = Pointwise::new(p.m, p.n, PointwiseOp::Unary(Function::Activation(Activation::Gelu)));
+        return (*p == gelu).then(|| json!({"op": "pointwise", "kind": "gelu"}));
     }
     let name = workload.operator().kind().name;
     ["softmax", "log_softmax", "transpose", "attention"].contains(&name).then(|| json!({ "op": name }))

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use autotune_ir::program::{BinaryOp, Expr, UnaryOp};
-use autotune_ir::spec::{Reduction, axis_vars};
+use autotune_ir::spec::Reduction;
+use autotune_ir::{Affine, VarId};
 
 use super::operator::{element, named_axes};
 use super::{
@@ -12,8 +13,12 @@ use super::{
 };
 
 /// In the registry.
-pub(super) static KIND: OperatorKind =
-    OperatorKind { name: "pointwise", fields: "m,n,op,rhs", example: "pointwise:m=4096,n=1024,op=gelu", parse };
+pub(super) static KIND: OperatorKind = OperatorKind {
+    name: "pointwise",
+    fields: "b,m,n,pre,op,lhs,rhs,channels",
+    example: "pointwise:m=4096,n=1024,op=gelu",
+    parse,
+};
 
 const OPS: [(&str, PointwiseOp); 15] = [
     ("erf", PointwiseOp::Unary(Function::Op(UnaryOp::Erf))),
@@ -35,8 +40,15 @@ const OPS: [(&str, PointwiseOp); 15] = [
 const EXPECTED: &str = "an operation (relu, gelu, gelu_tanh, silu, clip:LO:HI, leaky_relu[:ALPHA], hard_sigmoid[:ALPHA:BETA], hard_swish, \
                         sigmoid, tanh, erf, exp, log, sqrt, rsqrt, abs, neg, floor, copy, add, sub, mul, div, max or min)";
 
-const BROADCASTS: [(&str, Broadcast); 4] =
-    [("full", Broadcast::Full), ("row", Broadcast::Row), ("column", Broadcast::Column), ("scalar", Broadcast::Scalar)];
+const BROADCASTS: [(&str, Broadcast); 5] = [
+    ("full", Broadcast::Full),
+    ("row", Broadcast::Row),
+    ("rows", Broadcast::Rows),
+    ("column", Broadcast::Column),
+    ("scalar", Broadcast::Scalar),
+];
+const CHANNELS: [(&str, Channels); 2] = [("row", Channels::Row), ("column", Channels::Column)];
+const COPY: Function = Function::Activation(Activation::None);
 
 /// A function of one value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,31 +68,78 @@ pub enum PointwiseOp {
     Binary(BinaryOp),
 }
 
-/// The shape of the second tensor, which is repeated along the dimensions that it has not.
+/// The shape of an operand, which is repeated along the dimensions that it has not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Broadcast {
-    /// `[m, n]`.
+    /// `[b, m, n]`.
     #[default]
     Full,
     /// `[n]`: every row is the same.
     Row,
+    /// `[b, n]`: every row of a batch is the same.
+    Rows,
     /// `[m]`: every column is the same.
     Column,
     /// `[1]`.
     Scalar,
 }
 
-/// `output[m, n] = op(input[m, n])`, or `op(input[m, n], rhs[..])`.
+/// The dimension that the values of an epilogue go along that channels have one of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Channels {
+    /// `[n]`, as of images with channels last.
+    #[default]
+    Row,
+    /// `[m]`, as of images with channels before the pixels.
+    Column,
+}
+
+/// `output[b, m, n] = op(pre(input[b, m, n]))`, or `op(pre(input[..]), rhs[..])`. Without a batch, `b` 1, tensors do not have its dimension.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pointwise {
+    /// Batch.
+    pub b: usize,
     /// Rows.
     pub m: usize,
     /// Elements of a row.
     pub n: usize,
+    /// A function of the first operand that comes before.
+    pub pre: Function,
     /// What is computed.
     pub op: PointwiseOp,
+    /// The shape of the first operand.
+    pub lhs: Broadcast,
     /// The shape of the second operand, if there is one.
     pub rhs: Broadcast,
+    /// What channels of the epilogue are.
+    pub channels: Channels,
+}
+
+impl Pointwise {
+    /// An operation on whole matrices without a batch.
+    pub fn new(m: usize, n: usize, op: PointwiseOp) -> Self {
+        let (lhs, rhs) = (Broadcast::Full, Broadcast::Full);
+        Self { b: 1, m, n, pre: COPY, op, lhs, rhs, channels: Channels::Row }
+    }
+
+    /// An operand with its number, and its element at an index of the result.
+    fn operand(&self, (number, name): (usize, &'static str), shape: Broadcast, index: &[Affine]) -> (Tensor, Expr) {
+        let all = self.shape();
+        let (batch, rest) = (&index[..index.len() - 2], &index[index.len() - 2..]);
+        let (shape, at) = match shape {
+            Broadcast::Full => (all, index.to_vec()),
+            Broadcast::Row => (vec![self.n], vec![rest[1].clone()]),
+            Broadcast::Rows => ([&all[..batch.len()], &[self.n]].concat(), [batch, &rest[1..]].concat()),
+            Broadcast::Column => (vec![self.m], vec![rest[0].clone()]),
+            Broadcast::Scalar => (vec![1], vec![Affine::default()]),
+        };
+        (Tensor { name, shape, is_constant: false }, element(number, &at))
+    }
+
+    fn shape(&self) -> Vec<usize> {
+        let Self { b, m, n, .. } = *self;
+        if b == 1 { vec![m, n] } else { vec![b, m, n] }
+    }
 }
 
 impl PointwiseOp {
@@ -118,15 +177,25 @@ impl Function {
 }
 
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
-    let (m, n) = (fields.required("m")?, fields.required("n")?);
+    let (b, m, n) = (fields.number("b")?.unwrap_or(1), fields.required("m")?, fields.required("n")?);
     let missing = WorkloadError::Missing { op: KIND.name, field: "op", example: KIND.example };
     let op = fields.read("op", PointwiseOp::parse)?.ok_or(missing)?;
-    let rhs = fields.word("rhs", &BROADCASTS, "a shape of the second operand (full, row, column or scalar)")?;
+    let pre = fields.read("pre", |text| match PointwiseOp::parse(text) {
+        Ok(PointwiseOp::Unary(function)) => Ok(function),
+        Ok(PointwiseOp::Binary(_)) => Err("an operation on one operand"),
+        Err(expected) => Err(expected),
+    })?;
+    let shape = |field| fields.word(field, &BROADCASTS, "a shape of an operand (full, row, rows, column or scalar)");
+    let (lhs, rhs) = (shape("lhs")?.unwrap_or_default(), shape("rhs")?);
+    let channels = fields.word("channels", &CHANNELS, "a dimension of channels (row or column)")?.unwrap_or_default();
     if let (PointwiseOp::Unary(_), Some(_)) = (op, rhs) {
-        let reason = "the operation has one operand only".into();
-        return Err(WorkloadError::Unfit { op: KIND.name, field: "rhs", reason });
+        return Err(without_rhs());
     }
-    Ok(Box::new(Pointwise { m, n, op, rhs: rhs.unwrap_or_default() }))
+    Ok(Box::new(Pointwise { b, m, n, pre: pre.unwrap_or(COPY), op, lhs, rhs: rhs.unwrap_or_default(), channels }))
+}
+
+fn without_rhs() -> WorkloadError {
+    WorkloadError::Unfit { op: KIND.name, field: "rhs", reason: "the operation has one operand only".into() }
 }
 
 impl Operator for Pointwise {
@@ -135,52 +204,72 @@ impl Operator for Pointwise {
     }
 
     fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
-        write!(f, "m={},n={},op={}", self.m, self.n, self.op.text())?;
-        match (self.op, BROADCASTS.iter().find(|(_, rhs)| *rhs == self.rhs)) {
-            (PointwiseOp::Binary(_), Some((word, rhs))) if *rhs != Broadcast::Full => write!(f, ",rhs={word}"),
-            _ => Ok(()),
+        let Self { b, m, n, pre, op, lhs, rhs, channels } = *self;
+        if b != 1 {
+            write!(f, "b={b},")?;
         }
+        write!(f, "m={m},n={n}")?;
+        if pre != COPY {
+            write!(f, ",pre={}", PointwiseOp::Unary(pre).text())?;
+        }
+        write!(f, ",op={}", op.text())?;
+        write_word(f, "lhs", lhs, &BROADCASTS)?;
+        write_word(f, "rhs", rhs, &BROADCASTS)?;
+        write_word(f, "channels", channels, &CHANNELS)
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
-        let (Self { m, n, .. }, op) = (*self, KIND.name);
-        check_positive(op, &[("m", m), ("n", n)])?;
-        if PointwiseOp::parse(&self.op.text()) != Ok(self.op) {
-            let reason = format!("'{}' is no {EXPECTED}", self.op.text());
-            return Err(WorkloadError::Unfit { op, field: "op", reason });
+        let (Self { b, m, n, .. }, op) = (*self, KIND.name);
+        check_positive(op, &[("b", b), ("m", m), ("n", n)])?;
+        for (field, of) in [("pre", PointwiseOp::Unary(self.pre)), ("op", self.op)] {
+            if PointwiseOp::parse(&of.text()) != Ok(of) {
+                let reason = format!("'{}' is no {EXPECTED}", of.text());
+                return Err(WorkloadError::Unfit { op, field, reason });
+            }
         }
-        check_elements(op, &[("input", &[m, n])], &[m, n])
+        if let (PointwiseOp::Unary(_), true) = (self.op, self.rhs != Broadcast::Full) {
+            return Err(without_rhs());
+        }
+        for (field, shape) in [("lhs", self.lhs), ("rhs", self.rhs)] {
+            if b == 1 && shape == Broadcast::Rows {
+                return Err(WorkloadError::Unfit { op, field, reason: "without a batch it is 'row'".into() });
+            }
+        }
+        check_elements(op, &[("input", &[b, m, n])], &[b, m, n])
     }
 
-    /// Axes `m, n`.
+    /// Axes `b`, if there is a batch, `m, n`.
     fn formula(&self) -> Formula {
-        let Self { m, n, op, rhs } = *self;
-        let [row, column] = axis_vars();
-        let input = Tensor { name: "input", shape: vec![m, n], is_constant: false };
-        let index = vec![row.clone(), column.clone()];
-        let (mut operands, x) = (vec![input], element(0, &index));
-        let value = match op {
+        let Self { b, m, n, .. } = *self;
+        let all = [("b", b, false), ("m", m, false), ("n", n, false)];
+        let axes = named_axes(&all[usize::from(b == 1)..]);
+        let index: Vec<Affine> = (0..axes.len()).map(|axis| Affine::var(VarId(axis as u32))).collect();
+        let (input, x) = self.operand((0, "input"), self.lhs, &index);
+        let (mut operands, x) = (vec![input], self.pre.of(x));
+        let value = match self.op {
             PointwiseOp::Unary(function) => function.of(x),
             PointwiseOp::Binary(op) => {
-                let (shape, at) = match rhs {
-                    Broadcast::Full => (vec![m, n], index.clone()),
-                    Broadcast::Row => (vec![n], vec![column]),
-                    Broadcast::Column => (vec![m], vec![row]),
-                    Broadcast::Scalar => (vec![1], vec![Default::default()]),
-                };
-                operands.push(Tensor { name: "rhs", shape, is_constant: false });
-                Expr::binary(op, x, element(1, &at))
+                let (rhs, y) = self.operand((1, "rhs"), self.rhs, &index);
+                operands.push(rhs);
+                Expr::binary(op, x, y)
             }
         };
-        Formula {
-            operands,
-            computed: Vec::new(),
-            axes: named_axes(&[("m", m, false), ("n", n, false)]),
-            value,
-            reduction: Reduction::Sum,
-            shape: vec![m, n],
-            index,
-            channel: 1,
-        }
+
+        let channel = index.len() - if self.channels == Channels::Row { 1 } else { 2 };
+        let (computed, reduction) = (Vec::new(), Reduction::Sum);
+        Formula { operands, computed, axes, value, reduction, shape: self.shape(), index, channel }
+    }
+}
+
+/// `,field=word`, if it is not the default.
+fn write_word<T: Copy + Default + PartialEq>(
+    f: &mut dyn fmt::Write,
+    field: &str,
+    value: T,
+    words: &[(&str, T)],
+) -> fmt::Result {
+    match words.iter().find(|(_, meant)| *meant == value) {
+        Some((word, _)) if value != T::default() => write!(f, ",{field}={word}"),
+        _ => Ok(()),
     }
 }
