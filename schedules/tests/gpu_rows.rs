@@ -25,13 +25,15 @@ use rand_chacha::ChaCha8Rng;
 
 /// What each operator has of its own: padding, windows of a whole image, rows along which memory is not contiguous, values for each
 /// element of a row, rows of one element.
-const WORKLOADS: [&str; 23] = [
+const WORKLOADS: [&str; 25] = [
     "pool2d:n=2,c=3,h=11,w=13,k=3,s=2,p=1,kind=max,bias,act=relu",
     "pool2d:n=2,c=5,h=9,w=9,k=9,kind=avg",
     "pool2d:c=4,h=8,w=10,k=2,s=2,ceil,kind=max",
     "reduce:m=5,n=700,op=max",
     "reduce:m=37,n=129,op=mean,bias",
     "transpose:b=2,m=37,n=29,add",
+    "transpose:shape=17x3x40,perm=102",
+    "transpose:shape=3x5x7x4,perm=2031,bias",
     "softmax:m=7,n=333",
     "softmax:m=2,n=21,k=40",
     "log_softmax:m=3,n=100,act=relu",

@@ -50,8 +50,8 @@ fn reduced(reduce: &Reduce, input: &ArrayD<f32>) -> ArrayD<f64> {
 }
 
 fn transposed(transpose: &Transpose, input: &ArrayD<f32>) -> ArrayD<f64> {
-    let Transpose { b, m, n } = *transpose;
-    ArrayD::from_shape_fn(vec![b, n, m], |i| f64::from(input[[i[0], i[2], i[1]]]))
+    assert_eq!(input.shape(), transpose.shape());
+    input.view().permuted_axes(transpose.perm()).mapv(f64::from)
 }
 
 /// Row by row, by the definitions of the papers.
@@ -248,6 +248,9 @@ fn the_text_forms_are_read_as_they_are_written() {
         "reduce:m=1,n=3,op=prod,bias",
         "reduce:m=7,n=5,op=min",
         "transpose:b=3,m=4,n=5,add",
+        "transpose:shape=128x12x64,perm=102,bias",
+        "transpose:shape=2x3x4x5x6,perm=40213",
+        "transpose:shape=7,perm=0",
         "softmax:m=4096,n=1024",
         "log_softmax:m=2,n=21,k=40",
         "layer_norm:m=512,n=768",
@@ -262,6 +265,14 @@ fn the_text_forms_are_read_as_they_are_written() {
         assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
     }
     for (text, canonical) in [
+        // Axes of one element, and neighbours that stay so.
+        ("transpose:shape=1x128x12x64,perm=0213", "transpose:shape=128x12x64,perm=102"),
+        ("transpose:shape=2x3x1x4,perm=0312", "transpose:b=2,m=3,n=4"),
+        ("transpose:shape=3x2x5x7,perm=2301", "transpose:m=6,n=35"),
+        ("transpose:shape=6x5,perm=10", "transpose:m=6,n=5"),
+        ("transpose:shape=1x4x29x7x7,perm=02134", "transpose:shape=4x29x49,perm=102"),
+        ("transpose:shape=2x3x4,perm=012", "transpose:shape=24,perm=0"),
+        ("transpose:shape=1x1,perm=10", "transpose:shape=1,perm=0"),
         ("pool2d:c=3,h=7,w=9,global,kind=avg", "pool2d:c=3,h=7,w=9,kh=7,kw=9,s=1,p=0,kind=avg"),
         ("pool2d:c=3,h=7,w=9,k=2,exclude_pad,kind=avg", "pool2d:c=3,h=7,w=9,k=2,s=1,p=0,kind=avg"),
     ] {
@@ -291,6 +302,18 @@ fn errors_name_the_operator_and_the_field() {
             "local_response_norm: field 'size': a sum over 5 channels exceeds all 3",
         ),
         ("rms_norm:m=4,n=4,eps=nan", "rms_norm: field 'eps': 'nan' is not a positive number"),
+        ("transpose:m=4", "transpose: field 'n' is missing (example: transpose:m=512,n=512)"),
+        ("transpose:b=0,m=4,n=4", "transpose: field 'b': must be at least 1"),
+        ("transpose:shape=2x3", "transpose: field 'perm' is missing (example: transpose:shape=128x12x64,perm=102)"),
+        ("transpose:perm=10", "transpose: field 'shape' is missing"),
+        ("transpose:shape=2x,perm=10", "transpose: field 'shape': '2x' is not extents, such as 128x12x64"),
+        ("transpose:shape=2x0,perm=10", "transpose: field 'shape': must be at least 1"),
+        ("transpose:shape=2x3,perm=1x0", "transpose: field 'perm': '1x0' is not the input's axis of each"),
+        ("transpose:shape=2x3,perm=11", "transpose: field 'perm': is no order of the 2 axes"),
+        ("transpose:shape=2x3,perm=102", "transpose: field 'perm': is no order of the 2 axes"),
+        ("transpose:shape=2x3,perm=10,m=2", "transpose: field 'm': is said by the shape"),
+        ("transpose:shape=2x2x2x2x2x2,perm=543210", "transpose: field 'perm': 6 axes that move, of 5 at most"),
+        ("transpose:shape=4294967296x4294967296x4,perm=201", "transpose: input overflows the supported size"),
         ("transpose:m=99999999999,n=99999999999", "transpose: input overflows the supported size"),
     ] {
         let error = text.parse::<Workload>().unwrap_err().to_string();
@@ -425,6 +448,9 @@ fn vectors_go_along_what_is_contiguous_by_default() {
         ("pool2d:c=63,h=112,w=112,k=3,s=2,p=1,kind=max", "ow"),
         ("resize:c=64,h=7,w=7,s=2,mode=nearest", "c"),
         ("attention:b=12,m=197,n=197,k=64", "d"),
+        ("transpose:m=512,n=512", "m"),
+        ("transpose:shape=128x12x64,perm=102", "d2"),
+        ("transpose:shape=128x12x64,perm=210", "d0"),
     ] {
         let config = ScheduleSpace::new(&text.parse().unwrap(), &target).default_config();
         assert_eq!(config.knobs["vector"], Value::Choice(axis.into()), "{text}: {config}");

@@ -1,29 +1,118 @@
-//! Matrices with rows and columns exchanged.
+//! Tensors with their axes in another order.
 
 use std::fmt;
 
-use autotune_ir::spec::{Reduction, axis_vars};
+use autotune_ir::spec::{AxisId, Reduction};
+use autotune_ir::{Affine, VarId};
 
 use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
 /// In the registry.
 pub(super) static KIND: OperatorKind =
-    OperatorKind { name: "transpose", fields: "b,m,n", example: "transpose:m=512,n=512", parse };
+    OperatorKind { name: "transpose", fields: "b,m,n,shape,perm", example: "transpose:m=512,n=512", parse };
 
-/// A batch of transposed matrices `output[b,n,m] = input[b,m,n]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// Names of the axes of a tensor of no batch of matrices.
+const NAMES: [&str; 5] = ["d0", "d1", "d2", "d3", "d4"];
+/// The permutation of a batch of transposed matrices, which have fields of their own.
+const MATRICES: [AxisId; 3] = [0, 2, 1];
+
+/// A tensor with its axes in another order, such as a batch of transposed matrices `output[b,n,m] = input[b,m,n]`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Transpose {
-    /// Batch.
-    pub b: usize,
-    /// Rows of the input.
-    pub m: usize,
-    /// Columns of the input.
-    pub n: usize,
+    shape: Vec<usize>,
+    perm: Vec<AxisId>,
+}
+
+impl Transpose {
+    /// Axis `i` of the output is axis `perm[i]` of the input, which has this shape.
+    ///
+    /// Both are written as of the fewest axes: those of one element are left out, those that stay neighbours are one. A single matrix is a batch
+    /// of one.
+    ///
+    /// ```
+    /// use autotune_schedules::{Workload, workload::Transpose};
+    /// let heads = Workload::new(Transpose::new(&[1, 128, 12, 64], &[0, 2, 1, 3])?)?;
+    /// assert_eq!(heads.to_string(), "transpose:shape=128x12x64,perm=102");
+    /// let images = Workload::new(Transpose::new(&[2, 64, 28, 28], &[0, 2, 3, 1])?)?;
+    /// assert_eq!(images.to_string(), "transpose:b=2,m=64,n=784");
+    /// # Ok::<(), autotune_schedules::WorkloadError>(())
+    /// ```
+    pub fn new(shape: &[usize], perm: &[AxisId]) -> Result<Self, WorkloadError> {
+        let mut sorted = perm.to_vec();
+        sorted.sort_unstable();
+        if !sorted.into_iter().eq(0..shape.len()) || shape.is_empty() {
+            let reason = format!("is no order of the {} axes", shape.len());
+            return Err(WorkloadError::Unfit { op: KIND.name, field: "perm", reason });
+        }
+
+        // Runs of axes of the input that the output has side by side, in the output's order.
+        let mut runs: Vec<Vec<AxisId>> = Vec::new();
+        for &axis in perm.iter().filter(|&&axis| shape[axis] != 1) {
+            let follows = |last: AxisId| (last + 1..axis).all(|between| shape[between] == 1) && last < axis;
+            match runs.last_mut() {
+                Some(run) if run.last().is_some_and(|&last| follows(last)) => run.push(axis),
+                _ => runs.push(vec![axis]),
+            }
+        }
+        let place = |run: &Vec<AxisId>| runs.iter().filter(|other| other[0] < run[0]).count();
+        let perm: Vec<AxisId> = runs.iter().map(place).collect();
+        let mut merged = vec![1; runs.len()];
+        for (run, &at) in runs.iter().zip(&perm) {
+            let extent = run.iter().try_fold(1usize, |extent, &axis| extent.checked_mul(shape[axis]));
+            merged[at] = extent.ok_or(WorkloadError::Overflow { op: KIND.name, what: "input" })?;
+        }
+        Ok(match (&merged[..], &perm[..]) {
+            ([], _) => Self { shape: vec![1], perm: vec![0] },
+            (&[m, n], [1, 0]) => Self::matrices(1, m, n),
+            _ => Self { shape: merged, perm },
+        })
+    }
+
+    /// A batch of matrices of so many rows and columns.
+    pub fn matrices(b: usize, m: usize, n: usize) -> Self {
+        Self { shape: vec![b, m, n], perm: MATRICES.to_vec() }
+    }
+
+    /// Shape of the input, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// By axis of the output: that of the input.
+    pub fn perm(&self) -> &[AxisId] {
+        &self.perm
+    }
 }
 
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
-    let b = fields.number("b")?.unwrap_or(1);
-    Ok(Box::new(Transpose { b, m: fields.required("m")?, n: fields.required("n")? }))
+    let numbers = |text: &str| text.split('x').map(str::parse).collect::<Result<Vec<usize>, _>>();
+    let digits = |text: &str| text.chars().map(|digit| digit.to_digit(10).map(|digit| digit as AxisId)).collect();
+    let shape = fields.read("shape", |text| numbers(text).map_err(|_| "extents, such as 128x12x64"))?;
+    let perm = fields.read("perm", |text| {
+        let perm: Option<Vec<AxisId>> = digits(text);
+        perm.ok_or("the input's axis of each of the output's, such as 102")
+    })?;
+
+    let (Some(shape), Some(perm)) = (&shape, &perm) else {
+        let missing =
+            |field| WorkloadError::Missing { op: KIND.name, field, example: "transpose:shape=128x12x64,perm=102" };
+        return match (shape, perm) {
+            (None, None) => {
+                let b = fields.number("b")?.unwrap_or(1);
+                Ok(Box::new(Transpose::matrices(b, fields.required("m")?, fields.required("n")?)))
+            }
+            (None, _) => Err(missing("shape")),
+            _ => Err(missing("perm")),
+        };
+    };
+    for field in ["b", "m", "n"] {
+        if fields.number(field)?.is_some() {
+            let reason = "is said by the shape".into();
+            return Err(WorkloadError::Unfit { op: KIND.name, field, reason });
+        }
+    }
+    check_positive(KIND.name, &shape.iter().map(|&extent| ("shape", extent)).collect::<Vec<_>>())?;
+    Ok(Box::new(Transpose::new(shape, perm)?))
 }
 
 impl Operator for Transpose {
@@ -32,29 +121,41 @@ impl Operator for Transpose {
     }
 
     fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
-        if self.b != 1 {
-            write!(f, "b={},", self.b)?;
+        let joined = |numbers: &[usize], by: &str| numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(by);
+        match self.shape[..] {
+            [1, m, n] if self.perm == MATRICES => write!(f, "m={m},n={n}"),
+            [b, m, n] if self.perm == MATRICES => write!(f, "b={b},m={m},n={n}"),
+            _ => write!(f, "shape={},perm={}", joined(&self.shape, "x"), joined(&self.perm, "")),
         }
-        write!(f, "m={},n={}", self.m, self.n)
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
-        let Self { b, m, n } = *self;
-        check_positive(KIND.name, &[("b", b), ("m", m), ("n", n)])?;
-        check_elements(KIND.name, &[("input", &[b, m, n])], &[b, m, n])
+        let (op, shape) = (KIND.name, &self.shape[..]);
+        let named: Vec<(&str, usize)> = match (shape, self.perm == MATRICES) {
+            (&[b, m, n], true) => vec![("b", b), ("m", m), ("n", n)],
+            _ => shape.iter().map(|&extent| ("shape", extent)).collect(),
+        };
+        check_positive(op, &named)?;
+        if shape.len() > NAMES.len() {
+            let reason = format!("{} axes that move, of {} at most", shape.len(), NAMES.len());
+            return Err(WorkloadError::Unfit { op, field: "perm", reason });
+        }
+        check_elements(op, &[("input", shape)], shape)
     }
 
-    /// Axes `b, n, m`.
+    /// The axes of the output: `b, n, m` of matrices.
     fn formula(&self) -> Formula {
-        let Self { b, m, n } = *self;
-        let [batch, column, row] = axis_vars();
-        let input = Tensor { name: "input", shape: vec![b, m, n], is_constant: false };
-        Formula::reduced(
-            &[("b", b, false), ("n", n, false), ("m", m, false)],
-            (Reduction::Sum, 1.0),
-            (input, vec![batch.clone(), row.clone(), column.clone()]),
-            (vec![b, n, m], vec![batch, column, row]),
-            2,
-        )
+        let names = if self.perm == MATRICES { ["b", "m", "n", "", ""] } else { NAMES };
+        let axes: Vec<_> = self.perm.iter().map(|&axis| (names[axis], self.shape[axis], false)).collect();
+        let index: Vec<Affine> = (0..axes.len()).map(|axis| Affine::var(VarId(axis as u32))).collect();
+        let mut read = index.clone();
+        for (at, &axis) in index.iter().zip(&self.perm) {
+            read[axis] = at.clone();
+        }
+
+        let input = Tensor { name: "input", shape: self.shape.clone(), is_constant: false };
+        let shape: Vec<usize> = self.perm.iter().map(|&axis| self.shape[axis]).collect();
+        let channel = shape.len() - 1;
+        Formula::reduced(&axes, (Reduction::Sum, 1.0), (input, read), (shape, index), channel)
     }
 }

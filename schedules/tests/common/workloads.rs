@@ -7,6 +7,7 @@ use autotune_schedules::workload::{
     RmsNorm, Softmax, Transpose, WorkloadError,
 };
 use autotune_schedules::{Config, Conv2d, Matmul, ScheduleSpace, Value, Workload, winograd};
+use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};
 
 use super::epilogues::random_epilogue;
@@ -118,10 +119,20 @@ fn random_reduce<R: Rng>(rng: &mut R) -> Reduce {
     Reduce { m: pick(rng, &[1, 2, 3, 16, 37]), n: rng.random_range(1..=most), op }
 }
 
+/// Matrices, or a tensor of up to six axes in any order; those that stay neighbours are one.
 fn random_transpose<R: Rng>(rng: &mut R) -> Transpose {
-    let mut size = || pick(rng, &[1, 2, 3, 7, 8, 13, 16, 31, 33, 64]);
-    let (m, n) = (size(), size());
-    Transpose { b: pick(rng, &[1, 1, 2, 3]), m, n }
+    if rng.random_bool(0.5) {
+        let mut size = || pick(rng, &[1, 2, 3, 7, 8, 13, 16, 31, 33, 64]);
+        let (m, n) = (size(), size());
+        return Transpose::matrices(pick(rng, &[1, 1, 2, 3]), m, n);
+    }
+    let mut perm: Vec<usize> = (0..rng.random_range(1..=6)).collect();
+    perm.shuffle(rng);
+    let shape: Vec<usize> = perm.iter().map(|_| pick(rng, &[1, 2, 3, 3, 5, 8, 11])).collect();
+    match Transpose::new(&shape, &perm) {
+        Ok(transpose) if transpose.shape().len() <= 5 && shape.iter().product::<usize>() <= 1 << 13 => transpose,
+        _ => random_transpose(rng),
+    }
 }
 
 /// A workload that the Winograd sketch is for on channel blocks of `block`: of two outputs or more along both axes.
