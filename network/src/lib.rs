@@ -16,8 +16,10 @@
 //! | `zoo`, `zoo/` | networks that come with the library |
 //! | `subject` | what users name, and its tasks: [`Subject`] |
 //! | `evaluate` | the tensors of a graph, by reference |
+//! | `onnx`, `onnx/` | graphs of ONNX files |
 
 pub mod cut;
+pub mod onnx;
 pub mod op;
 pub mod zoo;
 

@@ -10,6 +10,8 @@ use crate::tensor::{Element, Tensor};
 mod evaluate;
 mod infer;
 
+pub(crate) use infer::broadcast;
+
 /// A window along one spatial axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sliding {

@@ -1,0 +1,81 @@
+//! Networks from ONNX files, and back.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use rten_onnx::onnx::ModelProto;
+
+use crate::graph::Graph;
+
+mod call;
+mod draft;
+mod error;
+mod import;
+mod inputs;
+mod operators;
+mod tensor;
+mod wire;
+
+pub use error::{ImportError, NodeError};
+
+/// Versions of the operators that are read.
+pub const VERSIONS: RangeInclusive<i64> = 6..=24;
+
+/// Axes of a tensor, at most.
+const MOST_AXES: usize = 16;
+
+/// Bytes of a file, at most: those of a message.
+const MOST_BYTES: u64 = 1 << 31;
+
+/// How a file is read.
+#[derive(Clone, Debug)]
+pub struct ImportOptions {
+    /// What the graph is called.
+    pub name: Option<String>,
+    /// Shapes of inputs by their names, for those whose shapes the file leaves open.
+    pub shapes: BTreeMap<String, Vec<usize>>,
+    /// Elements of constants that are computed while the file is read, and steps of their computation, at most: what goes beyond stays to be
+    /// computed when the network runs. Bounds memory and time that a small file may ask for.
+    pub most_folded: usize,
+}
+
+impl Default for ImportOptions {
+    fn default() -> Self {
+        Self { name: None, shapes: BTreeMap::new(), most_folded: 1 << 29 }
+    }
+}
+
+/// The graph of a file. Tensors that it has in other files are read from its folder, and from nowhere else.
+pub fn read(path: &Path, options: &ImportOptions) -> Result<Graph, ImportError> {
+    let wrong = |source| ImportError::Io { path: path.into(), source };
+    let file = File::open(path).map_err(wrong)?;
+    let mut bytes = Vec::new();
+    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(wrong)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(ImportError::Malformed("the file has more than 2 GiB".into()));
+    }
+
+    let named = options.name.is_none().then(|| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
+    let options = match named.flatten() {
+        Some(name) => &ImportOptions { name: Some(name), ..options.clone() },
+        None => options,
+    };
+    // The parser copies what is in tensors: the file's bytes are not kept beside that.
+    let model = parse(&bytes)?;
+    drop(bytes);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    import::graph(model, options, Some(folder.unwrap_or(Path::new("."))))
+}
+
+/// The graph of a file's bytes; it has no tensors in other files.
+pub fn read_bytes(bytes: &[u8], options: &ImportOptions) -> Result<Graph, ImportError> {
+    import::graph(parse(bytes)?, options, None)
+}
+
+fn parse(bytes: &[u8]) -> Result<ModelProto, ImportError> {
+    wire::check(bytes)?;
+    ModelProto::parse_buf(bytes).map_err(|e| ImportError::Malformed(e.to_string()))
+}

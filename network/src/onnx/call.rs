@@ -1,0 +1,303 @@
+//! A node of a file while it becomes nodes of a graph.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use autotune_ir::program::UnaryOp;
+use autotune_schedules::workload::{Activation, Function, ReduceOp};
+use rten_onnx::onnx::{AttributeProto, AttributeType, NodeProto, TensorProto};
+
+use super::NodeError;
+use super::draft::{Draft, Value};
+use super::error::unfit;
+use crate::op::{Binary, Op};
+use crate::tensor::{Element, Tensor};
+
+pub(super) type Result<T> = std::result::Result<T, NodeError>;
+
+/// A node of a file, what it is given, and the graph that it goes into.
+pub(super) struct Call<'a> {
+    pub(super) draft: &'a mut Draft,
+    /// Version of the operators.
+    pub(super) version: i64,
+    /// What new nodes are called.
+    pub(super) name: &'a str,
+    node: &'a NodeProto,
+    operands: Vec<Option<Value>>,
+    /// Attributes that nothing has asked for: they would be ignored.
+    unread: RefCell<Vec<&'a str>>,
+}
+
+// What the node is given.
+impl<'a> Call<'a> {
+    pub(super) fn new(
+        draft: &'a mut Draft,
+        version: i64,
+        name: &'a str,
+        node: &'a NodeProto,
+        operands: Vec<Option<Value>>,
+    ) -> Result<Self> {
+        let mut names: Vec<&str> = node.attribute.iter().map(|a| a.name.as_deref().unwrap_or_default()).collect();
+        names.sort_unstable();
+        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(attribute(twice[0], "it is there twice"));
+        }
+        Ok(Self { draft, version, name, node, operands, unread: RefCell::new(names) })
+    }
+
+    /// Attributes that were not asked for are an error: what they say would be ignored.
+    pub(super) fn check_all_read(&self) -> Result<()> {
+        match self.unread.borrow().first() {
+            Some(name) => Err(attribute(name, "it is not supported")),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it is a node of some operator.
+    pub(super) fn is(&self, operator: &str) -> bool {
+        self.node.op_type.as_deref() == Some(operator)
+    }
+
+    /// Whether an input is left out or has no elements.
+    pub(super) fn is_empty(&self, input: usize) -> bool {
+        self.optional(input).is_none_or(|value| self.draft.shape(value).contains(&0))
+    }
+
+    /// How many inputs are named, those left out between others included.
+    pub(super) fn count(&self) -> usize {
+        self.operands.len()
+    }
+
+    pub(super) fn optional(&self, input: usize) -> Option<Value> {
+        self.operands.get(input).copied().flatten()
+    }
+
+    pub(super) fn operand(&self, input: usize) -> Result<Value> {
+        self.optional(input).ok_or_else(|| NodeError::Input { input, reason: "it is missing".into() })
+    }
+
+    /// All inputs; none may be left out.
+    pub(super) fn operands(&self) -> Result<Vec<Value>> {
+        (0..self.count()).map(|input| self.operand(input)).collect()
+    }
+
+    pub(super) fn check_most(&self, most: usize) -> Result<()> {
+        match self.count() > most {
+            true => unfit(format!("{} inputs, where {most} at most are supported", self.count())),
+            false => Ok(()),
+        }
+    }
+
+    /// The tensor of an input that has to be known before the network runs.
+    pub(super) fn known(&self, input: usize) -> Result<Option<Arc<Tensor>>> {
+        let Some(value) = self.optional(input) else { return Ok(None) };
+        let unknown = || NodeError::Input { input, reason: "it is not known before the network runs".into() };
+        Ok(Some(self.draft.tensor(value).cloned().ok_or_else(unknown)?))
+    }
+
+    /// The integers of an input that has to be known.
+    pub(super) fn known_integers(&self, input: usize) -> Result<Option<Vec<i64>>> {
+        let Some(tensor) = self.known(input)? else { return Ok(None) };
+        let wrong = || NodeError::Input { input, reason: "it is not of integers".into() };
+        Ok(Some(tensor.as_i64().ok_or_else(wrong)?.iter().copied().collect()))
+    }
+
+    /// The floating-point numbers of an input that has to be known.
+    pub(super) fn known_floats(&self, input: usize) -> Result<Option<Vec<f32>>> {
+        let Some(tensor) = self.known(input)? else { return Ok(None) };
+        let wrong = || NodeError::Input { input, reason: "it is not of floating-point numbers".into() };
+        Ok(Some(tensor.as_f32().ok_or_else(wrong)?.iter().copied().collect()))
+    }
+
+    /// The one number of an input that has to be known, of whatever type.
+    pub(super) fn known_number(&self, input: usize) -> Result<Option<f32>> {
+        match self.known(input)? {
+            Some(tensor) => match number(&tensor) {
+                Some(number) => Ok(Some(number)),
+                None => Err(NodeError::Input { input, reason: "it is not one number".into() }),
+            },
+            None => Ok(None),
+        }
+    }
+
+    fn attribute(&self, name: &'static str, wanted: AttributeType) -> Result<Option<&'a AttributeProto>> {
+        self.unread.borrow_mut().retain(|unread| *unread != name);
+        let found = self.node.attribute.iter().find(|attribute| attribute.name.as_deref() == Some(name));
+        match found {
+            Some(found) if found.r#type.is_some_and(|r#type| r#type != wanted) => {
+                Err(attribute(name, "it is of another type than the operator has"))
+            }
+            found => Ok(found),
+        }
+    }
+
+    pub(super) fn int(&self, name: &'static str) -> Result<Option<i64>> {
+        Ok(self.attribute(name, AttributeType::INT)?.map(|attribute| attribute.i.unwrap_or_default()))
+    }
+
+    pub(super) fn int_or(&self, name: &'static str, default: i64) -> Result<i64> {
+        Ok(self.int(name)?.unwrap_or(default))
+    }
+
+    pub(super) fn flag(&self, name: &'static str, default: bool) -> Result<bool> {
+        Ok(self.int_or(name, default.into())? != 0)
+    }
+
+    pub(super) fn float(&self, name: &'static str) -> Result<Option<f32>> {
+        Ok(self.attribute(name, AttributeType::FLOAT)?.map(|attribute| attribute.f.unwrap_or_default()))
+    }
+
+    pub(super) fn float_or(&self, name: &'static str, default: f32) -> Result<f32> {
+        Ok(self.float(name)?.unwrap_or(default))
+    }
+
+    pub(super) fn ints(&self, name: &'static str) -> Result<Option<&'a [i64]>> {
+        Ok(self.attribute(name, AttributeType::INTS)?.map(|attribute| &*attribute.ints))
+    }
+
+    pub(super) fn floats(&self, name: &'static str) -> Result<Option<&'a [f32]>> {
+        Ok(self.attribute(name, AttributeType::FLOATS)?.map(|attribute| &*attribute.floats))
+    }
+
+    /// Extents, distances or the like, which are not negative.
+    pub(super) fn extents(&self, name: &'static str) -> Result<Option<Vec<usize>>> {
+        let Some(ints) = self.ints(name)? else { return Ok(None) };
+        let extents: Option<Vec<usize>> = ints.iter().map(|&extent| usize::try_from(extent).ok()).collect();
+        extents.map(Some).ok_or_else(|| attribute(name, "a number is negative"))
+    }
+
+    pub(super) fn word_or(&self, name: &'static str, default: &'static str) -> Result<&'a str> {
+        Ok(self.attribute(name, AttributeType::STRING)?.map_or(default, |found| found.s.as_deref().unwrap_or_default()))
+    }
+
+    pub(super) fn tensor(&self, name: &'static str) -> Result<Option<&'a TensorProto>> {
+        Ok(self.attribute(name, AttributeType::TENSOR)?.and_then(|attribute| attribute.t.as_ref()))
+    }
+
+    /// Attributes that do not matter, whatever they say.
+    pub(super) fn ignore(&self, names: &[&str]) {
+        self.unread.borrow_mut().retain(|unread| !names.contains(unread));
+    }
+
+    /// A number that was an attribute before some version of the operators and an input since.
+    pub(super) fn integers(&self, name: &'static str, input: usize, since: i64) -> Result<Option<Vec<i64>>> {
+        match self.version < since {
+            true => Ok(self.ints(name)?.map(<[i64]>::to_vec)),
+            false => self.known_integers(input),
+        }
+    }
+}
+
+// What the node becomes.
+impl Call<'_> {
+    pub(super) fn shape(&self, value: Value) -> Vec<usize> {
+        self.draft.shape(value).to_vec()
+    }
+
+    pub(super) fn rank(&self, value: Value) -> usize {
+        self.draft.shape(value).len()
+    }
+
+    pub(super) fn element(&self, value: Value) -> Element {
+        self.draft.element(value)
+    }
+
+    pub(super) fn add(&mut self, op: Op, operands: &[Value]) -> Result<Value> {
+        Ok(self.draft.add(self.name, op, operands)?)
+    }
+
+    pub(super) fn constant(&mut self, tensor: Tensor) -> Value {
+        self.draft.constant(self.name, tensor)
+    }
+
+    /// A number without axes, of the type of a value.
+    pub(super) fn number(&mut self, number: f32, like: Value) -> Result<Value> {
+        let tensor = match self.element(like) {
+            Element::I64 => Tensor::i64(&[], vec![number as i64])?,
+            _ => Tensor::scalar(number),
+        };
+        Ok(self.constant(tensor))
+    }
+
+    pub(super) fn binary(&mut self, binary: Binary, a: Value, b: Value) -> Result<Value> {
+        self.add(Op::Binary(binary), &[a, b])
+    }
+
+    /// A value and a number.
+    pub(super) fn with(&mut self, binary: Binary, a: Value, number: f32) -> Result<Value> {
+        let number = self.number(number, a)?;
+        self.binary(binary, a, number)
+    }
+
+    pub(super) fn unary(&mut self, op: UnaryOp, x: Value) -> Result<Value> {
+        self.add(Op::Map(Function::Op(op)), &[x])
+    }
+
+    pub(super) fn activation(&mut self, activation: Activation, x: Value) -> Result<Value> {
+        self.add(Op::Map(Function::Activation(activation)), &[x])
+    }
+
+    pub(super) fn reduce(&mut self, op: ReduceOp, axes: &[usize], keep_axes: bool, x: Value) -> Result<Value> {
+        self.add(Op::Reduce { op, axes: axes.to_vec(), keep_axes }, &[x])
+    }
+
+    pub(super) fn reshape(&mut self, shape: &[usize], x: Value) -> Result<Value> {
+        match self.draft.shape(x) == shape {
+            true => Ok(x),
+            false => self.add(Op::Reshape(shape.to_vec()), &[x]),
+        }
+    }
+
+    pub(super) fn expand(&mut self, shape: &[usize], x: Value) -> Result<Value> {
+        match self.draft.shape(x) == shape {
+            true => Ok(x),
+            false => self.add(Op::Expand(shape.to_vec()), &[x]),
+        }
+    }
+
+    pub(super) fn transpose(&mut self, perm: &[usize], x: Value) -> Result<Value> {
+        match perm.len() == self.rank(x) && perm.iter().copied().eq(0..perm.len()) {
+            true => Ok(x),
+            false => self.add(Op::Transpose(perm.to_vec()), &[x]),
+        }
+    }
+
+    pub(super) fn cast(&mut self, element: Element, x: Value) -> Result<Value> {
+        match self.element(x) == element {
+            true => Ok(x),
+            false => self.add(Op::Cast(element), &[x]),
+        }
+    }
+}
+
+pub(super) fn attribute(name: &str, reason: impl Into<String>) -> NodeError {
+    NodeError::Attribute { attribute: super::error::printable(name), reason: reason.into() }
+}
+
+/// An axis of a tensor; negative ones count from the end.
+pub(super) fn axis(axis: i64, rank: usize) -> Result<usize> {
+    let counted = if axis < 0 { axis.checked_add_unsigned(rank as u64) } else { Some(axis) };
+    let found = counted.and_then(|axis| usize::try_from(axis).ok()).filter(|&axis| axis < rank);
+    found.ok_or_else(|| NodeError::Unfit(format!("axis {axis} of a tensor of {rank} axes")))
+}
+
+/// Axes of a tensor in order, none twice.
+pub(super) fn axes(numbers: &[i64], rank: usize) -> Result<Vec<usize>> {
+    let axes: Result<Vec<usize>> = numbers.iter().map(|&number| axis(number, rank)).collect();
+    let mut axes = axes?;
+    axes.sort_unstable();
+    match axes.windows(2).all(|pair| pair[0] < pair[1]) {
+        true => Ok(axes),
+        false => unfit(format!("axes {numbers:?} have one twice")),
+    }
+}
+
+/// The only number of a tensor.
+pub(super) fn number(tensor: &Tensor) -> Option<f32> {
+    match tensor {
+        Tensor::F32(array) if array.len() == 1 => array.iter().next().copied(),
+        Tensor::I64(array) if array.len() == 1 => array.iter().next().map(|&number| number as f32),
+        Tensor::Bool(array) if array.len() == 1 => array.iter().next().map(|&truth| f32::from(truth)),
+        _ => None,
+    }
+}

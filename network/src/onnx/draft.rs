@@ -1,0 +1,147 @@
+//! A graph while it is made of a file.
+
+use std::sync::Arc;
+
+use super::MOST_AXES;
+use crate::error::OpError;
+use crate::graph::{Graph, NodeId};
+use crate::op::Op;
+use crate::tensor::{Element, Tensor, elements};
+
+/// A tensor of a graph that is being made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Value(u32);
+
+/// What is known of a value.
+enum Known {
+    /// What a node computes.
+    Node(NodeId),
+    /// The same in all runs; a node once another has it for an operand.
+    Constant { name: String, tensor: Arc<Tensor>, node: Option<NodeId> },
+}
+
+/// A graph under construction. What only constants go into is evaluated at once, so that shapes are numbers when operators ask for them,
+/// and what computed them leaves no nodes.
+pub(super) struct Draft {
+    graph: Graph,
+    values: Vec<Known>,
+    /// Steps that may still be evaluated, and elements that may still be made.
+    left: usize,
+}
+
+impl Draft {
+    pub(super) fn new(name: &str, most_folded: usize) -> Self {
+        Self { graph: Graph::new(name), values: Vec::new(), left: most_folded }
+    }
+
+    pub(super) fn finish(self) -> Graph {
+        self.graph
+    }
+
+    pub(super) fn input(&mut self, name: &str, element: Element, shape: &[usize]) -> Result<Value, OpError> {
+        let id = self.graph.input(name, element, shape).map_err(|e| e.source)?;
+        Ok(self.value(Known::Node(id)))
+    }
+
+    pub(super) fn output(&mut self, name: &str, value: Value) {
+        let node = self.node(value);
+        self.graph.output(name, node);
+    }
+
+    pub(super) fn constant(&mut self, name: &str, tensor: impl Into<Arc<Tensor>>) -> Value {
+        self.value(Known::Constant { name: name.into(), tensor: tensor.into(), node: None })
+    }
+
+    /// A constant of one value.
+    pub(super) fn filled(&mut self, name: &str, value: &Tensor, shape: &[usize]) -> Result<Value, OpError> {
+        self.spend(elements(shape)?, shape)?;
+        let tensor = Op::Expand(shape.to_vec()).evaluate(&[value])?;
+        Ok(self.constant(name, tensor))
+    }
+
+    /// What an operation makes of some values.
+    pub(super) fn add(&mut self, name: &str, op: Op, operands: &[Value]) -> Result<Value, OpError> {
+        let known: Vec<(&[usize], Element)> =
+            operands.iter().map(|&value| (self.shape(value), self.element(value))).collect();
+        let (shape, _) = op.infer(&known)?;
+        if shape.len() > MOST_AXES {
+            return Err(OpError::Unfit(format!("{} axes, where {MOST_AXES} at most are supported", shape.len())));
+        }
+
+        let constants: Option<Vec<Arc<Tensor>>> = operands.iter().map(|&value| self.tensor(value).cloned()).collect();
+        let steps = steps(&op, &known, &shape);
+        if let (Some(constants), Some(steps)) = (constants, steps)
+            && self.spend(steps, &shape).is_ok()
+        {
+            let constants: Vec<&Tensor> = constants.iter().map(|tensor| &**tensor).collect();
+            let tensor = op.evaluate(&constants)?;
+            return Ok(self.constant(name, tensor));
+        }
+
+        let operands: Vec<NodeId> = operands.iter().map(|&value| self.node(value)).collect();
+        let id = self.graph.add(name, op, &operands).map_err(|e| e.source)?;
+        Ok(self.value(Known::Node(id)))
+    }
+
+    pub(super) fn shape(&self, value: Value) -> &[usize] {
+        match &self.values[value.0 as usize] {
+            Known::Node(id) => &self.graph.node(*id).shape,
+            Known::Constant { tensor, .. } => tensor.shape(),
+        }
+    }
+
+    pub(super) fn element(&self, value: Value) -> Element {
+        match &self.values[value.0 as usize] {
+            Known::Node(id) => self.graph.node(*id).element,
+            Known::Constant { tensor, .. } => tensor.element(),
+        }
+    }
+
+    /// The tensor, if it is the same in all runs.
+    pub(super) fn tensor(&self, value: Value) -> Option<&Arc<Tensor>> {
+        match &self.values[value.0 as usize] {
+            Known::Node(_) => None,
+            Known::Constant { tensor, .. } => Some(tensor),
+        }
+    }
+
+    fn value(&mut self, known: Known) -> Value {
+        let value = Value(self.values.len() as u32);
+        self.values.push(known);
+        value
+    }
+
+    fn node(&mut self, value: Value) -> NodeId {
+        match &mut self.values[value.0 as usize] {
+            Known::Node(id) => *id,
+            Known::Constant { node: Some(id), .. } => *id,
+            Known::Constant { name, tensor, node } => {
+                let id = self.graph.constant(name.clone(), tensor.clone());
+                *node = Some(id);
+                id
+            }
+        }
+    }
+
+    fn spend(&mut self, steps: usize, shape: &[usize]) -> Result<(), OpError> {
+        let left = self.left.checked_sub(steps);
+        self.left = left.ok_or_else(|| OpError::TooLarge { shape: shape.to_vec() })?;
+        Ok(())
+    }
+}
+
+/// About how many steps an evaluation takes, if that can be counted.
+fn steps(op: &Op, operands: &[(&[usize], Element)], output: &[usize]) -> Option<usize> {
+    let product = |extents: &[usize]| extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
+    let first = operands.first().map_or(&[][..], |&(shape, _)| shape);
+    let outputs = product(output)?;
+    match op {
+        Op::Conv { .. } => outputs.checked_mul(product(&operands[1].0[1..])?),
+        Op::ConvTranspose { .. } => product(first)?.checked_mul(product(&operands[1].0[1..])?),
+        Op::MatMul => outputs.checked_mul(*first.last()?),
+        Op::Pool { window, .. } => window.iter().try_fold(outputs, |steps, window| steps.checked_mul(window.kernel)),
+        Op::LocalResponseNorm { size, .. } => outputs.checked_mul(*size),
+        Op::Attention { .. } => None,
+        _ => outputs.checked_add(product(first)?),
+    }
+}

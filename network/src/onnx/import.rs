@@ -1,0 +1,169 @@
+//! From the messages of a file to a graph.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto};
+
+use super::call::{Call, Result as NodeResult};
+use super::draft::{Draft, Value};
+use super::error::printable;
+use super::{ImportError, ImportOptions, NodeError, VERSIONS, inputs, operators, tensor};
+use crate::graph::Graph;
+
+/// The graph of a model, whose tensors may be in files in `folder`.
+pub(super) fn graph(model: ModelProto, options: &ImportOptions, folder: Option<&Path>) -> Result<Graph, ImportError> {
+    let version = version(&model)?;
+    let proto = model.graph.ok_or_else(|| ImportError::Malformed("it has no graph".into()))?;
+    let (nodes, wanted) = needed(&proto);
+
+    let mut import = Import {
+        draft: Draft::new(options.name.as_deref().unwrap_or("network"), options.most_folded),
+        values: HashMap::new(),
+        wanted,
+        version,
+    };
+    import.initializers(&proto, folder)?;
+    import.inputs(&proto, options)?;
+    for node in nodes {
+        import.node(node)?;
+    }
+    import.outputs(&proto)?;
+    Ok(import.draft.finish())
+}
+
+fn version(model: &ModelProto) -> Result<i64, ImportError> {
+    let is_default = |domain: Option<&str>| matches!(domain, None | Some("" | "ai.onnx"));
+    let found = model.opset_import.iter().find(|opset| is_default(opset.domain.as_deref()));
+    match found.map(|opset| opset.version.unwrap_or_default()) {
+        Some(version) if VERSIONS.contains(&version) => Ok(version),
+        Some(found) => Err(ImportError::Version { found }),
+        None => Err(ImportError::Malformed("it names no version of the operators".into())),
+    }
+}
+
+/// Names of what a node is given; an empty one is left out.
+fn inputs_of(node: &NodeProto) -> impl Iterator<Item = &str> {
+    node.input.iter().map(String::as_str).filter(|name| !name.is_empty())
+}
+
+fn outputs_of(proto: &GraphProto) -> impl Iterator<Item = &str> {
+    proto.output.iter().map(|output| output.name.as_deref().unwrap_or_default())
+}
+
+/// The nodes that outputs depend on, in order, and the names of what they and outputs are given: what a file has beside them, of training say,
+/// may be what is not supported.
+fn needed(proto: &GraphProto) -> (Vec<&NodeProto>, HashSet<&str>) {
+    let mut wanted: HashSet<&str> = outputs_of(proto).collect();
+    let mut needed = Vec::new();
+    for node in proto.node.iter().rev() {
+        if node.output.iter().any(|name| wanted.contains(&**name)) {
+            wanted.extend(inputs_of(node));
+            needed.push(node);
+        }
+    }
+    needed.reverse();
+    (needed, wanted)
+}
+
+struct Import<'a> {
+    draft: Draft,
+    /// By their names in the file.
+    values: HashMap<String, Value>,
+    /// Names of what something is given.
+    wanted: HashSet<&'a str>,
+    version: i64,
+}
+
+impl Import<'_> {
+    /// Tensors of the file that are asked for, under their names.
+    fn initializers(&mut self, proto: &GraphProto, folder: Option<&Path>) -> Result<(), ImportError> {
+        for initializer in &proto.initializer {
+            let name = initializer.name.as_deref().unwrap_or_default();
+            let wrong = |reason| ImportError::Tensor { tensor: printable(name), reason };
+            if !self.wanted.contains(name) {
+                continue;
+            }
+
+            let tensor = tensor::read(initializer, folder).map_err(wrong)?;
+            let value = self.draft.constant(&printable(name), tensor);
+            if self.values.insert(name.into(), value).is_some() {
+                return Err(wrong("there are two of the name".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the caller brings: inputs of the file that have no tensor there.
+    fn inputs(&mut self, proto: &GraphProto, options: &ImportOptions) -> Result<(), ImportError> {
+        let given: HashSet<&str> =
+            proto.initializer.iter().map(|tensor| tensor.name.as_deref().unwrap_or_default()).collect();
+        let brought = proto.input.iter().filter(|input| !given.contains(input.name.as_deref().unwrap_or_default()));
+
+        for input in inputs::resolve(brought, &options.shapes)? {
+            let wrong = |reason: String| ImportError::Input { input: printable(&input.name), reason };
+            let value = self.draft.input(&input.name, input.element, &input.shape);
+            let value = value.map_err(|e| wrong(e.to_string()))?;
+            if self.values.insert(input.name.clone(), value).is_some() {
+                return Err(wrong("another tensor has the name".into()));
+            }
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, node: &NodeProto) -> Result<(), ImportError> {
+        let first = node.output.iter().find(|name| !name.is_empty()).map_or("", String::as_str);
+        let name = node.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(first);
+        let operator = node.op_type.as_deref().unwrap_or_default();
+        let name = printable(name);
+        self.converted(node, operator, &name).map_err(|source| ImportError::Node {
+            node: name.clone(),
+            operator: printable(operator),
+            source,
+        })
+    }
+
+    fn converted(&mut self, node: &NodeProto, operator: &str, name: &str) -> NodeResult<()> {
+        let is_default = matches!(node.domain.as_deref(), None | Some("" | "ai.onnx"));
+        let convert = operators::find(operator).filter(|_| is_default).ok_or(NodeError::Operator)?;
+
+        let operands: NodeResult<Vec<Option<Value>>> =
+            node.input.iter().enumerate().map(|(input, name)| self.operand(input, name)).collect();
+        let mut call = Call::new(&mut self.draft, self.version, name, node, operands?)?;
+        let computed = convert.outputs(&mut call, node.output.len())?;
+        call.check_all_read()?;
+
+        for (output, name) in node.output.iter().enumerate().filter(|(_, name)| self.wanted.contains(&***name)) {
+            let &value = computed.get(output).ok_or(NodeError::Output { output })?;
+            if self.values.insert(name.clone(), value).is_some() {
+                return Err(NodeError::Unfit(format!("another tensor is called '{}'", printable(name))));
+            }
+        }
+        Ok(())
+    }
+
+    fn operand(&self, input: usize, name: &str) -> NodeResult<Option<Value>> {
+        if name.is_empty() {
+            return Ok(None);
+        }
+        let missing = || format!("nothing before it computes '{}'", printable(name));
+        let found = self.values.get(name).copied();
+        found.map(Some).ok_or_else(|| NodeError::Input { input, reason: missing() })
+    }
+
+    fn outputs(&mut self, proto: &GraphProto) -> Result<(), ImportError> {
+        let mut names = HashSet::new();
+        for name in outputs_of(proto) {
+            let wrong = |reason: &str| ImportError::Output { output: printable(name), reason: reason.into() };
+            let &value = self.values.get(name).ok_or_else(|| wrong("nothing computes it"))?;
+            if !names.insert(name) {
+                return Err(wrong("there are two of the name"));
+            }
+            self.draft.output(&printable(name), value);
+        }
+        match names.is_empty() {
+            true => Err(ImportError::Malformed("its graph has no output".into())),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Tensors of files: every floating-point type becomes f32, every integer type i64.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Component, Path};
+
+use half::{bf16, f16};
+use rten_onnx::onnx::{DataLocation, DataType, TensorProto};
+
+use super::MOST_AXES;
+use crate::tensor::{Element, Tensor, array, elements};
+
+/// What the elements of a type become, or why they cannot be had.
+pub(super) fn element(data_type: Option<DataType>) -> Result<Element, String> {
+    match data_type.unwrap_or(DataType(0)) {
+        DataType::FLOAT | DataType::FLOAT16 | DataType::BFLOAT16 | DataType::DOUBLE => Ok(Element::F32),
+        DataType::INT8 | DataType::INT16 | DataType::INT32 | DataType::INT64 => Ok(Element::I64),
+        DataType::UINT8 | DataType::UINT16 | DataType::UINT32 | DataType::UINT64 => Ok(Element::I64),
+        DataType::BOOL => Ok(Element::Bool),
+        other => Err(format!("elements of type {other} are not supported")),
+    }
+}
+
+/// Extents of a tensor, if it can have them.
+pub(super) fn extents(dims: &[i64]) -> Result<Vec<usize>, String> {
+    if dims.len() > MOST_AXES {
+        return Err(format!("{} axes, where {MOST_AXES} at most are supported", dims.len()));
+    }
+    let extents: Option<Vec<usize>> = dims.iter().map(|&extent| usize::try_from(extent).ok()).collect();
+    let extents = extents.ok_or_else(|| format!("shape {dims:?} has a negative extent"))?;
+    elements(&extents).map_err(|e| e.to_string())?;
+    Ok(extents)
+}
+
+/// The tensor that a message holds, or a file in `folder` for it. Bytes in the message are moved out of it.
+pub(super) fn read(proto: &TensorProto, folder: Option<&Path>) -> Result<Tensor, String> {
+    let data_type = proto.data_type.unwrap_or(DataType(0));
+    element(Some(data_type))?;
+    let shape = extents(&proto.dims)?;
+    let count = elements(&shape).map_err(|e| e.to_string())?;
+
+    if proto.data_location == Some(DataLocation::EXTERNAL) {
+        return of_bytes(data_type, &shape, count, &external(proto, data_type, count, folder)?);
+    }
+    match &proto.raw_data {
+        Some(bytes) => of_bytes(data_type, &shape, count, &bytes.take()),
+        None => of_fields(proto, data_type, &shape, count),
+    }
+}
+
+/// Bytes that an element of a type has in a file.
+fn size_of(data_type: DataType) -> usize {
+    match data_type {
+        DataType::INT8 | DataType::UINT8 | DataType::BOOL => 1,
+        DataType::INT16 | DataType::UINT16 | DataType::FLOAT16 | DataType::BFLOAT16 => 2,
+        DataType::FLOAT | DataType::INT32 | DataType::UINT32 => 4,
+        _ => 8,
+    }
+}
+
+fn of_bytes(data_type: DataType, shape: &[usize], count: usize, bytes: &[u8]) -> Result<Tensor, String> {
+    if count.checked_mul(size_of(data_type)) != Some(bytes.len()) {
+        return Err(format!("{} bytes for {count} elements of {data_type}", bytes.len()));
+    }
+    match data_type {
+        DataType::FLOAT => floats(shape, numbers(bytes, f32::from_le_bytes)),
+        DataType::FLOAT16 => floats(shape, numbers(bytes, |number| f16::from_le_bytes(number).to_f32())),
+        DataType::BFLOAT16 => floats(shape, numbers(bytes, |number| bf16::from_le_bytes(number).to_f32())),
+        DataType::DOUBLE => floats(shape, numbers(bytes, |number| f64::from_le_bytes(number) as f32)),
+        DataType::INT8 => integers(shape, numbers(bytes, |number| i8::from_le_bytes(number).into())),
+        DataType::UINT8 => integers(shape, numbers(bytes, |number| u8::from_le_bytes(number).into())),
+        DataType::INT16 => integers(shape, numbers(bytes, |number| i16::from_le_bytes(number).into())),
+        DataType::UINT16 => integers(shape, numbers(bytes, |number| u16::from_le_bytes(number).into())),
+        DataType::INT32 => integers(shape, numbers(bytes, |number| i32::from_le_bytes(number).into())),
+        DataType::UINT32 => integers(shape, numbers(bytes, |number| u32::from_le_bytes(number).into())),
+        DataType::INT64 => integers(shape, numbers(bytes, i64::from_le_bytes)),
+        DataType::UINT64 if bytes.chunks_exact(8).any(|number| number[7] >= 0x80) => {
+            Err("an integer beyond 63 bits".into())
+        }
+        DataType::UINT64 => integers(shape, numbers(bytes, |number| u64::from_le_bytes(number) as i64)),
+        _ => truths(shape, bytes.iter().map(|&byte| byte != 0).collect()),
+    }
+}
+
+/// Of the fields for numbers of one type each; small types share that of 32-bit integers.
+fn of_fields(proto: &TensorProto, data_type: DataType, shape: &[usize], count: usize) -> Result<Tensor, String> {
+    let narrow = || proto.int32_data.iter().copied();
+    let found = match data_type {
+        DataType::FLOAT => proto.float_data.len(),
+        DataType::DOUBLE => proto.double_data.len(),
+        DataType::INT64 => proto.int64_data.len(),
+        DataType::UINT32 | DataType::UINT64 if count > 0 => {
+            return Err(format!("elements of {data_type} are read as raw bytes only"));
+        }
+        _ => proto.int32_data.len(),
+    };
+    if found != count {
+        return Err(format!("{found} elements, where the shape has {count}"));
+    }
+    match data_type {
+        DataType::FLOAT => floats(shape, proto.float_data.clone()),
+        DataType::DOUBLE => floats(shape, proto.double_data.iter().map(|&number| number as f32).collect()),
+        DataType::FLOAT16 => floats(shape, narrow().map(|bits| f16::from_bits(bits as u16).to_f32()).collect()),
+        DataType::BFLOAT16 => floats(shape, narrow().map(|bits| bf16::from_bits(bits as u16).to_f32()).collect()),
+        DataType::INT64 => integers(shape, proto.int64_data.clone()),
+        DataType::BOOL => truths(shape, narrow().map(|number| number != 0).collect()),
+        _ => integers(shape, narrow().map(i64::from).collect()),
+    }
+}
+
+fn numbers<T, const SIZE: usize>(bytes: &[u8], number: impl Fn([u8; SIZE]) -> T) -> Vec<T> {
+    bytes.as_chunks::<SIZE>().0.iter().map(|&bytes| number(bytes)).collect()
+}
+
+fn floats(shape: &[usize], values: Vec<f32>) -> Result<Tensor, String> {
+    array(shape, values).map(Tensor::F32).map_err(|e| e.to_string())
+}
+
+fn integers(shape: &[usize], values: Vec<i64>) -> Result<Tensor, String> {
+    array(shape, values).map(Tensor::I64).map_err(|e| e.to_string())
+}
+
+fn truths(shape: &[usize], values: Vec<bool>) -> Result<Tensor, String> {
+    array(shape, values).map(Tensor::Bool).map_err(|e| e.to_string())
+}
+
+/// Bytes of a file beside the model.
+fn external(proto: &TensorProto, data_type: DataType, count: usize, folder: Option<&Path>) -> Result<Vec<u8>, String> {
+    let folder = folder.ok_or("its data is in another file, which bytes alone have not")?;
+    let entry = |key: &str| {
+        let entry = proto.external_data.iter().find(|entry| entry.key.as_deref() == Some(key));
+        entry.and_then(|entry| entry.value.as_deref())
+    };
+    let number = |key: &str| match entry(key).map(str::parse::<u64>) {
+        Some(Err(_)) => Err(format!("the {key} of its data is no number")),
+        Some(Ok(number)) => Ok(Some(number)),
+        None => Ok(None),
+    };
+
+    let location = entry("location").ok_or("its data is in another file, which is not named")?;
+    let offset = number("offset")?.unwrap_or(0);
+    let size = count.checked_mul(size_of(data_type)).ok_or("its data is too large")? as u64;
+    if number("length")?.is_some_and(|length| length != size) {
+        return Err(format!("its data has not the {size} bytes of its shape"));
+    }
+    let wrong = |e: std::io::Error| format!("its data in '{}': {e}", super::error::printable(location));
+    read_part(folder, location, offset, size).map_err(wrong)
+}
+
+/// `size` bytes from `offset` on of a file that is in a folder, links followed.
+fn read_part(folder: &Path, location: &str, offset: u64, size: u64) -> std::io::Result<Vec<u8>> {
+    let outside = || std::io::Error::other("not in the folder of the model");
+    if !Path::new(location).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+        return Err(outside());
+    }
+    let folder = folder.canonicalize()?;
+    let path = folder.join(location).canonicalize()?;
+    if !path.starts_with(&folder) {
+        return Err(outside());
+    }
+
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    if offset.checked_add(size).is_none_or(|end| end > length) {
+        return Err(std::io::Error::other(format!("{size} bytes from byte {offset} on of {length}")));
+    }
+    file.seek(SeekFrom::Start(offset))?;
+    let mut bytes = vec![0; size as usize];
+    file.read_exact(&mut bytes)?;
+    Ok(bytes)
+}

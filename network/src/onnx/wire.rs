@@ -1,0 +1,138 @@
+//! Whether bytes are a message that a parser can be given.
+//!
+//! The parser trusts lengths, and calls itself for every message in a message: a length beyond the file would be allocated, and a deep nest
+//! would overflow the stack. So all lengths and the depth are checked before.
+
+use super::ImportError;
+
+/// Messages in messages, at most: a plain model has 8 levels, each graph in a graph adds 3.
+const DEEPEST: usize = 32;
+
+/// Messages of a file, at most: each costs the parser some hundred bytes.
+const MOST_MESSAGES: usize = 1 << 20;
+
+/// The messages of `onnx.proto` that the parser reads.
+#[derive(Clone, Copy, PartialEq)]
+enum Message {
+    Model,
+    Graph,
+    Node,
+    Attribute,
+    Tensor,
+    ValueInfo,
+    Type,
+    TensorType,
+    SequenceType,
+    Shape,
+    /// One without messages in it.
+    Flat,
+}
+
+/// What a field with a length holds.
+enum Held {
+    Message(Message),
+    /// Numbers of so many bytes one behind the other.
+    Fixed(usize),
+    Varints,
+    Bytes,
+}
+
+fn held(message: Message, field: u64) -> Held {
+    use Message::*;
+    Held::Message(match (message, field) {
+        (Model, 7) | (Attribute, 6) => Graph,
+        (Model, 8 | 14) | (Tensor, 13) | (Shape, 1) => Flat,
+        (Graph, 1) => Node,
+        (Graph, 5) | (Attribute, 5) => Tensor,
+        (Graph, 11..=13) => ValueInfo,
+        (Node, 5) => Attribute,
+        (ValueInfo, 2) | (SequenceType, 1) => Type,
+        (Type, 1) => TensorType,
+        (Type, 4) => SequenceType,
+        (TensorType, 2) => Shape,
+        (Tensor, 4) => return Held::Fixed(4),
+        (Tensor, 10) => return Held::Fixed(8),
+        (Tensor, 5 | 7) => return Held::Varints,
+        _ => return Held::Bytes,
+    })
+}
+
+/// Checks that every length is within the message that it is in, and that messages are not nested too deep.
+pub(super) fn check(bytes: &[u8]) -> Result<(), ImportError> {
+    let mut reader = Reader { bytes, at: 0 };
+    let mut open = vec![(Message::Model, bytes.len())];
+    let mut messages = 1;
+
+    while let Some(&(message, end)) = open.last() {
+        if reader.at == end {
+            open.pop();
+            continue;
+        }
+
+        let tag = reader.varint(end)?;
+        match tag & 7 {
+            0 => reader.varint(end).map(drop)?,
+            1 => reader.skip(8, end)?,
+            5 => reader.skip(4, end)?,
+            2 => {
+                let length = reader.varint(end)?;
+                let inner = usize::try_from(length).ok().filter(|&length| length <= end - reader.at);
+                let inner = inner.map(|length| reader.at + length);
+                let inner = inner.ok_or_else(|| reader.wrong("a length goes beyond the end"))?;
+                match held(message, tag >> 3) {
+                    Held::Message(message) => {
+                        open.push((message, inner));
+                        messages += 1;
+                    }
+                    Held::Fixed(size) if !(inner - reader.at).is_multiple_of(size) => {
+                        return Err(reader.wrong("a part of a number"));
+                    }
+                    Held::Varints => {
+                        while reader.at < inner {
+                            reader.varint(inner)?;
+                        }
+                    }
+                    Held::Fixed(_) | Held::Bytes => reader.at = inner,
+                }
+            }
+            _ => return Err(reader.wrong("a field of no known type")),
+        }
+        if open.len() > DEEPEST || messages > MOST_MESSAGES {
+            return Err(reader.wrong("too many messages"));
+        }
+    }
+    Ok(())
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    /// A number of seven bits in each byte, all bytes before `end`.
+    fn varint(&mut self, end: usize) -> Result<u64, ImportError> {
+        const LONGEST: usize = 10;
+        let mut value = 0;
+        for (index, &byte) in self.bytes[self.at..end].iter().take(LONGEST).enumerate() {
+            value |= u64::from(byte & 0x7f) << (7 * index);
+            if byte < 0x80 {
+                self.at += index + 1;
+                return Ok(value);
+            }
+        }
+        Err(self.wrong("a number without an end"))
+    }
+
+    fn skip(&mut self, length: usize, end: usize) -> Result<(), ImportError> {
+        if length > end - self.at {
+            return Err(self.wrong("the end of a message is missing"));
+        }
+        self.at += length;
+        Ok(())
+    }
+
+    fn wrong(&self, reason: &str) -> ImportError {
+        ImportError::Malformed(format!("{reason} (byte {})", self.at))
+    }
+}
