@@ -282,8 +282,8 @@ impl Planner<'_, '_> {
         let area: usize = shape[2..].iter().product();
         let blocks = |block: usize| shape[0] * shape[1] / block;
         let transpose = match (is, wanted) {
-            (Layout::Plain, Layout::ChannelBlocked(block)) => Transpose { b: blocks(block), m: block, n: area },
-            (Layout::ChannelBlocked(block), Layout::Plain) => Transpose { b: blocks(block), m: area, n: block },
+            (Layout::Plain, Layout::ChannelBlocked(block)) => Transpose::matrices(blocks(block), block, area),
+            (Layout::ChannelBlocked(block), Layout::Plain) => Transpose::matrices(blocks(block), area, block),
             (from, to) => return Err(CompileError::Layouts { from, to }),
         };
         let workload = Workload::new(transpose).map_err(CompileError::Workload)?;
@@ -296,7 +296,7 @@ impl Planner<'_, '_> {
 
     /// True if a step does the same to every element, wherever it lies.
     fn follows_layouts(&self, step: &Step, workload: &Workload) -> bool {
-        let Some(Pointwise { rhs, .. }) = workload.sizes() else { return false };
+        let Some(Pointwise { lhs: Broadcast::Full, rhs, .. }) = workload.sizes() else { return false };
         let epilogue = workload.epilogue();
         let of_channels = epilogue.scale || epilogue.bias || epilogue.activation.has_slopes();
         let shape = |value: ValueId| &self.cut.value(value).shape;

@@ -3,9 +3,9 @@
 use autotune_ir::program::BinaryOp;
 use autotune_schedules::Workload;
 use autotune_schedules::workload::{
-    Attention, Broadcast, Conv1d, Conv2d, Conv3d, ConvTranspose2d, Coordinates, Epilogue, Function, Gather, GroupNorm,
-    LayerNorm, LocalResponseNorm, Matmul, Operator, Pad, Pointwise, PointwiseOp, Pool2d, PoolKind, Reduce, ReduceOp,
-    Resample, Sampling, Softmax, Transpose, Window,
+    Activation, Attention, Broadcast, Channels, Conv1d, Conv2d, Conv3d, ConvTranspose2d, Coordinates, Epilogue,
+    Function, Gather, GroupNorm, LayerNorm, LocalResponseNorm, Matmul, Operator, Pad, Pointwise, PointwiseOp, Pool2d,
+    PoolKind, Reduce, ReduceOp, Resample, Sampling, Softmax, Transpose, Window,
 };
 
 use crate::graph::{Graph, Node, NodeId};
@@ -217,10 +217,10 @@ fn rows(shape: &[usize]) -> (usize, usize) {
 
 fn map(function: Function, shape: &[usize]) -> Option<Workload> {
     let (m, n) = rows(shape);
-    workload(Pointwise { m, n, op: PointwiseOp::Unary(function), rhs: Broadcast::Full })
+    workload(Pointwise::new(m, n, PointwiseOp::Unary(function)))
 }
 
-/// An operation on two tensors, of which one may be repeated along the outer axes, the inner ones, or all.
+/// An operation on two tensors, of which one may be repeated.
 fn binary(graph: &Graph, node: &Node, binary: Binary) -> Option<Anchor> {
     let op = match binary {
         Binary::Add => BinaryOp::Add,
@@ -233,40 +233,60 @@ fn binary(graph: &Graph, node: &Node, binary: Binary) -> Option<Anchor> {
     };
     let commutes = matches!(binary, Binary::Add | Binary::Mul | Binary::Max | Binary::Min);
     let [a, b] = [0, 1].map(|operand| node.operands[operand]);
-    let is_whole = |id: NodeId| product(&graph.node(id).shape) == product(&node.shape);
-    let (x, y) = match is_whole(a) {
-        true => (a, b),
-        false if commutes && is_whole(b) => (b, a),
-        false => return None,
+    let shape = |id: NodeId| &*graph.node(id).shape;
+    let is_whole = |id: NodeId| product(shape(id)) == product(&node.shape);
+    let (operands, repeated) = match (is_whole(a), is_whole(b)) {
+        (true, _) => ([a, b], b),
+        (false, true) if commutes => ([b, a], a),
+        (false, true) => ([a, b], a),
+        (false, false) => return None,
     };
 
-    let (rhs, m, n) = repeated(&graph.node(y).shape, &node.shape)?;
-    let pointwise = Pointwise { m, n, op: PointwiseOp::Binary(op), rhs };
-    Some(Anchor { workload: workload(pointwise)?, operands: vec![x, y], channel: None })
+    let (broadcast, [b_extent, m, n]) = repetition(shape(repeated), &node.shape)?;
+    let whole = Pointwise { b: b_extent, ..Pointwise::new(m, n, PointwiseOp::Binary(op)) };
+    let pointwise = match repeated == operands[1] {
+        true => Pointwise { rhs: broadcast, ..whole },
+        false => Pointwise { lhs: broadcast, ..whole },
+    };
+    Some(Anchor { workload: workload(pointwise)?, operands: operands.to_vec(), channel: None })
 }
 
-/// How a tensor of one shape is repeated in another, as rows and columns of that.
-fn repeated(own: &[usize], whole: &[usize]) -> Option<(Broadcast, usize, usize)> {
-    if product(own) == product(whole) {
-        let (m, n) = rows(whole);
-        return Some((Broadcast::Full, m, n));
+/// A copy of `[n, c, ..]` whose epilogue has a scale and a bias for each channel.
+pub(super) fn channels(shape: &[usize]) -> Option<Workload> {
+    let &[n, c, ref spatial @ ..] = shape else { return None };
+    let copy = Pointwise::new(c, product(spatial), PointwiseOp::Unary(Function::Activation(Activation::None)));
+    workload(Pointwise { b: n, channels: Channels::Column, ..copy })
+}
+
+/// How a tensor is repeated in a whole one, as batch, rows and columns of that.
+///
+/// ```text
+/// [n]        in [m, n]      every row is the same
+/// [m, 1]     in [m, n]      every column is
+/// [c, 1, 1]  in [n, c, h, w]    every column of a batch of c rows is
+/// [b, 1, n]  in [b, m, n]   every row of a batch is
+/// ```
+fn repetition(own: &[usize], whole: &[usize]) -> Option<(Broadcast, [usize; 3])> {
+    let missing = whole.len().checked_sub(own.len())?;
+    // Neighbouring axes along all of which it has elements, or along none.
+    let mut runs: Vec<(bool, usize)> = Vec::new();
+    for (axis, &extent) in whole.iter().enumerate().filter(|(_, extent)| **extent != 1) {
+        let is_kept = axis.checked_sub(missing).is_some_and(|axis| own[axis] == extent);
+        match runs.last_mut() {
+            Some((last, product)) if *last == is_kept => *product *= extent,
+            _ => runs.push((is_kept, extent)),
+        }
     }
-    if product(own) == 1 {
-        let (m, n) = rows(whole);
-        return Some((Broadcast::Scalar, m, n));
+    let (m, n) = rows(whole);
+    match runs[..] {
+        [] | [(true, _)] => Some((Broadcast::Full, [1, m, n])),
+        [(false, _)] => Some((Broadcast::Scalar, [1, m, n])),
+        [(false, m), (true, n)] => Some((Broadcast::Row, [1, m, n])),
+        [(true, m), (false, n)] => Some((Broadcast::Column, [1, m, n])),
+        [(true, b), (false, m), (true, n)] => Some((Broadcast::Rows, [b, m, n])),
+        [(false, b), (true, m), (false, n)] => Some((Broadcast::Column, [b, m, n])),
+        _ => None,
     }
-    let missing = whole.len() - own.len();
-    let extent = |axis: usize| axis.checked_sub(missing).map_or(1, |own_axis| own[own_axis]);
-    // The first axes are repeated, or the last.
-    let inner = (0..whole.len()).rev().take_while(|&axis| extent(axis) == whole[axis]).count();
-    let outer = (0..whole.len()).take_while(|&axis| extent(axis) == whole[axis]).count();
-    let split = |at: usize| (product(&whole[..at]), product(&whole[at..]));
-    if product(&whole[whole.len() - inner..]) == product(own) {
-        let (m, n) = split(whole.len() - inner);
-        return Some((Broadcast::Row, m, n));
-    }
-    let (m, n) = split(outer);
-    (m == product(own)).then_some((Broadcast::Column, m, n))
 }
 
 fn resize(size: [usize; 2], coordinates: Coordinates, sampling: Sampling, shape: &[usize]) -> Option<Workload> {
@@ -281,16 +301,6 @@ fn gather(table: &[usize], numbers: &[usize]) -> Option<Workload> {
     workload(Gather { m: product(numbers), n: product(row), k: *k })
 }
 
-/// An exchange of two groups of neighbouring axes behind a batch.
 fn transpose(perm: &[usize], shape: &[usize]) -> Option<Workload> {
-    // Axes of one element may stand anywhere.
-    let moved: Vec<usize> = perm.iter().copied().filter(|&axis| shape[axis] != 1).collect();
-    let batch =
-        moved.iter().zip((0..shape.len()).filter(|&axis| shape[axis] != 1)).take_while(|(a, b)| **a == *b).count();
-    let rest = &moved[batch..];
-    let cut = (1..rest.len()).find(|&at| rest[at] < rest[at - 1])?;
-    let (second, first) = rest.split_at(cut);
-    let in_order = [first, second].concat().is_sorted();
-    let extent = |axes: &[usize]| axes.iter().map(|&axis| shape[axis]).product::<usize>();
-    in_order.then(|| workload(Transpose { b: extent(&moved[..batch]), m: extent(first), n: extent(second) }))?
+    workload(Transpose::new(shape, perm).ok()?)
 }

@@ -3,7 +3,7 @@
 use autotune_schedules::Workload;
 use autotune_schedules::workload::{Activation, Epilogue, Function};
 
-use super::anchor::{Anchor, anchor};
+use super::anchor::{Anchor, anchor, channels};
 use crate::graph::{Graph, Node, NodeId};
 use crate::op::{Binary, Op};
 
@@ -12,8 +12,8 @@ pub(super) struct Group {
     anchor: Anchor,
     first: NodeId,
     tail: NodeId,
-    /// True if sums are stored: what scales them and is added to them can be fused.
-    is_contraction: bool,
+    /// True if what scales the tensor and is added to it can be fused.
+    takes_sums: bool,
     scale: Option<NodeId>,
     bias: Option<NodeId>,
     residual: Option<NodeId>,
@@ -46,9 +46,9 @@ impl Groups {
             if let Some((host, part)) = groups.host(graph, &uses, node) {
                 groups.groups[host].fuse(part, id);
                 groups.of_nodes[id.0 as usize] = Some(host);
-            } else if let Some(anchor) = anchor(graph, id) {
+            } else if let Some(group) = Group::of_channels(graph, id).or_else(|| Group::of(graph, id)) {
                 groups.of_nodes[id.0 as usize] = Some(groups.groups.len());
-                groups.groups.push(Group::of(graph, anchor, id));
+                groups.groups.push(group);
             }
         }
         groups
@@ -82,12 +82,39 @@ impl Groups {
 }
 
 impl Group {
-    fn of(graph: &Graph, anchor: Anchor, id: NodeId) -> Self {
-        let is_contraction = matches!(graph.node(id).op, Op::Conv { .. } | Op::ConvTranspose { .. } | Op::MatMul);
+    fn of(graph: &Graph, id: NodeId) -> Option<Self> {
+        let anchor = anchor(graph, id)?;
+        let takes_sums = matches!(graph.node(id).op, Op::Conv { .. } | Op::ConvTranspose { .. } | Op::MatMul);
         // A third operand is the bias.
         let bias = anchor.workload.epilogue().bias.then(|| anchor.operands[2]);
-        let activation = Activation::None;
-        Self { anchor, first: id, tail: id, is_contraction, scale: None, bias, residual: None, slope: None, activation }
+        let [scale, residual, slope] = [None; 3];
+        Some(Self {
+            anchor,
+            first: id,
+            tail: id,
+            takes_sums,
+            scale,
+            bias,
+            residual,
+            slope,
+            activation: Activation::None,
+        })
+    }
+
+    /// A product with a value for each channel of an image, or the sum with it, as the epilogue of a copy: what else is done to channels can
+    /// be fused behind it.
+    fn of_channels(graph: &Graph, id: NodeId) -> Option<Self> {
+        let node = graph.node(id);
+        let Op::Binary(binary @ (Binary::Mul | Binary::Add)) = node.op else { return None };
+        let shape = |place: usize| &*graph.node(node.operands[place]).shape;
+        let is_image = |place: usize| shape(place) == node.shape && node.shape.len() > 2;
+        let place = (0..2).find(|&place| is_image(place) && is_along(shape(1 - place), &node.shape, 1))?;
+        let [image, values] = [place, 1 - place].map(|place| node.operands[place]);
+
+        let anchor = Anchor { workload: channels(&node.shape)?, operands: vec![image], channel: Some(1) };
+        let [scale, bias] = [Binary::Mul, Binary::Add].map(|op| (op == binary).then_some(values));
+        let ([residual, slope], activation) = ([None; 2], Activation::None);
+        Some(Self { anchor, first: id, tail: id, takes_sums: true, scale, bias, residual, slope, activation })
     }
 
     fn flops(&self) -> f64 {
@@ -101,7 +128,7 @@ impl Group {
         }
         let other = node.operands.get(1 - place.min(1)).copied();
         let of_channels = |id: NodeId| {
-            let axis = self.anchor.channel.filter(|_| self.is_contraction)?;
+            let axis = self.anchor.channel.filter(|_| self.takes_sums)?;
             is_along(&graph.node(id).shape, &node.shape, axis).then_some(id)
         };
         let is_scaled_only = self.bias.is_none() && self.residual.is_none();
@@ -110,7 +137,7 @@ impl Group {
             Op::Map(Function::Activation(activation)) => Some(Part::Activation(activation)),
             Op::Prelu if place == 0 => of_channels(other?).map(Part::Slope),
             Op::Binary(Binary::Mul) if is_scaled_only && self.scale.is_none() => of_channels(other?).map(Part::Scale),
-            Op::Binary(Binary::Add) if self.is_contraction && self.residual.is_none() => {
+            Op::Binary(Binary::Add) if self.takes_sums && self.residual.is_none() => {
                 let other = other?;
                 let bias = of_channels(other).filter(|_| self.bias.is_none()).map(Part::Bias);
                 bias.or_else(|| (graph.node(other).shape == node.shape).then_some(Part::Residual(other)))
