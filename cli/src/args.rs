@@ -70,7 +70,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: LogAction,
     },
-    /// Re-measures the best schedules against the default ones, interleaved and checked
+    /// Re-measures the best schedules against the default ones, interleaved and checked; with --profile runs a network step by step
     Bench {
         /// A network (resnet18) or a workload (conv2d:..., matmul:...)
         #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Subject::of)]
@@ -84,6 +84,9 @@ pub(crate) enum Command {
         /// How code is made: asm (in this process, where the CPU has AVX2 or AVX-512) or c (by a C compiler)
         #[arg(long, value_name = "BACKEND", default_value_t)]
         backend: Backend,
+        /// Run a network as `autotune run` does, and tell of each step its time, rate, layouts and where its schedule is from
+        #[arg(long, conflicts_with_all = ["backend", "exact", "dtype"])]
+        profile: bool,
         /// Write the result as one JSON object to this file ('-' for standard output)
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,

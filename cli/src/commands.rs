@@ -5,6 +5,7 @@ mod best;
 mod log;
 mod lookup;
 mod npy;
+mod profile;
 mod report;
 mod run;
 mod show;
@@ -42,7 +43,10 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
             best::run(&workload, &target.detect(std::slice::from_ref(&workload))?, &db)?
         }
         Some(Command::Log { action }) => log::run(action)?,
-        Some(Command::Bench { subject, target, db, variant, backend, json }) => {
+        Some(Command::Bench { subject, target, db, profile: true, json, .. }) => {
+            profile::run(&subject, &target, &db, json)?
+        }
+        Some(Command::Bench { subject, target, db, variant, backend, json, profile: false }) => {
             let network = variant.of(subject.tasks(subject.graph()?.as_ref()));
             bench::run(&network, &target, &db, backend, json)?;
         }

@@ -5,14 +5,15 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use autotune_network::{Compiled, Element, Graph, Node, Tensor, Workspace};
+use autotune_ir::Target;
+use autotune_network::{Compiled, Element, Graph, Node, Subject, Tensor, Workspace};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use super::lookup::look_up_source;
 use super::{JsonSink, npy, warn};
-use crate::args::{Failure, RunArgs};
+use crate::args::{Failure, RunArgs, TargetArgs};
 use crate::output::say;
 
 /// Runs before those that count.
@@ -41,13 +42,7 @@ pub(super) struct Latency {
 pub(super) fn run(args: RunArgs) -> Result<()> {
     let json = JsonSink::new(args.json.clone())?;
     let start = Instant::now();
-    let Some(graph) = args.subject.graph()? else {
-        return Err(Failure::Usage("a workload is no network: autotune bench times it".into()).into());
-    };
-    let target = args.target.detect(&[])?;
-    if target.cpu().is_none() {
-        return Err(Failure::Usage("networks run on CPUs: --target cpu".into()).into());
-    }
+    let (graph, target) = network(&args.subject, &args.target)?;
     let inputs = inputs(&graph, &args.input)?;
 
     let source = look_up_source(&args.db)?;
@@ -73,6 +68,18 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
     json.say(&format!("{}: {median:.3} ms (p10 {p10:.3}, p90 {p90:.3}), loaded in {load_secs:.2} s", graph.name()))?;
     json.write(&Figures { latency_secs, peak_bytes: peak_bytes(), load_secs, tuned_tasks, untuned_tasks })?;
     if args.check { check(&mut workspace, &inputs) } else { Ok(()) }
+}
+
+/// The graph of a network, and the CPU that it runs on.
+pub(super) fn network(subject: &Subject, target: &TargetArgs) -> Result<(Graph, Target)> {
+    let Some(graph) = subject.graph()? else {
+        return Err(Failure::Usage("a workload is no network: autotune bench times it".into()).into());
+    };
+    let target = target.detect(&[])?;
+    match target.cpu() {
+        Some(_) => Ok((graph, target)),
+        None => Err(Failure::Usage("networks run on CPUs: --target cpu".into()).into()),
+    }
 }
 
 /// How long networks take on the same tensors, in turns.

@@ -1,0 +1,116 @@
+//! `autotune bench NETWORK --profile`.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use autotune::{Origin, Tuned};
+use autotune_db::TuningDb;
+use autotune_ir::KernelPlan;
+use autotune_ir::program::{Layout, Role};
+use autotune_network::{Compiled, StepTime, Subject};
+use comfy_table::presets::ASCII_MARKDOWN;
+use comfy_table::{CellAlignment, Table};
+use serde::Serialize;
+
+use super::JsonSink;
+use super::lookup::look_up_db;
+use super::run::{inputs, latencies, network};
+use crate::args::{DbArgs, TargetArgs};
+
+/// Runs of the network, and of each step.
+const RUNS: usize = 30;
+
+/// A step of a network.
+#[derive(Serialize)]
+struct StepFigures {
+    step: String,
+    run_secs: f64,
+    /// Of the sum of all steps.
+    share: f64,
+    workload: Option<String>,
+    rate: Option<String>,
+    /// Of the first operand and the output.
+    layouts: Option<String>,
+    sketch: Option<String>,
+    schedule: &'static str,
+}
+
+/// A network step by step.
+#[derive(Serialize)]
+struct Profile {
+    network: String,
+    latency_secs: f64,
+    /// Of the steps, each timed by itself.
+    sum_secs: f64,
+    steps: Vec<StepFigures>,
+}
+
+pub(super) fn run(subject: &Subject, target: &TargetArgs, db: &DbArgs, json: Option<PathBuf>) -> Result<()> {
+    let json = JsonSink::new(json)?;
+    let (graph, target) = network(subject, target)?;
+    let db: Option<TuningDb> = look_up_db(db)?;
+    let source = db.as_ref().map(|db| db as &dyn autotune_db::Source);
+    let network = Compiled::new(&graph, source, &target)?;
+    let mut workspaces = [network.workspace()?];
+    let latency_secs = latencies(&mut workspaces, &inputs(&graph, &[])?, RUNS)?[0].median;
+    let times = workspaces[0].profile(RUNS)?;
+
+    let sum_secs = times.iter().map(|step| step.run_secs).sum();
+    let steps: Vec<StepFigures> = times.iter().map(|time| figures(time, sum_secs, network.schedules())).collect();
+    let profile = Profile { network: graph.name().into(), latency_secs, sum_secs, steps };
+    json.write(&profile)?;
+    json.say(&table(&profile))
+}
+
+fn figures(time: &StepTime, sum_secs: f64, schedules: &[Tuned]) -> StepFigures {
+    let tuned = time.kernel.map(|kernel| &schedules[kernel]);
+    StepFigures {
+        step: time.name.clone(),
+        run_secs: time.run_secs,
+        share: time.run_secs / sum_secs,
+        workload: tuned.map(|tuned| tuned.workload().to_string()),
+        rate: tuned.map(|tuned| tuned.workload().rate(time.run_secs).to_string()),
+        layouts: tuned.map(layouts),
+        sketch: tuned.map(|tuned| tuned.config().sketch.to_string()),
+        schedule: match tuned.map(Tuned::origin) {
+            Some(Origin::Tuned(_)) => "tuned",
+            Some(Origin::Predicted { .. }) => "predicted",
+            Some(Origin::Default) => "default",
+            None => "no kernel",
+        },
+    }
+}
+
+/// The layouts of a kernel's first operand and of its output.
+fn layouts(tuned: &Tuned) -> String {
+    let plan = KernelPlan::of(tuned.program());
+    let layout = |role: Role| match plan.buffers.iter().find(|buffer| buffer.role == role).map(|buffer| buffer.layout) {
+        Some(Layout::ChannelBlocked(block)) => format!("c{block}"),
+        _ => "plain".into(),
+    };
+    format!("{} > {}", layout(Role::Operand(0)), layout(Role::Output))
+}
+
+fn table(profile: &Profile) -> String {
+    let mut table = Table::new();
+    let headers = ["step", "us", "share", "rate", "layouts", "sketch", "schedule", "workload"];
+    table.load_style(ASCII_MARKDOWN).set_header(headers);
+    for step in &profile.steps {
+        let or_dash = |cell: &Option<String>| cell.clone().unwrap_or_else(|| "-".into());
+        table.add_row([
+            step.step.clone(),
+            format!("{:.1}", step.run_secs * 1e6),
+            format!("{:.1} %", step.share * 100.0),
+            or_dash(&step.rate),
+            or_dash(&step.layouts),
+            or_dash(&step.sketch),
+            step.schedule.into(),
+            or_dash(&step.workload),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1).take(3) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let [sum, latency] = [profile.sum_secs, profile.latency_secs].map(|secs| secs * 1e3);
+    format!("{table}\n{}: {latency:.3} ms; {sum:.3} ms the sum of its steps, each timed by itself", profile.network)
+}
