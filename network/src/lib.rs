@@ -17,10 +17,12 @@
 //! | `subject` | what users name, and its tasks: [`Subject`] |
 //! | `evaluate` | the tensors of a graph, by reference |
 //! | `onnx`, `onnx/` | graphs of ONNX files |
+//! | `rewrite`, `rewrite/` | graphs that compute the same with fewer nodes |
 
 pub mod cut;
 pub mod onnx;
 pub mod op;
+pub mod rewrite;
 pub mod zoo;
 
 mod arena;
@@ -42,5 +44,6 @@ pub use error::{CheckError, CompileError, GraphError, OpError, RunError};
 pub use evaluate::EvaluateError;
 pub use graph::{Graph, Node, NodeId, Output};
 pub use op::Op;
+pub use rewrite::rewrite;
 pub use subject::{Subject, SubjectError, tasks};
 pub use tensor::{Element, Tensor};

@@ -1,6 +1,8 @@
 //! Random tensors, and walks through shapes.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub(crate) mod graphs;
+
 use autotune_network::Tensor;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -1,0 +1,165 @@
+//! Graphs that compute the same with fewer nodes.
+//!
+//! A pass walks a graph in order and makes another: of every node whatever a [`Rule`] puts in its place, else the node itself on what was
+//! made of its operands. Whatever the rules, equal nodes become one, what depends on constants only becomes a constant (up to a gibibyte of
+//! them), and what no output needs is left out; inputs stay, and outputs keep their names. Rules look at the old graph only, so that one
+//! rule's result is seen by others in the next pass; passes end when none applies.
+//!
+//! Rules change results by rounding only: weights are multiplied before they are summed with, not behind. Infinite values and those that
+//! are not numbers may differ where a rule says so.
+//!
+//! What comes out is, per layer, a convolution with its bias as an operand or a product and the sum with its bias, then the sum with a
+//! residual, then a function of every element.
+
+use crate::error::GraphError;
+use crate::graph::{Graph, NodeId};
+use crate::op::Op;
+use new_graph::{Constants, Made, NewGraph};
+use site::{Rewritten, Site};
+
+mod activation;
+mod affine;
+mod arithmetic;
+mod attention;
+mod movement;
+mod new_graph;
+mod padding;
+mod rows;
+mod site;
+
+/// Most passes with the same rules; every pass halves chains of what can be merged.
+const MOST_PASSES: usize = 32;
+
+/// One way to put a node in the place of others that computes the same.
+pub struct Rule {
+    /// Its name.
+    pub name: &'static str,
+    /// What is recognised.
+    pub before: &'static str,
+    /// What stands in its place.
+    pub after: &'static str,
+    apply: fn(&mut Site) -> Rewritten,
+}
+
+/// Rules in the order in which they are tried; those of a stage with those of all before it, until none applies. Patterns come behind
+/// what brings them to one form, and before what would take them apart.
+const STAGES: [&[&[Rule]]; 3] = [
+    &[arithmetic::RULES, movement::RULES],
+    &[activation::RULES, rows::RULES, attention::RULES],
+    &[affine::RULES, padding::RULES, rows::POOLINGS, arithmetic::POWERS],
+];
+
+/// A graph that computes the same, in the form that tasks are cut from.
+///
+/// ```
+/// use autotune_network::{Element, Graph, Op, Tensor, op::Binary, op::Sliding, rewrite};
+/// let mut graph = Graph::new("scaled");
+/// let x = graph.input("x", Element::F32, &[1, 1, 4])?;
+/// let weights = graph.constant("weights", Tensor::f32(&[2, 1, 3], vec![1.0; 6])?);
+/// let scale = graph.constant("scale", Tensor::f32(&[2, 1], vec![2.0, 3.0])?);
+/// let conv = graph.add("conv", Op::Conv { window: vec![Sliding::new(3)], groups: 1 }, &[x, weights])?;
+/// let y = graph.add("scaled", Op::Binary(Binary::Mul), &[conv, scale])?;
+/// graph.output("y", y);
+///
+/// let rewritten = rewrite(&graph)?;
+/// assert_eq!(rewritten.nodes().len(), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn rewrite(graph: &Graph) -> Result<Graph, GraphError> {
+    let mut constants = Constants::default();
+    let mut rewritten = clean(graph, &mut constants)?;
+    for stage in 1..=STAGES.len() {
+        let rules: Vec<&Rule> =
+            STAGES[..stage].iter().rev().flat_map(|stage| stage.iter().copied().flatten()).collect();
+        rewritten = until_none_applies(rewritten, &rules, &mut constants)?;
+    }
+    Ok(rewritten)
+}
+
+/// The same by some rules only, all at once.
+pub fn apply(graph: &Graph, rules: &[&Rule]) -> Result<Graph, GraphError> {
+    let mut constants = Constants::default();
+    let cleaned = clean(graph, &mut constants)?;
+    until_none_applies(cleaned, rules, &mut constants)
+}
+
+/// All rules.
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    STAGES.iter().flat_map(|stage| stage.iter().copied().flatten())
+}
+
+fn until_none_applies(mut graph: Graph, rules: &[&Rule], constants: &mut Constants) -> Result<Graph, GraphError> {
+    for _ in 0..MOST_PASSES {
+        let (next, applied) = pass(&graph, rules, constants)?;
+        graph = clean(&next, constants)?;
+        if applied == 0 {
+            break;
+        }
+    }
+    Ok(graph)
+}
+
+/// Without rules.
+fn clean(graph: &Graph, constants: &mut Constants) -> Result<Graph, GraphError> {
+    // What is merged or becomes a constant leaves others without use.
+    let (merged, _) = pass(graph, &[], constants)?;
+    Ok(pass(&merged, &[], constants)?.0)
+}
+
+/// The graph that rules make of one, and how often one applied.
+fn pass(from: &Graph, rules: &[&Rule], constants: &mut Constants) -> Result<(Graph, usize), GraphError> {
+    let uses = uses(from);
+    let mut new = NewGraph::new(from.name(), constants);
+    let mut made: Vec<Made> = Vec::with_capacity(uses.len());
+    let mut applied = 0;
+
+    for (id, node) in from.nodes() {
+        let replacement = match &node.op {
+            Op::Input => new.input(node)?,
+            _ if uses[id.0 as usize] == 0 => Made::NOTHING,
+            Op::Constant(tensor) => new.constant(&node.name, tensor),
+            op => {
+                let mut site = Site { from, id, uses: &uses, made: &made, new: &mut new };
+                match by_rules(&mut site, rules)? {
+                    Some(found) => {
+                        applied += 1;
+                        debug_assert_eq!((&site.shape_of(found), site.of(id).element), (&node.shape, node.element));
+                        found
+                    }
+                    None => {
+                        let operands = site.operands_of(id);
+                        site.add(op.clone(), &operands)?
+                    }
+                }
+            }
+        };
+        made.push(replacement);
+    }
+
+    for output in from.outputs() {
+        new.graph.output(&output.name, made[output.node.0 as usize].0);
+    }
+    Ok((new.graph, applied))
+}
+
+fn by_rules(site: &mut Site, rules: &[&Rule]) -> Rewritten {
+    for rule in rules {
+        if let Some(found) = (rule.apply)(site)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// How often each node is an operand of one that an output needs, or is an output: 0 if none needs it.
+fn uses(graph: &Graph) -> Vec<usize> {
+    let mut uses = vec![0; graph.nodes().len()];
+    let mut count = |id: NodeId| uses[id.0 as usize] += 1;
+    graph.outputs().iter().for_each(|output| count(output.node));
+    for (id, node) in graph.nodes().rev() {
+        if uses[id.0 as usize] > 0 {
+            node.operands.iter().for_each(|operand| uses[operand.0 as usize] += 1);
+        }
+    }
+    uses
+}

@@ -1,0 +1,323 @@
+//! Products with constants and sums with them go into the constants of what is next to them.
+//!
+//! A batch normalisation is a product and a sum with a constant for each channel. Behind a convolution or a product it becomes part of the
+//! weights and the bias; in front of one, too, where no padding is between. What others also read stays as it is.
+
+use autotune_schedules::workload::ReduceOp;
+
+use super::Rule;
+use super::new_graph::Made;
+use super::site::{Rewritten, Site};
+use crate::error::GraphError;
+use crate::graph::NodeId;
+use crate::op::{Binary, Op};
+use crate::tensor::Tensor;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule { name: "sum_of_sum", before: "(x + a) + b", after: "x + (a + b)", apply: sum_of_sum },
+    Rule { name: "product_of_product", before: "(x * a) * b", after: "x * (a * b)", apply: product_of_product },
+    Rule {
+        name: "scale_of_shift",
+        before: "(x + a) * b, x a convolution or a product",
+        after: "x * b + a * b",
+        apply: scale_of_shift,
+    },
+    Rule {
+        name: "scale_behind_conv",
+        before: "Conv(x, w, b) * c",
+        after: "Conv(x, w * c, b * c)",
+        apply: scale_behind_conv,
+    },
+    Rule {
+        name: "shift_behind_conv",
+        before: "Conv(x, w, b) + c",
+        after: "Conv(x, w, b + c)",
+        apply: shift_behind_conv,
+    },
+    Rule {
+        name: "scale_before_conv",
+        before: "Conv(x * c, w, b)",
+        after: "Conv(x, w * c, b)",
+        apply: scale_before_conv,
+    },
+    Rule {
+        name: "shift_before_conv",
+        before: "Conv(x + c, w, b) without padding",
+        after: "Conv(x, w, b + sum(w * c))",
+        apply: shift_before_conv,
+    },
+    Rule {
+        name: "scale_behind_matmul",
+        before: "MatMul(x, w) * c",
+        after: "MatMul(x, w * c)",
+        apply: scale_behind_matmul,
+    },
+    Rule {
+        name: "scale_before_matmul",
+        before: "MatMul(x * c, w)",
+        after: "MatMul(x, c * w)",
+        apply: scale_before_matmul,
+    },
+    Rule {
+        name: "shift_before_matmul",
+        before: "MatMul(x + c, w)",
+        after: "MatMul(x, w) + MatMul(c, w)",
+        apply: shift_before_matmul,
+    },
+    Rule {
+        name: "scale_behind_norm",
+        before: "LayerNorm(x, s, b) * c, GroupNorm",
+        after: "LayerNorm(x, s * c, b * c)",
+        apply: scale_behind_norm,
+    },
+    Rule {
+        name: "shift_behind_norm",
+        before: "LayerNorm(x, s, b) + c, GroupNorm",
+        after: "LayerNorm(x, s, b + c)",
+        apply: shift_behind_norm,
+    },
+];
+
+fn sum_of_sum(site: &mut Site) -> Rewritten {
+    merged(site, Binary::Add)
+}
+
+fn product_of_product(site: &mut Site) -> Rewritten {
+    merged(site, Binary::Mul)
+}
+
+/// `(x op a) op b` as `x op (a op b)`, unless what that makes of both constants is larger than either, or no number.
+fn merged(site: &mut Site, op: Binary) -> Rewritten {
+    let Some([inner, b]) = site.binary(site.id, op) else { return Ok(None) };
+    let Some([x, a]) = site.binary(inner, op) else { return Ok(None) };
+    let (Some(of_a), Some(of_b), None) = (site.tensor(a), site.tensor(b), site.tensor(x)) else { return Ok(None) };
+    let count = |tensor: &Tensor| tensor.shape().iter().product::<usize>();
+    let shape = crate::op::broadcast(of_a.shape(), of_b.shape());
+    if shape.is_ok_and(|shape| shape.iter().product::<usize>() > count(of_a).max(count(of_b))) {
+        return Ok(None);
+    }
+
+    let op = Op::Binary(op);
+    let Ok(constant) = op.evaluate(&[of_a, of_b]) else { return Ok(None) };
+    if constant.as_f32().is_some_and(|all| !all.iter().all(|x| x.is_finite())) {
+        return Ok(None);
+    }
+    let (x, constant) = (site.made(x), site.constant(constant));
+    site.add(op, &[x, constant]).map(Some)
+}
+
+fn scale_of_shift(site: &mut Site) -> Rewritten {
+    let Some([sum, b]) = site.binary(site.id, Binary::Mul) else { return Ok(None) };
+    let Some([x, a]) = site.binary(sum, Binary::Add) else { return Ok(None) };
+    let is_linear = matches!(site.of(x).op, Op::Conv { .. } | Op::ConvTranspose { .. } | Op::MatMul);
+    let are_constant = site.tensor(a).is_some() && site.tensor(b).is_some();
+    if !is_linear || !are_constant || !site.is_single(sum) || !site.is_single(x) {
+        return Ok(None);
+    }
+    let (x, a, b) = (site.made(x), site.made(a), site.made(b));
+    let mul = Op::Binary(Binary::Mul);
+    let shift = site.add(mul.clone(), &[a, b])?;
+    let scaled = site.add(mul, &[x, b])?;
+    site.add(Op::Binary(Binary::Add), &[scaled, shift]).map(Some)
+}
+
+/// What an operation is on, of which the other operand is a constant, if nothing else reads it.
+fn linear(site: &Site, op: Binary) -> Option<[NodeId; 2]> {
+    let [x, c] = site.binary(site.id, op)?;
+    (site.tensor(c).is_some() && site.is_single(x) && site.fits(x)).then_some([x, c])
+}
+
+/// The axis of channels of a convolution's weights, as far as it goes by outputs, and their number in a group.
+fn output_axis(site: &Site, conv: NodeId) -> Option<usize> {
+    match site.of(conv).op {
+        Op::Conv { .. } => Some(0),
+        // Weights are `[c, o/groups, ..]`: with several groups the axis is shared by them.
+        Op::ConvTranspose { groups: 1, .. } => Some(1),
+        _ => None,
+    }
+}
+
+/// A constant in a shape of its elements along one axis, 1 along all others.
+fn along(site: &mut Site, values: Vec<f32>, rank: usize, axis: usize) -> Result<Made, GraphError> {
+    let mut shape = vec![1; rank];
+    shape[axis] = values.len();
+    let tensor = Tensor::f32(&shape, values).map_err(|source| site.wrong(source))?;
+    Ok(site.constant(tensor))
+}
+
+fn scale_behind_conv(site: &mut Site) -> Rewritten {
+    let Some([conv, c]) = linear(site, Binary::Mul) else { return Ok(None) };
+    let node = site.of(conv);
+    let Some((axis, values)) = output_axis(site, conv).zip(site.per_axis(c, &node.shape, 1)) else { return Ok(None) };
+    if site.tensor(node.operands[1]).is_none() {
+        return Ok(None);
+    }
+
+    let mul = Op::Binary(Binary::Mul);
+    let mut operands = site.operands_of(conv);
+    let factors = along(site, values.clone(), site.of(node.operands[1]).shape.len(), axis)?;
+    operands[1] = site.add_as(conv, mul.clone(), &[operands[1], factors])?;
+    if let Some(&bias) = operands.get(2) {
+        let factors = along(site, values, 1, 0)?;
+        operands[2] = site.add_as(conv, mul, &[bias, factors])?;
+    }
+    site.add_as(conv, node.op.clone(), &operands).map(Some)
+}
+
+fn shift_behind_conv(site: &mut Site) -> Rewritten {
+    let Some([conv, c]) = linear(site, Binary::Add) else { return Ok(None) };
+    let node = site.of(conv);
+    if !matches!(node.op, Op::Conv { .. } | Op::ConvTranspose { .. }) {
+        return Ok(None);
+    }
+    let Some(values) = site.per_axis(c, &node.shape, 1) else { return Ok(None) };
+    let shift = along(site, values, 1, 0)?;
+    let operands = site.operands_of(conv);
+    with_shift(site, conv, &operands, shift)
+}
+
+/// A convolution with something added to its bias.
+fn with_shift(site: &mut Site, conv: NodeId, operands: &[Made], shift: Made) -> Rewritten {
+    let bias = match operands.get(2) {
+        Some(&bias) => site.add_as(conv, Op::Binary(Binary::Add), &[bias, shift])?,
+        None => shift,
+    };
+    let operands = [operands[0], operands[1], bias];
+    site.add_as(conv, site.of(conv).op.clone(), &operands).map(Some)
+}
+
+/// For a convolution of what an operation makes of `x` and a constant for each channel: `x`, and the constant in the shape of the weights.
+fn before_conv(site: &mut Site, op: Binary) -> Result<Option<(NodeId, Made)>, GraphError> {
+    let node = site.node();
+    let (Op::Conv { groups, .. }, Some(&input)) = (&node.op, node.operands.first()) else { return Ok(None) };
+    let Some([x, c]) = site.binary(input, op) else { return Ok(None) };
+    let same_shape = site.of(x).shape == site.of(input).shape;
+    let values = site.per_axis(c, &site.of(input).shape, 1);
+    let weights = &site.of(node.operands[1]).shape;
+    let Some(values) = values.filter(|_| same_shape && site.tensor(node.operands[1]).is_some()) else {
+        return Ok(None);
+    };
+    if !site.is_single(input) || weights.contains(&0) {
+        return Ok(None);
+    }
+
+    // Outputs of a group see its channels only.
+    let (of_group, outputs) = (weights[1], weights[0] / groups);
+    let all = values.chunks_exact(of_group).flat_map(|group| group.repeat(outputs)).collect();
+    let shape: Vec<usize> = (0..weights.len()).map(|axis| if axis < 2 { weights[axis] } else { 1 }).collect();
+    let tensor = Tensor::f32(&shape, all).map_err(|source| site.wrong(source))?;
+    Ok(Some((x, site.constant(tensor))))
+}
+
+fn scale_before_conv(site: &mut Site) -> Rewritten {
+    let Some((x, factors)) = before_conv(site, Binary::Mul)? else { return Ok(None) };
+    let mut operands = site.operands_of(site.id);
+    operands[0] = site.made(x);
+    operands[1] = site.add(Op::Binary(Binary::Mul), &[operands[1], factors])?;
+    site.add(site.node().op.clone(), &operands).map(Some)
+}
+
+fn shift_before_conv(site: &mut Site) -> Rewritten {
+    let Op::Conv { window, .. } = &site.node().op else { return Ok(None) };
+    if window.iter().any(|window| window.pad != [0, 0]) {
+        return Ok(None);
+    }
+    let Some((x, shifts)) = before_conv(site, Binary::Add)? else { return Ok(None) };
+    let mut operands = site.operands_of(site.id);
+    operands[0] = site.made(x);
+    let shifted = site.add(Op::Binary(Binary::Mul), &[operands[1], shifts])?;
+    let axes = (1..site.shape_of(shifted).len()).collect();
+    let sums = site.add(Op::Reduce { op: ReduceOp::Sum, axes, keep_axes: false }, &[shifted])?;
+    with_shift(site, site.id, &operands, sums)
+}
+
+/// A product with constant weights of at least two axes.
+fn weights_of(site: &Site, matmul: NodeId) -> Option<NodeId> {
+    let node = site.of(matmul);
+    let weights = *node.operands.get(1).filter(|_| node.op == Op::MatMul)?;
+    (site.tensor(weights).is_some() && site.of(weights).shape.len() > 1).then_some(weights)
+}
+
+fn scale_behind_matmul(site: &mut Site) -> Rewritten {
+    let Some([matmul, c]) = linear(site, Binary::Mul) else { return Ok(None) };
+    let shape = &site.of(matmul).shape;
+    let values = shape.len().checked_sub(1).and_then(|last| site.per_axis(c, shape, last));
+    let (Some(values), Some(_)) = (values, weights_of(site, matmul)) else { return Ok(None) };
+    let mut operands = site.operands_of(matmul);
+    let factors = along(site, values, 1, 0)?;
+    operands[1] = site.add_as(matmul, Op::Binary(Binary::Mul), &[operands[1], factors])?;
+    site.add_as(matmul, Op::MatMul, &operands).map(Some)
+}
+
+/// For a product of what an operation makes of `x` and a constant for each column: `x`, and the constant.
+fn before_matmul(site: &Site, op: Binary) -> Option<(NodeId, Vec<f32>)> {
+    weights_of(site, site.id)?;
+    let input = site.operand(0);
+    let [x, c] = site.binary(input, op)?;
+    let shape = &site.of(input).shape;
+    let values = site.per_axis(c, shape, shape.len().checked_sub(1)?)?;
+    (site.is_single(input) && site.of(x).shape == *shape).then_some((x, values))
+}
+
+fn scale_before_matmul(site: &mut Site) -> Rewritten {
+    let Some((x, values)) = before_matmul(site, Binary::Mul) else { return Ok(None) };
+    let (x, mut operands) = (site.made(x), site.operands_of(site.id));
+    let factors = along(site, values, 2, 0)?;
+    operands[1] = site.add(Op::Binary(Binary::Mul), &[operands[1], factors])?;
+    site.add(Op::MatMul, &[x, operands[1]]).map(Some)
+}
+
+fn shift_before_matmul(site: &mut Site) -> Rewritten {
+    let Some((x, values)) = before_matmul(site, Binary::Add) else { return Ok(None) };
+    if site.of(site.operand(1)).shape.len() != 2 {
+        return Ok(None);
+    }
+    let (x, weights) = (site.made(x), site.made(site.operand(1)));
+    let row = along(site, values, 1, 0)?;
+    let shift = site.add(Op::MatMul, &[row, weights])?;
+    let product = site.add(Op::MatMul, &[x, weights])?;
+    site.add(Op::Binary(Binary::Add), &[product, shift]).map(Some)
+}
+
+/// For what an operation makes of a normalisation and a constant that goes as its scale goes: the normalisation, and the constant in the
+/// shape of the scale.
+fn behind_norm(site: &mut Site, op: Binary) -> Result<Option<(NodeId, Made)>, GraphError> {
+    let Some([norm, c]) = linear(site, op) else { return Ok(None) };
+    let (node, constant) = (site.of(norm), site.tensor(c));
+    let (axes, constant) = match (&node.op, constant.and_then(Tensor::as_f32)) {
+        (Op::LayerNorm { axis, .. }, Some(constant)) => (*axis..node.shape.len(), constant),
+        (Op::GroupNorm { .. }, Some(constant)) => (1..2, constant),
+        _ => return Ok(None),
+    };
+    if node.operands[1..].iter().any(|&id| site.tensor(id).is_none()) {
+        return Ok(None);
+    }
+
+    // Whatever axes the constant has beside those of the scale are of extent 1.
+    let first = node.shape.len() - constant.ndim().min(node.shape.len());
+    let others = constant.shape().iter().enumerate().filter(|(axis, _)| !axes.contains(&(axis + first)));
+    if others.into_iter().any(|(_, &extent)| extent != 1) {
+        return Ok(None);
+    }
+    let own: Vec<usize> =
+        axes.clone().map(|axis| axis.checked_sub(first).map_or(1, |own| constant.shape()[own])).collect();
+    let whole = node.shape[axes].to_vec();
+    let constant = site.made(c);
+    let constant = site.add(Op::Reshape(own), &[constant])?;
+    Ok(Some((norm, site.add(Op::Expand(whole), &[constant])?)))
+}
+
+fn scale_behind_norm(site: &mut Site) -> Rewritten {
+    let Some((norm, factors)) = behind_norm(site, Binary::Mul)? else { return Ok(None) };
+    let mut operands = site.operands_of(norm);
+    for operand in &mut operands[1..] {
+        *operand = site.add_as(norm, Op::Binary(Binary::Mul), &[*operand, factors])?;
+    }
+    site.add_as(norm, site.of(norm).op.clone(), &operands).map(Some)
+}
+
+fn shift_behind_norm(site: &mut Site) -> Rewritten {
+    let Some((norm, shift)) = behind_norm(site, Binary::Add)? else { return Ok(None) };
+    let operands = site.operands_of(norm);
+    with_shift(site, norm, &operands, shift)
+}

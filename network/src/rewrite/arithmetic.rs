@@ -1,0 +1,223 @@
+//! Operations on elements that do nothing, or have a simpler form.
+
+use autotune_ir::program::UnaryOp;
+use autotune_schedules::workload::{Activation, Function};
+
+use super::Rule;
+use super::site::{Rewritten, Site, uniform};
+use crate::op::{Binary, Op};
+use crate::tensor::{Element, Tensor};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule { name: "constant_last", before: "c + x, c * x, max(c, x), ..", after: "x + c, ..", apply: constant_last },
+    Rule { name: "neutral", before: "x + 0, x * 1, x^1, max(x, -inf), ..", after: "x", apply: neutral },
+    Rule { name: "copy", before: "a copy, a cast to the same type", after: "x", apply: copy },
+    Rule {
+        name: "one_form",
+        before: "tanh or sigmoid as an operation",
+        after: "the same as an activation",
+        apply: one_form,
+    },
+    Rule { name: "twice", before: "-(-x), not not x", after: "x", apply: twice },
+    Rule { name: "subtraction", before: "x - c", after: "x + (-c)", apply: subtraction },
+    Rule { name: "division", before: "x / c", after: "x * (1 / c)", apply: division },
+    Rule { name: "root", before: "x^(1/2), x^(-1/2)", after: "sqrt(x), rsqrt(x)", apply: root },
+    Rule { name: "bound", before: "max(x, c), min(x, c)", after: "relu or clip of x", apply: bound },
+    Rule { name: "bounds", before: "clip of clip, relu of clip, ..", after: "one relu or clip", apply: bounds },
+    Rule { name: "slope", before: "Prelu with one slope", after: "leaky_relu", apply: slope },
+    Rule { name: "chosen_if_not", before: "Where(not c, a, b)", after: "Where(c, b, a)", apply: chosen_if_not },
+    Rule {
+        name: "expanded_operand",
+        before: "x + Expand(y), Where(c, x, Expand(y)), .. where broadcasting does the same",
+        after: "x + y, ..",
+        apply: expanded_operand,
+    },
+];
+
+/// Behind the functions that powers are part of.
+pub(super) const POWERS: &[Rule] =
+    &[Rule { name: "power", before: "x^2, x^3", after: "x * x, x * x * x", apply: power }];
+
+fn constant_last(site: &mut Site) -> Rewritten {
+    let Op::Binary(op) = site.node().op else { return Ok(None) };
+    let commutes = matches!(op, Binary::Add | Binary::Mul | Binary::Max | Binary::Min | Binary::Equal | Binary::And);
+    let [a, b] = [site.operand(0), site.operand(1)];
+    if !commutes || site.tensor(a).is_none() || site.tensor(b).is_some() {
+        return Ok(None);
+    }
+    let operands = [site.made(b), site.made(a)];
+    site.add(Op::Binary(op), &operands).map(Some)
+}
+
+fn neutral(site: &mut Site) -> Rewritten {
+    let Op::Binary(op) = site.node().op else { return Ok(None) };
+    let (x, constant) = (site.operand(0), site.tensor(site.operand(1)));
+    let Some(value) = constant.and_then(uniform).filter(|_| site.fits(x)) else { return Ok(None) };
+    let does_nothing = match op {
+        Binary::Add | Binary::Sub => value == 0.0,
+        Binary::Mul | Binary::Div | Binary::Pow | Binary::And => value == 1.0,
+        Binary::Max => value == f64::NEG_INFINITY,
+        Binary::Min => value == f64::INFINITY,
+        Binary::Equal | Binary::Less => false,
+    };
+    if does_nothing { site.is(x) } else { Ok(None) }
+}
+
+fn copy(site: &mut Site) -> Rewritten {
+    match site.node().op {
+        Op::Map(Function::Activation(Activation::None)) => site.is(site.operand(0)),
+        Op::Cast(_) if site.fits(site.operand(0)) => site.is(site.operand(0)),
+        _ => Ok(None),
+    }
+}
+
+fn one_form(site: &mut Site) -> Rewritten {
+    let activation = match site.node().op {
+        Op::Map(Function::Op(UnaryOp::Tanh)) => Activation::Tanh,
+        Op::Map(Function::Op(UnaryOp::Sigmoid)) => Activation::Sigmoid,
+        _ => return Ok(None),
+    };
+    let x = site.made(site.operand(0));
+    site.add(Op::Map(Function::Activation(activation)), &[x]).map(Some)
+}
+
+fn twice(site: &mut Site) -> Rewritten {
+    let of = |op: &Op| matches!(op, Op::Not | Op::Map(Function::Op(UnaryOp::Neg)));
+    let node = site.node();
+    if !of(&node.op) || site.of(node.operands[0]).op != node.op {
+        return Ok(None);
+    }
+    site.is(site.of(node.operands[0]).operands[0])
+}
+
+fn subtraction(site: &mut Site) -> Rewritten {
+    let Some([x, c]) = site.binary(site.id, Binary::Sub).filter(|[_, c]| site.tensor(*c).is_some()) else {
+        return Ok(None);
+    };
+    let (x, c) = (site.made(x), site.made(c));
+    let c = site.add(Op::Map(Function::Op(UnaryOp::Neg)), &[c])?;
+    site.add(Op::Binary(Binary::Add), &[x, c]).map(Some)
+}
+
+/// Where neither the divisors nor their inverses are too large or too small to be exact to single precision.
+fn division(site: &mut Site) -> Rewritten {
+    let Some([x, c]) = site.binary(site.id, Binary::Div) else { return Ok(None) };
+    let Some(divisors) = site.tensor(c).and_then(Tensor::as_f32) else { return Ok(None) };
+    if !divisors.iter().all(|c| c.is_normal() && c.recip().is_normal()) {
+        return Ok(None);
+    }
+    let inverses = site.constant(Tensor::F32(divisors.mapv(f32::recip)));
+    let x = site.made(x);
+    site.add(Op::Binary(Binary::Mul), &[x, inverses]).map(Some)
+}
+
+fn root(site: &mut Site) -> Rewritten {
+    let Some((x, power)) = site.with_scalar(site.id, Binary::Pow).filter(|(x, _)| site.fits(*x)) else {
+        return Ok(None);
+    };
+    let op = match power {
+        0.5 => UnaryOp::Sqrt,
+        -0.5 => UnaryOp::Rsqrt,
+        _ => return Ok(None),
+    };
+    let x = site.made(x);
+    site.add(Op::Map(Function::Op(op)), &[x]).map(Some)
+}
+
+fn power(site: &mut Site) -> Rewritten {
+    let Some((x, power)) = site.with_scalar(site.id, Binary::Pow).filter(|(x, _)| site.fits(*x)) else {
+        return Ok(None);
+    };
+    let (x, mul) = (site.made(x), Op::Binary(Binary::Mul));
+    match power {
+        2.0 => site.add(mul, &[x, x]).map(Some),
+        3.0 => {
+            let square = site.add(mul.clone(), &[x, x])?;
+            site.add(mul, &[square, x]).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// What lies within bounds, in the simplest form; none where they make no sense.
+pub(super) fn clip(lo: f32, hi: f32) -> Option<Op> {
+    let activation = match [lo, hi] {
+        [0.0, f32::INFINITY] => Activation::Relu,
+        [f32::NEG_INFINITY, f32::INFINITY] => Activation::None,
+        bounds => Activation::new("clip", &bounds).ok()?,
+    };
+    Some(Op::Map(Function::Activation(activation)))
+}
+
+fn bound(site: &mut Site) -> Rewritten {
+    let of = |op| site.with_scalar(site.id, op).filter(|(x, _)| site.fits(*x));
+    let (max, min) = (of(Binary::Max), of(Binary::Min));
+    let (x, op) = match (max, min) {
+        (Some((x, lo)), _) => (x, clip(lo, f32::INFINITY)),
+        (_, Some((x, hi))) => (x, clip(f32::NEG_INFINITY, hi)),
+        _ => return Ok(None),
+    };
+    let Some(op) = op else { return Ok(None) };
+    let x = site.made(x);
+    site.add(op, &[x]).map(Some)
+}
+
+/// The bounds of a function that has some and does nothing else.
+pub(super) fn bounds_of(activation: Activation) -> Option<[f32; 2]> {
+    match activation {
+        Activation::Relu => Some([0.0, f32::INFINITY]),
+        Activation::Clip { lo, hi, .. } => Some([lo, hi]),
+        _ => None,
+    }
+}
+
+fn bounds(site: &mut Site) -> Rewritten {
+    let Some((outer, x)) = site.activation(site.id) else { return Ok(None) };
+    let Some([lo, hi]) = bounds_of(outer).filter(|_| site.node().element == Element::F32) else { return Ok(None) };
+    let inner = site.activation(x).and_then(|(inner, x)| Some((bounds_of(inner)?, x)));
+    let (op, x) = match inner {
+        Some(([inner_lo, inner_hi], x)) => (clip(inner_lo.clamp(lo, hi), inner_hi.clamp(lo, hi)), x),
+        None => (clip(lo, hi), x),
+    };
+    let Some(op) = op.filter(|op| inner.is_some() || *op != site.node().op) else { return Ok(None) };
+    let x = site.made(x);
+    site.add(op, &[x]).map(Some)
+}
+
+fn slope(site: &mut Site) -> Rewritten {
+    if site.node().op != Op::Prelu {
+        return Ok(None);
+    }
+    let slope = site.tensor(site.operand(1)).and_then(uniform);
+    let function = slope.and_then(|slope| Activation::new("leaky_relu", &[slope as f32]).ok());
+    let Some(function) = function else { return Ok(None) };
+    let x = site.made(site.operand(0));
+    site.add(Op::Map(Function::Activation(function)), &[x]).map(Some)
+}
+
+fn chosen_if_not(site: &mut Site) -> Rewritten {
+    let (Op::Where, &[choice, yes, no]) = (&site.node().op, &site.node().operands[..]) else { return Ok(None) };
+    if site.of(choice).op != Op::Not {
+        return Ok(None);
+    }
+    let operands = [site.of(choice).operands[0], no, yes].map(|id| site.made(id));
+    site.add(Op::Where, &operands).map(Some)
+}
+
+fn expanded_operand(site: &mut Site) -> Rewritten {
+    let node = site.node();
+    if !matches!(node.op, Op::Binary(_) | Op::Where) {
+        return Ok(None);
+    }
+    for number in 0..node.operands.len() {
+        let Op::Expand(_) = site.of(node.operands[number]).op else { continue };
+        let mut operands = node.operands.clone();
+        operands[number] = site.of(operands[number]).operands[0];
+        let known: Vec<_> = operands.iter().map(|&id| (&*site.of(id).shape, site.of(id).element)).collect();
+        if node.op.infer(&known).is_ok_and(|(shape, _)| shape == node.shape) {
+            let operands: Vec<_> = operands.into_iter().map(|id| site.made(id)).collect();
+            return site.add(node.op.clone(), &operands).map(Some);
+        }
+    }
+    Ok(None)
+}

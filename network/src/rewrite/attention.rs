@@ -1,0 +1,117 @@
+//! Attention that exporters write as products around a softmax.
+
+use super::Rule;
+use super::new_graph::Made;
+use super::site::{Rewritten, Site};
+use crate::error::GraphError;
+use crate::graph::NodeId;
+use crate::op::{Binary, Op};
+use crate::tensor::Element;
+
+pub(super) const RULES: &[Rule] = &[Rule {
+    name: "attention",
+    before: "MatMul(Softmax(MatMul(q, Transpose(k)) * scale + mask), v), with scales on q, k or their product, Where(mask, .., -inf)",
+    after: "Attention(q, k, v, mask)",
+    apply: attention,
+}];
+
+/// Scores before their softmax.
+struct Scores {
+    queries: NodeId,
+    /// The last two axes are exchanged.
+    keys: NodeId,
+    scale: f64,
+    mask: Mask,
+}
+
+/// What is left out of the scores, or added to them.
+#[derive(Clone, Copy)]
+enum Mask {
+    None,
+    /// Added, or true for what counts.
+    Is(NodeId),
+    /// True for what does not count.
+    IsNot(NodeId),
+}
+
+fn attention(site: &mut Site) -> Rewritten {
+    let (Op::MatMul, &[weights, v]) = (&site.node().op, &site.node().operands[..]) else { return Ok(None) };
+    let Op::Softmax { axis, log: false } = site.of(weights).op else { return Ok(None) };
+    let shape = &site.of(weights).shape;
+    if axis + 1 != shape.len() || shape.len() < 2 || !site.is_single(weights) {
+        return Ok(None);
+    }
+    let Some(scores) = scores(site, site.of(weights).operands[0]) else { return Ok(None) };
+
+    // All have the same batch: nothing is broadcast.
+    let batch = |id: NodeId| site.of(id).shape.split_last_chunk::<2>().map(|(batch, _)| batch);
+    let are_alike = [scores.queries, scores.keys, v].map(batch).windows(2).all(|pair| pair[0] == pair[1]);
+    if !are_alike || batch(v).is_none() || !is_mask(site, scores.mask, shape) {
+        return Ok(None);
+    }
+    let mask = made_mask(site, scores.mask)?;
+    let (queries, keys, v) = (site.made(scores.queries), site.made(scores.keys), site.made(v));
+    let mut perm: Vec<usize> = (0..shape.len()).collect();
+    perm.swap(shape.len() - 2, shape.len() - 1);
+    let keys = site.add(Op::Transpose(perm), &[keys])?;
+    let operands: Vec<Made> = [queries, keys, v].into_iter().chain(mask).collect();
+    site.add(Op::Attention { scale: scores.scale as f32 }, &operands).map(Some)
+}
+
+/// True if a mask is broadcast to scores of this shape.
+fn is_mask(site: &Site, mask: Mask, scores: &[usize]) -> bool {
+    let (Mask::Is(id) | Mask::IsNot(id)) = mask else { return true };
+    crate::op::broadcast(&site.of(id).shape, scores).is_ok_and(|shape| shape == scores)
+}
+
+fn made_mask(site: &mut Site, mask: Mask) -> Result<Option<Made>, GraphError> {
+    match mask {
+        Mask::None => Ok(None),
+        Mask::Is(id) => Ok(Some(site.made(id))),
+        Mask::IsNot(id) => {
+            let id = site.made(id);
+            site.add(Op::Not, &[id]).map(Some)
+        }
+    }
+}
+
+/// Scores that nothing but their softmax reads.
+fn scores(site: &Site, id: NodeId) -> Option<Scores> {
+    if !site.is_single(id) {
+        return None;
+    }
+    let masked = |[scores, mask]: [NodeId; 2]| Some(Scores { mask: Mask::Is(mask), ..products(site, scores)? });
+    let added = || site.either_way(id, Binary::Add).into_iter().find_map(masked);
+    products(site, id).or_else(added).or_else(|| chosen(site, id))
+}
+
+/// Scores in place of which there is minus infinity where a mask says so.
+fn chosen(site: &Site, id: NodeId) -> Option<Scores> {
+    let (Op::Where, &[choice, yes, no]) = (&site.of(id).op, &site.of(id).operands[..]) else { return None };
+    debug_assert_eq!(site.of(choice).element, Element::Bool);
+    let is_none = |id| site.scalar(id) == Some(f32::NEG_INFINITY);
+    match [is_none(yes), is_none(no)] {
+        [false, true] => Some(Scores { mask: Mask::Is(choice), ..products(site, yes)? }),
+        [true, false] => Some(Scores { mask: Mask::IsNot(choice), ..products(site, no)? }),
+        _ => None,
+    }
+}
+
+/// Products of queries and keys, times a number.
+fn products(site: &Site, id: NodeId) -> Option<Scores> {
+    let (scale, factors) = site.factors(id);
+    let &[product] = &factors[..] else { return None };
+    let (Op::MatMul, &[queries, keys]) = (&site.of(product).op, &site.of(product).operands[..]) else { return None };
+    // Numbers in front of the product are numbers behind it.
+    let scaled = |id: NodeId| match site.with_scalar(id, Binary::Mul) {
+        Some((x, scale)) if site.of(x).shape == site.of(id).shape => (x, f64::from(scale)),
+        _ => (id, 1.0),
+    };
+    let ((queries, by_queries), (keys, by_keys)) = (scaled(queries), scaled(keys));
+    let rank = site.of(id).shape.len();
+    let fits = site.is_single(id)
+        && site.is_single(product)
+        && site.of(queries).shape.len() == rank
+        && site.of(keys).shape.len() == rank;
+    fits.then_some(Scores { queries, keys, scale: scale * by_queries * by_keys, mask: Mask::None })
+}

@@ -1,0 +1,202 @@
+//! Elements that are moved twice, or not at all.
+
+use autotune_schedules::workload::PadMode;
+
+use super::Rule;
+use super::site::{Rewritten, Site};
+use crate::op::{Op, Range};
+use crate::tensor::Tensor;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "unmoved",
+        before: "Reshape, Expand, Slice, Pad, Transpose or Resize that changes nothing",
+        after: "x",
+        apply: unmoved,
+    },
+    Rule { name: "reshape_of_reshape", before: "Reshape(Reshape(x))", after: "Reshape(x)", apply: reshape_of_reshape },
+    Rule {
+        name: "transpose_of_transpose",
+        before: "Transpose(Transpose(x))",
+        after: "Transpose(x)",
+        apply: transpose_of_transpose,
+    },
+    Rule {
+        name: "transpose_of_ones",
+        before: "Transpose that moves extents of 1 only",
+        after: "Reshape(x)",
+        apply: transpose_of_ones,
+    },
+    Rule { name: "slice_of_slice", before: "Slice(Slice(x))", after: "Slice(x)", apply: slice_of_slice },
+    Rule { name: "expand_of_expand", before: "Expand(Expand(x))", after: "Expand(x)", apply: expand_of_expand },
+    Rule { name: "expand_by_ones", before: "Expand by extents of 1", after: "Reshape(x)", apply: expand_by_ones },
+    Rule { name: "pad_of_pad", before: "Pad(Pad(x)) with the same constant", after: "Pad(x)", apply: pad_of_pad },
+    Rule {
+        name: "concat_of_concat",
+        before: "Concat(a, Concat(b, c)) along one axis",
+        after: "Concat(a, b, c)",
+        apply: concat_of_concat,
+    },
+    Rule { name: "concat_of_one", before: "Concat(x), Concat(x, nothing)", after: "x", apply: concat_of_one },
+    Rule {
+        name: "gather_in_steps",
+        before: "Gather of evenly spaced constant numbers",
+        after: "Reshape(Slice(x))",
+        apply: gather_in_steps,
+    },
+    Rule { name: "reduce_of_ones", before: "Reduce over extents of 1", after: "Reshape(x)", apply: reduce_of_ones },
+];
+
+fn unmoved(site: &mut Site) -> Rewritten {
+    let node = site.node();
+    let does_nothing = match &node.op {
+        Op::Reshape(_) | Op::Expand(_) | Op::Resize { .. } => true,
+        Op::Pad { pad, .. } => pad.iter().all(|pad| *pad == [0, 0]),
+        Op::Slice(ranges) => ranges.iter().all(|range| range.start == 0 && (range.step == 1 || range.count < 2)),
+        Op::Transpose(perm) => perm.is_sorted(),
+        _ => false,
+    };
+    if does_nothing && site.fits(node.operands[0]) { site.is(node.operands[0]) } else { Ok(None) }
+}
+
+/// What an operation is computed of that is computed of another.
+fn inner<'a>(site: &Site<'a, '_>) -> Option<(&'a Op, super::Made)> {
+    let operand = site.of(*site.node().operands.first()?);
+    Some((&operand.op, site.made(*operand.operands.first()?)))
+}
+
+fn reshape_of_reshape(site: &mut Site) -> Rewritten {
+    match (&site.node().op, inner(site)) {
+        (Op::Reshape(shape), Some((Op::Reshape(_), x))) => site.add(Op::Reshape(shape.clone()), &[x]).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn transpose_of_transpose(site: &mut Site) -> Rewritten {
+    match (&site.node().op, inner(site)) {
+        (Op::Transpose(outer), Some((Op::Transpose(inner), x))) => {
+            let perm = outer.iter().map(|&axis| inner[axis]).collect();
+            site.add(Op::Transpose(perm), &[x]).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn transpose_of_ones(site: &mut Site) -> Rewritten {
+    let Op::Transpose(perm) = &site.node().op else { return Ok(None) };
+    let from = &site.of(site.operand(0)).shape;
+    let long = perm.iter().filter(|&&axis| from[axis] != 1);
+    if !long.is_sorted() {
+        return Ok(None);
+    }
+    let x = site.made(site.operand(0));
+    site.add(Op::Reshape(site.node().shape.clone()), &[x]).map(Some)
+}
+
+fn slice_of_slice(site: &mut Site) -> Rewritten {
+    let (Op::Slice(outer), Some((Op::Slice(inner), x))) = (&site.node().op, inner(site)) else { return Ok(None) };
+    let merged = |(outer, inner): (&Range, &Range)| {
+        let by = inner.step.checked_mul(isize::try_from(outer.start).ok()?)?;
+        let step = if outer.count > 1 { inner.step.checked_mul(outer.step)? } else { 1 };
+        let start = if outer.count > 0 { inner.start.checked_add_signed(by)? } else { 0 };
+        Some(Range { start, step, count: outer.count })
+    };
+    let Some(ranges) = outer.iter().zip(inner).map(merged).collect::<Option<Vec<_>>>() else { return Ok(None) };
+    site.add(Op::Slice(ranges), &[x]).map(Some)
+}
+
+fn expand_of_expand(site: &mut Site) -> Rewritten {
+    match (&site.node().op, inner(site)) {
+        (Op::Expand(shape), Some((Op::Expand(_), x))) => site.add(Op::Expand(shape.clone()), &[x]).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn expand_by_ones(site: &mut Site) -> Rewritten {
+    let Op::Expand(shape) = &site.node().op else { return Ok(None) };
+    let from = &site.of(site.operand(0)).shape;
+    let (ones, rest) = shape.split_at(shape.len() - from.len());
+    if rest != from || ones.iter().any(|&extent| extent != 1) {
+        return Ok(None);
+    }
+    let x = site.made(site.operand(0));
+    site.add(Op::Reshape(shape.clone()), &[x]).map(Some)
+}
+
+fn pad_of_pad(site: &mut Site) -> Rewritten {
+    let constant = PadMode::Constant;
+    match (&site.node().op, inner(site)) {
+        (
+            &Op::Pad { ref pad, mode, value },
+            Some((Op::Pad { pad: inner, mode: inner_mode, value: inner_value }, x)),
+        ) if [mode, *inner_mode] == [constant; 2] && value.to_bits() == inner_value.to_bits() => {
+            let pad = pad.iter().zip(inner).map(|(a, b)| [a[0] + b[0], a[1] + b[1]]).collect();
+            site.add(Op::Pad { pad, mode, value }, &[x]).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The inner one has no other use: its elements would be moved twice.
+fn concat_of_concat(site: &mut Site) -> Rewritten {
+    let Op::Concat { axis } = site.node().op else { return Ok(None) };
+    let is_part = |&id: &_| site.of(id).op == site.node().op && site.is_single(id);
+    if !site.node().operands.iter().any(is_part) {
+        return Ok(None);
+    }
+    let mut operands = Vec::new();
+    for &id in &site.node().operands {
+        if is_part(&id) { operands.extend(site.operands_of(id)) } else { operands.push(site.made(id)) }
+    }
+    site.add(Op::Concat { axis }, &operands).map(Some)
+}
+
+fn concat_of_one(site: &mut Site) -> Rewritten {
+    let Op::Concat { axis } = site.node().op else { return Ok(None) };
+    let all = &site.node().operands;
+    let parts: Vec<_> = all.iter().copied().filter(|&id| site.of(id).shape[axis] > 0).collect();
+    match parts[..] {
+        [x] => site.is(x),
+        // All are empty.
+        [] if all.len() > 1 => site.is(all[0]),
+        [_, _, ..] if parts.len() < all.len() => {
+            let parts: Vec<_> = parts.into_iter().map(|id| site.made(id)).collect();
+            site.add(Op::Concat { axis }, &parts).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn gather_in_steps(site: &mut Site) -> Rewritten {
+    let Op::Gather { axis } = site.node().op else { return Ok(None) };
+    let from = &site.of(site.operand(0)).shape;
+    let Some(numbers) = site.tensor(site.operand(1)).and_then(Tensor::as_i64) else { return Ok(None) };
+    let extent = from[axis];
+    let place = |&number: &i64| {
+        let counted = if number < 0 { number.checked_add(extent as i64)? } else { number };
+        usize::try_from(counted).ok().filter(|&place| place < extent)
+    };
+    let Some(places) = numbers.iter().map(place).collect::<Option<Vec<_>>>() else { return Ok(None) };
+    let Some(&start) = places.first() else { return Ok(None) };
+    let step = places.get(1).map_or(1, |&second| second as isize - start as isize);
+    if step == 0 || places.windows(2).any(|pair| pair[1] as isize - pair[0] as isize != step) {
+        return Ok(None);
+    }
+
+    let whole = |&count: &usize| Range { start: 0, step: 1, count };
+    let mut ranges: Vec<Range> = from.iter().map(whole).collect();
+    ranges[axis] = Range { start, step, count: places.len() };
+    let x = site.made(site.operand(0));
+    let slice = site.add(Op::Slice(ranges), &[x])?;
+    site.add(Op::Reshape(site.node().shape.clone()), &[slice]).map(Some)
+}
+
+fn reduce_of_ones(site: &mut Site) -> Rewritten {
+    let Op::Reduce { axes, .. } = &site.node().op else { return Ok(None) };
+    let from = &site.of(site.operand(0)).shape;
+    if axes.iter().any(|&axis| from[axis] != 1) {
+        return Ok(None);
+    }
+    let x = site.made(site.operand(0));
+    site.add(Op::Reshape(site.node().shape.clone()), &[x]).map(Some)
+}

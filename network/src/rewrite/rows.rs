@@ -1,0 +1,138 @@
+//! Normalisations and softmax that exporters write as several operations; reductions of whole images.
+
+use autotune_ir::program::UnaryOp;
+use autotune_schedules::workload::{PoolKind, ReduceOp};
+
+use super::Rule;
+use super::site::{Rewritten, Site};
+use crate::graph::NodeId;
+use crate::op::{Binary, Op, Sliding};
+use crate::tensor::{Element, Tensor};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "normalisation",
+        before: "(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps)",
+        after: "LayerNorm over the last axes; GroupNorm of every channel over those of images",
+        apply: normalisation,
+    },
+    Rule {
+        name: "softmax",
+        before: "exp(x) / sum(exp(x)), exp(x - max(x)) for exp(x)",
+        after: "Softmax(x)",
+        apply: softmax,
+    },
+    Rule { name: "log_softmax", before: "log(Softmax(x))", after: "LogSoftmax(x)", apply: log_softmax },
+];
+
+/// Behind the patterns that reductions are part of.
+pub(super) const POOLINGS: &[Rule] = &[
+    Rule {
+        name: "reduce_of_image",
+        before: "mean or max over height and width",
+        after: "Pool of the whole image",
+        apply: reduce_of_image,
+    },
+    Rule {
+        name: "pool_of_row",
+        before: "Pool of whole images of one or three axes",
+        after: "Reduce",
+        apply: pool_of_row,
+    },
+];
+
+/// What is reduced, and over which axes, if these stay.
+fn reduced<'a>(site: &Site<'a, '_>, id: NodeId, wanted: ReduceOp) -> Option<(NodeId, &'a [usize])> {
+    match &site.of(id).op {
+        Op::Reduce { op, axes, keep_axes: true } if *op == wanted => Some((site.of(id).operands[0], axes)),
+        _ => None,
+    }
+}
+
+fn normalisation(site: &mut Site) -> Rewritten {
+    let Some((centred, eps, axes)) = over_deviation(site) else { return Ok(None) };
+    let Some([x, mean]) = site.binary(centred, Binary::Sub) else { return Ok(None) };
+    let shape = &site.node().shape;
+    let is_mean = reduced(site, mean, ReduceOp::Mean) == Some((x, &axes[..]));
+    let are_last = axes.first().is_some_and(|first| axes.iter().copied().eq(*first..shape.len()));
+    if !is_mean || !are_last || !site.fits(x) || eps < 0.0 {
+        return Ok(None);
+    }
+
+    let (axis, of_images) = (axes[0], axes[0] == 2 && shape.len() > 3);
+    let scale = if of_images { vec![shape[1]] } else { shape[axis..].to_vec() };
+    let all = |value: f32| Op::Expand(scale.clone()).evaluate(&[&Tensor::scalar(value)]);
+    let ones = all(1.0).map_err(|source| site.wrong(source))?;
+    let zeros = all(0.0).map_err(|source| site.wrong(source))?;
+    let (x, ones) = (site.made(x), site.constant(ones));
+    if of_images {
+        let zeros = site.constant(zeros);
+        return site.add(Op::GroupNorm { groups: shape[1], eps }, &[x, ones, zeros]).map(Some);
+    }
+    site.add(Op::LayerNorm { axis, eps }, &[x, ones]).map(Some)
+}
+
+/// For something divided by its deviation: that, what is added to the variance, and the axes of the mean.
+fn over_deviation(site: &Site) -> Option<(NodeId, f32, Vec<usize>)> {
+    let divided = site.binary(site.id, Binary::Div).and_then(|[x, root]| Some((x, site.unary(root, UnaryOp::Sqrt)?)));
+    let multiplied = || {
+        let pair = |[x, root]: [NodeId; 2]| Some((x, site.unary(root, UnaryOp::Rsqrt)?));
+        site.either_way(site.id, Binary::Mul).into_iter().find_map(pair)
+    };
+    let (centred, sum) = divided.or_else(multiplied)?;
+    let (variance, eps) = site.with_scalar(sum, Binary::Add)?;
+    let (square, axes) = reduced(site, variance, ReduceOp::Mean)?;
+    let (scale, factors) = site.factors(square);
+    (scale == 1.0 && factors == [centred, centred]).then(|| (centred, eps, axes.to_vec()))
+}
+
+fn softmax(site: &mut Site) -> Rewritten {
+    let Some([exp, sum]) = site.binary(site.id, Binary::Div) else { return Ok(None) };
+    let Some((summed, &[axis])) = reduced(site, sum, ReduceOp::Sum) else { return Ok(None) };
+    let Some(x) = site.unary(exp, UnaryOp::Exp).filter(|&x| summed == exp && site.fits(x)) else { return Ok(None) };
+    let largest = |&[x, most]: &[NodeId; 2]| reduced(site, most, ReduceOp::Max) == Some((x, &[axis]));
+    let x = site.binary(x, Binary::Sub).filter(largest).map_or(x, |[x, _]| x);
+    let x = site.made(x);
+    site.add(Op::Softmax { axis, log: false }, &[x]).map(Some)
+}
+
+fn log_softmax(site: &mut Site) -> Rewritten {
+    let Some(softmax) = site.unary(site.id, UnaryOp::Log) else { return Ok(None) };
+    let Op::Softmax { axis, log: false } = site.of(softmax).op else { return Ok(None) };
+    let operands = site.operands_of(softmax);
+    site.add(Op::Softmax { axis, log: true }, &operands).map(Some)
+}
+
+fn reduce_of_image(site: &mut Site) -> Rewritten {
+    let Op::Reduce { op, axes, .. } = &site.node().op else { return Ok(None) };
+    let from = site.of(site.operand(0));
+    let kind = match op {
+        ReduceOp::Mean => PoolKind::Average,
+        ReduceOp::Max => PoolKind::Max,
+        ReduceOp::Sum | ReduceOp::Min | ReduceOp::Prod => return Ok(None),
+    };
+    if from.shape.len() != 4 || axes[..] != [2, 3] || from.element != Element::F32 {
+        return Ok(None);
+    }
+    let window = from.shape[2..].iter().map(|&extent| Sliding::new(extent)).collect();
+    let x = site.made(site.operand(0));
+    let pooled = site.add(Op::Pool { window, ceil: false, kind }, &[x])?;
+    match site.shape_of(pooled) == site.node().shape {
+        true => Ok(Some(pooled)),
+        false => site.add(Op::Reshape(site.node().shape.clone()), &[pooled]).map(Some),
+    }
+}
+
+fn pool_of_row(site: &mut Site) -> Rewritten {
+    let Op::Pool { window, kind, .. } = &site.node().op else { return Ok(None) };
+    let from = &site.of(site.operand(0)).shape;
+    let is_whole =
+        |(window, &extent): (&Sliding, &usize)| [window.kernel, window.dilation] == [extent, 1] && window.pad == [0, 0];
+    let is_one = site.node().shape[2..].iter().all(|&extent| extent == 1);
+    if from.len() == 4 || !is_one || !window.iter().zip(&from[2..]).all(is_whole) {
+        return Ok(None);
+    }
+    let op = if *kind == PoolKind::Max { ReduceOp::Max } else { ReduceOp::Mean };
+    let x = site.made(site.operand(0));
+    site.add(Op::Reduce { op, axes: (2..from.len()).collect(), keep_axes: true }, &[x]).map(Some)
+}
