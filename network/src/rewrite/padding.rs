@@ -142,23 +142,26 @@ fn with_pad(site: &mut Site, x: Made, pad: Vec<[usize; 2]>, value: f32) -> Resul
 
 fn uneven_conv(site: &mut Site) -> Rewritten {
     let Op::Conv { window, .. } = &site.node().op else { return Ok(None) };
+    if window.iter().all(|window| is_even(window, window.pad, false)) {
+        return Ok(None);
+    }
     let pads: Vec<_> = window.iter().map(|window| window.pad).collect();
-    let Some((window, pad)) = split(window, &pads, false) else { return Ok(None) };
+    let (window, pad) = split(window, &pads, false);
     let x = site.made(site.operand(0));
     let padded = with_pad(site, x, pad, 0.0)?;
     over(site, padded, window)
 }
 
 /// Windows with what of the padding is even, and what is left, for all axes of the image.
-fn split(window: &[Sliding], pads: &[[usize; 2]], is_pool: bool) -> Option<(Vec<Sliding>, Vec<[usize; 2]>)> {
-    let mut pad = vec![[0, 0]; 2];
+fn split(window: &[Sliding], pads: &[[usize; 2]], is_pool: bool) -> (Vec<Sliding>, Vec<[usize; 2]>) {
+    let mut rest = vec![[0, 0]; 2];
     let mut windows = Vec::new();
     for (window, &own) in window.iter().zip(pads) {
-        let is_even = is_even(window, own, is_pool);
-        pad.push(if is_even { [0, 0] } else { own });
-        windows.push(Sliding { pad: if is_even { own } else { [0, 0] }, ..*window });
+        let (pad, left) = if is_even(window, own, is_pool) { (own, [0, 0]) } else { ([0, 0], own) };
+        windows.push(Sliding { pad, ..*window });
+        rest.push(left);
     }
-    pad.iter().any(|pad| *pad != [0, 0]).then_some((windows, pad))
+    (windows, rest)
 }
 
 fn uneven_pool(site: &mut Site) -> Rewritten {
@@ -169,32 +172,26 @@ fn uneven_pool(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
 
+    // Padding with which all windows are inside.
     let (from, to) = (&site.of(site.operand(0)).shape, &site.node().shape);
     let whole = |(axis, window): (usize, &Sliding)| {
         let end = (to[axis + 2] - 1) * window.stride + (window.kernel - 1) * window.dilation + 1;
         [window.pad[0], window.pad[1].max(end.saturating_sub(from[axis + 2] + window.pad[0]))]
     };
     let pads: Vec<_> = window.iter().enumerate().map(whole).collect();
-    let Some((windows, pad)) = split(window, &pads, true) else { return Ok(None) };
+    let (windows, rest) = split(window, &pads, true);
     let outside = if *kind == PoolKind::Max { f32::NEG_INFINITY } else { 0.0 };
     let x = site.made(site.operand(0));
+    let padded = with_pad(site, x, rest, outside)?;
     if *kind == PoolKind::Max || (*kind == PoolKind::Average && !ceil) {
-        let padded = with_pad(site, x, pad, outside)?;
         return over(site, padded, windows);
     }
 
     // The mean of all elements is too small where fewer of them count.
     let share = share(*kind, window, &from[2..], &pads).map_err(|source| site.wrong(source))?;
-    let pad = [[0, 0]; 2].into_iter().chain(pads).collect();
-    let padded = with_pad(site, x, pad, 0.0)?;
-    let op = Op::Pool { window: without_padding(window), ceil: false, kind: PoolKind::Average };
-    let mean = site.add(op, &[padded])?;
+    let mean = site.add(Op::Pool { window: windows, ceil: false, kind: PoolKind::Average }, &[padded])?;
     let share = site.constant(share);
     site.add(Op::Binary(Binary::Mul), &[mean, share]).map(Some)
-}
-
-fn without_padding(window: &[Sliding]) -> Vec<Sliding> {
-    window.iter().map(|window| Sliding { pad: [0, 0], ..*window }).collect()
 }
 
 /// All elements of a window over those that a mean counts, `[1, 1, ..]`, if an image of these extents has these paddings.
@@ -209,7 +206,8 @@ fn share(kind: PoolKind, window: &[Sliding], extents: &[usize], pads: &[[usize; 
     }
     let ones = Op::Expand(shape).evaluate(&[&Tensor::scalar(1.0)])?;
     let padded = Op::Pad { pad: around, mode: PadMode::Constant, value: 0.0 }.evaluate(&[&ones])?;
-    let op = Op::Pool { window: without_padding(window), ceil: false, kind: PoolKind::Average };
+    let window = window.iter().map(|window| Sliding { pad: [0, 0], ..*window }).collect();
+    let op = Op::Pool { window, ceil: false, kind: PoolKind::Average };
     Op::Binary(Binary::Div).evaluate(&[&Tensor::scalar(1.0), &op.evaluate(&[&padded])?])
 }
 

@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub(crate) mod graphs;
+pub(crate) mod random_graphs;
 
 use autotune_network::Tensor;
 use rand::{Rng, RngExt, SeedableRng};

@@ -1,0 +1,67 @@
+//! Random graphs compute the same before and after, by all rules and by each alone.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::HashSet;
+
+use autotune_network::{Graph, Op, rewrite};
+use common::graphs::{assert_same, ops};
+use common::random_graphs::random_graph;
+
+#[test]
+fn by_all_rules() {
+    let mut smaller = 0;
+    for seed in 0..400 {
+        let graph = random_graph(seed, 30);
+        let rewritten = rewrite(&graph).unwrap();
+        assert_same(&graph, &rewritten, seed);
+        assert_normal(&rewritten, seed);
+        smaller += usize::from(ops(&rewritten).len() < ops(&graph).len());
+        // Nothing is left to do.
+        let again = rewrite(&rewritten).unwrap();
+        assert_eq!(ops(&again), ops(&rewritten), "{seed}");
+    }
+    assert!(smaller > 300, "{smaller}");
+}
+
+/// What kernels do not have is gone.
+fn assert_normal(graph: &Graph, seed: u64) {
+    for (_, node) in graph.nodes() {
+        if let Op::Conv { window, .. } | Op::Pool { window, .. } = &node.op {
+            assert!(window.iter().all(|window| window.pad[0] == window.pad[1]), "{seed}: {node:?}");
+        }
+        let all_constant = node.operands.iter().all(|&id| graph.constant_of(id).is_some());
+        assert!(node.operands.is_empty() || !all_constant, "{seed}: {node:?}");
+    }
+    let reached: HashSet<_> = graph.nodes().flat_map(|(_, node)| node.operands.clone()).collect();
+    let outputs: HashSet<_> = graph.outputs().iter().map(|output| output.node).collect();
+    let mut others = graph.nodes().filter(|(_, node)| node.op != Op::Input);
+    assert!(others.all(|(id, _)| reached.contains(&id) || outputs.contains(&id)), "{seed}");
+}
+
+#[test]
+fn by_each_rule_alone() {
+    let mut applied = HashSet::new();
+    for seed in 1000..1150 {
+        let graph = random_graph(seed, 25);
+        let merged = rewrite::apply(&graph, &[]).unwrap();
+        assert_same(&graph, &merged, seed);
+        for rule in rewrite::rules() {
+            let rewritten = rewrite::apply(&graph, &[rule]).unwrap();
+            assert_same(&graph, &rewritten, seed);
+            if rewritten != merged {
+                applied.insert(rule.name);
+            }
+        }
+    }
+    // Rules that need what others make first, or what is rare by chance, have tests of their own.
+    assert!(applied.len() >= rewrite::rules().count() / 2, "{applied:?}");
+}
+
+#[test]
+fn rules_have_names_of_their_own() {
+    let names: HashSet<_> = rewrite::rules().map(|rule| rule.name).collect();
+    assert_eq!(names.len(), rewrite::rules().count());
+}
