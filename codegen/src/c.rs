@@ -141,15 +141,18 @@ impl Generator<'_> {
         text
     }
 
-    /// Emits the function of a register tile unless there is one alike, and returns the call.
-    fn leaf_call(&mut self, alloc: &Node) -> String {
+    /// Emits the function of a register tile unless there is one alike, and returns the call where the unrolled variables around have these
+    /// values.
+    fn leaf_call(&mut self, alloc: &Node, constants: &HashMap<VarId, i64>) -> String {
         let leaf = Leaf::of(self.program, alloc);
         let parameters: Vec<String> = (0..leaf.pointers.len()).map(|i| format!("float *restrict p{i}")).collect();
-        let arguments: Vec<String> = leaf
-            .pointers
-            .iter()
-            .map(|p| format!("b{} + {}", p.buffer.0, p.base.display(|v| format!("v{}", v.0))))
-            .collect();
+        let argument = |pointer: &Pointer| {
+            let base = constants
+                .iter()
+                .fold(pointer.base.clone(), |base, (var, value)| base.substitute(*var, &Affine::constant(*value)));
+            format!("b{} + {}", pointer.buffer.0, base.display(|v| format!("v{}", v.0)))
+        };
+        let arguments: Vec<String> = leaf.pointers.iter().map(argument).collect();
         let mut writer = Writer::new(self, Some(leaf));
         if let Node::Alloc { body, .. } = alloc {
             writer.nodes(body);
@@ -274,7 +277,7 @@ impl<'g, 'p> Writer<'g, 'p> {
                 Node::Prefetch { access, ahead } => self.prefetch(access, *ahead),
                 Node::Alloc { buffer, body } => match self.generator.program.buffer(*buffer).scope {
                     Scope::Register => {
-                        let call = self.generator.leaf_call(node);
+                        let call = self.generator.leaf_call(node, &self.constants);
                         self.line(&call);
                     }
                     _ => self.nodes(body),
