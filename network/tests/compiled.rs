@@ -1,7 +1,8 @@
 //! Networks that run, against the reference.
 
 use autotune_ir::Target;
-use autotune_network::{Compiled, Element, Graph, Tensor, zoo};
+use autotune_network::cut::{Cut, Work};
+use autotune_network::{Builder, Compiled, Element, Graph, Seeded, Tensor, zoo};
 use rand::{RngExt, SeedableRng};
 
 /// Numbers between -1 and 1; whole ones below 20 for integers.
@@ -43,5 +44,21 @@ fn check(graph: &Graph, threads: usize) {
 fn small_networks_of_the_zoo_compute_what_they_mean() {
     for name in ["dqn", "lstm"] {
         check(&zoo::graph(name).unwrap(), 2);
+    }
+}
+
+/// Masks that are repeated for queries, for heads, or for all of the batch, and one that no kernel has.
+#[test]
+fn attention_with_masks_is_what_it_means() {
+    let kernels = [(&[5][..], 1), (&[1, 1, 1, 5], 1), (&[5, 5], 1), (&[2, 1, 1, 5], 1), (&[2, 1, 5, 5], 1)];
+    for (shape, wanted) in kernels.into_iter().chain([(&[2, 3, 1, 5][..], 1), (&[2, 3, 5, 5], 1), (&[3, 1, 5], 0)]) {
+        let net = Builder::new("masked", Seeded { seed: 1 });
+        let (x, mask) = (net.input("x", &[2, 5, 12]), net.input("mask", shape));
+        net.output("y", x.self_attention("attention", 3, Some(mask)));
+        let graph = net.finish().unwrap();
+        check(&graph, 1);
+        let is_kernel = |work: &Work| matches!(work, Work::Kernel(of) if of.as_str().starts_with("attention:"));
+        let kernels = Cut::of(&graph).steps.iter().filter(|step| is_kernel(&step.work)).count();
+        assert_eq!(kernels, wanted, "{shape:?}");
     }
 }

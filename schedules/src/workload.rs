@@ -53,7 +53,7 @@ mod transpose;
 mod window;
 
 pub use activation::Activation;
-pub use attention::Attention;
+pub use attention::{Attention, Mask};
 pub use between::Between;
 pub use conv_transpose2d::ConvTranspose2d;
 pub use conv1d::Conv1d;

@@ -10,7 +10,8 @@ use common::convolutions::random_convolution;
 use common::pairs::random_pair;
 use common::pointwise::random_pointwise;
 use common::workloads::{
-    random_blocked, random_map_reduce, random_panel, random_winograd, random_workload, sample_winograd,
+    random_attention, random_blocked, random_map_reduce, random_panel, random_winograd, random_workload,
+    sample_winograd,
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -74,6 +75,18 @@ fn random_images_in_blocks_of_channels_agree_with_the_reference() {
     (0..24u64).into_par_iter().for_each(|seed| {
         let (workload, config) = random_blocked(&target, &mut ChaCha8Rng::seed_from_u64(seed));
         check(&workload, &target, seed, |_| vec![config.clone()]);
+    });
+}
+
+#[test]
+fn random_attention_agrees_with_the_reference() {
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    (0..16u64).into_par_iter().for_each(|seed| {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let workload = Workload::new(random_attention(&mut rng)).unwrap();
+        check(&workload, &target, seed, |space| {
+            vec![space.default_config(), space.sample(&mut rng.clone()).config().clone()]
+        });
     });
 }
 

@@ -7,12 +7,13 @@ mod common;
 use autotune_ir::program::{BufferId, Expr, Layout, Node, Program, Role, Store, StoreMode};
 use autotune_ir::{Affine, CpuTarget, Isa, Target, verify};
 use autotune_schedules::workload::{
-    Attention, GroupNorm, LayerNorm, LocalResponseNorm, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm, Softmax, Transpose,
+    Attention, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm, Softmax,
+    Transpose,
 };
 use autotune_schedules::{Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, reference};
 use common::nests::for_each_store;
 use common::random_programs::{check, check_configs};
-use common::workloads::{random_blocked, random_map_reduce};
+use common::workloads::{random_attention, random_blocked, random_map_reduce};
 use ndarray::{ArrayD, Axis, s};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -54,6 +55,32 @@ fn transposed(transpose: &Transpose, input: &ArrayD<f32>) -> ArrayD<f64> {
     input.view().permuted_axes(transpose.perm()).mapv(f64::from)
 }
 
+/// Query by query.
+fn attended(attention: &Attention, operands: &Operands) -> ArrayD<f64> {
+    let Attention { b, h, m, n, k, d, mask, causal } = *attention;
+    let [query, key, value] = [(0, m, k), (1, n, k), (2, n, d)]
+        .map(|(i, rows, columns)| operands[i].mapv(f64::from).into_shape_with_order([b, h, rows, columns]).unwrap());
+    let added = |batch: usize, row: usize, j: usize| match mask {
+        Mask::None => 0.0,
+        Mask::Row => operands[3][[j]],
+        Mask::Rows => operands[3][[batch, j]],
+        Mask::Matrix => operands[3][[row, j]],
+        Mask::Matrices => operands[3][[batch, row, j]],
+    };
+    let output = ndarray::Array4::from_shape_fn([b, h, m, d], |(batch, head, row, x)| {
+        let is_seen = |j: &usize| !causal || *j <= row + n - m;
+        let weights = (0..n).filter(is_seen).map(|j| {
+            let product: f64 = (0..k).map(|k| query[[batch, head, row, k]] * key[[batch, head, j, k]]).sum();
+            let weight = (product / (k as f64).sqrt() + f64::from(added(batch, row, j))).exp();
+            (weight, weight * value[[batch, head, j, x]])
+        });
+        let (total, sum) = weights.fold((0.0, 0.0), |(total, sum), (weight, value)| (total + weight, sum + value));
+        sum / total
+    });
+    let shape = if h == 1 { vec![b, m, d] } else { vec![b, h, m, d] };
+    output.into_shape_with_order(shape).unwrap()
+}
+
 /// Row by row, by the definitions of the papers.
 fn normalised(workload: &Workload, operands: &Operands) -> Option<ArrayD<f64>> {
     let input = operands[0].mapv(f64::from);
@@ -87,18 +114,8 @@ fn normalised(workload: &Workload, operands: &Operands) -> Option<ArrayD<f64>> {
         }));
     }
 
-    if let Some(&Attention { b, m, n, k, d }) = workload.sizes::<Attention>() {
-        let [query, key, value] = [0, 1, 2].map(|i| operands[i].mapv(f64::from));
-        let mut output = ArrayD::zeros(vec![b, m, d]);
-        for (i, row) in (0..b).flat_map(|i| (0..m).map(move |row| (i, row))) {
-            let score = |j| (0..k).map(|k| query[[i, row, k]] * key[[i, j, k]]).sum::<f64>() / (k as f64).sqrt();
-            let weights: Vec<f64> = (0..n).map(|j| score(j).exp()).collect();
-            let total: f64 = weights.iter().sum();
-            for x in 0..d {
-                output[[i, row, x]] = (0..n).map(|j| weights[j] * value[[i, j, x]]).sum::<f64>() / total;
-            }
-        }
-        return Some(output);
+    if let Some(attention) = workload.sizes::<Attention>() {
+        return Some(attended(attention, operands));
     }
 
     let (norm, rms) = (workload.sizes::<LayerNorm>(), workload.sizes::<RmsNorm>());
@@ -159,6 +176,34 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
             let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 3) });
             check(&random_map_reduce(&mut ChaCha8Rng::seed_from_u64(seed)), &target, seed, 5);
         }
+    }
+}
+
+#[test]
+fn random_attention_is_proven_and_agrees_with_the_reference() {
+    let mut kinds = std::collections::BTreeSet::new();
+    for seed in 0..90 {
+        let isa = [Isa::Avx2, Isa::Avx512, Isa::Generic][seed as usize % 3];
+        let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 2) });
+        let attention = random_attention(&mut ChaCha8Rng::seed_from_u64(seed));
+        kinds.insert((attention.mask, attention.causal, attention.h));
+        check(&Workload::new(attention).unwrap(), &target, seed, 3);
+    }
+    assert_eq!(kinds.len(), 14, "{kinds:?}");
+}
+
+/// What a mask of minus infinity leaves out, and what is left of a row of which all but one key is.
+#[test]
+fn masked_keys_have_no_weight() {
+    let workload: Workload = "attention:b=2,m=3,n=5,k=4,mask=rows".parse().unwrap();
+    let mut operands = Operands::random(workload.spec(), 0);
+    operands[3].slice_mut(s![0, 2..]).fill(f32::NEG_INFINITY);
+    operands[3].slice_mut(s![1, ..4]).fill(f32::NEG_INFINITY);
+    let output = reference(&workload, &operands);
+    assert!(max_rel_error(&output, &by_hand(&workload, &operands)) < 1e-6);
+    for row in 0..3 {
+        let last = operands[2].slice(s![1, 4, ..]);
+        assert!(output.slice(s![1, row, ..]).iter().zip(&last).all(|(a, b)| (a - b).abs() < 1e-6));
     }
 }
 
@@ -257,6 +302,9 @@ fn the_text_forms_are_read_as_they_are_written() {
         "rms_norm:m=3,n=5,eps=1e-6",
         "attention:b=12,m=197,n=197,k=64",
         "attention:b=1,m=2,n=3,k=4,d=5",
+        "attention:b=12,m=128,n=128,k=64,mask=row",
+        "attention:b=2,h=12,m=128,n=128,k=64,mask=rows,bias",
+        "attention:b=2,m=3,n=4,k=5,d=6,mask=matrix,causal",
         "group_norm:n=1,c=64,g=32,s=3136",
         "instance_norm:n=2,c=3,s=5,eps=1e-3",
         "local_response_norm:n=1,c=64,s=3136,size=5",
@@ -302,6 +350,11 @@ fn errors_name_the_operator_and_the_field() {
             "local_response_norm: field 'size': a sum over 5 channels exceeds all 3",
         ),
         ("rms_norm:m=4,n=4,eps=nan", "rms_norm: field 'eps': 'nan' is not a positive number"),
+        ("attention:m=4,n=4,k=4,mask=all", "attention: field 'mask': 'all' is not a shape of the mask (none, row,"),
+        ("attention:h=2,m=4,n=4,k=4,mask=row", "attention: field 'h': without a mask of a batch"),
+        ("attention:m=5,n=4,k=4,causal", "attention: field 'causal': there are more queries than keys"),
+        ("attention:m=5,n=16385,k=4,causal", "attention: field 'causal': positions of so many keys are not known"),
+        ("attention:h=0,m=4,n=4,k=4,mask=rows", "attention: field 'h': must be at least 1"),
         ("transpose:m=4", "transpose: field 'n' is missing (example: transpose:m=512,n=512)"),
         ("transpose:b=0,m=4,n=4", "transpose: field 'b': must be at least 1"),
         ("transpose:shape=2x3", "transpose: field 'perm' is missing (example: transpose:shape=128x12x64,perm=102)"),

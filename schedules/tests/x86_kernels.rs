@@ -17,7 +17,8 @@ use common::nests::{access, assign, for_each_store, number, padded_conv, peeled_
 use common::pairs::random_pair;
 use common::pointwise::random_pointwise;
 use common::workloads::{
-    random_blocked, random_map_reduce, random_panel, random_winograd, random_workload, sample_winograd,
+    random_attention, random_blocked, random_map_reduce, random_panel, random_winograd, random_workload,
+    sample_winograd,
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -69,6 +70,35 @@ fn random_maps_and_reductions_agree_with_the_reference() {
             let workload = random_map_reduce(&mut ChaCha8Rng::seed_from_u64(seed));
             check(&workload, &target(isa, 1 + seed as usize % 2), seed, 4);
         });
+    }
+}
+
+#[test]
+fn random_attention_agrees_with_the_reference() {
+    for isa in ISAS {
+        (0..80u64).into_par_iter().for_each(|seed| {
+            let workload = Workload::new(random_attention(&mut ChaCha8Rng::seed_from_u64(seed))).unwrap();
+            check(&workload, &target(isa, 1 + seed as usize % 2), seed, 3);
+        });
+    }
+}
+
+/// Scores of minus infinity, and sums that overflow beside them, in kernels as in the reference.
+#[test]
+fn keys_that_a_mask_leaves_out_have_no_weight() {
+    for isa in ISAS.into_iter().filter(|&isa| machine::runs(isa)) {
+        let target = target(isa, 1);
+        for text in ["attention:b=2,m=3,n=21,k=4,mask=rows", "attention:b=2,m=21,n=21,k=4,mask=rows,causal"] {
+            let workload: Workload = text.parse().unwrap();
+            let program = lower(&workload, &target, &ScheduleSpace::new(&workload, &target).default_config()).unwrap();
+            let mut operands = Operands::random(workload.spec(), 0);
+            for (at, value) in operands[3].indexed_iter_mut() {
+                *value = [*value, f32::NEG_INFINITY, 3e38, -3e38][if at[0] == 0 { at[1] % 2 } else { at[1] % 4 }];
+            }
+            let output = machine::run(&program, &assemble(&program, &target).unwrap(), &operands);
+            let error = max_rel_error(&output, &reference(&workload, &operands));
+            assert!(error <= EXACT_TOLERANCE, "{isa}: {workload}: {error}");
+        }
     }
 }
 

@@ -8,7 +8,8 @@ use anyhow::{Context, Result, ensure};
 use autotune_ir::spec::Tensor;
 use autotune_runtime::allowed_cores;
 use autotune_schedules::workload::{
-    Activation, Epilogue, Function, LayerNorm, Pointwise, PointwiseOp, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm,
+    Activation, Attention, Epilogue, Function, LayerNorm, Pointwise, PointwiseOp, Pool2d, PoolKind, Reduce, ReduceOp,
+    RmsNorm, Transpose,
 };
 use autotune_schedules::{Conv2d, Matmul, Workload};
 use serde::Deserialize;
@@ -136,6 +137,13 @@ fn operator(workload: &Workload) -> Option<Value> {
         let gelu = Pointwise::new(p.m, p.n, PointwiseOp::Unary(Function::Activation(Activation::Gelu)));
         return (*p == gelu).then(|| json!({"op": "pointwise", "kind": "gelu"}));
     }
+    if let Some(t) = workload.sizes::<Transpose>() {
+        return (t.perm() == [0, 2, 1]).then(|| json!({"op": "transpose"}));
+    }
+    if let Some(&a) = workload.sizes::<Attention>() {
+        let is_plain = a == Attention::new(a.b, [a.m, a.n], [a.k, a.d]);
+        return is_plain.then(|| json!({"op": "attention"}));
+    }
     let name = workload.operator().kind().name;
-    ["softmax", "log_softmax", "transpose", "attention"].contains(&name).then(|| json!({ "op": name }))
+    ["softmax", "log_softmax"].contains(&name).then(|| json!({ "op": name }))
 }

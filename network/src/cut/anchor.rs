@@ -4,12 +4,13 @@ use autotune_ir::program::BinaryOp;
 use autotune_schedules::Workload;
 use autotune_schedules::workload::{
     Activation, Attention, Broadcast, Channels, Conv1d, Conv2d, Conv3d, ConvTranspose2d, Coordinates, Epilogue,
-    Function, Gather, GroupNorm, LayerNorm, LocalResponseNorm, Matmul, Operator, Pad, Pointwise, PointwiseOp, Pool2d,
-    PoolKind, Reduce, ReduceOp, Resample, Sampling, Softmax, Transpose, Window,
+    Function, Gather, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Matmul, Operator, Pad, Pointwise, PointwiseOp,
+    Pool2d, PoolKind, Reduce, ReduceOp, Resample, Sampling, Softmax, Transpose, Window,
 };
 
 use crate::graph::{Graph, Node, NodeId};
 use crate::op::{Binary, Op, Sliding};
+use crate::tensor::Element;
 
 /// A workload that computes a node's tensor.
 pub(super) struct Anchor {
@@ -27,14 +28,13 @@ pub(super) fn anchor(graph: &Graph, id: NodeId) -> Option<Anchor> {
     let of = |op: &dyn Fn() -> Option<Workload>, channel| {
         Some(Anchor { workload: op()?, operands: node.operands.clone(), channel })
     };
-    let last = node.shape.len().checked_sub(1);
     match &node.op {
         Op::Conv { window, groups } => of(&|| conv(window, *groups, &shapes), Some(1)),
         Op::ConvTranspose { window, output_pad, groups } => {
             of(&|| conv_transpose(window, output_pad, *groups, &shapes), Some(1))
         }
         Op::MatMul => matmul(graph, node),
-        Op::Attention { scale } => of(&|| attention(*scale, &shapes), last),
+        Op::Attention { scale } => attention(graph, node, *scale),
         Op::Pool { window, ceil, kind } => of(&|| pool(window, *ceil, *kind, shapes[0]), Some(1)),
         Op::Reduce { op, axes, .. } => of(&|| reduce(*op, axes, shapes[0]), None),
         Op::Softmax { axis, log } => of(&|| softmax(*axis, *log, shapes[0]), None),
@@ -156,11 +156,46 @@ fn untransposed(graph: &Graph, id: NodeId) -> (NodeId, bool) {
     if is_exchange { (node.operands[0], true) } else { (id, false) }
 }
 
-fn attention(scale: f32, shapes: &[&[usize]]) -> Option<Workload> {
-    let &[q, k, v] = shapes else { return None };
-    let (&[ref batch @ .., m, d], &[.., n, _], &[.., e]) = (q, k, v) else { return None };
-    let usual = 1.0 / (d as f32).sqrt();
-    ((scale - usual).abs() <= 1e-6 * usual).then(|| workload(Attention { b: product(batch), m, n, k: d, d: e }))?
+/// Attention whose mask, if it has one, is repeated for queries, heads, or all of the batch.
+fn attention(graph: &Graph, node: &Node, scale: f32) -> Option<Anchor> {
+    let nodes: Vec<&Node> = node.operands.iter().map(|&operand| graph.node(operand)).collect();
+    let ([batch @ .., m, d], [.., n, _], [.., e]) = (&*nodes[0].shape, &*nodes[1].shape, &*nodes[2].shape) else {
+        return None;
+    };
+    let usual = 1.0 / (*d as f32).sqrt();
+    if (scale - usual).abs() > 1e-6 * usual {
+        return None;
+    }
+
+    let whole = Attention::new(product(batch), [*m, *n], [*d, *e]);
+    let op = match nodes.get(3) {
+        None => whole,
+        Some(mask) if mask.element == Element::F32 => masked(whole, batch, &mask.shape)?,
+        Some(_) => return None,
+    };
+    let channel = node.shape.len().checked_sub(1);
+    Some(Anchor { workload: workload(op)?, operands: node.operands.clone(), channel })
+}
+
+/// The same with a mask of a shape that is broadcast to `[..batch, m, n]`.
+fn masked(whole: Attention, batch: &[usize], shape: &[usize]) -> Option<Attention> {
+    let mut own = vec![1; (batch.len() + 2).checked_sub(shape.len())?];
+    own.extend(shape);
+    let (of_batch, of_scores) = own.split_at(batch.len());
+    let of_rows = match of_scores {
+        &[queries, keys] if keys == whole.n => queries != 1,
+        _ => return None,
+    };
+    if of_batch.iter().all(|&extent| extent == 1) {
+        return Some(Attention { mask: if of_rows { Mask::Matrix } else { Mask::Row }, ..whole });
+    }
+
+    // The first axes are the mask's, too, the others are heads.
+    let shared = of_batch.iter().zip(batch).take_while(|(own, whole)| own == whole).count();
+    let (outer, heads) = batch.split_at(shared);
+    let is_repeated = of_batch[shared..].iter().all(|&extent| extent == 1);
+    let mask = if of_rows { Mask::Matrices } else { Mask::Rows };
+    is_repeated.then(|| Attention { b: product(outer), h: product(heads), mask, ..whole })
 }
 
 fn pool(window: &[Sliding], ceil: bool, kind: PoolKind, shape: &[usize]) -> Option<Workload> {

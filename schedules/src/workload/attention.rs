@@ -2,22 +2,57 @@
 
 use std::fmt;
 
-use autotune_ir::program::{BinaryOp, Expr, UnaryOp};
-use autotune_ir::spec::{Axis, Reduction, axis_vars};
+use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
+use autotune_ir::spec::{Axis, Reduction};
+use autotune_ir::{Affine, VarId};
 
-use super::operator::{Computed, element, named_axes};
+use super::operator::{Computed, Table, element, named_axes};
 use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
 /// In the registry.
-pub(super) static KIND: OperatorKind =
-    OperatorKind { name: "attention", fields: "b,m,n,k,d", example: "attention:b=12,m=197,n=197,k=64", parse };
+pub(super) static KIND: OperatorKind = OperatorKind {
+    name: "attention",
+    fields: "b,h,m,n,k,d,mask,causal",
+    example: "attention:b=12,m=197,n=197,k=64",
+    parse,
+};
 
-/// `output[b, m, d] = Σ softmax(Σ query[b, m, k] * key[b, n, k] / sqrt(k)) * value[b, n, d]`, the inner sum over `k`, softmax and the
-/// outer sum over `n`; Vaswani et al., "Attention Is All You Need" (2017), equation 1.
+const MASKS: [(&str, Mask); 5] = [
+    ("none", Mask::None),
+    ("row", Mask::Row),
+    ("rows", Mask::Rows),
+    ("matrix", Mask::Matrix),
+    ("matrices", Mask::Matrices),
+];
+
+/// Most keys whose positions are a table.
+const MOST_POSITIONS: usize = 1 << 14;
+
+/// The shape of what is added to scores, which is repeated along the dimensions that it has not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mask {
+    /// Nothing is added.
+    #[default]
+    None,
+    /// `[n]`: the same for every query.
+    Row,
+    /// `[b, n]`: the same for every head and query, such as of sentences of several lengths.
+    Rows,
+    /// `[m, n]`: the same for every head.
+    Matrix,
+    /// `[b, m, n]`.
+    Matrices,
+}
+
+/// `output[b, h, m, d] = Σ softmax(Σ query[b, h, m, k] * key[b, h, n, k] / sqrt(k) + mask[..]) * value[b, h, n, d]`, the inner sum over `k`,
+/// softmax and the outer sum over `n`; Vaswani et al., "Attention Is All You Need" (2017), equation 1. Without heads, `h` 1, tensors do not
+/// have their dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attention {
-    /// Batch times heads.
+    /// Batch; times heads, where nothing tells them apart.
     pub b: usize,
+    /// Heads, where a mask has a batch but no heads.
+    pub h: usize,
     /// Queries.
     pub m: usize,
     /// Keys and values.
@@ -26,13 +61,53 @@ pub struct Attention {
     pub k: usize,
     /// Elements of a value.
     pub d: usize,
+    /// What is added to scores.
+    pub mask: Mask,
+    /// True if a query has no weight for later keys; the last of both belong together.
+    pub causal: bool,
+}
+
+impl Attention {
+    /// All queries on all keys.
+    pub fn new(b: usize, [m, n]: [usize; 2], [k, d]: [usize; 2]) -> Self {
+        Self { b, h: 1, m, n, k, d, mask: Mask::None, causal: false }
+    }
+
+    /// The axes that are batch and heads.
+    fn outer(&self) -> Vec<(&'static str, usize, bool)> {
+        let heads = (self.h != 1).then_some(("h", self.h, false));
+        [("b", self.b, false)].into_iter().chain(heads).collect()
+    }
+
+    /// The mask, and its element at a batch, a query and a key.
+    fn mask(&self, [batch, query, key]: [&Affine; 3]) -> Option<(Tensor, Expr)> {
+        let Self { b, m, n, .. } = *self;
+        let (shape, index) = match self.mask {
+            Mask::None => return None,
+            Mask::Row => (vec![n], vec![key]),
+            Mask::Rows => (vec![b, n], vec![batch, key]),
+            Mask::Matrix => (vec![m, n], vec![query, key]),
+            Mask::Matrices => (vec![b, m, n], vec![batch, query, key]),
+        };
+        let index: Vec<Affine> = index.into_iter().cloned().collect();
+        Some((Tensor { name: "mask", shape, is_constant: false }, element(3, &index)))
+    }
+
+    /// The score of a query and a key that is not later, else one that has no weight.
+    fn earlier(&self, table: usize, [query, key]: [Affine; 2], score: Expr) -> Expr {
+        let own = query + (self.n - self.m) as i64;
+        let positions = [own, key].map(|at| element(table, &[at]));
+        Expr::select(Compare::Less, positions, Expr::Const(f32::MIN), score)
+    }
 }
 
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     let size = |field| fields.required(field);
     let (k, d) = (size("k")?, fields.number("d")?);
-    let b = fields.number("b")?.unwrap_or(1);
-    Ok(Box::new(Attention { b, m: size("m")?, n: size("n")?, k, d: d.unwrap_or(k) }))
+    let [b, h] = [fields.number("b")?, fields.number("h")?].map(|size| size.unwrap_or(1));
+    let mask = fields.word("mask", &MASKS, "a shape of the mask (none, row, rows, matrix or matrices)")?;
+    let (mask, causal) = (mask.unwrap_or_default(), fields.flag("causal")?);
+    Ok(Box::new(Attention { b, h, m: size("m")?, n: size("n")?, k, d: d.unwrap_or(k), mask, causal }))
 }
 
 impl Operator for Attention {
@@ -41,59 +116,108 @@ impl Operator for Attention {
     }
 
     fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
-        let Self { b, m, n, k, d } = *self;
-        write!(f, "b={b},m={m},n={n},k={k}")?;
-        if d == k { Ok(()) } else { write!(f, ",d={d}") }
+        let Self { b, h, m, n, k, d, mask, causal } = *self;
+        write!(f, "b={b}")?;
+        if h != 1 {
+            write!(f, ",h={h}")?;
+        }
+        write!(f, ",m={m},n={n},k={k}")?;
+        if d != k {
+            write!(f, ",d={d}")?;
+        }
+        if let Some((word, _)) = MASKS.iter().find(|known| known.1 == mask && mask != Mask::None) {
+            write!(f, ",mask={word}")?;
+        }
+        if causal { f.write_str(",causal") } else { Ok(()) }
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
-        let Self { b, m, n, k, d } = *self;
-        check_positive(KIND.name, &[("b", b), ("m", m), ("n", n), ("k", k), ("d", d)])?;
-        let tensors: [(_, &[usize]); 3] = [("query", &[b, m, k]), ("key", &[b, n, k]), ("value", &[b, n, d])];
-        check_elements(KIND.name, &tensors, &[b, m, n, k + d])
+        let (Self { b, h, m, n, k, d, mask, causal }, op) = (*self, KIND.name);
+        check_positive(op, &[("b", b), ("h", h), ("m", m), ("n", n), ("k", k), ("d", d)])?;
+        let unfit = |field, reason: &str| Err(WorkloadError::Unfit { op, field, reason: reason.into() });
+        if h != 1 && !matches!(mask, Mask::Rows | Mask::Matrices) {
+            return unfit("h", "without a mask of a batch (rows or matrices) heads are part of the batch");
+        }
+        if causal && m > n {
+            return unfit("causal", "there are more queries than keys");
+        }
+        if causal && n > MOST_POSITIONS {
+            return unfit("causal", "positions of so many keys are not known ahead of time");
+        }
+        let tensors: [(_, &[usize]); 3] = [("query", &[b, h, m, k]), ("key", &[b, h, n, k]), ("value", &[b, h, n, d])];
+        check_elements(op, &tensors, &[b, h, m, n, k + d])
     }
 
-    /// Rows `b, m`. The keys are transposed first, so that products go along them; then come `scores`, the `largest`, `exp`, its `total`,
+    /// Rows `b, h, m`. The keys are transposed first, so that products go along them; then come `scores`, the `largest`, `exp`, its `total`,
     /// one over that, and the `weights`.
     fn formula(&self) -> Formula {
-        let Self { b, m, n, k, d } = *self;
-        let [batch, row, first, second] = axis_vars();
-        let rows = [("b", b, false), ("m", m, false)];
+        let Self { m, n, k, d, .. } = *self;
+        let outer = self.outer();
+        let rows = [&outer[..], &[("m", m, false)]].concat();
         let with = |rest: &[(&'static str, usize, bool)]| named_axes(&[&rows[..], rest].concat());
         let along = |reduce| with(&[("n", n, reduce)]);
-        let of_row = |number| element(number, &[batch.clone(), row.clone()]);
-        let of_pair = |number| element(number, &[batch.clone(), row.clone(), first.clone()]);
+        let axis = |axis: usize| Affine::var(VarId(axis as u32));
+        // An element at the first axes and some others.
+        let at = |number: usize, axes: usize, others: &[usize]| {
+            let index: Vec<Affine> = (0..axes).chain(others.iter().copied()).map(axis).collect();
+            element(number, &index)
+        };
+        let (batch, row) = (outer.len(), outer.len());
+        let (first, second) = (row + 1, row + 2);
+        let (mask, masked) = self.mask([&axis(0), &axis(row), &axis(first)]).unzip();
+        let (keys, table) = (3 + usize::from(mask.is_some()), 10 + usize::from(mask.is_some()));
+        let of_row = |number| at(number, row + 1, &[]);
+        let of_pair = |number| at(number, first + 1, &[]);
         let computed = |name, axes: Vec<Axis>, (reduction, value): (Reduction, Expr)| {
             let dims = (0..axes.len()).filter(|&axis| !axes[axis].reduce).collect();
             Computed { name, axes, value, reduction, dims }
         };
         let sum = |value| (Reduction::Sum, value);
 
-        let key = element(1, &[batch.clone(), first.clone(), row.clone()]);
-        let query = element(0, &[batch.clone(), row.clone(), second.clone()]);
-        let product = Expr::product(query, element(3, &[batch.clone(), second.clone(), first.clone()]));
-        let below = Expr::binary(BinaryOp::Sub, of_pair(4), of_row(5));
-        let exp = Expr::unary(UnaryOp::Exp, Expr::product(below, Expr::Const(1.0 / (k as f32).sqrt())));
-        let inverse = Expr::binary(BinaryOp::Div, Expr::Const(1.0), of_row(7));
-        let weight = element(9, &[batch.clone(), row.clone(), second.clone()]);
-        let given = |name, shape| Tensor { name, shape, is_constant: false };
+        let key = at(1, batch, &[batch + 1, batch]);
+        let product = Expr::product(at(0, row + 1, &[second]), at(keys, batch, &[second, first]));
+        let [score, largest] = [of_pair(keys + 1), of_row(keys + 2)];
+        let factor = Expr::Const(1.0 / (k as f32).sqrt());
+        let below = |score| Expr::binary(BinaryOp::Sub, score, largest);
+        let is_plain = masked.is_none() && !self.causal;
+        let (score, below) = match is_plain {
+            true => (score.clone(), Expr::product(below(score), factor)),
+            false => {
+                let score = Expr::product(score, factor);
+                let score = masked.into_iter().fold(score, Expr::sum);
+                let score = if self.causal { self.earlier(table, [axis(row), axis(first)], score) } else { score };
+                (score.clone(), below(score))
+            }
+        };
+        let inverse = Expr::binary(BinaryOp::Div, Expr::Const(1.0), of_row(keys + 4));
+        let weight = Expr::product(of_pair(keys + 3), of_row(keys + 5));
+
+        let shape = |rest: [usize; 2]| outer.iter().map(|axis| axis.1).chain(rest).collect::<Vec<_>>();
+        let given = |name, rest| Tensor { name, shape: shape(rest), is_constant: false };
+        let operands = [given("query", [m, k]), given("key", [n, k]), given("value", [n, d])];
         Formula {
-            operands: vec![given("query", vec![b, m, k]), given("key", vec![b, n, k]), given("value", vec![b, n, d])],
+            operands: operands.into_iter().chain(mask).collect(),
             computed: vec![
-                computed("keys", named_axes(&[rows[0], ("k", k, false), ("n", n, false)]), sum(key)),
+                computed("keys", named_axes(&[&outer[..], &[("k", k, false), ("n", n, false)]].concat()), sum(key)),
                 computed("scores", with(&[("n", n, false), ("k", k, true)]), sum(product)),
-                computed("largest", along(true), (Reduction::Max, of_pair(4))),
-                computed("exp", along(false), sum(exp)),
-                computed("total", along(true), sum(of_pair(6))),
+                computed("largest", along(true), (Reduction::Max, score)),
+                computed("exp", along(false), sum(Expr::unary(UnaryOp::Exp, below))),
+                computed("total", along(true), sum(of_pair(keys + 3))),
                 computed("scale", named_axes(&rows), sum(inverse)),
-                computed("weights", along(false), sum(Expr::product(of_pair(6), of_row(8)))),
+                computed("weights", along(false), sum(weight)),
             ],
             axes: with(&[("d", d, false), ("n", n, true)]),
-            value: Expr::product(weight, element(2, &[batch.clone(), second, first.clone()])),
+            value: Expr::product(at(keys + 6, row + 1, &[second]), at(2, batch, &[second, first])),
             reduction: Reduction::Sum,
-            shape: vec![b, m, d],
-            index: vec![batch, row, first],
-            channel: 2,
+            shape: shape([m, d]),
+            index: (0..=first).map(axis).collect(),
+            channel: first,
         }
+    }
+
+    /// The position of each key.
+    fn tables(&self) -> Vec<Table> {
+        let positions = || Table { name: "position", elements: (0..self.n).map(|key| key as f32).collect() };
+        if self.causal { vec![positions()] } else { Vec::new() }
     }
 }

@@ -34,7 +34,7 @@ pub fn run(program: &Program, target: &Target, operands: &Operands) -> Result<Ar
     ];
     let output = Command::new(&compiler).args(flags).arg("-o").arg(&library).arg(&source).arg("-lm").output();
     let output = output.map_err(|e| format!("{compiler}: {e}"))?;
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}\n{program}", String::from_utf8_lossy(&output.stderr));
     let plan = KernelPlan::of(program);
     let mut buffers: Vec<Vec<f32>> = plan.buffers.iter().map(|b| contents(b, operands)).collect();
     let pointers: Vec<*mut f32> = buffers.iter_mut().map(|b| b.as_mut_ptr()).collect();

@@ -3,7 +3,7 @@
 
 use autotune_ir::Target;
 use autotune_schedules::workload::{
-    Attention, GroupNorm, LayerNorm, LocalResponseNorm, Pool2d, PoolKind, Reduce, ReduceOp, Resize, ResizeMode,
+    Attention, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Pool2d, PoolKind, Reduce, ReduceOp, Resize, ResizeMode,
     RmsNorm, Softmax, Transpose, WorkloadError,
 };
 use autotune_schedules::{Config, Conv2d, Matmul, ScheduleSpace, Value, Workload, winograd};
@@ -44,17 +44,23 @@ pub fn random_map_reduce<R: Rng>(rng: &mut R) -> Workload {
     }
 }
 
+/// Attention with any mask.
+pub fn random_attention<R: Rng>(rng: &mut R) -> Attention {
+    let (m, n) = (pick(rng, &[1, 2, 5, 12]), pick(rng, &[1, 3, 16, 33]));
+    let (k, d) = (pick(rng, &[1, 4, 16, 19]), pick(rng, &[1, 8, 16, 21]));
+    let mask = pick(rng, &[Mask::None, Mask::None, Mask::Row, Mask::Rows, Mask::Matrix, Mask::Matrices]);
+    let has_heads = matches!(mask, Mask::Rows | Mask::Matrices) && rng.random_bool(0.5);
+    let (h, causal) = (1 + usize::from(has_heads), rng.random_bool(0.4) && m <= n);
+    Attention { h, mask, causal, ..Attention::new(pick(rng, &[1, 2, 3]), [m, n], [k, d]) }
+}
+
 /// What takes several passes over its rows.
 pub fn random_chain<R: Rng>(rng: &mut R) -> Result<Workload, WorkloadError> {
     let (m, n) = (pick(rng, &[1, 2, 3, 16, 37]), rng.random_range(1..=200));
     let k = pick(rng, &[1, 1, 2, 13, 16, 40]);
     let eps = pick(rng, &[1e-5, 1e-3, 0.5]);
     match rng.random_range(0..8) {
-        6 | 7 => {
-            let (m, n) = (pick(rng, &[1, 2, 5, 12]), pick(rng, &[1, 3, 16, 33]));
-            let (k, d) = (pick(rng, &[1, 4, 16, 19]), pick(rng, &[1, 8, 16, 21]));
-            Workload::new(Attention { b: pick(rng, &[1, 2, 3]), m, n, k, d })
-        }
+        6 | 7 => Workload::new(random_attention(rng)),
         4 => {
             let (groups, of_group, s) = (pick(rng, &[1, 2, 3]), pick(rng, &[1, 2, 5]), pick(rng, &[1, 7, 16, 33]));
             Workload::new(GroupNorm { n: pick(rng, &[1, 2]), c: groups * of_group, groups, s, eps })
