@@ -1,5 +1,7 @@
 //! Networks that run, against the reference.
 
+#![allow(clippy::unwrap_used)]
+
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
 use autotune_network::{Builder, Compiled, Element, Graph, Seeded, Tensor, zoo};
