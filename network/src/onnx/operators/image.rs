@@ -191,42 +191,55 @@ fn output_shape(call: &Call, axes: usize) -> Result<Option<Vec<usize>>> {
     }
 }
 
-/// The images of a pooling and its windows; true if windows that end behind the padding count.
-fn pool_windows(call: &Call) -> Result<(Value, Vec<Sliding>, bool)> {
+/// The images of a pooling and its windows.
+fn pool_windows(call: &Call) -> Result<(Value, Vec<Sliding>)> {
     call.check_most(1)?;
     let x = call.operand(0)?;
     let extents = spatial(call, x)?;
     let kernel = kernel_shape(call, extents.len())?.ok_or_else(|| attribute("kernel_shape", "it is missing"))?;
-    let window = padded(call, windows(call, &kernel)?, &extents)?;
+    Ok((x, padded(call, windows(call, &kernel)?, &extents)?))
+}
 
-    let ceil = call.flag("ceil_mode", false)?;
-    let is_uneven = |(window, &extent): (&Sliding, &usize)| -> Result<bool> {
-        let padded = window.pad.iter().fold(extent, |sum, &pad| sum.saturating_add(pad));
-        Ok(padded.checked_sub(reach(window)?).is_some_and(|room| room % window.stride > 0))
-    };
-    let uneven: Result<Vec<bool>> = window.iter().zip(&extents).map(is_uneven).collect();
-    let uneven = uneven?.contains(&true);
-    Ok((x, window, ceil && uneven))
+/// Elements that all windows within an image and its padding cover, and whether one more begins in the image or the padding before it.
+fn covered(window: &Sliding, extent: usize) -> Result<(usize, bool)> {
+    let reach = reach(window)?;
+    let padded = window.pad.iter().fold(extent, |sum, &pad| sum.saturating_add(pad));
+    let Some(room) = padded.checked_sub(reach) else { return unfit("a window is larger than the image") };
+    let next = (room / window.stride + 1).saturating_mul(window.stride);
+    Ok((room - room % window.stride + reach, room % window.stride > 0 && next < extent + window.pad[0]))
+}
+
+/// Whether windows that end behind the padding count, and there are any.
+fn has_more(call: &Call, x: Value, window: &[Sliding]) -> Result<bool> {
+    let more: Result<Vec<bool>> =
+        window.iter().zip(spatial(call, x)?).map(|(window, extent)| Ok(covered(window, extent)?.1)).collect();
+    Ok(call.flag("ceil_mode", false)? && more?.contains(&true))
 }
 
 fn max_pool(call: &mut Call) -> Result<Value> {
     // Of the order of indices, which are no output here.
     call.ignore(&["storage_order"]);
-    let (x, window, ceil) = pool_windows(call)?;
+    let (x, window) = pool_windows(call)?;
+    let ceil = has_more(call, x, &window)?;
     call.add(Op::Pool { window, ceil, kind: PoolKind::Max }, &[x])
 }
 
 fn average_pool(call: &mut Call) -> Result<Value> {
     let with_padding = call.flag("count_include_pad", false)?;
-    let (mut x, mut window, ceil) = pool_windows(call)?;
-    let is_padded = window.iter().any(|window| window.pad != [0, 0]);
+    let (mut x, mut window) = pool_windows(call)?;
+    let ceil = has_more(call, x, &window)?;
 
-    // Padding counts, but not what is behind it: so it becomes a part of the images.
+    // Padding counts, but not what is behind it: so it becomes a part of the images, as far as windows go.
     if with_padding && ceil {
-        let pad = [[0, 0]; 2].into_iter().chain(window.iter().map(|window| window.pad)).collect();
+        let mut pad = vec![[0, 0]; 2];
+        for (window, extent) in window.iter_mut().zip(spatial(call, x)?) {
+            let (covered, more) = covered(window, extent)?;
+            let [before, behind] = std::mem::take(&mut window.pad);
+            pad.push([before, if more { behind } else { covered.saturating_sub(extent + before) }]);
+        }
         x = call.add(Op::Pad { pad, mode: PadMode::Constant, value: 0.0 }, &[x])?;
-        window.iter_mut().for_each(|window| window.pad = [0, 0]);
     }
+    let is_padded = window.iter().any(|window| window.pad != [0, 0]);
     let counts_all = !ceil && (with_padding || !is_padded);
     let kind = if counts_all { PoolKind::Average } else { PoolKind::InnerAverage };
     call.add(Op::Pool { window, ceil, kind }, &[x])

@@ -117,7 +117,7 @@ fn rms_norm(call: &mut Call) -> Result<Value> {
     call.binary(Binary::Mul, normal, scale)
 }
 
-/// `x` by the sum of sizes along an axis, or by the root of the sum of squares.
+/// `x` by the sum of sizes along an axis, or by the root of the sum of squares; zeros stay zeros.
 fn lp_norm(call: &mut Call) -> Result<Value> {
     call.check_most(1)?;
     let x = call.operand(0)?;
@@ -134,7 +134,8 @@ fn lp_norm(call: &mut Call) -> Result<Value> {
         }
         _ => return Err(attribute("p", "it is neither 1 nor 2")),
     };
-    call.binary(Binary::Div, x, norm)
+    let divisor = call.with(Binary::Max, norm, f32::MIN_POSITIVE)?;
+    call.binary(Binary::Div, x, divisor)
 }
 
 fn local_response_norm(call: &mut Call) -> Result<Value> {

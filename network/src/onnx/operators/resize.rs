@@ -47,12 +47,12 @@ fn resize(call: &mut Call) -> Result<Value> {
     }
     let coordinates = call.word_or("coordinate_transformation_mode", "half_pixel")?;
     let nearest = call.word_or("nearest_mode", "round_prefer_floor")?;
-    let size = wanted(call, x, coordinates)?;
+    let size = wanted(call, x)?;
     resized(call, x, &size, mode, [coordinates, nearest])
 }
 
 /// The shape that sizes or scales make of a tensor; an empty tensor says nothing.
-fn wanted(call: &Call, x: Value, coordinates: &str) -> Result<Vec<usize>> {
+fn wanted(call: &Call, x: Value) -> Result<Vec<usize>> {
     let shape = call.shape(x);
     let axes = match call.ints("axes")? {
         Some(numbers) => numbers.iter().map(|&number| axis(number, shape.len())).collect::<Result<Vec<usize>>>()?,
@@ -66,8 +66,6 @@ fn wanted(call: &Call, x: Value, coordinates: &str) -> Result<Vec<usize>> {
             let sizes: Option<Vec<usize>> = sizes.iter().map(|&size| usize::try_from(size).ok()).collect();
             sizes.ok_or_else(|| NodeError::Unfit("a size is negative".into()))?
         }
-        // Only the outermost elements matter there.
-        (Some(scales), None) if coordinates == "align_corners" => floors(&own, &scales)?,
         (Some(scales), None) => scaled(&own, &scales)?,
         (None, None) => return unfit("neither scales nor sizes are known"),
     };
@@ -80,25 +78,19 @@ fn wanted(call: &Call, x: Value, coordinates: &str) -> Result<Vec<usize>> {
     Ok(size)
 }
 
-fn floors(shape: &[usize], scales: &[f32]) -> Result<Vec<usize>> {
-    let scaled = shape.iter().zip(scales).map(|(&extent, &scale)| (extent as f64 * f64::from(scale)).floor());
-    let scaled: Vec<f64> = scaled.collect();
-    match scales.len() == shape.len() && scaled.iter().all(|extent| (0.0..=f64::from(u32::MAX)).contains(extent)) {
-        true => Ok(scaled.iter().map(|&extent| extent as usize).collect()),
-        false => unfit(format!("scales {scales:?} of a tensor of shape {shape:?}")),
-    }
-}
-
 /// Extents by their scales. Places are computed by the scale of a file, but by the ratio of extents here: these have to be the same.
 fn scaled(shape: &[usize], scales: &[f32]) -> Result<Vec<usize>> {
     const NEAR: f64 = 1e-4;
-    let extents = floors(shape, scales)?;
     let whole = |(&extent, &scale): (&usize, &f32)| {
         let exact = extent as f64 * f64::from(scale);
-        ((exact - exact.round()).abs() <= NEAR).then_some(exact.round() as usize)
+        let is_whole = (exact - exact.round()).abs() <= NEAR && (0.0..f64::from(u32::MAX)).contains(&exact.round());
+        is_whole.then_some(exact.round() as usize)
     };
-    let whole: Option<Vec<usize>> = shape.iter().zip(scales).map(whole).collect();
-    whole.ok_or_else(|| NodeError::Unfit(format!("scales {scales:?} leave a part of an element beyond {extents:?}")))
+    let extents: Option<Vec<usize>> = shape.iter().zip(scales).map(whole).collect();
+    match extents {
+        Some(extents) if scales.len() == shape.len() => Ok(extents),
+        _ => unfit(format!("scales {scales:?} do not make whole extents of {shape:?}")),
+    }
 }
 
 /// Images whose height and width, or width alone, become others.
