@@ -56,7 +56,7 @@ pub(super) fn pool(window: &[Sliding], ceil: bool, shape: &[usize]) -> Result<Sh
 
 pub(super) fn resize(size: [usize; 2], shape: &[usize]) -> Result<Shape, OpError> {
     match (shape, size) {
-        (&[n, c, h, w], [oh, ow]) if h * w > 0 && oh * ow > 0 => Ok(vec![n, c, oh, ow]),
+        (&[n, c, h, w], [oh, ow]) if ![h, w, oh, ow].contains(&0) => Ok(vec![n, c, oh, ow]),
         _ => unfit(format!("images of shape {shape:?} to {size:?}")),
     }
 }
@@ -82,7 +82,7 @@ fn check_spatial(window: &[Sliding], extents: &[usize], kernels: &[usize]) -> Re
     if found != kernels || window.len() != extents.len() || window.is_empty() {
         return unfit(format!("windows {found:?} over images of {extents:?}, weights of {kernels:?}"));
     }
-    let is_empty = |window: &Sliding| window.kernel * window.stride * window.dilation == 0;
+    let is_empty = |window: &Sliding| [window.kernel, window.stride, window.dilation].contains(&0);
     if window.iter().any(is_empty) || extents.contains(&0) {
         return unfit("kernel, stride, dilation and image have at least one element");
     }
