@@ -44,7 +44,7 @@ fn stored(path: &Path) -> Stored {
         DataType::BFLOAT16 => 1e-2,
         _ => 1e-3,
     };
-    Stored { tensor: tensor_of(proto), tolerance }
+    Stored { tensor: tensor_of(proto).unwrap(), tolerance }
 }
 
 /// Tensors of a data set, `input_0.pb` and so on.

@@ -1,0 +1,520 @@
+//! Files that are no models, or ask for what nobody has: each is refused in one line, with little memory.
+#![allow(unreachable_pub, clippy::unwrap_used)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{env, fs};
+
+use autotune_network::Tensor;
+use autotune_network::onnx::{self, ImportOptions};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rten_onnx::onnx::{DataType, Dimension, GraphProto, ModelProto, StringStringEntryProto};
+
+#[path = "onnx/build.rs"]
+mod build;
+
+use build::{
+    Model, counted, f32s, float, floats, i64s, info, initializer, int, ints, node, raw, subgraph, tensor, word,
+};
+
+/// Counts what is allocated.
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is the system's, with the same arguments.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        MOST.fetch_max(live, Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Bytes that a small file may cost.
+const MOST_BYTES: usize = 256 << 20;
+
+/// Imports bytes, with little that may be computed; the error, in one line, if there is one.
+fn import(bytes: &[u8]) -> Option<String> {
+    let options = ImportOptions { most_folded: 1 << 16, ..ImportOptions::default() };
+    let message = onnx::read_bytes(bytes, &options).err().map(|e| e.to_string());
+    if let Some(message) = &message {
+        assert!(!message.is_empty() && !message.contains(char::is_control), "{message:?}");
+    }
+    let most = MOST.load(Ordering::Relaxed);
+    assert!(most < MOST_BYTES, "{most} bytes: {message:?}");
+    message
+}
+
+fn refused(model: Model) -> String {
+    import(&model.bytes()).unwrap()
+}
+
+/// Models whose bytes are changed below: all kinds of messages, and operators that look closely at what they are given.
+fn models() -> Vec<Vec<u8>> {
+    let image = Model::new(13)
+        .input("x", &[1, 2, 6, 6])
+        .constant("w", &counted(&[4, 1, 3, 3]))
+        .constant("shape", &i64s(&[0, -1]))
+        .constant("axes", &i64s(&[1]))
+        .node("Conv", "x w", "a", vec![int("group", 2), ints("pads", &[1; 4]), ints("strides", &[2, 2])])
+        .node(
+            "MaxPool",
+            "a",
+            "b",
+            vec![ints("kernel_shape", &[2, 2]), int("ceil_mode", 1), word("auto_pad", "SAME_UPPER")],
+        )
+        .node("Reshape", "b shape", "c", vec![])
+        .node("Softmax", "c", "d", vec![int("axis", 1)])
+        .node("ReduceSum", "d axes", "y", vec![int("keepdims", 0)])
+        .output("y");
+    let shapes = Model::new(13)
+        .input("x", &[1, 3, 4])
+        .constant("one", &i64s(&[1]))
+        .constant("two", &i64s(&[2]))
+        .constant("none", &Tensor::f32(&[0], vec![]).unwrap())
+        .constant("scales", &f32s(&[4], &[1.0, 1.0, 2.0, 2.0]))
+        .node("Shape", "x", "shape", vec![])
+        .node("Slice", "shape one two", "part", vec![])
+        .node("Concat", "one part two two", "image", vec![int("axis", 0)])
+        .node("Reshape", "x image", "a", vec![])
+        .node("Resize", "a _ scales", "b", vec![word("mode", "linear")])
+        .node("Pad", "b pads", "c", vec![word("mode", "reflect")])
+        .constant("pads", &i64s(&[0, 0, 1, 1, 0, 0, 1, 1]))
+        .node("ConstantOfShape", "image", "d", vec![tensor("value", initializer("value", &f32s(&[1], &[2.0])))])
+        .node("Tile", "d image", "e", vec![])
+        .node("Split", "c", "f g", vec![int("axis", 3)])
+        .output("f")
+        .output("e");
+    let old = Model::new(7)
+        .input("x", &[1, 3, 4, 4])
+        .constant("c", &f32s(&[3], &[1.0, 2.0, 3.0]))
+        .node("BatchNormalization", "x c c c c", "a", vec![float("epsilon", 1e-3)])
+        .node("Upsample", "a", "b", vec![floats("scales", &[1.0, 1.0, 2.0, 2.0])])
+        .node("ConvTranspose", "b w", "d", vec![ints("output_shape", &[9, 9])])
+        .constant("w", &counted(&[3, 2, 2, 2]))
+        .node("LRN", "d", "e", vec![int("size", 3)])
+        .node("Gather", "e zero", "y", vec![int("axis", 1)])
+        .constant("zero", &Tensor::i64(&[], vec![0]).unwrap())
+        .output("y");
+    [image, shapes, old].iter().map(Model::bytes).collect()
+}
+
+#[test]
+fn changed_files() {
+    let mut models = models();
+    for bytes in &models {
+        assert_eq!(import(bytes), None);
+    }
+    // Where there are real models, small ones of them, too.
+    if let Some(folder) = env::var_os("AUTOTUNE_ONNX_DATA") {
+        for entry in fs::read_dir(std::path::Path::new(&folder).join("pytorch-converted")).unwrap() {
+            models.extend(fs::read(entry.unwrap().path().join("model.onnx")).ok().filter(|bytes| bytes.len() < 4096));
+        }
+    }
+
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    for _ in 0..20_000 {
+        let mut bytes = models[rng.random_range(0..models.len())].clone();
+        for _ in 0..rng.random_range(1..4) {
+            change(&mut bytes, &models, &mut rng);
+        }
+        import(&bytes);
+    }
+    for bytes in models {
+        (0..bytes.len().min(2048)).for_each(|end| drop(import(&bytes[..end])));
+    }
+}
+
+/// A byte, a few bytes or a part of another model in place of what was there.
+fn change(bytes: &mut Vec<u8>, models: &[Vec<u8>], rng: &mut ChaCha8Rng) {
+    if bytes.is_empty() {
+        return;
+    }
+    let at = rng.random_range(0..bytes.len());
+    match rng.random_range(0..6) {
+        0 => bytes[at] ^= 1 << rng.random_range(0..8),
+        1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][rng.random_range(0..5)],
+        2 => bytes.truncate(at),
+        3 => drop(bytes.splice(at..at, [0xff; 9].into_iter().chain([1]).take(rng.random_range(1..11)))),
+        4 => drop(bytes.drain(at..(at + rng.random_range(1..9)).min(bytes.len()))),
+        _ => {
+            let other = &models[rng.random_range(0..models.len())];
+            let from = rng.random_range(0..other.len());
+            let part = other[from..].iter().copied().take(rng.random_range(1..200));
+            drop(bytes.splice(at..(at + 8).min(bytes.len()), part));
+        }
+    }
+}
+
+/// Operators and numbers that are put in place of others.
+const OPERATORS: &[&str] = &[
+    "Add",
+    "AveragePool",
+    "BatchNormalization",
+    "Cast",
+    "Clip",
+    "Concat",
+    "ConstantOfShape",
+    "Conv",
+    "ConvTranspose",
+    "DepthToSpace",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "Gemm",
+    "GlobalMaxPool",
+    "GroupNormalization",
+    "HardSigmoid",
+    "LRN",
+    "LayerNormalization",
+    "LpNormalization",
+    "MatMul",
+    "MaxPool",
+    "Mod",
+    "PRelu",
+    "Pad",
+    "Pow",
+    "Range",
+    "ReduceLogSumExp",
+    "ReduceMean",
+    "Reshape",
+    "Resize",
+    "Shape",
+    "Slice",
+    "Softmax",
+    "SpaceToDepth",
+    "Split",
+    "Squeeze",
+    "Sum",
+    "Tile",
+    "Transpose",
+    "Unsqueeze",
+    "Upsample",
+    "Where",
+];
+const NUMBERS: &[i64] =
+    &[0, 1, 2, 3, -1, -2, -7, 1 << 15, 1 << 31, 1 << 40, (1 << 62) + 1, i64::MAX, i64::MIN, i64::MIN + 1];
+
+/// Models that parse, of which something is changed that operators look at.
+#[test]
+fn changed_messages() {
+    let models = models();
+    let mut rng = ChaCha8Rng::seed_from_u64(2);
+    let mut read = 0;
+    for _ in 0..20_000 {
+        let mut model = ModelProto::parse_buf(&models[rng.random_range(0..models.len())]).unwrap();
+        for _ in 0..rng.random_range(1..4) {
+            change_message(&mut model, &mut rng);
+        }
+        read += usize::from(import(&model.write_buf().unwrap()).is_none());
+    }
+    // Enough changes are ones that a model may have.
+    assert!(read > 500, "{read}");
+}
+
+fn change_message(model: &mut ModelProto, rng: &mut ChaCha8Rng) {
+    let number = NUMBERS[rng.random_range(0..NUMBERS.len())];
+    let graph = model.graph.as_mut().unwrap();
+    let nodes = graph.node.len();
+    let name = graph.node[rng.random_range(0..nodes)].output[0].clone();
+    let changed = &mut graph.node[rng.random_range(0..nodes)];
+    match rng.random_range(0..7) {
+        0 => model.opset_import[0].version = Some(rng.random_range(6..25)),
+        1 => changed.op_type = Some(OPERATORS[rng.random_range(0..OPERATORS.len())].into()),
+        2 => changed.attribute.clear(),
+        3 => {
+            let at = rng.random_range(0..changed.input.len());
+            changed.input[at] = name;
+        }
+        4 => {
+            for attribute in &mut changed.attribute {
+                attribute.i = attribute.i.map(|_| number);
+                if let Some(first) = attribute.ints.first_mut() {
+                    *first = number;
+                }
+            }
+        }
+        5 => {
+            let tensors = graph.initializer.len();
+            let mut bytes = graph.initializer[rng.random_range(0..tensors)].raw_data.as_ref().unwrap().borrow_mut();
+            let length = bytes.len();
+            if length >= 8 {
+                let at = 8 * rng.random_range(0..length / 8);
+                bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
+            }
+        }
+        _ => {
+            let tensor = graph.input[0].r#type.as_mut().unwrap().tensor_type.as_mut().unwrap();
+            let dims = &mut tensor.shape.as_mut().unwrap().dim;
+            let at = rng.random_range(0..dims.len());
+            dims[at].dim_value = Some(number);
+        }
+    }
+}
+
+/// Bytes of a field with a length.
+fn field(number: u8, content: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![number << 3 | 2];
+    let mut length = content.len();
+    while length >= 0x80 {
+        bytes.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    bytes.push(length as u8);
+    [&bytes, content].concat()
+}
+
+#[test]
+fn bytes_that_are_no_model() {
+    let cases: [(&[u8], &str); 6] = [
+        (b"", "no ONNX model: it names no version of the operators"),
+        (b"not a model", "no ONNX model: a field of no known type (byte 1)"),
+        // A length of almost 2^64.
+        (
+            &[0x3a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
+            "no ONNX model: a length goes beyond the end (byte 11)",
+        ),
+        (&[0xff; 20], "no ONNX model: a number without an end (byte 0)"),
+        (&[0x08], "no ONNX model: a number without an end (byte 1)"),
+        (&[0x0d, 1, 2], "no ONNX model: the end of a message is missing (byte 1)"),
+    ];
+    for (bytes, message) in cases {
+        assert_eq!(import(bytes).as_deref(), Some(message));
+    }
+
+    // A graph in an attribute of a node of a graph, and so on.
+    let mut nested = Vec::new();
+    for _ in 0..10_000 {
+        nested = field(1, &field(5, &field(6, &nested)));
+    }
+    assert!(import(&field(7, &nested)).unwrap().starts_with("no ONNX model: too many messages"));
+    let many = field(7, &field(1, &[]).repeat(2 << 20));
+    assert!(import(&many).unwrap().starts_with("no ONNX model: too many messages"));
+    // Half a number at the end of packed ones.
+    let halved = field(7, &field(5, &field(4, &[0; 6])));
+    assert!(import(&halved).unwrap().starts_with("no ONNX model: a part of a number"));
+}
+
+#[test]
+fn tensors_that_are_too_large() {
+    let large = || Model::new(13).constant("shape", &i64s(&[1 << 15, 1 << 15])).output("y");
+    let message = "node 'constantofshape' (ConstantOfShape): a tensor of shape [32768, 32768] is too large";
+    assert_eq!(refused(large().node("ConstantOfShape", "shape", "y", vec![])), message);
+
+    // What is not computed while the file is read is still bounded.
+    let tiled =
+        Model::new(13).input("x", &[1 << 10]).constant("times", &i64s(&[1 << 40])).node("Tile", "x times", "y", vec![]);
+    let message = "node 'tile' (Tile): a tensor of shape [1099511627776, 1024] is too large";
+    assert_eq!(refused(tiled.output("y")), message);
+
+    let mut model = Model::new(13).output("y");
+    model.graph().initializer.push(raw("y", DataType::FLOAT, &[1 << 20, 1 << 20, 1 << 20], vec![]));
+    let message = "tensor 'y': a tensor of shape [1048576, 1048576, 1048576] is too large";
+    assert_eq!(refused(model), message);
+
+    let mut model = Model::new(13).output("y");
+    model.graph().initializer.push(raw("y", DataType::FLOAT, &[1 << 30], vec![0; 8]));
+    assert_eq!(refused(model), "tensor 'y': 8 bytes for 1073741824 elements of FLOAT");
+
+    let range = Model::new(13)
+        .constant("zero", &Tensor::scalar(0.0))
+        .constant("one", &Tensor::scalar(1.0))
+        .node("Range", "zero one zero", "y", vec![])
+        .output("y");
+    let message = "node 'range' (Range): a range without an end, or of more than 2^24 numbers";
+    assert_eq!(refused(range), message);
+}
+
+#[test]
+fn graphs_that_make_no_sense() {
+    let relu = |inputs, outputs| Model::new(13).input("x", &[2]).node("Relu", inputs, outputs, vec![]);
+    let cases = [
+        (relu("x", "y"), "no ONNX model: its graph has no output"),
+        (relu("x", "y").output("z"), "output 'z': nothing computes it"),
+        (relu("x", "y").output("y").output("y"), "output 'y': there are two of the name"),
+        (relu("y", "y").output("y"), "node 'relu' (Relu): input 0: nothing before it computes 'y'"),
+        (relu("_", "y").output("y"), "node 'relu' (Relu): input 0: it is missing"),
+        (relu("x x", "y").output("y"), "node 'relu' (Relu): 2 inputs, where 1 at most are supported"),
+        (relu("x", "x").output("x"), "node 'relu' (Relu): another tensor is called 'x'"),
+        (relu("x", "y").input("x", &[2]).output("y"), "input 'x': another input has the name"),
+        (relu("x", "y").node("Relu", "x", "y", vec![]).output("y"), "node 'relu' (Relu): another tensor is called 'y'"),
+        (
+            relu("x", "y")
+                .constant("c", &i64s(&[1]))
+                .constant("c", &i64s(&[1]))
+                .node("Sum", "y c", "z", vec![])
+                .output("z"),
+            "tensor 'c': there are two of the name",
+        ),
+        // In a circle.
+        (
+            Model::new(13).node("Relu", "b", "a", vec![]).node("Abs", "a", "b", vec![]).output("b"),
+            "node 'relu' (Relu): input 0: nothing before it computes 'b'",
+        ),
+        (
+            relu("x", "a").node("If", "a", "y", vec![subgraph("then_branch", GraphProto::default())]).output("y"),
+            "node 'if' (If): the operator is not supported",
+        ),
+        (
+            relu("x", "a").node("Frobnicate\n\u{1b}[31m", "a", "y", vec![]).output("y"),
+            "node 'frobnicate??[31m' (Frobnicate??[31m): the operator is not supported",
+        ),
+        (Model::new(5).output("y"), "operators of version 5, where 6 to 24 are known"),
+        (Model::new(99).output("y"), "operators of version 99, where 6 to 24 are known"),
+    ];
+    for (model, message) in cases {
+        assert_eq!(refused(model), message);
+    }
+    let mut other = relu("x", "y").output("y");
+    other.graph().node[0].domain = Some("com.example".into());
+    assert_eq!(refused(other), "node 'relu' (Relu): the operator is not supported");
+}
+
+#[test]
+fn attributes_that_make_no_sense() {
+    let conv = |attributes| {
+        let model = Model::new(13).input("x", &[1, 2, 5, 5]).constant("w", &counted(&[2, 2, 3, 3]));
+        refused(model.node("Conv", "x w", "y", attributes).output("y"))
+    };
+    assert_eq!(conv(vec![ints("pads", &[1, 1])]), "node 'conv' (Conv): attribute 'pads': it has not 4 numbers");
+    assert_eq!(conv(vec![ints("pads", &[-1, 0, 0, 0])]), "node 'conv' (Conv): attribute 'pads': a number is negative");
+    assert_eq!(conv(vec![ints("strides", &[0, 1])]), "node 'conv' (Conv): attribute 'strides': a number is 0");
+    assert_eq!(conv(vec![int("group", 0)]), "node 'conv' (Conv): attribute 'group': it is not positive");
+    assert_eq!(
+        conv(vec![int("group", 1), int("group", 1)]),
+        "node 'conv' (Conv): attribute 'group': it is there twice"
+    );
+    assert_eq!(conv(vec![int("colour", 3)]), "node 'conv' (Conv): attribute 'colour': it is not supported");
+    assert_eq!(
+        conv(vec![int("strides", 1)]),
+        "node 'conv' (Conv): attribute 'strides': it is of another type than the operator has"
+    );
+    assert_eq!(
+        conv(vec![ints("kernel_shape", &[5, 5])]),
+        "node 'conv' (Conv): attribute 'kernel_shape': the weights are of [3, 3]"
+    );
+    assert_eq!(
+        conv(vec![word("auto_pad", "SOME")]),
+        "node 'conv' (Conv): attribute 'auto_pad': it is none of NOTSET, VALID, SAME_UPPER and SAME_LOWER"
+    );
+    assert_eq!(
+        conv(vec![ints("dilations", &[i64::MAX, 1])]),
+        "node 'conv' (Conv): a window of 3 elements in an image of 5"
+    );
+}
+
+#[test]
+fn inputs_that_are_open() {
+    let open = |name: &str, dims: &[&str]| {
+        let dimension = |text: &&str| match text.parse() {
+            Ok(extent) => Dimension { dim_value: Some(extent), dim_param: None },
+            Err(_) => Dimension { dim_value: None, dim_param: Some((*text).into()) },
+        };
+        info(name, DataType::FLOAT, dims.iter().map(dimension).collect())
+    };
+    let model = |dims: &[&[&str]]| {
+        let mut model = Model::new(13);
+        for (index, dims) in dims.iter().enumerate() {
+            let (input, output) = (format!("x{index}"), format!("y{index}"));
+            model.graph().input.push(open(&input, dims));
+            model = model.node("Relu", &input, &output, vec![]).output(&output);
+        }
+        model.bytes()
+    };
+    let shapes = |dims: &[&[&str]], given: &[(&str, &[usize])]| {
+        let shapes = given.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect();
+        let graph = onnx::read_bytes(&model(dims), &ImportOptions { shapes, ..ImportOptions::default() });
+        let shapes = |graph: &autotune_network::Graph| -> Vec<Vec<usize>> {
+            graph.inputs().iter().map(|&id| graph.node(id).shape.clone()).collect()
+        };
+        graph.map(|graph| shapes(&graph)).map_err(|e| e.to_string())
+    };
+
+    assert_eq!(shapes(&[&["N", "3"]], &[]), Ok(vec![vec![1, 3]]));
+    assert_eq!(shapes(&[&["-1", "3"]], &[]), Ok(vec![vec![1, 3]]));
+    assert_eq!(shapes(&[&["N", "3"]], &[("x0", &[8, 3])]), Ok(vec![vec![8, 3]]));
+    // An extent of the same name is the same.
+    assert_eq!(
+        shapes(&[&["N", "3"], &["N", "H"]], &[("x0", &[8, 3]), ("x1", &[8, 5])]),
+        Ok(vec![vec![8, 3], vec![8, 5]])
+    );
+    assert_eq!(shapes(&[&["N", "W"], &["N", "W", "2"]], &[("x1", &[8, 3, 2])]), Ok(vec![vec![8, 3], vec![8, 3, 2]]));
+
+    let message = "input 'x0': its shape NxHx4 is not fixed: give it one, as x0=?x?x4";
+    assert_eq!(shapes(&[&["N", "H", "4"]], &[]), Err(message.into()));
+    let message = "input 'x0': shape 2x5 does not fit the model's Nx3";
+    assert_eq!(shapes(&[&["N", "3"]], &[("x0", &[2, 5])]), Err(message.into()));
+    let message = "input 'x1': shape 9x3 does not fit the model's Nx3";
+    assert_eq!(shapes(&[&["N", "3"], &["N", "3"]], &[("x0", &[8, 3]), ("x1", &[9, 3])]), Err(message.into()));
+    let message = "input 'image': the model has none of the name, but x0";
+    assert_eq!(shapes(&[&["N", "3"]], &[("image", &[2, 5])]), Err(message.into()));
+    let message = "input 'x0': a tensor of shape [1, 1099511627776, 2147483647] is too large";
+    assert_eq!(shapes(&[&["N", "1099511627776", "2147483647"]], &[]), Err(message.into()));
+}
+
+#[test]
+fn data_in_other_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = folder.path().join("model");
+    fs::create_dir(&inside).unwrap();
+    fs::write(inside.join("weights.bin"), [0u8; 3].iter().copied().chain(1.5f32.to_le_bytes()).collect::<Vec<u8>>())
+        .unwrap();
+    fs::write(folder.path().join("secret.bin"), [0; 4]).unwrap();
+    let model = |entries: &[(&str, &str)]| {
+        let mut model = Model::new(13).output("w");
+        let mut weights = raw("w", DataType::FLOAT, &[1], vec![]);
+        weights.raw_data = None;
+        weights.data_location = Some(rten_onnx::onnx::DataLocation::EXTERNAL);
+        let entry =
+            |&(key, value): &(&str, &str)| StringStringEntryProto { key: Some(key.into()), value: Some(value.into()) };
+        weights.external_data = entries.iter().map(entry).collect();
+        model.graph().initializer.push(weights);
+        model
+    };
+    let read = |entries: &[(&str, &str)]| {
+        let path = inside.join("model.onnx");
+        fs::write(&path, model(entries).bytes()).unwrap();
+        onnx::read(&path, &ImportOptions::default())
+            .map(|graph| graph.evaluate(&[]).unwrap().remove(0))
+            .map_err(|e| e.to_string())
+    };
+
+    assert_eq!(read(&[("location", "weights.bin"), ("offset", "3"), ("length", "4")]), Ok(f32s(&[1], &[1.5])));
+    assert_eq!(read(&[("location", "./weights.bin"), ("offset", "3")]), Ok(f32s(&[1], &[1.5])));
+    let outside = |name: &str| Err(format!("tensor 'w': its data in '{name}': not in the folder of the model"));
+    assert_eq!(read(&[("location", "../secret.bin")]), outside("../secret.bin"));
+    assert_eq!(read(&[("location", "/etc/hostname")]), outside("/etc/hostname"));
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(folder.path().join("secret.bin"), inside.join("link.bin")).unwrap();
+        assert_eq!(read(&[("location", "link.bin")]), outside("link.bin"));
+    }
+    let wrong = |message: &str| Err(format!("tensor 'w': {message}"));
+    assert_eq!(read(&[]), wrong("its data is in another file, which is not named"));
+    assert_eq!(read(&[("location", "weights.bin"), ("offset", "x")]), wrong("the offset of its data is no number"));
+    assert_eq!(
+        read(&[("location", "weights.bin"), ("length", "5")]),
+        wrong("its data has not the 4 bytes of its shape")
+    );
+    let message = "its data in 'weights.bin': 4 bytes from byte 18446744073709551615 on of 7";
+    assert_eq!(read(&[("location", "weights.bin"), ("offset", "18446744073709551615")]), wrong(message));
+    assert!(read(&[("location", "nothing.bin")]).unwrap_err().starts_with("tensor 'w': its data in 'nothing.bin': "));
+    assert!(read(&[("location", ".")]).is_err());
+
+    let alone = refused(model(&[("location", "weights.bin")]));
+    assert_eq!(alone, "tensor 'w': its data is in another file, which bytes alone have not");
+    assert_eq!(node("Relu", "x _", "y", vec![]).input, ["x", ""]);
+}
