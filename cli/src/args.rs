@@ -7,7 +7,7 @@ use anyhow::Result;
 use autotune::{Network, check_dtypes};
 use autotune_ir::{DType, Target, TargetError};
 use autotune_measure::{Backend, gpu};
-use autotune_network::Subject;
+use autotune_network::{Graph, LoadError, Subject};
 use autotune_schedules::{Config, Workload};
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
@@ -49,9 +49,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Lists the tasks of a network: how often each occurs, its FLOPs and the size of its schedule space
     Tasks {
-        /// A network (resnet18) or a workload (conv2d:..., matmul:...)
-        #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Subject::of)]
-        subject: Subject,
+        #[command(flatten)]
+        subject: SubjectArgs,
         #[command(flatten)]
         target: TargetArgs,
     },
@@ -72,9 +71,8 @@ pub(crate) enum Command {
     },
     /// Re-measures the best schedules against the default ones, interleaved and checked; with --profile runs a network step by step
     Bench {
-        /// A network (resnet18) or a workload (conv2d:..., matmul:...)
-        #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Subject::of)]
-        subject: Subject,
+        #[command(flatten)]
+        subject: SubjectArgs,
         #[command(flatten)]
         target: TargetArgs,
         #[command(flatten)]
@@ -175,9 +173,11 @@ pub(crate) enum SnapshotAction {
 
 #[derive(Debug, Args)]
 pub(crate) struct TuneArgs {
-    /// A network (resnet18) or a workload (conv2d:..., matmul:...)
+    /// A network (resnet18, model.onnx) or a workload (conv2d:..., matmul:...)
     #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Subject::of, required = true)]
     pub(crate) subject: Option<Subject>,
+    #[command(flatten)]
+    pub(crate) shapes: ShapeArgs,
     #[command(flatten)]
     pub(crate) target: TargetArgs,
     /// Measurements in total over all tasks, earlier runs included; 0 for the schedules that are predicted to be the fastest, which are only
@@ -207,6 +207,44 @@ pub(crate) struct TuneArgs {
     /// Write the result as one JSON object to this file ('-' for standard output)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SubjectArgs {
+    /// A network (resnet18, model.onnx) or a workload (conv2d:..., matmul:...)
+    #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Subject::of)]
+    pub(crate) subject: Subject,
+    #[command(flatten)]
+    pub(crate) shapes: ShapeArgs,
+}
+
+impl SubjectArgs {
+    /// What is to be tuned.
+    pub(crate) fn tasks(&self) -> Result<Network> {
+        Ok(self.subject.tasks(self.graph()?.as_ref()))
+    }
+
+    /// The graph of a network.
+    pub(crate) fn graph(&self) -> Result<Option<Graph>> {
+        self.shapes.graph(&self.subject)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShapeArgs {
+    /// The shape of an input that an ONNX file leaves open
+    #[arg(long, value_name = "NAME=1x3x224x224", value_parser = parse_shape)]
+    shape: Vec<(String, Vec<usize>)>,
+}
+
+impl ShapeArgs {
+    /// The graph of a network with these shapes; `None` of a workload.
+    pub(crate) fn graph(&self, subject: &Subject) -> Result<Option<Graph>> {
+        match subject.graph(&self.shape) {
+            Err(error @ LoadError::Shapes { .. }) => Err(Failure::Usage(format!("--shape: {error}")).into()),
+            graph => Ok(graph?),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -368,6 +406,14 @@ fn one_line(error: &clap::Error) -> String {
 
 fn parse_trials(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| format!("--trials '{text}' is not a whole number"))
+}
+
+/// `NAME=1x3x224x224`.
+fn parse_shape(text: &str) -> Result<(String, Vec<usize>), String> {
+    let bad = || format!("--shape '{text}' is not an input and its extents, such as image=1x3x224x224");
+    let (name, extents) = text.rsplit_once('=').ok_or_else(bad)?;
+    let extents = extents.split('x').map(str::parse).collect::<Result<Vec<usize>, _>>();
+    Ok((name.to_string(), extents.map_err(|_| bad())?))
 }
 
 fn parse_dtype(text: &str) -> Result<DType, String> {

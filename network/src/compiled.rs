@@ -85,8 +85,8 @@ impl Compiled {
     /// A network on this machine's processor, with the best schedules that a source has, what is predicted where it has none.
     pub fn new(graph: &Graph, source: Option<&dyn Source>, target: &Target) -> Result<Arc<Self>, CompileError> {
         let mut choose = |workload: &Workload| match source {
-            Some(source) => Ok(Tuned::lookup(source, workload, target)?),
-            None => Ok(Tuned::untuned(workload, target)?),
+            Some(source) => Ok(Tuned::lookup_each_layout(source, workload, target)?),
+            None => Ok(vec![Tuned::untuned(workload, target)?]),
         };
         let cut = Cut::of(graph);
         let plan = Plan::of(graph, &cut, &mut choose)?;

@@ -9,7 +9,8 @@
 //! | `op/evaluate` | what a node computes, as plain loops: the reference |
 //! | `graph` | nodes over each other: [`Graph`] |
 //! | `cut`, `cut/` | a graph as steps: kernels of workloads, copies, what is the same memory |
-//! | `plan` | schedules of the steps, layouts of tensors, conversions between them |
+//! | `plan` | schedules of the steps, conversions between layouts, what lies where |
+//! | `layouts`, `minimise` | which layout every tensor has, and which schedule every step |
 //! | `arena`, `strided` | where tensors lie, copies of elements that lie apart |
 //! | `compiled` | a network that runs: [`Compiled`], [`Workspace`] |
 //! | `builder`, `builder/` | graphs layer by layer, and where their weights are from: [`Builder`] |
@@ -31,7 +32,7 @@ mod compiled;
 mod error;
 mod evaluate;
 mod graph;
-#[allow(dead_code)]
+mod layouts;
 mod minimise;
 mod plan;
 mod strided;
@@ -45,5 +46,5 @@ pub use evaluate::EvaluateError;
 pub use graph::{Graph, Node, NodeId, Output};
 pub use op::Op;
 pub use rewrite::rewrite;
-pub use subject::{Subject, SubjectError, tasks};
+pub use subject::{LoadError, Subject, SubjectError, tasks};
 pub use tensor::{Element, Tensor};

@@ -12,6 +12,7 @@ use autotune_schedules::workload::{Broadcast, Pointwise, Transpose};
 use crate::cut::{Cut, Step, Strided, ValueId, Work};
 use crate::error::CompileError;
 use crate::graph::{Graph, NodeId};
+use crate::layouts::{self, Layouts, Wish, Wishes};
 use crate::op::Op;
 
 /// Memory for a tensor, or for several that lie in one.
@@ -78,16 +79,17 @@ pub(crate) struct Plan {
     pub(crate) outputs: Vec<Span>,
 }
 
-/// Where the schedule of a workload is from.
-pub(crate) type Choose<'a> = dyn FnMut(&Workload) -> Result<Tuned, CompileError> + 'a;
+/// The schedules that there are of a workload, the best first, in other layouts the others.
+pub(crate) type Choose<'a> = dyn FnMut(&Workload) -> Result<Vec<Tuned>, CompileError> + 'a;
 
 struct Planner<'a, 'c> {
     graph: &'a Graph,
     cut: &'a Cut,
     choose: &'a mut Choose<'c>,
     plan: Plan,
-    /// Kernels by what they compute.
-    known: HashMap<Workload, usize>,
+    layouts: Layouts,
+    /// Schedules by what they compute, each with its number in [`Plan::kernels`] where it is used.
+    known: HashMap<Workload, Vec<(Tuned, Option<usize>)>>,
     /// Slots of values that others lie in.
     roots: HashMap<ValueId, (usize, Layout)>,
     /// Values in layouts that are not their own.
@@ -100,14 +102,17 @@ impl Plan {
         let (kernels, slots, actions, inputs, outputs) = (vec![], vec![], vec![], vec![], vec![]);
         let plan = Plan { kernels, slots, actions, inputs, outputs };
         let (known, roots, converted) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let mut planner = Planner { graph, cut, choose, plan, known, roots, converted };
+        let layouts = Layouts::default();
+        let mut planner = Planner { graph, cut, choose, plan, layouts, known, roots, converted };
 
+        let wishes = cut.steps.iter().map(|step| planner.wishes(step)).collect::<Result<Vec<Wishes>, _>>()?;
+        planner.layouts = layouts::assign(cut, &wishes, &|value, layout| planner.can_lie(value, layout));
         for &input in &cut.inputs {
             let span = planner.in_layout(input, Layout::Plain)?;
             planner.plan.inputs.push(span);
         }
-        for step in &cut.steps {
-            planner.step(step)?;
+        for (number, step) in cut.steps.iter().enumerate() {
+            planner.step(step, number)?;
         }
         for &output in &cut.outputs {
             let span = planner.in_layout(output, Layout::Plain)?;
@@ -118,9 +123,23 @@ impl Plan {
 }
 
 impl Planner<'_, '_> {
-    fn step(&mut self, step: &Step) -> Result<(), CompileError> {
+    /// What a step wants of layouts.
+    fn wishes(&mut self, step: &Step) -> Result<Wishes, CompileError> {
+        let Work::Kernel(workload) = &step.work else {
+            let operands = vec![Some(Layout::Plain); step.operands.len()];
+            return Ok(Wishes::Of(vec![Wish { operands, output: Layout::Plain, run_secs: 0.0 }]));
+        };
+        if self.follows_layouts(step, workload) {
+            let whole = |&&operand: &&ValueId| self.cut.value(operand).shape == self.cut.value(step.output).shape;
+            return Ok(Wishes::Same(step.operands.iter().filter(whole).copied().collect()));
+        }
+        let schedules = self.schedules(workload)?;
+        Ok(Wishes::Of(schedules.iter().map(|(tuned, _)| wish(tuned, step.operands.len())).collect()))
+    }
+
+    fn step(&mut self, step: &Step, number: usize) -> Result<(), CompileError> {
         match &step.work {
-            Work::Kernel(workload) => self.kernel(step, workload),
+            Work::Kernel(workload) => self.kernel(step, workload, self.layouts.picks[number]),
             Work::Copy(strided) => self.plain(step, Doing::Copy(strided.clone())),
             Work::Interpret(node) => self.plain(step, Doing::Interpret(*node)),
         }
@@ -136,8 +155,8 @@ impl Planner<'_, '_> {
         self.after(step.output, output, convert)
     }
 
-    fn kernel(&mut self, step: &Step, workload: &Workload) -> Result<(), CompileError> {
-        let number = self.kernel_of(workload)?;
+    fn kernel(&mut self, step: &Step, workload: &Workload, pick: usize) -> Result<(), CompileError> {
+        let number = self.kernel_of(workload, pick)?;
         let plan = KernelPlan::of(self.plan.kernels[number].program());
         let follows = if self.follows_layouts(step, workload) { self.layout(step.operands[0]) } else { None };
 
@@ -166,14 +185,25 @@ impl Planner<'_, '_> {
         self.after(step.output, output, convert)
     }
 
-    fn kernel_of(&mut self, workload: &Workload) -> Result<usize, CompileError> {
-        if let Some(&number) = self.known.get(workload) {
+    fn schedules(&mut self, workload: &Workload) -> Result<&mut Vec<(Tuned, Option<usize>)>, CompileError> {
+        if !self.known.contains_key(workload) {
+            let schedules = (self.choose)(workload)?.into_iter().map(|tuned| (tuned, None)).collect();
+            self.known.insert(workload.clone(), schedules);
+        }
+        self.known.get_mut(workload).ok_or(CompileError::TooLarge)
+    }
+
+    /// The number of the kernel of a workload's schedule.
+    fn kernel_of(&mut self, workload: &Workload, pick: usize) -> Result<usize, CompileError> {
+        let next = self.plan.kernels.len();
+        let (tuned, number) = self.schedules(workload)?.get_mut(pick).ok_or(CompileError::TooLarge)?;
+        if let Some(number) = *number {
             return Ok(number);
         }
-        let tuned = (self.choose)(workload)?;
+        *number = Some(next);
+        let tuned = tuned.clone();
         self.plan.kernels.push(tuned);
-        self.known.insert(workload.clone(), self.plan.kernels.len() - 1);
-        Ok(self.plan.kernels.len() - 1)
+        Ok(next)
     }
 
     fn elements(&self, value: ValueId) -> usize {
@@ -231,9 +261,9 @@ impl Planner<'_, '_> {
     fn written(&mut self, value: ValueId, layout: Layout) -> (Span, Option<Layout>) {
         let root = self.cut.root(value).0;
         if !self.roots.contains_key(&root) {
-            let allowed = if self.can_lie(root, layout) { layout } else { Layout::Plain };
+            let own = self.layouts.roots.get(&root).copied().unwrap_or(Layout::Plain);
             let slot = self.slot(self.elements(root), Content::Run);
-            self.roots.insert(root, (slot, allowed));
+            self.roots.insert(root, (slot, own));
         }
         if self.roots[&root].1 == layout {
             return (self.own(value), None);
@@ -256,7 +286,7 @@ impl Planner<'_, '_> {
     fn can_lie(&self, root: ValueId, layout: Layout) -> bool {
         let Layout::ChannelBlocked(block) = layout else { return true };
         let outer = self.cut.value(root);
-        let is_given = matches!(self.graph.node(outer.node).op, Op::Input);
+        let is_given = matches!(self.graph.node(outer.node).op, Op::Input | Op::Constant(_));
         let [n, c, pixels @ ..] = &outer.shape[..] else { return false };
         let area: usize = pixels.iter().product();
         let fits = |value: usize| {
@@ -287,7 +317,7 @@ impl Planner<'_, '_> {
             (from, to) => return Err(CompileError::Layouts { from, to }),
         };
         let workload = Workload::new(transpose).map_err(CompileError::Workload)?;
-        let number = self.kernel_of(&workload)?;
+        let number = self.kernel_of(&workload, 0)?;
         let name = format!("{} in another layout", self.graph.node(self.cut.value(value).node).name);
         let operands = vec![Operand::Span(from)];
         self.plan.actions.push(Action { name, work: Doing::Kernel(number), operands, output: to, value: None });
@@ -305,4 +335,19 @@ impl Planner<'_, '_> {
             && matches!(rhs, Broadcast::Full | Broadcast::Scalar)
             && whole.iter().all(|&operand| shape(operand) == shape(step.output))
     }
+}
+
+/// What a schedule wants.
+fn wish(tuned: &Tuned, operands: usize) -> Wish {
+    let plan = KernelPlan::of(tuned.program());
+    let mut wish = Wish { operands: vec![None; operands], output: Layout::Plain, run_secs: 0.0 };
+    for buffer in &plan.buffers {
+        match (buffer.role, buffer.binding) {
+            (Role::Operand(place), Binding::Data) if place < operands => wish.operands[place] = Some(buffer.layout),
+            (Role::Output, _) => wish.output = buffer.layout,
+            _ => {}
+        }
+    }
+    wish.run_secs = tuned.best().and_then(|best| best.record.measurement.run_secs()).unwrap_or(0.0);
+    wish
 }

@@ -1,6 +1,7 @@
 //! What a user names to be tuned or run.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 use autotune::{Network, Task};
 use autotune_schedules::workload::operators;
@@ -8,23 +9,53 @@ use autotune_schedules::{Workload, WorkloadError};
 use thiserror::Error;
 
 use crate::cut::{Cut, Work};
+use crate::error::GraphError;
 use crate::graph::Graph;
+use crate::onnx::{self, ImportError, ImportOptions};
+use crate::rewrite::rewrite;
 use crate::zoo::{self, UnknownNetwork, ZooError};
 
-/// A network that comes with the library, by its name, or a workload.
+/// A network that comes with the library, by its name, one in an ONNX file, or a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Subject {
     /// One operator.
     Workload(Workload),
     /// One of [`zoo::NAMES`].
     Network(String),
+    /// An ONNX file.
+    Model(PathBuf),
+}
+
+/// Why there is no graph.
+#[derive(Debug, Error)]
+pub enum LoadError {
+    /// None of the library.
+    #[error(transparent)]
+    Zoo(#[from] ZooError),
+    /// The file does not become one.
+    #[error("{}: {source}", path.display())]
+    Import {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: ImportError,
+    },
+    /// It cannot be rewritten.
+    #[error(transparent)]
+    Rewrite(#[from] GraphError),
+    /// Shapes were given for what has them already.
+    #[error("{name} has its shapes: they cannot be given")]
+    Shapes {
+        /// The network.
+        name: String,
+    },
 }
 
 /// Neither a network nor a workload.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SubjectError {
     /// A word that names no network.
-    #[error("{0}, or a workload such as conv2d:c=64,h=56,w=56,o=64,k=3,p=1")]
+    #[error("{0}, a file such as model.onnx, or a workload such as conv2d:c=64,h=56,w=56,o=64,k=3,p=1")]
     Network(#[from] UnknownNetwork),
     /// A workload that makes no sense.
     #[error("malformed workload '{text}': {source}")]
@@ -52,27 +83,41 @@ impl Subject {
             let wrong = |source| SubjectError::Workload { text: text.into(), source };
             return Ok(Self::Workload(text.parse().map_err(wrong)?));
         }
+        if Path::new(text).extension().is_some_and(|extension| extension == "onnx") {
+            return Ok(Self::Model(text.into()));
+        }
         match zoo::NAMES.contains(&text) {
             true => Ok(Self::Network(text.into())),
             false => Err(UnknownNetwork(text.into()).into()),
         }
     }
 
-    /// The graph of a network, rewritten; `None` of a workload.
-    pub fn graph(&self) -> Result<Option<Graph>, ZooError> {
-        match self {
-            Self::Workload(_) => Ok(None),
-            Self::Network(name) => Ok(Some(zoo::graph(name)?)),
-        }
+    /// The graph of a network, [rewritten](crate::rewrite()); `None` of a workload. `shapes` are those of inputs, by name, that a file leaves
+    /// open.
+    pub fn graph(&self, shapes: &[(String, Vec<usize>)]) -> Result<Option<Graph>, LoadError> {
+        let graph = match self {
+            Self::Workload(_) if shapes.is_empty() => return Ok(None),
+            Self::Workload(workload) => return Err(LoadError::Shapes { name: workload.to_string() }),
+            Self::Network(name) if shapes.is_empty() => zoo::graph(name)?,
+            Self::Network(name) => return Err(LoadError::Shapes { name: name.clone() }),
+            Self::Model(path) => {
+                let options = ImportOptions { shapes: shapes.iter().cloned().collect(), ..ImportOptions::default() };
+                onnx::read(path, &options).map_err(|source| LoadError::Import { path: path.clone(), source })?
+            }
+        };
+        Ok(Some(rewrite(&graph)?))
     }
 
     /// What is to be tuned, given its [graph](Subject::graph).
     pub fn tasks(&self, graph: Option<&Graph>) -> Network {
-        match (self, graph) {
-            (Self::Workload(workload), _) => {
+        match self {
+            Self::Workload(workload) => {
                 Network { name: workload.to_string(), tasks: vec![Task::single(workload.clone())] }
             }
-            (Self::Network(name), graph) => Network { name: name.clone(), tasks: graph.map(tasks).unwrap_or_default() },
+            Self::Network(_) | Self::Model(_) => Network {
+                name: graph.map(|graph| graph.name().to_string()).unwrap_or_default(),
+                tasks: graph.map(tasks).unwrap_or_default(),
+            },
         }
     }
 }

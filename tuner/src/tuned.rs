@@ -1,10 +1,10 @@
 //! What a compiler asks for when it deploys: the schedule of a workload.
 
 use autotune_db::{Best, DbError, Found, Source};
-use autotune_ir::{Isa, Program, Target, TargetError};
+use autotune_ir::{Isa, Program, Reach, Target, TargetError};
 use autotune_measure::{Backend, Builder, CandidateError, MeasureError};
 use autotune_runtime::{Cpu, Device, DeviceError, Kernel, KernelError, Runner};
-use autotune_schedules::{Candidate, Config, ScheduleSpace, UnfitError, Workload};
+use autotune_schedules::{Candidate, Config, ScheduleSpace, UnfitError, Value, Workload};
 use thiserror::Error;
 
 use crate::params::TuneParams;
@@ -94,11 +94,42 @@ impl Tuned {
         }
     }
 
+    /// The best schedule that a source has for each choice of layouts of the first operand and the output, the best of all first: for who
+    /// would have to convert tensors. Where the source has none, what is predicted, as [`Tuned::lookup`].
+    ///
+    /// All are from records under the same key, so that their times can be compared.
+    pub fn lookup_each_layout(
+        source: &dyn Source,
+        workload: &Workload,
+        target: &Target,
+    ) -> Result<Vec<Self>, LookupError> {
+        let space = space(workload, target)?;
+        let Some(best) = Self::found(source, &space)? else { return Ok(vec![Self::predicted(&[source], &space)?]) };
+        let mut found = vec![best];
+        loop {
+            let known: Vec<[Option<Value>; 2]> = found.iter().map(|tuned| layouts(tuned.config())).collect();
+            let others = |config: &Config| !known.contains(&layouts(config));
+            match Self::found_of(source, &space, &others)? {
+                Some(other) if other.reach() == found[0].reach() => found.push(other),
+                _ => return Ok(found),
+            }
+        }
+    }
+
     /// What a source has for a space's workload.
     pub(crate) fn found(source: &dyn Source, space: &ScheduleSpace) -> Result<Option<Self>, LookupError> {
+        Self::found_of(source, space, &|_| true)
+    }
+
+    /// The same of configs that fit.
+    fn found_of(
+        source: &dyn Source,
+        space: &ScheduleSpace,
+        fit: &dyn Fn(&Config) -> bool,
+    ) -> Result<Option<Self>, LookupError> {
         // Records that are in the space and yet not right.
         let mut wrong: Vec<Config> = Vec::new();
-        while let Some(found) = source.find(space, &wrong)? {
+        while let Some(found) = source.find(space, &|config| !wrong.contains(config) && fit(config))? {
             match space.proven(&found.best.record.config) {
                 Ok((candidate, program)) => {
                     return Ok(Some(Self { candidate, program, origin: Origin::Tuned(Box::new(found)) }));
@@ -142,6 +173,14 @@ impl Tuned {
     pub fn best(&self) -> Option<&Best> {
         match &self.origin {
             Origin::Tuned(found) => Some(&found.best),
+            Origin::Predicted { .. } | Origin::Default => None,
+        }
+    }
+
+    /// How wide the key is that the record is kept under.
+    fn reach(&self) -> Option<Reach> {
+        match &self.origin {
+            Origin::Tuned(found) => Some(found.reach),
             Origin::Predicted { .. } | Origin::Default => None,
         }
     }
@@ -224,6 +263,11 @@ pub(crate) fn space(workload: &Workload, target: &Target) -> Result<ScheduleSpac
         Some(refusal) => Err(unfit(workload, UnfitError::Refused(refusal))),
         None => Ok(space),
     }
+}
+
+/// The layouts of input and output that a config names; none of a sketch that has no choice.
+fn layouts(config: &Config) -> [Option<Value>; 2] {
+    ["layout.in", "layout.out"].map(|knob| config.knobs.get(knob).cloned())
 }
 
 fn unfit(workload: &Workload, why: UnfitError) -> LookupError {

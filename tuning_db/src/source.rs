@@ -25,11 +25,11 @@ pub struct Found {
 /// What schedules are looked up in.
 pub trait Source: Send + Sync {
     /// The best record for the space's workload and target under the narrowest key that has one: its own, that of its model, of its family,
-    /// of its instruction set ([`Reach`]). Records count whose config is in the space and not among `but_for`.
+    /// of its instruction set ([`Reach`]). Records count whose config is in the space and one of those that `fit`.
     ///
     /// What a wider key answers is a claim: it was not measured on this machine. A GPU that is stated stands for every device of its kind,
     /// and what was measured on one counts as measured.
-    fn find(&self, space: &ScheduleSpace, but_for: &[Config]) -> Result<Option<Found>, DbError>;
+    fn find(&self, space: &ScheduleSpace, fit: &dyn Fn(&Config) -> bool) -> Result<Option<Found>, DbError>;
 
     /// Schedules to be carried over to a space whose workload there is no record of: of at most `n` workloads of its operator and element
     /// type, under the narrowest keys first, and under each of the workloads whose shapes are the nearest ([`Workload::distance`]).
@@ -58,10 +58,10 @@ pub fn open_source(path: impl AsRef<Path>) -> Result<Box<dyn Source>, DbError> {
 }
 
 impl Source for TuningDb {
-    fn find(&self, space: &ScheduleSpace, but_for: &[Config]) -> Result<Option<Found>, DbError> {
+    fn find(&self, space: &ScheduleSpace, fit: &dyn Fn(&Config) -> bool) -> Result<Option<Found>, DbError> {
         let key = space.target().key();
         let own = KeyParts::of(&key);
-        let fits = |config: &Config| space.contains(config) && !but_for.contains(config);
+        let fits = |config: &Config| space.contains(config) && fit(config);
         let targets = self.targets_of(space.workload());
         let reach_of = |target: &String| own.narrowest_shared(&KeyParts::of(target));
 
@@ -107,12 +107,12 @@ impl Source for TuningDb {
 }
 
 impl Source for Snapshot {
-    fn find(&self, space: &ScheduleSpace, but_for: &[Config]) -> Result<Option<Found>, DbError> {
+    fn find(&self, space: &ScheduleSpace, fit: &dyn Fn(&Config) -> bool) -> Result<Option<Found>, DbError> {
         let (keys, workload) = (KeyChain::of(&space.target().key()), space.workload().to_string());
         for entry in self.entries(&keys, &workload) {
             let entry = entry?;
             let best = entry.best()?;
-            if space.contains(&best.record.config) && !but_for.contains(&best.record.config) {
+            if space.contains(&best.record.config) && fit(&best.record.config) {
                 return Ok(Some(Found { best, reach: entry.reach() }));
             }
         }

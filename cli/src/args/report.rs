@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use autotune_network::Subject;
 use clap::Args;
 
-use super::{DbArgs, TargetArgs, VariantArgs};
+use super::{DbArgs, ShapeArgs, TargetArgs, VariantArgs};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -21,6 +21,8 @@ pub(crate) struct ReportArgs {
     /// Networks (resnet18) and workloads (conv2d:..., matmul:...)
     #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Subject::of, required = true)]
     pub(crate) subjects: Vec<Subject>,
+    #[command(flatten)]
+    pub(crate) shapes: ShapeArgs,
     /// The page's file, which is replaced as a whole ('-' for standard output)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,

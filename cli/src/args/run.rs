@@ -2,16 +2,16 @@
 
 use std::path::PathBuf;
 
-use autotune_network::Subject;
 use clap::Args;
 
-use super::{LookupArgs, TargetArgs};
+use super::{LookupArgs, SubjectArgs, TargetArgs};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   autotune run resnet18                                      on random inputs: how long it takes
   autotune run resnet18 --input image.npy --output out       out/logits.npy from image.npy
   autotune run bert_base --input input_ids=ids.npy --input mask=mask.npy
+  autotune run model.onnx --shape image=1x3x480x640          extents that the file leaves open
   autotune run resnet18 --repeat 100 --json latency.json     figures
   autotune run resnet18 --check                              every tensor beside the reference
 
@@ -19,9 +19,8 @@ What was not tuned runs by the schedules that are predicted to be the fastest, a
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// A network (resnet18)
-    #[arg(value_name = "NETWORK", value_parser = Subject::of)]
-    pub(crate) subject: Subject,
+    #[command(flatten)]
+    pub(crate) subject: SubjectArgs,
     /// A tensor to run on, as NumPy writes it; a single input needs no name. Inputs that are not given are random
     #[arg(long, value_name = "[NAME=]FILE.npy")]
     pub(crate) input: Vec<String>,

@@ -7,7 +7,7 @@ use autotune::{Origin, Tuned};
 use autotune_db::TuningDb;
 use autotune_ir::KernelPlan;
 use autotune_ir::program::{Layout, Role};
-use autotune_network::{Compiled, StepTime, Subject};
+use autotune_network::{Compiled, StepTime};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::JsonSink;
 use super::lookup::look_up_db;
 use super::run::{inputs, latencies, network};
-use crate::args::{DbArgs, TargetArgs};
+use crate::args::{DbArgs, SubjectArgs, TargetArgs};
 
 /// Runs of the network, and of each step.
 const RUNS: usize = 30;
@@ -45,7 +45,7 @@ struct Profile {
     steps: Vec<StepFigures>,
 }
 
-pub(super) fn run(subject: &Subject, target: &TargetArgs, db: &DbArgs, json: Option<PathBuf>) -> Result<()> {
+pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json: Option<PathBuf>) -> Result<()> {
     let json = JsonSink::new(json)?;
     let (graph, target) = network(subject, target)?;
     let db: Option<TuningDb> = look_up_db(db)?;

@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use autotune_ir::Target;
-use autotune_network::{Compiled, Element, Graph, Node, Subject, Tensor, Workspace};
+use autotune_network::{Compiled, Element, Graph, Node, Tensor, Workspace};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use super::lookup::look_up_source;
 use super::{JsonSink, npy, warn};
-use crate::args::{Failure, RunArgs, TargetArgs};
+use crate::args::{Failure, RunArgs, SubjectArgs, TargetArgs};
 use crate::output::say;
 
 /// Runs before those that count.
@@ -71,7 +71,7 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
 }
 
 /// The graph of a network, and the CPU that it runs on.
-pub(super) fn network(subject: &Subject, target: &TargetArgs) -> Result<(Graph, Target)> {
+pub(super) fn network(subject: &SubjectArgs, target: &TargetArgs) -> Result<(Graph, Target)> {
     let Some(graph) = subject.graph()? else {
         return Err(Failure::Usage("a workload is no network: autotune bench times it".into()).into());
     };

@@ -25,7 +25,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let Some(subject) = &args.subject else {
         return Err(Failure::Usage("no network or workload given".into()).into());
     };
-    let graph = subject.graph()?;
+    let graph = args.shapes.graph(subject)?;
     let network = &args.variant.of(subject.tasks(graph.as_ref()));
     let json = JsonSink::new(args.json.clone())?;
     let db = open_db(&args.db)?;
