@@ -292,7 +292,9 @@ fn a_database_in_use_is_refused_with_its_holder() {
 fn networks_and_targets_are_listed() {
     let sandbox = Sandbox::new();
     let tasks = sandbox.run("tasks resnet18").expect(0).stdout;
-    assert!(tasks.contains("C12") && tasks.contains("dense") && tasks.contains("3.628 GFLOP"), "{tasks}");
+    assert!(tasks.contains("layer4.0.conv2") && tasks.contains("bias,add,act=relu") && tasks.contains("fc"), "{tasks}");
+    let total = tasks.lines().last().unwrap();
+    assert!(total.starts_with("resnet18: 3.6") && total.contains("GFLOP in all"), "{total}");
     let targets = sandbox.run("targets").expect(0).stdout;
     assert!(targets.contains("GFLOP/s") && targets.contains("GB/s") && targets.contains("threads="), "{targets}");
     for (word, key) in [("cuda: ", "cuda:sm_"), ("opencl: ", "opencl:")] {

@@ -1,0 +1,100 @@
+//! Networks on the command line: running them, their figures, files in and out, what is wrong with them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod sandbox;
+
+use std::fs;
+
+use sandbox::Sandbox;
+
+/// The network of the library that takes least.
+const NETWORK: &str = "dqn";
+
+/// An array of `1 x 4 x 84 x 84` numbers as NumPy writes it.
+fn npy(extents: &str, count: usize) -> Vec<u8> {
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({extents}), }}");
+    let padded = format!("{header:<117}\n");
+    let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    bytes.extend(padded.as_bytes());
+    bytes.extend((0..count).flat_map(|i| ((i % 7) as f32 / 7.0 - 0.4).to_le_bytes()));
+    bytes
+}
+
+#[test]
+fn a_network_runs_and_tells_its_figures() {
+    let sandbox = Sandbox::new();
+    let run = sandbox.run(&format!("run {NETWORK} --threads 2 --repeat 3 --check --json figures.json")).expect(0);
+    assert!(run.stdout.starts_with("dqn: ") && run.stdout.contains(" ms (p10 "), "{}", run.stdout);
+    assert!(run.stderr.contains("kernels not tuned on cpu:"), "{}", run.stderr);
+    assert!(run.stderr.contains("steps compared with the reference"), "{}", run.stderr);
+
+    let figures = fs::read_to_string(sandbox.path("figures.json")).unwrap();
+    let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
+    let latency = |name: &str| figures["latency_secs"][name].as_f64().unwrap();
+    assert!(0.0 < latency("p10") && latency("p10") <= latency("median") && latency("median") <= latency("p90"));
+    assert!(figures["peak_bytes"].as_u64().unwrap() > 1 << 20 && figures["load_secs"].as_f64().unwrap() > 0.0);
+    assert_eq!(figures["tuned_tasks"], 0);
+    assert!(figures["untuned_tasks"].as_u64().unwrap() >= 5);
+}
+
+#[test]
+fn tensors_come_from_files_and_go_to_files() {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path("image.npy"), npy("1, 4, 84, 84", 4 * 84 * 84)).unwrap();
+    sandbox.run(&format!("run {NETWORK} --input image.npy --output first --repeat 1 --threads 1")).expect(0);
+    let output = fs::read_dir(sandbox.path("first")).unwrap().next().unwrap().unwrap().file_name();
+    let name = output.to_str().unwrap();
+    let first = fs::read(sandbox.path(&format!("first/{name}"))).unwrap();
+    assert!(first.starts_with(b"\x93NUMPY") && first.len() == 128 + 18 * 4, "{name}: {} bytes", first.len());
+
+    // The same again, and from another file something else.
+    sandbox.run(&format!("run {NETWORK} --input image.npy --output second --repeat 1 --threads 1")).expect(0);
+    assert_eq!(fs::read(sandbox.path(&format!("second/{name}"))).unwrap(), first);
+    sandbox.run(&format!("run {NETWORK} --output third --repeat 1 --threads 1")).expect(0);
+    assert_ne!(fs::read(sandbox.path(&format!("third/{name}"))).unwrap(), first);
+}
+
+#[test]
+fn what_is_wrong_is_told_in_one_line() {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path("small.npy"), npy("1, 4, 8, 8", 256)).unwrap();
+    fs::write(sandbox.path("text.npy"), "no array").unwrap();
+    fs::write(sandbox.path("broken.onnx"), "no model").unwrap();
+    for (line, code, expected) in [
+        (format!("run {NETWORK} --input small.npy"), 2, "shape [1, 4, 8, 8], where"),
+        (format!("run {NETWORK} --input text.npy"), 2, "no array of f32 numbers"),
+        (format!("run {NETWORK} --input nothing.npy"), 2, "nothing.npy"),
+        (format!("run {NETWORK} --input other=small.npy"), 2, "one of the inputs"),
+        (format!("run {NETWORK} --target opencl"), 2, "networks run on CPUs"),
+        (format!("run {NETWORK} --shape image=1x3"), 2, "dqn has its shapes"),
+        (format!("run {NETWORK} --shape image"), 2, "--shape 'image'"),
+        ("run matmul:m=4,n=4,k=4".into(), 2, "a workload is no network"),
+        ("run resnet19".into(), 2, "unknown network 'resnet19'"),
+        ("run missing.onnx".into(), 1, "missing.onnx"),
+        ("run broken.onnx".into(), 1, "no ONNX model"),
+        ("broken.onnx --trials 1".into(), 1, "no ONNX model"),
+    ] {
+        let run = sandbox.run(&line).expect(code);
+        assert!(run.stderr.contains(expected), "{line}: {}", run.stderr);
+        assert_eq!(run.stderr.lines().count(), 1, "{line}: {}", run.stderr);
+        assert!(run.stdout.is_empty(), "{line}: {}", run.stdout);
+    }
+}
+
+#[test]
+fn a_network_is_tuned_runs_faster_or_as_fast_and_is_told_step_by_step() {
+    let sandbox = Sandbox::new();
+    let tuned = sandbox.run(&format!("{NETWORK} --threads 1 --trials 12 --json tuned.json")).expect(0);
+    assert!(tuned.stdout.contains("whole network, run: default"), "{}", tuned.stdout);
+    let report: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(sandbox.path("tuned.json")).unwrap()).unwrap();
+    assert!(report["network"]["best_secs"].as_f64().unwrap() > 0.0 && report["tasks"].is_array());
+
+    let run = sandbox.run(&format!("run {NETWORK} --threads 1 --repeat 1 --check --json -")).expect(0);
+    let figures: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert!(figures["tuned_tasks"].as_u64().unwrap() >= 5, "{figures}");
+
+    let profile = sandbox.run(&format!("bench {NETWORK} --threads 1 --profile")).expect(0).stdout;
+    assert!(profile.contains("tuned") && profile.contains("the sum of its steps"), "{profile}");
+}
