@@ -15,7 +15,7 @@
 //! # use autotune_ir::spec::{Equation, Reduction, Spec};
 //! # use autotune_ir::program::{Access, BufferId, Expr, Program};
 //! # use autotune_ir::{CpuTarget, Target};
-//! # let (axes, output, value) = (vec![], Access { buffer: BufferId(0), index: vec![] }, Expr::Const(0.0));
+//! # let (axes, output, value) = (vec![], Access { buffer: BufferId(0), index: [].into() }, Expr::Const(0.0));
 //! # let equations = vec![Equation { axes, output, value, reduction: Reduction::Sum }];
 //! # let spec = std::sync::Arc::new(Spec { name: "nothing".into(), tensors: vec![], equations, main: 0 });
 //! # let (axes, vars, buffers, stages) = (vec![], vec![], vec![], vec![]);

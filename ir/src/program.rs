@@ -46,7 +46,7 @@ mod op;
 mod preorder;
 mod warp_role;
 
-pub use expr::{Access, Expr, Gather, InBounds, gathered_index};
+pub use expr::{Access, Expr, Gather, InBounds, Index, gathered_index};
 pub use grid::Grid;
 pub use op::{BinaryOp, Compare, UnaryOp};
 pub use preorder::preorder;

@@ -18,6 +18,9 @@ type Intervals = SmallVec<[(i64, i64); 1]>;
 /// Product of one set per axis.
 pub(crate) type SetBox = Vec<Set>;
 
+/// Boxes up to which it is quicker to compare each with each than to cut the space.
+const FEW: usize = 6;
+
 impl Set {
     /// The values of `affine`; `None` if it is not plain that each occurs once, or if they are too scattered.
     ///
@@ -67,6 +70,19 @@ impl Set {
     pub(crate) fn len(&self) -> u128 {
         self.0.iter().map(|(low, high)| (high - low) as u128).sum()
     }
+
+    /// True if some value is in both.
+    fn meets(&self, other: &Self) -> bool {
+        let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
+        while let (Some(&&(a_low, a_high)), Some(&&(b_low, b_high))) = (a.peek(), b.peek()) {
+            if a_low < b_high && b_low < a_high {
+                return true;
+            }
+            let behind = if a_high <= b_high { &mut a } else { &mut b };
+            behind.next();
+        }
+        false
+    }
 }
 
 /// The intervals, and their copies `step, 2*step, .. last*step` higher; they start at 0 and span no more than `step`.
@@ -94,46 +110,67 @@ pub(crate) fn volume(set_box: &SetBox) -> u128 {
 
 /// Two boxes of different labels with a point in common. `extents`: the size of each axis, which the sets stay within.
 ///
-/// The space is cut axis by axis where the boxes at hand begin and end; a part that only boxes of one label reach is left.
+/// The space is cut axis by axis where the boxes at hand begin and end; a part that only boxes of one label reach is left, and of a part
+/// that few reach each is compared with each.
 pub(crate) fn overlap(boxes: &[&SetBox], labels: &[usize], extents: &[usize]) -> Option<(usize, usize)> {
     fn search(
         boxes: &[&SetBox],
         labels: &[usize],
         extents: &[usize],
         axis: usize,
-        at_hand: Vec<usize>,
+        at_hand: &[usize],
     ) -> Option<(usize, usize)> {
         let (&first, rest) = at_hand.split_first()?;
         let other = *rest.iter().find(|&&i| labels[i] != labels[first])?;
         if axis == extents.len() {
             return Some((first, other));
         }
-        parts(boxes, &at_hand, axis, extents[axis])
+        if at_hand.len() <= FEW {
+            let meets = |a: usize, b: usize| boxes[a][axis..].iter().zip(&boxes[b][axis..]).all(|(a, b)| a.meets(b));
+            let pairs = at_hand.iter().enumerate().flat_map(|(i, &a)| at_hand[i + 1..].iter().map(move |&b| (a, b)));
+            return pairs.into_iter().find(|&(a, b)| labels[a] != labels[b] && meets(a, b));
+        }
+        if are_alike(boxes, at_hand, axis) {
+            let is_empty = boxes[first][axis].0.is_empty();
+            return (!is_empty).then(|| search(boxes, labels, extents, axis + 1, at_hand)).flatten();
+        }
+        parts(boxes, at_hand, axis, extents[axis])
             .into_iter()
-            .find_map(|(_, inside)| search(boxes, labels, extents, axis + 1, inside))
+            .find_map(|(_, inside)| search(boxes, labels, extents, axis + 1, &inside))
     }
-    search(boxes, labels, extents, 0, (0..boxes.len()).collect())
+    let all: Vec<usize> = (0..boxes.len()).collect();
+    search(boxes, labels, extents, 0, &all)
+}
+
+/// True if the boxes at hand have the same set along an axis, where nothing needs to be cut then.
+fn are_alike(boxes: &[&SetBox], at_hand: &[usize], axis: usize) -> bool {
+    at_hand.windows(2).all(|pair| boxes[pair[0]][axis] == boxes[pair[1]][axis])
 }
 
 /// A point of the space that no box contains.
 pub(crate) fn gap(boxes: &[&SetBox], extents: &[usize]) -> Option<Vec<i64>> {
-    fn search(boxes: &[&SetBox], extents: &[usize], point: &mut Vec<i64>, at_hand: Vec<usize>) -> bool {
+    fn search(boxes: &[&SetBox], extents: &[usize], point: &mut Vec<i64>, at_hand: &[usize]) -> bool {
         let axis = point.len();
-        if at_hand.is_empty() {
+        let Some(&first) = at_hand.first() else {
             point.resize(extents.len(), 0);
             return true;
-        }
+        };
         if axis == extents.len() {
             return false;
         }
-        parts(boxes, &at_hand, axis, extents[axis]).into_iter().any(|(start, inside)| {
+        if boxes[first][axis].as_prefix() == Some(extents[axis]) && are_alike(boxes, at_hand, axis) {
+            point.push(0);
+            return search(boxes, extents, point, at_hand);
+        }
+        parts(boxes, at_hand, axis, extents[axis]).into_iter().any(|(start, inside)| {
             point.truncate(axis);
             point.push(start);
-            search(boxes, extents, point, inside)
+            search(boxes, extents, point, &inside)
         })
     }
+    let all: Vec<usize> = (0..boxes.len()).collect();
     let mut point = Vec::new();
-    search(boxes, extents, &mut point, (0..boxes.len()).collect()).then_some(point)
+    search(boxes, extents, &mut point, &all).then_some(point)
 }
 
 /// The axis `0..extent` cut where the sets of the boxes at hand begin and end: the first value of each kind of part, and

@@ -93,7 +93,7 @@ impl Contraction {
     pub fn of_equation(spec: &Arc<Spec>, number: usize, tail: usize) -> Self {
         let own = &spec.equations[number];
         let operand =
-            |access: &Access| Operand { shape: spec.tensor(access).shape.clone(), index: access.index.clone() };
+            |access: &Access| Operand { shape: spec.tensor(access).shape.clone(), index: access.index.to_vec() };
         let [data, weight] = own.loads()[..] else { unreachable!("a contraction multiplies two tensors") };
         let bias = spec.equations[tail].loads().into_iter().find(|access| access.index.len() == 1);
         Self {

@@ -7,7 +7,9 @@ use crate::contraction::Contraction;
 use crate::workload::Workload;
 use autotune_ir::Spec;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::program::{Access, BufferId, Expr, Layout, Loop, LoopKind, Node, Role, Scope, Store, StoreMode};
+use autotune_ir::program::{
+    Access, BufferId, Expr, Index, Layout, Loop, LoopKind, Node, Role, Scope, Store, StoreMode,
+};
 
 use nest::Nest;
 
@@ -110,14 +112,15 @@ where
     loops.into_iter().rev().fold(body, wrap)
 }
 
-pub(crate) fn load(buffer: BufferId, index: Vec<Affine>) -> Expr {
-    Expr::Load(Access { buffer, index })
+pub(crate) fn load(buffer: BufferId, index: impl Into<Index>) -> Expr {
+    Expr::Load(Access { buffer, index: index.into() })
 }
 
 pub(crate) fn add(a: Expr, b: Expr) -> Expr {
     Expr::sum(a, b)
 }
 
-pub(crate) fn assign(buffer: BufferId, index: Vec<Affine>, value: Expr) -> Node {
-    Node::Store(Store { dst: Access { buffer, index }, mode: StoreMode::Assign, value, iteration: None })
+pub(crate) fn assign(buffer: BufferId, index: impl Into<Index>, value: Expr) -> Node {
+    let dst = Access { buffer, index: index.into() };
+    Node::Store(Store { dst, mode: StoreMode::Assign, value, iteration: None })
 }

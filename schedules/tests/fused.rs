@@ -238,7 +238,7 @@ fn inputs_and_iterations_that_do_not_fit_each_other_are_found() {
         for_each_store(compute(program), &mut |store| {
             let shift = |access: &Access| match access.buffer == input {
                 true => {
-                    Expr::Load(Access { index: vec![access.index[0].clone(), Affine::default()], ..access.clone() })
+                    Expr::Load(Access { index: [access.index[0].clone(), Affine::default()].into(), ..access.clone() })
                 }
                 false => Expr::Load(access.clone()),
             };

@@ -286,7 +286,7 @@ fn a_diagonal_is_not_the_whole_result() {
     let output = program.find(Role::Output).unwrap();
     let thread = Grid::of(&program.stages[0]).unwrap().threads[0].var;
     let index = vec![Affine::var(thread), Affine::var(thread)];
-    let dst = Access { buffer: output, index };
+    let dst = Access { buffer: output, index: index.into() };
     let store = Node::Store(Store { dst, mode: StoreMode::Assign, value: Expr::Const(0.0), iteration: None });
     let when = vec![InBounds { index: Affine::var(thread), extent: 32 }];
     let diagonal = Node::Guard { when, body: vec![store] };

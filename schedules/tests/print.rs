@@ -29,7 +29,7 @@ fn sums_in_products_keep_their_parentheses() {
     else {
         unreachable!()
     };
-    store.dst.index.push(nests::number(3));
+    store.dst.index = [nests::number(3)].into();
     program.stages[1].body = vec![Node::Store(store)];
     let text = program.to_string();
     assert!(text.ends_with("\n  output[3] = (1.0 + 2.0 * -0.5) * max(3.0, 0.0)\n"), "{text}");

@@ -236,7 +236,7 @@ fn indices_that_are_no_registers_are_refused() {
     let refused = Err(AssembleError::RegisterIndex { buffer: "acc".into() });
     let whole = tiled_matmul("matmul:m=2,n=8,k=4", [2, 8, 4]);
     let kk = VarId(whole.vars.iter().position(|v| v == "kk").unwrap() as u32);
-    let change = |new: &dyn Fn(&mut Vec<Affine>)| {
+    let change = |new: &dyn Fn(&mut [Affine])| {
         let mut program = whole.clone();
         for_each_store(&mut program.stages[1].body, &mut |store| {
             if store.mode == StoreMode::Accumulate {

@@ -94,7 +94,7 @@ impl<'a> Nest<'a> {
             operands: program.buffers.iter().map(|b| operand_of_role(b.role)).collect(),
             axis_of: vec![None; program.vars.len()],
         };
-        let mut walk = Walk { stack: Vec::with_capacity(32), opened: vec![0; program.buffers.len()] };
+        let mut walk = Walk { stack: Vec::with_capacity(32), trips: 1.0, opened: vec![0; program.buffers.len()] };
         for stage in &program.stages {
             nest.add_stage(stage, &mut walk);
         }
@@ -122,9 +122,12 @@ impl<'a> Nest<'a> {
         for node in nodes {
             match node {
                 Node::Loop(l) => {
+                    let outer = walk.trips;
                     walk.stack.push(l);
+                    walk.trips *= l.extent as f64;
                     self.add_nodes(&l.body, walk);
                     walk.stack.pop();
+                    walk.trips = outer;
                 }
                 Node::Alloc { buffer, body } => {
                     walk.opened[buffer.0 as usize] = walk.stack.len();
@@ -134,7 +137,7 @@ impl<'a> Nest<'a> {
                     self.follow_copy(store);
                     self.add_leaf(store, walk);
                 }
-                Node::Prefetch { .. } => self.prefetches += trips(walk),
+                Node::Prefetch { .. } => self.prefetches += walk.trips,
                 node => self.add_nodes(node.body(), walk),
             }
         }
@@ -156,7 +159,7 @@ impl<'a> Nest<'a> {
             loops: start..self.loops.len(),
             tree: self.trees.len() - 1,
             register_depth: in_registers.then(|| walk.opened[dst.0 as usize]),
-            trips: trips(walk),
+            trips: walk.trips,
         });
     }
 
@@ -256,13 +259,10 @@ impl Classes {
 /// Where the walk over a stage stands.
 struct Walk<'a> {
     stack: Vec<&'a Loop>,
+    /// How often what stands here runs.
+    trips: f64,
     /// Number of loops around the latest allocation of each buffer.
     opened: Vec<usize>,
-}
-
-/// How often what stands here runs.
-fn trips(walk: &Walk) -> f64 {
-    walk.stack.iter().map(|l| l.extent as f64).product()
 }
 
 fn operand_of_role(role: Role) -> Operand {

@@ -180,7 +180,7 @@ impl<'a> Fragments<'a> {
         let own = [Affine::var(i.var), Affine::var(j.var), Affine::var(h.var), run];
         acc.scope == Scope::Register
             && self.store.mode == StoreMode::Accumulate
-            && self.store.dst.index == own
+            && self.store.dst.index[..] == own
             && acc.shape == [i.extent, j.extent, 2, 2 * p.extent]
     }
 

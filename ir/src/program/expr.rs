@@ -1,5 +1,8 @@
 //! What is stored: values, made of elements of buffers.
 
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
 use super::BufferId;
 use super::op::{BinaryOp, Compare, UnaryOp};
 use crate::affine::Affine;
@@ -10,7 +13,53 @@ pub struct Access {
     /// The buffer.
     pub buffer: BufferId,
     /// One index per physical dimension.
-    pub index: Vec<Affine>,
+    pub index: Index,
+}
+
+/// The index of an element, which accesses share: a transform reads the same few elements again and again, and its copies were most of what
+/// its loop nests take. It is copied where it is changed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Index(Arc<[Affine]>);
+
+impl Deref for Index {
+    type Target = [Affine];
+
+    fn deref(&self) -> &[Affine] {
+        &self.0
+    }
+}
+
+impl DerefMut for Index {
+    fn deref_mut(&mut self) -> &mut [Affine] {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl From<Vec<Affine>> for Index {
+    fn from(index: Vec<Affine>) -> Self {
+        Self(index.into())
+    }
+}
+
+impl<const N: usize> From<[Affine; N]> for Index {
+    fn from(index: [Affine; N]) -> Self {
+        Self(Arc::new(index))
+    }
+}
+
+impl FromIterator<Affine> for Index {
+    fn from_iter<I: IntoIterator<Item = Affine>>(index: I) -> Self {
+        Self(index.into_iter().collect())
+    }
+}
+
+impl<'a> IntoIterator for &'a Index {
+    type Item = &'a Affine;
+    type IntoIter = std::slice::Iter<'a, Affine>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
 }
 
 /// The condition `0 <= index < extent`.

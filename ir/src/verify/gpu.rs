@@ -1,7 +1,8 @@
 //! What only GPU stages have: launches and guards.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+
+use smallvec::SmallVec;
 
 use super::{Problem, ProgramError, phases};
 use crate::affine::{Affine, VarId};
@@ -99,8 +100,8 @@ pub(super) fn range(
     Some((low, high))
 }
 
-/// Values, and the extents of variables in them that no loop is over.
-type Guarded<'v> = (Cow<'v, [Affine]>, HashMap<VarId, usize>);
+/// Values, and variables in them that no loop is over, with their extents.
+type Guarded<'v> = (Cow<'v, [Affine]>, SmallVec<[(VarId, usize); 2]>);
 
 /// The values with what each condition compares replaced by a variable of its own, and the extents of those variables. `None`
 /// if a condition is not plainly about one of the values alone, or does not leave it `0..n`, each taken once.
@@ -109,7 +110,7 @@ pub(super) fn apply_guards<'v>(
     guards: &[&InBounds],
     extent_of: impl Fn(VarId) -> usize + Copy,
 ) -> Option<Guarded<'v>> {
-    let (mut values, mut extents) = (Cow::Borrowed(values), HashMap::new());
+    let (mut values, mut extents) = (Cow::Borrowed(values), SmallVec::new());
     for guard in guards {
         let left = Set::of(&guard.index, extent_of)?.below(guard.extent).as_prefix()?;
         let (at, (c, rest)) = values.iter().enumerate().find_map(|(i, v)| Some((i, split_off(v, &guard.index)?)))?;
@@ -118,7 +119,7 @@ pub(super) fn apply_guards<'v>(
             return None;
         }
         let var = VarId(u32::MAX - extents.len() as u32);
-        extents.insert(var, left);
+        extents.push((var, left));
         values.to_mut()[at] = rest + Affine::var(var) * c;
     }
     Some((values, extents))

@@ -164,50 +164,37 @@ pub(super) fn axes_of(program: &Program, equation: usize) -> Cow<'_, [AxisInfo]>
     axes.map(|(id, axis)| AxisInfo::whole(id, axis)).collect()
 }
 
-/// The element that a point of the main equation reads of a tensor, by logical index; `None` if the point does not say, or if the
-/// equation reads no such tensor.
-pub(super) fn element_read(program: &Program, role: Role, point: &[Affine]) -> Option<Vec<Affine>> {
-    let algorithm = &program.algorithm;
-    let access = algorithm.main().loads().into_iter().find(|access| algorithm.role(access.buffer) == role)?;
-    element_at(program, access, (algorithm.main, point))
+/// The access of the main equation to the tensor of a role, if it reads one.
+pub(super) fn access_of(program: &Program, role: Role) -> Option<&Access> {
+    let (algorithm, mut found) = (&program.algorithm, None);
+    algorithm.main().value.for_each_load(&mut |access| {
+        if found.is_none() && algorithm.role(access.buffer) == role {
+            found = Some(access);
+        }
+    });
+    found
 }
 
-/// The element that an access of an equation is at a point of its, by logical index; `None` if the point does not say.
-pub(super) fn element_at(
-    program: &Program,
-    access: &Access,
-    (equation, point): (usize, &[Affine]),
-) -> Option<Vec<Affine>> {
-    let mut values = vec![Some(Affine::default()); program.algorithm.equations[equation].axes.len()];
-    for (axis, value) in axes_of(program, equation).iter().zip(point) {
-        match &axis.of {
-            AxisOf::Part { axis, step } => {
-                if let Some(total) = &mut values[*axis] {
-                    total.add_scaled(value, *step as i64);
-                }
+/// An index less the value that an index of an equation has at a point of its axes; `None` if the point does not say.
+pub(super) fn less(mut from: Affine, index: &Affine, axes: &[AxisInfo], point: &[Affine]) -> Option<Affine> {
+    from.constant -= index.constant;
+    for &(VarId(own), c) in &index.terms {
+        for (axis, value) in axes.iter().zip(point) {
+            match &axis.of {
+                AxisOf::Part { axis, step } if *axis == own as usize => from.add_scaled(value, -c * *step as i64),
+                AxisOf::Fused(of) if of.contains(&(own as usize)) => return None,
+                AxisOf::Part { .. } | AxisOf::Fused(_) => {}
             }
-            AxisOf::Fused(of) => of.iter().for_each(|&axis| values[axis] = None),
         }
     }
-
-    let at = |index: &Affine| {
-        let mut total = Affine::constant(index.constant);
-        for &(VarId(axis), c) in &index.terms {
-            total.add_scaled(values[axis as usize].as_ref()?, c);
-        }
-        Some(total)
-    };
-    access.index.iter().map(at).collect()
+    Some(from)
 }
 
-/// The logical index of an element by its physical one.
-pub(super) fn logical_index(physical: &[Affine], layout: Layout) -> Vec<Affine> {
+/// The logical index of an element along a dimension, by its physical index.
+pub(super) fn logical_index(physical: &[Affine], layout: Layout, dim: usize) -> Affine {
     match (layout, physical) {
-        (Layout::ChannelBlocked(block), [n, c, pixel @ .., lane]) => {
-            let channel = c.clone() * block as i64 + lane.clone();
-            [n.clone(), channel].into_iter().chain(pixel.iter().cloned()).collect()
-        }
-        _ => physical.to_vec(),
+        (Layout::ChannelBlocked(block), [_, c, .., lane]) if dim == 1 => c.clone() * block as i64 + lane,
+        _ => physical[dim].clone(),
     }
 }
 

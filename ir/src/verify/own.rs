@@ -34,6 +34,9 @@ impl Walk<'_, '_> {
     /// True if the digits that the index of a store is made of take every combination, each once, whatever the rest of the index
     /// is, and the other digits keep nothing from being stored.
     fn digits_are_free(&self, store: &Store) -> bool {
+        if self.digits.is_empty() {
+            return true;
+        }
         let guards = self.guards.iter().map(|guard| &guard.index);
         // What decides the place: the index and its conditions, and the numbers whose digits do.
         let mut deciding: Vec<&Affine> = store.dst.index.iter().chain(guards).collect();

@@ -4,7 +4,7 @@ use super::ProgramError;
 use super::walk::Walk;
 use crate::affine::VarId;
 use crate::instruction::Asynchrony;
-use crate::program::{Access, Buffer, BufferId, Expr, Gather, LoopKind, Node, Role, Scope, Store, WarpRole};
+use crate::program::{Access, Buffer, BufferId, Gather, LoopKind, Node, Role, Scope, Store, WarpRole};
 
 impl Walk<'_, '_> {
     /// Why a node may not stand here, if it may not.
@@ -56,16 +56,14 @@ impl Walk<'_, '_> {
     }
 
     /// What is found by values is an element of an operand, which nothing writes, and stays within it whatever they are.
-    pub(super) fn check_gathers(&self, value: &Expr) -> Result<(), ProgramError> {
-        let is_right = |Gather { access, dims, at }: &Gather| {
-            let buffer = self.program.buffer(access.buffer);
-            let is_zero = |dim: &usize| access.index.get(*dim).is_some_and(|index| index.as_constant() == Some(0));
-            let is_once = |(place, dim): (usize, &usize)| !dims[..place].contains(dim) && is_zero(dim);
-            matches!(buffer.role, Role::Operand(_)) && dims.len() == at.len() && dims.iter().enumerate().all(is_once)
-        };
-        match value.any(&|expr| matches!(expr, Expr::Gather(gather) if !is_right(gather))) {
-            true => self.nesting("an element found by values that is none of an operand"),
-            false => Ok(()),
+    pub(super) fn check_gather(&self, Gather { access, dims, at }: &Gather) -> Result<(), ProgramError> {
+        let buffer = self.program.buffer(access.buffer);
+        let is_zero = |dim: &usize| access.index.get(*dim).is_some_and(|index| index.as_constant() == Some(0));
+        let is_once = |(place, dim): (usize, &usize)| !dims[..place].contains(dim) && is_zero(dim);
+        let is_operand = matches!(buffer.role, Role::Operand(_));
+        match is_operand && dims.len() == at.len() && dims.iter().enumerate().all(is_once) {
+            true => Ok(()),
+            false => self.nesting("an element found by values that is none of an operand"),
         }
     }
 

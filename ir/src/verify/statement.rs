@@ -1,6 +1,8 @@
 //! What is done in an iteration: a statement of an equation of the algorithm.
 
-use crate::program::{Access, BufferId, Expr, Program, Role, Store, StoreMode};
+use smallvec::SmallVec;
+
+use crate::program::{Access, BinaryOp, BufferId, Expr, Program, Role, Store, StoreMode};
 use crate::spec::{Equation, Reduction, Spec};
 
 /// What a statement reads.
@@ -10,12 +12,11 @@ pub(super) struct Operand<'a> {
     pub(super) means: Option<Access>,
 }
 
+/// What a statement reads, mostly two factors.
+type Operands<'a> = SmallVec<[Operand<'a>; 2]>;
+
 /// What a store that is an iteration of an equation reads, or why it is no statement of it.
-pub(super) fn operands<'a>(
-    program: &Program,
-    number: usize,
-    store: &'a Store,
-) -> Result<Vec<Operand<'a>>, &'static str> {
+pub(super) fn operands<'a>(program: &Program, number: usize, store: &'a Store) -> Result<Operands<'a>, &'static str> {
     let spec = &program.algorithm;
     let Some(equation) = spec.equations.get(number) else {
         return Err("an iteration of an equation that does not exist");
@@ -24,7 +25,7 @@ pub(super) fn operands<'a>(
         let Some(factors) = store.factors() else {
             return Err("an iteration with something else than a product of two loads that is accumulated");
         };
-        return Ok(factors.map(|access| Operand { access, means: None }).into());
+        return Ok(factors.into_iter().map(|access| Operand { access, means: None }).collect());
     }
 
     // Where nothing is combined, the result may be stored at once.
@@ -36,10 +37,10 @@ pub(super) fn operands<'a>(
 
 /// True for a sum of products of two loads.
 fn is_product(main: &Equation) -> bool {
-    let loads = main.loads();
+    let is_of_loads = |factors: &[Expr; 2]| factors.iter().all(|factor| matches!(factor, Expr::Load(_)));
     main.reduction == Reduction::Sum
         && main.reduces()
-        && matches!(loads[..], [a, b] if main.value == Expr::product(Expr::Load(a.clone()), Expr::Load(b.clone())))
+        && matches!(&main.value, Expr::Binary(BinaryOp::Mul, factors) if is_of_loads(factors))
 }
 
 /// The last equation with this one's value in the place of what it defines, if it is all that comes behind it.
@@ -51,8 +52,8 @@ fn composed(spec: &Spec, number: usize) -> Option<Expr> {
 }
 
 /// What the store reads, in the order in which `value` does, if it combines such a value with what it stores to.
-fn read<'a>(program: &Program, equation: &Equation, value: &Expr, store: &'a Store) -> Option<Vec<Operand<'a>>> {
-    let mark = Access { buffer: BufferId(u32::MAX), index: Vec::new() };
+fn read<'a>(program: &Program, equation: &Equation, value: &Expr, store: &'a Store) -> Option<Operands<'a>> {
+    let mark = Access { buffer: BufferId(u32::MAX), index: [].into() };
     let made = match equation.reduces() {
         true => equation.reduction.store(mark.clone(), value.clone(), None),
         false => Store { dst: mark.clone(), mode: StoreMode::Assign, value: value.clone(), iteration: None },
@@ -64,7 +65,7 @@ fn read<'a>(program: &Program, equation: &Equation, value: &Expr, store: &'a Sto
     let (mut wanted, mut found) = (Vec::new(), Vec::new());
     made.value.for_each_load(&mut |access| wanted.push(access.clone()));
     store.value.for_each_load(&mut |access| found.push(access));
-    let mut operands = Vec::new();
+    let mut operands = Operands::new();
     for (access, means) in found.into_iter().zip(wanted) {
         match means == mark {
             true if *access != store.dst => return None,
@@ -84,6 +85,6 @@ fn read<'a>(program: &Program, equation: &Equation, value: &Expr, store: &'a Sto
 
 /// An expression without what is read where.
 fn shape(value: &Expr) -> Expr {
-    let nothing = |_: &Access| Expr::Load(Access { buffer: BufferId(0), index: Vec::new() });
+    let nothing = |_: &Access| Expr::Load(Access { buffer: BufferId(0), index: [].into() });
     value.replaced(&mut { nothing })
 }

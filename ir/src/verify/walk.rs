@@ -10,15 +10,18 @@ use super::{Problem, ProgramError, interface};
 use crate::affine::{Affine, VarId};
 use crate::instruction::{Asynchrony, Instruction, Site};
 use crate::program::{
-    Access, Buffer, BufferId, Grid, InBounds, Iteration, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
-    StoreMode, WarpRole, When, parallel_prefix,
+    Access, AxisInfo, Buffer, BufferId, Expr, Grid, InBounds, Iteration, Loop, LoopKind, Node, Program, Role, Scope,
+    Stage, Store, StoreMode, WarpRole, When, parallel_prefix,
 };
 use crate::sets::{Set, SetBox};
 use crate::spec::Tensor;
 
+/// A stage, by its number, and the loops around a node of it.
+pub(super) type NodePlace = (usize, SmallVec<[VarId; 16]>);
+
 /// A store's place and the box that it covers.
 pub(super) struct Covered {
-    pub(super) place: (usize, Vec<VarId>),
+    pub(super) place: NodePlace,
     pub(super) set_box: SetBox,
 }
 
@@ -108,8 +111,11 @@ impl<'a, 'f> Walk<'a, 'f> {
     }
 
     pub(super) fn fail<T>(&self, problem: Problem) -> Result<T, ProgramError> {
-        let vars: Vec<VarId> = self.loops.iter().map(|l| l.var).collect();
-        Err(ProgramError { place: place_name(self.program, &(self.stage.0, vars)), problem })
+        Err(ProgramError { place: place_name(self.program, &self.place()), problem })
+    }
+
+    fn place(&self) -> NodePlace {
+        (self.stage.0, self.loops.iter().map(|l| l.var).collect())
     }
 
     pub(super) fn nesting<T>(&self, what: &str) -> Result<T, ProgramError> {
@@ -191,7 +197,8 @@ impl<'a, 'f> Walk<'a, 'f> {
     /// Place and box of a store by the values of its axes or indices; `None` if they are not plainly a box.
     pub(super) fn covered(&self, values: &[Affine], guards: &[&InBounds]) -> Option<Covered> {
         let (values, within) = gpu::apply_guards(values, guards, |var| self.extent(var))?;
-        let extent = |var: VarId| within.get(&var).copied().unwrap_or_else(|| self.extent(var));
+        let known = |var: VarId| within.iter().find(|known| known.0 == var).map(|known| known.1);
+        let extent = |var: VarId| known(var).unwrap_or_else(|| self.extent(var));
         let mut vars: SmallVec<[VarId; 16]> = SmallVec::new();
         for &(var, _) in values.iter().flat_map(|value| &value.terms) {
             if extent(var) > 1 && vars.contains(&var) {
@@ -199,27 +206,16 @@ impl<'a, 'f> Walk<'a, 'f> {
             }
             vars.push(var);
         }
-        let set_box = values.iter().map(|value| Set::of(value, extent)).collect::<Option<_>>()?;
-        let path = self.loops.iter().map(|l| l.var).collect();
-        Some(Covered { place: (self.stage.0, path), set_box })
+        let mut set_box = SetBox::with_capacity(values.len());
+        for value in values.iter() {
+            set_box.push(Set::of(value, extent)?);
+        }
+        Some(Covered { place: self.place(), set_box })
     }
 
     fn store(&mut self, store: &'a Store) -> Result<(), ProgramError> {
         let dst = self.access(&store.dst, &self.guards)?;
-        let mut loads: SmallVec<[_; 8]> = SmallVec::new();
-        let note = &mut |load, guards: &[&'a InBounds]| loads.push((load, guards.to_vec()));
-        store.value.for_each_guarded_load(&mut self.guards.clone(), note);
-        for (load, guards) in &loads {
-            for condition in guards {
-                self.check_vars(&condition.index)?;
-            }
-            let buffer = self.access(load, guards)?;
-            if self.stage.1.when == When::AheadOfTime && !self.is_known_ahead(load.buffer, buffer) {
-                return self.fail(Problem::Forbidden { buffer: buffer.name.clone(), access: "read" });
-            }
-        }
-
-        self.check_gathers(&store.value)?;
+        self.value(&store.value, &mut self.guards.clone())?;
         self.check_copy(store, dst)?;
         let is_packing = self.stage.1.when == When::AheadOfTime;
         let may_write = match dst.role {
@@ -240,6 +236,34 @@ impl<'a, 'f> Walk<'a, 'f> {
         match &store.iteration {
             Some(iteration) => self.iterations(store, iteration),
             None => Ok(()),
+        }
+    }
+
+    /// What a value is made of may be read where these conditions hold.
+    fn value(&self, value: &'a Expr, guards: &mut Vec<&'a InBounds>) -> Result<(), ProgramError> {
+        let outer = guards.len();
+        match value {
+            Expr::Load(access) => self.load(access, guards)?,
+            Expr::Gather(gather) => {
+                self.load(&gather.access, guards)?;
+                self.check_gather(gather)?;
+            }
+            Expr::Guarded { when, .. } => {
+                when.iter().try_for_each(|condition| self.check_vars(&condition.index))?;
+                guards.extend(when);
+            }
+            Expr::Const(_) | Expr::Unary(..) | Expr::Binary(..) | Expr::Select(..) => {}
+        }
+        value.operands().iter().try_for_each(|of| self.value(of, guards))?;
+        guards.truncate(outer);
+        Ok(())
+    }
+
+    fn load(&self, load: &Access, guards: &[&InBounds]) -> Result<(), ProgramError> {
+        let buffer = self.access(load, guards)?;
+        match self.stage.1.when == When::AheadOfTime && !self.is_known_ahead(load.buffer, buffer) {
+            true => self.fail(Problem::Forbidden { buffer: buffer.name.clone(), access: "read" }),
+            false => Ok(()),
         }
     }
 
@@ -281,10 +305,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             return self.nesting("an access with more or fewer indices than dimensions");
         }
         for (dim, (index, &extent)) in access.index.iter().zip(&buffer.shape).enumerate() {
-            self.check_vars(index)?;
-            let Some((low, high)) = gpu::range(index, guards, |var| self.extent(var)) else {
-                continue;
-            };
+            let Some((low, high)) = self.range(index, guards)? else { continue };
             if low < 0 || high >= extent as i64 {
                 let buffer = buffer.name.clone();
                 return self.fail(Problem::OutOfBounds { buffer, dim, low, high, extent });
@@ -294,6 +315,23 @@ impl<'a, 'f> Walk<'a, 'f> {
             }
         }
         Ok(buffer)
+    }
+
+    /// Smallest and largest value of an index where the conditions hold; `None` if one of them never does.
+    fn range(&self, index: &Affine, guards: &[&InBounds]) -> Result<Option<(i64, i64)>, ProgramError> {
+        if !guards.is_empty() {
+            self.check_vars(index)?;
+            return Ok(gpu::range(index, guards, |var| self.extent(var)));
+        }
+        let (mut low, mut high) = (index.constant, index.constant);
+        for &(var, c) in &index.terms {
+            let Some(extent @ 1..) = self.extents.get(var.0 as usize).copied() else {
+                return self.fail(Problem::OutOfScope(self.program.affine(&Affine::var(var))));
+            };
+            let reach = c * (extent as i64 - 1);
+            (low, high) = (low + reach.min(0), high + reach.max(0));
+        }
+        Ok(Some((low, high)))
     }
 
     fn check_vars(&self, affine: &Affine) -> Result<(), ProgramError> {
@@ -360,35 +398,31 @@ impl<'a, 'f> Walk<'a, 'f> {
             }
         }
 
-        let in_place = self.check_operands((*equation, point), &operands)?;
+        let in_place = self.check_operands(&axes, point, &operands)?;
         self.found.iterations.push(Iterations { equation: *equation, covered, in_place });
         Ok(())
     }
 
     /// Operands read in place are read where the point says. True if the data operand is.
-    fn check_operands(&self, at: (usize, &[Affine]), operands: &[Operand]) -> Result<bool, ProgramError> {
+    fn check_operands(&self, axes: &[AxisInfo], point: &[Affine], operands: &[Operand]) -> Result<bool, ProgramError> {
         let mut in_place = false;
         for Operand { access, means } in operands {
             let buffer = self.program.buffer(access.buffer);
             if buffer.role == Role::Packed {
                 continue;
             }
-            let wanted = match means {
-                Some(means) => interface::element_at(self.program, means, at),
-                None => interface::element_read(self.program, buffer.role, at.1),
-            };
-            let Some(wanted) = wanted else {
-                return self.fail(Problem::Forbidden { buffer: buffer.name.clone(), access: "read" });
+            let forbidden = || Problem::Forbidden { buffer: buffer.name.clone(), access: "read" };
+            let Some(wanted) = means.as_ref().or_else(|| interface::access_of(self.program, buffer.role)) else {
+                return self.fail(forbidden());
             };
             in_place |= buffer.role == Role::Operand(0);
-            let found = interface::logical_index(&access.index, buffer.layout);
-            // A variable that is always zero says nothing.
-            let plain = |affine: &Affine| {
-                let terms = affine.terms.iter().copied().filter(|&(var, _)| self.extent(var) > 1);
-                Affine { constant: affine.constant, terms: terms.collect() }
-            };
-            if let Some(dim) = (0..wanted.len()).find(|&d| plain(&found[d]) != plain(&wanted[d])) {
-                return self.fail(Problem::WrongElement { buffer: buffer.name.clone(), dim });
+            for (dim, index) in wanted.index.iter().enumerate() {
+                let found = interface::logical_index(&access.index, buffer.layout, dim);
+                let Some(apart) = interface::less(found, index, axes, point) else { return self.fail(forbidden()) };
+                // A variable that is always zero says nothing.
+                if apart.constant != 0 || apart.terms.iter().any(|&(var, _)| self.extent(var) > 1) {
+                    return self.fail(Problem::WrongElement { buffer: buffer.name.clone(), dim });
+                }
             }
         }
         Ok(in_place)
@@ -400,7 +434,7 @@ pub(super) fn has(value: &Affine, var: VarId) -> bool {
     value.uses(var)
 }
 
-pub(super) fn place_name(program: &Program, (stage, vars): &(usize, Vec<VarId>)) -> String {
+pub(super) fn place_name(program: &Program, (stage, vars): &NodePlace) -> String {
     let mut name = format!("stage '{}'", program.stages[*stage].name);
     for (i, &var) in vars.iter().enumerate() {
         name.push_str(if i == 0 { ", " } else { " > " });

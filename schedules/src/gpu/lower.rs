@@ -236,7 +236,7 @@ impl<'a> Lowering<'a> {
 
     /// `acc[index] += value`, the product at values within the block's tile.
     fn accumulate(&self, index: Vec<Affine>, value: Expr, values: Vec<Affine>, chunk: &Place) -> Node {
-        let dst = Access { buffer: self.acc, index };
+        let dst = Access { buffer: self.acc, index: index.into() };
         let iteration = self.tiling.roles.own.spec.iteration(self.point(values, chunk));
         Node::Store(Store { dst, mode: StoreMode::Accumulate, value, iteration })
     }

@@ -31,7 +31,7 @@ use crate::contraction::{AxisId, Operand};
 use crate::direct::{DataMode, Direct, TileLoop};
 use crate::workload::Workload;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::program::{BufferId, LoopKind, Node, Program, Stage, VarName, When};
+use autotune_ir::program::{BufferId, Index, LoopKind, Node, Program, Stage, VarName, When};
 
 mod copy;
 mod leaf;
@@ -78,7 +78,7 @@ pub(super) struct Place {
 
 impl Place {
     /// The element at an iteration, of which `value` gives the value of an index.
-    fn at(&self, value: impl Fn(&Affine) -> Affine) -> Vec<Affine> {
+    fn at(&self, value: impl Fn(&Affine) -> Affine) -> Index {
         let element = |index: &Affine| {
             let mut element = value(index);
             if let Some(origin) = &self.origin {

@@ -25,7 +25,7 @@ pub(crate) fn add_partial(
         let mut loops = Vec::new();
         let part = all.open("s", parts, LoopKind::Unrolled, &mut loops);
         let add = Node::Store(Store {
-            dst: Access { buffer: sum, index: Vec::new() },
+            dst: Access { buffer: sum, index: [].into() },
             mode: StoreMode::Accumulate,
             value: load(partial, [&[part], &index[..]].concat()),
             iteration: None,

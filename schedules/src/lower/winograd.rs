@@ -18,7 +18,7 @@ use crate::winograd::passes::{Cut, Passes};
 use crate::winograd::rewrite::rewritten;
 use crate::workload::Workload;
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{BufferId, Expr, LoopKind, Node, Program, Role, Scope, Stage, When};
+use autotune_ir::program::{BufferId, Expr, Index, LoopKind, Node, Program, Role, Scope, Stage, When};
 
 mod product;
 mod transform;

@@ -122,7 +122,7 @@ impl Laid {
                 index.iter_mut().for_each(|index| *index = index.substitute(channel, &channels));
             }
         }
-        Access { buffer: access.buffer, index }
+        Access { buffer: access.buffer, index: index.into() }
     }
 
     /// The tiles of rows by those of the workload's, which count channels: whole blocks of them.

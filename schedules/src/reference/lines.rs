@@ -60,7 +60,7 @@ impl Lines {
         let extents = box_of(main, |id, axis| !axis.reduce && ![channel, width].contains(&Some(id)));
         let [channel, width] =
             [channel, width].map(|axis| axis.map_or((main.axes.len(), 1), |axis| (axis, main.axes[axis].extent)));
-        let (index, shape) = (main.output.index.clone(), output(spec).shape.clone());
+        let (index, shape) = (main.output.index.to_vec(), output(spec).shape.clone());
         Some(Self { extents, channel, width, vector: Some(vector), index, shape })
     }
 

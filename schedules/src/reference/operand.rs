@@ -18,7 +18,7 @@ pub(super) struct Operand<'a> {
 
 impl Operand<'_> {
     pub(super) fn new<'a>(tensors: &[Tensor<'a>], access: &Access) -> Operand<'a> {
-        Operand { tensor: tensors[access.buffer.0 as usize].clone(), index: access.index.clone() }
+        Operand { tensor: tensors[access.buffer.0 as usize].clone(), index: access.index.to_vec() }
     }
 
     pub(super) fn uses(&self, axis: AxisId) -> bool {

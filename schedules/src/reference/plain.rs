@@ -147,7 +147,7 @@ mod tests {
         dims.shuffle(rng);
         let (index, shape): (Vec<_>, Vec<_>) = dims.into_iter().unzip();
         tensors.push(Tensor { name: name.into(), shape, dtype: DType::F32, source });
-        Access { buffer: BufferId(tensors.len() as u32 - 1), index }
+        Access { buffer: BufferId(tensors.len() as u32 - 1), index: index.into() }
     }
 
     /// Sums of products with axes and dimensions in any order, strides, dilation, padding and groups, and something added to them.

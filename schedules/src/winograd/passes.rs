@@ -11,7 +11,7 @@ use super::matrices::{Source, Sum, Transform};
 use crate::lower::nest::Builder;
 use crate::lower::{add, assign, load};
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{BufferId, Expr, LoopKind, Node};
+use autotune_ir::program::{BufferId, Expr, Index, LoopKind, Node};
 
 /// What transforms a tile along one axis, as far as there is something of it and it is wanted.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl Passes<'_> {
             let x = x + columns.start as i64;
             builder.repeat("lane", self.lanes, LoopKind::Vectorized, |builder, lane| {
                 let (mut nodes, input) = read(builder, [x.clone(), lane.clone()]);
-                let at = |i| vec![constant(i), x.clone(), lane.clone()];
+                let at = |i| [constant(i), x.clone(), lane.clone()];
                 nodes.extend(self.pass(down, &lane, input, |i, value| assign(self.half, at(i), value)));
                 nodes
             })
@@ -82,7 +82,7 @@ impl Passes<'_> {
         nodes.extend(builder.repeat("i", down.outputs.len(), LoopKind::Unrolled, |builder, i| {
             builder.repeat("lane", self.lanes, LoopKind::Vectorized, |builder, lane| {
                 let (output, behind) = write(builder, [i.clone(), lane.clone()]);
-                let input = |x| load(self.half, vec![i.clone(), constant(x), lane.clone()]);
+                let input = |x| load(self.half, [i.clone(), constant(x), lane.clone()]);
                 let mut nodes = self.pass(across, &lane, input, output);
                 nodes.extend(behind);
                 nodes
@@ -99,13 +99,16 @@ impl Passes<'_> {
         input: impl Fn(usize) -> Expr,
         output: impl Fn(usize, Expr) -> Node,
     ) -> Vec<Node> {
-        let term = |k: usize| vec![constant(k), lane.clone()];
+        // Each is read several times: the reads share an index.
+        let inputs: Vec<Expr> = cut.inputs.clone().map(input).collect();
+        let terms: Vec<Index> =
+            (0..cut.terms.last().map_or(0, |(k, _)| k + 1)).map(|k| [constant(k), lane.clone()].into()).collect();
         let value = |source| match source {
-            Source::Input(k) => input(k),
-            Source::Term(k) => load(self.terms, term(k)),
+            Source::Input(k) => inputs[k - cut.inputs.start].clone(),
+            Source::Term(k) => load(self.terms, terms[k].clone()),
         };
         let mut nodes = Vec::with_capacity(cut.terms.len() + cut.outputs.len());
-        nodes.extend(cut.terms.iter().map(|(k, sum)| assign(self.terms, term(*k), total(sum, value))));
+        nodes.extend(cut.terms.iter().map(|(k, sum)| assign(self.terms, terms[*k].clone(), total(sum, value))));
         nodes.extend(cut.outputs.iter().enumerate().map(|(k, sum)| output(k, total(sum, value))));
         nodes
     }

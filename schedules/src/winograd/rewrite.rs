@@ -43,7 +43,7 @@ impl Writer {
         let axes = axes.iter().map(|&(name, extent, reduce)| Axis { name, extent, reduce }).collect();
         self.equations.push(Equation {
             axes,
-            output: Access { buffer: output.0, index: output.1 },
+            output: Access { buffer: output.0, index: output.1.into() },
             value,
             reduction: Reduction::Sum,
         });
@@ -51,7 +51,7 @@ impl Writer {
 }
 
 fn load<const N: usize>(buffer: BufferId, index: [&Affine; N]) -> Expr {
-    Expr::Load(Access { buffer, index: index.map(Affine::clone).to_vec() })
+    Expr::Load(Access { buffer, index: index.map(Affine::clone).into() })
 }
 
 /// [`rewrite`] for a workload, made once.

@@ -54,9 +54,9 @@ impl Between {
         let (sums, mid) = (operands.len(), operands.len() + 1);
 
         let load = |number: usize, index| Expr::Load(Access { buffer: BufferId(number as u32), index });
-        let mut value = load(sums, first.index.clone());
+        let mut value = load(sums, first.index.clone().into());
         if let Some(bias) = bias {
-            value = Expr::sum(value, load(bias, vec![first.index[first.channel].clone()]));
+            value = Expr::sum(value, load(bias, [first.index[first.channel].clone()].into()));
         }
         let value = self.activation.of(value, None);
 

@@ -60,7 +60,7 @@ impl Operator for Gather {
         let [row, column] = axis_vars();
         let table = Tensor { name: "input", shape: vec![k, n], is_constant: false };
         let index = Tensor { name: "index", shape: vec![m], is_constant: false };
-        let first = Access { buffer: BufferId(0), index: vec![Affine::default(), column.clone()] };
+        let first = Access { buffer: BufferId(0), index: [Affine::default(), column.clone()].into() };
         Formula {
             operands: vec![table, index],
             computed: Vec::new(),

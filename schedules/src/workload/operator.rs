@@ -118,7 +118,7 @@ pub fn named_axes(axes: &[(&'static str, usize, bool)]) -> Vec<Axis> {
 
 /// An element of an operand, or of what is computed on the way, by its number in a [`Formula`].
 pub fn element(number: usize, index: &[Affine]) -> Expr {
-    Expr::Load(Access { buffer: BufferId(number as u32), index: index.to_vec() })
+    Expr::Load(Access { buffer: BufferId(number as u32), index: index.to_vec().into() })
 }
 
 impl Formula {

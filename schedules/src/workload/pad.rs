@@ -143,7 +143,7 @@ impl Operator for Pad {
         let [image, channel, y, x] = axis_vars();
         let first = vec![image.clone(), channel.clone(), Affine::default(), Affine::default()];
         let [row, column] = [(1, &y), (2, &x)].map(|(table, at)| element(table, std::slice::from_ref(at)));
-        let inside = Access { buffer: BufferId(0), index: first };
+        let inside = Access { buffer: BufferId(0), index: first.into() };
         let mut padded = Expr::gather(inside, vec![2, 3], vec![row.clone(), column.clone()]);
         if mode == PadMode::Constant {
             for place in [column, row] {

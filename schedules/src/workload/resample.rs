@@ -194,7 +194,7 @@ impl Operator for Resample {
         let first = vec![image.clone(), channel.clone(), Affine::default(), Affine::default()];
         let [row, column] = [(1, &y), (2, &x)].map(|(table, at)| element(table, std::slice::from_ref(at)));
         let at = |row: Expr, column: Expr| {
-            let first = Access { buffer: BufferId(0), index: first.clone() };
+            let first = Access { buffer: BufferId(0), index: first.clone().into() };
             Expr::gather(first, vec![2, 3], vec![row, column])
         };
 

@@ -39,8 +39,8 @@ pub(super) fn of((formula, tables): (Formula, Vec<Table>), name: &str, dtype: DT
     let sum = add("sum", &shape, DType::F32, Source::Computed);
     let output = add("output", &shape, dtype, Source::Computed);
 
-    let at = |buffer| Access { buffer, index: index.clone() };
-    let of_channel = |buffer| Expr::Load(Access { buffer, index: vec![index[channel].clone()] });
+    let at = |buffer| Access { buffer, index: index.clone().into() };
+    let of_channel = |buffer| Expr::Load(Access { buffer, index: [index[channel].clone()].into() });
     let mut result = Expr::Load(at(sum));
     if let Some(scale) = scale {
         result = Expr::product(result, of_channel(scale));

@@ -25,7 +25,7 @@ fn access(program: &Program, role: Role, row: usize, x: &Affine) -> Access {
     let mut index = vec![Affine::default(); dims];
     index[dims - 1] = x.clone();
     index[dims - 2] = Affine::constant(row as i64);
-    Access { buffer, index }
+    Access { buffer, index: index.into() }
 }
 
 /// Row by row of the output, maps of [`READ`] operands: `outer` times `inner` elements in loops of these kinds.
@@ -62,7 +62,7 @@ fn set_loads(value: &mut Expr, load: &dyn Fn(usize) -> Expr) {
 
 /// Stands for an operand of a map.
 pub fn operand(number: usize) -> Expr {
-    Expr::Load(Access { buffer: autotune_ir::program::BufferId(number as u32), index: Vec::new() })
+    Expr::Load(Access { buffer: autotune_ir::program::BufferId(number as u32), index: [].into() })
 }
 
 /// Every operation once.

@@ -93,7 +93,7 @@ pub fn repeat(kind: LoopKind, var: VarId, extent: usize, body: Vec<Node>) -> Nod
 }
 
 pub fn access(buffer: BufferId, index: &[Affine]) -> Access {
-    Access { buffer, index: index.to_vec() }
+    Access { buffer, index: index.to_vec().into() }
 }
 
 pub fn load(buffer: BufferId, index: &[Affine]) -> Expr {

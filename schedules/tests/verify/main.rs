@@ -251,12 +251,12 @@ fn prefetches_are_checked_like_loads() {
         })
     };
     assert_problem!(with(&|_, a| a.index[1].constant += 1), Problem::OutOfBounds { dim: 1, .. });
-    assert_problem!(with(&|_, a| a.index.truncate(2)), Problem::Nesting(_));
+    assert_problem!(with(&|_, a| a.index = a.index[..2].to_vec().into()), Problem::Nesting(_));
     assert_problem!(with(&|p, a| a.index[0] = Affine::var(var(p, "v"))), Problem::OutOfScope(name) if name == "v");
     assert_problem!(with(&|_, a| a.buffer = BufferId(99)), Problem::Nesting(_));
     let registers = with(&|p, a| {
         let buffer = p.find(Role::Accumulator).unwrap();
-        *a = Access { buffer, index: vec![nests::number(0), nests::number(0)] };
+        *a = Access { buffer, index: [nests::number(0), nests::number(0)].into() };
     });
     assert_problem!(registers, Problem::Nesting(_));
     let in_vector = changed(&|_, body| {
@@ -406,7 +406,7 @@ fn stages_touch_what_they_may() {
         problem(nests::tiled_matmul("matmul:m=8,n=8,k=4,bias,add", [4, 8, 4]), |p| {
             let buffer = p.find(role).unwrap();
             let index = vec![nests::number(0); p.buffer(buffer).shape.len()];
-            let store = nests::assign(Access { buffer, index }, Expr::Const(0.0));
+            let store = nests::assign(Access { buffer, index: index.into() }, Expr::Const(0.0));
             p.stages[1].body.push(store);
         })
     };

@@ -46,7 +46,7 @@ fn mutate(program: &mut Program, rng: &mut ChaCha8Rng) {
     nests::for_each_store(&mut program.stages[stage].body, &mut |_| stores += 1);
     let store =
         |program: &mut Program, change: &dyn Fn(&mut Store)| change_store(program, stage, pick % stores, change);
-    let at = |index: &mut Vec<Affine>| pick / 7 % index.len().max(1);
+    let at = |index: &[Affine]| pick / 7 % index.len().max(1);
     match kind {
         0 => change_loop(program, stage, pick % loops, |l| l.extent = l.extent.saturating_add_signed(delta as isize)),
         1 => change_loop(program, stage, pick % loops, |l| l.kind = LoopKind::Serial),
@@ -54,11 +54,11 @@ fn mutate(program: &mut Program, rng: &mut ChaCha8Rng) {
         3 => change_loop(program, stage, pick % loops, |l| drop(l.body.pop())),
         4 => change_loop(program, stage, pick % loops, |l| l.body.extend(l.body.first().cloned())),
         5 => store(program, &|s| {
-            let d = at(&mut s.dst.index);
+            let d = at(&s.dst.index);
             s.dst.index[d] = s.dst.index[d].clone() + delta;
         }),
         6 => store(program, &|s| {
-            let d = at(&mut s.dst.index);
+            let d = at(&s.dst.index);
             s.dst.index[d] = s.dst.index[d].clone() + other_var.clone();
         }),
         7 => store(program, &|s| s.dst.buffer = other_buffer),
@@ -66,7 +66,7 @@ fn mutate(program: &mut Program, rng: &mut ChaCha8Rng) {
             if let Expr::Binary(BinaryOp::Mul, factors) = &mut s.value
                 && let Expr::Load(load) = &mut factors[0]
             {
-                let d = at(&mut load.index);
+                let d = at(&load.index);
                 load.index[d] = load.index[d].clone() + delta;
             }
         }),

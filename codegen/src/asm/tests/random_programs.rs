@@ -177,7 +177,7 @@ fn access(program: &Program, role: Role, offset: Affine) -> Access {
     let buffer = program.find(role).unwrap();
     let mut index = vec![Affine::default(); program.buffer(buffer).shape.len()];
     *index.last_mut().unwrap() = offset;
-    Access { buffer, index }
+    Access { buffer, index: index.into() }
 }
 
 fn load(program: &Program, role: Role, offset: Affine) -> Expr {

@@ -81,7 +81,7 @@ impl Writer<'_, Cuda> {
             self.unsupported("a copy of a box of another form");
             return;
         };
-        let to = Access { index: copy.origin(copy.to), ..copy.to.clone() };
+        let to = Access { index: copy.origin(copy.to).into(), ..copy.to.clone() };
         let origin = copy.origin(copy.from);
         let [.., row, column] = &origin[..] else { return };
         let (row, column) = (self.affine(row, 0), self.affine(column, 0));

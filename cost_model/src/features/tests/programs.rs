@@ -59,7 +59,7 @@ impl Builder {
 }
 
 pub(in crate::features) fn at(buffer: BufferId, index: &[Affine]) -> Access {
-    Access { buffer, index: index.to_vec() }
+    Access { buffer, index: index.to_vec().into() }
 }
 
 pub(in crate::features) fn load(buffer: BufferId, index: &[Affine]) -> Expr {

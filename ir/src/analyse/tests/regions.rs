@@ -15,7 +15,7 @@ fn row_major(shape: &[usize]) -> Vec<i64> {
 }
 
 fn at(index: &[Affine]) -> Access {
-    Access { buffer: BufferId(0), index: index.to_vec() }
+    Access { buffer: BufferId(0), index: index.to_vec().into() }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::{Lowering, Place};
 use crate::lower::nest::Loops;
 use crate::lower::{assign, load, nest};
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{Expr, LoopKind, Node};
+use autotune_ir::program::{Expr, Index, LoopKind, Node};
 
 impl Lowering<'_> {
     /// ```text
@@ -61,7 +61,7 @@ impl Lowering<'_> {
         steps.iter().for_each(|(axis, step)| values[*axis] = step.clone());
         let operand = |which: usize| {
             let used = tiling.sums_of(which).map(|(i, _)| index[i].clone());
-            load(self.fragments[which], used.collect())
+            load(self.fragments[which], used.collect::<Index>())
         };
         let value = Expr::product(operand(0), operand(1));
         nest(loops, vec![self.accumulate(index, value, values, chunk)])

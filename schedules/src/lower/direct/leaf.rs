@@ -9,7 +9,7 @@ use crate::contraction::AxisId;
 use crate::direct::DataMode;
 use crate::lower::nest::Builder;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::program::{Access, Buffer, BufferId, Expr, LoopKind, Node, Role, Scope, Store, StoreMode};
+use autotune_ir::program::{Access, Buffer, BufferId, Expr, Index, LoopKind, Node, Role, Scope, Store, StoreMode};
 
 /// f32 elements of a cache line.
 const LINE: usize = 16;
@@ -298,7 +298,8 @@ impl Lowering<'_> {
         match &self.packed_weight {
             Some(packed) => load(packed.buffer, packed.index(region, local, point)),
             None => {
-                load(self.operands.weight, self.direct.contraction.weight.index.iter().map(|i| at(i, point)).collect())
+                let index = self.direct.contraction.weight.index.iter().map(|i| at(i, point));
+                load(self.operands.weight, index.collect::<Index>())
             }
         }
     }

@@ -9,7 +9,7 @@ use super::{Level, Lowering, Region, Segment, Span, assign, at, bases, load, nes
 use crate::contraction::{AxisId, Operand, divide};
 use crate::direct::TileLoop;
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{BufferId, Expr, LoopKind, Node, Role, Scope};
+use autotune_ir::program::{BufferId, Expr, Index, LoopKind, Node, Role, Scope};
 
 /// A packed operand: an element's index is the numbers of its register tile, then its place within.
 pub(in crate::lower) struct Packed {
@@ -32,7 +32,7 @@ struct Inner {
 
 impl Packed {
     /// The index of an element: of the register tile `region`, `local` within it, `point` in all.
-    pub(in crate::lower) fn index(&self, region: &[Span], local: &[Affine], point: &[Affine]) -> Vec<Affine> {
+    pub(in crate::lower) fn index(&self, region: &[Span], local: &[Affine], point: &[Affine]) -> Index {
         let tiles = self.tiles.iter().map(|&(axis, tile)| match &self.region {
             Some(origin) => divide(&(region[axis].base.clone() + origin[axis].base.clone() * -1), tile),
             None => divide(&region[axis].base, tile),

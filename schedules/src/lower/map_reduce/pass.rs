@@ -5,7 +5,7 @@ use super::super::{assign, at, load, nest};
 use super::{Lowering, Span};
 use crate::map_reduce::axis_of;
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{Access, BufferId, Expr, Iteration, LoopKind, Node, Role, Scope, Store, StoreMode};
+use autotune_ir::program::{Access, BufferId, Expr, Index, Iteration, LoopKind, Node, Role, Scope, Store, StoreMode};
 use autotune_ir::spec::{AxisId, Equation};
 
 /// A dimension of what a tile keeps.
@@ -240,7 +240,7 @@ impl Lowering<'_> {
             if let Some(last) = other.last_mut() {
                 *last = last.clone() + (left - half) as i64;
             }
-            let dst = Access { buffer: lanes, index: place };
+            let dst = Access { buffer: lanes, index: place.into() };
             let store = self.equation().reduction.store(dst, load(lanes, other), None);
             nodes.extend(nest(loops, vec![Node::Store(store)]));
             left -= half;
@@ -280,7 +280,7 @@ impl Lowering<'_> {
     fn statement(&mut self, acc: BufferId, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {
         let tile = self.open_tile(spans, lanes);
         let value = self.value(&tile);
-        let dst = Access { buffer: acc, index: tile.place };
+        let dst = Access { buffer: acc, index: tile.place.into() };
         let iteration = self.iteration(tile.values);
         let store = self.equation().reduction.store(dst, value, iteration);
         nest(tile.loops, vec![Node::Store(store)])
@@ -325,7 +325,10 @@ impl Lowering<'_> {
             _ => self.made[access.buffer.0 as usize],
         };
         match whole {
-            Some(buffer) => load(buffer, access.index.iter().map(|index| at(index, &tile.values)).collect()),
+            Some(buffer) => {
+                let index = access.index.iter().map(|index| at(index, &tile.values));
+                load(buffer, index.collect::<Index>())
+            }
             None => Expr::Load(self.kept_element(access, tile)),
         }
     }

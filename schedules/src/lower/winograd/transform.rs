@@ -7,13 +7,13 @@ use crate::winograd::TAPS;
 /// A column or row of a tile: elements `step` apart along a dimension.
 struct Line {
     buffer: BufferId,
-    first: Vec<Affine>,
+    first: Index,
     dim: usize,
     step: usize,
 }
 
 impl Line {
-    fn at(&self, k: usize) -> Vec<Affine> {
+    fn at(&self, k: usize) -> Index {
         let mut index = self.first.clone();
         index[self.dim].constant += (k * self.step) as i64;
         index
@@ -39,7 +39,7 @@ impl Lowering<'_> {
                     .map(|(number, lane)| number * block as i64 + &lane);
                 let mut region = this.product.whole_region();
                 let read = |[kw, lane]: [Affine; 2]| {
-                    let first = vec![o_channel + &lane, c_channel, Affine::default(), kw];
+                    let first = [o_channel + &lane, c_channel, Affine::default(), kw].into();
                     Line { buffer: from, first, dim: 2, step: 1 }
                 };
                 let write = |[i, lane]: [Affine; 2]| {
@@ -64,11 +64,11 @@ impl Lowering<'_> {
             let cuts = inside.map(|inside| this.cuts(inside));
             let read = |[x, lane]: [Affine; 2]| {
                 let [top, left] = [top + -(pad[0] as i64), left + x + -(pad[1] as i64)];
-                let first = vec![blocks.image.clone(), channel.clone(), top, left, lane];
+                let first = [blocks.image.clone(), channel.clone(), top, left, lane].into();
                 Line { buffer: from, first, dim: 2, step: 1 }
             };
             let write = |[i, lane]: [Affine; 2]| {
-                let first = [&block[..], &[i * a as i64, channel.clone(), number, lane]].concat();
+                let first = [&block[..], &[i * a as i64, channel.clone(), number, lane]].concat().into();
                 Line { buffer: to, first, dim: block.len(), step: 1 }
             };
             this.transformed("input", cuts.each_ref().map(|cuts| &cuts.input), read, write, |value, _| value)
@@ -82,11 +82,11 @@ impl Lowering<'_> {
         self.over_tiles(blocks, ("o.1", chunk, size), |this, Tile { inside, output: [top, left], number, channel }| {
             let cuts = inside.map(|inside| this.cuts(inside));
             let read = |[x, lane]: [Affine; 2]| {
-                let first = vec![channel.clone() + &(chunk.clone() * -1), number, x, lane];
+                let first = [channel.clone() + &(chunk.clone() * -1), number, x, lane].into();
                 Line { buffer: from, first, dim: 2, step: a }
             };
             let write = |[i, lane]: [Affine; 2]| {
-                let first = vec![blocks.image.clone(), channel.clone(), top + i, left, lane];
+                let first = [blocks.image.clone(), channel.clone(), top + i, left, lane].into();
                 Line { buffer: operands.output, first, dim: 3, step: 1 }
             };
             let finish = |sum, index: &[Affine]| {

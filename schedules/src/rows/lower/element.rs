@@ -33,7 +33,7 @@ impl Lowering<'_> {
 
     /// `acc = combined(acc, value)`.
     pub(super) fn combine(&self, acc: BufferId, value: Expr, values: &[Affine]) -> Node {
-        let dst = Access { buffer: acc, index: Vec::new() };
+        let dst = Access { buffer: acc, index: [].into() };
         Node::Store(self.equation().reduction.store(dst, value, Some(self.iteration(values))))
     }
 
@@ -125,7 +125,7 @@ impl Lowering<'_> {
         let is_first = is_whole && !self.counted[tensor];
         self.counted[tensor] |= is_first;
         let iteration = is_first.then(|| Iteration { equation: known, point: values.clone() });
-        let dst = Access { buffer: register, index: Vec::new() };
+        let dst = Access { buffer: register, index: [].into() };
         nodes.push(Node::Store(Store { dst, mode: StoreMode::Assign, value, iteration }));
 
         if plan.keeps && is_first && !self.is_last() {

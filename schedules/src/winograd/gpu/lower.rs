@@ -165,7 +165,7 @@ impl Stages<'_> {
                     let when = all.guards([(h.clone(), oh), (w.clone(), ow)]);
                     let (index, row) = ([n.clone(), o.clone(), h, w], load(row, vec![j]));
                     let value = self.operands.fused(row, &o, &index);
-                    nest(lanes, guarded(when, vec![assign(self.operands.output, index.into(), value)]))
+                    nest(lanes, guarded(when, vec![assign(self.operands.output, index, value)]))
                 };
                 transformed(all, &read, &write)
             })
