@@ -10,7 +10,7 @@ mod compact;
 const MISSING_RIGHT: u32 = 1 << 31;
 /// More feature columns than any model here has.
 const MAX_COLUMNS: usize = 1 << 16;
-/// Rows that walk down a tree in step, so that their loads overlap.
+/// Rows that walk down a tree in step, or trees that a row walks down, so that their loads overlap.
 const LANES: usize = 8;
 /// Rows that one thread predicts at a time.
 const ROWS_PER_TASK: usize = 512;
@@ -112,9 +112,18 @@ impl Trees {
 
     /// Adds the leaves of all trees, in the order of the trees: sums of floats depend on it.
     fn add(&self, values: &[f32], predictions: &mut [f32]) {
+        let (columns, done) = (self.columns, predictions.len() / LANES * LANES);
+        let (many, few) = predictions.split_at_mut(done);
+        self.add_lanes(&values[..done * columns], many);
+        for (prediction, row) in few.iter_mut().zip(values[done * columns..].chunks_exact(columns)) {
+            self.add_row(row, prediction);
+        }
+    }
+
+    /// The same of a multiple of [`LANES`] rows, so many side by side.
+    fn add_lanes(&self, values: &[f32], predictions: &mut [f32]) {
         let columns = self.columns;
         for root in &self.roots {
-            // Some rows side by side, so that they wait for memory together.
             let lanes = predictions.chunks_exact_mut(LANES).zip(values.chunks_exact(LANES * columns));
             for (predictions, rows) in lanes {
                 let rows: [&[f32]; LANES] = std::array::from_fn(|lane| &rows[lane * columns..][..columns]);
@@ -128,15 +137,22 @@ impl Trees {
                     *prediction += self.nodes[at].value;
                 }
             }
+        }
+    }
 
-            let done = predictions.len() / LANES * LANES;
-            let rest = predictions[done..].iter_mut().zip(values[done * columns..].chunks_exact(columns));
-            for (prediction, row) in rest {
-                let mut at = root.node as usize;
-                for _ in 0..root.depth {
-                    at = self.next(at, row);
+    /// The same of one row, [`LANES`] trees side by side.
+    fn add_row(&self, row: &[f32], prediction: &mut f32) {
+        for roots in self.roots.chunks(LANES) {
+            let depth = roots.iter().map(|root| root.depth).max().unwrap_or(0);
+            let mut at = [0; LANES];
+            at.iter_mut().zip(roots).for_each(|(at, root)| *at = root.node as usize);
+            for _ in 0..depth {
+                for at in &mut at {
+                    *at = self.next(*at, row);
                 }
-                *prediction += self.nodes[at].value;
+            }
+            for (at, _) in at.iter().zip(roots) {
+                *prediction += self.nodes[*at].value;
             }
         }
     }
