@@ -32,20 +32,23 @@ impl Knob {
     /// Any order of some loops.
     pub fn order(name: &str, axes: &[&str]) -> Self {
         let mut values = Vec::new();
-        permutations(axes.iter().map(|a| a.to_string()).collect(), Vec::new(), &mut values);
-        Self { name: name.into(), values: values.into_iter().map(Value::Order).collect() }
+        permutations(axes, &mut Vec::with_capacity(axes.len()), &mut values);
+        Self { name: name.into(), values }
     }
 }
 
-fn permutations(rest: Vec<String>, chosen: Vec<String>, all: &mut Vec<Vec<String>>) {
-    if rest.is_empty() {
-        all.push(chosen);
+/// Every order of the axes that begins with those chosen.
+fn permutations<'a>(axes: &[&'a str], chosen: &mut Vec<&'a str>, all: &mut Vec<Value>) {
+    if chosen.len() == axes.len() {
+        all.push(Value::Order(chosen.iter().map(|axis| axis.to_string()).collect()));
         return;
     }
-    for i in 0..rest.len() {
-        let (mut rest, mut chosen) = (rest.clone(), chosen.clone());
-        chosen.push(rest.remove(i));
-        permutations(rest, chosen, all);
+    for axis in axes {
+        if !chosen.contains(axis) {
+            chosen.push(axis);
+            permutations(axes, chosen, all);
+            chosen.pop();
+        }
     }
 }
 

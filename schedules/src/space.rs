@@ -49,6 +49,8 @@ pub struct ScheduleSpace {
     least_share: OnceLock<f64>,
     /// Set for the sketches of which a draw has failed.
     few: Vec<OnceLock<Few>>,
+    /// Of each sketch which values of its knobs cover their axes.
+    covering: Vec<OnceLock<Vec<Vec<bool>>>>,
 }
 
 /// Draws after which next to no combination of a sketch counts as valid.
@@ -62,6 +64,7 @@ impl ScheduleSpace {
     pub fn new(workload: &Workload, target: &Target) -> Self {
         let sketches = registry::offered(workload, target);
         let few = sketches.iter().map(|_| OnceLock::new()).collect();
+        let covering = sketches.iter().map(|_| OnceLock::new()).collect();
         let none = || sketches.is_empty().then(|| LowerError::no_sketch(workload, target));
         let refusal = check_target(workload, target).err().or_else(none);
         let (rule, least_share) = (OnceLock::new(), OnceLock::new());
@@ -74,6 +77,7 @@ impl ScheduleSpace {
             rule,
             least_share,
             few,
+            covering,
         }
     }
 

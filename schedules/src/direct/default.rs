@@ -132,7 +132,8 @@ impl<'r> DefaultRule<'r> {
         let roles = self.roles;
         let outermost_tap = roles.axes.taps().next();
         space.point_of(|knob| {
-            let position = |word: &str| knob.values.iter().position(|v| *v == Value::Choice(word.into()));
+            let position =
+                |word: &str| knob.values.iter().position(|v| matches!(v, Value::Choice(other) if other == word));
             let (group, axis) = knob.name.split_once('.').unwrap_or((&knob.name, ""));
             match (group, axis) {
                 ("tile", axis) => self.tile(knob, roles.contraction.axis(axis)?, [channels, width]),

@@ -1,8 +1,11 @@
 //! Carrying a schedule over from one workload to another.
 
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use smallvec::{SmallVec, smallvec};
 
 use super::{ScheduleSpace, origin};
 use crate::candidate::Candidate;
@@ -35,25 +38,29 @@ impl ScheduleSpace {
     /// The same of so many combinations that are tried, the nearest first. A try takes some microseconds. Of schedules that were carried over
     /// to other workloads for the same CPU one half were valid at once and three in five within 20 tries; one in six was not within all.
     pub fn adapt_within(&self, config: &Config, origin: &Workload, tries: usize) -> Option<Candidate> {
-        let space = self.sketches.iter().find(|space| space.name() == config.sketch)?;
+        let number = self.sketches.iter().position(|space| space.name() == config.sketch)?;
+        let space = &self.sketches[number];
         let known = origin::knobs_of(&config.sketch, origin, &self.target)?;
-        let ranked: Vec<Vec<Ranked>> =
-            space.knobs.iter().map(|knob| self.ranked(knob, &known, config, space)).collect::<Option<_>>()?;
+        let covering = self.covering[number].get_or_init(|| space.knobs.iter().map(covering).collect());
+        let ranked =
+            |(knob, covering): (&Knob, &Vec<bool>)| self.ranked((knob, covering), &known, config, space, tries);
+        let ranked: Vec<Vec<Ranked>> = space.knobs.iter().zip(covering).map(ranked).collect::<Option<_>>()?;
 
         // The least sum of costs first; each combination is reached by one way, on which the number of the knob that moves never falls.
-        let mut heap = BinaryHeap::from([Step { cost: 0.0, ranks: vec![0; ranked.len()], moving: 0 }]);
+        let mut heap = BinaryHeap::from([Step { cost: 0.0, ranks: smallvec![0; ranked.len()], moving: 0 }]);
         for _ in 0..tries {
             let Step { cost, ranks, moving } = heap.pop()?;
-            let mut positions = ranked.iter().zip(&ranks).map(|(of_knob, &rank)| of_knob[rank].position);
+            let mut positions = ranked.iter().zip(&ranks).map(|(of_knob, &rank)| of_knob[rank as usize].position);
             let point = space.point(|_| positions.next().unwrap_or(0));
             if let Some(candidate) = self.admit(point) {
                 return Some(candidate);
             }
 
             for knob in moving..ranked.len() {
-                let Some(next) = ranked[knob].get(ranks[knob] + 1) else { continue };
+                let rank = ranks[knob] as usize;
+                let Some(next) = ranked[knob].get(rank + 1) else { continue };
                 let mut ranks = ranks.clone();
-                let cost = cost + next.cost - ranked[knob][ranks[knob]].cost;
+                let cost = cost + next.cost - ranked[knob][rank].cost;
                 ranks[knob] += 1;
                 heap.push(Step { cost, ranks, moving: knob });
             }
@@ -61,25 +68,41 @@ impl ScheduleSpace {
         None
     }
 
-    /// The values of a knob, the nearest to what the config has first.
-    fn ranked(&self, knob: &Knob, known: &KnobSpace, config: &Config, space: &Arc<KnobSpace>) -> Option<Vec<Ranked>> {
+    /// The values of a knob, the nearest to what the config has first: as many as so many tries can come to.
+    fn ranked(
+        &self,
+        (knob, covering): (&Knob, &[bool]),
+        known: &KnobSpace,
+        config: &Config,
+        space: &Arc<KnobSpace>,
+        tries: usize,
+    ) -> Option<Vec<Ranked>> {
         let wanted = match known.knobs.iter().find(|known| known.name == knob.name) {
             Some(known) => Some((known, config.knobs.get(&knob.name)?)),
             None => None,
         };
         let word_cost = space.word_cost(knob);
-        let default = self.default_candidate().config().knobs.get(&knob.name);
-
-        let wanted = wanted.map(|(known, wanted)| (wanted, Covers::of(known).holds(wanted)));
-        let covers = Covers::of(knob);
-        let cost = |value: &Value| match wanted {
-            Some(wanted) => distance(wanted, (value, covers.holds(value)), word_cost),
-            None if Some(value) == default => 0.0,
-            None => word_cost,
+        let costs: Vec<f64> = match wanted {
+            Some((known, wanted)) => {
+                let wanted = (wanted, covers(known, wanted));
+                let values = knob.values.iter().zip(covering);
+                values.map(|(value, &covers)| distance(wanted, (value, covers), word_cost)).collect()
+            }
+            None => {
+                let default = self.default_candidate().config().knobs.get(&knob.name);
+                knob.values.iter().map(|value| if Some(value) == default { 0.0 } else { word_cost }).collect()
+            }
         };
-        let values = knob.values.iter().enumerate();
-        let mut ranked: Vec<Ranked> = values.map(|(position, value)| Ranked { position, cost: cost(value) }).collect();
-        ranked.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+
+        let ranked = costs.into_iter().enumerate().map(|(position, cost)| Ranked { position, cost });
+        let mut ranked: Vec<Ranked> = ranked.collect();
+        let by_cost = |a: &Ranked, b: &Ranked| a.cost.total_cmp(&b.cost).then(a.position.cmp(&b.position));
+        // Each try moves one knob by one value.
+        if tries < ranked.len() {
+            ranked.select_nth_unstable_by(tries, by_cost);
+            ranked.truncate(tries + 1);
+        }
+        ranked.sort_unstable_by(by_cost);
         Some(ranked)
     }
 }
@@ -87,8 +110,7 @@ impl ScheduleSpace {
 impl KnobSpace {
     /// How far two values of a knob are from each other: what [`ScheduleSpace::adapt`] keeps small.
     pub fn distance(&self, knob: &Knob, a: &Value, b: &Value) -> f64 {
-        let covers = Covers::of(knob);
-        distance((a, covers.holds(a)), (b, covers.holds(b)), self.word_cost(knob))
+        distance((a, covers(knob, a)), (b, covers(knob, b)), self.word_cost(knob))
     }
 
     fn word_cost(&self, knob: &Knob) -> f64 {
@@ -108,7 +130,7 @@ struct Ranked {
 /// A combination on the way from the nearest to farther ones: how far down each knob is in its ranking.
 struct Step {
     cost: f64,
-    ranks: Vec<usize>,
+    ranks: SmallVec<[u32; 16]>,
     moving: usize,
 }
 
@@ -133,29 +155,28 @@ impl PartialEq for Step {
 
 impl Eq for Step {}
 
-/// Which tiles of a knob cover their axis: those whose outermost tile is the largest of all with the same inner ones.
-struct Covers<'a>(HashMap<&'a [usize], usize>);
+/// The outermost size of a tile, and the inner ones.
+fn split(value: &Value) -> Option<(usize, &[usize])> {
+    let Value::Tile(tile) = value else { return None };
+    tile.split_first().map(|(&outermost, inner)| (outermost, inner))
+}
 
-impl<'a> Covers<'a> {
-    fn of(knob: &'a Knob) -> Self {
-        let mut largest: HashMap<&[usize], usize> = HashMap::new();
-        for value in &knob.values {
-            if let Value::Tile(tile) = value
-                && let Some((&outermost, inner)) = tile.split_first()
-            {
-                let known = largest.entry(inner).or_insert(outermost);
-                *known = outermost.max(*known);
-            }
-        }
-        Self(largest)
-    }
+/// True for a tile that covers its axis: its outermost tile is the largest of all with the same inner ones.
+fn covers(knob: &Knob, value: &Value) -> bool {
+    let is_larger =
+        |(outermost, inner)| knob.values.iter().filter_map(split).any(|other| other.1 == inner && other.0 > outermost);
+    split(value).is_some_and(|tile| !is_larger(tile))
+}
 
-    fn holds(&self, value: &Value) -> bool {
-        let Value::Tile(tile) = value else { return false };
-        let larger =
-            |(outermost, inner): (&usize, &[usize])| self.0.get(inner).is_some_and(|largest| largest > outermost);
-        !tile.split_first().is_some_and(larger)
+/// The same of each value of a knob.
+fn covering(knob: &Knob) -> Vec<bool> {
+    let mut largest: FxHashMap<&[usize], usize> = FxHashMap::default();
+    for (outermost, inner) in knob.values.iter().filter_map(split) {
+        let known = largest.entry(inner).or_insert(outermost);
+        *known = outermost.max(*known);
     }
+    let covers = |(outermost, inner): (usize, &[usize])| largest.get(inner) == Some(&outermost);
+    knob.values.iter().map(|value| split(value).is_some_and(covers)).collect()
 }
 
 /// How far a value of a knob is from the one that is wanted, each with whether it covers its axis.
