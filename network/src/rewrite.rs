@@ -66,21 +66,13 @@ const STAGES: [&[&[Rule]]; 3] = [
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn rewrite(graph: &Graph) -> Result<Graph, GraphError> {
-    let mut constants = Constants::default();
-    let mut rewritten = clean(graph, &mut constants)?;
-    for stage in 1..=STAGES.len() {
-        let rules: Vec<&Rule> =
-            STAGES[..stage].iter().rev().flat_map(|stage| stage.iter().copied().flatten()).collect();
-        rewritten = until_none_applies(rewritten, &rules, &mut constants)?;
-    }
-    Ok(rewritten)
+    let stage = |last: usize| STAGES[..=last].iter().rev().flat_map(|stage| stage.iter().copied().flatten()).collect();
+    by_stages(graph, &(0..STAGES.len()).map(stage).collect::<Vec<_>>())
 }
 
 /// The same by some rules only, all at once.
 pub fn apply(graph: &Graph, rules: &[&Rule]) -> Result<Graph, GraphError> {
-    let mut constants = Constants::default();
-    let cleaned = clean(graph, &mut constants)?;
-    until_none_applies(cleaned, rules, &mut constants)
+    by_stages(graph, &[rules.to_vec()])
 }
 
 /// All rules.
@@ -88,22 +80,21 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
     STAGES.iter().flat_map(|stage| stage.iter().copied().flatten())
 }
 
-fn until_none_applies(mut graph: Graph, rules: &[&Rule], constants: &mut Constants) -> Result<Graph, GraphError> {
-    for _ in 0..MOST_PASSES {
-        let (next, applied) = pass(&graph, rules, constants)?;
-        graph = clean(&next, constants)?;
-        if applied == 0 {
-            break;
+fn by_stages(graph: &Graph, stages: &[Vec<&Rule>]) -> Result<Graph, GraphError> {
+    // Rules see constants, and each node once.
+    let mut constants = Constants::default();
+    let (mut graph, _) = pass(graph, &[], &mut constants)?;
+    for rules in stages {
+        for _ in 0..MOST_PASSES {
+            let (next, applied) = pass(&graph, rules, &mut constants)?;
+            graph = next;
+            if applied == 0 {
+                break;
+            }
         }
     }
-    Ok(graph)
-}
-
-/// Without rules.
-fn clean(graph: &Graph, constants: &mut Constants) -> Result<Graph, GraphError> {
-    // What is merged or becomes a constant leaves others without use.
-    let (merged, _) = pass(graph, &[], constants)?;
-    Ok(pass(&merged, &[], constants)?.0)
+    // What was merged or became a constant has left others without use.
+    Ok(pass(&graph, &[], &mut constants)?.0)
 }
 
 /// The graph that rules make of one, and how often one applied.

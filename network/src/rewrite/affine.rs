@@ -18,7 +18,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "product_of_product", before: "(x * a) * b", after: "x * (a * b)", apply: product_of_product },
     Rule {
         name: "scale_of_shift",
-        before: "(x + a) * b, x a convolution or a product",
+        before: "(x + a) * b, x a convolution, a product of matrices or one with a constant",
         after: "x * b + a * b",
         apply: scale_of_shift,
     },
@@ -45,6 +45,12 @@ pub(super) const RULES: &[Rule] = &[
         before: "Conv(x + c, w, b) without padding",
         after: "Conv(x, w, b + sum(w * c))",
         apply: shift_before_conv,
+    },
+    Rule {
+        name: "shift_before_padded_conv",
+        before: "Conv(x + c, w, b) of one image, with padding, no larger than x",
+        after: "Conv(x, w, b) + Conv(c, w), the latter a constant",
+        apply: shift_before_padded_conv,
     },
     Rule {
         name: "scale_behind_matmul",
@@ -109,7 +115,8 @@ fn merged(site: &mut Site, op: Binary) -> Rewritten {
 fn scale_of_shift(site: &mut Site) -> Rewritten {
     let Some([sum, b]) = site.binary(site.id, Binary::Mul) else { return Ok(None) };
     let Some([x, a]) = site.binary(sum, Binary::Add) else { return Ok(None) };
-    let is_linear = matches!(site.of(x).op, Op::Conv { .. } | Op::ConvTranspose { .. } | Op::MatMul);
+    let is_scaled = site.binary(x, Binary::Mul).is_some_and(|[_, c]| site.tensor(c).is_some());
+    let is_linear = is_scaled || matches!(site.of(x).op, Op::Conv { .. } | Op::ConvTranspose { .. } | Op::MatMul);
     let are_constant = site.tensor(a).is_some() && site.tensor(b).is_some();
     if !is_linear || !are_constant || !site.is_single(sum) || !site.is_single(x) {
         return Ok(None);
@@ -229,6 +236,25 @@ fn shift_before_conv(site: &mut Site) -> Rewritten {
     let axes = (1..site.shape_of(shifted).len()).collect();
     let sums = site.add(Op::Reduce { op: ReduceOp::Sum, axes, keep_axes: false }, &[shifted])?;
     with_shift(site, site.id, &operands, sums)
+}
+
+/// What is added is less where a window is over the padding: it is a tensor, which reads less than a pass over the image does.
+fn shift_before_padded_conv(site: &mut Site) -> Rewritten {
+    let Op::Conv { window, .. } = &site.node().op else { return Ok(None) };
+    let Some([x, c]) = site.binary(site.operand(0), Binary::Add) else { return Ok(None) };
+    let (from, to) = (&site.of(x).shape, &site.node().shape);
+    let count = |shape: &[usize]| shape.iter().product::<usize>();
+    let is_padded = window.iter().any(|window| window.pad != [0, 0]);
+    if !is_padded || from[0] != 1 || count(to) > count(from) || before_conv(site, Binary::Add)?.is_none() {
+        return Ok(None);
+    }
+    let mut operands = site.operands_of(site.id);
+    operands[0] = site.made(x);
+    let shift = site.made(c);
+    let shift = site.add(Op::Expand(from.clone()), &[shift])?;
+    let shift = site.add(site.node().op.clone(), &[shift, operands[1]])?;
+    let sums = site.add(site.node().op.clone(), &operands)?;
+    site.add(Op::Binary(Binary::Add), &[sums, shift]).map(Some)
 }
 
 /// A product with constant weights of at least two axes.
