@@ -2,7 +2,7 @@
 //!
 //! A pass walks a graph in order and makes another: of every node whatever a [`Rule`] puts in its place, else the node itself on what was
 //! made of its operands. Whatever the rules, equal nodes become one, what depends on constants only becomes a constant (up to a gibibyte of
-//! them), and what no output needs is left out; inputs stay, and outputs keep their names. Rules look at the old graph only, so that one
+//! them), so does a tensor without elements, and what no output needs is left out; inputs stay, and outputs keep their names. Rules look at the old graph only, so that one
 //! rule's result is seen by others in the next pass; passes end when none applies.
 //!
 //! Rules change results by rounding only: weights are multiplied before they are summed with, not behind. Infinite values and those that
@@ -111,17 +111,9 @@ fn pass(from: &Graph, rules: &[&Rule], constants: &mut Constants) -> Result<(Gra
             Op::Constant(tensor) => new.constant(&node.name, tensor),
             op => {
                 let mut site = Site { from, id, uses: &uses, made: &made, new: &mut new };
-                match by_rules(&mut site, rules)? {
-                    Some(found) => {
-                        applied += 1;
-                        debug_assert_eq!((&site.shape_of(found), site.of(id).element), (&node.shape, node.element));
-                        found
-                    }
-                    None => {
-                        let operands = site.operands_of(id);
-                        site.add(op.clone(), &operands)?
-                    }
-                }
+                let (made, by_rule) = replaced(&mut site, rules)?;
+                applied += usize::from(by_rule);
+                made
             }
         };
         made.push(replacement);
@@ -133,10 +125,24 @@ fn pass(from: &Graph, rules: &[&Rule], constants: &mut Constants) -> Result<(Gra
     Ok((new.graph, applied))
 }
 
+/// What stands for a node, and whether it is something else than the node on what was made of its operands.
+fn replaced(site: &mut Site, rules: &[&Rule]) -> Result<(Made, bool), GraphError> {
+    let node = site.node();
+    // Rules see tensors with elements only.
+    let found = if node.shape.contains(&0) { site.nothing() } else { by_rules(site, rules)? };
+    if let Some(found) = found {
+        debug_assert_eq!((&site.shape_of(found), site.element_of(found)), (&node.shape, node.element));
+        return Ok((found, true));
+    }
+    let operands = site.operands_of(site.id);
+    Ok((site.add(node.op.clone(), &operands)?, false))
+}
+
 fn by_rules(site: &mut Site, rules: &[&Rule]) -> Rewritten {
     for rule in rules {
-        if let Some(found) = (rule.apply)(site)? {
-            return Ok(Some(found));
+        let found = (rule.apply)(site)?;
+        if found.is_some() {
+            return Ok(found);
         }
     }
     Ok(None)

@@ -265,3 +265,19 @@ fn a_node_that_is_an_output_too() {
     assert_eq!(rewritten.outputs()[0].node, rewritten.inputs()[0]);
     assert_eq!(rewritten.nodes().len(), 2);
 }
+
+#[test]
+fn tensors_without_elements() {
+    let mut net = Net::new(1);
+    let (x, none) = (net.input(&[2, 3]), net.input(&[0, 3]));
+    let sum = net.binary(Binary::Add, none, none);
+    let weights = net.random(&[3, 0]);
+    let product = net.add(Op::MatMul, &[x, weights]);
+    let both = net.add(Op::Concat { axis: 0 }, &[sum, x]);
+    net.output(product);
+    net.output(both);
+    let rewritten = rewritten(&net);
+    assert_eq!(ops(&rewritten), [""; 0]);
+    assert_eq!(rewritten.node(rewritten.outputs()[0].node).shape, [2, 0]);
+    assert_eq!(rewritten.outputs()[1].node, rewritten.inputs()[0]);
+}

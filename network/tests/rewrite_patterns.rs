@@ -395,6 +395,20 @@ fn attention() {
 }
 
 #[test]
+fn masks_of_truth_values() {
+    let mut net = Net::new(8);
+    let (q, k, v) = (net.input(&[2, 3, 4]), net.input(&[2, 5, 4]), net.input(&[2, 5, 6]));
+    let mask = Tensor::i64(&[3, 5], (0..15).map(|i| i % 4).collect()).unwrap();
+    let mask = Op::Cast(Element::Bool).evaluate(&[&mask]).unwrap();
+    let mask = net.graph.constant("mask", mask);
+    let y = net.add(Op::Attention { scale: 0.5 }, &[q, k, v, mask]);
+    net.output(y);
+    let found = rewritten(&net);
+    let operands = &found.nodes().find(|(_, node)| node.op.name() == "Attention").unwrap().1.operands;
+    assert_eq!(found.node(operands[3]).element, Element::F32);
+}
+
+#[test]
 fn attention_whose_weights_others_read() {
     let mut net = Net::new(6);
     let (y, weights) = heads(&mut net, Case { scale: 0, mask: 1 });

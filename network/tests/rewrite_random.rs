@@ -65,3 +65,11 @@ fn rules_have_names_of_their_own() {
     let names: HashSet<_> = rewrite::rules().map(|rule| rule.name).collect();
     assert_eq!(names.len(), rewrite::rules().count());
 }
+
+#[test]
+fn the_page_has_every_rule() {
+    let page = include_str!("../../docs/networks.md");
+    let row = |rule: &rewrite::Rule| format!("| `{}` | {} | {} |", rule.name, rule.before, rule.after);
+    let missing: Vec<String> = rewrite::rules().map(row).filter(|row| !page.contains(row)).collect();
+    assert!(missing.is_empty(), "docs/networks.md lacks\n{}", missing.join("\n"));
+}

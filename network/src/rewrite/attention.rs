@@ -6,14 +6,22 @@ use super::site::{Rewritten, Site};
 use crate::error::GraphError;
 use crate::graph::NodeId;
 use crate::op::{Binary, Op};
-use crate::tensor::Element;
+use crate::tensor::{Element, Tensor};
 
-pub(super) const RULES: &[Rule] = &[Rule {
-    name: "attention",
-    before: "MatMul(Softmax(MatMul(q, Transpose(k)) * scale + mask), v), with scales on q, k or their product, Where(mask, .., -inf)",
-    after: "Attention(q, k, v, mask)",
-    apply: attention,
-}];
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "added_mask",
+        before: "Attention(q, k, v, mask) with truth values",
+        after: "Attention(q, k, v, Where(mask, 0, -inf))",
+        apply: added_mask,
+    },
+    Rule {
+        name: "attention",
+        before: "MatMul(Softmax(MatMul(q, Transpose(k)) * scale + mask), v), with scales on q, k or their product, Where(mask, .., -inf)",
+        after: "Attention(q, k, v, mask)",
+        apply: attention,
+    },
+];
 
 /// Scores before their softmax.
 struct Scores {
@@ -28,10 +36,9 @@ struct Scores {
 #[derive(Clone, Copy)]
 enum Mask {
     None,
-    /// Added, or true for what counts.
-    Is(NodeId),
-    /// True for what does not count.
-    IsNot(NodeId),
+    Added(NodeId),
+    /// What counts is true, or false.
+    Chosen(NodeId, bool),
 }
 
 fn attention(site: &mut Site) -> Rewritten {
@@ -60,19 +67,36 @@ fn attention(site: &mut Site) -> Rewritten {
 
 /// True if a mask is broadcast to scores of this shape.
 fn is_mask(site: &Site, mask: Mask, scores: &[usize]) -> bool {
-    let (Mask::Is(id) | Mask::IsNot(id)) = mask else { return true };
+    let (Mask::Added(id) | Mask::Chosen(id, _)) = mask else { return true };
     crate::op::broadcast(&site.of(id).shape, scores).is_ok_and(|shape| shape == scores)
 }
 
 fn made_mask(site: &mut Site, mask: Mask) -> Result<Option<Made>, GraphError> {
     match mask {
         Mask::None => Ok(None),
-        Mask::Is(id) => Ok(Some(site.made(id))),
-        Mask::IsNot(id) => {
+        Mask::Added(id) => Ok(Some(site.made(id))),
+        Mask::Chosen(id, counts) => {
             let id = site.made(id);
-            site.add(Op::Not, &[id]).map(Some)
+            added(site, id, counts).map(Some)
         }
     }
+}
+
+/// What is added to scores of which a tensor chooses those that count.
+fn added(site: &mut Site, choice: Made, counts: bool) -> Result<Made, GraphError> {
+    let (zero, none) = (site.constant(Tensor::scalar(0.0)), site.constant(Tensor::scalar(f32::NEG_INFINITY)));
+    let operands = if counts { [choice, zero, none] } else { [choice, none, zero] };
+    site.add(Op::Where, &operands)
+}
+
+fn added_mask(site: &mut Site) -> Rewritten {
+    let (Op::Attention { .. }, &[.., mask]) = (&site.node().op, &site.node().operands[..]) else { return Ok(None) };
+    if site.of(mask).element != Element::Bool {
+        return Ok(None);
+    }
+    let (mut operands, mask) = (site.operands_of(site.id), site.made(mask));
+    operands[3] = added(site, mask, true)?;
+    site.add(site.node().op.clone(), &operands).map(Some)
 }
 
 /// Scores that nothing but their softmax reads.
@@ -80,7 +104,7 @@ fn scores(site: &Site, id: NodeId) -> Option<Scores> {
     if !site.is_single(id) {
         return None;
     }
-    let masked = |[scores, mask]: [NodeId; 2]| Some(Scores { mask: Mask::Is(mask), ..products(site, scores)? });
+    let masked = |[scores, mask]: [NodeId; 2]| Some(Scores { mask: Mask::Added(mask), ..products(site, scores)? });
     let added = || site.either_way(id, Binary::Add).into_iter().find_map(masked);
     products(site, id).or_else(added).or_else(|| chosen(site, id))
 }
@@ -88,11 +112,10 @@ fn scores(site: &Site, id: NodeId) -> Option<Scores> {
 /// Scores in place of which there is minus infinity where a mask says so.
 fn chosen(site: &Site, id: NodeId) -> Option<Scores> {
     let (Op::Where, &[choice, yes, no]) = (&site.of(id).op, &site.of(id).operands[..]) else { return None };
-    debug_assert_eq!(site.of(choice).element, Element::Bool);
     let is_none = |id| site.scalar(id) == Some(f32::NEG_INFINITY);
     match [is_none(yes), is_none(no)] {
-        [false, true] => Some(Scores { mask: Mask::Is(choice), ..products(site, yes)? }),
-        [true, false] => Some(Scores { mask: Mask::IsNot(choice), ..products(site, no)? }),
+        [false, true] => Some(Scores { mask: Mask::Chosen(choice, true), ..products(site, yes)? }),
+        [true, false] => Some(Scores { mask: Mask::Chosen(choice, false), ..products(site, no)? }),
         _ => None,
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::error::GraphError;
 use crate::graph::{Graph, Node, NodeId};
 use crate::op::Op;
-use crate::tensor::{Tensor, elements};
+use crate::tensor::{Element, Tensor, array, elements};
 
 /// Elements of all constants together that one rewriting makes: 1 GiB of them.
 const MOST_FOLDED: usize = 1 << 28;
@@ -84,6 +84,17 @@ impl<'a> NewGraph<'a> {
         let tensor = self.constants.one_of(tensor);
         let graph = &mut self.graph;
         Made(*self.tensors.entry(Arc::as_ptr(&tensor)).or_insert_with(|| graph.constant(name, tensor)))
+    }
+
+    /// The tensor of a node without elements, whatever computes it.
+    pub(super) fn nothing(&mut self, node: &Node) -> Option<Made> {
+        let shape = &*node.shape;
+        let empty = match node.element {
+            Element::F32 => array(shape, Vec::new()).map(Tensor::F32),
+            Element::I64 => array(shape, Vec::new()).map(Tensor::I64),
+            Element::Bool => array(shape, Vec::new()).map(Tensor::Bool),
+        };
+        Some(self.constant(&node.name, &Arc::new(empty.ok()?)))
     }
 
     /// What an operation makes of nodes: one that is there already, a constant, or a new node.

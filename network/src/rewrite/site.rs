@@ -7,7 +7,7 @@ use super::new_graph::{Made, NewGraph};
 use crate::error::{GraphError, OpError};
 use crate::graph::{Graph, Node, NodeId};
 use crate::op::{Binary, Op};
-use crate::tensor::Tensor;
+use crate::tensor::{Element, Tensor};
 
 /// Factors of a product that are looked at.
 const MOST_FACTORS: usize = 8;
@@ -81,8 +81,17 @@ impl<'a> Site<'a, '_> {
         self.new.constant(&self.from.node(self.id).name, &tensor.into())
     }
 
+    /// The node's tensor, which has no elements.
+    pub(super) fn nothing(&mut self) -> Option<Made> {
+        self.new.nothing(self.node())
+    }
+
     pub(super) fn shape_of(&self, made: Made) -> Vec<usize> {
         self.new.graph.node(made.0).shape.clone()
+    }
+
+    pub(super) fn element_of(&self, made: Made) -> Element {
+        self.new.graph.node(made.0).element
     }
 
     /// The tensor of a constant.

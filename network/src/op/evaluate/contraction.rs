@@ -228,11 +228,11 @@ fn mask(operands: &[&Tensor], extents: &[usize]) -> Result<Option<Vec<f64>>, OpE
     Ok(Some(match mask.element() {
         Element::Bool => {
             let mask = values::<bool>(operands, 3)?;
-            rows.each().map(|[at]| if mask[at] { 0.0 } else { f64::NEG_INFINITY }).collect()
+            rows.map(|[at]| if mask[at] { 0.0 } else { f64::NEG_INFINITY })
         }
         _ => {
             let mask = values::<f32>(operands, 3)?;
-            rows.each().map(|[at]| mask[at].into()).collect()
+            rows.map(|[at]| mask[at].into())
         }
     }))
 }

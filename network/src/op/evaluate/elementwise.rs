@@ -134,15 +134,14 @@ fn paired<T: Stored, U: Stored>(
 ) -> Result<Tensor, OpError> {
     let (a, b) = (values::<T>(operands, 0)?, values::<T>(operands, 1)?);
     let rows = Rows::broadcast([operands[0].shape(), operands[1].shape()], shape);
-    tensor(shape, rows.each().map(|[at, bt]| of(a[at], b[bt])).collect())
+    tensor(shape, rows.map(|[at, bt]| of(a[at], b[bt])))
 }
 
 pub(super) fn choose(operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
     fn of<T: Stored>(operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
         let (choice, yes, no) = (values::<bool>(operands, 0)?, values::<T>(operands, 1)?, values::<T>(operands, 2)?);
         let rows = Rows::broadcast([operands[0].shape(), operands[1].shape(), operands[2].shape()], shape);
-        let chosen = rows.each().map(|[c, y, n]| if choice[c] { yes[y] } else { no[n] });
-        tensor(shape, chosen.collect())
+        tensor(shape, rows.map(|[c, y, n]| if choice[c] { yes[y] } else { no[n] }))
     }
     by_type!(operands[1].element(), of(operands, shape))
 }

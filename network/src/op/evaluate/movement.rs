@@ -51,7 +51,7 @@ fn pick(operands: &[&Tensor], places: &[Vec<Option<usize>>], shape: &[usize]) ->
 /// The elements of the first operand at distances along each axis of the output.
 fn walk<T: Stored>(operands: &[&Tensor], strides: Vec<usize>, shape: &[usize]) -> Result<Tensor, OpError> {
     let x = values::<T>(operands, 0)?;
-    tensor(shape, Rows::new(shape, [strides]).each().map(|[at]| x[at]).collect())
+    tensor(shape, Rows::new(shape, [strides]).map(|[at]| x[at]))
 }
 
 pub(super) fn transpose(perm: &[usize], operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {

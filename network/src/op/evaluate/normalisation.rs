@@ -12,13 +12,13 @@ pub(super) fn reduce(op: ReduceOp, axes: &[usize], operands: &[&Tensor], shape: 
     let from = operands[0].shape();
     let kept: Vec<usize> =
         from.iter().enumerate().map(|(axis, &extent)| if axes.contains(&axis) { 1 } else { extent }).collect();
-    let rows = Rows::broadcast([&kept], from);
+    let places = Rows::broadcast([&kept], from).map(|[to]| to);
     let each = axes.iter().map(|&axis| from[axis]).product::<usize>();
 
     if operands[0].element() == Element::I64 {
         let (x, first) = (values::<i64>(operands, 0)?, first_integer(op));
         let mut all = vec![first; elements(shape)?];
-        for (x, [to]) in x.iter().zip(rows.each()) {
+        for (x, &to) in x.iter().zip(&places) {
             all[to] = of_integers(op, all[to], *x);
         }
         let mean = |sum: i64| if op == ReduceOp::Mean { sum / each as i64 } else { sum };
@@ -27,7 +27,7 @@ pub(super) fn reduce(op: ReduceOp, axes: &[usize], operands: &[&Tensor], shape: 
 
     let (x, first) = (values::<f32>(operands, 0)?, first_number(op));
     let mut all = vec![first; elements(shape)?];
-    for (x, [to]) in x.iter().zip(rows.each()) {
+    for (x, &to) in x.iter().zip(&places) {
         all[to] = of_numbers(op, all[to], (*x).into());
     }
     let mean = |sum: f64| if op == ReduceOp::Mean { sum / each as f64 } else { sum };

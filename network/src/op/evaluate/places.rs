@@ -42,21 +42,33 @@ impl<const N: usize> Rows<N> {
     }
 
     pub(super) fn new(extents: &[usize], strides: [Vec<usize>; N]) -> Self {
-        let Some((&extent, outer)) = extents.split_last() else {
+        // Axes that all tensors walk through as if they were one are one.
+        let mut axes: Vec<(usize, [usize; N])> = Vec::new();
+        for (axis, &extent) in extents.iter().enumerate().filter(|(_, extent)| **extent != 1) {
+            let steps = strides.each_ref().map(|strides| strides[axis]);
+            match axes.last_mut() {
+                Some((all, last)) if *last == steps.map(|step| step * extent) => (*all, *last) = (*all * extent, steps),
+                _ => axes.push((extent, steps)),
+            }
+        }
+
+        let Some(((extent, steps), outer)) = axes.split_last() else {
             return Self { starts: vec![[0; N]], extent: 1, steps: [0; N] };
         };
-        let of_each = strides.each_ref().map(|strides| offsets(outer, &strides[..outer.len()]));
+        let extents: Vec<usize> = outer.iter().map(|(extent, _)| *extent).collect();
+        let of = |n: usize| offsets(&extents, &outer.iter().map(|(_, steps)| steps[n]).collect::<Vec<_>>());
+        let of_each: [Vec<usize>; N] = std::array::from_fn(of);
         let starts = (0..of_each[0].len()).map(|row| std::array::from_fn(|n| of_each[n][row])).collect();
-        Self { starts, extent, steps: strides.each_ref().map(|strides| strides[outer.len()]) }
+        Self { starts, extent: *extent, steps: *steps }
     }
 
-    /// Places of every element.
-    pub(super) fn each(&self) -> impl Iterator<Item = [usize; N]> {
-        let of_row = move |start: &[usize; N]| {
-            let start = *start;
-            (0..self.extent).map(move |i| std::array::from_fn(|n| start[n] + i * self.steps[n]))
-        };
-        self.starts.iter().flat_map(of_row)
+    /// What a function makes of the places of every element.
+    pub(super) fn map<T>(&self, of: impl Fn([usize; N]) -> T) -> Vec<T> {
+        let mut all = Vec::with_capacity(self.starts.len() * self.extent);
+        for start in &self.starts {
+            all.extend((0..self.extent).map(|i| of(std::array::from_fn(|n| start[n] + i * self.steps[n]))));
+        }
+        all
     }
 }
 
