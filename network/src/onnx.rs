@@ -13,13 +13,14 @@ use crate::graph::Graph;
 mod call;
 mod draft;
 mod error;
+mod export;
 mod import;
 mod inputs;
 mod operators;
 mod tensor;
 mod wire;
 
-pub use error::{ImportError, NodeError};
+pub use error::{ExportError, ImportError, NodeError};
 
 /// Versions of the operators that are read.
 pub const VERSIONS: RangeInclusive<i64> = 6..=24;
@@ -73,6 +74,12 @@ pub fn read(path: &Path, options: &ImportOptions) -> Result<Graph, ImportError> 
 /// The graph of a file's bytes; it has no tensors in other files.
 pub fn read_bytes(bytes: &[u8], options: &ImportOptions) -> Result<Graph, ImportError> {
     import::graph(parse(bytes)?, options, None)
+}
+
+/// A graph as the bytes of a file, which [`read_bytes`] and other runtimes read: constants are in it, attention is the operators that it is
+/// made of.
+pub fn write(graph: &Graph) -> Result<Vec<u8>, ExportError> {
+    export::model(graph)?.bytes().map_err(|e| ExportError::Encode(e.to_string()))
 }
 
 fn parse(bytes: &[u8]) -> Result<ModelProto, ImportError> {

@@ -63,6 +63,30 @@ pub enum ImportError {
     },
 }
 
+/// Why a graph does not become a file.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ExportError {
+    /// The name of an output is empty or that of another tensor.
+    #[error("output '{output}': the name is empty or that of another tensor")]
+    Name {
+        /// The name.
+        output: String,
+    },
+    /// There is no operator for a node.
+    #[error("node '{node}' ({op}): {reason}")]
+    Node {
+        /// Its name.
+        node: String,
+        /// Its operation.
+        op: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The messages cannot be written one into the other.
+    #[error("the file cannot be written: {0}")]
+    Encode(String),
+}
+
 /// Why a node of a file does not become one of a graph.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NodeError {

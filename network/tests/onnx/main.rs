@@ -6,3 +6,4 @@
 
 mod build;
 mod conformance;
+mod export;
