@@ -109,7 +109,7 @@ fn pass(from: &Graph, rules: &[&Rule], constants: &mut Constants) -> Result<(Gra
             Op::Input => new.input(node)?,
             _ if uses[id.0 as usize] == 0 => Made::NOTHING,
             Op::Constant(tensor) => new.constant(&node.name, tensor),
-            op => {
+            _ => {
                 let mut site = Site { from, id, uses: &uses, made: &made, new: &mut new };
                 let (made, by_rule) = replaced(&mut site, rules)?;
                 applied += usize::from(by_rule);
