@@ -11,7 +11,6 @@ use autotune_ir::plan::{Binding, PlanBuffer};
 use autotune_ir::program::Layout;
 use autotune_ir::{DType, Target};
 use autotune_runtime::{Cpu, CpuCall, Device, HostMemory, Kernel, Packed, View, ViewMut};
-use autotune_schedules::Workload;
 
 use ndarray::ArrayD;
 
@@ -19,7 +18,7 @@ use crate::arena::{self, Need};
 use crate::cut::{Cut, Strided};
 use crate::error::{CheckError, CompileError, GraphError, RunError};
 use crate::graph::{Graph, Node, NodeId};
-use crate::plan::{Action, Content, Doing, Operand, Plan, Span};
+use crate::plan::{Action, Choose, Content, Doing, Operand, Plan, Span};
 use crate::tensor::Tensor;
 
 /// Tensors begin at multiples of this.
@@ -84,12 +83,16 @@ enum Ready {
 impl Compiled {
     /// A network on this machine's processor, with the best schedules that a source has, what is predicted where it has none.
     pub fn new(graph: &Graph, source: Option<&dyn Source>, target: &Target) -> Result<Arc<Self>, CompileError> {
-        let mut choose = |workload: &Workload| match source {
-            Some(source) => Ok(Tuned::lookup_each_layout(source, workload, target)?),
+        Self::with(graph, target, &mut |workload| match source {
+            Some(source) => Ok(Tuned::lookup_kinds(source, workload, target)?),
             None => Ok(vec![Tuned::untuned(workload, target)?]),
-        };
+        })
+    }
+
+    /// A network with schedules of the caller's choice: of each workload those that there are, the best first.
+    pub(crate) fn with(graph: &Graph, target: &Target, choose: &mut Choose) -> Result<Arc<Self>, CompileError> {
         let cut = Cut::of(graph);
-        let plan = Plan::of(graph, &cut, &mut choose)?;
+        let plan = Plan::of(graph, &cut, choose)?;
         let threads = target.threads();
         let one = Cpu::new(1);
         let mut kernels = Vec::new();

@@ -15,6 +15,7 @@
 //! | `compiled` | a network that runs: [`Compiled`], [`Workspace`] |
 //! | `builder`, `builder/` | graphs layer by layer, and where their weights are from: [`Builder`] |
 //! | `zoo`, `zoo/` | networks that come with the library |
+//! | `race` | schedules timed where they run, within the network |
 //! | `subject` | what users name, and its tasks: [`Subject`] |
 //! | `evaluate` | the tensors of a graph, by reference |
 //! | `onnx`, `onnx/` | graphs of ONNX files |
@@ -35,6 +36,7 @@ mod graph;
 mod layouts;
 mod minimise;
 mod plan;
+mod race;
 mod strided;
 mod subject;
 mod tensor;
@@ -45,6 +47,7 @@ pub use error::{CheckError, CompileError, GraphError, OpError, RunError};
 pub use evaluate::EvaluateError;
 pub use graph::{Graph, Node, NodeId, Output};
 pub use op::Op;
+pub use race::{RaceError, race};
 pub use rewrite::rewrite;
 pub use subject::{LoadError, Subject, SubjectError, tasks};
 pub use tensor::{Element, Tensor};

@@ -94,21 +94,18 @@ impl Tuned {
         }
     }
 
-    /// The best schedule that a source has for each choice of layouts of the first operand and the output, the best of all first: for who
-    /// would have to convert tensors. Where the source has none, what is predicted, as [`Tuned::lookup`].
+    /// The best schedule that a source has of each kind, the best of all first: for who knows more of where it will run, such as in which layouts
+    /// tensors lie there, or that weights come from memory. Of a kind are those of the same sketch, layouts, and size of Winograd's tiles.
+    /// Where the source has none, what is predicted, as [`Tuned::lookup`].
     ///
     /// All are from records under the same key, so that their times can be compared.
-    pub fn lookup_each_layout(
-        source: &dyn Source,
-        workload: &Workload,
-        target: &Target,
-    ) -> Result<Vec<Self>, LookupError> {
+    pub fn lookup_kinds(source: &dyn Source, workload: &Workload, target: &Target) -> Result<Vec<Self>, LookupError> {
         let space = space(workload, target)?;
         let Some(best) = Self::found(source, &space)? else { return Ok(vec![Self::predicted(&[source], &space)?]) };
         let mut found = vec![best];
         loop {
-            let known: Vec<[Option<Value>; 2]> = found.iter().map(|tuned| layouts(tuned.config())).collect();
-            let others = |config: &Config| !known.contains(&layouts(config));
+            let known: Vec<Kind> = found.iter().map(|tuned| kind(tuned.config())).collect();
+            let others = |config: &Config| !known.contains(&kind(config));
             match Self::found_of(source, &space, &others)? {
                 Some(other) if other.reach() == found[0].reach() => found.push(other),
                 _ => return Ok(found),
@@ -265,9 +262,12 @@ pub(crate) fn space(workload: &Workload, target: &Target) -> Result<ScheduleSpac
     }
 }
 
-/// The layouts of input and output that a config names; none of a sketch that has no choice.
-fn layouts(config: &Config) -> [Option<Value>; 2] {
-    ["layout.in", "layout.out"].map(|knob| config.knobs.get(knob).cloned())
+/// What tells kinds of schedules apart: the sketch, and the values of some knobs where it has them.
+type Kind = (String, [Option<Value>; 3]);
+
+fn kind(config: &Config) -> Kind {
+    let knobs = ["layout.in", "layout.out", "m"].map(|knob| config.knobs.get(knob).cloned());
+    (config.sketch.clone(), knobs)
 }
 
 fn unfit(workload: &Workload, why: UnfitError) -> LookupError {

@@ -6,7 +6,7 @@ use anyhow::Result;
 use autotune::{Network, Report, Retired, Stop, TuneParams, Tuner};
 use autotune_db::{Phase, Source, TuningDb};
 use autotune_ir::Target;
-use autotune_network::{Compiled, Graph};
+use autotune_network::{Compiled, Graph, race};
 use serde::Serialize;
 
 use super::lookup::adopt_legacy;
@@ -19,6 +19,9 @@ use crate::report::{summary, table};
 
 /// Runs of a network by each of its choices of schedules.
 const NETWORK_RUNS: usize = 20;
+
+/// Share of the time budget after which a network's schedules race within it.
+const SEARCH_SHARE: f64 = 0.9;
 
 pub(super) fn run(args: TuneArgs) -> Result<()> {
     let start = Instant::now();
@@ -39,7 +42,8 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         (trials, _) => trials,
     };
     // Everything since the command began counts.
-    let time_budget = args.time_budget.map(|budget| budget.saturating_sub(start.elapsed()));
+    let share = if graph.is_some() { SEARCH_SHARE } else { 1.0 };
+    let time_budget = args.time_budget.map(|budget| budget.mul_f64(share).saturating_sub(start.elapsed()));
     adopt_legacy(&db, &target)?;
     say(format_args!("tuning {} for {target}; database {}", network.name, db.path().display()));
     let limits = limits(trials, time_budget);
@@ -54,7 +58,10 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     drop(observer);
 
     let latency = match graph.filter(|_| report.stop != Stop::Cancelled && target.cpu().is_some()) {
-        Some(graph) => Some(network_latency(&graph, &db, &target)?),
+        Some(graph) => {
+            race(&graph, &db, &target, &inputs(&graph, &[])?)?;
+            Some(network_latency(&graph, &db, &target)?)
+        }
         None => None,
     };
     json.write(&Tuned { report: &report, network: latency.as_ref() })?;
