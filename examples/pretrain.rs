@@ -83,13 +83,13 @@ impl Task {
         self.best.iter().map(|config| Entry { workload: self.space.workload().clone(), config: config.clone() })
     }
 
-    /// What was recorded of the default and of known schedules that are carried over, by position.
+    /// What was recorded of what is offered on a miss, by position.
     fn carried<'a>(&self, known: impl Iterator<Item = &'a Entry>, nearest: usize, tries: usize) -> Vec<usize> {
         let others = known.filter(|entry| entry.workload != *self.space.workload());
-        let carried =
-            portfolio::carried_over(&self.space, portfolio::nearest(others, self.space.workload(), nearest), tries);
-        let offered = carried.iter().chain([self.space.default_candidate()]);
-        offered.filter_map(|candidate| self.configs.iter().position(|config| config == candidate.config())).collect()
+        let offered =
+            portfolio::offered(&self.space, portfolio::nearest(others, self.space.workload(), nearest), tries);
+        let recorded = |candidate: &Candidate| self.configs.iter().position(|config| config == candidate.config());
+        offered.iter().filter_map(recorded).collect()
     }
 
     fn matrix(&self) -> Array2<f32> {

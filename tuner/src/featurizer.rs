@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use autotune_cost_model::features;
-use autotune_ir::Program;
 use autotune_schedules::{Candidate, Workload};
 use ndarray::Array2;
 use rayon::prelude::*;
@@ -56,19 +55,10 @@ fn extract(candidate: &Candidate) -> Row {
     Some(features::extract(&program, candidate.target()).into())
 }
 
-/// The candidates that can be lowered, each with what is kept of its loop nests, and their features, a row each. Uses rayon's current thread
-/// pool.
-pub(crate) fn features_of<P: Send>(
-    candidates: Vec<Candidate>,
-    keep: impl Fn(Program) -> P + Sync,
-) -> (Vec<(Candidate, P)>, Array2<f32>) {
-    let described = |candidate: Candidate| {
-        let program = candidate.lower().ok()?;
-        let row = features::extract(&program, candidate.target());
-        Some(((candidate, keep(program)), row))
-    };
-    let described: Vec<_> = candidates.into_par_iter().filter_map(described).collect();
-    let (candidates, rows): (Vec<_>, Vec<Vec<f32>>) = described.into_iter().unzip();
+/// The candidates that can be lowered, and their features, a row each. Uses rayon's current thread pool.
+pub(crate) fn features_of(candidates: Vec<Candidate>) -> (Vec<Candidate>, Array2<f32>) {
+    let described = candidates.into_par_iter().filter_map(|candidate| extract(&candidate).map(|row| (candidate, row)));
+    let (candidates, rows): (Vec<_>, Vec<Arc<[f32]>>) = described.collect::<Vec<_>>().into_iter().unzip();
     let rows: Vec<&[f32]> = rows.iter().map(|row| &row[..]).collect();
     (candidates, matrix(&rows))
 }

@@ -12,6 +12,7 @@ use autotune_schedules::{Candidate, Portfolio, ScheduleSpace, UnfitError, Worklo
 use ndarray::ArrayView2;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
 
 use crate::featurizer::features_of;
 use crate::params::TuneParams;
@@ -73,18 +74,17 @@ pub fn predicted(space: &ScheduleSpace, n: usize, params: PredictParams) -> Vec<
     let Some(shipped) = Shipped::of(space.workload(), space.target()) else { return vec![default] };
 
     let nearest = shipped.portfolio.nearest(space.workload(), params.nearest);
-    let mut ranked = Ranked::by(Judge::Model(shipped.model), drop);
+    let mut ranked = Ranked::by(Judge::Model(shipped.model));
     ranked.take(portfolio::carried_over(space, nearest, params.tries).into_iter().chain([default.clone()]).collect());
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     for _ in 0..params.rounds {
-        let from: Vec<Candidate> = ranked.held.iter().take(params.beam).map(|(held, _)| held.0.clone()).collect();
+        let from: Vec<Candidate> = ranked.held.iter().take(params.beam).map(|(held, _)| held.clone()).collect();
         let moved = from.iter().flat_map(|candidate| std::iter::repeat_n(candidate, params.moves));
         let moved: Vec<Candidate> = moved.map(|candidate| space.neighbor(candidate, &mut rng)).collect();
         ranked.take(moved);
     }
 
-    let mut best: Vec<Candidate> =
-        ranked.held.into_iter().take(n.max(1)).map(|((candidate, _), _)| candidate).collect();
+    let mut best: Vec<Candidate> = ranked.held.into_iter().take(n.max(1)).map(|(candidate, _)| candidate).collect();
     if best.is_empty() {
         best.push(default);
     }
@@ -112,28 +112,41 @@ pub(crate) fn pick(space: &ScheduleSpace, known: &[Entry]) -> Result<Pick, Unfit
         Some(shipped) => Some(Judge::Model(shipped.model)),
         None => analysis().then_some(Judge::Analysis(target)),
     };
-    let default = space.default_candidate().clone();
     let Some(judge) = judge else {
-        let (candidate, program) = space.proven(default.config())?;
+        let (candidate, program) = space.proven(&space.default_config())?;
         return Ok(Pick { candidate, program, expected_loss: None });
     };
 
     let PredictParams { nearest, tries, .. } = PredictParams::QUICK;
     let entries = portfolio.iter().flat_map(|portfolio| &portfolio.entries).chain(known);
-    let carried = portfolio::carried_over(space, portfolio::nearest(entries, space.workload(), nearest), tries);
-    let expected_loss = Some(judge.expected_loss());
-    let mut ranked = Ranked::by(judge, |program| program);
-    ranked.take(carried.into_iter().chain([default]).collect());
+    let mut candidates = portfolio::offered(space, portfolio::nearest(entries, space.workload(), nearest), tries);
 
     // Whatever is wrong is a bug; the next best is served all the same.
-    let mut wrong = UnfitError::NotOffered;
-    for ((candidate, program), _) in ranked.held {
+    let (mut wrong, expected_loss) = (UnfitError::NotOffered, Some(judge.expected_loss()));
+    while let Some((number, program)) = best_of(&candidates, &judge) {
+        let candidate = candidates.remove(number);
         match verify(&program, target) {
             Ok(()) => return Ok(Pick { candidate, program, expected_loss }),
             Err(error) => wrong = UnfitError::Verify(error),
         }
     }
     Err(wrong)
+}
+
+/// The number of the candidate that is ranked first, the earlier of equals, with its loop nests; `None` if none can be lowered.
+///
+/// Loop nests that are outdone are given up at once, so that the next are made in their memory: several together are more than a core's
+/// caches hold. Uses rayon's current thread pool.
+fn best_of(candidates: &[Candidate], judge: &Judge) -> Option<(usize, Program)> {
+    let scored = |(number, candidate): (usize, &Candidate)| {
+        let program = candidate.lower().ok()?;
+        let row = features::extract(&program, candidate.target());
+        let score = *judge.scores(ArrayView2::from_shape((1, row.len()), &row).ok()?).first()?;
+        Some((score, number, program))
+    };
+    let better = |a: (f32, usize, Program), b: (f32, usize, Program)| if b.0.total_cmp(&a.0).is_gt() { b } else { a };
+    let scored = candidates.par_iter().enumerate().with_max_len(1).filter_map(scored);
+    scored.reduce_with(better).map(|(_, number, program)| (number, program))
 }
 
 /// True for contractions: models have seen no other workloads.
@@ -186,23 +199,22 @@ impl Judge<'_> {
     }
 }
 
-/// Candidates with what is kept of their loop nests, and their scores; the best first.
-struct Ranked<'a, P> {
+/// Candidates and their scores; the best first.
+struct Ranked<'a> {
     judge: Judge<'a>,
-    keep: fn(Program) -> P,
     met: HashSet<u64>,
-    held: Vec<((Candidate, P), f32)>,
+    held: Vec<(Candidate, f32)>,
 }
 
-impl<'a, P: Send> Ranked<'a, P> {
-    fn by(judge: Judge<'a>, keep: fn(Program) -> P) -> Self {
-        Self { judge, keep, met: HashSet::new(), held: Vec::new() }
+impl<'a> Ranked<'a> {
+    fn by(judge: Judge<'a>) -> Self {
+        Self { judge, met: HashSet::new(), held: Vec::new() }
     }
 
     /// Ranks those among the others that were not met before.
     fn take(&mut self, mut candidates: Vec<Candidate>) {
         candidates.retain(|candidate| self.met.insert(candidate.stable_hash()));
-        let (candidates, rows) = features_of(candidates, self.keep);
+        let (candidates, rows) = features_of(candidates);
         if candidates.is_empty() {
             return;
         }
