@@ -327,11 +327,9 @@ impl Planner<'_, '_> {
     /// True if a step does the same to every element, wherever it lies.
     fn follows_layouts(&self, step: &Step, workload: &Workload) -> bool {
         let Some(Pointwise { lhs: Broadcast::Full, rhs, .. }) = workload.sizes() else { return false };
-        let epilogue = workload.epilogue();
-        let of_channels = epilogue.scale || epilogue.bias || epilogue.activation.has_slopes();
         let shape = |value: ValueId| &self.cut.value(value).shape;
         let whole = if *rhs == Broadcast::Scalar { &step.operands[..1] } else { &step.operands };
-        !of_channels
+        !workload.epilogue().is_by_channel()
             && matches!(rhs, Broadcast::Full | Broadcast::Scalar)
             && whole.iter().all(|&operand| shape(operand) == shape(step.output))
     }

@@ -4,7 +4,9 @@
 
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
-use autotune_network::{Builder, Compiled, Element, Graph, Seeded, Tensor, zoo};
+use autotune_network::op::Sliding;
+use autotune_network::{Builder, Compiled, Conv, Element, Fill, Graph, Seeded, Tensor, zoo};
+use autotune_schedules::workload::Activation;
 use rand::{RngExt, SeedableRng};
 
 /// Numbers between -1 and 1; whole ones below 20 for integers.
@@ -63,4 +65,22 @@ fn attention_with_masks_is_what_it_means() {
         let kernels = Cut::of(&graph).steps.iter().filter(|step| is_kernel(&step.work)).count();
         assert_eq!(kernels, wanted, "{shape:?}");
     }
+}
+
+/// A scale and a shift of channels behind an activation are part of what is in front, and a gate of channels is one pass.
+#[test]
+fn what_is_done_to_channels_behind_an_activation_is_fused() {
+    let net = Builder::new("affine", Seeded { seed: 1 });
+    let hard_swish = Activation::new("hard_swish", &[]).unwrap();
+    let (x, gate) = (net.input("x", &[1, 3, 9, 9]), net.input("gate", &[1, 16, 1, 1]));
+    let [scale, shift] = ["scale", "shift"].map(|name| net.weight(name, &[16, 1, 1], Fill::deviation(1.0)));
+    let y = x.conv("conv", Conv::new(16, Sliding::new(3).pad(1)).bias()).activation(hard_swish) * scale + shift;
+    net.output("gated", y * gate);
+    let graph = net.finish().unwrap();
+    check(&graph, 1);
+
+    let text = |work: &Work| if let Work::Kernel(of) = work { of.to_string() } else { String::new() };
+    let steps: Vec<String> = Cut::of(&graph).steps.iter().map(|step| text(&step.work)).collect();
+    let conv = "conv2d:n=1,c=3,h=9,w=9,o=16,k=3,s=1,p=1,bias,act=hard_swish,post_scale,post_bias";
+    assert_eq!(steps, [conv, "pointwise:m=16,n=81,op=copy,channels=column,scale"]);
 }

@@ -83,7 +83,7 @@ pub use text::{Fields, write_each};
 pub use transpose::Transpose;
 pub use window::Window;
 
-/// What happens to each output element at its final store, in this order: `act(scale * x + bias + residual)`.
+/// What happens to each output element at its final store, in this order: `act(scale * x + bias + residual) * post_scale + post_bias`.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Epilogue {
     /// Multiply by one value per output channel (conv2d) or column (matmul).
@@ -92,8 +92,19 @@ pub struct Epilogue {
     pub bias: bool,
     /// Add a tensor of the output's shape.
     pub residual: bool,
-    /// The function applied last.
+    /// The function of that.
     pub activation: Activation,
+    /// Multiply what it makes by one value per output channel.
+    pub post_scale: bool,
+    /// Add one value per output channel to that.
+    pub post_bias: bool,
+}
+
+impl Epilogue {
+    /// True if it reads a value for each output channel.
+    pub fn is_by_channel(&self) -> bool {
+        self.scale || self.bias || self.activation.has_slopes() || self.post_scale || self.post_bias
+    }
 }
 
 /// One operator instance to be tuned; cheap to clone. Two are the same, and sorted, by their text forms.
@@ -261,8 +272,8 @@ impl Workload {
         &self.0.text
     }
 
-    /// What it means. The operands are those of the operator, then those of the epilogue that it has: `output_scale`, `bias`, `residual`
-    /// and the `slope`s of a PReLU.
+    /// What it means. The operands are those of the operator, then those of the epilogue that it has: `output_scale`, `bias`, `residual`,
+    /// the `slope`s of a PReLU, `post_scale` and `post_bias`.
     pub fn spec(&self) -> &Arc<Spec> {
         &self.0.spec
     }
@@ -420,6 +431,8 @@ mod tests {
             "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,dtype=f16,scale,act=clip:0:6",
             "conv1d:n=1,c=64,w=1000,o=128,k=5,s=1,p=2,bias,act=leaky_relu:0.2",
             "pointwise:m=4,n=5,op=hard_sigmoid:0.2:0.5,act=hard_sigmoid",
+            "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,bias,act=hard_swish,post_scale,post_bias,exact",
+            "matmul:m=1,n=1000,k=512,post_bias",
         ] {
             let w: Workload = text.parse().unwrap();
             assert_eq!(w.to_string(), text);

@@ -64,7 +64,9 @@ fn finished(workload: &Workload, operands: &Operands, sums: ArrayD<f64>) -> Arra
         let scaled = sums[&i] * of_channel("output_scale", i[1]).unwrap_or(1.0);
         let residual = operands.named("residual").map_or(0.0, |residual| f64::from(residual[&i]));
         let value = scaled + of_channel("bias", i[1]).unwrap_or(0.0) + residual;
-        activated(workload.epilogue().activation, value, of_channel("slope", i[1]).unwrap_or(f64::NAN)) as f32
+        let value = activated(workload.epilogue().activation, value, of_channel("slope", i[1]).unwrap_or(f64::NAN));
+        let value = value * of_channel("post_scale", i[1]).unwrap_or(1.0);
+        (value + of_channel("post_bias", i[1]).unwrap_or(0.0)) as f32
     })
 }
 

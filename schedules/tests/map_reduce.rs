@@ -241,6 +241,9 @@ fn images_of_whole_blocks_are_in_blocks_of_channels_by_default() {
         assert_eq!(pool(40), with(plain));
     }
     assert_eq!(layouts("resize:c=16,h=3,w=3,s=2,mode=nearest"), named(&[("input", blocked), ("output", blocked)]));
+    let channels = layouts("pointwise:m=16,n=9,op=copy,channels=column,scale,add");
+    let images = [("input", blocked), ("output_scale", plain), ("residual", blocked), ("output", blocked)];
+    assert_eq!(channels, named(&images));
     // What is found at places that tables say.
     let resampled = layouts("resize:c=16,h=3,w=3,oh=5,ow=5,mode=linear");
     assert_eq!(resampled, named(&[("input", plain), ("output", plain)]));

@@ -6,7 +6,7 @@ mod common;
 
 use autotune_ir::program::{BinaryOp, UnaryOp};
 use autotune_ir::{CpuTarget, Isa, Target};
-use autotune_schedules::workload::{Broadcast, Function, Pointwise, PointwiseOp};
+use autotune_schedules::workload::{Broadcast, Channels, Function, Pointwise, PointwiseOp};
 use autotune_schedules::{Operands, Workload, max_rel_error, reference};
 use common::epilogues::{ACTIVATIONS, activated, activation};
 use common::pointwise::{UNARY, random_pointwise};
@@ -32,7 +32,7 @@ fn function(function: Function, x: f64) -> f64 {
 
 fn by_hand(pointwise: &Pointwise, operands: &Operands) -> ArrayD<f32> {
     let Pointwise { b, m, n, .. } = *pointwise;
-    let shape = if b == 1 { vec![m, n] } else { vec![b, m, n] };
+    let shape = if b == 1 && pointwise.channels == Channels::Row { vec![m, n] } else { vec![b, m, n] };
     ArrayD::from_shape_fn(shape, |i| {
         let all: Vec<usize> = (0..i.ndim()).map(|dim| i[dim]).collect();
         let (row, column) = (i[i.ndim() - 2], i[i.ndim() - 1]);
@@ -93,7 +93,7 @@ fn epilogues_are_what_each_part_says() {
             .map(|text| (act, text))
     })) {
         let bare: Workload = text.parse().unwrap();
-        let workload: Workload = format!("{text},scale,bias,add,act={act}").parse().unwrap();
+        let workload: Workload = format!("{text},scale,bias,add,act={act},post_scale,post_bias").parse().unwrap();
         let operands = Operands::random(workload.spec(), seed);
         let mut own = Operands::random(bare.spec(), seed);
         (0..own.len()).for_each(|number| own[number] = operands[number].clone());
@@ -106,7 +106,8 @@ fn epilogues_are_what_each_part_says() {
             let of_channel = |name| of(name, &at[channel..=channel]);
             let sum = f64::from(sums[&at[..]]) * of_channel("output_scale").unwrap();
             let sum = sum + of_channel("bias").unwrap() + of("residual", &at).unwrap();
-            activated(activation(act), sum, of_channel("slope").unwrap_or(1.0)) as f32
+            let value = activated(activation(act), sum, of_channel("slope").unwrap_or(1.0));
+            (value * of_channel("post_scale").unwrap() + of_channel("post_bias").unwrap()) as f32
         });
         let error = max_rel_error(&reference(&workload, &operands), &wanted);
         assert!(error < 1e-6, "{workload}: {error}");

@@ -137,9 +137,17 @@ mod tests {
     use super::*;
     use autotune_schedules::workload::{Activation, Conv2d, Epilogue, Matmul};
 
-    const BIAS: Epilogue = Epilogue { scale: false, bias: true, residual: false, activation: Activation::None };
-    const RELU: Epilogue = Epilogue { scale: false, bias: true, residual: false, activation: Activation::Relu };
-    const ADD_RELU: Epilogue = Epilogue { scale: false, bias: true, residual: true, activation: Activation::Relu };
+    const NONE: Epilogue = Epilogue {
+        scale: false,
+        bias: false,
+        residual: false,
+        activation: Activation::None,
+        post_scale: false,
+        post_bias: false,
+    };
+    const BIAS: Epilogue = Epilogue { bias: true, ..NONE };
+    const RELU: Epilogue = Epilogue { activation: Activation::Relu, ..BIAS };
+    const ADD_RELU: Epilogue = Epilogue { residual: true, ..RELU };
 
     /// Every convolution of the network in the order in which it runs, written down from its definition.
     fn graph() -> Vec<Workload> {

@@ -19,6 +19,8 @@ pub(super) struct Group {
     residual: Option<NodeId>,
     slope: Option<NodeId>,
     activation: Activation,
+    post_scale: Option<NodeId>,
+    post_bias: Option<NodeId>,
 }
 
 /// All groups of a graph.
@@ -35,6 +37,8 @@ enum Part {
     Residual(NodeId),
     Slope(NodeId),
     Activation(Activation),
+    PostScale(NodeId),
+    PostBias(NodeId),
 }
 
 impl Groups {
@@ -87,18 +91,7 @@ impl Group {
         let takes_sums = matches!(graph.node(id).op, Op::Conv { .. } | Op::ConvTranspose { .. } | Op::MatMul);
         // A third operand is the bias.
         let bias = anchor.workload.epilogue().bias.then(|| anchor.operands[2]);
-        let [scale, residual, slope] = [None; 3];
-        Some(Self {
-            anchor,
-            first: id,
-            tail: id,
-            takes_sums,
-            scale,
-            bias,
-            residual,
-            slope,
-            activation: Activation::None,
-        })
+        Some(Self { takes_sums, bias, ..Self::bare(anchor, id) })
     }
 
     /// A product with a value for each channel of an image, or the sum with it, as the epilogue of a copy: what else is done to channels can
@@ -113,8 +106,24 @@ impl Group {
 
         let anchor = Anchor { workload: channels(&node.shape)?, operands: vec![image], channel: Some(1) };
         let [scale, bias] = [Binary::Mul, Binary::Add].map(|op| (op == binary).then_some(values));
-        let ([residual, slope], activation) = ([None; 2], Activation::None);
-        Some(Self { anchor, first: id, tail: id, takes_sums: true, scale, bias, residual, slope, activation })
+        Some(Self { takes_sums: true, scale, bias, ..Self::bare(anchor, id) })
+    }
+
+    /// Without an epilogue.
+    fn bare(anchor: Anchor, id: NodeId) -> Self {
+        Self {
+            anchor,
+            first: id,
+            tail: id,
+            takes_sums: false,
+            scale: None,
+            bias: None,
+            residual: None,
+            slope: None,
+            activation: Activation::None,
+            post_scale: None,
+            post_bias: None,
+        }
     }
 
     fn flops(&self) -> f64 {
@@ -123,14 +132,21 @@ impl Group {
 
     /// What a node does to this group's tensor, which is its operand at `place`, if an epilogue has that and has it last.
     fn part(&self, graph: &Graph, node: &Node, place: usize) -> Option<Part> {
-        if self.activation != Activation::None {
-            return None;
-        }
         let other = node.operands.get(1 - place.min(1)).copied();
         let of_channels = |id: NodeId| {
             let axis = self.anchor.channel.filter(|_| self.takes_sums)?;
             is_along(&graph.node(id).shape, &node.shape, axis).then_some(id)
         };
+        if self.activation != Activation::None {
+            let is_open = self.post_bias.is_none();
+            return match node.op {
+                Op::Binary(Binary::Mul) if is_open && self.post_scale.is_none() => {
+                    of_channels(other?).map(Part::PostScale)
+                }
+                Op::Binary(Binary::Add) if is_open => of_channels(other?).map(Part::PostBias),
+                _ => None,
+            };
+        }
         let is_scaled_only = self.bias.is_none() && self.residual.is_none();
         match node.op {
             Op::Map(Function::Activation(Activation::None | Activation::Prelu)) => None,
@@ -154,6 +170,8 @@ impl Group {
             Part::Residual(residual) => self.residual = Some(residual),
             Part::Slope(slope) => (self.slope, self.activation) = (Some(slope), Activation::Prelu),
             Part::Activation(activation) => self.activation = activation,
+            Part::PostScale(scale) => self.post_scale = Some(scale),
+            Part::PostBias(bias) => self.post_bias = Some(bias),
         }
     }
 
@@ -164,15 +182,16 @@ impl Group {
 
     /// What the step computes.
     pub(super) fn workload(&self) -> Workload {
-        let Self { scale, bias, residual, activation, .. } = self;
-        let [scale, bias, residual] = [scale, bias, residual].map(Option::is_some);
-        self.anchor.workload.with_epilogue(Epilogue { scale, bias, residual, activation: *activation })
+        let parts = [self.scale, self.bias, self.residual, self.post_scale, self.post_bias];
+        let [scale, bias, residual, post_scale, post_bias] = parts.map(|part| part.is_some());
+        let activation = self.activation;
+        self.anchor.workload.with_epilogue(Epilogue { scale, bias, residual, activation, post_scale, post_bias })
     }
 
     /// What the step reads, in the order of its workload's spec.
     pub(super) fn operands(&self) -> Vec<NodeId> {
         let own = self.anchor.operands.len() - usize::from(self.anchor.workload.epilogue().bias);
-        let parts = [self.scale, self.bias, self.residual, self.slope];
+        let parts = [self.scale, self.bias, self.residual, self.slope, self.post_scale, self.post_bias];
         self.anchor.operands[..own].iter().copied().chain(parts.into_iter().flatten()).collect()
     }
 }

@@ -72,8 +72,10 @@ pub(super) fn vectors(chain: &Chain) -> Vec<&'static str> {
         }
     }
     if vectors.is_empty() {
-        // Of one position, or of what is scattered.
-        let axis = tiled(chain).last().unwrap_or(0);
+        // Of one position, or of what is scattered; along channels vectors go in blocks of them only.
+        let channel = laid::channel(chain);
+        let plain = tiled(chain).filter(|&axis| Some(axis) != channel).last();
+        let axis = plain.unwrap_or(usize::from(channel == Some(0)));
         vectors.push(chain.last().axes[axis].name);
     }
     vectors

@@ -90,11 +90,12 @@ pub enum Channels {
     /// `[n]`, as of images with channels last.
     #[default]
     Row,
-    /// `[m]`, as of images with channels before the pixels.
+    /// `[m]`, as of images with channels before the pixels, `[b, m, n]`, which may be in blocks of channels.
     Column,
 }
 
-/// `output[b, m, n] = op(pre(input[b, m, n]))`, or `op(pre(input[..]), rhs[..])`. Without a batch, `b` 1, tensors do not have its dimension.
+/// `output[b, m, n] = op(pre(input[b, m, n]))`, or `op(pre(input[..]), rhs[..])`. Without a batch, `b` 1, tensors that are no images do not have
+/// its dimension.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pointwise {
     /// Batch.
@@ -138,7 +139,12 @@ impl Pointwise {
 
     fn shape(&self) -> Vec<usize> {
         let Self { b, m, n, .. } = *self;
-        if b == 1 { vec![m, n] } else { vec![b, m, n] }
+        if self.has_batch() { vec![b, m, n] } else { vec![m, n] }
+    }
+
+    /// True if tensors have the dimension of a batch.
+    fn has_batch(&self) -> bool {
+        self.b != 1 || self.channels == Channels::Column
     }
 }
 
@@ -238,11 +244,11 @@ impl Operator for Pointwise {
         check_elements(op, &[("input", &[b, m, n])], &[b, m, n])
     }
 
-    /// Axes `b`, if there is a batch, `m, n`.
+    /// Axes `b`, if there is a batch, `m, n`; of images `b, c, n`.
     fn formula(&self) -> Formula {
-        let Self { b, m, n, .. } = *self;
-        let all = [("b", b, false), ("m", m, false), ("n", n, false)];
-        let axes = named_axes(&all[usize::from(b == 1)..]);
+        let rows = if self.channels == Channels::Column { "c" } else { "m" };
+        let all = [("b", self.b, false), (rows, self.m, false), ("n", self.n, false)];
+        let axes = named_axes(&all[usize::from(!self.has_batch())..]);
         let index: Vec<Affine> = (0..axes.len()).map(|axis| Affine::var(VarId(axis as u32))).collect();
         let (input, x) = self.operand((0, "input"), self.lhs, &index);
         let (mut operands, x) = (vec![input], self.pre.of(x));

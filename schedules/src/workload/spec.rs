@@ -7,7 +7,7 @@ use autotune_ir::{Affine, DType, VarId};
 use super::operator::{Computed, Table};
 use super::{Epilogue, Formula};
 
-/// What is computed on the way, `sum = Σ value`, then `output = act(output_scale * sum + bias + residual)`.
+/// What is computed on the way, `sum = Σ value`, then `output = act(output_scale * sum + bias + residual) * post_scale + post_bias`.
 pub(super) fn of((formula, tables): (Formula, Vec<Table>), name: &str, dtype: DType, epilogue: &Epilogue) -> Spec {
     let Formula { operands, computed, axes, value, reduction, shape, index, channel } = formula;
     let mut tensors = Vec::new();
@@ -36,6 +36,8 @@ pub(super) fn of((formula, tables): (Formula, Vec<Table>), name: &str, dtype: DT
     let bias = epilogue.bias.then(|| add("bias", of_channels, dtype, given(false)));
     let residual = epilogue.residual.then(|| add("residual", &shape, dtype, given(false)));
     let slope = epilogue.activation.has_slopes().then(|| add("slope", of_channels, dtype, given(false)));
+    let post_scale = epilogue.post_scale.then(|| add("post_scale", of_channels, dtype, given(false)));
+    let post_bias = epilogue.post_bias.then(|| add("post_bias", of_channels, dtype, given(false)));
     let sum = add("sum", &shape, DType::F32, Source::Computed);
     let output = add("output", &shape, dtype, Source::Computed);
 
@@ -52,6 +54,8 @@ pub(super) fn of((formula, tables): (Formula, Vec<Table>), name: &str, dtype: DT
         result = Expr::sum(result, Expr::Load(at(residual)));
     }
     let result = epilogue.activation.of(result, slope.map(of_channel));
+    let result = post_scale.map(of_channel).into_iter().fold(result, Expr::product);
+    let result = post_bias.map(of_channel).into_iter().fold(result, Expr::sum);
 
     let spatial = axes.iter().filter(|axis| !axis.reduce).cloned().collect();
     let last = Equation { axes, output: at(sum), value, reduction };

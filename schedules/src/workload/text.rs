@@ -9,7 +9,7 @@ use super::operator::operators;
 use super::{Activation, Epilogue, Operator, OperatorKind, Workload, WorkloadError};
 
 /// The fields that every operator has.
-const COMMON_FIELDS: &str = "dtype,scale,bias,add,act,exact";
+const COMMON_FIELDS: &str = "dtype,scale,bias,add,act,post_scale,post_bias,exact";
 
 /// The text form of a workload of these parts.
 pub(super) fn of(op: &dyn Operator, dtype: DType, epilogue: &Epilogue, exact: bool) -> String {
@@ -20,11 +20,13 @@ pub(super) fn of(op: &dyn Operator, dtype: DType, epilogue: &Epilogue, exact: bo
         text += ",dtype=";
         text += dtype.word();
     }
-    let parts = [(epilogue.scale, ",scale"), (epilogue.bias, ",bias"), (epilogue.residual, ",add")];
-    parts.into_iter().filter(|(is_set, _)| *is_set).for_each(|(_, word)| text += word);
+    let words =
+        |parts: &[(bool, &'static str)]| -> String { parts.iter().filter(|part| part.0).map(|part| part.1).collect() };
+    text += &words(&[(epilogue.scale, ",scale"), (epilogue.bias, ",bias"), (epilogue.residual, ",add")]);
     if epilogue.activation != Activation::None {
         text += &format!(",act={}", epilogue.activation);
     }
+    text += &words(&[(epilogue.post_scale, ",post_scale"), (epilogue.post_bias, ",post_bias")]);
     if exact {
         text += ",exact";
     }
@@ -171,8 +173,10 @@ impl Fields {
 
     fn epilogue(&self) -> Result<Epilogue, WorkloadError> {
         let activation = self.read("act", Activation::parse)?.unwrap_or_default();
-        let [scale, bias, residual] = ["scale", "bias", "add"].map(|field| self.flag(field));
-        Ok(Epilogue { scale: scale?, bias: bias?, residual: residual?, activation })
+        let flag = |field| self.flag(field);
+        let (scale, bias, residual) = (flag("scale")?, flag("bias")?, flag("add")?);
+        let (post_scale, post_bias) = (flag("post_scale")?, flag("post_bias")?);
+        Ok(Epilogue { scale, bias, residual, activation, post_scale, post_bias })
     }
 }
 

@@ -64,5 +64,7 @@ pub fn random_epilogue<R: Rng>(rng: &mut R) -> Epilogue {
         bias: rng.random_bool(0.5),
         residual: rng.random_bool(0.3),
         activation: activation(act),
+        post_scale: rng.random_bool(0.15),
+        post_bias: rng.random_bool(0.15),
     }
 }

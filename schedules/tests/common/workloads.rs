@@ -99,8 +99,13 @@ fn random_pool<R: Rng>(rng: &mut R) -> Pool2d {
 pub fn random_blocked<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config) {
     loop {
         let (n, c) = (pick(rng, &[1, 1, 2]), 8 * pick(rng, &[1, 2, 2, 3, 4, 6, 10]));
-        let workload = match rng.random_range(0..4) {
+        let workload = match rng.random_range(0..5) {
             0 => {
+                let n = rng.random_range(1..50);
+                let op = pick(rng, &["copy", "gelu", "neg"]);
+                format!("pointwise:b={b},m={c},n={n},op={op},channels=column", b = pick(rng, &[1, 1, 2])).parse()
+            }
+            1 => {
                 let (h, w) = (rng.random_range(1..6), rng.random_range(1..9));
                 let scale = [pick(rng, &[1, 2, 3]), pick(rng, &[1, 2, 5])];
                 Workload::new(Resize { n, c, h, w, scale, mode: ResizeMode::Nearest })
