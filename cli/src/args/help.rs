@@ -11,6 +11,9 @@ Examples:
   autotune resnet18 --trials 0                     only time the schedules that are predicted to be the fastest
   autotune resnet18 --target cuda                  for this machine's GPU; also: --target opencl
   autotune resnet18 --target cuda --dtype f16      in half precision, on tensor cores
+  autotune model.onnx --shape image=1x3x480x640    a network in an ONNX file
+  autotune run resnet18 --input x.npy --output out run it in this process
+  autotune bench resnet18 --profile                its steps: times, layouts, schedules
   autotune tasks resnet18                          what there is to tune
   autotune best matmul:m=512,n=512,k=512           the best schedule found so far
   autotune show matmul:m=512,n=512,k=512           its loop nest and generated code
@@ -20,6 +23,7 @@ Examples:
   autotune log export tuned.jsonl                  the database as JSON Lines
   autotune snapshot write tuned.snapshot           the best schedules in one file that deployed programs read
 
+A network is an ONNX file or one of {networks}.
 A workload is an operator and its sizes:
 {operators}and for each an epilogue: scale and bias of each channel, add (a residual), act=relu, clip:LO:HI, leaky_relu[:ALPHA], prelu, sigmoid, tanh,
 hard_sigmoid[:ALPHA:BETA], hard_swish, silu, gelu or gelu_tanh; exact: no Winograd; dtype=f16|bf16|tf32: the elements' type (default f32).
@@ -34,5 +38,6 @@ Exit codes: 0 done, 1 failure, 2 bad usage, 130 interrupted by Ctrl-C.";
 /// [`EXAMPLES`] with every operator, by a workload of it and all of its fields.
 pub(super) fn examples() -> String {
     let line = |kind: &OperatorKind| format!("  {:<48} fields: {}\n", kind.example, kind.fields);
-    EXAMPLES.replace("{operators}", &operators().into_iter().map(line).collect::<String>())
+    let examples = EXAMPLES.replace("{networks}", &autotune_network::zoo::NAMES.join(", "));
+    examples.replace("{operators}", &operators().into_iter().map(line).collect::<String>())
 }
