@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use autotune::search::Random;
 use autotune::{Deploy, DeployError, Origin, Task, TuneError, TuneOnMiss, Tuner};
-use autotune_db::{Phase, Snapshot, SnapshotWriter, Standing, TaskHold, TuningDb};
-use autotune_ir::{CpuTarget, Reach, Target};
-use autotune_schedules::{ScheduleSpace, Workload};
-use support::PaperDevice;
+use autotune_cost_model::features;
+use autotune_db::{Phase, Snapshot, SnapshotWriter, Standing, TaskHold, TuningDb, TuningRecord};
+use autotune_ir::{CpuTarget, Isa, Reach, Target};
+use autotune_schedules::{Candidate, ScheduleSpace, Workload};
+use support::{PaperDevice, best_and_worst};
 
 fn target() -> Target {
     Target::Cpu(CpuTarget::generic_avx2(2))
@@ -135,6 +136,46 @@ fn who_does_not_wait_gets_the_best_there_is() {
     let waits = Deploy::TuneOnMiss(TuneOnMiss::into(&path).wait(Duration::from_millis(200)).tuning_by(fails));
     waits.schedule(&half_done.workload, &target()).unwrap();
     assert!(start.elapsed() >= Duration::from_millis(200));
+}
+
+#[test]
+fn what_is_looked_up_in_first_and_the_database_both_have_neighbours_for_a_miss() {
+    // Nothing ships for it: the analysis ranks what is known of other workloads.
+    let target = Target::Cpu(CpuTarget { isa: Isa::Generic, ..CpuTarget::generic_avx2(2) });
+    let space = |text: &str| ScheduleSpace::new(&text.parse().unwrap(), &target);
+    let (asked, near) =
+        (space("matmul:m=61,n=100,k=70"), ["matmul:m=60,n=100,k=70", "matmul:m=61,n=96,k=70"].map(space));
+    let score = |candidate: &Candidate| {
+        let row = features::extract(&candidate.lower().unwrap(), &target);
+        -row[features::estimate_column(&target)]
+    };
+
+    let template = {
+        let db = TuningDb::temporary().unwrap();
+        tune(&db, &workload(), &target).unwrap();
+        db.query(&workload(), &target.key()).unwrap().remove(0)
+    };
+    let known = near.each_ref().map(|near| best_and_worst(near, &asked, score));
+    for good in [0, 1] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db");
+        let dbs = [TuningDb::temporary().unwrap(), TuningDb::open(&path).unwrap()];
+        for (place, db) in dbs.iter().enumerate() {
+            let (config, _) = known[place][usize::from(place != good)].clone();
+            db.append(&TuningRecord { workload: near[place].workload().clone(), config, ..template.clone() }).unwrap();
+        }
+        let [first, stored] = dbs;
+        let snapshot = snapshot(&first);
+        drop(stored);
+
+        let _tuning = TaskHold::take(&path, asked.workload(), &target.key(), Duration::ZERO).unwrap().unwrap();
+        let fails = |_: &TuningDb, _: &Workload, _: &Target| panic!("another tunes it");
+        let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&path).after(&snapshot).tuning_by(fails));
+        let tuned = deploy.schedule(asked.workload(), &target).unwrap();
+        let (wanted, other) = (&known[good][0].1, &known[1 - good][1].1);
+        assert!(score(wanted) > score(asked.default_candidate()) && score(wanted) > score(other));
+        assert!(matches!(tuned.origin(), Origin::Predicted { .. }) && tuned.candidate() == wanted, "{good}: {wanted}");
+    }
 }
 
 #[test]

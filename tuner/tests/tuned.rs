@@ -5,13 +5,14 @@ mod support;
 
 use autotune::search::Random;
 use autotune::{BuildError, LookupError, Origin, PredictParams, Task, Tuned, Tuner};
-use autotune_db::{Phase, Standing, TuningDb, TuningRecord};
+use autotune_cost_model::{Pretrained, features};
+use autotune_db::{Phase, Snapshot, SnapshotWriter, Source, Standing, TuningDb, TuningRecord};
 use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::Binding;
-use autotune_ir::{CpuTarget, Target};
+use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_runtime::{View, ViewMut};
-use autotune_schedules::{Operands, ScheduleSpace, Value, Workload, max_rel_error, reference};
-use support::PaperDevice;
+use autotune_schedules::{Candidate, Operands, ScheduleSpace, Value, Workload, max_rel_error, reference};
+use support::{PaperDevice, best_and_worst};
 
 fn target() -> Target {
     Target::Cpu(CpuTarget::generic_avx2(2))
@@ -54,6 +55,40 @@ fn the_winner_is_found_and_without_one_the_default() {
     assert!(!untuned.is_tuned());
     let predicted = autotune::predicted(&ScheduleSpace::new(&other, &target()), 1, PredictParams::default());
     assert_eq!(untuned.config(), predicted[0].config());
+}
+
+#[test]
+fn what_a_source_knows_of_other_workloads_and_what_ships_are_ranked_together() {
+    let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) });
+    let space = |text: &str| ScheduleSpace::new(&text.parse().unwrap(), &target);
+    let (asked, near) = (space("matmul:m=61,n=100,k=70"), space("matmul:m=60,n=100,k=70"));
+    let model = Pretrained::for_target(&target).unwrap();
+    let score = |candidate: &Candidate| {
+        let row = features::extract(&candidate.lower().unwrap(), &target);
+        model.predict(ndarray::ArrayView2::from_shape((1, row.len()), &row).unwrap())[0]
+    };
+
+    let look_up = |source: &dyn Source| Tuned::lookup(source, asked.workload(), &target).unwrap();
+    let shipped = look_up(&TuningDb::temporary().unwrap());
+    assert_ne!(shipped.candidate(), asked.default_candidate(), "what ships makes a difference");
+    let [best, worst] = best_and_worst(&near, &asked, score);
+    assert!(score(&best.1) > score(shipped.candidate()) && score(&worst.1) < score(shipped.candidate()));
+
+    for (known, wanted) in [(best.0, &best.1), (worst.0, shipped.candidate())] {
+        let record = TuningRecord {
+            workload: near.workload().clone(),
+            target: target.key(),
+            config: known,
+            ..fastest(&tuned_db())
+        };
+        let (db, mut writer) = (TuningDb::temporary().unwrap(), SnapshotWriter::default());
+        db.append(&record).unwrap();
+        writer.add(&record).unwrap();
+        let snapshot = Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap();
+        for source in [&db as &dyn Source, &snapshot] {
+            assert_eq!(look_up(source).candidate(), wanted);
+        }
+    }
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! A device that exists only on paper: the run time of a config is a formula, so that search is tested without hardware.
 
+use autotune::PredictParams;
 use autotune_measure::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RunSecs};
 use autotune_schedules::config::fnv1a;
-use autotune_schedules::{Candidate, Value};
+use autotune_schedules::{Candidate, Config, ScheduleSpace, Value};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
 
 /// Measures by formula; counts what it measured.
 #[derive(Default)]
@@ -61,6 +64,33 @@ impl Measurer for PaperDevice {
     fn race(&mut self, candidates: &[Candidate], _budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
         Ok(candidates.iter().map(|candidate| self.outcome(candidate)).collect())
     }
+}
+
+/// Schedules of a workload that become the best and the worst scored ones of another, of those that a walk comes by: their configs, and what
+/// they become on a miss.
+#[allow(dead_code)]
+pub(crate) fn best_and_worst(
+    of: &ScheduleSpace,
+    carried_to: &ScheduleSpace,
+    score: impl Fn(&Candidate) -> f32,
+) -> [(Config, Candidate); 2] {
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    let carried = |candidate: Candidate| {
+        let carried = carried_to.adapt_within(&candidate, of.workload(), PredictParams::QUICK.tries)?;
+        Some((score(&carried), candidate, carried))
+    };
+    let mut best = carried(of.default_candidate().clone()).expect("a default that can be carried over");
+    let mut worst = best.clone();
+    for _ in 0..600 {
+        let Some(next) = carried(of.neighbor(&best.1, &mut rng)) else { continue };
+        if next.0 < worst.0 {
+            worst = next.clone();
+        }
+        if next.0 > best.0 {
+            best = next;
+        }
+    }
+    [best, worst].map(|(_, candidate, carried)| (candidate.config().clone(), carried))
 }
 
 /// The paper device's run time: 100 GFLOP/s slowed down by a factor per knob. Each level of a tile has an ideal size, and
