@@ -151,6 +151,26 @@ fn operations_that_do_nothing() {
 }
 
 #[test]
+fn what_is_always_chosen_and_inverses() {
+    let mut net = Net::new(1);
+    let (x, y) = (net.input(&[2, 3]), net.input(&[2, 3]));
+    let all = net
+        .graph
+        .constant("all", Op::Cast(Element::Bool).evaluate(&[&Tensor::i64(&[3], vec![1; 3]).unwrap()]).unwrap());
+    let chosen = net.add(Op::Where, &[all, x, y]);
+    let not = net.add(Op::Not, &[all]);
+    let other = net.add(Op::Where, &[not, chosen, y]);
+    let one = net.scalar(1.0);
+    let inverse = net.binary(Binary::Div, one, other);
+    let product = net.binary(Binary::Mul, inverse, chosen);
+    net.output(product);
+    let rewritten = rewritten(&net);
+    assert_eq!(ops(&rewritten), ["Div"]);
+    let (_, node) = rewritten.nodes().last().unwrap();
+    assert_eq!(node.operands, rewritten.inputs());
+}
+
+#[test]
 fn padding_goes_into_windows() {
     let shape = [2, 3, 6, 7];
     let window = |pads: [[usize; 2]; 2]| -> Vec<Sliding> {

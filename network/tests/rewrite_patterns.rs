@@ -218,10 +218,15 @@ fn normal(net: &mut Net, x: NodeId, axes: &[usize], case: usize) -> NodeId {
         if case.is_multiple_of(3) { net.binary(Binary::Mul, again, again) } else { net.with(Binary::Pow, again, 2.0) };
     let variance = mean(net, square);
     let sum = net.with(Binary::Add, variance, 0.01);
-    match case % 4 {
+    match case % 5 {
         0 => {
             let root = net.unary(UnaryOp::Sqrt, sum);
             net.binary(Binary::Div, centred, root)
+        }
+        4 => {
+            let (one, root) = (net.scalar(1.0), net.unary(UnaryOp::Sqrt, sum));
+            let inverse = net.binary(Binary::Div, one, root);
+            net.binary(Binary::Mul, centred, inverse)
         }
         1 => {
             let root = net.with(Binary::Pow, sum, 0.5);
@@ -247,7 +252,7 @@ fn normalisations() {
         ([&[2, 3, 4, 5], &[2, 3], &[3, 1, 1]], Op::GroupNorm { groups: 3, eps: 0.01 }),
     ];
     for ([shape, axes, constant], wanted) in cases {
-        for case in 0..12 {
+        for case in 0..30 {
             let mut net = Net::new(case as u64);
             let x = net.input(shape);
             let normal = normal(&mut net, x, axes, case);
@@ -267,6 +272,33 @@ fn normalisations() {
     let normal = normal(&mut net, x, &[1], 0);
     net.output(normal);
     assert!(!ops(&rewritten(&net)).contains(&"LayerNorm"));
+}
+
+#[test]
+fn groups_of_channels() {
+    let mut net = Net::new(2);
+    let x = net.input(&[2, 6, 3, 5]);
+    let split = net.add(Op::Reshape(vec![2, 3, 30]), &[x]);
+    let (scale, bias) = (net.random(&[3]), net.random(&[3]));
+    let normal = net.add(Op::GroupNorm { groups: 3, eps: 0.01 }, &[split, scale, bias]);
+    let whole = net.add(Op::Reshape(vec![2, 6, 3, 5]), &[normal]);
+    let (scale, shift) = (net.random(&[6, 1, 1]), net.random(&[6, 1, 1]));
+    let scaled = net.binary(Binary::Mul, whole, scale);
+    let shifted = net.binary(Binary::Add, scaled, shift);
+    net.output(shifted);
+    let found = rewritten(&net);
+    assert_eq!(ops(&found), ["GroupNorm"]);
+    assert_eq!(*only(&found, "GroupNorm"), Op::GroupNorm { groups: 3, eps: 0.01 });
+
+    // Groups of rows, not of channels.
+    let mut net = Net::new(2);
+    let x = net.input(&[2, 6, 3, 5]);
+    let split = net.add(Op::Reshape(vec![4, 3, 15]), &[x]);
+    let (scale, bias) = (net.random(&[3]), net.random(&[3]));
+    let normal = net.add(Op::GroupNorm { groups: 3, eps: 0.01 }, &[split, scale, bias]);
+    let whole = net.add(Op::Reshape(vec![2, 6, 3, 5]), &[normal]);
+    net.output(whole);
+    assert_eq!(ops(&rewritten(&net)), ["Reshape", "GroupNorm", "Reshape"]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use autotune_schedules::workload::{Activation, Function};
 
 use super::Rule;
 use super::site::{Rewritten, Site, uniform};
+use crate::graph::NodeId;
 use crate::op::{Binary, Op};
 use crate::tensor::{Element, Tensor};
 
@@ -22,10 +23,18 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "subtraction", before: "x - c", after: "x + (-c)", apply: subtraction },
     Rule { name: "division", before: "x / c", after: "x * (1 / c)", apply: division },
     Rule { name: "root", before: "x^(1/2), x^(-1/2)", after: "sqrt(x), rsqrt(x)", apply: root },
+    Rule { name: "inverse_root", before: "1 / sqrt(x)", after: "rsqrt(x)", apply: inverse_root },
+    Rule { name: "inverse", before: "x * (1 / y)", after: "x / y", apply: inverse },
     Rule { name: "bound", before: "max(x, c), min(x, c)", after: "relu or clip of x", apply: bound },
     Rule { name: "bounds", before: "clip of clip, relu of clip, ..", after: "one relu or clip", apply: bounds },
     Rule { name: "slope", before: "Prelu with one slope", after: "leaky_relu", apply: slope },
     Rule { name: "chosen_if_not", before: "Where(not c, a, b)", after: "Where(c, b, a)", apply: chosen_if_not },
+    Rule {
+        name: "chosen_always",
+        before: "Where(c, a, b), c all true or all false",
+        after: "a or b",
+        apply: chosen_always,
+    },
     Rule {
         name: "expanded_operand",
         before: "x + Expand(y), Where(c, x, Expand(y)), .. where broadcasting does the same",
@@ -124,6 +133,27 @@ fn root(site: &mut Site) -> Rewritten {
     site.add(Op::Map(Function::Op(op)), &[x]).map(Some)
 }
 
+/// What one is divided by.
+fn divisor(site: &Site, id: NodeId) -> Option<NodeId> {
+    let [one, x] = site.binary(id, Binary::Div)?;
+    let is_one = site.tensor(one).and_then(uniform) == Some(1.0);
+    (is_one && site.of(x).shape == site.of(id).shape && site.of(x).element == Element::F32).then_some(x)
+}
+
+fn inverse_root(site: &mut Site) -> Rewritten {
+    let x = divisor(site, site.id).and_then(|root| site.unary(root, UnaryOp::Sqrt));
+    let Some(x) = x else { return Ok(None) };
+    let x = site.made(x);
+    site.add(Op::Map(Function::Op(UnaryOp::Rsqrt)), &[x]).map(Some)
+}
+
+fn inverse(site: &mut Site) -> Rewritten {
+    let pair = |[x, y]: [NodeId; 2]| Some([x, divisor(site, y).filter(|_| site.is_single(y))?]);
+    let Some(pair) = site.either_way(site.id, Binary::Mul).into_iter().find_map(pair) else { return Ok(None) };
+    let operands = pair.map(|id| site.made(id));
+    site.add(Op::Binary(Binary::Div), &operands).map(Some)
+}
+
 fn power(site: &mut Site) -> Rewritten {
     let Some((x, power)) = site.with_scalar(site.id, Binary::Pow).filter(|(x, _)| site.fits(*x)) else {
         return Ok(None);
@@ -202,6 +232,13 @@ fn chosen_if_not(site: &mut Site) -> Rewritten {
     }
     let operands = [site.of(choice).operands[0], no, yes].map(|id| site.made(id));
     site.add(Op::Where, &operands).map(Some)
+}
+
+fn chosen_always(site: &mut Site) -> Rewritten {
+    let (Op::Where, &[choice, yes, no]) = (&site.node().op, &site.node().operands[..]) else { return Ok(None) };
+    let Some(choice) = site.tensor(choice).and_then(uniform) else { return Ok(None) };
+    let chosen = if choice == 1.0 { yes } else { no };
+    if site.fits(chosen) { site.is(chosen) } else { Ok(None) }
 }
 
 fn expanded_operand(site: &mut Site) -> Rewritten {

@@ -4,6 +4,7 @@ use autotune_ir::program::UnaryOp;
 use autotune_schedules::workload::{PoolKind, ReduceOp};
 
 use super::Rule;
+use super::new_graph::Made;
 use super::site::{Rewritten, Site};
 use crate::graph::NodeId;
 use crate::op::{Binary, Op, Sliding};
@@ -15,6 +16,12 @@ pub(super) const RULES: &[Rule] = &[
         before: "(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps)",
         after: "LayerNorm over the last axes; GroupNorm of every channel over those of images",
         apply: normalisation,
+    },
+    Rule {
+        name: "groups_of_channels",
+        before: "Reshape(GroupNorm(Reshape(x), s, b)), groups as channels and back",
+        after: "GroupNorm(x), s and b for each channel",
+        apply: groups_of_channels,
     },
     Rule {
         name: "softmax",
@@ -84,6 +91,28 @@ fn over_deviation(site: &Site) -> Option<(NodeId, f32, Vec<usize>)> {
     let (square, axes) = reduced(site, variance, ReduceOp::Mean)?;
     let (scale, factors) = site.factors(square);
     (scale == 1.0 && factors == [centred, centred]).then(|| (centred, eps, axes.to_vec()))
+}
+
+/// A normalisation of channels that are groups of those of `[n, c, ..]`, for each of which there is one scale.
+fn groups_of_channels(site: &mut Site) -> Rewritten {
+    let (Op::Reshape(shape), norm) = (&site.node().op, site.of(site.operand(0))) else { return Ok(None) };
+    let Op::GroupNorm { groups, eps } = norm.op else { return Ok(None) };
+    let (split, scales) = (site.of(norm.operands[0]), [norm.operands[1], norm.operands[2]]);
+    let Op::Reshape(grouped) = &split.op else { return Ok(None) };
+    let x = split.operands[0];
+    let is_split = site.of(x).shape == *shape && shape.len() > 2 && grouped[..2] == [shape[0], groups];
+    if !is_split || !shape[1].is_multiple_of(groups) || scales.iter().any(|&id| site.tensor(id).is_none()) {
+        return Ok(None);
+    }
+
+    let [x, scale, bias] = [x, scales[0], scales[1]].map(|id| site.made(id));
+    let mut each_channel = |scale: Made| {
+        let column = site.add(Op::Reshape(vec![groups, 1]), &[scale])?;
+        let all = site.add(Op::Expand(vec![groups, shape[1] / groups]), &[column])?;
+        site.add(Op::Reshape(vec![shape[1]]), &[all])
+    };
+    let operands = [x, each_channel(scale)?, each_channel(bias)?];
+    site.add(Op::GroupNorm { groups, eps }, &operands).map(Some)
 }
 
 fn softmax(site: &mut Site) -> Rewritten {
