@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import pathlib
-import resource
 import statistics
 import subprocess
 import sys
@@ -69,9 +68,14 @@ LOADERS = {
 }
 
 
+def given(folder):
+    """The files of the inputs by their names."""
+    return json.loads(pathlib.Path(folder, "inputs.json").read_text())
+
+
 def turn(contender, folder, threads, runs):
     """A turn of a peer, in this process: prints its figures."""
-    inputs = {path.stem: np.load(path) for path in sorted(pathlib.Path(folder, "inputs").glob("*.npy"))}
+    inputs = {name: np.load(path) for name, path in given(folder).items()}
     start = time.perf_counter()
     run, names = LOADERS[contender](str(pathlib.Path(folder, "model.onnx")), threads)
     load_secs = time.perf_counter() - start
@@ -84,14 +88,20 @@ def turn(contender, folder, threads, runs):
         start = time.perf_counter()
         run(inputs)
         secs.append(time.perf_counter() - start)
-    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"median": statistics.median(secs[WARM_UP:]), "load_secs": load_secs, "peak_bytes": peak_bytes}))
+    figures = {"median": statistics.median(secs[WARM_UP:]), "load_secs": load_secs, "peak_bytes": peak_bytes()}
+    print(json.dumps(figures))
+
+
+def peak_bytes():
+    """The most memory that this process had since its program began."""
+    line = next(line for line in open("/proc/self/status") if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
 
 
 def own_turn(args, folder, threads_and_cores):
     """A turn of ours."""
     threads, cores = threads_and_cores
-    inputs = [f"--input={path.stem}={path}" for path in sorted(pathlib.Path(folder, "inputs").glob("*.npy"))]
+    inputs = [f"--input={name}={path}" for name, path in given(folder).items()]
     command = ["taskset", "-c", cores, args.autotune, "run", str(pathlib.Path(folder, "model.onnx")), "--threads", str(threads), "--db", args.db,
                "--repeat", str(args.runs), "--output", str(pathlib.Path(folder, "autotune")), "--json", "-", *inputs]
     figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -129,13 +139,16 @@ def prepare(path, folder):
     onnx.save(model, pathlib.Path(folder, "model.onnx"))
 
     os.makedirs(pathlib.Path(folder, "inputs"))
-    for value in inputs:
+    names = {}
+    for number, value in enumerate(inputs):
         extents = [dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim]
         if value.type.tensor_type.elem_type == onnx.TensorProto.INT64:
             array = random.integers(0, 2, extents)
         else:
             array = random.uniform(-1, 1, extents).astype(np.float32)
-        np.save(pathlib.Path(folder, "inputs", value.name + ".npy"), array)
+        names[value.name] = str(pathlib.Path(folder, "inputs", f"{number}.npy"))
+        np.save(names[value.name], array)
+    pathlib.Path(folder, "inputs.json").write_text(json.dumps(names))
 
 
 def right(folder, contender):
@@ -178,7 +191,7 @@ def table(rows, threads):
               "peak MB (the same) |", "|---" * (len(CONTENDERS) + 4) + "|"]
     ratios = []
     for name, row in rows.items():
-        cell = lambda c: f"{row[c]['median'] * 1e3:.2f}" + ("" if row[c]["right"] else " (other results)")
+        cell = lambda c: f"{row[c]['median'] * 1e3:.2f}" + ("" if row[c]["right"] else " (*)")
         peers = [row[c]["median"] for c in ("ort", "ort_extended", "ov_f32") if row[c]["right"]]
         ratio = min(peers) / row["autotune"]["median"] if peers and row["autotune"]["right"] else float("nan")
         ratios.append(ratio)
@@ -211,7 +224,8 @@ def main():
         figures["threads"][threads] = rows
         text.append(table(rows, threads))
     head = (f"# Whole networks\n\nMilliseconds of a run, batch 1, on {cpu}, {time.strftime('%Y-%m-%d')}; medians over {args.rounds} rounds of "
-            f"{args.runs} runs, contenders in turns (`examples/peers/networks.py`).\n\n")
+            f"{args.runs} runs, contenders in turns (`examples/peers/networks.py`). (*): outputs differ by more than {TOLERANCE:g} of the largest "
+            f"element, as in bf16.\n\n")
     pathlib.Path(args.out + ".md").write_text(head + "\n".join(text))
     pathlib.Path(args.out + ".json").write_text(json.dumps(figures, indent=1) + "\n")
 
