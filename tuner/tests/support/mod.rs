@@ -79,7 +79,7 @@ pub(crate) fn best_and_worst(
         let carried = carried_to.adapt_within(&candidate, of.workload(), PredictParams::QUICK.tries)?;
         Some((score(&carried), candidate, carried))
     };
-    let mut best = carried(of.default_candidate().clone()).expect("a default that can be carried over");
+    let mut best = carried(of.default_candidate().clone()).unwrap();
     let mut worst = best.clone();
     for _ in 0..600 {
         let Some(next) = carried(of.neighbor(&best.1, &mut rng)) else { continue };
