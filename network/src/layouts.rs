@@ -10,9 +10,11 @@ use autotune_ir::program::Layout;
 use crate::cut::{Cut, ValueId};
 use crate::minimise::{Factor, minimise};
 
-/// Bytes that a conversion reads and writes a second, about: on one core of an AMD EPYC (family 25, model 17), transposes of 16 channels were
-/// measured at 23 to 45 GB/s.
-const CONVERSION_BYTES_PER_SEC: f64 = 30e9;
+/// Seconds that a conversion takes beside moving its bytes, and bytes that it reads and writes a second, about: within networks, on one core and
+/// on two of an AMD EPYC (family 25, model 17), transposes of 16 channels of 100 to 800 kB were measured at 7 to 45 GB/s. Estimates err on
+/// the side of fewer conversions.
+const CONVERSION_SECS: f64 = 5e-6;
+const CONVERSION_BYTES_PER_SEC: f64 = 10e9;
 
 /// What a schedule of a step wants.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,7 +112,7 @@ impl Space<'_> {
     fn conversion(&self, value: ValueId, is: Layout, wanted: Layout) -> f64 {
         let elements: usize = self.cut.value(value).shape.iter().product();
         let bytes = 2.0 * (elements * size_of::<f32>()) as f64;
-        if is == wanted { 0.0 } else { bytes / CONVERSION_BYTES_PER_SEC }
+        if is == wanted { 0.0 } else { CONVERSION_SECS + bytes / CONVERSION_BYTES_PER_SEC }
     }
 
     /// What a step costs, by its schedule and the layouts of what it reads and writes.
@@ -203,7 +205,7 @@ mod tests {
     #[test]
     fn a_faster_schedule_is_left_where_its_conversions_cost_more() {
         let cut = chain(&[1000, 1000, 1000]);
-        let convert = 2.0 * 64e3 / CONVERSION_BYTES_PER_SEC;
+        let convert = CONVERSION_SECS + 2.0 * 64e3 / CONVERSION_BYTES_PER_SEC;
         // The first wants its output blocked; the second is faster on the plain one, but not by a conversion.
         let first = Wishes::Of(vec![wish(Layout::Plain, BLOCKED, 1.0)]);
         let second = |gain: f64| {

@@ -1,7 +1,7 @@
 //! Timing schedules where they run: within the network.
 
 use std::collections::HashMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use autotune::Tuned;
 use autotune_db::{DbError, Phase, Standing, TuningDb, TuningRecord};
@@ -9,14 +9,21 @@ use autotune_ir::Target;
 use autotune_schedules::Workload;
 use thiserror::Error;
 
-use crate::compiled::Compiled;
+use crate::compiled::{Compiled, StepTime, Workspace};
 use crate::cut::{Cut, Work};
 use crate::error::{CompileError, RunError};
 use crate::graph::Graph;
 use crate::tensor::Tensor;
 
-/// Runs of the network with each choice of schedules.
-const RUNS: usize = 10;
+/// Runs of the network with each choice of schedules, in turns.
+const RUNS: usize = 12;
+/// Share of a step's runs that are faster than what stands for them: disturbances only add time.
+const QUANTILE: f64 = 0.25;
+/// Kinds that race: those that the search found to be at most so many times slower than the best, and so many of them.
+const SLOWER: f64 = 1.5;
+const MOST_KINDS: usize = 4;
+/// How much faster the whole network has to be for what was measured to be kept.
+const GAIN: f64 = 0.995;
 
 /// Why schedules were not raced.
 #[derive(Debug, Error)]
@@ -32,46 +39,95 @@ pub enum RaceError {
     Db(#[from] DbError),
 }
 
-/// Races the best schedules of each [kind](Tuned::lookup_kinds) that a database has for a network's workloads, and appends their times as a race
-/// of each workload; how many workloads have another best schedule now.
+/// Races the best schedules of each [kind](Tuned::lookup_kinds) that a database has for a network's workloads within the network, and, if that makes it
+/// faster, appends their times as a race of each workload. True if it does.
 ///
 /// A search times a kernel again and again on the same tensors, whose weights then lie in the caches. In a network that has more weights than these hold,
-/// they come from memory every time, and a schedule that reads fewer may be the faster: Winograd's with smaller tiles, or none. So the network runs once
-/// with the best of each workload, once with the second kind of each, and so on, and every step is timed there.
-pub fn race(graph: &Graph, db: &TuningDb, target: &Target, inputs: &[Tensor]) -> Result<usize, RaceError> {
+/// they come from memory every time, and a schedule that reads fewer may be the faster: Winograd's with smaller tiles, or none. So the network runs
+/// with the best of each workload, with the second kind of each, and so on, in turns, and every step is timed there. What comes of these times runs
+/// beside what there was before: sums of steps may mislead.
+pub fn race(graph: &Graph, db: &TuningDb, target: &Target, inputs: &[Tensor]) -> Result<bool, RaceError> {
     let kinds = kinds(graph, db, target)?;
     let most = kinds.values().map(Vec::len).max().unwrap_or(0);
     if most < 2 {
-        return Ok(0);
+        return Ok(false);
     }
-
-    let mut secs: HashMap<&Workload, Vec<f64>> = HashMap::new();
+    let mut workspaces = Vec::new();
     for kind in 0..most {
         let mut choose = |workload: &Workload| match kinds.get(workload) {
             Some(kinds) => Ok(vec![kinds[kind.min(kinds.len() - 1)].clone()]),
             None => Ok(vec![Tuned::lookup(db, workload, target).map_err(CompileError::from)?]),
         };
-        let network = Compiled::with(graph, target, &mut choose)?;
-        let mut workspace = network.workspace()?;
+        let mut workspace = Compiled::with(graph, target, &mut choose)?.workspace()?;
         workspace.run_tensors(inputs)?;
-        let times = workspace.profile(RUNS)?;
-        for (workload, kinds) in kinds.iter().filter(|(_, kinds)| kind < kinds.len()) {
-            let is_own = |kernel: usize| network.schedules()[kernel].workload() == workload;
-            let own: Vec<f64> =
-                times.iter().filter(|time| time.kernel.is_some_and(is_own)).map(|time| time.run_secs).collect();
-            debug_assert!(!own.is_empty() && !kinds.is_empty());
-            secs.entry(workload).or_default().push(own.iter().sum::<f64>() / own.len() as f64);
+        workspaces.push(workspace);
+    }
+    let secs = step_secs(&mut workspaces, &kinds)?;
+    drop(workspaces);
+
+    let found = TuningDb::temporary()?;
+    let mut races = Vec::new();
+    for (workload, kinds) in &kinds {
+        let Some(secs) = secs.get(workload) else { continue };
+        races.push(records(kinds, secs, graph.name()));
+    }
+    races.iter().try_for_each(|race| found.append_all(race).map(drop))?;
+    if !is_faster(graph, target, [db, &found], inputs)? {
+        return Ok(false);
+    }
+    for race in races.iter().filter(|race| race.len() > 1) {
+        db.append_all(race)?;
+    }
+    db.flush()?;
+    Ok(true)
+}
+
+/// For each workload the seconds of each of its kinds within the network, the mean over its steps.
+fn step_secs<'k>(
+    workspaces: &mut [Workspace],
+    kinds: &'k HashMap<Workload, Vec<Tuned>>,
+) -> Result<HashMap<&'k Workload, Vec<f64>>, RunError> {
+    let mut runs: Vec<Vec<Vec<StepTime>>> = vec![Vec::new(); workspaces.len()];
+    for _ in 0..RUNS {
+        for (workspace, runs) in workspaces.iter_mut().zip(&mut runs) {
+            runs.push(workspace.profile(1)?);
         }
     }
 
-    let mut changed = 0;
-    for (workload, kinds) in kinds.iter().filter(|(_, kinds)| kinds.len() > 1) {
-        let Some(secs) = secs.get(workload).filter(|secs| secs.iter().all(|secs| secs.is_finite())) else { continue };
-        db.append_all(&records(kinds, secs, graph.name()))?;
-        changed += usize::from(secs.iter().any(|&other| other < secs[0]));
+    let mut secs: HashMap<&Workload, Vec<f64>> = HashMap::new();
+    for (kind, (workspace, runs)) in workspaces.iter().zip(&runs).enumerate() {
+        let schedules = workspace.network().schedules();
+        for (workload, _) in kinds.iter().filter(|(_, kinds)| kind < kinds.len()) {
+            let is_own = |time: &StepTime| time.kernel.is_some_and(|kernel| schedules[kernel].workload() == workload);
+            let own = (0..runs[0].len()).filter(|&step| is_own(&runs[0][step]));
+            let of_steps: Vec<f64> = own.map(|step| quantile(runs.iter().map(|run| run[step].run_secs))).collect();
+            secs.entry(workload).or_default().push(of_steps.iter().sum::<f64>() / of_steps.len().max(1) as f64);
+        }
     }
-    db.flush()?;
-    Ok(changed)
+    Ok(secs)
+}
+
+/// Whether a network is faster by the second database than by the first.
+fn is_faster(graph: &Graph, target: &Target, sources: [&TuningDb; 2], inputs: &[Tensor]) -> Result<bool, RaceError> {
+    let [before, after] = sources.map(|db| Compiled::new(graph, Some(db), target));
+    let mut workspaces = [before?.workspace()?, after?.workspace()?];
+    let mut secs = [Vec::new(), Vec::new()];
+    for _ in 0..RUNS {
+        for (workspace, secs) in workspaces.iter_mut().zip(&mut secs) {
+            let start = Instant::now();
+            workspace.run_tensors(inputs)?;
+            secs.push(start.elapsed().as_secs_f64());
+        }
+    }
+    let [before, after] = secs.map(|secs| quantile(secs.into_iter()));
+    Ok(after < GAIN * before)
+}
+
+fn quantile(secs: impl Iterator<Item = f64>) -> f64 {
+    let mut secs: Vec<f64> = secs.collect();
+    secs.sort_by(f64::total_cmp);
+    let at = (secs.len().saturating_sub(1) as f64 * QUANTILE).round() as usize;
+    secs.get(at).copied().unwrap_or(f64::NAN)
 }
 
 /// The schedules that the database has of the network's workloads.
@@ -86,6 +142,10 @@ fn kinds(graph: &Graph, db: &TuningDb, target: &Target) -> Result<HashMap<Worklo
         // Only what was measured on this very machine can be compared with what is measured now.
         let is_own = |tuned: &Tuned| tuned.best().is_some_and(|best| best.standing != Standing::Claimed);
         found.retain(is_own);
+        let secs = |tuned: &Tuned| tuned.best().and_then(|best| best.record.measurement.run_secs());
+        let least = found.first().and_then(secs).unwrap_or(f64::INFINITY);
+        found.retain(|tuned| secs(tuned).is_some_and(|secs| secs <= SLOWER * least));
+        found.truncate(MOST_KINDS);
         if !found.is_empty() {
             kinds.insert(workload, found);
         }
