@@ -274,6 +274,29 @@ fn what_cannot_be_done_is_told_in_a_line_and_leaves_files_as_they_are() {
 }
 
 #[test]
+fn of_a_snapshot_which_has_no_trials_there_is_no_page_and_a_line_says_so() {
+    let sandbox = Sandbox::new();
+    drop(fill(&sandbox, &search(TINY, 3, 0)));
+    sandbox.run("snapshot write tuned.snapshot").expect(0);
+    fs::write(sandbox.path("old.html"), "old").unwrap();
+    for output in ["old.html", "new.html", "-"] {
+        let refused = sandbox.run(&format!("report {TINY} --db tuned.snapshot -o {output}"));
+        assert_eq!(refused.stdout, "");
+        let line = "tuned.snapshot is a snapshot, which has the best schedules and no trials: give the database it was written from";
+        refused.expect_line(2, line);
+    }
+    // What begins like one and is not whole, and what is neither it nor a database.
+    let whole = fs::read(sandbox.path("tuned.snapshot")).unwrap();
+    for (name, content) in [("cut.snapshot", &whole[..20]), ("text", &b"text"[..])] {
+        fs::write(sandbox.path(name), content).unwrap();
+        sandbox.run(&format!("report {TINY} --db {name} -o old.html")).expect_line(2, name);
+    }
+    assert_eq!(fs::read_to_string(sandbox.path("old.html")).unwrap(), "old");
+    assert!(!sandbox.path("new.html").exists());
+    sandbox.run(&format!("report {TINY} -o new.html")).expect(0);
+}
+
+#[test]
 fn a_file_is_replaced_as_a_whole_and_a_link_to_it_stays() {
     let sandbox = Sandbox::new();
     fill(&sandbox, &search(TINY, 3, 0));
