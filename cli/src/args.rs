@@ -7,7 +7,7 @@ use anyhow::Result;
 use autotune::{Network, check_dtypes};
 use autotune_ir::{DType, Target, TargetError};
 use autotune_measure::{Backend, gpu};
-use autotune_network::{Graph, LoadError, Subject};
+use autotune_network::Subject;
 use autotune_schedules::{Config, Workload};
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
@@ -16,9 +16,11 @@ use crate::search_kind::SearchKind;
 mod help;
 mod report;
 mod run;
+mod subject;
 
 pub(crate) use report::ReportArgs;
 pub(crate) use run::RunArgs;
+pub(crate) use subject::{ShapeArgs, SubjectArgs};
 
 const SNAPSHOT_WRITE_EXAMPLES: &str = "\
 Examples:
@@ -210,44 +212,6 @@ pub(crate) struct TuneArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct SubjectArgs {
-    /// A network (resnet18, model.onnx) or a workload (conv2d:..., matmul:...)
-    #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Subject::of)]
-    pub(crate) subject: Subject,
-    #[command(flatten)]
-    pub(crate) shapes: ShapeArgs,
-}
-
-impl SubjectArgs {
-    /// What is to be tuned.
-    pub(crate) fn tasks(&self) -> Result<Network> {
-        Ok(self.subject.tasks(self.graph()?.as_ref()))
-    }
-
-    /// The graph of a network.
-    pub(crate) fn graph(&self) -> Result<Option<Graph>> {
-        self.shapes.graph(&self.subject)
-    }
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ShapeArgs {
-    /// The shape of an input that an ONNX file leaves open
-    #[arg(long, value_name = "NAME=1x3x224x224", value_parser = parse_shape)]
-    shape: Vec<(String, Vec<usize>)>,
-}
-
-impl ShapeArgs {
-    /// The graph of a network with these shapes; `None` of a workload.
-    pub(crate) fn graph(&self, subject: &Subject) -> Result<Option<Graph>> {
-        match subject.graph(&self.shape) {
-            Err(error @ LoadError::Shapes { .. }) => Err(Failure::Usage(format!("--shape: {error}")).into()),
-            graph => Ok(graph?),
-        }
-    }
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct VariantArgs {
     /// No Winograd: only schedules that add up the operator's own products. Like ',exact' behind every workload
     #[arg(long)]
@@ -406,14 +370,6 @@ fn one_line(error: &clap::Error) -> String {
 
 fn parse_trials(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| format!("--trials '{text}' is not a whole number"))
-}
-
-/// `NAME=1x3x224x224`.
-fn parse_shape(text: &str) -> Result<(String, Vec<usize>), String> {
-    let bad = || format!("--shape '{text}' is not an input and its extents, such as image=1x3x224x224");
-    let (name, extents) = text.rsplit_once('=').ok_or_else(bad)?;
-    let extents = extents.split('x').map(str::parse).collect::<Result<Vec<usize>, _>>();
-    Ok((name.to_string(), extents.map_err(|_| bad())?))
 }
 
 fn parse_dtype(text: &str) -> Result<DType, String> {

@@ -10,7 +10,7 @@ use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::{Binding, PlanBuffer};
 use autotune_ir::program::Layout;
 use autotune_ir::{DType, Target};
-use autotune_runtime::{Cpu, CpuCall, Device, HostMemory, Kernel, Packed, View, ViewMut};
+use autotune_runtime::{Cpu, CpuCall, Device, DeviceError, HostMemory, Kernel, Packed, View, ViewMut};
 
 use ndarray::ArrayD;
 
@@ -163,7 +163,7 @@ impl Compiled {
         match &action.work {
             Doing::Kernel(kernel) => self.call(cpu, memory, number, *kernel),
             Doing::Copy(strided) => {
-                let from = spans().next().ok_or(CompileError::TooLarge)?;
+                let from = spans().next().ok_or_else(|| DeviceError::fault("a copy of nothing"))?;
                 Ok(Ready::Copy(strided.clone(), part(from)?, part(action.output)?))
             }
             Doing::Interpret(node) => {
@@ -207,7 +207,8 @@ impl Compiled {
         let bytes = kernel.scratch_bytes(cpu)?;
         // SAFETY: the plan gives this range to this action's scratch alone while it runs.
         let mut scratch = kernel.scratch_in(cpu, unsafe { cpu.part(memory, first..first + bytes) }?)?;
-        let packed = self.packed[number].as_ref().ok_or(CompileError::TooLarge)?;
+        let packed =
+            self.packed[number].as_ref().ok_or_else(|| DeviceError::fault("a kernel without its constants"))?;
         let run = kernel.bind(cpu, packed, &mut scratch, &operands, &mut outputs)?;
         // SAFETY: kernel, packed constants and memory live in the workspace that the call does; the calls of a workspace run one after the
         // other, and the plan lets no two tensors that live at the same time overlap.

@@ -1,11 +1,13 @@
 //! What runs on which memory: steps with their schedules, tensors in the layouts that these want, conversions where two disagree.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use autotune::Tuned;
 use autotune_ir::KernelPlan;
 use autotune_ir::plan::Binding;
 use autotune_ir::program::{Layout, Role};
+use autotune_runtime::DeviceError;
 use autotune_schedules::Workload;
 use autotune_schedules::workload::{Broadcast, Pointwise, Transpose};
 
@@ -186,17 +188,20 @@ impl Planner<'_, '_> {
     }
 
     fn schedules(&mut self, workload: &Workload) -> Result<&mut Vec<(Tuned, Option<usize>)>, CompileError> {
-        if !self.known.contains_key(workload) {
-            let schedules = (self.choose)(workload)?.into_iter().map(|tuned| (tuned, None)).collect();
-            self.known.insert(workload.clone(), schedules);
-        }
-        self.known.get_mut(workload).ok_or(CompileError::TooLarge)
+        Ok(match self.known.entry(workload.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                let schedules = (self.choose)(workload)?;
+                unknown.insert(schedules.into_iter().map(|tuned| (tuned, None)).collect())
+            }
+        })
     }
 
     /// The number of the kernel of a workload's schedule.
     fn kernel_of(&mut self, workload: &Workload, pick: usize) -> Result<usize, CompileError> {
         let next = self.plan.kernels.len();
-        let (tuned, number) = self.schedules(workload)?.get_mut(pick).ok_or(CompileError::TooLarge)?;
+        let (tuned, number) =
+            self.schedules(workload)?.get_mut(pick).ok_or_else(|| DeviceError::fault("no such schedule"))?;
         if let Some(number) = *number {
             return Ok(number);
         }

@@ -39,13 +39,13 @@ pub enum RaceError {
     Db(#[from] DbError),
 }
 
-/// Races the best schedules of each [kind](Tuned::lookup_kinds) that a database has for a network's workloads within the network, and, if that makes it
-/// faster, appends their times as a race of each workload. True if it does.
+/// Races the best schedules of each [kind](Tuned::lookup_kinds) that a database has for a network's workloads within the network, and, if
+/// that makes it faster, appends their times as a race of each workload. True if it does.
 ///
-/// A search times a kernel again and again on the same tensors, whose weights then lie in the caches. In a network that has more weights than these hold,
-/// they come from memory every time, and a schedule that reads fewer may be the faster: Winograd's with smaller tiles, or none. So the network runs
-/// with the best of each workload, with the second kind of each, and so on, in turns, and every step is timed there. What comes of these times runs
-/// beside what there was before: sums of steps may mislead.
+/// A search times a kernel again and again on the same tensors, whose weights then lie in the caches. In a network that has more weights than
+/// these hold, they come from memory every time, and a schedule that reads fewer may be the faster: Winograd's with smaller tiles, or none.
+/// So the network runs with the best of each workload, with the second kind of each, and so on, in turns, and every step is timed there. What
+/// comes of these times runs beside what there was before: sums of steps may mislead.
 pub fn race(graph: &Graph, db: &TuningDb, target: &Target, inputs: &[Tensor]) -> Result<bool, RaceError> {
     let kinds = kinds(graph, db, target)?;
     let most = kinds.values().map(Vec::len).max().unwrap_or(0);

@@ -2,8 +2,8 @@
 //!
 //! A pass walks a graph in order and makes another: of every node whatever a [`Rule`] puts in its place, else the node itself on what was
 //! made of its operands. Whatever the rules, equal nodes become one, what depends on constants only becomes a constant (up to a gibibyte of
-//! them), so does a tensor without elements, and what no output needs is left out; inputs stay, and outputs keep their names. Rules look at the old graph only, so that one
-//! rule's result is seen by others in the next pass; passes end when none applies.
+//! them), so does a tensor without elements, and what no output needs is left out; inputs stay, and outputs keep their names. Rules look at
+//! the old graph only, so that one rule's result is seen by others in the next pass; passes end when none applies.
 //!
 //! Rules change results by rounding only: weights are multiplied before they are summed with, not behind. Infinite values and those that
 //! are not numbers may differ where a rule says so.
