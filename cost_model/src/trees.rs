@@ -120,7 +120,7 @@ impl Trees {
         }
     }
 
-    /// The same of a multiple of [`LANES`] rows, so many side by side.
+    /// The same of a multiple of [`LANES`] rows, [`LANES`] side by side.
     fn add_lanes(&self, values: &[f32], predictions: &mut [f32]) {
         let columns = self.columns;
         for root in &self.roots {

@@ -18,8 +18,9 @@ use crate::arena::{self, Need};
 use crate::cut::{Cut, Strided};
 use crate::error::{CheckError, CompileError, GraphError, RunError};
 use crate::graph::{Graph, Node, NodeId};
-use crate::plan::{Action, Choose, Content, Doing, Operand, Plan, Span};
+use crate::plan::{Action, Choose, Content, Doing, Operand, Plan, Slot, Span, given};
 use crate::tensor::Tensor;
+use crate::turns::quantile;
 
 /// Tensors begin at multiples of this.
 const ALIGNMENT: usize = 256;
@@ -117,7 +118,7 @@ impl Compiled {
             unpacked.push(kept.collect::<Result<_, CompileError>>()?);
         }
 
-        let constant = |slot: &crate::plan::Slot| match slot.content {
+        let constant = |slot: &Slot| match slot.content {
             Content::Constant(node, layout) => Ok(Some(one.upload(&laid(graph, node, layout)?)?)),
             Content::Run => Ok(None),
         };
@@ -176,9 +177,6 @@ impl Compiled {
     /// A kernel on its memory.
     fn call(&self, cpu: &Cpu, memory: &HostMemory, number: usize, kernel: usize) -> Result<Ready, CompileError> {
         let (action, kernel) = (&self.plan.actions[number], &self.kernels[kernel]);
-        let buffers = || kernel.plan().buffers.iter();
-        let inputs: Vec<&PlanBuffer> =
-            buffers().filter(|b| matches!(b.binding, Binding::Data | Binding::Constant { .. })).collect();
         let parts = action.operands.iter().enumerate().map(|(operand, what)| match what {
             Operand::Span(span) => self.part(cpu, memory, *span).map(Some),
             Operand::Constant(_) => match &self.unpacked[number][operand] {
@@ -190,7 +188,7 @@ impl Compiled {
         let parts = parts.collect::<Result<Vec<Option<HostMemory>>, CompileError>>()?;
         let operands: Vec<View> = parts
             .iter()
-            .zip(&inputs)
+            .zip(given(kernel.plan()))
             .map(|(part, buffer)| match part {
                 Some(part) => View::of(part, DType::F32, &buffer.shape).in_layout(buffer.layout),
                 None => View::packed(),
@@ -198,11 +196,12 @@ impl Compiled {
             .collect();
 
         let mut output = self.part(cpu, memory, action.output)?;
-        let written = buffers().find(|buffer| buffer.binding == Binding::Output);
+        let written = kernel.plan().buffers.iter().find(|buffer| buffer.binding == Binding::Output);
         let mut outputs: Vec<ViewMut> = written
             .map(|buffer| ViewMut::of(&mut output, DType::F32, &buffer.shape).in_layout(buffer.layout))
             .into_iter()
             .collect();
+
         let first = self.scratch[number];
         let bytes = kernel.scratch_bytes(cpu)?;
         // SAFETY: the plan gives this range to this action's scratch alone while it runs.
@@ -264,8 +263,7 @@ impl Workspace {
         let network = Arc::clone(&self.network);
         let numbers: Vec<Vec<f32>> = inputs.iter().map(Tensor::to_numbers).collect();
         let inputs: Vec<&[f32]> = numbers.iter().map(Vec::as_slice).collect();
-        let nodes = network.graph.outputs().iter().map(|output| network.graph.node(output.node));
-        let mut results: Vec<Vec<f32>> = nodes.clone().map(|node| vec![0.0; node.shape.iter().product()]).collect();
+        let mut results = self.outputs();
         let mut outputs: Vec<&mut [f32]> = results.iter_mut().map(Vec::as_mut_slice).collect();
         self.run(&inputs, &mut outputs)?;
 
@@ -273,7 +271,15 @@ impl Workspace {
             let wrong = |source| GraphError { node: node.name.clone(), op: node.op.name(), source };
             Ok(Tensor::of_numbers(&node.shape, node.element, numbers).map_err(wrong)?)
         };
+        let nodes = network.graph.outputs().iter().map(|output| network.graph.node(output.node));
         nodes.zip(&results).map(tensor).collect()
+    }
+
+    /// Memory for what [`Workspace::run`] gives.
+    pub(crate) fn outputs(&self) -> Vec<Vec<f32>> {
+        let graph = &self.network.graph;
+        let nodes = graph.outputs().iter().map(|output| graph.node(output.node));
+        nodes.map(|node| vec![0.0; node.shape.iter().product()]).collect()
     }
 
     /// Runs the network on tensors and compares what every step computes with the reference, of which all tensors are in memory meanwhile.
@@ -322,7 +328,7 @@ impl Workspace {
                 Doing::Kernel(kernel) => Some(kernel),
                 _ => None,
             };
-            StepTime { name: action.name.clone(), kernel, run_secs: median(secs) }
+            StepTime { name: action.name.clone(), kernel, run_secs: quantile(secs, 0.5) }
         };
         Ok(network.plan.actions.iter().zip(secs).map(step).collect())
     }
@@ -377,13 +383,11 @@ type Laid<'a> = Option<(&'a PlanBuffer, Cow<'a, [f32]>)>;
 
 /// For each operand the constant that a kernel packs.
 fn constants<'a>(graph: &'a Graph, kernel: &'a Kernel, operands: &[Operand]) -> Result<Vec<Laid<'a>>, CompileError> {
-    let buffers = kernel.plan().buffers.iter();
-    let inputs = buffers.filter(|buffer| matches!(buffer.binding, Binding::Data | Binding::Constant { .. }));
     let laid = |(operand, buffer): (&Operand, &'a PlanBuffer)| match operand {
         Operand::Constant(node) => Ok(Some((buffer, laid(graph, *node, buffer.layout)?))),
         Operand::Span(_) => Ok(None),
     };
-    operands.iter().zip(inputs).map(laid).collect()
+    operands.iter().zip(given(kernel.plan())).map(laid).collect()
 }
 
 fn pack(cpu: &Cpu, kernel: &Kernel, constants: &[Laid]) -> Result<Arc<Packed>, CompileError> {
@@ -459,11 +463,6 @@ fn difference(found: &ArrayD<f32>, wanted: &Tensor) -> f32 {
         false => f32::INFINITY,
     };
     found.iter().zip(&wanted).map(error).fold(0.0, f32::max)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn count(what: &'static str, found: usize, wanted: usize) -> Result<(), RunError> {

@@ -6,6 +6,8 @@
 //! Concat                                 no step where its parts can be computed in place
 //! ```
 
+use std::collections::HashMap;
+
 use autotune_schedules::Workload;
 
 use crate::graph::{Graph, NodeId};
@@ -23,7 +25,7 @@ pub struct Value {
     pub node: NodeId,
     /// Its shape, outermost first.
     pub shape: Vec<usize>,
-    /// True if its elements lie among those of another value, from the one of this number on.
+    /// The value among whose elements its own lie, from the one of this number on; `None` if it has memory of its own.
     pub within: Option<(ValueId, usize)>,
 }
 
@@ -50,10 +52,10 @@ pub struct Strided {
     pub extents: Vec<usize>,
     /// The first that is read.
     pub from: usize,
-    /// Distances of neighbours that are read.
+    /// Distances of neighbours that are read; backwards they are negative.
     pub read: Vec<isize>,
     /// Distances of neighbours that are written.
-    pub write: Vec<isize>,
+    pub write: Vec<usize>,
 }
 
 /// A part of a network that runs as a whole.
@@ -86,7 +88,7 @@ impl Cut {
     /// The steps of a graph.
     pub fn of(graph: &Graph) -> Self {
         let groups = Groups::of(graph);
-        let mut cutter = Cutter { graph, cut: Self::default(), of_nodes: vec![None; graph.nodes().len()] };
+        let mut cutter = Cutter { graph, cut: Self::default(), of_nodes: HashMap::new() };
         for id in needed(graph, &groups) {
             let node = graph.node(id);
             match (groups.ending_at(id), &node.op) {
@@ -138,24 +140,20 @@ fn needed(graph: &Graph, groups: &Groups) -> Vec<NodeId> {
 struct Cutter<'a> {
     graph: &'a Graph,
     cut: Cut,
-    /// For each node its value.
-    of_nodes: Vec<Option<ValueId>>,
+    of_nodes: HashMap<NodeId, ValueId>,
 }
 
 impl Cutter<'_> {
-    /// The value of a node, which stands in front.
-    fn value(&mut self, node: NodeId) -> ValueId {
-        match self.of_nodes[node.0 as usize] {
-            Some(value) => value,
-            None => self.own(node),
-        }
+    /// The value of a node, which has one: it stands in front of who reads it, and is needed.
+    fn value(&self, node: NodeId) -> ValueId {
+        self.of_nodes[&node]
     }
 
     /// A value of its own for a node.
     fn own(&mut self, node: NodeId) -> ValueId {
         let shape = self.graph.node(node).shape.clone();
         let value = self.add(Value { node, shape, within: None });
-        self.of_nodes[node.0 as usize] = Some(value);
+        self.of_nodes.insert(node, value);
         value
     }
 

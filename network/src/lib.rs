@@ -15,6 +15,7 @@
 //! | `compiled` | a network that runs: [`Compiled`], [`Workspace`] |
 //! | `builder`, `builder/` | graphs layer by layer, and where their weights are from: [`Builder`] |
 //! | `zoo`, `zoo/` | networks that come with the library |
+//! | `turns` | networks timed beside each other |
 //! | `race` | schedules timed where they run, within the network |
 //! | `subject` | what users name, and its tasks: [`Subject`] |
 //! | `evaluate` | the tensors of a graph, by reference |
@@ -40,6 +41,7 @@ mod race;
 mod strided;
 mod subject;
 mod tensor;
+mod turns;
 
 pub use builder::{Builder, Conv, Fill, Seeded, Value, Weights};
 pub use compiled::{Compiled, StepError, StepTime, Workspace};
@@ -51,3 +53,4 @@ pub use race::{RaceError, race};
 pub use rewrite::rewrite;
 pub use subject::{LoadError, Subject, SubjectError, tasks};
 pub use tensor::{Element, Tensor};
+pub use turns::{quantile, time_in_turns};

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 
 use autotune::Tuned;
 use autotune_ir::KernelPlan;
-use autotune_ir::plan::Binding;
+use autotune_ir::plan::{Binding, PlanBuffer};
 use autotune_ir::program::{Layout, Role};
 use autotune_runtime::DeviceError;
 use autotune_schedules::Workload;
@@ -76,8 +76,9 @@ pub(crate) struct Plan {
     pub(crate) kernels: Vec<Tuned>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) actions: Vec<Action>,
-    /// For each input of the graph, and then each output, its place: row-major.
+    /// For each input of the graph its place: row-major.
     pub(crate) inputs: Vec<Span>,
+    /// For each output of the graph its place: row-major.
     pub(crate) outputs: Vec<Span>,
 }
 
@@ -163,8 +164,8 @@ impl Planner<'_, '_> {
         let follows = if self.follows_layouts(step, workload) { self.layout(step.operands[0]) } else { None };
 
         let mut operands = Vec::new();
-        for buffer in &plan.buffers {
-            let (Role::Operand(place), false) = (buffer.role, buffer.binding == Binding::Packed) else { continue };
+        for buffer in given(&plan) {
+            let Role::Operand(place) = buffer.role else { continue };
             let value = step.operands[place];
             let node = self.cut.value(value).node;
             let is_packed = matches!(buffer.binding, Binding::Constant { .. });
@@ -353,4 +354,9 @@ fn wish(tuned: &Tuned, operands: usize) -> Wish {
     }
     wish.run_secs = tuned.best().and_then(|best| best.record.measurement.run_secs()).unwrap_or(0.0);
     wish
+}
+
+/// The buffers that a kernel is given to read, in the order in which it takes them.
+pub(crate) fn given(plan: &KernelPlan) -> impl Iterator<Item = &PlanBuffer> {
+    plan.buffers.iter().filter(|buffer| matches!(buffer.binding, Binding::Data | Binding::Constant { .. }))
 }

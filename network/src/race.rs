@@ -1,7 +1,7 @@
 //! Timing schedules where they run: within the network.
 
 use std::collections::HashMap;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use autotune::Tuned;
 use autotune_db::{DbError, Phase, Standing, TuningDb, TuningRecord};
@@ -14,12 +14,13 @@ use crate::cut::{Cut, Work};
 use crate::error::{CompileError, RunError};
 use crate::graph::Graph;
 use crate::tensor::Tensor;
+use crate::turns::{quantile, time_in_turns};
 
 /// Runs of the network with each choice of schedules, in turns.
 const RUNS: usize = 12;
 /// Share of a step's runs that are faster than what stands for them: disturbances only add time.
 const QUANTILE: f64 = 0.25;
-/// Kinds that race: those that the search found to be at most so many times slower than the best, and so many of them.
+/// Kinds that race: those whose time in the search is at most this multiple of the best one's, and at most [`MOST_KINDS`] of them.
 const SLOWER: f64 = 1.5;
 const MOST_KINDS: usize = 4;
 /// How much faster the whole network has to be for what was measured to be kept.
@@ -65,12 +66,10 @@ pub fn race(graph: &Graph, db: &TuningDb, target: &Target, inputs: &[Tensor]) ->
     let secs = step_secs(&mut workspaces, &kinds)?;
     drop(workspaces);
 
+    let of_kinds =
+        |(workload, kinds): (&Workload, &Vec<Tuned>)| Some(records(kinds, secs.get(workload)?, graph.name()));
+    let races: Vec<Vec<TuningRecord>> = kinds.iter().filter_map(of_kinds).collect();
     let found = TuningDb::temporary()?;
-    let mut races = Vec::new();
-    for (workload, kinds) in &kinds {
-        let Some(secs) = secs.get(workload) else { continue };
-        races.push(records(kinds, secs, graph.name()));
-    }
     races.iter().try_for_each(|race| found.append_all(race).map(drop))?;
     if !is_faster(graph, target, [db, &found], inputs)? {
         return Ok(false);
@@ -100,7 +99,8 @@ fn step_secs<'k>(
         for (workload, _) in kinds.iter().filter(|(_, kinds)| kind < kinds.len()) {
             let is_own = |time: &StepTime| time.kernel.is_some_and(|kernel| schedules[kernel].workload() == workload);
             let own = (0..runs[0].len()).filter(|&step| is_own(&runs[0][step]));
-            let of_steps: Vec<f64> = own.map(|step| quantile(runs.iter().map(|run| run[step].run_secs))).collect();
+            let of_steps: Vec<f64> =
+                own.map(|step| quantile(runs.iter().map(|run| run[step].run_secs).collect(), QUANTILE)).collect();
             secs.entry(workload).or_default().push(of_steps.iter().sum::<f64>() / of_steps.len().max(1) as f64);
         }
     }
@@ -111,23 +111,9 @@ fn step_secs<'k>(
 fn is_faster(graph: &Graph, target: &Target, sources: [&TuningDb; 2], inputs: &[Tensor]) -> Result<bool, RaceError> {
     let [before, after] = sources.map(|db| Compiled::new(graph, Some(db), target));
     let mut workspaces = [before?.workspace()?, after?.workspace()?];
-    let mut secs = [Vec::new(), Vec::new()];
-    for _ in 0..RUNS {
-        for (workspace, secs) in workspaces.iter_mut().zip(&mut secs) {
-            let start = Instant::now();
-            workspace.run_tensors(inputs)?;
-            secs.push(start.elapsed().as_secs_f64());
-        }
-    }
-    let [before, after] = secs.map(|secs| quantile(secs.into_iter()));
+    let secs = time_in_turns(&mut workspaces, inputs, RUNS)?;
+    let [before, after] = [0, 1].map(|network| quantile(secs[network].clone(), QUANTILE));
     Ok(after < GAIN * before)
-}
-
-fn quantile(secs: impl Iterator<Item = f64>) -> f64 {
-    let mut secs: Vec<f64> = secs.collect();
-    secs.sort_by(f64::total_cmp);
-    let at = (secs.len().saturating_sub(1) as f64 * QUANTILE).round() as usize;
-    secs.get(at).copied().unwrap_or(f64::NAN)
 }
 
 /// The schedules that the database has of the network's workloads.
@@ -142,10 +128,12 @@ fn kinds(graph: &Graph, db: &TuningDb, target: &Target) -> Result<HashMap<Worklo
         // Only what was measured on this very machine can be compared with what is measured now.
         let is_own = |tuned: &Tuned| tuned.best().is_some_and(|best| best.standing != Standing::Claimed);
         found.retain(is_own);
+
         let secs = |tuned: &Tuned| tuned.best().and_then(|best| best.record.measurement.run_secs());
         let least = found.first().and_then(secs).unwrap_or(f64::INFINITY);
         found.retain(|tuned| secs(tuned).is_some_and(|secs| secs <= SLOWER * least));
         found.truncate(MOST_KINDS);
+
         if !found.is_empty() {
             kinds.insert(workload, found);
         }

@@ -141,3 +141,27 @@ pub fn tasks(graph: &Graph) -> Vec<Task> {
     }
     tasks
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_is_a_network_a_file_or_a_workload() {
+        let tasks = |text: &str| {
+            let subject = Subject::of(text).unwrap();
+            subject.tasks(subject.graph(&[]).unwrap().as_ref()).tasks
+        };
+        assert_eq!(tasks("dqn").iter().map(|task| task.count).sum::<usize>(), 5);
+        let one = tasks("matmul:m=8,n=16,k=8");
+        assert_eq!((one.len(), one[0].count), (1, 1));
+        assert_eq!(Subject::of("folder/model.onnx").unwrap(), Subject::Model("folder/model.onnx".into()));
+
+        let error = |text: &str| Subject::of(text).unwrap_err().to_string();
+        assert!(error("resnet19").contains("unknown network 'resnet19': expected resnet18"));
+        assert!(error("").contains("unknown network ''"));
+        assert!(error("conv2d").contains("is missing"));
+        assert!(error("matmul:m=0,n=1,k=1").contains("field 'm': must be at least 1"));
+        assert!(error("conv4d:c=1").contains("unknown operator 'conv4d'"));
+    }
+}

@@ -97,7 +97,7 @@ pub use dtype_check::{UnsupportedDType, check_dtypes};
 pub use error::TuneError;
 pub use held_out::{Predicted, predict_held_out};
 pub use local::{LocalDevice, device_name};
-pub use network::{Network, SubjectError, Task, UnknownNetwork};
+pub use network::{Network, Task};
 pub use observer::{Event, Observer, Silent};
 pub use params::{LearningParams, RaceParams, SchedulingParams, TuneParams};
 pub use predict::{PredictParams, predicted};

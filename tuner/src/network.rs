@@ -1,8 +1,7 @@
 //! Networks as lists of tuning tasks.
 
 use autotune_ir::DType;
-use autotune_schedules::{Workload, WorkloadError};
-use thiserror::Error;
+use autotune_schedules::Workload;
 
 /// One workload to be tuned, and how often its network runs it.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,31 +29,10 @@ impl Task {
 /// A neural network as far as tuning cares: its distinct workloads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
-    /// The word on the command line.
+    /// What it is called in reports.
     pub name: String,
     /// Distinct workloads in the order in which they first run.
     pub tasks: Vec<Task>,
-}
-
-/// No network of that name.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("unknown network '{0}': expected {names}, or a workload such as conv2d:c=64,h=56,w=56,o=64,k=3,p=1", names = Network::NAMES.join(", "))]
-pub struct UnknownNetwork(pub String);
-
-/// Neither a network nor a workload.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum SubjectError {
-    /// A word that names no network.
-    #[error(transparent)]
-    Network(#[from] UnknownNetwork),
-    /// A workload that makes no sense.
-    #[error("malformed workload '{text}': {source}")]
-    Workload {
-        /// The text as given.
-        text: String,
-        /// The field at fault.
-        source: WorkloadError,
-    },
 }
 
 /// ResNet-18 at batch 1 with batch normalisation folded: name, occurrences, workload.
@@ -75,29 +53,6 @@ const RESNET18: [(&str, usize, &str); 13] = [
 ];
 
 impl Network {
-    /// Names that [`Network::named`] knows.
-    pub const NAMES: [&'static str; 1] = ["resnet18"];
-
-    /// The network called `name`.
-    pub fn named(name: &str) -> Result<Self, UnknownNetwork> {
-        match name {
-            "resnet18" => Ok(Self::resnet18()),
-            other => Err(UnknownNetwork(other.to_string())),
-        }
-    }
-
-    /// The network called `subject`, or the workload that it spells as a network of one task.
-    pub fn of(subject: &str) -> Result<Self, SubjectError> {
-        let operator = subject.split(':').next().unwrap_or_default();
-        if !subject.contains(':') && !matches!(operator, "conv2d" | "matmul") {
-            return Ok(Self::named(subject)?);
-        }
-        match subject.parse::<Workload>() {
-            Ok(workload) => Ok(Self { name: workload.to_string(), tasks: vec![Task::single(workload)] }),
-            Err(source) => Err(SubjectError::Workload { text: subject.to_string(), source }),
-        }
-    }
-
     /// The same network with every workload exact ([`Workload::is_exact`]).
     pub fn exact(mut self) -> Self {
         self.tasks.iter_mut().for_each(|task| task.workload = task.workload.with_exact(true));
@@ -207,18 +162,5 @@ mod tests {
         let listed: usize = network.tasks.iter().map(|t| t.count).sum();
         assert_eq!(listed, 21);
         assert!(network.tasks.iter().all(|t| t.weight() >= 1.0));
-    }
-
-    #[test]
-    fn a_subject_is_a_network_or_a_workload() {
-        assert_eq!(Network::of("resnet18").unwrap().tasks.len(), 13);
-        let one = Network::of("matmul:m=8,n=16,k=8").unwrap();
-        assert_eq!((one.tasks.len(), one.tasks[0].count), (1, 1));
-        let error = |subject: &str| Network::of(subject).unwrap_err().to_string();
-        assert!(error("resnet19").contains("unknown network 'resnet19': expected resnet18"));
-        assert!(error("").contains("unknown network ''"));
-        assert!(error("conv2d").contains("is missing"));
-        assert!(error("matmul:m=0,n=1,k=1").contains("field 'm': must be at least 1"));
-        assert!(error("conv4d:c=1").contains("unknown operator 'conv4d'"));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use autotune_ir::Target;
-use autotune_network::{Compiled, Element, Graph, Node, Tensor, Workspace};
+use autotune_network::{Compiled, Element, Graph, Node, Tensor, Workspace, quantile, time_in_turns};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
@@ -16,8 +16,6 @@ use super::{JsonSink, npy, warn};
 use crate::args::{Failure, RunArgs, SubjectArgs, TargetArgs};
 use crate::output::say;
 
-/// Runs before those that count.
-const WARM_UP: usize = 3;
 /// Largest difference from the reference that a step may have, by the largest element of its tensor.
 const TOLERANCE: f32 = 1e-3;
 
@@ -84,27 +82,11 @@ pub(super) fn network(subject: &SubjectArgs, target: &TargetArgs) -> Result<(Gra
 
 /// How long networks take on the same tensors, in turns.
 pub(super) fn latencies(workspaces: &mut [Workspace], inputs: &[Tensor], runs: usize) -> Result<Vec<Latency>> {
-    let numbers: Vec<Vec<f32>> = inputs.iter().map(Tensor::to_numbers).collect();
-    let inputs: Vec<&[f32]> = numbers.iter().map(Vec::as_slice).collect();
-    let mut secs: Vec<Vec<f64>> = vec![Vec::with_capacity(runs); workspaces.len()];
-    for run in 0..runs + WARM_UP {
-        for (workspace, secs) in workspaces.iter_mut().zip(&mut secs) {
-            let graph = workspace.network().graph();
-            let nodes = graph.outputs().iter().map(|output| graph.node(output.node));
-            let mut outputs: Vec<Vec<f32>> = nodes.map(|node| vec![0.0; node.shape.iter().product()]).collect();
-            let mut outputs: Vec<&mut [f32]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
-            let start = Instant::now();
-            workspace.run(&inputs, &mut outputs)?;
-            let elapsed = start.elapsed().as_secs_f64();
-            secs.extend((run >= WARM_UP).then_some(elapsed));
-        }
-    }
-    let latency = |mut secs: Vec<f64>| {
-        secs.sort_by(f64::total_cmp);
-        let at = |share: f64| secs[((secs.len() - 1) as f64 * share).round() as usize];
+    let latency = |secs: Vec<f64>| {
+        let at = |share: f64| quantile(secs.clone(), share);
         Latency { median: at(0.5), p10: at(0.1), p90: at(0.9) }
     };
-    Ok(secs.into_iter().map(latency).collect())
+    Ok(time_in_turns(workspaces, inputs, runs)?.into_iter().map(latency).collect())
 }
 
 /// The tensors of a network's inputs: those that are given, and random ones.

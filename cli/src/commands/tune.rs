@@ -6,7 +6,7 @@ use anyhow::Result;
 use autotune::{Network, Report, Retired, Stop, TuneParams, Tuner};
 use autotune_db::{Phase, Source, TuningDb};
 use autotune_ir::Target;
-use autotune_network::{Compiled, Graph, race};
+use autotune_network::{Compiled, Graph, Tensor, race};
 use serde::Serialize;
 
 use super::lookup::adopt_legacy;
@@ -59,8 +59,9 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
 
     let latency = match graph.filter(|_| report.stop != Stop::Cancelled && target.cpu().is_some()) {
         Some(graph) => {
-            race(&graph, &db, &target, &inputs(&graph, &[])?)?;
-            Some(network_latency(&graph, &db, &target)?)
+            let inputs = inputs(&graph, &[])?;
+            race(&graph, &db, &target, &inputs)?;
+            Some(network_latency(&graph, &db, &target, &inputs)?)
         }
         None => None,
     };
@@ -93,10 +94,10 @@ struct NetworkLatency {
 }
 
 /// Runs a network by its untuned schedules and by the best that are known.
-fn network_latency(graph: &Graph, db: &TuningDb, target: &Target) -> Result<NetworkLatency> {
+fn network_latency(graph: &Graph, db: &TuningDb, target: &Target, inputs: &[Tensor]) -> Result<NetworkLatency> {
     let [default, best] = [None, Some(db as &dyn Source)].map(|source| Compiled::new(graph, source, target));
     let mut workspaces = [default?.workspace()?, best?.workspace()?];
-    let latencies = latencies(&mut workspaces, &inputs(graph, &[])?, NETWORK_RUNS)?;
+    let latencies = latencies(&mut workspaces, inputs, NETWORK_RUNS)?;
     Ok(NetworkLatency { default_secs: latencies[0].median, best_secs: latencies[1].median })
 }
 

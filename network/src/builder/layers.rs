@@ -17,7 +17,7 @@ pub struct Conv {
 }
 
 impl Conv {
-    /// To so many channels, with the same window along all spatial axes.
+    /// To this number of channels, with the same window along all spatial axes.
     pub fn new(channels: usize, window: Sliding) -> Self {
         Self { channels, window, groups: 1, has_bias: false, gain: 2.0 }
     }

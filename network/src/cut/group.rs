@@ -137,6 +137,7 @@ impl Group {
             let axis = self.anchor.channel.filter(|_| self.takes_sums)?;
             is_along(&graph.node(id).shape, &node.shape, axis).then_some(id)
         };
+
         if self.activation != Activation::None {
             let is_open = self.post_bias.is_none();
             return match node.op {
@@ -147,6 +148,7 @@ impl Group {
                 _ => None,
             };
         }
+
         let is_scaled_only = self.bias.is_none() && self.residual.is_none();
         match node.op {
             Op::Map(Function::Activation(Activation::None | Activation::Prelu)) => None,

@@ -3,6 +3,7 @@
 use super::{Cutter, Strided, Value, ValueId, Work};
 use crate::graph::NodeId;
 use crate::op::{Op, Range};
+use crate::strided::{broadcast_strides, strides};
 use crate::tensor::Element;
 
 /// Gives a node's tensor a place in memory, and the steps that fill it.
@@ -20,18 +21,11 @@ pub(super) fn place(cutter: &mut Cutter, id: NodeId) {
         Op::Transpose(perm) if moves_nothing(perm, shape_of(0)) => within(cutter, id, 0),
         Op::Transpose(perm) => {
             let strides = strides(shape_of(0));
-            let read = perm.iter().map(|&axis| strides[axis]).collect();
-            copy(cutter, id, 0, read);
+            copy(cutter, id, 0, perm.iter().map(|&axis| strides[axis] as isize));
         }
         Op::Expand(_) => {
-            let (own, whole) = (shape_of(0), &node.shape);
-            let (strides, missing) = (strides(own), whole.len() - own.len());
-            let stride = |axis: usize| match axis.checked_sub(missing) {
-                Some(axis) if own[axis] != 1 => strides[axis],
-                _ => 0,
-            };
-            let read = (0..whole.len()).map(stride).collect();
-            copy(cutter, id, 0, read);
+            let read = broadcast_strides(shape_of(0), &node.shape);
+            copy(cutter, id, 0, read.into_iter().map(|stride| stride as isize));
         }
         Op::Concat { axis } => concat(cutter, id, *axis),
         _ => {
@@ -42,27 +36,18 @@ pub(super) fn place(cutter: &mut Cutter, id: NodeId) {
     }
 }
 
-/// Distances of neighbours along the axes of a row-major tensor.
-fn strides(shape: &[usize]) -> Vec<isize> {
-    let mut strides = vec![1; shape.len()];
-    for axis in (1..shape.len()).rev() {
-        strides[axis - 1] = strides[axis] * shape[axis] as isize;
-    }
-    strides
-}
-
 /// The node's tensor is among the elements of its operand, from the first on.
 fn within(cutter: &mut Cutter, id: NodeId, first: usize) {
     let outer = cutter.value(cutter.graph.node(id).operands[0]);
     let shape = cutter.graph.node(id).shape.clone();
     let value = cutter.add(Value { node: id, shape, within: Some((outer, first)) });
-    cutter.of_nodes[id.0 as usize] = Some(value);
+    cutter.of_nodes.insert(id, value);
 }
 
 /// The node's tensor is copied from its operand.
-fn copy(cutter: &mut Cutter, id: NodeId, from: usize, read: Vec<isize>) {
+fn copy(cutter: &mut Cutter, id: NodeId, from: usize, read: impl IntoIterator<Item = isize>) {
     let node = cutter.graph.node(id);
-    let write = strides(&node.shape);
+    let (read, write) = (read.into_iter().collect(), strides(&node.shape));
     let strided = Strided { extents: node.shape.clone(), from, read, write };
     let operand = cutter.value(node.operands[0]);
     let output = cutter.own(id);
@@ -77,7 +62,7 @@ fn moves_nothing(perm: &[usize], shape: &[usize]) -> bool {
 /// What lies in one piece is no copy.
 fn slice(cutter: &mut Cutter, id: NodeId, ranges: &[Range], shape: &[usize]) {
     let strides = strides(shape);
-    let first = ranges.iter().zip(&strides).map(|(range, stride)| range.start * *stride as usize).sum();
+    let first = ranges.iter().zip(&strides).map(|(range, stride)| range.start * stride).sum();
     let is_whole = |(range, &extent): (&Range, &usize)| range.count == extent && (range.step == 1 || extent == 1);
     // Axes of which there is one element, then one that is cut, then whole ones.
     let ones = ranges.iter().take_while(|range| range.count == 1).count();
@@ -86,7 +71,7 @@ fn slice(cutter: &mut Cutter, id: NodeId, ranges: &[Range], shape: &[usize]) {
     if is_dense && behind.clone().all(is_whole) {
         return within(cutter, id, first);
     }
-    let read = ranges.iter().zip(&strides).map(|(range, stride)| range.step * stride).collect();
+    let read = ranges.iter().zip(&strides).map(|(range, &stride)| range.step * stride as isize);
     copy(cutter, id, first, read);
 }
 
@@ -100,12 +85,12 @@ fn concat(cutter: &mut Cutter, id: NodeId, axis: usize) {
     for &operand in &node.operands {
         let shape = cutter.graph.node(operand).shape.clone();
         let part = cutter.value(operand);
-        let elements = shape[axis] * strides[axis] as usize;
+        let elements = shape[axis] * strides[axis];
         if is_dense && can_move(cutter, part) {
             cutter.cut.values[part.0 as usize].within = Some((output, first));
         } else {
             let value = cutter.add(Value { node: id, shape: shape.clone(), within: Some((output, first)) });
-            let read = self::strides(&shape);
+            let read = self::strides(&shape).into_iter().map(|stride| stride as isize).collect();
             let strided = Strided { extents: shape, from: 0, read, write: strides.clone() };
             cutter.step(id, Work::Copy(strided), vec![part], value);
         }

@@ -31,7 +31,7 @@ enum Message {
 /// What a field with a length holds.
 enum Held {
     Message(Message),
-    /// Numbers of so many bytes one behind the other.
+    /// Numbers of this size in bytes, one behind the other.
     Fixed(usize),
     Varints,
     Bytes,

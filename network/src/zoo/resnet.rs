@@ -8,7 +8,7 @@ use crate::op::Sliding;
 /// Gain of the last convolution of a block, so that sums do not grow by much from block to block.
 const BRANCH_GAIN: f32 = 0.25;
 
-/// ResNet of blocks of two 3x3 convolutions, so many in each of four stages.
+/// ResNet of blocks of two 3x3 convolutions, their number given for each of four stages.
 pub(super) fn basic(net: &Builder, blocks: [usize; 4]) {
     resnet(net, blocks, 1, |x, name, width, stride| {
         let x = norm_conv(x, name, 1, Conv::new(width, Sliding::new(3).stride(stride).pad(1))).relu();

@@ -68,7 +68,7 @@ impl Transpose {
         })
     }
 
-    /// A batch of matrices of so many rows and columns.
+    /// A batch of `b` matrices of `m` rows and `n` columns.
     pub fn matrices(b: usize, m: usize, n: usize) -> Self {
         Self { shape: vec![b, m, n], perm: MATRICES.to_vec() }
     }

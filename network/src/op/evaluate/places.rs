@@ -1,20 +1,6 @@
 //! Where elements lie in memory.
 
-/// Distance of neighbours along each axis of a row-major tensor.
-pub(super) fn strides(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1usize; shape.len()];
-    for axis in (1..shape.len()).rev() {
-        // An empty tensor may have extents whose product is no number.
-        strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);
-    }
-    strides
-}
-
-/// Those of a tensor that is broadcast to a shape, along the axes of that.
-pub(super) fn broadcast_strides(shape: &[usize], to: &[usize]) -> Vec<usize> {
-    let own = shape.iter().zip(strides(shape)).map(|(&extent, stride)| if extent == 1 { 0 } else { stride });
-    std::iter::repeat_n(0, to.len() - shape.len()).chain(own).collect()
-}
+pub(super) use crate::strided::{broadcast_strides, strides};
 
 /// The places of all elements in order; none of the extents is 0.
 pub(super) fn offsets(extents: &[usize], strides: &[usize]) -> Vec<usize> {

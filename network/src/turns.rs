@@ -1,0 +1,36 @@
+//! Timing networks beside each other.
+
+use std::time::Instant;
+
+use crate::compiled::Workspace;
+use crate::error::RunError;
+use crate::tensor::Tensor;
+
+/// Runs of each network before those that count.
+const WARM_UP: usize = 3;
+
+/// Seconds of each run of some networks on the same tensors, in turns: what disturbs the machine disturbs all of them.
+pub fn time_in_turns(workspaces: &mut [Workspace], inputs: &[Tensor], runs: usize) -> Result<Vec<Vec<f64>>, RunError> {
+    let numbers: Vec<Vec<f32>> = inputs.iter().map(Tensor::to_numbers).collect();
+    let inputs: Vec<&[f32]> = numbers.iter().map(Vec::as_slice).collect();
+    let mut results: Vec<Vec<Vec<f32>>> = workspaces.iter().map(Workspace::outputs).collect();
+
+    let mut secs = vec![Vec::with_capacity(runs); workspaces.len()];
+    for run in 0..runs + WARM_UP {
+        for ((workspace, results), secs) in workspaces.iter_mut().zip(&mut results).zip(&mut secs) {
+            let mut outputs: Vec<&mut [f32]> = results.iter_mut().map(Vec::as_mut_slice).collect();
+            let start = Instant::now();
+            workspace.run(&inputs, &mut outputs)?;
+            let elapsed = start.elapsed().as_secs_f64();
+            secs.extend((run >= WARM_UP).then_some(elapsed));
+        }
+    }
+    Ok(secs)
+}
+
+/// The value that a share of all, from 0 to 1, is not above; not a number if there is none.
+pub fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let at = (values.len().saturating_sub(1) as f64 * share).round() as usize;
+    values.get(at).copied().unwrap_or(f64::NAN)
+}
