@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use autotune::{Network, check_dtypes};
+use autotune::{Network, check_supported};
 use autotune_ir::{DType, Target, TargetError};
 use autotune_measure::{Backend, gpu};
 use autotune_network::Subject;
@@ -243,6 +243,11 @@ pub(crate) struct TargetArgs {
 }
 
 impl TargetArgs {
+    /// The network as this target can measure it: on GPUs the weights are where the last run left them.
+    pub(crate) fn of(&self, network: Network) -> Network {
+        if self.target == "cpu" { network } else { network.warm() }
+    }
+
     /// The target to make or look up code for, which must compute with the workloads' element types. `cuda` is this machine's
     /// device; `opencl` is too, if there is one. A stated compute capability needs none.
     pub(crate) fn detect(&self, workloads: &[Workload]) -> Result<Target> {
@@ -278,7 +283,7 @@ impl TargetArgs {
 
 /// A target without kernels for a workload's element type was badly chosen.
 fn check(workloads: &[Workload], target: &Target) -> Result<(), Failure> {
-    check_dtypes(workloads, target).map_err(|e| Failure::Usage(e.to_string()))
+    check_supported(workloads, target).map_err(|e| Failure::Usage(e.to_string()))
 }
 
 #[derive(Debug, Args)]

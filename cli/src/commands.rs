@@ -36,7 +36,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         None => tune::run(cli.tune)?,
         Some(Command::Tasks { subject, target }) => {
-            let network = subject.tasks()?;
+            let network = subject.tasks(&target)?;
             tasks::run(&network, &target.detect(&network.workloads())?)?;
         }
         Some(Command::Best { workload, target, db }) => {
@@ -47,7 +47,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
             profile::run(&subject, &target, &db, json)?
         }
         Some(Command::Bench { subject, target, db, variant, backend, json, profile: false }) => {
-            let network = variant.of(subject.tasks()?);
+            let network = variant.of(subject.tasks(&target)?);
             bench::run(&network, &target, &db, backend, json)?;
         }
         Some(Command::Show { workload, config, target, db, backend }) => {

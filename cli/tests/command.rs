@@ -94,6 +94,7 @@ fn bad_usage_is_one_line_and_code_2() {
         ),
         ("resnet18 --dtype tf32", "no kernels with dtype=tf32 on cpu:"),
         ("resnet18 --dtype f64", "unknown dtype 'f64'"),
+        ("matmul:m=8,n=8,k=8,cold --target cuda:sm_90", "nothing can be timed cold on cuda:sm_90"),
         ("bench resnet18 --dtype f16 --target opencl", "no kernels with dtype=f16 on opencl:"),
         ("bench matmul:m=8,n=16,k=8,dtype=tf32", "no kernels with dtype=tf32 on cpu:"),
         ("best matmul:m=8,n=16,k=8,dtype=tf32 --target cuda:sm_75", "no kernels with dtype=tf32 on cuda:sm_75:"),
@@ -295,6 +296,9 @@ fn networks_and_targets_are_listed() {
     assert!(tasks.contains("layer4.0.conv2") && tasks.contains("bias,add,act=relu") && tasks.contains("fc"), "{tasks}");
     let total = tasks.lines().last().unwrap();
     assert!(total.starts_with("resnet18: 3.6") && total.contains("GFLOP in all"), "{total}");
+    assert!(tasks.contains(",cold") && !tasks.contains("kind=max,cold"), "{tasks}");
+    let on_gpu = sandbox.run("tasks resnet18 --target opencl").expect(0).stdout;
+    assert!(!on_gpu.contains(",cold") && on_gpu.contains("GFLOP in all"), "{on_gpu}");
     let targets = sandbox.run("targets").expect(0).stdout;
     assert!(targets.contains("GFLOP/s") && targets.contains("GB/s") && targets.contains("threads="), "{targets}");
     for (word, key) in [("cuda: ", "cuda:sm_"), ("opencl: ", "opencl:")] {

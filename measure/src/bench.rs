@@ -51,7 +51,7 @@ impl Bench {
         let problem = Problem::new(&built.workload).map_err(no_memory)?;
         let station = station::open(target).map_err(no_device)?;
         // SAFETY: the caller's promise.
-        let mut kernel = unsafe { station.load(&problem, built, false) }?;
+        let mut kernel = unsafe { station.load(&problem, built) }?;
         kernel.check()?;
         Ok(Self { kernel, _station: station, timing: TimingOptions::for_target(target) })
     }

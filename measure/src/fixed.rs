@@ -44,11 +44,6 @@ impl<D: Device> Fixed<D> {
         Ok(fixed)
     }
 
-    /// Another one just like it, in memory that is large enough.
-    pub(crate) fn copy(&self, device: &D, memory: D::Memory) -> Result<Self, CandidateError> {
-        Ok(Self { block: self.block.copy(device, memory)?, ..*self })
-    }
-
     /// From now on nothing may change.
     pub(crate) fn seal(&mut self, device: &D, checks: &dyn Checks<D>) -> Result<(), CandidateError> {
         self.checksum = self.sum(device, checks)?;
@@ -169,20 +164,5 @@ mod tests {
             unsafe { fixed.tensor(&cpu) }.unwrap().elements_mut::<f32>().swap(a, b);
             assert_eq!(fixed.is_intact(&cpu, &HostChecks).unwrap(), elements[a] == elements[b], "{a} and {b}");
         }
-    }
-
-    #[test]
-    fn a_copy_is_intact_and_apart() {
-        let mut rng = ChaCha8Rng::seed_from_u64(47);
-        let cpu = Cpu::new(1);
-        let elements = random(&mut rng, 5000);
-        let original = fixed(&cpu, &elements);
-        let memory = HostMemory::new(Fixed::bytes_of(&cpu, 5000).unwrap()).unwrap();
-        let copy = original.copy(&cpu, memory).unwrap();
-        // SAFETY: it is the only hold that is used.
-        let mut tensor = unsafe { copy.tensor(&cpu) }.unwrap();
-        assert!(copy.is_intact(&cpu, &HostChecks).unwrap() && tensor.elements::<f32>() == elements);
-        tensor.elements_mut::<f32>()[7] = 0.0;
-        assert!(!copy.is_intact(&cpu, &HostChecks).unwrap() && original.is_intact(&cpu, &HostChecks).unwrap());
     }
 }

@@ -36,12 +36,6 @@ impl<D: Device> Guarded<D> {
         Ok(guarded)
     }
 
-    /// Another one that holds the same, in memory that is large enough.
-    pub(crate) fn copy(&self, device: &D, mut memory: D::Memory) -> Result<Self, CandidateError> {
-        device.copy(&self.memory, &mut memory, 4 * self.words)?;
-        Ok(Self { memory, parts: self.parts.clone(), words: self.words })
-    }
-
     /// A hold on a part.
     ///
     /// # Safety

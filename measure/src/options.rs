@@ -77,9 +77,6 @@ pub struct TimingOptions {
     /// stopped; after one repeat if it is twice as slow again, and right after the warm-up if it is four times as slow. It
     /// is not run again on a fresh output then; its last output is still compared.
     pub stop_factor: f64,
-    /// Every run uses another copy of all buffers, so many that none is left in the last-level cache; else every run
-    /// uses the same buffers.
-    pub cold: bool,
 }
 
 impl Default for TimingOptions {
@@ -91,7 +88,6 @@ impl Default for TimingOptions {
             min_repeats: 5,
             max_repeats: 1000,
             stop_factor: 1.5,
-            cold: false,
         }
     }
 }

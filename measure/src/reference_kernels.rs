@@ -37,7 +37,7 @@ impl<L: Loaded> ReferenceKernels<L> {
         let mut reference = self.0.remove(workload);
         let timing = timing::measure(&mut kernel, options, incumbent_secs, reference.as_mut());
         let spare = match &timing {
-            Ok(timing) if is_better(timing) && !options.cold => match (&mut reference, timing.ratio) {
+            Ok(timing) if is_better(timing) => match (&mut reference, timing.ratio) {
                 (Some(reference), Some(ratio)) => Some(reference.replace(kernel, ratio)),
                 _ => reference
                     .replace(ReferenceKernel::new(kernel, timing.run.run_secs))
@@ -84,7 +84,7 @@ mod tests {
         let problem = Problem::new(&workload).unwrap();
         let resident = Rc::new(Resident::new(Cpu::pinned(1), Box::new(HostChecks), usize::MAX));
         // SAFETY: the default config's kernel is made by the code generator.
-        let trial = unsafe { Trial::new(&resident, &problem, &built, false) };
+        let trial = unsafe { Trial::new(&resident, &problem, &built) };
         (workload, trial.unwrap())
     }
 

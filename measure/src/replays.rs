@@ -28,16 +28,14 @@ impl<D: Device> Replays<D> {
         Self { recorded: None, is_refused: false }
     }
 
-    /// The device's seconds of `runs` runs, or a few more so that they are whole recordings; `run` starts one. A run that differs from the
-    /// one before is one of `period` that take turns, all of which are in a recording.
+    /// The device's seconds of `runs` runs, or a few more so that they are whole recordings; `run` starts one.
     pub(crate) fn time(
         &mut self,
         device: &D,
         runs: usize,
-        period: usize,
         run: &mut dyn FnMut() -> Result<(), DeviceError>,
     ) -> Result<Timed, DeviceError> {
-        let wanted = if period > 1 { period } else { runs.clamp(1, GRAPH_RUNS) };
+        let wanted = runs.clamp(1, GRAPH_RUNS);
         if !self.is_refused && self.graph_runs() < wanted {
             let mut work = || (0..wanted).try_for_each(|_| run());
             self.recorded = device.record(&mut work).map(|recording| (wanted, recording));

@@ -108,12 +108,6 @@ impl<D: Device> Resident<D> {
         Fixed::blank(&self.device, self.memory(Fixed::bytes_of(&self.device, words)?)?, words)
     }
 
-    /// A copy of a tensor.
-    pub(crate) fn copy(&self, of: &Fixed<D>) -> Result<Rc<Fixed<D>>, CandidateError> {
-        let memory = self.memory(Fixed::bytes_of(&self.device, of.words())?)?;
-        Ok(Rc::new(of.copy(&self.device, memory)?))
-    }
-
     /// True if a tensor or what lies beside it is not as it was.
     pub(crate) fn has_changed(&self, tensor: &Fixed<D>) -> Result<bool, CandidateError> {
         Ok(!tensor.is_intact(&self.device, &*self.checks)?)

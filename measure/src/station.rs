@@ -34,7 +34,7 @@ pub(crate) trait Station {
     /// # Safety
     ///
     /// Here and below, the code runs in this process: see [`autotune_runtime::Kernel::load`].
-    unsafe fn load(&self, problem: &Problem, built: &Built, cold: bool) -> Result<Box<dyn Loaded>, CandidateError>;
+    unsafe fn load(&self, problem: &Problem, built: &Built) -> Result<Box<dyn Loaded>, CandidateError>;
 
     /// Checks and times a kernel.
     ///
@@ -66,7 +66,7 @@ pub(crate) trait Station {
     fn ceilings(&self) -> Result<Ceilings, MeasureError>;
 
     /// Bytes of the host that the buffers of a kernel need; 0 if they are the device's, `None` if there is no such number.
-    fn host_bytes(&self, plan: &KernelPlan, cold: bool) -> Option<usize>;
+    fn host_bytes(&self, plan: &KernelPlan) -> Option<usize>;
 
     /// True if kernels that ended like this may have left something behind that harms the next.
     fn is_spoilt(&self, outcomes: &[Outcome]) -> bool;
@@ -113,9 +113,9 @@ impl<D: Device + 'static> Open<D> {
 }
 
 impl<D: Device + 'static> Station for Open<D> {
-    unsafe fn load(&self, problem: &Problem, built: &Built, cold: bool) -> Result<Box<dyn Loaded>, CandidateError> {
+    unsafe fn load(&self, problem: &Problem, built: &Built) -> Result<Box<dyn Loaded>, CandidateError> {
         // SAFETY: the caller's promise.
-        Ok(Box::new(unsafe { Trial::new(&self.resident, problem, built, cold) }?))
+        Ok(Box::new(unsafe { Trial::new(&self.resident, problem, built) }?))
     }
 
     unsafe fn time(
@@ -126,7 +126,7 @@ impl<D: Device + 'static> Station for Open<D> {
         incumbent_secs: Option<f64>,
     ) -> Outcome {
         // SAFETY: the caller's promise.
-        let mut trial = unsafe { Trial::new(&self.resident, problem, built, timing.cold) }?;
+        let mut trial = unsafe { Trial::new(&self.resident, problem, built) }?;
         // A GPU has nobody beside us.
         if !self.resident.is_host() {
             let outcome = timing::measure(&mut trial, timing, incumbent_secs, None);
@@ -149,7 +149,7 @@ impl<D: Device + 'static> Station for Open<D> {
             let missing = || CandidateError::Lower { message: "its workload has no operands".into() };
             let problem = problems.get(&built.workload).ok_or_else(missing)?;
             // SAFETY: the caller's promise.
-            unsafe { Trial::new(&self.resident, problem, built, timing.cold) }
+            unsafe { Trial::new(&self.resident, problem, built) }
         };
         race(built.iter().map(trial).collect(), timing, budget_secs)
     }
@@ -162,9 +162,9 @@ impl<D: Device + 'static> Station for Open<D> {
         }
     }
 
-    fn host_bytes(&self, plan: &KernelPlan, cold: bool) -> Option<usize> {
+    fn host_bytes(&self, plan: &KernelPlan) -> Option<usize> {
         match self.resident.is_host() {
-            true => trial::needed_bytes(&self.resident.device, plan, &self.target, cold),
+            true => trial::needed_bytes(&self.resident.device, plan),
             false => Some(0),
         }
     }

@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
+use autotune_ir::KernelPlan;
 use autotune_ir::plan::Binding;
 use autotune_ir::program::When;
-use autotune_ir::{KernelPlan, Target};
-use autotune_runtime::{Device, Kernel, bytes_of_mut};
+use autotune_runtime::{Device, DeviceError, Kernel, bytes_of_mut};
 use autotune_schedules::Workload;
 
 use crate::built::Built;
@@ -24,12 +24,8 @@ mod slots;
 use packed::packed;
 use slots::{Slot, bound, expected_output, no_output, operands, output, private_words, slots};
 
-/// Most copies of the buffers for cold timing, and most bytes of them.
-const MAX_COPIES: usize = 256;
-const MAX_COPIES_BYTES: usize = 1 << 30;
-
 /// Memory of the buffers that a run uses.
-struct Copy<D: Device> {
+struct Buffers<D: Device> {
     /// Of what the kernel may write: outputs, scratch, private memory.
     own: Guarded<D>,
     /// Operands and what was packed, by their slots.
@@ -49,8 +45,8 @@ enum Right<D: Device> {
 
 /// A kernel, its buffers and what they must hold.
 pub(crate) struct Trial<D: Device> {
-    /// Before what they use.
-    copies: Vec<Copy<D>>,
+    /// Before what it uses.
+    buffers: Buffers<D>,
     replays: Replays<D>,
     trust: Trust<D>,
     kernel: Kernel<D>,
@@ -59,9 +55,8 @@ pub(crate) struct Trial<D: Device> {
     /// What the output must be, and the error that it may have.
     expected: Expected,
     tolerance: f64,
-    /// Copy of the next run, and of the last.
-    next: usize,
-    last: usize,
+    /// Constants and what was packed of them, to be driven out of the caches before every run.
+    cold: Vec<D::Memory>,
     kernel_secs: f64,
     max_rel_error: f64,
 }
@@ -82,20 +77,10 @@ impl<D: Device> Drop for Trust<D> {
 }
 
 /// Bytes that a trial's buffers need; `None` if there is no such number.
-pub(crate) fn needed_bytes<D: Device>(device: &D, plan: &KernelPlan, target: &Target, cold: bool) -> Option<usize> {
+pub(crate) fn needed_bytes<D: Device>(device: &D, plan: &KernelPlan) -> Option<usize> {
     let slots = slots(plan).ok()?;
     let lens: Vec<usize> = slots.iter().map(|slot| slot.words).chain(private_words(device, plan)).collect();
-    guarded::bytes(device, &lens)?.checked_mul(copies(&slots, target, cold))
-}
-
-/// One copy, or for cold timing so many that a round through them drives each out of the last-level cache.
-fn copies(slots: &[Slot], target: &Target, cold: bool) -> usize {
-    if !cold {
-        return 1;
-    }
-    let bytes = slots.iter().fold(1usize, |sum, slot| sum.saturating_add(slot.words.saturating_mul(4)));
-    let wanted = (2 * target.last_level_cache_bytes()).div_ceil(bytes) + 1;
-    wanted.min(MAX_COPIES).min(MAX_COPIES_BYTES / bytes).max(1)
+    guarded::bytes(device, &lens)
 }
 
 impl<D: Device> Trial<D> {
@@ -108,11 +93,9 @@ impl<D: Device> Trial<D> {
         resident: &Rc<Resident<D>>,
         problem: &Problem,
         built: &Built,
-        cold: bool,
     ) -> Result<Self, CandidateError> {
         let plan = &built.artifact.plan;
         let mut slots = slots(plan)?;
-        let copies_wanted = copies(&slots, &built.artifact.target, cold);
         let expected = expected_output(problem, &slots)?;
         // SAFETY: the caller's promise.
         let kernel = unsafe { Kernel::load(&resident.device, &built.artifact) }?;
@@ -126,14 +109,13 @@ impl<D: Device> Trial<D> {
         let trust = Trust { resident: Rc::clone(resident), workload: built.workload.clone(), is_earned: false };
         let mut fixed = packed(resident, &kernel, built, &slots, &operands)?;
         fixed.extend(operands);
-        let mut copies = vec![Copy::new(resident, &kernel, &slots, fixed)?];
-        for _ in 1..copies_wanted {
-            let copy = |(slot, fixed): &(usize, Rc<Fixed<D>>)| Ok((*slot, resident.copy(fixed)?));
-            let fixed = copies[0].fixed.iter().map(copy).collect::<Result<_, CandidateError>>()?;
-            copies.push(Copy::new(resident, &kernel, &slots, fixed)?);
-        }
+        let cold = match built.workload.is_cold() {
+            true => constants(&resident.device, plan, &fixed, built.artifact.target.last_level_cache_bytes())?,
+            false => Vec::new(),
+        };
+        let buffers = Buffers::new(resident, &kernel, &slots, fixed)?;
         Ok(Self {
-            copies,
+            buffers,
             replays: Replays::new(),
             trust,
             kernel,
@@ -141,8 +123,7 @@ impl<D: Device> Trial<D> {
             right,
             expected,
             tolerance: built.tolerance,
-            next: 0,
-            last: 0,
+            cold,
             kernel_secs: 0.0,
             max_rel_error: 0.0,
         })
@@ -150,21 +131,18 @@ impl<D: Device> Trial<D> {
 
     /// Gives its memory back, for the next trial.
     pub(crate) fn give_back(self) {
-        let Self { copies, replays, trust, .. } = self;
-        drop(replays);
+        let Self { buffers: Buffers { own, fixed, call, .. }, replays, trust, cold, .. } = self;
+        drop((replays, call, cold));
         let mut cache = trust.resident.cache.borrow_mut();
-        for Copy { own, fixed, call, .. } in copies {
-            drop(call);
-            cache.give(own.into_memory());
-            // What is kept stays.
-            let free = fixed.into_iter().filter_map(|(_, fixed)| Rc::into_inner(fixed));
-            free.for_each(|fixed| cache.give(fixed.into_memory()));
-        }
+        cache.give(own.into_memory());
+        // What is kept stays.
+        let free = fixed.into_iter().filter_map(|(_, fixed)| Rc::into_inner(fixed));
+        free.for_each(|fixed| cache.give(fixed.into_memory()));
     }
 
-    /// Compares the output of a copy with what is right.
-    fn compare(&mut self, copy: usize) -> Result<(), CandidateError> {
-        let error = self.error_of(copy)?;
+    /// Compares the output with what is right.
+    fn compare(&mut self) -> Result<(), CandidateError> {
+        let error = self.error()?;
         self.max_rel_error = self.max_rel_error.max(error);
         if error <= self.tolerance {
             return Ok(());
@@ -172,10 +150,10 @@ impl<D: Device> Trial<D> {
         Err(CandidateError::WrongResult { max_rel_error: error, tolerance: self.tolerance })
     }
 
-    fn error_of(&mut self, copy: usize) -> Result<f64, CandidateError> {
+    fn error(&mut self) -> Result<f64, CandidateError> {
         let Slot { dtype, len, words, .. } = self.output;
         let Resident { device, checks, .. } = &*self.trust.resident;
-        let Copy { own, output, .. } = &self.copies[copy];
+        let Buffers { own, output, .. } = &self.buffers;
         // SAFETY: no kernel that writes it runs before this is done: they are started in order.
         let output = unsafe { own.part(device, *output) }?;
         let difference = |from: &D::Memory| -> Result<f64, CandidateError> {
@@ -224,19 +202,18 @@ impl<D: Device> Trial<D> {
     fn check_memory(&mut self) -> Result<(), CandidateError> {
         let resident = Rc::clone(&self.trust.resident);
         let stray = |message: String| Err(CandidateError::StrayWrite { message });
-        for Copy { own, fixed, .. } in &self.copies {
-            if !own.is_intact(&resident.device)? {
+        let Buffers { own, fixed, .. } = &self.buffers;
+        if !own.is_intact(&resident.device)? {
+            return stray("memory beside its buffers changed".into());
+        }
+        for (position, fixed) in fixed {
+            if !resident.has_changed(fixed)? {
+                continue;
+            }
+            if fixed.is_guard_broken(&resident.device)? {
                 return stray("memory beside its buffers changed".into());
             }
-            for (position, fixed) in fixed {
-                if !resident.has_changed(fixed)? {
-                    continue;
-                }
-                if fixed.is_guard_broken(&resident.device)? {
-                    return stray("memory beside its buffers changed".into());
-                }
-                return stray(format!("the {} operand changed", self.kernel.plan().buffers[*position].name));
-            }
+            return stray(format!("the {} operand changed", self.kernel.plan().buffers[*position].name));
         }
         if let Right::Exact(tensor) = &self.right
             && resident.has_changed(tensor)?
@@ -251,30 +228,30 @@ impl<D: Device> Trial<D> {
 impl<D: Device> Loaded for Trial<D> {
     fn check(&mut self) -> Result<f64, CandidateError> {
         let resident = &self.trust.resident;
-        let Copy { own, output, call, .. } = &mut self.copies[0];
+        let Buffers { own, output, call, .. } = &mut self.buffers;
         own.clear(&resident.device, *output)?;
         let secs = resident.device.time(&mut || resident.device.start(call))?;
         self.kernel_secs += secs;
-        self.compare(0)?;
+        self.compare()?;
         // A device beside the host may load the kernel when it runs first: that run tells nothing of the next.
         if self.trust.resident.is_host() { Ok(secs) } else { self.repeat(1) }
     }
 
     fn repeat(&mut self, runs: usize) -> Result<f64, CandidateError> {
-        let Self { copies, next, last, replays, trust, .. } = self;
+        let Self { buffers, replays, trust, cold, .. } = self;
         let device = &trust.resident.device;
-        let mut run = || {
-            (*last, *next) = (*next, (*next + 1) % copies.len());
-            device.start(&copies[*last].call)
+        let mut run = || device.start(&buffers.call);
+        let Timed { runs: timed_runs, secs } = match cold.is_empty() {
+            true => replays.time(device, runs, &mut run)?,
+            false => Timed { runs, secs: cold_secs(device, runs, cold, &mut run)? },
         };
-        let Timed { runs: timed_runs, secs } = replays.time(device, runs, copies.len(), &mut run)?;
         trust.resident.is_busy();
         self.kernel_secs += secs;
         Ok(secs * runs as f64 / timed_runs.max(1) as f64)
     }
 
     fn recheck(&mut self, briefly: bool) -> Result<(), CandidateError> {
-        self.compare(self.last)?;
+        self.compare()?;
         if !briefly {
             self.check()?;
         }
@@ -295,9 +272,8 @@ impl<D: Device> Loaded for Trial<D> {
 
     fn bytes(&self) -> usize {
         let device = &self.trust.resident.device;
-        let fixed = self.copies.iter().flat_map(|copy| &copy.fixed).map(|(_, fixed)| fixed.bytes(device));
-        let own = self.copies.iter().map(|copy| 4 * copy.own.memory().1);
-        fixed.chain(own).sum()
+        let fixed = self.buffers.fixed.iter().map(|(_, fixed)| fixed.bytes(device));
+        fixed.sum::<usize>() + 4 * self.buffers.own.memory().1
     }
 
     fn idle_secs(&self) -> f64 {
@@ -306,7 +282,40 @@ impl<D: Device> Loaded for Trial<D> {
     }
 }
 
-impl<D: Device> Copy<D> {
+/// Constants of a plan and what was packed of them; none if every run drives them out by itself, since they are larger than the caches by far.
+fn constants<D: Device>(
+    device: &D,
+    plan: &KernelPlan,
+    fixed: &Placed<D>,
+    cache_bytes: usize,
+) -> Result<Vec<D::Memory>, CandidateError> {
+    let is_data = |position: usize| plan.buffers[position].binding == Binding::Data;
+    let constants = || fixed.iter().filter(|(position, _)| !is_data(*position)).map(|(_, fixed)| fixed);
+    if constants().map(|fixed| 4 * fixed.words()).sum::<usize>() > 2 * cache_bytes {
+        return Ok(Vec::new());
+    }
+    // SAFETY: driving it out of the caches changes nothing.
+    constants().map(|fixed| unsafe { fixed.tensor(device) }).collect()
+}
+
+/// Seconds of some runs, before each of which some memory is driven out of the caches.
+fn cold_secs<D: Device>(
+    device: &D,
+    runs: usize,
+    cold: &[D::Memory],
+    run: &mut dyn FnMut() -> Result<(), DeviceError>,
+) -> Result<f64, DeviceError> {
+    let mut secs = 0.0;
+    for _ in 0..runs {
+        for memory in cold {
+            device.evict(memory)?;
+        }
+        secs += device.time(run)?;
+    }
+    Ok(secs)
+}
+
+impl<D: Device> Buffers<D> {
     /// Memory for what the kernel may write, beside what is fixed.
     fn new(
         resident: &Resident<D>,
@@ -329,6 +338,7 @@ mod tests {
     use crate::allocation_cache::Packing;
     use crate::checks::HostChecks;
     use crate::{Backend, Builder};
+    use autotune_ir::Target;
     use autotune_runtime::{Cpu, HostMemory};
     use autotune_schedules::{Candidate, ScheduleSpace};
     use rand::SeedableRng;
@@ -353,14 +363,14 @@ mod tests {
             for build in Builder::new(Backend::Assembler, 20.0).build(&candidates).unwrap() {
                 let built = build.outcome.unwrap();
                 // SAFETY: the code generator's kernels are fit to run.
-                let load = |resident: &Rc<Resident<Cpu>>| unsafe { Trial::new(resident, &problem, &built, false) };
+                let load = |resident: &Rc<Resident<Cpu>>| unsafe { Trial::new(resident, &problem, &built) };
                 let mut trial = load(&sharing).unwrap();
                 trial.check().unwrap();
                 trial.recheck(false).unwrap();
 
                 let alone_on = resident();
                 let alone = load(&alone_on).unwrap();
-                let (fixed, own) = (&trial.copies[0].fixed, &alone.copies[0].fixed);
+                let (fixed, own) = (&trial.buffers.fixed, &alone.buffers.fixed);
                 assert_eq!(fixed.len(), own.len());
                 for ((position, shared), (own_position, own)) in fixed.iter().zip(own) {
                     // SAFETY: nobody writes.

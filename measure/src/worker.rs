@@ -222,7 +222,7 @@ impl Worker {
         };
         let (available_bytes, mut together_bytes) = (available::available_bytes(), 0usize);
         for job in jobs {
-            let needed = station.host_bytes(&job.plan, request.timing.cold);
+            let needed = station.host_bytes(&job.plan);
             // Beside its buffers, a trial keeps the operands, and an output that is compared: at most as much again.
             let bytes = needed.map_or(usize::MAX, |b| b.saturating_mul(2));
             if bytes > available_bytes {

@@ -10,7 +10,8 @@ use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::{Binding, PlanBuffer};
 use autotune_ir::program::Layout;
 use autotune_ir::{DType, Target};
-use autotune_runtime::{Cpu, CpuCall, Device, DeviceError, HostMemory, Kernel, Packed, View, ViewMut};
+use autotune_runtime::{Cpu, CpuCall, Device, DeviceError, HostMemory, Kernel, Packed, STAGGER_BYTES, View, ViewMut};
+use autotune_schedules::Workload;
 
 use ndarray::ArrayD;
 
@@ -20,7 +21,7 @@ use crate::error::{CheckError, CompileError, GraphError, RunError};
 use crate::graph::{Graph, Node, NodeId};
 use crate::plan::{Action, Choose, Content, Doing, Operand, Plan, Slot, Span, given};
 use crate::tensor::Tensor;
-use crate::turns::quantile;
+use crate::turns::{QUIET, quantile};
 
 /// Tensors begin at multiples of this.
 const ALIGNMENT: usize = 256;
@@ -61,8 +62,10 @@ pub struct StepTime {
     pub name: String,
     /// Its kernel among [`Compiled::schedules`]; `None` if it copies, or has the interpreter compute.
     pub kernel: Option<usize>,
-    /// Median over the runs.
+    /// Within the network: low quantile of the runs.
     pub run_secs: f64,
+    /// The same right behind itself: all that the caches hold of its memory is there.
+    pub repeat_secs: f64,
 }
 
 /// How far what a step computes is from the reference.
@@ -137,6 +140,14 @@ impl Compiled {
     /// The schedules of its kernels.
     pub fn schedules(&self) -> &[Tuned] {
         &self.plan.kernels
+    }
+
+    /// What the kernel of a step computes, if it runs one.
+    pub(crate) fn workload(&self, step: usize) -> Option<&Workload> {
+        match self.plan.actions[step].work {
+            Doing::Kernel(kernel) => Some(self.plan.kernels[kernel].workload()),
+            Doing::Copy(_) | Doing::Interpret(_) => None,
+        }
     }
 
     /// Bytes of the tensors of a run.
@@ -311,26 +322,42 @@ impl Workspace {
         Ok(errors)
     }
 
-    /// Seconds of every step, in as many runs on what the last run left; the first two count as warm-up.
+    /// Seconds of every step, within the network and right behind itself in turns, in as many runs on what the last run left. The first two
+    /// count as warm-up.
     pub fn profile(&mut self, runs: usize) -> Result<Vec<StepTime>, RunError> {
-        let network = Arc::clone(&self.network);
-        let mut secs = vec![Vec::with_capacity(runs); self.ready.len()];
+        let mut secs = vec![[Vec::with_capacity(runs), Vec::with_capacity(runs)]; self.ready.len()];
         for run in 0..runs + 2 {
-            for (ready, secs) in self.ready.iter_mut().zip(&mut secs) {
-                let start = Instant::now();
-                ready.start(&network.graph, &self.cpu)?;
-                let elapsed = start.elapsed().as_secs_f64();
-                secs.extend((run >= 2).then_some(elapsed));
+            for (place, is_repeated) in [false, true].into_iter().enumerate() {
+                for (secs, elapsed) in secs.iter_mut().zip(self.step_secs(is_repeated)?) {
+                    secs[place].extend((run >= 2).then_some(elapsed));
+                }
             }
         }
-        let step = |(action, secs): (&Action, Vec<f64>)| {
+
+        let step = |(action, [within, behind]): (&Action, [Vec<f64>; 2])| {
             let kernel = match action.work {
                 Doing::Kernel(kernel) => Some(kernel),
                 _ => None,
             };
-            StepTime { name: action.name.clone(), kernel, run_secs: quantile(secs, 0.5) }
+            let [run_secs, repeat_secs] = [within, behind].map(|secs| quantile(secs, QUIET));
+            StepTime { name: action.name.clone(), kernel, run_secs, repeat_secs }
         };
-        Ok(network.plan.actions.iter().zip(secs).map(step).collect())
+        Ok(self.network.plan.actions.iter().zip(secs).map(step).collect())
+    }
+
+    /// Seconds of every step in a run on what the last run left; of its second run in a row, if it is repeated.
+    pub(crate) fn step_secs(&mut self, is_repeated: bool) -> Result<Vec<f64>, RunError> {
+        let graph = &self.network.graph;
+        let cpu = &self.cpu;
+        let time = |ready: &mut Ready| {
+            if is_repeated {
+                ready.start(graph, cpu)?;
+            }
+            let start = Instant::now();
+            ready.start(graph, cpu)?;
+            Ok(start.elapsed().as_secs_f64())
+        };
+        self.ready.iter_mut().map(time).collect()
     }
 
     /// Elements of a run's tensor, to be written before it.
@@ -436,14 +463,15 @@ fn places(plan: &Plan, kernels: &[Arc<Kernel>], cpu: &Cpu) -> Result<(Vec<usize>
 
     let bytes = |elements: usize| elements.checked_mul(size_of::<f32>()).ok_or(CompileError::TooLarge);
     let mut needs = Vec::new();
+    let apart = |bytes: usize| bytes.checked_add(STAGGER_BYTES).ok_or(CompileError::TooLarge);
     for (slot, life) in plan.slots.iter().zip(&lives) {
         let held = life.filter(|_| slot.content == Content::Run);
         let (first, last) = held.unwrap_or((0, 0));
-        needs.push(Need { bytes: if held.is_some() { bytes(slot.elements)? } else { 0 }, steps: first..=last });
+        needs.push(Need { bytes: if held.is_some() { apart(bytes(slot.elements)?)? } else { 0 }, steps: first..=last });
     }
     for (number, action) in plan.actions.iter().enumerate() {
         let bytes = match action.work {
-            Doing::Kernel(kernel) => kernels[kernel].scratch_bytes(cpu)?,
+            Doing::Kernel(kernel) => apart(kernels[kernel].scratch_bytes(cpu)?)?,
             _ => 0,
         };
         needs.push(Need { bytes, steps: number..=number });

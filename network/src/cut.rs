@@ -18,6 +18,10 @@ mod anchor;
 mod group;
 mod view;
 
+/// Constants of a network that stay where a core reads them fast from run to run, at most: what a second-level cache holds. The last level is shared with
+/// others.
+const MOST_CACHED_BYTES: usize = 1 << 20;
+
 /// A tensor in memory while a network runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
@@ -103,7 +107,30 @@ impl Cut {
         }
         cutter.cut.inputs = graph.inputs().iter().map(|&id| cutter.value(id)).collect();
         cutter.cut.outputs = graph.outputs().iter().map(|output| cutter.value(output.node)).collect();
+        cutter.cut.cool(graph);
         cutter.cut
+    }
+
+    /// Makes kernels with constants [cold](Workload::is_cold) where these do not stay in a core's caches from one run to the next.
+    fn cool(&mut self, graph: &Graph) {
+        let is_constant = |values: &[Value], id: &ValueId| graph.constant_of(values[id.0 as usize].node).is_some();
+        let mut constants: Vec<NodeId> = Vec::new();
+        let mut cold: Vec<&mut Workload> = Vec::new();
+        for step in &mut self.steps {
+            let Work::Kernel(workload) = &mut step.work else { continue };
+            let own = step.operands.iter().filter(|id| is_constant(&self.values, id));
+            let before = constants.len();
+            constants.extend(own.map(|id| self.values[id.0 as usize].node));
+            cold.extend((constants.len() > before).then_some(workload));
+        }
+
+        constants.sort_unstable();
+        constants.dedup();
+        let elements = |node: &NodeId| graph.node(*node).shape.iter().product::<usize>();
+        let bytes = size_of::<f32>() * constants.iter().map(elements).sum::<usize>();
+        if bytes > MOST_CACHED_BYTES {
+            cold.into_iter().for_each(|workload| *workload = workload.with_cold(true));
+        }
     }
 
     /// A value.

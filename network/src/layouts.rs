@@ -11,10 +11,10 @@ use crate::cut::{Cut, ValueId};
 use crate::minimise::{Factor, minimise};
 
 /// Seconds that a conversion takes beside moving its bytes, and bytes that it reads and writes a second, about: within networks, on one core and
-/// on two of an AMD EPYC (family 25, model 17), transposes of 16 channels of 100 to 800 kB were measured at 7 to 45 GB/s. Estimates err on
-/// the side of fewer conversions.
-const CONVERSION_SECS: f64 = 5e-6;
-const CONVERSION_BYTES_PER_SEC: f64 = 10e9;
+/// on two of an AMD EPYC (family 25, model 17), transposes of 16 channels of 100 kB to 1.8 MB were measured at 22 to 45 GB/s where the second-level
+/// cache held a good part, at least 7 else.
+const CONVERSION_SECS: f64 = 3e-6;
+const CONVERSION_BYTES_PER_SEC: f64 = 20e9;
 
 /// What a schedule of a step wants.
 #[derive(Clone, Debug, PartialEq)]

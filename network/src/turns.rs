@@ -9,6 +9,9 @@ use crate::tensor::Tensor;
 /// Runs of each network before those that count.
 const WARM_UP: usize = 3;
 
+/// Share of some runs that are faster than what stands for them: disturbances only add time.
+pub(crate) const QUIET: f64 = 0.25;
+
 /// Seconds of each run of some networks on the same tensors, in turns: what disturbs the machine disturbs all of them.
 pub fn time_in_turns(workspaces: &mut [Workspace], inputs: &[Tensor], runs: usize) -> Result<Vec<Vec<f64>>, RunError> {
     let numbers: Vec<Vec<f32>> = inputs.iter().map(Tensor::to_numbers).collect();

@@ -79,6 +79,21 @@ fn what_is_done_to_channels_behind_an_activation_is_fused() {
     assert_eq!(steps, [conv, "pointwise:m=16,n=81,op=copy,channels=column,scale"]);
 }
 
+/// What stays in the caches from run to run is not cold, nor is what has no constants.
+#[test]
+fn kernels_are_cold_whose_constants_the_caches_do_not_hold() {
+    let colds = |hidden: usize| {
+        let net = Builder::new("layers", Seeded { seed: 1 });
+        let x = net.input("x", &[1, 256]);
+        net.output("y", x.linear("first", hidden).relu().linear("second", 256).softmax());
+        let steps = Cut::of(&net.finish().unwrap()).steps;
+        let cold = |work: &Work| matches!(work, Work::Kernel(of) if of.is_cold());
+        steps.iter().map(|step| cold(&step.work)).collect::<Vec<_>>()
+    };
+    assert_eq!(colds(500), [false, false, false]);
+    assert_eq!(colds(512), [true, true, false]);
+}
+
 #[test]
 fn random_graphs_compute_what_they_mean() {
     for seed in 0..30 {

@@ -12,6 +12,7 @@ use autotune_ir::{Artifact, Code, KernelPlan, MachineCode};
 use libloading::Library;
 use smallvec::SmallVec;
 
+use crate::cache;
 use crate::device::{Bound, Device, Extent, word_bytes};
 use crate::element::bytes_of;
 use crate::error::{DeviceError, LoadError};
@@ -276,6 +277,15 @@ impl Device for Cpu {
         let start = Instant::now();
         work()?;
         Ok(start.elapsed().as_secs_f64())
+    }
+
+    fn evict(&self, memory: &HostMemory) -> Result<(), DeviceError> {
+        match cache::evict(memory.elements()) {
+            true => Ok(()),
+            false => {
+                Err(DeviceError::fault(format!("{}: no instruction drives memory out of the caches", self.name())))
+            }
+        }
     }
 
     fn divide(&self, tasks: usize, work: &(dyn Fn(Range<usize>) + Sync)) {

@@ -109,6 +109,12 @@ pub trait Device: Sized {
     /// Seconds that what `work` starts takes, by the best clock there is; it is done when this returns.
     fn time(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError>;
 
+    /// Drives a memory out of all caches, so that it is read from where it lies; refused by a device that cannot be told to.
+    fn evict(&self, memory: &Self::Memory) -> Result<(), DeviceError> {
+        let _ = memory;
+        Err(DeviceError::fault(format!("{}: memory cannot be driven out of the caches", self.name())))
+    }
+
     /// Runs work of the host on parts of `0..tasks`, side by side where the device is threads of the host. It must neither panic nor
     /// use the device.
     fn divide(&self, tasks: usize, work: &(dyn Fn(Range<usize>) + Sync)) {

@@ -16,6 +16,9 @@ use crate::view::{View, ViewMut};
 
 /// Scratch buffers, and memory that is private to a thread, begin at multiples of this, or of more where a device wants it.
 const SCRATCH_ALIGNMENT: usize = 256;
+/// Memory that is used together lies apart by so much beside its sizes. These are often multiples of what a way of a cache holds, and kernels that go
+/// through several such buffers side by side would find them all in the same few sets.
+pub const STAGGER_BYTES: usize = 320;
 
 /// Code for a plan, loaded. Any number of threads may run it at once, each on a device and with scratch of its own.
 ///
@@ -181,7 +184,7 @@ impl<D: Device> Kernel<D> {
         let private = std::iter::repeat_n(Some(self.plan.local_bytes), threads);
         let parts = self.buffers(is_scratch).map(PlanBuffer::bytes).chain(private);
         let alignment = device.alignment().max(SCRATCH_ALIGNMENT);
-        parts.map(move |bytes| bytes?.checked_next_multiple_of(alignment))
+        parts.map(move |bytes| bytes?.checked_add(STAGGER_BYTES)?.checked_next_multiple_of(alignment))
     }
 
     /// Runs the kernel once: on data and constants in the order of the plan, packed constants among them ([`View::packed`] where their

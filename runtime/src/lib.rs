@@ -16,6 +16,7 @@
 #![warn(missing_docs)]
 
 pub mod affinity;
+mod cache;
 pub mod contract;
 pub mod cpu;
 pub mod cuda;
@@ -39,7 +40,7 @@ pub use element::{Element, bytes_of, bytes_of_mut};
 pub use error::{DeviceError, KernelError, LoadError, Misfit};
 pub use gpu::GpuInfo;
 pub use host_memory::HostMemory;
-pub use kernel::{Kernel, Packed, Run, Scratch};
+pub use kernel::{Kernel, Packed, Run, STAGGER_BYTES, Scratch};
 pub use opencl::OpenClDevice;
 pub use runner::Runner;
 pub use team::Team;

@@ -114,7 +114,7 @@ fn scratch_for_fewer_threads_than_run_is_an_error() {
     // SAFETY: the functions are those of the plan.
     let kernel = unsafe { Kernel::of_functions(vec![pack, add, square], plan) }.unwrap();
     let (one, three) = (Cpu::new(1), Cpu::new(3));
-    assert_eq!(kernel.scratch_bytes(&three).unwrap() - kernel.scratch_bytes(&one).unwrap(), 2 * 256);
+    assert_eq!(kernel.scratch_bytes(&three).unwrap() - kernel.scratch_bytes(&one).unwrap(), 2 * 512);
     let (shape, x, mut y) = ([4, 24], [1.0; 96], [0.0; 96]);
     let packed = kernel.pack(&one, &[View::new(&x, &shape)]).unwrap();
     let mut scratch = kernel.scratch_in(&one, HostMemory::new(1 << 16).unwrap()).unwrap();

@@ -20,11 +20,13 @@ use autotune_ir::target::Target;
 mod adapt;
 mod few;
 mod fit;
+mod layouts;
 mod origin;
 
 pub use adapt::MAX_TRIED;
 use few::Few;
 pub use fit::UnfitError;
+pub use layouts::LAYOUT_KNOBS;
 
 /// Every schedule of one workload on one target.
 ///

@@ -107,15 +107,22 @@ impl Epilogue {
     }
 }
 
+/// What is said of a workload beside its operator.
+#[derive(Clone, Copy, Default)]
+struct Terms {
+    dtype: DType,
+    epilogue: Epilogue,
+    exact: bool,
+    cold: bool,
+}
+
 /// One operator instance to be tuned; cheap to clone. Two are the same, and sorted, by their text forms.
 #[derive(Clone)]
 pub struct Workload(Arc<Inner>);
 
 struct Inner {
     op: Arc<dyn Operator>,
-    dtype: DType,
-    epilogue: Epilogue,
-    exact: bool,
+    terms: Terms,
     text: String,
     spec: Arc<Spec>,
     shape_vector: Vec<f32>,
@@ -202,34 +209,44 @@ impl Workload {
     /// # Ok::<(), autotune_schedules::WorkloadError>(())
     /// ```
     pub fn new(op: impl Operator) -> Result<Self, WorkloadError> {
-        Self::of(Arc::new(op), DType::F32, Epilogue::default(), false)
+        Self::of(Arc::new(op), Terms::default())
     }
 
-    fn of(op: Arc<dyn Operator>, dtype: DType, epilogue: Epilogue, exact: bool) -> Result<Self, WorkloadError> {
+    fn of(op: Arc<dyn Operator>, terms: Terms) -> Result<Self, WorkloadError> {
         op.check()?;
-        Ok(Self::checked(op, dtype, epilogue, exact))
+        Ok(Self::checked(op, terms))
     }
 
-    fn checked(op: Arc<dyn Operator>, dtype: DType, epilogue: Epilogue, exact: bool) -> Self {
-        let text = text::of(&*op, dtype, &epilogue, exact);
+    fn checked(op: Arc<dyn Operator>, terms: Terms) -> Self {
+        let text = text::of(&*op, &terms);
+        let Terms { dtype, epilogue, .. } = terms;
         let spec = Arc::new(spec::of((op.formula(), op.tables()), &text, dtype, &epilogue));
         let shape_vector = shape::vector(&spec, &epilogue);
-        Self(Arc::new(Inner { op, dtype, epilogue, exact, text, spec, shape_vector, once: Once::default() }))
+        Self(Arc::new(Inner { op, terms, text, spec, shape_vector, once: Once::default() }))
+    }
+
+    fn with(&self, terms: Terms) -> Self {
+        Self::checked(Arc::clone(&self.0.op), terms)
     }
 
     /// The same workload with another epilogue.
     pub fn with_epilogue(&self, epilogue: Epilogue) -> Self {
-        Self::checked(Arc::clone(&self.0.op), self.0.dtype, epilogue, self.0.exact)
+        self.with(Terms { epilogue, ..self.0.terms })
     }
 
     /// The same workload on elements of another type.
     pub fn with_dtype(&self, dtype: DType) -> Self {
-        Self::checked(Arc::clone(&self.0.op), dtype, self.0.epilogue, self.0.exact)
+        self.with(Terms { dtype, ..self.0.terms })
     }
 
     /// The same workload for kernels that are exact ([`Workload::is_exact`]) or need not be.
     pub fn with_exact(&self, exact: bool) -> Self {
-        Self::checked(Arc::clone(&self.0.op), self.0.dtype, self.0.epilogue, exact)
+        self.with(Terms { exact, ..self.0.terms })
+    }
+
+    /// The same workload with constants that come from memory ([`Workload::is_cold`]) or may be in the caches.
+    pub fn with_cold(&self, cold: bool) -> Self {
+        self.with(Terms { cold, ..self.0.terms })
     }
 
     /// Operator and sizes.
@@ -253,18 +270,24 @@ impl Workload {
 
     /// Element type.
     pub fn dtype(&self) -> DType {
-        self.0.dtype
+        self.0.terms.dtype
     }
 
     /// Fused tail.
     pub fn epilogue(&self) -> Epilogue {
-        self.0.epilogue
+        self.0.terms.epilogue
     }
 
     /// True if kernels may only add up the workload's own products, in whatever order; false if they may also transform
     /// operands first (Winograd) at the cost of larger rounding errors.
     pub fn is_exact(&self) -> bool {
-        self.0.exact
+        self.0.terms.exact
+    }
+
+    /// True if a kernel finds its constants in memory in every run, as the weights of a network are that has more of them than the caches
+    /// hold; false if they are where the last run left them. The same is computed, but another schedule may be the fastest.
+    pub fn is_cold(&self) -> bool {
+        self.0.terms.cold
     }
 
     /// The text form.
@@ -421,6 +444,7 @@ mod tests {
             "conv2d:n=2,c=32,h=17,w=19,o=32,kh=3,kw=5,sh=1,sw=2,ph=1,pw=2,dh=2,dw=1,g=32,bias,add,act=relu",
             "matmul:m=1,n=1000,k=512,bias",
             "matmul:b=12,m=197,n=197,k=64,act=relu,exact",
+            "matmul:m=1,n=1000,k=512,bias,cold",
             "matmul:m=197,n=197,k=64,dtype=bf16,bias",
             "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,g=2,dtype=f16,bias",
             "matmul:m=1,n=1000,k=512,dtype=tf32",
@@ -431,7 +455,7 @@ mod tests {
             "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,dtype=f16,scale,act=clip:0:6",
             "conv1d:n=1,c=64,w=1000,o=128,k=5,s=1,p=2,bias,act=leaky_relu:0.2",
             "pointwise:m=4,n=5,op=hard_sigmoid:0.2:0.5,act=hard_sigmoid",
-            "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,bias,act=hard_swish,post_scale,post_bias,exact",
+            "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,bias,act=hard_swish,post_scale,post_bias,exact,cold",
             "matmul:m=1,n=1000,k=512,post_bias",
         ] {
             let w: Workload = text.parse().unwrap();

@@ -6,7 +6,7 @@ use autotune_measure::MeasureError;
 use autotune_schedules::{LowerError, ScheduleSpace, Workload};
 use thiserror::Error;
 
-use crate::dtype_check::UnsupportedDType;
+use crate::support::Unsupported;
 
 /// Why a run cannot go on. Everything measured before is in the database.
 #[derive(Debug, Error)]
@@ -14,7 +14,7 @@ use crate::dtype_check::UnsupportedDType;
 pub enum TuneError {
     /// The target has no kernels for a workload's element type.
     #[error(transparent)]
-    DType(#[from] UnsupportedDType),
+    Unsupported(#[from] Unsupported),
     /// The target has no kernels for a workload.
     #[error("{workload}: {why}")]
     Refused { workload: Box<Workload>, why: LowerError },

@@ -41,7 +41,7 @@
 //!
 //! | file | what it owns |
 //! |---|---|
-//! | `network`, `dtype_check`, `cancel`, `worker` | what is tuned; whether a target can compute it; ending a run; the worker program |
+//! | `network`, `support`, `cancel`, `worker` | what is tuned; whether a target can compute and measure it; ending a run; the worker program |
 //! | `params`, `settings`, `error` | policy, limits, why a run cannot go on |
 //! | `time`, `report`, `observer` | what a run tells: data |
 //! | `search` | searchers: propose configs |
@@ -63,7 +63,6 @@ mod bench;
 mod cancel;
 pub mod contract;
 mod deploy;
-mod dtype_check;
 mod error;
 mod featurizer;
 mod held_out;
@@ -83,6 +82,7 @@ pub mod search;
 mod session;
 mod settings;
 mod standing;
+mod support;
 mod task;
 #[cfg(test)]
 mod testing;
@@ -93,7 +93,6 @@ mod worker;
 
 pub use cancel::Cancel;
 pub use deploy::{Deploy, DeployError, TuneOnMiss};
-pub use dtype_check::{UnsupportedDType, check_dtypes};
 pub use error::TuneError;
 pub use held_out::{Predicted, predict_held_out};
 pub use local::{LocalDevice, device_name};
@@ -103,6 +102,7 @@ pub use params::{LearningParams, RaceParams, SchedulingParams, TuneParams};
 pub use predict::{PredictParams, predicted};
 pub use report::{BenchReport, CurvePoint, Ranking, Report, Retired, Stop, TaskReport};
 pub use settings::Setup;
+pub use support::{Unsupported, check_supported};
 pub use time::TimeShares;
 pub use tuned::{BuildError, LookupError, Origin, Tuned};
 pub use tuner::Tuner;

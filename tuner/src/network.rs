@@ -59,6 +59,12 @@ impl Network {
         self
     }
 
+    /// The same network with no workload cold ([`Workload::is_cold`]).
+    pub fn warm(mut self) -> Self {
+        self.tasks.iter_mut().for_each(|task| task.workload = task.workload.with_cold(false));
+        self
+    }
+
     /// The same network with elements of one type in every workload.
     pub fn with_dtype(mut self, dtype: DType) -> Self {
         self.tasks.iter_mut().for_each(|task| task.workload = task.workload.with_dtype(dtype));

@@ -10,7 +10,7 @@ use crate::error::TuneError;
 use crate::params::RaceParams;
 use crate::recorder::{Recorder, since_1970};
 
-/// Races the default of a task, its best, the winner of its last race and up to `more` of its other fast configs, as many as
+/// Races the default of a task, its best, the winner of its last race and up to `more` others, the best in other layouts and fast ones, as many as
 /// `budget_secs` allow, interleaved, and appends the results. The fastest of the race is the best from then on, be it the default. A race
 /// in which the fastest is much slower than it was before is run again, as long as there is time.
 pub(crate) fn race(
@@ -82,7 +82,13 @@ impl Field {
         let affordable = best_secs.map_or(f64::INFINITY, |secs| budget_secs / (runs * secs));
         let entered = best.iter().map(|record| enter(&record.config)).last().unwrap_or(stay);
         let more = more.min((affordable as usize).saturating_sub(entered));
-        for record in recorder.db.top(workload, &key, more, &fits)? {
+        let top = recorder.db.top(workload, &key, more, &fits)?;
+        // Who runs a network may want the best in another layout, which a search may have hardly tried.
+        let fastest = top.first().map(|record| space.in_other_layouts(&record.config)).unwrap_or_default();
+        for other in fastest.iter().take(more / 2) {
+            enter(other.config());
+        }
+        for record in top.iter().take(more - fastest.len().min(more / 2)) {
             enter(&record.config);
         }
         Ok(Self { candidates, stay })

@@ -4,6 +4,7 @@ use autotune_db::{Best, DbError, Found, Source};
 use autotune_ir::{Isa, Program, Reach, Target, TargetError};
 use autotune_measure::{Backend, Builder, CandidateError, MeasureError};
 use autotune_runtime::{Cpu, Device, DeviceError, Kernel, KernelError, Runner};
+use autotune_schedules::space::LAYOUT_KNOBS;
 use autotune_schedules::{Candidate, Config, ScheduleSpace, UnfitError, Value, Workload};
 use thiserror::Error;
 
@@ -85,23 +86,27 @@ impl Tuned {
     /// miss what is predicted among those of the most similar workloads: the source's and, where some ship for the
     /// target, those of the portfolio ([`Origin::Predicted`]).
     ///
-    /// Where nothing is known under the target's own key, what machines found that are like it is served, as a claim: [`Source::find`].
+    /// Where nothing is known under the target's own key, what machines found that are like it is served, as a claim: [`Source::find`]. Where
+    /// nothing is known of a [cold](Workload::is_cold) workload, what was found with its constants in the caches is, and the other way round.
     pub fn lookup(source: &dyn Source, workload: &Workload, target: &Target) -> Result<Self, LookupError> {
-        let space = space(workload, target)?;
-        match Self::found(source, &space)? {
-            Some(found) => Ok(found),
-            None => Self::predicted(&[source], &space),
+        let own = space(workload, target)?;
+        let other = space(&workload.with_cold(!workload.is_cold()), target)?;
+        for space in [&own, &other] {
+            if let Some(found) = Self::found(source, space)? {
+                return Ok(found);
+            }
         }
+        Self::predicted(&[source], &own)
     }
 
     /// The best schedule that a source has of each kind, the best of all first: for who knows more of where it will run, such as in which layouts
     /// tensors lie there, or that weights come from memory. Of a kind are those of the same sketch, layouts, and size of Winograd's tiles.
-    /// Where the source has none, what is predicted, as [`Tuned::lookup`].
+    /// Where the source has none, what [`Tuned::lookup`] has.
     ///
     /// All are from records under the same key, so that their times can be compared.
     pub fn lookup_kinds(source: &dyn Source, workload: &Workload, target: &Target) -> Result<Vec<Self>, LookupError> {
         let space = space(workload, target)?;
-        let Some(best) = Self::found(source, &space)? else { return Ok(vec![Self::predicted(&[source], &space)?]) };
+        let Some(best) = Self::found(source, &space)? else { return Ok(vec![Self::lookup(source, workload, target)?]) };
         let mut found = vec![best];
         loop {
             let known: Vec<Kind> = found.iter().map(|tuned| kind(tuned.config())).collect();
@@ -111,6 +116,16 @@ impl Tuned {
                 _ => return Ok(found),
             }
         }
+    }
+
+    /// The best schedule that a source has among those that `fit`, if it has one.
+    pub fn lookup_among(
+        source: &dyn Source,
+        workload: &Workload,
+        target: &Target,
+        fit: &dyn Fn(&Config) -> bool,
+    ) -> Result<Option<Self>, LookupError> {
+        Self::found_of(source, &space(workload, target)?, fit)
     }
 
     /// What a source has for a space's workload.
@@ -266,7 +281,8 @@ pub(crate) fn space(workload: &Workload, target: &Target) -> Result<ScheduleSpac
 type Kind = (String, [Option<Value>; 3]);
 
 fn kind(config: &Config) -> Kind {
-    let knobs = ["layout.in", "layout.out", "m"].map(|knob| config.knobs.get(knob).cloned());
+    let [data, output] = LAYOUT_KNOBS;
+    let knobs = [data, output, "m"].map(|knob| config.knobs.get(knob).cloned());
     (config.sketch.clone(), knobs)
 }
 

@@ -10,7 +10,6 @@ use autotune_schedules::{ScheduleSpace, Workload};
 
 use crate::bench::bench;
 use crate::cancel::Cancel;
-use crate::dtype_check::check_dtypes;
 use crate::error::TuneError;
 use crate::local::LocalDevice;
 use crate::network::Task;
@@ -20,6 +19,7 @@ use crate::report::{BenchReport, Report};
 use crate::search::{Annealing, NewSearcher, Searcher};
 use crate::session::{Parts, Session};
 use crate::settings::{Settings, Setup};
+use crate::support::check_supported;
 
 /// Tunes tasks for a target. What is not said has a default: no limit but that nothing is gained any more, annealing over gradient-boosted
 /// trees, this machine's device, a database that is gone after the run, and silence.
@@ -175,7 +175,7 @@ impl Run<'_> {
     ) -> Result<T, TuneError> {
         let start = Instant::now();
         let workloads: Vec<Workload> = tasks.iter().map(|task| task.workload.clone()).collect();
-        check_dtypes(&workloads, target)?;
+        check_supported(&workloads, target)?;
 
         let (mut own_device, own_db);
         let measurer: &mut dyn Measurer = match self.measurer {

@@ -58,6 +58,24 @@ fn the_winner_is_found_and_without_one_the_default() {
 }
 
 #[test]
+fn what_was_found_with_warm_constants_answers_for_cold_ones_that_nothing_is_known_of() {
+    let (db, cold) = (tuned_db(), workload().with_cold(true));
+    let look_up = || Tuned::lookup(&db, &cold, &target()).unwrap();
+    let warm = Tuned::lookup(&db, &workload(), &target()).unwrap();
+    assert!(look_up().is_tuned() && look_up().config() == warm.config() && *look_up().workload() == workload());
+
+    // Slower than any of the other's, but its own.
+    let mut own = fastest(&db);
+    own.workload = cold.clone();
+    own.measurement.outcome.as_mut().unwrap().run_secs = 1.0;
+    db.append(&own).unwrap();
+    assert_eq!((look_up().workload(), look_up().config()), (&cold, &own.config));
+    let kinds = Tuned::lookup_kinds(&db, &cold, &target()).unwrap();
+    assert!(kinds.len() == 1 && kinds[0].config() == &own.config);
+    assert_eq!(Tuned::lookup(&db, &workload(), &target()).unwrap().config(), warm.config());
+}
+
+#[test]
 fn what_a_source_knows_of_other_workloads_and_what_ships_are_ranked_together() {
     let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) });
     let space = |text: &str| ScheduleSpace::new(&text.parse().unwrap(), &target);

@@ -26,7 +26,8 @@ Examples:
 A network is an ONNX file or one of {networks}.
 A workload is an operator and its sizes:
 {operators}and for each an epilogue: scale and bias of each channel, add (a residual), act=relu, clip:LO:HI, leaky_relu[:ALPHA], prelu, sigmoid, tanh,
-hard_sigmoid[:ALPHA:BETA], hard_swish, silu, gelu or gelu_tanh; exact: no Winograd; dtype=f16|bf16|tf32: the elements' type (default f32).
+hard_sigmoid[:ALPHA:BETA], hard_swish, silu, gelu or gelu_tanh; exact: no Winograd; cold: weights come from memory, not
+from caches, as in a network (cpu); dtype=f16|bf16|tf32: the elements' type (default f32).
 
 A target is cpu (f32), opencl (f32), cuda or cuda:sm_70|75|80|86|89|90 (f32, f16; from sm_80 on bf16, tf32, tensor cores).
 

@@ -5,7 +5,7 @@ use autotune::Network;
 use autotune_network::{Graph, LoadError, Subject};
 use clap::Args;
 
-use super::Failure;
+use super::{Failure, TargetArgs};
 
 #[derive(Debug, Args)]
 pub(crate) struct SubjectArgs {
@@ -17,9 +17,9 @@ pub(crate) struct SubjectArgs {
 }
 
 impl SubjectArgs {
-    /// What is to be tuned.
-    pub(crate) fn tasks(&self) -> Result<Network> {
-        Ok(self.subject.tasks(self.graph()?.as_ref()))
+    /// What is to be tuned for a target.
+    pub(crate) fn tasks(&self, target: &TargetArgs) -> Result<Network> {
+        Ok(target.of(self.subject.tasks(self.graph()?.as_ref())))
     }
 
     /// The graph of a network.

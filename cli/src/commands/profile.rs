@@ -25,6 +25,8 @@ const RUNS: usize = 30;
 struct StepFigures {
     step: String,
     run_secs: f64,
+    /// Right behind itself.
+    repeat_secs: f64,
     /// Of the sum of all steps.
     share: f64,
     workload: Option<String>,
@@ -42,6 +44,8 @@ struct Profile {
     latency_secs: f64,
     /// Of the steps, each timed by itself.
     sum_secs: f64,
+    /// The same right behind themselves.
+    repeat_sum_secs: f64,
     steps: Vec<StepFigures>,
 }
 
@@ -56,8 +60,9 @@ pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json:
     let times = workspaces[0].profile(RUNS)?;
 
     let sum_secs = times.iter().map(|step| step.run_secs).sum();
+    let repeat_sum_secs = times.iter().map(|step| step.repeat_secs).sum();
     let steps: Vec<StepFigures> = times.iter().map(|time| figures(time, sum_secs, network.schedules())).collect();
-    let profile = Profile { network: graph.name().into(), latency_secs, sum_secs, steps };
+    let profile = Profile { network: graph.name().into(), latency_secs, sum_secs, repeat_sum_secs, steps };
     json.write(&profile)?;
     json.say(&table(&profile))
 }
@@ -67,6 +72,7 @@ fn figures(time: &StepTime, sum_secs: f64, schedules: &[Tuned]) -> StepFigures {
     StepFigures {
         step: time.name.clone(),
         run_secs: time.run_secs,
+        repeat_secs: time.repeat_secs,
         share: time.run_secs / sum_secs,
         workload: tuned.map(|tuned| tuned.workload().to_string()),
         rate: tuned.map(|tuned| tuned.workload().rate(time.run_secs).to_string()),
@@ -93,13 +99,14 @@ fn layouts(tuned: &Tuned) -> String {
 
 fn table(profile: &Profile) -> String {
     let mut table = Table::new();
-    let headers = ["step", "us", "share", "rate", "layouts", "sketch", "schedule", "workload"];
+    let headers = ["step", "us", "repeated us", "share", "rate", "layouts", "sketch", "schedule", "workload"];
     table.load_style(ASCII_MARKDOWN).set_header(headers);
     for step in &profile.steps {
         let or_dash = |cell: &Option<String>| cell.clone().unwrap_or_else(|| "-".into());
         table.add_row([
             step.step.clone(),
             format!("{:.1}", step.run_secs * 1e6),
+            format!("{:.1}", step.repeat_secs * 1e6),
             format!("{:.1} %", step.share * 100.0),
             or_dash(&step.rate),
             or_dash(&step.layouts),
@@ -108,9 +115,12 @@ fn table(profile: &Profile) -> String {
             or_dash(&step.workload),
         ]);
     }
-    for column in table.column_iter_mut().skip(1).take(3) {
+    for column in table.column_iter_mut().skip(1).take(4) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let [sum, latency] = [profile.sum_secs, profile.latency_secs].map(|secs| secs * 1e3);
-    format!("{table}\n{}: {latency:.3} ms; {sum:.3} ms the sum of its steps, each timed by itself", profile.network)
+    let Profile { network, latency_secs, sum_secs, repeat_sum_secs, .. } = profile;
+    let [latency, sum, repeat_sum] = [latency_secs, sum_secs, repeat_sum_secs].map(|secs| secs * 1e3);
+    format!(
+        "{table}\n{network}: {latency:.3} ms; sum of its steps {sum:.3} ms, each right behind itself {repeat_sum:.3} ms"
+    )
 }

@@ -22,7 +22,8 @@ use crate::page::{History, Page};
 pub(super) fn run(args: ReportArgs) -> Result<()> {
     let mut networks = Vec::new();
     for subject in &args.subjects {
-        networks.push(args.variant.of(subject.tasks(args.shapes.graph(subject)?.as_ref())));
+        let network = args.variant.of(subject.tasks(args.shapes.graph(subject)?.as_ref()));
+        networks.push(args.target.of(network));
     }
     let subject = networks.iter().map(|network| network.name.as_str()).collect::<Vec<_>>().join(" ");
     let tasks = tasks(&networks);

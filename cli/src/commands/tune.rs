@@ -17,11 +17,15 @@ use crate::output::say;
 use crate::progress;
 use crate::report::{summary, table};
 
-/// Runs of a network by each of its choices of schedules.
-const NETWORK_RUNS: usize = 20;
+/// Runs of a network by its untuned schedules and by the best, at least and at most; as many as fit into so many seconds.
+const NETWORK_RUNS: [usize; 2] = [5, 20];
+const NETWORK_SECS: f64 = 2.0;
 
-/// Share of the time budget after which a network's schedules race within it.
-const SEARCH_SHARE: f64 = 0.9;
+/// Share of the time budget after which a network's schedules race within it, and the share of what is left then that the race has. Without a budget
+/// it has so many seconds.
+const SEARCH_SHARE: f64 = 0.87;
+const RACE_SHARE: f64 = 0.5;
+const RACE_SECS: f64 = 10.0;
 
 pub(super) fn run(args: TuneArgs) -> Result<()> {
     let start = Instant::now();
@@ -29,7 +33,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         return Err(Failure::Usage("no network or workload given".into()).into());
     };
     let graph = args.shapes.graph(subject)?;
-    let network = &args.variant.of(subject.tasks(graph.as_ref()));
+    let network = &args.target.of(args.variant.of(subject.tasks(graph.as_ref())));
     let json = JsonSink::new(args.json.clone())?;
     let db = open_db(&args.db)?;
     let cancel = cancel_on_ctrl_c()?;
@@ -60,7 +64,8 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let latency = match graph.filter(|_| report.stop != Stop::Cancelled && target.cpu().is_some()) {
         Some(graph) => {
             let inputs = inputs(&graph, &[])?;
-            race(&graph, &db, &target, &inputs)?;
+            let left = args.time_budget.map(|budget| budget.saturating_sub(start.elapsed()).mul_f64(RACE_SHARE));
+            race(&graph, &db, &target, &inputs, left.unwrap_or(Duration::from_secs_f64(RACE_SECS)))?;
             Some(network_latency(&graph, &db, &target, &inputs)?)
         }
         None => None,
@@ -97,7 +102,12 @@ struct NetworkLatency {
 fn network_latency(graph: &Graph, db: &TuningDb, target: &Target, inputs: &[Tensor]) -> Result<NetworkLatency> {
     let [default, best] = [None, Some(db as &dyn Source)].map(|source| Compiled::new(graph, source, target));
     let mut workspaces = [default?.workspace()?, best?.workspace()?];
-    let latencies = latencies(&mut workspaces, inputs, NETWORK_RUNS)?;
+    let run = Instant::now();
+    for workspace in &mut workspaces {
+        workspace.run_tensors(inputs)?;
+    }
+    let runs = NETWORK_SECS / run.elapsed().as_secs_f64();
+    let latencies = latencies(&mut workspaces, inputs, (runs as usize).clamp(NETWORK_RUNS[0], NETWORK_RUNS[1]))?;
     Ok(NetworkLatency { default_secs: latencies[0].median, best_secs: latencies[1].median })
 }
 

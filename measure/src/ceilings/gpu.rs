@@ -158,7 +158,7 @@ impl<'a, D: Device> Bench<'a, D> {
     fn secs(&mut self, launches: usize) -> Result<f64, CandidateError> {
         let Self { device, call, replays, .. } = self;
         let mut repeat = || -> Result<f64, CandidateError> {
-            let timed = replays.time(device, launches, 1, &mut || device.start(call))?;
+            let timed = replays.time(device, launches, &mut || device.start(call))?;
             Ok(timed.secs / timed.runs as f64)
         };
         repeat()?;

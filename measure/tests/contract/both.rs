@@ -64,7 +64,6 @@ pub(crate) type Test = (&'static str, fn(), fn());
 
 pub(crate) const TESTS: &[Test] = on_both![
     a_right_kernel_is_timed,
-    cold_buffers_are_right_too,
     wrong_kernels_are_rejected,
     a_kernel_that_is_right_only_at_first_is_rejected,
     writes_to_operands_and_beside_buffers_are_found,
@@ -79,8 +78,7 @@ pub(crate) const TESTS: &[Test] = on_both![
 ];
 
 /// Those that run many kernels, which takes a GPU's compiler long: on GPUs the worker alone does them.
-pub(crate) const ABOUT_WRONG_KERNELS: [&str; 4] = [
-    "cold_buffers_are_right_too",
+pub(crate) const ABOUT_WRONG_KERNELS: [&str; 3] = [
     "wrong_kernels_are_rejected",
     "a_kernel_that_is_right_only_at_first_is_rejected",
     "writes_to_operands_and_beside_buffers_are_found",
@@ -89,6 +87,7 @@ pub(crate) const ABOUT_WRONG_KERNELS: [&str; 4] = [
 /// Those of the CPU's alone.
 pub(crate) const CPU_TESTS: &[Test] = on_both![
     threads_divide_the_tasks,
+    kernels_with_cold_constants_are_timed_and_checked,
     work_on_the_data_ahead_of_time_is_found,
     equal_sources_are_compiled_once,
     both_backends_make_right_kernels,
@@ -118,15 +117,15 @@ fn threads_divide_the_tasks<S: Subject>() {
     }
 }
 
-fn cold_buffers_are_right_too<S: Subject>() {
-    let mut options = options();
-    options.timing.cold = true;
-    let mut subject = S::make(options.clone());
-    let built = right(1);
-    outcome(&mut subject, &built).unwrap();
-    // One that has no incumbent: a kernel that is stopped early need not run twice on the same buffers.
-    let mut subject = S::make(options);
-    let accumulating = build(1, &source("", "", "out[0] += again() ? 1 : 0;"));
+fn kernels_with_cold_constants_are_timed_and_checked<S: Subject>() {
+    let cold = |source: &str| Built { workload: kernels::workload().with_cold(true), ..build(1, source) };
+    let mut subject = S::make(options());
+    let run = outcome(&mut subject, &cold(&source("", "", ""))).unwrap();
+    assert!(run.run_secs > 0.0 && run.max_rel_error < 1e-5, "{run:?}");
+
+    // Right at first only. One that has no incumbent: a kernel that is stopped early need not run twice on the same buffers.
+    let mut subject = S::make(options());
+    let accumulating = cold(&source("", "", "out[0] += again() ? 1 : 0;"));
     assert!(matches!(outcome(&mut subject, &accumulating), Err(CandidateError::WrongResult { .. })));
 }
 

@@ -6,17 +6,18 @@ use std::str::FromStr;
 use autotune_ir::DType;
 
 use super::operator::operators;
-use super::{Activation, Epilogue, Operator, OperatorKind, Workload, WorkloadError};
+use super::{Activation, Epilogue, Operator, OperatorKind, Terms, Workload, WorkloadError};
 
 /// The fields that every operator has.
-const COMMON_FIELDS: &str = "dtype,scale,bias,add,act,post_scale,post_bias,exact";
+const COMMON_FIELDS: &str = "dtype,scale,bias,add,act,post_scale,post_bias,exact,cold";
 
 /// The text form of a workload of these parts.
-pub(super) fn of(op: &dyn Operator, dtype: DType, epilogue: &Epilogue, exact: bool) -> String {
+pub(super) fn of(op: &dyn Operator, terms: &Terms) -> String {
+    let Terms { dtype, epilogue, exact, cold } = terms;
     let mut text = format!("{}:", op.kind().name);
     // Writing to a string does not fail.
     let _ = op.write_fields(&mut text);
-    if dtype != DType::F32 {
+    if *dtype != DType::F32 {
         text += ",dtype=";
         text += dtype.word();
     }
@@ -27,9 +28,7 @@ pub(super) fn of(op: &dyn Operator, dtype: DType, epilogue: &Epilogue, exact: bo
         text += &format!(",act={}", epilogue.activation);
     }
     text += &words(&[(epilogue.post_scale, ",post_scale"), (epilogue.post_bias, ",post_bias")]);
-    if exact {
-        text += ",exact";
-    }
+    text += &words(&[(*exact, ",exact"), (*cold, ",cold")]);
     text
 }
 
@@ -192,6 +191,8 @@ impl FromStr for Workload {
         };
         let fields = Fields::parse(kind, rest)?;
         let op = (kind.parse)(&fields)?;
-        Self::of(op.into(), fields.dtype()?, fields.epilogue()?, fields.flag("exact")?)
+        let (dtype, epilogue) = (fields.dtype()?, fields.epilogue()?);
+        let terms = Terms { dtype, epilogue, exact: fields.flag("exact")?, cold: fields.flag("cold")? };
+        Self::of(op.into(), terms)
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a target computes with an element type.
+//! Whether a target has kernels for a workload.
 
 use autotune_ir::DType;
 use autotune_ir::Target;
@@ -8,36 +8,49 @@ use thiserror::Error;
 /// The first words, in order of compute capability, of CUDA targets that differ in element types.
 const CUDA: [&str; 2] = ["cuda:sm_70", "cuda:sm_80"];
 
-/// A target has no kernels for a workload's element type.
+/// What a target has no kernels for.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("no kernels with dtype={} on {target}: it has {}{}", .dtype.word(), words(.supported), elsewhere(*.dtype))]
 #[allow(missing_docs)]
-pub struct UnsupportedDType {
-    pub dtype: DType,
-    /// Key of the target.
-    pub target: String,
-    /// The types that the target has kernels for.
-    pub supported: Vec<DType>,
+pub enum Unsupported {
+    /// An element type.
+    #[error("no kernels with dtype={} on {target}: it has {}{}", .dtype.word(), words(.supported), elsewhere(*.dtype))]
+    DType {
+        dtype: DType,
+        /// Key of the target.
+        target: String,
+        /// The types that the target has kernels for.
+        supported: Vec<DType>,
+    },
+    /// Constants that come from memory ([`Workload::is_cold`]).
+    #[error("{workload}: nothing can be timed cold on {target}, only on CPUs")]
+    Cold {
+        workload: Box<Workload>,
+        /// Key of the target.
+        target: String,
+    },
 }
 
-/// Fails for the first workload whose element type the target has no kernels for ([`Target::supports`]).
+/// Fails for the first workload that the target has no kernels for ([`Target::supports`]), or cannot measure kernels of.
 ///
 /// ```
-/// use autotune::check_dtypes;
+/// use autotune::check_supported;
 /// use autotune_ir::Target;
 /// let workloads = ["matmul:m=64,n=64,k=64,dtype=f16".parse()?];
-/// assert!(check_dtypes(&workloads, &Target::detect("cuda:sm_90", None)?).is_ok());
-/// assert!(check_dtypes(&workloads, &Target::detect("opencl", None)?).is_err());
+/// assert!(check_supported(&workloads, &Target::detect("cuda:sm_90", None)?).is_ok());
+/// assert!(check_supported(&workloads, &Target::detect("opencl", None)?).is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn check_dtypes(workloads: &[Workload], target: &Target) -> Result<(), UnsupportedDType> {
-    match workloads.iter().map(|workload| workload.dtype()).find(|&dtype| !target.supports(dtype)) {
-        None => Ok(()),
-        Some(dtype) => Err(UnsupportedDType {
+pub fn check_supported(workloads: &[Workload], target: &Target) -> Result<(), Unsupported> {
+    if let Some(dtype) = workloads.iter().map(Workload::dtype).find(|&dtype| !target.supports(dtype)) {
+        return Err(Unsupported::DType {
             dtype,
             target: target.key(),
             supported: DType::WORDS.map(|(_, dtype)| dtype).into_iter().filter(|&d| target.supports(d)).collect(),
-        }),
+        });
+    }
+    match workloads.iter().find(|workload| workload.is_cold() && target.cpu().is_none()) {
+        Some(cold) => Err(Unsupported::Cold { workload: Box::new(cold.clone()), target: target.key() }),
+        None => Ok(()),
     }
 }
 
@@ -60,7 +73,7 @@ mod tests {
     fn the_message_names_what_can() {
         let text = |word: &str, dtype: &str| {
             let workload: Workload = format!("matmul:m=8,n=8,k=8,dtype={dtype}").parse().unwrap();
-            check_dtypes(&[workload], &Target::detect(word, None).unwrap()).map_err(|error| error.to_string())
+            check_supported(&[workload], &Target::detect(word, None).unwrap()).map_err(|error| error.to_string())
         };
         let expected = "no kernels with dtype=bf16 on cuda:sm_70:any: it has f32, f16; bf16 is for --target cuda, \
                         from cuda:sm_80 on";
@@ -72,5 +85,10 @@ mod tests {
         for (word, dtype) in [("cpu", "f32"), ("opencl", "f32"), ("cuda:sm_75", "f16"), ("cuda:sm_90", "tf32")] {
             assert_eq!(text(word, dtype), Ok(()));
         }
+
+        let cold = ["matmul:m=8,n=8,k=8,cold".parse().unwrap()];
+        assert_eq!(check_supported(&cold, &Target::detect("cpu", None).unwrap()), Ok(()));
+        let refused = check_supported(&cold, &Target::detect("cuda:sm_80", None).unwrap()).unwrap_err().to_string();
+        assert_eq!(refused, "matmul:m=8,n=8,k=8,cold: nothing can be timed cold on cuda:sm_80:any, only on CPUs");
     }
 }

@@ -1,0 +1,73 @@
+//! The same schedule on tensors that lie otherwise.
+
+use super::ScheduleSpace;
+use crate::candidate::Candidate;
+use crate::config::{Config, Value};
+use crate::knob_space::Knob;
+
+/// The knobs that say how a kernel's data and its output lie.
+pub const LAYOUT_KNOBS: [&str; 2] = ["layout.in", "layout.out"];
+
+impl ScheduleSpace {
+    /// The valid candidates that are the nearest to a config of this space in every other layout of data and output: none where the sketch has
+    /// one layout only.
+    ///
+    /// `direct; layout.in=plain layout.out=plain` → the same with plain and blocked, blocked and plain, blocked and blocked.
+    pub fn in_other_layouts(&self, config: &Config) -> Vec<Candidate> {
+        let Some(sketch) = self.sketches.iter().find(|sketch| sketch.name() == config.sketch) else {
+            return Vec::new();
+        };
+        let knobs = LAYOUT_KNOBS.iter().filter_map(|name| sketch.knobs.iter().find(|knob| knob.name == *name));
+        let mut wanted = vec![config.clone()];
+        for Knob { name, values, .. } in knobs {
+            let with = |config: &Config, value: &Value| {
+                let mut other = config.clone();
+                other.knobs.insert(name.clone(), value.clone());
+                other
+            };
+            wanted = wanted.iter().flat_map(|config| values.iter().map(move |value| with(config, value))).collect();
+        }
+
+        let lies_as = |a: &Config, b: &Config| LAYOUT_KNOBS.iter().all(|name| a.knobs.get(*name) == b.knobs.get(*name));
+        wanted.retain(|other| !lies_as(other, config));
+        let adapted = wanted.iter().filter_map(|wanted| Some((wanted, self.adapt(wanted, self.workload())?)));
+        adapted.filter(|(wanted, found)| lies_as(wanted, found.config())).map(|(_, found)| found).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+    use autotune_ir::Target;
+    use autotune_ir::target::CpuTarget;
+
+    #[test]
+    fn a_schedule_is_found_in_every_other_layout() {
+        let target = Target::Cpu(CpuTarget::generic_avx2(1));
+        let mut rng = ChaCha8Rng::seed_from_u64(3);
+        for (text, layouts) in [
+            ("conv2d:c=64,h=14,w=14,o=64,k=1", 4),
+            // No block divides the channels of the output.
+            ("conv2d:c=64,h=14,w=14,o=7,k=1", 2),
+            ("pool2d:c=64,h=14,w=14,k=3,s=2,p=1,kind=max", 4),
+            ("matmul:m=8,n=16,k=8", 1),
+        ] {
+            let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
+            for _ in 0..20 {
+                let config = space.sample(&mut rng).config().clone();
+                let mut found = space.in_other_layouts(&config);
+                assert!(found.iter().all(|candidate| space.contains(candidate.config())), "{text}");
+                found.push(space.candidate(&config));
+                let lies = |c: &Candidate| LAYOUT_KNOBS.map(|name| c.config().knobs.get(name).map(Value::to_string));
+                let mut lying: Vec<_> = found.iter().map(lies).collect();
+                lying.sort();
+                lying.dedup();
+                let least = if text.starts_with("pool2d") { 1 } else { layouts };
+                assert!(lying.len() == found.len() && (least..=layouts).contains(&lying.len()), "{text}: {lying:?}");
+            }
+        }
+    }
+}
