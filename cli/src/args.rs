@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use autotune::{Network, check_supported};
-use autotune_ir::{DType, Target, TargetError};
-use autotune_measure::{Backend, gpu};
+use autotune::Network;
+use autotune_ir::DType;
+use autotune_measure::Backend;
 use autotune_network::Subject;
 use autotune_schedules::{Config, Workload};
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
@@ -17,10 +17,12 @@ mod help;
 mod report;
 mod run;
 mod subject;
+mod target;
 
 pub(crate) use report::ReportArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use subject::{ShapeArgs, SubjectArgs};
+pub(crate) use target::TargetArgs;
 
 const SNAPSHOT_WRITE_EXAMPLES: &str = "\
 Examples:
@@ -230,60 +232,6 @@ impl VariantArgs {
             None => network,
         }
     }
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct TargetArgs {
-    /// The device to make code for: cpu, cuda, cuda:sm_90, opencl
-    #[arg(long, value_name = "TARGET", default_value = "cpu")]
-    target: String,
-    /// Threads that a kernel runs on [default: all cores]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
-}
-
-impl TargetArgs {
-    /// The network as this target can measure it: on GPUs the weights are where the last run left them.
-    pub(crate) fn of(&self, network: Network) -> Network {
-        if self.target == "cpu" { network } else { network.warm() }
-    }
-
-    /// The target to make or look up code for, which must compute with the workloads' element types. `cuda` is this machine's
-    /// device; `opencl` is too, if there is one. A stated compute capability needs none.
-    pub(crate) fn detect(&self, workloads: &[Workload]) -> Result<Target> {
-        match (self.stated(workloads)?, self.target.as_str()) {
-            (Some(stated), "opencl") => Ok(self.device(workloads).unwrap_or(stated)),
-            (Some(stated), _) => Ok(stated),
-            (None, _) => self.device(workloads),
-        }
-    }
-
-    /// The target to measure on, which this machine must have and which must compute with the workloads' element types.
-    pub(crate) fn device(&self, workloads: &[Workload]) -> Result<Target> {
-        if let Some(cpu @ Target::Cpu(_)) = self.stated(workloads)? {
-            return Ok(cpu);
-        }
-        let target = Target::Gpu(gpu::find(&self.target)?.target);
-        check(workloads, &target)?;
-        Ok(target)
-    }
-
-    /// What the words alone say; `None` for `cuda`.
-    fn stated(&self, workloads: &[Workload]) -> Result<Option<Target>, Failure> {
-        let usage = |e: TargetError| Failure::Usage(e.to_string());
-        let stated = match (self.target.as_str(), self.threads) {
-            ("cuda", None) => return Ok(None),
-            ("cuda", Some(_)) => return Err(usage(TargetError::GpuThreads(self.target.clone()))),
-            (word, threads) => Target::detect(word, threads).map_err(usage)?,
-        };
-        check(workloads, &stated)?;
-        Ok(Some(stated))
-    }
-}
-
-/// A target without kernels for a workload's element type was badly chosen.
-fn check(workloads: &[Workload], target: &Target) -> Result<(), Failure> {
-    check_supported(workloads, target).map_err(|e| Failure::Usage(e.to_string()))
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ mod best;
 mod log;
 mod lookup;
 mod npy;
+mod planned;
 mod profile;
 mod report;
 mod run;

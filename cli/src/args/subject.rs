@@ -19,7 +19,7 @@ pub(crate) struct SubjectArgs {
 impl SubjectArgs {
     /// What is to be tuned for a target.
     pub(crate) fn tasks(&self, target: &TargetArgs) -> Result<Network> {
-        Ok(target.of(self.subject.tasks(self.graph()?.as_ref())))
+        Ok(target.tasks(&self.subject, self.graph()?.as_ref()))
     }
 
     /// The graph of a network.

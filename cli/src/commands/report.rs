@@ -22,8 +22,8 @@ use crate::page::{History, Page};
 pub(super) fn run(args: ReportArgs) -> Result<()> {
     let mut networks = Vec::new();
     for subject in &args.subjects {
-        let network = args.variant.of(subject.tasks(args.shapes.graph(subject)?.as_ref()));
-        networks.push(args.target.of(network));
+        let graph = args.shapes.graph(subject)?;
+        networks.push(args.variant.of(args.target.tasks(subject, graph.as_ref())));
     }
     let subject = networks.iter().map(|network| network.name.as_str()).collect::<Vec<_>>().join(" ");
     let tasks = tasks(&networks);

@@ -10,6 +10,7 @@ use autotune_network::{Compiled, Graph, Tensor, race};
 use serde::Serialize;
 
 use super::lookup::adopt_legacy;
+use super::planned;
 use super::run::{inputs, latencies};
 use super::{JsonSink, cancel_on_ctrl_c, open_db, open_device};
 use crate::args::{Failure, TuneArgs};
@@ -33,7 +34,12 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         return Err(Failure::Usage("no network or workload given".into()).into());
     };
     let graph = args.shapes.graph(subject)?;
-    let network = &args.target.of(args.variant.of(subject.tasks(graph.as_ref())));
+    let network = &args.variant.of(args.target.tasks(subject, graph.as_ref()));
+    if let Some(graph) = &graph
+        && let Some((target, absent)) = args.target.absent(&network.workloads())?
+    {
+        return planned::run(graph, &target, &args.db, &absent);
+    }
     let json = JsonSink::new(args.json.clone())?;
     let db = open_db(&args.db)?;
     let cancel = cancel_on_ctrl_c()?;

@@ -1,0 +1,50 @@
+//! `autotune NETWORK --target cuda` where there is no such device: the kernels that it would have.
+
+use anyhow::Result;
+use autotune::Origin;
+use autotune_db::Source;
+use autotune_ir::{KernelPlan, Target};
+use autotune_network::{Graph, PlannedKernel, PlannedStep, planned};
+use comfy_table::Table;
+use comfy_table::presets::ASCII_MARKDOWN;
+
+use super::lookup::look_up_db;
+use crate::args::DbArgs;
+use crate::output::{print, say};
+
+/// Prints the plan; `absent` says why nothing can be measured.
+pub(super) fn run(graph: &Graph, target: &Target, db: &DbArgs, absent: &str) -> Result<()> {
+    say(format_args!("autotune: {absent}: nothing is measured, this is what would run on {target}"));
+    let db = look_up_db(db)?;
+    let steps = planned(graph, db.as_ref().map(|db| db as &dyn Source), target)?;
+
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN).set_header(["step", "sketch", "schedule", "launches", "workload"]);
+    for step in &steps {
+        table.add_row(row(step));
+    }
+    let kernels = steps.iter().filter(|step| matches!(step.kernel, PlannedKernel::Of(_))).count();
+    print(&format!("{table}\n{}: {} steps, {kernels} of them kernels of {target}", graph.name(), steps.len()))
+}
+
+fn row(step: &PlannedStep) -> [String; 5] {
+    let name = step.name.clone();
+    let without = |what: &str, workload: String| [name.clone(), "-".into(), what.into(), "-".into(), workload];
+    match &step.kernel {
+        PlannedKernel::Of(tuned) => {
+            let schedule = match tuned.origin() {
+                Origin::Tuned(_) => "tuned",
+                Origin::Predicted { .. } => "predicted",
+                Origin::Default => "default",
+            };
+            let launches = KernelPlan::of(tuned.program()).stages.into_iter().filter_map(|stage| stage.launch);
+            let launches: Vec<String> =
+                launches.map(|launch| format!("{}x{}", launch.blocks, launch.threads)).collect();
+            let (sketch, workload) = (tuned.config().sketch.clone(), tuned.workload().to_string());
+            [name, sketch, schedule.into(), launches.join(" "), workload]
+        }
+        PlannedKernel::Refused(workload, why) => without(&format!("none: {why}"), workload.to_string()),
+        PlannedKernel::Copy => without("a copy", "-".into()),
+        PlannedKernel::None => without("none: the interpreter", "-".into()),
+    }
+}
