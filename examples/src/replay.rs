@@ -5,8 +5,9 @@
 //! looks at is scored as the nearest recorded config that was not measured yet, and what it proposes is that config. So the model
 //! sees, the measurer measures and the searcher is told recorded configs with their true times only, and everything else of a run is the
 //! tuner's own: [`ReplayTask::search`] is a whole run of [`Tuner`], the same from the same seed. What the tuner proposes by itself, the
-//! schedule that a task begins with, is to be one that was recorded: that of the fixed rule, [`TuneParams::prediction`] `None`. The
-//! pretrained model that [`XgbModel::for_target`] goes on from has seen the record: give a model that has not.
+//! schedule that a task begins with, is to be one that was recorded: with [`TuneParams::prediction`] `None` that of the fixed rule, or, where
+//! the database knows other workloads, the best-scored of the recorded ones next to what is carried over. The pretrained model that
+//! [`XgbModel::for_target`] goes on from has seen the record: give a model that has not.
 //!
 //! # What a replay cannot tell
 //!
@@ -190,13 +191,12 @@ impl<S> FromRecorded<S> {
 }
 
 impl<S: Searcher> Searcher for FromRecorded<S> {
-    fn begin_with(&mut self, carried: &[Candidate]) {
+    fn begin_with(&mut self, carried: Vec<Candidate>) -> Vec<Candidate> {
         let may_take = vec![true; self.pool.candidates().len()];
         let mut met = HashSet::new();
         let nearest = carried.iter().filter_map(|candidate| self.pool.nearest(candidate, &may_take));
         let nearest = nearest.filter(|position| met.insert(*position));
-        let nearest: Vec<Candidate> = nearest.map(|position| self.pool.candidates()[position].clone()).collect();
-        self.searcher.begin_with(&nearest);
+        self.searcher.begin_with(nearest.map(|position| self.pool.candidates()[position].clone()).collect())
     }
 
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate> {

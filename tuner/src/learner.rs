@@ -1,6 +1,6 @@
 //! The cost model of a run: what it is fitted on, and when.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use autotune_cost_model::metrics::{pairwise_accuracy, top_k_recall};
@@ -58,19 +58,20 @@ impl Learner {
     }
 
     /// Learns from the records of earlier runs that a model can be fitted on: all of `own` workloads, which are about to be tuned, and of
-    /// others the latest. What those teach is taken for granted from then on, where the model can: what is measured corrects it.
+    /// others [the most telling](telling). What those teach is taken for granted from then on, where the model can: what is measured
+    /// corrects it.
     pub(crate) fn tell_records(&mut self, records: &[TuningRecord], own: &[Workload]) -> Result<(), ModelError> {
         let mut latest: Vec<&TuningRecord> = records.iter().collect();
         latest.sort_by_key(|record| record.provenance.unix_secs);
-        let (own, others): (Vec<_>, Vec<_>) = latest.into_iter().partition(|record| own.contains(&record.workload));
-        let room = self.params.samples.saturating_sub(own.len());
-        let others = &others[others.len().saturating_sub(room)..];
+        let is_own = |record: &&TuningRecord| own.contains(&record.workload);
+        let (of_own, others): (Vec<_>, Vec<_>) = latest.into_iter().partition(is_own);
+        let others = telling(others, own, &self.params);
 
         let candidate = |r: &TuningRecord| Candidate::new(&r.workload, &self.target, r.config.clone());
         let results = |records: &[&TuningRecord]| -> Vec<_> {
             records.iter().map(|record| (candidate(record), record.measurement.clone())).collect()
         };
-        let [own, others] = [results(&own), results(others)];
+        let [own, others] = [results(&of_own), results(&others)];
         self.history = self.examples_of(&others);
         if self.history.len() >= self.params.first_fit {
             self.fit_registers()?;
@@ -193,6 +194,26 @@ impl Learner {
     }
 }
 
+/// Of records of other workloads, in the order of time, those that tell the most of some: the latest of each workload, as many of each, of
+/// those whose shapes are the nearest to any of them first.
+fn telling<'r>(records: Vec<&'r TuningRecord>, own: &[Workload], params: &LearningParams) -> Vec<&'r TuningRecord> {
+    let LearningParams { history, history_of_each, .. } = *params;
+    let mut of_workloads: HashMap<&Workload, (f32, usize)> = HashMap::new();
+    let distance = |of: &Workload| own.iter().map(|own| own.distance(of)).fold(f32::INFINITY, f32::min);
+    let ranked = records.into_iter().rev().map(|record| {
+        let of = &record.workload;
+        let (distance, met) = of_workloads.entry(of).or_insert_with(|| (distance(of), 0));
+        *met += 1;
+        ((*met - 1) / history_of_each.max(1), *distance, record)
+    });
+
+    let mut ranked: Vec<(usize, f32, &TuningRecord)> = ranked.collect();
+    ranked.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    ranked.truncate(history);
+    // Of each workload in the order of time.
+    ranked.into_iter().rev().map(|(.., record)| record).collect()
+}
+
 /// One sample per example, and what a compiler told of it: the group is the workload, the score the throughput relative to the
 /// group's best.
 fn samples<'a>(examples: impl Iterator<Item = &'a Example>) -> (Vec<Sample>, Vec<Option<RegisterUse>>) {
@@ -227,28 +248,37 @@ mod tests {
     use autotune_db::Phase;
 
     #[test]
-    fn of_earlier_runs_the_latest_and_its_own_tasks_count() {
+    fn of_earlier_runs_its_own_tasks_count_and_of_others_the_nearest_and_latest() {
         let target = Target::detect("cpu", Some(1)).unwrap();
-        let [own, sibling] = ["matmul:m=4,n=4,k=4", "matmul:m=8,n=8,k=8"].map(|text| text.parse::<Workload>().unwrap());
-        let of =
-            |workload: &Workload, secs: u32| record(workload, &target, Phase::Search, f64::from(secs), secs.into());
-        let mut records: Vec<TuningRecord> = (0..3).map(|secs| of(&own, secs)).collect();
-        let most = LearningParams::default().samples;
-        let siblings = most as u32 + 5;
-        let like = of(&sibling, 0);
-        records.extend((0..siblings).rev().map(|secs| {
-            let mut record = like.clone();
-            record.provenance.unix_secs = secs.into();
-            record.measurement = of(&own, secs).measurement;
-            record
-        }));
-        let mut learner = Learner::with_xgb(target.clone());
-        learner.tell_records(&records, std::slice::from_ref(&own)).unwrap();
-        assert_eq!((learner.history.len(), learner.examples.len()), (most - 3, 3));
-        assert!(learner.examples.iter().all(|example| example.workload == own));
-        let secs: Vec<u32> = learner.history.iter().map(|example| example.run_secs.unwrap() as u32).collect();
-        assert_eq!(secs, (siblings - secs.len() as u32..siblings).collect::<Vec<_>>(), "in the order of time");
-        learner.refit().unwrap();
+        let texts = ["matmul:m=8,n=8,k=8", "matmul:m=8,n=8,k=9", "matmul:m=8,n=8,k=64", "conv2d:c=8,h=8,w=8,o=8,k=1"];
+        let [own, near, far, foreign] = texts.map(|text| text.parse::<Workload>().unwrap());
+        let mut records = Vec::new();
+        // The foreign one's are the latest, the far one's the most.
+        for (workload, secs) in [(&own, 0..3), (&near, 0..70), (&far, 100..250), (&foreign, 1000..1070)] {
+            let first = record(workload, &target, Phase::Search, 0.0, 0);
+            records.extend(secs.rev().map(|secs: u32| {
+                let mut record = first.clone();
+                record.provenance.unix_secs = secs.into();
+                record.measurement = Measurement::of(Ok(autotune_measure::RunSecs::made_up(secs.into())));
+                record
+            }));
+        }
+
+        let learnt = |history: usize| {
+            let params = LearningParams { history, history_of_each: 50, ..LearningParams::default() };
+            let model = Box::new(autotune_cost_model::XgbModel::from_estimate(&target));
+            let mut learner = Learner::new(target.clone(), model, params);
+            learner.tell_records(&records, std::slice::from_ref(&own)).unwrap();
+            assert!(learner.examples.len() == 3 && learner.examples.iter().all(|example| example.workload == own));
+            let mut secs: Vec<u32> = learner.history.iter().map(|example| example.run_secs.unwrap() as u32).collect();
+            secs.sort();
+            secs
+        };
+        assert_eq!(learnt(60), (20..70).chain(240..250).collect::<Vec<_>>(), "the nearest first, the latest of each");
+        assert_eq!(learnt(110), (20..70).chain(200..250).chain(1060..1070).collect::<Vec<_>>(), "others last");
+        let again: Vec<u32> = (0..70).chain(190..250).chain(1020..1070).collect();
+        assert_eq!(learnt(180), again, "where there is room, more of each");
+        assert_eq!(learnt(1000).len(), records.len() - 3, "all, where there is room for all");
     }
 
     #[test]

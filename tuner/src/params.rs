@@ -23,7 +23,8 @@ pub struct TuneParams {
     /// Whether what is known of other workloads is used: records of tasks that are not tuned in this run, the pretrained model and the
     /// portfolio that ship for the target.
     pub transfer: bool,
-    /// How the schedule is chosen that a task begins with, if they are; `None` is by the fixed rule all the same.
+    /// How what ships chooses the schedule that a task begins with; `None` does without it: the best-scored of what is carried over from
+    /// records of other workloads, and where there are none that of the fixed rule.
     pub prediction: Option<PredictParams>,
     /// What the cost model learns from, and when.
     pub learning: LearningParams,
@@ -56,6 +57,11 @@ impl Default for TuneParams {
 pub struct LearningParams {
     /// Samples that a model is fitted on at most: the latest.
     pub samples: usize,
+    /// Records of workloads that are not tuned in a run that are learnt from at most, and so many of each before more of any: of those
+    /// with the nearest shapes first.
+    pub history: usize,
+    /// See [`LearningParams::history`].
+    pub history_of_each: usize,
     /// Samples without which there is no model.
     pub first_fit: usize,
     /// Samples of a run's own from which on they correct what records of other workloads taught; as many trials are in the first batch
@@ -80,6 +86,8 @@ impl Default for LearningParams {
     fn default() -> Self {
         Self {
             samples: 5_000,
+            history: 1_000,
+            history_of_each: 64,
             first_fit: 16,
             first_correction: 8,
             refit_one_in: 10,

@@ -245,14 +245,13 @@ fn history_of(records: &[TuningRecord], own: &[Workload]) -> Portfolio {
     Portfolio::of_fastest(ran)
 }
 
-/// Has a task begin with what the history has for it. Its untuned schedule is the best of that in the model's eyes, if that is not left to
-/// the fixed rule.
+/// Has a task begin with what the history has for it. Its untuned schedule is the best of that in the model's eyes.
 fn begin(state: &mut TaskState, history: &Portfolio, learner: &mut Learner, recorder: &Recorder<'_>) {
     let params = &recorder.settings.params;
     let nearest = history.nearest(&state.task.workload, params.neighbors);
     let carried = portfolio::carried_over(&state.space, nearest, PredictParams::QUICK.tries);
-    state.begin_with(&carried);
-    if carried.is_empty() || params.prediction.is_none() {
+    let carried = state.begin_with(carried);
+    if carried.is_empty() {
         return;
     }
 

@@ -79,9 +79,9 @@ impl TaskState {
         state
     }
 
-    /// Has the searcher begin with what was carried over from other workloads.
-    pub(crate) fn begin_with(&mut self, carried: &[Candidate]) {
-        self.searcher.begin_with(carried);
+    /// Has the searcher begin with what was carried over from other workloads; returns what may be the default schedule.
+    pub(crate) fn begin_with(&mut self, carried: Vec<Candidate>) -> Vec<Candidate> {
+        self.searcher.begin_with(carried)
     }
 
     /// True if its searcher wants to know what a cost model predicts.

@@ -100,7 +100,9 @@ fn propose(space: &ScheduleSpace, mut searcher: impl Searcher, scores: Scores) -
     seen.extend(earlier.iter().map(Candidate::stable_hash));
     searcher.tell(&earlier.iter().map(measured).collect::<Vec<_>>());
     let carried = [&earlier[..2], &[space.sample(&mut rng), space.sample(&mut rng)]].concat();
-    searcher.begin_with(&carried);
+    for begun in searcher.begin_with(carried) {
+        assert!(space.contains(&begun), "begin_with: not in the space: {begun}");
+    }
 
     let mut proposed: Vec<Candidate> = Vec::new();
     let mut told = 0;

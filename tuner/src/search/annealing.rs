@@ -34,9 +34,6 @@ pub struct AnnealingParams {
     pub candidates_per_config: usize,
     /// Value of one more knob value in the batch, in standard deviations of the candidates' scores.
     pub diversity_weight: f32,
-    /// Trials that schedules carried over from other workloads get, the best-scored of them, whatever scores better: half of each batch at
-    /// most.
-    pub carried_trials: usize,
     /// What is tried whatever its score.
     pub coverage: CoverageParams,
 }
@@ -53,7 +50,6 @@ impl Default for AnnealingParams {
             fresh: 4,
             candidates_per_config: 3,
             diversity_weight: 0.1,
-            carried_trials: 8,
             coverage: CoverageParams::default(),
         }
     }
@@ -71,9 +67,8 @@ pub struct Annealing {
     /// The best measured candidates and their times, fastest first.
     elites: Vec<(Candidate, f64)>,
     coverage: Coverage,
-    /// What was carried over from other workloads and not proposed for that yet, and the trials that are left for it.
+    /// What was carried over from other workloads, on which chains start.
     carried: Vec<Candidate>,
-    carried_trials: usize,
 }
 
 impl Searcher for Annealing {
@@ -83,23 +78,24 @@ impl Searcher for Annealing {
         let explored = (0..n).filter(|_| rng.random_bool(explore)).count();
         let Best { held, gaps, .. } = self.walk(space, score, seen, n, rng);
 
-        for candidate in self.best_carried(score, n.div_ceil(2)) {
-            batch.push(candidate);
-        }
         for candidate in gaps.into_best(&self.coverage, self.coverage.quotas(n)) {
             batch.push(candidate);
         }
-        let wanted = (n - explored).saturating_sub(batch.len());
+        // What is expected to be the best is measured first.
+        let sought = batch.len();
+        let wanted = (n - explored).saturating_sub(sought);
         for i in select_diverse(&held, wanted, self.params.diversity_weight) {
             batch.push(held[i].0.clone());
         }
+        batch.put_last(sought);
 
         batch.fill(space, rng);
         batch.into_candidates()
     }
 
-    fn begin_with(&mut self, carried: &[Candidate]) {
-        self.carried = carried.to_vec();
+    fn begin_with(&mut self, carried: Vec<Candidate>) -> Vec<Candidate> {
+        self.carried.clone_from(&carried);
+        carried
     }
 
     fn tell(&mut self, results: &[(Candidate, Measurement)]) {
@@ -126,8 +122,8 @@ impl Default for Annealing {
 impl Annealing {
     /// A searcher that knows nothing yet.
     pub fn new(params: AnnealingParams) -> Self {
-        let (coverage, carried_trials) = (Coverage::new(params.coverage.clone()), params.carried_trials);
-        Self { params, chains: Vec::new(), elites: Vec::new(), coverage, carried: Vec::new(), carried_trials }
+        let coverage = Coverage::new(params.coverage.clone());
+        Self { params, chains: Vec::new(), elites: Vec::new(), coverage, carried: Vec::new() }
     }
 
     /// The best distinct unseen candidates met on the way, best first, from which `n` are to be picked. The temperature falls to 0
@@ -168,33 +164,12 @@ impl Annealing {
         best
     }
 
-    /// Up to `n` of what was carried over, the best-scored first, as long as trials are left for it.
-    fn best_carried(&mut self, score: &mut ScoreFn<'_>, n: usize) -> Vec<Candidate> {
-        let n = n.min(self.carried_trials).min(self.carried.len());
-        if n == 0 {
-            return Vec::new();
-        }
-        let scores = score(&self.carried);
-        let mut scored: Vec<(Candidate, f32)> = self
-            .carried
-            .drain(..)
-            .zip(scores)
-            .map(|(candidate, score)| (candidate, score.unwrap_or(f32::NEG_INFINITY)))
-            .collect();
-        scored.sort_by(|a, b| b.1.total_cmp(&a.1));
-
-        self.carried_trials -= n;
-        let mut best: Vec<Candidate> = scored.into_iter().map(|(candidate, _)| candidate).collect();
-        self.carried = best.split_off(n);
-        best
-    }
-
     /// Brings the chains to their number, at first one of them on the default and others on what was carried over; puts the first of them
     /// onto the best measured candidates and the last onto random ones.
     fn restart(&mut self, space: &ScheduleSpace, rng: &mut ChaCha8Rng) {
         if self.chains.is_empty() {
             self.chains.push(space.default_candidate().clone());
-            self.chains.extend(self.carried.iter().cloned());
+            self.chains.append(&mut self.carried);
         }
         self.chains.truncate(self.params.chains.saturating_sub(self.params.fresh));
         while self.chains.len() < self.params.chains {

@@ -34,6 +34,11 @@ impl<'a> Batch<'a> {
         self.candidates.len()
     }
 
+    /// Has the first of them come last.
+    pub(super) fn put_last(&mut self, first: usize) {
+        self.candidates.rotate_left(first);
+    }
+
     /// True once it holds what it takes.
     pub fn is_full(&self) -> bool {
         self.candidates.len() >= self.n

@@ -30,8 +30,11 @@ pub struct Ask<'a> {
 ///
 /// Given the same sequence of calls and the same random numbers, a searcher proposes the same candidates.
 pub trait Searcher: Send {
-    /// Schedules of other workloads, the nearest first, carried over to the space: where to begin, before the first batch.
-    fn begin_with(&mut self, _carried: &[Candidate]) {}
+    /// Schedules of other workloads, the nearest first, carried over to the space: where to begin, before the first batch. Returns what the
+    /// task may have as its default schedule: those of them that the searcher itself might propose.
+    fn begin_with(&mut self, carried: Vec<Candidate>) -> Vec<Candidate> {
+        carried
+    }
 
     /// Up to `n` distinct candidates of the space that are not in `seen`; fewer only where no more were found. None at all end the task.
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate>;
@@ -53,8 +56,8 @@ impl<S: Searcher + ?Sized> Searcher for Box<S> {
         (**self).ask(ask)
     }
 
-    fn begin_with(&mut self, carried: &[Candidate]) {
-        (**self).begin_with(carried);
+    fn begin_with(&mut self, carried: Vec<Candidate>) -> Vec<Candidate> {
+        (**self).begin_with(carried)
     }
 
     fn tell(&mut self, results: &[(Candidate, Measurement)]) {
