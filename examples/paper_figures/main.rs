@@ -46,7 +46,7 @@ struct Arguments {
     /// Trials of a search, half as many in a sample of the space; searchers that know no model have twice as many
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
     trials: u64,
-    /// Workloads of each family that are searched; models are judged on all
+    /// Workloads of each family that are searched, up to twice as many others for what a history is worth; models are judged on all
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
     per_family: u64,
     /// What `autotune NETWORK --json FILE` wrote, to tell where time goes
@@ -81,6 +81,9 @@ struct Bench {
     record: Arena,
     /// The part of it that was drawn at random: an even sample of their spaces.
     sample: Arena,
+    /// The same of workloads that no policy was chosen on.
+    unseen_record: Arena,
+    unseen_sample: Arena,
     seeds: u64,
 }
 
@@ -104,16 +107,18 @@ fn main() -> Result<()> {
     let target = target.with_context(|| format!("{path}: '{}' is not the key of a CPU", header.target))?;
 
     let wanted = per_family(&test_bed, arguments.per_family as usize);
-    let arena = |test_bed: &TestBed, trials: u64| {
+    let mut unseen = per_family(&test_bed, 2 * arguments.per_family as usize);
+    unseen.retain(|workload| !wanted.contains(workload));
+    let arena = |test_bed: &TestBed, wanted: &[Workload], trials: u64| {
         let tasks = ReplayTask::of(test_bed, &target, |task| wanted.contains(&task.workload));
         Arena { tasks, trials: trials as usize }
     };
-    let record = arena(&test_bed, arguments.trials);
     let mut drawn = test_bed.clone();
     drawn.recordings.retain(|recording| recording.source == Source::Random);
-    let sample = arena(&drawn, arguments.trials.div_ceil(2));
+    let [record, unseen_record] = [&wanted, &unseen].map(|wanted| arena(&test_bed, wanted, arguments.trials));
+    let [sample, unseen_sample] = [&wanted, &unseen].map(|wanted| arena(&drawn, wanted, arguments.trials.div_ceil(2)));
     ensure!(!sample.tasks.is_empty(), "{path}: nothing was recorded");
-    let bench = Bench { record, sample, target, seeds: arguments.seeds, test_bed };
+    let bench = Bench { record, sample, unseen_record, unseen_sample, target, seeds: arguments.seeds, test_bed };
 
     let mut figures = Vec::new();
     let is_wanted = |kind: &Kind| arguments.only.is_empty() || arguments.only.contains(kind);

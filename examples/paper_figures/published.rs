@@ -30,7 +30,7 @@ const PUBLISHED: [[&str; 6]; 4] = [
     ["published: RTX 3080", "AutoTVM, random; genetic", "", "more than 625", "", ""],
 ];
 /// Trials to within 5 % on the CPU, of trees and of chance.
-const ON_CPU: [f64; 2] = [52.0, 63.0];
+pub(crate) const ON_CPU: [f64; 2] = [52.0, 63.0];
 
 /// Configs of each workload that a model of others is trained on, at most.
 const OF_EACH: usize = 48;

@@ -1,243 +1,271 @@
-//! What records of other workloads are worth.
+//! What a history of other workloads is worth: trials with it and without it, until as good.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 use autotune_charts::{Bars, Row, standalone};
-use autotune_cost_model::XgbParams;
+use autotune_cost_model::{CostModel, ModelError, Sample, XgbModel, XgbParams};
 use autotune_db::TuningRecord;
-use autotune_examples::ensemble::Ensemble;
-use autotune_examples::replay::ReplayTask;
-use autotune_examples::{geometric_mean, median};
-use autotune_ir::Target;
+use autotune_examples::replay::{DrawRecorded, ReplayTask};
+use autotune_examples::{geometric_mean, quantile};
+use ndarray::ArrayView2;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
-use crate::Bench;
-use crate::curves::{Curve, draw};
+use crate::curves::draw;
 use crate::page::Figure;
-use crate::searches::{Method, Runs, curve, first_at, params, runs};
+use crate::published::ON_CPU;
+use crate::searches::{Method, Runs, curve, first_at, params, runs, until};
+use crate::{Arena, Bench};
 
-/// Workloads that records are of, and records of each.
-const SOURCES: usize = 16;
+/// Records of each workload that is known: what an earlier run of as many trials leaves.
 const OF_EACH: usize = 64;
+/// Throughput over that of the best recorded that is to be reached.
+const QUALITIES: [f64; 2] = [0.95, 0.98];
+/// Workloads that are known, at most, the nearest: more than the tuner learns from.
+const KNOWN: usize = 24;
+/// Parts of each family's workloads of which one is unknown at a time.
+const FOLDS: usize = 5;
 
-/// Where records are from.
+/// What is unknown of a workload that is searched, besides itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum History {
-    SameFamily,
-    OtherFamilies,
-    /// Convolutions that are neither depthwise nor grouped.
-    Convolutions,
+enum HeldOut {
+    /// One in five workloads of each family.
+    Shapes,
+    /// Its family.
+    Family,
 }
 
-impl History {
+impl HeldOut {
     fn name(self) -> &'static str {
         match self {
-            Self::SameFamily => "same family",
-            Self::OtherFamilies => "other families",
-            Self::Convolutions => "3x3 and 1x1 convolutions",
+            Self::Shapes => "records of other shapes",
+            Self::Family => "records of other families",
         }
     }
 
-    /// Whether records of a family are known to one.
-    fn knows(self, target: &str, source: &str) -> bool {
-        match self {
-            Self::SameFamily => source == target,
-            Self::OtherFamilies => source != target,
-            Self::Convolutions => ["conv3x3", "conv1x1"].contains(&source),
-        }
-    }
-
-    /// Whether it is asked what it is worth to a family.
-    fn is_for(self, target: &str) -> bool {
-        self != Self::Convolutions || ["matmul", "batched", "depthwise"].contains(&target)
-    }
-
-    /// The workloads that it is of, evenly from all there are; never the one that is searched.
-    fn sources<'s>(self, task: &ReplayTask, all: &'s [ReplayTask]) -> Vec<&'s ReplayTask> {
-        let is_known = |it: &&ReplayTask| it.workload != task.workload && self.knows(&task.family, &it.family);
-        let known: Vec<&ReplayTask> = all.iter().filter(is_known).collect();
-        let n = known.len().min(SOURCES);
-        (0..n).map(|i| known[i * known.len() / n]).collect()
+    /// The workloads that are known to the search of one.
+    fn known<'t>(self, task: &ReplayTask, all: &'t [ReplayTask]) -> Vec<&'t ReplayTask> {
+        let part = |i: usize| all[..i].iter().filter(|other| other.family == all[i].family).count() % FOLDS;
+        let own = all.iter().position(|other| other.workload == task.workload).map(part);
+        let is_known = |&i: &usize| match self {
+            Self::Shapes => Some(part(i)) != own,
+            Self::Family => all[i].family != task.family,
+        };
+        let mut known: Vec<&ReplayTask> = (0..all.len()).filter(is_known).map(|i| &all[i]).collect();
+        let distance = |of: &ReplayTask| task.workload.distance(&of.workload);
+        known.sort_by(|a, b| distance(a).total_cmp(&distance(b)));
+        known.truncate(KNOWN);
+        known
     }
 }
 
-/// What a search goes by before it has learnt anything.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Start {
-    /// The analytic estimate, as the tuner's trees do.
-    Estimate,
-    /// Nothing, as in the paper.
-    Nothing,
+/// The runs of a way to search.
+struct Search {
+    place: &'static str,
+    name: &'static str,
+    curves: Runs,
 }
 
-impl Start {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Estimate => "from the estimate",
-            Self::Nothing => "no prior",
-        }
-    }
-
-    fn method(self, name: String, target: &Target) -> Method {
-        let params = params(target);
-        let prior = params.prior.filter(|_| self == Self::Estimate);
-        Method::learned(&name, target).with_model(Ensemble::single(XgbParams { prior, ..params }))
-    }
-}
-
-/// What histories are worth to searches that start alike.
-struct Setting {
-    start: Start,
-    /// Of each workload that is searched.
-    speed_ups: Vec<(History, Vec<f64>)>,
-    curves: Vec<Curve>,
-    csv: Vec<Vec<String>>,
-}
+/// Searches without a history, of which each with one is compared with all.
+const WITHOUT: [&str; 3] = ["chance, of the space", "nothing known, no prior", "nothing known, the estimate"];
 
 pub(crate) fn transfer(bench: &Bench) -> Result<Figure> {
     let all = ReplayTask::of(&bench.test_bed, &bench.target, |_| true);
-    let settings = [Start::Estimate, Start::Nothing].map(|start| Setting::of(bench, &all, start));
-    Ok(figure(bench, settings.into_iter().collect::<Result<Vec<_>>>()?))
-}
+    let estimate = params(&bench.target);
+    let learned = |params: XgbParams| Method::learned("", &bench.target).with_model(XgbModel::new(params));
+    let chance = Method::plain("", &bench.target, |task, _| Box::new(DrawRecorded::new(&task.drawn)));
+    let without = [chance, learned(XgbParams { prior: None, ..estimate.clone() }), learned(estimate.clone())];
 
-impl Setting {
-    fn of(bench: &Bench, all: &[ReplayTask], start: Start) -> Result<Self> {
-        let method = start.method("no history".into(), &bench.target);
-        let without = runs(bench, &bench.record, &method)?;
-        let name = |history: &str| format!("{history}, {}", start.name());
-        let mut curves = vec![curve(&name("no history"), &without)];
-        let (mut speed_ups, mut csv) = (Vec::new(), Vec::new());
-
-        for history in [History::SameFamily, History::OtherFamilies, History::Convolutions] {
-            let with = with_history(bench, &method, history, all)?;
-            if history != History::Convolutions {
-                curves.push(curve(&name(history.name()), &with));
-            }
-            let mut of_tasks = Vec::new();
-            for (i, task) in bench.record.tasks.iter().enumerate() {
-                let of_task = |runs: &Runs| runs.iter().map(|of_seed| of_seed[i].clone()).collect::<Vec<_>>();
-                let is_asked = history.is_for(&task.family);
-                let gain = if is_asked { Gain::of(&of_task(&without), &of_task(&with)) } else { Gain::NONE };
-                of_tasks.push(gain.speed_up());
-                if is_asked {
-                    let names = [&task.family, task.workload.as_str(), start.name(), history.name()];
-                    let cells =
-                        [gain.quality, gain.without, gain.with, gain.speed_up()].map(|number| format!("{number:.3}"));
-                    csv.push(names.map(String::from).into_iter().chain(cells).collect());
-                }
-            }
-            speed_ups.push((history, of_tasks));
+    let mut searches = Vec::new();
+    let with = [HeldOut::Shapes, HeldOut::Family].map(|held_out| (held_out, Pretraining::default()));
+    for (place, arena) in [("the record", &bench.unseen_record), ("a sample", &bench.unseen_sample)] {
+        for (name, method) in WITHOUT.into_iter().zip(&without) {
+            searches.push(Search { place, name, curves: runs(bench, arena, method)? });
         }
-        Ok(Self { start, speed_ups, curves, csv })
+        for (held_out, pretraining) in &with {
+            let model = Remembering { model: XgbModel::new(estimate.clone()), pretraining: pretraining.clone() };
+            let method = Method::learned("", &bench.target).with_model(model);
+            let curves = with_history(bench, arena, &method, *held_out, &all)?;
+            searches.push(Search { place, name: held_out.name(), curves });
+        }
     }
+    Ok(figure(bench, &searches))
 }
 
-/// Runs of every task with records of others known; one that it is not asked of has no curve.
-fn with_history(bench: &Bench, method: &Method, history: History, all: &[ReplayTask]) -> Result<Runs> {
-    let pairs = (0..bench.seeds).flat_map(|seed| bench.record.tasks.iter().map(move |task| (seed, task)));
+/// Runs of every task with records of other workloads in the database.
+fn with_history(bench: &Bench, arena: &Arena, method: &Method, held_out: HeldOut, all: &[ReplayTask]) -> Result<Runs> {
+    let pairs = (0..bench.seeds).flat_map(|seed| arena.tasks.iter().map(move |task| (seed, task)));
     let pairs: Vec<(u64, &ReplayTask)> = pairs.collect();
-    let run = |(seed, task): (u64, &ReplayTask)| match history.is_for(&task.family) {
-        true => method.run(task, bench.record.trials, seed, &records(&history.sources(task, all), seed)),
-        false => Ok(vec![f64::NAN; bench.record.trials]),
-    };
+    let run =
+        |(seed, task): (u64, &ReplayTask)| method.run(task, arena.trials, seed, &records(&held_out.known(task, all)));
     let curves = pairs.into_par_iter().map(run).collect::<Result<Vec<_>>>()?;
-    Ok(curves.chunks(bench.record.tasks.len()).map(<[_]>::to_vec).collect())
+    Ok(curves.chunks(arena.tasks.len()).map(<[_]>::to_vec).collect())
 }
 
-/// Some records of each of some workloads, drawn.
-fn records(sources: &[&ReplayTask], seed: u64) -> Vec<TuningRecord> {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+/// Some records of each of some workloads, drawn: the same in all runs, so that what differs is the search.
+fn records(sources: &[&ReplayTask]) -> Vec<TuningRecord> {
     let of_source = |source: &&ReplayTask| {
         let mut positions: Vec<usize> = (0..source.run_secs.len()).collect();
-        let (drawn, _) = positions.partial_shuffle(&mut rng, OF_EACH);
+        let (drawn, _) = positions.partial_shuffle(&mut ChaCha8Rng::seed_from_u64(0), OF_EACH);
         source.records(drawn.to_vec())
     };
     sources.iter().flat_map(of_source).collect()
 }
 
-/// Trials to equal quality: that which the runs without history end with, in the middle.
-struct Gain {
-    quality: f64,
-    without: f64,
-    with: f64,
+/// Models by the samples that they were pretrained on.
+type Pretraining = Arc<Mutex<HashMap<u64, XgbModel>>>;
+
+/// Trees that learn from the same history once, however many runs begin with it.
+#[derive(Clone)]
+struct Remembering {
+    model: XgbModel,
+    pretraining: Pretraining,
 }
 
-impl Gain {
-    const NONE: Self = Self { quality: f64::NAN, without: f64::NAN, with: f64::NAN };
-
-    fn of(without: &[Vec<f64>], with: &[Vec<f64>]) -> Self {
-        let quality = median(without.iter().filter_map(|curve| curve.last().copied()).collect());
-        let trials = |curves: &[Vec<f64>]| {
-            // One that does not get there takes one more trial at least.
-            let first = |curve: &Vec<f64>| first_at(curve, quality).min(curve.len() as f64 + 1.0);
-            median(curves.iter().map(first).collect())
-        };
-        Self { quality, without: trials(without), with: trials(with) }
+impl CostModel for Remembering {
+    fn fit(&mut self, samples: &[Sample]) -> Result<(), ModelError> {
+        self.model.fit(samples)
     }
 
-    fn speed_up(&self) -> f64 {
-        self.without / self.with
+    fn pretrain(&mut self, samples: &[Sample]) -> Result<bool, ModelError> {
+        let values = samples.iter().flat_map(|sample| sample.features.iter().chain([&sample.score]));
+        let bytes: Vec<u8> = values.flat_map(|value| value.to_bits().to_le_bytes()).collect();
+        let hash = autotune_schedules::config::fnv1a(&bytes);
+        let known = self.pretraining.lock().unwrap_or_else(PoisonError::into_inner).get(&hash).cloned();
+        if let Some(known) = known {
+            self.model = known;
+            return Ok(true);
+        }
+
+        let has_learnt = self.model.pretrain(samples)?;
+        self.pretraining.lock().unwrap_or_else(PoisonError::into_inner).insert(hash, self.model.clone());
+        Ok(has_learnt)
+    }
+
+    fn is_pretrained(&self) -> bool {
+        self.model.is_pretrained()
+    }
+
+    fn predict(&self, features: ArrayView2<f32>) -> Vec<f32> {
+        self.model.predict(features)
+    }
+
+    fn feature_count(&self) -> Option<usize> {
+        self.model.feature_count()
     }
 }
 
-fn figure(bench: &Bench, settings: Vec<Setting>) -> Figure {
-    let mut families: Vec<String> = bench.record.tasks.iter().map(|task| task.family.clone()).collect();
+impl Search {
+    /// Of each run the trial after which it is that good.
+    fn firsts(&self, quality: f64) -> Vec<f64> {
+        self.curves.iter().flatten().map(|curve| first_at(curve, quality)).collect()
+    }
+
+    /// Of each workload the trials until it is that good, geometric mean over the seeds. One that does not get there takes one more trial than
+    /// there were at least.
+    fn trials(&self, quality: f64) -> Vec<f64> {
+        let trials = |curve: &Vec<f64>| first_at(curve, quality).min(curve.len() as f64 + 1.0);
+        let of_task = |task: usize| geometric_mean(self.curves.iter().map(|of_seed| trials(&of_seed[task])));
+        (0..self.curves.first().map_or(0, Vec::len)).map(of_task).collect()
+    }
+
+    /// How many times fewer trials it takes than another, for each workload.
+    fn fewer(&self, than: &Self, quality: f64) -> Vec<f64> {
+        than.trials(quality).iter().zip(self.trials(quality)).map(|(theirs, own)| theirs / own).collect()
+    }
+}
+
+/// The geometric mean over the workloads, and the quartiles.
+fn spread(ratios: &[f64]) -> String {
+    let [low, high] = [0.25, 0.75].map(|share| quantile(ratios.to_vec(), share));
+    format!("{:.1} ({low:.1}–{high:.1})", geometric_mean(ratios.iter().copied()))
+}
+
+fn percent(quality: f64) -> String {
+    format!("{:.0} %", 100.0 * (1.0 - quality))
+}
+
+fn figure(bench: &Bench, searches: &[Search]) -> Figure {
+    let of = |place: &str, name: &str| searches.iter().find(|search| search.place == place && search.name == name);
+    let mut table = vec![vec!["in".to_string(), "search".into()]];
+    table[0].extend(QUALITIES.map(|quality| format!("trials until within {}", percent(quality))));
+    let against = WITHOUT.iter().flat_map(|than| QUALITIES.map(|quality| (*than, quality)));
+    table[0].extend(against.clone().map(|(than, quality)| format!("times fewer than {than}: {}", percent(quality))));
+
+    let mut csv = vec![["in", "search", "family", "workload", "quality", "mean_trials"].map(String::from).to_vec()];
+    for search in searches {
+        let mut row = vec![search.place.to_string(), search.name.into()];
+        row.extend(QUALITIES.map(|quality| until(search.firsts(quality))));
+        row.extend(against.clone().map(|(than, quality)| {
+            let than = of(search.place, than).filter(|than| than.name != search.name);
+            than.map_or(String::new(), |than| spread(&search.fewer(than, quality)))
+        }));
+        table.push(row);
+
+        for quality in QUALITIES {
+            for (task, trials) in bench.unseen_record.tasks.iter().zip(search.trials(quality)) {
+                let names = [search.place, search.name, &task.family, task.workload.as_str()].map(String::from);
+                csv.push(names.into_iter().chain([format!("{quality}"), format!("{trials:.2}")]).collect());
+            }
+        }
+    }
+
+    let mut charts = Vec::new();
+    for (place, file) in [("the record", ""), ("a sample", "_sample")] {
+        charts.push((file, bars(bench, place, searches)));
+    }
+    let drawn = searches.iter().filter(|search| search.place == "the record");
+    charts.push(("_curves", draw(&drawn.map(|search| curve(search.name, &search.curves)).collect::<Vec<_>>())));
+    Figure { name: "transfer", title: "Transfer".into(), text: text(bench, searches), table, csv, charts }
+}
+
+/// By family, how many times fewer trials searches with a history take than those that know nothing.
+fn bars(bench: &Bench, place: &str, searches: &[Search]) -> String {
+    let mut families: Vec<&str> = bench.unseen_record.tasks.iter().map(|task| task.family.as_str()).collect();
     families.dedup();
-    let of_family = |of_tasks: &[f64], family: &str| {
-        let of_family =
-            bench.record.tasks.iter().zip(of_tasks).filter(|(task, value)| task.family == family && value.is_finite());
-        geometric_mean(of_family.map(|(_, value)| *value))
-    };
-    let number = |value: f64| if value.is_finite() { format!("{value:.2}") } else { String::new() };
-
-    let columns = || settings.iter().flat_map(|setting| setting.speed_ups.iter().map(|it| (setting.start, it)));
-    let head = columns().map(|(start, (history, _))| format!("{}; records of: {}", start.name(), history.name()));
-    let mut table = vec![["family searched".to_string()].into_iter().chain(head).collect::<Vec<_>>()];
-    for family in &families {
-        let cells = columns().map(|(_, (_, of_tasks))| number(of_family(of_tasks, family)));
-        table.push([family.clone()].into_iter().chain(cells).collect());
-    }
-    let all =
-        columns().map(|(_, (_, it))| number(geometric_mean(it.iter().copied().filter(|value| value.is_finite()))));
-    table.push(["geometric mean".to_string()].into_iter().chain(all).collect());
-
-    let bars = |setting: &Setting| {
-        let row = |family: &String| {
-            let values = setting.speed_ups.iter().map(|(_, of_tasks)| Some(of_family(of_tasks, family)));
-            Row { name: family.clone(), values: values.collect() }
+    let of_place = || searches.iter().filter(|search| search.place == place);
+    let nothing = of_place().find(|search| search.name == WITHOUT[1]);
+    let with: Vec<&Search> = of_place().filter(|search| !WITHOUT.contains(&search.name)).collect();
+    let row = |family: &&str| {
+        let of_family = |search: &&Search| {
+            let fewer = search.fewer(nothing?, QUALITIES[1]);
+            let alike = bench.unseen_record.tasks.iter().zip(fewer).filter(|(task, _)| task.family == *family);
+            Some(geometric_mean(alike.map(|(_, fewer)| fewer)))
         };
-        let title = "trials without history over trials with it, to equal quality";
-        let series = setting.speed_ups.iter().map(|(history, _)| history.name().to_string());
-        let (title, axis) = (format!("{title} ({})", setting.start.name()), title.to_string());
-        standalone(Bars { title, axis, series: series.collect(), rows: families.iter().map(row).collect() }.draw())
+        Row { name: family.to_string(), values: with.iter().map(of_family).collect() }
     };
-    let drawn: Vec<String> = settings.iter().map(bars).collect();
-    let files = ["", "_no_prior"];
-    let mut charts: Vec<(&str, String)> = files.into_iter().zip(drawn).collect();
+    let axis = format!("times fewer trials until within {} than where nothing is known", percent(QUALITIES[1]));
+    let series = with.iter().map(|search| search.name.to_string()).collect();
+    standalone(
+        Bars { title: format!("Transfer, in {place}"), axis, series, rows: families.iter().map(row).collect() }.draw(),
+    )
+}
 
-    let head = ["family", "workload", "start", "history", "quality", "trials_without", "trials_with", "speed_up"];
-    let mut csv = vec![head.map(String::from).to_vec()];
-    let mut curves = Vec::new();
-    for setting in settings {
-        csv.extend(setting.csv);
-        curves.extend(setting.curves);
-    }
-    charts.push(("_curves", draw(&curves)));
-
-    Figure {
-        name: "transfer",
-        title: "Transfer".into(),
-        text: format!(
-            "Trials without history over trials with it, until as good as the runs without history that start alike are after {} (medians \
-             over the seeds, geometric means over the workloads; each workload is in the CSV file). What is known is {OF_EACH} records of \
-             each of up to {SOURCES} other workloads, in the database as any earlier run leaves them. *From the estimate*: the trees \
-             start from the analytic estimate, as the tuner's do; *no prior*: from nothing, as in the paper, which reports 2x to 10x.",
-            bench.record.trials
-        ),
-        table,
-        csv,
-        charts,
-    }
+/// How to read the table.
+fn text(bench: &Bench, searches: &[Search]) -> String {
+    let published = |search: &Search| {
+        let trials = quantile(search.firsts(QUALITIES[0]), 0.5);
+        format!("{:.0} times fewer in {} with {}", ON_CPU[0] / trials, search.place, search.name)
+    };
+    let with = searches.iter().filter(|search| !WITHOUT.contains(&search.name));
+    let published: Vec<String> = with.map(published).collect();
+    format!(
+        "Trials until within so much of the best recorded: medians over all runs, in parentheses the share of them that gets there. *Times \
+         fewer*: trials without a history over trials with it, of each workload (geometric mean over {} seeds; who does not get there \
+         counts as one trial more than there were); the geometric mean over the workloads, and in parentheses the quartiles. {} workloads, \
+         none of which the tuner's policy was chosen on. *With records* the database has {OF_EACH} records of each of the {KNOWN} nearest \
+         workloads, as any earlier run leaves them: of all but one in five of each family (*other shapes*), or of all other families. Nothing else is \
+         known: neither the model nor the schedules that ship. *Nothing known*: the same search of an empty database, from the \
+         analytic estimate as the tuner's does, or from no prior, as the paper's does (it reports 2 to 10 times). *Chance*: \
+         draws from the space. AutoTVM's trees take {:.0} trials to within {} on a CPU, as published (below): that is {}.",
+        bench.seeds,
+        bench.unseen_record.tasks.len(),
+        ON_CPU[0],
+        percent(QUALITIES[0]),
+        published.join(", "),
+    )
 }
