@@ -28,23 +28,23 @@ const ALIGNMENT: usize = 256;
 
 /// A network with its kernels and packed weights. Any number of threads may run it at once, each in a [`Workspace`] of its own.
 pub struct Compiled {
-    graph: Graph,
+    pub(crate) graph: Graph,
     cut: Cut,
-    plan: Plan,
-    threads: usize,
+    pub(crate) plan: Plan,
+    pub(crate) threads: usize,
     /// Of the plan's kernels.
-    kernels: Vec<Arc<Kernel>>,
+    pub(crate) kernels: Vec<Arc<Kernel>>,
     /// Of the plan's actions, where they run kernels.
-    packed: Vec<Option<Arc<Packed>>>,
+    pub(crate) packed: Vec<Option<Arc<Packed>>>,
     /// Constants that kernels read in runs beside what was packed of them, by action and operand.
-    unpacked: Vec<Vec<Option<HostMemory>>>,
+    pub(crate) unpacked: Vec<Vec<Option<HostMemory>>>,
     /// Of the plan's slots, where they hold constants.
-    constants: Vec<Option<HostMemory>>,
+    pub(crate) constants: Vec<Option<HostMemory>>,
     /// Of the plan's slots, where they do not: their first bytes in a workspace's memory.
-    places: Vec<usize>,
+    pub(crate) places: Vec<usize>,
     /// Of the plan's actions, where they run kernels: the first bytes of their scratch.
-    scratch: Vec<usize>,
-    bytes: usize,
+    pub(crate) scratch: Vec<usize>,
+    pub(crate) bytes: usize,
 }
 
 /// What one run at a time needs: a team of threads, and memory for all tensors on the way.

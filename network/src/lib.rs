@@ -13,6 +13,7 @@
 //! | `layouts`, `minimise` | which layout every tensor has, and which schedule every step |
 //! | `arena`, `strided` | where tensors lie, copies of elements that lie apart |
 //! | `compiled` | a network that runs: [`Compiled`], [`Workspace`] |
+//! | `library`, `library/` | networks as shared libraries: [`Library`] |
 //! | `builder`, `builder/` | graphs layer by layer, and where their weights are from: [`Builder`] |
 //! | `zoo`, `zoo/` | networks that come with the library |
 //! | `turns` | networks timed beside each other |
@@ -35,6 +36,7 @@ mod error;
 mod evaluate;
 mod graph;
 mod layouts;
+mod library;
 mod minimise;
 mod plan;
 mod planned;
@@ -49,6 +51,8 @@ pub use compiled::{Compiled, StepError, StepTime, Workspace};
 pub use error::{CheckError, CompileError, GraphError, OpError, RunError};
 pub use evaluate::EvaluateError;
 pub use graph::{Graph, Node, NodeId, Output};
+pub use library::error::LibraryError;
+pub use library::{Library, identifier};
 pub use op::Op;
 pub use planned::{PlannedKernel, PlannedStep, planned};
 pub use race::{RaceError, race};

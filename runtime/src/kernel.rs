@@ -1,6 +1,7 @@
 //! A built kernel, loaded.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -49,6 +50,13 @@ pub struct Packed<D: Device = Cpu> {
     kernel: u64,
     /// Of the plan's packed buffers, in their order.
     memory: Vec<D::Memory>,
+}
+
+impl<D: Device> Packed<D> {
+    /// What is in the plan's packed buffers, in their order; a memory may be larger than its buffer.
+    pub fn memory(&self) -> &[D::Memory] {
+        &self.memory
+    }
 }
 
 /// What a kernel needs beside its operands while it runs: for one run at a time.
@@ -166,16 +174,24 @@ impl<D: Device> Kernel<D> {
             return Err(KernelError::Scratch { found: bytes, needed });
         }
 
-        let mut first = 0;
         let mut parts = Vec::new();
-        for part in self.scratch_parts(device) {
-            let end = part.and_then(|bytes| bytes.checked_add(first)).ok_or(KernelError::Overflow)?;
+        for range in self.scratch_ranges(device)? {
             // SAFETY: the memory is nobody else's, and its parts do not overlap.
-            parts.push(unsafe { device.part(&memory, first..end) }?);
-            first = end;
+            parts.push(unsafe { device.part(&memory, range) }?);
         }
         let private = parts.split_off(self.buffers(is_scratch).count());
         Ok(Scratch { kernel: self.id, memory: parts, private })
+    }
+
+    /// Where scratch lies in its [memory](Kernel::scratch_in): each scratch buffer in the order of the plan, then what is private to each host
+    /// thread, if anything is.
+    pub fn scratch_ranges(&self, device: &D) -> Result<Vec<Range<usize>>, KernelError> {
+        let mut first = 0;
+        let range = |part: Option<usize>| {
+            let end = part.and_then(|bytes| bytes.checked_add(first)).ok_or(KernelError::Overflow)?;
+            Ok(std::mem::replace(&mut first, end)..end)
+        };
+        self.scratch_parts(device).map(range).collect()
     }
 
     /// Bytes of each scratch buffer and each thread's private memory, rounded up; `None` for one that is too large.

@@ -39,6 +39,9 @@ pub enum AssembleError {
         /// The displacement.
         bytes: i64,
     },
+    /// Something leads to a label that is nowhere.
+    #[error("a jump to a label that is nowhere")]
+    Label,
     /// A buffer of register scope is not indexed by constants and whole vectors that do not overlap.
     #[error("the elements of '{buffer}' cannot be given registers")]
     RegisterIndex {

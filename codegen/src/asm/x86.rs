@@ -9,7 +9,11 @@ use autotune_ir::target::Isa;
 
 mod control;
 mod encode;
+mod routine;
 mod vectors;
+
+pub use encode::Integer;
+pub use routine::{Condition, Label, Routine};
 
 /// Emits instructions of either instruction set.
 pub(super) struct X86 {

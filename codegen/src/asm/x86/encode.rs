@@ -4,7 +4,8 @@ use crate::asm::error::{AssembleError, Failure};
 
 /// An integer register, by its number in an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Integer {
+#[allow(missing_docs)]
+pub enum Integer {
     Rax,
     Rcx,
     Rdx,
@@ -87,6 +88,8 @@ pub(super) enum Goal {
     Leaf(usize),
     /// An offset in the code.
     Code(usize),
+    /// A place outside the code, by its distance from the first byte of the code.
+    Outside(i64),
     /// Eight words of which the first so many have all bits set.
     Mask(u8),
     /// An element of these bits.
@@ -97,7 +100,7 @@ impl Goal {
     fn constant(self) -> Option<u32> {
         match self {
             Goal::Constant(bits) => Some(bits),
-            Goal::Leaf(_) | Goal::Code(_) | Goal::Mask(_) => None,
+            Goal::Leaf(_) | Goal::Code(_) | Goal::Outside(_) | Goal::Mask(_) => None,
         }
     }
 }
@@ -240,12 +243,13 @@ impl Code {
         let constant_at = |bits: u32| first_constant + 4 * constants.partition_point(|&other| other < bits);
         for (end, goal) in self.goals {
             let at = match goal {
-                Goal::Leaf(i) => leaves[i],
-                Goal::Code(at) => at,
-                Goal::Mask(lanes) => masks + 32 - 4 * lanes as usize,
-                Goal::Constant(bits) => constant_at(bits),
+                Goal::Leaf(i) => leaves[i] as i64,
+                Goal::Code(at) => at as i64,
+                Goal::Outside(at) => at,
+                Goal::Mask(lanes) => (masks + 32 - 4 * lanes as usize) as i64,
+                Goal::Constant(bits) => constant_at(bits) as i64,
             };
-            let distance = at as i64 - end as i64;
+            let distance = at - end as i64;
             let disp = i32::try_from(distance).map_err(|_| AssembleError::Displacement { bytes: distance })?;
             bytes[end - 4..end].copy_from_slice(&disp.to_le_bytes());
         }

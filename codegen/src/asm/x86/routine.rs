@@ -1,0 +1,291 @@
+//! Functions that are written instruction by instruction, for what is around kernels.
+
+use super::encode::{Address, Code, Goal, Integer, Place};
+use crate::asm::error::AssembleError;
+
+/// Functions, one behind the other: integers of 64 bits, addresses of a register and a constant, and places outside by their distance.
+///
+/// ```
+/// use autotune_codegen::asm::x86::{Condition, Integer::{Rax, Rdi}, Routine};
+///
+/// let mut sum = Routine::default(); // of 1 to rdi, which is at least 1
+/// sum.set(Rax, 0);
+/// let top = sum.here();
+/// sum.add(Rax, Rdi);
+/// sum.add_value(Rdi, -1);
+/// sum.jump_if(Condition::NotEqual, top);
+/// sum.ret();
+/// assert_eq!(sum.finish()?.len(), 22);
+/// # Ok::<(), autotune_codegen::asm::AssembleError>(())
+/// ```
+#[derive(Default)]
+pub struct Routine {
+    code: Code,
+    /// Where labels are, once they are anywhere.
+    labels: Vec<Option<usize>>,
+    /// Numbers of goals, and the labels that they lead to.
+    jumps: Vec<(usize, Label)>,
+}
+
+/// A place in the code, known when it is [bound](Routine::bind).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label(usize);
+
+/// What a comparison has found, by its number in opcodes; `Below` and `AtLeast` are of numbers without a sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Condition {
+    Below = 2,
+    AtLeast = 3,
+    Equal = 4,
+    NotEqual = 5,
+}
+
+impl Routine {
+    /// Offset of the next instruction.
+    pub fn offset(&self) -> usize {
+        self.code.here()
+    }
+
+    /// Begins the next instruction at a multiple of 16, where nothing runs into.
+    pub fn align(&mut self) {
+        while !self.offset().is_multiple_of(16) {
+            self.code.plain(&[0xcc]);
+        }
+    }
+
+    /// A label that is bound later.
+    pub fn label(&mut self) -> Label {
+        self.labels.push(None);
+        Label(self.labels.len() - 1)
+    }
+
+    /// The label is here.
+    pub fn bind(&mut self, label: Label) {
+        self.labels[label.0] = Some(self.offset());
+    }
+
+    /// A label that is here.
+    pub fn here(&mut self) -> Label {
+        let label = self.label();
+        self.bind(label);
+        label
+    }
+
+    fn lead_to(&mut self, label: Label) {
+        let goal = self.code.lead_to(Goal::Code(0));
+        self.jumps.push((goal, label));
+    }
+
+    /// Goes on at a label.
+    pub fn jump(&mut self, to: Label) {
+        self.code.plain(&[0xe9]);
+        self.lead_to(to);
+    }
+
+    /// Goes on at a label if what was compared, or computed, last was so.
+    pub fn jump_if(&mut self, condition: Condition, to: Label) {
+        self.code.plain(&[0x0f, 0x80 | condition as u8]);
+        self.lead_to(to);
+    }
+
+    /// Goes on where a register points to.
+    pub fn jump_register(&mut self, to: Integer) {
+        self.code.legacy(false, 0xff, 4, to);
+    }
+
+    /// Calls a function of these.
+    pub fn call(&mut self, function: Label) {
+        self.code.plain(&[0xe8]);
+        self.lead_to(function);
+    }
+
+    /// Calls the function so many bytes behind the first one of these, or in front of it.
+    pub fn call_outside(&mut self, distance: i64) {
+        self.code.plain(&[0xe8]);
+        self.code.lead_to(Goal::Outside(distance));
+    }
+
+    /// Calls the function that a register points to.
+    pub fn call_register(&mut self, function: Integer) {
+        self.code.legacy(false, 0xff, 2, function);
+    }
+
+    /// Returns from a function.
+    pub fn ret(&mut self) {
+        self.code.plain(&[0xc3]);
+    }
+
+    /// Saves a register on the stack.
+    pub fn push(&mut self, register: Integer) {
+        self.code.short(false, 0x50, register, 0, 0);
+    }
+
+    /// Takes it back.
+    pub fn pop(&mut self, register: Integer) {
+        self.code.short(false, 0x58, register, 0, 0);
+    }
+
+    /// `to = value`; changes no flags.
+    pub fn set(&mut self, to: Integer, value: i64) {
+        match (u32::try_from(value), i32::try_from(value)) {
+            // The upper half becomes zero.
+            (Ok(low), _) => self.code.short(false, 0xb8, to, low.into(), 4),
+            (_, Ok(low)) => {
+                self.code.legacy(true, 0xc7, 0, to);
+                self.code.immediate(low.into(), 4);
+            }
+            _ => self.code.short(true, 0xb8, to, value as u64, 8),
+        }
+    }
+
+    /// `to = from`.
+    pub fn copy(&mut self, to: Integer, from: Integer) {
+        self.code.legacy(true, 0x8b, to as u8, from);
+    }
+
+    /// `to = [base + disp]`.
+    pub fn load(&mut self, to: Integer, base: Integer, disp: i32) {
+        self.code.legacy(true, 0x8b, to as u8, Address { base, disp });
+    }
+
+    /// The same of 32 bits, with zeros above.
+    pub fn load_half(&mut self, to: Integer, base: Integer, disp: i32) {
+        self.code.legacy(false, 0x8b, to as u8, Address { base, disp });
+    }
+
+    /// `[base + disp] = from`.
+    pub fn store(&mut self, base: Integer, disp: i32, from: Integer) {
+        self.code.legacy(true, 0x89, from as u8, Address { base, disp });
+    }
+
+    /// The same of 32 bits.
+    pub fn store_half(&mut self, base: Integer, disp: i32, from: Integer) {
+        self.code.legacy(false, 0x89, from as u8, Address { base, disp });
+    }
+
+    /// 16 bytes from one place to another, through xmm0.
+    pub fn copy_16_bytes(&mut self, (to, to_disp): (Integer, i32), (from, from_disp): (Integer, i32)) {
+        self.code.legacy(false, 0x0f10, 0, Address { base: from, disp: from_disp });
+        self.code.legacy(false, 0x0f11, 0, Address { base: to, disp: to_disp });
+    }
+
+    /// rcx bytes from where rsi points to to where rdi does; both point behind them then, and rcx is 0.
+    pub fn copy_bytes(&mut self) {
+        self.code.plain(&[0xf3, 0xa4]);
+    }
+
+    /// `to` = the f32 at `[base]`, without what is behind its point: at least 0, at most what the other one, below 2^24, says. What is no
+    /// number is 0. Changes xmm0 and xmm1.
+    pub fn load_index(&mut self, to: Integer, base: Integer, most: u32) {
+        let at = Address { base, disp: 0 };
+        self.code.plain(&[0x0f, 0x57, 0xc9]); // xorps xmm1, xmm1
+        self.code.plain(&[0xf3]);
+        self.code.legacy(false, 0x0f10, 0, at); // movss xmm0, [base]
+        self.code.plain(&[0xf3, 0x0f, 0x5f, 0xc1]); // maxss xmm0, xmm1
+        self.set(to, (most as f32).to_bits().into());
+        self.code.plain(&[0x66]);
+        self.code.legacy(false, 0x0f6e, 1, to); // movd xmm1, to
+        self.code.plain(&[0xf3, 0x0f, 0x5d, 0xc1]); // minss xmm0, xmm1
+        self.code.plain(&[0xf3]);
+        self.code.legacy(false, 0x0f2c, to as u8, Place::Register(0)); // cvttss2si to, xmm0
+    }
+
+    /// `to = base + disp`.
+    pub fn point(&mut self, to: Integer, base: Integer, disp: i32) {
+        self.code.legacy(true, 0x8d, to as u8, Address { base, disp });
+    }
+
+    /// `to` = the address of a place outside, by its distance from the first byte of the code.
+    pub fn point_outside(&mut self, to: Integer, distance: i64) {
+        self.code.legacy(true, 0x8d, to as u8, Place::Constant);
+        self.code.goal(Goal::Outside(distance));
+    }
+
+    /// `to` = the address of a label.
+    pub fn point_label(&mut self, to: Integer, label: Label) {
+        self.code.legacy(true, 0x8d, to as u8, Place::Constant);
+        let goal = self.code.goal(Goal::Code(0));
+        self.jumps.push((goal, label));
+    }
+
+    /// `to += from`.
+    pub fn add(&mut self, to: Integer, from: Integer) {
+        self.code.legacy(true, 0x03, to as u8, from);
+    }
+
+    /// `to += value`.
+    pub fn add_value(&mut self, to: Integer, value: i32) {
+        self.code.legacy(true, 0x81, 0, to);
+        self.code.immediate(value.into(), 4);
+    }
+
+    /// `[base + disp] += value`.
+    pub fn add_to(&mut self, base: Integer, disp: i32, value: i32) {
+        self.code.legacy(true, 0x81, 0, Address { base, disp });
+        self.code.immediate(value.into(), 4);
+    }
+
+    /// `to *= from`.
+    pub fn multiply(&mut self, to: Integer, from: Integer) {
+        self.code.legacy(true, 0x0faf, to as u8, from);
+    }
+
+    /// `to *= value`.
+    pub fn multiply_value(&mut self, to: Integer, value: i32) {
+        self.code.legacy(true, 0x69, to as u8, to);
+        self.code.immediate(value.into(), 4);
+    }
+
+    /// `rax /= [base + disp]`, numbers without a sign; the remainder is in rdx.
+    pub fn divide(&mut self, base: Integer, disp: i32) {
+        self.set(Integer::Rdx, 0);
+        self.code.legacy(true, 0xf7, 6, Address { base, disp });
+    }
+
+    /// Compares two registers.
+    pub fn compare(&mut self, left: Integer, right: Integer) {
+        self.code.legacy(true, 0x3b, left as u8, right);
+    }
+
+    /// Compares the lower 32 bits of two registers.
+    pub fn compare_halves(&mut self, left: Integer, right: Integer) {
+        self.code.legacy(false, 0x3b, left as u8, right);
+    }
+
+    /// Compares a register with `[base + disp]`.
+    pub fn compare_with(&mut self, left: Integer, base: Integer, disp: i32) {
+        self.code.legacy(true, 0x3b, left as u8, Address { base, disp });
+    }
+
+    /// Compares a register with a value.
+    pub fn compare_value(&mut self, left: Integer, right: i32) {
+        self.code.legacy(true, 0x81, 7, left);
+        self.code.immediate(right.into(), 4);
+    }
+
+    /// `register &= bits`, of 32 bits, with zeros above; equal is none.
+    pub fn and(&mut self, register: Integer, bits: u32) {
+        self.code.legacy(false, 0x81, 4, register);
+        self.code.immediate(bits.into(), 4);
+    }
+
+    /// What the processor is: leaf eax, subleaf ecx, into eax, ebx, ecx and edx.
+    pub fn cpuid(&mut self) {
+        self.code.plain(&[0x0f, 0xa2]);
+    }
+
+    /// Which registers the system keeps: number ecx, into eax and edx.
+    pub fn xgetbv(&mut self) {
+        self.code.plain(&[0x0f, 0x01, 0xd0]);
+    }
+
+    /// The code. Every label that something leads to must be bound.
+    pub fn finish(mut self) -> Result<Vec<u8>, AssembleError> {
+        for (goal, label) in self.jumps {
+            let at = self.labels[label.0].ok_or(AssembleError::Label)?;
+            self.code.aim(goal, Goal::Code(at));
+        }
+        Ok(self.code.finish(&[]).map_err(|failure| *failure)?.0)
+    }
+}

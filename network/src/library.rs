@@ -1,0 +1,204 @@
+//! A network as a shared library: machine code, packed weights, and functions that C calls ([`Library`]).
+//!
+//! | file | what it owns |
+//! |---|---|
+//! | `steps`, `weights` | the plan's actions as code and places; weights, each once |
+//! | `driver`, `copy` | the code around kernels: what the library's functions do |
+//! | `processor` | which instructions it is made of, and whether they are there |
+//! | `export`, `description` | which functions there are; what inputs and outputs are called |
+//! | `elf` | the file |
+//! | `header`, `name` | the same for C |
+
+use std::io::{self, Write};
+
+use autotune_ir::Isa;
+
+use crate::compiled::Compiled;
+use crate::graph::{Node, NodeId};
+use description::{Data, Described};
+use driver::{Distances, HEADER_BYTES, Job};
+use elf::{Contents, Function, Places};
+use error::LibraryError;
+use export::{Export, Fault, Side};
+use processor::Features;
+use steps::Steps;
+use weights::Weights;
+
+mod copy;
+mod description;
+mod driver;
+mod elf;
+pub(crate) mod error;
+mod export;
+mod header;
+mod name;
+mod processor;
+mod steps;
+mod weights;
+
+pub use name::identifier;
+
+/// Addresses are numbers of 32 bits with a sign.
+const MOST_BYTES: usize = i32::MAX as usize;
+
+/// A network as a shared library for x86-64 and Linux, which needs no other library, allocates nothing and calls no system.
+///
+/// ```no_run
+/// use autotune_ir::Target;
+/// use autotune_network::{Compiled, Library, zoo};
+///
+/// let network = Compiled::new(&zoo::graph("dqn")?, None, &Target::detect("cpu", None)?)?;
+/// let library = Library::of(&network, "dqn", "dqn.so")?;
+/// library.write(&mut std::fs::File::create("dqn.so")?)?;
+/// std::fs::write("dqn.h", library.header())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Library<'a> {
+    name: String,
+    soname: String,
+    isa: Option<Isa>,
+    tensors: [Vec<Described>; 2],
+    workspace_bytes: usize,
+    rodata: Vec<u8>,
+    weights: Weights<'a>,
+    text: Vec<u8>,
+    functions: Vec<Function>,
+}
+
+/// Texts and records in the read-only data.
+struct Texts {
+    data: Data,
+    records: [usize; 2],
+    instruction_set: usize,
+    faults: [usize; Fault::ALL.len()],
+}
+
+impl<'a> Library<'a> {
+    /// The library of a network. Names of its functions begin with `name`, an [`identifier`]; `soname` is the name of the file that programs which are
+    /// linked with it look for.
+    pub fn of(network: &'a Compiled, name: &str, soname: &str) -> Result<Self, LibraryError> {
+        let Steps { steps, text: mut kernels, weights, inputs, outputs } = Steps::of(network)?;
+        let isas = network.schedules().iter().filter_map(|tuned| Some(tuned.target().cpu()?.isa));
+        let isa = isas.max_by_key(|isa| isa.vector_bytes());
+        let graph = network.graph();
+        let described =
+            |name: &str, node: &Node| Described { name: name.into(), element: node.element, shape: node.shape.clone() };
+        let input = |&id: &NodeId| described(&graph.node(id).name, graph.node(id));
+        let tensors = [
+            graph.inputs().iter().map(input).collect::<Vec<_>>(),
+            graph.outputs().iter().map(|output| described(&output.name, graph.node(output.node))).collect(),
+        ];
+        let workspace_bytes = HEADER_BYTES + network.workspace_bytes();
+        if workspace_bytes > MOST_BYTES || weights.bytes() > MOST_BYTES {
+            return Err(LibraryError::TooLarge);
+        }
+
+        let texts = Texts::of(isa, &tensors);
+        let (name, soname) = (name.into(), soname.into());
+        let rodata = texts.data.bytes.clone();
+        let (text, functions) = (Vec::new(), Vec::new());
+        let mut library = Self { name, soname, isa, tensors, workspace_bytes, rodata, weights, text, functions };
+
+        // The driver is behind the kernels, whose places it must know.
+        kernels.resize(kernels.len().next_multiple_of(64), 0xcc);
+        let places = Places::of(&library.contents(&library.names()));
+        let driver_at = places.text as i64 + kernels.len() as i64;
+        let job = Job {
+            steps: &steps,
+            places: [&inputs, &outputs],
+            tensors: [&library.tensors[0], &library.tensors[1]],
+            features: isa.and_then(Features::of).unwrap_or_default(),
+            threads: network.threads,
+            workspace_bytes,
+            at: texts.distances(&places, driver_at),
+        };
+        let (driver, functions) = driver::driver(&job)?;
+        library.functions = functions.into_iter().map(|f| Function { first: kernels.len() + f.first, ..f }).collect();
+        kernels.extend(driver);
+        library.text = kernels;
+        if places.text as usize + library.text.len() > MOST_BYTES {
+            return Err(LibraryError::TooLarge);
+        }
+        Ok(library)
+    }
+
+    /// Bytes of machine code.
+    pub fn code_bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Bytes of weights.
+    pub fn weight_bytes(&self) -> usize {
+        self.weights.bytes()
+    }
+
+    /// Bytes that every caller needs for a run.
+    pub fn workspace_bytes(&self) -> usize {
+        self.workspace_bytes
+    }
+
+    /// What names of its functions begin with.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The instructions that it is made of, in words.
+    pub fn instruction_set(&self) -> &'static str {
+        instruction_set(self.isa)
+    }
+
+    /// The header for C and C++.
+    pub fn header(&self) -> String {
+        header::header(self)
+    }
+
+    /// Writes the file, from its first byte to its last.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let names = self.names();
+        let contents = self.contents(&names);
+        elf::write(&contents, &self.rodata, self.weights.pieces(), &self.text, &self.functions, out)
+    }
+
+    /// The names of its functions.
+    fn names(&self) -> Vec<String> {
+        Export::all().into_iter().map(|export| format!("{}_{}", self.name, export.word())).collect()
+    }
+
+    fn contents<'n>(&'n self, functions: &'n [String]) -> Contents<'n> {
+        Contents { soname: &self.soname, functions, rodata: self.rodata.len(), weights: self.weights.bytes() }
+    }
+
+    fn tensors(&self, side: Side) -> &[Described] {
+        &self.tensors[side as usize]
+    }
+}
+
+impl Texts {
+    fn of(isa: Option<Isa>, [inputs, outputs]: &[Vec<Described>; 2]) -> Self {
+        let mut data = Data::default();
+        let instruction_set = data.text(instruction_set(isa));
+        let faults = Fault::ALL.map(|fault| data.text(fault.words().1));
+        let records = [data.records(inputs), data.records(outputs)];
+        Self { data, records, instruction_set, faults }
+    }
+
+    fn distances(&self, places: &Places, driver: i64) -> Distances {
+        let text = |at: usize| places.rodata as i64 + at as i64 - driver;
+        Distances {
+            library: -driver,
+            weights: places.weights as i64 - driver,
+            text: places.text as i64 - driver,
+            records: self.records.map(text),
+            instruction_set: text(self.instruction_set),
+            faults: self.faults.map(text),
+        }
+    }
+}
+
+fn instruction_set(isa: Option<Isa>) -> &'static str {
+    match isa {
+        Some(Isa::Avx512) => "x86-64 with AVX-512 F and VL",
+        Some(Isa::Avx2) => "x86-64 with AVX2 and FMA",
+        _ => "x86-64",
+    }
+}

@@ -1,0 +1,121 @@
+//! Code that copies elements which lie apart.
+
+use autotune_codegen::asm::x86::Integer::{Rax, Rcx, Rdi, Rsi, Rsp};
+use autotune_codegen::asm::x86::{Condition, Routine};
+
+use crate::cut::Strided;
+
+/// Bytes of an element.
+const ELEMENT: i64 = 4;
+
+/// Rows of at most so many bytes are copied by moves that are written out.
+const WRITTEN_OUT: i64 = 128;
+
+/// Loops, outermost first, of so many iterations between places so many bytes apart.
+struct Loops(Vec<Loop>);
+
+#[derive(Clone, Copy)]
+struct Loop {
+    count: i64,
+    read: i64,
+    write: i64,
+}
+
+impl Loops {
+    /// Those of a copy, as few as there can be; `None` if nothing is copied.
+    fn of(strided: &Strided) -> Option<Self> {
+        if strided.extents.contains(&0) {
+            return None;
+        }
+        let axes = strided.extents.iter().zip(strided.read.iter().zip(&strided.write));
+        let mut loops: Vec<Loop> = Vec::new();
+        for (&extent, (&read, &write)) in axes.filter(|(extent, _)| **extent != 1) {
+            let next = Loop { count: extent as i64, read: ELEMENT * read as i64, write: ELEMENT * write as i64 };
+            match loops.last_mut() {
+                // The one is as far from the next as all of the inner ones are long.
+                Some(last) if last.read == next.read * next.count && last.write == next.write * next.count => {
+                    *last = Loop { count: last.count * next.count, ..next };
+                }
+                _ => loops.push(next),
+            }
+        }
+        Some(Self(loops))
+    }
+}
+
+/// Slots of eight bytes that copies count in.
+pub(super) fn slots(strided: &Strided) -> usize {
+    Loops::of(strided).map_or(0, |loops| loops.0.len())
+}
+
+/// Copies elements from where rsi points to, the first that is read, to where rdi does, counting in slots from `[rsp + counters]` on. Changes rax,
+/// rcx, rsi and rdi.
+///
+/// Distances must be numbers of 32 bits.
+pub(super) fn emit(routine: &mut Routine, strided: &Strided, counters: i32) {
+    if let Some(Loops(loops)) = Loops::of(strided) {
+        emit_loops(routine, &loops, counters);
+    }
+}
+
+/// Returns by how much rsi and rdi have moved.
+fn emit_loops(routine: &mut Routine, loops: &[Loop], counter: i32) -> (i64, i64) {
+    let (outer, inner) = match loops {
+        [] => return emit_row(routine, ELEMENT),
+        [Loop { count, read: ELEMENT, write: ELEMENT }] => return emit_row(routine, ELEMENT * count),
+        [outer, inner @ ..] => (*outer, inner),
+    };
+    let is_innermost = inner.is_empty();
+    routine.set(Rcx, outer.count);
+    if !is_innermost {
+        routine.store(Rsp, counter, Rcx);
+    }
+    let top = routine.here();
+    let (read, write) = emit_loops(routine, inner, counter + 8);
+    advance(routine, outer.read - read, outer.write - write);
+    if is_innermost {
+        routine.add_value(Rcx, -1);
+    } else {
+        routine.add_to(Rsp, counter, -1);
+    }
+    routine.jump_if(Condition::NotEqual, top);
+    (outer.count * outer.read, outer.count * outer.write)
+}
+
+/// Moves rsi and rdi.
+fn advance(routine: &mut Routine, read: i64, write: i64) {
+    for (register, bytes) in [(Rsi, read), (Rdi, write)] {
+        if bytes != 0 {
+            routine.add_value(register, bytes as i32);
+        }
+    }
+}
+
+/// Copies bytes that lie in one piece; returns by how much rsi and rdi have moved. Changes rcx only if they are more than an element.
+fn emit_row(routine: &mut Routine, bytes: i64) -> (i64, i64) {
+    if bytes > WRITTEN_OUT {
+        routine.set(Rcx, bytes);
+        routine.copy_bytes();
+        return (bytes, bytes);
+    }
+    let mut at = 0;
+    while at < bytes as i32 {
+        match bytes as i32 - at {
+            16.. => {
+                routine.copy_16_bytes((Rdi, at), (Rsi, at));
+                at += 16;
+            }
+            8.. => {
+                routine.load(Rax, Rsi, at);
+                routine.store(Rdi, at, Rax);
+                at += 8;
+            }
+            _ => {
+                routine.load_half(Rax, Rsi, at);
+                routine.store_half(Rdi, at, Rax);
+                at += 4;
+            }
+        }
+    }
+    (0, 0)
+}

@@ -1,0 +1,128 @@
+//! What a library says of its inputs and outputs: texts and numbers, and the functions that find them.
+//!
+//! A record of a tensor is five numbers. What is no number itself, is its distance from the record: nothing has to be relocated.
+
+use autotune_codegen::asm::x86::Integer::{Rax, Rdi};
+use autotune_codegen::asm::x86::{Condition, Routine};
+
+use crate::tensor::Element;
+
+/// An input or an output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Described {
+    pub(super) name: String,
+    pub(super) element: Element,
+    pub(super) shape: Vec<usize>,
+}
+
+impl Described {
+    pub(super) fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.elements() * size_of::<f32>()
+    }
+}
+
+/// What is asked of a tensor, by its place in a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Field {
+    Name,
+    Element,
+    Shape,
+    Rank,
+    Elements,
+}
+
+impl Field {
+    pub(super) const ALL: [Self; 5] = [Self::Name, Self::Element, Self::Rank, Self::Shape, Self::Elements];
+
+    /// What the names of functions end with.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Element => "type",
+            Self::Shape => "shape",
+            Self::Rank => "rank",
+            Self::Elements => "elements",
+        }
+    }
+
+    /// What functions return, in C.
+    pub(super) fn c_type(self) -> &'static str {
+        match self {
+            Self::Name | Self::Element => "const char *",
+            Self::Shape => "const size_t *",
+            Self::Rank | Self::Elements => "size_t ",
+        }
+    }
+
+    fn is_number(self) -> bool {
+        matches!(self, Self::Rank | Self::Elements)
+    }
+}
+
+const RECORD_BYTES: usize = 40;
+
+/// Records, numbers and texts, by where they are.
+#[derive(Default)]
+pub(super) struct Data {
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Data {
+    /// A text, with a zero behind it.
+    pub(super) fn text(&mut self, text: &str) -> usize {
+        let first = self.bytes.len();
+        // Nothing of a name is behind a zero within it.
+        self.bytes.extend(text.bytes().take_while(|&byte| byte != 0));
+        self.bytes.push(0);
+        first
+    }
+
+    /// Numbers of eight bytes.
+    fn numbers(&mut self, numbers: impl IntoIterator<Item = i64>) -> usize {
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        let first = self.bytes.len();
+        self.bytes.extend(numbers.into_iter().flat_map(i64::to_le_bytes));
+        first
+    }
+
+    /// Records, one behind the other.
+    pub(super) fn records(&mut self, tensors: &[Described]) -> usize {
+        let parts: Vec<[usize; 3]> = tensors.iter().map(|tensor| self.parts(tensor)).collect();
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        let first = self.bytes.len();
+        for (number, (tensor, parts)) in tensors.iter().zip(parts).enumerate() {
+            let distance = |part: usize| part as i64 - (first + number * RECORD_BYTES) as i64;
+            let [name, element, shape] = parts.map(distance);
+            self.numbers([name, element, shape, tensor.shape.len() as i64, tensor.elements() as i64]);
+        }
+        first
+    }
+
+    /// Name, type and shape.
+    fn parts(&mut self, tensor: &Described) -> [usize; 3] {
+        let (name, element) = (self.text(&tensor.name), self.text(&tensor.element.to_string()));
+        [name, element, self.numbers(tensor.shape.iter().map(|&extent| extent as i64))]
+    }
+}
+
+/// A function of the number of a tensor: a field of its record, of which there are so many at a distance; null or zero where there is no such tensor.
+pub(super) fn emit(routine: &mut Routine, field: Field, count: usize, records: i64) {
+    let none = routine.label();
+    routine.compare_value(Rdi, count as i32);
+    routine.jump_if(Condition::AtLeast, none);
+    routine.multiply_value(Rdi, RECORD_BYTES as i32);
+    routine.point_outside(Rax, records);
+    routine.add(Rdi, Rax);
+    routine.load(Rax, Rdi, 8 * field as i32);
+    if !field.is_number() {
+        routine.add(Rax, Rdi);
+    }
+    routine.ret();
+    routine.bind(none);
+    routine.set(Rax, 0);
+    routine.ret();
+}

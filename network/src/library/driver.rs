@@ -1,0 +1,357 @@
+//! The functions that programs call, in machine code: they check what they are given, and do the steps one after the other.
+//!
+//! While a network runs, rbx is the workspace, r12 and r13 are the caller's threads and their context, r14 the inputs and r15 the outputs. On the
+//! stack are what the threads share of a stage, the buffers of a kernel, and counters of copies. The workspace begins with a word that says who
+//! initialised it, the address of the library.
+
+use autotune_codegen::asm::AssembleError;
+use autotune_codegen::asm::x86::Integer::{R8, R9, R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
+use autotune_codegen::asm::x86::{Condition, Integer, Label, Routine};
+
+use super::copy;
+use super::description::{self, Described};
+use super::elf::Function;
+use super::export::{ALIGNMENT, Export, Fault, Side};
+use super::processor::{self, Features};
+use super::steps::{KernelStep, Place, Rows, Step};
+
+/// Bytes of a workspace before its tensors.
+pub(super) const HEADER_BYTES: usize = ALIGNMENT;
+
+/// Registers that a function must preserve.
+const PRESERVED: [Integer; 6] = [Rbx, Rbp, R12, R13, R14, R15];
+
+/// What threads share of a stage, by its place on the stack.
+const FUNCTION: i32 = 0;
+const BUFFERS: i32 = 8;
+const PRIVATE: i32 = 16;
+const PRIVATE_STRIDE: i32 = 24;
+const TASKS: i32 = 32;
+const PARTS: i32 = 40;
+/// Behind them the buffers of a kernel.
+const TABLE: i32 = 48;
+
+/// What a driver is made for.
+pub(super) struct Job<'a> {
+    pub(super) steps: &'a [Step],
+    /// Of inputs and outputs.
+    pub(super) places: [&'a [Place]; 2],
+    pub(super) tensors: [&'a [Described]; 2],
+    pub(super) features: Features,
+    pub(super) threads: usize,
+    pub(super) workspace_bytes: usize,
+    pub(super) at: Distances,
+}
+
+/// Distances from the first byte of the driver.
+pub(super) struct Distances {
+    /// Of the first byte of the library, of the weights, of the kernels.
+    pub(super) library: i64,
+    pub(super) weights: i64,
+    pub(super) text: i64,
+    /// Of what inputs and outputs are.
+    pub(super) records: [i64; 2],
+    /// Of texts.
+    pub(super) instruction_set: i64,
+    pub(super) faults: [i64; Fault::ALL.len()],
+}
+
+struct Driver<'a> {
+    job: &'a Job<'a>,
+    routine: Routine,
+    /// The function that has threads do a stage.
+    share: Label,
+    /// Where on the stack copies count.
+    counters: i32,
+}
+
+/// The functions of [`Export::all`], in this order, and their code.
+pub(super) fn driver(job: &Job) -> Result<(Vec<u8>, Vec<Function>), AssembleError> {
+    let buffers = job.steps.iter().map(|step| match step {
+        Step::Kernel(kernel) => kernel.buffers.len(),
+        _ => 0,
+    });
+    let counters = TABLE + 8 * buffers.max().unwrap_or(0) as i32;
+    let mut routine = Routine::default();
+    let share = routine.label();
+    let mut driver = Driver { job, routine, share, counters };
+    driver.threads();
+    let functions = Export::all().into_iter().map(|export| driver.function(export)).collect();
+    Ok((driver.routine.finish()?, functions))
+}
+
+impl Driver<'_> {
+    fn function(&mut self, export: Export) -> Function {
+        self.routine.align();
+        let first = self.routine.offset();
+        match export {
+            Export::WorkspaceBytes => self.constant(self.job.workspace_bytes),
+            Export::Threads => self.constant(self.job.threads),
+            Export::Count(side) => self.constant(self.job.tensors[side as usize].len()),
+            Export::InstructionSet => self.text(self.job.at.instruction_set),
+            Export::Of(side, field) => {
+                let records = self.job.at.records[side as usize];
+                description::emit(&mut self.routine, field, self.job.tensors[side as usize].len(), records);
+            }
+            Export::Error => self.error(),
+            Export::Init => self.init(),
+            Export::Run => self.run(),
+        }
+        Function { first, bytes: self.routine.offset() - first }
+    }
+
+    fn constant(&mut self, value: usize) {
+        self.routine.set(Rax, value as i64);
+        self.routine.ret();
+    }
+
+    fn text(&mut self, at: i64) {
+        self.routine.point_outside(Rax, at);
+        self.routine.ret();
+    }
+
+    /// `(int fault) -> const char *`.
+    fn error(&mut self) {
+        for (fault, at) in Fault::ALL.into_iter().zip(self.job.at.faults) {
+            let next = self.routine.label();
+            self.routine.set(Rax, fault as i64);
+            self.routine.compare_halves(Rdi, Rax);
+            self.routine.jump_if(Condition::NotEqual, next);
+            self.text(at);
+            self.routine.bind(next);
+        }
+        self.constant(0);
+    }
+
+    fn fail(&mut self, at: Label, fault: Fault) {
+        self.routine.bind(at);
+        self.constant(fault as usize);
+    }
+
+    /// `(void *workspace) -> int`.
+    fn init(&mut self) {
+        let (bad, lacking) = (self.routine.label(), self.routine.label());
+        self.check_workspace(bad);
+        self.routine.push(Rbx);
+        processor::emit_check(&mut self.routine, self.job.features, lacking);
+        self.routine.pop(Rbx);
+        self.routine.point_outside(Rax, self.job.at.library);
+        self.routine.store(Rdi, 0, Rax);
+        self.constant(Fault::None as usize);
+
+        self.routine.bind(lacking);
+        self.routine.pop(Rbx);
+        self.constant(Fault::Processor as usize);
+        self.fail(bad, Fault::Workspace);
+    }
+
+    /// Goes on at a label unless rdi is a workspace's address.
+    fn check_workspace(&mut self, bad: Label) {
+        self.routine.compare_value(Rdi, 0);
+        self.routine.jump_if(Condition::Equal, bad);
+        self.routine.copy(Rax, Rdi);
+        self.routine.and(Rax, ALIGNMENT as u32 - 1);
+        self.routine.jump_if(Condition::NotEqual, bad);
+    }
+
+    /// `(void *workspace, const float *const *inputs, float *const *outputs, parallel_for, void *context) -> int`.
+    fn run(&mut self) {
+        let [bad, not_initialised, no_tensor] = [(); 3].map(|()| self.routine.label());
+        self.check_workspace(bad);
+        self.routine.point_outside(Rax, self.job.at.library);
+        self.routine.compare_with(Rax, Rdi, 0);
+        self.routine.jump_if(Condition::NotEqual, not_initialised);
+        for (side, register) in Side::ALL.into_iter().zip([Rsi, Rdx]) {
+            self.check_tensors(side, register, no_tensor);
+        }
+
+        let frame = self.enter();
+        self.move_tensors(Side::Input);
+        for step in self.job.steps {
+            match step {
+                Step::Kernel(kernel) => self.kernel(kernel),
+                Step::Copy { strided, from, to } => {
+                    self.point(Rsi, *from, 4 * strided.from);
+                    self.point(Rdi, *to, 0);
+                    copy::emit(&mut self.routine, strided, self.counters);
+                }
+                Step::Rows(rows) => self.rows(rows),
+            }
+        }
+        self.move_tensors(Side::Output);
+        self.leave(frame);
+        self.constant(Fault::None as usize);
+
+        self.fail(bad, Fault::Workspace);
+        self.fail(not_initialised, Fault::NotInitialised);
+        self.fail(no_tensor, Fault::Tensor);
+    }
+
+    /// Goes on at a label if a pointer to a tensor that has elements is null.
+    fn check_tensors(&mut self, side: Side, pointers: Integer, missing: Label) {
+        for number in self.with_elements(side) {
+            self.routine.compare_value(pointers, 0);
+            self.routine.jump_if(Condition::Equal, missing);
+            self.routine.load(Rax, pointers, 8 * number as i32);
+            self.routine.compare_value(Rax, 0);
+            self.routine.jump_if(Condition::Equal, missing);
+        }
+    }
+
+    /// The numbers of tensors that have elements.
+    fn with_elements(&self, side: Side) -> Vec<usize> {
+        let tensors = self.job.tensors[side as usize].iter().enumerate();
+        tensors.filter(|(_, tensor)| tensor.elements() > 0).map(|(number, _)| number).collect()
+    }
+
+    /// Saves registers, and makes room on the stack; returns how much.
+    fn enter(&mut self) -> i32 {
+        PRESERVED.iter().for_each(|&register| self.routine.push(register));
+        for (to, from) in [(Rbx, Rdi), (R14, Rsi), (R15, Rdx), (R12, Rcx), (R13, R8)] {
+            self.routine.copy(to, from);
+        }
+        let slots = self.job.steps.iter().map(|step| match step {
+            Step::Copy { strided, .. } => copy::slots(strided),
+            _ => 0,
+        });
+        // With the return address and what was saved, calls find the stack aligned to 16 bytes.
+        let slots = slots.max().unwrap_or(0);
+        let frame = (self.counters as usize + 8 * slots).next_multiple_of(16) as i32 + 8;
+        self.routine.add_value(Rsp, -frame);
+        frame
+    }
+
+    fn leave(&mut self, frame: i32) {
+        self.routine.add_value(Rsp, frame);
+        PRESERVED.iter().rev().for_each(|&register| self.routine.pop(register));
+    }
+
+    /// Copies what the caller brings, or takes.
+    fn move_tensors(&mut self, side: Side) {
+        for number in self.with_elements(side) {
+            let (place, disp) = (self.job.places[side as usize][number], 8 * number as i32);
+            match side {
+                Side::Input => {
+                    self.routine.load(Rsi, R14, disp);
+                    self.point(Rdi, place, 0);
+                }
+                Side::Output => {
+                    self.point(Rsi, place, 0);
+                    self.routine.load(Rdi, R15, disp);
+                }
+            }
+            self.routine.set(Rcx, self.job.tensors[side as usize][number].bytes() as i64);
+            self.routine.copy_bytes();
+        }
+    }
+
+    /// `to` = the address so many bytes behind a place.
+    fn point(&mut self, to: Integer, place: Place, bytes: usize) {
+        match place {
+            Place::Workspace(first) => self.routine.point(to, Rbx, (HEADER_BYTES + first + bytes) as i32),
+            Place::Weights(first) => self.routine.point_outside(to, self.job.at.weights + (first + bytes) as i64),
+            Place::Absent => self.routine.set(to, 0),
+        }
+    }
+
+    fn kernel(&mut self, kernel: &KernelStep) {
+        for (number, &buffer) in kernel.buffers.iter().enumerate() {
+            self.point(Rax, buffer, 0);
+            self.routine.store(Rsp, TABLE + 8 * number as i32, Rax);
+        }
+        let (private, stride) = kernel.private;
+        for &(first, tasks) in &kernel.stages {
+            let function = self.job.at.text + first as i64;
+            let parts = tasks.min(self.job.threads);
+            if parts <= 1 {
+                self.routine.point(Rdi, Rsp, TABLE);
+                self.point(Rsi, private, 0);
+                self.routine.set(Rdx, 0);
+                self.routine.set(Rcx, tasks as i64);
+                self.routine.call_outside(function);
+                continue;
+            }
+
+            self.routine.point_outside(Rax, function);
+            self.routine.store(Rsp, FUNCTION, Rax);
+            self.routine.point(Rax, Rsp, TABLE);
+            self.routine.store(Rsp, BUFFERS, Rax);
+            self.point(Rax, private, 0);
+            self.routine.store(Rsp, PRIVATE, Rax);
+            for (disp, value) in [(PRIVATE_STRIDE, stride), (TASKS, tasks), (PARTS, parts)] {
+                self.routine.set(Rax, value as i64);
+                self.routine.store(Rsp, disp, Rax);
+            }
+            self.routine.copy(Rdi, Rsp);
+            self.routine.call(self.share);
+        }
+    }
+
+    /// Rows of a table by their numbers.
+    fn rows(&mut self, rows: &Rows) {
+        let bytes = 4 * rows.sizes.n;
+        self.point(R8, rows.numbers, 0);
+        self.point(Rdi, rows.to, 0);
+        self.routine.set(R9, rows.sizes.m as i64);
+        let top = self.routine.here();
+        self.routine.load_index(Rax, R8, rows.sizes.k as u32 - 1);
+        self.routine.multiply_value(Rax, bytes as i32);
+        self.point(Rsi, rows.table, 0);
+        self.routine.add(Rsi, Rax);
+        self.routine.set(Rcx, bytes as i64);
+        self.routine.copy_bytes();
+        self.routine.add_value(R8, 4);
+        self.routine.add_value(R9, -1);
+        self.routine.jump_if(Condition::NotEqual, top);
+    }
+
+    /// What a stage goes through that several threads can do: `share(stage)`, which calls `parallel_for(context, parts, part, stage)` if there is
+    /// one, and `part(stage, number)`, which does the tasks from `tasks * number / parts` to `tasks * (number + 1) / parts`.
+    fn threads(&mut self) {
+        let routine = &mut self.routine;
+        let (part, alone, nothing) = (routine.label(), routine.label(), routine.label());
+        routine.bind(part);
+        routine.compare_with(Rsi, Rdi, PARTS);
+        routine.jump_if(Condition::AtLeast, nothing);
+        routine.copy(R8, Rsi);
+        routine.load(Rax, Rdi, TASKS);
+        routine.multiply(Rax, R8);
+        routine.divide(Rdi, PARTS);
+        routine.copy(R9, Rax);
+        routine.load(Rax, Rdi, TASKS);
+        routine.add_value(R8, 1);
+        routine.multiply(Rax, R8);
+        routine.divide(Rdi, PARTS);
+        routine.copy(Rcx, Rax);
+        routine.load(Rax, Rdi, PRIVATE_STRIDE);
+        routine.multiply(Rsi, Rax);
+        routine.copy(Rdx, R9);
+        routine.load(Rax, Rdi, PRIVATE);
+        routine.add(Rsi, Rax);
+        routine.load(Rax, Rdi, FUNCTION);
+        routine.load(Rdi, Rdi, BUFFERS);
+        routine.jump_register(Rax);
+        routine.bind(nothing);
+        routine.ret();
+
+        routine.align();
+        routine.bind(self.share);
+        routine.compare_value(R12, 0);
+        routine.jump_if(Condition::Equal, alone);
+        routine.add_value(Rsp, -8);
+        routine.copy(Rcx, Rdi);
+        routine.load(Rsi, Rdi, PARTS);
+        routine.point_label(Rdx, part);
+        routine.copy(Rdi, R13);
+        routine.call_register(R12);
+        routine.add_value(Rsp, 8);
+        routine.ret();
+        routine.bind(alone);
+        routine.set(Rdx, 0);
+        routine.load(Rcx, Rdi, TASKS);
+        routine.load(Rsi, Rdi, PRIVATE);
+        routine.load(Rax, Rdi, FUNCTION);
+        routine.load(Rdi, Rdi, BUFFERS);
+        routine.jump_register(Rax);
+    }
+}

@@ -1,0 +1,88 @@
+//! The functions of a library, and what they return.
+
+use super::description::Field;
+
+/// Bytes that a workspace is aligned to.
+pub(super) const ALIGNMENT: usize = 64;
+
+/// Which tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Input,
+    Output,
+}
+
+/// A function that programs call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Export {
+    WorkspaceBytes,
+    Init,
+    Run,
+    Error,
+    Threads,
+    InstructionSet,
+    Count(Side),
+    Of(Side, Field),
+}
+
+/// What init and run return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    None,
+    Workspace,
+    Processor,
+    NotInitialised,
+    Tensor,
+}
+
+impl Side {
+    pub(super) const ALL: [Self; 2] = [Self::Input, Self::Output];
+
+    /// In names.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::Output => "output",
+        }
+    }
+}
+
+impl Export {
+    pub(super) fn all() -> Vec<Self> {
+        let of = |side| Field::ALL.map(|field| Self::Of(side, field));
+        let [inputs, outputs] = Side::ALL.map(of);
+        let counts = Side::ALL.map(Self::Count);
+        let rest = [Self::WorkspaceBytes, Self::Init, Self::Run, Self::Error, Self::Threads, Self::InstructionSet];
+        [&rest[..], &counts[..], &inputs[..], &outputs[..]].concat()
+    }
+
+    /// What its name ends with.
+    pub(super) fn word(self) -> String {
+        match self {
+            Self::WorkspaceBytes => "workspace_bytes".into(),
+            Self::Init => "init".into(),
+            Self::Run => "run".into(),
+            Self::Error => "error".into(),
+            Self::Threads => "threads".into(),
+            Self::InstructionSet => "instruction_set".into(),
+            Self::Count(side) => format!("{}s", side.word()),
+            Self::Of(side, field) => format!("{}_{}", side.word(), field.word()),
+        }
+    }
+}
+
+impl Fault {
+    pub(super) const ALL: [Self; 5] =
+        [Self::None, Self::Workspace, Self::Processor, Self::NotInitialised, Self::Tensor];
+
+    /// What its name ends with, and what it means.
+    pub(super) fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::None => ("OK", "done"),
+            Self::Workspace => ("ERROR_WORKSPACE", "the workspace is NULL, or not aligned to 64 bytes"),
+            Self::Processor => ("ERROR_PROCESSOR", "this processor lacks instructions that the library is made of"),
+            Self::NotInitialised => ("ERROR_NOT_INITIALISED", "the workspace was not initialised by this library"),
+            Self::Tensor => ("ERROR_TENSOR", "a pointer to an input or an output is NULL"),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The header of a library.
+
+use std::fmt::Write;
+
+use super::Library;
+use super::description::{Described, Field};
+use super::export::{ALIGNMENT, Fault, Side};
+
+/// `NAME` and `PREFIX` are the library's name as it is and in capitals.
+const TEXT: &str = r#"/* @NAME@: a network as a library, by autotune @VERSION@.
+ *
+ * It is for @INSTRUCTIONS@. It imports nothing, allocates nothing and calls no
+ * system. Any number of threads may run it at once, each with a workspace of its own:
+ *
+ *   void *workspace = aligned_alloc(@ALIGNMENT@, (@NAME@_workspace_bytes() + @ALIGNMENT@ - 1) / @ALIGNMENT@ * @ALIGNMENT@);
+ *   int error = @NAME@_init(workspace);
+ *   if (error == @PREFIX@_OK) error = @NAME@_run(workspace, inputs, outputs, NULL, NULL);
+ *
+ * All tensors are row-major and of float, those of integers and truth values, too: an element is the
+ * number, exact up to 2^24, or 1 for true and 0 for false.
+ *
+@TENSORS@ */
+
+#ifndef @PREFIX@_H
+#define @PREFIX@_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What @NAME@_init and @NAME@_run return. */
+enum {
+@FAULTS@};
+
+/* What it means, in words; NULL of another number. */
+const char *@NAME@_error(int error);
+
+/* Calls task(argument, i) once for each i below count, on any threads, in any order and at the same
+ * time, and returns when all calls have. */
+typedef void (*@NAME@_parallel_for)(
+    void *context, size_t count, void (*task)(void *argument, size_t i), void *argument);
+
+/* Bytes of memory that one run at a time needs. */
+size_t @NAME@_workspace_bytes(void);
+
+/* Prepares such memory, aligned to @ALIGNMENT@ bytes, for any number of runs, and checks the processor. */
+int @NAME@_init(void *workspace);
+
+/* Runs the network. Reads inputs[0], .. and writes outputs[0], .., as many elements of each as below;
+ * the pointers need no alignment beyond that of float. With parallel_for NULL it runs on the calling
+ * thread alone, else parts of it by parallel_for(context, ..), @NAME@_threads() at most at a time. No
+ * exception may pass through. */
+int @NAME@_run(void *workspace, const float *const *inputs, float *const *outputs,
+    @NAME@_parallel_for parallel_for, void *context);
+
+/* Threads that its schedules are chosen for. */
+size_t @NAME@_threads(void);
+
+/* What it is for, in words. */
+const char *@NAME@_instruction_set(void);
+
+/* How many inputs and outputs there are, and of each by its number: name, type ("f32", "i64" or "bool":
+ * what the numbers mean), shape, outermost extent first, and product of its extents. NULL or 0 where
+ * there is no such tensor. */
+@DESCRIPTION@
+#ifdef __cplusplus
+}
+#endif
+
+#endif
+"#;
+
+pub(super) fn header(library: &Library) -> String {
+    let values = [
+        ("@FAULTS@", faults()),
+        ("@DESCRIPTION@", description()),
+        ("@INSTRUCTIONS@", library.instruction_set().into()),
+        ("@ALIGNMENT@", ALIGNMENT.to_string()),
+        ("@VERSION@", env!("CARGO_PKG_VERSION").into()),
+        ("@PREFIX@", library.name.to_uppercase()),
+        ("@NAME@", library.name.clone()),
+        // Last, as names of tensors may be anything.
+        ("@TENSORS@", tensors(library)),
+    ];
+    values.iter().fold(TEXT.into(), |text: String, (word, value)| text.replace(word, value))
+}
+
+fn faults() -> String {
+    let line = |fault: Fault| {
+        let (word, meaning) = fault.words();
+        format!("    @PREFIX@_{word} = {}, /* {meaning} */\n", fault as usize)
+    };
+    Fault::ALL.map(line).concat()
+}
+
+fn description() -> String {
+    let mut text = String::new();
+    for side in Side::ALL.map(Side::word) {
+        let _ = writeln!(text, "size_t @NAME@_{side}s(void);");
+        for (c_type, word) in Field::ALL.map(|field| (field.c_type(), field.word())) {
+            let _ = writeln!(text, "{c_type}@NAME@_{side}_{word}(size_t {side});");
+        }
+    }
+    text
+}
+
+/// Every tensor, line by line.
+fn tensors(library: &Library) -> String {
+    let mut text = String::new();
+    for side in Side::ALL {
+        for (number, tensor) in library.tensors(side).iter().enumerate() {
+            let Described { name, element, shape } = tensor;
+            let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
+            let shape = if shape.is_empty() { "one number".into() } else { shape.join(" x ") };
+            let elements = tensor.elements();
+            let _ =
+                writeln!(text, " *   {}s[{number}]: {element} {shape}, {elements} float: {}", side.word(), plain(name));
+        }
+    }
+    text
+}
+
+/// A name that ends no comment, and has no trigraphs.
+fn plain(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() || matches!(c, '*' | '?') { '_' } else { c }).collect()
+}

@@ -1,0 +1,188 @@
+//! A network's actions as machine code sees them: code and places.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use autotune_codegen::asm::assemble;
+use autotune_ir::Program;
+use autotune_ir::plan::Binding;
+use autotune_ir::program::When;
+use autotune_runtime::{Cpu, HostMemory};
+use autotune_schedules::workload::{Epilogue, Gather};
+
+use super::error::LibraryError;
+use super::weights::Weights;
+use crate::compiled::Compiled;
+use crate::cut::Strided;
+use crate::plan::{Action, Doing, Operand, Span};
+
+/// Kernels begin at multiples of this, as their constants want.
+const CODE_ALIGNMENT: usize = 64;
+
+/// Where bytes are while the network runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the workspace, so many bytes behind its first tensor.
+    Workspace(usize),
+    /// So many bytes behind the first weight.
+    Weights(usize),
+    /// Nowhere: nobody looks.
+    Absent,
+}
+
+/// What is done, one after the other.
+#[derive(Debug)]
+pub(super) enum Step {
+    Kernel(KernelStep),
+    Copy { strided: Strided, from: Place, to: Place },
+    Rows(Rows),
+}
+
+#[derive(Debug)]
+pub(super) struct KernelStep {
+    /// The functions in the text, with their numbers of tasks.
+    pub(super) stages: Vec<(usize, usize)>,
+    pub(super) buffers: Vec<Place>,
+    /// Memory of the first thread, and how far that of the next is from it.
+    pub(super) private: (Place, usize),
+}
+
+/// Rows of a table by their numbers, [`Gather`].
+#[derive(Debug)]
+pub(super) struct Rows {
+    pub(super) table: Place,
+    pub(super) numbers: Place,
+    pub(super) to: Place,
+    pub(super) sizes: Gather,
+}
+
+/// All steps of a network, the code of its kernels, and what they read in every run.
+pub(super) struct Steps<'a> {
+    pub(super) steps: Vec<Step>,
+    pub(super) text: Vec<u8>,
+    pub(super) weights: Weights<'a>,
+    pub(super) inputs: Vec<Place>,
+    pub(super) outputs: Vec<Place>,
+}
+
+struct Maker<'a> {
+    network: &'a Compiled,
+    text: Vec<u8>,
+    weights: Weights<'a>,
+    /// The stages of the plan's kernels in the text, with their numbers of tasks.
+    code: HashMap<usize, Vec<(usize, usize)>>,
+}
+
+impl<'a> Steps<'a> {
+    pub(super) fn of(network: &'a Compiled) -> Result<Self, LibraryError> {
+        let (text, weights, code) = (Vec::new(), Weights::default(), HashMap::new());
+        let mut maker = Maker { network, text, weights, code };
+        let plan = &network.plan;
+        let steps = (0..plan.actions.len()).map(|number| maker.step(number)).collect::<Result<_, _>>()?;
+        let inputs = plan.inputs.iter().map(|&span| maker.span(span)).collect();
+        let outputs = plan.outputs.iter().map(|&span| maker.span(span)).collect();
+        Ok(Self { steps, text: maker.text, weights: maker.weights, inputs, outputs })
+    }
+}
+
+impl<'a> Maker<'a> {
+    fn step(&mut self, number: usize) -> Result<Step, LibraryError> {
+        let network = self.network;
+        let action = &network.plan.actions[number];
+        match &action.work {
+            Doing::Copy(strided) => {
+                let from = action.operands.first().map_or(Place::Absent, |operand| self.operand(operand));
+                Ok(Step::Copy { strided: strided.clone(), from, to: self.span(action.output) })
+            }
+            Doing::Interpret(node) => {
+                let node = network.graph.node(*node);
+                Err(LibraryError::Interpreted { node: node.name.clone(), op: node.op.name() })
+            }
+            Doing::Kernel(kernel) => {
+                let workload = network.plan.kernels[*kernel].workload();
+                match workload.sizes::<Gather>() {
+                    Some(sizes) if workload.epilogue() == Epilogue::default() => Ok(self.rows(action, *sizes)),
+                    _ => Ok(Step::Kernel(self.kernel(number, *kernel)?)),
+                }
+            }
+        }
+    }
+
+    /// A place of the operand of a step that is no kernel.
+    fn operand(&mut self, operand: &Operand) -> Place {
+        match operand {
+            Operand::Span(span) => self.span(*span),
+            Operand::Constant(_) => Place::Absent,
+        }
+    }
+
+    fn span(&mut self, span: Span) -> Place {
+        let first = span.first * size_of::<f32>();
+        match &self.network.constants[span.slot] {
+            Some(constant) => {
+                let bytes = self.network.plan.slots[span.slot].elements * size_of::<f32>();
+                Place::Weights(self.weights.place(&constant.elements()[..bytes]) + first)
+            }
+            None => Place::Workspace(self.network.places[span.slot] + first),
+        }
+    }
+
+    fn rows(&mut self, action: &Action, sizes: Gather) -> Step {
+        let mut operands = action.operands.iter().map(|operand| self.operand(operand));
+        let [table, numbers] = [(); 2].map(|()| operands.next().unwrap_or(Place::Absent));
+        drop(operands);
+        Step::Rows(Rows { table, numbers, to: self.span(action.output), sizes })
+    }
+
+    fn kernel(&mut self, number: usize, kernel: usize) -> Result<KernelStep, LibraryError> {
+        let network = self.network;
+        let (action, plan) = (&network.plan.actions[number], network.kernels[kernel].plan());
+        let stages = self.code(&action.name, kernel)?;
+        let scratch = network.kernels[kernel].scratch_ranges(&Cpu::new(1))?;
+        let place = |range: Range<usize>| (Place::Workspace(network.scratch[number] + range.start), range.len());
+        let mut scratch = scratch.into_iter().map(place);
+
+        let packed = network.packed[number].as_ref().map_or(&[][..], |packed| packed.memory());
+        let (mut operands, mut packed) = (action.operands.iter().zip(&network.unpacked[number]), packed.iter());
+        let mut buffers = Vec::new();
+        for buffer in &plan.buffers {
+            let bytes = buffer.bytes().ok_or(LibraryError::TooLarge)?;
+            buffers.push(match buffer.binding {
+                Binding::Data | Binding::Constant { .. } => match operands.next() {
+                    Some((Operand::Span(span), _)) => self.span(*span),
+                    Some((_, Some(unpacked))) => self.memory(unpacked, bytes),
+                    _ => Place::Absent,
+                },
+                Binding::Packed => packed.next().map_or(Place::Absent, |memory| self.memory(memory, bytes)),
+                Binding::Output => self.span(action.output),
+                Binding::Scratch => scratch.next().map_or(Place::Absent, |(place, _)| place),
+                Binding::Private => Place::Absent,
+            });
+        }
+        Ok(KernelStep { stages, buffers, private: scratch.next().unwrap_or((Place::Absent, 0)) })
+    }
+
+    fn memory(&mut self, memory: &'a HostMemory, bytes: usize) -> Place {
+        Place::Weights(self.weights.place(&memory.elements()[..bytes]))
+    }
+
+    /// The stages of a kernel that run in every run, assembled when they are first asked for.
+    fn code(&mut self, step: &str, kernel: usize) -> Result<Vec<(usize, usize)>, LibraryError> {
+        if let Some(known) = self.code.get(&kernel) {
+            return Ok(known.clone());
+        }
+        let tuned = &self.network.plan.kernels[kernel];
+        let stages = tuned.program().stages.iter().filter(|stage| stage.when == When::EveryRun);
+        let program = Program { stages: stages.cloned().collect(), ..tuned.program().clone() };
+        let assembled = assemble(&program, tuned.target());
+        let code = assembled.map_err(|source| LibraryError::Assemble { step: step.into(), source })?;
+
+        self.text.resize(self.text.len().next_multiple_of(CODE_ALIGNMENT), 0xcc);
+        let first = self.text.len();
+        let stages = code.entries.iter().zip(&program.stages).map(|(entry, stage)| (first + entry, stage.tasks()));
+        let stages: Vec<(usize, usize)> = stages.collect();
+        self.text.extend(code.bytes);
+        self.code.insert(kernel, stages.clone());
+        Ok(stages)
+    }
+}

@@ -1,0 +1,222 @@
+//! Networks as libraries, beside networks that run in the process, and the reference.
+
+#![allow(clippy::unwrap_used)]
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod file;
+mod loaded;
+
+use std::ptr;
+use std::sync::Arc;
+
+use autotune_ir::{Isa, Target};
+use autotune_network::op::Range;
+use autotune_network::{Compiled, Element, Graph, LibraryError, Op, Tensor, rewrite, zoo};
+use common::graphs::brought;
+use common::random_graphs::random_graph;
+use common::{numbers, rng};
+use loaded::{Loaded, ParallelFor, on_threads};
+
+/// A network for so many threads; `None` where this machine has no assembler.
+fn compiled(graph: &Graph, threads: usize) -> Option<Arc<Compiled>> {
+    let mut target = Target::detect("cpu", None).unwrap();
+    if let Target::Cpu(cpu) = &mut target {
+        if !matches!(cpu.isa, Isa::Avx2 | Isa::Avx512) {
+            eprintln!("skipped: no assembler for {}", cpu.isa);
+            return None;
+        }
+        cpu.threads = threads;
+    }
+    Some(Compiled::new(graph, None, &target).unwrap())
+}
+
+/// Runs a library alone and by threads, twice each, and compares every bit with the network in this process.
+fn check(graph: &Graph, threads: usize, seed: u64, what: &str) -> Result<(), LibraryError> {
+    let Some(network) = compiled(graph, threads) else { return Ok(()) };
+    let library = Loaded::of(&network)?;
+    assert_eq!(library.number("threads"), threads);
+    let memory = library.workspace();
+    assert_eq!(library.init(memory.start()), 0);
+    for seed in [seed, seed + 1] {
+        let inputs: Vec<Vec<f32>> = brought(graph, &mut rng(seed)).iter().map(|tensor| tensor.to_numbers()).collect();
+        let mut wanted: Vec<Vec<f32>> =
+            library.shapes("output").iter().map(|shape| vec![0.0; shape.iter().product()]).collect();
+        let mut outputs: Vec<&mut [f32]> = wanted.iter_mut().map(Vec::as_mut_slice).collect();
+        let given: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
+        network.workspace().unwrap().run(&given, &mut outputs).unwrap();
+        let bits = |tensors: &[Vec<f32>]| -> Vec<Vec<u32>> {
+            tensors.iter().map(|tensor| tensor.iter().map(|x| x.to_bits()).collect()).collect()
+        };
+        let alone = library.results_in(&memory, &inputs, None);
+        assert_eq!(bits(&alone), bits(&wanted), "{what}, inputs {seed}");
+        let shared = library.results_in(&memory, &inputs, Some(on_threads));
+        assert_eq!(bits(&shared), bits(&wanted), "{what} by threads, inputs {seed}");
+    }
+    Ok(())
+}
+
+#[test]
+fn networks_of_the_zoo_compute_the_same_as_libraries() {
+    for (name, threads) in [("dqn", 2), ("lstm", 3), ("dcgan", 2)] {
+        check(&rewrite(&zoo::graph(name).unwrap()).unwrap(), threads, 1, name).unwrap();
+    }
+}
+
+/// Graphs with a node that only the interpreter computes are refused, in one line; the others compute the same.
+#[test]
+fn random_graphs_compute_the_same_as_libraries_or_are_refused() {
+    let mut made = 0;
+    for seed in 0..60 {
+        let graph = random_graph(seed, 7 + seed as usize % 20);
+        let threads = 1 + seed as usize % 3;
+        for graph in [&graph, &rewrite(&graph).unwrap()] {
+            match check(graph, threads, seed, &format!("seed {seed}")) {
+                Ok(()) => made += 1,
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(text.starts_with("node '") && text.lines().count() == 1, "seed {seed}: {text}");
+                }
+            }
+        }
+    }
+    assert!(made > 40, "{made} of 120 graphs became libraries");
+}
+
+/// Elements that no kernel moves: backwards, with steps, along all axes, of one element and of none.
+#[test]
+fn copies_of_elements_that_lie_apart_are_the_same() {
+    let mut graph = Graph::new("copies");
+    let x = graph.input("x", Element::F32, &[2, 3, 40, 5]).unwrap();
+    let range = |start, count, step| Range { start, count, step };
+    let slices = [
+        [range(1, 2, -1), range(0, 3, 1), range(39, 20, -2), range(4, 5, -1)],
+        [range(0, 2, 1), range(0, 2, 1), range(1, 33, 1), range(0, 5, 1)],
+        [range(0, 2, 1), range(2, 1, 1), range(0, 40, 1), range(1, 3, 1)],
+        [range(0, 2, 1), range(0, 2, 2), range(5, 7, 1), range(0, 1, 1)],
+    ];
+    for (number, ranges) in slices.into_iter().enumerate() {
+        let part = graph.add(format!("slice{number}"), Op::Slice(ranges.to_vec()), &[x]).unwrap();
+        graph.output(format!("slice{number}"), part);
+    }
+    for (number, perm) in [[3, 2, 1, 0], [1, 0, 3, 2], [0, 3, 1, 2]].into_iter().enumerate() {
+        let turned = graph.add(format!("turned{number}"), Op::Transpose(perm.to_vec()), &[x]).unwrap();
+        graph.output(format!("turned{number}"), turned);
+    }
+    let row = graph.input("row", Element::F32, &[3, 1, 1]).unwrap();
+    let wide = graph.add("wide", Op::Expand(vec![4, 3, 9, 2]), &[row]).unwrap();
+    graph.output("wide", wide);
+    let joined = graph.add("joined", Op::Concat { axis: 2 }, &[wide, wide]).unwrap();
+    graph.output("joined", joined);
+    let one = graph.input("one", Element::I64, &[]).unwrap();
+    graph.output("one", one);
+    check(&graph, 2, 1, "copies").unwrap();
+}
+
+/// Numbers of rows that are no whole numbers, beyond the table on either side, and no numbers.
+#[test]
+fn rows_are_found_by_any_number() {
+    let mut graph = Graph::new("rows");
+    let table = graph.constant("table", numbers(&mut rng(1), &[5, 3]));
+    let rows = graph.input("rows", Element::I64, &[9]).unwrap();
+    let found = graph.add("found", Op::Gather { axis: 0 }, &[table, rows]).unwrap();
+    graph.output("found", found);
+    let Some(network) = compiled(&graph, 1) else { return };
+    let library = Loaded::of(&network).unwrap();
+    let given = vec![0.0, 4.0, 3.99, -1.0, 5.0, 1e30, f32::NAN, f32::NEG_INFINITY, 2.0];
+    let found = library.results(std::slice::from_ref(&given), None).remove(0);
+    let table = graph.evaluate(&[Tensor::i64(&[9], vec![0, 4, 3, 0, 4, 4, 0, 0, 2]).unwrap()]).unwrap();
+    assert_eq!(found, table[0].to_numbers());
+}
+
+#[test]
+fn a_library_says_what_it_is_and_what_is_wrong() {
+    let mut graph = Graph::new("words");
+    let x = graph.input("the \u{e9}mage", Element::F32, &[2, 3]).unwrap();
+    let mask = graph.input("mask", Element::Bool, &[]).unwrap();
+    let turned = graph.add("turned", Op::Transpose(vec![1, 0]), &[x]).unwrap();
+    graph.output("turned", turned);
+    graph.output("mask */ again", mask);
+    let Some(network) = compiled(&graph, 2) else { return };
+    let library = Loaded::of(&network).unwrap();
+    assert_eq!((library.number("inputs"), library.number("outputs")), (2, 2));
+    assert_eq!(library.shapes("input"), [vec![2, 3], vec![]]);
+    assert_eq!(library.shapes("output"), [vec![3, 2], vec![]]);
+    let texts = |word: &str| [0, 1, 2, usize::MAX].map(|tensor| library.text_of(word, tensor));
+    assert_eq!(texts("input_name"), [Some("the \u{e9}mage".into()), Some("mask".into()), None, None]);
+    assert_eq!(texts("input_type"), [Some("f32".into()), Some("bool".into()), None, None]);
+    assert_eq!(texts("output_name"), [Some("turned".into()), Some("mask */ again".into()), None, None]);
+    assert_eq!(library.number_of("input_elements", 2) + library.number_of("output_rank", 7), 0);
+
+    // Errors, in words of their own.
+    let memory = library.workspace();
+    let words: Vec<Option<String>> = (-1..6).map(|error| library.error(error)).collect();
+    assert!(words[0].is_none() && words[6].is_none() && words[1..6].iter().all(Option::is_some), "{words:?}");
+    let (inputs, mut output) = ([1.0f32; 6], [0.0f32; 6]);
+    let from = [inputs.as_ptr(), inputs.as_ptr()];
+    let to = [output.as_mut_ptr(), output.as_mut_ptr()];
+    assert_eq!(library.init(ptr::null_mut()), 1);
+    assert_eq!(library.init(memory.start().wrapping_byte_add(4)), 1);
+    assert_eq!(library.run(ptr::null_mut(), &from, &to, None), 1);
+    assert_eq!(library.run(memory.start().wrapping_byte_add(32), &from, &to, None), 1);
+    assert_eq!(library.run(memory.start(), &from, &to, None), 3);
+    assert_eq!(library.init(memory.start()), 0);
+    assert_eq!(library.run(memory.start(), &[ptr::null(), from[1]], &to, None), 4);
+    assert_eq!(library.run(memory.start(), &from, &[to[0], ptr::null_mut()], None), 4);
+    assert_eq!(output, [0.0; 6]);
+    assert_eq!(library.run(memory.start(), &from, &to, None), 0);
+    assert_eq!(output, [1.0; 6]);
+
+    // A workspace of another library is none of this one's.
+    let other = Loaded::of(&network).unwrap();
+    assert_eq!(other.run(memory.start(), &from, &to, None), 3);
+}
+
+/// The check of the processor is made to want a feature that there is none of, bit 16 of what leaf 1 says in ecx.
+#[test]
+fn a_processor_that_lacks_instructions_is_refused() {
+    let graph = rewrite(&zoo::graph("dqn").unwrap()).unwrap();
+    let Some(network) = compiled(&graph, 1) else { return };
+    let library = Loaded::changed(&network, "a_network", |bytes| {
+        // and r9d, FMA | OSXSAVE | AVX; mov r10d, the same.
+        let wanted = 0x1800_1000u32.to_le_bytes();
+        for opcode in [&[0x41, 0x81, 0xe1][..], &[0x41, 0xba]] {
+            let instruction = [opcode, &wanted].concat();
+            let mut places = (0..bytes.len() - 8).filter(|&at| bytes[at..].starts_with(&instruction));
+            let at = places.next().unwrap();
+            assert_eq!(places.next(), None);
+            bytes[at + opcode.len() + 2] |= 1;
+        }
+    });
+    let library = library.unwrap();
+    let memory = library.workspace();
+    assert_eq!(library.init(memory.start()), 2);
+    assert!(library.error(2).unwrap().contains("lacks instructions"));
+    let (x, mut y) = (vec![0.0f32; 4 * 84 * 84], [0.0f32; 18]);
+    assert_eq!(library.run(memory.start(), &[x.as_ptr()], &[y.as_mut_ptr()], None), 3);
+}
+
+#[test]
+fn threads_with_a_workspace_each_do_not_disturb_one_another() {
+    let graph = rewrite(&zoo::graph("dqn").unwrap()).unwrap();
+    let Some(network) = compiled(&graph, 2) else { return };
+    let library = Loaded::of(&network).unwrap();
+    let inputs =
+        |seed| -> Vec<Vec<f32>> { brought(&graph, &mut rng(seed)).iter().map(|tensor| tensor.to_numbers()).collect() };
+    let wanted: Vec<_> = (0..4).map(|seed| library.results(&inputs(seed), None)).collect();
+    assert_ne!(wanted[0], wanted[1]);
+    std::thread::scope(|scope| {
+        for (seed, wanted) in wanted.iter().enumerate() {
+            let (library, inputs) = (&library, inputs(seed as u64));
+            scope.spawn(move || {
+                let memory = library.workspace();
+                assert_eq!(library.init(memory.start()), 0);
+                for run in 0..20 {
+                    let threads = (run % 5 == 0).then_some(on_threads as ParallelFor);
+                    assert_eq!(&library.results_in(&memory, &inputs, threads), wanted, "inputs {seed}, run {run}");
+                }
+            });
+        }
+    });
+}
