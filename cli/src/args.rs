@@ -13,12 +13,14 @@ use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
 use crate::search_kind::SearchKind;
 
+mod compile;
 mod help;
 mod report;
 mod run;
 mod subject;
 mod target;
 
+pub(crate) use compile::CompileArgs;
 pub(crate) use report::ReportArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use subject::{ShapeArgs, SubjectArgs};
@@ -112,6 +114,9 @@ pub(crate) enum Command {
     /// Runs a network in this process, with the best schedules in the database, and says how long it takes
     #[command(after_help = run::EXAMPLES)]
     Run(RunArgs),
+    /// Makes a network a shared library with a C header: machine code and weights, by the best schedules in the database
+    #[command(after_help = compile::EXAMPLES)]
+    Compile(CompileArgs),
     /// Writes what the database knows as one HTML page: curves, roofline, model, knobs, failures, provenance
     #[command(after_help = report::EXAMPLES)]
     Report(ReportArgs),

@@ -2,6 +2,8 @@
 
 mod bench;
 mod best;
+mod compile;
+mod file;
 mod log;
 mod lookup;
 mod npy;
@@ -55,6 +57,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
             show::run(&workload, config, &target.detect(std::slice::from_ref(&workload))?, &db, backend)?;
         }
         Some(Command::Run(args)) => run::run(args)?,
+        Some(Command::Compile(args)) => compile::run(args)?,
         Some(Command::Report(args)) => report::run(args)?,
         Some(Command::Snapshot { action }) => snapshot::run(action)?,
         Some(Command::Targets) => targets::run()?,

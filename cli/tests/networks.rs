@@ -4,9 +4,11 @@
 
 mod sandbox;
 
-use std::fs;
+use std::ffi::c_int;
+use std::path::Path;
+use std::{fs, ptr};
 
-use sandbox::Sandbox;
+use sandbox::{Sandbox, finish};
 
 /// The network of the library that takes least.
 const NETWORK: &str = "dqn";
@@ -55,6 +57,60 @@ fn tensors_come_from_files_and_go_to_files() {
     assert_ne!(fs::read(sandbox.path(&format!("third/{name}"))).unwrap(), first);
 }
 
+/// A model of whatever name becomes a library, whose functions compute the same as the network does in the command.
+#[test]
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn a_network_becomes_a_library() {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path("image.npy"), npy("1, 4, 84, 84", 4 * 84 * 84)).unwrap();
+    sandbox.run(&format!("run {NETWORK} --input image.npy --output out --repeat 1 --threads 1")).expect(0);
+    let output = fs::read_dir(sandbox.path("out")).unwrap().next().unwrap().unwrap().path();
+    let wanted = fs::read(output).unwrap()[128..].to_vec();
+
+    let mut command = sandbox.command(&format!("compile {NETWORK} --threads 1 -o"));
+    command.arg("lib1-weird name.so");
+    let made = finish(command).expect(0);
+    let words = "wrote lib1-weird name.so and 1-weird name.h: functions network_1_weird_name_*, code ";
+    assert!(made.stdout.starts_with(words) && made.stdout.lines().count() == 1, "{}", made.stdout);
+    assert!(made.stderr.contains("kernels not tuned on cpu:"), "{}", made.stderr);
+    let header = fs::read_to_string(sandbox.path("1-weird name.h")).unwrap();
+    assert!(header.contains("int network_1_weird_name_run(void *workspace,"), "{header}");
+    // Nothing is left beside them.
+    assert_eq!(fs::read_dir(sandbox.dir.path()).unwrap().count(), 4);
+
+    let image: Vec<f32> = (0..4 * 84 * 84).map(|i| (i % 7) as f32 / 7.0 - 0.4).collect();
+    let found = called(&sandbox.path("lib1-weird name.so"), "network_1_weird_name", &image, 18);
+    let found: Vec<u8> = found.iter().flat_map(|x| x.to_le_bytes()).collect();
+    assert_eq!(found, wanted);
+
+    // In another's place, in a folder.
+    fs::create_dir(sandbox.path("folder")).unwrap();
+    fs::write(sandbox.path("folder/dqn.so"), "old").unwrap();
+    sandbox.run(&format!("compile {NETWORK} --threads 1 -o folder/dqn.so")).expect(0);
+    assert_eq!(called(&sandbox.path("folder/dqn.so"), "dqn", &image, 18).len(), 18);
+}
+
+/// What a library's network computes of one input.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn called(file: &Path, name: &str, input: &[f32], elements: usize) -> Vec<f32> {
+    type Init = unsafe extern "C" fn(*mut u8) -> c_int;
+    type Run = unsafe extern "C" fn(*mut u8, *const *const f32, *const *mut f32, *const u8, *const u8) -> c_int;
+    let mut output = vec![0.0; elements];
+    // SAFETY: the library has no initialisers; types are those of its header, and memory is as large as they say.
+    unsafe {
+        let library = libloading::Library::new(file).unwrap();
+        let symbol = |word: &str| format!("{name}_{word}");
+        let bytes = library.get::<unsafe extern "C" fn() -> usize>(symbol("workspace_bytes").as_bytes()).unwrap()();
+        let mut memory = vec![0u8; bytes + 63];
+        let workspace = memory.as_mut_ptr().wrapping_add(memory.as_ptr().align_offset(64));
+        assert_eq!(library.get::<Init>(symbol("init").as_bytes()).unwrap()(workspace), 0);
+        let run = library.get::<Run>(symbol("run").as_bytes()).unwrap();
+        let (inputs, outputs) = ([input.as_ptr()], [output.as_mut_ptr()]);
+        assert_eq!(run(workspace, inputs.as_ptr(), outputs.as_ptr(), ptr::null(), ptr::null()), 0);
+    }
+    output
+}
+
 #[test]
 fn kernels_of_an_absent_gpu_are_planned() {
     let sandbox = Sandbox::new();
@@ -88,6 +144,18 @@ fn what_is_wrong_is_told_in_one_line() {
         (format!("run {NETWORK} --shape image=1x3"), 2, "dqn has its shapes"),
         (format!("run {NETWORK} --shape image"), 2, "--shape 'image'"),
         ("run matmul:m=4,n=4,k=4".into(), 2, "a workload is no network"),
+        ("compile matmul:m=4,n=4,k=4 -o x.so".into(), 2, "a workload is no network"),
+        (format!("compile {NETWORK}"), 2, "--output"),
+        (format!("compile {NETWORK} -o missing/x.so"), 2, "there is no such folder"),
+        (format!("compile {NETWORK} -o ."), 2, "is a folder"),
+        (format!("compile {NETWORK} -o x.h"), 2, "this is to be its header"),
+        (
+            format!("compile {NETWORK} -o x.so --target cuda"),
+            2,
+            "--target cuda: a library is made for CPUs, --target cpu",
+        ),
+        (format!("compile {NETWORK} -o x.so --threads 100000"), 2, "--threads 100000"),
+        ("compile broken.onnx -o x.so".into(), 1, "no ONNX model"),
         ("run resnet19".into(), 2, "unknown network 'resnet19'"),
         ("run missing.onnx".into(), 1, "missing.onnx"),
         ("run broken.onnx".into(), 1, "no ONNX model"),

@@ -50,6 +50,14 @@ impl TargetArgs {
         Ok(target)
     }
 
+    /// Fails unless the target is `cpu`, for what there is nothing else.
+    pub(crate) fn check_cpu(&self, why: &str) -> Result<(), Failure> {
+        match self.target.as_str() {
+            "cpu" => Ok(()),
+            other => Err(Failure::Usage(format!("--target {other}: {why}, --target cpu"))),
+        }
+    }
+
     /// Where this machine lacks the GPU: what stands for it, and why it is absent. `cuda` stands for [`ABSENT_CUDA`].
     pub(crate) fn absent(&self, workloads: &[Workload]) -> Result<Option<(Target, String)>, Failure> {
         let stated = match self.stated(workloads)? {

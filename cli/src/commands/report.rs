@@ -1,9 +1,6 @@
 //! `autotune report NETWORK|WORKLOAD... -o FILE`.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Permissions};
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -13,6 +10,7 @@ use autotune_ir::Target;
 use autotune_measure::{Ceilings, MeasureOptions, WorkerMeasurer};
 use autotune_schedules::Workload;
 
+use super::file::{check_output, replace};
 use super::lookup::look_up_db;
 use super::warn;
 use crate::args::{Failure, ReportArgs};
@@ -115,43 +113,17 @@ impl Output {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
-        let unusable = |why: &str| Failure::Usage(format!("-o {}: {why}", path.display()));
-        if path.is_dir() || path.file_name().is_none() {
-            return Err(unusable("is a folder; name a file in it"));
-        }
-        if !folder(&path).is_dir() {
-            return Err(unusable("there is no such folder"));
-        }
+        check_output(&path)?;
         Ok(Self::File(path))
     }
 
     fn write(&self, page: &str) -> Result<()> {
         match self {
             Self::Stdout => print(page),
-            Self::File(file) => replace(file, page.as_bytes()).with_context(|| format!("-o {}", file.display())),
+            Self::File(file) => {
+                let written = replace(file, |out| out.write_all(page.as_bytes()));
+                written.with_context(|| format!("-o {}", file.display()))
+            }
         }
     }
-}
-
-/// The folder that a file is in.
-fn folder(file: &Path) -> &Path {
-    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Writes a file as a whole: who reads it finds the old content or the new. A link stays one, and what is no file, such as a pipe, is
-/// written to.
-fn replace(file: &Path, content: &[u8]) -> std::io::Result<()> {
-    let old = fs::metadata(file).ok();
-    if old.as_ref().is_some_and(|old| !old.is_file()) {
-        return File::options().write(true).open(file)?.write_all(content);
-    }
-    let file = if old.is_some() { fs::canonicalize(file)? } else { file.to_path_buf() };
-
-    // Readable by whom the user lets read new files, or by whom the old one was.
-    let permissions = old.map_or_else(|| Permissions::from_mode(0o666), |old| old.permissions());
-    let mut new =
-        tempfile::Builder::new().prefix(".autotune-report-").permissions(permissions).tempfile_in(folder(&file))?;
-    new.write_all(content)?;
-    new.persist(&file)?;
-    Ok(())
 }

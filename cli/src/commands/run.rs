@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use autotune::Tuned;
 use autotune_ir::Target;
 use autotune_network::{Compiled, Element, Graph, Node, Tensor, Workspace, quantile, time_in_turns};
 use rand::{RngExt, SeedableRng};
@@ -57,15 +58,23 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
     }
     let mut latencies = latencies(std::slice::from_mut(&mut workspace), &inputs, args.repeat as usize)?;
     let latency_secs = latencies.swap_remove(0);
-    let of = |count: usize| format!("{count} of {} kernels", network.schedules().len());
-    if untuned_tasks > 0 {
-        say(format_args!("{} not tuned on {target}: predicted to be the fastest", of(untuned_tasks)));
-    }
+    say_untuned(network.schedules(), &target);
     let Latency { median, p10, p90 } = &latency_secs;
     let [median, p10, p90] = [median, p10, p90].map(|secs| secs * 1e3);
     json.say(&format!("{}: {median:.3} ms (p10 {p10:.3}, p90 {p90:.3}), loaded in {load_secs:.2} s", graph.name()))?;
     json.write(&Figures { latency_secs, peak_bytes: peak_bytes(), load_secs, tuned_tasks, untuned_tasks })?;
     if args.check { check(&mut workspace, &inputs) } else { Ok(()) }
+}
+
+/// Tells how many kernels were not tuned.
+pub(super) fn say_untuned(schedules: &[Tuned], target: &Target) {
+    let untuned = schedules.iter().filter(|tuned| !tuned.is_tuned()).count();
+    if untuned > 0 {
+        say(format_args!(
+            "{untuned} of {} kernels not tuned on {target}: predicted to be the fastest",
+            schedules.len()
+        ));
+    }
 }
 
 /// The graph of a network, and the CPU that it runs on.

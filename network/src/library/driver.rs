@@ -175,6 +175,12 @@ impl Driver<'_> {
                     self.point(Rdi, *to, 0);
                     copy::emit(&mut self.routine, strided, self.counters);
                 }
+                Step::Fill { to, elements, value } => {
+                    self.point(Rdi, *to, 0);
+                    self.routine.set(Rax, value.to_bits().into());
+                    self.routine.set(Rcx, *elements as i64);
+                    self.routine.fill_halves();
+                }
                 Step::Rows(rows) => self.rows(rows),
             }
         }

@@ -8,13 +8,14 @@ use autotune_ir::Program;
 use autotune_ir::plan::Binding;
 use autotune_ir::program::When;
 use autotune_runtime::{Cpu, HostMemory};
-use autotune_schedules::workload::{Epilogue, Gather};
+use autotune_schedules::workload::Gather;
 
 use super::error::LibraryError;
+use super::moves;
 use super::weights::Weights;
 use crate::compiled::Compiled;
 use crate::cut::Strided;
-use crate::plan::{Action, Doing, Operand, Span};
+use crate::plan::{Doing, Operand, Span};
 
 /// Kernels begin at multiples of this, as their constants want.
 const CODE_ALIGNMENT: usize = 64;
@@ -30,11 +31,32 @@ pub(super) enum Place {
     Absent,
 }
 
+impl Place {
+    /// So many bytes behind it.
+    pub(super) fn behind(self, bytes: usize) -> Self {
+        match self {
+            Self::Workspace(first) => Self::Workspace(first + bytes),
+            Self::Weights(first) => Self::Weights(first + bytes),
+            Self::Absent => Self::Absent,
+        }
+    }
+}
+
 /// What is done, one after the other.
 #[derive(Debug)]
 pub(super) enum Step {
     Kernel(KernelStep),
-    Copy { strided: Strided, from: Place, to: Place },
+    Copy {
+        strided: Strided,
+        from: Place,
+        to: Place,
+    },
+    /// Writes a value to so many elements.
+    Fill {
+        to: Place,
+        elements: usize,
+        value: f32,
+    },
     Rows(Rows),
 }
 
@@ -78,7 +100,10 @@ impl<'a> Steps<'a> {
         let (text, weights, code) = (Vec::new(), Weights::default(), HashMap::new());
         let mut maker = Maker { network, text, weights, code };
         let plan = &network.plan;
-        let steps = (0..plan.actions.len()).map(|number| maker.step(number)).collect::<Result<_, _>>()?;
+        let mut steps = Vec::new();
+        for number in 0..plan.actions.len() {
+            maker.step(number, &mut steps)?;
+        }
         let inputs = plan.inputs.iter().map(|&span| maker.span(span)).collect();
         let outputs = plan.outputs.iter().map(|&span| maker.span(span)).collect();
         Ok(Self { steps, text: maker.text, weights: maker.weights, inputs, outputs })
@@ -86,29 +111,33 @@ impl<'a> Steps<'a> {
 }
 
 impl<'a> Maker<'a> {
-    fn step(&mut self, number: usize) -> Result<Step, LibraryError> {
+    /// Adds the steps of an action.
+    fn step(&mut self, number: usize, steps: &mut Vec<Step>) -> Result<(), LibraryError> {
         let network = self.network;
         let action = &network.plan.actions[number];
         match &action.work {
             Doing::Copy(strided) => {
                 let from = action.operands.first().map_or(Place::Absent, |operand| self.operand(operand));
-                Ok(Step::Copy { strided: strided.clone(), from, to: self.span(action.output) })
+                steps.push(Step::Copy { strided: strided.clone(), from, to: self.span(action.output) });
             }
             Doing::Interpret(node) => {
                 let node = network.graph.node(*node);
-                Err(LibraryError::Interpreted { node: node.name.clone(), op: node.op.name() })
+                return Err(LibraryError::Interpreted { node: node.name.clone(), op: node.op.name() });
             }
             Doing::Kernel(kernel) => {
                 let workload = network.plan.kernels[*kernel].workload();
-                match workload.sizes::<Gather>() {
-                    Some(sizes) if workload.epilogue() == Epilogue::default() => Ok(self.rows(action, *sizes)),
-                    _ => Ok(Step::Kernel(self.kernel(number, *kernel)?)),
+                let operands: Vec<Place> = action.operands.iter().map(|operand| self.operand(operand)).collect();
+                let to = self.span(action.output);
+                match moves::steps(workload, &network.kernels[*kernel], &operands, to) {
+                    Some(moves) => steps.extend(moves),
+                    None => steps.push(Step::Kernel(self.kernel(number, *kernel)?)),
                 }
             }
         }
+        Ok(())
     }
 
-    /// A place of the operand of a step that is no kernel.
+    /// The place of an operand that is not packed.
     fn operand(&mut self, operand: &Operand) -> Place {
         match operand {
             Operand::Span(span) => self.span(*span),
@@ -125,13 +154,6 @@ impl<'a> Maker<'a> {
             }
             None => Place::Workspace(self.network.places[span.slot] + first),
         }
-    }
-
-    fn rows(&mut self, action: &Action, sizes: Gather) -> Step {
-        let mut operands = action.operands.iter().map(|operand| self.operand(operand));
-        let [table, numbers] = [(); 2].map(|()| operands.next().unwrap_or(Place::Absent));
-        drop(operands);
-        Step::Rows(Rows { table, numbers, to: self.span(action.output), sizes })
     }
 
     fn kernel(&mut self, number: usize, kernel: usize) -> Result<KernelStep, LibraryError> {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use autotune_ir::{Isa, Target};
 use autotune_network::op::Range;
 use autotune_network::{Compiled, Element, Graph, LibraryError, Op, Tensor, rewrite, zoo};
+use autotune_schedules::workload::PadMode;
 use common::graphs::brought;
 use common::random_graphs::random_graph;
 use common::{numbers, rng};
@@ -128,6 +129,26 @@ fn rows_are_found_by_any_number() {
     let found = library.results(std::slice::from_ref(&given), None).remove(0);
     let table = graph.evaluate(&[Tensor::i64(&[9], vec![0, 4, 3, 0, 4, 4, 0, 0, 2]).unwrap()]).unwrap();
     assert_eq!(found, table[0].to_numbers());
+}
+
+/// Every way to pad, on each side another number.
+#[test]
+fn images_are_padded_the_same() {
+    for (number, pad) in [[1, 2, 3, 0], [0, 1, 0, 2], [2, 0, 4, 3]].into_iter().enumerate() {
+        for mode in [PadMode::Constant, PadMode::Reflect, PadMode::Edge] {
+            let mut graph = Graph::new("padded");
+            let x = graph.input("x", Element::F32, &[2, 3, 4, 5]).unwrap();
+            let [above, below, left, right] = pad;
+            let pad = vec![[0, 0], [0, 0], [above, below], [left, right]];
+            let padded = graph.add("padded", Op::Pad { pad, mode, value: 0.75 }, &[x]).unwrap();
+            graph.output("padded", padded);
+            let Some(network) = compiled(&graph, 1) else { return };
+            let library = Loaded::of(&network).unwrap();
+            let x = brought(&graph, &mut rng(number as u64)).remove(0);
+            let wanted = graph.evaluate(std::slice::from_ref(&x)).unwrap()[0].to_numbers();
+            assert_eq!(library.results(&[x.to_numbers()], None), [wanted], "case {number}, {mode:?}");
+        }
+    }
 }
 
 #[test]

@@ -175,6 +175,11 @@ impl Routine {
         self.code.plain(&[0xf3, 0xa4]);
     }
 
+    /// The lower 32 bits of rax to where rdi points to, rcx times, one behind the other; rdi points behind them then, and rcx is 0.
+    pub fn fill_halves(&mut self) {
+        self.code.plain(&[0xf3, 0xab]);
+    }
+
     /// `to` = the f32 at `[base]`, without what is behind its point: at least 0, at most what the other one, below 2^24, says. What is no
     /// number is 0. Changes xmm0 and xmm1.
     pub fn load_index(&mut self, to: Integer, base: Integer, most: u32) {

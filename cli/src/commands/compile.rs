@@ -1,0 +1,106 @@
+//! `autotune compile NETWORK -o FILE.so`.
+
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use autotune_network::{Compiled, Library, identifier};
+
+use super::file::{check_output, replace};
+use super::lookup::look_up_source;
+use super::run::{network, say_untuned};
+use super::warn;
+use crate::args::{CompileArgs, Failure};
+use crate::output::print;
+
+pub(super) fn run(args: CompileArgs) -> Result<()> {
+    args.target.check_cpu("a library is made for CPUs")?;
+    check_output(&args.output)?;
+    let Names { soname, name, header } = Names::of(&args.output)?;
+    let (graph, target) = network(&args.subject, &args.target)?;
+
+    let source = look_up_source(&args.db)?;
+    let network = Compiled::new(&graph, source.as_deref(), &target)?;
+    source.iter().for_each(|source| warn(&**source));
+    let library = Library::of(&network, &name, &soname)?;
+    let failed = |file: &Path| format!("-o {}", file.display());
+    let whole = |out: &mut dyn Write| {
+        let mut out = BufWriter::new(out);
+        library.write(&mut out)?;
+        out.flush()
+    };
+    replace(&args.output, whole).with_context(|| failed(&args.output))?;
+    replace(&header, |out| out.write_all(library.header().as_bytes())).with_context(|| failed(&header))?;
+
+    say_untuned(network.schedules(), &target);
+    let [code, weights, workspace] =
+        [library.code_bytes(), library.weight_bytes(), library.workspace_bytes()].map(bytes);
+    print(&format!(
+        "wrote {} and {}: functions {name}_*, code {code}, weights {weights}, workspace {workspace}; for {}, {} thread(s)",
+        args.output.display(),
+        header.display(),
+        library.instruction_set(),
+        target.threads(),
+    ))
+}
+
+/// What the name of a library says.
+struct Names {
+    /// What programs that are linked with it look for.
+    soname: String,
+    /// What its functions begin with.
+    name: String,
+    header: PathBuf,
+}
+
+impl Names {
+    /// `libmodel.so.1` is a library `model`.
+    fn of(file: &Path) -> Result<Self, Failure> {
+        let soname = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let stem = match soname.split_once(".so") {
+            Some((stem, _)) => stem.into(),
+            None => file.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        };
+        let stem = stem.strip_prefix("lib").filter(|rest| !rest.is_empty()).unwrap_or(&stem);
+        let header = file.with_file_name(format!("{stem}.h"));
+        if header == file {
+            return Err(Failure::Usage(format!("-o {}: this is to be its header", file.display())));
+        }
+        Ok(Self { name: identifier(stem), header, soname })
+    }
+}
+
+/// A number of bytes in a unit that leaves at most four digits.
+fn bytes(count: usize) -> String {
+    match count {
+        0..10_000 => format!("{count} B"),
+        10_000..10_000_000 => format!("{} kB", count.div_ceil(1000)),
+        _ => format!("{:.1} MB", count as f64 / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_from_the_file() {
+        let names = |file: &str| {
+            let Names { soname, name, header } = Names::of(Path::new(file)).map_err(|error| error.to_string()).unwrap();
+            (soname, name, header.to_str().unwrap().to_string())
+        };
+        let of = |soname: &str, name: &str, header: &str| (soname.into(), name.into(), header.into());
+        assert_eq!(names("resnet18.so"), of("resnet18.so", "resnet18", "resnet18.h"));
+        assert_eq!(names("a.b/libmodel.so.1"), of("libmodel.so.1", "model", "a.b/model.h"));
+        assert_eq!(names("1-weird name.so"), of("1-weird name.so", "network_1_weird_name", "1-weird name.h"));
+        assert_eq!(names("lib.so"), of("lib.so", "lib", "lib.h"));
+        assert_eq!(names("plain"), of("plain", "plain", "plain.h"));
+        assert_eq!(names(".so"), of(".so", "network_", ".h"));
+        assert!(Names::of(Path::new("model.h")).is_err());
+    }
+
+    #[test]
+    fn bytes_have_few_digits() {
+        assert_eq!([0, 9_999, 10_000, 44_600_123].map(bytes), ["0 B", "9999 B", "10 kB", "44.6 MB"]);
+    }
+}

@@ -1,0 +1,43 @@
+//! Files that are written as a whole.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::args::Failure;
+
+/// Fails unless `-o` names a file in a folder that is there.
+pub(super) fn check_output(file: &Path) -> Result<(), Failure> {
+    let unusable = |why: &str| Err(Failure::Usage(format!("-o {}: {why}", file.display())));
+    if file.is_dir() || file.file_name().is_none() {
+        return unusable("is a folder; name a file in it");
+    }
+    if !folder(file).is_dir() {
+        return unusable("there is no such folder");
+    }
+    Ok(())
+}
+
+/// The folder that a file is in.
+fn folder(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Writes a file as a whole: who reads it finds the old content or the new. A link stays one, and what is no file, such as a pipe, is
+/// written to.
+pub(super) fn replace(file: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let old = fs::metadata(file).ok();
+    if old.as_ref().is_some_and(|old| !old.is_file()) {
+        return write(&mut File::options().write(true).open(file)?);
+    }
+    let file = if old.is_some() { fs::canonicalize(file)? } else { file.to_path_buf() };
+
+    // Readable by whom the user lets read new files, or by whom the old one was.
+    let permissions = old.map_or_else(|| Permissions::from_mode(0o666), |old| old.permissions());
+    let mut new =
+        tempfile::Builder::new().prefix(".autotune-new-").permissions(permissions).tempfile_in(folder(&file))?;
+    write(&mut new)?;
+    new.persist(&file)?;
+    Ok(())
+}
