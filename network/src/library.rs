@@ -75,8 +75,8 @@ struct Texts {
 }
 
 impl<'a> Library<'a> {
-    /// The library of a network. Names of its functions begin with `name`, an [`identifier`]; `soname` is the name of the file that programs which are
-    /// linked with it look for.
+    /// The library of a network. Names of its functions begin with `name`, an [`identifier`]; `soname` is the name of the file that programs look
+    /// for which are linked with it.
     pub fn of(network: &'a Compiled, name: &str, soname: &str) -> Result<Self, LibraryError> {
         let Steps { steps, text: mut kernels, weights, inputs, outputs } = Steps::of(network)?;
         let isas = network.schedules().iter().filter_map(|tuned| Some(tuned.target().cpu()?.isa));
