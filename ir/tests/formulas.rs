@@ -54,6 +54,19 @@ fn errors_are_within_what_is_stated() {
 }
 
 #[test]
+fn errors_of_gelu_are_within_what_is_stated() {
+    for x in operands(2000).filter(|x| !x.is_nan()) {
+        let (found, exact) = (value(UnaryOp::Gelu, x), UnaryOp::Gelu.exact(x.into()));
+        let error = (f64::from(found) - exact).abs();
+        match x > 0.0 {
+            true => assert!(ulps(found, exact) <= 4.5, "{} ulp at {x:e}", ulps(found, exact)),
+            // And what the least denormal rounds.
+            false => assert!(error <= 2e-7 * f64::from(-x).min(1.0) + 1e-45, "{error:e} at {x:e}"),
+        }
+    }
+}
+
+#[test]
 fn what_is_rounded_once_is_the_nearest() {
     let casts = [F32, Tf32, F16, Bf16].map(UnaryOp::Cast);
     for op in [UnaryOp::Neg, UnaryOp::Abs, UnaryOp::Sqrt, UnaryOp::Floor].into_iter().chain(casts) {
@@ -89,6 +102,8 @@ fn special_values_have_their_results() {
         (UnaryOp::Sigmoid, inf, 1.0),
         (UnaryOp::Sigmoid, -inf, 0.0),
         (UnaryOp::Sigmoid, 0.0, 0.5),
+        (UnaryOp::Gelu, inf, inf),
+        (UnaryOp::Gelu, 0.0, 0.0),
         (UnaryOp::Rsqrt, 0.0, inf),
         (UnaryOp::Rsqrt, inf, 0.0),
     ] {
@@ -97,7 +112,7 @@ fn special_values_have_their_results() {
     for x in [-inf, -1.0, -denormal] {
         assert!([UnaryOp::Log, UnaryOp::Sqrt, UnaryOp::Rsqrt].iter().all(|&op| value(op, x).is_nan()), "{x}");
     }
-    for op in [UnaryOp::Neg, UnaryOp::Tanh, UnaryOp::Erf, UnaryOp::Floor, UnaryOp::Sqrt] {
+    for op in [UnaryOp::Neg, UnaryOp::Tanh, UnaryOp::Erf, UnaryOp::Gelu, UnaryOp::Floor, UnaryOp::Sqrt] {
         assert_eq!(value(op, -0.0).to_bits(), if op == UnaryOp::Neg { 0 } else { 1 << 31 }, "{op:?}");
     }
 }

@@ -26,7 +26,7 @@ fn function(function: Function, x: f64) -> f64 {
         Function::Op(UnaryOp::Abs) => x.abs(),
         Function::Op(UnaryOp::Neg) => -x,
         Function::Op(UnaryOp::Floor) => x.floor(),
-        Function::Op(UnaryOp::Sigmoid | UnaryOp::Tanh | UnaryOp::Cast(_)) => unreachable!("not of the text form"),
+        Function::Op(UnaryOp::Sigmoid | UnaryOp::Tanh | UnaryOp::Gelu | UnaryOp::Cast(_)) => unreachable!("not of the text form"),
     }
 }
 

@@ -44,6 +44,23 @@ const ERF_FAR: [f32; 8] = [
     2.169_762_2e-5,
 ];
 
+/// The binary logarithm of the normal distribution at `-a`, `log2(erfc(a / sqrt(2)) / 2)`, in `-a`: the error of `a` times its power of two
+/// is at most `1.5e-8 * min(a, 1)` for a up to 9, beyond which that is less than `1e-21`.
+const NORMAL: [f32; 9] = [
+    -0.999_999_94,
+    1.151_107,
+    -0.459_193_05,
+    5.254_643_8e-2,
+    7.142_784_5e-3,
+    2.024_807e-4,
+    -1.572_781e-4,
+    -3.296_788e-5,
+    -2.275_861e-6,
+];
+
+/// `2^f` for `abs(f) <= 0.5001`: the error is at most `2^-23.6` of it.
+const POWER_OF_TWO: [f32; 6] = [1.000_000_1, 0.693_146_94, 0.240_221_19, 5.550_713_5e-2, 9.675_564e-3, 1.327_644_9e-3];
+
 /// A number of the form `2^n * (1 + fraction)`, `abs(fraction) < 1/2`, as two steps.
 struct Scaled {
     /// `n`, in the lowest bits of [`WHOLE`]` + n`, and as a number.
@@ -72,6 +89,7 @@ impl Formula {
             UnaryOp::Tanh => self.tanh(x),
             UnaryOp::Erf => self.erf(x),
             UnaryOp::Sigmoid => self.sigmoid(x),
+            UnaryOp::Gelu => self.gelu(x),
             // As it is: what comes in with any sign goes out with it.
             UnaryOp::Cast(DType::F32 | DType::Tf32) => self.apply(Primitive::Or, &[x, x]),
             UnaryOp::Cast(DType::F16) => self.f16(x),
@@ -275,6 +293,25 @@ impl Formula {
         let numerator = self.select(Compare::Less, [x, zero], power, one);
         let denominator = self.add(power, one);
         self.div(numerator, denominator)
+    }
+
+    /// `max(x, 0) - a * normal(-a)` of `a = abs(x)`, which is even: no side of zero needs a formula of its own.
+    fn gelu(&mut self, x: u8) -> u8 {
+        let (sign, least, zero) = (self.bits(SIGN), self.number(-9.0), self.number(0.0));
+        let below = self.apply(Primitive::Or, &[x, sign]);
+        let below = self.apply(Primitive::Max, &[below, least]);
+
+        let log = self.polynomial(&NORMAL, below);
+        let whole = self.number(WHOLE);
+        let exponent = self.add(log, whole);
+        let n = self.sub(exponent, whole);
+        let fraction = self.sub(log, n);
+        let mantissa = self.polynomial(&POWER_OF_TWO, fraction);
+        let moved = self.apply(Primitive::ShiftLeft(23), &[exponent]);
+        let normal = self.apply(Primitive::AddBits, &[mantissa, moved]);
+
+        let above = self.apply(Primitive::Max, &[x, zero]);
+        self.mul_add(below, normal, above)
     }
 
     /// The bits rounded to multiples of `2^places`: to the nearest, of two the even one.

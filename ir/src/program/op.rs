@@ -25,6 +25,8 @@ pub enum UnaryOp {
     Erf,
     /// `1 / (1 + exp(-x))`.
     Sigmoid,
+    /// `x/2 * (1 + erf(x / sqrt(2)))`, 0 at minus infinity.
+    Gelu,
     /// What memory of this type holds of the value: [`DType::stored`].
     Cast(DType),
 }
@@ -43,12 +45,14 @@ impl UnaryOp {
             UnaryOp::Tanh => x.tanh(),
             UnaryOp::Erf => libm::erf(x),
             UnaryOp::Sigmoid => (1.0 + (-x).exp()).recip(),
+            UnaryOp::Gelu if x == f64::NEG_INFINITY => 0.0,
+            UnaryOp::Gelu => 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
             UnaryOp::Cast(dtype) => dtype.stored(x as f32).into(),
         }
     }
 
     /// Every operation.
-    pub const ALL: [UnaryOp; 14] = [
+    pub const ALL: [UnaryOp; 15] = [
         UnaryOp::Neg,
         UnaryOp::Abs,
         UnaryOp::Sqrt,
@@ -59,6 +63,7 @@ impl UnaryOp {
         UnaryOp::Tanh,
         UnaryOp::Erf,
         UnaryOp::Sigmoid,
+        UnaryOp::Gelu,
         UnaryOp::Cast(DType::F32),
         UnaryOp::Cast(DType::Tf32),
         UnaryOp::Cast(DType::F16),
@@ -78,6 +83,7 @@ impl UnaryOp {
             UnaryOp::Tanh => "tanh",
             UnaryOp::Erf => "erf",
             UnaryOp::Sigmoid => "sigmoid",
+            UnaryOp::Gelu => "gelu",
             UnaryOp::Cast(dtype) => dtype.word(),
         }
     }

@@ -137,7 +137,6 @@ impl Activation {
 
     /// The function of a value; `slope` is that of the value's channel.
     pub(super) fn of(self, x: Expr, slope: Option<Expr>) -> Expr {
-        let gelu = |x: Expr, bounded: Expr| Expr::product(times(0.5, x), plus(bounded, 1.0));
         match self {
             Self::None => x,
             Self::Relu => Expr::max(x, Expr::Const(0.0)),
@@ -149,11 +148,12 @@ impl Activation {
             Self::HardSigmoid { alpha, beta } => clipped(plus(times(alpha, x), beta), [0.0, 1.0]),
             Self::HardSwish => Expr::product(x.clone(), HARD_SIGMOID.of(x, None)),
             Self::Silu => Expr::product(x.clone(), Expr::unary(UnaryOp::Sigmoid, x)),
-            Self::Gelu => gelu(x.clone(), Expr::unary(UnaryOp::Erf, times(FRAC_1_SQRT_2, x))),
+            Self::Gelu => Expr::unary(UnaryOp::Gelu, x),
             Self::GeluTanh => {
                 let scale = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
                 let factor = plus(times(0.044_715 * scale, Expr::product(x.clone(), x.clone())), scale);
-                gelu(x.clone(), Expr::unary(UnaryOp::Tanh, Expr::product(x, factor)))
+                let bounded = Expr::unary(UnaryOp::Tanh, Expr::product(x.clone(), factor));
+                Expr::product(times(0.5, x), plus(bounded, 1.0))
             }
         }
     }

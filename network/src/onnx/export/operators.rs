@@ -253,6 +253,7 @@ fn map(export: &mut Export, id: NodeId, mut inputs: Vec<String>, function: Funct
             UnaryOp::Tanh => one("Tanh"),
             UnaryOp::Erf => one("Erf"),
             UnaryOp::Sigmoid => one("Sigmoid"),
+            UnaryOp::Gelu => one("Gelu"),
             UnaryOp::Cast(DType::F32) => one("Identity"),
             UnaryOp::Cast(DType::F16) => rounded(DataType::FLOAT16),
             UnaryOp::Cast(DType::Bf16) => rounded(DataType::BFLOAT16),
