@@ -15,6 +15,7 @@ use crate::op::Op;
 use group::Groups;
 
 mod anchor;
+mod elementwise;
 mod group;
 mod view;
 

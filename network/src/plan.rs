@@ -332,12 +332,14 @@ impl Planner<'_, '_> {
 
     /// True if a step does the same to every element, wherever it lies.
     fn follows_layouts(&self, step: &Step, workload: &Workload) -> bool {
-        let Some(Pointwise { lhs: Broadcast::Full, rhs, .. }) = workload.sizes() else { return false };
+        let Some(Pointwise { lhs, rhs, third, .. }) = workload.sizes() else { return false };
         let shape = |value: ValueId| &self.cut.value(value).shape;
-        let whole = if *rhs == Broadcast::Scalar { &step.operands[..1] } else { &step.operands };
-        !workload.epilogue().is_by_channel()
-            && matches!(rhs, Broadcast::Full | Broadcast::Scalar)
-            && whole.iter().all(|&operand| shape(operand) == shape(step.output))
+        let is_alike = |(broadcast, operand): (Broadcast, &ValueId)| match broadcast {
+            Broadcast::FULL => shape(*operand) == shape(step.output),
+            other => other == Broadcast::SCALAR,
+        };
+        let own = [*lhs, *rhs, *third].into_iter().chain(std::iter::repeat(Broadcast::FULL));
+        *lhs == Broadcast::FULL && !workload.epilogue().is_by_channel() && own.zip(&step.operands).all(is_alike)
     }
 }
 

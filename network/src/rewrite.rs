@@ -21,6 +21,7 @@ mod activation;
 mod affine;
 mod arithmetic;
 mod attention;
+mod kernels;
 mod movement;
 mod new_graph;
 mod padding;
@@ -46,7 +47,7 @@ pub struct Rule {
 const STAGES: [&[&[Rule]]; 3] = [
     &[arithmetic::RULES, movement::RULES],
     &[activation::RULES, rows::RULES, attention::RULES],
-    &[affine::RULES, padding::RULES, rows::POOLINGS, arithmetic::POWERS],
+    &[affine::RULES, padding::RULES, rows::POOLINGS, arithmetic::POWERS, kernels::RULES],
 ];
 
 /// A graph that computes the same, in the form that tasks are cut from.

@@ -418,10 +418,12 @@ fn attention() {
                 all.sort_unstable();
                 all
             };
-            let wanted = [wanted, vec!["Transpose", "Reshape"]].concat();
+            // Another scale than that of kernels is a product with the queries.
+            let scaled = if scale > 1 { vec!["Mul"] } else { vec![] };
+            let wanted = [wanted, vec!["Transpose", "Reshape"], scaled].concat();
             assert_eq!(sorted(found), sorted(wanted), "{case:?}");
             let Op::Attention { scale: found } = *only(&rewritten, "Attention") else { panic!("no attention") };
-            assert!((found - [0.5, 0.5, 0.49, 1.0][scale]).abs() < 1e-6, "{case:?}");
+            assert!((found - 0.5).abs() < 1e-6, "{case:?}");
         }
     }
 }

@@ -5,7 +5,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use autotune_network::{Element, Fill, Graph, Node, Op, OpError, Tensor, Weights, zoo};
+use autotune_network::cut::{Cut, Work};
+use autotune_network::{Element, Fill, Graph, Node, Op, OpError, Tensor, Weights, rewrite, zoo};
 
 /// Weights that take no time: pages of zeros that nobody touches.
 struct Zeros;
@@ -184,6 +185,25 @@ fn weights_of_built_in_networks_are_the_same_every_time() {
     let (mut least, mut largest) = (f32::MAX, f32::MIN);
     values.for_each(|&x| (least, largest) = (least.min(x), largest.max(x)));
     assert!(-0.3 < least && least < -0.1 && 0.1 < largest && largest < 0.3, "{least} {largest}");
+}
+
+/// Numbers that no rule takes for something simpler.
+struct Ramps;
+
+impl Weights for Ramps {
+    fn tensor(&mut self, _: &str, shape: &[usize], _: Fill) -> Result<Arc<Tensor>, OpError> {
+        Tensor::f32(shape, (0..count(shape)).map(|at| (at % 251) as f32 * 1e-3 - 0.1).collect()).map(Arc::new)
+    }
+}
+
+#[test]
+fn every_node_has_a_kernel() {
+    for name in zoo::NAMES {
+        let graph = rewrite(&zoo::with_weights(name, Ramps).unwrap()).unwrap();
+        for step in Cut::of(&graph).steps {
+            assert!(!matches!(step.work, Work::Interpret(_)), "{name}: {step:?}");
+        }
+    }
 }
 
 #[test]

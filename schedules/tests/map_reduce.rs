@@ -38,8 +38,10 @@ fn pooled(pool: &Pool2d, input: &ArrayD<f32>) -> ArrayD<f64> {
 }
 
 fn reduced(reduce: &Reduce, input: &ArrayD<f32>) -> ArrayD<f64> {
-    ArrayD::from_shape_fn(vec![reduce.m], |i| {
-        let row = (0..reduce.n).map(|n| f64::from(input[[i[0], n]]));
+    let shape = if reduce.k == 1 { vec![reduce.m] } else { vec![reduce.m, reduce.k] };
+    ArrayD::from_shape_fn(shape, |i| {
+        let at = |n: usize| if reduce.k == 1 { vec![i[0], n] } else { vec![i[0], n, i[1]] };
+        let row = (0..reduce.n).map(|n| f64::from(input[&at(n)[..]]));
         match reduce.op {
             ReduceOp::Sum => row.sum(),
             ReduceOp::Mean => row.sum::<f64>() / reduce.n as f64,
@@ -295,6 +297,7 @@ fn the_text_forms_are_read_as_they_are_written() {
         "reduce:m=1024,n=4096,op=sum",
         "reduce:m=1,n=3,op=prod,bias",
         "reduce:m=7,n=5,op=min",
+        "reduce:m=7,n=5,k=3,op=max",
         "transpose:b=3,m=4,n=5,add",
         "transpose:shape=128x12x64,perm=102,bias",
         "transpose:shape=2x3x4x5x6,perm=40213",

@@ -4,10 +4,10 @@
 
 mod common;
 
-use autotune_ir::program::{BinaryOp, UnaryOp};
-use autotune_ir::{CpuTarget, Isa, Target};
-use autotune_schedules::workload::{Broadcast, Channels, Function, Pointwise, PointwiseOp};
-use autotune_schedules::{Operands, Workload, max_rel_error, reference};
+use autotune_ir::program::{BinaryOp, Compare, UnaryOp};
+use autotune_ir::{CpuTarget, Isa, Target, interpret};
+use autotune_schedules::workload::{Broadcast, Function, Pointwise, PointwiseOp};
+use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, max_rel_error, reference};
 use common::epilogues::{ACTIVATIONS, activated, activation};
 use common::pointwise::{UNARY, random_pointwise};
 use common::random_programs::check;
@@ -26,45 +26,119 @@ fn function(function: Function, x: f64) -> f64 {
         Function::Op(UnaryOp::Abs) => x.abs(),
         Function::Op(UnaryOp::Neg) => -x,
         Function::Op(UnaryOp::Floor) => x.floor(),
-        Function::Op(UnaryOp::Sigmoid | UnaryOp::Tanh | UnaryOp::Gelu | UnaryOp::Cast(_)) => unreachable!("not of the text form"),
+        Function::Op(UnaryOp::Sigmoid | UnaryOp::Tanh | UnaryOp::Gelu | UnaryOp::Cast(_)) => {
+            unreachable!("not of the text form")
+        }
     }
 }
 
 fn by_hand(pointwise: &Pointwise, operands: &Operands) -> ArrayD<f32> {
-    let Pointwise { b, m, n, .. } = *pointwise;
-    let shape = if b == 1 && pointwise.channels == Channels::Row { vec![m, n] } else { vec![b, m, n] };
-    ArrayD::from_shape_fn(shape, |i| {
-        let all: Vec<usize> = (0..i.ndim()).map(|dim| i[dim]).collect();
-        let (row, column) = (i[i.ndim() - 2], i[i.ndim() - 1]);
-        let of = |operand: usize, shape: Broadcast| {
-            f64::from(match shape {
-                Broadcast::Full => operands[operand][&all[..]],
-                Broadcast::Row => operands[operand][[column]],
-                Broadcast::Rows => operands[operand][[i[0], column]],
-                Broadcast::Column => operands[operand][[row]],
-                Broadcast::Scalar => operands[operand][[0]],
-            })
+    let Pointwise { shape, pre, op, lhs, rhs, third, .. } = pointwise;
+    let all = (1u32 << shape.len()) - 1;
+    ArrayD::from_shape_fn(&shape[..], |i| {
+        let of = |operand: usize, broadcast: &Broadcast| {
+            // The mask of its axes, by the text form.
+            let text = match *broadcast {
+                Broadcast::FULL => all,
+                Broadcast::ROW => 1,
+                Broadcast::COLUMN => 2,
+                Broadcast::ROWS => 5,
+                Broadcast::SCALAR => 0,
+                other => (0..all).find(|mask| other == of_mask(*mask, shape.len())).unwrap(),
+            };
+            let has = |axis: &usize| text >> (shape.len() - 1 - axis) & 1 == 1;
+            let at: Vec<usize> = (0..shape.len()).filter(has).map(|axis| i[axis]).collect();
+            f64::from(operands[operand][if at.is_empty() { &[0] } else { &at[..] }])
         };
-        let x = function(pointwise.pre, of(0, pointwise.lhs));
-        let rhs = || of(1, pointwise.rhs);
-        let y = match pointwise.op {
+        let (x, y, z) = (function(*pre, of(0, lhs)), || of(1, rhs), || of(2, third));
+        let truth = |is_true: bool| f64::from(u8::from(is_true));
+        let value = match *op {
             PointwiseOp::Unary(of) => function(of, x),
-            PointwiseOp::Binary(BinaryOp::Add) => x + rhs(),
-            PointwiseOp::Binary(BinaryOp::Sub) => x - rhs(),
-            PointwiseOp::Binary(BinaryOp::Mul) => x * rhs(),
-            PointwiseOp::Binary(BinaryOp::Div) => x / rhs(),
-            PointwiseOp::Binary(BinaryOp::Max) => x.max(rhs()),
-            PointwiseOp::Binary(BinaryOp::Min) => x.min(rhs()),
+            PointwiseOp::Binary(BinaryOp::Add) => x + y(),
+            PointwiseOp::Binary(BinaryOp::Sub) => x - y(),
+            PointwiseOp::Binary(BinaryOp::Mul) => x * y(),
+            PointwiseOp::Binary(BinaryOp::Div) => x / y(),
+            PointwiseOp::Binary(BinaryOp::Max) => x.max(y()),
+            PointwiseOp::Binary(BinaryOp::Min) => x.min(y()),
+            PointwiseOp::Not => truth(x == 0.0),
+            PointwiseOp::Bool => truth(x != 0.0),
+            PointwiseOp::Trunc => {
+                if x.is_nan() {
+                    0.0
+                } else {
+                    x.trunc()
+                }
+            }
+            PointwiseOp::Quotient => (x / y()).trunc(),
+            PointwiseOp::Compare(Compare::Equal) => truth(x == y()),
+            PointwiseOp::Compare(Compare::Less) => truth(x < y()),
+            PointwiseOp::Compare(Compare::LessEqual) => truth(x <= y()),
+            PointwiseOp::Prelu => {
+                if x < 0.0 {
+                    x * y()
+                } else {
+                    x
+                }
+            }
+            PointwiseOp::Where => {
+                if x != 0.0 {
+                    y()
+                } else {
+                    z()
+                }
+            }
         };
-        y as f32
+        value as f32
     })
+}
+
+fn of_mask(mask: u32, rank: usize) -> Broadcast {
+    let has: Vec<bool> = (0..rank).map(|axis| mask >> (rank - 1 - axis) & 1 == 1).collect();
+    Broadcast::of(&has)
 }
 
 /// Operands over more than the range that the functions bend in.
 fn operands(workload: &Workload, seed: u64) -> Operands {
     let mut operands = Operands::random(workload.spec(), seed);
     operands[0].mapv_inplace(|x| 5.0 * x);
+    let pointwise: &Pointwise = workload.sizes().unwrap();
+    if let PointwiseOp::Compare(_) | PointwiseOp::Quotient | PointwiseOp::Not | PointwiseOp::Where = pointwise.op {
+        // Whole numbers, of which some are the same; not zero where they divide.
+        operands[0].mapv_inplace(f32::round);
+        if pointwise.op.operands() == 2 {
+            operands[1].mapv_inplace(|x| (3.0 * x).abs().round() + 1.0);
+        }
+    }
     operands
+}
+
+/// What is not a number, infinite or zero is compared and chosen by as such.
+#[test]
+fn special_values_are_what_each_operation_says() {
+    let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1.0, -2.5, f32::MIN_POSITIVE / 4.0];
+    let target = Target::Cpu(CpuTarget::generic_avx2(1));
+    for op in ["equal", "less", "less_equal", "not", "bool", "trunc", "prelu", "where"] {
+        let text = match op {
+            "not" | "bool" | "trunc" => format!("pointwise:m=8,n=8,op={op}"),
+            "where" => "pointwise:m=8,n=8,op=where,third=row".into(),
+            _ => format!("pointwise:m=8,n=8,op={op},rhs=row"),
+        };
+        let workload: Workload = text.parse().unwrap();
+        let mut operands = Operands::random(workload.spec(), 1);
+        for number in 0..operands.len() {
+            let is_row = operands[number].ndim() == 1;
+            let of = |at: &[usize]| special[if is_row { at[0] } else { (at[0] + number * at[1]) % 8 }];
+            let shape = operands[number].shape().to_vec();
+            operands[number] = ArrayD::from_shape_fn(shape, |i| of(i.as_array_view().as_slice().unwrap()));
+        }
+        let space = ScheduleSpace::new(&workload, &target);
+        let program = lower(&workload, &target, &space.default_config()).unwrap();
+        let found = interpret(&program, &operands).unwrap();
+        let wanted = by_hand(workload.sizes().unwrap(), &operands);
+        for (at, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+            assert!(found == wanted || found.is_nan() && wanted.is_nan(), "{text} at {at}: {found} for {wanted}");
+        }
+    }
 }
 
 #[test]
@@ -152,11 +226,21 @@ fn the_text_forms_are_read_as_they_are_written() {
         "pointwise:m=3,n=5,op=leaky_relu:0.2,act=leaky_relu",
         "pointwise:b=2,m=3,n=5,pre=sigmoid,op=mul,lhs=column,rhs=rows,channels=column,scale",
         "pointwise:m=3,n=5,pre=leaky_relu:0.2,op=exp,lhs=scalar",
+        "pointwise:m=3,n=5,op=less_equal,lhs=column,rhs=row",
+        "pointwise:b=2,m=3,n=5,op=where,lhs=01,rhs=scalar,third=0",
+        "pointwise:shape=2x3x4x5,op=add,rhs=13",
+        "pointwise:shape=2x3x4x5x6x7,pre=sqrt,op=trunc",
     ] {
         assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
     }
     let defaults = "pointwise:b=1,m=3,n=5,pre=copy,op=add,lhs=full,rhs=full,channels=row";
     assert_eq!(defaults.parse::<Workload>().unwrap().to_string(), "pointwise:m=3,n=5,op=add");
+    for (text, canonical) in [
+        ("pointwise:shape=3x5,op=add,rhs=1,lhs=01", "pointwise:m=3,n=5,op=add,rhs=row"),
+        ("pointwise:shape=2x3x5,op=add,rhs=02", "pointwise:b=2,m=3,n=5,op=add,rhs=rows"),
+    ] {
+        assert_eq!(text.parse::<Workload>().unwrap().to_string(), canonical);
+    }
 }
 
 #[test]
@@ -164,7 +248,17 @@ fn errors_name_the_operator_and_the_field() {
     for (text, wanted) in [
         ("pointwise:m=4,n=4", "pointwise: field 'op' is missing"),
         ("pointwise:m=4,n=4,op=cosh", "pointwise: field 'op': 'cosh' is not an operation (relu, gelu,"),
-        ("pointwise:m=4,n=4,op=prelu", "pointwise: field 'op': 'prelu' is not an operation (relu, gelu,"),
+        ("pointwise:m=4,n=4,op=relu,third=row", "pointwise: field 'third': the operation has one operand only"),
+        ("pointwise:m=4,n=4,op=less,third=row", "pointwise: field 'third': the operation has two operands only"),
+        ("pointwise:m=4,n=4,op=add,rhs=10", "pointwise: field 'rhs': '10' is not a shape of an operand (full,"),
+        ("pointwise:m=4,n=4,op=add,rhs=2", "pointwise: field 'rhs': '2' is not a shape of an operand (full,"),
+        ("pointwise:shape=2x3x4x5,op=add,rhs=row", "pointwise: field 'rhs': 'row' is not a shape of an operand (full,"),
+        ("pointwise:shape=2x3,m=4,op=add", "pointwise: field 'm': is said by the shape"),
+        ("pointwise:shape=7,op=exp", "pointwise: field 'shape': 1 axes, of 2 to 6"),
+        ("pointwise:shape=1x2x3x4x5x6x7,op=exp", "pointwise: field 'shape': 7 axes, of 2 to 6"),
+        ("pointwise:shape=2x0x3x4,op=exp", "pointwise: field 'shape': must be at least 1"),
+        ("pointwise:shape=1x3x4,op=exp", "pointwise: field 'b': a batch of one has no axis"),
+        ("pointwise:shape=2x3x4x5,op=exp,channels=column", "pointwise: field 'channels': columns are of a batch of"),
         ("pointwise:m=4,n=4,op=none", "pointwise: field 'op': 'none' is not an operation (relu, gelu,"),
         ("pointwise:m=4,n=4,op=clip:1:0", "pointwise: field 'op': 'clip:1:0' is not clip:LO:HI, two bounds"),
         ("pointwise:m=4,n=4,op=add,act=log", "pointwise: field 'act': 'log' is not an activation (none, relu,"),
@@ -173,7 +267,7 @@ fn errors_name_the_operator_and_the_field() {
         ("pointwise:m=4,n=4,op=add,rhs=rows", "pointwise: field 'rhs': without a batch it is 'row'"),
         ("pointwise:m=4,n=4,op=exp,lhs=rows", "pointwise: field 'lhs': without a batch it is 'row'"),
         ("pointwise:b=0,m=4,n=4,op=exp", "pointwise: field 'b': must be at least 1"),
-        ("pointwise:m=4,n=4,pre=add,op=exp", "pointwise: field 'pre': 'add' is not an operation on one operand"),
+        ("pointwise:m=4,n=4,pre=add,op=exp", "pointwise: field 'pre': 'add' is not a function of one operand"),
         ("pointwise:m=4,n=4,pre=cosh,op=exp", "pointwise: field 'pre': 'cosh' is not an operation (relu, gelu,"),
         ("pointwise:m=4,n=4,op=exp,channels=n", "pointwise: field 'channels': 'n' is not a dimension of channels"),
         ("pointwise:m=0,n=4,op=add", "pointwise: field 'm': must be at least 1"),

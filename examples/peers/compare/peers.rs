@@ -134,7 +134,8 @@ fn operator(workload: &Workload) -> Option<Value> {
         return Some(json!({"op": "rms_norm", "eps": norm.eps}));
     }
     if let Some(p) = workload.sizes::<Pointwise>() {
-        let gelu = Pointwise::new(p.m, p.n, PointwiseOp::Unary(Function::Activation(Activation::Gelu)));
+        let &[m, n] = &p.shape[..] else { return None };
+        let gelu = Pointwise::new(m, n, PointwiseOp::Unary(Function::Activation(Activation::Gelu)));
         return (*p == gelu).then(|| json!({"op": "pointwise", "kind": "gelu"}));
     }
     if let Some(t) = workload.sizes::<Transpose>() {

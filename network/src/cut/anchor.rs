@@ -1,15 +1,15 @@
 //! The workload of a node.
 
-use autotune_ir::program::BinaryOp;
 use autotune_schedules::Workload;
 use autotune_schedules::workload::{
-    Activation, Attention, Broadcast, Channels, Conv1d, Conv2d, Conv3d, ConvTranspose2d, Coordinates, Epilogue,
-    Function, Gather, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Matmul, Operator, Pad, Pointwise, PointwiseOp,
-    Pool2d, PoolKind, Reduce, ReduceOp, Resample, Sampling, Softmax, Transpose, Window,
+    Activation, Attention, Channels, Conv1d, Conv2d, Conv3d, ConvTranspose2d, Coordinates, Epilogue, Function, Gather,
+    GroupNorm, LayerNorm, LocalResponseNorm, Mask, Matmul, Operator, Pad, PadMode, Pointwise, PointwiseOp, Pool2d,
+    PoolKind, Reduce, ReduceOp, Resample, Sampling, Softmax, Transpose, Window,
 };
 
+use super::elementwise;
 use crate::graph::{Graph, Node, NodeId};
-use crate::op::{Binary, Op, Sliding};
+use crate::op::{Op, Sliding};
 use crate::tensor::Element;
 
 /// A workload that computes a node's tensor.
@@ -36,24 +36,15 @@ pub(super) fn anchor(graph: &Graph, id: NodeId) -> Option<Anchor> {
         Op::MatMul => matmul(graph, node),
         Op::Attention { scale } => attention(graph, node, *scale),
         Op::Pool { window, ceil, kind } => of(&|| pool(window, *ceil, *kind, shapes[0]), Some(1)),
-        Op::Reduce { op, axes, .. } => of(&|| reduce(*op, axes, shapes[0]), None),
+        Op::Reduce { op, axes, .. } => of(&|| reduce(*op, axes, node, shapes[0]), None),
         Op::Softmax { axis, log } => of(&|| softmax(*axis, *log, shapes[0]), None),
         Op::LayerNorm { axis, eps } => of(&|| layer_norm(*axis, *eps, &shapes), None),
         Op::GroupNorm { groups, eps } => of(&|| group_norm(*groups, *eps, shapes[0]), None),
         Op::LocalResponseNorm { size, alpha, beta, bias } => {
             of(&|| local_response_norm([*alpha, *beta, *bias], *size, shapes[0]), None)
         }
-        Op::Map(function) => of(&|| map(*function, shapes[0]), None),
-        Op::Binary(binary) => self::binary(graph, node, *binary),
-        Op::Pad { pad, mode, value } => of(
-            &|| {
-                let (&[n, c, h, w], &[[0, 0], [0, 0], [above, below], [left, right]]) = (shapes[0], &pad[..]) else {
-                    return None;
-                };
-                workload(Pad { n, c, h, w, pad: [above, below, left, right], mode: *mode, value: *value + 0.0 })
-            },
-            None,
-        ),
+        Op::Map(_) | Op::Binary(_) | Op::Not | Op::Where | Op::Prelu | Op::Cast(_) => elementwise::anchor(graph, node),
+        Op::Pad { pad, mode, value } => of(&|| self::pad(pad, *mode, *value, shapes[0]), None),
         Op::Resize { size, coordinates, sampling } => of(&|| resize(*size, *coordinates, *sampling, shapes[0]), None),
         Op::Gather { axis: 0 } => of(&|| gather(shapes[0], shapes[1]), None),
         Op::Transpose(perm) => of(&|| transpose(perm, shapes[0]), None),
@@ -61,11 +52,11 @@ pub(super) fn anchor(graph: &Graph, id: NodeId) -> Option<Anchor> {
     }
 }
 
-fn workload(op: impl Operator) -> Option<Workload> {
+pub(super) fn workload(op: impl Operator) -> Option<Workload> {
     Workload::new(op).ok()
 }
 
-fn product(extents: &[usize]) -> usize {
+pub(super) fn product(extents: &[usize]) -> usize {
     extents.iter().product()
 }
 
@@ -106,7 +97,12 @@ fn biased(bare: Workload, bias: bool) -> Workload {
 }
 
 fn conv_transpose(window: &[Sliding], output_pad: &[usize], groups: usize, shapes: &[&[usize]]) -> Option<Workload> {
-    let (&[n, c, h, w], [a, b]) = (shapes[0], window) else { return None };
+    let whole = [Sliding::new(1)];
+    let ([n, c, h, w], [a, b], output_pad) = match (shapes[0], window, output_pad) {
+        (&[n, c, w], [a], &[pad]) => ([n, c, 1, w], [&whole[0], a], [0, pad]),
+        (&[n, c, h, w], [a, b], &[rows, columns]) => ([n, c, h, w], [a, b], [rows, columns]),
+        _ => return None,
+    };
     if a.dilation != 1 || b.dilation != 1 {
         return None;
     }
@@ -119,17 +115,25 @@ fn conv_transpose(window: &[Sliding], output_pad: &[usize], groups: usize, shape
         kernel: [a.kernel, b.kernel],
         stride: [a.stride, b.stride],
         pad: [even(a)?, even(b)?],
-        output_pad: [output_pad[0], output_pad[1]],
+        output_pad,
         groups,
     });
     Some(biased(bare?, shapes.len() == 3))
 }
 
-/// A product, with what transposes an operand in it.
+/// A product, with what transposes an operand in it if there is such a kernel.
 ///
 /// `MatMul(a, Transpose(b))` → `matmul:..,tb` of `a` and `b`.
 fn matmul(graph: &Graph, node: &Node) -> Option<Anchor> {
-    let [(a, ta), (b, tb)] = [0, 1].map(|operand| untransposed(graph, node.operands[operand]));
+    let [a, b] = [0, 1].map(|operand| node.operands[operand]);
+    let [without_a, without_b] = [a, b].map(|operand| untransposed(graph, operand));
+    product_of(graph, node, [without_a, without_b])
+        .or_else(|| product_of(graph, node, [(a, false), without_b]))
+        .or_else(|| product_of(graph, node, [(a, false), (b, false)]))
+}
+
+/// A product of tensors that are transposed or not.
+fn product_of(graph: &Graph, node: &Node, [(a, ta), (b, tb)]: [(NodeId, bool); 2]) -> Option<Anchor> {
     let [left, right] = [a, b].map(|id| &*graph.node(id).shape);
     let ([a_batch @ .., a_rows, a_columns], [b_batch @ .., b_rows, b_columns]) = (left, right) else { return None };
     let (m, k) = if ta { (*a_columns, *a_rows) } else { (*a_rows, *a_columns) };
@@ -212,12 +216,35 @@ fn pool(window: &[Sliding], ceil: bool, kind: PoolKind, shape: &[usize]) -> Opti
     workload(Pool2d { n, c, h, w, kernel, stride, pad, dilation, ceil, kind })
 }
 
-fn reduce(op: ReduceOp, axes: &[usize], shape: &[usize]) -> Option<Workload> {
-    let first = shape.len() - axes.len();
-    if !axes.iter().copied().eq(first..shape.len()) {
+/// Images, or whatever is padded along one axis only.
+fn pad(pad: &[[usize; 2]], mode: PadMode, value: f32, shape: &[usize]) -> Option<Workload> {
+    let padded: Vec<usize> = (0..pad.len()).filter(|&axis| pad[axis] != [0, 0]).collect();
+    let (image, [rows, columns]) = match (shape, pad, &padded[..]) {
+        (&[n, c, h, w], &[[0, 0], [0, 0], rows, columns], _) => ([n, c, h, w], [rows, columns]),
+        (_, _, &[axis]) => {
+            let [before, behind] = [&shape[..axis], &shape[axis + 1..]].map(product);
+            ([1, before, shape[axis], behind], [pad[axis], [0, 0]])
+        }
+        (_, _, &[row, column]) if column + 1 == shape.len() && row + 1 == column => {
+            ([1, product(&shape[..row]), shape[row], shape[column]], [pad[row], pad[column]])
+        }
+        _ => return None,
+    };
+    let [n, c, h, w] = image;
+    let pad = [rows[0], rows[1], columns[0], columns[1]];
+    workload(Pad { n, c, h, w, pad, mode, value: value + 0.0 })
+}
+
+/// Over neighbouring axes; integers' means would have fractions.
+fn reduce(op: ReduceOp, axes: &[usize], node: &Node, shape: &[usize]) -> Option<Workload> {
+    let (&first, behind) = (axes.first()?, axes.last()? + 1);
+    let has_fractions = op == ReduceOp::Mean && node.element == Element::I64;
+    let lie_apart = (first..behind).any(|axis| !axes.contains(&axis) && shape[axis] != 1);
+    if has_fractions || lie_apart {
         return None;
     }
-    workload(Reduce { m: product(&shape[..first]), n: product(&shape[first..]), op })
+    let [m, n, k] = [&shape[..first], &shape[first..behind], &shape[behind..]].map(product);
+    workload(Reduce { m, n, k, op })
 }
 
 fn softmax(axis: usize, log: bool, shape: &[usize]) -> Option<Workload> {
@@ -241,87 +268,11 @@ fn local_response_norm([alpha, beta, shift]: [f32; 3], size: usize, shape: &[usi
     workload(LocalResponseNorm { n: shape[0], c: shape[1], s: product(&shape[2..]), size, alpha, beta, shift })
 }
 
-/// Rows and columns of a tensor for functions of its elements.
-fn rows(shape: &[usize]) -> (usize, usize) {
-    match shape {
-        [] => (1, 1),
-        &[n, c, ref spatial @ ..] if !spatial.is_empty() && shape.len() > 3 => (n * c, product(spatial)),
-        [outer @ .., last] => (product(outer), *last),
-    }
-}
-
-fn map(function: Function, shape: &[usize]) -> Option<Workload> {
-    let (m, n) = rows(shape);
-    workload(Pointwise::new(m, n, PointwiseOp::Unary(function)))
-}
-
-/// An operation on two tensors, of which one may be repeated.
-fn binary(graph: &Graph, node: &Node, binary: Binary) -> Option<Anchor> {
-    let op = match binary {
-        Binary::Add => BinaryOp::Add,
-        Binary::Sub => BinaryOp::Sub,
-        Binary::Mul => BinaryOp::Mul,
-        Binary::Div => BinaryOp::Div,
-        Binary::Max => BinaryOp::Max,
-        Binary::Min => BinaryOp::Min,
-        Binary::Pow | Binary::Equal | Binary::Less | Binary::And => return None,
-    };
-    let commutes = matches!(binary, Binary::Add | Binary::Mul | Binary::Max | Binary::Min);
-    let [a, b] = [0, 1].map(|operand| node.operands[operand]);
-    let shape = |id: NodeId| &*graph.node(id).shape;
-    let is_whole = |id: NodeId| product(shape(id)) == product(&node.shape);
-    let (operands, repeated) = match (is_whole(a), is_whole(b)) {
-        (true, _) => ([a, b], b),
-        (false, true) if commutes => ([b, a], a),
-        (false, true) => ([a, b], a),
-        (false, false) => return None,
-    };
-
-    let (broadcast, [b_extent, m, n]) = repetition(shape(repeated), &node.shape)?;
-    let whole = Pointwise { b: b_extent, ..Pointwise::new(m, n, PointwiseOp::Binary(op)) };
-    let pointwise = match repeated == operands[1] {
-        true => Pointwise { rhs: broadcast, ..whole },
-        false => Pointwise { lhs: broadcast, ..whole },
-    };
-    Some(Anchor { workload: workload(pointwise)?, operands: operands.to_vec(), channel: None })
-}
-
 /// A copy of `[n, c, ..]` whose epilogue has a scale and a bias for each channel.
 pub(super) fn channels(shape: &[usize]) -> Option<Workload> {
     let &[n, c, ref spatial @ ..] = shape else { return None };
-    let copy = Pointwise::new(c, product(spatial), PointwiseOp::Unary(Function::Activation(Activation::None)));
-    workload(Pointwise { b: n, channels: Channels::Column, ..copy })
-}
-
-/// How a tensor is repeated in a whole one, as batch, rows and columns of that.
-///
-/// ```text
-/// [n]        in [m, n]      every row is the same
-/// [m, 1]     in [m, n]      every column is
-/// [c, 1, 1]  in [n, c, h, w]    every column of a batch of c rows is
-/// [b, 1, n]  in [b, m, n]   every row of a batch is
-/// ```
-fn repetition(own: &[usize], whole: &[usize]) -> Option<(Broadcast, [usize; 3])> {
-    let missing = whole.len().checked_sub(own.len())?;
-    // Neighbouring axes along all of which it has elements, or along none.
-    let mut runs: Vec<(bool, usize)> = Vec::new();
-    for (axis, &extent) in whole.iter().enumerate().filter(|(_, extent)| **extent != 1) {
-        let is_kept = axis.checked_sub(missing).is_some_and(|axis| own[axis] == extent);
-        match runs.last_mut() {
-            Some((last, product)) if *last == is_kept => *product *= extent,
-            _ => runs.push((is_kept, extent)),
-        }
-    }
-    let (m, n) = rows(whole);
-    match runs[..] {
-        [] | [(true, _)] => Some((Broadcast::Full, [1, m, n])),
-        [(false, _)] => Some((Broadcast::Scalar, [1, m, n])),
-        [(false, m), (true, n)] => Some((Broadcast::Row, [1, m, n])),
-        [(true, m), (false, n)] => Some((Broadcast::Column, [1, m, n])),
-        [(true, b), (false, m), (true, n)] => Some((Broadcast::Rows, [b, m, n])),
-        [(false, b), (true, m), (false, n)] => Some((Broadcast::Column, [b, m, n])),
-        _ => None,
-    }
+    let copy = Pointwise::new(1, 1, PointwiseOp::Unary(Function::Activation(Activation::None)));
+    workload(Pointwise { shape: vec![n, c, product(spatial)], channels: Channels::Column, ..copy })
 }
 
 fn resize(size: [usize; 2], coordinates: Coordinates, sampling: Sampling, shape: &[usize]) -> Option<Workload> {

@@ -14,9 +14,7 @@ pub(super) fn place(cutter: &mut Cutter, id: NodeId) {
     match &node.op {
         Op::Reshape(_) => within(cutter, id, 0),
         // Elements of every type are numbers in memory.
-        Op::Cast(to) if *to != Element::Bool && graph.node(node.operands[0]).element != Element::F32 => {
-            within(cutter, id, 0);
-        }
+        Op::Cast(to) if is_same(graph.node(node.operands[0]).element, *to) => within(cutter, id, 0),
         Op::Slice(ranges) => slice(cutter, id, ranges, shape_of(0)),
         Op::Transpose(perm) if moves_nothing(perm, shape_of(0)) => within(cutter, id, 0),
         Op::Transpose(perm) => {
@@ -34,6 +32,11 @@ pub(super) fn place(cutter: &mut Cutter, id: NodeId) {
             cutter.step(id, Work::Interpret(id), operands, output);
         }
     }
+}
+
+/// True if a cast changes no numbers.
+fn is_same(from: Element, to: Element) -> bool {
+    from == to || from != Element::F32 && to != Element::Bool
 }
 
 /// The node's tensor is among the elements of its operand, from the first on.

@@ -3,6 +3,7 @@
 use autotune_schedules::workload::PadMode;
 
 use super::Rule;
+use super::kernels::pads_at_once;
 use super::site::{Rewritten, Site};
 use crate::op::{Op, Range};
 use crate::tensor::Tensor;
@@ -30,7 +31,12 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "slice_of_slice", before: "Slice(Slice(x))", after: "Slice(x)", apply: slice_of_slice },
     Rule { name: "expand_of_expand", before: "Expand(Expand(x))", after: "Expand(x)", apply: expand_of_expand },
     Rule { name: "expand_by_ones", before: "Expand by extents of 1", after: "Reshape(x)", apply: expand_by_ones },
-    Rule { name: "pad_of_pad", before: "Pad(Pad(x)) with the same constant", after: "Pad(x)", apply: pad_of_pad },
+    Rule {
+        name: "pad_of_pad",
+        before: "Pad(Pad(x)) with the same constant, along axes that a kernel pads at once",
+        after: "Pad(x)",
+        apply: pad_of_pad,
+    },
     Rule {
         name: "concat_of_concat",
         before: "Concat(a, Concat(b, c)) along one axis",
@@ -130,8 +136,11 @@ fn pad_of_pad(site: &mut Site) -> Rewritten {
             &Op::Pad { ref pad, mode, value },
             Some((Op::Pad { pad: inner, mode: inner_mode, value: inner_value }, x)),
         ) if [mode, *inner_mode] == [constant; 2] && value.to_bits() == inner_value.to_bits() => {
-            let pad = pad.iter().zip(inner).map(|(a, b)| [a[0] + b[0], a[1] + b[1]]).collect();
-            site.add(Op::Pad { pad, mode, value }, &[x]).map(Some)
+            let pad: Vec<_> = pad.iter().zip(inner).map(|(a, b)| [a[0] + b[0], a[1] + b[1]]).collect();
+            match pads_at_once(&pad) {
+                true => site.add(Op::Pad { pad, mode, value }, &[x]).map(Some),
+                false => Ok(None),
+            }
         }
         _ => Ok(None),
     }

@@ -13,7 +13,7 @@ use rten_onnx::protobuf::{DecodeMessage, ValueReader};
 use crate::build::{difference, tensor_of};
 
 /// The folder of the models, if there is one.
-fn data() -> Option<PathBuf> {
+pub(crate) fn data() -> Option<PathBuf> {
     if let Some(folder) = env::var_os("AUTOTUNE_ONNX_DATA") {
         return Some(folder.into());
     }
@@ -24,7 +24,7 @@ fn data() -> Option<PathBuf> {
     None
 }
 
-fn entries(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
     let mut entries: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
     entries
@@ -123,7 +123,7 @@ fn ramp(shape: &[usize]) -> Tensor {
 
 /// Asserts that `text` is the content of `tests/golden/{name}`; with `UPDATE_GOLDEN=1` in the environment the file is
 /// written instead.
-fn assert_golden(name: &str, text: &str) {
+pub(crate) fn assert_golden(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
         fs::write(&path, text).unwrap();

@@ -7,3 +7,4 @@
 mod build;
 mod conformance;
 mod export;
+mod steps;

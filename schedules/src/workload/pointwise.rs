@@ -1,26 +1,31 @@
-//! Functions of one tensor or two, element by element.
+//! Functions of one tensor or several, element by element.
 
 use std::fmt;
 
-use autotune_ir::program::{BinaryOp, Expr, UnaryOp};
+use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
 use autotune_ir::spec::Reduction;
 use autotune_ir::{Affine, VarId};
 
 use super::operator::{element, named_axes};
+use super::text::joined;
 use super::{
     Activation, Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, activation, check_elements,
     check_positive,
 };
 
+mod broadcast;
+
+pub use broadcast::Broadcast;
+
 /// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "pointwise",
-    fields: "b,m,n,pre,op,lhs,rhs,channels",
+    fields: "b,m,n,shape,pre,op,lhs,rhs,third,channels",
     example: "pointwise:m=4096,n=1024,op=gelu",
     parse,
 };
 
-const OPS: [(&str, PointwiseOp); 15] = [
+const OPS: [(&str, PointwiseOp); 24] = [
     ("erf", PointwiseOp::Unary(Function::Op(UnaryOp::Erf))),
     ("exp", PointwiseOp::Unary(Function::Op(UnaryOp::Exp))),
     ("log", PointwiseOp::Unary(Function::Op(UnaryOp::Log))),
@@ -36,17 +41,24 @@ const OPS: [(&str, PointwiseOp); 15] = [
     ("div", PointwiseOp::Binary(BinaryOp::Div)),
     ("max", PointwiseOp::Binary(BinaryOp::Max)),
     ("min", PointwiseOp::Binary(BinaryOp::Min)),
+    ("equal", PointwiseOp::Compare(Compare::Equal)),
+    ("less", PointwiseOp::Compare(Compare::Less)),
+    ("less_equal", PointwiseOp::Compare(Compare::LessEqual)),
+    ("not", PointwiseOp::Not),
+    ("bool", PointwiseOp::Bool),
+    ("trunc", PointwiseOp::Trunc),
+    ("quotient", PointwiseOp::Quotient),
+    ("prelu", PointwiseOp::Prelu),
+    ("where", PointwiseOp::Where),
 ];
 const EXPECTED: &str = "an operation (relu, gelu, gelu_tanh, silu, clip:LO:HI, leaky_relu[:ALPHA], hard_sigmoid[:ALPHA:BETA], hard_swish, \
-                        sigmoid, tanh, erf, exp, log, sqrt, rsqrt, abs, neg, floor, copy, add, sub, mul, div, max or min)";
+                        sigmoid, tanh, erf, exp, log, sqrt, rsqrt, abs, neg, floor, copy, not, bool, trunc, add, sub, mul, div, max, \
+                        min, equal, less, less_equal, quotient, prelu or where)";
 
-const BROADCASTS: [(&str, Broadcast); 5] = [
-    ("full", Broadcast::Full),
-    ("row", Broadcast::Row),
-    ("rows", Broadcast::Rows),
-    ("column", Broadcast::Column),
-    ("scalar", Broadcast::Scalar),
-];
+/// Names of the axes of a shape that is no batch of matrices.
+const NAMES: [&str; 6] = ["d0", "d1", "d2", "d3", "d4", "d5"];
+/// Names of operands, and the fields that say how they are repeated.
+const OPERANDS: [(&str, &str); 3] = [("input", "lhs"), ("rhs", "rhs"), ("third", "third")];
 const CHANNELS: [(&str, Channels); 2] = [("row", Channels::Row), ("column", Channels::Column)];
 const COPY: Function = Function::Activation(Activation::None);
 
@@ -59,29 +71,27 @@ pub enum Function {
     Op(UnaryOp),
 }
 
-/// What is computed of each element.
+/// What is computed of each element. Truth values are 1 and 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PointwiseOp {
     /// A function of it.
     Unary(Function),
+    /// 1 where it is 0, else 0.
+    Not,
+    /// 0 where it is 0, else 1.
+    Bool,
+    /// The whole number towards zero; 0 of what is not a number.
+    Trunc,
     /// An operation on it and an element of a second tensor.
     Binary(BinaryOp),
-}
-
-/// The shape of an operand, which is repeated along the dimensions that it has not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Broadcast {
-    /// `[b, m, n]`.
-    #[default]
-    Full,
-    /// `[n]`: every row is the same.
-    Row,
-    /// `[b, n]`: every row of a batch is the same.
-    Rows,
-    /// `[m]`: every column is the same.
-    Column,
-    /// `[1]`.
-    Scalar,
+    /// 1 where it compares so with an element of a second tensor, else 0.
+    Compare(Compare),
+    /// The quotient of whole numbers, rounded towards zero: exact up to 2^24; by zero it is infinite or not a number.
+    Quotient,
+    /// The element, below zero times that of a second tensor.
+    Prelu,
+    /// Where it is not 0 the element of a second tensor, else that of a third.
+    Where,
 }
 
 /// The dimension that the values of an epilogue go along that channels have one of each.
@@ -94,57 +104,58 @@ pub enum Channels {
     Column,
 }
 
-/// `output[b, m, n] = op(pre(input[b, m, n]))`, or `op(pre(input[..]), rhs[..])`. Without a batch, `b` 1, tensors that are no images do not have
-/// its dimension.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// `output[b, m, n] = op(pre(input[b, m, n]))`, or `op(pre(input[..]), rhs[..])`, or of a third tensor, too. Without a batch tensors have two
+/// axes, but for images; with four axes or more they have names by their numbers (`shape=2x3x4x5`).
+#[derive(Clone, Debug, PartialEq)]
 pub struct Pointwise {
-    /// Batch.
-    pub b: usize,
-    /// Rows.
-    pub m: usize,
-    /// Elements of a row.
-    pub n: usize,
+    /// Extents of the result, outermost first: `[m, n]`, `[b, m, n]`, or of up to six axes.
+    pub shape: Vec<usize>,
     /// A function of the first operand that comes before.
     pub pre: Function,
     /// What is computed.
     pub op: PointwiseOp,
-    /// The shape of the first operand.
+    /// The axes that the first operand has.
     pub lhs: Broadcast,
-    /// The shape of the second operand, if there is one.
+    /// The axes that the second operand has, if there is one.
     pub rhs: Broadcast,
+    /// The axes that the third operand has, if there is one.
+    pub third: Broadcast,
     /// What channels of the epilogue are.
     pub channels: Channels,
 }
 
 impl Pointwise {
+    /// Most axes.
+    pub const MOST_AXES: usize = NAMES.len();
+
     /// An operation on whole matrices without a batch.
     pub fn new(m: usize, n: usize, op: PointwiseOp) -> Self {
-        let (lhs, rhs) = (Broadcast::Full, Broadcast::Full);
-        Self { b: 1, m, n, pre: COPY, op, lhs, rhs, channels: Channels::Row }
+        let full = Broadcast::FULL;
+        Self { shape: vec![m, n], pre: COPY, op, lhs: full, rhs: full, third: full, channels: Channels::Row }
     }
 
     /// An operand with its number, and its element at an index of the result.
-    fn operand(&self, (number, name): (usize, &'static str), shape: Broadcast, index: &[Affine]) -> (Tensor, Expr) {
-        let all = self.shape();
-        let (batch, rest) = (&index[..index.len() - 2], &index[index.len() - 2..]);
-        let (shape, at) = match shape {
-            Broadcast::Full => (all, index.to_vec()),
-            Broadcast::Row => (vec![self.n], vec![rest[1].clone()]),
-            Broadcast::Rows => ([&all[..batch.len()], &[self.n]].concat(), [batch, &rest[1..]].concat()),
-            Broadcast::Column => (vec![self.m], vec![rest[0].clone()]),
-            Broadcast::Scalar => (vec![1], vec![Affine::default()]),
+    fn operand(&self, number: usize, index: &[Affine]) -> (Tensor, Expr) {
+        let axes: Vec<usize> = self.broadcasts()[number].axes(index.len()).collect();
+        let (shape, at) = match axes[..] {
+            [] => (vec![1], vec![Affine::default()]),
+            _ => axes.iter().map(|&axis| (self.shape[axis], index[axis].clone())).unzip(),
         };
-        (Tensor { name, shape, is_constant: false }, element(number, &at))
+        (Tensor { name: OPERANDS[number].0, shape, is_constant: false }, element(number, &at))
     }
 
-    fn shape(&self) -> Vec<usize> {
-        let Self { b, m, n, .. } = *self;
-        if self.has_batch() { vec![b, m, n] } else { vec![m, n] }
+    fn broadcasts(&self) -> [Broadcast; 3] {
+        [self.lhs, self.rhs, self.third]
     }
 
-    /// True if tensors have the dimension of a batch.
-    fn has_batch(&self) -> bool {
-        self.b != 1 || self.channels == Channels::Column
+    /// Names of the axes and the fields that have their extents.
+    fn names(&self) -> Vec<(&'static str, &'static str)> {
+        match (self.shape.len(), self.channels) {
+            (2, _) => vec![("m", "m"), ("n", "n")],
+            (3, Channels::Row) => vec![("b", "b"), ("m", "m"), ("n", "n")],
+            (3, Channels::Column) => vec![("b", "b"), ("c", "m"), ("n", "n")],
+            _ => NAMES.iter().map(|name| (*name, "shape")).collect(),
+        }
     }
 }
 
@@ -167,7 +178,37 @@ impl PointwiseOp {
             (_, Some((word, _))) => word.to_string(),
             (PointwiseOp::Unary(Function::Activation(activation)), None) => activation.to_string(),
             (PointwiseOp::Unary(Function::Op(op)), None) => op.word().into(),
-            (PointwiseOp::Binary(op), None) => op.word().into(),
+            // The others have their words in the table.
+            (other, None) => format!("{other:?}"),
+        }
+    }
+
+    /// How many operands it has.
+    pub fn operands(self) -> usize {
+        match self {
+            PointwiseOp::Unary(_) | PointwiseOp::Not | PointwiseOp::Bool | PointwiseOp::Trunc => 1,
+            PointwiseOp::Where => 3,
+            _ => 2,
+        }
+    }
+
+    /// What it makes of its operands, those that it does not have not looked at.
+    fn of(self, [x, y, z]: [Expr; 3]) -> Expr {
+        let zero = || Expr::Const(0.0);
+        let truth = |compare, pair, [yes, no]: [f32; 2]| Expr::select(compare, pair, Expr::Const(yes), Expr::Const(no));
+        match self {
+            PointwiseOp::Unary(function) => function.of(x),
+            PointwiseOp::Not => truth(Compare::Equal, [x, zero()], [1.0, 0.0]),
+            PointwiseOp::Bool => truth(Compare::Equal, [x, zero()], [0.0, 1.0]),
+            PointwiseOp::Trunc => {
+                let whole = truncated(x.clone());
+                Expr::select(Compare::Equal, [x.clone(), x], whole, zero())
+            }
+            PointwiseOp::Binary(op) => Expr::binary(op, x, y),
+            PointwiseOp::Compare(compare) => truth(compare, [x, y], [1.0, 0.0]),
+            PointwiseOp::Quotient => truncated(Expr::binary(BinaryOp::Div, x, y)),
+            PointwiseOp::Prelu => Expr::select(Compare::Less, [x.clone(), zero()], Expr::product(x.clone(), y), x),
+            PointwiseOp::Where => Expr::select(Compare::Equal, [x, zero()], z, y),
         }
     }
 }
@@ -182,26 +223,59 @@ impl Function {
     }
 }
 
+/// The whole number towards zero.
+fn truncated(x: Expr) -> Expr {
+    let floor = |x: Expr| Expr::unary(UnaryOp::Floor, x);
+    let negative = Expr::unary(UnaryOp::Neg, floor(Expr::unary(UnaryOp::Neg, x.clone())));
+    Expr::select(Compare::Less, [x.clone(), Expr::Const(0.0)], negative, floor(x))
+}
+
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
-    let (b, m, n) = (fields.number("b")?.unwrap_or(1), fields.required("m")?, fields.required("n")?);
+    let channels = fields.word("channels", &CHANNELS, "a dimension of channels (row or column)")?.unwrap_or_default();
+    let shape = match fields.extents("shape")? {
+        Some(shape) => {
+            for field in ["b", "m", "n"] {
+                if fields.number(field)?.is_some() {
+                    return Err(unfit(field, "is said by the shape"));
+                }
+            }
+            shape
+        }
+        None => {
+            let (b, m, n) = (fields.number("b")?.unwrap_or(1), fields.required("m")?, fields.required("n")?);
+            if b != 1 || channels == Channels::Column { vec![b, m, n] } else { vec![m, n] }
+        }
+    };
+
     let missing = WorkloadError::Missing { op: KIND.name, field: "op", example: KIND.example };
     let op = fields.read("op", PointwiseOp::parse)?.ok_or(missing)?;
     let pre = fields.read("pre", |text| match PointwiseOp::parse(text) {
         Ok(PointwiseOp::Unary(function)) => Ok(function),
-        Ok(PointwiseOp::Binary(_)) => Err("an operation on one operand"),
+        Ok(_) => Err("a function of one operand"),
         Err(expected) => Err(expected),
     })?;
-    let shape = |field| fields.word(field, &BROADCASTS, "a shape of an operand (full, row, rows, column or scalar)");
-    let (lhs, rhs) = (shape("lhs")?.unwrap_or_default(), shape("rhs")?);
-    let channels = fields.word("channels", &CHANNELS, "a dimension of channels (row or column)")?.unwrap_or_default();
-    if let (PointwiseOp::Unary(_), Some(_)) = (op, rhs) {
-        return Err(without_rhs());
+    let mut broadcasts = [Broadcast::FULL; 3];
+    for (number, (_, field)) in OPERANDS.into_iter().enumerate() {
+        let broadcast = fields.read(field, |text| Broadcast::parse(text, shape.len()))?;
+        if broadcast.is_some() && number >= op.operands() {
+            return Err(without(field, op));
+        }
+        broadcasts[number] = broadcast.unwrap_or_default();
     }
-    Ok(Box::new(Pointwise { b, m, n, pre: pre.unwrap_or(COPY), op, lhs, rhs: rhs.unwrap_or_default(), channels }))
+    let [lhs, rhs, third] = broadcasts;
+    Ok(Box::new(Pointwise { shape, pre: pre.unwrap_or(COPY), op, lhs, rhs, third, channels }))
 }
 
-fn without_rhs() -> WorkloadError {
-    WorkloadError::Unfit { op: KIND.name, field: "rhs", reason: "the operation has one operand only".into() }
+fn unfit(field: &'static str, reason: impl Into<String>) -> WorkloadError {
+    WorkloadError::Unfit { op: KIND.name, field, reason: reason.into() }
+}
+
+/// That an operation has fewer operands.
+fn without(field: &'static str, op: PointwiseOp) -> WorkloadError {
+    unfit(
+        field,
+        if op.operands() == 1 { "the operation has one operand only" } else { "the operation has two operands only" },
+    )
 }
 
 impl Operator for Pointwise {
@@ -210,60 +284,72 @@ impl Operator for Pointwise {
     }
 
     fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
-        let Self { b, m, n, pre, op, lhs, rhs, channels } = *self;
-        if b != 1 {
-            write!(f, "b={b},")?;
+        match self.shape[..] {
+            [m, n] | [1, m, n] => write!(f, "m={m},n={n}")?,
+            [b, m, n] => write!(f, "b={b},m={m},n={n}")?,
+            _ => write!(f, "shape={}", joined(&self.shape))?,
         }
-        write!(f, "m={m},n={n}")?;
-        if pre != COPY {
-            write!(f, ",pre={}", PointwiseOp::Unary(pre).text())?;
+        if self.pre != COPY {
+            write!(f, ",pre={}", PointwiseOp::Unary(self.pre).text())?;
         }
-        write!(f, ",op={}", op.text())?;
-        write_word(f, "lhs", lhs, &BROADCASTS)?;
-        write_word(f, "rhs", rhs, &BROADCASTS)?;
-        write_word(f, "channels", channels, &CHANNELS)
+        write!(f, ",op={}", self.op.text())?;
+        for (broadcast, (_, field)) in self.broadcasts().into_iter().zip(OPERANDS) {
+            if broadcast != Broadcast::FULL {
+                write!(f, ",{field}={}", broadcast.text(self.shape.len()))?;
+            }
+        }
+        write_word(f, "channels", self.channels, &CHANNELS)
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
-        let (Self { b, m, n, .. }, op) = (*self, KIND.name);
-        check_positive(op, &[("b", b), ("m", m), ("n", n)])?;
+        let (op, shape) = (KIND.name, &self.shape[..]);
+        if !(2..=Self::MOST_AXES).contains(&shape.len()) {
+            return Err(unfit("shape", format!("{} axes, of 2 to {}", shape.len(), Self::MOST_AXES)));
+        }
+        let positive: Vec<_> = self.names().iter().zip(shape).map(|(&(_, field), &extent)| (field, extent)).collect();
+        check_positive(op, &positive)?;
+        match (shape, self.channels) {
+            ([1, _, _], Channels::Row) => return Err(unfit("b", "a batch of one has no axis")),
+            ([_, _, _], _) | (_, Channels::Row) => {}
+            _ => return Err(unfit("channels", "columns are of a batch of matrices")),
+        }
         for (field, of) in [("pre", PointwiseOp::Unary(self.pre)), ("op", self.op)] {
             if PointwiseOp::parse(&of.text()) != Ok(of) {
-                let reason = format!("'{}' is no {EXPECTED}", of.text());
-                return Err(WorkloadError::Unfit { op, field, reason });
+                return Err(unfit(field, format!("'{}' is no {EXPECTED}", of.text())));
             }
         }
-        if let (PointwiseOp::Unary(_), true) = (self.op, self.rhs != Broadcast::Full) {
-            return Err(without_rhs());
-        }
-        for (field, shape) in [("lhs", self.lhs), ("rhs", self.rhs)] {
-            if b == 1 && shape == Broadcast::Rows {
-                return Err(WorkloadError::Unfit { op, field, reason: "without a batch it is 'row'".into() });
+        for (number, (broadcast, (_, field))) in self.broadcasts().into_iter().zip(OPERANDS).enumerate() {
+            if number >= self.op.operands() && broadcast != Broadcast::FULL {
+                return Err(without(field, self.op));
             }
+            broadcast.check(shape.len()).map_err(|reason| unfit(field, reason))?;
         }
-        check_elements(op, &[("input", &[b, m, n])], &[b, m, n])
+        check_elements(op, &[("input", shape)], shape)
     }
 
-    /// Axes `b`, if there is a batch, `m, n`; of images `b, c, n`.
+    /// Axes `b`, if there is a batch, `m, n`; of images `b, c, n`; of more axes `d0, d1, ..`.
     fn formula(&self) -> Formula {
-        let rows = if self.channels == Channels::Column { "c" } else { "m" };
-        let all = [("b", self.b, false), (rows, self.m, false), ("n", self.n, false)];
-        let axes = named_axes(&all[usize::from(!self.has_batch())..]);
+        let axes: Vec<_> =
+            self.names().iter().zip(&self.shape).map(|(&(name, _), &extent)| (name, extent, false)).collect();
         let index: Vec<Affine> = (0..axes.len()).map(|axis| Affine::var(VarId(axis as u32))).collect();
-        let (input, x) = self.operand((0, "input"), self.lhs, &index);
-        let (mut operands, x) = (vec![input], self.pre.of(x));
-        let value = match self.op {
-            PointwiseOp::Unary(function) => function.of(x),
-            PointwiseOp::Binary(op) => {
-                let (rhs, y) = self.operand((1, "rhs"), self.rhs, &index);
-                operands.push(rhs);
-                Expr::binary(op, x, y)
-            }
-        };
+        let (mut operands, mut elements) = (Vec::new(), [0.0; 3].map(Expr::Const));
+        for (number, element) in elements.iter_mut().enumerate().take(self.op.operands()) {
+            let (tensor, value) = self.operand(number, &index);
+            operands.push(tensor);
+            *element = if number == 0 { self.pre.of(value) } else { value };
+        }
 
         let channel = index.len() - if self.channels == Channels::Row { 1 } else { 2 };
-        let (computed, reduction) = (Vec::new(), Reduction::Sum);
-        Formula { operands, computed, axes, value, reduction, shape: self.shape(), index, channel }
+        Formula {
+            operands,
+            computed: Vec::new(),
+            axes: named_axes(&axes),
+            value: self.op.of(elements),
+            reduction: Reduction::Sum,
+            shape: self.shape.clone(),
+            index,
+            channel,
+        }
     }
 }
 

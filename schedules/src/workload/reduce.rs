@@ -1,4 +1,4 @@
-//! Rows of a matrix, each combined to one value.
+//! Elements along one dimension, combined to one value.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, chec
 
 /// In the registry.
 pub(super) static KIND: OperatorKind =
-    OperatorKind { name: "reduce", fields: "m,n,op", example: "reduce:m=1024,n=4096,op=sum", parse };
+    OperatorKind { name: "reduce", fields: "m,n,k,op", example: "reduce:m=1024,n=4096,op=sum", parse };
 
 const OPS: [(&str, ReduceOp); 5] = [
     ("sum", ReduceOp::Sum),
@@ -35,20 +35,23 @@ pub enum ReduceOp {
     Mean,
 }
 
-/// `output[m]` is what is made of `input[m, ..]`.
+/// `output[m, k]` is what is made of `input[m, .., k]`; shapes `[m]` and `[m, n]` where `k` is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reduce {
-    /// Rows.
+    /// Extent of all dimensions before the one that is combined.
     pub m: usize,
-    /// Elements of a row.
+    /// Extent of the dimension that is combined.
     pub n: usize,
+    /// Extent of all dimensions behind it.
+    pub k: usize,
     /// What is made of a row.
     pub op: ReduceOp,
 }
 
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     let op = fields.word("op", &OPS, "a reduction (sum, max, min, prod or mean)")?.unwrap_or(ReduceOp::Sum);
-    Ok(Box::new(Reduce { m: fields.required("m")?, n: fields.required("n")?, op }))
+    let k = fields.number("k")?.unwrap_or(1);
+    Ok(Box::new(Reduce { m: fields.required("m")?, n: fields.required("n")?, k, op }))
 }
 
 impl Operator for Reduce {
@@ -58,18 +61,22 @@ impl Operator for Reduce {
 
     fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
         let word = OPS.iter().find(|(_, op)| *op == self.op).map_or("", |(word, _)| word);
-        write!(f, "m={},n={},op={word}", self.m, self.n)
+        write!(f, "m={},n={}", self.m, self.n)?;
+        if self.k != 1 {
+            write!(f, ",k={}", self.k)?;
+        }
+        write!(f, ",op={word}")
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
-        let Self { m, n, .. } = *self;
-        check_positive(KIND.name, &[("m", m), ("n", n)])?;
-        check_elements(KIND.name, &[("input", &[m, n])], &[m, n])
+        let Self { m, n, k, .. } = *self;
+        check_positive(KIND.name, &[("m", m), ("n", n), ("k", k)])?;
+        check_elements(KIND.name, &[("input", &[m, n, k])], &[m, n, k])
     }
 
-    /// Axes `m | n`. The smallest is the largest with every sign turned: `below[m]`, then `m` alone.
+    /// Axes `m | n`, or `m, k | n`. The smallest is the largest with every sign turned: `below`, then that of each by itself.
     fn formula(&self) -> Formula {
-        let Self { m, n, op } = *self;
+        let Self { m, n, k, op } = *self;
         let reduction = match op {
             ReduceOp::Sum => (Reduction::Sum, 1.0),
             ReduceOp::Max => (Reduction::Max, 1.0),
@@ -77,18 +84,26 @@ impl Operator for Reduce {
             ReduceOp::Prod => (Reduction::Product, 1.0),
             ReduceOp::Mean => (Reduction::Sum, 1.0 / n as f32),
         };
-        let [row, column] = axis_vars();
-        let input = Tensor { name: "input", shape: vec![m, n], is_constant: false };
-        let (read, result) = ((input, vec![row.clone(), column]), (vec![m], vec![row.clone()]));
-        let reduced = Formula::reduced(&[("m", m, false), ("n", n, true)], reduction, read, result, 0);
+        let [row, second, third] = axis_vars();
+        let (kept, shape, read, result) = match k {
+            1 => (vec![("m", m, false)], vec![m, n], vec![row.clone(), second], (vec![m], vec![row])),
+            _ => {
+                let (kept, read) = (vec![("m", m, false), ("k", k, false)], vec![row.clone(), third, second.clone()]);
+                (kept, vec![m, n, k], read, (vec![m, k], vec![row, second]))
+            }
+        };
+
+        let axes = [&kept[..], &[("n", n, true)]].concat();
+        let input = Tensor { name: "input", shape, is_constant: false };
+        let reduced = Formula::reduced(&axes, reduction, (input, read), result.clone(), 0);
         if op != ReduceOp::Min {
             return reduced;
         }
 
         let Formula { axes, value, reduction, .. } = reduced.clone();
-        let below = Computed { name: "below", axes, value, reduction, dims: vec![0] };
-        let value = Expr::product(element(1, &[row]), Expr::Const(-1.0));
-        let axes = named_axes(&[("m", m, false)]);
+        let below = Computed { name: "below", axes, value, reduction, dims: (0..kept.len()).collect() };
+        let value = Expr::product(element(1, &result.1), Expr::Const(-1.0));
+        let axes = named_axes(&kept);
         Formula { axes, computed: vec![below], value, reduction: Reduction::Sum, ..reduced }
     }
 }

@@ -32,6 +32,11 @@ pub(super) fn of(op: &dyn Operator, terms: &Terms) -> String {
     text
 }
 
+/// Extents as [`Fields::extents`] reads them.
+pub(super) fn joined(extents: &[usize]) -> String {
+    extents.iter().map(usize::to_string).collect::<Vec<_>>().join("x")
+}
+
 /// `,all=v` for equal values that are not the default, `,first=v,second=w,..` for others.
 pub fn write_each<const N: usize>(
     f: &mut dyn fmt::Write,
@@ -96,6 +101,12 @@ impl Fields {
                 }
             }
         }
+    }
+
+    /// The extents that a field has, such as `128x12x64`, if it is given.
+    pub(super) fn extents(&self, field: &str) -> Result<Option<Vec<usize>>, WorkloadError> {
+        let numbers = |text: &str| text.split('x').map(str::parse).collect::<Result<Vec<usize>, _>>();
+        self.read(field, |text| numbers(text).map_err(|_| "extents, such as 128x12x64"))
     }
 
     /// The value of a field that is a positive number, if it is given.

@@ -5,6 +5,7 @@ use std::fmt;
 use autotune_ir::spec::{AxisId, Reduction};
 use autotune_ir::{Affine, VarId};
 
+use super::text::joined;
 use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
 /// In the registry.
@@ -85,9 +86,8 @@ impl Transpose {
 }
 
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
-    let numbers = |text: &str| text.split('x').map(str::parse).collect::<Result<Vec<usize>, _>>();
     let digits = |text: &str| text.chars().map(|digit| digit.to_digit(10).map(|digit| digit as AxisId)).collect();
-    let shape = fields.read("shape", |text| numbers(text).map_err(|_| "extents, such as 128x12x64"))?;
+    let shape = fields.extents("shape")?;
     let perm = fields.read("perm", |text| {
         let perm: Option<Vec<AxisId>> = digits(text);
         perm.ok_or("the input's axis of each of the output's, such as 102")
@@ -121,11 +121,11 @@ impl Operator for Transpose {
     }
 
     fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
-        let joined = |numbers: &[usize], by: &str| numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(by);
+        let digits: String = self.perm.iter().map(usize::to_string).collect();
         match self.shape[..] {
             [1, m, n] if self.perm == MATRICES => write!(f, "m={m},n={n}"),
             [b, m, n] if self.perm == MATRICES => write!(f, "b={b},m={m},n={n}"),
-            _ => write!(f, "shape={},perm={}", joined(&self.shape, "x"), joined(&self.perm, "")),
+            _ => write!(f, "shape={},perm={digits}", joined(&self.shape)),
         }
     }
 

@@ -127,7 +127,8 @@ fn random_reduce<R: Rng>(rng: &mut R) -> Reduce {
     // Products of many elements below 1 vanish.
     let op = pick(rng, &[ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min, ReduceOp::Mean, ReduceOp::Prod]);
     let most = if op == ReduceOp::Prod { 8 } else { 200 };
-    Reduce { m: pick(rng, &[1, 2, 3, 16, 37]), n: rng.random_range(1..=most), op }
+    let k = pick(rng, &[1, 1, 1, 2, 13, 16, 40]);
+    Reduce { m: pick(rng, &[1, 2, 3, 16, 37]), n: rng.random_range(1..=most), k, op }
 }
 
 /// Matrices, or a tensor of up to six axes in any order; those that stay neighbours are one.

@@ -1,0 +1,222 @@
+//! What no kernel does, as what kernels do.
+
+use autotune_schedules::workload::{PoolKind, ReduceOp};
+
+use super::Rule;
+use super::new_graph::Made;
+use super::site::{Rewritten, Site};
+use crate::error::GraphError;
+use crate::op::{Binary, Op, Sliding};
+use crate::tensor::{Element, Tensor};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule { name: "unshifted_norm", before: "LayerNorm(x, s)", after: "LayerNorm(x, s, 0)", apply: unshifted_norm },
+    Rule {
+        name: "scaled_queries",
+        before: "Attention(q, k, v) of d channels, scaled other than by 1 / sqrt(d)",
+        after: "Attention(q * c, k, v)",
+        apply: scaled_queries,
+    },
+    Rule {
+        name: "repeated_mask",
+        before: "Attention(q, k, v, mask), the mask repeated otherwise than for queries, heads or all of the batch",
+        after: "Attention(q, k, v, Expand(mask))",
+        apply: repeated_mask,
+    },
+    Rule {
+        name: "reduce_in_steps",
+        before: "Reduce over axes that lie apart",
+        after: "Reduce(Reduce(x))",
+        apply: reduce_in_steps,
+    },
+    Rule {
+        name: "product_of_vectors",
+        before: "MatMul of a tensor of one axis",
+        after: "Reshape(MatMul) of a row or a column",
+        apply: product_of_vectors,
+    },
+    Rule {
+        name: "product_of_batches",
+        before: "MatMul of batches that are broadcast to each other",
+        after: "MatMul(Expand(a), Expand(b))",
+        apply: product_of_batches,
+    },
+    Rule {
+        name: "gather_along_axis",
+        before: "Gather along another axis than the first",
+        after: "Transpose(Gather(Transpose(x)))",
+        apply: gather_along_axis,
+    },
+    Rule {
+        name: "pad_in_steps",
+        before: "Pad along more axes than the last two, or than one",
+        after: "Pad(Pad(x))",
+        apply: pad_in_steps,
+    },
+    Rule {
+        name: "pool_of_volumes",
+        before: "Pool over three axes, of means not rounded up",
+        after: "Pool(Pool(x)) over two axes and one",
+        apply: pool_of_volumes,
+    },
+];
+
+fn unshifted_norm(site: &mut Site) -> Rewritten {
+    let (Op::LayerNorm { .. }, &[_, scale]) = (&site.node().op, &site.node().operands[..]) else { return Ok(None) };
+    let zeros = Op::Expand(site.of(scale).shape.clone()).evaluate(&[&Tensor::scalar(0.0)]);
+    let zeros = zeros.map_err(|source| site.wrong(source))?;
+    let mut operands = site.operands_of(site.id);
+    operands.push(site.constant(zeros));
+    site.add(site.node().op.clone(), &operands).map(Some)
+}
+
+fn scaled_queries(site: &mut Site) -> Rewritten {
+    let Op::Attention { scale } = site.node().op else { return Ok(None) };
+    let Some(&d) = site.of(site.operand(0)).shape.last() else { return Ok(None) };
+    let usual = 1.0 / (d as f32).sqrt();
+    if (scale - usual).abs() <= 1e-6 * usual {
+        return Ok(None);
+    }
+    let mut operands = site.operands_of(site.id);
+    let factor = site.constant(Tensor::scalar(scale / usual));
+    operands[0] = site.add(Op::Binary(Binary::Mul), &[operands[0], factor])?;
+    site.add(Op::Attention { scale: usual }, &operands).map(Some)
+}
+
+fn repeated_mask(site: &mut Site) -> Rewritten {
+    let (Op::Attention { .. }, &[q, k, _, mask]) = (&site.node().op, &site.node().operands[..]) else {
+        return Ok(None);
+    };
+    let (Some((batch, [m, _])), Some((_, [n, _]))) =
+        (site.of(q).shape.split_last_chunk::<2>(), site.of(k).shape.split_last_chunk::<2>())
+    else {
+        return Ok(None);
+    };
+    let scores = [batch, &[*m, *n]].concat();
+    let shape = &site.of(mask).shape;
+    let own: Vec<usize> = std::iter::repeat_n(1, scores.len() - shape.len()).chain(shape.iter().copied()).collect();
+
+    // Along the first axes it is not repeated, along the others of the batch it is; or along all of them.
+    let (of_batch, ones) = (&own[..batch.len()], |of: &[usize]| of.iter().all(|extent| *extent == 1));
+    let shared = of_batch.iter().zip(batch).take_while(|(own, whole)| own == whole).count();
+    let repeated = ones(of_batch) || ones(&of_batch[shared..]);
+    if site.of(mask).element != Element::F32 || repeated && own.last() == Some(n) {
+        return Ok(None);
+    }
+    let mut operands = site.operands_of(site.id);
+    operands[3] = site.add(Op::Expand(scores), &[operands[3]])?;
+    site.add(site.node().op.clone(), &operands).map(Some)
+}
+
+/// The last axes that lie side by side, then the others.
+fn reduce_in_steps(site: &mut Site) -> Rewritten {
+    let Op::Reduce { op, axes, .. } = &site.node().op else { return Ok(None) };
+    let from = site.of(site.operand(0));
+    let lie_apart = |pair: &[usize]| from.shape[pair[0] + 1..pair[1]].iter().any(|&extent| extent != 1);
+    let Some(first) = axes.windows(2).rposition(lie_apart) else { return Ok(None) };
+    if *op == ReduceOp::Mean && from.element == Element::I64 {
+        return Ok(None);
+    }
+
+    let (outer, inner) = axes.split_at(first + 1);
+    let step = |axes: &[usize]| Op::Reduce { op: *op, axes: axes.to_vec(), keep_axes: true };
+    let x = site.made(site.operand(0));
+    let reduced = site.add(step(inner), &[x])?;
+    let reduced = site.add(step(outer), &[reduced])?;
+    in_shape(site, reduced, site.node().shape.clone()).map(Some)
+}
+
+fn in_shape(site: &mut Site, x: Made, shape: Vec<usize>) -> Result<Made, GraphError> {
+    if site.shape_of(x) == shape { Ok(x) } else { site.add(Op::Reshape(shape), &[x]) }
+}
+
+fn product_of_vectors(site: &mut Site) -> Rewritten {
+    let Op::MatMul = site.node().op else { return Ok(None) };
+    let [left, right] = [0, 1].map(|number| site.of(site.operand(number)).shape.clone());
+    if left.len() > 1 && right.len() > 1 {
+        return Ok(None);
+    }
+    let [row, column] = [[vec![1], left.clone()].concat(), [right.clone(), vec![1]].concat()];
+    let [a, b] = [0, 1].map(|number| site.made(site.operand(number)));
+    let a = in_shape(site, a, if left.len() == 1 { row } else { left })?;
+    let b = in_shape(site, b, if right.len() == 1 { column } else { right })?;
+    let product = site.add(Op::MatMul, &[a, b])?;
+    in_shape(site, product, site.node().shape.clone()).map(Some)
+}
+
+/// One matrix for all of a batch need not be repeated if it is the second.
+fn product_of_batches(site: &mut Site) -> Rewritten {
+    let Op::MatMul = site.node().op else { return Ok(None) };
+    let [left, right] = [0, 1].map(|number| site.of(site.operand(number)).shape.clone());
+    let ([a_batch @ .., m, k], [b_batch @ .., _, n]) = (&left[..], &right[..]) else { return Ok(None) };
+    let batch = site.node().shape.split_last_chunk::<2>().map_or(&[][..], |(batch, _)| batch);
+    let is_one = b_batch.iter().all(|&extent| extent == 1);
+    if is_one || left.len() < 2 || right.len() < 2 || a_batch == b_batch {
+        return Ok(None);
+    }
+    let shapes = [[batch, &[*m, *k]].concat(), [batch, &[*k, *n]].concat()];
+    let mut operands = site.operands_of(site.id);
+    for (operand, shape) in operands.iter_mut().zip(shapes) {
+        if site.shape_of(*operand) != shape {
+            *operand = site.add(Op::Expand(shape), &[*operand])?;
+        }
+    }
+    site.add(Op::MatMul, &operands).map(Some)
+}
+
+fn gather_along_axis(site: &mut Site) -> Rewritten {
+    let Op::Gather { axis } = site.node().op else { return Ok(None) };
+    if axis == 0 {
+        return Ok(None);
+    }
+    let rank = site.of(site.operand(0)).shape.len();
+    let of_numbers = site.of(site.operand(1)).shape.len();
+    let [x, numbers] = [0, 1].map(|number| site.made(site.operand(number)));
+
+    // The axis first, then what the numbers are of it back behind the axes that were before it.
+    let front: Vec<usize> = std::iter::once(axis).chain((0..rank).filter(|&other| other != axis)).collect();
+    let behind = of_numbers..of_numbers + axis;
+    let back: Vec<usize> = behind.clone().chain(0..of_numbers).chain(behind.end..of_numbers + rank - 1).collect();
+    let x = site.add(Op::Transpose(front), &[x])?;
+    let rows = site.add(Op::Gather { axis: 0 }, &[x, numbers])?;
+    site.add(Op::Transpose(back), &[rows]).map(Some)
+}
+
+/// True if a kernel pads along all of these axes: the last two, or any one.
+pub(super) fn pads_at_once(pad: &[[usize; 2]]) -> bool {
+    let is_padded = |pad: &&[usize; 2]| **pad != [0, 0];
+    let (before, _) = pad.split_at(pad.len().saturating_sub(2));
+    pad.iter().filter(is_padded).count() <= 1 || !before.iter().any(|pad| *pad != [0, 0])
+}
+
+fn pad_in_steps(site: &mut Site) -> Rewritten {
+    let &Op::Pad { ref pad, mode, value } = &site.node().op else { return Ok(None) };
+    let Some(first) = pad.iter().position(|pad| *pad != [0, 0]).filter(|_| !pads_at_once(pad)) else { return Ok(None) };
+    let part = |is_first: bool| {
+        let of = |(axis, pad): (usize, &[usize; 2])| if (axis == first) == is_first { *pad } else { [0, 0] };
+        Op::Pad { pad: pad.iter().enumerate().map(of).collect(), mode, value }
+    };
+    let x = site.made(site.operand(0));
+    let x = site.add(part(true), &[x])?;
+    site.add(part(false), &[x]).map(Some)
+}
+
+/// `[n, c, d, h, w]` as `[n, c*d, h, w]`, then as `[n, c, d, h*w]`.
+fn pool_of_volumes(site: &mut Site) -> Rewritten {
+    let Op::Pool { window, ceil, kind } = &site.node().op else { return Ok(None) };
+    let (&[n, c, d, ..], &[_, _, _, h, w]) = (&site.of(site.operand(0)).shape[..], &site.node().shape[..]) else {
+        return Ok(None);
+    };
+    if *ceil && *kind != PoolKind::Max {
+        return Ok(None);
+    }
+    let pool = |window: Vec<Sliding>| Op::Pool { window, ceil: *ceil, kind: *kind };
+    let input = &site.of(site.operand(0)).shape;
+    let slices = vec![n, c * d, input[3], input[4]];
+    let x = site.made(site.operand(0));
+    let x = in_shape(site, x, slices)?;
+    let x = site.add(pool(window[1..].to_vec()), &[x])?;
+    let x = in_shape(site, x, vec![n, c, d, h * w])?;
+    let x = site.add(pool(vec![window[0], Sliding::new(1)]), &[x])?;
+    in_shape(site, x, site.node().shape.clone()).map(Some)
+}

@@ -1,0 +1,43 @@
+//! Which nodes of networks have no kernel, so that the interpreter computes them.
+
+use autotune_network::cut::{Cut, Work};
+use autotune_network::onnx::{self, ImportOptions};
+use autotune_network::rewrite;
+
+use crate::conformance::{assert_golden, data, entries};
+
+/// Operations of a model that the interpreter computes; `None` if it is refused.
+fn interpreted(path: &std::path::Path) -> Option<Vec<&'static str>> {
+    let graph = rewrite(&onnx::read(path, &ImportOptions::default()).ok()?).unwrap();
+    let steps = Cut::of(&graph).steps.into_iter();
+    let nodes = steps.filter_map(|step| if let Work::Interpret(id) = step.work { Some(id) } else { None });
+    Some(nodes.map(|id| graph.node(id).op.name()).collect())
+}
+
+#[test]
+fn every_node_of_the_model_zoo_has_a_kernel() {
+    let Some(data) = data() else { return };
+    let is_model = |path: &std::path::PathBuf| path.extension().is_some_and(|end| end == "onnx");
+    let models: Vec<_> = entries(&data.join("light")).into_iter().filter(is_model).collect();
+    assert_eq!(models.len(), 9);
+    for model in models {
+        assert_eq!(interpreted(&model), Some(Vec::new()), "{}", model.display());
+    }
+}
+
+/// The small models with such nodes are in a golden file.
+#[test]
+fn the_nodes_of_small_models_that_have_no_kernel_are_known() {
+    let Some(data) = data() else { return };
+    let mut text = String::new();
+    for set in ["node", "pytorch-converted", "pytorch-operator", "simple"] {
+        let models = entries(&data.join(set)).into_iter();
+        let found: Vec<_> = models.filter_map(|model| Some((interpreted(&model.join("model.onnx"))?, model))).collect();
+        let others = found.iter().filter(|(operations, _)| !operations.is_empty());
+        text += &format!("== {set}: {} of {} have kernels only\n", found.len() - others.clone().count(), found.len());
+        for (operations, model) in others {
+            text += &format!("{}: {}\n", model.file_name().unwrap().to_string_lossy(), operations.join(", "));
+        }
+    }
+    assert_golden("onnx_interpreted.txt", &text);
+}

@@ -1,0 +1,94 @@
+//! Which axes operands have.
+
+/// Masks of operands of two axes, `m, n`, or of three, `b, m, n`.
+const WORDS: [(&str, Broadcast); 3] =
+    [("row", Broadcast::ROW), ("rows", Broadcast::ROWS), ("column", Broadcast::COLUMN)];
+const EXPECTED: &str =
+    "a shape of an operand (full, row, rows, column, scalar, or its axes by their numbers, such as 02)";
+
+/// The axes of the result that an operand has, a bit for each, the last axis the lowest; it is repeated along the others.
+///
+/// | word | of `[b, m, n]` |
+/// |---|---|
+/// | `full` | `[b, m, n]` |
+/// | `row` | `[n]`: every row is the same |
+/// | `rows` | `[b, n]`: every row of a batch is the same |
+/// | `column` | `[m]`: every column is the same |
+/// | `scalar` | `[1]` |
+/// | `0`, `01`, `12`, .. | the axes with these numbers, from the outermost on; the only form of most masks and of those of four axes or more |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Broadcast(u8);
+
+impl Default for Broadcast {
+    fn default() -> Self {
+        Self::FULL
+    }
+}
+
+impl Broadcast {
+    /// All axes.
+    pub const FULL: Self = Self(u8::MAX);
+    /// `[n]`.
+    pub const ROW: Self = Self(0b001);
+    /// `[b, n]`.
+    pub const ROWS: Self = Self(0b101);
+    /// `[m]`.
+    pub const COLUMN: Self = Self(0b010);
+    /// None.
+    pub const SCALAR: Self = Self(0);
+
+    /// Those of a result's axes, outermost first, that are true.
+    ///
+    /// ```
+    /// use autotune_schedules::workload::Broadcast;
+    /// assert_eq!(Broadcast::of(&[true, false, true]), Broadcast::ROWS);
+    /// assert_eq!(Broadcast::of(&[true, true]), Broadcast::FULL);
+    /// ```
+    pub fn of(has: &[bool]) -> Self {
+        match has.iter().all(|has| *has) {
+            true => Self::FULL,
+            false => Self(has.iter().fold(0, |mask, &has| mask << 1 | u8::from(has))),
+        }
+    }
+
+    /// The axes that it has of so many, outermost first.
+    pub(super) fn axes(self, rank: usize) -> impl Iterator<Item = usize> {
+        (0..rank).filter(move |axis| self.0 >> (rank - 1 - axis) & 1 == 1)
+    }
+
+    /// Reads a text form for so many axes; else what would have been right.
+    pub(super) fn parse(text: &str, rank: usize) -> Result<Self, &'static str> {
+        let word = WORDS.iter().find(|(word, _)| *word == text && rank <= 3);
+        match (text, word) {
+            ("full", _) => Ok(Self::FULL),
+            ("scalar", _) => Ok(Self::SCALAR),
+            (_, Some((_, known))) => Ok(*known),
+            _ => {
+                let axes: Option<Vec<usize>> =
+                    text.chars().map(|digit| digit.to_digit(10).map(|axis| axis as usize)).collect();
+                let axes = axes.filter(|axes| !axes.is_empty() && axes.is_sorted_by(|a, b| a < b)).ok_or(EXPECTED)?;
+                let has: Vec<bool> = (0..rank).map(|axis| axes.contains(&axis)).collect();
+                if axes.iter().all(|&axis| axis < rank) { Ok(Self::of(&has)) } else { Err(EXPECTED) }
+            }
+        }
+    }
+
+    /// Its text form for so many axes.
+    pub(super) fn text(self, rank: usize) -> String {
+        match WORDS.iter().find(|(_, known)| *known == self && rank <= 3) {
+            Some((word, _)) => word.to_string(),
+            None if self == Self::FULL => "full".into(),
+            None if self == Self::SCALAR => "scalar".into(),
+            None => self.axes(rank).map(|axis| axis.to_string()).collect(),
+        }
+    }
+
+    /// Fails with the reason if it is none of so many axes.
+    pub(super) fn check(self, rank: usize) -> Result<(), String> {
+        if self == Self::FULL || u32::from(self.0) < (1 << rank) - 1 {
+            return Ok(());
+        }
+        let is_rows = self == Self::ROWS && rank == 2;
+        Err(if is_rows { "without a batch it is 'row'".into() } else { format!("it is no choice of {rank} axes") })
+    }
+}
