@@ -16,12 +16,13 @@ use autotune_ir::program::StoreMode;
 
 mod steps;
 
-/// Emits a block, with `accumulators` registers in use.
+/// Emits a block, with `accumulators` registers in use; `scratch` is an integer register if it fetches elements.
 pub(super) fn emit(
     isa: &mut impl Vectors,
     code: leaf::Block,
     accumulators: usize,
     plan: &mut Plan,
+    scratch: u8,
 ) -> Result<(), Failure> {
     plan.make(code);
     let mut block = Block {
@@ -34,6 +35,7 @@ pub(super) fn emit(
         free: (((1u64 << isa.registers()) - 1) & !((1u64 << accumulators) - 1)) as u32,
         isa,
         plan,
+        scratch,
     };
 
     // The rows of a transpose are copied with its first.
@@ -95,6 +97,8 @@ struct Block<'e, S> {
     end: Vector,
     /// A bit per register that is kept for nothing.
     free: u32,
+    /// An integer register.
+    scratch: u8,
 }
 
 impl<S: Vectors> Block<'_, S> {
@@ -109,7 +113,7 @@ impl<S: Vectors> Block<'_, S> {
                 Input::Source(id) => Some(id),
                 Input::Accumulator(_) => None,
             },
-            Kind::Binary(..) | Kind::Step(..) => None,
+            _ => None,
         }
     }
 
@@ -221,7 +225,7 @@ impl<S: Vectors> Block<'_, S> {
                 Input::Source(id) => return self.source(id),
             },
             // Only of values that are no trees.
-            Kind::Step(..) => return self.spare(),
+            _ => return self.spare(),
         };
         match op {
             // The operand that is taken where one is not a number comes second.

@@ -11,8 +11,9 @@ pub enum AssembleError {
     /// There is no assembler for the instruction set.
     #[error("no assembler for instruction set {0}")]
     Isa(Isa),
-    /// An element is found by a value.
-    #[error("no assembler for elements that are found by values")]
+    /// An element is found by values in a buffer of 2^31 elements or more, along a dimension of more than 2^24, or by values that differ by
+    /// lane where the element does so, too.
+    #[error("no assembler for elements found by values in so large a buffer, or where lanes are also apart")]
     Gather,
     /// The target or the program is a GPU's.
     #[error("no assembler for GPUs")]

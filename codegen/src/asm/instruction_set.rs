@@ -72,6 +72,8 @@ pub(super) enum Arithmetic {
     Or,
     /// The sum of the bits as integers.
     AddBits,
+    /// The lowest 32 bits of the product of the bits as integers.
+    MulBits,
     /// The first operand times two to the power of the second, a whole number; only where [`Vectors::scales`].
     Scale,
 }
@@ -88,6 +90,8 @@ pub(super) enum Bound {
 pub(super) enum Unary {
     Sqrt,
     Floor,
+    /// The bits of an integer: the value without its fraction, which is from 0 to 2^24.
+    Whole,
     /// The bits moved by so many places, zeros behind them.
     ShiftLeft(u8),
     ShiftRight(u8),
@@ -132,6 +136,13 @@ pub(super) trait Vectors {
 
     /// True if strided elements of this shape are loaded together, not one by one.
     fn loads_together(&self, shape: Shape) -> bool;
+
+    /// Lane `l` of `to` is the element so many behind `[at]` as the bits of lane `l` of `index` are; every lane has one. Changes `spare`;
+    /// the three registers are not the same.
+    fn gather(&mut self, to: Vector, at: Address, index: Vector, spare: Vector);
+
+    /// The integer register `to` is a pointer so many elements behind another as the bits of the first lane of `index` are.
+    fn point_at(&mut self, to: u8, pointer: u8, index: Vector);
 
     /// Copies `lanes` elements between places with strides in bytes, first to last, through no vector register.
     fn copy_elements(&mut self, to: (Address, i32), from: (Address, i32), lanes: u8);

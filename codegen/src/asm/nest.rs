@@ -48,6 +48,11 @@ pub(super) struct Nest {
 }
 
 impl Nest {
+    /// True if some element is found by a value.
+    pub(super) fn fetches(&self) -> bool {
+        self.values.iter().any(|value| matches!(value.kind, Kind::Fetch(_)))
+    }
+
     /// True if some value is computed in steps.
     pub(super) fn has_steps(&self) -> bool {
         self.nodes.iter().any(|node| matches!(node, Node::Store { value, .. } if value.steps.is_some()))
@@ -101,6 +106,24 @@ pub(super) enum Kind {
     Binary(Arithmetic, u32, u32),
     /// A step: what a primitive makes of values before it; those that it does not have are zero.
     Step(Primitive, [u32; Primitive::MOST_OPERANDS]),
+    /// A step: a value as an integer's bits, without its fraction.
+    Whole([u32; 1]),
+    /// A step: the product of two values' bits as integers.
+    TimesBits([u32; 2]),
+    /// A step: of an input the element so many behind it, which the second value's bits are.
+    Fetch([u32; 2]),
+}
+
+impl Kind {
+    /// The values that a step needs.
+    pub(super) fn operands(&self) -> &[u32] {
+        match self {
+            Kind::Input(_) | Kind::Binary(..) => &[],
+            Kind::Step(primitive, of) => &of[..primitive.operands()],
+            Kind::Whole(of) => of,
+            Kind::TimesBits(of) | Kind::Fetch(of) => of,
+        }
+    }
 }
 
 /// An element: a constant and terms of unrolled and vectorised variables, in elements behind where its place begins.
@@ -164,7 +187,7 @@ pub(super) struct Resolver<'p> {
 fn is_tree(value: &Expr) -> bool {
     let is_plain = |value: &Expr| match Formula::of(value) {
         Some(formula) => matches!(formula.only(), Some(Primitive::Add | Primitive::Mul | Primitive::Max)),
-        None => true,
+        None => !matches!(value, Expr::Gather(_)),
     };
     is_plain(value) && value.operands().iter().all(is_tree)
 }
@@ -261,6 +284,9 @@ impl<'p> Resolver<'p> {
 
     /// The number of the last step of a value whose elements and values begin at `first`. What is there already is not written again.
     fn steps(&mut self, value: &'p Expr, first: (usize, usize)) -> Result<u32, Failure> {
+        if let Expr::Gather(gather) = value {
+            return self.gather(gather, first);
+        }
         let Some(formula) = Formula::of(value) else {
             let number = self.value(value, first.0)?;
             return Ok(self.known_input(first).unwrap_or(number));
@@ -272,16 +298,52 @@ impl<'p> Resolver<'p> {
         Ok(self.formula(formula, operands, first))
     }
 
+    /// The number of the last step of an element that is found by values: of its index, which is a whole number within the buffer
+    /// whatever the values are, then the element.
+    fn gather(&mut self, gather: &'p program::Gather, first: (usize, usize)) -> Result<u32, Failure> {
+        let buffer = self.program.buffer(gather.access.buffer);
+        let is_small = buffer.len() <= i32::MAX as usize && gather.dims.iter().all(|&dim| buffer.shape[dim] <= 1 << 24);
+        if !is_small {
+            return Err(AssembleError::Gather.into());
+        }
+
+        let mut index = None;
+        for (&dim, at) in gather.dims.iter().zip(&gather.at) {
+            let stride: usize = buffer.shape[dim + 1..].iter().product();
+            let last = (buffer.shape[dim] - 1) as f32;
+            let at = self.steps(at, first)?;
+            // The first operand where the second is not a number.
+            let [zero, last] = [0.0, last].map(|bound: f32| self.known_constant(bound.to_bits(), first));
+            let at = self.known_step(Kind::Step(Primitive::Max, [zero, at, 0, 0]), first);
+            let at = self.known_step(Kind::Step(Primitive::Min, [at, last, 0, 0]), first);
+            let mut at = self.known_step(Kind::Whole([at]), first);
+            if stride != 1 {
+                let stride = self.known_constant(stride as u32, first);
+                at = self.known_step(Kind::TimesBits([at, stride]), first);
+            }
+            index = Some(match index {
+                Some(index) => self.known_step(Kind::Step(Primitive::AddBits, [index, at, 0, 0]), first),
+                None => at,
+            });
+        }
+
+        let element = self.access(&gather.access)?;
+        if !matches!(element.place, Place::Memory(_)) {
+            return Err(AssembleError::Gather.into());
+        }
+        let element = self.input(element, first.0);
+        let element = self.known_input(first).unwrap_or(element);
+        let index = index.ok_or(AssembleError::Gather)?;
+        Ok(self.known_step(Kind::Fetch([element, index]), first))
+    }
+
     /// The number of the last step of a formula applied to values.
     fn formula(&mut self, formula: &Formula, operands: [u32; Primitive::MOST_OPERANDS], first: (usize, usize)) -> u32 {
         let mut numbers: SmallVec<[u32; 64]> = SmallVec::new();
         for step in formula.steps() {
             numbers.push(match *step {
                 Step::Operand(number) => operands[usize::from(number)],
-                Step::Constant(bits) => {
-                    let number = self.constant(bits, first.0);
-                    self.known_input(first).unwrap_or(number)
-                }
+                Step::Constant(bits) => self.known_constant(bits, first),
                 Step::Apply(primitive, of) => {
                     let mut numbers_of = [0; Primitive::MOST_OPERANDS];
                     let operands = numbers_of.iter_mut().zip(&of[..primitive.operands()]);
@@ -289,12 +351,22 @@ impl<'p> Resolver<'p> {
                     let kind = Kind::Step(primitive, numbers_of);
                     match primitive {
                         Primitive::Scale if !self.scales => self.formula(Formula::scale(), numbers_of, first),
-                        _ => self.known_value(kind, first.1).unwrap_or_else(|| self.push_value(kind, 0)),
+                        _ => self.known_step(kind, first),
                     }
                 }
             });
         }
         numbers.last().copied().unwrap_or_default()
+    }
+
+    /// A step, written once.
+    fn known_step(&mut self, kind: Kind, first: (usize, usize)) -> u32 {
+        self.known_value(kind, first.1).unwrap_or_else(|| self.push_value(kind, 0))
+    }
+
+    fn known_constant(&mut self, bits: u32, first: (usize, usize)) -> u32 {
+        let number = self.constant(bits, first.0);
+        self.known_input(first).unwrap_or(number)
     }
 
     fn known_value(&self, kind: Kind, first: usize) -> Option<u32> {

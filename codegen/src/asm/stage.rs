@@ -224,7 +224,8 @@ fn emit_leaf(isa: &mut impl InstructionSet, plan: &mut Plan, nest: &Nest, leaf: 
     if needed > available {
         return Err(AssembleError::RegisterTile { needed, available }.into());
     }
-    let (needed, available) = (nest.pointers.len() + leaf.depth, isa.integers());
+    let scratch = nest.pointers.len() + leaf.depth;
+    let (needed, available) = (scratch + usize::from(nest.fetches()), isa.integers());
     if needed > available {
         return Err(AssembleError::Pointers { needed, available }.into());
     }
@@ -235,7 +236,7 @@ fn emit_leaf(isa: &mut impl InstructionSet, plan: &mut Plan, nest: &Nest, leaf: 
     for item in &leaf.items {
         match item {
             Item::Block { ops, sources } => {
-                block::emit(isa, leaf.block(nest, ops, sources), leaf.accumulators.len(), plan)?;
+                block::emit(isa, leaf.block(nest, ops, sources), leaf.accumulators.len(), plan, scratch as u8)?;
             }
             Item::Begin { extent } => {
                 let counter = (nest.pointers.len() + open.len()) as u8;

@@ -3,7 +3,7 @@
 //! Where registers run out, the value whose next use is farthest goes to a slot on the stack. So do, for the while, partial sums
 //! where they leave too few registers.
 
-use super::super::instruction_set::{Bound, Unary, VECTOR_SLOTS};
+use super::super::instruction_set::{Address, Bound, Unary, VECTOR_SLOTS};
 use super::*;
 use autotune_ir::formula::Primitive;
 
@@ -122,19 +122,22 @@ impl<S: Vectors> Block<'_, S> {
         let count = (root - first + 1) as usize;
         let (held, mut last_use) = (vec![None; count], vec![0; count]);
         for number in first..=root {
-            if let Kind::Step(primitive, of) = self.kind(number) {
-                of[..primitive.operands()].iter().for_each(|of| last_use[(of - first) as usize] = number);
-            }
+            self.kind(number).operands().iter().for_each(|of| last_use[(of - first) as usize] = number);
         }
 
         let mut steps = Steps { first, root, goal, now: first, held, last_use, slots: (1 << lent) - 1 };
         let mut result = 0;
         for number in first..=root {
-            if let Kind::Step(primitive, of) = self.kind(number) {
-                steps.now = number;
-                result = self.step(&mut steps, primitive, &of[..primitive.operands()])?;
-                steps.held[(number - first) as usize] = Some(Held::Register(result));
-            }
+            steps.now = number;
+            let kind = self.kind(number);
+            result = match kind {
+                Kind::Step(primitive, _) => self.step(&mut steps, primitive, kind.operands())?,
+                Kind::Whole(_) => self.unary(&mut steps, Unary::Whole, kind.operands())?,
+                Kind::TimesBits(of) => self.binary(&mut steps, Arithmetic::MulBits, of, &of)?,
+                Kind::Fetch(of) => self.fetch(&mut steps, of)?,
+                Kind::Input(_) | Kind::Binary(..) => continue,
+            };
+            steps.held[(number - first) as usize] = Some(Held::Register(result));
         }
         Ok(result)
     }
@@ -174,6 +177,11 @@ impl<S: Vectors> Block<'_, S> {
             (Primitive::Mul | Primitive::MulAdd, _) => (Arithmetic::Mul, of[0], of[1]),
         };
 
+        self.binary(steps, op, [a, b], of)
+    }
+
+    /// `a op b`, of a step that needs those values only.
+    fn binary(&mut self, steps: &mut Steps, op: Arithmetic, [a, b]: [u32; 2], of: &[u32]) -> Result<Vector, Failure> {
         // The result may take a register that an operand is used in for the last time.
         let a = self.step_register(steps, a)?;
         let b = self.step_operand(steps, b)?;
@@ -183,6 +191,48 @@ impl<S: Vectors> Block<'_, S> {
         let to = self.room(steps)?;
         self.isa.arithmetic(op, to, a, b);
         Ok(to)
+    }
+
+    /// The element that lies an index behind an input: one for all lanes, or a row of them, where the index is the same for all; else one
+    /// for each.
+    fn fetch(&mut self, steps: &mut Steps, of: [u32; 2]) -> Result<Vector, Failure> {
+        let [element, index] = of;
+        let memory = self.as_source(element).map(|id| self.source_of(id));
+        let Some(Source::Memory(Memory { at, shape })) = memory else { return Err(AssembleError::Gather.into()) };
+        let register = self.step_register(steps, index)?;
+        let to = self.room(steps)?;
+        match (self.is_uniform(steps.first, index), shape) {
+            (true, _) => {
+                self.isa.point_at(self.scratch, at.pointer, register);
+                self.isa.load(to, shape, Address { pointer: self.scratch, ..at });
+            }
+            (false, Shape::Splat) => {
+                let spare = self.room(steps)?;
+                self.isa.gather(to, at, register, spare);
+                self.release(Operand::Register(spare));
+            }
+            (false, _) => return Err(AssembleError::Gather.into()),
+        }
+        self.release(Operand::Register(register));
+        self.end_uses(steps, &of);
+        Ok(to)
+    }
+
+    /// True if a value is the same for every lane, of those from the first on.
+    fn is_uniform(&self, first: u32, value: u32) -> bool {
+        let mut uniform: Vec<bool> = Vec::new();
+        for number in first..=value {
+            let kind = self.kind(number);
+            let is_uniform = match kind {
+                Kind::Input(_) => self.as_source(number).is_some_and(|id| match self.source_of(id) {
+                    Source::Constant(_) => true,
+                    Source::Memory(memory) => memory.shape == Shape::Splat,
+                }),
+                _ => kind.operands().iter().all(|of| uniform[(of - first) as usize]),
+            };
+            uniform.push(is_uniform);
+        }
+        uniform.last().is_some_and(|is_uniform| *is_uniform)
     }
 
     fn unary(&mut self, steps: &mut Steps, op: Unary, of: &[u32]) -> Result<Vector, Failure> {
@@ -238,7 +288,7 @@ impl<S: Vectors> Block<'_, S> {
                 Input::Accumulator(acc) => Some(acc as Vector),
                 Input::Source(_) => None,
             },
-            Kind::Binary(..) | Kind::Step(..) => None,
+            _ => None,
         }
     }
 
@@ -337,7 +387,7 @@ impl<S: Vectors> Block<'_, S> {
     }
 
     fn needs(&self, step: u32, value: u32) -> bool {
-        matches!(self.kind(step), Kind::Step(primitive, of) if of[..primitive.operands()].contains(&value))
+        self.kind(step).operands().contains(&value)
     }
 
     /// Gives up what the present step needed last.

@@ -107,6 +107,26 @@ impl Vectors for Recorder {
         matches!(shape, Shape::Strided { stride: 12, .. })
     }
 
+    fn gather(&mut self, to: Vector, at: Address, index: Vector, spare: Vector) {
+        self.check(&[to, index, spare], &[at.pointer]);
+        assert!(to != index && to != spare && index != spare, "a register twice");
+        let lanes = usize::from(self.set.lanes);
+        self.record(move |m| {
+            let index = m.vectors[usize::from(index)];
+            let mut found = LOST;
+            (0..lanes).for_each(|lane| found[lane] = *m.element(at, index[lane].to_bits() as usize));
+            (m.vectors[usize::from(to)], m.vectors[usize::from(spare)]) = (found, LOST);
+        });
+    }
+
+    fn point_at(&mut self, to: u8, pointer: u8, index: Vector) {
+        self.check(&[index], &[to, pointer]);
+        self.record(move |m| {
+            let behind = m.vectors[usize::from(index)][0].to_bits();
+            m.integers[usize::from(to)] = Some(m.integer(pointer) + 4 * i64::from(behind));
+        });
+    }
+
     fn copy_elements(&mut self, (to, to_stride): (Address, i32), (from, from_stride): (Address, i32), lanes: u8) {
         self.check(&[], &[to.pointer, from.pointer]);
         for i in 0..usize::from(lanes) {
@@ -175,6 +195,7 @@ impl Vectors for Recorder {
                 Arithmetic::Max | Arithmetic::Min => b[i],
                 Arithmetic::And => f32::from_bits(a[i].to_bits() & b[i].to_bits()),
                 Arithmetic::Or => f32::from_bits(a[i].to_bits() | b[i].to_bits()),
+                Arithmetic::MulBits => f32::from_bits(a[i].to_bits().wrapping_mul(b[i].to_bits())),
                 Arithmetic::AddBits => f32::from_bits(a[i].to_bits().wrapping_add(b[i].to_bits())),
                 Arithmetic::Scale => (f64::from(a[i]) * f64::from(b[i]).exp2()) as f32,
                 Arithmetic::MulAdd => a[i].mul_add(b[i], old[i]),
@@ -207,6 +228,7 @@ impl Vectors for Recorder {
             m.vectors[usize::from(to)] = m.vectors[usize::from(a)].map(|a| match op {
                 Unary::Sqrt => a.sqrt(),
                 Unary::Floor => a.floor(),
+                Unary::Whole => f32::from_bits(a as u32),
                 Unary::ShiftLeft(places) => f32::from_bits(a.to_bits() << places),
                 Unary::ShiftRight(places) => f32::from_bits(a.to_bits() >> places),
             });

@@ -13,7 +13,7 @@ const INTEGERS: [Integer; 14] = [Rdi, Rsi, Rdx, Rcx, R8, R9, R10, R11, Rbx, Rbp,
 const PRESERVED: [Integer; 6] = [Rbx, Rbp, R12, R13, R14, R15];
 
 /// The register of a pointer or a counter.
-fn integer(number: u8) -> Integer {
+pub(super) fn integer(number: u8) -> Integer {
     INTEGERS[usize::from(number)]
 }
 

@@ -199,6 +199,32 @@ impl Code {
         self.instruction(head, 5, operands(reg, place, scale));
     }
 
+    /// An instruction of vectors of 256 bits that reads elements of four bytes by their numbers in a vector.
+    pub(super) fn vex_indexed(&mut self, op: Opcode, [reg, second]: [u8; 2], at: Address, index: u8) {
+        let high = |number: u8, bit: u8| u64::from(!number >> 3 & 1) << bit;
+        let first = high(reg, 7) | high(index, 6) | high(at.base as u8, 5) | u64::from(op.map);
+        let rest = u64::from(!second & 15) << 3 | 4 | u64::from(op.prefix);
+        self.put(0xc4 | first << 8 | rest << 16 | u64::from(op.code) << 24, 4);
+        self.indexed(reg, at, index);
+    }
+
+    /// The same of 512 bits, or of fewer, with a mask and flags.
+    pub(super) fn evex_indexed(&mut self, op: Opcode, flags: u8, reg: u8, at: Address, index: u8) {
+        let high = |number: u8, of: u8, bit: u8| (number >> of & 1) << bit;
+        let registers = high(reg, 3, 7) | high(index, 3, 6) | high(at.base as u8, 3, 5) | high(reg, 4, 4);
+        let head = [0x62, (0xf0 | op.map) ^ registers, 0x7c | op.prefix, (flags | 8) ^ high(index, 4, 3), op.code];
+        self.plain(&head);
+        self.indexed(reg, at, index);
+    }
+
+    /// The operands of an instruction with an index, whose displacement has four bytes.
+    fn indexed(&mut self, reg: u8, at: Address, index: u8) {
+        const TIMES_FOUR: u8 = 2;
+        let scaled = TIMES_FOUR << 6 | (index & 7) << 3 | at.base as u8 & 7;
+        self.plain(&[0x84 | (reg & 7) << 3, scaled]);
+        self.put(u64::from(at.disp as u32), 4);
+    }
+
     /// Four bytes behind an opcode that lead to a goal; returns the number of the goal.
     pub(super) fn lead_to(&mut self, goal: Goal) -> usize {
         self.put(0, 4);
@@ -367,6 +393,35 @@ mod tests {
             assert_eq!(instruction.is_broadcast(), is_splat);
             let k = if mask == 0 { Register::None } else { Register::K0 + u32::from(mask) };
             assert_eq!(instruction.op_mask(), k);
+        }
+    }
+
+    #[test]
+    fn elements_by_their_numbers_have_their_operands() {
+        let (mut rng, gather) = (ChaCha8Rng::seed_from_u64(3), Opcode { map: 2, prefix: 1, code: 0x92 });
+        for _ in 0..2000 {
+            let wide: bool = rng.random();
+            let (registers, first) = if wide { (32, Register::ZMM0) } else { (16, Register::YMM0) };
+            let mut number = || rng.random_range(0..registers);
+            let [to, index, mask] = [number(), number(), number()];
+            let at = Address { base: INTEGERS[rng.random_range(0..16)], disp: rng.random_range(1 << 20..1 << 30) };
+            let mut code = Code::default();
+            match wide {
+                true => code.evex_indexed(gather, evex::BITS_512 | 7, to, at, index),
+                false => code.vex_indexed(gather, [to, mask], at, index),
+            }
+            let (bytes, _) = code.finish(&[]).unwrap();
+            let instruction = Decoder::new(64, &bytes, DecoderOptions::NO_INVALID_CHECK).decode();
+            assert_eq!(instruction.len(), bytes.len(), "{bytes:02x?}");
+            assert_eq!(instruction.op0_register(), first + u32::from(to));
+            assert_eq!(instruction.memory_index(), first + u32::from(index));
+            assert_eq!(instruction.memory_base(), Register::RAX + at.base as u32);
+            assert_eq!(instruction.memory_index_scale(), 4);
+            assert_eq!(instruction.memory_displacement64() as i64, i64::from(at.disp));
+            match wide {
+                true => assert_eq!(instruction.op_mask(), Register::K7),
+                false => assert_eq!(instruction.op2_register(), first + u32::from(mask)),
+            }
         }
     }
 

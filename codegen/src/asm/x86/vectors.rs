@@ -1,7 +1,7 @@
 //! Vectors in ymm or zmm registers.
 
 use super::X86;
-use super::control::address;
+use super::control::{address, integer};
 use super::encode::{Address, Goal, Integer, Opcode, Place, evex};
 use crate::asm::instruction_set::{Address as At, Arithmetic, Bound, Operand, Shape, Unary, Vector, Vectors};
 use autotune_ir::program::Compare;
@@ -22,6 +22,11 @@ const COPY: Opcode = opcode(1, 0, 0x28);
 const BROADCAST: Opcode = opcode(2, 1, 0x18);
 const BROADCAST_INTEGER: Opcode = opcode(2, 1, 0x7c);
 const MOVE_INTEGER: Opcode = opcode(1, 1, 0x6e);
+const MOVE_TO_INTEGER: Opcode = opcode(1, 1, 0x7e);
+/// Elements by their numbers, of those lanes that a mask has; masks of all lanes.
+const GATHER: Opcode = opcode(2, 1, 0x92);
+const EQUAL_BITS: Opcode = opcode(1, 1, 0x76);
+const ALL_OF_MASK: Opcode = opcode(1, 0, 0x46);
 /// An integer register to a mask.
 const SET_MASK: Opcode = opcode(1, 0, 0x92);
 const XOR_VEX: Opcode = opcode(1, 0, 0x57);
@@ -30,6 +35,7 @@ const XOR_EVEX: Opcode = opcode(1, 1, 0xef);
 const MAX: Opcode = opcode(1, 0, 0x5f);
 const MIN: Opcode = opcode(1, 0, 0x5d);
 const SQRT: Opcode = opcode(1, 0, 0x51);
+const WHOLE: Opcode = opcode(1, 2, 0x5b);
 const ROUND: Opcode = opcode(3, 1, 0x08);
 /// Bits moved; the first operand tells in which direction.
 const SHIFT: Opcode = opcode(1, 1, 0x72);
@@ -119,6 +125,29 @@ impl Vectors for X86 {
         }
     }
 
+    fn gather(&mut self, to: Vector, at: At, index: Vector, spare: Vector) {
+        if self.isa == Isa::Avx512 {
+            self.code.vex(ALL_OF_MASK, true, [7, 7], Place::Register(7));
+            self.code.evex_indexed(GATHER, evex::BITS_512 | 7, to, address(at), index);
+        } else {
+            self.code.vex(EQUAL_BITS, true, [spare, spare], Place::Register(spare));
+            self.code.vex_indexed(GATHER, [to, spare], address(at), index);
+        }
+    }
+
+    fn point_at(&mut self, to: u8, pointer: u8, index: Vector) {
+        let register = Place::Register(integer(to) as u8);
+        if self.isa == Isa::Avx512 {
+            self.code.evex(MOVE_TO_INTEGER, 0, [index, 0], register, ELEMENT);
+        } else {
+            self.code.vex(MOVE_TO_INTEGER, false, [index, 0], register);
+        }
+        // Bytes of so many elements.
+        self.code.legacy(true, 0xc1, 4, register);
+        self.code.immediate(2, 1);
+        self.code.legacy(true, 0x03, integer(to) as u8, integer(pointer));
+    }
+
     fn copy_elements(&mut self, (to, to_stride): (At, i32), (from, from_stride): (At, i32), lanes: u8) {
         self.move_elements((address(to), to_stride), (address(from), from_stride), lanes);
     }
@@ -192,6 +221,7 @@ impl Vectors for X86 {
             Arithmetic::And => opcode(1, 1, 0xdb),
             Arithmetic::Or => opcode(1, 1, 0xeb),
             Arithmetic::AddBits => opcode(1, 1, 0xfe),
+            Arithmetic::MulBits => opcode(2, 1, 0x40),
             Arithmetic::MulAdd => opcode(2, 1, 0xb8),
             Arithmetic::MulThenAdd => opcode(2, 1, 0xa8),
             Arithmetic::Scale => opcode(2, 1, 0x2c),
@@ -233,6 +263,7 @@ impl Vectors for X86 {
         let a = Place::Register(a);
         match op {
             Unary::Sqrt => self.whole(SQRT, [to, 0], a, VECTOR),
+            Unary::Whole => self.whole(WHOLE, [to, 0], a, VECTOR),
             Unary::Floor => {
                 // Down, without an exception for what is lost.
                 self.whole(ROUND, [to, 0], a, VECTOR);
