@@ -2,7 +2,7 @@
 //!
 //! | file | what it owns |
 //! |---|---|
-//! | `steps`, `moves`, `weights` | the plan's actions as code and places, those that only move elements; weights, each once |
+//! | `steps`, `weights` | the plan's actions as code and places; weights, each once |
 //! | `driver`, `copy` | the code around kernels: what the library's functions do |
 //! | `processor` | which instructions it is made of, and whether they are there |
 //! | `export`, `description` | which functions there are; what inputs and outputs are called |
@@ -31,7 +31,6 @@ mod elf;
 pub(crate) mod error;
 mod export;
 mod header;
-mod moves;
 mod name;
 mod processor;
 mod steps;

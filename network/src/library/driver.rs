@@ -13,7 +13,7 @@ use super::description::{self, Described};
 use super::elf::Function;
 use super::export::{ALIGNMENT, Export, Fault, Side};
 use super::processor::{self, Features};
-use super::steps::{KernelStep, Place, Rows, Step};
+use super::steps::{KernelStep, Place, Step};
 
 /// Bytes of a workspace before its tensors.
 pub(super) const HEADER_BYTES: usize = ALIGNMENT;
@@ -175,13 +175,6 @@ impl Driver<'_> {
                     self.point(Rdi, *to, 0);
                     copy::emit(&mut self.routine, strided, self.counters);
                 }
-                Step::Fill { to, elements, value } => {
-                    self.point(Rdi, *to, 0);
-                    self.routine.set(Rax, value.to_bits().into());
-                    self.routine.set(Rcx, *elements as i64);
-                    self.routine.fill_halves();
-                }
-                Step::Rows(rows) => self.rows(rows),
             }
         }
         self.move_tensors(Side::Output);
@@ -291,24 +284,6 @@ impl Driver<'_> {
             self.routine.copy(Rdi, Rsp);
             self.routine.call(self.share);
         }
-    }
-
-    /// Rows of a table by their numbers.
-    fn rows(&mut self, rows: &Rows) {
-        let bytes = 4 * rows.sizes.n;
-        self.point(R8, rows.numbers, 0);
-        self.point(Rdi, rows.to, 0);
-        self.routine.set(R9, rows.sizes.m as i64);
-        let top = self.routine.here();
-        self.routine.load_index(Rax, R8, rows.sizes.k as u32 - 1);
-        self.routine.multiply_value(Rax, bytes as i32);
-        self.point(Rsi, rows.table, 0);
-        self.routine.add(Rsi, Rax);
-        self.routine.set(Rcx, bytes as i64);
-        self.routine.copy_bytes();
-        self.routine.add_value(R8, 4);
-        self.routine.add_value(R9, -1);
-        self.routine.jump_if(Condition::NotEqual, top);
     }
 
     /// What a stage goes through that several threads can do: `share(stage)`, which calls `parallel_for(context, parts, part, stage)` if there is

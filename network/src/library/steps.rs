@@ -8,10 +8,8 @@ use autotune_ir::Program;
 use autotune_ir::plan::Binding;
 use autotune_ir::program::When;
 use autotune_runtime::{Cpu, HostMemory};
-use autotune_schedules::workload::Gather;
 
 use super::error::LibraryError;
-use super::moves;
 use super::weights::Weights;
 use crate::compiled::Compiled;
 use crate::cut::Strided;
@@ -31,33 +29,11 @@ pub(super) enum Place {
     Absent,
 }
 
-impl Place {
-    /// So many bytes behind it.
-    pub(super) fn behind(self, bytes: usize) -> Self {
-        match self {
-            Self::Workspace(first) => Self::Workspace(first + bytes),
-            Self::Weights(first) => Self::Weights(first + bytes),
-            Self::Absent => Self::Absent,
-        }
-    }
-}
-
 /// What is done, one after the other.
 #[derive(Debug)]
 pub(super) enum Step {
     Kernel(KernelStep),
-    Copy {
-        strided: Strided,
-        from: Place,
-        to: Place,
-    },
-    /// Writes a value to so many elements.
-    Fill {
-        to: Place,
-        elements: usize,
-        value: f32,
-    },
-    Rows(Rows),
+    Copy { strided: Strided, from: Place, to: Place },
 }
 
 #[derive(Debug)]
@@ -67,15 +43,6 @@ pub(super) struct KernelStep {
     pub(super) buffers: Vec<Place>,
     /// Memory of the first thread, and how far that of the next is from it.
     pub(super) private: (Place, usize),
-}
-
-/// Rows of a table by their numbers, [`Gather`].
-#[derive(Debug)]
-pub(super) struct Rows {
-    pub(super) table: Place,
-    pub(super) numbers: Place,
-    pub(super) to: Place,
-    pub(super) sizes: Gather,
 }
 
 /// All steps of a network, the code of its kernels, and what they read in every run.
@@ -100,10 +67,7 @@ impl<'a> Steps<'a> {
         let (text, weights, code) = (Vec::new(), Weights::default(), HashMap::new());
         let mut maker = Maker { network, text, weights, code };
         let plan = &network.plan;
-        let mut steps = Vec::new();
-        for number in 0..plan.actions.len() {
-            maker.step(number, &mut steps)?;
-        }
+        let steps = (0..plan.actions.len()).map(|number| maker.step(number)).collect::<Result<_, _>>()?;
         let inputs = plan.inputs.iter().map(|&span| maker.span(span)).collect();
         let outputs = plan.outputs.iter().map(|&span| maker.span(span)).collect();
         Ok(Self { steps, text: maker.text, weights: maker.weights, inputs, outputs })
@@ -111,30 +75,20 @@ impl<'a> Steps<'a> {
 }
 
 impl<'a> Maker<'a> {
-    /// Adds the steps of an action.
-    fn step(&mut self, number: usize, steps: &mut Vec<Step>) -> Result<(), LibraryError> {
+    fn step(&mut self, number: usize) -> Result<Step, LibraryError> {
         let network = self.network;
         let action = &network.plan.actions[number];
         match &action.work {
             Doing::Copy(strided) => {
                 let from = action.operands.first().map_or(Place::Absent, |operand| self.operand(operand));
-                steps.push(Step::Copy { strided: strided.clone(), from, to: self.span(action.output) });
+                Ok(Step::Copy { strided: strided.clone(), from, to: self.span(action.output) })
             }
             Doing::Interpret(node) => {
                 let node = network.graph.node(*node);
-                return Err(LibraryError::Interpreted { node: node.name.clone(), op: node.op.name() });
+                Err(LibraryError::Interpreted { node: node.name.clone(), op: node.op.name() })
             }
-            Doing::Kernel(kernel) => {
-                let workload = network.plan.kernels[*kernel].workload();
-                let operands: Vec<Place> = action.operands.iter().map(|operand| self.operand(operand)).collect();
-                let to = self.span(action.output);
-                match moves::steps(workload, &network.kernels[*kernel], &operands, to) {
-                    Some(moves) => steps.extend(moves),
-                    None => steps.push(Step::Kernel(self.kernel(number, *kernel)?)),
-                }
-            }
+            Doing::Kernel(kernel) => Ok(Step::Kernel(self.kernel(number, *kernel)?)),
         }
-        Ok(())
     }
 
     /// The place of an operand that is not packed.

@@ -52,10 +52,12 @@ mod tests {
             ("conv2d:c=64,h=14,w=14,o=64,k=1", 4),
             // No block divides the channels of the output.
             ("conv2d:c=64,h=14,w=14,o=7,k=1", 2),
-            ("pool2d:c=64,h=14,w=14,k=3,s=2,p=1,kind=max", 4),
+            // Windows of plain images have lanes of pixels, others of channels: nothing near is valid.
+            ("pool2d:c=64,h=14,w=14,k=3,s=2,p=1,kind=max", 3),
             ("matmul:m=8,n=16,k=8", 1),
         ] {
             let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
+            let mut most = 0;
             for _ in 0..20 {
                 let config = space.sample(&mut rng).config().clone();
                 let mut found = space.in_other_layouts(&config);
@@ -65,9 +67,10 @@ mod tests {
                 let mut lying: Vec<_> = found.iter().map(lies).collect();
                 lying.sort();
                 lying.dedup();
-                let least = if text.starts_with("pool2d") { 1 } else { layouts };
-                assert!(lying.len() == found.len() && (least..=layouts).contains(&lying.len()), "{text}: {lying:?}");
+                assert_eq!(lying.len(), found.len(), "{text}: {lying:?}");
+                most = most.max(lying.len());
             }
+            assert_eq!(most, layouts, "{text}");
         }
     }
 }

@@ -175,27 +175,6 @@ impl Routine {
         self.code.plain(&[0xf3, 0xa4]);
     }
 
-    /// The lower 32 bits of rax to where rdi points to, rcx times, one behind the other; rdi points behind them then, and rcx is 0.
-    pub fn fill_halves(&mut self) {
-        self.code.plain(&[0xf3, 0xab]);
-    }
-
-    /// `to` = the f32 at `[base]`, without what is behind its point: at least 0, at most what the other one, below 2^24, says. What is no
-    /// number is 0. Changes xmm0 and xmm1.
-    pub fn load_index(&mut self, to: Integer, base: Integer, most: u32) {
-        let at = Address { base, disp: 0 };
-        self.code.plain(&[0x0f, 0x57, 0xc9]); // xorps xmm1, xmm1
-        self.code.plain(&[0xf3]);
-        self.code.legacy(false, 0x0f10, 0, at); // movss xmm0, [base]
-        self.code.plain(&[0xf3, 0x0f, 0x5f, 0xc1]); // maxss xmm0, xmm1
-        self.set(to, (most as f32).to_bits().into());
-        self.code.plain(&[0x66]);
-        self.code.legacy(false, 0x0f6e, 1, to); // movd xmm1, to
-        self.code.plain(&[0xf3, 0x0f, 0x5d, 0xc1]); // minss xmm0, xmm1
-        self.code.plain(&[0xf3]);
-        self.code.legacy(false, 0x0f2c, to as u8, Place::Register(0)); // cvttss2si to, xmm0
-    }
-
     /// `to = base + disp`.
     pub fn point(&mut self, to: Integer, base: Integer, disp: i32) {
         self.code.legacy(true, 0x8d, to as u8, Address { base, disp });
