@@ -10,21 +10,17 @@ use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::{Binding, PlanBuffer};
 use autotune_ir::program::Layout;
 use autotune_ir::{DType, Target};
-use autotune_runtime::{Cpu, CpuCall, Device, DeviceError, HostMemory, Kernel, Packed, STAGGER_BYTES, View, ViewMut};
+use autotune_runtime::{Cpu, CpuCall, Device, DeviceError, HostMemory, Kernel, Packed, View, ViewMut};
 use autotune_schedules::Workload;
-
 use ndarray::ArrayD;
 
-use crate::arena::{self, Need};
 use crate::cut::{Cut, Strided};
 use crate::error::{CheckError, CompileError, GraphError, RunError};
 use crate::graph::{Graph, Node, NodeId};
+use crate::places::places;
 use crate::plan::{Action, Choose, Content, Doing, Operand, Plan, Slot, Span, given};
 use crate::tensor::Tensor;
 use crate::turns::{QUIET, quantile};
-
-/// Tensors begin at multiples of this.
-const ALIGNMENT: usize = 256;
 
 /// A network with its kernels and packed weights. Any number of threads may run it at once, each in a [`Workspace`] of its own.
 pub struct Compiled {
@@ -440,45 +436,6 @@ fn laid(graph: &Graph, id: NodeId, layout: Layout) -> Result<Cow<'_, [f32]>, Com
         }
         (_, blocked) => Err(CompileError::Layouts { from: Layout::Plain, to: blocked }),
     }
-}
-
-/// The first bytes of slots and of scratch, and the bytes of all.
-fn places(plan: &Plan, kernels: &[Arc<Kernel>], cpu: &Cpu) -> Result<(Vec<usize>, Vec<usize>, usize), CompileError> {
-    let last = plan.actions.len();
-    let mut lives: Vec<Option<(usize, usize)>> = vec![None; plan.slots.len()];
-    let mut live = |span: Span, step: usize| {
-        let life = lives[span.slot].get_or_insert((step, step));
-        *life = (life.0.min(step), life.1.max(step));
-    };
-    plan.inputs.iter().for_each(|&span| live(span, 0));
-    for (number, action) in plan.actions.iter().enumerate() {
-        for operand in &action.operands {
-            if let Operand::Span(span) = operand {
-                live(*span, number);
-            }
-        }
-        live(action.output, number);
-    }
-    plan.outputs.iter().for_each(|&span| live(span, last));
-
-    let bytes = |elements: usize| elements.checked_mul(size_of::<f32>()).ok_or(CompileError::TooLarge);
-    let mut needs = Vec::new();
-    let apart = |bytes: usize| bytes.checked_add(STAGGER_BYTES).ok_or(CompileError::TooLarge);
-    for (slot, life) in plan.slots.iter().zip(&lives) {
-        let held = life.filter(|_| slot.content == Content::Run);
-        let (first, last) = held.unwrap_or((0, 0));
-        needs.push(Need { bytes: if held.is_some() { apart(bytes(slot.elements)?)? } else { 0 }, steps: first..=last });
-    }
-    for (number, action) in plan.actions.iter().enumerate() {
-        let bytes = match action.work {
-            Doing::Kernel(kernel) => apart(kernels[kernel].scratch_bytes(cpu)?)?,
-            _ => 0,
-        };
-        needs.push(Need { bytes, steps: number..=number });
-    }
-    let (mut places, bytes) = arena::offsets(&needs, ALIGNMENT).ok_or(CompileError::TooLarge)?;
-    let scratch = places.split_off(plan.slots.len());
-    Ok((places, scratch, bytes))
 }
 
 /// The largest difference of two tensors' elements, by the largest element of the second; infinite where either is no number alone.

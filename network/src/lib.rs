@@ -11,12 +11,13 @@
 //! | `cut`, `cut/` | a graph as steps: kernels of workloads, copies, what is the same memory |
 //! | `plan` | schedules of the steps, conversions between layouts, what lies where |
 //! | `layouts`, `minimise` | which layout every tensor has, and which schedule every step |
-//! | `arena`, `strided` | where tensors lie, copies of elements that lie apart |
+//! | `arena`, `places`, `strided` | where tensors lie, copies of elements that lie apart |
 //! | `compiled` | a network that runs: [`Compiled`], [`Workspace`] |
 //! | `library`, `library/` | networks as shared libraries: [`Library`] |
 //! | `builder`, `builder/` | graphs layer by layer, and where their weights are from: [`Builder`] |
 //! | `zoo`, `zoo/` | networks that come with the library |
 //! | `turns` | networks timed beside each other |
+//! | `planned` | what would run on a target that this machine need not have |
 //! | `race` | schedules timed where they run, within the network |
 //! | `subject` | what users name, and its tasks: [`Subject`] |
 //! | `evaluate` | the tensors of a graph, by reference |
@@ -38,6 +39,7 @@ mod graph;
 mod layouts;
 mod library;
 mod minimise;
+mod places;
 mod plan;
 mod planned;
 mod race;

@@ -40,6 +40,7 @@ mod operator;
 mod pad;
 mod pointwise;
 mod pool2d;
+mod rate;
 mod reduce;
 mod resample;
 mod resize;
@@ -72,6 +73,7 @@ pub use operator::{
 pub use pad::{Pad, PadMode};
 pub use pointwise::{Broadcast, Channels, Function, Pointwise, PointwiseOp};
 pub use pool2d::{Pool2d, PoolKind};
+pub use rate::{Rate, Work};
 pub use reduce::{Reduce, ReduceOp};
 pub use resample::{Coordinates, Resample, Rounding, Sampling};
 pub use resize::{Resize, ResizeMode};
@@ -345,36 +347,6 @@ impl Workload {
     /// of the AutoTVM paper, section 6); every operand read and the output written.
     pub fn work(&self) -> Work {
         Work { flops: self.spec().flops(), bytes: self.spec().min_bytes() }
-    }
-}
-
-/// What an algorithm has to do at least for a workload: floating-point operations, two per multiply-add, and bytes of operands read
-/// and output written.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Work {
-    /// Operations.
-    pub flops: f64,
-    /// Bytes.
-    pub bytes: f64,
-}
-
-/// How fast something runs, shown as `85.3 GFLOP/s` or `19.5 GB/s`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rate {
-    /// Operations a second, of a workload that multiplies tensors with each other.
-    Operations(f64),
-    /// Bytes of operands read and output written a second, of others: they are done when these are moved.
-    Bytes(f64),
-}
-
-impl fmt::Display for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (giga, unit) = match self {
-            Rate::Operations(per_sec) => (per_sec / 1e9, "GFLOP/s"),
-            Rate::Bytes(per_sec) => (per_sec / 1e9, "GB/s"),
-        };
-        let digits = if giga < 10.0 { 3 } else { 1 };
-        write!(f, "{giga:.digits$} {unit}")
     }
 }
 
