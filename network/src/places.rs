@@ -34,17 +34,18 @@ pub(crate) fn places(
     }
     plan.outputs.iter().for_each(|&span| live(span, last));
 
-    let bytes = |elements: usize| elements.checked_mul(size_of::<f32>()).ok_or(CompileError::TooLarge);
+    // Scratch has bytes of its own behind it.
+    let bytes = |elements: usize| elements.checked_mul(size_of::<f32>())?.checked_add(STAGGER_BYTES);
     let mut needs = Vec::new();
-    let apart = |bytes: usize| bytes.checked_add(STAGGER_BYTES).ok_or(CompileError::TooLarge);
     for (slot, life) in plan.slots.iter().zip(&lives) {
         let held = life.filter(|_| slot.content == Content::Run);
         let (first, last) = held.unwrap_or((0, 0));
-        needs.push(Need { bytes: if held.is_some() { apart(bytes(slot.elements)?)? } else { 0 }, steps: first..=last });
+        let bytes = if held.is_some() { bytes(slot.elements).ok_or(CompileError::TooLarge)? } else { 0 };
+        needs.push(Need { bytes, steps: first..=last });
     }
     for (number, action) in plan.actions.iter().enumerate() {
         let bytes = match action.work {
-            Doing::Kernel(kernel) => apart(kernels[kernel].scratch_bytes(cpu)?)?,
+            Doing::Kernel(kernel) => kernels[kernel].scratch_bytes(cpu)?,
             _ => 0,
         };
         needs.push(Need { bytes, steps: number..=number });

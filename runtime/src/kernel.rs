@@ -17,7 +17,7 @@ use crate::view::{View, ViewMut};
 
 /// Scratch buffers, and memory that is private to a thread, begin at multiples of this, or of more where a device wants it.
 const SCRATCH_ALIGNMENT: usize = 256;
-/// Memory that is used together lies apart by so much beside its sizes. These are often multiples of what a way of a cache holds, and kernels that go
+/// Bytes between memory that is used together, beside its sizes. These are often multiples of what a way of a cache holds, and kernels that go
 /// through several such buffers side by side would find them all in the same few sets.
 pub const STAGGER_BYTES: usize = 320;
 
@@ -159,7 +159,7 @@ impl<D: Device> Kernel<D> {
 
     /// Bytes that [`Kernel::scratch`] takes.
     pub fn scratch_bytes(&self, device: &D) -> Result<usize, KernelError> {
-        self.scratch_parts(device).try_fold(0usize, |sum, part| sum.checked_add(part?)).ok_or(KernelError::Overflow)
+        Ok(self.scratch_ranges(device)?.last().map_or(0, |range| range.end))
     }
 
     /// Memory for one run of the kernel at a time on this device, or on another of no more host threads.
@@ -194,7 +194,7 @@ impl<D: Device> Kernel<D> {
         self.scratch_parts(device).map(range).collect()
     }
 
-    /// Bytes of each scratch buffer and each thread's private memory, rounded up; `None` for one that is too large.
+    /// Bytes of each scratch buffer and each thread's private memory, with [`STAGGER_BYTES`] behind it and rounded up; `None` for one that is too large.
     fn scratch_parts(&self, device: &D) -> impl Iterator<Item = Option<usize>> {
         let threads = if self.plan.local_bytes > 0 { device.host_threads() } else { 0 };
         let private = std::iter::repeat_n(Some(self.plan.local_bytes), threads);

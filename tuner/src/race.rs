@@ -84,12 +84,11 @@ impl Field {
         let more = more.min((affordable as usize).saturating_sub(entered));
         let top = recorder.db.top(workload, &key, more, &fits)?;
         // Who runs a network may want the best in another layout, which a search may have hardly tried.
-        let fastest = top.first().map(|record| space.in_other_layouts(&record.config)).unwrap_or_default();
-        for other in fastest.iter().take(more / 2) {
-            enter(other.config());
-        }
-        for record in top.iter().take(more - fastest.len().min(more / 2)) {
-            enter(&record.config);
+        let mut others = top.first().map(|record| space.in_other_layouts(&record.config)).unwrap_or_default();
+        others.truncate(more / 2);
+        let fastest = top.iter().take(more - others.len()).map(|record| &record.config);
+        for config in others.iter().map(Candidate::config).chain(fastest) {
+            enter(config);
         }
         Ok(Self { candidates, stay })
     }

@@ -89,14 +89,11 @@ impl Tuned {
     /// Where nothing is known under the target's own key, what machines found that are like it is served, as a claim: [`Source::find`]. Where
     /// nothing is known of a [cold](Workload::is_cold) workload, what was found with its constants in the caches is, and the other way round.
     pub fn lookup(source: &dyn Source, workload: &Workload, target: &Target) -> Result<Self, LookupError> {
-        let own = space(workload, target)?;
-        let other = space(&workload.with_cold(!workload.is_cold()), target)?;
-        for space in [&own, &other] {
-            if let Some(found) = Self::found(source, space)? {
-                return Ok(found);
-            }
+        let space = space(workload, target)?;
+        match Self::found(source, &space)? {
+            Some(found) => Ok(found),
+            None => Self::missed(source, &space),
         }
-        Self::predicted(&[source], &own)
     }
 
     /// The best schedule that a source has of each kind, the best of all first: for who knows more of where it will run, such as in which layouts
@@ -106,7 +103,7 @@ impl Tuned {
     /// All are from records under the same key, so that their times can be compared.
     pub fn lookup_kinds(source: &dyn Source, workload: &Workload, target: &Target) -> Result<Vec<Self>, LookupError> {
         let space = space(workload, target)?;
-        let Some(best) = Self::found(source, &space)? else { return Ok(vec![Self::lookup(source, workload, target)?]) };
+        let Some(best) = Self::found(source, &space)? else { return Ok(vec![Self::missed(source, &space)?]) };
         let mut found = vec![best];
         loop {
             let known: Vec<Kind> = found.iter().map(|tuned| kind(tuned.config())).collect();
@@ -150,6 +147,17 @@ impl Tuned {
             }
         }
         Ok(None)
+    }
+
+    /// What is known where a source has nothing of a space's workload: of the same one with warm constants for cold ones, or cold for warm; else
+    /// what is predicted.
+    fn missed(source: &dyn Source, space: &ScheduleSpace) -> Result<Self, LookupError> {
+        let workload = space.workload();
+        let other = self::space(&workload.with_cold(!workload.is_cold()), space.target())?;
+        match Self::found(source, &other)? {
+            Some(found) => Ok(found),
+            None => Self::predicted(&[source], space),
+        }
     }
 
     /// The answer to a miss of some sources.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use anyhow::Result;
-use autotune::{LookupError, Tuned};
+use autotune::{LookupError, Origin, Tuned};
 use autotune_db::{DbError, Found, Snapshot, SnapshotError, Source, TuningDb, open_source};
 use autotune_ir::{Reach, Target};
 use autotune_schedules::{UnfitError, Workload};
@@ -48,6 +48,15 @@ pub(super) fn look_up(source: Option<&dyn Source>, workload: &Workload, target: 
         LookupError::Unfit { why: UnfitError::Refused(_), .. } => Failure::Usage(error.to_string()).into(),
         error => error.into(),
     })
+}
+
+/// Where a schedule is from, in a word.
+pub(super) fn origin_word(tuned: &Tuned) -> &'static str {
+    match tuned.origin() {
+        Origin::Tuned(_) => "tuned",
+        Origin::Predicted { .. } => "predicted",
+        Origin::Default => "default",
+    }
 }
 
 /// Why a claim's time is not one that was measured here.

@@ -1,14 +1,13 @@
 //! `autotune NETWORK --target cuda` where there is no such device: the kernels that it would have.
 
 use anyhow::Result;
-use autotune::Origin;
 use autotune_db::Source;
 use autotune_ir::{KernelPlan, Target};
 use autotune_network::{Graph, PlannedKernel, PlannedStep, planned};
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 
-use super::lookup::look_up_db;
+use super::lookup::{look_up_db, origin_word};
 use crate::args::DbArgs;
 use crate::output::{print, say};
 
@@ -32,16 +31,11 @@ fn row(step: &PlannedStep) -> [String; 5] {
     let without = |what: &str, workload: String| [name.clone(), "-".into(), what.into(), "-".into(), workload];
     match &step.kernel {
         PlannedKernel::Of(tuned) => {
-            let schedule = match tuned.origin() {
-                Origin::Tuned(_) => "tuned",
-                Origin::Predicted { .. } => "predicted",
-                Origin::Default => "default",
-            };
             let launches = KernelPlan::of(tuned.program()).stages.into_iter().filter_map(|stage| stage.launch);
             let launches: Vec<String> =
                 launches.map(|launch| format!("{}x{}", launch.blocks, launch.threads)).collect();
             let (sketch, workload) = (tuned.config().sketch.clone(), tuned.workload().to_string());
-            [name, sketch, schedule.into(), launches.join(" "), workload]
+            [name, sketch, origin_word(tuned).into(), launches.join(" "), workload]
         }
         PlannedKernel::Refused(workload, why) => without(&format!("none: {why}"), workload.to_string()),
         PlannedKernel::Copy => without("a copy", "-".into()),

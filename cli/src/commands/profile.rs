@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use autotune::{Origin, Tuned};
+use autotune::Tuned;
 use autotune_db::TuningDb;
 use autotune_ir::KernelPlan;
 use autotune_ir::program::{Layout, Role};
@@ -13,7 +13,7 @@ use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
 use super::JsonSink;
-use super::lookup::look_up_db;
+use super::lookup::{look_up_db, origin_word};
 use super::run::{inputs, latencies, network};
 use crate::args::{DbArgs, SubjectArgs, TargetArgs};
 
@@ -78,12 +78,7 @@ fn figures(time: &StepTime, sum_secs: f64, schedules: &[Tuned]) -> StepFigures {
         rate: tuned.map(|tuned| tuned.workload().rate(time.run_secs).to_string()),
         layouts: tuned.map(layouts),
         sketch: tuned.map(|tuned| tuned.config().sketch.to_string()),
-        schedule: match tuned.map(Tuned::origin) {
-            Some(Origin::Tuned(_)) => "tuned",
-            Some(Origin::Predicted { .. }) => "predicted",
-            Some(Origin::Default) => "default",
-            None => "no kernel",
-        },
+        schedule: tuned.map_or("no kernel", origin_word),
     }
 }
 
@@ -101,6 +96,7 @@ fn table(profile: &Profile) -> String {
     let mut table = Table::new();
     let headers = ["step", "us", "repeated us", "share", "rate", "layouts", "sketch", "schedule", "workload"];
     table.load_style(ASCII_MARKDOWN).set_header(headers);
+
     for step in &profile.steps {
         let or_dash = |cell: &Option<String>| cell.clone().unwrap_or_else(|| "-".into());
         table.add_row([
@@ -118,6 +114,7 @@ fn table(profile: &Profile) -> String {
     for column in table.column_iter_mut().skip(1).take(4) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+
     let Profile { network, latency_secs, sum_secs, repeat_sum_secs, .. } = profile;
     let [latency, sum, repeat_sum] = [latency_secs, sum_secs, repeat_sum_secs].map(|secs| secs * 1e3);
     format!(

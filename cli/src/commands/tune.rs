@@ -18,12 +18,12 @@ use crate::output::say;
 use crate::progress;
 use crate::report::{summary, table};
 
-/// Runs of a network by its untuned schedules and by the best, at least and at most; as many as fit into so many seconds.
+/// Fewest and most runs of a network by its untuned schedules and by the best, and the seconds that they take together in between.
 const NETWORK_RUNS: [usize; 2] = [5, 20];
 const NETWORK_SECS: f64 = 2.0;
 
-/// Share of the time budget after which a network's schedules race within it, and the share of what is left then that the race has. Without a budget
-/// it has so many seconds.
+/// Share of the time budget after which a network's schedules race within it, the race's share of what is left then, and its seconds where there is
+/// no budget.
 const SEARCH_SHARE: f64 = 0.87;
 const RACE_SHARE: f64 = 0.5;
 const RACE_SECS: f64 = 10.0;
