@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 
 use autotune_schedules::Workload;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::graph::{Graph, NodeId};
 use crate::op::Op;
@@ -132,6 +133,21 @@ impl Cut {
         if bytes > MOST_CACHED_BYTES {
             cold.into_iter().for_each(|workload| *workload = workload.with_cold(true));
         }
+    }
+
+    /// A number that tells networks apart: of what their steps compute and how they hang together, whatever their names and weights.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mut text = String::new();
+        for Step { work, operands, output, .. } in &self.steps {
+            let work = match work {
+                Work::Kernel(workload) => workload.to_string(),
+                Work::Copy(strided) => format!("{strided:?}"),
+                Work::Interpret(_) => format!("{:?}", self.value(*output).shape),
+            };
+            text += &format!("{work} {operands:?} {output:?}\n");
+        }
+        text += &format!("{:?} {:?}", self.inputs, self.outputs);
+        xxh3_64(text.as_bytes())
     }
 
     /// A value.

@@ -1,5 +1,6 @@
 //! Timing networks beside each other.
 
+use std::borrow::BorrowMut;
 use std::time::Instant;
 
 use crate::compiled::Workspace;
@@ -13,17 +14,21 @@ const WARM_UP: usize = 3;
 pub(crate) const QUIET: f64 = 0.25;
 
 /// Seconds of each run of some networks on the same tensors, in turns: what disturbs the machine disturbs all of them.
-pub fn time_in_turns(workspaces: &mut [Workspace], inputs: &[Tensor], runs: usize) -> Result<Vec<Vec<f64>>, RunError> {
+pub fn time_in_turns<W: BorrowMut<Workspace>>(
+    workspaces: &mut [W],
+    inputs: &[Tensor],
+    runs: usize,
+) -> Result<Vec<Vec<f64>>, RunError> {
     let numbers: Vec<Vec<f32>> = inputs.iter().map(Tensor::to_numbers).collect();
     let inputs: Vec<&[f32]> = numbers.iter().map(Vec::as_slice).collect();
-    let mut results: Vec<Vec<Vec<f32>>> = workspaces.iter().map(Workspace::outputs).collect();
+    let mut results: Vec<Vec<Vec<f32>>> = workspaces.iter().map(|workspace| workspace.borrow().outputs()).collect();
 
     let mut secs = vec![Vec::with_capacity(runs); workspaces.len()];
     for run in 0..runs + WARM_UP {
         for ((workspace, results), secs) in workspaces.iter_mut().zip(&mut results).zip(&mut secs) {
             let mut outputs: Vec<&mut [f32]> = results.iter_mut().map(Vec::as_mut_slice).collect();
             let start = Instant::now();
-            workspace.run(&inputs, &mut outputs)?;
+            workspace.borrow_mut().run(&inputs, &mut outputs)?;
             let elapsed = start.elapsed().as_secs_f64();
             secs.extend((run >= WARM_UP).then_some(elapsed));
         }

@@ -116,6 +116,7 @@ struct Terms {
     epilogue: Epilogue,
     exact: bool,
     cold: bool,
+    within: Option<u64>,
 }
 
 /// One operator instance to be tuned; cheap to clone. Two are the same, and sorted, by their text forms.
@@ -251,6 +252,11 @@ impl Workload {
         self.with(Terms { cold, ..self.0.terms })
     }
 
+    /// The same workload as a part of a network ([`Workload::network`]), or of none.
+    pub fn within(&self, network: Option<u64>) -> Self {
+        self.with(Terms { within: network, ..self.0.terms })
+    }
+
     /// Operator and sizes.
     pub fn operator(&self) -> &dyn Operator {
         &*self.0.op
@@ -290,6 +296,12 @@ impl Workload {
     /// hold; false if they are where the last run left them. The same is computed, but another schedule may be the fastest.
     pub fn is_cold(&self) -> bool {
         self.0.terms.cold
+    }
+
+    /// The network whose part it is, by a number that tells networks apart: what is chosen for the workload there, with all others around it, and
+    /// what is kept of it is the time of the whole network. `None` if it is by itself.
+    pub fn network(&self) -> Option<u64> {
+        self.0.terms.within
     }
 
     /// The text form.
@@ -337,9 +349,11 @@ impl Workload {
         &self.0.shape_vector
     }
 
-    /// How unlike the shapes of two workloads of one operator and element type are; infinity for others.
+    /// How unlike the shapes of two workloads of one operator and element type are; infinity for others, and where the other is a part of a
+    /// network, whose schedules are known of the workload by itself, too.
     pub fn distance(&self, other: &Self) -> f32 {
         let is_alike = self.operator().kind().name == other.operator().kind().name && self.dtype() == other.dtype();
+        let is_alike = is_alike && other.network().is_none();
         if is_alike { shape_distance(self.shape_vector(), other.shape_vector()) } else { f32::INFINITY }
     }
 
@@ -429,6 +443,7 @@ mod tests {
             "pointwise:m=4,n=5,op=hard_sigmoid:0.2:0.5,act=hard_sigmoid",
             "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,bias,act=hard_swish,post_scale,post_bias,exact,cold",
             "matmul:m=1,n=1000,k=512,post_bias",
+            "matmul:m=1,n=1000,k=512,cold,within=00c0ffee00c0ffee",
         ] {
             let w: Workload = text.parse().unwrap();
             assert_eq!(w.to_string(), text);
@@ -455,6 +470,7 @@ mod tests {
         assert!(error("conv2d:c=3,h=8,w=8,o=4,k=11").contains("'kh': the dilated kernel spans 11"));
         assert!(error("conv2d:c=3,h=8,w=8,o=4,k=3,p=9").contains("'ph': padding 9"));
         assert!(error("conv2d:c=3,h=8,w=8,o=4,k=3,g=2").contains("'g': 2 groups do not divide"));
+        assert!(error("matmul:m=4,n=4,k=2,within=me").contains("'within': 'me' is not a number of"));
         assert!(error("conv2d:c=3,h=8,w=8,o=4,k=3,s=0").contains("'sh': must be at least 1"));
         assert!(error("conv2d:c=3,h=99999999999,w=99999999999,o=4,k=3").contains("overflows"));
         assert!(error("matmul:m=4294967296,n=4294967296,k=2").contains("C overflows"));

@@ -28,6 +28,9 @@ pub enum Unsupported {
         /// Key of the target.
         target: String,
     },
+    /// A part of a network ([`Workload::network`]).
+    #[error("{workload}: a part of a network is not measured by itself: leave out 'within', or tune the network")]
+    Within { workload: Box<Workload> },
 }
 
 /// Fails for the first workload that the target has no kernels for ([`Target::supports`]), or cannot measure kernels of.
@@ -47,6 +50,9 @@ pub fn check_supported(workloads: &[Workload], target: &Target) -> Result<(), Un
             target: target.key(),
             supported: DType::WORDS.map(|(_, dtype)| dtype).into_iter().filter(|&d| target.supports(d)).collect(),
         });
+    }
+    if let Some(within) = workloads.iter().find(|workload| workload.network().is_some()) {
+        return Err(Unsupported::Within { workload: Box::new(within.clone()) });
     }
     match workloads.iter().find(|workload| workload.is_cold() && target.cpu().is_none()) {
         Some(cold) => Err(Unsupported::Cold { workload: Box::new(cold.clone()), target: target.key() }),
@@ -89,6 +95,9 @@ mod tests {
         let cold = ["matmul:m=8,n=8,k=8,cold".parse().unwrap()];
         assert_eq!(check_supported(&cold, &Target::detect("cpu", None).unwrap()), Ok(()));
         let refused = check_supported(&cold, &Target::detect("cuda:sm_80", None).unwrap()).unwrap_err().to_string();
+        let within = ["matmul:m=8,n=8,k=8,within=1".parse().unwrap()];
+        let refused_within = check_supported(&within, &Target::detect("cpu", None).unwrap()).unwrap_err().to_string();
+        assert!(refused_within.contains("leave out 'within'"), "{refused_within}");
         assert_eq!(refused, "matmul:m=8,n=8,k=8,cold: nothing can be timed cold on cuda:sm_80:any, only on CPUs");
     }
 }

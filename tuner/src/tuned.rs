@@ -115,6 +115,31 @@ impl Tuned {
         }
     }
 
+    /// The schedules that a network may choose from for a workload: the one that it was found to be the fastest with as a whole, if a source knows
+    /// it ([`Workload::network`]) and knows nothing of the workload under a narrower key; else [`Tuned::lookup_kinds`].
+    pub fn lookup_within(
+        source: &dyn Source,
+        workload: &Workload,
+        network: u64,
+        target: &Target,
+    ) -> Result<Vec<Self>, LookupError> {
+        let kinds = Self::lookup_kinds(source, workload, target)?;
+        let within = space(&workload.within(Some(network)), target)?;
+        let mut wrong: Vec<Config> = Vec::new();
+        while let Some(found) = source.find(&within, &|config| !wrong.contains(config))? {
+            if kinds[0].reach().is_some_and(|reach| reach < found.reach) {
+                break;
+            }
+            match space(workload, target)?.proven(&found.best.record.config) {
+                Ok((candidate, program)) => {
+                    return Ok(vec![Self { candidate, program, origin: Origin::Tuned(Box::new(found)) }]);
+                }
+                Err(_) => wrong.push(found.best.record.config),
+            }
+        }
+        Ok(kinds)
+    }
+
     /// The best schedule that a source has among those that `fit`, if it has one.
     pub fn lookup_among(
         source: &dyn Source,

@@ -9,11 +9,11 @@ use super::operator::operators;
 use super::{Activation, Epilogue, Operator, OperatorKind, Terms, Workload, WorkloadError};
 
 /// The fields that every operator has.
-const COMMON_FIELDS: &str = "dtype,scale,bias,add,act,post_scale,post_bias,exact,cold";
+const COMMON_FIELDS: &str = "dtype,scale,bias,add,act,post_scale,post_bias,exact,cold,within";
 
 /// The text form of a workload of these parts.
 pub(super) fn of(op: &dyn Operator, terms: &Terms) -> String {
-    let Terms { dtype, epilogue, exact, cold } = terms;
+    let Terms { dtype, epilogue, exact, cold, within } = terms;
     let mut text = format!("{}:", op.kind().name);
     // Writing to a string does not fail.
     let _ = op.write_fields(&mut text);
@@ -29,6 +29,9 @@ pub(super) fn of(op: &dyn Operator, terms: &Terms) -> String {
     }
     text += &words(&[(epilogue.post_scale, ",post_scale"), (epilogue.post_bias, ",post_bias")]);
     text += &words(&[(*exact, ",exact"), (*cold, ",cold")]);
+    if let Some(network) = within {
+        text += &format!(",within={network:016x}");
+    }
     text
 }
 
@@ -203,7 +206,9 @@ impl FromStr for Workload {
         let fields = Fields::parse(kind, rest)?;
         let op = (kind.parse)(&fields)?;
         let (dtype, epilogue) = (fields.dtype()?, fields.epilogue()?);
-        let terms = Terms { dtype, epilogue, exact: fields.flag("exact")?, cold: fields.flag("cold")? };
+        let within = fields
+            .read("within", |text| u64::from_str_radix(text, 16).map_err(|_| "a number of 16 hexadecimal digits"))?;
+        let terms = Terms { dtype, epilogue, exact: fields.flag("exact")?, cold: fields.flag("cold")?, within };
         Self::of(op.into(), terms)
     }
 }

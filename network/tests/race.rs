@@ -1,0 +1,126 @@
+//! What a race of whole networks leaves in a database.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use autotune_db::{Phase, Provenance, Snapshot, SnapshotWriter, Source, TuningDb, TuningRecord};
+use autotune_ir::Target;
+use autotune_measure::{Measurement, RunSecs};
+use autotune_network::op::Sliding;
+use autotune_network::{Builder, Compiled, Conv, Graph, Seeded, race, tasks};
+use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, Workload};
+use common::graphs::brought;
+use common::rng;
+use rand::seq::IndexedRandom;
+
+/// Convolutions in a row, of which two compute the same.
+fn graph(name: &str, layers: usize) -> Graph {
+    let net = Builder::new(name, Seeded { seed: 1 });
+    let mut x = net.input("x", &[1, 16, 12, 12]);
+    for layer in 0..layers {
+        x = x.conv(&format!("conv{layer}"), Conv::new(16, Sliding::new(3).pad(1)).bias());
+    }
+    net.output("y", x.conv("last", Conv::new(32, Sliding::new(1))));
+    net.finish().unwrap()
+}
+
+fn record(workload: &Workload, target: &Target, config: Config, run_secs: f64) -> TuningRecord {
+    let provenance = Provenance {
+        device: String::new(),
+        backend: None,
+        compiler: String::new(),
+        flags: String::new(),
+        tuner_version: String::new(),
+        lowering: LOWERING_VERSION,
+        harness: String::new(),
+        seed: 0,
+        unix_secs: 1,
+    };
+    TuningRecord {
+        workload: workload.clone(),
+        target: target.key(),
+        config,
+        measurement: Measurement::of(Ok(RunSecs { max_rel_error: 1e-7, ..RunSecs::made_up(run_secs) })),
+        phase: Phase::Search,
+        provenance,
+        imported: false,
+    }
+}
+
+/// A database with several schedules of every workload of a graph, all said to take about as long.
+fn known(graph: &Graph, target: &Target) -> TuningDb {
+    let db = TuningDb::temporary().unwrap();
+    let mut rng = rng(5);
+    for task in tasks(graph) {
+        let space = ScheduleSpace::new(&task.workload, target);
+        let fitting: Vec<Config> = (0..200)
+            .map(|_| space.sample(&mut rng).config().clone())
+            .filter(|config| space.proven(config).is_ok())
+            .collect();
+        for (place, config) in fitting.sample(&mut rng, 6).enumerate() {
+            let run_secs = 1e-3 * (1.0 + 0.01 * place as f64);
+            db.append(&record(&task.workload, target, config.clone(), run_secs)).unwrap();
+        }
+    }
+    db
+}
+
+/// The configs of a network, and how many of them are from a record of a network.
+fn configs(graph: &Graph, source: &dyn Source, target: &Target) -> (HashMap<Workload, Config>, usize) {
+    let network = Compiled::new(graph, Some(source), target).unwrap();
+    let is_within = |found: &autotune_db::Best| found.record.workload.network().is_some();
+    let within = network.schedules().iter().filter(|tuned| tuned.best().is_some_and(is_within)).count();
+    let configs = network.schedules().iter().map(|tuned| (tuned.workload().clone(), tuned.config().clone()));
+    (configs.collect(), within)
+}
+
+#[test]
+fn what_wins_within_a_network_is_chosen_there_and_nowhere_else() {
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    let (graph, other) = (graph("three", 3), graph("two", 2));
+    let db = known(&graph, &target);
+    let before =
+        tasks(&graph).iter().map(|task| db.best(&task.workload, &target.key(), &|_| true).unwrap()).collect::<Vec<_>>();
+    let (of_other, _) = configs(&other, &db, &target);
+    assert_eq!(configs(&graph, &db, &target).1, 0);
+
+    let inputs = brought(&graph, &mut rng(1));
+    assert!(race(&graph, &db, &target, &inputs, Duration::from_millis(500)).unwrap());
+    let (chosen, within) = configs(&graph, &db, &target);
+    assert!(within >= 1, "no schedule of {chosen:?} is kept");
+
+    // Each is kept with the seconds of the whole network, the same for all; and a snapshot answers as the database does.
+    let network = Compiled::new(&graph, Some(&db), &target).unwrap();
+    let secs = network
+        .schedules()
+        .iter()
+        .filter_map(|tuned| tuned.best().filter(|best| best.record.workload.network().is_some()));
+    let secs: Vec<f64> = secs.filter_map(|best| best.record.measurement.run_secs()).collect();
+    assert!(secs.iter().all(|&other| other == secs[0] && other < 1e-3), "{secs:?}");
+    let mut writer = SnapshotWriter::default();
+    assert_eq!(writer.add_best_of(&db, &|_| true).unwrap(), []);
+    let snapshot = Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap();
+    assert_eq!(configs(&graph, &snapshot, &target), (chosen.clone(), within));
+
+    // Other networks and look-ups go by their own records.
+    assert_eq!(configs(&other, &db, &target), (of_other, 0));
+    let after =
+        tasks(&graph).iter().map(|task| db.best(&task.workload, &target.key(), &|_| true).unwrap()).collect::<Vec<_>>();
+    assert_eq!(before, after);
+
+    // Whatever a second race finds, something is chosen; it is what was before unless the race says so.
+    let is_new = race(&graph, &db, &target, &inputs, Duration::from_millis(500)).unwrap();
+    assert!(is_new || configs(&graph, &db, &target) == (chosen, within));
+}
+
+#[test]
+fn without_records_nothing_is_kept() {
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    let (graph, db) = (graph("two", 2), TuningDb::temporary().unwrap());
+    assert!(!race(&graph, &db, &target, &brought(&graph, &mut rng(1)), Duration::ZERO).unwrap());
+    assert!(db.is_empty());
+}
