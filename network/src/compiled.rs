@@ -101,7 +101,7 @@ impl Compiled {
         for tuned in &plan.kernels {
             kernels.push(Arc::clone(tuned.build_on(Cpu::new(1))?.kernel()));
         }
-        let (mut packed, mut unpacked) = (Vec::new(), Vec::new());
+        let (mut memory, mut packed, mut unpacked) = (packed_memory(&plan, &kernels, &one)?, Vec::new(), Vec::new());
         for action in &plan.actions {
             let Doing::Kernel(kernel) = action.work else {
                 packed.push(None);
@@ -109,7 +109,7 @@ impl Compiled {
                 continue;
             };
             let constants = constants(graph, &kernels[kernel], &action.operands)?;
-            packed.push(Some(pack(&one, &kernels[kernel], &constants)?));
+            packed.push(Some(pack(&one, &kernels[kernel], &constants, &mut memory)?));
             let kept = constants.iter().map(|constant| match constant {
                 Some((buffer, elements)) if buffer.binding == (Binding::Constant { read_in_runs: true }) => {
                     Ok(Some(one.upload(elements)?))
@@ -415,13 +415,29 @@ fn constants<'a>(graph: &'a Graph, kernel: &'a Kernel, operands: &[Operand]) -> 
     operands.iter().zip(given(kernel.plan())).map(laid).collect()
 }
 
-fn pack(cpu: &Cpu, kernel: &Kernel, constants: &[Laid]) -> Result<Arc<Packed>, CompileError> {
+/// One memory for what all kernels pack: each in one of its own would begin a huge page.
+fn packed_memory(plan: &Plan, kernels: &[Arc<Kernel>], cpu: &Cpu) -> Result<HostMemory, CompileError> {
+    let mut bytes = 0usize;
+    for action in &plan.actions {
+        if let Doing::Kernel(kernel) = action.work {
+            bytes = bytes.checked_add(kernels[kernel].packed_bytes(cpu)?).ok_or(CompileError::TooLarge)?;
+        }
+    }
+    Ok(cpu.allocate(bytes)?)
+}
+
+/// Packs into the first bytes of some memory, of which the rest is left.
+fn pack(cpu: &Cpu, kernel: &Kernel, constants: &[Laid], memory: &mut HostMemory) -> Result<Arc<Packed>, CompileError> {
     let views: Vec<View> = constants
         .iter()
         .flatten()
         .map(|(buffer, elements)| View::new(elements, &buffer.shape).in_layout(buffer.layout))
         .collect();
-    Ok(kernel.pack(cpu, &views)?)
+    let (bytes, all) = (kernel.packed_bytes(cpu)?, cpu.extent(memory).bytes);
+    // SAFETY: the two parts do not overlap, and whoever had the memory has the second from here on.
+    let (own, rest) = unsafe { (cpu.part(memory, 0..bytes)?, cpu.part(memory, bytes..all)?) };
+    *memory = rest;
+    Ok(kernel.pack_in(cpu, &views, own)?)
 }
 
 /// The elements of a constant in a layout.

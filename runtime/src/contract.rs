@@ -152,7 +152,12 @@ struct Data<D: Device> {
 impl<D: Device> Data<D> {
     fn new(device: &D, kernel: &Kernel<D>, seed: usize) -> Self {
         let weights = must("upload", device.upload(&weights()));
-        let packed = must("pack", kernel.pack(device, &[View::of(&weights, DType::F32, &SHAPE)]));
+        // Into the middle of a larger memory.
+        let bytes = must("packed_bytes", kernel.packed_bytes(device));
+        let memory = must("allocate", device.allocate(bytes + 512));
+        // SAFETY: nobody else has the memory.
+        let memory = must("part", unsafe { device.part(&memory, 256..256 + bytes) });
+        let packed = must("pack_in", kernel.pack_in(device, &[View::of(&weights, DType::F32, &SHAPE)], memory));
         Self::sharing(device, kernel, packed, seed)
     }
 
@@ -232,8 +237,13 @@ fn misuse<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut Data<D>) {
     }
     assert!(kernel.pack(device, &[]).is_err(), "pack: without constants");
     assert!(matches!(kernel.pack(device, &[View::packed()]), Err(KernelError::Operand { misfit: Misfit::Absent, .. })));
+    let little = must("allocate", device.allocate(8));
+    // SAFETY: nobody else has the memory.
+    let little = must("part", unsafe { device.part(&little, 0..4) });
+    let found = kernel.pack_in(device, &[View::of(&data.input, DType::F32, &SHAPE)], little);
+    assert!(matches!(found, Err(KernelError::Memory { .. })), "packed constants: too small a memory");
     if must("scratch_bytes", kernel.scratch_bytes(device)) > 4 {
-        assert!(matches!(kernel.scratch_in(device, small), Err(KernelError::Scratch { .. })), "scratch: too small");
+        assert!(matches!(kernel.scratch_in(device, small), Err(KernelError::Memory { .. })), "scratch: too small");
     }
 }
 

@@ -118,12 +118,14 @@ pub enum KernelError {
         /// Packed constants, or scratch.
         what: &'static str,
     },
-    /// Scratch memory that is too small, or for fewer threads.
-    #[error("{found} bytes of scratch, the kernel needs {needed} on this device")]
-    Scratch {
+    /// Memory that is too small, scratch also if it is for fewer threads, or not aligned.
+    #[error("{found} bytes for {what}: the kernel needs {needed} on this device, aligned to 64")]
+    Memory {
+        /// Scratch, or packed constants.
+        what: &'static str,
         /// What there is.
         found: usize,
-        /// [`crate::Kernel::scratch_bytes`].
+        /// [`crate::Kernel::scratch_bytes`], [`crate::Kernel::packed_bytes`].
         needed: usize,
     },
     /// The plan's sizes overflow.

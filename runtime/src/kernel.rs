@@ -17,6 +17,8 @@ use crate::view::{View, ViewMut};
 
 /// Scratch buffers, and memory that is private to a thread, begin at multiples of this, or of more where a device wants it.
 const SCRATCH_ALIGNMENT: usize = 256;
+/// What memory of a caller's for packed constants or scratch is aligned to, at least.
+const LEAST_ALIGNMENT: usize = 64;
 /// Bytes between memory that is used together, beside its sizes. These are often multiples of what a way of a cache holds, and kernels that go
 /// through several such buffers side by side would find them all in the same few sets.
 pub const STAGGER_BYTES: usize = 320;
@@ -118,6 +120,32 @@ impl<D: Device> Kernel<D> {
         self.pack_of(device, &mut constants.iter())
     }
 
+    /// The same into memory of the caller's, of at least [`Kernel::packed_bytes`], aligned to 64 bytes: constants of many kernels then lie side by
+    /// side, where each would begin a page, a huge one perhaps.
+    pub fn pack_in(
+        &self,
+        device: &D,
+        constants: &[View<'_, D>],
+        memory: D::Memory,
+    ) -> Result<Arc<Packed<D>>, KernelError> {
+        let count = self.buffers(is_constant).count();
+        self.check_count("constants", constants.len(), count, is_constant)?;
+        self.pack_to(device, &mut constants.iter(), memory)
+    }
+
+    /// Bytes that [`Kernel::pack`] makes of constants.
+    pub fn packed_bytes(&self, device: &D) -> Result<usize, KernelError> {
+        Ok(self.packed_ranges(device)?.last().map_or(0, |range| range.end))
+    }
+
+    /// Where packed buffers lie in their [memory](Kernel::pack_in), in the order of the plan.
+    fn packed_ranges(&self, device: &D) -> Result<Vec<Range<usize>>, KernelError> {
+        let alignment = device.alignment().max(LEAST_ALIGNMENT);
+        let is_packed = |binding| binding == Binding::Packed;
+        let buffers = self.buffers(is_packed).filter(|_| self.has_stages(When::AheadOfTime));
+        in_a_row(buffers.map(|buffer| buffer.bytes()?.checked_next_multiple_of(alignment)))
+    }
+
     pub(crate) fn pack_of<'v, 'a: 'v>(
         &self,
         device: &D,
@@ -126,12 +154,30 @@ impl<D: Device> Kernel<D> {
     where
         D: 'a,
     {
+        self.pack_to(device, constants, device.allocate(self.packed_bytes(device)?)?)
+    }
+
+    fn pack_to<'v, 'a: 'v>(
+        &self,
+        device: &D,
+        constants: &mut dyn Iterator<Item = &'v View<'a, D>>,
+        whole_memory: D::Memory,
+    ) -> Result<Arc<Packed<D>>, KernelError>
+    where
+        D: 'a,
+    {
         if !self.has_stages(When::AheadOfTime) {
             return Ok(Arc::new(Packed { kernel: self.id, memory: Vec::new() }));
         }
-        let is_packed = |binding| binding == Binding::Packed;
-        let memory = self.buffers(is_packed).map(|buffer| Ok(device.allocate(bytes(buffer)?)?));
-        let memory = memory.collect::<Result<Vec<D::Memory>, KernelError>>()?;
+        let (needed, Extent { bytes, alignment }) = (self.packed_bytes(device)?, device.extent(&whole_memory));
+        if bytes < needed || (alignment < LEAST_ALIGNMENT && needed > 0) {
+            return Err(KernelError::Memory { what: "packed constants", found: bytes, needed });
+        }
+        let mut memory = Vec::new();
+        for range in self.packed_ranges(device)? {
+            // SAFETY: the memory is nobody else's, and its parts do not overlap.
+            memory.push(unsafe { device.part(&whole_memory, range) }?);
+        }
 
         let mut packed = memory.iter();
         let mut buffers = Vec::with_capacity(self.plan.buffers.len());
@@ -170,8 +216,8 @@ impl<D: Device> Kernel<D> {
     /// The same in memory of the caller's, of at least [`Kernel::scratch_bytes`], aligned to 64 bytes.
     pub fn scratch_in(&self, device: &D, memory: D::Memory) -> Result<Scratch<D>, KernelError> {
         let (needed, Extent { bytes, alignment }) = (self.scratch_bytes(device)?, device.extent(&memory));
-        if bytes < needed || (alignment < 64 && needed > 0) {
-            return Err(KernelError::Scratch { found: bytes, needed });
+        if bytes < needed || (alignment < LEAST_ALIGNMENT && needed > 0) {
+            return Err(KernelError::Memory { what: "scratch", found: bytes, needed });
         }
 
         let mut parts = Vec::new();
@@ -186,12 +232,7 @@ impl<D: Device> Kernel<D> {
     /// Where scratch lies in its [memory](Kernel::scratch_in): each scratch buffer in the order of the plan, then what is private to each host
     /// thread, if anything is.
     pub fn scratch_ranges(&self, device: &D) -> Result<Vec<Range<usize>>, KernelError> {
-        let mut first = 0;
-        let range = |part: Option<usize>| {
-            let end = part.and_then(|bytes| bytes.checked_add(first)).ok_or(KernelError::Overflow)?;
-            Ok(std::mem::replace(&mut first, end)..end)
-        };
-        self.scratch_parts(device).map(range).collect()
+        in_a_row(self.scratch_parts(device))
     }
 
     /// Bytes of each scratch buffer and each thread's private memory, with [`STAGGER_BYTES`] behind it and rounded up; `None` for one that is too large.
@@ -330,8 +371,14 @@ fn is_scratch(binding: Binding) -> bool {
     binding == Binding::Scratch
 }
 
-fn bytes(buffer: &PlanBuffer) -> Result<usize, KernelError> {
-    buffer.bytes().ok_or(KernelError::Overflow)
+/// Parts of so many bytes one behind the other.
+fn in_a_row(parts: impl Iterator<Item = Option<usize>>) -> Result<Vec<Range<usize>>, KernelError> {
+    let mut first = 0;
+    let range = |part: Option<usize>| {
+        let end = part.and_then(|bytes| bytes.checked_add(first)).ok_or(KernelError::Overflow)?;
+        Ok(std::mem::replace(&mut first, end)..end)
+    };
+    parts.map(range).collect()
 }
 
 /// The memory of a view, if it is what the buffer wants.
