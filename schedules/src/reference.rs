@@ -176,7 +176,8 @@ pub fn max_rel_error(actual: &ArrayD<f32>, reference: &ArrayD<f32>) -> f64 {
 /// middle between them: twice [`DType::unit_roundoff`]. A matrix instruction cuts off what does not fit into the f32 sum that
 /// it adds to, instead of rounding: an error of up to 2^-23 of the sum, always towards zero, for each instruction of 8 steps.
 pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
-    let sums = registry::find_anywhere(&config.sketch).map_or(EXACT_TOLERANCE, |sketch| sketch.tolerance(config));
+    let sums =
+        registry::find_anywhere(&config.sketch).map_or(EXACT_TOLERANCE, |sketch| sketch.tolerance(workload, config));
     let rounded = match workload.dtype() {
         DType::F32 | DType::Tf32 => 0.0,
         DType::F16 | DType::Bf16 => 2.0 * workload.dtype().unit_roundoff(),

@@ -57,7 +57,7 @@ pub trait Sketch: Sync {
     }
 
     /// The error that sums of a config's kernels in f32 may have, over the largest magnitude.
-    fn tolerance(&self, _config: &Config) -> f64 {
+    fn tolerance(&self, _workload: &Workload, _config: &Config) -> f64 {
         EXACT_TOLERANCE
     }
 

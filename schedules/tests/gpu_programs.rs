@@ -13,7 +13,7 @@ use autotune_schedules::gpu::{IMPLICIT_GEMM, MMA, TILED, WGMMA};
 use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, winograd};
 use common::random_programs::{check, check_configs};
 use common::tiling;
-use common::workloads::{random_winograd, random_workload, sample_sketch, sample_winograd};
+use common::workloads::{random_winograd_of, random_workload, sample_sketch, sample_winograd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -69,7 +69,7 @@ fn winograd_programs_are_proven_and_agree_with_the_reference() {
     while checked < 12 {
         seed += 1;
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let workload = random_winograd(&mut rng, 1 + seed as usize % 7);
+        let workload = random_winograd_of(&mut rng, 1 + seed as usize % 7, 3, 1);
         let space = ScheduleSpace::new(&workload, &targets[seed as usize % 2]);
         if space.sketches().iter().any(|sketch| sketch.name() == winograd::SKETCH) {
             check_configs(&space, seed, (0..3).map(|_| sample_winograd(&space, &mut rng)));
@@ -92,7 +92,7 @@ fn shared_memory_is_that_of_the_program() {
         for seed in 0..60 {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let plain = match seed % 4 {
-                0 => random_winograd(&mut rng, 3),
+                0 => random_winograd_of(&mut rng, 3, 3, 1),
                 1 => "matmul:m=200,n=72,k=96".parse().unwrap(),
                 _ => random_workload(&mut rng),
             };

@@ -128,7 +128,16 @@ fn tiles_without_outputs_are_found() {
 fn workloads_that_the_sketch_is_not_for_have_none() {
     let (_, target, config) = small();
     for text in [
-        "conv2d:c=16,h=9,w=7,o=16,k=3,s=2,p=1",
+        "conv2d:c=16,h=9,w=7,o=16,k=3,sh=2,sw=1,p=1",
+        "conv2d:c=16,h=9,w=9,o=16,k=3,s=3,p=1",
+        "conv2d:c=16,h=9,w=9,o=16,k=2,s=2",
+        "conv2d:c=16,h=9,w=9,o=16,k=2,s=3",
+        "conv2d:c=16,h=9,w=9,o=16,k=1,p=0",
+        "conv2d:c=16,h=9,w=9,o=16,kh=3,kw=5,p=1",
+        "conv2d:c=16,h=20,w=20,o=16,k=9,p=4",
+        "conv2d:c=16,h=2,w=1,o=16,k=3,s=2,p=1",
+        "conv2d:c=16,h=9,w=7,o=16,k=5,p=5",
+        "conv2d:c=3,h=30,w=30,o=16,k=7,s=2,p=3",
         "conv2d:c=16,h=9,w=7,o=16,k=3,d=2,p=1",
         "conv2d:c=16,h=9,w=7,o=16,k=3,p=1,g=2",
         "conv2d:c=16,h=9,w=7,o=16,k=3,p=3",

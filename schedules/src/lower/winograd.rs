@@ -73,7 +73,7 @@ struct Tile<'a> {
 
 struct Lowering<'a> {
     winograd: &'a Winograd,
-    transforms: &'static Transforms,
+    transforms: Arc<Transforms>,
     /// Lowers the products, and has what all stages share.
     product: direct::Lowering<'a>,
     /// Transformed inputs: [`Winograd::input_shape`], before it image and block where it is global.
@@ -111,7 +111,9 @@ impl<'a> Lowering<'a> {
         let inputs = packed("input_transformed", scope, shape);
         let products = packed("products", Scope::Local, winograd.product_shape().to_vec());
         let (scratch, cuts) = (Vec::new(), Vec::new());
-        Self { winograd, transforms: Transforms::of(winograd.m), product, inputs, products, scratch, cuts }
+        let filtering = winograd.conv.filtering(winograd.m);
+        let transforms = workload.once(filtering, || Transforms::new(filtering));
+        Self { winograd, transforms, product, inputs, products, scratch, cuts }
     }
 
     fn stages(&mut self) -> Vec<Stage> {
@@ -137,8 +139,9 @@ impl<'a> Lowering<'a> {
         let (extent, output, pad) = (conv.input[dim], conv.output[dim], conv.pad[dim]);
         let (size, count, a) = (tiles[dim], self.winograd.grid()[dim], self.winograd.a());
         let inside = |tile: usize| {
-            let before = pad.saturating_sub(tile * m).min(a);
-            let behind = (extent + pad - tile * m).clamp(before, a);
+            let first = tile * m * conv.stride;
+            let before = pad.saturating_sub(first).min(a);
+            let behind = (extent + pad - first).clamp(before, a);
             Inside { inputs: before..behind, outputs: m.min(output - tile * m) }
         };
         let row = |number: usize| runs((number * size..count.min((number + 1) * size)).map(inside)).collect();

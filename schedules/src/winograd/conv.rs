@@ -1,13 +1,14 @@
 //! The convolutions that minimal filtering is for.
 
-use super::TAPS;
+use super::TILE_SIZES;
+use super::matrices::Filtering;
 use crate::axes::{Axes, Window, count};
 use crate::workload::Workload;
 use autotune_ir::program::Access;
 use autotune_ir::spec::AxisId;
 use autotune_ir::{Affine, VarId};
 
-/// A convolution of 3x3 taps, stride 1 and dilation 1, in one group, padded by up to 2.
+/// A convolution with as many taps and the same stride along both axes, of dilation 1, in one group, padded by less than a kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Conv {
     /// Images.
@@ -22,6 +23,10 @@ pub struct Conv {
     pub output: [usize; 2],
     /// Padding before rows and columns.
     pub pad: [usize; 2],
+    /// Rows and columns of the kernel.
+    pub taps: usize,
+    /// Rows and columns of the input between outputs.
+    pub stride: usize,
 }
 
 impl Conv {
@@ -40,24 +45,40 @@ impl Conv {
         let extent = |axis: AxisId| main.axes[axis].extent;
         let slides = |window: &Window| {
             let Window { tap, stride, dilation, pad, .. } = *window;
-            (extent(tap), stride, dilation) == (TAPS, 1, 1) && (0..TAPS as i64).contains(&pad)
+            let taps = extent(tap);
+            (taps, stride, dilation) == (extent(h.tap), h.stride, 1) && (0..taps as i64).contains(&pad)
         };
-        let lies = |access: &Access, axes: [AxisId; 4]| {
-            let counts = |(index, axis): (&Affine, AxisId)| index.coefficient(VarId(axis as u32)) == 1;
-            access.index.len() == axes.len() && access.index.iter().zip(axes).all(counts)
+        let lies = |access: &Access, axes: [AxisId; 4], step: i64| {
+            let counts = |(number, (index, axis)): (usize, (&Affine, AxisId))| {
+                index.coefficient(VarId(axis as u32)) == if number < 2 { 1 } else { step }
+            };
+            access.index.len() == axes.len() && access.index.iter().zip(axes).enumerate().all(counts)
         };
-        let lie = lies(data, [n, c, h.row, w.row])
-            && lies(weight, [o, c, h.tap, w.tap])
-            && lies(&main.output, [n, o, h.row, w.row]);
+        let lie = lies(data, [n, c, h.row, w.row], h.stride)
+            && lies(weight, [o, c, h.tap, w.tap], 1)
+            && lies(&main.output, [n, o, h.row, w.row], 1);
         let fits = !workload.is_exact() && count(main, &axes.batch) == 1 && slides(h) && slides(w) && lie;
-        fits.then(|| Self {
+        let conv = fits.then(|| Self {
             n: extent(n),
             c: extent(c),
             o: extent(o),
             input: [h.extent, w.extent],
             output: [extent(h.row), extent(w.row)],
             pad: [h.pad as usize, w.pad as usize],
-        })
+            taps: extent(h.tap),
+            stride: h.stride as usize,
+        });
+        conv.filter(|conv| conv.tile_sizes().next().is_some())
+    }
+
+    /// What is computed of a tile of `m` outputs, along each axis.
+    pub fn filtering(&self, m: usize) -> Filtering {
+        Filtering { m, taps: self.taps, stride: self.stride }
+    }
+
+    /// Sizes of output tiles that there are matrices for.
+    pub fn tile_sizes(&self) -> impl Iterator<Item = usize> {
+        TILE_SIZES.into_iter().filter(|&m| self.filtering(m).is_known())
     }
 
     /// Rows and columns of tiles of `m` outputs of an image.
@@ -68,11 +89,12 @@ impl Conv {
     /// Multiply-adds with tiles of `m` outputs over those of the direct way.
     pub fn work_share(&self, m: usize) -> f64 {
         let product = |extents: [usize; 2]| extents.iter().product::<usize>() as f64;
-        product(self.grid(m)) * product([m + TAPS - 1; 2]) / (product(self.output) * product([TAPS; 2]))
+        let inputs = self.filtering(m).inputs();
+        product(self.grid(m)) * product([inputs; 2]) / (product(self.output) * product([self.taps; 2]))
     }
 
-    /// True if tiles of `m` outputs take fewer multiply-adds than the direct way.
+    /// True if there are matrices for tiles of `m` outputs, and they take fewer multiply-adds than the direct way.
     pub fn saves_work(&self, m: usize) -> bool {
-        self.work_share(m) < 1.0
+        self.tile_sizes().any(|size| size == m) && self.work_share(m) < 1.0
     }
 }

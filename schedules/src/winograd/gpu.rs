@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::conv::Conv;
 use super::rewrite::rewritten;
-use super::{SKETCH, TAPS, TILE_SIZE_KNOB};
+use super::{SKETCH, TILE_SIZE_KNOB};
 use crate::config::KnobValues;
 use crate::contraction::Contraction;
 use crate::direct::reader::Reader;
@@ -44,9 +44,9 @@ pub struct GpuWinograd {
     pub product: Tiling,
 }
 
-/// The convolution, if the sketch has it: of f32.
+/// The convolution, if the sketch has it: of f32, 3x3 taps and stride 1. Tiles of others need more registers than a thread has, most of them.
 fn applies(workload: &Workload) -> Option<Conv> {
-    Conv::of(workload).filter(|_| workload.dtype() == DType::F32)
+    Conv::of(workload).filter(|conv| (workload.dtype(), conv.taps, conv.stride) == (DType::F32, 3, 1))
 }
 
 /// The matrix products, axes `xi, t, o | c`. Filters are not packed, since their transform can leave them in any order.
@@ -97,7 +97,7 @@ impl GpuWinograd {
 
     /// Rows and columns of the transformed tile.
     pub fn a(&self) -> usize {
-        self.m + TAPS - 1
+        self.conv.filtering(self.m).inputs()
     }
 
     /// Images, and rows and columns of tiles of an image.

@@ -1,6 +1,7 @@
 //! What may be chosen in the Winograd sketch.
 
-use super::{INPUT_KNOB, TILE_SIZE_KNOB, TILE_SIZES, applies};
+use super::conv::Conv;
+use super::{INPUT_KNOB, TILE_SIZE_KNOB, applies};
 use crate::direct::block_size;
 use crate::knob_space::Knob;
 use crate::workload::Workload;
@@ -25,15 +26,15 @@ pub(super) fn knobs(workload: &Workload, target: &CpuTarget) -> Option<Vec<Knob>
     let conv = applies(workload, target)?;
     let block = block_size(target);
     let [oh, ow] = conv.output;
-    let sizes: Vec<String> = TILE_SIZES.iter().filter(|&&m| conv.saves_work(m)).map(usize::to_string).collect();
+    let sizes: Vec<String> = conv.tile_sizes().filter(|&m| conv.saves_work(m)).map(|m| m.to_string()).collect();
     if sizes.is_empty() {
         return None;
     }
     let sizes: Vec<&str> = sizes.iter().map(String::as_str).collect();
     Some(vec![
         Knob::choice(TILE_SIZE_KNOB, &sizes),
-        Knob::tile("tile.th", tiles(oh)),
-        Knob::tile("tile.tw", tiles(ow)),
+        Knob::tile("tile.th", tiles(&conv, oh)),
+        Knob::tile("tile.tw", tiles(&conv, ow)),
         Knob::tile("tile.register", registers(target, block, conv.o / block, oh * ow)),
         Knob::tile("tile.o", counts(conv.o / block).map(|count| vec![count * block]).collect()),
         Knob::choice(INPUT_KNOB, &["fused", "stage"]),
@@ -48,8 +49,8 @@ fn counts(whole: usize) -> impl Iterator<Item = usize> {
 }
 
 /// Rows or columns of tiles in a block: the offered counts, and all of them for each size of tiles.
-fn tiles(extent: usize) -> Vec<Vec<usize>> {
-    let mut values: Vec<usize> = TILE_SIZES.iter().flat_map(|m| counts(extent.div_ceil(*m))).collect();
+fn tiles(conv: &Conv, extent: usize) -> Vec<Vec<usize>> {
+    let mut values: Vec<usize> = conv.tile_sizes().flat_map(|m| counts(extent.div_ceil(m))).collect();
     values.sort_unstable();
     values.dedup();
     values.into_iter().map(|count| vec![count]).collect()

@@ -1,38 +1,74 @@
 //! The matrices of minimal filtering, and one-dimensional transforms as sums that share terms.
 //!
-//! `F(m, 3)` gives `m` outputs of a filter of 3 taps with `a = m + 2` products: `y = Aᵀ [(G g) ∘ (Bᵀ d)]` is
-//! `y[i] = sum over k of g[k] * d[i + k]` (Winograd, "Arithmetic Complexity of Computations", 1980; for images: Lavin and Gray,
+//! `F(m, k)` gives `m` outputs of a filter of `k` taps with `a = m + k - 1` products: `y = Aᵀ [(G g) ∘ (Bᵀ d)]` is
+//! `y[i] = sum over j of g[j] * d[i + j]` (Winograd, "Arithmetic Complexity of Computations", 1980; for images: Lavin and Gray,
 //! "Fast Algorithms for Convolutional Neural Networks", 2016). The matrices are those of Toom and Cook: polynomials are
 //! multiplied by their values at `a - 1` points and at infinity.
+//!
+//! A filter of stride `s` is `s` filters of stride 1 that are added up: phase `f` has the taps `f, f + s, ..` and reads the inputs
+//! `f, f + s, ..`:
+//!
+//! ```text
+//! y[i] = sum over j of g[j] * d[s*i + j]   →   y[i] = sum over f, j of g[s*j + f] * d[s*(i + j) + f]
+//! ```
+//!
+//! Each phase has products of its own, `a = s*(m - 1) + k` in all: as many as inputs are read. All have the same points, so that their
+//! products can be added before anything else. A phase with one tap less than others has no product for infinity, where its filter is zero.
 
 use std::ops::Range;
-use std::sync::OnceLock;
 
-use super::TILE_SIZES;
+/// Inputs of a tile along an axis, at most: transforms are straight-line code.
+const MAX_INPUTS: usize = 16;
 
-/// Taps of the filter along each axis.
-pub const TAPS: usize = 3;
+/// The finite points, by their number. Opposite points let transforms share terms; among points that f32 holds exactly, these gave
+/// the smallest errors of those tried, or such as are near them and need fewer multiplications.
+const POINTS: [&[f64]; 6] = [
+    &[1.0, -1.0],
+    &[0.0, 1.0, -1.0],
+    &[0.5, -0.5, 1.5, -1.5],
+    &[0.0, 0.625, -0.625, 1.5, -1.5],
+    &[0.375, -0.375, 1.0, -1.0, 1.75, -1.75],
+    &[0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -2.0],
+];
 
-/// The finite points of `F(m, 3)`. Opposite points let transforms share terms; among points that f32 holds exactly, these gave
-/// the smallest errors of those tried.
-fn points(m: usize) -> &'static [f64] {
-    match m {
-        2 => &[0.0, 1.0, -1.0],
-        3 => &[0.5, -0.5, 1.5, -1.5],
-        4 => &[0.0, 0.625, -0.625, 1.5, -1.5],
-        _ => &[0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -2.0],
+/// What is computed of a tile along one axis: `m` outputs of a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filtering {
+    /// Outputs.
+    pub m: usize,
+    /// Taps of the filter.
+    pub taps: usize,
+    /// Inputs between those that neighbouring outputs begin at.
+    pub stride: usize,
+}
+
+impl Filtering {
+    /// Inputs, and as many products.
+    pub fn inputs(&self) -> usize {
+        self.stride * (self.m - 1) + self.taps
+    }
+
+    /// Finite points at which polynomials are evaluated.
+    pub fn points(&self) -> usize {
+        (self.m + self.taps.div_ceil(self.stride)).saturating_sub(2)
+    }
+
+    /// True if there are matrices for it.
+    pub fn is_known(&self) -> bool {
+        let is_filtering = self.m > 1 && self.taps > self.stride && self.stride > 0;
+        is_filtering && POINTS.iter().any(|points| points.len() == self.points()) && self.inputs() <= MAX_INPUTS
     }
 }
 
 /// A matrix as its rows.
 pub type Matrix = Vec<Vec<f64>>;
 
-/// The matrices of `F(m, 3)`.
+/// The matrices of a filtering.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matrices {
     /// `Aᵀ`, `m × a`: from products to outputs.
     pub output: Matrix,
-    /// `G`, `a × 3`: of the filter.
+    /// `G`, `a × k`: of the filter.
     pub weight: Matrix,
     /// `Bᵀ`, `a × a`: of the input.
     pub input: Matrix,
@@ -50,38 +86,49 @@ fn product_of_roots(points: impl Iterator<Item = f64>) -> Vec<f64> {
     })
 }
 
+/// Zeros, but for some elements `step` apart from `first` on.
+fn spread(len: usize, first: usize, step: usize, elements: impl IntoIterator<Item = f64>) -> Vec<f64> {
+    let mut row = vec![0.0; len];
+    row[first..].iter_mut().step_by(step).zip(elements).for_each(|(place, element)| *place = element);
+    row
+}
+
+fn powers(point: f64, count: usize) -> impl Iterator<Item = f64> {
+    (0..count).map(move |i| point.powi(i as i32))
+}
+
 impl Matrices {
-    /// The matrices for tiles of `m` outputs, of which there are 2, 3, 4 and 6.
+    /// The matrices of a filtering that [is known](Filtering::is_known).
     ///
     /// For point `p` with `q` running over the others: the row of `Bᵀ` has the coefficients of `∏ (x - q)`, that of `G` is
-    /// `(1, p, p²) / ∏ (p - q)`, the column of `Aᵀ` is `(1, p, .., pᵐ⁻¹)`. For infinity: the coefficients of `∏ (x - p)` over
-    /// all points, `(0, 0, 1)`, `(0, .., 0, 1)`.
-    pub fn new(m: usize) -> Self {
-        let points = points(m);
-        let size = points.len() + 1;
+    /// `(1, p, p², ..) / ∏ (p - q)`, the column of `Aᵀ` is `(1, p, .., pᵐ⁻¹)`. For infinity: the coefficients of `∏ (x - p)` over
+    /// all points, `(0, .., 0, 1)`, `(0, .., 0, 1)`. Those of a phase stand at its inputs and taps, one phase behind the other.
+    pub fn new(filtering: Filtering) -> Self {
+        let Filtering { m, taps, stride } = filtering;
+        let points = POINTS.iter().find(|points| points.len() == filtering.points()).copied().unwrap_or_default();
+        let (size, most) = (filtering.inputs(), taps.div_ceil(stride));
         let others = |k: usize| points.iter().enumerate().filter(move |&(l, _)| l != k).map(|(_, &q)| q);
-        let padded = |mut row: Vec<f64>| {
-            row.resize(size, 0.0);
-            row
-        };
-        let powers = |p: f64, count: usize| (0..count).map(move |i| p.powi(i as i32));
-        let unit = |at: usize, len: usize| (0..len).map(move |i| f64::from(u8::from(i == at)));
-        let mut input: Matrix = (0..points.len()).map(|k| padded(product_of_roots(others(k)))).collect();
-        input.push(padded(product_of_roots(points.iter().copied())));
-        let scaled = |k: usize| {
-            let scale: f64 = others(k).map(|q| points[k] - q).product();
-            powers(points[k], TAPS).map(|x| x / scale).collect()
-        };
-        let mut weight: Matrix = (0..points.len()).map(scaled).collect();
-        weight.push(unit(TAPS - 1, TAPS).collect());
-        let last = unit(m - 1, m);
-        let output =
-            last.enumerate().map(|(i, infinity)| points.iter().map(|p| p.powi(i as i32)).chain([infinity]).collect());
-        Self { output: output.collect(), weight, input }
+
+        let [mut output, mut weight, mut input] = [const { Matrix::new() }; 3];
+        for phase in 0..stride {
+            let own = (taps - phase).div_ceil(stride);
+            for (k, &point) in points.iter().enumerate() {
+                let scale: f64 = others(k).map(|q| point - q).product();
+                input.push(spread(size, phase, stride, product_of_roots(others(k))));
+                weight.push(spread(taps, phase, stride, powers(point, own).map(|x| x / scale)));
+                output.push(powers(point, m).collect());
+            }
+            if own == most {
+                input.push(spread(size, phase, stride, product_of_roots(points.iter().copied())));
+                weight.push(spread(taps, phase + stride * (own - 1), 1, [1.0]));
+                output.push(spread(m, m - 1, 1, [1.0]));
+            }
+        }
+        Self { output: transposed(&output), weight, input }
     }
 }
 
-/// The transforms of tiles of some size, and the matrices that they multiply by.
+/// The transforms of tiles, and the matrices that they multiply by.
 #[derive(Debug)]
 pub struct Transforms {
     /// The matrices.
@@ -95,19 +142,15 @@ pub struct Transforms {
 }
 
 impl Transforms {
-    /// Those for tiles of `m` outputs, which are made once.
-    pub fn of(m: usize) -> &'static Self {
-        static KNOWN: [OnceLock<Transforms>; TILE_SIZES.len()] = [const { OnceLock::new() }; TILE_SIZES.len()];
-        let size = TILE_SIZES.iter().position(|&size| size == m).unwrap_or(TILE_SIZES.len() - 1);
-        KNOWN[size].get_or_init(|| {
-            let matrices = Matrices::new(TILE_SIZES[size]);
-            Self {
-                output: Transform::sharing_columns(&matrices.output),
-                weight: Transform::plain(&matrices.weight),
-                input: Transform::sharing_rows(&matrices.input),
-                matrices,
-            }
-        })
+    /// Those of a filtering that [is known](Filtering::is_known).
+    pub fn new(filtering: Filtering) -> Self {
+        let matrices = Matrices::new(filtering);
+        Self {
+            output: Transform::sharing_columns(&matrices.output),
+            weight: Transform::plain(&matrices.weight),
+            input: Transform::sharing_rows(&matrices.input),
+            matrices,
+        }
     }
 }
 
@@ -140,26 +183,31 @@ fn transposed(matrix: &Matrix) -> Matrix {
     (0..matrix.first().map_or(0, Vec::len)).map(|k| matrix.iter().map(|row| row[k]).collect()).collect()
 }
 
-/// The matrix as a product of two. Neighbouring rows that differ in signs only have their common part and their opposite one as rows
+/// The matrix as a product of two. Rows that differ in signs only, or not at all, have their common part and their opposite one as rows
 /// of the second, `p = x + y`, `q = x - y`; any other row is one itself.
 fn factors(matrix: &Matrix) -> [Matrix; 2] {
     let (mut columns, mut rows) = (Matrix::new(), Matrix::new());
-    let unit = |at: usize| (0..matrix.len()).map(move |k| f64::from(u8::from(k == at)));
-    let mut k = 0;
-    while k < matrix.len() {
-        let row = &matrix[k];
-        let is_alike = |other: &&Vec<f64>| row != *other && row.iter().zip(*other).all(|(a, b)| a.abs() == b.abs());
-        let Some(other) = matrix.get(k + 1).filter(is_alike) else {
-            columns.push(unit(k).collect());
+    let are_opposite = |a: &[f64], b: &[f64]| a != b && a.iter().zip(b).all(|(a, b)| a.abs() == b.abs());
+    let mut is_done = vec![false; matrix.len()];
+    for (k, row) in matrix.iter().enumerate() {
+        if is_done[k] {
+            continue;
+        }
+        let opposite = matrix[k..].iter().find(|other| are_opposite(row, other));
+        let uses: Vec<f64> =
+            matrix.iter().map(|other| f64::from(i8::from(other == row) - i8::from(Some(other) == opposite))).collect();
+        is_done.iter_mut().zip(&uses).for_each(|(done, uses)| *done |= *uses != 0.0);
+
+        let Some(opposite) = opposite else {
+            columns.push(uses);
             rows.push(row.clone());
-            k += 1;
             continue;
         };
+        columns.push(uses.iter().map(|uses| uses.abs()).collect());
+        columns.push(uses);
         for sign in [1.0, -1.0] {
-            columns.push(unit(k).zip(unit(k + 1)).map(|(a, b)| a + sign * b).collect());
-            rows.push(row.iter().zip(other).map(|(a, b)| (a + sign * b) / 2.0).collect());
+            rows.push(row.iter().zip(opposite).map(|(a, b)| (a + sign * b) / 2.0).collect());
         }
-        k += 2;
     }
     [transposed(&columns), rows]
 }
@@ -170,14 +218,14 @@ impl Transform {
         Self { terms: Vec::new(), outputs: matrix.iter().map(|row| sum_of(row)).collect() }
     }
 
-    /// Neighbouring rows that differ in signs only share terms. So do the rows of `Bᵀ` for opposite points.
+    /// Rows that differ in signs only share terms. So do the rows of `Bᵀ` for opposite points.
     pub fn sharing_rows(matrix: &Matrix) -> Self {
         let [outer, inner] = factors(matrix);
         Self::product(&outer, &inner)
     }
 
-    /// Neighbouring columns that differ in signs only are added and subtracted first, and each output uses one of the two.
-    /// So are the columns of `Aᵀ` for opposite points.
+    /// Columns that are alike are added first, and such as differ in signs only added and subtracted: each output uses one of the two.
+    /// So are the columns of `Aᵀ` for the phases and for opposite points.
     pub fn sharing_columns(matrix: &Matrix) -> Self {
         let [outer, inner] = factors(&transposed(matrix)).map(|factor| transposed(&factor));
         Self::product(&inner, &outer)
@@ -241,45 +289,67 @@ mod tests {
         a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-10)
     }
 
+    fn known() -> impl Iterator<Item = Filtering> {
+        let of_stride = |stride| (1..=9).flat_map(move |taps| (2..=7).map(move |m| Filtering { m, taps, stride }));
+        (1..=4).flat_map(of_stride).filter(Filtering::is_known)
+    }
+
+    #[test]
+    fn there_are_matrices_for_filters_that_save_products() {
+        let count = |stride| known().filter(|filtering| filtering.stride == stride).count();
+        assert_eq!([1, 2, 3, 4].map(count), [21, 33, 17, 9]);
+        for Filtering { m, taps, stride } in known() {
+            assert!(stride * (m - 1) + taps < m * taps, "m {m}, {taps} taps, stride {stride}");
+        }
+    }
+
     /// Products of a unit filter and a unit input show every coefficient of the bilinear form.
     #[test]
     fn every_product_goes_where_the_filter_puts_it() {
-        for m in [2, 3, 4, 6] {
-            let Matrices { output, weight, input } = Matrices::new(m);
-            for tap in 0..TAPS {
-                for at in 0..m + 2 {
-                    let unit = |i: usize, len: usize| (0..len).map(|k| f64::from(u8::from(k == i))).collect::<Vec<_>>();
-                    let (g, d) = (multiply(&weight, &unit(tap, TAPS)), multiply(&input, &unit(at, m + 2)));
-                    let products: Vec<f64> = g.iter().zip(&d).map(|(g, d)| g * d).collect();
-                    let wanted: Vec<f64> = (0..m).map(|i| f64::from(u8::from(i + tap == at))).collect();
-                    assert!(close(&multiply(&output, &products), &wanted), "m {m}, tap {tap}, input {at}");
-                }
+        for filtering in known() {
+            let Filtering { m, taps, stride } = filtering;
+            let Matrices { output, weight, input } = Matrices::new(filtering);
+            let size = filtering.inputs();
+            assert_eq!([output.len(), weight.len(), input.len()], [m, size, size]);
+            let unit = |i: usize, len: usize| (0..len).map(|k| f64::from(u8::from(k == i))).collect::<Vec<_>>();
+            for (tap, at) in (0..taps).flat_map(|tap| (0..size).map(move |at| (tap, at))) {
+                let (g, d) = (multiply(&weight, &unit(tap, taps)), multiply(&input, &unit(at, size)));
+                let products: Vec<f64> = g.iter().zip(&d).map(|(g, d)| g * d).collect();
+                let wanted: Vec<f64> = (0..m).map(|i| f64::from(u8::from(stride * i + tap == at))).collect();
+                assert!(close(&multiply(&output, &products), &wanted), "{filtering:?}, tap {tap}, input {at}");
             }
         }
     }
 
     #[test]
     fn shared_terms_change_nothing_but_the_work() {
-        for m in [2, 3, 4, 6] {
-            let Matrices { output, weight, input } = Matrices::new(m);
-            let vector: Vec<f64> = (0..m + 2).map(|k| (k as f64 * 1.7).sin() + 0.3).collect();
-            let taps = &vector[..TAPS];
-            assert!(close(&apply(&Transform::plain(&weight), taps, &(0..TAPS)), &multiply(&weight, taps)));
+        for filtering in known() {
+            let Matrices { output, weight, input } = Matrices::new(filtering);
+            let size = filtering.inputs();
+            let vector: Vec<f64> = (0..size).map(|k| (k as f64 * 1.7).sin() + 0.3).collect();
+            let taps = &vector[..filtering.taps];
+            let plain = apply(&Transform::plain(&weight), taps, &(0..taps.len()));
+            assert!(close(&plain, &multiply(&weight, taps)), "{filtering:?}");
+
             for (transform, matrix) in
                 [(Transform::sharing_rows(&input), &input), (Transform::sharing_columns(&output), &output)]
             {
-                assert!(close(&apply(&transform, &vector, &(0..m + 2)), &multiply(matrix, &vector)), "m {m}");
+                assert!(close(&apply(&transform, &vector, &(0..size)), &multiply(matrix, &vector)), "{filtering:?}");
                 let cost = |sum: &Sum| sum.len() - usize::from(sum.iter().any(|(_, c)| *c == 1.0));
                 let work = |t: &Transform| t.terms.iter().chain(&t.outputs).map(cost).sum::<usize>();
-                assert!(m == 2 || work(&transform) < work(&Transform::plain(matrix)), "m {m}");
-                for (low, high) in [(1, m + 2), (0, m), (2, 3), (0, m + 1)] {
+                assert!(transform.terms.len() <= size, "{filtering:?}");
+                assert!(
+                    filtering.m == 2 || filtering.points() <= 3 || work(&transform) < work(&Transform::plain(matrix)),
+                    "{filtering:?}"
+                );
+                for (low, high) in [(1, size), (0, size - 2), (2, 3), (0, size - 1)] {
                     let inside = |k: usize| (low..high).contains(&k);
                     let padded: Vec<f64> =
                         vector.iter().enumerate().map(|(k, &x)| if inside(k) { x } else { 0.0 }).collect();
                     let wanted = multiply(matrix, &padded);
                     let mut poisoned = vector.clone();
-                    (0..m + 2).filter(|&k| !inside(k)).for_each(|k| poisoned[k] = f64::NAN);
-                    assert!(close(&apply(&transform, &poisoned, &(low..high)), &wanted), "m {m}");
+                    (0..size).filter(|&k| !inside(k)).for_each(|k| poisoned[k] = f64::NAN);
+                    assert!(close(&apply(&transform, &poisoned, &(low..high)), &wanted), "{filtering:?}");
                 }
             }
         }

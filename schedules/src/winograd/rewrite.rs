@@ -1,9 +1,9 @@
 //! Winograd's algorithm as a rewrite of a convolution's spec.
 //!
 //! ```text
-//! sum[n, o, oh, ow] = Σ input[n, c, oh + kh - p, ow + kw - p] * weight[o, c, kh, kw]
+//! sum[n, o, oh, ow] = Σ input[n, c, s*oh + kh - p, s*ow + kw - p] * weight[o, c, kh, kw]
 //!   →  U[xi, c, o] = Σ G[i, kh] * G[j, kw] * weight[o, c, kh, kw]                            xi = a*i + j
-//!      V[xi, c, t] = Σ Bt[i, y] * Bt[j, x] * input[n, c, m*th + y - p, m*tw + x - p]         t = (rows*n + th)*columns + tw
+//!      V[xi, c, t] = Σ Bt[i, y] * Bt[j, x] * input[n, c, s*m*th + y - p, s*m*tw + x - p]         t = (rows*n + th)*columns + tw
 //!      M[xi, o, t] = Σ V[xi, c, t] * U[xi, c, o]                                             the main equation
 //!      sum[n, o, m*th + i, m*tw + j] = Σ At[i, y] * At[j, x] * M[a*y + x, o, t]
 //! ```
@@ -16,9 +16,8 @@ use autotune_ir::program::{Access, BufferId, Expr};
 use autotune_ir::spec::{Axis, Equation, Reduction, Source, Spec, Tensor, axis_vars};
 use autotune_ir::{Affine, DType};
 
-use super::TAPS;
 use super::conv::Conv;
-use super::matrices::{Matrix, Transforms};
+use super::matrices::{Matrices, Matrix};
 use crate::workload::Workload;
 
 /// Appends tensors and equations to a spec.
@@ -62,7 +61,7 @@ pub(crate) fn rewritten(workload: &Workload, conv: &Conv, m: usize, multiple: us
 /// The same result by products of tiles of `m x m` outputs, with so many tiles of zeros behind those that there are that their number
 /// is a multiple of `multiple`. The spec is that of the convolution, which Winograd's algorithm is for.
 fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiple: usize) -> Spec {
-    let a = m + TAPS - 1;
+    let a = conv.filtering(m).inputs();
     let [rows, columns] = conv.grid(m);
     let (xis, tiles) = (a * a, (conv.n * rows * columns).next_multiple_of(multiple));
     let dtype = spec.tensors[0].dtype;
@@ -73,19 +72,20 @@ fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiple: usize) -> Spec {
     let pair = |i: &Affine, j: &Affine| i.clone() * a as i64 + j;
     let number = |n: &Affine, th: &Affine, tw: &Affine| (n.clone() * rows as i64 + th) * columns as i64 + tw;
 
-    let matrices = &Transforms::of(m).matrices;
+    let matrices = Matrices::new(conv.filtering(m));
     let g = to.matrix("G", &matrices.weight);
     let filters = to.tensor("U", vec![xis, conv.c, conv.o], dtype, Source::Computed);
     let [i, j, o, c, kh, kw] = axis_vars();
     let value = Expr::product(Expr::product(load(g, [&i, &kh]), load(g, [&j, &kw])), load(weight, [&o, &c, &kh, &kw]));
     let axes = [("i", a, false), ("j", a, false), ("o", conv.o, false), ("c", conv.c, false)];
-    let taps = [("kh", TAPS, true), ("kw", TAPS, true)];
+    let taps = [("kh", conv.taps, true), ("kw", conv.taps, true)];
     to.equation(&[&axes[..], &taps].concat(), (filters, vec![pair(&i, &j), c, o]), value);
 
     let bt = to.matrix("Bt", &matrices.input);
     let inputs = to.tensor("V", vec![xis, conv.c, tiles], dtype, Source::Computed);
     let [n, th, tw, i, j, c, y, x] = axis_vars();
-    let at = |tile: &Affine, offset: &Affine, pad: usize| tile.clone() * m as i64 + offset + -(pad as i64);
+    let at =
+        |tile: &Affine, offset: &Affine, pad: usize| tile.clone() * (m * conv.stride) as i64 + offset + -(pad as i64);
     let pixel = load(input, [&n, &c, &at(&th, &y, conv.pad[0]), &at(&tw, &x, conv.pad[1])]);
     let value = Expr::product(Expr::product(load(bt, [&i, &y]), load(bt, [&j, &x])), pixel);
     let grid = [("n", conv.n, false), ("th", rows, false), ("tw", columns, false)];
@@ -115,7 +115,6 @@ mod tests {
     use super::*;
     use crate::operands::Operands;
     use crate::reference::{Reference, max_rel_error, reference};
-    use crate::winograd::TILE_SIZES;
 
     #[test]
     fn the_rewritten_spec_computes_the_same() {
@@ -123,13 +122,18 @@ mod tests {
             "conv2d:c=2,h=5,w=7,o=3,k=3,p=1,bias,add,act=relu",
             "conv2d:n=3,c=1,h=6,w=4,o=2,kh=3,kw=3,ph=0,pw=2",
             "conv2d:n=2,c=3,h=3,w=3,o=1,k=3,p=2,bias",
+            "conv2d:c=3,h=9,w=8,o=2,k=3,s=2,p=1,bias,act=relu",
+            "conv2d:c=2,h=7,w=6,o=2,k=2,p=1",
+            "conv2d:c=1,h=8,w=5,o=2,k=5,ph=2,pw=4",
+            "conv2d:c=1,h=14,w=13,o=2,k=7,s=2,p=3",
+            "conv2d:c=2,h=14,w=11,o=1,k=5,s=3,p=1",
         ] {
             let workload: Workload = text.parse().unwrap();
             let conv = Conv::of(&workload).unwrap();
             let spec = workload.spec();
             let operands = Operands::random(spec, 3);
             let wanted = reference(&workload, &operands);
-            for (m, multiple) in TILE_SIZES.into_iter().flat_map(|m| [(m, 1), (m, 4)]) {
+            for (m, multiple) in conv.tile_sizes().flat_map(|m| [(m, 1), (m, 4)]) {
                 let found = Reference::with_bound(&rewrite(spec, &conv, m, multiple), &operands, u64::MAX, 0).unwrap();
                 let error = max_rel_error(found.exact().unwrap(), &wanted);
                 assert!(error < 1e-4, "{text}, m {m}, {multiple}: {error}");

@@ -1,12 +1,13 @@
 //! Winograd's algorithm as a sketch, for convolutions on CPUs and on GPUs.
 
+use super::conv::Conv;
 use super::gpu::{self, GpuWinograd};
 use super::{INPUT_KNOB, TILE_SIZE_KNOB, Winograd, knobs, tolerance, work};
 use crate::config::{Config, KnobValues, Value};
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::lower::winograd;
-use crate::sketch::{self, Plan, Sketch};
+use crate::sketch::{self, EXACT_TOLERANCE, Plan, Sketch};
 use crate::workload::{Work, Workload};
 use autotune_ir::target::Target;
 
@@ -49,8 +50,10 @@ impl Sketch for WinogradSketch {
         &[TILE_SIZE_KNOB, INPUT_KNOB]
     }
 
-    fn tolerance(&self, config: &Config) -> f64 {
-        tolerance(config.knobs.get(TILE_SIZE_KNOB).and_then(tile_size).unwrap_or_default())
+    fn tolerance(&self, workload: &Workload, config: &Config) -> f64 {
+        let size = config.knobs.get(TILE_SIZE_KNOB).and_then(tile_size);
+        let filtering = Conv::of(workload).zip(size).map(|(conv, m)| conv.filtering(m));
+        filtering.map_or(EXACT_TOLERANCE, tolerance)
     }
 
     fn is_exact(&self) -> bool {

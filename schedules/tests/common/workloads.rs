@@ -149,16 +149,25 @@ fn random_transpose<R: Rng>(rng: &mut R) -> Transpose {
 
 /// A workload that the Winograd sketch is for on channel blocks of `block`: of two outputs or more along both axes.
 pub fn random_winograd<R: Rng>(rng: &mut R, block: usize) -> Workload {
+    let plain = (3, 1);
+    let (taps, stride) =
+        pick(rng, &[plain, plain, plain, (3, 2), (3, 2), (2, 1), (4, 1), (5, 1), (5, 2), (7, 2), (5, 3)]);
+    random_winograd_of(rng, block, taps, stride)
+}
+
+/// Such a workload with square kernels of so many taps along each axis, and a stride.
+pub fn random_winograd_of<R: Rng>(rng: &mut R, block: usize, taps: usize, stride: usize) -> Workload {
+    let pad = pick(rng, &[0, taps / 2, taps / 2, taps - 1]);
     let conv = Conv2d {
         n: pick(rng, &[1, 1, 1, 2]),
         c: block * pick(rng, &[1, 1, 2, 3]),
-        h: pick(rng, &[1, 2, 3, 5, 6, 7, 8, 11, 13, 14, 17]),
-        w: pick(rng, &[2, 3, 4, 5, 7, 9, 10, 12, 13, 15]),
+        h: stride * pick(rng, &[1, 2, 3, 5, 6, 7, 8, 11, 13, 14, 17]) - rng.random_range(0..stride),
+        w: stride * pick(rng, &[2, 3, 4, 5, 7, 9, 10, 12, 13, 15]) - rng.random_range(0..stride),
         o: block * pick(rng, &[1, 2, 3, 5]),
-        kh: 3,
-        kw: 3,
-        stride: [1, 1],
-        pad: [pick(rng, &[0, 1, 1, 2]), pick(rng, &[0, 1, 1, 2])],
+        kh: taps,
+        kw: taps,
+        stride: [stride, stride],
+        pad: [pad, pick(rng, &[0, taps / 2, taps / 2, taps - 1])],
         dilation: [1, 1],
         groups: 1,
     };
@@ -166,7 +175,7 @@ pub fn random_winograd<R: Rng>(rng: &mut R, block: usize) -> Workload {
         Ok(workload) if workload.output_shape()[2..].iter().all(|&extent| extent > 1) => {
             workload.with_epilogue(random_epilogue(rng))
         }
-        _ => random_winograd(rng, block),
+        _ => random_winograd_of(rng, block, taps, stride),
     }
 }
 

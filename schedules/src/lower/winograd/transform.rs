@@ -2,7 +2,7 @@
 
 use super::product::{C, C_LANE, O, O_LANE, XI};
 use super::*;
-use crate::winograd::TAPS;
+use crate::winograd::conv::Conv;
 
 /// A column or row of a tile: elements `step` apart along a dimension.
 struct Line {
@@ -25,7 +25,7 @@ impl Lowering<'_> {
     pub(super) fn transform_weight(&mut self) -> Vec<Node> {
         let Winograd { block, register: [_, channels], .. } = *self.winograd;
         let (a, c_blocks) = (self.winograd.a() as i64, self.winograd.c_blocks());
-        let whole = Cut::whole(&self.transforms.weight, TAPS);
+        let whole = Cut::whole(&self.transforms.weight, self.winograd.conv.taps);
         let (from, to) = (self.product.operands.weight, self.product.open_packed_weight("weight_transformed"));
         let mut trees = Vec::new();
         for run in Segment::tiles(self.winograd.o_blocks(), channels) {
@@ -58,11 +58,12 @@ impl Lowering<'_> {
 
     /// `V[i * a + j] = (Bᵀ d B)[i, j]` for each tile of a block, of the `count` blocks of channels from `first` on.
     pub(super) fn transform_input(&mut self, blocks: &Blocks, first: &Affine, count: usize) -> Vec<Node> {
-        let (a, pad) = (self.winograd.a(), self.winograd.conv.pad);
+        let (a, Conv { pad, stride, .. }) = (self.winograd.a(), self.winograd.conv);
         let (from, to, block) = (self.product.operands.input, self.inputs, self.input_block(blocks));
         self.over_tiles(blocks, ("c.0", first, count), |this, Tile { inside, output: [top, left], number, channel }| {
             let cuts = inside.map(|inside| this.cuts(inside));
             let read = |[x, lane]: [Affine; 2]| {
+                let [top, left] = [top, left].map(|first| first * stride as i64);
                 let [top, left] = [top + -(pad[0] as i64), left + x + -(pad[1] as i64)];
                 let first = [blocks.image.clone(), channel.clone(), top, left, lane].into();
                 Line { buffer: from, first, dim: 2, step: 1 }
@@ -180,7 +181,7 @@ impl Lowering<'_> {
         if let Some(known) = self.cuts.iter().find(|known| known.0 == *inside) {
             return Rc::clone(&known.1);
         }
-        let (a, transforms) = (self.winograd.a(), self.transforms);
+        let (a, transforms) = (self.winograd.a(), &self.transforms);
         let input = Cut::new(&transforms.input, inside.inputs.clone(), a);
         let cuts = Rc::new(Cuts { input, output: Cut::new(&transforms.output, 0..a, inside.outputs) });
         self.cuts.push((inside.clone(), Rc::clone(&cuts)));

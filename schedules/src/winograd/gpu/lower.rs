@@ -8,7 +8,6 @@ use super::GpuWinograd;
 use crate::gpu::lower::{Outside, compute};
 use crate::lower::nest::{Builder, Nest, guarded, guarded_value};
 use crate::lower::{OperandBuffers, add, assign, load, nest};
-use crate::winograd::TAPS;
 use crate::winograd::matrices::{Transform, Transforms};
 use crate::winograd::passes::{Cut, Passes, constant};
 use crate::workload::Workload;
@@ -34,7 +33,7 @@ pub(crate) fn lower(workload: &Workload, winograd: &GpuWinograd) -> Program {
 
     let outside = Outside { sources: [tiles, weights], partial: Some(products), operands: operands.clone() };
     let stages = Stages { winograd, operands, weights, tiles, products };
-    let transforms = Transforms::of(winograd.m);
+    let transforms = Transforms::new(winograd.conv.filtering(winograd.m));
     let stage = |name: &str, when, body| Stage { name: name.into(), when, body };
     let stages = vec![
         stage("transform_weight", When::AheadOfTime, stages.weight(&mut all, &transforms.weight)),
@@ -121,7 +120,7 @@ impl Stages<'_> {
     fn weight(&self, all: &mut Nest, transform: &Transform) -> Vec<Node> {
         let conv = &self.winograd.conv;
         let pairs = ("weight", [("c", conv.c), ("o", conv.o)]);
-        self.each_pair(all, pairs, (transform, TAPS), |all, [c, o], transformed| {
+        self.each_pair(all, pairs, (transform, conv.taps), |all, [c, o], transformed| {
             let read = |_: &Nest, [y, x]: [Affine; 2]| load(self.operands.weight, vec![o.clone(), c.clone(), y, x]);
             transformed(all, &read, &self.write_row(self.weights, [c.clone(), o.clone()]))
         })
